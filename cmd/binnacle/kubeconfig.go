@@ -19,9 +19,9 @@ type runError struct{ error }
 // the certificates in it.
 func newKubeconfig() *cobra.Command {
 	var dir, server string
-	c := &cobra.Command{
+	command := &cobra.Command{
 		Use: "kubeconfig", Short: "Print a kubeconfig of the administrator.", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: func(command *cobra.Command, _ []string) error {
 			if u, err := url.Parse(server); err != nil || u.Scheme != "https" || u.Host == "" {
 				return fmt.Errorf("--server: %q is not an https URL", server)
 			}
@@ -29,13 +29,13 @@ func newKubeconfig() *cobra.Command {
 			if err != nil {
 				return &runError{err}
 			}
-			_, err = c.OutOrStdout().Write(text)
+			_, err = command.OutOrStdout().Write(text)
 			return err
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "certs", "Folder of the certificates.")
-	c.Flags().StringVar(&server, "server", "https://127.0.0.1:6443", "URL of the API server.")
-	return c
+	command.Flags().StringVar(&dir, "dir", "certs", "Folder of the certificates.")
+	command.Flags().StringVar(&server, "server", "https://127.0.0.1:6443", "URL of the API server.")
+	return command
 }
 
 func flattenedKubeconfig(l certs.Layout, server string) ([]byte, error) {

@@ -34,7 +34,7 @@ func runCommand(t *testing.T, args ...string) (code int, out, errs string) {
 
 // TestCommandLine checks the exit code and the output for command lines.
 func TestCommandLine(t *testing.T) {
-	for line, c := range map[string]struct {
+	for line, test := range map[string]struct {
 		code int
 		want []string // parts of the output
 	}{
@@ -60,10 +60,10 @@ func TestCommandLine(t *testing.T) {
 		"kubeconfig --server localhost": {code: 2, want: []string{"--server", "https"}},
 	} {
 		code, out, errs := runCommand(t, strings.Fields(line)...)
-		if code != c.code {
-			t.Errorf("%s: got exit code %d, want %d", line, code, c.code)
+		if code != test.code {
+			t.Errorf("%s: got exit code %d, want %d", line, code, test.code)
 		}
-		for _, w := range c.want {
+		for _, w := range test.want {
 			if !strings.Contains(out+errs, w) {
 				t.Errorf("%s: got output\n%s%s\nwant %q in it", line, out, errs, w)
 			}
@@ -82,7 +82,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: got exit code %d: %.200s, want 0 and %q", shell, code, out, want)
 		}
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		words     []string
 		want, not string
 	}{
@@ -99,9 +99,9 @@ func TestCompletion(t *testing.T) {
 		{words: []string{"etcd", "--initial-cluster-t"}, want: "--initial-cluster-token\t", not: "--name"},
 		{words: []string{"tokencleaner", "--kubeconfig="}, want: "", not: "--"},
 	} {
-		_, out, _ := runCommand(t, append([]string{"__complete"}, c.words...)...)
-		if !strings.Contains(out, c.want) || strings.Contains(out, c.not) {
-			t.Errorf("%q: want %q and not %q:\n%s", c.words, c.want, c.not, out)
+		_, out, _ := runCommand(t, append([]string{"__complete"}, test.words...)...)
+		if !strings.Contains(out, test.want) || strings.Contains(out, test.not) {
+			t.Errorf("%q: want %q and not %q:\n%s", test.words, test.want, test.not, out)
 		}
 	}
 }

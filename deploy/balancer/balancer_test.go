@@ -37,19 +37,19 @@ func TestParseService(t *testing.T) {
 // certificate.
 func instance(t *testing.T, code int, body string) (address, ca string) {
 	t.Helper()
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" {
 			code = http.StatusNotFound
 		}
 		w.WriteHeader(code)
 		_, _ = w.Write([]byte(body))
 	}))
-	t.Cleanup(s.Close)
+	t.Cleanup(server.Close)
 	ca = filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(ca, tlsfiles.EncodeCertificate(s.Certificate().Raw), 0o600); err != nil {
+	if err := os.WriteFile(ca, tlsfiles.EncodeCertificate(server.Certificate().Raw), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimPrefix(s.URL, "https://"), ca
+	return strings.TrimPrefix(server.URL, "https://"), ca
 }
 
 // TestStates checks the state for ready, failing and unreachable instances, and the output of the
@@ -57,21 +57,21 @@ func instance(t *testing.T, code int, body string) (address, ca string) {
 func TestStates(t *testing.T) {
 	ready, ca := instance(t, http.StatusOK, "ok")
 	busy, _ := instance(t, http.StatusInternalServerError, "[+]ping ok\n[-]shutdown failed: reason withheld\n")
-	a, err := newProber(ca) // all httptest servers have the same certificate
+	prober, err := newProber(ca) // all httptest servers have the same certificate
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.client.CloseIdleConnections()
+	defer prober.client.CloseIdleConnections()
 	for address, want := range map[string]balancer.State{
 		ready:         balancer.Ready,
 		busy:          balancer.Busy,
 		"127.0.0.1:1": balancer.Silent,
 	} {
-		if got := a.stateOf(t.Context(), address); got != want {
+		if got := prober.stateOf(t.Context(), address); got != want {
 			t.Errorf("%s: got %d, want %d", address, got, want)
 		}
 	}
-	if err := a.checkReady(t.Context(), busy); err == nil || err.Error() != "500, failing checks: shutdown" {
+	if err := prober.checkReady(t.Context(), busy); err == nil || err.Error() != "500, failing checks: shutdown" {
 		t.Errorf("busy: got %v, want error \"500, failing checks: shutdown\"", err)
 	}
 	if err := runCheck(t.Context(), []string{"--ca-file=" + ca, ready}); err != nil {

@@ -53,7 +53,7 @@ func loadExternal(p Pair) (*authority, error) {
 }
 
 // createAuthority creates a self-signed CA and writes its files.
-func createAuthority(p Pair, name string, now time.Time, lifetime time.Duration) (*authority, error) {
+func createAuthority(pair Pair, name string, now time.Time, lifetime time.Duration) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("generate key: %w", err)
@@ -65,10 +65,10 @@ func createAuthority(p Pair, name string, now time.Time, lifetime time.Duration)
 	template.IsCA = true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature
 	a := &authority{cert: template, key: key}
-	if err := a.signAndWrite(template, p, key); err != nil {
+	if err := a.signAndWrite(template, pair, key); err != nil {
 		return nil, err
 	}
-	a.cert, err = readCertificate(p.Cert)
+	a.cert, err = readCertificate(pair.Cert)
 	return a, err
 }
 
@@ -139,19 +139,19 @@ func newTemplate(subject pkix.Name, now time.Time, lifetime time.Duration) (*x50
 
 // signAndWrite signs a certificate for key and writes both files. The key comes first: the
 // next call of Ensure replaces a pair that does not match.
-func (a *authority) signAndWrite(template *x509.Certificate, p Pair, key *ecdsa.PrivateKey) error {
+func (a *authority) signAndWrite(template *x509.Certificate, pair Pair, key *ecdsa.PrivateKey) error {
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {
-		return fmt.Errorf("sign %s: %w", p.Cert, err)
+		return fmt.Errorf("sign %s: %w", pair.Cert, err)
 	}
 	keyPEM, err := tlsfiles.EncodeECKey(key)
 	if err != nil {
 		return err
 	}
-	if err := tlsfiles.WriteFile(p.Key, keyPEM, 0o600); err != nil {
+	if err := tlsfiles.WriteFile(pair.Key, keyPEM, 0o600); err != nil {
 		return err
 	}
-	return tlsfiles.WriteFile(p.Cert, tlsfiles.EncodeCertificate(der), 0o644)
+	return tlsfiles.WriteFile(pair.Cert, tlsfiles.EncodeCertificate(der), 0o644)
 }
 
 // expiresSoon reports whether less than 30 days are left, or less than a third of

@@ -54,16 +54,16 @@ func (e *MissingCAError) Unwrap() error { return e.Cause }
 // If it would have to replace a CA and Options.NewCA is not set, it writes nothing and
 // returns a *MissingCAError. If an external CA has to sign certificates, it writes all
 // other files and the signing requests, and then returns an *UnsignedError.
-func Ensure(o Options) (created []string, err error) {
-	l := Layout{o.Dir}
+func Ensure(options Options) (created []string, err error) {
+	layout := Layout{options.Dir}
 	now := time.Now()
-	programs := o.programs()
-	signers, err := o.loadAuthorities(programs, now)
+	programs := options.programs()
+	signers, err := options.loadAuthorities(programs, now)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range append(Programs(), caFolder) {
-		if err := os.MkdirAll(l.Folder(name), 0o700); err != nil {
+		if err := os.MkdirAll(layout.Folder(name), 0o700); err != nil {
 			return nil, err
 		}
 	}
@@ -71,29 +71,29 @@ func Ensure(o Options) (created []string, err error) {
 		if signers[ca] != nil {
 			continue
 		}
-		if signers[ca], err = createAuthority(l.CA(ca), "binnacle-"+string(ca), now, o.caLifetime()); err != nil {
+		if signers[ca], err = createAuthority(layout.CA(ca), "binnacle-"+string(ca), now, options.caLifetime()); err != nil {
 			return created, err
 		}
-		created = append(created, l.CA(ca).Cert)
+		created = append(created, layout.CA(ca).Cert)
 	}
 	var unsigned UnsignedError
 	for _, p := range programs {
-		issued, err := o.ensureProgram(p, signers, now, &unsigned)
+		issued, err := options.ensureProgram(p, signers, now, &unsigned)
 		created = append(created, issued...)
 		if err != nil {
 			return created, err
 		}
 	}
-	isNew, err := ensureServiceAccountKeys(l)
+	isNew, err := ensureServiceAccountKeys(layout)
 	if isNew {
-		created = append(created, l.ServiceAccountKey())
+		created = append(created, layout.ServiceAccountKey())
 	}
 	if err != nil {
 		return created, err
 	}
 	for ca, a := range signers {
 		if a.cert == nil { // only external CAs can lack a certificate
-			unsigned.Missing = append(unsigned.Missing, l.CA(ca).Cert)
+			unsigned.Missing = append(unsigned.Missing, layout.CA(ca).Cert)
 		}
 	}
 	slices.Sort(unsigned.Missing)

@@ -39,7 +39,7 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 		Addresses: []net.IP{net.IPv4(192, 0, 2, 1)},
 	}
 	ensureFiles(t, o)
-	l := certs.Layout{Dir: o.Dir}
+	layout := certs.Layout{Dir: o.Dir}
 	server, client := x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
 	tests := []struct {
 		pair  certs.Pair
@@ -50,7 +50,7 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 		names []string
 	}{
 		{
-			pair:  l.APIServer(),
+			pair:  layout.APIServer(),
 			ca:    certs.ServingCA,
 			cn:    "kube-apiserver",
 			group: "",
@@ -59,20 +59,20 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 				"api.example.org", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 				"kubernetes.default.svc.cluster.local"},
 		},
-		{pair: l.Admin(), ca: certs.ClientCA, cn: "binnacle-admin", group: "system:masters", usage: client, names: nil},
+		{pair: layout.Admin(), ca: certs.ClientCA, cn: "binnacle-admin", group: "system:masters", usage: client, names: nil},
 		{
-			pair:  l.WebhookClient(),
+			pair:  layout.WebhookClient(),
 			ca:    certs.ClientCA,
 			cn:    "system:binnacle:apiserver",
 			group: "system:binnacle",
 			usage: client,
 			names: nil,
 		},
-		{pair: l.FrontProxy(), ca: certs.FrontProxyCA, cn: "front-proxy-client", group: "", usage: client, names: nil},
-		{pair: l.ProxyClient(), ca: certs.FrontProxyCA, cn: "front-proxy-client", group: "", usage: client, names: nil},
-		{pair: l.KubeletClient(), ca: certs.KubeletCA, cn: "kube-apiserver-kubelet-client", group: "", usage: client, names: nil},
+		{pair: layout.FrontProxy(), ca: certs.FrontProxyCA, cn: "front-proxy-client", group: "", usage: client, names: nil},
+		{pair: layout.ProxyClient(), ca: certs.FrontProxyCA, cn: "front-proxy-client", group: "", usage: client, names: nil},
+		{pair: layout.KubeletClient(), ca: certs.KubeletCA, cn: "kube-apiserver-kubelet-client", group: "", usage: client, names: nil},
 		{
-			pair:  l.Monitoring(),
+			pair:  layout.Monitoring(),
 			ca:    certs.ClientCA,
 			cn:    "binnacle-monitoring",
 			group: "system:monitoring",
@@ -80,18 +80,18 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 			names: nil,
 		},
 		{
-			pair:  l.ControllerManager(),
+			pair:  layout.ControllerManager(),
 			ca:    certs.ClientCA,
 			cn:    "system:kube-controller-manager",
 			group: "",
 			usage: client,
 			names: nil,
 		},
-		{pair: l.Scheduler(), ca: certs.ClientCA, cn: "system:kube-scheduler", group: "", usage: client, names: nil},
-		{pair: l.EtcdClient(), ca: certs.EtcdCA, cn: "apiserver", group: "", usage: client, names: nil},
-		{pair: l.NATSClient(), ca: certs.NATSCA, cn: "apiserver", group: "", usage: client, names: nil},
+		{pair: layout.Scheduler(), ca: certs.ClientCA, cn: "system:kube-scheduler", group: "", usage: client, names: nil},
+		{pair: layout.EtcdClient(), ca: certs.EtcdCA, cn: "apiserver", group: "", usage: client, names: nil},
+		{pair: layout.NATSClient(), ca: certs.NATSCA, cn: "apiserver", group: "", usage: client, names: nil},
 		{
-			pair:  l.Etcd(),
+			pair:  layout.Etcd(),
 			ca:    certs.EtcdCA,
 			cn:    "etcd",
 			group: "",
@@ -99,7 +99,7 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 			names: []string{"127.0.0.1", "etcd-0", "etcd-2.etcd.binnacle.svc"},
 		},
 		{
-			pair:  l.NATS(),
+			pair:  layout.NATS(),
 			ca:    certs.NATSCA,
 			cn:    "nats",
 			group: "",
@@ -107,7 +107,7 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 			names: []string{"nats", "nats-0", "nats-2.nats.binnacle.svc"},
 		},
 		{
-			pair:  l.Serving("authn-webhook"),
+			pair:  layout.Serving("authn-webhook"),
 			ca:    certs.ServingCA,
 			cn:    "authn-webhook",
 			group: "",
@@ -115,7 +115,7 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 			names: []string{"localhost", "127.0.0.1", "authn-webhook"},
 		},
 		{
-			pair:  l.Client("tokencleaner"),
+			pair:  layout.Client("tokencleaner"),
 			ca:    certs.ClientCA,
 			cn:    "system:binnacle:tokencleaner",
 			group: "system:binnacle",
@@ -125,45 +125,45 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(filepath.Base(tt.pair.Cert), func(t *testing.T) {
-			c := leafOf(t, tt.pair)
+			certificate := leafOf(t, tt.pair)
 			for _, ca := range certs.CAs() {
 				roots := x509.NewCertPool()
-				roots.AddCert(leafOf(t, l.CA(ca)))
-				if _, err := c.Verify(x509.VerifyOptions{
+				roots.AddCert(leafOf(t, layout.CA(ca)))
+				if _, err := certificate.Verify(x509.VerifyOptions{
 					Roots:     roots,
 					KeyUsages: []x509.ExtKeyUsage{tt.usage},
 				}); (err == nil) != (ca == tt.ca) {
 					t.Errorf("verification by %s: got %v, want success: %t", ca, err, ca == tt.ca)
 				}
 			}
-			if got := c.Subject.CommonName; got != tt.cn {
+			if got := certificate.Subject.CommonName; got != tt.cn {
 				t.Errorf("got common name %q, want %q", got, tt.cn)
 			}
 			var groups []string
 			if tt.group != "" {
 				groups = []string{tt.group}
 			}
-			if got := c.Subject.Organization; !slices.Equal(got, groups) {
+			if got := certificate.Subject.Organization; !slices.Equal(got, groups) {
 				t.Errorf("got organizations %q, want %q", got, groups)
 			}
 			for _, name := range tt.names {
-				if err := c.VerifyHostname(name); err != nil {
+				if err := certificate.VerifyHostname(name); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	for _, s := range certs.Services() {
-		leafOf(t, l.Serving(s))
-		leafOf(t, l.Client(s))
+		leafOf(t, layout.Serving(s))
+		leafOf(t, layout.Client(s))
 	}
 }
 
 // TestFoldersHoldOnlyNeededFiles lists every file. Each key is in the folder of the program that
 // uses it, and keys of CAs are in the folder of no program.
 func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
-	o := certs.Options{Dir: filepath.Join(t.TempDir(), "pki")}
-	ensureFiles(t, o)
+	options := certs.Options{Dir: filepath.Join(t.TempDir(), "pki")}
+	ensureFiles(t, options)
 	want := map[string][]string{
 		"ca": {"client-ca.crt", "client-ca.key", "etcd-ca.crt", "etcd-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key",
 			"kubelet-ca.crt", "kubelet-ca.key", "nats-ca.crt", "nats-ca.key", "serving-ca.crt", "serving-ca.key"},
@@ -194,12 +194,12 @@ func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 		"kube-controller-manager": {"kube-controller-manager.crt", "kube-controller-manager.key", "serving-ca.crt"},
 		"kube-scheduler":          {"kube-scheduler.crt", "kube-scheduler.key", "serving-ca.crt"},
 	}
-	folders, err := os.ReadDir(o.Dir)
+	folders, err := os.ReadDir(options.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, folder := range folders {
-		files, err := os.ReadDir(filepath.Join(o.Dir, folder.Name()))
+		files, err := os.ReadDir(filepath.Join(options.Dir, folder.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,18 +227,18 @@ func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 // damage.
 func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 	remove := func(paths ...string) func(*testing.T, *certs.Options) {
-		return func(t *testing.T, o *certs.Options) {
+		return func(t *testing.T, options *certs.Options) {
 			for _, p := range paths {
-				if err := os.Remove(filepath.Join(o.Dir, p)); err != nil {
+				if err := os.Remove(filepath.Join(options.Dir, p)); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 	}
 	replaceCA := func(change func(*testing.T, *certs.Options)) func(*testing.T, *certs.Options) {
-		return func(t *testing.T, o *certs.Options) {
-			change(t, o)
-			o.NewCA = true
+		return func(t *testing.T, options *certs.Options) {
+			change(t, options)
+			options.NewCA = true
 		}
 	}
 	all := func(dir string, t *testing.T) int {
@@ -254,13 +254,13 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 		{name: "nothing changed", change: func(*testing.T, *certs.Options) {}, want: []string{}, number: 0},
 		{
 			name:   "another name",
-			change: func(_ *testing.T, o *certs.Options) { o.Names = []string{"other"} },
+			change: func(_ *testing.T, options *certs.Options) { options.Names = []string{"other"} },
 			want:   []string{"apiserver.crt"},
 			number: 1,
 		},
 		{name: "key lost", change: remove("admin/admin.key"), want: []string{"admin.crt"}, number: 1},
-		{name: "certificate damaged", change: func(t *testing.T, o *certs.Options) {
-			if err := os.WriteFile(filepath.Join(o.Dir, "tokencleaner", "tokencleaner.crt"), []byte("x"), 0o600); err != nil {
+		{name: "certificate damaged", change: func(t *testing.T, options *certs.Options) {
+			if err := os.WriteFile(filepath.Join(options.Dir, "tokencleaner", "tokencleaner.crt"), []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, want: []string{"tokencleaner.crt"}, number: 1},
@@ -289,20 +289,20 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := newFolder(t)
-			ensureFiles(t, o)
-			tt.change(t, &o)
-			created := ensureFiles(t, o)
+			options := newFolder(t)
+			ensureFiles(t, options)
+			tt.change(t, &options)
+			created := ensureFiles(t, options)
 			for i, p := range created {
 				created[i] = filepath.Base(p)
 			}
 			if len(created) != tt.number || (tt.want != nil && !slices.Equal(created, tt.want)) {
 				t.Errorf("got files %v, want %d: %v", created, tt.number, tt.want)
 			}
-			if again := ensureFiles(t, o); len(again) != 0 {
+			if again := ensureFiles(t, options); len(again) != 0 {
 				t.Errorf("next run created %v, want no files", again)
 			}
-			l := certs.Layout{Dir: o.Dir}
+			l := certs.Layout{Dir: options.Dir}
 			for _, f := range []string{l.ServiceAccountPublicKey(), l.TrustBundle("etcd", certs.EtcdCA)} {
 				if _, err := os.Stat(f); err != nil {
 					t.Error(err)

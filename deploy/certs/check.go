@@ -29,26 +29,26 @@ type Entry struct {
 // Check returns the state of every certificate of the suite, the CAs first. A
 // certificate that expires before now+within has a problem. Keys of CAs may be absent.
 // Check changes nothing.
-func Check(o Options, now time.Time, within time.Duration) []Entry {
-	l := Layout{o.Dir}
+func Check(options Options, now time.Time, within time.Duration) []Entry {
+	layout := Layout{options.Dir}
 	var out []Entry
 	add := func(path string, verify func(*x509.Certificate) error) {
-		out = append(out, o.checkFile(path, now, within, verify))
+		out = append(out, options.checkFile(path, now, within, verify))
 	}
 	for _, ca := range CAs() {
-		add(o.authorityFile(ca), func(c *x509.Certificate) error {
+		add(options.authorityFile(ca), func(c *x509.Certificate) error {
 			if !c.IsCA {
 				return errors.New("not a CA certificate")
 			}
 			return nil
 		})
-		if _, err := os.Stat(l.NextCA(ca).Cert); err == nil {
-			add(l.NextCA(ca).Cert, func(*x509.Certificate) error { return nil })
+		if _, err := os.Stat(layout.NextCA(ca).Cert); err == nil {
+			add(layout.NextCA(ca).Cert, func(*x509.Certificate) error { return nil })
 		}
 	}
-	for _, p := range o.programs() {
+	for _, p := range options.programs() {
 		for _, s := range p.certs {
-			add(s.pair.Cert, func(c *x509.Certificate) error { return o.verifyCert(s, c, now) })
+			add(s.pair.Cert, func(c *x509.Certificate) error { return options.verifyCert(s, c, now) })
 		}
 	}
 	return out
@@ -72,28 +72,28 @@ func (o Options) authorityFile(ca CA) string {
 
 // checkFile returns the state of a certificate file. verify checks its use and its issuer.
 func (o Options) checkFile(path string, now time.Time, within time.Duration, verify func(*x509.Certificate) error) Entry {
-	e := Entry{Path: path}
+	entry := Entry{Path: path}
 	if relative, err := filepath.Rel(o.Dir, path); err == nil {
-		e.Path = relative
+		entry.Path = relative
 	}
-	c, err := readCertificate(path)
+	certificate, err := readCertificate(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errors.New("missing")
 	}
 	if err != nil {
-		e.Problem = err.Error()
-		return e
+		entry.Problem = err.Error()
+		return entry
 	}
-	e.Subject, e.Issuer, e.Expires, e.Use = c.Subject.CommonName, c.Issuer.CommonName, c.NotAfter, describeUsage(c)
-	switch err := verify(c); {
-	case now.After(c.NotAfter):
-		e.Problem = "expired"
+	entry.Subject, entry.Issuer, entry.Expires, entry.Use = certificate.Subject.CommonName, certificate.Issuer.CommonName, certificate.NotAfter, describeUsage(certificate)
+	switch err := verify(certificate); {
+	case now.After(certificate.NotAfter):
+		entry.Problem = "expired"
 	case err != nil:
-		e.Problem = err.Error()
-	case now.Add(within).After(c.NotAfter):
-		e.Problem = "expires soon"
+		entry.Problem = err.Error()
+	case now.Add(within).After(certificate.NotAfter):
+		entry.Problem = "expires soon"
 	}
-	return e
+	return entry
 }
 
 // describeUsage returns what a certificate may be used for, for the table.
@@ -115,7 +115,7 @@ func describeUsage(c *x509.Certificate) string {
 
 // verifyCert returns an error if a certificate has another subject, usage or name than s,
 // another key, or another CA.
-func (o Options) verifyCert(s certSpec, c *x509.Certificate, now time.Time) error {
+func (o Options) verifyCert(s certSpec, certificate *x509.Certificate, now time.Time) error {
 	if _, err := tlsfiles.LoadPair(s.pair.Cert, s.pair.Key); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (o Options) verifyCert(s certSpec, c *x509.Certificate, now time.Time) erro
 	if err != nil {
 		return fmt.Errorf("the CA cannot be read: %w", err)
 	}
-	_, err = c.Verify(x509.VerifyOptions{
+	_, err = certificate.Verify(x509.VerifyOptions{
 		Roots:       bundle.Pool(),
 		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 		CurrentTime: now,
@@ -133,7 +133,7 @@ func (o Options) verifyCert(s certSpec, c *x509.Certificate, now time.Time) erro
 		return fmt.Errorf("not signed by %s", s.signer)
 	case err != nil:
 		return err
-	case !s.matchesCert(c):
+	case !s.matchesCert(certificate):
 		return errors.New("subject, usage or names differ from the wanted ones")
 	}
 	return nil

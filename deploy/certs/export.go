@@ -13,19 +13,19 @@ import (
 )
 
 // filePaths returns the paths of all files of a program's folder.
-func (p programFolder) filePaths(l Layout) []string {
+func (p programFolder) filePaths(layout Layout) []string {
 	var out []string
 	for _, a := range p.trusts {
-		out = append(out, l.TrustBundle(p.name, a))
+		out = append(out, layout.TrustBundle(p.name, a))
 	}
 	for _, s := range p.certs {
 		out = append(out, s.pair.Cert, s.pair.Key)
 	}
 	switch p.name {
 	case apiserverFolder:
-		out = append(out, l.ServiceAccountKey())
+		out = append(out, layout.ServiceAccountKey())
 	case tokenReviewer:
-		out = append(out, l.ServiceAccountPublicKey())
+		out = append(out, layout.ServiceAccountPublicKey())
 	}
 	return out
 }

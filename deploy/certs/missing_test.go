@@ -41,7 +41,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 // TestEnsureDoesNotReplaceCA checks that Ensure returns a MissingCAError and writes nothing if a CA
 // with certificates is missing.
 func TestEnsureDoesNotReplaceCA(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		remove []string
 		renew  bool
 		empty  bool
@@ -53,24 +53,24 @@ func TestEnsureDoesNotReplaceCA(t *testing.T) {
 		"nothing to renew":            {renew: true, empty: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := newFolder(t)
-			if !c.empty {
-				ensureFiles(t, o)
+			options := newFolder(t)
+			if !test.empty {
+				ensureFiles(t, options)
 			}
-			for _, path := range c.remove {
-				if err := os.RemoveAll(filepath.Join(o.Dir, path)); err != nil {
+			for _, path := range test.remove {
+				if err := os.RemoveAll(filepath.Join(options.Dir, path)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			before := snapshot(t, o.Dir)
-			o.Renew = c.renew
-			created, err := certs.Ensure(o)
+			before := snapshot(t, options.Dir)
+			options.Renew = test.renew
+			created, err := certs.Ensure(options)
 			var missing *certs.MissingCAError
 			if !errors.As(err, &missing) || len(created) > 0 || !strings.Contains(err.Error(), "--new-ca") ||
 				!strings.Contains(err.Error(), missing.Key) {
 				t.Fatalf("got files %v, error %v, want none and an error that names the key and --new-ca", created, err)
 			}
-			after := snapshot(t, o.Dir)
+			after := snapshot(t, options.Dir)
 			if len(after) != len(before) {
 				t.Errorf("got %d files, want %d as before", len(after), len(before))
 			}
@@ -168,20 +168,20 @@ func write(t *testing.T, path string, data []byte) {
 // TestExternalCASignsRequests checks the requests for an external CA, and that its signed
 // certificates are accepted.
 func TestExternalCASignsRequests(t *testing.T) {
-	o := newFolder(t)
-	o.ExternalCAs = []certs.CA{certs.FrontProxyCA}
-	l, ca := certs.Layout{Dir: o.Dir}, newOutsideCA(t)
+	options := newFolder(t)
+	options.ExternalCAs = []certs.CA{certs.FrontProxyCA}
+	layout, ca := certs.Layout{Dir: options.Dir}, newOutsideCA(t)
 
-	_, err := certs.Ensure(o)
+	_, err := certs.Ensure(options)
 	var unsigned *certs.UnsignedError
 	if !errors.As(err, &unsigned) || len(unsigned.Requests) != 2 || len(unsigned.Missing) != 1 {
 		t.Fatalf("got error %v, want one with 2 requests and 1 missing certificate", err)
 	}
-	write(t, l.CA(certs.FrontProxyCA).Cert, tlsfiles.EncodeCertificate(ca.cert.Raw))
+	write(t, layout.CA(certs.FrontProxyCA).Cert, tlsfiles.EncodeCertificate(ca.cert.Raw))
 	for _, path := range unsigned.Requests {
 		ca.sign(t, path)
 	}
-	if created := ensureFiles(t, o); len(created) > 0 {
+	if created := ensureFiles(t, options); len(created) > 0 {
 		t.Errorf("got files %v, want none", created)
 	}
 	for _, path := range unsigned.Requests {
@@ -189,22 +189,22 @@ func TestExternalCASignsRequests(t *testing.T) {
 			t.Errorf("%s was not removed: %v, want error %v", path, err, fs.ErrNotExist)
 		}
 	}
-	if _, err := os.Stat(l.TrustBundle("apiserver", certs.FrontProxyCA)); err != nil {
+	if _, err := os.Stat(layout.TrustBundle("apiserver", certs.FrontProxyCA)); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(l.CA(certs.FrontProxyCA).Key); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(layout.CA(certs.FrontProxyCA).Key); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got a key of the external CA: %v, want error %v", err, fs.ErrNotExist)
 	}
 
-	before := leafOf(t, l.FrontProxy())
-	o.Renew = true
-	if _, err := certs.Ensure(o); !errors.As(err, &unsigned) {
+	before := leafOf(t, layout.FrontProxy())
+	options.Renew = true
+	if _, err := certs.Ensure(options); !errors.As(err, &unsigned) {
 		t.Fatalf("renewal: got error %v, want one about unsigned requests", err)
 	}
-	if !leafOf(t, l.FrontProxy()).Equal(before) {
+	if !leafOf(t, layout.FrontProxy()).Equal(before) {
 		t.Error("renewal: got another current certificate before the new one is signed, want it unchanged")
 	}
-	if _, err := certs.Rotate(o, certs.Prepare, certs.FrontProxyCA); err == nil {
+	if _, err := certs.Rotate(options, certs.Prepare, certs.FrontProxyCA); err == nil {
 		t.Error("Rotate(prepare) of an external CA = nil, want an error")
 	}
 }
@@ -212,12 +212,12 @@ func TestExternalCASignsRequests(t *testing.T) {
 // TestCheckReportsProblems checks the problem that Check reports for each kind of invalid
 // certificate.
 func TestCheckReportsProblems(t *testing.T) {
-	o := newFolder(t)
-	ensureFiles(t, o)
+	options := newFolder(t)
+	ensureFiles(t, options)
 	now := time.Now()
 	problems := func(at time.Time, within time.Duration) map[string]string {
 		out := map[string]string{}
-		for _, e := range certs.Check(o, at, within) {
+		for _, e := range certs.Check(options, at, within) {
 			if e.Problem != "" {
 				out[e.Path] = e.Problem
 			}
@@ -233,14 +233,14 @@ func TestCheckReportsProblems(t *testing.T) {
 	if found := problems(now.Add(366*24*time.Hour), 0); found["admin/admin.crt"] != "expired" || found["ca/client-ca.crt"] != "" {
 		t.Errorf("after a year: got problems %v, want admin.crt expired and none of client-ca.crt", found)
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(o.Dir, "ca")),
-		os.Remove(filepath.Join(o.Dir, "etcd/etcd.crt"))); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(options.Dir, "ca")),
+		os.Remove(filepath.Join(options.Dir, "etcd/etcd.crt"))); err != nil {
 		t.Fatal(err)
 	}
 	if found := problems(now, 0); len(found) != 1 || found["etcd/etcd.crt"] != "missing" {
 		t.Errorf("without the folder of CAs: got problems %v, want only a missing etcd.crt", found)
 	}
-	o.Names = []string{"other.example.org"}
+	options.Names = []string{"other.example.org"}
 	if found := problems(now, 0); !strings.Contains(found["apiserver/apiserver.crt"], "names differ") {
 		t.Errorf("with another name: got %v, want a problem of apiserver.crt: names differ", found)
 	}

@@ -33,14 +33,14 @@ func AllSteps() []Step { return []Step{Prepare, Switch, Finish} }
 // Rotate takes one step in the rotation of the given CAs, or of all CAs if none is
 // given, and returns the paths that it wrote. It returns an error and changes nothing
 // if the step is out of order for one of the CAs.
-func Rotate(o Options, step Step, which ...CA) (created []string, err error) {
+func Rotate(options Options, step Step, which ...CA) (created []string, err error) {
 	if len(which) == 0 {
 		which = CAs()
 	}
-	l := Layout{o.Dir}
+	l := Layout{options.Dir}
 	var all []*rotation
 	for _, a := range which {
-		if slices.Contains(o.ExternalCAs, a) {
+		if slices.Contains(options.ExternalCAs, a) {
 			return nil, fmt.Errorf("CA %s is external and cannot be rotated here", a)
 		}
 		r, err := newRotation(l, a)
@@ -53,13 +53,13 @@ func Rotate(o Options, step Step, which ...CA) (created []string, err error) {
 		all = append(all, r)
 	}
 	for _, r := range all {
-		paths, err := r.runStep(step, o.caLifetime())
+		paths, err := r.runStep(step, options.caLifetime())
 		if err != nil {
 			return created, err
 		}
 		created = append(created, paths...)
 	}
-	more, err := Ensure(o)
+	more, err := Ensure(options)
 	return append(created, more...), err
 }
 

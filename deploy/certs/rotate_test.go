@@ -68,32 +68,32 @@ func newFolder(t *testing.T) certs.Options {
 // TestRotationKeepsTrust checks that after each step, processes that last read their files in the
 // previous step still trust each other.
 func TestRotationKeepsTrust(t *testing.T) {
-	o := newFolder(t)
-	ensureFiles(t, o)
-	l := certs.Layout{Dir: o.Dir}
+	options := newFolder(t)
+	ensureFiles(t, options)
+	layout := certs.Layout{Dir: options.Dir}
 	formerCAs := map[certs.CA]*x509.Certificate{}
 	for _, ca := range certs.CAs() {
-		formerCAs[ca] = leafOf(t, l.CA(ca))
+		formerCAs[ca] = leafOf(t, layout.CA(ca))
 	}
 	anyUsage := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
-	previousPools := trustPools(t, l) // trusted by processes that last read their files in the previous step
+	previousPools := trustPools(t, layout) // trusted by processes that last read their files in the previous step
 	for _, step := range certs.AllSteps() {
 		for _, other := range certs.AllSteps() {
 			if other == step {
 				continue
 			}
-			if _, err := certs.Rotate(o, other); err == nil {
+			if _, err := certs.Rotate(options, other); err == nil {
 				t.Fatalf("Rotate(%s) when %s is next: error = nil, want one", other, step)
 			}
 		}
-		if _, err := certs.Rotate(o, step); err != nil {
+		if _, err := certs.Rotate(options, step); err != nil {
 			t.Fatalf("%s: %v", step, err)
 		}
-		if created := ensureFiles(t, o); len(created) != 0 {
+		if created := ensureFiles(t, options); len(created) != 0 {
 			t.Errorf("after %s: Ensure created files %v, want none", step, created)
 		}
-		newPools := trustPools(t, l)
-		for ca, pair := range pairsOf(l) {
+		newPools := trustPools(t, layout)
+		for ca, pair := range pairsOf(layout) {
 			for reader, pools := range map[string]map[certs.CA]*x509.CertPool{"before": previousPools, "after": newPools} {
 				if _, err := leafOf(t, pair).Verify(x509.VerifyOptions{Roots: pools[ca], KeyUsages: anyUsage}); err != nil {
 					t.Errorf("%s is not trusted by a process that read its files %s step %s: %v",
@@ -104,21 +104,21 @@ func TestRotationKeepsTrust(t *testing.T) {
 		previousPools = newPools
 	}
 	for ca, former := range formerCAs {
-		if leafOf(t, l.CA(ca)).Equal(former) {
+		if leafOf(t, layout.CA(ca)).Equal(former) {
 			t.Errorf("%s after the last step: got the former certificate, want a new one", ca)
 		}
 		formerPool := x509.NewCertPool()
 		formerPool.AddCert(former)
-		if pair, ok := pairsOf(l)[ca]; ok {
+		if pair, ok := pairsOf(layout)[ca]; ok {
 			if _, err := leafOf(t, pair).Verify(x509.VerifyOptions{Roots: formerPool, KeyUsages: anyUsage}); err == nil {
 				t.Errorf("%s after the last step: signed by the former %s, want the new one", pair.Cert, ca)
 			}
 		}
 	}
-	if _, err := certs.Rotate(o, "turn"); err == nil {
+	if _, err := certs.Rotate(options, "turn"); err == nil {
 		t.Error(`Rotate("turn"), an unknown step: error = nil, want one`)
 	}
-	if _, err := certs.Rotate(o, certs.Prepare, "root"); err == nil {
+	if _, err := certs.Rotate(options, certs.Prepare, "root"); err == nil {
 		t.Error(`Rotate(Prepare, "root"), an unknown CA: error = nil, want one`)
 	}
 }
@@ -139,8 +139,8 @@ func pairsOf(l certs.Layout) map[certs.CA]certs.Pair {
 func TestSingleCARotation(t *testing.T) {
 	o := newFolder(t)
 	ensureFiles(t, o)
-	l := certs.Layout{Dir: o.Dir}
-	serving, etcd := leafOf(t, l.CA(certs.ServingCA)), leafOf(t, l.CA(certs.EtcdCA))
+	layout := certs.Layout{Dir: o.Dir}
+	serving, etcd := leafOf(t, layout.CA(certs.ServingCA)), leafOf(t, layout.CA(certs.EtcdCA))
 	for _, step := range certs.AllSteps() {
 		if _, err := certs.Rotate(o, step, certs.EtcdCA); err != nil {
 			t.Fatal(err)
@@ -150,10 +150,10 @@ func TestSingleCARotation(t *testing.T) {
 			t.Fatalf("Rotate(switch) of all CAs after %s of one: error = nil, want one", step)
 		}
 	}
-	if !leafOf(t, l.CA(certs.ServingCA)).Equal(serving) {
+	if !leafOf(t, layout.CA(certs.ServingCA)).Equal(serving) {
 		t.Error("rotation of the etcd CA: got another serving CA, want it unchanged")
 	}
-	if leafOf(t, l.CA(certs.EtcdCA)).Equal(etcd) {
+	if leafOf(t, layout.CA(certs.EtcdCA)).Equal(etcd) {
 		t.Error("rotation of the etcd CA: got the former etcd CA, want another")
 	}
 }

@@ -125,19 +125,19 @@ func (o Options) programs() []programFolder {
 
 // apiserverProgram returns the folder of the API server. local holds the loopback addresses.
 func (o Options) apiserverProgram(local []net.IP) programFolder {
-	l := Layout{o.Dir}
+	layout := Layout{o.Dir}
 	names, addresses := o.apiserverNames(local)
 	return programFolder{
 		name:     apiserverFolder,
 		deployed: true,
 		trusts:   []CA{ClientCA, ServingCA, EtcdCA, NATSCA, FrontProxyCA, KubeletCA},
 		certs: []certSpec{
-			{pair: l.APIServer(), signer: ServingCA, commonName: "kube-apiserver", dns: names, ips: addresses},
-			clientCert(l.WebhookClient(), ClientCA, WebhookClientName, suiteGroup...),
-			clientCert(l.EtcdClient(), EtcdCA, "apiserver"),
-			clientCert(l.NATSClient(), NATSCA, "apiserver"),
-			clientCert(l.ProxyClient(), FrontProxyCA, FrontProxyName),
-			clientCert(l.KubeletClient(), KubeletCA, KubeletClientName),
+			{pair: layout.APIServer(), signer: ServingCA, commonName: "kube-apiserver", dns: names, ips: addresses},
+			clientCert(layout.WebhookClient(), ClientCA, WebhookClientName, suiteGroup...),
+			clientCert(layout.EtcdClient(), EtcdCA, "apiserver"),
+			clientCert(layout.NATSClient(), NATSCA, "apiserver"),
+			clientCert(layout.ProxyClient(), FrontProxyCA, FrontProxyName),
+			clientCert(layout.KubeletClient(), KubeletCA, KubeletClientName),
 		},
 	}
 }
@@ -163,7 +163,7 @@ func (o Options) servicePrograms(local []net.IP) (out []programFolder) {
 // storagePrograms returns the folders of etcd and NATS. Their members use one certificate as server
 // and as client. local holds the loopback addresses.
 func (o Options) storagePrograms(local []net.IP) []programFolder {
-	l := Layout{o.Dir}
+	layout := Layout{o.Dir}
 	folder := func(name string, ca CA, pair Pair, commonName string) programFolder {
 		return programFolder{
 			name:     name,
@@ -180,8 +180,8 @@ func (o Options) storagePrograms(local []net.IP) []programFolder {
 		}
 	}
 	return []programFolder{
-		folder(etcdFolder, EtcdCA, l.Etcd(), "etcd"),
-		folder(natsFolder, NATSCA, l.NATS(), "nats"),
+		folder(etcdFolder, EtcdCA, layout.Etcd(), "etcd"),
+		folder(natsFolder, NATSCA, layout.NATS(), "nats"),
 	}
 }
 

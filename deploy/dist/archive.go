@@ -21,11 +21,11 @@ type entry struct {
 // writeArchive writes a tar.gz of files below one folder. It is reproducible: equal arguments and
 // contents give equal bytes.
 func writeArchive(w io.Writer, folder string, at time.Time, entries []entry) error {
-	z, err := gzip.NewWriterLevel(w, gzip.BestCompression)
+	writer, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {
 		return err
 	}
-	t := tar.NewWriter(z)
+	t := tar.NewWriter(writer)
 	entries = slices.SortedFunc(slices.Values(entries), func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	for i, e := range entries {
 		if i > 0 && e.name == entries[i-1].name {
@@ -38,11 +38,11 @@ func writeArchive(w io.Writer, folder string, at time.Time, entries []entry) err
 	if err := t.Close(); err != nil {
 		return err
 	}
-	return z.Close()
+	return writer.Close()
 }
 
 // appendEntry adds a file to an archive, with reproducible metadata.
-func appendEntry(t *tar.Writer, folder string, at time.Time, e entry) error {
+func appendEntry(writer *tar.Writer, folder string, at time.Time, e entry) error {
 	if e.path != "" {
 		var err error
 		if e.content, err = os.ReadFile(e.path); err != nil {
@@ -53,7 +53,7 @@ func appendEntry(t *tar.Writer, folder string, at time.Time, e entry) error {
 	if e.executable {
 		mode = 0o755
 	}
-	if err := t.WriteHeader(&tar.Header{
+	if err := writer.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeReg,
 		Name:     folder + "/" + e.name,
 		Size:     int64(len(e.content)),
@@ -63,6 +63,6 @@ func appendEntry(t *tar.Writer, folder string, at time.Time, e entry) error {
 	}); err != nil {
 		return err
 	}
-	_, err := t.Write(e.content)
+	_, err := writer.Write(e.content)
 	return err
 }

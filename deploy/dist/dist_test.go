@@ -61,7 +61,7 @@ func TestArchivesAreReproducible(t *testing.T) {
 	}
 	var got []string
 	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
+		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -72,10 +72,10 @@ func TestArchivesAreReproducible(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !h.ModTime.Equal(at) || h.Uid != 0 || h.Uname != "" {
-			t.Errorf("%s: got time %v, owner %d %q, want %v, 0 without name", h.Name, h.ModTime, h.Uid, h.Uname, at)
+		if !header.ModTime.Equal(at) || header.Uid != 0 || header.Uname != "" {
+			t.Errorf("%s: got time %v, owner %d %q, want %v, 0 without name", header.Name, header.ModTime, header.Uid, header.Uname, at)
 		}
-		got = append(got, h.Name+" "+os.FileMode(h.Mode).String()+" "+string(data))
+		got = append(got, header.Name+" "+os.FileMode(header.Mode).String()+" "+string(data))
 	}
 	want := []string{"folder/bill -rw-r--r-- bill", "folder/binnacle -rwxr-xr-x program",
 		"folder/licenses/x/LICENSE -rw-r--r-- license"}

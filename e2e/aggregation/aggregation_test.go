@@ -22,8 +22,8 @@ import (
 // others.
 func TestClientsUseExtensionServer(t *testing.T) {
 	t.Parallel()
-	s := start(t, 1)
-	k := harness.NewCLI(t, s.servers[0])
+	suite := start(t, 1)
+	k := harness.NewCLI(t, suite.servers[0])
 	k.RunWith(t, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red"}}`,
 		"create", "--validate=strict", "-f", "-")
 	if out := k.Run(t, "get", "wd", "a", "-o", `jsonpath={.spec.color} {.metadata.annotations.made-by}`); out != "red admin" {
@@ -37,7 +37,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 		"widgets.ext.example.com") {
 		t.Errorf("api-resources: got %s, want widgets.ext.example.com", out)
 	}
-	if out := s.mustRequest("GET", "/openapi/v2", ""); !strings.Contains(out, "com.example.ext.v1.Widget") {
+	if out := suite.mustRequest("GET", "/openapi/v2", ""); !strings.Contains(out, "com.example.ext.v1.Widget") {
 		t.Error("/openapi/v2: got no widgets, want their schema")
 	}
 
@@ -61,7 +61,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	n := 0
 	harness.Eventually(t, 20*time.Second, "an event for a new widget", func() error {
 		n++ // kubectl does not report when its watch has started
-		s.mustRequest("POST", widgets,
+		suite.mustRequest("POST", widgets,
 			fmt.Sprintf(`{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"w%d"}}`, n))
 		select {
 		case line := <-seen:
@@ -76,7 +76,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	cancel()
 	_ = watch.Wait()
 
-	s.mustRequest("POST", "/api/v1/nodes", `{"metadata":{"name":"n1"},"status":{"allocatable":{"cpu":"1","memory":"128Mi"}}}`)
+	suite.mustRequest("POST", "/api/v1/nodes", `{"metadata":{"name":"n1"},"status":{"allocatable":{"cpu":"1","memory":"128Mi"}}}`)
 	for kind, want := range map[string]string{"nodes": "n1 250m 25% 64Mi 50%", "pods": "p1 250m 64Mi"} {
 		harness.Eventually(t, 20*time.Second, "kubectl top "+kind, func() error {
 			r := k.Execute(t, "", "top", kind, "--no-headers")
@@ -87,13 +87,13 @@ func TestClientsUseExtensionServer(t *testing.T) {
 		})
 	}
 
-	bob := harness.CLIOf(t, s.servers[0].Kubeconfig(s.pki.Client("bob")))
+	bob := harness.CLIOf(t, suite.servers[0].Kubeconfig(suite.pki.Client("bob")))
 	if r := bob.Execute(t, "", "get", "widgets"); !strings.Contains(r.Stderr,
 		`User "bob" cannot list resource "widgets" in API group "ext.example.com"`) {
 		t.Errorf("get widgets as bob: got %s%s, want Forbidden", r.Stdout, r.Stderr)
 	}
-	checkUpgradedConnection(t, s)
-	checkPrecedenceOverDefinition(t, s)
+	checkUpgradedConnection(t, suite)
+	checkPrecedenceOverDefinition(t, suite)
 }
 
 // checkPrecedenceOverDefinition creates a definition for the resource of the extension server. The
@@ -315,10 +315,10 @@ func countGoroutines(t *testing.T, s *suite) (n int) {
 // available and that only one writes the condition.
 func TestReplicasAgreeOnAvailability(t *testing.T) {
 	t.Parallel()
-	s := start(t, 3)
+	suite := start(t, 3)
 	startRevision := ""
 	events := func() (requireConditionEverywhere []string) {
-		_, body, err := s.sendRequest(t.Context(), 0, "GET",
+		_, body, err := suite.sendRequest(t.Context(), 0, "GET",
 			apiServices+"?watch=1&timeoutSeconds=1&resourceVersion="+startRevision+
 				"&fieldSelector=metadata.name%3Dv1.ext.example.com", "")
 		if err != nil {
@@ -344,9 +344,9 @@ func TestReplicasAgreeOnAvailability(t *testing.T) {
 	}
 	requireConditionEverywhere := func(status string) {
 		t.Helper()
-		for i := range s.servers {
+		for i := range suite.servers {
 			harness.Eventually(t, 60*time.Second, "condition "+status, func() error {
-				if got := s.availableCondition(i); got != status {
+				if got := suite.availableCondition(i); got != status {
 					return fmt.Errorf("got %q", got)
 				}
 				return nil
@@ -357,27 +357,27 @@ func TestReplicasAgreeOnAvailability(t *testing.T) {
 	var o struct {
 		Metadata struct{ ResourceVersion string }
 	}
-	if err := json.Unmarshal([]byte(s.mustRequest("GET", apiServices+"/v1.ext.example.com", "")), &o); err != nil {
+	if err := json.Unmarshal([]byte(suite.mustRequest("GET", apiServices+"/v1.ext.example.com", "")), &o); err != nil {
 		t.Fatal(err)
 	}
 	startRevision = o.Metadata.ResourceVersion
-	s.extension.Kill()
-	s.probeAvailability()
+	suite.extension.Kill()
+	suite.probeAvailability()
 	requireConditionEverywhere("False")
-	for i := range s.servers { // and reject requests
+	for i := range suite.servers { // and reject requests
 		harness.Eventually(t, 60*time.Second, "rejection", func() error {
-			code, body, err := s.sendRequest(t.Context(), i, "GET", widgets, "")
+			code, body, err := suite.sendRequest(t.Context(), i, "GET", widgets, "")
 			if err != nil || code != 503 || body != "service unavailable\n" {
 				return fmt.Errorf("%d %s %v", code, body, err)
 			}
 			return nil
 		})
 	}
-	s.extension.Start(s.extensionFlags...)
-	s.probeAvailability()
+	suite.extension.Start(suite.extensionFlags...)
+	suite.probeAvailability()
 	requireConditionEverywhere("True")
-	for i := range s.servers {
-		harness.Eventually(t, 60*time.Second, "a response", func() error { return s.checkOK(i, widgets) })
+	for i := range suite.servers {
+		harness.Eventually(t, 60*time.Second, "a response", func() error { return suite.checkOK(i, widgets) })
 	}
 	if got := strings.Join(events(), ", "); got != "MODIFIED False, MODIFIED True" {
 		t.Errorf("got events %s, want \"MODIFIED False, MODIFIED True\"", got)

@@ -20,42 +20,42 @@ func TestSampleServer(t *testing.T) {
 		t.Skip("the first build of the server takes minutes")
 	}
 	binary := harness.Binary(t, harness.SampleServer)
-	s := start(t, 1)
+	suite := start(t, 1)
 	const user = `"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"wardle"}]`
 	const group = "/apis/rbac.authorization.k8s.io/v1/"
-	s.mustRequest("POST", group+"clusterroles", `{"metadata":{"name":"wardle"},"rules":[
+	suite.mustRequest("POST", group+"clusterroles", `{"metadata":{"name":"wardle"},"rules":[
 		{"apiGroups":[""],"resources":["namespaces"],"verbs":["get","watch","list"]},
 		{"apiGroups":["admissionregistration.k8s.io"],"resources":["*"],"verbs":["get","watch","list"]},
 		{"apiGroups":["flowcontrol.apiserver.k8s.io"],"resources":["*"],"verbs":["list","watch"]}]}`)
-	s.mustRequest("POST", group+"namespaces/kube-system/rolebindings",
+	suite.mustRequest("POST", group+"namespaces/kube-system/rolebindings",
 		`{"metadata":{"name":"wardle"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"extension-apiserver-authentication-reader"},`+user+`}`)
 	for _, role := range []string{"system:auth-delegator", "wardle"} {
-		s.mustRequest("POST", group+"clusterrolebindings",
+		suite.mustRequest("POST", group+"clusterrolebindings",
 			`{"metadata":{"name":"wardle-`+role+
 				`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+role+`"},`+user+`}`)
 	}
 	port := harness.FreePort(t)
-	cert := s.pki.ServingFor("wardle", "api.default.svc")
-	kubeconfig := s.servers[0].Kubeconfig(s.pki.Client("wardle"))
+	cert := suite.pki.ServingFor("wardle", "api.default.svc")
+	kubeconfig := suite.servers[0].Kubeconfig(suite.pki.Client("wardle"))
 	server := harness.NewProcess(t, "sampleapiserver", binary)
 	server.Start("--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--etcd-servers="+harness.StartEtcd(t).Endpoint,
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 		"--tls-cert-file="+cert.CertFile, "--tls-private-key-file="+cert.KeyFile)
-	ca, err := os.ReadFile(s.pki.CA)
+	ca, err := os.ReadFile(suite.pki.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.mustRequest("POST", "/api/v1/namespaces/default/services",
+	suite.mustRequest("POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"api"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	s.mustRequest("POST", apiServices,
+	suite.mustRequest("POST", apiServices,
 		fmt.Sprintf(`{"metadata":{"name":"v1alpha1.wardle.example.com"},"spec":{"group":"wardle.example.com","version":"v1alpha1","groupPriorityMinimum":1000,"versionPriority":15,
 		"caBundle":%q,"service":{"namespace":"default","name":"api","port":%d}}}`, base64.StdEncoding.EncodeToString(ca), port))
 	harness.Eventually(t, 90*time.Second, "available", func() error {
-		return s.checkOK(0, "/apis/wardle.example.com/v1alpha1/flunders")
+		return suite.checkOK(0, "/apis/wardle.example.com/v1alpha1/flunders")
 	})
 
-	k := harness.NewCLI(t, s.servers[0])
+	k := harness.NewCLI(t, suite.servers[0])
 	harness.Eventually(t, 40*time.Second, "described", func() error {
 		if out := k.Run(t, "api-resources", "--api-group=wardle.example.com", "-o", "name"); !strings.Contains(out,
 			"flunders.wardle.example.com") || !strings.Contains(out, "fischers.wardle.example.com") {

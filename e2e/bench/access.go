@@ -186,7 +186,7 @@ func (l *load) runTimed(name string, concurrency int, f func(i int) error) {
 }
 
 // bindUser creates the i-th role in the default namespace and binds it to a user.
-func (l *load) bindUser(c *http.Client, i int, user string) error {
+func (l *load) bindUser(client *http.Client, i int, user string) error {
 	const group = "rbac.authorization.k8s.io"
 	const rules = `[{"apiGroups":[""],"resources":["pods","services"],"verbs":["list","watch"]},` +
 		`{"apiGroups":["apps"],"resources":["deployments"],"verbs":["*"]},` +
@@ -198,7 +198,7 @@ func (l *load) bindUser(c *http.Client, i int, user string) error {
 			`"roleRef":{"apiGroup":"%s","kind":"Role","name":"role%d"},"subjects":[{"kind":"User","name":"%s"}]}`,
 			group, i, group, i, user),
 	} {
-		code, out, err := l.request(c, "POST", "/apis/"+group+"/v1/namespaces/default/"+path, "application/json",
+		code, out, err := l.request(client, "POST", "/apis/"+group+"/v1/namespaces/default/"+path, "application/json",
 			[]byte(body), "application/json")
 		if err == nil && code != http.StatusCreated {
 			err = fmt.Errorf("create %s: %d %.300s", path, code, out)

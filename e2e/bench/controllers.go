@@ -55,8 +55,8 @@ func (b *bench) measureManager(like *load, program, manager string) error {
 	}
 	defer p.terminate()
 	l.pids = fmt.Sprintf("%s=%d", program, p.cmd.Process.Pid)
-	c := l.newClient()
-	if err := l.waitForServiceAccount(c); err != nil {
+	client := l.newClient()
+	if err := l.waitForServiceAccount(client); err != nil {
 		return err
 	}
 	before := l.readUsage()
@@ -64,7 +64,7 @@ func (b *bench) measureManager(like *load, program, manager string) error {
 	idle := l.readUsage()
 	perMinute := (idle.cpu[program] - before.cpu[program]) / controllersIdle.Minutes()
 
-	if err := l.createOwnerAndDependents(c); err != nil {
+	if err := l.createOwnerAndDependents(client); err != nil {
 		return err
 	}
 	time.Sleep(controllersIdle) // the collector has read all dependents
@@ -72,10 +72,10 @@ func (b *bench) measureManager(like *load, program, manager string) error {
 
 	l.resetPeak()
 	start := time.Now()
-	if _, err := l.expect(c, http.StatusOK, http.MethodDelete, ownerPath, nil, "application/json"); err != nil {
+	if _, err := l.expect(client, http.StatusOK, http.MethodDelete, ownerPath, nil, "application/json"); err != nil {
 		return err
 	}
-	if err := l.waitForDeletedDependents(c); err != nil {
+	if err := l.waitForDeletedDependents(client); err != nil {
 		return err
 	}
 	took, after := time.Since(start), l.readUsage()
@@ -132,8 +132,8 @@ func (l *load) waitForServiceAccount(c *http.Client) error {
 }
 
 // createOwnerAndDependents creates an owner and l.n dependents.
-func (l *load) createOwnerAndDependents(c *http.Client) error {
-	out, err := l.expect(c, http.StatusCreated, http.MethodPost, dependentsPath,
+func (l *load) createOwnerAndDependents(client *http.Client) error {
+	out, err := l.expect(client, http.StatusCreated, http.MethodPost, dependentsPath,
 		[]byte(`{"metadata":{"name":"owner"}}`), "application/json")
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (l *load) createOwnerAndDependents(c *http.Client) error {
 		return err
 	}
 	_, failed := runConcurrently(l.objectCount, l.concurrency, func(i int) error {
-		return l.create(c, dependentsPath,
+		return l.create(client, dependentsPath,
 			fmt.Sprintf(`{"metadata":{"name":"dependent-%d","labels":{"dependent":"yes"},"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":%q}]}}`, i, owner.Metadata.UID))
 	})
 	if failed > 0 {

@@ -10,11 +10,11 @@ import (
 
 // measureDefinitions creates l.objectCount definitions and waits until the server serves all of
 // them.
-func (l *load) measureDefinitions(c *http.Client) {
+func (l *load) measureDefinitions(client *http.Client) {
 	before := l.readUsage()
 	t0 := time.Now()
 	lat, errs := runConcurrently(l.objectCount, l.concurrency, func(i int) error {
-		code, out, err := l.request(c, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		code, out, err := l.request(client, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 			"application/json", widgetDefinition(i), "application/json")
 		if err == nil && code != 201 && code != 200 {
 			err = fmt.Errorf("crd %d: %d %.300s", i, code, out)
@@ -24,13 +24,13 @@ func (l *load) measureDefinitions(c *http.Client) {
 	created := time.Since(t0).Seconds()
 	missing := l.objectCount
 	for time.Since(t0) < 5*time.Minute {
-		code, _, _ := l.request(c, "GET",
+		code, _, _ := l.request(client, "GET",
 			fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (l.objectCount-1)%20, l.objectCount-1), "", nil,
 			"application/json")
 		if code == 200 {
 			missing = 0
 			for i := 0; i < l.objectCount; i++ {
-				code, _, _ := l.request(c, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "",
+				code, _, _ := l.request(client, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "",
 					nil, "application/json")
 				if code != 200 {
 					missing++

@@ -42,11 +42,11 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 			return nil, err
 		}
 		l.objectCount = templates
-		c := l.newClient()
+		client := l.newClient()
 		if before == 0 {
-			l.runScenario(c, "seed")
+			l.runScenario(client, "seed")
 		}
-		stored, err := l.addPods(c, "unix://"+socket, before, n)
+		stored, err := l.addPods(client, "unix://"+socket, before, n)
 		api.terminate()
 		if err != nil {
 			return nil, err
@@ -55,12 +55,12 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 		if l, api, err = b.startAPIServer(like, "grown", flags...); err != nil {
 			return nil, err
 		}
-		c = l.newClient()
+		client = l.newClient()
 		x := float64(n)
 		restart.curve("restart").add(x, l.readUsage().cpu["apiserver"])
 		memory.floorCurve("bytes stored").add(x, float64(stored)/(1<<20))
 		l.recordMemory(memory, x, "after a restart")
-		err = l.measureRequestsAt(b, c, cost, memory, n)
+		err = l.measureRequestsAt(b, client, cost, memory, n)
 		api.terminate()
 		if err != nil {
 			return nil, err

@@ -187,13 +187,13 @@ func (b *bench) measureReplicas(like *load, replicas, watchers int, write, deliv
 		return err
 	}
 	l.objectCount = 1000
-	c := l.newClient()
-	l.runScenario(c, "seed")
+	client := l.newClient()
+	l.runScenario(client, "seed")
 
 	// 2. Patch without watchers. All writes go to replica 0; the others only follow.
 	x := float64(replicas)
 	l.concurrency = 4
-	l.runScenario(c, "patch")
+	l.runScenario(client, "patch")
 	write.curve("all processes").add(x, l.lastResult("cpu_ms_per_op"))
 	ops, _ := l.results[len(l.results)-1]["ops"].(int)
 	msPerWrite := func(process string) float64 {
@@ -210,7 +210,7 @@ func (b *bench) measureReplicas(like *load, replicas, watchers int, write, deliv
 
 	// 3. Write slowly while watchers, distributed over the replicas, receive each write.
 	l.watchers, l.rate = watchers, 5
-	l.runScenario(c, "watch")
+	l.runScenario(client, "watch")
 	delivery.curve("all processes").add(x, l.lastResult("cpu_s_per_million_deliveries"))
 
 	// 4. Compare with one floor that has all watchers.

@@ -84,7 +84,7 @@ func gadgetDefinition() []byte {
 		"properties":               properties,
 		"x-kubernetes-validations": rules,
 	}
-	b, err := json.Marshal(map[string]any{
+	data, err := json.Marshal(map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1",
 		"kind":       "CustomResourceDefinition",
 		"metadata":   map[string]any{"name": "gadgets.bench.example"},
@@ -111,7 +111,7 @@ func gadgetDefinition() []byte {
 		},
 	})
 	check(err)
-	return b
+	return data
 }
 
 // gadget returns the i-th custom resource.
@@ -167,13 +167,13 @@ func compareCustomResources(like *load, bin string) error {
 	defer api.terminate()
 	l := b.newLoad(like, "apiserver", api.url, api, "admin")
 	l.objectCount, l.duration = customRounds*customChunk, 4*time.Second
-	c := l.newClient()
-	if err := l.createGadgetDefinition(c); err != nil {
+	client := l.newClient()
+	if err := l.createGadgetDefinition(client); err != nil {
 		return err
 	}
 	t := sideCosts{byOperation: map[string][2][]float64{}}
 	for round := range customRounds {
-		t.measureBoth("create", func(s *side) float64 { return l.createChunk(c, s, round*customChunk, customChunk) })
+		t.measureBoth("create", func(s *side) float64 { return l.createChunk(client, s, round*customChunk, customChunk) })
 	}
 	time.Sleep(3 * time.Second) // the cache catches up
 	for range customRounds {
@@ -193,13 +193,13 @@ func compareCustomResources(like *load, bin string) error {
 				return s.object(i % l.objectCount)
 			})
 		})
-		t.measureBoth("patch", func(s *side) float64 { return l.measurePatches(c, s) })
+		t.measureBoth("patch", func(s *side) float64 { return l.measurePatches(client, s) })
 	}
 	for range 2 {
 		t.measureBoth("watch, a delivery", func(s *side) float64 {
 			w := *l
 			w.watchers, w.rate, w.duration = 200, 20, 8*time.Second
-			w.measureWatches(c, "watch "+s.name, watchedObjects{s.path + "/" + s.kind, s.object},
+			w.measureWatches(client, "watch "+s.name, watchedObjects{s.path + "/" + s.kind, s.object},
 				func(int) string { return s.path + "/" + s.kind + "?watch=1" })
 			return w.lastResult("cpu_ms_per_op")
 		})

@@ -29,15 +29,15 @@ func measureManyDefinitions(like *load, bin string) error {
 	}
 	defer func() { api.terminate() }()
 	l := b.newLoad(like, "apiserver", api.url, api, "admin")
-	c := l.newClient()
-	l.runScenario(c, "idle")
+	client := l.newClient()
+	l.runScenario(client, "idle")
 	few := *l
 	few.objectCount, few.concurrency = fewDefinitions, 4
-	few.measureDefinitions(c)
-	few.runScenario(c, "idle")
+	few.measureDefinitions(client)
+	few.runScenario(client, "idle")
 	before, start := l.readUsage(), time.Now()
 	rest := manyDefinitions - fewDefinitions
-	lat, errs := runConcurrently(rest, 4, func(i int) error { return l.createDefinition(c, fewDefinitions+i) })
+	lat, errs := runConcurrently(rest, 4, func(i int) error { return l.createDefinition(client, fewDefinitions+i) })
 	l.addResult("the rest, each used at once", before, rest, time.Since(start).Seconds(), lat,
 		map[string]any{"errors": errs}) // an error if not served
 	api.terminate()
@@ -48,17 +48,17 @@ func measureManyDefinitions(like *load, bin string) error {
 	api = again
 	l = b.newLoad(like, "apiserver", api.url, api, "admin")
 	fmt.Printf("with %d definitions: ready after %d ms\n", manyDefinitions, api.ready.Milliseconds())
-	l.runScenario(c, "idle") // includes the CPU time since the start
+	l.runScenario(client, "idle") // includes the CPU time since the start
 	fmt.Printf("CPU until ready: %.2f s\n", l.readUsage().cpu["apiserver"])
-	c = l.newClient()
-	code, out, err := l.request(c, http.MethodGet,
+	client = l.newClient()
+	code, out, err := l.request(client, http.MethodGet,
 		fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (manyDefinitions-1)%20, manyDefinitions-1), "", nil,
 		"application/json")
 	if err != nil || code != http.StatusOK {
 		return fmt.Errorf("the last definition is not served: %d %.300s %w", code, out, err)
 	}
 	time.Sleep(10 * time.Second) // memory settles
-	l.runScenario(c, "idle")
+	l.runScenario(client, "idle")
 	return nil
 }
 

@@ -217,8 +217,8 @@ func (l *load) runProbeClients() error {
 
 // probe sends the requests of a probe client until ctx ends.
 func (l *load) probe(ctx context.Context, o probeClient, start time.Time) (out []probeResponse) {
-	c := l.newClient()
-	defer c.CloseIdleConnections()
+	client := l.newClient()
+	defer client.CloseIdleConnections()
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -232,7 +232,7 @@ func (l *load) probe(ctx context.Context, o probeClient, start time.Time) (out [
 			body = strings.NewReader(fmt.Sprintf(`{"metadata":{"annotations":{"probeInterval":"%d"}}}`, n))
 		}
 		sent := time.Now()
-		code := l.requestAs(ctx, c, o.user, o.group, o.method, o.path, body)
+		code := l.requestAs(ctx, client, o.user, o.group, o.method, o.path, body)
 		if ctx.Err() == nil {
 			out = append(out, probeResponse{sent.Sub(start), time.Since(sent), code})
 		}
@@ -241,7 +241,7 @@ func (l *load) probe(ctx context.Context, o probeClient, start time.Time) (out [
 
 // requestAs sends a request as another user, so that it belongs to the flow of that user. It
 // returns the status code, or 0 on failure.
-func (l *load) requestAs(ctx context.Context, c *http.Client, user, group, method, path string, body io.Reader) (code int) {
+func (l *load) requestAs(ctx context.Context, client *http.Client, user, group, method, path string, body io.Reader) (code int) {
 	req, err := http.NewRequestWithContext(ctx, method, l.server+path, body)
 	if err != nil {
 		return 0
@@ -253,7 +253,7 @@ func (l *load) requestAs(ctx context.Context, c *http.Client, user, group, metho
 	if body != nil {
 		req.Header.Set("Content-Type", "application/merge-patch+json")
 	}
-	resp, err := c.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return 0
 	}

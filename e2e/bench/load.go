@@ -76,7 +76,7 @@ func check(err error) {
 }
 
 // request sends a request and returns the status code and body of the response.
-func (l *load) request(c *http.Client, method, path, contentType string, body []byte, accept string) (int, []byte, error) {
+func (l *load) request(client *http.Client, method, path, contentType string, body []byte, accept string) (int, []byte, error) {
 	req, err := http.NewRequest(method, l.server+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
@@ -88,7 +88,7 @@ func (l *load) request(c *http.Client, method, path, contentType string, body []
 	if l.token != "" {
 		req.Header.Set("Authorization", "Bearer "+l.token)
 	}
-	resp, err := c.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -181,19 +181,19 @@ func runConcurrently(total, concurrency int, f func(i int) error) (latencies []f
 }
 
 // createPods creates the namespaces and l.objectCount pods.
-func (l *load) createPods(c *http.Client) {
+func (l *load) createPods(client *http.Client) {
 	// A namespace may exist already, so these responses do not matter.
 	for i := range namespaces {
-		l.request(c, "POST", "/api/v1/namespaces", "application/json",
+		l.request(client, "POST", "/api/v1/namespaces", "application/json",
 			[]byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)), "application/json")
 	}
 	for i := range namespaces {
-		l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/serviceaccounts", i), "application/json",
+		l.request(client, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/serviceaccounts", i), "application/json",
 			[]byte(`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`), "application/json")
 	}
 	before, start := l.readUsage(), time.Now()
 	latencies, errs := runConcurrently(l.objectCount, l.concurrency, func(i int) error {
-		code, body, err := l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces),
+		code, body, err := l.request(client, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces),
 			"application/json", l.podBody(i), "application/json")
 		if err == nil && code != 201 && code != 200 {
 			err = fmt.Errorf("create pod %d: %d %.300s", i, code, body)

@@ -87,13 +87,13 @@ func randomSeed(t *testing.T) uint64 {
 
 // TestComposition checks a running suite and then injects faults.
 func TestComposition(t *testing.T) {
-	c := startComposition(t, "suite")
-	t.Run("kubectl", func(t *testing.T) { checkAccess(t, c) })
+	composition := startComposition(t, "suite")
+	t.Run("kubectl", func(t *testing.T) { checkAccess(t, composition) })
 	t.Run("images", func(t *testing.T) { checkImages(t) })
-	t.Run("containers", func(t *testing.T) { checkContainers(t, c) })
-	t.Run("secrets", func(t *testing.T) { checkSecrets(t, c) })
-	t.Run("networks", func(t *testing.T) { checkNetworks(t, c) })
-	t.Run("console", func(t *testing.T) { checkConsole(t, c) })
+	t.Run("containers", func(t *testing.T) { checkContainers(t, composition) })
+	t.Run("secrets", func(t *testing.T) { checkSecrets(t, composition) })
+	t.Run("networks", func(t *testing.T) { checkNetworks(t, composition) })
+	t.Run("console", func(t *testing.T) { checkConsole(t, composition) })
 	t.Run("faults", func(t *testing.T) {
 		faults, held := faultsOfBriefForm(), 2*time.Second
 		switch selectedForm(t) {
@@ -102,7 +102,7 @@ func TestComposition(t *testing.T) {
 		case long:
 			faults, held = faultsOfLongForm(), 5*time.Second
 		}
-		l := c.startLoad(t, randomSeed(t))
+		l := composition.startLoad(t, randomSeed(t))
 		for _, f := range faults {
 			l.injectFault(f, held)
 		}

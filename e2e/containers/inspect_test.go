@@ -70,19 +70,19 @@ func checkContainers(t *testing.T, c *composition) {
 		if err := json.Unmarshal([]byte(mustDocker(t, "inspect", c.mustContainer(s))), &found); err != nil || len(found) != 1 {
 			t.Fatalf("%s: got %d containers, %v, want one", s, len(found), err)
 		}
-		f := found[0]
-		uid, _, _ := strings.Cut(f.Config.User, ":")
+		test := found[0]
+		uid, _, _ := strings.Cut(test.Config.User, ":")
 		if uid == "" || uid == "0" || uid == "root" {
-			t.Errorf("%s: got user %q, want another than root", s, f.Config.User)
+			t.Errorf("%s: got user %q, want another than root", s, test.Config.User)
 		}
-		h := f.HostConfig
+		h := test.HostConfig
 		if !h.ReadonlyRootfs || h.Privileged || !slices.Equal(h.CapDrop, []string{"ALL"}) || len(h.CapAdd) > 0 ||
 			!slices.Contains(h.SecurityOpt, "no-new-privileges:true") {
 			t.Errorf("%s: got %+v, want a read-only file system and no privileges", s, h)
 		}
-		checkEnvironment(t, s, f.Config.Env)
+		checkEnvironment(t, s, test.Config.Env)
 		program := strings.TrimRight(s, "-0123456789")
-		for _, m := range f.Mounts {
+		for _, m := range test.Mounts {
 			if m.Destination == "/certs" && m.Source != c.certificate(program) || strings.HasPrefix(m.Source,
 				c.certificate("ca")) {
 				t.Errorf("%s mounts %s", s, m.Source)

@@ -118,10 +118,10 @@ func unauthorizedRequests(token string) []unauthorizedRequest {
 }
 
 // newUnauthorizedClient returns a client that sends a request to a server.
-func (c *composition) newUnauthorizedClient(server string, r unauthorizedRequest) unauthorizedClient {
+func (c *composition) newUnauthorizedClient(server string, request unauthorizedRequest) unauthorizedClient {
 	c.t.Helper()
-	config := c.clientConfig(server, r.certificate)
-	config.BearerToken = r.token
+	config := c.clientConfig(server, request.certificate)
+	config.BearerToken = request.token
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		c.t.Fatal(err)
@@ -129,10 +129,10 @@ func (c *composition) newUnauthorizedClient(server string, r unauthorizedRequest
 	client.Timeout = dialTimeout
 	c.t.Cleanup(client.CloseIdleConnections)
 	return unauthorizedClient{
-		name:   r.name + " at " + server,
+		name:   request.name + " at " + server,
 		client: client,
-		method: cmp.Or(r.method, http.MethodGet),
-		url:    config.Host + r.path,
+		method: cmp.Or(request.method, http.MethodGet),
+		url:    config.Host + request.path,
 	}
 }
 

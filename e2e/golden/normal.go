@@ -11,14 +11,14 @@ import (
 
 // newResponse returns the parts of a response that the step compares, with values that differ
 // between runs replaced by placeholders.
-func newResponse(s Step, resp *http.Response, raw []byte, vars map[string]string) Response {
+func newResponse(step Step, resp *http.Response, raw []byte, vars map[string]string) Response {
 	response := Response{Status: resp.StatusCode, Headers: map[string][]string{}}
-	for _, k := range append([]string{"Content-Type", "Warning"}, s.Show...) {
+	for _, k := range append([]string{"Content-Type", "Warning"}, step.Show...) {
 		if v := resp.Header.Values(k); len(v) > 0 {
 			response.Headers[http.CanonicalHeaderKey(k)] = v
 		}
 	}
-	if s.NoBody {
+	if step.NoBody {
 		return response
 	}
 	var tree any
@@ -27,12 +27,12 @@ func newResponse(s Step, resp *http.Response, raw []byte, vars map[string]string
 		return response
 	}
 	tree = replaceVariableValues(tree, vars)
-	for _, p := range s.Ignore {
+	for _, p := range step.Ignore {
 		removePath(tree, strings.Split(p, "."))
 	}
-	if len(s.Only) > 0 {
+	if len(step.Only) > 0 {
 		kept := map[string]any{}
-		for _, p := range s.Only {
+		for _, p := range step.Only {
 			kept[p] = valueAt(tree, strings.Split(p, "."))
 		}
 		tree = kept

@@ -143,12 +143,12 @@ type httpRequest struct {
 }
 
 // requestOf returns the request of a step, with variables expanded.
-func (r *Runner) requestOf(s Step, vars map[string]string) (httpRequest, error) {
-	m := httpRequest{client: r.admin, body: s.Body, header: map[string]string{"Accept": "application/json"}}
-	m.method, m.path, _ = strings.Cut(s.Request, " ")
+func (r *Runner) requestOf(step Step, vars map[string]string) (httpRequest, error) {
+	m := httpRequest{client: r.admin, body: step.Body, header: map[string]string{"Accept": "application/json"}}
+	m.method, m.path, _ = strings.Cut(step.Request, " ")
 	m.path = expandVariables(m.path, vars)
-	if s.JSON != nil {
-		b, err := json.Marshal(s.JSON)
+	if step.JSON != nil {
+		b, err := json.Marshal(step.JSON)
 		if err != nil {
 			return m, err
 		}
@@ -158,47 +158,47 @@ func (r *Runner) requestOf(s Step, vars map[string]string) (httpRequest, error) 
 	if m.body != "" {
 		m.header["Content-Type"] = "application/json"
 	}
-	for k, v := range s.Headers {
+	for k, v := range step.Headers {
 		m.header[k] = expandVariables(v, vars)
 	}
-	if s.As != nil {
-		m.header["Impersonate-User"] = expandVariables(s.As.User, vars)
-		if len(s.As.Groups) > 0 {
-			m.header["Impersonate-Group"] = expandVariables(strings.Join(s.As.Groups, "\x00"), vars)
+	if step.As != nil {
+		m.header["Impersonate-User"] = expandVariables(step.As.User, vars)
+		if len(step.As.Groups) > 0 {
+			m.header["Impersonate-Group"] = expandVariables(strings.Join(step.As.Groups, "\x00"), vars)
 		}
 	}
-	if s.Anon || s.Token != "" {
+	if step.Anon || step.Token != "" {
 		m.client = r.anonymous
 	}
-	if s.Token != "" {
-		m.header["Authorization"] = "Bearer " + expandVariables(s.Token, vars)
+	if step.Token != "" {
+		m.header["Authorization"] = "Bearer " + expandVariables(step.Token, vars)
 	}
 	return m, nil
 }
 
 // sendStep sends the request of a step. If the step allows retries, it repeats the request until
 // the status is the wanted one.
-func (r *Runner) sendStep(s Step, vars map[string]string, want *Response) (Response, error) {
-	if d, err := time.ParseDuration(s.Sleep); err == nil {
+func (r *Runner) sendStep(step Step, vars map[string]string, want *Response) (Response, error) {
+	if d, err := time.ParseDuration(step.Sleep); err == nil {
 		<-time.After(d)
 	}
-	m, err := r.requestOf(s, vars)
+	m, err := r.requestOf(step, vars)
 	if err != nil {
 		return Response{}, err
 	}
-	limit, _ := time.ParseDuration(s.Retry) // empty is 0: no retry
-	wanted := s.Until
+	limit, _ := time.ParseDuration(step.Retry) // empty is 0: no retry
+	wanted := step.Until
 	if want != nil {
 		wanted = want.Status
 	}
 	for start := time.Now(); ; <-time.After(retryInterval) {
-		response, raw, err := r.sendOnce(m, s, vars)
+		response, raw, err := r.sendOnce(m, step, vars)
 		again := time.Since(start) < limit
 		if again && (err != nil || response.Status != wanted) {
 			continue
 		}
 		if err == nil {
-			saveVariables(s, raw, vars)
+			saveVariables(step, raw, vars)
 		}
 		return response, err
 	}
@@ -261,8 +261,8 @@ func (r *Runner) send(c *http.Client, method, path string, header map[string]str
 
 // readWatch returns the events of a watch. It stops after the number of events or the time that the
 // step allows.
-func (r *Runner) readWatch(m httpRequest, s Step, vars map[string]string) (Response, error) {
-	limit, err := time.ParseDuration(s.Watch.For)
+func (r *Runner) readWatch(m httpRequest, step Step, vars map[string]string) (Response, error) {
+	limit, err := time.ParseDuration(step.Watch.For)
 	if err != nil {
 		limit = watchTime
 	}
@@ -279,7 +279,7 @@ func (r *Runner) readWatch(m httpRequest, s Step, vars map[string]string) (Respo
 	defer resp.Body.Close()
 	var events []any
 	dec := json.NewDecoder(resp.Body)
-	for s.Watch.Events == 0 || len(events) < s.Watch.Events {
+	for step.Watch.Events == 0 || len(events) < step.Watch.Events {
 		var e any
 		if dec.Decode(&e) != nil {
 			break // end of the stream or of the time limit
@@ -290,5 +290,5 @@ func (r *Runner) readWatch(m httpRequest, s Step, vars map[string]string) (Respo
 	if err != nil {
 		return Response{}, err
 	}
-	return newResponse(s, resp, raw, vars), nil
+	return newResponse(step, resp, raw, vars), nil
 }

@@ -30,23 +30,23 @@ type Authority struct {
 	args   []string
 }
 
-// NewAuthority prepares a service that uses s and accepts only s as a client.
-func NewAuthority(t testing.TB, s *Server, p Program, flags ...string) *Authority {
+// NewAuthority prepares a service that uses server and accepts only server as a client.
+func NewAuthority(t testing.TB, server *Server, program Program, flags ...string) *Authority {
 	t.Helper()
-	port, serving := FreePort(t), s.PKI.Serving(string(p))
-	a := &Authority{
-		Process: NewProcess(t, string(p), Binary(t, p)), Addr: fmt.Sprintf("127.0.0.1:%d", port),
+	port, serving := FreePort(t), server.PKI.Serving(string(program))
+	authority := &Authority{
+		Process: NewProcess(t, string(program), Binary(t, program)), Addr: fmt.Sprintf("127.0.0.1:%d", port),
 		client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 		}},
 	}
-	a.args = append([]string{
+	authority.args = append([]string{
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
-		"--client-ca-file=" + s.PKI.CA, "--allowed-client-names=" + suiteUser + "apiserver",
-		"--kubeconfig=" + s.Kubeconfig(s.PKI.Client(suiteUser+string(p), suiteGroup)),
+		"--client-ca-file=" + server.PKI.CA, "--allowed-client-names=" + suiteUser + "apiserver",
+		"--kubeconfig=" + server.Kubeconfig(server.PKI.Client(suiteUser+string(program), suiteGroup)),
 	}, flags...)
-	return a
+	return authority
 }
 
 // Start starts or restarts the service and waits until it is ready.

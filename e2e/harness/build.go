@@ -61,9 +61,9 @@ func Binary(t testing.TB, p Program) string {
 
 // buildBinary builds a program and returns its path. If BinDirEnv names a folder, it returns the
 // path of the binary in that folder.
-func buildBinary(p Program) (string, error) {
+func buildBinary(program Program) (string, error) {
 	if dir := os.Getenv(BinDirEnv); dir != "" {
-		path := filepath.Join(dir, string(p))
+		path := filepath.Join(dir, string(program))
 		if _, err := os.Stat(path); err != nil {
 			return "", fmt.Errorf("%s: %w", BinDirEnv, err)
 		}
@@ -80,37 +80,37 @@ func buildBinary(p Program) (string, error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return "", err
 	}
-	unlock, err := lockFile(filepath.Join(out, "."+string(p)+".lock"))
+	unlock, err := lockFile(filepath.Join(out, "."+string(program)+".lock"))
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
 
 	// 2. Find the module folder and the package of the program.
-	path := filepath.Join(out, string(p))
-	dir, source := project, "./services/"+string(p)
+	path := filepath.Join(out, string(program))
+	dir, source := project, "./services/"+string(program)
 	flags := "-s -w" // as in releases; the tests of image sizes need this
-	switch p {
+	switch program {
 	case Everything:
 		source = "./cmd/binnacle"
 	case Certificates:
 		source = "./deploy/certs/cmd/certs"
 	case Images, Compose, Balancer:
-		source = "./deploy/" + string(p)
+		source = "./deploy/" + string(program)
 	case KubeletServer:
 		source = "./services/apiserver/internal/proxy/kubeletproxy/kubelettest/cmd/kubelet"
 	case AccessExample, TokenWebhook:
-		source = "./deploy/examples/" + string(p)
+		source = "./deploy/examples/" + string(program)
 	case Kubectl:
 		const pkg = "k8s.io/component-base/version."
 		flags += " -X " + pkg + "gitVersion=" + kubectlVersion + " -X " + pkg + "gitMajor=1 -X " + pkg + "gitMinor=33"
 		dir, source = module, "./cmd/kubectl"
 	case SampleServer, Helm:
-		dir, source = filepath.Join(module, string(p)), "."
+		dir, source = filepath.Join(module, string(program)), "."
 	case Extension:
 		dir, source = module, "./aggregation/extension"
 	case EtcdServer, NATSServer, H2Spec:
-		dir, source = module, "./cmd/"+string(p)
+		dir, source = module, "./cmd/"+string(program)
 	}
 
 	// 3. Build. The go command does not rewrite a file that is up to date.

@@ -44,7 +44,7 @@ func git(args ...string) (string, error) {
 var buildMutex sync.Mutex
 
 // BinaryOf returns the path of a service as of a commit. Each is built once.
-func BinaryOf(t testing.TB, revision string, p Program) string {
+func BinaryOf(t testing.TB, revision string, program Program) string {
 	t.Helper()
 	buildMutex.Lock()
 	defer buildMutex.Unlock()
@@ -52,16 +52,16 @@ func BinaryOf(t testing.TB, revision string, p Program) string {
 	if err != nil {
 		t.Fatalf("the repository has no commit %s", revision)
 	}
-	path := filepath.Join(Project(t), "bin", "e2e", fmt.Sprintf("%s-%.12s", p, commit))
+	path := filepath.Join(Project(t), "bin", "e2e", fmt.Sprintf("%s-%.12s", program, commit))
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
 	dir, _ := Checkout(t, commit)
-	cmd := exec.Command("go", "build", "-o", path, "-ldflags=-s -w", "./services/"+string(p))
+	cmd := exec.Command("go", "build", "-o", path, "-ldflags=-s -w", "./services/"+string(program))
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s of %s: %v\n%s", p, commit, err, out)
+		t.Fatalf("build %s of %s: %v\n%s", program, commit, err, out)
 	}
 	return path
 }

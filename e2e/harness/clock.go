@@ -72,7 +72,7 @@ var clockBuildMutex sync.Mutex
 
 // clockShiftableBinary returns the path of a service whose clock can be shifted. All its packages
 // are recompiled because package time may be inlined anywhere. The go command caches the result.
-func clockShiftableBinary(t testing.TB, p Program) string {
+func clockShiftableBinary(t testing.TB, program Program) string {
 	t.Helper()
 	clockBuildMutex.Lock()
 	defer clockBuildMutex.Unlock()
@@ -80,8 +80,8 @@ func clockShiftableBinary(t testing.TB, p Program) string {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, string(p)+"-clock")
-	unlock, err := lockFile(filepath.Join(dir, "."+string(p)+"-clock.lock"))
+	path := filepath.Join(dir, string(program)+"-clock")
+	unlock, err := lockFile(filepath.Join(dir, "."+string(program)+"-clock.lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,9 +91,9 @@ func clockShiftableBinary(t testing.TB, p Program) string {
 		t.Fatal(err)
 	}
 	out, err := goCommand(Project(t), "build", "-overlay="+overlay, "-o", path, "-ldflags=-s -w",
-		"./services/"+string(p)).CombinedOutput()
+		"./services/"+string(program)).CombinedOutput()
 	if err != nil {
-		t.Fatalf("build %s with another clock: %v\n%s", p, err, out)
+		t.Fatalf("build %s with another clock: %v\n%s", program, err, out)
 	}
 	return path
 }

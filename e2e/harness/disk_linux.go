@@ -17,25 +17,25 @@ import (
 // unmounted.
 func StartDisk(t testing.TB) (*Disk, error) {
 	t.Helper()
-	d := &Disk{Dir: t.TempDir()}
+	disk := &Disk{Dir: t.TempDir()}
 	root := &fs.LoopbackRoot{Path: t.TempDir()}
 	root.NewNode = func(r *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-		return &diskNode{LoopbackNode: fs.LoopbackNode{RootData: r}, disk: d}
+		return &diskNode{LoopbackNode: fs.LoopbackNode{RootData: r}, disk: disk}
 	}
-	node := &diskNode{LoopbackNode: fs.LoopbackNode{RootData: root}, disk: d}
+	node := &diskNode{LoopbackNode: fs.LoopbackNode{RootData: root}, disk: disk}
 	root.RootNode = node
-	server, err := fs.Mount(d.Dir, node,
+	server, err := fs.Mount(disk.Dir, node,
 		&fs.Options{MountOptions: fuse.MountOptions{FsName: "binnacle-e2e", DirectMount: syscall.Geteuid() == 0}})
 	if err != nil {
 		return nil, fmt.Errorf("cannot mount a FUSE file system: %w", err)
 	}
 	t.Cleanup(func() {
-		d.Slow(0)
+		disk.Slow(0)
 		if err := server.Unmount(); err != nil {
-			t.Errorf("unmount %s: %v", d.Dir, err)
+			t.Errorf("unmount %s: %v", disk.Dir, err)
 		}
 	})
-	return d, nil
+	return disk, nil
 }
 
 // Disk is a folder on a disk that a test can make slow or full. A full disk rejects every write,

@@ -13,11 +13,11 @@ import (
 // TestFullDiskRejectsWrites checks that a full disk rejects writes and new files, and accepts them
 // when it is freed.
 func TestFullDiskRejectsWrites(t *testing.T) {
-	d, err := harness.StartDisk(t)
+	disk, err := harness.StartDisk(t)
 	if err != nil {
 		t.Skip(err)
 	}
-	path := filepath.Join(d.Dir, "file")
+	path := filepath.Join(disk.Dir, "file")
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -33,12 +33,12 @@ func TestFullDiskRejectsWrites(t *testing.T) {
 		}
 	}
 	write(nil)
-	d.Fill(true)
+	disk.Fill(true)
 	write(syscall.ENOSPC)
 	if _, err := os.Create(path + "2"); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("create: got %v, want ENOSPC", err)
 	}
-	d.Fill(false)
+	disk.Fill(false)
 	write(nil)
 	if content, err := os.ReadFile(path); err != nil || string(content) != "texttext" {
 		t.Errorf("read: got %q, %v, want texttext", content, err)

@@ -37,23 +37,23 @@ func StartEtcd(t testing.TB, flags ...string) *Etcd {
 
 // StartSecureEtcd starts an etcd with mutual TLS and waits until it is healthy. Both sides have
 // certificates of pki. It returns the serving certificate.
-func StartSecureEtcd(t testing.TB, pki *PKI) (e *Etcd, serving Pair) {
+func StartSecureEtcd(t testing.TB, pki *PKI) (etcd *Etcd, serving Pair) {
 	t.Helper()
-	e, serving = newEtcd(t, "e2e"), pki.Serving("etcd")
+	etcd, serving = newEtcd(t, "e2e"), pki.Serving("etcd")
 	client := pki.Client("etcd-e2e")
 	pair, err := tls.X509KeyPair(client.Cert, client.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.healthURL = fmt.Sprintf("http://127.0.0.1:%d", FreePort(t))
-	e.Endpoint = strings.Replace(e.Endpoint, "http:", "https:", 1)
+	etcd.healthURL = fmt.Sprintf("http://127.0.0.1:%d", FreePort(t))
+	etcd.Endpoint = strings.Replace(etcd.Endpoint, "http:", "https:", 1)
 	// A test may let the serving certificate expire; the test's own client still connects.
-	e.tls = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}
-	e.args = append(e.args, "--initial-cluster="+e.name+"="+e.peerURL, "--listen-metrics-urls="+e.healthURL,
-		"--listen-client-urls="+e.Endpoint, "--advertise-client-urls="+e.Endpoint,
+	etcd.tls = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}
+	etcd.args = append(etcd.args, "--initial-cluster="+etcd.name+"="+etcd.peerURL, "--listen-metrics-urls="+etcd.healthURL,
+		"--listen-client-urls="+etcd.Endpoint, "--advertise-client-urls="+etcd.Endpoint,
 		"--cert-file="+serving.CertFile, "--key-file="+serving.KeyFile, "--trusted-ca-file="+pki.CA, "--client-cert-auth")
-	e.Start()
-	return e, serving
+	etcd.Start()
+	return etcd, serving
 }
 
 // StartEtcdCluster starts a cluster of n members and waits until they are healthy. Member i keeps
@@ -92,32 +92,32 @@ func StartTogether(members []*Etcd) {
 func Join(t testing.TB, members []*Etcd, flags ...string) *Etcd {
 	t.Helper()
 	client := EtcdClient(t, members)
-	e := newEtcd(t, fmt.Sprintf("e2e-joined-%d", FreePort(t)))
+	etcd := newEtcd(t, fmt.Sprintf("e2e-joined-%d", FreePort(t)))
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	var added *clientv3.MemberAddResponse
 	// etcd rejects membership changes until the members have been connected for seconds.
 	Eventually(t, startTimeout, "a learner", func() (err error) {
-		added, err = client.MemberAddAsLearner(ctx, []string{e.peerURL})
+		added, err = client.MemberAddAsLearner(ctx, []string{etcd.peerURL})
 		return err
 	})
 	var initial []string
 	for _, m := range added.Members {
 		name := m.Name
 		if m.ID == added.Member.ID {
-			name = e.name
+			name = etcd.name
 		}
 		initial = append(initial, name+"="+m.PeerURLs[0])
 	}
-	e.args = append(e.args, "--initial-cluster-state=existing", "--initial-cluster="+strings.Join(initial, ","))
-	e.args = append(e.args, flags...)
-	e.Process.Start(e.args...)
-	e.waitUntil("promoted", func() error {
+	etcd.args = append(etcd.args, "--initial-cluster-state=existing", "--initial-cluster="+strings.Join(initial, ","))
+	etcd.args = append(etcd.args, flags...)
+	etcd.Process.Start(etcd.args...)
+	etcd.waitUntil("promoted", func() error {
 		_, err := client.MemberPromote(ctx, added.Member.ID)
 		return err
 	})
-	e.waitUntilHealthy()
-	return e
+	etcd.waitUntilHealthy()
+	return etcd
 }
 
 // Leave removes a member from a cluster and kills it. The request goes to the other members because
@@ -144,19 +144,19 @@ func Leave(t testing.TB, leaving *Etcd, others []*Etcd) {
 // newEtcd returns a member with its own ports and folder, which is not started yet.
 func newEtcd(t testing.TB, name string) *Etcd {
 	t.Helper()
-	e := &Etcd{
+	etcd := &Etcd{
 		Process:  NewProcess(t, name, Binary(t, EtcdServer)),
 		Endpoint: fmt.Sprintf("http://127.0.0.1:%d", FreePort(t)),
 		name:     name,
 		peerURL:  fmt.Sprintf("http://127.0.0.1:%d", FreePort(t)),
 	}
-	e.healthURL = e.Endpoint
-	e.args = []string{
+	etcd.healthURL = etcd.Endpoint
+	etcd.args = []string{
 		"--name=" + name, "--data-dir=" + t.TempDir(), "--log-level=warn",
-		"--listen-client-urls=" + e.Endpoint, "--advertise-client-urls=" + e.Endpoint,
-		"--listen-peer-urls=" + e.peerURL, "--initial-advertise-peer-urls=" + e.peerURL,
+		"--listen-client-urls=" + etcd.Endpoint, "--advertise-client-urls=" + etcd.Endpoint,
+		"--listen-peer-urls=" + etcd.peerURL, "--initial-advertise-peer-urls=" + etcd.peerURL,
 	}
-	return e
+	return etcd
 }
 
 // Start starts or restarts the member on the same data.

@@ -13,34 +13,34 @@ import (
 // echo starts a server that returns each line that it receives, and sends it to the channel.
 func echo(t *testing.T) (addr string, lines <-chan string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(func() { _ = listener.Close() })
 	received := make(chan string, 16)
 	go func() {
 		for {
-			c, err := l.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
 			go func() {
-				defer c.Close()
-				for r := bufio.NewReader(c); ; {
+				defer conn.Close()
+				for r := bufio.NewReader(conn); ; {
 					line, err := r.ReadString('\n')
 					if err != nil {
 						return
 					}
 					received <- line
-					if _, err := io.WriteString(c, line); err != nil {
+					if _, err := io.WriteString(conn, line); err != nil {
 						return
 					}
 				}
 			}()
 		}
 	}()
-	return l.Addr().String(), received
+	return listener.Addr().String(), received
 }
 
 type client struct {
@@ -104,20 +104,20 @@ func (c *client) expectClosed() {
 // closes only existing ones.
 func TestProxyCutClosesConnections(t *testing.T) {
 	addr, _ := echo(t)
-	p := StartProxy(t, addr)
-	c := dial(t, p)
+	proxy := StartProxy(t, addr)
+	c := dial(t, proxy)
 	c.send("one\n")
 	c.expect("one\n")
-	p.Set(Cut)
+	proxy.Set(Cut)
 	c.expectClosed()
-	dial(t, p).expectClosed()
-	p.Set(Pass)
-	c = dial(t, p)
+	dial(t, proxy).expectClosed()
+	proxy.Set(Pass)
+	c = dial(t, proxy)
 	c.send("two\n")
 	c.expect("two\n")
-	p.Reset()
+	proxy.Reset()
 	c.expectClosed()
-	dial(t, p).send("three\n")
+	dial(t, proxy).send("three\n")
 }
 
 // TestProxyStallHoldsDataBack checks that stalled connections stay open and deliver their data
@@ -125,25 +125,25 @@ func TestProxyCutClosesConnections(t *testing.T) {
 func TestProxyStallHoldsDataBack(t *testing.T) {
 	for _, traffic := range []Traffic{Stall, StallResponses} {
 		addr, received := echo(t)
-		p := StartProxy(t, addr)
-		c := dial(t, p)
-		c.send("one\n")
-		c.expect("one\n")
+		proxy := StartProxy(t, addr)
+		client := dial(t, proxy)
+		client.send("one\n")
+		client.expect("one\n")
 		<-received
-		p.Set(traffic)
-		c.send("two\n")
+		proxy.Set(traffic)
+		client.send("two\n")
 		if traffic == StallResponses {
 			<-received // requests still reach the server
 		}
-		c.expectSilence()
+		client.expectSilence()
 		if len(received) > 0 {
 			t.Errorf("traffic %v: the server received %q, want it held back", traffic, <-received)
 		}
-		p.Set(Pass)
-		c.expect("two\n")
-		p.Set(traffic)
-		c.send("three\n")
-		p.Reset()
-		c.expectClosed()
+		proxy.Set(Pass)
+		client.expect("two\n")
+		proxy.Set(traffic)
+		client.send("three\n")
+		proxy.Reset()
+		client.expectClosed()
 	}
 }

@@ -89,12 +89,12 @@ func startServer(t testing.TB, pki *PKI, admin, signer Pair, options []Option) *
 	t.Helper()
 	port := FreePort(t)
 	serving := pki.Serving(fmt.Sprintf("apiserver-%d", port))
-	s := &Server{
+	server := &Server{
 		Process: NewProcess(t, string(APIServer), Binary(t, APIServer)),
 		URL:     fmt.Sprintf("https://127.0.0.1:%d", port),
 		PKI:     pki, Admin: admin, Signer: signer,
 	}
-	s.args = []string{
+	server.args = []string{
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
 		"--client-ca-file=" + pki.CA, "--cert-dir=" + pki.Dir,
@@ -105,16 +105,16 @@ func startServer(t testing.TB, pki *PKI, admin, signer Pair, options []Option) *
 		"--data-dir=" + filepath.Join(t.TempDir(), "etcd"),
 	}
 	if implementation := os.Getenv(HTTP2Env); implementation != "" {
-		s.args = append(s.args, "--http2-implementation="+implementation)
+		server.args = append(server.args, "--http2-implementation="+implementation)
 	}
 	for _, o := range options {
-		o(s)
+		o(server)
 	}
-	if !s.needsServiceAccounts {
-		s.args = append(s.args, "--disable-admission-plugins=ServiceAccount")
+	if !server.needsServiceAccounts {
+		server.args = append(server.args, "--disable-admission-plugins=ServiceAccount")
 	}
-	s.Start()
-	return s
+	server.Start()
+	return server
 }
 
 // Start starts or restarts the server on the same port and data.

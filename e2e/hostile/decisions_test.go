@@ -59,15 +59,15 @@ func (d *decider) decide(w http.ResponseWriter, r *http.Request) {
 // uses another namespace, must stay cached.
 func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 	var d *decider
-	x := startTenants(t, func(s *harness.Server) {
+	tenants := startTenants(t, func(s *harness.Server) {
 		d = startDecider(t, s.PKI)
 		harness.WithAccessWebhook(d.addr)(s)
 	})
 	const binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings/administrator"
-	probe, mallory := newClient(tlsCertificate(t, x.server.PKI.Client("probe"))), x.attackerClient()
+	probe, mallory := newClient(tlsCertificate(t, tenants.server.PKI.Client("probe"))), tenants.attackerClient()
 	readAsProbe := func() {
 		for range 20 {
-			r := x.sendAndRead(probe, "GET", "/api/v1/namespaces/probe/configmaps/mine", "", "")
+			r := tenants.sendAndRead(probe, "GET", "/api/v1/namespaces/probe/configmaps/mine", "", "")
 			if err := r.requireCode(http.StatusOK); err != nil {
 				t.Fatalf("read of the probe client: %v", err)
 			}
@@ -75,10 +75,10 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 	}
 	var callsBefore, callsAfter int64
 	changes := 30
-	if x.long {
+	if tenants.long {
 		changes = 500
 	}
-	x.attackFor(t, 0, func(context.Context) {
+	tenants.attackFor(t, 0, func(context.Context) {
 		readAsProbe() // fills the cache
 		callsBefore = d.calls.Load()
 		for i := range changes {
@@ -88,7 +88,7 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 					{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"},
 					{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"other-%d"}]}`, i)
 			}
-			if err := x.sendAndRead(mallory, "PATCH", binding, mergePatchMedia, patch).requireCode(http.StatusOK); err != nil {
+			if err := tenants.sendAndRead(mallory, "PATCH", binding, mergePatchMedia, patch).requireCode(http.StatusOK); err != nil {
 				t.Fatalf("change %d of the role binding: %v", i, err)
 			}
 			readAsProbe()

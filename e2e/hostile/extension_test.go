@@ -90,11 +90,11 @@ func (e *hostileExtension) sendEndlessly(w http.ResponseWriter, start string) {
 // server whose lists and events do not end. The test pins the limits of responses, and that the
 // garbage collector works for other resources.
 func TestExtensionServerDoesNotExhaustControllers(t *testing.T) {
-	s := harness.StartServer(t)
+	server := harness.StartServer(t)
 	extension := &hostileExtension{t, make(chan struct{}, 4*extensionLists)}
 	backend := httptest.NewTLSServer(extension)
 	t.Cleanup(backend.Close)
-	x := &target{url: s.URL, admin: newClient(tlsCertificate(t, s.Admin))}
+	x := &target{url: server.URL, admin: newClient(tlsCertificate(t, server.Admin))}
 	x.mustCreate(t, "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"hostile"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
 	x.mustCreate(t, "/apis/apiregistration.k8s.io/v1/apiservices",
@@ -104,14 +104,14 @@ func TestExtensionServerDoesNotExhaustControllers(t *testing.T) {
 	harness.Eventually(t, controllersSettle, "the extension server", func() error {
 		return x.sendAndRead(x.admin, http.MethodGet, extensionPath, "", "").requireCode(http.StatusOK)
 	})
-	p := harness.NewProcess(t, "controllers", harness.Binary(t, harness.Controllers))
-	p.Start("--kubeconfig="+s.Kubeconfig(s.PKI.Client("system:binnacle:controllers", "system:binnacle")),
+	process := harness.NewProcess(t, "controllers", harness.Binary(t, harness.Controllers))
+	process.Start("--kubeconfig="+server.Kubeconfig(server.PKI.Client("system:binnacle:controllers", "system:binnacle")),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", harness.FreePort(t)), "--cert-dir="+t.TempDir())
 	most := make(chan int)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	go func() { most <- peakResidentMemory(ctx, p.PID()) }()
+	go func() { most <- peakResidentMemory(ctx, process.PID()) }()
 	for range 2 * extensionLists {
 		select {
 		case <-extension.sent:
@@ -119,15 +119,15 @@ func TestExtensionServerDoesNotExhaustControllers(t *testing.T) {
 			t.Fatal("the controllers do not read from the extension server")
 		}
 	}
-	waitForGarbageCollection(t, s.Client())
+	waitForGarbageCollection(t, server.Client())
 	stop()
 	peak := <-most
 	t.Logf("at most %d MiB resident", peak>>20)
 	if peak > maxMemoryGrowth {
 		t.Errorf("got %d MiB resident, want at most %d MiB", peak>>20, maxMemoryGrowth>>20)
 	}
-	if !p.Running() {
-		t.Errorf("the controllers have exited, want them to run: %s", p.Log())
+	if !process.Running() {
+		t.Errorf("the controllers have exited, want them to run: %s", process.Log())
 	}
 }
 

@@ -28,7 +28,7 @@ func (x *tenants) attackTime() time.Duration {
 // respond. The server must limit the memory of requests that wait for the webhook. attackFor checks
 // the memory, the responses and the probe clients.
 func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
-	x := startTenants(t)
+	tenants := startTenants(t)
 	data := map[string]string{}
 	for i := range 20_000 {
 		data[fmt.Sprint("key-", i)] = strings.Repeat("v", 30)
@@ -37,7 +37,7 @@ func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.mustCreate(t, "/api/v1/namespaces/b/configmaps", string(largeConfigMap))
+	tenants.mustCreate(t, "/api/v1/namespaces/b/configmaps", string(largeConfigMap))
 	testDone := make(chan struct{})
 	webhook := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -49,18 +49,18 @@ func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 	defer webhook.Close()
 	defer close(testDone)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw})
-	x.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{
+	tenants.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{
 		"metadata":{"name":"hangs"},"webhooks":[{"name":"hangs.ex.test",
 		"admissionReviewVersions":["v1"],"sideEffects":"None","timeoutSeconds":30,
 		"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"b"}},
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["UPDATE"],"resources":["configmaps"]}],
 		"clientConfig":{"url":%q,"caBundle":%q}}]}`, webhook.URL, base64.StdEncoding.EncodeToString(ca)))
-	x.attackFor(t, x.attackTime(), func(ctx context.Context) {
+	tenants.attackFor(t, tenants.attackTime(), func(ctx context.Context) {
 		runAttackers(ctx, 300, func(ctx context.Context, i int) {
-			c := x.attackerClient()
+			c := tenants.attackerClient()
 			defer c.CloseIdleConnections()
 			patch := fmt.Sprintf(`{"data":{"key-0":"%d"}}`, i)
-			req, err := http.NewRequest("PATCH", x.url+"/api/v1/namespaces/b/configmaps/large", strings.NewReader(patch))
+			req, err := http.NewRequest("PATCH", tenants.url+"/api/v1/namespaces/b/configmaps/large", strings.NewReader(patch))
 			if err != nil {
 				t.Error(err)
 				return
@@ -78,7 +78,7 @@ func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 // and then bindings to these roles. Before it allows a binding, the server compares all names of the
 // role with the rules of the attacker. That comparison must not slow down the probe clients.
 func TestRolesWithManyNamesDoNotStarveOtherClients(t *testing.T) {
-	x := startTenants(t)
+	tenants := startTenants(t)
 	names := make([]string, 100_000)
 	for i := range names {
 		names[i] = fmt.Sprintf("n%06d", i)
@@ -98,15 +98,15 @@ func TestRolesWithManyNamesDoNotStarveOtherClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.mustCreate(t, rbac+"roles", string(role))
-		x.mustCreate(t, rbac+"rolebindings", binding(name, name, "mallory"))
+		tenants.mustCreate(t, rbac+"roles", string(role))
+		tenants.mustCreate(t, rbac+"rolebindings", binding(name, name, "mallory"))
 	}
-	x.attackFor(t, x.attackTime(), func(ctx context.Context) {
+	tenants.attackFor(t, tenants.attackTime(), func(ctx context.Context) {
 		runAttackers(ctx, 30, func(ctx context.Context, i int) {
-			c := x.attackerClient()
+			c := tenants.attackerClient()
 			defer c.CloseIdleConnections()
 			newBinding := binding("new", fmt.Sprint("many-", i%10), "eve")
-			r := x.sendAndRead(c, "POST", rbac+"rolebindings?dryRun=All", jsonMedia, newBinding)
+			r := tenants.sendAndRead(c, "POST", rbac+"rolebindings?dryRun=All", jsonMedia, newBinding)
 			if err := r.requireCode(http.StatusCreated, http.StatusTooManyRequests); err != nil && r.err == nil {
 				t.Error(err)
 			}

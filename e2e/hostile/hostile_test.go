@@ -66,12 +66,12 @@ func TestHostileClients(t *testing.T) {
 	}
 	attacks = slices.DeleteFunc(attacks, func(a attack) bool { return !only.MatchString(a.name) })
 
-	x, b := startTarget(t, rand.New(rand.NewPCG(seed, 0)), long)
+	x, probeProcess := startTarget(t, rand.New(rand.NewPCG(seed, 0)), long)
 	if err := lowerPriority(); err != nil {
 		t.Fatal(err)
 	}
-	quiet := x.measureAttack(t, b, attackTime, attack{name: "no attack"})
-	busy := x.measureAttack(t, b, attackTime, attack{
+	quiet := x.measureAttack(t, probeProcess, attackTime, attack{name: "no attack"})
+	busy := x.measureAttack(t, probeProcess, attackTime, attack{
 		name:      "busy machine",
 		attackers: runtime.NumCPU(),
 		run: func(ctx context.Context, _ *target, _ *rand.Rand) {
@@ -90,7 +90,7 @@ func TestHostileClients(t *testing.T) {
 		if a.name == mutated.name {
 			d = whole / 2
 		}
-		if w := x.measureAttack(t, b, d, a); w.P99 > worst.P99 {
+		if w := x.measureAttack(t, probeProcess, d, a); w.P99 > worst.P99 {
 			worst, worstAttack = w, a.name
 		}
 	}

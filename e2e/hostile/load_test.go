@@ -88,31 +88,31 @@ func tenantLoads() map[string]func() loadRequest {
 // namespace, which has large objects and thousands of rules.
 func TestLoadOfTenantDoesNotAffectOtherClients(t *testing.T) {
 	const attackers = 60
-	x := startTenants(t, harness.WithFlags(
+	tenants := startTenants(t, harness.WithFlags(
 		"--runtime-config=resource.k8s.io/v1beta1=true", "--feature-gates=DynamicResourceAllocation=true"))
-	x.createLargeObjects(t)
-	d := x.attackTime() / 4
+	tenants.createLargeObjects(t)
+	d := tenants.attackTime() / 4
 	for name, next := range tenantLoads() {
 		t.Run(name, func(t *testing.T) {
-			x.attackFor(t, d, func(ctx context.Context) {
-				runAttackers(ctx, attackers, func(ctx context.Context, _ int) { x.sendInLoop(ctx, next) })
+			tenants.attackFor(t, d, func(ctx context.Context) {
+				runAttackers(ctx, attackers, func(ctx context.Context, _ int) { tenants.sendInLoop(ctx, next) })
 			})
 		})
 	}
 	t.Run("windows of one byte", func(t *testing.T) {
-		x.attackFor(t, d, func(ctx context.Context) {
-			runAttackers(ctx, 8, func(ctx context.Context, _ int) { x.readSlowly(ctx) })
+		tenants.attackFor(t, d, func(ctx context.Context) {
+			runAttackers(ctx, 8, func(ctx context.Context, _ int) { tenants.readSlowly(ctx) })
 		})
 	})
 	t.Run("watches", func(t *testing.T) {
-		x.attackFor(t, 4*d, func(ctx context.Context) { x.watchLargeObjects(ctx, 1000) })
+		tenants.attackFor(t, 4*d, func(ctx context.Context) { tenants.watchLargeObjects(ctx, 1000) })
 	})
 }
 
 // sendInLoop sends requests on one connection until ctx ends.
 func (x *tenants) sendInLoop(ctx context.Context, next func() loadRequest) {
-	c := x.attackerClient()
-	defer c.CloseIdleConnections()
+	client := x.attackerClient()
+	defer client.CloseIdleConnections()
 	for ctx.Err() == nil {
 		l := next()
 		req, err := http.NewRequest(l.method, x.url+l.path, strings.NewReader(l.body))
@@ -123,7 +123,7 @@ func (x *tenants) sendInLoop(ctx context.Context, next func() loadRequest) {
 		for name, values := range l.header {
 			req.Header[name] = values
 		}
-		x.sendAttack(ctx, c, req)
+		x.sendAttack(ctx, client, req)
 	}
 }
 

@@ -29,16 +29,16 @@ func recordedRequests(project string) ([]request, error) {
 	}
 	var out []request
 	for _, c := range cases {
-		for _, s := range c.Steps {
-			q := request{body: s.Body, media: "application/json", accept: "application/json"}
-			if s.JSON != nil {
-				b, err := json.Marshal(s.JSON)
+		for _, step := range c.Steps {
+			q := request{body: step.Body, media: "application/json", accept: "application/json"}
+			if step.JSON != nil {
+				b, err := json.Marshal(step.JSON)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", c.File, err)
 				}
 				q.body = string(b)
 			}
-			for k, v := range s.Headers {
+			for k, v := range step.Headers {
 				switch http.CanonicalHeaderKey(k) {
 				case "Content-Type":
 					q.media = v
@@ -46,7 +46,7 @@ func recordedRequests(project string) ([]request, error) {
 					q.accept = v
 				}
 			}
-			q.method, q.path, _ = strings.Cut(s.Request, " ")
+			q.method, q.path, _ = strings.Cut(step.Request, " ")
 			q.path, q.body = strings.ReplaceAll(q.path, "{ns}", "hostile"), strings.ReplaceAll(q.body, "{ns}", "hostile")
 			out = append(out, q)
 		}
@@ -188,8 +188,8 @@ func mutationAttack(project string) (attack, error) {
 		return attack{}, err
 	}
 	return attack{"mutated conversations", 8, func(ctx context.Context, x *target, r *rand.Rand) {
-		c := x.attackerClient()
-		defer c.CloseIdleConnections()
+		client := x.attackerClient()
+		defer client.CloseIdleConnections()
 		m := mutator{r, from}
 		for range 200 {
 			q := m.mutatedRequest()
@@ -206,7 +206,7 @@ func mutationAttack(project string) (attack, error) {
 			req.Header.Set("Content-Type", q.media)
 			req.Header.Set("Accept", q.accept)
 			one, cancel := context.WithTimeout(ctx, 2*time.Second)
-			x.sendAttack(one, c, req)
+			x.sendAttack(one, client, req)
 			cancel()
 			if ctx.Err() != nil {
 				return

@@ -189,17 +189,17 @@ type mutationCounts struct {
 // sendMutations sends n objects, half of them with one changed byte and half with one changed
 // field, and reads each stored object in every form.
 // It deletes created objects if deleteCreated is true.
-func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client, r *rand.Rand, s sample, n int,
+func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, client *http.Client, r *rand.Rand, s sample, n int,
 	deleteCreated bool) {
 	storedPath := s.collection + "/stored-one"
-	first := x.sendAndRead(c, "POST", s.collection, protoMedia, strings.Replace(s.body, sampleName, "stored-one", 1))
+	first := x.sendAndRead(client, "POST", s.collection, protoMedia, strings.Replace(s.body, sampleName, "stored-one", 1))
 	updates := first.code == http.StatusCreated && strings.Contains(s.body, sampleName)
 	for i := range n {
-		b := []byte(s.body)
+		data := []byte(s.body)
 		if i%2 == 0 {
-			b[protobufMagic+r.IntN(len(b)-protobufMagic)] = byte(r.IntN(256))
+			data[protobufMagic+r.IntN(len(data)-protobufMagic)] = byte(r.IntN(256))
 		} else {
-			b = mutateStructure(r, b)
+			data = mutateStructure(r, data)
 		}
 		name := fmt.Sprintf("m%0*d", len(sampleName)-1, i)
 		method, path := "POST", s.collection
@@ -212,11 +212,11 @@ func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client,
 		}
 		m.sent.Add(1)
 		form := responseForms[i%len(responseForms)]
-		response := x.sendAndRead(c, method, path, protoMedia, strings.Replace(string(b), sampleName, name, 1),
+		response := x.sendAndRead(client, method, path, protoMedia, strings.Replace(string(data), sampleName, name, 1),
 			"Accept", objectForm(form))
 		if response.err != nil || response.code >= http.StatusInternalServerError {
 			t.Errorf("%s of %s, response form %s: %v\nbody: %.2000x", method, s.resource, form,
-				response.requireCode(http.StatusCreated), b)
+				response.requireCode(http.StatusCreated), data)
 		}
 		if response.code/100 != 2 {
 			continue
@@ -224,19 +224,19 @@ func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client,
 		m.stored.Add(1)
 		object := s.collection + "/" + name
 		if !strings.Contains(s.body, sampleName) {
-			object = x.sampleObjectPath(c, s.collection)
+			object = x.sampleObjectPath(client, s.collection)
 		}
 		for _, form := range responseForms {
 			form = objectForm(form)
-			got := x.sendAndRead(c, "GET", object, "", "", "Accept", form)
+			got := x.sendAndRead(client, "GET", object, "", "", "Accept", form)
 			if got.code != http.StatusNotFound && got.requireCode(http.StatusOK) != nil { // the mutation may be in the name
 				t.Errorf("%s read as %s: %v\nbody: %.2000x", s.resource, form,
-					got.requireCode(http.StatusOK), b)
+					got.requireCode(http.StatusOK), data)
 			}
 			m.read.Add(1)
 		}
 		if deleteCreated && method == "POST" {
-			x.sendAndRead(c, "DELETE", object, "", "")
+			x.sendAndRead(client, "DELETE", object, "", "")
 		}
 	}
 	x.checkCollection(t, s.collection)
@@ -281,22 +281,22 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("BINNACLE_HOSTILE_SEED=%d", seed)
-	x := startTenants(t, harness.WithFlags("--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true"))
-	x.grantNamespace(t)
+	tenants := startTenants(t, harness.WithFlags("--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true"))
+	tenants.grantNamespace(t)
 	mutations := 25 // of each sample
-	if x.long {
+	if tenants.long {
 		mutations = 1_500
 	}
-	all := x.createSamples(t)
+	all := tenants.createSamples(t)
 	var m mutationCounts
 	const untilReturn = 0 // the attack ends when its function returns
-	x.attackFor(t, untilReturn, func(context.Context) {
+	tenants.attackFor(t, untilReturn, func(context.Context) {
 		work := make(chan int)
 		var workers sync.WaitGroup
 		for range 4 {
 			workers.Go(func() {
 				for i := range work {
-					m.sendMutations(t, x, newClient(tlsCertificate(t, x.server.Admin)),
+					m.sendMutations(t, tenants, newClient(tlsCertificate(t, tenants.server.Admin)),
 						rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, false)
 				}
 			})
@@ -314,9 +314,9 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 		close(work)
 		workers.Wait()
 		for _, i := range last {
-			m.sendMutations(t, x, x.admin, rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, true)
+			m.sendMutations(t, tenants, tenants.admin, rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, true)
 		}
-		x.checkReads(t)
+		tenants.checkReads(t)
 	})
 	t.Logf("%d samples, %d mutations, %d stored, %d reads of stored objects", len(all), m.sent.Load(),
 		m.stored.Load(), m.read.Load())

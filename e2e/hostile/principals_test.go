@@ -15,21 +15,21 @@ import (
 // connections, each with the name of another service account of one namespace. The test pins that
 // limits count by principal and that seats are released while a body arrives.
 func TestManyNamesOfOnePrincipalDoNotBlockOtherClients(t *testing.T) {
-	x := startTenants(t)
+	tenants := startTenants(t)
 	// The names have the permission, so that the server reads their bodies.
-	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
+	tenants.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
 		`{"metadata":{"name":"accounts"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:b"}]}`)
 	d := 25 * time.Second // longer than a request waits for the byte budget
-	if x.long {
+	if tenants.long {
 		d = 70 * time.Second
 	}
-	x.attackFor(t, d, func(ctx context.Context) {
+	tenants.attackFor(t, d, func(ctx context.Context) {
 		runAttackers(ctx, 126, func(ctx context.Context, i int) {
 			declared := 3 << 20
 			if i >= 30 { // ever smaller bodies fill the rest of the byte budget
 				declared = max(4<<10, declared>>((i-30)/9))
 			}
-			conn, err := x.openRequest(ctx, x.attackerCert, http.MethodPost, "/api/v1/namespaces/b/configmaps",
+			conn, err := tenants.openRequest(ctx, tenants.attackerCert, http.MethodPost, "/api/v1/namespaces/b/configmaps",
 				fmt.Sprintf("system:serviceaccount:b:a%d", i), declared)
 			if err != nil {
 				pauseAttacker(ctx)
@@ -61,12 +61,12 @@ func sendSlowly(ctx context.Context, conn interface{ Write([]byte) (int, error) 
 // arrives, so that declared bodies of many megabytes occupy no memory. The test pins the order of
 // filters: authorize, then read the body.
 func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
-	x := startTenants(t)
-	x.attackFor(t, 0, func(ctx context.Context) {
+	tenants := startTenants(t)
+	tenants.attackFor(t, 0, func(ctx context.Context) {
 		var all sync.WaitGroup
 		for i := range 200 {
 			all.Go(func() {
-				for _, c := range []struct {
+				for _, test := range []struct {
 					method, path, name string
 				}{
 					{method: http.MethodPost, path: "/api/v1/namespaces/probe/configmaps", name: ""},
@@ -80,9 +80,9 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 					}, // has no role
 					{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", name: ""},
 				} {
-					x.dialing <- struct{}{}
-					conn, err := x.openRequest(ctx, x.attackerCert, c.method, c.path, c.name, 3<<20-1)
-					<-x.dialing
+					tenants.dialing <- struct{}{}
+					conn, err := tenants.openRequest(ctx, tenants.attackerCert, test.method, test.path, test.name, 3<<20-1)
+					<-tenants.dialing
 					if err != nil {
 						t.Error(err)
 						return
@@ -90,9 +90,9 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 					_ = conn.SetReadDeadline(time.Now().Add(responseTimeout))
 					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 					if err != nil {
-						t.Errorf("%s %s as %q: no response before the body: %v", c.method, c.path, c.name, err)
+						t.Errorf("%s %s as %q: no response before the body: %v", test.method, test.path, test.name, err)
 					} else if resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
-						t.Errorf("%s %s as %q: got %s, want 403 or 429", c.method, c.path, c.name, resp.Status)
+						t.Errorf("%s %s as %q: got %s, want 403 or 429", test.method, test.path, test.name, resp.Status)
 					}
 					conn.Close()
 				}
@@ -106,13 +106,13 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 // wait for a resource version in the future. The test pins that a waiting request releases its
 // bytes and acquires them again afterwards.
 func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
-	x := startTenants(t)
-	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
+	tenants := startTenants(t)
+	tenants.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
 		`{"metadata":{"name":"accounts"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:b"}]}`)
 	options := `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"],"x":[` + repeatElements("1", 32_000) + `]}`
 	const path = "/api/v1/namespaces/b/configmaps?labelSelector=a%3Db&resourceVersion=999999999&resourceVersionMatch=NotOlderThan"
 	// These requests hold bytes when they start to wait.
-	for what, q := range map[string]struct{ method, path, body string }{
+	for what, test := range map[string]struct{ method, path, body string }{
 		"options": {
 			method: http.MethodDelete,
 			path:   path,
@@ -124,44 +124,44 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 			body:   "",
 		},
 	} {
-		if err := x.sendAndRead(x.attackerClient(), q.method, q.path, jsonMedia,
-			q.body).requireCode(http.StatusGatewayTimeout, http.StatusBadRequest); err != nil {
+		if err := tenants.sendAndRead(tenants.attackerClient(), test.method, test.path, jsonMedia,
+			test.body).requireCode(http.StatusGatewayTimeout, http.StatusBadRequest); err != nil {
 			t.Fatalf("large %s: %v", what, err)
 		}
 	}
 	attack := func(names int) func(context.Context) {
 		return func(ctx context.Context) {
 			runAttackers(ctx, names, func(ctx context.Context, i int) {
-				c := x.attackerClient()
-				defer c.CloseIdleConnections()
-				req, err := http.NewRequest(http.MethodDelete, x.url+path, strings.NewReader(options))
+				client := tenants.attackerClient()
+				defer client.CloseIdleConnections()
+				req, err := http.NewRequest(http.MethodDelete, tenants.url+path, strings.NewReader(options))
 				if err != nil {
 					return
 				}
 				req.Header.Set("Content-Type", jsonMedia)
 				req.Header.Set("Impersonate-User", fmt.Sprintf("system:serviceaccount:b:a%d", i))
-				x.sendAttack(ctx, c, req)
+				tenants.sendAttack(ctx, client, req)
 				pauseAttacker(ctx)
 			})
 		}
 	}
-	c := newClient(tlsCertificate(t, x.server.PKI.Client("probe")))
+	client := newClient(tlsCertificate(t, tenants.server.PKI.Client("probe")))
 	body := fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":%q}}`, strings.Repeat("x", 100_000))
-	if err := x.sendAndRead(c, http.MethodPost, "/api/v1/namespaces/probe/configmaps", jsonMedia,
+	if err := tenants.sendAndRead(client, http.MethodPost, "/api/v1/namespaces/probe/configmaps", jsonMedia,
 		body).requireCode(http.StatusCreated); err != nil {
 		t.Fatal(err)
 	}
 	for _, names := range []int{6, 60} {
 		d := 6 * time.Second
-		if x.long {
+		if tenants.long {
 			d = 30 * time.Second
 		}
 		writes := 0 // of 100 KB by an ordinary client, one after the other
-		x.attackFor(t, d, func(ctx context.Context) {
+		tenants.attackFor(t, d, func(ctx context.Context) {
 			var ordinary sync.WaitGroup
 			ordinary.Go(func() {
 				for ; ctx.Err() == nil; writes++ {
-					if err := x.sendAndRead(c, http.MethodPut, "/api/v1/namespaces/probe/configmaps/large", jsonMedia,
+					if err := tenants.sendAndRead(client, http.MethodPut, "/api/v1/namespaces/probe/configmaps/large", jsonMedia,
 						body).requireCode(http.StatusOK); err != nil {
 						t.Errorf("write of 100 KB: %v", err)
 					}

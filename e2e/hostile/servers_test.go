@@ -22,17 +22,17 @@ func startHostileServer(t *testing.T, protocol string, serve func(*tls.Conn)) (u
 	t.Helper()
 	certified := httptest.NewTLSServer(nil) // only for its certificate
 	t.Cleanup(certified.Close)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
 		Certificates: certified.TLS.Certificates,
 		NextProtos:   []string{protocol},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
-			conn, err := l.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -42,7 +42,7 @@ func startHostileServer(t *testing.T, protocol string, serve func(*tls.Conn)) (u
 			}()
 		}
 	}()
-	return "https://" + l.Addr().String(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certified.Certificate().Raw})
+	return "https://" + listener.Addr().String(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certified.Certificate().Raw})
 }
 
 // respondWith returns a function that sends response to each HTTP/1.1 request.

@@ -430,21 +430,21 @@ func TestValuesThatExpandAreRejectedOrBounded(t *testing.T) {
 			`{"metadata":{"name":"quantity"},"data":{"q":"-1"}}`).requireCode(http.StatusUnprocessableEntity)
 	})
 	x.attackFor(t, 0, func(context.Context) {
-		for _, e := range append(costlyQuantities(), expandingValues()...) {
-			method := cmp.Or(e.method, http.MethodPost)
-			media, accept := cmp.Or(e.media, jsonMedia), cmp.Or(e.accept, jsonMedia)
-			r := x.sendAndRead(c, method, e.path, media, e.body, "Accept", accept)
+		for _, expandingRequest := range append(costlyQuantities(), expandingValues()...) {
+			method := cmp.Or(expandingRequest.method, http.MethodPost)
+			media, accept := cmp.Or(expandingRequest.media, jsonMedia), cmp.Or(expandingRequest.accept, jsonMedia)
+			r := x.sendAndRead(c, method, expandingRequest.path, media, expandingRequest.body, "Accept", accept)
 			var err error
 			switch {
-			case e.want != "":
-				err = r.requireRejection(e.want)
+			case expandingRequest.want != "":
+				err = r.requireRejection(expandingRequest.want)
 			case r.err != nil:
 				err = r.err
 			case r.code >= http.StatusInternalServerError:
 				err = r.requireCode(http.StatusOK)
 			}
 			if err != nil {
-				t.Errorf("%s: %v", e.name, err)
+				t.Errorf("%s: %v", expandingRequest.name, err)
 			}
 		}
 	})
@@ -453,22 +453,22 @@ func TestValuesThatExpandAreRejectedOrBounded(t *testing.T) {
 // TestReasonsOfDenialsAreBounded creates bindings to missing roles with names of 200 KB and sends
 // requests that these bindings concern. It proves that a response does not contain all their names.
 func TestReasonsOfDenialsAreBounded(t *testing.T) {
-	x := startTenants(t)
+	tenants := startTenants(t)
 	name := strings.Repeat("r", 200_000)
 	for i := range 100 {
-		x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", fmt.Sprintf(
+		tenants.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", fmt.Sprintf(
 			`{"metadata":{"name":"long-%d"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"%d%s"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`, i, i, name))
 	}
 	const maxResponse = 16 << 10 // bytes
 	duration := 5 * time.Second
-	if x.long {
+	if tenants.long {
 		duration = 30 * time.Second
 	}
-	x.attackFor(t, duration, func(ctx context.Context) {
+	tenants.attackFor(t, duration, func(ctx context.Context) {
 		runAttackers(ctx, 30, func(ctx context.Context, i int) {
-			c := x.attackerClient()
-			defer c.CloseIdleConnections()
-			for _, q := range []struct{ method, path, body string }{
+			client := tenants.attackerClient()
+			defer client.CloseIdleConnections()
+			for _, test := range []struct{ method, path, body string }{
 				{method: "GET", path: "/api/v1/namespaces/b/nodes/x", body: ""},
 				{
 					method: "POST",
@@ -481,13 +481,13 @@ func TestReasonsOfDenialsAreBounded(t *testing.T) {
 					body:   `{"spec":{"namespace":"b"}}`,
 				},
 			} {
-				r := x.sendAndRead(c, q.method, q.path, jsonMedia, q.body)
-				isRulesReview := strings.HasSuffix(q.path, "selfsubjectrulesreviews")
+				r := tenants.sendAndRead(client, test.method, test.path, jsonMedia, test.body)
+				isRulesReview := strings.HasSuffix(test.path, "selfsubjectrulesreviews")
 				if r.err == nil && len(r.body) > maxResponse && !isRulesReview {
-					t.Errorf("%s %s: got a response of %d bytes, want at most %d", q.method, q.path, len(r.body), maxResponse)
+					t.Errorf("%s %s: got a response of %d bytes, want at most %d", test.method, test.path, len(r.body), maxResponse)
 				}
 				if r.code >= http.StatusInternalServerError {
-					t.Errorf("%s %s: %v", q.method, q.path, r.requireCode(http.StatusOK))
+					t.Errorf("%s %s: %v", test.method, test.path, r.requireCode(http.StatusOK))
 				}
 			}
 			pauseAttacker(ctx)

@@ -187,7 +187,7 @@ func (x *target) countSeries() (total int, byFamily map[string]int, err error) {
 // namespaces, quotas, priority levels and flow schemas, and requests resources that do not exist.
 // The number of series and the idle memory return to their previous values.
 func TestDeletedObjectsLeaveNoState(t *testing.T) {
-	x := startTenants(t)
+	tenants := startTenants(t)
 	const (
 		oneRound    = time.Duration(0) // argument of useFor
 		spareSeries = 200              // growth allowed for kinds of requests not sent before
@@ -199,7 +199,7 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 		for range 4 {
 			workers.Go(func() {
 				for end := time.Now().Add(d); ; {
-					x.useTemporaryObjects(t, int(rounds.Add(1)))
+					tenants.useTemporaryObjects(t, int(rounds.Add(1)))
 					if !time.Now().Before(end) {
 						return
 					}
@@ -209,7 +209,7 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 		workers.Wait()
 	}
 	attackTime, warmupTime := 15*time.Second, oneRound
-	if x.long {
+	if tenants.long {
 		var err error
 		if attackTime, err = time.ParseDuration(envOr("BINNACLE_HOSTILE_TIME", "10m")); err != nil {
 			t.Fatal(err)
@@ -222,7 +222,7 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 	var seriesBefore int
 	var familiesBefore map[string]int
 	harness.Eventually(t, waitTimeout, "the series of the first objects to disappear", func() error {
-		total, byFamily, err := x.countSeries()
+		total, byFamily, err := tenants.countSeries()
 		if err != nil {
 			return err
 		}
@@ -236,25 +236,25 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 
 	// 2. Fill the bounded logs of etcd and of watches, and measure the idle heap.
 	useFor(warmupTime)
-	heapBefore, err := x.heapSize()
+	heapBefore, err := tenants.heapSize()
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	// 3. Use objects for a long time.
-	x.attackFor(t, 0, func(context.Context) {
+	tenants.attackFor(t, 0, func(context.Context) {
 		useFor(attackTime)
 		// Each response with code 500 was checked. The count for a definition's resources
 		// disappears with the definition.
 		var err error
-		if x.expectedErrors, err = x.sumMetric("apiserver_request_total", `code="500"`); err != nil {
+		if tenants.expectedErrors, err = tenants.sumMetric("apiserver_request_total", `code="500"`); err != nil {
 			t.Error(err)
 		}
 	})
 
 	// 4. Wait until series and heap are as they were.
 	harness.Eventually(t, 2*waitTimeout, "series and memory to return", func() error {
-		total, byFamily, err := x.countSeries()
+		total, byFamily, err := tenants.countSeries()
 		if err != nil {
 			return err
 		}
@@ -268,14 +268,14 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 			text, _ := json.Marshal(grown)
 			return fmt.Errorf("got %d series, had %d before: %s", total, seriesBefore, text)
 		}
-		heap, err := x.heapSize()
+		heap, err := tenants.heapSize()
 		if err == nil && heap > heapBefore+spareHeap {
 			err = fmt.Errorf("heap: got %.0f MiB, had %.0f MiB before", heap/(1<<20), heapBefore/(1<<20))
 		}
 		return err
 	})
-	seriesAfter, _, _ := x.countSeries()
-	heapAfter, _ := x.heapSize()
+	seriesAfter, _, _ := tenants.countSeries()
+	heapAfter, _ := tenants.heapSize()
 	t.Logf("%d rounds: %d series before, %d after; heap of %.1f MiB before, %.1f MiB after", rounds.Load(),
 		seriesBefore, seriesAfter, heapBefore/(1<<20), heapAfter/(1<<20))
 }

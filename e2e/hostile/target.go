@@ -53,19 +53,19 @@ func startTarget(t *testing.T, r *rand.Rand, long bool) (*target, *probeProcess)
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := harness.StartServer(t, harness.WithFlags("--authorization-mode=ABAC", "--authorization-policy-file="+file,
+	server := harness.StartServer(t, harness.WithFlags("--authorization-mode=ABAC", "--authorization-policy-file="+file,
 		"--feature-gates=CBORServingAndStorage=true"))
 	x := &target{
-		url:          s.URL,
-		addr:         strings.TrimPrefix(s.URL, "https://"),
-		server:       s,
+		url:          server.URL,
+		addr:         strings.TrimPrefix(server.URL, "https://"),
+		server:       server,
 		rand:         r,
 		long:         long,
 		serverErrors: map[string]int{},
 		dialing:      make(chan struct{}, 8),
 	}
-	x.attackerCert = tlsCertificate(t, s.PKI.Client("mallory"))
-	x.admin = newClient(tlsCertificate(t, s.Admin))
+	x.attackerCert = tlsCertificate(t, server.PKI.Client("mallory"))
+	x.admin = newClient(tlsCertificate(t, server.Admin))
 	x.mustCreate(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"probe"}}`)
 	x.mustCreate(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"hostile"}}`)
 	x.mustCreate(t, "/api/v1/namespaces/probe/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`)
@@ -78,7 +78,7 @@ func startTarget(t *testing.T, r *rand.Rand, long bool) (*target, *probeProcess)
 	if x.expectedErrors, err = x.sumMetric("apiserver_request_total", `code="500"`); err != nil {
 		t.Fatal(err)
 	}
-	return x, newProbeProcess(t, x.url, s.PKI.Client("probe"), ordinaryClient, probeTimeout)
+	return x, newProbeProcess(t, x.url, server.PKI.Client("probe"), ordinaryClient, probeTimeout)
 }
 
 // tlsCertificate parses a certificate and its key.

@@ -28,15 +28,15 @@ type tenants struct {
 // startTenants starts a server with RBAC and further options.
 func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	t.Helper()
-	s := harness.StartServer(t,
+	server := harness.StartServer(t,
 		append([]harness.Option{harness.WithFlags("--feature-gates=CBORServingAndStorage=true")}, options...)...)
 	x := &tenants{target: &target{
-		url:          s.URL,
-		addr:         strings.TrimPrefix(s.URL, "https://"),
-		server:       s,
+		url:          server.URL,
+		addr:         strings.TrimPrefix(server.URL, "https://"),
+		server:       server,
 		serverErrors: map[string]int{},
 		dialing:      make(chan struct{}, 8),
-		attackerCert: tlsCertificate(t, s.PKI.Client("mallory")), admin: newClient(tlsCertificate(t, s.Admin)),
+		attackerCert: tlsCertificate(t, server.PKI.Client("mallory")), admin: newClient(tlsCertificate(t, server.Admin)),
 		long: envOr("BINNACLE_HOSTILE", "") == "long",
 	}}
 	for user, namespace := range map[string]string{"mallory": ownNamespace, "probe": "probe"} {
@@ -48,9 +48,9 @@ func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	x.mustCreate(t, "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"administrator"}}`)
 	x.mustCreate(t, leaseCollection, leaseJSON(time.Now(), ""))
 	for as, p := range map[probeRole]harness.Pair{
-		ordinaryClient: s.PKI.Client("probe"),
-		leaderElection: s.PKI.Client("system:kube-controller-manager"),
-		administrator:  s.Admin,
+		ordinaryClient: server.PKI.Client("probe"),
+		leaderElection: server.PKI.Client("system:kube-controller-manager"),
+		administrator:  server.Admin,
 	} {
 		x.probes = append(x.probes, newProbeProcess(t, x.url, p, as, tenantProbeTimeout))
 	}

@@ -260,12 +260,12 @@ func (x *tenants) checkCollection(t *testing.T, path string) {
 // TestValuesThatCannotBeServedAreNotStored pins the check of values before they are decoded
 // and before they are stored.
 func TestValuesThatCannotBeServedAreNotStored(t *testing.T) {
-	x := startTenants(t)
-	x.grantNamespace(t)
-	c := x.attackerClient()
-	x.attackFor(t, 0, func(context.Context) {
+	tenants := startTenants(t)
+	tenants.grantNamespace(t)
+	c := tenants.attackerClient()
+	tenants.attackFor(t, 0, func(context.Context) {
 		for _, e := range unservableWrites(t) {
-			r := x.sendAndRead(c, e.method, e.path, e.media, e.body)
+			r := tenants.sendAndRead(c, e.method, e.path, e.media, e.body)
 			err := r.requireRejection(e.want)
 			if e.want == "" && r.err == nil && r.code < 300 { // the decoder replaced the half of a pair
 				err = nil
@@ -274,6 +274,6 @@ func TestValuesThatCannotBeServedAreNotStored(t *testing.T) {
 				t.Errorf("%s: %v", e.name, err)
 			}
 		}
-		x.checkReads(t)
+		tenants.checkReads(t)
 	})
 }

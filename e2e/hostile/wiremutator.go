@@ -18,29 +18,29 @@ type wireField struct {
 	children []wireField
 }
 
-// parseMessage returns the fields of a message, or false if b is not a message. A string that could
+// parseMessage returns the fields of a message, or false if data is not a message. A string that could
 // be a message counts as one.
-func parseMessage(b []byte, depth int) ([]wireField, bool) {
+func parseMessage(data []byte, depth int) ([]wireField, bool) {
 	fields := []wireField{}
-	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
 		if n < 0 || number > 200 {
 			return nil, false
 		}
-		b = b[n:]
-		n = protowire.ConsumeFieldValue(number, kind, b)
+		data = data[n:]
+		n = protowire.ConsumeFieldValue(number, kind, data)
 		if n < 0 {
 			return nil, false
 		}
-		f := wireField{number: number, kind: kind, value: b[:n]}
+		f := wireField{number: number, kind: kind, value: data[:n]}
 		if kind == protowire.BytesType && depth < 30 {
-			content, _ := protowire.ConsumeBytes(b[:n])
+			content, _ := protowire.ConsumeBytes(data[:n])
 			if children, ok := parseMessage(content, depth+1); ok && len(children) > 0 {
 				f.children = children
 			}
 		}
 		fields = append(fields, f)
-		b = b[n:]
+		data = data[n:]
 	}
 	return fields, true
 }

@@ -83,12 +83,12 @@ func StartExtension(t testing.TB, cert tls.Certificate) *Extension {
 // AddListener makes the server listen on one more port, with the certificate.
 func (e *Extension) AddListener(t testing.TB, cert tls.Certificate) (port string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, port, _ = net.SplitHostPort(l.Addr().String())
-	s := &http.Server{
+	_, port, _ = net.SplitHostPort(listener.Addr().String())
+	server := &http.Server{
 		Handler:   e,
 		ErrorLog:  log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert},
@@ -97,12 +97,12 @@ func (e *Extension) AddListener(t testing.TB, cert tls.Certificate) (port string
 	go func() {
 		defer close(done)
 		if len(cert.Certificate) == 0 {
-			_ = s.Serve(l)
+			_ = server.Serve(listener)
 			return
 		}
-		_ = s.ServeTLS(l, "", "")
+		_ = server.ServeTLS(listener, "", "")
 	}()
-	t.Cleanup(func() { _ = s.Close(); <-done })
+	t.Cleanup(func() { _ = server.Close(); <-done })
 	return port
 }
 

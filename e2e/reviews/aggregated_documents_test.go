@@ -11,34 +11,34 @@ import (
 // TestRequestsAndDocumentsOfRegistration replays the requests that the API server sends unasked to
 // an extension server, and the documents that it builds from the responses.
 func TestRequestsAndDocumentsOfRegistration(t *testing.T) {
-	a := newAggregation(t, proxied)
+	aggregation := newAggregation(t, proxied)
 	name := ""
-	for _, e := range loadExchanges(t, "1-registration.json") {
-		t.Run(e.Name, func(t *testing.T) {
+	for _, exchange := range loadExchanges(t, "1-registration.json") {
+		t.Run(exchange.Name, func(t *testing.T) {
 			var diff []string
 			switch {
-			case e.Client == nil:
+			case exchange.Client == nil:
 				return
-			case e.Client.Method == "POST":
-				a.ext.Play(a.ownResponses, e.Within4...)
+			case exchange.Client.Method == "POST":
+				aggregation.ext.Play(aggregation.ownResponses, exchange.Within4...)
 				if name != "" {
-					a.deleteAPIService(name)
+					aggregation.deleteAPIService(name)
 				}
-				name, diff = a.createAPIService(e.Client, e.Status)
+				name, diff = aggregation.createAPIService(exchange.Client, exchange.Status)
 			default:
-				if strings.HasPrefix(e.Name, "after the APIService is deleted") {
-					a.deleteAPIService(name)
+				if strings.HasPrefix(exchange.Name, "after the APIService is deleted") {
+					aggregation.deleteAPIService(name)
 				}
 				deadline := time.Now().Add(10 * time.Second)
-				for diff = a.diffDocument(e); len(diff) > 0 && time.Now().Before(deadline); diff = a.diffDocument(e) {
+				for diff = aggregation.diffDocument(exchange); len(diff) > 0 && time.Now().Before(deadline); diff = aggregation.diffDocument(exchange) {
 					time.Sleep(20 * time.Millisecond) // polling interval
 				}
 			}
 			for _, d := range diff {
 				t.Error(d)
 			}
-			if e.Within4 != nil {
-				t.Cleanup(func() { a.checkOwnRequests(t, e.Within4) })
+			if exchange.Within4 != nil {
+				t.Cleanup(func() { aggregation.checkOwnRequests(t, exchange.Within4) })
 			}
 		})
 	}
@@ -71,16 +71,16 @@ func (a *aggregation) checkOwnRequests(t *testing.T, recorded []ProxiedCall) {
 
 // diffDocument returns the differences of a discovery or OpenAPI document, in the parts that belong
 // to the group of the extension server.
-func (a *aggregation) diffDocument(e *AggregatedExchange) []string {
+func (a *aggregation) diffDocument(exchange *AggregatedExchange) []string {
 	var want struct {
 		Status int `json:"status"`
 		Type   any `json:"contentType"`
 		Body   any `json:"body"`
 	}
-	if err := json.Unmarshal(e.Response, &want); err != nil {
+	if err := json.Unmarshal(exchange.Response, &want); err != nil {
 		return []string{err.Error()}
 	}
-	status, headers, body := a.sendAsRecorder(e.Client, false)
+	status, headers, body := a.sendAsRecorder(exchange.Client, false)
 	if status != want.Status {
 		return []string{fmt.Sprintf("want %d, got %d %.300s", want.Status, status, jsonText(body))}
 	}
@@ -89,7 +89,7 @@ func (a *aggregation) diffDocument(e *AggregatedExchange) []string {
 	}
 	if recorded, ok := want.Body.(map[string]any); ok {
 		if got, ok := body.(map[string]any); ok {
-			want.Body, body = reduceToGroup(e.Client.Path, recorded, got)
+			want.Body, body = reduceToGroup(exchange.Client.Path, recorded, got)
 		}
 	}
 	return a.diffValues("body", want.Body, body)

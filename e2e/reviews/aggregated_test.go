@@ -104,13 +104,13 @@ func newAggregation(t *testing.T, isProxied bool, flags ...string) *aggregation 
 
 // sendAsRecorder sends a request as the recorder did. It splits a body of several JSON values into
 // lines.
-func (a *aggregation) sendAsRecorder(c *ClientRequest, anonymous bool) (int, http.Header, any) {
+func (a *aggregation) sendAsRecorder(clientRequest *ClientRequest, anonymous bool) (int, http.Header, any) {
 	a.t.Helper()
 	var body io.Reader
-	if c.Body != nil {
-		body = bytes.NewReader([]byte(jsonText(fillPlaceholders(c.Body, a.values))))
+	if clientRequest.Body != nil {
+		body = bytes.NewReader([]byte(jsonText(fillPlaceholders(clientRequest.Body, a.values))))
 	}
-	r, err := http.NewRequest(c.Method, a.server.URL+c.Path, body)
+	r, err := http.NewRequest(clientRequest.Method, a.server.URL+clientRequest.Path, body)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -118,11 +118,11 @@ func (a *aggregation) sendAsRecorder(c *ClientRequest, anonymous bool) (int, htt
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	for k, v := range c.Headers {
+	for k, v := range clientRequest.Headers {
 		r.Header.Set(k, v)
 	}
 	client := a.client
-	if u, ok := c.User.(string); ok || anonymous {
+	if u, ok := clientRequest.User.(string); ok || anonymous {
 		client = a.anonymous
 		token, isToken := strings.CutPrefix(u, "token:")
 		switch {
@@ -217,20 +217,20 @@ func (a *aggregation) deleteAPIService(name string) {
 
 // TestProxiedRequests replays requests that are proxied to an extension server.
 func TestProxiedRequests(t *testing.T) {
-	a := newAggregation(t, proxied)
+	aggregation := newAggregation(t, proxied)
 	first := loadExchanges(t, "1-registration.json")[1]
-	a.ext.Play(a.ownResponses)
-	_, diff := a.createAPIService(first.Client, first.Status)
+	aggregation.ext.Play(aggregation.ownResponses)
+	_, diff := aggregation.createAPIService(first.Client, first.Status)
 	if len(diff) > 0 {
 		t.Fatal(diff)
 	}
 	for _, e := range loadExchanges(t, "2-proxied-requests.json") {
 		t.Run(e.Name, func(t *testing.T) {
-			a.ext.Play(a.ownResponses, e.Calls...)
+			aggregation.ext.Play(aggregation.ownResponses, e.Calls...)
 			if e.Client.Method == "" {
 				t.Fatal("no recorded request")
 			}
-			for _, d := range append(a.diffProxiedRequest(e), a.diffUpstreamRequests(e)...) {
+			for _, d := range append(aggregation.diffProxiedRequest(e), aggregation.diffUpstreamRequests(e)...) {
 				t.Error(d)
 			}
 		})
@@ -239,12 +239,12 @@ func TestProxiedRequests(t *testing.T) {
 
 // diffProxiedRequest replays a request that is proxied, and returns the differences from the
 // recorded response.
-func (a *aggregation) diffProxiedRequest(e *AggregatedExchange) []string {
-	if e.RawResponse != "" {
-		return a.diffRawResponse(e)
+func (a *aggregation) diffProxiedRequest(exchange *AggregatedExchange) []string {
+	if exchange.RawResponse != "" {
+		return a.diffRawResponse(exchange)
 	}
 	var want Response
-	if err := json.Unmarshal(e.Response, &want); err != nil {
+	if err := json.Unmarshal(exchange.Response, &want); err != nil {
 		return []string{err.Error()}
 	}
 	if recorded, ok := want.Body.(map[string]any); ok && recorded["lines"] != nil {
@@ -252,13 +252,13 @@ func (a *aggregation) diffProxiedRequest(e *AggregatedExchange) []string {
 		for _, line := range recorded["lines"].([]any) {
 			stream.WriteString(jsonText(line) + "\n")
 		}
-		path, _, _ := strings.Cut(e.Client.Path, "?")
+		path, _, _ := strings.Cut(exchange.Client.Path, "?")
 		a.ext.Play(map[string]proxiedResponse{path: {
 			Headers: map[string]string{"Content-Type": "application/json"},
 			Body:    stream.String(),
 		}})
 	}
-	status, headers, body := a.sendAsRecorder(e.Client, strings.HasPrefix(e.Name, "anonymous"))
+	status, headers, body := a.sendAsRecorder(exchange.Client, strings.HasPrefix(exchange.Name, "anonymous"))
 	return a.diffResponse("response", &want, status, headers, body)
 }
 
@@ -276,7 +276,7 @@ func (a *aggregation) diffUpstreamRequests(e *AggregatedExchange) (diff []string
 }
 
 // diffRawResponse sends a request in HTTP/1.1 and compares the whole response on the wire.
-func (a *aggregation) diffRawResponse(e *AggregatedExchange) []string {
+func (a *aggregation) diffRawResponse(exchange *AggregatedExchange) []string {
 	u, err := url.Parse(a.server.URL)
 	if err != nil {
 		return []string{err.Error()}
@@ -290,17 +290,17 @@ func (a *aggregation) diffRawResponse(e *AggregatedExchange) []string {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\n", e.Client.Method, e.Client.Path, u.Host)
-	for k, v := range e.Client.Headers {
+	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\n", exchange.Client.Method, exchange.Client.Path, u.Host)
+	for k, v := range exchange.Client.Headers {
 		fmt.Fprintf(conn, "%s: %s\r\n", k, v)
 	}
 	fmt.Fprint(conn, "\r\n")
-	r := bufio.NewReader(conn)
-	got, err := http.ReadResponse(r, nil)
+	reader := bufio.NewReader(conn)
+	got, err := http.ReadResponse(reader, nil)
 	if err != nil {
 		return []string{err.Error()}
 	}
-	want, err := http.ReadResponse(bufio.NewReader(strings.NewReader(e.RawResponse)), nil)
+	want, err := http.ReadResponse(bufio.NewReader(strings.NewReader(exchange.RawResponse)), nil)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -309,9 +309,9 @@ func (a *aggregation) diffRawResponse(e *AggregatedExchange) []string {
 		if resp.StatusCode == http.StatusSwitchingProtocols {
 			body = make([]byte, len("hello from ext"))
 			_, _ = io.ReadFull(resp.Body, body)
-			_, after, _ := strings.Cut(e.RawResponse, "\r\n\r\n")
+			_, after, _ := strings.Cut(exchange.RawResponse, "\r\n\r\n")
 			if resp == got {
-				_, _ = io.ReadFull(r, body)
+				_, _ = io.ReadFull(reader, body)
 			} else {
 				body = []byte(after)
 			}
@@ -374,13 +374,13 @@ var discoveryStatus = regexp.MustCompile(`^discovery answers (\d+)$`)
 
 // diffAvailability replays the registration of an APIService and returns the differences of its
 // condition, of the responses to clients, and of the requests to the extension server.
-func (a *aggregation) diffAvailability(e *AggregatedExchange) (diff []string) {
+func (a *aggregation) diffAvailability(exchange *AggregatedExchange) (diff []string) {
 	responses := map[string]proxiedResponse{}
 	for path, response := range a.ownResponses {
 		responses[path] = response
 	}
 	const version = "/apis/ext.test/v1"
-	if m := discoveryStatus.FindStringSubmatch(e.Name); m != nil {
+	if m := discoveryStatus.FindStringSubmatch(exchange.Name); m != nil {
 		code := 0
 		fmt.Sscan(m[1], &code)
 		responses[version] = proxiedResponse{
@@ -388,25 +388,25 @@ func (a *aggregation) diffAvailability(e *AggregatedExchange) (diff []string) {
 			Headers: map[string]string{"Content-Type": "text/plain", "Location": "/elsewhere"},
 		}
 	}
-	if e.Name == "discovery takes 8 s" {
+	if exchange.Name == "discovery takes 8 s" {
 		slow := responses[version]
 		slow.SleepMs = 8000
 		responses[version] = slow
 	}
-	if e.Request != nil {
-		responses[e.Request.Client.Path] = proxiedResponse{
+	if exchange.Request != nil {
+		responses[exchange.Request.Client.Path] = proxiedResponse{
 			Headers: map[string]string{"Content-Type": "application/json"},
-			Body:    e.Request.Response.Body,
+			Body:    exchange.Request.Response.Body,
 		}
 	}
 	a.ext.Play(responses)
-	defer a.createEndpoints(e.Name)()
-	name, diff := a.createAPIService(e.Client, e.Status)
+	defer a.createEndpoints(exchange.Name)()
+	name, diff := a.createAPIService(exchange.Client, exchange.Status)
 	defer a.deleteAPIService(name)
 	// Discovery is updated after the condition.
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		now := a.diffClientResponses(e)
+		now := a.diffClientResponses(exchange)
 		if len(now) == 0 {
 			break
 		}
@@ -417,7 +417,7 @@ func (a *aggregation) diffAvailability(e *AggregatedExchange) (diff []string) {
 		time.Sleep(20 * time.Millisecond) // polling interval
 	}
 	recorded := map[string]bool{}
-	for _, c := range slices.Concat(e.Within1, e.Within2, e.Within6) {
+	for _, c := range slices.Concat(exchange.Within1, exchange.Within2, exchange.Within6) {
 		recorded[c.String()] = true
 	}
 	for _, c := range a.ext.Calls() {
@@ -430,8 +430,8 @@ func (a *aggregation) diffAvailability(e *AggregatedExchange) (diff []string) {
 
 // diffClientResponses returns the differences of the responses to clients: those for the API of the
 // extension server and, in discovery, the entries of its group.
-func (a *aggregation) diffClientResponses(e *AggregatedExchange) (diff []string) {
-	for at, x := range map[string]*Exchange{"request": e.Request, "resources": e.Resources} {
+func (a *aggregation) diffClientResponses(exchange *AggregatedExchange) (diff []string) {
+	for at, x := range map[string]*Exchange{"request": exchange.Request, "resources": exchange.Resources} {
 		if x == nil || x.Client.Path == "/version" {
 			continue
 		}
@@ -451,17 +451,17 @@ func (a *aggregation) diffClientResponses(e *AggregatedExchange) (diff []string)
 		groups := slices.DeleteFunc(all, func(g any) bool { return named(g.(map[string]any)) != "ext.test" })
 		diff = append(diff, a.diffValues(list, want, groups)...)
 	}
-	diffGroupIn(e.AggregatedDiscovery, aggregatedMedia, "items", func(g map[string]any) any {
+	diffGroupIn(exchange.AggregatedDiscovery, aggregatedMedia, "items", func(g map[string]any) any {
 		return g["metadata"].(map[string]any)["name"]
 	})
-	diffGroupIn(e.GroupList, "application/json", "groups", func(g map[string]any) any { return g["name"] })
+	diffGroupIn(exchange.GroupList, "application/json", "groups", func(g map[string]any) any { return g["name"] })
 	return diff
 }
 
 // TestAggregatorRouting replays the exchanges with --enable-aggregator-routing.
 func TestAggregatorRouting(t *testing.T) {
-	a := newAggregation(t, proxied, "--enable-aggregator-routing")
-	a.ext.Play(a.ownResponses)
+	aggregation := newAggregation(t, proxied, "--enable-aggregator-routing")
+	aggregation.ext.Play(aggregation.ownResponses)
 	for _, e := range loadExchanges(t, "5-with-aggregator-routing.json") {
 		t.Run(e.Name, func(t *testing.T) {
 			var diff []string
@@ -470,10 +470,10 @@ func TestAggregatorRouting(t *testing.T) {
 				if err := json.Unmarshal(e.Response, &want); err != nil {
 					t.Fatal(err)
 				}
-				status, headers, body := a.sendAsRecorder(e.Client, false)
-				diff = a.diffResponse("response", &want, status, headers, body)
+				status, headers, body := aggregation.sendAsRecorder(e.Client, false)
+				diff = aggregation.diffResponse("response", &want, status, headers, body)
 			} else {
-				diff = a.diffAvailability(e)
+				diff = aggregation.diffAvailability(e)
 			}
 			for _, d := range diff {
 				t.Error(d)

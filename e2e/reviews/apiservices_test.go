@@ -22,7 +22,7 @@ type listedAPIService struct {
 // TestAPIServiceObjects replays exchanges about the objects themselves: validation, defaults,
 // objects that the server creates, and table columns.
 func TestAPIServiceObjects(t *testing.T) {
-	a := newAggregation(t, proxied)
+	aggregation := newAggregation(t, proxied)
 	var recorded []struct {
 		Exchange
 		Items []listedAPIService `json:"items"`
@@ -31,42 +31,42 @@ func TestAPIServiceObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The recorder's CA certificate had another size.
-	ca, err := base64.StdEncoding.DecodeString(a.values["<base64>"])
+	ca, err := base64.StdEncoding.DecodeString(aggregation.values["<base64>"])
 	if err != nil {
 		t.Fatal(err)
 	}
 	size := strings.NewReplacer("591 bytes", fmt.Sprintf("%d bytes", len(ca)))
-	a.mustRequest("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	aggregation.mustRequest("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"metadata":{"name":"gads.ex.test"},"spec":{"group":"ex.test","scope":"Cluster","names":{"plural":"gads","kind":"Gad"},"versions":[
 		{"name":"v2alpha1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
-	for _, e := range recorded {
-		t.Run(e.Name, func(t *testing.T) {
-			if e.Items != nil {
-				for _, d := range a.diffValues("items", e.Items, a.listAPIServices()) {
+	for _, test := range recorded {
+		t.Run(test.Name, func(t *testing.T) {
+			if test.Items != nil {
+				for _, d := range aggregation.diffValues("items", test.Items, aggregation.listAPIServices()) {
 					t.Error(d)
 				}
 				return
 			}
-			want := e.Response
+			want := test.Response
 			if err := json.Unmarshal([]byte(size.Replace(jsonText(want.Body))), &want.Body); err != nil {
 				t.Fatal(err)
 			}
-			want.Body = fillPlaceholders(want.Body, map[string]string{"<ext>": a.values["<ext>"]})
-			if e.Name == "caBundle nonsense" {
-				e.Client.Body.(map[string]any)["spec"].(map[string]any)["caBundle"] = want.Body.(map[string]any)["spec"].(map[string]any)["caBundle"]
+			want.Body = fillPlaceholders(want.Body, map[string]string{"<ext>": aggregation.values["<ext>"]})
+			if test.Name == "caBundle nonsense" {
+				test.Client.Body.(map[string]any)["spec"].(map[string]any)["caBundle"] = want.Body.(map[string]any)["spec"].(map[string]any)["caBundle"]
 			}
 			// Objects that the server creates appear asynchronously.
-			asynchronous := strings.HasPrefix(e.Name, "made for") || strings.Contains(e.Name, "(custom resource)")
+			asynchronous := strings.HasPrefix(test.Name, "made for") || strings.Contains(test.Name, "(custom resource)")
 			var diff []string
 			for deadline := time.Now().Add(10 * time.Second); ; {
-				status, headers, body := a.sendAsRecorder(e.Client, false)
+				status, headers, body := aggregation.sendAsRecorder(test.Client, false)
 				if body, ok := body.(map[string]any); ok && body["kind"] == "Table" {
 					replaceAges(t, want.Body)
 					replaceAges(t, body)
 				}
-				diff = a.diffResponse("response", &want, status, headers, body)
+				diff = aggregation.diffResponse("response", &want, status, headers, body)
 				if status == http.StatusCreated {
-					a.deleteAPIService(body.(map[string]any)["metadata"].(map[string]any)["name"].(string))
+					aggregation.deleteAPIService(body.(map[string]any)["metadata"].(map[string]any)["name"].(string))
 				}
 				if len(diff) == 0 || !asynchronous || time.Now().After(deadline) {
 					break
@@ -85,7 +85,7 @@ func TestAPIServiceObjects(t *testing.T) {
 func (a *aggregation) listAPIServices() (out []listedAPIService) {
 	a.t.Helper()
 	_, _, body := a.sendAsRecorder(&ClientRequest{Method: "GET", Path: apiServices}, false)
-	b, err := json.Marshal(body)
+	data, err := json.Marshal(body)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func (a *aggregation) listAPIServices() (out []listedAPIService) {
 			} `json:"status"`
 		} `json:"items"`
 	}
-	if err := json.Unmarshal(b, &list); err != nil {
+	if err := json.Unmarshal(data, &list); err != nil {
 		a.t.Fatal(err)
 	}
 	for _, i := range list.Items {

@@ -44,37 +44,37 @@ func TestClassification(t *testing.T) {
 	if len(recorded.Rows) < 200 {
 		t.Fatalf("got %d rows, want at least 200", len(recorded.Rows))
 	}
-	p := newPlayer(t, nil)
+	player := newPlayer(t, nil)
 	names := map[string]string{"": ""}
 	for _, kind := range []string{"flowschemas", "prioritylevelconfigurations"} {
-		_, _, list := p.sendRequest(&ClientRequest{Method: "GET", Path: "/apis/flowcontrol.apiserver.k8s.io/v1/" + kind})
+		_, _, list := player.sendRequest(&ClientRequest{Method: "GET", Path: "/apis/flowcontrol.apiserver.k8s.io/v1/" + kind})
 		for _, item := range list.(map[string]any)["items"].([]any) {
 			meta := item.(map[string]any)["metadata"].(map[string]any)
 			names[meta["uid"].(string)] = meta["name"].(string)
 		}
 	}
-	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`)
+	player.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`)
 	for _, row := range recorded.Rows {
-		p.client = p.clientFor(row.User)
-		r := &ClientRequest{Method: row.Method, Path: row.Path, Body: map[string]any{}, Headers: map[string]string{}}
+		player.client = player.clientFor(row.User)
+		clientRequest := &ClientRequest{Method: row.Method, Path: row.Path, Body: map[string]any{}, Headers: map[string]string{}}
 		switch row.Method {
 		case http.MethodGet:
-			r.Body = nil
+			clientRequest.Body = nil
 		case http.MethodPatch:
-			r.Headers["Content-Type"] = "application/merge-patch+json"
+			clientRequest.Headers["Content-Type"] = "application/merge-patch+json"
 		}
 		switch names := recordedUsers[row.User]; {
 		case strings.HasPrefix(row.User, "impersonated"):
-			r.Headers["Impersonate-User"] = names[0]
+			clientRequest.Headers["Impersonate-User"] = names[0]
 			if len(names) > 1 {
-				r.Headers["Impersonate-Group"] = names[1]
+				clientRequest.Headers["Impersonate-Group"] = names[1]
 			}
 		case row.User == "token user in system:masters":
-			r.User = "token:t-admin"
+			clientRequest.User = "token:t-admin"
 		case row.User == "bad token":
-			r.User = "token:none"
+			clientRequest.User = "token:none"
 		}
-		_, h, _ := p.sendRequest(r)
+		_, h, _ := player.sendRequest(clientRequest)
 		schema, level := names[h.Get("X-Kubernetes-Pf-Flowschema-Uid")], names[h.Get("X-Kubernetes-Pf-Prioritylevel-Uid")]
 		if schema != row.FlowSchema || level != row.PriorityLevel {
 			t.Errorf("%s %s as %s: got flow schema %q and level %q, want %q and %q", row.Method, row.Path, row.User,
@@ -104,8 +104,8 @@ func (p *player) clientFor(user string) *http.Client {
 // the server checks the mandatory objects once a minute.
 func TestFlowObjects(t *testing.T) {
 	t.Parallel()
-	p := newPlayer(t, nil)
-	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)
+	player := newPlayer(t, nil)
+	player.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)
 	for _, file := range []string{"validation.json", "repaired.json"} {
 		exchanges, err := Load(filepath.Join("testdata", "flow", file))
 		if err != nil {
@@ -113,10 +113,10 @@ func TestFlowObjects(t *testing.T) {
 		}
 		for i, e := range exchanges {
 			name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i+1, e.Name)
-			diff := p.replayPluginExchange(e)
+			diff := player.replayPluginExchange(e)
 			if strings.Contains(e.Name, "s later") {
 				for end := time.Now().Add(80 * time.Second); len(diff) > 0 &&
-					time.Now().Before(end); diff = p.replayPluginExchange(e) {
+					time.Now().Before(end); diff = player.replayPluginExchange(e) {
 					time.Sleep(100 * time.Millisecond)
 				}
 			}

@@ -33,33 +33,33 @@ type Hooks struct {
 // protocols are given.
 func StartHooks(t testing.TB, cert tls.Certificate, protocols ...string) *Hooks {
 	t.Helper()
-	h := &Hooks{}
-	h.respond = h.nextRecorded
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	hooks := &Hooks{}
+	hooks.respond = hooks.nextRecorded
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, h.Port, _ = net.SplitHostPort(l.Addr().String())
-	s := &http.Server{
-		Handler:   h,
+	_, hooks.Port, _ = net.SplitHostPort(listener.Addr().String())
+	server := &http.Server{
+		Handler:   hooks,
 		ErrorLog:  log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, NextProtos: protocols},
 	}
 	if len(protocols) > 0 {
-		s.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // no HTTP/2
+		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // no HTTP/2
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if len(cert.Certificate) == 0 {
-			_ = s.Serve(l)
+			_ = server.Serve(listener)
 			return
 		}
-		_ = s.ServeTLS(l, "", "")
+		_ = server.ServeTLS(listener, "", "")
 	}()
-	h.close = func() { _ = s.Close(); <-done }
-	t.Cleanup(h.close)
-	return h
+	hooks.close = func() { _ = server.Close(); <-done }
+	t.Cleanup(hooks.close)
+	return hooks
 }
 
 // Close stops the server.
@@ -120,26 +120,26 @@ func (h *Hooks) nextRecorded(got Call) CallResponse {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	path, _, _ := strings.Cut(got.Path, "?")
-	for i, c := range h.script {
-		recordedPath, _, _ := strings.Cut(c.Path, "?")
+	for i, call := range h.script {
+		recordedPath, _, _ := strings.Cut(call.Path, "?")
 		if h.used[i] || recordedPath != path {
 			continue
 		}
 		h.used[i] = true
 		values := map[string]string{"<hook>": h.Port} // by placeholder
-		bindPlaceholders(c.Body, got.Body, values)
+		bindPlaceholders(call.Body, got.Body, values)
 		for _, unbound := range []string{"<uid-1>", "<uid-2>", "<uid-3>", "<uid-4>"} {
 			if _, ok := values[unbound]; !ok {
 				values[unbound] = "00000000-0000-4000-8000-000000000000"
 			}
 		}
-		response := c.Response
+		response := call.Response
 		response.Body = fillPlaceholders(response.Body, values)
 		response.Headers = map[string]string{}
-		for k, v := range c.Response.Headers {
+		for k, v := range call.Response.Headers {
 			response.Headers[k] = strings.ReplaceAll(v, "<hook>", h.Port)
 		}
-		got.Response = c.Response
+		got.Response = call.Response
 		h.calls = append(h.calls, got)
 		return response
 	}

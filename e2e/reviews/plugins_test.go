@@ -12,12 +12,12 @@ import (
 // EventRateLimit is left out because it depends on the time between requests; unit tests cover it.
 func TestPlugins(t *testing.T) {
 	exchanges, files, flags := loadPluginExchanges(t, "off-by-default.json")
-	p := newPlayer(t, files, append(flags,
+	player := newPlayer(t, files, append(flags,
 		"--admission-control-config-file=<dir>/admission.yaml",
 		"--feature-gates=PodTopologyLabelsAdmission=true,ClusterTrustBundle=true",
 		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")...)
-	respondAsRecorded := p.hooks.respond
-	p.hooks.respond = func(c Call) CallResponse {
+	respondAsRecorded := player.hooks.respond
+	player.hooks.respond = func(c Call) CallResponse {
 		response := respondAsRecorded(c)
 		if response.Body == "no script" { // the response was cached during the recording
 			return CallResponse{Body: map[string]any{"status": map[string]any{"allowed": true}}}
@@ -27,16 +27,16 @@ func TestPlugins(t *testing.T) {
 	for i, e := range exchanges {
 		name := fmt.Sprintf("%d %s", i+1, e.Name)
 		for _, s := range e.Setup {
-			if status, _, got := p.sendRequest(&s); status >= http.StatusMultipleChoices {
+			if status, _, got := player.sendRequest(&s); status >= http.StatusMultipleChoices {
 				t.Errorf("%s: setup %s: %d %s", name, s.Path, status, jsonText(got))
 			}
 		}
 		if strings.HasPrefix(e.Name, "EventRateLimit") {
 			continue // but its setup applies to later exchanges
 		}
-		diff := p.replayPluginExchange(e)
+		diff := player.replayPluginExchange(e)
 		for _, a := range e.After {
-			diff = append(diff, p.replayPluginExchange(&a)...)
+			diff = append(diff, player.replayPluginExchange(&a)...)
 		}
 		if len(diff) > 0 {
 			t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
@@ -79,30 +79,30 @@ func loadPluginExchanges(t *testing.T, name string) (exchanges []*Exchange, file
 
 // replayPluginExchange replays one exchange of a plugin and returns the differences of the status,
 // the body, warnings and calls.
-func (p *player) replayPluginExchange(e *Exchange) (diff []string) {
-	request := *e.Client
+func (p *player) replayPluginExchange(exchange *Exchange) (diff []string) {
+	request := *exchange.Client
 	values := map[string]string{"<PEM>": p.pem}
 	request.Body = fillPlaceholders(request.Body, values)
-	p.hooks.Play(e.Calls)
+	p.hooks.Play(exchange.Calls)
 	status, headers, body := p.sendRequest(&request)
-	if len(e.Calls) > 0 {
+	if len(exchange.Calls) > 0 {
 		calls := p.hooks.Calls()
-		if len(calls) != len(e.Calls) {
-			diff = append(diff, fmt.Sprintf("calls: got %d, want %d", len(calls), len(e.Calls)))
+		if len(calls) != len(exchange.Calls) {
+			diff = append(diff, fmt.Sprintf("calls: got %d, want %d", len(calls), len(exchange.Calls)))
 		} else {
 			for i := range calls {
-				diff = append(diff, differences("call", e.Calls[i].Path, calls[i].Path)...)
-				diff = append(diff, differences("call", replaceVariableValues(toGenericJSON(e.Calls[i].Body), nil),
+				diff = append(diff, differences("call", exchange.Calls[i].Path, calls[i].Path)...)
+				diff = append(diff, differences("call", replaceVariableValues(toGenericJSON(exchange.Calls[i].Body), nil),
 					replaceVariableValues(calls[i].Body, nil))...)
 			}
 		}
 	}
-	if jsonText(e.Response.Status) != jsonText(status) {
-		return append(diff, fmt.Sprintf("status: got %d, want %v: %.900s", status, e.Response.Status, jsonText(body)))
+	if jsonText(exchange.Response.Status) != jsonText(status) {
+		return append(diff, fmt.Sprintf("status: got %d, want %v: %.900s", status, exchange.Response.Status, jsonText(body)))
 	}
-	if w, ok := e.Response.Headers["Warning"]; ok {
+	if w, ok := exchange.Response.Headers["Warning"]; ok {
 		diff = append(diff, differences("Warning", w, any(headers.Get("Warning")))...)
 	}
-	return append(diff, differences("body", replaceVariableValues(toGenericJSON(e.Response.Body), nil),
+	return append(diff, differences("body", replaceVariableValues(toGenericJSON(exchange.Response.Body), nil),
 		replaceVariableValues(body, map[string]string{"<PEM>": p.pem}))...)
 }

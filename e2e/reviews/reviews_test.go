@@ -145,23 +145,23 @@ func (p *player) mustRequest(method, path, body string) {
 
 // sendRequest sends a request. It returns the status, headers and decoded body of the response, or
 // 0 and the text of an error.
-func (p *player) sendRequest(c *ClientRequest) (int, http.Header, any) {
+func (p *player) sendRequest(clientRequest *ClientRequest) (int, http.Header, any) {
 	p.t.Helper()
 	var body io.Reader
-	if c.Body != nil {
-		body = bytes.NewReader([]byte(jsonText(c.Body)))
+	if clientRequest.Body != nil {
+		body = bytes.NewReader([]byte(jsonText(clientRequest.Body)))
 	}
-	r, err := http.NewRequest(c.Method, p.server.URL+c.Path, body)
+	r, err := http.NewRequest(clientRequest.Method, p.server.URL+clientRequest.Path, body)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	r.Header.Set("User-Agent", "recorder/1")
 	r.Header.Set("Content-Type", "application/json")
-	for k, v := range c.Headers {
+	for k, v := range clientRequest.Headers {
 		r.Header.Set(k, v)
 	}
-	if c.User != nil {
-		if u, ok := c.User.(string); ok && strings.HasPrefix(u, "token:") {
+	if clientRequest.User != nil {
+		if u, ok := clientRequest.User.(string); ok && strings.HasPrefix(u, "token:") {
 			r.Header.Set("Authorization", "Bearer "+strings.TrimPrefix(u, "token:"))
 		}
 	}
@@ -253,11 +253,11 @@ func (p *player) replayFile(file string) map[string][]string {
 
 // replayExchange replays one exchange and returns the differences of the response and of the calls
 // to webhooks.
-func (p *player) replayExchange(e *Exchange) (diff []string) {
+func (p *player) replayExchange(exchange *Exchange) (diff []string) {
 	// 1. Create the webhook configurations, and replace the placeholders of the recorded request.
-	remove := p.createWebhookConfigurations(e.Configurations)
+	remove := p.createWebhookConfigurations(exchange.Configurations)
 	defer remove()
-	request := *e.Client
+	request := *exchange.Client
 	if recorded := jsonText(request.Body); strings.Contains(recorded, "uid-") || strings.Contains(recorded, "rv-") {
 		path, _, _ := strings.Cut(request.Path, "?")
 		for _, sub := range []string{"/status", "/finalize"} {
@@ -266,7 +266,7 @@ func (p *player) replayExchange(e *Exchange) (diff []string) {
 		_, _, live := p.sendRequest(&ClientRequest{Method: "GET", Path: path})
 		values := map[string]string{}
 		bindPlaceholders(request.Body, live, values)
-		if strings.Contains(e.Name, "old resourceVersion") {
+		if strings.Contains(exchange.Name, "old resourceVersion") {
 			values["<rv-1>"] = "1"
 		}
 		request.Body = fillPlaceholders(request.Body, values)
@@ -276,7 +276,7 @@ func (p *player) replayExchange(e *Exchange) (diff []string) {
 	// 2. Send the request. A consistent read before it waits for the watch cache. Otherwise a write could start from an outdated
 	// object, be retried and call the webhook again.
 	p.sendRequest(&ClientRequest{Method: "GET", Path: "/api/v1/namespaces?limit=1"})
-	p.hooks.Play(e.Webhooks)
+	p.hooks.Play(exchange.Webhooks)
 	status, headers, body := p.sendRequest(&request)
 	ports := map[string]string{"<base64>": p.values["<base64>"], "<dir>": p.values["<dir>"]}
 	for name, port := range p.values {
@@ -287,17 +287,17 @@ func (p *player) replayExchange(e *Exchange) (diff []string) {
 
 	// 3. Compare the calls to webhooks. Concurrent ones arrive in any order.
 	calls := p.hooks.Calls()
-	if len(calls) != len(e.Webhooks) {
-		diff = append(diff, fmt.Sprintf("calls: want %d, got %d: %.600s", len(e.Webhooks), len(calls), jsonText(calls)))
+	if len(calls) != len(exchange.Webhooks) {
+		diff = append(diff, fmt.Sprintf("calls: want %d, got %d: %.600s", len(exchange.Webhooks), len(calls), jsonText(calls)))
 	} else {
 		if len(calls) > 1 {
 			byPath := func(a, b Call) int { return strings.Compare(a.Path, b.Path) }
 			slices.SortStableFunc(calls, byPath)
-			e.Webhooks = slices.Clone(e.Webhooks)
-			slices.SortStableFunc(e.Webhooks, byPath)
+			exchange.Webhooks = slices.Clone(exchange.Webhooks)
+			slices.SortStableFunc(exchange.Webhooks, byPath)
 		}
 		for i := range calls {
-			want := replaceVariableValues(toGenericJSON(e.Webhooks[i]), ports).(map[string]any)
+			want := replaceVariableValues(toGenericJSON(exchange.Webhooks[i]), ports).(map[string]any)
 			got := replaceVariableValues(toGenericJSON(calls[i]), ports).(map[string]any)
 			if len(p.files) == 0 { // some exchanges were recorded with credentials configured
 				if h, ok := want["headers"].(map[string]any); ok {
@@ -311,14 +311,14 @@ func (p *player) replayExchange(e *Exchange) (diff []string) {
 	}
 
 	// 4. Compare the response. A created configuration must not affect later exchanges.
-	if jsonText(e.Response.Status) != jsonText(status) {
-		return append(diff, fmt.Sprintf("status: want %v, got %d: %.900s", e.Response.Status, status, jsonText(body)))
+	if jsonText(exchange.Response.Status) != jsonText(status) {
+		return append(diff, fmt.Sprintf("status: want %v, got %d: %.900s", exchange.Response.Status, status, jsonText(body)))
 	}
 	if strings.HasPrefix(request.Path, admissionAPI) && status == http.StatusCreated {
 		name := body.(map[string]any)["metadata"].(map[string]any)["name"].(string)
 		p.sendRequest(&ClientRequest{Method: "DELETE", Path: request.Path + "/" + name})
 	}
-	for k, want := range e.Response.Headers {
+	for k, want := range exchange.Response.Headers {
 		if k == "Transfer-Encoding" {
 			continue
 		}
@@ -332,8 +332,8 @@ func (p *player) replayExchange(e *Exchange) (diff []string) {
 		}
 		diff = append(diff, differences("header "+k, want, got)...)
 	}
-	if e.Response.Body != nil {
-		diff = append(diff, differences("body", replaceVariableValues(toGenericJSON(e.Response.Body), ports),
+	if exchange.Response.Body != nil {
+		diff = append(diff, differences("body", replaceVariableValues(toGenericJSON(exchange.Response.Body), ports),
 			replaceVariableValues(body, ports))...)
 	}
 	return diff

@@ -177,9 +177,9 @@ func TestSaturation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := newPlayer(t, nil)
-	names := p.createLevels()
-	g := newGate(t, p)
+	player := newPlayer(t, nil)
+	names := player.createLevels()
+	gate := newGate(t, player)
 	findBurst := func(part string) *burst {
 		for _, b := range bursts {
 			if strings.Contains(b.Name, part) {
@@ -194,7 +194,7 @@ func TestSaturation(t *testing.T) {
 		for _, want := range pages {
 			if strings.HasPrefix(want.Name, when) {
 				seen++
-				p.checkDebugPage(want)
+				player.checkDebugPage(want)
 			}
 		}
 		if seen == 0 {
@@ -202,11 +202,11 @@ func TestSaturation(t *testing.T) {
 		}
 	}
 	checkPages("with three more levels")
-	p.replayBurst(g, findBurst("8 creates"), "bob", "tiny", names, func() {
+	player.replayBurst(gate, findBurst("8 creates"), "bob", "tiny", names, func() {
 		checkPages("level tiny saturated")
 		for _, name := range []string{"GET of the same user", "/healthz of the same user"} {
 			e := findBurst(name)
-			status, header, body := p.sendRequest(e.Client)
+			status, header, body := player.sendRequest(e.Client)
 			if jsonText(status) != jsonText(e.Response.Status) || body != e.Response.Body ||
 				(header.Get("Retry-After") == "") != (e.Response.Headers["Retry-After"] == nil) {
 				t.Errorf("%s: got %d %v with headers %v, want %v %v with headers %v", name, status, body, header,
@@ -214,14 +214,14 @@ func TestSaturation(t *testing.T) {
 			}
 		}
 	})
-	p.replayBurst(g, findBurst("9 creates"), "alice", "queued", names, func() { checkPages("level tinyq saturated") })
+	player.replayBurst(gate, findBurst("9 creates"), "alice", "queued", names, func() { checkPages("level tinyq saturated") })
 	zero := findBurst("zero shares")
-	if status, _, body := p.sendRequest(zero.Client); jsonText(status) != jsonText(zero.Response.Status) ||
+	if status, _, body := player.sendRequest(zero.Client); jsonText(status) != jsonText(zero.Response.Status) ||
 		len(differences("", toGenericJSON(zero.Response.Body), body)) > 0 {
 		t.Errorf("%s: got %d %v, want %v %v", zero.Name, status, body, zero.Response.Status, zero.Response.Body)
 	}
-	p.replayBurst(g, findBurst("creates of 20 s"), "alice", "late", names, nil)
-	p.checkFlowMetrics()
+	player.replayBurst(gate, findBurst("creates of 20 s"), "alice", "late", names, nil)
+	player.checkFlowMetrics()
 }
 
 // createLevels creates the levels and flow schemas of the recording. It returns their UIDs by

@@ -79,19 +79,19 @@ func StartCluster(t testing.TB, s topology, seed uint64) *Cluster {
 	// The binaries are built before anything runs, because that may take minutes.
 	former := formerAPIServer(t)
 	harness.Binary(t, harness.APIServer)
-	c := &Cluster{t: t, clusterSeed: seed, topology: s, rand: rand.New(rand.NewPCG(seed, 0))}
+	cluster := &Cluster{t: t, clusterSeed: seed, topology: s, rand: rand.New(rand.NewPCG(seed, 0))}
 	if s.mutualTLS {
-		c.startServersWithTLS()
+		cluster.startServersWithTLS()
 	} else {
-		c.startEtcdMembers()
-		c.nats = harness.StartNATS(t, s.nats)
-		c.forger = c.startForger()
+		cluster.startEtcdMembers()
+		cluster.nats = harness.StartNATS(t, s.nats)
+		cluster.forger = cluster.startForger()
 	}
-	c.client = harness.EtcdClient(t, c.etcdMembers())
-	c.recorder = traffic.NewRecorder(c.client)
+	cluster.client = harness.EtcdClient(t, cluster.etcdMembers())
+	cluster.recorder = traffic.NewRecorder(cluster.client)
 	ctx, cancel := context.WithCancel(context.Background())
 	var recording sync.WaitGroup
-	recording.Go(func() { c.recorder.Run(ctx) })
+	recording.Go(func() { cluster.recorder.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		recording.Wait()
@@ -101,10 +101,10 @@ func StartCluster(t testing.TB, s topology, seed uint64) *Cluster {
 		if former != "" && i == 0 {
 			options = append(options, harness.WithBinary(former))
 		}
-		c.replicas = append(c.replicas, c.startReplica(options...))
+		cluster.replicas = append(cluster.replicas, cluster.startReplica(options...))
 	}
-	harness.Eventually(t, waitTimeout, "a publisher", func() error { _, err := c.publisher(); return err })
-	return c
+	harness.Eventually(t, waitTimeout, "a publisher", func() error { _, err := cluster.publisher(); return err })
+	return cluster
 }
 
 // startEtcdMembers starts the members of etcd, each on its own disk if disks can fail.

@@ -169,26 +169,26 @@ func natsFaults() []fault {
 
 // writeLargeObject writes an object that exceeds the size of a NATS message. It is in a namespace
 // that only the watches of all namespaces see, because reading it is slow.
-func writeLargeObject(c *Cluster) func() {
-	c.t.Helper()
+func writeLargeObject(cluster *Cluster) func() {
+	cluster.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
-	maps := c.replicas[c.rand.IntN(len(c.replicas))].admin.CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	maps := cluster.replicas[cluster.rand.IntN(len(cluster.replicas))].admin.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	large := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        "large",
-			Annotations: map[string]string{history.MarkAnnotation: fmt.Sprint("large-", c.scenarioCount)},
+			Annotations: map[string]string{history.MarkAnnotation: fmt.Sprint("large-", cluster.scenarioCount)},
 		},
 		BinaryData: map[string][]byte{"data": make([]byte, largeSize)},
 	}
 	if _, err := maps.Create(ctx, large, metav1.CreateOptions{}); err != nil {
-		c.t.Fatalf("create an object of %d bytes: %v", largeSize, err)
+		cluster.t.Fatalf("create an object of %d bytes: %v", largeSize, err)
 	}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		if err := maps.Delete(ctx, large.Name, metav1.DeleteOptions{}); err != nil {
-			c.t.Fatalf("delete the large object: %v", err)
+			cluster.t.Fatalf("delete the large object: %v", err)
 		}
 	}
 }

@@ -96,24 +96,24 @@ func (l *forger) publish(known [][]byte, r *rand.Rand, alter func(*rand.Rand, []
 
 // replayOldPublisher simulates a publisher that does not know that another replaced it. It repeats
 // and continues its old messages.
-func replayOldPublisher(c *Cluster) func() {
-	c.t.Helper()
-	old, _ := c.publisherAndOther()
-	known := c.awaitMessages()
+func replayOldPublisher(cluster *Cluster) func() {
+	cluster.t.Helper()
+	old, _ := cluster.publisherAndOther()
+	known := cluster.awaitMessages()
 	before := map[*replica]float64{}
-	for _, r := range c.replicas {
+	for _, r := range cluster.replicas {
 		before[r], _ = r.countGaps()
 	}
 	start := killProcess(old)
 	// A replica that knows no newer publisher accepts the old one's messages. A replica that had
 	// received all of them switches without a gap.
 	receivedBytes := map[*replica]float64{} // bytes when another publisher was first seen
-	harness.Eventually(c.t, waitTimeout, "all follow another publisher", func() error {
-		publisher, err := c.publisher()
+	harness.Eventually(cluster.t, waitTimeout, "all follow another publisher", func() error {
+		publisher, err := cluster.publisher()
 		if err != nil {
 			return err
 		}
-		for _, r := range c.replicas {
+		for _, r := range cluster.replicas {
 			if r == old || r == publisher {
 				continue
 			}
@@ -132,7 +132,7 @@ func replayOldPublisher(c *Cluster) func() {
 		}
 		return nil
 	})
-	stop := c.forger.publish(known, rand.New(rand.NewPCG(c.rand.Uint64(), 0)), func(r *rand.Rand, message []byte) []byte {
+	stop := cluster.forger.publish(known, rand.New(rand.NewPCG(cluster.rand.Uint64(), 0)), func(r *rand.Rand, message []byte) []byte {
 		if r.IntN(2) == 0 {
 			return message
 		}

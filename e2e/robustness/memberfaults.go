@@ -61,22 +61,22 @@ func atLeader(do func(*member) func()) func(*Cluster) func() {
 }
 
 // moveLeader moves the leadership to another member.
-func moveLeader(c *Cluster) func() {
-	c.t.Helper()
-	leader := c.leader()
-	client := harness.EtcdClient(c.t, []*harness.Etcd{leader.Etcd})
-	for _, i := range c.rand.Perm(len(c.etcd)) {
-		if c.etcd[i] == leader {
+func moveLeader(cluster *Cluster) func() {
+	cluster.t.Helper()
+	leader := cluster.leader()
+	client := harness.EtcdClient(cluster.t, []*harness.Etcd{leader.Etcd})
+	for _, i := range cluster.rand.Perm(len(cluster.etcd)) {
+		if cluster.etcd[i] == leader {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
-		status, err := c.client.Status(ctx, c.etcd[i].Endpoint)
+		status, err := cluster.client.Status(ctx, cluster.etcd[i].Endpoint)
 		if err != nil {
-			c.t.Fatalf("status of an etcd member: %v", err)
+			cluster.t.Fatalf("status of an etcd member: %v", err)
 		}
 		if _, err := client.MoveLeader(ctx, status.Header.MemberId); err != nil {
-			c.t.Fatalf("move the leader of etcd: %v", err)
+			cluster.t.Fatalf("move the leader of etcd: %v", err)
 		}
 		break
 	}
@@ -85,29 +85,29 @@ func moveLeader(c *Cluster) func() {
 
 // replaceMember adds a member as a learner, promotes it, removes another member and redirects the
 // replicas' links from that member to the new one.
-func replaceMember(c *Cluster) func() {
-	c.t.Helper()
+func replaceMember(cluster *Cluster) func() {
+	cluster.t.Helper()
 	next := &member{disk: &harness.Disk{}}
 	var flags []string
-	if c.topology.failingDisks {
+	if cluster.topology.failingDisks {
 		var err error
-		if next.disk, err = harness.StartDisk(c.t); err != nil {
-			c.t.Fatal(err)
+		if next.disk, err = harness.StartDisk(cluster.t); err != nil {
+			cluster.t.Fatal(err)
 		}
 		flags = append(flags, "--data-dir="+filepath.Join(next.disk.Dir, "etcd"))
 	}
-	next.Etcd = harness.Join(c.t, c.etcdMembers(), flags...)
-	i := c.rand.IntN(len(c.etcd))
-	c.client.SetEndpoints(append(c.client.Endpoints(), next.Endpoint)...)
-	others := slices.Delete(c.etcdMembers(), i, i+1)
-	harness.Leave(c.t, c.etcd[i].Etcd, append(others, next.Etcd))
-	c.etcd[i] = next
+	next.Etcd = harness.Join(cluster.t, cluster.etcdMembers(), flags...)
+	i := cluster.rand.IntN(len(cluster.etcd))
+	cluster.client.SetEndpoints(append(cluster.client.Endpoints(), next.Endpoint)...)
+	others := slices.Delete(cluster.etcdMembers(), i, i+1)
+	harness.Leave(cluster.t, cluster.etcd[i].Etcd, append(others, next.Etcd))
+	cluster.etcd[i] = next
 	var endpoints []string
-	for _, m := range c.etcd {
+	for _, m := range cluster.etcd {
 		endpoints = append(endpoints, m.Endpoint)
 	}
-	c.client.SetEndpoints(endpoints...)
-	for _, r := range c.replicas {
+	cluster.client.SetEndpoints(endpoints...)
+	for _, r := range cluster.replicas {
 		r.toEtcd[i].SetTargets(hostPort(next.Endpoint))
 		r.toEtcd[i].Reset()
 	}

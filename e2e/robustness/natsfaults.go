@@ -8,31 +8,31 @@ import (
 
 // partitionNATS partitions the publisher's NATS server from the others. Each replica is connected
 // to only one server meanwhile, so that the replicas on the other servers detect missing messages.
-func partitionNATS(c *Cluster) func() {
-	c.t.Helper()
-	publisher, _ := c.publisherAndOther()
+func partitionNATS(cluster *Cluster) func() {
+	cluster.t.Helper()
+	publisher, _ := cluster.publisherAndOther()
 	var links []*harness.Proxy
 	var split *harness.NATS
-	for i, r := range c.replicas {
+	for i, r := range cluster.replicas {
 		for j, link := range r.toNATS {
-			if j != i%len(c.nats) {
+			if j != i%len(cluster.nats) {
 				links = append(links, link)
 			}
 		}
 		if r == publisher {
-			split = c.nats[i%len(c.nats)]
+			split = cluster.nats[i%len(cluster.nats)]
 		}
 	}
-	restore := c.setTraffic(harness.Cut, links...)
-	harness.Eventually(c.t, waitTimeout, "all replicas to follow through one server each", func() error {
-		if _, fallback := c.countGaps(); fallback > 0 {
+	restore := cluster.setTraffic(harness.Cut, links...)
+	harness.Eventually(cluster.t, waitTimeout, "all replicas to follow through one server each", func() error {
+		if _, fallback := cluster.countGaps(); fallback > 0 {
 			return errors.New("some replicas read from etcd")
 		}
 		return nil
 	})
-	join := c.setTraffic(harness.Cut, split.Routes()...)
-	harness.Eventually(c.t, waitTimeout, "detection of the partition", func() error {
-		if _, fallback := c.countGaps(); fallback == 0 {
+	join := cluster.setTraffic(harness.Cut, split.Routes()...)
+	harness.Eventually(cluster.t, waitTimeout, "detection of the partition", func() error {
+		if _, fallback := cluster.countGaps(); fallback == 0 {
 			return errors.New("all replicas still follow a publisher")
 		}
 		return nil

@@ -140,30 +140,30 @@ func TestLong(t *testing.T) {
 		s.failingDisks = true
 		faults = append(faults, diskFaults()...)
 	}
-	c := StartCluster(t, s, randomSeed(t))
-	heaps := c.heapSizes()
+	cluster := StartCluster(t, s, randomSeed(t))
+	heaps := cluster.heapSizes()
 	anyTime := func(r *rand.Rand) time.Duration { return time.Duration(r.ExpFloat64() * float64(2*time.Second)) }
 	for started := time.Now(); time.Since(started) < limit; {
 		var steps [][]fault
 		var name []string
-		for range 1 + c.rand.IntN(4) {
-			step := []fault{faults[c.rand.IntN(len(faults))]}
-			for range c.rand.IntN(3) {
-				step = append(step, linkFaults()[c.rand.IntN(len(linkFaults()))])
+		for range 1 + cluster.rand.IntN(4) {
+			step := []fault{faults[cluster.rand.IntN(len(faults))]}
+			for range cluster.rand.IntN(3) {
+				step = append(step, linkFaults()[cluster.rand.IntN(len(linkFaults()))])
 			}
 			steps, name = append(steps, step), append(name, faultNames(step))
 		}
-		if !t.Run(strings.Join(name, ", then "), func(t *testing.T) { c.Run(t, anyTime, steps...) }) {
+		if !t.Run(strings.Join(name, ", then "), func(t *testing.T) { cluster.Run(t, anyTime, steps...) }) {
 			return
 		}
 	}
 	harness.Eventually(t, waitTimeout, "heaps to shrink", func() error {
-		for i, now := range c.heapSizes() {
+		for i, now := range cluster.heapSizes() {
 			if now > heaps[i]+heapTolerance {
 				return fmt.Errorf("heap of replica %d: got %.0f MiB, had %.0f MiB before", i, now/(1<<20), heaps[i]/(1<<20))
 			}
 		}
 		return nil
 	})
-	t.Logf("heaps in bytes: %.0f before, %.0f after", heaps, c.heapSizes())
+	t.Logf("heaps in bytes: %.0f before, %.0f after", heaps, cluster.heapSizes())
 }

@@ -64,13 +64,13 @@ type Figures struct {
 }
 
 // ComputeFigures returns the figures of a suite.
-func (s Suite) ComputeFigures(u Costs) Figures {
+func (s Suite) ComputeFigures(costs Costs) Figures {
 	n := float64(s.Replicas)
 	deliveries := s.Writes * float64(s.BroadWatchers+s.MatchingWatchers) / n // per replica and second
-	applyCPU := s.Writes * u.ApplyChange.Seconds()
-	deliveryCPU := s.Writes / n * (float64(s.BroadWatchers)*u.BroadDelivery.Seconds() +
-		float64(s.MatchingWatchers)*u.NarrowDelivery.Seconds())
-	receiveCPU := s.Writes / float64(max(s.Replicas-s.Readers, 1)) * u.ReceiveWrite.Seconds()
+	applyCPU := s.Writes * costs.ApplyChange.Seconds()
+	deliveryCPU := s.Writes / n * (float64(s.BroadWatchers)*costs.BroadDelivery.Seconds() +
+		float64(s.MatchingWatchers)*costs.NarrowDelivery.Seconds())
+	receiveCPU := s.Writes / float64(max(s.Replicas-s.Readers, 1)) * costs.ReceiveWrite.Seconds()
 	receivers := n - 1 // the publisher's own replica does not use NATS
 	if s.NATSLeafNodes > 0 {
 		receivers = float64(s.NATSLeafNodes)
@@ -78,12 +78,12 @@ func (s Suite) ComputeFigures(u Costs) Figures {
 	etcds := float64(s.Etcds)
 	return Figures{
 		ReplicaCores:           applyCPU + deliveryCPU + receiveCPU,
-		ReplicaMemory:          u.IdleMemory + float64(s.Objects)*u.ObjectMemory + float64(s.Watchers+s.BroadWatchers)/n*u.WatcherMemory,
-		LoadTime:               time.Duration(s.Objects) * u.LoadObject,
-		NATSBandwidth:          s.Writes * u.StoredBytes * max(receivers, 0),
-		ClientBandwidth:        deliveries * u.EventBytes,
-		StoredBytes:            float64(s.Objects) * u.StoredBytes / etcds,
-		StoredBytesWithHistory: (float64(s.Objects) + s.Writes*historyTime.Seconds()) * u.StoredBytes / etcds,
+		ReplicaMemory:          costs.IdleMemory + float64(s.Objects)*costs.ObjectMemory + float64(s.Watchers+s.BroadWatchers)/n*costs.WatcherMemory,
+		LoadTime:               time.Duration(s.Objects) * costs.LoadObject,
+		NATSBandwidth:          s.Writes * costs.StoredBytes * max(receivers, 0),
+		ClientBandwidth:        deliveries * costs.EventBytes,
+		StoredBytes:            float64(s.Objects) * costs.StoredBytes / etcds,
+		StoredBytesWithHistory: (float64(s.Objects) + s.Writes*historyTime.Seconds()) * costs.StoredBytes / etcds,
 	}
 }
 

@@ -36,9 +36,9 @@ func TestSimulatedCPUEqualsComputedCPU(t *testing.T) {
 
 // TestOverloadIsReported checks that a simulation reports when etcd or the replicas do not keep up.
 func TestOverloadIsReported(t *testing.T) {
-	u := MeasuredCosts()
-	most := float64(time.Second / u.EtcdWrite)
-	for _, c := range []struct {
+	costs := MeasuredCosts()
+	most := float64(time.Second / costs.EtcdWrite)
+	for _, test := range []struct {
 		name       string
 		suite      Suite
 		overloaded bool
@@ -57,8 +57,8 @@ func TestOverloadIsReported(t *testing.T) {
 		},
 		{name: "the same over ten replicas", suite: Suite{BroadWatchers: 400, Replicas: 10, Cores: 2, Etcds: 1, Writes: 1000}},
 	} {
-		if r := Simulate(c.suite, u, short, 1); r.Overloaded != c.overloaded {
-			t.Errorf("%s: got overloaded %t with p50 %v, want %t", c.name, r.Overloaded, r.P50, c.overloaded)
+		if r := Simulate(test.suite, costs, short, 1); r.Overloaded != test.overloaded {
+			t.Errorf("%s: got overloaded %t with p50 %v, want %t", test.name, r.Overloaded, r.P50, test.overloaded)
 		}
 	}
 }

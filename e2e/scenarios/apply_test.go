@@ -106,21 +106,21 @@ func checkMigrationToServerSideApply(t *testing.T, cli *harness.CLI) {
 // forced.
 func checkApplyConflicts(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, webDeployment("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-")
-	r := cli.Execute(t, webDeployment("web:2", "3"), "apply", "--server-side", "--field-manager=second", "-f", "-")
-	if r.Err == nil {
+	result := cli.Execute(t, webDeployment("web:2", "3"), "apply", "--server-side", "--field-manager=second", "-f", "-")
+	if result.Err == nil {
 		t.Fatal("apply by another manager: got no error, want a conflict")
 	}
-	expectParts(t, "conflict", r.Stderr, `Apply failed with 2 conflicts: conflicts with "first"`, ".spec.replicas",
+	expectParts(t, "conflict", result.Stderr, `Apply failed with 2 conflicts: conflicts with "first"`, ".spec.replicas",
 		`.spec.template.spec.containers[name="web"].image`, "--force-conflicts")
 	cli.RunWith(t, webDeployment("web:2", "2"), "apply", "--server-side", "--force-conflicts",
 		"--field-manager=second", "-f", "-")
-	if r := cli.Execute(t, webDeployment("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f",
-		"-"); r.Err == nil {
+	if result := cli.Execute(t, webDeployment("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f",
+		"-"); result.Err == nil {
 		t.Error("apply by the first manager after a forced apply: got no error, want a conflict")
 	}
 	cli.Run(t, "set", "image", "deployment/web", "web=web:9")
-	r = cli.Execute(t, webDeployment("web:2", "2"), "apply", "--server-side", "--field-manager=second", "-f", "-")
-	expectParts(t, "conflict with an update", r.Stderr,
+	result = cli.Execute(t, webDeployment("web:2", "2"), "apply", "--server-side", "--field-manager=second", "-f", "-")
+	expectParts(t, "conflict with an update", result.Stderr,
 		`Apply failed with 1 conflict: conflict with "kubectl-set" using apps/v1: .spec.template.spec.containers[name="web"].image`)
 	expectParts(t, "managers", fieldManagers(t, cli, "deployment/web"), "first:Apply:", "second:Apply:", "kubectl-set:Update:")
 }
@@ -176,7 +176,7 @@ func checkPatches(t *testing.T, cli *harness.CLI) {
 // checkValidation checks each value of --validate with apply.
 func checkValidation(t *testing.T, cli *harness.CLI) {
 	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: v}\nspec: {}\n"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		validate, stderr string
 		fails            bool
 	}{
@@ -186,10 +186,10 @@ func checkValidation(t *testing.T, cli *harness.CLI) {
 		{validate: "ignore"},
 		{validate: "false"},
 	} {
-		r := cli.Execute(t, manifest, "apply", "--dry-run=server", "--validate="+c.validate, "-f", "-")
-		if (r.Err != nil) != c.fails || !strings.Contains(r.Stderr, c.stderr) || c.stderr == "" && r.Stderr != "" {
-			t.Errorf("--validate=%s: got %v, error output %s, want %q and failure: %t", c.validate, r.Err, r.Stderr,
-				c.stderr, c.fails)
+		r := cli.Execute(t, manifest, "apply", "--dry-run=server", "--validate="+test.validate, "-f", "-")
+		if (r.Err != nil) != test.fails || !strings.Contains(r.Stderr, test.stderr) || test.stderr == "" && r.Stderr != "" {
+			t.Errorf("--validate=%s: got %v, error output %s, want %q and failure: %t", test.validate, r.Err, r.Stderr,
+				test.stderr, test.fails)
 		}
 	}
 	// Server-side apply rejects unknown fields in any case.
@@ -266,7 +266,7 @@ var typedOptions = metav1.ApplyOptions{FieldManager: "typed"}
 func checkTypedApply(t *testing.T, client kubernetes.Interface) {
 	const ns = typedNamespace
 	ctx := t.Context()
-	o := typedOptions
+	applyOptions := typedOptions
 	labels := map[string]string{"app": "a"}
 	selector := applymeta.LabelSelector().WithMatchLabels(labels)
 	pod := func() *applycore.PodTemplateSpecApplyConfiguration {
@@ -291,36 +291,36 @@ func checkTypedApply(t *testing.T, client kubernetes.Interface) {
 		}
 	}
 	cm, err := client.CoreV1().ConfigMaps(ns).Apply(ctx,
-		applycore.ConfigMap("a", ns).WithData(map[string]string{"a": "1", "b": "2"}), o)
+		applycore.ConfigMap("a", ns).WithData(map[string]string{"a": "1", "b": "2"}), applyOptions)
 	check("config map", cm.ManagedFields)
 	secret, err := client.CoreV1().Secrets(ns).Apply(ctx,
-		applycore.Secret("a", ns).WithStringData(map[string]string{"a": "1"}).WithType(corev1.SecretTypeOpaque), o)
+		applycore.Secret("a", ns).WithStringData(map[string]string{"a": "1"}).WithType(corev1.SecretTypeOpaque), applyOptions)
 	check("secret", secret.ManagedFields)
 	service, err := client.CoreV1().Services(ns).Apply(ctx,
 		applycore.Service("a", ns).WithSpec(applycore.ServiceSpec().WithSelector(labels).WithPorts(
 			applycore.ServicePort().WithName("http").WithPort(80).WithTargetPort(intstr.FromInt32(8080)),
-		)), o)
+		)), applyOptions)
 	check("service", service.ManagedFields)
-	account, err := client.CoreV1().ServiceAccounts(ns).Apply(ctx, applycore.ServiceAccount("a", ns).WithLabels(labels), o)
+	account, err := client.CoreV1().ServiceAccounts(ns).Apply(ctx, applycore.ServiceAccount("a", ns).WithLabels(labels), applyOptions)
 	check("service account", account.ManagedFields)
 	deployment, err := client.AppsV1().Deployments(ns).Apply(ctx,
 		applyapps.Deployment("a",
-			ns).WithSpec(applyapps.DeploymentSpec().WithReplicas(2).WithSelector(selector).WithTemplate(pod())), o)
+			ns).WithSpec(applyapps.DeploymentSpec().WithReplicas(2).WithSelector(selector).WithTemplate(pod())), applyOptions)
 	check("deployment", deployment.ManagedFields)
 	set, err := client.AppsV1().StatefulSets(ns).Apply(ctx,
 		applyapps.StatefulSet("a",
-			ns).WithSpec(applyapps.StatefulSetSpec().WithServiceName("a").WithSelector(selector).WithTemplate(pod())), o)
+			ns).WithSpec(applyapps.StatefulSetSpec().WithServiceName("a").WithSelector(selector).WithTemplate(pod())), applyOptions)
 	check("stateful set", set.ManagedFields)
 	job, err := client.BatchV1().Jobs(ns).Apply(ctx,
-		applybatch.Job("a", ns).WithSpec(applybatch.JobSpec().WithParallelism(1).WithTemplate(once())), o)
+		applybatch.Job("a", ns).WithSpec(applybatch.JobSpec().WithParallelism(1).WithTemplate(once())), applyOptions)
 	check("job", job.ManagedFields)
 	cron, err := client.BatchV1().CronJobs(ns).Apply(ctx,
 		applybatch.CronJob("a", ns).WithSpec(applybatch.CronJobSpec().WithSchedule("* * * * *").WithJobTemplate(
 			applybatch.JobTemplateSpec().WithSpec(applybatch.JobSpec().WithTemplate(once())),
-		)), o)
+		)), applyOptions)
 	check("cron job", cron.ManagedFields)
 	role, err := client.RbacV1().Roles(ns).Apply(ctx,
-		applyrbac.Role("a", ns).WithRules(applyrbac.PolicyRule().WithAPIGroups("").WithResources("pods").WithVerbs("get")), o)
+		applyrbac.Role("a", ns).WithRules(applyrbac.PolicyRule().WithAPIGroups("").WithResources("pods").WithVerbs("get")), applyOptions)
 	check("role", role.ManagedFields)
 	ingress, err := client.NetworkingV1().Ingresses(ns).Apply(ctx,
 		applynetworking.Ingress("a", ns).WithSpec(applynetworking.IngressSpec().WithRules(
@@ -329,17 +329,17 @@ func checkTypedApply(t *testing.T, client kubernetes.Interface) {
 					applynetworking.IngressBackend().WithService(applynetworking.IngressServiceBackend().WithName("a").WithPort(applynetworking.ServiceBackendPort().WithNumber(80))),
 				),
 			)),
-		)), o)
+		)), applyOptions)
 	check("ingress", ingress.ManagedFields)
 	budget, err := client.PolicyV1().PodDisruptionBudgets(ns).Apply(ctx,
 		applypolicy.PodDisruptionBudget("a",
-			ns).WithSpec(applypolicy.PodDisruptionBudgetSpec().WithSelector(selector).WithMinAvailable(intstr.FromString("50%"))), o)
+			ns).WithSpec(applypolicy.PodDisruptionBudgetSpec().WithSelector(selector).WithMinAvailable(intstr.FromString("50%"))), applyOptions)
 	check("disruption budget", budget.ManagedFields)
 	scaler, err := client.AutoscalingV2().HorizontalPodAutoscalers(ns).Apply(ctx,
 		applyautoscaling.HorizontalPodAutoscaler("a",
 			ns).WithSpec(applyautoscaling.HorizontalPodAutoscalerSpec().WithMaxReplicas(3).WithScaleTargetRef(
 			applyautoscaling.CrossVersionObjectReference().WithAPIVersion("apps/v1").WithKind("Deployment").WithName("a"),
-		)), o)
+		)), applyOptions)
 	check("autoscaler", scaler.ManagedFields)
 	if t.Failed() {
 		return

@@ -16,8 +16,8 @@ func TestARM64(t *testing.T) {
 	if err != nil {
 		t.Skipf("no %s (qemu-user-static) to run programs for arm64: %v", emulator, err)
 	}
-	s := harness.StartServer(t, harness.Emulated(path, harness.EverythingFor(t, "arm64"), "apiserver"))
-	cli := harness.NewCLI(t, s)
+	server := harness.StartServer(t, harness.Emulated(path, harness.EverythingFor(t, "arm64"), "apiserver"))
+	cli := harness.NewCLI(t, server)
 	var version struct{ Platform string }
 	if err := json.Unmarshal([]byte(cli.Run(t, "get", "--raw", "/version")), &version); err != nil ||
 		version.Platform != "linux/arm64" {
@@ -33,7 +33,7 @@ func TestARM64(t *testing.T) {
 		"deployment.apps/ship") || !strings.Contains(got, "service/ship") {
 		t.Errorf("got %q, want deployment.apps/ship and service/ship", got)
 	}
-	s.Restart() // data must persist
+	server.Restart() // data must persist
 	if got := cli.Run(t, "get", "configmap", "ship", "-o", "jsonpath={.data.bearing}"); got != "south" {
 		t.Errorf("bearing after a restart: got %q, want \"south\"", got)
 	}

@@ -59,12 +59,12 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := harness.StartServer(t, harness.WithFlags("--audit-policy-file="+policy, "--audit-log-path="+file))
+	server := harness.StartServer(t, harness.WithFlags("--audit-policy-file="+policy, "--audit-log-path="+file))
 	const kills, clients, enough = 3, 8, 150
 	var mu sync.Mutex
 	responded := map[string]string{} // names of objects by the audit ID of the response
 	for round := range kills {
-		client, err := rest.HTTPClientFor(s.Config())
+		client, err := rest.HTTPClientFor(server.Config())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,12 +76,12 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 			all.Go(func() {
 				for i := 0; ctx.Err() == nil; i++ {
 					name := fmt.Sprintf("c-%d-%d-%d", round, n, i)
-					id, err := applyConfigMap(ctx, client, s.URL, name)
+					id, err := applyConfigMap(ctx, client, server.URL, name)
 					if err != nil {
 						return // the server was killed
 					}
 					read, err := sendAndReturnAuditID(ctx, client, http.MethodGet,
-						s.URL+"/api/v1/namespaces/default/configmaps/"+name, "", "", http.StatusOK)
+						server.URL+"/api/v1/namespaces/default/configmaps/"+name, "", "", http.StatusOK)
 					mu.Lock()
 					responded[id] = name
 					if err == nil {
@@ -100,11 +100,11 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 		case <-t.Context().Done():
 			t.Fatal("got too few responses in time")
 		}
-		s.Kill()
+		server.Kill()
 		cancel()
 		all.Wait()
 		client.CloseIdleConnections()
-		s.Start()
+		server.Start()
 	}
 	log := readAuditLog(t, file)
 	for id, name := range responded {
@@ -113,12 +113,12 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 				id, log.received[id], log.complete[id])
 		}
 	}
-	client, err := rest.HTTPClientFor(s.Config())
+	client, err := rest.HTTPClientFor(server.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
-	resp, err := client.Get(s.URL + "/api/v1/namespaces/default/configmaps")
+	resp, err := client.Get(server.URL + "/api/v1/namespaces/default/configmaps")
 	if err != nil {
 		t.Fatal(err)
 	}

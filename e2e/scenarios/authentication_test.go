@@ -167,18 +167,18 @@ func TestTokenService(t *testing.T) {
 	port := harness.FreePort(t)
 	server := harness.StartServer(t, harness.WithTokenService(port))
 	service := server.StartTokenService(port)
-	admin, b := server.Client(), newTokenClient(t, server)
+	admin, tokenClient := server.Client(), newTokenClient(t, server)
 	createAccount(t, admin, "robot")
 
 	var known []string
 	for range 4 {
 		token := createToken(t, admin, "robot", nil)
 		harness.Eventually(t, settleTimeout, "acceptance of a token", func() error {
-			return b.checkStatus(t, token, http.StatusCreated)
+			return tokenClient.checkStatus(t, token, http.StatusCreated)
 		})
 		known = append(known, token)
 	}
-	l := startLoad(t, b, known)
+	load := startLoad(t, tokenClient, known)
 	rejected := func(n int) {
 		t.Helper()
 		var all sync.WaitGroup
@@ -186,7 +186,7 @@ func TestTokenService(t *testing.T) {
 			token := createToken(t, admin, "robot", nil)
 			all.Go(func() {
 				start := time.Now()
-				if err := b.checkStatus(t, token, http.StatusUnauthorized); err != nil {
+				if err := tokenClient.checkStatus(t, token, http.StatusUnauthorized); err != nil {
 					t.Errorf("unknown token, after %v: got %v", time.Since(start), err)
 				}
 				t.Logf("rejected after %v", time.Since(start).Round(time.Millisecond))
@@ -197,19 +197,19 @@ func TestTokenService(t *testing.T) {
 	recovers := func(what string) {
 		t.Helper()
 		start, token := time.Now(), createToken(t, admin, "robot", nil)
-		harness.Eventually(t, settleTimeout, what, func() error { return b.checkStatus(t, token, http.StatusCreated) })
+		harness.Eventually(t, settleTimeout, what, func() error { return tokenClient.checkStatus(t, token, http.StatusCreated) })
 		t.Logf("%s: new tokens accepted after %v", what, time.Since(start).Round(time.Millisecond))
-		l.requireProgress(t)
+		load.requireProgress(t)
 	}
 	service.Kill()
 	rejected(3)
-	l.requireProgress(t)
+	load.requireProgress(t)
 	service.Start()
 	recovers("killed and started again")
 
 	service.Pause()
 	rejected(3)
-	l.requireProgress(t)
+	load.requireProgress(t)
 	service.Resume()
 	recovers("paused and resumed")
 
@@ -218,7 +218,7 @@ func TestTokenService(t *testing.T) {
 	}
 	server.StartTokenService(port)
 	recovers("replaced")
-	l.stop()
+	load.stop()
 	log := server.Log()
 	expectParts(t, "log", log, "token webhook unreachable", "token webhook reachable again")
 	for _, token := range known {

@@ -143,21 +143,21 @@ func isUndecided(err error) bool {
 // new decisions.
 func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	t.Parallel()
-	s := startAccessSuite(t)
-	if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"),
+	accessSuite := startAccessSuite(t)
+	if _, err := accessSuite.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"),
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	alice, bob, mallory := s.clientFor("alice"), s.clientFor("bob"), s.clientFor("mallory")
-	s.grantUser("alice")
-	s.grantUser("bob")
+	alice, bob, mallory := accessSuite.clientFor("alice"), accessSuite.clientFor("bob"), accessSuite.clientFor("mallory")
+	accessSuite.grantUser("alice")
+	accessSuite.grantUser("bob")
 	harness.Eventually(t, patience, "alice to be allowed to read", func() error { return readConfigMap(t.Context(), alice, "c") })
 	var cached, fresh, rejections, undecided atomic.Int64
-	s.repeat("cached decisions", &cached, func() error { return readConfigMap(t.Context(), alice, "c") })
-	s.repeat("mallory", &rejections, func() error {
+	accessSuite.repeat("cached decisions", &cached, func() error { return readConfigMap(t.Context(), alice, "c") })
+	accessSuite.repeat("mallory", &rejections, func() error {
 		return requireRejection(readConfigMap(t.Context(), mallory, fmt.Sprint("c", rejections.Load())))
 	})
-	s.repeat("bob", &fresh, func() error {
+	accessSuite.repeat("bob", &fresh, func() error {
 		err := readConfigMap(t.Context(), bob, fmt.Sprint("c", fresh.Load())) // does not exist
 		if isUndecided(err) {
 			undecided.Add(1)
@@ -205,41 +205,41 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	}
 	awaitDecisions("the start")
 
-	s.authz[0].Kill()
+	accessSuite.authz[0].Kill()
 	awaitDecisions("one was killed")
-	s.authz[1].Kill()
+	accessSuite.authz[1].Kill()
 	awaitRejection("both are dead")
-	s.authz[0].Start()
+	accessSuite.authz[0].Start()
 	awaitDecisions("one restarted")
-	s.authz[1].Start()
+	accessSuite.authz[1].Start()
 	awaitDecisions("both restarted")
 
-	s.authz[0].Pause()
-	s.authz[1].Pause()
+	accessSuite.authz[0].Pause()
+	accessSuite.authz[1].Pause()
 	awaitRejection("both are paused")
-	s.authz[1].Resume()
+	accessSuite.authz[1].Resume()
 	awaitDecisions("one resumes")
-	s.authz[0].Resume()
+	accessSuite.authz[0].Resume()
 	awaitDecisions("both resume")
 
 	// One replica hangs. The load balancer detects it, but its connections stay open.
-	s.address.SetTargets(s.authz[0].Addr)
-	s.address.Reset()
+	accessSuite.address.SetTargets(accessSuite.authz[0].Addr)
+	accessSuite.address.Reset()
 	awaitDecisions("a move to the first")
-	s.authz[0].Pause()
-	s.address.SetTargets(s.authz[1].Addr)
+	accessSuite.authz[0].Pause()
+	accessSuite.address.SetTargets(accessSuite.authz[1].Addr)
 	awaitDecisions("the first hangs")
-	s.authz[0].Resume()
-	s.address.SetTargets(s.authz[0].Addr, s.authz[1].Addr)
+	accessSuite.authz[0].Resume()
+	accessSuite.address.SetTargets(accessSuite.authz[0].Addr, accessSuite.authz[1].Addr)
 
-	for _, a := range s.authz { // a rolling update
+	for _, a := range accessSuite.authz { // a rolling update
 		if err := a.Stop(); err != nil {
 			t.Errorf("SIGTERM: %v", err)
 		}
 		a.Start()
 	}
 	awaitDecisions("replacement")
-	s.stop()
+	accessSuite.stop()
 	t.Logf("%d cached decisions, %d new ones (%d without a response), %d rejections", cached.Load(), fresh.Load(),
 		undecided.Load(), rejections.Load())
 }
@@ -248,11 +248,11 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 // cached decision must not outlive the permission.
 func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 	t.Parallel()
-	s := startAccessSuite(t)
-	alice := s.clientFor("alice")
+	accessSuite := startAccessSuite(t)
+	alice := accessSuite.clientFor("alice")
 	revoke := func() {
 		t.Helper()
-		if err := s.admin.RbacV1().RoleBindings("default").Delete(t.Context(), "of-alice", metav1.DeleteOptions{}); err != nil {
+		if err := accessSuite.admin.RbacV1().RoleBindings("default").Delete(t.Context(), "of-alice", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -271,9 +271,9 @@ func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 		{name: "pause", begin: func(a *harness.Authority) { a.Pause() }, heal: func(a *harness.Authority) { a.Resume() }},
 		{name: "death", begin: func(a *harness.Authority) { a.Kill() }, heal: (*harness.Authority).Start},
 	} {
-		s.grantUser("alice")
+		accessSuite.grantUser("alice")
 		harness.Eventually(t, patience, fault.name+": permission to read", reads)
-		for _, a := range s.authz {
+		for _, a := range accessSuite.authz {
 			fault.begin(a)
 		}
 		if fault.name != "nothing" { // cached, else the request would be rejected
@@ -283,7 +283,7 @@ func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 		}
 		revoke()
 		harness.Eventually(t, patience, fault.name+": rejection", isRejected)
-		for _, a := range s.authz {
+		for _, a := range accessSuite.authz {
 			fault.heal(a)
 		}
 		for range 20 { // earlier decisions of the webhooks must not be used

@@ -196,11 +196,11 @@ func checkSignatureAsJoiner(t *testing.T, s *harness.Server, id string) {
 		}
 		return nil
 	})
-	var m corev1.ConfigMap
-	if err := json.Unmarshal([]byte(r.Stdout), &m); err != nil {
+	var configMap corev1.ConfigMap
+	if err := json.Unmarshal([]byte(r.Stdout), &configMap); err != nil {
 		t.Fatal(err)
 	}
-	parts := strings.Split(m.Data["jws-kubeconfig-"+id], ".")
+	parts := strings.Split(configMap.Data["jws-kubeconfig-"+id], ".")
 	if len(parts) != 3 {
 		t.Fatalf("signature: got %q, want 3", parts)
 	}
@@ -208,7 +208,7 @@ func checkSignatureAsJoiner(t *testing.T, s *harness.Server, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(m.Data["kubeconfig"]))
+	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(configMap.Data["kubeconfig"]))
 	if err := jwt.SigningMethodHS256.Verify(signed, signature, []byte("0123456789abcdef")); err != nil {
 		t.Errorf("verify the signature: %v", err)
 	}

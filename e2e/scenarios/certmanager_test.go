@@ -145,21 +145,21 @@ func (m *certManager) newKey(c *managedCertificate) (crypto.Signer, *pem.Block) 
 }
 
 // newTemplate returns the unsigned content of a certificate.
-func (m *certManager) newTemplate(c *managedCertificate) *x509.Certificate {
+func (m *certManager) newTemplate(certificate *managedCertificate) *x509.Certificate {
 	m.t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	out := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: c.Spec.CommonName, Organization: c.Spec.Subject.Organizations},
+		SerialNumber: serial, Subject: pkix.Name{CommonName: certificate.Spec.CommonName, Organization: certificate.Spec.Subject.Organizations},
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		DNSNames: c.Spec.DNSNames, BasicConstraintsValid: true, IsCA: c.Spec.IsCA,
+		DNSNames: certificate.Spec.DNSNames, BasicConstraintsValid: true, IsCA: certificate.Spec.IsCA,
 	}
-	for _, a := range c.Spec.IPAddresses {
+	for _, a := range certificate.Spec.IPAddresses {
 		out.IPAddresses = append(out.IPAddresses, net.ParseIP(a))
 	}
-	for _, u := range c.Spec.Usages {
+	for _, u := range certificate.Spec.Usages {
 		switch u {
 		case "digital signature":
 			out.KeyUsage |= x509.KeyUsageDigitalSignature
@@ -172,7 +172,7 @@ func (m *certManager) newTemplate(c *managedCertificate) *x509.Certificate {
 		case "client auth":
 			out.ExtKeyUsage = append(out.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 		default:
-			m.t.Fatalf("%s: unknown usage %s", c.Spec.SecretName, u)
+			m.t.Fatalf("%s: unknown usage %s", certificate.Spec.SecretName, u)
 		}
 	}
 	return out

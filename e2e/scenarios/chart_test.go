@@ -99,21 +99,21 @@ func TestChart(t *testing.T) {
 	certs, secrets := createCertificates(t)
 	cli.WithNamespace("binnacle").Run(t, "apply", "--validate=strict", "-f", secrets)
 	all := valueCombinations()
-	for _, c := range all {
-		if _, err := runHelm(t, "lint", "binnacle", c.values); err != nil {
-			t.Errorf("lint of %s: %v", c.name, err)
+	for _, combination := range all {
+		if _, err := runHelm(t, "lint", "binnacle", combination.values); err != nil {
+			t.Errorf("lint of %s: %v", combination.name, err)
 		}
-		text, err := runHelm(t, "template", "binnacle", c.values)
+		text, err := runHelm(t, "template", "binnacle", combination.values)
 		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: %v", combination.name, err)
 			continue
 		}
 		objects := parseObjects(t, text)
 		for _, o := range objects {
 			if err := applied.apply(o); err != nil {
-				t.Errorf("%s: %s %s: %v", c.name, o.GetKind(), o.GetName(), err)
+				t.Errorf("%s: %s %s: %v", combination.name, o.GetKind(), o.GetName(), err)
 			}
-			checkChartPods(t, c, o, objects, certs)
+			checkChartPods(t, combination, o, objects, certs)
 		}
 	}
 	t.Logf("%d combinations, %d kinds of objects", len(all), len(applied.kinds))
@@ -163,15 +163,15 @@ func newApplier(t *testing.T, s *harness.Server) *applier {
 
 // apply applies an object with strict validation, first as a dry run. It recreates an object whose
 // immutable fields differ.
-func (a *applier) apply(o *unstructured.Unstructured) error {
-	gvk := o.GroupVersionKind()
+func (a *applier) apply(object *unstructured.Unstructured) error {
+	gvk := object.GroupVersionKind()
 	m, err := a.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
 		return err
 	}
 	a.kinds[gvk.Kind]++
-	resource := a.client.Resource(m.Resource).Namespace(o.GetNamespace())
-	data, err := o.MarshalJSON()
+	resource := a.client.Resource(m.Resource).Namespace(object.GetNamespace())
+	data, err := object.MarshalJSON()
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (a *applier) apply(o *unstructured.Unstructured) error {
 	for _, dry := range [][]string{{metav1.DryRunAll}, nil} {
 		patch := func() error {
 			force := true
-			_, err := resource.Patch(context.Background(), o.GetName(), "application/apply-patch+yaml", data,
+			_, err := resource.Patch(context.Background(), object.GetName(), "application/apply-patch+yaml", data,
 				metav1.PatchOptions{
 					FieldManager:    "helm",
 					Force:           &force,
@@ -190,7 +190,7 @@ func (a *applier) apply(o *unstructured.Unstructured) error {
 		}
 		err := patch()
 		if apierrors.IsInvalid(err) && strings.Contains(err.Error(), "orbidden") {
-			if err := resource.Delete(context.Background(), o.GetName(), metav1.DeleteOptions{}); err != nil {
+			if err := resource.Delete(context.Background(), object.GetName(), metav1.DeleteOptions{}); err != nil {
 				return err
 			}
 			err = patch()
@@ -204,16 +204,16 @@ func (a *applier) apply(o *unstructured.Unstructured) error {
 
 // checkChartPods checks pod templates like those of the manifests, and that every file on a command
 // line is mounted with each certificate source.
-func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, all []*unstructured.Unstructured, certs string) {
+func checkChartPods(t *testing.T, c combination, object *unstructured.Unstructured, all []*unstructured.Unstructured, certs string) {
 	t.Helper()
 	var template corev1.PodTemplateSpec
-	switch o.GetKind() {
+	switch object.GetKind() {
 	case "Deployment":
-		template = convert[appsv1.Deployment](t, o).Spec.Template
+		template = convert[appsv1.Deployment](t, object).Spec.Template
 	case "StatefulSet":
-		template = convert[appsv1.StatefulSet](t, o).Spec.Template
+		template = convert[appsv1.StatefulSet](t, object).Spec.Template
 	case "CronJob":
-		template = convert[batchv1.CronJob](t, o).Spec.JobTemplate.Spec.Template
+		template = convert[batchv1.CronJob](t, object).Spec.JobTemplate.Spec.Template
 		template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{}} // one pod needs none
 	default:
 		return
@@ -221,7 +221,7 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 	spec := template.Spec
 	if len(spec.TopologySpreadConstraints) == 0 || spec.SecurityContext == nil ||
 		!*spec.SecurityContext.RunAsNonRoot || *spec.AutomountServiceAccountToken {
-		t.Errorf("%s: %s: %+v", c.name, o.GetName(), spec)
+		t.Errorf("%s: %s: %+v", c.name, object.GetName(), spec)
 	}
 	container := spec.Containers[0]
 	checkEtcdMemory(t, container)
@@ -230,7 +230,7 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
 		if i < 0 {
-			t.Errorf("%s: %s: got no mount of volume %s, want one", c.name, o.GetName(), v.Name)
+			t.Errorf("%s: %s: got no mount of volume %s, want one", c.name, object.GetName(), v.Name)
 			continue
 		}
 		for _, f := range filesOfVolume(t, v, all, certs) {
@@ -240,7 +240,7 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 	for _, a := range container.Args {
 		if _, value, _ := strings.Cut(a,
 			"="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
-			t.Errorf("%s: %s: got argument %s, want a volume with its file; got files %v", c.name, o.GetName(), a,
+			t.Errorf("%s: %s: got argument %s, want a volume with its file; got files %v", c.name, object.GetName(), a,
 				slices.Sorted(maps.Keys(files)))
 		}
 	}
@@ -248,30 +248,30 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 
 // filesOfVolume returns the files of a volume: of a Secret that `certs` writes, of a Secret that a
 // Certificate of the chart creates, or of a ConfigMap of the chart.
-func filesOfVolume(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, certs string) (out []string) {
+func filesOfVolume(t *testing.T, volume corev1.Volume, all []*unstructured.Unstructured, certs string) (out []string) {
 	t.Helper()
 	switch {
-	case v.Secret != nil && !strings.HasSuffix(v.Secret.SecretName, "-certs"):
-		checkSecretIsIssued(t, v.Secret.SecretName, all)
-		for _, i := range v.Secret.Items {
+	case volume.Secret != nil && !strings.HasSuffix(volume.Secret.SecretName, "-certs"):
+		checkSecretIsIssued(t, volume.Secret.SecretName, all)
+		for _, i := range volume.Secret.Items {
 			out = append(out, i.Path)
 		}
-	case v.Secret != nil:
-		files, err := filepath.Glob(filepath.Join(certs, strings.TrimSuffix(v.Secret.SecretName, "-certs"), "*"))
+	case volume.Secret != nil:
+		files, err := filepath.Glob(filepath.Join(certs, strings.TrimSuffix(volume.Secret.SecretName, "-certs"), "*"))
 		if err != nil || len(files) == 0 {
-			t.Errorf("Secret %s: %v", v.Secret.SecretName, err)
+			t.Errorf("Secret %s: %v", volume.Secret.SecretName, err)
 		}
 		for _, f := range files {
 			out = append(out, filepath.Base(f))
 		}
-	case v.ConfigMap != nil:
+	case volume.ConfigMap != nil:
 		for _, o := range all {
-			if o.GetKind() == "ConfigMap" && o.GetName() == v.ConfigMap.Name {
+			if o.GetKind() == "ConfigMap" && o.GetName() == volume.ConfigMap.Name {
 				out = slices.Collect(maps.Keys(convert[corev1.ConfigMap](t, o).Data))
 			}
 		}
-	case v.Projected != nil:
-		for _, s := range v.Projected.Sources {
+	case volume.Projected != nil:
+		for _, s := range volume.Projected.Sources {
 			checkSecretIsIssued(t, s.Secret.Name, all)
 			for _, i := range s.Secret.Items {
 				out = append(out, i.Path)
@@ -304,7 +304,7 @@ func convert[T any](t *testing.T, o *unstructured.Unstructured) *T {
 // TestChartRejectsConflictingValues expects an error from rendering.
 func TestChartRejectsConflictingValues(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ namespace, values, want string }{
+	for _, test := range []struct{ namespace, values, want string }{
 		{namespace: "binnacle", values: "etcd: {mode: embedded}", want: "with etcd.mode embedded apiserver.replicas is 1"},
 		{namespace: "binnacle", values: "nats: {mode: none}", want: "with nats.mode none apiserver.replicas is 1"},
 		{namespace: "binnacle", values: "etcd: {mode: external}", want: "etcd.mode external needs etcd.endpoints"},
@@ -320,8 +320,8 @@ func TestChartRejectsConflictingValues(t *testing.T) {
 		{namespace: "binnacle", values: "apiserver: {replicas: many}", want: "replicas"},
 		{namespace: "binnacle", values: "apisever: {replicas: 2}", want: "apisever"},
 	} {
-		if _, err := runHelm(t, "template", c.namespace, c.values); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want an error with %q", c.values, err, c.want)
+		if _, err := runHelm(t, "template", test.namespace, test.values); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want an error with %q", test.values, err, test.want)
 		}
 	}
 }

@@ -55,14 +55,14 @@ var fieldModules = []struct {
 // objects, explain, tables, metadata, and invalid objects that must be rejected.
 func TestDefinitionsOfCommonProjects(t *testing.T) {
 	t.Parallel()
-	for _, m := range fieldModules {
-		t.Run(m.name, func(t *testing.T) {
+	for _, test := range fieldModules {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			dir := downloadModule(t, m.module)
+			dir := downloadModule(t, test.module)
 			server := harness.StartServer(t)
 			client := dynamic.NewForConfigOrDie(server.Config())
 			var files []string
-			for _, pattern := range m.definitions {
+			for _, pattern := range test.definitions {
 				found, err := filepath.Glob(filepath.Join(dir, pattern))
 				if err != nil || len(found) == 0 {
 					t.Fatalf("%s: got %d files, %v", pattern, len(found), err)
@@ -83,14 +83,14 @@ func TestDefinitionsOfCommonProjects(t *testing.T) {
 			}
 
 			tried := 0
-			own, err := os.ReadFile(filepath.Join("testdata", "field", m.name+".yaml"))
+			own, err := os.ReadFile(filepath.Join("testdata", "field", test.name+".yaml"))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Fatal(err)
 			}
 			for _, obj := range parseDocuments(t, string(own)) {
-				tried += createAndCompare(t, server, client, kinds, obj, m.name)
+				tried += createAndCompare(t, server, client, kinds, obj, test.name)
 			}
-			for _, folder := range m.examples {
+			for _, folder := range test.examples {
 				// Files of scrape classes contain parts of objects.
 				err := filepath.WalkDir(filepath.Join(dir, folder), func(path string, e fs.DirEntry, err error) error {
 					if err != nil || e.IsDir() || filepath.Ext(path) != ".yaml" || strings.Contains(path, "crd") ||

@@ -59,9 +59,9 @@ func (c *converter) start(p harness.Pair) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	var l net.Listener
+	var listener net.Listener
 	harness.Eventually(c.t, 10*time.Second, "the port of the webhook to be free", func() (err error) {
-		l, err = net.Listen("tcp", c.addr)
+		listener, err = net.Listen("tcp", c.addr)
 		return err
 	})
 	s := &http.Server{
@@ -71,7 +71,7 @@ func (c *converter) start(p harness.Pair) {
 	c.mu.Lock()
 	c.server = s
 	c.mu.Unlock()
-	go func() { _ = s.ServeTLS(l, "", "") }()
+	go func() { _ = s.ServeTLS(listener, "", "") }()
 }
 
 // stop closes all connections and stops to serve.
@@ -101,7 +101,7 @@ func (c *converter) callCount() int {
 
 // serveConversion serves a ConversionReview.
 func (c *converter) serveConversion(w http.ResponseWriter, r *http.Request) {
-	var q struct {
+	var test struct {
 		APIVersion string
 		Request    struct {
 			UID               string
@@ -109,7 +109,7 @@ func (c *converter) serveConversion(w http.ResponseWriter, r *http.Request) {
 			Objects           []*unstructured.Unstructured
 		}
 	}
-	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+	if err := json.NewDecoder(r.Body).Decode(&test); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -125,10 +125,10 @@ func (c *converter) serveConversion(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	for _, o := range q.Request.Objects {
-		o.SetAPIVersion(q.Request.DesiredAPIVersion)
+	for _, o := range test.Request.Objects {
+		o.SetAPIVersion(test.Request.DesiredAPIVersion)
 		spec, _, _ := unstructured.NestedMap(o.Object, "spec")
-		if strings.HasSuffix(q.Request.DesiredAPIVersion, "/v1") {
+		if strings.HasSuffix(test.Request.DesiredAPIVersion, "/v1") {
 			spec["hostPort"] = fmt.Sprint(spec["host"], ":", spec["port"])
 		} else {
 			host, port, _ := strings.Cut(fmt.Sprint(spec["hostPort"]), ":")
@@ -136,8 +136,8 @@ func (c *converter) serveConversion(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = unstructured.SetNestedMap(o.Object, spec, "spec")
 	}
-	response := map[string]any{"kind": "ConversionReview", "apiVersion": q.APIVersion, "response": map[string]any{
-		"uid": q.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": q.Request.Objects,
+	response := map[string]any{"kind": "ConversionReview", "apiVersion": test.APIVersion, "response": map[string]any{
+		"uid": test.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": test.Request.Objects,
 	}}
 	if change != nil && change(w, response) {
 		return
@@ -147,7 +147,7 @@ func (c *converter) serveConversion(w http.ResponseWriter, r *http.Request) {
 }
 
 // convertedDefinition returns a definition whose objects the webhook at an address converts.
-func convertedDefinition(addr string, ca []byte) *unstructured.Unstructured {
+func convertedDefinition(addr string, data []byte) *unstructured.Unstructured {
 	field := map[string]any{"type": "string"}
 	version := func(name string, stored bool, fields ...string) any {
 		props := map[string]any{"size": map[string]any{"type": "integer"}}
@@ -173,7 +173,7 @@ func convertedDefinition(addr string, ca []byte) *unstructured.Unstructured {
 			}}},
 		}
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{
+	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1",
 		"kind":       "CustomResourceDefinition",
 		"metadata":   map[string]any{"name": "eps.conv.test"},
@@ -187,11 +187,11 @@ func convertedDefinition(addr string, ca []byte) *unstructured.Unstructured {
 			}},
 		},
 	}}
-	b, _ := json.Marshal(ca)
+	b, _ := json.Marshal(data)
 	var text string
 	_ = json.Unmarshal(b, &text)
-	_ = unstructured.SetNestedField(u.Object, text, "spec", "conversion", "webhook", "clientConfig", "caBundle")
-	return u
+	_ = unstructured.SetNestedField(object.Object, text, "spec", "conversion", "webhook", "clientConfig", "caBundle")
+	return object
 }
 
 // conversionTest is a server with a definition whose objects a webhook converts.
@@ -285,16 +285,16 @@ func TestConversionWebhook(t *testing.T) {
 
 // testVerbs tests every verb in the version that is not stored. It returns its watch.
 func (c *conversionTest) testVerbs() watch.Interface {
-	w, err := c.newer.Watch(c.Context(), metav1.ListOptions{})
+	client, err := c.newer.Watch(c.Context(), metav1.ListOptions{})
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.Cleanup(w.Stop)
+	c.Cleanup(client.Stop)
 	created, err := c.createNewer("a", "h", "1")
 	if err != nil || specJSON(created) != `{"host":"h","port":"1"}` || created.GetAPIVersion() != "conv.test/v2" {
 		c.Fatalf("create: got %v, %v, want v2 with host h and port 1", created, err)
 	}
-	if ev := <-w.ResultChan(); ev.Type != watch.Added ||
+	if ev := <-client.ResultChan(); ev.Type != watch.Added ||
 		specJSON(ev.Object.(*unstructured.Unstructured)) != `{"host":"h","port":"1"}` {
 		c.Errorf("watch: got %v, want ADDED with host h and port 1", ev)
 	}
@@ -323,7 +323,7 @@ func (c *conversionTest) testVerbs() watch.Interface {
 	if !strings.Contains(table, "FIRST") || !strings.Contains(table, "a      h") {
 		c.Errorf("table: want column FIRST with h for a, got\n%s", table)
 	}
-	return w
+	return client
 }
 
 // testSharedCalls checks that a list is converted in one call, which concurrent requests share. It

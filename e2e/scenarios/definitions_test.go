@@ -81,8 +81,8 @@ func TestDefinitionsOnEveryReplica(t *testing.T) {
 // each is served or gone, and pending deletions complete.
 func TestDefinitionsSurviveKill(t *testing.T) {
 	t.Parallel()
-	s := harness.StartServer(t)
-	client := dynamic.NewForConfigOrDie(s.Config())
+	server := harness.StartServer(t)
+	client := dynamic.NewForConfigOrDie(server.Config())
 	for round := range 3 {
 		group := func(i int) string { return fmt.Sprintf("g%d-%d.killed.test", round, i) }
 		const n = 6
@@ -117,9 +117,9 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 		for range round + 1 {
 			<-acknowledged
 		}
-		s.Kill()
+		server.Kill()
 		<-done
-		s.Start()
+		server.Start()
 		close(acknowledged)
 		gone := round + 1 + len(acknowledged)
 		for i := range n {

@@ -29,7 +29,7 @@ func TestServicesReportMissingDependencies(t *testing.T) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, DisableKeepAlives: true,
 	}}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		program harness.Program
 		flags   []string
 		live    bool // without the dependency
@@ -79,11 +79,11 @@ func TestServicesReportMissingDependencies(t *testing.T) {
 			waits:   "waiting for the API server",
 		},
 	} {
-		t.Run(string(c.program), func(t *testing.T) {
+		t.Run(string(test.program), func(t *testing.T) {
 			t.Parallel()
 			port := harness.FreePort(t)
-			p := harness.NewProcess(t, string(c.program), harness.Binary(t, c.program))
-			p.Start(append(c.flags, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+			process := harness.NewProcess(t, string(test.program), harness.Binary(t, test.program))
+			process.Start(append(test.flags, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 				"--cert-dir="+t.TempDir(), "--client-ca-file="+pki.CA)...)
 			get := func(path string) (int, string, error) {
 				resp, err := client.Get(fmt.Sprintf("https://127.0.0.1:%d%s", port, path))
@@ -94,24 +94,24 @@ func TestServicesReportMissingDependencies(t *testing.T) {
 				return resp.StatusCode, string(body), errors.Join(err, resp.Body.Close())
 			}
 			harness.Eventually(t, tokenSettle, "the missing dependency to be reported", func() error {
-				if !p.Running() {
+				if !process.Running() {
 					t.Fatal("the service has exited")
 				}
 				code, body, err := get("/readyz")
 				if err != nil {
 					return err
 				}
-				if code != http.StatusInternalServerError || !strings.Contains(body, "[-]"+c.check+" failed") {
+				if code != http.StatusInternalServerError || !strings.Contains(body, "[-]"+test.check+" failed") {
 					return fmt.Errorf("%d %s", code, body)
 				}
-				code, body, err = get("/readyz/" + c.check)
-				if err == nil && (code != http.StatusInternalServerError || !strings.Contains(body, c.waits) ||
-					!strings.Contains(p.Log(), c.waits)) {
+				code, body, err = get("/readyz/" + test.check)
+				if err == nil && (code != http.StatusInternalServerError || !strings.Contains(body, test.waits) ||
+					!strings.Contains(process.Log(), test.waits)) {
 					err = fmt.Errorf("%d %s", code, body)
 				}
 				return err
 			})
-			if code, body, err := get("/livez"); c.live && (err != nil || code != http.StatusOK) {
+			if code, body, err := get("/livez"); test.live && (err != nil || code != http.StatusOK) {
 				t.Errorf("livez: %d %s, %v", code, body, err)
 			}
 		})

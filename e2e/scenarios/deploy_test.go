@@ -95,7 +95,7 @@ func TestManifests(t *testing.T) {
 	cli.Run(t, "apply", "--validate=strict", "-f", filepath.Join(manifests, "base", "namespace.yaml"))
 	cli.WithNamespace("binnacle").Run(t, "apply", "--validate=strict", "-f", secrets)
 	cli.Run(t, "apply", "--validate=strict", "-f", filepath.Join(manifests, "rbac"))
-	for _, c := range []struct {
+	for _, test := range []struct {
 		overlay  string
 		replicas map[string]int32
 	}{
@@ -122,7 +122,7 @@ func TestManifests(t *testing.T) {
 				"nats":            3,
 			}},
 	} {
-		folder := filepath.Join(manifests, "overlays", c.overlay)
+		folder := filepath.Join(manifests, "overlays", test.overlay)
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)
 		versions := func() string {
 			return cli.WithNamespace("binnacle").Run(t, "get",
@@ -132,7 +132,7 @@ func TestManifests(t *testing.T) {
 		before := versions()
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)
 		if after := versions(); after != before {
-			t.Errorf("%s: the second apply changed objects:\n%s\n%s", c.overlay, before, after)
+			t.Errorf("%s: the second apply changed objects:\n%s\n%s", test.overlay, before, after)
 		}
 		got := map[string]int32{}
 		deployments, err := client.AppsV1().Deployments("binnacle").List(t.Context(), metav1.ListOptions{})
@@ -151,8 +151,8 @@ func TestManifests(t *testing.T) {
 			got[s.Name] = *s.Spec.Replicas
 			checkPods(t, server, s.Name, &s.Spec.Template)
 		}
-		if !maps.Equal(got, c.replicas) {
-			t.Errorf("%s: got replicas %v, want %v", c.overlay, got, c.replicas)
+		if !maps.Equal(got, test.replicas) {
+			t.Errorf("%s: got replicas %v, want %v", test.overlay, got, test.replicas)
 		}
 	}
 	budgets, err := client.PolicyV1().PodDisruptionBudgets("binnacle").List(t.Context(), metav1.ListOptions{})
@@ -162,7 +162,7 @@ func TestManifests(t *testing.T) {
 }
 
 // checkPods checks the security settings and volumes of a pod template.
-func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTemplateSpec) {
+func checkPods(t *testing.T, server *harness.Server, name string, p *corev1.PodTemplateSpec) {
 	t.Helper()
 	require := func(ok bool, format string, args ...any) {
 		t.Helper()
@@ -185,27 +185,27 @@ func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTempla
 			"got readiness probe %v and liveness probe %v, want both", c.ReadinessProbe, c.LivenessProbe)
 		require(!c.Resources.Requests.Cpu().IsZero() && !c.Resources.Requests.Memory().IsZero(),
 			"got requests %v, want CPU and memory", c.Resources.Requests)
-		checkVolumes(t, s, name, spec, c)
+		checkVolumes(t, server, name, spec, c)
 		checkEtcdMemory(t, c)
 	}
 }
 
 // checkEtcdMemory checks that the memory limit of etcd has room for a database that reaches its
 // quota, and that a slow start does not lead to a restart.
-func checkEtcdMemory(t *testing.T, c corev1.Container) {
+func checkEtcdMemory(t *testing.T, container corev1.Container) {
 	t.Helper()
-	for _, a := range c.Args {
+	for _, a := range container.Args {
 		value, ok := strings.CutPrefix(a, "--quota-backend-bytes=")
 		if !ok {
 			continue
 		}
 		quota, err := strconv.ParseInt(value, 10, 64)
-		if limit := c.Resources.Limits.Memory().Value(); err != nil || limit < quota+1<<30 {
-			t.Errorf("%s: memory limit %d, quota %s, %v, want no error, limit at least %v", c.Name, limit, value, err,
+		if limit := container.Resources.Limits.Memory().Value(); err != nil || limit < quota+1<<30 {
+			t.Errorf("%s: memory limit %d, quota %s, %v, want no error, limit at least %v", container.Name, limit, value, err,
 				quota+1<<30)
 		}
-		if c.StartupProbe == nil {
-			t.Errorf("%s: got no startup probe, want one", c.Name)
+		if container.StartupProbe == nil {
+			t.Errorf("%s: got no startup probe, want one", container.Name)
 		}
 	}
 }
@@ -246,27 +246,27 @@ func TestManifestComponents(t *testing.T) {
 }
 
 // checkVolumes checks that the files on a command line are mounted.
-func checkVolumes(t *testing.T, s *harness.Server, name string, spec *corev1.PodSpec, c corev1.Container) {
+func checkVolumes(t *testing.T, server *harness.Server, name string, spec *corev1.PodSpec, container corev1.Container) {
 	t.Helper()
 	files := map[string]bool{}
-	for _, v := range spec.Volumes {
-		i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
+	for _, volume := range spec.Volumes {
+		i := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })
 		if i < 0 {
-			t.Errorf("%s: got no mount of volume %s, want one", name, v.Name)
+			t.Errorf("%s: got no mount of volume %s, want one", name, volume.Name)
 			continue
 		}
-		at := c.VolumeMounts[i].MountPath + "/"
+		at := container.VolumeMounts[i].MountPath + "/"
 		switch {
-		case v.Secret != nil:
-			o, err := s.Client().CoreV1().Secrets("binnacle").Get(t.Context(), v.Secret.SecretName, metav1.GetOptions{})
+		case volume.Secret != nil:
+			o, err := server.Client().CoreV1().Secrets("binnacle").Get(t.Context(), volume.Secret.SecretName, metav1.GetOptions{})
 			if err != nil {
 				t.Error(err)
 			}
 			for k := range o.Data {
 				files[at+k] = true
 			}
-		case v.ConfigMap != nil:
-			o, err := s.Client().CoreV1().ConfigMaps("binnacle").Get(t.Context(), v.ConfigMap.Name, metav1.GetOptions{})
+		case volume.ConfigMap != nil:
+			o, err := server.Client().CoreV1().ConfigMaps("binnacle").Get(t.Context(), volume.ConfigMap.Name, metav1.GetOptions{})
 			if err != nil {
 				t.Error(err)
 			}
@@ -275,7 +275,7 @@ func checkVolumes(t *testing.T, s *harness.Server, name string, spec *corev1.Pod
 			}
 		}
 	}
-	for _, a := range c.Args {
+	for _, a := range container.Args {
 		if _, value, _ := strings.Cut(a,
 			"="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
 			t.Errorf("%s: got argument %s, want a volume with its file", name, a)
@@ -330,21 +330,21 @@ func TestCompose(t *testing.T) {
 	dir, _ := createCertificates(t)
 	compose := readComposeFile(t)
 	number := map[string]int{}
-	for name, s := range compose.Services {
-		if !s.ReadOnly || s.User != "65532:65532" || !slices.Equal(s.CapDrop, []string{"ALL"}) ||
-			!slices.Equal(s.Security, []string{"no-new-privileges:true"}) {
-			t.Errorf("%s: got %+v, want no privileges", name, s)
+	for name, composeService := range compose.Services {
+		if !composeService.ReadOnly || composeService.User != "65532:65532" || !slices.Equal(composeService.CapDrop, []string{"ALL"}) ||
+			!slices.Equal(composeService.Security, []string{"no-new-privileges:true"}) {
+			t.Errorf("%s: got %+v, want no privileges", name, composeService)
 		}
 		program := strings.TrimRight(name, "-0123456789")
-		if s.Memory == "" || s.Restart != "unless-stopped" || s.Logging.Options["max-size"] == "" ||
-			len(s.Health.Test) == 0 != (program == "nats" || program == "etcd") {
-			t.Errorf("%s: got %+v, want limits, a restart policy and a health check", name, s)
+		if composeService.Memory == "" || composeService.Restart != "unless-stopped" || composeService.Logging.Options["max-size"] == "" ||
+			len(composeService.Health.Test) == 0 != (program == "nats" || program == "etcd") {
+			t.Errorf("%s: got %+v, want limits, a restart policy and a health check", name, composeService)
 		}
-		if len(s.Health.Test) > 2 && s.Health.Test[2] == "healthcheck" {
-			checkFlags(t, s.Image, s.Health.Test[2:])
+		if len(composeService.Health.Test) > 2 && composeService.Health.Test[2] == "healthcheck" {
+			checkFlags(t, composeService.Image, composeService.Health.Test[2:])
 		}
 		mounted := map[string]string{}
-		for _, v := range s.Volumes {
+		for _, v := range composeService.Volumes {
 			parts := strings.Split(v, ":")
 			if strings.HasPrefix(parts[0], "./data/") {
 				continue // created by the operator
@@ -361,7 +361,7 @@ func TestCompose(t *testing.T) {
 			}
 			mounted[parts[1]] = source
 		}
-		for _, a := range s.Command {
+		for _, a := range composeService.Command {
 			_, value, _ := strings.Cut(a, "=")
 			for at, source := range mounted {
 				if strings.HasPrefix(value, at) {
@@ -371,8 +371,8 @@ func TestCompose(t *testing.T) {
 				}
 			}
 		}
-		checkFlags(t, s.Image, s.Command)
-		number[imageName.FindStringSubmatch(s.Image)[1]]++
+		checkFlags(t, composeService.Image, composeService.Command)
+		number[imageName.FindStringSubmatch(composeService.Image)[1]]++
 	}
 	if want := map[string]int{
 		"etcd":            3,

@@ -346,13 +346,13 @@ func (l *ledger) checkObjects(t *testing.T, c kubernetes.Interface) {
 		t.Fatal(err)
 	}
 	got := map[string]corev1.ConfigMap{}
-	for _, o := range list.Items {
-		got[o.Name] = o
+	for _, configMap := range list.Items {
+		got[configMap.Name] = configMap
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, want := range l.expected {
-		o, there := got[name]
+		configMap, there := got[name]
 		switch {
 		case want.uncertain && want.version == 0:
 			// The creation was not acknowledged: both states are correct.
@@ -363,9 +363,9 @@ func (l *ledger) checkObjects(t *testing.T, c kubernetes.Interface) {
 			t.Errorf("%s was acknowledged with version %d but is lost", name, want.version)
 		case !there:
 		default:
-			version := parseRevision(t, o.ResourceVersion)
-			if version < want.version || !want.uncertain && (version != want.version || o.Data["value"] != want.value) {
-				t.Errorf("%s: want version %d with %q, got %d with %q", name, want.version, want.value, version, o.Data["value"])
+			version := parseRevision(t, configMap.ResourceVersion)
+			if version < want.version || !want.uncertain && (version != want.version || configMap.Data["value"] != want.value) {
+				t.Errorf("%s: want version %d with %q, got %d with %q", name, want.version, want.value, version, configMap.Data["value"])
 			}
 		}
 	}
@@ -399,7 +399,7 @@ func (w loader) sendRequests(ctx context.Context, n int) {
 
 // recordResponse records the response to a write in the ledger and reports whether it was
 // acknowledged.
-func (w loader) recordResponse(name string, c *corev1.ConfigMap, err error) bool {
+func (w loader) recordResponse(name string, configMap *corev1.ConfigMap, err error) bool {
 	if err != nil {
 		// Only a Status response proves that nothing happened.
 		var status apierrors.APIStatus
@@ -408,10 +408,10 @@ func (w loader) recordResponse(name string, c *corev1.ConfigMap, err error) bool
 		}
 		return false
 	}
-	version, err := strconv.ParseInt(c.ResourceVersion, 10, 64)
+	version, err := strconv.ParseInt(configMap.ResourceVersion, 10, 64)
 	if err != nil {
 		return false
 	}
-	w.ledger.recordEntry(name, entry{version: version, value: c.Data["value"]})
+	w.ledger.recordEntry(name, entry{version: version, value: configMap.Data["value"]})
 	return true
 }

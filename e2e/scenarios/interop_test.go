@@ -34,26 +34,26 @@ func TestStoredLayout(t *testing.T) {
 	server := harness.StartServer(t, harness.WithEtcd(etcd))
 	client, kv := dynamic.NewForConfigOrDie(server.Config()), etcd.Client()
 	createNamespace(t, server.Client(), "ns")
-	for _, s := range storedObjects() {
-		t.Run(strings.ReplaceAll(s.resource, "/", "."), func(t *testing.T) {
-			o := s.newObject(t)
-			made, err := client.Resource(s.groupVersionResource()).Namespace(o.GetNamespace()).Create(t.Context(), o,
+	for _, storedKind := range storedObjects() {
+		t.Run(strings.ReplaceAll(storedKind.resource, "/", "."), func(t *testing.T) {
+			o := storedKind.newObject(t)
+			made, err := client.Resource(storedKind.groupVersionResource()).Namespace(o.GetNamespace()).Create(t.Context(), o,
 				metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, err := kv.Get(t.Context(), "/registry/"+s.key)
+			resp, err := kv.Get(t.Context(), "/registry/"+storedKind.key)
 			if err != nil || len(resp.Kvs) != 1 {
-				t.Fatalf("key /registry/%s: got %d values, %v; all keys: %q, want one value", s.key, resp.Count, err,
+				t.Fatalf("key /registry/%s: got %d values, %v; all keys: %q, want one value", storedKind.key, resp.Count, err,
 					etcdKeys(t, kv, o.GetName()))
 			}
 			harness.Eventually(t, patience, "the revision as resourceVersion", func() error {
 				// The conditions of a definition are written after its creation.
-				if made, err = client.Resource(s.groupVersionResource()).Namespace(o.GetNamespace()).Get(t.Context(),
+				if made, err = client.Resource(storedKind.groupVersionResource()).Namespace(o.GetNamespace()).Get(t.Context(),
 					o.GetName(), metav1.GetOptions{}); err != nil {
 					return err
 				}
-				resp, err = kv.Get(t.Context(), "/registry/"+s.key)
+				resp, err = kv.Get(t.Context(), "/registry/"+storedKind.key)
 				if err != nil || len(resp.Kvs) != 1 {
 					return fmt.Errorf("got %d values, %v", resp.Count, err)
 				}
@@ -62,9 +62,9 @@ func TestStoredLayout(t *testing.T) {
 				}
 				return nil
 			})
-			version, object := decodeStored(t, s, resp.Kvs[0].Value)
-			if version != s.version {
-				t.Errorf("want version %s, got %s", s.version, version)
+			version, object := decodeStored(t, storedKind, resp.Kvs[0].Value)
+			if version != storedKind.version {
+				t.Errorf("want version %s, got %s", storedKind.version, version)
 			}
 			m, err := meta.Accessor(object)
 			if err != nil {

@@ -50,8 +50,8 @@ func TestKubeadmStaticPod(t *testing.T) {
 		}
 		args = append(args, name+"="+strings.Replace(value, "/etc/kubernetes/pki", dir, 1))
 	}
-	p := harness.NewProcess(t, "kube-apiserver", harness.Binary(t, harness.APIServer))
-	p.Start(append(args, "--bind-address=127.0.0.1")...)
+	process := harness.NewProcess(t, "kube-apiserver", harness.Binary(t, harness.APIServer))
+	process.Start(append(args, "--bind-address=127.0.0.1")...)
 	admin := pki.Client("kubernetes-admin", harness.SystemMasters)
 	client := harness.ClientFor(t, &rest.Config{
 		Host: fmt.Sprintf("https://127.0.0.1:%d", port),
@@ -60,7 +60,7 @@ func TestKubeadmStaticPod(t *testing.T) {
 		},
 	})
 	harness.Eventually(t, tokenSettle, "the server to be ready", func() error {
-		if !p.Running() {
+		if !process.Running() {
 			t.Fatal("the server has exited")
 		}
 		return client.RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
@@ -69,7 +69,7 @@ func TestKubeadmStaticPod(t *testing.T) {
 	if err != nil || service.Spec.ClusterIP != "10.96.0.1" {
 		t.Errorf("service kubernetes: got %q, %v, want 10.96.0.1", service.Spec.ClusterIP, err)
 	}
-	if !strings.Contains(p.Log(), "kubelets are not verified") {
+	if !strings.Contains(process.Log(), "kubelets are not verified") {
 		t.Error("got no warning about unverified kubelets")
 	}
 }

@@ -56,22 +56,22 @@ func TestAllMetricsAreScraped(t *testing.T) {
 	readMonitoringFile(t, "prometheus.yaml", unmarshalYAML, &config)
 	scraped := map[string]bool{}
 	certs, _ := createCertificates(t)
-	for _, c := range config.Scrapes {
-		for _, s := range c.Static {
+	for _, test := range config.Scrapes {
+		for _, s := range test.Static {
 			for _, target := range s.Targets {
 				scraped[target] = true
 			}
 		}
-		for _, f := range c.Found {
+		for _, f := range test.Found {
 			for _, name := range f.Names {
 				scraped[net.JoinHostPort(name, strconv.Itoa(f.Port))] = true
 			}
 		}
-		for _, file := range slices.Sorted(maps.Keys(c.TLS)) {
+		for _, file := range slices.Sorted(maps.Keys(test.TLS)) {
 			if !strings.HasSuffix(file, "_file") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(certs, "monitoring", strings.TrimPrefix(c.TLS[file], "/certs/"))); err != nil {
+			if _, err := os.Stat(filepath.Join(certs, "monitoring", strings.TrimPrefix(test.TLS[file], "/certs/"))); err != nil {
 				t.Errorf("%s: %v", file, err)
 			}
 		}

@@ -71,20 +71,20 @@ func newPodSet(t *testing.T, objects []*unstructured.Unstructured) *podSet {
 		used:    map[string]bool{},
 	}
 	maps.Copy(s.secrets, managedSecrets(t, objects))
-	for _, o := range objects {
-		switch o.GetKind() {
+	for _, object := range objects {
+		switch object.GetKind() {
 		case "Secret":
-			s.secrets[o.GetName()] = convert[corev1.Secret](t, o).Data
+			s.secrets[object.GetName()] = convert[corev1.Secret](t, object).Data
 		case "ConfigMap":
 			data := map[string][]byte{}
-			for k, v := range convert[corev1.ConfigMap](t, o).Data {
+			for k, v := range convert[corev1.ConfigMap](t, object).Data {
 				data[k] = []byte(v)
 			}
-			s.configs[o.GetName()] = data
+			s.configs[object.GetName()] = data
 		case "Deployment":
-			s.services = append(s.services, newPod(t, o.GetName(), "", convert[appsv1.Deployment](t, o).Spec.Template))
+			s.services = append(s.services, newPod(t, object.GetName(), "", convert[appsv1.Deployment](t, object).Spec.Template))
 		case "StatefulSet":
-			set := convert[appsv1.StatefulSet](t, o)
+			set := convert[appsv1.StatefulSet](t, object)
 			for _, c := range set.Spec.VolumeClaimTemplates {
 				set.Spec.Template.Spec.Volumes = append(set.Spec.Template.Spec.Volumes, corev1.Volume{Name: c.Name,
 					VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}})
@@ -93,12 +93,12 @@ func newPodSet(t *testing.T, objects []*unstructured.Unstructured) *podSet {
 				s.stores = append(s.stores, newPod(t, fmt.Sprintf("%s-%d", set.Name, i), set.Spec.ServiceName, set.Spec.Template))
 			}
 		case "CronJob":
-			s.jobs = append(s.jobs, newPod(t, o.GetName(), "", convert[batchv1.CronJob](t, o).Spec.JobTemplate.Spec.Template))
+			s.jobs = append(s.jobs, newPod(t, object.GetName(), "", convert[batchv1.CronJob](t, object).Spec.JobTemplate.Spec.Template))
 		}
 	}
-	for _, o := range objects {
-		if o.GetKind() == "Service" {
-			s.publishService(convert[corev1.Service](t, o))
+	for _, object := range objects {
+		if object.GetKind() == "Service" {
+			s.publishService(convert[corev1.Service](t, object))
 		}
 	}
 	return s
@@ -137,31 +137,31 @@ func newPod(t *testing.T, name, subdomain string, template corev1.PodTemplateSpe
 func (s *podSet) publishService(service *corev1.Service) {
 	s.t.Helper()
 	found := false
-	for _, p := range slices.Concat(s.services, s.stores) {
-		if !labels.SelectorFromSet(service.Spec.Selector).Matches(p.labels) {
+	for _, pod := range slices.Concat(s.services, s.stores) {
+		if !labels.SelectorFromSet(service.Spec.Selector).Matches(pod.labels) {
 			continue
 		}
 		found = true
 		domain := service.Name + "." + service.Namespace + ".svc"
 		hosts := []string{service.Name, domain}
-		if p.subdomain == service.Name {
-			hosts = append(hosts, p.name+"."+domain)
+		if pod.subdomain == service.Name {
+			hosts = append(hosts, pod.name+"."+domain)
 		}
 		for _, port := range service.Spec.Ports {
 			to := port.TargetPort
 			if service.Spec.ClusterIP == corev1.ClusterIPNone || to == (intstr.IntOrString{}) {
 				to = intstr.FromInt32(port.Port) // a headless Service doesn't translate ports
 			}
-			local, err := p.localAddress(to)
+			local, err := pod.localAddress(to)
 			if err != nil {
 				s.t.Fatalf("Service %s: %v", service.Name, err)
 			}
 			if !service.Spec.PublishNotReadyAddresses {
-				p.balanced[local] = harness.StartProxy(s.t)
-				local = p.balanced[local].Addr
+				pod.balanced[local] = harness.StartProxy(s.t)
+				local = pod.balanced[local].Addr
 			}
 			for _, host := range hosts {
-				s.targets[fmt.Sprintf("%s:%d", host, port.Port)] = target{p, local}
+				s.targets[fmt.Sprintf("%s:%d", host, port.Port)] = target{pod, local}
 			}
 		}
 	}
@@ -221,10 +221,10 @@ func (s *podSet) replaceAddresses(p *pod, text string) string {
 func (s *podSet) checkNames() {
 	s.t.Helper()
 	for used := range s.used {
-		p := s.targets[used].pod
+		pod := s.targets[used].pod
 		host, _, _ := strings.Cut(used, ":")
 		host = strings.TrimSuffix(host, "-replicas") // the console verifies the name of the service
-		text, err := os.ReadFile(filepath.Join(p.dir, "certs", p.labels["app.kubernetes.io/name"]+".crt"))
+		text, err := os.ReadFile(filepath.Join(pod.dir, "certs", pod.labels["app.kubernetes.io/name"]+".crt"))
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -234,7 +234,7 @@ func (s *podSet) checkNames() {
 			err = c.VerifyHostname(host)
 		}
 		if err != nil {
-			s.t.Errorf("%s as %s: %v", p.name, host, err)
+			s.t.Errorf("%s as %s: %v", pod.name, host, err)
 		}
 	}
 }
@@ -264,27 +264,27 @@ func (s *podSet) mountVolumes(p *pod) {
 }
 
 // volumeFiles returns the files of a volume and their mode.
-func (s *podSet) volumeFiles(p *pod, v corev1.Volume) (files map[string][]byte, mode *int32) {
+func (s *podSet) volumeFiles(p *pod, volume corev1.Volume) (files map[string][]byte, mode *int32) {
 	s.t.Helper()
 	switch {
-	case v.Secret != nil:
-		return s.projectedFiles(v.Secret.SecretName, s.secrets, v.Secret.Items), v.Secret.DefaultMode
-	case v.ConfigMap != nil:
-		files = s.projectedFiles(v.ConfigMap.Name, s.configs, v.ConfigMap.Items)
+	case volume.Secret != nil:
+		return s.projectedFiles(volume.Secret.SecretName, s.secrets, volume.Secret.Items), volume.Secret.DefaultMode
+	case volume.ConfigMap != nil:
+		files = s.projectedFiles(volume.ConfigMap.Name, s.configs, volume.ConfigMap.Items)
 		for name, content := range files {
 			files[name] = []byte(s.replaceAddresses(p, string(content)))
 		}
-		return files, v.ConfigMap.DefaultMode
-	case v.Projected != nil:
+		return files, volume.ConfigMap.DefaultMode
+	case volume.Projected != nil:
 		files = map[string][]byte{}
-		for _, source := range v.Projected.Sources {
+		for _, source := range volume.Projected.Sources {
 			maps.Copy(files, s.projectedFiles(source.Secret.Name, s.secrets, source.Secret.Items))
 		}
-		return files, v.Projected.DefaultMode
-	case v.PersistentVolumeClaim != nil || v.EmptyDir != nil:
+		return files, volume.Projected.DefaultMode
+	case volume.PersistentVolumeClaim != nil || volume.EmptyDir != nil:
 		return nil, nil
 	}
-	s.t.Fatalf("%s: volume %s has an unknown source", p.name, v.Name)
+	s.t.Fatalf("%s: volume %s has an unknown source", p.name, volume.Name)
 	return nil, nil
 }
 

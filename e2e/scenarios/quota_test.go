@@ -28,14 +28,14 @@ func TestQuotaHoldsWhenReplicaIsKilled(t *testing.T) {
 	createNamespace(t, admin, "limited")
 	quotas := admin.CoreV1().ResourceQuotas("limited")
 	hard := corev1.ResourceList{"count/configmaps": resource.MustParse(fmt.Sprint(limit))}
-	q, err := quotas.Create(t.Context(),
+	resourceQuota, err := quotas.Create(t.Context(),
 		&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}},
 		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: corev1.ResourceList{"count/configmaps": resource.MustParse("0")}}
-	if _, err := quotas.UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+	resourceQuota.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: corev1.ResourceList{"count/configmaps": resource.MustParse("0")}}
+	if _, err := quotas.UpdateStatus(t.Context(), resourceQuota, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range replicas { // wait until each has the quota
@@ -90,10 +90,10 @@ func TestQuotaHoldsWhenReplicaIsKilled(t *testing.T) {
 	if len(there) > limit {
 		t.Errorf("got %d objects, want at most %d", len(there), limit)
 	}
-	if q, err = quotas.Get(t.Context(), "q", metav1.GetOptions{}); err != nil {
+	if resourceQuota, err = quotas.Get(t.Context(), "q", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	used := q.Status.Used["count/configmaps"]
+	used := resourceQuota.Status.Used["count/configmaps"]
 	// More objects were requested than allowed, so the whole quota is charged.
 	if n := used.Value(); n != limit || n < int64(len(there)) {
 		t.Errorf("got %d charged for %d objects, want %d", n, len(there), limit)

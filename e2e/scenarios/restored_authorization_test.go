@@ -22,7 +22,7 @@ import (
 // of cached decisions.
 func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name string
 		// restarted stops the API server before etcd and starts it after the restore. passed writes
 		// to the restored store until its revision exceeds the old one, before any client reads it.
@@ -33,7 +33,7 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 		{name: "restarted", restarted: true},
 		{name: "restarted and passed", restarted: true, passed: true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			harness.Binary(t, harness.AuthzWebhook)
 			etcd := harness.StartEtcd(t)
@@ -78,13 +78,13 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 			s.waitForDecisions("what will be lost", map[string]*kubernetes.Clientset{"bob": bob, "dave": dave},
 				map[string]*kubernetes.Clientset{"alice": alice, "carol": carol})
 
-			if c.restarted {
+			if test.restarted {
 				if err := s.server.Stop(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			r.restoreSnapshot(file, c.passed)
-			if c.restarted {
+			r.restoreSnapshot(file, test.passed)
+			if test.restarted {
 				s.server.Start()
 			}
 			may, mayNot := map[string]*kubernetes.Clientset{

@@ -245,21 +245,21 @@ func (r *recorder) addViolation(format string, args ...any) {
 }
 
 // recordEvent records an event and checks that revisions increase.
-func (r *recorder) recordEvent(e watch.Event) {
-	m, ok := e.Object.(*corev1.ConfigMap)
+func (r *recorder) recordEvent(event watch.Event) {
+	configMap, ok := event.Object.(*corev1.ConfigMap)
 	if !ok {
-		if err := apierrors.FromObject(e.Object); !apierrors.IsResourceExpired(err) {
-			r.addViolation("%s: %v", e.Type, err)
+		if err := apierrors.FromObject(event.Object); !apierrors.IsResourceExpired(err) {
+			r.addViolation("%s: %v", event.Type, err)
 		}
 		return
 	}
-	if m.Name == "kube-root-ca.crt" {
+	if configMap.Name == "kube-root-ca.crt" {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := change{e.Type, m.Name, m.ResourceVersion}
-	n, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
+	c := change{event.Type, configMap.Name, configMap.ResourceVersion}
+	n, err := strconv.ParseUint(configMap.ResourceVersion, 10, 64)
 	if err != nil || n <= r.last {
 		r.errs = append(r.errs, fmt.Sprintf("%v after revision %d", c, r.last))
 	}

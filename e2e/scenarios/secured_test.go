@@ -30,7 +30,7 @@ func TestSuiteIsSecured(t *testing.T) {
 		authority = 2
 		console   = 5
 	)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		identity string
 		service  int
 		path     string
@@ -105,8 +105,8 @@ func TestSuiteIsSecured(t *testing.T) {
 		{identity: "", service: reviewer, path: "review", want: 401},
 		{identity: "", service: authority, path: "review", want: 401},
 	} {
-		if got := k.statusOf(c.identity, c.service, c.path); got != c.want {
-			t.Errorf("%q at service %d, %s: got %d, want %d", c.identity, c.service, c.path, got, c.want)
+		if got := k.statusOf(test.identity, test.service, test.path); got != test.want {
+			t.Errorf("%q at service %d, %s: got %d, want %d", test.identity, test.service, test.path, got, test.want)
 		}
 	}
 	for i := range suiteSize {

@@ -275,7 +275,7 @@ func checkPages(t *testing.T, s subject) {
 		want[c.Name] = c.ResourceVersion
 	}
 	got, version, page := map[string]string{}, "", 0
-	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	listPager := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		list, err := s.maps.List(ctx, o)
 		if err != nil {
 			return nil, err
@@ -301,8 +301,8 @@ func checkPages(t *testing.T, s subject) {
 		_, err = s.maps.Create(ctx, configMap(fmt.Sprintf("q-%03d", page), "1"), metav1.CreateOptions{})
 		return list, err
 	})
-	p.PageSize, p.PageBufferSize = 10, 0
-	if err := p.EachListItem(ctx, metav1.ListOptions{}, func(runtime.Object) error { return nil }); err != nil {
+	listPager.PageSize, listPager.PageBufferSize = 10, 0
+	if err := listPager.EachListItem(ctx, metav1.ListOptions{}, func(runtime.Object) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if err := sameVersions(want, got); err != nil {

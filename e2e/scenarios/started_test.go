@@ -138,21 +138,21 @@ func (s *podSet) checkRequests(certs string) string {
 // returns its token.
 func createRobot(t *testing.T, admin *kubernetes.Clientset) string {
 	t.Helper()
-	ctx, of := t.Context(), metav1.ObjectMeta{Name: "robot"}
+	ctx, objectMeta := t.Context(), metav1.ObjectMeta{Name: "robot"}
 	role := func(name string) rbacv1.RoleRef {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 	}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "robot", Namespace: "default"}}
-	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: of},
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: objectMeta},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := admin.RbacV1().RoleBindings("default").Create(ctx,
-		&rbacv1.RoleBinding{ObjectMeta: of, RoleRef: role("view"), Subjects: subjects}, metav1.CreateOptions{}); err != nil {
+		&rbacv1.RoleBinding{ObjectMeta: objectMeta, RoleRef: role("view"), Subjects: subjects}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(ctx,
-		&rbacv1.ClusterRoleBinding{ObjectMeta: of, RoleRef: role("system:monitoring"), Subjects: subjects},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: objectMeta, RoleRef: role("system:monitoring"), Subjects: subjects},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,8 @@ func TestUnreachableEtcdIsNamed(t *testing.T) {
 	}
 	key := filepath.Join(dir, "apiserver", "sa.key")
 	port := harness.FreePort(t)
-	p := harness.NewProcess(t, "apiserver", harness.Binary(t, harness.APIServer))
-	p.Start("--etcd-servers="+noEtcd, "--authorization-mode=RBAC", "--bind-address=127.0.0.1",
+	process := harness.NewProcess(t, "apiserver", harness.Binary(t, harness.APIServer))
+	process.Start("--etcd-servers="+noEtcd, "--authorization-mode=RBAC", "--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
 		"--cert-dir="+dir, "--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file="+key)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // self-signed
@@ -60,7 +60,7 @@ func TestUnreachableEtcdIsNamed(t *testing.T) {
 		}
 	}
 	harness.Eventually(t, time.Minute, "the log names etcd", func() error {
-		if log := p.Log(); !strings.Contains(log, "etcd unreachable") || !strings.Contains(log, noEtcd) {
+		if log := process.Log(); !strings.Contains(log, "etcd unreachable") || !strings.Contains(log, noEtcd) {
 			return fmt.Errorf("log: %s", log)
 		}
 		return nil

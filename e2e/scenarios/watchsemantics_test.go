@@ -37,15 +37,15 @@ func checkWatchChanges(t *testing.T, s subject) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion, LabelSelector: "on=yes"})
+	client, err := s.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion, LabelSelector: "on=yes"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer client.Stop()
 	var versions []string
 	expect := func(typ watch.EventType, c *corev1.ConfigMap) {
 		t.Helper()
-		e := nextEvent(t, w)
+		e := nextEvent(t, client)
 		got, ok := e.Object.(*corev1.ConfigMap)
 		if !ok || e.Type != typ || got.Name != c.Name || got.ResourceVersion != c.ResourceVersion {
 			t.Errorf("want %s %s %s, got %s %v", typ, c.Name, c.ResourceVersion, e.Type, e.Object)
@@ -73,7 +73,7 @@ func checkWatchChanges(t *testing.T, s subject) {
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	e := nextEvent(t, w)
+	e := nextEvent(t, client)
 	if c, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Deleted ||
 		parseRevision(t, c.ResourceVersion) <= parseRevision(t, versions[3]) {
 		t.Errorf("want a deletion newer than %s, got %v", versions[3], e)

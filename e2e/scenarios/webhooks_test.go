@@ -42,13 +42,13 @@ func startHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
-	l, err := net.Listen("tcp", addr)
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hookServer{addr: l.Addr().String()}
+	h := &hookServer{addr: listener.Addr().String()}
 	released := make(chan struct{})
-	s := &http.Server{
+	server := &http.Server{
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, ErrorLog: log.New(io.Discard, "", 0),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var review struct{ Request struct{ UID string } }
@@ -63,13 +63,13 @@ func startHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 		}),
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); _ = s.ServeTLS(l, "", "") }()
+	go func() { defer close(done); _ = server.ServeTLS(listener, "", "") }()
 	stopped := false
 	h.stop = func() {
 		if !stopped {
 			stopped = true
 			close(released)
-			_ = s.Close()
+			_ = server.Close()
 			<-done
 		}
 	}
@@ -223,7 +223,7 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
-	c := server.Client()
+	clientset := server.Client()
 	none, fail, ten := admissionv1.SideEffectClassNone, admissionv1.Fail, int32(10)
 	star := []string{"*"}
 	rules := func(groups, resources []string) []admissionv1.RuleWithOperations {
@@ -233,7 +233,7 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		}}
 	}
 	// One service exists without endpoints, the other does not exist.
-	createNamespace(t, c, "kueue-system")
+	createNamespace(t, clientset, "kueue-system")
 	at := func(namespace, name, path string) admissionv1.WebhookClientConfig {
 		return admissionv1.WebhookClientConfig{
 			Service:  &admissionv1.ServiceReference{Namespace: namespace, Name: name, Path: &path},
@@ -245,7 +245,7 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		Operator: metav1.LabelSelectorOpNotIn,
 		Values:   []string{"true"},
 	}}}
-	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
+	if _, err := clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
 		&admissionv1.ValidatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "cert-manager-webhook"}, Webhooks: []admissionv1.ValidatingWebhook{{
 				Name:                    "webhook.cert-manager.io",
@@ -260,7 +260,7 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
+	if _, err := clientset.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
 		&admissionv1.MutatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "kueue-mutating-webhook-configuration"}, Webhooks: []admissionv1.MutatingWebhook{
 				{
@@ -286,12 +286,12 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Restart() // waits until it is ready
-	if _, err := c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("reads: got %v", err)
 	}
 	for range 3 { // the circuit breaker rejects the next ones, and clients retry those
 		var status *apierrors.StatusError
-		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{})
+		_, err := clientset.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{})
 		if !errors.As(err, &status) || status.ErrStatus.Code != http.StatusInternalServerError ||
 			!strings.Contains(err.Error(), "mpod.kb.io") {
 			t.Errorf("write: got %v", err)
@@ -311,15 +311,15 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		}
 		return nil
 	})
-	if err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(t.Context(),
+	if err := clientset.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(t.Context(),
 		"kueue-mutating-webhook-configuration", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("repair: %v", err)
 	}
-	if err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(),
+	if err := clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(),
 		"cert-manager-webhook", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("repair: %v", err)
 	}
-	if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{}); err != nil {
 		t.Errorf("after the repair: got %v", err)
 	}
 }

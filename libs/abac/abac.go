@@ -178,25 +178,25 @@ func (s *Spec) appliesTo(u *authorizer.User) bool {
 func (a *Authorizer) RulesFor(_ context.Context, u *authorizer.User, namespace string) (authorizer.Rules, error) {
 	var out authorizer.Rules
 	for i := range a.policies {
-		s := &a.policies[i]
-		if !s.appliesTo(u) {
+		spec := &a.policies[i]
+		if !spec.appliesTo(u) {
 			continue
 		}
 		verbs := []string{wildcard}
-		if s.Readonly {
+		if spec.Readonly {
 			verbs = []string{"get", "list", "watch"}
 		}
-		if s.Resource != "" && matchesPattern(s.Namespace, namespace) {
+		if spec.Resource != "" && matchesPattern(spec.Namespace, namespace) {
 			out.Resource = append(out.Resource, authorizationv1.ResourceRule{
 				Verbs:     verbs,
-				APIGroups: []string{s.APIGroup},
-				Resources: []string{s.Resource},
+				APIGroups: []string{spec.APIGroup},
+				Resources: []string{spec.Resource},
 			})
 		}
-		if s.NonResourcePath != "" {
+		if spec.NonResourcePath != "" {
 			out.NonResource = append(out.NonResource, authorizationv1.NonResourceRule{
 				Verbs:           verbs,
-				NonResourceURLs: []string{s.NonResourcePath},
+				NonResourceURLs: []string{spec.NonResourcePath},
 			})
 		}
 	}

@@ -31,7 +31,7 @@ func TestPoliciesAllowMatchingRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	authenticated := "system:authenticated"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		user, groups, ask string
 		want              bool
 	}{
@@ -56,8 +56,8 @@ func TestPoliciesAllowMatchingRequests(t *testing.T) {
 		{user: "dan", groups: authenticated, ask: "get /versions", want: false},
 		{user: "", groups: "", ask: "get - pods a", want: false},
 	} {
-		f := strings.Fields(c.ask)
-		a := &authorizer.Attributes{User: &authorizer.User{Name: c.user, Groups: strings.Fields(c.groups)}, Verb: f[0]}
+		f := strings.Fields(test.ask)
+		a := &authorizer.Attributes{User: &authorizer.User{Name: test.user, Groups: strings.Fields(test.groups)}, Verb: f[0]}
 		if strings.HasPrefix(f[1], "/") {
 			a.Path = f[1]
 		} else {
@@ -67,8 +67,8 @@ func TestPoliciesAllowMatchingRequests(t *testing.T) {
 			}
 		}
 		d, why, err := z.Authorize(context.Background(), a)
-		if err != nil || (d == authorizer.Allow) != c.want || d == authorizer.NoOpinion && why != "No policy matched." {
-			t.Errorf("%s (%s) %s: got %v, reason %q, error %v, want allowed: %t", c.user, c.groups, c.ask, d, why, err, c.want)
+		if err != nil || (d == authorizer.Allow) != test.want || d == authorizer.NoOpinion && why != "No policy matched." {
+			t.Errorf("%s (%s) %s: got %v, reason %q, error %v, want allowed: %t", test.user, test.groups, test.ask, d, why, err, test.want)
 		}
 	}
 	rules, err := z.RulesFor(context.Background(), &authorizer.User{Name: "kubelet", Groups: []string{authenticated, "dev"}}, "b")
@@ -154,7 +154,7 @@ func FuzzParse(f *testing.F) {
 
 // TestUnversionedPolicies checks policies without a version, which have other defaults.
 func TestUnversionedPolicies(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		policy         string
 		allows, denies []authorizer.Attributes
 	}{
@@ -203,18 +203,18 @@ func TestUnversionedPolicies(t *testing.T) {
 			denies: []authorizer.Attributes{resource("alice", "", "get", "", "pods", "a")},
 		},
 	} {
-		z, err := abac.Parse(strings.NewReader(c.policy))
+		z, err := abac.Parse(strings.NewReader(test.policy))
 		if err != nil {
-			t.Errorf("%s: %v", c.policy, err)
+			t.Errorf("%s: %v", test.policy, err)
 			continue
 		}
 		for want, list := range map[authorizer.Decision][]authorizer.Attributes{
-			authorizer.Allow:     c.allows,
-			authorizer.NoOpinion: c.denies,
+			authorizer.Allow:     test.allows,
+			authorizer.NoOpinion: test.denies,
 		} {
 			for i := range list {
 				if d, _, _ := z.Authorize(context.Background(), &list[i]); d != want {
-					t.Errorf("%s: %+v of %+v: %v, want %v", c.policy, list[i], list[i].User, d, want)
+					t.Errorf("%s: %+v of %+v: %v, want %v", test.policy, list[i], list[i].User, d, want)
 				}
 			}
 		}

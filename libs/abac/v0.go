@@ -30,7 +30,7 @@ func parseV0(line []byte) (Spec, error) {
 	if p.Kind != "" && p.Kind != kind {
 		return Spec{}, fmt.Errorf("kind %q: want %s", p.Kind, kind)
 	}
-	s := Spec{
+	spec := Spec{
 		User:      p.User,
 		Group:     p.Group,
 		Readonly:  p.Readonly,
@@ -39,17 +39,17 @@ func parseV0(line []byte) (Spec, error) {
 		Namespace: p.Namespace,
 	}
 	if p.User == "" && p.Group == "" || p.User == wildcard || p.Group == wildcard {
-		s.User = ""
-		s.Group = api.GroupAuthenticated
+		spec.User = ""
+		spec.Group = api.GroupAuthenticated
 	}
 	if p.Namespace == "" && p.Resource == "" {
-		s.NonResourcePath = wildcard
+		spec.NonResourcePath = wildcard
 	}
 	if p.Namespace == "" {
-		s.Namespace = wildcard
+		spec.Namespace = wildcard
 	}
 	if p.Resource == "" {
-		s.Resource = wildcard
+		spec.Resource = wildcard
 	}
-	return s, nil
+	return spec, nil
 }

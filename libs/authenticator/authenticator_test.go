@@ -36,7 +36,7 @@ func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 		t.Error("the member after the deciding one was called, want only the members before it")
 		return nil, false, nil
 	})
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		union authenticator.Union
 		token string
 		user  string
@@ -59,16 +59,16 @@ func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, ok, err := c.union.AuthenticateToken(t.Context(), c.token, nil)
-			if ok != (c.user != "") || ok && r.User.Name != c.user {
-				t.Errorf("user %v, %v, want %q", r, ok, c.user)
+			r, ok, err := test.union.AuthenticateToken(t.Context(), test.token, nil)
+			if ok != (test.user != "") || ok && r.User.Name != test.user {
+				t.Errorf("user %v, %v, want %q", r, ok, test.user)
 			}
-			for _, want := range c.errs {
+			for _, want := range test.errs {
 				if !errors.Is(err, want) {
 					t.Errorf("error %v lacks %v, want error %v", err, want, want)
 				}
 			}
-			if len(c.errs) == 0 && err != nil {
+			if len(test.errs) == 0 && err != nil {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -79,7 +79,7 @@ func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 // or for all of them if none is requested.
 func TestForAudiences(t *testing.T) {
 	own := []string{"api", "api2"}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		asked, want []string
 		ok          bool
 	}{
@@ -89,12 +89,12 @@ func TestForAudiences(t *testing.T) {
 		"duplicates are removed": {asked: []string{"api", "api"}, want: []string{"api"}, ok: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, ok, err := authenticator.ForAudiences(own, accepts("a")).AuthenticateToken(t.Context(), "t", c.asked)
-			if err != nil || ok != c.ok {
-				t.Fatalf("got %v, %v, want %v", ok, err, c.ok)
+			r, ok, err := authenticator.ForAudiences(own, accepts("a")).AuthenticateToken(t.Context(), "t", test.asked)
+			if err != nil || ok != test.ok {
+				t.Fatalf("got %v, %v, want %v", ok, err, test.ok)
 			}
-			if ok && (!slices.Equal(r.Audiences, c.want) || r.Expires.IsZero()) {
-				t.Errorf("response %+v, want audiences %v and the expiry", r, c.want)
+			if ok && (!slices.Equal(r.Audiences, test.want) || r.Expires.IsZero()) {
+				t.Errorf("response %+v, want audiences %v and the expiry", r, test.want)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestForAudiences(t *testing.T) {
 // suite's services are rejected.
 func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 	down := errors.New("down")
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		user authenticator.User
 		ok   bool
 	}{
@@ -122,11 +122,11 @@ func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 		"of their group": {user: authenticator.User{Name: "alice", Groups: []string{"dev", "system:binnacle"}}, ok: false},
 	} {
 		member := authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
-			return &authenticator.Response{User: c.user}, true, nil
+			return &authenticator.Response{User: test.user}, true, nil
 		})
 		r, ok, err := authenticator.Unreserved(member).AuthenticateToken(t.Context(), "t", nil)
-		if ok != c.ok || (err == nil) != c.ok || ok && r.User.Name != c.user.Name || !ok && r != nil {
-			t.Errorf("%s: got %+v, %t, %v, want authenticated: %t, as %v", name, r, ok, err, c.ok, c.user)
+		if ok != test.ok || (err == nil) != test.ok || ok && r.User.Name != test.user.Name || !ok && r != nil {
+			t.Errorf("%s: got %+v, %t, %v, want authenticated: %t, as %v", name, r, ok, err, test.ok, test.user)
 		}
 	}
 	if _, ok, err := authenticator.Unreserved(rejects(down)).AuthenticateToken(t.Context(), "t",

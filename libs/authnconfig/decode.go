@@ -24,13 +24,13 @@ func decode(data []byte) (*Configuration, *document, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var c Configuration
-	strict, err := kjson.UnmarshalStrict(asJSON, &c)
+	var configuration Configuration
+	strict, err := kjson.UnmarshalStrict(asJSON, &configuration)
 	if err != nil {
 		return nil, nil, err
 	}
 	// Check the version first, because unknown fields may belong to a newer version.
-	if err := checkType(&c); err != nil {
+	if err := checkType(&configuration); err != nil {
 		return nil, nil, err
 	}
 	var errs []error
@@ -44,7 +44,7 @@ func decode(data []byte) (*Configuration, *document, error) {
 	if len(errs) > 0 {
 		return nil, nil, errors.Join(errs...)
 	}
-	return &c, doc, nil
+	return &configuration, doc, nil
 }
 
 // checkType returns an error for another kind or version.
@@ -101,20 +101,20 @@ func (d *document) lineOf(path string) int {
 }
 
 // findChild returns the value at a path step, and the node with its line.
-func findChild(n *goyaml.Node, step string) (key, value *goyaml.Node) {
-	switch n.Kind {
+func findChild(node *goyaml.Node, step string) (key, value *goyaml.Node) {
+	switch node.Kind {
 	case goyaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == step {
-				return n.Content[i], n.Content[i+1]
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == step {
+				return node.Content[i], node.Content[i+1]
 			}
 		}
 	case goyaml.SequenceNode:
-		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i], n.Content[i]
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(node.Content) {
+			return node.Content[i], node.Content[i]
 		}
 	case goyaml.AliasNode:
-		return findChild(n.Alias, step)
+		return findChild(node.Alias, step)
 	}
 	return nil, nil
 }

@@ -19,9 +19,9 @@ type Metrics struct {
 
 // NewMetrics registers the metrics. instance distinguishes the process from others of its service;
 // metrics contain only its hash.
-func NewMetrics(r prometheus.Registerer, instance string) *Metrics {
+func NewMetrics(registerer prometheus.Registerer, instance string) *Metrics {
 	const namespace, subsystem = "apiserver", "authentication_config_controller"
-	m := &Metrics{
+	metrics := &Metrics{
 		instance: hashLabel(instance),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "automatic_reloads_total",
@@ -37,8 +37,8 @@ func NewMetrics(r prometheus.Registerer, instance string) *Metrics {
 			Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 		}, []string{"result", "jwt_issuer_hash"}),
 	}
-	r.MustRegister(m.reloads, m.last, m.latency)
-	return m
+	registerer.MustRegister(metrics.reloads, metrics.last, metrics.latency)
+	return metrics
 }
 
 // hashLabel returns the SHA-256 of s for a label, as kube-apiserver writes it.

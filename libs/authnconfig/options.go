@@ -72,19 +72,19 @@ type Source struct {
 func (o *Options) IsSet() bool { return o.File != "" || o.OIDC.IsSet() }
 
 // Source returns the configured source, or nil if no flag was given. c.File is ignored.
-func (o *Options) Source(c Config) (*Source, error) {
-	c.File = o.File
-	if c.File != "" {
-		a, err := New(c)
+func (o *Options) Source(config Config) (*Source, error) {
+	config.File = o.File
+	if config.File != "" {
+		a, err := New(config)
 		if err != nil {
 			return nil, err
 		}
 		return &Source{Token: a, Run: a.Run, Check: a.Check, Anonymous: a.Anonymous}, nil
 	}
-	if slices.Contains(c.DisallowedIssuers, o.OIDC.IssuerURL) {
+	if slices.Contains(config.DisallowedIssuers, o.OIDC.IssuerURL) {
 		return nil, fmt.Errorf("--oidc-issuer-url: %q is the issuer of service account tokens", o.OIDC.IssuerURL)
 	}
-	a, err := o.OIDC.Authenticator(c.Logger, c.Withdrawn)
+	a, err := o.OIDC.Authenticator(config.Logger, config.Withdrawn)
 	if err != nil || a == nil {
 		return nil, err
 	}

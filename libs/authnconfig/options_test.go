@@ -32,7 +32,7 @@ func TestOptionsSource(t *testing.T) {
 		return func(o *authnconfig.Options) { o.File = write("authn.yaml", content) }
 	}
 	jwt := header + "jwt:\n" + issuerConfig(i, usernameMapping("file:"))
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		set       func(*authnconfig.Options)
 		fixed     string
 		issuers   []string
@@ -60,41 +60,41 @@ func TestOptionsSource(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := authnconfig.NewOptions()
-			c.set(o)
+			test.set(o)
 			if errs := o.Validate(); len(errs) > 0 || o.IsSet() != (name != "nothing") {
 				t.Fatalf("Validate() = %v, IsSet() = %t, want no errors, %t", errs, o.IsSet(), name != "nothing")
 			}
-			s, err := o.Source(authnconfig.Config{
-				DisallowedIssuers: c.issuers,
-				AnonymousFixed:    c.fixed,
+			source, err := o.Source(authnconfig.Config{
+				DisallowedIssuers: test.issuers,
+				AnonymousFixed:    test.fixed,
 				Logger:            slog.New(slog.DiscardHandler),
 			})
-			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Errorf("Source() = %v, want %s", err, c.err)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("Source() = %v, want %s", err, test.err)
 				}
 				return
 			}
-			if err != nil || (s != nil) != (c.user != "") {
-				t.Fatalf("Source() = %v, %v, want a source: %t, no error", s, err, c.user != "")
+			if err != nil || (source != nil) != (test.user != "") {
+				t.Fatalf("Source() = %v, %v, want a source: %t, no error", source, err, test.user != "")
 			}
-			if s == nil {
+			if source == nil {
 				return
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
-			go func() { done <- s.Run(ctx) }()
+			go func() { done <- source.Run(ctx) }()
 			defer func() { cancel(); <-done }()
-			for s.Check() != nil { // waits for the keys
+			for source.Check() != nil { // waits for the keys
 				if ctx.Err() != nil {
-					t.Fatalf("the keys were not read in time: %v", s.Check())
+					t.Fatalf("the keys were not read in time: %v", source.Check())
 				}
 				runtime.Gosched()
 			}
-			r, ok, err := s.AuthenticateToken(ctx, i.Token(nil), nil)
-			if !ok || r.User.Name != c.user || (s.Anonymous() != nil) != c.anonymous {
+			r, ok, err := source.AuthenticateToken(ctx, i.Token(nil), nil)
+			if !ok || r.User.Name != test.user || (source.Anonymous() != nil) != test.anonymous {
 				t.Errorf("got %+v, %v, anonymous setting %v, want user %s, an anonymous setting: %t", r, err,
-					s.Anonymous(), c.user, c.anonymous)
+					source.Anonymous(), test.user, test.anonymous)
 			}
 		})
 	}

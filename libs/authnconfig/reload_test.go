@@ -121,57 +121,57 @@ const (
 // TestReload changes the issuers in the file. An invalid file keeps the previous ones.
 func TestReload(t *testing.T) {
 	one, two := oidctest.New(t), oidctest.New(t)
-	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
-	w.awaitLog(t, reachable)
-	if err := w.Check(); err != nil {
+	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
+	fixture.awaitLog(t, reachable)
+	if err := fixture.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.authenticate(t, one.Token(nil)); got != "a:ada" {
+	if got := fixture.authenticate(t, one.Token(nil)); got != "a:ada" {
 		t.Errorf("got %q, want \"a:ada\"", got)
 	}
-	if got := w.authenticate(t, two.Token(nil)); got != "no opinion" {
+	if got := fixture.authenticate(t, two.Token(nil)); got != "no opinion" {
 		t.Errorf("unconfigured issuer: %q, want \"no opinion\"", got)
 	}
 	asked := one.KeyRequests()
 
-	w.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("b:"))+issuerConfig(two, usernameMapping("c:")))
-	w.awaitLog(t, reloaded, reachable)
-	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" {
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("b:"))+issuerConfig(two, usernameMapping("c:")))
+	fixture.awaitLog(t, reloaded, reachable)
+	if got := fixture.authenticate(t, one.Token(nil)); got != "b:ada" {
 		t.Errorf("got %q, want \"b:ada\"", got)
 	}
-	if got := w.authenticate(t, two.Token(nil)); got != "c:ada" {
+	if got := fixture.authenticate(t, two.Token(nil)); got != "c:ada" {
 		t.Errorf("got %q, want \"c:ada\"", got)
 	}
 	if n := one.KeyRequests(); n != asked {
 		t.Errorf("an unchanged issuer got %d more requests, want none", n-asked)
 	}
 	one.Rotate("RS256")
-	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" {
+	if got := fixture.authenticate(t, one.Token(nil)); got != "b:ada" {
 		t.Errorf("unchanged issuer with a new key: %q, want \"b:ada\"", got)
 	}
 
-	w.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("")))
-	w.awaitLog(t, reloaded)
-	if got := w.authenticate(t, one.Token(nil)); got != "no opinion" {
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("")))
+	fixture.awaitLog(t, reloaded)
+	if got := fixture.authenticate(t, one.Token(nil)); got != "no opinion" {
 		t.Errorf("removed issuer: %q, want \"no opinion\"", got)
 	}
-	if got := w.authenticate(t, two.Token(nil)); got != "ada" {
+	if got := fixture.authenticate(t, two.Token(nil)); got != "ada" {
 		t.Errorf("got %q, want \"ada\"", got)
 	}
 	// Stopping an issuer must not affect others.
 	two.Rotate("RS256")
-	if got := w.authenticate(t, two.Token(nil)); got != "ada" {
+	if got := fixture.authenticate(t, two.Token(nil)); got != "ada" {
 		t.Errorf("got %q, want \"ada\"", got)
 	}
-	w.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("d:")))
-	w.awaitLog(t, reloaded)
-	if got := w.authenticate(t, two.Token(nil)); got != "d:ada" {
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("d:")))
+	fixture.awaitLog(t, reloaded)
+	if got := fixture.authenticate(t, two.Token(nil)); got != "d:ada" {
 		t.Errorf("got %q, want \"d:ada\"", got)
 	}
-	if got := w.metricValue(t, "automatic_reloads_total", "success"); got != 3 || w.reloads.Load() != 3 {
-		t.Errorf("got %v counted reloads and %d calls of Reloaded, want 3 of each", got, w.reloads.Load())
+	if got := fixture.metricValue(t, "automatic_reloads_total", "success"); got != 3 || fixture.reloads.Load() != 3 {
+		t.Errorf("got %v counted reloads and %d calls of Reloaded, want 3 of each", got, fixture.reloads.Load())
 	}
-	if got := w.metricValue(t, "automatic_reload_last_timestamp_seconds", "success"); got < 1e9 {
+	if got := fixture.metricValue(t, "automatic_reload_last_timestamp_seconds", "success"); got < 1e9 {
 		t.Errorf("last reload = %v, want at least 1e9", got)
 	}
 }
@@ -181,30 +181,30 @@ func TestReload(t *testing.T) {
 func TestInvalidFileKeepsConfiguration(t *testing.T) {
 	one := oidctest.New(t)
 	good := header + "jwt:\n" + issuerConfig(one, usernameMapping("a:")) + "anonymous: {enabled: true}\n"
-	w := startAuthenticator(t, good)
-	w.awaitLog(t, reachable)
+	fixture := startAuthenticator(t, good)
+	fixture.awaitLog(t, reachable)
 	for i, bad := range []string{"", "{", header + "x: 1\n", strings.Replace(good, "claim: sub", "claim: ''", 1)} {
-		w.writeFile(t, bad)
-		w.awaitLog(t, kept)
-		if got := w.authenticate(t, one.Token(nil)); got != "a:ada" || !w.Anonymous().Allows("/") {
+		fixture.writeFile(t, bad)
+		fixture.awaitLog(t, kept)
+		if got := fixture.authenticate(t, one.Token(nil)); got != "a:ada" || !fixture.Anonymous().Allows("/") {
 			t.Errorf("invalid file %q: got %q, want the previous configuration, user a:ada", bad, got)
 		}
-		if got := w.metricValue(t, "automatic_reloads_total", "failure"); got != float64(i+1) {
+		if got := fixture.metricValue(t, "automatic_reloads_total", "failure"); got != float64(i+1) {
 			t.Errorf("got %v counted failures, want %d", got, i+1)
 		}
 	}
-	if err := os.Remove(w.file); err != nil {
+	if err := os.Remove(fixture.file); err != nil {
 		t.Fatal(err)
 	}
-	w.awaitLog(t, kept)
-	w.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("b:"))+"anonymous: {enabled: false}\n")
-	w.awaitLog(t, reloaded)
-	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" || w.Anonymous().Allows("/") {
+	fixture.awaitLog(t, kept)
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("b:"))+"anonymous: {enabled: false}\n")
+	fixture.awaitLog(t, reloaded)
+	if got := fixture.authenticate(t, one.Token(nil)); got != "b:ada" || fixture.Anonymous().Allows("/") {
 		t.Errorf("got user %q, want b:ada, and no anonymous requests", got)
 	}
-	w.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("c:")))
-	w.awaitLog(t, reloaded)
-	if got := w.authenticate(t, one.Token(nil)); got != "c:ada" || w.Anonymous() == nil || w.Anonymous().Allows("/") {
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("c:")))
+	fixture.awaitLog(t, reloaded)
+	if got := fixture.authenticate(t, one.Token(nil)); got != "c:ada" || fixture.Anonymous() == nil || fixture.Anonymous().Allows("/") {
 		t.Errorf("file without anonymous setting: got user %q, want c:ada, and no anonymous requests", got)
 	}
 }
@@ -212,15 +212,15 @@ func TestInvalidFileKeepsConfiguration(t *testing.T) {
 // TestReloadRejectsNoValidToken authenticates tokens continuously while the file changes.
 func TestReloadRejectsNoValidToken(t *testing.T) {
 	one := oidctest.New(t)
-	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
-	w.awaitLog(t, reachable)
+	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
+	fixture.awaitLog(t, reachable)
 	token := one.Token(nil)
 	var stop atomic.Bool
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for !stop.Load() {
-				r, ok, err := w.AuthenticateToken(t.Context(), token, nil)
+				r, ok, err := fixture.AuthenticateToken(t.Context(), token, nil)
 				if !ok || !strings.HasSuffix(r.User.Name, ":ada") {
 					t.Errorf("got %+v, %v, %v, want a user of ada", r, ok, err)
 					return
@@ -235,12 +235,12 @@ func TestReloadRejectsNoValidToken(t *testing.T) {
 		if i%2 == 0 {
 			content = strings.Replace(content, "    audiences:", "    discoveryURL: "+one.DiscoveryURL()+"\n    audiences:", 1)
 		}
-		w.writeFile(t, content)
-		w.awaitLog(t, reloaded)
+		fixture.writeFile(t, content)
+		fixture.awaitLog(t, reloaded)
 	}
 	stop.Store(true)
 	wg.Wait()
-	if got := w.authenticate(t, token); got != "4:ada" {
+	if got := fixture.authenticate(t, token); got != "4:ada" {
 		t.Errorf("got %q, want \"4:ada\"", got)
 	}
 }

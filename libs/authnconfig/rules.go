@@ -97,21 +97,21 @@ type evaluation struct {
 func (r *rules) DistributedClaim() string { return r.mappings.Groups.Claim }
 
 // User implements oidctoken.Rules.
-func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.User, error) {
+func (r *rules) User(ctx context.Context, claims oidctoken.Claims) (authenticator.User, error) {
 	e := &evaluation{
 		ctx:       ctx,
-		variables: map[string]any{claimsVariable: map[string]any(c)},
+		variables: map[string]any{claimsVariable: map[string]any(claims)},
 		budget:    celenv.NewBudget(tokenBudget),
 	}
 	for _, rule := range r.required {
-		if err := c.Require(rule.Claim, rule.RequiredValue); err != nil {
+		if err := claims.Require(rule.Claim, rule.RequiredValue); err != nil {
 			return authenticator.User{}, fmt.Errorf("claim validation rule: %w", err)
 		}
 	}
 	if err := e.requireAll(r.claimChecks); err != nil {
 		return authenticator.User{}, fmt.Errorf("claim validation rule: %w", err)
 	}
-	u, err := r.mapUser(e, c)
+	u, err := r.mapUser(e, claims)
 	if err != nil {
 		return authenticator.User{}, err
 	}
@@ -123,45 +123,45 @@ func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.Use
 }
 
 // mapUser returns the user that the claims map to.
-func (r *rules) mapUser(e *evaluation, c oidctoken.Claims) (u authenticator.User, err error) {
-	if u.Name, err = r.mapName(e, c); err != nil {
-		return u, err
+func (r *rules) mapUser(e *evaluation, claims oidctoken.Claims) (user authenticator.User, err error) {
+	if user.Name, err = r.mapName(e, claims); err != nil {
+		return user, err
 	}
 	switch {
 	case r.groups != nil:
-		if u.Groups, err = e.evalStrings(r.groups); err != nil {
-			return u, fmt.Errorf("groups: %w", err)
+		if user.Groups, err = e.evalStrings(r.groups); err != nil {
+			return user, fmt.Errorf("groups: %w", err)
 		}
 	case r.mappings.Groups.Claim != "":
-		if u.Groups, err = c.Groups(r.mappings.Groups.Claim, *r.mappings.Groups.Prefix); err != nil {
-			return u, err
+		if user.Groups, err = claims.Groups(r.mappings.Groups.Claim, *r.mappings.Groups.Prefix); err != nil {
+			return user, err
 		}
 	}
 	switch {
 	case r.uid != nil:
-		if u.UID, err = e.evalString(r.uid); err != nil {
-			return u, fmt.Errorf("uid: %w", err)
+		if user.UID, err = e.evalString(r.uid); err != nil {
+			return user, fmt.Errorf("uid: %w", err)
 		}
 	case r.mappings.UID.Claim != "":
-		if u.UID, err = c.String(r.mappings.UID.Claim); err != nil {
-			return u, fmt.Errorf("uid: %w", err)
+		if user.UID, err = claims.String(r.mappings.UID.Claim); err != nil {
+			return user, fmt.Errorf("uid: %w", err)
 		}
 	}
-	u.Extra = c.Extra()
+	user.Extra = claims.Extra()
 	for _, x := range r.extra {
 		values, err := e.evalStrings(x.program)
 		if err != nil {
-			return u, fmt.Errorf("extra %q: %w", x.key, err)
+			return user, fmt.Errorf("extra %q: %w", x.key, err)
 		}
 		if len(values) == 0 {
 			continue
 		}
-		if u.Extra == nil {
-			u.Extra = map[string][]string{}
+		if user.Extra == nil {
+			user.Extra = map[string][]string{}
 		}
-		u.Extra[x.key] = values
+		user.Extra[x.key] = values
 	}
-	return u, nil
+	return user, nil
 }
 
 // mapName returns the username that the claims map to.
@@ -211,11 +211,11 @@ func (e *evaluation) evalString(p *celenv.Program) (string, error) {
 // evalStrings returns the strings of a value: the elements of a list, a single string, or none for
 // null, an empty list and the empty string.
 func (e *evaluation) evalStrings(p *celenv.Program) ([]string, error) {
-	v, err := p.Eval(e.ctx, e.variables, e.budget)
+	value, err := p.Eval(e.ctx, e.variables, e.budget)
 	if err != nil {
 		return nil, err
 	}
-	switch v := v.(type) {
+	switch v := value.(type) {
 	case types.Null:
 		return nil, nil
 	case types.String:
@@ -226,7 +226,7 @@ func (e *evaluation) evalStrings(p *celenv.Program) ([]string, error) {
 	case traits.Lister:
 		return stringList(v)
 	}
-	return nil, fmt.Errorf("expression yields %s, neither a string nor a list of strings", v.Type().TypeName())
+	return nil, fmt.Errorf("expression yields %s, neither a string nor a list of strings", value.Type().TypeName())
 }
 
 // stringList returns a CEL list of strings as a Go slice.

@@ -45,22 +45,22 @@ func (s *silentIssuer) config() string {
 // TestRemovedIssuerIsRejectedAtOnce checks that a removed issuer is rejected and later changes
 // apply, while another issuer does not respond.
 func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
-	one, two, s := oidctest.New(t), oidctest.New(t), newSilentIssuer(t)
+	one, two, silentIssuer := oidctest.New(t), oidctest.New(t), newSilentIssuer(t)
 	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping(""))+issuerConfig(two, usernameMapping("a:")))
 	w.awaitLog(t, reachable)
 	w.awaitLog(t, reachable)
-	w.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("b:"))+s.config())
-	<-s.asked
+	w.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("b:"))+silentIssuer.config())
+	<-silentIssuer.asked
 	w.awaitLog(t, reloaded)
 	if got := w.authenticate(t, one.Token(nil)) + ", " + w.authenticate(t, two.Token(nil)); got != "no opinion, b:ada" {
 		t.Errorf("while an issuer does not respond: %s, want \"no opinion, b:ada\"", got)
 	}
-	w.writeFile(t, header+"jwt:\n"+s.config())
+	w.writeFile(t, header+"jwt:\n"+silentIssuer.config())
 	w.awaitLog(t, reloaded)
 	if got := w.authenticate(t, two.Token(nil)); got != "no opinion" {
 		t.Errorf("while the issuer still does not respond: %s, want \"no opinion\"", got)
 	}
-	if len(s.left) > 0 {
+	if len(silentIssuer.left) > 0 {
 		t.Error("the silent issuer got no request, want one that is still open")
 	}
 }
@@ -69,17 +69,17 @@ func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
 // current rules, for a limited time, while the new keys are unknown.
 func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 	one, s := oidctest.New(t), newSilentIssuer(t)
-	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
-	w.awaitLog(t, reachable)
+	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
+	fixture.awaitLog(t, reachable)
 	moved := func(rest string) string {
 		return header + "jwt:\n" + strings.Replace(issuerConfig(one, rest), "    audiences:",
 			"    discoveryURL: "+s.URL+"/there\n    audiences:", 1)
 	}
 	ends := map[time.Time]bool{}
 	for _, prefix := range []string{"b:", "c:"} { // the second iteration has the same place
-		w.writeFile(t, moved(usernameMapping(prefix)))
-		w.awaitLog(t, reloaded)
-		r, ok, err := w.AuthenticateToken(t.Context(), one.Token(nil), nil)
+		fixture.writeFile(t, moved(usernameMapping(prefix)))
+		fixture.awaitLog(t, reloaded)
+		r, ok, err := fixture.AuthenticateToken(t.Context(), one.Token(nil), nil)
 		if err != nil || !ok || r.User.Name != prefix+"ada" {
 			t.Fatalf("got %+v, %v, %v, want user %s", r, ok, err, prefix+"ada")
 		}
@@ -92,7 +92,7 @@ func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 		t.Errorf("a further reload extends the validity of former keys: %v, want 1", ends)
 	}
 	other := oidctest.New(t).Token(map[string]any{"iss": one.URL()})
-	if _, ok, err := w.AuthenticateToken(t.Context(), other, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
+	if _, ok, err := fixture.AuthenticateToken(t.Context(), other, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
 		t.Errorf("unknown key while the new keys are unknown: %v, %v, want false, error %v", ok, err,
 			authenticator.ErrUnavailable)
 	}
@@ -117,8 +117,8 @@ func TestRemovedIssuerIsNotRequested(t *testing.T) {
 // TestReloadWithoutMetricsOrInstance checks that reloads work without metrics, and that an empty
 // instance gets an empty label.
 func TestReloadWithoutMetricsOrInstance(t *testing.T) {
-	r := prometheus.NewRegistry()
-	for name, m := range map[string]*authnconfig.Metrics{"no metrics": nil, "no name": authnconfig.NewMetrics(r, "")} {
+	registry := prometheus.NewRegistry()
+	for name, m := range map[string]*authnconfig.Metrics{"no metrics": nil, "no name": authnconfig.NewMetrics(registry, "")} {
 		t.Run(name, func(t *testing.T) {
 			w := &fixture{file: filepath.Join(t.TempDir(), "authn.yaml")}
 			w.writeFile(t, header+"anonymous: {enabled: true}\n")
@@ -143,7 +143,7 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 			}
 		})
 	}
-	families, err := r.Gather()
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

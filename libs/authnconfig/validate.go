@@ -219,18 +219,18 @@ func (c *compiler) compileClaimRules(path *field.Path, list []ClaimValidationRul
 }
 
 // compileMappings validates the claim mappings and adds their expressions to r.
-func (c *compiler) compileMappings(path *field.Path, m *ClaimMappings, r *rules) {
+func (c *compiler) compileMappings(path *field.Path, claimMappings *ClaimMappings, r *rules) {
 	stringTypes := []*cel.Type{cel.StringType, cel.DynType}
 	listTypes := append([]*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.NullType}, stringTypes...)
 
-	if u := &m.Username; u.Claim == "" && u.Expression == "" && (u.Prefix == nil || *u.Prefix == "") { // otherwise reported below
+	if u := &claimMappings.Username; u.Claim == "" && u.Expression == "" && (u.Prefix == nil || *u.Prefix == "") { // otherwise reported below
 		c.addError(field.Required(path.Child("username"), neitherSet))
 	}
-	r.username = c.compilePrefixed(path.Child("username"), &m.Username, stringTypes)
-	r.groups = c.compilePrefixed(path.Child("groups"), &m.Groups, listTypes)
-	r.uid = c.compileClaimOrExpression(path.Child("uid"), m.UID.Claim, m.UID.Expression, stringTypes)
+	r.username = c.compilePrefixed(path.Child("username"), &claimMappings.Username, stringTypes)
+	r.groups = c.compilePrefixed(path.Child("groups"), &claimMappings.Groups, listTypes)
+	r.uid = c.compileClaimOrExpression(path.Child("uid"), claimMappings.UID.Claim, claimMappings.UID.Expression, stringTypes)
 	seen := map[string]bool{}
-	for i, e := range m.Extra {
+	for i, e := range claimMappings.Extra {
 		path := path.Child("extra").Index(i)
 		c.validateExtraKey(path.Child("key"), e.Key)
 		c.checkUnique(path.Child("key"), e.Key, seen)
@@ -243,7 +243,7 @@ func (c *compiler) compileMappings(path *field.Path, m *ClaimMappings, r *rules)
 		}
 	}
 	if r.username != nil && r.username.ReadsField("claims", "email") && !r.checksEmail() {
-		c.addError(field.Invalid(path.Child("username", "expression"), m.Username.Expression, emailVerifiedRequired))
+		c.addError(field.Invalid(path.Child("username", "expression"), claimMappings.Username.Expression, emailVerifiedRequired))
 	}
 }
 

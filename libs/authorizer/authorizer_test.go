@@ -36,7 +36,7 @@ func TestChainReturnsFirstDecision(t *testing.T) {
 	yes := fixedAuthorizer{d: authorizer.Allow, reason: "yes"}
 	never := fixedAuthorizer{d: authorizer.Deny, reason: "never"}
 	broken := fixedAuthorizer{reason: "b", err: errors.New("x")}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		chain  authorizer.Chain
 		d      authorizer.Decision
 		reason string
@@ -59,13 +59,13 @@ func TestChainReturnsFirstDecision(t *testing.T) {
 			err:    "[x, y]",
 		},
 	} {
-		d, reason, err := c.chain.Authorize(t.Context(), &authorizer.Attributes{})
+		d, reason, err := test.chain.Authorize(t.Context(), &authorizer.Attributes{})
 		text := ""
 		if err != nil {
 			text = err.Error()
 		}
-		if d != c.d || reason != c.reason || text != c.err {
-			t.Errorf("%v: got %v, reason %q, error %q, want %v, %q, %q", c.chain, d, reason, text, c.d, c.reason, c.err)
+		if d != test.d || reason != test.reason || text != test.err {
+			t.Errorf("%v: got %v, reason %q, error %q, want %v, %q, %q", test.chain, d, reason, text, test.d, test.reason, test.err)
 		}
 	}
 	rules, err := authorizer.Chain{no, authorizer.SystemMasters{}, broken, authorizer.AlwaysDeny{},
@@ -116,21 +116,21 @@ func TestReviewRoundTrip(t *testing.T) {
 // TestLongSelectorsAreIgnored checks that long selectors are ignored and reported.
 func TestLongSelectorsAreIgnored(t *testing.T) {
 	long := strings.Repeat("a=b,", 5000) + "a=b"
-	a, problems := authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
+	attributes, problems := authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
 		FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: long},
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: long},
 	}, nil)
-	if len(a.FieldSelector)+len(a.LabelSelector) > 0 || len(problems) != 2 {
+	if len(attributes.FieldSelector)+len(attributes.LabelSelector) > 0 || len(problems) != 2 {
 		t.Errorf("got %d and %d requirements, problems: %v, want no requirements and 2 problems",
-			len(a.FieldSelector), len(a.LabelSelector), problems)
+			len(attributes.FieldSelector), len(attributes.LabelSelector), problems)
 	}
 	short := long[:1<<14-1]
-	a, problems = authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
+	attributes, problems = authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
 		FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: short},
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: short},
 	}, nil)
-	if len(a.FieldSelector) != 4096 || len(a.LabelSelector) != 4096 || len(problems) > 0 {
-		t.Errorf("got %d and %d requirements, problems: %v, want 4096 of each and no problems", len(a.FieldSelector),
-			len(a.LabelSelector), problems)
+	if len(attributes.FieldSelector) != 4096 || len(attributes.LabelSelector) != 4096 || len(problems) > 0 {
+		t.Errorf("got %d and %d requirements, problems: %v, want 4096 of each and no problems", len(attributes.FieldSelector),
+			len(attributes.LabelSelector), problems)
 	}
 }

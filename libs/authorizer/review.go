@@ -39,14 +39,14 @@ func (e *SelectorError) Unwrap() error { return e.Err }
 func AttributesOf(u *User, resource *authorizationv1.ResourceAttributes,
 	nonResource *authorizationv1.NonResourceAttributes) (*Attributes, []*SelectorError) {
 	if resource == nil {
-		a := &Attributes{User: u}
+		attributes := &Attributes{User: u}
 		if nonResource != nil {
-			a.Verb = nonResource.Verb
-			a.Path = nonResource.Path
+			attributes.Verb = nonResource.Verb
+			attributes.Path = nonResource.Path
 		}
-		return a, nil
+		return attributes, nil
 	}
-	a := &Attributes{
+	attributes := &Attributes{
 		User:         u,
 		Resource:     true,
 		Verb:         resource.Verb,
@@ -55,8 +55,8 @@ func AttributesOf(u *User, resource *authorizationv1.ResourceAttributes,
 		Version:      resource.Version,
 		ResourceName: resource.Resource, Subresource: resource.Subresource, Name: resource.Name,
 	}
-	if a.Version == "" {
-		a.Version = "*"
+	if attributes.Version == "" {
+		attributes.Version = "*"
 	}
 	var problems []*SelectorError
 	addProblem := func(field string, partially bool, err error) {
@@ -66,15 +66,15 @@ func AttributesOf(u *User, resource *authorizationv1.ResourceAttributes,
 	}
 	if s := resource.FieldSelector; s != nil {
 		var err error
-		a.FieldSelector, err = fieldRequirements(s)
-		addProblem("fieldSelector", len(a.FieldSelector) > 0, err)
+		attributes.FieldSelector, err = fieldRequirements(s)
+		addProblem("fieldSelector", len(attributes.FieldSelector) > 0, err)
 	}
 	if s := resource.LabelSelector; s != nil {
 		var err error
-		a.LabelSelector, err = labelRequirements(s)
-		addProblem("labelSelector", len(a.LabelSelector) > 0, err)
+		attributes.LabelSelector, err = labelRequirements(s)
+		addProblem("labelSelector", len(attributes.LabelSelector) > 0, err)
 	}
-	return a, problems
+	return attributes, problems
 }
 
 // UserOf returns the user of a review.
@@ -110,15 +110,15 @@ const maxRawSelector = 16 << 10
 var errLongSelector = fmt.Errorf("rawSelector has more than %d bytes", maxRawSelector)
 
 // fieldRequirements returns the requirements of a field selector in a review.
-func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (fields.Requirements, error) {
-	if len(s.Requirements) == 0 {
-		if s.RawSelector == "" {
+func fieldRequirements(attributes *authorizationv1.FieldSelectorAttributes) (fields.Requirements, error) {
+	if len(attributes.Requirements) == 0 {
+		if attributes.RawSelector == "" {
 			return nil, nil
 		}
-		if len(s.RawSelector) > maxRawSelector {
+		if len(attributes.RawSelector) > maxRawSelector {
 			return nil, errLongSelector
 		}
-		parsed, err := fields.ParseSelector(s.RawSelector)
+		parsed, err := fields.ParseSelector(attributes.RawSelector)
 		if err != nil {
 			return nil, err
 		}
@@ -126,35 +126,35 @@ func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (fields.Requi
 	}
 	var out fields.Requirements
 	var errs []error
-	for _, r := range s.Requirements {
+	for _, requirement := range attributes.Requirements {
 		op := selection.Equals
-		switch r.Operator {
+		switch requirement.Operator {
 		case metav1.FieldSelectorOpIn:
 		case metav1.FieldSelectorOpNotIn:
 			op = selection.NotEquals
 		default:
-			errs = append(errs, fmt.Errorf("field selector operator %q is not supported", r.Operator))
+			errs = append(errs, fmt.Errorf("field selector operator %q is not supported", requirement.Operator))
 			continue
 		}
-		if len(r.Values) != 1 {
-			errs = append(errs, fmt.Errorf("field selector of %q needs one value, has %d", r.Key, len(r.Values)))
+		if len(requirement.Values) != 1 {
+			errs = append(errs, fmt.Errorf("field selector of %q needs one value, has %d", requirement.Key, len(requirement.Values)))
 			continue
 		}
-		out = append(out, fields.Requirement{Field: r.Key, Operator: op, Value: r.Values[0]})
+		out = append(out, fields.Requirement{Field: requirement.Key, Operator: op, Value: requirement.Values[0]})
 	}
 	return out, errors.Join(errs...)
 }
 
 // labelRequirements returns the requirements of a label selector in a review.
-func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requirements, error) {
-	if len(s.Requirements) == 0 {
-		if s.RawSelector == "" {
+func labelRequirements(attributes *authorizationv1.LabelSelectorAttributes) (labels.Requirements, error) {
+	if len(attributes.Requirements) == 0 {
+		if attributes.RawSelector == "" {
 			return nil, nil
 		}
-		if len(s.RawSelector) > maxRawSelector {
+		if len(attributes.RawSelector) > maxRawSelector {
 			return nil, errLongSelector
 		}
-		parsed, err := labels.Parse(s.RawSelector)
+		parsed, err := labels.Parse(attributes.RawSelector)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +163,7 @@ func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requi
 	}
 	var out labels.Requirements
 	var errs []error
-	for _, r := range s.Requirements {
+	for _, r := range attributes.Requirements {
 		op, ok := labelOperator(r.Operator)
 		if !ok {
 			errs = append(errs, fmt.Errorf("label selector operator %q is not known", r.Operator))
@@ -252,9 +252,9 @@ func reviewFields(requirements fields.Requirements) []metav1.FieldSelectorRequir
 func reviewLabels(requirements labels.Requirements) []metav1.LabelSelectorRequirement {
 	var out []metav1.LabelSelectorRequirement
 	for i := range requirements {
-		r := &requirements[i]
+		requirement := &requirements[i]
 		var op metav1.LabelSelectorOperator
-		switch r.Operator() {
+		switch requirement.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
 			op = metav1.LabelSelectorOpIn
 		case selection.NotEquals, selection.NotIn:
@@ -266,8 +266,8 @@ func reviewLabels(requirements labels.Requirements) []metav1.LabelSelectorRequir
 		default:
 			continue
 		}
-		req := metav1.LabelSelectorRequirement{Key: r.Key(), Operator: op}
-		if v := r.Values().List(); len(v) > 0 { // sorted: equal requests send equal reviews
+		req := metav1.LabelSelectorRequirement{Key: requirement.Key(), Operator: op}
+		if v := requirement.Values().List(); len(v) > 0 { // sorted: equal requests send equal reviews
 			req.Values = v
 		}
 		out = append(out, req)

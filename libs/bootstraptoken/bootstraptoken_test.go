@@ -54,7 +54,7 @@ func secretWith(key, value string) *corev1.Secret {
 func TestAuthenticate(t *testing.T) {
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
 	good := "abc123." + secretText
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		secret *corev1.Secret
 		down   bool
 		token  string
@@ -110,21 +110,21 @@ func TestAuthenticate(t *testing.T) {
 		"empty":        {secret: secret(nil), token: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := secrets{"kube-system/bootstrap-token-abc123": c.secret}
-			if c.secret == nil && !c.down {
+			store := secrets{"kube-system/bootstrap-token-abc123": test.secret}
+			if test.secret == nil && !test.down {
 				store = secrets{}
 			}
 			a := bootstraptoken.New(store, func() time.Time { return now })
-			r, ok, err := a.AuthenticateToken(t.Context(), c.token, nil)
+			r, ok, err := a.AuthenticateToken(t.Context(), test.token, nil)
 			switch {
-			case ok != (c.groups != nil):
-				t.Fatalf("got authenticated: %t, %v, want %t", ok, err, c.groups != nil)
-			case ok && (r.User.Name != "system:bootstrap:abc123" || !slices.Equal(r.User.Groups, c.groups)):
-				t.Errorf("got user %+v, want system:bootstrap:abc123 in %q", r.User, c.groups)
-			case !ok && c.err == "" && err != nil:
+			case ok != (test.groups != nil):
+				t.Fatalf("got authenticated: %t, %v, want %t", ok, err, test.groups != nil)
+			case ok && (r.User.Name != "system:bootstrap:abc123" || !slices.Equal(r.User.Groups, test.groups)):
+				t.Errorf("got user %+v, want system:bootstrap:abc123 in %q", r.User, test.groups)
+			case !ok && test.err == "" && err != nil:
 				t.Errorf("error %v for a value that is not a bootstrap token", err)
-			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
-				t.Errorf("error %v, want %q", err, c.err)
+			case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
+				t.Errorf("error %v, want %q", err, test.err)
 			case err != nil && strings.Contains(err.Error(), secretText):
 				t.Errorf("error %v contains the secret", err)
 			}

@@ -78,30 +78,30 @@ func (t *Token) String() string { return t.ID + "." + t.Secret }
 func (t *Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
 // Parse parses a secret. Errors contain the invalid key but no secret.
-func Parse(s *corev1.Secret) (*Token, error) {
-	t := &Token{
-		ID: string(s.Data[KeyID]), Secret: string(s.Data[KeySecret]), Description: string(s.Data[KeyDescription]),
-		Authentication: string(s.Data[KeyAuthentication]) == "true", Signing: string(s.Data[KeySigning]) == "true",
+func Parse(secret *corev1.Secret) (*Token, error) {
+	token := &Token{
+		ID: string(secret.Data[KeyID]), Secret: string(secret.Data[KeySecret]), Description: string(secret.Data[KeyDescription]),
+		Authentication: string(secret.Data[KeyAuthentication]) == "true", Signing: string(secret.Data[KeySigning]) == "true",
 	}
 	switch {
-	case s.Type != SecretType:
-		return nil, fmt.Errorf("secret %s is not of type %s", s.Name, SecretType)
-	case !idPattern.MatchString(t.ID):
-		return nil, fmt.Errorf("secret %s: %s must be six characters of a-z and 0-9", s.Name, KeyID)
-	case s.Name != SecretName(t.ID):
-		return nil, fmt.Errorf("secret %s: %s is not that of its name", s.Name, KeyID)
-	case !secretPattern.MatchString(t.Secret):
-		return nil, fmt.Errorf("secret %s: %s must be sixteen characters of a-z and 0-9", s.Name, KeySecret)
+	case secret.Type != SecretType:
+		return nil, fmt.Errorf("secret %s is not of type %s", secret.Name, SecretType)
+	case !idPattern.MatchString(token.ID):
+		return nil, fmt.Errorf("secret %s: %s must be six characters of a-z and 0-9", secret.Name, KeyID)
+	case secret.Name != SecretName(token.ID):
+		return nil, fmt.Errorf("secret %s: %s is not that of its name", secret.Name, KeyID)
+	case !secretPattern.MatchString(token.Secret):
+		return nil, fmt.Errorf("secret %s: %s must be sixteen characters of a-z and 0-9", secret.Name, KeySecret)
 	}
 	var err error
-	if t.Expires, err = parseExpiration(s); err != nil {
+	if token.Expires, err = parseExpiration(secret); err != nil {
 		return nil, err
 	}
-	t.Groups, err = parseGroups(string(s.Data[KeyExtraGroups]))
+	token.Groups, err = parseGroups(string(secret.Data[KeyExtraGroups]))
 	if err != nil {
-		return nil, fmt.Errorf("secret %s: %s: %w", s.Name, KeyExtraGroups, err)
+		return nil, fmt.Errorf("secret %s: %s: %w", secret.Name, KeyExtraGroups, err)
 	}
-	return t, nil
+	return token, nil
 }
 
 // parseExpiration returns the expiry of a token. An invalid time is an error, not unlimited.

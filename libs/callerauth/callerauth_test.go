@@ -102,7 +102,7 @@ func TestCheck(t *testing.T) {
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, ours.cert)
 	plain := httptest.NewRequest(http.MethodPost, "/", nil)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		request *http.Request
 		options Options
 		ok      bool
@@ -130,10 +130,10 @@ func TestCheck(t *testing.T) {
 		"no certificate, any client allowed": {request: requestWithCerts(), options: Options{AnyClient: true}, ok: true},
 		"no TLS, any client allowed":         {request: plain, options: Options{AnyClient: true}, ok: true},
 	} {
-		g := newGuard(t, c.options, ours.verify)
+		g := newGuard(t, test.options, ours.verify)
 		for range 2 { // the second result may be cached
-			if err := g.Check(c.request); (err == nil) != c.ok {
-				t.Errorf("%s: Check() = %v, want success: %v", name, err, c.ok)
+			if err := g.Check(test.request); (err == nil) != test.ok {
+				t.Errorf("%s: Check() = %v, want success: %v", name, err, test.ok)
 			}
 		}
 	}
@@ -151,22 +151,22 @@ func TestCertificateExpires(t *testing.T) {
 	ours, other := newAuthority(t), newAuthority(t)
 	options, _ := ours.verify()
 	now := time.Now()
-	g := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
-	g.now = func() time.Time { return now }
+	guard := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
+	guard.now = func() time.Time { return now }
 	r := requestWithCerts(ours.client("api", now.Add(20*time.Second)))
-	if err := g.Check(r); err != nil {
+	if err := guard.Check(r); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(30 * time.Second)
-	if g.Check(r) == nil {
+	if guard.Check(r) == nil {
 		t.Error("Check() of an expired certificate = nil, want an error")
 	}
 	r = requestWithCerts(ours.client("api", now.Add(time.Hour)))
-	if err := g.Check(r); err != nil {
+	if err := guard.Check(r); err != nil {
 		t.Fatal(err)
 	}
 	options, _ = other.verify()
-	if g.Check(r) == nil {
+	if guard.Check(r) == nil {
 		t.Error("Check() of a certificate of a removed CA = nil, want an error")
 	}
 }
@@ -196,7 +196,7 @@ func TestCheckAfterClockChange(t *testing.T) {
 // TestOptionsValidateClientCA checks which combinations of flags are valid with and without a
 // client CA.
 func TestOptionsValidateClientCA(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		args []string
 		ca   string
 		want string
@@ -211,12 +211,12 @@ func TestOptionsValidateClientCA(t *testing.T) {
 		var o Options
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
 		o.AddFlags(f)
-		if err := f.Parse(c.args); err != nil {
+		if err := f.Parse(test.args); err != nil {
 			t.Fatal(err)
 		}
-		err := errors.Join(o.Validate(c.ca)...)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v with CA %q: %v, want %q", c.args, c.ca, err, c.want)
+		err := errors.Join(o.Validate(test.ca)...)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v with CA %q: %v, want %q", test.args, test.ca, err, test.want)
 		}
 	}
 }

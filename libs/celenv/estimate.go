@@ -285,19 +285,19 @@ const maxTypeWork = 2_000_000
 func (e *Env) typeWork(parsed *cel.Ast) int {
 	parts, generic := 0, 0
 	functions := e.env.Functions()
-	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(x ast.Expr) {
+	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(expr ast.Expr) {
 		parts++
-		switch x.Kind() {
+		switch expr.Kind() {
 		case ast.ListKind:
-			if x.AsList().Size() == 0 {
+			if expr.AsList().Size() == 0 {
 				generic++
 			}
 		case ast.MapKind:
-			if x.AsMap().Size() == 0 {
+			if expr.AsMap().Size() == 0 {
 				generic += 2
 			}
 		case ast.CallKind:
-			f := functions[x.AsCall().FunctionName()]
+			f := functions[expr.AsCall().FunctionName()]
 			if f == nil {
 				return
 			}

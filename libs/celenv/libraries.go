@@ -185,10 +185,10 @@ func firstExtremum(v ref.Val, direction types.Int, name string) ref.Val {
 }
 
 // sumList implements list.sum. zero is the sum of an empty list.
-func sumList(v, zero ref.Val) ref.Val {
-	l, ok := v.(traits.Iterable)
+func sumList(value, zero ref.Val) ref.Val {
+	l, ok := value.(traits.Iterable)
 	if !ok {
-		return types.MaybeNoSuchOverloadErr(v)
+		return types.MaybeNoSuchOverloadErr(value)
 	}
 	var total ref.Val
 	for it := l.Iterator(); it.HasNext() == types.True; {
@@ -199,7 +199,7 @@ func sumList(v, zero ref.Val) ref.Val {
 		}
 		a, ok := total.(traits.Adder)
 		if !ok {
-			return types.MaybeNoSuchOverloadErr(v)
+			return types.MaybeNoSuchOverloadErr(value)
 		}
 		total = a.Add(next)
 		if types.IsUnknownOrError(total) {

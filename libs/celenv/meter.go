@@ -70,10 +70,10 @@ const (
 )
 
 // observe implements interpreter.EvalObserver. CEL calls it after each step with the step's result
-// v. It panics with an interpreter.EvalCancelledError if the cost exceeds the limit.
-func (m *meter) observe(id int64, step any, v ref.Val) {
+// value. It panics with an interpreter.EvalCancelledError if the cost exceeds the limit.
+func (m *meter) observe(id int64, step any, value ref.Val) {
 	if id < 0 || id >= int64(len(m.values)) {
-		m.addStepCost(stepCostOf(step), v)
+		m.addStepCost(stepCostOf(step), value)
 		return
 	}
 	// Use the first entry if it is unused or belongs to this step, otherwise the second one.
@@ -84,13 +84,13 @@ func (m *meter) observe(id int64, step any, v ref.Val) {
 	if cached.step != step {
 		*cached = stepCostOf(step)
 	}
-	m.values[id] = v
+	m.values[id] = value
 	if len(m.weighedCalls) > 0 {
 		if w, ok := m.weighedCalls[id]; ok {
 			m.chargeArguments(w)
 		}
 	}
-	m.addStepCost(*cached, v)
+	m.addStepCost(*cached, value)
 }
 
 func (m *meter) addStepCost(c stepCost, v ref.Val) {
@@ -349,19 +349,19 @@ func patternSize(pattern string) uint64 {
 
 // instructionsOf returns the approximate number of instructions of a parsed pattern. The parser
 // bounds the depth and the repetitions.
-func instructionsOf(re *syntax.Regexp) uint64 {
+func instructionsOf(regexp *syntax.Regexp) uint64 {
 	var parts uint64
-	for _, sub := range re.Sub {
+	for _, sub := range regexp.Sub {
 		parts += instructionsOf(sub)
 	}
-	switch re.Op {
+	switch regexp.Op {
 	case syntax.OpLiteral:
-		return uint64(len(re.Rune))
+		return uint64(len(regexp.Rune))
 	case syntax.OpRepeat:
-		if re.Max < 0 {
-			return parts*uint64(max(re.Min, 1)) + 1
+		if regexp.Max < 0 {
+			return parts*uint64(max(regexp.Min, 1)) + 1
 		}
-		return parts*uint64(re.Max) + uint64(re.Max-re.Min)
+		return parts*uint64(regexp.Max) + uint64(regexp.Max-regexp.Min)
 	case syntax.OpCapture:
 		return parts + 2
 	default:

@@ -157,28 +157,28 @@ func Operations(v ref.Val, limit int) ([]Operation, error) {
 			return fmt.Errorf("%w: JSONPatchType.expression should evaluate to array of JSONPatch, got element of %s",
 				ErrPatch, v.Type().TypeName())
 		}
-		o := Operation{}
-		for name, to := range map[string]*string{"op": &o.Op, "path": &o.Path, "from": &o.From} {
+		operation := Operation{}
+		for name, to := range map[string]*string{"op": &operation.Op, "path": &operation.Path, "from": &operation.From} {
 			if text, ok := c.fields[name].(types.String); ok {
 				*to = string(text)
 			}
 		}
-		if err := builder.spend(len(o.Op) + len(o.Path) + len(o.From)); err != nil {
+		if err := builder.spend(len(operation.Op) + len(operation.Path) + len(operation.From)); err != nil {
 			return err
 		}
 		value, ok := c.fields["value"]
-		o.HasValue = ok
+		operation.HasValue = ok
 		if ok {
 			path := ""
 			if object, ok := value.(*builtObject); ok {
 				path = object.kind.TypeName()
 			}
 			var err error
-			if o.Value, err = builder.buildValue(value, path); err != nil {
+			if operation.Value, err = builder.buildValue(value, path); err != nil {
 				return fmt.Errorf("JSONPath valueExpression evaluated to a type that could not marshal to JSON: %w", err)
 			}
 		}
-		out = append(out, o)
+		out = append(out, operation)
 		return nil
 	})
 	return out, builder.withTypeErrors(err)

@@ -73,20 +73,20 @@ type weighedCall struct {
 // an interpreter.InterpretableDecorator: the planner calls it for each step, and it returns the step
 // unchanged.
 func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.Interpretable, error) {
-	c, ok := i.(interpreter.InterpretableCall)
-	if !ok || len(c.Args()) == 0 {
+	call, ok := i.(interpreter.InterpretableCall)
+	if !ok || len(call.Args()) == 0 {
 		return i, nil
 	}
-	match := newPatternMatch(c)
-	if match == nil && !readsArguments(c.Function()) {
+	match := newPatternMatch(call)
+	if match == nil && !readsArguments(call.Function()) {
 		return i, nil
 	}
 	w := weighedCall{
-		isSearch:    c.Function() == operators.In,
-		repeatsText: c.Function() == "replace" || c.Function() == "join",
+		isSearch:    call.Function() == operators.In,
+		repeatsText: call.Function() == "replace" || call.Function() == "join",
 		match:       match,
 	}
-	args := c.Args()
+	args := call.Args()
 	for _, a := range args {
 		// A constant is no larger than its text in the expression, so it is not weighed. But
 		// chargeArguments needs all arguments of a call that repeats text.
@@ -296,11 +296,11 @@ func (t *treeBuilder) buildFields(o *builtObject, path string) (map[string]any, 
 }
 
 // buildValue converts a CEL value to a JSON value. path is that of buildFields.
-func (t *treeBuilder) buildValue(v ref.Val, path string) (any, error) {
+func (t *treeBuilder) buildValue(value ref.Val, path string) (any, error) {
 	if err := t.spend(nodeSize); err != nil {
 		return nil, err
 	}
-	switch v := v.(type) {
+	switch v := value.(type) {
 	case *builtObject:
 		return t.buildFields(v, path)
 	case types.Null:
@@ -351,7 +351,7 @@ func (t *treeBuilder) buildValue(v ref.Val, path string) (any, error) {
 	case *types.Err:
 		return nil, v
 	}
-	return nil, fmt.Errorf("a value of type %s is not part of an object", v.Type().TypeName())
+	return nil, fmt.Errorf("a value of type %s is not part of an object", value.Type().TypeName())
 }
 
 // visitElements calls visit for each element of a list or each key of a map, until it fails.

@@ -34,24 +34,24 @@ func Verify(presented []*x509.Certificate, o x509.VerifyOptions) ([][]*x509.Cert
 }
 
 // trustedPool returns the certificates that have a chain to a root, directly or through each other.
-func trustedPool(certificates []*x509.Certificate, o x509.VerifyOptions) *x509.CertPool {
-	o.Intermediates = x509.NewCertPool()
-	o.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
-	o.DNSName = ""
+func trustedPool(certificates []*x509.Certificate, verifyOptions x509.VerifyOptions) *x509.CertPool {
+	verifyOptions.Intermediates = x509.NewCertPool()
+	verifyOptions.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+	verifyOptions.DNSName = ""
 	for n := -1; n != len(certificates); { // until a round adds no certificate to the pool
 		n = len(certificates)
 		var rest []*x509.Certificate
 		for i := n - 1; i >= 0; i-- { // usually the last certificate is signed by a root
 			c := certificates[i]
-			if _, err := c.Verify(o); err != nil {
+			if _, err := c.Verify(verifyOptions); err != nil {
 				rest = append([]*x509.Certificate{c}, rest...)
 			} else {
-				o.Intermediates.AddCert(c)
+				verifyOptions.Intermediates.AddCert(c)
 			}
 		}
 		certificates = rest
 	}
-	return o.Intermediates
+	return verifyOptions.Intermediates
 }
 
 // Bound makes a client verify servers with Verify. It affects only a configuration with a
@@ -78,19 +78,19 @@ var errHandshake = errors.New("net/http: TLS handshake timeout")
 type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // DialTLS returns a function for http.Transport.DialTLSContext that verifies servers with Verify,
-// for the ServerName of c or else the host of the address. timeout bounds the handshake; 0 means no
+// for the ServerName of config or else the host of the address. timeout bounds the handshake; 0 means no
 // bound.
-func DialTLS(dial Dial, c *tls.Config, timeout time.Duration) Dial {
+func DialTLS(dial Dial, config *tls.Config, timeout time.Duration) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c := c.Clone()
-		if c.ServerName == "" {
+		config := config.Clone()
+		if config.ServerName == "" {
 			host, _, err := net.SplitHostPort(addr)
 			if err != nil {
 				return nil, err
 			}
-			c.ServerName = host
+			config.ServerName = host
 		}
-		Bound(c)
+		Bound(config)
 		raw, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
@@ -100,7 +100,7 @@ func DialTLS(dial Dial, c *tls.Config, timeout time.Duration) Dial {
 			ctx, cancel = context.WithTimeoutCause(ctx, timeout, errHandshake)
 			defer cancel()
 		}
-		conn := tls.Client(raw, c)
+		conn := tls.Client(raw, config)
 		if err := conn.HandshakeContext(ctx); err != nil {
 			_ = raw.Close()
 			if timedOut := context.Cause(ctx); errors.Is(timedOut, errHandshake) {

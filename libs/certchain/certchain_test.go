@@ -87,7 +87,7 @@ func TestVerify(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AddCert(root.Certificate)
 	options := x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name      string
 		presented []*authority
 		want      string // part of the error, "" for none
@@ -110,12 +110,12 @@ func TestVerify(t *testing.T) {
 			want:      "11 certificates were presented"},
 	} {
 		var presented []*x509.Certificate
-		for _, p := range c.presented {
+		for _, p := range test.presented {
 			presented = append(presented, p.Certificate)
 		}
 		_, err := certchain.Verify(presented, options)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestBoundVerifiesServers(t *testing.T) {
 	intermediate := issueCA(t, root, "intermediate")
 	pool := x509.NewCertPool()
 	pool.AddCert(root.Certificate)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, want string // part of the error, "" for none
 		by         *authority
 		config     *tls.Config
@@ -161,20 +161,20 @@ func TestBoundVerifiesServers(t *testing.T) {
 			config: &tls.Config{ServerName: "other", InsecureSkipVerify: true},
 		},
 	} {
-		server := issueLeaf(t, c.by, "server")
+		server := issueLeaf(t, test.by, "server")
 		here, there := net.Pipe()
 		go func() {
 			defer there.Close()
 			_ = tls.Server(there, &tls.Config{Certificates: []tls.Certificate{{
-				Certificate: [][]byte{server.Raw, c.by.Raw},
+				Certificate: [][]byte{server.Raw, test.by.Raw},
 				PrivateKey:  server.key,
 			}}}).Handshake()
 			_, _ = io.Copy(io.Discard, there)
 		}()
-		certchain.Bound(c.config)
-		err := tls.Client(here, c.config).Handshake()
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		certchain.Bound(test.config)
+		err := tls.Client(here, test.config).Handshake()
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
 		}
 		here.Close()
 	}
@@ -189,7 +189,7 @@ func TestDialTLSVerifiesHostOfAddress(t *testing.T) {
 	server := issueLeaf(t, root, "server")
 	forged := issueCA(t, newRoot(t, "other"), "other")
 	fromForged := issueLeaf(t, forged, "server")
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, addr, want string // part of the error, "" for none
 		chain            []*authority
 		config           *tls.Config
@@ -209,33 +209,33 @@ func TestDialTLSVerifiesHostOfAddress(t *testing.T) {
 			chain: []*authority{fromForged, forged}, config: &tls.Config{RootCAs: pool}},
 		{name: "no port", addr: "server", want: "missing port", chain: []*authority{server}, config: &tls.Config{RootCAs: pool}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			presented := tls.Certificate{PrivateKey: c.chain[0].key}
-			for _, a := range c.chain {
+		t.Run(test.name, func(t *testing.T) {
+			presented := tls.Certificate{PrivateKey: test.chain[0].key}
+			for _, a := range test.chain {
 				presented.Certificate = append(presented.Certificate, a.Raw)
 			}
-			l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{presented}})
+			listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{presented}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer l.Close()
+			defer listener.Close()
 			go func() {
-				if conn, err := l.Accept(); err == nil {
+				if conn, err := listener.Accept(); err == nil {
 					_, _ = io.Copy(io.Discard, conn)
 					conn.Close()
 				}
 			}()
 			dial := certchain.DialTLS(func(ctx context.Context, network, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, network, l.Addr().String())
-			}, c.config, time.Minute)
-			conn, err := dial(t.Context(), "tcp", c.addr)
+				return new(net.Dialer).DialContext(ctx, network, listener.Addr().String())
+			}, test.config, time.Minute)
+			conn, err := dial(t.Context(), "tcp", test.addr)
 			if err == nil {
 				conn.Close()
 			}
-			if c.want == "" && err != nil ||
-				c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(),
+			if test.want == "" && err != nil ||
+				test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(),
 					"candidate")) {
-				t.Errorf("got %v, want %q", err, c.want)
+				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
 	}

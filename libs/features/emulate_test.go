@@ -13,7 +13,7 @@ import (
 
 // TestEmulatedVersionSetsGates checks the gates of emulated versions, for any order of the flags.
 func TestEmulatedVersionSetsGates(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name  string
 		minor int
 		gates string
@@ -68,22 +68,22 @@ func TestEmulatedVersionSetsGates(t *testing.T) {
 			err:   "feature is PreAlpha at emulated version 1.31",
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			g := features.New()
-			if err := g.Set(c.gates); err != nil {
+			if err := g.Set(test.gates); err != nil {
 				t.Fatal(err)
 			}
-			g.Emulate(c.minor)
+			g.Emulate(test.minor)
 			err := errors.Join(g.Validate()...)
-			if (c.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.err) {
-				t.Fatalf("error %v, want %q", err, c.err)
+			if (test.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Fatalf("error %v, want %q", err, test.err)
 			}
-			for _, name := range c.on {
+			for _, name := range test.on {
 				if !g.Enabled(name) {
 					t.Errorf("got %s disabled, want it enabled", name)
 				}
 			}
-			for _, name := range c.off {
+			for _, name := range test.off {
 				if g.Enabled(name) {
 					t.Errorf("got %s enabled, want it disabled", name)
 				}

@@ -305,7 +305,7 @@ func (g *Gates) Warn(log *slog.Logger) {
 }
 
 // Register registers the metric kubernetes_feature_enabled, which has each gate and its stage.
-func (g *Gates) Register(r prometheus.Registerer) error {
+func (g *Gates) Register(registerer prometheus.Registerer) error {
 	enabled := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubernetes_feature_enabled",
 		Help: "[BETA] Whether a feature gate is on (1) or off (0), by its name and stage.",
@@ -324,7 +324,7 @@ func (g *Gates) Register(r prometheus.Registerer) error {
 	}
 	record(allAlpha, Alpha, g.stages[Alpha])
 	record(allBeta, Beta, g.stages[Beta])
-	return r.Register(enabled)
+	return registerer.Register(enabled)
 }
 
 // Help returns the text for --help. It lists the gates that may be changed.

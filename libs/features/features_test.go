@@ -90,9 +90,9 @@ func TestSet(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			g := features.New()
+			gates := features.New()
 			s := pflag.NewFlagSet("", pflag.ContinueOnError)
-			s.Var(g, "feature-gates", features.Help())
+			s.Var(gates, "feature-gates", features.Help())
 			var args []string
 			if tc.args != "" {
 				args = strings.Split(tc.args, " --")
@@ -100,17 +100,17 @@ func TestSet(t *testing.T) {
 			for i := range args {
 				args[i] = "--" + strings.TrimPrefix(args[i], "--")
 			}
-			err := errors.Join(append([]error{s.Parse(args)}, g.Validate()...)...)
+			err := errors.Join(append([]error{s.Parse(args)}, gates.Validate()...)...)
 			if tc.err == "" != (err == nil) || err != nil && !strings.HasSuffix(err.Error(), tc.err) {
 				t.Fatalf("error %v, want %q", err, tc.err)
 			}
 			for _, name := range tc.on {
-				if !g.Enabled(name) {
+				if !gates.Enabled(name) {
 					t.Errorf("got %s disabled, want it enabled", name)
 				}
 			}
 			for _, name := range tc.off {
-				if g.Enabled(name) {
+				if gates.Enabled(name) {
 					t.Errorf("got %s enabled, want it disabled", name)
 				}
 			}

@@ -128,21 +128,21 @@ type folderWatcher struct {
 
 // watchFolders watches the folders of files, because files are usually replaced by renaming.
 func watchFolders(files []string) (*folderWatcher, error) {
-	w, err := fsnotify.NewWatcher()
+	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
-	f := &folderWatcher{watcher: w, watchedFolders: map[string]os.FileInfo{}}
+	f := &folderWatcher{watcher: watcher, watchedFolders: map[string]os.FileInfo{}}
 	for _, file := range files {
 		dir := filepath.Dir(file)
 		if f.watchedFolders[dir] != nil {
 			continue
 		}
 		if f.watchedFolders[dir], err = os.Stat(dir); err == nil {
-			err = w.Add(dir)
+			err = watcher.Add(dir)
 		}
 		if err != nil {
-			w.Close()
+			watcher.Close()
 			return nil, err
 		}
 	}

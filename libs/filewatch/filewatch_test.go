@@ -168,7 +168,7 @@ func TestContentIsReportedUntilApplied(t *testing.T) {
 				return <-taken
 			})
 	}()
-	for _, c := range []struct {
+	for _, test := range []struct {
 		want  string
 		taken bool
 		then  func() // a change in the folder
@@ -178,11 +178,11 @@ func TestContentIsReportedUntilApplied(t *testing.T) {
 		{want: "three", taken: true, then: func() { write(t, file+".beside", "2"); write(t, file, "four") }},
 		{want: "four", taken: true, then: func() {}},
 	} {
-		if s := <-got; s != c.want {
-			t.Errorf("got %q, want %q", s, c.want)
+		if s := <-got; s != test.want {
+			t.Errorf("got %q, want %q", s, test.want)
 		}
-		c.then()
-		taken <- c.taken
+		test.then()
+		taken <- test.taken
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {

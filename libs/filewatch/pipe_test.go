@@ -53,7 +53,7 @@ func TestPipeIsReadToEnd(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, err := os.OpenFile(pipe, os.O_RDWR, 0) // does not wait for a reader
+	file, err := os.OpenFile(pipe, os.O_RDWR, 0) // does not wait for a reader
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,9 +63,9 @@ func TestPipeIsReadToEnd(t *testing.T) {
 	}
 	defer keep.Close()
 	go func() {
-		_, first := w.WriteString("one ")
-		_, second := w.WriteString("two")
-		if err := errors.Join(first, second, w.Close()); err != nil {
+		_, first := file.WriteString("one ")
+		_, second := file.WriteString("two")
+		if err := errors.Join(first, second, file.Close()); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -42,7 +42,7 @@ func TestClientCertificateIsPresented(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		args []string
 		want string
 		code int
@@ -55,9 +55,9 @@ func TestClientCertificateIsPresented(t *testing.T) {
 		var errs bytes.Buffer
 		h := healthcheck.Command()
 		code := options.Main(t.Context(), "testd healthcheck", h.Short, h.Options, h.Run,
-			append(c.args, "--url="+server.URL, "--cacert="+ca), io.Discard, &errs)
-		if code != c.code || !strings.Contains(errs.String(), c.want) {
-			t.Errorf("%q: got exit code %d, want %d: %s", c.args, code, c.code, errs.String())
+			append(test.args, "--url="+server.URL, "--cacert="+ca), io.Discard, &errs)
+		if code != test.code || !strings.Contains(errs.String(), test.want) {
+			t.Errorf("%q: got exit code %d, want %d: %s", test.args, code, test.code, errs.String())
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestExitCodeFollowsHealth(t *testing.T) {
 	if err := os.WriteFile(ca, tlsfiles.EncodeCertificate(server.Certificate().Raw), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		url, ca, want string
 		code          int
 	}{
@@ -89,9 +89,9 @@ func TestExitCodeFollowsHealth(t *testing.T) {
 		var errs bytes.Buffer
 		h := healthcheck.Command()
 		code := options.Main(t.Context(), "testd healthcheck", h.Short, h.Options, h.Run,
-			[]string{"--url=" + c.url, "--cacert=" + c.ca}, io.Discard, &errs)
-		if code != c.code || !strings.Contains(errs.String(), c.want) {
-			t.Errorf("%s: got exit code %d, want %d: %s", c.url, code, c.code, errs.String())
+			[]string{"--url=" + test.url, "--cacert=" + test.ca}, io.Discard, &errs)
+		if code != test.code || !strings.Contains(errs.String(), test.want) {
+			t.Errorf("%s: got exit code %d, want %d: %s", test.url, code, test.code, errs.String())
 		}
 	}
 }

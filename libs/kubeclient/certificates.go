@@ -14,14 +14,14 @@ import (
 // connections if it has changed.
 func Certificates(use string, config *rest.Config) ([]tlsfiles.Certificate, error) {
 	var out []tlsfiles.Certificate
-	c := &config.TLSClientConfig
+	tlsClientConfig := &config.TLSClientConfig
 	var pair *tlsfiles.Pair
 	var err error
 	switch {
-	case len(c.CertData) > 0:
-		pair, err = tlsfiles.FixedPair(c.CertData, c.KeyData)
-	case c.CertFile != "":
-		pair, err = tlsfiles.LoadPair(c.CertFile, c.KeyFile)
+	case len(tlsClientConfig.CertData) > 0:
+		pair, err = tlsfiles.FixedPair(tlsClientConfig.CertData, tlsClientConfig.KeyData)
+	case tlsClientConfig.CertFile != "":
+		pair, err = tlsfiles.LoadPair(tlsClientConfig.CertFile, tlsClientConfig.KeyFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("client certificate: %w", err)
@@ -29,8 +29,8 @@ func Certificates(use string, config *rest.Config) ([]tlsfiles.Certificate, erro
 	if pair != nil {
 		out = append(out, tlsfiles.Certificate{Use: use, Source: pair})
 	}
-	if c.CAFile != "" && len(c.CAData) == 0 {
-		b, err := tlsfiles.LoadBundle(c.CAFile)
+	if tlsClientConfig.CAFile != "" && len(tlsClientConfig.CAData) == 0 {
+		b, err := tlsfiles.LoadBundle(tlsClientConfig.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("certificate authority: %w", err)
 		}

@@ -65,7 +65,7 @@ func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := kubeclient.NewOptions()
 			o.Kubeconfig, o.Master = tt.kubeconfig, tt.master
-			c, err := o.Config("tokencleaner")
+			config, err := o.Config("tokencleaner")
 			if tt.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Fatalf("got %v, want %q", err, tt.want)
@@ -75,9 +75,9 @@ func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.Host != tt.host || c.BearerToken != tt.token || !strings.HasPrefix(c.UserAgent, "tokencleaner/") {
-				t.Errorf("host %q, token %q, agent %q, want %q, %q, and an agent of tokencleaner", c.Host,
-					c.BearerToken, c.UserAgent, tt.host, tt.token)
+			if config.Host != tt.host || config.BearerToken != tt.token || !strings.HasPrefix(config.UserAgent, "tokencleaner/") {
+				t.Errorf("host %q, token %q, agent %q, want %q, %q, and an agent of tokencleaner", config.Host,
+					config.BearerToken, config.UserAgent, tt.host, tt.token)
 			}
 		})
 	}
@@ -123,19 +123,19 @@ func TestProbeReportsReachability(t *testing.T) {
 			}))
 			defer server.Close()
 			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-			p := newProbe(t, kubeconfig(t, server.URL, ca))
-			if err := p.Check(nil); err == nil {
+			probe := newProbe(t, kubeconfig(t, server.URL, ca))
+			if err := probe.Check(nil); err == nil {
 				t.Error("Check() before the first probe = nil, want an error")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)
-			go func() { ended <- p.Run(ctx) }()
+			go func() { ended <- probe.Run(ctx) }()
 			if tt.reached {
-				<-p.Ready()
+				<-probe.Ready()
 			} else {
 				<-again // it continues to probe
 			}
-			err := p.Check(nil)
+			err := probe.Check(nil)
 			if (err == nil) != tt.reached || (err != nil && !strings.Contains(err.Error(), tt.check)) {
 				t.Errorf("Check() = %v", err)
 			}

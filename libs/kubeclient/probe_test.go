@@ -55,7 +55,7 @@ func TestProbeBackoff(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		log := &recordedMessages{Handler: slog.DiscardHandler}
-		p, err := kubeclient.NewProbe(&rest.Config{
+		probe, err := kubeclient.NewProbe(&rest.Config{
 			Host: "http://x",
 			Transport: fakeTransport(func(*http.Request) (*http.Response, error) {
 				asked = append(asked, time.Since(started).Round(time.Millisecond))
@@ -72,7 +72,7 @@ func TestProbeBackoff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Run(ctx); !errors.Is(err, context.Canceled) {
+		if err := probe.Run(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() = %v, want error %v", err, context.Canceled)
 		}
 		want := []time.Duration{0, 200, 600, 1400, 3000, 6200, 12600, 22600, 32600, 42600, 52600, 62600, 62700, 62900}
@@ -95,7 +95,7 @@ func TestCanceledProbeIsNotAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
-		p, err := kubeclient.NewProbe(&rest.Config{
+		probe, err := kubeclient.NewProbe(&rest.Config{
 			Host: "http://x",
 			Transport: fakeTransport(func(r *http.Request) (*http.Response, error) {
 				n++
@@ -109,8 +109,8 @@ func TestCanceledProbeIsNotAFailure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = p.Run(ctx)
-		if err := p.Check(nil); err == nil || !strings.Contains(err.Error(), "truncated") {
+		_ = probe.Run(ctx)
+		if err := probe.Check(nil); err == nil || !strings.Contains(err.Error(), "truncated") {
 			t.Errorf("Check() = %v, want a truncated error", err)
 		}
 	})
@@ -141,7 +141,7 @@ func TestCertificates(t *testing.T) {
 		}
 		return data
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		config rest.TLSClientConfig
 		want   string // uses, or a part of the error
 	}{
@@ -161,9 +161,9 @@ func TestCertificates(t *testing.T) {
 		"no such file": {config: rest.TLSClientConfig{CertFile: "/no/such", KeyFile: key}, want: "client certificate: "},
 		"no such CA":   {config: rest.TLSClientConfig{CAFile: "/no/such"}, want: "certificate authority: "},
 	} {
-		all, err := kubeclient.Certificates("x", &rest.Config{TLSClientConfig: c.config})
-		if got := usesOf(all, err); got != c.want && (err == nil || !strings.HasPrefix(got, c.want)) {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
+		all, err := kubeclient.Certificates("x", &rest.Config{TLSClientConfig: test.config})
+		if got := usesOf(all, err); got != test.want && (err == nil || !strings.HasPrefix(got, test.want)) {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
 	config := clientcmdapi.NewConfig()

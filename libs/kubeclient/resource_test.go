@@ -61,7 +61,7 @@ func TestResourceRequests(t *testing.T) {
 	}
 	ctx, secret := t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
 	named := func(s *corev1.Secret, err error) (bool, error) { return err == nil && s.Name == "x", err }
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, want string
 		send       func() (bool, error)
 	}{
@@ -113,10 +113,10 @@ func TestResourceRequests(t *testing.T) {
 			return err == nil && json.Valid([]byte(body)), err
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			ok, err := c.send()
-			if !ok || got != c.want {
-				t.Errorf("sent %s, want %s; error %v", got, c.want, err)
+		t.Run(test.name, func(t *testing.T) {
+			ok, err := test.send()
+			if !ok || got != test.want {
+				t.Errorf("sent %s, want %s; error %v", got, test.want, err)
 			}
 		})
 	}

@@ -72,29 +72,29 @@ func TestCompatibilityTable(t *testing.T) {
 
 // compatibilityTable returns the table of a section, with a row for each deviation and for each
 // feature without deviations.
-func compatibilityTable(t *testing.T, s compatibilitySection, found evidence) string {
+func compatibilityTable(t *testing.T, section compatibilitySection, found evidence) string {
 	t.Helper()
 	var out strings.Builder
 	out.WriteString("| feature | evidence | deviation | reason |\n|---|---|---|---|\n")
-	for _, f := range s.Features {
-		if f.Feature == "" || len(f.Evidence) == 0 {
-			t.Errorf("%s: got an incomplete feature %+v", s.Section, f)
+	for _, feature := range section.Features {
+		if feature.Feature == "" || len(feature.Evidence) == 0 {
+			t.Errorf("%s: got an incomplete feature %+v", section.Section, feature)
 		}
 		var links []string
-		for _, name := range f.Evidence {
+		for _, name := range feature.Evidence {
 			link, err := found.link(name)
 			if err != nil {
-				t.Errorf("%s: %s: %v", s.Section, f.Feature, err)
+				t.Errorf("%s: %s: %v", section.Section, feature.Feature, err)
 			}
 			links = append(links, link)
 		}
-		shown := f.Feature + " | " + strings.Join(links, ", ")
-		if len(f.Deviations) == 0 {
+		shown := feature.Feature + " | " + strings.Join(links, ", ")
+		if len(feature.Deviations) == 0 {
 			fmt.Fprintf(&out, "| %s | none | |\n", shown)
 		}
-		for i, d := range f.Deviations {
+		for i, d := range feature.Deviations {
 			if d.What == "" || d.Reason == "" {
-				t.Errorf("%s: %s: got an incomplete deviation %+v", s.Section, f.Feature, d)
+				t.Errorf("%s: %s: got an incomplete deviation %+v", section.Section, feature.Feature, d)
 			}
 			if i > 0 {
 				shown = " |" // the row continues the feature above

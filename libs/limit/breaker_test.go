@@ -25,7 +25,7 @@ func TestBreakerFollowsServer(t *testing.T) {
 			down, open, gone := false, false, errors.New("gone")
 			ctx, end := context.WithCancel(t.Context())
 			var probes sync.WaitGroup
-			b := limit.NewBreaker(ctx, &probes, limit.BreakerOptions{
+			breaker := limit.NewBreaker(ctx, &probes, limit.BreakerOptions{
 				Threshold: 3, Verify: verify, Interval: time.Second,
 				Probe: func(context.Context) error {
 					mu.Lock()
@@ -45,7 +45,7 @@ func TestBreakerFollowsServer(t *testing.T) {
 				},
 			})
 			for _, step := range steps {
-				before := b.Open() != nil
+				before := breaker.Open() != nil
 				mu.Lock()
 				switch step {
 				case "up", "down":
@@ -54,17 +54,17 @@ func TestBreakerFollowsServer(t *testing.T) {
 				mu.Unlock()
 				switch step {
 				case "fail":
-					b.Failed(gone)
+					breaker.Failed(gone)
 				case "succeed":
-					b.Succeeded()
+					breaker.Succeeded()
 				case "suspect":
-					b.Probe()
+					breaker.Probe()
 				case "sleep":
 					time.Sleep(2 * time.Second)
 				}
 				synctest.Wait()
 				mu.Lock()
-				if is := b.Open() != nil; is != open {
+				if is := breaker.Open() != nil; is != open {
 					rt.Errorf("after %s: open = %t, reported %t, want %v", step, is, open, open)
 				}
 				if !before && open && (verify || step == "suspect") && !down {

@@ -123,25 +123,25 @@ func (q *Queue[K]) tryAcquireLocked(c Claim[K]) bool {
 
 // Acquire waits until the units of a claim are available and acquires them. It returns an error
 // that wraps ErrFull if ctx ends first or MaxWaiting claims with the same keys wait.
-func (q *Queue[K]) Acquire(ctx context.Context, c Claim[K]) error {
+func (q *Queue[K]) Acquire(ctx context.Context, claim Claim[K]) error {
 	if q == nil {
 		return nil
 	}
 	q.mu.Lock()
-	if q.tryAcquireLocked(c) {
+	if q.tryAcquireLocked(claim) {
 		q.mu.Unlock()
 		return nil
 	}
-	queue := q.waitingByKey[c.waitingKey()]
+	queue := q.waitingByKey[claim.waitingKey()]
 	if q.options.MaxWaiting > 0 && len(queue) >= q.options.MaxWaiting {
 		q.mu.Unlock()
 		return ErrFull
 	}
 	if len(queue) == 0 {
-		q.keyOrder = append(q.keyOrder, c.waitingKey())
+		q.keyOrder = append(q.keyOrder, claim.waitingKey())
 	}
-	w := &waiter[K]{claim: c, admitted: make(chan struct{})}
-	q.waitingByKey[c.waitingKey()] = append(queue, w)
+	w := &waiter[K]{claim: claim, admitted: make(chan struct{})}
+	q.waitingByKey[claim.waitingKey()] = append(queue, w)
 	q.mu.Unlock()
 	select {
 	case <-w.admitted:

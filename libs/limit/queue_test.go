@@ -96,12 +96,12 @@ func TestNilQueueHasNoLimit(t *testing.T) {
 func TestQueueBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size, share := rapid.IntRange(1, 30).Draw(t, "size"), rapid.Bool().Draw(t, "share")
-		q := limit.New[string](limit.Options{Size: size, FairShare: share})
+		queue := limit.New[string](limit.Options{Size: size, FairShare: share})
 		var in []claim
 		used, held := 0, map[string]int{}
 		for range rapid.IntRange(0, 200).Draw(t, "steps") {
 			if len(in) > 0 && rapid.Bool().Draw(t, "release") {
-				q.Release(in[0])
+				queue.Release(in[0])
 				used, held[in[0].Key] = used-in[0].Cost, held[in[0].Key]-in[0].Cost
 				in = in[1:]
 				continue
@@ -115,8 +115,8 @@ func TestQueueBounds(t *testing.T) {
 			if share && !c.NoFairShare {
 				want = held[c.Key]+c.Cost <= size-used-c.MinFree
 			}
-			lacking, _ := q.Shortage(c)
-			got := q.TryAcquire(c)
+			lacking, _ := queue.Shortage(c)
+			got := queue.TryAcquire(c)
 			if got != want {
 				t.Fatalf("%+v with %d of %d units in use: got %t, want %t", c, used, size, got, want)
 			}
@@ -127,8 +127,8 @@ func TestQueueBounds(t *testing.T) {
 				in, used = append(in, c), used+c.Cost
 				held[c.Key] += c.Cost
 			}
-			if q.InUse() != used || used > size {
-				t.Fatalf("got %d units in use, want %d of %d", q.InUse(), used, size)
+			if queue.InUse() != used || used > size {
+				t.Fatalf("got %d units in use, want %d of %d", queue.InUse(), used, size)
 			}
 		}
 	})
@@ -138,15 +138,15 @@ func TestQueueBounds(t *testing.T) {
 // any key, and that canceled claims are skipped.
 func TestQueueServesKeysInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := limit.New[string](limit.Options{Size: 1})
-		if !q.TryAcquire(claim{Key: "many"}) {
+		queue := limit.New[string](limit.Options{Size: 1})
+		if !queue.TryAcquire(claim{Key: "many"}) {
 			t.Fatal("TryAcquire() of a free unit = false, want true")
 		}
 		var order []string
 		gone, leave := context.WithCancel(t.Context())
 		wait := func(ctx context.Context, key string) {
 			go func() {
-				if q.Acquire(ctx, claim{Key: key}) == nil {
+				if queue.Acquire(ctx, claim{Key: key}) == nil {
 					order = append(order, key)
 				}
 			}()
@@ -161,14 +161,14 @@ func TestQueueServesKeysInTurn(t *testing.T) {
 		leave()
 		synctest.Wait()
 		for range 6 { // five waiters and the first holder
-			q.Release(claim{})
+			queue.Release(claim{})
 			synctest.Wait()
 		}
 		if got := strings.Join(order, " "); got != "many few many few many" {
 			t.Errorf("order = %s, want \"many few many few many\"", got)
 		}
-		if q.InUse() != 0 {
-			t.Errorf("%d units are in use at the end, want 0", q.InUse())
+		if queue.InUse() != 0 {
+			t.Errorf("%d units are in use at the end, want 0", queue.InUse())
 		}
 	})
 }
@@ -187,26 +187,28 @@ func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := limit.New[string](limit.Options{Size: 100, FairShare: true})
-				if !q.TryAcquire(claim{Key: tc.holder, Cost: 40}) {
+				queue := limit.New[string](limit.Options{Size: 100, FairShare: true})
+				if !queue.TryAcquire(claim{Key: tc.holder, Cost: 40}) {
 					t.Fatal("TryAcquire() of the holder = false, want true")
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				admitted := false
-				go func() { admitted = q.Acquire(ctx, claim{Key: "large", Cost: 61, MinFree: 1, NoFairShare: true}) == nil }()
+				go func() {
+					admitted = queue.Acquire(ctx, claim{Key: "large", Cost: 61, MinFree: 1, NoFairShare: true}) == nil
+				}()
 				synctest.Wait()
 				small, n := claim{Key: "small", MinFree: 1}, 0
-				for ; n < 100 && q.TryAcquire(small); n++ {
-					q.Release(small)
+				for ; n < 100 && queue.TryAcquire(small); n++ {
+					queue.Release(small)
 				}
 				if blocked := n < 100; blocked != tc.blocked {
 					t.Errorf("after %d small claims, small claims are blocked = %t, want %t", n, blocked, tc.blocked)
 				}
-				if !q.TryAcquire(claim{Key: "reserve"}) {
+				if !queue.TryAcquire(claim{Key: "reserve"}) {
 					t.Error("TryAcquire() of a claim that may use reserved units = false, want true")
 				}
-				q.Release(claim{Key: "reserve"})
-				q.Release(claim{Key: tc.holder, Cost: 40})
+				queue.Release(claim{Key: "reserve"})
+				queue.Release(claim{Key: tc.holder, Cost: 40})
 				synctest.Wait()
 				if !admitted {
 					t.Error("large claim after the release: got it waiting, want it admitted")
@@ -268,7 +270,7 @@ func TestMaxWaitingBoundsTheQueueOfAKey(t *testing.T) {
 // canceled.
 func TestQueueUnderLoad(t *testing.T) {
 	const size = 8
-	q := limit.New[string](limit.Options{Size: size, FairShare: true})
+	queue := limit.New[string](limit.Options{Size: size, FairShare: true})
 	var inUse atomic.Int64
 	var all sync.WaitGroup
 	for i := range 64 {
@@ -280,19 +282,19 @@ func TestQueueUnderLoad(t *testing.T) {
 					go cancel()
 				}
 				c := claim{Key: string(rune('a' + draw.IntN(5))), Cost: 1 + draw.IntN(4)}
-				if q.Acquire(ctx, c) == nil {
+				if queue.Acquire(ctx, c) == nil {
 					if n := inUse.Add(int64(c.Cost)); n > size {
 						t.Errorf("got %d units in use, want at most %d", n, size)
 					}
 					inUse.Add(-int64(c.Cost))
-					q.Release(c)
+					queue.Release(c)
 				}
 				cancel()
 			}
 		})
 	}
 	all.Wait()
-	if n := q.InUse(); n != 0 {
+	if n := queue.InUse(); n != 0 {
 		t.Errorf("got %d units in use at the end, want 0", n)
 	}
 }

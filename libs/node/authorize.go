@@ -80,44 +80,44 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 }
 
 // decide reports whether a node may send a request. If not, it returns the reason.
-func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string) {
-	if z.readAllNodesAndPods && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") &&
-		a.Subresource == "" && hasVerb(a, "get", "list", "watch") {
+func (z *Authorizer) decide(node string, attributes *authorizer.Attributes) (bool, string) {
+	if z.readAllNodesAndPods && attributes.Group == "" && (attributes.ResourceName == "nodes" || attributes.ResourceName == "pods") &&
+		attributes.Subresource == "" && hasVerb(attributes, "get", "list", "watch") {
 		return true, ""
 	}
-	switch (groupResource{a.Group, a.ResourceName}) {
+	switch (groupResource{attributes.Group, attributes.ResourceName}) {
 	case groupResource{"", "secrets"}:
-		return z.canRead(node, Secret, a)
+		return z.canRead(node, Secret, attributes)
 	case groupResource{"", "configmaps"}:
-		return z.canRead(node, ConfigMap, a)
+		return z.canRead(node, ConfigMap, attributes)
 	case groupResource{"", "persistentvolumeclaims"}:
-		if a.Subresource == "status" {
-			if !hasVerb(a, "update", "patch") {
+		if attributes.Subresource == "status" {
+			if !hasVerb(attributes, "update", "patch") {
 				return false, "can only get/update/patch this type"
 			}
-			return z.hasReference(node, PersistentVolumeClaim, a)
+			return z.hasReference(node, PersistentVolumeClaim, attributes)
 		}
-		return z.canGet(node, PersistentVolumeClaim, a)
+		return z.canGet(node, PersistentVolumeClaim, attributes)
 	case groupResource{"", "persistentvolumes"}:
-		return z.canGet(node, PersistentVolume, a)
+		return z.canGet(node, PersistentVolume, attributes)
 	case groupResource{"resource.k8s.io", "resourceclaims"}:
-		return z.canGet(node, ResourceClaim, a)
+		return z.canGet(node, ResourceClaim, attributes)
 	case groupResource{"storage.k8s.io", "volumeattachments"}:
-		return z.canGet(node, VolumeAttachment, a)
+		return z.canGet(node, VolumeAttachment, attributes)
 	case groupResource{"", "serviceaccounts"}:
-		return z.canReadServiceAccount(node, a)
+		return z.canReadServiceAccount(node, attributes)
 	case groupResource{"coordination.k8s.io", "leases"}:
-		return canUseLease(node, a)
+		return canUseLease(node, attributes)
 	case groupResource{"storage.k8s.io", "csinodes"}:
-		return canUseCSINode(node, a)
+		return canUseCSINode(node, attributes)
 	case groupResource{"resource.k8s.io", "resourceslices"}:
-		return z.canUseSlice(node, a)
+		return z.canUseSlice(node, attributes)
 	case groupResource{"", "nodes"}:
-		return canUseNode(node, a)
+		return canUseNode(node, attributes)
 	case groupResource{"", "pods"}:
-		return z.canUsePod(node, a)
+		return z.canUsePod(node, attributes)
 	}
-	return z.sharedRules.Allows(a), ""
+	return z.sharedRules.Allows(attributes), ""
 }
 
 // hasVerb reports whether the verb of a request is one of verbs.
@@ -212,48 +212,48 @@ func canUseCSINode(node string, a *authorizer.Attributes) (bool, string) {
 
 // canUseNode decides a request for nodes. It does not use the graph, so that a kubelet can check
 // whether its node exists.
-func canUseNode(node string, a *authorizer.Attributes) (bool, string) {
-	switch a.Subresource {
+func canUseNode(node string, attributes *authorizer.Attributes) (bool, string) {
+	switch attributes.Subresource {
 	case "":
 		switch {
-		case hasVerb(a, "create", "update", "patch"):
+		case hasVerb(attributes, "create", "update", "patch"):
 			return true, "" // admission checks the node's name
-		case !hasVerb(a, "get", "list", "watch"):
+		case !hasVerb(attributes, "get", "list", "watch"):
 			return false, ""
-		case a.Name == node:
+		case attributes.Name == node:
 			return true, ""
-		case a.Name == "":
+		case attributes.Name == "":
 			return false, fmt.Sprintf("node '%s' cannot read all nodes, only its own Node object", node)
 		}
-		return false, fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, a.Name)
+		return false, fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, attributes.Name)
 	case "status":
-		return hasVerb(a, "update", "patch"), ""
+		return hasVerb(attributes, "update", "patch"), ""
 	}
 	return false, ""
 }
 
 // canUsePod decides a request for pods.
-func (z *Authorizer) canUsePod(node string, a *authorizer.Attributes) (bool, string) {
-	switch a.Subresource {
+func (z *Authorizer) canUsePod(node string, attributes *authorizer.Attributes) (bool, string) {
+	switch attributes.Subresource {
 	case "":
-		switch a.Verb {
+		switch attributes.Verb {
 		case "get":
-			return z.hasReference(node, Pod, a)
+			return z.hasReference(node, Pod, attributes)
 		case "list", "watch":
-			if selectsOnly(a, "spec.nodeName", node) {
+			if selectsOnly(attributes, "spec.nodeName", node) {
 				return true, ""
 			}
-			if a.Name != "" {
-				return z.hasReference(node, Pod, a)
+			if attributes.Name != "" {
+				return z.hasReference(node, Pod, attributes)
 			}
 			return false, "can only list/watch pods with spec.nodeName field selector"
 		case "create", "delete":
 			return true, "" // admission allows only mirror pods of the node itself
 		}
 	case "status":
-		return hasVerb(a, "update", "patch"), ""
+		return hasVerb(attributes, "update", "patch"), ""
 	case "eviction":
-		return a.Verb == "create", ""
+		return attributes.Verb == "create", ""
 	}
 	return false, ""
 }

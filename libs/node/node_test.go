@@ -33,12 +33,12 @@ func localRef(name string) *corev1.LocalObjectReference {
 }
 
 // addAllReferences adds a reference to one object in each way that a pod can.
-func addAllReferences(p *corev1.Pod) {
+func addAllReferences(pod *corev1.Pod) {
 	ref := func(n string) corev1.LocalObjectReference { return *localRef(n) }
 	claim := "named"
 	created, other := "made", "others"
-	p.Spec.ServiceAccountName = "sa"
-	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{ref("pull"), ref("")}
+	pod.Spec.ServiceAccountName = "sa"
+	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{ref("pull"), ref("")}
 	env := func(suffix string) corev1.Container {
 		return corev1.Container{
 			EnvFrom: []corev1.EnvFromSource{
@@ -52,10 +52,10 @@ func addAllReferences(p *corev1.Pod) {
 			},
 		}
 	}
-	p.Spec.Containers = []corev1.Container{env("")}
-	p.Spec.InitContainers = []corev1.Container{env("-init")}
-	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon(env("-debug"))}}
-	for _, v := range []corev1.VolumeSource{
+	pod.Spec.Containers = []corev1.Container{env("")}
+	pod.Spec.InitContainers = []corev1.Container{env("-init")}
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon(env("-debug"))}}
+	for _, volumeSource := range []corev1.VolumeSource{
 		{Secret: &corev1.SecretVolumeSource{SecretName: "volume"}},
 		{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("mapvolume")}},
 		{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
@@ -74,14 +74,14 @@ func addAllReferences(p *corev1.Pod) {
 		{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}},
 		{CephFS: &corev1.CephFSVolumeSource{}},
 	} {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: v})
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: volumeSource})
 	}
-	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
 		Name:         "scratch",
 		VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}},
 	})
-	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x", ResourceClaimName: &claim}, {Name: "y"}, {Name: "z"}}
-	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x", ResourceClaimName: &claim}, {Name: "y"}, {Name: "z"}}
+	pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{
 		{Name: "other", ResourceClaimName: &other},
 		{Name: "y", ResourceClaimName: &created},
 		{Name: "z"},
@@ -107,22 +107,22 @@ func csi() corev1.PersistentVolumeSource {
 // TestGraphBelongs checks which objects belong to a node, and that removed objects leave no
 // entries.
 func TestGraphBelongs(t *testing.T) {
-	g := node.NewGraph()
-	g.Set(pod("p", "n1", addAllReferences))
-	g.Set(pod("mirror", "n2", func(p *corev1.Pod) {
+	graph := node.NewGraph()
+	graph.Set(pod("p", "n1", addAllReferences))
+	graph.Set(pod("mirror", "n2", func(p *corev1.Pod) {
 		addAllReferences(p)
 		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	}))
-	g.Set(pod("pending", "", addAllReferences))
-	g.Set(volume("pv", "claim", csi()))
-	g.Set(volume("free", "", csi()))
-	g.Set(volume("azure", "claim",
+	graph.Set(pod("pending", "", addAllReferences))
+	graph.Set(volume("pv", "claim", csi()))
+	graph.Set(volume("free", "", csi()))
+	graph.Set(volume("azure", "claim",
 		corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "pvazure"}}))
-	g.Set(&storagev1.VolumeAttachment{ObjectMeta: meta("", "va"), Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
+	graph.Set(&storagev1.VolumeAttachment{ObjectMeta: meta("", "va"), Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
 	n1 := "n1"
-	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "slice"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: n1}})
-	g.Set(&resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "newer"), Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &n1}})
-	g.Set(&resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "shared")})
+	graph.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "slice"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: n1}})
+	graph.Set(&resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "newer"), Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &n1}})
+	graph.Set(&resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "shared")})
 	want := map[node.Kind]string{
 		node.Secret: "a/pull a/from a/env a/from-init a/env-init a/from-debug a/env-debug a/volume a/projected a/azure a/ceph a/cinder a/flex a/rbd " +
 			"a/scaleio a/iscsi a/storageos a/csi csi/publish csi/stage csi/expand a/pvazure",
@@ -142,7 +142,7 @@ func TestGraphBelongs(t *testing.T) {
 		for kind, names := range want {
 			for _, n := range strings.Fields(names) {
 				ns, name, _ := strings.Cut(n, "/")
-				if got := g.HasReference(onNode, kind, ns, name); got != belongs {
+				if got := graph.HasReference(onNode, kind, ns, name); got != belongs {
 					t.Errorf("HasReference(%q, kind %d, %s) = %t, want %t", onNode, kind, n, got, belongs)
 				}
 			}
@@ -151,7 +151,7 @@ func TestGraphBelongs(t *testing.T) {
 	requireAll("n1", belong)
 	requireAll("n2", doNotBelong)
 	requireAll("", doNotBelong)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name              string
 		node              string
 		kind              node.Kind
@@ -164,39 +164,39 @@ func TestGraphBelongs(t *testing.T) {
 		{name: "slice without a node", node: "", kind: node.ResourceSlice, object: "shared"},
 		{name: "secret with a slash in its name", node: "n1", kind: node.Secret, namespace: "a", object: "csi/x"},
 	} {
-		if got := g.HasReference(c.node, c.kind, c.namespace, c.object); got != c.want {
-			t.Errorf("%s: HasReference(%q, kind %d, %q, %q) = %t, want %t", c.name, c.node, c.kind, c.namespace, c.object, got, c.want)
+		if got := graph.HasReference(test.node, test.kind, test.namespace, test.object); got != test.want {
+			t.Errorf("%s: HasReference(%q, kind %d, %q, %q) = %t, want %t", test.name, test.node, test.kind, test.namespace, test.object, got, test.want)
 		}
 	}
 	for kind, name := range map[node.Kind]string{node.Pod: "pending", node.Secret: "", node.ResourceClaim: "others"} {
-		if g.HasReference("", kind, "a", name) || g.HasReference("n1", kind, "a", name) {
+		if graph.HasReference("", kind, "a", name) || graph.HasReference("n1", kind, "a", name) {
 			t.Errorf("HasReference(kind %d, %q) = true, want false for an object that no node needs", kind, name)
 		}
 	}
-	if g.HasReference("", node.Pod, "a", "absent") || g.HasReference("", node.VolumeAttachment, "", "absent") {
+	if graph.HasReference("", node.Pod, "a", "absent") || graph.HasReference("", node.VolumeAttachment, "", "absent") {
 		t.Error("HasReference() = true for a missing object and a node without a name, want false")
 	}
 	// Retain for one kind does not affect other kinds.
-	g.Retain(node.ResourceSlice, func(_, name string) bool { return name == "slice" || name == "newer" })
-	g.Set(pod("pv", "n1", nil))
-	g.Retain(node.PersistentVolume, func(namespace, name string) bool { return namespace == "" && name != "free" })
+	graph.Retain(node.ResourceSlice, func(_, name string) bool { return name == "slice" || name == "newer" })
+	graph.Set(pod("pv", "n1", nil))
+	graph.Retain(node.PersistentVolume, func(namespace, name string) bool { return namespace == "" && name != "free" })
 	requireAll("n1", belong)
-	g.Delete(node.Pod, "a", "pv")
+	graph.Delete(node.Pod, "a", "pv")
 	// A secret that two volumes need remains while one of them exists.
-	g.Set(volume("second", "claim", csi()))
-	g.Delete(node.PersistentVolume, "", "second")
+	graph.Set(volume("second", "claim", csi()))
+	graph.Delete(node.PersistentVolume, "", "second")
 	requireAll("n1", belong)
 	// Entries are removed with the last object that references them.
-	g.Set(pod("p", "n1", addAllReferences)) // an update without changes
-	g.Delete(node.Pod, "a", "p")
-	g.Delete(node.VolumeAttachment, "", "va")
-	g.Retain(node.ResourceSlice, func(string, string) bool { return false })
+	graph.Set(pod("p", "n1", addAllReferences)) // an update without changes
+	graph.Delete(node.Pod, "a", "p")
+	graph.Delete(node.VolumeAttachment, "", "va")
+	graph.Retain(node.ResourceSlice, func(string, string) bool { return false })
 	requireAll("n1", doNotBelong)
-	g.Delete(node.Pod, "a", "mirror")
+	graph.Delete(node.Pod, "a", "mirror")
 	for _, v := range []string{"pv", "free", "azure"} {
-		g.Delete(node.PersistentVolume, "", v)
+		graph.Delete(node.PersistentVolume, "", v)
 	}
-	if n := node.Size(g); n != 0 {
+	if n := node.Size(graph); n != 0 {
 		t.Errorf("%d entries remain, want 0", n)
 	}
 }
@@ -216,20 +216,20 @@ func TestSetPanicsOnOtherObjects(t *testing.T) {
 func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 	names := []string{"x", "y", "z"}
 	rapid.Check(t, func(t *rapid.T) {
-		g := node.NewGraph()
+		graph := node.NewGraph()
 		pods, volumes := map[string]*corev1.Pod{}, map[string]*corev1.PersistentVolume{}
 		for range rapid.IntRange(1, 25).Draw(t, "changes") {
 			name := rapid.SampledFrom(names).Draw(t, "name")
 			switch rapid.IntRange(0, 5).Draw(t, "change") {
 			case 0:
-				g.Delete(node.Pod, "a", name)
+				graph.Delete(node.Pod, "a", name)
 				delete(pods, name)
 			case 1:
-				g.Delete(node.PersistentVolume, "", name)
+				graph.Delete(node.PersistentVolume, "", name)
 				delete(volumes, name)
 			case 2:
 				volumes[name] = volume(name, rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "claim"), csi())
-				g.Set(volumes[name])
+				graph.Set(volumes[name])
 			default:
 				pods[name] = pod(name, rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node"), func(p *corev1.Pod) {
 					for _, s := range rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "refs") {
@@ -239,7 +239,7 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 						}})
 					}
 				})
-				g.Set(pods[name])
+				graph.Set(pods[name])
 			}
 		}
 		fresh := node.NewGraph()
@@ -253,7 +253,7 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 			for kind := node.Pod; kind <= node.ResourceSlice; kind++ {
 				for _, ns := range []string{"", "a", "csi"} {
 					for _, name := range append(names, "publish", "stage") {
-						if got, want := g.HasReference(n, kind, ns, name), fresh.HasReference(n, kind, ns, name); got != want {
+						if got, want := graph.HasReference(n, kind, ns, name), fresh.HasReference(n, kind, ns, name); got != want {
 							t.Fatalf("kind %d %s/%s on %q: %v, want %v", kind, ns, name, n, got, want)
 						}
 					}
@@ -272,7 +272,7 @@ func TestAuthorizerDecisionsAndReasons(t *testing.T) {
 	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n2"}})
 	const allow, norel = "allow", "no relationship found between node 'n1' and this object"
 	const slices = "can only list/watch/deletecollection resourceslices with nodeName field selector"
-	for _, c := range []struct{ ask, selector, want string }{
+	for _, test := range []struct{ ask, selector, want string }{
 		{ask: "get secrets a/pull", want: allow},
 		{ask: "list secrets a/pull", want: allow},
 		{ask: "watch configmaps a/mapenv", want: allow},
@@ -355,32 +355,32 @@ func TestAuthorizerDecisionsAndReasons(t *testing.T) {
 		{ask: "get /metrics", want: ""},
 	} {
 		u := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
-		f := strings.Fields(c.ask)
-		a := &authorizer.Attributes{User: u, Verb: f[0]}
+		f := strings.Fields(test.ask)
+		attributes := &authorizer.Attributes{User: u, Verb: f[0]}
 		if strings.HasPrefix(f[1], "/") {
-			a.Path = f[1]
+			attributes.Path = f[1]
 		} else {
-			a.Resource = true
+			attributes.Resource = true
 			remaining := f[1]
 			if g, r, ok := strings.Cut(remaining, ":"); ok {
-				a.Group, remaining = g, r
+				attributes.Group, remaining = g, r
 			}
-			a.ResourceName, a.Subresource, _ = strings.Cut(remaining, "/")
+			attributes.ResourceName, attributes.Subresource, _ = strings.Cut(remaining, "/")
 			if len(f) > 2 {
-				a.Namespace, a.Name, _ = strings.Cut(f[2], "/")
-				a.Namespace = strings.TrimPrefix(a.Namespace, "-")
+				attributes.Namespace, attributes.Name, _ = strings.Cut(f[2], "/")
+				attributes.Namespace = strings.TrimPrefix(attributes.Namespace, "-")
 			}
 		}
-		if c.selector != "" {
-			a.FieldSelector = fields.ParseSelectorOrDie(c.selector).Requirements()
+		if test.selector != "" {
+			attributes.FieldSelector = fields.ParseSelectorOrDie(test.selector).Requirements()
 		}
-		d, reason, err := z.Authorize(context.Background(), a)
+		d, reason, err := z.Authorize(context.Background(), attributes)
 		got := reason
 		if d == authorizer.Allow {
 			got = allow
 		}
-		if err != nil || got != c.want || d == authorizer.Deny {
-			t.Errorf("%s %s: %q %v, want %q", c.ask, c.selector, got, err, c.want)
+		if err != nil || got != test.want || d == authorizer.Deny {
+			t.Errorf("%s %s: %q %v, want %q", test.ask, test.selector, got, err, test.want)
 		}
 	}
 }
@@ -389,8 +389,8 @@ func TestAuthorizerDecisionsAndReasons(t *testing.T) {
 // AuthorizeNodeWithSelectors.
 func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 	z := node.NewAuthorizer(node.NewGraph(), func(features.Gate) bool { return false })
-	u := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
-	for _, c := range []struct {
+	user := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
+	for _, test := range []struct {
 		group, resource, verb string
 		want                  authorizer.Decision
 	}{
@@ -403,17 +403,17 @@ func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 		{group: "resource.k8s.io", resource: "resourceslices", verb: "list", want: authorizer.Allow},
 		{group: "resource.k8s.io", resource: "resourceslices", verb: "get", want: authorizer.NoOpinion},
 	} {
-		resource, sub, _ := strings.Cut(c.resource, "/")
+		resource, sub, _ := strings.Cut(test.resource, "/")
 		d, _, err := z.Authorize(t.Context(), &authorizer.Attributes{
-			User:         u,
-			Verb:         c.verb,
+			User:         user,
+			Verb:         test.verb,
 			Resource:     true,
-			Group:        c.group,
+			Group:        test.group,
 			ResourceName: resource,
 			Subresource:  sub,
 		})
-		if err != nil || d != c.want {
-			t.Errorf("%s %s: got %v, %v, want %v", c.verb, c.resource, d, err, c.want)
+		if err != nil || d != test.want {
+			t.Errorf("%s %s: got %v, %v, want %v", test.verb, test.resource, d, err, test.want)
 		}
 	}
 }
@@ -428,8 +428,8 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 		t.Fatal(err)
 	}
 	z := node.NewAuthorizer(g, gates.Enabled)
-	u := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
-	for _, c := range []struct {
+	user := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
+	for _, test := range []struct {
 		verb, group, resource, namespace, name string
 		want                                   authorizer.Decision
 	}{
@@ -440,16 +440,16 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 		{verb: "list", resource: "serviceaccounts", namespace: "a", name: "sa", want: authorizer.NoOpinion},
 	} {
 		a := &authorizer.Attributes{
-			User:         u,
-			Verb:         c.verb,
+			User:         user,
+			Verb:         test.verb,
 			Resource:     true,
-			Group:        c.group,
-			ResourceName: c.resource,
-			Namespace:    c.namespace,
-			Name:         c.name,
+			Group:        test.group,
+			ResourceName: test.resource,
+			Namespace:    test.namespace,
+			Name:         test.name,
 		}
-		if d, why, err := z.Authorize(t.Context(), a); err != nil || d != c.want {
-			t.Errorf("%s %s %s: got %v, reason %q, error %v, want %v", c.verb, c.resource, c.name, d, why, err, c.want)
+		if d, why, err := z.Authorize(t.Context(), a); err != nil || d != test.want {
+			t.Errorf("%s %s %s: got %v, reason %q, error %v, want %v", test.verb, test.resource, test.name, d, why, err, test.want)
 		}
 	}
 }
@@ -458,7 +458,7 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 func TestAuthorizerIgnoresOtherUsers(t *testing.T) {
 	z := node.NewAuthorizer(node.NewGraph(), features.New().Enabled)
 	nodes := []string{"system:nodes"}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		user *authorizer.User
 		want authorizer.Decision
 		why  string
@@ -474,20 +474,20 @@ func TestAuthorizerIgnoresOtherUsers(t *testing.T) {
 		{want: authorizer.NoOpinion},
 	} {
 		d, why, _ := z.Authorize(context.Background(), &authorizer.Attributes{
-			User:         c.user,
+			User:         test.user,
 			Resource:     true,
 			Verb:         "list",
 			ResourceName: "services",
 		})
-		if d != c.want || why != c.why {
-			t.Errorf("%v: got %v, reason %q, want %v, %q", c.user, d, why, c.want, c.why)
+		if d != test.want || why != test.why {
+			t.Errorf("%v: got %v, reason %q, want %v, %q", test.user, d, why, test.want, test.why)
 		}
-		if c.user == nil {
+		if test.user == nil {
 			continue
 		}
-		_, isNode := node.NodeOf(c.user)
-		if rules, err := z.RulesFor(context.Background(), c.user, "a"); rules.Incomplete != isNode || (err != nil) != isNode {
-			t.Errorf("rules of %v: got %v, error %v, want incomplete rules and an error: %t", c.user, rules, err, isNode)
+		_, isNode := node.NodeOf(test.user)
+		if rules, err := z.RulesFor(context.Background(), test.user, "a"); rules.Incomplete != isNode || (err != nil) != isNode {
+			t.Errorf("rules of %v: got %v, error %v, want incomplete rules and an error: %t", test.user, rules, err, isNode)
 		}
 	}
 }

@@ -82,40 +82,40 @@ func podRefs(p *corev1.Pod) []object {
 }
 
 // referencedObjects returns the objects that a pod references.
-func referencedObjects(p *corev1.Pod) []object {
+func referencedObjects(pod *corev1.Pod) []object {
 	found := &referenceSet{}
-	add := func(kind Kind, name string) { found.add(kind, p.Namespace, name) }
-	add(ServiceAccount, p.Spec.ServiceAccountName)
-	for _, s := range p.Spec.ImagePullSecrets {
+	add := func(kind Kind, name string) { found.add(kind, pod.Namespace, name) }
+	add(ServiceAccount, pod.Spec.ServiceAccountName)
+	for _, s := range pod.Spec.ImagePullSecrets {
 		add(Secret, s.Name)
 	}
-	for i := range p.Spec.InitContainers {
-		addEnvRefs(add, &p.Spec.InitContainers[i])
+	for i := range pod.Spec.InitContainers {
+		addEnvRefs(add, &pod.Spec.InitContainers[i])
 	}
-	for i := range p.Spec.Containers {
-		addEnvRefs(add, &p.Spec.Containers[i])
+	for i := range pod.Spec.Containers {
+		addEnvRefs(add, &pod.Spec.Containers[i])
 	}
-	for i := range p.Spec.EphemeralContainers {
-		c := corev1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+	for i := range pod.Spec.EphemeralContainers {
+		c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 		addEnvRefs(add, &c)
 	}
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		for _, name := range secretsOfPodVolume(v) {
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		for _, name := range secretsOfPodVolume(volume) {
 			add(Secret, name)
 		}
-		if v.ConfigMap != nil {
-			add(ConfigMap, v.ConfigMap.Name)
+		if volume.ConfigMap != nil {
+			add(ConfigMap, volume.ConfigMap.Name)
 		}
-		if v.PersistentVolumeClaim != nil {
-			add(PersistentVolumeClaim, v.PersistentVolumeClaim.ClaimName)
-		} else if v.Ephemeral != nil {
-			add(PersistentVolumeClaim, p.Name+"-"+v.Name)
+		if volume.PersistentVolumeClaim != nil {
+			add(PersistentVolumeClaim, volume.PersistentVolumeClaim.ClaimName)
+		} else if volume.Ephemeral != nil {
+			add(PersistentVolumeClaim, pod.Name+"-"+volume.Name)
 		}
-		if v.Projected == nil {
+		if volume.Projected == nil {
 			continue
 		}
-		for _, s := range v.Projected.Sources {
+		for _, s := range volume.Projected.Sources {
 			if s.Secret != nil {
 				add(Secret, s.Secret.Name)
 			}
@@ -124,8 +124,8 @@ func referencedObjects(p *corev1.Pod) []object {
 			}
 		}
 	}
-	for i := range p.Spec.ResourceClaims {
-		add(ResourceClaim, resourceClaimName(p, &p.Spec.ResourceClaims[i]))
+	for i := range pod.Spec.ResourceClaims {
+		add(ResourceClaim, resourceClaimName(pod, &pod.Spec.ResourceClaims[i]))
 	}
 	return found.list
 }
@@ -168,31 +168,31 @@ func addEnvRefs(add func(Kind, string), c *corev1.Container) {
 }
 
 // secretsOfPodVolume returns the names of the secrets that a volume of a pod needs.
-func secretsOfPodVolume(v *corev1.Volume) []string {
+func secretsOfPodVolume(volume *corev1.Volume) []string {
 	local := (*corev1.LocalObjectReference)(nil)
 	switch {
-	case v.Secret != nil:
-		return []string{v.Secret.SecretName}
-	case v.AzureFile != nil:
-		return []string{v.AzureFile.SecretName}
+	case volume.Secret != nil:
+		return []string{volume.Secret.SecretName}
+	case volume.AzureFile != nil:
+		return []string{volume.AzureFile.SecretName}
 	default:
 		switch {
-		case v.CephFS != nil:
-			local = v.CephFS.SecretRef
-		case v.Cinder != nil:
-			local = v.Cinder.SecretRef
-		case v.FlexVolume != nil:
-			local = v.FlexVolume.SecretRef
-		case v.RBD != nil:
-			local = v.RBD.SecretRef
-		case v.ScaleIO != nil:
-			local = v.ScaleIO.SecretRef
-		case v.ISCSI != nil:
-			local = v.ISCSI.SecretRef
-		case v.StorageOS != nil:
-			local = v.StorageOS.SecretRef
-		case v.CSI != nil:
-			local = v.CSI.NodePublishSecretRef
+		case volume.CephFS != nil:
+			local = volume.CephFS.SecretRef
+		case volume.Cinder != nil:
+			local = volume.Cinder.SecretRef
+		case volume.FlexVolume != nil:
+			local = volume.FlexVolume.SecretRef
+		case volume.RBD != nil:
+			local = volume.RBD.SecretRef
+		case volume.ScaleIO != nil:
+			local = volume.ScaleIO.SecretRef
+		case volume.ISCSI != nil:
+			local = volume.ISCSI.SecretRef
+		case volume.StorageOS != nil:
+			local = volume.StorageOS.SecretRef
+		case volume.CSI != nil:
+			local = volume.CSI.NodePublishSecretRef
 		}
 		if local != nil {
 			return []string{local.Name}
@@ -203,11 +203,11 @@ func secretsOfPodVolume(v *corev1.Volume) []string {
 
 // secretsOfVolume returns the secrets that a kubelet needs to mount a volume. A secret without a
 // namespace is in the namespace of the claim.
-func secretsOfVolume(v *corev1.PersistentVolume) []object {
+func secretsOfVolume(persistentVolume *corev1.PersistentVolume) []object {
 	found := &referenceSet{}
 	add := func(namespace, name string) {
 		if namespace == "" {
-			namespace = v.Spec.ClaimRef.Namespace
+			namespace = persistentVolume.Spec.ClaimRef.Namespace
 		}
 		found.add(Secret, namespace, name)
 	}
@@ -216,31 +216,31 @@ func secretsOfVolume(v *corev1.PersistentVolume) []object {
 			add(s.Namespace, s.Name)
 		}
 	}
-	switch s := &v.Spec.PersistentVolumeSource; {
-	case s.AzureFile != nil:
+	switch source := &persistentVolume.Spec.PersistentVolumeSource; {
+	case source.AzureFile != nil:
 		namespace := ""
-		if s.AzureFile.SecretNamespace != nil {
-			namespace = *s.AzureFile.SecretNamespace
+		if source.AzureFile.SecretNamespace != nil {
+			namespace = *source.AzureFile.SecretNamespace
 		}
-		add(namespace, s.AzureFile.SecretName)
-	case s.CephFS != nil:
-		ref(s.CephFS.SecretRef)
-	case s.Cinder != nil:
-		ref(s.Cinder.SecretRef)
-	case s.FlexVolume != nil:
-		ref(s.FlexVolume.SecretRef)
-	case s.RBD != nil:
-		ref(s.RBD.SecretRef)
-	case s.ScaleIO != nil:
-		ref(s.ScaleIO.SecretRef)
-	case s.ISCSI != nil:
-		ref(s.ISCSI.SecretRef)
-	case s.StorageOS != nil && s.StorageOS.SecretRef != nil:
-		add(s.StorageOS.SecretRef.Namespace, s.StorageOS.SecretRef.Name)
-	case s.CSI != nil: // the kubelet does not need secrets that only the controller needs
-		ref(s.CSI.NodePublishSecretRef)
-		ref(s.CSI.NodeStageSecretRef)
-		ref(s.CSI.NodeExpandSecretRef)
+		add(namespace, source.AzureFile.SecretName)
+	case source.CephFS != nil:
+		ref(source.CephFS.SecretRef)
+	case source.Cinder != nil:
+		ref(source.Cinder.SecretRef)
+	case source.FlexVolume != nil:
+		ref(source.FlexVolume.SecretRef)
+	case source.RBD != nil:
+		ref(source.RBD.SecretRef)
+	case source.ScaleIO != nil:
+		ref(source.ScaleIO.SecretRef)
+	case source.ISCSI != nil:
+		ref(source.ISCSI.SecretRef)
+	case source.StorageOS != nil && source.StorageOS.SecretRef != nil:
+		add(source.StorageOS.SecretRef.Namespace, source.StorageOS.SecretRef.Name)
+	case source.CSI != nil: // the kubelet does not need secrets that only the controller needs
+		ref(source.CSI.NodePublishSecretRef)
+		ref(source.CSI.NodeStageSecretRef)
+		ref(source.CSI.NodeExpandSecretRef)
 	}
 	return found.list
 }

@@ -13,7 +13,7 @@ import (
 func TestVolumeSecrets(t *testing.T) {
 	ref, elsewhere := &corev1.SecretReference{Name: "s"}, &corev1.SecretReference{Namespace: "b", Name: "s"}
 	namespace, none := "b", ""
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		source corev1.PersistentVolumeSource
 		in     string // the namespace of the secret, if it has one
 	}{
@@ -71,9 +71,9 @@ func TestVolumeSecrets(t *testing.T) {
 		g.Set(pod("p", "n1", func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}}}
 		}))
-		g.Set(volume("pv", "claim", c.source))
+		g.Set(volume("pv", "claim", test.source))
 		for _, in := range []string{"a", "b", ""} {
-			if got := g.HasReference("n1", node.Secret, in, "s"); got != (c.in != "" && c.in == in) {
+			if got := g.HasReference("n1", node.Secret, in, "s"); got != (test.in != "" && test.in == in) {
 				t.Errorf("%s, in %q: got %t, want %t", name, in, got, !got)
 			}
 		}
@@ -92,7 +92,7 @@ func TestForbiddenMirrorPodReferences(t *testing.T) {
 		}
 	}
 	bundle := &corev1.ClusterTrustBundleProjection{Path: "p"}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		spec corev1.PodSpec
 		want string
 	}{
@@ -118,11 +118,11 @@ func TestForbiddenMirrorPodReferences(t *testing.T) {
 		"device before": {spec: corev1.PodSpec{ServiceAccountName: "x", ResourceClaims: []corev1.PodResourceClaim{{Name: "x"}}},
 			want: "resourceclaims"},
 	} {
-		p := &corev1.Pod{Spec: c.spec}
-		if got := node.ForbiddenMirrorPodReference(p); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+		p := &corev1.Pod{Spec: test.spec}
+		if got := node.ForbiddenMirrorPodReference(p); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
-		if got := node.UsesSecrets(p); got != (c.want == "secrets") {
+		if got := node.UsesSecrets(p); got != (test.want == "secrets") {
 			t.Errorf("%s: UsesSecrets() = %t, want %t", name, got, !got)
 		}
 	}

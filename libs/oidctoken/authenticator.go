@@ -86,7 +86,7 @@ type verifiedToken struct {
 
 // verifyToken verifies a token of an issuer.
 func (a *Authenticator) verifyToken(ctx context.Context, issuer *Provider, token string) (*verifiedToken, error) {
-	t, err := issuer.verifier.Verify(ctx, token)
+	idToken, err := issuer.verifier.Verify(ctx, token)
 	if err != nil {
 		err = fmt.Errorf("verify token: %w", err)
 		if issuer.keys.Load() == nil { // the token may be valid
@@ -94,11 +94,11 @@ func (a *Authenticator) verifyToken(ctx context.Context, issuer *Provider, token
 		}
 		return nil, err
 	}
-	if len(authenticator.Intersect(t.Audience, a.audiences)) == 0 {
-		return nil, fmt.Errorf("verify token: expected audience in %q got %q", a.audiences, t.Audience)
+	if len(authenticator.Intersect(idToken.Audience, a.audiences)) == 0 {
+		return nil, fmt.Errorf("verify token: expected audience in %q got %q", a.audiences, idToken.Audience)
 	}
-	v := &verifiedToken{claims: Claims{}, expires: t.Expiry}
-	if err := t.Claims(&v.payload); err != nil {
+	v := &verifiedToken{claims: Claims{}, expires: idToken.Expiry}
+	if err := idToken.Claims(&v.payload); err != nil {
 		return nil, fmt.Errorf("parse claims: %w", err)
 	}
 	if err := checkNotBefore(v.payload, time.Now()); err != nil {

@@ -126,19 +126,19 @@ type ClaimRules struct {
 func (r ClaimRules) DistributedClaim() string { return r.GroupsClaim }
 
 // User implements Rules.
-func (r ClaimRules) User(_ context.Context, c Claims) (authenticator.User, error) {
+func (r ClaimRules) User(_ context.Context, claims Claims) (authenticator.User, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.Required)) {
-		if err := c.Require(name, r.Required[name]); err != nil {
+		if err := claims.Require(name, r.Required[name]); err != nil {
 			return authenticator.User{}, err
 		}
 	}
-	u := authenticator.User{Extra: c.Extra()}
+	u := authenticator.User{Extra: claims.Extra()}
 	var err error
-	if u.Name, err = c.Username(r.UsernameClaim, r.UsernamePrefix); err != nil {
+	if u.Name, err = claims.Username(r.UsernameClaim, r.UsernamePrefix); err != nil {
 		return authenticator.User{}, err
 	}
 	if r.GroupsClaim != "" {
-		if u.Groups, err = c.Groups(r.GroupsClaim, r.GroupsPrefix); err != nil {
+		if u.Groups, err = claims.Groups(r.GroupsClaim, r.GroupsPrefix); err != nil {
 			return authenticator.User{}, err
 		}
 	}

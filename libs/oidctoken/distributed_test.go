@@ -39,7 +39,7 @@ func TestDistributedClaims(t *testing.T) {
 		return distributed(map[string]any{"endpoint": issuer.URL() + path, "access_token": "secret"})
 	}
 	here := from(claimPath)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		claims   map[string]any
 		response http.HandlerFunc
 		want     []string
@@ -99,7 +99,7 @@ func TestDistributedClaims(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := c.response
+			h := test.response
 			if h == nil {
 				h = func(w http.ResponseWriter, r *http.Request) {
 					t.Errorf("the claim source got %s %s, want no request", r.Method, r.URL)
@@ -107,16 +107,16 @@ func TestDistributedClaims(t *testing.T) {
 				}
 			}
 			issuer.Serve(claimPath, h)
-			r, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(c.claims), nil)
+			r, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(test.claims), nil)
 			switch {
-			case c.err != "":
-				if ok || err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "secret") {
-					t.Errorf("authenticated = %v, error: %v, want %q", ok, err, c.err)
+			case test.err != "":
+				if ok || err == nil || !strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "secret") {
+					t.Errorf("authenticated = %v, error: %v, want %q", ok, err, test.err)
 				}
 			case err != nil || !ok:
 				t.Errorf("got authenticated: %t, %v, want true", ok, err)
-			case !slices.Equal(r.User.Groups, c.want):
-				t.Errorf("groups %q, want %q", r.User.Groups, c.want)
+			case !slices.Equal(r.User.Groups, test.want):
+				t.Errorf("groups %q, want %q", r.User.Groups, test.want)
 			}
 		})
 	}

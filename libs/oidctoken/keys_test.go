@@ -62,7 +62,7 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		published jose.JSONWebKey
 		kid       string
 		accepted  bool
@@ -92,12 +92,12 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{c.published,
+			set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{test.published,
 				{Key: other.Public(), KeyID: "other", Algorithm: "ES256", Use: "sig"}}}
 			issuer, a := authenticatorWithKeys(t, set)
-			token := oidctest.Sign(t, jwt.SigningMethodES256, key, c.kid, issuer.Claims(nil))
-			if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != c.accepted {
-				t.Errorf("authenticated = %v, error: %v, want %v", ok, err, c.accepted)
+			token := oidctest.Sign(t, jwt.SigningMethodES256, key, test.kid, issuer.Claims(nil))
+			if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != test.accepted {
+				t.Errorf("authenticated = %v, error: %v, want %v", ok, err, test.accepted)
 			}
 		})
 	}
@@ -138,7 +138,7 @@ func TestBrokenKeySets(t *testing.T) {
 		}
 		return string(raw)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		response func(http.ResponseWriter, *http.Request)
 		want     string // of the failure, if it fails
 	}{
@@ -177,7 +177,7 @@ func TestBrokenKeySets(t *testing.T) {
 		}, want: "want https"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := httptest.NewTLSServer(http.HandlerFunc(c.response))
+			s := httptest.NewTLSServer(http.HandlerFunc(test.response))
 			defer s.Close()
 			if name == "many certificates" {
 				s.TLS.Certificates[0].Certificate = slices.Repeat(s.TLS.Certificates[0].Certificate, 11)
@@ -199,7 +199,7 @@ func TestBrokenKeySets(t *testing.T) {
 			<-p.Initialized()
 			token := oidctest.Sign(t, jwt.SigningMethodES256, key, "k", issuer.Claims(nil))
 			_, ok, err := a.AuthenticateToken(t.Context(), token, nil)
-			if c.want == "" {
+			if test.want == "" {
 				if !ok || err != nil {
 					t.Errorf("authenticated = %v, error: %v, want true, no error", ok, err)
 				}
@@ -208,8 +208,8 @@ func TestBrokenKeySets(t *testing.T) {
 			if ok || !errors.Is(err, authenticator.ErrUnavailable) {
 				t.Errorf("authenticated = %v, error: %v, want unavailable", ok, err)
 			}
-			if got := <-logged; !strings.Contains(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
+			if got := <-logged; !strings.Contains(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}

@@ -37,25 +37,25 @@ func NewOptions() *Options {
 }
 
 // AddFlags adds the flags to the section "authentication".
-func (o *Options) AddFlags(s *options.Sections) {
-	f := pflag.NewFlagSet("oidc", pflag.ContinueOnError)
-	f.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL,
+func (o *Options) AddFlags(sections *options.Sections) {
+	flagSet := pflag.NewFlagSet("oidc", pflag.ContinueOnError)
+	flagSet.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL,
 		"HTTPS URL of the OpenID Connect provider whose ID tokens are accepted.")
-	f.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "Client ID that must be an audience of ID tokens.")
-	f.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "Claim with the user name.")
-	f.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix,
+	flagSet.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "Client ID that must be an audience of ID tokens.")
+	flagSet.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "Claim with the user name.")
+	flagSet.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix,
 		"Prefix of usernames; '-' for none; when not given, the issuer URL and '#' for all claims but email.")
-	f.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim,
+	flagSet.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim,
 		"Claim with the user's groups, a string or a list of strings.")
-	f.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "Prefix of groups.")
-	f.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims,
+	flagSet.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "Prefix of groups.")
+	flagSet.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims,
 		"KEY=VALUE that the token's claims must contain; may be repeated.")
-	f.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile,
+	flagSet.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile,
 		"CA bundle that verifies the provider's server certificate; empty for the host's roots.")
-	f.StringSliceVar(&o.Algorithms, "oidc-signing-algs", o.Algorithms,
+	flagSet.StringSliceVar(&o.Algorithms, "oidc-signing-algs", o.Algorithms,
 		"Signing algorithms that are accepted: "+strings.Join(SigningAlgorithms(), ", ")+".")
-	o.flags = f
-	s.Set("authentication").AddFlagSet(f)
+	o.flags = flagSet
+	sections.Set("authentication").AddFlagSet(flagSet)
 }
 
 // IsSet reports whether any of the flags was set.

@@ -99,21 +99,21 @@ type Provider struct {
 }
 
 // NewProvider returns a provider that is not initialized.
-func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
-	if err := checkIssuerURL(c.IssuerURL); err != nil {
+func NewProvider(providerConfig ProviderConfig, log *slog.Logger) (*Provider, error) {
+	if err := checkIssuerURL(providerConfig.IssuerURL); err != nil {
 		return nil, fmt.Errorf("issuer URL: %w", err)
 	}
-	if c.DiscoveryURL != "" {
-		if err := checkIssuerURL(c.DiscoveryURL); err != nil {
+	if providerConfig.DiscoveryURL != "" {
+		if err := checkIssuerURL(providerConfig.DiscoveryURL); err != nil {
 			return nil, fmt.Errorf("discovery URL: %w", err)
 		}
 	}
-	if len(c.Algorithms) == 0 {
-		c.Algorithms = []string{oidc.RS256}
+	if len(providerConfig.Algorithms) == 0 {
+		providerConfig.Algorithms = []string{oidc.RS256}
 	}
-	p := &Provider{
-		config:           c,
-		log:              log.With("issuer", c.IssuerURL),
+	provider := &Provider{
+		config:           providerConfig,
+		log:              log.With("issuer", providerConfig.IssuerURL),
 		initialized:      make(chan struct{}),
 		stopped:          make(chan struct{}),
 		refreshLimiter:   rate.NewLimiter(rate.Every(unknownKeyPause), unknownKeyBurst),
@@ -121,22 +121,22 @@ func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
 		lastFailure:      errNotTried,
 		fetches:          limit.New[string](limit.Options{Size: maxFetches}),
 	}
-	for _, a := range c.Algorithms {
+	for _, a := range providerConfig.Algorithms {
 		if !slices.Contains(SigningAlgorithms(), a) {
 			return nil, fmt.Errorf("unsupported signing algorithm %q", a)
 		}
-		p.algorithms = append(p.algorithms, jose.SignatureAlgorithm(a))
+		provider.algorithms = append(provider.algorithms, jose.SignatureAlgorithm(a))
 	}
 	var err error
-	if p.client, err = newHTTPClient(c.CA); err != nil {
+	if provider.client, err = newHTTPClient(providerConfig.CA); err != nil {
 		return nil, err
 	}
-	p.verifier = oidc.NewVerifier(c.IssuerURL, p, &oidc.Config{
+	provider.verifier = oidc.NewVerifier(providerConfig.IssuerURL, provider, &oidc.Config{
 		// The Authenticator checks audiences, because any of several may match.
 		SkipClientIDCheck:    true,
-		SupportedSigningAlgs: c.Algorithms,
+		SupportedSigningAlgs: providerConfig.Algorithms,
 	})
-	return p, nil
+	return provider, nil
 }
 
 // checkIssuerURL returns an error unless the URL is an issuer URL with https.

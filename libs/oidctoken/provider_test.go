@@ -19,12 +19,12 @@ func TestDiscoveryIsRetried(t *testing.T) {
 	issuer := oidctest.New(t)
 	issuer.SetStatus(http.StatusBadGateway)
 	logged := make(chan string, 1)
-	p, err := oidctoken.NewProvider(oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: issuer.CA()},
+	provider, err := oidctoken.NewProvider(oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: issuer.CA()},
 		slog.New(&firstError{logged: logged}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
+	a, err := oidctoken.New(provider, []string{oidctest.ClientID}, bySubject)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,10 +33,10 @@ func TestDiscoveryIsRetried(t *testing.T) {
 		t.Errorf("before the first discovery: %v, %v, want false, error %v, error %v", ok, err,
 			oidctoken.ErrNotInitialized, authenticator.ErrUnavailable)
 	}
-	if err := p.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) {
+	if err := provider.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) {
 		t.Errorf("Check() = %v, want error %v", err, oidctoken.ErrNotInitialized)
 	}
-	runProvider(t, p)
+	runProvider(t, provider)
 	if got := <-logged; !strings.Contains(got, "status 502") {
 		t.Errorf("first discovery: got log %s, want it to contain %q", got, "status 502")
 	}
@@ -44,7 +44,7 @@ func TestDiscoveryIsRetried(t *testing.T) {
 	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
 		t.Errorf("a token caused no other discovery: %v, %v, want true, no error", ok, err)
 	}
-	if err := p.Check(); err != nil {
+	if err := provider.Check(); err != nil {
 		t.Errorf("Check() = %v", err)
 	}
 	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {

@@ -93,14 +93,14 @@ func applyKey(fs *pflag.FlagSet, key, value *yaml.Node, seen map[string]int) err
 
 // flagValues converts a YAML value to command line values: a scalar into one value, a sequence into
 // one per element, a mapping into key=value pairs.
-func flagValues(n *yaml.Node) ([]string, error) {
-	switch n.Kind {
+func flagValues(node *yaml.Node) ([]string, error) {
+	switch node.Kind {
 	case yaml.ScalarNode:
-		v, err := scalarValue(n)
+		v, err := scalarValue(node)
 		return []string{v}, err
 	case yaml.SequenceNode:
 		var out []string
-		for _, e := range n.Content {
+		for _, e := range node.Content {
 			v, err := scalarValue(e)
 			if err != nil {
 				return nil, err
@@ -110,12 +110,12 @@ func flagValues(n *yaml.Node) ([]string, error) {
 		return out, nil
 	case yaml.MappingNode:
 		var out []string
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			v, err := scalarValue(n.Content[i+1])
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			v, err := scalarValue(node.Content[i+1])
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, n.Content[i].Value+"="+v)
+			out = append(out, node.Content[i].Value+"="+v)
 		}
 		return out, nil
 	}

@@ -58,19 +58,19 @@ const maxAttribute = 8 << 10
 
 // replaceAttr is the ReplaceAttr function of the log. It writes durations with their unit instead
 // of as a number of nanoseconds, and truncates long texts and errors.
-func replaceAttr(_ []string, a slog.Attr) slog.Attr {
-	switch a.Value.Kind() {
+func replaceAttr(_ []string, attr slog.Attr) slog.Attr {
+	switch attr.Value.Kind() {
 	case slog.KindDuration:
-		a.Value = slog.StringValue(a.Value.Duration().String())
+		attr.Value = slog.StringValue(attr.Value.Duration().String())
 	case slog.KindString:
-		a.Value = slog.StringValue(truncate(a.Value.String()))
+		attr.Value = slog.StringValue(truncate(attr.Value.String()))
 	case slog.KindAny:
-		if err, ok := a.Value.Any().(error); ok {
-			a.Value = slog.StringValue(truncate(err.Error()))
+		if err, ok := attr.Value.Any().(error); ok {
+			attr.Value = slog.StringValue(truncate(err.Error()))
 		}
 	default:
 	}
-	return a
+	return attr
 }
 
 func truncate(s string) string {

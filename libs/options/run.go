@@ -68,7 +68,7 @@ func (c *commonFlags) addFlags(s *Sections) {
 
 // Run is the complete main function of a service, with the arguments after its name. It does not
 // return.
-func Run(c Command, args []string) {
+func Run(command Command, args []string) {
 	// The first signal begins a graceful shutdown, the second one ends the process.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -77,20 +77,20 @@ func Run(c Command, args []string) {
 		<-signals
 		cancel()
 		<-signals
-		fmt.Fprintln(os.Stderr, c.Name+": second signal, exiting at once")
+		fmt.Fprintln(os.Stderr, command.Name+": second signal, exiting at once")
 		os.Exit(ExitFailed)
 	}()
-	code := Main(ctx, c.Name, c.Short, c.Options, func(ctx context.Context, log *slog.Logger) error {
+	code := Main(ctx, command.Name, command.Short, command.Options, func(ctx context.Context, log *slog.Logger) error {
 		// client-go logs through klog, which is global to the process.
 		klog.SetSlogLogger(slog.New(libraryHandler{log.Handler()}))
-		return c.Run(ctx, log)
-	}, args, os.Stdout, os.Stderr, c.Commands...)
+		return command.Run(ctx, log)
+	}, args, os.Stdout, os.Stderr, command.Commands...)
 	os.Exit(code)
 }
 
 // Main runs the command like Run, without process state: it returns the exit code, writes help and
 // version to stdout, and logs and errors to stderr.
-func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer,
+func Main(ctx context.Context, name, short string, options Options, run RunFunc, args []string, stdout, stderr io.Writer,
 	commands ...Command) int {
 	// 1. Run the subcommand if the first argument names one.
 	for _, c := range commands {
@@ -104,7 +104,7 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 		shared   commonFlags
 		running  bool // run has been called, so an error is not one of usage
 	)
-	o.AddFlags(&sections)
+	options.AddFlags(&sections)
 	shared.addFlags(&sections)
 
 	// 3. Define the command: print the version, or read the configuration file, complete and
@@ -126,10 +126,10 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 					return err
 				}
 			}
-			if err := o.Complete(); err != nil {
+			if err := options.Complete(); err != nil {
 				return err
 			}
-			if err := errors.Join(append(o.Validate(), shared.logs.validate()...)...); err != nil {
+			if err := errors.Join(append(options.Validate(), shared.logs.validate()...)...); err != nil {
 				return err
 			}
 			running = true

@@ -15,9 +15,9 @@ import (
 const storageClassSeparator = ".storageclass.storage.k8s.io/"
 
 // claimEvaluator counts volume claims and their requests, in total and by storage class.
-func claimEvaluator(g Gates) *Evaluator {
+func claimEvaluator(gates Gates) *Evaluator {
 	count := countName(schema.GroupResource{Resource: "persistentvolumeclaims"})
-	e := &Evaluator{
+	evaluator := &Evaluator{
 		MatchesResource: func(name corev1.ResourceName) bool {
 			_, resourceName, byClass := strings.Cut(string(name), storageClassSeparator)
 			if byClass {
@@ -27,28 +27,28 @@ func claimEvaluator(g Gates) *Evaluator {
 				name == corev1.ResourceRequestsStorage
 		},
 		Usage: func(obj runtime.Object) (Amounts, error) {
-			c, err := claimOf(obj)
+			claim, err := claimOf(obj)
 			if err != nil {
 				return nil, err
 			}
 			used := Amounts{count: OneQuantity()}
 			charge := func(name corev1.ResourceName, q resource.Quantity) {
 				used[name] = q
-				if class := storageClass(c); class != "" {
+				if class := storageClass(claim); class != "" {
 					used[corev1.ResourceName(class+storageClassSeparator)+name] = q.DeepCopy()
 				}
 			}
 			charge(corev1.ResourcePersistentVolumeClaims, OneQuantity())
-			if q, ok := requestedStorage(c); ok {
+			if q, ok := requestedStorage(claim); ok {
 				charge(corev1.ResourceRequestsStorage, q)
 			}
 			return used, nil
 		},
 	}
-	if g.AttributesClasses {
-		e.InScope = claimInScope
+	if gates.AttributesClasses {
+		evaluator.InScope = claimInScope
 	}
-	return e
+	return evaluator
 }
 
 // storageClass returns the name of the storage class that a claim requests, or "". The beta
@@ -85,9 +85,9 @@ func requestedStorage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool)
 
 // claimInScope reports whether a claim is in a scope of volume attributes classes. The classes of a
 // claim are the requested, the current and the target one.
-func claimInScope(s Requirement, obj runtime.Object) (bool, error) {
+func claimInScope(requirement Requirement, obj runtime.Object) (bool, error) {
 	c, err := claimOf(obj)
-	if err != nil || s.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
+	if err != nil || requirement.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
 		return false, err
 	}
 	var classes []string
@@ -99,5 +99,5 @@ func claimInScope(s Requirement, obj runtime.Object) (bool, error) {
 	if m := c.Status.ModifyVolumeStatus; m != nil && m.TargetVolumeAttributesClassName != "" {
 		classes = append(classes, m.TargetVolumeAttributesClassName)
 	}
-	return selectsAny(s, classes)
+	return selectsAny(requirement, classes)
 }

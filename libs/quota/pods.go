@@ -19,7 +19,7 @@ const requestsPrefix = corev1.DefaultResourceRequestsPrefix
 func podCount() corev1.ResourceName { return countName(schema.GroupResource{Resource: "pods"}) }
 
 // podEvaluator counts pods and their resources.
-func podEvaluator(g Gates, now func() time.Time) *Evaluator {
+func podEvaluator(gates Gates, now func() time.Time) *Evaluator {
 	return &Evaluator{
 		MatchesResource: appliesToPods,
 		Usage: func(obj runtime.Object) (Amounts, error) {
@@ -31,7 +31,7 @@ func podEvaluator(g Gates, now func() time.Time) *Evaluator {
 			if hasEnded(pod, now()) {
 				return used, nil
 			}
-			o := resource.PodResourcesOptions{UseStatusResources: g.InPlaceResize, SkipPodLevelResources: !g.PodLevel}
+			o := resource.PodResourcesOptions{UseStatusResources: gates.InPlaceResize, SkipPodLevelResources: !gates.PodLevel}
 			return Plus(used, ComputeResourceNames(resource.PodRequests(pod, o), resource.PodLimits(pod, o))), nil
 		},
 		InScope: podInScope,

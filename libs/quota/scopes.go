@@ -11,12 +11,12 @@ import (
 )
 
 // podInScope reports whether a pod is in a scope. No pod is in an unknown scope.
-func podInScope(s Requirement, obj runtime.Object) (bool, error) {
+func podInScope(requirement Requirement, obj runtime.Object) (bool, error) {
 	pod, err := podOf(obj)
 	if err != nil {
 		return false, err
 	}
-	switch s.ScopeName {
+	switch requirement.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:
 		return Terminating(pod), nil
 	case corev1.ResourceQuotaScopeNotTerminating:
@@ -30,7 +30,7 @@ func podInScope(s Requirement, obj runtime.Object) (bool, error) {
 		if c := pod.Spec.PriorityClassName; c != "" {
 			class = []string{c}
 		}
-		return selectsAny(s, class)
+		return selectsAny(requirement, class)
 	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		return isCrossNamespace(pod.Spec.Affinity), nil
 	}
@@ -43,19 +43,19 @@ func Terminating(pod *corev1.Pod) bool {
 }
 
 // selectsAny reports whether a requirement selects one of the values, or their absence.
-func selectsAny(s Requirement, values []string) (bool, error) {
-	if s.Operator == corev1.ScopeSelectorOpExists {
+func selectsAny(requirement Requirement, values []string) (bool, error) {
+	if requirement.Operator == corev1.ScopeSelectorOpExists {
 		return len(values) > 0, nil
 	}
 	op, ok := map[corev1.ScopeSelectorOperator]selection.Operator{
 		corev1.ScopeSelectorOpIn:           selection.In,
 		corev1.ScopeSelectorOpNotIn:        selection.NotIn,
 		corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
-	}[s.Operator]
+	}[requirement.Operator]
 	if !ok {
-		return false, fmt.Errorf("failed to parse and convert selector: %q is not a valid scope selector operator", s.Operator)
+		return false, fmt.Errorf("failed to parse and convert selector: %q is not a valid scope selector operator", requirement.Operator)
 	}
-	r, err := labels.NewRequirement(string(s.ScopeName), op, s.Values)
+	r, err := labels.NewRequirement(string(requirement.ScopeName), op, requirement.Values)
 	if err != nil {
 		return false, fmt.Errorf("failed to parse and convert selector: %w", err)
 	}
@@ -63,7 +63,7 @@ func selectsAny(s Requirement, values []string) (bool, error) {
 		return r.Matches(labels.Set{}), nil
 	}
 	for _, v := range values {
-		if r.Matches(labels.Set{string(s.ScopeName): v}) {
+		if r.Matches(labels.Set{string(requirement.ScopeName): v}) {
 			return true, nil
 		}
 	}
@@ -71,8 +71,8 @@ func selectsAny(s Requirement, values []string) (bool, error) {
 }
 
 // isCrossNamespace reports whether an affinity refers to pods of other namespaces.
-func isCrossNamespace(a *corev1.Affinity) bool {
-	if a == nil {
+func isCrossNamespace(affinity *corev1.Affinity) bool {
+	if affinity == nil {
 		return false
 	}
 	var terms []corev1.PodAffinityTerm
@@ -82,10 +82,10 @@ func isCrossNamespace(a *corev1.Affinity) bool {
 			terms = append(terms, w.PodAffinityTerm)
 		}
 	}
-	if p := a.PodAffinity; p != nil {
+	if p := affinity.PodAffinity; p != nil {
 		add(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
-	if p := a.PodAntiAffinity; p != nil {
+	if p := affinity.PodAntiAffinity; p != nil {
 		add(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	return slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool {

@@ -116,9 +116,9 @@ func truncateName(name string) string {
 
 // bindingsOf yields the bindings of a user: those of the cluster, then those of the namespace, if
 // any. A binding may be yielded more than once.
-func (s *Snapshot) bindingsOf(u *authorizer.User, namespace string) func(yield func(*binding) bool) {
+func (s *Snapshot) bindingsOf(user *authorizer.User, namespace string) func(yield func(*binding) bool) {
 	return func(yield func(*binding) bool) {
-		if u == nil {
+		if user == nil {
 			return
 		}
 		scopes := []string{"", namespace}
@@ -126,10 +126,10 @@ func (s *Snapshot) bindingsOf(u *authorizer.User, namespace string) func(yield f
 			scopes = scopes[:1]
 		}
 		for _, scope := range scopes {
-			if u.Name != "" && !s.eachBinding(subjectKey(scope, 'u', u.Name), yield) {
+			if user.Name != "" && !s.eachBinding(subjectKey(scope, 'u', user.Name), yield) {
 				return
 			}
-			for _, g := range u.Groups {
+			for _, g := range user.Groups {
 				if !s.eachBinding(subjectKey(scope, 'g', g), yield) {
 					return
 				}

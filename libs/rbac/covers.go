@@ -79,23 +79,23 @@ func mergeVerbs(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	type key struct{ group, resource, name string }
 	indexes := map[key]int{}
 	var out []rbacv1.PolicyRule
-	for _, r := range rules {
-		if len(r.NonResourceURLs) > 0 || len(r.APIGroups) != 1 || len(r.Resources) != 1 || len(r.ResourceNames) > 1 {
-			out = append(out, r)
+	for _, policyRule := range rules {
+		if len(policyRule.NonResourceURLs) > 0 || len(policyRule.APIGroups) != 1 || len(policyRule.Resources) != 1 || len(policyRule.ResourceNames) > 1 {
+			out = append(out, policyRule)
 			continue
 		}
-		k := key{group: r.APIGroups[0], resource: r.Resources[0]}
-		if len(r.ResourceNames) == 1 {
-			k.name = r.ResourceNames[0]
+		k := key{group: policyRule.APIGroups[0], resource: policyRule.Resources[0]}
+		if len(policyRule.ResourceNames) == 1 {
+			k.name = policyRule.ResourceNames[0]
 		}
 		i, ok := indexes[k]
 		if !ok {
 			indexes[k] = len(out)
-			r.Verbs = slices.Clone(r.Verbs)
-			out = append(out, r)
+			policyRule.Verbs = slices.Clone(policyRule.Verbs)
+			out = append(out, policyRule)
 			continue
 		}
-		for _, v := range r.Verbs {
+		for _, v := range policyRule.Verbs {
 			if !slices.Contains(out[i].Verbs, v) {
 				out[i].Verbs = append(out[i].Verbs, v)
 			}

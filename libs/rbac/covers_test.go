@@ -22,7 +22,7 @@ func TestCoversComparesEachPartOfARule(t *testing.T) {
 		change(&r)
 		return r
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		owned, wanted rbacv1.PolicyRule
 		covered       bool
 	}{
@@ -118,10 +118,10 @@ func TestCoversComparesEachPartOfARule(t *testing.T) {
 			covered: true,
 		},
 	} {
-		covered, missing := rbac.Covers([]rbacv1.PolicyRule{c.owned}, []rbacv1.PolicyRule{c.wanted})
-		if covered != c.covered || (len(missing) == 0) != covered {
+		covered, missing := rbac.Covers([]rbacv1.PolicyRule{test.owned}, []rbacv1.PolicyRule{test.wanted})
+		if covered != test.covered || (len(missing) == 0) != covered {
 			t.Errorf("%s: got covered: %t, missing %v, want covered: %t, and missing rules otherwise", name, covered,
-				missing, c.covered)
+				missing, test.covered)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func TestListedRulesAreLimited(t *testing.T) {
 		}
 		return engine(objs...)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		bindings, rules, bytes int
 		least, most            int // number of listed rules
 		more                   bool
@@ -228,10 +228,10 @@ func TestListedRulesAreLimited(t *testing.T) {
 		"one that is too long":   {bindings: 3, rules: 1, bytes: 2_000_000, least: 0, most: 0, more: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rules, err := of(c.bindings, c.rules, c.bytes).RulesFor(t.Context(), u, "a")
-			if n := len(rules.Resource); n < c.least || n > c.most || rules.Incomplete != c.more || (err != nil) != c.more {
+			rules, err := of(test.bindings, test.rules, test.bytes).RulesFor(t.Context(), u, "a")
+			if n := len(rules.Resource); n < test.least || n > test.most || rules.Incomplete != test.more || (err != nil) != test.more {
 				t.Errorf("got %d rules, incomplete: %t, error %v, want %d to %d, incomplete with an error: %t", n,
-					rules.Incomplete, err, c.least, c.most, c.more)
+					rules.Incomplete, err, test.least, test.most, test.more)
 			}
 		})
 	}

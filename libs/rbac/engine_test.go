@@ -65,19 +65,19 @@ func engine(objs ...metav1.Object) *rbac.Engine {
 // attributesOf parses "verb group/resource[/sub] [ns[/name]]" or "verb /path".
 func attributesOf(u *authorizer.User, text string) *authorizer.Attributes {
 	f := strings.Fields(text)
-	a := &authorizer.Attributes{User: u, Verb: f[0]}
+	attributes := &authorizer.Attributes{User: u, Verb: f[0]}
 	if strings.HasPrefix(f[1], "/") {
-		a.Path = f[1]
-		return a
+		attributes.Path = f[1]
+		return attributes
 	}
-	a.Resource = true
+	attributes.Resource = true
 	parts := strings.Split(f[1], ":")
-	a.Group = parts[0]
-	a.ResourceName, a.Subresource, _ = strings.Cut(parts[1], "/")
+	attributes.Group = parts[0]
+	attributes.ResourceName, attributes.Subresource, _ = strings.Cut(parts[1], "/")
 	if len(f) > 2 {
-		a.Namespace, a.Name, _ = strings.Cut(f[2], "/")
+		attributes.Namespace, attributes.Name, _ = strings.Cut(f[2], "/")
 	}
-	return a
+	return attributes
 }
 
 // TestDecisionsAndReasons checks decisions and their reasons for all kinds of rules, subjects and
@@ -106,7 +106,7 @@ func TestDecisionsAndReasons(t *testing.T) {
 	alice := &authorizer.User{Name: "alice"}
 	by := func(subject string) string { return `RBAC: allowed by RoleBinding "b/a" of Role "r" to ` + subject }
 	const no = "no"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		user *authorizer.User
 		ask  string
 		want string // reason for Allow, or "no" + reason
@@ -174,7 +174,7 @@ func TestDecisionsAndReasons(t *testing.T) {
 		{user: &authorizer.User{}, ask: "get /metrics", want: no},
 		{user: nil, ask: "get /metrics", want: no},
 	} {
-		d, reason, err := e.Authorize(context.Background(), attributesOf(c.user, c.ask))
+		d, reason, err := e.Authorize(context.Background(), attributesOf(test.user, test.ask))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,8 +182,8 @@ func TestDecisionsAndReasons(t *testing.T) {
 		if d != authorizer.Allow {
 			got = no + reason
 		}
-		if got != c.want {
-			t.Errorf("%v %s: %q, want %q", c.user, c.ask, got, c.want)
+		if got != test.want {
+			t.Errorf("%v %s: %q, want %q", test.user, test.ask, got, test.want)
 		}
 	}
 }
@@ -309,8 +309,8 @@ func TestConcurrentUpdates(t *testing.T) {
 // BenchmarkAuthorize measures decisions with up to 10,000 roles and bindings.
 func BenchmarkAuthorize(b *testing.B) {
 	for _, n := range []int{10, 1000, 10000} {
-		e := rbac.New()
-		e.Update(func(tx *rbac.Tx) {
+		engine := rbac.New()
+		engine.Update(func(tx *rbac.Tx) {
 			for i := range n {
 				name := fmt.Sprintf("r%d", i)
 				tx.Set(role("ns", name, rule("", "pods", "get,list,watch"), rule("apps", "deployments", "get"),
@@ -326,7 +326,7 @@ func BenchmarkAuthorize(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", what, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					e.Snapshot().Authorize(a)
+					engine.Snapshot().Authorize(a)
 				}
 			})
 		}
@@ -381,7 +381,7 @@ func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 		role("a", "r", allow), clusterRole("r", allow), clusterRole("sum"),
 		binding("a", "b", ref("Role", "r"), user("u")), clusterBinding("b", ref("ClusterRole", "r"), user("u")),
 	)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		what   string
 		update func(*rbac.Tx)
 		all    bool
@@ -436,10 +436,10 @@ func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 		},
 		{what: "a reload", update: func(tx *rbac.Tx) { tx.Clear(rbac.KindRole) }, all: true, names: "a"},
 	} {
-		got := e.Update(c.update)
-		if names := strings.Join(slices.Sorted(maps.Keys(got.Namespaces)), ","); got.All != c.all ||
-			names != c.names || got.Position != e.Snapshot().Position() {
-			t.Errorf("%s: %+v, want all=%v namespaces=%s", c.what, got, c.all, c.names)
+		got := e.Update(test.update)
+		if names := strings.Join(slices.Sorted(maps.Keys(got.Namespaces)), ","); got.All != test.all ||
+			names != test.names || got.Position != e.Snapshot().Position() {
+			t.Errorf("%s: %+v, want all=%v namespaces=%s", test.what, got, test.all, test.names)
 		}
 	}
 }

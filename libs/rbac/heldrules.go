@@ -136,22 +136,22 @@ func (c *comparison) addSet(sets map[string]ruleBits, value string) bool {
 // held paths. Rules beyond the limit of values count as not held.
 func (c *comparison) indexHeld(paths bool) {
 	for i := range c.rules {
-		r := &c.rules[i]
-		c.remainingValues -= valuesOf(r)
+		policyRule := &c.rules[i]
+		c.remainingValues -= valuesOf(policyRule)
 		if c.remainingValues < 0 {
 			return
 		}
-		addRule(c.groups, r.APIGroups, i)
-		addRule(c.resources, r.Resources, i)
-		addRule(c.names, r.ResourceNames, i)
-		addRule(c.verbs, r.Verbs, i)
-		for _, p := range r.NonResourceURLs {
+		addRule(c.groups, policyRule.APIGroups, i)
+		addRule(c.resources, policyRule.Resources, i)
+		addRule(c.names, policyRule.ResourceNames, i)
+		addRule(c.verbs, policyRule.Verbs, i)
+		for _, p := range policyRule.NonResourceURLs {
 			if paths && !c.addSet(c.paths, p) {
 				return
 			}
 		}
-		addRule(c.paths, r.NonResourceURLs, i)
-		if len(r.ResourceNames) == 0 {
+		addRule(c.paths, policyRule.NonResourceURLs, i)
+		if len(policyRule.ResourceNames) == 0 {
 			c.unnamed.addRule(i)
 		}
 	}
@@ -188,20 +188,20 @@ func (c *comparison) spendWords(sets int) bool {
 }
 
 // findMissing records the parts of a wanted rule that are not held.
-func (c *comparison) findMissing(w *rbacv1.PolicyRule) {
-	verbs := c.setsOf(w.Verbs, c.addRulesForVerb)
-	if verbs == nil && len(w.Verbs) > 0 {
+func (c *comparison) findMissing(policyRule *rbacv1.PolicyRule) {
+	verbs := c.setsOf(policyRule.Verbs, c.addRulesForVerb)
+	if verbs == nil && len(policyRule.Verbs) > 0 {
 		return
 	}
-	c.findMissingResources(w, verbs)
-	paths := c.setsOf(w.NonResourceURLs, c.addRulesForPath)
+	c.findMissingResources(policyRule, verbs)
+	paths := c.setsOf(policyRule.NonResourceURLs, c.addRulesForPath)
 	for i := range paths {
 		for j := range verbs {
 			if c.truncated || !c.spendWords(1) {
 				return
 			}
 			if !paths[i].intersects(verbs[j]) {
-				c.addMissing(rbacv1.PolicyRule{NonResourceURLs: w.NonResourceURLs[i : i+1 : i+1], Verbs: w.Verbs[j : j+1 : j+1]})
+				c.addMissing(rbacv1.PolicyRule{NonResourceURLs: policyRule.NonResourceURLs[i : i+1 : i+1], Verbs: policyRule.Verbs[j : j+1 : j+1]})
 			}
 		}
 	}
@@ -209,12 +209,12 @@ func (c *comparison) findMissing(w *rbacv1.PolicyRule) {
 
 // findMissingResources checks each combination of group, resource, verb and name of a rule. verbs
 // holds the sets of rules with each verb.
-func (c *comparison) findMissingResources(w *rbacv1.PolicyRule, verbs []ruleBits) {
-	groups := c.setsOf(w.APIGroups, c.addRulesForGroup)
-	resources := c.setsOf(w.Resources, c.addRulesForResource)
+func (c *comparison) findMissingResources(policyRule *rbacv1.PolicyRule, verbs []ruleBits) {
+	groups := c.setsOf(policyRule.APIGroups, c.addRulesForGroup)
+	resources := c.setsOf(policyRule.Resources, c.addRulesForResource)
 	names := []ruleBits{c.unnamed}
-	if len(w.ResourceNames) > 0 {
-		names = c.setsOf(w.ResourceNames, c.addRulesForName)
+	if len(policyRule.ResourceNames) > 0 {
+		names = c.setsOf(policyRule.ResourceNames, c.addRulesForName)
 	}
 	if c.truncated || c.heldByOne(groups, resources, verbs, names) {
 		return
@@ -234,12 +234,12 @@ func (c *comparison) findMissingResources(w *rbacv1.PolicyRule, verbs []ruleBits
 						continue
 					}
 					part := rbacv1.PolicyRule{
-						APIGroups: w.APIGroups[g : g+1 : g+1],
-						Resources: w.Resources[r : r+1 : r+1],
-						Verbs:     w.Verbs[v : v+1 : v+1],
+						APIGroups: policyRule.APIGroups[g : g+1 : g+1],
+						Resources: policyRule.Resources[r : r+1 : r+1],
+						Verbs:     policyRule.Verbs[v : v+1 : v+1],
 					}
-					if len(w.ResourceNames) > 0 {
-						part.ResourceNames = w.ResourceNames[n : n+1 : n+1]
+					if len(policyRule.ResourceNames) > 0 {
+						part.ResourceNames = policyRule.ResourceNames[n : n+1 : n+1]
 					}
 					c.addMissing(part)
 				}

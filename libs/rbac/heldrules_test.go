@@ -39,46 +39,46 @@ func TestMissingRulesAgreeWithNaiveComparison(t *testing.T) {
 
 // parts returns a rule for each combination of a group, resource, name and verb, or of a path and
 // verb.
-func parts(r rbacv1.PolicyRule) (out []rbacv1.PolicyRule) {
-	for _, group := range r.APIGroups {
-		for _, resource := range r.Resources {
-			for _, verb := range r.Verbs {
+func parts(policyRule rbacv1.PolicyRule) (out []rbacv1.PolicyRule) {
+	for _, group := range policyRule.APIGroups {
+		for _, resource := range policyRule.Resources {
+			for _, verb := range policyRule.Verbs {
 				one := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
-				if len(r.ResourceNames) == 0 {
+				if len(policyRule.ResourceNames) == 0 {
 					out = append(out, one)
 				}
-				for _, name := range r.ResourceNames {
+				for _, name := range policyRule.ResourceNames {
 					one.ResourceNames = []string{name}
 					out = append(out, one)
 				}
 			}
 		}
 	}
-	for _, path := range r.NonResourceURLs {
-		for _, verb := range r.Verbs {
+	for _, path := range policyRule.NonResourceURLs {
+		for _, verb := range policyRule.Verbs {
 			out = append(out, rbacv1.PolicyRule{NonResourceURLs: []string{path}, Verbs: []string{verb}})
 		}
 	}
 	return out
 }
 
-func holdsPart(o, part rbacv1.PolicyRule) bool {
+func holdsPart(policyRule, part rbacv1.PolicyRule) bool {
 	in := func(owned []string, v string) bool { return slices.Contains(owned, "*") || slices.Contains(owned, v) }
-	if !in(o.Verbs, part.Verbs[0]) {
+	if !in(policyRule.Verbs, part.Verbs[0]) {
 		return false
 	}
 	if len(part.NonResourceURLs) > 0 {
-		return slices.ContainsFunc(o.NonResourceURLs, func(p string) bool {
+		return slices.ContainsFunc(policyRule.NonResourceURLs, func(p string) bool {
 			return p == part.NonResourceURLs[0] ||
 				strings.HasSuffix(p, "*") && strings.HasPrefix(part.NonResourceURLs[0], strings.TrimRight(p, "*"))
 		})
 	}
-	resource := in(o.Resources, part.Resources[0])
-	if _, sub, ok := strings.Cut(part.Resources[0], "/"); ok && slices.Contains(o.Resources, "*/"+sub) {
+	resource := in(policyRule.Resources, part.Resources[0])
+	if _, sub, ok := strings.Cut(part.Resources[0], "/"); ok && slices.Contains(policyRule.Resources, "*/"+sub) {
 		resource = true
 	}
-	names := len(o.ResourceNames) == 0 || len(part.ResourceNames) > 0 && slices.Contains(o.ResourceNames, part.ResourceNames[0])
-	return resource && names && in(o.APIGroups, part.APIGroups[0])
+	names := len(policyRule.ResourceNames) == 0 || len(part.ResourceNames) > 0 && slices.Contains(policyRule.ResourceNames, part.ResourceNames[0])
+	return resource && names && in(policyRule.APIGroups, part.APIGroups[0])
 }
 
 // TestRulesWithManyPartsAreRejected uses a short rule with a hundred million parts. A user that
@@ -97,7 +97,7 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 	for i := range many {
 		many[i] = rule("", "pods", fmt.Sprint("v", i))
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		held    []rbacv1.PolicyRule
 		refused bool
 		missing int
@@ -110,16 +110,16 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 		"half of the rules": {held: []rbacv1.PolicyRule{otherHalf}, refused: true, missing: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := engine(clusterRole("held", c.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))
+			e := engine(clusterRole("held", test.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))
 			err := e.Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{large})
-			if (err != nil) != c.refused {
-				t.Fatalf("got error %v, want one: %t", err, c.refused)
+			if (err != nil) != test.refused {
+				t.Fatalf("got error %v, want one: %t", err, test.refused)
 			}
 			var rejected *rbac.EscalationError
-			if errors.As(err, &rejected) && (!rejected.Truncated || len(rejected.Missing) != c.missing ||
+			if errors.As(err, &rejected) && (!rejected.Truncated || len(rejected.Missing) != test.missing ||
 				!strings.Contains(err.Error(), "more parts")) {
 				t.Errorf("got %d missing rules, truncated: %t, want %d, true", len(rejected.Missing),
-					rejected.Truncated, c.missing)
+					rejected.Truncated, test.missing)
 			}
 		})
 	}
@@ -137,7 +137,7 @@ func TestManyHeldRulesCostLittle(t *testing.T) {
 		objects = append(objects, clusterBinding(fmt.Sprint("b", i), ref("ClusterRole", "held"), user("alice")))
 	}
 	s := engine(objects...).Snapshot()
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		wanted rbacv1.PolicyRule
 		held   bool
 	}{
@@ -147,10 +147,10 @@ func TestManyHeldRulesCostLittle(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := s.CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{c.wanted})
+		err := s.CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{test.wanted})
 		runtime.ReadMemStats(&after)
-		if elapsed := after.TotalAlloc - before.TotalAlloc; (err == nil) != c.held || elapsed > 32<<20 {
-			t.Errorf("%s: got %d bytes allocated, error %v, want at most %d, held: %t", name, elapsed, err, 32<<20, c.held)
+		if elapsed := after.TotalAlloc - before.TotalAlloc; (err == nil) != test.held || elapsed > 32<<20 {
+			t.Errorf("%s: got %d bytes allocated, error %v, want at most %d, held: %t", name, elapsed, err, 32<<20, test.held)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (p Position) String() string {
 // ParsePosition parses the text form. A single number stands for all kinds. The position of an
 // absent kind is 0.
 func ParsePosition(text string) (Position, error) {
-	var p Position
+	var position Position
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {
 		return Position{n, n, n, n}, nil
 	}
@@ -74,7 +74,7 @@ func ParsePosition(text string) (Position, error) {
 		if i < 0 || err != nil || n < 0 {
 			return Position{}, fmt.Errorf("policy position %.100q is not valid", text)
 		}
-		p[i] = n
+		position[i] = n
 	}
-	return p, nil
+	return position, nil
 }

@@ -24,49 +24,49 @@ func containsOrStar(list []string, v string) bool {
 }
 
 // allows reports whether one of the bindings allows the request.
-func (n naiveEvaluator) allows(a *authorizer.Attributes) bool {
-	for _, b := range n.bindings {
-		if b.Namespace != "" && b.Namespace != a.Namespace {
+func (n naiveEvaluator) allows(attributes *authorizer.Attributes) bool {
+	for _, roleBinding := range n.bindings {
+		if roleBinding.Namespace != "" && roleBinding.Namespace != attributes.Namespace {
 			continue
 		}
-		if !slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool {
+		if !slices.ContainsFunc(roleBinding.Subjects, func(s rbacv1.Subject) bool {
 			switch s.Kind {
 			case "User":
-				return s.Name != "" && s.Name == a.User.Name
+				return s.Name != "" && s.Name == attributes.User.Name
 			case "Group":
-				return slices.Contains(a.User.Groups, s.Name)
+				return slices.Contains(attributes.User.Groups, s.Name)
 			}
 			ns := s.Namespace
 			if ns == "" {
-				ns = b.Namespace
+				ns = roleBinding.Namespace
 			}
-			return ns != "" && a.User.Name == "system:serviceaccount:"+ns+":"+s.Name
+			return ns != "" && attributes.User.Name == "system:serviceaccount:"+ns+":"+s.Name
 		}) {
 			continue
 		}
-		ns := b.Namespace
-		if b.RoleRef.Kind == "ClusterRole" {
+		ns := roleBinding.Namespace
+		if roleBinding.RoleRef.Kind == "ClusterRole" {
 			ns = ""
 		}
-		for _, r := range n.roles[ns+"/"+b.RoleRef.Name] {
-			if !containsOrStar(r.Verbs, a.Verb) {
+		for _, policyRule := range n.roles[ns+"/"+roleBinding.RoleRef.Name] {
+			if !containsOrStar(policyRule.Verbs, attributes.Verb) {
 				continue
 			}
-			if !a.Resource {
-				for _, u := range r.NonResourceURLs {
-					if u == a.Path || strings.HasSuffix(u, "*") && strings.HasPrefix(a.Path, strings.TrimRight(u, "*")) {
+			if !attributes.Resource {
+				for _, u := range policyRule.NonResourceURLs {
+					if u == attributes.Path || strings.HasSuffix(u, "*") && strings.HasPrefix(attributes.Path, strings.TrimRight(u, "*")) {
 						return true
 					}
 				}
 				continue
 			}
-			full := a.ResourceName
-			if a.Subresource != "" {
-				full += "/" + a.Subresource
+			full := attributes.ResourceName
+			if attributes.Subresource != "" {
+				full += "/" + attributes.Subresource
 			}
-			match := containsOrStar(r.Resources, full) || a.Subresource != "" && slices.Contains(r.Resources, "*/"+a.Subresource)
-			if match && containsOrStar(r.APIGroups, a.Group) && (len(r.ResourceNames) == 0 ||
-				slices.Contains(r.ResourceNames, a.Name)) {
+			match := containsOrStar(policyRule.Resources, full) || attributes.Subresource != "" && slices.Contains(policyRule.Resources, "*/"+attributes.Subresource)
+			if match && containsOrStar(policyRule.APIGroups, attributes.Group) && (len(policyRule.ResourceNames) == 0 ||
+				slices.Contains(policyRule.ResourceNames, attributes.Name)) {
 				return true
 			}
 		}
@@ -98,7 +98,7 @@ func genRule() *rapid.Generator[rbacv1.PolicyRule] {
 func genAsk() *rapid.Generator[*authorizer.Attributes] {
 	return rapid.Custom(func(t *rapid.T) *authorizer.Attributes {
 		pick := func(what string, v ...string) string { return rapid.SampledFrom(v).Draw(t, what) }
-		a := &authorizer.Attributes{
+		attributes := &authorizer.Attributes{
 			User: &authorizer.User{
 				Name:   pick("user", "", "alice", "bob", "system:serviceaccount:a:s", "system:serviceaccount::s"),
 				Groups: rapid.SliceOfN(rapid.SampledFrom([]string{"dev", "ops"}), 0, 2).Draw(t, "groups"),
@@ -106,26 +106,26 @@ func genAsk() *rapid.Generator[*authorizer.Attributes] {
 			Verb: pick("verb", "get", "list", "delete"),
 		}
 		if rapid.IntRange(0, 3).Draw(t, "path") == 0 {
-			a.Path = pick("path", "/a", "/a/b", "/a/", "/b", "")
-			return a
+			attributes.Path = pick("path", "/a", "/a/b", "/a/", "/b", "")
+			return attributes
 		}
-		a.Resource = true
-		a.Group, a.ResourceName, a.Subresource = pick("group", "", "apps", "batch"), pick("resource", "pods",
+		attributes.Resource = true
+		attributes.Group, attributes.ResourceName, attributes.Subresource = pick("group", "", "apps", "batch"), pick("resource", "pods",
 			"jobs"), pick("sub", "", "log", "scale")
-		a.Namespace, a.Name = pick("ns", "", "a", "b"), pick("name", "", "x", "y", "z")
-		return a
+		attributes.Namespace, attributes.Name = pick("ns", "", "a", "b"), pick("name", "", "x", "y", "z")
+		return attributes
 	})
 }
 
 // TestAgreesWithNaiveEvaluation compares decisions of random policies with a simple implementation.
 func TestAgreesWithNaiveEvaluation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		e, n := rbac.New(), naiveEvaluator{map[string][]rbacv1.PolicyRule{}, map[string]*rbacv1.RoleBinding{}}
+		engine, n := rbac.New(), naiveEvaluator{map[string][]rbacv1.PolicyRule{}, map[string]*rbacv1.RoleBinding{}}
 		pick := func(what string, v ...string) string { return rapid.SampledFrom(v).Draw(t, what) }
 		change := func() {
 			ns, name := pick("ns", "", "a", "b"), pick("name", "p", "q")
 			key := ns + "/" + name
-			e.Update(func(tx *rbac.Tx) {
+			engine.Update(func(tx *rbac.Tx) {
 				for range rapid.IntRange(1, 4).Draw(t, "changes") {
 					switch rapid.IntRange(0, 5).Draw(t, "change") {
 					case 0:
@@ -143,19 +143,19 @@ func TestAgreesWithNaiveEvaluation(t *testing.T) {
 							tx.Set(role(ns, name, rules...))
 						}
 					default:
-						b := binding(ns, name, ref("ClusterRole", pick("role", "p", "q", "none")))
+						roleBinding := binding(ns, name, ref("ClusterRole", pick("role", "p", "q", "none")))
 						if ns != "" && rapid.Bool().Draw(t, "own role") {
-							b.RoleRef.Kind = "Role"
+							roleBinding.RoleRef.Kind = "Role"
 						}
-						b.Subjects = rapid.SliceOfN(rapid.SampledFrom([]rbacv1.Subject{
+						roleBinding.Subjects = rapid.SliceOfN(rapid.SampledFrom([]rbacv1.Subject{
 							user("alice"), user("bob"), group("dev"), group("ops"),
 							{Kind: "ServiceAccount", Name: "s", Namespace: "a"}, {Kind: "ServiceAccount", Name: "s"},
 						}), 0, 4).Draw(t, "subjects")
-						n.bindings[key] = b
+						n.bindings[key] = roleBinding
 						if ns == "" {
-							tx.Set(clusterBinding(name, b.RoleRef, b.Subjects...))
+							tx.Set(clusterBinding(name, roleBinding.RoleRef, roleBinding.Subjects...))
 						} else {
-							tx.Set(b)
+							tx.Set(roleBinding)
 						}
 					}
 				}
@@ -165,7 +165,7 @@ func TestAgreesWithNaiveEvaluation(t *testing.T) {
 			change()
 			for range 5 {
 				a := genAsk().Draw(t, "ask")
-				d, reason, _ := e.Authorize(context.Background(), a)
+				d, reason, _ := engine.Authorize(context.Background(), a)
 				if want := n.allows(a); (d == authorizer.Allow) != want {
 					t.Fatalf("%+v of %+v: %v %q, want %v", a, a.User, d, reason, want)
 				}

@@ -188,7 +188,7 @@ func (r *Reflector) listAll(ctx context.Context) (string, error) {
 func (r *Reflector) watchFrom(ctx context.Context, after string) (string, error) {
 	started := time.Now()
 	seconds := int64((minWatchTime + rand.N(minWatchTime)).Seconds())
-	w, err := r.Watch(ctx, metav1.ListOptions{
+	client, err := r.Watch(ctx, metav1.ListOptions{
 		Watch:               true,
 		ResourceVersion:     after,
 		AllowWatchBookmarks: true,
@@ -197,8 +197,8 @@ func (r *Reflector) watchFrom(ctx context.Context, after string) (string, error)
 	if err != nil {
 		return r.revisionAfterError(after, err)
 	}
-	defer w.Stop()
-	if _, hasResponse := w.(*watch.StreamWatcher); !hasResponse &&
+	defer client.Stop()
+	if _, hasResponse := client.(*watch.StreamWatcher); !hasResponse &&
 		r.RelistUnanswered { // the connection was closed before a response
 		return r.revisionAfterError(after, errNoResponse)
 	}
@@ -206,29 +206,29 @@ func (r *Reflector) watchFrom(ctx context.Context, after string) (string, error)
 		select {
 		case <-ctx.Done():
 			return after, ctx.Err()
-		case ev, ok := <-w.ResultChan():
+		case event, ok := <-client.ResultChan():
 			if !ok {
 				if time.Since(started) < r.MinRetry {
 					return after, errWatchTooShort
 				}
 				return after, nil
 			}
-			if ev.Type == watch.Error {
-				return r.revisionAfterError(after, apierrors.FromObject(ev.Object))
+			if event.Type == watch.Error {
+				return r.revisionAfterError(after, apierrors.FromObject(event.Object))
 			}
-			o, err := meta.Accessor(ev.Object)
+			object, err := meta.Accessor(event.Object)
 			if err != nil {
 				return "", fmt.Errorf("watch of %s: %w", r.Resource, err)
 			}
-			switch ev.Type {
+			switch event.Type {
 			case watch.Added, watch.Modified:
-				r.Sink.Set(o)
+				r.Sink.Set(object)
 			case watch.Deleted:
-				r.Sink.Remove(o)
+				r.Sink.Remove(object)
 			case watch.Bookmark:
-				r.Sink.Advance(o.GetResourceVersion())
+				r.Sink.Advance(object.GetResourceVersion())
 			}
-			after = o.GetResourceVersion()
+			after = object.GetResourceVersion()
 		}
 	}
 }

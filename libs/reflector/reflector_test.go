@@ -42,9 +42,9 @@ func (s *server) List(_ context.Context, o metav1.ListOptions) (runtime.Object, 
 
 func (s *server) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	s.seen = append(s.seen, "watch "+o.ResourceVersion)
-	w := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 10})
+	fakeWatcher := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 10})
 	if len(s.watches) == 0 { // stays open
-		return w, nil
+		return fakeWatcher, nil
 	}
 	next := s.watches[0]
 	s.watches = s.watches[1:]
@@ -52,10 +52,10 @@ func (s *server) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		return nil, err
 	}
 	for _, ev := range next.([]watch.Event) {
-		w.Action(ev.Type, ev.Object)
+		fakeWatcher.Action(ev.Type, ev.Object)
 	}
-	time.AfterFunc(time.Minute, w.Stop)
-	return w, nil
+	time.AfterFunc(time.Minute, fakeWatcher.Stop)
+	return fakeWatcher, nil
 }
 
 // recordingSink records the calls.
@@ -95,7 +95,7 @@ func checkCalls(t *testing.T, s *server, want ...string) {
 func run(t *testing.T, s *server, change func(*reflector.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := reflector.Config{
+		config := reflector.Config{
 			Resource: "configmaps",
 			List:     s.List,
 			Watch:    s.Watch,
@@ -106,9 +106,9 @@ func run(t *testing.T, s *server, change func(*reflector.Config)) {
 			Log:      slog.New(slog.DiscardHandler),
 		}
 		if change != nil {
-			change(&c)
+			change(&config)
 		}
-		r := reflector.New(c)
+		r := reflector.New(config)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- r.Run(ctx) }()

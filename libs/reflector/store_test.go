@@ -19,7 +19,7 @@ func TestStoreReportsChanges(t *testing.T) {
 		}
 		return *v
 	}
-	s := reflector.NewStore(func(o metav1.Object) string { return o.GetName() + o.GetResourceVersion() },
+	store := reflector.NewStore(func(o metav1.Object) string { return o.GetName() + o.GetResourceVersion() },
 		func(before, after *string) {
 			changes = append(changes, text(before)+">"+text(after))
 		})
@@ -29,7 +29,7 @@ func TestStoreReportsChanges(t *testing.T) {
 	expect := func(want string, values ...string) {
 		t.Helper()
 		slices.Sort(changes)
-		all := s.All()
+		all := store.All()
 		slices.Sort(all)
 		if got := fmt.Sprint(changes); got != want || !slices.Equal(all, values) {
 			t.Errorf("got changes %s and values %v, want %s and %v", got, all, want, values)
@@ -37,29 +37,29 @@ func TestStoreReportsChanges(t *testing.T) {
 		changes = nil
 	}
 	list := func(objects ...metav1.Object) {
-		s.StartList()
+		store.StartList()
 		for _, o := range objects {
-			s.AddListed(o)
+			store.AddListed(o)
 		}
-		s.EndList("9")
+		store.EndList("9")
 	}
 
 	list(object("a", "1"), object("b", "1"))
 	expect("[->a1 ->b1]", "a1", "b1")
-	s.Set(object("a", "2"))
-	s.Set(object("c", "2"))
-	s.Remove(object("b", "2"))
-	s.Remove(object("b", "3")) // known to be gone
+	store.Set(object("a", "2"))
+	store.Set(object("c", "2"))
+	store.Remove(object("b", "2"))
+	store.Remove(object("b", "3")) // known to be gone
 	expect("[->c2 a1>a2 b1>-]", "a2", "c2")
-	s.StartList()
-	s.AddListed(object("d", "3"))
+	store.StartList()
+	store.AddListed(object("d", "3"))
 	expect("[]", "a2", "c2") // an incomplete list changes nothing
 	list(object("a", "2"), object("d", "3"))
 	expect("[->d3 a2>a2 c2>-]", "a2", "d3")
-	if _, ok := s.Get("ns", "c"); ok {
+	if _, ok := store.Get("ns", "c"); ok {
 		t.Errorf("Get(\"ns\", \"c\") of a removed object = true, want false")
 	}
-	if v, ok := s.Get("ns", "d"); !ok || v != "d3" {
+	if v, ok := store.Get("ns", "d"); !ok || v != "d3" {
 		t.Errorf("Get() = %q, %t, want \"d3\"", v, ok)
 	}
 }

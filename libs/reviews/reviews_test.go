@@ -18,7 +18,7 @@ import (
 // TestRead checks which media types and bodies are accepted, and the status codes of the
 // rejections.
 func TestRead(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, media string
 		body        io.Reader
 		code        int
@@ -30,14 +30,14 @@ func TestRead(t *testing.T) {
 		{name: "too large", media: "application/json", body: strings.NewReader("123456789"), code: 413},
 		{name: "one that breaks off", media: "application/json", body: iotest.ErrReader(io.ErrUnexpectedEOF), code: 400},
 	} {
-		r := httptest.NewRequest(http.MethodPost, "/", c.body)
-		r.Header.Set("Content-Type", c.media)
+		r := httptest.NewRequest(http.MethodPost, "/", test.body)
+		r.Header.Set("Content-Type", test.media)
 		body, bad := reviews.Read(httptest.NewRecorder(), r, 8)
 		switch {
-		case bad == nil && (c.code != 0 || string(body) != "12345678"):
-			t.Errorf("%s: got %q, want 12345678", c.name, body)
-		case bad != nil && bad.Code != c.code:
-			t.Errorf("%s: %+v, want %d", c.name, bad, c.code)
+		case bad == nil && (test.code != 0 || string(body) != "12345678"):
+			t.Errorf("%s: got %q, want 12345678", test.name, body)
+		case bad != nil && bad.Code != test.code:
+			t.Errorf("%s: %+v, want %d", test.name, bad, test.code)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestRead(t *testing.T) {
 // TestRejectionsAreNotCacheable checks the status and the headers of rejections.
 func TestRejectionsAreNotCacheable(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
-	for path, c := range map[string]struct {
+	for path, test := range map[string]struct {
 		response      func(*gin.Context)
 		code          int
 		header, value string
@@ -70,13 +70,13 @@ func TestRejectionsAreNotCacheable(t *testing.T) {
 		},
 	} {
 		e := gin.New()
-		e.GET(path, c.response)
+		e.GET(path, test.response)
 		w := httptest.NewRecorder()
 		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		if w.Code != c.code || w.Header().Get(c.header) != c.value || w.Header().Get("Cache-Control") != "no-store" ||
+		if w.Code != test.code || w.Header().Get(test.header) != test.value || w.Header().Get("Cache-Control") != "no-store" ||
 			!strings.Contains(w.Body.String(), `"kind":"Status"`) {
 			t.Errorf("%s: got status %d, headers %v: %s, want %d, %s %q, no-store and a Status", path, w.Code,
-				w.Header(), w.Body, c.code, c.header, c.value)
+				w.Header(), w.Body, test.code, test.header, test.value)
 		}
 	}
 }

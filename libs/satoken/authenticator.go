@@ -69,24 +69,24 @@ type Authenticator struct {
 }
 
 // New returns an authenticator.
-func New(c Config) (*Authenticator, error) {
+func New(config Config) (*Authenticator, error) {
 	switch {
-	case len(c.Issuers) == 0:
+	case len(config.Issuers) == 0:
 		return nil, errors.New("service account tokens need an issuer")
-	case len(c.Keys) == 0 && c.Source == nil:
+	case len(config.Keys) == 0 && config.Source == nil:
 		return nil, errors.New("service account tokens need a key")
-	case c.Objects == nil:
+	case config.Objects == nil:
 		return nil, errors.New("service account tokens need objects to look up")
 	}
-	if c.Now == nil {
-		c.Now = time.Now
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	if c.Observe == nil {
-		c.Observe = func(Use) {}
+	if config.Observe == nil {
+		config.Observe = func(Use) {}
 	}
 	// Times are checked by this package, with the texts and the leeway of Kubernetes.
 	parser := jwt.NewParser(jwt.WithoutClaimsValidation(), jwt.WithStrictDecoding())
-	return &Authenticator{Config: c, parser: parser}, nil
+	return &Authenticator{Config: config, parser: parser}, nil
 }
 
 var errUnknownIssuer = errors.New("not a token of this issuer")
@@ -140,21 +140,21 @@ func (a *Authenticator) isKnownIssuer(issuer string) bool {
 
 // candidateKeys returns the keys that may have signed a token: those with its algorithm and, if the
 // token has a known key id, with that id.
-func (a *Authenticator) candidateKeys(ctx context.Context, t *jwt.Token, issuer string) (any, error) {
+func (a *Authenticator) candidateKeys(ctx context.Context, token *jwt.Token, issuer string) (any, error) {
 	if !a.isKnownIssuer(issuer) {
 		return nil, errUnknownIssuer
 	}
-	if _, ok := t.Header["crit"]; ok {
+	if _, ok := token.Header["crit"]; ok {
 		return nil, errors.New("critical header parameters are not understood")
 	}
-	id, _ := t.Header["kid"].(string)
+	id, _ := token.Header["kid"].(string)
 	candidates := a.Keys
 	if a.Source != nil {
 		candidates = a.Source(ctx, id)
 	}
 	var set jwt.VerificationKeySet
 	for _, k := range candidates {
-		if k.Algorithm != t.Method.Alg() {
+		if k.Algorithm != token.Method.Alg() {
 			continue
 		}
 		if k.ID == id {

@@ -14,28 +14,28 @@ import (
 
 // authenticateBound checks a token of TokenRequest: its times, and that its account and the bound
 // objects are unchanged.
-func (a *Authenticator) authenticateBound(ctx context.Context, c *Claims) (*authenticator.Response, error) {
-	now, b := a.Now(), c.Binding
+func (a *Authenticator) authenticateBound(ctx context.Context, claims *Claims) (*authenticator.Response, error) {
+	now, binding := a.Now(), claims.Binding
 	switch {
-	case b == nil || b.Namespace == "" || b.ServiceAccount.Name == "" || b.ServiceAccount.UID == "":
+	case binding == nil || binding.Namespace == "" || binding.ServiceAccount.Name == "" || binding.ServiceAccount.UID == "":
 		return nil, errors.New("service account token names no service account")
-	case c.ExpiresAt == nil:
+	case claims.ExpiresAt == nil:
 		return nil, errors.New("service account token does not expire")
-	case c.Subject != Username(b.Namespace, b.ServiceAccount.Name):
+	case claims.Subject != Username(binding.Namespace, binding.ServiceAccount.Name):
 		return nil, errors.New("service account token's subject is not its service account")
 	}
-	if err := a.checkTimes(c, now); err != nil {
+	if err := a.checkTimes(claims, now); err != nil {
 		return nil, err
 	}
-	until := c.ExpiresAt.Add(Leeway)
-	if err := a.checkObjects(ctx, b, now, &until); err != nil {
+	until := claims.ExpiresAt.Add(Leeway)
+	if err := a.checkObjects(ctx, binding, now, &until); err != nil {
 		return nil, err
 	}
-	r := &authenticator.Response{User: b.userFor(c.ID), Expires: until}
+	r := &authenticator.Response{User: binding.userFor(claims.ID), Expires: until}
 	use := UseValid
-	if b.WarnAfter != nil && now.After(b.WarnAfter.Time) {
+	if binding.WarnAfter != nil && now.After(binding.WarnAfter.Time) {
 		use = UseStale
-		r.AuditAnnotations = map[string]string{staleToken: fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, int64(now.Sub(b.WarnAfter.Time).Seconds()))}
+		r.AuditAnnotations = map[string]string{staleToken: fmt.Sprintf("subject: %s, seconds after warning threshold: %d", claims.Subject, int64(now.Sub(binding.WarnAfter.Time).Seconds()))}
 	}
 	a.Observe(use)
 	return r, nil
@@ -43,7 +43,7 @@ func (a *Authenticator) authenticateBound(ctx context.Context, c *Claims) (*auth
 
 // checkObjects returns an error unless the account and the bound objects exist with the uids of the
 // token. It reduces until to the time when the first of them counts as deleted.
-func (a *Authenticator) checkObjects(ctx context.Context, b *Binding, now time.Time, until *time.Time) error {
+func (a *Authenticator) checkObjects(ctx context.Context, binding *Binding, now time.Time, until *time.Time) error {
 	check := func(kind string, ref Ref, o metav1.Object, err error) error { // err is the error of the lookup
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("%s %q of the token does not exist", kind, ref.Name)
@@ -65,23 +65,23 @@ func (a *Authenticator) checkObjects(ctx context.Context, b *Binding, now time.T
 		}
 		return nil
 	}
-	sa, err := a.Objects.ServiceAccount(ctx, b.Namespace, b.ServiceAccount.Name)
-	if err := check("service account", b.ServiceAccount, sa, err); err != nil {
+	sa, err := a.Objects.ServiceAccount(ctx, binding.Namespace, binding.ServiceAccount.Name)
+	if err := check("service account", binding.ServiceAccount, sa, err); err != nil {
 		return err
 	}
-	if b.Secret != nil {
-		secret, err := a.Objects.Secret(ctx, b.Namespace, b.Secret.Name)
-		if err := check("secret", *b.Secret, secret, err); err != nil {
+	if binding.Secret != nil {
+		secret, err := a.Objects.Secret(ctx, binding.Namespace, binding.Secret.Name)
+		if err := check("secret", *binding.Secret, secret, err); err != nil {
 			return err
 		}
 	}
-	if b.Pod != nil {
-		pod, err := a.Objects.Pod(ctx, b.Namespace, b.Pod.Name)
-		return check("pod", *b.Pod, pod, err)
+	if binding.Pod != nil {
+		pod, err := a.Objects.Pod(ctx, binding.Namespace, binding.Pod.Name)
+		return check("pod", *binding.Pod, pod, err)
 	}
-	if b.Node != nil { // for a token bound to a pod, the node is informational and not checked
-		node, err := a.Objects.Node(ctx, b.Node.Name)
-		return check("node", *b.Node, node, err)
+	if binding.Node != nil { // for a token bound to a pod, the node is informational and not checked
+		node, err := a.Objects.Node(ctx, binding.Node.Name)
+		return check("node", *binding.Node, node, err)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func TestBrokenTokens(t *testing.T) {
 	b64 := base64.RawURLEncoding.EncodeToString
 	// Tokens of this issuer are rejected with an error. Other tokens are ignored.
 	const rejected, ignored = true, false
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		token     string
 		wantError bool
 	}{
@@ -140,9 +140,9 @@ func TestBrokenTokens(t *testing.T) {
 		"only dots":             {token: strings.Repeat(".", 60000), wantError: ignored},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), c.token, nil)
-			if ok || (err != nil) != c.wantError {
-				t.Fatalf("authenticated %v, error %v, want not authenticated, an error: %v", ok, err, c.wantError)
+			_, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), test.token, nil)
+			if ok || (err != nil) != test.wantError {
+				t.Fatalf("authenticated %v, error %v, want not authenticated, an error: %v", ok, err, test.wantError)
 			}
 			if err != nil && (strings.Contains(err.Error(), parts[1]) || strings.Contains(err.Error(), parts[2])) {
 				t.Errorf("error %v contains the token", err)
@@ -177,7 +177,7 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 			}
 		})
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		claims func(*satoken.Claims)
 		change func(*fixture)
 		err    string
@@ -210,20 +210,20 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 		"lookup fails":          {change: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, tok := fullFixture(), token(c.claims)
+			w, tok := fullFixture(), token(test.claims)
 			w.secrets["ns/s"] = &corev1.Secret{ObjectMeta: meta("ns", "s", "us"), Data: map[string][]byte{"token": []byte(tok)}}
-			if c.change != nil {
-				c.change(w)
+			if test.change != nil {
+				test.change(w)
 			}
 			r, ok, err := newAuthenticator(t, w, start, key).AuthenticateToken(t.Context(), tok, nil)
-			if c.err == "" {
+			if test.err == "" {
 				if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" || len(r.Audiences) != 1 {
 					t.Fatalf("got %+v, %v, want ServiceAccount ns/a with UID ua for one audience", r, err)
 				}
 				return
 			}
-			if ok || err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), tok) {
-				t.Fatalf("got authenticated %v, error %v, want an error with %q and without the token", ok, err, c.err)
+			if ok || err == nil || !strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), tok) {
+				t.Fatalf("got authenticated %v, error %v, want an error with %q and without the token", ok, err, test.err)
 			}
 		})
 	}

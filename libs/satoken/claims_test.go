@@ -46,7 +46,7 @@ func legacyClaims(c *satoken.Claims) {
 func TestLegacyAccounts(t *testing.T) {
 	key := rsaKey()
 	expiry := start.Add(time.Hour)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		claims      func(*satoken.Claims)          // changes the claims of the token
 		world       func(*fixture) satoken.Objects // changes the objects and returns them
 		uses        []satoken.Use
@@ -84,14 +84,14 @@ func TestLegacyAccounts(t *testing.T) {
 			w := fullFixture()
 			token := signToken(t, jwt.SigningMethodRS256, key, nil, func(o *satoken.Claims) {
 				legacyClaims(o)
-				if c.claims != nil {
-					c.claims(o)
+				if test.claims != nil {
+					test.claims(o)
 				}
 			})
 			w.secrets["ns/s"].Data = map[string][]byte{"token": []byte(token)}
 			objects := satoken.Objects(w)
-			if c.world != nil {
-				objects = c.world(w)
+			if test.world != nil {
+				objects = test.world(w)
 			}
 			var seen []satoken.Use
 			a, err := satoken.New(satoken.Config{
@@ -106,15 +106,15 @@ func TestLegacyAccounts(t *testing.T) {
 				t.Fatal(err)
 			}
 			r, ok, err := a.AuthenticateToken(t.Context(), token, nil)
-			if ok != (c.err == "") || !reflect.DeepEqual(seen, c.uses) ||
-				errors.Is(err, authenticator.ErrUnavailable) != c.unavailable {
-				t.Errorf("authenticated = %v, error: %v, uses = %q, want %q", ok, err, seen, c.uses)
+			if ok != (test.err == "") || !reflect.DeepEqual(seen, test.uses) ||
+				errors.Is(err, authenticator.ErrUnavailable) != test.unavailable {
+				t.Errorf("authenticated = %v, error: %v, uses = %q, want %q", ok, err, seen, test.uses)
 			}
-			if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
-				t.Errorf("got %v, want %q", err, c.err)
+			if test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+				t.Errorf("got %v, want %q", err, test.err)
 			}
-			if ok && !r.Expires.Equal(c.expires) {
-				t.Errorf("expires %v, want %v", r.Expires, c.expires)
+			if ok && !r.Expires.Equal(test.expires) {
+				t.Errorf("expires %v, want %v", r.Expires, test.expires)
 			}
 		})
 	}
@@ -134,7 +134,7 @@ func TestParseUnverifiedOfUnusualTokens(t *testing.T) {
 		return base64.RawURLEncoding.EncodeToString(raw)
 	}
 	bound := payload(claims())
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		token   string
 		objects []satoken.Object
 		legacy  bool
@@ -163,14 +163,14 @@ func TestParseUnverifiedOfUnusualTokens(t *testing.T) {
 		}) + ".c"},
 		"too long": {token: "a." + bound + "." + strings.Repeat("c", authenticator.MaxTokenBytes)},
 	} {
-		h := satoken.ParseUnverified(c.token)
-		if !reflect.DeepEqual(h.Objects, c.objects) {
-			t.Errorf("%s: %+v, want %+v", name, h.Objects, c.objects)
+		h := satoken.ParseUnverified(test.token)
+		if !reflect.DeepEqual(h.Objects, test.objects) {
+			t.Errorf("%s: %+v, want %+v", name, h.Objects, test.objects)
 		}
 		// Only a legacy token names a Secret and a user.
-		if c.legacy && (h.Legacy == nil || *h.Legacy != secret || h.User != "system:serviceaccount:ns:a") ||
-			!c.legacy && (h.Legacy != nil || h.User != "") {
-			t.Errorf("%s: got hint %+v, want the Secret and user of a legacy token only: %t", name, h, c.legacy)
+		if test.legacy && (h.Legacy == nil || *h.Legacy != secret || h.User != "system:serviceaccount:ns:a") ||
+			!test.legacy && (h.Legacy != nil || h.User != "") {
+			t.Errorf("%s: got hint %+v, want the Secret and user of a legacy token only: %t", name, h, test.legacy)
 		}
 	}
 }
@@ -185,19 +185,19 @@ func TestDefaultClock(t *testing.T) {
 	}
 	now := time.Now()
 	token := sign(t, key, func(r *satoken.Request) { r.IssuedAt = now })
-	r, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+	resp, ok, err := a.AuthenticateToken(t.Context(), token, nil)
 	if !ok {
 		t.Fatal(err)
 	}
-	if len(r.User.Extra) != 1 {
-		t.Errorf("extra %v, want 1", r.User.Extra)
+	if len(resp.User.Extra) != 1 {
+		t.Errorf("extra %v, want 1", resp.User.Extra)
 	}
 	nameless := signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
 		c.ID, c.ExpiresAt = "", jwt.NewNumericDate(now.Add(time.Hour))
 	})
-	r, ok, err = a.AuthenticateToken(t.Context(), nameless, nil)
-	if !ok || r.User.Extra != nil {
-		t.Errorf("got %+v, %v, want a user without extra", r, err)
+	resp, ok, err = a.AuthenticateToken(t.Context(), nameless, nil)
+	if !ok || resp.User.Extra != nil {
+		t.Errorf("got %+v, %v, want a user without extra", resp, err)
 	}
 	noAccount := sign(t, key, func(r *satoken.Request) { r.IssuedAt, r.Binding.ServiceAccount.Name = now, "" })
 	if _, ok, err := a.AuthenticateToken(t.Context(), noAccount, nil); ok || err == nil ||

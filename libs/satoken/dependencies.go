@@ -53,20 +53,20 @@ func ParseUnverified(token string) UnverifiedClaims {
 	if err != nil {
 		return UnverifiedClaims{}
 	}
-	var c Claims
-	if json.Unmarshal(raw, &c) != nil {
+	var claims Claims
+	if json.Unmarshal(raw, &claims) != nil {
 		return UnverifiedClaims{}
 	}
-	var h UnverifiedClaims
-	if c.ExpiresAt != nil {
-		h.Expires = c.ExpiresAt.Add(Leeway)
+	var unverifiedClaims UnverifiedClaims
+	if claims.ExpiresAt != nil {
+		unverifiedClaims.Expires = claims.ExpiresAt.Add(Leeway)
 	}
 	add := func(kind Kind, namespace string, ref *Ref) {
 		if ref != nil && ref.Name != "" {
-			h.Objects = append(h.Objects, Object{kind, namespace, ref.Name, ref.UID})
+			unverifiedClaims.Objects = append(unverifiedClaims.Objects, Object{kind, namespace, ref.Name, ref.UID})
 		}
 	}
-	if b := c.Binding; b != nil {
+	if b := claims.Binding; b != nil {
 		add(KindServiceAccount, b.Namespace, &b.ServiceAccount)
 		add(KindSecret, b.Namespace, b.Secret)
 		add(KindPod, b.Namespace, b.Pod)
@@ -74,11 +74,11 @@ func ParseUnverified(token string) UnverifiedClaims {
 			add(KindNode, "", b.Node)
 		}
 	}
-	if c.Issuer == LegacyIssuer {
-		add(KindServiceAccount, c.LegacyNamespace, &Ref{Name: c.LegacyName, UID: c.LegacyUID})
-		add(KindSecret, c.LegacyNamespace, &Ref{Name: c.LegacySecretName})
-		h.Legacy = &Object{Kind: KindSecret, Namespace: c.LegacyNamespace, Name: c.LegacySecretName}
-		h.User = Username(c.LegacyNamespace, c.LegacyName)
+	if claims.Issuer == LegacyIssuer {
+		add(KindServiceAccount, claims.LegacyNamespace, &Ref{Name: claims.LegacyName, UID: claims.LegacyUID})
+		add(KindSecret, claims.LegacyNamespace, &Ref{Name: claims.LegacySecretName})
+		unverifiedClaims.Legacy = &Object{Kind: KindSecret, Namespace: claims.LegacyNamespace, Name: claims.LegacySecretName}
+		unverifiedClaims.User = Username(claims.LegacyNamespace, claims.LegacyName)
 	}
-	return h
+	return unverifiedClaims
 }

@@ -39,7 +39,7 @@ func Discovery(issuer, jwksURI string, keys []PublicKey) ([]byte, error) {
 			return nil, fmt.Errorf("issuer discovery: %q is not an https URL without query and fragment", s)
 		}
 	}
-	d := discoveryDocument{
+	document := discoveryDocument{
 		Issuer:        issuer,
 		JWKSURI:       jwksURI,
 		ResponseTypes: []string{"id_token"},
@@ -47,12 +47,12 @@ func Discovery(issuer, jwksURI string, keys []PublicKey) ([]byte, error) {
 		Algorithms:    []string{},
 	}
 	for _, k := range keys {
-		if !slices.Contains(d.Algorithms, k.Algorithm) {
-			d.Algorithms = append(d.Algorithms, k.Algorithm)
+		if !slices.Contains(document.Algorithms, k.Algorithm) {
+			document.Algorithms = append(document.Algorithms, k.Algorithm)
 		}
 	}
-	slices.Sort(d.Algorithms)
-	return json.Marshal(d)
+	slices.Sort(document.Algorithms)
+	return json.Marshal(document)
 }
 
 // jwk is a public key (RFC 7517).
@@ -74,20 +74,20 @@ func JWKS(keys []PublicKey) ([]byte, error) {
 		Keys []jwk `json:"keys"`
 	}{Keys: []jwk{}}
 	enc := base64.RawURLEncoding.EncodeToString
-	for _, k := range keys {
-		j := jwk{Use: "sig", ID: k.ID, Algorithm: k.Algorithm}
-		switch key := k.Key.(type) {
+	for _, publicKey := range keys {
+		j := jwk{Use: "sig", ID: publicKey.ID, Algorithm: publicKey.Algorithm}
+		switch key := publicKey.Key.(type) {
 		case *rsa.PublicKey:
 			j.Type, j.N, j.E = "RSA", enc(key.N.Bytes()), enc(big.NewInt(int64(key.E)).Bytes())
 		case *ecdsa.PublicKey:
 			point, err := key.Bytes() // 4, x, y: both of the size of the field
 			if err != nil {
-				return nil, fmt.Errorf("encode key %s: %w", k.ID, err)
+				return nil, fmt.Errorf("encode key %s: %w", publicKey.ID, err)
 			}
 			half := (len(point) - 1) / 2
 			j.Type, j.Curve, j.X, j.Y = "EC", key.Params().Name, enc(point[1:1+half]), enc(point[1+half:])
 		default:
-			return nil, fmt.Errorf("key %s: %T is neither an RSA nor an ECDSA key", k.ID, k.Key)
+			return nil, fmt.Errorf("key %s: %T is neither an RSA nor an ECDSA key", publicKey.ID, publicKey.Key)
 		}
 		set.Keys = append(set.Keys, j)
 	}

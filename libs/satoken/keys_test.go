@@ -42,7 +42,7 @@ func TestLoadPublicKeys(t *testing.T) {
 	ed, edErr := x509.MarshalPKCS8PrivateKey(edKey)
 	p224 := ecKey(t, elliptic.P224())
 	small, smallErr := x509.MarshalECPrivateKey(p224)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		data    []byte
 		want    []crypto.Signer
 		private bool
@@ -78,23 +78,23 @@ func TestLoadPublicKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "keys.pem")
-			if err := os.WriteFile(path, c.data, 0o600); err != nil {
+			if err := os.WriteFile(path, test.data, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			keys, err := satoken.LoadPublicKeys(path, path)
-			if (err == nil) != (c.want != nil) || len(keys) != len(c.want) {
-				t.Fatalf("got %d keys, %v, want %d", len(keys), err, len(c.want))
+			if (err == nil) != (test.want != nil) || len(keys) != len(test.want) {
+				t.Fatalf("got %d keys, %v, want %d", len(keys), err, len(test.want))
 			}
-			for i, k := range public(t, c.want...) {
+			for i, k := range public(t, test.want...) {
 				if keys[i].ID != k.ID {
 					t.Errorf("key %d is %s, want %s", i, keys[i].ID, k.ID)
 				}
 			}
 			s, err := satoken.LoadPrivateKey(path)
-			if (err == nil) != c.private {
-				t.Fatalf("private key: %v, want success: %v", err, c.private)
+			if (err == nil) != test.private {
+				t.Fatalf("private key: %v, want success: %v", err, test.private)
 			}
-			if c.private && !s.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(c.want[0].Public()) {
+			if test.private && !s.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(test.want[0].Public()) {
 				t.Errorf("got private key %v, want the one in the file", s.Public())
 			}
 		})

@@ -181,7 +181,7 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 	secret := func(r *satoken.Request) { r.Binding.Secret = &satoken.Ref{Name: "s", UID: "us"} }
 	node := func(r *satoken.Request) { r.Binding.Node = &satoken.Ref{Name: "n", UID: "un"} }
 	deleted := func(o *metav1.ObjectMeta, at time.Time) { o.DeletionTimestamp = &metav1.Time{Time: at} }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		request func(*satoken.Request)
 		world   func(*fixture)
 		at      time.Duration // after the token was issued
@@ -241,14 +241,14 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fullFixture()
-			if c.world != nil {
-				c.world(w)
+			if test.world != nil {
+				test.world(w)
 			}
-			r, ok, err := newAuthenticator(t, w, start.Add(c.at), key).AuthenticateToken(t.Context(),
-				sign(t, key, c.request), nil)
-			if c.err != "" {
-				if ok || err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Fatalf("got %v, %v, want %q", ok, err, c.err)
+			resp, ok, err := newAuthenticator(t, w, start.Add(test.at), key).AuthenticateToken(t.Context(),
+				sign(t, key, test.request), nil)
+			if test.err != "" {
+				if ok || err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Fatalf("got %v, %v, want %q", ok, err, test.err)
 				}
 				if got := errors.Is(err, authenticator.ErrUnavailable); got != (w.down != nil) {
 					t.Errorf("error %v is unavailable: %v", err, got)
@@ -259,11 +259,11 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 				t.Fatalf("got %v, %v, want true, no error", ok, err)
 			}
 			life := time.Hour
-			if c.expires != 0 {
-				life = c.expires.Truncate(time.Second)
+			if test.expires != 0 {
+				life = test.expires.Truncate(time.Second)
 			}
-			if want := start.Add(life + satoken.Leeway); !r.Expires.Equal(want) {
-				t.Errorf("expires %v, want %v", r.Expires, want)
+			if want := start.Add(life + satoken.Leeway); !resp.Expires.Equal(want) {
+				t.Errorf("expires %v, want %v", resp.Expires, want)
 			}
 		})
 	}

@@ -43,23 +43,23 @@ func filler(seed int64) *randfill.Filler {
 
 // mutate changes one random place of a value slightly. The new value may have the same meaning, such
 // as nil instead of an empty slice or a time in another zone. It returns false if it found no place.
-func mutate(v reflect.Value, r *rand.Rand) bool {
-	switch v.Kind() {
+func mutate(value reflect.Value, r *rand.Rand) bool {
+	switch value.Kind() {
 	case reflect.Pointer:
-		if v.IsNil() || r.IntN(12) == 0 {
-			if !v.CanSet() {
+		if value.IsNil() || r.IntN(12) == 0 {
+			if !value.CanSet() {
 				return false
 			}
-			if v.IsNil() {
-				v.Set(reflect.New(v.Type().Elem()))
+			if value.IsNil() {
+				value.Set(reflect.New(value.Type().Elem()))
 			} else {
-				v.SetZero()
+				value.SetZero()
 			}
 			return true
 		}
-		return mutate(v.Elem(), r)
+		return mutate(value.Elem(), r)
 	case reflect.Struct:
-		switch p := v.Addr().Interface().(type) {
+		switch p := value.Addr().Interface().(type) {
 		case *resource.Quantity:
 			*p = resource.MustParse([]string{"1", "1000m", "2", "0", "1Ki"}[r.IntN(5)])
 			return true
@@ -70,40 +70,40 @@ func mutate(v reflect.Value, r *rand.Rand) bool {
 			p.Time = p.Time.Add(time.Duration(r.IntN(2)))
 			return true
 		}
-		for _, i := range r.Perm(v.NumField()) {
-			if mutate(v.Field(i), r) {
+		for _, i := range r.Perm(value.NumField()) {
+			if mutate(value.Field(i), r) {
 				return true
 			}
 		}
 		return false
 	case reflect.Slice:
-		if v.Len() > 0 && r.IntN(4) > 0 {
-			return mutate(v.Index(r.IntN(v.Len())), r)
+		if value.Len() > 0 && r.IntN(4) > 0 {
+			return mutate(value.Index(r.IntN(value.Len())), r)
 		}
-		if v.Len() == 0 {
-			v.Set(reflect.MakeSlice(v.Type(), r.IntN(2), 1)) // or a value with the same meaning
+		if value.Len() == 0 {
+			value.Set(reflect.MakeSlice(value.Type(), r.IntN(2), 1)) // or a value with the same meaning
 		} else {
-			v.Set(v.Slice(0, v.Len()-1))
+			value.Set(value.Slice(0, value.Len()-1))
 		}
 		return true
 	case reflect.Map:
-		if v.Len() == 0 {
-			v.Set(reflect.MakeMap(v.Type()))
+		if value.Len() == 0 {
+			value.Set(reflect.MakeMap(value.Type()))
 			return true
 		}
-		v.SetMapIndex(v.MapKeys()[0], reflect.Value{})
+		value.SetMapIndex(value.MapKeys()[0], reflect.Value{})
 		return true
 	case reflect.String:
-		v.SetString(v.String() + "x"[:r.IntN(2)])
+		value.SetString(value.String() + "x"[:r.IntN(2)])
 	case reflect.Bool:
-		v.SetBool(r.IntN(2) == 0)
+		value.SetBool(r.IntN(2) == 0)
 	case reflect.Interface:
 		return false
 	default:
-		if v.CanInt() {
-			v.SetInt(int64(r.IntN(2)))
+		if value.CanInt() {
+			value.SetInt(int64(r.IntN(2)))
 		} else {
-			v.SetUint(uint64(r.IntN(2)))
+			value.SetUint(uint64(r.IntN(2)))
 		}
 	}
 	return true

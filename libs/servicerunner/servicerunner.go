@@ -78,40 +78,40 @@ func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(heapGrowth)
 	}
-	s := &Service{Log: log, Metrics: metrics.New()}
+	service := &Service{Log: log, Metrics: metrics.New()}
 	var err error
-	if s.Client, err = o.Client.Config(name); err != nil {
+	if service.Client, err = o.Client.Config(name); err != nil {
 		return nil, err
 	}
-	if s.APIServer, err = kubeclient.NewProbe(s.Client, log); err != nil {
+	if service.APIServer, err = kubeclient.NewProbe(service.Client, log); err != nil {
 		return nil, err
 	}
-	s.Health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
-	s.Health.Add("apiserver", s.APIServer.Check, health.Readyz)
-	if s.Engine, err = serving.NewEngine(log); err != nil {
+	service.Health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
+	service.Health.Add("apiserver", service.APIServer.Check, health.Readyz)
+	if service.Engine, err = serving.NewEngine(log); err != nil {
 		return nil, err
 	}
-	s.Health.Mount(s.Engine)
-	s.Engine.GET("/metrics", gin.WrapH(metrics.Handler(s.Metrics, log)))
-	s.Engine.GET("/metrics/slis", gin.WrapH(metrics.Handler(s.Health.SLIs(), log)))
-	certs, err := kubeclient.Certificates("api-client", s.Client)
+	service.Health.Mount(service.Engine)
+	service.Engine.GET("/metrics", gin.WrapH(metrics.Handler(service.Metrics, log)))
+	service.Engine.GET("/metrics/slis", gin.WrapH(metrics.Handler(service.Health.SLIs(), log)))
+	certs, err := kubeclient.Certificates("api-client", service.Client)
 	if err != nil {
 		return nil, err
 	}
-	s.Server, err = serving.NewServer(serving.Config{
+	service.Server, err = serving.NewServer(serving.Config{
 		Options: o.Serving,
 		Logger:  log,
-		Health:  s.Health,
+		Health:  service.Health,
 		Clients: certs,
-		Metrics: s.Metrics,
+		Metrics: service.Metrics,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.enableTracing(name, o); err != nil {
-		return nil, errors.Join(err, s.Server.Close())
+	if err := service.enableTracing(name, o); err != nil {
+		return nil, errors.Join(err, service.Server.Close())
 	}
-	return s, nil
+	return service, nil
 }
 
 // enableTracing enables tracing of incoming and outgoing requests, if it is configured.

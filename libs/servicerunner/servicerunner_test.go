@@ -73,33 +73,33 @@ func TestReadinessFollowsAPIServer(t *testing.T) {
 		}
 	}))
 	defer apiserver.Close()
-	s := newService(t, apiserver.URL)
+	service := newService(t, apiserver.URL)
 	ctx, cancel := context.WithCancel(t.Context())
 	taskEnded := make(chan struct{})
 	done := make(chan error)
 	go func() {
-		done <- s.Run(ctx, task.Task{Name: "controller", Run: func(ctx context.Context) error {
+		done <- service.Run(ctx, task.Task{Name: "controller", Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			close(taskEnded)
 			return nil
 		}})
 	}()
-	if code, _ := get(t, s, "/livez"); code != 200 {
+	if code, _ := get(t, service, "/livez"); code != 200 {
 		t.Errorf("livez: %d, want 200", code)
 	}
-	if code, body := get(t, s, "/readyz"); code != 500 || !strings.Contains(body, "[-]apiserver failed") {
+	if code, body := get(t, service, "/readyz"); code != 500 || !strings.Contains(body, "[-]apiserver failed") {
 		t.Errorf("readyz before: got status %d: %s, want 500 with a failed check apiserver", code, body)
 	}
-	if code, body := get(t, s, "/readyz/apiserver"); code != 500 || !strings.Contains(body, "waiting for the API server") {
+	if code, body := get(t, service, "/readyz/apiserver"); code != 500 || !strings.Contains(body, "waiting for the API server") {
 		t.Errorf("readyz/apiserver: got status %d: %s, want 500 with %q", code, body, "waiting for the API server")
 	}
 	ready.Store(true)
-	<-s.APIServer.Ready()
-	if code, body := get(t, s, "/readyz?verbose"); code != 200 ||
+	<-service.APIServer.Ready()
+	if code, body := get(t, service, "/readyz?verbose"); code != 200 ||
 		body != "[+]ping ok\n[+]apiserver ok\n[+]shutdown ok\nreadyz check passed\n" {
 		t.Errorf("readyz after: got status %d: %s, want 200 with the checks ping, apiserver, shutdown", code, body)
 	}
-	if code, body := get(t, s, "/metrics"); code != 200 || !strings.Contains(body, "kubernetes_build_info{") {
+	if code, body := get(t, service, "/metrics"); code != 200 || !strings.Contains(body, "kubernetes_build_info{") {
 		t.Errorf("metrics: got status %d: %.300s, want 200 with kubernetes_build_info", code, body)
 	}
 	cancel()
@@ -126,14 +126,14 @@ func TestServiceContinuesTraces(t *testing.T) {
 	// The sampling rate is zero, so the caller decides.
 	file := tracingtest.File(t,
 		"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: "+collector.Endpoint+"\n")
-	s := newTracedService(t, apiserver.URL, file)
-	s.Follow = func(r *http.Request) bool { return r.Header.Get("From") == "a friend" }
-	client, err := rest.HTTPClientFor(s.Client)
+	service := newTracedService(t, apiserver.URL, file)
+	service.Follow = func(r *http.Request) bool { return r.Header.Get("From") == "a friend" }
+	client, err := rest.HTTPClientFor(service.Client)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
-	s.Engine.GET("/ask", func(c *gin.Context) {
+	service.Engine.GET("/ask", func(c *gin.Context) {
 		r, err := http.NewRequestWithContext(c.Request.Context(), http.MethodGet, apiserver.URL+"/asked", nil)
 		if err != nil {
 			t.Error(err)
@@ -148,12 +148,12 @@ func TestServiceContinuesTraces(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- s.Run(ctx) }()
+	go func() { done <- service.Run(ctx) }()
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
 	for _, flag := range []string{"-00", "-01"} {
-		r, err := http.NewRequest(http.MethodGet, "https://"+s.Server.Addr().String()+"/ask", nil)
+		r, err := http.NewRequest(http.MethodGet, "https://"+service.Server.Addr().String()+"/ask", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestServiceContinuesTraces(t *testing.T) {
 		}
 		mu.Unlock()
 	}
-	stranger, err := http.NewRequest(http.MethodGet, "https://"+s.Server.Addr().String()+"/ask", nil)
+	stranger, err := http.NewRequest(http.MethodGet, "https://"+service.Server.Addr().String()+"/ask", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

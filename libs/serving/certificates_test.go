@@ -37,7 +37,7 @@ func TestSelfSignedCertificateNames(t *testing.T) {
 			global = n.IP.String()
 		}
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change     func(*serving.Options)
 		want, none []string
 	}{
@@ -53,7 +53,7 @@ func TestSelfSignedCertificateNames(t *testing.T) {
 			want: []string{"localhost", "127.0.0.1", global}, none: []string{"0.0.0.0"}},
 	} {
 		o := testOptions(t)
-		c.change(o)
+		test.change(o)
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
@@ -66,12 +66,12 @@ func TestSelfSignedCertificateNames(t *testing.T) {
 			return slices.Contains(leaf.DNSNames, n) || slices.ContainsFunc(leaf.IPAddresses,
 				func(ip net.IP) bool { return ip.String() == n })
 		}
-		for _, n := range c.want {
+		for _, n := range test.want {
 			if n != "" && !has(n) {
 				t.Errorf("%s: got names %v, %v, want %s among them", name, leaf.DNSNames, leaf.IPAddresses, n)
 			}
 		}
-		for _, n := range c.none {
+		for _, n := range test.none {
 			if n != "" && has(n) {
 				t.Errorf("%s: got name %s, want it absent", name, n)
 			}
@@ -143,7 +143,7 @@ func TestHTTP2NeedsItsCipherSuite(t *testing.T) {
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{
+		server, err := serving.NewServer(serving.Config{
 			Options: o,
 			Logger:  discardLogger(),
 			Health:  health.New(health.Config{Logger: discardLogger()}),
@@ -153,11 +153,11 @@ func TestHTTP2NeedsItsCipherSuite(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.Run(ctx, http.NotFoundHandler(), nil); (err == nil) != disabled ||
+		if err := server.Run(ctx, http.NotFoundHandler(), nil); (err == nil) != disabled ||
 			err != nil && !strings.HasPrefix(err.Error(), "--tls-cipher-suites") {
 			t.Errorf("disabled %t: %v", disabled, err)
 		}
-		s.Close()
+		server.Close()
 	}
 }
 

@@ -74,13 +74,13 @@ func (c *ca) client(t *testing.T, name string) *tls.Certificate {
 // TestClientCertificates checks that TLS requests client certificates without verifying them, and
 // that a reloaded CA applies to the next connection.
 func TestClientCertificates(t *testing.T) {
-	o := testOptions(t)
+	options := testOptions(t)
 	old, next := newCA(t), newCA(t)
-	o.ClientCAFile = filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(o.ClientCAFile, old.pem, 0o600); err != nil {
+	options.ClientCAFile = filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(options.ClientCAFile, old.pem, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := startServer(t, o, nil, func(s *serving.Server) http.Handler {
+	testServer := startServer(t, options, nil, func(s *serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			opts, ok := s.VerifyOptions()
 			if !ok || len(req.TLS.PeerCertificates) == 0 {
@@ -95,8 +95,8 @@ func TestClientCertificates(t *testing.T) {
 		})
 	})
 	as := func(c *ca) string {
-		r.client = newClient(t, o.CertFile, c.client(t, "jane"))
-		_, body := r.get(t, "/whoami")
+		testServer.client = newClient(t, options.CertFile, c.client(t, "jane"))
+		_, body := testServer.get(t, "/whoami")
 		return body
 	}
 	if got := as(old); got != "jane" {
@@ -105,14 +105,14 @@ func TestClientCertificates(t *testing.T) {
 	if got := as(next); got != "anonymous" {
 		t.Errorf("unknown CA: %q, want \"anonymous\"", got)
 	}
-	r.client = newClient(t, o.CertFile, nil)
-	if _, got := r.get(t, "/whoami"); got != "anonymous" {
+	testServer.client = newClient(t, options.CertFile, nil)
+	if _, got := testServer.get(t, "/whoami"); got != "anonymous" {
 		t.Errorf("no certificate: %q, want \"anonymous\"", got)
 	}
-	if err := tlsfiles.WriteFile(o.ClientCAFile, next.pem, 0o600); err != nil {
+	if err := tlsfiles.WriteFile(options.ClientCAFile, next.pem, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.ClientCABundle().Reload(); err != nil {
+	if _, err := testServer.ClientCABundle().Reload(); err != nil {
 		t.Fatal(err)
 	}
 	if got := as(next); got != "jane" {
@@ -125,7 +125,7 @@ func TestClientCertificates(t *testing.T) {
 
 // TestCertificateByName checks which certificate a client gets for each server name.
 func TestCertificateByName(t *testing.T) {
-	o := testOptions(t)
+	options := testOptions(t)
 	dir := t.TempDir()
 	for _, name := range []string{"exact", "wild", "own"} {
 		cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{
@@ -137,10 +137,10 @@ func TestCertificateByName(t *testing.T) {
 			t.Fatal(err)
 		}
 		names := map[string][]string{"exact": {"exact.example.com"}, "wild": {"*.wild.example.com"}}[name]
-		o.SNI = append(o.SNI, tlsfiles.NamedPair{CertFile: cert, KeyFile: key, Names: names})
+		options.SNI = append(options.SNI, tlsfiles.NamedPair{CertFile: cert, KeyFile: key, Names: names})
 	}
-	o.SNI[0].Names = append(o.SNI[0].Names, "*.") // matches no name
-	r := startServer(t, o, nil, helloHandler)
+	options.SNI[0].Names = append(options.SNI[0].Names, "*.") // matches no name
+	r := startServer(t, options, nil, helloHandler)
 	for name, want := range map[string]string{
 		"exact.example.com": "exact", "EXACT.example.com": "exact", "exact.example.org": "testd", "a.wild.example.com": "wild",
 		"a.b.wild.example.com": "testd", "own.example.org": "own", "": "testd", "other": "testd",

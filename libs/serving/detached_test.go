@@ -58,20 +58,20 @@ func startDetached(t *testing.T, after func()) *detachedFixture {
 			if err != nil {
 				t.Fatal(err)
 			}
-			engine.NoRoute(func(c *gin.Context) {
-				c.Status(http.StatusOK)
-				if c.Request.URL.Path != "/lasting" {
-					_, _ = io.WriteString(c.Writer, "short")
+			engine.NoRoute(func(ctx *gin.Context) {
+				ctx.Status(http.StatusOK)
+				if ctx.Request.URL.Path != "/lasting" {
+					_, _ = io.WriteString(ctx.Writer, "short")
 					return
 				}
-				w := exchange.DetachableWriter(c.Writer)
-				defer exchange.AtEnd(c.Writer, record("outer"))
+				w := exchange.DetachableWriter(ctx.Writer)
+				defer exchange.AtEnd(ctx.Writer, record("outer"))
 				if lasts := inner(w); !lasts {
 					_, _ = io.WriteString(w, "does not last\n")
 				} else {
 					after()
 				}
-				c.Writer.WriteHeaderNow()
+				ctx.Writer.WriteHeaderNow()
 			})
 			return engine
 		})
@@ -103,15 +103,15 @@ func (l *detachedFixture) request(t *testing.T) (*http.Response, *bufio.Reader) 
 // TestDetachedResponseContinues checks that a response continues after its handler has returned,
 // that the functions of AtEnd run when it ends, and that a shutdown waits for it.
 func TestDetachedResponseContinues(t *testing.T) {
-	l := startDetached(t, func() {})
-	_, body := l.request(t)
-	w, end := <-l.returned, <-l.end
+	detachedFixture := startDetached(t, func() {})
+	_, body := detachedFixture.request(t)
+	w, end := <-detachedFixture.returned, <-detachedFixture.end
 	for range 3 { // they reuse the engine's writers
-		if _, text := l.get(t, "/short"); text != "short" {
+		if _, text := detachedFixture.get(t, "/short"); text != "short" {
 			t.Errorf("another response = %q, want short", text)
 		}
 	}
-	if ended := l.endedSoFar(); len(ended) > 0 {
+	if ended := detachedFixture.endedSoFar(); len(ended) > 0 {
 		t.Errorf("before the response: got %q ended, want none", ended)
 	}
 	_, _ = io.WriteString(w, "more\n")
@@ -119,14 +119,14 @@ func TestDetachedResponseContinues(t *testing.T) {
 	if line, err := body.ReadString('\n'); line != "more\n" {
 		t.Errorf("line = %q, %v, want more", line, err)
 	}
-	l.stop()
-	<-l.Timeline().NotAcceptingNewRequest.Signaled()
+	detachedFixture.stop()
+	<-detachedFixture.Timeline().NotAcceptingNewRequest.Signaled()
 	_, _ = io.WriteString(w, "last")
 	end(nil)
 	if remaining, err := io.ReadAll(body); string(remaining) != "last" || err != nil {
 		t.Errorf("rest = %q, %v, want last", remaining, err)
 	}
-	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
+	if ended := detachedFixture.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
 		t.Errorf("got %q ended, want inner, then outer", ended)
 	}
 }
@@ -134,17 +134,17 @@ func TestDetachedResponseContinues(t *testing.T) {
 // TestSendFlushesAtOnce checks that Send delivers data of any size after earlier writes, over
 // HTTP/1.1 and HTTP/2.
 func TestSendFlushesAtOnce(t *testing.T) {
-	l := startDetached(t, func() {})
+	detachedFixture := startDetached(t, func() {})
 	old := startServer(t, testOptions(t), func(r *http.Request) bool { return true }, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			l.returned <- w
+			detachedFixture.returned <- w
 			<-r.Context().Done()
 		})
 	})
 	old.client.Transport.(*http.Transport).Protocols = new(http.Protocols)
 	old.client.Transport.(*http.Transport).Protocols.SetHTTP1(true)
 	large := strings.Repeat("x", 1<<20) + "\n"
-	for name, r := range map[string]*testServer{"HTTP/2": l.testServer, "HTTP/1.1": old} {
+	for name, r := range map[string]*testServer{"HTTP/2": detachedFixture.testServer, "HTTP/1.1": old} {
 		ctx, cancel := context.WithCancel(t.Context())
 		started := make(chan *http.Response, 1)
 		go func() {
@@ -155,7 +155,7 @@ func TestSendFlushesAtOnce(t *testing.T) {
 			}
 			started <- resp
 		}()
-		w := <-l.returned
+		w := <-detachedFixture.returned
 		sent := make(chan error, 1)
 		go func() {
 			_, _ = io.WriteString(w, "written ")
@@ -181,7 +181,7 @@ func TestSendFlushesAtOnce(t *testing.T) {
 		cancel()
 		resp.Body.Close()
 	}
-	(<-l.end)(nil)
+	(<-detachedFixture.end)(nil)
 }
 
 // TestDetachedResponseFails checks that a failure after the handler has returned aborts the
@@ -237,7 +237,7 @@ func TestHTTP1ResponseCannotDetach(t *testing.T) {
 // TestPanicAtEndFailsResponse checks that a panic in a function of AtEnd aborts the response, and
 // that the other functions get the failure.
 func TestPanicAtEndFailsResponse(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		more func(end func(any), ended chan<- struct{})
 		want string // the failure that the other functions get
 	}{
@@ -257,16 +257,16 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			failures, ended := make(chan any, 2), make(chan struct{})
-			r := startServer(t, testOptions(t), func(*http.Request) bool { return true }, func(*serving.Server) http.Handler {
+			testServer := startServer(t, testOptions(t), func(*http.Request) bool { return true }, func(*serving.Server) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					defer exchange.AtEnd(w, func(failure any) { failures <- failure })
 					defer exchange.AtEnd(w, func(any) { panic(errors.New("at the end")) })
 					w = exchange.DetachableWriter(w)
 					w.(http.Flusher).Flush()
-					exchange.Detach(w, func(end func(any)) { c.more(end, ended) })
+					exchange.Detach(w, func(end func(any)) { test.more(end, ended) })
 				})
 			})
-			resp, err := r.client.Get(r.url + "/x")
+			resp, err := testServer.client.Get(testServer.url + "/x")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -275,14 +275,14 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 				t.Error("reading the response = nil, want an error about its incomplete body")
 			}
 			<-ended
-			if failure, _ := (<-failures).(error); failure == nil || failure.Error() != c.want {
-				t.Errorf("failure = %v, want %s", failure, c.want)
+			if failure, _ := (<-failures).(error); failure == nil || failure.Error() != test.want {
+				t.Errorf("failure = %v, want %s", failure, test.want)
 			}
-			r.stop() // must not wait
-			if err := <-r.done; err != nil || len(failures) > 0 {
+			testServer.stop() // must not wait
+			if err := <-testServer.done; err != nil || len(failures) > 0 {
 				t.Errorf("Run() = %v, %d more failures, want none", err, len(failures))
 			}
-			r.done <- nil
+			testServer.done <- nil
 		})
 	}
 }
@@ -324,7 +324,7 @@ func (failingWriter) Flush()                    { panic("Flush was called") }
 // TestPanicBeforeDetachGets500 checks that a panic between DetachableWriter and the first write
 // gets a 500 response, and that Detach needs DetachableWriter.
 func TestPanicBeforeDetachGets500(t *testing.T) {
-	r := startServer(t, testOptions(t), nil, func(*serving.Server) http.Handler {
+	testServer := startServer(t, testOptions(t), nil, func(*serving.Server) http.Handler {
 		return recovering(t, func(w http.ResponseWriter, _ *http.Request) {
 			if exchange.Detach(w, nil) {
 				t.Error("Detach() = true, want false")
@@ -333,10 +333,10 @@ func TestPanicBeforeDetachGets500(t *testing.T) {
 			panic("before all")
 		})
 	})
-	if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusInternalServerError || resp.ProtoMajor != 2 {
+	if resp, _ := testServer.get(t, "/x"); resp.StatusCode != http.StatusInternalServerError || resp.ProtoMajor != 2 {
 		t.Errorf("got %s %s, want 500", resp.Proto, resp.Status)
 	}
-	conn := dial(t, r, "http/1.1")
+	conn := dial(t, testServer, "http/1.1")
 	if _, err := io.WriteString(conn, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -18,10 +18,10 @@ import (
 // TestHealthIsServedWhileDraining checks that health and metrics are served until the last request
 // has ended.
 func TestHealthIsServedWhileDraining(t *testing.T) {
-	o := testOptions(t)
-	o.ShutdownRetryAfter = true
+	options := testOptions(t)
+	options.ShutdownRetryAfter = true
 	entered, release := make(chan struct{}), make(chan struct{})
-	r := startServer(t, o, nil, func(*serving.Server) http.Handler {
+	testServer := startServer(t, options, nil, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/x" {
 				w.WriteHeader(http.StatusNoContent)
@@ -35,7 +35,7 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 	responses := make(chan string, 2)
 	for range 2 {
 		go func() {
-			resp, err := r.client.Get(r.url + "/x")
+			resp, err := testServer.client.Get(testServer.url + "/x")
 			if err != nil {
 				responses <- err.Error()
 				return
@@ -49,10 +49,10 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 		}()
 		<-entered
 	}
-	r.stop()
-	<-r.Timeline().NotAcceptingNewRequest.Signaled()
+	testServer.stop()
+	<-testServer.Timeline().NotAcceptingNewRequest.Signaled()
 	for path, want := range map[string]int{"/livez": 200, "/readyz": 500, "/healthz": 204, "/metrics": 204, "/livezz": 429} {
-		resp, err := newClient(t, o.CertFile, nil).Get(r.url + path)
+		resp, err := newClient(t, options.CertFile, nil).Get(testServer.url + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 			t.Errorf("response = %q, want complete", got)
 		}
 	}
-	r.waitForShutdown(t)
+	testServer.waitForShutdown(t)
 }
 
 // recovering returns an engine that calls a function for each GET request.

@@ -18,15 +18,15 @@ const panicMessage = "This request caused the server to panic. Look in the logs 
 // exactly: it does not redirect.
 func NewEngine(log *slog.Logger) (*gin.Engine, error) {
 	gin.SetMode(gin.ReleaseMode)
-	e := gin.New()
-	e.RedirectTrailingSlash = false
-	e.RedirectFixedPath = false
-	e.ForwardedByClientIP = false
-	e.ContextWithFallback = true
-	if err := e.SetTrustedProxies(nil); err != nil {
+	engine := gin.New()
+	engine.RedirectTrailingSlash = false
+	engine.RedirectFixedPath = false
+	engine.ForwardedByClientIP = false
+	engine.ContextWithFallback = true
+	if err := engine.SetTrustedProxies(nil); err != nil {
 		return nil, err
 	}
-	e.Use(func(c *gin.Context) {
+	engine.Use(func(c *gin.Context) {
 		defer func() {
 			if panicValue := recover(); panicValue != nil {
 				c.Abort()
@@ -35,7 +35,7 @@ func NewEngine(log *slog.Logger) (*gin.Engine, error) {
 		}()
 		c.Next()
 	})
-	return e, nil
+	return engine, nil
 }
 
 // handlePanic handles a panic of a handler: it logs the panic and writes a 500 Status. If written

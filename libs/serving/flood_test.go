@@ -138,7 +138,7 @@ func TestFrameFloodIsDelayed(t *testing.T) {
 // not delayed.
 func TestGoodClientIsNotDelayed(t *testing.T) {
 	const response = 4 << 20
-	r := startServer(t, testOptions(t), nil, func(*serving.Server) http.Handler {
+	testServer := startServer(t, testOptions(t), nil, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return
@@ -154,26 +154,26 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 	}{
 		{name: "many requests", do: func(t *testing.T) {
 			for range 3000 {
-				r.get(t, "/x")
+				testServer.get(t, "/x")
 			}
 		}},
 		{name: "upload", do: func(t *testing.T) {
-			resp, err := r.client.Post(r.url+"/x", "text/plain", bytes.NewReader(make([]byte, 64<<20)))
+			resp, err := testServer.client.Post(testServer.url+"/x", "text/plain", bytes.NewReader(make([]byte, 64<<20)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
 		}},
 		{name: "cancellations", do: func(t *testing.T) {
-			c := dialHTTP2(t, r, 1<<16)
-			streams, _ := c.readResponses()
+			rawHTTP2 := dialHTTP2(t, testServer, 1<<16)
+			streams, _ := rawHTTP2.readResponses()
 			for id := uint32(1); id < 200; id += 2 {
-				c.request(id, "GET", true)
-				if err := c.WriteRSTStream(id, http2.ErrCodeCancel); err != nil {
+				rawHTTP2.request(id, "GET", true)
+				if err := rawHTTP2.WriteRSTStream(id, http2.ErrCodeCancel); err != nil {
 					t.Fatal(err)
 				}
 			}
-			c.request(1001, "GET", true)
+			rawHTTP2.request(1001, "GET", true)
 			for id := range streams {
 				if id == 1001 {
 					return
@@ -182,21 +182,21 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 			t.Error("connection closed before the response of stream 1001, want the response")
 		}},
 		{name: "download", do: func(t *testing.T) { // with WINDOW_UPDATEs for small parts
-			c := dialHTTP2(t, r, response)
-			if err := c.WriteWindowUpdate(0, response); err != nil {
+			rawHTTP2 := dialHTTP2(t, testServer, response)
+			if err := rawHTTP2.WriteWindowUpdate(0, response); err != nil {
 				t.Fatal(err)
 			}
-			c.request(1, "PUT", true)
-			if got := c.readUntilEnd(1); got != "end" {
+			rawHTTP2.request(1, "PUT", true)
+			if got := rawHTTP2.readUntilEnd(1); got != "end" {
 				t.Fatal(got)
 			}
 			for range response / 300 {
-				if err := c.WriteWindowUpdate(0, 300); err != nil {
+				if err := rawHTTP2.WriteWindowUpdate(0, 300); err != nil {
 					t.Fatal(err)
 				}
 			}
-			_, pings := c.readResponses()
-			if err := c.WritePing(false, [8]byte{2}); err != nil {
+			_, pings := rawHTTP2.readResponses()
+			if err := rawHTTP2.WritePing(false, [8]byte{2}); err != nil {
 				t.Fatal(err)
 			}
 			<-pings
@@ -204,7 +204,7 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.do(t)
-			if n := r.count(t, delayMetric, ""); n > 0 {
+			if n := testServer.count(t, delayMetric, ""); n > 0 {
 				t.Errorf("delayed by %v s, want 0", n)
 			}
 		})

@@ -23,17 +23,17 @@ func TestGateDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := map[string]chan struct{}{"/short": make(chan struct{}), "/long": make(chan struct{})}
 		isLong := func(r *http.Request) bool { return r.URL.Path == "/long" }
-		g := newGate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-release[r.URL.Path] }), isLong,
+		gate := newGate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-release[r.URL.Path] }), isLong,
 			false, newLimits(t), conns.NewHeaderLimits(1))
 		for path := range release {
-			go g.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
+			go gate.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
 		}
 		synctest.Wait()
-		g.requests.Close()
+		gate.requests.Close()
 		left := func(want [2]int) {
 			t.Helper()
-			g.requests.Close()
-			if got := [2]int{g.requests.Wait(drain.Short, time.Second), g.requests.Wait(drain.Long, time.Second)}; got != want {
+			gate.requests.Close()
+			if got := [2]int{gate.requests.Wait(drain.Short, time.Second), gate.requests.Wait(drain.Long, time.Second)}; got != want {
 				t.Errorf("requests left = %v, want %v", got, want)
 			}
 		}
@@ -42,7 +42,7 @@ func TestGateDrains(t *testing.T) {
 		synctest.Wait()
 		left([2]int{0, 1})
 		w := httptest.NewRecorder()
-		g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/short", nil))
+		gate.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/short", nil))
 		if h := w.Header(); w.Code != http.StatusServiceUnavailable || h.Get("Connection") != "close" ||
 			h.Get("Retry-After") != "1" {
 			t.Errorf("new request got %d %v, want 503", w.Code, h)
@@ -53,11 +53,11 @@ func TestGateDrains(t *testing.T) {
 		left([2]int{0, 0})
 	})
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(http.NotFoundHandler(), nil, false, newLimits(t), conns.NewHeaderLimits(1))
+		gate := newGate(http.NotFoundHandler(), nil, false, newLimits(t), conns.NewHeaderLimits(1))
 		w := httptest.NewRecorder()
-		g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-		g.requests.Close()
-		if n := g.requests.Wait(drain.Short, 0) + g.requests.Wait(drain.Long, 0); n > 0 || w.Code != http.StatusNotFound {
+		gate.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		gate.requests.Close()
+		if n := gate.requests.Wait(drain.Short, 0) + gate.requests.Wait(drain.Long, 0); n > 0 || w.Code != http.StatusNotFound {
 			t.Errorf("got status %d, %d requests left, want %d, none", w.Code, n, http.StatusNotFound)
 		}
 	})

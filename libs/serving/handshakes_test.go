@@ -46,19 +46,19 @@ func TestStalledHandshakesDoNotBlockOthers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startServer(t, testOptions(t), nil, helloHandler)
+			testServer := startServer(t, testOptions(t), nil, helloHandler)
 			for range clients {
-				conn, err := net.Dial("tcp", r.Addr().String())
+				conn, err := net.Dial("tcp", testServer.Addr().String())
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { conn.Close() })
 				begin(t, conn)
 			}
-			if _, body := r.get(t, "/x"); body != "hello" {
+			if _, body := testServer.get(t, "/x"); body != "hello" {
 				t.Errorf("body = %q, want hello", body)
 			}
-			if n := r.count(t, handshakeMetric, ""); n != 1 {
+			if n := testServer.count(t, handshakeMetric, ""); n != 1 {
 				t.Errorf("%v handshakes were counted, want 1", n)
 			}
 		})
@@ -67,16 +67,16 @@ func TestStalledHandshakesDoNotBlockOthers(t *testing.T) {
 
 // TestManyHandshakesSucceed checks that many concurrent handshakes complete.
 func TestManyHandshakesSucceed(t *testing.T) {
-	r := startServer(t, testOptions(t), nil, helloHandler)
+	testServer := startServer(t, testOptions(t), nil, helloHandler)
 	const clients = 200
 	failed := make(chan error, clients)
 	for range clients {
 		go func() {
 			c := &http.Client{Transport: &http.Transport{
-				TLSClientConfig:   r.client.Transport.(*http.Transport).TLSClientConfig.Clone(),
+				TLSClientConfig:   testServer.client.Transport.(*http.Transport).TLSClientConfig.Clone(),
 				DisableKeepAlives: true,
 			}}
-			resp, err := c.Get(r.url + "/x")
+			resp, err := c.Get(testServer.url + "/x")
 			if err == nil {
 				resp.Body.Close()
 			}
@@ -88,7 +88,7 @@ func TestManyHandshakesSucceed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := r.count(t, handshakeMetric, "ok"); n != clients {
+	if n := testServer.count(t, handshakeMetric, "ok"); n != clients {
 		t.Errorf("counted %v handshakes, want all", n)
 	}
 }

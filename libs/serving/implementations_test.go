@@ -36,7 +36,7 @@ func TestAllProtocolsServe(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 1<<16)
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
 		events := make(chan string)
-		r := startServer(t, o, func(r *http.Request) bool { return r.URL.Path == "/watch" }, func(*serving.Server) http.Handler {
+		testServer := startServer(t, o, func(r *http.Request) bool { return r.URL.Path == "/watch" }, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch r.URL.Path {
 				case "/large":
@@ -53,10 +53,10 @@ func TestAllProtocolsServe(t *testing.T) {
 				}
 			})
 		})
-		if _, body := r.get(t, "/large"); body != large {
+		if _, body := testServer.get(t, "/large"); body != large {
 			t.Errorf("got %d bytes, want the %d that were sent", len(body), len(large))
 		}
-		resp, err := r.client.Post(r.url+"/echo", "text/plain", strings.NewReader(large))
+		resp, err := testServer.client.Post(testServer.url+"/echo", "text/plain", strings.NewReader(large))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestAllProtocolsServe(t *testing.T) {
 		}
 		watch := make(chan *http.Response)
 		go func() {
-			resp, err := r.client.Get(r.url + "/watch")
+			resp, err := testServer.client.Get(testServer.url + "/watch")
 			if err != nil {
 				t.Error(err)
 			}
@@ -76,7 +76,7 @@ func TestAllProtocolsServe(t *testing.T) {
 		resp = <-watch
 		defer resp.Body.Close()
 		for range 3 {
-			r.get(t, "/close") // the watch continues on its connection
+			testServer.get(t, "/close") // the watch continues on its connection
 		}
 		go func() {
 			events <- "second"
@@ -177,26 +177,26 @@ func TestShutdownWaitsForWindows(t *testing.T) {
 		t.Run(implementation, func(t *testing.T) {
 			o := testOptions(t)
 			o.HTTP2Implementation = implementation
-			r, handlerErr := startStalling(t, o, false, func(w http.ResponseWriter, _ *http.Request) error {
+			testServer, handlerErr := startStalling(t, o, false, func(w http.ResponseWriter, _ *http.Request) error {
 				_, err := io.WriteString(w, "hello")
 				return err
 			})
-			c := dialHTTP2(t, r, 0)
-			c.request(1, "GET", true)
+			rawHTTP2 := dialHTTP2(t, testServer, 0)
+			rawHTTP2.request(1, "GET", true)
 			if err := <-handlerErr; err != nil {
 				t.Fatal(err)
 			}
-			r.stop()
-			<-r.Timeline().NotAcceptingNewRequest.Signaled()
+			testServer.stop()
+			<-testServer.Timeline().NotAcceptingNewRequest.Signaled()
 			select {
-			case <-r.Timeline().HTTPServerStoppedListening.Signaled():
+			case <-testServer.Timeline().HTTPServerStoppedListening.Signaled():
 				t.Error("HTTPServerStoppedListening happened before the response was read, want it after")
 			case <-time.After(time.Second): // longer than closeGrace
 			}
-			if err := c.WriteWindowUpdate(1, 100); err != nil {
+			if err := rawHTTP2.WriteWindowUpdate(1, 100); err != nil {
 				t.Fatal(err)
 			}
-			if got := c.readUntilEnd(1); got != "end" {
+			if got := rawHTTP2.readUntilEnd(1); got != "end" {
 				t.Errorf("stream ended with %s, want end", got)
 			}
 		})
@@ -206,10 +206,10 @@ func TestShutdownWaitsForWindows(t *testing.T) {
 // TestNoAcceptedRequestIsLost sends 2,000 requests, while responses close their connections. The
 // clients retry only requests that the server did not accept.
 func TestNoAcceptedRequestIsLost(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, o *serving.Options) {
-		o.StallTimeout = time.Minute
+	eachProtocol(t, func(t *testing.T, options *serving.Options) {
+		options.StallTimeout = time.Minute
 		var served atomic.Int64
-		r := startServer(t, o, nil, func(*serving.Server) http.Handler {
+		testServer := startServer(t, options, nil, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if served.Add(1)%50 == 0 {
 					w.Header().Set("Connection", "close")
@@ -219,11 +219,11 @@ func TestNoAcceptedRequestIsLost(t *testing.T) {
 		})
 		var all sync.WaitGroup
 		for client := range 20 {
-			c := newClient(t, o.CertFile, nil)
+			c := newClient(t, options.CertFile, nil)
 			all.Go(func() {
 				for i := range 100 {
 					path := fmt.Sprintf("/%d/%d", client, i)
-					resp, err := c.Get(r.url + path)
+					resp, err := c.Get(testServer.url + path)
 					if err != nil {
 						t.Error(err)
 						continue

@@ -26,7 +26,7 @@ func testInMemory(t *testing.T, handler http.HandlerFunc, test func(t *testing.T
 		if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{
+		server, err := serving.NewServer(serving.Config{
 			Options: o,
 			Logger:  discardLogger(),
 			Health:  health.New(health.Config{Logger: discardLogger()}),
@@ -35,10 +35,10 @@ func testInMemory(t *testing.T, handler http.HandlerFunc, test func(t *testing.T
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
+		defer server.Close()
 		l := pipetest.Listen(443)
 		dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }
-		stop, err := s.ServeOn(l, handler)
+		stop, err := server.ServeOn(l, handler)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func testInMemory(t *testing.T, handler http.HandlerFunc, test func(t *testing.T
 		}
 		defer transport.CloseIdleConnections()
 		test(t, &testServer{
-			Server:  s,
+			Server:  server,
 			url:     "https://server",
 			client:  &http.Client{Transport: transport},
 			counts:  counts,

@@ -116,8 +116,8 @@ func NewOptions(pairName string, port int) *Options {
 }
 
 // AddFlags adds the flags to the sections "generic", "secure serving" and "authentication".
-func (o *Options) AddFlags(s *options.Sections) {
-	g := s.Set("generic")
+func (o *Options) AddFlags(sections *options.Sections) {
+	g := sections.Set("generic")
 	g.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
 		"How long to keep serving after SIGTERM; /readyz fails during that time.")
 	g.BoolVar(&o.ShutdownRetryAfter, "shutdown-send-retry-after", o.ShutdownRetryAfter,
@@ -128,33 +128,33 @@ func (o *Options) AddFlags(s *options.Sections) {
 		"How long a client may send no part of a request body or read no part of a response before the request is aborted; twice that for watches.")
 	g.DurationVar(&o.LivezGracePeriod, "livez-grace-period", o.LivezGracePeriod, "Startup period in which /livez always passes.")
 
-	f := s.Set("secure serving")
-	f.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "Address to listen on; 0.0.0.0 or :: for all interfaces.")
-	f.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port for HTTPS; 0 selects any free port.")
-	f.StringVar(&o.CertFile, "tls-cert-file", o.CertFile,
+	flagSet := sections.Set("secure serving")
+	flagSet.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "Address to listen on; 0.0.0.0 or :: for all interfaces.")
+	flagSet.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port for HTTPS; 0 selects any free port.")
+	flagSet.StringVar(&o.CertFile, "tls-cert-file", o.CertFile,
 		"PEM file with the certificate chain for HTTPS, the server's certificate first; without this and --tls-private-key-file, a self-signed pair is created in --cert-dir.")
-	f.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "PEM file with the private key of --tls-cert-file.")
-	f.StringVar(&o.CertDir, "cert-dir", o.CertDir,
+	flagSet.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "PEM file with the private key of --tls-cert-file.")
+	flagSet.StringVar(&o.CertDir, "cert-dir", o.CertDir,
 		fmt.Sprintf("Folder of the self-signed pair, %s.crt and %s.key.", o.PairName, o.PairName))
-	f.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion,
+	flagSet.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion,
 		"Lowest TLS version: "+tlsVersionNames()+". (default VersionTLS12)")
-	f.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites,
+	flagSet.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites,
 		"IANA names of the cipher suites for TLS 1.2; empty for Go's defaults.")
-	f.IntVar(&o.MaxHTTP2Streams, "http2-max-streams-per-connection", o.MaxHTTP2Streams,
+	flagSet.IntVar(&o.MaxHTTP2Streams, "http2-max-streams-per-connection", o.MaxHTTP2Streams,
 		"Maximum number of requests in flight on one HTTP/2 connection.")
-	f.BoolVar(&o.DisableHTTP2, "disable-http2-serving", o.DisableHTTP2, "Serve HTTP/1.1 only.")
-	f.IntVar(&o.MaxResetsPerAddress, "http2-max-resets-per-address", o.MaxResetsPerAddress,
+	flagSet.BoolVar(&o.DisableHTTP2, "disable-http2-serving", o.DisableHTTP2, "Serve HTTP/1.1 only.")
+	flagSet.IntVar(&o.MaxResetsPerAddress, "http2-max-resets-per-address", o.MaxResetsPerAddress,
 		"Number of HTTP/2 streams per second that all connections of one client address may reset before they are read more slowly; raise it for a proxy with many users.")
-	f.StringVar(&o.HTTP2Implementation, "http2-implementation", o.HTTP2Implementation,
+	flagSet.StringVar(&o.HTTP2Implementation, "http2-implementation", o.HTTP2Implementation,
 		"HTTP/2 server: own, which uses less CPU and no goroutine for an idle watch, or standard, which is that of net/http.")
-	f.BoolVar(&o.PermitPortSharing, "permit-port-sharing", o.PermitPortSharing,
+	flagSet.BoolVar(&o.PermitPortSharing, "permit-port-sharing", o.PermitPortSharing,
 		"Listen with SO_REUSEPORT, so that several processes can share the port.")
-	f.BoolVar(&o.PermitAddrSharing, "permit-address-sharing", o.PermitAddrSharing,
+	flagSet.BoolVar(&o.PermitAddrSharing, "permit-address-sharing", o.PermitAddrSharing,
 		"Listen with SO_REUSEADDR, so that the port can be bound while old connections are in TIME_WAIT.")
-	f.Var(&namedPairs{list: &o.SNI}, "tls-sni-cert-key",
+	flagSet.Var(&namedPairs{list: &o.SNI}, "tls-sni-cert-key",
 		"Additional certificate as CERT,KEY or CERT,KEY:NAME,NAME..., served to clients that request one of the names (*.suffix allowed); may be repeated.")
 
-	a := s.Set("authentication")
+	a := sections.Set("authentication")
 	a.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "CA bundle that verifies client certificates.")
 }
 

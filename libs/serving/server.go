@@ -86,28 +86,28 @@ type Server struct {
 
 // NewServer loads the certificates and binds the port. Clients can connect from then on, and are
 // served when Run is called. The caller must close a server that it does not run.
-func NewServer(c Config) (*Server, error) {
-	material, err := tlsfiles.LoadServer(c.Options.tls())
+func NewServer(config Config) (*Server, error) {
+	material, err := tlsfiles.LoadServer(config.Options.tls())
 	if err != nil {
 		return nil, err
 	}
-	certs := append(material.Certificates(), c.Clients...)
-	if c.Metrics != nil {
-		if err := c.Metrics.Register(tlsfiles.ExpiryCollector(certs)); err != nil {
+	certs := append(material.Certificates(), config.Clients...)
+	if config.Metrics != nil {
+		if err := config.Metrics.Register(tlsfiles.ExpiryCollector(certs)); err != nil {
 			return nil, fmt.Errorf("register the certificate metrics: %w", err)
 		}
 	}
-	limits, err := exchange.NewLimits(c.Options.StallTimeout, c.Options.RequestTimeout, c.Options.responseTimeout(), c.Metrics)
+	limits, err := exchange.NewLimits(config.Options.StallTimeout, config.Options.RequestTimeout, config.Options.responseTimeout(), config.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("register the stall metrics: %w", err)
 	}
-	connMetrics, err := conns.NewMetrics(c.Metrics)
+	connMetrics, err := conns.NewMetrics(config.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("register the connection metrics: %w", err)
 	}
-	connMetrics.Errors = c.HandshakeErrors
-	listener, err := conns.Listen(c.Options.BindAddress, c.Options.SecurePort, c.Options.PermitPortSharing,
-		c.Options.PermitAddrSharing)
+	connMetrics.Errors = config.HandshakeErrors
+	listener, err := conns.Listen(config.Options.BindAddress, config.Options.SecurePort, config.Options.PermitPortSharing,
+		config.Options.PermitAddrSharing)
 	if err != nil {
 		return nil, fmt.Errorf("listen on --bind-address and --secure-port: %w", err)
 	}
@@ -116,14 +116,14 @@ func NewServer(c Config) (*Server, error) {
 		limits:          limits,
 		active:          &activeConns{conns: map[net.Conn]struct{}{}},
 		connMetrics:     connMetrics,
-		options:         c.Options,
-		log:             c.Logger,
-		health:          c.Health,
-		connection:      c.Connection,
+		options:         config.Options,
+		log:             config.Logger,
+		health:          config.Health,
+		connection:      config.Connection,
 		listener:        listener,
 		tls:             material,
 		certs:           certs,
-		timeline:        drain.NewTimeline(c.Logger),
+		timeline:        drain.NewTimeline(config.Logger),
 		longRunningStop: make(chan struct{}),
 		longResponses:   limit.New[string](permitOptions),
 		largeRequests:   limit.New[string](permitOptions),
@@ -293,13 +293,13 @@ func (s *Server) checkShutdown(*http.Request) error {
 // shutDown performs the steps of a shutdown in the order of the timeline.
 func (s *Server) shutDown(server *http.Server, g *gate) {
 	start := time.Now()
-	t := s.timeline
-	t.ShutdownInitiated.Signal(start)
+	timeline := s.timeline
+	timeline.ShutdownInitiated.Signal(start)
 	if s.options.ShutdownDelay > 0 {
 		timer := time.NewTimer(s.options.ShutdownDelay)
 		<-timer.C
 	}
-	t.AfterShutdownDelayDuration.Signal(start)
+	timeline.AfterShutdownDelayDuration.Signal(start)
 
 	g.requests.Close()
 	closeConnections, cancel := context.WithCancel(context.Background())
@@ -310,7 +310,7 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	if !s.options.ShutdownRetryAfter {
 		go stopListening()
 	}
-	t.NotAcceptingNewRequest.Signal(start)
+	timeline.NotAcceptingNewRequest.Signal(start)
 	close(s.longRunningStop)
 
 	if n := g.requests.Wait(drain.Short, s.options.RequestTimeout); n > 0 {
@@ -321,7 +321,7 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 		s.log.Warn("aborting long-running requests after the timeout", "count", n, "timeout", grace)
 	}
 	s.waitForDelivery(g, time.Until(start.Add(s.options.ShutdownDelay+s.options.RequestTimeout)))
-	t.InFlightRequestsDrained.Signal(start)
+	timeline.InFlightRequestsDrained.Signal(start)
 	if s.options.ShutdownRetryAfter {
 		go stopListening()
 	}
@@ -333,7 +333,7 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 			s.log.Warn("failed to close connections", "error", err)
 		}
 	}
-	t.HTTPServerStoppedListening.Signal(start)
+	timeline.HTTPServerStoppedListening.Signal(start)
 }
 
 // waitForDelivery waits until clients have acknowledged what was sent. Once the process has ended,

@@ -56,7 +56,7 @@ func startServer(t testing.TB, o *serving.Options, long func(*http.Request) bool
 	}
 	h := health.New(health.Config{Logger: discardLogger()})
 	counts := prometheus.NewRegistry()
-	s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: h, Metrics: counts})
+	server, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: h, Metrics: counts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,22 +65,22 @@ func startServer(t testing.TB, o *serving.Options, long func(*http.Request) bool
 		t.Fatal(err)
 	}
 	h.Mount(engine)
-	remaining := handler(s)
+	remaining := handler(server)
 	mux := http.NewServeMux()
 	mux.Handle("/readyz", engine)
 	mux.Handle("/livez", engine)
 	mux.Handle("/", remaining)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &testServer{
-		Server:  s,
-		url:     "https://" + s.Addr().String(),
+		Server:  server,
+		url:     "https://" + server.Addr().String(),
 		stop:    cancel,
 		counts:  counts,
 		done:    make(chan error, 1),
 		connect: (&net.Dialer{}).DialContext,
 	}
 	r.client = newClient(t, o.CertFile, nil)
-	go func() { r.done <- s.Run(ctx, mux, long) }()
+	go func() { r.done <- server.Run(ctx, mux, long) }()
 	t.Cleanup(func() {
 		cancel()
 		if err, ok := <-r.done; ok && err != nil {
@@ -150,7 +150,7 @@ func TestConnectionContext(t *testing.T) {
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{
+		server, err := serving.NewServer(serving.Config{
 			Options: o,
 			Logger:  discardLogger(),
 			Health:  health.New(health.Config{Logger: discardLogger()}),
@@ -164,13 +164,13 @@ func TestConnectionContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			done <- s.Run(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			done <- server.Run(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if got := r.Context().Value(key{}); got != r.RemoteAddr {
 					t.Errorf("%s: context value for %s = %v, want %v", r.Proto, r.RemoteAddr, got, r.RemoteAddr)
 				}
 			}), nil)
 		}()
-		r := &testServer{url: "https://" + s.Addr().String(), client: newClient(t, o.CertFile, nil)}
+		r := &testServer{url: "https://" + server.Addr().String(), client: newClient(t, o.CertFile, nil)}
 		r.get(t, "/x")
 		cancel()
 		if err := <-done; err != nil {
@@ -197,7 +197,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			o.ShutdownDelay = 200 * time.Millisecond
 			release, inShort := make(chan struct{}), make(chan struct{})
 			isLong := func(r *http.Request) bool { return r.URL.Path == "/watch" }
-			r := startServer(t, o, isLong, func(s *serving.Server) http.Handler {
+			testServer := startServer(t, o, isLong, func(s *serving.Server) http.Handler {
 				mux := http.NewServeMux()
 				mux.HandleFunc("/short", func(w http.ResponseWriter, _ *http.Request) {
 					close(inShort)
@@ -212,10 +212,10 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				})
 				return mux
 			})
-			if resp, body := r.get(t, "/readyz?verbose"); resp.StatusCode != 200 || !strings.Contains(body, "[+]shutdown ok\n") {
+			if resp, body := testServer.get(t, "/readyz?verbose"); resp.StatusCode != 200 || !strings.Contains(body, "[+]shutdown ok\n") {
 				t.Fatalf("readyz before: got status %d: %s, want 200 with a passing check shutdown", resp.StatusCode, body)
 			}
-			watch, err := r.client.Get(r.url + "/watch")
+			watch, err := testServer.client.Get(testServer.url + "/watch")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -226,27 +226,27 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			}
 			response := make(chan string, 1)
 			go func() {
-				_, body := r.get(t, "/short")
+				_, body := testServer.get(t, "/short")
 				response <- body
 			}()
 			<-inShort
 
-			tl, start := r.Timeline(), time.Now()
-			r.stop()
-			<-tl.ShutdownInitiated.Signaled()
-			if resp, body := r.get(t, "/readyz"); resp.StatusCode != 500 || !strings.Contains(body,
+			timeline, start := testServer.Timeline(), time.Now()
+			testServer.stop()
+			<-timeline.ShutdownInitiated.Signaled()
+			if resp, body := testServer.get(t, "/readyz"); resp.StatusCode != 500 || !strings.Contains(body,
 				"[-]shutdown failed: reason withheld\n") {
 				t.Errorf("readyz during the delay: got status %d: %s, want 500 with a failed check shutdown",
 					resp.StatusCode, body)
 			}
-			if resp, _ := r.get(t, "/livez"); resp.StatusCode != 200 {
+			if resp, _ := testServer.get(t, "/livez"); resp.StatusCode != 200 {
 				t.Errorf("livez during the delay: %d, want 200", resp.StatusCode)
 			}
-			<-tl.NotAcceptingNewRequest.Signaled()
-			if !tl.AfterShutdownDelayDuration.IsSet() {
+			<-timeline.NotAcceptingNewRequest.Signaled()
+			if !timeline.AfterShutdownDelayDuration.IsSet() {
 				t.Error("AfterShutdownDelayDuration did not happen, want it before the drain")
 			}
-			if tl.InFlightRequestsDrained.IsSet() {
+			if timeline.InFlightRequestsDrained.IsSet() {
 				t.Error("InFlightRequestsDrained happened, want it only after the last request")
 			}
 			if after := time.Since(start); after < o.ShutdownDelay {
@@ -257,7 +257,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			}
 			if retryAfter {
 				fresh := newClient(t, o.CertFile, nil)
-				resp, err := fresh.Get(r.url + "/new")
+				resp, err := fresh.Get(testServer.url + "/new")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -267,18 +267,18 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 					`"reason":"TooManyRequests"`) {
 					t.Errorf("new request got %d %v %s, want 429", resp.StatusCode, resp.Header, body)
 				}
-			} else if _, err := newClient(t, o.CertFile, nil).Get(r.url + "/new"); err == nil {
+			} else if _, err := newClient(t, o.CertFile, nil).Get(testServer.url + "/new"); err == nil {
 				t.Error("GET on a new connection during the drain = nil, want an error")
 			}
 			close(release)
 			if body := <-response; body != "complete" {
 				t.Errorf("request in flight got %q, want complete", body)
 			}
-			r.waitForShutdown(t)
-			if !tl.InFlightRequestsDrained.IsSet() {
+			testServer.waitForShutdown(t)
+			if !timeline.InFlightRequestsDrained.IsSet() {
 				t.Error("InFlightRequestsDrained did not happen, want it at the end")
 			}
-			if !tl.HTTPServerStoppedListening.IsSet() {
+			if !timeline.HTTPServerStoppedListening.IsSet() {
 				t.Error("HTTPServerStoppedListening did not happen, want it at the end")
 			}
 		})
@@ -291,7 +291,7 @@ func TestShutdownAbortsSlowRequests(t *testing.T) {
 	o := testOptions(t)
 	o.RequestTimeout = 10 * time.Millisecond
 	entered := make(chan struct{})
-	r := startServer(t, o, nil, func(*serving.Server) http.Handler {
+	testServer := startServer(t, o, nil, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 			close(entered)
 			<-req.Context().Done()
@@ -299,7 +299,7 @@ func TestShutdownAbortsSlowRequests(t *testing.T) {
 	})
 	failed := make(chan error, 1)
 	go func() {
-		resp, err := r.client.Get(r.url + "/hangs")
+		resp, err := testServer.client.Get(testServer.url + "/hangs")
 		if err == nil {
 			_, err = io.ReadAll(resp.Body)
 			resp.Body.Close()
@@ -307,8 +307,8 @@ func TestShutdownAbortsSlowRequests(t *testing.T) {
 		failed <- err
 	}()
 	<-entered
-	r.stop()
-	r.waitForShutdown(t)
+	testServer.stop()
+	testServer.waitForShutdown(t)
 	if err := <-failed; err == nil {
 		t.Error("reading the response of an aborted request = nil, want an error")
 	}

@@ -17,7 +17,7 @@ import (
 // handler, and that resume decides whether the write succeeds.
 func TestSlowWriteSuspendsHandler(t *testing.T) {
 	response, over := bytes.Repeat([]byte("x"), 32<<20), errors.New("over")
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		proto  string
 		pause  bool  // otherwise the response is aborted
 		resume error // becomes the error of the write
@@ -34,33 +34,33 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 			paused := make(chan struct{}, 1)
 			o := testOptions(t)
 			o.StallTimeout = time.Second // a reset waits for the current write
-			r, handlerErr := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
+			testServer, handlerErr := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
 				exchange.OnSlowWrite(w, func() bool {
 					pauses.Add(1)
 					select {
 					case paused <- struct{}{}:
 					default:
 					}
-					return c.pause
-				}, func() error { resumes.Add(1); return c.resume })
+					return test.pause
+				}, func() error { resumes.Add(1); return test.resume })
 				_, err := w.Write(response)
 				return err
 			})
-			read := getWithoutReading(t, r, c.proto)
+			read := getWithoutReading(t, testServer, test.proto)
 			<-paused
 			if resumes.Load() > 0 {
 				t.Errorf("%d resumes before the client reads, want 0", resumes.Load())
 			}
-			if c.pause {
+			if test.pause {
 				read()
 			}
 			err := <-handlerErr
 			switch {
-			case !c.pause && err == nil:
+			case !test.pause && err == nil:
 				t.Error("write to a client that does not read = nil, want an error")
-			case c.pause && !errors.Is(err, c.resume):
-				t.Errorf("Write() = %v, want %v", err, c.resume)
-			case c.pause && pauses.Load() != resumes.Load():
+			case test.pause && !errors.Is(err, test.resume):
+				t.Errorf("Write() = %v, want %v", err, test.resume)
+			case test.pause && pauses.Load() != resumes.Load():
 				t.Errorf("got %d pauses, %d resumptions, want equal numbers", pauses.Load(), resumes.Load())
 			}
 		})

@@ -268,7 +268,7 @@ func TestUnreadHijackedConnectionTimesOut(t *testing.T) {
 		"buffer":     func(_ net.Conn, b *bufio.ReadWriter) error { _, err := b.Write(make([]byte, 64<<10)); return err },
 	} {
 		t.Run(what, func(t *testing.T) {
-			r, handlerErr := startStalling(t, shortStallOptions(t), longRequests,
+			testServer, handlerErr := startStalling(t, shortStallOptions(t), longRequests,
 				withStallLimit(func(w http.ResponseWriter, _ *http.Request) error {
 					conn, rw, err := http.NewResponseController(w).Hijack()
 					if err != nil {
@@ -282,7 +282,7 @@ func TestUnreadHijackedConnectionTimesOut(t *testing.T) {
 					}
 					return nil
 				}))
-			conn := dial(t, r, "http/1.1")
+			conn := dial(t, testServer, "http/1.1")
 			fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
 			if err := <-handlerErr; !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("writing = %v, want a deadline error", err)
@@ -319,7 +319,7 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 	for _, http1 := range []bool{false, true} {
 		o := *o
 		o.DisableHTTP2 = http1
-		r, handlerErr := startStalling(t, &o, longRequests, withStallLimit(func(w http.ResponseWriter, r *http.Request) error {
+		testServer, handlerErr := startStalling(t, &o, longRequests, withStallLimit(func(w http.ResponseWriter, r *http.Request) error {
 			for range 5 {
 				if _, err := io.WriteString(w, "line\n"); err != nil {
 					return err
@@ -335,7 +335,7 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 			}
 			return nil
 		}))
-		resp, err := r.client.Post(r.url+"/x", "text/plain", strings.NewReader("body"))
+		resp, err := testServer.client.Post(testServer.url+"/x", "text/plain", strings.NewReader("body"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -352,9 +352,9 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 // TestHTTP1ConnectionIsReused checks that a connection serves further requests after responses and
 // bodies of several sizes.
 func TestHTTP1ConnectionIsReused(t *testing.T) {
-	o := shortStallOptions(t)
-	o.DisableHTTP2 = true
-	r, handlerErr := startStalling(t, o, shortRequests, func(w http.ResponseWriter, r *http.Request) error {
+	options := shortStallOptions(t)
+	options.DisableHTTP2 = true
+	r, handlerErr := startStalling(t, options, shortRequests, func(w http.ResponseWriter, r *http.Request) error {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			_, err = w.Write(body)
@@ -382,6 +382,6 @@ func TestHTTP1ConnectionIsReused(t *testing.T) {
 		if err := <-handlerErr; err != nil {
 			t.Error(err)
 		}
-		<-time.After(3 * o.StallTimeout) // no deadline may remain
+		<-time.After(3 * options.StallTimeout) // no deadline may remain
 	}
 }

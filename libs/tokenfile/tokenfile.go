@@ -58,12 +58,12 @@ func Load(path string) (*Authenticator, []string, error) {
 // Parse parses the content of a file. Errors and warnings contain the line number and never quote
 // the line.
 func Parse(data []byte) (*Authenticator, []string, error) {
-	r := csv.NewReader(bytes.NewReader(data))
-	r.FieldsPerRecord = -1
+	reader := csv.NewReader(bytes.NewReader(data))
+	reader.FieldsPerRecord = -1
 	a := &Authenticator{users: map[[sha256.Size]byte]*authenticator.User{}}
 	var warnings []string
 	for {
-		record, err := r.Read()
+		record, err := reader.Read()
 		if err == io.EOF {
 			return a, warnings, nil
 		}
@@ -74,7 +74,7 @@ func Parse(data []byte) (*Authenticator, []string, error) {
 			}
 			return nil, nil, err
 		}
-		line, _ := r.FieldPos(0)
+		line, _ := reader.FieldPos(0)
 		token := record[columnToken]
 		switch {
 		case len(record) < columnGroups:

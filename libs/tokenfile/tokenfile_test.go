@@ -14,7 +14,7 @@ import (
 
 // TestParseUsersErrorsAndWarnings checks the users of a token file, and its errors and warnings.
 func TestParseUsersErrorsAndWarnings(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		text     string
 		token    string
 		want     *authenticator.User
@@ -58,22 +58,22 @@ func TestParseUsersErrorsAndWarnings(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, warnings, err := tokenfile.Parse([]byte(c.text))
-			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "secret") {
-					t.Fatalf("error %v, want %q and no token", err, c.err)
+			a, warnings, err := tokenfile.Parse([]byte(test.text))
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "secret") {
+					t.Fatalf("error %v, want %q and no token", err, test.err)
 				}
 				return
 			}
-			if err != nil || len(warnings) != c.warnings {
-				t.Fatalf("error %v, warnings %q, want %d", err, warnings, c.warnings)
+			if err != nil || len(warnings) != test.warnings {
+				t.Fatalf("error %v, warnings %q, want %d", err, warnings, test.warnings)
 			}
-			r, ok, err := a.AuthenticateToken(t.Context(), c.token, nil)
-			if err != nil || ok != (c.want != nil) {
-				t.Fatalf("got %v, %v, want %v", ok, err, c.want)
+			r, ok, err := a.AuthenticateToken(t.Context(), test.token, nil)
+			if err != nil || ok != (test.want != nil) {
+				t.Fatalf("got %v, %v, want %v", ok, err, test.want)
 			}
-			if ok && (r.User.Name != c.want.Name || r.User.UID != c.want.UID || !slices.Equal(r.User.Groups, c.want.Groups)) {
-				t.Errorf("user %+v, want %+v", r.User, *c.want)
+			if ok && (r.User.Name != test.want.Name || r.User.UID != test.want.UID || !slices.Equal(r.User.Groups, test.want.Groups)) {
+				t.Errorf("user %+v, want %+v", r.User, *test.want)
 			}
 		})
 	}

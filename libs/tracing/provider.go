@@ -55,15 +55,15 @@ type Provider struct {
 
 // New returns a provider. The collector need not be reachable. Without a Configuration it returns
 // nil.
-func New(ctx context.Context, c Config) (*Provider, error) {
-	if c.Configuration == nil {
+func New(ctx context.Context, config Config) (*Provider, error) {
+	if config.Configuration == nil {
 		return nil, nil
 	}
 	endpoint := defaultEndpoint
-	if c.Endpoint != nil {
-		endpoint = *c.Endpoint
+	if config.Endpoint != nil {
+		endpoint = *config.Endpoint
 	}
-	otlp, err := otlptrace.New(ctx, newClient(endpoint, c.Dial))
+	otlp, err := otlptrace.New(ctx, newClient(endpoint, config.Dial))
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
@@ -71,10 +71,10 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		Name: "binnacle_tracing_spans_total",
 		Help: "Spans by outcome: ended, exported or lost. Ended spans that are neither exported nor lost wait in the queue or were dropped because it was full.",
 	}, []string{"stage"})
-	if err := c.Metrics.Register(counts); err != nil {
+	if err := config.Metrics.Register(counts); err != nil {
 		return nil, fmt.Errorf("traces: metrics: %w", err)
 	}
-	e := &exporter{next: otlp, log: c.Logger, exported: counts.WithLabelValues("exported"), lost: counts.WithLabelValues("lost")}
+	e := &exporter{next: otlp, log: config.Logger, exported: counts.WithLabelValues("exported"), lost: counts.WithLabelValues("lost")}
 	e.exportCtx, e.cancelExports = context.WithCancel(context.WithoutCancel(ctx))
 	batches := sdk.NewBatchSpanProcessor(e,
 		sdk.WithMaxQueueSize(maxQueue),
@@ -83,8 +83,8 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		sdk.WithExportTimeout(exportTimeout),
 	)
 	queue := endCounter{SpanProcessor: batches, ended: counts.WithLabelValues("ended")}
-	res := resource.NewSchemaless(attribute.String("service.name", c.Service),
-		attribute.String("service.instance.id", c.Instance))
+	res := resource.NewSchemaless(attribute.String("service.name", config.Service),
+		attribute.String("service.instance.id", config.Instance))
 	limits := sdk.NewSpanLimits()
 	limits.AttributeValueLengthLimit = maxValue
 	newProvider := func(root sdk.Sampler) *sdk.TracerProvider {
@@ -96,7 +96,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		)
 	}
 	rate := sdk.NeverSample()
-	if r := c.SamplingRatePerMillion; r != nil && *r > 0 {
+	if r := config.SamplingRatePerMillion; r != nil && *r > 0 {
 		rate = sdk.TraceIDRatioBased(float64(*r) / million)
 	}
 	return &Provider{roots: newProvider(rate), inner: newProvider(sdk.NeverSample()), exporter: e}, nil

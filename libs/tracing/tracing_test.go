@@ -21,7 +21,7 @@ const head = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfigur
 
 // TestConfigurations checks the errors for invalid configuration files.
 func TestConfigurations(t *testing.T) {
-	for _, c := range []struct{ name, content, want string }{
+	for _, test := range []struct{ name, content, want string }{
 		{name: "all of it", content: head + "endpoint: localhost:4317\nsamplingRatePerMillion: 100\n"},
 		{name: "nothing said", content: head},
 		{name: "the older version", content: strings.Replace(head, "v1beta1", "v1alpha1", 1)},
@@ -62,14 +62,14 @@ func TestConfigurations(t *testing.T) {
 		},
 		{name: "no address", content: head + "endpoint: dn%2s://localhost:4317\n", want: "endpoint: Invalid value"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			o := tracing.Options{ConfigFile: tracingtest.File(t, c.content)}
+		t.Run(test.name, func(t *testing.T) {
+			o := tracing.Options{ConfigFile: tracingtest.File(t, test.content)}
 			got, err := o.Read()
 			switch {
-			case c.want == "" && (err != nil || got == nil):
+			case test.want == "" && (err != nil || got == nil):
 				t.Errorf("Read() = %v, %v, want a configuration", got, err)
-			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("error %v, want %s", err, c.want)
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("error %v, want %s", err, test.want)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ const (
 // trace to others.
 func TestSamplingDecision(t *testing.T) {
 	all, none := "samplingRatePerMillion: 1000000\n", ""
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, rate, parent string
 		public             bool
 		spans              int
@@ -127,9 +127,9 @@ func TestSamplingDecision(t *testing.T) {
 		{name: "unsampled parent, all, public", rate: all, parent: unsampled, public: true, spans: 1, linked: true},
 		{name: "damaged parent, all", rate: all, parent: "00-zz-zz-01", spans: 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			collector := tracingtest.Start(t)
-			p, _ := provider(t, head+c.rate+"endpoint: "+collector.Endpoint+"\n")
+			p, _ := provider(t, head+test.rate+"endpoint: "+collector.Endpoint+"\n")
 			var sent string
 			next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				out, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://elsewhere.example/x", nil)
@@ -148,32 +148,32 @@ func TestSamplingDecision(t *testing.T) {
 				}
 			})
 			r := httptest.NewRequest(http.MethodGet, "/x", nil)
-			if c.parent != "" {
-				r.Header.Set("Traceparent", c.parent)
+			if test.parent != "" {
+				r.Header.Set("Traceparent", test.parent)
 			}
-			p.Handler(tracing.Incoming{Follow: func(*http.Request) bool { return !c.public }},
+			p.Handler(tracing.Incoming{Follow: func(*http.Request) bool { return !test.public }},
 				next).ServeHTTP(httptest.NewRecorder(), r)
 			p.Close()
 			spans := collector.Spans()
-			if len(spans) != 2*c.spans {
-				t.Fatalf("%d spans: %+v, want %v", len(spans), spans, 2*c.spans)
+			if len(spans) != 2*test.spans {
+				t.Fatalf("%d spans: %+v, want %v", len(spans), spans, 2*test.spans)
 			}
-			if flag := strings.HasSuffix(sent, "-01"); sent == "" || flag != (c.spans > 0) {
-				t.Errorf("got propagated traceparent %q, want it sampled: %t", sent, c.spans > 0)
+			if flag := strings.HasSuffix(sent, "-01"); sent == "" || flag != (test.spans > 0) {
+				t.Errorf("got propagated traceparent %q, want it sampled: %t", sent, test.spans > 0)
 			}
-			for _, s := range spans {
+			for _, span := range spans {
 				const trace = "0af7651916cd43dd8448eb211c80319c"
-				if (s.Trace == trace) != c.goesOn {
-					t.Errorf("span %s: got trace %s, want that of the client, %s: %t", s.Name, s.Trace, trace, c.goesOn)
+				if (span.Trace == trace) != test.goesOn {
+					t.Errorf("span %s: got trace %s, want that of the client, %s: %t", span.Name, span.Trace, trace, test.goesOn)
 				}
-				if s.Name == "GET" && (len(s.Links) == 1 && s.Links[0] == trace) != c.linked {
-					t.Errorf("got links %v, want one to trace %s: %t", s.Links, trace, c.linked)
+				if span.Name == "GET" && (len(span.Links) == 1 && span.Links[0] == trace) != test.linked {
+					t.Errorf("got links %v, want one to trace %s: %t", span.Links, trace, test.linked)
 				}
-				if s.Name == "HTTP GET" && !strings.Contains(sent, s.Trace+"-"+s.ID) {
-					t.Errorf("propagated %s, want span %s", sent, s.ID)
+				if span.Name == "HTTP GET" && !strings.Contains(sent, span.Trace+"-"+span.ID) {
+					t.Errorf("propagated %s, want span %s", sent, span.ID)
 				}
-				if s.Service != "testd" || s.Instance != "one" {
-					t.Errorf("got span of service %s, instance %s, want testd, one", s.Service, s.Instance)
+				if span.Service != "testd" || span.Instance != "one" {
+					t.Errorf("got span of service %s, instance %s, want testd, one", span.Service, span.Instance)
 				}
 			}
 		})

@@ -45,20 +45,20 @@ func New(name string) *cobra.Command {
 	p.StringVar(&f.Dir, "dir", "certs", "Folder of the files.")
 	p.StringSliceVar(&f.Names, "name", nil, "Additional DNS name of the API server; may be repeated.")
 	p.IPSliceVar(&f.Addresses, "address", nil, "Additional IP address of the API server; may be repeated.")
-	l := root.Flags()
-	l.BoolVar(&f.Renew, "renew", false, "Replace all certificates, except those of the CAs.")
-	l.BoolVar(&f.NewCA, "new-ca", false,
+	flagSet := root.Flags()
+	flagSet.BoolVar(&f.Renew, "renew", false, "Replace all certificates, except those of the CAs.")
+	flagSet.BoolVar(&f.NewCA, "new-ca", false,
 		"Replace each CA that is missing, damaged or about to expire, and every certificate that it signed.")
-	l.StringSliceVar(&f.externalCAs, "external-ca", nil,
+	flagSet.StringSliceVar(&f.externalCAs, "external-ca", nil,
 		fmt.Sprintf("CA whose key is kept elsewhere, of %v; may be repeated. Signing requests are written for its certificates.", certs.CAs()))
-	l.DurationVar(&f.Lifetime, "lifetime", certs.DefaultLifetime, "Lifetime of new certificates.")
-	l.DurationVar(&f.CALifetime, "ca-lifetime", certs.DefaultCALifetime, "Lifetime of new CAs.")
-	l.StringVar(&f.step, "rotate-ca", "",
+	flagSet.DurationVar(&f.Lifetime, "lifetime", certs.DefaultLifetime, "Lifetime of new certificates.")
+	flagSet.DurationVar(&f.CALifetime, "ca-lifetime", certs.DefaultCALifetime, "Lifetime of new CAs.")
+	flagSet.StringVar(&f.step, "rotate-ca", "",
 		fmt.Sprintf("Step in the rotation of the CAs: %v, in this order; restart the services after each step.",
 			certs.AllSteps()))
-	l.StringSliceVar(&f.rotate, "ca", nil,
+	flagSet.StringSliceVar(&f.rotate, "ca", nil,
 		fmt.Sprintf("CA that --rotate-ca rotates, of %v; may be repeated. Without it, all CAs are rotated.", certs.CAs()))
-	l.StringVar(&f.secrets, "secrets", "", "Write the files as Secrets for deploy/manifests to this YAML file.")
+	flagSet.StringVar(&f.secrets, "secrets", "", "Write the files as Secrets for deploy/manifests to this YAML file.")
 	root.AddCommand(f.newCheck())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
@@ -180,24 +180,24 @@ func writeSecrets(o certs.Options, path string) error {
 // runCheck prints a table of all certificates. It returns an error if one needs attention.
 func (f *flags) runCheck(out io.Writer) error {
 	now := time.Now()
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CERTIFICATE\tSUBJECT\tUSE\tISSUER\tEXPIRES\tDAYS LEFT\tSTATE")
+	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(writer, "CERTIFICATE\tSUBJECT\tUSE\tISSUER\tEXPIRES\tDAYS LEFT\tSTATE")
 	problems := 0
-	for _, e := range certs.Check(f.Options, now, f.within) {
+	for _, entry := range certs.Check(f.Options, now, f.within) {
 		state := "ok"
 		expires := ""
 		days := ""
-		if e.Problem != "" {
-			state = strings.ReplaceAll(e.Problem, "\n", " ")
+		if entry.Problem != "" {
+			state = strings.ReplaceAll(entry.Problem, "\n", " ")
 			problems++
 		}
-		if !e.Expires.IsZero() {
-			expires = e.Expires.Format(time.DateOnly)
-			days = fmt.Sprint(int(e.Expires.Sub(now).Hours() / 24))
+		if !entry.Expires.IsZero() {
+			expires = entry.Expires.Format(time.DateOnly)
+			days = fmt.Sprint(int(entry.Expires.Sub(now).Hours() / 24))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Path, e.Subject, e.Use, e.Issuer, expires, days, state)
+		fmt.Fprintf(writer, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", entry.Path, entry.Subject, entry.Use, entry.Issuer, expires, days, state)
 	}
-	if err := w.Flush(); err != nil {
+	if err := writer.Flush(); err != nil {
 		return err
 	}
 	if problems > 0 {

@@ -19,7 +19,7 @@ func TestAccessReviewResponses(t *testing.T) {
 	}
 	const get, remove = `"resourceAttributes":{"verb":"get","resource":"pods"}`, `"resourceAttributes":{"verb":"delete","resource":"pods"}`
 	const path = `"nonResourceAttributes":{"verb":"get","path":"/x"}`
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, body string
 		code       int
 		want       string
@@ -59,15 +59,15 @@ func TestAccessReviewResponses(t *testing.T) {
 			want: "not a SubjectAccessReview",
 		},
 	} {
-		resp, err := server.Client().Post(server.URL, "application/json", strings.NewReader(c.body))
+		resp, err := server.Client().Post(server.URL, "application/json", strings.NewReader(test.body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != c.code || !strings.Contains(string(body), c.want) {
-			t.Errorf("%s: got %d %s, %v, want status %d and a body that contains %q", c.name, resp.StatusCode, body,
-				err, c.code, c.want)
+		if err != nil || resp.StatusCode != test.code || !strings.Contains(string(body), test.want) {
+			t.Errorf("%s: got %d %s, %v, want status %d and a body that contains %q", test.name, resp.StatusCode, body,
+				err, test.code, test.want)
 		}
 	}
 }

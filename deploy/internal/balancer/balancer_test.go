@@ -21,14 +21,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // backend responds to each line with its name.
 func backend(t *testing.T, name string) (net.Listener, string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var group sync.WaitGroup
 	group.Go(func() {
 		for {
-			c, err := l.Accept()
+			c, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -41,8 +41,8 @@ func backend(t *testing.T, name string) (net.Listener, string) {
 			})
 		}
 	})
-	t.Cleanup(func() { l.Close(); group.Wait() })
-	return l, l.Addr().String()
+	t.Cleanup(func() { listener.Close(); group.Wait() })
+	return listener, listener.Addr().String()
 }
 
 // fixture is a balancer with two backends.
@@ -157,17 +157,17 @@ func (b *fixture) spread(n int) map[string]int {
 // TestRoundRobinOfReadyBackends checks that connections go to ready backends in turn, to any
 // backend if none is ready, and that existing connections stay.
 func TestRoundRobinOfReadyBackends(t *testing.T) {
-	b := start(t)
-	if got := b.spread(6); got["a"] != 3 || got["b"] != 3 {
+	fixture := start(t)
+	if got := fixture.spread(6); got["a"] != 3 || got["b"] != 3 {
 		t.Errorf("got connections %v by backend, want 3 of a and 3 of b", got)
 	}
 	stays := map[string]*client{}
 	for len(stays) < 2 {
-		c := b.dial()
+		c := fixture.dial()
 		stays[c.request()] = c
 	}
-	b.set(0, false)
-	if got := b.spread(4); got["b"] != 4 {
+	fixture.set(0, false)
+	if got := fixture.spread(4); got["b"] != 4 {
 		t.Errorf("a not ready: got connections %v by backend, want 4 of b", got)
 	}
 	for name, c := range stays {
@@ -175,8 +175,8 @@ func TestRoundRobinOfReadyBackends(t *testing.T) {
 			t.Errorf("connection to %s: got response of %q, want %v", name, got, name)
 		}
 	}
-	b.set(1, false)
-	if got := b.spread(4); got[""] != 0 {
+	fixture.set(1, false)
+	if got := fixture.spread(4); got[""] != 0 {
 		t.Errorf("none ready: got connections %v by backend, want none without a backend", got)
 	}
 }
@@ -194,22 +194,22 @@ func TestUnreachableBackendIsSkipped(t *testing.T) {
 // TestUnresponsiveBackendIsDisconnected checks that only the connections to a backend that does not
 // respond are closed.
 func TestUnresponsiveBackendIsDisconnected(t *testing.T) {
-	b := start(t)
+	fixture := start(t)
 	clients := map[string]*client{}
 	for len(clients) < 2 {
-		c := b.dial()
+		c := fixture.dial()
 		clients[c.request()] = c
 	}
-	b.mu.Lock()
-	b.gone[b.addrs[0]] = true
-	b.mu.Unlock()
+	fixture.mu.Lock()
+	fixture.gone[fixture.addrs[0]] = true
+	fixture.mu.Unlock()
 	if _, err := clients["a"].r.ReadByte(); err == nil {
 		t.Error("read from the removed instance a = nil, want an error")
 	}
 	if got := clients["b"].request(); got != "b" {
 		t.Errorf("connection to b: got response of %q, want \"b\"", got)
 	}
-	if got := b.dial().request(); got != "b" {
+	if got := fixture.dial().request(); got != "b" {
 		t.Errorf("new connection: got %q, want \"b\"", got)
 	}
 }

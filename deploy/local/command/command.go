@@ -50,8 +50,8 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 // Main parses args, which omit the program's name, and runs the suite until SIGINT or SIGTERM. It
 // returns the exit code: 0 for a clean end, 1 for a failure, 2 for an invalid command line.
 func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
-	c := suite.Config{Out: out, Color: suite.IsTerminal(out)}
-	f := p.flags(&c)
+	config := suite.Config{Out: out, Color: suite.IsTerminal(out)}
+	f := p.flags(&config)
 	printVersion := f.Bool("version", false, "Print the version and exit.")
 	f.SetOutput(errs)
 	f.Usage = func() { fmt.Fprintf(out, "%s\n\nUsage:\n  %s [flags]\n\n%s", p.Short, p.Name, f.FlagUsages()) }
@@ -70,7 +70,7 @@ func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
 		fmt.Fprintln(out, p.Name, "version", version.Suite())
 		return 0
 	}
-	if err := run(c); err != nil {
+	if err := run(config); err != nil {
 		fmt.Fprintf(errs, "%s: %v\n", p.Name, err)
 		return 1
 	}
@@ -78,9 +78,9 @@ func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
 }
 
 // run starts a suite and handles signals until it ends.
-func run(c suite.Config) error {
+func run(config suite.Config) error {
 	var err error
-	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
+	if config.Dir, err = filepath.Abs(config.Dir); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -89,7 +89,7 @@ func run(c suite.Config) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	if c.HA {
+	if config.HA {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	} else if !signal.Ignored(syscall.SIGHUP) {
@@ -110,9 +110,9 @@ func run(c suite.Config) error {
 		}
 	}()
 	restart := make(chan struct{})
-	c.Restart = restart
+	config.Restart = restart
 	go forwardHangups(ctx, hangups, restart)
-	return suite.Up(ctx, killNow, c)
+	return suite.Up(ctx, killNow, config)
 }
 
 // forwardHangups requests a rolling restart after each SIGHUP until ctx ends.

@@ -54,8 +54,8 @@ func newFlagSet(c *embed.Config) (set *flag.FlagSet, state *flags.SelectiveStrin
 
 // parseConfig parses the flags like etcd's own program.
 func parseConfig(args []string, out io.Writer) (*embed.Config, error) {
-	c := embed.NewConfig()
-	set, state, file := newFlagSet(c)
+	config := embed.NewConfig()
+	set, state, file := newFlagSet(config)
 	set.SetOutput(out)
 	if err := set.Parse(args); err != nil {
 		return nil, err
@@ -66,34 +66,34 @@ func parseConfig(args []string, out io.Writer) (*embed.Config, error) {
 	if *file != "" {
 		return embed.ConfigFromFile(*file)
 	}
-	c.ListenPeerUrls = flags.UniqueURLsFromFlag(set, "listen-peer-urls")
-	c.AdvertisePeerUrls = flags.UniqueURLsFromFlag(set, "initial-advertise-peer-urls")
-	c.ListenClientUrls = flags.UniqueURLsFromFlag(set, "listen-client-urls")
-	c.ListenClientHttpUrls = flags.UniqueURLsFromFlag(set, "listen-client-http-urls")
-	c.AdvertiseClientUrls = flags.UniqueURLsFromFlag(set, "advertise-client-urls")
-	c.ListenMetricsUrls = flags.UniqueURLsFromFlag(set, "listen-metrics-urls")
-	c.CORS = flags.UniqueURLsMapFromFlag(set, "cors")
-	c.HostWhitelist = flags.UniqueStringsMapFromFlag(set, "host-whitelist")
-	c.ClientTLSInfo.AllowedHostnames = flags.StringsFromFlag(set, "client-cert-allowed-hostname")
-	c.PeerTLSInfo.AllowedCNs = flags.StringsFromFlag(set, "peer-cert-allowed-cn")
-	c.PeerTLSInfo.AllowedHostnames = flags.StringsFromFlag(set, "peer-cert-allowed-hostname")
-	c.CipherSuites = flags.StringsFromFlag(set, "cipher-suites")
-	c.MaxConcurrentStreams = flags.Uint32FromFlag(set, "max-concurrent-streams")
-	c.LogOutputs = flags.UniqueStringsFromFlag(set, "log-outputs")
-	c.DiscoveryCfg.Endpoints = flags.UniqueStringsFromFlag(set, "discovery-endpoints")
-	c.ClusterState = state.String()
+	config.ListenPeerUrls = flags.UniqueURLsFromFlag(set, "listen-peer-urls")
+	config.AdvertisePeerUrls = flags.UniqueURLsFromFlag(set, "initial-advertise-peer-urls")
+	config.ListenClientUrls = flags.UniqueURLsFromFlag(set, "listen-client-urls")
+	config.ListenClientHttpUrls = flags.UniqueURLsFromFlag(set, "listen-client-http-urls")
+	config.AdvertiseClientUrls = flags.UniqueURLsFromFlag(set, "advertise-client-urls")
+	config.ListenMetricsUrls = flags.UniqueURLsFromFlag(set, "listen-metrics-urls")
+	config.CORS = flags.UniqueURLsMapFromFlag(set, "cors")
+	config.HostWhitelist = flags.UniqueStringsMapFromFlag(set, "host-whitelist")
+	config.ClientTLSInfo.AllowedHostnames = flags.StringsFromFlag(set, "client-cert-allowed-hostname")
+	config.PeerTLSInfo.AllowedCNs = flags.StringsFromFlag(set, "peer-cert-allowed-cn")
+	config.PeerTLSInfo.AllowedHostnames = flags.StringsFromFlag(set, "peer-cert-allowed-hostname")
+	config.CipherSuites = flags.StringsFromFlag(set, "cipher-suites")
+	config.MaxConcurrentStreams = flags.Uint32FromFlag(set, "max-concurrent-streams")
+	config.LogOutputs = flags.UniqueStringsFromFlag(set, "log-outputs")
+	config.DiscoveryCfg.Endpoints = flags.UniqueStringsFromFlag(set, "discovery-endpoints")
+	config.ClusterState = state.String()
 	if flags.IsSet(set, "listen-client-urls") && !flags.IsSet(set, "advertise-client-urls") {
-		c.AdvertiseClientUrls = nil // an error follows
+		config.AdvertiseClientUrls = nil // an error follows
 	}
-	if c.Dir == "" {
-		c.Dir = c.Name + ".etcd"
+	if config.Dir == "" {
+		config.Dir = config.Name + ".etcd"
 	}
-	if c.WarningUnaryRequestDuration == 0 {
-		c.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
+	if config.WarningUnaryRequestDuration == 0 {
+		config.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	}
 	var renamed []error
 	set.Visit(func(f *flag.Flag) {
-		c.FlagsExplicitlySet[f.Name] = true
+		config.FlagsExplicitlySet[f.Name] = true
 		if strings.HasPrefix(f.Name, "experimental-") {
 			renamed = append(renamed, fmt.Errorf("--%s was renamed: %s", f.Name, f.Usage))
 		}
@@ -101,12 +101,12 @@ func parseConfig(args []string, out io.Writer) (*embed.Config, error) {
 	if err := errors.Join(renamed...); err != nil {
 		return nil, err
 	}
-	if err := c.Validate(); err != nil {
+	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	// A cluster of one is named after its member.
-	if _, err := c.UpdateDefaultClusterFromName(embed.NewConfig().InitialCluster); err != nil {
-		c.GetLogger().Debug("no default host to advertise")
+	if _, err := config.UpdateDefaultClusterFromName(embed.NewConfig().InitialCluster); err != nil {
+		config.GetLogger().Debug("no default host to advertise")
 	}
-	return c, nil
+	return config, nil
 }

@@ -15,7 +15,7 @@ import (
 
 // TestParseConfigRejectsInvalidFlags checks that parseConfig returns an error that names the cause.
 func TestParseConfigRejectsInvalidFlags(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		args []string
 		want string // part of the error, or "" for no error
 	}{
@@ -29,9 +29,9 @@ func TestParseConfigRejectsInvalidFlags(t *testing.T) {
 		"invalid cluster state": {args: []string{"--initial-cluster-state=odd"}, want: "odd"},
 		"missing file":          {args: []string{"--config-file=/there/is/none"}, want: "/there/is/none"},
 	} {
-		_, err := parseConfig(c.args, io.Discard)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: parseConfig(%q) = %v, want an error that contains %q (empty: no error)", name, c.args, err, c.want)
+		_, err := parseConfig(test.args, io.Discard)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: parseConfig(%q) = %v, want an error that contains %q (empty: no error)", name, test.args, err, test.want)
 		}
 	}
 	if _, err := parseConfig([]string{"--help"}, io.Discard); !errors.Is(err, flag.ErrHelp) {

@@ -25,7 +25,7 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(good, []byte("max_payload: 8388608"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		args      []string
 		help      bool
 		want, out string // parts of the error and of the output
@@ -38,14 +38,14 @@ func TestRun(t *testing.T) {
 		"unknown flag":  {args: []string{"--nothing"}, help: false, want: "nothing", out: ""},
 	} {
 		var out bytes.Buffer
-		err := Run(t.Context(), c.args, &out)
+		err := Run(t.Context(), test.args, &out)
 		switch {
-		case c.help != errors.Is(err, flag.ErrHelp):
+		case test.help != errors.Is(err, flag.ErrHelp):
 			t.Errorf("%s: %v", name, err)
-		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
-		case !strings.Contains(out.String(), c.out):
-			t.Errorf("%s: got output %q, want it to contain %q", name, out.String(), c.out)
+		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
+		case !strings.Contains(out.String(), test.out):
+			t.Errorf("%s: got output %q, want it to contain %q", name, out.String(), test.out)
 		}
 	}
 }

@@ -59,19 +59,19 @@ func (c *callers) pollPolicy(ctx context.Context) {
 func (c *callers) readPolicy(ctx context.Context) (*policy, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	cm, err := c.api.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+	configMap, err := c.api.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	p := &policy{clientCAs: x509.NewCertPool()}
-	if !p.clientCAs.AppendCertsFromPEM([]byte(cm.Data["requestheader-client-ca-file"])) {
+	if !p.clientCAs.AppendCertsFromPEM([]byte(configMap.Data["requestheader-client-ca-file"])) {
 		return nil, errors.New("no CA is published")
 	}
 	for key, into := range map[string]*[]string{
 		"requestheader-allowed-names": &p.allowedNames, "requestheader-username-headers": &p.userHeaders,
 		"requestheader-group-headers": &p.groupHeaders, "requestheader-extra-headers-prefix": &p.extraPrefixes,
 	} {
-		if err := json.Unmarshal([]byte(cm.Data[key]), into); err != nil {
+		if err := json.Unmarshal([]byte(configMap.Data[key]), into); err != nil {
 			return nil, err
 		}
 	}

@@ -102,7 +102,7 @@ func drawDashboard(t *testing.T, server, board, name string, more ...string) (dr
 // queries without data are reported.
 func TestRunDrawsDashboard(t *testing.T) {
 	t.Parallel()
-	p := newPrometheus(t, func(query string) map[string][]string {
+	fakePrometheus := newPrometheus(t, func(query string) map[string][]string {
 		switch {
 		case strings.Contains(query, "used"): // three parts: one point is missing, one is NaN
 			return map[string][]string{"one": {"0", "3145728", "", "1048576", "2097152", "NaN", "1", "2"}}
@@ -111,7 +111,7 @@ func TestRunDrawsDashboard(t *testing.T) {
 		}
 		return nil
 	})
-	drawn, output, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.svg")
+	drawn, output, err := drawDashboard(t, fakePrometheus.URL, writeDashboard(t, example), "out.svg")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,14 +131,14 @@ func TestRunDrawsDashboard(t *testing.T) {
 	if want := "no data: panel \"Memory\", query B\nno data: panel \"Silent\", query A\n"; output != want {
 		t.Errorf("got output %q, want %v", output, want)
 	}
-	if got := strings.Join(p.queries, " "); got != "max_over_time(used[15s]) gone[60s] rate(silent[60s])" {
+	if got := strings.Join(fakePrometheus.queries, " "); got != "max_over_time(used[15s]) gone[60s] rate(silent[60s])" {
 		t.Errorf("got query %s, want \"max_over_time(used[15s]) gone[60s] rate(silent[60s])\"", got)
 	}
-	if _, _, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.svg", "-scrape", "1m"); err != nil ||
-		p.queries[5] != "rate(silent[240s])" {
-		t.Errorf("with a scrape interval of one minute: got query %s, %v, want rate(silent[240s])", p.queries[5], err)
+	if _, _, err := drawDashboard(t, fakePrometheus.URL, writeDashboard(t, example), "out.svg", "-scrape", "1m"); err != nil ||
+		fakePrometheus.queries[5] != "rate(silent[240s])" {
+		t.Errorf("with a scrape interval of one minute: got query %s, %v, want rate(silent[240s])", fakePrometheus.queries[5], err)
 	}
-	if drawn, _, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.png"); err != nil ||
+	if drawn, _, err := drawDashboard(t, fakePrometheus.URL, writeDashboard(t, example), "out.png"); err != nil ||
 		!strings.HasPrefix(drawn, "\x89PNG") {
 		t.Errorf("as PNG: got %.8q, %v, want the signature of PNG", drawn, err)
 	}
@@ -197,13 +197,13 @@ func TestShippedDashboardIsDrawn(t *testing.T) {
 // names it.
 func TestRunReportsErrors(t *testing.T) {
 	t.Parallel()
-	p := newPrometheus(t, func(string) map[string][]string { return nil })
+	fakePrometheus := newPrometheus(t, func(string) map[string][]string { return nil })
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
 	t.Cleanup(other.Close)
 	board := writeDashboard(t, example)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		server, board, file string
 		more                []string
 		want                []string
@@ -216,46 +216,46 @@ func TestRunReportsErrors(t *testing.T) {
 			file:   "a.svg",
 			want:   []string{"is not Prometheus'", "200 OK"},
 		},
-		"queries are refused": {server: p.URL,
+		"queries are refused": {server: fakePrometheus.URL,
 			board: writeDashboard(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), file: "a.svg",
 			want: []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
-		"dashboard file is missing": {server: p.URL, board: board + "x", file: "a.svg", want: []string{"-dashboard"}},
-		"dashboard is not JSON": {server: p.URL, board: writeDashboard(t, "panels:"), file: "a.svg",
+		"dashboard file is missing": {server: fakePrometheus.URL, board: board + "x", file: "a.svg", want: []string{"-dashboard"}},
+		"dashboard is not JSON": {server: fakePrometheus.URL, board: writeDashboard(t, "panels:"), file: "a.svg",
 			want: []string{"dashboard.json", "invalid character"}},
 		"dashboard has no panels": {
-			server: p.URL,
+			server: fakePrometheus.URL,
 			board:  writeDashboard(t, `{"a": 1}`),
 			file:   "a.svg",
 			want:   []string{"no panels"},
 		},
-		"an unknown type": {server: p.URL, board: writeDashboard(t, strings.Replace(example, "timeseries", "gauge", 1)),
+		"an unknown type": {server: fakePrometheus.URL, board: writeDashboard(t, strings.Replace(example, "timeseries", "gauge", 1)),
 			file: "a.svg", want: []string{`panel "Memory": unsupported type "gauge"`}},
-		"an unknown unit": {server: p.URL, board: writeDashboard(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)),
+		"an unknown unit": {server: fakePrometheus.URL, board: writeDashboard(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)),
 			file: "a.svg", want: []string{`panel "Memory": unsupported unit "furlongs"`}},
-		"an unknown format": {server: p.URL, board: board, file: "a.doc", want: []string{".svg"}},
+		"an unknown format": {server: fakePrometheus.URL, board: board, file: "a.doc", want: []string{".svg"}},
 		"time range is zero": {
-			server: p.URL,
+			server: fakePrometheus.URL,
 			board:  board,
 			file:   "a.svg",
 			more:   []string{"-last", "0s"},
 			want:   []string{"-last"},
 		},
 		"unknown flag": {
-			server: p.URL,
+			server: fakePrometheus.URL,
 			board:  board,
 			file:   "a.svg",
 			more:   []string{"-since", "1s"},
 			want:   []string{"since"},
 		},
-		"output folder is missing": {server: p.URL, board: board, file: filepath.Join("b", "a.svg"), want: []string{"a.svg"}},
+		"output folder is missing": {server: fakePrometheus.URL, board: board, file: filepath.Join("b", "a.svg"), want: []string{"a.svg"}},
 		"invalid address":          {server: "://", board: board, file: "a.svg", want: []string{"protocol scheme"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := drawDashboard(t, c.server, c.board, c.file, c.more...)
+			_, _, err := drawDashboard(t, test.server, test.board, test.file, test.more...)
 			if err == nil {
-				t.Fatalf("got no error, want one with %q", c.want)
+				t.Fatalf("got no error, want one with %q", test.want)
 			}
-			for _, want := range c.want {
+			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("got error %v, want %q in it", err, want)
 				}

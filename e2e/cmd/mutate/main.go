@@ -215,8 +215,8 @@ func findMutations(path string, source []byte) ([]mutation, error) {
 // operands of the other kind or stand alone. becomes is the value that replaces an operand that
 // stands alone. In a || b each operand becomes false, so replacing the whole would test nothing
 // new.
-func addOperands(e ast.Expr, becomes string, add func(ast.Expr, string)) {
-	switch e := e.(type) {
+func addOperands(expr ast.Expr, becomes string, add func(ast.Expr, string)) {
+	switch e := expr.(type) {
 	case *ast.ParenExpr:
 		addOperands(e.X, becomes, add)
 		return
@@ -238,7 +238,7 @@ func addOperands(e ast.Expr, becomes string, add func(ast.Expr, string)) {
 			return
 		}
 	}
-	add(e, becomes)
+	add(expr, becomes)
 }
 
 // isCompound reports whether an expression is a conjunction or a disjunction.

@@ -48,7 +48,7 @@ func validHistory() *history.History {
 	mark := func(r int64) history.Event {
 		return history.Event{Time: timeOf(r), Type: history.Bookmark, Version: history.Version{Revision: r}}
 	}
-	w := history.Watch{Name: "w", Selection: configMaps, Streams: []history.Stream{
+	watch := history.Watch{Name: "w", Selection: configMaps, Streams: []history.Stream{
 		{State: initial, FromRevision: 10, Start: timeOf(10), Events: append(slices.Clone(events[:4]), mark(14))},
 		{FromRevision: 14, Start: timeOf(15), Events: append(slices.Clone(events[4:]), mark(20))},
 	}}
@@ -61,14 +61,14 @@ func validHistory() *history.History {
 			Events:       history.Within(t.Events(red), 12, 30),
 		},
 	}}
-	informer := w
+	informer := watch
 	informer.Name = "i"
-	informer.Streams = slices.Clone(w.Streams)
+	informer.Streams = slices.Clone(watch.Streams)
 	for i := range informer.Streams {
-		informer.Streams[i].Events = slices.Clone(w.Streams[i].Events)
+		informer.Streams[i].Events = slices.Clone(watch.Streams[i].Events)
 	}
 	h := &history.History{
-		ChangeLog: t, SettledRevision: 20, Watches: []*history.Watch{&w, &colored},
+		ChangeLog: t, SettledRevision: 20, Watches: []*history.Watch{&watch, &colored},
 		Informers: []*history.Informer{{Watch: informer, Final: readAt(t, configMaps, history.Any, 20).Items}},
 		Reads: []history.Read{
 			*readAt(t, configMaps, history.Newest, 13), *readAt(t, configMaps, history.Any, 11),

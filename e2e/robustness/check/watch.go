@@ -45,12 +45,12 @@ func checkUnique(h *history.History, r *report) {
 // checkEventVersions checks that each event is a stored change of the selection, with its type and
 // version.
 func checkEventVersions(h *history.History, r *report) {
-	for _, w := range h.AllWatches() {
+	for _, watch := range h.AllWatches() {
 		stored := map[changeID]history.Event{}
-		for _, e := range h.ChangeLog.Events(w.Selection) {
+		for _, e := range h.ChangeLog.Events(watch.Selection) {
 			stored[changeID{e.Key, e.Revision}] = e
 		}
-		for _, stream := range w.Streams {
+		for _, stream := range watch.Streams {
 			for _, e := range stream.Events {
 				if e.Type == history.Bookmark {
 					continue
@@ -58,9 +58,9 @@ func checkEventVersions(h *history.History, r *report) {
 				want, happened := stored[changeID{e.Key, e.Revision}]
 				switch {
 				case !happened:
-					r.add(w.Name, e.Time, "%s does not match any change of the selection", formatEvent(e))
+					r.add(watch.Name, e.Time, "%s does not match any change of the selection", formatEvent(e))
 				case want.Type != e.Type || want.Version != e.Version:
-					r.add(w.Name, e.Time, "got %s, want %s", formatEvent(e), formatEvent(want))
+					r.add(watch.Name, e.Time, "got %s, want %s", formatEvent(e), formatEvent(want))
 				}
 			}
 		}
@@ -70,19 +70,19 @@ func checkEventVersions(h *history.History, r *report) {
 // checkComplete checks that all changes were delivered, up to the last revision of each session.
 // The last session of a watch must also reach the settled revision.
 func checkComplete(h *history.History, r *report) {
-	for _, s := range allSessions(h) {
+	for _, session := range allSessions(h) {
 		delivered := map[changeID]bool{}
-		for _, e := range s.Events() {
+		for _, e := range session.Events() {
 			delivered[changeID{e.Key, e.Revision}] = true
 		}
-		end := s.Last()
-		if s.Final {
+		end := session.Last()
+		if session.Final {
 			end = max(end, h.SettledRevision)
 		}
-		for _, want := range history.Within(h.ChangeLog.Events(s.Selection), s.Start.Revision, end) {
+		for _, want := range history.Within(h.ChangeLog.Events(session.Selection), session.Start.Revision, end) {
 			if !delivered[changeID{want.Key, want.Revision}] {
-				r.add(s.Name, want.Time, "%s was not delivered to the session that began at revision %d and ended at %d",
-					formatEvent(want), s.Start.Revision, s.Last())
+				r.add(session.Name, want.Time, "%s was not delivered to the session that began at revision %d and ended at %d",
+					formatEvent(want), session.Start.Revision, session.Last())
 			}
 		}
 	}
@@ -96,18 +96,18 @@ func checkComplete(h *history.History, r *report) {
 // checkResumption checks that the first event of a stream is the first change after the revision at
 // which the stream resumed.
 func checkResumption(h *history.History, r *report) {
-	for _, s := range allSessions(h) {
-		truth := h.ChangeLog.Events(s.Selection)
-		for i, stream := range s.Streams {
-			if i > 0 && stream.FromRevision != s.Streams[i-1].Last() {
-				r.add(s.Name, stream.Start, "resumes at revision %d, but the previous stream ended at %d",
-					stream.FromRevision, s.Streams[i-1].Last())
+	for _, session := range allSessions(h) {
+		truth := h.ChangeLog.Events(session.Selection)
+		for i, stream := range session.Streams {
+			if i > 0 && stream.FromRevision != session.Streams[i-1].Last() {
+				r.add(session.Name, stream.Start, "resumes at revision %d, but the previous stream ended at %d",
+					stream.FromRevision, session.Streams[i-1].Last())
 			}
 			var first *history.Event
 			for j := range stream.Events {
 				e := &stream.Events[j]
 				if e.Revision <= stream.FromRevision && e.Type != history.Bookmark {
-					r.add(s.Name, e.Time, "%s was delivered by a stream that resumed at revision %d", formatEvent(*e),
+					r.add(session.Name, e.Time, "%s was delivered by a stream that resumed at revision %d", formatEvent(*e),
 						stream.FromRevision)
 				}
 				if first == nil && e.Type != history.Bookmark {
@@ -119,7 +119,7 @@ func checkResumption(h *history.History, r *report) {
 				continue
 			}
 			if first == nil || first.Revision != due[0].Revision || first.Key != due[0].Key {
-				r.add(s.Name, stream.Start, "a stream that resumed at revision %d does not begin with %s",
+				r.add(session.Name, stream.Start, "a stream that resumed at revision %d does not begin with %s",
 					stream.FromRevision, formatEvent(due[0]))
 			}
 		}
@@ -128,25 +128,25 @@ func checkResumption(h *history.History, r *report) {
 
 // checkBookmarks checks that no event follows a bookmark that covers it.
 func checkBookmarks(h *history.History, r *report) {
-	for _, s := range allSessions(h) {
-		truth := h.ChangeLog.Events(s.Selection)
+	for _, session := range allSessions(h) {
+		truth := h.ChangeLog.Events(session.Selection)
 		delivered := map[changeID]bool{}
-		var marked, covered int64 = 0, s.Start.Revision
-		for _, e := range s.Events() {
-			if e.Type != history.Bookmark {
-				delivered[changeID{e.Key, e.Revision}] = true
-				if e.Revision <= marked {
-					r.add(s.Name, e.Time, "%s arrives after a bookmark at revision %d", formatEvent(e), marked)
+		var marked, covered int64 = 0, session.Start.Revision
+		for _, event := range session.Events() {
+			if event.Type != history.Bookmark {
+				delivered[changeID{event.Key, event.Revision}] = true
+				if event.Revision <= marked {
+					r.add(session.Name, event.Time, "%s arrives after a bookmark at revision %d", formatEvent(event), marked)
 				}
 				continue
 			}
-			if e.Revision < marked {
-				r.add(s.Name, e.Time, "a bookmark at revision %d arrives after one at %d", e.Revision, marked)
+			if event.Revision < marked {
+				r.add(session.Name, event.Time, "a bookmark at revision %d arrives after one at %d", event.Revision, marked)
 			}
-			marked = max(marked, e.Revision)
+			marked = max(marked, event.Revision)
 			for _, want := range history.Within(truth, covered, marked) {
 				if !delivered[changeID{want.Key, want.Revision}] {
-					r.add(s.Name, e.Time, "a bookmark at revision %d arrives before %s", e.Revision, formatEvent(want))
+					r.add(session.Name, event.Time, "a bookmark at revision %d arrives before %s", event.Revision, formatEvent(want))
 				}
 			}
 			covered = max(covered, marked)

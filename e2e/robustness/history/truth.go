@@ -35,28 +35,28 @@ func (s Selection) Matches(v Version) bool {
 func (t *ChangeLog) Events(s Selection) []Event {
 	live := map[string]Version{}
 	var events []Event
-	for _, c := range t.Changes {
-		old, existed := live[c.Key]
+	for _, change := range t.Changes {
+		old, existed := live[change.Key]
 		wasSelected := existed && s.Matches(old)
-		isSelected := !c.Deleted && s.Matches(c.Version)
-		e := Event{Time: c.Time, Version: c.Version}
+		isSelected := !change.Deleted && s.Matches(change.Version)
+		event := Event{Time: change.Time, Version: change.Version}
 		switch {
 		case isSelected && wasSelected:
-			e.Type = Modified
+			event.Type = Modified
 		case isSelected:
-			e.Type = Added
+			event.Type = Added
 		case wasSelected:
-			e.Type = Deleted
-			e.Value = old.Value
-			e.Color = old.Color
+			event.Type = Deleted
+			event.Value = old.Value
+			event.Color = old.Color
 		}
-		if e.Type != "" {
-			events = append(events, e)
+		if event.Type != "" {
+			events = append(events, event)
 		}
-		if c.Deleted {
-			delete(live, c.Key)
+		if change.Deleted {
+			delete(live, change.Key)
 		} else {
-			live[c.Key] = c.Version
+			live[change.Key] = change.Version
 		}
 	}
 	return events

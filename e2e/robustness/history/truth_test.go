@@ -33,7 +33,7 @@ func TestEventsOfSelection(t *testing.T) {
 		v.Revision = revision
 		return v
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name string
 		s    history.Selection
 		want []history.Event
@@ -57,9 +57,9 @@ func TestEventsOfSelection(t *testing.T) {
 		{name: "another namespace", s: history.Selection{Resource: "pods", Namespace: "other"}, want: nil},
 		{name: "another resource", s: history.Selection{Resource: "configmaps"}, want: nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			if got := changeLog().Events(c.s); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("Events(%+v):\ngot  %v\nwant %v", c.s, got, c.want)
+		t.Run(test.name, func(t *testing.T) {
+			if got := changeLog().Events(test.s); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("Events(%+v):\ngot  %v\nwant %v", test.s, got, test.want)
 			}
 		})
 	}
@@ -87,7 +87,7 @@ func TestStateAtRevision(t *testing.T) {
 // included.
 func TestWithinReturnsHalfOpenRange(t *testing.T) {
 	events := changeLog().Events(history.Selection{Resource: "pods"})
-	for _, c := range []struct {
+	for _, test := range []struct {
 		after, upTo int64
 		from, to    int
 	}{
@@ -98,9 +98,9 @@ func TestWithinReturnsHalfOpenRange(t *testing.T) {
 		{after: 14, upTo: 12, from: 4, to: 4},
 		{after: 0, upTo: 10, from: 0, to: 0},
 	} {
-		got := history.Within(events, c.after, c.upTo)
-		if want := events[c.from:c.to]; len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
-			t.Errorf("Within(events, %d, %d) = %v, want %v", c.after, c.upTo, got, want)
+		got := history.Within(events, test.after, test.upTo)
+		if want := events[test.from:test.to]; len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
+			t.Errorf("Within(events, %d, %d) = %v, want %v", test.after, test.upTo, got, want)
 		}
 	}
 }

@@ -72,19 +72,19 @@ func emptyList(resource string) runtime.Object {
 
 // versionOf returns the version of an object.
 func versionOf(resource string, obj runtime.Object) (history.Version, error) {
-	m, err := meta.Accessor(obj)
+	object, err := meta.Accessor(obj)
 	if err != nil {
 		return history.Version{}, err
 	}
-	revision, err := parseRevision(m.GetResourceVersion())
+	revision, err := parseRevision(object.GetResourceVersion())
 	if err != nil {
-		return history.Version{}, fmt.Errorf("%s/%s: %w", m.GetNamespace(), m.GetName(), err)
+		return history.Version{}, fmt.Errorf("%s/%s: %w", object.GetNamespace(), object.GetName(), err)
 	}
 	return history.Version{
-		Key:      objectKey{resource, m.GetNamespace(), m.GetName()}.String(),
+		Key:      objectKey{resource, object.GetNamespace(), object.GetName()}.String(),
 		Revision: revision,
-		Value:    m.GetAnnotations()[history.MarkAnnotation],
-		Color:    m.GetLabels()[history.Color],
+		Value:    object.GetAnnotations()[history.MarkAnnotation],
+		Color:    object.GetLabels()[history.Color],
 	}, nil
 }
 

@@ -55,27 +55,27 @@ func (r *reader) listOnce(ctx context.Context) error {
 		s.Color = pickOne(r.rand, colors())
 	}
 	read := history.Read{Client: r.name, Selection: s, Kind: history.Newest}
-	o := metav1.ListOptions{}
+	listOptions := metav1.ListOptions{}
 	requested := r.newest.Load()
 	n := r.rand.IntN(10)
 	switch {
 	case n < 5 || requested == 0:
 	case n < 7:
 		read.Kind = history.Paged
-		o.Limit = pageSize
+		listOptions.Limit = pageSize
 	case n < 8:
 		read.Kind = history.Any
-		o.ResourceVersion = "0"
+		listOptions.ResourceVersion = "0"
 	case n < 9:
-		read.Kind, read.MinRevision, o.ResourceVersion = history.NotOlder, requested, formatRevision(requested)
+		read.Kind, read.MinRevision, listOptions.ResourceVersion = history.NotOlder, requested, formatRevision(requested)
 	default:
-		read.Kind, read.MinRevision, o.ResourceVersion = history.Exact, requested, formatRevision(requested)
-		o.ResourceVersionMatch = metav1.ResourceVersionMatchExact
+		read.Kind, read.MinRevision, listOptions.ResourceVersion = history.Exact, requested, formatRevision(requested)
+		listOptions.ResourceVersionMatch = metav1.ResourceVersionMatchExact
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), responseTimeout)
 	defer cancel()
 	read.Start = r.now()
-	complete, err := r.readPages(ctx, &read, o)
+	complete, err := r.readPages(ctx, &read, listOptions)
 	read.End = r.now()
 	if err != nil || !complete {
 		return err
@@ -105,8 +105,8 @@ func (r *reader) readPages(ctx context.Context, read *history.Read, o metav1.Lis
 
 // readPage reads one page of a list and records it. more reports whether another page follows.
 func (r *reader) readPage(ctx context.Context, replica Replica, read *history.Read,
-	o *metav1.ListOptions) (more bool, err error) {
-	list, err := replica.list(ctx, encoding(r.rand.IntN(int(metadataEncoding)+1)), read.Selection, *o)
+	listOptions *metav1.ListOptions) (more bool, err error) {
+	list, err := replica.list(ctx, encoding(r.rand.IntN(int(metadataEncoding)+1)), read.Selection, *listOptions)
 	if err != nil {
 		return false, err
 	}
@@ -114,7 +114,7 @@ func (r *reader) readPage(ctx context.Context, replica Replica, read *history.Re
 	if err != nil {
 		return false, &undecodableResponse{err}
 	}
-	if o.Continue != "" && revision != read.Revision {
+	if listOptions.Continue != "" && revision != read.Revision {
 		return false, &undecodableResponse{fmt.Errorf("a page has revision %d, the previous page %d", revision, read.Revision)}
 	}
 	read.Revision, read.Items = revision, append(read.Items, items...)
@@ -122,8 +122,8 @@ func (r *reader) readPage(ctx context.Context, replica Replica, read *history.Re
 	if err != nil {
 		return false, &undecodableResponse{err}
 	}
-	o.Continue = m.GetContinue()
-	return o.Continue != "", nil
+	listOptions.Continue = m.GetContinue()
+	return listOptions.Continue != "", nil
 }
 
 // undecodableResponse is a response that cannot be interpreted.

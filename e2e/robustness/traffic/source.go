@@ -36,22 +36,22 @@ func newSource(t *Traffic, name string, s history.Selection, nextTarget func() (
 }
 
 // listAndRecord lists the selection and records the result, from which the next watch may start.
-func (s *source) listAndRecord(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (s *source) listAndRecord(ctx context.Context, listOptions metav1.ListOptions) (runtime.Object, error) {
 	replica, form := s.nextTarget()
 	read := &history.Read{Client: s.watch.Name, Selection: s.watch.Selection, Start: s.now(), Kind: history.Newest}
-	switch o.ResourceVersion {
+	switch listOptions.ResourceVersion {
 	case "":
 	case "0":
 		read.Kind = history.Any
 	default:
 		read.Kind = history.NotOlder
-		requested, err := parseRevision(o.ResourceVersion)
+		requested, err := parseRevision(listOptions.ResourceVersion)
 		if err != nil {
 			return nil, err
 		}
 		read.MinRevision = requested
 	}
-	list, err := s.replicas[replica].list(ctx, form, s.watch.Selection, o)
+	list, err := s.replicas[replica].list(ctx, form, s.watch.Selection, listOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -66,26 +66,26 @@ func (s *source) listAndRecord(ctx context.Context, o metav1.ListOptions) (runti
 }
 
 // startWatch starts a watch that records each event when the caller has received it.
-func (s *source) startWatch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (s *source) startWatch(ctx context.Context, listOptions metav1.ListOptions) (watch.Interface, error) {
 	replica, form := s.nextTarget()
 	stream := history.Stream{Replica: replica, Start: s.now()}
-	streaming := o.SendInitialEvents != nil && *o.SendInitialEvents
+	streaming := listOptions.SendInitialEvents != nil && *listOptions.SendInitialEvents
 	if !streaming {
 		var err error
-		if stream.FromRevision, err = parseRevision(o.ResourceVersion); err != nil {
+		if stream.FromRevision, err = parseRevision(listOptions.ResourceVersion); err != nil {
 			return nil, err
 		}
 	}
-	w, err := s.replicas[replica].watch(ctx, form, s.watch.Selection, o)
+	w, err := s.replicas[replica].watch(ctx, form, s.watch.Selection, listOptions)
 	if err != nil {
 		return nil, err
 	}
 	t := &recordedWatch{recorder: s, upstream: w, events: make(chan watch.Event), stopped: make(chan struct{}), stream: stream}
 	if streaming {
 		t.initial = &history.Read{Kind: history.Initial, Client: s.watch.Name, Selection: s.watch.Selection, Start: stream.Start}
-		if o.ResourceVersion != "" {
+		if listOptions.ResourceVersion != "" {
 			t.initial.Kind = history.NotOlder
-			if t.initial.MinRevision, err = parseRevision(o.ResourceVersion); err != nil {
+			if t.initial.MinRevision, err = parseRevision(listOptions.ResourceVersion); err != nil {
 				w.Stop()
 				return nil, err
 			}
@@ -217,14 +217,14 @@ func (t *recordedWatch) recordEvent(e watch.Event) (undo func(), err error) {
 	if e.Type == watch.Error {
 		return nothing, nil
 	}
-	m, err := meta.Accessor(e.Object)
+	object, err := meta.Accessor(e.Object)
 	if err != nil {
 		return nil, err
 	}
 	at := t.recorder.now()
 	event := history.Event{Time: at, Type: history.EventType(e.Type)}
 	if e.Type == watch.Bookmark {
-		event.Revision, err = parseRevision(m.GetResourceVersion())
+		event.Revision, err = parseRevision(object.GetResourceVersion())
 	} else {
 		event.Version, err = versionOf(t.recorder.watch.Selection.Resource, e.Object)
 	}
@@ -235,7 +235,7 @@ func (t *recordedWatch) recordEvent(e watch.Event) (undo func(), err error) {
 		return t.recorder.addEvent(event), nil
 	}
 	if e.Type == watch.Bookmark {
-		if m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
+		if object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
 			return nothing, nil
 		}
 		t.initial.Revision = event.Revision

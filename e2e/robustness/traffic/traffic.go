@@ -43,13 +43,13 @@ type Traffic struct {
 
 // Start starts the clients.
 func Start(ctx context.Context, cfg Config) *Traffic {
-	t := &Traffic{clock: clock{time.Now()}, replicas: cfg.Replicas, namespaces: cfg.Namespaces, seed: cfg.Seed}
+	traffic := &Traffic{clock: clock{time.Now()}, replicas: cfg.Replicas, namespaces: cfg.Namespaces, seed: cfg.Seed}
 	for i := range cfg.Writers {
-		t.writers = append(t.writers, &writer{
-			clock:       t.clock,
+		traffic.writers = append(traffic.writers, &writer{
+			clock:       traffic.clock,
 			id:          i,
 			mainReplica: i % len(cfg.Replicas),
-			rand:        t.newRand(),
+			rand:        traffic.newRand(),
 			replicas:    cfg.Replicas,
 			namespaces:  cfg.Namespaces,
 			interval:    cfg.Interval,
@@ -58,15 +58,15 @@ func Start(ctx context.Context, cfg Config) *Traffic {
 	}
 	newest := &atomic.Int64{}
 	for i := range readers {
-		t.readers = append(t.readers, &reader{
-			clock: t.clock, name: fmt.Sprintf("reader-%d", i), rand: t.newRand(), replicas: cfg.Replicas,
+		traffic.readers = append(traffic.readers, &reader{
+			clock: traffic.clock, name: fmt.Sprintf("reader-%d", i), rand: traffic.newRand(), replicas: cfg.Replicas,
 			namespaces: cfg.Namespaces, interval: cfg.Interval, newest: newest,
 		})
 	}
-	t.addWatchers()
-	t.addInformers()
-	t.startClients(ctx)
-	return t
+	traffic.addWatchers()
+	traffic.addInformers()
+	traffic.startClients(ctx)
+	return traffic
 }
 
 // newRand returns a random number generator for one client.

@@ -60,27 +60,27 @@ func (r *Recorder) Run(ctx context.Context) {
 func (r *Recorder) record(events []*clientv3.Event) error {
 	var changes []history.Change
 	var last int64
-	for _, e := range events {
-		last = max(last, e.Kv.ModRevision)
-		k, ok := parseStorageKey(string(e.Kv.Key))
+	for _, event := range events {
+		last = max(last, event.Kv.ModRevision)
+		k, ok := parseStorageKey(string(event.Kv.Key))
 		if !ok {
 			continue
 		}
-		c := history.Change{
-			Version: history.Version{Key: k.String(), Revision: e.Kv.ModRevision},
-			Deleted: e.Type == mvccpb.DELETE,
+		change := history.Change{
+			Version: history.Version{Key: k.String(), Revision: event.Kv.ModRevision},
+			Deleted: event.Type == mvccpb.DELETE,
 		}
-		if !c.Deleted {
-			obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(e.Kv.Value, nil, nil)
+		if !change.Deleted {
+			obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(event.Kv.Value, nil, nil)
 			if err != nil {
-				return fmt.Errorf("%s at revision %d: %w", e.Kv.Key, e.Kv.ModRevision, err)
+				return fmt.Errorf("%s at revision %d: %w", event.Kv.Key, event.Kv.ModRevision, err)
 			}
 			// A stored object has no resource version.
-			if c.Version, err = storedVersion(k, obj, e.Kv.ModRevision); err != nil {
+			if change.Version, err = storedVersion(k, obj, event.Kv.ModRevision); err != nil {
 				return err
 			}
 		}
-		changes = append(changes, c)
+		changes = append(changes, change)
 	}
 	r.update(func() {
 		for i := range changes {

@@ -66,22 +66,22 @@ func (w *watcher) run(ctx context.Context) {
 // revision to resume at.
 func (w *watcher) watchOnce(ctx context.Context, revision string) (string, error) {
 	seconds := minWatchSeconds + w.rand.Int64N(maxWatchSeconds-minWatchSeconds+1)
-	o := metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &seconds, ResourceVersion: revision}
+	listOptions := metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &seconds, ResourceVersion: revision}
 	if revision == "" && w.streamsState {
 		yes := true
-		o.SendInitialEvents = &yes
-		o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+		listOptions.SendInitialEvents = &yes
+		listOptions.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	} else if revision == "" {
 		var err error
-		if o.ResourceVersion, err = w.listRevision(ctx); err != nil {
+		if listOptions.ResourceVersion, err = w.listRevision(ctx); err != nil {
 			return "", err
 		}
-		revision = o.ResourceVersion
+		revision = listOptions.ResourceVersion
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+responseTimeout)
 	defer cancel()
 	before := w.streamCount()
-	stream, err := w.startWatch(ctx, o)
+	stream, err := w.startWatch(ctx, listOptions)
 	if err != nil {
 		return revision, err
 	}

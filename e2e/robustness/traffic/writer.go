@@ -150,7 +150,7 @@ func (w *writer) patch(ctx context.Context, k objectKey) {
 // delete deletes an object. If old is not nil, the object must still have that version.
 func (w *writer) delete(ctx context.Context, k objectKey, old *observedObject) {
 	now := int64(0)
-	o := &metav1.DeleteOptions{GracePeriodSeconds: &now}
+	deleteOptions := &metav1.DeleteOptions{GracePeriodSeconds: &now}
 	op := history.Operation{Verb: history.Delete}
 	if old != nil {
 		m, err := meta.Accessor(old.obj)
@@ -159,10 +159,10 @@ func (w *writer) delete(ctx context.Context, k objectKey, old *observedObject) {
 		}
 		revision := m.GetResourceVersion()
 		op.Expected = old.value
-		o.Preconditions = &metav1.Preconditions{ResourceVersion: &revision}
+		deleteOptions.Preconditions = &metav1.Preconditions{ResourceVersion: &revision}
 	}
 	w.send(ctx, k, op, func(ctx context.Context, c rest.Interface, _ runtime.Object) error {
-		return objectRequest(c.Delete(), k).Name(k.name).Body(o).Do(ctx).Error()
+		return objectRequest(c.Delete(), k).Name(k.name).Body(deleteOptions).Do(ctx).Error()
 	})
 }
 

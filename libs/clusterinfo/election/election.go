@@ -47,16 +47,16 @@ type Election struct {
 }
 
 // New prepares an election. The timeout of its requests to the API server is shorter than the
-// lease. It registers the metric leader_election_master_status in r.
-func New(o *Options, config *rest.Config, log *slog.Logger, r prometheus.Registerer) (*Election, error) {
+// lease. It registers the metric leader_election_master_status in registerer.
+func New(options *Options, config *rest.Config, log *slog.Logger, registerer prometheus.Registerer) (*Election, error) {
 	config = rest.CopyConfig(config)
-	config.Timeout = max(o.RenewDeadline/2, time.Second)
+	config.Timeout = max(options.RenewDeadline/2, time.Second)
 	client, err := kubeclient.NewClient(config, coordinationv1.AddToScheme)
 	if err != nil {
 		return nil, fmt.Errorf("client for leader election: %w", err)
 	}
 	leases, err := kubeclient.NewResource[coordinationv1.Lease, coordinationv1.LeaseList](client,
-		coordinationv1.SchemeGroupVersion.WithResource("leases"), o.ResourceNamespace)
+		coordinationv1.SchemeGroupVersion.WithResource("leases"), options.ResourceNamespace)
 	if err != nil {
 		return nil, fmt.Errorf("client for leader election: %w", err)
 	}
@@ -64,7 +64,7 @@ func New(o *Options, config *rest.Config, log *slog.Logger, r prometheus.Registe
 	if err != nil {
 		return nil, fmt.Errorf("identity for leader election: %w", err)
 	}
-	return NewWithClient(o, leases, host+"_"+string(uuid.NewUUID()), log, r), nil
+	return NewWithClient(options, leases, host+"_"+string(uuid.NewUUID()), log, registerer), nil
 }
 
 // NewWithClient returns an Elector that uses a client of the namespace, and an identity that must

@@ -91,23 +91,23 @@ func TestLostLeaseStopsWork(t *testing.T) {
 		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return down.Load(), nil, errors.New("connection refused")
 		})
-		a := startCandidate(t, client, "a", runUntilCanceled)
+		replica := startCandidate(t, client, "a", runUntilCanceled)
 		advance(time.Second)
-		if !a.working.Load() {
+		if !replica.working.Load() {
 			t.Fatal("a alone: got idle, want leading")
 		}
 		down.Store(true)
 		advance(15 * time.Second) // the lease duration
-		if a.working.Load() {
+		if replica.working.Load() {
 			t.Error("a after its lease has expired: got leading, want idle")
 		}
 		down.Store(false)
 		advance(20 * time.Second)
-		if !a.working.Load() || a.terms.Load() != 2 {
-			t.Errorf("got a leading: %t after %d terms, want true after 2", a.working.Load(), a.terms.Load())
+		if !replica.working.Load() || replica.terms.Load() != 2 {
+			t.Errorf("got a leading: %t after %d terms, want true after 2", replica.working.Load(), replica.terms.Load())
 		}
-		a.stop()
-		<-a.done
+		replica.stop()
+		<-replica.done
 	})
 }
 
@@ -161,7 +161,7 @@ func TestRunWithoutElection(t *testing.T) {
 
 // TestValidate checks the errors for invalid flags.
 func TestValidate(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		change func(*election.Options)
 		want   string
@@ -183,12 +183,12 @@ func TestValidate(t *testing.T) {
 		{name: "lock", change: func(o *election.Options) { o.ResourceLock = "configmaps" }, want: `must be "leases"`},
 		{name: "name", change: func(o *election.Options) { o.ResourceName = "" }, want: "must not be empty"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			o := election.NewOptions("test")
-			c.change(o)
+			test.change(o)
 			err := errors.Join(o.Validate()...)
-			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
 	}

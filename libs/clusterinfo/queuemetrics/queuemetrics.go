@@ -22,7 +22,7 @@ type Provider struct {
 var _ workqueue.MetricsProvider = (*Provider)(nil)
 
 // New returns a Provider and registers its metrics. Call it once per registry.
-func New(r prometheus.Registerer) *Provider {
+func New(registerer prometheus.Registerer) *Provider {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_" + name, Help: "[ALPHA] " + help},
 			[]string{nameLabel})
@@ -38,7 +38,7 @@ func New(r prometheus.Registerer) *Provider {
 			Buckets: prometheus.ExponentialBuckets(10e-9, 10, 10),
 		}, []string{nameLabel})
 	}
-	p := &Provider{
+	provider := &Provider{
 		depth: gauge("depth", "Number of items in the queue."),
 		unfinished: gauge("unfinished_work_seconds",
 			"Sum of the seconds that items have been worked on and are not done; it grows when a worker is stuck."),
@@ -49,8 +49,8 @@ func New(r prometheus.Registerer) *Provider {
 		latency: histogram("queue_duration_seconds", "Seconds that an item waits in the queue before work on it starts."),
 		work:    histogram("work_duration_seconds", "Seconds that work on an item takes."),
 	}
-	r.MustRegister(p.depth, p.unfinished, p.longest, p.adds, p.retries, p.latency, p.work)
-	return p
+	registerer.MustRegister(provider.depth, provider.unfinished, provider.longest, provider.adds, provider.retries, provider.latency, provider.work)
+	return provider
 }
 
 func newGauge(v *prometheus.GaugeVec, name string) prometheus.Gauge {

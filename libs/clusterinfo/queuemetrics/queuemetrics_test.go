@@ -36,18 +36,18 @@ func queue(p *queuemetrics.Provider) workqueue.TypedRateLimitingInterface[string
 
 // TestQueueMetrics checks the metrics of a work queue.
 func TestQueueMetrics(t *testing.T) {
-	r := prometheus.NewRegistry()
-	p := queuemetrics.New(r)
-	q := queue(p)
+	registry := prometheus.NewRegistry()
+	provider := queuemetrics.New(registry)
+	q := queue(provider)
 	q.Add("a")
 	q.Add("b")
-	if m := gather(t, r); m["depth"].GetGauge().GetValue() != 2 || m["adds_total"].GetCounter().GetValue() != 2 {
+	if m := gather(t, registry); m["depth"].GetGauge().GetValue() != 2 || m["adds_total"].GetCounter().GetValue() != 2 {
 		t.Errorf("after two additions: got %v, want depth 2 and adds_total 2", m)
 	}
 	item, _ := q.Get()
 	q.AddRateLimited("c")
 	q.Done(item)
-	m := gather(t, r)
+	m := gather(t, registry)
 	for _, name := range []string{"queue_duration_seconds", "work_duration_seconds"} {
 		if n := m[name].GetHistogram().GetSampleCount(); n != 1 {
 			t.Errorf("%s: %d samples, want 1", name, n)
@@ -63,9 +63,9 @@ func TestQueueMetrics(t *testing.T) {
 	}
 	q.ShutDown()
 
-	again := queue(p)
+	again := queue(provider)
 	defer again.ShutDown()
-	if m := gather(t, r); m["depth"].GetGauge().GetValue() != 0 {
+	if m := gather(t, registry); m["depth"].GetGauge().GetValue() != 0 {
 		t.Errorf("new queue: got depth %v, want 0", m["depth"])
 	}
 }

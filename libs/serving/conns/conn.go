@@ -82,10 +82,10 @@ func (c *Conn) finishHandshake() {
 	c.ctx = nil
 }
 
-// Write implements net.Conn. It writes p, or buffers it while the connection is corked. After an
+// Write implements net.Conn. It writes data, or buffers it while the connection is corked. After an
 // error, all later calls return the same error. Write releases the handshake permit first: the
 // server has already computed the part of the handshake that it writes.
-func (c *Conn) Write(p []byte) (int, error) {
+func (c *Conn) Write(data []byte) (int, error) {
 	c.releaseHandshakePermit()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,16 +93,16 @@ func (c *Conn) Write(p []byte) (int, error) {
 		return 0, c.writeErr
 	}
 	if !c.corked {
-		return c.writeToKernel(p)
+		return c.writeToKernel(data)
 	}
-	if len(c.buffered) > 0 && len(c.buffered)+len(p) > maxCorked { // clients choose the frame size
+	if len(c.buffered) > 0 && len(c.buffered)+len(data) > maxCorked { // clients choose the frame size
 		if _, err := c.writeToKernel(c.buffered); err != nil {
 			return 0, err
 		}
 		c.buffered = c.buffered[:0]
 	}
-	c.appendBuffered(p)
-	return len(p), nil
+	c.appendBuffered(data)
+	return len(data), nil
 }
 
 // Cork makes Write buffer bytes until Uncork, so that the TLS records of one response are sent

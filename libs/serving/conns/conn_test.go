@@ -49,29 +49,29 @@ func tcpPair(t *testing.T) (client, server net.Conn) {
 // write.
 func TestCorkedWritesLeaveTogether(t *testing.T) {
 	below := &recordingConn{}
-	c := newConn(context.Background(), &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}, below)
+	conn := newConn(context.Background(), &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}, below)
 	write := func(s string) {
 		t.Helper()
-		if n, err := c.Write([]byte(s)); n != len(s) || err != nil {
+		if n, err := conn.Write([]byte(s)); n != len(s) || err != nil {
 			t.Fatalf("got %d bytes written, %v, want %d", n, err, len(s))
 		}
 	}
 	uncork := func() {
 		t.Helper()
-		if err := c.Uncork(); err != nil {
+		if err := conn.Uncork(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write("a")
-	c.Cork()
+	conn.Cork()
 	uncork() // nothing was written
-	c.Cork()
+	conn.Cork()
 	write("b")
 	write("c")
 	write("d")
 	uncork()
 	write("e")
-	c.Cork()
+	conn.Cork()
 	write("f")
 	uncork()
 	if got := string(bytes.Join(below.writes, []byte(" "))); got != "a bcd e f" {
@@ -80,16 +80,16 @@ func TestCorkedWritesLeaveTogether(t *testing.T) {
 
 	gone := errors.New("gone")
 	below.err = gone
-	c.Cork()
+	conn.Cork()
 	write("g")
-	if err := c.Uncork(); !errors.Is(err, gone) {
+	if err := conn.Uncork(); !errors.Is(err, gone) {
 		t.Errorf("uncork() after a failed write = %v, want error %v", err, gone)
 	}
 	below.err = nil
-	if _, err := c.Write([]byte("h")); !errors.Is(err, gone) {
+	if _, err := conn.Write([]byte("h")); !errors.Is(err, gone) {
 		t.Errorf("Write() after a failed write = %v, want error %v", err, gone)
 	}
-	if err := c.Uncork(); !errors.Is(err, gone) {
+	if err := conn.Uncork(); !errors.Is(err, gone) {
 		t.Errorf("uncork() without held bytes = %v, want error %v", err, gone)
 	}
 }
@@ -98,28 +98,28 @@ func TestCorkedWritesLeaveTogether(t *testing.T) {
 // size.
 func TestCorkedBytesAreLimited(t *testing.T) {
 	below := &recordingConn{}
-	c := newConn(context.Background(), &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}, below)
+	conn := newConn(context.Background(), &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}, below)
 	record, all := bytes.Repeat([]byte("0123456789abcdef"), 1<<10), 0
-	c.Cork()
+	conn.Cork()
 	for all < 1<<20 {
-		if _, err := c.Write(record); err != nil {
+		if _, err := conn.Write(record); err != nil {
 			t.Fatal(err)
 		}
 		all += len(record)
-		if cap(c.buffered) > maxCorked {
-			t.Fatalf("after %d bytes, the buffer has %d, want at most %v", all, cap(c.buffered), maxCorked)
+		if cap(conn.buffered) > maxCorked {
+			t.Fatalf("after %d bytes, the buffer has %d, want at most %v", all, cap(conn.buffered), maxCorked)
 		}
 	}
-	if err := c.Uncork(); err != nil {
+	if err := conn.Uncork(); err != nil {
 		t.Fatal(err)
 	}
 	if got := bytes.Join(below.writes, nil); !bytes.Equal(got, bytes.Repeat(record, all/len(record))) {
 		t.Errorf("got %d bytes written, want %d in records", len(got), all)
 	}
 	gone := errors.New("gone")
-	c.Cork()
+	conn.Cork()
 	for below.err = gone; ; {
-		if _, err := c.Write(record); err != nil {
+		if _, err := conn.Write(record); err != nil {
 			if !errors.Is(err, gone) {
 				t.Error(err)
 			}
@@ -128,7 +128,7 @@ func TestCorkedBytesAreLimited(t *testing.T) {
 	}
 	below.err = nil
 	writes := len(below.writes)
-	if err := c.Uncork(); !errors.Is(err, gone) || len(below.writes) != writes {
+	if err := conn.Uncork(); !errors.Is(err, gone) || len(below.writes) != writes {
 		t.Errorf("Uncork after a failed write: got %v, %d more writes, want %v and none", err, len(below.writes)-writes, gone)
 	}
 }
@@ -152,10 +152,10 @@ func sendLarge(c *Conn, p []byte) error {
 // TestBlockedWritesHoldNoPermit checks that with one permit, one client gets all of a large
 // response while others read nothing of theirs.
 func TestBlockedWritesHoldNoPermit(t *testing.T) {
-	h := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
+	listener := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
 	pair := func() (*Conn, net.Conn) {
 		client, server := tcpPair(t)
-		return newConn(context.Background(), h, server), client
+		return newConn(context.Background(), listener, server), client
 	}
 	large := bytes.Repeat([]byte("0123456789abcdef"), 2<<20) // more than the kernel buffers
 	const silent = 4
@@ -186,7 +186,7 @@ func TestBlockedWritesHoldNoPermit(t *testing.T) {
 			t.Error("write to a client that does not read = nil, want an error")
 		}
 	}
-	if n := h.sendLimiter.InUse(); n != 0 {
+	if n := listener.sendLimiter.InUse(); n != 0 {
 		t.Errorf("%d permits are in use at the end, want 0", n)
 	}
 }
@@ -194,8 +194,8 @@ func TestBlockedWritesHoldNoPermit(t *testing.T) {
 // TestCorkedWritesHoldPermit checks that a permit is held from the first held byte until the bytes
 // are written.
 func TestCorkedWritesHoldPermit(t *testing.T) {
-	h := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
-	c := newConn(context.Background(), h, &recordingConn{})
+	listener := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
+	c := newConn(context.Background(), listener, &recordingConn{})
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -206,8 +206,8 @@ func TestCorkedWritesHoldPermit(t *testing.T) {
 		{name: "held write", do: func() error { _, err := c.Write(make([]byte, 16<<10)); return err }, free: 0},
 		{name: "uncork", do: c.Uncork, free: 1},
 	} {
-		if err := step.do(); err != nil || 1-h.sendLimiter.InUse() != step.free {
-			t.Errorf("%s: %d permits are free, want %d; error: %v", step.name, 1-h.sendLimiter.InUse(), step.free, err)
+		if err := step.do(); err != nil || 1-listener.sendLimiter.InUse() != step.free {
+			t.Errorf("%s: %d permits are free, want %d; error: %v", step.name, 1-listener.sendLimiter.InUse(), step.free, err)
 		}
 	}
 }
@@ -215,12 +215,12 @@ func TestCorkedWritesHoldPermit(t *testing.T) {
 // TestWriteFailsAfterClientCloses checks that writes to a closed connection fail.
 func TestWriteFailsAfterClientCloses(t *testing.T) {
 	client, server := tcpPair(t)
-	h := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
-	c := newConn(context.Background(), h, server)
+	listener := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
+	conn := newConn(context.Background(), listener, server)
 	ended := make(chan error)
 	go func() {
 		for large := make([]byte, 1<<20); ; {
-			if n, err := c.Write(large); err != nil || n != len(large) {
+			if n, err := conn.Write(large); err != nil || n != len(large) {
 				ended <- err
 				return
 			}
@@ -234,11 +234,11 @@ func TestWriteFailsAfterClientCloses(t *testing.T) {
 	if err := <-ended; !errors.As(err, &system) {
 		t.Errorf("Write() = %v, want a system error", err)
 	}
-	if n, err := c.Write([]byte("x")); n > 0 || !errors.As(err, &system) {
+	if n, err := conn.Write([]byte("x")); n > 0 || !errors.As(err, &system) {
 		t.Errorf("next Write() = %d, %v", n, err)
 	}
-	if h.sendLimiter.InUse() != 0 {
-		t.Errorf("after the connection failed: %d permits are held, want 0", h.sendLimiter.InUse())
+	if listener.sendLimiter.InUse() != 0 {
+		t.Errorf("after the connection failed: %d permits are held, want 0", listener.sendLimiter.InUse())
 	}
 }
 

@@ -227,9 +227,9 @@ func (c *headerConn) releasePermit() {
 }
 
 // Read implements net.Conn.
-func (c *headerConn) Read(p []byte) (int, error) {
+func (c *headerConn) Read(data []byte) (int, error) {
 	if len(c.completeHeader) > 0 {
-		n := copy(p, c.completeHeader)
+		n := copy(data, c.completeHeader)
 		c.completeHeader = dropPrefix(c.completeHeader, n)
 		return n, nil
 	}
@@ -239,9 +239,9 @@ func (c *headerConn) Read(p []byte) (int, error) {
 		c.releaseBytesLocked()
 	}
 	c.mu.Unlock()
-	n, err := c.readNext(p)
+	n, err := c.readNext(data)
 	c.mu.Lock()
-	_, more := c.scanHeader(p[:n])
+	_, more := c.scanHeader(data[:n])
 	large := more && c.headerBytes >= largeHeader
 	c.mu.Unlock()
 	if err != nil || !large {
@@ -287,14 +287,14 @@ func (c *headerConn) releaseBytesLocked() {
 	}
 }
 
-// scanHeader looks in p for the empty line at the end of the header section. It returns the offset
-// after that line, and false. If the section continues after p, it returns len(p), and true. It
+// scanHeader looks in data for the empty line at the end of the header section. It returns the offset
+// after that line, and false. If the section continues after data, it returns len(data), and true. It
 // counts lines and bytes; a line ends with "\n" or "\r\n". The caller holds mu.
-func (c *headerConn) scanHeader(p []byte) (end int, more bool) {
+func (c *headerConn) scanHeader(data []byte) (end int, more bool) {
 	if !c.inHeader {
 		return 0, false
 	}
-	for i, b := range p {
+	for i, b := range data {
 		switch b {
 		case '\n':
 			if c.lineBlank && c.lines > 0 {
@@ -311,8 +311,8 @@ func (c *headerConn) scanHeader(p []byte) (end int, more bool) {
 			c.lineBlank = false
 		}
 	}
-	c.headerBytes += len(p)
-	return len(p), true
+	c.headerBytes += len(data)
+	return len(data), true
 }
 
 // readLargeHeader reads the rest of a large header section and waits for a permit.

@@ -37,10 +37,10 @@ type http1Client struct {
 // testHTTP1 runs test in a synctest bubble with a server that reserves memory for header sections
 // and bodies.
 func testHTTP1(t *testing.T, test func(*http1Server)) {
-	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
-		h.config.NextProtos = []string{"http/1.1"}
-		h.headers = NewHeaderLimits(1)
-		f := &http1Server{t, h.headers, l, make(chan struct{})}
+	testHandshakes(t, func(t *testing.T, l *pipeListener, listener *Listener) {
+		listener.config.NextProtos = []string{"http/1.1"}
+		listener.headers = NewHeaderLimits(1)
+		f := &http1Server{t, listener.headers, l, make(chan struct{})}
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			end, err := f.limits.Reserve(r)
 			defer end()
@@ -71,7 +71,7 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 			ConnContext: WithConn, DisableGeneralOptionsHandler: true,
 		}
 		over := make(chan error, 1)
-		go func() { over <- server.Serve(h) }()
+		go func() { over <- server.Serve(listener) }()
 		test(f)
 		synctest.Wait()
 		if f.limits.reserved != 0 || len(f.limits.byAddress) > 0 || f.limits.limiter.InUse() != 0 {
@@ -129,7 +129,7 @@ func TestHTTP1HeaderLimits(t *testing.T) {
 	complete := func(body string) string {
 		return fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", postLine, len(body), body)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		sent string
 		want []string // "431" or the response body
 	}{
@@ -174,8 +174,8 @@ func TestHTTP1HeaderLimits(t *testing.T) {
 			testHTTP1(t, func(f *http1Server) {
 				client := f.connect()
 				defer client.close()
-				client.send(c.sent)
-				for _, want := range c.want {
+				client.send(test.sent)
+				for _, want := range test.want {
 					if want == "431" {
 						client.expect(http.StatusRequestHeaderFieldsTooLarge, "431 Request Header Fields Too Large")
 						continue
@@ -213,31 +213,31 @@ func TestHTTP1LargeHeadersWaitForPermit(t *testing.T) {
 // TestHeaderReservationsPerAddress checks that an address can reserve a minimum even if the total
 // is used up.
 func TestHeaderReservationsPerAddress(t *testing.T) {
-	h := NewHeaderLimits(1)
+	headerLimits := NewHeaderLimits(1)
 	one, other, late := "10.0.0.1", "10.0.0.2", "10.0.0.3"
 	for _, from := range []string{one, other} {
-		if !h.reserveBytes(from, MaxReservedHeaders/2) {
+		if !headerLimits.reserveBytes(from, MaxReservedHeaders/2) {
 			t.Errorf("%v: got half of the total rejected, want it reserved", from)
 		}
-		if h.reserveBytes(from, 1) {
+		if headerLimits.reserveBytes(from, 1) {
 			t.Errorf("%v: got more than half of the total reserved, want it rejected", from)
 		}
 	}
-	if !h.reserveBytes(late, minReservedHeaders) {
+	if !headerLimits.reserveBytes(late, minReservedHeaders) {
 		t.Errorf("%v: got the minimum rejected, want it reserved", late)
 	}
-	if h.reserveBytes(late, 1) {
+	if headerLimits.reserveBytes(late, 1) {
 		t.Errorf("%v: got more than the minimum reserved, want it rejected", late)
 	}
-	if !h.reserveBytes(one, -1) || h.reserved != MaxReservedHeaders+minReservedHeaders-1 {
+	if !headerLimits.reserveBytes(one, -1) || headerLimits.reserved != MaxReservedHeaders+minReservedHeaders-1 {
 		t.Errorf("after the release of a byte: %d bytes are reserved, want %d",
-			h.reserved, MaxReservedHeaders+minReservedHeaders-1)
+			headerLimits.reserved, MaxReservedHeaders+minReservedHeaders-1)
 	}
 	for from, n := range map[string]int{one: MaxReservedHeaders/2 - 1, other: MaxReservedHeaders / 2, late: minReservedHeaders} {
-		h.reserveBytes(from, -n)
+		headerLimits.reserveBytes(from, -n)
 	}
-	if h.reserved != 0 || len(h.byAddress) > 0 {
-		t.Errorf("at the end: got %d reserved bytes, by address %v, want none", h.reserved, h.byAddress)
+	if headerLimits.reserved != 0 || len(headerLimits.byAddress) > 0 {
+		t.Errorf("at the end: got %d reserved bytes, by address %v, want none", headerLimits.reserved, headerLimits.byAddress)
 	}
 }
 
@@ -381,12 +381,12 @@ func TestEmptyLinesBeforeRequestAreNotCounted(t *testing.T) {
 // the connection would be reset and the client would lose the response.
 func TestRejectedHeaderIsDrainedBriefly(t *testing.T) {
 	testHTTP1(t, func(f *http1Server) {
-		c := f.connect()
-		c.send(getLine + headerLines(11_000, 1))
-		c.expect(http.StatusRequestHeaderFieldsTooLarge, "431")
+		http1Client := f.connect()
+		http1Client.send(getLine + headerLines(11_000, 1))
+		http1Client.expect(http.StatusRequestHeaderFieldsTooLarge, "431")
 		start := time.Now()
 		for n := 0; ; n++ {
-			_, err := io.WriteString(c, headerLines(1, 100))
+			_, err := io.WriteString(http1Client, headerLines(1, 100))
 			if err == nil {
 				time.Sleep(rejectLinger / 10)
 				continue
@@ -396,7 +396,7 @@ func TestRejectedHeaderIsDrainedBriefly(t *testing.T) {
 			}
 			break
 		}
-		c.close()
+		http1Client.close()
 	})
 }
 

@@ -46,15 +46,15 @@ func (s *http2Client) request(path string, more ...hpack.HeaderField) error {
 // TestHTTP2LargeHeadersWaitForPermit checks that large header sections wait for a permit, at most
 // headerPermitTimeout, and that small ones do not.
 func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
-	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
-		h.config.NextProtos = []string{"h2"}
+	testHandshakes(t, func(t *testing.T, l *pipeListener, listener *Listener) {
+		listener.config.NextProtos = []string{"h2"}
 		all := NewHeaderLimits(1)
 		large := all.limiter
 		server := &http.Server{TLSConfig: &tls.Config{}}
 		if err := ServeHTTP2(server, h2.Config{
 			MaxStreams: 10, MaxHeaderBytes: DefaultMaxBytes, IdleTimeout: 90 * time.Second, PingAfter: time.Hour,
 			PingTimeout: 15 * time.Second, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
-		}, 500, h.metrics, all); err != nil {
+		}, 500, listener.metrics, all); err != nil {
 			t.Fatal(err)
 		}
 		received := make(chan int, 10)
@@ -69,7 +69,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 				_, err := io.WriteString(client, http2.ClientPreface)
 				prefaceSent <- errors.Join(err, s.WriteSettings())
 			}()
-			conn, err := h.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}

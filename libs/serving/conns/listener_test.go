@@ -108,8 +108,8 @@ func TestUnreadHandshakeDoesNotBlockOthers(t *testing.T) {
 		}
 		synctest.Wait()
 		done := make(chan error, 1)
-		c := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
-		go func() { done <- c.HandshakeContext(t.Context()) }()
+		conn := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+		go func() { done <- conn.HandshakeContext(t.Context()) }()
 		ctx, cancel := context.WithTimeout(t.Context(), handshakeTimeout/2) // long before the other handshakes time out
 		defer cancel()
 		select {
@@ -120,7 +120,7 @@ func TestUnreadHandshakeDoesNotBlockOthers(t *testing.T) {
 		case <-ctx.Done():
 			t.Error("handshake beside clients that do not read: not complete before the deadline")
 		}
-		_ = c.NetConn().Close()
+		_ = conn.NetConn().Close()
 		close(end)
 		synctest.Wait()
 	})
@@ -128,7 +128,7 @@ func TestUnreadHandshakeDoesNotBlockOthers(t *testing.T) {
 
 // TestHandshakeMetrics checks the counters for each outcome of a handshake.
 func TestHandshakeMetrics(t *testing.T) {
-	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+	testHandshakes(t, func(t *testing.T, l *pipeListener, listener *Listener) {
 		count := func(what string, shaken, failed, late float64) {
 			t.Helper()
 			synctest.Wait()
@@ -136,11 +136,11 @@ func TestHandshakeMetrics(t *testing.T) {
 				counter prometheus.Collector
 				want    float64
 			}{
-				"ok":      {counter: h.metrics.succeeded, want: shaken},
-				"failed":  {counter: h.metrics.failed, want: failed},
-				"late":    {counter: h.metrics.timedOut, want: late},
-				"errors":  {counter: h.metrics.Errors, want: failed + late},
-				"waiting": {counter: h.metrics.waitingHandshakes, want: 0},
+				"ok":      {counter: listener.metrics.succeeded, want: shaken},
+				"failed":  {counter: listener.metrics.failed, want: failed},
+				"late":    {counter: listener.metrics.timedOut, want: late},
+				"errors":  {counter: listener.metrics.Errors, want: failed + late},
+				"waiting": {counter: listener.metrics.waitingHandshakes, want: 0},
 			} {
 				if got := testutil.ToFloat64(c.counter); got != c.want {
 					t.Errorf("%s: %s = %v, want %v", what, name, got, c.want)
@@ -149,14 +149,14 @@ func TestHandshakeMetrics(t *testing.T) {
 		}
 		good := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
 		go func() { _ = good.HandshakeContext(t.Context()) }()
-		conn, err := h.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
 		count("good handshake", 1, 0, 0)
 		go func() { _, _ = good.Write([]byte("x")) }()
-		if _, err := conn.Read(make([]byte, 1)); err != nil || h.handshakeLimiter.InUse() != 0 {
-			t.Errorf("after the handshake: got %d permits in use, %v, want none", h.handshakeLimiter.InUse(), err)
+		if _, err := conn.Read(make([]byte, 1)); err != nil || listener.handshakeLimiter.InUse() != 0 {
+			t.Errorf("after the handshake: got %d permits in use, %v, want none", listener.handshakeLimiter.InUse(), err)
 		}
 		_ = good.NetConn().Close()
 		_ = conn.Close()
@@ -186,23 +186,23 @@ func TestSendErrorIsReturned(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newPacedConn(conn.(*tls.Conn), h.metrics, newAddressBuckets(addressFactor*resetRate))
+			pacedConn := newPacedConn(conn.(*tls.Conn), h.metrics, newAddressBuckets(addressFactor*resetRate))
 			frame := make([]byte, 32<<10)
 			send := func() (int, error) {
-				c.Cork()
-				n, err := c.Write(frame)
-				return n, errors.Join(err, c.Uncork())
+				pacedConn.Cork()
+				n, err := pacedConn.Write(frame)
+				return n, errors.Join(err, pacedConn.Uncork())
 			}
 			if n, err := send(); n != len(frame) || err != nil {
 				t.Errorf("%s: got %d bytes sent, %v, want %d", name, n, err, len(frame))
 			}
-			if err := end(c.Conn, client); err != nil {
+			if err := end(pacedConn.Conn, client); err != nil {
 				t.Error(err)
 			}
 			if _, err := send(); err == nil {
 				t.Errorf("%s: write after the end: error = nil, want one", name)
 			}
-			_, _ = c.Close(), client.NetConn().Close()
+			_, _ = pacedConn.Close(), client.NetConn().Close()
 			synctest.Wait()
 		})
 	}
@@ -218,7 +218,7 @@ func TestPlaintextHTTPGets400(t *testing.T) {
 		"PUT / HTTP/1.1\r\n\r\n":     true,
 		"OPTIONS / HTTP/1.1\r\n\r\n": true, "EHLO mail.example.com\r\n": false,
 	} {
-		testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+		testHandshakes(t, func(t *testing.T, l *pipeListener, listener *Listener) {
 			c := l.dial()
 			if _, err := io.WriteString(c, request[:5]); err != nil {
 				t.Fatal(err)
@@ -232,7 +232,7 @@ func TestPlaintextHTTPGets400(t *testing.T) {
 			}
 			time.Sleep(handshakeTimeout / 2) // in synctest time
 			synctest.Wait()
-			if n := testutil.ToFloat64(h.metrics.failed); n != 2 {
+			if n := testutil.ToFloat64(listener.metrics.failed); n != 2 {
 				t.Errorf("%q: %v Listener failed, want 2", request, n)
 			}
 			_ = silent.Close()
@@ -281,35 +281,35 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 		"soon":     {busy: handshakeTimeout / 2, done: 1, late: 0},
 		"too late": {busy: handshakeTimeout + 1, done: 0, late: 1},
 	} {
-		testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+		testHandshakes(t, func(t *testing.T, l *pipeListener, listener *Listener) {
 			for range handshakePermits() {
-				if err := h.handshakeLimiter.Acquire(t.Context(), limit.Claim[string]{}); err != nil {
+				if err := listener.handshakeLimiter.Acquire(t.Context(), limit.Claim[string]{}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			c := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
-			go func() { _ = c.HandshakeContext(t.Context()) }()
+			conn := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+			go func() { _ = conn.HandshakeContext(t.Context()) }()
 			time.Sleep(tc.busy / 2)
 			synctest.Wait()
-			if n := testutil.ToFloat64(h.metrics.waitingHandshakes); n != 1 {
+			if n := testutil.ToFloat64(listener.metrics.waitingHandshakes); n != 1 {
 				t.Errorf("%s: %v Listener wait, want 1", name, n)
 			}
 			time.Sleep(tc.busy - tc.busy/2) // in synctest time
 			synctest.Wait()
 			for range handshakePermits() {
-				h.handshakeLimiter.Release(limit.Claim[string]{})
+				listener.handshakeLimiter.Release(limit.Claim[string]{})
 			}
 			synctest.Wait()
 			for what, want := range map[prometheus.Collector]float64{
-				h.metrics.succeeded:         tc.done,
-				h.metrics.timedOut:          tc.late,
-				h.metrics.waitingHandshakes: 0,
+				listener.metrics.succeeded:         tc.done,
+				listener.metrics.timedOut:          tc.late,
+				listener.metrics.waitingHandshakes: 0,
 			} {
 				if got := testutil.ToFloat64(what); got != want {
 					t.Errorf("%s: metric = %v, want %v", name, got, want)
 				}
 			}
-			_ = c.NetConn().Close()
+			_ = conn.NetConn().Close()
 		})
 	}
 }
@@ -317,25 +317,25 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 // TestHandshakesFinishAfterClose checks that a handshake in progress when the listener closes may
 // finish within handshakeGrace, that Accept returns its connection, and that other handshakes end.
 func TestHandshakesFinishAfterClose(t *testing.T) {
-	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+	testHandshakes(t, func(t *testing.T, l *pipeListener, listener *Listener) {
 		silent, late := l.dial(), &lateConn{Conn: l.dial(), proceed: make(chan struct{})}
 		shaken := make(chan error, 1)
 		go func() {
 			shaken <- tls.Client(late, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(t.Context())
 		}()
 		synctest.Wait()
-		if err := h.Close(); err != nil {
+		if err := listener.Close(); err != nil {
 			t.Error(err)
 		}
 		close(late.proceed)
-		conn, err := h.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := <-shaken; err != nil {
 			t.Error(err)
 		}
-		if _, err := h.Accept(); !errors.Is(err, net.ErrClosed) {
+		if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("second Accept() after Close = %v, want net.ErrClosed", err)
 		}
 		if _, err := io.ReadAll(silent); err != nil {

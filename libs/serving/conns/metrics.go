@@ -13,8 +13,8 @@ type Metrics struct {
 	Errors prometheus.Counter
 }
 
-// NewMetrics registers the metrics unless r is nil.
-func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+// NewMetrics registers the metrics unless registerer is nil.
+func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	delayed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "binnacle_http2_delayed_seconds_total",
 		Help: "Time in seconds for which HTTP/2 connections were throttled because of too many resets or control frames.",
@@ -27,20 +27,20 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		Name: "binnacle_tls_handshakes_waiting",
 		Help: "Number of TLS handshakes waiting for the handshake limit.",
 	})
-	m := &Metrics{
+	metrics := &Metrics{
 		resetDelay: delayed.WithLabelValues("resets"), controlDelay: delayed.WithLabelValues("control"),
 		succeeded:         handshakes.WithLabelValues("ok"),
 		failed:            handshakes.WithLabelValues("failed"),
 		timedOut:          handshakes.WithLabelValues("late"),
 		waitingHandshakes: waiting,
 	}
-	if r == nil {
-		return m, nil
+	if registerer == nil {
+		return metrics, nil
 	}
 	for _, c := range []prometheus.Collector{delayed, handshakes, waiting} {
-		if err := r.Register(c); err != nil {
+		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
 	}
-	return m, nil
+	return metrics, nil
 }

@@ -38,7 +38,7 @@ const (
 
 // ServeHTTP2 configures server to serve HTTP/2 with package h2 and limited frame rates. resets is
 // the number of streams that the connections of an address may reset together in a second.
-func ServeHTTP2(server *http.Server, config h2.Config, resets int, m *Metrics, headers *HeaderLimits) error {
+func ServeHTTP2(server *http.Server, config h2.Config, resets int, metrics *Metrics, headers *HeaderLimits) error {
 	if err := http2.ConfigureServer(server, nil); err != nil { // configures ALPN
 		return err
 	}
@@ -51,7 +51,7 @@ func ServeHTTP2(server *http.Server, config h2.Config, resets int, m *Metrics, h
 			if b, ok := h.(interface{ BaseContext() context.Context }); ok { // the context of the connection
 				ctx = b.BaseContext()
 			}
-			paced := newPacedConn(c, m, addresses)
+			paced := newPacedConn(c, metrics, addresses)
 			paced.headers = headers
 			defer addresses.removeConn(paced.sharedBucket)
 			frames.ServeConn(ctx, paced, h)

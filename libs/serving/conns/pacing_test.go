@@ -33,7 +33,7 @@ func TestAddressBucketIsShared(t *testing.T) {
 
 // TestDebtRemainsAfterDelay checks that a debt longer than one delay causes further delays.
 func TestDebtRemainsAfterDelay(t *testing.T) {
-	m, err := NewMetrics(nil)
+	metrics, err := NewMetrics(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 			all := newAddressBuckets(addressFactor * resetRate)
 			now := time.Now()
 			c := &pacedConn{
-				metrics: m, addresses: all, sharedBucket: all.addConn("", now),
+				metrics: metrics, addresses: all, sharedBucket: all.addConn("", now),
 				resetBucket:   tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, refilledAt: now},
 				controlBucket: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, refilledAt: now},
 			}
@@ -107,11 +107,13 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 // the connections of one address.
 func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
 	all := newAddressBuckets(addressFactor * resetRate)
-	h := NewHeaderLimits(1)
+	headerLimits := NewHeaderLimits(1)
 	here := "192.0.2.1"
-	conn := func() *pacedConn { return &pacedConn{headers: h, sharedBucket: all.addConn(here, time.Now())} }
+	conn := func() *pacedConn {
+		return &pacedConn{headers: headerLimits, sharedBucket: all.addConn(here, time.Now())}
+	}
 	one, other := conn(), conn()
-	for i, c := range []struct {
+	for i, test := range []struct {
 		of   *pacedConn
 		n    int
 		want bool
@@ -126,8 +128,8 @@ func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
 		{of: other, n: MaxReservedHeaders / 2, want: true, kept: MaxReservedHeaders / 2},
 		{of: other, n: 0, want: true, kept: 0},
 	} {
-		if got := c.of.ReserveHeader(c.n); got != c.want || h.reserved != c.kept {
-			t.Errorf("step %d: ReserveHeader() = %v, %d bytes are reserved; want %v, %d", i, got, h.reserved, c.want, c.kept)
+		if got := test.of.ReserveHeader(test.n); got != test.want || headerLimits.reserved != test.kept {
+			t.Errorf("step %d: ReserveHeader() = %v, %d bytes are reserved; want %v, %d", i, got, headerLimits.reserved, test.want, test.kept)
 		}
 	}
 }

@@ -141,47 +141,47 @@ func NewLimits(stall, body, response time.Duration, r prometheus.Registerer) (*L
 // Start returns a writer and a request that enforce the limits. long means a long-running request,
 // such as a watch. The caller must call Finish when the handler has returned.
 func (l *Limits) Start(w http.ResponseWriter, r *http.Request, long bool) (*Exchange, *http.Request) {
-	x := &Exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, longRunning: long}
-	x.h2Stream, _ = w.(h2Stream)
-	x.deadlines, _ = w.(deadlines)
-	if x.deadlines == nil {
-		return x, r
+	exchange := &Exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, longRunning: long}
+	exchange.h2Stream, _ = w.(h2Stream)
+	exchange.deadlines, _ = w.(deadlines)
+	if exchange.deadlines == nil {
+		return exchange, r
 	}
-	x.writeTimer.checkLimit = x.checkWrite
-	x.progress.conn = connFrom(r.Context())
-	if x.proto == 1 {
-		x.http1Conn = x.progress.conn
+	exchange.writeTimer.checkLimit = exchange.checkWrite
+	exchange.progress.conn = connFrom(r.Context())
+	if exchange.proto == 1 {
+		exchange.http1Conn = exchange.progress.conn
 	}
 	switch {
 	case long:
-		x.setStall(longRunningStall)
-		_ = x.deadlines.SetWriteDeadline(time.Time{}) // the server's deadline is meant for short requests
-	case x.h2Stream == nil:
-		x.stallTimeout = ConnPatience * l.stallTimeout
+		exchange.setStall(longRunningStall)
+		_ = exchange.deadlines.SetWriteDeadline(time.Time{}) // the server's deadline is meant for short requests
+	case exchange.h2Stream == nil:
+		exchange.stallTimeout = ConnPatience * l.stallTimeout
 		if l.slowResponseAfter > 0 {
-			x.progress.minRateFrom = time.Now().Add(l.slowResponseAfter)
+			exchange.progress.minRateFrom = time.Now().Add(l.slowResponseAfter)
 		}
 	}
 	if r.Body == nil || r.Body == http.NoBody {
-		return x, r
+		return exchange, r
 	}
-	x.body = &boundedBody{ReadCloser: r.Body, stallTimeout: l.stallTimeout}
-	x.body.readTimer.checkLimit = func(bool) time.Duration {
+	exchange.body = &boundedBody{ReadCloser: r.Body, stallTimeout: l.stallTimeout}
+	exchange.body.readTimer.checkLimit = func(bool) time.Duration {
 		l.metrics.bodies.Inc()
-		_ = x.deadlines.SetReadDeadline(pastDeadline)
+		_ = exchange.deadlines.SetReadDeadline(pastDeadline)
 		return 0
 	}
 	if long {
-		return x, r // the body lasts as long as the request
+		return exchange, r // the body lasts as long as the request
 	}
 	if l.bodyTimeout > 0 {
-		x.body.deadline = time.Now().Add(l.bodyTimeout)
+		exchange.body.deadline = time.Now().Add(l.bodyTimeout)
 	}
 	// The server inspects the body of its own request when it writes a response.
 	bounded := new(http.Request)
 	*bounded = *r
-	bounded.Body = x.body
-	return x, bounded
+	bounded.Body = exchange.body
+	return exchange, bounded
 }
 
 // setStall sets how long the client of a long-running request may read nothing of the response.
@@ -345,7 +345,7 @@ func (x *Exchange) endWrite(err error) error {
 // Hijack implements http.Hijacker. If LimitStall was called, writes to the connection stay bounded.
 // Otherwise the new owner of the connection is responsible.
 func (x *Exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
+	conn, readWriter, err := http.NewResponseController(x.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -360,9 +360,9 @@ func (x *Exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		hijacked.writeTimer.checkLimit = hijacked.checkWrite
 		hijacked.writeTimer.suspend = x.slowWrite.suspendOrAbort(hijacked.abort)
 		conn = hijacked
-		rw.Writer.Reset(conn)
+		readWriter.Writer.Reset(conn)
 	}
-	return conn, rw, nil
+	return conn, readWriter, nil
 }
 
 // Unwrap is used by http.ResponseController.

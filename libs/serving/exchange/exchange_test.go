@@ -142,8 +142,8 @@ func TestFinishSetsDeadlines(t *testing.T) {
 			default:
 				in = strings.NewReader("body")
 			}
-			w := newFakeWriter()
-			x, r := l.Start(w, request(tc.proto, in), tc.long)
+			fakeWriter := newFakeWriter()
+			x, r := l.Start(fakeWriter, request(tc.proto, in), tc.long)
 			switch tc.body {
 			case part:
 				_, _ = r.Body.Read(make([]byte, 1))
@@ -151,10 +151,10 @@ func TestFinishSetsDeadlines(t *testing.T) {
 				_, _ = io.ReadAll(r.Body)
 			}
 			x.Finish()
-			if got := formatDeadlines(w.readDeadlines); got != tc.read {
+			if got := formatDeadlines(fakeWriter.readDeadlines); got != tc.read {
 				t.Errorf("%s: read deadlines = %s, want %s", name, got, tc.read)
 			}
-			if got := formatDeadlines(w.writeDeadlines); got != tc.wrote {
+			if got := formatDeadlines(fakeWriter.writeDeadlines); got != tc.wrote {
 				t.Errorf("%s: write deadlines = %s, want %s", name, got, tc.wrote)
 			}
 		})
@@ -194,11 +194,11 @@ func TestBodyTimeouts(t *testing.T) {
 			aborted: true,
 		},
 	} {
-		testExchange(t, func(t *testing.T, l *Limits) {
-			l.bodyTimeout = tc.whole
+		testExchange(t, func(t *testing.T, limits *Limits) {
+			limits.bodyTimeout = tc.whole
 			in, out := io.Pipe()
-			w := newFakeWriter()
-			x, r := l.Start(w, request(1, in), false)
+			fakeWriter := newFakeWriter()
+			exchange, r := limits.Start(fakeWriter, request(1, in), false)
 			for range 2 {
 				go func() {
 					time.Sleep(tc.comes)
@@ -210,11 +210,11 @@ func TestBodyTimeouts(t *testing.T) {
 				time.Sleep(tc.pause)
 			}
 			synctest.Wait()
-			if got := testutil.ToFloat64(l.metrics.bodies) > 0; got != tc.aborted || got != (len(w.readDeadlines) > 0) {
-				t.Errorf("%s: aborted = %t, want %t; read deadlines %s", name, got, tc.aborted, formatDeadlines(w.readDeadlines))
+			if got := testutil.ToFloat64(limits.metrics.bodies) > 0; got != tc.aborted || got != (len(fakeWriter.readDeadlines) > 0) {
+				t.Errorf("%s: aborted = %t, want %t; read deadlines %s", name, got, tc.aborted, formatDeadlines(fakeWriter.readDeadlines))
 			}
 			_ = out.Close()
-			x.Finish()
+			exchange.Finish()
 		})
 	}
 }
@@ -235,28 +235,28 @@ func TestWriteTimeouts(t *testing.T) {
 		"long-running, late":    {long: true, steady: false, takes: longRunningStall + 1, aborted: true},
 	} {
 		testExchange(t, func(t *testing.T, l *Limits) {
-			w := newFakeWriter()
-			w.delay = tc.takes
-			x, _ := l.Start(w, request(1, nil), tc.long)
+			fakeWriter := newFakeWriter()
+			fakeWriter.delay = tc.takes
+			exchange, _ := l.Start(fakeWriter, request(1, nil), tc.long)
 			if tc.steady {
-				LimitStall(x)
+				LimitStall(exchange)
 			}
-			_, err := x.Write(make([]byte, 2*maxWrite+1))
+			_, err := exchange.Write(make([]byte, 2*maxWrite+1))
 			if got := err != nil; got != tc.aborted {
 				t.Errorf("%s: got error %v, want one: %t", name, err, tc.aborted)
 			}
 			if got := testutil.ToFloat64(l.metrics.responses) == 1; got != tc.aborted {
 				t.Errorf("%s: got an aborted response counted: %t, want %t", name, got, tc.aborted)
 			}
-			if want := map[bool]int{true: 1, false: 3}[tc.aborted]; len(w.sizes) != want {
-				t.Errorf("%s: got writes of %v, want %d", name, w.sizes, want)
+			if want := map[bool]int{true: 1, false: 3}[tc.aborted]; len(fakeWriter.sizes) != want {
+				t.Errorf("%s: got writes of %v, want %d", name, fakeWriter.sizes, want)
 			}
-			if tc.aborted != strings.Contains(formatDeadlines(w.writeDeadlines), "past") ||
-				tc.aborted != strings.Contains(formatDeadlines(w.readDeadlines), "past") {
+			if tc.aborted != strings.Contains(formatDeadlines(fakeWriter.writeDeadlines), "past") ||
+				tc.aborted != strings.Contains(formatDeadlines(fakeWriter.readDeadlines), "past") {
 				t.Errorf("%s: got write deadlines %s, read deadlines %s, want past ones: %t", name,
-					formatDeadlines(w.writeDeadlines), formatDeadlines(w.readDeadlines), tc.aborted)
+					formatDeadlines(fakeWriter.writeDeadlines), formatDeadlines(fakeWriter.readDeadlines), tc.aborted)
 			}
-			x.Finish()
+			exchange.Finish()
 		})
 	}
 }

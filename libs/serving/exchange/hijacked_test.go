@@ -79,15 +79,15 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 	} {
 		testExchange(t, func(t *testing.T, l *Limits) {
 			client, server := net.Pipe()
-			w := newFakeWriter()
-			w.hijackConn = server
-			x, _ := l.Start(w, request(1, strings.NewReader("body")), false)
+			fakeWriter := newFakeWriter()
+			fakeWriter.hijackConn = server
+			exchange, _ := l.Start(fakeWriter, request(1, strings.NewReader("body")), false)
 			resumed := 0
-			OnSlowWrite(x, func() bool { return tc.goesOn }, func() error { resumed++; return tc.resume })
+			OnSlowWrite(exchange, func() bool { return tc.goesOn }, func() error { resumed++; return tc.resume })
 			if tc.steady {
-				LimitStall(x)
+				LimitStall(exchange)
 			}
-			conn, _, err := x.Hijack()
+			conn, _, err := exchange.Hijack()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,25 +101,25 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 				t.Errorf("%s: Write() = %v, resumed %d times, want an error: %t, aborted: %t, resumed %d times", name,
 					err, resumed, tc.failed, tc.aborted, tc.resumed)
 			}
-			x.Finish()
-			if len(w.readDeadlines)+len(w.writeDeadlines) > 0 {
+			exchange.Finish()
+			if len(fakeWriter.readDeadlines)+len(fakeWriter.writeDeadlines) > 0 {
 				t.Errorf("%s: deadlines after finish: read %s, write %s; want none", name,
-					formatDeadlines(w.readDeadlines), formatDeadlines(w.writeDeadlines))
+					formatDeadlines(fakeWriter.readDeadlines), formatDeadlines(fakeWriter.writeDeadlines))
 			}
 			_, _ = client.Close(), server.Close()
 			time.Sleep(tc.reads) // in synctest time, until the client goroutine has ended
 		})
 	}
 	testExchange(t, func(t *testing.T, l *Limits) {
-		w := newFakeWriter()
-		x, _ := l.Start(w, request(1, nil), false)
-		LimitStall(x)
-		if conn, _, err := x.Hijack(); !errors.Is(err, http.ErrNotSupported) || conn != nil {
+		fakeWriter := newFakeWriter()
+		exchange, _ := l.Start(fakeWriter, request(1, nil), false)
+		LimitStall(exchange)
+		if conn, _, err := exchange.Hijack(); !errors.Is(err, http.ErrNotSupported) || conn != nil {
 			t.Errorf("Hijack() = %v, %v, want http.ErrNotSupported", conn, err)
 		}
-		x.Finish()
-		if formatDeadlines(w.writeDeadlines) != "2m0s" {
-			t.Errorf("write deadlines = %s, want 2m0s", formatDeadlines(w.writeDeadlines))
+		exchange.Finish()
+		if formatDeadlines(fakeWriter.writeDeadlines) != "2m0s" {
+			t.Errorf("write deadlines = %s, want 2m0s", formatDeadlines(fakeWriter.writeDeadlines))
 		}
 	})
 }

@@ -17,11 +17,11 @@ func TestQueueIsBounded(t *testing.T) {
 // is used.
 func testQueueBound(t *testing.T, part int) {
 	t.Helper()
-	s := NewServer(Config{})
+	server := NewServer(Config{})
 	var conns []*conn
 	total := 0
 	for more := true; more; {
-		c := &conn{server: s}
+		c := &conn{server: server}
 		c.queueSpace.L = &c.mu
 		c.wire = deadlineWire{}
 		conns = append(conns, c)
@@ -42,7 +42,7 @@ func testQueueBound(t *testing.T, part int) {
 	for _, c := range conns {
 		c.terminate(errConnClosed)
 	}
-	if remaining := s.extra.taken.Load(); remaining != 0 {
+	if remaining := server.extra.taken.Load(); remaining != 0 {
 		t.Errorf("%d bytes are reserved after all connections ended, want 0", remaining)
 	}
 }

@@ -37,30 +37,30 @@ func newBody(s *stream) *body {
 const initialBodyBuffer = 16 << 10
 
 // write passes received data to a waiting Read, and appends the rest to the buffer. It returns the
-// number of bytes that nothing will read: len(p) if the body is closed, and otherwise 0.
-func (b *body) write(p []byte) (discarded int) {
+// number of bytes that nothing will read: len(data) if the body is closed, and otherwise 0.
+func (b *body) write(data []byte) (discarded int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err != nil {
-		return len(p)
+		return len(data)
 	}
 	defer b.cond.Broadcast()
 	if len(b.data) == b.read {
-		n := copy(b.waitingDest[b.destFilled:], p)
+		n := copy(b.waitingDest[b.destFilled:], data)
 		b.destFilled += n
-		p = p[n:]
-		if len(p) == 0 {
+		data = data[n:]
+		if len(data) == 0 {
 			return 0
 		}
 	}
 	if b.data == nil && b.expected > 0 {
-		b.data = make([]byte, 0, max(len(p), int(min(b.expected, initialBodyBuffer))))
+		b.data = make([]byte, 0, max(len(data), int(min(b.expected, initialBodyBuffer))))
 	}
-	if b.read > 0 && len(b.data)+len(p) > cap(b.data) {
+	if b.read > 0 && len(b.data)+len(data) > cap(b.data) {
 		b.data = b.data[:copy(b.data, b.data[b.read:])]
 		b.read = 0
 	}
-	b.data = append(b.data, p...)
+	b.data = append(b.data, data...)
 	return 0
 }
 
@@ -90,12 +90,12 @@ func (b *body) closeWithError(err error) (unread int64) {
 }
 
 // Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
+func (b *body) Read(data []byte) (int, error) {
 	if b.want100 {
 		b.want100 = false
 		b.stream.sendContinue()
 	}
-	if len(p) == 0 {
+	if len(data) == 0 {
 		return 0, nil
 	}
 	if !b.reading {
@@ -104,20 +104,20 @@ func (b *body) Read(p []byte) (int, error) {
 			b.stream.enlargeBodyWindow()
 		}
 	}
-	n, err := b.readReceived(p)
+	n, err := b.readReceived(data)
 	if n > 0 {
 		b.stream.returnConsumed(int64(n))
 	}
 	return n, err
 }
 
-// readReceived copies received bytes into p. It blocks until at least one has arrived or the body
+// readReceived copies received bytes into data. It blocks until at least one has arrived or the body
 // has ended.
-func (b *body) readReceived(p []byte) (int, error) {
+func (b *body) readReceived(data []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waitingDest == nil && b.read == len(b.data) && b.err == nil {
-		b.waitingDest = p
+		b.waitingDest = data
 		for b.destFilled == 0 && b.err == nil {
 			b.cond.Wait()
 		}
@@ -138,7 +138,7 @@ func (b *body) readReceived(p []byte) (int, error) {
 		}
 		return 0, b.err
 	}
-	n := copy(p, b.data[b.read:])
+	n := copy(data, b.data[b.read:])
 	b.read += n
 	if b.read == len(b.data) {
 		b.data = b.data[:0]

@@ -88,7 +88,7 @@ func heapBytes() int {
 // body, and otherwise ErrBodyReadAfterClose.
 func TestReadAfterBodyClose(t *testing.T) {
 	const body = "text"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		readBeforeClose int // bytes
 		want            error
 	}{
@@ -103,7 +103,7 @@ func TestReadAfterBodyClose(t *testing.T) {
 				}
 				close(started)
 				<-bodyReceived
-				_, _ = io.ReadFull(r.Body, make([]byte, c.readBeforeClose))
+				_, _ = io.ReadFull(r.Body, make([]byte, test.readBeforeClose))
 				_ = r.Body.Close()
 				_, err := r.Body.Read(make([]byte, 1))
 				got <- err
@@ -113,8 +113,8 @@ func TestReadAfterBodyClose(t *testing.T) {
 			client.writeFrame(http2.FrameData, http2.FlagDataEndStream, 1, body)
 			client.ping() // the server has processed the body when it responds
 			close(bodyReceived)
-			if err := <-got; !errors.Is(err, c.want) {
-				t.Errorf("Read() after Close() = %v, want %v", err, c.want)
+			if err := <-got; !errors.Is(err, test.want) {
+				t.Errorf("Read() after Close() = %v, want %v", err, test.want)
 			}
 		})
 	}
@@ -126,7 +126,7 @@ func TestEndedBodyOpensNoWindow(t *testing.T) {
 	// Three frames are more than the quarter of the initial window from which a WINDOW_UPDATE is sent
 	// while a request goes on, and less than the window.
 	const frameSize, frames = 16 << 10, 3
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		end      func(c *rawClient)
 		wantRead int
 	}{
@@ -153,13 +153,13 @@ func TestEndedBodyOpensNoWindow(t *testing.T) {
 			for range frames {
 				client.writeFrame(http2.FrameData, 0, 1, string(make([]byte, frameSize)))
 			}
-			c.end(client)
+			test.end(client)
 			client.ping()
 			// 2. Let the handler read the body, and then send another ping.
 			close(startReading)
 			go func() {
-				if n := <-read; n != c.wantRead {
-					t.Errorf("the handler read %d bytes, want %d", n, c.wantRead)
+				if n := <-read; n != test.wantRead {
+					t.Errorf("the handler read %d bytes, want %d", n, test.wantRead)
 				}
 				if err := client.WritePing(false, [8]byte{1}); err != nil {
 					t.Errorf("WritePing() = %v, want nil", err)
@@ -274,45 +274,45 @@ func TestStreamGetsConnectionWindowWhileAnotherWaits(t *testing.T) {
 // after a stream that waited for the window before it was reset.
 func TestStreamGetsConnectionWindowAfterAnotherEnds(t *testing.T) {
 	handlerEnded := make(chan struct{}, 2) // one for each request
-	c := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
+	rawClient := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
 		exceedSendWindow(w, r)
 		handlerEnded <- struct{}{}
 	})
 	// 1. The first stream exhausts the connection window, so that both streams wait for it.
-	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
-	first := c.post("/", true)
-	c.expectData(first, initialSendWindow)
-	second := c.post("/", true)
-	c.waitFor("200")
-	c.ping()
+	rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+	first := rawClient.post("/", true)
+	rawClient.expectData(first, initialSendWindow)
+	second := rawClient.post("/", true)
+	rawClient.waitFor("200")
+	rawClient.ping()
 	// 2. The client resets the first stream.
-	c.must(c.WriteRSTStream(first, http2.ErrCodeCancel))
+	rawClient.must(rawClient.WriteRSTStream(first, http2.ErrCodeCancel))
 	<-handlerEnded
 	// 3. Every increase of the connection window goes to the second stream.
 	for range 3 {
-		c.must(c.WriteWindowUpdate(0, 1000))
-		c.expectData(second, 1000)
+		rawClient.must(rawClient.WriteWindowUpdate(0, 1000))
+		rawClient.expectData(second, 1000)
 	}
 }
 
 // TestClosedStreamWindowSendsNoEmptyData checks that the server sends no DATA frame while the window
 // of a stream is 0, and as many bytes as the client then permits.
 func TestClosedStreamWindowSendsNoEmptyData(t *testing.T) {
-	c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "text") })
-	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
-	id := c.post("/", true)
-	c.waitFor("200")
-	c.must(c.WritePing(false, [8]byte{1}))
+	rawClient := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "text") })
+	rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	id := rawClient.post("/", true)
+	rawClient.waitFor("200")
+	rawClient.must(rawClient.WritePing(false, [8]byte{1}))
 	for f := http2.Frame(nil); f == nil || f.Header().Type != http2.FramePing; {
 		var err error
-		f, err = c.ReadFrame()
-		c.must(err)
+		f, err = rawClient.ReadFrame()
+		rawClient.must(err)
 		if f.Header().Type == http2.FrameData {
 			t.Fatalf("got DATA of %d bytes while the window is 0, want none", f.Header().Length)
 		}
 	}
-	c.must(c.WriteWindowUpdate(id, 3))
-	c.expectData(id, 3)
-	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}))
-	c.expectData(id, 1)
+	rawClient.must(rawClient.WriteWindowUpdate(id, 3))
+	rawClient.expectData(id, 3)
+	rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}))
+	rawClient.expectData(id, 1)
 }

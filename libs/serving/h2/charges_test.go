@@ -29,7 +29,7 @@ func (w *chargedWire) FramesSent(resets, _, _ int) { w.sent.Add(int64(resets)) }
 // TestFramesAreCharged checks which frames count as resets and control frames.
 func TestFramesAreCharged(t *testing.T) {
 	const data = http2.FrameData
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		send                  func(c *rawClient)
 		resets, control, sent int64
 	}{
@@ -106,16 +106,16 @@ func TestFramesAreCharged(t *testing.T) {
 				}
 				pong()
 				resets, control := w.resets.Load(), w.control.Load()
-				c.send(client)
+				test.send(client)
 				pong()
-				if got := w.resets.Load() - resets; got != c.resets {
-					t.Errorf("charged %d resets, want %d", got, c.resets)
+				if got := w.resets.Load() - resets; got != test.resets {
+					t.Errorf("charged %d resets, want %d", got, test.resets)
 				}
-				if got := w.control.Load() - control - 1; got != c.control {
-					t.Errorf("charged %d control frames, want %d", got, c.control)
+				if got := w.control.Load() - control - 1; got != test.control {
+					t.Errorf("charged %d control frames, want %d", got, test.control)
 				}
-				if got := w.sent.Load(); got != c.sent {
-					t.Errorf("charged %d server resets, want %d", got, c.sent)
+				if got := w.sent.Load(); got != test.sent {
+					t.Errorf("charged %d server resets, want %d", got, test.sent)
 				}
 			})
 		})
@@ -125,7 +125,7 @@ func TestFramesAreCharged(t *testing.T) {
 // TestTruncatedHeadersAreIgnored checks that an incomplete header section starts no request.
 func TestTruncatedHeadersAreIgnored(t *testing.T) {
 	large := postBlock + "\x00\x01x\x7f\x89\x26" + strings.Repeat("v", 5000)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		list      string
 		more, cut int // added to the length in the frame header; missing at the end
 	}{
@@ -136,13 +136,13 @@ func TestTruncatedHeadersAreIgnored(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				asked := make(chan struct{}, 10)
 				client := dialRaw(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
-				client.writeFrame(http2.FrameHeaders, endFlags, 1, c.list)
+				client.writeFrame(http2.FrameHeaders, endFlags, 1, test.list)
 				if got := client.readResponse(1); got != "200; content-length=0" {
 					t.Fatalf("response = %s, want \"200; content-length=0\"", got)
 				}
-				n := len(c.list) + c.more
+				n := len(test.list) + test.more
 				_, err := client.Conn.Write(append([]byte{0, byte(n >> 8), byte(n), byte(http2.FrameHeaders),
-					byte(endFlags), 0, 0, 0, 3}, c.list[:len(c.list)-c.cut]...))
+					byte(endFlags), 0, 0, 0, 3}, test.list[:len(test.list)-test.cut]...))
 				client.must(err)
 				_ = client.Conn.Close()
 				synctest.Wait()

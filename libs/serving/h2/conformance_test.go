@@ -47,12 +47,12 @@ func TestHeadEndsWithHeaders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			failed := make(chan error, 1)
-			c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { failed <- handler(w) })
-			c.sendHeaders(1, endsStream, fields(":method: HEAD", ":scheme: https", ":authority: a", ":path: /"))
-			c.writeFrame(http2.FramePing, 0, 0, "12345678")
+			rawClient := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { failed <- handler(w) })
+			rawClient.sendHeaders(1, endsStream, fields(":method: HEAD", ":scheme: https", ":authority: a", ":path: /"))
+			rawClient.writeFrame(http2.FramePing, 0, 0, "12345678")
 			for headers, acked := false, false; !headers || !acked; {
-				f, err := c.ReadFrame()
-				c.must(err)
+				f, err := rawClient.ReadFrame()
+				rawClient.must(err)
 				h := f.Header()
 				switch {
 				case h.StreamID == 1 && (headers || h.Type != http2.FrameHeaders || !h.Flags.Has(http2.FlagHeadersEndStream)):
@@ -66,7 +66,7 @@ func TestHeadEndsWithHeaders(t *testing.T) {
 			if err := <-failed; err != nil {
 				t.Error(err)
 			}
-			c.ping()
+			rawClient.ping()
 		})
 	}
 }
@@ -92,7 +92,7 @@ func TestLateTrailersAreIgnored(t *testing.T) {
 // has returned, and that its data is dropped.
 func TestWritesAfterTheHandlerFail(t *testing.T) {
 	failed := make(chan error, 1)
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/leaves" {
 			returned := make(chan struct{})
 			go func() {
@@ -114,7 +114,7 @@ func TestWritesAfterTheHandlerFail(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "own")
 	}, nil)
-	c := s.client(t)
+	c := server.client(t)
 	for range 50 {
 		_, body := get(t, c, "/leaves")
 		if len(bytes.ReplaceAll([]byte(body), []byte("late"), nil)) > 0 {
@@ -142,16 +142,16 @@ func (w *frameCountingWire) FramesSent(_, frames, _ int)   { w.frames.Add(int64(
 // that its WINDOW_UPDATEs are covered by the DATA frames.
 func TestTinyWindowsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w *frameCountingWire
-		c := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire {
-			w = &frameCountingWire{fakeWire: newFakeWire(conn)}
-			return w
+		var wire *frameCountingWire
+		rawClient := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire {
+			wire = &frameCountingWire{fakeWire: newFakeWire(conn)}
+			return wire
 		}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 5000)) })
-		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
-		c.post("/", true)
+		rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
+		rawClient.post("/", true)
 		for {
-			f, err := c.ReadFrame()
-			c.must(err)
+			f, err := rawClient.ReadFrame()
+			rawClient.must(err)
 			d, ok := f.(*http2.DataFrame)
 			if !ok {
 				continue
@@ -159,10 +159,10 @@ func TestTinyWindowsComplete(t *testing.T) {
 			if d.StreamEnded() {
 				break
 			}
-			c.openWindows(d)
+			rawClient.openWindows(d)
 		}
-		if owed := w.control.Load() - 2*w.frames.Load(); owed > 10 {
-			t.Errorf("%d control frames exceed those allowed for %d DATA frames, want at most 10", owed, w.frames.Load())
+		if owed := wire.control.Load() - 2*wire.frames.Load(); owed > 10 {
+			t.Errorf("%d control frames exceed those allowed for %d DATA frames, want at most 10", owed, wire.frames.Load())
 		}
 	})
 }

@@ -83,15 +83,15 @@ type conn struct {
 }
 
 // newConn returns a connection that has not exchanged frames yet.
-func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn {
+func newConn(ctx context.Context, server *Server, wire Wire, handler http.Handler) *conn {
 	c := &conn{
-		server:            s,
-		config:            &s.config,
-		wire:              w,
+		server:            server,
+		config:            &server.config,
+		wire:              wire,
 		handler:           handler,
-		log:               s.config.Logger,
+		log:               server.config.Logger,
 		startedAt:         time.Now(),
-		remote:            w.RemoteAddr().String(),
+		remote:            wire.RemoteAddr().String(),
 		streams:           map[uint32]*stream{},
 		canonicalNames:    map[string]string{},
 		recvWindow:        window{available: initialWindow},
@@ -99,13 +99,13 @@ func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn
 		initialSendWindow: initialWindow,
 	}
 	c.reader = bufio.NewReader(wireReader{c})
-	state := w.ConnectionState()
+	state := wire.ConnectionState()
 	c.tls = &state
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.queueSpace.L = &c.mu
 	c.headerEncoder = hpack.NewEncoder(&c.encodedHeaders)
 	c.headerEncoder.SetMaxDynamicTableSizeLimit(headerTable)
-	c.headers.init(s.config.MaxHeaderBytes+fieldOverhead*overheadFields, c.wire)
+	c.headers.init(server.config.MaxHeaderBytes+fieldOverhead*overheadFields, c.wire)
 	return c
 }
 
@@ -228,32 +228,32 @@ func (c *conn) handleFrame(h frameHeader) error {
 }
 
 // handleControlFrame handles a frame other than DATA.
-func (c *conn) handleControlFrame(h frameHeader, p []byte) error {
+func (c *conn) handleControlFrame(h frameHeader, data []byte) error {
 	switch h.kind {
 	case http2.FrameHeaders:
-		return c.handleHeaders(h, p)
+		return c.handleHeaders(h, data)
 	case http2.FrameContinuation:
-		return c.handleContinuation(h, p)
+		return c.handleContinuation(h, data)
 	case http2.FramePriority:
-		return checkPriority(h, p)
+		return checkPriority(h, data)
 	case http2.FrameRSTStream:
-		return c.handleReset(h, p)
+		return c.handleReset(h, data)
 	case http2.FrameSettings:
-		return c.handleSettings(h, p)
+		return c.handleSettings(h, data)
 	case http2.FramePushPromise:
 		return newConnError(http2.ErrCodeProtocol, "PUSH_PROMISE from a client")
 	case http2.FramePing:
-		return c.handlePing(h, p)
+		return c.handlePing(h, data)
 	case http2.FrameGoAway:
 		switch {
 		case h.streamID != 0:
 			return newConnError(http2.ErrCodeProtocol, "GOAWAY on a stream")
-		case len(p) < 8:
+		case len(data) < 8:
 			return newConnError(http2.ErrCodeFrameSize, "GOAWAY too short")
 		}
 		c.goAway()
 	case http2.FrameWindowUpdate:
-		return c.handleWindowUpdate(h, p)
+		return c.handleWindowUpdate(h, data)
 	}
 	return nil // ignores unknown types
 }

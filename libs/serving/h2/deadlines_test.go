@@ -43,7 +43,7 @@ func TestHandlerDeadlines(t *testing.T) {
 		_, err := r.Body.Read(make([]byte, 1))
 		return err
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		handler func(w http.ResponseWriter, r *http.Request) error
 		after   time.Duration // when the handler ends
 		fails   bool
@@ -98,7 +98,7 @@ func TestHandlerDeadlines(t *testing.T) {
 					defer close(over)
 					h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server),
 						http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-							got <- c.handler(w, r)
+							got <- test.handler(w, r)
 						}))
 				}()
 				f := http2.NewFramer(client, nil)
@@ -113,10 +113,10 @@ func TestHandlerDeadlines(t *testing.T) {
 					_ = f.WriteData(1, true, []byte("x")) // fails if the connection has ended
 				}()
 				err = <-got
-				if elapsed := time.Since(start); elapsed != c.after || (err != nil) != c.fails {
-					t.Errorf("ended after %v with %v, want %v", elapsed, err, c.after)
+				if elapsed := time.Since(start); elapsed != test.after || (err != nil) != test.fails {
+					t.Errorf("ended after %v with %v, want %v", elapsed, err, test.after)
 				}
-				if c.fails && !errors.Is(err, os.ErrDeadlineExceeded) {
+				if test.fails && !errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("error = %v, want os.ErrDeadlineExceeded", err)
 				}
 				_ = client.Close()

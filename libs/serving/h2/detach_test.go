@@ -25,7 +25,7 @@ func TestDetachedResponseReadsBody(t *testing.T) {
 	}
 	received := make(chan struct{})
 	result := make(chan read, 1)
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
 		if r.ContentLength == 0 {
@@ -53,7 +53,7 @@ func TestDetachedResponseReadsBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Trailer = http.Header{"X-Sum": {"1"}}
-	c := s.client(t)
+	c := server.client(t)
 	resp, err := c.Do(req)
 	if err != nil {
 		t.Fatal(err)

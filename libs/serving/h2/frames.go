@@ -212,23 +212,23 @@ const streamsPerFrame = 8
 
 // handleSettings applies and acknowledges the SETTINGS of the client. It ignores
 // SETTINGS_MAX_FRAME_SIZE, because no frame is larger than the smallest value of that setting.
-func (c *conn) handleSettings(h frameHeader, p []byte) error {
+func (c *conn) handleSettings(h frameHeader, data []byte) error {
 	switch {
 	case h.streamID != 0:
 		return newConnError(http2.ErrCodeProtocol, "SETTINGS on a stream")
-	case h.has(http2.FlagSettingsAck) && len(p) > 0, len(p)%settingLen != 0:
+	case h.has(http2.FlagSettingsAck) && len(data) > 0, len(data)%settingLen != 0:
 		return newConnError(http2.ErrCodeFrameSize, "SETTINGS of invalid size")
 	case h.has(http2.FlagSettingsAck):
 		return nil
-	case len(p) > maxSettings*settingLen:
+	case len(data) > maxSettings*settingLen:
 		return newConnError(http2.ErrCodeProtocol, "too many settings")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.receivedControl += len(c.streams) / streamsPerFrame
 	newWindow := unchanged
-	for ; len(p) > 0; p = p[settingLen:] {
-		s := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(p)), Val: binary.BigEndian.Uint32(p[2:])}
+	for ; len(data) > 0; data = data[settingLen:] {
+		s := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(data)), Val: binary.BigEndian.Uint32(data[2:])}
 		if err := s.Valid(); err != nil {
 			if code, ok := err.(http2.ConnectionError); ok {
 				return newConnError(http2.ErrCode(code), s.String())

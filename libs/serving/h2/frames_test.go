@@ -53,25 +53,25 @@ const (
 func testOutcomes(t *testing.T, all map[string]frameOutcomes) {
 	for name, o := range all {
 		t.Run(name, func(t *testing.T) {
-			c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
+			rawClient := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/" {
 					<-r.Context().Done()
 				}
 			})
-			c.writeFrame(http2.FrameHeaders, endsHeaders, 1, postBlock)
-			o.send(c)
+			rawClient.writeFrame(http2.FrameHeaders, endsHeaders, 1, postBlock)
+			o.send(rawClient)
 			switch {
 			case strings.HasPrefix(o.want, "away"):
-				if got := c.readEvent(); got != o.want {
+				if got := rawClient.readEvent(); got != o.want {
 					t.Errorf("got %s, want %s", got, o.want)
 				}
 				return
 			case o.want != pingAck:
-				if got := c.readEvent(); got != o.want {
+				if got := rawClient.readEvent(); got != o.want {
 					t.Errorf("got %s, want %s", got, o.want)
 				}
 			}
-			c.ping()
+			rawClient.ping()
 		})
 	}
 }
@@ -280,7 +280,7 @@ func TestConnectionPreface(t *testing.T) {
 		return tls.ConnectionState{Version: version, CipherSuite: suite}
 	}
 	good := suite(tls.VersionTLS13, tls.TLS_AES_128_GCM_SHA256)
-	for name, o := range map[string]struct {
+	for name, test := range map[string]struct {
 		text  string
 		state tls.ConnectionState
 		want  string
@@ -310,19 +310,19 @@ func TestConnectionPreface(t *testing.T) {
 			over := make(chan struct{})
 			go func() {
 				defer close(over)
-				h2.NewServer(config()).ServeConn(t.Context(), stateWire{newFakeWire(server), o.state}, http.NotFoundHandler())
+				h2.NewServer(config()).ServeConn(t.Context(), stateWire{newFakeWire(server), test.state}, http.NotFoundHandler())
 			}()
 			sent := make(chan error, 1)
 			go func() {
-				_, err := io.WriteString(client, o.text)
+				_, err := io.WriteString(client, test.text)
 				sent <- err
 			}()
 			c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
-			if o.want == "" {
+			if test.want == "" {
 				c.must(<-sent)
 				c.ping()
-			} else if got := c.readEvent(); got != o.want {
-				t.Errorf("got %s, want %s", got, o.want)
+			} else if got := c.readEvent(); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
 			}
 			_ = client.Close()
 			<-over

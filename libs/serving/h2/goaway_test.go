@@ -22,7 +22,7 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 	for i := range conns {
 		synctest.Test(t, func(t *testing.T) {
 			s := h2.NewServer(config())
-			c := dialServer(t, s, dialWire, func(w http.ResponseWriter, r *http.Request) {
+			rawClient := dialServer(t, s, dialWire, func(w http.ResponseWriter, r *http.Request) {
 				if i%2 == 0 && rand.IntN(requests) == 0 {
 					w.Header().Set("Connection", "close")
 				}
@@ -38,9 +38,9 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 			writing.Go(func() {
 				for range requests {
 					block := []byte("\x83\x87\x84\x41\x01a")
-					c.id += 2
-					if c.WriteHeaders(http2.HeadersFrameParam{
-						StreamID:      c.id - 1,
+					rawClient.id += 2
+					if rawClient.WriteHeaders(http2.HeadersFrameParam{
+						StreamID:      rawClient.id - 1,
 						BlockFragment: block,
 						EndHeaders:    true,
 						EndStream:     true,
@@ -50,10 +50,10 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 			})
-			grants := http2.NewFramer(c.Conn, nil) // a second framer, because the first one writes requests
+			grants := http2.NewFramer(rawClient.Conn, nil) // a second framer, because the first one writes requests
 			last, ended := uint32(0), map[uint32]bool{}
 			for {
-				f, err := c.ReadFrame()
+				f, err := rawClient.ReadFrame()
 				if err != nil {
 					break
 				}

@@ -123,7 +123,7 @@ func get(t testing.TB, c *http.Client, path string) (*http.Response, string) {
 // TestResponsesWithTransport checks the forms of responses with the client of net/http.
 func TestResponsesWithTransport(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/short":
 			_, _ = io.WriteString(w, "short")
@@ -150,21 +150,21 @@ func TestResponsesWithTransport(t *testing.T) {
 			panic("for a test")
 		}
 	}, nil)
-	c := s.client(t)
+	client := server.client(t)
 	for path, want := range map[string]string{"/short": "short", "/counted": large[:20000], "/large": large, "/nothing": ""} {
-		resp, got := get(t, c, path)
+		resp, got := get(t, client, path)
 		if got != want || resp.Header.Get("Date") == "" {
 			t.Errorf("%s: got %d bytes, want %d; header %v", path, len(got), len(want), resp.Header)
 		}
 	}
-	if resp, _ := get(t, c, "/short"); resp.ContentLength != 5 || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+	if resp, _ := get(t, client, "/short"); resp.ContentLength != 5 || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("got headers %v, want length 5, type text/plain; charset=utf-8", resp.Header)
 	}
-	resp, err := c.Head("https://example.com/counted")
+	resp, err := client.Head("https://example.com/counted")
 	if err != nil || resp.ContentLength != 20000 {
 		t.Errorf("got response %v, %v, want one with Content-Length 20000", resp, err)
 	}
-	resp, err = c.Get("https://example.com/missing")
+	resp, err = client.Get("https://example.com/missing")
 	if err == nil {
 		_, err = io.ReadAll(resp.Body)
 		resp.Body.Close()
@@ -172,15 +172,15 @@ func TestResponsesWithTransport(t *testing.T) {
 	if err == nil {
 		t.Error("an incomplete response was accepted")
 	}
-	resp, body := get(t, c, "/trailers")
+	resp, body := get(t, client, "/trailers")
 	if body != "body" || resp.Trailer.Get("X-Sum") != "4" {
 		t.Errorf("got body %q, trailers %v, want body with X-Sum 4", body, resp.Trailer)
 	}
-	if _, err := c.Get("https://example.com/panic"); err == nil {
+	if _, err := client.Get("https://example.com/panic"); err == nil {
 		t.Error("a panic got a response")
 	}
 	for _, n := range []int{0, 1, 5000, 100_000, len(large)} {
-		resp, err := c.Post("https://example.com/echo", "text/plain", strings.NewReader(large[:n]))
+		resp, err := client.Post("https://example.com/echo", "text/plain", strings.NewReader(large[:n]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestResponsesWithTransport(t *testing.T) {
 // TestManyStreams sends lists, watches and short requests on one connection.
 func TestManyStreams(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 1<<20)
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/list":
 			_, _ = w.Write(large)
@@ -208,18 +208,18 @@ func TestManyStreams(t *testing.T) {
 			fmt.Fprint(w, "ok")
 		}
 	}, nil)
-	c := s.client(t)
+	client := server.client(t)
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
 			for range 5 {
-				if _, b := get(t, c, "/list"); len(b) != len(large) {
+				if _, b := get(t, client, "/list"); len(b) != len(large) {
 					t.Errorf("got a list of %d bytes, want %d", len(b), len(large))
 				}
 			}
 		})
 		all.Go(func() {
-			_, b := get(t, c, "/watch")
+			_, b := get(t, client, "/watch")
 			for i, line := range strings.Split(strings.TrimSpace(b), "\n") {
 				if !strings.HasPrefix(line, fmt.Sprintf("%06d", i)) || len(line) != 6+10*i {
 					t.Errorf("event %d: got %.20s with %d bytes, want its number and %d bytes", i, line, len(line), 6+10*i)
@@ -229,7 +229,7 @@ func TestManyStreams(t *testing.T) {
 		})
 		all.Go(func() {
 			for range 100 {
-				if _, b := get(t, c, "/"); b != "ok" {
+				if _, b := get(t, client, "/"); b != "ok" {
 					t.Errorf("got %q, want \"ok\"", b)
 				}
 			}

@@ -58,7 +58,7 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 	const size, conns = 1_000_000, 12
 	c := config()
 	c.MaxHeaderBytes = 1 << 20
-	s := h2.NewServer(c)
+	server := h2.NewServer(c)
 	heap := func() int {
 		runtime.GC()
 		runtime.GC()
@@ -66,7 +66,7 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)
 	}
-	for name, f := range map[string]struct {
+	for name, test := range map[string]struct {
 		more []hpack.HeaderField
 		most int // bytes per connection
 	}{
@@ -78,18 +78,18 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			list := encodeRequest(hpack.NewEncoder(&b), &b, f.more...)
+			list := encodeRequest(hpack.NewEncoder(&b), &b, test.more...)
 			before := heap()
 			for range conns {
-				client := dialServer(t, s, func(c net.Conn) h2.Wire { return newFakeWire(c) },
+				client := dialServer(t, server, func(c net.Conn) h2.Wire { return newFakeWire(c) },
 					func(http.ResponseWriter, *http.Request) {})
 				go client.sendBlock(list, func() int { return 16 << 10 })
 				if got := client.readStatuses(1); !slices.Equal(got, []string{"200"}) {
 					t.Fatal(got)
 				}
 			}
-			if more := heap() - before; more > conns*f.most {
-				t.Errorf("%d bytes are retained by %d connections, want at most %v", more, conns, conns*f.most)
+			if more := heap() - before; more > conns*test.most {
+				t.Errorf("%d bytes are retained by %d connections, want at most %v", more, conns, conns*test.most)
 			}
 		})
 	}
@@ -103,8 +103,8 @@ func TestHeaderBlocksInFragments(t *testing.T) {
 			asked <- fmt.Sprint(r.Header)
 		})
 	rnd := rand.New(rand.NewPCG(1, 2))
-	var b bytes.Buffer
-	e := hpack.NewEncoder(&b)
+	var buf bytes.Buffer
+	encoder := hpack.NewEncoder(&buf)
 	for i := range 300 {
 		var more []hpack.HeaderField
 		want := http.Header{}
@@ -118,9 +118,9 @@ func TestHeaderBlocksInFragments(t *testing.T) {
 			want.Add(f.Name, f.Value)
 		}
 		if i%10 == 0 {
-			e.SetMaxDynamicTableSize(uint32(rnd.IntN(4096)))
+			encoder.SetMaxDynamicTableSize(uint32(rnd.IntN(4096)))
 		}
-		list := encodeRequest(e, &b, more...)
+		list := encodeRequest(encoder, &buf, more...)
 		most := 1 + rnd.IntN(40)
 		id := make(chan uint32, 1)
 		go func() { id <- client.sendBlock(list, func() int { return 1 + rnd.IntN(most) }) }()
@@ -137,7 +137,7 @@ func TestHeaderBlocksInFragments(t *testing.T) {
 // with a compression error, however it is fragmented.
 func TestInvalidHeaderBlockClosesConnection(t *testing.T) {
 	many := bytes.Repeat([]byte{0xff}, 11)
-	for name, c := range map[string][]byte{
+	for name, data := range map[string][]byte{
 		"an index of too many bytes":        append([]byte{0xff}, many...),
 		"a length of too many bytes":        append([]byte{0x40, 0x7f}, many...),
 		"an index of nothing":               {0xc0},
@@ -152,7 +152,7 @@ func TestInvalidHeaderBlockClosesConnection(t *testing.T) {
 			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
 				client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return newFakeWire(c) },
 					func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
-				go client.trySendBlock(c, size)
+				go client.trySendBlock(data, size)
 				for {
 					f, err := client.ReadFrame()
 					if err != nil {

@@ -24,7 +24,7 @@ func (w *permitWire) ReleaseHeaderPermit() { w.hasPermit = false }
 
 // TestLargeHeadersNeedPermit checks that only large header blocks acquire a permit.
 func TestLargeHeadersNeedPermit(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		field, bytes int
 		turn         bool
 	}{
@@ -47,10 +47,10 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 			} {
 				conn.must(conn.hpack.WriteField(f))
 			}
-			for range c.bytes / c.field {
+			for range test.bytes / test.field {
 				conn.must(conn.hpack.WriteField(hpack.HeaderField{
 					Name:      "x",
-					Value:     strings.Repeat("~", c.field),
+					Value:     strings.Repeat("~", test.field),
 					Sensitive: true,
 				}))
 			}
@@ -71,11 +71,11 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 				part = next()
 				conn.must(conn.WriteContinuation(1, len(remaining) == 0, part))
 			}
-			if n := <-asked; n != c.bytes {
-				t.Errorf("got %d bytes, want %v", n, c.bytes)
+			if n := <-asked; n != test.bytes {
+				t.Errorf("got %d bytes, want %v", n, test.bytes)
 			}
-			if w.acquired != c.turn {
-				t.Errorf("acquired a permit: %t, want %t", w.acquired, c.turn)
+			if w.acquired != test.turn {
+				t.Errorf("acquired a permit: %t, want %t", w.acquired, test.turn)
 			}
 		})
 	}

@@ -67,8 +67,8 @@ func (b *headerBlock) begin(h frameHeader) {
 }
 
 // addField checks and appends a decoded field. It is the emit function of the decoder.
-func (b *headerBlock) addField(f hpack.HeaderField) {
-	b.remainingBytes -= int(f.Size())
+func (b *headerBlock) addField(headerField hpack.HeaderField) {
+	b.remainingBytes -= int(headerField.Size())
 	if b.remainingBytes < 0 || len(b.fields) == maxFields {
 		b.truncated = true
 		b.decoder.SetEmitEnabled(false)
@@ -77,13 +77,13 @@ func (b *headerBlock) addField(f hpack.HeaderField) {
 	if b.limit-b.remainingBytes >= largeDecoded {
 		b.acquirePermit()
 	}
-	if f.IsPseudo() {
-		b.malformed = b.malformed || b.pseudoCount < len(b.fields) || !b.isNewPseudoField(f.Name)
+	if headerField.IsPseudo() {
+		b.malformed = b.malformed || b.pseudoCount < len(b.fields) || !b.isNewPseudoField(headerField.Name)
 		b.pseudoCount++
-	} else if !validField(f) {
+	} else if !validField(headerField) {
 		b.malformed = true
 	}
-	b.fields = append(b.fields, f)
+	b.fields = append(b.fields, headerField)
 }
 
 // isNewPseudoField reports whether name is a pseudo-field of requests and does not repeat.
@@ -133,23 +133,23 @@ func (b *headerBlock) pseudoValue(name string) string {
 }
 
 // handleHeaders handles a HEADERS frame.
-func (c *conn) handleHeaders(h frameHeader, p []byte) error {
+func (c *conn) handleHeaders(h frameHeader, data []byte) error {
 	if h.streamID%2 == 0 {
 		return newConnError(http2.ErrCodeProtocol, "HEADERS on an invalid stream")
 	}
-	p, ok := unpad(h, p)
+	data, ok := unpad(h, data)
 	if !ok {
 		return newConnError(http2.ErrCodeProtocol, "padding exceeds the frame")
 	}
 	c.headers.begin(h)
 	if h.has(http2.FlagHeadersPriority) {
-		if len(p) < 5 {
+		if len(data) < 5 {
 			return newConnError(http2.ErrCodeFrameSize, "priority too short")
 		}
-		c.headers.malformed = priorityDependency(p) == h.streamID
-		p = p[5:]
+		c.headers.malformed = priorityDependency(data) == h.streamID
+		data = data[5:]
 	}
-	return c.handleFragment(h, p)
+	return c.handleFragment(h, data)
 }
 
 // handleContinuation handles a CONTINUATION frame.

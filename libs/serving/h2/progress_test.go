@@ -156,7 +156,7 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 	for name, window := range map[string]uint32{"small windows": 16 << 10, "usual windows": 64 << 10, "large windows": 4 << 20} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := dialSlowWire(t, productionConfig(), 30_000, newBufferedWire, func(w http.ResponseWriter, r *http.Request) {
+				rawClient := dialSlowWire(t, productionConfig(), 30_000, newBufferedWire, func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/list" {
 						_, _ = w.Write(make([]byte, size))
 						return
@@ -170,15 +170,15 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 						sleep(r, time.Second)
 					}
 				})
-				c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
-				c.must(c.WriteWindowUpdate(0, 1<<20))
-				watch := c.post("/watch", true)
+				rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
+				rawClient.must(rawClient.WriteWindowUpdate(0, 1<<20))
+				watch := rawClient.post("/watch", true)
 				for range lists {
-					c.post("/list", true)
+					rawClient.post("/list", true)
 				}
 				events, complete, bytes := 0, 0, 0
 				for complete < lists {
-					switch f := c.next().(type) {
+					switch f := rawClient.next().(type) {
 					case *http2.RSTStreamFrame, *http2.GoAwayFrame:
 						t.Fatalf("%v after %d of %d lists", f, complete, lists)
 					case *http2.DataFrame:
@@ -190,7 +190,7 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 						if f.StreamEnded() {
 							complete++
 						}
-						c.openWindows(f)
+						rawClient.openWindows(f)
 					}
 				}
 				if bytes != size*lists || events < 10 {
@@ -206,7 +206,7 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := make(chan error, 1)
-		c := dialSlow(t, productionConfig(), 50_000, func(w http.ResponseWriter, r *http.Request) {
+		rawClient := dialSlow(t, productionConfig(), 50_000, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/late" {
 				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Second))
 				_, err := w.Write(make([]byte, 1<<20))
@@ -216,11 +216,11 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 			time.Sleep(500 * time.Millisecond) // until the first response is being written
 			_, _ = w.Write(make([]byte, 300_000))
 		})
-		c.openAllWindows()
-		late, other := c.post("/late", true), c.post("/other", true)
+		rawClient.openAllWindows()
+		late, other := rawClient.post("/late", true), rawClient.post("/other", true)
 		reset := false
 		for complete := false; !complete || !reset; {
-			switch f := c.next().(type) {
+			switch f := rawClient.next().(type) {
 			case *http2.RSTStreamFrame:
 				reset = true
 				if f.StreamID != late || f.ErrCode != http2.ErrCodeInternal {
@@ -292,7 +292,7 @@ func TestStalledConnectionIsClosed(t *testing.T) {
 // window is closed.
 func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := dialSlow(t, productionConfig(), 1<<20, func(w http.ResponseWriter, r *http.Request) {
+		rawClient := dialSlow(t, productionConfig(), 1<<20, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/patient" {
 				w.(interface{ SetStallTimeout(time.Duration) }).SetStallTimeout(0)
 			}
@@ -303,12 +303,12 @@ func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 				sleep(r, 100*time.Millisecond)
 			}
 		})
-		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}))
-		shut, open := c.post("/shut", true), c.post("/open", true)
-		c.post("/patient", true)
+		rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}))
+		shut, open := rawClient.post("/shut", true), rawClient.post("/open", true)
+		rawClient.post("/patient", true)
 		reset, after := false, 0
 		for after < 1000 {
-			switch f := c.next().(type) {
+			switch f := rawClient.next().(type) {
 			case *http2.RSTStreamFrame:
 				reset = true
 				if f.StreamID != shut {
@@ -318,7 +318,7 @@ func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 				t.Fatal(f)
 			case *http2.DataFrame:
 				if f.StreamID == open {
-					c.openWindows(f)
+					rawClient.openWindows(f)
 					if reset {
 						after++
 					}

@@ -40,11 +40,11 @@ func dialWire(c net.Conn) h2.Wire { return newFakeWire(c) }
 func newFakeWire(c net.Conn) fakeWire { return fakeWire{c, new(atomic.Int64), new(atomic.Int64)} }
 
 // Write counts accepted bytes like a kernel with small buffers.
-func (p fakeWire) Write(b []byte) (int, error) {
+func (p fakeWire) Write(data []byte) (int, error) {
 	const buffer = 1 << 10
-	for done := 0; done < len(b); {
-		p.outstanding.Store(int64(len(b) - done))
-		n, err := p.Conn.Write(b[done:min(len(b), done+buffer)])
+	for done := 0; done < len(data); {
+		p.outstanding.Store(int64(len(data) - done))
+		n, err := p.Conn.Write(data[done:min(len(data), done+buffer)])
 		p.accepted.Add(int64(n))
 		done += n
 		if err != nil {
@@ -52,7 +52,7 @@ func (p fakeWire) Write(b []byte) (int, error) {
 		}
 	}
 	p.outstanding.Store(0)
-	return len(b), nil
+	return len(data), nil
 }
 
 func (p fakeWire) Delivered() (int64, int64) { return p.accepted.Load(), p.outstanding.Load() }
@@ -150,7 +150,7 @@ func (c *rawClient) readStatuses(id uint32) (codes []string) {
 func TestClosedStreamDropsQueuedFrames(t *testing.T) {
 	const parts, part = 3, 8 << 10 // each causes a WINDOW_UPDATE
 	read, gone := make(chan error), make(chan struct{})
-	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
+	rawClient := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/body" {
 			return
 		}
@@ -161,14 +161,14 @@ func TestClosedStreamDropsQueuedFrames(t *testing.T) {
 		<-r.Context().Done()
 		close(gone)
 	})
-	id := c.post("/body", false)
+	id := rawClient.post("/body", false)
 	for range parts {
-		c.must(c.WriteData(id, false, make([]byte, part)))
-		c.must(<-read)
+		rawClient.must(rawClient.WriteData(id, false, make([]byte, part)))
+		rawClient.must(<-read)
 	}
-	c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+	rawClient.must(rawClient.WriteRSTStream(id, http2.ErrCodeCancel))
 	<-gone
-	if codes := c.readStatuses(c.post("/", true)); len(codes) != 1 || codes[0] != "200" {
+	if codes := rawClient.readStatuses(rawClient.post("/", true)); len(codes) != 1 || codes[0] != "200" {
 		t.Errorf("another stream got %v, want 200", codes)
 	}
 }
@@ -197,22 +197,22 @@ func TestZeroWindowUpdateResetsStream(t *testing.T) {
 func TestFramesAfterReset(t *testing.T) {
 	for name, resets := range map[string]bool{"client reset": true, "server reset only": false} {
 		t.Run(name, func(t *testing.T) {
-			c := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
-			id := c.post("/", false)
+			rawClient := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
+			id := rawClient.post("/", false)
 			for closed := false; !closed; { // the rest of the body is not needed
-				f, err := c.ReadFrame()
-				c.must(err)
+				f, err := rawClient.ReadFrame()
+				rawClient.must(err)
 				_, closed = f.(*http2.RSTStreamFrame)
 			}
 			if resets {
-				c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+				rawClient.must(rawClient.WriteRSTStream(id, http2.ErrCodeCancel))
 			}
-			c.id = id - 1
-			c.post("/", true)
-			c.must(c.WritePing(false, [8]byte{}))
+			rawClient.id = id - 1
+			rawClient.post("/", true)
+			rawClient.must(rawClient.WritePing(false, [8]byte{}))
 			for {
-				f, err := c.ReadFrame()
-				c.must(err)
+				f, err := rawClient.ReadFrame()
+				rawClient.must(err)
 				switch f := f.(type) {
 				case *http2.PingFrame:
 					if resets {
@@ -250,22 +250,22 @@ func TestContinuePrecedesResponse(t *testing.T) {
 func TestResetsOfClosedStreamsAreAccepted(t *testing.T) {
 	const rounds, streams = 2, 6000 // more than a limit of 10,000 resets
 	done := make(chan struct{})
-	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
+	rawClient := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		done <- struct{}{}
 	})
 	for n := range rounds {
 		for range streams {
-			id := c.post("/", true)
-			c.must(c.WriteData(id, true, nil)) // DATA after END_STREAM
-			c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+			id := rawClient.post("/", true)
+			rawClient.must(rawClient.WriteData(id, true, nil)) // DATA after END_STREAM
+			rawClient.must(rawClient.WriteRSTStream(id, http2.ErrCodeCancel))
 			<-done
 		}
 		ping := [8]byte{byte(n + 1)}
-		c.must(c.WritePing(false, ping))
+		rawClient.must(rawClient.WritePing(false, ping))
 		for received := false; !received; {
-			f, err := c.ReadFrame()
-			c.must(err)
+			f, err := rawClient.ReadFrame()
+			rawClient.must(err)
 			p, ok := f.(*http2.PingFrame)
 			received = ok && p.Data == ping
 		}
@@ -277,20 +277,20 @@ func TestStreamsShareConnection(t *testing.T) {
 	const size = 32 << 20 // much more than the connection buffers
 	started := make(chan struct{}, 2)
 	response := make([]byte, size)
-	c := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
+	rawClient := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "x/y")
 		started <- struct{}{}
 		_, _ = w.Write(response)
 	})
-	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size}))
-	one, other := c.post("/", true), c.post("/", true)
+	rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size}))
+	one, other := rawClient.post("/", true), rawClient.post("/", true)
 	<-started
 	<-started
-	c.must(c.WriteWindowUpdate(0, 2*size)) // until now neither has received much
+	rawClient.must(rawClient.WriteWindowUpdate(0, 2*size)) // until now neither has received much
 	received := map[uint32]int{}
 	for received[one] < size && received[other] < size {
-		f, err := c.ReadFrame()
-		c.must(err)
+		f, err := rawClient.ReadFrame()
+		rawClient.must(err)
 		if d, ok := f.(*http2.DataFrame); ok {
 			received[d.StreamID] += len(d.Data())
 		}
@@ -305,27 +305,27 @@ func TestStreamsShareConnection(t *testing.T) {
 func TestQueuedResponsesLeaveOnceClientReads(t *testing.T) {
 	const requests, pings = 8, 6000
 	start, done := make(chan struct{}), make(chan struct{}, requests)
-	c := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
+	rawClient := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
 		<-start
 		w.WriteHeader(http.StatusNoContent)
 		w.(http.Flusher).Flush()
 		done <- struct{}{}
 	})
 	for range requests {
-		c.post("/", true)
+		rawClient.post("/", true)
 	}
 	sent := make(chan error, 1)
 	go func() {
 		var err error
 		for range pings {
-			err = errors.Join(err, c.WritePing(false, [8]byte{}))
+			err = errors.Join(err, rawClient.WritePing(false, [8]byte{}))
 		}
 		sent <- err
 	}()
 	close(start)
 	go func() {
 		for {
-			if _, err := c.ReadFrame(); err != nil {
+			if _, err := rawClient.ReadFrame(); err != nil {
 				return
 			}
 		}
@@ -333,47 +333,47 @@ func TestQueuedResponsesLeaveOnceClientReads(t *testing.T) {
 	for range requests {
 		<-done
 	}
-	c.must(<-sent)
+	rawClient.must(<-sent)
 }
 
 // TestMalformedLargeHeadersGet431 checks that a too large header section gets 431, although it is
 // malformed.
 func TestMalformedLargeHeadersGet431(t *testing.T) {
-	c := dialRaw(t, func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
+	rawClient := dialRaw(t, func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
 	more := []hpack.HeaderField{{Name: "content-length", Value: "nope"}}
 	for range 20 {
 		more = append(more, hpack.HeaderField{Name: "x", Value: string(bytes.Repeat([]byte("v"), 4000)), Sensitive: true})
 	}
-	c.block.Reset()
+	rawClient.block.Reset()
 	for _, f := range append([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
 		{Name: ":scheme", Value: "https"},
 		{Name: ":path", Value: "/"},
 	}, more...) {
-		c.must(c.hpack.WriteField(f))
+		rawClient.must(rawClient.hpack.WriteField(f))
 	}
-	block := c.block.Bytes()
+	block := rawClient.block.Bytes()
 	sent := make(chan error, 1)
 	go func() {
-		err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:16<<10]})
+		err := rawClient.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:16<<10]})
 		for block = block[16<<10:]; len(block) > 0; {
 			n := min(len(block), 16<<10)
-			err = errors.Join(err, c.WriteContinuation(1, n == len(block), block[:n]))
+			err = errors.Join(err, rawClient.WriteContinuation(1, n == len(block), block[:n]))
 			block = block[n:]
 		}
-		sent <- errors.Join(err, c.WriteData(1, true, []byte("body")))
+		sent <- errors.Join(err, rawClient.WriteData(1, true, []byte("body")))
 	}()
-	if codes := c.readStatuses(1); len(codes) != 1 || codes[0] != "431" {
+	if codes := rawClient.readStatuses(1); len(codes) != 1 || codes[0] != "431" {
 		t.Errorf("statuses = %v, want 431", codes)
 	}
-	c.must(<-sent)
+	rawClient.must(<-sent)
 }
 
 // FuzzFrames checks that the server survives arbitrary input, and ends when the client closes the
 // connection.
 func FuzzFrames(f *testing.F) {
-	var b bytes.Buffer
-	frames := http2.NewFramer(&b, nil)
+	var buf bytes.Buffer
+	frames := http2.NewFramer(&buf, nil)
 	if err := errors.Join(frames.WriteSettings(),
 		frames.WriteHeaders(http2.HeadersFrameParam{
 			StreamID:      1,
@@ -384,7 +384,7 @@ func FuzzFrames(f *testing.F) {
 		frames.WriteRSTStream(1, http2.ErrCodeCancel), frames.WriteGoAway(1, 0, nil)); err != nil {
 		f.Fatal(err)
 	}
-	f.Add(b.Bytes())
+	f.Add(buf.Bytes())
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		client, server := net.Pipe()
 		over := make(chan any)

@@ -50,21 +50,21 @@ func (c *conn) newStream(id uint32) *stream {
 
 // headerMap returns the fields as an http.Header.
 func (c *conn) headerMap(fields []hpack.HeaderField) http.Header {
-	h := make(http.Header, len(fields))
+	header := make(http.Header, len(fields))
 	values := make([]string, len(fields)) // one array for the first value of each field
 	for i, f := range fields {
 		name := c.canonicalName(f.Name)
-		if earlier := h[name]; earlier != nil {
-			h[name] = append(earlier, f.Value)
+		if earlier := header[name]; earlier != nil {
+			header[name] = append(earlier, f.Value)
 			continue
 		}
 		values[i] = f.Value
-		h[name] = values[i : i+1 : i+1]
+		header[name] = values[i : i+1 : i+1]
 	}
-	if cookies := h["Cookie"]; len(cookies) > 1 {
-		h["Cookie"] = []string{strings.Join(cookies, "; ")}
+	if cookies := header["Cookie"]; len(cookies) > 1 {
+		header["Cookie"] = []string{strings.Join(cookies, "; ")}
 	}
-	return h
+	return header
 }
 
 // setTarget validates the pseudo-fields and the host of a request, and sets its URL and Host.
@@ -141,7 +141,7 @@ const maxTrailerNames = 4 << 10
 
 // declaredTrailers returns the trailers that a request declares.
 func declaredTrailers(lists []string) http.Header {
-	var h http.Header
+	var header http.Header
 	remaining := maxTrailerNames
 	for _, list := range lists {
 		remaining -= len(list)
@@ -153,14 +153,14 @@ func declaredTrailers(lists []string) http.Header {
 			switch name {
 			case "Transfer-Encoding", "Trailer", "Content-Length", "":
 			default:
-				if h == nil {
-					h = http.Header{}
+				if header == nil {
+					header = http.Header{}
 				}
-				h[name] = nil
+				header[name] = nil
 			}
 		}
 	}
-	return h
+	return header
 }
 
 // serveHeaderTooLarge responds to requests with too large a header section.
@@ -177,25 +177,25 @@ const decodeChunk = 512
 // decode decodes a fragment of a header block. It passes only complete fields to the decoder and
 // keeps the rest in partial, because the decoder would keep a buffer for a partial field until the
 // connection closes.
-func (b *headerBlock) decode(p []byte) error {
+func (b *headerBlock) decode(data []byte) error {
 	if len(b.partial) > 0 {
-		b.partial = append(b.partial, p...)
-		p = b.partial
+		b.partial = append(b.partial, data...)
+		data = b.partial
 	}
 	for n := 1; ; n++ {
-		size := b.completeFields(p)
+		size := b.completeFields(data)
 		if size == 0 && n == 1 && len(b.partial) > 0 {
 			return nil // only a partial field is buffered, and a large field may arrive in many fragments
 		}
 		if size == 0 {
 			break
 		}
-		if _, err := b.decoder.Write(p[:size]); err != nil {
+		if _, err := b.decoder.Write(data[:size]); err != nil {
 			return err
 		}
-		p = p[size:]
+		data = data[size:]
 	}
-	b.partial = append(b.partial[:0], p...)
+	b.partial = append(b.partial[:0], data...)
 	return nil
 }
 
@@ -244,7 +244,7 @@ func (b *headerBlock) completeFields(p []byte) int {
 
 // fieldLength returns the size of the first field or table size update, or 0 if it is incomplete
 // (RFC 7541, "Binary Format").
-func (b *headerBlock) fieldLength(p []byte) int {
+func (b *headerBlock) fieldLength(data []byte) int {
 	// The first byte is 1iiiiiii (indexed field), 01iiiiii (literal field, added to the table),
 	// 001iiiii (table size update) or 000xiiii (literal field, not added). The i are the prefix of
 	// an integer. In a literal field it is the index of the name, or 0 if the name follows as a
@@ -252,33 +252,33 @@ func (b *headerBlock) fieldLength(p []byte) int {
 	bits := 4        // of the prefix of the first integer
 	stringCount := 1 // number of strings that follow it
 	switch {
-	case p[0]&0x80 != 0: // indexed field
+	case data[0]&0x80 != 0: // indexed field
 		bits = 7
 		stringCount = 0
-	case p[0]&0x40 != 0: // literal field with incremental indexing
+	case data[0]&0x40 != 0: // literal field with incremental indexing
 		bits = 6
-	case p[0]&0x20 != 0: // table size update
+	case data[0]&0x20 != 0: // table size update
 		bits = 5
 		stringCount = 0
 	}
-	name, size := decodeInt(p, bits)
+	name, size := decodeInt(data, bits)
 	if name == 0 && stringCount > 0 {
 		stringCount = 2 // a literal name precedes the value
 	}
 	for ; size > 0 && stringCount > 0; stringCount-- {
-		length, n := decodeInt(p[size:], 7)
+		length, n := decodeInt(data[size:], 7)
 		switch {
 		case n == 0:
 			return 0
 		case n < 0, length > uint64(b.limit):
-			return len(p)
-		case uint64(len(p)-size-n) < length:
+			return len(data)
+		case uint64(len(data)-size-n) < length:
 			return 0
 		}
 		size += n + int(length)
 	}
 	if size < 0 {
-		return len(p)
+		return len(data)
 	}
 	return size
 }
@@ -286,21 +286,21 @@ func (b *headerBlock) fieldLength(p []byte) int {
 // decodeInt decodes an integer whose prefix is the last bits of the first byte (RFC 7541, "Integer
 // Representation"). n is the encoded size in bytes, 0 if the integer is incomplete, or negative if
 // it is too long.
-func decodeInt(p []byte, bits int) (value uint64, n int) {
-	if len(p) == 0 {
+func decodeInt(data []byte, bits int) (value uint64, n int) {
+	if len(data) == 0 {
 		return 0, 0
 	}
 	prefixMax := uint64(1)<<bits - 1
-	value = uint64(p[0]) & prefixMax
+	value = uint64(data[0]) & prefixMax
 	if value < prefixMax {
 		return value, 1
 	}
-	for n = 1; n < len(p); n++ {
+	for n = 1; n < len(data); n++ {
 		if n > maxIntBytes {
 			return 0, -1
 		}
-		value += uint64(p[n]&0x7f) << (7 * (n - 1))
-		if p[n]&0x80 == 0 {
+		value += uint64(data[n]&0x7f) << (7 * (n - 1))
+		if data[n]&0x80 == 0 {
 			return value, n + 1
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // TestDeclaredTrailers checks that the bytes of declared trailer names are limited.
 func TestDeclaredTrailers(t *testing.T) {
 	long := strings.Repeat("x,", maxTrailerNames/2-8)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		lists, want []string
 	}{
 		{},
@@ -18,12 +18,12 @@ func TestDeclaredTrailers(t *testing.T) {
 		{lists: append(append([]string{"a"}, slices.Repeat([]string{long, "c"}, 300)...), "z"), want: []string{"A", "C", "X"}},
 	} {
 		var got []string
-		for name := range declaredTrailers(c.lists) {
+		for name := range declaredTrailers(test.lists) {
 			got = append(got, name)
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%.40q declare %q, want %q", c.lists, got, c.want)
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%.40q declare %q, want %q", test.lists, got, test.want)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (w *rejectingWire) ReserveHeader(n int) bool {
 // TestUnfinishedLargeHeadersAreLimited checks that unfinished header blocks reserve bytes if their
 // encoded or decoded size is large.
 func TestUnfinishedLargeHeadersAreLimited(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		parts []string
 		want  string
 	}{
@@ -67,18 +67,18 @@ func TestUnfinishedLargeHeadersAreLimited(t *testing.T) {
 				return w
 			}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 			kind := http2.FrameHeaders
-			for _, part := range c.parts {
+			for _, part := range test.parts {
 				client.writeFrame(kind, 0, 1, part)
 				kind = http2.FrameContinuation
 			}
-			if c.want == pingAck {
+			if test.want == pingAck {
 				client.writeFrame(kind, endsHeaders, 1, customField)
 				client.ping()
 				if n := w.requested.Load(); n > 0 {
 					t.Errorf("%d bytes were reserved, want 0", n)
 				}
-			} else if got := client.readEvent(); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
+			} else if got := client.readEvent(); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
 	}

@@ -174,7 +174,7 @@ func TestMalformedRequestResetsStream(t *testing.T) {
 
 // TestRequestFields checks how handlers see valid requests.
 func TestRequestFields(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		list []hpack.HeaderField
 		body string // "" ends the stream with HEADERS; a body that ends in "sum" has trailers
 		want string
@@ -270,12 +270,12 @@ func TestRequestFields(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, saw := dialDescribing(t)
-			if c.body == "" {
-				client.sendHeaders(1, endsStream, c.list)
+			if test.body == "" {
+				client.sendHeaders(1, endsStream, test.list)
 			} else {
-				client.sendHeaders(1, 0, c.list)
-				trailers := strings.HasSuffix(c.body, "sum")
-				client.must(client.WriteData(1, !trailers, []byte(c.body)))
+				client.sendHeaders(1, 0, test.list)
+				trailers := strings.HasSuffix(test.body, "sum")
+				client.must(client.WriteData(1, !trailers, []byte(test.body)))
 				if trailers {
 					client.sendHeaders(1, endsStream, fields("x-sum: 1", "host: b", "x-sum: 2"))
 				}
@@ -287,8 +287,8 @@ func TestRequestFields(t *testing.T) {
 			if code != "200" {
 				t.Fatalf("response = %s, want \"200\"", code)
 			}
-			if got := <-saw; got != c.want {
-				t.Errorf("request =\n%s, want\n%s", got, c.want)
+			if got := <-saw; got != test.want {
+				t.Errorf("request =\n%s, want\n%s", got, test.want)
 			}
 		})
 	}
@@ -297,7 +297,7 @@ func TestRequestFields(t *testing.T) {
 // TestBodyLengthMismatchResetsStream checks that bodies of another length than declared, and
 // invalid trailers, reset the stream and fail the body.
 func TestBodyLengthMismatchResetsStream(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		declared string
 		frames   func(c *rawClient)
 		want     string
@@ -358,17 +358,17 @@ func TestBodyLengthMismatchResetsStream(t *testing.T) {
 			over := make(chan error, 1)
 			client := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 				b, err := io.ReadAll(r.Body)
-				if err == nil && string(b) != "text" && c.declared == "4" {
+				if err == nil && string(b) != "text" && test.declared == "4" {
 					t.Errorf("the handler read the complete body %q", b)
 				}
 				<-r.Context().Done()
 				over <- err
 			})
-			client.sendHeaders(1, 0, getFields("content-length: "+c.declared))
-			c.frames(client)
-			if c.want != "ping 77" {
-				if got := client.readEvent(); got != c.want {
-					t.Errorf("got %s, want %s", got, c.want)
+			client.sendHeaders(1, 0, getFields("content-length: "+test.declared))
+			test.frames(client)
+			if test.want != "ping 77" {
+				if got := client.readEvent(); got != test.want {
+					t.Errorf("got %s, want %s", got, test.want)
 				}
 				if err := <-over; err == nil && !strings.HasSuffix(name, "after the end") {
 					t.Error("reading the body succeeded, want an error")

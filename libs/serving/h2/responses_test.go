@@ -26,17 +26,17 @@ func (c *rawClient) readResponse(id uint32) string {
 		data = nil
 	}
 	for {
-		f, err := c.ReadFrame()
+		frame, err := c.ReadFrame()
 		if err != nil {
 			return fmt.Sprint(events, err)
 		}
-		if away, ok := f.(*http2.GoAwayFrame); ok {
+		if away, ok := frame.(*http2.GoAwayFrame); ok {
 			events = append(events, "away "+away.ErrCode.String())
 		}
-		if f.Header().StreamID != id {
+		if frame.Header().StreamID != id {
 			continue
 		}
-		switch f := f.(type) {
+		switch f := frame.(type) {
 		case *http2.MetaHeadersFrame:
 			flush()
 			var names []string
@@ -62,7 +62,7 @@ func (c *rawClient) readResponse(id uint32) string {
 		default:
 			continue
 		}
-		if f.Header().Flags.Has(http2.FlagDataEndStream) {
+		if frame.Header().Flags.Has(http2.FlagDataEndStream) {
 			flush()
 			return strings.Join(events, "; ")
 		}
@@ -319,7 +319,7 @@ func TestWritesFailAfterHandlerReturns(t *testing.T) {
 
 // TestExpectContinue checks that 100 is sent once, and only before the response.
 func TestExpectContinue(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		first string // before the body is read
 		want  []string
 	}{
@@ -328,7 +328,7 @@ func TestExpectContinue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
-				if c.first != "" {
+				if test.first != "" {
 					_ = http.NewResponseController(w).Flush()
 				}
 				for range 2 {
@@ -337,8 +337,8 @@ func TestExpectContinue(t *testing.T) {
 			})
 			client.sendHeaders(1, 0, getFields("expect: 100-continue"))
 			client.must(client.WriteData(1, true, []byte("ab")))
-			if got := client.readStatuses(1); !slices.Equal(got, c.want) {
-				t.Errorf("statuses = %v, want %v", got, c.want)
+			if got := client.readStatuses(1); !slices.Equal(got, test.want) {
+				t.Errorf("statuses = %v, want %v", got, test.want)
 			}
 		})
 	}

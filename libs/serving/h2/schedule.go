@@ -154,7 +154,7 @@ func (c *conn) runCloseFuncs() {
 // write.
 func (c *conn) writeQueue() { c.writeQueueAndData(nil, nil, false) }
 
-// writeQueueAndData writes the queue, followed by the data p of s. p must fit into the send windows
+// writeQueueAndData writes the queue, followed by the data data of s. data must fit into the send windows
 // and may be empty. end marks the last data of the response. The caller holds the token and mu,
 // which is released during the write.
 //
@@ -162,10 +162,10 @@ func (c *conn) writeQueue() { c.writeQueueAndData(nil, nil, false) }
 //  2. Take over the queue, so that other streams can queue frames during the write.
 //  3. Write without holding mu, and call the OnClose functions of streams whose end was written.
 //  4. Record the result. If s expired during the write, reset it now.
-func (c *conn) writeQueueAndData(s *stream, p []byte, end bool) {
-	hasData := len(p) > 0
+func (c *conn) writeQueueAndData(s *stream, data []byte, end bool) {
+	hasData := len(data) > 0
 	if hasData {
-		c.countSent(s, len(p), end)
+		c.countSent(s, len(data), end)
 	}
 	if c.err != nil {
 		return
@@ -190,8 +190,8 @@ func (c *conn) writeQueueAndData(s *stream, p []byte, end bool) {
 	}
 
 	c.mu.Unlock()
-	err := c.writeFrames(queue.records, id, p, end)
-	c.wire.FramesSent(resets, dataFrames, queue.size+len(p))
+	err := c.writeFrames(queue.records, id, data, end)
+	c.wire.FramesSent(resets, dataFrames, queue.size+len(data))
 	c.server.extra.release(queue.extra)
 	spareRecords := queue.recycle()
 	for _, f := range closeFuncs {
@@ -228,13 +228,13 @@ func (c *conn) writeFrames(records []*[]byte, id uint32, p []byte, end bool) err
 	return err
 }
 
-// writeRecords writes the queued records, followed by p in DATA frames of the stream id. The first
+// writeRecords writes the queued records, followed by data in DATA frames of the stream id. The first
 // DATA frame fills up the last queued record.
-func (c *conn) writeRecords(records []*[]byte, id uint32, p []byte, end bool) error {
+func (c *conn) writeRecords(records []*[]byte, id uint32, data []byte, end bool) error {
 	var last *[]byte // the buffer in which DATA frames are assembled
 	for i, r := range records {
 		hasRoomForData := len(*r) <= recordSize/2
-		if i == len(records)-1 && len(p) > 0 && hasRoomForData {
+		if i == len(records)-1 && len(data) > 0 && hasRoomForData {
 			last = r
 			break
 		}
@@ -242,20 +242,20 @@ func (c *conn) writeRecords(records []*[]byte, id uint32, p []byte, end bool) er
 			return err
 		}
 	}
-	if last == nil && len(p) > 0 {
+	if last == nil && len(data) > 0 {
 		last = recordPool.Get().(*[]byte)
 		defer recordPool.Put(last)
 	}
-	for len(p) > 0 {
-		n := min(len(p), recordSize-len(*last)-frameHeaderLen)
-		*last = appendFrameHeader(*last, n, http2.FrameData, endFlag(end && n == len(p)), id)
-		*last = append(*last, p[:n]...)
+	for len(data) > 0 {
+		n := min(len(data), recordSize-len(*last)-frameHeaderLen)
+		*last = appendFrameHeader(*last, n, http2.FrameData, endFlag(end && n == len(data)), id)
+		*last = append(*last, data[:n]...)
 		_, err := c.wire.Write(*last)
 		*last = (*last)[:0]
 		if err != nil {
 			return err
 		}
-		p = p[n:]
+		data = data[n:]
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func TestAcquireWriteToken(t *testing.T) {
 // TestReturnCreditSkipsEndedStreams checks that returnCredit queues a WINDOW_UPDATE only for an open
 // stream whose request has not ended.
 func TestReturnCreditSkipsEndedStreams(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		isOpen, requestEnded bool
 		wantFrames           int
 	}{
@@ -77,12 +77,12 @@ func TestReturnCreditSkipsEndedStreams(t *testing.T) {
 	} {
 		const consumed, streamStep, connStep = 2, 1, 10 // enough for the stream's window only
 		conn := &conn{streams: map[uint32]*stream{}, recvWindow: window{step: connStep}}
-		s := &stream{conn: conn, id: 1, requestEnded: c.requestEnded, recvWindow: window{step: streamStep}}
-		if c.isOpen {
+		s := &stream{conn: conn, id: 1, requestEnded: test.requestEnded, recvWindow: window{step: streamStep}}
+		if test.isOpen {
 			conn.streams[s.id] = s
 		}
 		conn.returnCredit(s, consumed)
-		if want := c.wantFrames * (frameHeaderLen + 4); conn.queue.size != want {
+		if want := test.wantFrames * (frameHeaderLen + 4); conn.queue.size != want {
 			t.Errorf("%s: returnCredit queued %d bytes, want %d", name, conn.queue.size, want)
 		}
 	}

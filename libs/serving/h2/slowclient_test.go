@@ -41,14 +41,14 @@ func TestFloodIsThrottledAtAnyFrameBoundary(t *testing.T) {
 	for name, cut := range map[string]int{"between frames": 0, "after the head of a frame": head, "within a frame": head + 2} {
 		t.Run(name, func(t *testing.T) {
 			var wire *countingWire
-			c := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire {
+			rawClient := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire {
 				wire = &countingWire{fakeWire: newFakeWire(conn)}
 				return wire
 			}, func(http.ResponseWriter, *http.Request) {})
 			acked := make(chan struct{})
 			go func() {
 				for {
-					f, err := c.ReadFrame()
+					f, err := rawClient.ReadFrame()
 					if err != nil {
 						return
 					}
@@ -62,19 +62,19 @@ func TestFloodIsThrottledAtAnyFrameBoundary(t *testing.T) {
 			block := []byte("\x83\x87\x84\x41\x01a") // POST https a /
 			for part := range parts {
 				for range streams {
-					c.id += 2
-					c.must(frames.WriteHeaders(http2.HeadersFrameParam{
-						StreamID:      c.id - 1,
+					rawClient.id += 2
+					rawClient.must(frames.WriteHeaders(http2.HeadersFrameParam{
+						StreamID:      rawClient.id - 1,
 						BlockFragment: block,
 						EndHeaders:    true,
 						EndStream:     true,
 					}))
-					c.must(frames.WriteRSTStream(c.id-1, http2.ErrCodeCancel))
+					rawClient.must(frames.WriteRSTStream(rawClient.id-1, http2.ErrCodeCancel))
 				}
 				at := all.Len()
-				c.id += 2
-				c.must(frames.WriteHeaders(http2.HeadersFrameParam{
-					StreamID:      c.id - 1,
+				rawClient.id += 2
+				rawClient.must(frames.WriteHeaders(http2.HeadersFrameParam{
+					StreamID:      rawClient.id - 1,
 					BlockFragment: block,
 					EndHeaders:    true,
 					EndStream:     true,
@@ -82,11 +82,11 @@ func TestFloodIsThrottledAtAnyFrameBoundary(t *testing.T) {
 				if part == parts-1 {
 					cut = all.Len() - at
 				}
-				_, err := c.Conn.Write(all.Next(at + cut))
-				c.must(err)
+				_, err := rawClient.Conn.Write(all.Next(at + cut))
+				rawClient.must(err)
 			}
 			for range 2 { // a count may be reported before the second PING only
-				c.must(c.WritePing(false, [8]byte{}))
+				rawClient.must(rawClient.WritePing(false, [8]byte{}))
 				<-acked
 			}
 			wire.mu.Lock()
@@ -160,19 +160,19 @@ func testShutdownCompletesSlowResponse(t *testing.T) {
 	const size = 600 << 10
 	started, end := make(chan struct{}), make(chan struct{})
 	s := h2.NewServer(config())
-	c := dialServer(t, s, func(conn net.Conn) h2.Wire { return newFakeWire(conn) }, func(w http.ResponseWriter, r *http.Request) {
+	rawClient := dialServer(t, s, func(conn net.Conn) h2.Wire { return newFakeWire(conn) }, func(w http.ResponseWriter, r *http.Request) {
 		close(started)
 		<-end
 		w.Header().Set("Content-Length", strconv.Itoa(size))
 		_, _ = w.Write(make([]byte, size)) // or the client misses it
 	})
-	c.openAllWindows()
-	c.post("/", true)
+	rawClient.openAllWindows()
+	rawClient.post("/", true)
 	<-started
 	s.Shutdown()
 	close(end)
 	for got, slow := 0, true; ; {
-		f, err := c.ReadFrame()
+		f, err := rawClient.ReadFrame()
 		if err != nil {
 			t.Fatalf("%d of %d bytes, then %v", got, size, err)
 		}
@@ -235,22 +235,22 @@ func testSlowReaderIsNotAborted(t *testing.T) {
 func TestWatchesDoNotBlockLargeResponse(t *testing.T) {
 	const watches, most = 99, 256 << 20
 	response := make([]byte, most) // takes long to write
-	c := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
+	rawClient := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/large" {
 			_, _ = w.Write(response)
 			return
 		}
 		writeEvents(w, r)
 	})
-	c.openAllWindows()
+	rawClient.openAllWindows()
 	for range watches {
-		c.post("/", true)
+		rawClient.post("/", true)
 	}
-	large := c.post("/large", true)
+	large := rawClient.post("/large", true)
 	received := map[uint32]int{}
 	for total := 0; len(received) < watches+1 || received[large] < 1<<20; {
-		f, err := c.ReadFrame()
-		c.must(err)
+		f, err := rawClient.ReadFrame()
+		rawClient.must(err)
 		d, ok := f.(*http2.DataFrame)
 		if !ok {
 			continue

@@ -47,9 +47,9 @@ func dialFlowConfig(t *testing.T, conf h2.Config, handler http.HandlerFunc) *flo
 // readFrames records the windows that the server grants, until the connection is closed.
 func (o *flowClient) readFrames() {
 	for {
-		f, err := o.ReadFrame()
+		frame, err := o.ReadFrame()
 		o.mu.Lock()
-		switch f := f.(type) {
+		switch f := frame.(type) {
 		case *http2.SettingsFrame:
 			if n, ok := f.Value(http2.SettingInitialWindowSize); ok {
 				o.initialWindow = int(n)
@@ -63,8 +63,8 @@ func (o *flowClient) readFrames() {
 		}
 		if err != nil {
 			o.closed = true
-		} else if f.Header().Flags.Has(http2.FlagDataEndStream) && f.Header().Type != http2.FrameSettings {
-			o.ended[f.Header().StreamID] = true
+		} else if frame.Header().Flags.Has(http2.FlagDataEndStream) && frame.Header().Type != http2.FrameSettings {
+			o.ended[frame.Header().StreamID] = true
 		}
 		o.cond.Broadcast()
 		o.mu.Unlock()
@@ -135,33 +135,33 @@ func bodyReader(turn chan struct{}) http.HandlerFunc {
 // body that is read.
 func TestWaitingBodiesDoNotBlockOthers(t *testing.T) {
 	turn := make(chan struct{})
-	o := dialFlow(t, bodyReader(turn))
+	flowClient := dialFlow(t, bodyReader(turn))
 	const size = 3 << 20
 	body := make([]byte, size)
 	remaining := map[uint32]int{}
 	for range 99 {
-		id := o.open("/waits", size)
+		id := flowClient.open("/waits", size)
 		for remaining[id] = size; ; {
-			n := o.sendableNow(id, remaining[id])
+			n := flowClient.sendableNow(id, remaining[id])
 			if n <= 0 {
 				break
 			}
-			o.send(id, false, body[:n], nil)
+			flowClient.send(id, false, body[:n], nil)
 			remaining[id] -= n
 		}
 	}
 	complete := func(id uint32) {
 		for remaining[id] > 0 {
-			o.await(func() bool { return o.sendable(id, remaining[id]) > 0 })
-			n := o.sendableNow(id, remaining[id])
+			flowClient.await(func() bool { return flowClient.sendable(id, remaining[id]) > 0 })
+			n := flowClient.sendableNow(id, remaining[id])
 			remaining[id] -= n
-			o.send(id, remaining[id] == 0, body[:n], nil)
+			flowClient.send(id, remaining[id] == 0, body[:n], nil)
 		}
-		o.await(func() bool { return o.ended[id] })
+		flowClient.await(func() bool { return flowClient.ended[id] })
 	}
-	id := o.open("/", size)
+	id := flowClient.open("/", size)
 	remaining[id] = size
-	if o.sendableNow(id, size) <= 0 {
+	if flowClient.sendableNow(id, size) <= 0 {
 		t.Fatal("waiting bodies used up the connection window")
 	}
 	complete(id)

@@ -145,20 +145,20 @@ func (r *Registry) runCheck(e Endpoint, c check, req *http.Request) error {
 // logFailures logs the failing checks of an endpoint when they differ from those last logged.
 // During the start it logs them only if the endpoint still fails after startPatience: a start
 // completes many checks, one after the other.
-func (r *Registry) logFailures(e Endpoint, names, reasons string) {
+func (r *Registry) logFailures(endpoint Endpoint, names, reasons string) {
 	r.mu.Lock()
-	previous := r.states[e]
+	previous := r.states[endpoint]
 	current := loggedState{passed: previous.passed || names == ""}
 	if previous.passed || r.now().Sub(r.started) >= startPatience {
 		current.logged = names
 	}
-	r.states[e] = current
+	r.states[endpoint] = current
 	r.mu.Unlock()
 	switch {
 	case current.logged == previous.logged:
 	case current.logged == "":
-		r.log.Info("health endpoint passes again", "endpoint", string(e))
+		r.log.Info("health endpoint passes again", "endpoint", string(endpoint))
 	default:
-		r.log.Warn("health endpoint fails", "endpoint", string(e), "checks", names, "reasons", reasons)
+		r.log.Warn("health endpoint fails", "endpoint", string(endpoint), "checks", names, "reasons", reasons)
 	}
 }

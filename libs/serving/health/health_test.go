@@ -163,12 +163,12 @@ func TestTexts(t *testing.T) {
 // TestLivezGracePeriod checks that only /livez passes during the grace period.
 func TestLivezGracePeriod(t *testing.T) {
 	now := time.Unix(1000, 0)
-	r := health.New(health.Config{
+	registry := health.New(health.Config{
 		Logger:           slog.New(slog.DiscardHandler),
 		LivezGracePeriod: 10 * time.Second,
 		Now:              func() time.Time { return now },
 	})
-	r.Add("etcd", failingCheck)
+	registry.Add("etcd", failingCheck)
 	for _, tt := range []struct {
 		after time.Duration
 		path  string
@@ -183,7 +183,7 @@ func TestLivezGracePeriod(t *testing.T) {
 		{after: 10 * time.Second, path: "/livez/etcd", want: 500},
 	} {
 		now = time.Unix(1000, 0).Add(tt.after)
-		if code, _, _ := get(r, tt.path); code != tt.want {
+		if code, _, _ := get(registry, tt.path); code != tt.want {
 			t.Errorf("%s after %v: %d, want %d", tt.path, tt.after, code, tt.want)
 		}
 	}
@@ -194,9 +194,9 @@ func TestLivezGracePeriod(t *testing.T) {
 func TestFailuresAreLoggedOncePerChange(t *testing.T) {
 	var logged strings.Builder
 	now := time.Unix(1000, 0)
-	r := health.New(health.Config{Logger: slog.New(slog.NewTextHandler(&logged, nil)), Now: func() time.Time { return now }})
+	registry := health.New(health.Config{Logger: slog.New(slog.NewTextHandler(&logged, nil)), Now: func() time.Time { return now }})
 	err := errDown
-	r.Add("etcd", func(*http.Request) error { return err })
+	registry.Add("etcd", func(*http.Request) error { return err })
 	for _, step := range []struct {
 		after time.Duration
 		err   error
@@ -215,7 +215,7 @@ func TestFailuresAreLoggedOncePerChange(t *testing.T) {
 	} {
 		now, err = time.Unix(1000, 0).Add(step.after), step.err
 		logged.Reset()
-		get(r, "/readyz")
+		get(registry, "/readyz")
 		if got := logged.String(); !strings.Contains(got, step.want) || (got == "") != (step.want == "") {
 			t.Errorf("after %s: logged %q, want %q", step.after, got, step.want)
 		}

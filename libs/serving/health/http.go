@@ -37,9 +37,9 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // serveAll runs the checks of an endpoint, except excluded ones, and writes the result.
-func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request) {
+func (r *Registry) serveAll(endpoint Endpoint, w http.ResponseWriter, req *http.Request) {
 	query := req.URL.Query()
-	checks := r.checksOf(e)
+	checks := r.checksOf(endpoint)
 	excluded, unknown := exclusions(checks, query["exclude"])
 	var (
 		body    strings.Builder
@@ -51,8 +51,8 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 			fmt.Fprintf(&body, "[+]%s excluded: ok\n", c.name)
 			continue
 		}
-		err := r.runCheck(e, c, req)
-		r.slis.record(e, c.name, err)
+		err := r.runCheck(endpoint, c, req)
+		r.slis.record(endpoint, c.name, err)
 		if err != nil {
 			if c.informational {
 				fmt.Fprintf(&body, "[-]%s failed: reason withheld, does not count\n", c.name)
@@ -68,16 +68,16 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 	if unknown != "" {
 		fmt.Fprintf(&body, "warn: some health checks cannot be excluded: no matches for %s\n", unknown)
 	}
-	r.logFailures(e, strings.Join(failed, ","), strings.Join(reasons, "; "))
+	r.logFailures(endpoint, strings.Join(failed, ","), strings.Join(reasons, "; "))
 	if len(failed) > 0 {
-		http.Error(w, fmt.Sprintf("%s%s check failed", body.String(), e), http.StatusInternalServerError)
+		http.Error(w, fmt.Sprintf("%s%s check failed", body.String(), endpoint), http.StatusInternalServerError)
 		return
 	}
 	if _, verbose := query["verbose"]; !verbose {
 		writeText(w, "ok")
 		return
 	}
-	writeText(w, fmt.Sprintf("%s%s check passed\n", body.String(), e))
+	writeText(w, fmt.Sprintf("%s%s check passed\n", body.String(), endpoint))
 }
 
 // maxUnknown limits the bytes of requested names that a response repeats, because any client may

@@ -38,27 +38,27 @@ func (s *filteredGatherer) Gather() ([]*dto.MetricFamily, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unexpected := 0.0
-	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
-		lifecycle := readHelp(f.GetHelp())
+	families = slices.DeleteFunc(families, func(metricFamily *dto.MetricFamily) bool {
+		lifecycle := readHelp(metricFamily.GetHelp())
 		if lifecycle.deprecated != "" && parseRelease(lifecycle.deprecated).before(currentRelease()) && !s.showHidden {
-			s.hidden[f.GetName()] = true
+			s.hidden[metricFamily.GetName()] = true
 			return true
 		}
-		if s.disabled[f.GetName()] {
+		if s.disabled[metricFamily.GetName()] {
 			return true
 		}
 		if lifecycle.stability != "" {
-			s.registered[f.GetName()] = lifecycle
+			s.registered[metricFamily.GetName()] = lifecycle
 		}
-		if labels := s.allowed[f.GetName()]; labels != nil {
-			unexpected += mergeDisallowed(f, labels)
+		if labels := s.allowed[metricFamily.GetName()]; labels != nil {
+			unexpected += mergeDisallowed(metricFamily, labels)
 		}
 		return false
 	})
 	s.unexpected = max(s.unexpected, unexpected) // series may disappear, but a counter must not decrease
-	for _, f := range s.metricsAboutMetrics() {
-		if !s.disabled[f.GetName()] {
-			families = append(families, f)
+	for _, metricFamily := range s.metricsAboutMetrics() {
+		if !s.disabled[metricFamily.GetName()] {
+			families = append(families, metricFamily)
 		}
 	}
 	slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })

@@ -21,7 +21,7 @@ func withUser(user string, m *dto.Metric) *dto.Metric {
 // TestGatheredSeriesAreNotChanged checks that gathered series, which the registry may own, are not
 // modified, and that series with values that are not allowed are added up for each type.
 func TestGatheredSeriesAreNotChanged(t *testing.T) {
-	for kind, c := range map[dto.MetricType]struct {
+	for kind, test := range map[dto.MetricType]struct {
 		series     func() *dto.Metric
 		want       string // of two series
 		unexpected string
@@ -34,7 +34,7 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 			return &dto.Metric{Histogram: &dto.Histogram{SampleCount: new(uint64(3)), SampleSum: new(6.0)}}
 		}, want: `x_count{user="unexpected"} 6`, unexpected: "6"},
 	} {
-		series := []*dto.Metric{withUser("ann", c.series()), withUser("bob", c.series()), withUser("eve", c.series())}
+		series := []*dto.Metric{withUser("ann", test.series()), withUser("bob", test.series()), withUser("eve", test.series())}
 		registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			return []*dto.MetricFamily{{Name: new("x"), Help: new("x"), Type: kind.Enum(), Metric: append([]*dto.Metric(nil), series...)}}, nil
 		})
@@ -44,7 +44,7 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 		}
 		for range 2 {
 			got := scrape(t, g, slog.New(slog.DiscardHandler))
-			for _, want := range []string{c.want, "cardinality_enforcement_unexpected_categorizations_total " + c.unexpected} {
+			for _, want := range []string{test.want, "cardinality_enforcement_unexpected_categorizations_total " + test.unexpected} {
 				if !strings.Contains(got, want+"\n") {
 					t.Errorf("%s: want %s in\n%s", kind, want, got)
 				}

@@ -27,31 +27,31 @@ func parseLifecycle(t *testing.T, args ...string) *metrics.Lifecycle {
 
 // newTestRegistry returns a registry with one metric of each type and a label for the user.
 func newTestRegistry() *prometheus.Registry {
-	r := prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
 	labels := []string{"user", "verb"}
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[STABLE] x"}, labels)
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "open", Help: "[BETA] x"}, labels)
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	counterVec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[STABLE] x"}, labels)
+	gaugeVec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "open", Help: "[BETA] x"}, labels)
+	histogramVec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "took_seconds",
 		Help:    "[ALPHA] x",
 		Buckets: []float64{1, 2},
 	}, labels)
-	s := prometheus.NewSummaryVec(prometheus.SummaryOpts{
+	summaryVec := prometheus.NewSummaryVec(prometheus.SummaryOpts{
 		Name:       "size_bytes",
 		Help:       "[ALPHA] x",
 		Objectives: map[float64]float64{0.5: 0.1},
 	}, labels)
 	old := prometheus.NewCounter(prometheus.CounterOpts{Name: "old_total", Help: "[ALPHA] (Deprecated since 1.32.0) x"})
 	going := prometheus.NewCounter(prometheus.CounterOpts{Name: "going_total", Help: "[ALPHA] (Deprecated since 1.33.0) x"})
-	r.MustRegister(c, g, h, s, old, going)
+	registry.MustRegister(counterVec, gaugeVec, histogramVec, summaryVec, old, going)
 	for i, user := range []string{"ann", "bob", "eve"} {
 		n := float64(i + 1)
-		c.WithLabelValues(user, "get").Add(n)
-		g.WithLabelValues(user, "get").Set(n)
-		h.WithLabelValues(user, "get").Observe(n)
-		s.WithLabelValues(user, "get").Observe(n)
+		counterVec.WithLabelValues(user, "get").Add(n)
+		gaugeVec.WithLabelValues(user, "get").Set(n)
+		histogramVec.WithLabelValues(user, "get").Observe(n)
+		summaryVec.WithLabelValues(user, "get").Observe(n)
 	}
-	return r
+	return registry
 }
 
 // exportedLines returns the exported lines without help.
@@ -78,7 +78,7 @@ func TestLifecycleFlagsSelectMetrics(t *testing.T) {
 	if err := os.WriteFile(manifest, []byte("asked_total,user: ann,eve\nopen,user: bob\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		args        []string
 		want, never []string
 	}{
@@ -141,18 +141,18 @@ func TestLifecycleFlagsSelectMetrics(t *testing.T) {
 			never: nil,
 		},
 	} {
-		l := parseLifecycle(t, c.args...)
+		l := parseLifecycle(t, test.args...)
 		if errs := l.Validate(); len(errs) > 0 {
 			t.Errorf("%s: errors = %v, want none", name, errs)
 			continue
 		}
 		got := exportedLines(t, l, newTestRegistry())
-		for _, want := range c.want {
+		for _, want := range test.want {
 			if !got[want] {
 				t.Errorf("%s: want %s in %v", name, want, got)
 			}
 		}
-		for _, never := range c.never {
+		for _, never := range test.never {
 			if got[never] {
 				t.Errorf("%s: got metric %s, want it hidden", name, never)
 			}
@@ -163,9 +163,9 @@ func TestLifecycleFlagsSelectMetrics(t *testing.T) {
 // TestCountersNeverFall checks that counts remain when their series are removed.
 func TestCountersNeverFall(t *testing.T) {
 	r := prometheus.NewRegistry()
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[ALPHA] x"}, []string{"user"})
-	r.MustRegister(c)
-	c.WithLabelValues("bob").Add(7)
+	counterVec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[ALPHA] x"}, []string{"user"})
+	r.MustRegister(counterVec)
+	counterVec.WithLabelValues("bob").Add(7)
 	g, err := parseLifecycle(t, "--allow-metric-labels=asked_total,user=ann").Gatherer(r, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestCountersNeverFall(t *testing.T) {
 				t.Errorf("got metrics %s, want them to contain %q", text, want)
 			}
 		}
-		c.DeleteLabelValues("bob")
+		counterVec.DeleteLabelValues("bob")
 	}
 }
 

@@ -9,38 +9,38 @@ import (
 
 // mergeDisallowed replaces label values that are not allowed by one value, and adds up series that
 // become equal. It returns how much was counted under such values.
-func mergeDisallowed(f *dto.MetricFamily, allowed map[string][]string) (unexpected float64) {
+func mergeDisallowed(metricFamily *dto.MetricFamily, allowed map[string][]string) (unexpected float64) {
 	merged := map[string]*dto.Metric{}
-	out := make([]*dto.Metric, 0, len(f.Metric))
-	for _, m := range f.Metric {
+	out := make([]*dto.Metric, 0, len(metricFamily.Metric))
+	for _, metric := range metricFamily.Metric {
 		changed := false
-		for i, l := range m.Label {
-			if values, ok := allowed[l.GetName()]; ok && !slices.Contains(values, l.GetValue()) {
+		for i, labelPair := range metric.Label {
+			if values, ok := allowed[labelPair.GetName()]; ok && !slices.Contains(values, labelPair.GetValue()) {
 				if !changed { // the registry may own the pairs
-					m = &dto.Metric{
-						Label:     slices.Clone(m.Label),
-						Counter:   m.Counter,
-						Gauge:     m.Gauge,
-						Histogram: m.Histogram,
-						Summary:   m.Summary,
-						Untyped:   m.Untyped,
+					metric = &dto.Metric{
+						Label:     slices.Clone(metric.Label),
+						Counter:   metric.Counter,
+						Gauge:     metric.Gauge,
+						Histogram: metric.Histogram,
+						Summary:   metric.Summary,
+						Untyped:   metric.Untyped,
 					}
 					changed = true
 				}
-				m.Label[i] = &dto.LabelPair{Name: l.Name, Value: new(unexpectedValue)}
-				unexpected += newTestRegistry(m)
+				metric.Label[i] = &dto.LabelPair{Name: labelPair.Name, Value: new(unexpectedValue)}
+				unexpected += newTestRegistry(metric)
 			}
 		}
-		id := labelKeyOf(m)
+		id := labelKeyOf(metric)
 		if sum := merged[id]; sum != nil {
-			addSeries(sum, m)
+			addSeries(sum, metric)
 			continue
 		}
-		m = copySeries(m)
-		merged[id] = m
-		out = append(out, m)
+		metric = copySeries(metric)
+		merged[id] = metric
+		out = append(out, metric)
 	}
-	f.Metric = out
+	metricFamily.Metric = out
 	return unexpected
 }
 
@@ -68,29 +68,29 @@ func newTestRegistry(m *dto.Metric) float64 {
 }
 
 // copySeries returns a copy that addSeries may change.
-func copySeries(m *dto.Metric) *dto.Metric {
-	out := &dto.Metric{Label: m.Label, TimestampMs: m.TimestampMs}
+func copySeries(metric *dto.Metric) *dto.Metric {
+	out := &dto.Metric{Label: metric.Label, TimestampMs: metric.TimestampMs}
 	switch {
-	case m.Counter != nil:
-		out.Counter = &dto.Counter{Value: m.Counter.Value, CreatedTimestamp: m.Counter.CreatedTimestamp}
-	case m.Gauge != nil:
-		out.Gauge = &dto.Gauge{Value: m.Gauge.Value}
-	case m.Untyped != nil:
-		out.Untyped = &dto.Untyped{Value: m.Untyped.Value}
-	case m.Summary != nil:
+	case metric.Counter != nil:
+		out.Counter = &dto.Counter{Value: metric.Counter.Value, CreatedTimestamp: metric.Counter.CreatedTimestamp}
+	case metric.Gauge != nil:
+		out.Gauge = &dto.Gauge{Value: metric.Gauge.Value}
+	case metric.Untyped != nil:
+		out.Untyped = &dto.Untyped{Value: metric.Untyped.Value}
+	case metric.Summary != nil:
 		out.Summary = &dto.Summary{
-			SampleCount:      m.Summary.SampleCount,
-			SampleSum:        m.Summary.SampleSum,
-			Quantile:         m.Summary.Quantile,
-			CreatedTimestamp: m.Summary.CreatedTimestamp,
+			SampleCount:      metric.Summary.SampleCount,
+			SampleSum:        metric.Summary.SampleSum,
+			Quantile:         metric.Summary.Quantile,
+			CreatedTimestamp: metric.Summary.CreatedTimestamp,
 		}
-	case m.Histogram != nil:
+	case metric.Histogram != nil:
 		h := &dto.Histogram{
-			SampleCount:      m.Histogram.SampleCount,
-			SampleSum:        m.Histogram.SampleSum,
-			CreatedTimestamp: m.Histogram.CreatedTimestamp,
+			SampleCount:      metric.Histogram.SampleCount,
+			SampleSum:        metric.Histogram.SampleSum,
+			CreatedTimestamp: metric.Histogram.CreatedTimestamp,
 		}
-		for _, b := range m.Histogram.Bucket {
+		for _, b := range metric.Histogram.Bucket {
 			h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: b.CumulativeCount, UpperBound: b.UpperBound})
 		}
 		out.Histogram = h
@@ -98,24 +98,24 @@ func copySeries(m *dto.Metric) *dto.Metric {
 	return out
 }
 
-// addSeries adds the values of m to those of sum, a series of the same family. It drops quantiles,
+// addSeries adds the values of metric to those of sum, a series of the same family. It drops quantiles,
 // which cannot be added.
-func addSeries(sum, m *dto.Metric) {
+func addSeries(sum, metric *dto.Metric) {
 	switch {
-	case m.Counter != nil:
-		sum.Counter.Value = new(sum.Counter.GetValue() + m.Counter.GetValue())
-	case m.Gauge != nil:
-		sum.Gauge.Value = new(sum.Gauge.GetValue() + m.Gauge.GetValue())
-	case m.Untyped != nil:
-		sum.Untyped.Value = new(sum.Untyped.GetValue() + m.Untyped.GetValue())
-	case m.Summary != nil:
-		sum.Summary.SampleCount = new(sum.Summary.GetSampleCount() + m.Summary.GetSampleCount())
-		sum.Summary.SampleSum = new(sum.Summary.GetSampleSum() + m.Summary.GetSampleSum())
+	case metric.Counter != nil:
+		sum.Counter.Value = new(sum.Counter.GetValue() + metric.Counter.GetValue())
+	case metric.Gauge != nil:
+		sum.Gauge.Value = new(sum.Gauge.GetValue() + metric.Gauge.GetValue())
+	case metric.Untyped != nil:
+		sum.Untyped.Value = new(sum.Untyped.GetValue() + metric.Untyped.GetValue())
+	case metric.Summary != nil:
+		sum.Summary.SampleCount = new(sum.Summary.GetSampleCount() + metric.Summary.GetSampleCount())
+		sum.Summary.SampleSum = new(sum.Summary.GetSampleSum() + metric.Summary.GetSampleSum())
 		sum.Summary.Quantile = nil
-	case m.Histogram != nil:
-		sum.Histogram.SampleCount = new(sum.Histogram.GetSampleCount() + m.Histogram.GetSampleCount())
-		sum.Histogram.SampleSum = new(sum.Histogram.GetSampleSum() + m.Histogram.GetSampleSum())
-		for i, b := range m.Histogram.Bucket { // buckets of one family have equal bounds
+	case metric.Histogram != nil:
+		sum.Histogram.SampleCount = new(sum.Histogram.GetSampleCount() + metric.Histogram.GetSampleCount())
+		sum.Histogram.SampleSum = new(sum.Histogram.GetSampleSum() + metric.Histogram.GetSampleSum())
+		for i, b := range metric.Histogram.Bucket { // buckets of one family have equal bounds
 			sum.Histogram.Bucket[i].CumulativeCount = new(sum.Histogram.Bucket[i].GetCumulativeCount() + b.GetCumulativeCount())
 		}
 	}

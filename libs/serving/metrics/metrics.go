@@ -37,24 +37,24 @@ func New() *prometheus.Registry {
 
 // buildInfo returns the metric with the build information.
 func buildInfo() prometheus.Collector {
-	v := version.Get()
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
+	info := version.Get()
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "kubernetes_build_info",
 		Help: "[ALPHA] Build information of the process as labels; the value is always 1.",
 		ConstLabels: prometheus.Labels{
-			"major":          v.Major,
-			"minor":          v.Minor,
-			"git_version":    v.GitVersion,
-			"git_commit":     v.GitCommit,
-			"git_tree_state": v.GitTreeState,
-			"build_date":     v.BuildDate,
-			"go_version":     v.GoVersion,
-			"compiler":       v.Compiler,
-			"platform":       v.Platform,
+			"major":          info.Major,
+			"minor":          info.Minor,
+			"git_version":    info.GitVersion,
+			"git_commit":     info.GitCommit,
+			"git_tree_state": info.GitTreeState,
+			"build_date":     info.BuildDate,
+			"go_version":     info.GoVersion,
+			"compiler":       info.Compiler,
+			"platform":       info.Platform,
 		},
 	})
-	g.Set(1)
-	return g
+	gauge.Set(1)
+	return gauge
 }
 
 // Handler serves the gathered metrics. A collector that fails is logged and omitted.

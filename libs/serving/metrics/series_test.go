@@ -15,7 +15,7 @@ import (
 // deleted objects.
 func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 	const limit = 10
-	r := prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"name"})
 	s := metrics.NewSeries(metrics.SeriesConfig[string, prometheus.Counter]{
 		Limit:    limit,
@@ -23,11 +23,11 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 		Remove:   func(k string) { v.DeleteLabelValues(k) },
 		Overflow: func(string) string { return "other" },
 	})
-	s.MustRegister(r, v)
+	s.MustRegister(registry, v)
 	// series returns the number of series and the sum of their values.
 	series := func() (n int, sum float64) {
 		t.Helper()
-		families, err := r.Gather()
+		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}

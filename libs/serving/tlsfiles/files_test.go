@@ -85,7 +85,7 @@ func TestFirstExpiring(t *testing.T) {
 		Name: "later",
 		Now:  func() time.Time { return now.AddDate(0, 6, 0) },
 	})
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		rest []byte
 		want string
 	}{
@@ -93,12 +93,12 @@ func TestFirstExpiring(t *testing.T) {
 		"later":   {rest: read(t, later), want: "x"},
 		"damaged": {rest: tlsfiles.EncodeCertificate([]byte("x")), want: "x"},
 	} {
-		p, err := tlsfiles.FixedPair(append(read(t, cert), c.rest...), read(t, key))
+		p, err := tlsfiles.FixedPair(append(read(t, cert), test.rest...), read(t, key))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.FirstExpiring().Subject.CommonName; !strings.HasPrefix(got, c.want+"-self-signed@") {
-			t.Errorf("%s: %s, want prefix %q", name, got, c.want+"-self-signed@")
+		if got := p.FirstExpiring().Subject.CommonName; !strings.HasPrefix(got, test.want+"-self-signed@") {
+			t.Errorf("%s: %s, want prefix %q", name, got, test.want+"-self-signed@")
 		}
 		if changed, err := p.Reload(); changed || err != nil || p.Files() != nil {
 			t.Errorf("FixedPair: Reload() = %t, %v, Files() = %v, want no change and no files", changed, err, p.Files())

@@ -57,19 +57,19 @@ func EncodeRSAKey(key *rsa.PrivateKey) []byte {
 
 // WriteFile replaces a file atomically. Readers see the old or the new content, never a part.
 func WriteFile(path string, data []byte, mode os.FileMode) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			os.Remove(f.Name())
+			os.Remove(file.Name())
 		}
 	}()
-	if err := errors.Join(f.Chmod(mode), writeAndSync(f, data), f.Close()); err != nil {
+	if err := errors.Join(file.Chmod(mode), writeAndSync(file, data), file.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return os.Rename(f.Name(), path)
+	return os.Rename(file.Name(), path)
 }
 
 func writeAndSync(f *os.File, data []byte) error {

@@ -35,20 +35,20 @@ type SelfSigned struct {
 
 // LoadOrCreateSelfSigned returns the files of the pair in s.Dir. It creates the pair unless there
 // is one that covers all names and stays valid for selfSignedRenewal.
-func LoadOrCreateSelfSigned(s SelfSigned) (certFile, keyFile string, err error) {
-	if s.Now == nil {
-		s.Now = time.Now
+func LoadOrCreateSelfSigned(selfSigned SelfSigned) (certFile, keyFile string, err error) {
+	if selfSigned.Now == nil {
+		selfSigned.Now = time.Now
 	}
-	certFile = filepath.Join(s.Dir, s.Name+".crt")
-	keyFile = filepath.Join(s.Dir, s.Name+".key")
-	reusable, err := s.canReuse(certFile, keyFile)
+	certFile = filepath.Join(selfSigned.Dir, selfSigned.Name+".crt")
+	keyFile = filepath.Join(selfSigned.Dir, selfSigned.Name+".key")
+	reusable, err := selfSigned.canReuse(certFile, keyFile)
 	if err != nil || reusable {
 		return certFile, keyFile, err
 	}
-	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
+	if err := os.MkdirAll(selfSigned.Dir, 0o755); err != nil {
 		return "", "", fmt.Errorf("create certificate folder: %w", err)
 	}
-	certPEM, keyPEM, err := s.generate()
+	certPEM, keyPEM, err := selfSigned.generate()
 	if err != nil {
 		return "", "", err
 	}

@@ -55,40 +55,40 @@ type configWithCAs struct {
 }
 
 // LoadServer loads the files of a server. Errors name its flags.
-func LoadServer(o ServerOptions) (*Server, error) {
-	s := &Server{}
+func LoadServer(serverOptions ServerOptions) (*Server, error) {
+	server := &Server{}
 	var err error
-	if s.pair, err = LoadPair(o.CertFile, o.KeyFile); err != nil {
+	if server.pair, err = LoadPair(serverOptions.CertFile, serverOptions.KeyFile); err != nil {
 		return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 	}
-	for _, n := range o.SNI {
+	for _, n := range serverOptions.SNI {
 		pair, err := LoadPair(n.CertFile, n.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-sni-cert-key: %w", err)
 		}
-		s.sni = append(s.sni, sniPair{pair: pair, names: n.Names})
+		server.sni = append(server.sni, sniPair{pair: pair, names: n.Names})
 	}
-	if o.ClientCAFile != "" {
-		if s.clients, err = LoadBundle(o.ClientCAFile); err != nil {
+	if serverOptions.ClientCAFile != "" {
+		if server.clients, err = LoadBundle(serverOptions.ClientCAFile); err != nil {
 			return nil, fmt.Errorf("--client-ca-file: %w", err)
 		}
-		s.acceptedCAs = append(s.acceptedCAs, s.clients)
+		server.acceptedCAs = append(server.acceptedCAs, server.clients)
 	}
-	s.acceptedCAs = append(s.acceptedCAs, o.ExtraClientCAs...)
-	s.Config = &tls.Config{
-		MinVersion:         o.MinVersion,
-		CipherSuites:       o.CipherSuites,
-		GetCertificate:     s.selectCertificate,
-		GetConfigForClient: s.configForClient,
-		NextProtos:         o.Protocols,
+	server.acceptedCAs = append(server.acceptedCAs, serverOptions.ExtraClientCAs...)
+	server.Config = &tls.Config{
+		MinVersion:         serverOptions.MinVersion,
+		CipherSuites:       serverOptions.CipherSuites,
+		GetCertificate:     server.selectCertificate,
+		GetConfigForClient: server.configForClient,
+		NextProtos:         serverOptions.Protocols,
 		// Small records at the start of a connection are meant for pages that render while they
 		// load. A watch event of a few KB would take five of them, and as many writes.
 		DynamicRecordSizingDisabled: true,
 	}
-	if len(s.acceptedCAs) > 0 {
-		s.Config.ClientAuth = tls.RequestClientCert
+	if len(server.acceptedCAs) > 0 {
+		server.Config.ClientAuth = tls.RequestClientCert
 	}
-	return s, nil
+	return server, nil
 }
 
 // Certificates returns the server's certificates and the client CAs.

@@ -55,7 +55,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 		Dir: filepath.Join(t.TempDir(), "a", "b"), Name: "apiserver",
 		DNS: []string{"localhost", "kubernetes.default.svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	})
-	p, err := tlsfiles.LoadPair(cert, key)
+	pair, err := tlsfiles.LoadPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"localhost", "kubernetes.default.svc", "127.0.0.1", "::1"} {
-		if _, err := p.Certificate().Leaf.Verify(x509.VerifyOptions{Roots: bundle.Pool(), DNSName: name}); err != nil {
+		if _, err := pair.Certificate().Leaf.Verify(x509.VerifyOptions{Roots: bundle.Pool(), DNSName: name}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 	go func() {
 		defer far.Close()
 		_ = tls.Server(far, &tls.Config{
-			Certificates: []tls.Certificate{*p.Certificate()},
+			Certificates: []tls.Certificate{*pair.Certificate()},
 			CipherSuites: suites,
 			MaxVersion:   tls.VersionTLS12,
 		}).Handshake()
@@ -182,43 +182,43 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 		{name: "key instead of certificate", apply: func() { write(t, cert, goodKey) }},
 		{name: "larger than any certificate", apply: func() { write(t, cert, make([]byte, 5<<20)) }},
 	}
-	for _, d := range damages {
-		t.Run(d.name, func(t *testing.T) {
+	for _, test := range damages {
+		t.Run(test.name, func(t *testing.T) {
 			write(t, cert, good)
 			write(t, key, goodKey)
-			p, err := tlsfiles.LoadPair(cert, key)
+			pair, err := tlsfiles.LoadPair(cert, key)
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := tlsfiles.LoadBundle(cert)
+			bundle, err := tlsfiles.LoadBundle(cert)
 			if err != nil {
 				t.Fatal(err)
 			}
-			inUse := p.Certificate()
-			d.apply()
-			if changed, err := p.Reload(); changed || err == nil {
+			inUse := pair.Certificate()
+			test.apply()
+			if changed, err := pair.Reload(); changed || err == nil {
 				t.Errorf("Reload() = %v, %v; want an error", changed, err)
 			}
-			if p.Certificate() != inUse {
+			if pair.Certificate() != inUse {
 				t.Error("failed Reload(): got another pair in use, want it unchanged")
 			}
-			if _, err := b.Reload(); err != nil && !bytes.Equal(b.PEM(), good) {
+			if _, err := bundle.Reload(); err != nil && !bytes.Equal(bundle.PEM(), good) {
 				t.Error("failed Reload(): got another bundle in use, want it unchanged")
 			}
 		})
 	}
 	write(t, cert, good)
 	write(t, key, goodKey)
-	p, err := tlsfiles.LoadPair(cert, key)
+	pair, err := tlsfiles.LoadPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changed, err := p.Reload(); changed || err != nil {
+	if changed, err := pair.Reload(); changed || err != nil {
 		t.Errorf("unchanged files: Reload() = %t, %v, want false", changed, err)
 	}
 	write(t, cert, read(t, other))
 	write(t, key, read(t, otherKey))
-	if changed, err := p.Reload(); !changed || err != nil {
+	if changed, err := pair.Reload(); !changed || err != nil {
 		t.Errorf("both files changed: Reload() = %t, %v, want true", changed, err)
 	}
 }

@@ -70,20 +70,20 @@ type serviceOutput struct {
 }
 
 // Write implements io.Writer for os/exec.
-func (o *serviceOutput) Write(p []byte) (int, error) {
+func (o *serviceOutput) Write(data []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := len(p)
+	n := len(data)
 	for {
-		i := bytes.IndexByte(p, '\n')
+		i := bytes.IndexByte(data, '\n')
 		if i < 0 {
 			break
 		}
-		o.emitLine(append(o.partial, p[:i]...))
+		o.emitLine(append(o.partial, data[:i]...))
 		o.partial = o.partial[:0]
-		p = p[i+1:]
+		data = data[i+1:]
 	}
-	o.partial = append(o.partial, p...)
+	o.partial = append(o.partial, data...)
 	if len(o.partial) >= maxLineSize {
 		o.emitLine(o.partial)
 		o.partial = nil

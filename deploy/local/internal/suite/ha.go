@@ -45,32 +45,32 @@ const clusterID = "local"
 const shutdownDelay = "--shutdown-delay-duration=1s"
 
 // replicatedPlan returns a plan with several instances of everything.
-func replicatedPlan(c Config) plan {
+func replicatedPlan(config Config) plan {
 	p := plan{
-		services: serviceTable(c),
-		groups:   [][]instance{etcdMembers(c), natsMembers(c)},
+		services: serviceTable(config),
+		groups:   [][]instance{etcdMembers(config), natsMembers(config)},
 	}
-	port := c.Port + instanceOffset
+	port := config.Port + instanceOffset
 	for _, s := range p.services {
 		if s.name == consoleService { // one is enough, without a balancer
-			p.groups = append(p.groups, []instance{serviceInstance(s, s.name, c, c.Port+s.offset, p.consoleFlags(s)...)})
+			p.groups = append(p.groups, []instance{serviceInstance(s, s.name, config, config.Port+s.offset, p.consoleFlags(s)...)})
 			continue
 		}
 		n, extraArgs := replicas, []string(nil)
 		switch {
 		case s.name == apiserver:
-			n, extraArgs = apiservers, append(clusterFlags(c), shutdownDelay, "--shutdown-send-retry-after")
+			n, extraArgs = apiservers, append(clusterFlags(config), shutdownDelay, "--shutdown-send-retry-after")
 		case isWebhook(s.name):
 			extraArgs = []string{shutdownDelay}
 		}
 		var group []instance
 		for i := range n {
-			group = append(group, serviceInstance(s, fmt.Sprintf("%s-%d", s.name, i), c, port, extraArgs...))
+			group = append(group, serviceInstance(s, fmt.Sprintf("%s-%d", s.name, i), config, port, extraArgs...))
 			port++
 		}
 		p.groups = append(p.groups, group)
 		if s.name == apiserver || isWebhook(s.name) {
-			p.balancers = append(p.balancers, balancedService{name: s.name, port: c.Port + s.offset, instances: group})
+			p.balancers = append(p.balancers, balancedService{name: s.name, port: config.Port + s.offset, instances: group})
 		}
 	}
 	return p
@@ -94,7 +94,7 @@ func natsPort(c Config, i int) (client, route int) {
 
 // clusterFlags returns the flags with which an API server connects to etcd and NATS.
 func clusterFlags(c Config) []string {
-	l := paths{dir: c.Dir}.certs()
+	layout := paths{dir: c.Dir}.certs()
 	var etcdURLs, natsURLs []string
 	for i := range members {
 		client, _, _ := etcdPort(c, i)
@@ -103,31 +103,31 @@ func clusterFlags(c Config) []string {
 		natsURLs = append(natsURLs, "tls://"+loopbackAddr(client))
 	}
 	return []string{
-		"--etcd-servers=" + strings.Join(etcdURLs, ","), "--etcd-cafile=" + l.TrustBundle(apiserver, certs.EtcdCA),
-		"--etcd-certfile=" + l.EtcdClient().Cert, "--etcd-keyfile=" + l.EtcdClient().Key,
-		"--nats-servers=" + strings.Join(natsURLs, ","), "--nats-ca-file=" + l.TrustBundle(apiserver, certs.NATSCA),
-		"--nats-cert-file=" + l.NATSClient().Cert, "--nats-key-file=" + l.NATSClient().Key,
+		"--etcd-servers=" + strings.Join(etcdURLs, ","), "--etcd-cafile=" + layout.TrustBundle(apiserver, certs.EtcdCA),
+		"--etcd-certfile=" + layout.EtcdClient().Cert, "--etcd-keyfile=" + layout.EtcdClient().Key,
+		"--nats-servers=" + strings.Join(natsURLs, ","), "--nats-ca-file=" + layout.TrustBundle(apiserver, certs.NATSCA),
+		"--nats-cert-file=" + layout.NATSClient().Cert, "--nats-key-file=" + layout.NATSClient().Key,
 		"--cluster-id=" + clusterID,
 	}
 }
 
 // etcdMembers returns the members of the etcd cluster.
-func etcdMembers(c Config) []instance {
-	l := paths{dir: c.Dir}.certs()
+func etcdMembers(config Config) []instance {
+	l := paths{dir: config.Dir}.certs()
 	ca, pair := l.TrustBundle("etcd", certs.EtcdCA), l.Etcd()
 	var all []string
 	for i := range members {
-		_, peer, _ := etcdPort(c, i)
+		_, peer, _ := etcdPort(config, i)
 		all = append(all, memberName("etcd", i)+"="+localURL(peer))
 	}
 	var out []instance
 	for i := range members {
-		client, peer, health := etcdPort(c, i)
+		client, peer, health := etcdPort(config, i)
 		name := memberName("etcd", i)
 		out = append(out, instance{
 			name: name, program: etcdProgram, port: client, health: localURL(health) + "/health", identity: identityEtcdClient,
 			args: []string{
-				"--name=" + name, "--data-dir=" + filepath.Join(c.Dir, "ha", name), "--log-level=warn",
+				"--name=" + name, "--data-dir=" + filepath.Join(config.Dir, "ha", name), "--log-level=warn",
 				"--listen-client-urls=" + localURL(client), "--listen-client-http-urls=" + localURL(health),
 				"--advertise-client-urls=" + localURL(client),
 				"--listen-peer-urls=" + localURL(peer), "--initial-advertise-peer-urls=" + localURL(peer),
@@ -187,32 +187,32 @@ cluster {
 `
 
 // writeNATSConfigs writes the configuration file of each NATS server.
-func writeNATSConfigs(c Config) error {
-	l := paths{dir: c.Dir}.certs()
+func writeNATSConfigs(config Config) error {
+	layout := paths{dir: config.Dir}.certs()
 	t, err := template.New("nats").Parse(natsTemplate)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(c.Dir, "ha"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(config.Dir, "ha"), 0o700); err != nil {
 		return err
 	}
 	var routes []string
 	for i := range members {
-		_, route := natsPort(c, i)
+		_, route := natsPort(config, i)
 		routes = append(routes, "tls://"+loopbackAddr(route))
 	}
 	for i := range members {
-		_, route := natsPort(c, i)
+		_, route := natsPort(config, i)
 		var text strings.Builder
 		err := t.Execute(&text, struct {
 			Pair                  certs.Pair
 			CA, Listen, ClusterID string
 			Routes                []string
-		}{l.NATS(), l.TrustBundle("nats", certs.NATSCA), loopbackAddr(route), clusterID, routes})
+		}{layout.NATS(), layout.TrustBundle("nats", certs.NATSCA), loopbackAddr(route), clusterID, routes})
 		if err != nil {
 			return err
 		}
-		if err := writeFile(natsConfig(c, i), []byte(text.String())); err != nil {
+		if err := writeFile(natsConfig(config, i), []byte(text.String())); err != nil {
 			return err
 		}
 	}

@@ -23,18 +23,18 @@ var instances = []string{
 // TestRollingRestart restarts one instance after the other, each when the previous one is ready.
 func TestRollingRestart(t *testing.T) {
 	restart := make(chan struct{})
-	u := startSuite(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
-	u.out.await("all services are ready")
+	runningSuite := startSuite(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
+	runningSuite.out.await("all services are ready")
 	for _, port := range []int{0, 1, 2} { // the balanced services
-		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", u.Port+port))
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", runningSuite.Port+port))
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Close()
 	}
 	restart <- struct{}{}
-	u.out.await("rolling restart: done")
-	text := u.out.String()
+	runningSuite.out.await("rolling restart: done")
+	text := runningSuite.out.String()
 	text = text[strings.Index(text, "rolling restart ..."):]
 	last := 0
 	for _, name := range instances {
@@ -44,12 +44,12 @@ func TestRollingRestart(t *testing.T) {
 		}
 		last = ready
 	}
-	u.stop()
-	if err := <-u.done; err != nil {
+	runningSuite.stop()
+	if err := <-runningSuite.done; err != nil {
 		t.Errorf("Up() = %v, want nil", err)
 	}
 	for _, name := range instances {
-		if n := strings.Count(u.out.String(), name+" stopped in"); n != 2 {
+		if n := strings.Count(runningSuite.out.String(), name+" stopped in"); n != 2 {
 			t.Errorf("%s: got %d stops, want 2", name, n)
 		}
 	}
@@ -73,15 +73,15 @@ func pid(t *testing.T, text, name string) int {
 // running.
 func TestExitedInstanceIsRestarted(t *testing.T) {
 	restart := make(chan struct{})
-	u := startSuite(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
-	u.out.await("all services are ready")
+	runningSuite := startSuite(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
+	runningSuite.out.await("all services are ready")
 	for _, name := range []string{"apiserver-0", "etcd-2", "nats-1", "tokencleaner-0"} {
-		start := len(u.out.String())
-		if err := syscall.Kill(pid(t, u.out.String(), name), syscall.SIGKILL); err != nil {
+		start := len(runningSuite.out.String())
+		if err := syscall.Kill(pid(t, runningSuite.out.String(), name), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		u.out.awaitAfter(start, name+" is ready after")
-		said := u.out.String()[start:]
+		runningSuite.out.awaitAfter(start, name+" is ready after")
+		said := runningSuite.out.String()[start:]
 		for _, want := range []string{name + " exited (signal: killed); its last lines:",
 			"restarting " + name + " in 1s (attempt 1)", "started " + name} {
 			if !strings.Contains(said, want) {
@@ -89,18 +89,18 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 			}
 		}
 	}
-	start := len(u.out.String())
-	if err := syscall.Kill(pid(t, u.out.String(), "apiserver-0"), syscall.SIGKILL); err != nil {
+	start := len(runningSuite.out.String())
+	if err := syscall.Kill(pid(t, runningSuite.out.String(), "apiserver-0"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	u.out.awaitAfter(start, "restarting apiserver-0 in 2s (attempt 2)")
+	runningSuite.out.awaitAfter(start, "restarting apiserver-0 in 2s (attempt 2)")
 	restart <- struct{}{} // during the delay
-	u.out.awaitAfter(start, "rolling restart: done")
-	u.stop()
-	if err := <-u.done; err != nil {
+	runningSuite.out.awaitAfter(start, "rolling restart: done")
+	runningSuite.stop()
+	if err := <-runningSuite.done; err != nil {
 		t.Errorf("Up() = %v, want nil", err)
 	}
-	text := u.out.String()
+	text := runningSuite.out.String()
 	if n := strings.Count(text, "started apiserver-0 (port"); n != 2 { // after its exit, by the restart
 		t.Errorf("got %d starts of apiserver-0:\n%s", n, text)
 	}
@@ -108,20 +108,20 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 
 // TestSuiteEndsWithoutQuorum checks that the suite ends some time after etcd has lost its quorum.
 func TestSuiteEndsWithoutQuorum(t *testing.T) {
-	u := startSuite(t, func(c *suite.Config) { c.HA, c.QuorumPatience = true, 3*time.Second })
-	u.out.await("all services are ready")
+	runningSuite := startSuite(t, func(c *suite.Config) { c.HA, c.QuorumPatience = true, 3*time.Second })
+	runningSuite.out.await("all services are ready")
 	t.Setenv("FAKE_etcd", "die") // from now on
 	for i := range 3 {
-		if err := syscall.Kill(pid(t, u.out.String(), fmt.Sprint("etcd-", i)), syscall.SIGKILL); err != nil {
+		if err := syscall.Kill(pid(t, runningSuite.out.String(), fmt.Sprint("etcd-", i)), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "etcd has had no quorum for") {
+	if err := <-runningSuite.done; err == nil || !strings.Contains(err.Error(), "etcd has had no quorum for") {
 		t.Errorf("Up() = %v, want the error: etcd has had no quorum", err)
 	}
 	for _, want := range []string{"etcd has no quorum", "(attempt 2)"} {
-		if !strings.Contains(u.out.String(), want) {
-			t.Errorf("output does not contain %q:\n%s", want, u.out.String())
+		if !strings.Contains(runningSuite.out.String(), want) {
+			t.Errorf("output does not contain %q:\n%s", want, runningSuite.out.String())
 		}
 	}
 }

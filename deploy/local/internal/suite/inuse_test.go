@@ -15,7 +15,7 @@ import (
 // TestPortInUse checks that the suite names the ports and starts nothing.
 func TestPortInUse(t *testing.T) {
 	var busy int
-	u := startSuite(t, func(c *suite.Config) {
+	runningSuite := startSuite(t, func(c *suite.Config) {
 		busy = c.Port + 2
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", busy))
 		if err != nil {
@@ -23,11 +23,11 @@ func TestPortInUse(t *testing.T) {
 		}
 		t.Cleanup(func() { l.Close() })
 	})
-	want := fmt.Sprintf("ports in use by other processes: %d; choose others with --port: the suite needs 7 consecutive ports, now %d to %d", busy, u.Port, u.Port+6)
-	if err := <-u.done; err == nil || err.Error() != want {
+	want := fmt.Sprintf("ports in use by other processes: %d; choose others with --port: the suite needs 7 consecutive ports, now %d to %d", busy, runningSuite.Port, runningSuite.Port+6)
+	if err := <-runningSuite.done; err == nil || err.Error() != want {
 		t.Errorf("Up() = %v, want %s", err, want)
 	}
-	if text := u.out.String(); strings.Contains(text, "begins") {
+	if text := runningSuite.out.String(); strings.Contains(text, "begins") {
 		t.Errorf("got started services:\n%s", text)
 	}
 }

@@ -43,9 +43,9 @@ type prober struct {
 
 // newProber returns a prober with the certificates of the administrator and, for a replicated
 // suite, of an API server.
-func newProber(l certs.Layout, replicated bool) (*prober, error) {
+func newProber(layout certs.Layout, replicated bool) (*prober, error) {
 	pr := &prober{}
-	admin, err := pr.tlsConfig(l.AdminTrust(), l.Admin())
+	admin, err := pr.tlsConfig(layout.AdminTrust(), layout.Admin())
 	if err != nil {
 		return nil, err
 	}
@@ -53,12 +53,12 @@ func newProber(l certs.Layout, replicated bool) (*prober, error) {
 	if !replicated {
 		return pr, nil
 	}
-	etcdClient, err := pr.tlsConfig(l.TrustBundle(apiserver, certs.EtcdCA), l.EtcdClient())
+	etcdClient, err := pr.tlsConfig(layout.TrustBundle(apiserver, certs.EtcdCA), layout.EtcdClient())
 	if err != nil {
 		return nil, err
 	}
 	pr.etcd = newClient(etcdClient)
-	if pr.nats, err = pr.tlsConfig(l.TrustBundle(apiserver, certs.NATSCA), l.NATSClient()); err != nil {
+	if pr.nats, err = pr.tlsConfig(layout.TrustBundle(apiserver, certs.NATSCA), layout.NATSClient()); err != nil {
 		return nil, err
 	}
 	pr.nats.ServerName = "localhost"
@@ -166,25 +166,25 @@ func (pr *prober) checkReady(ctx context.Context, i instance) (ready bool, reaso
 func (pr *prober) isNATS(ctx context.Context, address string) (ready bool, reason string) {
 	const greeting = "INFO "
 	dialer := net.Dialer{Timeout: probeTimeout}
-	c, err := dialer.DialContext(ctx, "tcp", address)
+	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return false, err.Error()
 	}
-	defer c.Close()
+	defer conn.Close()
 	got := make([]byte, len(greeting))
-	if err := c.SetReadDeadline(time.Now().Add(probeTimeout)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(probeTimeout)); err != nil {
 		return false, err.Error()
 	}
-	if _, err := io.ReadFull(c, got); err != nil {
+	if _, err := io.ReadFull(conn, got); err != nil {
 		return false, err.Error()
 	}
 	if string(got) != greeting {
 		return false, fmt.Sprintf("got %q, want %q", got, greeting)
 	}
-	if err := skipLine(c); err != nil {
+	if err := skipLine(conn); err != nil {
 		return false, err.Error()
 	}
-	if err := tls.Client(c, pr.nats).HandshakeContext(ctx); err != nil {
+	if err := tls.Client(conn, pr.nats).HandshakeContext(ctx); err != nil {
 		return false, err.Error()
 	}
 	return true, ""

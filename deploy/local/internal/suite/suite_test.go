@@ -172,39 +172,39 @@ func startSuite(t *testing.T, change func(*suite.Config)) *runningSuite {
 // TestUpStartsAndStopsInOrder checks the kubeconfigs, the order of starts and stops, and the
 // printed lines.
 func TestUpStartsAndStopsInOrder(t *testing.T) {
-	u := startSuite(t, nil)
-	u.out.await("all services are ready")
-	u.out.await("Ctrl-C stops everything")
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(u.Dir, "kubeconfig"))
+	runningSuite := startSuite(t, nil)
+	runningSuite.out.await("all services are ready")
+	runningSuite.out.await("Ctrl-C stops everything")
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(runningSuite.Dir, "kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port); config.Host != want || config.TLSClientConfig.CertFile == "" {
+	if want := fmt.Sprintf("https://127.0.0.1:%d", runningSuite.Port); config.Host != want || config.TLSClientConfig.CertFile == "" {
 		t.Errorf("got kubeconfig %+v, want host %s and a client certificate", config, want)
 	}
-	authority, err := clientcmd.BuildConfigFromFlags("", filepath.Join(u.Dir, "apiserver-authz-webhook.kubeconfig"))
+	authority, err := clientcmd.BuildConfigFromFlags("", filepath.Join(runningSuite.Dir, "apiserver-authz-webhook.kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port+2); authority.Host != want ||
+	if want := fmt.Sprintf("https://127.0.0.1:%d", runningSuite.Port+2); authority.Host != want ||
 		filepath.Base(authority.TLSClientConfig.CertFile) != "apiserver-webhook-client.crt" {
 		t.Errorf("got address %s, want %s: %+v", authority.Host, want, authority)
 	}
-	link, err := os.ReadFile(filepath.Join(u.Dir, "console.url"))
-	if want := fmt.Sprintf("https://127.0.0.1:%d/#token=", u.Port+5); err != nil || !strings.HasPrefix(string(link),
+	link, err := os.ReadFile(filepath.Join(runningSuite.Dir, "console.url"))
+	if want := fmt.Sprintf("https://127.0.0.1:%d/#token=", runningSuite.Port+5); err != nil || !strings.HasPrefix(string(link),
 		want) || len(link) < len(want)+20 {
 		t.Errorf("got console link %q, %v, want one that begins with %s", link, err, want)
 	}
 	for _, secret := range []string{"console.url", "tokens.csv"} {
-		if info, err := os.Stat(filepath.Join(u.Dir, secret)); err != nil || info.Mode().Perm() != 0o600 {
+		if info, err := os.Stat(filepath.Join(runningSuite.Dir, secret)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: got %v, %v, want mode 0600", secret, info, err)
 		}
 	}
-	u.stop()
-	if err := <-u.done; err != nil {
+	runningSuite.stop()
+	if err := <-runningSuite.done; err != nil {
 		t.Errorf("Up() = %v, want nil", err)
 	}
-	text := u.out.String()
+	text := runningSuite.out.String()
 	if token := strings.TrimSpace(string(link[strings.LastIndexByte(string(link), '=')+1:])); strings.Contains(text, token) {
 		t.Errorf("output contains the console token: %s, want none", text)
 	}
@@ -220,7 +220,7 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 			t.Errorf("got %s stopped after %s, want it before", names[i], names[i-1])
 		}
 	}
-	for _, want := range []string{"export KUBECONFIG=" + filepath.Join(u.Dir, "kubeconfig") + "\n",
+	for _, want := range []string{"export KUBECONFIG=" + filepath.Join(runningSuite.Dir, "kubeconfig") + "\n",
 		"kubectl get namespaces\n", "asked by binnacle-admin"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("output does not contain %q:\n%s", want, text)
@@ -233,10 +233,10 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 	dir := t.TempDir()
 	var first []byte
 	for i := range 2 {
-		u := startSuite(t, func(c *suite.Config) { c.Dir = dir })
-		u.out.await("all services are ready")
-		u.stop()
-		if err := <-u.done; err != nil {
+		runningSuite := startSuite(t, func(c *suite.Config) { c.Dir = dir })
+		runningSuite.out.await("all services are ready")
+		runningSuite.stop()
+		if err := <-runningSuite.done; err != nil {
 			t.Fatal(err)
 		}
 		ca, err := os.ReadFile(filepath.Join(dir, "certs", "ca", "serving-ca.crt"))
@@ -245,8 +245,8 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 		}
 		if i == 0 {
 			first = ca
-		} else if string(ca) != string(first) || strings.Contains(u.out.String(), " created ") {
-			t.Errorf("start %d: got another CA or reports of created files, want the first CA unchanged\n%s", i+1, u.out.String())
+		} else if string(ca) != string(first) || strings.Contains(runningSuite.out.String(), " created ") {
+			t.Errorf("start %d: got another CA or reports of created files, want the first CA unchanged\n%s", i+1, runningSuite.out.String())
 		}
 	}
 }
@@ -364,9 +364,9 @@ func TestUpWritesNothingTwice(t *testing.T) {
 // TestLongRunningSuiteRenewsCertificates checks that a certificate that is due is replaced while
 // the suite runs, and NATS, which does not watch files, reloads.
 func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
-	u := startSuite(t, func(c *suite.Config) { c.HA, c.RenewInterval = true, 100*time.Millisecond })
-	u.out.await("all services are ready")
-	path := filepath.Join(u.Dir, "certs", "nats", "nats.crt")
+	runningSuite := startSuite(t, func(c *suite.Config) { c.HA, c.RenewInterval = true, 100*time.Millisecond })
+	runningSuite.out.await("all services are ready")
+	path := filepath.Join(runningSuite.Dir, "certs", "nats", "nats.crt")
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -374,16 +374,16 @@ func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	u.out.await("renewed 1 certificates and keys")
-	u.out.await("fake nats-server reloads")
+	runningSuite.out.await("renewed 1 certificates and keys")
+	runningSuite.out.await("fake nats-server reloads")
 	if after, err := os.ReadFile(path); err != nil || string(after) == string(before) {
 		t.Errorf("got the certificate of before, %v", err)
 	}
-	u.stop()
-	if err := <-u.done; err != nil {
+	runningSuite.stop()
+	if err := <-runningSuite.done; err != nil {
 		t.Errorf("Up() = %v, want nil", err)
 	}
-	if text := u.out.String(); strings.Contains(text, "TLS handshake error") {
+	if text := runningSuite.out.String(); strings.Contains(text, "TLS handshake error") {
 		t.Errorf("got probes without TLS:\n%s", text)
 	}
 }
@@ -391,19 +391,19 @@ func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
 // TestStartIsQuiet checks that besides the lines of the services, a start prints little.
 func TestStartIsQuiet(t *testing.T) {
 	for _, replicated := range []bool{false, true} {
-		u := startSuite(t, func(c *suite.Config) { c.HA = replicated })
-		u.out.await("Ctrl-C stops everything")
+		runningSuite := startSuite(t, func(c *suite.Config) { c.HA = replicated })
+		runningSuite.out.await("Ctrl-C stops everything")
 		own := 0
-		for line := range strings.Lines(u.out.String()) {
+		for line := range strings.Lines(runningSuite.out.String()) {
 			if !strings.Contains(line, " | fake ") && !strings.Contains(line, " | asked by ") {
 				own++
 			}
 		}
 		if own > 10 {
-			t.Errorf("replicated: %t: got %d lines, want at most 10:\n%s", replicated, own, u.out.String())
+			t.Errorf("replicated: %t: got %d lines, want at most 10:\n%s", replicated, own, runningSuite.out.String())
 		}
-		u.stop()
-		if err := <-u.done; err != nil {
+		runningSuite.stop()
+		if err := <-runningSuite.done; err != nil {
 			t.Errorf("Up() = %v, want nil", err)
 		}
 	}

@@ -126,16 +126,16 @@ func apiserverArgs(c Config) func(paths, int) []string {
 
 // apiserverFlags returns the flags that all API servers of a suite have.
 func apiserverFlags(p paths, port int) []string {
-	l := p.certs()
+	layout := p.certs()
 	return []string{
 		"--data-dir=" + filepath.Join(p.dir, "data"),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
-		"--tls-cert-file=" + l.APIServer().Cert,
-		"--tls-private-key-file=" + l.APIServer().Key,
-		"--client-ca-file=" + l.TrustBundle(apiserver, certs.ClientCA),
+		"--tls-cert-file=" + layout.APIServer().Cert,
+		"--tls-private-key-file=" + layout.APIServer().Key,
+		"--client-ca-file=" + layout.TrustBundle(apiserver, certs.ClientCA),
 		"--service-account-issuer=" + tokenIssuer,
-		"--service-account-signing-key-file=" + l.ServiceAccountKey(),
+		"--service-account-signing-key-file=" + layout.ServiceAccountKey(),
 		"--api-audiences=" + tokenIssuer,
 		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
 		"--authentication-token-webhook-version=v1",
@@ -143,16 +143,16 @@ func apiserverFlags(p paths, port int) []string {
 		"--authorization-mode=Webhook",
 		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
 		"--authorization-webhook-version=v1",
-		"--requestheader-client-ca-file=" + l.TrustBundle(apiserver, certs.FrontProxyCA),
+		"--requestheader-client-ca-file=" + layout.TrustBundle(apiserver, certs.FrontProxyCA),
 		"--requestheader-allowed-names=" + certs.FrontProxyName,
 		"--requestheader-username-headers=X-Remote-User",
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file=" + l.ProxyClient().Cert,
-		"--proxy-client-key-file=" + l.ProxyClient().Key,
-		"--kubelet-certificate-authority=" + l.TrustBundle(apiserver, certs.KubeletCA),
-		"--kubelet-client-certificate=" + l.KubeletClient().Cert,
-		"--kubelet-client-key=" + l.KubeletClient().Key,
+		"--proxy-client-cert-file=" + layout.ProxyClient().Cert,
+		"--proxy-client-key-file=" + layout.ProxyClient().Key,
+		"--kubelet-certificate-authority=" + layout.TrustBundle(apiserver, certs.KubeletCA),
+		"--kubelet-client-certificate=" + layout.KubeletClient().Cert,
+		"--kubelet-client-key=" + layout.KubeletClient().Key,
 	}
 }
 
@@ -169,20 +169,20 @@ func tokenArgs(l certs.Layout) []string {
 // serviceArgs returns the flags of every service other than the API server.
 func serviceArgs(name string) func(paths, int) []string {
 	return func(p paths, port int) []string {
-		l := p.certs()
+		layout := p.certs()
 		args := []string{
 			"--bind-address=127.0.0.1",
 			fmt.Sprintf("--secure-port=%d", port),
-			"--tls-cert-file=" + l.Serving(name).Cert,
-			"--tls-private-key-file=" + l.Serving(name).Key,
-			"--client-ca-file=" + l.TrustBundle(name, certs.ClientCA),
+			"--tls-cert-file=" + layout.Serving(name).Cert,
+			"--tls-private-key-file=" + layout.Serving(name).Key,
+			"--client-ca-file=" + layout.TrustBundle(name, certs.ClientCA),
 			"--kubeconfig=" + p.kubeconfig(name),
 		}
 		if isWebhook(name) {
 			args = append(args, "--allowed-client-names="+certs.WebhookClientName)
 		}
 		if name == authnWebhook {
-			args = append(append(args, tokenArgs(l)...), "--token-auth-file="+p.tokenFile())
+			args = append(append(args, tokenArgs(layout)...), "--token-auth-file="+p.tokenFile())
 		}
 		return args
 	}

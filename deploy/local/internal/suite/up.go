@@ -42,34 +42,34 @@ type Config struct {
 
 // Up runs the suite until ctx ends, which is not an error, or until a failure; with HA, until it
 // cannot continue. When killNow is canceled, services that are still stopping are killed.
-func Up(ctx, killNow context.Context, c Config) error {
-	if c.QuorumPatience == 0 {
-		c.QuorumPatience = time.Minute
+func Up(ctx, killNow context.Context, config Config) error {
+	if config.QuorumPatience == 0 {
+		config.QuorumPatience = time.Minute
 	}
-	if c.RenewInterval == 0 {
-		c.RenewInterval = 24 * time.Hour
+	if config.RenewInterval == 0 {
+		config.RenewInterval = 24 * time.Hour
 	}
 
 	// 1. Plan the processes, and make what they need.
-	out := &console{out: c.Out, color: c.Color, begin: time.Now()}
-	todo := singlePlan(c)
-	if c.HA {
-		todo = replicatedPlan(c)
+	out := &console{out: config.Out, color: config.Color, begin: time.Now()}
+	todo := singlePlan(config)
+	if config.HA {
+		todo = replicatedPlan(config)
 	}
-	if err := checkPorts(c, todo); err != nil {
+	if err := checkPorts(config, todo); err != nil {
 		return err
 	}
-	folder, err := lockFolder(c.Dir)
+	folder, err := lockFolder(config.Dir)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
-	if err := prepare(c, out, todo); err != nil {
+	if err := prepare(config, out, todo); err != nil {
 		return err
 	}
 
 	// 2. Start the processes. The deferred calls stop them in the reverse order.
-	r, err := newRun(c, out, todo)
+	r, err := newRun(config, out, todo)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func Up(ctx, killNow context.Context, c Config) error {
 	if err := r.startGroups(balancing); err != nil {
 		return err
 	}
-	if c.HA {
+	if config.HA {
 		r.backgroundChecks.Go(func() { r.watchQuorum(watching, todo.groups[0]) })
 	}
 	if err := r.waitReady(ctx); err != nil {
@@ -97,7 +97,7 @@ func Up(ctx, killNow context.Context, c Config) error {
 
 	// 3. Keep the processes running until ctx ends or a process cannot be restarted.
 	r.printUsage()
-	renew := time.NewTicker(c.RenewInterval)
+	renew := time.NewTicker(config.RenewInterval)
 	defer renew.Stop()
 	for {
 		select {
@@ -113,7 +113,7 @@ func Up(ctx, killNow context.Context, c Config) error {
 			return err
 		case <-renew.C:
 			r.renewCertificates()
-		case <-c.Restart:
+		case <-config.Restart:
 			if err := r.restartAll(ctx, killNow); err != nil {
 				if ctx.Err() != nil {
 					return nil
@@ -126,8 +126,8 @@ func Up(ctx, killNow context.Context, c Config) error {
 
 // prepare creates everything that the services need to start. Files that fit are not written, so
 // that a suite starts on a full disk.
-func prepare(c Config, out *console, todo plan) error {
-	p := paths{dir: c.Dir}
+func prepare(config Config, out *console, todo plan) error {
+	p := paths{dir: config.Dir}
 	created, err := certs.Ensure(certs.Options{Dir: p.certs().Dir})
 	if err != nil {
 		return fmt.Errorf("certificates: %w", err)
@@ -135,15 +135,15 @@ func prepare(c Config, out *console, todo plan) error {
 	if len(created) > 0 {
 		out.printf("created %d certificates and keys in %s", len(created), p.certs().Dir)
 	}
-	if c.HA {
-		if err := writeNATSConfigs(c); err != nil {
+	if config.HA {
+		if err := writeNATSConfigs(config); err != nil {
 			return err
 		}
 	}
-	if err := writeKubeconfigs(p, todo.services, c.Port); err != nil {
+	if err := writeKubeconfigs(p, todo.services, config.Port); err != nil {
 		return fmt.Errorf("kubeconfigs: %w", err)
 	}
-	return writeConsoleLink(p, localURL(todo.consolePort(c)))
+	return writeConsoleLink(p, localURL(todo.consolePort(config)))
 }
 
 // writeFile writes a file that only this user can read, unless it has that content already.

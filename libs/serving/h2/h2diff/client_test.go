@@ -47,9 +47,9 @@ func exchange(t *testing.T, i implementation, script func(*client)) (steps []ste
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		near, far := newLink(0)
-		o := newObserver()
-		shutdown, stop := i.serve(far, o)
-		c := &client{t: t, conn: near, observer: o, shutdown: shutdown, ledger: newLedger()}
+		observer := newObserver()
+		shutdown, stop := i.serve(far, observer)
+		c := &client{t: t, conn: near, observer: observer, shutdown: shutdown, ledger: newLedger()}
 		c.framer = http2.NewFramer(&c.out, nil)
 		c.framer.AllowIllegalWrites = true
 		c.hpack = hpack.NewEncoder(&c.block)
@@ -65,7 +65,7 @@ func exchange(t *testing.T, i implementation, script func(*client)) (steps []ste
 		}
 		_ = near.Close()
 		synctest.Wait()
-		o.release()
+		observer.release()
 		stop()
 		time.Sleep(2 * idleTimeout) // timers end
 		steps = c.steps

@@ -152,7 +152,7 @@ func (o *observer) read(w http.ResponseWriter, r *http.Request) {
 
 // respond implements the forms of responses.
 func (o *observer) respond(handler string, w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
+	header := w.Header()
 	switch handler {
 	case "empty":
 	case "status":
@@ -160,31 +160,31 @@ func (o *observer) respond(handler string, w http.ResponseWriter, r *http.Reques
 		_, err := io.WriteString(w, "body")
 		o.log("wrote a body, error %t", err != nil)
 	case "declared":
-		h.Set("Content-Length", r.URL.Query().Get("length"))
+		header.Set("Content-Length", r.URL.Query().Get("length"))
 		_, err := w.Write(pattern(intOf(r, "n"), 0))
 		o.log("wrote a body, error %t", err != nil)
 	case "trailers":
-		h.Set("Trailer", "X-Declared, X-Unset")
+		header.Set("Trailer", "X-Declared, X-Unset")
 		_, _ = w.Write(pattern(intOf(r, "n"), 0))
-		h.Set("X-Declared", "1")
-		h.Set(http.TrailerPrefix+"X-Undeclared", "2")
-		h.Set("X-Late", "3")
+		header.Set("X-Declared", "1")
+		header.Set(http.TrailerPrefix+"X-Undeclared", "2")
+		header.Set("X-Late", "3")
 	case "fields":
-		h["X-Valid"] = []string{"1", "2"}
-		h["X-Value"] = []string{"a\nb"}
-		h["X Name"] = []string{"1"}
-		h["Keep-Alive"], h["Transfer-Encoding"], h["Upgrade"] = []string{"1"}, []string{"chunked"}, []string{"x"}
-		h["Proxy-Connection"] = []string{"x"}
-		h["Content-Type"] = nil
+		header["X-Valid"] = []string{"1", "2"}
+		header["X-Value"] = []string{"a\nb"}
+		header["X Name"] = []string{"1"}
+		header["Keep-Alive"], header["Transfer-Encoding"], header["Upgrade"] = []string{"1"}, []string{"chunked"}, []string{"x"}
+		header["Proxy-Connection"] = []string{"x"}
+		header["Content-Type"] = nil
 		_, _ = io.WriteString(w, "fields")
 	case "connection":
-		h.Set("Connection", "close")
+		header.Set("Connection", "close")
 		_, _ = io.WriteString(w, "bye")
 	case "hints":
-		h.Set("Link", "</style.css>")
+		header.Set("Link", "</style.css>")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusEarlyHints)
-		h.Del("Link")
+		header.Del("Link")
 		_, _ = io.WriteString(w, "hints")
 	case "continue":
 		w.WriteHeader(http.StatusContinue)

@@ -227,7 +227,7 @@ func blockScripts() (scripts []script) {
 			f(c)
 		})
 	}
-	for name, p := range map[string][]byte{
+	for name, data := range map[string][]byte{
 		"index of zero":                 {0x80},
 		"index beyond the table":        {0xff, 0x00},
 		"field that is cut":             {0x40, 0x05, 'x'},
@@ -241,7 +241,7 @@ func blockScripts() (scripts []script) {
 		"fields that are never indexed": {0x82, 0x86, 0x84, 0x41, 0x01, 'a', 0x10, 0x01, 'a', 0x01, 'b'},
 		"name that is empty":            {0x82, 0x86, 0x84, 0x41, 0x01, 'a', 0x00, 0x00, 0x01, 'b'},
 	} {
-		add("HPACK, "+name, func(c *client) { c.raw(http2.FrameHeaders, endHeaders|endStream, 1, p...) })
+		add("HPACK, "+name, func(c *client) { c.raw(http2.FrameHeaders, endHeaders|endStream, 1, data...) })
 	}
 	add("HPACK, many fields of a byte", func(c *client) {
 		block := c.fields(append(usual, "x-many: "+strings.Repeat("x", 100))...)

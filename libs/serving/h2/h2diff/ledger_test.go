@@ -59,20 +59,20 @@ func (l *ledger) headers(id uint32, end bool) error {
 }
 
 func (l *ledger) data(id uint32, n int64, end bool) error {
-	s := l.streams[id]
+	sent := l.streams[id]
 	switch {
-	case s == nil:
+	case sent == nil:
 		return fmt.Errorf("DATA on stream %d, which is idle", id)
-	case s.ended || !s.begun:
+	case sent.ended || !sent.begun:
 		return fmt.Errorf("DATA on stream %d outside of a response", id)
-	case n > 0 && n > s.window:
-		return fmt.Errorf("%d bytes on stream %d, whose window is %d", n, id, s.window)
+	case n > 0 && n > sent.window:
+		return fmt.Errorf("%d bytes on stream %d, whose window is %d", n, id, sent.window)
 	case n > 0 && n > l.conn:
 		return fmt.Errorf("%d bytes on stream %d, while the window of the connection is %d", n, id, l.conn)
 	}
-	s.window -= n
+	sent.window -= n
 	l.conn -= n
-	s.ended = end
+	sent.ended = end
 	return nil
 }
 

@@ -30,8 +30,8 @@ func newQueue(capacity int) *queue {
 // hasPassed reports whether a deadline has passed.
 func hasPassed(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
 
-// read reads into p and blocks while the queue is empty.
-func (q *queue) read(p []byte) (int, error) {
+// read reads into data and blocks while the queue is empty.
+func (q *queue) read(data []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.data) == 0 {
@@ -43,25 +43,25 @@ func (q *queue) read(p []byte) (int, error) {
 		}
 		q.cond.Wait()
 	}
-	n := copy(p, q.data)
+	n := copy(data, q.data)
 	q.data = q.data[n:]
 	q.passed += int64(n)
 	q.cond.Broadcast()
 	return n, nil
 }
 
-// write appends p and blocks while the queue is full.
-func (q *queue) write(p []byte) (n int, err error) {
+// write appends data and blocks while the queue is full.
+func (q *queue) write(data []byte) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(p) > 0 {
+	for len(data) > 0 {
 		switch {
 		case q.closed:
 			return n, net.ErrClosed
 		case hasPassed(q.sendUntil):
 			return n, os.ErrDeadlineExceeded
 		}
-		room := len(p)
+		room := len(data)
 		if q.capacity > 0 {
 			room = min(room, q.capacity-len(q.data))
 		}
@@ -69,8 +69,8 @@ func (q *queue) write(p []byte) (n int, err error) {
 			q.cond.Wait()
 			continue
 		}
-		q.data = append(q.data, p[:room]...)
-		n, p = n+room, p[room:]
+		q.data = append(q.data, data[:room]...)
+		n, data = n+room, data[room:]
 		q.cond.Broadcast()
 	}
 	return n, nil

@@ -94,23 +94,23 @@ func (w *randomClient) post() string {
 // body sends a part of a body, and its end at random.
 func (w *randomClient) body() string {
 	id := w.stream()
-	u := w.open[id]
-	if u == nil {
+	upload := w.open[id]
+	if upload == nil {
 		return w.get()
 	}
 	padding := w.random.IntN(2) * w.random.IntN(256)
-	n := min(w.random.IntN(16<<10), u.window-padding-1)
-	if u.left >= 0 {
-		n = min(n, u.left)
+	n := min(w.random.IntN(16<<10), upload.window-padding-1)
+	if upload.left >= 0 {
+		n = min(n, upload.left)
 	}
 	if n < 0 {
 		return w.abandon(id)
 	}
-	u.window -= n + 1 + padding
+	upload.window -= n + 1 + padding
 	end := w.random.IntN(4) == 0
-	if u.left >= 0 {
-		u.left -= n
-		end = u.left == 0
+	if upload.left >= 0 {
+		upload.left -= n
+		end = upload.left == 0
 	}
 	if padding > 0 {
 		w.must(w.framer.WriteDataPadded(id, end, pattern(n, 0), make([]byte, padding)))

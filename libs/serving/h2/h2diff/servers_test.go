@@ -72,7 +72,7 @@ func serveOurs(conn *link, handler http.Handler) (shutdown, stop func()) {
 
 // serveStandard serves a connection with net/http.
 func serveStandard(conn *link, handler http.Handler) (shutdown, stop func()) {
-	s := &http.Server{
+	server := &http.Server{
 		Handler: handler, Protocols: new(http.Protocols), MaxHeaderBytes: maxHeaderBytes,
 		IdleTimeout: idleTimeout, WriteTimeout: writeTimeout, ErrorLog: log.New(io.Discard, "", 0),
 		DisableGeneralOptionsHandler: true, // as in package serving
@@ -81,15 +81,15 @@ func serveStandard(conn *link, handler http.Handler) (shutdown, stop func()) {
 			MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connWindow,
 		},
 	}
-	s.Protocols.SetUnencryptedHTTP2(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
 	l := &listener{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
 	l.conn <- conn
 	var done sync.WaitGroup
-	done.Go(func() { _ = s.Serve(l) })
+	done.Go(func() { _ = server.Serve(l) })
 	return func() {
-			done.Go(func() { _ = s.Shutdown(context.Background()) })
+			done.Go(func() { _ = server.Shutdown(context.Background()) })
 		}, func() {
-			_ = s.Close()
+			_ = server.Close()
 			done.Wait()
 		}
 }

@@ -320,9 +320,9 @@ func (s *storm) upload(id uint32, stream *stormStream) func() error {
 		padding = s.random.IntN(int(min(255, room-1)) + 1)
 	}
 	n := min(int(room)-(padding+1), stream.up-stream.sent, 1+s.random.IntN(16<<10))
-	p := make([]byte, n)
-	for i := range p {
-		p[i] = byteAt(stream.sent+i, stream.salt)
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byteAt(stream.sent+i, stream.salt)
 	}
 	stream.sent += n
 	stream.window -= int64(n + padding + 1)
@@ -333,9 +333,9 @@ func (s *storm) upload(id uint32, stream *stormStream) func() error {
 		s.count(stream)
 	}
 	if padding < 0 {
-		return func() error { return s.framer.WriteData(id, end, p) }
+		return func() error { return s.framer.WriteData(id, end, data) }
 	}
-	return func() error { return s.framer.WriteDataPadded(id, end, p, make([]byte, padding)) }
+	return func() error { return s.framer.WriteDataPadded(id, end, data, make([]byte, padding)) }
 }
 
 // grant enlarges a window by all or a part of owed.

@@ -65,22 +65,22 @@ type namedPlugin[T any] struct {
 
 // NewChain returns a chain of plugins. If m is nil, the chain records no metrics.
 func NewChain(m *Metrics, plugins ...Plugin) *Chain {
-	c := &Chain{metrics: m}
+	chain := &Chain{metrics: m}
 	for _, p := range plugins {
 		if plugin, ok := p.Plugin.(Mutator); ok {
-			c.mutators = append(c.mutators, namedPlugin[Mutator]{name: p.Name, plugin: plugin})
+			chain.mutators = append(chain.mutators, namedPlugin[Mutator]{name: p.Name, plugin: plugin})
 		}
 		if plugin, ok := p.Plugin.(Validator); ok {
-			c.validators = append(c.validators, namedPlugin[Validator]{name: p.Name, plugin: plugin})
+			chain.validators = append(chain.validators, namedPlugin[Validator]{name: p.Name, plugin: plugin})
 		}
 		if plugin, ok := p.Plugin.(Reserver); ok {
-			c.reservers = append(c.reservers, namedPlugin[Reserver]{name: p.Name, plugin: plugin})
+			chain.reservers = append(chain.reservers, namedPlugin[Reserver]{name: p.Name, plugin: plugin})
 		}
 		if plugin, ok := p.Plugin.(ExternalCaller); ok {
-			c.externalCallers = append(c.externalCallers, plugin)
+			chain.externalCallers = append(chain.externalCallers, plugin)
 		}
 	}
-	return c
+	return chain
 }
 
 // CallsExternal reports whether any plugin may call a service outside of the server for r. Writers
@@ -122,8 +122,8 @@ func (c *Chain) Validate(ctx context.Context, r *Request) error {
 // value of the metric label type.
 func callPlugins[T any](
 	ctx context.Context,
-	c *Chain,
-	r *Request,
+	chain *Chain,
+	req *Request,
 	phase string,
 	plugins []namedPlugin[T],
 	call func(T, context.Context, *Request) error,
@@ -131,16 +131,16 @@ func callPlugins[T any](
 	phaseStart := time.Now()
 	pluginStart := phaseStart
 	for _, p := range plugins {
-		err := call(p.plugin, ctx, r)
+		err := call(p.plugin, ctx, req)
 		pluginEnd := time.Now()
-		c.metrics.observePlugin(p.name, r.Operation, phase, err != nil, pluginEnd.Sub(pluginStart))
+		chain.metrics.observePlugin(p.name, req.Operation, phase, err != nil, pluginEnd.Sub(pluginStart))
 		pluginStart = pluginEnd // one clock reading per plugin
 		if err != nil {
-			c.metrics.observePhase(r.Operation, phase, true, pluginEnd.Sub(phaseStart))
+			chain.metrics.observePhase(req.Operation, phase, true, pluginEnd.Sub(phaseStart))
 			return err
 		}
 	}
-	c.metrics.observePhase(r.Operation, phase, false, pluginStart.Sub(phaseStart))
+	chain.metrics.observePhase(req.Operation, phase, false, pluginStart.Sub(phaseStart))
 	return nil
 }
 

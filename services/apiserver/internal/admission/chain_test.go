@@ -51,7 +51,7 @@ func (p *plugin) Rollback(context.Context) { _ = p.record("rollback") }
 // TestChainCallsPluginsInOrder checks the order of the phases and of the plugins in each phase. A
 // rejection ends the request and rolls reservations back.
 func TestChainCallsPluginsInOrder(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		a, b         plugin
 		wantRejected bool
 		want         []string // calls, each with its phase and whether it is a reinvocation
@@ -77,14 +77,14 @@ func TestChainCallsPluginsInOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls []string
-			c.a.name, c.b.name, c.a.calls, c.b.calls = "a", "b", &calls, &calls
-			chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: &c.a}, admission.Plugin{Name: "b", Plugin: &c.b})
+			test.a.name, test.b.name, test.a.calls, test.b.calls = "a", "b", &calls, &calls
+			chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: &test.a}, admission.Plugin{Name: "b", Plugin: &test.b})
 			r := &admission.Request{Operation: admission.Create}
-			if err := runPhases(t.Context(), chain, r); (err != nil) != c.wantRejected {
-				t.Errorf("got error %v, want an error: %t", err, c.wantRejected)
+			if err := runPhases(t.Context(), chain, r); (err != nil) != test.wantRejected {
+				t.Errorf("got error %v, want an error: %t", err, test.wantRejected)
 			}
-			if !slices.Equal(calls, c.want) {
-				t.Errorf("got calls\n%q, want\n%q", calls, c.want)
+			if !slices.Equal(calls, test.want) {
+				t.Errorf("got calls\n%q, want\n%q", calls, test.want)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := env.Compile(`numbers.all(a, numbers.all(b, a + b >= 0))`, cel.BoolType)
+	program, err := env.Compile(`numbers.all(a, numbers.all(b, a + b >= 0))`, cel.BoolType)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 		acquisitions = 0
 		r := &admission.Request{}
 		for i := range 6 {
-			if ok, err := p.Bool(r.Metered(ctx), map[string]any{"numbers": numbers}, nil); !ok || err != nil {
+			if ok, err := program.Bool(r.Metered(ctx), map[string]any{"numbers": numbers}, nil); !ok || err != nil {
 				t.Fatalf("expression %d: got %t and error %v, want true and no error", i+1, ok, err)
 			}
 			want := 0

@@ -21,10 +21,10 @@ type Metrics struct {
 	phaseSummary    *prometheus.SummaryVec
 }
 
-// NewMetrics creates the metrics and registers them with r.
-func NewMetrics(r prometheus.Registerer) *Metrics {
+// NewMetrics creates the metrics and registers them with registerer.
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	buckets := []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5}
-	m := &Metrics{
+	metrics := &Metrics{
 		pluginDurations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_admission_controller_admission_duration_seconds",
 			Help:    "[STABLE] Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
@@ -42,8 +42,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001},
 		}, []string{"type", "operation", "rejected"}),
 	}
-	r.MustRegister(m.pluginDurations, m.phaseDurations, m.phaseSummary)
-	return m
+	registerer.MustRegister(metrics.pluginDurations, metrics.phaseDurations, metrics.phaseSummary)
+	return metrics
 }
 
 // observePlugin records the duration of one call of a plugin.

@@ -33,8 +33,8 @@ func configMap(change func(*corev1.ConfigMap)) *corev1.ConfigMap {
 
 // TestRequestMatchesResource checks that IsResource also matches subresources, and IsObject does not.
 func TestRequestMatchesResource(t *testing.T) {
-	r := &admission.Request{Resource: configMaps}
-	for _, c := range []struct {
+	req := &admission.Request{Resource: configMaps}
+	for _, test := range []struct {
 		group, resource string
 		want            bool
 	}{
@@ -42,18 +42,18 @@ func TestRequestMatchesResource(t *testing.T) {
 		{group: "x", resource: "configmaps", want: false},
 		{group: "", resource: "pods", want: false},
 	} {
-		if got := r.IsResource(c.group, c.resource); got != c.want {
-			t.Errorf("IsResource(%q, %q) of an object: got %t, want %t", c.group, c.resource, got, c.want)
+		if got := req.IsResource(test.group, test.resource); got != test.want {
+			t.Errorf("IsResource(%q, %q) of an object: got %t, want %t", test.group, test.resource, got, test.want)
 		}
-		if got := r.IsObject(c.group, c.resource); got != c.want {
-			t.Errorf("IsObject(%q, %q) of an object: got %t, want %t", c.group, c.resource, got, c.want)
+		if got := req.IsObject(test.group, test.resource); got != test.want {
+			t.Errorf("IsObject(%q, %q) of an object: got %t, want %t", test.group, test.resource, got, test.want)
 		}
 	}
-	r.Subresource = "status"
-	if !r.IsResource("", "configmaps") {
+	req.Subresource = "status"
+	if !req.IsResource("", "configmaps") {
 		t.Error(`IsResource("", "configmaps") of a subresource: got false, want true`)
 	}
-	if r.IsObject("", "configmaps") {
+	if req.IsObject("", "configmaps") {
 		t.Error(`IsObject("", "configmaps") of a subresource: got true, want false`)
 	}
 }
@@ -87,7 +87,7 @@ func TestObjectNameInErrors(t *testing.T) {
 // finalizers and managed fields changes.
 func TestHousekeepingUpdates(t *testing.T) {
 	old := configMap(func(*corev1.ConfigMap) {})
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		obj, old runtime.Object
 		want     bool
 	}{
@@ -104,11 +104,11 @@ func TestHousekeepingUpdates(t *testing.T) {
 		"delete":                   {obj: nil, old: old, want: false},
 		"objects without metadata": {obj: &metav1.Status{}, old: &metav1.Status{}, want: false},
 	} {
-		r := &admission.Request{Object: c.obj, OldObject: c.old}
-		if got := r.IsMetadataOnlyUpdate(); got != c.want {
-			t.Errorf("%s: IsMetadataOnlyUpdate = %t, want %t", name, got, c.want)
+		r := &admission.Request{Object: test.obj, OldObject: test.old}
+		if got := r.IsMetadataOnlyUpdate(); got != test.want {
+			t.Errorf("%s: IsMetadataOnlyUpdate = %t, want %t", name, got, test.want)
 		}
-		if o, ok := c.obj.(*corev1.ConfigMap); ok && name == "owners" && len(o.OwnerReferences) != 1 {
+		if o, ok := test.obj.(*corev1.ConfigMap); ok && name == "owners" && len(o.OwnerReferences) != 1 {
 			t.Errorf("got object %+v, want it unchanged, with one owner", o)
 		}
 	}
@@ -118,7 +118,7 @@ func TestHousekeepingUpdates(t *testing.T) {
 // callees) that want reinvocation are called again if any plugin changed the object.
 func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 	type key struct{}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		reinvoke        []string // callees that want reinvocation
 		changesItself   bool     // the plugin changes the object
 		isChangedLater  bool     // the next plugin changes the object
@@ -132,25 +132,25 @@ func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 		"no object":                    {reinvoke: []string{"a"}, hasNoObject: true},
 		"no object, own change":        {reinvoke: []string{"a"}, hasNoObject: true, changesItself: true, wantSecondCalls: "a"},
 	} {
-		r := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
-		if c.hasNoObject {
-			r.Object = nil
+		req := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
+		if test.hasNoObject {
+			req.Object = nil
 		}
 		var secondCalls []string
-		plugin := func(r *admission.Request) {
-			calls := r.Reinvocation(key{})
+		plugin := func(req *admission.Request) {
+			calls := req.Reinvocation(key{})
 			for _, callee := range []string{"a", "b"} {
 				if !calls.ShouldCall(callee) {
 					continue
 				}
-				if r.Reinvoked() {
+				if req.Reinvoked() {
 					secondCalls = append(secondCalls, callee)
 				}
-				if slices.Contains(c.reinvoke, callee) {
+				if slices.Contains(test.reinvoke, callee) {
 					calls.WantsReinvocation(callee)
 				}
 			}
-			if c.changesItself && !r.Reinvoked() {
+			if test.changesItself && !req.Reinvoked() {
 				calls.Changed()
 			}
 			calls.End()
@@ -158,23 +158,23 @@ func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 		chain := admission.NewChain(
 			nil,
 			admission.Plugin{Name: "it", Plugin: mutator(plugin)},
-			admission.Plugin{Name: "other", Plugin: mutator(func(r *admission.Request) {
-				if c.isChangedLater {
-					r.Object.(*corev1.ConfigMap).Data["a"] = "other"
+			admission.Plugin{Name: "other", Plugin: mutator(func(req *admission.Request) {
+				if test.isChangedLater {
+					req.Object.(*corev1.ConfigMap).Data["a"] = "other"
 				}
-				r.RequestReinvocation()
+				req.RequestReinvocation()
 			})},
 		)
 		// A new run of the chain keeps no state of the previous one.
 		for range 2 {
 			secondCalls = nil
-			if err := chain.Mutate(t.Context(), r); err != nil {
+			if err := chain.Mutate(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(secondCalls, " "); got != c.wantSecondCalls {
-				t.Errorf("%s: got second calls of %q, want %q", name, got, c.wantSecondCalls)
+			if got := strings.Join(secondCalls, " "); got != test.wantSecondCalls {
+				t.Errorf("%s: got second calls of %q, want %q", name, got, test.wantSecondCalls)
 			}
-			if o, ok := r.Object.(*corev1.ConfigMap); ok {
+			if o, ok := req.Object.(*corev1.ConfigMap); ok {
 				o.Data["a"] = "b"
 			}
 		}
@@ -185,7 +185,7 @@ func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 // plugin without a first call makes no second one.
 func TestReinvocationStateIsPerRun(t *testing.T) {
 	type key struct{}
-	r := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
+	req := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
 	for _, run := range []struct {
 		name            string
 		changesObject   bool
@@ -198,23 +198,23 @@ func TestReinvocationStateIsPerRun(t *testing.T) {
 		{name: "last run, object changes", changesObject: true, wantsSecondCall: true},
 	} {
 		isCalledAgain := false
-		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: mutator(func(r *admission.Request) {
-			r.RequestReinvocation()
-			if run.skipsFirstCall && !r.Reinvoked() {
-				r.SetState(key{}, nil)
+		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: mutator(func(req *admission.Request) {
+			req.RequestReinvocation()
+			if run.skipsFirstCall && !req.Reinvoked() {
+				req.SetState(key{}, nil)
 				return
 			}
-			calls := r.Reinvocation(key{})
+			calls := req.Reinvocation(key{})
 			if calls.ShouldCall("a") {
-				isCalledAgain = r.Reinvoked()
+				isCalledAgain = req.Reinvoked()
 				calls.WantsReinvocation("a")
 			}
-			if run.changesObject && !r.Reinvoked() {
+			if run.changesObject && !req.Reinvoked() {
 				calls.Changed()
 			}
 			calls.End()
 		})})
-		if err := chain.Mutate(t.Context(), r); err != nil || isCalledAgain != run.wantsSecondCall {
+		if err := chain.Mutate(t.Context(), req); err != nil || isCalledAgain != run.wantsSecondCall {
 			t.Errorf("%s: got error %v and a second call: %t, want no error and %t", run.name, err, isCalledAgain, run.wantsSecondCall)
 		}
 	}
@@ -256,10 +256,10 @@ func TestAnnotationsAreAudited(t *testing.T) {
 			func() audit.ReceivedRequest { return audit.ReceivedRequest{ID: "x"} },
 		)
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: rejecter{}})
-		r := &admission.Request{Operation: admission.Create, Resource: configMaps}
+		req := &admission.Request{Operation: admission.Create, Resource: configMaps}
 		ctx, s := request.Derive(t.Context())
 		s.AuditEvent = event
-		if err := chain.Validate(ctx, r); err == nil {
+		if err := chain.Validate(ctx, req); err == nil {
 			t.Errorf("%v: Validate: got no error, want the rejection", level)
 		}
 		event.End(t.Context(), nil)
@@ -273,7 +273,7 @@ func TestAnnotationsAreAudited(t *testing.T) {
 		if strings.Contains(got, `"2"`) {
 			t.Errorf("%v: got %s, want the first values kept, none of 2", level, got)
 		}
-		if d := r.Details(); len(d) != 1 || d["a/detail"] != "1" {
+		if d := req.Details(); len(d) != 1 || d["a/detail"] != "1" {
 			t.Errorf("%v: got details %v, want only a/detail=1", level, d)
 		}
 	}

@@ -9,30 +9,30 @@ import (
 // TestMissingIPAddressIsCreated checks that the repair creates the IPAddress of a service that
 // lacks one, and again after its deletion. It does not replace the IPAddress of another owner.
 func TestMissingIPAddressIsCreated(t *testing.T) {
-	a := start(t, nil)
+	api := start(t, nil)
 	const stored = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"old","namespace":"default","uid":"08675309-9376-9376-9376-086753099999"},"spec":{"type":"ClusterIP","clusterIP":"10.0.0.77","ports":[{"port":80}]}}`
-	if _, err := a.server.stores.store.Create(t.Context(), a.server.base.root+"/services/specs/default/old",
+	if _, err := api.server.stores.store.Create(t.Context(), api.server.base.root+"/services/specs/default/old",
 		[]byte(stored), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	exists := func() bool { return a.get(addressesPath+"/10.0.0.77").code == 200 }
-	a.eventually("created for a service that another server stored", exists)
-	uid := a.get(addressesPath+"/10.0.0.77").at("metadata", "uid")
-	a.want(200, "DELETE", addressesPath+"/10.0.0.77", "")
-	a.eventually("created after its deletion", func() bool {
-		return exists() && a.get(addressesPath+"/10.0.0.77").at("metadata", "uid") != uid
+	exists := func() bool { return api.get(addressesPath+"/10.0.0.77").code == 200 }
+	api.eventually("created for a service that another server stored", exists)
+	uid := api.get(addressesPath+"/10.0.0.77").at("metadata", "uid")
+	api.want(200, "DELETE", addressesPath+"/10.0.0.77", "")
+	api.eventually("created after its deletion", func() bool {
+		return exists() && api.get(addressesPath+"/10.0.0.77").at("metadata", "uid") != uid
 	})
 
 	// The address of this service has another owner when the service appears.
-	a.want(201, "POST", addressesPath,
+	api.want(201, "POST", addressesPath,
 		`{"metadata":{"name":"10.0.0.78","labels":{"ipaddress.kubernetes.io/managed-by":"ipallocator.k8s.io","ipaddress.kubernetes.io/ip-family":"IPv4"}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":"other"}}}`)
 	const second = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"second","namespace":"default","uid":"08675309-9376-9376-9376-086753099998"},"spec":{"type":"ClusterIP","clusterIP":"10.0.0.78","ports":[{"port":80}]}}`
-	if _, err := a.server.stores.store.Create(t.Context(),
-		a.server.base.root+"/services/specs/default/second", []byte(second), storage.WriteOptions{}); err != nil {
+	if _, err := api.server.stores.store.Create(t.Context(),
+		api.server.base.root+"/services/specs/default/second", []byte(second), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	a.want(200, "DELETE", addressesPath+"/10.0.0.78", "")
-	a.eventually("created for the service that has the address", func() bool {
-		return a.get(addressesPath+"/10.0.0.78").at("spec", "parentRef", "name") == "second"
+	api.want(200, "DELETE", addressesPath+"/10.0.0.78", "")
+	api.eventually("created for the service that has the address", func() bool {
+		return api.get(addressesPath+"/10.0.0.78").at("spec", "parentRef", "name") == "second"
 	})
 }

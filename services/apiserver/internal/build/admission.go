@@ -83,7 +83,7 @@ func withoutConfiguration(plugin any) pluginFactory {
 
 // pluginFactories returns the factories of all plugins, by name.
 func (a *admissionBuilder) pluginFactories() map[string]pluginFactory {
-	o := a.caches.objects(true)
+	objects := a.caches.objects(true)
 	ingressClasses := a.caches.lookup(networkingv1.SchemeGroupVersion.WithResource("ingressclasses"))
 	storageClasses := a.caches.lookup(storagev1.SchemeGroupVersion.WithResource("storageclasses"))
 	priorityClasses := a.caches.lookup(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"))
@@ -101,42 +101,42 @@ func (a *admissionBuilder) pluginFactories() map[string]pluginFactory {
 		namespacelifecycle.Name: withoutConfiguration(&namespacelifecycle.Plugin{Namespaces: a.namespaces}),
 		limitranger.Name:        a.newLimitRanger,
 		podsecurity.Name: func(configuration []byte) (any, error) {
-			pods, err := podsecurity.NewLister(o, a.caches.core("namespaces"))
+			pods, err := podsecurity.NewLister(objects, a.caches.core("namespaces"))
 			if err != nil {
 				return nil, err
 			}
 			return podsecurity.New(configuration, pods, podsecurity.NewMetrics(a.metrics))
 		},
-		serviceaccount.Name:  withoutConfiguration(&serviceaccount.Plugin{Accounts: o}),
+		serviceaccount.Name:  withoutConfiguration(&serviceaccount.Plugin{Accounts: objects}),
 		noderestriction.Name: withoutConfiguration(a.newNodeRestriction()),
 		nodetaint.Name:       withoutConfiguration(nodetaint.Plugin{}),
-		priority.Name:        withoutConfiguration(&priority.Plugin{Classes: lister.NewClasses(o, priorityClasses, priority.Default)}),
+		priority.Name:        withoutConfiguration(&priority.Plugin{Classes: lister.NewClasses(objects, priorityClasses, priority.Default)}),
 		defaulttolerationseconds.Name: withoutConfiguration(defaulttolerationseconds.Plugin{
 			NotReady:    a.o.NotReadySeconds,
 			Unreachable: a.o.UnreachableSeconds,
 		}),
 		defaultstorageclass.Name: withoutConfiguration(&defaultstorageclass.Plugin{
-			Classes: lister.NewClasses(o, storageClasses, defaultstorageclass.Default),
+			Classes: lister.NewClasses(objects, storageClasses, defaultstorageclass.Default),
 		}),
 		storageprotection.Name: withoutConfiguration(storageprotection.Plugin{
 			AttributesClasses: a.gates.Enabled(features.VolumeAttributesClass),
 		}),
 		claimresize.Name: withoutConfiguration(&claimresize.Plugin{
-			Classes: &lister.Getter[*storagev1.StorageClass]{Objects: o, Kind: storageClasses},
+			Classes: &lister.Getter[*storagev1.StorageClass]{Objects: objects, Kind: storageClasses},
 		}),
 		runtimeclass.Name: withoutConfiguration(&runtimeclass.Plugin{
-			Classes: &lister.Getter[*nodev1.RuntimeClass]{Objects: o, Kind: runtimeClasses},
+			Classes: &lister.Getter[*nodev1.RuntimeClass]{Objects: objects, Kind: runtimeClasses},
 		}),
 		certificateapproval.Name:           withoutConfiguration(&certificateapproval.Plugin{Authorizer: a.authz.chain}),
 		certificatesigning.Name:            withoutConfiguration(&certificatesigning.Plugin{Authorizer: a.authz.chain}),
 		certificatesubjectrestriction.Name: withoutConfiguration(certificatesubjectrestriction.Plugin{}),
 		resourcequota.Name:                 a.newResourceQuota,
 		defaultingressclass.Name: withoutConfiguration(&defaultingressclass.Plugin{
-			Classes: lister.NewClasses(o, ingressClasses, defaultingressclass.Default),
+			Classes: lister.NewClasses(objects, ingressClasses, defaultingressclass.Default),
 		}),
 		clustertrustbundleattest.Name: withoutConfiguration(&clustertrustbundleattest.Plugin{Authorizer: a.authz.chain}),
 		podtopologylabels.Name: withoutConfiguration(&podtopologylabels.Plugin{
-			Nodes:   o,
+			Nodes:   objects,
 			Enabled: a.gates.Enabled(features.PodTopologyLabelsAdmission),
 		}),
 	}
@@ -198,19 +198,19 @@ func newAdmission(
 // newChain returns the chain of the enabled plugins in their order, followed by the plugins
 // that cannot be disabled.
 func (a *admissionBuilder) newChain() (*admission.Chain, error) {
-	o := a.o
-	file, err := configuration.Load(o.ConfigFile, plugins.Names())
+	admissionOptions := a.o
+	file, err := configuration.Load(admissionOptions.ConfigFile, plugins.Names())
 	if err != nil {
 		return nil, fmt.Errorf("--admission-control-config-file: failed to apply admission: failed to read plugin config: %w", err)
 	}
 	factories := a.pluginFactories()
 	var enabled []admission.Plugin
 	for _, name := range plugins.Names() {
-		if !o.Enabled(name) {
+		if !admissionOptions.Enabled(name) {
 			continue
 		}
 		if factories[name] == nil {
-			if slices.Contains(o.Enable, name) || slices.Contains(o.AdmissionControl, name) {
+			if slices.Contains(admissionOptions.Enable, name) || slices.Contains(admissionOptions.AdmissionControl, name) {
 				return nil, fmt.Errorf("failed to apply admission: this server does not have the admission plugin %q", name)
 			}
 			continue

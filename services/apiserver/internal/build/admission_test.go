@@ -37,7 +37,7 @@ func startError(t *testing.T, change func(dir string, o *config.Options)) string
 func TestInvalidAdmissionFlags(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		admission config.AdmissionOptions
 		config    string
 		want      string
@@ -97,18 +97,18 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := startError(t, func(dir string, o *config.Options) {
-				o.Admission.Enable = c.admission.Enable
-				o.Admission.Disable = c.admission.Disable
-				o.Admission.AdmissionControl = c.admission.AdmissionControl
-				if c.config != "" {
+				o.Admission.Enable = test.admission.Enable
+				o.Admission.Disable = test.admission.Disable
+				o.Admission.AdmissionControl = test.admission.AdmissionControl
+				if test.config != "" {
 					o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
-					if err := os.WriteFile(o.Admission.ConfigFile, []byte(c.config), 0o600); err != nil {
+					if err := os.WriteFile(o.Admission.ConfigFile, []byte(test.config), 0o600); err != nil {
 						t.Fatal(err)
 					}
 				}
 			})
-			if !strings.Contains(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
+			if !strings.Contains(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}

@@ -91,23 +91,23 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 				if i >= nodePorts {
 					kind = "ClusterIP"
 				}
-				r := replicas[i%3].send("POST", servicesPath, service(name, fmt.Sprintf(`"type":%q,`, kind)+onePort))
+				answer := replicas[i%3].send("POST", servicesPath, service(name, fmt.Sprintf(`"type":%q,`, kind)+onePort))
 				mu.Lock()
 				defer mu.Unlock()
-				if r.code == 500 && strings.HasSuffix(fmt.Sprint(r.at("message")), "range is full") {
+				if answer.code == 500 && strings.HasSuffix(fmt.Sprint(answer.at("message")), "range is full") {
 					failed++
 					return
 				}
-				if r.code != 201 {
-					t.Errorf("create of %s: got status %d: %s, want 201", name, r.code, r.body)
+				if answer.code != 201 {
+					t.Errorf("create of %s: got status %d: %s, want 201", name, answer.code, answer.body)
 					return
 				}
-				ip := fmt.Sprint(r.at("spec", "clusterIP"))
+				ip := fmt.Sprint(answer.at("spec", "clusterIP"))
 				if other := ips[ip]; other != "" {
 					t.Errorf("%s got the address %s of %s, want a free one", name, ip, other)
 				}
 				ips[ip] = name
-				if port := nodePort(r); kind == "NodePort" {
+				if port := nodePort(answer); kind == "NodePort" {
 					if other := ports[port]; other != "" {
 						t.Errorf("%s got the port %d of %s, want a free one", name, port, other)
 					}
@@ -145,35 +145,35 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 // of change, and that released ones are free for other services.
 func TestServicesAllocateAndRelease(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		o.Services.ClusterIPRange = "10.0.0.0/24,fd00::/112"
 		o.Services.NodePorts = utilnet.PortRange{Base: 30000, Size: 4}
 	})
 	wantTaken := func(ip string) {
 		t.Helper()
-		a.want(200, "GET", addressesPath+"/"+ip, "")
+		api.want(200, "GET", addressesPath+"/"+ip, "")
 	}
 	wantFree := func(ip string) {
 		t.Helper()
-		a.want(404, "GET", addressesPath+"/"+ip, "")
+		api.want(404, "GET", addressesPath+"/"+ip, "")
 	}
 	patch := func(code int, name, spec string) answer {
 		t.Helper()
-		return a.want(code, "PATCH", servicesPath+"/"+name, `{"spec":{`+spec+`}}`, "Content-Type", mergePatch)
+		return api.want(code, "PATCH", servicesPath+"/"+name, `{"spec":{`+spec+`}}`, "Content-Type", mergePatch)
 	}
 
 	// 1. A create takes an address. A create that fails, and a dry run, take none.
-	s := a.want(201, "POST", servicesPath, service("a", `"clusterIP":"10.0.0.7",`+onePort))
+	s := api.want(201, "POST", servicesPath, service("a", `"clusterIP":"10.0.0.7",`+onePort))
 	if got := fmt.Sprint(s.at("spec", "ipFamilies"), s.at("spec", "ipFamilyPolicy")); got != "[IPv4]SingleStack" {
 		t.Errorf("got families and policy %s, want [IPv4]SingleStack", got)
 	}
-	a.want(409, "POST", servicesPath, service("a", onePort))
-	if live := a.names(addressesPath); len(live) != 2 {
+	api.want(409, "POST", servicesPath, service("a", onePort))
+	if live := api.names(addressesPath); len(live) != 2 {
 		t.Errorf("after a create that failed: got addresses %v, want 2", live)
 	}
-	a.want(422, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.7",`+onePort))
-	a.want(201, "POST", servicesPath+"?dryRun=All", service("b", `"type":"NodePort",`+onePort))
-	if live := a.names(addressesPath); len(live) != 2 {
+	api.want(422, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.7",`+onePort))
+	api.want(201, "POST", servicesPath+"?dryRun=All", service("b", `"type":"NodePort",`+onePort))
+	if live := api.names(addressesPath); len(live) != 2 {
 		t.Errorf("after a dry run: got addresses %v, want 2", live)
 	}
 
@@ -193,14 +193,14 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 	if port < 30000 || port > 30003 {
 		t.Fatalf("got node port %d, want one from 30000 to 30003", port)
 	}
-	again := a.want(200, "PUT", servicesPath+"/a", service("a", `"type":"NodePort",`+onePort))
+	again := api.want(200, "PUT", servicesPath+"/a", service("a", `"type":"NodePort",`+onePort))
 	if got := nodePort(again); got != port {
 		t.Errorf("after an update without node port: got node port %d, want %d", got, port)
 	}
 	if got := again.at("spec", "clusterIP"); got != "10.0.0.7" {
 		t.Errorf("after an update without address: got address %v, want 10.0.0.7", got)
 	}
-	a.want(422, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","ports":[{"port":80,"nodePort":%d}]`, port)))
+	api.want(422, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","ports":[{"port":80,"nodePort":%d}]`, port)))
 
 	// 4. A change to ExternalName releases the address and the port, and another service can take
 	// them.
@@ -209,7 +209,7 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 		t.Errorf("ExternalName: got %s, want a service without address, node port and families", s.body)
 	}
 	wantFree("10.0.0.7")
-	a.want(201, "POST", servicesPath,
+	api.want(201, "POST", servicesPath,
 		service("b", fmt.Sprintf(`"type":"NodePort","clusterIP":"10.0.0.7","ports":[{"port":80,"nodePort":%d}]`,
 			port)))
 	s = patch(200, "a", `"type":"ClusterIP","externalName":null`)
@@ -219,29 +219,29 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 
 	// 5. When all four node ports are used, including the one for health checks, a create fails
 	// until one is released.
-	lb := a.want(201, "POST", servicesPath, service("l", `"type":"LoadBalancer","externalTrafficPolicy":"Local",`+onePort))
+	lb := api.want(201, "POST", servicesPath, service("l", `"type":"LoadBalancer","externalTrafficPolicy":"Local",`+onePort))
 	if lb.at("spec", "healthCheckNodePort") == nil {
 		t.Errorf("got %s, want a service with a health check port", lb.body)
 	}
-	full := a.want(201, "POST", servicesPath, service("f", `"type":"NodePort",`+onePort))
-	rejected := a.want(500, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
+	full := api.want(201, "POST", servicesPath, service("f", `"type":"NodePort",`+onePort))
+	rejected := api.want(500, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
 	const noPort = "Internal error occurred: failed to allocate a nodePort: range is full"
 	if got := rejected.at("message"); got != noPort {
 		t.Errorf("got message %v, want %q", got, noPort)
 	}
 	patch(200, "l", `"externalTrafficPolicy":"Cluster"`) // releases its health check port
-	a.want(201, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
-	a.want(200, "DELETE", servicesPath+"/f", "")
-	if r := a.want(201, "POST", servicesPath, service("h", `"type":"NodePort",`+onePort)); nodePort(r) != nodePort(full) {
+	api.want(201, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
+	api.want(200, "DELETE", servicesPath+"/f", "")
+	if r := api.want(201, "POST", servicesPath, service("h", `"type":"NodePort",`+onePort)); nodePort(r) != nodePort(full) {
 		t.Errorf("got node port %d, want the released one, %d", nodePort(r), nodePort(full))
 	}
 
 	// 6. The IP families of headless and of dual-stack services.
-	none := a.want(201, "POST", servicesPath, service("none", `"clusterIP":"None","ports":[{"port":80}]`))
+	none := api.want(201, "POST", servicesPath, service("none", `"clusterIP":"None","ports":[{"port":80}]`))
 	if got := fmt.Sprint(none.at("spec", "ipFamilies"), none.at("spec", "ipFamilyPolicy")); got != "[IPv4 IPv6]RequireDualStack" {
 		t.Errorf("headless service: got families and policy %s, want [IPv4 IPv6]RequireDualStack", got)
 	}
-	both := a.want(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","ipFamilies":["IPv6"],`+onePort))
+	both := api.want(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","ipFamilies":["IPv6"],`+onePort))
 	if got := fmt.Sprint(both.at("spec", "ipFamilies")); got != "[IPv6 IPv4]" {
 		t.Errorf("IPv6 first: got families %s, want [IPv6 IPv4]", got)
 	}
@@ -253,7 +253,7 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 // TestClusterIPRules checks the messages for invalid cluster IPs and IP families.
 func TestClusterIPRules(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
+	api := shared(t)
 	for spec, want := range map[string]string{
 		`"ipFamilyPolicy":"RequireDualStack",`:                 `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`,
 		`"ipFamilies":["IPv6"],`:                               `spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`,
@@ -271,12 +271,12 @@ func TestClusterIPRules(t *testing.T) {
 		`"ipFamilies":["IPv6"],"clusterIP":"10.0.0.9",`:        "expected an IPv6 value as indicated by `ipFamilies[0]`",
 		`"clusterIP":"10.0.0.9","clusterIPs":["10.0.0.9","10.0.0.8"],"ipFamilyPolicy":"PreferDualStack",`: `may specify no more than one IP for each IP family`,
 	} {
-		r := a.want(422, "POST", servicesPath, service("s", spec+onePort))
+		r := api.want(422, "POST", servicesPath, service("s", spec+onePort))
 		if !strings.Contains(fmt.Sprint(r.at("message")), want) {
 			t.Errorf("%s: %v\nlacks %s", spec, r.at("message"), want)
 		}
 	}
-	r := a.want(422, "POST", servicesPath, service("", onePort))
+	r := api.want(422, "POST", servicesPath, service("", onePort))
 	if got := fmt.Sprint(r.at("message")); !strings.Contains(got, "metadata.name: Required value") {
 		t.Errorf("service without a name: got message %s, want one about its name", got)
 	}
@@ -294,8 +294,8 @@ func (a *api) secondAllocator() *allocator.Allocator {
 // TestRepairFixesAllocations breaks allocations in every way that a crash can.
 func TestRepairFixesAllocations(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	allocator := a.secondAllocator()
+	api := start(t, nil)
+	allocator := api.secondAllocator()
 	allocator.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
 	repair := func() {
 		t.Helper()
@@ -303,45 +303,45 @@ func TestRepairFixesAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.want(201, "POST", servicesPath,
+	api.want(201, "POST", servicesPath,
 		service("a", `"type":"NodePort","clusterIP":"10.0.0.40","ports":[{"port":80,"nodePort":31000}]`))
-	a.want(201, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.41",`+onePort))
+	api.want(201, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.41",`+onePort))
 	address := func(ip, name, by string) string {
 		return fmt.Sprintf(`{"apiVersion":"networking.k8s.io/v1","kind":"IPAddress","metadata":{"name":%q,"labels":{"ipaddress.kubernetes.io/ip-family":"IPv4","ipaddress.kubernetes.io/managed-by":%q}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":%q}}}`,
 			ip, by, name)
 	}
-	a.want(201, "POST", addressesPath, address("10.0.0.50", "gone", "ipallocator.k8s.io")) // leaked
-	a.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not the address of the service
-	a.want(201, "POST", addressesPath, address("10.0.0.52", "gone", "other"))
-	a.want(200, "DELETE", addressesPath+"/10.0.0.40", "") // lost
-	key := a.server.base.root + "/ipaddresses/10.0.0.41"  // has another owner
-	kv, _, err := a.server.stores.store.Get(context.Background(), key, 0)
+	api.want(201, "POST", addressesPath, address("10.0.0.50", "gone", "ipallocator.k8s.io")) // leaked
+	api.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not the address of the service
+	api.want(201, "POST", addressesPath, address("10.0.0.52", "gone", "other"))
+	api.want(200, "DELETE", addressesPath+"/10.0.0.40", "") // lost
+	key := api.server.base.root + "/ipaddresses/10.0.0.41"  // has another owner
+	keyValue, _, err := api.server.stores.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.server.stores.store.Update(context.Background(), key,
-		[]byte(address("10.0.0.41", "gone", "ipallocator.k8s.io")), kv.ModRevision, storage.WriteOptions{}); err != nil {
+	if _, err := api.server.stores.store.Update(context.Background(), key,
+		[]byte(address("10.0.0.41", "gone", "ipallocator.k8s.io")), keyValue.ModRevision, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	key = a.server.base.root + "/ranges/servicenodeports"
-	kv, _, err = a.server.stores.store.Get(context.Background(), key, 0)
+	key = api.server.base.root + "/ranges/servicenodeports"
+	keyValue, _, err = api.server.stores.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.server.stores.store.Delete(context.Background(), key, kv.ModRevision); err != nil {
+	if _, err := api.server.stores.store.Delete(context.Background(), key, keyValue.ModRevision); err != nil {
 		t.Fatal(err)
 	}
 	repair()
-	a.want(404, "GET", addressesPath+"/10.0.0.50", "")
-	a.want(404, "GET", addressesPath+"/10.0.0.51", "")
-	a.want(200, "GET", addressesPath+"/10.0.0.52", "")
-	a.want(200, "GET", addressesPath+"/10.0.0.40", "")
-	if owner := a.get(addressesPath+"/10.0.0.41").at("spec", "parentRef", "name"); owner != "b" {
+	api.want(404, "GET", addressesPath+"/10.0.0.50", "")
+	api.want(404, "GET", addressesPath+"/10.0.0.51", "")
+	api.want(200, "GET", addressesPath+"/10.0.0.52", "")
+	api.want(200, "GET", addressesPath+"/10.0.0.40", "")
+	if owner := api.get(addressesPath+"/10.0.0.41").at("spec", "parentRef", "name"); owner != "b" {
 		t.Errorf("address of b: got owner %v, want b", owner)
 	}
-	a.want(422, "POST", servicesPath, service("c", `"type":"NodePort","ports":[{"port":80,"nodePort":31000}]`))
+	api.want(422, "POST", servicesPath, service("c", `"type":"NodePort","ports":[{"port":80,"nodePort":31000}]`))
 	events := func() int {
-		items, _ := a.get("/apis/events.k8s.io/v1/namespaces/default/events").at("items").([]any)
+		items, _ := api.get("/apis/events.k8s.io/v1/namespaces/default/events").at("items").([]any)
 		return len(items)
 	}
 	created := events()

@@ -203,29 +203,29 @@ func TestAuditOfConnections(t *testing.T) {
 func TestLegacyAuditFormat(t *testing.T) {
 	t.Parallel()
 	w := startAudited(t, func(o *config.Options) { o.Audit.Log.Format = "legacy" })
-	for _, r := range recordings(t, "7-legacy-format.json") {
-		_, id := w.ask(&r)
+	for _, recorded := range recordings(t, "7-legacy-format.json") {
+		_, id := w.ask(&recorded)
 		var got []string
-		w.eventually("audited: "+r.Name, func() bool {
+		w.eventually("audited: "+recorded.Name, func() bool {
 			got = nil
 			for line := range strings.Lines(w.read()) {
 				if strings.Contains(line, id) {
 					got = append(got, strings.TrimSuffix(line, "\n"))
 				}
 			}
-			return len(got) >= len(r.Lines)
+			return len(got) >= len(recorded.Lines)
 		})
-		for i, want := range r.Lines {
+		for i, want := range recorded.Lines {
 			var text string
 			if err := json.Unmarshal(want, &text); err != nil {
 				t.Fatal(err)
 			}
 			if g := scrub(got[i]); g != scrub(text) {
-				t.Errorf("%s:\n  is %s\nwant %s", r.Name, g, text)
+				t.Errorf("%s:\n  is %s\nwant %s", recorded.Name, g, text)
 			}
 		}
-		if len(got) != len(r.Lines) {
-			t.Errorf("%s: got lines %q, want %d", r.Name, got, len(r.Lines))
+		if len(got) != len(recorded.Lines) {
+			t.Errorf("%s: got lines %q, want %d", recorded.Name, got, len(recorded.Lines))
 		}
 	}
 }

@@ -86,11 +86,11 @@ func TestLatencyIsAudited(t *testing.T) {
 // objects, under the ID that the extension server sees.
 func TestProxiedRequestsAreAudited(t *testing.T) {
 	t.Parallel()
-	a, audited := startAuditingAll(t, nil)
-	e := startExtension(t, a)
-	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
+	api, audited := startAuditingAll(t, nil)
+	extension := startExtension(t, api)
+	api.eventually("available", func() bool { return api.available() == "True Passed all checks passed" })
 	const path = "/apis/ext.test/v1/namespaces/n/things"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		id, method, path, body, verb, name string
 		code                               int
 	}{
@@ -107,39 +107,39 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 		{id: "patch", method: "PATCH", path: path + "/t", body: `{}`, verb: "patch", name: "t", code: 200},
 		{id: "delete", method: "DELETE", path: path + "/t", verb: "delete", name: "t", code: 200},
 	} {
-		a.want(c.code, c.method, c.path, c.body, "Audit-Id", c.id)
-		if seen := e.last(); seen.Header.Get("Audit-Id") != c.id {
-			t.Errorf("extension server received Audit-Id %q, want %q", seen.Header.Get("Audit-Id"), c.id)
+		api.want(test.code, test.method, test.path, test.body, "Audit-Id", test.id)
+		if seen := extension.last(); seen.Header.Get("Audit-Id") != test.id {
+			t.Errorf("extension server received Audit-Id %q, want %q", seen.Header.Get("Audit-Id"), test.id)
 		}
-		a.eventually("audited: "+c.id, func() bool { return len(audited(c.id)) == 2 })
-		events := audited(c.id)
+		api.eventually("audited: "+test.id, func() bool { return len(audited(test.id)) == 2 })
+		events := audited(test.id)
 		if got := fmt.Sprint(events[0].Stage, " ", events[1].Stage); got != "RequestReceived ResponseComplete" {
-			t.Errorf("%s: got stages %s, want RequestReceived and ResponseComplete", c.id, got)
+			t.Errorf("%s: got stages %s, want RequestReceived and ResponseComplete", test.id, got)
 		}
-		if got := events[1].ResponseStatus; got == nil || got.Code != c.code {
-			t.Errorf("%s: got response status %+v, want code %d", c.id, got, c.code)
+		if got := events[1].ResponseStatus; got == nil || got.Code != test.code {
+			t.Errorf("%s: got response status %+v, want code %d", test.id, got, test.code)
 		}
 		for _, got := range events {
 			request := fmt.Sprint(got.User.Username, " ", got.Verb, " ", got.RequestURI)
-			if want := fmt.Sprint("admin ", c.verb, " ", c.path); request != want {
-				t.Errorf("%s: got request %q, want %q", c.id, request, want)
+			if want := fmt.Sprint("admin ", test.verb, " ", test.path); request != want {
+				t.Errorf("%s: got request %q, want %q", test.id, request, want)
 			}
 			if got.RequestObject != nil || got.ResponseObject != nil {
-				t.Errorf("%s: got objects %v and %v, want none", c.id, got.RequestObject, got.ResponseObject)
+				t.Errorf("%s: got objects %v and %v, want none", test.id, got.RequestObject, got.ResponseObject)
 			}
 			if got.ObjectRef == nil {
-				t.Errorf("%s: got event %+v, want one with an object reference", c.id, got)
+				t.Errorf("%s: got event %+v, want one with an object reference", test.id, got)
 				continue
 			}
 			ref := fmt.Sprint(got.ObjectRef.APIGroup, "/", got.ObjectRef.Resource, "/", got.ObjectRef.Namespace, "/", got.ObjectRef.Name)
-			if want := "ext.test/things/n/" + c.name; ref != want {
-				t.Errorf("%s: got object reference %q, want %q", c.id, ref, want)
+			if want := "ext.test/things/n/" + test.name; ref != want {
+				t.Errorf("%s: got object reference %q, want %q", test.id, ref, want)
 			}
 		}
 	}
-	e.Close()
-	a.eventually("gone", func() bool { return a.send("GET", path, "", "Audit-Id", "gone").code == 503 })
-	a.eventually("audited", func() bool { return len(audited("gone")) > 1 })
+	extension.Close()
+	api.eventually("gone", func() bool { return api.send("GET", path, "", "Audit-Id", "gone").code == 503 })
+	api.eventually("audited", func() bool { return len(audited("gone")) > 1 })
 	events := audited("gone")
 	if events[len(events)-1].ResponseStatus.Code != 503 && events[len(events)-1].ResponseStatus.Code != 200 {
 		t.Errorf("got events %+v, want the last with status 503 or 200", events)

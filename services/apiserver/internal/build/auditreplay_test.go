@@ -122,8 +122,8 @@ func (w *auditFixture) prepare(code int, method, path, body string, header ...st
 // ask sends a recorded request. It returns the status code and the audit ID.
 func (w *auditFixture) ask(r *recorded) (int, string) {
 	w.t.Helper()
-	c := r.Client
-	body := []byte(c.Body)
+	test := r.Client
+	body := []byte(test.Body)
 	var text string
 	if json.Unmarshal(body, &text) == nil {
 		body = []byte(text)
@@ -134,7 +134,7 @@ func (w *auditFixture) ask(r *recorded) (int, string) {
 		}
 		body = compact.Bytes()
 	}
-	req, err := http.NewRequest(c.Method, w.url+w.replace.Replace(c.Path), bytes.NewReader([]byte(w.replace.Replace(string(body)))))
+	req, err := http.NewRequest(test.Method, w.url+w.replace.Replace(test.Path), bytes.NewReader([]byte(w.replace.Replace(string(body)))))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -145,14 +145,14 @@ func (w *auditFixture) ask(r *recorded) (int, string) {
 	if len(body) > 0 {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	for k, v := range c.Headers {
+	for k, v := range test.Headers {
 		req.Header.Set(k, v)
 	}
 	client := w.own
-	if len(c.User) > 0 {
+	if len(test.User) > 0 {
 		client = w.anon
 		var user string
-		_ = json.Unmarshal(c.User, &user) // null means no user
+		_ = json.Unmarshal(test.User, &user) // null means no user
 		if token, ok := strings.CutPrefix(user, "token:"); ok {
 			req.Header.Set("Authorization", "Bearer "+token)
 		} else if user != "" {

@@ -41,16 +41,16 @@ func TestAuditStartFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	quoted := regexp.MustCompile(`err=("(?:[^"\\]|\\.)*")`)
-	for _, c := range all {
-		t.Run(c.Name, func(t *testing.T) {
+	for _, test := range all {
+		t.Run(test.Name, func(t *testing.T) {
 			dir := t.TempDir()
-			for name, text := range c.Files {
+			for name, text := range test.Files {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
 			args := []string{"--cert-dir", dir, "--data-dir", dir}
-			for _, f := range c.Flags {
+			for _, f := range test.Flags {
 				args = append(args, strings.ReplaceAll(f, "<dir>", dir))
 			}
 			var stderr bytes.Buffer
@@ -61,7 +61,7 @@ func TestAuditStartFailures(t *testing.T) {
 				_, err := newAuditing(b, &o.Audit, overload.PrincipalLimiter{})
 				return err
 			}, args, &stderr, &stderr)
-			if len(c.Output) == 0 {
+			if len(test.Output) == 0 {
 				if code != options.ExitOK {
 					t.Errorf("got exit code %d: %s, want success", code, &stderr)
 				}
@@ -70,7 +70,7 @@ func TestAuditStartFailures(t *testing.T) {
 			if code == options.ExitOK {
 				t.Error("got a server that starts, want a failure")
 			}
-			for _, want := range messages(t, quoted.FindStringSubmatch(c.Output[0])[1], dir) {
+			for _, want := range messages(t, quoted.FindStringSubmatch(test.Output[0])[1], dir) {
 				if !strings.Contains(stderr.String(), want) {
 					t.Errorf("\n  is %s\nwant %s", &stderr, want)
 				}
@@ -147,7 +147,7 @@ func TestAuditWebhook(t *testing.T) {
 func TestAuditPolicyIsReloaded(t *testing.T) {
 	t.Parallel()
 	var file string
-	w := startAudited(t, func(o *config.Options) { file = o.Audit.PolicyFile })
+	auditFixture := startAudited(t, func(o *config.Options) { file = o.Audit.PolicyFile })
 	write := func(rules string) {
 		t.Helper()
 		if err := errors.Join(os.WriteFile(file+".new",
@@ -156,16 +156,16 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 		}
 	}
 	count := func(status string) bool {
-		return strings.Contains(string(w.get("/metrics").body), fmt.Sprintf("binnacle_audit_policy_reloads_total{status=%q} 1", status))
+		return strings.Contains(string(auditFixture.get("/metrics").body), fmt.Sprintf("binnacle_audit_policy_reloads_total{status=%q} 1", status))
 	}
 	write("rules: [{level: Odd}]\n")
-	w.eventually("rejected", func() bool { return count("failure") })
+	auditFixture.eventually("rejected", func() bool { return count("failure") })
 	get := recordings(t, "3-policy-rules.json")[16] // /version
-	w.replay(&get, "")
+	auditFixture.replay(&get, "")
 	write("rules: [{level: None}]\n")
-	w.eventually("followed", func() bool { return count("success") })
-	_, id := w.ask(&get)
-	if lines := w.logged()[id]; len(lines) != 0 {
+	auditFixture.eventually("followed", func() bool { return count("success") })
+	_, id := auditFixture.ask(&get)
+	if lines := auditFixture.logged()[id]; len(lines) != 0 {
 		t.Errorf("level None: got events %s, want none", lines)
 	}
 }
@@ -173,7 +173,7 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 // TestAuditMetadataContainsNoSecrets covers tokens in bodies and headers, and issued tokens.
 func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *config.Options) {
+	auditFixture := startAudited(t, func(o *config.Options) {
 		if err := os.WriteFile(o.Audit.PolicyFile,
 			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -181,27 +181,27 @@ func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 	})
 	const secret = "s3cr3t"
 	kept := base64.StdEncoding.EncodeToString([]byte(secret))
-	w.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"`+secret+`"}}`)
-	w.want(201, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"`+secret+`"}}`)
-	w.want(422, "POST", "/api/v1/namespaces/a/secrets",
+	auditFixture.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"`+secret+`"}}`)
+	auditFixture.want(201, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"`+secret+`"}}`)
+	auditFixture.want(422, "POST", "/api/v1/namespaces/a/secrets",
 		`{"metadata":{"name":"t"},"type":"kubernetes.io/tls","stringData":{"k":"`+secret+`"}}`)
-	w.want(200, "PATCH", "/api/v1/namespaces/a/secrets/s", `{"stringData":{"l":"`+secret+`"}}`, "Content-Type", mergePatch)
+	auditFixture.want(200, "PATCH", "/api/v1/namespaces/a/secrets/s", `{"stringData":{"l":"`+secret+`"}}`, "Content-Type", mergePatch)
 	for media, patch := range map[string]string{
 		mergePatch:                               `{"data":{"m":"!"}}`,
 		"application/json-patch+json":            `[{"op":"add","path":"/data/m","value":"!"}]`,
 		"application/strategic-merge-patch+json": `{"data":"` + secret + `"}`,
 	} { // responses contain the whole secret
-		r := w.want(422, "PATCH", "/api/v1/namespaces/a/secrets/s", patch, "Content-Type", media)
+		r := auditFixture.want(422, "PATCH", "/api/v1/namespaces/a/secrets/s", patch, "Content-Type", media)
 		if text := fmt.Sprint(r.at("message")); !strings.Contains(text, secret) && !strings.Contains(text, kept) {
 			t.Errorf("%s: got message %s, want the rejected content in it", media, text)
 		}
 	}
-	w.want(200, "GET", "/api/v1/namespaces/a/secrets/s", "")
-	made := w.want(201, "POST", "/api/v1/namespaces/a/serviceaccounts/default/token", `{"spec":{}}`)
+	auditFixture.want(200, "GET", "/api/v1/namespaces/a/secrets/s", "")
+	made := auditFixture.want(201, "POST", "/api/v1/namespaces/a/serviceaccounts/default/token", `{"spec":{}}`)
 	token := fmt.Sprint(made.at("status", "token"))
-	w.bearer().want(200, "GET", "/version", "", "Authorization", "Bearer "+token)
-	w.bearer().want(401, "GET", "/version", "", "Authorization", "Bearer "+secret)
-	text := w.read()
+	auditFixture.bearer().want(200, "GET", "/version", "", "Authorization", "Bearer "+token)
+	auditFixture.bearer().want(401, "GET", "/version", "", "Authorization", "Bearer "+secret)
+	text := auditFixture.read()
 	if n := strings.Count(text, "\n"); n < 15 {
 		t.Fatalf("got %d lines of events, want at least 15", n)
 	}

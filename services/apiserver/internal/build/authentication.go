@@ -50,12 +50,12 @@ type authentication struct {
 func newAuthentication(
 	ctx context.Context,
 	b *base,
-	o *config.AuthenticationOptions,
+	options *config.AuthenticationOptions,
 	servingKey string,
 	caches *caches,
 	client *internalclient.Client,
 ) (*authentication, error) {
-	a := &authentication{base: b, o: o, servingKey: servingKey, caches: caches, tokens: authn.NoTokens{}}
+	a := &authentication{base: b, o: options, servingKey: servingKey, caches: caches, tokens: authn.NoTokens{}}
 	var union authenticator.Union
 	newServiceAccountTokens := func() (authenticator.Token, error) { return a.newServiceAccountTokens(ctx) }
 	for _, newAuthenticator := range []func() (authenticator.Token, error){
@@ -75,8 +75,8 @@ func newAuthentication(
 	var err error
 	a.reviews, err = tokenreviews.New(tokenreviews.Config{
 		Token:      authenticator.Unreserved(union),
-		Audiences:  o.Audiences,
-		SuccessTTL: o.Webhook.CacheTTL,
+		Audiences:  options.Audiences,
+		SuccessTTL: options.Webhook.CacheTTL,
 		FailureTTL: failureTTL,
 		Timeout:    tokenwebhook.Timeout,
 		Objects:    caches.objects(false),
@@ -111,10 +111,10 @@ func (a *authentication) followObjects(ctx context.Context) error {
 // newChain returns the authenticator of requests, which tries all methods in order. clientCAs
 // returns the CAs of client certificates.
 func (a *authentication) newChain(clientCAs func() *x509.CertPool) (authn.Authenticator, error) {
-	o := a.o
+	options := a.o
 	chain := authn.Chain{internalclient.Authenticator{}}
-	if o.ProxyCAs != nil {
-		proxy, err := authn.NewFrontProxy(o.ProxyCAs.Pool, o.Proxy.Names, o.Proxy.Headers)
+	if options.ProxyCAs != nil {
+		proxy, err := authn.NewFrontProxy(options.ProxyCAs.Pool, options.Proxy.Names, options.Proxy.Headers)
 		if err != nil {
 			return nil, err
 		}
@@ -129,10 +129,10 @@ func (a *authentication) newChain(clientCAs func() *x509.CertPool) (authn.Authen
 	switch {
 	case a.jwt != nil:
 		chain = append(chain, authn.Anonymous{Allowed: a.anonymousAllowed})
-	case o.Anonymous:
+	case options.Anonymous:
 		chain = append(chain, authn.Anonymous{})
 	}
-	if o.AnonymousReset {
+	if options.AnonymousReset {
 		a.log.Warn("AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You should use a different authorizer")
 	}
 	return authn.NewMeasured(chain, a.metrics), nil
@@ -156,28 +156,28 @@ func (a *authentication) anonymousAllowed(path string) bool {
 // issuer. It also returns nil if a webhook reviews tokens and no verification key is configured,
 // because the webhook then reviews service account tokens too.
 func (a *authentication) newServiceAccountTokens(ctx context.Context) (authenticator.Token, error) {
-	o := a.o
-	if len(o.ServiceAccountIssuers) == 0 {
+	options := a.o
+	if len(options.ServiceAccountIssuers) == 0 {
 		return nil, nil
 	}
-	if o.ServiceAccountSigningEndpoint != "" {
+	if options.ServiceAccountSigningEndpoint != "" {
 		return a.newExternalTokens(ctx)
 	}
-	webhookVerifies := o.Webhook.Kubeconfig != "" && len(o.ServiceAccountKeyFiles) == 0
+	webhookVerifies := options.Webhook.Kubeconfig != "" && len(options.ServiceAccountKeyFiles) == 0
 	var keys []satoken.PublicKey
 	if !webhookVerifies {
 		var err error
-		if keys, err = verifyingKeys(o, a.servingKey); err != nil {
+		if keys, err = verifyingKeys(options, a.servingKey); err != nil {
 			return nil, err
 		}
 	}
 	objects := a.caches.objects(true)
-	if o.ServiceAccountSigner != "" {
-		key, err := satoken.LoadPrivateKey(o.ServiceAccountSigner)
+	if options.ServiceAccountSigner != "" {
+		key, err := satoken.LoadPrivateKey(options.ServiceAccountSigner)
 		if err != nil {
 			return nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
 		}
-		signer, err := satoken.NewSigner(o.ServiceAccountIssuers[0], key)
+		signer, err := satoken.NewSigner(options.ServiceAccountIssuers[0], key)
 		if err != nil {
 			return nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
 		}
@@ -189,9 +189,9 @@ func (a *authentication) newServiceAccountTokens(ctx context.Context) (authentic
 			Name:           signer.Issuer(),
 			Signer:         signer,
 			Local:          true,
-			Audiences:      o.Audiences,
-			MaxLifetime:    o.ServiceAccountMaxExpiration,
-			ExtendLifetime: o.ServiceAccountExtend,
+			Audiences:      options.Audiences,
+			MaxLifetime:    options.ServiceAccountMaxExpiration,
+			ExtendLifetime: options.ServiceAccountExtend,
 			Objects:        objects,
 		}
 	}
@@ -294,14 +294,14 @@ func (a *authentication) newBootstrapTokens() (authenticator.Token, error) {
 // newJWTTokens creates the authenticator for the issuers in --oidc-issuer-url or
 // --authentication-config. It returns nil if neither flag is set.
 func (a *authentication) newJWTTokens() (authenticator.Token, error) {
-	o := a.o
-	if !o.JWT.IsSet() {
+	options := a.o
+	if !options.JWT.IsSet() {
 		return nil, nil
 	}
 	// forget drops cached reviews, which used the previous rules or keys.
 	forget := func() { a.reviews.Forget() }
-	source, err := o.JWT.Source(authnconfig.Config{
-		DisallowedIssuers: o.ServiceAccountIssuers,
+	source, err := options.JWT.Source(authnconfig.Config{
+		DisallowedIssuers: options.ServiceAccountIssuers,
 		AnonymousFixed:    a.whyAnonymousFixed(),
 		Reloaded:          forget,
 		Withdrawn:         forget,
@@ -312,7 +312,7 @@ func (a *authentication) newJWTTokens() (authenticator.Token, error) {
 		return nil, err
 	}
 	a.jwt = source
-	return authenticator.ForAudiences(o.Audiences, source), nil
+	return authenticator.ForAudiences(options.Audiences, source), nil
 }
 
 // whyAnonymousFixed returns the reason why the configuration file must not configure anonymous
@@ -331,7 +331,7 @@ func (a *authentication) newTokenWebhook() (authenticator.Token, error) {
 	if o.Webhook.Kubeconfig == "" {
 		return nil, nil
 	}
-	c, err := tokenwebhook.New(tokenwebhook.Config{
+	client, err := tokenwebhook.New(tokenwebhook.Config{
 		Logger:     a.log,
 		Kubeconfig: o.Webhook.Kubeconfig,
 		Version:    o.Webhook.Version,
@@ -343,19 +343,19 @@ func (a *authentication) newTokenWebhook() (authenticator.Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
-	a.lifetime.onClose(c.Close)
-	return tokenreviews.Shared(c, a.limits.MaxConcurrentTokenReviews), nil
+	a.lifetime.onClose(client.Close)
+	return tokenreviews.Shared(client, a.limits.MaxConcurrentTokenReviews), nil
 }
 
 // newExternalTokens connects to the external signer of service account tokens. It creates the
 // issuer, and returns an authenticator that verifies tokens with the keys of the signer.
 func (a *authentication) newExternalTokens(ctx context.Context) (authenticator.Token, error) {
-	o := a.o
+	options := a.o
 	metrics, err := externaljwt.NewMetrics(a.metrics)
 	if err != nil {
 		return nil, err
 	}
-	signer, err := externaljwt.New(ctx, externaljwt.Config{Socket: o.ServiceAccountSigningEndpoint, Logger: a.log, Metrics: metrics})
+	signer, err := externaljwt.New(ctx, externaljwt.Config{Socket: options.ServiceAccountSigningEndpoint, Logger: a.log, Metrics: metrics})
 	if err != nil {
 		return nil, fmt.Errorf("while setting up external-jwt-signer: %w", err)
 	}
@@ -365,7 +365,7 @@ func (a *authentication) newExternalTokens(ctx context.Context) (authenticator.T
 	if err != nil {
 		return nil, fmt.Errorf("while setting up external-jwt-signer: %w", err)
 	}
-	maxLifetime := o.ServiceAccountMaxExpiration
+	maxLifetime := options.ServiceAccountMaxExpiration
 	switch {
 	case maxLifetime == 0:
 		maxLifetime = supported
@@ -373,20 +373,20 @@ func (a *authentication) newExternalTokens(ctx context.Context) (authenticator.T
 		return nil, fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s",
 			maxLifetime, supported)
 	}
-	if o.ServiceAccountExtend && maxLifetime < tokens.MarkedLifetime {
+	if options.ServiceAccountExtend && maxLifetime < tokens.MarkedLifetime {
 		a.log.Warn("service account tokens are not extended: the maximum token lifetime is shorter than the lifetime that marks extended tokens",
 			"maximum", maxLifetime, "mark", tokens.MarkedLifetime)
 	}
-	if o.ServiceAccountExtend && maxLifetime < tokens.ExtendedLifetime {
+	if options.ServiceAccountExtend && maxLifetime < tokens.ExtendedLifetime {
 		a.log.Warn("extended service account tokens do not last for a year: the external signer limits the token lifetime",
 			"maximum", supported)
 	}
 	a.issuer = &tokens.Issuer{
-		Name:           o.ServiceAccountIssuers[0],
+		Name:           options.ServiceAccountIssuers[0],
 		Signer:         signer,
-		Audiences:      o.Audiences,
+		Audiences:      options.Audiences,
 		MaxLifetime:    maxLifetime,
-		ExtendLifetime: o.ServiceAccountExtend,
+		ExtendLifetime: options.ServiceAccountExtend,
 		MaxExtended:    supported,
 		Objects:        a.caches.objects(true),
 	}

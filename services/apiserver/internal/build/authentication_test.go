@@ -97,7 +97,7 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 	b := a.bearer()
 	pods, secrets := "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
 	pod := object("Pod", "p", `,"spec":{"serviceAccountName":"sa","nodeName":"n","containers":[{"name":"c","image":"i"}]}`)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		spec   string
 		path   string
 		remake string // the object to create again; a token of the old one stays invalid
@@ -128,22 +128,22 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 			a.send(http.MethodPost, "/api/v1/nodes", object("Node", "n", ""))
 			a.send(http.MethodPost, secrets, object("Secret", "s", ""))
 			a.send(http.MethodPost, pods, pod)
-			token := a.token("sa", c.spec)
+			token := a.token("sa", test.spec)
 			for range 3 {
 				r := b.whoami(token)
 				if r.code != http.StatusCreated || r.at("status", "userInfo", "username") != "system:serviceaccount:default:sa" {
 					t.Fatalf("got status %d: %s, want status 201 and user system:serviceaccount:default:sa", r.code, r.body)
 				}
-				if r.at("status", "userInfo", "extra", "authentication.kubernetes.io/"+c.extra) == nil {
-					t.Errorf("got %s, want extra %s", r.body, c.extra)
+				if r.at("status", "userInfo", "extra", "authentication.kubernetes.io/"+test.extra) == nil {
+					t.Errorf("got %s, want extra %s", r.body, test.extra)
 				}
 			}
-			a.want(http.StatusOK, http.MethodDelete, c.path, "")
+			a.want(http.StatusOK, http.MethodDelete, test.path, "")
 			began := time.Now()
 			a.eventually("rejected", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
 			t.Logf("rejected %v after the delete was acknowledged", time.Since(began))
-			collection, _, _ := strings.Cut(c.path, "?")
-			a.want(http.StatusCreated, http.MethodPost, collection[:strings.LastIndex(collection, "/")], c.remake)
+			collection, _, _ := strings.Cut(test.path, "?")
+			a.want(http.StatusCreated, http.MethodPost, collection[:strings.LastIndex(collection, "/")], test.remake)
 			if r := b.whoami(token); r.code != http.StatusUnauthorized {
 				t.Errorf("token bound to a deleted object, after its recreation: got status %d, want 401", r.code)
 			}
@@ -155,24 +155,24 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 // accounts, objects or lifetimes are rejected.
 func TestTokenRequest(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		issuing(signingKey(t))(o)
 		o.Authentication.ServiceAccountMaxExpiration = 2 * time.Hour
 	})
-	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
-	a.want(http.StatusCreated, http.MethodPost, "/api/v1/nodes", object("Node", "n", ""))
-	a.want(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/pods",
+	api.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
+	api.want(http.StatusCreated, http.MethodPost, "/api/v1/nodes", object("Node", "n", ""))
+	api.want(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/pods",
 		object("Pod", "p", `,"spec":{"serviceAccountName":"sa","nodeName":"n","containers":[{"name":"c","image":"i"}]}`))
-	a.want(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/pods",
+	api.want(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/pods",
 		object("Pod", "other", `,"spec":{"serviceAccountName":"other","nodeName":"gone","containers":[{"name":"c","image":"i"}]}`))
 
 	request := func(spec string) answer {
-		return a.send(http.MethodPost, accounts+"/sa/token",
+		return api.send(http.MethodPost, accounts+"/sa/token",
 			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
 	}
 
 	// 1. The default token lives an hour and is for the issuer itself.
-	c := claims(t, a.token("sa", `{}`))
+	c := claims(t, api.token("sa", `{}`))
 	lifetime := func(c map[string]any) float64 { return c["exp"].(float64) - c["iat"].(float64) }
 	const parties = "https://issuer [https://issuer] system:serviceaccount:default:sa"
 	if got := fmt.Sprint(c["iss"], " ", c["aud"], " ", c["sub"]); got != parties {
@@ -224,7 +224,7 @@ func TestTokenRequest(t *testing.T) {
 		!bytes.Contains(r.body, []byte("different serviceaccount name")) {
 		t.Errorf("pod of another account: got status %d: %s, want 400 and %q", r.code, r.body, "different serviceaccount name")
 	}
-	if r := a.send(http.MethodPost, accounts+"/sa/token",
+	if r := api.send(http.MethodPost, accounts+"/sa/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); r.code != http.StatusBadRequest {
 		t.Errorf("another namespace: got status %d: %s, want 400", r.code, r.body)
 	}
@@ -234,17 +234,17 @@ func TestTokenRequest(t *testing.T) {
 		"/.well-known/openid-configuration": "application/json",
 		"/openid/v1/jwks":                   "application/jwk-set+json",
 	} {
-		if r := a.get(path); r.code != http.StatusOK || r.header.Get("Content-Type") != media || r.object() == nil {
+		if r := api.get(path); r.code != http.StatusOK || r.header.Get("Content-Type") != media || r.object() == nil {
 			t.Errorf("%s: got status %d, headers %v: %s, want 200 and an object of type %s", path, r.code, r.header, r.body, media)
 		}
 		for _, method := range []string{http.MethodPost, http.MethodHead, http.MethodOptions} {
-			if r := a.send(method, path, ""); r.code != http.StatusMethodNotAllowed || r.header.Get("Content-Type") != "application/json" {
+			if r := api.send(method, path, ""); r.code != http.StatusMethodNotAllowed || r.header.Get("Content-Type") != "application/json" {
 				t.Errorf("%s %s: got status %d: %v, want status %d and %q",
 					method, path, r.code, r.header, http.StatusMethodNotAllowed, "application/json")
 			}
 		}
 	}
-	if r := a.get("/"); !bytes.Contains(r.body, []byte("/openid/v1/jwks")) {
+	if r := api.get("/"); !bytes.Contains(r.body, []byte("/openid/v1/jwks")) {
 		t.Errorf("got paths %s, want /openid/v1/jwks among them", r.body)
 	}
 }

@@ -45,22 +45,22 @@ const readsPods = `{"apiGroups":[""],"resources":["pods"],"verbs":["get","list"]
 // TestBootstrapPolicyExistsWhenReady checks a server as soon as it is ready.
 func TestBootstrapPolicyExistsWhenReady(t *testing.T) {
 	t.Parallel()
-	a := start(t, withRBAC)
+	api := start(t, withRBAC)
 	for resource, want := range map[string]int{"clusterroles": 66, "clusterrolebindings": 47, "roles": 7, "rolebindings": 7} {
-		items, _ := a.get(rbacPath + "/" + resource).at("items").([]any)
+		items, _ := api.get(rbacPath + "/" + resource).at("items").([]any)
 		if len(items) != want {
 			t.Errorf("%d default %s, want %d", len(items), resource, want)
 		}
 	}
-	a.want(200, "GET", "/apis", "", as("alice")...)
-	a.want(200, "GET", "/version", "", as("system:anonymous", "system:unauthenticated")...)
-	a.want(403, "GET", "/apis", "", as("system:anonymous", "system:unauthenticated")...)
-	a.want(403, "GET", "/api/v1/pods", "", as("alice")...)
-	a.want(200, "GET", "/api/v1/services", "", as("system:kube-scheduler")...)
-	a.want(201, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+	api.want(200, "GET", "/apis", "", as("alice")...)
+	api.want(200, "GET", "/version", "", as("system:anonymous", "system:unauthenticated")...)
+	api.want(403, "GET", "/apis", "", as("system:anonymous", "system:unauthenticated")...)
+	api.want(403, "GET", "/api/v1/pods", "", as("alice")...)
+	api.want(200, "GET", "/api/v1/services", "", as("system:kube-scheduler")...)
+	api.want(201, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/api","verb":"get"}}}`,
 		as("alice")...)
-	if rules, _ := a.get(rbacPath + "/clusterroles/admin").at("rules").([]any); len(rules) < 20 {
+	if rules, _ := api.get(rbacPath + "/clusterroles/admin").at("rules").([]any); len(rules) < 20 {
 		t.Errorf("aggregated role admin: got %d rules, want at least 20", len(rules))
 	}
 }
@@ -69,23 +69,23 @@ func TestBootstrapPolicyExistsWhenReady(t *testing.T) {
 // and that invalid bindings are rejected.
 func TestRBACChangesApplyAtOnce(t *testing.T) {
 	t.Parallel()
-	a := start(t, withRBAC)
-	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
+	api := start(t, withRBAC)
+	api.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
 	const bindings, pods = rbacPath + "/namespaces/default/rolebindings", "/api/v1/namespaces/default/pods"
 	for range 10 {
-		a.want(201, "POST", bindings, bindingOf("b", "ClusterRole", "reader", "alice"))
-		a.eventually("allowed", func() bool { return a.send("GET", pods, "", as("alice")...).code == 200 })
-		a.want(200, "DELETE", bindings+"/b", "")
-		a.eventually("rejected", func() bool { return a.send("GET", pods, "", as("alice")...).code == 403 })
+		api.want(201, "POST", bindings, bindingOf("b", "ClusterRole", "reader", "alice"))
+		api.eventually("allowed", func() bool { return api.send("GET", pods, "", as("alice")...).code == 200 })
+		api.want(200, "DELETE", bindings+"/b", "")
+		api.eventually("rejected", func() bool { return api.send("GET", pods, "", as("alice")...).code == 403 })
 	}
-	rejected := a.want(422, "POST", bindings, strings.Replace(bindingOf("c", "ClusterRole", "reader", "alice"),
+	rejected := api.want(422, "POST", bindings, strings.Replace(bindingOf("c", "ClusterRole", "reader", "alice"),
 		`"kind":"User"`, `"kind":"Robot"`, 1))
 	if text := fmt.Sprint(rejected.at("message")); !strings.Contains(text,
 		`subjects[0].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"`) {
 		t.Errorf("got message %s, want the kind Robot rejected with the supported ones", text)
 	}
-	a.want(201, "POST", bindings, bindingOf("c", "ClusterRole", "reader", "alice"))
-	changed := a.want(422, "PUT", bindings+"/c", bindingOf("c", "ClusterRole", "view", "alice"))
+	api.want(201, "POST", bindings, bindingOf("c", "ClusterRole", "reader", "alice"))
+	changed := api.want(422, "PUT", bindings+"/c", bindingOf("c", "ClusterRole", "view", "alice"))
 	if text := fmt.Sprint(changed.at("message")); !strings.Contains(text,
 		`roleRef: Invalid value: rbac.RoleRef{APIGroup:"rbac.authorization.k8s.io", Kind:"ClusterRole", Name:"view"}: cannot change roleRef`) {
 		t.Errorf("got message %s, want the error that roleRef cannot change", text)
@@ -95,25 +95,25 @@ func TestRBACChangesApplyAtOnce(t *testing.T) {
 // TestAggregatedRolesAreUpdated checks that an aggregated role follows the roles that it selects.
 func TestAggregatedRolesAreUpdated(t *testing.T) {
 	t.Parallel()
-	a := start(t, withRBAC)
+	api := start(t, withRBAC)
 	total := strings.Replace(role("total", ""), `"rules":[]`,
 		`"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"total"}}]}`, 1)
-	a.want(201, "POST", rbacPath+"/clusterroles", total)
+	api.want(201, "POST", rbacPath+"/clusterroles", total)
 	count := func(want int) {
 		t.Helper()
-		a.eventually(fmt.Sprint(want, " rules"), func() bool {
-			rules, _ := a.get(rbacPath + "/clusterroles/total").at("rules").([]any)
+		api.eventually(fmt.Sprint(want, " rules"), func() bool {
+			rules, _ := api.get(rbacPath + "/clusterroles/total").at("rules").([]any)
 			return len(rules) == want
 		})
 	}
-	a.want(201, "POST", rbacPath+"/clusterroles", role("one", readsPods, "to", "total"))
+	api.want(201, "POST", rbacPath+"/clusterroles", role("one", readsPods, "to", "total"))
 	count(1)
-	a.want(201, "POST", rbacPath+"/clusterroles",
+	api.want(201, "POST", rbacPath+"/clusterroles",
 		role("two", `{"nonResourceURLs":["/x"],"verbs":["get"]},`+readsPods, "to", "total"))
 	count(2)
-	a.want(200, "DELETE", rbacPath+"/clusterroles/two", "")
+	api.want(200, "DELETE", rbacPath+"/clusterroles/two", "")
 	count(1)
-	a.want(200, "DELETE", rbacPath+"/clusterroles/one", "")
+	api.want(200, "DELETE", rbacPath+"/clusterroles/one", "")
 	count(0)
 }
 
@@ -121,25 +121,25 @@ func TestAggregatedRolesAreUpdated(t *testing.T) {
 // role, whatever its name looks like in a path.
 func TestAggregatedRolesWithUnusualNames(t *testing.T) {
 	t.Parallel()
-	a := start(t, withRBAC)
+	api := start(t, withRBAC)
 	const roles = rbacPath + "/clusterroles"
 	from := func(name, label string) string {
 		return strings.Replace(role(name, ""), `"rules":[]`,
 			`"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"`+label+`"}}]}`, 1)
 	}
-	rules := func(path string) string { return fmt.Sprint(a.get(roles + "/" + path).at("rules")) }
-	a.want(201, "POST", roles, from("victim", "good"))
-	before := a.get(roles + "/victim").version()
-	a.want(201, "POST", roles, role("more", `{"nonResourceURLs":["/evil"],"verbs":["get"]}`, "to", "evil"))
+	rules := func(path string) string { return fmt.Sprint(api.get(roles + "/" + path).at("rules")) }
+	api.want(201, "POST", roles, from("victim", "good"))
+	before := api.get(roles + "/victim").version()
+	api.want(201, "POST", roles, role("more", `{"nonResourceURLs":["/evil"],"verbs":["get"]}`, "to", "evil"))
 	for _, odd := range []struct{ name, path string }{
 		{name: "victim?x", path: "victim%3Fx"},
 		{name: "victim#x", path: "victim%23x"},
 		{name: "victim x", path: "victim%20x"},
 	} {
-		a.want(201, "POST", roles, from(odd.name, "evil"))
-		a.eventually(odd.name+" filled", func() bool { return strings.Contains(rules(odd.path), "/evil") })
+		api.want(201, "POST", roles, from(odd.name, "evil"))
+		api.eventually(odd.name+" filled", func() bool { return strings.Contains(rules(odd.path), "/evil") })
 	}
-	if after := a.get(roles + "/victim"); after.version() != before {
+	if after := api.get(roles + "/victim"); after.version() != before {
 		t.Errorf("got another role written: %s, want version %s", after.body, before)
 	}
 }
@@ -152,10 +152,10 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 	dir := t.TempDir()
 	on := func(o *config.Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir }
 	t.Run("first", func(t *testing.T) {
-		a := start(t, on)
+		api := start(t, on)
 		patch := func(path, body string) {
 			t.Helper()
-			a.want(200, "PATCH", rbacPath+path, body, "Content-Type", "application/merge-patch+json")
+			api.want(200, "PATCH", rbacPath+path, body, "Content-Type", "application/merge-patch+json")
 		}
 		patch("/clusterroles/system:discovery", `{"rules":[{"nonResourceURLs":["/own"],"verbs":["get"]}],"metadata":{"labels":null}}`)
 		patch("/clusterrolebindings/system:basic-user", `{"subjects":null}`)
@@ -163,32 +163,32 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 		patch("/clusterrolebindings/system:discovery",
 			`{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}],
 			"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false","note":"narrowed"}}}`)
-		a.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:public-info-viewer", "")
+		api.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:public-info-viewer", "")
 		patch("/clusterroles/system:basic-user",
 			`{"rules":null,"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false"}}}`)
 		patch("/clusterroles/view", `{"aggregationRule":null,"rules":null}`)
-		a.want(200, "DELETE", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
-		a.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:monitoring", "")
+		api.want(200, "DELETE", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
+		api.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:monitoring", "")
 		other := strings.Replace(strings.Replace(bindingOf("system:monitoring", "ClusterRole", "view", "x"),
 			"RoleBinding", "ClusterRoleBinding", 1), `"kind":"User","name":"x"`, `"kind":"Group","name":"mine"`, 1)
-		a.want(201, "POST", rbacPath+"/clusterrolebindings", other)
+		api.want(201, "POST", rbacPath+"/clusterrolebindings", other)
 	})
-	a := start(t, on)
+	api := start(t, on)
 	rules := func(path string) int {
-		r, _ := a.get(rbacPath + path).at("rules").([]any)
+		r, _ := api.get(rbacPath + path).at("rules").([]any)
 		return len(r)
 	}
-	discovery := fmt.Sprint(a.get(rbacPath + "/clusterroles/system:discovery").object())
+	discovery := fmt.Sprint(api.get(rbacPath + "/clusterroles/system:discovery").object())
 	for _, want := range []string{"/own", "/openapi", "rbac-defaults"} {
 		if !strings.Contains(discovery, want) {
 			t.Errorf("system:discovery: got %s, want it to contain %s", discovery, want)
 		}
 	}
-	subjects := fmt.Sprint(a.get(rbacPath + "/clusterrolebindings/system:basic-user").at("subjects"))
+	subjects := fmt.Sprint(api.get(rbacPath + "/clusterrolebindings/system:basic-user").at("subjects"))
 	if !strings.Contains(subjects, "system:authenticated") {
 		t.Errorf("system:basic-user: got subjects %s, want system:authenticated among them", subjects)
 	}
-	info := a.get(rbacPath + "/clusterrolebindings/system:public-info-viewer")
+	info := api.get(rbacPath + "/clusterrolebindings/system:public-info-viewer")
 	if subjects := fmt.Sprint(info.at("subjects")); strings.Contains(subjects, "unauthenticated") ||
 		!strings.Contains(subjects, "system:authenticated") {
 		t.Errorf("system:public-info-viewer: got subjects %s, want system:authenticated, not system:unauthenticated", subjects)
@@ -199,9 +199,9 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 	if got := rules("/clusterroles/system:basic-user"); got != 0 {
 		t.Errorf("role with autoupdate=false: got %d rules, want it unchanged, without rules", got)
 	}
-	a.want(200, "GET", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
-	a.eventually("view is aggregated", func() bool { return rules("/clusterroles/view") > 5 })
-	got := fmt.Sprint(a.get(rbacPath+"/clusterrolebindings/system:monitoring").at("roleRef", "name"))
+	api.want(200, "GET", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
+	api.eventually("view is aggregated", func() bool { return rules("/clusterroles/view") > 5 })
+	got := fmt.Sprint(api.get(rbacPath+"/clusterrolebindings/system:monitoring").at("roleRef", "name"))
 	if got != "system:monitoring" {
 		t.Errorf("binding system:monitoring: got role %s, want system:monitoring", got)
 	}
@@ -211,17 +211,17 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 // rules.
 func TestAccessReviews(t *testing.T) {
 	t.Parallel()
-	a := start(t, withRBAC)
-	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
-	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "reader", "alice"))
-	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("gone", "Role", "gone", "alice"))
-	a.eventually("bound", func() bool {
-		return a.send("GET", "/api/v1/namespaces/default/pods", "", as("alice")...).code == 200
+	api := start(t, withRBAC)
+	api.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
+	api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "reader", "alice"))
+	api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("gone", "Role", "gone", "alice"))
+	api.eventually("bound", func() bool {
+		return api.send("GET", "/api/v1/namespaces/default/pods", "", as("alice")...).code == 200
 	})
 	const reviews = "/apis/authorization.k8s.io/v1"
 
 	// 1. A rules review lists the rules of the user and the roles that are missing.
-	rules := a.want(201, "POST", reviews+"/selfsubjectrulesreviews",
+	rules := api.want(201, "POST", reviews+"/selfsubjectrulesreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"default"}}`,
 		as("alice")...)
 	text := fmt.Sprint(rules.at("status"))
@@ -233,7 +233,7 @@ func TestAccessReviews(t *testing.T) {
 			t.Errorf("rules %s\nlack %s", text, want)
 		}
 	}
-	none := a.want(400, "POST", reviews+"/selfsubjectrulesreviews",
+	none := api.want(400, "POST", reviews+"/selfsubjectrulesreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, as("alice")...)
 	if none.at("message") != "no namespace on request" {
 		t.Errorf("got message %v, want %q", none.at("message"), "no namespace on request")
@@ -241,7 +241,7 @@ func TestAccessReviews(t *testing.T) {
 
 	// 2. An access review evaluates selectors, and reports those that it cannot parse.
 	review := func(attrs string) answer {
-		return a.send("POST", reviews+"/subjectaccessreviews",
+		return api.send("POST", reviews+"/subjectaccessreviews",
 			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"namespace":"default","verb":"list","resource":"pods"`+
 				attrs+`}}}`)
 	}
@@ -273,20 +273,20 @@ func TestAccessReviews(t *testing.T) {
 // has.
 func TestPrivilegeEscalationIsRejected(t *testing.T) {
 	t.Parallel()
-	a := start(t, withRBAC)
-	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("admin", "ClusterRole", "admin", "carl"))
-	a.eventually("bound", func() bool {
-		return a.send("GET", rbacPath+"/namespaces/default/roles", "", as("carl")...).code == 200
+	api := start(t, withRBAC)
+	api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("admin", "ClusterRole", "admin", "carl"))
+	api.eventually("bound", func() bool {
+		return api.send("GET", rbacPath+"/namespaces/default/roles", "", as("carl")...).code == 200
 	})
-	r := a.want(403, "POST", rbacPath+"/namespaces/default/rolebindings",
+	r := api.want(403, "POST", rbacPath+"/namespaces/default/rolebindings",
 		bindingOf("x", "ClusterRole", "cluster-admin", "carl"), as("carl")...)
 	const forbidden = `rolebindings.rbac.authorization.k8s.io "x" is forbidden: user "carl" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`
 	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text, forbidden) {
 		t.Errorf("got message %s, want it to begin with %s", text, forbidden)
 	}
 	// What admin holds by aggregation comes a moment after what it has itself.
-	a.eventually("granted", func() bool {
-		return a.send("POST", rbacPath+"/namespaces/default/rolebindings",
+	api.eventually("granted", func() bool {
+		return api.send("POST", rbacPath+"/namespaces/default/rolebindings",
 			bindingOf("x", "ClusterRole", "view", "dan"), as("carl")...).code == 201
 	})
 }
@@ -298,7 +298,7 @@ func TestAuthorizationOptions(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config")
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"
-	for _, c := range []struct{ args, content, want string }{
+	for _, test := range []struct{ args, content, want string }{
 		{args: "--authorization-config=" + file, content: head + "authorizers: [{type: RBAC, name: rbac}]"},
 		{
 			args: "--authorization-config=" + file + " --authorization-mode=RBAC",
@@ -316,7 +316,7 @@ func TestAuthorizationOptions(t *testing.T) {
 		},
 		{args: "--authorization-mode=Webhook", want: "go together"},
 	} {
-		if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(test.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		o := config.NewOptions()
@@ -324,14 +324,14 @@ func TestAuthorizationOptions(t *testing.T) {
 			_, _, err := loadAuthorization(&o.Authorization, nil)
 			return err
 		}
-		args := append(strings.Fields(c.args), "--cert-dir="+t.TempDir())
+		args := append(strings.Fields(test.args), "--cert-dir="+t.TempDir())
 		var stderr strings.Builder
 		code := options.Main(t.Context(), config.Name, config.Short, o, load, args, io.Discard, &stderr)
-		if wantOK := c.want == ""; (code == options.ExitOK) != wantOK {
-			t.Errorf("%s: got exit code %d, want success: %t", c.args, code, wantOK)
+		if wantOK := test.want == ""; (code == options.ExitOK) != wantOK {
+			t.Errorf("%s: got exit code %d, want success: %t", test.args, code, wantOK)
 		}
-		if !strings.Contains(stderr.String(), c.want) {
-			t.Errorf("%s: got error output %s, want it to contain %q", c.args, &stderr, c.want)
+		if !strings.Contains(stderr.String(), test.want) {
+			t.Errorf("%s: got error output %s, want it to contain %q", test.args, &stderr, test.want)
 		}
 	}
 }

@@ -54,33 +54,33 @@ func Run(ctx context.Context, o *config.Options, log *slog.Logger) error {
 
 // build creates the parts of the server. It adds their tasks and their release functions to
 // lifetime, even if it returns an error. The caller must close lifetime.
-func build(ctx context.Context, o *config.Options, log *slog.Logger, lifetime *lifecycle) (a *apiServer, err error) {
-	o.Features.Warn(log)
-	o.Compatibility.Warn(log)
-	o.WarnInsecure(log)
+func build(ctx context.Context, options *config.Options, log *slog.Logger, lifetime *lifecycle) (a *apiServer, err error) {
+	options.Features.Warn(log)
+	options.Compatibility.Warn(log)
+	options.WarnInsecure(log)
 
 	a = &apiServer{}
 	registry := metrics.New()
-	if a.listener, err = newListener(o, log, registry, lifetime); err != nil {
+	if a.listener, err = newListener(options, log, registry, lifetime); err != nil {
 		return nil, err
 	}
-	if a.base, err = newBase(ctx, o, log, registry, a.listener, lifetime); err != nil {
+	if a.base, err = newBase(ctx, options, log, registry, a.listener, lifetime); err != nil {
 		return nil, err
 	}
-	audit, err := newAuditing(a.base, &o.Audit, overload.PrincipalLimiter{Queue: a.listener.server.LongResponses()})
+	audit, err := newAuditing(a.base, &options.Audit, overload.PrincipalLimiter{Queue: a.listener.server.LongResponses()})
 	if err != nil {
 		return nil, err
 	}
-	if a.catalogs, err = newCatalogs(a.base, o); err != nil {
+	if a.catalogs, err = newCatalogs(a.base, options); err != nil {
 		return nil, err
 	}
-	if a.stores, err = newStores(ctx, a.base, o, a.catalogs, audit.auditor); err != nil {
+	if a.stores, err = newStores(ctx, a.base, options, a.catalogs, audit.auditor); err != nil {
 		return nil, err
 	}
-	if a.caches, err = newCaches(a.base, o, a.catalogs, a.stores); err != nil {
+	if a.caches, err = newCaches(a.base, options, a.catalogs, a.stores); err != nil {
 		return nil, err
 	}
-	return a, a.serveAPI(ctx, o, audit)
+	return a, a.serveAPI(ctx, options, audit)
 }
 
 // serveAPI creates the parts that serve the API from the stores and caches.
@@ -89,7 +89,7 @@ func build(ctx context.Context, o *config.Options, log *slog.Logger, lifetime *l
 // writer needs admission, which needs the internal client. The client of webhooks needs the handler
 // of all requests, because this server itself may serve a webhook. Such parts get a function that
 // returns the later part. They call it only after the server has started.
-func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *auditing) (err error) {
+func (a *apiServer) serveAPI(ctx context.Context, options *config.Options, audit *auditing) (err error) {
 	base, caches, stores, httpsServer := a.base, a.caches, a.stores, a.listener.server
 	var writer *writes.Writer
 	var handler http.Handler
@@ -98,55 +98,55 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 	compiler := sync.OnceValues(expressions.New)
 
 	// 1. The parts that requests pass before they reach the handlers.
-	network := newNetwork(base, caches, o.Aggregation.Routing, laterHandler)
+	network := newNetwork(base, caches, options.Aggregation.Routing, laterHandler)
 	a.sets = newAPISets(base, caches, stores, audit.auditor, laterWriter)
 	if a.custom, err = newCustomResources(base, caches, stores, a.sets, network); err != nil {
 		return err
 	}
-	if a.security, err = newSecurity(ctx, base, o, caches, a.sets.client, audit); err != nil {
+	if a.security, err = newSecurity(ctx, base, options, caches, a.sets.client, audit); err != nil {
 		return err
 	}
 	authz := a.security.authz
 
 	// 2. The parts that write objects.
-	serviceAllocator := newAllocator(base, &o.Services, caches, stores, a.sets.client)
-	chain, err := newAdmission(base, &o.Admission,
+	serviceAllocator := newAllocator(base, &options.Services, caches, stores, a.sets.client)
+	chain, err := newAdmission(base, &options.Admission,
 		caches, a.sets, authz, network, compiler, laterWriter, httpsServer.LargeRequests())
 	if err != nil {
 		return err
 	}
 	barriers := newWriteBarriers(a.custom, a.security)
-	writer = newWriter(base, &o.Requests, caches, stores, a.sets, authz, chain, serviceAllocator, barriers)
+	writer = newWriter(base, &options.Requests, caches, stores, a.sets, authz, chain, serviceAllocator, barriers)
 
 	// 3. The handlers, the other servers to which requests are proxied, and the controllers.
-	api, err := newHandlers(base, o, caches, stores, a.sets, a.security, writer, httpsServer)
+	api, err := newHandlers(base, options, caches, stores, a.sets, a.security, writer, httpsServer)
 	if err != nil {
 		return err
 	}
-	if a.delegates, err = newDelegates(base, o, caches, stores, a.sets, network, api.ProxyLimit.Acquire); err != nil {
+	if a.delegates, err = newDelegates(base, options, caches, stores, a.sets, network, api.ProxyLimit.Acquire); err != nil {
 		return err
 	}
-	info := newExtensionInfo(base, &o.Authentication, httpsServer.ClientCABundle(), caches)
-	a.controllers = newControllers(base, o, caches, stores, a.sets, a.custom, authz, serviceAllocator, info)
-	if o.Admission.TypeChecks {
+	info := newExtensionInfo(base, &options.Authentication, httpsServer.ClientCABundle(), caches)
+	a.controllers = newControllers(base, options, caches, stores, a.sets, a.custom, authz, serviceAllocator, info)
+	if options.Admission.TypeChecks {
 		newTypeChecks(base, a.catalogs, a.sets, a.custom.informer, compiler)
 	}
 
 	// 4. The handler of all requests, and the tasks that accept them.
-	handler, err = a.newMainHandler(o, api)
+	handler, err = a.newMainHandler(options, api)
 	if err != nil {
 		return err
 	}
-	a.addServingTasks(o, handler)
+	a.addServingTasks(options, handler)
 	return nil
 }
 
 // newMainHandler creates the handler of all requests. It also creates the documents about the API
 // and the health checks, which the handler serves.
-func (a *apiServer) newMainHandler(o *config.Options, api *handlers.API) (http.Handler, error) {
+func (a *apiServer) newMainHandler(options *config.Options, api *handlers.API) (http.Handler, error) {
 	b, sec, extensions := a.base, a.security, a.delegates.extensions
-	otherPaths := func() []string { return pathsOutsideAPI(o, a.listener.health, sec.authn.issuerPaths()) }
-	docs, err := newDocuments(b, o, a.catalogs, a.sets.respond,
+	otherPaths := func() []string { return pathsOutsideAPI(options, a.listener.health, sec.authn.issuerPaths()) }
+	docs, err := newDocuments(b, options, a.catalogs, a.sets.respond,
 		sec.authn.documents != nil, otherPaths, extensions, a.custom.informer)
 	if err != nil {
 		return nil, err
@@ -162,18 +162,18 @@ func (a *apiServer) newMainHandler(o *config.Options, api *handlers.API) (http.H
 		delegates:   a.delegates,
 		controllers: a.controllers,
 	}
-	ready.addHealthChecks(a.listener.health, o)
-	routes, err := newRouter(b, o, a.listener, a.stores, sec, api, docs)
+	ready.addHealthChecks(a.listener.health, options)
+	routes, err := newRouter(b, options, a.listener, a.stores, sec, api, docs)
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(b, o, a.listener.server, routes, a.sets, sec, a.custom, a.delegates,
+	return newHandler(b, options, a.listener.server, routes, a.sets, sec, a.custom, a.delegates,
 		a.controllers.storageVersions, ready.reloading)
 }
 
 // addServingTasks adds the tasks that accept requests: the HTTPS server with the handler of all
 // requests, and the debug socket if it is enabled.
-func (a *apiServer) addServingTasks(o *config.Options, handler http.Handler) {
+func (a *apiServer) addServingTasks(options *config.Options, handler http.Handler) {
 	lifetime, httpsServer := a.base.lifetime, a.listener.server
 	lifetime.whileServing("https", func(ctx context.Context) error {
 		done := make(chan struct{})
@@ -188,7 +188,7 @@ func (a *apiServer) addServingTasks(o *config.Options, handler http.Handler) {
 		}()
 		return httpsServer.Run(ctx, handler, server.LongRunning(a.sets.kinds, a.delegates.forOtherServers()))
 	})
-	if path := o.Debug.Socket; path != "" {
+	if path := options.Debug.Socket; path != "" {
 		lifetime.whileServing("debug socket", func(ctx context.Context) error {
 			if err := routing.ServeProfiles(ctx, path); err != nil {
 				return fmt.Errorf("--debug-socket-path: %w", err)
@@ -284,35 +284,35 @@ type endpoint struct {
 // newBase creates the dependencies that most constructors need.
 func newBase(
 	ctx context.Context,
-	o *config.Options,
+	options *config.Options,
 	log *slog.Logger,
 	metrics *prometheus.Registry,
 	l *listener,
 	lifetime *lifecycle,
 ) (*base, error) {
-	host, err := o.Hostname()
+	host, err := options.Hostname()
 	if err != nil {
 		return nil, err
 	}
-	if err := o.Features.Register(metrics); err != nil {
+	if err := options.Features.Register(metrics); err != nil {
 		return nil, err
 	}
 	b := &base{
 		log:            log,
 		metrics:        metrics,
-		gates:          o.Features,
-		limits:         o.Bounds,
+		gates:          options.Features,
+		limits:         options.Bounds,
 		lifetime:       lifetime,
 		webhookMetrics: webhookclient.NewMetrics(metrics),
 		host:           host,
 		identity:       bootstrap.Identity(host),
-		root:           path.Join("/", o.Etcd.Prefix),
+		root:           path.Join("/", options.Etcd.Prefix),
 		endpoint:       endpoint{port: l.port, address: l.address},
 	}
-	if b.egress, err = newEgress(o.Compatibility.EgressSelector, metrics); err != nil {
+	if b.egress, err = newEgress(options.Compatibility.EgressSelector, metrics); err != nil {
 		return nil, err
 	}
-	b.traces, err = b.newTracing(ctx, &o.Tracing)
+	b.traces, err = b.newTracing(ctx, &options.Tracing)
 	if err != nil || b.traces == nil {
 		return b, err
 	}

@@ -22,8 +22,8 @@ func protectedDefinition(group, plural, kind string) string {
 // resource.
 func TestDefinitionsOfBuiltInResources(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api := start(t, nil)
+	api.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	for _, test := range []struct{ group, plural, kind string }{
 		{group: "apiextensions.k8s.io", plural: "customresourcedefinitions", kind: "CustomResourceDefinition"},
 		{group: "apiregistration.k8s.io", plural: "apiservices", kind: "APIService"},
@@ -32,40 +32,40 @@ func TestDefinitionsOfBuiltInResources(t *testing.T) {
 		{group: "coordination.k8s.io", plural: "foos", kind: "Foo"},
 	} {
 		path, v9 := definitionsPath+"/"+test.plural+"."+test.group, "/apis/"+test.group+"/v9/"+test.plural
-		a.want(201, "POST", definitionsPath, protectedDefinition(test.group, test.plural, test.kind))
-		a.eventually("established", func() bool {
-			got := a.get(path).conditions()
+		api.want(201, "POST", definitionsPath, protectedDefinition(test.group, test.plural, test.kind))
+		api.eventually("established", func() bool {
+			got := api.get(path).conditions()
 			return got["Established"] == "True InitialNamesAccepted" && got["NamesAccepted"] == "True NoConflicts"
 		})
-		a.want(404, "GET", v9, "")
-		a.want(404, "POST", v9,
+		api.want(404, "GET", v9, "")
+		api.want(404, "POST", v9,
 			fmt.Sprintf(`{"apiVersion":"%s/v9","kind":%q,"metadata":{"name":"a.example.com"}}`, test.group, test.kind))
-		a.want(404, "GET", "/apis/"+test.group+"/v9", "")
+		api.want(404, "GET", "/apis/"+test.group+"/v9", "")
 		if test.plural != "foos" {
-			a.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
+			api.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
 		}
-		a.want(200, "DELETE", path, "")
-		a.eventually("gone", func() bool { return a.get(path).code == 404 })
+		api.want(200, "DELETE", path, "")
+		api.eventually("gone", func() bool { return api.get(path).code == 404 })
 		if test.plural != "foos" {
-			a.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
+			api.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
 		}
 	}
-	a.want(200, "GET", definitionsPath+"/things.example.com", "")
-	a.want(201, "POST", definitionsPath, definitionOf("others", "Other", ""))
-	a.want(200, "GET", "/apis/example.com/v1/others", "")
+	api.want(200, "GET", definitionsPath+"/things.example.com", "")
+	api.want(201, "POST", definitionsPath, definitionOf("others", "Other", ""))
+	api.want(200, "GET", "/apis/example.com/v1/others", "")
 }
 
 // TestForgedDefinitionServesNothing writes a definition into the store that the API rejects. It
 // serves nothing, and its deletion keeps the objects of other resources.
 func TestForgedDefinitionServesNothing(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	victim := "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
-	a.want(201, "POST", victim,
+	api.want(201, "POST", victim,
 		`{"metadata":{"name":"victim"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"a"}}`)
 	const names = `"plural":"kube-system","singular":"forged","kind":"Forged","listKind":"ForgedList"`
-	_, err := a.server.stores.store.Create(context.Background(),
-		a.server.base.root+"/apiextensions.k8s.io/customresourcedefinitions/kube-system.rolebindings",
+	_, err := api.server.stores.store.Create(context.Background(),
+		api.server.base.root+"/apiextensions.k8s.io/customresourcedefinitions/kube-system.rolebindings",
 		[]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"kube-system.rolebindings","uid":"1","creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["customresourcecleanup.apiextensions.k8s.io"]},
 		"spec":{"group":"rolebindings","scope":"Cluster","names":{`+names+
 			`},"conversion":{"strategy":"None"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]},
@@ -75,11 +75,11 @@ func TestForgedDefinitionServesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := definitionsPath + "/kube-system.rolebindings"
-	a.eventually("seen", func() bool { return a.get(path).code == 200 })
-	a.want(404, "GET", "/apis/rolebindings/v1/kube-system", "")
-	a.want(200, "DELETE", path, "")
-	a.eventually("gone", func() bool { return a.get(path).code == 404 })
-	a.want(200, "GET", victim+"/victim", "")
+	api.eventually("seen", func() bool { return api.get(path).code == 200 })
+	api.want(404, "GET", "/apis/rolebindings/v1/kube-system", "")
+	api.want(200, "DELETE", path, "")
+	api.eventually("gone", func() bool { return api.get(path).code == 404 })
+	api.want(200, "GET", victim+"/victim", "")
 }
 
 // TestCustomResourceKeysDoNotCollide checks that no definition can claim the keys of built-in

@@ -50,22 +50,22 @@ type caches struct {
 }
 
 // newCaches creates the watch caches. They read the decrypted change streams of the stores.
-func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (*caches, error) {
+func newCaches(b *base, options *config.Options, catalogs *catalogs, stores *stores) (*caches, error) {
 	k := &caches{
 		catalogs:         catalogs,
-		memory:           memory.New(memory.Limit(int64(o.Memory.Caches)), b.metrics),
+		memory:           memory.New(memory.Limit(int64(options.Memory.Caches)), b.metrics),
 		overrideClusters: stores.overrideClusters,
 		resourceClusters: stores.resourceClusters,
 		kindWrites:       newKindWrites(),
 		allWrites:        &lister.WriteBarrier{},
 	}
 	var source watchcache.Source = stores.decrypted(stores.fanout)
-	if o.WrapSource != nil {
-		source = o.WrapSource(source)
+	if options.WrapSource != nil {
+		source = options.WrapSource(source)
 	}
 	shared := watchcache.Config{
 		Memory:        k.memory,
-		HistoryBytes:  int64(o.Memory.History),
+		HistoryBytes:  int64(options.Memory.History),
 		LoadsHistory:  true,
 		HistoryReader: stores.values,
 		Root:          b.root + "/",
@@ -191,11 +191,11 @@ type catalogs struct {
 }
 
 // newCatalogs creates the catalogs of built-in kinds. The options determine which kinds are served.
-func newCatalogs(b *base, o *config.Options) (*catalogs, error) {
+func newCatalogs(b *base, options *config.Options) (*catalogs, error) {
 	settings := registry.Settings{
-		AllowPrivileged: o.AllowPrivileged,
-		PrimaryFamily:   o.PrimaryFamily(),
-		StoreJSON:       o.Compatibility.StorageMediaType == names.MediaJSON,
+		AllowPrivileged: options.AllowPrivileged,
+		PrimaryFamily:   options.PrimaryFamily(),
+		StoreJSON:       options.Compatibility.StorageMediaType == names.MediaJSON,
 		Gates:           b.gates,
 	}
 	all, err := builtin.AllKinds(settings)
@@ -203,7 +203,7 @@ func newCatalogs(b *base, o *config.Options) (*catalogs, error) {
 		return nil, err
 	}
 	gate := func(k *registry.Kind) bool { return k.Gate == "" || b.gates.Enabled(k.Gate) }
-	serves, err := o.Compatibility.Emulation().Serves(all, o.RuntimeConfig, gate)
+	serves, err := options.Compatibility.Emulation().Serves(all, options.RuntimeConfig, gate)
 	if err != nil {
 		return nil, err
 	}
@@ -257,16 +257,16 @@ func (c *catalogs) definable() func(group, resource string) bool {
 func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig {
 	var out []watchcache.ResourceConfig
 	seen := map[string]bool{}
-	for _, k := range c.catalog.Kinds() {
-		if k.Virtual || seen[k.Stored.Prefix] || k.Stored.ToStored != nil && c.sharesStore(k) {
+	for _, kind := range c.catalog.Kinds() {
+		if kind.Virtual || seen[kind.Stored.Prefix] || kind.Stored.ToStored != nil && c.sharesStore(kind) {
 			continue
 		}
-		seen[k.Stored.Prefix] = true
-		coder := c.codec.ForKind(k)
+		seen[kind.Stored.Prefix] = true
+		coder := c.codec.ForKind(kind)
 		recent := &attributes.InternCache{}
-		r := watchcache.ResourceConfig{
-			Name:   k.GVR().GroupResource().String(),
-			Prefix: apiset.KeyPrefix(c.root, k),
+		resourceConfig := watchcache.ResourceConfig{
+			Name:   kind.GVR().GroupResource().String(),
+			Prefix: apiset.KeyPrefix(c.root, kind),
 			Attributes: func(key string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
 				if errors.As(err, new(*doccheck.ValueError)) { // its text does not name the object
@@ -280,20 +280,20 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 				}, err
 			},
 		}
-		for _, f := range k.Presentation.Selectable {
+		for _, f := range kind.Presentation.Selectable {
 			if f.Index {
-				r.Index = append(r.Index, f.Label)
+				resourceConfig.Index = append(resourceConfig.Index, f.Label)
 			}
 		}
-		if k.GVR() == definitionsResource() {
+		if kind.GVR() == definitionsResource() {
 			ignoreFields := !gates.Enabled(features.CustomResourceFieldSelectors)
-			r.Summary = new(definition.Outliner).WithoutSchemas
-			r.DefinedResource = crdinformer.DefinitionReader(c.codec, c.root, c.definable(), ignoreFields)
-			r.Packed = true
+			resourceConfig.Summary = new(definition.Outliner).WithoutSchemas
+			resourceConfig.DefinedResource = crdinformer.DefinitionReader(c.codec, c.root, c.definable(), ignoreFields)
+			resourceConfig.Packed = true
 		}
 		// The value dictionary outlives objects, so it must not contain parts of secrets.
-		r.Verbatim = k.GVR() == corev1.SchemeGroupVersion.WithResource("secrets")
-		out = append(out, r)
+		resourceConfig.Verbatim = kind.GVR() == corev1.SchemeGroupVersion.WithResource("secrets")
+		out = append(out, resourceConfig)
 	}
 	return out
 }

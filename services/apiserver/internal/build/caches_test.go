@@ -16,25 +16,25 @@ import (
 // is written to the stores appears in the caches.
 func TestCachesWithoutServer(t *testing.T) {
 	t.Parallel()
-	o := testOptions(t, t.TempDir())
-	if err := o.Complete(); err != nil {
+	options := testOptions(t, t.TempDir())
+	if err := options.Complete(); err != nil {
 		t.Fatal(err)
 	}
 	life := &lifecycle{}
 	t.Cleanup(life.close)
-	b, err := newBase(t.Context(), o, slog.New(slog.DiscardHandler), metrics.New(), &listener{port: 1, address: "127.0.0.1:1"}, life)
+	base, err := newBase(t.Context(), options, slog.New(slog.DiscardHandler), metrics.New(), &listener{port: 1, address: "127.0.0.1:1"}, life)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newCatalogs(b, o)
+	c, err := newCatalogs(base, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newStores(t.Context(), b, o, c, nil)
+	stores, err := newStores(t.Context(), base, options, c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := newCaches(b, o, c, s)
+	caches, err := newCaches(base, options, c, stores)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,22 +49,22 @@ func TestCachesWithoutServer(t *testing.T) {
 		}
 	}()
 
-	secrets := k.core("secrets")
+	secrets := caches.core("secrets")
 	value, err := secrets.Coder.EncodeStored(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	written, err := s.values.Create(ctx, secrets.Prefix+"ns/s", value, storage.WriteOptions{})
+	written, err := stores.values.Create(ctx, secrets.Prefix+"ns/s", value, storage.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.cache.WaitReady(ctx); err != nil {
+	if err := caches.cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.cache.WaitFor(ctx, written); err != nil {
+	if err := caches.cache.WaitFor(ctx, written); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := k.objects(false).Secret(ctx, "ns", "s"); err != nil || got.Name != "s" {
+	if got, err := caches.objects(false).Secret(ctx, "ns", "s"); err != nil || got.Name != "s" {
 		t.Errorf("got %v, %v, want the Secret s", got, err)
 	}
 }

@@ -62,13 +62,13 @@ func readCBOR[T any](t *testing.T, b []byte) *T {
 // TestCBOR checks that objects, lists, patches and errors are read and written in CBOR.
 func TestCBOR(t *testing.T) {
 	t.Parallel()
-	a := startCBOR(t)
+	api := startCBOR(t)
 	in := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"a": "b"}},
 		Data:       map[string][]byte{"k": {0, 255, 1}},
 	}
-	r := a.want(201, "POST", secrets, inCBOR(t, in), "Content-Type", cborType, "Accept", cborType)
+	r := api.want(201, "POST", secrets, inCBOR(t, in), "Content-Type", cborType, "Accept", cborType)
 	if got := r.header.Get("Content-Type"); got != cborType {
 		t.Errorf("got Content-Type %s, want %s", got, cborType)
 	}
@@ -80,17 +80,17 @@ func TestCBOR(t *testing.T) {
 		t.Errorf("create: got data %v, want %v", created.Data, in.Data)
 	}
 	for i := range 30 { // exceeds the short encoding of a length
-		a.want(201, "POST", secrets, fmt.Sprintf(`{"metadata":{"name":"n%d"}}`, i))
+		api.want(201, "POST", secrets, fmt.Sprintf(`{"metadata":{"name":"n%d"}}`, i))
 	}
 
 	// The decoder of apimachinery accepts each form.
 	decoder := cbor.NewSerializer(scheme.Scheme, scheme.Scheme, cbor.Strict(true))
-	obj, _, err := decoder.Decode(a.get(secrets+"/s", "Accept", cborType).body, nil, nil)
+	obj, _, err := decoder.Decode(api.get(secrets+"/s", "Accept", cborType).body, nil, nil)
 	if got, ok := obj.(*corev1.Secret); err != nil || !ok || !reflect.DeepEqual(got.Data, in.Data) {
 		t.Errorf("get: got %+v, %v, want a Secret with data %v", obj, err, in.Data)
 	}
 	for _, limit := range []int{0, 25} {
-		obj, _, err = decoder.Decode(a.get(fmt.Sprintf("%s?limit=%d", secrets, limit), "Accept", cborType).body, nil, nil)
+		obj, _, err = decoder.Decode(api.get(fmt.Sprintf("%s?limit=%d", secrets, limit), "Accept", cborType).body, nil, nil)
 		list, ok := obj.(*corev1.SecretList)
 		if err != nil || !ok {
 			t.Fatalf("list: got %T, %v, want a SecretList", obj, err)
@@ -109,22 +109,22 @@ func TestCBOR(t *testing.T) {
 		}
 	}
 	const partial = cborType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-	l := readCBOR[metav1.PartialObjectMetadataList](t, a.get(secrets, "Accept", partial).body)
+	l := readCBOR[metav1.PartialObjectMetadataList](t, api.get(secrets, "Accept", partial).body)
 	if l.Kind != "PartialObjectMetadataList" ||
 		len(l.Items) != 31 || l.Items[30].Labels["a"] != "b" {
 		t.Errorf("list of metadata: got %+v, want 31 items, the last with the label a=b", l)
 	}
-	table := readCBOR[metav1.Table](t, a.get(secrets, "Accept", cborType+";as=Table;g=meta.k8s.io;v=v1").body)
+	table := readCBOR[metav1.Table](t, api.get(secrets, "Accept", cborType+";as=Table;g=meta.k8s.io;v=v1").body)
 	if len(table.Rows) != 31 || len(table.ColumnDefinitions) == 0 || len(table.Rows[0].Cells) != len(table.ColumnDefinitions) {
 		t.Errorf("table: got %+v, want 31 rows with a cell per column", table)
 	}
-	s := readCBOR[metav1.Status](t, a.want(404, "GET", secrets+"/none", "", "Accept", cborType).body)
+	s := readCBOR[metav1.Status](t, api.want(404, "GET", secrets+"/none", "", "Accept", cborType).body)
 	if s.Reason != metav1.StatusReasonNotFound {
 		t.Errorf("missing object: got status %+v, want reason NotFound", s)
 	}
 	created.Data["k2"] = []byte("x")
 	updated := readCBOR[corev1.Secret](t,
-		a.want(200, "PUT", secrets+"/s", inCBOR(t, created), "Content-Type", cborType, "Accept", cborType).body)
+		api.want(200, "PUT", secrets+"/s", inCBOR(t, created), "Content-Type", cborType, "Accept", cborType).body)
 	if len(updated.Data) != 2 || updated.ResourceVersion == created.ResourceVersion {
 		t.Errorf("update: got %+v, want 2 keys of data and another resource version than %s", updated, created.ResourceVersion)
 	}
@@ -133,8 +133,8 @@ func TestCBOR(t *testing.T) {
 // TestCBORRefused checks the status codes and messages for invalid bodies.
 func TestCBORRefused(t *testing.T) {
 	t.Parallel()
-	a := startCBOR(t)
-	for _, c := range []struct {
+	api := startCBOR(t)
+	for _, test := range []struct {
 		name, body string
 		code       int
 		wantText   string
@@ -151,12 +151,12 @@ func TestCBORRefused(t *testing.T) {
 		{name: "a list", body: "\x80", code: 400},
 		{name: "empty", code: 400},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			a := *a
-			a.t = t
-			r := a.want(c.code, "POST", secrets+"?fieldValidation=Strict", c.body, "Content-Type", cborType)
-			if !strings.Contains(string(r.body), c.wantText) {
-				t.Errorf("got body %s, want it to contain %q", r.body, c.wantText)
+		t.Run(test.name, func(t *testing.T) {
+			api := *api
+			api.t = t
+			r := api.want(test.code, "POST", secrets+"?fieldValidation=Strict", test.body, "Content-Type", cborType)
+			if !strings.Contains(string(r.body), test.wantText) {
+				t.Errorf("got body %s, want it to contain %q", r.body, test.wantText)
 			}
 		})
 	}

@@ -57,23 +57,23 @@ const (
 // administrator.
 func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 	t.Parallel()
-	a := start(t, withRBAC)
-	a.grant("bob", `{"apiGroups":["certificates.k8s.io"],"resources":["*"],"verbs":["*"]}`)
-	a.grant("cadmin", allOfRequests)
-	a.grant("alice",
+	api := start(t, withRBAC)
+	api.grant("bob", `{"apiGroups":["certificates.k8s.io"],"resources":["*"],"verbs":["*"]}`)
+	api.grant("cadmin", allOfRequests)
+	api.grant("alice",
 		allOfRequests+
 			`,{"apiGroups":["certificates.k8s.io"],"resources":["signers"],"verbs":["approve","sign"],"resourceNames":["ex.test/*","`+
 			clientSigner+`"]}`)
-	a.eventually("granted", func() bool {
-		return a.get(requestsPath, as("alice")...).code == 200 &&
-			a.get(requestsPath, as("cadmin")...).code == 200 &&
-			a.get(requestsPath, as("bob")...).code == 200
+	api.eventually("granted", func() bool {
+		return api.get(requestsPath, as("alice")...).code == 200 &&
+			api.get(requestsPath, as("cadmin")...).code == 200 &&
+			api.get(requestsPath, as("bob")...).code == 200
 	})
 	ca, _ := clientPair(t)
 	issued := fmt.Sprintf(`{"status":{"certificate":%q}}`, base64.StdEncoding.EncodeToString(ca))
 	masters := pkix.Name{CommonName: "m", Organization: []string{"dev", "system:masters"}}
 	patch := func(user string) []string { return append(as(user), "Content-Type", mergePatch) }
-	for _, c := range []struct {
+	for _, test := range []struct {
 		user, method, path, body string
 		code                     int
 		want                     string
@@ -115,9 +115,9 @@ func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 		},
 		{user: "alice", method: "PATCH", path: "/ok/status", body: issued, code: 200},
 	} {
-		r := a.send(c.method, requestsPath+c.path, c.body, patchFor(c.method, patch(c.user))...)
-		if r.code != c.code || c.want != "" && r.at("message") != c.want {
-			t.Errorf("%s %s %s: got %d, want %d %s:\n%s", c.user, c.method, c.path, r.code, c.code, c.want, r.body)
+		r := api.send(test.method, requestsPath+test.path, test.body, patchFor(test.method, patch(test.user))...)
+		if r.code != test.code || test.want != "" && r.at("message") != test.want {
+			t.Errorf("%s %s %s: got %d, want %d %s:\n%s", test.user, test.method, test.path, r.code, test.code, test.want, r.body)
 		}
 	}
 }
@@ -134,11 +134,11 @@ func patchFor(method string, header []string) []string {
 // whatever plugins are disabled.
 func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		withRBAC(o)
 		o.Admission.Disable = []string{"CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction"}
 	})
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		signer  string
 		subject pkix.Name
 		code    int
@@ -152,9 +152,9 @@ func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 		"another": {signer: "ex.test/s", subject: pkix.Name{CommonName: "system:binnacle:apiserver"}, code: 403},
 		"masters": {signer: clientSigner, subject: pkix.Name{CommonName: "x", Organization: []string{"system:masters"}}, code: 201},
 	} {
-		r := a.want(c.code, "POST", requestsPath, requestFor(t, name, c.signer, c.subject))
+		r := api.want(test.code, "POST", requestsPath, requestFor(t, name, test.signer, test.subject))
 		if want := fmt.Sprintf("certificatesigningrequests.certificates.k8s.io %q is forbidden: user names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services",
-			name); c.code == 403 && r.at("message") != want {
+			name); test.code == 403 && r.at("message") != want {
 			t.Errorf("%s: got message %v, want %s", name, r.at("message"), want)
 		}
 	}
@@ -179,7 +179,7 @@ func issued(t *testing.T, lifetime time.Duration) string {
 // TestIssuedDurationsAreCounted checks that the metric of issued certificates compares their
 // durations with the requested ones.
 func TestIssuedDurationsAreCounted(t *testing.T) {
-	a := start(t, nil)
+	api := start(t, nil)
 	for name, lifetime := range map[string]time.Duration{
 		"as-requested": 65 * time.Minute, "longer": 2 * time.Hour, "unspecified": time.Hour,
 	} {
@@ -187,12 +187,12 @@ func TestIssuedDurationsAreCounted(t *testing.T) {
 		if name != "unspecified" {
 			request = strings.Replace(request, `"spec":{`, `"spec":{"expirationSeconds":3600,`, 1)
 		}
-		a.want(201, "POST", requestsPath, request)
-		a.want(200, "PATCH", requestsPath+"/"+name+"/approval", approved, "Content-Type", "application/merge-patch+json")
-		a.want(200, "PATCH", requestsPath+"/"+name+"/status?dryRun=All",
+		api.want(201, "POST", requestsPath, request)
+		api.want(200, "PATCH", requestsPath+"/"+name+"/approval", approved, "Content-Type", "application/merge-patch+json")
+		api.want(200, "PATCH", requestsPath+"/"+name+"/status?dryRun=All",
 			`{"status":{"certificate":"`+issued(t, lifetime)+`"}}`, "Content-Type",
 			"application/merge-patch+json")
-		a.want(200, "PATCH", requestsPath+"/"+name+"/status",
+		api.want(200, "PATCH", requestsPath+"/"+name+"/status",
 			`{"status":{"certificate":"`+issued(t, lifetime)+`"}}`, "Content-Type",
 			"application/merge-patch+json")
 	}
@@ -200,7 +200,7 @@ func TestIssuedDurationsAreCounted(t *testing.T) {
 		`apiserver_certificates_registry_csr_requested_duration_total{signerName="kubernetes.io/kube-apiserver-client"} 2`,
 		`apiserver_certificates_registry_csr_honored_duration_total{signerName="kubernetes.io/kube-apiserver-client"} 1`,
 	} {
-		if text := a.get("/metrics").body; !strings.Contains(string(text), want+"\n") {
+		if text := api.get("/metrics").body; !strings.Contains(string(text), want+"\n") {
 			t.Errorf("got no line %s", want)
 		}
 	}

@@ -14,22 +14,22 @@ import (
 func TestCompressedListsFollowDefinitions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	const gadgets, definition = "/apis/example.com/v1/namespaces/default/gadgets", definitionsPath + "/gadgets.example.com"
 	with := func(properties string) string {
 		return strings.Replace(definitionOf("gadgets", "Gadget", ""), `{"type":"object"}`,
 			`{"type":"object","properties":{`+properties+`}}`, 1)
 	}
-	a.want(201, "POST", definitionsPath, with(`"text":{"type":"string"},"secret":{"type":"string"}`))
+	api.want(201, "POST", definitionsPath, with(`"text":{"type":"string"},"secret":{"type":"string"}`))
 	long := strings.Repeat("long ", 1000)
 	for i := range 40 {
-		a.want(201, "POST", gadgets,
+		api.want(201, "POST", gadgets,
 			fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"g%d"},"text":%q,"secret":"s"}`,
 				i, long))
 	}
 	// shown counts the objects of a compressed list, and those with each field.
 	shown := func() string {
-		r := a.want(200, "GET", gadgets, "", "Accept-Encoding", "gzip")
+		r := api.want(200, "GET", gadgets, "", "Accept-Encoding", "gzip")
 		if r.header.Get("Content-Encoding") != "gzip" {
 			t.Fatal("got an uncompressed list, want gzip")
 		}
@@ -57,7 +57,7 @@ func TestCompressedListsFollowDefinitions(t *testing.T) {
 			t.Fatalf("got %s, want 40: 40 secret, 0 red", got)
 		}
 	}
-	a.want(200, "PATCH", definition, with(`"text":{"type":"string"},"color":{"type":"string","default":"red"}`),
+	api.want(200, "PATCH", definition, with(`"text":{"type":"string"},"color":{"type":"string","default":"red"}`),
 		"Content-Type", mergePatch)
 	if got := shown(); got != "40: 0 secret, 40 red" {
 		t.Errorf("got %s by the new definition, want 40: 0 secret, 40 red", got)

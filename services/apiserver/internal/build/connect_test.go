@@ -68,17 +68,17 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
-	a := start(t, nil)
-	a.account()
-	a.node("n", kubelet.URL)
-	a.pod("p", "n", "")
-	a.pod("waiting", "", "")
-	a.pod("lost", "nowhere", "")
-	a.want(201, "POST", podsPath,
+	api := start(t, nil)
+	api.account()
+	api.node("n", kubelet.URL)
+	api.pod("p", "n", "")
+	api.pod("waiting", "", "")
+	api.pod("lost", "nowhere", "")
+	api.want(201, "POST", podsPath,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"initContainers":[{"name":"i","image":"x"}],"containers":[{"name":"c","image":"x"},{"name":"broken","image":"x"}]}}`)
 
 	// The kubelet returns the request that it receives.
-	for _, c := range []struct {
+	for _, test := range []struct {
 		path string
 		code int
 		want string
@@ -109,12 +109,12 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 		},
 		{path: "p/log?stream=Stdout", code: 422, want: "stream: Forbidden: may not be specified"},
 	} {
-		r := a.want(c.code, "GET", podsPath+"/"+c.path, "")
-		if !strings.Contains(string(r.body), c.want) {
-			t.Errorf("%s: %s\nlacks %s", c.path, r.body, c.want)
+		r := api.want(test.code, "GET", podsPath+"/"+test.path, "")
+		if !strings.Contains(string(r.body), test.want) {
+			t.Errorf("%s: %s\nlacks %s", test.path, r.body, test.want)
 		}
-		if c.code == 200 && r.header.Get("Content-Type") != "text/plain" {
-			t.Errorf("%s: got headers %v, want Content-Type text/plain", c.path, r.header)
+		if test.code == 200 && r.header.Get("Content-Type") != "text/plain" {
+			t.Errorf("%s: got headers %v, want Content-Type text/plain", test.path, r.header)
 		}
 	}
 	for path, want := range map[string]string{
@@ -128,13 +128,13 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 		"p/exec?container=none&command=x&tty=": "container none is not valid for pod p",
 	} {
 		for _, method := range []string{"GET", "POST"} {
-			if r := a.want(400, method, podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
+			if r := api.want(400, method, podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
 				t.Errorf("%s %s: got body %s, want it to contain %q", method, path, r.body, want)
 			}
 		}
 	}
-	a.want(405, "PUT", podsPath+"/p/exec", "")
-	a.want(405, "POST", podsPath+"/p/log", "")
+	api.want(405, "PUT", podsPath+"/p/exec", "")
+	api.want(405, "POST", podsPath+"/p/log", "")
 }
 
 // TestSplitLogStreams checks that the parameter stream of a log request reaches the kubelet.
@@ -142,18 +142,18 @@ func TestSplitLogStreams(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		if err := o.Features.Set("PodLogsQuerySplitStreams=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	a.account()
-	a.node("n", kubelet.URL)
-	a.pod("p", "n", "")
+	api.account()
+	api.node("n", kubelet.URL)
+	api.pod("p", "n", "")
 	for path, want := range map[string]string{
 		"p/log": "stream=All", "p/log?stream=Stderr": "stream=Stderr",
 	} {
-		if r := a.want(200, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
+		if r := api.want(200, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
 			t.Errorf("%s: got body %s, want it to contain %q", path, r.body, want)
 		}
 	}
@@ -161,7 +161,7 @@ func TestSplitLogStreams(t *testing.T) {
 		"p/log?stream=both":               `stream: Unsupported value: \"both\": supported values: \"All\", \"Stderr\", \"Stdout\"`,
 		"p/log?stream=Stdout&tailLines=1": "mutually exclusive",
 	} {
-		if r := a.want(422, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
+		if r := api.want(422, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
 			t.Errorf("%s: got body %s, want it to contain %q", path, r.body, want)
 		}
 	}
@@ -172,13 +172,13 @@ func TestLogsHaveNoOtherForm(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
-	a := start(t, nil)
-	a.account()
-	a.node("n", kubelet.URL)
-	a.pod("p", "n", "")
-	a.pod("waiting", "", "")
+	api := start(t, nil)
+	api.account()
+	api.node("n", kubelet.URL)
+	api.pod("p", "n", "")
+	api.pod("waiting", "", "")
 	const forms = ";g=meta.k8s.io;v=v1;as="
-	for _, c := range []struct {
+	for _, test := range []struct {
 		accept, want string
 		code         int
 	}{
@@ -199,12 +199,12 @@ func TestLogsHaveNoOtherForm(t *testing.T) {
 		},
 	} {
 		for _, name := range []string{"p", "waiting"} {
-			code := c.code
+			code := test.code
 			if code == 200 && name == "waiting" {
 				code = 204
 			}
-			if r := a.want(code, "GET", podsPath+"/"+name+"/log", "", "Accept", c.accept); !strings.Contains(string(r.body), c.want) {
-				t.Errorf("%s, Accept %s: got body %s, want it to contain %q", name, c.accept, r.body, c.want)
+			if r := api.want(code, "GET", podsPath+"/"+name+"/log", "", "Accept", test.accept); !strings.Contains(string(r.body), test.want) {
+				t.Errorf("%s, Accept %s: got body %s, want it to contain %q", name, test.accept, r.body, test.want)
 			}
 		}
 	}
@@ -215,7 +215,7 @@ func TestLogsHaveNoOtherForm(t *testing.T) {
 func TestProxySubresources(t *testing.T) {
 	t.Parallel()
 	host := outside(t)
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Skip(err)
 	}
@@ -224,47 +224,47 @@ func TestProxySubresources(t *testing.T) {
 	// receive.
 	target := httptest.NewUnstartedServer(http.HandlerFunc(echo))
 	target.Listener.Close()
-	target.Listener = l
+	target.Listener = listener
 	target.Start()
 	defer target.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
 	u, _ := url.Parse(kubelet.URL)
 
 	// 2. Create pods, services and endpoints that refer to the target.
-	a := start(t, nil)
-	a.account()
-	a.node("n", kubelet.URL)
-	a.pod("p", "n", fmt.Sprintf(`{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}`, host, host))
-	a.pod("self", "n", `{"phase":"Running","podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}`)
-	a.pod("none", "n", "")
-	for name, c := range map[string]struct{ ports, ip string }{
+	api := start(t, nil)
+	api.account()
+	api.node("n", kubelet.URL)
+	api.pod("p", "n", fmt.Sprintf(`{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}`, host, host))
+	api.pod("self", "n", `{"phase":"Running","podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}`)
+	api.pod("none", "n", "")
+	for name, test := range map[string]struct{ ports, ip string }{
 		"declared": {ports: `[{"containerPort":` + port + `},{"containerPort":1}]`, ip: host},
 		"portless": {ports: "[]", ip: host},
 		"mapped":   {ports: "[]", ip: "::ffff:" + host},
 	} {
-		a.want(201, "POST", podsPath,
+		api.want(201, "POST", podsPath,
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":"n","automountServiceAccountToken":false,
-			"containers":[{"name":"a","image":"x"},{"name":"b","image":"x","ports":%s}]}}`, name, c.ports))
-		a.want(200, "PATCH", podsPath+"/"+name+"/status",
-			fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, c.ip, c.ip),
+			"containers":[{"name":"a","image":"x"},{"name":"b","image":"x","ports":%s}]}}`, name, test.ports))
+		api.want(200, "PATCH", podsPath+"/"+name+"/status",
+			fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, test.ip, test.ip),
 			"Content-Type", mergePatch)
 	}
-	a.want(201, "POST", "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"bare"}}`)
-	a.want(201, "POST", servicesPath, service("s", `"ports":[{"name":"web","port":80},{"name":"dead","port":81}]`))
-	a.want(201, "POST", servicesPath, service("empty", `"ports":[{"port":80}]`))
+	api.want(201, "POST", "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"bare"}}`)
+	api.want(201, "POST", servicesPath, service("s", `"ports":[{"name":"web","port":80},{"name":"dead","port":81}]`))
+	api.want(201, "POST", servicesPath, service("empty", `"ports":[{"port":80}]`))
 	endpoints := func(name, ref string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":%q%s}],"ports":[{"name":"web","port":%s}]}]}`,
 			name, host, ref, port)
 	}
 	const endpointsPath = "/api/v1/namespaces/default/endpoints"
-	a.want(201, "POST", endpointsPath, endpoints("s", `,"targetRef":{"kind":"Pod","namespace":"default","name":"p"}`))
-	a.want(201, "POST", endpointsPath, endpoints("empty", ""))
-	a.want(201, "POST", servicesPath, service("unsaid", `"ports":[{"name":"web","port":80}]`))
-	a.want(201, "POST", endpointsPath, endpoints("unsaid", `,"targetRef":{"namespace":"default","name":"p"}`))
-	a.want(201, "POST", servicesPath, service("alone", `"ports":[{"name":"web","port":80}]`))
-	a.pod("elsewhere", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
+	api.want(201, "POST", endpointsPath, endpoints("s", `,"targetRef":{"kind":"Pod","namespace":"default","name":"p"}`))
+	api.want(201, "POST", endpointsPath, endpoints("empty", ""))
+	api.want(201, "POST", servicesPath, service("unsaid", `"ports":[{"name":"web","port":80}]`))
+	api.want(201, "POST", endpointsPath, endpoints("unsaid", `,"targetRef":{"namespace":"default","name":"p"}`))
+	api.want(201, "POST", servicesPath, service("alone", `"ports":[{"name":"web","port":80}]`))
+	api.pod("elsewhere", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
 	// Endpoints may contain any address, but it must be that of a pod.
 	for name, ref := range map[string]string{
 		"forged":  `,"targetRef":{"kind":"Pod","namespace":"default","name":"elsewhere"}`,
@@ -272,18 +272,18 @@ func TestProxySubresources(t *testing.T) {
 		"lost":    `,"targetRef":{"kind":"Pod","namespace":"default","name":"absent"}`,
 		"odd":     `,"targetRef":{"kind":"Node","namespace":"default","name":"p"}`,
 	} {
-		a.want(201, "POST", servicesPath, service(name, `"ports":[{"name":"web","port":80}]`))
-		a.want(201, "POST", endpointsPath, endpoints(name, ref))
-		r := a.want(503, "GET", "/api/v1/namespaces/default/services/"+name+":web/proxy/", "")
+		api.want(201, "POST", servicesPath, service(name, `"ports":[{"name":"web","port":80}]`))
+		api.want(201, "POST", endpointsPath, endpoints(name, ref))
+		r := api.want(503, "GET", "/api/v1/namespaces/default/services/"+name+":web/proxy/", "")
 		if want := fmt.Sprintf("no endpoints available for service %q", name); r.at("message") != want {
 			t.Errorf("%s: got %v, want %v", name, r.at("message"), want)
 		}
 	}
-	a.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	api.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 	// 3. Send requests through all kinds of paths. Each target returns the request, and errors name
 	// the cause.
-	for _, c := range []struct {
+	for _, test := range []struct {
 		method, path string
 		code         int
 		want         string
@@ -393,38 +393,38 @@ func TestProxySubresources(t *testing.T) {
 		},
 	} {
 		body := ""
-		if strings.Contains(c.want, "said") {
+		if strings.Contains(test.want, "said") {
 			body = "said"
 		}
-		r := a.want(c.code, c.method, c.path, body, "X-Say", "hello", "Content-Type", "text/x", "Accept", "image/png")
-		if !strings.Contains(string(r.body), c.want) {
-			t.Errorf("%s %s: %s\nlacks %s", c.method, c.path, r.body, c.want)
+		r := api.want(test.code, test.method, test.path, body, "X-Say", "hello", "Content-Type", "text/x", "Accept", "image/png")
+		if !strings.Contains(string(r.body), test.want) {
+			t.Errorf("%s %s: %s\nlacks %s", test.method, test.path, r.body, test.want)
 		}
-		if c.code == 200 && r.header.Get("X-Saw") != "hello" {
-			t.Errorf("%s %s: got headers %v, want X-Saw hello from the target", c.method, c.path, r.header)
+		if test.code == 200 && r.header.Get("X-Saw") != "hello" {
+			t.Errorf("%s %s: got headers %v, want X-Saw hello from the target", test.method, test.path, r.header)
 		}
 	}
 	// A target must not receive user headers that it may trust.
 	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
-		r := a.want(200, "GET", "/api/v1/"+path+"/proxy/x", "", "Authorization", "Bearer secret",
+		r := api.want(200, "GET", "/api/v1/"+path+"/proxy/x", "", "Authorization", "Bearer secret",
 			"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Remote-Uid", "0", "X-Remote-Extra-Scopes", "all",
 			"X_Remote_User", "root")
 		if !strings.HasSuffix(string(r.body), ` auth=""`) {
 			t.Errorf("%s: target received %s, want no user headers", path, r.body)
 		}
 	}
-	r := a.want(302, "GET", "/api/v1/namespaces/default/pods/p:"+port+"/proxy/moved", "")
+	r := api.want(302, "GET", "/api/v1/namespaces/default/pods/p:"+port+"/proxy/moved", "")
 	if to := r.header.Get("Location"); to != "/api/v1/namespaces/default/pods/p:"+port+"/proxy/there" {
 		t.Errorf("got redirection to %s, want one below the path of the proxy", to)
 	}
 	// Connections that admission rejects are not opened.
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+	api.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration",
 		"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"failurePolicy":"Fail","sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"operations":["CONNECT"],"apiGroups":[""],"apiVersions":["v1"],"resources":["nodes/proxy","pods/proxy","services/proxy"]}]}]}`)
-	a.eventually("rejected", func() bool { return a.get("/api/v1/nodes/n/proxy/x").code == 500 })
+	api.eventually("rejected", func() bool { return api.get("/api/v1/nodes/n/proxy/x").code == 500 })
 	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
-		if r := a.want(500, "GET", "/api/v1/"+path+"/proxy/x", ""); !strings.Contains(string(r.body), "no.example.com") {
+		if r := api.want(500, "GET", "/api/v1/"+path+"/proxy/x", ""); !strings.Contains(string(r.body), "no.example.com") {
 			t.Errorf("%s: got body %s, want the webhook no.example.com named", path, r.body)
 		}
 	}
@@ -434,26 +434,26 @@ func TestProxySubresources(t *testing.T) {
 // cause an error response.
 func TestInvalidProxyTargets(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.account()
+	api := start(t, nil)
+	api.account()
 	nodeAt := func(name, address string) {
-		a.want(201, "POST", "/api/v1/nodes",
+		api.want(201, "POST", "/api/v1/nodes",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`,
 				name, address))
 	}
 	nodeAt("n", "10.99.99.99")
-	a.pod("p", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
+	api.pod("p", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
 	const pods, nodes = "/api/v1/namespaces/default/pods/", "/api/v1/nodes/"
 	for _, name := range []string{
 		"p:abc", "p:-1", "p:+1", "p:1%40evil", "p:1%3f", "http:p:1%23", "p:1%20", "p:%25", "https:p:http",
 	} {
-		r := a.want(400, "GET", pods+name+"/proxy/", "")
+		r := api.want(400, "GET", pods+name+"/proxy/", "")
 		if want := "invalid pod request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
 			t.Errorf("%s: got body %s, want a message that begins with %q", name, r.body, want)
 		}
 	}
 	for _, name := range []string{"n:abc", "n:1%40evil"} {
-		r := a.want(400, "GET", nodes+name+"/proxy/", "")
+		r := api.want(400, "GET", nodes+name+"/proxy/", "")
 		if want := "invalid node request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
 			t.Errorf("%s: got body %s, want a message that begins with %q", name, r.body, want)
 		}
@@ -462,12 +462,12 @@ func TestInvalidProxyTargets(t *testing.T) {
 		node := fmt.Sprint("bad", i)
 		pod := fmt.Sprint("on", i)
 		nodeAt(node, address)
-		a.pod(pod, node, "")
+		api.pod(pod, node, "")
 		for _, path := range []string{
 			nodes + node + "/proxy/", pods + pod + "/exec?command=x&stdout=1", pods + pod + "/attach",
 			pods + pod + "/portforward", pods + pod + "/log",
 		} {
-			r := a.want(503, "GET", path, "")
+			r := api.want(503, "GET", path, "")
 			if !strings.HasPrefix(fmt.Sprint(r.at("message")), "error trying to reach service: ") {
 				t.Errorf("%q, %s: got body %s, want a message that begins with %q", address, path, r.body, "error trying to reach service: ")
 			}

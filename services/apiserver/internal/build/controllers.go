@@ -49,7 +49,7 @@ type controllers struct {
 // newControllers creates the controllers that the options enable.
 func newControllers(
 	b *base,
-	o *config.Options,
+	options *config.Options,
 	caches *caches,
 	stores *stores,
 	sets *apiSets,
@@ -74,13 +74,13 @@ func newControllers(
 		Identity:                b.identity,
 		Instance:                uuid.NewString(),
 		Hostname:                b.host,
-		AdvertiseAddress:        o.AdvertiseAddress,
+		AdvertiseAddress:        options.AdvertiseAddress,
 		SecurePort:              b.port,
-		ServiceRanges:           o.Services.Ranges,
+		ServiceRanges:           options.Services.Ranges,
 		NoIdentity:              !on(features.APIServerIdentity),
 		NoServiceCIDR:           !on(features.MultiCIDRServiceAllocator),
-		NodePort:                o.Services.KubernetesNodePort,
-		ForeignEndpoints:        o.Services.EndpointReconciler == config.ReconcileNone,
+		NodePort:                options.Services.KubernetesNodePort,
+		ForeignEndpoints:        options.Services.EndpointReconciler == config.ReconcileNone,
 		AuthenticationConfig:    info.Data,
 		AuthenticationConfigDue: info.Changes(),
 		APIServices:             apiServices(caches.served),
@@ -130,8 +130,8 @@ func newRegistrations(
 	informer *crdinformer.Syncer,
 	remotes *aggregation.Aggregator,
 ) *autoregister.CustomVersions {
-	v := autoregister.NewCustomVersions()
-	informer.OnSwapped(func(update kind.CRDUpdate) { v.Set(update.Changed, update.Complete) })
+	customVersions := autoregister.NewCustomVersions()
+	informer.OnSwapped(func(update kind.CRDUpdate) { customVersions.Set(update.Changed, update.Complete) })
 	registrations := &autoregister.Registrations{
 		API: sets.client,
 		Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
@@ -140,41 +140,41 @@ func newRegistrations(
 			}
 			return remotes.Registered(), nil
 		},
-		Desired: v.Desired,
-		Changed: v.Changed(),
+		Desired: customVersions.Desired,
+		Changed: customVersions.Changed(),
 		Logger:  b.log,
 		Gone: func(ctx context.Context, group, version string) bool {
 			removed := !informer.NewestSet(ctx, sets.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
-			return removed && v.AllKnown()
+			return removed && customVersions.AllKnown()
 		},
 	}
 	b.lifetime.whileServing("API services of custom resources", registrations.Run)
-	return v
+	return customVersions
 }
 
 // newExtensionInfo creates the data that extension servers need to authenticate clients, and adds
 // the tasks that keep it up to date.
 func newExtensionInfo(
 	b *base,
-	o *config.AuthenticationOptions,
+	options *config.AuthenticationOptions,
 	clientCAs *tlsfiles.Bundle,
 	caches *caches,
 ) *bootstrap.ExtensionInfo {
-	e := bootstrap.NewExtensionInfo(bootstrap.ExtensionInfo{
+	extensionInfo := bootstrap.NewExtensionInfo(bootstrap.ExtensionInfo{
 		ClientCAs:    clientCAs,
-		ProxyCAs:     o.ProxyCAs,
-		ProxyNames:   o.Proxy.Names,
-		ProxyHeaders: o.Proxy.Headers,
+		ProxyCAs:     options.ProxyCAs,
+		ProxyNames:   options.Proxy.Names,
+		ProxyHeaders: options.Proxy.Headers,
 		Logger:       b.log,
 	})
 	configMaps := caches.core("configmaps").Store
 	b.lifetime.whileServing("authentication configuration for extension servers", func(ctx context.Context) error {
-		return e.FollowObject(ctx, configMaps)
+		return extensionInfo.FollowObject(ctx, configMaps)
 	})
-	if clientCAs != nil || o.ProxyCAs != nil {
-		b.lifetime.whileServing("certificate authorities for extension servers", e.FollowFiles)
+	if clientCAs != nil || options.ProxyCAs != nil {
+		b.lifetime.whileServing("certificate authorities for extension servers", extensionInfo.FollowFiles)
 	}
-	return e
+	return extensionInfo
 }
 
 // newLeaderElection creates the controller of coordinated leader election. It returns nil if the
@@ -244,21 +244,21 @@ type readiness struct {
 
 // addHealthChecks adds the health checks in the order in which clients see them. The names and the
 // order are those of kube-apiserver.
-func (r *readiness) addHealthChecks(h *health.Registry, o *config.Options) {
+func (r *readiness) addHealthChecks(h *health.Registry, options *config.Options) {
 	h.Add("log", func(*http.Request) error { return nil })
-	etcd := health.Shared(o.Etcd.HealthTimeout, etcdCheckTTL, r.stores.store.Ping)
+	etcd := health.Shared(options.Etcd.HealthTimeout, etcdCheckTTL, r.stores.store.Ping)
 	h.Add("etcd", etcd)
-	if o.Etcd.ReadyTimeout != o.Etcd.HealthTimeout {
-		etcd = health.Shared(o.Etcd.ReadyTimeout, etcdCheckTTL, r.stores.store.Ping)
+	if options.Etcd.ReadyTimeout != options.Etcd.HealthTimeout {
+		etcd = health.Shared(options.Etcd.ReadyTimeout, etcdCheckTTL, r.stores.store.Ping)
 	}
 	h.Add("etcd-readiness", etcd, health.Readyz)
 	r.stores.overrideClusters.addChecks(h)
-	r.stores.encryptionConfig.AddHealthChecks(h, o.Encryption.Reload)
+	r.stores.encryptionConfig.AddHealthChecks(h, options.Encryption.Reload)
 	h.Add("informer-sync", func(req *http.Request) error {
 		return errors.Join(r.synced(), r.stores.overrideClusters.synced(req))
 	}, health.Readyz)
 	h.Add("fan-out", func(req *http.Request) error { return r.stores.fanout.Check(req.Context()) }, health.Readyz)
-	r.addStartChecks(h, o.Encryption.Reload)
+	r.addStartChecks(h, options.Encryption.Reload)
 }
 
 // synced returns an error unless the watch cache, the definitions and the RBAC policy are loaded.

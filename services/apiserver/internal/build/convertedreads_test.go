@@ -10,24 +10,24 @@ import (
 func TestConversionEndsWithItsRequests(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a, c := start(t, nil), newConverters(t)
-	a.want(201, "POST", definitionsPath, c.definition("things", "Thing"))
-	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
+	api, converters := start(t, nil), newConverters(t)
+	api.want(201, "POST", definitionsPath, converters.definition("things", "Thing"))
+	api.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
 		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
-	release := c.holding()
+	release := converters.holding()
 	defer release()
 	for _, path := range []string{
 		"/apis/example.com/v2/namespaces/default/things/a", "/apis/example.com/v3/namespaces/default/things",
 	} {
-		if r := a.send("GET", path+"?timeout=1s", ""); r.code != 504 {
+		if r := api.send("GET", path+"?timeout=1s", ""); r.code != 504 {
 			t.Errorf("%s, hanging webhook: got status %d: %.300s, want 504", path, r.code, r.body)
 		}
 		select {
-		case <-c.gone:
+		case <-converters.gone:
 		case <-time.After(20 * time.Second): // less than the timeout of the webhook
 			t.Fatalf("%s: the webhook call continues, want it canceled with its request", path)
 		}
 	}
 	release()
-	a.want(200, "GET", "/apis/example.com/v2/namespaces/default/things/a", "")
+	api.want(200, "GET", "/apis/example.com/v2/namespaces/default/things/a", "")
 }

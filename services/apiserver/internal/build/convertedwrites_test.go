@@ -117,11 +117,11 @@ func (c *converters) definition(plural, kind string) string {
 func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, nil)
-	c := newConverters(t)
+	api := start(t, nil)
+	converters := newConverters(t)
 	const things, maps = "/apis/example.com/v1/namespaces/default/things", "/api/v1/namespaces/default/configmaps"
-	a.want(201, "POST", definitionsPath, c.definition("things", "Thing"))
-	a.want(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"param"}}`)
+	api.want(201, "POST", definitionsPath, converters.definition("things", "Thing"))
+	api.want(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"param"}}`)
 	large := strings.Repeat("x", 100<<10)
 	thing := func(name string) string {
 		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":%q},"spec":{"large":%q}}`, name, large)
@@ -132,12 +132,12 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 			fmt.Sprintf(`{"manager":"m%[1]d","operation":"Apply","apiVersion":"example.com/v%[1]d","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:f%[1]d":{}}}}`,
 				i+1))
 	}
-	a.want(201, "POST", things, thing("owned"))
+	api.want(201, "POST", things, thing("owned"))
 	for _, patch := range []string{
 		`{"spec":{"f1":1,"f2":1,"f3":1,"f4":1}}`,
 		`{"metadata":{"managedFields":[` + strings.Join(owners, ",") + `]}}`,
 	} {
-		a.want(200, "PATCH", things+"/owned", patch, "Content-Type", "application/merge-patch+json")
+		api.want(200, "PATCH", things+"/owned", patch, "Content-Type", "application/merge-patch+json")
 	}
 	policy := func(resources, more string) string {
 		return `{"metadata":{"name":"p.example.com"},"spec":{` + more +
@@ -158,7 +158,7 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 	}{
 		"a webhook that wants another version": {
 			configure: map[string]string{hooksPath: fmt.Sprintf(`{"metadata":{"name":"p.example.com"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
-				"rules":[{"apiGroups":["example.com"],"apiVersions":["v2"],"resources":["things"],"operations":["CREATE"]}]}]}`, c.URL, c.ca())},
+				"rules":[{"apiGroups":["example.com"],"apiVersions":["v2"],"resources":["things"],"operations":["CREATE"]}]}]}`, converters.URL, converters.ca())},
 			method: "POST",
 			path:   things + "?fieldManager=late",
 			media:  "application/json",
@@ -204,17 +204,17 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for path, body := range door.configure {
-				a.want(201, "POST", path, body)
-				defer a.want(200, "DELETE", path+"/p.example.com", "")
+				api.want(201, "POST", path, body)
+				defer api.want(200, "DELETE", path+"/p.example.com", "")
 			}
-			release := c.holding()
+			release := converters.holding()
 			defer release()
-			c.forget()
-			r := a.send(door.method, door.path+"&timeout=1s", door.body("late"), "Content-Type", door.media)
-			calls := c.forget()
-			left := a.get(things + "/owned")
-			if r.code != 504 {
-				t.Errorf("hanging webhook: got status %d: %.300s, want 504", r.code, r.body)
+			converters.forget()
+			answer := api.send(door.method, door.path+"&timeout=1s", door.body("late"), "Content-Type", door.media)
+			calls := converters.forget()
+			left := api.get(things + "/owned")
+			if answer.code != 504 {
+				t.Errorf("hanging webhook: got status %d: %.300s, want 504", answer.code, answer.body)
 			}
 			if calls != 1 {
 				t.Errorf("hanging webhook: got %d calls, want 1", calls)
@@ -227,19 +227,19 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 			defer release()
 			for i := range max(1, runtime.GOMAXPROCS(0)-1) {
 				all.Go(func() {
-					a.send(door.method, door.path+"&timeout=30s", door.body(fmt.Sprint("held-", i)), "Content-Type", door.media)
+					api.send(door.method, door.path+"&timeout=30s", door.body(fmt.Sprint("held-", i)), "Content-Type", door.media)
 				})
 				select {
-				case <-c.calls:
+				case <-converters.calls:
 				case <-time.After(20 * time.Second):
 					t.Fatal("got no call of the webhook within 20 s, want one")
 				}
 			}
 			begin := time.Now()
-			r = a.send("POST", "/api/v1/namespaces/default/secrets?dryRun=All&timeout=20s",
+			answer = api.send("POST", "/api/v1/namespaces/default/secrets?dryRun=All&timeout=20s",
 				fmt.Sprintf(`{"metadata":{"name":"other"},"stringData":{"large":%q}}`, large))
-			if r.code != 201 {
-				t.Errorf("another large request meanwhile: got status %d after %v: %.300s, want 201", r.code, time.Since(begin), r.body)
+			if answer.code != 201 {
+				t.Errorf("another large request meanwhile: got status %d after %v: %.300s, want 201", answer.code, time.Since(begin), answer.body)
 			}
 		})
 	}

@@ -56,43 +56,43 @@ func withUnsafeDelete(o *config.Options) {
 // TestUnsafeDelete replays deletions of objects that cannot be read.
 func TestUnsafeDelete(t *testing.T) {
 	t.Parallel()
-	a := start(t, withUnsafeDelete)
+	api := start(t, withUnsafeDelete)
 	for user, verbs := range map[string]string{
 		"alice": `"get","delete","unsafe-delete-ignore-read-errors"`,
 		"bob":   `"get","list","watch","update","delete","deletecollection"`,
 	} {
-		a.want(201, "POST", rbacPath+"/clusterroles", role(user, `{"apiGroups":[""],"resources":["secrets"],"verbs":[`+verbs+`]}`))
-		a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf(user, "ClusterRole", user, user))
+		api.want(201, "POST", rbacPath+"/clusterroles", role(user, `{"apiGroups":[""],"resources":["secrets"],"verbs":[`+verbs+`]}`))
+		api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf(user, "ClusterRole", user, user))
 	}
-	before := a.get(secrets).version()
-	watched := a.damage()
-	for _, x := range readRecording(t, "unreadable", "1-gate-on.json") {
+	before := api.get(secrets).version()
+	watched := api.damage()
+	for _, exchange := range readRecording(t, "unreadable", "1-gate-on.json") {
 		switch {
-		case x.Request == nil:
+		case exchange.Request == nil:
 			continue
-		case x.Name == "list from the cache":
+		case exchange.Name == "list from the cache":
 			// The cache of Kubernetes stops at the first value that it cannot read. Ours
 			// continues, and has the other readable value.
-			items := x.Response.Body.(map[string]any)
+			items := exchange.Response.Body.(map[string]any)
 			items["items"] = append([]any{map[string]any{
 				"metadata": map[string]any{
 					"name": "othername", "namespace": "default", "uid": "u-1", "resourceVersion": "<rv>",
 					"creationTimestamp": nil,
 				}, "type": "Opaque",
 			}}, items["items"].([]any)...)
-		case strings.HasPrefix(x.Name, "a watch"):
+		case strings.HasPrefix(exchange.Name, "a watch"):
 			continue // below
-		case x.Name == "list after all of them are deleted":
+		case exchange.Name == "list after all of them are deleted":
 			for _, name := range []string{"d", "e", "f", "g", "h"} {
-				a.want(200, "DELETE", secrets+"/bad-"+name+"?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
+				api.want(200, "DELETE", secrets+"/bad-"+name+"?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
 			}
 		}
-		if user, ok := strings.CutPrefix(x.Request.User, "token:t-"); ok {
-			a.eventually("known", func() bool { return a.send("GET", secrets+"/good", "", as(user)...).code == 200 })
-			a.replay(t, x, as(user)...)
+		if user, ok := strings.CutPrefix(exchange.Request.User, "token:t-"); ok {
+			api.eventually("known", func() bool { return api.send("GET", secrets+"/good", "", as(user)...).code == 200 })
+			api.replay(t, exchange, as(user)...)
 			continue
 		}
-		a.replay(t, x)
+		api.replay(t, exchange)
 	}
 	// A watch that was open throughout received only readable objects.
 	for path, want := range map[string]string{
@@ -100,7 +100,7 @@ func TestUnsafeDelete(t *testing.T) {
 		secrets + "?watch=true&timeoutSeconds=1&resourceVersion=" + watched: "",
 	} {
 		events := ""
-		for line := range strings.Lines(string(a.want(200, "GET", path, "").body)) {
+		for line := range strings.Lines(string(api.want(200, "GET", path, "").body)) {
 			var ev struct {
 				Type   string
 				Object struct{ Metadata struct{ Name string } }
@@ -135,18 +135,18 @@ func TestUnsafeDeleteOfCustomResources(t *testing.T) {
 // intended: our cache is ready and has all readable objects.
 func TestCorruptObjects(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.damage()
-	a.want(200, "GET", "/readyz", "")
+	api := start(t, nil)
+	api.damage()
+	api.want(200, "GET", "/readyz", "")
 	for _, x := range readRecording(t, "unreadable", "3-gate-off.json") {
 		if x.Request != nil {
-			a.replay(t, x)
+			api.replay(t, x)
 		}
 	}
-	a.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
+	api.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
 	const other = "/api/v1/namespaces/other/secrets"
-	a.want(201, "POST", other, `{"metadata":{"name":"s"}}`)
-	for _, c := range []struct {
+	api.want(201, "POST", other, `{"metadata":{"name":"s"}}`)
+	for _, test := range []struct {
 		path string
 		code int
 	}{
@@ -160,12 +160,12 @@ func TestCorruptObjects(t *testing.T) {
 		{path: secrets + "?fieldSelector=metadata.name%3Dbaduid", code: 200},
 		{path: secrets + "?fieldSelector=metadata.name%3Dbad-b", code: 500},
 	} {
-		a.want(c.code, "GET", c.path, "")
+		api.want(test.code, "GET", test.path, "")
 	}
 	// The function damage writes eight values with a lost key, two without a format and one of
 	// another kind. The value of baduid is readable.
 	const damaged = 8 + 2 + 1
-	if n := a.sample(`binnacle_watch_cache_damaged_objects{resource="secrets"}`); n != damaged {
+	if n := api.sample(`binnacle_watch_cache_damaged_objects{resource="secrets"}`); n != damaged {
 		t.Errorf("got %v damaged objects, want %d", n, damaged)
 	}
 }
@@ -173,9 +173,9 @@ func TestCorruptObjects(t *testing.T) {
 // TestCorruptFieldFailsReads corrupts a field that no selector reads.
 func TestCorruptFieldFailsReads(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.want(201, "POST", secrets, `{"metadata":{"name":"good"},"data":{"a":"Yg=="}}`)
-	kv, _, err := a.server.stores.store.Get(t.Context(), "/registry/secrets/default/good", 0)
+	api := start(t, nil)
+	api.want(201, "POST", secrets, `{"metadata":{"name":"good"},"data":{"a":"Yg=="}}`)
+	kv, _, err := api.server.stores.store.Get(t.Context(), "/registry/secrets/default/good", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,16 +186,16 @@ func TestCorruptFieldFailsReads(t *testing.T) {
 	}
 	bad := []byte(string(kv.Value))
 	bad[at+3] = 0x7f
-	a.overwrite("/registry/secrets/default/good", string(bad))
-	a.eventually("damaged", func() bool { return a.get(secrets).code == 500 })
+	api.overwrite("/registry/secrets/default/good", string(bad))
+	api.eventually("damaged", func() bool { return api.get(secrets).code == 500 })
 	for _, path := range []string{secrets + "/good", secrets, secrets + "?limit=5"} {
 		for _, accept := range []string{"application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
-			if r := a.get(path, "Accept", accept); r.code != 500 || !strings.Contains(string(r.body), "unexpected EOF") {
+			if r := api.get(path, "Accept", accept); r.code != 500 || !strings.Contains(string(r.body), "unexpected EOF") {
 				t.Errorf("%s as %s: got status %d: %s, want 500 with \"unexpected EOF\"", path, accept, r.code, r.body)
 			}
 		}
 	}
-	if items := a.get(secrets + "?resourceVersion=0").at("items"); len(items.([]any)) != 0 {
+	if items := api.get(secrets + "?resourceVersion=0").at("items"); len(items.([]any)) != 0 {
 		t.Errorf("list at any version: got items %v, want none", items)
 	}
 }
@@ -204,27 +204,27 @@ func TestCorruptFieldFailsReads(t *testing.T) {
 // rejected, and that the previous state of a policy stays in force.
 func TestUnreadablePoliciesRejectWrites(t *testing.T) {
 	t.Parallel()
-	a := start(t, withUnsafeDelete)
+	api := start(t, withUnsafeDelete)
 	const kinds = "/apis/admissionregistration.k8s.io/v1/"
 	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	for _, resource := range []string{
 		"validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"validatingwebhookconfigurations", "mutatingwebhookconfigurations",
 	} {
-		a.overwrite("/registry/"+resource+"/bad", "k8s:enc:aescbc:v1:gone:x")
-		a.eventually("rejected", func() bool { return a.send("POST", configMaps+"?dryRun=All", configMap("c")).code == 403 })
-		a.want(200, "DELETE", kinds+resource+"/bad"+unsafe, "")
-		a.want(201, "POST", configMaps+"?dryRun=All", configMap("c"))
+		api.overwrite("/registry/"+resource+"/bad", "k8s:enc:aescbc:v1:gone:x")
+		api.eventually("rejected", func() bool { return api.send("POST", configMaps+"?dryRun=All", configMap("c")).code == 403 })
+		api.want(200, "DELETE", kinds+resource+"/bad"+unsafe, "")
+		api.want(201, "POST", configMaps+"?dryRun=All", configMap("c"))
 	}
-	a.want(201, "POST", kinds+"validatingadmissionpolicies",
+	api.want(201, "POST", kinds+"validatingadmissionpolicies",
 		`{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"object.metadata.name != 'no'"}]}}`)
-	a.want(201, "POST", kinds+"validatingadmissionpolicybindings",
+	api.want(201, "POST", kinds+"validatingadmissionpolicybindings",
 		`{"metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
-	a.want(422, "POST", configMaps, configMap("no"))
-	a.overwrite("/registry/validatingadmissionpolicies/p", "k8s:enc:aescbc:v1:gone:x")
-	a.eventually("damaged", func() bool { return a.get(kinds+"validatingadmissionpolicies/p").code == 500 })
-	a.want(422, "POST", configMaps, configMap("no"))
-	a.want(201, "POST", configMaps, configMap("yes"))
+	api.want(422, "POST", configMaps, configMap("no"))
+	api.overwrite("/registry/validatingadmissionpolicies/p", "k8s:enc:aescbc:v1:gone:x")
+	api.eventually("damaged", func() bool { return api.get(kinds+"validatingadmissionpolicies/p").code == 500 })
+	api.want(422, "POST", configMaps, configMap("no"))
+	api.want(201, "POST", configMaps, configMap("yes"))
 }
 
 // TestLimitedWatchesReportCorruptObjects checks that a watch with limit=1 gets the same error as

@@ -50,29 +50,29 @@ func (a *api) corrupt(path string) (mend func()) {
 // permissions is not treated as absent.
 func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	name := 0
 	attempt := func() answer {
 		name++
-		return a.send("POST", configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"}}`, name))
+		return api.send("POST", configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"}}`, name))
 	}
 	unreadable := func(path string) {
 		t.Helper()
-		a.eventually(path+" cannot be read", func() bool { return a.get(path).code == 500 })
+		api.eventually(path+" cannot be read", func() bool { return api.get(path).code == 500 })
 	}
 	const rules = `"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]`
 
-	a.want(201, "POST", "/api/v1/namespaces",
+	api.want(201, "POST", "/api/v1/namespaces",
 		`{"metadata":{"name":"strict","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"hostNetwork":true,"containers":[{"name":"c","image":"x:1"}]}}`
-	a.want(403, "POST", "/api/v1/namespaces/strict/pods", pod)
-	a.corrupt("namespaces/strict")
+	api.want(403, "POST", "/api/v1/namespaces/strict/pods", pod)
+	api.corrupt("namespaces/strict")
 	unreadable("/api/v1/namespaces/strict")
-	a.want(500, "POST", "/api/v1/namespaces/strict/pods", pod)
+	api.want(500, "POST", "/api/v1/namespaces/strict/pods", pod)
 
-	a.want(201, "POST", admissionPath+"validatingadmissionpolicies",
+	api.want(201, "POST", admissionPath+"validatingadmissionpolicies",
 		`{"metadata":{"name":"no"},"spec":{"matchConstraints":{`+rules+`},"validations":[{"expression":"false"}]}}`)
-	a.want(201, "POST", admissionPath+"validatingadmissionpolicybindings",
+	api.want(201, "POST", admissionPath+"validatingadmissionpolicybindings",
 		`{"metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
 	rejected := func(what string, code int, text string) {
 		t.Helper()
@@ -81,34 +81,34 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 		}
 	}
 	rejected("a policy", 422, "denied request")
-	remove := a.corrupt("validatingadmissionpolicies/no")
+	remove := api.corrupt("validatingadmissionpolicies/no")
 	unreadable(admissionPath + "validatingadmissionpolicies/no")
 	rejected("a policy that cannot be read any more", 422, "denied request")
-	removeBinding := a.corrupt("validatingadmissionpolicybindings/no")
+	removeBinding := api.corrupt("validatingadmissionpolicybindings/no")
 	unreadable(admissionPath + "validatingadmissionpolicybindings/no")
 	rejected("a binding that cannot be read any more", 422, "denied request")
 	remove()
 	removeBinding()
-	a.eventually("no policy any more", func() bool { return attempt().code == 201 })
+	api.eventually("no policy any more", func() bool { return attempt().code == 201 })
 
-	a.want(201, "POST", admissionPath+"validatingwebhookconfigurations",
+	api.want(201, "POST", admissionPath+"validatingwebhookconfigurations",
 		`{"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","sideEffects":"None","admissionReviewVersions":["v1"],
 		"clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]}]}`)
 	rejected("a webhook", 500, "failed calling webhook")
-	remove = a.corrupt("validatingwebhookconfigurations/no")
+	remove = api.corrupt("validatingwebhookconfigurations/no")
 	unreadable(admissionPath + "validatingwebhookconfigurations/no")
 	rejected("a webhook that cannot be read any more", 500, "failed calling webhook")
 	remove()
-	a.eventually("no webhook any more", func() bool { return attempt().code == 201 })
+	api.eventually("no webhook any more", func() bool { return attempt().code == 201 })
 
 	for _, resource := range []string{
 		"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicybindings",
 	} {
-		remove := a.corrupt(resource + "/never")
+		remove := api.corrupt(resource + "/never")
 		unreadable(admissionPath + resource + "/never")
 		rejected(resource+" that could never be read", 403, "not yet ready to handle request")
 		remove()
-		a.eventually(resource+" is gone", func() bool { return attempt().code == 201 })
+		api.eventually(resource+" is gone", func() bool { return attempt().code == 201 })
 	}
 }
 
@@ -122,17 +122,17 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		o.Audit.PolicyFile = policy
 		o.Audit.Log.Path = log
 		if err := o.Features.Set(string(features.AllowUnsafeMalformedObjectDeletion) + "=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bad"}}`)
-	a.corrupt("configmaps/default/bad")
+	api.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bad"}}`)
+	api.corrupt("configmaps/default/bad")
 	const option = "?ignoreStoreReadErrorWithClusterBreakingPotential="
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, query string
 		code        int
 		audited     bool
@@ -143,9 +143,9 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 		{name: "bad", query: option + "true", code: 200, audited: true},
 	} {
 		id := uuid.NewString()
-		a.want(c.code, "DELETE", configMaps+"/"+c.name+c.query, "", "Audit-Id", id)
+		api.want(test.code, "DELETE", configMaps+"/"+test.name+test.query, "", "Audit-Id", id)
 		line := ""
-		a.eventually("the end of "+id, func() bool {
+		api.eventually("the end of "+id, func() bool {
 			text, err := os.ReadFile(log)
 			if err != nil {
 				t.Fatal(err)
@@ -157,8 +157,8 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 			}
 			return line != ""
 		})
-		if audited := strings.Contains(line, `"apiserver.k8s.io/unsafe-delete-ignore-read-error":""`); audited != c.audited {
-			t.Errorf("%s%s: got annotation unsafe-delete: %t, want %t: %s", c.name, c.query, audited, c.audited, line)
+		if audited := strings.Contains(line, `"apiserver.k8s.io/unsafe-delete-ignore-read-error":""`); audited != test.audited {
+			t.Errorf("%s%s: got annotation unsafe-delete: %t, want %t: %s", test.name, test.query, audited, test.audited, line)
 		}
 	}
 }

@@ -29,20 +29,20 @@ func (a *api) registration(version string) answer {
 // APIService while it is served, and that an existing APIService is not replaced.
 func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	theirs := a.want(201, "POST", apiServicesPath,
+	api := start(t, nil)
+	theirs := api.want(201, "POST", apiServicesPath,
 		`{"metadata":{"name":"v2alpha1.ex.test"},"spec":{"group":"ex.test","version":"v2alpha1","groupPriorityMinimum":7,"versionPriority":8}}`)
-	a.want(201, "POST", definitionsPath, versioned("as", "v1", "v2alpha1"))
-	a.want(201, "POST", definitionsPath, versioned("bs", "v1", "v1beta1"))
+	api.want(201, "POST", definitionsPath, versioned("as", "v1", "v2alpha1"))
+	api.want(201, "POST", definitionsPath, versioned("bs", "v1", "v1beta1"))
 	is := func(version string) bool {
-		r := a.registration(version)
+		r := api.registration(version)
 		var want any
 		_ = json.Unmarshal(fmt.Appendf(nil, registered, version), &want)
 		return r.code == 200 && reflect.DeepEqual(r.at("spec"), want)
 	}
 	for _, v := range []string{"v1", "v1beta1"} {
-		a.eventually("registered", func() bool { return is(v) })
-		r := a.registration(v)
+		api.eventually("registered", func() bool { return is(v) })
+		r := api.registration(v)
 		if r.at("metadata", "labels", "kube-aggregator.kubernetes.io/automanaged") != "true" ||
 			r.conditions()["Available"] != "True Local" {
 			t.Errorf("%s: got %s, want %q and %q", v, r.body, "true", "True Local")
@@ -51,27 +51,27 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 			t.Errorf("got %s, want the field manager kube-apiserver", r.body)
 		}
 	}
-	if r := a.registration("v2alpha1"); r.version() != theirs.version() {
+	if r := api.registration("v2alpha1"); r.version() != theirs.version() {
 		t.Errorf("APIService of another owner: got %s, want version %s", r.body, theirs.version())
 	}
 
-	a.want(200, "DELETE", apiServicesPath+"/v1.ex.test", "")
-	a.eventually("registered again", func() bool { return is("v1") })
-	a.want(200, "PATCH", apiServicesPath+"/v1.ex.test", `{"spec":{"versionPriority":99}}`, "Content-Type", mergePatch)
-	a.eventually("as it has to be", func() bool { return is("v1") })
-	a.want(200, "PATCH", apiServicesPath+"/v1beta1.ex.test",
+	api.want(200, "DELETE", apiServicesPath+"/v1.ex.test", "")
+	api.eventually("registered again", func() bool { return is("v1") })
+	api.want(200, "PATCH", apiServicesPath+"/v1.ex.test", `{"spec":{"versionPriority":99}}`, "Content-Type", mergePatch)
+	api.eventually("as it has to be", func() bool { return is("v1") })
+	api.want(200, "PATCH", apiServicesPath+"/v1beta1.ex.test",
 		`{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},"spec":{"versionPriority":99}}`,
 		"Content-Type", mergePatch)
 
-	a.want(200, "DELETE", definitionsPath+"/bs.ex.test", "")
-	a.eventually("not served", func() bool { return a.get("/apis/ex.test/v1beta1").code == 404 })
+	api.want(200, "DELETE", definitionsPath+"/bs.ex.test", "")
+	api.eventually("not served", func() bool { return api.get("/apis/ex.test/v1beta1").code == 404 })
 	if !is("v1") {
 		t.Error("got no APIService of v1, want it kept: another definition has the version")
 	}
-	a.want(200, "DELETE", definitionsPath+"/as.ex.test", "")
-	a.eventually("gone", func() bool { return a.registration("v1").code == 404 })
+	api.want(200, "DELETE", definitionsPath+"/as.ex.test", "")
+	api.eventually("gone", func() bool { return api.registration("v1").code == 404 })
 	for _, v := range []string{"v2alpha1", "v1beta1"} {
-		if r := a.registration(v); r.code != 200 {
+		if r := api.registration(v); r.code != 200 {
 			t.Errorf("APIService of a user for %s: got status %d: %s, want 200", v, r.code, r.body)
 		}
 	}
@@ -81,41 +81,41 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 // serve their group version.
 func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	registered := func(version string) {
 		t.Helper()
-		a.eventually("registered", func() bool { return a.registration(version).code == 200 })
+		api.eventually("registered", func() bool { return api.registration(version).code == 200 })
 	}
-	a.want(201, "POST", definitionsPath, versioned("as", "v1"))
+	api.want(201, "POST", definitionsPath, versioned("as", "v1"))
 	registered("v1")
 	const at = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 	for _, broken := range []string{"as.ex.test", "bs.ex.test"} { // the definition that serves v1, then another one
-		a.overwrite(at+broken,
+		api.overwrite(at+broken,
 			`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"`+
 				broken+`"},"spec":{"versions":5}}`)
-		a.eventually("not served", func() bool { return a.get("/apis/ex.test/v1/as").code == 404 })
+		api.eventually("not served", func() bool { return api.get("/apis/ex.test/v1/as").code == 404 })
 		// The next registration happens after the change was processed, and the one after that
 		// after all group versions were checked.
 		for _, n := range []string{"1", "2"} {
 			version := "v2" + map[string]string{"as.ex.test": "alpha", "bs.ex.test": "beta"}[broken] + n
-			a.want(201, "POST", definitionsPath, versioned("c"+version, version))
+			api.want(201, "POST", definitionsPath, versioned("c"+version, version))
 			registered(version)
 		}
-		if r := a.registration("v1"); r.code != 200 {
+		if r := api.registration("v1"); r.code != 200 {
 			t.Fatalf("while %s cannot be read: got status %d for v1, want 200", broken, r.code)
 		}
 		if broken == "as.ex.test" {
-			a.overwrite(at+"bs.ex.test", "nonsense")
+			api.overwrite(at+"bs.ex.test", "nonsense")
 		}
-		kv, _, err := a.server.stores.store.Get(t.Context(), at+broken, 0)
+		kv, _, err := api.server.stores.store.Get(t.Context(), at+broken, 0)
 		if err == nil {
-			_, err = a.server.stores.store.Delete(t.Context(), at+broken, kv.ModRevision)
+			_, err = api.server.stores.store.Delete(t.Context(), at+broken, kv.ModRevision)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.eventually("removed when all definitions can be read", func() bool { return a.registration("v1").code == 404 })
+	api.eventually("removed when all definitions can be read", func() bool { return api.registration("v1").code == 404 })
 }
 
 // TestReplicasWriteAPIServiceOnce checks that each APIService is written and deleted once, whatever

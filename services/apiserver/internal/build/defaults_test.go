@@ -41,7 +41,7 @@ func optionsFromFlags(t *testing.T, args ...string) *config.Options {
 // allowed, but only to authenticated users.
 func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, test := range []struct {
 		args []string
 		code int
 	}{
@@ -51,13 +51,13 @@ func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 		{args: []string{"--authorization-mode=RBAC"}, code: http.StatusOK},
 	} {
 		a := start(t, func(o *config.Options) {
-			from := optionsFromFlags(t, c.args...)
+			from := optionsFromFlags(t, test.args...)
 			o.Authentication.Anonymous = true
 			o.Authorization.Modes = from.Authorization.Modes
 		})
 		for _, path := range []string{"/version", "/livez"} {
-			if code := a.getAnonymously(path); code != c.code {
-				t.Errorf("%v: %s without a credential: got %d, want %d", c.args, path, code, c.code)
+			if code := a.getAnonymously(path); code != test.code {
+				t.Errorf("%v: %s without a credential: got %d, want %d", test.args, path, code, test.code)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func TestAuthenticationConfigDoesNotOpenCluster(t *testing.T) {
 // the authorizers may know nodes.
 func TestNodeRestrictionDefaultFollowsAuthorizers(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, test := range []struct {
 		args []string
 		on   bool
 	}{
@@ -139,9 +139,9 @@ func TestNodeRestrictionDefaultFollowsAuthorizers(t *testing.T) {
 		{args: []string{"--authorization-config=some.yaml"}, on: true},
 		{args: []string{"--authorization-mode=Node", "--disable-admission-plugins=NodeRestriction"}, on: false},
 	} {
-		o := optionsFromFlags(t, c.args...)
-		if got := o.Admission.Enabled("NodeRestriction"); got != c.on {
-			t.Errorf("%v: on %v, want %v", c.args, got, c.on)
+		o := optionsFromFlags(t, test.args...)
+		if got := o.Admission.Enabled("NodeRestriction"); got != test.on {
+			t.Errorf("%v: on %v, want %v", test.args, got, test.on)
 		}
 	}
 }

@@ -119,9 +119,9 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	replicas := replicasOn(t, 2)
-	a, store := replicas[0], replicas[0].server.stores.store
-	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-	prefix := a.server.base.root + "/example.com/things/ns/"
+	api, store := replicas[0], replicas[0].server.stores.store
+	api.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	prefix := api.server.base.root + "/example.com/things/ns/"
 	put := func(name, metadata string) {
 		t.Helper()
 		if _, err := store.Create(context.Background(), prefix+name,
@@ -135,13 +135,13 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	put("held", `,"finalizers":["a/b"]`)
 
 	path := definitionsPath + "/things.example.com"
-	if r := a.want(409, "DELETE", path,
+	if r := api.want(409, "DELETE", path,
 		`{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`); !strings.Contains(fmt.Sprint(r.at("message")),
 		"Precondition failed: UID in precondition: other, UID in object meta: ") {
 		t.Errorf("got %s, want a message that contains %q",
 			r.body, "Precondition failed: UID in precondition: other, UID in object meta: ")
 	}
-	r := a.want(200, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground"}`)
+	r := api.want(200, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground"}`)
 	if got := fmt.Sprintf("%v %v %v %s", r.at("metadata", "finalizers"), r.at("metadata", "generation"),
 		r.at("metadata", "deletionGracePeriodSeconds"), r.conditions()["Terminating"]); got != "[customresourcecleanup.apiextensions.k8s.io] 1 <nil> True InstanceDeletionPending" {
 		t.Errorf("the deletion shows %s", got)
@@ -153,13 +153,13 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 		}
 		return res.Count
 	}
-	a.eventually("left with what is held", func() bool { return left() == 1 })
+	api.eventually("left with what is held", func() bool { return left() == 1 })
 	for _, on := range replicas {
 		if got := on.get(path).conditions()["Terminating"]; got != "True InstanceDeletionInProgress" {
 			t.Errorf("during the deletion: got Terminating %s, want True InstanceDeletionInProgress", got)
 		}
 	}
-	a.want(409, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api.want(409, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	kv, _, err := store.Get(context.Background(), prefix+"held", 0)
 	if err != nil || !strings.Contains(string(kv.Value), "deletionTimestamp") {
 		t.Fatalf("got stored value %s, %v, want one with deletionTimestamp", kv.Value, err)
@@ -167,8 +167,8 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	if _, err := store.Delete(context.Background(), prefix+"held", kv.ModRevision); err != nil {
 		t.Fatal(err)
 	}
-	a.eventually("gone", func() bool { return a.get(path).code == 404 })
-	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api.eventually("gone", func() bool { return api.get(path).code == 404 })
+	api.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 }
 
 // TestDeletionOfUnestablishedDefinition checks that its deletion does not look for objects.
@@ -233,8 +233,8 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 // create another one.
 func TestCreateChecksNameInPath(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api := start(t, nil)
+	api.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	const things = "/apis/example.com/v1/namespaces/default/things"
 	for _, test := range []struct {
 		name, metadata, message string
@@ -261,12 +261,12 @@ func TestCreateChecksNameInPath(t *testing.T) {
 		},
 		{name: "its name", metadata: `{"name":"a"}`, code: 201},
 	} {
-		r := a.want(test.code, "POST", things+"/a", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":`+test.metadata+`}`)
+		r := api.want(test.code, "POST", things+"/a", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":`+test.metadata+`}`)
 		if message, _ := r.at("message").(string); !strings.Contains(message, test.message) {
 			t.Errorf("%s: got message %s, want it to contain %q", test.name, message, test.message)
 		}
 	}
-	if items, _ := a.get(things).at("items").([]any); len(items) != 1 {
+	if items, _ := api.get(things).at("items").([]any); len(items) != 1 {
 		t.Errorf("got items %v, want one", items)
 	}
 }

@@ -85,27 +85,27 @@ func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
 // created after they were counted.
 func TestDefinitionOutlivesItsObjects(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	const path, finalizer = definitionsPath + "/things.example.com", "customresourcecleanup.apiextensions.k8s.io"
-	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
+	api.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
 		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"x","finalizers":["a.b/c"]}}`)
-	a.want(200, "DELETE", path, "")
-	a.eventually("in progress", func() bool { return a.get(path).conditions()["Terminating"] == "True InstanceDeletionInProgress" })
+	api.want(200, "DELETE", path, "")
+	api.eventually("in progress", func() bool { return api.get(path).conditions()["Terminating"] == "True InstanceDeletionInProgress" })
 	release := func(prefix string) error {
-		return statuses.Definitions{Client: a.server.sets.client}.PatchStatus(t.Context(), "things.example.com",
+		return statuses.Definitions{Client: api.server.sets.client}.PatchStatus(t.Context(), "things.example.com",
 			map[string]any{
 				"metadata": map[string]any{"finalizers": nil},
-			}, storage.Precondition{Key: a.server.base.root + prefix, Prefix: true})
+			}, storage.Precondition{Key: api.server.base.root + prefix, Prefix: true})
 	}
 	if err := release("/example.com/things/"); !apierrors.IsConflict(err) {
 		t.Errorf("release while there is one: %v", err)
 	}
-	if r := a.want(200, "GET", path, ""); !strings.Contains(fmt.Sprint(r.at("metadata", "finalizers")), finalizer) {
+	if r := api.want(200, "GET", path, ""); !strings.Contains(fmt.Sprint(r.at("metadata", "finalizers")), finalizer) {
 		t.Errorf("got finalizers %v, want %s", r.at("metadata", "finalizers"), finalizer)
 	}
 	if err := release("/example.com/others/"); err != nil {
 		t.Errorf("release while there is none: %v", err)
 	}
-	a.want(404, "GET", path, "")
+	api.want(404, "GET", path, "")
 }

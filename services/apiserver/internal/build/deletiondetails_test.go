@@ -10,7 +10,7 @@ import (
 func TestJobCollectionDeletionWarnsOfOrphans(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		query  string
 		code   int
 		warned bool
@@ -20,10 +20,10 @@ func TestJobCollectionDeletionWarnsOfOrphans(t *testing.T) {
 		{query: "resourceVersion=x", code: 400, warned: true},
 		{query: "fieldSelector=a%3Db", code: 400},
 	} {
-		r := a.want(c.code, "DELETE", "/apis/batch/v1/namespaces/default/jobs?"+c.query, "")
+		r := a.want(test.code, "DELETE", "/apis/batch/v1/namespaces/default/jobs?"+test.query, "")
 		warning := r.header.Get("Warning")
-		if got := strings.Contains(warning, "child pods are preserved by default"); got != c.warned {
-			t.Errorf("%s: got warning %q, want one: %t", c.query, warning, c.warned)
+		if got := strings.Contains(warning, "child pods are preserved by default"); got != test.warned {
+			t.Errorf("%s: got warning %q, want one: %t", test.query, warning, test.warned)
 		}
 	}
 }

@@ -20,24 +20,24 @@ import (
 // allocatedBits reads a range allocation like a server without IPAddress objects.
 func (a *api) allocatedBits(name string) (span string, offsets []int, revision int64) {
 	a.t.Helper()
-	kv, _, err := a.server.stores.store.Get(context.Background(), a.server.base.root+"/ranges/"+name, 0)
+	keyValue, _, err := a.server.stores.store.Get(context.Background(), a.server.base.root+"/ranges/"+name, 0)
 	if errors.Is(err, storage.ErrNotFound) {
 		return "", nil, 0
 	}
-	r := &corev1.RangeAllocation{}
+	rangeAllocation := &corev1.RangeAllocation{}
 	if err == nil {
-		_, _, err = protobuf.NewSerializer(a.server.catalogs.codec.Scheme(), a.server.catalogs.codec.Scheme()).Decode(kv.Value, nil, r)
+		_, _, err = protobuf.NewSerializer(a.server.catalogs.codec.Scheme(), a.server.catalogs.codec.Scheme()).Decode(keyValue.Value, nil, rangeAllocation)
 	}
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	bits := new(big.Int).SetBytes(r.Data)
+	bits := new(big.Int).SetBytes(rangeAllocation.Data)
 	for i := range bits.BitLen() {
 		if bits.Bit(i) == 1 {
 			offsets = append(offsets, i)
 		}
 	}
-	return r.Range, offsets, kv.ModRevision
+	return rangeAllocation.Range, offsets, keyValue.ModRevision
 }
 
 // setBits writes a range allocation like such a server.
@@ -156,47 +156,47 @@ func TestDualWriteForOlderServers(t *testing.T) {
 func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	const first = "serviceips"
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		o.Services.ClusterIPRange = "10.0.0.0/29" // six addresses
 		if err := o.Features.Set("MultiCIDRServiceAllocator=false"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	a.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "")
-	a.wantBits("after the start", first, "10.0.0.0/29", 0) // the kubernetes service
-	a.want(201, "POST", servicesPath, service("chosen", `"clusterIP":"10.0.0.3",`+onePort))
-	a.want(404, "GET", addressesPath+"/10.0.0.3", "")
+	api.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "")
+	api.wantBits("after the start", first, "10.0.0.0/29", 0) // the kubernetes service
+	api.want(201, "POST", servicesPath, service("chosen", `"clusterIP":"10.0.0.3",`+onePort))
+	api.want(404, "GET", addressesPath+"/10.0.0.3", "")
 	for range 2 {
-		a.want(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
+		api.want(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
 	}
-	a.wantBits("after a service and dry runs", first, "10.0.0.0/29", 0, 2)
+	api.wantBits("after a service and dry runs", first, "10.0.0.0/29", 0, 2)
 	for clusterIP, want := range map[string]string{
 		"10.0.0.3": "failed to allocate IP 10.0.0.3: provided IP is already allocated",
 		"10.9.0.1": "failed to allocate IP 10.9.0.1: the provided IP (10.9.0.1) is not in the valid range. The range of valid IPs is 10.0.0.0/29",
 	} {
-		got := a.want(422, "POST", servicesPath, service("refused", `"clusterIP":"`+clusterIP+`",`+onePort)).at("message")
+		got := api.want(422, "POST", servicesPath, service("refused", `"clusterIP":"`+clusterIP+`",`+onePort)).at("message")
 		if !strings.Contains(fmt.Sprint(got), want) {
 			t.Errorf("message %v, want %s", got, want)
 		}
 	}
 	for _, name := range []string{"b", "c", "d", "e"} {
-		a.want(201, "POST", servicesPath, service(name, onePort))
+		api.want(201, "POST", servicesPath, service(name, onePort))
 	}
-	a.want(500, "POST", servicesPath, service("full", onePort))
-	a.want(200, "DELETE", servicesPath+"/chosen", "")
-	a.wantBits("after a deletion", first, "10.0.0.0/29", 0, 1, 3, 4, 5)
-	if ip := a.want(201, "POST", servicesPath, service("again", onePort)).at("spec", "clusterIP"); ip != "10.0.0.3" {
+	api.want(500, "POST", servicesPath, service("full", onePort))
+	api.want(200, "DELETE", servicesPath+"/chosen", "")
+	api.wantBits("after a deletion", first, "10.0.0.0/29", 0, 1, 3, 4, 5)
+	if ip := api.want(201, "POST", servicesPath, service("again", onePort)).at("spec", "clusterIP"); ip != "10.0.0.3" {
 		t.Errorf("clusterIP %v, want the released address", ip)
 	}
 
 	// A repair restores an address that the range allocation lacks.
-	span, _, revision := a.allocatedBits(first)
-	a.setBits(first, span, []int{0}, revision)
-	if err := a.secondAllocator().Repair(context.Background()); err != nil {
+	span, _, revision := api.allocatedBits(first)
+	api.setBits(first, span, []int{0}, revision)
+	if err := api.secondAllocator().Repair(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	a.wantBits("after a repair", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
-	events := fmt.Sprint(a.want(200, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", "").at("items"))
+	api.wantBits("after a repair", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
+	events := fmt.Sprint(api.want(200, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", "").at("items"))
 	if !strings.Contains(events, "Cluster IP [IPv4]:10.0.0.3 is not allocated; repairing") {
 		t.Errorf("got events %s, want one of the repair of 10.0.0.3", events)
 	}

@@ -46,23 +46,23 @@ func TestEgressProxies(t *testing.T) {
 	toControl.Connect(t, controlListener)
 
 	toEtcd.Forward("etcd.invalid:2379", host(t, etcdtest.ListeningServer(t).Endpoint()))
-	z := newAuthorizerWebhook(t)
-	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	kubeconfig, err := clientcmd.LoadFromFile(z.file)
+	webhook := newAuthorizerWebhook(t)
+	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	kubeconfig, err := clientcmd.LoadFromFile(webhook.file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	toControl.Forward("authority.invalid:443", host(t, kubeconfig.Clusters["c"].Server))
 	kubeconfig.Clusters["c"].Server = "https://authority.invalid"
 	kubeconfig.Clusters["c"].TLSServerName = "example.com"
-	if err := clientcmd.WriteToFile(*kubeconfig, z.file); err != nil {
+	if err := clientcmd.WriteToFile(*kubeconfig, webhook.file); err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		o.Etcd.Backend = config.BackendEtcd
 		o.Etcd.Servers = []string{"http://etcd.invalid:2379"}
 		o.Authorization.Modes = []string{authzconfig.Webhook}
-		o.Authorization.WebhookConfigFile = z.file
+		o.Authorization.WebhookConfigFile = webhook.file
 		o.Authorization.WebhookVersion = "v1"
 		o.Compatibility.EgressSelector = writeFile(t, filepath.Join(t.TempDir(), "egress"), fmt.Sprintf(`
 apiVersion: apiserver.k8s.io/v1beta1
@@ -76,19 +76,19 @@ egressSelections:
   connection: {proxyProtocol: HTTPConnect, transport: {tcp: {url: "https://%s", tlsConfig: {caBundle: %s, clientCert: %s, clientKey: %s}}}}
 `, etcdSocket, clusterSocket, controlListener.Addr(), cert, cert, key))
 	})
-	a.want(201, "POST", configMaps, configMap("kept"))
-	a.want(200, "GET", configMaps, "", as("alice")...)
-	if got := len(z.reviews()); got != 1 {
+	api.want(201, "POST", configMaps, configMap("kept"))
+	api.want(200, "GET", configMaps, "", as("alice")...)
+	if got := len(webhook.reviews()); got != 1 {
 		t.Errorf("got %d calls of the authorization webhook, want 1", got)
 	}
 
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
 	toCluster.Forward("node.invalid:10250", host(t, kubelet.URL))
-	a.account()
-	a.node("n", "https://node.invalid:10250")
-	a.pod("p", "n", "")
-	if r := a.want(200, "GET", podsPath+"/p/log", ""); !strings.Contains(string(r.body), "/containerLogs/default/p/c") {
+	api.account()
+	api.node("n", "https://node.invalid:10250")
+	api.pod("p", "n", "")
+	if r := api.want(200, "GET", podsPath+"/p/log", ""); !strings.Contains(string(r.body), "/containerLogs/default/p/c") {
 		t.Errorf("got logs %s, want those of the path /containerLogs/default/p/c", r.body)
 	}
 
@@ -96,32 +96,32 @@ egressSelections:
 	ext.Server = httptest.NewTLSServer(ext)
 	defer ext.Close()
 	toCluster.Forward("ext.invalid:443", host(t, ext.URL))
-	a.want(201, "POST", "/api/v1/namespaces/default/services",
+	api.want(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"ext.invalid"}}`)
-	a.want(201, "POST", apiServicesPath,
+	api.want(201, "POST", apiServicesPath,
 		`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"ext"}}}`)
-	a.eventually("available", func() bool { return strings.HasPrefix(a.available(), "True") })
-	a.want(200, "GET", "/apis/ext.test/v1/namespaces/default/things/t", "")
+	api.eventually("available", func() bool { return strings.HasPrefix(api.available(), "True") })
+	api.want(200, "GET", "/apis/ext.test/v1/namespaces/default/things/t", "")
 
 	hook := httptest.NewTLSServer(http.NotFoundHandler())
 	defer hook.Close()
 	toControl.Forward("hook.invalid:443", host(t, hook.URL))
 	toCluster.Forward("service.invalid:443", host(t, hook.URL))
-	a.want(201, "POST", "/api/v1/namespaces/default/services",
+	api.want(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"service.invalid"}}`)
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
 	for name, client := range map[string]string{
 		"url": `"url":"https://hook.invalid/"`, "service": `"service":{"namespace":"default","name":"hook"}`,
 	} {
-		a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+		api.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 			fmt.Sprintf(`{"metadata":{"name":%q},"webhooks":[{"name":"h.ex.test","clientConfig":{%s,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
 			"objectSelector":{"matchLabels":{"for":%q}},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`, name, client, bundle, name))
-		r := a.want(500, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"for":%q}}}`, name))
+		r := api.want(500, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"for":%q}}}`, name))
 		if !strings.Contains(string(r.body), "certificate is valid for example.com") {
 			t.Errorf("%s: got body %s, want it to contain %q", name, r.body, "certificate is valid for example.com")
 		}
 	}
-	for what, c := range map[string]struct {
+	for what, test := range map[string]struct {
 		proxy *egresstest.Proxy
 		want  []string
 	}{
@@ -132,11 +132,11 @@ egressSelections:
 		},
 		"control plane": {proxy: &toControl, want: []string{"authority.invalid:443", "hook.invalid:443"}},
 	} {
-		if asked := c.proxy.RequestedAddresses(); !slices.Equal(asked, c.want) {
-			t.Errorf("%s: asked for %v, want %v", what, asked, c.want)
+		if asked := test.proxy.RequestedAddresses(); !slices.Equal(asked, test.want) {
+			t.Errorf("%s: asked for %v, want %v", what, asked, test.want)
 		}
 	}
-	if r := a.get("/metrics"); !strings.Contains(string(r.body),
+	if r := api.get("/metrics"); !strings.Contains(string(r.body),
 		`apiserver_egress_dialer_dial_start_total{protocol="grpc",transport="uds"}`) {
 		t.Error("got no metric of dials through a gRPC proxy, want one")
 	}

@@ -12,12 +12,12 @@ import (
 func TestFullDatabase(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		onEtcd(t)(o)
 		o.Etcd.Embedded.QuotaBytes = config.MinQuota
 	})
 	for i := range 40 {
-		r := a.send("POST", configMaps, configMap(fmt.Sprint("c", i), "k", strings.Repeat("v", 900_000)))
+		r := api.send("POST", configMaps, configMap(fmt.Sprint("c", i), "k", strings.Repeat("v", 900_000)))
 		if r.code == 201 {
 			continue
 		}
@@ -25,8 +25,8 @@ func TestFullDatabase(t *testing.T) {
 			t.Errorf("got status %d: %s, want status 500 and a text that ends with %q",
 				r.code, r.body, "etcdserver: mvcc: database space exceeded")
 		}
-		a.want(200, "DELETE", configMaps+"/c0", "")
-		if m := a.get("/metrics"); !strings.Contains(string(m.body), "binnacle_embedded_etcd_full 1") {
+		api.want(200, "DELETE", configMaps+"/c0", "")
+		if m := api.get("/metrics"); !strings.Contains(string(m.body), "binnacle_embedded_etcd_full 1") {
 			t.Error("got a metric that does not report the full database, want binnacle_embedded_etcd_full 1")
 		}
 		return

@@ -6,8 +6,8 @@ import "testing"
 // to its creation and in a later read, as in Kubernetes.
 func TestEmptyListsAreNullInResponses(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	for _, c := range []struct{ path, body, parent, field string }{
+	api := start(t, nil)
+	for _, test := range []struct{ path, body, parent, field string }{
 		{
 			path:   "/apis/storage.k8s.io/v1/csinodes",
 			body:   `{"metadata":{"name":"n"},"spec":{"drivers":[]}}`,
@@ -25,15 +25,15 @@ func TestEmptyListsAreNullInResponses(t *testing.T) {
 			field: "endpoints",
 		},
 	} {
-		created := a.want(201, "POST", c.path, c.body)
-		read := a.want(200, "GET", c.path+"/n", "")
+		created := api.want(201, "POST", test.path, test.body)
+		read := api.want(200, "GET", test.path+"/n", "")
 		for what, r := range map[string]answer{"created": created, "read": read} {
 			o := r.object()
-			if c.parent != "" {
-				o = o[c.parent].(map[string]any)
+			if test.parent != "" {
+				o = o[test.parent].(map[string]any)
 			}
-			if v, ok := o[c.field]; !ok || v != nil {
-				t.Errorf("%s: %s object has %s = %v (present: %t), want null (present: true)", c.path, what, c.field, v, ok)
+			if v, ok := o[test.field]; !ok || v != nil {
+				t.Errorf("%s: %s object has %s = %v (present: %t), want null (present: true)", test.path, what, test.field, v, ok)
 			}
 		}
 	}

@@ -14,9 +14,9 @@ import (
 // TestEmulatedVersion checks what clients see of an emulated version.
 func TestEmulatedVersion(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) { o.Compatibility.Emulated.Versions = []string{"1.32"} })
+	api := start(t, func(o *config.Options) { o.Compatibility.Emulated.Versions = []string{"1.32"} })
 	var v apiversion.Info
-	if err := json.Unmarshal(a.get("/version").body, &v); err != nil {
+	if err := json.Unmarshal(api.get("/version").body, &v); err != nil {
 		t.Fatal(err)
 	}
 	versions := fmt.Sprintf("%s.%s, emulates %s.%s, compatible with %s.%s", v.Major, v.Minor,
@@ -27,16 +27,16 @@ func TestEmulatedVersion(t *testing.T) {
 	if !strings.HasPrefix(v.GitVersion, "v1.33.") {
 		t.Errorf("got gitVersion %s, want one of v1.33", v.GitVersion)
 	}
-	a.want(200, "GET", "/apis/networking.k8s.io/v1/networkpolicies", "")
-	a.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs", "")
-	if r := a.get("/apis/networking.k8s.io/v1"); strings.Contains(string(r.body), "servicecidrs") {
+	api.want(200, "GET", "/apis/networking.k8s.io/v1/networkpolicies", "")
+	api.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs", "")
+	if r := api.get("/apis/networking.k8s.io/v1"); strings.Contains(string(r.body), "servicecidrs") {
 		t.Errorf("got resources %s, want none of servicecidrs", r.body)
 	}
-	if r := a.get("/openapi/v3/apis/networking.k8s.io/v1"); strings.Contains(string(r.body), "servicecidrs") {
+	if r := api.get("/openapi/v3/apis/networking.k8s.io/v1"); strings.Contains(string(r.body), "servicecidrs") {
 		t.Error("got an OpenAPI document with servicecidrs, want none: they are not served")
 	}
-	a.want(201, "POST", servicesPath, service("s", onePort)) // its IPAddress is not served
-	metrics := string(a.get("/metrics").body)
+	api.want(201, "POST", servicesPath, service("s", onePort)) // its IPAddress is not served
+	metrics := string(api.get("/metrics").body)
 	if want := `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`; !strings.Contains(metrics, want) {
 		t.Errorf("got metrics without %s, want the gates of 1.32", want)
 	}

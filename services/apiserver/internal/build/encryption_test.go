@@ -90,7 +90,7 @@ func TestReadErrors(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	const at = "/registry/secrets/default/"
-	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
+	api, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
 	for i, providers := range [][]string{
 		{keyed("aescbc", "k1", firstSecret)},
 		{},
@@ -99,47 +99,47 @@ func TestReadErrors(t *testing.T) {
 		{keyed("secretbox", "k1", firstSecret), keyed("aescbc", "k1", firstSecret), keyed("aesgcm", "k1", firstSecret)},
 	} {
 		if i > 0 && len(providers) > 0 {
-			a.reconfigured(file, encrypting("secrets", providers...))
+			api.reconfigured(file, encrypting("secrets", providers...))
 		}
-		a.want(201, "POST", secrets, secret(fmt.Sprintf("s%d", i), "value"))
+		api.want(201, "POST", secrets, secret(fmt.Sprintf("s%d", i), "value"))
 	}
 	reopened := func(configuration string) {
 		t.Helper()
 		const loads = `apiserver_watch_cache_initializations_total{resource="secrets"}`
-		before := a.sample(loads)
-		a.reconfigured(file, configuration)
-		a.eventually("reloaded", func() bool { return a.sample(loads) > before })
+		before := api.sample(loads)
+		api.reconfigured(file, configuration)
+		api.eventually("reloaded", func() bool { return api.sample(loads) > before })
 	}
 	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret)))
 	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"))
-	for _, x := range readRecording(t, "encryption", "read-errors.json") {
+	for _, exchange := range readRecording(t, "encryption", "read-errors.json") {
 		switch {
-		case x.Configuration != "":
-			configuration := x.Configuration
-			if strings.Contains(x.Name, "no identity") {
-				a.overwrite(at+"plain", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"plain","namespace":"default"}}`)
+		case exchange.Configuration != "":
+			configuration := exchange.Configuration
+			if strings.Contains(exchange.Name, "no identity") {
+				api.overwrite(at+"plain", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"plain","namespace":"default"}}`)
 			}
 			reopened(configuration)
-			if strings.Contains(x.Name, "other secrets") {
-				a.overwrite(at+"bad1", "k8s:enc:aescbc:v1:k1:")
-				a.overwrite(at+"bad2", "k8s:enc:aescbc:v1:k1:short")
-				a.overwrite(at+"bad3", "k8s:enc:rot13:v1:k1:x")
-				a.overwrite(at+"bad4", "\xffnonsense")
-				a.overwrite(at+"bad5", "k8s:enc:kms:v2:none:x")
+			if strings.Contains(exchange.Name, "other secrets") {
+				api.overwrite(at+"bad1", "k8s:enc:aescbc:v1:k1:")
+				api.overwrite(at+"bad2", "k8s:enc:aescbc:v1:k1:short")
+				api.overwrite(at+"bad3", "k8s:enc:rot13:v1:k1:x")
+				api.overwrite(at+"bad4", "\xffnonsense")
+				api.overwrite(at+"bad5", "k8s:enc:kms:v2:none:x")
 			}
 			continue
-		case x.Name == "readyz":
-			a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
+		case exchange.Name == "readyz":
+			api.eventually("ready", func() bool { return api.get("/readyz").code == http.StatusOK })
 			continue
-		case x.Response.Status == 429:
-			r := a.want(500, x.Request.Method, x.Request.Path, "")
+		case exchange.Response.Status == 429:
+			r := api.want(500, exchange.Request.Method, exchange.Request.Path, "")
 			const noKey = `Internal error occurred: unable to transform key "/registry/secrets/default/s0": no matching key was found for the provided AES transformer`
 			if text := fmt.Sprint(r.at("message")); text != noKey {
-				t.Errorf("%s: got message %s, want %s", x.Name, text, noKey)
+				t.Errorf("%s: got message %s, want %s", exchange.Name, text, noKey)
 			}
 			continue
-		case x.Name == "create still works":
-			x.Response.Body.(map[string]any)["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{
+		case exchange.Name == "create still works":
+			exchange.Response.Body.(map[string]any)["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{
 				"manager":    "Go-http-client",
 				"operation":  "Update",
 				"apiVersion": "v1",
@@ -148,22 +148,22 @@ func TestReadErrors(t *testing.T) {
 				"fieldsV1":   "<fields>",
 			}}
 		}
-		if x.Name == "get aescbc" && strings.Contains(string(a.get(x.Request.Path).body), "invalid PKCS7 data") {
+		if exchange.Name == "get aescbc" && strings.Contains(string(api.get(exchange.Request.Path).body), "invalid PKCS7 data") {
 			continue // the result of decrypting with another key is random
 		}
-		a.replay(t, x)
+		api.replay(t, exchange)
 	}
-	a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
+	api.eventually("ready", func() bool { return api.get("/readyz").code == http.StatusOK })
 }
 
 // TestEncryptionConfigIsReloaded replays reloads of the configuration.
 func TestEncryptionConfigIsReloaded(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
+	api, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
 	checks := func(path string, wantKMS bool) {
 		t.Helper()
-		body := string(a.get(path + "?verbose").body)
+		body := string(api.get(path + "?verbose").body)
 		if want := "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n"; !strings.Contains(body, want) {
 			t.Errorf("%s: got body %s, want it to contain %q", path, body, want)
 		}
@@ -174,45 +174,45 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	checks("/livez", false)
 	checks("/readyz", true)
 	checks("/healthz", true)
-	a.want(200, "GET", "/readyz/kms-providers", "")
-	a.want(404, "GET", "/livez/kms-providers", "")
-	a.want(201, "POST", secrets, secret("first", "value"))
-	a.reconfigured(file,
+	api.want(200, "GET", "/readyz/kms-providers", "")
+	api.want(404, "GET", "/livez/kms-providers", "")
+	api.want(201, "POST", secrets, secret("first", "value"))
+	api.reconfigured(file,
 		encrypting("secrets", keyed("secretbox", "k2", secondSecret), keyed("aescbc", "k1", firstSecret), "identity: {}"))
-	a.want(201, "POST", secrets, secret("second", "value"))
-	if got := a.stored("/registry/secrets/default/second"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
+	api.want(201, "POST", secrets, secret("second", "value"))
+	if got := api.stored("/registry/secrets/default/second"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
 		t.Errorf("stored is %.40q, want prefix k8s:enc:secretbox:v1:k2:", got)
 	}
-	a.want(200, "GET", secrets+"/first", "")
+	api.want(200, "GET", secrets+"/first", "")
 	reloads := func(status string) float64 {
-		return a.sample(`apiserver_encryption_config_controller_automatic_reloads_total{apiserver_id_hash="` +
-			a.serverHash() + `",status="` + status + `"}`)
+		return api.sample(`apiserver_encryption_config_controller_automatic_reloads_total{apiserver_id_hash="` +
+			api.serverHash() + `",status="` + status + `"}`)
 	}
 	if n := reloads("success"); n != 1 {
 		t.Errorf("got %v successful reloads, want 1", n)
 	}
 	replaceFile(t, file, encrypting("secrets", keyed("aescbc", "k3", "short")))
-	a.eventually("counted", func() bool { return reloads("failure") == 1 })
-	a.want(201, "POST", secrets, secret("third", "value"))
-	if got := a.stored("/registry/secrets/default/third"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
+	api.eventually("counted", func() bool { return reloads("failure") == 1 })
+	api.want(201, "POST", secrets, secret("third", "value"))
+	if got := api.stored("/registry/secrets/default/third"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
 		t.Errorf("after an invalid file: stored is %.40q, want prefix k8s:enc:secretbox:v1:k2:", got)
 	}
-	newest := a.want(200, "GET", secrets, "").version()
+	newest := api.want(200, "GET", secrets, "").version()
 	var watches []*watched // continue when objects cannot be decrypted any more
 	for _, query := range []string{"", "&fieldSelector=type%3DOpaque", "&labelSelector=!none"} {
-		watches = append(watches, watchOf(a, secrets+"?watch=true&resourceVersion="+newest+query),
-			watchOf(a, "/api/v1/secrets?watch=true&resourceVersion="+newest+query))
+		watches = append(watches, watchOf(api, secrets+"?watch=true&resourceVersion="+newest+query),
+			watchOf(api, "/api/v1/secrets?watch=true&resourceVersion="+newest+query))
 	}
-	a.reconfigured(file, encrypting("secrets", "identity: {}"))
-	a.eventually("read no more", func() bool { return a.get(secrets+"/first").code == 500 })
-	if text := fmt.Sprint(a.get(secrets + "/first").at("message")); text != "Internal error occurred: no matching prefix found" {
+	api.reconfigured(file, encrypting("secrets", "identity: {}"))
+	api.eventually("read no more", func() bool { return api.get(secrets+"/first").code == 500 })
+	if text := fmt.Sprint(api.get(secrets + "/first").at("message")); text != "Internal error occurred: no matching prefix found" {
 		t.Errorf("got message %s, want %q", text, "Internal error occurred: no matching prefix found")
 	}
-	a.want(201, "POST", secrets, secret("fourth", "value"))
-	if got := a.stored("/registry/secrets/default/fourth"); !bytes.HasPrefix(got, []byte("k8s\x00")) {
+	api.want(201, "POST", secrets, secret("fourth", "value"))
+	if got := api.stored("/registry/secrets/default/fourth"); !bytes.HasPrefix(got, []byte("k8s\x00")) {
 		t.Errorf("stored is %.40q, want unencrypted protobuf, prefix %q", got, "k8s\x00")
 	}
-	a.want(500, "GET", secrets, "")
+	api.want(500, "GET", secrets, "")
 	for _, w := range watches {
 		if got := w.next(); got != "ADDED fourth" {
 			t.Errorf("got event %s, want ADDED fourth", got)
@@ -221,8 +221,8 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	a.eventually("counted", func() bool { return reloads("failure") == 2 })
-	a.want(200, "GET", secrets+"/fourth", "")
+	api.eventually("counted", func() bool { return reloads("failure") == 2 })
+	api.want(200, "GET", secrets+"/fourth", "")
 }
 
 // serverHash returns the ID of this server in metrics.
@@ -241,10 +241,10 @@ func (a *api) serverHash() string {
 func TestUpdateRewritesStaleEncryption(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a, file := encrypted(t, encrypting("secrets", "identity: {}"), reloading)
-	a.want(201, "POST", secrets, secret("s", "value"))
+	api, file := encrypted(t, encrypting("secrets", "identity: {}"), reloading)
+	api.want(201, "POST", secrets, secret("s", "value"))
 	const key = "/registry/secrets/default/s"
-	if got := a.stored(key); !bytes.HasPrefix(got, []byte("k8s\x00")) {
+	if got := api.stored(key); !bytes.HasPrefix(got, []byte("k8s\x00")) {
 		t.Fatalf("stored is %.40q, want unencrypted protobuf, prefix %q", got, "k8s\x00")
 	}
 	prefix := "k8s\x00"
@@ -260,25 +260,25 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 		},
 		{configuration: encrypting("secrets", "identity: {}", keyed("secretbox", "a:b", firstSecret)), prefix: "k8s\x00"},
 	} {
-		a.reconfigured(file, next.configuration)
-		live := a.want(200, "GET", secrets+"/s", "")
-		if dry := a.want(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.version() != live.version() {
+		api.reconfigured(file, next.configuration)
+		live := api.want(200, "GET", secrets+"/s", "")
+		if dry := api.want(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.version() != live.version() {
 			t.Errorf("dry run: got version %s, want %s", dry.version(), live.version())
 		}
-		if got := a.stored(key); !bytes.HasPrefix(got, []byte(prefix)) {
+		if got := api.stored(key); !bytes.HasPrefix(got, []byte(prefix)) {
 			t.Errorf("after a dry run: stored is %.40q, want the previous prefix %q", got, prefix)
 		}
-		rewritten := a.want(200, "PUT", secrets+"/s", string(live.body))
-		if got := a.stored(key); !bytes.HasPrefix(got, []byte(next.prefix)) {
+		rewritten := api.want(200, "PUT", secrets+"/s", string(live.body))
+		if got := api.stored(key); !bytes.HasPrefix(got, []byte(next.prefix)) {
 			t.Errorf("outdated value: stored is %.40q, want prefix %q", got, next.prefix)
 		}
 		if rewritten.version() == live.version() {
 			t.Errorf("outdated value: got version %s unchanged, want a later one", live.version())
 		}
-		if again := a.want(200, "PUT", secrets+"/s", string(rewritten.body)); again.version() != rewritten.version() {
+		if again := api.want(200, "PUT", secrets+"/s", string(rewritten.body)); again.version() != rewritten.version() {
 			t.Errorf("update of a current value: got version %s, want %s", again.version(), rewritten.version())
 		}
-		if again := a.want(200, "PATCH", secrets+"/s", `{}`, "Content-Type", mergePatch); again.version() != rewritten.version() {
+		if again := api.want(200, "PATCH", secrets+"/s", `{}`, "Content-Type", mergePatch); again.version() != rewritten.version() {
 			t.Errorf("patch of a current value: got version %s, want %s", again.version(), rewritten.version())
 		}
 		prefix = next.prefix
@@ -314,27 +314,27 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 
 	// 2. Write objects of several kinds that contain the plain text.
 	var data string
-	a, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(o *config.Options) {
+	api, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(o *config.Options) {
 		onEtcd(t)(o)
 		o.Fanout.Servers = []string{bus.ClientURL()}
 		data = o.Etcd.DataDir
 	})
 	// Changes are published only on request.
-	ask := func() { _ = listener.Publish("binnacle."+a.options.Fanout.ClusterID+".ask", nil) }
+	ask := func() { _ = listener.Publish("binnacle."+api.options.Fanout.ClusterID+".ask", nil) }
 	ask()
-	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	api.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
-	a.eventually("served", func() bool { return a.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
-	a.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids",
+	api.eventually("served", func() bool { return api.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
+	api.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids",
 		`{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"},"spec":"`+plain+`"}`)
-	a.want(201, "POST", configMaps, configMap("c", "k", plain))
-	a.want(201, "POST", secrets, secret("s", plain))
-	a.want(201, "POST", "/api/v1/namespaces/default/events",
+	api.want(201, "POST", configMaps, configMap("c", "k", plain))
+	api.want(201, "POST", secrets, secret("s", plain))
+	api.want(201, "POST", "/api/v1/namespaces/default/events",
 		`{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"},"message":"`+plain+`"}`)
 
 	// 3. Search the messages and the data directory for the plain text. An unencrypted marker
 	// proves that the search works.
-	a.overwrite("/registry/marker", marker)
+	api.overwrite("/registry/marker", marker)
 	found := 0
 	count := func(where string, b []byte) {
 		if bytes.Contains(b, []byte(plain)) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte(plain)))) {
@@ -344,7 +344,7 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 			found++
 		}
 	}
-	a.eventually("published", func() bool {
+	api.eventually("published", func() bool {
 		ask()
 		for {
 			select {
@@ -376,13 +376,13 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 		"/apis/ex.test/v1/namespaces/default/wids/w", configMaps + "/c", secrets + "/s",
 		"/api/v1/namespaces/default/events/e",
 	} {
-		a.want(200, "GET", path, "")
+		api.want(200, "GET", path, "")
 	}
 	for _, key := range []string{
 		"/registry/ex.test/wids/default/w", "/registry/events/default/e",
 		"/registry/services/specs/default/kubernetes",
 	} {
-		if got := a.stored(key); !bytes.HasPrefix(got, []byte("k8s:enc:aesgcm:v1:k1:")) {
+		if got := api.stored(key); !bytes.HasPrefix(got, []byte("k8s:enc:aesgcm:v1:k1:")) {
 			t.Errorf("%s is stored as %.40q, want prefix k8s:enc:aesgcm:v1:k1:", key, got)
 		}
 	}
@@ -399,24 +399,24 @@ func TestStartWithoutKMS(t *testing.T) {
 	replaceFile(t, file, encrypting("secrets",
 		"kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 200ms}",
 		"identity: {}"))
-	a := startUnready(t, func(o *config.Options) { o.Encryption.ConfigFile = file })
-	a.eventually("loaded", func() bool { return strings.Contains(string(a.get("/readyz?verbose").body), "[+]informer-sync ok") })
-	a.eventually("bootstrapped", func() bool { return a.get("/api/v1/namespaces/default").code == 200 })
+	api := startUnready(t, func(o *config.Options) { o.Encryption.ConfigFile = file })
+	api.eventually("loaded", func() bool { return strings.Contains(string(api.get("/readyz?verbose").body), "[+]informer-sync ok") })
+	api.eventually("bootstrapped", func() bool { return api.get("/api/v1/namespaces/default").code == 200 })
 	for path, want := range map[string]int{
 		"/readyz/kms-providers": 500, "/healthz/kms-providers": 500, "/healthz/kms-provider-0": 404,
 		"/livez/kms-providers": 404, "/livez": 200,
 	} {
-		a.eventually("answered by "+path, func() bool { return a.get(path).code == want })
+		api.eventually("answered by "+path, func() bool { return api.get(path).code == want })
 	}
-	rejected := a.want(500, "POST", secrets, secret("s", "value"))
+	rejected := api.want(500, "POST", secrets, secret("s", "value"))
 	if text := fmt.Sprint(rejected.at("message")); text != "Internal error occurred: got unexpected nil transformer" {
 		t.Errorf("got message %s, want %q", text, "Internal error occurred: got unexpected nil transformer")
 	}
-	a.want(201, "POST", configMaps, configMap("c"))
+	api.want(201, "POST", configMaps, configMap("c"))
 	plugin.Start()
-	a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
-	a.want(201, "POST", secrets, secret("s", "value"))
-	if got := a.stored("/registry/secrets/default/s"); !bytes.HasPrefix(got, []byte("k8s:enc:kms:v2:rec:")) {
+	api.eventually("ready", func() bool { return api.get("/readyz").code == http.StatusOK })
+	api.want(201, "POST", secrets, secret("s", "value"))
+	if got := api.stored("/registry/secrets/default/s"); !bytes.HasPrefix(got, []byte("k8s:enc:kms:v2:rec:")) {
 		t.Errorf("stored is %.40q, want prefix k8s:enc:kms:v2:rec:", got)
 	}
 }

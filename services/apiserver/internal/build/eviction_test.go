@@ -43,37 +43,37 @@ func eviction(name, more string) string {
 func TestEvictionRespectsBudgets(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, nil)
-	a.account()
+	api := start(t, nil)
+	api.account()
 	evict := func(code int, name, more string) answer {
 		t.Helper()
-		return a.want(code, "POST", podsPath+"/"+name+"/eviction", eviction(name, more))
+		return api.want(code, "POST", podsPath+"/"+name+"/eviction", eviction(name, more))
 	}
 	gone := func(name string) {
 		t.Helper()
-		if r := a.get(podsPath + "/" + name); r.code != 404 && r.at("metadata", "deletionTimestamp") == nil {
+		if r := api.get(podsPath + "/" + name); r.code != 404 && r.at("metadata", "deletionTimestamp") == nil {
 			t.Errorf("after the eviction of %s: got status %d: %s, want 404 or a deletionTimestamp", name, r.code, r.body)
 		}
 	}
 	budget := func(status string) {
 		t.Helper()
-		a.want(200, "PATCH", budgetsPath+"/b/status", `{"status":`+status+`}`, "Content-Type", mergePatch)
+		api.want(200, "PATCH", budgetsPath+"/b/status", `{"status":`+status+`}`, "Content-Type", mergePatch)
 	}
 	for _, name := range []string{"a", "b", "c", "free"} {
-		a.pod(name, "n", ready)
+		api.pod(name, "n", ready)
 	}
-	a.pod("bad", "n", unready)
-	a.pod("done", "n", `{"phase":"Succeeded"}`)
-	a.pod("waiting", "", "")
+	api.pod("bad", "n", unready)
+	api.pod("done", "n", `{"phase":"Succeeded"}`)
+	api.pod("waiting", "", "")
 	evict(404, "none", "")
 	evict(404, "none", `,"deleteOptions":{"dryRun":["Foo"]}`)
-	r := a.want(400, "POST", podsPath+"/a/eviction", eviction("b", ""))
+	r := api.want(400, "POST", podsPath+"/a/eviction", eviction("b", ""))
 	const otherName = "name in URL does not match name in Eviction object"
 	if got := r.at("message"); got != otherName {
 		t.Errorf("got message %v, want %q", got, otherName)
 	}
 
-	r = a.want(400, "POST", podsPath+"/a/eviction",
+	r = api.want(400, "POST", podsPath+"/a/eviction",
 		strings.Replace(eviction("a", ""), `"name":"a"`, `"name":"a","namespace":"other"`, 1))
 	const otherNamespace = "the namespace of the provided object does not match the namespace sent on the request"
 	if got := r.at("message"); got != otherNamespace {
@@ -87,10 +87,10 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	}
 	evict(201, "free", "") // no budget selects it
 	gone("free")
-	if text := fmt.Sprint(a.get(podsPath+"/free").at("status", "conditions")); !strings.Contains(text, "EvictionByEvictionAPI") {
+	if text := fmt.Sprint(api.get(podsPath+"/free").at("status", "conditions")); !strings.Contains(text, "EvictionByEvictionAPI") {
 		t.Errorf("got conditions %s, want EvictionByEvictionAPI", text)
 	}
-	a.want(201, "POST", budgetsPath,
+	api.want(201, "POST", budgetsPath,
 		`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b"},"spec":{"minAvailable":2,"selector":{"matchLabels":{"app":"x"}}}}`)
 	r = evict(429, "a", "") // the budget has no status yet
 	if text := string(r.body); !strings.Contains(text, "The disruption budget b is still being processed by the server.") ||
@@ -100,15 +100,15 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	}
 	budget(`{"observedGeneration":1,"disruptionsAllowed":1,"currentHealthy":3,"desiredHealthy":2,"expectedPods":3}`)
 	evict(201, "a", `,"deleteOptions":{"dryRun":["All"]}`)
-	a.want(201, "POST", podsPath+"/a/eviction?dryRun=All", eviction("a", ""))
-	if n := a.get(budgetsPath+"/b").at("status", "disruptionsAllowed"); n != 1.0 {
+	api.want(201, "POST", podsPath+"/a/eviction?dryRun=All", eviction("a", ""))
+	if n := api.get(budgetsPath+"/b").at("status", "disruptionsAllowed"); n != 1.0 {
 		t.Errorf("after a dry run: got %v allowed disruptions, want 1", n)
 	}
 	evict(409, "a", `,"deleteOptions":{"preconditions":{"uid":"other"}}`)
 	budget(`{"disruptionsAllowed":1,"currentHealthy":3}`)
-	a.want(201, "POST", podsPath+"/a/eviction", strings.Replace(eviction("a", ""), "policy/v1", "policy/v1beta1", 1))
+	api.want(201, "POST", podsPath+"/a/eviction", strings.Replace(eviction("a", ""), "policy/v1", "policy/v1beta1", 1))
 	gone("a")
-	b := a.get(budgetsPath + "/b")
+	b := api.get(budgetsPath + "/b")
 	disrupted, _ := b.at("status", "disruptedPods").(map[string]any)
 	if b.at("status", "disruptionsAllowed") != 0.0 ||
 		disrupted["a"] == nil ||
@@ -137,14 +137,14 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	evict(201, "waiting", "")
 	gone("waiting")
 
-	a.pod("bad2", "n", unready)
+	api.pod("bad2", "n", unready)
 	budget(`{"currentHealthy":1}`)
 	evict(429, "bad2", "")
-	a.want(200, "PATCH", budgetsPath+"/b", `{"spec":{"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, "Content-Type", mergePatch)
+	api.want(200, "PATCH", budgetsPath+"/b", `{"spec":{"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, "Content-Type", mergePatch)
 	evict(201, "bad2", "")
 	gone("bad2")
 
-	a.want(201, "POST", budgetsPath,
+	api.want(201, "POST", budgetsPath,
 		`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b2"},"spec":{"minAvailable":1,"selector":{}}}`)
 	r = evict(500, "b", "")
 	const twoBudgets = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

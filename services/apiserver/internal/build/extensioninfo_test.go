@@ -21,7 +21,7 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	if err := os.WriteFile(file, first, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		p := &o.Authentication.Proxy
 		p.CAFile = file
 		p.Names = []string{"front-proxy-client"}
@@ -32,10 +32,10 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	})
 	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 	data := func() map[string]any {
-		d, _ := a.get(at).at("data").(map[string]any)
+		d, _ := api.get(at).at("data").(map[string]any)
 		return d
 	}
-	a.eventually("published", func() bool { return len(data()) == 7 })
+	api.eventually("published", func() bool { return len(data()) == 7 })
 	d := data()
 	for key, want := range map[string]string{
 		"requestheader-client-ca-file":       string(first),
@@ -53,11 +53,11 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 		t.Errorf("got client-ca-file %q, want a PEM certificate", ca)
 	}
 
-	before := a.get(at).version()
+	before := api.get(at).version()
 	patch := func(data map[string]any) {
 		t.Helper()
 		b, _ := json.Marshal(map[string]any{"data": data})
-		a.want(200, "PATCH", at, string(b), "Content-Type", mergePatch)
+		api.want(200, "PATCH", at, string(b), "Content-Type", mergePatch)
 	}
 	// Additional CAs stay; invalid and missing data is repaired.
 	patch(map[string]any{
@@ -68,7 +68,7 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 		"client-ca-file":                 string(first),
 		"more":                           "x",
 	})
-	a.eventually("mended", func() bool {
+	api.eventually("mended", func() bool {
 		d := data()
 		clients, _ := d["client-ca-file"].(string)
 		return d["requestheader-allowed-names"] == `["theirs","front-proxy-client"]` &&
@@ -78,7 +78,7 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 			d["more"] == "x" &&
 			strings.Count(clients, "BEGIN CERTIFICATE") == 2
 	})
-	if a.get(at).version() == before {
+	if api.get(at).version() == before {
 		t.Error("got an unchanged ConfigMap, want it written")
 	}
 
@@ -86,12 +86,12 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	if err := os.WriteFile(file, second, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.eventually("both authorities", func() bool { return data()["requestheader-client-ca-file"] == string(first)+string(second) })
+	api.eventually("both authorities", func() bool { return data()["requestheader-client-ca-file"] == string(first)+string(second) })
 	if err := os.WriteFile(file, append(second, first...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.want(200, "DELETE", at, "")
-	a.eventually("repaired", func() bool { return data()["requestheader-client-ca-file"] == string(second)+string(first) })
+	api.want(200, "DELETE", at, "")
+	api.eventually("repaired", func() bool { return data()["requestheader-client-ca-file"] == string(second)+string(first) })
 }
 
 // TestDamagedCAFileKeepsPublishedCAs checks that the published CAs are those in use.
@@ -99,10 +99,10 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	var file string
-	a := start(t, func(o *config.Options) { file = o.Serving.ClientCAFile })
+	api := start(t, func(o *config.Options) { file = o.Serving.ClientCAFile })
 	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 	published := func() any {
-		data, _ := a.get(at).at("data").(map[string]any)
+		data, _ := api.get(at).at("data").(map[string]any)
 		return data["client-ca-file"]
 	}
 	good, err := os.ReadFile(file)
@@ -114,19 +114,19 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 		"empty": func() error { return os.WriteFile(file, nil, 0o600) },
 		"gone":  func() error { return os.Remove(file) },
 	} {
-		a.eventually("published", func() bool { return published() == string(good) })
+		api.eventually("published", func() bool { return published() == string(good) })
 		if err := damage(); err != nil {
 			t.Fatal(err)
 		}
-		a.want(200, "DELETE", at, "")
-		a.eventually(what+", published again", func() bool { return a.get(at).code == 200 })
+		api.want(200, "DELETE", at, "")
+		api.eventually(what+", published again", func() bool { return api.get(at).code == 200 })
 		if got := published(); got != string(good) {
 			t.Errorf("%s: got published CA %q, want the valid one", what, got)
 		}
 		if err := os.WriteFile(file, good, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		a.want(200, "DELETE", at, "")
+		api.want(200, "DELETE", at, "")
 	}
 }
 

@@ -119,17 +119,17 @@ func (a *api) available() string {
 func TestExtensionServer(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, nil)
-	if r := a.get("/apis/ext.test/v1"); r.code != 404 {
+	api := start(t, nil)
+	if r := api.get("/apis/ext.test/v1"); r.code != 404 {
 		t.Errorf("before the registration: got status %d: %s, want 404", r.code, r.body)
 	}
 
 	// 1. Requests reach the server with the user that was impersonated, without credentials, and
 	// with the audit ID of the response.
-	e := startExtension(t, a)
-	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
+	extension := startExtension(t, api)
+	api.eventually("available", func() bool { return api.available() == "True Passed all checks passed" })
 
-	for _, c := range []struct{ method, path, body, wantRequest string }{
+	for _, test := range []struct{ method, path, body, wantRequest string }{
 		{
 			method:      "GET",
 			path:        "/apis/ext.test/v1/namespaces/n/things/t",
@@ -153,15 +153,15 @@ func TestExtensionServer(t *testing.T) {
 			wantRequest: "DELETE /apis/ext.test/v1/namespaces/n/things/t",
 		},
 	} {
-		r := a.want(200, c.method, c.path, c.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b",
+		r := api.want(200, test.method, test.path, test.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b",
 			"Impersonate-User", "eve", "Impersonate-Group", "system:masters")
-		if r.at("asked") != c.wantRequest || r.at("body") != c.body {
-			t.Errorf("%s %s: got %s, want %v and %v", c.method, c.path, r.body, c.wantRequest, c.body)
+		if r.at("asked") != test.wantRequest || r.at("body") != test.body {
+			t.Errorf("%s %s: got %s, want %v and %v", test.method, test.path, r.body, test.wantRequest, test.body)
 		}
-		received := e.last().Header
+		received := extension.last().Header
 		if received.Get("X-Remote-User") != "eve" || received.Get("X-Remote-Extra-A") != "" ||
 			received.Get("Impersonate-User") != "" || received.Get("Authorization") != "" {
-			t.Errorf("%s: extension server received headers %v, want user eve and no credentials of the client", c.path, received)
+			t.Errorf("%s: extension server received headers %v, want user eve and no credentials of the client", test.path, received)
 		}
 		if id := received.Get("Audit-Id"); id == "" || r.header.Get("Audit-Id") != id || len(r.header.Values("Audit-Id")) != 1 {
 			t.Errorf("extension server received Audit-Id %q, client %q, want the same one", id, r.header.Values("Audit-Id"))
@@ -169,68 +169,68 @@ func TestExtensionServer(t *testing.T) {
 	}
 
 	// 2. Ambiguous paths and redirects are rejected.
-	before := e.last()
+	before := extension.last()
 	for _, path := range []string{
 		"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things",
 		"/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things",
 		"/apis/ext.test/v1//things",
 	} {
-		if r := a.get(path); r.code != 404 || e.last() != before {
+		if r := api.get(path); r.code != 404 || extension.last() != before {
 			t.Errorf("%s: got status %d: %s, want status 404 without a request to the server after %v", path, r.code, r.body, before)
 		}
 	}
-	if r := a.get("/apis/ext.test/v1/namespaces/n/things/redirect"); r.code != 502 {
+	if r := api.get("/apis/ext.test/v1/namespaces/n/things/redirect"); r.code != 502 {
 		t.Errorf("redirect: got status %d: %s, want 502", r.code, r.body)
 	}
 
 	// 3. Discovery lists the resources of the server.
-	a.eventually("discovery", func() bool {
-		r := a.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	api.eventually("discovery", func() bool {
+		r := api.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		return strings.Contains(string(r.body),
 			`{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"things"`) &&
 			strings.Contains(string(r.body), `"freshness":"Current"`)
 	})
-	if r := a.want(200, "GET", "/apis/ext.test", ""); r.at("preferredVersion", "groupVersion") != "ext.test/v1" {
+	if r := api.want(200, "GET", "/apis/ext.test", ""); r.at("preferredVersion", "groupVersion") != "ext.test/v1" {
 		t.Errorf("/apis/ext.test: got %s, want the preferred version ext.test/v1", r.body)
 	}
-	if r := a.want(200, "GET", "/apis/ext.test/v1", ""); !strings.Contains(string(r.body), "things") {
+	if r := api.want(200, "GET", "/apis/ext.test/v1", ""); !strings.Contains(string(r.body), "things") {
 		t.Errorf("/apis/ext.test/v1: got %s, want the resource things", r.body)
 	}
 
 	// 4. While the server fails its checks, requests get 503.
-	e.breaks(true)
-	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test",
+	extension.breaks(true)
+	api.want(200, "PATCH", apiServicesPath+"/v1.ext.test",
 		`{"spec":{"versionPriority":16}}`, "Content-Type", "application/merge-patch+json")
-	a.eventually("unavailable", func() bool {
-		return strings.HasPrefix(a.available(), "False FailedDiscoveryCheck failing or missing response from")
+	api.eventually("unavailable", func() bool {
+		return strings.HasPrefix(api.available(), "False FailedDiscoveryCheck failing or missing response from")
 	})
-	r := a.get("/apis/ext.test/v1/namespaces/n/things/t")
+	r := api.get("/apis/ext.test/v1/namespaces/n/things/t")
 	if r.code != 503 || string(r.body) != "service unavailable\n" {
 		t.Errorf("unavailable server: got status %d: %q, want 503 and %q", r.code, r.body, "service unavailable\n")
 	}
-	e.breaks(false)
-	a.eventually("available again", func() bool { return a.get("/apis/ext.test/v1/namespaces/n/things/t").code == 200 })
+	extension.breaks(false)
+	api.eventually("available again", func() bool { return api.get("/apis/ext.test/v1/namespaces/n/things/t").code == 200 })
 
 	// 5. An APIService without a service is local: the paths are not served.
 	var live map[string]any
-	_ = json.Unmarshal(a.get(apiServicesPath+"/v1.ext.test").body, &live)
+	_ = json.Unmarshal(api.get(apiServicesPath+"/v1.ext.test").body, &live)
 	const local = "True Local Local APIServices are always available"
-	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test",
+	api.want(200, "PATCH", apiServicesPath+"/v1.ext.test",
 		`{"spec":{"service":null,"insecureSkipTLSVerify":false}}`, "Content-Type", mergePatch)
-	a.eventually("local", func() bool { return a.available() == local })
+	api.eventually("local", func() bool { return api.available() == local })
 	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1"} {
-		if r := a.get(path); r.code != 404 {
+		if r := api.get(path); r.code != 404 {
 			t.Errorf("%s without a server: got status %d: %s, want 404", path, r.code, r.body)
 		}
 	}
 	spec, _ := json.Marshal(map[string]any{"spec": live["spec"]})
-	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test", string(spec), "Content-Type", mergePatch)
-	a.eventually("available through its server", func() bool { return a.available() == "True Passed all checks passed" })
+	api.want(200, "PATCH", apiServicesPath+"/v1.ext.test", string(spec), "Content-Type", mergePatch)
+	api.eventually("available through its server", func() bool { return api.available() == "True Passed all checks passed" })
 
 	// 6. Deleting the APIService ends the paths at once.
-	a.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
+	api.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
 	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1", "/apis/ext.test"} {
-		if r := a.get(path); r.code != 404 {
+		if r := api.get(path); r.code != 404 {
 			t.Errorf("%s after the APIService was deleted: got status %d: %s, want 404", path, r.code, r.body)
 		}
 	}
@@ -258,26 +258,26 @@ func TestExtensionServerCertificateIsVerified(t *testing.T) {
 // Service has no usable endpoint.
 func TestUnreachableExtensionServers(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.want(201, "POST", "/api/v1/namespaces/default/services",
+	api := start(t, nil)
+	api.want(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
-	for _, c := range []struct{ service, port, want string }{
+	for _, test := range []struct{ service, port, want string }{
 		{service: "none", port: "443", want: `False ServiceNotFound service/none in "default" is not present`},
 		{service: "cip", port: "8443", want: `False ServicePortError service/cip in "default" is not listening on port 8443`},
 		{service: "cip", port: "443", want: `False EndpointsNotFound cannot find endpoints for service/cip in "default"`},
 	} {
-		a.want(201, "POST", apiServicesPath,
+		api.want(201, "POST", apiServicesPath,
 			`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,
-			"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"`+c.service+`","port":`+c.port+`}}}`)
-		a.eventually(c.want, func() bool { return a.available() == c.want })
-		if r := a.get("/apis/ext.test/v1"); r.code != 503 {
-			t.Errorf("%s: got status %d: %s, want status 503", c.want, r.code, r.body)
+			"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"`+test.service+`","port":`+test.port+`}}}`)
+		api.eventually(test.want, func() bool { return api.available() == test.want })
+		if r := api.get("/apis/ext.test/v1"); r.code != 503 {
+			t.Errorf("%s: got status %d: %s, want status 503", test.want, r.code, r.body)
 		}
-		r := a.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		r := api.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		if !strings.Contains(string(r.body),
 			`{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","freshness":"Stale"}]}`) {
-			t.Errorf("%s: discovery %s", c.want, r.body)
+			t.Errorf("%s: discovery %s", test.want, r.body)
 		}
-		a.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
+		api.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
 	}
 }

@@ -30,11 +30,11 @@ func TestExternalSigner(t *testing.T) {
 	signer.Start()
 	var initial externaljwttest.State
 	signer.Change(func(s *externaljwttest.State) { initial = *s })
-	a := start(t, external(t, signer))
-	a.want(201, "POST", accounts, `{"metadata":{"name":"sa-1"}}`)
+	api := start(t, external(t, signer))
+	api.want(201, "POST", accounts, `{"metadata":{"name":"sa-1"}}`)
 	other := externaljwttest.NewKey(t)
 	n := 0
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name          string
 		sign, keys    func(*externaljwttest.State)
 		rejected      string
@@ -70,40 +70,40 @@ func TestExternalSigner(t *testing.T) {
 			rejected: "Internal error occurred: failed to generate token: while validating header: bad type",
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			n++
 			signer.Change(func(s *externaljwttest.State) {
 				*s = initial
 				s.Header = map[string]any{"alg": "ES256", "kid": "kid-1", "typ": "JWT"}
 				s.Keys = initial.Keys[:1:1]
-				if c.sign != nil {
-					c.sign(s)
+				if test.sign != nil {
+					test.sign(s)
 				}
 			})
-			got := a.send("POST", accounts+"/sa-1/token",
+			got := api.send("POST", accounts+"/sa-1/token",
 				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
-			if c.rejected != "" {
-				if got.code != http.StatusInternalServerError || got.at("message") != c.rejected {
-					t.Errorf("%d %s, want %s", got.code, got.body, c.rejected)
+			if test.rejected != "" {
+				if got.code != http.StatusInternalServerError || got.at("message") != test.rejected {
+					t.Errorf("%d %s, want %s", got.code, got.body, test.rejected)
 				}
 				return
 			}
 			if got.code != http.StatusCreated {
 				t.Fatalf("got status %d: %s, want status %d", got.code, got.body, http.StatusCreated)
 			}
-			if c.keys != nil {
-				signer.Change(c.keys)
+			if test.keys != nil {
+				signer.Change(test.keys)
 			}
 			token := fmt.Sprint(got.at("status", "token"))
-			review := a.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews",
+			review := api.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews",
 				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`)
-			if authenticated := review.at("status", "authenticated") == true; authenticated != c.authenticated {
-				t.Errorf("%s, want authenticated: %v", review.body, c.authenticated)
+			if authenticated := review.at("status", "authenticated") == true; authenticated != test.authenticated {
+				t.Errorf("%s, want authenticated: %v", review.body, test.authenticated)
 			}
 		})
 	}
 	signer.Stop()
-	jwks := a.want(200, "GET", "/openid/v1/jwks", "")
+	jwks := api.want(200, "GET", "/openid/v1/jwks", "")
 	if !strings.Contains(string(jwks.body), `"kid":"kid-1"`) || strings.Contains(string(jwks.body), "kid-4") {
 		t.Errorf("got keys %s, want kid-1 and not kid-4", jwks.body)
 	}
@@ -134,7 +134,7 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 	signer.Change(func(s *externaljwttest.State) { s.MaxLifetime = 7200 })
 	signer.Start()
 	key := signingKey(t)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, want string
 		change     func(*config.Options)
 	}{
@@ -168,10 +168,10 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 			change: func(o *config.Options) { o.Authentication.ServiceAccountMaxExpiration = 3 * time.Hour },
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			o := testOptions(t, t.TempDir())
 			external(t, signer)(o)
-			c.change(o)
+			test.change(o)
 			if err := o.Complete(); err != nil {
 				t.Fatal(err)
 			}
@@ -179,8 +179,8 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 			if len(o.Validate()) == 0 {
 				err = buildAndRelease(t.Context(), o, slog.New(slog.DiscardHandler))
 			}
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want %s", err, c.want)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %s", err, test.want)
 			}
 		})
 	}

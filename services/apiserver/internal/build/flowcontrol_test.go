@@ -34,12 +34,12 @@ func (a *api) flowOf(user, level, response string, shares int) {
 func TestPriorityLevelLimitsClient(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, nil)
-	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
-	uid := func(path string) any { return a.get(path).at("metadata", "uid") }
+	api := start(t, nil)
+	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
+	uid := func(path string) any { return api.get(path).at("metadata", "uid") }
 	var first answer
-	a.eventually("the schema counts", func() bool {
-		first = a.get(configMaps, as("alice")...)
+	api.eventually("the schema counts", func() bool {
+		first = api.get(configMaps, as("alice")...)
 		return first.header.Get("X-Kubernetes-Pf-Flowschema-Uid") == uid(flowSchemas+"/of-alice")
 	})
 	got, want := first.header.Get("X-Kubernetes-Pf-Flowschema-Uid"), uid(flowSchemas+"/of-alice")
@@ -56,7 +56,7 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 		wg.Go(func() {
 			for range 10 {
 				// A list of a future version blocks until its timeout.
-				r := a.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
+				r := api.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
 				mu.Lock()
 				codes[r.code]++
 				if r.code == http.StatusTooManyRequests &&
@@ -65,10 +65,10 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 						r.body, r.header.Get("Retry-After"), "Too many requests, please try again later.\n")
 				}
 				mu.Unlock()
-				if h := a.get("/livez", as("alice")...); h.code != 200 {
+				if h := api.get("/livez", as("alice")...); h.code != 200 {
 					t.Errorf("/livez: got status %d, want 200", h.code)
 				}
-				if other := a.get(configMaps, as("bob")...); other.code != 200 {
+				if other := api.get(configMaps, as("bob")...); other.code != 200 {
 					t.Errorf("another user: got status %d: %s, want 200", other.code, other.body)
 				}
 			}
@@ -78,9 +78,9 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusGatewayTimeout] == 0 || len(codes) != 2 {
 		t.Errorf("got responses by status %v, want only 429 and 504, and both", codes)
 	}
-	a.want(200, "DELETE", flowSchemas+"/of-alice", "")
-	a.eventually("a schema that was deleted does not count", func() bool {
-		return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") != first.header.Get("X-Kubernetes-Pf-Flowschema-Uid")
+	api.want(200, "DELETE", flowSchemas+"/of-alice", "")
+	api.eventually("a schema that was deleted does not count", func() bool {
+		return api.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") != first.header.Get("X-Kubernetes-Pf-Flowschema-Uid")
 	})
 }
 
@@ -88,16 +88,16 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 // initial objects.
 func TestWatchReleasesSeatsAfterInitialState(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.want(201, "POST", configMaps, configMap("a"))
-	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	api := start(t, nil)
+	api.want(201, "POST", configMaps, configMap("a"))
+	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	for range 3 {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", a.url+configMaps+"?watch=true", nil)
+		req, err := http.NewRequestWithContext(t.Context(), "GET", api.url+configMaps+"?watch=true", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Impersonate-User", "alice")
-		resp, err := a.client.Do(req)
+		resp, err := api.client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,28 +108,28 @@ func TestWatchReleasesSeatsAfterInitialState(t *testing.T) {
 		if _, err := resp.Body.Read(make([]byte, 1)); err != nil { // the initial objects
 			t.Fatal(err)
 		}
-		a.eventually("a free seat", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
+		api.eventually("a free seat", func() bool { return api.get(configMaps, as("alice")...).code == 200 })
 	}
 }
 
 // TestFlowControlDebugPages checks the tables of priority levels, queues and requests.
 func TestFlowControlDebugPages(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
+	api := shared(t)
 	const path = "/debug/api_priority_and_fairness/"
-	if r := a.get(path + "dump_priority_levels"); r.code != 200 ||
+	if r := api.get(path + "dump_priority_levels"); r.code != 200 ||
 		!strings.HasPrefix(string(r.body), "PriorityLevelName, ActiveQueues, IsIdle,") ||
 		!strings.Contains(string(r.body), "\nexempt,") {
 		t.Errorf("dump_priority_levels: got status %d: %s, want 200 and a table with the level exempt", r.code, r.body)
 	}
-	if r := a.get(path + "dump_queues"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName,") {
+	if r := api.get(path + "dump_queues"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName,") {
 		t.Errorf("dump_queues: got status %d: %s, want 200 and a table", r.code, r.body)
 	}
-	if r := a.get(path + "dump_requests?includeRequestDetails=1"); r.code != 200 ||
+	if r := api.get(path + "dump_requests?includeRequestDetails=1"); r.code != 200 ||
 		!strings.Contains(string(r.body), path+"dump_requests,") {
 		t.Errorf("dump_requests: got status %d: %s, want 200 and this request in the table", r.code, r.body)
 	}
-	if r := a.get(path + "dump_nothing"); r.code != 404 {
+	if r := api.get(path + "dump_nothing"); r.code != 404 {
 		t.Errorf("unknown dump: got status %d, want 404", r.code)
 	}
 	off := start(t, func(o *config.Options) { o.Requests.PriorityAndFairness = false })
@@ -163,11 +163,11 @@ func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 // an update, and that the change applies once its request has completed.
 func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	judge := func() string { return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") }
+	api := start(t, nil)
+	judge := func() string { return api.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") }
 	before := judge()
-	f := a.server.security.flow
-	a.want(201, "POST", flowLevels,
+	f := api.server.security.flow
+	api.want(201, "POST", flowLevels,
 		`{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
 	making := make(chan struct{})
 	goOn := make(chan struct{})
@@ -179,7 +179,7 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	})
 	made := make(chan answer)
 	go func() {
-		made <- a.send("POST", flowSchemas,
+		made <- api.send("POST", flowSchemas,
 			`{"metadata":{"name":"of-alice"},"spec":{"matchingPrecedence":50,"priorityLevelConfiguration":{"name":"wide"},"rules":[{
 		"subjects":[{"kind":"User","user":{"name":"alice"}}],
 		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}]}]}}`)

@@ -55,7 +55,7 @@ type writeBarriers map[schema.GroupResource]func(context.Context, int64)
 // newWriter creates the writer, through which all writes of objects pass.
 func newWriter(
 	b *base,
-	o *config.RequestOptions,
+	requestOptions *config.RequestOptions,
 	caches *caches,
 	stores *stores,
 	sets *apiSets,
@@ -72,7 +72,7 @@ func newWriter(
 		Admission:      chain,
 		Authorizer:     authz.chain,
 		CorruptObjects: corruptObjectReporter(b),
-		EventTTL:       o.EventTTL,
+		EventTTL:       requestOptions.EventTTL,
 		Declared: writes.DeclarativeValidationOptions{
 			Enabled:  enabled(features.DeclarativeValidation),
 			Takeover: enabled(features.DeclarativeValidationTakeover),
@@ -83,7 +83,7 @@ func newWriter(
 			{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}: certificates.NewDurations(b.metrics).Observe,
 		},
 		WaitForRevision:    barriers,
-		NoGarbageCollector: !o.GarbageCollector,
+		NoGarbageCollector: !requestOptions.GarbageCollector,
 		Now:                time.Now,
 		Logger:             b.log,
 		Metrics:            writes.NewMetrics(b.metrics),
@@ -349,13 +349,13 @@ func viewOf[T registry.Object](caches *caches, gvr schema.GroupVersionResource) 
 // with the internal client, although writes of services call it.
 func newAllocator(
 	b *base,
-	o *config.ServiceOptions,
+	serviceOptions *config.ServiceOptions,
 	caches *caches,
 	stores *stores,
 	client *internalclient.Client,
 ) *allocator.Allocator {
 	var prefixes []netip.Prefix
-	for _, r := range o.Ranges {
+	for _, r := range serviceOptions.Ranges {
 		if prefix, err := netip.ParsePrefix(r.String()); err == nil {
 			prefixes = append(prefixes, prefix)
 		}
@@ -369,7 +369,7 @@ func newAllocator(
 		Addresses:  viewOf[*networkingv1.IPAddress](caches, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
 		Ranges:     viewOf[*networkingv1.ServiceCIDR](caches, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
 		Prefixes:   prefixes,
-		Ports:      o.NodePorts,
+		Ports:      serviceOptions.NodePorts,
 		DualWrite:  !b.gates.Enabled(features.DisableAllocatorDualWrite),
 		Bitmap:     !b.gates.Enabled(features.MultiCIDRServiceAllocator),
 		Scheme:     caches.codec.Scheme(),

@@ -19,7 +19,7 @@ import (
 // equivalent client requests.
 func TestInternalCalls(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *config.Options) {
+	auditFixture := startAudited(t, func(o *config.Options) {
 		err := os.WriteFile(o.Audit.PolicyFile,
 			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Request, resources: [{resources: [secrets]}]}, {level: RequestResponse}]\n"),
 			0o600)
@@ -28,7 +28,7 @@ func TestInternalCalls(t *testing.T) {
 		}
 	})
 	ctx := t.Context()
-	client := w.server.sets.client
+	client := auditFixture.server.sets.client
 	all := internalclient.Collection("", "v1", "configmaps", "")
 	here := internalclient.Collection("", "v1", "configmaps", "a")
 	there := internalclient.Collection("", "v1", "configmaps", "req")
@@ -117,7 +117,7 @@ func TestInternalCalls(t *testing.T) {
 	must(client.LabelSecret(ctx, "a", "s", "l", "v"))
 
 	// 4. All these calls were audited.
-	w.checkOwnCalls(t)
+	auditFixture.checkOwnCalls(t)
 }
 
 // checkOwnCalls checks the events of internal calls.
@@ -125,20 +125,20 @@ func (w *auditFixture) checkOwnCalls(t *testing.T) {
 	t.Helper()
 	recorded := map[string]bool{}
 	for line := range strings.Lines(w.read()) {
-		var e struct {
+		var test struct {
 			Verb, RequestURI string
 			User             struct{ Username string }
 			ObjectRef        struct{ Namespace, Name, Subresource string }
 			ResponseStatus   struct{ Code int }
 			ResponseObject   struct{ Kind string }
 		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
+		if err := json.Unmarshal([]byte(line), &test); err != nil {
 			t.Fatal(err)
 		}
-		if e.User.Username == "system:apiserver" {
+		if test.User.Username == "system:apiserver" {
 			text, _ := json.Marshal([]any{
-				e.Verb, e.RequestURI, e.ObjectRef.Name, e.ObjectRef.Subresource, e.ResponseStatus.Code,
-				e.ResponseObject.Kind,
+				test.Verb, test.RequestURI, test.ObjectRef.Name, test.ObjectRef.Subresource, test.ResponseStatus.Code,
+				test.ResponseObject.Kind,
 			})
 			recorded[string(text)] = true
 		}

@@ -147,7 +147,7 @@ func TestConflictingAuthenticationFlags(t *testing.T) {
 	key := signingKey(t)
 	file := writeFile(t, filepath.Join(t.TempDir(), "authn.yaml"),
 		authenticationFile(t, provider, "p:", `,"anonymous":{"enabled":true}`))
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		args []string
 		want string
 	}{
@@ -195,12 +195,12 @@ func TestConflictingAuthenticationFlags(t *testing.T) {
 			dir := t.TempDir()
 			var said strings.Builder
 			o := config.NewOptions()
-			args := append(c.args, "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir,
+			args := append(test.args, "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir,
 				"--data-dir="+filepath.Join(dir, "data"))
 			run := func(ctx context.Context, log *slog.Logger) error { return Run(ctx, o, log) }
 			code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &said)
-			if code == options.ExitOK || !strings.Contains(said.String(), c.want) {
-				t.Errorf("exit code %d, want one with %q:\n%s", code, c.want, said.String())
+			if code == options.ExitOK || !strings.Contains(said.String(), test.want) {
+				t.Errorf("exit code %d, want one with %q:\n%s", code, test.want, said.String())
 			}
 		})
 	}

@@ -13,14 +13,14 @@ import (
 // different settings.
 func TestKindSettingsReachClients(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		o.AllowPrivileged = true
 		if err := o.Features.Set(string(features.DeclarativeValidationTakeover) + "=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
 	t.Run("causes", func(t *testing.T) {
-		r := a.want(http.StatusUnprocessableEntity, http.MethodPost, podsPath,
+		r := api.want(http.StatusUnprocessableEntity, http.MethodPost, podsPath,
 			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"A","image":""}]}}`)
 		causes, _ := r.at("details", "causes").([]any)
 		var fields []string
@@ -35,11 +35,11 @@ func TestKindSettingsReachClients(t *testing.T) {
 		}
 	})
 	t.Run("privileged containers", func(t *testing.T) {
-		a.want(http.StatusCreated, http.MethodPost, podsPath,
+		api.want(http.StatusCreated, http.MethodPost, podsPath,
 			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","securityContext":{"privileged":true}}]}}`)
 	})
 	t.Run("declared rules take over", func(t *testing.T) {
-		r := a.want(http.StatusUnprocessableEntity, http.MethodPost, "/api/v1/namespaces/default/replicationcontrollers",
+		r := api.want(http.StatusUnprocessableEntity, http.MethodPost, "/api/v1/namespaces/default/replicationcontrollers",
 			`{"metadata":{"name":"r"},"spec":{"replicas":-1,"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
 		got, _ := r.at("message").(string)
 		if got != `ReplicationController "r" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0` {
@@ -47,7 +47,7 @@ func TestKindSettingsReachClients(t *testing.T) {
 		}
 	})
 	t.Run("warnings", func(t *testing.T) {
-		r := a.want(http.StatusCreated, http.MethodPost, podsPath+"?dryRun=All",
+		r := api.want(http.StatusCreated, http.MethodPost, podsPath+"?dryRun=All",
 			`{"metadata":{"name":"w"},"spec":{"nodeSelector":{"beta.kubernetes.io/os":"linux"},"containers":[{"name":"c","image":"i"}]}}`)
 		got := r.header.Get("Warning")
 		want := `299 - "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"`
@@ -56,13 +56,13 @@ func TestKindSettingsReachClients(t *testing.T) {
 		}
 	})
 	t.Run("deprecated kinds", func(t *testing.T) {
-		r := a.want(http.StatusOK, http.MethodGet, "/api/v1/namespaces/default/endpoints", "")
+		r := api.want(http.StatusOK, http.MethodGet, "/api/v1/namespaces/default/endpoints", "")
 		got, want := r.header.Get("Warning"), `299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"`
 		if got != want {
 			t.Errorf("warning is %s, want %s", got, want)
 		}
 		const line = `apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1`
-		if !strings.Contains(string(a.get("/metrics").body), line) {
+		if !strings.Contains(string(api.get("/metrics").body), line) {
 			t.Errorf("got metrics without %s, want it", line)
 		}
 	})

@@ -27,24 +27,24 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 	t.Run("before", func(t *testing.T) { start(t, on).want(201, "POST", secrets, secret("s", "value")) })
 
 	plugin.HangMethod("Decrypt")
-	a := start(t, on)
-	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
-	a.eventually("the schema counts", func() bool {
-		return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == a.get(flowLevels+
+	api := start(t, on)
+	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
+	api.eventually("the schema counts", func() bool {
+		return api.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == api.get(flowLevels+
 			"/tiny").at("metadata", "uid")
 	})
 	const dispatched = `apiserver_flowcontrol_dispatched_requests_total{flow_schema="of-alice",priority_level="tiny"}`
 	responses := make(chan answer, 2)
 	for _, send := range []func() answer{
-		func() answer { return a.get(secrets+"/s", as("alice")...) },
+		func() answer { return api.get(secrets+"/s", as("alice")...) },
 		func() answer {
-			return a.send("PATCH", secrets+"/s", `{"data":{"more":"YQ=="}}`, append(as("alice"), "Content-Type", mergePatch)...)
+			return api.send("PATCH", secrets+"/s", `{"data":{"more":"YQ=="}}`, append(as("alice"), "Content-Type", mergePatch)...)
 		},
 	} {
-		before := a.sample(dispatched)
+		before := api.sample(dispatched)
 		go func() { responses <- send() }()
-		a.eventually("a seat", func() bool { return a.sample(dispatched) > before })
-		a.eventually("other requests proceed", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
+		api.eventually("a seat", func() bool { return api.sample(dispatched) > before })
+		api.eventually("other requests proceed", func() bool { return api.get(configMaps, as("alice")...).code == 200 })
 		if len(responses) > 0 {
 			t.Fatalf("got status %d while the plugin hangs, want no response yet", (<-responses).code)
 		}

@@ -58,8 +58,8 @@ func (l *laggingSource) Progress(ctx context.Context) error {
 
 // Follow implements watchcache.Source.
 func (l *laggingSource) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
-	return l.Source.Follow(ctx, from, func(b storage.Batch) error {
-		if l.lags.Load() && len(b.Events) > 0 {
+	return l.Source.Follow(ctx, from, func(batch storage.Batch) error {
+		if l.lags.Load() && len(batch.Events) > 0 {
 			select { // drop earlier waits
 			case <-l.requested:
 			default:
@@ -70,7 +70,7 @@ func (l *laggingSource) Follow(ctx context.Context, from storage.Position, apply
 				return ctx.Err()
 			}
 		}
-		return apply(b)
+		return apply(batch)
 	})
 }
 
@@ -79,41 +79,41 @@ func (l *laggingSource) Follow(ctx context.Context, from storage.Position, apply
 func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a, _ := startLagging(t)
+	api, _ := startLagging(t)
 	hook, _ := newRejectingWebhook(t, "")
 	const patch = "application/merge-patch+json"
 	for i := range 3 {
 		ns := fmt.Sprintf("/api/v1/namespaces/n-%d", i)
-		a.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, i))
-		a.want(201, "POST", ns+"/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/configmaps":"0"}}}`)
-		a.want(200, "PATCH", ns+"/resourcequotas/q/status",
+		api.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, i))
+		api.want(201, "POST", ns+"/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/configmaps":"0"}}}`)
+		api.want(200, "PATCH", ns+"/resourcequotas/q/status",
 			`{"status":{"hard":{"count/configmaps":"0"},"used":{"count/configmaps":"0"}}}`, "Content-Type",
 			patch)
-		a.want(403, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
-		a.want(200, "DELETE", ns+"/resourcequotas/q", "")
-		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
+		api.want(403, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
+		api.want(200, "DELETE", ns+"/resourcequotas/q", "")
+		api.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
 
-		a.want(201, "POST", ns+"/limitranges",
+		api.want(201, "POST", ns+"/limitranges",
 			`{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Container","default":{"cpu":"1"}}]}}`)
-		pod := a.want(201, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		pod := api.want(201, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 		if !strings.Contains(string(pod.body), `"limits":{"cpu":"1"}`) {
 			t.Fatalf("got pod %s, want the limits of the LimitRange", pod.body)
 		}
-		a.want(200, "PATCH", ns, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, "Content-Type", patch)
-		a.want(403, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		api.want(200, "PATCH", ns, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, "Content-Type", patch)
+		api.want(403, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 
-		a.want(201, "POST", hooksPath, hookFor("h", hook.URL, "Fail", hook))
-		a.want(400, "POST", ns+"/configmaps", `{"metadata":{"name":"d"}}`)
-		a.want(200, "DELETE", hooksPath+"/h", "")
-		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"d"}}`)
+		api.want(201, "POST", hooksPath, hookFor("h", hook.URL, "Fail", hook))
+		api.want(400, "POST", ns+"/configmaps", `{"metadata":{"name":"d"}}`)
+		api.want(200, "DELETE", hooksPath+"/h", "")
+		api.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"d"}}`)
 
-		a.want(201, "POST", policiesPath,
+		api.want(201, "POST", policiesPath,
 			`{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
-		a.want(201, "POST", bindingsPath, `{"metadata":{"name":"b"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
-		a.want(422, "POST", ns+"/configmaps", `{"metadata":{"name":"e"}}`)
-		a.want(200, "DELETE", policiesPath+"/p", "")
-		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"e"}}`)
-		a.want(200, "DELETE", bindingsPath+"/b", "")
+		api.want(201, "POST", bindingsPath, `{"metadata":{"name":"b"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
+		api.want(422, "POST", ns+"/configmaps", `{"metadata":{"name":"e"}}`)
+		api.want(200, "DELETE", policiesPath+"/p", "")
+		api.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"e"}}`)
+		api.want(200, "DELETE", bindingsPath+"/b", "")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
 // not call a webhook twice.
 func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 	t.Parallel()
-	a, _ := startLagging(t)
+	api, _ := startLagging(t)
 	var calls, rejects atomic.Int64
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
@@ -136,12 +136,12 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
-	a.want(201, "POST", configMaps, configMap("c"))
-	a.want(200, "GET", configMaps+"?limit=1", "") // waits until the cache has it
-	a.want(201, "POST", hooksPath,
+	api.want(201, "POST", configMaps, configMap("c"))
+	api.want(200, "GET", configMaps+"?limit=1", "") // waits until the cache has it
+	api.want(201, "POST", hooksPath,
 		fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["UPDATE","DELETE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]}]}`, hook.URL, ca))
-	for i, c := range []struct {
+	for i, test := range []struct {
 		method, body string
 		rejected     bool
 		code         int
@@ -155,17 +155,17 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 		{method: "DELETE", code: 200},
 	} {
 		rejects.Store(0)
-		if c.rejected {
+		if test.rejected {
 			rejects.Store(1)
 		}
 		before := calls.Load()
 		header := []string{"Content-Type", "application/json"}
-		if c.method == "PATCH" {
+		if test.method == "PATCH" {
 			header[1] = mergePatch
 		}
-		a.want(c.code, c.method, configMaps+"/c", c.body, header...)
+		api.want(test.code, test.method, configMaps+"/c", test.body, header...)
 		if n := calls.Load() - before; n != 1 {
-			t.Errorf("%d: %s: got %d calls, want 1", i, c.method, n)
+			t.Errorf("%d: %s: got %d calls, want 1", i, test.method, n)
 		}
 	}
 }

@@ -157,23 +157,23 @@ func TestOldestCandidateLeads(t *testing.T) {
 // TestNoElectionWithoutGate checks that candidates can be created but no leader is elected.
 func TestNoElectionWithoutGate(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		if err := o.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	a.want(201, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates",
+	api.want(201, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates",
 		`{"apiVersion":"coordination.k8s.io/v1beta1","kind":"LeaseCandidate","metadata":{"name":"a"},
 		"spec":{"leaseName":"example","binaryVersion":"1.33.0","emulationVersion":"1.33.0","strategy":"OldestEmulationVersion","renewTime":"2026-01-01T00:00:00.000000Z"}}`)
-	if a.server.controllers.leaderElection != nil {
+	if api.server.controllers.leaderElection != nil {
 		t.Error("got a leader election controller, want none")
 	}
 	for _, path := range []string{controllerLease, contestedLease} {
-		if got := a.get(path).code; got != http.StatusNotFound {
+		if got := api.get(path).code; got != http.StatusNotFound {
 			t.Errorf("%s: got %d, want %v", path, got, http.StatusNotFound)
 		}
 	}
-	got := a.get("/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller").code
+	got := api.get("/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller").code
 	if got != http.StatusNotFound {
 		t.Errorf("health check of the controller: got status %d, want 404", got)
 	}

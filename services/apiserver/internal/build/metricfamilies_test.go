@@ -156,8 +156,8 @@ func TestMetricFamiliesOfKubernetes(t *testing.T) {
 	got := a.families()
 	for line := range strings.Lines(string(recorded)) {
 		name, stability, _ := strings.Cut(strings.TrimSpace(line), " ")
-		f := got[name]
-		if none := among(missing, name); f == nil {
+		metricFamily := got[name]
+		if none := among(missing, name); metricFamily == nil {
 			if !none && !among(sometimes, name) {
 				t.Errorf("got no metric %s, want it", name)
 			}
@@ -173,14 +173,14 @@ func TestMetricFamiliesOfKubernetes(t *testing.T) {
 		default:
 			continue // not one of Kubernetes
 		}
-		if !strings.HasPrefix(f.GetHelp(), stability) {
-			t.Errorf("%s: got help %q, want it to begin with %q", name, f.GetHelp(), stability)
+		if !strings.HasPrefix(metricFamily.GetHelp(), stability) {
+			t.Errorf("%s: got help %q, want it to begin with %q", name, metricFamily.GetHelp(), stability)
 		}
 	}
 	for name, want := range shapes {
-		if f := got[name]; f != nil && shape(f) != want {
-			t.Errorf("%s is %s, want %s", name, shape(f), want)
-		} else if f == nil {
+		if metricFamily := got[name]; metricFamily != nil && shape(metricFamily) != want {
+			t.Errorf("%s is %s, want %s", name, shape(metricFamily), want)
+		} else if metricFamily == nil {
 			t.Errorf("got no metric %s, want it", name)
 		}
 	}
@@ -215,7 +215,7 @@ func TestMetricsCountRequests(t *testing.T) {
 	}
 
 	// Each sum over the samples with the labels must be in its range.
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		labels []string
 		least  float64
@@ -286,8 +286,8 @@ func TestMetricsCountRequests(t *testing.T) {
 		{name: "aggregator_unavailable_apiservice", labels: []string{"name", "v9.ex.test"}, least: 1, most: 1},
 		{name: "aggregator_unavailable_apiservice", labels: []string{"name", "v1.apps"}},
 	} {
-		if n := count(c.name, c.labels...); n < c.least || n > c.most {
-			t.Errorf("%s %v: got %v, want %v to %v", c.name, c.labels, n, c.least, c.most)
+		if n := count(test.name, test.labels...); n < test.least || n > test.most {
+			t.Errorf("%s %v: got %v, want %v to %v", test.name, test.labels, n, test.least, test.most)
 		}
 	}
 }
@@ -352,21 +352,21 @@ func (a *api) useMetrics() {
 // webhook creates a ConfigMap that a webhook sees.
 func (a *api) webhook() {
 	a.t.Helper()
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
 		_ = json.NewDecoder(r.Body).Decode(&review)
 		fmt.Fprintf(w,
 			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`,
 			review.Request.UID)
 	}))
-	a.t.Cleanup(s.Close)
+	a.t.Cleanup(server.Close)
 	authorizerWebhook := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{
 		Type:  "CERTIFICATE",
-		Bytes: s.Certificate().Raw,
+		Bytes: server.Certificate().Raw,
 	}))
 	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 		fmt.Sprintf(`{"metadata":{"name":"w"},"webhooks":[{"name":"w.ex.test","sideEffects":"None","admissionReviewVersions":["v1"],
-		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],"clientConfig":{"url":%q,"caBundle":%q}}]}`, s.URL, authorizerWebhook))
+		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],"clientConfig":{"url":%q,"caBundle":%q}}]}`, server.URL, authorizerWebhook))
 	a.want(201, "POST", configMaps, configMap("asked"))
 }
 

@@ -54,14 +54,14 @@ type listener struct {
 
 // newListener binds the port. build calls it first, so that the server fails immediately if the
 // port is in use.
-func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Registry, lifetime *lifecycle) (*listener, error) {
-	clients, err := clientCertificates(o)
+func newListener(options *config.Options, log *slog.Logger, metrics *prometheus.Registry, lifetime *lifecycle) (*listener, error) {
+	clients, err := clientCertificates(options)
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{health: health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})}
+	l := &listener{health: health.New(health.Config{LivezGracePeriod: options.Serving.LivezGracePeriod, Logger: log})}
 	l.server, err = serving.NewServer(serving.Config{
-		Options:         o.Serving,
+		Options:         options.Serving,
 		Logger:          log,
 		Health:          l.health,
 		Clients:         clients,
@@ -72,11 +72,11 @@ func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Regist
 		return nil, err
 	}
 	lifetime.onClose(func() { _ = l.server.Close() })
-	l.port = o.Serving.SecurePort
+	l.port = options.Serving.SecurePort
 	if a, ok := l.server.Addr().(*net.TCPAddr); ok {
 		l.port = a.Port
 	}
-	l.address = advertisedAddress(o, l.port)
+	l.address = advertisedAddress(options, l.port)
 	return l, nil
 }
 
@@ -94,22 +94,22 @@ func advertisedAddress(o *config.Options, port int) string {
 
 // clientCertificates returns the client certificates of this server and the CAs that it trusts, for
 // metrics of their expiry. The clients themselves read the files separately.
-func clientCertificates(o *config.Options) ([]tlsfiles.Certificate, error) {
+func clientCertificates(options *config.Options) ([]tlsfiles.Certificate, error) {
 	var out []tlsfiles.Certificate
 	for _, c := range []struct{ use, ca, cert, key, caFlag, certFlag string }{
 		{
 			use:      "etcd",
-			ca:       o.Etcd.CAFile,
-			cert:     o.Etcd.CertFile,
-			key:      o.Etcd.KeyFile,
+			ca:       options.Etcd.CAFile,
+			cert:     options.Etcd.CertFile,
+			key:      options.Etcd.KeyFile,
 			caFlag:   "--etcd-cafile",
 			certFlag: "--etcd-certfile, --etcd-keyfile",
 		},
 		{
 			use:      "nats",
-			ca:       o.Fanout.CAFile,
-			cert:     o.Fanout.CertFile,
-			key:      o.Fanout.KeyFile,
+			ca:       options.Fanout.CAFile,
+			cert:     options.Fanout.CertFile,
+			key:      options.Fanout.KeyFile,
 			caFlag:   "--nats-ca-file",
 			certFlag: "--nats-cert-file, --nats-key-file",
 		},
@@ -132,10 +132,10 @@ func clientCertificates(o *config.Options) ([]tlsfiles.Certificate, error) {
 	for _, c := range []struct{ use, kubeconfig, flag string }{
 		{
 			use:        "authentication-webhook",
-			kubeconfig: o.Authentication.Webhook.Kubeconfig,
+			kubeconfig: options.Authentication.Webhook.Kubeconfig,
 			flag:       "--authentication-token-webhook-config-file",
 		},
-		{use: "authorization-webhook", kubeconfig: o.Authorization.WebhookConfigFile, flag: "--authorization-webhook-config-file"},
+		{use: "authorization-webhook", kubeconfig: options.Authorization.WebhookConfigFile, flag: "--authorization-webhook-config-file"},
 	} {
 		if c.kubeconfig == "" {
 			continue
@@ -159,19 +159,19 @@ type network struct {
 // requests, which is created later. It serves webhooks that this server itself implements.
 // aggregatorRouting connects to the endpoints of services instead of their cluster IPs.
 func newNetwork(b *base, caches *caches, aggregatorRouting bool, handler func() http.Handler) *network {
-	o := &lister.Objects{Cache: caches.cache}
+	objects := &lister.Objects{Cache: caches.cache}
 	services := caches.core("services")
 	s := &webhookclient.Services{
 		LocalAddress: b.address,
 		Internal:     internalclient.Transport{Handler: handler},
 		Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
-			return lister.Get[*corev1.Service](ctx, o, &services, namespace, name)
+			return lister.Get[*corev1.Service](ctx, objects, &services, namespace, name)
 		},
 	}
 	if aggregatorRouting {
 		endpoints := caches.core("endpoints")
 		s.Endpoints = func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error) {
-			return lister.Get[*corev1.Endpoints](ctx, o, &endpoints, namespace, name)
+			return lister.Get[*corev1.Endpoints](ctx, objects, &endpoints, namespace, name)
 		}
 	}
 	return &network{
@@ -212,7 +212,7 @@ type delegates struct {
 // for a proxied request; see aggregation.Config.AcquireSlot.
 func newDelegates(
 	b *base,
-	o *config.Options,
+	options *config.Options,
 	caches *caches,
 	stores *stores,
 	sets *apiSets,
@@ -221,7 +221,7 @@ func newDelegates(
 ) (*delegates, error) {
 	d := &delegates{client: sets.client}
 	var err error
-	if d.proxyClientCert, err = loadProxyClient(&o.Aggregation); err != nil {
+	if d.proxyClientCert, err = loadProxyClient(&options.Aggregation); err != nil {
 		return nil, err
 	}
 	if d.proxyClientCert != nil {
@@ -229,8 +229,8 @@ func newDelegates(
 			return tlsfiles.Watch(ctx, b.log, d.proxyClientCert)
 		})
 	}
-	d.addExtensions(b, o, caches, sets.kinds, network, acquireSlot)
-	return d, d.addPeers(b, o, caches, stores, sets.respond.Error)
+	d.addExtensions(b, options, caches, sets.kinds, network, acquireSlot)
+	return d, d.addPeers(b, options, caches, stores, sets.respond.Error)
 }
 
 // certificate returns the client certificate for extension servers and peers, or nil if there is
@@ -259,7 +259,7 @@ func (d *delegates) peer(r *http.Request, op *requestinfo.Info) http.Handler {
 // addExtensions creates the aggregator of extension servers.
 func (d *delegates) addExtensions(
 	b *base,
-	o *config.Options,
+	options *config.Options,
 	caches *caches,
 	kinds *apiset.Live,
 	network *network,
@@ -282,11 +282,11 @@ func (d *delegates) addExtensions(
 		Resolve:         network.services.Resolve,
 		Dial:            network.dialers.Cluster,
 		Certificate:     d.certificate,
-		MaxRequests:     o.Requests.MaxPerServer(),
-		MaxChecks:       o.Bounds.MaxConcurrentServerChecks,
-		MaxPages:        o.Bounds.MaxRewrittenPages,
+		MaxRequests:     options.Requests.MaxPerServer(),
+		MaxChecks:       options.Bounds.MaxConcurrentServerChecks,
+		MaxPages:        options.Bounds.MaxRewrittenPages,
 		AcquireSlot:     acquireSlot,
-		FollowRedirects: !o.Aggregation.RejectRedirects,
+		FollowRedirects: !options.Aggregation.RejectRedirects,
 		Write: func(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
 			return statuses.WriteAvailable(ctx, d.client, name, c)
 		},
@@ -328,7 +328,7 @@ func apiServiceResource() schema.GroupVersionResource {
 // feature gate is enabled. The proxy also needs --peer-ca-file. reject responds with an error.
 func (d *delegates) addPeers(
 	b *base,
-	o *config.Options,
+	options *config.Options,
 	caches *caches,
 	stores *stores,
 	reject func(http.ResponseWriter, *http.Request, error),
@@ -338,8 +338,8 @@ func (d *delegates) addPeers(
 	}
 	coder := caches.core("endpoints").Coder
 	port := b.port
-	if o.Aggregation.Peers.AdvertisePort != "" {
-		if port, err = strconv.Atoi(o.Aggregation.Peers.AdvertisePort); err != nil {
+	if options.Aggregation.Peers.AdvertisePort != "" {
+		if port, err = strconv.Atoi(options.Aggregation.Peers.AdvertisePort); err != nil {
 			return fmt.Errorf("--peer-advertise-port: %w", err)
 		}
 	}
@@ -348,16 +348,16 @@ func (d *delegates) addPeers(
 		Root:     b.root,
 		Identity: b.identity,
 		Logger:   b.log,
-		IP:       net.ParseIP(cmp.Or(o.Aggregation.Peers.AdvertiseIP, o.AdvertiseAddress.String())),
+		IP:       net.ParseIP(cmp.Or(options.Aggregation.Peers.AdvertiseIP, options.AdvertiseAddress.String())),
 		Port:     port,
 		Encode:   func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
 		Decode:   lister.Decoder[*corev1.Endpoints](coder),
 	}
 	b.lifetime.whileServing("presence for peers", d.presence.Run)
-	if o.Aggregation.Peers.CAFile == "" {
+	if options.Aggregation.Peers.CAFile == "" {
 		return nil
 	}
-	authorities, err := tlsfiles.LoadBundle(o.Aggregation.Peers.CAFile)
+	authorities, err := tlsfiles.LoadBundle(options.Aggregation.Peers.CAFile)
 	if err != nil {
 		return fmt.Errorf("--peer-ca-file: %w", err)
 	}
@@ -374,8 +374,8 @@ func (d *delegates) addPeers(
 			return ok
 		},
 		Certificate: d.certificate,
-		MaxRequests: o.Requests.MaxPerServer(),
-		MaxPages:    o.Bounds.MaxRewrittenPages,
+		MaxRequests: options.Requests.MaxPerServer(),
+		MaxPages:    options.Bounds.MaxRewrittenPages,
 		Reject:      reject,
 		Metrics:     peers.NewMetrics(b.metrics),
 		Traces:      b.traces,

@@ -22,7 +22,7 @@ var ages = regexp.MustCompile(`"(\d+[hms])+"`)
 func TestListsOfOldVersions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		if err := o.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
 			t.Fatal(err)
 		}
@@ -33,9 +33,9 @@ func TestListsOfOldVersions(t *testing.T) {
 	// 1. Store more than the caches hold.
 	large := strings.Repeat("this is a line of some length\n", 12500)
 	for i := range 12 {
-		a.want(201, "POST", configMaps, configMap(fmt.Sprint("large-", i), "text", large, "odd", "\u0085\x7f"))
+		api.want(201, "POST", configMaps, configMap(fmt.Sprint("large-", i), "text", large, "odd", "\u0085\x7f"))
 	}
-	version := a.get(configMaps).version()
+	version := api.get(configMaps).version()
 	forms := []struct{ name, query, accept, encoding string }{
 		{name: "JSON", accept: "application/json"},
 		{name: "JSON, compressed", accept: "application/json", encoding: "gzip"},
@@ -63,24 +63,24 @@ func TestListsOfOldVersions(t *testing.T) {
 	}
 	read := func(query, accept, encoding string) []byte {
 		t.Helper()
-		r := a.want(200, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+version+query, "",
+		answer := api.want(200, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+version+query, "",
 			"Accept", accept, "Accept-Encoding", encoding)
-		if (r.header.Get("Content-Encoding") == "gzip") != (encoding == "gzip") {
-			t.Errorf("Accept-Encoding %q: got Content-Encoding %q, want gzip only on request", encoding, r.header.Get("Content-Encoding"))
+		if (answer.header.Get("Content-Encoding") == "gzip") != (encoding == "gzip") {
+			t.Errorf("Accept-Encoding %q: got Content-Encoding %q, want gzip only on request", encoding, answer.header.Get("Content-Encoding"))
 		}
 		if encoding == "gzip" {
-			z, err := gzip.NewReader(bytes.NewReader(r.body))
+			z, err := gzip.NewReader(bytes.NewReader(answer.body))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.body, err = io.ReadAll(z); err != nil {
+			if answer.body, err = io.ReadAll(z); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if !strings.Contains(accept, "Table") {
-			return r.body
+			return answer.body
 		}
-		return ages.ReplaceAll(r.body, []byte(`"age"`))
+		return ages.ReplaceAll(answer.body, []byte(`"age"`))
 	}
 
 	// 2. Read the list in all forms while the cache has its version.
@@ -94,12 +94,12 @@ func TestListsOfOldVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := a.server.caches.cache.Store("/registry/configmaps/")
+	store := api.server.caches.cache.Store("/registry/configmaps/")
 	for i := 0; ; i++ {
 		if _, ok := store.SnapshotAt(revision, nil); !ok {
 			break
 		}
-		a.want(200, "PUT", configMaps+"/large-"+fmt.Sprint(i%12), configMap("large-"+fmt.Sprint(i%12), "text", large+fmt.Sprint(i)))
+		api.want(200, "PUT", configMaps+"/large-"+fmt.Sprint(i%12), configMap("large-"+fmt.Sprint(i%12), "text", large+fmt.Sprint(i)))
 	}
 
 	// 4. The lists that are read from etcd now must equal those from the cache.
@@ -118,14 +118,14 @@ func TestListsOfOldVersions(t *testing.T) {
 		}
 	}
 	// The rest of a list that started at the old version.
-	first := a.get(configMaps + "?resourceVersionMatch=Exact&limit=7&resourceVersion=" + version)
-	rest := a.get(configMaps + "?limit=7&continue=" + fmt.Sprint(first.at("metadata", "continue")))
+	first := api.get(configMaps + "?resourceVersionMatch=Exact&limit=7&resourceVersion=" + version)
+	rest := api.get(configMaps + "?limit=7&continue=" + fmt.Sprint(first.at("metadata", "continue")))
 	if n, m := len(first.at("items").([]any)), len(rest.at("items").([]any)); n != 7 ||
-		m != len(cachedItems(a, version))-7 ||
+		m != len(cachedItems(api, version))-7 ||
 		fmt.Sprint(first.at("metadata", "remainingItemCount")) != fmt.Sprint(m) {
 		t.Errorf("got pages of %d and %d items, metadata %v, want 7 and the remaining items", n, m, first.at("metadata"))
 	}
-	expireByCompaction(t, a)
+	expireByCompaction(t, api)
 }
 
 // expireByCompaction checks that a list cannot be continued, or read at its version, once the store

@@ -20,28 +20,28 @@ import (
 func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, withRBAC)
+	api := start(t, withRBAC)
 	for _, ns := range []string{"mine", "yours"} {
-		a.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns))
-		a.want(201, "POST", "/api/v1/namespaces/"+ns+"/configmaps", configMap("c"))
-		a.want(201, "POST", "/api/v1/namespaces/"+ns+"/pods",
+		api.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns))
+		api.want(201, "POST", "/api/v1/namespaces/"+ns+"/configmaps", configMap("c"))
+		api.want(201, "POST", "/api/v1/namespaces/"+ns+"/pods",
 			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 	}
-	a.want(201, "POST", rbacPath+"/namespaces/mine/rolebindings", bindingOf("b", "ClusterRole", "cluster-admin", "alice"))
-	a.want(201, "POST", rbacPath+"/clusterroles", role("proxies",
+	api.want(201, "POST", rbacPath+"/namespaces/mine/rolebindings", bindingOf("b", "ClusterRole", "cluster-admin", "alice"))
+	api.want(201, "POST", rbacPath+"/clusterroles", role("proxies",
 		`{"apiGroups":["*"],"resources":["*"],"verbs":["proxy"]},{"apiGroups":[""],"resources":["pods"],"verbs":["watch"]}`))
-	a.want(201, "POST", rbacPath+"/clusterroles", role("one",
+	api.want(201, "POST", rbacPath+"/clusterroles", role("one",
 		`{"apiGroups":[""],"resources":["configmaps"],"resourceNames":["c"],"verbs":["list","watch","deletecollection"]}`))
 	for user, role := range map[string]string{"proxy": "proxies", "one": "one"} {
 		b := strings.Replace(bindingOf(user, "ClusterRole", role, user), `"kind":"RoleBinding"`, `"kind":"ClusterRoleBinding"`, 1)
-		a.want(201, "POST", rbacPath+"/clusterrolebindings", b)
+		api.want(201, "POST", rbacPath+"/clusterrolebindings", b)
 	}
-	a.eventually("bound", func() bool {
-		return a.send("GET", "/api/v1/namespaces/mine/pods", "", as("alice")...).code == 200 &&
-			a.send("GET", "/api/v1/pods?watch=1&timeoutSeconds=1", "", as("proxy")...).code == 200 &&
-			a.send("GET", "/api/v1/configmaps?fieldSelector=metadata.name%3Dc", "", as("one")...).code == 200
+	api.eventually("bound", func() bool {
+		return api.send("GET", "/api/v1/namespaces/mine/pods", "", as("alice")...).code == 200 &&
+			api.send("GET", "/api/v1/pods?watch=1&timeoutSeconds=1", "", as("proxy")...).code == 200 &&
+			api.send("GET", "/api/v1/configmaps?fieldSelector=metadata.name%3Dc", "", as("one")...).code == 200
 	})
-	for _, c := range []struct {
+	for _, test := range []struct {
 		user, request string
 		code          int
 	}{
@@ -90,14 +90,14 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&limit=1", code: 504},
 		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=-1", code: 200},
 	} {
-		method, path, _ := strings.Cut(c.request, " ")
-		if got := a.send(method, path, configMap("c"), append(as(c.user), "Content-Type", contentType(method))...); got.code != c.code {
-			t.Errorf("%s: %s: got %d, want %d: %s", c.user, c.request, got.code, c.code, got.body)
+		method, path, _ := strings.Cut(test.request, " ")
+		if got := api.send(method, path, configMap("c"), append(as(test.user), "Content-Type", contentType(method))...); got.code != test.code {
+			t.Errorf("%s: %s: got %d, want %d: %s", test.user, test.request, got.code, test.code, got.body)
 		} else if got.code == 504 &&
 			(got.header.Get("Retry-After") != "1" ||
 				!strings.Contains(string(got.body), "Too large resource version: 999999999, current: ")) {
 			t.Errorf("%s: got Retry-After %q: %s, want 1 and the message of a too large resource version",
-				c.request, got.header.Get("Retry-After"), got.body)
+				test.request, got.header.Get("Retry-After"), got.body)
 		}
 	}
 }
@@ -114,13 +114,13 @@ func contentType(method string) string {
 func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	z := newAuthorizerWebhook(t)
-	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	a := start(t, func(o *config.Options) {
+	webhook := newAuthorizerWebhook(t)
+	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	api := start(t, func(o *config.Options) {
 		o.Authorization.Modes = []string{"Webhook"}
-		o.Authorization.WebhookConfigFile = z.file
+		o.Authorization.WebhookConfigFile = webhook.file
 	})
-	w := &clusterState{api: a, before: map[string]string{}}
+	w := &clusterState{api: api, before: map[string]string{}}
 	w.fill()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
@@ -149,9 +149,9 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 		}
 
 		// 2. Send it, and compare what it returns and changes with the access review.
-		z.reviews() // forget earlier reviews
-		r := a.send(method, path+"?"+query, body, append(as(fmt.Sprint("user", i)), "Content-Type", contentType(method))...)
-		reviews := z.reviews()
+		webhook.reviews() // forget earlier reviews
+		r := api.send(method, path+"?"+query, body, append(as(fmt.Sprint("user", i)), "Content-Type", contentType(method))...)
+		reviews := webhook.reviews()
 		if len(reviews) == 0 || reviews[0].ResourceAttributes == nil {
 			t.Fatalf("%s %s: got no access review of a resource, want one", method, path)
 		}

@@ -162,32 +162,32 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		onEtcd(t)(o)
 		o.Etcd.Overrides = []string{"policy/poddisruptionbudgets#unix://" + socket, "apps/deployments#unix://" + socket}
 	})
-	a.account()
-	a.pod("p", "n", ready)
+	api.account()
+	api.pod("p", "n", ready)
 	for _, path := range []string{
 		deploymentsPath + "?resourceVersion=0", deploymentsPath + "/d?resourceVersion=0",
 		deploymentsPath + "/d/scale?resourceVersion=0", deploymentsPath + "?watch=true&resourceVersion=0",
 	} {
-		a.want(429, "GET", path, "")
+		api.want(429, "GET", path, "")
 	}
-	if r := a.send("POST", podsPath+"/p/eviction", eviction("p", "")); r.code < 500 {
+	if r := api.send("POST", podsPath+"/p/eviction", eviction("p", "")); r.code < 500 {
 		t.Errorf("eviction without budgets: got status %d: %s, want a server error", r.code, r.body)
 	}
-	a.want(201, "POST", policiesPath,
+	api.want(201, "POST", policiesPath,
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"apps/v1","kind":"Deployment"},"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
-	a.want(201, "POST", bindingsPath, policyBinding("p", denies+`,"paramRef":{"name":"d","parameterNotFoundAction":"Allow"}`))
-	if r := a.send("POST", configMaps, configMap("c")); r.code < 400 {
+	api.want(201, "POST", bindingsPath, policyBinding("p", denies+`,"paramRef":{"name":"d","parameterNotFoundAction":"Allow"}`))
+	if r := api.send("POST", configMaps, configMap("c")); r.code < 400 {
 		t.Errorf("policy with unreadable parameters: got status %d, want the request rejected", r.code)
 	}
 	again := startSecondEtcd(t, socket, filepath.Join(t.TempDir(), "data"))
 	t.Cleanup(again.Stop)
-	a.eventually("there", func() bool { return a.send("GET", deploymentsPath+"?resourceVersion=0", "").code == 200 })
-	a.want(201, "POST", configMaps, configMap("c"))
-	a.want(201, "POST", podsPath+"/p/eviction", eviction("p", ""))
+	api.eventually("there", func() bool { return api.send("GET", deploymentsPath+"?resourceVersion=0", "").code == 200 })
+	api.want(201, "POST", configMaps, configMap("c"))
+	api.want(201, "POST", podsPath+"/p/eviction", eviction("p", ""))
 }
 
 // TestStreamsOfOneEtcdHaveOwnPublishers checks that each stream has a publisher if one etcd stores
@@ -216,33 +216,33 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	other := startSecondEtcd(t, socket, filepath.Join(dir, "data"))
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		onEtcd(t)(o)
 		o.Etcd.Overrides = []string{"/events#unix://" + socket}
 	})
 	for _, name := range []string{"a", "b", "c"} {
-		a.want(201, "POST", eventsPath, eventOf(name))
+		api.want(201, "POST", eventsPath, eventOf(name))
 	}
-	a.want(201, "POST", configMaps, configMap("c"))
-	events := watchOf(a, eventsPath+"?watch=true&resourceVersion="+a.get(eventsPath).version())
-	others := watchOf(a, configMaps+"?watch=true&resourceVersion="+a.get(configMaps).version())
+	api.want(201, "POST", configMaps, configMap("c"))
+	events := watchOf(api, eventsPath+"?watch=true&resourceVersion="+api.get(eventsPath).version())
+	others := watchOf(api, configMaps+"?watch=true&resourceVersion="+api.get(configMaps).version())
 	other.Stop()
 	again := startSecondEtcd(t, socket, filepath.Join(dir, "empty"))
 	t.Cleanup(again.Stop)
-	a.eventually("noticed", func() bool { return a.server.stores.overrideClusters[0].cache.Incarnation() == 1 })
-	a.eventually("reloaded", func() bool {
-		r := a.get(eventsPath)
+	api.eventually("noticed", func() bool { return api.server.stores.overrideClusters[0].cache.Incarnation() == 1 })
+	api.eventually("reloaded", func() bool {
+		r := api.get(eventsPath)
 		items, _ := r.at("items").([]any)
 		return r.code == 200 && len(items) == 0
 	})
 	if got := events.next(); got != "ERROR " {
 		t.Errorf("watch of a reloaded resource: got event %q, want an error", got)
 	}
-	a.want(201, "POST", configMaps, configMap("d"))
-	if got := others.next(); got != "ADDED d" || a.server.caches.cache.Incarnation() != 0 {
-		t.Errorf("other watch: got %s, era %d", got, a.server.caches.cache.Incarnation())
+	api.want(201, "POST", configMaps, configMap("d"))
+	if got := others.next(); got != "ADDED d" || api.server.caches.cache.Incarnation() != 0 {
+		t.Errorf("other watch: got %s, era %d", got, api.server.caches.cache.Incarnation())
 	}
-	a.want(201, "POST", eventsPath, eventOf("e"))
+	api.want(201, "POST", eventsPath, eventOf("e"))
 }
 
 func atoi(t *testing.T, s string) int64 {

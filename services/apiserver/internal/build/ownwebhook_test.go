@@ -14,7 +14,7 @@ import (
 // as its own user, without a certificate authority.
 func TestWebhookOfTheServerItself(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *config.Options) {
+	auditFixture := startAudited(t, func(o *config.Options) {
 		err := os.WriteFile(o.Audit.PolicyFile,
 			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600)
 		if err != nil {
@@ -25,17 +25,17 @@ func TestWebhookOfTheServerItself(t *testing.T) {
 		"service": `{"service":{"namespace":"default","name":"kubernetes","path":"/webhook-service"}}`,
 		"url":     `{"url":"https://kubernetes.default.svc/webhook-url"}`,
 	} {
-		remove := w.register("mutatingwebhookconfigurations",
+		remove := auditFixture.register("mutatingwebhookconfigurations",
 			name, fmt.Sprintf(`"webhooks":[{"name":"h.ex.test","clientConfig":%s,"failurePolicy":"Fail","sideEffects":"None",
 			"admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]`, clientConfig))
-		a := w.prepare(500, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"c"}}`)
+		a := auditFixture.prepare(500, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"c"}}`)
 		if message, _ := a.at("message").(string); !strings.Contains(message, "could not find the requested resource") {
 			t.Errorf("%s: got message %s, want it to contain %q", name, message, "could not find the requested resource")
 		}
 		remove()
 	}
 	called := map[string]string{} // users by path
-	for line := range strings.Lines(w.read()) {
+	for line := range strings.Lines(auditFixture.read()) {
 		var e struct {
 			RequestURI string
 			User       struct{ Username string }
@@ -51,5 +51,5 @@ func TestWebhookOfTheServerItself(t *testing.T) {
 			t.Errorf("%s: called as %q, want system:apiserver", path, called[path])
 		}
 	}
-	w.want(404, "GET", "/webhook-url", "", "Authorization", "Bearer t-admin") // other users get 404
+	auditFixture.want(404, "GET", "/webhook-url", "", "Authorization", "Bearer t-admin") // other users get 404
 }

@@ -50,28 +50,28 @@ func newPeerFixture(t *testing.T) *peerFixture {
 
 // replica starts a replica; runtimeConfig is its --runtime-config.
 func (w *peerFixture) replica(runtimeConfig string, change ...func(*config.Options)) *api {
-	return start(w.t, func(o *config.Options) {
+	return start(w.t, func(options *config.Options) {
 		w.t.Helper()
-		if err := errors.Join(o.Features.Set("StorageVersionAPI=true,APIServerIdentity=true,UnknownVersionInteroperabilityProxy=true"),
-			o.RuntimeConfig.Set(strings.Trim("internal.apiserver.k8s.io/v1alpha1=true,"+runtimeConfig, ","))); err != nil {
+		if err := errors.Join(options.Features.Set("StorageVersionAPI=true,APIServerIdentity=true,UnknownVersionInteroperabilityProxy=true"),
+			options.RuntimeConfig.Set(strings.Trim("internal.apiserver.k8s.io/v1alpha1=true,"+runtimeConfig, ","))); err != nil {
 			w.t.Fatal(err)
 		}
-		o.Etcd.Backend = config.BackendEtcd
-		o.Etcd.Servers = []string{w.etcd}
-		o.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
-		o.Serving.CertFile = w.files.APIServer().Cert
-		o.Serving.KeyFile = w.files.APIServer().Key
-		p := &o.Authentication.Proxy
+		options.Etcd.Backend = config.BackendEtcd
+		options.Etcd.Servers = []string{w.etcd}
+		options.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
+		options.Serving.CertFile = w.files.APIServer().Cert
+		options.Serving.KeyFile = w.files.APIServer().Key
+		p := &options.Authentication.Proxy
 		p.CAFile = w.files.CA(certs.FrontProxyCA).Cert
 		p.Headers.Username = []string{"X-Our-User", "X-Remote-User"}
 		p.Headers.Group = []string{"X-Our-Group", "X-Remote-Group"}
 		p.Headers.UID = []string{"X-Remote-Uid"}
 		p.Headers.ExtraPrefix = []string{"X-Our-Extra-", "X-Remote-Extra-"}
-		o.Aggregation.ProxyClient.CertFile = w.files.FrontProxy().Cert
-		o.Aggregation.ProxyClient.KeyFile = w.files.FrontProxy().Key
-		o.Aggregation.Peers.CAFile = w.files.CA(certs.ServingCA).Cert
+		options.Aggregation.ProxyClient.CertFile = w.files.FrontProxy().Cert
+		options.Aggregation.ProxyClient.KeyFile = w.files.FrontProxy().Key
+		options.Aggregation.Peers.CAFile = w.files.CA(certs.ServingCA).Cert
 		for _, c := range change {
-			c(o)
+			c(options)
 		}
 	})
 }
@@ -217,8 +217,8 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 	w := newPeerFixture(t)
 	b := w.replica("")
 	b.serves()
-	a := w.replica("batch/v1=false")
-	a.serves()
+	api := w.replica("batch/v1=false")
+	api.serves()
 	const things = "/apis/example.com/v1/namespaces/default/things"
 	b.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	b.want(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
@@ -227,23 +227,23 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 	b.eventually("not defined", func() bool { return b.get(definitionsPath+"/things.example.com").code == 404 })
 	identity := b.server.delegates.presence.Identity
 	b.stop()
-	a.eventually("found to be gone", func() bool { return a.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
-	if r := a.get(things + "/a"); r.code != http.StatusNotFound {
+	api.eventually("found to be gone", func() bool { return api.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
+	if r := api.get(things + "/a"); r.code != http.StatusNotFound {
 		t.Errorf("undefined resource: got status %d: %s, want 404", r.code, r.body)
 	}
-	a.want(200, "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+identity, "")
-	a.eventually("not to be expected", func() bool { return a.get(cronJobs+"/one").code == http.StatusNotFound })
+	api.want(200, "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+identity, "")
+	api.eventually("not to be expected", func() bool { return api.get(cronJobs+"/one").code == http.StatusNotFound })
 }
 
 // TestUnreachableOrForgedPeers checks that the request is rejected and discloses nothing.
 func TestUnreachableOrForgedPeers(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	w := newPeerFixture(t)
-	b := w.replica("")
+	peerFixture := newPeerFixture(t)
+	b := peerFixture.replica("")
 	b.serves()
-	a := w.replica("batch/v1=false")
-	a.serves()
+	api := peerFixture.replica("batch/v1=false")
+	api.serves()
 	identity := b.server.delegates.presence.Identity
 	b.stop()
 	var asked atomic.Int32
@@ -257,9 +257,9 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 		{port: "1", want: "connection refused"},
 		{port: at.Port(), want: "certificate"},
 	} {
-		end := a.pretend(identity, c.port)
-		a.eventually("rejected because of "+c.want, func() bool {
-			r := a.get(cronJobs + "/one")
+		end := api.pretend(identity, c.port)
+		api.eventually("rejected because of "+c.want, func() bool {
+			r := api.get(cronJobs + "/one")
 			return r.code == http.StatusServiceUnavailable && strings.Contains(string(r.body), c.want)
 		})
 		end()
@@ -267,14 +267,14 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 	if n := asked.Load(); n != 0 {
 		t.Errorf("another server received %d requests, want none", n)
 	}
-	c := w.replica("")
+	c := peerFixture.replica("")
 	c.serves()
 	c.want(201, "POST", cronJobs, cronJob("one"))
-	defer a.pretend(identity, "1")()
+	defer api.pretend(identity, "1")()
 	inARow := 0
-	a.eventually("asking the one that answers alone", func() bool {
+	api.eventually("asking the one that answers alone", func() bool {
 		inARow++
-		if a.get(cronJobs+"/one").code != 200 {
+		if api.get(cronJobs+"/one").code != 200 {
 			inARow = 0
 		}
 		return inARow == 50
@@ -284,7 +284,7 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 // pretend publishes the address of a replica until end is called.
 func (a *api) pretend(identity, port string) (end func()) {
 	p := a.server.delegates.presence
-	is := &peers.Presence{
+	presence := &peers.Presence{
 		Store:    p.Store,
 		Root:     p.Root,
 		Encode:   p.Encode,
@@ -293,11 +293,11 @@ func (a *api) pretend(identity, port string) (end func()) {
 		IP:       net.IPv4(127, 0, 0, 1),
 		Logger:   slog.New(slog.DiscardHandler),
 	}
-	_, _ = fmt.Sscan(port, &is.Port)
+	_, _ = fmt.Sscan(port, &presence.Port)
 	ctx, cancel := context.WithCancel(a.t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = is.Run(ctx) }()
-	a.eventually("said", func() bool { return is.Check(nil) == nil })
+	go func() { defer close(done); _ = presence.Run(ctx) }()
+	a.eventually("said", func() bool { return presence.Check(nil) == nil })
 	return func() { cancel(); <-done }
 }
 
@@ -305,15 +305,15 @@ func (a *api) pretend(identity, port string) (end func()) {
 func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := newPeerFixture(t).replica("")
-	a.serves()
-	p := a.server.delegates.presence
+	api := newPeerFixture(t).replica("")
+	api.serves()
+	presence := api.server.delegates.presence
 	at := func(id, ip string, port int32) string {
 		e := &corev1.Endpoints{
 			Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: ip}}, Ports: []corev1.EndpointPort{{Port: port}}}},
 		}
 		e.Labels = map[string]string{"apiserverIdentity": id}
-		value, err := p.Encode(e)
+		value, err := presence.Encode(e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -330,10 +330,10 @@ func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 		"far":     at("far", "10.0.0.1", 65536),
 		"good":    at("good", "fd00::1", 6443),
 	} {
-		a.overwrite(p.Root+"/peerserverleases/"+key, value)
+		api.overwrite(presence.Root+"/peerserverleases/"+key, value)
 	}
-	got, err := p.Addresses(t.Context())
-	if err != nil || len(got) != 2 || got["good"] != "[fd00::1]:6443" || got[p.Identity] != strings.TrimPrefix(a.url, "https://") {
+	got, err := presence.Addresses(t.Context())
+	if err != nil || len(got) != 2 || got["good"] != "[fd00::1]:6443" || got[presence.Identity] != strings.TrimPrefix(api.url, "https://") {
 		t.Errorf("got addresses %v, %v, want good and this server", got, err)
 	}
 }
@@ -353,10 +353,10 @@ func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 	b.account()
 	b.node("n", kubelet.URL)
 	b.pod("p", "n", "")
-	a := w.replica("v1=false")
-	a.serves()
-	restConfig := &rest.Config{Host: a.url, TLSClientConfig: a.clientTLS()}
-	at, err := url.Parse(a.url + podsPath + "/p/exec?stdin=true&stdout=true&command=cat")
+	api := w.replica("v1=false")
+	api.serves()
+	restConfig := &rest.Config{Host: api.url, TLSClientConfig: api.clientTLS()}
+	at, err := url.Parse(api.url + podsPath + "/p/exec?stdin=true&stdout=true&command=cat")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 			t.Errorf("%s: got %d bytes back, %v, want all %d", name, out.Len(), err, len(big))
 		}
 	}
-	a.eventually("counted", func() bool { return a.rerouted(101) == 2 })
+	api.eventually("counted", func() bool { return api.rerouted(101) == 2 })
 }
 
 // clientTLS returns the client certificate.

@@ -159,7 +159,7 @@ func (a *admissionBuilder) newPolicyParams() admission.Plugin {
 		Version:  "v1alpha1",
 		Resource: "mutatingadmissionpolicies",
 	})
-	o := a.caches.objects(true)
+	objects := a.caches.objects(true)
 	return admission.Plugin{
 		Name: policyparams.Name,
 		Plugin: &policyparams.Plugin{
@@ -172,7 +172,7 @@ func (a *admissionBuilder) newPolicyParams() admission.Plugin {
 			},
 			ParamKind: func(ctx context.Context, name string, mutates bool) (*admissionregistrationv1.ParamKind, error) {
 				if mutates {
-					policy, err := lister.Get[*alphav1.MutatingAdmissionPolicy](ctx, o, &mutating, "", name)
+					policy, err := lister.Get[*alphav1.MutatingAdmissionPolicy](ctx, objects, &mutating, "", name)
 					if apierrors.IsNotFound(err) || err == nil && policy == nil {
 						return nil, nil
 					}
@@ -181,7 +181,7 @@ func (a *admissionBuilder) newPolicyParams() admission.Plugin {
 					}
 					return (*admissionregistrationv1.ParamKind)(policy.Spec.ParamKind), nil
 				}
-				policy, err := lister.Get[*admissionregistrationv1.ValidatingAdmissionPolicy](ctx, o, &validating, "", name)
+				policy, err := lister.Get[*admissionregistrationv1.ValidatingAdmissionPolicy](ctx, objects, &validating, "", name)
 				if apierrors.IsNotFound(err) || err == nil && policy == nil {
 					return nil, nil
 				}
@@ -205,10 +205,10 @@ func (a *admissionBuilder) newWebhookConfig() func(resource string, configuratio
 		if err != nil {
 			return webhooks.Config{}, err
 		}
-		k := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
+		cachedResource := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
 		return webhooks.Config{
-			Configurations:  admission.SourceOf(k),
-			Ready:           func() bool { return a.caches.cache.Ready() && k.Store.HasReadableVersions() },
+			Configurations:  admission.SourceOf(cachedResource),
+			Ready:           func() bool { return a.caches.cache.Ready() && cachedResource.Store.HasReadableVersions() },
 			Family:          a.sets.family,
 			Namespaces:      a.namespaces,
 			Authorizer:      a.authz.chain,
@@ -224,7 +224,7 @@ func (a *admissionBuilder) newWebhookConfig() func(resource string, configuratio
 				statuses.RecordWebhookEvent(ctx, a.sets.client, a.log, n)
 			},
 			Metrics: metrics,
-			Logger:  a.log.With("kind", k.Resource.Resource),
+			Logger:  a.log.With("kind", cachedResource.Resource.Resource),
 		}, nil
 	}
 }

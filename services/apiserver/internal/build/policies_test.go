@@ -30,8 +30,8 @@ const denies = `,"validationActions":["Deny"]`
 // TestPoliciesApplyAtOnce follows each write that affects policies by a request that depends on it.
 func TestPoliciesApplyAtOnce(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.want(201, "POST", definitionsPath, definitionOf("limits", "Limit", ""))
+	api := start(t, nil)
+	api.want(201, "POST", definitionsPath, definitionOf("limits", "Limit", ""))
 	const dry, limits = configMaps + "?dryRun=All", "/apis/example.com/v1/namespaces/default/limits"
 	object := configMap("a", "k", "v")
 	no := admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"false","message":"no"}]`)
@@ -42,7 +42,7 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 	// Each dry run follows the change that decides it without a pause. Repeat, because a delay may
 	// show only sometimes.
 	for range 5 {
-		a.steps(t, []step{
+		api.steps(t, []step{
 			{what: "create the policy", method: "POST", path: policiesPath, body: no, code: 201},
 			{what: "allowed without a binding", method: "POST", path: dry, body: object, code: 201},
 			{what: "create its binding", method: "POST", path: bindingsPath, body: policyBinding("p", denies), code: 201},
@@ -188,22 +188,22 @@ func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 // they name.
 func TestPoliciesMatchOtherVersions(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	const (
 		scalers     = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 		deployments = "/apis/apps/v1/namespaces/default/deployments"
 	)
-	a.want(201, "POST", policiesPath, admissionPolicy("e", "autoscaling", "horizontalpodautoscalers",
+	api.want(201, "POST", policiesPath, admissionPolicy("e", "autoscaling", "horizontalpodautoscalers",
 		`"validations":[{"expression":"object.apiVersion == 'autoscaling/v1' && object.spec.targetCPUUtilizationPercentage <= 50","message":"too much"}]`))
-	a.want(201, "POST", bindingsPath, policyBinding("e", denies))
-	a.want(201, "POST", policiesPath, admissionPolicy("s", "apps", "deployments/scale",
+	api.want(201, "POST", bindingsPath, policyBinding("e", denies))
+	api.want(201, "POST", policiesPath, admissionPolicy("s", "apps", "deployments/scale",
 		`"validations":[{"expression":"object.spec.replicas < 3 && request.subResource == 'scale'","message":"too many replicas"}]`))
-	a.want(201, "POST", bindingsPath, policyBinding("s", denies))
+	api.want(201, "POST", bindingsPath, policyBinding("s", denies))
 	scaler := func(percent int) string {
 		return fmt.Sprintf(`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":%d}}}]}}`,
 			percent)
 	}
-	a.steps(t, []step{
+	api.steps(t, []step{
 		{what: "a scaler of v2", method: "POST", path: scalers, body: scaler(40), code: 201},
 		{what: "one that does too much", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 422, has: []string{"too much"}},
 		{
@@ -236,7 +236,7 @@ func TestPoliciesMatchOtherVersions(t *testing.T) {
 // TestMutatingPoliciesApplyAtOnce is TestPoliciesApplyAtOnce for mutating policies.
 func TestMutatingPoliciesApplyAtOnce(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		_ = o.RuntimeConfig.Set("admissionregistration.k8s.io/v1alpha1=true")
 		if err := o.Features.Set("MutatingAdmissionPolicy=true"); err != nil {
 			t.Fatal(err)
@@ -249,7 +249,7 @@ func TestMutatingPoliciesApplyAtOnce(t *testing.T) {
 	}
 	object := configMap("a", "k", "v")
 	for range 5 {
-		a.steps(t, []step{
+		api.steps(t, []step{
 			{
 				what:   "create the policy",
 				method: "POST",

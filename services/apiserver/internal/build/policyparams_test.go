@@ -43,7 +43,7 @@ func (a *api) grantToBob(t *testing.T, name, groups, resources, verbs string) {
 // what paramRef refers to.
 func TestPolicyParametersRequirePermission(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) { o.Authorization.Modes = []string{"RBAC"} })
+	api := start(t, func(o *config.Options) { o.Authorization.Modes = []string{"RBAC"} })
 	const (
 		errNeedsGetOnKind = `is invalid: spec.paramKind: Forbidden: user \u0026{bob  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`
 		errNeedsGetOnRef  = `is invalid: spec.paramRef: Forbidden: user \u0026{bob  [system:authenticated] map[]} does not have \"get\" permission on the object referenced by paramRef`
@@ -64,12 +64,12 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 			if s.method == "PATCH" {
 				headers = append(headers, "Content-Type", mergePatch)
 			}
-			if r := a.send(s.method, s.path, s.body, headers...); r.code != s.code || !strings.Contains(string(r.body), s.wantErr) {
+			if r := api.send(s.method, s.path, s.body, headers...); r.code != s.code || !strings.Contains(string(r.body), s.wantErr) {
 				t.Errorf("%s: got %d %s, want %d and %q", s.what, r.code, r.body, s.code, s.wantErr)
 			}
 		}
 	}
-	a.grantToBob(t, "policies", `["admissionregistration.k8s.io"]`, `["*"]`, `["*"]`)
+	api.grantToBob(t, "policies", `["admissionregistration.k8s.io"]`, `["*"]`, `["*"]`)
 
 	// 1. Without any permission on secrets.
 	asBob(
@@ -90,7 +90,7 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 			body: `{"spec":{"paramKind":{"apiVersion":"v1","kind":"Secret"}}}`, code: 422, wantErr: errNeedsGetOnKind,
 		},
 	)
-	a.want(201, "POST", policiesPath, secretPolicy("p")) // as the administrator
+	api.want(201, "POST", policiesPath, secretPolicy("p")) // as the administrator
 	asBob(
 		bobStep{
 			what: "update a policy without a change of its parameters", method: "PATCH", path: policiesPath + "/p",
@@ -107,9 +107,9 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 	)
 
 	// 2. With get on the secret default/s.
-	a.want(201, "POST", clusterRolesPath,
+	api.want(201, "POST", clusterRolesPath,
 		`{"metadata":{"name":"one"},"rules":[{"apiGroups":[""],"resources":["secrets"],"resourceNames":["s"],"verbs":["get"]}]}`)
-	a.want(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+	api.want(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
 		`{"metadata":{"name":"one"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"one"},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`)
 	asBob(
 		bobStep{
@@ -135,7 +135,7 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 	)
 
 	// 3. With get on all secrets.
-	a.grantToBob(t, "secrets", `[""]`, `["secrets"]`, `["get"]`)
+	api.grantToBob(t, "secrets", `[""]`, `["secrets"]`, `["get"]`)
 	asBob(
 		bobStep{
 			what: "create a policy with permitted parameters", method: "POST", path: policiesPath,

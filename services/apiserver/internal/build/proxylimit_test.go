@@ -129,13 +129,13 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 	// 2 of the 20 slots are for administrators, so users share 18. In this order, they get: alice 9
 	// of 18, the service accounts of the namespace mine 5 of 9, bob 2 of 4, carol 1 of 2, dave the
 	// last one, and erin none.
-	c := startProxyFixture(t, 20)
-	leaving, leave := context.WithCancel(c.ctx)
+	proxyFixture := startProxyFixture(t, 20)
+	leaving, leave := context.WithCancel(proxyFixture.ctx)
 	defer leave()
 	// fill sends requests of the users in turn until one is rejected. It returns the number of slots
 	// that they got.
 	fill := func(ctx context.Context, users ...string) (n int) {
-		for ; c.wait(ctx, []string{ofNode, ofLog}[n%2], users[n%len(users)]) == 0; n++ {
+		for ; proxyFixture.wait(ctx, []string{ofNode, ofLog}[n%2], users[n%len(users)]) == 0; n++ {
 		}
 		return n
 	}
@@ -148,41 +148,41 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 		ofNode, ofNode + "hello", ofLog, ofExec, podsPath + "/p/attach", podsPath + "/p/portforward",
 		podsPath + "/p/proxy/", servicesPath + "/s/proxy/",
 	} {
-		r := c.want(429, "GET", path, "", as("alice")...)
+		r := proxyFixture.want(429, "GET", path, "", as("alice")...)
 		if r.header.Get("Retry-After") != "1" || r.at("reason") != "TooManyRequests" {
 			t.Errorf("%s: got body %s and headers %v, want Retry-After %q and reason %q", path, r.body, r.header, "1", "TooManyRequests")
 		}
 	}
-	c.want(200, "GET", podsPath+"/p", "", as("alice")...)
+	proxyFixture.want(200, "GET", podsPath+"/p", "", as("alice")...)
 
 	// 2. The service accounts of a namespace share half of the rest. Another namespace has its own
 	// share.
-	if n := fill(c.ctx, "system:serviceaccount:mine:a", "system:serviceaccount:mine:b"); n != 5 {
+	if n := fill(proxyFixture.ctx, "system:serviceaccount:mine:a", "system:serviceaccount:mine:b"); n != 5 {
 		t.Errorf("the service accounts of a namespace have %d places, want half of 9", n)
 	}
-	c.want(200, "GET", ofNode+"hello", "", as("system:serviceaccount:other:a")...)
+	proxyFixture.want(200, "GET", ofNode+"hello", "", as("system:serviceaccount:other:a")...)
 
 	// 3. Other users take the rest. Administrators still get a slot.
 	for _, user := range []string{"bob", "carol", "dave", "erin"} {
-		fill(c.ctx, user)
+		fill(proxyFixture.ctx, user)
 	}
-	c.want(429, "GET", ofNode+"hello", "", as("frank")...)
-	c.want(200, "GET", ofNode+"hello", "")
-	if n := c.sample("binnacle_carried_requests"); n != 18 {
+	proxyFixture.want(429, "GET", ofNode+"hello", "", as("frank")...)
+	proxyFixture.want(200, "GET", ofNode+"hello", "")
+	if n := proxyFixture.sample("binnacle_carried_requests"); n != 18 {
 		t.Errorf("got %v carried requests, want 18", n)
 	}
 	// Each of the six calls of fill ended with a rejection, and alice had 8 more.
-	if n := c.sample("binnacle_carried_requests_refused_total"); n < 14 {
+	if n := proxyFixture.sample("binnacle_carried_requests_refused_total"); n < 14 {
 		t.Errorf("got %v rejected requests, want at least 14", n)
 	}
 
 	// 4. Only the requests of alice end.
 	leave()
 	for range 9 {
-		<-c.left
+		<-proxyFixture.left
 	}
-	c.eventually("places are back", func() bool { return c.sample("binnacle_carried_requests") == 9 })
-	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
+	proxyFixture.eventually("places are back", func() bool { return proxyFixture.sample("binnacle_carried_requests") == 9 })
+	proxyFixture.want(200, "GET", ofNode+"hello", "", as("alice")...)
 }
 
 // TestAnonymousProxiedRequestsShareByAddress checks that all anonymous requests from one address
@@ -223,14 +223,14 @@ func TestSingleProxySlotIsShared(t *testing.T) {
 // alice may hold 5 of the 9 slots for users, so her sixth connection is rejected.
 func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 	t.Parallel()
-	c := startProxyFixture(t, 10)
+	proxyFixture := startProxyFixture(t, 10)
 	open := func(path string) (io.Closer, int) {
-		r, err := http.NewRequestWithContext(c.ctx, http.MethodGet, c.url+path, nil)
+		r, err := http.NewRequestWithContext(proxyFixture.ctx, http.MethodGet, proxyFixture.url+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header = http.Header{"Impersonate-User": {"alice"}, "Connection": {"Upgrade"}, "Upgrade": {"x"}}
-		resp, err := c.http.Do(r)
+		resp, err := proxyFixture.http.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,15 +245,15 @@ func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 		}
 		conns = append(conns, conn)
 	}
-	c.want(429, "GET", ofNode+"hello", "", as("alice")...)
-	c.want(200, "GET", ofNode+"hello", "", as("bob")...)
+	proxyFixture.want(429, "GET", ofNode+"hello", "", as("alice")...)
+	proxyFixture.want(200, "GET", ofNode+"hello", "", as("bob")...)
 	// Close three of the five connections, which leaves two.
 	for _, conn := range conns[:3] {
 		_ = conn.Close()
-		<-c.left
+		<-proxyFixture.left
 	}
-	c.eventually("places are back", func() bool { return c.sample("binnacle_carried_requests") == 2 })
-	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
+	proxyFixture.eventually("places are back", func() bool { return proxyFixture.sample("binnacle_carried_requests") == 2 })
+	proxyFixture.want(200, "GET", ofNode+"hello", "", as("alice")...)
 }
 
 // TestProxiedRequestReleasesSeats checks that a request releases its seats of API Priority and
@@ -261,21 +261,21 @@ func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 // request.
 func TestProxiedRequestReleasesSeats(t *testing.T) {
 	t.Parallel()
-	c := startProxyFixture(t, 0)
-	c.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
-	uid := fmt.Sprint(c.get(flowSchemas+"/of-alice").at("metadata", "uid"))
-	c.eventually("the schema counts", func() bool {
-		return c.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") == uid
+	proxyFixture := startProxyFixture(t, 0)
+	proxyFixture.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
+	uid := fmt.Sprint(proxyFixture.get(flowSchemas+"/of-alice").at("metadata", "uid"))
+	proxyFixture.eventually("the schema counts", func() bool {
+		return proxyFixture.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") == uid
 	})
 	for _, path := range []string{ofNode, ofLog} {
 		for range 3 {
-			if code := c.wait(c.ctx, path, "alice"); code != 0 {
+			if code := proxyFixture.wait(proxyFixture.ctx, path, "alice"); code != 0 {
 				t.Errorf("%s: got code %d, want 0", path, code)
 			}
 		}
 	}
-	c.want(200, "GET", configMaps, "", as("alice")...)
-	if by := c.get(ofNode+"hello", as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid"); by != "" {
+	proxyFixture.want(200, "GET", configMaps, "", as("alice")...)
+	if by := proxyFixture.get(ofNode+"hello", as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid"); by != "" {
 		t.Errorf("got flow schema %s, want none", by)
 	}
 }

@@ -119,23 +119,23 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 // TestQuotaCountsCustomResources checks that custom resources are counted like built-in kinds.
 func TestQuotaCountsCustomResources(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	api := start(t, nil)
+	api.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 		"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
-	a.limit("q", `{"count/widgets.example.com":"1"}`, `{"count/widgets.example.com":"0"}`)
+	api.limit("q", `{"count/widgets.example.com":"1"}`, `{"count/widgets.example.com":"0"}`)
 	widgets := "/apis/example.com/v1/namespaces/default/widgets"
-	a.want(201, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
-	rejected := a.want(403, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"}}`)
+	api.want(201, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
+	rejected := api.want(403, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"}}`)
 	want := `widgets.example.com "b" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, used: count/widgets.example.com=1, limited: count/widgets.example.com=1`
 	if got := fmt.Sprint(rejected.at("message")); got != want {
 		t.Errorf("got rejection %s, want %s", got, want)
 	}
 	// A write that fails after the charge releases it.
-	a.limit("r", `{"configmaps":"2"}`, `{"configmaps":"0"}`)
-	a.want(201, "POST", configMaps, `{"metadata":{"name":"a"}}`)
-	a.want(409, "POST", configMaps, `{"metadata":{"name":"a"}}`)
-	if used := a.used("r", "configmaps"); used != "1" {
+	api.limit("r", `{"configmaps":"2"}`, `{"configmaps":"0"}`)
+	api.want(201, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	api.want(409, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	if used := api.used("r", "configmaps"); used != "1" {
 		t.Errorf("got usage %s, want 1", used)
 	}
 }
@@ -145,21 +145,21 @@ func TestQuotaCountsCustomResources(t *testing.T) {
 func TestLargeQuotasUseLimiter(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	var hard strings.Builder
 	hard.WriteString(`{"configmaps":"7"`)
 	for i := range 1500 {
 		fmt.Fprintf(&hard, `,"count/kind%04d.example.com":"100"`, i)
 	}
 	hard.WriteString("}")
-	a.limit("a", hard.String(), `{"configmaps":"0"}`)
-	a.limit("b", hard.String(), `{"configmaps":"0"}`)
+	api.limit("a", hard.String(), `{"configmaps":"0"}`)
+	api.limit("b", hard.String(), `{"configmaps":"0"}`)
 	large := strings.Repeat("x", 100_000)
 	var wg sync.WaitGroup
 	var created, rejected atomic.Int64
 	for i := range 10 {
 		wg.Go(func() {
-			switch got := a.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"k":%q}}`, i, large)); got.code {
+			switch got := api.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"k":%q}}`, i, large)); got.code {
 			case 201:
 				created.Add(1)
 			case 403:
@@ -173,7 +173,7 @@ func TestLargeQuotasUseLimiter(t *testing.T) {
 	if got := fmt.Sprint(created.Load(), " created, ", rejected.Load(), " rejected"); got != "7 created, 3 rejected" {
 		t.Errorf("got %s, want 7 created, 3 rejected", got)
 	}
-	a.eventually("counted right", func() bool { return a.used("a", "configmaps") == "7" && a.used("b", "configmaps") == "7" })
+	api.eventually("counted right", func() bool { return api.used("a", "configmaps") == "7" && api.used("b", "configmaps") == "7" })
 }
 
 // TestLargeLimitRanges checks that all apply, in the order of their creation, also if they are too
@@ -181,25 +181,25 @@ func TestLargeQuotasUseLimiter(t *testing.T) {
 func TestLargeLimitRanges(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := shared(t)
-	limits := a.own("limitranges")
+	api := shared(t)
+	limits := api.own("limitranges")
 	var other strings.Builder
 	for i := range 10_000 {
 		fmt.Fprintf(&other, `,{"type":"example.com/x%04d","max":{"cpu":"1"},"min":{"cpu":"1m"}}`, i)
 	}
 	for i, cpu := range []string{"2", "3"} {
-		a.want(201, "POST", limits,
+		api.want(201, "POST", limits,
 			fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"limits":[{"type":"Container","default":{"cpu":%q}}%s]}}`,
 				9-i, cpu, other.String()))
 	}
-	a.want(201, "POST", limits, `{"metadata":{"name":"0"},"spec":{"limits":[{"type":"Container","max":{"memory":"1Gi"}}]}}`)
-	pods := a.own("pods") + "?dryRun=All"
+	api.want(201, "POST", limits, `{"metadata":{"name":"0"},"spec":{"limits":[{"type":"Container","max":{"memory":"1Gi"}}]}}`)
+	pods := api.own("pods") + "?dryRun=All"
 	for range 2 {
-		got := a.want(201, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		got := api.want(201, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 		if !strings.Contains(string(got.body), `"limits":{"cpu":"2","memory":"1Gi"}`) {
 			t.Errorf("got %s, want the limits cpu 2 and memory 1Gi", got.body)
 		}
-		a.want(403, "POST", pods,
+		api.want(403, "POST", pods,
 			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"memory":"2Gi"}}}]}}`)
 	}
 }

@@ -36,7 +36,7 @@ func TestRandomObjects(t *testing.T) {
 	t.Parallel()
 	seed := number("BINNACLE_RANDOM_SEED", 1)
 	rounds := number("BINNACLE_RANDOM_ROUNDS", 1)
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		_ = o.RuntimeConfig.Set("api/all=true")
 		_ = o.Features.Set("AllAlpha=true,AllBeta=true")
 		o.Admission.TypeChecks = false
@@ -44,12 +44,12 @@ func TestRandomObjects(t *testing.T) {
 	minimal := minimalObjects(t)
 	codes := map[int]int{}
 	for round := range rounds {
-		for _, k := range a.server.catalogs.served.Kinds() {
+		for _, k := range api.server.catalogs.served.Kinds() {
 			if !k.HasVerb("create") {
 				continue
 			}
 			r := &randomWriter{
-				api:     a,
+				api:     api,
 				kind:    k,
 				seed:    seed + round,
 				minimal: minimal[k.GroupVersion().String()+"/"+k.Resource],

@@ -10,18 +10,18 @@ import (
 func TestReadDetails(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
-	a := start(t, func(o *config.Options) { withRBAC(o); issuing(key)(o) })
-	a.account()
+	api := start(t, func(o *config.Options) { withRBAC(o); issuing(key)(o) })
+	api.account()
 	for _, name := range []string{"a", "b", "c"} {
-		a.want(201, "POST", configMaps, configMap(name))
+		api.want(201, "POST", configMaps, configMap(name))
 	}
 	const partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-	token := a.token("default", `{}`)
+	token := api.token("default", `{}`)
 	review := func(kind, version, more string) string {
 		return `{"apiVersion":"` + version + `","kind":"` + kind + `","metadata":{"namespace":"other"},"spec":{` + more + `}}`
 	}
 	const authentication, authorization = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
-	a.steps(t, []step{
+	api.steps(t, []step{
 		{
 			what:   "a list at any version ignores the limit",
 			method: "GET",
@@ -154,12 +154,12 @@ func TestReadDetails(t *testing.T) {
 			has:    []string{`"kind":"APIGroupList"`},
 		},
 	})
-	a.want(201, "POST", rbacPath+"/clusterroles", role("binder",
+	api.want(201, "POST", rbacPath+"/clusterroles", role("binder",
 		`{"apiGroups":["rbac.authorization.k8s.io"],"resources":["rolebindings"],"verbs":["*"]}`))
-	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("binder", "ClusterRole", "binder", "bob"))
+	api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("binder", "ClusterRole", "binder", "bob"))
 	bindings := rbacPath + "/namespaces/default/rolebindings"
-	a.eventually("allowed to bind", func() bool { return a.get(bindings, as("bob")...).code == 200 })
-	a.steps(t, []step{
+	api.eventually("allowed to bind", func() bool { return api.get(bindings, as("bob")...).code == 200 })
+	api.steps(t, []step{
 		{
 			what:   "a role that is not there",
 			method: "POST",

@@ -24,27 +24,27 @@ func TestWatchResumesAfterRestart(t *testing.T) {
 	}
 	from := map[string]string{}
 	t.Run("before", func(t *testing.T) {
-		a := start(t, on)
-		a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-		a.want(201, "POST", things, object("Thing", "first"))
-		forgetHistory(t, a) // the history after this contains the definition
-		oldest := a.want(201, "POST", configMaps, configMap("first")).version()
+		api := start(t, on)
+		api.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+		api.want(201, "POST", things, object("Thing", "first"))
+		forgetHistory(t, api) // the history after this contains the definition
+		oldest := api.want(201, "POST", configMaps, configMap("first")).version()
 		from[things], from[configMaps] = oldest, oldest
-		a.want(201, "POST", definitionsPath, definitionOf("others", "Other", ""))
-		from[others] = a.get(definitionsPath + "/others.example.com").version()
+		api.want(201, "POST", definitionsPath, definitionOf("others", "Other", ""))
+		from[others] = api.get(definitionsPath + "/others.example.com").version()
 		for _, name := range []string{"second", "third"} {
-			a.want(201, "POST", things, object("Thing", name))
-			a.want(201, "POST", configMaps, configMap(name))
-			a.want(201, "POST", others, object("Other", name))
+			api.want(201, "POST", things, object("Thing", name))
+			api.want(201, "POST", configMaps, configMap(name))
+			api.want(201, "POST", others, object("Other", name))
 		}
-		a.want(200, "DELETE", things+"/second", "")
-		a.want(200, "DELETE", configMaps+"/second", "")
-		a.want(200, "DELETE", others+"/second", "")
+		api.want(200, "DELETE", things+"/second", "")
+		api.want(200, "DELETE", configMaps+"/second", "")
+		api.want(200, "DELETE", others+"/second", "")
 	})
-	a := start(t, on)
+	api := start(t, on)
 	for path, version := range from {
 		var got []string
-		for _, e := range a.events(path+"?watch=1&timeoutSeconds=5&resourceVersion="+version, 3) {
+		for _, e := range api.events(path+"?watch=1&timeoutSeconds=5&resourceVersion="+version, 3) {
 			got = append(got, fmt.Sprint(e["type"], " ", e["object"].(map[string]any)["metadata"].(map[string]any)["name"]))
 		}
 		if want := "[ADDED second ADDED third DELETED second]"; fmt.Sprint(got) != want {
@@ -76,26 +76,26 @@ func forgetHistory(t *testing.T, a *api) {
 // soon as its update completes.
 func TestSelectableFieldsFollowDefinition(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	definition := func(fields string) string {
 		return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 		"names":{"plural":"things","kind":"Thing"},"versions":[{"name":"v1","served":true,"storage":true,"selectableFields":[%s],
 		"schema":{"openAPIV3Schema":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string"}}}}}]}}`, fields)
 	}
 	const path = "/apis/example.com/v1/namespaces/default/things"
-	a.want(201, "POST", definitionsPath, definition(`{"jsonPath":".a"}`))
+	api.want(201, "POST", definitionsPath, definition(`{"jsonPath":".a"}`))
 	for _, o := range []string{`"name":"one"},"a":"1","b":"2"`, `"name":"two"},"a":"2","b":"2"`} {
-		a.want(201, "POST", path, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{`+o+`}`)
+		api.want(201, "POST", path, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{`+o+`}`)
 	}
 	count := func(selector string) int {
-		items, _ := a.want(200, "GET", path+"?fieldSelector="+selector, "").at("items").([]any)
+		items, _ := api.want(200, "GET", path+"?fieldSelector="+selector, "").at("items").([]any)
 		return len(items)
 	}
 	if n := count("a%3D1"); n != 1 {
 		t.Errorf("selected by the first field: got %d objects, want 1", n)
 	}
-	a.want(400, "GET", path+"?fieldSelector=b%3D2", "")
-	a.want(200, "PATCH", definitionsPath+"/things.example.com",
+	api.want(400, "GET", path+"?fieldSelector=b%3D2", "")
+	api.want(200, "PATCH", definitionsPath+"/things.example.com",
 		`[{"op":"add","path":"/spec/versions/0/selectableFields/-","value":{"jsonPath":".b"}}]`,
 		"Content-Type", "application/json-patch+json")
 	if n := count("b%3D2"); n != 2 {

@@ -17,35 +17,35 @@ func TestDefinitionsAfterRestore(t *testing.T) {
 	old := etcdtest.ListeningServer(t)
 	restored := etcdtest.ListeningServer(t)
 	proxy := etcdtest.NewProxy(t, old.Endpoint())
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		o.Etcd.Backend = config.BackendEtcd
 		o.Etcd.Servers = []string{proxy.Endpoint()}
 	})
 	const document = "/openapi/v3/apis/example.com/v1"
-	a.want(201, "POST", definitionsPath, strings.Replace(definitionOf("gadgets", "Gadget", ""),
+	api.want(201, "POST", definitionsPath, strings.Replace(definitionOf("gadgets", "Gadget", ""),
 		`{"type":"object"}`, `{"type":"object","properties":{"width":{"type":"integer"}}}`, 1))
-	a.want(201, "POST", policiesPath,
+	api.want(201, "POST", policiesPath,
 		admissionPolicy("p", "example.com", "gadgets", `"validations":[{"expression":"object.width > 0"}]`))
-	a.waitForStatus("p", "1")
-	at := a.want(200, "PATCH", definitionsPath+"/gadgets.example.com", `{"metadata":{"labels":{"a":"b"}}}`,
+	api.waitForStatus("p", "1")
+	at := api.want(200, "PATCH", definitionsPath+"/gadgets.example.com", `{"metadata":{"labels":{"a":"b"}}}`,
 		"Content-Type", mergePatch).version()
 	until, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(a.get(document).body); !strings.Contains(text, "width") {
+	if text := string(api.get(document).body); !strings.Contains(text, "width") {
 		t.Fatalf("got OpenAPI document %s, want the field width", text)
 	}
 
 	etcdtest.ReplayHistory(t, old, restored, until, func(value string) string { return strings.ReplaceAll(value, "width", "depth") })
 	proxy.Switch(t, restored.Endpoint())
-	a.eventually("the definition is the restored one", func() bool {
-		return strings.Contains(string(a.get(definitionsPath+"/gadgets.example.com").body), "depth")
+	api.eventually("the definition is the restored one", func() bool {
+		return strings.Contains(string(api.get(definitionsPath+"/gadgets.example.com").body), "depth")
 	})
-	a.eventually("the document is of the restored definition", func() bool {
-		text := string(a.get(document).body)
+	api.eventually("the document is of the restored definition", func() bool {
+		text := string(api.get(document).body)
 		return strings.Contains(text, "depth") && !strings.Contains(text, "width")
 	})
-	a.waitForStatus("p",
+	api.waitForStatus("p",
 		"1 spec.validations[0].expression: example.com/v1, Kind=Gadget: ERROR: <input>:1:7: undefined field 'width'")
 }

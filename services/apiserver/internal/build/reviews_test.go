@@ -9,7 +9,7 @@ import (
 // TestInvalidReviewsAreRejected also checks that a local review stays in its namespace.
 func TestInvalidReviewsAreRejected(t *testing.T) {
 	t.Parallel()
-	a := start(t, withRBAC)
+	api := start(t, withRBAC)
 	const reviews, local = "/apis/authorization.k8s.io/v1", "/namespaces/default/localsubjectaccessreviews"
 	review := func(kind, namespace, spec string) string {
 		return fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"metadata":{"namespace":%q},"spec":{%s}}`,
@@ -23,7 +23,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 	subject := func(spec string) string { return review("SubjectAccessReview", "", spec) }
 	within := func(namespace, spec string) string { return review("LocalSubjectAccessReview", namespace, spec) }
 	const neither = "spec.resourceAttributes: Invalid value: \"null\": exactly one of nonResourceAttributes or resourceAttributes must be specified"
-	a.steps(t, []step{
+	api.steps(t, []step{
 		{what: "a review of a user", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + pods), code: 201},
 		{
 			what:   "a review of a group",
@@ -128,7 +128,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"at least one of user or group"},
 		},
 	})
-	result := a.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+	result := api.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
 		append(as("alice"), "Impersonate-Extra-Of", "a", "Impersonate-Extra-Other", "c")...)
 	if got := fmt.Sprint(result.at("status", "userInfo", "extra")); got != "map[of:[a] other:[c]]" {
@@ -139,16 +139,16 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 // TestTokenRequestIsRejected covers missing accounts, invalid requests, and rejections of webhooks.
 func TestTokenRequestIsRejected(t *testing.T) {
 	t.Parallel()
-	a := start(t, issuing(signingKey(t)))
-	a.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
-	a.want(201, "POST", accounts, object("ServiceAccount", "none", ""))
-	a.want(200, "DELETE", accounts+"/none", "")
+	api := start(t, issuing(signingKey(t)))
+	api.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
+	api.want(201, "POST", accounts, object("ServiceAccount", "none", ""))
+	api.want(200, "DELETE", accounts+"/none", "")
 	token := func(name, namespace, spec string) string {
 		return fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"name":%q,"namespace":%q},"spec":{%s}}`,
 			name, namespace, spec)
 	}
 	const at = accounts + "/sa/token"
-	a.steps(t, []step{
+	api.steps(t, []step{
 		{
 			what:   "the name of the account",
 			method: "POST",
@@ -220,15 +220,15 @@ func TestTokenRequestIsRejected(t *testing.T) {
 	})
 	for _, kind := range []string{"mutating", "validating"} {
 		hooks := "/apis/admissionregistration.k8s.io/v1/" + kind + "webhookconfigurations"
-		a.want(201, "POST", hooks,
+		api.want(201, "POST", hooks,
 			`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":"https://127.0.0.1:1"},"failurePolicy":"Fail",
 			"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["serviceaccounts/token"],"operations":["CREATE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]}]}`)
-		a.eventually(kind+" webhooks are asked", func() bool {
-			r := a.send("POST", at, token("", "", ""))
+		api.eventually(kind+" webhooks are asked", func() bool {
+			r := api.send("POST", at, token("", "", ""))
 			return r.code == 500 && strings.Contains(string(r.body), "failed calling webhook") &&
 				!strings.Contains(string(r.body), `"token":"`)
 		})
-		a.want(200, "DELETE", hooks+"/h", "")
-		a.eventually("tokens are made again", func() bool { return a.send("POST", at, token("", "", "")).code == 201 })
+		api.want(200, "DELETE", hooks+"/h", "")
+		api.eventually("tokens are made again", func() bool { return api.send("POST", at, token("", "", "")).code == 201 })
 	}
 }

@@ -71,13 +71,13 @@ type auditing struct {
 
 // newAuditing reads the audit policy and opens the backends. As in Kubernetes, auditing is off
 // unless there are a policy and a backend. limiter limits the concurrent work on large events.
-func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*auditing, error) {
-	a := &auditing{log: b.log, file: o.PolicyFile}
+func newAuditing(b *base, auditOptions *config.AuditOptions, limiter audit.Limiter) (*auditing, error) {
+	a := &auditing{log: b.log, file: auditOptions.PolicyFile}
 	var auditPolicy *policy.Policy
-	if o.PolicyFile != "" {
+	if auditOptions.PolicyFile != "" {
 		var err error
-		if a.policy, err = filewatch.Read(o.PolicyFile); err != nil {
-			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: failed to read file path %q: %w", o.PolicyFile, err)
+		if a.policy, err = filewatch.Read(auditOptions.PolicyFile); err != nil {
+			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: failed to read file path %q: %w", auditOptions.PolicyFile, err)
 		}
 		if auditPolicy, err = a.parsePolicy(a.policy); err != nil {
 			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: %w", err)
@@ -92,22 +92,22 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		QueueBytes: b.limits.MaxAuditQueueBytes,
 		MaxPosts:   b.limits.MaxConcurrentAuditPosts,
 	}
-	if o.Log.Enabled() && auditPolicy != nil {
-		backend, err := backends.NewLog(&o.Log, backendConfig, os.Stdout)
+	if auditOptions.Log.Enabled() && auditPolicy != nil {
+		backend, err := backends.NewLog(&auditOptions.Log, backendConfig, os.Stdout)
 		if err != nil {
 			return nil, err
 		}
 		a.addBackend(b.lifetime, backend)
 	}
-	if o.Webhook.Enabled() && auditPolicy != nil {
-		backend, err := backends.NewWebhook(&o.Webhook, backendConfig)
+	if auditOptions.Webhook.Enabled() && auditPolicy != nil {
+		backend, err := backends.NewWebhook(&auditOptions.Webhook, backendConfig)
 		if err != nil {
 			return nil, fmt.Errorf("initializing audit webhook: %w", err)
 		}
 		a.addBackend(b.lifetime, backend)
 	}
 	if len(a.backends) == 0 {
-		if o.Log.Enabled() || o.Webhook.Enabled() {
+		if auditOptions.Log.Enabled() || auditOptions.Webhook.Enabled() {
 			b.log.Warn("no audit policy file was provided; no requests are audited; set --audit-policy-file")
 		}
 		return a, nil
@@ -126,7 +126,7 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		MaxObject:  min(maxEvent, b.limits.MaxAuditObjectBytes),
 		MaxObjects: b.limits.MaxAuditObjectsBytes,
 		Limiter:    limiter,
-		Slow:       o.LatencyThreshold,
+		Slow:       auditOptions.LatencyThreshold,
 	})
 	b.lifetime.inBackground("audit policy", a.followPolicy)
 	return a, nil
@@ -188,19 +188,19 @@ type authorization struct {
 // loadAuthorization returns the configuration of the authorizers from the file, with the content of
 // the file, or from the flags.
 func loadAuthorization(
-	o *config.AuthorizationOptions,
+	options *config.AuthorizationOptions,
 	conditions authzconfig.Conditions,
 ) (*authzconfig.Configuration, []byte, error) {
-	if o.ConfigFile == "" {
-		return authzconfig.FromFlags(o.Flags), nil, nil
+	if options.ConfigFile == "" {
+		return authzconfig.FromFlags(options.Flags), nil, nil
 	}
-	data, err := filewatch.Read(o.ConfigFile)
+	data, err := filewatch.Read(options.ConfigFile)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--authorization-config: %w", err)
 	}
 	c, err := authzconfig.Parse(data, conditions)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--authorization-config %s: %w", o.ConfigFile, err)
+		return nil, nil, fmt.Errorf("--authorization-config %s: %w", options.ConfigFile, err)
 	}
 	return c, data, nil
 }
@@ -222,19 +222,19 @@ func (a *authorization) waitForRevision(ctx context.Context, revision int64) {
 const policySettleTime = 2 * time.Second
 
 // newAuthorization creates the chain of authorizers.
-func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (*authorization, error) {
+func newAuthorization(b *base, options *config.AuthorizationOptions, caches *caches) (*authorization, error) {
 	var conditions *authzwebhook.Compiler
 	var err error
-	if o.ConfigFile != "" { // flags have no match conditions, and the CEL environment is expensive
+	if options.ConfigFile != "" { // flags have no match conditions, and the CEL environment is expensive
 		if conditions, err = authzwebhook.NewCompiler(); err != nil {
 			return nil, err
 		}
 	}
-	c, data, err := loadAuthorization(o, conditions)
+	configuration, data, err := loadAuthorization(options, conditions)
 	if err != nil {
 		return nil, err
 	}
-	policy, err := policyConfig(b, caches, c.Has(authzconfig.Node))
+	policy, err := policyConfig(b, caches, configuration.Has(authzconfig.Node))
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (
 		policy:   authz.NewPolicy(policy),
 		metrics:  authz.NewMetrics(b.metrics),
 		changed:  make(chan struct{}, 1),
-		usesRBAC: c.Has(authzconfig.RBAC) || c.Has(authzconfig.Webhook),
+		usesRBAC: configuration.Has(authzconfig.RBAC) || configuration.Has(authzconfig.Webhook),
 	}
 	a.policy.OnChange(func(rbac.Change) {
 		select {
@@ -252,7 +252,7 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (
 	})
 	a.chain, err = modes.New(&modes.Builder{
 		Policy:         a.policy,
-		Nodes:          c.Has(authzconfig.Node),
+		Nodes:          configuration.Has(authzconfig.Node),
 		FeatureEnabled: b.gates.Enabled,
 		Conditions:     conditions,
 		Metrics:        a.metrics,
@@ -261,16 +261,16 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (
 		Calls:          b.webhookMetrics,
 		Dial:           b.egress.DialerFor(egress.ControlPlane),
 		Logger:         b.log,
-	}, c)
+	}, configuration)
 	if err != nil {
 		return nil, err
 	}
 	b.lifetime.onClose(a.chain.Close)
 	b.lifetime.inBackground("policy", a.policy.Run)
-	if o.ConfigFile != "" {
+	if options.ConfigFile != "" {
 		reloads := modes.NewReloadMetrics(b.metrics, b.address)
 		b.lifetime.inBackground("authorization configuration", func(ctx context.Context) error {
-			return a.chain.Follow(ctx, o.ConfigFile, data, reloads, b.log)
+			return a.chain.Follow(ctx, options.ConfigFile, data, reloads, b.log)
 		})
 	}
 	return a, nil
@@ -341,30 +341,30 @@ func flowResource(name string) schema.GroupResource {
 
 // newFlow creates the configurator of flow control. Its field Control is nil if priority and
 // fairness is disabled.
-func newFlow(b *base, o *config.RequestOptions, caches *caches, client *internalclient.Client) *flowcontrol.Configurator {
+func newFlow(b *base, requestOptions *config.RequestOptions, caches *caches, client *internalclient.Client) *flowcontrol.Configurator {
 	kind := func(name string) lister.CachedResource {
 		return caches.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
 	}
 	dangling := bootstrap.NewDanglingController(client, b.log)
-	f := flowcontrol.NewConfigurator(kind("prioritylevelconfigurations"), kind("flowschemas"), dangling)
-	b.lifetime.whileServing("flow schemas", f.Schemas.Run)
-	b.lifetime.whileServing("priority levels", f.Levels.Run)
+	configurator := flowcontrol.NewConfigurator(kind("prioritylevelconfigurations"), kind("flowschemas"), dangling)
+	b.lifetime.whileServing("flow schemas", configurator.Schemas.Run)
+	b.lifetime.whileServing("priority levels", configurator.Levels.Run)
 	b.lifetime.whileServing("statuses of flow schemas", dangling.Run)
-	seats := o.MaxInFlight + o.MaxMutatingInFlight
-	if !o.PriorityAndFairness || seats == 0 {
-		return f
+	seats := requestOptions.MaxInFlight + requestOptions.MaxMutatingInFlight
+	if !requestOptions.PriorityAndFairness || seats == 0 {
+		return configurator
 	}
-	f.Control = flowcontrol.New(flowcontrol.Options{
+	configurator.Control = flowcontrol.New(flowcontrol.Options{
 		Seats:    seats,
 		IsExempt: overload.Exempt,
 		LoadConfig: func(ctx context.Context) {
 			if caches.cache.Ready() {
-				f.WaitForRevision(ctx, 0)
+				configurator.WaitForRevision(ctx, 0)
 			}
 		},
 		MaxWait: 15 * time.Second,
-		Metrics: flowcontrol.NewMetrics(b.metrics, o.MaxInFlight, o.MaxMutatingInFlight, time.Now),
+		Metrics: flowcontrol.NewMetrics(b.metrics, requestOptions.MaxInFlight, requestOptions.MaxMutatingInFlight, time.Now),
 	})
-	b.lifetime.inBackground("flow control", f.Control.Run)
-	return f
+	b.lifetime.inBackground("flow control", configurator.Control.Run)
+	return configurator
 }

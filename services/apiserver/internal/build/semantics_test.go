@@ -24,34 +24,34 @@ import (
 func TestConcurrentWritersLoseNothing(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
-	a.want(201, "POST", configMaps, configMap("counter", "n", "0"))
+	api := shared(t)
+	configMaps := api.own("configmaps")
+	api.want(201, "POST", configMaps, configMap("counter", "n", "0"))
 	const writers, times = 8, 15
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
 			for i := range times {
 				for {
-					r := a.get(configMaps + "/counter")
+					r := api.get(configMaps + "/counter")
 					var n int
 					_, _ = fmt.Sscan(fmt.Sprint(r.at("data", "n")), &n)
 					o := r.object()
 					o["data"].(map[string]any)["n"] = fmt.Sprint(n + 1)
 					b, _ := json.Marshal(o)
-					if put := a.send("PUT", configMaps+"/counter", string(b)); put.code == 200 {
+					if put := api.send("PUT", configMaps+"/counter", string(b)); put.code == 200 {
 						break
 					} else if put.code != 409 {
 						t.Errorf("PUT: got status %d: %s, want 200 or 409", put.code, put.body)
 						return
 					}
 				}
-				a.want(200, "PATCH", configMaps+"/counter", fmt.Sprintf(`{"data":{"w%d-%d":"x"}}`, w, i), "Content-Type", mergePatch)
+				api.want(200, "PATCH", configMaps+"/counter", fmt.Sprintf(`{"data":{"w%d-%d":"x"}}`, w, i), "Content-Type", mergePatch)
 			}
 		})
 	}
 	wg.Wait()
-	data := a.get(configMaps + "/counter").at("data").(map[string]any)
+	data := api.get(configMaps + "/counter").at("data").(map[string]any)
 	if data["n"] != fmt.Sprint(writers*times) || len(data) != 1+writers*times {
 		t.Errorf("got n = %v and %d keys, want %d and %d", data["n"], len(data), writers*times, 1+writers*times)
 	}
@@ -81,19 +81,19 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 // a token was compacted.
 func TestPagesHaveOneVersion(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
+	api := shared(t)
+	configMaps := api.own("configmaps")
 	for i := range 10 {
-		a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%02d", i)))
+		api.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%02d", i)))
 	}
-	first := a.want(200, "GET", configMaps+"?limit=4", "")
+	first := api.want(200, "GET", configMaps+"?limit=4", "")
 	token := fmt.Sprint(first.at("metadata", "continue"))
 	if first.at("metadata", "remainingItemCount") != 6.0 {
 		t.Errorf("got %v remaining items, want 6", first.at("metadata", "remainingItemCount"))
 	}
-	a.want(200, "DELETE", configMaps+"/c05", "")
-	a.want(201, "POST", configMaps, configMap("c055"))
-	next := a.want(200, "GET", configMaps+"?continue="+token, "")
+	api.want(200, "DELETE", configMaps+"/c05", "")
+	api.want(201, "POST", configMaps, configMap("c055"))
+	next := api.want(200, "GET", configMaps+"?continue="+token, "")
 	if got := len(next.at("items").([]any)); got != 6 || next.version() != first.version() {
 		t.Errorf("%d items at %s, want 6 at %s", got, next.version(), first.version())
 	}
@@ -107,9 +107,9 @@ func TestPagesHaveOneVersion(t *testing.T) {
 	}
 	content["rv"] = 1 // a compacted or invalid version
 	raw, _ = json.Marshal(content)
-	old := a.get(configMaps + "?limit=4&continue=" + base64.RawURLEncoding.EncodeToString(raw))
+	old := api.get(configMaps + "?limit=4&continue=" + base64.RawURLEncoding.EncodeToString(raw))
 	if old.code == 410 {
-		again := a.want(200, "GET", configMaps+"?continue="+fmt.Sprint(old.at("metadata", "continue")), "")
+		again := api.want(200, "GET", configMaps+"?continue="+fmt.Sprint(old.at("metadata", "continue")), "")
 		if len(again.at("items").([]any)) != 6 {
 			t.Errorf("rest after 410: got %s, want 6 items", again.body)
 		}
@@ -120,7 +120,7 @@ func TestPagesHaveOneVersion(t *testing.T) {
 		"x", "e30",
 		base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/"}`)),
 	} {
-		if r := a.get(configMaps + "?continue=" + bad); r.code != 400 {
+		if r := api.get(configMaps + "?continue=" + bad); r.code != 400 {
 			t.Errorf("token %s: got status %d: %s, want 400", bad, r.code, r.body)
 		}
 	}
@@ -147,9 +147,9 @@ func (a *api) bothWays(accept string) (plain, unzipped []byte) {
 // TestCompressedListEqualsPlainList checks each form, repeatedly and after changes.
 func TestCompressedListEqualsPlainList(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	for i := range 120 {
-		a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%03d", i), "k", strings.Repeat(fmt.Sprint(i), 1500)))
+		api.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%03d", i), "k", strings.Repeat(fmt.Sprint(i), 1500)))
 	}
 	for round := range 2 {
 		for _, accept := range []string{
@@ -157,21 +157,21 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 			"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 			"application/json;as=Table;g=meta.k8s.io;v=v1",
 		} {
-			plain, unzipped := a.bothWays(accept)
+			plain, unzipped := api.bothWays(accept)
 			for range 5 { // the version of a list changes with other writes
 				if bytes.Equal(unzipped, plain) {
 					break
 				}
-				plain, unzipped = a.bothWays(accept)
+				plain, unzipped = api.bothWays(accept)
 			}
 			if !strings.Contains(accept, "Table") && !bytes.Equal(unzipped, plain) {
 				t.Errorf("round %d, %s: got %d bytes, want %d", round, accept, len(unzipped), len(plain))
 			}
 		}
-		a.want(200, "PATCH", configMaps+"/c060", `{"data":{"k":"changed"}}`, "Content-Type", mergePatch)
-		a.want(200, "DELETE", fmt.Sprintf("%s/c01%d", configMaps, round), "")
+		api.want(200, "PATCH", configMaps+"/c060", `{"data":{"k":"changed"}}`, "Content-Type", mergePatch)
+		api.want(200, "DELETE", fmt.Sprintf("%s/c01%d", configMaps, round), "")
 	}
-	if r := a.get(configMaps+"/c001", "Accept-Encoding", "gzip"); r.header.Get("Content-Encoding") != "" {
+	if r := api.get(configMaps+"/c001", "Accept-Encoding", "gzip"); r.header.Get("Content-Encoding") != "" {
 		t.Error("small response: got a Content-Encoding, want none")
 	}
 }
@@ -179,28 +179,28 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 // TestLargeObjectsAreCompressed checks responses to reads and writes of one object.
 func TestLargeObjectsAreCompressed(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	body := configMap("large", "k", strings.Repeat("text ", 40000))
-	for _, r := range []struct{ method, path, body, contentType string }{
+	for _, test := range []struct{ method, path, body, contentType string }{
 		{method: "POST", path: configMaps, body: body},
 		{method: "GET", path: configMaps + "/large"},
 		{method: "PUT", path: configMaps + "/large", body: body},
 		{method: "PATCH", path: configMaps + "/large", body: `{"metadata":{"labels":{"a":"b"}}}`, contentType: mergePatch},
 	} {
 		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
-			path := r.path
-			if r.method == "POST" && accept != "application/json" {
+			path := test.path
+			if test.method == "POST" && accept != "application/json" {
 				path += "?dryRun=All&fieldManager=m"
-				r.body = configMap("large-2", "k", strings.Repeat("text ", 40000))
+				test.body = configMap("large-2", "k", strings.Repeat("text ", 40000))
 			}
 			header := []string{"Accept", accept, "Accept-Encoding", "gzip"}
-			if r.contentType != "" {
-				header = append(header, "Content-Type", r.contentType)
+			if test.contentType != "" {
+				header = append(header, "Content-Type", test.contentType)
 			}
-			got := a.send(r.method, path, r.body, header...)
+			got := api.send(test.method, path, test.body, header...)
 			if got.code >= 300 || got.header.Get("Content-Encoding") != "gzip" || len(got.body) > 100000 {
 				t.Errorf("%s, %s: got status %d, %d bytes in encoding %q, want success and at most 100000 in gzip",
-					r.method, accept, got.code, len(got.body),
+					test.method, accept, got.code, len(got.body),
 					got.header.Get("Content-Encoding"))
 			}
 		}
@@ -316,7 +316,7 @@ func TestWatchesEndAtShutdown(t *testing.T) {
 func TestTooManyRequests(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *config.Options) { o.Requests.MaxInFlight, o.Requests.PriorityAndFairness = 1, false })
+	api := start(t, func(o *config.Options) { o.Requests.MaxInFlight, o.Requests.PriorityAndFairness = 1, false })
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	codes := map[int]int{}
@@ -324,7 +324,7 @@ func TestTooManyRequests(t *testing.T) {
 		wg.Go(func() {
 			for range 20 {
 				// A list of a future version blocks for 3 s, or until its own timeout.
-				r := a.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
+				r := api.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
 				mu.Lock()
 				codes[r.code]++
 				mu.Unlock()
@@ -335,15 +335,15 @@ func TestTooManyRequests(t *testing.T) {
 	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusGatewayTimeout] == 0 {
 		t.Errorf("got responses by status %v, want some with 429 and some with 504", codes)
 	}
-	a.want(200, "GET", configMaps, "")
+	api.want(200, "GET", configMaps, "")
 }
 
 // TestInvalidRequestsDoNotPanic sends requests that no client should send.
 func TestInvalidRequestsDoNotPanic(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
-	for _, c := range []struct {
+	api := shared(t)
+	configMaps := api.own("configmaps")
+	for _, test := range []struct {
 		method, path, body, contentType string
 		most                            int
 	}{
@@ -434,15 +434,15 @@ func TestInvalidRequestsDoNotPanic(t *testing.T) {
 		{method: "PUT", path: configMaps + "/a", body: `{}`, most: 400},
 		{method: "GET", path: "/api/v1/namespaces/default/configmaps/a/b/c/d", most: 404},
 	} {
-		r := a.send(c.method, c.path, c.body, "Content-Type", c.contentType)
-		if r.code < 400 || r.code > c.most || r.code >= 500 {
-			t.Errorf("%s %s %.40q: got status %d: %.200s, want one from 400 to %d", c.method, c.path, c.body, r.code, r.body, c.most)
+		r := api.send(test.method, test.path, test.body, "Content-Type", test.contentType)
+		if r.code < 400 || r.code > test.most || r.code >= 500 {
+			t.Errorf("%s %s %.40q: got status %d: %.200s, want one from 400 to %d", test.method, test.path, test.body, r.code, r.body, test.most)
 		}
 		if r.at("kind") != "Status" && r.code != 404 {
-			t.Errorf("%s %s: got %.100s, want a Status", c.method, c.path, r.body)
+			t.Errorf("%s %s: got %.100s, want a Status", test.method, test.path, r.body)
 		}
 	}
-	a.want(200, "GET", "/healthz", "")
+	api.want(200, "GET", "/healthz", "")
 }
 
 // TestObjectsOfOneLeaseExpire checks that a client that is disconnected while etcd deletes all
@@ -452,14 +452,14 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 	t.Parallel()
 	const n, cut = 150, 20
 	const path = "/api/v1/namespaces/default/events"
-	a := start(t, onEtcd(t))
+	api := start(t, onEtcd(t))
 	rv := ""
 	for i := range n {
-		rv = a.want(201, "POST", path,
+		rv = api.want(201, "POST", path,
 			fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`,
 				i)).version()
 	}
-	store := a.server.stores.etcd.Client()
+	store := api.server.stores.etcd.Client()
 	leases, err := store.Leases(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -477,7 +477,7 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 		meta := e["object"].(map[string]any)["metadata"].(map[string]any)
 		return fmt.Sprint(meta["name"]), fmt.Sprint(meta["resourceVersion"])
 	}
-	first := a.events(path+"?watch=1&timeoutSeconds=10&resourceVersion="+rv, cut)
+	first := api.events(path+"?watch=1&timeoutSeconds=10&resourceVersion="+rv, cut)
 	last := ""
 	for _, e := range first {
 		if e["type"] != "DELETED" {
@@ -486,7 +486,7 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 		object, at := name(e)
 		seen[object], last = true, at
 	}
-	for _, e := range a.events(path+"?watch=1&timeoutSeconds=5&resourceVersion="+last, n) {
+	for _, e := range api.events(path+"?watch=1&timeoutSeconds=5&resourceVersion="+last, n) {
 		object, _ := name(e)
 		seen[object] = true
 	}

@@ -134,7 +134,7 @@ func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, e
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	life := &lifecycle{}
-	p, err := build(ctx, o, slog.New(slog.DiscardHandler), life)
+	apiServer, err := build(ctx, o, slog.New(slog.DiscardHandler), life)
 	if err != nil {
 		cancel()
 		life.close()
@@ -148,9 +148,9 @@ func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, e
 		DisableCompression: true,
 	}
 	a = &api{
-		server:  p,
+		server:  apiServer,
 		options: o,
-		url:     "https://" + p.listener.server.Addr().String(),
+		url:     "https://" + apiServer.listener.server.Addr().String(),
 		client:  &http.Client{Transport: transport, Timeout: 30 * time.Second},
 	}
 	return a, func() error {
@@ -187,7 +187,7 @@ func newClientPair() ([]byte, tls.Certificate, error) {
 	if err != nil {
 		return nil, none, err
 	}
-	ca := &x509.Certificate{
+	certificate := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "ca"},
 		NotAfter:              time.Now().Add(time.Hour),
@@ -201,11 +201,11 @@ func newClientPair() ([]byte, tls.Certificate, error) {
 		NotAfter:     time.Now().Add(time.Hour),
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
+	caDER, err := x509.CreateCertificate(rand.Reader, certificate, certificate, &key.PublicKey, key)
 	if err != nil {
 		return nil, none, err
 	}
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, key)
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, certificate, &key.PublicKey, key)
 	if err != nil {
 		return nil, none, err
 	}

@@ -17,33 +17,33 @@ import (
 func TestStalledBodiesTimeOut(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *config.Options) { o.Serving.StallTimeout = 200 * time.Millisecond })
-	tlsConfig := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	api := start(t, func(o *config.Options) { o.Serving.StallTimeout = 200 * time.Millisecond })
+	tlsConfig := api.client.Transport.(*http.Transport).TLSClientConfig.Clone()
 	tlsConfig.NextProtos = []string{"http/1.1"}
-	for _, c := range []struct{ method, path, contentType string }{
+	for _, test := range []struct{ method, path, contentType string }{
 		{method: "POST", path: configMaps, contentType: "application/json"},
 		{method: "PUT", path: configMaps + "/a", contentType: "application/json"},
 		{method: "PATCH", path: "/api/v1/namespaces/default", contentType: mergePatch},
 		{method: "DELETE", path: configMaps + "/a", contentType: "application/json"},
 		{method: "DELETE", path: configMaps, contentType: "application/json"},
 	} {
-		conn, err := tls.Dial("tcp", a.server.listener.server.Addr().String(), tlsConfig)
+		conn, err := tls.Dial("tcp", api.server.listener.server.Addr().String(), tlsConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(conn,
-			"%s %s HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: 3000000\r\n\r\n{", c.method,
-			c.path, c.contentType)
+			"%s %s HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: 3000000\r\n\r\n{", test.method,
+			test.path, test.contentType)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
-			t.Fatalf("%s %s: %v", c.method, c.path, err)
+			t.Fatalf("%s %s: %v", test.method, test.path, err)
 		}
 		body, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != http.StatusRequestTimeout {
 			t.Errorf("%s %s: got status %d: %s, %v, want no error and %v",
-				c.method, c.path, resp.StatusCode, body, err, http.StatusRequestTimeout)
+				test.method, test.path, resp.StatusCode, body, err, http.StatusRequestTimeout)
 		}
 		conn.Close()
 	}
-	a.want(200, "GET", "/api/v1/namespaces/default", "")
+	api.want(200, "GET", "/api/v1/namespaces/default", "")
 }

@@ -79,20 +79,20 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a := start(t, tt.change)
+			api := start(t, tt.change)
 			want := strings.Fields(tt.edits.Replace(startedByDefault))
 			for _, endpoint := range []string{"/livez", "/healthz"} {
-				if got := a.passing(endpoint); !slices.Equal(got, want) {
+				if got := api.passing(endpoint); !slices.Equal(got, want) {
 					t.Errorf("%s: got %q, want %q", endpoint, got, want)
 				}
 			}
 			// /readyz has three more checks after ping, log and etcd, and shutdown at the end.
 			ready := slices.Concat(want[:3], []string{"etcd-readiness", "informer-sync", "fan-out"}, want[3:], []string{"shutdown"})
-			if got := a.passing("/readyz"); !slices.Equal(got, ready) {
+			if got := api.passing("/readyz"); !slices.Equal(got, ready) {
 				t.Errorf("/readyz: got %q, want %q", got, ready)
 			}
 			for _, name := range want {
-				a.want(http.StatusOK, "GET", "/livez/"+name, "")
+				api.want(http.StatusOK, "GET", "/livez/"+name, "")
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func (u *unloaded) Load(ctx context.Context, page func([]storage.KeyValue) error
 // watch cache is not loaded.
 func TestHealthChecksFailUntilComponentsStart(t *testing.T) {
 	u := &unloaded{open: make(chan struct{})}
-	a := startUnready(t, func(o *config.Options) {
+	api := startUnready(t, func(o *config.Options) {
 		withRBAC(o)
 		o.WrapSource = func(s watchcache.Source) watchcache.Source {
 			u.Source = s
@@ -132,21 +132,21 @@ func TestHealthChecksFailUntilComponentsStart(t *testing.T) {
 		want := notFinished
 		switch name {
 		case "poststarthook/priority-and-fairness-filter": // needs no objects
-			a.eventually(name, func() bool { return a.get("/livez/"+name).code == http.StatusOK })
+			api.eventually(name, func() bool { return api.get("/livez/"+name).code == http.StatusOK })
 			continue
 		case "autoregister-completion":
 			want = "internal server error: missing APIService: [v1. v1.admissionregistration.k8s.io "
 		}
-		if got := a.get("/livez/" + name); got.code != http.StatusInternalServerError || !strings.HasPrefix(string(got.body), want) {
+		if got := api.get("/livez/" + name); got.code != http.StatusInternalServerError || !strings.HasPrefix(string(got.body), want) {
 			t.Errorf("%s: got status %d: %s, want status %d and a text that begins with %q",
 				name, got.code, got.body, http.StatusInternalServerError, want)
 		}
 	}
 	all := "?verbose&exclude=" + strings.Join(waiting, "&exclude=")
-	if got := a.want(http.StatusOK, "GET", "/livez"+all, ""); !strings.Contains(string(got.body),
+	if got := api.want(http.StatusOK, "GET", "/livez"+all, ""); !strings.Contains(string(got.body),
 		"[+]autoregister-completion excluded: ok\n") {
 		t.Errorf("/livez without the waiting checks: got %s, want autoregister-completion excluded", got.body)
 	}
 	close(u.open)
-	a.eventually("live", func() bool { return a.get("/livez").code == http.StatusOK })
+	api.eventually("live", func() bool { return api.get("/livez").code == http.StatusOK })
 }

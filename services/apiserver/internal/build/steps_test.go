@@ -24,24 +24,24 @@ func (a *api) steps(t *testing.T, steps []step) {
 		if s.method == "PATCH" && header == nil {
 			header = []string{"Content-Type", mergePatch}
 		}
-		r := a.send(s.method, s.path, s.body, header...)
-		if r.code != s.code {
-			t.Errorf("%s: got %d, want %d: %s", s.what, r.code, s.code, r.body)
+		answer := a.send(s.method, s.path, s.body, header...)
+		if answer.code != s.code {
+			t.Errorf("%s: got %d, want %d: %s", s.what, answer.code, s.code, answer.body)
 			continue
 		}
 		var status struct {
 			Message string `json:"message"`
 		}
-		_ = json.Unmarshal(r.body, &status)
-		body := string(r.body) + "\n" + status.Message
+		_ = json.Unmarshal(answer.body, &status)
+		body := string(answer.body) + "\n" + status.Message
 		for _, text := range s.has {
 			if !strings.Contains(body, text) {
-				t.Errorf("%s: got %s, want it to contain %s", s.what, r.body, text)
+				t.Errorf("%s: got %s, want it to contain %s", s.what, answer.body, text)
 			}
 		}
 		for _, text := range s.lacks {
 			if strings.Contains(body, text) {
-				t.Errorf("%s: got %s, want it without %s", s.what, r.body, text)
+				t.Errorf("%s: got %s, want it without %s", s.what, answer.body, text)
 			}
 		}
 	}

@@ -47,11 +47,11 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 		"apps.deployments":                     {encoding: "apps/v1", decodable: "[apps/v1]"},
 		"autoscaling.horizontalpodautoscalers": {encoding: "autoscaling/v2", decodable: "[autoscaling/v1 autoscaling/v2]"},
 	} {
-		v := a.want(200, "GET", storageVersionsPath+"/"+name, "")
-		if common := fmt.Sprint(v.at("status", "commonEncodingVersion")); common != want.encoding {
+		answer := a.want(200, "GET", storageVersionsPath+"/"+name, "")
+		if common := fmt.Sprint(answer.at("status", "commonEncodingVersion")); common != want.encoding {
 			t.Errorf("%s: got common version %s, want %s", name, common, want.encoding)
 		}
-		entries, _ := v.at("status", "storageVersions").([]any)
+		entries, _ := answer.at("status", "storageVersions").([]any)
 		ids := map[any]bool{}
 		for _, s := range entries {
 			s := s.(map[string]any)
@@ -65,7 +65,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 		if len(ids) != 2 {
 			t.Errorf("%s: got servers %v, want 2", name, ids)
 		}
-		conditions, _ := v.at("status", "conditions").([]any)
+		conditions, _ := answer.at("status", "conditions").([]any)
 		if len(conditions) != 1 || conditions[0].(map[string]any)["type"] != "AllEncodingVersionsEqual" ||
 			conditions[0].(map[string]any)["status"] != "True" {
 			t.Errorf("%s: got conditions %v, want only AllEncodingVersionsEqual, True", name, conditions)
@@ -90,7 +90,7 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	const scaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
-	for _, c := range []struct{ name, key, path, stored, want string }{
+	for _, test := range []struct{ name, key, path, stored, want string }{
 		{
 			name:   "in JSON",
 			key:    "/registry/configmaps/default/j",
@@ -106,19 +106,19 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 			want:   "autoscaling/v2",
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			a := &api{t: t, server: a.server, url: a.url, client: a.client}
-			a.overwrite(c.key, c.stored)
+			a.overwrite(test.key, test.stored)
 			var before answer
-			a.eventually("there", func() bool { before = a.get(c.path); return before.code == 200 })
-			after := a.want(200, "PUT", c.path, string(before.body))
+			a.eventually("there", func() bool { before = a.get(test.path); return before.code == 200 })
+			after := a.want(200, "PUT", test.path, string(before.body))
 			if after.version() == before.version() {
 				t.Errorf("got version %s unchanged, want the object rewritten", after.version())
 			}
-			if got := string(a.stored(c.key)); !strings.HasPrefix(got, "k8s\x00") || !strings.Contains(got[:min(len(got), 80)], c.want) {
-				t.Errorf("stored is %.80q, want protobuf of version %s", got, c.want)
+			if got := string(a.stored(test.key)); !strings.HasPrefix(got, "k8s\x00") || !strings.Contains(got[:min(len(got), 80)], test.want) {
+				t.Errorf("stored is %.80q, want protobuf of version %s", got, test.want)
 			}
-			if again := a.want(200, "PUT", c.path, string(after.body)); again.version() != after.version() {
+			if again := a.want(200, "PUT", test.path, string(after.body)); again.version() != after.version() {
 				t.Errorf("update of a current object: got version %s, want %s", again.version(), after.version())
 			}
 		})

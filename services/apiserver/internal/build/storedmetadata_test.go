@@ -13,17 +13,17 @@ import (
 // in each form, and changes it.
 func TestStoredMetadataIsRepaired(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.want(http.StatusCreated, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api := start(t, nil)
+	api.want(http.StatusCreated, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	const things = "/apis/example.com/v1/namespaces/default/things"
-	a.eventually("served", func() bool { return a.get(things).code == http.StatusOK })
-	_, err := a.server.stores.store.Create(context.Background(),
-		a.server.base.root+"/example.com/things/default/a", []byte(`{"apiVersion":"example.com/v1","kind":"Thing",
+	api.eventually("served", func() bool { return api.get(things).code == http.StatusOK })
+	_, err := api.server.stores.store.Create(context.Background(),
+		api.server.base.root+"/example.com/things/default/a", []byte(`{"apiVersion":"example.com/v1","kind":"Thing",
 		"metadata":{"name":"a","namespace":"default","uid":"1","unknown":42,"annotations":{"bar":"abc","foo":42},"labels":{"l":"m"},"generation":null,"creationTimestamp":"2020-01-01T00:00:00Z"}}`), storage.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.eventually("seen", func() bool { return a.get(things+"/a").code == http.StatusOK })
+	api.eventually("seen", func() bool { return api.get(things+"/a").code == http.StatusOK })
 	const form, watch = ";g=meta.k8s.io;v=v1", things + "?watch=1&timeoutSeconds=1"
 	for accept, paths := range map[string][]string{
 		"application/json":                                     {things + "/a", things, watch},
@@ -32,7 +32,7 @@ func TestStoredMetadataIsRepaired(t *testing.T) {
 		"application/json;as=PartialObjectMetadataList" + form: {things},
 	} {
 		for _, path := range paths {
-			got := string(a.want(http.StatusOK, "GET", path, "", "Accept", accept).body)
+			got := string(api.want(http.StatusOK, "GET", path, "", "Accept", accept).body)
 			got = strings.NewReplacer(" ", "", "\n", "").Replace(got)
 			for _, want := range []string{`"generation":1`, `"labels":{"l":"m"}`} {
 				if !strings.Contains(got, want) {
@@ -46,11 +46,11 @@ func TestStoredMetadataIsRepaired(t *testing.T) {
 			}
 		}
 	}
-	a.want(http.StatusOK, "GET", things, "", "Accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList"+form)
-	changed := a.want(http.StatusOK, "PATCH", things+"/a", `{"metadata":{"annotations":{"x":"y"}}}`,
+	api.want(http.StatusOK, "GET", things, "", "Accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList"+form)
+	changed := api.want(http.StatusOK, "PATCH", things+"/a", `{"metadata":{"annotations":{"x":"y"}}}`,
 		"Content-Type", "application/merge-patch+json")
 	if got := changed.at("metadata", "generation"); got != float64(1) {
 		t.Errorf("after a change of the metadata: got generation %v, want 1", got)
 	}
-	a.want(http.StatusOK, "DELETE", things+"/a", "")
+	api.want(http.StatusOK, "DELETE", things+"/a", "")
 }

@@ -54,8 +54,8 @@ type stores struct {
 }
 
 // newStores opens the stores and creates their change streams. auditor may be nil.
-func newStores(ctx context.Context, b *base, o *config.Options, catalogs *catalogs, auditor *audit.Auditor) (*stores, error) {
-	main, err := newMainStore(ctx, b, &o.Etcd)
+func newStores(ctx context.Context, b *base, options *config.Options, catalogs *catalogs, auditor *audit.Auditor) (*stores, error) {
+	main, err := newMainStore(ctx, b, &options.Etcd)
 	if err != nil {
 		return nil, err
 	}
@@ -65,16 +65,16 @@ func newStores(ctx context.Context, b *base, o *config.Options, catalogs *catalo
 		encryptionResources: encryption.NewResources(b.root+"/", catalogs.stored()),
 		olderVersions:       olderversions.New(catalogs.catalog, catalogs.codec),
 	}
-	if s.overrideClusters, err = openClusters(b, &o.Etcd, catalogs); err != nil {
+	if s.overrideClusters, err = openClusters(b, &options.Etcd, catalogs); err != nil {
 		return nil, err
 	}
 	s.resourceClusters = s.overrideClusters.resources(catalogs)
-	if s.encryptionConfig, err = newEncryption(ctx, b, &o.Encryption); err != nil {
+	if s.encryptionConfig, err = newEncryption(ctx, b, &options.Encryption); err != nil {
 		return nil, err
 	}
 	id := fmt.Sprintf("%s:%d", b.host, b.port)
 	if s.fanout, err = fanout.New(fanout.Config{
-		Options:    o.Fanout,
+		Options:    options.Fanout,
 		Store:      main.store,
 		Elector:    main.elector,
 		Root:       b.root + "/",
@@ -88,7 +88,7 @@ func newStores(ctx context.Context, b *base, o *config.Options, catalogs *catalo
 	s.fanout.Traced(b.traces)
 	b.lifetime.inBackground("fan-out", s.fanout.Run)
 	for _, other := range s.overrideClusters {
-		if err := other.follow(b, o.Fanout, id); err != nil {
+		if err := other.follow(b, options.Fanout, id); err != nil {
 			return nil, err
 		}
 	}
@@ -152,20 +152,20 @@ type mainStore struct {
 }
 
 // newMainStore opens the main store.
-func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainStore, error) {
-	if o.Backend == config.BackendMemory {
+func newMainStore(ctx context.Context, b *base, etcdOptions *config.EtcdOptions) (*mainStore, error) {
+	if etcdOptions.Backend == config.BackendMemory {
 		s := memstore.New()
 		b.lifetime.onClose(s.Close)
-		b.lifetime.inBackground("compactor", func(ctx context.Context) error { return s.CompactEvery(ctx, o.CompactionInterval) })
+		b.lifetime.inBackground("compactor", func(ctx context.Context) error { return s.CompactEvery(ctx, etcdOptions.CompactionInterval) })
 		return &mainStore{store: s}, nil
 	}
 	m := &mainStore{}
-	connection, err := m.connect(ctx, b, o)
+	connection, err := m.connect(ctx, b, etcdOptions)
 	if err != nil {
 		return nil, err
 	}
 	connection.Prefix = b.root
-	connection.LeaseReuse = time.Duration(o.LeaseReuseSeconds) * time.Second
+	connection.LeaseReuse = time.Duration(etcdOptions.LeaseReuseSeconds) * time.Second
 	connection.Logger = b.log
 	connection.Metrics = b.metrics
 	s, err := etcd.New(connection)
@@ -174,21 +174,21 @@ func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainSto
 	}
 	m.store = s
 	m.elector = etcd.NewElector(s, 0)
-	b.lifetime.inBackground("compactor", (&etcd.Compactor{Store: s, Interval: o.CompactionInterval, Logger: b.log}).Run)
-	if len(o.Servers) > 0 {
-		b.lifetime.inBackground("etcd monitor", (&etcd.Monitor{Ping: s.Ping, Endpoints: o.Servers, Logger: b.log}).Run)
+	b.lifetime.inBackground("compactor", (&etcd.Compactor{Store: s, Interval: etcdOptions.CompactionInterval, Logger: b.log}).Run)
+	if len(etcdOptions.Servers) > 0 {
+		b.lifetime.inBackground("etcd monitor", (&etcd.Monitor{Ping: s.Ping, Endpoints: etcdOptions.Servers, Logger: b.log}).Run)
 	}
 	return m, nil
 }
 
 // connect connects to the etcd servers, or starts the embedded etcd.
-func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions) (c etcd.Config, err error) {
-	if len(o.Servers) > 0 {
+func (m *mainStore) connect(ctx context.Context, b *base, etcdOptions *config.EtcdOptions) (c etcd.Config, err error) {
+	if len(etcdOptions.Servers) > 0 {
 		c.Client, err = etcd.Dial(etcd.DialOptions{
-			Servers:  o.Servers,
-			CAFile:   o.CAFile,
-			CertFile: o.CertFile,
-			KeyFile:  o.KeyFile,
+			Servers:  etcdOptions.Servers,
+			CAFile:   etcdOptions.CAFile,
+			CertFile: etcdOptions.CertFile,
+			KeyFile:  etcdOptions.KeyFile,
 			Logger:   b.log,
 			Metrics:  b.metrics,
 			Dial:     b.egress.DialerFor(egress.Etcd),
@@ -201,12 +201,12 @@ func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions)
 		return c, nil
 	}
 	m.etcd, err = embedded.Start(ctx, embedded.Options{
-		DataDir:      o.DataDir,
-		QuotaBytes:   o.Embedded.QuotaBytes,
-		ListenClient: o.Embedded.ListenClientURL,
-		CertFile:     o.Embedded.CertFile,
-		KeyFile:      o.Embedded.KeyFile,
-		ClientCAFile: o.Embedded.TrustedCAFile,
+		DataDir:      etcdOptions.DataDir,
+		QuotaBytes:   etcdOptions.Embedded.QuotaBytes,
+		ListenClient: etcdOptions.Embedded.ListenClientURL,
+		CertFile:     etcdOptions.Embedded.CertFile,
+		KeyFile:      etcdOptions.Embedded.KeyFile,
+		ClientCAFile: etcdOptions.Embedded.TrustedCAFile,
 		Logger:       b.log,
 		Metrics:      b.metrics,
 	})
@@ -231,15 +231,15 @@ func (m *mainStore) watchEtcd(ctx context.Context) error {
 }
 
 // newEncryption reads the encryption configuration. Without a file, nothing is encrypted.
-func newEncryption(ctx context.Context, b *base, o *config.EncryptionOptions) (*encryption.Live, error) {
+func newEncryption(ctx context.Context, b *base, options *config.EncryptionOptions) (*encryption.Live, error) {
 	metrics, err := encryption.NewMetrics(b.metrics)
 	if err != nil {
 		return nil, err
 	}
-	if o.ConfigFile == "" {
+	if options.ConfigFile == "" {
 		return encryption.NewIdentity(), nil
 	}
-	live, err := encryption.Open(ctx, o.ConfigFile, o.Reload, &encryption.Builder{
+	live, err := encryption.Open(ctx, options.ConfigFile, options.Reload, &encryption.Builder{
 		KMSv1:    b.gates.Enabled(features.KMSv1),
 		ServerID: b.identity,
 		Wait: func(ctx context.Context, wait func(context.Context) error) error {
@@ -252,7 +252,7 @@ func newEncryption(ctx context.Context, b *base, o *config.EncryptionOptions) (*
 		return nil, fmt.Errorf("--encryption-provider-config: %w", err)
 	}
 	b.lifetime.onClose(live.Close)
-	if o.Reload {
+	if options.Reload {
 		b.lifetime.inBackground("encryption configuration", live.Run)
 	}
 	return live, nil
@@ -279,8 +279,8 @@ func (c *cluster) name() string { return "etcd-override-" + strconv.Itoa(c.numbe
 
 // openClusters opens the clusters of --etcd-servers-overrides in the order of their key prefixes.
 // It does not fail if they are unavailable.
-func openClusters(b *base, o *config.EtcdOptions, catalogs *catalogs) (clusters, error) {
-	prefixesByServers := o.OverridePrefixes(catalogs.stored(), func(of schema.GroupResource) {
+func openClusters(b *base, etcdOptions *config.EtcdOptions, catalogs *catalogs) (clusters, error) {
+	prefixesByServers := etcdOptions.OverridePrefixes(catalogs.stored(), func(of schema.GroupResource) {
 		b.log.Warn("--etcd-servers-overrides names a resource that is not stored, or that shares the storage of another resource",
 			"resource", of.String())
 	})
@@ -292,7 +292,7 @@ func openClusters(b *base, o *config.EtcdOptions, catalogs *catalogs) (clusters,
 			number: len(out), servers: strings.Split(servers, ";"), prefixes: prefixesByServers[servers],
 			metrics: prometheus.NewRegistry(),
 		}
-		if err := other.open(b, o); err != nil {
+		if err := other.open(b, etcdOptions); err != nil {
 			return nil, err
 		}
 		out = append(out, other)
@@ -301,12 +301,12 @@ func openClusters(b *base, o *config.EtcdOptions, catalogs *catalogs) (clusters,
 }
 
 // open opens the store of the cluster.
-func (c *cluster) open(b *base, o *config.EtcdOptions) error {
+func (c *cluster) open(b *base, etcdOptions *config.EtcdOptions) error {
 	client, err := etcd.Dial(etcd.DialOptions{
 		Servers:  c.servers,
-		CAFile:   o.CAFile,
-		CertFile: o.CertFile,
-		KeyFile:  o.KeyFile,
+		CAFile:   etcdOptions.CAFile,
+		CertFile: etcdOptions.CertFile,
+		KeyFile:  etcdOptions.KeyFile,
 		Logger:   b.log,
 		Metrics:  c.registerer(),
 		Dial:     b.egress.DialerFor(egress.Etcd),
@@ -319,7 +319,7 @@ func (c *cluster) open(b *base, o *config.EtcdOptions) error {
 	if c.store, err = etcd.New(etcd.Config{
 		Client:     client,
 		Prefix:     b.root,
-		LeaseReuse: time.Duration(o.LeaseReuseSeconds) * time.Second,
+		LeaseReuse: time.Duration(etcdOptions.LeaseReuseSeconds) * time.Second,
 		Logger:     b.log,
 		Metrics:    c.registerer(),
 		Cluster:    "etcd-" + strconv.Itoa(c.number+1),
@@ -328,10 +328,10 @@ func (c *cluster) open(b *base, o *config.EtcdOptions) error {
 	}
 	b.lifetime.inBackground(c.name()+": compactor", (&etcd.Compactor{
 		Store:    c.store,
-		Interval: o.CompactionInterval,
+		Interval: etcdOptions.CompactionInterval,
 		Logger:   b.log,
 	}).Run)
-	c.alive = health.Shared(o.ReadyTimeout, etcdCheckTTL, c.store.Ping)
+	c.alive = health.Shared(etcdOptions.ReadyTimeout, etcdCheckTTL, c.store.Ping)
 	return nil
 }
 

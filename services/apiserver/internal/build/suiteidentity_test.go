@@ -31,7 +31,7 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 	provider := oidctest.New(t)
 	dir := t.TempDir()
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		o.Authentication.Webhook.Kubeconfig = writeFile(t, filepath.Join(dir, "webhook"),
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`,
 				service.URL, ca))
@@ -44,9 +44,9 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 		oidc.UsernamePrefix = "-"
 		oidc.CAFile = writeFile(t, filepath.Join(dir, "ca.crt"), provider.CA())
 	})
-	b := a.bearer()
+	b := api.bearer()
 	ada := provider.Token(nil)
-	a.eventually("the provider is known", func() bool { return b.whoami(ada).code == http.StatusCreated })
+	api.eventually("the provider is known", func() bool { return b.whoami(ada).code == http.StatusCreated })
 	for token, code := range map[string]int{
 		"file-name": 401, "file-group": 401, "file-free": 201,
 		"system:binnacle:apiserver/system:binnacle": 401, "system:binnacle:x/dev": 401, "bob/system:binnacle": 401, "bob/dev": 201,
@@ -57,7 +57,7 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 			t.Errorf("%.40s: got status %d: %s, want status %d", token, r.code, r.body, code)
 		}
 	}
-	r := a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
+	r := api.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"file-name"}}`)
 	if r.at("status", "authenticated") != nil ||
 		!strings.Contains(fmt.Sprint(r.at("status", "error")), "reserved for the suite's own services") {

@@ -79,7 +79,7 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 	skipInShortMode(t)
 	collector := tracingtest.Start(t)
 	etcd := etcdtest.ListeningServer(t)
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		o.Etcd.Backend = config.BackendEtcd
 		o.Etcd.Servers = []string{etcd.Endpoint()}
 		o.Tracing.ConfigFile = unsampled(t, collector)
@@ -94,7 +94,7 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 		"initial value restored", "About to Encode", "Encode succeeded", "TransformToStorage succeeded", "Transaction prepared",
 		"Txn call completed", "Transaction committed", "decode succeeded",
 	}
-	for i, c := range []struct {
+	for i, test := range []struct {
 		method, path, body, media string
 		root, operation           string
 		events                    []string
@@ -179,40 +179,40 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 			call:  "etcdserverpb.KV/Txn",
 		},
 	} {
-		t.Run(c.operation, func(t *testing.T) {
+		t.Run(test.operation, func(t *testing.T) {
 			trace := fmt.Sprintf("0af7651916cd43dd8448eb211c8031%02x", i)
 			header := []string{"Traceparent", traceparent(trace), "Accept", accept, "User-Agent", "tracing.test", "Audit-Id", "the-one"}
-			if c.media != "" {
-				header = append(header, "Content-Type", c.media)
+			if test.media != "" {
+				header = append(header, "Content-Type", test.media)
 			}
-			if got := a.send(c.method, c.path, c.body, header...); got.code/100 != 2 {
+			if got := api.send(test.method, test.path, test.body, header...); got.code/100 != 2 {
 				t.Fatalf("got status %d: %s, want 2xx", got.code, got.body)
 			}
-			c.store.parent = c.operation
-			if c.store.attributes == nil {
-				c.store.attributes = map[string]string{}
+			test.store.parent = test.operation
+			if test.store.attributes == nil {
+				test.store.attributes = map[string]string{}
 			}
-			c.store.attributes["audit-id"] = "the-one"
-			if c.operation != "List" {
-				c.store.attributes["key"] = "/minions/fake"
+			test.store.attributes["audit-id"] = "the-one"
+			if test.operation != "List" {
+				test.store.attributes["key"] = "/minions/fake"
 			}
-			if slices.Contains([]string{"Create", "Update", "Patch"}, c.operation) {
-				maps.Copy(c.store.attributes, map[string]string{"type": "*core.Node", "resource": "nodes"})
+			if slices.Contains([]string{"Create", "Update", "Patch"}, test.operation) {
+				maps.Copy(test.store.attributes, map[string]string{"type": "*core.Node", "resource": "nodes"})
 			}
 			call := message
-			call.name = c.call
-			call.parent = c.store.name
+			call.name = test.call
+			call.parent = test.store.name
 			wantSpans(t, collector, trace, []wantedSpan{
 				{
-					name:       c.root,
-					attributes: map[string]string{"user_agent.original": "tracing.test", "http.target": c.path, "http.method": c.method},
+					name:       test.root,
+					attributes: map[string]string{"user_agent.original": "tracing.test", "http.target": test.path, "http.method": test.method},
 				},
 				{
-					name:   c.operation,
-					parent: c.root,
-					events: c.events,
+					name:   test.operation,
+					parent: test.root,
+					events: test.events,
 					attributes: map[string]string{
-						"url":        c.path,
+						"url":        test.path,
 						"user-agent": "tracing.test",
 						"audit-id":   "the-one",
 						"client":     "127.0.0.1",
@@ -220,16 +220,16 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 						"protocol":   "HTTP/2.0",
 					},
 				},
-				c.store, call,
+				test.store, call,
 				{
 					name:   "SerializeObject",
-					parent: c.operation,
+					parent: test.operation,
 					events: []string{"About to start writing response", "Write call succeeded"},
 					attributes: map[string]string{
-						"url":       c.path,
+						"url":       test.path,
 						"audit-id":  "the-one",
 						"protocol":  "HTTP/2.0",
-						"method":    c.method,
+						"method":    test.method,
 						"mediaType": "application/vnd.kubernetes.protobuf",
 						"encoder":   `{"encodeGV":"v1","encoder":"protobuf","name":"versioning"}`,
 					},
@@ -246,7 +246,7 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 	skipInShortMode(t)
 	collector := tracingtest.Start(t)
 	plugin := kmstest.New(t)
-	a, _ := encrypted(t, encrypting("secrets",
+	api, _ := encrypted(t, encrypting("secrets",
 		"kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(o *config.Options) {
 		o.Tracing.ConfigFile = unsampled(t, collector)
 	})
@@ -256,7 +256,7 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 		reading = "0af7651916cd43dd8448eb211c803102"
 	)
 	provider := map[string]string{"transformer.provider.name": "kms-provider"}
-	a.want(201, "POST", secrets, secret("fake", "bar"), "Traceparent", traceparent(writing))
+	api.want(201, "POST", secrets, secret("fake", "bar"), "Traceparent", traceparent(writing))
 	wantSpans(t, collector, writing, []wantedSpan{{
 		name:       "TransformToStorage with envelopeTransformer",
 		parent:     "Create etcd3",
@@ -265,7 +265,7 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 			"About to encrypt data using DEK", "Data encryption succeeded", "About to encode encrypted object", "Encoded encrypted object",
 		},
 	}})
-	a.want(200, "PUT", secrets+"/fake", secret("fake", "bar"), "Traceparent", traceparent(reading))
+	api.want(200, "PUT", secrets+"/fake", secret("fake", "bar"), "Traceparent", traceparent(reading))
 	wantSpans(t, collector, reading, []wantedSpan{{
 		name:       "TransformFromStorage with envelopeTransformer",
 		parent:     "Get etcd3",
@@ -280,7 +280,7 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 	skipInShortMode(t)
 	collector := tracingtest.Start(t)
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		o.Tracing.ConfigFile = unsampled(t, collector)
 		o.Authentication.TokenFile = tracingtest.File(t, "watcher,watcher,1,system:monitoring\nother,other,2,others\n")
 	})
@@ -292,14 +292,14 @@ func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 		anonymous    = "0af7651916cd43dd8448eb211c803105"
 		rejected     = "0af7651916cd43dd8448eb211c803106"
 	)
-	b := a.bearer()
+	b := api.bearer()
 	b.get("/healthz", "Traceparent", traceparent(anonymous))
 	b.get("/version", "Traceparent", traceparent(rejected), "Authorization", "Bearer unknown")
 	b.get("/version", "Traceparent", traceparent(other), "Authorization", "Bearer other")
-	a.get("/version", "Traceparent", strings.TrimSuffix(traceparent(other), "1")+"0")
-	a.get("/version", "Traceparent", traceparent(impersonated), "Impersonate-User", "other")
+	api.get("/version", "Traceparent", strings.TrimSuffix(traceparent(other), "1")+"0")
+	api.get("/version", "Traceparent", traceparent(impersonated), "Impersonate-User", "other")
 	b.get("/version", "Traceparent", traceparent(monitoring), "Authorization", "Bearer watcher")
-	a.get("/version", "Traceparent", traceparent(masters))
+	api.get("/version", "Traceparent", traceparent(masters))
 	for _, trace := range []string{masters, monitoring, impersonated} {
 		wantSpans(t, collector, trace, []wantedSpan{{name: "GET", attributes: map[string]string{"http.method": "GET"}}})
 	}

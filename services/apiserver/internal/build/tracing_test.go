@@ -76,9 +76,9 @@ func TestWriteIsOneTrace(t *testing.T) {
 
 	// 2. Wait until the collector has all spans of the request.
 	root := func(spans []tracingtest.Span) (found tracingtest.Span) {
-		for _, s := range spans {
-			if s.Name == "POST /api/v1/namespaces/{:namespace}/configmaps" {
-				found = s
+		for _, span := range spans {
+			if span.Name == "POST /api/v1/namespaces/{:namespace}/configmaps" {
+				found = span
 			}
 		}
 		return found
@@ -90,9 +90,9 @@ func TestWriteIsOneTrace(t *testing.T) {
 	spans := collector.Wait(t, func(spans []tracingtest.Span) bool {
 		requestSpan := root(spans)
 		got := map[string]int{}
-		for _, s := range spans {
-			if requestSpan.Trace != "" && s.Trace == requestSpan.Trace {
-				got[s.Name]++
+		for _, span := range spans {
+			if requestSpan.Trace != "" && span.Trace == requestSpan.Trace {
+				got[span.Name]++
 			}
 		}
 		for name, n := range want {
@@ -119,23 +119,23 @@ func TestWriteIsOneTrace(t *testing.T) {
 	byID := map[string]tracingtest.Span{}
 	parent := map[string]string{}
 	replicas := map[string]string{}
-	for _, s := range spans {
-		byID[s.ID] = s
+	for _, span := range spans {
+		byID[span.ID] = span
 	}
-	for _, s := range spans {
-		if s.Trace == requestSpan.Trace {
-			parent[s.Name] = byID[s.Parent].Name
-			if s.Name == "Deliver change" {
-				replicas[s.Attributes["replica"]] = s.Instance
+	for _, span := range spans {
+		if span.Trace == requestSpan.Trace {
+			parent[span.Name] = byID[span.Parent].Name
+			if span.Name == "Deliver change" {
+				replicas[span.Attributes["replica"]] = span.Instance
 			}
-			if s.Name == "Create" &&
-				(s.Attributes["audit-id"] != "the-one" || s.Attributes["resource"] != "configmaps" ||
-					s.Attributes["verb"] != "POST" || len(s.Events) == 0) {
-				t.Errorf("got span of the operation %+v, want audit-id the-one, resource configmaps, verb POST and events", s)
+			if span.Name == "Create" &&
+				(span.Attributes["audit-id"] != "the-one" || span.Attributes["resource"] != "configmaps" ||
+					span.Attributes["verb"] != "POST" || len(span.Events) == 0) {
+				t.Errorf("got span of the operation %+v, want audit-id the-one, resource configmaps, verb POST and events", span)
 			}
-			if s.Name == "Call validating webhook" &&
-				(s.Attributes["configuration"] != "h" || s.Attributes["webhook"] != "h.ex.test" || s.Attributes["operation"] != "CREATE") {
-				t.Errorf("got span of the webhook %+v, want configuration h, webhook h.ex.test, operation CREATE", s)
+			if span.Name == "Call validating webhook" &&
+				(span.Attributes["configuration"] != "h" || span.Attributes["webhook"] != "h.ex.test" || span.Attributes["operation"] != "CREATE") {
+				t.Errorf("got span of the webhook %+v, want configuration h, webhook h.ex.test, operation CREATE", span)
 			}
 		}
 	}
@@ -153,10 +153,10 @@ func TestWriteIsOneTrace(t *testing.T) {
 	// 5. Internal writes have their own traces.
 	collector.Wait(t, func(spans []tracingtest.Span) bool {
 		own := map[string]bool{}
-		for _, s := range spans {
-			own[s.ID] = strings.HasPrefix(s.Name, "loopback POST /api") && s.Parent == ""
+		for _, span := range spans {
+			own[span.ID] = strings.HasPrefix(span.Name, "loopback POST /api") && span.Parent == ""
 		}
-		return slices.ContainsFunc(spans, func(s tracingtest.Span) bool { return s.Name == "Create etcd3" && own[s.Parent] })
+		return slices.ContainsFunc(spans, func(span tracingtest.Span) bool { return span.Name == "Create etcd3" && own[span.Parent] })
 	})
 	// 6. The webhook received the trace of the request.
 	mu.Lock()
@@ -169,7 +169,7 @@ func TestWriteIsOneTrace(t *testing.T) {
 // TestInvalidTracingConfigFailsStart covers configurations that prevent the start.
 func TestInvalidTracingConfigFailsStart(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, content, want string
 		off                 bool
 	}{
@@ -186,10 +186,10 @@ func TestInvalidTracingConfigFailsStart(t *testing.T) {
 			want:    "APIServerTracing feature is not enabled, but tracing config file was provided",
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			o := testOptions(t, t.TempDir())
-			o.Tracing.ConfigFile = tracingtest.File(t, c.content)
-			if c.off {
+			o.Tracing.ConfigFile = tracingtest.File(t, test.content)
+			if test.off {
 				if err := o.Features.Set(string(features.APIServerTracing) + "=false"); err != nil {
 					t.Fatal(err)
 				}
@@ -198,8 +198,8 @@ func TestInvalidTracingConfigFailsStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := buildAndRelease(t.Context(), o, slog.New(slog.DiscardHandler))
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got error %v, want an error with %q", err, c.want)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want an error with %q", err, test.want)
 			}
 		})
 	}

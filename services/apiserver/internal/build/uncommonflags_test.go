@@ -18,7 +18,7 @@ import (
 func TestUncommonFlags(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "debug")
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		o.Authorization.Modes = []string{"RBAC"}
 		o.Debug.LogFiles = true
 		o.Debug.Socket = socket
@@ -27,19 +27,19 @@ func TestUncommonFlags(t *testing.T) {
 		o.Requests.GarbageCollector = false
 		o.Requests.DeleteCollectionWorkers = 4
 	})
-	address := fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.server.base.port)
-	if r := a.get("/api"); !strings.Contains(string(r.body), address) {
+	address := fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, api.server.base.port)
+	if r := api.get("/api"); !strings.Contains(string(r.body), address) {
 		t.Errorf("got %s, want it to contain %s", r.body, address)
 	}
-	a.want(200, "GET", "/logs/", "")
+	api.want(200, "GET", "/logs/", "")
 	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer anonymous.CloseIdleConnections()
-	if r, err := anonymous.Get(a.url + "/logs/"); err != nil || r.StatusCode != http.StatusForbidden {
+	if r, err := anonymous.Get(api.url + "/logs/"); err != nil || r.StatusCode != http.StatusForbidden {
 		t.Errorf("got %v %v, want no error and %v", r, err, http.StatusForbidden)
 	} else {
 		r.Body.Close()
 	}
-	a.want(404, "GET", "/api/v1/namespaces/default/endpoints/kubernetes", "")
+	api.want(404, "GET", "/api/v1/namespaces/default/endpoints/kubernetes", "")
 
 	local := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -60,10 +60,10 @@ func TestUncommonFlags(t *testing.T) {
 	}
 
 	for i := range 20 {
-		a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i), "k", "v"))
+		api.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i), "k", "v"))
 	}
-	a.want(200, "DELETE", configMaps, `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`)
-	if r := a.get(configMaps); strings.Contains(string(r.body), `"name":"c`) {
+	api.want(200, "DELETE", configMaps, `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`)
+	if r := api.get(configMaps); strings.Contains(string(r.body), `"name":"c`) {
 		t.Errorf("without garbage collector: got %s, want the object deleted at once", r.body)
 	}
 }

@@ -121,24 +121,24 @@ var readForms = []string{
 // TestUnservableObjectDoesNotFailOtherReads checks that an object that cannot be decoded fails its
 // own reads only. Lists and watches from the cache omit it.
 func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
-	a := start(t, func(o *config.Options) {
+	api := start(t, func(o *config.Options) {
 		if err := o.Features.Set("CBORServingAndStorage=true,WatchList=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
 	var watches sync.WaitGroup
 	defer watches.Wait()
-	for path, bad := range unservable(a) {
-		a.want(201, "POST", path, `{"metadata":{"name":"good"},`+bad.good+`}`)
-		version := a.get(path).version()
-		a.overwrite("/registry/"+bad.key, bad.value)
-		a.eventually("the value to arrive", func() bool { return a.get(path).code == 500 })
+	for path, bad := range unservable(api) {
+		api.want(201, "POST", path, `{"metadata":{"name":"good"},`+bad.good+`}`)
+		version := api.get(path).version()
+		api.overwrite("/registry/"+bad.key, bad.value)
+		api.eventually("the value to arrive", func() bool { return api.get(path).code == 500 })
 		for _, accept := range readForms {
 			one := strings.Replace(accept, "MetadataList", "Metadata", 1)
-			if r := a.get(path+"/unservable", "Accept", one); r.code != 500 {
+			if r := api.get(path+"/unservable", "Accept", one); r.code != 500 {
 				t.Errorf("GET %s/unservable as %s: got status %d: %s, want 500", path, accept, r.code, r.body)
 			}
-			if r := a.get(path+"?resourceVersion=0", "Accept", accept); r.code != 200 ||
+			if r := api.get(path+"?resourceVersion=0", "Accept", accept); r.code != 200 ||
 				!bytes.Contains(r.body, []byte("good")) || bytes.Contains(r.body, []byte("unservable")) {
 				t.Errorf("list %s as %s: got status %d: %s, want 200 and only the object good", path, accept, r.code, r.body)
 			}
@@ -150,7 +150,7 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 				"sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
 			} {
 				watches.Go(func() {
-					r := a.get(path+"?watch=1&timeoutSeconds=1&"+query, "Accept", one)
+					r := api.get(path+"?watch=1&timeoutSeconds=1&"+query, "Accept", one)
 					if r.code != 200 || bytes.Contains(r.body, []byte("ERROR")) || bytes.Contains(r.body, []byte("unservable")) {
 						t.Errorf("watch %s?%s as %s: got status %d: %s, want 200 and no event of the unservable object",
 							path, query, accept, r.code, r.body)
@@ -158,7 +158,7 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 				})
 			}
 		}
-		for _, r := range []answer{a.get(path + "/unservable"), a.get(path), a.send("DELETE", path+"/unservable", "")} {
+		for _, r := range []answer{api.get(path + "/unservable"), api.get(path), api.send("DELETE", path+"/unservable", "")} {
 			if text := fmt.Sprint(r.at("message")); r.code != 500 || !strings.Contains(text, bad.text) {
 				t.Errorf("%s: got %d %s, want %q", path, r.code, text, bad.text)
 			}
@@ -185,19 +185,19 @@ func TestUnservableObjectIsDeletedByUnsafeDelete(t *testing.T) {
 // TestUnservableNumberDoesNotFailOtherReads stores a number in a custom resource that Go clients
 // cannot decode.
 func TestUnservableNumberDoesNotFailOtherReads(t *testing.T) {
-	a := start(t, nil)
+	api := start(t, nil)
 	const path = "/apis/ex.test/v1/namespaces/default/wids"
-	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	api.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
-	a.eventually("served", func() bool { return a.get(path).code == 200 })
-	a.want(400, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable"},"n":1e999}`)
-	a.want(201, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"good"}}`)
-	a.overwrite("/registry/ex.test/wids/default/unservable",
+	api.eventually("served", func() bool { return api.get(path).code == 200 })
+	api.want(400, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable"},"n":1e999}`)
+	api.want(201, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"good"}}`)
+	api.overwrite("/registry/ex.test/wids/default/unservable",
 		`{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable","namespace":"default"},"n":1e999}`)
-	a.eventually("the value to arrive", func() bool { return a.get(path).code == 500 })
-	a.want(500, "GET", path+"/unservable", "")
+	api.eventually("the value to arrive", func() bool { return api.get(path).code == 500 })
+	api.want(500, "GET", path+"/unservable", "")
 	for _, query := range []string{"?resourceVersion=0", "?watch=1&timeoutSeconds=1&resourceVersion=0"} {
-		if r := a.want(200, "GET", path+query, ""); !bytes.Contains(r.body, []byte(`"good"`)) ||
+		if r := api.want(200, "GET", path+query, ""); !bytes.Contains(r.body, []byte(`"good"`)) ||
 			bytes.Contains(r.body, []byte("unservable")) {
 			t.Errorf("%s: got %s, want only the object good", query, r.body)
 		}

@@ -52,15 +52,15 @@ func TestConsistentReadsAreCounted(t *testing.T) {
 func TestWatchOfSlowReaderEnds(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *config.Options) { o.Memory.History = 1 << 20 })
+	api := start(t, func(o *config.Options) { o.Memory.History = 1 << 20 })
 	const path, n = "/api/v1/namespaces/default/configmaps", 16
 	value := strings.Repeat("x", 1000<<10)
 	for i := range n {
-		a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"m%d"},"data":{"v":%q}}`, i, value))
+		api.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"m%d"},"data":{"v":%q}}`, i, value))
 	}
 	const line = `binnacle_watch_cache_watchers{resource="configmaps"}`
-	others := a.sample(line)
-	resp, err := a.client.Get(a.url + path + "?watch=1&timeoutSeconds=600") // HTTP/2
+	others := api.sample(line)
+	resp, err := api.client.Get(api.url + path + "?watch=1&timeoutSeconds=600") // HTTP/2
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +68,8 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 	if resp.ProtoMajor != 2 {
 		t.Errorf("got protocol %s, want HTTP/2", resp.Proto)
 	}
-	transport := a.client.Transport.(*http.Transport)
-	conn, err := tls.DialWithDialer(&net.Dialer{}, "tcp", strings.TrimPrefix(a.url, "https://"), &tls.Config{
+	transport := api.client.Transport.(*http.Transport)
+	conn, err := tls.DialWithDialer(&net.Dialer{}, "tcp", strings.TrimPrefix(api.url, "https://"), &tls.Config{
 		InsecureSkipVerify: true,
 		Certificates:       transport.TLSClientConfig.Certificates,
 		NextProtos:         []string{"http/1.1"},
@@ -81,12 +81,12 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 	if _, err := fmt.Fprintf(conn, "GET %s?watch=1&timeoutSeconds=600 HTTP/1.1\r\nHost: test\r\n\r\n", path); err != nil {
 		t.Fatal(err)
 	}
-	a.eventually("watching", func() bool { return a.sample(line) == others+2 })
+	api.eventually("watching", func() bool { return api.sample(line) == others+2 })
 	for i := range n {
-		a.want(200, "PUT", path+fmt.Sprintf("/m%d", i), fmt.Sprintf(`{"metadata":{"name":"m%d"}}`, i))
+		api.want(200, "PUT", path+fmt.Sprintf("/m%d", i), fmt.Sprintf(`{"metadata":{"name":"m%d"}}`, i))
 	}
-	a.eventually("cut off", func() bool { return a.sample(line) == others })
-	if n := a.sample(`apiserver_terminated_watchers_total{resource="configmaps"}`); n != 2 {
+	api.eventually("cut off", func() bool { return api.sample(line) == others })
+	if n := api.sample(`apiserver_terminated_watchers_total{resource="configmaps"}`); n != 2 {
 		t.Errorf("got %v terminated watchers, want 2", n)
 	}
 }
@@ -96,10 +96,10 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 func TestSelectorsOfWatchesAreLimited(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	selector := "a+in+(v" + strings.Repeat(",v", 150_000) + ")"
 	watch := func(user, selector string) *http.Response {
-		req, err := http.NewRequest("GET", a.url+configMaps+"?watch=1&timeoutSeconds=600&labelSelector="+selector, nil)
+		req, err := http.NewRequest("GET", api.url+configMaps+"?watch=1&timeoutSeconds=600&labelSelector="+selector, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestSelectorsOfWatchesAreLimited(t *testing.T) {
 		for i := 0; i < len(headers); i += 2 {
 			req.Header.Add(headers[i], headers[i+1])
 		}
-		resp, err := a.client.Do(req)
+		resp, err := api.client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestSelectorsOfWatchesAreLimited(t *testing.T) {
 	for _, w := range watches {
 		w.Body.Close()
 	}
-	a.eventually("room for selectors", func() bool { return watch("carol", selector).StatusCode == http.StatusOK })
+	api.eventually("room for selectors", func() bool { return watch("carol", selector).StatusCode == http.StatusOK })
 }
 
 // TestSecretsAreNotInDictionary checks that parts of ConfigMaps are shared, and that parts of

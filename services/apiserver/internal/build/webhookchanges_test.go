@@ -88,15 +88,15 @@ func TestWebhookSelectorsSeeEarlierChanges(t *testing.T) {
 // TestDefaultsApplyAfterWebhooks checks that a webhook may remove fields that have defaults.
 func TestDefaultsApplyAfterWebhooks(t *testing.T) {
 	t.Parallel()
-	a := start(t, issuing(signingKey(t)))
-	c := newMutatingServer(t)
-	a.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
-	a.want(201, "POST", configMaps, object("ConfigMap", "c", ""))
-	a.want(201, "POST", mutatingHooksPath,
-		`{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/token", "*", "serviceaccounts/token", "")+
-			`,`+c.webhook("/map", "*", "configmaps", "")+`]}`)
-	c.answers("/token", `[{"op":"remove","path":"/spec/expirationSeconds"}]`)
-	r := a.want(201, "POST", accounts+"/sa/token",
+	api := start(t, issuing(signingKey(t)))
+	mutatingServer := newMutatingServer(t)
+	api.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
+	api.want(201, "POST", configMaps, object("ConfigMap", "c", ""))
+	api.want(201, "POST", mutatingHooksPath,
+		`{"metadata":{"name":"h"},"webhooks":[`+mutatingServer.webhook("/token", "*", "serviceaccounts/token", "")+
+			`,`+mutatingServer.webhook("/map", "*", "configmaps", "")+`]}`)
+	mutatingServer.answers("/token", `[{"op":"remove","path":"/spec/expirationSeconds"}]`)
+	r := api.want(201, "POST", accounts+"/sa/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
 	if seconds := r.at("spec", "expirationSeconds"); seconds != float64(3600) {
 		t.Errorf("got a token for %v s, want 3600", seconds)
@@ -106,8 +106,8 @@ func TestDefaultsApplyAfterWebhooks(t *testing.T) {
 		`[{"op":"remove","path":"/metadata/uid"},{"op":"remove","path":"/metadata/resourceVersion"}]`,
 		`[{"op":"replace","path":"/metadata/resourceVersion","value":"0"}]`,
 	} {
-		c.answers("/map", patch)
-		r := a.send("PATCH", configMaps+"/c", fmt.Sprintf(`{"data":{"i":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
+		mutatingServer.answers("/map", patch)
+		r := api.send("PATCH", configMaps+"/c", fmt.Sprintf(`{"data":{"i":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
 		if r.code != 200 || r.at("metadata", "namespace") != "default" || r.at("data", "i") != fmt.Sprint(i) {
 			t.Errorf("%s: got status %d: %s, want status 200 and %q and %v", patch, r.code, r.body, "default", fmt.Sprint(i))
 		}
@@ -120,26 +120,26 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	t.Cleanup(kubelet.Close)
-	a := start(t, nil)
-	c := newMutatingServer(t)
-	a.account()
-	a.node("n", kubelet.URL)
-	a.pod("p", "n", "")
-	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/proxy", "*", "nodes/proxy", "")+`,`+
-		c.webhook("/exec", "*", "pods/exec", "")+`,`+c.webhook("/attach", "*", "pods/attach", "")+`]}`)
+	api := start(t, nil)
+	mutatingServer := newMutatingServer(t)
+	api.account()
+	api.node("n", kubelet.URL)
+	api.pod("p", "n", "")
+	api.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+mutatingServer.webhook("/proxy", "*", "nodes/proxy", "")+`,`+
+		mutatingServer.webhook("/exec", "*", "pods/exec", "")+`,`+mutatingServer.webhook("/attach", "*", "pods/attach", "")+`]}`)
 	for patch, want := range map[string]string{
 		"": "GET /asked ",
 		`[{"op":"replace","path":"/path","value":"/other/"}]`: "GET /other/ ",
 		`[{"op":"replace","path":"/path","value":"other"}]`:   "GET /other ",
 	} {
-		c.answers("/proxy", patch)
-		if r := a.get("/api/v1/nodes/n/proxy/asked"); r.code != 200 || !strings.HasPrefix(string(r.body), want) {
+		mutatingServer.answers("/proxy", patch)
+		if r := api.get("/api/v1/nodes/n/proxy/asked"); r.code != 200 || !strings.HasPrefix(string(r.body), want) {
 			t.Errorf("%s: got status %d: %s, want 200 and a body that begins with %q", patch, r.code, r.body, want)
 		}
 	}
 	for _, sub := range []string{"exec", "attach"} {
-		c.answers("/"+sub, `[{"op":"add","path":"/container","value":"other"}]`)
-		if r := a.send("POST", podsPath+"/p/"+sub+"?command=x&stdout=true&container=c", ""); r.code != 400 ||
+		mutatingServer.answers("/"+sub, `[{"op":"add","path":"/container","value":"other"}]`)
+		if r := api.send("POST", podsPath+"/p/"+sub+"?command=x&stdout=true&container=c", ""); r.code != 400 ||
 			r.at("message") != "container other is not valid for pod p" {
 			t.Errorf("%s: got status %d: %s, want status 400 and %q", sub, r.code, r.body, "container other is not valid for pod p")
 		}
@@ -150,26 +150,26 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 // validation does not see other changes.
 func TestWebhooksChangeScale(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	c := newMutatingServer(t)
+	api := start(t, nil)
+	mutatingServer := newMutatingServer(t)
 	const deployments = "/apis/apps/v1/namespaces/default/deployments"
-	a.want(201, "POST", deployments,
+	api.want(201, "POST", deployments,
 		`{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
-	a.want(201, "POST", mutatingHooksPath,
-		`{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/scale", "*", "deployments/scale", "")+`]}`)
-	a.want(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale",
+	api.want(201, "POST", mutatingHooksPath,
+		`{"metadata":{"name":"h"},"webhooks":[`+mutatingServer.webhook("/scale", "*", "deployments/scale", "")+`]}`)
+	api.want(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale",
 		`"validations":[{"expression":"object.metadata.name == 'd' && object.metadata.uid == oldObject.metadata.uid && !has(object.metadata.labels) && object.spec.replicas == 9"}]`))
-	a.want(201, "POST", bindingsPath, policyBinding("p", denies))
-	c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/name","value":"x"},
+	api.want(201, "POST", bindingsPath, policyBinding("p", denies))
+	mutatingServer.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/name","value":"x"},
 		{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
-	r := a.want(200, "PATCH", deployments+"/d/scale", `{"spec":{"replicas":2}}`, "Content-Type", "application/merge-patch+json")
+	r := api.want(200, "PATCH", deployments+"/d/scale", `{"spec":{"replicas":2}}`, "Content-Type", "application/merge-patch+json")
 	if r.at("metadata", "name") != "d" || r.at("spec", "replicas") != float64(9) {
 		t.Errorf("got scale %s, want the name d and 9 replicas", r.body)
 	}
 	for of, code := range map[string]int{"uid": 409, "resourceVersion": 409} {
-		c.answers("/scale",
+		mutatingServer.answers("/scale",
 			`[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+of+`","value":"1"}]`)
-		if r := a.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type",
+		if r := api.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type",
 			"application/merge-patch+json"); r.code != code {
 			t.Errorf("webhook changes the %s: got status %d: %s, want %d", of, r.code, r.body, code)
 		}

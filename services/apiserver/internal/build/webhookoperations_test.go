@@ -15,7 +15,7 @@ import (
 // after mutating and before validating webhooks.
 func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 
 	// 1. A mutating webhook makes each invalid object valid if mutates is set. A validating webhook
 	// counts its calls.
@@ -55,11 +55,11 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	for _, name := range []string{"p", "q"} {
-		a.want(201, "POST", podsPath, `{"metadata":{"name":"`+name+`"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		api.want(201, "POST", podsPath, `{"metadata":{"name":"`+name+`"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 	}
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
 	for path, kind := range map[string]string{"/change": "mutating", "/validate": "validating"} {
-		a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/"+kind+"webhookconfigurations",
+		api.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/"+kind+"webhookconfigurations",
 			fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},
 			"rules":[{"apiGroups":["*"],"apiVersions":["*"],"resources":["pods/binding","bindings","pods/eviction","subjectaccessreviews","tokenreviews"],"operations":["CREATE"]}],
 			"sideEffects":"None","admissionReviewVersions":["v1"]}]}`, hook.URL+path, ca))
@@ -67,7 +67,7 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 
 	// 2. Without the mutation the object is rejected before the validating webhook. With it, both
 	// accept it.
-	for _, x := range []struct {
+	for _, test := range []struct {
 		path, body string
 		code       int
 		message    string
@@ -105,19 +105,19 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 	} {
 		mutates.Store(false)
 		before := validated.Load()
-		if r := a.send("POST", x.path, x.body); r.code != x.code || r.at("message") != x.message {
-			t.Errorf("%s: got status %d: %s, want status %d and %v", x.path, r.code, r.body, x.code, x.message)
+		if r := api.send("POST", test.path, test.body); r.code != test.code || r.at("message") != test.message {
+			t.Errorf("%s: got status %d: %s, want status %d and %v", test.path, r.code, r.body, test.code, test.message)
 		}
 		if n := validated.Load() - before; n != 0 {
-			t.Errorf("%s: got %d calls of validating webhooks for an invalid object, want none", x.path, n)
+			t.Errorf("%s: got %d calls of validating webhooks for an invalid object, want none", test.path, n)
 		}
 		mutates.Store(true)
-		a.want(201, "POST", x.path, x.body)
+		api.want(201, "POST", test.path, test.body)
 		if n := validated.Load() - before; n != 1 {
-			t.Errorf("%s: got %d calls of validating webhooks, want 1", x.path, n)
+			t.Errorf("%s: got %d calls of validating webhooks, want 1", test.path, n)
 		}
 	}
-	if node := a.get(podsPath+"/p").at("spec", "nodeName"); node != "n1" {
+	if node := api.get(podsPath+"/p").at("spec", "nodeName"); node != "n1" {
 		t.Errorf("got node %v, want n1", node)
 	}
 }

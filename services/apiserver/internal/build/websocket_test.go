@@ -63,17 +63,17 @@ func TestLogsOverWebSocket(t *testing.T) {
 		left.Store(true)
 	}))
 	defer kubelet.Close()
-	a := start(t, nil)
-	a.account()
-	a.node("n", kubelet.URL)
-	a.want(201, "POST", podsPath,
+	api := start(t, nil)
+	api.account()
+	api.node("n", kubelet.URL)
+	api.want(201, "POST", podsPath,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"},{"name":"endless","image":"x"}]}}`)
 	const log, wanted = podsPath +
 		"/p/log?container=c&tailLines=3&timestamps=true", `GET /containerLogs/default/p/c?tailLines=3&timestamps=true  auth=""`
 
 	// 1. The server chooses the first subprotocol that it supports, and sends the log after an
 	// empty message.
-	for _, c := range []struct {
+	for _, test := range []struct {
 		path      string
 		protocols []string
 		chosen    string
@@ -94,13 +94,13 @@ func TestLogsOverWebSocket(t *testing.T) {
 			kind:      websocket.BinaryFrame,
 		},
 	} {
-		conn, err := a.dialSocket(c.path, "", c.protocols...)
+		conn, err := api.dialSocket(test.path, "", test.protocols...)
 		if err != nil {
-			t.Errorf("%v: %v", c.protocols, err)
+			t.Errorf("%v: %v", test.protocols, err)
 			continue
 		}
-		if got := strings.Join(conn.Config().Protocol, ","); got != c.chosen {
-			t.Errorf("%v: the server chose %q, want %q", c.protocols, got, c.chosen)
+		if got := strings.Join(conn.Config().Protocol, ","); got != test.chosen {
+			t.Errorf("%v: the server chose %q, want %q", test.protocols, got, test.chosen)
 		}
 		var all []byte
 		for n := 0; ; n++ {
@@ -110,10 +110,10 @@ func TestLogsOverWebSocket(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if m.kind != c.kind || n == 0 && len(m.data) > 0 {
-				t.Errorf("%v: got message %d of type %d: %q, want type %d and an empty first message", c.protocols, n, m.kind, m.data, c.kind)
+			if m.kind != test.kind || n == 0 && len(m.data) > 0 {
+				t.Errorf("%v: got message %d of type %d: %q, want type %d and an empty first message", test.protocols, n, m.kind, m.data, test.kind)
 			}
-			if c.kind == websocket.TextFrame {
+			if test.kind == websocket.TextFrame {
 				if m.data, err = base64.StdEncoding.DecodeString(string(m.data)); err != nil {
 					t.Error(err)
 				}
@@ -121,22 +121,22 @@ func TestLogsOverWebSocket(t *testing.T) {
 			all = append(all, m.data...)
 		}
 		want := wanted
-		if strings.Contains(c.path, "follow") {
+		if strings.Contains(test.path, "follow") {
 			want = strings.Replace(want, "?", "?follow=true&", 1)
 		}
 		if string(all) != want {
-			t.Errorf("%s: got %q, want %q", c.path, all, want)
+			t.Errorf("%s: got %q, want %q", test.path, all, want)
 		}
 		conn.Close()
 	}
 
 	// 2. It rejects clients that offer only unsupported subprotocols.
-	if _, err := a.dialSocket(log, "", "channel.k8s.io"); err == nil {
+	if _, err := api.dialSocket(log, "", "channel.k8s.io"); err == nil {
 		t.Error("unsupported subprotocol: got no error, want one")
 	}
 
 	// 3. When the client leaves, the server closes its connection to the kubelet.
-	conn, err := a.dialSocket(podsPath+"/p/log?container=endless&follow=true", "")
+	conn, err := api.dialSocket(podsPath+"/p/log?container=endless&follow=true", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,8 +147,8 @@ func TestLogsOverWebSocket(t *testing.T) {
 		}
 	}
 	conn.Close()
-	a.eventually("the server leaves the kubelet when the client leaves", left.Load)
-	watchOverWebSocket(a)
+	api.eventually("the server leaves the kubelet when the client leaves", left.Load)
+	watchOverWebSocket(api)
 }
 
 // watchOverWebSocket checks that a message is an event in the form of kube-apiserver.

@@ -16,12 +16,12 @@ import (
 func TestRequestWidths(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	for i := range 250 {
-		a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i)))
+		api.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i)))
 	}
 	watch := func(path string) {
-		a.watching(path)
+		api.watching(path)
 	}
 	for range 10 {
 		watch("/api/v1/namespaces/default/secrets?watch=true")
@@ -29,7 +29,7 @@ func TestRequestWidths(t *testing.T) {
 	watch("/api/v1/secrets?watch=true")
 	watch("/api/v1/secrets?watch=true&fieldSelector=metadata.name%3Dother")
 	watch("/api/v1/pods?watch=true")
-	for _, c := range []struct {
+	for _, test := range []struct {
 		method, path string
 		want         flowcontrol.Width
 	}{
@@ -70,13 +70,13 @@ func TestRequestWidths(t *testing.T) {
 		},
 		{method: "POST", path: "/api/v1/namespaces/default/pods/p/exec", want: flowcontrol.Width{Seats: 1}}, // no write
 	} {
-		r := httptest.NewRequest(c.method, c.path, nil)
-		if got := width.Estimate(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 10); got != c.want {
-			t.Errorf("%s %s: got %+v, want %+v", c.method, c.path, got, c.want)
+		r := httptest.NewRequest(test.method, test.path, nil)
+		if got := width.Estimate(requestinfo.Resolve(r, api.server.sets.kinds.Current()), 10); got != test.want {
+			t.Errorf("%s %s: got %+v, want %+v", test.method, test.path, got, test.want)
 		}
 	}
 	r := httptest.NewRequest("GET", configMaps, nil)
-	if got := width.Estimate(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 2); got.Seats != 2 {
+	if got := width.Estimate(requestinfo.Resolve(r, api.server.sets.kinds.Current()), 2); got.Seats != 2 {
 		t.Errorf("got width %+v, want the maximum of the level, 2 seats", got)
 	}
 }

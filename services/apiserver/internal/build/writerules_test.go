@@ -284,9 +284,9 @@ func TestAPIServiceStatusPatchKeepsSpecAndMetadata(t *testing.T) {
 // resource resets, because the manager's value was not stored.
 func TestManagedFieldsOmitResetFields(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := start(t, nil)
 	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-	a.steps(t, []step{
+	api.steps(t, []step{
 		{
 			what:   "the strategy of ServiceCIDR does not reset the status of created objects",
 			method: "POST",
@@ -314,10 +314,10 @@ func TestManagedFieldsOmitResetFields(t *testing.T) {
 	})
 	request := strings.Replace(requestFor(t, "r", "example.com/s", pkix.Name{CommonName: "x"}), `"name":"r"`,
 		`"name":"r","labels":{"c":"d"}`, 1)
-	if r := a.want(201, "POST", requestsPath, request); strings.Contains(string(r.body), "f:spec") {
+	if r := api.want(201, "POST", requestsPath, request); strings.Contains(string(r.body), "f:spec") {
 		t.Errorf("got %s, want no managed fields of the spec", r.body)
 	}
-	a.steps(t, []step{
+	api.steps(t, []step{
 		{
 			what:   "a patch of the immutable spec of a certificate request",
 			method: "PATCH",
@@ -334,8 +334,8 @@ func TestManagedFieldsOmitResetFields(t *testing.T) {
 // the metadata. As in Kubernetes, several validations check the same fields, so causes repeat.
 func TestMetadataErrorsRepeatCauses(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
+	api := shared(t)
+	configMaps := api.own("configmaps")
 	metadataCauses := func(r answer) string {
 		var fields []string
 		causes, _ := r.at("details", "causes").([]any)
@@ -345,11 +345,11 @@ func TestMetadataErrorsRepeatCauses(t *testing.T) {
 		}
 		return strings.Join(fields, " ")
 	}
-	a.want(201, "POST", configMaps, configMap("live"))
-	a.want(201, "POST", configMaps,
+	api.want(201, "POST", configMaps, configMap("live"))
+	api.want(201, "POST", configMaps,
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"terminating","finalizers":["a.b/c"]}}`)
-	a.want(200, "DELETE", configMaps+"/terminating", "")
-	for _, c := range []struct{ object, patch, wantCauses string }{
+	api.want(200, "DELETE", configMaps+"/terminating", "")
+	for _, test := range []struct{ object, patch, wantCauses string }{
 		{
 			object:     "terminating",
 			patch:      `{"metadata":{"finalizers":["a.b/c","a.b/d"]}}`,
@@ -366,9 +366,9 @@ func TestMetadataErrorsRepeatCauses(t *testing.T) {
 			wantCauses: "deletionTimestamp deletionGracePeriodSeconds deletionTimestamp deletionGracePeriodSeconds",
 		},
 	} {
-		r := a.want(422, "PATCH", configMaps+"/"+c.object, c.patch, "Content-Type", mergePatch)
-		if got := metadataCauses(r); got != c.wantCauses {
-			t.Errorf("%s of the %s object: got causes %q, want %q", c.patch, c.object, got, c.wantCauses)
+		r := api.want(422, "PATCH", configMaps+"/"+test.object, test.patch, "Content-Type", mergePatch)
+		if got := metadataCauses(r); got != test.wantCauses {
+			t.Errorf("%s of the %s object: got causes %q, want %q", test.patch, test.object, got, test.wantCauses)
 		}
 	}
 }

@@ -17,40 +17,40 @@ const (
 // create (specification: "Field ownership", rule 9).
 func TestApplyNeedsCreatePermission(t *testing.T) {
 	t.Parallel()
-	a := start(t, withRBAC)
-	a.want(201, "POST", rbacPath+"/clusterroles", role("patcher",
+	api := start(t, withRBAC)
+	api.want(201, "POST", rbacPath+"/clusterroles", role("patcher",
 		`{"apiGroups":["","coordination.k8s.io"],"resources":["configmaps","leases"],"verbs":["patch","update"]}`))
-	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "patcher", "alice"))
+	api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "patcher", "alice"))
 	alice := append(as("alice"), "Content-Type", applyPatch)
 	const path = configMaps + "/a?fieldManager=m"
-	a.eventually("allowed to patch", func() bool { return a.send("PATCH", path, configMap("b"), alice...).code == 400 })
-	rejected := a.want(403, "PATCH", path, configMap("a"), alice...)
+	api.eventually("allowed to patch", func() bool { return api.send("PATCH", path, configMap("b"), alice...).code == 400 })
+	rejected := api.want(403, "PATCH", path, configMap("a"), alice...)
 	const forbidden = `configmaps "a" is forbidden: User "alice" cannot create resource "configmaps" in API group "" in the namespace "default"`
 	if text := fmt.Sprint(rejected.at("message")); text != forbidden {
 		t.Errorf("got message %s, want %s", text, forbidden)
 	}
-	a.want(201, "POST", configMaps, configMap("a"))
-	a.want(200, "PATCH", path, configMap("a", "k", "v"), alice...)
+	api.want(201, "POST", configMaps, configMap("a"))
+	api.want(200, "PATCH", path, configMap("a", "k", "v"), alice...)
 	lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"}}`
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
-	a.want(403, "PUT", leases, lease, as("alice")...)
-	a.want(201, "PUT", leases, lease)
-	version := a.get(leases).version()
-	a.want(200, "PUT", leases, strings.Replace(lease, `"name":"l"`, `"name":"l","resourceVersion":"`+version+`"`, 1), as("alice")...)
+	api.want(403, "PUT", leases, lease, as("alice")...)
+	api.want(201, "PUT", leases, lease)
+	version := api.get(leases).version()
+	api.want(200, "PUT", leases, strings.Replace(lease, `"name":"l"`, `"name":"l","resourceVersion":"`+version+`"`, 1), as("alice")...)
 }
 
 // TestConcurrentAppliesLoseNothing checks that a conflicting apply is retried.
 func TestConcurrentAppliesLoseNothing(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
+	api := shared(t)
+	configMaps := api.own("configmaps")
 	const appliers = 12
 	var wg sync.WaitGroup
 	for i := range appliers {
 		wg.Go(func() {
 			path := fmt.Sprintf("%s/shared?fieldManager=m%d", configMaps, i)
 			for _, value := range []string{"1", "2", "3"} {
-				r := a.send("PATCH", path, configMap("shared", fmt.Sprint("k", i), value), "Content-Type", applyPatch)
+				r := api.send("PATCH", path, configMap("shared", fmt.Sprint("k", i), value), "Content-Type", applyPatch)
 				if r.code != http.StatusOK && r.code != http.StatusCreated {
 					t.Errorf("m%d: got status %d: %s, want 200 or 201", i, r.code, r.body)
 				}
@@ -58,7 +58,7 @@ func TestConcurrentAppliesLoseNothing(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	got := a.get(configMaps + "/shared")
+	got := api.get(configMaps + "/shared")
 	data, _ := got.at("data").(map[string]any)
 	entries, _ := got.at("metadata", "managedFields").([]any)
 	if len(data) != appliers || len(entries) != appliers {
@@ -69,10 +69,10 @@ func TestConcurrentAppliesLoseNothing(t *testing.T) {
 // TestNoOpWritesAreNotStored covers all kinds of writes.
 func TestNoOpWritesAreNotStored(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
-	a.want(201, "PATCH", configMaps+"/a?fieldManager=m", configMap("a", "k", "v"), "Content-Type", applyPatch)
-	before := a.get(configMaps + "/a")
+	api := shared(t)
+	configMaps := api.own("configmaps")
+	api.want(201, "PATCH", configMaps+"/a?fieldManager=m", configMap("a", "k", "v"), "Content-Type", applyPatch)
+	before := api.get(configMaps + "/a")
 	for _, c := range []struct{ method, body, media string }{
 		{method: "PATCH", body: configMap("a", "k", "v"), media: applyPatch},
 		{method: "PATCH", body: `{"data":{"k":"v"}}`, media: mergePatch},
@@ -81,7 +81,7 @@ func TestNoOpWritesAreNotStored(t *testing.T) {
 		{method: "PATCH", body: `[{"op":"add","path":"/data/k","value":"v"}]`, media: jsonPatch},
 		{method: "PUT", body: configMap("a", "k", "v"), media: "application/json"},
 	} {
-		r := a.want(200, c.method, configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
+		r := api.want(200, c.method, configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
 		if string(r.body) != string(before.body) {
 			t.Errorf("%s of %s: got %s, want it unchanged, %s", c.media, c.body, r.body, before.body)
 		}
@@ -92,11 +92,11 @@ func TestNoOpWritesAreNotStored(t *testing.T) {
 // applied, and that they change nothing.
 func TestInvalidPatches(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
-	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
+	api := shared(t)
+	configMaps := api.own("configmaps")
+	api.want(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		code        int
 		media, body string
 		message     string
@@ -147,12 +147,12 @@ func TestInvalidPatches(t *testing.T) {
 		{code: 415, media: "application/apply-patch+cbor", body: "\xa0", message: "415"},
 		{code: 415, media: "application/json", body: "{}", message: "415"},
 	} {
-		r := a.send("PATCH", configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
-		if r.code != c.code || !strings.Contains(fmt.Sprint(r.at("message")), c.message) {
-			t.Errorf("%s %s: got %d %s, want %d %s", c.media, c.body, r.code, r.body, c.code, c.message)
+		r := api.send("PATCH", configMaps+"/a?fieldManager=m", test.body, "Content-Type", test.media)
+		if r.code != test.code || !strings.Contains(fmt.Sprint(r.at("message")), test.message) {
+			t.Errorf("%s %s: got %d %s, want %d %s", test.media, test.body, r.code, r.body, test.code, test.message)
 		}
 	}
-	if v := a.get(configMaps+"/a").at("data", "k"); v != "v" {
+	if v := api.get(configMaps+"/a").at("data", "k"); v != "v" {
 		t.Errorf("got value %v, want v", v)
 	}
 }
@@ -161,11 +161,11 @@ func TestInvalidPatches(t *testing.T) {
 // nothing.
 func TestFieldValidation(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
-	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
+	api := shared(t)
+	configMaps := api.own("configmaps")
+	api.want(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
-	for _, c := range []struct{ method, media, body, warning string }{
+	for _, test := range []struct{ method, media, body, warning string }{
 		{
 			method:  "PUT",
 			media:   "application/json",
@@ -201,22 +201,22 @@ func TestFieldValidation(t *testing.T) {
 		},
 	} {
 		for _, mode := range []string{"Ignore", "Warn", "Strict", ""} {
-			r := a.send(c.method, configMaps+"/a?dryRun=All&fieldManager=m&force=true&fieldValidation="+mode,
-				c.body, "Content-Type", c.media)
-			if c.media != applyPatch {
-				r = a.send(c.method, configMaps+"/a?dryRun=All&fieldManager=m&fieldValidation="+mode, c.body, "Content-Type", c.media)
+			answer := api.send(test.method, configMaps+"/a?dryRun=All&fieldManager=m&force=true&fieldValidation="+mode,
+				test.body, "Content-Type", test.media)
+			if test.media != applyPatch {
+				answer = api.send(test.method, configMaps+"/a?dryRun=All&fieldManager=m&fieldValidation="+mode, test.body, "Content-Type", test.media)
 			}
-			warning := r.header.Get("Warning")
+			warning := answer.header.Get("Warning")
 			want := ""
 			if mode == "Warn" || mode == "" {
-				want = `299 - "` + strings.ReplaceAll(c.warning, `"`, `\"`) + `"`
+				want = `299 - "` + strings.ReplaceAll(test.warning, `"`, `\"`) + `"`
 			}
-			rejected := r.code == 400 || r.code == 422
+			rejected := answer.code == 400 || answer.code == 422
 			if rejected != (mode == "Strict") || warning != want {
-				t.Errorf("%s %s %q: got %d, warning %q, want %q: %s", c.media, c.body, mode, r.code, warning, want, r.body)
+				t.Errorf("%s %s %q: got %d, warning %q, want %q: %s", test.media, test.body, mode, answer.code, warning, want, answer.body)
 			}
-			if mode == "Strict" && !strings.Contains(fmt.Sprint(r.at("message")), c.warning) {
-				t.Errorf("%s: got %s, want a message that contains %q", c.body, r.body, c.warning)
+			if mode == "Strict" && !strings.Contains(fmt.Sprint(answer.at("message")), test.warning) {
+				t.Errorf("%s: got %s, want a message that contains %q", test.body, answer.body, test.warning)
 			}
 		}
 	}
@@ -240,19 +240,19 @@ func TestDuplicateOwnerReferences(t *testing.T) {
 func TestLargeObjectsDropManagedFields(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
+	api := shared(t)
+	configMaps := api.own("configmaps")
 	var data []string
 	for i := range 28000 {
 		data = append(data, fmt.Sprintf("key-%020d", i), "v")
 	}
-	r := a.want(201, "POST", configMaps, configMap("large", data...))
+	r := api.want(201, "POST", configMaps, configMap("large", data...))
 	if r.at("metadata", "managedFields") != nil {
 		t.Errorf("got %s, want no managedFields", r.body)
 	}
-	a.want(200, "PATCH", configMaps+"/large", `{"data":{"more":"1"}}`, "Content-Type", mergePatch)
-	a.want(201, "POST", configMaps, configMap("larger", data[:54000]...))
-	r = a.want(413, "PATCH", configMaps+"/larger",
+	api.want(200, "PATCH", configMaps+"/large", `{"data":{"more":"1"}}`, "Content-Type", mergePatch)
+	api.want(201, "POST", configMaps, configMap("larger", data[:54000]...))
+	r = api.want(413, "PATCH", configMaps+"/larger",
 		configMap("larger", "x", strings.Repeat("x", 900<<10)), "Content-Type", mergePatch)
 	if !strings.Contains(fmt.Sprint(r.at("message")), "too large") {
 		t.Errorf("got message %v, want it to contain %q", r.at("message"), "too large")
@@ -264,19 +264,19 @@ func TestLargeObjectsDropManagedFields(t *testing.T) {
 func TestApplyInCBOR(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := startCBOR(t)
+	api := startCBOR(t)
 	const media = "application/apply-patch+cbor"
 	object := func(value string) string {
 		return inCBOR(t, map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"k": value},
 		})
 	}
-	r := a.want(201, "PATCH", configMaps+"/a?fieldManager=m", object("1"), "Content-Type", media)
+	r := api.want(201, "PATCH", configMaps+"/a?fieldManager=m", object("1"), "Content-Type", media)
 	if r.at("data", "k") != "1" {
 		t.Errorf("create: got %s, want the value 1", r.body)
 	}
-	a.want(409, "PATCH", configMaps+"/a?fieldManager=n", object("2"), "Content-Type", media)
-	a.want(200, "PATCH", configMaps+"/a?fieldManager=n&force=true", object("2"), "Content-Type", media)
-	a.want(422, "PATCH", configMaps+"/a", object("2"), "Content-Type", media)
-	a.want(400, "PATCH", configMaps+"/a?fieldManager=n", "{", "Content-Type", media)
+	api.want(409, "PATCH", configMaps+"/a?fieldManager=n", object("2"), "Content-Type", media)
+	api.want(200, "PATCH", configMaps+"/a?fieldManager=n&force=true", object("2"), "Content-Type", media)
+	api.want(422, "PATCH", configMaps+"/a", object("2"), "Content-Type", media)
+	api.want(400, "PATCH", configMaps+"/a?fieldManager=n", "{", "Content-Type", media)
 }

@@ -75,20 +75,20 @@ func resolveFieldPath(t reflect.Type, path []string) ([]int, reflect.Kind, error
 		if t.Kind() != reflect.Struct {
 			return nil, 0, fmt.Errorf("%s is not a structure", t)
 		}
-		f, ok := fieldByJSON(t, name)
+		structField, ok := fieldByJSON(t, name)
 		if !ok {
 			return nil, 0, fmt.Errorf("%s has no field %q", t, name)
 		}
-		tag := strings.Split(f.Tag.Get("protobuf"), ",")
+		tag := strings.Split(structField.Tag.Get("protobuf"), ",")
 		if len(tag) < 2 {
-			return nil, 0, fmt.Errorf("%s.%s has no protobuf number", t, f.Name)
+			return nil, 0, fmt.Errorf("%s.%s has no protobuf number", t, structField.Name)
 		}
 		n, err := strconv.Atoi(tag[1])
 		if err != nil {
-			return nil, 0, fmt.Errorf("%s.%s: %w", t, f.Name, err)
+			return nil, 0, fmt.Errorf("%s.%s: %w", t, structField.Name, err)
 		}
 		numbers = append(numbers, n)
-		t = f.Type
+		t = structField.Type
 	}
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -175,7 +175,7 @@ func newFieldTree(fields []fieldProgram) (root fieldTree) {
 // readValues sets the values of the fields that are present. The last occurrence of a field wins.
 func (t fieldTree) readValues(message []byte, fields []fieldProgram, values []KeyValue) error {
 	for b := message; len(b) > 0; {
-		f, rest, err := wire.Next(b)
+		field, rest, err := wire.Next(b)
 		if err != nil {
 			return err
 		}
@@ -183,11 +183,11 @@ func (t fieldTree) readValues(message []byte, fields []fieldProgram, values []Ke
 		for i := range t {
 			branch := &t[i]
 			switch {
-			case branch.number != f.Num:
+			case branch.number != field.Num:
 			case branch.children == nil:
-				values[branch.fieldIndex].Value = fields[branch.fieldIndex].formatValue(f)
+				values[branch.fieldIndex].Value = fields[branch.fieldIndex].formatValue(field)
 			default:
-				if err := branch.children.readValues(f.Data, fields, values); err != nil {
+				if err := branch.children.readValues(field.Data, fields, values); err != nil {
 					return err
 				}
 			}
@@ -226,17 +226,17 @@ func (c *KindCodec) attributes(stored []byte) (StoredAttributes, error) {
 	if err != nil {
 		return StoredAttributes{}, err
 	}
-	a, err := attributesOfMetadata(meta)
+	storedAttributes, err := attributesOfMetadata(meta)
 	if err != nil {
-		return a, err
+		return storedAttributes, err
 	}
 	if err := c.checkServable(raw); err != nil {
-		return a, err
+		return storedAttributes, err
 	}
 	if len(c.fields) == 0 {
-		return a, nil
+		return storedAttributes, nil
 	}
-	a.Fields = make([]KeyValue, 0, len(c.fields))
+	storedAttributes.Fields = make([]KeyValue, 0, len(c.fields))
 	var obj registry.Object
 	for i := range c.fields {
 		p := &c.fields[i]
@@ -244,50 +244,50 @@ func (c *KindCodec) attributes(stored []byte) (StoredAttributes, error) {
 		if p.compute != nil {
 			if obj == nil {
 				if obj, err = c.decodeAsStored(stored); err != nil {
-					return a, err
+					return storedAttributes, err
 				}
 			}
 			v = p.compute(obj)
 		}
-		a.Fields = append(a.Fields, KeyValue{p.label, v})
+		storedAttributes.Fields = append(storedAttributes.Fields, KeyValue{p.label, v})
 	}
-	return a, c.fieldTree.readValues(raw, c.fields, a.Fields)
+	return storedAttributes, c.fieldTree.readValues(raw, c.fields, storedAttributes.Fields)
 }
 
 // attributesOfMetadata reads name, namespace and labels from an ObjectMeta in protobuf.
-func attributesOfMetadata(meta []byte) (a StoredAttributes, err error) {
+func attributesOfMetadata(meta []byte) (storedAttributes StoredAttributes, err error) {
 	for b := meta; len(b) > 0; {
-		f, rest, err := wire.Next(b)
+		field, rest, err := wire.Next(b)
 		if err != nil {
-			return a, fmt.Errorf("metadata: %w", err)
+			return storedAttributes, fmt.Errorf("metadata: %w", err)
 		}
 		b = rest
-		switch f.Num {
+		switch field.Num {
 		case wire.MetaName:
-			a.Name = string(f.Data)
+			storedAttributes.Name = string(field.Data)
 		case wire.MetaNamespace:
-			a.Namespace = string(f.Data)
+			storedAttributes.Namespace = string(field.Data)
 		case wire.MetaLabels:
-			key, err := wire.Find(f.Data, wire.MapKey)
+			key, err := wire.Find(field.Data, wire.MapKey)
 			if err != nil {
-				return a, err
+				return storedAttributes, err
 			}
-			value, err := wire.Find(f.Data, wire.MapValue)
+			value, err := wire.Find(field.Data, wire.MapValue)
 			if err != nil {
-				return a, err
+				return storedAttributes, err
 			}
-			if a.Labels == nil {
-				a.Labels = make([]KeyValue, 0, ordinaryLabels)
+			if storedAttributes.Labels == nil {
+				storedAttributes.Labels = make([]KeyValue, 0, ordinaryLabels)
 			}
-			a.Labels = append(a.Labels, KeyValue{viewString(key), viewString(value)})
+			storedAttributes.Labels = append(storedAttributes.Labels, KeyValue{viewString(key), viewString(value)})
 		}
 	}
-	return a, nil
+	return storedAttributes, nil
 }
 
 // attributesOfJSON reads the attributes of a value that is stored as JSON.
 func (c *KindCodec) attributesOfJSON(stored []byte) (StoredAttributes, error) {
-	a, kind, err := readHead(stored)
+	storedAttributes, kind, err := readHead(stored)
 	if err != nil {
 		return StoredAttributes{}, fmt.Errorf("stored value is neither protobuf nor JSON: %w", err)
 	}
@@ -295,28 +295,28 @@ func (c *KindCodec) attributesOfJSON(stored []byte) (StoredAttributes, error) {
 		return StoredAttributes{}, errOtherKind
 	}
 	if c.Kind.Stored.JSON && len(c.fields) == 0 {
-		return a, nil
+		return storedAttributes, nil
 	}
 	obj, err := c.decodeAsStored(stored)
 	if err != nil || len(c.fields) == 0 {
-		return a, err
+		return storedAttributes, err
 	}
 	// The field numbers of the selectable fields apply only to the protobuf form.
 	proto, err := c.encodeProtobuf(obj)
 	if err != nil {
-		return a, err
+		return storedAttributes, err
 	}
 	fromProtobuf, err := c.attributes(proto)
-	a.Fields = fromProtobuf.Fields
-	return a, err
+	storedAttributes.Fields = fromProtobuf.Fields
+	return storedAttributes, err
 }
 
 // readHead reads the kind, name, namespace and labels of an object from its JSON without decoding
 // the rest.
-func readHead(stored []byte) (a StoredAttributes, kind string, err error) {
+func readHead(stored []byte) (storedAttributes StoredAttributes, kind string, err error) {
 	d, err := tape.Parse(stored)
 	if err != nil {
-		return a, "", err
+		return storedAttributes, "", err
 	}
 	defer d.Release()
 	text := func(object tape.Ref, name string) (text string) {
@@ -342,20 +342,20 @@ func readHead(stored []byte) (a StoredAttributes, kind string, err error) {
 		return v
 	}
 	if d.Kind(tape.Root) != tape.Object {
-		return a, "", errors.New("it is not an object")
+		return storedAttributes, "", errors.New("it is not an object")
 	}
 	kind = text(tape.Root, "kind")
 	if m := object(tape.Root, "metadata"); m != tape.None {
-		a.Name = text(m, "name")
-		a.Namespace = text(m, "namespace")
+		storedAttributes.Name = text(m, "name")
+		storedAttributes.Namespace = text(m, "namespace")
 		if l := object(m, "labels"); l != tape.None {
 			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
 				if !d.IsShadowedKey(key) { // of equal keys, the last one applies
 					name := strings.Clone(d.String(key))
-					a.Labels = append(a.Labels, KeyValue{name, text(l, name)})
+					storedAttributes.Labels = append(storedAttributes.Labels, KeyValue{name, text(l, name)})
 				}
 			}
 		}
 	}
-	return a, kind, err
+	return storedAttributes, kind, err
 }

@@ -41,7 +41,7 @@ func nested(open, end string, levels int) string {
 // TestBodiesAreBounded checks that documents beyond a bound of doccheck are rejected in each media
 // type, before they are decoded.
 func TestBodiesAreBounded(t *testing.T) {
-	_, c := newCodec(t)
+	_, codec := newCodec(t)
 	want := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	list := func(element string, n int) string { return strings.Repeat(element+",", n-1) + element }
 	configMap := func(rest string) string { return `{"kind":"ConfigMap","apiVersion":"v1",` + rest + `}` }
@@ -113,7 +113,7 @@ func TestBodiesAreBounded(t *testing.T) {
 		"deep CBOR":     {media: api.MediaCBOR, body: deepCBOR(600), want: "exceeded max nested level"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := c.Decode(tc.media, []byte(tc.body), want, nil, true)
+			_, err := codec.Decode(tc.media, []byte(tc.body), want, nil, true)
 			switch {
 			case tc.want == "" && err != nil:
 				t.Errorf("Decode: got error %.200v, want none", err)
@@ -127,28 +127,28 @@ func TestBodiesAreBounded(t *testing.T) {
 // TestProtobufIsBounded checks the bounds of protobuf bodies: two bytes of a message can become an
 // object of several hundred bytes.
 func TestProtobufIsBounded(t *testing.T) {
-	_, c := newCodec(t)
+	_, codec := newCodec(t)
 	field := bytesField
 	typeMeta := field(1, field(1, "v1")+field(2, "Pod"))
 	gvkPod := corev1.SchemeGroupVersion.WithKind("Pod")
 
 	// Each element of these lists takes two bytes.
 	body := "k8s\x00" + typeMeta + field(2, field(2, strings.Repeat("\x12\x00", doccheck.MaxContainers)))
-	_, err := c.Decode(api.MediaProtobuf, []byte(body), gvkPod, nil, true)
+	_, err := codec.Decode(api.MediaProtobuf, []byte(body), gvkPod, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
 		t.Errorf("many containers: got error %v, want one about lists that are too large", err)
 	}
 	body = "k8s\x00" + typeMeta + field(2, field(1, strings.Repeat("\x6a\x00", doccheck.MaxContainers)))
-	_, err = c.Decode(api.MediaProtobuf, []byte(body), gvkPod, nil, true)
+	_, err = codec.Decode(api.MediaProtobuf, []byte(body), gvkPod, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "more than 131072 lists and objects") {
 		t.Errorf("many owners: got error %v, want one about too many lists and objects", err)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, doccheck.MaxValues+1)}}
-	b, err := c.Encode(pod, gvkPod, api.MediaProtobuf, false)
+	data, err := codec.Encode(pod, gvkPod, api.MediaProtobuf, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Decode(api.MediaProtobuf, b, gvkPod, nil, true)
+	_, err = codec.Decode(api.MediaProtobuf, data, gvkPod, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
 		t.Errorf("many finalizers: got error %v, want one about too many values", err)
 	}
@@ -162,10 +162,10 @@ func TestProtobufIsBounded(t *testing.T) {
 		},
 	}}
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
-	if b, err = c.Encode(crd, gvk, api.MediaProtobuf, false); err != nil {
+	if data, err = codec.Encode(crd, gvk, api.MediaProtobuf, false); err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Decode(api.MediaProtobuf, b, gvk, nil, true)
+	_, err = codec.Decode(api.MediaProtobuf, data, gvk, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
 		t.Errorf("deep schema: got error %v, want one about too many levels", err)
 	}
@@ -174,7 +174,7 @@ func TestProtobufIsBounded(t *testing.T) {
 // TestProtobufValuesAreCounted checks the approximate number of values of a protobuf body, which
 // its length does not show.
 func TestProtobufValuesAreCounted(t *testing.T) {
-	_, c := newCodec(t)
+	_, codec := newCodec(t)
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	for name, tc := range map[string]struct {
 		pod              corev1.Pod
@@ -199,18 +199,18 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 			maximum: 10_100,
 		},
 	} {
-		b, err := c.Encode(&tc.pod, gvk, api.MediaProtobuf, false)
+		b, err := codec.Encode(&tc.pod, gvk, api.MediaProtobuf, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := c.Checks.Values(api.MediaProtobuf, b, gvk); n < tc.minimum || n > tc.maximum {
+		if n := codec.Checks.Values(api.MediaProtobuf, b, gvk); n < tc.minimum || n > tc.maximum {
 			t.Errorf("%s of %d bytes: got %d values, want %d to %d", name, len(b), n, tc.minimum, tc.maximum)
 		}
-		if n := c.Checks.Values(api.MediaJSON, b, gvk); n != 0 {
+		if n := codec.Checks.Values(api.MediaJSON, b, gvk); n != 0 {
 			t.Errorf("%s declared as JSON: got %d values, want 0", name, n)
 		}
 	}
-	if n := c.Checks.Values(api.MediaProtobuf, []byte("k8s\x00\xff"), gvk); n != 0 {
+	if n := codec.Checks.Values(api.MediaProtobuf, []byte("k8s\x00\xff"), gvk); n != 0 {
 		t.Errorf("invalid body: got %d values, want 0", n)
 	}
 }
@@ -219,7 +219,7 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 // read: it skips unknown fields, takes a missing type from the expected one, and merges repeated
 // values.
 func TestUnusualProtobufIsBounded(t *testing.T) {
-	_, c := newCodec(t)
+	_, codec := newCodec(t)
 	field := bytesField
 	const group = "\xa3\x06\xa4\x06" // field 100 begins and ends
 	meta := field(1, field(1, "v1")+field(2, "Pod"))
@@ -234,7 +234,7 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 		"an overflowing field number": meta + field(2, long+field(2, many)[1:]),
 	} {
 		pod := corev1.SchemeGroupVersion.WithKind("Pod")
-		if _, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+body), pod, nil, true); err == nil {
+		if _, err := codec.Decode(api.MediaProtobuf, []byte("k8s\x00"+body), pod, nil, true); err == nil {
 			t.Errorf("Decode with %s: got no error, want one", name)
 		}
 	}
@@ -246,7 +246,7 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 	entry := field(1, "a") + field(2, strings.Repeat(wide(allOf, ""), 60_000)) + field(2, "")
 	schema := field(2, field(7, field(4, field(1, wide(properties, entry)))))
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
-	_, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+field(2, schema)), gvk, nil, true)
+	_, err := codec.Decode(api.MediaProtobuf, []byte("k8s\x00"+field(2, schema)), gvk, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
 		t.Errorf("property with two schemas: got error %v, want one about lists that are too large", err)
 	}

@@ -66,7 +66,7 @@ type KindCodec struct {
 
 // New returns the codec of a catalog. The scheme must know every type that is served or stored.
 func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
-	c := &Codec{
+	codec := &Codec{
 		scheme:     scheme,
 		Checks:     doccheck.New(scheme),
 		kindCodecs: map[*registry.Kind]*KindCodec{},
@@ -74,56 +74,56 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 	serializer := func(o kjson.SerializerOptions) *kjson.Serializer {
 		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, o)
 	}
-	c.json = serializer(kjson.SerializerOptions{})
-	c.jsonStrict = serializer(kjson.SerializerOptions{Strict: true})
-	c.jsonPretty = serializer(kjson.SerializerOptions{Pretty: true})
-	c.yaml = serializer(kjson.SerializerOptions{Yaml: true})
-	c.yamlStrict = serializer(kjson.SerializerOptions{Yaml: true, Strict: true})
-	c.proto = protobuf.NewSerializer(scheme, scheme)
-	c.metadataProgram = sync.OnceValue(newMetadataProgram)
-	c.metadataFrameHead = frameHead(Added, PartialKind, MetaVersion("v1"))[objectAt(Added):]
+	codec.json = serializer(kjson.SerializerOptions{})
+	codec.jsonStrict = serializer(kjson.SerializerOptions{Strict: true})
+	codec.jsonPretty = serializer(kjson.SerializerOptions{Pretty: true})
+	codec.yaml = serializer(kjson.SerializerOptions{Yaml: true})
+	codec.yamlStrict = serializer(kjson.SerializerOptions{Yaml: true, Strict: true})
+	codec.proto = protobuf.NewSerializer(scheme, scheme)
+	codec.metadataProgram = sync.OnceValue(newMetadataProgram)
+	codec.metadataFrameHead = frameHead(Added, PartialKind, MetaVersion("v1"))[objectAt(Added):]
 	for _, k := range catalog.Kinds() {
-		kc, err := c.newKindCodec(k)
+		kc, err := codec.newKindCodec(k)
 		if err != nil {
 			return nil, err
 		}
-		c.kindCodecs[k] = kc
+		codec.kindCodecs[k] = kc
 	}
-	return c, nil
+	return codec, nil
 }
 
 // newKindCodec returns the KindCodec of a kind.
-func (c *Codec) newKindCodec(k *registry.Kind) (*KindCodec, error) {
-	kc := &KindCodec{Kind: k, codec: c, apiVersion: k.GroupVersion().String(), servedAsStored: k.Stored.ToStored == nil}
-	if k.Virtual && k.NewList == nil {
-		return kc, nil
+func (c *Codec) newKindCodec(kind *registry.Kind) (*KindCodec, error) {
+	kindCodec := &KindCodec{Kind: kind, codec: c, apiVersion: kind.GroupVersion().String(), servedAsStored: kind.Stored.ToStored == nil}
+	if kind.Virtual && kind.NewList == nil {
+		return kindCodec, nil
 	}
 	for t := range eventNames {
-		kc.heads[t] = frameHead(EventType(t), k.Kind, kc.apiVersion)
+		kindCodec.heads[t] = frameHead(EventType(t), kind.Kind, kindCodec.apiVersion)
 	}
-	if k.Document != nil {
-		kc.documentFields = newDocumentFields(k.Presentation.Selectable)
-		return kc, nil
+	if kind.Document != nil {
+		kindCodec.documentFields = newDocumentFields(kind.Presentation.Selectable)
+		return kindCodec, nil
 	}
 	var err error
-	stored := reflect.TypeOf(kc.newStored()).Elem()
-	if kc.fields, err = compileFields(k, stored); err != nil {
+	stored := reflect.TypeOf(kindCodec.newStored()).Elem()
+	if kindCodec.fields, err = compileFields(kind, stored); err != nil {
 		return nil, err
 	}
-	kc.fieldTree = newFieldTree(kc.fields)
-	kc.program = newProgram(k, kc.servedAsStored, stored)
-	kc.stored = sync.OnceValue(func() *doccheck.StoredMessage { return c.Checks.StoredType(stored) })
-	if len(k.Presentation.ColumnFields) > 0 {
-		mask, err := kc.newFieldMask(k.Presentation.ColumnFields)
+	kindCodec.fieldTree = newFieldTree(kindCodec.fields)
+	kindCodec.program = newProgram(kind, kindCodec.servedAsStored, stored)
+	kindCodec.stored = sync.OnceValue(func() *doccheck.StoredMessage { return c.Checks.StoredType(stored) })
+	if len(kind.Presentation.ColumnFields) > 0 {
+		mask, err := kindCodec.newFieldMask(kind.Presentation.ColumnFields)
 		if err != nil {
 			return nil, err
 		}
-		kc.tableRows = &rowObjects{mask: mask}
+		kindCodec.tableRows = &rowObjects{mask: mask}
 	}
-	if kc.listItemsField, err = itemsFieldNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
-		return nil, fmt.Errorf("list of %s: %w", k.GVK(), err)
+	if kindCodec.listItemsField, err = itemsFieldNumber(reflect.TypeOf(kind.NewList()).Elem()); err != nil {
+		return nil, fmt.Errorf("list of %s: %w", kind.GVK(), err)
 	}
-	return kc, nil
+	return kindCodec, nil
 }
 
 // itemsFieldNumber returns the protobuf field number of the items of a list type.
@@ -332,25 +332,25 @@ func (c *Codec) decoder(
 // Encode encodes any known object in a media type, with its kind and apiVersion.
 func (c *Codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, media string, pretty bool) ([]byte, error) {
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
-	var w bytes.Buffer
+	var buf bytes.Buffer
 	var err error
 	switch {
 	case media == api.MediaProtobuf:
 		return appendObject(nil, obj, gvk.GroupVersion().String(), gvk.Kind)
 	case media == api.MediaYAML:
-		if err = c.json.Encode(obj, &w); err == nil {
-			return formats.JSONToYAML(w.Bytes())
+		if err = c.json.Encode(obj, &buf); err == nil {
+			return formats.JSONToYAML(buf.Bytes())
 		}
 	case media == api.MediaCBOR:
-		if err = c.json.Encode(obj, &w); err == nil {
-			return formats.JSONToCBOR(w.Bytes())
+		if err = c.json.Encode(obj, &buf); err == nil {
+			return formats.JSONToCBOR(buf.Bytes())
 		}
 	case pretty:
-		err = c.jsonPretty.Encode(obj, &w)
+		err = c.jsonPretty.Encode(obj, &buf)
 	default:
-		err = c.json.Encode(obj, &w)
+		err = c.json.Encode(obj, &buf)
 	}
-	return w.Bytes(), err
+	return buf.Bytes(), err
 }
 
 // FieldLabel returns the label under which the cache knows a field. It returns false if selectors

@@ -49,39 +49,39 @@ func storedKinds(catalog *registry.Catalog) []*registry.Kind {
 // sample returns an object of a kind with all metadata that the codec handles.
 func sample(t testing.TB, k *registry.Kind, name string) registry.Object {
 	t.Helper()
-	o, ok := k.New().(registry.Object)
+	object, ok := k.New().(registry.Object)
 	if !ok {
 		t.Fatalf("%s: %T is not an object", k.GVK(), k.New())
 	}
-	o.SetName(name)
+	object.SetName(name)
 	if k.Namespaced {
-		o.SetNamespace("ns-1")
+		object.SetNamespace("ns-1")
 	}
-	o.SetUID("11111111-2222-3333-4444-555555555555")
-	o.SetLabels(map[string]string{"app": "web", "empty": ""})
-	o.SetAnnotations(map[string]string{"a/b": "<&>"})
-	o.SetFinalizers([]string{"example.com/hold"})
-	o.SetCreationTimestamp(metav1.Unix(1700000000, 0))
-	return o
+	object.SetUID("11111111-2222-3333-4444-555555555555")
+	object.SetLabels(map[string]string{"app": "web", "empty": ""})
+	object.SetAnnotations(map[string]string{"a/b": "<&>"})
+	object.SetFinalizers([]string{"example.com/hold"})
+	object.SetCreationTimestamp(metav1.Unix(1700000000, 0))
+	return object
 }
 
 // TestEveryKindKeepsItsMetadataInEveryForm encodes each stored kind in the stored form and all
 // response forms.
 func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 	catalog, c := newCodec(t)
-	for _, k := range storedKinds(catalog) {
-		t.Run(k.GVK().String(), func(t *testing.T) {
-			kc := c.ForKind(k)
-			obj := sample(t, k, "a")
-			if k.Default != nil {
-				k.Default(obj)
+	for _, kind := range storedKinds(catalog) {
+		t.Run(kind.GVK().String(), func(t *testing.T) {
+			kindCodec := c.ForKind(kind)
+			obj := sample(t, kind, "a")
+			if kind.Default != nil {
+				kind.Default(obj)
 			}
-			value, err := kc.EncodeStored(obj)
+			value, err := kindCodec.EncodeStored(obj)
 			if err != nil {
 				t.Fatal(err)
 			}
 			it := codec.Item{Stored: value, Revision: 42}
-			want, err := kc.DecodeStored(value, 42)
+			want, err := kindCodec.DecodeStored(value, 42)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,23 +91,23 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 				t.Errorf("object after storing: got %+v, want the metadata of the original at resourceVersion 42", want)
 			}
 
-			proto, err := kc.AppendProto(nil, it)
+			proto, err := kindCodec.AppendProto(nil, it)
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "protobuf", want, decode(t, c, api.MediaProtobuf, proto, k.GVK()))
+			equal(t, "protobuf", want, decode(t, c, api.MediaProtobuf, proto, kind.GVK()))
 
 			for _, et := range []codec.EventType{codec.Added, codec.Modified, codec.Deleted} {
-				frame, err := kc.JSONFrame(et, it)
+				frame, err := kindCodec.JSONFrame(et, it)
 				if err != nil {
 					t.Fatal(err)
 				}
-				equal(t, "JSON", want, decode(t, c, api.MediaJSON, frame.Object(et), k.GVK()))
-				checkEvent(t, frame, et.String(), k)
+				equal(t, "JSON", want, decode(t, c, api.MediaJSON, frame.Object(et), kind.GVK()))
+				checkEvent(t, frame, et.String(), kind)
 				for _, to := range []codec.EventType{codec.Added, codec.Modified, codec.Deleted} {
-					checkEvent(t, frame.AppendWithEventType(nil, et, to), to.String(), k)
+					checkEvent(t, frame.AppendWithEventType(nil, et, to), to.String(), kind)
 				}
-				item := kc.AppendItem(nil, frame, et)
+				item := kindCodec.AppendItem(nil, frame, et)
 				var m map[string]any
 				if err := json.Unmarshal(item, &m); err != nil {
 					t.Fatalf("item %s: %v", item, err)
@@ -117,14 +117,14 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 				}
 			}
 
-			attrs, err := kc.Attributes(value)
+			attrs, err := kindCodec.Attributes(value)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if attrs.Name != "a" || attrs.Namespace != obj.GetNamespace() || len(attrs.Labels) != len(obj.GetLabels()) {
 				t.Errorf("attributes = %+v, want name a, namespace %q and %d labels", attrs, obj.GetNamespace(), len(obj.GetLabels()))
 			}
-			partial, err := kc.PartialFrame(codec.Added, "v1", it)
+			partial, err := kindCodec.PartialFrame(codec.Added, "v1", it)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +136,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 				pom.ResourceVersion != "42" || pom.Labels["app"] != "web" {
 				t.Errorf("metadata = %+v, want PartialObjectMetadata at resourceVersion 42 with label app=web", pom)
 			}
-			checkRow(t, kc, it)
+			checkRow(t, kindCodec, it)
 		})
 	}
 }
@@ -158,13 +158,13 @@ func checkEvent(t *testing.T, frame []byte, typ string, k *registry.Kind) {
 }
 
 // checkRow checks that an object has a table row with the right number of cells and the right age.
-func checkRow(t *testing.T, kc *codec.KindCodec, it codec.Item) {
+func checkRow(t *testing.T, kindCodec *codec.KindCodec, it codec.Item) {
 	t.Helper()
-	row, err := kc.TableCells(it)
+	row, err := kindCodec.TableCells(it)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := kc.AppendTableHead(nil, "v1", metav1.ListMeta{ResourceVersion: "42"}, true)
+	b := kindCodec.AppendTableHead(nil, "v1", metav1.ListMeta{ResourceVersion: "42"}, true)
 	if b, err = row.Append(b, codec.NewAgeFormatter(time.Unix(1700000000+90, 0))); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func checkRow(t *testing.T, kc *codec.KindCodec, it codec.Item) {
 	if err := json.Unmarshal(append(b, "}"+codec.ListTail...), &table); err != nil {
 		t.Fatalf("%s: %v", b, err)
 	}
-	cells := max(len(table.ColumnDefinitions), len(kc.Kind.Presentation.Columns))
+	cells := max(len(table.ColumnDefinitions), len(kindCodec.Kind.Presentation.Columns))
 	if len(table.Rows) != 1 || len(table.Rows[0].Cells) != cells {
 		t.Fatalf("table = %+v, want one row of %d cells", table, cells)
 	}
@@ -211,18 +211,18 @@ func equal(t *testing.T, form string, want, got runtime.Object) {
 func TestListsDecode(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range storedKinds(catalog) {
-		kc := c.ForKind(k)
+		kindCodec := c.ForKind(k)
 		var items []codec.Item
 		var messages [][]byte
-		encoder := kc.ProtoItems(false)
+		encoder := kindCodec.ProtoItems(false)
 		size := 0
 		for i := range 3 {
-			value, err := kc.EncodeStored(sample(t, k, fmt.Sprint("o", i)))
+			value, err := kindCodec.EncodeStored(sample(t, k, fmt.Sprint("o", i)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			it := codec.Item{Stored: value, Revision: int64(7 + i)}
-			m, err := kc.Message(it)
+			m, err := kindCodec.Message(it)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -242,41 +242,41 @@ func TestListsDecode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		js := codec.AppendListHead(nil, kind, version, lm)
+		data := codec.AppendListHead(nil, kind, version, lm)
 		for i, it := range items {
 			before := len(proto)
 			if proto, err = encoder.Append(proto, it); err != nil {
 				t.Fatal(err)
 			}
-			if want := kc.AppendProtoMessage(nil, messages[i], false); !bytes.Equal(proto[before:], want) {
+			if want := kindCodec.AppendProtoMessage(nil, messages[i], false); !bytes.Equal(proto[before:], want) {
 				t.Errorf("%s: got item %x, want %x", k.GVK(), proto[before:], want)
 			}
-			frame, err := kc.JSONFrame(codec.Modified, it)
+			frame, err := kindCodec.JSONFrame(codec.Modified, it)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if i > 0 {
-				js = append(js, ',')
+				data = append(data, ',')
 			}
-			js = kc.AppendItem(js, frame, codec.Modified)
+			data = kindCodec.AppendItem(data, frame, codec.Modified)
 		}
 		proto = append(proto, codec.ProtoListTail()...)
-		js = append(js, codec.ListTail...)
+		data = append(data, codec.ListTail...)
 		gvk := k.GroupVersion().WithKind(kind)
-		for media, b := range map[string][]byte{api.MediaProtobuf: proto, api.MediaJSON: js} {
-			d, err := c.Decode(media, b, gvk, k.NewList(), false)
+		for media, b := range map[string][]byte{api.MediaProtobuf: proto, api.MediaJSON: data} {
+			decoded, err := c.Decode(media, b, gvk, k.NewList(), false)
 			if err != nil {
 				t.Fatalf("%s %s: %v", k.GVK(), media, err)
 			}
-			l, err := meta.ListAccessor(d.Object)
+			l, err := meta.ListAccessor(decoded.Object)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l.GetResourceVersion() != "99" || l.GetContinue() != "x" || *l.GetRemainingItemCount() != 5 || meta.LenList(d.Object) != 3 {
-				t.Errorf("%s %s: got %+v, want 3 items at version 99, continue x, 5 remaining", k.GVK(), media, d.Object)
+			if l.GetResourceVersion() != "99" || l.GetContinue() != "x" || *l.GetRemainingItemCount() != 5 || meta.LenList(decoded.Object) != 3 {
+				t.Errorf("%s %s: got %+v, want 3 items at version 99, continue x, 5 remaining", k.GVK(), media, decoded.Object)
 			}
 			i := 0
-			_ = meta.EachListItem(d.Object, func(o runtime.Object) error {
+			_ = meta.EachListItem(decoded.Object, func(o runtime.Object) error {
 				m := o.(metav1.Object)
 				if m.GetName() != fmt.Sprint("o", i) || m.GetResourceVersion() != fmt.Sprint(7+i) {
 					t.Errorf("%s %s: item %d: got %s at %s, want o%d at %d", k.GVK(), media, i, m.GetName(), m.GetResourceVersion(), i, 7+i)
@@ -292,24 +292,24 @@ func TestListsDecode(t *testing.T) {
 // that Kubernetes stores as JSON, and that both contain the stored version.
 func TestStoredForm(t *testing.T) {
 	catalog, c := newCodec(t)
-	for _, k := range storedKinds(catalog) {
-		value, err := c.ForKind(k).EncodeStored(sample(t, k, "a"))
+	for _, kind := range storedKinds(catalog) {
+		value, err := c.ForKind(kind).EncodeStored(sample(t, kind, "a"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantJSON := k.Group == "apiextensions.k8s.io" || k.Group == "apiregistration.k8s.io"
+		wantJSON := kind.Group == "apiextensions.k8s.io" || kind.Group == "apiregistration.k8s.io"
 		if bytes.HasPrefix(value, []byte("k8s\x00")) == wantJSON {
-			t.Errorf("%s: got stored value %.40q, want JSON: %t", k.GVK(), value, wantJSON)
+			t.Errorf("%s: got stored value %.40q, want JSON: %t", kind.GVK(), value, wantJSON)
 		}
 		if wantJSON {
 			var tm metav1.TypeMeta
-			if err := json.Unmarshal(value, &tm); err != nil || tm.Kind != k.Kind ||
-				tm.APIVersion != k.StoredGVK().GroupVersion().String() {
-				t.Errorf("%s: got type %+v, %v, want that of the stored version, %s", k.GVK(), tm, err, k.StoredGVK())
+			if err := json.Unmarshal(value, &tm); err != nil || tm.Kind != kind.Kind ||
+				tm.APIVersion != kind.StoredGVK().GroupVersion().String() {
+				t.Errorf("%s: got type %+v, %v, want that of the stored version, %s", kind.GVK(), tm, err, kind.StoredGVK())
 			}
 		}
 		if bytes.Contains(value, []byte("resourceVersion")) {
-			t.Errorf("%s: got stored value %.300q, want no resourceVersion", k.GVK(), value)
+			t.Errorf("%s: got stored value %.300q, want no resourceVersion", kind.GVK(), value)
 		}
 	}
 }
@@ -318,7 +318,7 @@ func TestStoredForm(t *testing.T) {
 // the decoder reads them: later values replace earlier ones.
 func TestRepeatedMessagesAreMerged(t *testing.T) {
 	catalog, c := newCodec(t)
-	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
+	kindCodec := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
 	first := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec:       corev1.PodSpec{NodeName: "node-1", HostNetwork: true},
@@ -340,7 +340,7 @@ func TestRepeatedMessagesAreMerged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := kc.Attributes(append([]byte("k8s\x00"), b...))
+	a, err := kindCodec.Attributes(append([]byte("k8s\x00"), b...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,7 +362,7 @@ func TestRepeatedMessagesAreMerged(t *testing.T) {
 // whether it is stored as protobuf or JSON.
 func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 	catalog, c := newCodec(t)
-	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
+	kindCodec := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n"},
 		Spec:       corev1.PodSpec{NodeName: "node-7", RestartPolicy: corev1.RestartPolicyNever},
@@ -374,7 +374,7 @@ func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 		"status.phase":       "Running",
 		"spec.schedulerName": "",
 	}
-	proto, err := kc.EncodeStored(pod)
+	proto, err := kindCodec.EncodeStored(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,7 +385,7 @@ func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	for form, value := range map[string][]byte{"protobuf": proto, "JSON": js} {
-		a, err := kc.Attributes(value)
+		a, err := kindCodec.Attributes(value)
 		if err != nil {
 			t.Fatalf("%s: %v", form, err)
 		}
@@ -406,8 +406,8 @@ func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 func TestDamagedStoredValuesAreErrors(t *testing.T) {
 	catalog, c := newCodec(t)
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-	kc := c.ForKind(k)
-	good, err := kc.EncodeStored(sample(t, k, "a"))
+	kindCodec := c.ForKind(k)
+	good, err := kindCodec.EncodeStored(sample(t, k, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,9 +417,9 @@ func TestDamagedStoredValuesAreErrors(t *testing.T) {
 		"cut in the middle": good[:len(good)/2], "JSON of a list": []byte("[]"), "a field number of zero": []byte("k8s\x00\x00\x00"),
 	} {
 		it := codec.Item{Stored: b, Revision: 1}
-		_, decodeErr := kc.DecodeStored(b, 1)
-		_, protoErr := kc.AppendProto(nil, it)
-		_, jsonErr := kc.JSONFrame(codec.Added, it)
+		_, decodeErr := kindCodec.DecodeStored(b, 1)
+		_, protoErr := kindCodec.AppendProto(nil, it)
+		_, jsonErr := kindCodec.JSONFrame(codec.Added, it)
 		if protoErr == nil || (decodeErr == nil) != (jsonErr == nil) {
 			t.Errorf("%s: got errors DecodeStored: %v, AppendProto: %v, JSONFrame: %v; want AppendProto to fail, and the others to agree",
 				name, decodeErr, protoErr, jsonErr)
@@ -432,8 +432,8 @@ func TestDamagedStoredValuesAreErrors(t *testing.T) {
 func FuzzStoredValue(f *testing.F) {
 	catalog, c := newCodec(f)
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-	kc := c.ForKind(k)
-	good, err := kc.EncodeStored(sample(f, k, "a"))
+	kindCodec := c.ForKind(k)
+	good, err := kindCodec.EncodeStored(sample(f, k, "a"))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -442,11 +442,11 @@ func FuzzStoredValue(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"a"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		it := codec.Item{Stored: b, Revision: 3}
-		_, _ = kc.Attributes(b)
-		_, _ = kc.Message(it)
-		checkPositions(t, kc, b)
-		_, _ = kc.PartialMessage(it)
-		if row, err := kc.TableCells(it); err == nil {
+		_, _ = kindCodec.Attributes(b)
+		_, _ = kindCodec.Message(it)
+		checkPositions(t, kindCodec, b)
+		_, _ = kindCodec.PartialMessage(it)
+		if row, err := kindCodec.TableCells(it); err == nil {
 			if _, err := row.Append(nil, codec.NewAgeFormatter(time.Unix(1, 0))); err != nil {
 				t.Errorf("row cannot be encoded: %v", err)
 			}

@@ -136,28 +136,28 @@ func (k *KindCodec) ServedJSON(obj registry.Object) ([]byte, error) {
 	if k.Kind.Document == nil {
 		return nil, nil
 	}
-	u, ok := obj.(*unstructured.Unstructured)
+	object, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a document", obj)
 	}
-	rv := u.GetResourceVersion()
-	link := u.GetSelfLink()
-	u.SetResourceVersion("")
-	u.SetSelfLink("")
+	rv := object.GetResourceVersion()
+	link := object.GetSelfLink()
+	object.SetResourceVersion("")
+	object.SetSelfLink("")
 	defer func() {
-		u.SetResourceVersion(rv)
-		u.SetSelfLink(link)
+		object.SetResourceVersion(rv)
+		object.SetSelfLink(link)
 	}()
-	gvk := u.GroupVersionKind()
-	u.SetGroupVersionKind(k.Kind.GVK())
-	defer u.SetGroupVersionKind(gvk)
-	return tape.AppendValue(nil, u.Object)
+	gvk := object.GroupVersionKind()
+	object.SetGroupVersionKind(k.Kind.GVK())
+	defer object.SetGroupVersionKind(gvk)
+	return tape.AppendValue(nil, object.Object)
 }
 
 // documentFrame returns the watch frame of a stored document. It copies the text of most fields
 // instead of decoding the object.
-func (k *KindCodec) documentFrame(t EventType, it Item) (Frame, error) {
-	d, err := k.parseServed(context.Background(), it)
+func (k *KindCodec) documentFrame(t EventType, item Item) (Frame, error) {
+	d, err := k.parseServed(context.Background(), item)
 	if err != nil {
 		return nil, err
 	}
@@ -165,8 +165,8 @@ func (k *KindCodec) documentFrame(t EventType, it Item) (Frame, error) {
 	if d.Kind(tape.Root) != tape.Object {
 		return nil, fmt.Errorf("stored %s is not a JSON object", k.Kind.Kind)
 	}
-	f := make([]byte, 0, len(k.heads[t])+len(d.Raw())+40)
-	f = append(f, k.heads[t]...)
+	data := make([]byte, 0, len(k.heads[t])+len(d.Raw())+40)
+	data = append(data, k.heads[t]...)
 	first := true
 	for key, end := d.First(tape.Root), d.Next(tape.Root); key < end; key = d.Next(key + 1) {
 		name := d.String(key)
@@ -174,17 +174,17 @@ func (k *KindCodec) documentFrame(t EventType, it Item) (Frame, error) {
 			continue
 		}
 		if !first {
-			f = append(f, ',')
+			data = append(data, ',')
 		}
 		first = false
-		f = append(jsontext.AppendString(f, name), ':')
+		data = append(jsontext.AppendString(data, name), ':')
 		if name == "metadata" && d.Kind(key+1) == tape.Object {
-			f = appendMetadata(f, d, key+1, it.Revision)
+			data = appendMetadata(data, d, key+1, item.Revision)
 			continue
 		}
-		f = append(f, d.Text(key+1)...)
+		data = append(data, d.Text(key+1)...)
 	}
-	return append(f, '}', '}', '\n'), nil
+	return append(data, '}', '}', '\n'), nil
 }
 
 // frameOfDocument returns the watch frame of a decoded document.

@@ -27,22 +27,22 @@ func (m fieldMask) addPath(t reflect.Type, path []string) error {
 	if t.Kind() != reflect.Struct {
 		return fmt.Errorf("%s is not a structure", t)
 	}
-	var f reflect.StructField
+	var structField reflect.StructField
 	for i := range t.NumField() {
 		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name == path[0] {
-			f = t.Field(i)
+			structField = t.Field(i)
 		}
 	}
-	if f.Name == "" {
+	if structField.Name == "" {
 		return fmt.Errorf("%s has no field %q", t, path[0])
 	}
-	tag := strings.Split(f.Tag.Get("protobuf"), ",")
+	tag := strings.Split(structField.Tag.Get("protobuf"), ",")
 	if len(tag) < 2 {
-		return fmt.Errorf("%s.%s has no protobuf number", t, f.Name)
+		return fmt.Errorf("%s.%s has no protobuf number", t, structField.Name)
 	}
 	n, err := strconv.Atoi(tag[1])
 	if err != nil {
-		return fmt.Errorf("%s.%s: %w", t, f.Name, err)
+		return fmt.Errorf("%s.%s: %w", t, structField.Name, err)
 	}
 	inner, known := m[n]
 	switch {
@@ -55,32 +55,32 @@ func (m fieldMask) addPath(t reflect.Type, path []string) error {
 		inner = fieldMask{}
 		m[n] = inner
 	}
-	return inner.addPath(f.Type, path[1:])
+	return inner.addPath(structField.Type, path[1:])
 }
 
 // appendMasked appends the selected fields of a message. It omits fields without selected parts.
 func (m fieldMask) appendMasked(dst, b []byte) ([]byte, error) {
 	for len(b) > 0 {
-		f, rest, err := wire.Next(b)
+		field, rest, err := wire.Next(b)
 		if err != nil {
 			return nil, err
 		}
 		encoded := b[:len(b)-len(rest)]
 		b = rest
-		inner, ok := m[f.Num]
+		inner, ok := m[field.Num]
 		switch {
 		case !ok:
 			continue
-		case inner == nil || f.Type != wire.Bytes:
+		case inner == nil || field.Type != wire.Bytes:
 			dst = append(dst, encoded...)
 			continue
 		}
 		// Reserve the bytes of the old length. The masked message is not longer than the original
 		// one, so its length fits into them.
 		start := len(dst)
-		head := len(encoded) - len(f.Data)
+		head := len(encoded) - len(field.Data)
 		dst = append(dst, encoded[:head]...)
-		if dst, err = inner.appendMasked(dst, f.Data); err != nil {
+		if dst, err = inner.appendMasked(dst, field.Data); err != nil {
 			return nil, err
 		}
 		size := len(dst) - start - head
@@ -156,8 +156,8 @@ func (k *KindCodec) newProtoObject() (protoObject, error) {
 
 // decodePart decodes the selected part of an object into an empty one. It uses buf as a scratch
 // buffer and returns it.
-func (k *KindCodec) decodePart(obj protoObject, m fieldMask, it Item, buf []byte) ([]byte, error) {
-	raw, _, _, err := wire.OpenEnvelope(it.Stored)
+func (k *KindCodec) decodePart(obj protoObject, m fieldMask, item Item, buf []byte) ([]byte, error) {
+	raw, _, _, err := wire.OpenEnvelope(item.Stored)
 	if err != nil {
 		return buf, err
 	}
@@ -169,7 +169,7 @@ func (k *KindCodec) decodePart(obj protoObject, m fieldMask, it Item, buf []byte
 		return masked, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	k.completeDecoded(obj, it.Revision)
+	k.completeDecoded(obj, item.Revision)
 	return masked, nil
 }
 
@@ -190,20 +190,20 @@ type rowObject struct {
 const maxRowBuffer = 64 << 10
 
 // withObject calls f with an object that has only the masked fields. f must not retain it.
-func (p *rowObjects) withObject(k *KindCodec, it Item, f func(registry.Object)) error {
+func (p *rowObjects) withObject(kindCodec *KindCodec, it Item, f func(registry.Object)) error {
 	row, _ := p.pool.Get().(*rowObject)
 	var err error
 	if row == nil {
 		row = &rowObject{}
-		if row.obj, err = k.newProtoObject(); err != nil {
+		if row.obj, err = kindCodec.newProtoObject(); err != nil {
 			return err
 		}
 	}
-	if row.buf, err = k.decodePart(row.obj, p.mask, it, row.buf); err != nil {
+	if row.buf, err = kindCodec.decodePart(row.obj, p.mask, it, row.buf); err != nil {
 		return err
 	}
 	f(row.obj)
-	if clearFields := k.Kind.Presentation.ClearColumnFields; clearFields != nil && cap(row.buf) <= maxRowBuffer {
+	if clearFields := kindCodec.Kind.Presentation.ClearColumnFields; clearFields != nil && cap(row.buf) <= maxRowBuffer {
 		clearFields(row.obj)
 		p.pool.Put(row)
 	}
@@ -290,31 +290,31 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Stored
 		return StoredAttributes{}, err
 	}
 	defer d.Release()
-	var a StoredAttributes
+	var storedAttributes StoredAttributes
 	if d.Kind(tape.Root) != tape.Object {
-		return a, errors.New("stored value is not a JSON object")
+		return storedAttributes, errors.New("stored value is not a JSON object")
 	}
 	if m := d.Find(tape.Root, "metadata"); m != tape.None && d.Kind(m) == tape.Object {
-		a.Name = textAt(d, m, "name")
-		a.Namespace = textAt(d, m, "namespace")
+		storedAttributes.Name = textAt(d, m, "name")
+		storedAttributes.Namespace = textAt(d, m, "namespace")
 		if l := d.Find(m, "labels"); l != tape.None && d.Kind(l) == tape.Object {
 			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
 				if d.Kind(key+1) == tape.String && !d.IsShadowedKey(key) {
-					a.Labels = append(a.Labels, KeyValue{strings.Clone(d.String(key)), strings.Clone(d.String(key + 1))})
+					storedAttributes.Labels = append(storedAttributes.Labels, KeyValue{strings.Clone(d.String(key)), strings.Clone(d.String(key + 1))})
 				}
 			}
 		}
 	}
-	a.Fields = f.appendValues(d, tape.Root, &f.root, nil)
+	storedAttributes.Fields = f.appendValues(d, tape.Root, &f.root, nil)
 	if len(absent) > 0 {
 		apiVersion := textAt(d, tape.Root, "apiVersion")
 		for i, parts := range absent[apiVersion[strings.LastIndexByte(apiVersion, '/')+1:]] {
 			if text := missingValue(d, f.all[i].path, parts); text != "" {
-				a.Fields = append(a.Fields, KeyValue{f.all[i].label, text})
+				storedAttributes.Fields = append(storedAttributes.Fields, KeyValue{f.all[i].label, text})
 			}
 		}
 	}
-	return a, nil
+	return storedAttributes, nil
 }
 
 // appendValues appends the selectable fields at and below the value v that are scalars.

@@ -17,15 +17,15 @@ import (
 // the whole object, and that the object has no other fields.
 func TestFieldsDecoderDecodesRequestedFields(t *testing.T) {
 	catalog, c := newCodec(t)
-	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")))
-	decodeFields, err := kc.FieldsDecoder("metadata.name", "metadata.labels", "metadata.ownerReferences.uid", "data")
+	kindCodec := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")))
+	decodeFields, err := kindCodec.FieldsDecoder("metadata.name", "metadata.labels", "metadata.ownerReferences.uid", "data")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for seed := range int64(200) {
-		obj := kc.Kind.New().(registry.Object)
+		obj := kindCodec.Kind.New().(registry.Object)
 		randomObjects(seed).NumElements(0, 9).Fill(obj)
-		value, err := kc.EncodeStored(obj)
+		value, err := kindCodec.EncodeStored(obj)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestFieldsDecoderDecodesRequestedFields(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"nothing", "metadata.nothing", "data.x", "kind"} {
-		if _, err := kc.FieldsDecoder(path); err == nil {
+		if _, err := kindCodec.FieldsDecoder(path); err == nil {
 			t.Errorf("FieldsDecoder(%s): got no error, want one", path)
 		}
 	}
@@ -60,19 +60,19 @@ func TestFieldsDecoderDecodesRequestedFields(t *testing.T) {
 func TestTableCellsFromParts(t *testing.T) {
 	catalog, c := newCodec(t)
 	declared := false // a kind declares ColumnFields
-	for _, k := range storedKinds(catalog) {
-		if k.Presentation.ColumnFields == nil {
+	for _, kind := range storedKinds(catalog) {
+		if kind.Presentation.ColumnFields == nil {
 			continue
 		}
 		declared = true
-		all := *k
+		all := *kind
 		all.Presentation.ColumnFields = nil
 		whole, err := c.NewKindCodec(&all)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for seed := range int64(300) {
-			obj := k.New().(registry.Object)
+			obj := kind.New().(registry.Object)
 			randomObjects(seed).NumElements(0, 3).NilChance(0.2 + 0.2*float64(seed%4)).Fill(obj)
 			value, err := whole.EncodeStored(obj)
 			if err != nil {
@@ -83,8 +83,8 @@ func TestTableCellsFromParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := c.ForKind(k).TableCells(it); err != nil || !bytes.Equal(got, want) {
-				t.Fatalf("%s: got cells %q, want %q (%v)", k.Kind, got, want, err)
+			if got, err := c.ForKind(kind).TableCells(it); err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("%s: got cells %q, want %q (%v)", kind.Kind, got, want, err)
 			}
 		}
 	}
@@ -96,14 +96,14 @@ func TestTableCellsFromParts(t *testing.T) {
 // BenchmarkFieldsDecoder reads the fields of a pod that the node authorizer needs.
 func BenchmarkFieldsDecoder(b *testing.B) {
 	catalog, c := newCodec(b)
-	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
-	obj := kc.Kind.New().(registry.Object)
+	kindCodec := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
+	obj := kindCodec.Kind.New().(registry.Object)
 	randomObjects(3).NumElements(2, 4).Fill(obj)
-	value, err := kc.EncodeStored(obj)
+	value, err := kindCodec.EncodeStored(obj)
 	if err != nil {
 		b.Fatal(err)
 	}
-	decodeFields, err := kc.FieldsDecoder(
+	decodeFields, err := kindCodec.FieldsDecoder(
 		"metadata.name",
 		"metadata.namespace",
 		"spec.nodeName",
@@ -125,7 +125,7 @@ func BenchmarkFieldsDecoder(b *testing.B) {
 	b.Run("whole", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := kc.DecodeStored(value, 42); err != nil {
+			if _, err := kindCodec.DecodeStored(value, 42); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -80,32 +80,32 @@ func objectAt(t EventType) int { return len(`{"type":"","object":`) + len(eventN
 type Frame []byte
 
 // JSONFrame encodes a stored object as the frame of an event.
-func (k *KindCodec) JSONFrame(t EventType, it Item) (Frame, error) {
+func (k *KindCodec) JSONFrame(eventType EventType, item Item) (Frame, error) {
 	if k.Kind.Document != nil {
-		return k.documentFrame(t, it)
+		return k.documentFrame(eventType, item)
 	}
 	if k.program != nil {
-		if f, ok := k.transcodedFrame(k.program(), k.heads[t], it); ok {
+		if f, ok := k.transcodedFrame(k.program(), k.heads[eventType], item); ok {
 			return f, nil
 		}
 	}
-	if lazy := k.Kind.Stored.LazyField; lazy != nil && !wire.IsEnvelope(it.Stored) {
-		body, ok := lazy.ToServed(it.Stored, func(stored []byte) ([]byte, error) {
-			obj, err := k.DecodeItem(context.Background(), Item{Stored: stored, Revision: it.Revision})
+	if lazy := k.Kind.Stored.LazyField; lazy != nil && !wire.IsEnvelope(item.Stored) {
+		body, ok := lazy.ToServed(item.Stored, func(stored []byte) ([]byte, error) {
+			obj, err := k.DecodeItem(context.Background(), Item{Stored: stored, Revision: item.Revision})
 			if err != nil {
 				return nil, err
 			}
 			return json.Marshal(obj)
 		})
 		if ok {
-			return joinFrame(k.heads[t], body), nil
+			return joinFrame(k.heads[eventType], body), nil
 		}
 	}
-	obj, err := k.DecodeItem(context.Background(), it)
+	obj, err := k.DecodeItem(context.Background(), item)
 	if err != nil {
 		return nil, err
 	}
-	return k.FrameOf(t, obj)
+	return k.FrameOf(eventType, obj)
 }
 
 // FrameOf encodes a decoded served object as the frame of an event.
@@ -228,24 +228,24 @@ func (k *KindCodec) isDefaulted(it Item) bool {
 	return ok
 }
 
-// prepareSplice sets s to the served message of an item, with the resourceVersion of its revision.
+// prepareSplice sets splice to the served message of an item, with the resourceVersion of its revision.
 // For a value that is served as stored, it reads the positions from the item, or records them
 // there.
-func (k *KindCodec) prepareSplice(s *wire.Splice, it Item) error {
-	cacheable := it.Positions != nil && k.AsStored()
+func (k *KindCodec) prepareSplice(splice *wire.Splice, item Item) error {
+	cacheable := item.Positions != nil && k.AsStored()
 	if cacheable {
-		if positions := it.Positions.Load(); positions != 0 {
-			s.Open(it.Stored, positions, it.Revision)
+		if positions := item.Positions.Load(); positions != 0 {
+			splice.Open(item.Stored, positions, item.Revision)
 			return nil
 		}
-		cacheable = wire.IsEnvelope(it.Stored)
+		cacheable = wire.IsEnvelope(item.Stored)
 	}
-	raw, asStored, err := k.servedMessage(it)
+	raw, asStored, err := k.servedMessage(item)
 	if err == nil {
-		err = s.Init(raw, it.Revision)
+		err = splice.Init(raw, item.Revision)
 	}
 	if err == nil && cacheable && asStored {
-		it.Positions.Store(s.Positions(it.Stored))
+		item.Positions.Store(splice.Positions(item.Stored))
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 // TestListsAreBounded checks that a short document that would decode to large lists of structs is
 // rejected, however it is written, and that every object that can be stored can be sent.
 func TestListsAreBounded(t *testing.T) {
-	_, c := newCodec(t)
+	_, codec := newCodec(t)
 	list := func(element string, n int) string { return "[" + strings.Repeat(element+",", n-1) + element + "]" }
 	pod := func(name, containers string) string {
 		return `{"kind":"Pod","apiVersion":"v1", "spec" : { "hostname":"a\"b","` + name + `" : ` + containers + ` }}`
@@ -85,7 +85,7 @@ func TestListsAreBounded(t *testing.T) {
 			if tc.media != api.MediaYAML && !json.Valid([]byte(tc.body)) {
 				t.Fatal("test body is not valid JSON")
 			}
-			_, err := c.Decode(tc.media, []byte(tc.body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, false)
+			_, err := codec.Decode(tc.media, []byte(tc.body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, false)
 			isListError := err != nil &&
 				strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes")
 			if isListError != tc.wantRejected {
@@ -100,7 +100,7 @@ func TestListsAreBounded(t *testing.T) {
 func TestSchemasAreBounded(t *testing.T) {
 	catalog, c := newCodec(t)
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
-	k := c.ForKind(catalog.Kind(gvk))
+	kindCodec := c.ForKind(catalog.Kind(gvk))
 	crd := func(schema string) string {
 		return `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
 			`"spec":{"versions":[{"name":"v1","schema":{"openAPIV3Schema":` + schema + `}}]}}`
@@ -114,13 +114,13 @@ func TestSchemasAreBounded(t *testing.T) {
 		"one or names":     `{"dependencies":{"a":{"oneOf":` + many + `}}}`,
 	} {
 		for _, media := range []string{api.MediaJSON, api.MediaYAML} {
-			if _, err := k.DecodeBody(media, []byte(crd(schema)), false); err == nil ||
+			if _, err := kindCodec.DecodeBody(media, []byte(crd(schema)), false); err == nil ||
 				!strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
 				t.Errorf("%s, %s: got error %.200v, want one about the size of the lists", name, media, err)
 			}
 		}
 	}
-	if _, err := k.DecodeBody(api.MediaJSON, []byte(crd(`{"enum":[`+strings.Repeat(`"a",`, 100_000)+`"b"]}`)), false); err != nil {
+	if _, err := kindCodec.DecodeBody(api.MediaJSON, []byte(crd(`{"enum":[`+strings.Repeat(`"a",`, 100_000)+`"b"]}`)), false); err != nil {
 		t.Errorf("schema with many enum values: got error %v, want none", err)
 	}
 }

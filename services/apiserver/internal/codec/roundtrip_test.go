@@ -51,20 +51,20 @@ func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 	if n := len(catalog.Kinds()); n != 61 {
 		t.Errorf("got %d kinds, want 61", n)
 	}
-	for _, k := range catalog.Kinds() {
-		t.Run(k.GVK().String(), func(t *testing.T) {
+	for _, kind := range catalog.Kinds() {
+		t.Run(kind.GVK().String(), func(t *testing.T) {
 			for seed := range int64(rounds) {
-				obj := k.New().(registry.Object)
+				obj := kind.New().(registry.Object)
 				randomObjects(seed).Fill(obj)
 				for _, media := range []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf, api.MediaCBOR} {
-					body, err := c.Encode(obj.DeepCopyObject(), k.GVK(), media, false)
+					body, err := c.Encode(obj.DeepCopyObject(), kind.GVK(), media, false)
 					if err != nil {
 						t.Fatalf("%s: %v", media, err)
 					}
-					equal(t, media, obj, decode(t, c, media, body, k.GVK()))
+					equal(t, media, obj, decode(t, c, media, body, kind.GVK()))
 				}
-				if !k.Virtual {
-					checkStored(t, c, c.ForKind(k), obj)
+				if !kind.Virtual {
+					checkStored(t, c, c.ForKind(kind), obj)
 				}
 				if t.Failed() {
 					t.Fatalf("seed %d", seed)
@@ -76,54 +76,54 @@ func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 
 // checkStored stores an object as an older server might have done and reads it with its defaults.
 // If the stored form is another type, it may lose fields that it cannot express, once.
-func checkStored(t *testing.T, c *codec.Codec, kc *codec.KindCodec, obj registry.Object) {
+func checkStored(t *testing.T, c *codec.Codec, kindCodec *codec.KindCodec, obj registry.Object) {
 	t.Helper()
 	var value []byte
 	storeAndRead := func(obj registry.Object) registry.Object {
 		var err error
-		if value, err = kc.EncodeStored(obj); err != nil {
+		if value, err = kindCodec.EncodeStored(obj); err != nil {
 			t.Fatal(err)
 		}
-		back, err := kc.DecodeStored(value, 42)
+		back, err := kindCodec.DecodeStored(value, 42)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return back
 	}
-	if kc.Kind.Stored.New != nil {
+	if kindCodec.Kind.Stored.New != nil {
 		obj = storeAndRead(obj)
 	}
 	want := obj.DeepCopyObject().(registry.Object)
-	if kc.Kind.Default != nil {
-		kc.Kind.Default(want)
+	if kindCodec.Kind.Default != nil {
+		kindCodec.Kind.Default(want)
 	}
-	if kc.Kind.AfterDecode != nil {
-		kc.Kind.AfterDecode(want)
+	if kindCodec.Kind.AfterDecode != nil {
+		kindCodec.Kind.AfterDecode(want)
 	}
 	want.SetResourceVersion("42")
 	want.SetSelfLink("")
 	equal(t, "store", want, storeAndRead(obj))
-	if kc.Kind.Stored.JSON {
+	if kindCodec.Kind.Stored.JSON {
 		return
 	}
 	// Protobuf cannot express the types of embedded objects.
-	body, err := c.Encode(want.DeepCopyObject(), kc.Kind.GVK(), api.MediaProtobuf, false)
+	body, err := c.Encode(want.DeepCopyObject(), kindCodec.Kind.GVK(), api.MediaProtobuf, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = decode(t, c, api.MediaProtobuf, body, kc.Kind.GVK())
-	defaulted, err := kc.EncodeStored(want)
+	want = decode(t, c, api.MediaProtobuf, body, kindCodec.Kind.GVK())
+	defaulted, err := kindCodec.EncodeStored(want)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, value := range map[string][]byte{"as stored": value, "with its defaults": defaulted} {
 		var positions atomic.Uint64
 		for _, read := range []string{"first protobuf read ", "second protobuf read "} {
-			body, err := kc.AppendProto(nil, codec.Item{Stored: slices.Clip(value), Revision: 42, Positions: &positions})
+			body, err := kindCodec.AppendProto(nil, codec.Item{Stored: slices.Clip(value), Revision: 42, Positions: &positions})
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, read+name, want, decode(t, c, api.MediaProtobuf, body, kc.Kind.GVK()))
+			equal(t, read+name, want, decode(t, c, api.MediaProtobuf, body, kindCodec.Kind.GVK()))
 		}
 	}
 }

@@ -193,19 +193,19 @@ type sizedMarshaler interface {
 type marshaler interface{ Marshal() ([]byte, error) }
 
 // appendObject appends the protobuf envelope of an object.
-func appendObject(b []byte, obj runtime.Object, apiVersion, kind string) ([]byte, error) {
+func appendObject(data []byte, obj runtime.Object, apiVersion, kind string) ([]byte, error) {
 	if m, ok := obj.(sizedMarshaler); ok {
 		size := m.Size()
-		if b == nil {
-			b = make([]byte, 0, len(apiVersion)+len(kind)+24+size)
+		if data == nil {
+			data = make([]byte, 0, len(apiVersion)+len(kind)+24+size)
 		}
-		b = wire.AppendEnvelope(b, apiVersion, kind, size)
-		at := len(b)
-		b = append(b, make([]byte, size)...)
-		if n, err := m.MarshalToSizedBuffer(b[at:]); err != nil || n != size {
+		data = wire.AppendEnvelope(data, apiVersion, kind, size)
+		at := len(data)
+		data = append(data, make([]byte, size)...)
+		if n, err := m.MarshalToSizedBuffer(data[at:]); err != nil || n != size {
 			return nil, fmt.Errorf("encode %T: %d of %d bytes: %w", obj, n, size, err)
 		}
-		return append(b, wire.EnvelopeTail...), nil
+		return append(data, wire.EnvelopeTail...), nil
 	}
 	m, ok := obj.(marshaler)
 	if !ok {
@@ -215,9 +215,9 @@ func appendObject(b []byte, obj runtime.Object, apiVersion, kind string) ([]byte
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", obj, err)
 	}
-	b = wire.AppendEnvelope(b, apiVersion, kind, len(raw))
-	b = append(b, raw...)
-	return append(b, wire.EnvelopeTail...), nil
+	data = wire.AppendEnvelope(data, apiVersion, kind, len(raw))
+	data = append(data, raw...)
+	return append(data, wire.EnvelopeTail...), nil
 }
 
 // Values returns the approximate number of values of a stored object, and whether the object is

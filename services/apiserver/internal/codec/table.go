@@ -171,9 +171,9 @@ func (k *KindCodec) TableCells(it Item) (Row, error) {
 }
 
 // cells returns the cells of an object, and its conditions.
-func (k *KindCodec) cells(it Item) (cells []any, conditions []metav1.TableRowCondition, err error) {
+func (k *KindCodec) cells(item Item) (cells []any, conditions []metav1.TableRowCondition, err error) {
 	if k.Kind.Document != nil && k.Kind.Document.TableRow != nil {
-		cells, err = k.cellsOfDocument(it)
+		cells, err = k.cellsOfDocument(item)
 		return cells, nil, err
 	}
 	readCells := func(o registry.Object) {
@@ -186,7 +186,7 @@ func (k *KindCodec) cells(it Item) (cells []any, conditions []metav1.TableRowCon
 			conditions = k.Kind.Presentation.RowConditions(o)
 		}
 	}
-	err = k.withRowObject(it, readCells)
+	err = k.withRowObject(item, readCells)
 	return cells, conditions, err
 }
 
@@ -243,7 +243,7 @@ func (r Row) Append(dst []byte, ages *AgeFormatter) ([]byte, error) {
 	if width <= 0 || n > uint64(len(r)) {
 		return nil, errRow
 	}
-	b := []byte(r[width:])
+	data := []byte(r[width:])
 	type hole struct {
 		at  int
 		sec int64
@@ -251,27 +251,27 @@ func (r Row) Append(dst []byte, ages *AgeFormatter) ([]byte, error) {
 	var buffer [8]hole
 	holes := buffer[:0]
 	for range n {
-		at, width := binary.Uvarint(b)
+		at, width := binary.Uvarint(data)
 		if width <= 0 {
 			return nil, errRow
 		}
-		sec, secWidth := binary.Varint(b[width:])
+		sec, secWidth := binary.Varint(data[width:])
 		if secWidth <= 0 {
 			return nil, errRow
 		}
-		b = b[width+secWidth:]
+		data = data[width+secWidth:]
 		holes = append(holes, hole{int(at), sec})
 	}
 	copied := 0
 	for _, h := range holes {
-		if h.at < copied || h.at > len(b) {
+		if h.at < copied || h.at > len(data) {
 			return nil, errRow
 		}
-		dst = append(dst, b[copied:h.at]...)
+		dst = append(dst, data[copied:h.at]...)
 		copied = h.at
 		dst = append(dst, ages.ageText(h.sec)...)
 	}
-	return append(dst, b[copied:]...), nil
+	return append(dst, data[copied:]...), nil
 }
 
 // Names of the metadata-only form.
@@ -285,10 +285,10 @@ const (
 func MetaVersion(version string) string { return metaGroup + "/" + version }
 
 // metadata decodes the metadata alone.
-func (k *KindCodec) metadata(it Item) (*metav1.ObjectMeta, error) {
-	var m metav1.ObjectMeta
-	if wire.IsEnvelope(it.Stored) {
-		raw, _, _, err := wire.OpenEnvelope(it.Stored)
+func (k *KindCodec) metadata(item Item) (*metav1.ObjectMeta, error) {
+	var objectMeta metav1.ObjectMeta
+	if wire.IsEnvelope(item.Stored) {
+		raw, _, _, err := wire.OpenEnvelope(item.Stored)
 		if err != nil {
 			return nil, err
 		}
@@ -296,40 +296,40 @@ func (k *KindCodec) metadata(it Item) (*metav1.ObjectMeta, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := m.Unmarshal(b); err != nil {
+		if err := objectMeta.Unmarshal(b); err != nil {
 			return nil, fmt.Errorf("metadata: %w", err)
 		}
 	} else {
 		var p metav1.PartialObjectMetadata
-		err := json.Unmarshal(it.Stored, &p)
+		err := json.Unmarshal(item.Stored, &p)
 		if k.Kind.Document != nil && (err != nil || p.Generation == 0) {
-			p, err = decodeRepairedMetadata(it.Stored, err)
+			p, err = decodeRepairedMetadata(item.Stored, err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		m = p.ObjectMeta
+		objectMeta = p.ObjectMeta
 	}
-	m.ResourceVersion = FormatRevision(it.Revision)
-	return &m, nil
+	objectMeta.ResourceVersion = FormatRevision(item.Revision)
+	return &objectMeta, nil
 }
 
 // decodeRepairedMetadata decodes the metadata of a stored document as Document.ToServed repairs it.
 // It returns cause if the value is not a document.
-func decodeRepairedMetadata(stored []byte, cause error) (p metav1.PartialObjectMetadata, err error) {
+func decodeRepairedMetadata(stored []byte, cause error) (metadata metav1.PartialObjectMetadata, err error) {
 	d, err := tape.Parse(stored)
 	if err != nil && cause != nil {
-		return p, cause
+		return metadata, cause
 	}
 	if err != nil {
-		return p, err
+		return metadata, err
 	}
 	if d, err = objectmeta.Repair(d); err != nil {
-		return p, err
+		return metadata, err
 	}
 	defer d.Release()
-	err = json.Unmarshal(d.Raw(), &p)
-	return p, err
+	err = json.Unmarshal(d.Raw(), &metadata)
+	return metadata, err
 }
 
 // PartialFrame encodes an object's metadata as the frame of an event.

@@ -47,35 +47,35 @@ var decodedOnly = map[string]bool{
 func TestTranscodingMatchesDecoding(t *testing.T) {
 	const rounds = 40
 	catalog, c := newCodec(t)
-	for _, k := range storedKinds(catalog) {
-		t.Run(k.GVK().String(), func(t *testing.T) {
-			kc := c.ForKind(k)
-			want := !decodedOnly[k.Kind] && !decodedOnly[k.Kind+"."+k.Group]
-			if got := kc.Transcodes(); got != want {
+	for _, kind := range storedKinds(catalog) {
+		t.Run(kind.GVK().String(), func(t *testing.T) {
+			kindCodec := c.ForKind(kind)
+			want := !decodedOnly[kind.Kind] && !decodedOnly[kind.Kind+"."+kind.Group]
+			if got := kindCodec.Transcodes(); got != want {
 				t.Fatalf("Transcodes() = %t, want %t, because decodedOnly lists the kind: %t", got, want, !want)
 			}
 			transcoded := 0
 			for seed := range int64(rounds) {
-				obj := k.New().(registry.Object)
+				obj := kind.New().(registry.Object)
 				randomObjects(seed).NumElements(0, 2).NilChance(0.2 + 0.2*float64(seed%4)).Funcs(randomServices()...).Fill(obj)
 				for _, defaulted := range []bool{false, true} {
-					if defaulted && k.Default != nil {
-						k.Default(obj)
+					if defaulted && kind.Default != nil {
+						kind.Default(obj)
 					}
-					if defaulted && k.AfterDecode != nil {
-						k.AfterDecode(obj)
+					if defaulted && kind.AfterDecode != nil {
+						kind.AfterDecode(obj)
 					}
-					value, err := kc.EncodeStored(obj)
+					value, err := kindCodec.EncodeStored(obj)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if checkTranscoding(t, kc, codec.Item{Stored: value, Revision: 42}) && defaulted {
+					if checkTranscoding(t, kindCodec, codec.Item{Stored: value, Revision: 42}) && defaulted {
 						transcoded++
 					}
 				}
 			}
 			// Not all objects are transcoded: random volumes with several sources lack some defaults.
-			if kc.Transcodes() && transcoded < rounds/4 {
+			if kindCodec.Transcodes() && transcoded < rounds/4 {
 				t.Errorf("%d of %d objects with defaults were transcoded, want at least %d", transcoded, rounds, rounds/4)
 			}
 		})
@@ -106,13 +106,13 @@ func randomServices() []any {
 
 // checkTranscoding checks that all JSON forms of a stored value equal those of the decoded object. It
 // reports whether the value was transcoded.
-func checkTranscoding(t *testing.T, kc *codec.KindCodec, it codec.Item) (transcoded bool) {
+func checkTranscoding(t *testing.T, kindCodec *codec.KindCodec, it codec.Item) (transcoded bool) {
 	t.Helper()
-	obj, err := kc.DecodeItem(t.Context(), it)
+	obj, err := kindCodec.DecodeItem(t.Context(), it)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := kc.FrameOf(codec.Modified, obj)
+	want, err := kindCodec.FrameOf(codec.Modified, obj)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,20 +128,20 @@ func checkTranscoding(t *testing.T, kc *codec.KindCodec, it codec.Item) (transco
 		from := max(0, difference-80) // shows what precedes the difference
 		t.Fatalf("%s differs at byte %d: from byte %d on, got\n%.300s\nwant\n%.300s", form, difference, from, got[from:], want[from:])
 	}
-	frame, err := kc.JSONFrame(codec.Modified, it)
+	frame, err := kindCodec.JSONFrame(codec.Modified, it)
 	if err != nil {
 		t.Fatal(err)
 	}
 	requireEqual("watch frame", frame, want)
 	var memo codec.Memo
 	prefix := []byte{'x'} // contents of the buffer, which appending must keep
-	item, ok := kc.AppendStoredItem(prefix, it, &memo)
+	item, ok := kindCodec.AppendStoredItem(prefix, it, &memo)
 	if !ok {
 		requireEqual("buffer after a value that is not transcoded", item, prefix)
 		return false
 	}
-	requireEqual("list item", item, kc.AppendItem(prefix, want, codec.Modified))
-	object, _ := kc.AppendStored(prefix, it, &memo)
+	requireEqual("list item", item, kindCodec.AppendItem(prefix, want, codec.Modified))
+	object, _ := kindCodec.AppendStored(prefix, it, &memo)
 	requireEqual("object", object[len(prefix):], want.Object(codec.Modified))
 	return true
 }
@@ -150,33 +150,33 @@ func checkTranscoding(t *testing.T, kc *codec.KindCodec, it codec.Item) (transco
 // same whether it is transcoded or decoded.
 func TestMetadataTranscodingMatchesDecoding(t *testing.T) {
 	catalog, c := newCodec(t)
-	for _, k := range storedKinds(catalog) {
-		kc := c.ForKind(k)
-		obj := k.New().(registry.Object)
+	for _, kind := range storedKinds(catalog) {
+		kindCodec := c.ForKind(kind)
+		obj := kind.New().(registry.Object)
 		randomObjects(1).NilChance(0).Fill(obj)
-		value, err := kc.EncodeStored(obj)
+		value, err := kindCodec.EncodeStored(obj)
 		if err != nil {
 			t.Fatal(err)
 		}
-		it := codec.Item{Stored: value, Revision: 42}
-		frame, err := kc.PartialFrame(codec.Added, "v1", it)
+		item := codec.Item{Stored: value, Revision: 42}
+		frame, err := kindCodec.PartialFrame(codec.Added, "v1", item)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, ok := kc.AppendPartial(nil, "v1", it, nil)
-		if ok == k.Stored.JSON {
-			t.Errorf("%s: metadata was transcoded: %t, want %t", k.Kind, ok, !k.Stored.JSON)
+		got, ok := kindCodec.AppendPartial(nil, "v1", item, nil)
+		if ok == kind.Stored.JSON {
+			t.Errorf("%s: metadata was transcoded: %t, want %t", kind.Kind, ok, !kind.Stored.JSON)
 		}
 		if ok && !bytes.Equal(got, frame.Object(codec.Added)) {
-			t.Errorf("%s: transcoded metadata is\n%s\nwant\n%s", k.Kind, got, frame.Object(codec.Added))
+			t.Errorf("%s: transcoded metadata is\n%s\nwant\n%s", kind.Kind, got, frame.Object(codec.Added))
 		}
 		// Other versions are decoded. Their frames differ only in the version.
-		other, err := kc.PartialFrame(codec.Added, "v1beta1", it)
+		other, err := kindCodec.PartialFrame(codec.Added, "v1beta1", item)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := bytes.Replace(other, []byte("/v1beta1"), []byte("/v1"), 1); !bytes.Equal(frame, want) {
-			t.Errorf("%s: frame of v1 is\n%s\nwant that of v1beta1 with the version replaced\n%s", k.Kind, frame, want)
+			t.Errorf("%s: frame of v1 is\n%s\nwant that of v1beta1 with the version replaced\n%s", kind.Kind, frame, want)
 		}
 	}
 }
@@ -185,37 +185,37 @@ func TestMetadataTranscodingMatchesDecoding(t *testing.T) {
 // positions are searched or taken from an earlier call.
 func TestCachedPositionsGiveSameEncoding(t *testing.T) {
 	catalog, c := newCodec(t)
-	for i, k := range storedKinds(catalog) {
+	for i, kind := range storedKinds(catalog) {
 		for _, annotation := range []int{0, 100, 1 << 12, 1 << 17, 1 << 21} {
 			if annotation > 1<<12 && i%8 > 0 { // large values are slow, so check a few kinds
 				continue
 			}
-			obj := sample(t, k, "a")
+			obj := sample(t, kind, "a")
 			obj.SetAnnotations(map[string]string{"large": strings.Repeat("x", annotation)})
 			obj.SetSelfLink(strings.Repeat("s", annotation%1000)) // precedes the resource version
-			value, err := c.ForKind(k).EncodeStored(obj)
+			value, err := c.ForKind(kind).EncodeStored(obj)
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkPositions(t, c.ForKind(k), value)
+			checkPositions(t, c.ForKind(kind), value)
 		}
 	}
 }
 
 // checkPositions compares the protobuf forms of a value with and without cached positions.
-func checkPositions(t *testing.T, kc *codec.KindCodec, value []byte) {
+func checkPositions(t *testing.T, kindCodec *codec.KindCodec, value []byte) {
 	t.Helper()
 	var positions atomic.Uint64
 	for _, revision := range []int64{0, 7, 1 << 60} {
 		plain := codec.Item{Stored: value, Revision: revision}
 		for form, encode := range map[string]func(codec.Item) ([]byte, error){
-			"object":   func(it codec.Item) ([]byte, error) { return kc.AppendProto(nil, it) },
-			"event":    func(it codec.Item) ([]byte, error) { return kc.AppendProtoFrame(nil, codec.Added, it) },
-			"message":  kc.Message,
-			"metadata": func(it codec.Item) ([]byte, error) { return kc.AppendPartialProto(nil, "v1", it) },
-			"item":     func(it codec.Item) ([]byte, error) { return kc.ProtoItems(false).Append(nil, it) },
+			"object":   func(it codec.Item) ([]byte, error) { return kindCodec.AppendProto(nil, it) },
+			"event":    func(it codec.Item) ([]byte, error) { return kindCodec.AppendProtoFrame(nil, codec.Added, it) },
+			"message":  kindCodec.Message,
+			"metadata": func(it codec.Item) ([]byte, error) { return kindCodec.AppendPartialProto(nil, "v1", it) },
+			"item":     func(it codec.Item) ([]byte, error) { return kindCodec.ProtoItems(false).Append(nil, it) },
 			"its metadata": func(it codec.Item) ([]byte, error) {
-				return kc.ProtoItems(true).Append(nil, it)
+				return kindCodec.ProtoItems(true).Append(nil, it)
 			},
 		} {
 			want, wantErr := encode(plain)

@@ -197,36 +197,36 @@ func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 func TestMutatedProtobufIsServedOrRejected(t *testing.T) {
 	const mutations = 200 // of each kind
 	catalog, c := newCodec(t)
-	for i, k := range storedKinds(catalog) {
-		kc := c.ForKind(k)
+	for i, kind := range storedKinds(catalog) {
+		kindCodec := c.ForKind(kind)
 		random := rand.New(rand.NewPCG(uint64(i), mutationSeed))
-		obj := k.New().(registry.Object)
+		obj := kind.New().(registry.Object)
 		randomObjects(int64(i)+mutationSeed).NumElements(1, 2).NilChance(0.2).Fill(obj)
-		whole, err := c.Encode(obj, k.GVK(), api.MediaProtobuf, false)
+		whole, err := c.Encode(obj, kind.GVK(), api.MediaProtobuf, false)
 		if err != nil {
 			continue // not every random object has a protobuf form
 		}
 		for range mutations {
 			body := bytes.Clone(whole)
 			body[4+random.IntN(len(body)-4)] = byte(random.Uint32())
-			d, err := c.Decode(api.MediaProtobuf, body, k.GVK(), nil, false)
+			d, err := c.Decode(api.MediaProtobuf, body, kind.GVK(), nil, false)
 			got, ok := d.Object.(registry.Object)
-			if err != nil || !ok || d.GVK != k.GVK() {
+			if err != nil || !ok || d.GVK != kind.GVK() {
 				continue
 			}
-			value, err := kc.EncodeStored(got)
+			value, err := kindCodec.EncodeStored(got)
 			if err != nil {
-				t.Fatalf("%s: %x was accepted but cannot be stored: %v", k.GVK(), body, err)
+				t.Fatalf("%s: %x was accepted but cannot be stored: %v", kind.GVK(), body, err)
 			}
-			if kc.CheckStored(value) != nil {
+			if kindCodec.CheckStored(value) != nil {
 				continue // the write is rejected
 			}
-			if _, err := kc.DecodeStored(value, 1); err != nil {
-				t.Fatalf("%s: %x was stored but cannot be read: %v", k.GVK(), body, err)
+			if _, err := kindCodec.DecodeStored(value, 1); err != nil {
+				t.Fatalf("%s: %x was stored but cannot be read: %v", kind.GVK(), body, err)
 			}
-			text, err := kc.JSONFrame(codec.Added, codec.Item{Stored: value, Revision: 1})
+			text, err := kindCodec.JSONFrame(codec.Added, codec.Item{Stored: value, Revision: 1})
 			if err != nil || !json.Valid(text) || !utf8.Valid(text) {
-				t.Fatalf("%s: %x was stored but cannot be served: error %v, JSON %s", k.GVK(), body, err, text)
+				t.Fatalf("%s: %x was stored but cannot be served: error %v, JSON %s", kind.GVK(), body, err, text)
 			}
 		}
 	}

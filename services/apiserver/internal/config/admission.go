@@ -31,24 +31,24 @@ type AdmissionOptions struct {
 }
 
 func (o *AdmissionOptions) addFlags(s *options.Sections) {
-	f := s.Set("admission")
-	f.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
+	flagSet := s.Set("admission")
+	flagSet.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
 		"Admission plugins to enable in addition to the default ones. Disabled by default: "+
 			strings.Join(plugins.DisabledByDefault(), ", ")+
 			". NodeRestriction is enabled by default with Node or Webhook in --authorization-mode, and with --authorization-config.")
-	f.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds",
+	flagSet.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds",
 		defaulttolerationseconds.DefaultSeconds,
 		"The tolerationSeconds of the toleration for notReady:NoExecute that is added to pods without such a toleration.")
-	f.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds",
+	flagSet.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds",
 		defaulttolerationseconds.DefaultSeconds,
 		"The tolerationSeconds of the toleration for unreachable:NoExecute that is added to pods without such a toleration.")
-	f.StringSliceVar(&o.AdmissionControl, "admission-control", nil,
+	flagSet.StringSliceVar(&o.AdmissionControl, "admission-control", nil,
 		"Deprecated: the list of enabled admission plugins, in any order; use --enable-admission-plugins and --disable-admission-plugins.")
-	f.StringVar(&o.ConfigFile, "admission-control-config-file", "",
+	flagSet.StringVar(&o.ConfigFile, "admission-control-config-file", "",
 		"File with the configuration of admission plugins (AdmissionConfiguration).")
-	f.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks,
+	flagSet.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks,
 		"Report type errors of expressions in the status of ValidatingAdmissionPolicies, as the controller validatingadmissionpolicy-status-controller of kube-controller-manager does. Both may run.")
-	f.StringSliceVar(&o.Disable, "disable-admission-plugins",
+	flagSet.StringSliceVar(&o.Disable, "disable-admission-plugins",
 		nil, "Admission plugins to disable, although they are enabled by default.")
 }
 

@@ -10,7 +10,7 @@ import (
 // TestEnabledAdmissionPlugins checks which plugins are enabled by default and by flags.
 func TestEnabledAdmissionPlugins(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		o       AdmissionOptions
 		on, off []string
 	}{
@@ -26,7 +26,7 @@ func TestEnabledAdmissionPlugins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, plugin := range plugins.Names() {
-				if on := c.o.Enabled(plugin); on && slices.Contains(c.off, plugin) || !on && slices.Contains(c.on, plugin) {
+				if on := test.o.Enabled(plugin); on && slices.Contains(test.off, plugin) || !on && slices.Contains(test.on, plugin) {
 					t.Errorf("plugin %s: got enabled = %t, want %t", plugin, on, !on)
 				}
 			}

@@ -56,12 +56,12 @@ func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
 func (o *Options) validatePeers() (errs []error) {
 	const gate = features.UnknownVersionInteroperabilityProxy
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	p := &o.Aggregation.Peers
+	peerOptions := &o.Aggregation.Peers
 	if !o.Features.Enabled(gate) {
 		for _, f := range []struct{ name, value string }{
-			{name: "peer-ca-file", value: p.CAFile},
-			{name: "peer-advertise-ip", value: p.AdvertiseIP},
-			{name: "peer-advertise-port", value: p.AdvertisePort},
+			{name: "peer-ca-file", value: peerOptions.CAFile},
+			{name: "peer-advertise-ip", value: peerOptions.AdvertiseIP},
+			{name: "peer-advertise-port", value: peerOptions.AdvertisePort},
 		} {
 			if f.value != "" {
 				bad("--%s requires %s feature to be turned on", f.name, gate)
@@ -69,18 +69,18 @@ func (o *Options) validatePeers() (errs []error) {
 		}
 		return errs
 	}
-	if p.CAFile != "" && (o.Aggregation.ProxyClient.CertFile == "" || o.Aggregation.ProxyClient.KeyFile == "") {
+	if peerOptions.CAFile != "" && (o.Aggregation.ProxyClient.CertFile == "" || o.Aggregation.ProxyClient.KeyFile == "") {
 		errs = append(errs,
 			errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, with which this server authenticates to other API servers"))
 	}
-	if p.AdvertiseIP != "" {
-		if ip := net.ParseIP(p.AdvertiseIP); ip == nil || ip.IsUnspecified() || ip.IsMulticast() {
-			bad("--peer-advertise-ip %q is not an address at which a server can be reached", p.AdvertiseIP)
+	if peerOptions.AdvertiseIP != "" {
+		if ip := net.ParseIP(peerOptions.AdvertiseIP); ip == nil || ip.IsUnspecified() || ip.IsMulticast() {
+			bad("--peer-advertise-ip %q is not an address at which a server can be reached", peerOptions.AdvertiseIP)
 		}
 	}
-	if p.AdvertisePort != "" {
-		if n, err := strconv.ParseUint(p.AdvertisePort, 10, 16); err != nil || n == 0 {
-			bad("--peer-advertise-port %q is not a port", p.AdvertisePort)
+	if peerOptions.AdvertisePort != "" {
+		if n, err := strconv.ParseUint(peerOptions.AdvertisePort, 10, 16); err != nil || n == 0 {
+			bad("--peer-advertise-port %q is not a port", peerOptions.AdvertisePort)
 		}
 	}
 	return errs

@@ -54,49 +54,49 @@ func newAuditOptions() AuditOptions {
 }
 
 func (o *AuditOptions) addFlags(s *options.Sections) {
-	f := s.Set("auditing")
-	f.StringVar(&o.PolicyFile, "audit-policy-file", "",
+	flagSet := s.Set("auditing")
+	flagSet.StringVar(&o.PolicyFile, "audit-policy-file", "",
 		"File with the audit policy. If empty, no request is audited. The file is reloaded when it changes.")
 	l := &o.Log
-	f.StringVar(&l.Path, "audit-log-path", "",
+	flagSet.StringVar(&l.Path, "audit-log-path", "",
 		"File to which audit events are written; '-' is standard output. If empty, no log is written.")
-	f.StringVar(&l.Format, "audit-log-format", l.Format, "Format of the audit log: json, or legacy for one line of text per event.")
-	f.IntVar(&l.MaxAge, "audit-log-maxage", 0, "Maximum number of days to keep old audit log files; 0 for no limit.")
-	f.IntVar(&l.MaxBackup, "audit-log-maxbackup", 0, "Maximum number of old audit log files to keep; 0 keeps all.")
-	f.IntVar(&l.MaxSize, "audit-log-maxsize", 0, "Maximum size in megabytes of the audit log file before it is rotated; 0 for 100.")
-	f.BoolVar(&l.Compress, "audit-log-compress", false, "Compress rotated audit log files with gzip.")
-	addBackendFlags(f, "log", &l.Options)
+	flagSet.StringVar(&l.Format, "audit-log-format", l.Format, "Format of the audit log: json, or legacy for one line of text per event.")
+	flagSet.IntVar(&l.MaxAge, "audit-log-maxage", 0, "Maximum number of days to keep old audit log files; 0 for no limit.")
+	flagSet.IntVar(&l.MaxBackup, "audit-log-maxbackup", 0, "Maximum number of old audit log files to keep; 0 keeps all.")
+	flagSet.IntVar(&l.MaxSize, "audit-log-maxsize", 0, "Maximum size in megabytes of the audit log file before it is rotated; 0 for 100.")
+	flagSet.BoolVar(&l.Compress, "audit-log-compress", false, "Compress rotated audit log files with gzip.")
+	addBackendFlags(flagSet, "log", &l.Options)
 	w := &o.Webhook
-	f.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "Kubeconfig of the audit webhook. If empty, no webhook is called.")
-	f.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff,
+	flagSet.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "Kubeconfig of the audit webhook. If empty, no webhook is called.")
+	flagSet.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff,
 		"Time to wait before the first retry of a failed request.")
-	f.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff,
+	flagSet.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff,
 		"Deprecated: use --audit-webhook-initial-backoff.")
-	_ = f.MarkDeprecated("audit-webhook-batch-initial-backoff", "use --audit-webhook-initial-backoff instead")
-	addBackendFlags(f, "webhook", &w.Options)
+	_ = flagSet.MarkDeprecated("audit-webhook-batch-initial-backoff", "use --audit-webhook-initial-backoff instead")
+	addBackendFlags(flagSet, "webhook", &w.Options)
 }
 
 // addBackendFlags adds the flags audit-<name>-*, which both kinds of backends have.
-func addBackendFlags(f *pflag.FlagSet, name string, o *backends.Options) {
+func addBackendFlags(flagSet *pflag.FlagSet, name string, o *backends.Options) {
 	flag := func(s string) string { return "audit-" + name + "-" + s }
-	f.StringVar(&o.Mode, flag("mode"), o.Mode,
+	flagSet.StringVar(&o.Mode, flag("mode"), o.Mode,
 		"Delivery of audit events: "+strings.Join(backends.Modes(), ", ")+
 			". batch delivers them asynchronously. blocking delays the response until they are delivered. blocking-strict also rejects a request if its first event cannot be delivered.")
-	f.StringVar(&o.Version, flag("version"), o.Version, "API group and version of the events.")
+	flagSet.StringVar(&o.Version, flag("version"), o.Version, "API group and version of the events.")
 	b := &o.Batch
-	f.IntVar(&b.BufferSize, flag("batch-buffer-size"), b.BufferSize,
+	flagSet.IntVar(&b.BufferSize, flag("batch-buffer-size"), b.BufferSize,
 		"Maximum number of buffered events in batch mode. Further events are dropped and counted.")
-	f.IntVar(&b.MaxSize, flag("batch-max-size"), b.MaxSize, "Maximum number of events in a batch in batch mode.")
-	f.DurationVar(&b.MaxWait, flag("batch-max-wait"),
+	flagSet.IntVar(&b.MaxSize, flag("batch-max-size"), b.MaxSize, "Maximum number of events in a batch in batch mode.")
+	flagSet.DurationVar(&b.MaxWait, flag("batch-max-wait"),
 		b.MaxWait, "Maximum time before a batch is sent that is not full, in batch mode.")
-	f.BoolVar(&b.Throttle, flag("batch-throttle-enable"), b.Throttle, "Throttle batches in batch mode.")
-	f.Float32Var(&b.QPS, flag("batch-throttle-qps"), b.QPS, "Maximum average number of batches per second.")
-	f.IntVar(&b.Burst, flag("batch-throttle-burst"), b.Burst, "Maximum number of batches sent at the same time after a pause.")
+	flagSet.BoolVar(&b.Throttle, flag("batch-throttle-enable"), b.Throttle, "Throttle batches in batch mode.")
+	flagSet.Float32Var(&b.QPS, flag("batch-throttle-qps"), b.QPS, "Maximum average number of batches per second.")
+	flagSet.IntVar(&b.Burst, flag("batch-throttle-burst"), b.Burst, "Maximum number of batches sent at the same time after a pause.")
 	t := &o.Truncate
-	f.BoolVar(&t.Enabled, flag("truncate-enabled"), t.Enabled, "Truncate events and batches that are too large.")
-	f.Int64Var(&t.MaxEventSize, flag("truncate-max-event-size"), t.MaxEventSize,
+	flagSet.BoolVar(&t.Enabled, flag("truncate-enabled"), t.Enabled, "Truncate events and batches that are too large.")
+	flagSet.Int64Var(&t.MaxEventSize, flag("truncate-max-event-size"), t.MaxEventSize,
 		"Maximum size of an event in bytes. A larger event loses its objects and then further fields.")
-	f.Int64Var(&t.MaxBatchSize, flag("truncate-max-batch-size"), t.MaxBatchSize, "Maximum size of a batch in bytes.")
+	flagSet.Int64Var(&t.MaxBatchSize, flag("truncate-max-batch-size"), t.MaxBatchSize, "Maximum size of a batch in bytes.")
 }
 
 func (o *AuditOptions) validate() []error {

@@ -78,52 +78,52 @@ func newAuthenticationOptions() AuthenticationOptions {
 }
 
 // addFlags adds the flags of the options.
-func (o *AuthenticationOptions) addFlags(s *options.Sections) {
-	a := s.Set("authentication")
-	o.flags = a
-	a.BoolVar(&o.Anonymous, anonymousFlag, o.Anonymous,
+func (o *AuthenticationOptions) addFlags(sections *options.Sections) {
+	flagSet := sections.Set("authentication")
+	o.flags = flagSet
+	flagSet.BoolVar(&o.Anonymous, anonymousFlag, o.Anonymous,
 		"Authenticate requests without credentials as user system:anonymous in group system:unauthenticated. Cannot be set if the file of --authentication-config configures anonymous requests.")
-	a.StringSliceVar(&o.Audiences, "api-audiences", nil,
+	flagSet.StringSliceVar(&o.Audiences, "api-audiences", nil,
 		"Audiences of this server. A bearer token must be issued for one of them. Defaults to --service-account-issuer.")
-	a.StringVar(&o.TokenFile, "token-auth-file", "",
+	flagSet.StringVar(&o.TokenFile, "token-auth-file", "",
 		"CSV file of bearer tokens: token, user name, uid and a quoted list of groups. The file is read once.")
-	a.BoolVar(&o.BootstrapTokens, "enable-bootstrap-token-auth", false,
+	flagSet.BoolVar(&o.BootstrapTokens, "enable-bootstrap-token-auth", false,
 		"Authenticate bootstrap tokens, which are secrets in the namespace kube-system.")
-	a.StringVar(&o.Webhook.Kubeconfig, "authentication-token-webhook-config-file", "",
+	flagSet.StringVar(&o.Webhook.Kubeconfig, "authentication-token-webhook-config-file", "",
 		"Kubeconfig of the service that reviews bearer tokens.")
-	a.StringVar(&o.Webhook.Version, "authentication-token-webhook-version", o.Webhook.Version,
+	flagSet.StringVar(&o.Webhook.Version, "authentication-token-webhook-version", o.Webhook.Version,
 		"API version of the TokenReview sent to the service: v1beta1 or v1.")
-	a.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL,
+	flagSet.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL,
 		"Maximum time to cache successful token reviews. Changes of the objects that a review depends on invalidate it immediately.")
-	a.StringVar(&o.Proxy.CAFile, "requestheader-client-ca-file", "",
+	flagSet.StringVar(&o.Proxy.CAFile, "requestheader-client-ca-file", "",
 		"CA bundle that verifies the client certificates of authenticating proxies.")
-	a.StringSliceVar(&o.Proxy.Names, "requestheader-allowed-names", nil,
+	flagSet.StringSliceVar(&o.Proxy.Names, "requestheader-allowed-names", nil,
 		"Common names of client certificates of authenticating proxies. If empty, any certificate verified by --requestheader-client-ca-file is allowed.")
-	a.StringSliceVar(&o.Proxy.Headers.Username, "requestheader-username-headers", nil,
+	flagSet.StringSliceVar(&o.Proxy.Headers.Username, "requestheader-username-headers", nil,
 		"Headers with the user's name, in order. X-Remote-User is common. If empty, request headers do not authenticate.")
-	a.StringSliceVar(&o.Proxy.Headers.UID, "requestheader-uid-headers", nil,
+	flagSet.StringSliceVar(&o.Proxy.Headers.UID, "requestheader-uid-headers", nil,
 		"Headers with the user's uid, in order. X-Remote-Uid is common.")
-	a.StringSliceVar(&o.Proxy.Headers.Group, "requestheader-group-headers", nil,
+	flagSet.StringSliceVar(&o.Proxy.Headers.Group, "requestheader-group-headers", nil,
 		"Headers with the user's groups. X-Remote-Group is common.")
-	a.StringSliceVar(&o.Proxy.Headers.ExtraPrefix, "requestheader-extra-headers-prefix", nil,
+	flagSet.StringSliceVar(&o.Proxy.Headers.ExtraPrefix, "requestheader-extra-headers-prefix", nil,
 		"Prefixes of headers with extra information on the user. X-Remote-Extra- is common.")
-	a.StringArrayVar(&o.ServiceAccountIssuers, "service-account-issuer", nil,
+	flagSet.StringArrayVar(&o.ServiceAccountIssuers, "service-account-issuer", nil,
 		"Issuer of service account tokens: an https URL, or a string without a colon. If repeated, the first is used to issue tokens and all are accepted.")
-	a.StringArrayVar(&o.ServiceAccountKeyFiles, "service-account-key-file", nil,
+	flagSet.StringArrayVar(&o.ServiceAccountKeyFiles, "service-account-key-file", nil,
 		"File with PEM-encoded RSA or ECDSA keys, public or private, or certificates, that verify service account tokens. May be repeated. Defaults to --tls-private-key-file. With --authentication-token-webhook-config-file there is no default, and the service reviews such tokens.")
-	a.StringVar(&o.ServiceAccountSigner, "service-account-signing-key-file", "",
+	flagSet.StringVar(&o.ServiceAccountSigner, "service-account-signing-key-file", "",
 		"File with the private key that signs service account tokens.")
-	a.BoolVar(&o.ServiceAccountLookup, "service-account-lookup", o.ServiceAccountLookup,
+	flagSet.BoolVar(&o.ServiceAccountLookup, "service-account-lookup", o.ServiceAccountLookup,
 		"Validate that the secret of a legacy service account token exists.")
-	a.DurationVar(&o.ServiceAccountMaxExpiration, "service-account-max-token-expiration", 0,
+	flagSet.DurationVar(&o.ServiceAccountMaxExpiration, "service-account-max-token-expiration", 0,
 		"Maximum validity of an issued service account token. Longer requested validities are shortened. 0 for no limit.")
-	a.BoolVar(&o.ServiceAccountExtend, "service-account-extend-token-expiration", o.ServiceAccountExtend,
+	flagSet.BoolVar(&o.ServiceAccountExtend, "service-account-extend-token-expiration", o.ServiceAccountExtend,
 		"Extend the validity of tokens that are mounted into pods to one year, and count the use of tokens that should have been renewed.")
-	a.StringVar(&o.ServiceAccountJWKSURI, "service-account-jwks-uri", "",
+	flagSet.StringVar(&o.ServiceAccountJWKSURI, "service-account-jwks-uri", "",
 		"URL of the key set in the discovery document of the service account issuer. Defaults to a URL of this server.")
-	a.StringVar(&o.ServiceAccountSigningEndpoint, "service-account-signing-endpoint", "",
+	flagSet.StringVar(&o.ServiceAccountSigningEndpoint, "service-account-signing-endpoint", "",
 		"Path of the Unix socket of the external signer of service account tokens, or @ and the name of an abstract socket. Its keys verify the tokens. Cannot be used with --service-account-signing-key-file and --service-account-key-file. Requires the feature gate ExternalServiceAccountTokenSigner.")
-	o.JWT.AddFlags(s)
+	o.JWT.AddFlags(sections)
 }
 
 const anonymousFlag = "anonymous-auth"

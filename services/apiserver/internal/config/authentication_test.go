@@ -18,7 +18,7 @@ func TestAuthenticationFlags(t *testing.T) {
 	if err := os.WriteFile(key, privateKey(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change func(*AuthenticationOptions)
 		err    string
 	}{
@@ -85,13 +85,13 @@ func TestAuthenticationFlags(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := NewOptions()
 			o.AddFlags(&options.Sections{})
-			c.change(&o.Authentication)
+			test.change(&o.Authentication)
 			var all []string
 			for _, err := range o.Authentication.validate() {
 				all = append(all, err.Error())
 			}
-			if text := strings.Join(all, "\n"); (c.err == "") != (text == "") || !strings.Contains(text, c.err) {
-				t.Errorf("errors = %q, want a substring %q", text, c.err)
+			if text := strings.Join(all, "\n"); (test.err == "") != (text == "") || !strings.Contains(text, test.err) {
+				t.Errorf("errors = %q, want a substring %q", text, test.err)
 			}
 		})
 	}

@@ -28,27 +28,27 @@ func newAuthorizationOptions() AuthorizationOptions {
 }
 
 func (o *AuthorizationOptions) addFlags(s *options.Sections) {
-	f := s.Set("authorization")
-	f.StringSliceVar(&o.Modes, "authorization-mode",
+	flagSet := s.Set("authorization")
+	flagSet.StringSliceVar(&o.Modes, "authorization-mode",
 		o.Modes, "Ordered list of authorizers: "+strings.Join(authzconfig.Modes(), ", ")+".")
-	f.StringVar(&o.PolicyFile, "authorization-policy-file", "",
+	flagSet.StringVar(&o.PolicyFile, "authorization-policy-file", "",
 		"File with the policies of --authorization-mode=ABAC, one JSON object per line.")
-	f.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file",
+	flagSet.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file",
 		"", "Kubeconfig of the service of --authorization-mode=Webhook.")
-	f.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion,
+	flagSet.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion,
 		"API version of the SubjectAccessReview sent to the service: v1 or v1beta1.")
-	f.DurationVar(&o.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", o.AuthorizedTTL,
+	flagSet.DurationVar(&o.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", o.AuthorizedTTL,
 		"Time to cache 'allowed' responses of the webhook.")
-	f.DurationVar(&o.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", o.UnauthorizedTTL,
+	flagSet.DurationVar(&o.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", o.UnauthorizedTTL,
 		"Time to cache responses of the webhook that do not allow the request.")
-	f.StringVar(&o.ConfigFile, "authorization-config", "",
+	flagSet.StringVar(&o.ConfigFile, "authorization-config", "",
 		"File with an AuthorizationConfiguration. The file is reloaded when it changes. Replaces --authorization-mode and the --authorization-webhook-* flags.")
 	o.flagsGiven = func() (specified []string) {
 		for _, name := range []string{
 			"authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version",
 			"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
 		} {
-			if f.Changed(name) {
+			if flagSet.Changed(name) {
 				specified = append(specified, "--"+name)
 			}
 		}

@@ -87,19 +87,19 @@ func noEffectFlags() []noEffectFlag {
 	}
 }
 
-func (o *CompatibilityOptions) addFlags(s *options.Sections) {
-	f := s.Set("etcd")
+func (o *CompatibilityOptions) addFlags(sections *options.Sections) {
+	f := sections.Set("etcd")
 	f.StringVar(&o.StorageMediaType, "storage-media-type", names.MediaProtobuf,
 		"How built-in kinds are stored: "+names.MediaProtobuf+" or "+
 			names.MediaJSON+". Values of both forms are read. CustomResourceDefinitions and APIServices are always stored as JSON.")
 	f.BoolVar(&o.WatchCache, "watch-cache", true,
 		"Serve lists with resourceVersion=0 from the watch cache without a limit. If false, such lists obey the limit of the client; all resources stay in the watch cache.")
-	g := s.Set("generic")
+	g := sections.Set("generic")
 	o.Emulated.addFlags(g)
 	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "",
 		"File with the egress selector configuration: the proxies for connections to the control plane, etcd and the cluster (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")
 	for _, i := range noEffectFlags() {
-		set := s.Set(i.section)
+		set := sections.Set(i.section)
 		usage := "Has no effect: " + i.reason + "."
 		switch v := i.sample.(type) {
 		case bool:

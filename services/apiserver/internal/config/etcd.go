@@ -44,26 +44,26 @@ type EtcdOptions struct {
 	Embedded                    EmbeddedEtcdOptions
 }
 
-func (o *EtcdOptions) addFlags(s *options.Sections) {
-	f := s.Set("etcd")
-	f.StringVar(&o.Backend, "storage-backend", o.Backend,
+func (o *EtcdOptions) addFlags(sections *options.Sections) {
+	flagSet := sections.Set("etcd")
+	flagSet.StringVar(&o.Backend, "storage-backend", o.Backend,
 		"Storage backend: etcd3 or memory. memory is for tests: it supports one replica and loses all objects when the process exits.")
-	f.StringSliceVar(&o.Servers, "etcd-servers", nil,
+	flagSet.StringSliceVar(&o.Servers, "etcd-servers", nil,
 		"Comma-separated URLs of the etcd servers. If empty, the server embeds etcd, with its data in --data-dir.")
-	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil,
+	flagSet.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil,
 		"Per-resource etcd servers, comma separated. The format of an override is group/resource#servers, where servers are URLs, semicolon separated, such as /events#https://etcd-events:2379. The resource * is all resources of the group. The certificates are those of --etcd-servers.")
-	f.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
-	f.StringVar(&o.CertFile, "etcd-certfile", "", "Client certificate for etcd.")
-	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "Key of the client certificate for etcd.")
-	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "Prefix of all keys in etcd.")
-	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval,
+	flagSet.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
+	flagSet.StringVar(&o.CertFile, "etcd-certfile", "", "Client certificate for etcd.")
+	flagSet.StringVar(&o.KeyFile, "etcd-keyfile", "", "Key of the client certificate for etcd.")
+	flagSet.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "Prefix of all keys in etcd.")
+	flagSet.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval,
 		"Interval of compaction requests, and the minimum time that etcd keeps history. 0 disables compaction by API servers.")
-	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds,
+	flagSet.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds,
 		"Time in seconds for which an etcd lease is reused for further objects that expire.")
-	f.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "Timeout of the etcd check of /healthz and /livez.")
-	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "Timeout of the etcd check of /readyz.")
-	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Data directory of the embedded etcd.")
-	o.Embedded.addFlags(s)
+	flagSet.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "Timeout of the etcd check of /healthz and /livez.")
+	flagSet.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "Timeout of the etcd check of /readyz.")
+	flagSet.StringVar(&o.DataDir, "data-dir", o.DataDir, "Data directory of the embedded etcd.")
+	o.Embedded.addFlags(sections)
 }
 
 func (o *EtcdOptions) complete() {

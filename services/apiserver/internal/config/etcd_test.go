@@ -9,7 +9,7 @@ import (
 // TestEmbeddedEtcdOptions checks which options of the embedded etcd are valid.
 func TestEmbeddedEtcdOptions(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change   func(*EmbeddedEtcdOptions)
 		external bool
 		want     string // "" means valid
@@ -71,10 +71,10 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newEmbeddedEtcdOptions()
-			c.change(&o)
-			err := errors.Join(o.validate(c.external)...)
-			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
+			test.change(&o)
+			err := errors.Join(o.validate(test.external)...)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 func TestParseEtcdOverrides(t *testing.T) {
 	t.Parallel()
 	const form = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
-	for _, c := range []struct{ name, value, want string }{
+	for _, test := range []struct{ name, value, want string }{
 		{name: "events", value: "/events#http://a:2379;http://b:2379"},
 		{name: "of a group", value: "apps/deployments#https://a:2379"},
 		{name: "a whole group", value: "batch/*#https://a:2379"},
@@ -103,10 +103,10 @@ func TestParseEtcdOverrides(t *testing.T) {
 		{name: "users", value: "/serviceaccounts#http://a:2379", want: "must be stored in --etcd-servers"},
 		{name: "a group with such", value: "storage.k8s.io/*#http://a:2379", want: "must be stored in --etcd-servers"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			err := errors.Join((&EtcdOptions{Overrides: []string{c.value}}).validateOverrides()...)
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("error %v, want %q", err, c.want)
+		t.Run(test.name, func(t *testing.T) {
+			err := errors.Join((&EtcdOptions{Overrides: []string{test.value}}).validateOverrides()...)
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("error %v, want %q", err, test.want)
 			}
 		})
 	}

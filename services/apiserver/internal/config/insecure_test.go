@@ -13,7 +13,7 @@ import (
 func TestUnusableConfigurationIsLogged(t *testing.T) {
 	t.Parallel()
 	const everything, interfaces, noLogin = "--authorization-mode=Node,RBAC", "--bind-address", "--client-ca-file"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		mode, tokens string
 		address      net.IP
 		want         []string // flags that the warning names; no warning if empty
@@ -24,18 +24,18 @@ func TestUnusableConfigurationIsLogged(t *testing.T) {
 		{mode: "RBAC", tokens: "tokens.csv", address: net.IPv4zero},
 	} {
 		o := NewOptions()
-		o.Authorization.Modes = []string{c.mode}
-		o.Authentication.TokenFile = c.tokens
-		o.Serving.BindAddress = c.address
+		o.Authorization.Modes = []string{test.mode}
+		o.Authentication.TokenFile = test.tokens
+		o.Serving.BindAddress = test.address
 		var log bytes.Buffer
 		o.WarnInsecure(slog.New(slog.NewTextHandler(&log, nil)))
-		if n := strings.Count(log.String(), "level=WARN"); n > 1 || n == 0 != (len(c.want) == 0) {
-			t.Errorf("%+v: got %d warnings, want one that names %q:\n%s", c, n, c.want, log.String())
+		if n := strings.Count(log.String(), "level=WARN"); n > 1 || n == 0 != (len(test.want) == 0) {
+			t.Errorf("%+v: got %d warnings, want one that names %q:\n%s", test, n, test.want, log.String())
 		}
 		for _, flag := range []string{everything, interfaces, noLogin} {
-			want := strings.Contains(strings.Join(c.want, " ")+" ", flag+" ")
+			want := strings.Contains(strings.Join(test.want, " ")+" ", flag+" ")
 			if got := strings.Contains(log.String(), flag); got != want {
-				t.Errorf("%+v: warning names %s: got %v, want %v:\n%s", c, flag, got, want, log.String())
+				t.Errorf("%+v: warning names %s: got %v, want %v:\n%s", test, flag, got, want, log.String())
 			}
 		}
 	}

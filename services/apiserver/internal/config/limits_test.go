@@ -33,23 +33,23 @@ func TestLimitReference(t *testing.T) {
 	want := string(text)
 	var names []string
 	tables := map[string]string{}
-	for _, b := range limitTable(&o.Bounds) {
-		if !slices.Contains(names, b.Section) {
-			names = append(names, b.Section)
-			tables[b.Section] = "| what | limit | beyond it | protects |\n|---|---|---|---|\n"
+	for _, limitRow := range limitTable(&o.Bounds) {
+		if !slices.Contains(names, limitRow.Section) {
+			names = append(names, limitRow.Section)
+			tables[limitRow.Section] = "| what | limit | beyond it | protects |\n|---|---|---|---|\n"
 		}
-		limit := b.Limit
-		if b.Flag != "" {
-			value, ok := defaults[b.Flag]
+		limit := limitRow.Limit
+		if limitRow.Flag != "" {
+			value, ok := defaults[limitRow.Flag]
 			if !ok {
-				t.Errorf("%s: got unknown flag --%s", b.Subject, b.Flag)
+				t.Errorf("%s: got unknown flag --%s", limitRow.Subject, limitRow.Flag)
 			}
-			limit = fmt.Sprintf("`--%s` (%s)", b.Flag, strings.ReplaceAll(limit, "%s", value))
+			limit = fmt.Sprintf("`--%s` (%s)", limitRow.Flag, strings.ReplaceAll(limit, "%s", value))
 		}
-		if b.Subject == "" || b.Limit == "" || b.Effect == "" || b.Reason == "" {
-			t.Errorf("limit = %+v, want all fields set", b)
+		if limitRow.Subject == "" || limitRow.Limit == "" || limitRow.Effect == "" || limitRow.Reason == "" {
+			t.Errorf("limit = %+v, want all fields set", limitRow)
 		}
-		tables[b.Section] += fmt.Sprintf("| %s | %s | %s | %s |\n", b.Subject, limit, b.Effect, b.Reason)
+		tables[limitRow.Section] += fmt.Sprintf("| %s | %s | %s | %s |\n", limitRow.Subject, limit, limitRow.Effect, limitRow.Reason)
 	}
 	for _, name := range names {
 		start, end := "<!-- begin: "+name+" -->\n", "<!-- end -->\n"

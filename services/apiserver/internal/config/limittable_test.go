@@ -61,7 +61,7 @@ func limitTable(b *config.Limits) (all []limitRow) {
 
 // requestLimits returns the rows of the section Requests.
 func requestLimits(b *config.Limits) []limitRow {
-	r := &b.Requests
+	bounds := &b.Requests
 	return []limitRow{
 		{Subject: "duration", Flag: "request-timeout", Limit: "%s", Effect: "504", Reason: "requests that never end"},
 		{Subject: "reads in flight", Flag: "max-requests-inflight", Limit: "%s", Effect: "waits, then 429", Reason: "CPU and memory"},
@@ -88,7 +88,7 @@ func requestLimits(b *config.Limits) []limitRow {
 		},
 		{
 			Subject: "`Accept`, `Accept-Encoding` and `Content-Type` together",
-			Limit:   formatBytes(r.NegotiationFields),
+			Limit:   formatBytes(bounds.NegotiationFields),
 			Effect:  "431",
 			Reason:  "CPU before authentication",
 		},
@@ -101,31 +101,31 @@ func requestLimits(b *config.Limits) []limitRow {
 		},
 		{
 			Subject: "bodies of a priority level",
-			Limit:   fmt.Sprintf("%s per CPU, at least %s", formatBytes(r.BodyBytesPerCPU), formatBytes(r.MinBodyBytes)),
+			Limit:   fmt.Sprintf("%s per CPU, at least %s", formatBytes(bounds.BodyBytesPerCPU), formatBytes(bounds.MinBodyBytes)),
 			Effect:  "waits, then 429",
 			Reason:  "memory",
 		},
 		{
 			Subject: "bodies of a principal that wait",
-			Limit:   formatCount(r.WaitingBodies),
+			Limit:   formatCount(bounds.WaitingBodies),
 			Effect:  "429",
 			Reason:  "memory of waiting requests",
 		},
 		{
 			Subject: "large request bodies being processed (from 64 KiB or 512 values)",
-			Limit:   formatBytes(r.LargeBytesPerCPU) + " × (CPUs − 1)",
+			Limit:   formatBytes(bounds.LargeBytesPerCPU) + " × (CPUs − 1)",
 			Effect:  "waits, then 429",
 			Reason:  "memory: a decoded object is many times larger than its JSON; CPU of other requests",
 		},
 		{
 			Subject: "large bodies of requests that wait for a webhook or etcd",
-			Limit:   formatBytes(r.SuspendedBytes),
+			Limit:   formatBytes(bounds.SuspendedBytes),
 			Effect:  "counted as being processed",
 			Reason:  "memory while a webhook does not respond",
 		},
 		{
 			Subject: "responses whose client does not read",
-			Limit:   formatCount(r.Stalled),
+			Limit:   formatCount(bounds.Stalled),
 			Effect:  "keeps its API Priority and Fairness seats",
 			Reason:  "memory of the buffers",
 		},
@@ -171,7 +171,7 @@ func requestLimits(b *config.Limits) []limitRow {
 }
 
 // connectionLimits returns the rows of the section Connections.
-func connectionLimits(b *config.Limits) []limitRow {
+func connectionLimits(limits *config.Limits) []limitRow {
 	return []limitRow{
 		{
 			Subject: "HTTP/2 streams of a connection",
@@ -189,13 +189,13 @@ func connectionLimits(b *config.Limits) []limitRow {
 		},
 		{
 			Subject: "logs, exec, port-forward and proxies",
-			Limit:   fmt.Sprintf("a quarter of the open file limit, from %s to %s", formatCount(b.MinProxied), formatCount(b.MaxProxied)),
+			Limit:   fmt.Sprintf("a quarter of the open file limit, from %s to %s", formatCount(limits.MinProxied), formatCount(limits.MaxProxied)),
 			Effect:  "429",
 			Reason:  "open files: each has two connections",
 		},
 		{
 			Subject: "proxied HTML pages whose links are rewritten",
-			Limit:   formatCount(b.MaxRewrittenPages) + " at a time; half of them per principal",
+			Limit:   formatCount(limits.MaxRewrittenPages) + " at a time; half of them per principal",
 			Effect:  "returned without rewritten links",
 			Reason:  "memory",
 		},
@@ -221,7 +221,7 @@ func connectionLimits(b *config.Limits) []limitRow {
 }
 
 // serverLimits returns the rows of the section Webhooks and other servers.
-func serverLimits(b *config.Limits) []limitRow {
+func serverLimits(limits *config.Limits) []limitRow {
 	return []limitRow{
 		{
 			Subject: "response of an admission webhook",
@@ -249,31 +249,31 @@ func serverLimits(b *config.Limits) []limitRow {
 		},
 		{
 			Subject: "webhook responses of more than 1 MiB",
-			Limit:   formatCount(b.MaxLargeWebhookResponses) + " at a time",
+			Limit:   formatCount(limits.MaxLargeWebhookResponses) + " at a time",
 			Effect:  "wait",
 			Reason:  "memory",
 		},
 		{
 			Subject: "objects in concurrent conversion requests",
-			Limit:   formatBytes(b.Conversions.Stored) + "; half of it per principal",
+			Limit:   formatBytes(limits.Conversions.Stored) + "; half of it per principal",
 			Effect:  "wait",
 			Reason:  "memory while a webhook does not respond",
 		},
 		{
 			Subject: "converted objects of responses that are written",
-			Limit:   formatBytes(b.Conversions.MaxDocuments) + ", at most an eighth of it counts for a response; half of it per principal",
+			Limit:   formatBytes(limits.Conversions.MaxDocuments) + ", at most an eighth of it counts for a response; half of it per principal",
 			Effect:  "wait",
 			Reason:  "memory of slow clients",
 		},
 		{
 			Subject: "token reviews in progress",
-			Limit:   formatCount(b.MaxConcurrentTokenReviews),
+			Limit:   formatCount(limits.MaxConcurrentTokenReviews),
 			Effect:  "wait, then 429",
 			Reason:  "memory of requests while the service does not respond",
 		},
 		{
 			Subject: "requests waiting for an authorization webhook",
-			Limit:   formatCount(b.MaxQueuedAuthorizations),
+			Limit:   formatCount(limits.MaxQueuedAuthorizations),
 			Effect:  "wait, then 429",
 			Reason:  "requests of other users while the service does not respond",
 		},
@@ -285,7 +285,7 @@ func serverLimits(b *config.Limits) []limitRow {
 		},
 		{
 			Subject: "checks of extension servers",
-			Limit:   formatCount(b.MaxConcurrentServerChecks) + " at a time",
+			Limit:   formatCount(limits.MaxConcurrentServerChecks) + " at a time",
 			Effect:  "wait",
 			Reason:  "connections",
 		},
@@ -323,29 +323,29 @@ func customLimits() []limitRow {
 }
 
 // auditLimits returns the rows of the section Audit and caches.
-func auditLimits(b *config.Limits) []limitRow {
+func auditLimits(limits *config.Limits) []limitRow {
 	return []limitRow{
 		{
 			Subject: "object in an audit event",
-			Limit:   formatBytes(b.MaxAuditObjectBytes),
+			Limit:   formatBytes(limits.MaxAuditObjectBytes),
 			Effect:  "omitted from the event",
 			Reason:  "memory",
 		},
 		{
 			Subject: "objects of all requests in progress in audit events",
-			Limit:   formatBytes(b.MaxAuditObjectsBytes),
+			Limit:   formatBytes(limits.MaxAuditObjectsBytes),
 			Effect:  "omitted from the events",
 			Reason:  "memory",
 		},
 		{
 			Subject: "events that wait for an audit backend",
-			Limit:   formatBytes(b.MaxAuditQueueBytes),
+			Limit:   formatBytes(limits.MaxAuditQueueBytes),
 			Effect:  "events are dropped and counted",
 			Reason:  "memory while the backend does not respond",
 		},
 		{
 			Subject: "batches that an audit webhook receives at a time",
-			Limit:   formatCount(b.MaxConcurrentAuditPosts),
+			Limit:   formatCount(limits.MaxConcurrentAuditPosts),
 			Effect:  "wait",
 			Reason:  "connections",
 		},
@@ -365,7 +365,7 @@ func auditLimits(b *config.Limits) []limitRow {
 		},
 		{
 			Subject: "decoded quotas, limit ranges",
-			Limit:   fmt.Sprintf("%s objects, %s of each", formatCount(b.Cached.Objects), formatBytes(b.Cached.Bytes)),
+			Limit:   fmt.Sprintf("%s objects, %s of each", formatCount(limits.Cached.Objects), formatBytes(limits.Cached.Bytes)),
 			Effect:  "decoded on each use",
 			Reason:  "memory",
 		},

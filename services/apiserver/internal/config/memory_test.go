@@ -24,11 +24,11 @@ func TestMemoryFlags(t *testing.T) {
 		{flags: "--cache-memory=-1", wrong: `"-1" is not a number of bytes`},
 		{flags: "--cache-memory=much", wrong: "quantities must match"},
 	} {
-		var o MemoryOptions
+		var memoryOptions MemoryOptions
 		s := &options.Sections{}
-		o.addFlags(s)
+		memoryOptions.addFlags(s)
 		err := s.Set("memory").Parse(strings.Fields(tc.flags))
-		for _, e := range o.validate() {
+		for _, e := range memoryOptions.validate() {
 			err = e
 		}
 		if tc.wrong != "" {
@@ -37,8 +37,8 @@ func TestMemoryFlags(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || o.Caches.String() != tc.caches || o.History.String() != tc.history {
-			t.Errorf("%s: got caches %s, history %s, error %v, want %s, %s", tc.flags, &o.Caches, &o.History, err, tc.caches, tc.history)
+		if err != nil || memoryOptions.Caches.String() != tc.caches || memoryOptions.History.String() != tc.history {
+			t.Errorf("%s: got caches %s, history %s, error %v, want %s, %s", tc.flags, &memoryOptions.Caches, &memoryOptions.History, err, tc.caches, tc.history)
 		}
 	}
 }

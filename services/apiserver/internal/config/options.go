@@ -98,36 +98,36 @@ func NewOptions() *Options {
 }
 
 // AddFlags implements options.Options.
-func (o *Options) AddFlags(s *options.Sections) {
-	o.flags = s
-	g := s.Set("generic")
-	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil,
+func (o *Options) AddFlags(sections *options.Sections) {
+	o.flags = sections
+	flagSet := sections.Set("generic")
+	flagSet.IPVar(&o.AdvertiseAddress, "advertise-address", nil,
 		"The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, the host's default interface.")
-	g.DurationVar(&o.Serving.RequestTimeout, "request-timeout", time.Minute,
+	flagSet.DurationVar(&o.Serving.RequestTimeout, "request-timeout", time.Minute,
 		"Maximum duration of a request, except for long-running requests such as watches.")
-	g.Var(&o.RuntimeConfig, "runtime-config",
+	flagSet.Var(&o.RuntimeConfig, "runtime-config",
 		"Comma-separated key=value pairs that enable (true) or disable (false) APIs: v1, <group>/<version>, <group>/<version>/<resource>, api/all, api/ga, api/beta, api/alpha.")
-	g.Var(o.Features, "feature-gates", features.Help())
-	g.StringVar(&o.ExternalHostname, "external-hostname", "",
+	flagSet.Var(o.Features, "feature-gates", features.Help())
+	flagSet.StringVar(&o.ExternalHostname, "external-hostname", "",
 		"Hostname advertised in discovery, with or without a port. Defaults to --advertise-address.")
-	o.Serving.AddFlags(s)
-	o.Etcd.addFlags(s)
-	o.Encryption.addFlags(s)
-	addFanoutFlags(s.Set("fan-out"), &o.Fanout)
-	o.Memory.addFlags(s)
-	o.Audit.addFlags(s)
-	o.Authentication.addFlags(s)
-	o.Authorization.addFlags(s)
-	o.Admission.addFlags(s)
-	o.Metrics.AddFlags(s.Set("metrics"))
-	o.Tracing.AddFlags(s.Set("traces"))
-	m := s.Set("misc")
+	o.Serving.AddFlags(sections)
+	o.Etcd.addFlags(sections)
+	o.Encryption.addFlags(sections)
+	addFanoutFlags(sections.Set("fan-out"), &o.Fanout)
+	o.Memory.addFlags(sections)
+	o.Audit.addFlags(sections)
+	o.Authentication.addFlags(sections)
+	o.Authorization.addFlags(sections)
+	o.Admission.addFlags(sections)
+	o.Metrics.AddFlags(sections.Set("metrics"))
+	o.Tracing.AddFlags(sections.Set("traces"))
+	m := sections.Set("misc")
 	addKubeletFlags(m, &o.Upstream)
-	o.Requests.addFlags(g, m)
-	o.Debug.addFlags(g, m)
+	o.Requests.addFlags(flagSet, m)
+	o.Debug.addFlags(flagSet, m)
 	o.Services.addFlags(m)
 	o.Aggregation.addFlags(m)
-	o.Compatibility.addFlags(s)
+	o.Compatibility.addFlags(sections)
 	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 

@@ -9,7 +9,7 @@ import (
 func TestInvalidPeerFlags(t *testing.T) {
 	t.Parallel()
 	const gates = "--feature-gates=UnknownVersionInteroperabilityProxy=true,StorageVersionAPI=true"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		args []string
 		want string
 	}{
@@ -43,8 +43,8 @@ func TestInvalidPeerFlags(t *testing.T) {
 			want: `--peer-advertise-port "70000" is not a port`,
 		},
 	} {
-		if code, _, errs := asProgram(t, c.args...); code == 0 || !strings.Contains(errs, c.want) {
-			t.Errorf("%s: %q exits with %d, %s, want an error with %q", name, c.args, code, errs, c.want)
+		if code, _, errs := asProgram(t, test.args...); code == 0 || !strings.Contains(errs, test.want) {
+			t.Errorf("%s: %q exits with %d, %s, want an error with %q", name, test.args, code, errs, test.want)
 		}
 	}
 }

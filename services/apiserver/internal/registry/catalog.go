@@ -28,15 +28,15 @@ type Catalog struct {
 // NewCatalog returns a catalog. It returns an error for a kind of an undeclared group version, a
 // resource that is declared twice, or a stored kind without a key prefix.
 func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
-	c := &Catalog{
+	catalog := &Catalog{
 		groups: slices.Clone(groups),
 		kinds:  kinds,
 		byGVR:  map[schema.GroupVersionResource]*Kind{},
 		byGVK:  map[schema.GroupVersionKind]*Kind{},
 	}
-	sort.SliceStable(c.groups, func(i, j int) bool { return c.groups[i].Priority > c.groups[j].Priority })
+	sort.SliceStable(catalog.groups, func(i, j int) bool { return catalog.groups[i].Priority > catalog.groups[j].Priority })
 	served := map[schema.GroupVersion]bool{}
-	for _, g := range c.groups {
+	for _, g := range catalog.groups {
 		for _, v := range g.Versions {
 			served[schema.GroupVersion{Group: g.Name, Version: v}] = true
 		}
@@ -45,16 +45,16 @@ func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
 		if !served[k.GroupVersion()] {
 			return nil, fmt.Errorf("kind %s: its group version is not declared", k.GVK())
 		}
-		if c.byGVR[k.GVR()] != nil {
+		if catalog.byGVR[k.GVR()] != nil {
 			return nil, fmt.Errorf("resource %s is declared twice", k.GVR())
 		}
 		if !k.Virtual && k.Stored.Prefix == "" {
 			return nil, fmt.Errorf("kind %s: no stored prefix", k.GVK())
 		}
-		c.byGVR[k.GVR()] = k
-		c.byGVK[k.GVK()] = k
+		catalog.byGVR[k.GVR()] = k
+		catalog.byGVK[k.GVK()] = k
 	}
-	return c, nil
+	return catalog, nil
 }
 
 // Filter returns a catalog of the kinds for which match returns true. It omits versions and groups

@@ -34,25 +34,25 @@ func readGrowing(r *http.Request, grow func(size int) error) ([]byte, error) {
 	if sized {
 		limit = int(r.ContentLength)
 	}
-	b := make([]byte, 0, min(InitialBuffer, limit))
+	data := make([]byte, 0, min(InitialBuffer, limit))
 	for {
-		n, err := io.ReadFull(r.Body, b[len(b):cap(b)])
-		b = b[:len(b)+n]
+		n, err := io.ReadFull(r.Body, data[len(data):cap(data)])
+		data = data[:len(data)+n]
 		switch {
 		case !sized && (err == io.EOF || err == io.ErrUnexpectedEOF):
-			return b, nil
+			return data, nil
 		case err == io.EOF:
-			return b, io.ErrUnexpectedEOF
-		case err != nil || len(b) == limit:
-			return b, err
+			return data, io.ErrUnexpectedEOF
+		case err != nil || len(data) == limit:
+			return data, err
 		}
-		size := min(bufferGrowth*len(b), limit)
+		size := min(bufferGrowth*len(data), limit)
 		if err := grow(size); err != nil {
-			return b, err
+			return data, err
 		}
-		grown := make([]byte, len(b), size)
-		copy(grown, b)
-		b = grown
+		grown := make([]byte, len(data), size)
+		copy(grown, data)
+		data = grown
 	}
 }
 

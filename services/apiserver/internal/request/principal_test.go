@@ -10,7 +10,7 @@ import (
 
 // TestPrincipalOf checks the key of each kind of user.
 func TestPrincipalOf(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		user          request.User
 		address, want string
 	}{
@@ -25,8 +25,8 @@ func TestPrincipalOf(t *testing.T) {
 			want:    "network 192.0.2.1",
 		},
 	} {
-		if got := request.PrincipalOf(&c.user, c.address); got != c.want {
-			t.Errorf("PrincipalOf(%q, %q) = %q, want %q", c.user.Name, c.address, got, c.want)
+		if got := request.PrincipalOf(&test.user, test.address); got != test.want {
+			t.Errorf("PrincipalOf(%q, %q) = %q, want %q", test.user.Name, test.address, got, test.want)
 		}
 	}
 }

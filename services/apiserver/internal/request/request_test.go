@@ -38,7 +38,7 @@ func TestWarningsAreUniqueAndLimited(t *testing.T) {
 // characters each.
 func TestWarningsAreTruncated(t *testing.T) {
 	text := func(n, i int) string { return fmt.Sprintf("%0*d", n, i) }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		lengths []int // of the warnings
 		want    []int // of the headers
 	}{
@@ -51,15 +51,15 @@ func TestWarningsAreTruncated(t *testing.T) {
 		"one warning longer than the limit": {lengths: []int{5000}, want: []int{256}},
 	} {
 		ctx, w := requesttest.WithWarnings(t.Context())
-		for i, n := range c.lengths {
+		for i, n := range test.lengths {
 			request.Warn(ctx, text(n, i))
 		}
 		var got []int
 		for _, h := range w.Headers() {
 			got = append(got, len(h)-len(`299 - ""`))
 		}
-		if !slices.Equal(got, c.want) || len(c.want) == 0 && w.Headers() != nil {
-			t.Errorf("%s: warnings of lengths %d: got lengths %d, want %d", name, c.lengths, got, c.want)
+		if !slices.Equal(got, test.want) || len(test.want) == 0 && w.Headers() != nil {
+			t.Errorf("%s: warnings of lengths %d: got lengths %d, want %d", name, test.lengths, got, test.want)
 		}
 	}
 }

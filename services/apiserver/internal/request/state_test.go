@@ -13,14 +13,14 @@ func TestDerivedStateIsCopy(t *testing.T) {
 	if u := request.UserFrom(t.Context()); u != nil {
 		t.Errorf("without a request: got user %v, want nil", u)
 	}
-	ctx, s := request.Derive(t.Context())
+	ctx, state := request.Derive(t.Context())
 	if u := request.UserFrom(ctx); u != nil {
 		t.Errorf("got user %v before authentication, want nil", u)
 	}
 	ada := &request.User{Name: "ada"}
 	eve := &request.User{Name: "eve"}
-	s.User = ada
-	s.WaitTimes = &request.WaitTimes{}
+	state.User = ada
+	state.WaitTimes = &request.WaitTimes{}
 	as, derived := request.Derive(ctx)
 	derived.User = eve
 	derived.Warnings = &request.Warnings{}
@@ -29,11 +29,11 @@ func TestDerivedStateIsCopy(t *testing.T) {
 	}
 	request.Warn(as, "a")
 	request.Warn(ctx, "b")
-	if got := derived.Warnings.Headers(); len(got) != 1 || s.Warnings != nil {
-		t.Errorf("got warnings %q and %v, want one and nil", got, s.Warnings)
+	if got := derived.Warnings.Headers(); len(got) != 1 || state.Warnings != nil {
+		t.Errorf("got warnings %q and %v, want one and nil", got, state.Warnings)
 	}
 	derived.WaitTimes.Add(3)
-	if got := s.WaitTimes.Sum(); got != 3 {
+	if got := state.WaitTimes.Sum(); got != 3 {
 		t.Errorf("got waits of %d ns, want 3", got)
 	}
 }

@@ -41,21 +41,21 @@ func Warn(ctx context.Context, text string) {
 // CheckpointWarnings returns a function that removes the warnings added after this call. It is for
 // a write that is repeated because of a conflict with a concurrent write.
 func CheckpointWarnings(ctx context.Context) (rollback func()) {
-	w := FromContext(ctx).Warnings
-	if w == nil {
+	warnings := FromContext(ctx).Warnings
+	if warnings == nil {
 		return func() {}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	texts, length, cut := slices.Clone(w.texts), w.length, w.cut
-	seen := maps.Clone(w.seen)
+	warnings.mu.Lock()
+	defer warnings.mu.Unlock()
+	texts, length, cut := slices.Clone(warnings.texts), warnings.length, warnings.cut
+	seen := maps.Clone(warnings.seen)
 	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.texts = texts
-		w.seen = seen
-		w.length = length
-		w.cut = cut
+		warnings.mu.Lock()
+		defer warnings.mu.Unlock()
+		warnings.texts = texts
+		warnings.seen = seen
+		warnings.length = length
+		warnings.cut = cut
 	}
 }
 

@@ -26,9 +26,9 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		s := request.FromContext(ctx)
-		rec.AddDuration(audit.Authentication, s.AuthenticationTime)
-		rec.AnnotateAll(s.TokenAnnotations)
+		state := request.FromContext(ctx)
+		rec.AddDuration(audit.Authentication, state.AuthenticationTime)
+		rec.AnnotateAll(state.TokenAnnotations)
 		if err := rec.Receive(ctx); err != nil {
 			c.Logger.Error("request rejected: cannot record its audit event", "path", r.URL.Path, "error", err)
 			writeInternalError(w, r, errEventNotStored)
@@ -48,7 +48,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 				panic(failure)
 			}
 		}()
-		s.AuditEvent = rec
+		state.AuditEvent = rec
 		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r)
 		hasReturned = true
 		exchange.AtEnd(w, func(failure any) { rec.End(ctx, failure) })

@@ -43,21 +43,21 @@ type recordingSink struct {
 	fail   error
 }
 
-func (k *recordingSink) Process(_ context.Context, e *audit.Event) error {
+func (k *recordingSink) Process(_ context.Context, event *audit.Event) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.fail != nil {
 		return k.fail
 	}
-	e = new(*e)
-	e.Annotations = slices.Clone(e.Annotations)
-	if e.Object != nil {
-		e.Object = new(*e.Object)
+	event = new(*event)
+	event.Annotations = slices.Clone(event.Annotations)
+	if event.Object != nil {
+		event.Object = new(*event.Object)
 	}
-	if e.Status != nil {
-		e.Status = new(*e.Status)
+	if event.Status != nil {
+		event.Status = new(*event.Status)
 	}
-	k.events = append(k.events, e)
+	k.events = append(k.events, event)
 	return nil
 }
 
@@ -95,7 +95,7 @@ type auditFixture struct {
 
 // newAuditFixture returns a server that audits at a level and passes requests to mux. change
 // adjusts its configuration.
-func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), mux http.HandlerFunc) *auditFixture {
+func newAuditFixture(t *testing.T, level audit.Level, change func(*server.Config), mux http.HandlerFunc) *auditFixture {
 	t.Helper()
 	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
@@ -119,7 +119,7 @@ func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), m
 		Logger:         slog.New(slog.DiscardHandler),
 		RequestTimeout: time.Minute,
 		Audit: audit.New(audit.Config{
-			Policy:     levelPolicy(l),
+			Policy:     levelPolicy(level),
 			Sinks:      []audit.Sink{a.recordingSink},
 			Metrics:    audit.NewMetrics(a.registry),
 			Logger:     slog.New(slog.DiscardHandler),
@@ -152,7 +152,7 @@ const (
 // TestEveryOutcomeIsAudited checks the audit events of a request for each way in which it can end.
 func TestEveryOutcomeIsAudited(t *testing.T) {
 	writeBody := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change     func(*server.Config)
 		path       string   // listPath if empty
 		header     []string // alternately a name and a value
@@ -234,29 +234,29 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newAuditFixture(t, audit.RequestResponse, c.change, c.mux)
-			path := c.path
+			auditFixture := newAuditFixture(t, audit.RequestResponse, test.change, test.mux)
+			path := test.path
 			if path == "" {
 				path = listPath
 			}
 			r := httptest.NewRequest("GET", path, nil)
-			for i := 0; i < len(c.header); i += 2 {
-				r.Header.Set(c.header[i], c.header[i+1])
+			for i := 0; i < len(test.header); i += 2 {
+				r.Header.Set(test.header[i], test.header[i+1])
 			}
-			if c.clientGone {
+			if test.clientGone {
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
 				r = r.WithContext(ctx)
 			}
-			rec, failure := a.serve(r)
-			if got := a.stages(); !slices.Equal(got, c.want) {
-				t.Errorf("got events %q, want %q", got, c.want)
+			rec, failure := auditFixture.serve(r)
+			if got := auditFixture.stages(); !slices.Equal(got, test.want) {
+				t.Errorf("got events %q, want %q", got, test.want)
 			}
-			if (failure != nil) != c.wantPanic {
-				t.Errorf("got panic %v, want one: %t", failure, c.wantPanic)
+			if (failure != nil) != test.wantPanic {
+				t.Errorf("got panic %v, want one: %t", failure, test.wantPanic)
 			}
-			if a.events[0].ID != rec.Header().Get("Audit-Id") || a.events[0].ID == "" {
-				t.Errorf("got event id %q, want the id %q of the response", a.events[0].ID, rec.Header().Get("Audit-Id"))
+			if auditFixture.events[0].ID != rec.Header().Get("Audit-Id") || auditFixture.events[0].ID == "" {
+				t.Errorf("got event id %q, want the id %q of the response", auditFixture.events[0].ID, rec.Header().Get("Audit-Id"))
 			}
 		})
 	}
@@ -271,14 +271,14 @@ func (failingAuthorizer) Authorize(context.Context, *authz.Attributes) (authz.De
 
 // TestRequestIsRejectedWhenAuditFails checks that a request is not handled if the sink fails.
 func TestRequestIsRejectedWhenAuditFails(t *testing.T) {
-	a := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
-	a.fail = errors.New("the disk is full")
-	rec, _ := a.serve(httptest.NewRequest("GET", listPath, nil))
+	auditFixture := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
+	auditFixture.fail = errors.New("the disk is full")
+	rec, _ := auditFixture.serve(httptest.NewRequest("GET", listPath, nil))
 	if rec.Code != 500 || !strings.Contains(rec.Body.String(), "failed to store audit event") ||
-		strings.Contains(rec.Body.String(), "disk") || a.handled != 0 {
-		t.Errorf("got %d %s, handled %d times, want 500 and 0", rec.Code, rec.Body, a.handled)
+		strings.Contains(rec.Body.String(), "disk") || auditFixture.handled != 0 {
+		t.Errorf("got %d %s, handled %d times, want 500 and 0", rec.Code, rec.Body, auditFixture.handled)
 	}
-	families, err := a.registry.Gather()
+	families, err := auditFixture.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,9 +287,9 @@ func TestRequestIsRejectedWhenAuditFails(t *testing.T) {
 			t.Errorf("got %v, want 1", f)
 		}
 	}
-	a.fail = nil
-	if rec, _ := a.serve(httptest.NewRequest("GET", listPath, nil)); rec.Code != 200 || a.handled != 1 {
-		t.Errorf("afterwards: got %d, handled %d times, want 200 and 1", rec.Code, a.handled)
+	auditFixture.fail = nil
+	if rec, _ := auditFixture.serve(httptest.NewRequest("GET", listPath, nil)); rec.Code != 200 || auditFixture.handled != 1 {
+		t.Errorf("afterwards: got %d, handled %d times, want 200 and 1", rec.Code, auditFixture.handled)
 	}
 }
 

@@ -69,53 +69,53 @@ type Config struct {
 
 // Handler builds the filter chain. A request passes the filters from the first to the last of the
 // list, a response from the last to the first.
-func Handler(c Config) (http.Handler, error) {
+func Handler(config Config) (http.Handler, error) {
 	// 1. Build the filters that can fail.
-	engine, err := c.engineFilter()
+	engine, err := config.engineFilter()
 	if err != nil {
 		return nil, err
 	}
-	cors, err := c.corsFilter()
+	cors, err := config.corsFilter()
 	if err != nil {
 		return nil, err
 	}
-	if c.Kinds != nil {
-		c.Metrics.KeepWhileServed(c.Kinds)
+	if config.Kinds != nil {
+		config.Metrics.KeepWhileServed(config.Kinds)
 	}
 
 	// 2. List all filters in order.
-	observe := c.telemetryFilters()
-	protection := overload.New(c.Overload, observe)
+	observe := config.telemetryFilters()
+	protection := overload.New(config.Overload, observe)
 	filters := []func(http.Handler) http.Handler{
-		engine,                        // gin: a panic in a later filter becomes a 500
-		c.withRequestInfo(protection), // all later filters need the request info
-		protection.WithWork,           // large requests hold bytes and a permit
-		observe.WithMetrics,           // access log and metrics cover the responses of all later filters
-		c.withSecurityHeaders,         // on every response, also on rejections
-		c.withGoaway,                  // before work for a connection that will close
-		cors,                          // preflight requests carry no credentials
-		c.withNegotiationLimit,        // 431: later filters negotiate their responses
-		c.withDeadline,                // limits the time of all later filters
-		c.withReloadCheck,             // 429: authentication and authorization need loaded objects
-		c.withWarnings,                // authentication and handlers add Warning headers
-		c.withAuthentication,          // 401
-		observe.WithTracing,           // needs the user: privileged users continue their own traces
-		c.withAudit,                   // records all later filters; reject records the earlier ones
-		c.withImpersonation,           // 403: later filters see the impersonated user
-		c.withUnknownResource,         // repeats the request with the API set of withAPISetRefresh
-		protection.WithLimit,          // 429, before the cost of authorization
-		c.withAuthorization,           // 403
-		c.withAPISetRefresh,           // reads the newest API set for an authorized request
-		c.withStorageVersion,          // 503: the storage version is not registered yet
-		observe.WithOperationSpan,     // the span of the operation
-		protection.WithBody,           // only bodies of authorized requests are read; limits large ones
+		engine,                             // gin: a panic in a later filter becomes a 500
+		config.withRequestInfo(protection), // all later filters need the request info
+		protection.WithWork,                // large requests hold bytes and a permit
+		observe.WithMetrics,                // access log and metrics cover the responses of all later filters
+		config.withSecurityHeaders,         // on every response, also on rejections
+		config.withGoaway,                  // before work for a connection that will close
+		cors,                               // preflight requests carry no credentials
+		config.withNegotiationLimit,        // 431: later filters negotiate their responses
+		config.withDeadline,                // limits the time of all later filters
+		config.withReloadCheck,             // 429: authentication and authorization need loaded objects
+		config.withWarnings,                // authentication and handlers add Warning headers
+		config.withAuthentication,          // 401
+		observe.WithTracing,                // needs the user: privileged users continue their own traces
+		config.withAudit,                   // records all later filters; reject records the earlier ones
+		config.withImpersonation,           // 403: later filters see the impersonated user
+		config.withUnknownResource,         // repeats the request with the API set of withAPISetRefresh
+		protection.WithLimit,               // 429, before the cost of authorization
+		config.withAuthorization,           // 403
+		config.withAPISetRefresh,           // reads the newest API set for an authorized request
+		config.withStorageVersion,          // 503: the storage version is not registered yet
+		observe.WithOperationSpan,          // the span of the operation
+		protection.WithBody,                // only bodies of authorized requests are read; limits large ones
 	}
-	if c.UpdateDocuments != nil {
-		filters = append(filters, c.UpdateDocuments) // discovery and OpenAPI include the newest definitions
+	if config.UpdateDocuments != nil {
+		filters = append(filters, config.UpdateDocuments) // discovery and OpenAPI include the newest definitions
 	}
 
 	// 3. Wrap the routing in them, from the last to the first.
-	h := c.Mux
+	h := config.Mux
 	for i := len(filters) - 1; i >= 0; i-- {
 		h = filters[i](h)
 	}

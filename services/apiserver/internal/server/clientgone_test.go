@@ -25,7 +25,7 @@ func TestCanceledRequestCountsAs499(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	h, err := server.Handler(server.Config{
+	handler, err := server.Handler(server.Config{
 		Mux:            http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
 		Authenticator:  headerAuthenticator{},
 		Authorizer:     &impersonationRules{},
@@ -39,8 +39,8 @@ func TestCanceledRequestCountsAs499(t *testing.T) {
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/api/v1/namespaces/a/pods", nil))
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/api/v1/namespaces/a/pods", nil))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/api/v1/namespaces/a/pods", nil))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/api/v1/namespaces/a/pods", nil))
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffe
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	h, err := server.Handler(server.Config{
+	handler, err := server.Handler(server.Config{
 		Mux:            http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 		Authenticator:  fixedUser{&request.User{Name: "u"}},
 		Authorizer:     authz.AlwaysAllow{},
@@ -68,13 +68,13 @@ func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffe
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h, &log
+	return handler, &log
 }
 
 // TestCORSAllowsOnlyConfiguredOrigins checks that only origins that match a pattern get CORS
 // headers and responses to preflight requests.
 func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
-	h, log := newCORSHandler(t, `//example\.com(:|$)`, `^http://localhost:`)
+	handler, log := newCORSHandler(t, `//example\.com(:|$)`, `^http://localhost:`)
 	for origin, allowed := range map[string]bool{
 		"https://example.com":                   true,
 		"http://example.com:8080":               true,
@@ -90,7 +90,7 @@ func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 				r.Header.Set("Origin", origin)
 			}
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
+			handler.ServeHTTP(w, r)
 			want := ""
 			if allowed {
 				want = origin
@@ -104,14 +104,14 @@ func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 	if log.Len() > 0 {
 		t.Errorf("anchored patterns: got log %s, want none", log)
 	}
-	h, _ = newCORSHandler(t, `^.*$`)
+	handler, _ = newCORSHandler(t, `^.*$`)
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodOptions, "/api", nil))
+	handler.ServeHTTP(w, httptest.NewRequest(http.MethodOptions, "/api", nil))
 	if _, exists := w.Header()["Access-Control-Allow-Origin"]; exists || w.Code == http.StatusNoContent {
 		t.Errorf("request without Origin: got %d %v, want no CORS headers", w.Code, w.Header())
 	}
-	if h, err := server.Handler(server.Config{AllowedOrigins: []string{`^(`}}); err == nil || h != nil {
-		t.Errorf("pattern %q: got handler %v, error %v, want nil and an error", `^(`, h, err)
+	if handler, err := server.Handler(server.Config{AllowedOrigins: []string{`^(`}}); err == nil || handler != nil {
+		t.Errorf("pattern %q: got handler %v, error %v, want nil and an error", `^(`, handler, err)
 	}
 	_, log = newCORSHandler(t, `^https://example\.com`)
 	if !strings.Contains(log.String(), "level=WARN") {

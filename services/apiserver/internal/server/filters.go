@@ -208,12 +208,12 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 			ctx, span = c.telemetryFilters().BeginAuthenticationSpan(r.Context())
 			r = r.WithContext(ctx)
 		}
-		u, err := c.Authenticator.Authenticate(r)
+		user, err := c.Authenticator.Authenticate(r)
 		responsewriters.SendWarnings(w, r) // handlers that write plain text do not send them
 		span.End()
-		s := request.FromContext(r.Context())
-		s.AuthenticationTime = telemetry.ObserveSince(c.Metrics.Filters.Authentication, start)
-		if u == nil {
+		state := request.FromContext(r.Context())
+		state.AuthenticationTime = telemetry.ObserveSince(c.Metrics.Filters.Authentication, start)
+		if user == nil {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
 			}
@@ -224,8 +224,8 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 			c.reject(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
-		s.User = u
-		s.Principal = request.PrincipalOf(u, r.RemoteAddr)
+		state.User = user
+		state.Principal = request.PrincipalOf(user, r.RemoteAddr)
 		next.ServeHTTP(w, r)
 	})
 }

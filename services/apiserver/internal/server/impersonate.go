@@ -111,11 +111,11 @@ func (c *Config) authorizeImpersonation(r *http.Request, target *impersonatedUse
 }
 
 // authorizeImpersonatedPart returns nil if the client may impersonate one part of a user.
-func (c *Config) authorizeImpersonatedPart(r *http.Request, a *authz.Attributes) error {
-	a.User = request.UserFrom(r.Context())
-	a.Verb = "impersonate"
-	a.Resource = true
-	decision, reason, err := c.Authorizer.Authorize(r.Context(), a)
+func (c *Config) authorizeImpersonatedPart(r *http.Request, attributes *authz.Attributes) error {
+	attributes.User = request.UserFrom(r.Context())
+	attributes.Verb = "impersonate"
+	attributes.Resource = true
+	decision, reason, err := c.Authorizer.Authorize(r.Context(), attributes)
 	if decision == authz.Allow {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (c *Config) authorizeImpersonatedPart(r *http.Request, a *authz.Attributes)
 	if errors.Is(err, limit.ErrFull) {
 		return errNoPermit
 	}
-	return authz.Forbidden(a, reason)
+	return authz.Forbidden(attributes, reason)
 }
 
 // impersonatedUser is the user in the impersonation headers.
@@ -142,19 +142,19 @@ func parseImpersonation(h http.Header) (*impersonatedUser, error) {
 	if users := h[impersonateUser]; len(slices.Compact(slices.Clone(users))) > 1 {
 		return nil, apierrors.NewBadRequest("requested several users to impersonate")
 	}
-	u := &request.User{Name: h.Get(impersonateUser), UID: h.Get(impersonateUID), Groups: slices.Clone(h.Values(impersonateGroup))}
-	p := &impersonatedUser{user: u, header: h, size: len(u.Name) + len(u.UID)}
-	p.addSize("", u.Groups)
+	user := &request.User{Name: h.Get(impersonateUser), UID: h.Get(impersonateUID), Groups: slices.Clone(h.Values(impersonateGroup))}
+	p := &impersonatedUser{user: user, header: h, size: len(user.Name) + len(user.UID)}
+	p.addSize("", user.Groups)
 	for name, values := range h {
 		if key, ok := strings.CutPrefix(name, impersonateExtra); ok {
 			p.extras = append(p.extras, name)
 			p.addSize(key, values)
 		}
 	}
-	if u.Name != "" {
+	if user.Name != "" {
 		return p, nil
 	}
-	if len(u.Groups) > 0 || len(p.extras) > 0 || u.UID != "" {
+	if len(user.Groups) > 0 || len(p.extras) > 0 || user.UID != "" {
 		return nil, apierrors.NewBadRequest("requested groups, extra information or a uid without impersonating a user")
 	}
 	return nil, nil
@@ -191,15 +191,15 @@ func (p *impersonatedUser) nameAttributes() *authz.Attributes {
 // partAttributes returns the other checks in the order groups, extra, uid.
 func (p *impersonatedUser) partAttributes() iter.Seq[*authz.Attributes] {
 	return func(yield func(*authz.Attributes) bool) {
-		u := p.user
-		for _, g := range u.Groups {
+		user := p.user
+		for _, g := range user.Groups {
 			if !yield(&authz.Attributes{Version: "v1", ResourceName: "groups", Name: g}) {
 				return
 			}
 		}
 		p.readExtra()
-		for _, k := range slices.Sorted(maps.Keys(u.Extra)) {
-			for _, v := range u.Extra[k] {
+		for _, k := range slices.Sorted(maps.Keys(user.Extra)) {
+			for _, v := range user.Extra[k] {
 				if !yield(&authz.Attributes{
 					Group:        authenticationGroup,
 					Version:      "v1",
@@ -211,8 +211,8 @@ func (p *impersonatedUser) partAttributes() iter.Seq[*authz.Attributes] {
 				}
 			}
 		}
-		if u.UID != "" {
-			yield(&authz.Attributes{Group: authenticationGroup, Version: "v1", ResourceName: "uids", Name: u.UID})
+		if user.UID != "" {
+			yield(&authz.Attributes{Group: authenticationGroup, Version: "v1", ResourceName: "uids", Name: user.UID})
 		}
 	}
 }

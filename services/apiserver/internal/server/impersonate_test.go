@@ -37,23 +37,23 @@ type impersonationRules struct {
 	checked []string // all checks of the verb impersonate, in the same form
 }
 
-func (z *impersonationRules) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
-	if a.Verb != "impersonate" {
+func (z *impersonationRules) Authorize(_ context.Context, attributes *authz.Attributes) (authz.Decision, string, error) {
+	if attributes.Verb != "impersonate" {
 		return authz.Allow, "", nil
 	}
-	entry := a.ResourceName
-	if a.Group != "" {
-		entry = a.Group + "/" + entry
+	entry := attributes.ResourceName
+	if attributes.Group != "" {
+		entry = attributes.Group + "/" + entry
 	}
-	if a.Subresource != "" {
-		entry += "/" + a.Subresource
+	if attributes.Subresource != "" {
+		entry += "/" + attributes.Subresource
 	}
-	if a.Namespace != "" {
-		entry += " " + a.Namespace + "/" + a.Name
+	if attributes.Namespace != "" {
+		entry += " " + attributes.Namespace + "/" + attributes.Name
 	} else {
-		entry += " " + a.Name
+		entry += " " + attributes.Name
 	}
-	if a.User.Name != "boss" || !a.Resource {
+	if attributes.User.Name != "boss" || !attributes.Resource {
 		return authz.Deny, "only the boss", nil
 	}
 	z.checked = append(z.checked, entry)
@@ -174,8 +174,8 @@ func TestImpersonation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen *request.User
-			z := &impersonationRules{allowed: tc.allowed}
-			h, err := server.Handler(server.Config{
+			rules := &impersonationRules{allowed: tc.allowed}
+			handler, err := server.Handler(server.Config{
 				Mux: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					seen = request.UserFrom(r.Context())
 					for h := range r.Header {
@@ -186,7 +186,7 @@ func TestImpersonation(t *testing.T) {
 				}),
 				Responder:      responsewriters.Responder{Codec: c},
 				Authenticator:  fixedUser{&request.User{Name: "boss"}},
-				Authorizer:     z,
+				Authorizer:     rules,
 				Metrics:        telemetry.NewMetrics(prometheus.NewRegistry()),
 				Kinds:          apiset.NewLive(nil),
 				Logger:         slog.New(slog.DiscardHandler),
@@ -199,25 +199,25 @@ func TestImpersonation(t *testing.T) {
 			for i := 0; i+1 < len(tc.headers); i += 2 {
 				r.Header.Add(tc.headers[i], tc.headers[i+1])
 			}
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
+			responseRecorder := httptest.NewRecorder()
+			handler.ServeHTTP(responseRecorder, r)
 			want := tc.wantChecked
 			if want == nil {
 				want = tc.allowed
 			}
-			if !slices.Equal(z.checked, want) {
-				t.Errorf("checked permissions: got %q, want %q", z.checked, want)
+			if !slices.Equal(rules.checked, want) {
+				t.Errorf("checked permissions: got %q, want %q", rules.checked, want)
 			}
 			if tc.wantCode == 0 {
 				if !reflect.DeepEqual(seen, tc.wantUser) {
-					t.Errorf("got user %+v, want %+v: %s", seen, tc.wantUser, w.Body)
+					t.Errorf("got user %+v, want %+v: %s", seen, tc.wantUser, responseRecorder.Body)
 				}
 				return
 			}
 			var st metav1.Status
-			if err := json.Unmarshal(w.Body.Bytes(), &st); err != nil || w.Code != tc.wantCode ||
+			if err := json.Unmarshal(responseRecorder.Body.Bytes(), &st); err != nil || responseRecorder.Code != tc.wantCode ||
 				!strings.Contains(st.Message, tc.wantMessage) || seen != nil {
-				t.Errorf("got %d %q (%v), want %d %q", w.Code, st.Message, err, tc.wantCode, tc.wantMessage)
+				t.Errorf("got %d %q (%v), want %d %q", responseRecorder.Code, st.Message, err, tc.wantCode, tc.wantMessage)
 			}
 		})
 	}

@@ -41,7 +41,7 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	release := make(chan struct{})
-	h, err := server.Handler(server.Config{
+	handler, err := server.Handler(server.Config{
 		Mux: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Name") == "mallory" && strings.HasPrefix(r.URL.Path, "/api/") {
 				<-release
@@ -63,7 +63,7 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 		r := httptest.NewRequest(method, path, nil)
 		r.Header.Set("Name", name)
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 		return w.Code
 	}
 	var wg sync.WaitGroup

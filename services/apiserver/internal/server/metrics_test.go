@@ -58,7 +58,7 @@ func metricValues(t *testing.T, r *prometheus.Registry, name string, labels ...s
 func TestMetricLabelsOfRequests(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	code := http.StatusOK
-	h := newHandler(t, func(w http.ResponseWriter, _ *http.Request) {
+	handler := newHandler(t, func(w http.ResponseWriter, _ *http.Request) {
 		if code != 0 {
 			w.WriteHeader(code)
 			_, _ = io.WriteString(w, "x")
@@ -80,7 +80,7 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 		}
 		r.Header.Set("Content-Type", media)
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 		return w
 	}
 	const pods = "/api/v1/namespaces/a/pods"
@@ -182,7 +182,7 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 // limits.
 func TestInFlightMetricsAndLimits(t *testing.T) {
 	const pods = "/api/v1/namespaces/a/pods"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		method, path string
 		// Expected gauges while the request runs.
 		inflight, long map[string]float64
@@ -239,20 +239,20 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 			inside = func() {}
 			inflight := metricValues(t, registry, "apiserver_current_inflight_requests", "request_kind")
 			long := metricValues(t, registry, "apiserver_longrunning_requests", "verb")
-			if !maps.Equal(inflight, c.inflight) || !maps.Equal(long, c.long) {
-				t.Errorf("%s %s: got in-flight %v and long-running %v, want %v and %v", c.method, c.path,
-					inflight, long, c.inflight, c.long)
+			if !maps.Equal(inflight, test.inflight) || !maps.Equal(long, test.long) {
+				t.Errorf("%s %s: got in-flight %v and long-running %v, want %v and %v", test.method, test.path,
+					inflight, long, test.inflight, test.long)
 			}
-			if code := send("GET", "/api/v1/others?watch=1"); code != c.read { // a watch of an unknown resource
-				t.Errorf("during %s %s: got %d for an unknown resource, want %d", c.method, c.path, code, c.read)
+			if code := send("GET", "/api/v1/others?watch=1"); code != test.read { // a watch of an unknown resource
+				t.Errorf("during %s %s: got %d for an unknown resource, want %d", test.method, test.path, code, test.read)
 			}
-			if read, write := send("GET", pods), send("POST", pods); read != c.read || write != c.write {
-				t.Errorf("during %s %s: got %d for a read and %d for a write, want %d and %d", c.method,
-					c.path, read, write, c.read, c.write)
+			if read, write := send("GET", pods), send("POST", pods); read != test.read || write != test.write {
+				t.Errorf("during %s %s: got %d for a read and %d for a write, want %d and %d", test.method,
+					test.path, read, write, test.read, test.write)
 			}
 		}
-		if code := send(c.method, c.path); code != http.StatusOK {
-			t.Errorf("%s %s: got %d, want 200", c.method, c.path, code)
+		if code := send(test.method, test.path); code != http.StatusOK {
+			t.Errorf("%s %s: got %d, want 200", test.method, test.path, code)
 		}
 	}
 }
@@ -293,7 +293,7 @@ func (j *countingAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (
 // once.
 func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 	kinds := newAPISet(t)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		user, path                        string
 		wantRefreshes, wantAuthorizations int
 	}{
@@ -314,7 +314,7 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 	} {
 		refreshes := 0
 		j := &countingAuthorizer{}
-		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(config *server.Config) {
+		handler := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(config *server.Config) {
 			config.Kinds = apiset.NewLive(kinds)
 			config.Authorizer = j
 			config.Refresh = func(context.Context) *apiset.Set { refreshes++; return kinds }
@@ -325,12 +325,12 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 				return nil
 			}
 		})
-		r := newRequest("GET", c.path)
-		r.Header.Set("Name", c.user)
-		h.ServeHTTP(httptest.NewRecorder(), r)
-		if refreshes != c.wantRefreshes || j.calls != c.wantAuthorizations {
+		r := newRequest("GET", test.path)
+		r.Header.Set("Name", test.user)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+		if refreshes != test.wantRefreshes || j.calls != test.wantAuthorizations {
 			t.Errorf("%s, %s: got %d refreshes and %d authorizations, want %d and %d",
-				c.user, c.path, refreshes, j.calls, c.wantRefreshes, c.wantAuthorizations)
+				test.user, test.path, refreshes, j.calls, test.wantRefreshes, test.wantAuthorizations)
 		}
 	}
 }

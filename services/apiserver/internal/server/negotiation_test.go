@@ -12,8 +12,8 @@ import (
 func TestLongNegotiationFieldsAreRejected(t *testing.T) {
 	i := newImpersonationFixture(t, allowAll)
 	passed := false
-	h := i.c.withNegotiationLimit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true }))
-	for _, c := range []struct {
+	handler := i.c.withNegotiationLimit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true }))
+	for _, test := range []struct {
 		fields http.Header
 		code   int
 	}{
@@ -30,12 +30,12 @@ func TestLongNegotiationFieldsAreRejected(t *testing.T) {
 	} {
 		passed = false
 		r := httptest.NewRequest("GET", "/api", nil)
-		r.Header = c.fields
+		r.Header = test.fields
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != c.code || passed != (c.code == 200) ||
+		handler.ServeHTTP(w, r)
+		if w.Code != test.code || passed != (test.code == 200) ||
 			!passed && (!strings.Contains(w.Body.String(), `"code":431`) || w.Header().Get("Content-Type") != "application/json") {
-			t.Errorf("%d fields: got %d, want %d: %s", len(c.fields), w.Code, c.code, w.Body)
+			t.Errorf("%d fields: got %d, want %d: %s", len(test.fields), w.Code, test.code, w.Body)
 		}
 	}
 }

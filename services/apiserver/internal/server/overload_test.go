@@ -40,7 +40,7 @@ func (b overloadedAuthorizer) Authorize(_ context.Context, a *authz.Attributes) 
 // TestWebhookOverloadReturns429 checks that an overloaded webhook yields 429 instead of 401, 403 or
 // 500.
 func TestWebhookOverloadReturns429(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		authenticator interface {
 			Authenticate(*http.Request) (*request.User, error)
 		}
@@ -57,10 +57,10 @@ func TestWebhookOverloadReturns429(t *testing.T) {
 		"other verb": {authenticator: fixedUser{&request.User{Name: "boss"}}, authorizer: overloadedAuthorizer("list"), code: 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, err := server.Handler(server.Config{
+			handler, err := server.Handler(server.Config{
 				Mux:            http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
-				Authenticator:  c.authenticator,
-				Authorizer:     c.authorizer,
+				Authenticator:  test.authenticator,
+				Authorizer:     test.authorizer,
 				Metrics:        telemetry.NewMetrics(prometheus.NewRegistry()),
 				Kinds:          apiset.NewLive(nil),
 				Logger:         slog.New(slog.DiscardHandler),
@@ -74,9 +74,9 @@ func TestWebhookOverloadReturns429(t *testing.T) {
 				r.Header.Set("Impersonate-User", "alice")
 			}
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			if again := w.Header().Get("Retry-After"); w.Code != c.code || (again != "") != (c.code == 429) {
-				t.Errorf("got %d with Retry-After %q, want %d: %s", w.Code, again, c.code, w.Body)
+			handler.ServeHTTP(w, r)
+			if again := w.Header().Get("Retry-After"); w.Code != test.code || (again != "") != (test.code == 429) {
+				t.Errorf("got %d with Retry-After %q, want %d: %s", w.Code, again, test.code, w.Body)
 			}
 		})
 	}

@@ -160,20 +160,20 @@ func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 		{name: "watch of unknown resource", path: customPath + "?watch=1", wantMeanwhile: 200, wantRefreshes: 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := newRefreshFixture(t, 1)
+			refreshFixture := newRefreshFixture(t, 1)
 			var meanwhile int
-			d.during = func(r *http.Request) {
-				d.during = nil
+			refreshFixture.during = func(r *http.Request) {
+				refreshFixture.during = nil
 				if _, bounded := r.Context().Deadline(); !bounded {
 					t.Error("the request has no deadline")
 				}
-				meanwhile = d.send("bob", customPath)
+				meanwhile = refreshFixture.send("bob", customPath)
 			}
-			if code := d.send("alice", test.path); code != 200 {
+			if code := refreshFixture.send("alice", test.path); code != 200 {
 				t.Errorf("alice: got code %d, want 200", code)
 			}
-			if meanwhile != test.wantMeanwhile || int(d.refreshes.Load()) != test.wantRefreshes {
-				t.Errorf("bob: got code %d and %d refreshes, want %d and %d", meanwhile, d.refreshes.Load(), test.wantMeanwhile, test.wantRefreshes)
+			if meanwhile != test.wantMeanwhile || int(refreshFixture.refreshes.Load()) != test.wantRefreshes {
+				t.Errorf("bob: got code %d and %d refreshes, want %d and %d", meanwhile, refreshFixture.refreshes.Load(), test.wantMeanwhile, test.wantRefreshes)
 			}
 		})
 	}
@@ -192,19 +192,19 @@ func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 		{path: customPath, returns: 9, wantExecutions: 4, wantRefreshes: 4},
 		{path: "/api/v1/namespaces/a/pods", returns: 9, wantExecutions: 1},
 	} {
-		d := newRefreshFixture(t, 0)
+		refreshFixture := newRefreshFixture(t, 0)
 		executions := 0
-		d.during = func(*http.Request) {
+		refreshFixture.during = func(*http.Request) {
 			executions++
-			if d.authorized != d.executed {
-				t.Errorf("%s: got %v executed, want what was authorized, %v", test.path, d.executed, d.authorized)
+			if refreshFixture.authorized != refreshFixture.executed {
+				t.Errorf("%s: got %v executed, want what was authorized, %v", test.path, refreshFixture.executed, refreshFixture.authorized)
 			}
 			if executions <= test.returns {
-				d.executed.Retry()
+				refreshFixture.executed.Retry()
 			}
 		}
-		code := d.send("alice", test.path)
-		refreshes := int(d.refreshes.Load())
+		code := refreshFixture.send("alice", test.path)
+		refreshes := int(refreshFixture.refreshes.Load())
 		if code != 200 || executions != test.wantExecutions || refreshes != test.wantRefreshes {
 			t.Errorf("%s, returned %d times: got code %d, %d executions and %d refreshes, want 200, %d and %d",
 				test.path, test.returns, code, executions, refreshes, test.wantExecutions, test.wantRefreshes)

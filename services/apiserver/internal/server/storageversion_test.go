@@ -16,7 +16,7 @@ import (
 // TestWritesWaitForStorageVersion checks that writes of a resource are rejected until its storage
 // version is registered, except for the writes that the registration needs.
 func TestWritesWaitForStorageVersion(t *testing.T) {
-	h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
+	handler := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
 		c.StorageVersionPending = func(_ context.Context, r schema.GroupResource, _ bool) (error, bool) {
 			switch r.Resource {
 			case "pods", "leases", "storageversions":
@@ -25,7 +25,7 @@ func TestWritesWaitForStorageVersion(t *testing.T) {
 			return nil, false
 		}
 	})
-	for _, c := range []struct {
+	for _, test := range []struct {
 		method, path string
 		wantRejected bool
 	}{
@@ -45,14 +45,14 @@ func TestWritesWaitForStorageVersion(t *testing.T) {
 		{method: "POST", path: "/version"},
 	} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, newRequest(c.method, c.path))
-		if (w.Code == http.StatusServiceUnavailable) != c.wantRejected {
-			t.Errorf("%s %s: got status %d: %s, want 503: %t", c.method, c.path, w.Code, w.Body, c.wantRejected)
+		handler.ServeHTTP(w, newRequest(test.method, test.path))
+		if (w.Code == http.StatusServiceUnavailable) != test.wantRejected {
+			t.Errorf("%s %s: got status %d: %s, want 503: %t", test.method, test.path, w.Code, w.Body, test.wantRejected)
 		}
-		if c.wantRejected &&
+		if test.wantRejected &&
 			(!strings.Contains(w.Body.String(), "wait for storage version registration to complete for resource: ") ||
 				!strings.Contains(w.Body.String(), ", last seen error: etcd is gone")) {
-			t.Errorf("%s %s: got body %s, want the resource and the last error", c.method, c.path, w.Body)
+			t.Errorf("%s %s: got body %s, want the resource and the last error", test.method, test.path, w.Body)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func newRequest(method, path string) *http.Request {
 // for long-running requests and paths without a known resource.
 func TestSlowRequestsAreLogged(t *testing.T) {
 	var log bytes.Buffer
-	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+	handler := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
 		request.Step(r.Context(), request.StepWritten)
 		request.FromContext(r.Context()).WaitTimes.Add(time.Hour)
 		w.WriteHeader(http.StatusCreated)
@@ -77,7 +77,7 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		c.Slow = time.Nanosecond
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
-	for _, c := range []struct {
+	for _, test := range []struct {
 		method, path string
 		want         string // regular expression of the log; empty for none
 	}{
@@ -101,22 +101,22 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		{method: "PUT", path: "/api/v1/namespaces/a/pods/p", want: `scope:resource,.*,verb:PUT`},
 	} {
 		log.Reset()
-		r := newRequest(c.method, c.path)
-		if strings.HasPrefix(c.method, "P") && c.method != "POST" {
+		r := newRequest(test.method, test.path)
+		if strings.HasPrefix(test.method, "P") && test.method != "POST" {
 			r.Header.Set("Content-Type", api.MediaApplyYAML)
 			r.Header.Set("Accept", strings.Repeat("x", 2000))
 		}
-		h.ServeHTTP(httptest.NewRecorder(), r)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
 		got := log.String()
 		switch {
-		case c.want == "" && strings.Contains(got, "Trace[") && c.path != "/api/v1/namespaces/a/pods/p/eviction":
-			t.Errorf("%s %s: got log %s, want no trace", c.method, c.path, got)
-		case c.want != "" && !regexp.MustCompile(c.want).MatchString(got):
-			t.Errorf("%s %s: got %s\nwant %s", c.method, c.path, got, c.want)
+		case test.want == "" && strings.Contains(got, "Trace[") && test.path != "/api/v1/namespaces/a/pods/p/eviction":
+			t.Errorf("%s %s: got log %s, want no trace", test.method, test.path, got)
+		case test.want != "" && !regexp.MustCompile(test.want).MatchString(got):
+			t.Errorf("%s %s: got %s\nwant %s", test.method, test.path, got, test.want)
 		}
 	}
 	log.Reset()
-	h.ServeHTTP(httptest.NewRecorder(), newRequest("PATCH", "/api/v1/namespaces/a/pods/p"))
+	handler.ServeHTTP(httptest.NewRecorder(), newRequest("PATCH", "/api/v1/namespaces/a/pods/p"))
 	if !strings.Contains(log.String(), "verb:PATCH ") {
 		t.Errorf("merge patch: got log %s, want verb:PATCH", &log)
 	}
@@ -137,7 +137,7 @@ func TestSpanNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := tracing.New(context.Background(), tracing.Config{
+	provider, err := tracing.New(context.Background(), tracing.Config{
 		Configuration: config,
 		Logger:        slog.New(slog.DiscardHandler),
 		Metrics:       prometheus.NewRegistry(),
@@ -145,7 +145,7 @@ func TestSpanNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Traces = p })
+	handler := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Traces = provider })
 	want := map[string]string{ // span name and name of the operation span
 		"GET /api/v1/namespaces/a/pods/p":                "GET /api/v1/namespaces/{:namespace}/pods/{:name} Get",
 		"GET /api/v1/pods":                               "GET /api/v1/pods List",
@@ -159,9 +159,9 @@ func TestSpanNames(t *testing.T) {
 	}
 	for call := range want {
 		method, path, _ := strings.Cut(call, " ")
-		h.ServeHTTP(httptest.NewRecorder(), newRequest(method, path))
+		handler.ServeHTTP(httptest.NewRecorder(), newRequest(method, path))
 	}
-	p.Close()
+	provider.Close()
 	got := map[string]string{}
 	byID := map[string]tracingtest.Span{}
 	spans := collector.Spans()

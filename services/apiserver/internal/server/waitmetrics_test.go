@@ -33,7 +33,7 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	h, err := server.Handler(server.Config{
+	handler, err := server.Handler(server.Config{
 		Mux: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			request.FromContext(r.Context()).WaitTimes.Add(time.Hour)
 		}),
@@ -54,7 +54,7 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 		r := httptest.NewRequest(method, path, strings.NewReader("12345"))
 		r.Header.Set("Name", "ann")
 		r.Header.Set("Content-Type", media)
-		h.ServeHTTP(httptest.NewRecorder(), r)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	send("GET", pods, "")
 	send("GET", pods+"?watch=1", "")

@@ -26,7 +26,7 @@ import (
 
 // startServer runs a server in which all requests are long-running, and returns its URL and a
 // client.
-func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (string, *http.Client) {
+func startServer(t *testing.T, handler http.Handler, change func(*serving.Options)) (string, *http.Client) {
 	t.Helper()
 	o := serving.NewOptions("testd", 0)
 	o.CertDir = t.TempDir()
@@ -47,7 +47,7 @@ func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (s
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, h, func(*http.Request) bool { return true }) }()
+	go func() { done <- s.Run(ctx, handler, func(*http.Request) bool { return true }) }()
 	transport := &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 		ForceAttemptHTTP2: true,
@@ -66,7 +66,7 @@ func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (s
 // running until it ends.
 func TestWatchIsRecordedUntilItEnds(t *testing.T) {
 	ends := make(chan func(any), 1)
-	a := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) {
+	auditFixture := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "begun\n")
 		w.(http.Flusher).Flush()
 		if !exchange.Detach(w, func(end func(any)) { ends <- end }) {
@@ -74,7 +74,7 @@ func TestWatchIsRecordedUntilItEnds(t *testing.T) {
 			ends <- func(any) {}
 		}
 	})
-	url, client := startServer(t, a, func(*serving.Options) {})
+	url, client := startServer(t, auditFixture, func(*serving.Options) {})
 	resp, err := client.Get(url + watchPath)
 	if err != nil {
 		t.Fatal(err)
@@ -87,10 +87,10 @@ func TestWatchIsRecordedUntilItEnds(t *testing.T) {
 	end := <-ends // the handler has returned
 	check := func(when string, wantEvents []string, wantRunning float64) {
 		t.Helper()
-		if got := a.stages(); !slices.Equal(got, wantEvents) {
+		if got := auditFixture.stages(); !slices.Equal(got, wantEvents) {
 			t.Errorf("%s: got audit events %q, want %q", when, got, wantEvents)
 		}
-		if n := metricValues(t, a.registry, "apiserver_longrunning_requests")[""]; n != wantRunning {
+		if n := metricValues(t, auditFixture.registry, "apiserver_longrunning_requests")[""]; n != wantRunning {
 			t.Errorf("%s: got %v long-running requests, want %v", when, n, wantRunning)
 		}
 	}
@@ -118,10 +118,10 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer traces.Close()
-	for name, p := range map[string]*tracing.Provider{"without traces": nil, "traced": traces} {
+	for name, provider := range map[string]*tracing.Provider{"without traces": nil, "traced": traces} {
 		t.Run(name, func(t *testing.T) {
 			outlasts := make(chan bool, 1)
-			h := newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Traces = p }, func(w http.ResponseWriter, _ *http.Request) {
+			h := newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Traces = provider }, func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "begun\n")
 				outlasts <- exchange.Detach(w, func(end func(any)) { end(nil) })
 			})
@@ -134,8 +134,8 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 				t.Errorf("got %q, %v, want %q and no error", body, err, "begun\n")
 			}
 			resp.Body.Close()
-			if got := <-outlasts; got != (p == nil) {
-				t.Errorf("watch outlasts its handler = %t, want %t", got, p == nil)
+			if got := <-outlasts; got != (provider == nil) {
+				t.Errorf("watch outlasts its handler = %t, want %t", got, provider == nil)
 			}
 		})
 	}

@@ -35,7 +35,7 @@ func TestStatusIsBounded(t *testing.T) {
 		t.Errorf("200 errors of 1000 bytes: got %d causes and a message of %d bytes, want at most 100 and about 64 KiB",
 			len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		err error
 		// left describes the omitted causes, kept is the number of the others.
 		kept, left string
@@ -65,7 +65,7 @@ func TestStatusIsBounded(t *testing.T) {
 		"a long name":    {err: apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), kept: "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st := FromError(c.err)
+			st := FromError(test.err)
 			if len(st.Message) > MaxMessage+100 {
 				t.Errorf("got a message of %d bytes, want at most %d", len(st.Message), MaxMessage+100)
 			}
@@ -89,8 +89,8 @@ func TestStatusIsBounded(t *testing.T) {
 			if size > MaxMessage+maxCause+100 {
 				t.Errorf("got causes of %d bytes, want at most %d", size, MaxMessage+maxCause+100)
 			}
-			if got := len(causes); left != c.left || strconv.Itoa(got) != c.kept {
-				t.Errorf("got %d causes, %q, want %s, %q", got, left, c.kept, c.left)
+			if got := len(causes); left != test.left || strconv.Itoa(got) != test.kept {
+				t.Errorf("got %d causes, %q, want %s, %q", got, left, test.kept, test.left)
 			}
 		})
 	}

@@ -27,7 +27,7 @@ var pods = schema.GroupResource{Group: "g", Resource: "pods"}
 
 // TestStoreErrorsAreTranslated checks the API errors for errors of the store.
 func TestStoreErrorsAreTranslated(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		err  error
 		want string
 	}{
@@ -60,8 +60,8 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 		},
 		"another": {err: errors.New("odd"), want: "500  odd"},
 	} {
-		if got := formatShort(Ref{Resource: pods, Name: "p"}.Translate(c.err)); got != c.want {
-			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		if got := formatShort(Ref{Resource: pods, Name: "p"}.Translate(test.err)); got != test.want {
+			t.Errorf("%s: got %s, want %s", name, got, test.want)
 		}
 	}
 	full := Ref{Resource: pods}.Translate(fmt.Errorf("put: %w", storage.ErrFull))
@@ -89,7 +89,7 @@ func TestUnreadableErrorsNameKeysIfAllowed(t *testing.T) {
 	const wait = "429 TooManyRequests Too many requests wait already, please try again later"
 	named := CorruptObjects{Named: true, Root: "/root"}
 	plain := CorruptObjects{Root: "/root"}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name string
 		err  error
 		want string
@@ -112,8 +112,8 @@ func TestUnreadableErrorsNameKeysIfAllowed(t *testing.T) {
 		{name: "undecodable list", err: plain.OfList(pods, []*storage.CorruptObjectError{odd}), want: "500  no object"},
 		{name: "rejected list", err: named.OfList(pods, []*storage.CorruptObjectError{closed, late}), want: wait},
 	} {
-		if got := formatShort(c.err); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		if got := formatShort(test.err); got != test.want {
+			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
 		}
 	}
 	if message := FromError(named.OfObject(closed)).Message; !strings.Contains(message, "Key: /pods/a,") {

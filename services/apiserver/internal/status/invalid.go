@@ -121,21 +121,21 @@ func omittedCause(n int) metav1.StatusCause {
 
 // Shortened returns another server's Status, cut to the limits. It omits all fields that have no
 // limit.
-func Shortened(st *metav1.Status) *metav1.Status {
+func Shortened(status *metav1.Status) *metav1.Status {
 	out := metav1.Status{
-		TypeMeta: st.TypeMeta,
-		Status:   Truncate(st.Status, maxCause),
-		Code:     st.Code,
-		Message:  st.Message,
-		Reason:   metav1.StatusReason(Truncate(string(st.Reason), maxCause)),
+		TypeMeta: status.TypeMeta,
+		Status:   Truncate(status.Status, maxCause),
+		Code:     status.Code,
+		Message:  status.Message,
+		Reason:   metav1.StatusReason(Truncate(string(status.Reason), maxCause)),
 		ListMeta: metav1.ListMeta{
-			SelfLink:           Truncate(st.SelfLink, maxCause),
-			ResourceVersion:    Truncate(st.ResourceVersion, maxCause),
-			Continue:           Truncate(st.Continue, maxCause),
-			RemainingItemCount: st.RemainingItemCount,
+			SelfLink:           Truncate(status.SelfLink, maxCause),
+			ResourceVersion:    Truncate(status.ResourceVersion, maxCause),
+			Continue:           Truncate(status.Continue, maxCause),
+			RemainingItemCount: status.RemainingItemCount,
 		},
 	}
-	if d := st.Details; d != nil {
+	if d := status.Details; d != nil {
 		out.Details = &metav1.StatusDetails{
 			Name:              d.Name,
 			Group:             Truncate(d.Group, maxCause),
@@ -148,26 +148,26 @@ func Shortened(st *metav1.Status) *metav1.Status {
 	return boundStatus(&out)
 }
 
-// boundStatus cuts the texts and causes of st to the limits and returns it.
-func boundStatus(st *metav1.Status) *metav1.Status {
-	st.Message = Truncate(st.Message, MaxMessage)
-	if st.Details == nil {
-		return st
+// boundStatus cuts the texts and causes of status to the limits and returns it.
+func boundStatus(status *metav1.Status) *metav1.Status {
+	status.Message = Truncate(status.Message, MaxMessage)
+	if status.Details == nil {
+		return status
 	}
-	size, long := 0, len(st.Details.Causes) > MaxCauses+1
+	size, long := 0, len(status.Details.Causes) > MaxCauses+1
 	const omittedCauseSize = 64
-	for _, c := range st.Details.Causes {
+	for _, c := range status.Details.Causes {
 		size += len(c.Message) + len(c.Field)
 		long = long || len(c.Message) > maxCause || len(c.Field) > maxCause
 	}
-	if size <= MaxMessage+omittedCauseSize && !long && len(st.Details.Name) <= maxCause {
-		return st
+	if size <= MaxMessage+omittedCauseSize && !long && len(status.Details.Name) <= maxCause {
+		return status
 	}
-	details := *st.Details // they may be shared
-	st.Details = &details
+	details := *status.Details // they may be shared
+	status.Details = &details
 	details.Name = Truncate(details.Name, maxCause)
 	details.Causes = boundCauses(details.Causes)
-	return st
+	return status
 }
 
 // boundCauses returns the first causes, and one that states how many are left out.

@@ -101,19 +101,19 @@ func (p Position) Recheck(from int64, events []Event) ([]Event, error) {
 	// missing holds the revisions of keys with a value at ReadAt that is newer than Last.
 	var missing map[string]int64
 	for len(events) > 0 && events[0].Revision <= p.Revision {
-		e := &events[0]
+		event := &events[0]
 		switch {
-		case e.Revision == p.Last.Revision:
-			found = found || ChangeIDOf(e).Equal(p.Last)
-		case p.QuietAt(e.Revision):
-			return nil, p.HistoryReplaced(0, fmt.Sprintf("%s changed at %d, where no change is expected", e.Key, e.Revision))
-		case e.Type == Deleted:
-			delete(missing, e.Key)
+		case event.Revision == p.Last.Revision:
+			found = found || ChangeIDOf(event).Equal(p.Last)
+		case p.QuietAt(event.Revision):
+			return nil, p.HistoryReplaced(0, fmt.Sprintf("%s changed at %d, where no change is expected", event.Key, event.Revision))
+		case event.Type == Deleted:
+			delete(missing, event.Key)
 		case p.ReadAt != 0:
 			if missing == nil {
 				missing = map[string]int64{}
 			}
-			missing[e.Key] = e.Revision
+			missing[event.Key] = event.Revision
 		}
 		events = events[1:]
 	}

@@ -21,13 +21,13 @@ import (
 // TestEveryKindOfToken checks the user for a token of each kind, and that other tokens are
 // rejected.
 func TestEveryKindOfToken(t *testing.T) {
-	f, provider := newFixture(t), oidctest.New(t)
-	f.api.Put("serviceaccounts", serviceAccount("1"))
-	f.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
-	f.run(f.optionsWithAllTokens(provider))
+	fixture, provider := newFixture(t), oidctest.New(t)
+	fixture.api.Put("serviceaccounts", serviceAccount("1"))
+	fixture.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
+	fixture.run(fixture.optionsWithAllTokens(provider))
 	token := provider.Token(nil)
-	f.eventually(func() bool { return f.review(token) == "oidc:ada" })
-	account := f.signed(issuer, satoken.Binding{}, issuer)
+	fixture.eventually(func() bool { return fixture.review(token) == "oidc:ada" })
+	account := fixture.signed(issuer, satoken.Binding{}, issuer)
 	tests := []struct {
 		name, token string
 		audiences   []string
@@ -60,13 +60,13 @@ func TestEveryKindOfToken(t *testing.T) {
 		},
 		{
 			name:      "service account of others for others",
-			token:     f.signed(issuer, satoken.Binding{}, "vault"),
+			token:     fixture.signed(issuer, satoken.Binding{}, "vault"),
 			audiences: []string{"vault"},
 			want:      "system:serviceaccount:default:robot",
 		},
 		{
 			name:      "service account of another issuer",
-			token:     f.signed("https://other", satoken.Binding{}, issuer),
+			token:     fixture.signed("https://other", satoken.Binding{}, issuer),
 			audiences: nil,
 			want:      "unknown",
 		},
@@ -83,15 +83,15 @@ func TestEveryKindOfToken(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := f.review(tt.token, tt.audiences...); got != tt.want {
+			if got := fixture.review(tt.token, tt.audiences...); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			if strings.Contains(f.logs.String(), tt.token) && tt.token != "stranger" {
+			if strings.Contains(fixture.logs.String(), tt.token) && tt.token != "stranger" {
 				t.Errorf("log contains the token %q, want no token in it", tt.token)
 			}
 		})
 	}
-	_, metrics := f.get("/metrics")
+	_, metrics := fixture.get("/metrics")
 	for _, name := range []string{"serviceaccount_valid_tokens_total 2",
 		`authn_webhook_review_duration_seconds_count{result="authenticated"}`} {
 		if !strings.Contains(metrics, name) {
@@ -102,61 +102,61 @@ func TestEveryKindOfToken(t *testing.T) {
 
 // TestRevocationIsImmediate deletes the objects of tokens while the watches are delayed.
 func TestRevocationIsImmediate(t *testing.T) {
-	f, provider := newFixture(t), oidctest.New(t)
+	fixture, provider := newFixture(t), oidctest.New(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: "pod-1"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-1"}}
 	held := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "secret", UID: "secret-1"},
 		Type:       corev1.SecretTypeOpaque,
 	}
-	f.api.Put("serviceaccounts", serviceAccount("1"))
-	f.api.Put("pods", pod)
-	f.api.Put("nodes", node)
-	f.api.Put("secrets", held)
-	f.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
-	f.run(f.optionsWithAllTokens(provider))
+	fixture.api.Put("serviceaccounts", serviceAccount("1"))
+	fixture.api.Put("pods", pod)
+	fixture.api.Put("nodes", node)
+	fixture.api.Put("secrets", held)
+	fixture.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
+	fixture.run(fixture.optionsWithAllTokens(provider))
 	const robot = "system:serviceaccount:default:robot"
 	steps := []struct {
 		name, token, user string
 		remove            func()
 		err               string
 	}{
-		{name: "pod", token: f.signed(issuer, satoken.Binding{Pod: &satoken.Ref{Name: "pod", UID: "pod-1"}}, issuer), user: robot,
-			remove: func() { f.api.Delete("pods", "default", "pod") }, err: `pod "pod" of the token does not exist`},
+		{name: "pod", token: fixture.signed(issuer, satoken.Binding{Pod: &satoken.Ref{Name: "pod", UID: "pod-1"}}, issuer), user: robot,
+			remove: func() { fixture.api.Delete("pods", "default", "pod") }, err: `pod "pod" of the token does not exist`},
 		{
 			name:   "node",
-			token:  f.signed(issuer, satoken.Binding{Node: &satoken.Ref{Name: "node", UID: "node-1"}}, issuer),
+			token:  fixture.signed(issuer, satoken.Binding{Node: &satoken.Ref{Name: "node", UID: "node-1"}}, issuer),
 			user:   robot,
-			remove: func() { f.api.Delete("nodes", "", "node") }, err: `node "node" of the token does not exist`,
+			remove: func() { fixture.api.Delete("nodes", "", "node") }, err: `node "node" of the token does not exist`,
 		},
 		{
 			name:   "secret",
-			token:  f.signed(issuer, satoken.Binding{Secret: &satoken.Ref{Name: "secret", UID: "secret-1"}}, issuer),
+			token:  fixture.signed(issuer, satoken.Binding{Secret: &satoken.Ref{Name: "secret", UID: "secret-1"}}, issuer),
 			user:   robot,
-			remove: func() { f.api.Delete("secrets", "default", "secret") }, err: `secret "secret" of the token does not exist`,
+			remove: func() { fixture.api.Delete("secrets", "default", "secret") }, err: `secret "secret" of the token does not exist`,
 		},
 		{name: "bootstrap token", token: "abcdef.0123456789abcdef", user: "system:bootstrap:abcdef",
-			remove: func() { f.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") },
+			remove: func() { fixture.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") },
 			err:    `bootstrap token "abcdef" not found`,
 		},
 		{
 			name:   "account was recreated",
-			token:  f.signed(issuer, satoken.Binding{}, issuer),
+			token:  fixture.signed(issuer, satoken.Binding{}, issuer),
 			user:   robot,
-			remove: func() { f.api.Put("serviceaccounts", serviceAccount("2")) },
+			remove: func() { fixture.api.Put("serviceaccounts", serviceAccount("2")) },
 			err:    "service account UID (uid-2) does not match claim (uid-1)",
 		},
 	}
 	for _, s := range steps {
-		if got := f.review(s.token); got != s.user {
+		if got := fixture.review(s.token); got != s.user {
 			t.Fatalf("%s: got %q before the deletion, want %v", s.name, got, s.user)
 		}
 	}
-	release := f.api.HoldWatches()
+	release := fixture.api.HoldWatches()
 	defer release()
 	for _, s := range steps {
 		s.remove()
-		if got := f.review(s.token); got != s.err {
+		if got := fixture.review(s.token); got != s.err {
 			t.Errorf("%s: got %q, want %q", s.name, got, s.err)
 		}
 	}
@@ -165,56 +165,56 @@ func TestRevocationIsImmediate(t *testing.T) {
 // TestAPIServerIsDown checks that only tokens that depend on objects get 503 while the API server
 // is unreachable.
 func TestAPIServerIsDown(t *testing.T) {
-	f, provider := newFixture(t), oidctest.New(t)
-	f.api.Put("serviceaccounts", serviceAccount("1"))
-	f.run(f.optionsWithAllTokens(provider))
-	token := f.signed(issuer, satoken.Binding{}, issuer)
-	f.api.SetDown(true)
-	if got := f.review(token); got != "503" {
+	fixture, provider := newFixture(t), oidctest.New(t)
+	fixture.api.Put("serviceaccounts", serviceAccount("1"))
+	fixture.run(fixture.optionsWithAllTokens(provider))
+	token := fixture.signed(issuer, satoken.Binding{}, issuer)
+	fixture.api.SetDown(true)
+	if got := fixture.review(token); got != "503" {
 		t.Errorf("got %q, want \"503\"", got)
 	}
-	if got := f.review("static-token"); got != "carol" {
+	if got := fixture.review("static-token"); got != "carol" {
 		t.Errorf("got %q, want \"carol\"", got)
 	}
-	f.api.SetDown(false)
-	if got := f.review(token); got != "system:serviceaccount:default:robot" {
+	fixture.api.SetDown(false)
+	if got := fixture.review(token); got != "system:serviceaccount:default:robot" {
 		t.Errorf("got %q, want \"system:serviceaccount:default:robot\"", got)
 	}
 }
 
 // TestClientCertificates serves reviews only to clients with a permitted certificate.
 func TestClientCertificates(t *testing.T) {
-	f := newFixture(t)
-	o := f.options()
-	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
-	o.Serving.ClientCAFile = f.files.TrustBundle(Name, certs.ClientCA)
+	fixture := newFixture(t)
+	o := fixture.options()
+	o.Tokens.File = fixture.write("tokens.csv", "static-token,carol,3\n")
+	o.Serving.ClientCAFile = fixture.files.TrustBundle(Name, certs.ClientCA)
 	o.Clients.AnyClient = false
 	o.Clients.Names = []string{"system:binnacle:apiserver"}
-	f.run(o)
+	fixture.run(o)
 	tests := []struct {
 		name string
 		pair certs.Pair
 		want int
 	}{
-		{name: "the API server", pair: f.files.WebhookClient(), want: http.StatusOK},
-		{name: "another name", pair: f.files.Admin(), want: http.StatusUnauthorized},
-		{name: "another CA", pair: f.files.FrontProxy(), want: http.StatusUnauthorized},
-		{name: "a serving certificate", pair: f.files.APIServer(), want: http.StatusUnauthorized},
-		{name: "of etcd", pair: f.files.EtcdClient(), want: http.StatusUnauthorized},
+		{name: "the API server", pair: fixture.files.WebhookClient(), want: http.StatusOK},
+		{name: "another name", pair: fixture.files.Admin(), want: http.StatusUnauthorized},
+		{name: "another CA", pair: fixture.files.FrontProxy(), want: http.StatusUnauthorized},
+		{name: "a serving certificate", pair: fixture.files.APIServer(), want: http.StatusUnauthorized},
+		{name: "of etcd", pair: fixture.files.EtcdClient(), want: http.StatusUnauthorized},
 		{name: "none", pair: certs.Pair{}, want: http.StatusUnauthorized},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := f.clientWith(tt.pair)
+			c := fixture.clientWith(tt.pair)
 			for _, path := range []string{"/", "/authenticate"} {
-				code, response := f.post(c, path, v1, "static-token")
+				code, response := fixture.post(c, path, v1, "static-token")
 				if code != tt.want || strings.Contains(response, "carol") != (tt.want == http.StatusOK) {
 					t.Errorf("%s: got status %d: %s, want %d, the user only with 200", path, code, response, tt.want)
 				}
 			}
 		})
 	}
-	if code, _ := f.get("/livez"); code != http.StatusOK {
+	if code, _ := fixture.get("/livez"); code != http.StatusOK {
 		t.Errorf("livez without a certificate: got %d, want %v", code, http.StatusOK)
 	}
 }
@@ -222,24 +222,24 @@ func TestClientCertificates(t *testing.T) {
 // TestVersionsAndPaths checks that both versions of reviews are served at both paths, and that GET
 // is rejected.
 func TestVersionsAndPaths(t *testing.T) {
-	f := newFixture(t)
-	o := f.options()
-	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
-	f.run(o)
+	fixture := newFixture(t)
+	o := fixture.options()
+	o.Tokens.File = fixture.write("tokens.csv", "static-token,carol,3\n")
+	fixture.run(o)
 	for _, path := range []string{"/", "/authenticate"} {
 		for _, version := range []string{v1, "authentication.k8s.io/v1beta1"} {
-			code, response := f.post(f.client, path, version, "static-token")
+			code, response := fixture.post(fixture.client, path, version, "static-token")
 			if code != http.StatusOK || !strings.Contains(response, `"apiVersion":"`+version+`"`) ||
 				!strings.Contains(response, `"username":"carol"`) {
 				t.Errorf("%s %s: got status %d: %s, want %d with user carol in version %s", path, version, code,
 					response, http.StatusOK, version)
 			}
 		}
-		if code, _ := f.get(path); code != http.StatusMethodNotAllowed {
+		if code, _ := fixture.get(path); code != http.StatusMethodNotAllowed {
 			t.Errorf("GET %s: got %d, want %v", path, code, http.StatusMethodNotAllowed)
 		}
 	}
-	if code, _ := f.post(f.client, "/other", v1, "static-token"); code != http.StatusNotFound {
+	if code, _ := fixture.post(fixture.client, "/other", v1, "static-token"); code != http.StatusNotFound {
 		t.Errorf("other path: got %d, want %v", code, http.StatusNotFound)
 	}
 }
@@ -247,7 +247,7 @@ func TestVersionsAndPaths(t *testing.T) {
 // TestConfigurationIsReloaded checks that a change of the authentication configuration applies
 // without a restart.
 func TestConfigurationIsReloaded(t *testing.T) {
-	f, provider := newFixture(t), oidctest.New(t)
+	fixture, provider := newFixture(t), oidctest.New(t)
 	config := func(prefix string) string {
 		ca, err := json.Marshal(provider.CA())
 		if err != nil {
@@ -256,20 +256,20 @@ func TestConfigurationIsReloaded(t *testing.T) {
 		return fmt.Sprintf(`{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":%q,"audiences":[%q],"certificateAuthority":%s},"claimMappings":{"username":{"claim":"sub","prefix":%q}}}]}`,
 			provider.URL(), oidctest.ClientID, ca, prefix)
 	}
-	o := f.options()
-	o.Tokens.JWT.File = f.write("authn.yaml", config("one:"))
-	f.run(o)
+	o := fixture.options()
+	o.Tokens.JWT.File = fixture.write("authn.yaml", config("one:"))
+	fixture.run(o)
 	token := provider.Token(nil)
-	f.eventually(func() bool { return f.review(token) == "one:ada" })
-	f.write("authn.yaml", config("two:"))
-	f.eventually(func() bool { return f.review(token) == "two:ada" })
-	f.write("authn.yaml", "broken")
-	f.eventually(func() bool {
-		_, metrics := f.get("/metrics")
+	fixture.eventually(func() bool { return fixture.review(token) == "one:ada" })
+	fixture.write("authn.yaml", config("two:"))
+	fixture.eventually(func() bool { return fixture.review(token) == "two:ada" })
+	fixture.write("authn.yaml", "broken")
+	fixture.eventually(func() bool {
+		_, metrics := fixture.get("/metrics")
 		return strings.Contains(metrics, "apiserver_authentication_config_controller_automatic_reloads_total") &&
 			strings.Contains(metrics, `status="failure"} 1`)
 	})
-	if got := f.review(token); got != "two:ada" {
+	if got := fixture.review(token); got != "two:ada" {
 		t.Errorf("after an invalid file: got %q, want \"two:ada\"", got)
 	}
 }
@@ -341,7 +341,7 @@ func TestOptionErrors(t *testing.T) {
 
 // TestBuildErrors fails to start with files that cannot be read.
 func TestBuildErrors(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	tests := []struct {
 		name string
 		set  func(o *Options)
@@ -357,19 +357,19 @@ func TestBuildErrors(t *testing.T) {
 		{name: "no configuration", set: func(o *Options) { o.Tokens.JWT.File = "/no/such" }, want: "--authentication-config"},
 		{name: "anonymous behind a gate", set: func(o *Options) {
 			_ = o.Features.Set("AnonymousAuthConfigurableEndpoints=false")
-			o.Tokens.JWT.File = f.write("anonymous.yaml",
+			o.Tokens.JWT.File = fixture.write("anonymous.yaml",
 				"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n")
 		}, want: "anonymous: needs the feature gate AnonymousAuthConfigurableEndpoints"},
 		{name: "own issuer", set: func(o *Options) {
 			o.Tokens.ServiceAccounts.Issuers = []string{issuer}
-			o.Tokens.ServiceAccounts.KeyFiles = []string{f.files.ServiceAccountPublicKey()}
-			o.Tokens.JWT.File = f.write("own.yaml",
+			o.Tokens.ServiceAccounts.KeyFiles = []string{fixture.files.ServiceAccountPublicKey()}
+			o.Tokens.JWT.File = fixture.write("own.yaml",
 				"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: "+issuer+", audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n")
 		}, want: "line 4: jwt[0].issuer.url: Invalid value"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := f.options()
+			o := fixture.options()
 			tt.set(o)
 			if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 				t.Fatal(err)
@@ -422,7 +422,7 @@ func TestGatesAreReported(t *testing.T) {
 // service does not wait for objects that no configured kind needs.
 func TestKindsOfTokens(t *testing.T) {
 	const token = "abcdef.0123456789abcdef"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		set  func(*fixture, *Options)
 		want [3]string // static, bootstrap, service account
 	}{
@@ -441,11 +441,11 @@ func TestKindsOfTokens(t *testing.T) {
 			f.api.Put("serviceaccounts", serviceAccount("1"))
 			f.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
 			o := f.options()
-			c.set(f, o)
+			test.set(f, o)
 			f.run(o)
 			if got := [3]string{f.review("static-token"), f.review(token),
-				f.review(f.signed(issuer, satoken.Binding{}, issuer))}; got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
+				f.review(f.signed(issuer, satoken.Binding{}, issuer))}; got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -454,21 +454,21 @@ func TestKindsOfTokens(t *testing.T) {
 // TestAudiences checks that configured audiences replace the issuers as audiences of the API
 // server.
 func TestAudiences(t *testing.T) {
-	f := newFixture(t)
-	f.api.Put("serviceaccounts", serviceAccount("1"))
-	o := f.options()
+	fixture := newFixture(t)
+	fixture.api.Put("serviceaccounts", serviceAccount("1"))
+	o := fixture.options()
 	o.Tokens.Audiences = []string{"own"}
-	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
-	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.files.ServiceAccountPublicKey()}
-	f.run(o)
-	if got := [3]string{f.review("static-token"), f.review("static-token", "own"),
-		f.review("static-token", issuer)}; got != [3]string{"carol", "carol", "unknown"} {
+	o.Tokens.File = fixture.write("tokens.csv", "static-token,carol,3\n")
+	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{fixture.files.ServiceAccountPublicKey()}
+	fixture.run(o)
+	if got := [3]string{fixture.review("static-token"), fixture.review("static-token", "own"),
+		fixture.review("static-token", issuer)}; got != [3]string{"carol", "carol", "unknown"} {
 		t.Errorf("got users %q, want carol, carol, unknown", got)
 	}
-	if got := f.review(f.signed(issuer, satoken.Binding{}, "own")); got != "system:serviceaccount:default:robot" {
+	if got := fixture.review(fixture.signed(issuer, satoken.Binding{}, "own")); got != "system:serviceaccount:default:robot" {
 		t.Errorf("own audience: got %q, want \"system:serviceaccount:default:robot\"", got)
 	}
-	if got := f.review(f.signed(issuer, satoken.Binding{}, issuer)); !strings.Contains(got,
+	if got := fixture.review(fixture.signed(issuer, satoken.Binding{}, issuer)); !strings.Contains(got,
 		"is invalid for the target audiences") {
 		t.Errorf("audience of the issuer: got %q, want the error: is invalid for the target audiences", got)
 	}

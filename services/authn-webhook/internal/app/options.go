@@ -53,27 +53,27 @@ func NewOptions() *Options {
 }
 
 // AddFlags implements options.Options.
-func (o *Options) AddFlags(s *options.Sections) {
-	o.Options.AddFlags(s)
-	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
-	a := s.Set("authentication")
-	o.Clients.AddFlags(a)
-	a.StringSliceVar(&o.Tokens.Audiences, "api-audiences", o.Tokens.Audiences,
+func (o *Options) AddFlags(sections *options.Sections) {
+	o.Options.AddFlags(sections)
+	sections.Set("generic").Var(o.Features, "feature-gates", features.Help())
+	flagSet := sections.Set("authentication")
+	o.Clients.AddFlags(flagSet)
+	flagSet.StringSliceVar(&o.Tokens.Audiences, "api-audiences", o.Tokens.Audiences,
 		"Audiences of the API server; a token must have one of them if the review names no audiences; default: the issuers of service account tokens.")
-	a.StringVar(&o.Tokens.File, "token-auth-file", o.Tokens.File,
+	flagSet.StringVar(&o.Tokens.File, "token-auth-file", o.Tokens.File,
 		"CSV file of tokens: token, user name, uid and, optionally, a quoted list of groups; read at the start.")
-	a.BoolVar(&o.Tokens.BootstrapTokens, "enable-bootstrap-token-auth", o.Tokens.BootstrapTokens,
+	flagSet.BoolVar(&o.Tokens.BootstrapTokens, "enable-bootstrap-token-auth", o.Tokens.BootstrapTokens,
 		"Authenticate bootstrap tokens, which are secrets in kube-system.")
-	a.StringArrayVar(&o.Tokens.ServiceAccounts.Issuers, "service-account-issuer", o.Tokens.ServiceAccounts.Issuers,
+	flagSet.StringArrayVar(&o.Tokens.ServiceAccounts.Issuers, "service-account-issuer", o.Tokens.ServiceAccounts.Issuers,
 		"Issuer of service account tokens, an https URL or a string without colon; may be repeated.")
-	a.StringArrayVar(&o.Tokens.ServiceAccounts.KeyFiles, "service-account-key-file",
+	flagSet.StringArrayVar(&o.Tokens.ServiceAccounts.KeyFiles, "service-account-key-file",
 		o.Tokens.ServiceAccounts.KeyFiles,
 		"PEM file with RSA or ECDSA keys, public or private, or certificates, that verify service account tokens; may be repeated.")
-	a.BoolVar(&o.Tokens.ServiceAccounts.Lookup, "service-account-lookup", o.Tokens.ServiceAccounts.Lookup,
+	flagSet.BoolVar(&o.Tokens.ServiceAccounts.Lookup, "service-account-lookup", o.Tokens.ServiceAccounts.Lookup,
 		"Accept a service account token that is stored in a secret only while the secret exists.")
-	a.BoolVar(&o.Tokens.ConfirmLookups, "confirm-lookups", o.Tokens.ConfirmLookups,
+	flagSet.BoolVar(&o.Tokens.ConfirmLookups, "confirm-lookups", o.Tokens.ConfirmLookups,
 		"Read the objects that a token depends on from the API server in each review, so that deletions take effect at once; otherwise use watches, which may lag.")
-	o.Tokens.JWT.AddFlags(s)
+	o.Tokens.JWT.AddFlags(sections)
 }
 
 // Validate implements options.Options.

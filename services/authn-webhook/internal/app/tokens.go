@@ -28,26 +28,26 @@ type tokenAuthenticators struct {
 
 // buildAuthenticators returns the authenticators of all kinds of tokens that are turned on.
 func (o *TokenOptions) buildAuthenticators(s *servicerunner.Service, gates *features.Gates) (*tokenAuthenticators, error) {
-	t := &tokenAuthenticators{options: o, service: s, gates: gates}
-	lookups, err := t.newObjects()
+	authenticators := &tokenAuthenticators{options: o, service: s, gates: gates}
+	lookups, err := authenticators.newObjects()
 	if err != nil {
 		return nil, err
 	}
-	constructors := []func(*objects.Objects) (authenticator.Token, error){t.newFileAuthenticator,
-		t.newServiceAccountAuthenticator, t.newBootstrapAuthenticator, t.newJWTAuthenticator}
+	constructors := []func(*objects.Objects) (authenticator.Token, error){authenticators.newFileAuthenticator,
+		authenticators.newServiceAccountAuthenticator, authenticators.newBootstrapAuthenticator, authenticators.newJWTAuthenticator}
 	for _, create := range constructors {
 		token, err := create(lookups)
 		if err != nil {
 			return nil, err
 		}
 		if token != nil {
-			t.union = append(t.union, token)
+			authenticators.union = append(authenticators.union, token)
 		}
 	}
-	if len(t.union) == 0 {
+	if len(authenticators.union) == 0 {
 		s.Log.Warn("no kind of token is configured, so every token is unknown")
 	}
-	return t, nil
+	return authenticators, nil
 }
 
 // newObjects returns the objects that tokens depend on, or nil if no kind of token needs any.
@@ -88,19 +88,19 @@ func (t *tokenAuthenticators) newFileAuthenticator(*objects.Objects) (authentica
 
 // newServiceAccountAuthenticator returns the authenticator of service account tokens, or nil.
 func (t *tokenAuthenticators) newServiceAccountAuthenticator(lookups *objects.Objects) (authenticator.Token, error) {
-	o := &t.options.ServiceAccounts
-	if len(o.Issuers) == 0 {
+	options := &t.options.ServiceAccounts
+	if len(options.Issuers) == 0 {
 		return nil, nil
 	}
-	keys, err := satoken.LoadPublicKeys(o.KeyFiles...)
+	keys, err := satoken.LoadPublicKeys(options.KeyFiles...)
 	if err != nil {
 		return nil, fmt.Errorf("--service-account-key-file: %w", err)
 	}
 	return satoken.New(satoken.Config{
-		Issuers:   o.Issuers,
+		Issuers:   options.Issuers,
 		Keys:      keys,
 		Audiences: t.options.audiences(),
-		Lookup:    o.Lookup,
+		Lookup:    options.Lookup,
 		Objects:   lookups,
 		Observe: satoken.CountUses(t.service.Metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy,
 			satoken.UseLegacyInvalid),

@@ -61,8 +61,8 @@ type Objects struct {
 }
 
 // New creates the clients. It sends no requests before Run. Lookups have no rate limit.
-func New(c Config) (*Objects, error) {
-	lookups := rest.CopyConfig(c.Client)
+func New(config Config) (*Objects, error) {
+	lookups := rest.CopyConfig(config.Client)
 	lookups.QPS = -1
 	lookups.Burst = 0
 	secrets, err := newSecretReader(lookups)
@@ -74,22 +74,22 @@ func New(c Config) (*Objects, error) {
 		return nil, fmt.Errorf("client for look-ups: %w", err)
 	}
 	o := &Objects{
-		confirm: c.Confirm, log: c.Logger, secrets: secrets, metadata: partial,
+		confirm: config.Confirm, log: config.Logger, secrets: secrets, metadata: partial,
 		guessLimiter: rate.NewLimiter(guessesPerSecond, guessesBurst),
 	}
-	if err := o.addWatches(c); err != nil {
+	if err := o.addWatches(config); err != nil {
 		return nil, fmt.Errorf("client for watches: %w", err)
 	}
 	return o, nil
 }
 
 // addWatches creates the watches of all resources that tokens depend on.
-func (o *Objects) addWatches(c Config) error {
-	secrets, err := kubeclient.NewClient(c.Client, corev1.AddToScheme)
+func (o *Objects) addWatches(config Config) error {
+	secrets, err := kubeclient.NewClient(config.Client, corev1.AddToScheme)
 	if err != nil {
 		return err
 	}
-	partial, err := metadata.NewForConfig(metadata.ConfigFor(c.Client))
+	partial, err := metadata.NewForConfig(metadata.ConfigFor(config.Client))
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (o *Objects) addWatches(c Config) error {
 		o.watches = append(o.watches, w)
 		return w
 	}
-	if c.ServiceAccounts {
+	if config.ServiceAccounts {
 		o.serviceAccounts = add(watchMetadata(partial, "serviceaccounts", o.log))
 		o.pods = add(watchMetadata(partial, "pods", o.log))
 		o.nodes = add(watchMetadata(partial, "nodes", o.log))
@@ -107,7 +107,7 @@ func (o *Objects) addWatches(c Config) error {
 		}
 		o.tokenSecrets = add(w)
 	}
-	if c.BootstrapTokens {
+	if config.BootstrapTokens {
 		w, err := watchSecrets(secrets, bootstraptoken.Namespace, bootstraptoken.SecretType, o.log)
 		if err != nil {
 			return err

@@ -67,7 +67,7 @@ func (h *Handler) serveReview(c *gin.Context) result {
 	// 2. Authenticate the token. Without a decision, the caller retries.
 	ctx, cancel := context.WithTimeout(c.Request.Context(), h.config.Timeout)
 	defer cancel()
-	r, ok, err := h.authenticate(ctx, spec)
+	resp, ok, err := h.authenticate(ctx, spec)
 	if err != nil && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil) {
 		h.config.Logger.Warn("failed to review a token", "error", err)
 		reviews.Unavailable(c, "the token cannot be reviewed now: "+err.Error())
@@ -80,7 +80,7 @@ func (h *Handler) serveReview(c *gin.Context) result {
 	switch {
 	case ok:
 		outcome = resultAuthenticated
-		status = authenticatedStatus(r)
+		status = authenticatedStatus(resp)
 	case err != nil:
 		outcome = resultRejected
 		status.Error = err.Error()

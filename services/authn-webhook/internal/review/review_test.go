@@ -142,8 +142,8 @@ func TestReviews(t *testing.T) {
 	for _, version := range []string{v1, v1beta1} {
 		for _, tt := range tests {
 			t.Run(version+" "+tt.name, func(t *testing.T) {
-				f := newFixture()
-				out := f.post(body(version, tt.token, tt.audiences...), "application/json; charset=utf-8")
+				fixture := newFixture()
+				out := fixture.post(body(version, tt.token, tt.audiences...), "application/json; charset=utf-8")
 				if out.Code != http.StatusOK {
 					t.Fatalf("got %d %s, want %v", out.Code, out.Body, http.StatusOK)
 				}
@@ -163,8 +163,8 @@ func TestReviews(t *testing.T) {
 					s.User.Extra["example.org/x"][0] != "y") {
 					t.Errorf("got user %+v, want UID 7, group dev, extra example.org/x y", s.User)
 				}
-				f.wantOne(t, tt.result)
-				f.wantSecret(t, tt.token)
+				fixture.wantOne(t, tt.result)
+				fixture.wantSecret(t, tt.token)
 			})
 		}
 	}
@@ -188,7 +188,7 @@ func TestNoDecision(t *testing.T) {
 // decision counts even if it took all of the time.
 func TestReviewTimeout(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		timeout time.Duration
 		waits   bool
 		want    string
@@ -196,11 +196,11 @@ func TestReviewTimeout(t *testing.T) {
 		"nothing said":       {timeout: 0, waits: false, want: "running"},
 		"in the last moment": {timeout: time.Millisecond, waits: true, want: "over"},
 	} {
-		e := gin.New()
-		e.POST("/", review.New(review.Config{
+		engine := gin.New()
+		engine.POST("/", review.New(review.Config{
 			Token: authenticator.TokenFunc(func(ctx context.Context, _ string,
 				_ []string) (*authenticator.Response, bool, error) {
-				if c.waits {
+				if test.waits {
 					<-ctx.Done()
 				}
 				user := "running"
@@ -209,12 +209,12 @@ func TestReviewTimeout(t *testing.T) {
 				}
 				return &authenticator.Response{User: authenticator.User{Name: user}}, true, nil
 			}),
-			Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()), Timeout: c.timeout,
+			Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()), Timeout: test.timeout,
 		}).Serve)
-		f := &fixture{handler: e}
+		f := &fixture{handler: engine}
 		if out := f.post(body(v1, "x"), "application/json"); out.Code != http.StatusOK ||
-			!strings.Contains(out.Body.String(), `"username":"`+c.want+`"`) {
-			t.Errorf("%s: got status %d: %s, want %d with user %s", name, out.Code, out.Body, http.StatusOK, c.want)
+			!strings.Contains(out.Body.String(), `"username":"`+test.want+`"`) {
+			t.Errorf("%s: got status %d: %s, want %d with user %s", name, out.Code, out.Body, http.StatusOK, test.want)
 		}
 	}
 }

@@ -114,21 +114,21 @@ type change struct {
 }
 
 // changeObject stores or deletes an object and returns the new revision.
-func (s *Server) changeObject(resource string, o Object, c change) int64 {
+func (s *Server) changeObject(resource string, object Object, c change) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
-	o.SetResourceVersion(strconv.FormatInt(s.revision, 10))
-	gvks, _, err := scheme.Scheme.ObjectKinds(o)
+	object.SetResourceVersion(strconv.FormatInt(s.revision, 10))
+	gvks, _, err := scheme.Scheme.ObjectKinds(object)
 	if err != nil {
 		panic(err)
 	}
-	o.GetObjectKind().SetGroupVersionKind(gvks[0])
-	data, err := json.Marshal(o)
+	object.GetObjectKind().SetGroupVersionKind(gvks[0])
+	data, err := json.Marshal(object)
 	if err != nil {
 		panic(err)
 	}
-	key := o.GetNamespace() + "/" + o.GetName()
+	key := object.GetNamespace() + "/" + object.GetName()
 	kind := "ADDED"
 	_, existed := s.objects[resource][key]
 	switch {

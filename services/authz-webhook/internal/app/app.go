@@ -53,19 +53,19 @@ func (o *Options) buildService(log *slog.Logger) (*servicerunner.Service, *polic
 }
 
 // mountReviews creates the authorizers and serves reviews.
-func (o *Options) mountReviews(s *servicerunner.Service) (*policy.Policy, error) {
+func (o *Options) mountReviews(service *servicerunner.Service) (*policy.Policy, error) {
 	// 1. Create the policy, which holds the state of the authorizers RBAC and Node.
 	roles := slices.Contains(o.Modes, modeRBAC)
 	nodes := slices.Contains(o.Modes, modeNode)
-	p, err := policy.New(policy.Config{Client: s.Client, Rules: roles, Nodes: nodes, Logger: s.Log})
+	p, err := policy.New(policy.Config{Client: service.Client, Rules: roles, Nodes: nodes, Logger: service.Log})
 	if err != nil {
 		return nil, err
 	}
-	o.Features.Warn(s.Log)
-	if err := o.Features.Register(s.Metrics); err != nil {
+	o.Features.Warn(service.Log)
+	if err := o.Features.Register(service.Metrics); err != nil {
 		return nil, err
 	}
-	s.Health.Add("informer-sync", p.Check, health.Readyz)
+	service.Health.Add("informer-sync", p.Check, health.Readyz)
 
 	// 2. Create the authorizers in the order of the modes.
 	var chain authorizer.Chain
@@ -76,7 +76,7 @@ func (o *Options) mountReviews(s *servicerunner.Service) (*policy.Policy, error)
 		case modeRBAC:
 			chain = append(chain, p.Engine)
 		case modeABAC:
-			authz, err := abac.Load(o.PolicyFile, s.Log)
+			authz, err := abac.Load(o.PolicyFile, service.Log)
 			if err != nil {
 				return nil, err
 			}
@@ -90,21 +90,21 @@ func (o *Options) mountReviews(s *servicerunner.Service) (*policy.Policy, error)
 		Nodes:       nodes,
 		NoSelectors: !o.Features.Enabled(features.AuthorizeWithSelectors),
 		Ready:       func() error { return p.Check(nil) },
-		Logger:      s.Log,
-		Metrics:     review.NewMetrics(s.Metrics),
+		Logger:      service.Log,
+		Metrics:     review.NewMetrics(service.Metrics),
 	}
 	if roles {
 		c.Position = func() rbac.Position { return p.Engine.Snapshot().Position() }
 	}
 	handler := review.New(c)
-	guard, err := callerauth.NewGuard(&o.Clients, s.Server.VerifyOptions)
+	guard, err := callerauth.NewGuard(&o.Clients, service.Server.VerifyOptions)
 	if err != nil {
 		return nil, err
 	}
-	s.Follow = guard.HasValidCertificate
+	service.Follow = guard.HasValidCertificate
 	if o.Clients.AnyClient {
-		s.Log.Warn("any client that reaches the port may request reviews")
+		service.Log.Warn("any client that reaches the port may request reviews")
 	}
-	reviews.Mount(s.Engine, guard, handler.Serve, review.NotAllowed, "/", "/authorize")
+	reviews.Mount(service.Engine, guard, handler.Serve, review.NotAllowed, "/", "/authorize")
 	return p, nil
 }

@@ -100,20 +100,20 @@ func start(t *testing.T, change func(*Options)) *fixture {
 	if errs := o.Validate(); len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	s, p, err := o.buildService(slog.New(slog.DiscardHandler))
+	service, p, err := o.buildService(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- s.Run(ctx, task.Task{Name: "policy", Run: p.Run}) }()
+	go func() { done <- service.Run(ctx, task.Task{Name: "policy", Run: p.Run}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Run() = %v, want no error", err)
 		}
 	})
-	f.url = "https://" + s.Server.Addr().String()
+	f.url = "https://" + service.Server.Addr().String()
 	return f
 }
 
@@ -161,22 +161,22 @@ const asks = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessRevie
 // TestService checks the readiness, the decisions at both paths, and the rejection of other
 // callers.
 func TestService(t *testing.T) {
-	f := start(t, func(o *Options) {
+	fixture := start(t, func(o *Options) {
 		o.Clients.Names = []string{"apiserver"}
 	})
-	f.eventually("ready", func() bool { r, _ := f.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
-	f.api.Put("roles", &rbacv1.Role{
+	fixture.eventually("ready", func() bool { r, _ := fixture.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
+	fixture.api.Put("roles", &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
 	})
-	f.api.Put("rolebindings", &rbacv1.RoleBinding{
+	fixture.api.Put("rolebindings", &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"},
 		RoleRef:    rbacv1.RoleRef{Kind: "Role", Name: "r"},
 		Subjects:   []rbacv1.Subject{{Kind: "User", Name: "alice"}},
 	})
 	for _, path := range []string{"/", "/authorize"} {
-		f.eventually("allowed", func() bool {
-			r, body := f.send("apiserver", "POST", path, asks)
+		fixture.eventually("allowed", func() bool {
+			r, body := fixture.send("apiserver", "POST", path, asks)
 			if _, err := rbac.ParsePosition(r.Header.Get(rbac.PositionHeader)); r.StatusCode != 200 || err != nil {
 				t.Fatalf("%s: got %d %v %s; want 200, no error", path, r.StatusCode, err, body)
 			}
@@ -184,15 +184,15 @@ func TestService(t *testing.T) {
 				`"allowed":true,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"alice\""`)
 		})
 		for _, client := range []string{"", "other", "stranger"} {
-			if r, body := f.send(client, "POST", path, asks); r.StatusCode != 401 || strings.Contains(body, "allowed") {
+			if r, body := fixture.send(client, "POST", path, asks); r.StatusCode != 401 || strings.Contains(body, "allowed") {
 				t.Errorf("client %q: got %d %s; want 401 without a decision", client, r.StatusCode, body)
 			}
 		}
-		if r, _ := f.send("apiserver", "GET", path, ""); r.StatusCode != 405 {
+		if r, _ := fixture.send("apiserver", "GET", path, ""); r.StatusCode != 405 {
 			t.Errorf("GET: got %d, want 405", r.StatusCode)
 		}
 	}
-	if r, body := f.send("", "GET", "/metrics", ""); r.StatusCode != 200 || !strings.Contains(body,
+	if r, body := fixture.send("", "GET", "/metrics", ""); r.StatusCode != 200 || !strings.Contains(body,
 		`authz_webhook_review_duration_seconds_count{result="allowed"} 2`) {
 		t.Errorf("metrics: got status %d, want 200 with 2 allowed reviews", r.StatusCode)
 	}
@@ -221,7 +221,7 @@ func TestABACAlone(t *testing.T) {
 func TestFeatureGates(t *testing.T) {
 	const nodes = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"resourceAttributes":{"verb":"list","resource":"pods"%s}}}`
 	const mine = `,"fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n"]}]}`
-	for _, c := range []struct {
+	for _, test := range []struct {
 		gates     string
 		all, mine bool
 	}{
@@ -230,24 +230,24 @@ func TestFeatureGates(t *testing.T) {
 		{gates: "AuthorizeWithSelectors=false", all: false, mine: false},
 		{gates: "AuthorizeWithSelectors=false,AuthorizeNodeWithSelectors=false", all: true, mine: true},
 	} {
-		t.Run(c.gates, func(t *testing.T) {
-			f := start(t, func(o *Options) {
-				if err := o.Features.Set(c.gates); err != nil {
+		t.Run(test.gates, func(t *testing.T) {
+			fixture := start(t, func(o *Options) {
+				if err := o.Features.Set(test.gates); err != nil {
 					t.Fatal(err)
 				}
 			})
-			f.eventually("ready", func() bool { r, _ := f.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
-			for selector, want := range map[string]bool{"": c.all, mine: c.mine} {
-				if r, body := f.send("other", "POST", "/", fmt.Sprintf(nodes, selector)); r.StatusCode != 200 ||
+			fixture.eventually("ready", func() bool { r, _ := fixture.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
+			for selector, want := range map[string]bool{"": test.all, mine: test.mine} {
+				if r, body := fixture.send("other", "POST", "/", fmt.Sprintf(nodes, selector)); r.StatusCode != 200 ||
 					strings.Contains(body, `"allowed":true`) != want {
 					t.Errorf("selected by %q: got %d %s, want %v", selector, r.StatusCode, body, want)
 				}
 			}
 			value := 1
-			if strings.Contains(c.gates, "AuthorizeWithSelectors=false") {
+			if strings.Contains(test.gates, "AuthorizeWithSelectors=false") {
 				value = 0
 			}
-			if _, body := f.send("", "GET", "/metrics", ""); !strings.Contains(body,
+			if _, body := fixture.send("", "GET", "/metrics", ""); !strings.Contains(body,
 				fmt.Sprintf(`kubernetes_feature_enabled{name="AuthorizeWithSelectors",stage="BETA"} %d`, value)) {
 				t.Errorf("got metrics %.300s, want the gate AuthorizeWithSelectors at %d", body, value)
 			}

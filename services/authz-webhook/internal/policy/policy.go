@@ -39,29 +39,29 @@ type Policy struct {
 }
 
 // New returns a policy that is empty before Run.
-func New(c Config) (*Policy, error) {
-	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph()}
-	client, err := kubeclient.NewClient(c.Client, corev1.AddToScheme, rbacv1.AddToScheme,
+func New(config Config) (*Policy, error) {
+	policy := &Policy{Engine: rbac.New(), Graph: node.NewGraph()}
+	client, err := kubeclient.NewClient(config.Client, corev1.AddToScheme, rbacv1.AddToScheme,
 		resourcev1beta1.AddToScheme, resourcev1beta2.AddToScheme, storagev1.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
-	a := &reflectorAdder{Policy: p, client: client, log: c.Logger}
-	if c.Rules {
-		a.add("clusterroles", &ruleSink{p.Engine, rbac.KindClusterRole}, rbacv1.SchemeGroupVersion)
-		a.add("roles", &ruleSink{p.Engine, rbac.KindRole}, rbacv1.SchemeGroupVersion)
-		a.add("clusterrolebindings", &ruleSink{p.Engine, rbac.KindClusterRoleBinding}, rbacv1.SchemeGroupVersion)
-		a.add("rolebindings", &ruleSink{p.Engine, rbac.KindRoleBinding}, rbacv1.SchemeGroupVersion)
+	a := &reflectorAdder{Policy: policy, client: client, log: config.Logger}
+	if config.Rules {
+		a.add("clusterroles", &ruleSink{policy.Engine, rbac.KindClusterRole}, rbacv1.SchemeGroupVersion)
+		a.add("roles", &ruleSink{policy.Engine, rbac.KindRole}, rbacv1.SchemeGroupVersion)
+		a.add("clusterrolebindings", &ruleSink{policy.Engine, rbac.KindClusterRoleBinding}, rbacv1.SchemeGroupVersion)
+		a.add("rolebindings", &ruleSink{policy.Engine, rbac.KindRoleBinding}, rbacv1.SchemeGroupVersion)
 	}
-	if c.Nodes {
-		a.add("pods", &nodeSink{p.Graph, node.Pod}, corev1.SchemeGroupVersion)
-		a.add("persistentvolumes", &nodeSink{p.Graph, node.PersistentVolume}, corev1.SchemeGroupVersion)
-		a.add("volumeattachments", &nodeSink{p.Graph, node.VolumeAttachment}, storagev1.SchemeGroupVersion)
+	if config.Nodes {
+		a.add("pods", &nodeSink{policy.Graph, node.Pod}, corev1.SchemeGroupVersion)
+		a.add("persistentvolumes", &nodeSink{policy.Graph, node.PersistentVolume}, corev1.SchemeGroupVersion)
+		a.add("volumeattachments", &nodeSink{policy.Graph, node.VolumeAttachment}, storagev1.SchemeGroupVersion)
 		a.optional = true // servers without dynamic resource allocation do not serve them
-		a.add("resourceslices", &nodeSink{p.Graph, node.ResourceSlice}, resourcev1beta2.SchemeGroupVersion,
+		a.add("resourceslices", &nodeSink{policy.Graph, node.ResourceSlice}, resourcev1beta2.SchemeGroupVersion,
 			resourcev1beta1.SchemeGroupVersion)
 	}
-	return p, errors.Join(a.errs...)
+	return policy, errors.Join(a.errs...)
 }
 
 // reflectorAdder adds reflectors to a policy.

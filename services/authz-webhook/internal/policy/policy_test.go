@@ -53,9 +53,9 @@ type fixture struct {
 // newFixture runs a policy on an API server of apitest, which does not serve the versions in off.
 func newFixture(t *testing.T, off ...string) *fixture {
 	t.Helper()
-	s := apitest.New()
-	s.RemoveVersions(off...)
-	config := &rest.Config{Host: s.URL, QPS: 1000, Burst: 1000}
+	server := apitest.New()
+	server.RemoveVersions(off...)
+	config := &rest.Config{Host: server.URL, QPS: 1000, Burst: 1000}
 	followed, err := policy.New(policy.Config{Client: config, Rules: true, Nodes: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -71,9 +71,9 @@ func newFixture(t *testing.T, off ...string) *fixture {
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() = %v, want none or %v", err, context.Canceled)
 		}
-		s.Close()
+		server.Close()
 	})
-	return &fixture{followed, t, s}
+	return &fixture{followed, t, server}
 }
 
 func (f *fixture) eventually(what string, check func() bool) {
@@ -100,30 +100,30 @@ func (f *fixture) allowed() bool {
 // TestChangesReachEngineAndGraph checks that changes at the API server change decisions and advance
 // the position.
 func TestChangesReachEngineAndGraph(t *testing.T) {
-	f := newFixture(t)
-	f.eventually("synced", func() bool { return f.Check(nil) == nil })
-	if f.allowed() {
+	fixture := newFixture(t)
+	fixture.eventually("synced", func() bool { return fixture.Check(nil) == nil })
+	if fixture.allowed() {
 		t.Error("access without a role: got allowed, want no opinion")
 	}
-	f.server.Put("clusterroles", reader())
-	at := f.server.Put("rolebindings", readerBinding())
-	f.server.Put("pods", pod())
-	f.eventually("allowed", f.allowed)
-	f.eventually("on its node", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "p") })
-	if p := f.Engine.Snapshot().Position(); p[2] != at {
+	fixture.server.Put("clusterroles", reader())
+	at := fixture.server.Put("rolebindings", readerBinding())
+	fixture.server.Put("pods", pod())
+	fixture.eventually("allowed", fixture.allowed)
+	fixture.eventually("on its node", func() bool { return fixture.Graph.HasReference("n1", node.Pod, "a", "p") })
+	if p := fixture.Engine.Snapshot().Position(); p[2] != at {
 		t.Errorf("got position %s, want rolebindings at %d", p, at)
 	}
-	mark := f.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
-	f.eventually("at the bookmark", func() bool { return f.Engine.Snapshot().Position()[3] == mark })
+	mark := fixture.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
+	fixture.eventually("at the bookmark", func() bool { return fixture.Engine.Snapshot().Position()[3] == mark })
 	// A revision that exceeds 64 bits is ignored.
-	f.server.BookmarkAt("roles", "rbac.authorization.k8s.io/v1", "Role", "99999999999999999999")
-	mark = f.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
-	f.eventually("at the next bookmark", func() bool { return f.Engine.Snapshot().Position()[3] == mark })
-	gone := f.server.Delete("rolebindings", readerBinding())
-	f.server.Delete("pods", pod())
-	f.eventually("refused", func() bool { return !f.allowed() })
-	f.eventually("off its node", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "p") })
-	if p := f.Engine.Snapshot().Position(); p[2] != gone {
+	fixture.server.BookmarkAt("roles", "rbac.authorization.k8s.io/v1", "Role", "99999999999999999999")
+	mark = fixture.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
+	fixture.eventually("at the next bookmark", func() bool { return fixture.Engine.Snapshot().Position()[3] == mark })
+	gone := fixture.server.Delete("rolebindings", readerBinding())
+	fixture.server.Delete("pods", pod())
+	fixture.eventually("refused", func() bool { return !fixture.allowed() })
+	fixture.eventually("off its node", func() bool { return !fixture.Graph.HasReference("n1", node.Pod, "a", "p") })
+	if p := fixture.Engine.Snapshot().Position(); p[2] != gone {
 		t.Errorf("got position %s, want rolebindings at the deletion %d", p, gone)
 	}
 }
@@ -183,7 +183,7 @@ func TestResourceSliceVersions(t *testing.T) {
 	forbidden.eventually("gone with the permission", func() bool {
 		return !forbidden.Graph.HasReference(n1, node.ResourceSlice, "", "s")
 	})
-	for _, c := range []struct {
+	for _, test := range []struct {
 		off   []string
 		slice apitest.Object
 	}{
@@ -191,12 +191,12 @@ func TestResourceSliceVersions(t *testing.T) {
 		{off: []string{"v1beta2"}, slice: older},
 		{off: []string{"v1beta1", "v1beta2"}},
 	} {
-		f := newFixture(t, c.off...)
+		f := newFixture(t, test.off...)
 		f.eventually("synced", func() bool { return f.Check(nil) == nil })
-		if c.slice == nil {
+		if test.slice == nil {
 			continue
 		}
-		f.server.Put("resourceslices", c.slice)
+		f.server.Put("resourceslices", test.slice)
 		f.eventually("of its node", func() bool { return f.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
 		f.server.RemoveVersions("v1beta1", "v1beta2")
 		f.server.EndWatches(false)

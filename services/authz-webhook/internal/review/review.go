@@ -54,23 +54,23 @@ func (h *Handler) Serve(c *gin.Context) {
 }
 
 // serveReview evaluates a review, writes the response, and returns the result for the metrics.
-func (h *Handler) serveReview(c *gin.Context) string {
+func (h *Handler) serveReview(ctx *gin.Context) string {
 	// 1. Parse the review.
-	review, rejection := readReview(c.Writer, c.Request)
+	review, rejection := readReview(ctx.Writer, ctx.Request)
 	if rejection != nil {
-		reviews.Reject(c, *rejection)
+		reviews.Reject(ctx, *rejection)
 		return resultInvalid
 	}
 	// Before the policy is loaded, everything would be rejected, and callers might cache that.
 	if err := h.config.Ready(); err != nil {
-		reviews.Unavailable(c, "the policy is not loaded yet: "+err.Error())
+		reviews.Unavailable(ctx, "the policy is not loaded yet: "+err.Error())
 		return resultUnavailable
 	}
 
 	// 2. Report the position. It is read before the decision, which therefore includes at least the
 	// changes up to it.
 	if h.config.Position != nil {
-		c.Header(rbac.PositionHeader, h.config.Position().String())
+		ctx.Header(rbac.PositionHeader, h.config.Position().String())
 	}
 
 	// 3. Decide.
@@ -81,15 +81,15 @@ func (h *Handler) serveReview(c *gin.Context) string {
 	attrs, problems := authorizer.AttributesOf(authorizer.UserOf(&review.Spec), review.Spec.ResourceAttributes,
 		review.Spec.NonResourceAttributes)
 	if _, isNode := node.NodeOf(attrs.User); isNode && h.config.Nodes {
-		c.Header("Cache-Control", "no-store")
+		ctx.Header("Cache-Control", "no-store")
 	}
-	decision, reason, err := h.config.Authorizer.Authorize(c.Request.Context(), attrs)
+	decision, reason, err := h.config.Authorizer.Authorize(ctx.Request.Context(), attrs)
 	if err != nil {
 		h.config.Logger.Warn("authorizer failed", "error", err)
 	}
 
 	// 4. Respond. The spec is not returned: callers ignore it. The fields of both versions are equal.
-	c.JSON(http.StatusOK, &authorizationv1.SubjectAccessReview{
+	ctx.JSON(http.StatusOK, &authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: review.APIVersion, Kind: kind},
 		Status:   authorizer.StatusOf(decision, reason, err, problems),
 	})

@@ -74,30 +74,30 @@ func TestReviews(t *testing.T) {
 			"list":   `{"allowed":false,"reason":"` + asked + `"}`, "fail": `{"allowed":false,"evaluationError":"out of order"}`,
 		} {
 			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/%s","kind":"SubjectAccessReview","spec":{"user":"alice",%q:["dev"],"extra":{"s":["1","2"]},`+attrs+`}}`, version, groups, verb)
-			w := post(handler(nil), body, "application/json; charset=utf-8")
+			responseRecorder := post(handler(nil), body, "application/json; charset=utf-8")
 			var got struct {
 				APIVersion, Kind string
 				Status           json.RawMessage
 			}
-			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 ||
+			if err := json.Unmarshal(responseRecorder.Body.Bytes(), &got); err != nil || responseRecorder.Code != 200 ||
 				got.APIVersion != "authorization.k8s.io/"+version || got.Kind != "SubjectAccessReview" ||
 				string(got.Status) != want {
-				t.Errorf("%s %s: got %d %s, %v\nwant %s", version, verb, w.Code, w.Body, err, want)
+				t.Errorf("%s %s: got %d %s, %v\nwant %s", version, verb, responseRecorder.Code, responseRecorder.Body, err, want)
 			}
-			if h := w.Header().Get(rbac.PositionHeader); h != "clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4" {
+			if h := responseRecorder.Header().Get(rbac.PositionHeader); h != "clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4" {
 				t.Errorf("got position %q, want \"clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4\"", h)
 			}
-			if w.Header().Get("Cache-Control") != "" {
+			if responseRecorder.Header().Get("Cache-Control") != "" {
 				t.Errorf("%s %s: got Cache-Control %q, want none: decisions by roles alone can be cached",
-					version, verb, w.Header().Get("Cache-Control"))
+					version, verb, responseRecorder.Header().Get("Cache-Control"))
 			}
 		}
 	}
-	w := post(handler(nil), `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"nonResourceAttributes":{"path":"/x","verb":"get"}}}`, "application/json")
-	if w.Code != 200 || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(),
+	responseRecorder := post(handler(nil), `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"nonResourceAttributes":{"path":"/x","verb":"get"}}}`, "application/json")
+	if responseRecorder.Code != 200 || responseRecorder.Header().Get("Cache-Control") != "no-store" || !strings.Contains(responseRecorder.Body.String(),
 		"system:node:n [system:nodes] ///// /x") {
 		t.Errorf("node: got %d %v %s; want 200, \"no-store\", text with \"system:node:n [system:nodes] ///// /x\"",
-			w.Code, w.Header(), w.Body)
+			responseRecorder.Code, responseRecorder.Header(), responseRecorder.Body)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestInvalidReviews(t *testing.T) {
 		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{` + s + `}}`
 	}
 	both := fmt.Sprintf(attrs, "get") + `,"nonResourceAttributes":{"path":"/","verb":"get"}`
-	for _, c := range []struct {
+	for _, test := range []struct {
 		body, media string
 		code        int
 		want        string
@@ -159,10 +159,10 @@ func TestInvalidReviews(t *testing.T) {
 		},
 		{body: spec(`"user":"` + strings.Repeat("x", 1<<20) + `"`), media: "application/json", code: 413, want: "larger than"},
 	} {
-		w := post(handler(nil), c.body, c.media)
-		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || !strings.Contains(w.Body.String(),
+		w := post(handler(nil), test.body, test.media)
+		if w.Code != test.code || !strings.Contains(w.Body.String(), test.want) || !strings.Contains(w.Body.String(),
 			`"kind":"Status"`) {
-			t.Errorf("%.80s: got %d %s, want %d %s", c.body, w.Code, w.Body, c.code, c.want)
+			t.Errorf("%.80s: got %d %s, want %d %s", test.body, w.Code, w.Body, test.code, test.want)
 		}
 	}
 	w := post(handler(errors.New("roles are not listed yet")), spec(`"user":"a",`+fmt.Sprintf(attrs, "get")), "application/json")

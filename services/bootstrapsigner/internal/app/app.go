@@ -52,25 +52,25 @@ func (o *Options) Validate() []error {
 
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	s, err := servicerunner.New(Name, o.Options, log)
+	service, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return err
 	}
-	config, err := newControllerConfig(s.Client)
+	config, err := newControllerConfig(service.Client)
 	if err != nil {
-		return errors.Join(err, s.Close())
+		return errors.Join(err, service.Close())
 	}
-	elected, err := election.New(o.Election, s.Client, log, s.Metrics)
+	elected, err := election.New(o.Election, service.Client, log, service.Metrics)
 	if err != nil {
-		return errors.Join(err, s.Close())
+		return errors.Join(err, service.Close())
 	}
 	config.Log = log
-	config.Queues = queuemetrics.New(s.Metrics)
+	config.Queues = queuemetrics.New(service.Metrics)
 	c := controller.New(config)
-	s.Health.Add("leaderElection", elected.HealthCheck, health.Healthz, health.Livez)
-	s.Health.Add("lease", elected.Ready, health.Readyz)
-	s.Health.Add("controller", c.Check, health.Readyz)
-	return s.Run(ctx, task.Task{Name: "bootstrap signer", Run: func(ctx context.Context) error {
+	service.Health.Add("leaderElection", elected.HealthCheck, health.Healthz, health.Livez)
+	service.Health.Add("lease", elected.Ready, health.Readyz)
+	service.Health.Add("controller", c.Check, health.Readyz)
+	return service.Run(ctx, task.Task{Name: "bootstrap signer", Run: func(ctx context.Context) error {
 		return elected.Run(ctx, c.Run)
 	}})
 }

@@ -151,21 +151,21 @@ func (r *run) processNext(ctx context.Context) bool {
 // updateSignatures updates the signatures and returns when to check again.
 func (r *run) updateSignatures(ctx context.Context) (checkAfter time.Duration, err error) {
 	// 1. Compare the signatures with the wanted ones.
-	m, ok := r.maps.Get(clusterinfo.Namespace, clusterinfo.Name)
+	configMap, ok := r.maps.Get(clusterinfo.Namespace, clusterinfo.Name)
 	r.logMissing(!ok)
 	if !ok {
 		return resync, nil
 	}
 	now := time.Now().Round(0) // expirations are wall clock times
-	expected, checkAfter := r.wantedSignatures(m, now)
-	changes := mergePatch(m.Data, expected)
+	expected, checkAfter := r.wantedSignatures(configMap, now)
+	changes := mergePatch(configMap.Data, expected)
 	if len(changes) == 0 {
 		return checkAfter, nil
 	}
 
 	// 2. Patch the difference, if the map is unchanged.
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": m.ResourceVersion},
+		"metadata": map[string]any{"resourceVersion": configMap.ResourceVersion},
 		"data":     changes,
 	})
 	if err != nil {
@@ -173,7 +173,7 @@ func (r *run) updateSignatures(ctx context.Context) (checkAfter time.Duration, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
-	_, err = r.ConfigMaps.Patch(ctx, m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = r.ConfigMaps.Patch(ctx, configMap.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return checkAfter, nil
 	}

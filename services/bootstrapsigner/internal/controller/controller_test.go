@@ -130,21 +130,21 @@ func TestSigningTokens(t *testing.T) {
 			"jws-kubeconfig-valid0": "wrong",
 			"jws-kubeconfig-expire": "a..b",
 		})
-		b := run(t, nil, configMap(data), deleted, misnamed, opaque,
+		fixture := run(t, nil, configMap(data), deleted, misnamed, opaque,
 			secret("valid0"), secret("valid1", bootstraptoken.KeyExpiration, expiresIn(time.Hour)),
 			secret("expire", bootstraptoken.KeyExpiration, expiresIn(-time.Second)),
 			secret("unread", bootstraptoken.KeyExpiration, "tomorrow"),
 			secret("nosign", bootstraptoken.KeySigning, "false"), secret("nosecr", bootstraptoken.KeySecret, ""))
-		b.requireSigned("k", rest, "valid0", "valid1")
-		if n := b.patches(); n != 1 {
+		fixture.requireSigned("k", rest, "valid0", "valid1")
+		if n := fixture.patches(); n != 1 {
 			t.Errorf("got %d patches, want 1", n)
 		}
-		b.advance(59 * time.Minute)
-		if n := b.patches(); n != 1 {
+		fixture.advance(59 * time.Minute)
+		if n := fixture.patches(); n != 1 {
 			t.Errorf("got %d patches without a change, want 1", n)
 		}
-		b.advance(time.Minute)
-		b.requireSigned("k", rest, "valid0")
+		fixture.advance(time.Minute)
+		fixture.requireSigned("k", rest, "valid0")
 	})
 }
 
@@ -152,28 +152,28 @@ func TestSigningTokens(t *testing.T) {
 // signatures.
 func TestChangesUpdateSignatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, nil, secret("aaaaaa"))
+		fixture := run(t, nil, secret("aaaaaa"))
 		requireNoError := func(_ any, err error) {
 			t.Helper()
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.advance(time.Second)
+			fixture.advance(time.Second)
 		}
-		secrets, infos := b.client.CoreV1().Secrets(bootstraptoken.Namespace), b.client.CoreV1().ConfigMaps(clusterinfo.Namespace)
-		if b.c.Check(nil) != nil || b.patches() != 0 {
-			t.Errorf("without a config map: got %v, %d patches; want nil, 0", b.c.Check(nil), b.patches())
+		secrets, infos := fixture.client.CoreV1().Secrets(bootstraptoken.Namespace), fixture.client.CoreV1().ConfigMaps(clusterinfo.Namespace)
+		if fixture.c.Check(nil) != nil || fixture.patches() != 0 {
+			t.Errorf("without a config map: got %v, %d patches; want nil, 0", fixture.c.Check(nil), fixture.patches())
 		}
 		requireNoError(infos.Create(t.Context(), configMap(map[string]string{"kubeconfig": "k"}), metav1.CreateOptions{}))
-		b.requireSigned("k", nil, "aaaaaa")
+		fixture.requireSigned("k", nil, "aaaaaa")
 		requireNoError(secrets.Create(t.Context(), secret("bbbbbb"), metav1.CreateOptions{}))
-		b.requireSigned("k", nil, "aaaaaa", "bbbbbb")
+		fixture.requireSigned("k", nil, "aaaaaa", "bbbbbb")
 		requireNoError(infos.Update(t.Context(), configMap(map[string]string{"kubeconfig": "k2"}), metav1.UpdateOptions{}))
-		b.requireSigned("k2", nil, "aaaaaa", "bbbbbb")
+		fixture.requireSigned("k2", nil, "aaaaaa", "bbbbbb")
 		requireNoError(secrets.Update(t.Context(), secret("aaaaaa", bootstraptoken.KeySigning, "no"), metav1.UpdateOptions{}))
-		b.requireSigned("k2", nil, "bbbbbb")
+		fixture.requireSigned("k2", nil, "bbbbbb")
 		requireNoError(nil, secrets.Delete(t.Context(), bootstraptoken.SecretName("bbbbbb"), metav1.DeleteOptions{}))
-		b.requireSigned("k2", nil)
+		fixture.requireSigned("k2", nil)
 	})
 }
 

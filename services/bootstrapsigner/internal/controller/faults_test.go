@@ -66,20 +66,20 @@ func TestCheckWaitsForTheLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool // read by the goroutine of the informer
 		down.Store(true)
-		b := run(t, func(c *fake.Clientset) {
+		fixture := run(t, func(c *fake.Clientset) {
 			c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return down.Load(), nil, errors.New("connection refused")
 			})
 		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-aaaaaa": "x"}), secret("aaaaaa"))
-		if err := b.c.Check(nil); err == nil || b.patches() != 0 {
-			t.Errorf("got Check() = %v, %d patches before the tokens are listed; want an error, 0", err, b.patches())
+		if err := fixture.c.Check(nil); err == nil || fixture.patches() != 0 {
+			t.Errorf("got Check() = %v, %d patches before the tokens are listed; want an error, 0", err, fixture.patches())
 		}
 		down.Store(false)
-		b.advance(time.Minute)
-		if err := b.c.Check(nil); err != nil {
+		fixture.advance(time.Minute)
+		if err := fixture.c.Check(nil); err != nil {
 			t.Errorf("got Check() = %v, want no error", err)
 		}
-		b.requireSigned("k", nil, "aaaaaa")
+		fixture.requireSigned("k", nil, "aaaaaa")
 	})
 }
 
@@ -88,20 +88,20 @@ func TestCheckWaitsForTheLists(t *testing.T) {
 func TestTokenDeletedDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var watches []*watch.RaceFreeFakeWatcher
-		b := run(t, func(c *fake.Clientset) {
+		fixture := run(t, func(c *fake.Clientset) {
 			c.PrependWatchReactor("secrets", func(clienttesting.Action) (bool, watch.Interface, error) {
 				watches = append(watches, watch.NewRaceFreeFake())
 				return true, watches[len(watches)-1], nil
 			})
 		}, configMap(map[string]string{"kubeconfig": "k"}), secret("aaaaaa"), secret("bbbbbb"))
-		b.requireSigned("k", nil, "aaaaaa", "bbbbbb")
-		if err := b.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"),
+		fixture.requireSigned("k", nil, "aaaaaa", "bbbbbb")
+		if err := fixture.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"),
 			bootstraptoken.Namespace, bootstraptoken.SecretName("bbbbbb")); err != nil {
 			t.Fatal(err)
 		}
 		expired := apierrors.NewResourceExpired("too old").Status()
 		watches[0].Error(&expired) // causes a new list
-		b.advance(2 * time.Minute)
-		b.requireSigned("k", nil, "aaaaaa")
+		fixture.advance(2 * time.Minute)
+		fixture.requireSigned("k", nil, "aaaaaa")
 	})
 }

@@ -248,12 +248,12 @@ func (a *Authorizer) reviewToken(ctx context.Context, token string) (authenticat
 }
 
 // reviewAccess requests whether a user may access the console.
-func (a *Authorizer) reviewAccess(ctx context.Context, u authenticationv1.UserInfo) *reviews.Rejection {
+func (a *Authorizer) reviewAccess(ctx context.Context, userInfo authenticationv1.UserInfo) *reviews.Rejection {
 	spec := authorizationv1.SubjectAccessReviewSpec{
-		User: u.Username, UID: u.UID, Groups: u.Groups,
+		User: userInfo.Username, UID: userInfo.UID, Groups: userInfo.Groups,
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: requiredPath, Verb: "get"},
 	}
-	for k, v := range u.Extra {
+	for k, v := range userInfo.Extra {
 		if spec.Extra == nil {
 			spec.Extra = map[string]authorizationv1.ExtraValue{}
 		}
@@ -265,7 +265,7 @@ func (a *Authorizer) reviewAccess(ctx context.Context, u authenticationv1.UserIn
 		return newUnavailable(err)
 	case !reviewed.Status.Allowed || reviewed.Status.Denied:
 		return newRejection(http.StatusForbidden, metav1.StatusReasonForbidden,
-			fmt.Sprintf("User %q cannot get path %q of the API server, as the console requires", u.Username, requiredPath))
+			fmt.Sprintf("User %q cannot get path %q of the API server, as the console requires", userInfo.Username, requiredPath))
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func ask(token string, certs ...*x509.Certificate) *http.Request {
 
 func newAuthorizer(t *testing.T, s *server, a *authority) *Authorizer {
 	t.Helper()
-	d, err := NewAuthorizer(s.AuthenticationV1().TokenReviews(), s.AuthorizationV1().SubjectAccessReviews(),
+	authorizer, err := NewAuthorizer(s.AuthenticationV1().TokenReviews(), s.AuthorizationV1().SubjectAccessReviews(),
 		func() (x509.VerifyOptions, bool) {
 			if a == nil {
 				return x509.VerifyOptions{}, false
@@ -137,7 +137,7 @@ func newAuthorizer(t *testing.T, s *server, a *authority) *Authorizer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d
+	return authorizer
 }
 
 // TestAccess permits clients by certificate or token, and rejects others.
@@ -147,7 +147,7 @@ func TestAccess(t *testing.T) {
 	viewer := ours.client(client, time.Hour, "eve", "viewers")
 	plain := ask("")
 	plain.TLS = nil
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		request *http.Request
 		want    int    // status code; 0 if permitted
 		message string // a part of it
@@ -206,12 +206,12 @@ func TestAccess(t *testing.T) {
 	} {
 		d := newAuthorizer(t, newServer(), ours)
 		for range 2 { // the second result may be cached
-			got := d.Check(c.request)
-			if got == nil && c.want == 0 {
+			got := d.Check(test.request)
+			if got == nil && test.want == 0 {
 				continue
 			}
-			if got == nil || got.Code != c.want || !strings.Contains(got.Message, c.message) {
-				t.Errorf("%s: got %+v, want %d %q", name, got, c.want, c.message)
+			if got == nil || got.Code != test.want || !strings.Contains(got.Message, test.message) {
+				t.Errorf("%s: got %+v, want %d %q", name, got, test.want, test.message)
 			}
 		}
 	}
@@ -222,31 +222,31 @@ func TestAccess(t *testing.T) {
 
 // TestDecisionsAreCached checks that decisions are cached for a while, errors are not.
 func TestDecisionsAreCached(t *testing.T) {
-	s := newServer()
-	d := newAuthorizer(t, s, nil)
+	server := newServer()
+	authorizer := newAuthorizer(t, server, nil)
 	now := time.Now()
-	d.now = func() time.Time { return now }
-	s.fails = true
+	authorizer.now = func() time.Time { return now }
+	server.fails = true
 	for range 2 {
-		if got := d.Check(ask("Bearer ada")); got == nil || got.Code != 503 || strings.Contains(got.Message, "etcd") {
+		if got := authorizer.Check(ask("Bearer ada")); got == nil || got.Code != 503 || strings.Contains(got.Message, "etcd") {
 			t.Errorf("without an API server: got %+v, want 503 that does not name etcd", got)
 		}
 	}
-	if s.asked != 2 {
-		t.Errorf("got %d requests, want 2", s.asked)
+	if server.asked != 2 {
+		t.Errorf("got %d requests, want 2", server.asked)
 	}
-	s.fails, s.asked = false, 0
+	server.fails, server.asked = false, 0
 	for range 3 {
-		if got := d.Check(ask("Bearer ada")); got != nil {
+		if got := authorizer.Check(ask("Bearer ada")); got != nil {
 			t.Errorf("got %+v, want nil", got)
 		}
 	}
-	if s.asked != 2 { // a token review and an access review
-		t.Errorf("got %d requests, want 2", s.asked)
+	if server.asked != 2 { // a token review and an access review
+		t.Errorf("got %d requests, want 2", server.asked)
 	}
-	s.fails = true
+	server.fails = true
 	now = now.Add(decisionTTL)
-	if got := d.Check(ask("Bearer ada")); got == nil || got.Code != 503 {
+	if got := authorizer.Check(ask("Bearer ada")); got == nil || got.Code != 503 {
 		t.Errorf("expired cache entry: got %+v, want 503", got)
 	}
 }

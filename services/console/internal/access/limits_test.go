@@ -36,20 +36,20 @@ func (s *blockingReviews) Create(ctx context.Context, review *authenticationv1.T
 func TestUnknownTokensBlockNoOthers(t *testing.T) {
 	s := &blockingReviews{server: newServer(), asked: make(chan struct{}, 100), open: make(chan struct{})}
 	ours := newAuthority(t)
-	d := newAuthorizer(t, s.server, ours)
-	d.tokens = s
+	authorizer := newAuthorizer(t, s.server, ours)
+	authorizer.tokens = s
 	now := time.Now()
-	d.now = func() time.Time { return now }
+	authorizer.now = func() time.Time { return now }
 	from := func(address string, r *http.Request) *http.Request {
 		r.RemoteAddr = address
 		return r
 	}
 	const unknownClient, elsewhere = "[2001:db8::1]:1", "192.0.2.1:1"
-	if got := d.Check(from(unknownClient, ask("Bearer ada"))); got != nil {
+	if got := authorizer.Check(from(unknownClient, ask("Bearer ada"))); got != nil {
 		t.Fatal(got)
 	}
 	for n := range 2 * maxDecisions { // they do not evict the cached token
-		d.Check(from(unknownClient, ask(fmt.Sprint("Bearer unknown", n))))
+		authorizer.Check(from(unknownClient, ask(fmt.Sprint("Bearer unknown", n))))
 	}
 	now = now.Add(decisionTTL)
 	var waiting sync.WaitGroup
@@ -57,7 +57,7 @@ func TestUnknownTokensBlockNoOthers(t *testing.T) {
 	defer close(s.open)
 	for n := range 2 * maxConcurrent {
 		waiting.Go(func() {
-			d.Check(from(fmt.Sprintf("[2001:db8::%x]:7", n+1), ask(fmt.Sprint("Bearer stranger", n))))
+			authorizer.Check(from(fmt.Sprintf("[2001:db8::%x]:7", n+1), ask(fmt.Sprint("Bearer stranger", n))))
 		})
 	}
 	for range maxConcurrent / 2 {
@@ -67,11 +67,11 @@ func TestUnknownTokensBlockNoOthers(t *testing.T) {
 		"cached token":       from(unknownClient, ask("Bearer ada")),
 		"client certificate": from(unknownClient, ask("", ours.client(x509.ExtKeyUsageClientAuth, time.Hour, "eve", "viewers"))),
 	} {
-		if got := d.Check(r); got != nil {
+		if got := authorizer.Check(r); got != nil {
 			t.Errorf("%s: got %+v, want nil", what, got)
 		}
 	}
-	if got := d.Check(from(elsewhere, ask("Bearer bob"))); got == nil || got.Code != 403 {
+	if got := authorizer.Check(from(elsewhere, ask("Bearer bob"))); got == nil || got.Code != 403 {
 		t.Errorf("another network: got %+v, want 403", got)
 	}
 	select {

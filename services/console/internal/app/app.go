@@ -107,16 +107,16 @@ func (o *Options) buildService(log *slog.Logger) (*servicerunner.Service, *page.
 }
 
 // mountPage creates the page with its authorizer and its scraper.
-func (o *Options) mountPage(s *servicerunner.Service) (*page.Page, error) {
-	tokens, accesses, err := newReviewClients(s.Client)
+func (o *Options) mountPage(service *servicerunner.Service) (*page.Page, error) {
+	tokens, accesses, err := newReviewClients(service.Client)
 	if err != nil {
 		return nil, err
 	}
-	authorizer, err := access.NewAuthorizer(tokens, accesses, s.Server.VerifyOptions)
+	authorizer, err := access.NewAuthorizer(tokens, accesses, service.Server.VerifyOptions)
 	if err != nil {
 		return nil, err
 	}
-	scraper, err := scrape.New(o.targets, s.Client)
+	scraper, err := scrape.New(o.targets, service.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (o *Options) mountPage(s *servicerunner.Service) (*page.Page, error) {
 		Interval:     o.Interval,
 		IdleInterval: o.IdleInterval,
 	})
-	p.Mount(s.Engine)
+	p.Mount(service.Engine)
 	return p, nil
 }
 

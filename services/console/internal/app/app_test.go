@@ -12,7 +12,7 @@ import (
 // TestOptionsValidateTargetsAndIntervals checks the errors for invalid flags.
 func TestOptionsValidateTargetsAndIntervals(t *testing.T) {
 	good := []string{"apiserver=https://127.0.0.1:6443"}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change func(*Options)
 		want   string
 	}{
@@ -30,13 +30,13 @@ func TestOptionsValidateTargetsAndIntervals(t *testing.T) {
 		o := NewOptions()
 		o.AddFlags(&options.Sections{})
 		o.Serving.CertDir = t.TempDir()
-		c.change(o)
+		test.change(o)
 		err := o.Complete()
 		if err == nil {
 			err = errors.Join(o.Validate()...)
 		}
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}
 	}
 }

@@ -64,9 +64,9 @@ func servedFiles() map[string]struct{ name, media string } {
 }
 
 // Mount adds the routes.
-func (p *Page) Mount(e *gin.Engine) {
+func (p *Page) Mount(engine *gin.Engine) {
 	for path, f := range servedFiles() {
-		e.GET(path, func(c *gin.Context) {
+		engine.GET(path, func(c *gin.Context) {
 			setSecurityHeaders(c.Writer.Header())
 			data, err := assets.ReadFile("assets/" + f.name)
 			if err != nil { // unreachable: the file is embedded
@@ -77,7 +77,7 @@ func (p *Page) Mount(e *gin.Engine) {
 			c.Data(http.StatusOK, f.media, data)
 		})
 	}
-	e.GET("/state", p.serveState)
+	engine.GET("/state", p.serveState)
 }
 
 // setSecurityHeaders sets headers that make browsers allow only what the page needs: its script,
@@ -92,14 +92,14 @@ func setSecurityHeaders(h http.Header) {
 }
 
 // serveState writes the state of the suite as JSON to an authorized client.
-func (p *Page) serveState(c *gin.Context) {
-	setSecurityHeaders(c.Writer.Header())
-	c.Header("Cache-Control", "no-store")
-	if rejection := p.config.Check(c.Request); rejection != nil {
+func (p *Page) serveState(ctx *gin.Context) {
+	setSecurityHeaders(ctx.Writer.Header())
+	ctx.Header("Cache-Control", "no-store")
+	if rejection := p.config.Check(ctx.Request); rejection != nil {
 		if rejection.Code == http.StatusUnauthorized {
-			c.Header("WWW-Authenticate", "Bearer")
+			ctx.Header("WWW-Authenticate", "Bearer")
 		}
-		reviews.Reject(c, *rejection)
+		reviews.Reject(ctx, *rejection)
 		return
 	}
 	p.lastRequest.Store(p.config.Now().UnixNano())
@@ -109,14 +109,14 @@ func (p *Page) serveState(c *gin.Context) {
 	}
 	state, ok := p.history.State()
 	if !ok {
-		reviews.Reject(c, reviews.Rejection{
+		reviews.Reject(ctx, reviews.Rejection{
 			Code:    http.StatusServiceUnavailable,
 			Reason:  metav1.StatusReasonServiceUnavailable,
 			Message: "no replica has been scraped yet",
 		})
 		return
 	}
-	c.JSON(http.StatusOK, state)
+	ctx.JSON(http.StatusOK, state)
 }
 
 // Run scrapes the suite until ctx ends.

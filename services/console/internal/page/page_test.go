@@ -61,21 +61,21 @@ func (l *fakeScraper) get(path string) *httptest.ResponseRecorder {
 // TestPageHasNoData checks that the public assets are served with security headers, and that the
 // state is not public.
 func TestPageHasNoData(t *testing.T) {
-	l := newScrapes(t)
-	l.rejection = &reviews.Rejection{
+	fakeScraper := newScrapes(t)
+	fakeScraper.rejection = &reviews.Rejection{
 		Code:    http.StatusUnauthorized,
 		Reason:  metav1.StatusReasonUnauthorized,
 		Message: "not signed in",
 	}
 	for path, media := range map[string]string{"/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css"} {
-		w := l.get(path)
+		w := fakeScraper.get(path)
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {
 			t.Errorf("%s: got status %d, headers %v, %d bytes, want %d, type %s, at least 200 bytes", path, w.Code,
 				w.Header(), w.Body.Len(), http.StatusOK, media)
 		}
 		checkSecurityHeaders(t, path, w.Header())
 	}
-	w := l.get("/state")
+	w := fakeScraper.get("/state")
 	var s metav1.Status
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "not signed in" ||
 		w.Header().Get("WWW-Authenticate") != "Bearer" {
@@ -83,7 +83,7 @@ func TestPageHasNoData(t *testing.T) {
 	}
 	checkSecurityHeaders(t, "/state", w.Header())
 	for _, path := range []string{"/assets/index.html", "/index.html", "/../page.go", "/state/"} {
-		if w := l.get(path); w.Code != http.StatusNotFound {
+		if w := fakeScraper.get(path); w.Code != http.StatusNotFound {
 			t.Errorf("%s: got %d, want %d", path, w.Code, http.StatusNotFound)
 		}
 	}
@@ -147,18 +147,18 @@ func TestState(t *testing.T) {
 // and long otherwise.
 func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newScrapes(t)
+		fakeScraper := newScrapes(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- l.Page.Run(ctx) }()
+		go func() { ended <- fakeScraper.Page.Run(ctx) }()
 		looked := func(d time.Duration) int64 {
-			before := l.n.Load()
+			before := fakeScraper.n.Load()
 			time.Sleep(d)
 			synctest.Wait()
-			return l.n.Load() - before
+			return fakeScraper.n.Load() - before
 		}
 		synctest.Wait()
-		if n := l.n.Load(); n != 1 {
+		if n := fakeScraper.n.Load(); n != 1 {
 			t.Errorf("at the start: got %d scrapes, want 1", n)
 		}
 		if n := looked(time.Minute); n != 4 {
@@ -166,9 +166,9 @@ func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 		}
 		n := int64(0)
 		for range 60 { // two clients that poll about every two seconds
-			l.get("/state")
+			fakeScraper.get("/state")
 			n += looked(500 * time.Millisecond)
-			l.get("/state")
+			fakeScraper.get("/state")
 			n += looked(500 * time.Millisecond)
 		}
 		if n < 29 || n > 31 {

@@ -140,26 +140,26 @@ binnacle_client_requests_total{client="user ada"} 41
 
 // TestSampleHoldsShownMetrics reads the metrics that the console shows.
 func TestSampleHoldsShownMetrics(t *testing.T) {
-	var s Sample
-	if err := s.readMetrics(strings.NewReader(metricsText)); err != nil {
+	var sample Sample
+	if err := sample.readMetrics(strings.NewReader(metricsText)); err != nil {
 		t.Fatal(err)
 	}
-	if s.Requests[Request{"LIST", "200"}] != 10 || s.Requests[Request{"GET", "500"}] != 0 || s.Watchers != 5 ||
-		s.Source != "nats" || !s.Publisher || s.Leader || s.LagSeconds != 0.25 || s.Started != 1.7e9 {
-		t.Errorf("got %+v", s)
+	if sample.Requests[Request{"LIST", "200"}] != 10 || sample.Requests[Request{"GET", "500"}] != 0 || sample.Watchers != 5 ||
+		sample.Source != "nats" || !sample.Publisher || sample.Leader || sample.LagSeconds != 0.25 || sample.Started != 1.7e9 {
+		t.Errorf("got %+v", sample)
 	}
-	if len(s.Certificates) != 1 || s.Certificates[0].Use != "serving" || !s.Certificates[0].NotAfter.Equal(time.Unix(1.8e9, 0)) {
-		t.Errorf("got certificates %+v, want that of serving, valid until %v", s.Certificates, time.Unix(1.8e9, 0))
+	if len(sample.Certificates) != 1 || sample.Certificates[0].Use != "serving" || !sample.Certificates[0].NotAfter.Equal(time.Unix(1.8e9, 0)) {
+		t.Errorf("got certificates %+v, want that of serving, valid until %v", sample.Certificates, time.Unix(1.8e9, 0))
 	}
-	if len(s.Deliveries) != 3 || s.Deliveries[2].Count != 10 {
-		t.Errorf("got %+v, want 3 buckets, the last with 10 deliveries", s.Deliveries)
+	if len(sample.Deliveries) != 3 || sample.Deliveries[2].Count != 10 {
+		t.Errorf("got %+v, want 3 buckets, the last with 10 deliveries", sample.Deliveries)
 	}
 	want := map[Rejection]float64{
 		{"CREATE pods exec", "403: not permitted, or rejected by admission"}: 2,
 		{"authentication", "the credentials are not valid"}:                  3,
 	}
-	if fmt.Sprint(s.Rejections) != fmt.Sprint(want) {
-		t.Errorf("got %v, want %v", s.Rejections, want)
+	if fmt.Sprint(sample.Rejections) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", sample.Rejections, want)
 	}
 	members := []Member{
 		{
@@ -173,15 +173,15 @@ func TestSampleHoldsShownMetrics(t *testing.T) {
 		},
 		{Cluster: "etcd-0", Endpoint: "https://b:2379"},
 	}
-	if fmt.Sprint(s.Members) != fmt.Sprint(members) {
-		t.Errorf("got %+v, want %+v", s.Members, members)
+	if fmt.Sprint(sample.Members) != fmt.Sprint(members) {
+		t.Errorf("got %+v, want %+v", sample.Members, members)
 	}
-	if fmt.Sprint(s.Latencies) != "[{0.05 6} {+Inf 10}]" {
-		t.Errorf("got latencies %v, want [{0.05 6} {+Inf 10}]", s.Latencies)
+	if fmt.Sprint(sample.Latencies) != "[{0.05 6} {+Inf 10}]" {
+		t.Errorf("got latencies %v, want [{0.05 6} {+Inf 10}]", sample.Latencies)
 	}
-	if s.Version != "v1.33.13" || !s.Connected || s.SlowConsumers != 2 || s.Objects["pods"] != 12 ||
-		s.Bytes["pods"] != 4000 || s.Clients["user ada"] != 41 {
-		t.Errorf("got %+v, want v1.33.13, connected, 2 slow consumers, 12 pods of 4000 bytes, 41 requests of ada", s)
+	if sample.Version != "v1.33.13" || !sample.Connected || sample.SlowConsumers != 2 || sample.Objects["pods"] != 12 ||
+		sample.Bytes["pods"] != 4000 || sample.Clients["user ada"] != 41 {
+		t.Errorf("got %+v, want v1.33.13, connected, 2 slow consumers, 12 pods of 4000 bytes, 41 requests of ada", sample)
 	}
 }
 
@@ -279,19 +279,19 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 	if len(missing) != 1 || missing[0].Service != "example.com" {
 		t.Errorf("got missing %v, want only example.com", missing)
 	}
-	for r, want := range map[Replica]string{
+	for replica, want := range map[Replica]string{
 		{"example.com", good}:                 "",
 		{"example.com", closed}:               "403 Forbidden",
 		{"other", good}:                       "x509",
 		{"example.com", gone.Addr().String()}: "refused",
 	} {
-		got := samples[r]
+		got := samples[replica]
 		if got == nil || (got.Err == nil) != (want == "") || got.Err != nil && !strings.Contains(got.Err.Error(), want) {
-			t.Errorf("%v: got %+v, want %q", r, got, want)
+			t.Errorf("%v: got %+v, want %q", replica, got, want)
 			continue
 		}
 		if want == "" && (got.Ready || !slices.Equal(got.Failing, []string{"fan-out"}) || got.Watchers != 5) {
-			t.Errorf("%v: got %+v, want %q", r, got, want)
+			t.Errorf("%v: got %+v, want %q", replica, got, want)
 		}
 	}
 }

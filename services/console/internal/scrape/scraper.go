@@ -37,9 +37,9 @@ type Scraper struct {
 // New returns a scraper that uses the client certificate and the trusted CAs of a configuration. It
 // sends no other credentials.
 func New(targets []Target, config *rest.Config) (*Scraper, error) {
-	s := &Scraper{targets: targets, clients: map[string]*http.Client{}, lookup: net.DefaultResolver.LookupNetIP, now: time.Now}
-	for _, t := range targets {
-		if s.clients[t.Service] != nil {
+	scraper := &Scraper{targets: targets, clients: map[string]*http.Client{}, lookup: net.DefaultResolver.LookupNetIP, now: time.Now}
+	for _, target := range targets {
+		if scraper.clients[target.Service] != nil {
 			continue
 		}
 		clientConfig := rest.AnonymousClientConfig(config)
@@ -47,17 +47,17 @@ func New(targets []Target, config *rest.Config) (*Scraper, error) {
 		clientConfig.TLSClientConfig.KeyFile = config.KeyFile
 		clientConfig.TLSClientConfig.CertData = config.CertData
 		clientConfig.TLSClientConfig.KeyData = config.KeyData
-		clientConfig.TLSClientConfig.ServerName = t.Service
+		clientConfig.TLSClientConfig.ServerName = target.Service
 		clientConfig.QPS = -1
 		clientConfig.Timeout = scrapeTimeout
 		client, err := rest.HTTPClientFor(clientConfig)
 		if err != nil {
-			return nil, fmt.Errorf("client of %s: %w", t.Service, err)
+			return nil, fmt.Errorf("client of %s: %w", target.Service, err)
 		}
 		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		s.clients[t.Service] = client
+		scraper.clients[target.Service] = client
 	}
-	return s, nil
+	return scraper, nil
 }
 
 // MissingTarget is a target whose replicas were not found.

@@ -214,48 +214,48 @@ func addRates(rates map[scrape.Request]*Rate, previous, current *scrape.Sample) 
 }
 
 // newReplica returns the state of a replica. Rates compare the sample with an earlier one.
-func newReplica(r scrape.Replica, previous, s *scrape.Sample) Replica {
-	out := Replica{Service: r.Service, Address: r.Address, Ready: s.Ready, Failing: s.Failing}
-	if s.Err != nil {
-		out.Error = s.Err.Error()
+func newReplica(r scrape.Replica, previous, sample *scrape.Sample) Replica {
+	out := Replica{Service: r.Service, Address: r.Address, Ready: sample.Ready, Failing: sample.Failing}
+	if sample.Err != nil {
+		out.Error = sample.Err.Error()
 		return out
 	}
 
 	// 1. Figures of all services.
-	out.Publisher = s.Publisher
-	out.Leader = s.Leader
-	out.Source = s.Source
-	out.Memory = s.Memory
-	if s.Started > 0 {
-		started := time.Unix(int64(s.Started), 0).UTC()
+	out.Publisher = sample.Publisher
+	out.Leader = sample.Leader
+	out.Source = sample.Source
+	out.Memory = sample.Memory
+	if sample.Started > 0 {
+		started := time.Unix(int64(sample.Started), 0).UTC()
 		out.Started = &started
 	}
-	out.Version = s.Version
-	out.DiskSize = s.DiskSize
-	out.DiskFree = s.DiskFree
-	seconds := rateSeconds(previous, s)
+	out.Version = sample.Version
+	out.DiskSize = sample.DiskSize
+	out.DiskFree = sample.DiskFree
+	seconds := rateSeconds(previous, sample)
 	if seconds > 0 {
-		cpus := max(0, s.CPU-previous.CPU) / seconds
+		cpus := max(0, sample.CPU-previous.CPU) / seconds
 		out.CPU = &cpus
 	}
 
 	// 2. Figures of API servers, which alone have a source of changes.
-	if s.Source == "" {
+	if sample.Source == "" {
 		return out
 	}
-	lagSeconds := feedLag(s)
-	out.NATS = &NATS{s.Connected, s.Disconnects, s.SlowConsumers}
-	out.LagRevisions = &s.LagRevisions
+	lagSeconds := feedLag(sample)
+	out.NATS = &NATS{sample.Connected, sample.Disconnects, sample.SlowConsumers}
+	out.LagRevisions = &sample.LagRevisions
 	out.LagSeconds = &lagSeconds
-	out.Watchers = &s.Watchers
-	out.InFlight = &s.InFlight
+	out.Watchers = &sample.Watchers
+	out.InFlight = &sample.InFlight
 	if seconds > 0 {
 		perSecond := 0.0
-		for q, n := range s.Requests {
+		for q, n := range sample.Requests {
 			perSecond += max(0, n-previous.Requests[q]) / seconds
 		}
 		out.Requests = &perSecond
-		if q, ok := quantile(p99, previous.Deliveries, s.Deliveries); ok {
+		if q, ok := quantile(p99, previous.Deliveries, sample.Deliveries); ok {
 			out.DeliveryP99 = &q
 		}
 	}

@@ -82,20 +82,20 @@ func TestRatesCoverTheLastMinute(t *testing.T) {
 // TestRestartedReplica checks that counters from before a restart are not compared with those after
 // it.
 func TestRestartedReplica(t *testing.T) {
-	h := view.NewHistory()
+	history := view.NewHistory()
 	why := scrape.Rejection{Subject: "LIST pods", Reason: "403: not permitted"}
 	before := sample(begin, 1000)
 	before.Rejections[why] = 5
-	h.Add(begin, round(one, before), nil)
+	history.Add(begin, round(one, before), nil)
 	gone := begin.Add(10 * time.Second)
-	h.Add(gone, round(one, &scrape.Sample{Time: gone, Err: errors.New("connection refused")}), nil)
-	if r := state(t, h).Replicas[0]; r.Error != "connection refused" || r.Requests != nil || r.Ready {
+	history.Add(gone, round(one, &scrape.Sample{Time: gone, Err: errors.New("connection refused")}), nil)
+	if r := state(t, history).Replicas[0]; r.Error != "connection refused" || r.Requests != nil || r.Ready {
 		t.Errorf("got replica %+v, want not ready with connection refused, and no rate", r)
 	}
 	after := sample(begin.Add(20*time.Second), 30)
 	after.Started, after.Rejections[why] = 1_700_000_015, 2
-	h.Add(after.Time, round(one, after), nil)
-	s := state(t, h)
+	history.Add(after.Time, round(one, after), nil)
+	s := state(t, history)
 	if r := s.Replicas[0]; r.Requests != nil || r.CPU != nil || r.DeliveryP99 != nil {
 		t.Errorf("single sample: got rates %+v, want no rates", r)
 	}
@@ -207,7 +207,7 @@ func TestIdleReplicaIsNotBehind(t *testing.T) {
 // TestStorageAndClientsOfAllReplicas checks the sums and the order of resources, clients and etcd
 // members over replicas.
 func TestStorageAndClientsOfAllReplicas(t *testing.T) {
-	h := view.NewHistory()
+	history := view.NewHistory()
 	for i := range 2 {
 		at := begin.Add(time.Duration(i) * 10 * time.Second)
 		a, b := sample(at, 0), sample(at, 0)
@@ -232,9 +232,9 @@ func TestStorageAndClientsOfAllReplicas(t *testing.T) {
 			{Cluster: "etcd-0", Endpoint: "e0", Up: true, Leader: true},
 			{Cluster: "etcd-0", Endpoint: "e1", Up: false},
 		}
-		h.Add(at, round(one, a, two, b), nil)
+		history.Add(at, round(one, a, two, b), nil)
 	}
-	s := state(t, h)
+	s := state(t, history)
 	if want := "[{secrets 3 900} {pods 11 110}]"; fmt.Sprint(s.Resources) != want {
 		t.Errorf("resources: got %v, want %s", s.Resources, want)
 	}

@@ -20,32 +20,32 @@ func feedLag(s *scrape.Sample) float64 {
 
 // newPoint summarizes the samples of a time.
 func (h *History) newPoint(at time.Time, samples map[scrape.Replica]*scrape.Sample) Point {
-	p := Point{Time: at}
+	point := Point{Time: at}
 	var previous, current []scrape.Bucket
-	for r, s := range samples {
-		if s.Err != nil {
+	for r, sample := range samples {
+		if sample.Err != nil {
 			continue
 		}
-		p.Memory += s.Memory
-		p.Watchers += s.Watchers
-		p.Lag = max(p.Lag, feedLag(s))
-		for _, m := range s.Members {
-			p.EtcdSize = max(p.EtcdSize, m.Size)
+		point.Memory += sample.Memory
+		point.Watchers += sample.Watchers
+		point.Lag = max(point.Lag, feedLag(sample))
+		for _, m := range sample.Members {
+			point.EtcdSize = max(point.EtcdSize, m.Size)
 		}
 		earliest := h.oldestSample(r)
-		seconds := rateSeconds(earliest, s)
+		seconds := rateSeconds(earliest, sample)
 		if seconds == 0 {
 			continue
 		}
-		for q, n := range s.Requests {
-			p.Requests += max(0, n-earliest.Requests[q]) / seconds
+		for q, n := range sample.Requests {
+			point.Requests += max(0, n-earliest.Requests[q]) / seconds
 		}
-		if len(earliest.Latencies) == len(s.Latencies) {
-			previous, current = addBuckets(previous, earliest.Latencies), addBuckets(current, s.Latencies)
+		if len(earliest.Latencies) == len(sample.Latencies) {
+			previous, current = addBuckets(previous, earliest.Latencies), addBuckets(current, sample.Latencies)
 		}
 	}
-	p.LatencyP99, _ = quantile(p99, previous, current)
-	return p
+	point.LatencyP99, _ = quantile(p99, previous, current)
+	return point
 }
 
 // addBuckets adds histogram b to a and returns the sum. Both have the same bounds; a may be nil.

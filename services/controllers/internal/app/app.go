@@ -15,28 +15,28 @@ import (
 
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	s, err := servicerunner.New(Name, o.Options, log)
+	service, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return err
 	}
-	c, err := newClients(s.Client)
+	c, err := newClients(service.Client)
 	if err != nil {
-		return errors.Join(fmt.Errorf("clients of the API server: %w", err), s.Close())
+		return errors.Join(fmt.Errorf("clients of the API server: %w", err), service.Close())
 	}
-	elected, err := election.New(o.Election, s.Client, log, s.Metrics)
+	elected, err := election.New(o.Election, service.Client, log, service.Metrics)
 	if err != nil {
-		return errors.Join(err, s.Close())
+		return errors.Join(err, service.Close())
 	}
-	r := &runner{options: o, clients: c, log: log, queues: queuemetrics.New(s.Metrics), config: s.Client}
+	r := &runner{options: o, clients: c, log: log, queues: queuemetrics.New(service.Metrics), config: service.Client}
 	work := r.run
 	if o.YieldToLease != "" {
 		y := &yieldingRunner{leases: c.leases(o.Election.ResourceNamespace), name: o.YieldToLease, log: log}
 		work = func(ctx context.Context) error { return y.run(ctx, r.run) }
 	}
-	s.Health.Add("leaderElection", elected.HealthCheck, health.Healthz, health.Livez)
-	s.Health.Add("lease", elected.Ready, health.Readyz)
-	s.Health.Add("controllers", r.check, health.Readyz)
-	return s.Run(ctx, task.Task{Name: "controllers", Run: func(ctx context.Context) error {
+	service.Health.Add("leaderElection", elected.HealthCheck, health.Healthz, health.Livez)
+	service.Health.Add("lease", elected.Ready, health.Readyz)
+	service.Health.Add("controllers", r.check, health.Readyz)
+	return service.Run(ctx, task.Task{Name: "controllers", Run: func(ctx context.Context) error {
 		return elected.Run(ctx, work)
 	}})
 }

@@ -80,49 +80,49 @@ func newClients(config *rest.Config) (*clients, error) {
 	out.discovery, err = resources.NewClient(config)
 	b.errs = append(b.errs, err)
 
-	c := b.newClient(scaled(namespaceRate, namespaceBurst), corev1.AddToScheme)
-	out.namespaces = newResourceClient[corev1.Namespace, corev1.NamespaceList](b, c, coreResource("namespaces"))
-	out.namespacePods = newResourceClient[corev1.Pod, corev1.PodList](b, c, coreResource("pods")).Namespaced()
+	client := b.newClient(scaled(namespaceRate, namespaceBurst), corev1.AddToScheme)
+	out.namespaces = newResourceClient[corev1.Namespace, corev1.NamespaceList](b, client, coreResource("namespaces"))
+	out.namespacePods = newResourceClient[corev1.Pod, corev1.PodList](b, client, coreResource("pods")).Namespaced()
 
-	c = b.newClient(config, corev1.AddToScheme, coordinationv1.AddToScheme, batchv1.AddToScheme,
+	client = b.newClient(config, corev1.AddToScheme, coordinationv1.AddToScheme, batchv1.AddToScheme,
 		certificatesv1.AddToScheme)
-	out.allNamespaces = newResourceClient[corev1.Namespace, corev1.NamespaceList](b, c, coreResource("namespaces"))
-	out.leases = newResourceClient[coordinationv1.Lease, coordinationv1.LeaseList](b, c,
+	out.allNamespaces = newResourceClient[corev1.Namespace, corev1.NamespaceList](b, client, coreResource("namespaces"))
+	out.leases = newResourceClient[coordinationv1.Lease, coordinationv1.LeaseList](b, client,
 		coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespaced()
-	out.jobs = newResourceClient[batchv1.Job, batchv1.JobList](b, c,
+	out.jobs = newResourceClient[batchv1.Job, batchv1.JobList](b, client,
 		batchv1.SchemeGroupVersion.WithResource("jobs")).Namespaced()
-	out.requests = newResourceClient[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](b, c,
+	out.requests = newResourceClient[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](b, client,
 		certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"))
 
-	c = b.newClient(config, corev1.AddToScheme, resourcev1beta1.AddToScheme, resourcev1beta2.AddToScheme)
-	out.quotas = quotaClients(b, c)
+	client = b.newClient(config, corev1.AddToScheme, resourcev1beta1.AddToScheme, resourcev1beta2.AddToScheme)
+	out.quotas = quotaClients(b, client)
 
-	c = b.newClient(config, rbacv1.AddToScheme)
-	out.roles = newResourceClient[rbacv1.ClusterRole, rbacv1.ClusterRoleList](b, c,
+	client = b.newClient(config, rbacv1.AddToScheme)
+	out.roles = newResourceClient[rbacv1.ClusterRole, rbacv1.ClusterRoleList](b, client,
 		rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
 
-	c = b.newClient(config, corev1.AddToScheme)
-	out.accounts = newResourceClient[corev1.ServiceAccount, corev1.ServiceAccountList](b, c,
+	client = b.newClient(config, corev1.AddToScheme)
+	out.accounts = newResourceClient[corev1.ServiceAccount, corev1.ServiceAccountList](b, client,
 		coreResource("serviceaccounts")).Namespaced()
-	out.configMaps = newResourceClient[corev1.ConfigMap, corev1.ConfigMapList](b, c, coreResource("configmaps")).Namespaced()
-	out.events = newResourceClient[corev1.Event, corev1.EventList](b, c, coreResource("events")).Namespaced()
+	out.configMaps = newResourceClient[corev1.ConfigMap, corev1.ConfigMapList](b, client, coreResource("configmaps")).Namespaced()
+	out.events = newResourceClient[corev1.Event, corev1.EventList](b, client, coreResource("events")).Namespaced()
 	return out, errors.Join(b.errs...)
 }
 
 // quotaClients returns the clients of the quota controller.
-func quotaClients(b *clientBuilder, c *kubeclient.Client) quotas.Clients {
+func quotaClients(b *clientBuilder, client *kubeclient.Client) quotas.Clients {
 	const claims = "resourceclaims"
-	all := newResourceClient[corev1.ResourceQuota, corev1.ResourceQuotaList](b, c, coreResource("resourcequotas"))
+	all := newResourceClient[corev1.ResourceQuota, corev1.ResourceQuotaList](b, client, coreResource("resourcequotas"))
 	return quotas.Clients{
 		Quotas:   all.Namespaced(),
 		Status:   func(namespace string) quotas.StatusClient { return all.Namespace(namespace) },
-		Pods:     newResourceClient[corev1.Pod, corev1.PodList](b, c, coreResource("pods")).Namespaced(),
-		Services: newResourceClient[corev1.Service, corev1.ServiceList](b, c, coreResource("services")).Namespaced(),
-		VolumeClaims: newResourceClient[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](b, c,
+		Pods:     newResourceClient[corev1.Pod, corev1.PodList](b, client, coreResource("pods")).Namespaced(),
+		Services: newResourceClient[corev1.Service, corev1.ServiceList](b, client, coreResource("services")).Namespaced(),
+		VolumeClaims: newResourceClient[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](b, client,
 			coreResource("persistentvolumeclaims")).Namespaced(),
-		DeviceClaimsV1beta1: newResourceClient[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](b, c,
+		DeviceClaimsV1beta1: newResourceClient[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](b, client,
 			resourcev1beta1.SchemeGroupVersion.WithResource(claims)).Namespaced(),
-		DeviceClaimsV1beta2: newResourceClient[resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](b, c,
+		DeviceClaimsV1beta2: newResourceClient[resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](b, client,
 			resourcev1beta2.SchemeGroupVersion.WithResource(claims)).Namespaced(),
 	}
 }

@@ -199,7 +199,7 @@ func (t *controllerRun) runRootCA(ctx context.Context, informer cache.SharedInde
 	}
 
 	// 2. Publish them, and the new content of the file after each change.
-	c := rootca.New(rootca.Config{ConfigMaps: t.clients.configMaps, Namespaces: informer, Log: t.log, Queues: t.queues, CA: ca})
+	controller := rootca.New(rootca.Config{ConfigMaps: t.clients.configMaps, Namespaces: informer, Log: t.log, Queues: t.queues, CA: ca})
 	if file != "" {
 		t.group.Go(func() {
 			_ = filewatch.Follow(ctx, t.log, file, ca, func(_ context.Context, data []byte, err error) { // ends with ctx
@@ -210,11 +210,11 @@ func (t *controllerRun) runRootCA(ctx context.Context, informer cache.SharedInde
 					t.log.Error("CA certificates not published", "file", file, "error", err)
 					return
 				}
-				c.SetCA(data)
+				controller.SetCA(data)
 			})
 		})
 	}
-	return c.Run(ctx)
+	return controller.Run(ctx)
 }
 
 // startOthers starts the remaining controllers.

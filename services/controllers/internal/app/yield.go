@@ -119,24 +119,24 @@ type leaseObservation struct {
 // observe reports whether a process holds the lease: it has a holder, and it was renewed within its
 // duration. The clock of the holder may differ. So the duration begins when a renewal is first
 // seen, as in leader election.
-func (l *leaseObservation) observe(o *coordinationv1.Lease, now time.Time) bool {
+func (l *leaseObservation) observe(lease *coordinationv1.Lease, now time.Time) bool {
 	var renewed metav1.MicroTime
-	if o.Spec.RenewTime != nil {
-		renewed = *o.Spec.RenewTime
+	if lease.Spec.RenewTime != nil {
+		renewed = *lease.Spec.RenewTime
 	}
 	holder := ""
-	if o.Spec.HolderIdentity != nil {
-		holder = *o.Spec.HolderIdentity
+	if lease.Spec.HolderIdentity != nil {
+		holder = *lease.Spec.HolderIdentity
 	}
 	if holder != l.holder || !renewed.Equal(&l.renewed) || l.changed.IsZero() {
 		l.holder = holder
 		l.renewed = renewed
 		l.changed = now
 	}
-	if holder == "" || o.Spec.LeaseDurationSeconds == nil {
+	if holder == "" || lease.Spec.LeaseDurationSeconds == nil {
 		return false
 	}
-	return now.Sub(l.changed) < time.Duration(*o.Spec.LeaseDurationSeconds)*time.Second
+	return now.Sub(l.changed) < time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second
 }
 
 // sleep waits. It returns false if ctx ended.

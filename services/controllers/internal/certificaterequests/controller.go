@@ -87,12 +87,12 @@ func (c *Controller) deleteObsolete(ctx context.Context) error {
 }
 
 // isObsolete reports whether a request is no longer needed.
-func isObsolete(r *certificatesv1.CertificateSigningRequest, now time.Time) (bool, error) {
+func isObsolete(request *certificatesv1.CertificateSigningRequest, now time.Time) (bool, error) {
 	// 1. Requests that are old enough, by their state.
 	olderThan := func(t metav1.Time, age time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > age }
-	issued := len(r.Status.Certificate) > 0
+	issued := len(request.Status.Certificate) > 0
 	approved := false
-	for _, c := range r.Status.Conditions {
+	for _, c := range request.Status.Conditions {
 		switch c.Type {
 		case certificatesv1.CertificateApproved:
 			approved = true
@@ -105,15 +105,15 @@ func isObsolete(r *certificatesv1.CertificateSigningRequest, now time.Time) (boo
 			}
 		}
 	}
-	if len(r.Status.Conditions) == 0 {
-		return olderThan(r.CreationTimestamp, pendingAge), nil
+	if len(request.Status.Conditions) == 0 {
+		return olderThan(request.CreationTimestamp, pendingAge), nil
 	}
 
 	// 2. Issued requests whose certificate has expired.
 	if !approved || !issued {
 		return false, nil
 	}
-	block, _ := pem.Decode(r.Status.Certificate)
+	block, _ := pem.Decode(request.Status.Certificate)
 	if block == nil {
 		return false, errors.New("the certificate is not PEM encoded")
 	}

@@ -28,7 +28,7 @@ func TestRulesAreAppliedToTheSameRoleOnly(t *testing.T) {
 		}
 		return true, &applied, json.Unmarshal(p.GetPatch(), &applied)
 	})
-	c := New(Config{Roles: client.RbacV1().ClusterRoles(), Log: slog.New(slog.DiscardHandler)})
+	controller := New(Config{Roles: client.RbacV1().ClusterRoles(), Log: slog.New(slog.DiscardHandler)})
 	for _, r := range []*rbacv1.ClusterRole{
 		{
 			ObjectMeta:      metav1.ObjectMeta{Name: "all", UID: "uid-all"},
@@ -39,11 +39,11 @@ func TestRulesAreAppliedToTheSameRoleOnly(t *testing.T) {
 			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
 		},
 	} {
-		if err := c.roles.GetStore().Add(r); err != nil {
+		if err := controller.roles.GetStore().Add(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.sync(t.Context(), "all"); err != nil {
+	if err := controller.sync(t.Context(), "all"); err != nil {
 		t.Fatal(err)
 	}
 	kind := metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"}

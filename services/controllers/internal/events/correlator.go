@@ -98,18 +98,18 @@ func (s *subjectState) addMessage(message string, now time.Time) bool {
 
 // newEvent returns an Event that has not occurred yet.
 func newEvent(s subject, now time.Time) *corev1.Event {
-	e := &corev1.Event{
+	event := &corev1.Event{
 		InvolvedObject: s.about, Reason: s.reason, Type: corev1.EventTypeWarning,
 		FirstTimestamp: metav1.NewTime(now),
 	}
-	e.Namespace = s.about.Namespace
-	if e.Namespace == "" {
-		e.Namespace = metav1.NamespaceDefault
+	event.Namespace = s.about.Namespace
+	if event.Namespace == "" {
+		event.Namespace = metav1.NamespaceDefault
 	}
 	// The names of some objects are not valid in the name of an Event.
-	e.Name = fmt.Sprintf("%s.%x", s.about.Name, now.UnixNano())
-	if len(validation.IsDNS1123Subdomain(e.Name)) > 0 {
-		e.Name = string(uuid.NewUUID())
+	event.Name = fmt.Sprintf("%s.%x", s.about.Name, now.UnixNano())
+	if len(validation.IsDNS1123Subdomain(event.Name)) > 0 {
+		event.Name = string(uuid.NewUUID())
 	}
-	return e
+	return event
 }

@@ -127,22 +127,22 @@ func (r *Recorder) writeWithRetry(ctx context.Context, e *corev1.Event) {
 }
 
 // createOrPatch creates an Event, or counts another occurrence of one that exists.
-func (r *Recorder) createOrPatch(ctx context.Context, e *corev1.Event) error {
+func (r *Recorder) createOrPatch(ctx context.Context, event *corev1.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	client := r.Client(e.Namespace)
-	if e.Count > 1 {
+	client := r.Client(event.Namespace)
+	if event.Count > 1 {
 		data, err := json.Marshal(map[string]any{
-			"count": e.Count, "lastTimestamp": e.LastTimestamp, "message": e.Message,
+			"count": event.Count, "lastTimestamp": event.LastTimestamp, "message": event.Message,
 		})
 		if err != nil {
 			return fmt.Errorf("encode the patch: %w", err)
 		}
-		_, err = client.Patch(ctx, e.Name, types.MergePatchType, data, metav1.PatchOptions{})
+		_, err = client.Patch(ctx, event.Name, types.MergePatchType, data, metav1.PatchOptions{})
 		if !apierrors.IsNotFound(err) { // Events expire
 			return err
 		}
 	}
-	_, err := client.Create(ctx, e, metav1.CreateOptions{})
+	_, err := client.Create(ctx, event, metav1.CreateOptions{})
 	return err
 }

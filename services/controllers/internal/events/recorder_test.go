@@ -63,12 +63,12 @@ func warn(r *events.Recorder, message string) {
 func TestRepeatedEventIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		r := start(t, client)
+		recorder := start(t, client)
 		first := time.Now()
-		warn(r, "one")
-		warn(r, "one")
+		warn(recorder, "one")
+		warn(recorder, "one")
 		last := time.Now()
-		warn(r, "one")
+		warn(recorder, "one")
 		if got := written(t, client, "a"); !slices.Equal(got, []string{"3 one"}) {
 			t.Fatalf("got events %q, want [\"3 one\"]", got)
 		}
@@ -89,7 +89,7 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 		if err := client.CoreV1().Events("a").Delete(t.Context(), e.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		warn(r, "one")
+		warn(recorder, "one")
 		if got := written(t, client, "a"); !slices.Equal(got, []string{"4 one"}) {
 			t.Errorf("got events %q, want [\"4 one\"]", got)
 		}
@@ -124,21 +124,21 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 func TestEventsOfAnObjectAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		r := start(t, client)
+		recorder := start(t, client)
 		for range 40 {
-			warn(r, "one")
+			warn(recorder, "one")
 		}
 		if got := written(t, client, "a"); !slices.Equal(got, []string{"25 one"}) {
 			t.Errorf("got events %q, want [\"25 one\"]", got)
 		}
 		node := dependent
 		node.Kind, node.Namespace, node.Name = "Node", "", "Not:valid"
-		r.Warn(node, "Bad", "one")
+		recorder.Warn(node, "Bad", "one")
 		if got := written(t, client, "default"); !slices.Equal(got, []string{"1 one"}) {
 			t.Errorf("got events %q of another object, want [\"1 one\"]", got)
 		}
 		time.Sleep(5 * time.Minute) // the bubble's time
-		warn(r, "one")
+		warn(recorder, "one")
 		if got := written(t, client, "a"); !slices.Equal(got, []string{"41 one"}) {
 			t.Errorf("got events %q, want [\"41 one\"]", got)
 		}

@@ -138,19 +138,19 @@ var errOtherCoordinates = errors.New("references have other coordinates for the 
 // syncDelete handles a node of the queue of deletions.
 func (c *Controller) syncDelete(ctx context.Context, t task) error {
 	n := t.Node
-	s := c.graph.State(n)
-	if !s.Current {
+	state := c.graph.State(n)
+	if !state.Current {
 		return nil // the object was removed meanwhile
 	}
-	err := c.attemptDelete(ctx, n, s)
+	err := c.attemptDelete(ctx, n, state)
 	switch {
 	case errors.Is(err, errAbsent), errors.Is(err, errNamespacedOwner):
 		return nil
 	case err != nil:
-		return fmt.Errorf("%s %s/%s: %w", s.Kind, s.Namespace, s.Name, err)
+		return fmt.Errorf("%s %s/%s: %w", state.Kind, state.Namespace, state.Name, err)
 	case !c.graph.State(n).Observed:
 		// The object exists, but no watch has returned it yet. It may be deleted before one does.
-		return fmt.Errorf("%s %s/%s: not observed yet", s.Kind, s.Namespace, s.Name)
+		return fmt.Errorf("%s %s/%s: not observed yet", state.Kind, state.Namespace, state.Name)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ type served struct{}
 
 func (served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	verbs := []string{"get", "list", "watch", "delete"}
-	v := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{
+	discovery := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{
 		{
 			Resource:     "configmaps",
 			ResponseKind: &metav1.GroupVersionKind{Kind: "ConfigMap"},
@@ -55,7 +55,7 @@ func (served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error
 			Verbs:        verbs,
 		},
 	}}
-	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
+	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{discovery}}}, nil
 }
 
 // discardRecorder discards events.
@@ -101,10 +101,10 @@ func (b *fixture) start(objects ...*metav1.PartialObjectMetadata) {
 		t.Fatal(err)
 	}
 	b.resource = table.Preferred[0]
-	c := garbagecollector.New(garbagecollector.Config{
+	controller := garbagecollector.New(garbagecollector.Config{
 		Client: b.client, Resources: cache, Events: discardRecorder{}, Log: slog.New(slog.DiscardHandler), Workers: 2,
 	})
-	b.graph = graph.New(graph.Config{Tasks: c.Tasks()})
+	b.graph = graph.New(graph.Config{Tasks: controller.Tasks()})
 	for _, o := range objects {
 		r, err := table.ByKind(o.APIVersion, o.Kind)
 		if err != nil {
@@ -116,7 +116,7 @@ func (b *fixture) start(objects ...*metav1.PartialObjectMetadata) {
 	close(listed)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); c.Run(ctx, b.graph, listed) }()
+	go func() { defer close(done); controller.Run(ctx, b.graph, listed) }()
 	t.Cleanup(func() { cancel(); <-done })
 	b.settle()
 }

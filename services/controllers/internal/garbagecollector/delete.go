@@ -22,22 +22,22 @@ const (
 //  3. If the object waits for its dependents and none blocks it, remove its finalizer.
 //  4. Look up the owners. If one of them keeps the object, remove only the references to the others.
 //  5. Otherwise delete the object.
-func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.State) error {
-	if s.Deleting && !s.DeletingDependents {
+func (c *Controller) attemptDelete(ctx context.Context, node *graph.Node, state graph.State) error {
+	if state.Deleting && !state.DeletingDependents {
 		return nil
 	}
-	latest, err := c.getObject(ctx, s.Identity)
+	latest, err := c.getObject(ctx, state.Identity)
 	switch {
-	case isAbsent(err), err == nil && latest.UID != s.UID:
-		return c.handleAbsence(s.Identity)
+	case isAbsent(err), err == nil && latest.UID != state.UID:
+		return c.handleAbsence(state.Identity)
 	case err != nil:
 		return err
-	case s.DeletingDependents:
-		return c.finishForeground(ctx, n, s)
+	case state.DeletingDependents:
+		return c.finishForeground(ctx, node, state)
 	case len(latest.OwnerReferences) == 0:
 		return nil
 	}
-	owners, err := c.lookUpOwners(ctx, s.Identity, latest.OwnerReferences)
+	owners, err := c.lookUpOwners(ctx, state.Identity, latest.OwnerReferences)
 	if err != nil {
 		return err
 	}
@@ -46,20 +46,20 @@ func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.S
 			return nil
 		}
 		// References to owners that wait must go too, so that those owners can be deleted.
-		return c.removeOwners(ctx, s.Identity, append(owners.dangling, owners.waiting...))
+		return c.removeOwners(ctx, state.Identity, append(owners.dangling, owners.waiting...))
 	}
 
 	policy := propagationOf(latest)
-	if len(owners.waiting) > 0 && s.HasDependents {
+	if len(owners.waiting) > 0 && state.HasDependents {
 		// An owner is deleted in the foreground, so its dependent is too.
-		if err := c.breakCycle(ctx, n, latest); err != nil {
+		if err := c.breakCycle(ctx, node, latest); err != nil {
 			return err
 		}
 		policy = metav1.DeletePropagationForeground
 	}
-	err = c.deleteUnchanged(ctx, s.Identity, latest, policy)
+	err = c.deleteUnchanged(ctx, state.Identity, latest, policy)
 	if isAbsent(err) {
-		return c.handleAbsence(s.Identity)
+		return c.handleAbsence(state.Identity)
 	}
 	return err
 }
@@ -87,7 +87,7 @@ func propagationOf(m *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
 
 // finishForeground removes the finalizer of an object that waits for its dependents, or asks to
 // delete the dependents that block it.
-func (c *Controller) finishForeground(ctx context.Context, n *graph.Node, s graph.State) error {
+func (c *Controller) finishForeground(ctx context.Context, n *graph.Node, state graph.State) error {
 	blocked := false
 	for _, d := range c.graph.Dependents(n) {
 		if !d.Blocks {
@@ -101,7 +101,7 @@ func (c *Controller) finishForeground(ctx context.Context, n *graph.Node, s grap
 	if blocked {
 		return nil
 	}
-	return c.removeFinalizer(ctx, s.Identity, finalizerForeground)
+	return c.removeFinalizer(ctx, state.Identity, finalizerForeground)
 }
 
 // ownerStates groups the owners of an object by their state.

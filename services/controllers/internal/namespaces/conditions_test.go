@@ -15,7 +15,7 @@ import (
 // TestConditions checks the conditions and their transition times, and that an equal report changes
 // nothing.
 func TestConditions(t *testing.T) {
-	var s corev1.NamespaceStatus
+	var namespaceStatus corev1.NamespaceStatus
 	first, second := metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
 	bad := &progress{
 		discoveryErr: &resources.StaleError{Versions: []schema.GroupVersion{{Group: "x", Version: "v1"}}},
@@ -26,10 +26,10 @@ func TestConditions(t *testing.T) {
 		},
 		finalizers: map[string]int{"f": 1},
 	}
-	if !bad.setConditions(&s, first) {
+	if !bad.setConditions(&namespaceStatus, first) {
 		t.Error("setConditions() of the first report = false, want a change")
 	}
-	if bad.setConditions(&s, second) {
+	if bad.setConditions(&namespaceStatus, second) {
 		t.Error("setConditions() of the same report again = true, want no change")
 	}
 	want := []corev1.NamespaceCondition{
@@ -54,8 +54,8 @@ func TestConditions(t *testing.T) {
 			Message: "Some content in the namespace has finalizers remaining: f in 1 resource instances",
 		},
 	}
-	compare(t, s, want, first, first)
-	if !(&progress{}).setConditions(&s, second) {
+	compare(t, namespaceStatus, want, first, first)
+	if !(&progress{}).setConditions(&namespaceStatus, second) {
 		t.Error("setConditions() after complete deletion = false, want a change")
 	}
 	want = []corev1.NamespaceCondition{
@@ -81,7 +81,7 @@ func TestConditions(t *testing.T) {
 			Message: "All content-preserving finalizers finished",
 		},
 	}
-	compare(t, s, want, second, first)
+	compare(t, namespaceStatus, want, second, first)
 }
 
 // compare expects the time kept for the condition that never changes.

@@ -31,13 +31,13 @@ func podsResource() schema.GroupResource { return schema.GroupResource{Resource:
 
 // deleteContent deletes the objects of a namespace and reports the progress in its conditions. It
 // returns the estimated time in seconds until the remaining objects are gone.
-func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (estimate int64, err error) {
+func (c *Controller) deleteContent(ctx context.Context, namespace *corev1.Namespace) (estimate int64, err error) {
 	// 1. Discover the resources of the namespace.
 	p := &progress{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
 	t, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
 		p.discoveryErr = err
-		return 0, errors.Join(err, c.updateConditions(ctx, ns, p))
+		return 0, errors.Join(err, c.updateConditions(ctx, namespace, p))
 	}
 	p.discoveryErr = t.Failure
 	var pods, others []*resources.Resource
@@ -53,24 +53,24 @@ func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (e
 
 	// 2. Delete the pods first. They may need the other objects until they have ended.
 	for _, r := range pods {
-		seconds, err := c.deleteAll(ctx, r, ns, p)
+		seconds, err := c.deleteAll(ctx, r, namespace, p)
 		estimate = max(estimate, seconds)
 		if err != nil {
-			p.failures = append(p.failures, fmt.Errorf("failed to delete pods for namespace: %s, err: %w", ns.Name, err))
+			p.failures = append(p.failures, fmt.Errorf("failed to delete pods for namespace: %s, err: %w", namespace.Name, err))
 		}
 	}
 
 	// 3. Delete the other objects once no pod remains. One failed resource does not stop the others.
 	if len(p.remaining) == 0 {
 		for _, r := range others {
-			seconds, err := c.deleteAll(ctx, r, ns, p)
+			seconds, err := c.deleteAll(ctx, r, namespace, p)
 			estimate = max(estimate, seconds)
 			if err != nil {
 				p.failures = append(p.failures, err)
 			}
 		}
 	}
-	return estimate, errors.Join(p.discoveryErr, errors.Join(p.failures...), c.updateConditions(ctx, ns, p))
+	return estimate, errors.Join(p.discoveryErr, errors.Join(p.failures...), c.updateConditions(ctx, namespace, p))
 }
 
 // updateConditions writes the conditions if they have changed.
@@ -86,35 +86,35 @@ func (c *Controller) updateConditions(ctx context.Context, ns *corev1.Namespace,
 
 // deleteAll deletes the objects of a resource. It returns the estimated time in seconds until the
 // remaining ones are gone. Without an estimate, remaining objects are an error.
-func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *corev1.Namespace,
+func (c *Controller) deleteAll(ctx context.Context, resource *resources.Resource, namespace *corev1.Namespace,
 	p *progress) (estimate int64, err error) {
 	// 1. Return if there are no objects.
-	if r.Can("list") {
-		before, _, err := c.countObjects(ctx, r, ns.Name, nil)
+	if resource.Can("list") {
+		before, _, err := c.countObjects(ctx, resource, namespace.Name, nil)
 		if err != nil || before == 0 {
 			return 0, err
 		}
 	}
 
 	// 2. Delete them. Pods end only after their grace period.
-	if r.GroupResource() == podsResource() {
-		if estimate, err = c.podGracePeriod(ctx, ns); err != nil {
+	if resource.GroupResource() == podsResource() {
+		if estimate, err = c.podGracePeriod(ctx, namespace); err != nil {
 			return 0, err
 		}
 	}
-	if err := c.deleteCollection(ctx, r, ns.Name); err != nil {
+	if err := c.deleteCollection(ctx, resource, namespace.Name); err != nil {
 		return estimate, err
 	}
 
 	// 3. Count those that remain, and why.
-	if !r.Can("list") {
+	if !resource.Can("list") {
 		return estimate, nil
 	}
-	n, finalizers, err := c.countObjects(ctx, r, ns.Name, nil)
+	n, finalizers, err := c.countObjects(ctx, resource, namespace.Name, nil)
 	if err != nil || n == 0 {
 		return estimate, err
 	}
-	p.remaining[r.GroupVersionResource] = n
+	p.remaining[resource.GroupVersionResource] = n
 	for f, n := range finalizers {
 		p.finalizers[f] += n
 	}
@@ -124,7 +124,7 @@ func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *c
 	case len(finalizers) > 0:
 		return finalizerEstimate, nil
 	}
-	return 0, fmt.Errorf("unexpected items still remain in namespace: %s for gvr: %v", ns.Name, r.GroupVersionResource)
+	return 0, fmt.Errorf("unexpected items still remain in namespace: %s for gvr: %v", namespace.Name, resource.GroupVersionResource)
 }
 
 // countObjects returns the number of objects of a resource, in total and by finalizer. It calls
@@ -168,11 +168,11 @@ func (c *Controller) listPage(ctx context.Context, r *resources.Resource, namesp
 
 // deleteCollection deletes the objects of a resource, one by one if the resource does not support
 // the deletion of a collection.
-func (c *Controller) deleteCollection(ctx context.Context, r *resources.Resource, namespace string) error {
+func (c *Controller) deleteCollection(ctx context.Context, resource *resources.Resource, namespace string) error {
 	policy := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &policy}
-	objects := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
-	if r.Can("deletecollection") {
+	objects := c.Metadata.Resource(resource.GroupVersionResource).Namespace(namespace)
+	if resource.Can("deletecollection") {
 		// The server deletes many objects in this request, so it has no timeout. The response
 		// contains the deleted objects. If it is too large, they are deleted nevertheless.
 		err := objects.DeleteCollection(ctx, options, metav1.ListOptions{})
@@ -183,10 +183,10 @@ func (c *Controller) deleteCollection(ctx context.Context, r *resources.Resource
 			return err
 		}
 	}
-	if !r.Can("list") {
+	if !resource.Can("list") {
 		return nil
 	}
-	_, _, err := c.countObjects(ctx, r, namespace, func(m *metav1.PartialObjectMetadata) error {
+	_, _, err := c.countObjects(ctx, resource, namespace, func(m *metav1.PartialObjectMetadata) error {
 		if err := objects.Delete(ctx, m.Name, options); !isUnsupported(err) {
 			return err
 		}
@@ -204,8 +204,8 @@ func isUnsupported(err error) bool {
 // podGracePeriod returns the longest grace period of the pods of a namespace that have not ended,
 // in seconds and at most maxGracePeriod. It returns 0 if the namespace has been terminating for
 // longer.
-func (c *Controller) podGracePeriod(ctx context.Context, ns *corev1.Namespace) (seconds int64, err error) {
-	err = kubeclient.EachPage(ctx, pageSize, c.Pods(ns.Name).List, func(page *corev1.PodList) error {
+func (c *Controller) podGracePeriod(ctx context.Context, namespace *corev1.Namespace) (seconds int64, err error) {
+	err = kubeclient.EachPage(ctx, pageSize, c.Pods(namespace.Name).List, func(page *corev1.PodList) error {
 		for i := range page.Items {
 			pod := &page.Items[i]
 			ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
@@ -218,7 +218,7 @@ func (c *Controller) podGracePeriod(ctx context.Context, ns *corev1.Namespace) (
 	if err != nil {
 		return 0, err
 	}
-	if time.Since(ns.DeletionTimestamp.Time) >= time.Duration(seconds)*time.Second {
+	if time.Since(namespace.DeletionTimestamp.Time) >= time.Duration(seconds)*time.Second {
 		return 0, nil
 	}
 	return seconds, nil

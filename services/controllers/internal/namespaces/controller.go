@@ -98,29 +98,29 @@ func (c *Controller) enqueueTerminating(obj any) {
 // sync deletes the content of a namespace and finalizes it if nothing remains.
 func (c *Controller) sync(ctx context.Context, name string) error {
 	// 1. Read the namespace, and set its phase.
-	ns, err := c.Client.Get(ctx, name, metav1.GetOptions{})
+	namespace, err := c.Client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if ns.DeletionTimestamp == nil {
+	if namespace.DeletionTimestamp == nil {
 		return nil
 	}
-	ns, err = c.updateWithRetry(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
-		if ns.Status.Phase == corev1.NamespaceTerminating {
-			return ns, nil
+	namespace, err = c.updateWithRetry(ctx, namespace, func(namespace *corev1.Namespace) (*corev1.Namespace, error) {
+		if namespace.Status.Phase == corev1.NamespaceTerminating {
+			return namespace, nil
 		}
-		ns.Status.Phase = corev1.NamespaceTerminating
-		return c.Client.UpdateSubresource(ctx, ns, "status", metav1.UpdateOptions{})
+		namespace.Status.Phase = corev1.NamespaceTerminating
+		return c.Client.UpdateSubresource(ctx, namespace, "status", metav1.UpdateOptions{})
 	})
-	if err != nil || ns == nil || len(ns.Spec.Finalizers) == 0 {
+	if err != nil || namespace == nil || len(namespace.Spec.Finalizers) == 0 {
 		return err
 	}
 
 	// 2. Delete the content. If some remains, come back after half of its estimated time.
-	estimate, err := c.deleteContent(ctx, ns)
+	estimate, err := c.deleteContent(ctx, namespace)
 	if err != nil {
 		return err
 	}
@@ -132,40 +132,40 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	}
 
 	// 3. Finalize the empty namespace.
-	_, err = c.updateWithRetry(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
-		return c.removeFinalizer(ctx, ns)
+	_, err = c.updateWithRetry(ctx, namespace, func(namespace *corev1.Namespace) (*corev1.Namespace, error) {
+		return c.removeFinalizer(ctx, namespace)
 	})
 	return err
 }
 
 // updateWithRetry applies change to a namespace, again after conflicts. It returns nil if the
 // namespace does not exist any more.
-func (c *Controller) updateWithRetry(ctx context.Context, ns *corev1.Namespace,
+func (c *Controller) updateWithRetry(ctx context.Context, namespace *corev1.Namespace,
 	change func(*corev1.Namespace) (*corev1.Namespace, error)) (*corev1.Namespace, error) {
-	uid := ns.UID
+	uid := namespace.UID
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		changed, err := change(ns.DeepCopy())
+		changed, err := change(namespace.DeepCopy())
 		if err == nil {
-			ns = changed
+			namespace = changed
 			return nil
 		}
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		latest, getErr := c.Client.Get(ctx, ns.Name, metav1.GetOptions{})
+		latest, getErr := c.Client.Get(ctx, namespace.Name, metav1.GetOptions{})
 		if getErr != nil {
 			return getErr
 		}
 		if latest.UID != uid {
-			return apierrors.NewNotFound(corev1.Resource("namespaces"), ns.Name)
+			return apierrors.NewNotFound(corev1.Resource("namespaces"), namespace.Name)
 		}
-		ns = latest
+		namespace = latest
 		return err
 	})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	return ns, err
+	return namespace, err
 }
 
 // removeFinalizer removes the finalizer of this controller.

@@ -74,20 +74,20 @@ type Controller struct {
 }
 
 // New returns an idle controller.
-func New(c Config) *Controller {
+func New(config Config) *Controller {
 	named := func(name string) queue {
 		return workers.NewQueue(workers.QueueConfig[cache.ObjectName]{
-			Name: name, Metrics: c.Queues, Workers: c.Workers, Namespace: func(n cache.ObjectName) string { return n.Namespace },
+			Name: name, Metrics: config.Queues, Workers: config.Workers, Namespace: func(n cache.ObjectName) string { return n.Namespace },
 		})
 	}
 	return &Controller{
-		Config: c, evaluators: quota.Evaluators(c.Gates, time.Now),
-		quotas: workers.NewInformer(c.Clients.Quotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "",
+		Config: config, evaluators: quota.Evaluators(config.Gates, time.Now),
+		quotas: workers.NewInformer(config.Clients.Quotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "",
 			informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 		recomputeQueue: named("resourcequota_primary"), incompleteQueue: named("resourcequota_priority"),
 		releasedQueue: workers.NewQueue(workers.QueueConfig[namespacedResource]{
 			Name:      "resource_quota_controller_resource_changes",
-			Metrics:   c.Queues,
+			Metrics:   config.Queues,
 			Workers:   1,
 			Namespace: func(p namespacedResource) string { return p.namespace },
 		}),
@@ -266,30 +266,30 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	if err != nil || !ok {
 		return err
 	}
-	q, ok := obj.(*corev1.ResourceQuota)
+	resourceQuota, ok := obj.(*corev1.ResourceQuota)
 	if !ok {
 		return nil
 	}
 	// 1. Compute the usage. Names whose usage cannot be computed keep the known usage.
-	usage, complete, errs := c.totalUsage(ctx, q)
+	usage, complete, errs := c.totalUsage(ctx, resourceQuota)
 	if !complete {
 		defer c.recomputeQueue.AddAfter(name, unservedRetry)
 	}
-	used := quota.FilterNames(quota.Plus(nil, q.Status.Used), q.Spec.Hard)
+	used := quota.FilterNames(quota.Plus(nil, resourceQuota.Status.Used), resourceQuota.Spec.Hard)
 	for name, amount := range usage {
 		used[name] = amount
 	}
 
 	// 2. Write the status if it differs. DeepEqual takes nil for empty, but a status without fields
 	// must be written.
-	hasStatus := q.Status.Hard != nil && q.Status.Used != nil
-	if hasStatus && equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) &&
-		equality.Semantic.DeepEqual(used, q.Status.Used) {
+	hasStatus := resourceQuota.Status.Hard != nil && resourceQuota.Status.Used != nil
+	if hasStatus && equality.Semantic.DeepEqual(resourceQuota.Spec.Hard, resourceQuota.Status.Hard) &&
+		equality.Semantic.DeepEqual(used, resourceQuota.Status.Used) {
 		return errors.Join(errs...)
 	}
-	q = q.DeepCopy()
-	q.Status = corev1.ResourceQuotaStatus{Hard: quota.Plus(nil, q.Spec.Hard), Used: used}
-	_, err = c.Clients.Status(q.Namespace).UpdateStatus(ctx, q, metav1.UpdateOptions{})
+	resourceQuota = resourceQuota.DeepCopy()
+	resourceQuota.Status = corev1.ResourceQuotaStatus{Hard: quota.Plus(nil, resourceQuota.Spec.Hard), Used: used}
+	_, err = c.Clients.Status(resourceQuota.Namespace).UpdateStatus(ctx, resourceQuota, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}

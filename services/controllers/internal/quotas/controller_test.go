@@ -110,7 +110,7 @@ func clients(c *fake.Clientset) quotas.Clients {
 
 // start runs a controller in a bubble.
 func start(t *testing.T, client *fake.Clientset, n *fakeCounter) *quotas.Controller {
-	c := quotas.New(quotas.Config{
+	controller := quotas.New(quotas.Config{
 		Clients: clients(client),
 		Counts:  n,
 		Log:     slog.New(slog.DiscardHandler),
@@ -121,7 +121,7 @@ func start(t *testing.T, client *fake.Clientset, n *fakeCounter) *quotas.Control
 	close(listed)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- c.Run(ctx, listed) }()
+	go func() { done <- controller.Run(ctx, listed) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -129,7 +129,7 @@ func start(t *testing.T, client *fake.Clientset, n *fakeCounter) *quotas.Control
 		}
 	})
 	advance(time.Second)
-	return c
+	return controller
 }
 
 func advance(d time.Duration) {

@@ -73,15 +73,15 @@ func (c *Controller) limitedResources(q *corev1.ResourceQuota) map[schema.GroupR
 
 // totalUsage returns the usage of the names of a quota, without those whose usage cannot be
 // computed, and the reasons. The usage is not complete if a resource is not served.
-func (c *Controller) totalUsage(ctx context.Context, q *corev1.ResourceQuota) (total quota.Amounts, complete bool, errs []error) {
+func (c *Controller) totalUsage(ctx context.Context, resourceQuota *corev1.ResourceQuota) (total quota.Amounts, complete bool, errs []error) {
 	failed := quota.Amounts{}
 	total, complete = quota.Amounts{}, true
-	for r, e := range c.limitedResources(q) {
+	for r, e := range c.limitedResources(resourceQuota) {
 		zero := quota.Amounts{} // the names of this resource, each with the amount 0
-		for _, name := range quota.SelectNames(q.Spec.Hard, e.MatchesResource) {
+		for _, name := range quota.SelectNames(resourceQuota.Spec.Hard, e.MatchesResource) {
 			zero[name] = resource.Quantity{Format: resource.DecimalSI}
 		}
-		used, served, err := c.addUsage(ctx, q, r, e, zero)
+		used, served, err := c.addUsage(ctx, resourceQuota, r, e, zero)
 		if !served {
 			complete = false
 			continue
@@ -91,7 +91,7 @@ func (c *Controller) totalUsage(ctx context.Context, q *corev1.ResourceQuota) (t
 			failed = quota.Plus(failed, zero)
 			continue
 		}
-		total = quota.Plus(total, quota.FilterNames(used, q.Spec.Hard))
+		total = quota.Plus(total, quota.FilterNames(used, resourceQuota.Spec.Hard))
 	}
 	// Several resources can add to one name. Without one of them the sum is too low.
 	for name := range failed {
@@ -102,30 +102,30 @@ func (c *Controller) totalUsage(ctx context.Context, q *corev1.ResourceQuota) (t
 
 // addUsage adds the usage of the objects of a resource to used. It returns false if the resource is
 // not served.
-func (c *Controller) addUsage(ctx context.Context, q *corev1.ResourceQuota, r schema.GroupResource,
-	e *quota.Evaluator, used quota.Amounts) (quota.Amounts, bool, error) {
-	scopes := quota.Scopes(q)
-	if e.Uniform {
-		n, served, err := c.countObjects(r, q.Namespace)
+func (c *Controller) addUsage(ctx context.Context, resourceQuota *corev1.ResourceQuota, groupResource schema.GroupResource,
+	evaluator *quota.Evaluator, used quota.Amounts) (quota.Amounts, bool, error) {
+	scopes := quota.Scopes(resourceQuota)
+	if evaluator.Uniform {
+		n, served, err := c.countObjects(groupResource, resourceQuota.Namespace)
 		if !served || err != nil || len(scopes) > 0 { // the objects are in no scope
 			return used, served, err
 		}
-		perObject, err := e.Usage(nil)
+		perObject, err := evaluator.Usage(nil)
 		for name := range perObject {
 			used[name] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 		}
 		return used, true, err
 	}
-	err := c.eachObject(ctx, r, q.Namespace, func(obj runtime.Object) error {
-		matched, err := e.ScopesOf(obj, scopes)
+	err := c.eachObject(ctx, groupResource, resourceQuota.Namespace, func(obj runtime.Object) error {
+		matched, err := evaluator.ScopesOf(obj, scopes)
 		if err != nil || len(matched) < len(scopes) {
 			return err
 		}
-		amounts, err := e.Usage(obj)
+		amounts, err := evaluator.Usage(obj)
 		if err != nil {
 			return err
 		}
-		used = quota.Plus(used, quota.FilterNames(amounts, q.Spec.Hard))
+		used = quota.Plus(used, quota.FilterNames(amounts, resourceQuota.Spec.Hard))
 		return nil
 	})
 	return used, true, err

@@ -77,7 +77,7 @@ func discover(ctx context.Context, d Discovery, before *Table) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{byKind: map[schema.GroupVersionKind]*Resource{}}
+	table := &Table{byKind: map[schema.GroupVersionKind]*Resource{}}
 	var stale []schema.GroupVersion
 	seen := map[schema.GroupResource]bool{}
 	for i := range groups {
@@ -91,29 +91,29 @@ func discover(ctx context.Context, d Discovery, before *Table) (*Table, error) {
 			}
 			// An invalid name must not hide the other resources.
 			if _, err := schema.ParseGroupVersion(gv.String()); err != nil {
-				t.Failure = errors.Join(t.Failure, err)
+				table.Failure = errors.Join(table.Failure, err)
 				continue
 			}
-			for _, r := range t.addGroupVersion(gv, v.Resources, before) {
+			for _, r := range table.addGroupVersion(gv, v.Resources, before) {
 				if !seen[r.GroupResource()] {
 					seen[r.GroupResource()] = true
-					t.Preferred = append(t.Preferred, r)
+					table.Preferred = append(table.Preferred, r)
 				}
 			}
 		}
 	}
 	if len(stale) > 0 {
-		t.Failure = errors.Join(&StaleError{stale}, t.Failure)
+		table.Failure = errors.Join(&StaleError{stale}, table.Failure)
 		if before != nil {
-			t.keepStale(before, stale)
+			table.keepStale(before, stale)
 		}
 	}
-	return t, nil
+	return table, nil
 }
 
 // addGroupVersion adds the resources of a group version, without subresources.
 func (t *Table) addGroupVersion(
-	gv schema.GroupVersion, list []apidiscoveryv2.APIResourceDiscovery, before *Table,
+	groupVersion schema.GroupVersion, list []apidiscoveryv2.APIResourceDiscovery, before *Table,
 ) []*Resource {
 	var all []*Resource
 	for i := range list {
@@ -123,22 +123,22 @@ func (t *Table) addGroupVersion(
 		if noKind || isSubresource(a.Resource) {
 			continue
 		}
-		r := &Resource{
-			GroupVersionResource: gv.WithResource(a.Resource),
+		resource := &Resource{
+			GroupVersionResource: groupVersion.WithResource(a.Resource),
 			Kind:                 a.ResponseKind.Kind,
 			Namespaced:           a.Scope == apidiscoveryv2.ScopeNamespace,
 			verbs:                joinVerbs(a.Verbs),
 		}
-		kind := gv.WithKind(r.Kind)
+		kind := groupVersion.WithKind(resource.Kind)
 		if before != nil {
-			if old := before.byKind[kind]; old != nil && *old == *r {
-				r = old
+			if old := before.byKind[kind]; old != nil && *old == *resource {
+				resource = old
 			}
 		}
 		if t.byKind[kind] == nil {
-			t.byKind[kind] = r
+			t.byKind[kind] = resource
 		}
-		all = append(all, r)
+		all = append(all, resource)
 	}
 	return all
 }

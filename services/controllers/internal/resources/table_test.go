@@ -55,8 +55,8 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 		group("example.com", version("v2", resource("widgets", "Widget")),
 			version("v1", resource("widgets", "Widget"), resource("olds", "Old"))),
 	}
-	c := resources.NewCache(&d)
-	table, err := c.Get(t.Context(), 0)
+	cache := resources.NewCache(&d)
+	table, err := cache.Get(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 	if _, err := table.ByKind("example.com/v1", "Gadget"); err == nil {
 		t.Error("ByKind() of an unknown kind = nil, want an error")
 	}
-	again, err := c.Get(t.Context(), 0)
+	again, err := cache.Get(t.Context(), 0)
 	if err != nil || again == table {
 		t.Fatalf("Get(0) = %p again, %v; want no error, other than %v", again, err, table)
 	}

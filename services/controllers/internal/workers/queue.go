@@ -32,19 +32,19 @@ type QueueConfig[K comparable] struct {
 // never occupies more workers than are free: the first namespace gets at most half of the workers,
 // the second one a quarter, and so on. Many or slow keys of one namespace therefore cannot block
 // the others.
-func NewQueue[K comparable](c QueueConfig[K]) workqueue.TypedRateLimitingInterface[K] {
+func NewQueue[K comparable](queueConfig QueueConfig[K]) workqueue.TypedRateLimitingInterface[K] {
 	order := &fairOrder[K]{
-		namespace: c.Namespace, workers: max(1, c.Workers), waiting: map[string][]K{}, running: map[string]int{},
+		namespace: queueConfig.Namespace, workers: max(1, queueConfig.Workers), waiting: map[string][]K{}, running: map[string]int{},
 	}
 	keys := &fairQueue[K]{order: order, TypedInterface: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{
-		Name: c.Name, MetricsProvider: c.Metrics, Queue: order,
+		Name: queueConfig.Name, MetricsProvider: queueConfig.Metrics, Queue: order,
 	})}
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[K](minRetry, maxRetry),
 		workqueue.TypedRateLimitingQueueConfig[K]{
-			Name: c.Name, MetricsProvider: c.Metrics,
+			Name: queueConfig.Name, MetricsProvider: queueConfig.Metrics,
 			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
-				Name: c.Name, MetricsProvider: c.Metrics, Queue: keys,
+				Name: queueConfig.Name, MetricsProvider: queueConfig.Metrics, Queue: keys,
 			}),
 		})
 }

@@ -48,10 +48,10 @@ func TestQueueServesNamespacesInRotation(t *testing.T) {
 func TestSlowKeysOfANamespaceLeaveWorkersFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, count := range []int{2, 5, 20} {
-			c := newQueue(count)
+			config := newQueue(count)
 			ctx, cancel := context.WithCancel(t.Context())
 			release, processed, running := make(chan struct{}), make(chan string), make(chan string, 100)
-			c.Sync = func(_ context.Context, key string) error {
+			config.Sync = func(_ context.Context, key string) error {
 				if strings.HasPrefix(key, "slow/") {
 					running <- key
 					<-release
@@ -60,12 +60,12 @@ func TestSlowKeysOfANamespaceLeaveWorkersFree(t *testing.T) {
 				return nil
 			}
 			done := make(chan struct{})
-			go func() { defer close(done); workers.Run(ctx, c) }()
+			go func() { defer close(done); workers.Run(ctx, config) }()
 			for i := range 50 {
-				c.Queue.Add(fmt.Sprintf("slow/%d", i))
+				config.Queue.Add(fmt.Sprintf("slow/%d", i))
 			}
 			for i := range 50 {
-				c.Queue.Add(fmt.Sprintf("other/%d", i))
+				config.Queue.Add(fmt.Sprintf("other/%d", i))
 			}
 			for range 50 {
 				if key := <-processed; !strings.HasPrefix(key, "other/") {

@@ -48,32 +48,32 @@ func Run[K comparable](ctx context.Context, c Config[K]) {
 }
 
 // processNext processes one key. It returns false when the queue has shut down.
-func processNext[K comparable](ctx context.Context, c *Config[K]) bool {
-	key, shutdown := c.Queue.Get()
+func processNext[K comparable](ctx context.Context, config *Config[K]) bool {
+	key, shutdown := config.Queue.Get()
 	if shutdown {
 		return false
 	}
-	defer c.Queue.Done(key)
+	defer config.Queue.Done(key)
 	if ctx.Err() != nil {
 		return true
 	}
-	err := c.Sync(ctx, key)
+	err := config.Sync(ctx, key)
 	var later *RequeueAfter
 	switch {
 	case err == nil:
-		c.Queue.Forget(key)
+		config.Queue.Forget(key)
 	case errors.As(err, &later):
-		c.Log.Debug("waiting", "controller", c.Name, "key", key, "reason", err, "after", later.After)
-		c.Queue.Forget(key)
-		c.Queue.AddAfter(key, later.After)
+		config.Log.Debug("waiting", "controller", config.Name, "key", key, "reason", err, "after", later.After)
+		config.Queue.Forget(key)
+		config.Queue.AddAfter(key, later.After)
 	default:
 		level := slog.LevelWarn
 		// One warning for a key is enough. Any client can create objects whose keys always fail.
-		if c.Queue.NumRequeues(key) > 0 || apierrors.IsConflict(err) || ctx.Err() != nil {
+		if config.Queue.NumRequeues(key) > 0 || apierrors.IsConflict(err) || ctx.Err() != nil {
 			level = slog.LevelDebug
 		}
-		c.Log.Log(ctx, level, "sync failed; retrying", "controller", c.Name, "key", key, "error", err)
-		c.Queue.AddRateLimited(key)
+		config.Log.Log(ctx, level, "sync failed; retrying", "controller", config.Name, "key", key, "error", err)
+		config.Queue.AddRateLimited(key)
 	}
 	return true
 }

@@ -180,9 +180,9 @@ func TestDeletionHasPreconditions(t *testing.T) {
 // TestChangedExpiration checks that a changed expiration moves the deletion.
 func TestChangedExpiration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, 0, nil, secret("longer", expiresIn(time.Minute)), secret("shorte", expiresIn(time.Hour)),
+		fixture := run(t, 0, nil, secret("longer", expiresIn(time.Minute)), secret("shorte", expiresIn(time.Hour)),
 			secret("always", expiresIn(time.Minute)))
-		secrets := b.client.CoreV1().Secrets(bootstraptoken.Namespace)
+		secrets := fixture.client.CoreV1().Secrets(bootstraptoken.Namespace)
 		for _, s := range []*corev1.Secret{secret("longer", expiresIn(time.Hour)),
 			secret("shorte", expiresIn(10*time.Second)), secret("always", "")} {
 			s.ResourceVersion = "8"
@@ -195,16 +195,16 @@ func TestChangedExpiration(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		b.advance(10 * time.Second)
-		b.requireExists("shorte", false)
-		b.requireExists("newone", true)
-		b.advance(10 * time.Second)
-		b.requireExists("newone", false)
-		b.advance(2 * time.Minute)
-		b.requireExists("longer", true)
-		b.advance(time.Hour)
-		b.requireExists("longer", false)
-		b.requireExists("always", true)
+		fixture.advance(10 * time.Second)
+		fixture.requireExists("shorte", false)
+		fixture.requireExists("newone", true)
+		fixture.advance(10 * time.Second)
+		fixture.requireExists("newone", false)
+		fixture.advance(2 * time.Minute)
+		fixture.requireExists("longer", true)
+		fixture.advance(time.Hour)
+		fixture.requireExists("longer", false)
+		fixture.requireExists("always", true)
 	})
 }
 
@@ -218,9 +218,9 @@ func TestOtherSecretsAreNotTouched(t *testing.T) {
 		b := run(t, 0, nil, other)
 		b.advance(time.Hour)
 		b.requireExists("aaaaaa", true)
-		for _, a := range b.client.Actions() {
+		for _, action := range b.client.Actions() {
 			var selector string
-			switch a := a.(type) {
+			switch a := action.(type) {
 			case clienttesting.ListActionImpl:
 				selector = a.ListOptions.FieldSelector
 			case clienttesting.WatchActionImpl:
@@ -228,9 +228,9 @@ func TestOtherSecretsAreNotTouched(t *testing.T) {
 			default:
 				continue
 			}
-			if a.GetNamespace() != "kube-system" || selector != "type=bootstrap.kubernetes.io/token" {
+			if action.GetNamespace() != "kube-system" || selector != "type=bootstrap.kubernetes.io/token" {
 				t.Errorf("got %s in %q of %q; want \"kube-system\", \"type=bootstrap.kubernetes.io/token\"",
-					a.GetVerb(), a.GetNamespace(), selector)
+					action.GetVerb(), action.GetNamespace(), selector)
 			}
 		}
 	})
@@ -294,20 +294,20 @@ func TestCheckWaitsForTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool // read by the goroutine of the informer
 		down.Store(true)
-		b := run(t, 0, func(c *fake.Clientset) {
+		fixture := run(t, 0, func(c *fake.Clientset) {
 			c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return down.Load(), nil, errors.New("connection refused")
 			})
 		}, secret("aaaaaa", expiresIn(-time.Second)))
-		if err := b.c.Check(nil); err == nil || err.Error() != "waiting for the bootstrap tokens in kube-system to be listed" {
+		if err := fixture.c.Check(nil); err == nil || err.Error() != "waiting for the bootstrap tokens in kube-system to be listed" {
 			t.Errorf("got Check() = %v; want an error, \"waiting for the bootstrap tokens in kube-system to be listed\"", err)
 		}
 		down.Store(false)
-		b.advance(time.Minute)
-		if err := b.c.Check(nil); err != nil {
+		fixture.advance(time.Minute)
+		if err := fixture.c.Check(nil); err != nil {
 			t.Errorf("got Check() = %v, want no error", err)
 		}
-		b.requireExists("aaaaaa", false)
+		fixture.requireExists("aaaaaa", false)
 	})
 }
 

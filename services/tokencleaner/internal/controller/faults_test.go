@@ -32,21 +32,21 @@ func (b *fixture) events() int {
 // TestOnlyMalformedExpirationsAreReported includes a change to a malformed expiration.
 func TestOnlyMalformedExpirationsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, 0, nil, secret("aaaaaa", expiresIn(time.Hour)), secret("always", ""),
+		fixture := run(t, 0, nil, secret("aaaaaa", expiresIn(time.Hour)), secret("always", ""),
 			secret("past00", "1970-01-01T00:00:00Z"))
-		b.advance(time.Second)
-		b.requireExists("past00", false)
-		if n := b.events(); n != 0 {
+		fixture.advance(time.Second)
+		fixture.requireExists("past00", false)
+		if n := fixture.events(); n != 0 {
 			t.Errorf("got %d events of valid expirations, want 0", n)
 		}
 		odd := secret("aaaaaa", "tomorrow")
 		odd.ResourceVersion = "8"
-		if _, err := b.client.CoreV1().Secrets(bootstraptoken.Namespace).Update(t.Context(), odd,
+		if _, err := fixture.client.CoreV1().Secrets(bootstraptoken.Namespace).Update(t.Context(), odd,
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		b.advance(time.Second)
-		if n := b.events(); n != 1 {
+		fixture.advance(time.Second)
+		if n := fixture.events(); n != 1 {
 			t.Errorf("got %d events of a malformed expiration, want 1", n)
 		}
 	})

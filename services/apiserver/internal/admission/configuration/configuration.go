@@ -70,9 +70,9 @@ func Load(path string, known []string) (*File, error) {
 // toFile returns the configuration of each plugin in the document. Relative paths in the document
 // are relative to folder.
 func (d *document) toFile(folder string, known []string) (*File, error) {
-	f := &File{plugins: map[string]pluginConfig{}}
+	file := &File{plugins: map[string]pluginConfig{}}
 	for i, m := range d.Plugins {
-		_, twice := f.plugins[m.Name]
+		_, twice := file.plugins[m.Name]
 		switch {
 		case !slices.Contains(known, m.Name):
 			return nil, fmt.Errorf("plugins[%d].name: admission plugin %q is unknown", i, m.Name)
@@ -86,9 +86,9 @@ func (d *document) toFile(folder string, known []string) (*File, error) {
 		if p.path != "" && !filepath.IsAbs(p.path) {
 			p.path = filepath.Join(folder, p.path)
 		}
-		f.plugins[m.Name] = p
+		file.plugins[m.Name] = p
 	}
-	return f, nil
+	return file, nil
 }
 
 // parseVersionless returns a File if data is the versionless configuration of ImagePolicyWebhook or

@@ -27,7 +27,7 @@ func write(t *testing.T, dir, name, content string) string {
 // TestPluginsGetTheirConfiguration checks that each plugin gets the part of the file with its name, or the
 // content of the file that the part refers to.
 func TestPluginsGetTheirConfiguration(t *testing.T) {
-	for name, c := range map[string]struct{ file, wantA, wantB string }{
+	for name, test := range map[string]struct{ file, wantA, wantB string }{
 		"inline": {file: head + "plugins: [{name: A, configuration: {x: 1}}]", wantA: `{"x":1}`},
 		"json": {
 			file:  `{"apiVersion":"apiserver.k8s.io/v1alpha1","kind":"AdmissionConfiguration","plugins":[{"name":"B","configuration":{"y":2}}]}`,
@@ -42,11 +42,11 @@ func TestPluginsGetTheirConfiguration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, "part.yaml", "z: 3\n")
-			f, err := configuration.Load(write(t, dir, "c.yaml", c.file), []string{"A", "B"})
+			f, err := configuration.Load(write(t, dir, "c.yaml", test.file), []string{"A", "B"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for plugin, want := range map[string]string{"A": c.wantA, "B": c.wantB} {
+			for plugin, want := range map[string]string{"A": test.wantA, "B": test.wantB} {
 				if got, err := f.ForPlugin(plugin); err != nil || string(got) != want {
 					t.Errorf("plugin %s: got %q and error %v, want %q and no error", plugin, got, err, want)
 				}
@@ -112,7 +112,7 @@ func TestNoFileMeansNoConfiguration(t *testing.T) {
 
 // TestInvalidFilesAreRejected checks the error of each kind of invalid file.
 func TestInvalidFilesAreRejected(t *testing.T) {
-	for name, c := range map[string]struct{ file, want string }{
+	for name, test := range map[string]struct{ file, want string }{
 		"not JSON":        {file: "{", want: "couldn't get version/kind; json parse error: unexpected end of JSON input"},
 		"not YAML":        {file: "a: b: c", want: "couldn't get version/kind; yaml parse error"},
 		"another kind":    {file: "apiVersion: v1\nkind: Pod\n", want: `no kind "Pod" is registered for version "v1"`},
@@ -126,9 +126,9 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		"plugin twice":    {file: head + "plugins: [{name: A}, {name: A}]\n", want: `plugins[1].name: admission plugin "A" is configured twice`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := configuration.Load(write(t, t.TempDir(), "c.yaml", c.file), []string{"A", "B"})
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got error %v, want one that contains %q", err, c.want)
+			_, err := configuration.Load(write(t, t.TempDir(), "c.yaml", test.file), []string{"A", "B"})
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want one that contains %q", err, test.want)
 			}
 		})
 	}

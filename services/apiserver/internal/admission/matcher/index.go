@@ -164,20 +164,20 @@ func (c *CompiledCriteria) matchingRules(
 // presentationOf returns the resource and kind of a request in another version of its resource. It
 // returns false if that version lacks the subresource.
 func presentationOf(other *apiset.Resource, key requestKey) (MatchedKind, bool) {
-	as := MatchedKind{Resource: other.GVR(), Kind: other.GVK()}
+	matchedKind := MatchedKind{Resource: other.GVR(), Kind: other.GVK()}
 	if key.subresource == "" {
-		return as, true
+		return matchedKind, true
 	}
 	s := other.Subresource(key.subresource)
 	if s == nil {
-		return as, false
+		return matchedKind, false
 	}
 	switch {
 	case s.GVK.Kind == "": // the subresource has the kind of the resource
 	case s.GVK.Version == "":
-		as.Kind = other.GroupVersion().WithKind(s.GVK.Kind)
+		matchedKind.Kind = other.GroupVersion().WithKind(s.GVK.Kind)
 	default:
-		as.Kind = s.GVK
+		matchedKind.Kind = s.GVK
 	}
-	return as, true
+	return matchedKind, true
 }

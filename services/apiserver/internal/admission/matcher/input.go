@@ -17,22 +17,22 @@ import (
 
 // NewAdmissionRequest returns a request as webhooks and policies see it in the version as. The
 // objects, options and uid are not set.
-func NewAdmissionRequest(r *admission.Request, as MatchedKind) *admissionreview.AdmissionRequest {
-	resource := r.Resource.GVR()
-	requestKind := metav1.GroupVersionKind(r.Kind)
+func NewAdmissionRequest(req *admission.Request, as MatchedKind) *admissionreview.AdmissionRequest {
+	resource := req.Resource.GVR()
+	requestKind := metav1.GroupVersionKind(req.Kind)
 	requestResource := metav1.GroupVersionResource(resource)
-	dryRun := r.DryRun
+	dryRun := req.DryRun
 	return &admissionreview.AdmissionRequest{
 		Kind:               metav1.GroupVersionKind(as.Kind),
 		Resource:           metav1.GroupVersionResource(as.Resource),
-		SubResource:        r.Subresource,
+		SubResource:        req.Subresource,
 		RequestKind:        &requestKind,
 		RequestResource:    &requestResource,
-		RequestSubResource: r.Subresource,
-		Name:               r.Name,
-		Namespace:          Namespace(r),
-		Operation:          admissionreview.Operation(r.Operation),
-		UserInfo:           request.UserInfo(r.User),
+		RequestSubResource: req.Subresource,
+		Name:               req.Name,
+		Namespace:          Namespace(req),
+		Operation:          admissionreview.Operation(req.Operation),
+		UserInfo:           request.UserInfo(req.User),
 		DryRun:             &dryRun,
 	}
 }
@@ -42,25 +42,25 @@ func NewAdmissionRequest(r *admission.Request, as MatchedKind) *admissionreview.
 // authorizer is not available.
 func NewExpressionInput(
 	ctx context.Context,
-	r *admission.Request,
+	req *admission.Request,
 	view *views.View,
 	as MatchedKind,
 	z authorizer.Authorizer,
 ) *ExpressionInput {
-	s := &ExpressionInput{}
-	s.Object = func() any { return view.ObjectTree() }
-	s.OldObject = func() any { return view.OldTree() }
-	s.Request = s.memoize(func() (map[string]any, error) { return requestVariable(r, as) })
-	s.NamespaceObject = func() any { return nil }
+	expressionInput := &ExpressionInput{}
+	expressionInput.Object = func() any { return view.ObjectTree() }
+	expressionInput.OldObject = func() any { return view.OldTree() }
+	expressionInput.Request = expressionInput.memoize(func() (map[string]any, error) { return requestVariable(req, as) })
+	expressionInput.NamespaceObject = func() any { return nil }
 	if z != nil {
 		decide := func(a *authorizer.Attributes) (authorizer.Decision, string, error) { return z.Authorize(ctx, a) }
-		s.Authorizer = celenv.NewAuthorizer(r.User, decide)
-		s.RequestResource = celenv.NewResourceCheck(&authorizer.Attributes{
-			User: r.User, Group: r.Resource.Group, ResourceName: r.Resource.Resource, Subresource: r.Subresource,
-			Namespace: r.Namespace, Name: r.Name,
+		expressionInput.Authorizer = celenv.NewAuthorizer(req.User, decide)
+		expressionInput.RequestResource = celenv.NewResourceCheck(&authorizer.Attributes{
+			User: req.User, Group: req.Resource.Group, ResourceName: req.Resource.Resource, Subresource: req.Subresource,
+			Namespace: req.Namespace, Name: req.Name,
 		}, decide)
 	}
-	return s
+	return expressionInput
 }
 
 // ExpressionInput holds the variables that expressions can use for a request. It is not safe for
@@ -118,10 +118,10 @@ func requestVariable(r *admission.Request, as MatchedKind) (map[string]any, erro
 // Options returns the options of a request as webhooks and policies see them, with their kind. A
 // patch has CreateOptions or UpdateOptions, as it creates or updates the object. Options returns
 // nil if the request has none.
-func Options(r *admission.Request) runtime.Object {
+func Options(req *admission.Request) runtime.Object {
 	var dryRun []string
 	var manager, validation string
-	switch o := r.Options.(type) {
+	switch o := req.Options.(type) {
 	case *metav1.DeleteOptions:
 		out := *o
 		out.TypeMeta = optionsKind("DeleteOptions")
@@ -141,7 +141,7 @@ func Options(r *admission.Request) runtime.Object {
 	default:
 		return nil
 	}
-	if r.Operation == admission.Create {
+	if req.Operation == admission.Create {
 		return &metav1.CreateOptions{
 			TypeMeta:        optionsKind("CreateOptions"),
 			DryRun:          dryRun,

@@ -19,7 +19,7 @@ import (
 // others.
 func TestIndexMixesExactAndEquivalent(t *testing.T) {
 	var entries []matcher.Entry[string]
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name    string
 		isExact bool
 	}{
@@ -28,12 +28,12 @@ func TestIndexMixesExactAndEquivalent(t *testing.T) {
 		{name: "last", isExact: true},
 	} {
 		compiled, err := matcher.Compile(
-			matcher.Criteria{Exact: c.isExact, Rules: append(matcher.Unnamed(nil), rule(t, "* ex.test v2 widgets"))},
+			matcher.Criteria{Exact: test.isExact, Rules: append(matcher.Unnamed(nil), rule(t, "* ex.test v2 widgets"))},
 		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries = append(entries, matcher.Entry[string]{Criteria: compiled, Value: c.name})
+		entries = append(entries, matcher.Entry[string]{Criteria: compiled, Value: test.name})
 	}
 	index := matcher.NewIndex(family, entries)
 	var got []string
@@ -76,9 +76,9 @@ func (a *recorder) Authorize(_ context.Context, q *authorizer.Attributes) (autho
 
 // TestVariablesDescribeTheRequest checks the values of the variables of expressions.
 func TestVariablesDescribeTheRequest(t *testing.T) {
-	r := widget(v1, admission.Update, "")
-	as := matcher.MatchedKind{Resource: v2.GVR(), Kind: v2.GVK()}
-	in := matcher.NewExpressionInput(t.Context(), r, nil, as, nil)
+	req := widget(v1, admission.Update, "")
+	matchedKind := matcher.MatchedKind{Resource: v2.GVR(), Kind: v2.GVK()}
+	in := matcher.NewExpressionInput(t.Context(), req, nil, matchedKind, nil)
 	if in.Authorizer != nil || in.RequestResource != nil {
 		t.Errorf("without authorizer: got input %+v, want neither an authorizer nor a request resource", in)
 	}
@@ -96,10 +96,10 @@ func TestVariablesDescribeTheRequest(t *testing.T) {
 			t.Errorf("request has the field %s, want it unset", field)
 		}
 	}
-	r.User = &authorizer.User{Name: "ada", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"a": {"b"}, "c": {"d"}}}
-	r.Options, r.DryRun = &metav1.PatchOptions{FieldManager: "m"}, true
+	req.User = &authorizer.User{Name: "ada", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"a": {"b"}, "c": {"d"}}}
+	req.Options, req.DryRun = &metav1.PatchOptions{FieldManager: "m"}, true
 	recording := &recorder{}
-	in = matcher.NewExpressionInput(t.Context(), r, nil, as, recording)
+	in = matcher.NewExpressionInput(t.Context(), req, nil, matchedKind, recording)
 	m = in.Request().(map[string]any)
 	want := "map[extra:map[a:[b] c:[d]] groups:[dev] uid:1 username:ada] " +
 		"map[apiVersion:meta.k8s.io/v1 fieldManager:m kind:UpdateOptions] true"
@@ -113,7 +113,7 @@ func TestVariablesDescribeTheRequest(t *testing.T) {
 
 // TestOptionsHaveTheKindOfTheOperation checks that options have the kind of the operation.
 func TestOptionsHaveTheKindOfTheOperation(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		op   admission.Operation
 		in   runtime.Object // options of the request
 		want string         // kind, field manager, field validation and dry run
@@ -132,7 +132,7 @@ func TestOptionsHaveTheKindOfTheOperation(t *testing.T) {
 		{op: admission.Connect, in: &corev1.PodExecOptions{}, want: ""},
 	} {
 		got := ""
-		switch o := matcher.Options(&admission.Request{Operation: c.op, Options: c.in}).(type) {
+		switch o := matcher.Options(&admission.Request{Operation: test.op, Options: test.in}).(type) {
 		case *metav1.CreateOptions:
 			got = fmt.Sprint(o.Kind, " ", o.FieldManager, " ", o.FieldValidation, " ", o.DryRun)
 		case *metav1.UpdateOptions:
@@ -140,8 +140,8 @@ func TestOptionsHaveTheKindOfTheOperation(t *testing.T) {
 		case *metav1.DeleteOptions:
 			got = o.Kind
 		}
-		if got != c.want {
-			t.Errorf("options of %s given as %T: got %q, want %q", c.op, c.in, got, c.want)
+		if got != test.want {
+			t.Errorf("options of %s given as %T: got %q, want %q", test.op, test.in, got, test.want)
 		}
 	}
 }

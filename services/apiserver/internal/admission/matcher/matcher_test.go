@@ -69,24 +69,24 @@ func rule(t *testing.T, text string) admissionv1.NamedRuleWithOperations {
 	list := func(i int) []string {
 		return strings.Split(strings.ReplaceAll(f[i], "core", ""), ",")
 	}
-	r := admissionv1.NamedRuleWithOperations{}
+	operations := admissionv1.NamedRuleWithOperations{}
 	for _, op := range list(0) {
-		r.Operations = append(r.Operations, admissionv1.OperationType(op))
+		operations.Operations = append(operations.Operations, admissionv1.OperationType(op))
 	}
-	r.APIGroups, r.APIVersions, r.Resources = list(1), list(2), list(3)
+	operations.APIGroups, operations.APIVersions, operations.Resources = list(1), list(2), list(3)
 	if len(f) > 4 && f[4] != "-" {
 		scope := admissionv1.ScopeType(f[4])
-		r.Scope = &scope
+		operations.Scope = &scope
 	}
 	if len(f) > 5 {
-		r.ResourceNames = list(5)
+		operations.ResourceNames = list(5)
 	}
-	return r
+	return operations
 }
 
 // widget returns a request for the widget w of the namespace ns, or for one of its subresources.
 func widget(version *apiset.Resource, op admission.Operation, subresource string) *admission.Request {
-	r := &admission.Request{
+	req := &admission.Request{
 		Operation:   op,
 		Resource:    version.Kind,
 		Subresource: subresource,
@@ -96,18 +96,18 @@ func widget(version *apiset.Resource, op admission.Operation, subresource string
 	}
 	switch subresource {
 	case "own":
-		r.Kind.Kind = "Own"
+		req.Kind.Kind = "Own"
 	case "scale":
-		r.Kind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+		req.Kind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 	}
-	return r
+	return req
 }
 
 // TestRulesSelectRequests checks which rules match a request, and as which resource and kind.
 func TestRulesSelectRequests(t *testing.T) {
 	node := &admission.Request{Operation: admission.Create, Resource: nodes.Kind, Kind: nodes.GVK(), Name: "n"}
 	deleteWithoutNamespace := &admission.Request{Operation: admission.Delete, Resource: v1.Kind, Kind: v1.GVK()}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		rules, exclude string // separated by ;
 		isExact        bool
 		r              *admission.Request
@@ -151,12 +151,12 @@ func TestRulesSelectRequests(t *testing.T) {
 		{rules: "* * * *", exclude: "* ex.test v2 widgets", r: widget(v1, admission.Create, "")},
 		{rules: "* * * *", exclude: "* ex.test v2 widgets", isExact: true, r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
 	} {
-		criteria := matcher.Criteria{Exact: c.isExact}
-		for _, text := range strings.Split(c.rules, ";") {
+		criteria := matcher.Criteria{Exact: test.isExact}
+		for _, text := range strings.Split(test.rules, ";") {
 			criteria.Rules = append(criteria.Rules, rule(t, text))
 		}
-		if c.exclude != "" {
-			criteria.Exclude = append(criteria.Exclude, rule(t, c.exclude))
+		if test.exclude != "" {
+			criteria.Exclude = append(criteria.Exclude, rule(t, test.exclude))
 		}
 		compiled, err := matcher.Compile(criteria)
 		if err != nil {
@@ -171,26 +171,26 @@ func TestRulesSelectRequests(t *testing.T) {
 			}
 			return as.Resource.GroupVersion().String() + " " + as.Resource.Resource + " " + as.Kind.Kind
 		}
-		c.as = strings.TrimPrefix(c.as, "/")
+		test.as = strings.TrimPrefix(test.as, "/")
 		description := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s",
-			c.rules, c.exclude, c.isExact, c.r.Operation, c.r.Resource.GVR(), c.r.Subresource)
-		as, ok, err := compiled.Match(t.Context(), c.r, family, namespaces{})
-		if got := describe(as, ok); got != c.as || err != nil {
-			t.Errorf("%s: got %q and error %v, want %q and no error", description, got, err, c.as)
+			test.rules, test.exclude, test.isExact, test.r.Operation, test.r.Resource.GVR(), test.r.Subresource)
+		as, ok, err := compiled.Match(t.Context(), test.r, family, namespaces{})
+		if got := describe(as, ok); got != test.as || err != nil {
+			t.Errorf("%s: got %q and error %v, want %q and no error", description, got, err, test.as)
 		}
 		// An index gives the same results, also on a second lookup.
 		index := matcher.NewIndex(family, []matcher.Entry[string]{{Criteria: compiled, Value: "it"}})
 		for range 2 {
 			got := ""
-			for _, candidate := range index.Candidates(c.r) {
-				as, ok, err := candidate.Selects(t.Context(), c.r, c.r.Object, namespaces{})
+			for _, candidate := range index.Candidates(test.r) {
+				as, ok, err := candidate.Selects(t.Context(), test.r, test.r.Object, namespaces{})
 				if err != nil || candidate.Value != "it" {
 					t.Errorf("%s: index: got candidate %q and error %v, want \"it\" and no error", description, candidate.Value, err)
 				}
 				got = describe(as, ok)
 			}
-			if got != c.as {
-				t.Errorf("%s: index: got %q, want %q", description, got, c.as)
+			if got != test.as {
+				t.Errorf("%s: index: got %q, want %q", description, got, test.as)
 			}
 		}
 	}
@@ -220,7 +220,7 @@ func TestSelectorsMatchObjectsAndNamespaces(t *testing.T) {
 		return p
 	}
 	namespaceKind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		namespaces, objects *metav1.LabelSelector
 		r                   admission.Request
 		wantMatch           bool
@@ -269,16 +269,16 @@ func TestSelectorsMatchObjectsAndNamespaces(t *testing.T) {
 			r: admission.Request{Namespace: "broken", Object: object()},
 		},
 	} {
-		compiled, err := matcher.Compile(matcher.Criteria{Namespaces: c.namespaces, Objects: c.objects})
+		compiled, err := matcher.Compile(matcher.Criteria{Namespaces: test.namespaces, Objects: test.objects})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.r.Resource == nil {
-			c.r.Resource = v1.Kind
+		if test.r.Resource == nil {
+			test.r.Resource = v1.Kind
 		}
-		_, ok, err := compiled.Match(t.Context(), &c.r, family, namespaces{})
-		if ok != c.wantMatch || err == nil && c.wantErr != "" || err != nil && err.Error() != c.wantErr {
-			t.Errorf("%s: got a match: %t and error %v, want %t and error %q (empty: none)", name, ok, err, c.wantMatch, c.wantErr)
+		_, ok, err := compiled.Match(t.Context(), &test.r, family, namespaces{})
+		if ok != test.wantMatch || err == nil && test.wantErr != "" || err != nil && err.Error() != test.wantErr {
+			t.Errorf("%s: got a match: %t and error %v, want %t and error %q (empty: none)", name, ok, err, test.wantMatch, test.wantErr)
 		}
 	}
 	invalid := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
@@ -327,7 +327,7 @@ func TestConditionsDecideByFailurePolicyAndCost(t *testing.T) {
 	const expensive = "object.long.all(x, object.long.all(y, y == x))"
 	const endless = "object.endless.all(x, object.endless.all(y, y == x))"
 	const budget = "validation failed due to running out of cost budget, no further validation rules will be run"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		list      []string // expressions; their names are their indexes
 		isOpen    bool     // failurePolicy Ignore
 		wantMatch bool
@@ -361,14 +361,14 @@ func TestConditionsDecideByFailurePolicyAndCost(t *testing.T) {
 		},
 	} {
 		var list []admissionv1.MatchCondition
-		for i, e := range c.list {
+		for i, e := range test.list {
 			list = append(list, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
 		}
-		conditions := matcher.CompileConditions(compiler, expressions.VariableSet{Authorizer: true}, list, !c.isOpen)
+		conditions := matcher.CompileConditions(compiler, expressions.VariableSet{Authorizer: true}, list, !test.isOpen)
 		ok, falseCondition, err := conditions.Match(t.Context(), in)
-		if ok != c.wantMatch || falseCondition != c.wantFalse || (err != nil) != (c.wantErr != "") || err != nil && !strings.HasPrefix(err.Error(), c.wantErr) {
+		if ok != test.wantMatch || falseCondition != test.wantFalse || (err != nil) != (test.wantErr != "") || err != nil && !strings.HasPrefix(err.Error(), test.wantErr) {
 			t.Errorf("%s: got a match: %t, false condition %q, error %v; want %t, %q, error %q (empty: none)",
-				name, ok, falseCondition, err, c.wantMatch, c.wantFalse, c.wantErr)
+				name, ok, falseCondition, err, test.wantMatch, test.wantFalse, test.wantErr)
 		}
 	}
 }

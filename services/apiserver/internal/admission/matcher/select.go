@@ -51,25 +51,25 @@ func Namespace(r *admission.Request) string {
 // version. An error is a Status.
 func (c *Candidate[T]) Selects(
 	ctx context.Context,
-	r *admission.Request,
+	req *admission.Request,
 	obj runtime.Object,
 	namespaces Namespaces,
 ) (MatchedKind, bool, error) {
-	as, ok := firstMatchForName(c.matches, r.Name)
+	matchedKind, ok := firstMatchForName(c.matches, req.Name)
 	if !ok {
-		return as, false, nil
+		return matchedKind, false, nil
 	}
-	if _, excluded := firstMatchForName(c.exclude, r.Name); excluded {
-		return as, false, nil
+	if _, excluded := firstMatchForName(c.exclude, req.Name); excluded {
+		return matchedKind, false, nil
 	}
-	if s := c.criteria.objects; s != nil && !selectsObject(s, obj) && !selectsObject(s, r.OldObject) {
-		return as, false, nil
+	if s := c.criteria.objects; s != nil && !selectsObject(s, obj) && !selectsObject(s, req.OldObject) {
+		return matchedKind, false, nil
 	}
 	if c.criteria.namespaces == nil {
-		return as, true, nil
+		return matchedKind, true, nil
 	}
-	ok, err := selectsNamespace(ctx, c.criteria.namespaces, r, obj, namespaces)
-	return as, ok, err
+	ok, err := selectsNamespace(ctx, c.criteria.namespaces, req, obj, namespaces)
+	return matchedKind, ok, err
 }
 
 // Match reports whether a request meets the criteria, and in which version the webhook or policy
@@ -77,22 +77,22 @@ func (c *Candidate[T]) Selects(
 // Status.
 func (c *CompiledCriteria) Match(
 	ctx context.Context,
-	r *admission.Request,
+	req *admission.Request,
 	familyOf Family,
 	namespaces Namespaces,
 ) (MatchedKind, bool, error) {
-	key := requestKeyOf(r)
+	key := requestKeyOf(req)
 	var family []*apiset.Resource
 	if !c.exact {
-		family = familyOf(r.Resource)
+		family = familyOf(req.Resource)
 	}
-	found := Candidate[struct{}]{criteria: c, exclude: c.matchingRules(c.exclude, key, r.Kind, family)}
+	found := Candidate[struct{}]{criteria: c, exclude: c.matchingRules(c.exclude, key, req.Kind, family)}
 	if len(c.rules) == 0 {
-		found.matches = []match{{rule: &rule{}, as: MatchedKind{Resource: r.Resource.GVR(), Kind: r.Kind}}}
+		found.matches = []match{{rule: &rule{}, as: MatchedKind{Resource: req.Resource.GVR(), Kind: req.Kind}}}
 	} else {
-		found.matches = c.matchingRules(c.rules, key, r.Kind, family)
+		found.matches = c.matchingRules(c.rules, key, req.Kind, family)
 	}
-	return found.Selects(ctx, r, r.Object, namespaces)
+	return found.Selects(ctx, req, req.Object, namespaces)
 }
 
 // firstMatchForName returns the version of the first match whose rule applies to objects of a name.
@@ -118,13 +118,13 @@ func selectsObject(s labels.Selector, obj runtime.Object) bool {
 // returns true.
 func selectsNamespace(
 	ctx context.Context,
-	s labels.Selector,
+	selector labels.Selector,
 	r *admission.Request,
 	obj runtime.Object,
 	namespaces Namespaces,
 ) (bool, error) {
 	if r.IsResource("", "namespaces") && r.Subresource == "" && obj != nil {
-		return selectsObject(s, obj), nil
+		return selectsObject(selector, obj), nil
 	}
 	name := Namespace(r)
 	if name == "" {
@@ -137,5 +137,5 @@ func selectsNamespace(
 	case err != nil:
 		return false, apierrors.NewInternalError(err)
 	}
-	return s.Matches(labels.Set(namespaceLabels)), nil
+	return selector.Matches(labels.Set(namespaceLabels)), nil
 }

@@ -12,7 +12,7 @@ import (
 
 // bigPod returns a pod of about 6 KB as JSON.
 func bigPod() *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default", Labels: map[string]string{"app": "web"}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default", Labels: map[string]string{"app": "web"}}}
 	for i := range 6 {
 		c := corev1.Container{
 			Name:            fmt.Sprintf("c%d", i),
@@ -22,9 +22,9 @@ func bigPod() *corev1.Pod {
 		for j := range 14 {
 			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("NAME_%d", j), Value: strings.Repeat("v", 32)})
 		}
-		p.Spec.Containers = append(p.Spec.Containers, c)
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
 	}
-	return p
+	return pod
 }
 
 // policiesOfOtherKinds returns n policies for kinds that no request in the benchmark has.

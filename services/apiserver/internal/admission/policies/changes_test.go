@@ -29,7 +29,7 @@ func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 			return decode(e)
 		}
 	}
-	f := newFixtureWith(t, func(d *dependencies) {
+	fixture := newFixtureWith(t, func(d *dependencies) {
 		d.policies.Decode = failIfDamaged("policies", d.policies.Decode)
 		d.bindings.Decode = failIfDamaged("bindings", d.bindings.Decode)
 	}, denyUnless("b"), denyBinding)
@@ -57,14 +57,14 @@ func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 	} {
 		damaged = step.damaged
 		if step.put != "" {
-			f.put(step.put)
+			fixture.put(step.put)
 		}
 		if step.remove != "" {
-			f.remove(step.remove)
+			fixture.remove(step.remove)
 		}
 		for _, attempt := range []string{"first request", "second request, which compiles no policy"} {
 			for value, want := range map[string]string{"b": step.wantB, "c": step.wantC} {
-				got := statusText(f.validating.Validate(t.Context(), f.configMap("a", value)))
+				got := statusText(fixture.validating.Validate(t.Context(), fixture.configMap("a", value)))
 				if (got == "") != (want == "") || !strings.Contains(got, want) {
 					t.Errorf("%s, a=%s, %s: got error %q, want one that contains %q, or none if that is empty",
 						step.name, value, attempt, got, want)

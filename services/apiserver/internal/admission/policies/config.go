@@ -56,26 +56,26 @@ func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 // prevent the server from starting.
 func candidates(
 	ctx context.Context,
-	c *Config,
+	config *Config,
 	policies *policySet,
-	r *admission.Request,
+	req *admission.Request,
 ) ([]matcher.Candidate[*boundPolicy], error) {
-	if isExempt(r) || request.FromContext(ctx).Startup {
+	if isExempt(req) || request.FromContext(ctx).Startup {
 		return nil, nil
 	}
 	// Ready is called before and after waitForWrites, which may load the policies.
-	ready := c.Ready()
+	ready := config.Ready()
 	if err := policies.waitForWrites(ctx); err != nil {
 		return nil, err
 	}
-	if !ready && !c.Ready() {
-		return nil, r.Forbiddenf("not yet ready to handle request")
+	if !ready && !config.Ready() {
+		return nil, req.Forbiddenf("not yet ready to handle request")
 	}
 	index, err := policies.index()
 	if err != nil {
-		return nil, r.Forbiddenf("not yet ready to handle request")
+		return nil, req.Forbiddenf("not yet ready to handle request")
 	}
-	return index.Candidates(r), nil
+	return index.Candidates(req), nil
 }
 
 // isExempt reports whether a request bypasses policies. Writes of policies and bindings do, so that
@@ -106,28 +106,28 @@ func (c *Config) namespaceOf(ctx context.Context, r *admission.Request) (*corev1
 }
 
 // namespaceTree returns a function that returns the variable namespaceObject of expressions, or nil
-// if n is nil. As in Kubernetes, the value lacks managed fields and owner references.
-func namespaceTree(n *corev1.Namespace) func() any {
-	if n == nil {
+// if namespace is nil. As in Kubernetes, the value lacks managed fields and owner references.
+func namespaceTree(namespace *corev1.Namespace) func() any {
+	if namespace == nil {
 		return func() any { return nil }
 	}
 	return func() any {
 		exposed := corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{
-				Name:                       n.Name,
-				GenerateName:               n.GenerateName,
-				Namespace:                  n.Namespace,
-				UID:                        n.UID,
-				ResourceVersion:            n.ResourceVersion,
-				Generation:                 n.Generation,
-				CreationTimestamp:          n.CreationTimestamp,
-				DeletionTimestamp:          n.DeletionTimestamp,
-				DeletionGracePeriodSeconds: n.DeletionGracePeriodSeconds,
-				Labels:                     n.Labels,
-				Annotations:                n.Annotations,
-				Finalizers:                 n.Finalizers,
+				Name:                       namespace.Name,
+				GenerateName:               namespace.GenerateName,
+				Namespace:                  namespace.Namespace,
+				UID:                        namespace.UID,
+				ResourceVersion:            namespace.ResourceVersion,
+				Generation:                 namespace.Generation,
+				CreationTimestamp:          namespace.CreationTimestamp,
+				DeletionTimestamp:          namespace.DeletionTimestamp,
+				DeletionGracePeriodSeconds: namespace.DeletionGracePeriodSeconds,
+				Labels:                     namespace.Labels,
+				Annotations:                namespace.Annotations,
+				Finalizers:                 namespace.Finalizers,
 			},
-			Spec: n.Spec, Status: n.Status,
+			Spec: namespace.Spec, Status: namespace.Status,
 		}
 		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&exposed)
 		if err != nil {

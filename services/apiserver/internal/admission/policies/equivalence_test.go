@@ -111,8 +111,8 @@ func TestSameAsCEL(t *testing.T) {
 	// 2. Compare the verdicts. An error of an expression counts as a rejection.
 	verdicts := map[bool]int{}
 	for range objectCount {
-		m := randomMap(r)
-		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(m)
+		configMap := randomMap(r)
+		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(configMap)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,10 +120,10 @@ func TestSameAsCEL(t *testing.T) {
 			v, _, err := p.reference.Eval(map[string]any{"object": tree, "oldObject": nil, "request": map[string]any{"name": "x"}})
 			want := err == nil && v.Value() == true
 			verdicts[want]++
-			rejection := p.fixture.validating.Validate(t.Context(), p.fixture.request("configmaps", m.DeepCopy()))
+			rejection := p.fixture.validating.Validate(t.Context(), p.fixture.request("configmaps", configMap.DeepCopy()))
 			if got := rejection == nil; got != want {
 				t.Fatalf("%s of %s: got %t (rejection %v), want %t (error of cel-go: %v)",
-					p.expression, asJSON(m), got, rejection, want, err)
+					p.expression, asJSON(configMap), got, rejection, want, err)
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	}
 	failingWait := func(context.Context) error { return errors.New("behind") }
 	damaged := func(*objects.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change func(*dependencies)
 		want   string // the error; "" for none
 	}{
@@ -80,15 +80,15 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 		"policies undecodable": {change: func(s *dependencies) { s.policies.Decode = damaged }, want: notYet},
 		"bindings undecodable": {change: func(s *dependencies) { s.bindings.Decode = damaged }, want: notYet},
 	} {
-		f := newFixtureWith(t, c.change, stored...)
+		f := newFixtureWith(t, test.change, stored...)
 		withBothPlugins(t.Context(), f, func(plugin string, admit func(*admission.Request) error) {
 			for attempt := range 2 { // the second request finds what the first one compiled
 				got := ""
 				if err := admit(f.configMap("a", "b")); err != nil {
 					got = err.Error()
 				}
-				if got != c.want {
-					t.Errorf("%s, %s plugin, request %d: got error %q, want %q", name, plugin, attempt, got, c.want)
+				if got != test.want {
+					t.Errorf("%s, %s plugin, request %d: got error %q, want %q", name, plugin, attempt, got, test.want)
 				}
 			}
 		})
@@ -102,11 +102,11 @@ func TestExemptRequests(t *testing.T) {
 		`"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`,
 		`"apiVersions":["v1"]`, `"apiVersions":["*"]`,
 	).Replace(policy("p", denyingValidation))
-	f := newFixture(t, denyEverything, boundPolicy("p", deny))
-	if err := f.validating.Validate(requesttest.WithStartup(t.Context()), f.configMap()); err != nil {
+	fixture := newFixture(t, denyEverything, boundPolicy("p", deny))
+	if err := fixture.validating.Validate(requesttest.WithStartup(t.Context()), fixture.configMap()); err != nil {
 		t.Errorf("config map during startup: got error %v, want none", err)
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		group, version, resource string
 		wantRejected             bool
 	}{
@@ -119,8 +119,8 @@ func TestExemptRequests(t *testing.T) {
 		{group: "authentication.k8s.io", version: "v1", resource: "tokenreviews"},
 		{group: "", version: "v1", resource: "nodes", wantRejected: true},
 	} {
-		k := f.catalog.Resource(schema.GroupVersionResource{Group: c.group, Version: c.version, Resource: c.resource})
-		err := f.validating.Validate(t.Context(), &admission.Request{
+		k := fixture.catalog.Resource(schema.GroupVersionResource{Group: test.group, Version: test.version, Resource: test.resource})
+		err := fixture.validating.Validate(t.Context(), &admission.Request{
 			Operation: admission.Create,
 			Resource:  k,
 			Kind:      k.GVK(),
@@ -128,8 +128,8 @@ func TestExemptRequests(t *testing.T) {
 			Object:    &corev1.Node{},
 			Options:   &metav1.CreateOptions{},
 		})
-		if (err != nil) != c.wantRejected {
-			t.Errorf("%s: got error %v, want an error: %t", c.resource, err, c.wantRejected)
+		if (err != nil) != test.wantRejected {
+			t.Errorf("%s: got error %v, want an error: %t", test.resource, err, test.wantRejected)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 			return p, c, errors.New("broken")
 		}
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change       func(*dependencies)
 		match        string // fields of the policy's match constraints
 		specFields   string // further fields of the policy's spec, each with a comma after it
@@ -164,24 +164,24 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 		"binding does not match":                            {bindingMatch: excludeConfigMaps},
 	} {
 		for _, failurePolicy := range []string{"Fail", "Ignore"} {
-			specFields, want := c.specFields+`"failurePolicy":"`+failurePolicy+`",`, c.want
+			specFields, want := test.specFields+`"failurePolicy":"`+failurePolicy+`",`, test.want
 			if failurePolicy == "Ignore" {
 				want = ""
 			}
 			validating := policy("p", specFields+denyingValidation)
 			mutating := mutatingPolicy("p", specFields+removeDataMutation)
-			if c.match != "" {
-				validating, mutating = withMatchConstraint(validating, c.match), withMatchConstraint(mutating, c.match)
+			if test.match != "" {
+				validating, mutating = withMatchConstraint(validating, test.match), withMatchConstraint(mutating, test.match)
 			}
 			stored := []string{validating, mutating}
-			if !c.isUnbound {
+			if !test.isUnbound {
 				bindingFields := ""
-				if c.bindingMatch != "" {
-					bindingFields = `,"matchResources":{` + c.bindingMatch + `}`
+				if test.bindingMatch != "" {
+					bindingFields = `,"matchResources":{` + test.bindingMatch + `}`
 				}
 				stored = append(stored, boundPolicy("p", deny+bindingFields), mutatingBinding("p", bindingFields))
 			}
-			change := c.change
+			change := test.change
 			if change == nil {
 				change = func(*dependencies) {}
 			}
@@ -220,7 +220,7 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 		param("a", `{}`, `{"max":"1"}`),
 	}
 	found := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change func(s *dependencies, cancel func()) // cancel cancels the request
 		want   string                               // part of the error
 	}{
@@ -241,14 +241,14 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 		for _, tested := range []string{"validating", "mutating"} {
 			// Each plugin has its own context, because the change may cancel it.
 			ctx, cancel := context.WithCancel(t.Context())
-			f := newFixtureWith(t, func(s *dependencies) { c.change(s, cancel) }, stored...)
+			f := newFixtureWith(t, func(s *dependencies) { test.change(s, cancel) }, stored...)
 			withBothPlugins(ctx, f, func(plugin string, admit func(*admission.Request) error) {
 				if plugin != tested {
 					return
 				}
-				if got := statusText(admit(f.configMap("a", "b"))); !hasWantedError(got, c.want) {
+				if got := statusText(admit(f.configMap("a", "b"))); !hasWantedError(got, test.want) {
 					t.Errorf("%s, %s policy: got error %q, want one that contains %q, or none if that is empty",
-						name, plugin, got, c.want)
+						name, plugin, got, test.want)
 				}
 			})
 			cancel()
@@ -328,20 +328,20 @@ func TestClusterScopedRequestsHaveNoNamespaceObject(t *testing.T) {
 // TestAuditAnnotationLimits checks that the cost and the length of annotations are bounded, and
 // blank ones are dropped.
 func TestAuditAnnotationLimits(t *testing.T) {
-	f := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},`+
+	fixture := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},`+
 		`{"key":"none","valueExpression":"' '"}]`), boundPolicy("p", deny))
-	r := f.configMap("a", strings.Repeat("x", 11<<10))
-	if err := f.validating.Validate(t.Context(), r); err != nil {
+	r := fixture.configMap("a", strings.Repeat("x", 11<<10))
+	if err := fixture.validating.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	if annotations := r.Annotations(); len(annotations) != 1 || len(annotations["p/long"]) != 10<<10 {
 		t.Errorf("got %d annotations, the long one of %d bytes, want 1 of 10240 bytes", len(annotations), len(annotations["p/long"]))
 	}
 	expensive := strings.Repeat(`{"key":"k","valueExpression":"string(`+expensiveExpression+`)"},`, 30)
-	f = newFixture(t, policy("p", `"auditAnnotations":[`+expensive+`{"key":"l","valueExpression":"''"}]`),
+	fixture = newFixture(t, policy("p", `"auditAnnotations":[`+expensive+`{"key":"l","valueExpression":"''"}]`),
 		boundPolicy("p", `"validationActions":["Warn"]`))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
-	if err := f.validating.Validate(ctx, f.configMap("a", "b")); err != nil ||
+	if err := fixture.validating.Validate(ctx, fixture.configMap("a", "b")); err != nil ||
 		!strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
 		t.Errorf("expensive annotations: got error %v and warnings %q, want no error and a warning: running out of cost budget",
 			err, warnings.Headers())
@@ -416,7 +416,7 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 	}
 	setReplicas := mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)
 	requireV2 := policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		withoutV1      bool // v1 cannot be converted from the start
 		withoutV1Later bool // v1 cannot be converted after the mutation
 		wantRejected   bool // by the mutating plugin
@@ -425,8 +425,8 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 		"conversion fails":      {withoutV1: true, wantRejected: true},
 		"conversion back fails": {withoutV1Later: true, wantRejected: true},
 	} {
-		withoutV1 := c.withoutV1
-		f := newFixtureWith(t, func(s *dependencies) {
+		withoutV1 := test.withoutV1
+		fixture := newFixtureWith(t, func(s *dependencies) {
 			all := s.Parameters.Kind
 			s.Family = func(*registry.Kind) (family []*apiset.Resource) {
 				for _, gv := range []schema.GroupVersion{autoscalingv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion} {
@@ -438,30 +438,30 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 			}
 			configure := s.Configure
 			s.Configure = func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
-				withoutV1 = c.withoutV1 || c.withoutV1Later
+				withoutV1 = test.withoutV1 || test.withoutV1Later
 				return configure(of, obj, configuration)
 			}
 		}, matchOnlyV2(setReplicas), mutatingBinding("p", ""), matchOnlyV2(requireV2), boundPolicy("p", deny))
-		k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
-		o := &autoscalingv1.HorizontalPodAutoscaler{
+		k := fixture.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
+		autoscaler := &autoscalingv1.HorizontalPodAutoscaler{
 			ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "default"},
 			Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3},
 		}
 		r := &admission.Request{
 			Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "h",
-			Options: &metav1.CreateOptions{}, Object: o,
+			Options: &metav1.CreateOptions{}, Object: autoscaler,
 		}
-		if err := f.validating.Validate(t.Context(), r); (err != nil) != c.withoutV1 {
-			t.Errorf("%s: Validate: got error %v, want an error: %t", name, err, c.withoutV1)
+		if err := fixture.validating.Validate(t.Context(), r); (err != nil) != test.withoutV1 {
+			t.Errorf("%s: Validate: got error %v, want an error: %t", name, err, test.withoutV1)
 		}
-		err := f.mutating.Admit(t.Context(), r)
+		err := fixture.mutating.Admit(t.Context(), r)
 		wantReplicas := int32(7)
-		if c.wantRejected {
+		if test.wantRejected {
 			wantReplicas = 3
 		}
-		if (err != nil) != c.wantRejected || o.Spec.MaxReplicas != wantReplicas {
+		if (err != nil) != test.wantRejected || autoscaler.Spec.MaxReplicas != wantReplicas {
 			t.Errorf("%s: Admit: got error %v and %d replicas, want an error: %t and %d replicas",
-				name, err, o.Spec.MaxReplicas, c.wantRejected, wantReplicas)
+				name, err, autoscaler.Spec.MaxReplicas, test.wantRejected, wantReplicas)
 		}
 	}
 }

@@ -51,8 +51,8 @@ const (
 	MutatingPolicies   PolicyType = "mutating"
 )
 
-// NewMetrics creates the metrics of a type of policies and registers them with r.
-func NewMetrics(r prometheus.Registerer, policyType PolicyType) *Metrics {
+// NewMetrics creates the metrics of a type of policies and registers them with registerer.
+func NewMetrics(registerer prometheus.Registerer, policyType PolicyType) *Metrics {
 	labels := []string{"policy", "policy_binding", "error_type"}
 	subject := "[ALPHA] Mutation"
 	labeledBy := "labeled by policy and further identified by binding."
@@ -90,7 +90,7 @@ func NewMetrics(r prometheus.Registerer, policyType PolicyType) *Metrics {
 			duration.DeleteLabelValues(labelValues(k)...)
 		},
 	})}
-	m.series.MustRegister(r, checks, duration)
+	m.series.MustRegister(registerer, checks, duration)
 	return m
 }
 

@@ -16,7 +16,7 @@ func TestErrorTypeMetric(t *testing.T) {
 	}
 	variables := `"variables":[` + strings.Join(declarations, ",") + `],`
 	tooExpensive := strings.Join(references, " && ")
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name                 string
 		validation, mutation string // expressions; without a validation, only the mutation is tested
 		want                 string // value of the label error_type
@@ -36,27 +36,27 @@ func TestErrorTypeMetric(t *testing.T) {
 			wantErr: "validation failed due to running out of cost budget",
 		},
 	} {
-		if c.validation != "" {
-			f := newFixture(t, policy("p", variables+`"validations":[{"expression":"`+c.validation+`"}]`), boundPolicy("p", deny))
+		if test.validation != "" {
+			f := newFixture(t, policy("p", variables+`"validations":[{"expression":"`+test.validation+`"}]`), boundPolicy("p", deny))
 			err := f.validating.Validate(t.Context(), f.configMap("a", "b"))
-			if !hasWantedError(statusText(err), c.wantErr) {
-				t.Errorf("validation, %s: got error %v, want one that contains %q, or none if that is empty", c.name, err, c.wantErr)
+			if !hasWantedError(statusText(err), test.wantErr) {
+				t.Errorf("validation, %s: got error %v, want one that contains %q, or none if that is empty", test.name, err, test.wantErr)
 			}
-			if got, want := f.errorTypes(), "apiserver_validating "+c.want; got != want {
-				t.Errorf("validation, %s: got error types %q, want %q", c.name, got, want)
+			if got, want := f.errorTypes(), "apiserver_validating "+test.want; got != want {
+				t.Errorf("validation, %s: got error types %q, want %q", test.name, got, want)
 			}
 		}
 		f := newFixture(
 			t,
-			mutatingPolicy("p", variables+`"mutations":[`+applyConfigurationMutation(c.mutation)+`]`),
+			mutatingPolicy("p", variables+`"mutations":[`+applyConfigurationMutation(test.mutation)+`]`),
 			mutatingBinding("p", ""),
 		)
 		err := f.mutating.Admit(t.Context(), f.configMap("a", "b"))
-		if !hasWantedError(statusText(err), c.wantErr) {
-			t.Errorf("mutation, %s: got error %v, want one that contains %q, or none if that is empty", c.name, err, c.wantErr)
+		if !hasWantedError(statusText(err), test.wantErr) {
+			t.Errorf("mutation, %s: got error %v, want one that contains %q, or none if that is empty", test.name, err, test.wantErr)
 		}
-		if got, want := f.errorTypes(), "apiserver_mutating "+c.want; got != want {
-			t.Errorf("mutation, %s: got error types %q, want %q", c.name, got, want)
+		if got, want := f.errorTypes(), "apiserver_mutating "+test.want; got != want {
+			t.Errorf("mutation, %s: got error types %q, want %q", test.name, got, want)
 		}
 	}
 }

@@ -47,29 +47,29 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	e := &mutatingEvaluation{
+	evaluation := &mutatingEvaluation{
 		requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)},
 		reinvocation:      r.Reinvocation(reinvocationKey{}),
 	}
 	// The version before any mutation decides which policies match.
 	for i := range found {
-		if err := e.addInvocations(&found[i]); err != nil {
+		if err := evaluation.addInvocations(&found[i]); err != nil {
 			return err
 		}
 	}
-	for i := range e.invocations {
-		if err := e.invoke(&e.invocations[i]); err != nil {
+	for i := range evaluation.invocations {
+		if err := evaluation.invoke(&evaluation.invocations[i]); err != nil {
 			return err
 		}
 	}
-	if err := e.views.WriteBack(); err != nil {
+	if err := evaluation.views.WriteBack(); err != nil {
 		return err
 	}
-	if e.changed { // after all invocations, so that a later policy can request reinvocation too
-		e.reinvocation.Changed()
+	if evaluation.changed { // after all invocations, so that a later policy can request reinvocation too
+		evaluation.reinvocation.Changed()
 	}
-	e.reinvocation.End()
-	return e.rejection()
+	evaluation.reinvocation.End()
+	return evaluation.rejection()
 }
 
 // mutatingEvaluation is the evaluation of one request by all mutating policies.
@@ -111,7 +111,7 @@ func (e *mutatingEvaluation) recordFailure(p *policy, b *binding, reason metav1.
 // an error only if the request has ended or is throttled.
 func (e *mutatingEvaluation) addInvocations(candidate *matcher.Candidate[*boundPolicy]) error {
 	p := candidate.Value.policy
-	as, kind, ok, err := e.selects(candidate)
+	matchedKind, kind, ok, err := e.selects(candidate)
 	if err != nil {
 		e.recordFailure(p, nil, "", fmt.Errorf("failed to configure policy: %w", err))
 		return nil
@@ -129,7 +129,7 @@ func (e *mutatingEvaluation) addInvocations(candidate *matcher.Candidate[*boundP
 			continue
 		}
 		for _, param := range params {
-			e.invocations = append(e.invocations, invocation{policy: p, binding: b, as: as, param: param})
+			e.invocations = append(e.invocations, invocation{policy: p, binding: b, as: matchedKind, param: param})
 		}
 	}
 	return nil

@@ -99,7 +99,7 @@ func newMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) *binding {
 
 // mutate returns the object after a mutation, or nil if the mutation does not apply. class is the
 // error class for metrics.
-func (e *policyEvaluation) mutate(c *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
+func (e *policyEvaluation) mutate(config *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
 	budget := newTrackedBudget()
 	v, err := budget.eval(e.ctx, &m.program, e.values(true, budget))
 	switch {
@@ -112,7 +112,7 @@ func (e *policyEvaluation) mutate(c *Config, m *mutation, view *views.View) (obj
 	if m.isPatch {
 		change = applyPatch
 	}
-	if obj, err = change(c, v, view); err != nil {
+	if obj, err = change(config, v, view); err != nil {
 		class = errorInvalid
 	}
 	return obj, class, err
@@ -172,19 +172,19 @@ func applyPatch(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) 
 }
 
 // patchOperation converts an operation from an expression to the type of package jsonpatch.
-func patchOperation(o *celenv.Operation) (jsonpatch.Operation, error) {
+func patchOperation(operation *celenv.Operation) (jsonpatch.Operation, error) {
 	out := jsonpatch.Operation{}
 	set := func(name string, value any) error {
 		raw, err := json.Marshal(value)
 		out[name] = (*json.RawMessage)(&raw)
 		return err
 	}
-	err := errors.Join(set("op", o.Op), set("path", o.Path))
-	if o.From != "" {
-		err = errors.Join(err, set("from", o.From))
+	err := errors.Join(set("op", operation.Op), set("path", operation.Path))
+	if operation.From != "" {
+		err = errors.Join(err, set("from", operation.From))
 	}
-	if o.HasValue {
-		err = errors.Join(err, set("value", o.Value))
+	if operation.HasValue {
+		err = errors.Join(err, set("value", operation.Value))
 	}
 	return out, err
 }

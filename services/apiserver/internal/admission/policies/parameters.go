@@ -202,26 +202,26 @@ func requestEnded(ctx context.Context, err error) bool {
 
 // treeOf returns the object of an entry as expressions see it, from the cache if possible. Callers
 // must not change it. If keep is set, treeOf caches the decoded object.
-func (p *Parameters) treeOf(ctx context.Context, kind *apiset.Resource, e *objects.Entry, keep bool) (map[string]any, error) {
+func (p *Parameters) treeOf(ctx context.Context, kind *apiset.Resource, entry *objects.Entry, keep bool) (map[string]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	key := parameterKey{object: e.Key(), kind: kind.GVK()}
-	if t, ok := p.trees.get(key, e.ID()); ok {
+	key := parameterKey{object: entry.Key(), kind: kind.GVK()}
+	if t, ok := p.trees.get(key, entry.ID()); ok {
 		return t, nil
 	}
-	size := e.Size()
+	size := entry.Size()
 	// A rejection by the limiter is ignored, because an error would count as a failure of the
 	// policy.
 	_ = request.Estimate(ctx, size)
-	obj, err := kind.Coder.DecodeItem(ctx, codec.Item{Stored: e.Stored(), Revision: e.Revision})
+	obj, err := kind.Coder.DecodeItem(ctx, codec.Item{Stored: entry.Stored(), Revision: entry.Revision})
 	if err != nil {
-		return nil, fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
+		return nil, fmt.Errorf("read %s %q: %w", kind.GroupResource(), entry.Name(), err)
 	}
 	t, err := views.Tree(obj, kind.GVK())
 	if err == nil && keep {
 		exists := func(object string) bool { _, ok := kind.Store.Get(object); return ok }
-		p.trees.add(key, cachedParameter{content: t, id: e.ID(), size: size}, exists)
+		p.trees.add(key, cachedParameter{content: t, id: entry.ID(), size: size}, exists)
 	}
 	return t, err
 }

@@ -73,13 +73,13 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, source: fakeStore{make(chan storage.Batch), make(chan error)}, revision: 1}
-	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
+	kind := catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	cache, err := watchcache.New(
 		watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: []watchcache.ResourceConfig{{
-			Name:   k.Resource,
-			Prefix: apiset.KeyPrefix("/registry", k),
+			Name:   kind.Resource,
+			Prefix: apiset.KeyPrefix("/registry", kind),
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
-				a, err := c.ForKind(k).Attributes(value)
+				a, err := c.ForKind(kind).Attributes(value)
 				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.SetFromPairs(a.Labels)}, err
 			},
 		}}},
@@ -94,7 +94,7 @@ func newFixture(t *testing.T) *fixture {
 	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	f.kind = apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
+	f.kind = apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(kind.GVR())
 	f.params, err = NewParameters(
 		func(schema.GroupVersionKind) *apiset.Resource { return f.kind },
 		func(context.Context, *apiset.Resource) error { return nil },
@@ -325,28 +325,28 @@ func TestParameterCacheIsBounded(t *testing.T) {
 // cached.
 func TestSelectedParametersAreChargedTogether(t *testing.T) {
 	const size, many = 40_000, maxSelectionBytes/40_000 + 1
-	f := newFixture(t)
-	f.put("one", size)
-	f.isBusy = true
-	if got := f.lookup("one"); got != size || f.charged != 0 {
-		t.Errorf("one parameter: got %d bytes at cost %d, want %d bytes at cost 0", got, f.charged, size)
+	fixture := newFixture(t)
+	fixture.put("one", size)
+	fixture.isBusy = true
+	if got := fixture.lookup("one"); got != size || fixture.charged != 0 {
+		t.Errorf("one parameter: got %d bytes at cost %d, want %d bytes at cost 0", got, fixture.charged, size)
 	}
-	f.put("two", size)
-	if got := f.lookup(""); got != throttled || f.charged < 2*size {
+	fixture.put("two", size)
+	if got := fixture.lookup(""); got != throttled || fixture.charged < 2*size {
 		t.Errorf("two parameters, throttled: got %d bytes at cost %d, want %d at cost %d or more",
-			got, f.charged, throttled, 2*size)
+			got, fixture.charged, throttled, 2*size)
 	}
-	if got := f.cached(); !slices.Equal(got, []string{"one"}) {
+	if got := fixture.cached(); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("two parameters, throttled: got %q in the cache, want [\"one\"]", got)
 	}
-	f.isBusy = false
+	fixture.isBusy = false
 	for i := range many {
-		f.put(fmt.Sprint("other", i), size)
+		fixture.put(fmt.Sprint("other", i), size)
 	}
-	if got := f.lookup(""); got != (many+2)*size {
+	if got := fixture.lookup(""); got != (many+2)*size {
 		t.Errorf("%d parameters: got %d bytes, want %d", many+2, got, (many+2)*size)
 	}
-	if got := f.cached(); !slices.Equal(got, []string{"one"}) {
+	if got := fixture.cached(); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("%d parameters: got %q in the cache, want [\"one\"]", many+2, got)
 	}
 }
@@ -354,11 +354,11 @@ func TestSelectedParametersAreChargedTogether(t *testing.T) {
 // TestCanceledRequestsDecodeNoParameters checks that a canceled request decodes no parameter, and
 // that its error does not count as a failure of the policy.
 func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
-	f := newFixture(t)
-	f.put("a", 1000)
+	fixture := newFixture(t)
+	fixture.put("a", 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{}})
-	found, err := f.params.forBinding(ctx, f.kind, ref, "default")
+	found, err := fixture.params.forBinding(ctx, fixture.kind, ref, "default")
 	if err != nil || len(found) != 1 {
 		t.Fatalf("got %d parameters and error %v, want one and no error", len(found), err)
 	}
@@ -366,10 +366,10 @@ func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 	if _, err := found[0].tree(ctx); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
 		t.Errorf("decode after the cancellation: got error %v, want %v", err, context.Canceled)
 	}
-	if _, err := f.params.forBinding(ctx, f.kind, ref, "default"); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
+	if _, err := fixture.params.forBinding(ctx, fixture.kind, ref, "default"); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
 		t.Errorf("select after the cancellation: got error %v, want %v", err, context.Canceled)
 	}
-	if got := f.cached(); len(got) != 0 {
+	if got := fixture.cached(); len(got) != 0 {
 		t.Errorf("got %q in the cache, want it empty", got)
 	}
 }
@@ -402,10 +402,10 @@ func TestSingleLargeParameterIsNotThrottled(t *testing.T) {
 // TestCorruptParameterFailsSelector checks that a selection fails if any object is corrupt, because
 // the selector may select it.
 func TestCorruptParameterFailsSelector(t *testing.T) {
-	f := newFixture(t)
-	f.put("a", 1000)
-	key, revision := f.kind.Key("default", "b"), f.revision+1
-	f.send(storage.Event{
+	fixture := newFixture(t)
+	fixture.put("a", 1000)
+	key, revision := fixture.kind.Key("default", "b"), fixture.revision+1
+	fixture.send(storage.Event{
 		Type:           storage.Created,
 		Key:            key,
 		CreateRevision: revision,
@@ -414,9 +414,9 @@ func TestCorruptParameterFailsSelector(t *testing.T) {
 			Err:    &storage.CorruptObjectError{Key: key, Revision: revision, Err: errors.New("damaged")},
 		},
 	})
-	f.put("c", 1000) // later objects are readable
+	fixture.put("c", 1000) // later objects are readable
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
-	if found, err := f.params.forBinding(t.Context(), f.kind, ref, "default"); err == nil ||
+	if found, err := fixture.params.forBinding(t.Context(), fixture.kind, ref, "default"); err == nil ||
 		!strings.Contains(err.Error(), "damaged") {
 		t.Errorf("got %d parameters, %v; want an error about the damaged object", len(found), err)
 	}

@@ -107,17 +107,17 @@ func compileCriteria(m *admissionv1.MatchResources) (*matcher.CompiledCriteria, 
 
 // compileValidations compiles the expressions of a validating policy.
 func compileValidations(
-	s *admissionv1.ValidatingAdmissionPolicySpec,
+	spec *admissionv1.ValidatingAdmissionPolicySpec,
 	shared *expressions.Programs,
 	compiler *expressions.Compiler,
 ) *rules {
-	available := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
-	failClosed := s.FailurePolicy == nil || *s.FailurePolicy == admissionv1.Fail
-	out := &rules{conditions: matcher.CompileConditions(compiler, available, s.MatchConditions, failClosed)}
+	available := expressions.VariableSet{Params: spec.ParamKind != nil, Authorizer: true}
+	failClosed := spec.FailurePolicy == nil || *spec.FailurePolicy == admissionv1.Fail
+	out := &rules{conditions: matcher.CompileConditions(compiler, available, spec.MatchConditions, failClosed)}
 	scope := shared.Scope()
-	out.variables = compileVariables(scope, available, s.Variables)
-	for i := range s.Validations {
-		v := &s.Validations[i]
+	out.variables = compileVariables(scope, available, spec.Variables)
+	for i := range spec.Validations {
+		v := &spec.Validations[i]
 		r := validation{
 			program: compileProgram(scope, available, v.Expression, cel.BoolType),
 			message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid,
@@ -131,8 +131,8 @@ func compileValidations(
 		}
 		out.validations = append(out.validations, r)
 	}
-	for i := range s.AuditAnnotations {
-		a := &s.AuditAnnotations[i]
+	for i := range spec.AuditAnnotations {
+		a := &spec.AuditAnnotations[i]
 		out.annotations = append(out.annotations, annotation{
 			program: compileProgram(scope, available, strings.TrimSpace(a.ValueExpression), cel.StringType, cel.NullType), key: a.Key,
 		})

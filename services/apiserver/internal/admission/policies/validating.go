@@ -120,7 +120,7 @@ func (e *validatingEvaluation) evaluateBinding(
 	p *policy,
 	b *binding,
 	kind *apiset.Resource,
-	as matcher.MatchedKind,
+	matchedKind matcher.MatchedKind,
 	auditAnnotations annotations,
 ) error {
 	params, err := e.params(b, kind)
@@ -134,7 +134,7 @@ func (e *validatingEvaluation) evaluateBinding(
 	if len(params) == 0 {
 		return nil
 	}
-	in, err := e.cachedInput(as)
+	in, err := e.cachedInput(matchedKind)
 	if err != nil {
 		return err
 	}

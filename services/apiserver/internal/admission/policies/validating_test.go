@@ -253,7 +253,7 @@ func TestValidatingPolicyResponses(t *testing.T) {
 // TestAuditAnnotations checks that a policy adds audit annotations, also about a validation that is
 // false under validationActions Audit. An expression that evaluates to null adds none.
 func TestAuditAnnotations(t *testing.T) {
-	f := newFixture(
+	fixture := newFixture(
 		t,
 		policy(
 			"p",
@@ -267,8 +267,8 @@ func TestAuditAnnotations(t *testing.T) {
 		),
 		boundPolicy("q", deny),
 	)
-	r := f.configMap("a", "b")
-	if err := f.validating.Validate(t.Context(), r); err != nil {
+	r := fixture.configMap("a", "b")
+	if err := fixture.validating.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"p/k":"size 1","validation.policy.admission.k8s.io/validation_failure":` +
@@ -290,25 +290,25 @@ func TestAuditAnnotations(t *testing.T) {
 // TestPoliciesApplyToDeletesAndConnects checks that policies see deletes, connects and
 // subresources.
 func TestPoliciesApplyToDeletesAndConnects(t *testing.T) {
-	f := newFixture(t, policy("p", `"validations":[`+
+	fixture := newFixture(t, policy("p", `"validations":[`+
 		`{"expression":"request.operation != 'DELETE' || object == null && oldObject.data.a != 'b'",`+
 		`"messageExpression":"'deleted ' + oldObject.metadata.name"},`+
 		`{"expression":"request.operation != 'CONNECT' || object.command[0] != 'sh'","message":"no shells"}]`), boundPolicy("p", deny))
-	r := f.configMap("a", "b")
+	r := fixture.configMap("a", "b")
 	r.Operation, r.OldObject, r.Object = admission.Delete, r.Object, nil
-	if got, want := statusText(f.validating.Validate(t.Context(), r)), "422 Invalid "+rejected+"deleted x"; got != want {
+	if got, want := statusText(fixture.validating.Validate(t.Context(), r)), "422 Invalid "+rejected+"deleted x"; got != want {
 		t.Errorf("delete: got error %s, want %s", got, want)
 	}
-	exec := f.request(
+	exec := fixture.request(
 		"pods",
 		&corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{Kind: "PodExecOptions", APIVersion: "v1"}, Command: []string{"sh"}},
 	)
 	exec.Operation, exec.Subresource, exec.Kind = admission.Connect, "exec", corev1.SchemeGroupVersion.WithKind("PodExecOptions")
-	if got := statusText(f.validating.Validate(t.Context(), exec)); !strings.HasSuffix(got, "no shells") {
+	if got := statusText(fixture.validating.Validate(t.Context(), exec)); !strings.HasSuffix(got, "no shells") {
 		t.Errorf("connect: got %s, want the message: no shells", got)
 	}
 	exec.Subresource = "attach"
-	if err := f.validating.Validate(t.Context(), exec); err != nil {
+	if err := fixture.validating.Validate(t.Context(), exec); err != nil {
 		t.Errorf("subresource that does not match: got %v, want no error", err)
 	}
 }

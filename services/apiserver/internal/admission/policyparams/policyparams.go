@@ -38,33 +38,33 @@ type Plugin struct {
 }
 
 // Validate implements admission.Validator.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Resource.Group != admissionv1.GroupName || r.Subresource != "" {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if req.Resource.Group != admissionv1.GroupName || req.Subresource != "" {
 		return nil
 	}
-	if r.Operation != admission.Create && r.Operation != admission.Update {
+	if req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
-	if r.User != nil && r.User.InGroup(api.GroupMasters) || r.IsMetadataOnlyUpdate() {
+	if req.User != nil && req.User.InGroup(api.GroupMasters) || req.IsMetadataOnlyUpdate() {
 		return nil
 	}
-	switch o := r.Object.(type) {
+	switch o := req.Object.(type) {
 	case *admissionv1.ValidatingAdmissionPolicy:
 		var old *admissionv1.ParamKind
-		if oldPolicy, ok := r.OldObject.(*admissionv1.ValidatingAdmissionPolicy); ok {
+		if oldPolicy, ok := req.OldObject.(*admissionv1.ValidatingAdmissionPolicy); ok {
 			old = oldPolicy.Spec.ParamKind
 		}
-		return p.checkPolicy(ctx, r, o.Spec.ParamKind, old)
+		return p.checkPolicy(ctx, req, o.Spec.ParamKind, old)
 	case *alphav1.MutatingAdmissionPolicy:
 		var old *admissionv1.ParamKind
-		if oldPolicy, ok := r.OldObject.(*alphav1.MutatingAdmissionPolicy); ok {
+		if oldPolicy, ok := req.OldObject.(*alphav1.MutatingAdmissionPolicy); ok {
 			old = (*admissionv1.ParamKind)(oldPolicy.Spec.ParamKind)
 		}
-		return p.checkPolicy(ctx, r, (*admissionv1.ParamKind)(o.Spec.ParamKind), old)
+		return p.checkPolicy(ctx, req, (*admissionv1.ParamKind)(o.Spec.ParamKind), old)
 	case *admissionv1.ValidatingAdmissionPolicyBinding:
-		return p.checkBinding(ctx, r, o.Spec.PolicyName, false, o.Spec.ParamRef)
+		return p.checkBinding(ctx, req, o.Spec.PolicyName, false, o.Spec.ParamRef)
 	case *alphav1.MutatingAdmissionPolicyBinding:
-		return p.checkBinding(ctx, r, o.Spec.PolicyName, true, policyform.ParamRef(o.Spec.ParamRef))
+		return p.checkBinding(ctx, req, o.Spec.PolicyName, true, policyform.ParamRef(o.Spec.ParamRef))
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (p *Plugin) checkPolicy(ctx context.Context, r *admission.Request, kind, ol
 // refers. mutates is passed to ParamKind.
 func (p *Plugin) checkBinding(
 	ctx context.Context,
-	r *admission.Request,
+	req *admission.Request,
 	policy string,
 	mutates bool,
 	ref *admissionv1.ParamRef,
@@ -99,14 +99,14 @@ func (p *Plugin) checkBinding(
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	target := p.readAttributes(r, kind)
+	target := p.readAttributes(req, kind)
 	target.Namespace = ref.Namespace
 	target.Name = ref.Name
 	if ref.Name == "" { // a selector lists objects
 		target.Verb = "list"
 	}
 	permission := fmt.Sprintf("does not have %q permission on the object referenced by paramRef", target.Verb)
-	return p.requirePermission(ctx, r, target, "paramRef", permission)
+	return p.requirePermission(ctx, req, target, "paramRef", permission)
 }
 
 // readAttributes returns the authorization attributes for reading parameters of a kind. If the kind
@@ -131,19 +131,19 @@ func (p *Plugin) readAttributes(r *admission.Request, kind *admissionv1.ParamKin
 // its message, such as "does not have ... permission".
 func (p *Plugin) requirePermission(
 	ctx context.Context,
-	r *admission.Request,
+	req *admission.Request,
 	target *authorizer.Attributes,
 	fieldName, permission string,
 ) error {
-	err := p.authorize(ctx, r.User, target, permission)
+	err := p.authorize(ctx, req.User, target, permission)
 	if err == nil {
 		return nil
 	}
-	name := r.Name
-	if o, ok := r.Object.(registry.Object); ok && o.GetName() != "" {
+	name := req.Name
+	if o, ok := req.Object.(registry.Object); ok && o.GetName() != "" {
 		name = o.GetName()
 	}
-	return status.Invalid(r.Kind.GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", fieldName), err.Error())})
+	return status.Invalid(req.Kind.GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", fieldName), err.Error())})
 }
 
 // authorize returns an error that contains permission unless the authorizer allows target, the

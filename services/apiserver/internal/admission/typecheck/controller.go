@@ -192,27 +192,27 @@ func (c *Controller) writeStatus(ctx context.Context, checker *checker, name str
 	if !ok {
 		return nil
 	}
-	p, err := c.Decode(e)
+	policy, err := c.Decode(e)
 	if err != nil {
 		c.Logger.Error("an admission policy cannot be read; its types are not checked", "policy", name, "error", err)
 		return nil
 	}
-	state := checkedPolicy{uid: p.UID, generation: p.Generation}
-	if c.done[name] == state && p.Status.ObservedGeneration == p.Generation {
+	state := checkedPolicy{uid: policy.UID, generation: policy.Generation}
+	if c.done[name] == state && policy.Status.ObservedGeneration == policy.Generation {
 		return nil
 	}
-	warnings, err := checker.warningsWithoutPanic(&p.Spec)
+	warnings, err := checker.warningsWithoutPanic(&policy.Spec)
 	if err != nil {
 		c.Logger.Error("the types of an admission policy cannot be checked", "policy", name, "error", err)
 		c.done[name] = state
 		return nil
 	}
 	var current []admissionv1.ExpressionWarning
-	if p.Status.TypeChecking != nil { // nil if an empty list was applied before
-		current = p.Status.TypeChecking.ExpressionWarnings
+	if policy.Status.TypeChecking != nil { // nil if an empty list was applied before
+		current = policy.Status.TypeChecking.ExpressionWarnings
 	}
-	if p.Status.ObservedGeneration != p.Generation || !equalWarnings(current, warnings) {
-		if err := c.Client.ApplyStatus(ctx, name, statusFor(p, warnings)); err != nil && !apierrors.IsNotFound(err) {
+	if policy.Status.ObservedGeneration != policy.Generation || !equalWarnings(current, warnings) {
+		if err := c.Client.ApplyStatus(ctx, name, statusFor(policy, warnings)); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}

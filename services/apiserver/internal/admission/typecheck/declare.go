@@ -32,8 +32,8 @@ type declarer struct {
 // is the path of the value. isResource reports that the value is an API object, which always has a
 // kind, an apiVersion and a name.
 func (d *declarer) declare(unresolved *spec.Schema, path string, isResource bool) *cel.Type {
-	s, name := d.follow(unresolved)
-	if s == nil {
+	schema, name := d.follow(unresolved)
+	if schema == nil {
 		return nil
 	}
 	if name != "" {
@@ -43,26 +43,26 @@ func (d *declarer) declare(unresolved *spec.Schema, path string, isResource bool
 		d.resolving[name] = true
 		defer delete(d.resolving, name)
 	}
-	if hasExtension(s, "x-kubernetes-int-or-string") || s.Format == "int-or-string" {
+	if hasExtension(schema, "x-kubernetes-int-or-string") || schema.Format == "int-or-string" {
 		return cel.DynType
 	}
-	if len(s.Type) == 0 {
+	if len(schema.Type) == 0 {
 		return nil
 	}
-	switch s.Type[0] {
+	switch schema.Type[0] {
 	case "array":
-		return d.declareList(s, path)
+		return d.declareList(schema, path)
 	case "object":
-		if a := s.AdditionalProperties; a != nil && a.Schema != nil {
+		if a := schema.AdditionalProperties; a != nil && a.Schema != nil {
 			return d.declareMap(a.Schema, path)
 		}
-		properties := s.Properties
+		properties := schema.Properties
 		if isResource {
-			properties = d.withMeta(s)
+			properties = d.withMeta(schema)
 		}
 		return d.declareObject(path, properties)
 	case "string":
-		return stringType(s.Format)
+		return stringType(schema.Format)
 	case "boolean":
 		return cel.BoolType
 	case "number":
@@ -140,20 +140,20 @@ func (d *declarer) declareObject(path string, properties map[string]spec.Schema)
 
 // withMeta returns the properties of an API object. If the schema lacks kind, apiVersion,
 // metadata.name or metadata.generateName, withMeta replaces metadata and adds them.
-func (d *declarer) withMeta(s *spec.Schema) map[string]spec.Schema {
+func (d *declarer) withMeta(schema *spec.Schema) map[string]spec.Schema {
 	hasType := func(p spec.Schema, ok bool, kind string) bool { return ok && p.Type.Contains(kind) }
-	kind, hasKind := s.Properties["kind"]
-	version, hasVersion := s.Properties["apiVersion"]
-	if meta, ok := s.Properties["metadata"]; ok && hasType(kind, hasKind, "string") && hasType(version, hasVersion, "string") {
+	kind, hasKind := schema.Properties["kind"]
+	version, hasVersion := schema.Properties["apiVersion"]
+	if meta, ok := schema.Properties["metadata"]; ok && hasType(kind, hasKind, "string") && hasType(version, hasVersion, "string") {
 		if m, _ := d.follow(&meta); m != nil && m.Type.Contains("object") {
 			name, hasName := m.Properties["name"]
 			prefix, hasPrefix := m.Properties["generateName"]
 			if hasType(name, hasName, "string") && hasType(prefix, hasPrefix, "string") {
-				return s.Properties
+				return schema.Properties
 			}
 		}
 	}
-	out := maps.Clone(s.Properties)
+	out := maps.Clone(schema.Properties)
 	if out == nil {
 		out = map[string]spec.Schema{}
 	}

@@ -52,19 +52,19 @@ func kindsOf(
 // kindsOfRule returns the kinds that a rule names. It returns none if a group or version contains a
 // wildcard. It adds the number of its lookups to *lookups. full reports that a limit was reached.
 func kindsOfRule(
-	r *admissionv1.Rule,
+	rule *admissionv1.Rule,
 	lookups *int,
 	kinds func(group, version, resource string) []schema.GroupVersionKind,
 ) (found []schema.GroupVersionKind, full bool) {
-	if hasWildcard(r.APIGroups) || hasWildcard(r.APIVersions) {
+	if hasWildcard(rule.APIGroups) || hasWildcard(rule.APIVersions) {
 		return nil, false
 	}
 	resources := slices.DeleteFunc(
-		slices.Sorted(slices.Values(r.Resources)),
+		slices.Sorted(slices.Values(rule.Resources)),
 		func(name string) bool { return strings.ContainsAny(name, wildcard+"/") },
 	)
-	for _, group := range slices.Sorted(slices.Values(r.APIGroups)) {
-		for _, version := range slices.Sorted(slices.Values(r.APIVersions)) {
+	for _, group := range slices.Sorted(slices.Values(rule.APIGroups)) {
+		for _, version := range slices.Sorted(slices.Values(rule.APIVersions)) {
 			for _, resource := range resources {
 				*lookups++
 				if *lookups > maxLookups {

@@ -79,39 +79,39 @@ func (s *lazyStruct) Find(key ref.Val) (ref.Val, bool) {
 }
 
 // convertField returns the value of a field as CEL sees it.
-func (s *lazyStruct) convertField(f *field, v reflect.Value) ref.Val {
-	switch v.Kind() {
+func (s *lazyStruct) convertField(f *field, value reflect.Value) ref.Val {
+	switch value.Kind() {
 	case reflect.Pointer:
-		if v.IsNil() {
+		if value.IsNil() {
 			return types.NullValue
 		}
 		if f.conversion != byConverter {
-			v = v.Elem()
+			value = value.Elem()
 		}
 	case reflect.Slice, reflect.Map:
-		if v.IsNil() {
+		if value.IsNil() {
 			return types.NullValue
 		}
 	}
 	switch f.conversion {
 	case asString:
-		return types.String(v.String())
+		return types.String(value.String())
 	case asBool:
-		return types.Bool(v.Bool())
+		return types.Bool(value.Bool())
 	case asInt:
-		return types.Int(v.Int())
+		return types.Int(value.Int())
 	case asLazyStruct:
-		return newLazyStruct(s.encodings, v)
+		return newLazyStruct(s.encodings, value)
 	case asLazyList:
-		return &lazyList{encodings: s.encodings, list: v, elements: make([]ref.Val, v.Len())}
+		return &lazyList{encodings: s.encodings, list: value, elements: make([]ref.Val, value.Len())}
 	case asStrings:
-		list := make([]string, v.Len())
+		list := make([]string, value.Len())
 		for i := range list {
-			list[i] = v.Index(i).String()
+			list[i] = value.Index(i).String()
 		}
 		return types.NewStringList(types.DefaultTypeAdapter, list)
 	case asStringMap:
-		return types.DefaultTypeAdapter.NativeToValue(v.Interface())
+		return types.DefaultTypeAdapter.NativeToValue(value.Interface())
 	}
 	return types.DefaultTypeAdapter.NativeToValue(s.remainingFields()[f.name])
 }

@@ -68,10 +68,10 @@ func compare(t *testing.T, path string, got ref.Val, want any) (compared int) {
 	compared = 1
 	switch want := want.(type) {
 	case map[string]any:
-		m := got.(traits.Mapper)
+		mapper := got.(traits.Mapper)
 		for name, value := range want {
-			found, ok := m.Find(types.String(name))
-			if !ok || m.Contains(types.String(name)) != types.True {
+			found, ok := mapper.Find(types.String(name))
+			if !ok || mapper.Contains(types.String(name)) != types.True {
 				t.Fatalf("%s: got no field %s, want %v", path, name, value)
 			}
 			compared += compare(t, path+"."+name, found, value)
@@ -81,13 +81,13 @@ func compare(t *testing.T, path string, got ref.Val, want any) (compared int) {
 				if _, ok := want[f.name]; ok {
 					continue
 				}
-				if v, ok := m.Find(types.String(f.name)); ok || m.Contains(types.String(f.name)) != types.False || !types.IsError(m.Get(types.String(f.name))) {
+				if v, ok := mapper.Find(types.String(f.name)); ok || mapper.Contains(types.String(f.name)) != types.False || !types.IsError(mapper.Get(types.String(f.name))) {
 					t.Fatalf("%s: got field %s = %v, want it absent", path, f.name, v)
 				}
 			}
 		}
-		if m.Size() != types.Int(len(want)) {
-			t.Fatalf("%s: got size %v, want %d", path, m.Size(), len(want))
+		if mapper.Size() != types.Int(len(want)) {
+			t.Fatalf("%s: got size %v, want %d", path, mapper.Size(), len(want))
 		}
 	case []any:
 		l := got.(traits.Lister)
@@ -114,21 +114,21 @@ func TestLazyTree(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	encodings := &StructEncodings{}
 	compared := 0
-	for _, k := range catalog.Kinds() {
+	for _, kind := range catalog.Kinds() {
 		for range 20 {
-			obj := k.New()
+			obj := kind.New()
 			fill(r, reflect.ValueOf(obj).Elem(), 0)
-			want, err := Tree(obj, k.GVK())
+			want, err := Tree(obj, kind.GVK())
 			if err != nil {
 				t.Fatal(err)
 			}
-			lazy, ok := lazyTree(encodings, obj, k.GVK()).(ref.Val)
+			lazy, ok := lazyTree(encodings, obj, kind.GVK()).(ref.Val)
 			if !ok {
-				t.Fatalf("%s is not converted lazily", k.GVK())
+				t.Fatalf("%s is not converted lazily", kind.GVK())
 			}
-			compared += compare(t, k.Kind, lazy, want)
+			compared += compare(t, kind.Kind, lazy, want)
 			if !reflect.DeepEqual(lazy.Value(), any(want)) {
-				t.Fatalf("%s: got %v, want %v", k.GVK(), lazy.Value(), want)
+				t.Fatalf("%s: got %v, want %v", kind.GVK(), lazy.Value(), want)
 			}
 		}
 	}

@@ -69,14 +69,14 @@ func (s *StructEncodings) forType(t reflect.Type) *structEncoding {
 // fields have the same name, the later one wins, as in the apimachinery converter.
 func (s *structEncoding) addFields(t reflect.Type, parent []int) {
 	for i := range t.NumField() {
-		f := t.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		structField := t.Field(i)
+		name, options, _ := strings.Cut(structField.Tag.Get("json"), ",")
 		index := append(slices.Clone(parent), i)
 		switch {
-		case name == "-" || !f.IsExported():
+		case name == "-" || !structField.IsExported():
 			continue
-		case name == "" && isPlainStruct(f.Type):
-			s.addFields(f.Type, index) // inlined
+		case name == "" && isPlainStruct(structField.Type):
+			s.addFields(structField.Type, index) // inlined
 			continue
 		case name == "":
 			continue
@@ -86,7 +86,7 @@ func (s *structEncoding) addFields(t reflect.Type, parent []int) {
 			name:       name,
 			index:      index,
 			omitEmpty:  slices.Contains(strings.Split(options, ","), "omitempty"),
-			conversion: conversionOf(f.Type),
+			conversion: conversionOf(structField.Type),
 		})
 	}
 }

@@ -153,11 +153,11 @@ func (v *Views) convert(obj runtime.Object, from, to schema.GroupVersionKind) (r
 	}
 	source := v.resourceOf(from)
 	target := v.resourceOf(to)
-	o, ok := obj.(registry.Object)
+	object, ok := obj.(registry.Object)
 	if source == nil || target == nil || !ok {
 		return nil, fmt.Errorf("converting (%s) to (%s): unknown conversion", from, to)
 	}
-	stored, err := source.Coder.EncodeFor(v.ctx, o)
+	stored, err := source.Coder.EncodeFor(v.ctx, object)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (v *Views) convert(obj runtime.Object, from, to schema.GroupVersionKind) (r
 	if err != nil {
 		return nil, err
 	}
-	out.SetResourceVersion(o.GetResourceVersion())
+	out.SetResourceVersion(object.GetResourceVersion())
 	return out, nil
 }
 

@@ -85,24 +85,24 @@ func TestSameVersionReturnsTheRequestObject(t *testing.T) {
 // TestOtherVersionIsConverted checks the objects, the JSON and the tree of a view in another version.
 func TestOtherVersionIsConverted(t *testing.T) {
 	v, _ := autoscaler(t, admission.Update)
-	w := viewIn(t, v, v2)
-	o, ok := w.Object.(*autoscalingv2.HorizontalPodAutoscaler)
+	view := viewIn(t, v, v2)
+	o, ok := view.Object.(*autoscalingv2.HorizontalPodAutoscaler)
 	if !ok || o.Spec.MaxReplicas != 5 || len(o.Spec.Metrics) != 1 || *o.Spec.Metrics[0].Resource.Target.AverageUtilization != 50 ||
 		o.ResourceVersion != "7" {
-		t.Errorf("got object %+v, want v2 at version 7 with 5 replicas and a target of 50", w.Object)
+		t.Errorf("got object %+v, want v2 at version 7 with 5 replicas and a target of 50", view.Object)
 	}
-	if old, ok := w.Old.(*autoscalingv2.HorizontalPodAutoscaler); !ok || old.Spec.MaxReplicas != 3 {
-		t.Errorf("got old object %+v, want v2 with 3 replicas", w.Old)
+	if old, ok := view.Old.(*autoscalingv2.HorizontalPodAutoscaler); !ok || old.Spec.MaxReplicas != 3 {
+		t.Errorf("got old object %+v, want v2 with 3 replicas", view.Old)
 	}
-	b, err := w.ObjectJSON()
+	b, err := view.ObjectJSON()
 	if err != nil || !strings.HasPrefix(string(b), `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2",`) {
 		t.Errorf("got JSON %s and error %v, want no error and the prefix `{\"kind\":\"HorizontalPodAutoscaler\",\"apiVersion\":\"autoscaling/v2\",`",
 			b, err)
 	}
-	if again, _ := w.ObjectJSON(); &again[0] != &b[0] {
+	if again, _ := view.ObjectJSON(); &again[0] != &b[0] {
 		t.Error("JSON was encoded twice")
 	}
-	tree, ok := w.ObjectTree().(traits.Mapper)
+	tree, ok := view.ObjectTree().(traits.Mapper)
 	if !ok || tree.Get(types.String("apiVersion")) != types.String("autoscaling/v2") ||
 		tree.Get(types.String("kind")) != types.String("HorizontalPodAutoscaler") {
 		t.Errorf("got tree %v, want apiVersion autoscaling/v2, kind HorizontalPodAutoscaler", tree)
@@ -140,11 +140,11 @@ func TestChangesAreConvertedBack(t *testing.T) {
 		"versions in turn":    {v2, v1, v2},
 		"other version twice": {v2, v2},
 	} {
-		v, r := autoscaler(t, admission.Update)
+		v, req := autoscaler(t, admission.Update)
 		want := int32(5)
 		for _, kind := range kinds {
-			w := viewIn(t, v, kind)
-			before, err := w.ObjectJSON()
+			view := viewIn(t, v, kind)
+			before, err := view.ObjectJSON()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,25 +155,25 @@ func TestChangesAreConvertedBack(t *testing.T) {
 				`"bogus":1,"maxReplicas":`+string(rune('0'+want)),
 				1,
 			)
-			obj, err := w.Decode([]byte(doc))
+			obj, err := view.Decode([]byte(doc))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !w.Replace(obj) {
+			if !view.Replace(obj) {
 				t.Errorf("%s: Replace reported no change in %s, want one: %s", name, kind.Version, doc)
 			}
-			after, err := w.ObjectJSON()
+			after, err := view.ObjectJSON()
 			if err != nil || string(after) == string(before) || strings.Contains(string(after), "bogus") {
 				t.Errorf("%s: got view %s, %v, want it changed from %s, without the field bogus", name, after, err, before)
 			}
-			if w.Replace(obj.DeepCopyObject()) {
+			if view.Replace(obj.DeepCopyObject()) {
 				t.Errorf("%s: Replace reported a change for an equal document, want none", name)
 			}
 		}
 		if err := v.WriteBack(); err != nil {
 			t.Fatal(err)
 		}
-		o := r.Object.(*autoscalingv1.HorizontalPodAutoscaler)
+		o := req.Object.(*autoscalingv1.HorizontalPodAutoscaler)
 		if o.Spec.MaxReplicas != want || *o.Spec.TargetCPUUtilizationPercentage != 50 || o.ResourceVersion != "7" {
 			t.Errorf("%s: got %+v, want %d replicas, the target 50 and version 7", name, o.Spec, want)
 		}
@@ -202,7 +202,7 @@ func TestOtherKindsAreRejected(t *testing.T) {
 func TestKindErrorHasTheWordsOfKubernetes(t *testing.T) {
 	thing := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
 	named := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"}}}
-	for want, e := range map[string]*views.KindError{
+	for want, kindError := range map[string]*views.KindError{
 		"converting (v1.Secret) to (core.ConfigMap): unknown conversion": {
 			From:   corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 			To:     corev1.SchemeGroupVersion.WithKind("Secret"),
@@ -220,8 +220,8 @@ func TestKindErrorHasTheWordsOfKubernetes(t *testing.T) {
 			From: thing, To: schema.GroupVersionKind{Version: "v2", Kind: "Thing"}, Object: named,
 		},
 	} {
-		if got := e.Status().Error(); got != want {
-			t.Errorf("KindError from %v to %v: got message %q, want %q", e.From, e.To, got, want)
+		if got := kindError.Status().Error(); got != want {
+			t.Errorf("KindError from %v to %v: got message %q, want %q", kindError.From, kindError.To, got, want)
 		}
 	}
 }

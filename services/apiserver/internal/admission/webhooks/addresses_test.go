@@ -37,7 +37,7 @@ func TestCredentialsForHostPreferMostSpecificName(t *testing.T) {
 	withCurrentContext := users("a", "me")
 	withCurrentContext.users.Contexts["x"] = &clientcmdapi.Context{AuthInfo: "me"}
 	withCurrentContext.users.CurrentContext = "x"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		users   *Credentials
 		address string
 		want    string // bearer token
@@ -57,10 +57,10 @@ func TestCredentialsForHostPreferMostSpecificName(t *testing.T) {
 		"current context":             {users: withCurrentContext, address: "h.ns.svc:443", want: "me"},
 		"name before current context": {users: withCurrentContext, address: "a:443", want: "a"},
 	} {
-		config, err := c.users.forHost(c.address)
-		if err != nil || config.BearerToken != c.want || config.UserAgent != userAgent {
+		config, err := test.users.forHost(test.address)
+		if err != nil || config.BearerToken != test.want || config.UserAgent != userAgent {
 			t.Errorf("%s, address %s: got token %q, user agent %q and error %v; want token %q, user agent %q and no error",
-				name, c.address, config.BearerToken, config.UserAgent, err, c.want, userAgent)
+				name, test.address, config.BearerToken, config.UserAgent, err, test.want, userAgent)
 		}
 	}
 	unsupported := users("*")
@@ -89,7 +89,7 @@ func TestClientDialsConfiguredAddress(t *testing.T) {
 	partlyUnsupported.users.AuthInfos["h.ns.svc:443"] = withAuthProvider()
 	partlyUnsupported.users.AuthInfos["h.ns.svc:8443"] = &clientcmdapi.AuthInfo{Token: "t"}
 	const unsupported = "auth provider not supported"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		config     admissionv1.WebhookClientConfig
 		users      *Credentials
 		wantDialed string // dialer and address
@@ -115,7 +115,7 @@ func TestClientDialsConfiguredAddress(t *testing.T) {
 			}
 		}
 		clients, err := newClients(&Config{
-			Credentials: c.users,
+			Credentials: test.users,
 			Dialers:     webhookclient.Dialers{Cluster: failingDial("cluster"), URLs: failingDial("url")},
 			Services: &webhookclient.Services{Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 				if namespace != "ns" || name != "h" {
@@ -129,23 +129,23 @@ func TestClientDialsConfiguredAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		caller := clients.callerFor("k", &hook{}, c.config)
+		caller := clients.callerFor("k", &hook{}, test.config)
 		client, err := caller.connect()
 		if err == nil {
 			again, _ := caller.connect()
 			if again != client {
 				t.Errorf("%s: the second call created another client, want the first one", name)
 			}
-			if path := client.Post().URL().Path; path != c.wantPath && path != c.wantPath+"/" {
-				t.Errorf("%s: got path %s, want %s", name, path, c.wantPath)
+			if path := client.Post().URL().Path; path != test.wantPath && path != test.wantPath+"/" {
+				t.Errorf("%s: got path %s, want %s", name, path, test.wantPath)
 			}
 			err = client.Post().Do(t.Context()).Error()
 		}
-		if dialed != c.wantDialed {
-			t.Errorf("%s: got dialed address %q, want %q", name, dialed, c.wantDialed)
+		if dialed != test.wantDialed {
+			t.Errorf("%s: got dialed address %q, want %q", name, dialed, test.wantDialed)
 		}
-		if c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) {
-			t.Errorf("%s: got error %v, want one that contains %q", name, err, c.wantErr)
+		if test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+			t.Errorf("%s: got error %v, want one that contains %q", name, err, test.wantErr)
 		}
 		clients.retain(nil)
 	}

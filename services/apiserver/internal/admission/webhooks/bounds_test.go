@@ -67,8 +67,8 @@ func TestResponseExtrasAreBounded(t *testing.T) {
 	})
 	f := start(t, validatingConfiguration("a", server.clientConfig("/")))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
-	r := f.request()
-	err := f.chain.Validate(ctx, r)
+	req := f.request()
+	err := f.chain.Validate(ctx, req)
 	apiStatus, ok := err.(apierrors.APIStatus)
 	if !ok {
 		t.Fatalf("got %v, want a status error", err)
@@ -87,7 +87,7 @@ func TestResponseExtrasAreBounded(t *testing.T) {
 	}
 
 	// 3. Check the audit annotations and the warnings.
-	annotated := r.Annotations()
+	annotated := req.Annotations()
 	omitted, first := annotated["a.ex.test/annotations-left-out"], annotated["a.ex.test/a"]
 	if n := len(annotated); n > 1001 || omitted != "4001" || first != "b" {
 		t.Errorf("got %d annotations, %q omitted, a=%q; want at most 1001, \"4001\" omitted, a=\"b\"", n, omitted, first)
@@ -108,7 +108,7 @@ func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(patch)) + `"`
 	})
-	f := start(t, mutatingConfiguration("a", server.clientConfig("/")))
+	fixture := start(t, mutatingConfiguration("a", server.clientConfig("/")))
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
 	var events []string
 	request.FromContext(ctx).Work = &requesttest.Work{
@@ -123,7 +123,7 @@ func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 			return true
 		},
 	}
-	if err := f.chain.Mutate(ctx, f.request()); err != nil || strings.Join(events, " ") != "suspend resume estimate" {
+	if err := fixture.chain.Mutate(ctx, fixture.request()); err != nil || strings.Join(events, " ") != "suspend resume estimate" {
 		t.Errorf("got events %q and error %v; want \"suspend resume estimate\" and no error", events, err)
 	}
 }

@@ -54,9 +54,9 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 		gate: make(chan struct{}),
 	}
 	close(f.gate)
-	l := pipetest.Listen(443)
+	listener := pipetest.Listen(443)
 	server := &httptest.Server{
-		Listener: l,
+		Listener: listener,
 		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var review struct{ Request struct{ UID string } }
 			if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
@@ -89,7 +89,7 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 		Dialers: webhookclient.Dialers{URLs: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			select {
 			case <-f.gate:
-				return l.Dial(ctx)
+				return listener.Dial(ctx)
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
@@ -201,36 +201,36 @@ func failuresThatKeepBreakerClosed(t *testing.T) {
 
 	// 1. Failures of a webhook with failurePolicy Ignore.
 	ignorePolicy := admissionv1.Ignore
-	f := newFixture(t, func(w *webhook) { w.FailurePolicy = &ignorePolicy })
-	f.requireCalls("has failurePolicy Ignore", enoughToOpen, callFailed)
+	fixture := newFixture(t, func(w *webhook) { w.FailurePolicy = &ignorePolicy })
+	fixture.requireCalls("has failurePolicy Ignore", enoughToOpen, callFailed)
 
 	// 2. Invalid responses.
-	f = newFixture(t)
-	f.setResponse(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
-	f.requireCalls("responds without a review response", enoughToOpen, callFailed)
+	fixture = newFixture(t)
+	fixture.setResponse(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
+	fixture.requireCalls("responds without a review response", enoughToOpen, callFailed)
 
 	// 3. Requests that the client cancels during the call.
 	received, abort := make(chan struct{}), make(chan struct{})
-	f.setResponse(func(http.ResponseWriter, string) { received <- struct{}{}; <-abort })
+	fixture.setResponse(func(http.ResponseWriter, string) { received <- struct{}{}; <-abort })
 	for range enoughToOpen {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-received; cancel() }()
-		if _, err := f.hook.call(ctx, testReview(), isMutating); err == nil {
+		if _, err := fixture.hook.call(ctx, testReview(), isMutating); err == nil {
 			t.Error("call with a canceled context: got no error, want one")
 		}
 	}
 	close(abort)
-	f.setResponse(respondNothing)
-	f.takeCalls()
-	f.requireCalls("had canceled calls before", 1, callFailed)
+	fixture.setResponse(respondNothing)
+	fixture.takeCalls()
+	fixture.requireCalls("had canceled calls before", 1, callFailed)
 
 	// 4. Timeouts after the response headers. The object may cause a missing or incomplete response.
 	second := int32(1)
-	f = newFixture(t, func(w *webhook) { w.TimeoutSeconds = &second })
+	fixture = newFixture(t, func(w *webhook) { w.TimeoutSeconds = &second })
 	testDone := make(chan struct{})
-	f.setResponse(func(w http.ResponseWriter, _ string) { _ = http.NewResponseController(w).Flush(); <-testDone })
-	f.requireCalls("sends only response headers", failureThreshold, callFailed)
-	f.requireCalls("sent only response headers before", 1, callFailed)
+	fixture.setResponse(func(w http.ResponseWriter, _ string) { _ = http.NewResponseController(w).Flush(); <-testDone })
+	fixture.requireCalls("sends only response headers", failureThreshold, callFailed)
+	fixture.requireCalls("sent only response headers before", 1, callFailed)
 	close(testDone)
 }
 
@@ -298,27 +298,27 @@ func TestUnreachableWebhookHasOneProbe(t *testing.T) {
 	for hookType, kind := range map[string]string{
 		typeValidating: "ValidatingWebhookConfiguration", typeMutating: "MutatingWebhookConfiguration",
 	} {
-		f := newFixture(t)
-		breaker := f.hook.caller.breaker
-		breaker.hookType, f.gate = hookType, make(chan struct{})
+		fixture := newFixture(t)
+		breaker := fixture.hook.caller.breaker
+		breaker.hookType, fixture.gate = hookType, make(chan struct{})
 		for range 3 * failureThreshold {
 			breaker.record(unreachable, errors.New("gone"))
 		}
-		if event := <-f.events; event.Kind != kind || event.Reachable || event.Reason != "gone" {
+		if event := <-fixture.events; event.Kind != kind || event.Reachable || event.Reason != "gone" {
 			t.Errorf("%s: after failures, got event %+v; want one of an unreachable %s with reason \"gone\"", hookType, event, kind)
 		}
-		f.requireCalls("is unreachable", 1, callPrevented)
-		close(f.gate)
-		if event := <-f.events; event.Kind != kind || !event.Reachable {
+		fixture.requireCalls("is unreachable", 1, callPrevented)
+		close(fixture.gate)
+		if event := <-fixture.events; event.Kind != kind || !event.Reachable {
 			t.Errorf("%s: after the probe connected, got event %+v; want one of a reachable %s", hookType, event, kind)
 		}
-		f.dispatcher.probes.Wait()
-		f.setResponse(respondAllowed)
-		if len(f.events) != 0 {
-			t.Errorf("%s: got a third event %+v, want none", hookType, <-f.events)
+		fixture.dispatcher.probes.Wait()
+		fixture.setResponse(respondAllowed)
+		if len(fixture.events) != 0 {
+			t.Errorf("%s: got a third event %+v, want none", hookType, <-fixture.events)
 		}
-		f.takeCalls() // ignores the call of the probe
-		f.requireCalls("is reachable again", 1, callSucceeded)
+		fixture.takeCalls() // ignores the call of the probe
+		fixture.requireCalls("is reachable again", 1, callSucceeded)
 	}
 }
 
@@ -362,25 +362,25 @@ func TestTypeLabels(t *testing.T) {
 // TestSeriesAreRemovedWithWebhook checks that the metrics of webhooks that are no longer configured
 // are removed.
 func TestSeriesAreRemovedWithWebhook(t *testing.T) {
-	r := prometheus.NewRegistry()
-	m := NewMetrics(r)
+	registry := prometheus.NewRegistry()
+	metrics := NewMetrics(registry)
 	configured := map[string]bool{"kept": true}
 	for _, hookType := range []string{typeMutating, typeValidating} {
-		m.keepWhileConfigured(hookType, func() (map[string]bool, bool) { return configured, true })
+		metrics.keepWhileConfigured(hookType, func() (map[string]bool, bool) { return configured, true })
 	}
 	observeAll := func(name string) {
 		for _, hookType := range []string{typeMutating, typeValidating} {
-			m.observeCall(name, hookType, "CREATE", 0, false, 200)
-			m.observeRejection(name, hookType, "CREATE", noError, 400)
-			m.observeFailOpen(name, hookType)
-			m.observeConditions(name, hookType, "CREATE", 0)
-			m.observeExclusion(name, hookType, "CREATE")
-			m.observeOpened(name, hookType)()
-			m.observeSkipped(name, hookType)
+			metrics.observeCall(name, hookType, "CREATE", 0, false, 200)
+			metrics.observeRejection(name, hookType, "CREATE", noError, 400)
+			metrics.observeFailOpen(name, hookType)
+			metrics.observeConditions(name, hookType, "CREATE", 0)
+			metrics.observeExclusion(name, hookType, "CREATE")
+			metrics.observeOpened(name, hookType)()
+			metrics.observeSkipped(name, hookType)
 		}
 	}
 	countSeries := func() (n int) {
-		families, err := r.Gather()
+		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -395,7 +395,7 @@ func TestSeriesAreRemovedWithWebhook(t *testing.T) {
 		observeAll(fmt.Sprint("removed", i))
 	}
 	for i := range 3 * maxHooks { // more than have their own series
-		m.observeSkipped(fmt.Sprint("hook", i), typeValidating)
+		metrics.observeSkipped(fmt.Sprint("hook", i), typeValidating)
 	}
 	observeAll(otherHook)
 	if n, maximum := countSeries(), 2*before; n > maximum {

@@ -28,7 +28,7 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 	server, closed := serve(t, respondAllowed), serve(t, nil)
 	unreachable := closed.clientConfig("/")
 	closed.Close()
-	f := start(t, validatingConfiguration("a", unreachable))
+	fixture := start(t, validatingConfiguration("a", unreachable))
 	encode := func(c *admissionv1.ValidatingWebhookConfiguration) []byte {
 		c.UID = "u"
 		value, err := json.Marshal(c)
@@ -38,18 +38,18 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 		return value
 	}
 	for range 3 { // the number of failures that open a breaker
-		_ = f.validate()
+		_ = fixture.validate()
 	}
-	<-f.notices
+	<-fixture.notices
 
 	// 2. Add another webhook. The breaker of the first one stays open.
 	const skippedCalls = "binnacle_admission_webhook_unasked_total"
-	f.put("b", encode(validatingConfiguration("b", server.clientConfig("/1"))))
-	if err := f.validate(); err == nil || f.metric(skippedCalls) != 1 {
+	fixture.put("b", encode(validatingConfiguration("b", server.clientConfig("/1"))))
+	if err := fixture.validate(); err == nil || fixture.metric(skippedCalls) != 1 {
 		t.Errorf("after another webhook was added: got error %v and %v skipped calls of the unreachable one, want an error and 1",
-			err, f.metric(skippedCalls))
+			err, fixture.metric(skippedCalls))
 	}
-	f.remove("a")
+	fixture.remove("a")
 
 	// 3. Change the configuration of the reachable webhook, which is called at another path then.
 	for _, step := range []struct {
@@ -63,10 +63,10 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 		{name: "decodable again", value: encode(validatingConfiguration("b", server.clientConfig("/3"))), want: "/3"},
 	} {
 		if step.value != nil {
-			f.put("b", step.value)
+			fixture.put("b", step.value)
 		}
 		server.forgetRequests()
-		if err := f.validate(); err != nil {
+		if err := fixture.validate(); err != nil {
 			t.Errorf("%s: Validate: got error %v, want none", step.name, err)
 		}
 		if calls := server.requests(); len(calls) != 1 || calls[0].path != step.want {
@@ -124,7 +124,7 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 		Operations: []admissionv1.OperationType{"*"},
 		Rule:       admissionv1.Rule{APIGroups: []string{"autoscaling"}, APIVersions: []string{"v2"}, Resources: []string{"*"}},
 	}}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		withoutV1      bool // v1 cannot be converted from the start
 		withoutV1Later bool // v1 cannot be converted after the call
 		wantCalls      int
@@ -136,9 +136,9 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 	} {
 		for _, hookType := range []string{"mutating", "validating"} {
 			var withoutV1 atomic.Bool
-			withoutV1.Store(c.withoutV1)
+			withoutV1.Store(test.withoutV1)
 			server := serve(t, func(_ http.ResponseWriter, review receivedReview) string {
-				withoutV1.Store(c.withoutV1 || c.withoutV1Later)
+				withoutV1.Store(test.withoutV1 || test.withoutV1Later)
 				if review.Request.Kind.Version != "v2" {
 					t.Errorf("%s: got a request for %v, want v2", name, review.Request.Kind)
 				}
@@ -183,31 +183,31 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 				)
 			}
 			k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
-			o := &autoscalingv1.HorizontalPodAutoscaler{
+			autoscaler := &autoscalingv1.HorizontalPodAutoscaler{
 				ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "ns"},
 				Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3},
 			}
-			r := &admission.Request{
+			req := &admission.Request{
 				Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "ns", Name: "h",
-				Options: &metav1.CreateOptions{}, Object: o,
+				Options: &metav1.CreateOptions{}, Object: autoscaler,
 			}
 			admit, wantReplicas := f.chain.Validate, int32(3)
-			wantRejected := c.wantRejected && !c.withoutV1Later // validation converts nothing back
+			wantRejected := test.wantRejected && !test.withoutV1Later // validation converts nothing back
 			if hookType == "mutating" {
-				admit, wantRejected = f.chain.Mutate, c.wantRejected
+				admit, wantRejected = f.chain.Mutate, test.wantRejected
 				if !wantRejected {
 					wantReplicas = 7
 				}
 			}
-			err := admit(t.Context(), r)
+			err := admit(t.Context(), req)
 			if isInternal := strings.HasPrefix(statusText(err), "500 "); (err != nil) != wantRejected || isInternal != wantRejected {
 				t.Errorf("%s, %s webhook: got error %v, want an internal error: %t", name, hookType, err, wantRejected)
 			}
-			if calls := len(server.requests()); calls != c.wantCalls {
-				t.Errorf("%s, %s webhook: got %d calls, want %d", name, hookType, calls, c.wantCalls)
+			if calls := len(server.requests()); calls != test.wantCalls {
+				t.Errorf("%s, %s webhook: got %d calls, want %d", name, hookType, calls, test.wantCalls)
 			}
-			if o.Spec.MaxReplicas != wantReplicas {
-				t.Errorf("%s, %s webhook: got %d replicas, want %d", name, hookType, o.Spec.MaxReplicas, wantReplicas)
+			if autoscaler.Spec.MaxReplicas != wantReplicas {
+				t.Errorf("%s, %s webhook: got %d replicas, want %d", name, hookType, autoscaler.Spec.MaxReplicas, wantReplicas)
 			}
 		}
 	}

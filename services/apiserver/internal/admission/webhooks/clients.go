@@ -48,7 +48,7 @@ type clients struct {
 }
 
 // newClients returns a clients without callers. b creates the breakers of the callers.
-func newClients(c *Config, b breakerFactory) (*clients, error) {
+func newClients(config *Config, b breakerFactory) (*clients, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionreview.AddToScheme, admissionreviewv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -60,16 +60,16 @@ func newClients(c *Config, b breakerFactory) (*clients, error) {
 	codec := serializer.NewCodecFactory(scheme).LegacyCodec(versions...)
 	negotiated := serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
 	var internal http.RoundTripper
-	if c.Services != nil {
-		internal = c.Services.Internal
+	if config.Services != nil {
+		internal = config.Services.Internal
 	}
-	responses := c.Responses
+	responses := config.Responses
 	if responses == nil {
 		responses = webhookclient.NewResponseLimiter(0)
 	}
 	return &clients{
-		credentials: c.Credentials, services: c.Services, internal: internal, dialers: c.Dialers, calls: c.Calls,
-		responses: responses, breakers: b, log: c.Logger, callers: map[string]*caller{},
+		credentials: config.Credentials, services: config.Services, internal: internal, dialers: config.Dialers, calls: config.Calls,
+		responses: responses, breakers: b, log: config.Logger, callers: map[string]*caller{},
 		content: rest.ClientContentConfig{
 			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionreview.SchemeGroupVersion,
 			Negotiator: runtime.NewClientNegotiator(negotiated, admissionreview.SchemeGroupVersion),
@@ -168,26 +168,26 @@ func (c *clients) newClient(w *admissionv1.WebhookClientConfig) (*rest.RESTClien
 
 // addressOf returns the URL of a webhook, and the client configuration with the credentials for it.
 func (c *clients) addressOf(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
-	s := w.Service
-	if s == nil {
+	serviceReference := w.Service
+	if serviceReference == nil {
 		return c.addressOfURL(w)
 	}
 	port := int32(443)
-	if s.Port != nil {
-		port = *s.Port
+	if serviceReference.Port != nil {
+		port = *serviceReference.Port
 	}
-	host := s.Name + "." + s.Namespace + ".svc"
+	host := serviceReference.Name + "." + serviceReference.Namespace + ".svc"
 	address := &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(int(port)))}
-	if s.Path != nil {
-		address.Path = *s.Path
+	if serviceReference.Path != nil {
+		address.Path = *serviceReference.Path
 	}
 	config, err := c.credentials.forHost(address.Host)
 	if err != nil {
 		return nil, nil, err
 	}
 	config.ServerName = host
-	namespace := s.Namespace
-	name := s.Name
+	namespace := serviceReference.Namespace
+	name := serviceReference.Name
 	const inCluster = true
 	dial := c.dialers.Select(inCluster)
 	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {

@@ -98,30 +98,30 @@ func (c *Credentials) userFor(target string) *clientcmdapi.AuthInfo {
 	}
 }
 
-// restConfig returns the client configuration for a user of the kubeconfig. If u is nil, it has no
+// restConfig returns the client configuration for a user of the kubeconfig. If authInfo is nil, it has no
 // credentials.
-func restConfig(u *clientcmdapi.AuthInfo) (*rest.Config, error) {
-	c := &rest.Config{UserAgent: userAgent}
-	if u == nil {
-		return c, nil
+func restConfig(authInfo *clientcmdapi.AuthInfo) (*rest.Config, error) {
+	config := &rest.Config{UserAgent: userAgent}
+	if authInfo == nil {
+		return config, nil
 	}
-	if u.AuthProvider != nil {
+	if authInfo.AuthProvider != nil {
 		return nil, errors.New("auth provider not supported")
 	}
-	c.BearerToken = u.Token
-	c.BearerTokenFile = u.TokenFile
-	c.Username = u.Username
-	c.Password = u.Password
-	c.CertData = u.ClientCertificateData
-	c.CertFile = u.ClientCertificate
-	c.KeyData = u.ClientKeyData
-	c.KeyFile = u.ClientKey
-	c.Impersonate = rest.ImpersonationConfig{
-		UserName: u.Impersonate,
-		UID:      u.ImpersonateUID,
-		Groups:   u.ImpersonateGroups,
-		Extra:    u.ImpersonateUserExtra,
+	config.BearerToken = authInfo.Token
+	config.BearerTokenFile = authInfo.TokenFile
+	config.Username = authInfo.Username
+	config.Password = authInfo.Password
+	config.CertData = authInfo.ClientCertificateData
+	config.CertFile = authInfo.ClientCertificate
+	config.KeyData = authInfo.ClientKeyData
+	config.KeyFile = authInfo.ClientKey
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: authInfo.Impersonate,
+		UID:      authInfo.ImpersonateUID,
+		Groups:   authInfo.ImpersonateGroups,
+		Extra:    authInfo.ImpersonateUserExtra,
 	}
-	c.ExecProvider = u.Exec
-	return c, nil
+	config.ExecProvider = authInfo.Exec
+	return config, nil
 }

@@ -20,7 +20,7 @@ func TestMissingCredentialsFileIsRetried(t *testing.T) {
 	if err := os.WriteFile(users, kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := startWithCredentials(
+	fixture := startWithCredentials(
 		t,
 		fmt.Appendf(
 			nil,
@@ -29,7 +29,7 @@ func TestMissingCredentialsFileIsRetried(t *testing.T) {
 		),
 		validatingConfiguration("h", server.clientConfig("/")),
 	)
-	if got := statusText(f.validate()); !strings.Contains(got, "could not get REST client: ") {
+	if got := statusText(fixture.validate()); !strings.Contains(got, "could not get REST client: ") {
 		t.Errorf("without the file: got %s, want it to contain %q", got, "could not get REST client: ")
 	}
 	if calls := len(server.requests()); calls != 0 {
@@ -38,7 +38,7 @@ func TestMissingCredentialsFileIsRetried(t *testing.T) {
 	if err := os.WriteFile(token, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.validate(); err != nil {
+	if err := fixture.validate(); err != nil {
 		t.Errorf("with the file: got error %v, want none", err)
 	}
 	if q := server.requests(); len(q) != 1 || q[0].authorization != "Bearer secret" {

@@ -362,7 +362,7 @@ func validatingConfiguration(
 	changes ...func(*admissionv1.ValidatingWebhook),
 ) *admissionv1.ValidatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
-	w := admissionv1.ValidatingWebhook{
+	webhook := admissionv1.ValidatingWebhook{
 		Name:                    name + ".ex.test",
 		ClientConfig:            clientConfig,
 		Rules:                   allRules(),
@@ -370,11 +370,11 @@ func validatingConfiguration(
 		SideEffects:             &none,
 	}
 	for _, change := range changes {
-		change(&w)
+		change(&webhook)
 	}
 	return &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Webhooks:   []admissionv1.ValidatingWebhook{w},
+		Webhooks:   []admissionv1.ValidatingWebhook{webhook},
 	}
 }
 
@@ -385,7 +385,7 @@ func mutatingConfiguration(
 	changes ...func(*admissionv1.MutatingWebhook),
 ) *admissionv1.MutatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
-	w := admissionv1.MutatingWebhook{
+	mutatingWebhook := admissionv1.MutatingWebhook{
 		Name:                    name + ".ex.test",
 		ClientConfig:            clientConfig,
 		Rules:                   allRules(),
@@ -393,11 +393,11 @@ func mutatingConfiguration(
 		SideEffects:             &none,
 	}
 	for _, change := range changes {
-		change(&w)
+		change(&mutatingWebhook)
 	}
 	return &admissionv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Webhooks:   []admissionv1.MutatingWebhook{w},
+		Webhooks:   []admissionv1.MutatingWebhook{mutatingWebhook},
 	}
 }
 

@@ -43,8 +43,8 @@ type Metrics struct {
 	names map[string]func() (map[string]bool, bool)
 }
 
-// NewMetrics creates the metrics and registers them with r.
-func NewMetrics(r prometheus.Registerer) *Metrics {
+// NewMetrics creates the metrics and registers them with registerer.
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	const prefix = "apiserver_admission_webhook_"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -118,7 +118,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		},
 	})
 	for _, v := range vectors {
-		m.labels.MustRegister(r, v)
+		m.labels.MustRegister(registerer, v)
 	}
 	m.labels.KeepWhile(m.isConfigured)
 	return m

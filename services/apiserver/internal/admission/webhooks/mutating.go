@@ -56,20 +56,20 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 func (p *Mutating) callIfSelected(
 	ctx context.Context,
 	c *matcher.Candidate[*hook],
-	r *admission.Request,
+	req *admission.Request,
 	requestViews *views.Views,
 	reinvocation *admission.Reinvocation,
 ) error {
-	presentation, view, err := p.selectedView(ctx, c, r, requestViews)
+	presentation, view, err := p.selectedView(ctx, c, req, requestViews)
 	if err != nil || view == nil {
 		return err
 	}
 	h := c.Value
 	start := time.Now()
-	changed, err := p.callAndPatch(ctx, h, r, presentation, view)
+	changed, err := p.callAndPatch(ctx, h, req, presentation, view)
 	audit.FromContext(ctx).AddDuration(audit.MutatingWebhook, time.Since(start))
 	request.FromContext(ctx).WaitTimes.Add(time.Since(start))
-	p.observe(h, r, start, err)
+	p.observe(h, req, start, err)
 	if changed {
 		reinvocation.Changed()
 	}
@@ -84,7 +84,7 @@ func (p *Mutating) callIfSelected(
 		if !h.ignore {
 			return e.status()
 		}
-		r.Annotate("failed-open.mutation.webhook.admission.k8s.io/"+roundIndex(h, r), h.name)
+		req.Annotate("failed-open.mutation.webhook.admission.k8s.io/"+roundIndex(h, req), h.name)
 		return nil
 	case *denial:
 		return e.status
@@ -107,23 +107,23 @@ func roundIndex(h *hook, r *admission.Request) string {
 func (p *Mutating) callAndPatch(
 	ctx context.Context,
 	h *hook,
-	r *admission.Request,
+	req *admission.Request,
 	presentation matcher.MatchedKind,
 	view *views.View,
 ) (changed bool, err error) {
 	var response *reviewResponse
-	defer func() { annotate(h, r, response, changed) }()
-	if r.DryRun && !h.dryRun {
+	defer func() { annotate(h, req, response, changed) }()
+	if req.DryRun && !h.dryRun {
 		return false, dryRunUnsupported(h)
 	}
-	review, err := newReviewRequest(r, presentation, view)
+	review, err := newReviewRequest(req, presentation, view)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	resume := request.Suspend(ctx)
 	response, err = h.call(ctx, review, true)
 	resume()
-	addAnnotationsAndWarnings(ctx, h, r, response)
+	addAnnotationsAndWarnings(ctx, h, req, response)
 	if err != nil {
 		return false, err
 	}
@@ -184,15 +184,15 @@ func applyPatch(h *hook, view *views.View, doc []byte, response *reviewResponse)
 
 // annotate adds the audit annotations of a call: whether it changed the object, and the patch.
 // response is nil if the call failed.
-func annotate(h *hook, r *admission.Request, response *reviewResponse, changed bool) {
-	call := roundIndex(h, r)
+func annotate(h *hook, req *admission.Request, response *reviewResponse, changed bool) {
+	call := roundIndex(h, req)
 	value, err := json.Marshal(struct {
 		Configuration string `json:"configuration"`
 		Webhook       string `json:"webhook"`
 		Mutated       bool   `json:"mutated"`
 	}{Configuration: h.configuration, Webhook: h.name, Mutated: changed})
 	if err == nil {
-		r.Annotate("mutation.webhook.admission.k8s.io/"+call, string(value))
+		req.Annotate("mutation.webhook.admission.k8s.io/"+call, string(value))
 	}
 	if response == nil || !response.allowed || len(response.patch) == 0 {
 		return
@@ -204,6 +204,6 @@ func annotate(h *hook, r *admission.Request, response *reviewResponse, changed b
 		PatchType     string          `json:"patchType,omitempty"`
 	}{Configuration: h.configuration, Webhook: h.name, Patch: response.patch, PatchType: string(response.patchType)})
 	if err == nil {
-		r.Detail("patch.webhook.admission.k8s.io/"+call, string(value))
+		req.Detail("patch.webhook.admission.k8s.io/"+call, string(value))
 	}
 }

@@ -73,27 +73,27 @@ type dispatcher struct {
 
 // newDispatcher returns a dispatcher for a type of hooks. hooksOf returns the webhooks of a decoded
 // configuration.
-func newDispatcher(c Config, hookType string, hooksOf func(metav1.Object) []webhook) (*dispatcher, error) {
+func newDispatcher(config Config, hookType string, hooksOf func(metav1.Object) []webhook) (*dispatcher, error) {
 	ctx, stop := context.WithCancel(context.Background())
-	d := &dispatcher{Config: c, hookType: hookType, stop: stop, probes: &sync.WaitGroup{}}
+	d := &dispatcher{Config: config, hookType: hookType, stop: stop, probes: &sync.WaitGroup{}}
 	var err error
-	d.clients, err = newClients(&c, breakerFactory{
-		ctx: ctx, probes: d.probes, notify: c.Notify, metrics: c.Metrics, hookType: hookType, log: c.Logger,
+	d.clients, err = newClients(&config, breakerFactory{
+		ctx: ctx, probes: d.probes, notify: config.Notify, metrics: config.Metrics, hookType: hookType, log: config.Logger,
 	})
 	if err != nil {
 		stop()
 		return nil, err
 	}
 	d.configurations = &configurations{
-		source: c.Configurations, hooksOf: hooksOf, compiler: c.Compiler, family: c.Family, clients: d.clients, log: c.Logger,
+		source: config.Configurations, hooksOf: hooksOf, compiler: config.Compiler, family: config.Family, clients: d.clients, log: config.Logger,
 	}
 	d.configurations.compiled = lister.Compiled[[]*hook]{
-		Store:     c.Configurations.Store,
+		Store:     config.Configurations.Store,
 		Compile:   d.configurations.compile,
 		OnInvalid: d.configurations.logUnreadable,
 	}
-	if c.Metrics != nil {
-		c.Metrics.keepWhileConfigured(hookType, d.configurations.names)
+	if config.Metrics != nil {
+		config.Metrics.keepWhileConfigured(hookType, d.configurations.names)
 	}
 	return d, nil
 }
@@ -135,8 +135,8 @@ func NewValidating(c Config) (*Validating, error) {
 
 // candidates returns the hooks whose rules match a request. It returns none for requests with
 // request.State.Startup, which the server sends to itself before it becomes ready.
-func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]matcher.Candidate[*hook], error) {
-	if matcher.Exempt(r) || request.FromContext(ctx).Startup {
+func (d *dispatcher) candidates(ctx context.Context, req *admission.Request) ([]matcher.Candidate[*hook], error) {
+	if matcher.Exempt(req) || request.FromContext(ctx).Startup {
 		return nil, nil
 	}
 	// Ready is called before and after WaitForWrites, because the acknowledged writes may fix an
@@ -146,13 +146,13 @@ func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]ma
 		return nil, err
 	}
 	if !ready && !d.Ready() {
-		return nil, r.Forbiddenf("not yet ready to handle request")
+		return nil, req.Forbiddenf("not yet ready to handle request")
 	}
 	hooks, err := d.configurations.hooks()
 	if err != nil {
-		return nil, r.Forbiddenf("not yet ready to handle request")
+		return nil, req.Forbiddenf("not yet ready to handle request")
 	}
-	return hooks.Candidates(r), nil
+	return hooks.Candidates(req), nil
 }
 
 // CallsExternal implements admission.ExternalCaller.
@@ -170,57 +170,57 @@ func (d *dispatcher) views(ctx context.Context, r *admission.Request) *views.Vie
 // view is nil if the selectors or conditions of the hook do not match. An error is a Status.
 func (d *dispatcher) selectedView(
 	ctx context.Context,
-	c *matcher.Candidate[*hook],
-	r *admission.Request,
+	candidate *matcher.Candidate[*hook],
+	req *admission.Request,
 	requestViews *views.Views,
 ) (matcher.MatchedKind, *views.View, error) {
-	as, ok, err := c.Selects(ctx, r, requestViews.Object(), d.Namespaces)
+	matchedKind, ok, err := candidate.Selects(ctx, req, requestViews.Object(), d.Namespaces)
 	if err != nil || !ok {
-		return as, nil, err
+		return matchedKind, nil, err
 	}
-	view, err := requestViews.ForKind(as.Kind)
+	view, err := requestViews.ForKind(matchedKind.Kind)
 	if err != nil {
-		return as, nil, err
+		return matchedKind, nil, err
 	}
-	h := c.Value
+	h := candidate.Value
 	if h.conditions == nil {
-		return as, view, nil
+		return matchedKind, view, nil
 	}
 	start := time.Now()
-	in := matcher.NewExpressionInput(ctx, r, view, as, d.Authorizer)
-	ok, _, err = h.conditions.Match(r.Metered(ctx), &in.Input)
-	d.Metrics.observeConditions(h.name, d.hookType, r.Operation, time.Since(start))
+	in := matcher.NewExpressionInput(ctx, req, view, matchedKind, d.Authorizer)
+	ok, _, err = h.conditions.Match(req.Metered(ctx), &in.Input)
+	d.Metrics.observeConditions(h.name, d.hookType, req.Operation, time.Since(start))
 	switch {
 	case in.Err != nil:
-		return as, nil, apierrors.NewInternalError(in.Err)
+		return matchedKind, nil, apierrors.NewInternalError(in.Err)
 	case err != nil:
-		return as, nil, apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, err)
+		return matchedKind, nil, apierrors.NewForbidden(req.Resource.GroupResource(), req.Name, err)
 	case !ok:
-		d.Metrics.observeExclusion(h.name, d.hookType, r.Operation)
-		return as, nil, nil
+		d.Metrics.observeExclusion(h.name, d.hookType, req.Operation)
+		return matchedKind, nil, nil
 	}
-	return as, view, nil
+	return matchedKind, view, nil
 }
 
 // observe records the metrics of a call that began at start and returned err.
-func (d *dispatcher) observe(h *hook, r *admission.Request, start time.Time, err error) {
+func (d *dispatcher) observe(h *hook, req *admission.Request, start time.Time, err error) {
 	took := time.Since(start)
 	switch e := err.(type) {
 	case nil:
-		d.Metrics.observeCall(h.name, d.hookType, r.Operation, took, false, 200)
+		d.Metrics.observeCall(h.name, d.hookType, req.Operation, took, false, 200)
 	case *failure:
 		if !h.ignore {
-			d.Metrics.observeRejection(h.name, d.hookType, r.Operation, errorCalling, e.code)
+			d.Metrics.observeRejection(h.name, d.hookType, req.Operation, errorCalling, e.code)
 		} else {
 			d.Metrics.observeFailOpen(h.name, d.hookType)
 		}
-		d.Metrics.observeCall(h.name, d.hookType, r.Operation, took, !h.ignore, e.code)
+		d.Metrics.observeCall(h.name, d.hookType, req.Operation, took, !h.ignore, e.code)
 	case *denial:
-		d.Metrics.observeRejection(h.name, d.hookType, r.Operation, noError, int(e.status.ErrStatus.Code))
-		d.Metrics.observeCall(h.name, d.hookType, r.Operation, took, true, int(e.status.ErrStatus.Code))
+		d.Metrics.observeRejection(h.name, d.hookType, req.Operation, noError, int(e.status.ErrStatus.Code))
+		d.Metrics.observeCall(h.name, d.hookType, req.Operation, took, true, int(e.status.ErrStatus.Code))
 	default:
-		d.Metrics.observeRejection(h.name, d.hookType, r.Operation, errorInternal, 0)
-		d.Metrics.observeCall(h.name, d.hookType, r.Operation, took, true, 0)
+		d.Metrics.observeRejection(h.name, d.hookType, req.Operation, errorInternal, 0)
+		d.Metrics.observeCall(h.name, d.hookType, req.Operation, took, true, 0)
 	}
 }
 

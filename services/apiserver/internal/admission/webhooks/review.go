@@ -39,12 +39,12 @@ type reviewRequest struct {
 }
 
 // newReviewRequest encodes a request in the version as. v is the view in that version.
-func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.View) (*reviewRequest, error) {
-	d := matcher.NewAdmissionRequest(r, as)
-	d.DryRun = nil // body encodes it
+func newReviewRequest(req *admission.Request, as matcher.MatchedKind, v *views.View) (*reviewRequest, error) {
+	admissionRequest := matcher.NewAdmissionRequest(req, as)
+	admissionRequest.DryRun = nil // body encodes it
 	review := &reviewRequest{
-		dryRun: r.DryRun, options: []byte("null"),
-		resource: d.Resource.String(), subresource: d.SubResource, operation: string(d.Operation),
+		dryRun: req.DryRun, options: []byte("null"),
+		resource: admissionRequest.Resource.String(), subresource: admissionRequest.SubResource, operation: string(admissionRequest.Operation),
 	}
 	var err error
 	if review.object, err = v.ObjectJSON(); err != nil {
@@ -53,7 +53,7 @@ func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.Vie
 	if review.old, err = v.OldJSON(); err != nil {
 		return nil, err
 	}
-	if o := matcher.Options(r); o != nil {
+	if o := matcher.Options(req); o != nil {
 		if review.options, err = json.Marshal(o); err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.Vie
 		Object    *string `json:"object,omitempty"`
 		OldObject *string `json:"oldObject,omitempty"`
 		Options   *string `json:"options,omitempty"`
-	}{AdmissionRequest: d}
+	}{AdmissionRequest: admissionRequest}
 	if review.head, err = json.Marshal(head); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ import (
 func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 	const notYet = `403 Forbidden: configmaps "c" is forbidden: not yet ready to handle request`
 	never := func() bool { return false }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change func(*webhooks.Config)
 		want   string // error
 		calls  int
@@ -45,15 +45,15 @@ func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 			before := len(server.requests())
 			var got error
 			if hookType == "validating" {
-				f := startWith(t, c.change, validatingConfiguration("h", server.clientConfig("/")))
+				f := startWith(t, test.change, validatingConfiguration("h", server.clientConfig("/")))
 				got = f.validate()
 			} else {
-				f := startWith(t, c.change, mutatingConfiguration("h", server.clientConfig("/")))
+				f := startWith(t, test.change, mutatingConfiguration("h", server.clientConfig("/")))
 				got = f.chain.Mutate(t.Context(), f.request())
 			}
-			if calls := len(server.requests()) - before; statusText(got) != c.want || calls != c.calls {
+			if calls := len(server.requests()) - before; statusText(got) != test.want || calls != test.calls {
 				t.Errorf("%s, %s webhook: got error %q and %d calls, want error %q and %d calls",
-					name, hookType, statusText(got), calls, c.want, c.calls)
+					name, hookType, statusText(got), calls, test.want, test.calls)
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func failDecoding(*objects.Entry) (metav1.Object, error) { return nil, errors.Ne
 // rejects all requests.
 func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
 	server := serve(t, respondAllowed)
-	f := startWith(t, func(c *webhooks.Config) {
+	fixture := startWith(t, func(c *webhooks.Config) {
 		decode := c.Configurations.Decode
 		c.Configurations.Decode = func(e *objects.Entry) (metav1.Object, error) {
 			if e.Name() == "bad" {
@@ -84,15 +84,15 @@ func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
 	}, validatingConfiguration("bad", server.clientConfig("/")), validatingConfiguration("good", server.clientConfig("/")))
 	for i := range 2 { // the second request uses the compiled state
 		const want = "not yet ready to handle request"
-		if got := statusText(f.validate()); !strings.Contains(got, want) {
+		if got := statusText(fixture.validate()); !strings.Contains(got, want) {
 			t.Errorf("request %d: got error %q, want it to contain %q", i, got, want)
 		}
 		if calls := len(server.requests()); calls != 0 {
 			t.Errorf("request %d: got %d webhook calls, want none", i, calls)
 		}
 	}
-	if !strings.Contains(f.log.String(), "damaged") {
-		t.Errorf("got log\n%s\nwant it to contain the decoding error \"damaged\"", f.log)
+	if !strings.Contains(fixture.log.String(), "damaged") {
+		t.Errorf("got log\n%s\nwant it to contain the decoding error \"damaged\"", fixture.log)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestExemptRequestsCallNoWebhooks(t *testing.T) {
 	}
 	neverReady := func(c *webhooks.Config) { c.Ready = func() bool { return false } }
 	notReady := startWith(t, neverReady, validatingConfiguration("h", server.clientConfig("/")))
-	for _, c := range []struct {
+	for _, test := range []struct {
 		request string
 		f       *fixture
 		r       *admission.Request
@@ -134,8 +134,8 @@ func TestExemptRequestsCallNoWebhooks(t *testing.T) {
 		{request: "request for another resource", f: onlyPods, r: onlyPods.request(), want: false},
 		{request: "request that is rejected because configurations are not ready", f: notReady, r: notReady.request(), want: false},
 	} {
-		if got := c.f.chain.CallsExternal(t.Context(), c.r); got != c.want {
-			t.Errorf("CallsExternal of a %s = %t, want %t", c.request, got, c.want)
+		if got := test.f.chain.CallsExternal(t.Context(), test.r); got != test.want {
+			t.Errorf("CallsExternal of a %s = %t, want %t", test.request, got, test.want)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 		}
 	}
 	const denied = `admission webhook "h.ex.test" denied`
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		hook         func(*admissionv1.ValidatingWebhook)
 		labels       map[string]string // of the namespace; nil if the lookup fails
 		fail, ignore string            // part of the error with that failurePolicy; "" if the request is admitted
@@ -201,14 +201,14 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 		},
 		"condition does not compile": {hook: withConditions("nothing"), fail: "compilation failed"},
 	} {
-		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: c.fail, admissionv1.Ignore: c.ignore} {
+		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: test.fail, admissionv1.Ignore: test.ignore} {
 			server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":false` })
 			// The mutating webhook has the same selectors and conditions as the validating one.
 			configure := func(config *webhooks.Config) {
-				config.Namespaces, config.Authorizer = labelledNamespace{c.labels}, denyAll{}
+				config.Namespaces, config.Authorizer = labelledNamespace{test.labels}, denyAll{}
 			}
 			withPolicy := func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }
-			f := startWith(t, configure, validatingConfiguration("h", server.clientConfig("/"), c.hook, withPolicy))
+			fixture := startWith(t, configure, validatingConfiguration("h", server.clientConfig("/"), test.hook, withPolicy))
 			mutatingFixture := startWith(t, configure,
 				mutatingConfiguration("h", server.clientConfig("/m"), func(w *admissionv1.MutatingWebhook) {
 					v := admissionv1.ValidatingWebhook{
@@ -216,7 +216,7 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 						AdmissionReviewVersions: w.AdmissionReviewVersions,
 						FailurePolicy:           &policy,
 					}
-					c.hook(&v)
+					test.hook(&v)
 					w.FailurePolicy = v.FailurePolicy
 					w.NamespaceSelector = v.NamespaceSelector
 					w.ObjectSelector = v.ObjectSelector
@@ -228,7 +228,7 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 			}
 			for hookType, admit := range map[string]func() error{
 				"mutating":   func() error { return mutatingFixture.chain.Mutate(t.Context(), mutatingFixture.request()) },
-				"validating": f.validate,
+				"validating": fixture.validate,
 			} {
 				server.forgetRequests()
 				got := statusText(admit())
@@ -262,7 +262,7 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 	some := admissionv1.SideEffectClassSome
 	none := admissionv1.SideEffectClassNone
 	const prefix = "mutation.webhook.admission.k8s.io/" // of audit annotations; see Kubernetes' audit documentation
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		policy         admissionv1.FailurePolicyType
 		isDryRun       bool
 		hasSideEffects bool
@@ -295,30 +295,30 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 			audit: []string{prefix + "round_0_index_0"},
 		},
 	} {
-		f := start(t, mutatingConfiguration("a", failing.clientConfig("/"), func(w *admissionv1.MutatingWebhook) {
-			w.FailurePolicy, w.ReinvocationPolicy = &c.policy, &ifNeeded
+		fixture := start(t, mutatingConfiguration("a", failing.clientConfig("/"), func(w *admissionv1.MutatingWebhook) {
+			w.FailurePolicy, w.ReinvocationPolicy = &test.policy, &ifNeeded
 			w.SideEffects = &none
-			if c.hasSideEffects {
+			if test.hasSideEffects {
 				w.SideEffects = &some
 			}
 		}), mutatingConfiguration("b", addsKey.clientConfig("/")))
-		r := f.request()
-		r.DryRun = c.isDryRun
-		got := statusText(f.chain.Mutate(t.Context(), r))
-		keys := slices.Sorted(maps.Keys(r.Annotations()))
-		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
-			t.Errorf("%s: got error %q, want %q", name, got, c.want)
+		req := fixture.request()
+		req.DryRun = test.isDryRun
+		got := statusText(fixture.chain.Mutate(t.Context(), req))
+		keys := slices.Sorted(maps.Keys(req.Annotations()))
+		if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
+			t.Errorf("%s: got error %q, want %q", name, got, test.want)
 		}
-		if !slices.Equal(keys, c.audit) {
-			t.Errorf("%s: got audit annotations %q, want %q", name, keys, c.audit)
+		if !slices.Equal(keys, test.audit) {
+			t.Errorf("%s: got audit annotations %q, want %q", name, keys, test.audit)
 		}
-		if n := f.metric("apiserver_admission_webhook_fail_open_count"); n != c.failedOpen {
-			t.Errorf("%s: got %v calls counted as failed open, want %v", name, n, c.failedOpen)
+		if n := fixture.metric("apiserver_admission_webhook_fail_open_count"); n != test.failedOpen {
+			t.Errorf("%s: got %v calls counted as failed open, want %v", name, n, test.failedOpen)
 		}
-		if n := f.metric("apiserver_admission_webhook_rejection_count"); (n == 1) != (c.want != "") {
-			t.Errorf("%s: got %v calls counted as rejected, want 1 if there is an error, here %q", name, n, c.want)
+		if n := fixture.metric("apiserver_admission_webhook_rejection_count"); (n == 1) != (test.want != "") {
+			t.Errorf("%s: got %v calls counted as rejected, want 1 if there is an error, here %q", name, n, test.want)
 		}
-		if patched := slices.Collect(maps.Keys(r.Details())); (len(patched) == 1) != (c.want == "") {
+		if patched := slices.Collect(maps.Keys(req.Details())); (len(patched) == 1) != (test.want == "") {
 			t.Errorf("%s: got patch annotations %q, want one unless the call fails", name, patched)
 		}
 	}
@@ -370,7 +370,7 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
 	ignorePolicy := admissionv1.Ignore
-	f := start(
+	fixture := start(
 		t,
 		mutatingConfiguration(
 			"h",
@@ -378,13 +378,13 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 			func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy },
 		),
 	)
-	r := f.request()
+	r := fixture.request()
 	r.Operation, r.OldObject, r.Object, r.Options = admission.Delete, r.Object, nil, nil
-	if got := statusText(f.chain.Mutate(t.Context(), r)); !strings.Contains(got,
+	if got := statusText(fixture.chain.Mutate(t.Context(), r)); !strings.Contains(got,
 		"attempted to modify the object, which is not supported for this operation") {
 		t.Errorf("patch of a deletion: got error %q, want one that says that the operation does not support it", got)
 	}
-	if got := f.chain.Mutate(t.Context(), r); !strings.Contains(statusText(got), "attempted") {
+	if got := fixture.chain.Mutate(t.Context(), r); !strings.Contains(statusText(got), "attempted") {
 		t.Errorf("second patch of a deletion: got %v, want it rejected", got)
 	}
 	empty := serve(t, func(http.ResponseWriter, receivedReview) string { return patch("[]") })
@@ -406,7 +406,7 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 		return ""
 	})
 	addKey := base64.StdEncoding.EncodeToString([]byte(`[{"op":"add","path":"/data/a","value":"b"}]`))
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		response    string // field of the review, after a comma
 		want        string // part of the error
 		wantPatched bool
@@ -416,7 +416,7 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 		"rejected":             {response: `,"response":{"allowed":false}`, want: "denied the request without explanation"},
 		"no response":          {response: ``, want: "webhook response was absent"},
 	} {
-		response = c.response
+		response = test.response
 		f := start(
 			t,
 			mutatingConfiguration(
@@ -427,11 +427,11 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 		)
 		r := f.request()
 		got := statusText(f.chain.Mutate(t.Context(), r))
-		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
-			t.Errorf("%s: got error %q, want one that contains %q, or none if that is empty", name, got, c.want)
+		if !strings.Contains(got, test.want) || test.want == "" && got != "" {
+			t.Errorf("%s: got error %q, want one that contains %q, or none if that is empty", name, got, test.want)
 		}
-		if isPatched := r.Object.(*corev1.ConfigMap).Data["a"] == "b"; isPatched != c.wantPatched {
-			t.Errorf("%s: got a patched object: %t, want %t", name, isPatched, c.wantPatched)
+		if isPatched := r.Object.(*corev1.ConfigMap).Data["a"] == "b"; isPatched != test.wantPatched {
+			t.Errorf("%s: got a patched object: %t, want %t", name, isPatched, test.wantPatched)
 		}
 		if q := server.requests(); q[len(q)-1].APIVersion != "admission.k8s.io/v1beta1" {
 			t.Errorf("%s: got a review of %s, want \"admission.k8s.io/v1beta1\"", name, q[len(q)-1].APIVersion)
@@ -442,7 +442,7 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 // TestAppliedPatchesAreAnnotated checks that the audit details contain a patch only if it was applied.
 func TestAppliedPatchesAreAnnotated(t *testing.T) {
 	removeData := patch(`[{"op":"remove","path":"/data"}]`)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		response    string
 		wantDetails int
 	}{
@@ -450,12 +450,12 @@ func TestAppliedPatchesAreAnnotated(t *testing.T) {
 		"no patch":             {response: `"allowed":true`, wantDetails: 0},
 		"patch of a rejection": {response: strings.Replace(removeData, "true", "false", 1), wantDetails: 0},
 	} {
-		server := serve(t, func(http.ResponseWriter, receivedReview) string { return c.response })
+		server := serve(t, func(http.ResponseWriter, receivedReview) string { return test.response })
 		f := start(t, mutatingConfiguration("h", server.clientConfig("/")))
 		r := f.request()
 		_ = f.chain.Mutate(t.Context(), r)
-		if got := r.Details(); len(got) != c.wantDetails {
-			t.Errorf("%s: got audit details %v, want %d of them", name, got, c.wantDetails)
+		if got := r.Details(); len(got) != test.wantDetails {
+			t.Errorf("%s: got audit details %v, want %d of them", name, got, test.wantDetails)
 		}
 	}
 }

@@ -24,12 +24,12 @@ type hookCall struct {
 
 // Validate implements admission.Validator. It calls all hooks concurrently. If several reject the
 // request, the first one in the order of configurations determines the error.
-func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
-	found, err := p.candidates(ctx, r)
+func (p *Validating) Validate(ctx context.Context, req *admission.Request) error {
+	found, err := p.candidates(ctx, req)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	calls, err := p.selectedCalls(ctx, found, r)
+	calls, err := p.selectedCalls(ctx, found, req)
 	if err != nil || len(calls) == 0 {
 		return err
 	}
@@ -41,7 +41,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	defer func() { audit.FromContext(ctx).AddDuration(audit.ValidatingWebhook, time.Since(start)) }()
 	callSafely := func(c *hookCall) {
 		defer func() { c.panicked = exchange.Failed(recover()) }()
-		p.callHook(ctx, c, r)
+		p.callHook(ctx, c, req)
 	}
 	var all sync.WaitGroup
 	for _, c := range calls[1:] {
@@ -55,7 +55,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 		}
 	}
 	request.FromContext(ctx).WaitTimes.Add(time.Since(start))
-	return p.firstError(ctx, calls, r)
+	return p.firstError(ctx, calls, req)
 }
 
 // selectedCalls returns the calls to make. Hooks that see the request in the same version share the
@@ -63,13 +63,13 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 func (p *Validating) selectedCalls(
 	ctx context.Context,
 	found []matcher.Candidate[*hook],
-	r *admission.Request,
+	req *admission.Request,
 ) ([]*hookCall, error) {
-	views := p.views(ctx, r)
+	views := p.views(ctx, req)
 	requests := map[matcher.MatchedKind]*reviewRequest{}
 	var out []*hookCall
 	for i := range found {
-		presentation, view, err := p.selectedView(ctx, &found[i], r, views)
+		presentation, view, err := p.selectedView(ctx, &found[i], req, views)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +78,7 @@ func (p *Validating) selectedCalls(
 		}
 		review := requests[presentation]
 		if review == nil {
-			review, err = newReviewRequest(r, presentation, view)
+			review, err = newReviewRequest(req, presentation, view)
 			if err != nil {
 				return nil, err
 			}

@@ -58,7 +58,7 @@ func TestValidatingWebhookResponses(t *testing.T) {
 	}
 	// allowedReview returns a review that allows the request. typeMeta holds its kind and version.
 	allowedReview := func(typeMeta string) string { return `{` + typeMeta + `"response":{"uid":"UID","allowed":true}}` }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		respond func(http.ResponseWriter, receivedReview) string
 		want    string            // prefix of the error
 		ignored bool              // failurePolicy Ignore allows the request
@@ -128,24 +128,24 @@ func TestValidatingWebhookResponses(t *testing.T) {
 		"redirect": {respond: respondRaw(301, ``), want: calling, ignored: true},
 	} {
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
-			server := serve(t, c.respond)
+			server := serve(t, test.respond)
 			withPolicy := func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }
 			f := start(t, validatingConfiguration("h", server.clientConfig("/"), withPolicy))
 			ctx, warnings := requesttest.WithWarnings(t.Context())
-			r := f.request()
-			got := statusText(f.chain.Validate(ctx, r))
-			want, audit := c.want, maps.Clone(c.audit)
-			if c.ignored && policy == admissionv1.Ignore {
+			req := f.request()
+			got := statusText(f.chain.Validate(ctx, req))
+			want, audit := test.want, maps.Clone(test.audit)
+			if test.ignored && policy == admissionv1.Ignore {
 				want, audit = "", map[string]string{"failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "h.ex.test"}
 			}
 			if !strings.HasPrefix(got, want) || want == "" && got != "" {
 				t.Errorf("%s, failurePolicy %s: got error %q, want %q", name, policy, got, want)
 			}
-			if !slices.Equal(warnings.Headers(), c.warned) {
-				t.Errorf("%s, failurePolicy %s: got warnings %q, want %q", name, policy, warnings.Headers(), c.warned)
+			if !slices.Equal(warnings.Headers(), test.warned) {
+				t.Errorf("%s, failurePolicy %s: got warnings %q, want %q", name, policy, warnings.Headers(), test.warned)
 			}
-			if !maps.Equal(r.Annotations(), audit) {
-				t.Errorf("%s, failurePolicy %s: got audit annotations %v, want %v", name, policy, r.Annotations(), audit)
+			if !maps.Equal(req.Annotations(), audit) {
+				t.Errorf("%s, failurePolicy %s: got audit annotations %v, want %v", name, policy, req.Annotations(), audit)
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func patch(ops string) string {
 // the request has the data k: v.
 func TestMutatingWebhookPatches(t *testing.T) {
 	const internal = "500 InternalError: Internal error occurred: "
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		response string
 		want     string            // prefix of the error
 		data     map[string]string // of the patched object
@@ -203,16 +203,16 @@ func TestMutatingWebhookPatches(t *testing.T) {
 			data:     map[string]string{"k": "v"},
 		},
 	} {
-		server := serve(t, func(http.ResponseWriter, receivedReview) string { return c.response })
+		server := serve(t, func(http.ResponseWriter, receivedReview) string { return test.response })
 		f := start(t, mutatingConfiguration("h", server.clientConfig("/")))
 		r := f.request()
 		got := statusText(f.chain.Mutate(t.Context(), r))
-		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
-			t.Errorf("patch that %s: got error %q, want prefix %q", name, got, c.want)
+		if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
+			t.Errorf("patch that %s: got error %q, want prefix %q", name, got, test.want)
 		}
-		if data := r.Object.(*corev1.ConfigMap).Data; c.want == "" && !maps.Equal(data, c.data) {
-			t.Errorf("patch that %s: got data %v, want %v", name, data, c.data)
-		} else if c.want != "" && !maps.Equal(data, map[string]string{"k": "v"}) {
+		if data := r.Object.(*corev1.ConfigMap).Data; test.want == "" && !maps.Equal(data, test.data) {
+			t.Errorf("patch that %s: got data %v, want %v", name, data, test.data)
+		} else if test.want != "" && !maps.Equal(data, map[string]string{"k": "v"}) {
 			t.Errorf("patch that %s: got data %v, want no change", name, data)
 		}
 	}
@@ -221,7 +221,7 @@ func TestMutatingWebhookPatches(t *testing.T) {
 // TestHookIsCalledAgainAfterLaterChange checks that a hook that asks for it is called once more if
 // the object changed after its call.
 func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		reinvoke []bool // for each hook: reinvocationPolicy IfNeeded
 		changes  []bool // for each hook: it adds a key in each call
 		want     string // paths of the calls, which are the numbers of the hooks
@@ -237,13 +237,13 @@ func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
 		var n int
 		server := serve(t, func(_ http.ResponseWriter, review receivedReview) string {
 			n++ // calls are sequential
-			if hook := int(review.path[1] - '0'); !c.changes[hook] {
+			if hook := int(review.path[1] - '0'); !test.changes[hook] {
 				return `"allowed":true`
 			}
 			return patch(fmt.Sprintf(`[{"op":"add","path":"/data/k%d","value":"x"}]`, n))
 		})
 		var configurations []*admissionv1.MutatingWebhookConfiguration
-		for i, reinvoke := range c.reinvoke {
+		for i, reinvoke := range test.reinvoke {
 			setPolicy := func(w *admissionv1.MutatingWebhook) {
 				if reinvoke {
 					policy := admissionv1.IfNeededReinvocationPolicy
@@ -261,8 +261,8 @@ func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
 		for _, review := range server.requests() {
 			paths = append(paths, review.path)
 		}
-		if got := strings.Join(paths, " "); got != c.want {
-			t.Errorf("%s: got calls %s, want %s", name, got, c.want)
+		if got := strings.Join(paths, " "); got != test.want {
+			t.Errorf("%s: got calls %s, want %s", name, got, test.want)
 		}
 	}
 }
@@ -276,10 +276,10 @@ func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
 	} {
 		server := serve(t, respondAllowed)
 		withEffects := func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &effects }
-		f := start(t, validatingConfiguration("h", server.clientConfig("/"), withEffects))
-		r := f.request()
-		r.DryRun = true
-		err := f.chain.Validate(t.Context(), r)
+		fixture := start(t, validatingConfiguration("h", server.clientConfig("/"), withEffects))
+		req := fixture.request()
+		req.DryRun = true
+		err := fixture.chain.Validate(t.Context(), req)
 		want := ""
 		if !wantCalled {
 			want = `400 BadRequest: admission webhook "h.ex.test" does not support dry run`
@@ -291,8 +291,8 @@ func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
 		if (len(calls) == 1) != wantCalled || wantCalled && !calls[0].Request.DryRun {
 			t.Errorf("sideEffects %s, dry run: got calls %+v, want one with dryRun: %t", effects, calls, wantCalled)
 		}
-		r.DryRun = false
-		if err := f.chain.Validate(t.Context(), r); err != nil || len(server.requests()) != len(calls)+1 {
+		req.DryRun = false
+		if err := fixture.chain.Validate(t.Context(), req); err != nil || len(server.requests()) != len(calls)+1 {
 			t.Errorf("sideEffects %s, no dry run: got error %v and %d calls, want no error and 1 call",
 				effects, err, len(server.requests())-len(calls))
 		}
@@ -311,33 +311,33 @@ func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 	withIgnorePolicy := func(w *admissionv1.ValidatingWebhook) { p := admissionv1.Ignore; w.FailurePolicy = &p }
 
 	// 1. The webhook's own timeout is a failure of the webhook.
-	f := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout))
+	fixture := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout))
 	want := `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `
-	if got := statusText(f.validate()); !strings.HasPrefix(got, want) {
+	if got := statusText(fixture.validate()); !strings.HasPrefix(got, want) {
 		t.Errorf("webhook timeout: got error %q, want prefix %q", got, want)
 	}
-	f = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout, withIgnorePolicy),
+	fixture = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout, withIgnorePolicy),
 		validatingConfiguration("i", server.clientConfig("/")))
-	if err := f.validate(); err != nil || len(server.requests()) != 1 {
+	if err := fixture.validate(); err != nil || len(server.requests()) != 1 {
 		t.Errorf("webhook timeout, failurePolicy Ignore: got error %v and %d calls of the next webhook, want no error and 1 call",
 			err, len(server.requests()))
 	}
 
 	// 2. The request has timed out before the call. This is not a failure of the webhook, which the
 	// failurePolicy could ignore.
-	f = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withIgnorePolicy))
+	fixture = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withIgnorePolicy))
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+	if err := fixture.chain.Validate(ctx, fixture.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("request timeout: got %v, want 504 Timeout", err)
 	}
 	// The timeout takes precedence over the rejection of a dry run.
 	some := admissionv1.SideEffectClassSome
-	r := f.request()
+	r := fixture.request()
 	r.DryRun = true
 	withSideEffects := func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }
-	f = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withSideEffects))
-	if err := f.chain.Validate(ctx, r); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+	fixture = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withSideEffects))
+	if err := fixture.chain.Validate(ctx, r); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("request timeout, webhook without dry run: got %v, want 504 Timeout", err)
 	}
 }
@@ -381,19 +381,19 @@ func TestPanicInConcurrentCallReachesRequest(t *testing.T) {
 	unreachableConfig := unreachable.clientConfig("/")
 	unreachable.Close()
 	for i, name := range []string{"a", "z"} { // before and after the other webhook, "h"
-		f := start(t, validatingConfiguration(name, unreachableConfig), validatingConfiguration("h", reachable.clientConfig("/")))
-		f.log.panicOn = "failed to call admission webhook" // panics when the failure is logged
+		fixture := start(t, validatingConfiguration(name, unreachableConfig), validatingConfiguration("h", reachable.clientConfig("/")))
+		fixture.log.panicOn = "failed to call admission webhook" // panics when the failure is logged
 		func() {
 			defer func() {
 				v := recover()
 				if failure, ok := v.(*h2.Failure); ok {
 					v = failure.Value
 				}
-				if n := responses.Load(); v != f.log.panicOn || n != int32(i+1) {
-					t.Errorf("webhook %s: got panic %v after %d responses of webhook h; want panic %q after %d", name, v, n, f.log.panicOn, i+1)
+				if n := responses.Load(); v != fixture.log.panicOn || n != int32(i+1) {
+					t.Errorf("webhook %s: got panic %v after %d responses of webhook h; want panic %q after %d", name, v, n, fixture.log.panicOn, i+1)
 				}
 			}()
-			err := f.validate()
+			err := fixture.validate()
 			t.Errorf("webhook %s: Validate = %v, want a panic", name, err)
 		}()
 	}
@@ -409,9 +409,9 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return ""
 	})
-	f := start(t, validatingConfiguration("h", server.clientConfig("/")))
+	fixture := start(t, validatingConfiguration("h", server.clientConfig("/")))
 	for range 10 {
-		_ = f.validate()
+		_ = fixture.validate()
 	}
 	if n := len(server.requests()); n != 10 {
 		t.Errorf("got %d calls of a reachable webhook, want 10", n)
@@ -420,16 +420,16 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	// 2. Three failed connections open the breaker.
 	unreachable := server.clientConfig("/")
 	server.Close()
-	f = start(t, validatingConfiguration("h", unreachable))
+	fixture = start(t, validatingConfiguration("h", unreachable))
 	const skippedCalls = "binnacle_admission_webhook_unasked_total"
 	for i := range 3 {
-		if err := f.validate(); err == nil || f.metric(skippedCalls) != 0 {
+		if err := fixture.validate(); err == nil || fixture.metric(skippedCalls) != 0 {
 			t.Errorf("call %d of an unreachable webhook: got error %v and %v skipped calls, want an error and none",
-				i, err, f.metric(skippedCalls))
+				i, err, fixture.metric(skippedCalls))
 		}
 	}
 	want := webhooks.ReachabilityEvent{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
-	n := <-f.notices
+	n := <-fixture.notices
 	if !strings.Contains(n.Reason, "connection refused") {
 		t.Errorf("got reason %s, want it to contain %q", n.Reason, "connection refused")
 	}
@@ -440,23 +440,23 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 
 	// 3. The open breaker rejects requests without a call, and is reported once.
 	for range 5 {
-		err := f.validate()
+		err := fixture.validate()
 		seconds, ok := apierrors.SuggestsClientDelay(err)
 		if !ok || seconds != 1 || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("breaker open: got %v; want an error that suggests a retry after 1 s and contains \"connection refused\"", err)
 		}
 	}
-	if n := f.metric(skippedCalls); n != 5 {
+	if n := fixture.metric(skippedCalls); n != 5 {
 		t.Errorf("got %v skipped calls, want 5", n)
 	}
-	if n := f.metric("binnacle_admission_webhook_unreachable"); n != 1 {
+	if n := fixture.metric("binnacle_admission_webhook_unreachable"); n != 1 {
 		t.Errorf("got %v unreachable webhooks, want 1", n)
 	}
-	if n := strings.Count(f.log.String(), "admission webhook unreachable; not called until it responds"); n != 1 {
-		t.Errorf("got %d log lines, want 1: %s", n, f.log)
+	if n := strings.Count(fixture.log.String(), "admission webhook unreachable; not called until it responds"); n != 1 {
+		t.Errorf("got %d log lines, want 1: %s", n, fixture.log)
 	}
 	select {
-	case n := <-f.notices:
+	case n := <-fixture.notices:
 		t.Errorf("got another event %+v, want none", n)
 	default:
 	}

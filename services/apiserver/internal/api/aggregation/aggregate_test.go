@@ -146,8 +146,8 @@ func TestRedirectsAreRejectedUnlessAllowed(t *testing.T) {
 }
 
 func redirectsAreRejectedUnlessAllowed(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/t") {
 			w.Header().Set("Location", "/apis/ext.test/v1/elsewhere")
 			w.WriteHeader(http.StatusFound)
@@ -155,7 +155,7 @@ func redirectsAreRejectedUnlessAllowed(t *testing.T, n *network) {
 		}
 		serveResources(w, r)
 	})
-	for _, c := range []struct {
+	for _, test := range []struct {
 		follow bool
 		code   int
 		body   string
@@ -163,11 +163,11 @@ func redirectsAreRejectedUnlessAllowed(t *testing.T, n *network) {
 		{follow: false, code: http.StatusBadGateway, body: "the backend attempted to redirect this request, which is not permitted"},
 		{follow: true, code: http.StatusFound, body: ""},
 	} {
-		agg := n.start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
-		agg.register(server, ca.pem)
-		if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != c.code ||
-			strings.TrimSpace(w.Body.String()) != c.body {
-			t.Errorf("FollowRedirects %t: got %d %q, want %d %q", c.follow, w.Code, w.Body, c.code, c.body)
+		agg := n.start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = test.follow })
+		agg.register(server, authority.pem)
+		if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != test.code ||
+			strings.TrimSpace(w.Body.String()) != test.body {
+			t.Errorf("FollowRedirects %t: got %d %q, want %d %q", test.follow, w.Code, w.Body, test.code, test.body)
 		}
 	}
 	if n := len(server.requests("/apis/ext.test/v1/elsewhere")); n != 0 {
@@ -178,8 +178,8 @@ func redirectsAreRejectedUnlessAllowed(t *testing.T, n *network) {
 // TestUpgradesAreProxiedWithIdentity proxies requests that upgrade their connection, with the
 // identity of the user.
 func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
-	ca := newAuthority(t)
-	server := startExtension(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	authority := newAuthority(t)
+	server := startExtension(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/echo") && r.Header.Get("X-Remote-User") == "eve" && r.Header.Get("Authorization") == "":
 			conn, rw, err := http.NewResponseController(w).Hijack()
@@ -203,7 +203,7 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 		}
 	})
 	agg := start(t, nil)
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	front := agg.startFront()
 	upgrade := func(path string) (*http.Response, net.Conn, *bufio.Reader) {
 		conn, err := net.Dial("tcp", front.Listener.Addr().String())
@@ -246,23 +246,23 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 
 // TestProxyErrors checks the responses for failures of a server that accepts connections.
 func TestProxyErrors(t *testing.T) {
-	ca := newAuthority(t)
-	serving := ca.issueServing()
-	for _, c := range []struct {
+	authority := newAuthority(t)
+	serving := authority.issueServing()
+	for _, test := range []struct {
 		what string
 		cert tls.Certificate
 		ca   []byte
 		code int
 		body string
 	}{
-		{what: "aborted response", cert: serving, ca: ca.pem, code: 503, body: "error trying to reach service: stream error: stream ID"},
+		{what: "aborted response", cert: serving, ca: authority.pem, code: 503, body: "error trying to reach service: stream error: stream ID"},
 		{
-			what: "no response in time", cert: serving, ca: ca.pem, code: 504,
+			what: "no response in time", cert: serving, ca: authority.pem, code: 504,
 			body: `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`,
 		},
 		{
 			what: "unknown authority", cert: newAuthority(t).issueServing(),
-			ca: ca.pem, code: 503,
+			ca: authority.pem, code: 503,
 			body: "error trying to reach service: tls: failed to verify certificate: x509: certificate signed by unknown authority",
 		},
 		{
@@ -271,7 +271,7 @@ func TestProxyErrors(t *testing.T) {
 			body: "GET",
 		},
 		{
-			what: "certificate for another name", cert: ca.issue("wrong.example", x509.ExtKeyUsageServerAuth), ca: ca.pem,
+			what: "certificate for another name", cert: authority.issue("wrong.example", x509.ExtKeyUsageServerAuth), ca: authority.pem,
 			code: 503,
 			body: "error trying to reach service: tls: failed to verify certificate: x509: certificate is valid for wrong.example, not ext.agg.svc",
 		},
@@ -280,29 +280,29 @@ func TestProxyErrors(t *testing.T) {
 			body: "unable to load root certificates: unable to parse bytes as PEM block",
 		},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(test.what, func(t *testing.T) {
 			t.Parallel() // each waits for the first check of its server
-			server := startExtension(t, c.cert, func(w http.ResponseWriter, r *http.Request) {
+			server := startExtension(t, test.cert, func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
-				case c.what == "aborted response":
+				case test.what == "aborted response":
 					panic(http.ErrAbortHandler)
-				case c.what == "no response in time":
+				case test.what == "no response in time":
 					<-r.Context().Done()
 					return
 				}
 				serveResourcesAndEcho(w, r)
 			})
 			agg := start(t, nil)
-			agg.register(server, c.ca)
+			agg.register(server, test.ca)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			if c.what == "no response in time" {
+			if test.what == "no response in time" {
 				ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 			}
 			defer cancel()
 			w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil).WithContext(ctx))
-			if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.body) {
-				t.Errorf("got %d %q, want %d and a body that begins with %q", w.Code, w.Body, c.code, c.body)
+			if w.Code != test.code || !strings.HasPrefix(w.Body.String(), test.body) {
+				t.Errorf("got %d %q, want %d and a body that begins with %q", w.Code, w.Body, test.code, test.body)
 			}
 		})
 	}
@@ -366,10 +366,10 @@ func localGroupVersionsAreNotDelegated(t *testing.T, n *network) {
 func TestConnectionsAreClosed(t *testing.T) { inBubble(t, connectionsAreClosed) }
 
 func connectionsAreClosed(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), serveResourcesAndEcho)
 	agg := n.start(t, nil)
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	for range 2 {
 		agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
 		if server.openConnections() == 0 {
@@ -378,7 +378,7 @@ func connectionsAreClosed(t *testing.T, n *network) {
 		agg.board.put(name, nil)
 		agg.eventually("the group version has no handler", func() bool { return agg.Handler(gv) == nil })
 		agg.eventually("all connections are closed", func() bool { return server.openConnections() == 0 })
-		agg.register(server, ca.pem)
+		agg.register(server, authority.pem)
 	}
 	agg.stop()
 	agg.eventually("shutdown closed all connections", func() bool { return server.openConnections() == 0 })

@@ -179,8 +179,8 @@ func localAddressesAreRejectedForProxies(t *testing.T, n *network) {
 func TestUnboundedResponsesAreCut(t *testing.T) { inBubble(t, unboundedResponsesAreCut) }
 
 func unboundedResponsesAreCut(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/apis":
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -208,7 +208,7 @@ func unboundedResponsesAreCut(t *testing.T, n *network) {
 		}
 	})
 	agg := n.start(t, nil)
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	agg.eventually("the index is requested", func() bool { return len(server.requests("/openapi/v3")) > 0 })
 	if got := agg.discovered(); got != "stale" {
 		t.Errorf("got discovery %q, want stale", got)
@@ -227,18 +227,18 @@ func unboundedResponsesAreCut(t *testing.T, n *network) {
 // TestConditionQuotesLittleOfAResponse checks that a server that answers with a long text that is
 // not HTTP does not fill its APIService.
 func TestConditionQuotesLittleOfAResponse(t *testing.T) {
-	ca := newAuthority(t)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+	authority := newAuthority(t)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
 		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{ca.issueServing()},
+		Certificates: []tls.Certificate{authority.issueServing()},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer listener.Close()
 	go func() {
 		for {
-			conn, err := l.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -251,7 +251,7 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 		}
 	}()
 	agg := start(t, nil)
-	agg.board.put(name, apiService(int32(l.Addr().(*net.TCPAddr).Port), ca.pem))
+	agg.board.put(name, apiService(int32(listener.Addr().(*net.TCPAddr).Port), authority.pem))
 	agg.eventually("a condition is written", func() bool { return agg.condition(name) != "" })
 	if got := agg.condition(name); len(got) > 5000 || !strings.Contains(got, `malformed HTTP response "xxx`) {
 		t.Errorf("got a condition of %d bytes: %.300s, want at most 5000 bytes that quote the response", len(got), got)
@@ -263,9 +263,9 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 func TestExpandingDocumentsAreRejected(t *testing.T) { inBubble(t, expandingDocumentsAreRejected) }
 
 func expandingDocumentsAreRejected(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	many := strings.Repeat("{},", 1<<18) // more values than the limit, in less bytes than the limit
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/apis":
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -285,7 +285,7 @@ func expandingDocumentsAreRejected(t *testing.T, n *network) {
 		}
 	})
 	agg := n.start(t, nil)
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	agg.eventually("the server is requested", func() bool { return len(server.requests("/openapi/v3")) > 0 })
 	if all := agg.Versions(); len(all) != 1 || !all[0].Stale || len(all[0].Resources) != 0 {
 		t.Errorf("got %d versions %.300s, want one, stale and without resources", len(all), fmt.Sprint(all))

@@ -19,8 +19,8 @@ import (
 // TestBreakerOpensForUnreachableServers checks that after several failures, requests are rejected
 // at once until the server responds again.
 func TestBreakerOpensForUnreachableServers(t *testing.T) {
-	ca := newAuthority(t)
-	good := ca.issueServing()
+	authority := newAuthority(t)
+	good := authority.issueServing()
 	bad := newAuthority(t).issueServing()
 	server := startExtension(t, good, serveResourcesAndEcho)
 	var rotated atomic.Bool
@@ -33,7 +33,7 @@ func TestBreakerOpensForUnreachableServers(t *testing.T) {
 		return c, nil
 	}
 	agg := start(t, nil)
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
 		t.Fatalf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
 	}
@@ -94,9 +94,9 @@ func hangingServersTimeOut(t *testing.T, n *network) {
 func TestRequestsPerServerAreLimited(t *testing.T) { inBubble(t, requestsPerServerAreLimited) }
 
 func requestsPerServerAreLimited(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	waiting := make(chan bool, 8)
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
 			serveResources(w, r)
@@ -110,7 +110,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 		}
 	})
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.MaxRequests = 4 })
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 8)
 	sendAs := func(ctx context.Context, u *request.User, path string) {

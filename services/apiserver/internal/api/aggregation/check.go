@@ -212,7 +212,7 @@ func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceConditio
 
 // checkEndpoints reports whether the service has an endpoint for the remote's port. If not, it
 // returns the condition to write.
-func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c apiregistrationv1.APIServiceCondition, ok bool) {
+func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (condition apiregistrationv1.APIServiceCondition, ok bool) {
 	unavailable := apiregistrationv1.ConditionFalse
 	portName, listening := "", false
 	for i := range svc.Spec.Ports {
@@ -238,7 +238,7 @@ func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c api
 		subset := &endpoints.Subsets[i]
 		for _, port := range subset.Ports {
 			if port.Name == portName && len(subset.Addresses) > 0 {
-				return c, true
+				return condition, true
 			}
 		}
 	}

@@ -46,9 +46,9 @@ func (agg *fixture) discovered() string {
 func TestResourcesComeFromDocumentOrList(t *testing.T) { inBubble(t, sourceOfDiscovery) }
 
 func sourceOfDiscovery(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	const fromList = "things things/status"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		what, mediaType, encoding string
 		code                      int
 		body                      string
@@ -69,23 +69,23 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 		{what: "compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: compressed(spies), want: "spies"},
 		{what: "falsely marked as compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: "stale"},
 	} {
-		server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+		server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/apis" {
 				serveResources(w, r)
 				return
 			}
-			w.Header().Set("Content-Type", c.mediaType)
-			if c.encoding != "" {
-				w.Header().Set("Content-Encoding", c.encoding)
+			w.Header().Set("Content-Type", test.mediaType)
+			if test.encoding != "" {
+				w.Header().Set("Content-Encoding", test.encoding)
 			}
-			w.WriteHeader(c.code)
-			_, _ = io.WriteString(w, c.body)
+			w.WriteHeader(test.code)
+			_, _ = io.WriteString(w, test.body)
 		})
 		agg := n.start(t, nil)
-		agg.register(server, ca.pem)
+		agg.register(server, authority.pem)
 		agg.eventually("discovery is complete", func() bool { return len(server.requests("/openapi/v3")) > 0 })
-		if got := agg.discovered(); got != c.want {
-			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
+		if got := agg.discovered(); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.what, got, test.want)
 		}
 		if got := server.requests("/apis")[0].Header.Get("Accept"); !strings.HasPrefix(got, aggregatedType+",") {
 			t.Errorf("got Accept %q, want %s first", got, aggregatedType)
@@ -108,7 +108,7 @@ func compressed(text string) string {
 func TestInvalidListsAreStale(t *testing.T) { inBubble(t, invalidListsAreStale) }
 
 func invalidListsAreStale(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	for what, serve := range map[string]http.HandlerFunc{
 		"an error": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -119,7 +119,7 @@ func invalidListsAreStale(t *testing.T, n *network) {
 		},
 		"aborted response": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
 	} {
-		server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+		server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") == "application/json" { // checks, which have no Accept header, succeed
 				serve(w, r)
 				return
@@ -127,7 +127,7 @@ func invalidListsAreStale(t *testing.T, n *network) {
 			serveResources(w, r)
 		})
 		agg := n.start(t, nil)
-		agg.register(server, ca.pem)
+		agg.register(server, authority.pem)
 		agg.eventually("the server is requested", func() bool { return len(server.requests("/openapi/v3")) > 0 })
 		if got := agg.discovered(); got != "stale" {
 			t.Errorf("%s: got %q, want %q", what, got, "stale")
@@ -141,9 +141,9 @@ func invalidListsAreStale(t *testing.T, n *network) {
 func TestDiscoveryUsesEntityTags(t *testing.T) { inBubble(t, discoveryUsesEntityTags) }
 
 func discoveryUsesEntityTags(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	var now atomic.Int64
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		tag := fmt.Sprintf("%q", fmt.Sprint("tag", now.Load()))
 		if path := r.URL.Path; path != "/apis" && path != "/openapi/v3" {
 			serveResources(w, r)
@@ -162,7 +162,7 @@ func discoveryUsesEntityTags(t *testing.T, n *network) {
 	})
 	times := newClock()
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	// discoveredWithHash returns the discovered resources, and the hash of the v3 document if there
 	// is one.
 	discoveredWithHash := func() string {
@@ -192,8 +192,8 @@ func discoveryUsesEntityTags(t *testing.T, n *network) {
 func TestCoreGroupIsReadFromAPI(t *testing.T) { inBubble(t, coreGroupIsReadFromAPI) }
 
 func coreGroupIsReadFromAPI(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/api":
 			w.Header().Set("Content-Type", aggregatedType)
@@ -205,7 +205,7 @@ func coreGroupIsReadFromAPI(t *testing.T, n *network) {
 		}
 	})
 	agg := n.start(t, nil)
-	s := apiService(server.port, ca.pem)
+	s := apiService(server.port, authority.pem)
 	s.Name, s.Spec.Group, s.Spec.Version = "v2.", "", "v2"
 	agg.board.put(s.Name, s)
 	agg.eventually("discovery is complete", func() bool { return agg.discovered() == "spies" })
@@ -348,22 +348,22 @@ func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
 }
 
 func discoveryDoesNotDependOnAvailability(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	var ready atomic.Bool
 	ready.Store(true)
 	server := n.extend(
 		t,
-		ca.issueServing(),
+		authority.issueServing(),
 		serveDiscovery(&ready, http.StatusInternalServerError),
 	)
 	agg := n.start(t, nil)
-	agg.board.put(name, apiService(server.port, ca.pem))
+	agg.board.put(name, apiService(server.port, authority.pem))
 	agg.eventually(
 		"the server is unavailable",
 		func() bool { return strings.HasPrefix(agg.condition(name), "False FailedDiscoveryCheck") },
 	)
 	agg.eventually("discovery has the resource spies", func() bool { return agg.discovered() == "spies" })
-	s := apiService(server.port, ca.pem)
+	s := apiService(server.port, authority.pem)
 	s.Spec.VersionPriority++
 	agg.board.put(name, s)
 	agg.eventually(

@@ -99,8 +99,8 @@ func (b *board) VerifyHistory(context.Context, storage.Position) (int64, error) 
 	return b.revision, nil
 }
 
-// put writes an APIService. If s is nil, put deletes the APIService of the name.
-func (b *board) put(name string, s *apiregistrationv1.APIService) {
+// put writes an APIService. If apiService is nil, put deletes the APIService of the name.
+func (b *board) put(name string, apiService *apiregistrationv1.APIService) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.revision++
@@ -109,11 +109,11 @@ func (b *board) put(name string, s *apiregistrationv1.APIService) {
 	if previous, ok := b.objects[key]; ok {
 		ev.Type, ev.CreateRevision = storage.Updated, previous.CreateRevision
 	}
-	if s == nil {
+	if apiService == nil {
 		ev = storage.Event{Type: storage.Deleted, Key: key, Revision: b.revision}
 		delete(b.objects, key)
 	} else {
-		ev.Value, _ = json.Marshal(s) // marshaling this type cannot fail
+		ev.Value, _ = json.Marshal(apiService) // marshaling this type cannot fail
 		b.objects[key] = storage.KeyValue{Key: key, Value: ev.Value, CreateRevision: ev.CreateRevision, ModRevision: b.revision}
 	}
 	b.events = append(b.events, ev)
@@ -220,7 +220,7 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 			return find(agg, agg.services, "services", namespace, name)
 		},
 	}
-	c := aggregation.Config{
+	config := aggregation.Config{
 		Store: cache.Store(prefix),
 		Decode: func(e *objects.Entry) (*apiregistrationv1.APIService, error) {
 			s := &apiregistrationv1.APIService{}
@@ -241,9 +241,9 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 		Metrics: aggregation.NewMetrics(agg.registry), Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
-		change(agg, &c)
+		change(agg, &config)
 	}
-	agg.Aggregator = aggregation.New(c)
+	agg.Aggregator = aggregation.New(config)
 	agg.OnChange(func() {
 		agg.mu.Lock()
 		defer agg.mu.Unlock()

@@ -21,9 +21,9 @@ type Metrics struct {
 	exported map[string]float64 // values of unavailable by APIService
 }
 
-// NewMetrics creates the metrics and registers them with r.
-func NewMetrics(r prometheus.Registerer) *Metrics {
-	m := &Metrics{
+// NewMetrics creates the metrics and registers them with registerer.
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	metrics := &Metrics{
 		unavailable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "aggregator_unavailable_apiservice",
 			Help: "[ALPHA] Gauge of APIServices which are marked as unavailable broken down by APIService name.",
@@ -49,8 +49,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		}),
 		exported: map[string]float64{},
 	}
-	r.MustRegister(m.unavailable, m.failedChecks, m.unreachable, m.missingSAN, m.sha1, m.aggregated)
-	return m
+	registerer.MustRegister(metrics.unavailable, metrics.failedChecks, metrics.unreachable, metrics.missingSAN, metrics.sha1, metrics.aggregated)
+	return metrics
 }
 
 // setUnreachable records whether the circuit breaker of a server is open.

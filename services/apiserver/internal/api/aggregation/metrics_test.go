@@ -42,8 +42,8 @@ func unavailable(t *testing.T, agg *fixture, name string) float64 {
 func TestUnavailableMetric(t *testing.T) { inBubble(t, unavailableMetric) }
 
 func unavailableMetric(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), http.NotFound)
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), http.NotFound)
 	requests, release := make(chan bool, 8), make(chan bool)
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		find := c.Service
@@ -59,7 +59,7 @@ func unavailableMetric(t *testing.T, n *network) {
 	local := apiService(server.port, nil)
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
 	agg.board.put(local.Name, local)
-	agg.board.put(name, apiService(server.port, ca.pem))
+	agg.board.put(name, apiService(server.port, authority.pem))
 	<-requests
 	agg.waitForPass()
 	agg.waitForPass() // the second pass publishes what the first found
@@ -79,8 +79,8 @@ func unavailableMetric(t *testing.T, n *network) {
 
 // TestCertificateMetrics checks that problems of server certificates are counted by kind.
 func TestCertificateMetrics(t *testing.T) {
-	ca := newAuthority(t)
-	for _, c := range []struct {
+	authority := newAuthority(t)
+	for _, test := range []struct {
 		what          string
 		names         []string
 		signed        x509.SignatureAlgorithm
@@ -91,31 +91,31 @@ func TestCertificateMetrics(t *testing.T) {
 		{what: "another name", names: []string{"another"}},
 		{what: "signed with SHA-1", names: []string{"ext.agg.svc"}, signed: x509.ECDSAWithSHA1, sha1: 1},
 	} {
-		key := ca.newKey()
+		key := authority.newKey()
 		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 			SerialNumber:       big.NewInt(2),
 			Subject:            pkix.Name{CommonName: "ext.agg.svc"},
 			NotAfter:           time.Now().Add(time.Hour),
-			DNSNames:           c.names,
+			DNSNames:           test.names,
 			ExtKeyUsage:        []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 			KeyUsage:           x509.KeyUsageDigitalSignature,
-			SignatureAlgorithm: c.signed,
-		}, ca.cert, key.Public(), ca.key)
+			SignatureAlgorithm: test.signed,
+		}, authority.cert, key.Public(), authority.key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		server := startExtension(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, serveResourcesAndEcho)
 		agg := start(t, nil)
-		agg.register(server, ca.pem)
+		agg.register(server, authority.pem)
 		w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
-		if works := c.what == "no flaw"; (w.Code == http.StatusTeapot) != works {
-			t.Errorf("flaw %q: got status %d: %s, want the response of the server only without a flaw", c.what, w.Code, w.Body)
+		if works := test.what == "no flaw"; (w.Code == http.StatusTeapot) != works {
+			t.Errorf("flaw %q: got status %d: %s, want the response of the server only without a flaw", test.what, w.Code, w.Body)
 		}
 		unnamed := sumMetric(t, agg, "apiserver_kube_aggregator_x509_missing_san_total")
 		sha1 := sumMetric(t, agg, "apiserver_kube_aggregator_x509_insecure_sha1_total")
-		if unnamed != c.unnamed || sha1 != c.sha1 {
+		if unnamed != test.unnamed || sha1 != test.sha1 {
 			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %s, want %v, %v",
-				c.what, unnamed, sha1, w.Body, c.unnamed, c.sha1)
+				test.what, unnamed, sha1, w.Body, test.unnamed, test.sha1)
 		}
 		agg.stop()
 	}

@@ -22,11 +22,11 @@ import (
 func TestOnlyChangedServersAreChecked(t *testing.T) { inBubble(t, onlyChangedServersAreChecked) }
 
 func onlyChangedServersAreChecked(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	quiet := n.extend(t, ca.issueServing(), serveResources)
+	authority := newAuthority(t)
+	quiet := n.extend(t, authority.issueServing(), serveResources)
 	busy := n.extend(
 		t,
-		ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth),
+		authority.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth),
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
 	)
 	var later, decoded atomic.Int64
@@ -42,8 +42,8 @@ func onlyChangedServersAreChecked(t *testing.T, n *network) {
 			return decode(e)
 		}
 	})
-	agg.register(quiet, ca.pem)
-	other := apiService(busy.port, ca.pem)
+	agg.register(quiet, authority.pem)
+	other := apiService(busy.port, authority.pem)
 	other.Name, other.Spec.Version, other.Spec.Service.Name = "v2.ext.test", "v2", "busy"
 	agg.board.put(other.Name, other)
 	for _, service := range []string{name, other.Name} {

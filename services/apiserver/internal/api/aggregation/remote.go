@@ -52,39 +52,39 @@ type remote struct {
 
 // newRemote returns the extension server of an APIService. It does not connect to the server yet.
 // key is the key of the registration.
-func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remote {
-	r := &remote{aggregator: a, key: key, name: s.Name, spec: s.Spec, port: 443}
-	if p := s.Spec.Service.Port; p != nil {
+func newRemote(aggregator *Aggregator, key string, apiService *apiregistrationv1.APIService) *remote {
+	r := &remote{aggregator: aggregator, key: key, name: apiService.Name, spec: apiService.Spec, port: 443}
+	if p := apiService.Spec.Service.Port; p != nil {
 		r.port = *p
 	}
 	verified := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		ServerName:         s.Spec.Service.Name + "." + s.Spec.Service.Namespace + ".svc",
-		InsecureSkipVerify: s.Spec.InsecureSkipTLSVerify, //nolint:gosec // the administrator may disable it
+		ServerName:         apiService.Spec.Service.Name + "." + apiService.Spec.Service.Namespace + ".svc",
+		InsecureSkipVerify: apiService.Spec.InsecureSkipTLSVerify, //nolint:gosec // the administrator may disable it
 	}
-	if len(s.Spec.CABundle) > 0 {
+	if len(apiService.Spec.CABundle) > 0 {
 		verified.RootCAs = x509.NewCertPool()
-		if !verified.RootCAs.AppendCertsFromPEM(s.Spec.CABundle) {
+		if !verified.RootCAs.AppendCertsFromPEM(apiService.Spec.CABundle) {
 			r.proxyErr = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	r.connections = reverseproxy.Connections(a.dial, verified, a.Certificate)
+	r.connections = reverseproxy.Connections(aggregator.dial, verified, aggregator.Certificate)
 	unverified := verified.Clone()
 	unverified.InsecureSkipVerify = true
-	r.unverified = reverseproxy.Connections(a.dial, unverified, a.Certificate)
-	r.workCtx, r.cancelWork = context.WithCancel(a.workCtx)
+	r.unverified = reverseproxy.Connections(aggregator.dial, unverified, aggregator.Certificate)
+	r.workCtx, r.cancelWork = context.WithCancel(aggregator.workCtx)
 	r.proxy = &reverseproxy.Proxy{
 		Locate:          r.locate,
 		Connections:     r.connections,
-		Pages:           a.pages,
-		AcquireSlot:     a.AcquireSlot,
+		Pages:           aggregator.pages,
+		AcquireSlot:     aggregator.AcquireSlot,
 		LongRunning:     requestinfo.LongRunning,
-		FollowRedirects: a.FollowRedirects,
-		OnError:         a.Metrics.countCertificateError,
-		Breaker: reverseproxy.NewBreaker(r.workCtx, &a.background, reverseproxy.BreakerConfig{
-			Probe: r.probe, MaxRequests: a.MaxRequests, OnChange: r.breakerChanged,
+		FollowRedirects: aggregator.FollowRedirects,
+		OnError:         aggregator.Metrics.countCertificateError,
+		Breaker: reverseproxy.NewBreaker(r.workCtx, &aggregator.background, reverseproxy.BreakerConfig{
+			Probe: r.probe, MaxRequests: aggregator.MaxRequests, OnChange: r.breakerChanged,
 		}),
-		Traces: a.Traces, Logger: a.Logger, Name: r.name,
+		Traces: aggregator.Traces, Logger: aggregator.Logger, Name: r.name,
 	}
 	r.description.Store(&description{stale: true})
 	return r

@@ -102,7 +102,7 @@ func changesAreNotified(t *testing.T, n *network) {
 			}
 		}
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		change string
 		serve  http.HandlerFunc
 	}{
@@ -116,9 +116,9 @@ func changesAreNotified(t *testing.T, n *network) {
 		{change: "server available", serve: newHandler("others", "")},
 	} {
 		before := agg.countNotifications()
-		server.handle(c.serve)
+		server.handle(test.serve)
 		agg.makeChecksDue(times)
-		agg.eventually("the aggregator notifies of the change: "+c.change, func() bool { return agg.countNotifications() > before })
+		agg.eventually("the aggregator notifies of the change: "+test.change, func() bool { return agg.countNotifications() > before })
 	}
 	agg.eventually("the server is available", func() bool { return agg.condition(name) == passed })
 	before, requests := agg.countNotifications(), len(server.requests("/openapi/v3"))
@@ -175,10 +175,10 @@ func transitionTimeFollowsTheStatus(t *testing.T, n *network) {
 func TestCheckSchedule(t *testing.T) { inBubble(t, checkSchedule) }
 
 func checkSchedule(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	checkStarted, finishCheck := make(chan struct{}, 8), make(chan struct{})
 	var blockChecks atomic.Bool
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v3" && blockChecks.Load() {
 			checkStarted <- struct{}{}
 			<-finishCheck
@@ -187,7 +187,7 @@ func checkSchedule(t *testing.T, n *network) {
 	})
 	times := newClock()
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	checks := func() int { return len(server.requests("/openapi/v3")) } // each check requests the index once
 	requireChecks := func(when string, want int) {
 		t.Helper()
@@ -198,8 +198,8 @@ func checkSchedule(t *testing.T, n *network) {
 		}
 	}
 	agg.eventually("the aggregator has read the condition that it wrote", func() bool {
-		for s := range agg.Registered() {
-			return len(s.Status.Conditions) == 1
+		for apiService := range agg.Registered() {
+			return len(apiService.Status.Conditions) == 1
 		}
 		return false
 	})
@@ -223,24 +223,24 @@ func checkSchedule(t *testing.T, n *network) {
 
 	// A change of metadata needs no check. A condition that another client changed needs one.
 	times.advance(2 * time.Second)
-	s := agg.board.get(name)
-	s.Annotations = map[string]string{"new": "annotation"}
-	agg.board.put(name, s)
+	apiService := agg.board.get(name)
+	apiService.Annotations = map[string]string{"new": "annotation"}
+	agg.board.put(name, apiService)
 	agg.eventually("the aggregator has read the annotation", func() bool {
-		for s := range agg.Registered() {
-			return s.Annotations["new"] != ""
+		for apiService := range agg.Registered() {
+			return apiService.Annotations["new"] != ""
 		}
 		return false
 	})
 	requireChecks("after a change of annotations", first+2)
-	s = agg.board.get(name)
-	s.Status.Conditions[0].Status = apiregistrationv1.ConditionFalse
-	agg.board.put(name, s)
+	apiService = agg.board.get(name)
+	apiService.Status.Conditions[0].Status = apiregistrationv1.ConditionFalse
+	agg.board.put(name, apiService)
 	agg.eventually("a check corrects a wrong condition", func() bool { return agg.condition(name) == passed && checks() == first+3 })
 	times.advance(2 * time.Second)
-	s = agg.board.get(name)
-	s.Status.Conditions = nil
-	agg.board.put(name, s)
+	apiService = agg.board.get(name)
+	apiService.Status.Conditions = nil
+	agg.board.put(name, apiService)
 	agg.eventually("a check restores a removed condition", func() bool { return agg.condition(name) == passed && checks() == first+4 })
 }
 
@@ -252,8 +252,8 @@ func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 }
 
 func storedConditionCountsBeforeTheFirstCheck(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), serveResourcesAndEcho)
 	checkStarted := make(chan struct{}, 1)
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		c.Service = func(ctx context.Context, _, _ string) (*corev1.Service, error) {
@@ -265,12 +265,12 @@ func storedConditionCountsBeforeTheFirstCheck(t *testing.T, n *network) {
 			return nil, ctx.Err()
 		}
 	})
-	agg.board.put(name, apiService(server.port, ca.pem))
+	agg.board.put(name, apiService(server.port, authority.pem))
 	<-checkStarted
 	if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("without a condition: got %d %s, want 503", w.Code, w.Body)
 	}
-	s := apiService(server.port, ca.pem)
+	s := apiService(server.port, authority.pem)
 	s.Status.Conditions = []apiregistrationv1.APIServiceCondition{
 		{
 			Type:   "Another",
@@ -294,8 +294,8 @@ func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 }
 
 func undecodableAPIServicesAreSkipped(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), serveResourcesAndEcho)
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		decode := c.Decode
 		c.Decode = func(entry *objects.Entry) (*apiregistrationv1.APIService, error) {
@@ -305,8 +305,8 @@ func undecodableAPIServicesAreSkipped(t *testing.T, n *network) {
 			return decode(entry)
 		}
 	})
-	agg.board.put("broken", apiService(server.port, ca.pem))
-	agg.register(server, ca.pem)
+	agg.board.put("broken", apiService(server.port, authority.pem))
+	agg.register(server, authority.pem)
 	local := apiService(server.port, nil)
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
 	agg.board.put(local.Name, local)
@@ -342,8 +342,8 @@ func requestsFollowPortOfAPIService(t *testing.T, n *network) {
 func TestUnresolvableServersAreStale(t *testing.T) { inBubble(t, unresolvableServersAreStale) }
 
 func unresolvableServersAreStale(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	for _, c := range []struct {
+	authority := newAuthority(t)
+	for _, test := range []struct {
 		host string
 		err  error
 		want string
@@ -351,7 +351,7 @@ func unresolvableServersAreStale(t *testing.T, n *network) {
 		{host: "", err: errors.New("nowhere"), want: "nowhere"},
 		{host: "no host:443", err: nil, want: "invalid URL"},
 	} {
-		server := n.extend(t, ca.issueServing(), serveResources)
+		server := n.extend(t, authority.issueServing(), serveResources)
 		// The check resolves the address first, discovery second.
 		for _, firstFailure := range []int64{1, 2} {
 			var calls atomic.Int64
@@ -359,23 +359,23 @@ func unresolvableServersAreStale(t *testing.T, n *network) {
 				resolve := config.Resolve
 				config.Resolve = func(ctx context.Context, namespace, name string, port int32) (string, error) {
 					if calls.Add(1) >= firstFailure {
-						return c.host, c.err
+						return test.host, test.err
 					}
 					return resolve(ctx, namespace, name, port)
 				}
 			})
-			agg.board.put(name, apiService(server.port, ca.pem))
+			agg.board.put(name, apiService(server.port, authority.pem))
 			agg.eventually("a condition is written", func() bool { return agg.condition(name) != "" })
-			want := c.want
+			want := test.want
 			if firstFailure == 2 {
 				want = passed
 			}
 			if got := agg.condition(name); !strings.Contains(got, want) {
 				t.Errorf("Resolve returns %q, %v from call %d on: got condition %s, want it to contain %q",
-					c.host, c.err, firstFailure, got, want)
+					test.host, test.err, firstFailure, got, want)
 			}
 			if all := agg.Versions(); len(all) != 1 || !all[0].Stale {
-				t.Errorf("Resolve returns %q, %v from call %d on: got versions %+v, want one, stale", c.host, c.err, firstFailure, all)
+				t.Errorf("Resolve returns %q, %v from call %d on: got versions %+v, want one, stale", test.host, test.err, firstFailure, all)
 			}
 			agg.stop()
 		}
@@ -386,8 +386,8 @@ func unresolvableServersAreStale(t *testing.T, n *network) {
 func TestCheckRejectsSwitchingProtocols(t *testing.T) { inBubble(t, checkRejectsSwitchingProtocols) }
 
 func checkRejectsSwitchingProtocols(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, _ *http.Request) {
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)
@@ -401,7 +401,7 @@ func checkRejectsSwitchingProtocols(t *testing.T, n *network) {
 		return c, nil
 	}
 	agg := n.start(t, nil)
-	agg.board.put(name, apiService(server.port, ca.pem))
+	agg.board.put(name, apiService(server.port, authority.pem))
 	agg.eventually("a condition is written", func() bool { return agg.condition(name) != "" })
 	if got := agg.condition(name); !strings.HasPrefix(got, "False FailedDiscoveryCheck") || !strings.HasSuffix(got, ": 101") {
 		t.Errorf("got condition %s, want FailedDiscoveryCheck with status 101", got)
@@ -420,7 +420,7 @@ func TestEqualConditionsIgnoresPorts(t *testing.T) {
 	}
 	const failed = "False FailedDiscoveryCheck failing or missing response from https://localhost:1/apis/ext.test/v1: "
 	const refused = "dial tcp 127.0.0.1:1: connect: connection refused"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		a, b string
 		want bool
 	}{
@@ -441,8 +441,8 @@ func TestEqualConditionsIgnoresPorts(t *testing.T) {
 		{a: "False MissingEndpoints a", b: "False MissingEndpoints b", want: false},
 		{a: "False ServiceNotFound a", b: "False EndpointsNotFound a", want: false},
 	} {
-		if got := aggregation.EqualConditions(parseCondition(c.a), parseCondition(c.b)); got != c.want {
-			t.Errorf("EqualConditions(%q, %q) = %v, want %v", c.a, c.b, got, c.want)
+		if got := aggregation.EqualConditions(parseCondition(test.a), parseCondition(test.b)); got != test.want {
+			t.Errorf("EqualConditions(%q, %q) = %v, want %v", test.a, test.b, got, test.want)
 		}
 	}
 }

@@ -49,8 +49,8 @@ func serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 func TestOpenAPIFollowsTheServer(t *testing.T) { inBubble(t, openAPIFollowsTheServer) }
 
 func openAPIFollowsTheServer(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), serveOpenAPI)
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), serveOpenAPI)
 	var mu sync.Mutex
 	now := time.Now()
 	later := func(d time.Duration) {
@@ -70,7 +70,7 @@ func openAPIFollowsTheServer(t *testing.T, n *network) {
 		t.Errorf("before any server was registered: got documents %v and %v, want none",
 			agg.Swaggers(t.Context()), agg.RemoteGroupVersions())
 	}
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	agg.eventually("the index is read", func() bool { return len(agg.RemoteGroupVersions()) == 1 })
 	other := agg.RemoteGroupVersions()[0]
 	if other.GroupVersion != gv || other.Hash != "HASH1" {
@@ -150,7 +150,7 @@ func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
 func TestInvalidIndexesAreIgnored(t *testing.T) { inBubble(t, invalidIndexesAreIgnored) }
 
 func invalidIndexesAreIgnored(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	const index = `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}`
 	for what, serve := range map[string]http.HandlerFunc{
 		"an error": func(w http.ResponseWriter, _ *http.Request) {
@@ -160,7 +160,7 @@ func invalidIndexesAreIgnored(t *testing.T, n *network) {
 		"valid start, then a wrong type": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, index+`,"other":5}}`) },
 		"aborted response":               func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
-		server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+		server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/openapi/v3" {
 				serve(w, r)
 				return
@@ -169,7 +169,7 @@ func invalidIndexesAreIgnored(t *testing.T, n *network) {
 		})
 		times := newClock()
 		agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-		agg.register(server, ca.pem)
+		agg.register(server, authority.pem)
 		agg.eventually(
 			"the server is requested twice",
 			func() bool { agg.makeChecksDue(times); return len(server.requests("/openapi/v3")) >= 2 },
@@ -186,8 +186,8 @@ func invalidIndexesAreIgnored(t *testing.T, n *network) {
 func TestOpenAPIOfSeveralServers(t *testing.T) { inBubble(t, openAPIOfSeveralServers) }
 
 func openAPIOfSeveralServers(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		version := strings.TrimPrefix(r.URL.Path, "/apis/ext.test/")
 		switch {
 		case r.URL.Path == "/openapi/v2":
@@ -220,7 +220,7 @@ func openAPIOfSeveralServers(t *testing.T, n *network) {
 		return strings.Join(out, " ")
 	}
 	for i, priority := range []int32{100, 300, 200, 300, 400, 500} { // of v1 to v6
-		s := apiService(server.port, ca.pem)
+		s := apiService(server.port, authority.pem)
 		s.Spec.Version, s.Spec.GroupPriorityMinimum = fmt.Sprint("v", i+1), priority
 		s.Name = s.Spec.Version + ".ext.test"
 		if s.Spec.Version == "v3" { // requests cannot be proxied with an invalid CA bundle

@@ -22,8 +22,8 @@ import (
 // with the deadline of its request. It does not count as a request that waits for the server, but
 // as a long-running connection.
 func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
-	ca := newAuthority(t)
-	server := startExtension(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	authority := newAuthority(t)
+	server := startExtension(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			serveResources(w, r)
 			return
@@ -50,7 +50,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 			}
 		}
 	})
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	life, shutdown := context.WithCancel(t.Context())
 	deadlines, started := make(chan context.CancelFunc, 8), make(chan bool, 8)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -30,13 +30,13 @@ func definedAs(group, resource, kind string, versions ...string) apiset.Definiti
 type model map[schema.GroupResource]apiset.Definition
 
 // check compares the custom kinds of a set with the model.
-func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, versions []string) {
+func (m model) check(t *testing.T, set *apiset.Set, groups, resources, kinds, versions []string) {
 	t.Helper()
 	total := 0
 	for _, g := range groups {
 		inGroup := 0
 		for _, v := range versions {
-			gv, inVersion := schema.GroupVersion{Group: g, Version: v}, 0
+			groupVersion, inVersion := schema.GroupVersion{Group: g, Version: v}, 0
 			byKind := map[string]*apiset.Resource{}
 			for _, r := range slices.Sorted(slices.Values(resources)) {
 				var want *apiset.Resource
@@ -46,34 +46,34 @@ func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, vers
 						inVersion++
 					}
 				}
-				if got := s.Resource(gv.WithResource(r)); got != want {
+				if got := set.Resource(groupVersion.WithResource(r)); got != want {
 					t.Errorf("%s/%s %s is %v, want %v", g, v, r, got, want)
 				}
 				if want == nil {
 					continue
 				}
-				family := s.Family(want.Kind)
+				family := set.Family(want.Kind)
 				wantSize := len(m[schema.GroupResource{Group: g, Resource: r}].Versions)
 				if len(family) != wantSize || !slices.Contains(family, want) {
 					t.Errorf("%s/%s %s: got a family of %d, want %d with the kind itself", g, v, r, len(family), wantSize)
 				}
 			}
 			for _, k := range kinds {
-				if got := s.StoredKind(gv.WithKind(k)); got != byKind[k] {
+				if got := set.StoredKind(groupVersion.WithKind(k)); got != byKind[k] {
 					t.Errorf("%s/%s: got kind %v for %s, want %v", g, v, got, k, byKind[k])
 				}
 			}
-			if s.Serves(gv) != (inVersion > 0) {
-				t.Errorf("%s with %d resources: got served: %t, want %t", gv, inVersion, s.Serves(gv), inVersion > 0)
+			if set.Serves(groupVersion) != (inVersion > 0) {
+				t.Errorf("%s with %d resources: got served: %t, want %t", groupVersion, inVersion, set.Serves(groupVersion), inVersion > 0)
 			}
 			inGroup += inVersion
 		}
-		if s.ServesGroup(g) != (inGroup > 0) {
-			t.Errorf("group %s with %d resources: got served: %t, want %t", g, inGroup, s.ServesGroup(g), inGroup > 0)
+		if set.ServesGroup(g) != (inGroup > 0) {
+			t.Errorf("group %s with %d resources: got served: %t, want %t", g, inGroup, set.ServesGroup(g), inGroup > 0)
 		}
 		total += inGroup
 	}
-	if got := len(s.Custom()); got != total {
+	if got := len(set.Custom()); got != total {
 		t.Errorf("got %d custom kinds, want %d", got, total)
 	}
 }
@@ -127,35 +127,35 @@ func TestSetsFollowDefinitions(t *testing.T) {
 // TestBuiltInKindsWin checks that definitions do not affect built-in kinds.
 func TestBuiltInKindsWin(t *testing.T) {
 	known := catalog(t, "apples")
-	s := apiset.Builder{}.Set(known, 0)
-	gv := schema.GroupVersion{Group: "g", Version: "v1"}
-	apples := s.Resource(gv.WithResource("apples"))
+	set := apiset.Builder{}.Set(known, 0)
+	groupVersion := schema.GroupVersion{Group: "g", Version: "v1"}
+	apples := set.Resource(groupVersion.WithResource("apples"))
 	apples.Store = new(watchcache.Store) // objects of it are stored
-	s = s.Filter(known)
-	s = s.WithDefinitions([]apiset.Definition{
+	set = set.Filter(known)
+	set = set.WithDefinitions([]apiset.Definition{
 		definedAs("g", "apples", "Other", "v1", "v2"),
 		definedAs("g", "pears", "Pear", "v1"),
 	}, 2)
-	stored := s.StoredKind(gv.WithKind(apples.Kind.Kind))
-	s = s.WithDefinitions([]apiset.Definition{definedAs("g", "imitations", apples.Kind.Kind, "v1")}, 2)
-	if stored == nil || s.StoredKind(gv.WithKind(apples.Kind.Kind)) != stored {
-		t.Errorf("definition of the built-in kind: got stored kind %v, want %v", s.StoredKind(gv.WithKind(apples.Kind.Kind)), stored)
+	stored := set.StoredKind(groupVersion.WithKind(apples.Kind.Kind))
+	set = set.WithDefinitions([]apiset.Definition{definedAs("g", "imitations", apples.Kind.Kind, "v1")}, 2)
+	if stored == nil || set.StoredKind(groupVersion.WithKind(apples.Kind.Kind)) != stored {
+		t.Errorf("definition of the built-in kind: got stored kind %v, want %v", set.StoredKind(groupVersion.WithKind(apples.Kind.Kind)), stored)
 	}
-	s = s.WithDefinitions([]apiset.Definition{{Resource: schema.GroupResource{Group: "g", Resource: "imitations"}}}, 2)
-	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 2 || s.Resource(gv.WithResource("pears")) == nil {
-		t.Errorf("got %d custom kinds, apples %v, want 2 custom kinds and the built-in apples", len(s.Custom()), s.Resource(gv.WithResource("apples")))
+	set = set.WithDefinitions([]apiset.Definition{{Resource: schema.GroupResource{Group: "g", Resource: "imitations"}}}, 2)
+	if set.Resource(groupVersion.WithResource("apples")) != apples || len(set.Custom()) != 2 || set.Resource(groupVersion.WithResource("pears")) == nil {
+		t.Errorf("got %d custom kinds, apples %v, want 2 custom kinds and the built-in apples", len(set.Custom()), set.Resource(groupVersion.WithResource("apples")))
 	}
-	s = s.WithDefinitions([]apiset.Definition{
+	set = set.WithDefinitions([]apiset.Definition{
 		{Resource: schema.GroupResource{Group: "g", Resource: "apples"}},
 		{Resource: schema.GroupResource{Group: "g", Resource: "pears"}},
 	}, 3)
-	if s.Resource(gv.WithResource("apples")) != apples {
+	if set.Resource(groupVersion.WithResource("apples")) != apples {
 		t.Error("after the definition was removed: no built-in resource apples, want it kept")
 	}
-	if got := s.Custom(); len(got) != 0 {
+	if got := set.Custom(); len(got) != 0 {
 		t.Errorf("after the definition was removed: got custom kinds %v, want none", got)
 	}
-	if got := fmt.Sprint(s.Serves(gv), s.Serves(schema.GroupVersion{Group: "g", Version: "v2"})); got != "true false" {
+	if got := fmt.Sprint(set.Serves(groupVersion), set.Serves(schema.GroupVersion{Group: "g", Version: "v2"})); got != "true false" {
 		t.Errorf("after the definition was removed: got v1, v2 served: %s, want true false", got)
 	}
 }

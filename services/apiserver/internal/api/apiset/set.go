@@ -98,8 +98,8 @@ type Set struct {
 }
 
 // Set returns the set of the kinds in a catalog. revision is the result of Set.Revision.
-func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
-	s := &Set{
+func (b Builder) Set(catalog *registry.Catalog, revision int64) *Set {
+	set := &Set{
 		revision: revision,
 		byGVR:    map[schema.GroupVersionResource]*Resource{},
 		builtIn:  map[schema.GroupResource]bool{},
@@ -107,48 +107,48 @@ func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
 		groups:   map[string]bool{},
 		versions: map[schema.GroupVersion]bool{},
 	}
-	for _, g := range c.Groups() {
-		s.groups[g.Name] = true
+	for _, g := range catalog.Groups() {
+		set.groups[g.Name] = true
 		for _, v := range g.Versions {
-			s.versions[schema.GroupVersion{Group: g.Name, Version: v}] = true
+			set.versions[schema.GroupVersion{Group: g.Name, Version: v}] = true
 		}
 	}
 	slots := map[string]int{} // next free slot by key prefix
-	for _, k := range c.Kinds() {
+	for _, k := range catalog.Kinds() {
 		r := b.newResource(k)
 		if r.Store != nil {
 			r.Slot = slots[r.Prefix]
 			slots[r.Prefix]++
-			s.stored[k.GVK()] = r
+			set.stored[k.GVK()] = r
 		}
-		s.byGVR[k.GVR()] = r
-		s.builtIn[k.GroupResource()] = true
+		set.byGVR[k.GVR()] = r
+		set.builtIn[k.GroupResource()] = true
 	}
-	return s
+	return set
 }
 
 // newResource returns the resource of a built-in kind.
-func (b Builder) newResource(k *registry.Kind) *Resource {
-	r := &Resource{Kind: k}
+func (b Builder) newResource(kind *registry.Kind) *Resource {
+	resource := &Resource{Kind: kind}
 	if b.Codec != nil {
-		r.Coder = b.Codec.ForKind(k)
+		resource.Coder = b.Codec.ForKind(kind)
 	}
-	if b.Cache != nil && !k.Virtual {
-		r.Prefix = KeyPrefix(b.Root, k)
+	if b.Cache != nil && !kind.Virtual {
+		resource.Prefix = KeyPrefix(b.Root, kind)
 		cache := b.Cache
-		if other := b.Elsewhere[r.Prefix]; other != nil {
+		if other := b.Elsewhere[resource.Prefix]; other != nil {
 			cache = other
 		}
-		r.Store = cache.Store(r.Prefix)
+		resource.Store = cache.Store(resource.Prefix)
 	}
 	if b.Fields != nil {
-		r.owners = map[string]*apply.Manager{"": b.Fields.Manager(k, nil)}
-		for i := range k.Subresources {
-			sub := &k.Subresources[i]
-			r.owners[sub.Name] = b.Fields.Manager(k, sub)
+		resource.owners = map[string]*apply.Manager{"": b.Fields.Manager(kind, nil)}
+		for i := range kind.Subresources {
+			sub := &kind.Subresources[i]
+			resource.owners[sub.Name] = b.Fields.Manager(kind, sub)
 		}
 	}
-	return r
+	return resource
 }
 
 // Filter returns the subset of s with the kinds in a catalog. s must have all of them.

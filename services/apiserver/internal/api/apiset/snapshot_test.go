@@ -28,31 +28,31 @@ func catalog(t *testing.T, resources ...string) *registry.Catalog {
 // TestSnapshotsDoNotChange checks that a set that was taken before a swap keeps its resources, and that
 // the next one has those of the swap.
 func TestSnapshotsDoNotChange(t *testing.T) {
-	gv := schema.GroupVersion{Group: "g", Version: "v1"}
+	groupVersion := schema.GroupVersion{Group: "g", Version: "v1"}
 	live := apiset.NewLive(apiset.Builder{}.Set(catalog(t, "apples"), 1))
 	before := live.Current()
 	live.Swap(apiset.Builder{}.Set(catalog(t, "pears"), 2))
-	if before.Resource(gv.WithResource("apples")) == nil {
+	if before.Resource(groupVersion.WithResource("apples")) == nil {
 		t.Error("earlier snapshot: no apples, want them kept")
 	}
-	if before.Resource(gv.WithResource("pears")) != nil {
+	if before.Resource(groupVersion.WithResource("pears")) != nil {
 		t.Error("earlier snapshot: got pears of the next set, want none")
 	}
 	s := live.Current()
-	if s.Resource(gv.WithResource("apples")) != nil || s.Resource(gv.WithResource("pears")) == nil {
+	if s.Resource(groupVersion.WithResource("apples")) != nil || s.Resource(groupVersion.WithResource("pears")) == nil {
 		t.Error("current set: got that of before the swap, want pears and no apples")
 	}
 	if s.Revision() != 2 {
 		t.Errorf("current set: got revision %d, want 2", s.Revision())
 	}
-	if !before.ServesGroup("g") || !before.Serves(gv) {
-		t.Errorf("earlier snapshot: got group g served: %t, %s served: %t, want both", before.ServesGroup("g"), gv, before.Serves(gv))
+	if !before.ServesGroup("g") || !before.Serves(groupVersion) {
+		t.Errorf("earlier snapshot: got group g served: %t, %s served: %t, want both", before.ServesGroup("g"), groupVersion, before.Serves(groupVersion))
 	}
 	if before.ServesGroup("") || before.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
 		t.Error("earlier snapshot: got the core group or g/v2 served, want only what the catalog has")
 	}
 	var none *apiset.Set
-	if none.Resource(gv.WithResource("apples")) != nil || none.ServesGroup("g") || none.Serves(gv) {
+	if none.Resource(groupVersion.WithResource("apples")) != nil || none.ServesGroup("g") || none.Serves(groupVersion) {
 		t.Error("nil set: got a resource, group or version served, want none")
 	}
 }

@@ -72,22 +72,22 @@ func (u *Updater) Set(changed []kind.CRDChange) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.changed = true
-	for _, c := range changed {
-		if c.Old != nil {
-			for _, k := range c.Old.Kinds {
-				delete(u.changedVersion(k).definitions, c.Old.Name)
+	for _, crdChange := range changed {
+		if crdChange.Old != nil {
+			for _, k := range crdChange.Old.Kinds {
+				delete(u.changedVersion(k).definitions, crdChange.Old.Name)
 			}
 		}
-		if c.New != nil {
-			for _, k := range c.New.Kinds {
-				u.changedVersion(k).definitions[c.New.Name] = c.New
+		if crdChange.New != nil {
+			for _, k := range crdChange.New.Kinds {
+				u.changedVersion(k).definitions[crdChange.New.Name] = crdChange.New
 			}
 		}
-		if c.Old == nil {
+		if crdChange.Old == nil {
 			continue
 		}
 		// Remove versions that no definition serves any more.
-		for _, k := range c.Old.Kinds {
+		for _, k := range crdChange.Old.Kinds {
 			if gv := k.GroupVersion(); u.versions[gv] != nil && len(u.versions[gv].definitions) == 0 {
 				delete(u.versions, gv)
 			}
@@ -174,9 +174,9 @@ func (u *Updater) refresh() {
 	u.openapi.Replace(groups, u.remoteOpenAPI())
 }
 
-// describe sets v.discovery and v.openapi from the definitions, unless they are up to date. gv is
+// describe sets v.discovery and v.openapi from the definitions, unless they are up to date. groupVersion is
 // the group version of v.
-func (v *customVersion) describe(gv schema.GroupVersion) {
+func (v *customVersion) describe(groupVersion schema.GroupVersion) {
 	if v.described {
 		return
 	}
@@ -187,7 +187,7 @@ func (v *customVersion) describe(gv schema.GroupVersion) {
 	for _, name := range slices.Sorted(maps.Keys(v.definitions)) {
 		definition := v.definitions[name]
 		for _, k := range definition.Kinds {
-			if k.GroupVersion() == gv {
+			if k.GroupVersion() == groupVersion {
 				kinds = append(kinds, k)
 				definitions[k.Kind] = definition
 				preservesUnknownFields[k.Kind] = definition.Spec.PreserveUnknownFields
@@ -196,16 +196,16 @@ func (v *customVersion) describe(gv schema.GroupVersion) {
 		fmt.Fprintf(&hash, "%s@%s/%x ", definition.Name, definition.ResourceVersion, definition.Sum)
 	}
 	v.discovery = discovery.GroupVersion{
-		Group: gv.Group, Version: gv.Version, GroupPriority: GroupPriority, VersionPriority: VersionPriority,
+		Group: groupVersion.Group, Version: groupVersion.Version, GroupPriority: GroupPriority, VersionPriority: VersionPriority,
 		Resources: resourcesOf(kinds), Named: true,
 	}
 	v.openapi = openapi.Group{
-		GroupVersion: gv,
+		GroupVersion: groupVersion,
 		Kinds:        kinds,
 		Hash:         hash.String(),
 		Lenient:      preservesUnknownFields,
 		Schemas: func(r *openapi.SchemaCache, kind string) *spec.Schema {
-			return SchemaOf(fullDefinitionOf(r, definitions[kind]), gv.Version)
+			return SchemaOf(fullDefinitionOf(r, definitions[kind]), groupVersion.Version)
 		},
 	}
 	v.described = true

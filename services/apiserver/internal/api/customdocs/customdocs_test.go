@@ -36,15 +36,15 @@ func manyVersions(t testing.TB, n int) (*kind.CRD, *atomic.Int32) {
 		ListKind: "WidgetList",
 	}
 	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
-		d := &apiextensionsv1.CustomResourceDefinition{
+		definition := &apiextensionsv1.CustomResourceDefinition{
 			ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", ResourceVersion: "1"},
 		}
-		d.Spec.Group = "example.com"
-		d.Spec.Names = names
-		d.Spec.Scope = apiextensionsv1.NamespaceScoped
-		d.Status.AcceptedNames = names
+		definition.Spec.Group = "example.com"
+		definition.Spec.Names = names
+		definition.Spec.Scope = apiextensionsv1.NamespaceScoped
+		definition.Status.AcceptedNames = names
 		for i := range n {
-			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+			definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
 				Name:    fmt.Sprintf("v%d", i+1),
 				Served:  true,
 				Storage: i == 0,
@@ -53,7 +53,7 @@ func manyVersions(t testing.TB, n int) (*kind.CRD, *atomic.Int32) {
 				}},
 			})
 		}
-		return d, nil
+		return definition, nil
 	}
 	d, err := kind.NewCRD(read, func() (*apiextensionsv1.CustomResourceDefinition, error) { decoded.Add(1); return read() })
 	if err != nil {
@@ -80,21 +80,21 @@ func newDocuments(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
-	if d.discovery, err = discovery.New(c, nil); err != nil {
+	updater := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
+	if updater.discovery, err = discovery.New(c, nil); err != nil {
 		t.Fatal(err)
 	}
 	options := openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)}
-	if d.openapi, err = openapi.New(c, builtin.Documented, options); err != nil {
+	if updater.openapi, err = openapi.New(c, builtin.Documented, options); err != nil {
 		t.Fatal(err)
 	}
-	d.localDiscovery = func() []discovery.GroupVersion { return nil }
-	d.remoteDiscovery, d.remoteOpenAPI = d.localDiscovery, func() []openapi.RemoteGroupVersion { return nil }
+	updater.localDiscovery = func() []discovery.GroupVersion { return nil }
+	updater.remoteDiscovery, updater.remoteOpenAPI = updater.localDiscovery, func() []openapi.RemoteGroupVersion { return nil }
 	for _, def := range definitions {
-		d.Set([]kind.CRDChange{{New: def}})
+		updater.Set([]kind.CRDChange{{New: def}})
 	}
-	d.refresh()
-	return d.openapi
+	updater.refresh()
+	return updater.openapi
 }
 
 // TestNonStructuralSchemasAreNotPublished checks that the OpenAPI documents have a kind whose schema is
@@ -108,15 +108,15 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 		"unknown keyword": func(s *apiextensionsv1.JSONSchemaProps) { s.ID = "an id" },
 		structural:        func(*apiextensionsv1.JSONSchemaProps) {},
 	} {
-		d := &apiextensionsv1.CustomResourceDefinition{}
+		definition := &apiextensionsv1.CustomResourceDefinition{}
 		names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"}
-		d.Name = "widgets.example.com"
-		d.Spec.Group = "example.com"
-		d.Spec.Names = names
-		d.Status.AcceptedNames = names
+		definition.Name = "widgets.example.com"
+		definition.Spec.Group = "example.com"
+		definition.Spec.Names = names
+		definition.Status.AcceptedNames = names
 		field := apiextensionsv1.JSONSchemaProps{Type: "string"}
 		damage(&field)
-		d.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
+		definition.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
 			Name:    "v1",
 			Served:  true,
 			Storage: true,
@@ -125,8 +125,8 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 			}},
 		}}
 		read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
-			one := *d
-			one.Spec.Versions = slices.Clone(d.Spec.Versions)
+			one := *definition
+			one.Spec.Versions = slices.Clone(definition.Spec.Versions)
 			return &one, nil
 		}
 		def, err := kind.NewCRD(read, read)
@@ -208,18 +208,18 @@ func BenchmarkManyVersions(b *testing.B) {
 // TestVersionsOfDeletedDefinitionsAreDropped checks that the versions of a deleted definition are
 // dropped at once, even if no client requests the documents.
 func TestVersionsOfDeletedDefinitionsAreDropped(t *testing.T) {
-	d := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
+	updater := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
 	def, _ := manyVersions(t, 3)
-	d.Set([]kind.CRDChange{{New: def}})
-	if len(d.versions) != 3 {
-		t.Fatalf("definition with 3 versions: got %d versions, want 3", len(d.versions))
+	updater.Set([]kind.CRDChange{{New: def}})
+	if len(updater.versions) != 3 {
+		t.Fatalf("definition with 3 versions: got %d versions, want 3", len(updater.versions))
 	}
-	d.Set([]kind.CRDChange{{Old: def, New: def}})
-	if len(d.versions) != 3 {
-		t.Errorf("after an update: got %d versions, want 3", len(d.versions))
+	updater.Set([]kind.CRDChange{{Old: def, New: def}})
+	if len(updater.versions) != 3 {
+		t.Errorf("after an update: got %d versions, want 3", len(updater.versions))
 	}
-	d.Set([]kind.CRDChange{{Old: def}})
-	if len(d.versions) != 0 {
-		t.Errorf("after the deletion: got %d versions, want 0", len(d.versions))
+	updater.Set([]kind.CRDChange{{Old: def}})
+	if len(updater.versions) != 0 {
+		t.Errorf("after the deletion: got %d versions, want 0", len(updater.versions))
 	}
 }

@@ -111,22 +111,22 @@ func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIResourceDiscovery {
 	var out []apidiscoveryv2.APIResourceDiscovery
 	indexes := map[string]int{}
-	for _, r := range resources {
-		if strings.Contains(r.Name, "/") {
+	for _, apiResource := range resources {
+		if strings.Contains(apiResource.Name, "/") {
 			continue
 		}
 		scope := apidiscoveryv2.ScopeCluster
-		if r.Namespaced {
+		if apiResource.Namespaced {
 			scope = apidiscoveryv2.ScopeNamespace
 		}
-		indexes[r.Name] = len(out)
+		indexes[apiResource.Name] = len(out)
 		out = append(out, apidiscoveryv2.APIResourceDiscovery{
-			Resource: r.Name, SingularResource: r.SingularName, Scope: scope, ResponseKind: responseKind(&r),
-			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+			Resource: apiResource.Name, SingularResource: apiResource.SingularName, Scope: scope, ResponseKind: responseKind(&apiResource),
+			Verbs: apiResource.Verbs, ShortNames: apiResource.ShortNames, Categories: apiResource.Categories,
 		})
 	}
-	for _, r := range resources {
-		parent, name, ok := strings.Cut(r.Name, "/")
+	for _, apiResource := range resources {
+		parent, name, ok := strings.Cut(apiResource.Name, "/")
 		if !ok {
 			continue
 		}
@@ -134,7 +134,7 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 		if !ok {
 			// The list has a subresource without its resource, so the resource is added.
 			scope := apidiscoveryv2.ScopeCluster
-			if r.Namespaced {
+			if apiResource.Namespaced {
 				scope = apidiscoveryv2.ScopeNamespace
 			}
 			i = len(out)
@@ -143,7 +143,7 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 				apidiscoveryv2.APIResourceDiscovery{Resource: parent, Scope: scope, ResponseKind: &metav1.GroupVersionKind{}})
 		}
 		out[i].Subresources = append(out[i].Subresources, apidiscoveryv2.APISubresourceDiscovery{
-			Subresource: name, ResponseKind: responseKind(&r), Verbs: r.Verbs,
+			Subresource: name, ResponseKind: responseKind(&apiResource), Verbs: apiResource.Verbs,
 		})
 	}
 	return out

@@ -20,7 +20,7 @@ const (
 
 // TestAcceptDeterminesAggregatedForm checks the media type of the response for values of Accept.
 func TestAcceptDeterminesAggregatedForm(t *testing.T) {
-	_, h := serve(t)
+	_, handler := serve(t)
 	for accept, want := range map[string]string{ // wanted content type; empty for 406
 		"": "application/json",
 		"application/json" + asV2 + ",application/json" + asV2beta1 + ",application/json": "application/json" + asV2,
@@ -34,7 +34,7 @@ func TestAcceptDeterminesAggregatedForm(t *testing.T) {
 		"*/*" + asV2: "application/json" + asV2,
 		"*/*":        "application/json",
 	} {
-		w := get(h, "/apis", "Accept", accept)
+		w := get(handler, "/apis", "Accept", accept)
 		if want == "" {
 			if w.Code != http.StatusNotAcceptable {
 				t.Errorf("%q: got status %d, want %v", accept, w.Code, http.StatusNotAcceptable)
@@ -45,16 +45,16 @@ func TestAcceptDeterminesAggregatedForm(t *testing.T) {
 			t.Errorf("%q: got %d %q, want %q", accept, w.Code, got, want)
 		}
 	}
-	if w := get(h, "/apis/", "Accept", "application/json"+asV2); w.Code != http.StatusNotAcceptable {
+	if w := get(handler, "/apis/", "Accept", "application/json"+asV2); w.Code != http.StatusNotAcceptable {
 		t.Errorf("/apis/ has no aggregated form: got status %d, want %d", w.Code, http.StatusNotAcceptable)
 	}
 }
 
 // TestAggregatedFormsHaveSameContent checks the aggregated discovery document in all encodings.
 func TestAggregatedFormsHaveSameContent(t *testing.T) {
-	_, h := serve(t)
+	_, handler := serve(t)
 	var list apidiscoveryv2.APIGroupDiscoveryList
-	w := get(h, "/apis", "Accept", "application/json"+asV2)
+	w := get(handler, "/apis", "Accept", "application/json"+asV2)
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
 		t.Fatal(err)
 	}
@@ -79,14 +79,14 @@ func TestAggregatedFormsHaveSameContent(t *testing.T) {
 
 	// Other encodings have the same content.
 	var fromYAML, fromProtobuf apidiscoveryv2.APIGroupDiscoveryList
-	if err := yaml.Unmarshal(get(h, "/apis", "Accept", "application/yaml"+asV2).Body.Bytes(), &fromYAML); err != nil {
+	if err := yaml.Unmarshal(get(handler, "/apis", "Accept", "application/yaml"+asV2).Body.Bytes(), &fromYAML); err != nil {
 		t.Fatal(err)
 	}
 	s := runtime.NewScheme()
 	if err := apidiscoveryv2.AddToScheme(s); err != nil {
 		t.Fatal(err)
 	}
-	body := get(h, "/apis", "Accept", "application/vnd.kubernetes.protobuf"+asV2).Body.Bytes()
+	body := get(handler, "/apis", "Accept", "application/vnd.kubernetes.protobuf"+asV2).Body.Bytes()
 	if _, _, err := protobuf.NewSerializer(s, s).Decode(body, nil, &fromProtobuf); err != nil {
 		t.Fatal(err)
 	}
@@ -97,28 +97,28 @@ func TestAggregatedFormsHaveSameContent(t *testing.T) {
 	if !reflect.DeepEqual(fromProtobuf, list) {
 		t.Errorf("protobuf: got %v, want the content of JSON, %v", fromProtobuf, list)
 	}
-	if got := get(h, "/apis", "Accept", "application/json"+asV2beta1); got.Code != http.StatusNotAcceptable {
+	if got := get(handler, "/apis", "Accept", "application/json"+asV2beta1); got.Code != http.StatusNotAcceptable {
 		t.Errorf("older form: got %d, want %v", got.Code, http.StatusNotAcceptable)
 	}
 }
 
 // TestKnownETagSavesBody checks that a known ETag saves the body until a group changes.
 func TestKnownETagSavesBody(t *testing.T) {
-	d, h := serve(t)
-	first := get(h, "/apis", "Accept", "application/json"+asV2)
+	documents, handler := serve(t)
+	first := get(handler, "/apis", "Accept", "application/json"+asV2)
 	tag := first.Header().Get("ETag")
 	if tag == "" || first.Header().Get("Vary") != "Accept" || first.Header().Get("Cache-Control") != "public" {
 		t.Fatalf("got headers %v, want an ETag, Vary: Accept and Cache-Control: public", first.Header())
 	}
 	for _, match := range []string{tag, `"other", ` + tag, "W/" + tag, "*"} {
-		again := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", match)
+		again := get(handler, "/apis", "Accept", "application/json"+asV2, "If-None-Match", match)
 		if again.Code != http.StatusNotModified || again.Body.Len() != 0 || again.Header().Get("ETag") != tag ||
 			again.Header().Get("Cache-Control") != "public" {
 			t.Errorf("If-None-Match %s: got %d with %d bytes, want %v without a body", match, again.Code, again.Body.Len(), http.StatusNotModified)
 		}
 	}
-	d.Replace(widgets())
-	changed := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", tag)
+	documents.Replace(widgets())
+	changed := get(handler, "/apis", "Accept", "application/json"+asV2, "If-None-Match", tag)
 	if changed.Code != http.StatusOK || changed.Header().Get("ETag") == tag {
 		t.Errorf("after a change: got %d %s, want %v", changed.Code, changed.Header().Get("ETag"), http.StatusOK)
 	}

@@ -60,30 +60,30 @@ func catalog(t testing.TB) *registry.Catalog {
 	}
 	load(t, "resources.json", &facts)
 	var kinds []*registry.Kind
-	for _, f := range facts {
-		k := &registry.Kind{
+	for _, test := range facts {
+		kind := &registry.Kind{
 			Names: registry.Names{
-				Group: f.Group, Version: f.Version, Resource: f.Resource, Singular: f.Singular, Kind: f.Kind,
-				ShortNames: f.ShortNames, Categories: f.Categories, Namespaced: f.Scope == "Namespaced",
+				Group: test.Group, Version: test.Version, Resource: test.Resource, Singular: test.Singular, Kind: test.Kind,
+				ShortNames: test.ShortNames, Categories: test.Categories, Namespaced: test.Scope == "Namespaced",
 			},
-			Verbs:  f.Verbs,
-			Stored: registry.StorageForm{Prefix: f.Resource},
+			Verbs:  test.Verbs,
+			Stored: registry.StorageForm{Prefix: test.Resource},
 		}
-		k.Virtual = !slices.Contains(f.Verbs, "delete")
+		kind.Virtual = !slices.Contains(test.Verbs, "delete")
 		switch {
-		case f.Group == "autoscaling":
-			k.Stored.Version = schema.GroupVersion{Group: "autoscaling", Version: "v2"}
-		case f.Group == "events.k8s.io":
-			k.Stored.Version = schema.GroupVersion{Version: "v1"}
-		case f.Resource == "ipaddresses", f.Resource == "servicecidrs", f.Resource == "customresourcedefinitions":
-			k.Stored.Version = schema.GroupVersion{Group: f.Group, Version: "v1beta1"}
+		case test.Group == "autoscaling":
+			kind.Stored.Version = schema.GroupVersion{Group: "autoscaling", Version: "v2"}
+		case test.Group == "events.k8s.io":
+			kind.Stored.Version = schema.GroupVersion{Version: "v1"}
+		case test.Resource == "ipaddresses", test.Resource == "servicecidrs", test.Resource == "customresourcedefinitions":
+			kind.Stored.Version = schema.GroupVersion{Group: test.Group, Version: "v1beta1"}
 		}
-		for _, s := range f.Subresources {
-			k.Subresources = append(k.Subresources, registry.Subresource{
+		for _, s := range test.Subresources {
+			kind.Subresources = append(kind.Subresources, registry.Subresource{
 				Name: s.Name, Verbs: s.Verbs, GVK: schema.GroupVersionKind{Group: s.Group, Version: s.Version, Kind: s.Kind},
 			})
 		}
-		kinds = append(kinds, k)
+		kinds = append(kinds, kind)
 	}
 	c, err := registry.NewCatalog(groups, kinds)
 	if err != nil {
@@ -113,24 +113,24 @@ func writeError(w http.ResponseWriter, _ *http.Request, err error) {
 }
 
 // handler selects the document of a path like the server's router.
-func handler(d *discovery.Documents) http.Handler {
+func handler(documents *discovery.Documents) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 		switch {
 		case parts[0] == "version":
-			d.ServeVersion(w, r)
+			documents.ServeVersion(w, r)
 		case parts[0] == "":
-			d.ServePaths(w, r)
+			documents.ServePaths(w, r)
 		case parts[0] == "api" && len(parts) == 1:
-			d.ServeAPIRoot(w, r)
+			documents.ServeAPIRoot(w, r)
 		case parts[0] == "api":
-			d.ServeGroupVersion(w, r, schema.GroupVersion{Version: parts[1]})
+			documents.ServeGroupVersion(w, r, schema.GroupVersion{Version: parts[1]})
 		case len(parts) == 1:
-			d.ServeAPIsRoot(w, r)
+			documents.ServeAPIsRoot(w, r)
 		case len(parts) == 2:
-			d.ServeGroup(w, r, parts[1])
+			documents.ServeGroup(w, r, parts[1])
 		default:
-			d.ServeGroupVersion(w, r, schema.GroupVersion{Group: parts[1], Version: parts[2]})
+			documents.ServeGroupVersion(w, r, schema.GroupVersion{Group: parts[1], Version: parts[2]})
 		}
 	})
 }
@@ -164,22 +164,22 @@ type response struct {
 }
 
 // check compares a response with a recorded one.
-func check(t *testing.T, w *httptest.ResponseRecorder, want response) {
+func check(t *testing.T, responseRecorder *httptest.ResponseRecorder, want response) {
 	t.Helper()
-	if w.Code != want.Status {
-		t.Errorf("got status %d, want %d", w.Code, want.Status)
+	if responseRecorder.Code != want.Status {
+		t.Errorf("got status %d, want %d", responseRecorder.Code, want.Status)
 	}
-	if got, want := w.Header().Get("Content-Type"), want.Headers.Get("Content-Type"); got != want {
+	if got, want := responseRecorder.Header().Get("Content-Type"), want.Headers.Get("Content-Type"); got != want {
 		t.Errorf("got content type %q, want %q", got, want)
 	}
 	if text, ok := want.Body.(string); ok {
-		if w.Body.String() != text {
-			t.Errorf("body\n got %s\nwant %s", w.Body, text)
+		if responseRecorder.Body.String() != text {
+			t.Errorf("body\n got %s\nwant %s", responseRecorder.Body, text)
 		}
 		return
 	}
 	var got any
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+	if err := json.Unmarshal(responseRecorder.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, want.Body) {
@@ -208,14 +208,14 @@ func TestResourcesEqualReference(t *testing.T) {
 
 // TestRootsEqualReference checks that the lists of groups and versions equal those of kube-apiserver.
 func TestRootsEqualReference(t *testing.T) {
-	_, h := serve(t, discovery.WithServerAddress("10.9.8.7:6443"))
+	_, handler := serve(t, discovery.WithServerAddress("10.9.8.7:6443"))
 	var wants []response
 	load(t, "roots.json", &wants)
 
 	t.Run("core versions", func(t *testing.T) {
 		want := wants[0]
 		want.Body.(map[string]any)["serverAddressByClientCIDRs"].([]any)[0].(map[string]any)["serverAddress"] = "10.9.8.7:6443"
-		check(t, get(h, "/api"), want)
+		check(t, get(handler, "/api"), want)
 	})
 	t.Run("groups", func(t *testing.T) {
 		// The recording lists the groups one by one.
@@ -226,14 +226,14 @@ func TestRootsEqualReference(t *testing.T) {
 			delete(body, fmt.Sprintf("groups.%d", i))
 		}
 		body["groups"] = list
-		check(t, get(h, "/apis"), wants[1])
+		check(t, get(handler, "/apis"), wants[1])
 	})
 	for i, path := range map[int]string{2: "/apis/apps", 3: "/apis/autoscaling", 5: "/apis/nope.example"} {
-		t.Run(path, func(t *testing.T) { check(t, get(h, path), wants[i]) })
+		t.Run(path, func(t *testing.T) { check(t, get(handler, path), wants[i]) })
 	}
-	t.Run("yaml", func(t *testing.T) { check(t, get(h, "/apis/policy", "Accept", "application/yaml"), wants[11]) })
+	t.Run("yaml", func(t *testing.T) { check(t, get(handler, "/apis/policy", "Accept", "application/yaml"), wants[11]) })
 	t.Run("unknown version", func(t *testing.T) {
-		w := get(h, "/apis/apps/v9")
+		w := get(handler, "/apis/apps/v9")
 		var got metav1.Status
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
@@ -317,16 +317,16 @@ func widgets() []discovery.GroupVersion {
 // TestReplaceAddsAndRemovesGroups checks the documents after a group of custom resources was added, and
 // after it was removed.
 func TestReplaceAddsAndRemovesGroups(t *testing.T) {
-	d, h := serve(t)
-	if d.HasGroup("example.com") {
+	documents, handler := serve(t)
+	if documents.HasGroup("example.com") {
 		t.Error("HasGroup(example.com) before it was added = true, want false")
 	}
-	d.Replace(widgets())
-	if !d.HasGroup("example.com") {
+	documents.Replace(widgets())
+	if !documents.HasGroup("example.com") {
 		t.Error("HasGroup(example.com) after it was added = false, want true")
 	}
 	var list metav1.APIGroupList
-	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {
+	if err := json.Unmarshal(get(handler, "/apis").Body.Bytes(), &list); err != nil {
 		t.Fatal(err)
 	}
 	if n := list.Groups[0].Name; n != "first.example.com" {
@@ -337,22 +337,22 @@ func TestReplaceAddsAndRemovesGroups(t *testing.T) {
 		t.Errorf("got last groups %v, want a.example.com, then example.com with v1 preferred", last)
 	}
 	var apps metav1.APIGroup
-	if err := json.Unmarshal(get(h, "/apis/apps").Body.Bytes(), &apps); err != nil {
+	if err := json.Unmarshal(get(handler, "/apis/apps").Body.Bytes(), &apps); err != nil {
 		t.Fatal(err)
 	}
 	if len(apps.Versions) != 2 || apps.PreferredVersion.Version != "v1" {
 		t.Errorf("got group apps %+v, want 2 versions, v1 preferred", apps)
 	}
 	var resources metav1.APIResourceList
-	if err := json.Unmarshal(get(h, "/apis/example.com/v1").Body.Bytes(), &resources); err != nil {
+	if err := json.Unmarshal(get(handler, "/apis/example.com/v1").Body.Bytes(), &resources); err != nil {
 		t.Fatal(err)
 	}
 	if len(resources.APIResources) != 2 || resources.APIResources[1].Name != "widgets/status" ||
 		resources.APIResources[1].Kind != "Widget" {
 		t.Errorf("got resources %+v, want widgets and widgets/status of Widget", resources)
 	}
-	d.Replace(nil)
-	if w := get(h, "/apis/example.com"); w.Code != http.StatusNotFound {
+	documents.Replace(nil)
+	if w := get(handler, "/apis/example.com"); w.Code != http.StatusNotFound {
 		t.Errorf("removed group: got %d, want %v", w.Code, http.StatusNotFound)
 	}
 }
@@ -388,12 +388,12 @@ func TestClientReadsPlainAndAggregatedForm(t *testing.T) {
 	server := httptest.NewServer(h)
 	defer server.Close()
 	for _, plain := range []bool{false, true} {
-		c, err := clientdiscovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL})
+		discoveryClient, err := clientdiscovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.UseLegacyDiscovery = plain
-		_, lists, err := c.ServerGroupsAndResources()
+		discoveryClient.UseLegacyDiscovery = plain
+		_, lists, err := discoveryClient.ServerGroupsAndResources()
 		stale := clientdiscovery.IsGroupDiscoveryFailedError(err)
 		if err != nil && !stale || stale == plain {
 			t.Fatalf("plain %t: got error %v, want a stale group only in the aggregated form", plain, err)
@@ -409,7 +409,7 @@ func TestClientReadsPlainAndAggregatedForm(t *testing.T) {
 				t.Errorf("plain %t: got resources %v, want %s among them", plain, found, want)
 			}
 		}
-		if v, err := c.ServerVersion(); err != nil || v.Minor != "33" {
+		if v, err := discoveryClient.ServerVersion(); err != nil || v.Minor != "33" {
 			t.Errorf("got version %v, %v, want minor 33", v, err)
 		}
 	}

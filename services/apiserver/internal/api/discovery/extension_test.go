@@ -16,7 +16,7 @@ import (
 // extension server as the server describes them. The test uses fields that the list of a group version
 // cannot express: no scope, and accepted types.
 func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
-	d, h := serve(t)
+	documents, handler := serve(t)
 	want := []apidiscoveryv2.APIResourceDiscovery{{
 		Resource:     "jobs",
 		ResponseKind: &metav1.GroupVersionKind{},
@@ -28,13 +28,13 @@ func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 			AcceptedTypes: []metav1.GroupVersionKind{{Group: "a.example.com", Version: "v1", Kind: "Input"}},
 		}},
 	}}
-	d.Replace([]discovery.GroupVersion{{
+	documents.Replace([]discovery.GroupVersion{{
 		Group: "a.example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Aggregated: want,
 	}})
 	r := httptest.NewRequest("GET", "/apis", nil)
 	r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	handler.ServeHTTP(w, r)
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
 		t.Fatal(err)

@@ -42,26 +42,26 @@ type GroupVersion struct {
 // name.
 func Resources(kinds []*registry.Kind) []metav1.APIResource {
 	out := []metav1.APIResource{}
-	for _, k := range kinds {
-		r := metav1.APIResource{
-			Name: k.Resource, SingularName: k.Singular, Namespaced: k.Namespaced, Kind: k.Kind,
-			Verbs: k.Verbs, ShortNames: k.ShortNames, Categories: k.Categories,
+	for _, kind := range kinds {
+		apiResource := metav1.APIResource{
+			Name: kind.Resource, SingularName: kind.Singular, Namespaced: kind.Namespaced, Kind: kind.Kind,
+			Verbs: kind.Verbs, ShortNames: kind.ShortNames, Categories: kind.Categories,
 		}
-		if k.Presentation.Verbs != nil {
-			r.Verbs = k.Presentation.Verbs
+		if kind.Presentation.Verbs != nil {
+			apiResource.Verbs = kind.Presentation.Verbs
 		}
-		if r.Verbs == nil {
-			r.Verbs = registry.AllVerbs
+		if apiResource.Verbs == nil {
+			apiResource.Verbs = registry.AllVerbs
 		}
-		if !k.Virtual {
-			r.StorageVersionHash = storageVersionHash(k.StoredGVK())
+		if !kind.Virtual {
+			apiResource.StorageVersionHash = storageVersionHash(kind.StoredGVK())
 		}
-		out = append(out, r)
-		for _, s := range k.Subresources {
+		out = append(out, apiResource)
+		for _, s := range kind.Subresources {
 			sub := metav1.APIResource{
-				Name: k.Resource + "/" + s.Name, Namespaced: k.Namespaced, Kind: s.GVK.Kind, Verbs: s.Verbs,
+				Name: kind.Resource + "/" + s.Name, Namespaced: kind.Namespaced, Kind: s.GVK.Kind, Verbs: s.Verbs,
 			}
-			if gv := s.GVK.GroupVersion(); !gv.Empty() && gv != k.GroupVersion() {
+			if gv := s.GVK.GroupVersion(); !gv.Empty() && gv != kind.GroupVersion() {
 				sub.Group = gv.Group
 				sub.Version = gv.Version
 			}

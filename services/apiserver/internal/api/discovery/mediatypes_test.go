@@ -13,13 +13,13 @@ import (
 // TestUnacceptableMediaTypesGetReferenceErrors checks that unacceptable media types get the errors of
 // kube-apiserver. Its router serves /api and the built-in group versions, but not the other documents.
 func TestUnacceptableMediaTypesGetReferenceErrors(t *testing.T) {
-	d, h := serve(t)
+	d, handler := serve(t)
 	d.Replace([]discovery.GroupVersion{{Group: "g.example.com", Version: "v1"}})
 	const (
 		routed = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf"
 		others = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"
 	)
-	for _, c := range []struct{ path, accept, want string }{
+	for _, test := range []struct{ path, accept, want string }{
 		{path: "/api", accept: "application/foo", want: routed},
 		{path: "/api/v1", accept: "text/html", want: routed},
 		{path: "/apis/apps/v1", accept: "application/foo", want: routed},
@@ -28,13 +28,13 @@ func TestUnacceptableMediaTypesGetReferenceErrors(t *testing.T) {
 		{path: "/apis", accept: "application/foo", want: others},
 		{path: "/apis/g.example.com/v1", accept: "application/foo", want: others},
 	} {
-		w := get(h, c.path, "Accept", c.accept)
+		w := get(handler, test.path, "Accept", test.accept)
 		var st metav1.Status
 		if err := json.Unmarshal(w.Body.Bytes(), &st); err != nil {
 			t.Fatal(err)
 		}
-		if w.Code != http.StatusNotAcceptable || st.Message != c.want {
-			t.Errorf("%s, Accept %s: got %d %q, want 406 %q", c.path, c.accept, w.Code, st.Message, c.want)
+		if w.Code != http.StatusNotAcceptable || st.Message != test.want {
+			t.Errorf("%s, Accept %s: got %d %q, want 406 %q", test.path, test.accept, w.Code, st.Message, test.want)
 		}
 	}
 }

@@ -35,19 +35,19 @@ func versionsOf(t *testing.T, h http.Handler, name string) string {
 // TestUnservedVersionsAreListedWithoutResources checks that a version that nothing serves is in the
 // lists of versions and groups, but has no resource list and no entry in the aggregated form.
 func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
-	d, h := serve(t, discovery.WithVersionPriority(func(schema.GroupVersion) int { return 15 }))
-	d.Replace(append(widgets(),
+	documents, handler := serve(t, discovery.WithVersionPriority(func(schema.GroupVersion) int { return 15 }))
+	documents.Replace(append(widgets(),
 		discovery.GroupVersion{Group: "example.com", Version: "v9", GroupPriority: 30000, VersionPriority: 200, Unserved: true},
 		discovery.GroupVersion{Group: "alone.example.com", Version: "v1", GroupPriority: 5, VersionPriority: 5, Unserved: true},
 		discovery.GroupVersion{Group: "apps", Version: "v7", GroupPriority: 1, VersionPriority: 20, Unserved: true},
 	))
 	for name, want := range map[string]string{"example.com": "v9 v1 v1beta1", "alone.example.com": "v1", "apps": "v7 v1 v2alpha1"} {
-		if got := versionsOf(t, h, name); got != want {
+		if got := versionsOf(t, handler, name); got != want {
 			t.Errorf("%s: got versions %q, want %q", name, got, want)
 		}
 	}
 	var list metav1.APIGroupList
-	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {
+	if err := json.Unmarshal(get(handler, "/apis").Body.Bytes(), &list); err != nil {
 		t.Fatal(err)
 	}
 	if first, last := list.Groups[0].Name, list.Groups[len(list.Groups)-1].Name; first != "example.com" ||
@@ -55,12 +55,12 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 		t.Errorf("got first group %s, last group %s, want %q, %q", first, last, "example.com", "alone.example.com")
 	}
 	for _, path := range []string{"/apis/example.com/v9", "/apis/alone.example.com/v1", "/apis/apps/v7"} {
-		if w := get(h, path); w.Code != http.StatusNotFound {
+		if w := get(handler, path); w.Code != http.StatusNotFound {
 			t.Errorf("%s: got %d %s, want %v", path, w.Code, w.Body, http.StatusNotFound)
 		}
 	}
 	var all apidiscoveryv2.APIGroupDiscoveryList
-	if err := json.Unmarshal(get(h, "/apis", "Accept", "application/json"+asV2).Body.Bytes(), &all); err != nil {
+	if err := json.Unmarshal(get(handler, "/apis", "Accept", "application/json"+asV2).Body.Bytes(), &all); err != nil {
 		t.Fatal(err)
 	}
 	if first := all.Items[0].Name; first != "first.example.com" {
@@ -73,8 +73,8 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 			}
 		}
 	}
-	d.Replace(widgets())
-	if got := versionsOf(t, h, "alone.example.com"); got != http.StatusText(http.StatusNotFound) {
+	documents.Replace(widgets())
+	if got := versionsOf(t, handler, "alone.example.com"); got != http.StatusText(http.StatusNotFound) {
 		t.Errorf("removed group: got versions %q, want Not Found", got)
 	}
 }

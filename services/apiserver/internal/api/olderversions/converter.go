@@ -39,19 +39,19 @@ func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 	out := &Converter{resources: map[schema.GroupResource]*resource{}, scheme: c.Scheme().Name()}
 	kinds := map[schema.GroupVersionKind]*registry.Kind{}
 	// 1. Add the served versions, which may be newer or older than the storage version.
-	for _, k := range catalog.Kinds() {
-		if k.Virtual {
+	for _, kind := range catalog.Kinds() {
+		if kind.Virtual {
 			continue
 		}
-		kinds[k.GVK()] = k
-		r := out.resources[k.StoredGroupResource()]
+		kinds[kind.GVK()] = kind
+		r := out.resources[kind.StoredGroupResource()]
 		if r == nil {
-			r = &resource{coder: c.ForKind(k), current: k.StoredGVK(), decoders: map[string]decoder{}}
+			r = &resource{coder: c.ForKind(kind), current: kind.StoredGVK(), decoders: map[string]decoder{}}
 			r.protobufHead, r.jsonHead = codec.StoredHeads(r.current)
-			out.resources[k.StoredGroupResource()] = r
+			out.resources[kind.StoredGroupResource()] = r
 		}
-		if k.GVK() != r.current {
-			r.decoders[k.GroupVersion().String()] = servedDecoder(k)
+		if kind.GVK() != r.current {
+			r.decoders[kind.GroupVersion().String()] = servedDecoder(kind)
 		}
 	}
 	// 2. Add the versions that are no longer served.
@@ -69,23 +69,23 @@ func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 	return out
 }
 
-// servedDecoder returns the decoder for values of a version that is also served. k is that version.
-func servedDecoder(k *registry.Kind) decoder {
+// servedDecoder returns the decoder for values of a version that is also served. kind is that version.
+func servedDecoder(kind *registry.Kind) decoder {
 	return func(stored []byte) (registry.Object, error) {
-		obj, ok := k.New().(registry.Object)
+		obj, ok := kind.New().(registry.Object)
 		if !ok {
-			return nil, fmt.Errorf("%s is not an API object", k.GVK())
+			return nil, fmt.Errorf("%s is not an API object", kind.GVK())
 		}
 		if err := codec.DecodeStoredInto(stored, obj); err != nil {
 			return nil, err
 		}
-		if k.Default != nil {
-			k.Default(obj)
+		if kind.Default != nil {
+			kind.Default(obj)
 		}
-		if k.Stored.ToStored == nil {
+		if kind.Stored.ToStored == nil {
 			return obj, nil
 		}
-		return k.Stored.ToStored(obj)
+		return kind.Stored.ToStored(obj)
 	}
 }
 

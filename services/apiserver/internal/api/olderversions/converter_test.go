@@ -41,23 +41,23 @@ func TestStoredObjectsReadLikeKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	converter := olderversions.New(catalog, c)
-	for _, x := range readCases(t) {
-		kind := catalog.Resource(resourceOf(x.Resource))
+	for _, storedCase := range readCases(t) {
+		kind := catalog.Resource(resourceOf(storedCase.Resource))
 		if kind == nil {
-			t.Fatalf("%s: no resource, want one", x.Resource)
+			t.Fatalf("%s: no resource, want one", storedCase.Resource)
 		}
-		values := map[string][]byte{"JSON": x.Stored}
-		if b := asProtobuf(t, x.Stored); b != nil {
+		values := map[string][]byte{"JSON": storedCase.Stored}
+		if b := asProtobuf(t, storedCase.Stored); b != nil {
 			values["protobuf"] = b
 		}
 		for form, value := range values {
 			got, err := read(converter, c.ForKind(kind), kind, value)
-			text, _, _ := strings.Cut(x.Error, " in scheme")
+			text, _, _ := strings.Cut(storedCase.Error, " in scheme")
 			switch {
 			case err != nil && (text == "" || !strings.HasPrefix(err.Error(), text)):
-				t.Errorf("%s of %s: got error %v, want one that begins with %q, or none if that is empty", form, x.Stored, err, text)
-			case err == nil && !reflect.DeepEqual(got, x.Want):
-				t.Errorf("%s of %s: got\n%s, want\n%s", form, x.Stored, asText(got), asText(x.Want))
+				t.Errorf("%s of %s: got error %v, want one that begins with %q, or none if that is empty", form, storedCase.Stored, err, text)
+			case err == nil && !reflect.DeepEqual(got, storedCase.Want):
+				t.Errorf("%s of %s: got\n%s, want\n%s", form, storedCase.Stored, asText(got), asText(storedCase.Want))
 			}
 		}
 	}
@@ -74,22 +74,22 @@ func TestConvertedValuesAreNotConvertedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	converter := olderversions.New(catalog, c)
-	for _, x := range readCases(t) {
-		resource := catalog.Resource(resourceOf(x.Resource)).StoredGroupResource()
-		once, _, err := converter.Convert(resource, x.Stored)
+	for _, storedCase := range readCases(t) {
+		resource := catalog.Resource(resourceOf(storedCase.Resource)).StoredGroupResource()
+		once, _, err := converter.Convert(resource, storedCase.Stored)
 		if err != nil {
 			continue // TestStoredObjectsReadLikeKubernetes checks the error
 		}
 		twice, converted, err := converter.Convert(resource, once)
 		if err != nil {
-			t.Errorf("%s: second Convert = %v, want no error", x.Stored, err)
+			t.Errorf("%s: second Convert = %v, want no error", storedCase.Stored, err)
 			continue
 		}
 		if converted {
-			t.Errorf("%s: second Convert reports a conversion, want none", x.Stored)
+			t.Errorf("%s: second Convert reports a conversion, want none", storedCase.Stored)
 		}
 		if !bytes.Equal(once, twice) {
-			t.Errorf("%s: second Convert = %s, want %s", x.Stored, twice, once)
+			t.Errorf("%s: second Convert = %s, want %s", storedCase.Stored, twice, once)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func convertEndpointSlice(old *discoveryv1beta1.EndpointSlice) (*discoveryv1.End
 // convertEndpoint converts an endpoint of discovery.k8s.io/v1beta1. In that version, the map
 // topology may also contain the zone and the name of the node. In v1, these are separate fields.
 func convertEndpoint(old *discoveryv1beta1.Endpoint) discoveryv1.Endpoint {
-	e := discoveryv1.Endpoint{
+	endpoint := discoveryv1.Endpoint{
 		Addresses:  old.Addresses,
 		Conditions: discoveryv1.EndpointConditions(old.Conditions),
 		Hostname:   old.Hostname,
@@ -72,24 +72,24 @@ func convertEndpoint(old *discoveryv1beta1.Endpoint) discoveryv1.Endpoint {
 		NodeName:   old.NodeName,
 	}
 	if h := old.Hints; h != nil {
-		e.Hints = &discoveryv1.EndpointHints{}
+		endpoint.Hints = &discoveryv1.EndpointHints{}
 		for _, zone := range h.ForZones {
-			e.Hints.ForZones = append(e.Hints.ForZones, discoveryv1.ForZone(zone))
+			endpoint.Hints.ForZones = append(endpoint.Hints.ForZones, discoveryv1.ForZone(zone))
 		}
 		for _, node := range h.ForNodes {
-			e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode(node))
+			endpoint.Hints.ForNodes = append(endpoint.Hints.ForNodes, discoveryv1.ForNode(node))
 		}
 	}
 	topology := maps.Clone(old.Topology)
 	if zone, ok := topology[corev1.LabelTopologyZone]; ok {
-		e.Zone = &zone
+		endpoint.Zone = &zone
 		delete(topology, corev1.LabelTopologyZone)
 	}
-	if node, ok := topology[corev1.LabelHostname]; ok && e.NodeName != nil && *e.NodeName == node {
+	if node, ok := topology[corev1.LabelHostname]; ok && endpoint.NodeName != nil && *endpoint.NodeName == node {
 		delete(topology, corev1.LabelHostname)
 	}
 	if len(topology) > 0 {
-		e.DeprecatedTopology = topology
+		endpoint.DeprecatedTopology = topology
 	}
-	return e
+	return endpoint
 }

@@ -152,19 +152,19 @@ func convertRoleBinding(old *rbacv1alpha1.RoleBinding) (*rbacv1.RoleBinding, err
 // user "*" stands for all authenticated users, which is a group in v1.
 func fixSubjects(originals []rbacv1alpha1.Subject, copied []rbacv1.Subject) {
 	for i := range copied {
-		s := &copied[i]
-		switch s.Kind {
+		subject := &copied[i]
+		switch subject.Kind {
 		case rbacv1.ServiceAccountKind:
-			s.APIGroup = ""
+			subject.APIGroup = ""
 		case rbacv1.UserKind, rbacv1.GroupKind:
-			s.APIGroup = rbacv1.GroupName
+			subject.APIGroup = rbacv1.GroupName
 		default:
 			gv, _ := schema.ParseGroupVersion(originals[i].APIVersion) // if it is malformed, the group is empty
-			s.APIGroup = gv.Group
+			subject.APIGroup = gv.Group
 		}
-		if s.Kind == rbacv1.UserKind && s.Name == "*" {
-			s.Kind = rbacv1.GroupKind
-			s.Name = allAuthenticated
+		if subject.Kind == rbacv1.UserKind && subject.Name == "*" {
+			subject.Kind = rbacv1.GroupKind
+			subject.Name = allAuthenticated
 		}
 	}
 }

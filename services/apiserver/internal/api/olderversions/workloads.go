@@ -60,11 +60,11 @@ func convertDaemonSet(old *extensionsv1beta1.DaemonSet) (*appsv1.DaemonSet, erro
 // convertExtensionsDeployment converts a Deployment of extensions/v1beta1. In that version, rolling
 // updates by default replace one pod at a time, and all revisions are kept.
 func convertExtensionsDeployment(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
-	d, err := convertDeploymentFields(old)
+	deployment, err := convertDeploymentFields(old)
 	if err != nil {
 		return nil, err
 	}
-	strategy := &d.Spec.Strategy
+	strategy := &deployment.Spec.Strategy
 	declare.SetDefault(&strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
 	if strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
 		declare.SetDefaultPtr(&strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
@@ -73,9 +73,9 @@ func convertExtensionsDeployment(old *extensionsv1beta1.Deployment) (*appsv1.Dep
 		declare.SetDefaultPtr(&u.MaxUnavailable, intstr.FromInt32(1))
 		declare.SetDefaultPtr(&u.MaxSurge, intstr.FromInt32(1))
 	}
-	declare.SetDefaultPtr(&d.Spec.ProgressDeadlineSeconds, math.MaxInt32)
-	declare.SetDefaultPtr(&d.Spec.RevisionHistoryLimit, math.MaxInt32)
-	return d, nil
+	declare.SetDefaultPtr(&deployment.Spec.ProgressDeadlineSeconds, math.MaxInt32)
+	declare.SetDefaultPtr(&deployment.Spec.RevisionHistoryLimit, math.MaxInt32)
+	return deployment, nil
 }
 
 // convertBeta1Deployment converts a Deployment of apps/v1beta1, which has the same fields as in

@@ -50,7 +50,7 @@ type seats struct {
 }
 
 // send sends a request to a handler.
-func send(t *testing.T, h http.Handler, path, accept string, s seats) *client {
+func send(t *testing.T, handler http.Handler, path, accept string, s seats) *client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{}))
 	c := &client{cancel: cancel, done: make(chan struct{}), w: httptest.NewRecorder()}
@@ -68,7 +68,7 @@ func send(t *testing.T, h http.Handler, path, accept string, s seats) *client {
 	r.Header.Set("Accept", accept)
 	go func() {
 		defer close(c.done)
-		h.ServeHTTP(c.w, r)
+		handler.ServeHTTP(c.w, r)
 	}()
 	return c
 }
@@ -174,10 +174,10 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 		gate := make(chan struct{})
 		oldGroup, oldBuilds := gatedWidgets(t, "1", gate)
 		newGroup, newBuilds := gatedWidgets(t, "2", gate)
-		s := newSmallService(t)
+		service := newSmallService(t)
 		sendAndCancel := func() {
 			t.Helper()
-			c := send(t, s, "/openapi/v2", "", seats{})
+			c := send(t, service, "/openapi/v2", "", seats{})
 			synctest.Wait()
 			c.cancel()
 			synctest.Wait()
@@ -187,13 +187,13 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 		}
 
 		// 1. The canceled request starts the build of the old document, which blocks the only slot.
-		s.Replace([]openapi.Group{oldGroup}, nil)
+		service.Replace([]openapi.Group{oldGroup}, nil)
 		sendAndCancel()
-		waiting := send(t, s, "/openapi/v2", "", seats{})
+		waiting := send(t, service, "/openapi/v2", "", seats{})
 		synctest.Wait()
 
 		// 2. The canceled request for the new document starts no build.
-		s.Replace([]openapi.Group{newGroup}, nil)
+		service.Replace([]openapi.Group{newGroup}, nil)
 		sendAndCancel()
 		if o, n := oldBuilds.Load(), newBuilds.Load(); o != 1 || n != 0 {
 			t.Errorf("with one slot: got %d old and %d new builds, want 1 and 0", o, n)
@@ -210,7 +210,7 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 		}
 
 		// 4. A new request builds the new document.
-		body(t, s, "/openapi/v2")
+		body(t, service, "/openapi/v2")
 		if n := newBuilds.Load(); n != 1 {
 			t.Errorf("after a new request: got %d new builds, want 1", n)
 		}
@@ -220,7 +220,7 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 // TestPanicsAreNotCached checks that a panic during a build fails the waiting requests, and the
 // next request builds again.
 func TestPanicsAreNotCached(t *testing.T) {
-	s := newSmallService(t)
+	service := newSmallService(t)
 	g := widgets(t, "1")
 	schemas, isBroken := g.Schemas, true
 	g.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
@@ -229,16 +229,16 @@ func TestPanicsAreNotCached(t *testing.T) {
 		}
 		return schemas(r, kind)
 	}
-	s.Replace([]openapi.Group{g}, nil)
+	service.Replace([]openapi.Group{g}, nil)
 	paths := []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/shop.example.com/v1"}
 	for _, path := range paths {
-		if w := get(t, s, path); w.Code != http.StatusInternalServerError {
+		if w := get(t, service, path); w.Code != http.StatusInternalServerError {
 			t.Errorf("%s: got %d, want %v", path, w.Code, http.StatusInternalServerError)
 		}
 	}
 	isBroken = false
 	for _, path := range paths {
-		body(t, s, path)
+		body(t, service, path)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestPanicsAreNotCached(t *testing.T) {
 // versions that are described together.
 func TestGroupVersionsAreReadTogether(t *testing.T) {
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
-		s := newSmallService(t)
+		service := newSmallService(t)
 		reads := map[string]*atomic.Int32{}
 		var groups []openapi.Group
 		for _, group := range []string{"one.example.com", "two.example.com"} {
@@ -266,8 +266,8 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 				groups = append(groups, g)
 			}
 		}
-		s.Replace(groups, nil)
-		body(t, s, path)
+		service.Replace(groups, nil)
+		body(t, service, path)
 		for group, n := range reads {
 			if n.Load() != 1 {
 				t.Errorf("%s: %s: got %d reads, want 1", path, group, n.Load())
@@ -282,23 +282,23 @@ func TestExtensionsDoNotChangeLocalDocument(t *testing.T) {
 	openGate := make(chan struct{})
 	close(openGate)
 	g, builds := gatedWidgets(t, "1", openGate)
-	s := newSmallService(t)
+	service := newSmallService(t)
 	for _, extensions := range [][]openapi.RemoteGroupVersion{
 		nil,
 		{{GroupVersion: ext, Hash: "1"}},
 		{{GroupVersion: ext, Hash: "2"}},
 	} {
-		s.Replace([]openapi.Group{g}, extensions)
-		body(t, s, "/openapi/v2")
-		if path := index(t, s)["apis/ext.test/v1"]; (path == "") != (extensions == nil) {
+		service.Replace([]openapi.Group{g}, extensions)
+		body(t, service, "/openapi/v2")
+		if path := index(t, service)["apis/ext.test/v1"]; (path == "") != (extensions == nil) {
 			t.Errorf("extensions %v: got extension document at %q, want one: %t", extensions, path, extensions != nil)
 		}
 	}
 	if n := builds.Load(); n != 2 { // one for v2, one for v3
 		t.Errorf("got %d builds, want 2", n)
 	}
-	s.Replace(nil, nil)
-	if n := len(v2(t, s).Definitions); n == 0 || v2(t, s).Definitions["com.example.shop.v1.Widget"].Type != nil {
+	service.Replace(nil, nil)
+	if n := len(v2(t, service).Definitions); n == 0 || v2(t, service).Definitions["com.example.shop.v1.Widget"].Type != nil {
 		t.Errorf("after the group was removed: got %d definitions, want some, without the widget", n)
 	}
 }

@@ -80,27 +80,27 @@ func (m *models) customName(gvk schema.GroupVersionKind) string {
 // customSchemas returns the models of custom resources and of their lists, by name.
 func customSchemas(m *models, r *SchemaCache, g *Group) map[string]*spec.Schema {
 	out := map[string]*spec.Schema{}
-	for _, k := range g.Kinds {
-		gvk := k.GVK()
-		specified := g.Schemas(r, k.Kind)
-		if g.Lenient[k.Kind] && !m.v3 {
+	for _, kind := range g.Kinds {
+		gvk := kind.GVK()
+		specified := g.Schemas(r, kind.Kind)
+		if g.Lenient[kind.Kind] && !m.v3 {
 			specified = nil
 		}
 		object := customSchema(m, specified, gvk)
-		addSelectableFields(object, k)
+		addSelectableFields(object, kind)
 		out[m.customName(gvk)] = object
 
 		list := &spec.Schema{SchemaProps: spec.SchemaProps{
-			Type: spec.StringOrArray{"object"}, Description: k.Kind + "List is a list of " + k.Kind, Required: []string{"items"},
+			Type: spec.StringOrArray{"object"}, Description: kind.Kind + "List is a list of " + kind.Kind, Required: []string{"items"},
 		}}
 		itemRef := spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(m.customName(gvk))}}
 		items := *spec.ArrayProperty(&itemRef)
-		items.Description = "List of " + k.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+		items.Description = "List of " + kind.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 		list.Properties = map[string]spec.Schema{"items": items}
 		listGVK := gvk
-		listGVK.Kind = k.ListKind()
+		listGVK.Kind = kind.ListKind()
 		addTypeMeta(list, m.withDescription(m.modelRef(reflect.TypeOf(metav1.ListMeta{})), listMetaDoc), listGVK)
-		addSelectableFields(list, k)
+		addSelectableFields(list, kind)
 		out[m.customName(listGVK)] = list
 	}
 	return out

@@ -87,11 +87,11 @@ func newSmallService(t testing.TB) *openapi.Service {
 // TestCustomResources checks the model and the paths of a custom resource in v3, and how v2 simplifies
 // its schema.
 func TestCustomResources(t *testing.T) {
-	s := newSmallService(t)
-	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
+	service := newSmallService(t)
+	service.Replace([]openapi.Group{widgets(t, "1")}, nil)
 
 	// 1. The model in v3.
-	doc := v3(t, s, "apis/shop.example.com/v1")
+	doc := v3(t, service, "apis/shop.example.com/v1")
 	w := doc.Components.Schemas["com.example.shop.v1.Widget"]
 	if w == nil {
 		t.Fatalf("got no model of Widget among %d models, want one", len(doc.Components.Schemas))
@@ -120,11 +120,11 @@ func TestCustomResources(t *testing.T) {
 		doc.Components.Schemas["io.k8s.api.autoscaling.v1.Scale"] == nil {
 		t.Error("got no path or no model of the subresource scale, want both")
 	}
-	requireReferences(t, "v3", body(t, s, "/openapi/v3/apis/shop.example.com/v1"))
-	requireReferences(t, "v2", body(t, s, "/openapi/v2"))
+	requireReferences(t, "v3", body(t, service, "/openapi/v3/apis/shop.example.com/v1"))
+	requireReferences(t, "v2", body(t, service, "/openapi/v2"))
 
 	// 3. The model in v2.
-	old := v2(t, s).Definitions["com.example.shop.v1.Widget"].Properties["spec"].Properties
+	old := v2(t, service).Definitions["com.example.shop.v1.Widget"].Properties["spec"].Properties
 	if len(old["port"].AnyOf) != 0 || old["size"].Default != nil || *old["size"].Minimum != 1 {
 		t.Errorf("v2: got %v, want no anyOf, no default, and the minimum", old)
 	}
@@ -139,7 +139,7 @@ func TestCustomResources(t *testing.T) {
 	}
 
 	// 4. What the documents do not contain, and what they share with built-in kinds.
-	if at := "apis/shop.example.com"; index(t, s)[at] != "" {
+	if at := "apis/shop.example.com"; index(t, service)[at] != "" {
 		t.Errorf("%s: got a separate document", at)
 	}
 	if paths["/apis/shop.example.com/v1/"] != nil || len(doc.Components.SecuritySchemes) != 0 {
@@ -190,8 +190,8 @@ func TestSelectableFieldsArePublished(t *testing.T) {
 // TestCustomModelDoesNotReplaceBuiltInModel checks that a custom kind whose model has the name of a
 // built-in one gets another name.
 func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
-	s, g := newSmallService(t), widgets(t, "1")
-	before := v2(t, s).Definitions["io.k8s.api.coordination.v1.Lease"]
+	service, g := newSmallService(t), widgets(t, "1")
+	before := v2(t, service).Definitions["io.k8s.api.coordination.v1.Lease"]
 	k, schemas := g.Kinds[0], g.Schemas
 	k.Group = "coordination.api.k8s.io"
 	k.Kind = "Lease"
@@ -199,8 +199,8 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 	k.List = "LeaseList"
 	g.GroupVersion.Group = k.Group
 	g.Schemas = func(r *openapi.SchemaCache, _ string) *spec.Schema { return schemas(r, "Widget") }
-	s.Replace([]openapi.Group{g}, nil)
-	doc := v2(t, s)
+	service.Replace([]openapi.Group{g}, nil)
+	doc := v2(t, service)
 	after := doc.Definitions["io.k8s.api.coordination.v1.Lease"]
 	if after.Description != before.Description ||
 		after.Properties["metadata"].Description != before.Properties["metadata"].Description ||
@@ -214,7 +214,7 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 	if ref := list.Schema.Ref.String(); ref != "#/definitions/io.k8s.api.coordination.v1.LeaseList_v2" {
 		t.Errorf("list of custom resources: got reference %s, want %q", ref, "#/definitions/io.k8s.api.coordination.v1.LeaseList_v2")
 	}
-	requireReferences(t, "v2", body(t, s, "/openapi/v2"))
+	requireReferences(t, "v2", body(t, service, "/openapi/v2"))
 }
 
 // TestV2OmitsSchemasOfLenientDefinitions checks that only v3 has the schema of a definition that
@@ -234,24 +234,24 @@ func TestV2OmitsSchemasOfLenientDefinitions(t *testing.T) {
 // TestReplaceKeepsUnchangedDocuments checks that Replace changes the hashes of changed documents only,
 // and cannot replace a built-in group.
 func TestReplaceKeepsUnchangedDocuments(t *testing.T) {
-	s := newSmallService(t)
-	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
-	before := index(t, s)
+	service := newSmallService(t)
+	service.Replace([]openapi.Group{widgets(t, "1")}, nil)
+	before := index(t, service)
 	changed := widgets(t, "2")
 	changed.Schemas(nil, "Widget").Description = "Widget is something else."
-	s.Replace([]openapi.Group{changed}, nil)
-	after := index(t, s)
+	service.Replace([]openapi.Group{changed}, nil)
+	after := index(t, service)
 	for at := range before {
 		isChanged, wantChanged := before[at] != after[at], at == "apis/shop.example.com/v1"
 		if isChanged != wantChanged {
 			t.Errorf("%s: got path %s, before %s, want another one: %t", at, after[at], before[at], wantChanged)
 		}
 	}
-	s.Replace([]openapi.Group{{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}}}, nil)
-	if got := index(t, s)["apis/coordination.k8s.io/v1"]; got != before["apis/coordination.k8s.io/v1"] {
+	service.Replace([]openapi.Group{{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}}}, nil)
+	if got := index(t, service)["apis/coordination.k8s.io/v1"]; got != before["apis/coordination.k8s.io/v1"] {
 		t.Error("a custom group replaced a built-in one")
 	}
-	if w := get(t, s, "/openapi/v3/apis/shop.example.com/v1"); w.Code != http.StatusNotFound {
+	if w := get(t, service, "/openapi/v3/apis/shop.example.com/v1"); w.Code != http.StatusNotFound {
 		t.Errorf("removed group: got %d, want %v", w.Code, http.StatusNotFound)
 	}
 }

@@ -89,8 +89,8 @@ func (d *document) content(ctx context.Context, r *SchemaCache, protobuf bool) (
 // of a small document.
 type packer struct{ writers sync.Pool }
 
-// compress returns the content with the uncompressed bytes b.
-func (p *packer) compress(b []byte, etag string, built time.Time) (*content, error) {
+// compress returns the content with the uncompressed bytes data.
+func (p *packer) compress(data []byte, etag string, built time.Time) (*content, error) {
 	var buf bytes.Buffer
 	z, ok := p.writers.Get().(*gzip.Writer)
 	if !ok {
@@ -99,13 +99,13 @@ func (p *packer) compress(b []byte, etag string, built time.Time) (*content, err
 	defer p.writers.Put(z)
 	z.Reset(&buf)
 	defer z.Reset(nil) // do not retain the buffer
-	if _, err := z.Write(b); err != nil {
+	if _, err := z.Write(data); err != nil {
 		return nil, err
 	}
 	if err := z.Close(); err != nil {
 		return nil, err
 	}
-	return &content{gzip: bytes.Clone(buf.Bytes()), size: len(b), etag: etag, built: built}, nil
+	return &content{gzip: bytes.Clone(buf.Bytes()), size: len(data), etag: etag, built: built}, nil
 }
 
 // hash returns the hash of a document in hexadecimal form, for the ETag.

@@ -29,7 +29,7 @@ const extensionDocument = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"
 // TestExtensionDocuments checks that the v2 document includes the group versions of extension servers.
 // Invalid documents are ignored.
 func TestExtensionDocuments(t *testing.T) {
-	s := newSmallService(t)
+	service := newSmallService(t)
 	part, err := openapi.ExtractGroupVersion([]byte(extensionDocument), ext)
 	if err != nil {
 		t.Fatal(err)
@@ -38,13 +38,13 @@ func TestExtensionDocuments(t *testing.T) {
 	// 1. Get the document without and with the extension server.
 	const tag = "1"
 	var remote []openapi.RemoteV2Document
-	s.SetRemoteV2Documents(func(context.Context) []openapi.RemoteV2Document { return remote })
-	local := get(t, s, "/openapi/v2")
+	service.SetRemoteV2Documents(func(context.Context) []openapi.RemoteV2Document { return remote })
+	local := get(t, service, "/openapi/v2")
 	remote = []openapi.RemoteV2Document{
 		{GroupVersion: ext, Tag: tag, Text: part},
 		{GroupVersion: ext, Tag: tag, Text: []byte("nonsense")},
 	}
-	merged := get(t, s, "/openapi/v2")
+	merged := get(t, service, "/openapi/v2")
 	if merged.Header().Get("ETag") == local.Header().Get("ETag") || merged.Code != 200 {
 		t.Fatalf("with an extension: got code %d and headers %v, want 200 and another ETag", merged.Code, merged.Header())
 	}
@@ -81,15 +81,15 @@ func TestExtensionDocuments(t *testing.T) {
 	}
 
 	// 3. Check the ETag, the protobuf form, and the document after the server is gone.
-	if w := get(t, s, "/openapi/v2", "If-None-Match", merged.Header().Get("ETag")); w.Code != http.StatusNotModified {
+	if w := get(t, service, "/openapi/v2", "If-None-Match", merged.Header().Get("ETag")); w.Code != http.StatusNotModified {
 		t.Errorf("request with the ETag: got code %d, want %d", w.Code, http.StatusNotModified)
 	}
-	if w := get(t, s, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"); w.Code != 200 ||
+	if w := get(t, service, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"); w.Code != 200 ||
 		!strings.Contains(w.Body.String(), "another ObjectMeta") {
 		t.Errorf("protobuf: got code %d, want 200 and the model of the extension server", w.Code)
 	}
 	remote = nil
-	if w := get(t, s, "/openapi/v2"); w.Header().Get("ETag") != local.Header().Get("ETag") {
+	if w := get(t, service, "/openapi/v2"); w.Header().Get("ETag") != local.Header().Get("ETag") {
 		t.Errorf("without the extension server: got ETag %s, want %s", w.Header().Get("ETag"), local.Header().Get("ETag"))
 	}
 }
@@ -112,13 +112,13 @@ func TestInvalidExtensionDocuments(t *testing.T) {
 // TestExtensionV3Documents checks that the v3 index has the documents of extension servers, which serve
 // them. They cannot replace local ones.
 func TestExtensionV3Documents(t *testing.T) {
-	s := newSmallService(t)
+	service := newSmallService(t)
 	extension := http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write([]byte("extension " + r.URL.RequestURI()))
 		},
 	)
-	s.Replace(nil, []openapi.RemoteGroupVersion{
+	service.Replace(nil, []openapi.RemoteGroupVersion{
 		{GroupVersion: ext, Hash: "a b", Document: extension},
 		{GroupVersion: schema.GroupVersion{Group: "plain.test", Version: "v1"}, Document: extension},
 		{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}, Hash: "x", Document: extension},
@@ -126,7 +126,7 @@ func TestExtensionV3Documents(t *testing.T) {
 	var index struct {
 		Paths map[string]struct{ ServerRelativeURL string }
 	}
-	if err := json.Unmarshal(get(t, s, "/openapi/v3").Body.Bytes(), &index); err != nil {
+	if err := json.Unmarshal(get(t, service, "/openapi/v3").Body.Bytes(), &index); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
@@ -136,15 +136,15 @@ func TestExtensionV3Documents(t *testing.T) {
 		if got := index.Paths[path].ServerRelativeURL; got != want {
 			t.Errorf("%s: got %q, want %v", path, got, want)
 		}
-		if w := get(t, s, want); w.Body.String() != "extension "+want {
+		if w := get(t, service, want); w.Body.String() != "extension "+want {
 			t.Errorf("%s: got %s", want, w.Body)
 		}
 	}
-	if w := get(t, s, "/openapi/v3/apis/coordination.k8s.io/v1"); strings.HasPrefix(w.Body.String(), "extension") {
+	if w := get(t, service, "/openapi/v3/apis/coordination.k8s.io/v1"); strings.HasPrefix(w.Body.String(), "extension") {
 		t.Error("a local document was replaced")
 	}
-	s.Replace(nil, nil)
-	if w := get(t, s, "/openapi/v3/apis/ext.test/v1"); w.Code != 404 {
+	service.Replace(nil, nil)
+	if w := get(t, service, "/openapi/v3/apis/ext.test/v1"); w.Code != 404 {
 		t.Errorf("removed document: got %d, want 404", w.Code)
 	}
 }

@@ -97,24 +97,24 @@ func (c *kindDescriber) watchOperation() operation {
 
 // collectionOperations returns the operations of a collection.
 func (c *kindDescriber) collectionOperations() (ops []operation) {
-	k := c.kind
-	if k.HasVerb("list") {
-		ops = append(ops, c.listOperation(c.id("list", k.Kind)))
+	kind := c.kind
+	if kind.HasVerb("list") {
+		ops = append(ops, c.listOperation(c.id("list", kind.Kind)))
 	}
-	if k.HasVerb("create") {
-		op := c.newOperation(http.MethodPost, "post", c.id("create", k.Kind), "create "+withArticle(k.Kind))
+	if kind.HasVerb("create") {
+		op := c.newOperation(http.MethodPost, "post", c.id("create", kind.Kind), "create "+withArticle(kind.Kind))
 		op.parameters = c.params.create
 		op.body = c.objectBody()
 		op.result = c.objectBody()
 		op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
 		ops = append(ops, op)
 	}
-	if k.HasVerb("deletecollection") {
+	if kind.HasVerb("deletecollection") {
 		op := c.newOperation(
 			http.MethodDelete,
 			"deletecollection",
-			operationID("delete", c.gv, "Collection"+c.scope+k.Kind),
-			"delete collection of "+k.Kind,
+			operationID("delete", c.gv, "Collection"+c.scope+kind.Kind),
+			"delete collection of "+kind.Kind,
 		)
 		op.result = bodyOf(&metav1.Status{})
 		op.parameters = c.params.list
@@ -130,30 +130,30 @@ func (c *kindDescriber) collectionOperations() (ops []operation) {
 
 // objectOperations returns the operations of one object.
 func (c *kindDescriber) objectOperations() (ops []operation) {
-	k := c.kind
-	if k.HasVerb("get") {
-		op := c.newOperation(http.MethodGet, "get", c.id("read", k.Kind), "read the specified "+k.Kind)
+	kind := c.kind
+	if kind.HasVerb("get") {
+		op := c.newOperation(http.MethodGet, "get", c.id("read", kind.Kind), "read the specified "+kind.Kind)
 		op.parameters = c.getParameters()
 		op.result = c.objectBody()
 		ops = append(ops, op)
 	}
-	if k.HasVerb("update") {
-		ops = append(ops, c.replaceOperation(c.id("replace", k.Kind), k.Kind, c.objectBody()))
+	if kind.HasVerb("update") {
+		ops = append(ops, c.replaceOperation(c.id("replace", kind.Kind), kind.Kind, c.objectBody()))
 	}
-	if k.HasVerb("delete") {
-		op := c.newOperation(http.MethodDelete, "delete", c.id("delete", k.Kind), "delete "+withArticle(k.Kind))
+	if kind.HasVerb("delete") {
+		op := c.newOperation(http.MethodDelete, "delete", c.id("delete", kind.Kind), "delete "+withArticle(kind.Kind))
 		op.parameters = c.params.delete
 		op.body = bodyOf(&metav1.DeleteOptions{})
 		op.bodyOptional = true
 		op.result = bodyOf(&metav1.Status{})
 		op.codes = []int{http.StatusOK, http.StatusAccepted}
-		if k.Delete.ReturnObject && !k.Delete.TwoPhase { // Kubernetes documents a Status for namespaces
+		if kind.Delete.ReturnObject && !kind.Delete.TwoPhase { // Kubernetes documents a Status for namespaces
 			op.result = c.objectBody()
 		}
 		ops = append(ops, op)
 	}
-	if k.HasVerb("patch") {
-		ops = append(ops, c.patchOperation(c.id("patch", k.Kind), k.Kind, c.objectBody()))
+	if kind.HasVerb("patch") {
+		ops = append(ops, c.patchOperation(c.id("patch", kind.Kind), kind.Kind, c.objectBody()))
 	}
 	return ops
 }
@@ -194,16 +194,16 @@ func (c *kindDescriber) patchOperation(id, subject string, m *bodyModel) operati
 
 // subresourceOperations returns the operations of a subresource. suffix distinguishes the operation
 // ids of the path with a further {path}.
-func (c *kindDescriber) subresourceOperations(s *registry.Subresource, suffix string) (ops []operation) {
-	gvk := subresourceKind(c.kind, s)
-	model := c.subresourceBody(s, gvk)
-	name := c.kind.Kind + title(s.Name)
-	subject := s.Name + " of the specified " + c.kind.Kind
-	if isConnect(s) {
-		return c.connectOperations(s, gvk, name+suffix)
+func (c *kindDescriber) subresourceOperations(subresource *registry.Subresource, suffix string) (ops []operation) {
+	gvk := subresourceKind(c.kind, subresource)
+	model := c.subresourceBody(subresource, gvk)
+	name := c.kind.Kind + title(subresource.Name)
+	subject := subresource.Name + " of the specified " + c.kind.Kind
+	if isConnect(subresource) {
+		return c.connectOperations(subresource, gvk, name+suffix)
 	}
 	for _, verb := range []string{"get", "create", "update", "patch"} {
-		if !s.HasVerb(verb) {
+		if !subresource.HasVerb(verb) {
 			continue
 		}
 		var op operation
@@ -212,13 +212,13 @@ func (c *kindDescriber) subresourceOperations(s *registry.Subresource, suffix st
 			op = c.newOperation(http.MethodGet, "get", c.id("read", name), "read "+subject)
 			op.parameters = c.getParameters()
 			op.result = model
-			if s.Name == "log" { // the log is text
+			if subresource.Name == "log" { // the log is text
 				op.result = &bodyModel{}
-				op.parameters = c.optionParameters(s, gvk)
+				op.parameters = c.optionParameters(subresource, gvk)
 				op.produces = append([]string{"text/plain"}, c.media.object...)
 			}
 		case "create":
-			op = c.newOperation(http.MethodPost, "post", c.id("create", name), "create "+s.Name+" of "+withArticle(c.kind.Kind))
+			op = c.newOperation(http.MethodPost, "post", c.id("create", name), "create "+subresource.Name+" of "+withArticle(c.kind.Kind))
 			op.parameters = c.params.create
 			op.body = model
 			op.result = model

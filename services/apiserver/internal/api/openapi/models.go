@@ -175,22 +175,22 @@ func (m *models) addFields(s *spec.Schema, t reflect.Type) {
 func (m *models) addField(
 	s *spec.Schema,
 	name string,
-	f reflect.StructField,
+	structField reflect.StructField,
 	hasOmitEmpty bool,
 	facts *typefacts.Field,
 	doc string,
 ) {
-	property := m.fieldSchema(f.Type)
+	property := m.fieldSchema(structField.Type)
 	property.Description = doc
 	if facts.Doc != nil {
 		property.Description = *facts.Doc
 	}
-	addMergeRules(&property, f, facts)
-	m.describeEnum(&property, f.Type, facts)
+	addMergeRules(&property, structField, facts)
+	m.describeEnum(&property, structField.Type, facts)
 	if m.v3 && m.facts != nil {
 		property.Default = facts.Default
 		if property.Default == nil {
-			property.Default = zeroDefault(f.Type, hasOmitEmpty)
+			property.Default = zeroDefault(structField.Type, hasOmitEmpty)
 		}
 	}
 	if s.Properties == nil {

@@ -190,32 +190,32 @@ func TestEveryKindHasAModel(t *testing.T) {
 // server supports field validation and dry runs.
 func TestPatchParameters(t *testing.T) {
 	h := service(t)
-	for _, k := range kinds(t) {
-		if !k.HasVerb("patch") {
+	for _, kind := range kinds(t) {
+		if !kind.HasVerb("patch") {
 			continue
 		}
-		at := "/" + apiPath(k.GroupVersion()) + "/"
-		if k.Namespaced {
+		at := "/" + apiPath(kind.GroupVersion()) + "/"
+		if kind.Namespaced {
 			at += "namespaces/{namespace}/"
 		}
-		p := v3(t, h, apiPath(k.GroupVersion())).Paths.Paths[at+k.Resource+"/{name}"]
-		if p == nil || p.Patch == nil {
-			t.Errorf("%s: got no patch operation in v3, want one", k.GVK())
+		path := v3(t, h, apiPath(kind.GroupVersion())).Paths.Paths[at+kind.Resource+"/{name}"]
+		if path == nil || path.Patch == nil {
+			t.Errorf("%s: got no patch operation in v3, want one", kind.GVK())
 			continue
 		}
 		var names []string
-		for _, param := range p.Patch.Parameters {
+		for _, param := range path.Patch.Parameters {
 			names = append(names, param.Name)
 		}
 		if want := []string{"dryRun", "fieldManager", "fieldValidation", "force"}; !slices.Equal(names, want) {
-			t.Errorf("%s: got parameters %v, want %v", k.GVK(), names, want)
+			t.Errorf("%s: got parameters %v, want %v", kind.GVK(), names, want)
 		}
 		var gvk schema.GroupVersionKind
-		if err := p.Patch.Extensions.GetObject("x-kubernetes-group-version-kind", &gvk); err != nil || gvk != k.GVK() {
-			t.Errorf("%s: got a patch operation of %s and error %v, want its own kind", k.GVK(), gvk, err)
+		if err := path.Patch.Extensions.GetObject("x-kubernetes-group-version-kind", &gvk); err != nil || gvk != kind.GVK() {
+			t.Errorf("%s: got a patch operation of %s and error %v, want its own kind", kind.GVK(), gvk, err)
 		}
-		if p.Patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
-			t.Errorf("%s: got no media type of server-side apply, want one", k.GVK())
+		if path.Patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
+			t.Errorf("%s: got no media type of server-side apply, want one", kind.GVK())
 		}
 	}
 }
@@ -227,7 +227,7 @@ func TestOlderVersionsHaveModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openapi.New(all, builtin.Documented, patchOptions())
+	service, err := openapi.New(all, builtin.Documented, patchOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,13 +237,13 @@ func TestOlderVersionsHaveModels(t *testing.T) {
 		"resource.k8s.io/v1alpha3": "ResourceClaim", "admissionregistration.k8s.io/v1beta1": "ValidatingAdmissionPolicy",
 	} {
 		gv, _ := schema.ParseGroupVersion(at)
-		doc := v3(t, s, "apis/"+at)
+		doc := v3(t, service, "apis/"+at)
 		name := "io.k8s.api." + strings.TrimSuffix(gv.Group, ".k8s.io") + "." + gv.Version + "." + kind
 		model := doc.Components.Schemas[name]
 		if model == nil || len(gvksOf(t, model)) != 1 || gvksOf(t, model)[0] != gv.WithKind(kind) {
 			t.Errorf("%s: no model %s, want one", kind, name)
 		}
-		requireReferences(t, at, body(t, s, "/openapi/v3/apis/"+at))
+		requireReferences(t, at, body(t, service, "/openapi/v3/apis/"+at))
 	}
 }
 

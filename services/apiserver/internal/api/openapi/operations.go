@@ -62,7 +62,7 @@ type mediaTypes struct {
 }
 
 // mediaTypesOf returns the media types of a server with the given options.
-func mediaTypesOf(o Options) mediaTypes {
+func mediaTypesOf(options Options) mediaTypes {
 	media := mediaTypes{
 		object: []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf},
 		list: []string{
@@ -72,11 +72,11 @@ func mediaTypesOf(o Options) mediaTypes {
 			api.MediaJSON + ";stream=watch",
 			api.MediaProtobuf + ";stream=watch",
 		},
-		patch:       o.Patches,
+		patch:       options.Patches,
 		custom:      []string{api.MediaJSON, api.MediaYAML},
-		customPatch: o.CustomPatches,
+		customPatch: options.CustomPatches,
 	}
-	if o.CBOR {
+	if options.CBOR {
 		media.object = append(media.object, api.MediaCBOR)
 		media.list = append(media.list, api.MediaCBOR, api.MediaCBORSequence)
 	}
@@ -117,41 +117,41 @@ func (d *describer) describeGroupVersion(kinds []*registry.Kind) []path {
 }
 
 // addKind adds the paths of a kind. root is the path of the group version with a trailing slash.
-func (d *describer) addKind(root string, k *registry.Kind) {
+func (d *describer) addKind(root string, kind *registry.Kind) {
 	inNamespace, scope := "", ""
 	var scopeParameters []parameter
-	if k.Namespaced {
+	if kind.Namespaced {
 		inNamespace, scope = "namespaces/{namespace}/", "Namespaced"
 		scopeParameters = []parameter{d.params.namespace}
 	}
-	c := &kindDescriber{describer: d, kind: k, scope: scope}
+	c := &kindDescriber{describer: d, kind: kind, scope: scope}
 	pretty := []parameter{d.params.pretty}
-	objectParameters := append([]parameter{nameParameter(k.Kind)}, scopeParameters...)
+	objectParameters := append([]parameter{nameParameter(kind.Kind)}, scopeParameters...)
 
 	// 1. The collection, its objects and their subresources.
-	collection := root + inNamespace + k.Resource
+	collection := root + inNamespace + kind.Resource
 	d.addOperations(collection, slices.Concat(scopeParameters, pretty), c.collectionOperations()...)
 	d.addOperations(collection+"/{name}", slices.Concat(objectParameters, pretty), c.objectOperations()...)
-	for i := range k.Subresources {
-		d.addSubresource(c, collection, &k.Subresources[i], objectParameters, scopeParameters)
+	for i := range kind.Subresources {
+		d.addSubresource(c, collection, &kind.Subresources[i], objectParameters, scopeParameters)
 	}
 
 	// 2. The collection in all namespaces.
-	if k.Namespaced && k.HasVerb("list") {
-		id := operationID("list", d.gv, k.Kind+"ForAllNamespaces")
-		d.addOperations(root+k.Resource, pretty, c.listOperation(id))
+	if kind.Namespaced && kind.HasVerb("list") {
+		id := operationID("list", d.gv, kind.Kind+"ForAllNamespaces")
+		d.addOperations(root+kind.Resource, pretty, c.listOperation(id))
 	}
 
 	// 3. The deprecated paths of watches, which custom resources do not have.
-	if d.custom || !k.HasVerb("watch") {
+	if d.custom || !kind.HasVerb("watch") {
 		return
 	}
-	watched := root + "watch/" + inNamespace + k.Resource
-	d.addOperations(watched, slices.Concat(scopeParameters, pretty), c.watchListOperation(c.id("watch", k.Kind+"List")))
+	watched := root + "watch/" + inNamespace + kind.Resource
+	d.addOperations(watched, slices.Concat(scopeParameters, pretty), c.watchListOperation(c.id("watch", kind.Kind+"List")))
 	d.addOperations(watched+"/{name}", slices.Concat(objectParameters, pretty), c.watchOperation())
-	if k.Namespaced {
-		id := operationID("watch", d.gv, k.Kind+"ListForAllNamespaces")
-		d.addOperations(root+"watch/"+k.Resource, pretty, c.watchListOperation(id))
+	if kind.Namespaced {
+		id := operationID("watch", d.gv, kind.Kind+"ListForAllNamespaces")
+		d.addOperations(root+"watch/"+kind.Resource, pretty, c.watchListOperation(id))
 	}
 }
 
@@ -160,21 +160,21 @@ func (d *describer) addKind(root string, k *registry.Kind) {
 func (d *describer) addSubresource(
 	c *kindDescriber,
 	collection string,
-	s *registry.Subresource,
+	subresource *registry.Subresource,
 	objectParameters, scopeParameters []parameter,
 ) {
-	url := collection + "/{name}/" + s.Name
-	parameters := append([]parameter{nameParameter(subresourceKind(c.kind, s).Kind)}, scopeParameters...)
+	url := collection + "/{name}/" + subresource.Name
+	parameters := append([]parameter{nameParameter(subresourceKind(c.kind, subresource).Kind)}, scopeParameters...)
 	if d.custom {
 		parameters = slices.Clone(objectParameters)
 	}
-	if !isConnect(s) { // a connection has only the parameters of its options
+	if !isConnect(subresource) { // a connection has only the parameters of its options
 		parameters = append(parameters, d.params.pretty)
 	}
-	d.addOperations(url, parameters, c.subresourceOperations(s, "")...)
-	if s.Name == "proxy" {
+	d.addOperations(url, parameters, c.subresourceOperations(subresource, "")...)
+	if subresource.Name == "proxy" {
 		withPath := slices.Concat(parameters, []parameter{d.params.path})
-		d.addOperations(url+"/{path}", withPath, c.subresourceOperations(s, "WithPath")...)
+		d.addOperations(url+"/{path}", withPath, c.subresourceOperations(subresource, "WithPath")...)
 	}
 }
 
@@ -309,7 +309,7 @@ func sortParameters(ps []parameter) {
 
 // connectOperations returns the operations of a connection. HEAD and OPTIONS have no verbs. A
 // subresource supports them if it proxies all methods, which it does if it has the verb delete.
-func (c *kindDescriber) connectOperations(s *registry.Subresource, gvk schema.GroupVersionKind, name string) (ops []operation) {
+func (c *kindDescriber) connectOperations(subresource *registry.Subresource, gvk schema.GroupVersionKind, name string) (ops []operation) {
 	for _, m := range []struct{ verb, method string }{
 		{verb: "get", method: http.MethodGet},
 		{verb: "create", method: http.MethodPost},
@@ -319,7 +319,7 @@ func (c *kindDescriber) connectOperations(s *registry.Subresource, gvk schema.Gr
 		{verb: "delete", method: http.MethodHead},
 		{verb: "delete", method: http.MethodOptions},
 	} {
-		if !s.HasVerb(m.verb) {
+		if !subresource.HasVerb(m.verb) {
 			continue
 		}
 		method := m.method[:1] + strings.ToLower(m.method[1:]) // "Get"
@@ -327,12 +327,12 @@ func (c *kindDescriber) connectOperations(s *registry.Subresource, gvk schema.Gr
 			m.method,
 			"connect",
 			operationID("connect", c.gv, method+c.scope+name),
-			"connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind,
+			"connect "+m.method+" requests to "+subresource.Name+" of "+c.kind.Kind,
 		)
 		op.gvk = gvk
 		op.result = &bodyModel{}
 		op.produces = anyMediaType
-		op.parameters = c.optionParameters(s, gvk)
+		op.parameters = c.optionParameters(subresource, gvk)
 		ops = append(ops, op)
 	}
 	return ops

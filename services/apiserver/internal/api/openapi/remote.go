@@ -41,7 +41,7 @@ func (s *Service) SetRemoteV2Documents(remoteV2 func(context.Context) []RemoteV2
 // ExtractGroupVersion returns a v2 document with the paths of a group version in data, another
 // server's v2 document, and with the definitions to which they refer. The result is valid and can
 // be merged with other documents. data is untrusted.
-func ExtractGroupVersion(data []byte, gv schema.GroupVersion) (part []byte, err error) {
+func ExtractGroupVersion(data []byte, groupVersion schema.GroupVersion) (part []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil { // the document is untrusted
 			part, err = nil, fmt.Errorf("not an OpenAPI v2 document: %v", v)
@@ -54,7 +54,7 @@ func ExtractGroupVersion(data []byte, gv schema.GroupVersion) (part []byte, err 
 	if doc.Paths == nil {
 		return nil, errors.New("document has no paths")
 	}
-	doc = aggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/" + apiPath(gv) + "/"})
+	doc = aggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/" + apiPath(groupVersion) + "/"})
 	out := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger: "2.0", Info: &spec.Info{InfoProps: spec.InfoProps{Title: apiTitle, Version: version.Major + "." + version.Minor}},
 		Paths: doc.Paths, Definitions: doc.Definitions, Parameters: doc.Parameters,

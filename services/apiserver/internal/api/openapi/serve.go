@@ -81,8 +81,8 @@ func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request, snap *snaps
 // "v3". path is the document's path below /openapi/v3/. It is empty for the v2 document, which
 // ignores the query parameter hash.
 func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *document, version, path string) {
-	h := w.Header()
-	h.Set("Vary", "Accept, Accept-Encoding")
+	header := w.Header()
+	header.Set("Vary", "Accept, Accept-Encoding")
 	protobuf, ok := acceptedForm(r.Header.Get("Accept"), version)
 	if !ok {
 		w.WriteHeader(http.StatusNotAcceptable)
@@ -99,17 +99,17 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 			return
 		}
 		// The URL identifies the content, so it can be cached forever.
-		h.Set("Cache-Control", "public, immutable")
-		h.Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+		header.Set("Cache-Control", "public, immutable")
+		header.Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
 	}
-	h.Set("Content-Type", "application/json")
+	header.Set("Content-Type", "application/json")
 	if protobuf {
-		h.Set("Content-Type", "application/com.github.proto-openapi.spec."+version+".v1.0+protobuf")
+		header.Set("Content-Type", "application/com.github.proto-openapi.spec."+version+".v1.0+protobuf")
 	}
-	h.Set("ETag", strconv.Quote(c.etag))
+	header.Set("ETag", strconv.Quote(c.etag))
 	body := c.gzip
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
-		h.Set("Content-Encoding", "gzip")
+		header.Set("Content-Encoding", "gzip")
 	} else {
 		data, release, err := c.uncompressed()
 		if err != nil {

@@ -97,7 +97,7 @@ func TestDocumentsAreCachedByHash(t *testing.T) {
 // TestAcceptSelectsMediaType checks the media type of the response for values of Accept.
 func TestAcceptSelectsMediaType(t *testing.T) {
 	h := service(t)
-	for _, c := range []struct{ path, accept, want string }{
+	for _, test := range []struct{ path, accept, want string }{
 		{path: "/openapi/v2", accept: "", want: "application/json"},
 		{path: "/openapi/v2", accept: "*/*", want: "application/json"},
 		{path: "/openapi/v2", accept: protoV2, want: "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"},
@@ -108,15 +108,15 @@ func TestAcceptSelectsMediaType(t *testing.T) {
 		{path: "/openapi/v3/apis/batch/v1", accept: protoV3 + ", application/json", want: protoV3},
 		{path: "/openapi/v3/apis/batch/v1", accept: "text/html, application/json", want: "application/json"},
 	} {
-		w := get(t, h, c.path, "Accept", c.accept)
-		if c.want == "" {
+		w := get(t, h, test.path, "Accept", test.accept)
+		if test.want == "" {
 			if w.Code != http.StatusNotAcceptable {
-				t.Errorf("%s as %q: got %d, want %v", c.path, c.accept, w.Code, http.StatusNotAcceptable)
+				t.Errorf("%s as %q: got %d, want %v", test.path, test.accept, w.Code, http.StatusNotAcceptable)
 			}
 			continue
 		}
-		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != c.want {
-			t.Errorf("%s as %q: got %d %q, want %v, %v", c.path, c.accept, w.Code, got, http.StatusOK, c.want)
+		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != test.want {
+			t.Errorf("%s as %q: got %d %q, want %v, %v", test.path, test.accept, w.Code, got, http.StatusOK, test.want)
 		}
 	}
 	for _, path := range []string{"/openapi/v3/apis/nope/v1", "/openapi/v4", "/openapi/v2/x", "/openapi/v2/", "/openapi/v3/"} {

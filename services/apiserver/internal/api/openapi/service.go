@@ -105,7 +105,7 @@ type Options struct {
 // New returns a service for the kinds of a catalog. scheme returns the Go types of all versions and
 // subresources. It is called once, when the first document is built.
 func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
-	s := &Service{
+	service := &Service{
 		catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), media: mediaTypesOf(o),
 		enums: !o.NoEnums, writeError: o.Reject, release: cmp.Or(o.Release, version.Major+"."+version.Minor),
 		// The v2 document contains the whole API. It has its own slot, so that its build does not
@@ -113,8 +113,8 @@ func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*
 		v2Slots: make(chan struct{}, 1),
 		v3Slots: make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1)), // one CPU remains for other work
 	}
-	if s.writeError == nil {
-		s.writeError = func(w http.ResponseWriter, _ *http.Request, err error) {
+	if service.writeError == nil {
+		service.writeError = func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), int(status.FromError(err).Code))
 		}
 	}
@@ -122,21 +122,21 @@ func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*
 	for _, k := range catalog.Kinds() {
 		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
 	}
-	s.builtIn = s.rootEntries()
+	service.builtIn = service.rootEntries()
 	for _, g := range catalog.Groups() {
 		if g.Name != "" {
-			s.builtIn = append(s.builtIn, s.groupEntry(g.Name))
+			service.builtIn = append(service.builtIn, service.groupEntry(g.Name))
 		}
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
-			s.builtIn = append(s.builtIn, s.builtInEntry(apiPath(gv), func() []path {
-				d := &describer{gv: gv, params: s.params(), media: &s.media, newObject: s.newObject}
+			service.builtIn = append(service.builtIn, service.builtInEntry(apiPath(gv), func() []path {
+				d := &describer{gv: gv, params: service.params(), media: &service.media, newObject: service.newObject}
 				return d.describeGroupVersion(sortedKinds(kinds[gv]))
 			}))
 		}
 	}
-	s.Replace(nil, nil)
-	return s, nil
+	service.Replace(nil, nil)
+	return service, nil
 }
 
 func (s *Service) newObject(kind schema.GroupVersionKind) (runtime.Object, error) {
@@ -239,19 +239,19 @@ func (s *Service) Replace(groups []Group, remotes []RemoteGroupVersion) {
 		taken[e.path] = true
 	}
 	for i := range groups {
-		g := &groups[i]
-		path := apiPath(g.GroupVersion)
+		group := &groups[i]
+		path := apiPath(group.GroupVersion)
 		if taken[path] {
 			continue
 		}
 		taken[path] = true
-		if old != nil && g.Hash != "" {
-			if e := old.byPath[path]; e != nil && e.hash == g.Hash {
+		if old != nil && group.Hash != "" {
+			if e := old.byPath[path]; e != nil && e.hash == group.Hash {
 				next.entries = append(next.entries, e)
 				continue
 			}
 		}
-		next.entries = append(next.entries, s.customEntry(*g))
+		next.entries = append(next.entries, s.customEntry(*group))
 	}
 	for _, e := range next.entries {
 		next.byPath[e.path] = e

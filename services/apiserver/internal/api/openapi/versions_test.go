@@ -31,7 +31,7 @@ func manyWidgets(t testing.TB, versions int) []openapi.Group {
 func TestDocumentsLeaveAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
 	synctest.Test(t, func(t *testing.T) {
-		s, groups := newSmallService(t), manyWidgets(t, 6)
+		service, groups := newSmallService(t), manyWidgets(t, 6)
 		gate := make(chan struct{})
 		var started atomic.Int32
 		for i := range groups {
@@ -42,8 +42,8 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 				return schemas(r, kind)
 			}
 		}
-		s.Replace(groups, nil)
-		c := send(t, s, "/openapi/v3", "", seats{})
+		service.Replace(groups, nil)
+		c := send(t, service, "/openapi/v3", "", seats{})
 		synctest.Wait()
 		if n := started.Load(); n != 2 {
 			t.Errorf("got %d concurrent builds on 3 processors, want 2", n)

@@ -48,7 +48,7 @@ func describe(o *requestinfo.Info) string {
 // path.
 func TestResolveNamesVerbAndResource(t *testing.T) {
 	_, kinds := fullCatalog(t)
-	for _, c := range []struct{ method, path, want string }{
+	for _, test := range []struct{ method, path, want string }{
 		{method: "GET", path: "/healthz", want: "get -"},
 		{method: "POST", path: "/", want: "post -"},
 		{method: "GET", path: "/api", want: "get -"},
@@ -116,8 +116,8 @@ func TestResolveNamesVerbAndResource(t *testing.T) {
 		{method: "GET", path: "/api/v2/pods", want: "[list /v2 pods]"},
 		{method: "GET", path: "/apis/v1/pods/x", want: "[list v1/pods x]"},
 	} {
-		if got := describe(requestinfo.Resolve(httptest.NewRequest(c.method, c.path, nil), kinds)); got != c.want {
-			t.Errorf("%s %s: got %q, want %q", c.method, c.path, got, c.want)
+		if got := describe(requestinfo.Resolve(httptest.NewRequest(test.method, test.path, nil), kinds)); got != test.want {
+			t.Errorf("%s %s: got %q, want %q", test.method, test.path, got, test.want)
 		}
 	}
 	o := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds)
@@ -148,67 +148,67 @@ func TestLongRunning(t *testing.T) {
 }
 
 // spelled returns the path of the resource that is authorized. Nothing else may be executed.
-func spelled(o *requestinfo.Info, old bool) string {
-	path := "api/" + o.Version
-	if o.Group != "" {
-		path = "apis/" + o.Group + "/" + o.Version
+func spelled(info *requestinfo.Info, old bool) string {
+	path := "api/" + info.Version
+	if info.Group != "" {
+		path = "apis/" + info.Group + "/" + info.Version
 	}
 	if old {
 		path += "/watch"
 	}
-	if o.Target.Namespaced && o.Namespace != "" {
-		path += "/namespaces/" + o.Namespace
+	if info.Target.Namespaced && info.Namespace != "" {
+		path += "/namespaces/" + info.Namespace
 	}
-	path += "/" + o.Target.Resource
-	if o.Name != "" && (!o.Collection || old) {
-		path += "/" + o.Name
+	path += "/" + info.Target.Resource
+	if info.Name != "" && (!info.Collection || old) {
+		path += "/" + info.Name
 	}
-	if o.Sub != nil {
-		path += "/" + o.Sub.Name
+	if info.Sub != nil {
+		path += "/" + info.Sub.Name
 	}
-	return strings.TrimRight(strings.Join(append([]string{path}, o.Subpath...), "/"), "/")
+	return strings.TrimRight(strings.Join(append([]string{path}, info.Subpath...), "/"), "/")
 }
 
 // checkOperation compares the executed with the authorized operation.
-func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *requestinfo.Info) {
-	if o.Target == nil {
+func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, info *requestinfo.Info) {
+	if info.Target == nil {
 		return
 	}
-	old := strings.Contains("/"+strings.Trim(r.URL.Path, "/"), "/"+o.Version+"/watch/")
-	if got, want := spelled(o, old), strings.Trim(r.URL.Path, "/"); got != want {
+	old := strings.Contains("/"+strings.Trim(r.URL.Path, "/"), "/"+info.Version+"/watch/")
+	if got, want := spelled(info, old), strings.Trim(r.URL.Path, "/"); got != want {
 		t.Errorf("%s %q: got path %q, want %v", r.Method, r.URL.Path, got, want)
 	}
-	if o.Target.GVR() != o.GVR() {
-		t.Errorf("%q: got it authorized for %s, executed on %s, want one resource", r.URL.Path, o.GVR(), o.Target.GVR())
+	if info.Target.GVR() != info.GVR() {
+		t.Errorf("%q: got it authorized for %s, executed on %s, want one resource", r.URL.Path, info.GVR(), info.Target.GVR())
 	}
 	sub := ""
-	if o.Sub != nil {
-		sub = o.Sub.Name
+	if info.Sub != nil {
+		sub = info.Sub.Name
 	}
-	if sub != o.Subresource {
-		t.Errorf("%q: got it authorized for subresource %q, executed on %q, want the same", r.URL.Path, o.Subresource, sub)
+	if sub != info.Subresource {
+		t.Errorf("%q: got it authorized for subresource %q, executed on %q, want the same", r.URL.Path, info.Subresource, sub)
 	}
-	self := o.Resource == "namespaces" && o.Namespace == o.Name
-	if !o.Target.Namespaced && o.Namespace != "" && !self {
-		t.Errorf("%q: got it authorized in namespace %q, executed in the cluster scope, want the same scope", r.URL.Path, o.Namespace)
+	self := info.Resource == "namespaces" && info.Namespace == info.Name
+	if !info.Target.Namespaced && info.Namespace != "" && !self {
+		t.Errorf("%q: got it authorized in namespace %q, executed in the cluster scope, want the same scope", r.URL.Path, info.Namespace)
 	}
 	wanted := map[string][]string{"POST": {"create"}, "PUT": {"update"}, "PATCH": {"patch"}, "DELETE": {"delete"}, "GET": {"get"}, "HEAD": {"get"}}[r.Method]
 	switch {
 	case old:
 		wanted = []string{"watch"}
-	case o.Collection && o.Verb != "create":
+	case info.Collection && info.Verb != "create":
 		wanted = map[string][]string{"DELETE": {"deletecollection"}, "GET": {"list", "watch"}, "HEAD": {"list", "watch"}, "PUT": {"update"}, "PATCH": {"patch"}}[r.Method]
 	}
 	if wanted == nil {
 		wanted = []string{""}
 	}
-	if !slices.Contains(wanted, o.Verb) {
-		t.Errorf("%s %q: got verb %q, want one of %q", r.Method, r.URL, o.Verb, wanted)
+	if !slices.Contains(wanted, info.Verb) {
+		t.Errorf("%s %q: got verb %q, want one of %q", r.Method, r.URL, info.Verb, wanted)
 	}
-	if o.Collection && !old && o.Name != "" {
-		sel, err := fields.ParseSelector(o.FieldSelector)
-		if name, ok := sel.RequiresExactMatch("metadata.name"); err != nil || !ok || name != o.Name || o.Verb == "deletecollection" {
-			t.Errorf("%s %q: authorized for the name %q only, want %v", o.Verb, r.URL, o.Name, name)
+	if info.Collection && !old && info.Name != "" {
+		sel, err := fields.ParseSelector(info.FieldSelector)
+		if name, ok := sel.RequiresExactMatch("metadata.name"); err != nil || !ok || name != info.Name || info.Verb == "deletecollection" {
+			t.Errorf("%s %q: authorized for the name %q only, want %v", info.Verb, r.URL, info.Name, name)
 		}
 	}
 }
@@ -264,31 +264,31 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 			"fieldSelector=%3D%3D",
 			"labelSelector=a%3Db",
 		}).Draw(t, "query")
-		o := requestinfo.Resolve(r, kinds)
-		if o.Target != nil {
+		info := requestinfo.Resolve(r, kinds)
+		if info.Target != nil {
 			hits++
 		}
-		checkOperation(t, r, o)
+		checkOperation(t, r, info)
 	})
 	if hits == 0 && !testing.Short() { // the few paths of the short form may all have no target
 		t.Error("no path with a target, want one")
 	}
 	// Every path in discovery has a target.
 	for _, k := range catalog.Kinds() {
-		o := &requestinfo.Info{Group: k.Group, Version: k.Version, Target: kinds.Resource(k.GVR()), Name: "n"}
+		info := &requestinfo.Info{Group: k.Group, Version: k.Version, Target: kinds.Resource(k.GVR()), Name: "n"}
 		if k.Namespaced {
-			o.Namespace = "a"
+			info.Namespace = "a"
 		}
 		for i := -1; i < len(k.Subresources); i++ {
-			o.Sub = nil
+			info.Sub = nil
 			if i >= 0 {
-				o.Sub = &k.Subresources[i]
+				info.Sub = &k.Subresources[i]
 			}
-			path := "/" + spelled(o, false)
+			path := "/" + spelled(info, false)
 			got := requestinfo.Resolve(httptest.NewRequest("GET", path, nil), kinds)
-			if got.Target != o.Target || got.Sub != o.Sub || got.Name != "n" {
+			if got.Target != info.Target || got.Sub != info.Sub || got.Name != "n" {
 				t.Errorf("%s: got target %v, subresource %v, name %q, want %v, %v, n",
-					path, got.Target, got.Sub, got.Name, o.Target, o.Sub)
+					path, got.Target, got.Sub, got.Name, info.Target, info.Sub)
 			}
 		}
 	}

@@ -72,22 +72,22 @@ func TestSetReturnsItsPairs(t *testing.T) {
 // TestSetFromPairsKeepsLastValueOfKey checks that the last pair of a key wins, and that keys are sorted.
 func TestSetFromPairsKeepsLastValueOfKey(t *testing.T) {
 	type pair struct{ Key, Value string }
-	s := attributes.SetFromPairs([]pair{
+	set := attributes.SetFromPairs([]pair{
 		{Key: "b", Value: "2"},
 		{Key: "a", Value: "1"},
 		{Key: "b", Value: "3"},
 		{Key: "", Value: "empty"},
 	})
 	var all []string
-	for k, v := range s.All() {
+	for k, v := range set.All() {
 		all = append(all, k+"="+v)
 	}
-	if got := strings.Join(all, ","); got != "=empty,a=1,b=3" || s.Len() != 3 {
-		t.Errorf("pairs = %q, length %d, want =empty,a=1,b=3, length 3", got, s.Len())
+	if got := strings.Join(all, ","); got != "=empty,a=1,b=3" || set.Len() != 3 {
+		t.Errorf("pairs = %q, length %d, want =empty,a=1,b=3, length 3", got, set.Len())
 	}
 	for key, want := range map[string]string{"a": "1", "b": "3", "": "empty", "c": ""} {
-		v, ok := s.Lookup(key)
-		if v != want || ok != (key != "c") || s.Has(key) != ok || s.Get(key) != want {
+		v, ok := set.Lookup(key)
+		if v != want || ok != (key != "c") || set.Has(key) != ok || set.Get(key) != want {
 			t.Errorf("Lookup(%q) = %q, %v, want %q", key, v, ok, want)
 		}
 	}

@@ -200,26 +200,26 @@ func (t *term) singleValue() (string, bool) {
 }
 
 // Match reports whether a set meets the requirements.
-func (a *Terms) Match(s Set) bool {
+func (a *Terms) Match(set Set) bool {
 	if a.byKey == nil {
 		for i := range a.list {
-			if value, ok := s.Value(a.list[i].key); !a.list[i].match(value, ok) {
+			if value, ok := set.Value(a.list[i].key); !a.list[i].match(value, ok) {
 				return false
 			}
 		}
 		return true
 	}
 	required := a.required
-	if s.Len() < required {
+	if set.Len() < required {
 		return false
 	}
-	for position := range s.Len() {
-		i, ok := a.byKey[s.keys.list[position]]
+	for position := range set.Len() {
+		i, ok := a.byKey[set.keys.list[position]]
 		if !ok {
 			continue
 		}
 		t := &a.list[i]
-		if !t.match(s.valueAt(position), true) {
+		if !t.match(set.valueAt(position), true) {
 			return false
 		}
 		if t.required {

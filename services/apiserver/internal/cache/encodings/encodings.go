@@ -82,21 +82,21 @@ func (e *encoding) read() []byte {
 
 // encodeOnce makes the bytes unless another caller has made them, and adds the encoding to the
 // ring. created reports whether this call made them.
-func (e *encoding) encodeOnce(r *Ring, encode func() ([]byte, error)) (b []byte, created bool, err error) {
+func (e *encoding) encodeOnce(ring *Ring, encode func() ([]byte, error)) (data []byte, created bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.done.Load() {
 		return e.read(), false, nil
 	}
-	b, err = encode()
+	data, err = encode()
 	if err != nil {
 		return nil, false, err
 	}
-	if cap(b)-len(b) > len(b)/8 { // the encoding is kept longer than the unused capacity is worth
-		b = bytes.Clone(b)
+	if cap(data)-len(data) > len(data)/8 { // the encoding is kept longer than the unused capacity is worth
+		data = bytes.Clone(data)
 	}
-	e.bytes = b
+	e.bytes = data
 	e.done.Store(true)
-	r.insert(e)
-	return b, true, nil
+	ring.insert(e)
+	return data, true, nil
 }

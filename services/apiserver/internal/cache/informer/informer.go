@@ -84,12 +84,12 @@ func (i *Informer) followHistory(ctx context.Context) (err error) {
 		options.Initial = watchcache.InitialNone
 		options.AfterRevision = i.config.Store.Snapshot().Revision()
 	}
-	w, err := i.config.Store.Watch(options)
+	watcher, err := i.config.Store.Watch(options)
 	if err != nil {
 		return err
 	}
-	defer w.Close()
-	i.setWatcher(w)
+	defer watcher.Close()
+	i.setWatcher(watcher)
 
 	// 1. Until loading ends, entries collects the initial objects. With ChangesOnly there are none.
 	var entries []*objects.Entry
@@ -97,7 +97,7 @@ func (i *Informer) followHistory(ctx context.Context) (err error) {
 	if i.config.ChangesOnly {
 		loading = false
 		i.config.Replace(ctx, nil, options.AfterRevision)
-		i.advance(w, options.AfterRevision)
+		i.advance(watcher, options.AfterRevision)
 	}
 	if i.config.OnLost != nil {
 		defer func() { // the subscriber lost changes only if it has received a state
@@ -110,19 +110,19 @@ func (i *Informer) followHistory(ctx context.Context) (err error) {
 	// 2. Receive events. A bookmark ends the initial objects; changes follow.
 	var buf []watchcache.Event
 	for {
-		if buf, err = w.Next(ctx, buf); err != nil {
+		if buf, err = watcher.Next(ctx, buf); err != nil {
 			return err
 		}
 		if !loading {
-			revision := w.Revision()
+			revision := watcher.Revision()
 			i.config.Apply(ctx, buf, revision)
-			i.advance(w, revision)
+			i.advance(watcher, revision)
 			continue
 		}
 		for _, ev := range buf {
 			if ev.Type == watchcache.Bookmark {
 				i.config.Replace(ctx, entries, ev.Revision)
-				i.advance(w, ev.Revision)
+				i.advance(watcher, ev.Revision)
 				loading = false
 				entries = nil
 				break

@@ -106,21 +106,21 @@ func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (s
 func (s *source) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	for after := from.Revision; ; {
 		s.mu.Lock()
-		b, err, wake := storage.Batch{Revision: s.revision}, s.broken, s.wake
+		batch, err, wake := storage.Batch{Revision: s.revision}, s.broken, s.wake
 		for _, ev := range s.events {
 			if ev.Revision > after {
-				b.Events = append(b.Events, ev)
+				batch.Events = append(batch.Events, ev)
 			}
 		}
 		s.mu.Unlock()
 		if err != nil {
 			return err
 		}
-		if b.Revision > after {
-			if err := apply(b); err != nil {
+		if batch.Revision > after {
+			if err := apply(batch); err != nil {
 				return err
 			}
-			after = b.Revision
+			after = batch.Revision
 			continue
 		}
 		select {
@@ -294,16 +294,16 @@ func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 // WaitFor returns at the revision of another resource, and after the
 // change at a revision was applied.
 func TestWaitForIncludesRevision(t *testing.T) {
-	f := newFixture(t, "a/1")
-	f.waitFor(10)
-	if !f.Synced() || !f.Loaded() {
+	fixture := newFixture(t, "a/1")
+	fixture.waitFor(10)
+	if !fixture.Synced() || !fixture.Loaded() {
 		t.Error("neither synced nor loaded after the state was received")
 	}
-	f.expect("replace [1]")
-	f.waitFor(f.source.put("b/1"))
-	f.waitFor(f.source.put("a/2"))
+	fixture.expect("replace [1]")
+	fixture.waitFor(fixture.source.put("b/1"))
+	fixture.waitFor(fixture.source.put("a/2"))
 	select {
-	case got := <-f.calls:
+	case got := <-fixture.calls:
 		if got != "ADDED 2" {
 			t.Errorf("got %s, want ADDED 2", got)
 		}
@@ -312,7 +312,7 @@ func TestWaitForIncludesRevision(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := f.WaitFor(ctx, 1000); !errors.Is(err, context.Canceled) {
+	if err := fixture.WaitFor(ctx, 1000); !errors.Is(err, context.Canceled) {
 		t.Errorf("wait for a future revision: got %v", err)
 	}
 }

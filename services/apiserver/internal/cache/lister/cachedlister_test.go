@@ -76,9 +76,9 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("limitranges"))
-	filled := k.Default
-	k.Default = func(obj registry.Object) {
+	kind := catalog.Resource(corev1.SchemeGroupVersion.WithResource("limitranges"))
+	filled := kind.Default
+	kind.Default = func(obj registry.Object) {
 		r.decoded++
 		filled(obj)
 	}
@@ -86,12 +86,12 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prefix := apiset.KeyPrefix("/registry", k)
+	prefix := apiset.KeyPrefix("/registry", kind)
 	cache, err := watchcache.New(watchcache.Config{
 		Source:          r.source,
 		CurrentRevision: r.source,
 		Resources: []watchcache.ResourceConfig{{
-			Name:   k.Resource,
+			Name:   kind.Resource,
 			Prefix: prefix,
 			Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 				namespace, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
@@ -109,8 +109,8 @@ func newFixture(t *testing.T) *fixture {
 	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
-	r.kind = CachedResource{Resource: k.GroupResource(), Prefix: prefix, Store: set.Store, Coder: c.ForKind(k)}
+	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(kind.GVR())
+	r.kind = CachedResource{Resource: kind.GroupResource(), Prefix: prefix, Store: set.Store, Coder: c.ForKind(kind)}
 	o := &Objects{Cache: cache}
 	if r.cached, err = NewCachedLister[*corev1.LimitRange](o, r.kind, Bounds{Objects: 4096, Bytes: maxBytes},
 		"metadata.name", "spec"); err != nil {

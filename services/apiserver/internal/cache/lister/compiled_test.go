@@ -12,11 +12,11 @@ import (
 // TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes checks which objects Update compiles and
 // keeps.
 func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
-	r := newFixture(t)
+	fixture := newFixture(t)
 	var compiled, failed []string
 	broken := map[string]bool{}
 	c := Compiled[string]{
-		Store: r.kind.Store,
+		Store: fixture.kind.Store,
 		Compile: func(e *objects.Entry) (string, error) {
 			compiled = append(compiled, e.Name())
 			if broken[e.Name()] {
@@ -29,7 +29,7 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 	update := func(isSelected func(*objects.Entry) bool) (values []string, err error) {
 		compiled = nil
 		failed = nil
-		items, err := c.Update(r.kind.Store.Snapshot(), isSelected)
+		items, err := c.Update(fixture.kind.Store.Snapshot(), isSelected)
 		for _, item := range items {
 			values = append(values, item.Value)
 		}
@@ -39,13 +39,13 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 		return values, err
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		r.put("ns", name, 10)
+		fixture.put("ns", name, 10)
 	}
 	first, err := update(nil)
 	if err != nil || len(first) != 3 || !slices.Equal(compiled, []string{"a", "b", "c"}) {
 		t.Fatalf("first Update = %v, %v, compiled %v, want 3 items, compiled a, b, c", first, err, compiled)
 	}
-	r.put("ns", "b", 20)
+	fixture.put("ns", "b", 20)
 	if second, err := update(nil); err != nil ||
 		second[0] != first[0] ||
 		second[1] == first[1] ||
@@ -53,8 +53,8 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 		t.Errorf("after a change: got %v (%v), compiled %v, want only b compiled again", second, err, compiled)
 	}
 	broken["a"], broken["d"] = true, true
-	r.put("ns", "a", 30)
-	r.put("ns", "d", 10)
+	fixture.put("ns", "a", 30)
+	fixture.put("ns", "d", 10)
 	if third, err := update(nil); err == nil || err.Error() != "unreadable d" || len(third) != 3 ||
 		third[0] != first[0] || !slices.Equal(failed, []string{"atrue", "dfalse"}) {
 		t.Errorf("with unreadable objects: got %v (%v), failures %v, want 3 values, the first kept, failures of a and d",

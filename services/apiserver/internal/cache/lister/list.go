@@ -102,19 +102,19 @@ func (m *Memoized[T, V]) Get(ctx context.Context) (V, error) {
 	if err := m.Kind.WaitForWrites(ctx); err != nil {
 		return none, err
 	}
-	s := m.Kind.Store.Snapshot()
+	snapshot := m.Kind.Store.Snapshot()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.computed && m.version == s.Version() {
+	if m.computed && m.version == snapshot.Version() {
 		return m.value, nil
 	}
-	entries, _ := entriesByCreation(&m.Kind, s, "")
+	entries, _ := entriesByCreation(&m.Kind, snapshot, "")
 	all, err := decodeAll[T](ctx, &m.Kind, entries)
 	if err != nil {
 		return none, err
 	}
 	m.value = m.Derive(all)
-	m.version = s.Version()
+	m.version = snapshot.Version()
 	m.computed = true
 	return m.value, nil
 }

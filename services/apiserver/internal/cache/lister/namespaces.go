@@ -50,20 +50,20 @@ func (n *Namespaces) findEntry(ctx context.Context, name string) (*objects.Entry
 	if err := n.Kind.WaitForWrites(ctx); err != nil {
 		return nil, err
 	}
-	e, ok := n.Kind.Store.Get(n.Kind.Prefix + name)
+	entry, ok := n.Kind.Store.Get(n.Kind.Prefix + name)
 	if !ok {
 		if _, err := n.Objects.Cache.MostRecent(ctx); err != nil {
 			return nil, err
 		}
-		e, ok = n.Kind.Store.Get(n.Kind.Prefix + name)
+		entry, ok = n.Kind.Store.Get(n.Kind.Prefix + name)
 		if !ok {
 			return nil, nil
 		}
 	}
-	if err := e.Corrupt(); err != nil {
+	if err := entry.Corrupt(); err != nil {
 		return nil, fmt.Errorf("namespace %s cannot be read: %w", name, err)
 	}
-	return e, nil
+	return entry, nil
 }
 
 // NewestNamespaces confirms that the cache is current before it reads a namespace. It does not

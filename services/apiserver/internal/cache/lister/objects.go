@@ -117,35 +117,35 @@ func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
 }
 
 // Get returns an object of a kind, or a NotFound error.
-func Get[T registry.Object](ctx context.Context, o *Objects, k *CachedResource, namespace, name string) (found T, err error) {
-	key := k.Prefix + name
+func Get[T registry.Object](ctx context.Context, objects *Objects, cachedResource *CachedResource, namespace, name string) (found T, err error) {
+	key := cachedResource.Prefix + name
 	if namespace != "" {
-		key = k.Prefix + namespace + "/" + name
+		key = cachedResource.Prefix + namespace + "/" + name
 	}
-	if !o.Cache.Ready() {
+	if !objects.Cache.Ready() {
 		return found, watchcache.ErrNotReady
 	}
-	if err := k.WaitForWrites(ctx); err != nil {
+	if err := cachedResource.WaitForWrites(ctx); err != nil {
 		return found, err
 	}
-	e, ok := k.Store.Get(key)
-	if !ok && o.Confirm {
-		if _, err := o.Cache.MostRecent(ctx); err != nil {
-			return found, fmt.Errorf("confirm that %s %q does not exist: %w", k.Resource, name, err)
+	e, ok := cachedResource.Store.Get(key)
+	if !ok && objects.Confirm {
+		if _, err := objects.Cache.MostRecent(ctx); err != nil {
+			return found, fmt.Errorf("confirm that %s %q does not exist: %w", cachedResource.Resource, name, err)
 		}
-		e, ok = k.Store.Get(key)
+		e, ok = cachedResource.Store.Get(key)
 	}
 	if !ok {
-		return found, apierrors.NewNotFound(k.Resource, name)
+		return found, apierrors.NewNotFound(cachedResource.Resource, name)
 	}
 	_ = request.Estimate(ctx, e.Size()) // continue after a failure, because the caller needs the object
-	obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
+	obj, err := cachedResource.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
 		return found, err
 	}
 	found, ok = obj.(T)
 	if !ok {
-		return found, fmt.Errorf("%s %q is a %T", k.Resource, name, obj)
+		return found, fmt.Errorf("%s %q is a %T", cachedResource.Resource, name, obj)
 	}
 	return found, nil
 }

@@ -96,19 +96,19 @@ func TestCachesShrinkByShare(t *testing.T) {
 
 // TestBudgetHoldsUnderConcurrency checks that the budget holds after concurrent additions.
 func TestBudgetHoldsUnderConcurrency(t *testing.T) {
-	b := memory.New(900, nil)
-	stores := []*store{newStore(b, "a", 1), newStore(b, "b", 1), newStore(b, "c", 2)}
+	budget := memory.New(900, nil)
+	stores := []*store{newStore(budget, "a", 1), newStore(budget, "b", 1), newStore(budget, "c", 2)}
 	var wg sync.WaitGroup
 	for i := range 9 {
 		wg.Go(func() {
 			for range 500 {
 				stores[i%3].keep(1)
-				b.EvictToFit()
+				budget.EvictToFit()
 			}
 		})
 	}
 	wg.Wait()
-	b.EvictToFit()
+	budget.EvictToFit()
 	var sum int64
 	for _, s := range stores {
 		sum += 10 * s.entries

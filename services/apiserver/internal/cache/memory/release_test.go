@@ -12,7 +12,7 @@ import (
 // TestReleaseNeedsAnIdleProcessWithGarbage checks when memory is returned to the system.
 func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 	const mib = 1 << 20
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name                  string
 		allocated, live, held uint64
 		want                  bool
@@ -25,8 +25,8 @@ func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 		{name: "busy", allocated: 5 * mib, live: 60 * mib, held: 200 * mib},
 		{name: "grown heap", allocated: mib, live: 100 * mib, held: 90 * mib},
 	} {
-		if got := shouldRelease(c.allocated, c.live, c.held); got != c.want {
-			t.Errorf("%s: got %t, want %t", c.name, got, c.want)
+		if got := shouldRelease(test.allocated, test.live, test.held); got != test.want {
+			t.Errorf("%s: got %t, want %t", test.name, got, test.want)
 		}
 	}
 }

@@ -139,7 +139,7 @@ func (e *Entry) UnsharedSize(next *Entry) int64 {
 // NewEntry returns the entry of a stored value with its summary. read reads the attributes from
 // the summary. If it fails, the attributes come from the key, which starts with prefix.
 func NewEntry(
-	kv storage.KeyValue,
+	keyValue storage.KeyValue,
 	prefix string,
 	summary []byte,
 	read func(key string, summary []byte) (attributes.Attributes, error),
@@ -147,23 +147,23 @@ func NewEntry(
 ) *Entry {
 	var attrs attributes.Attributes
 	var unreadable *storage.CorruptObjectError
-	if kv.Seal != nil {
-		unreadable = kv.Seal.Err
+	if keyValue.Seal != nil {
+		unreadable = keyValue.Seal.Err
 	}
 	if unreadable == nil {
 		var err error
-		if attrs, err = read(kv.Key, summary); err != nil {
-			unreadable = &storage.CorruptObjectError{Key: kv.Key, Revision: kv.ModRevision, Undecodable: true, Err: err}
+		if attrs, err = read(keyValue.Key, summary); err != nil {
+			unreadable = &storage.CorruptObjectError{Key: keyValue.Key, Revision: keyValue.ModRevision, Undecodable: true, Err: err}
 		}
 	}
 	if unreadable != nil {
-		attrs = attributesFromKey(strings.TrimPrefix(kv.Key, prefix))
+		attrs = attributesFromKey(strings.TrimPrefix(keyValue.Key, prefix))
 	}
 	e := &Entry{
-		compact:        newCompact(kv.Key, attrs),
-		Revision:       kv.ModRevision,
-		CreateRevision: kv.CreateRevision,
-		stored:         asText(kv.Value),
+		compact:        newCompact(keyValue.Key, attrs),
+		Revision:       keyValue.ModRevision,
+		CreateRevision: keyValue.CreateRevision,
+		stored:         asText(keyValue.Value),
 		encoding:       encoding,
 	}
 	if unreadable != nil {

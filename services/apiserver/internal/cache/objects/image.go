@@ -54,7 +54,7 @@ func newKeyTree() sorted.Set[*Entry] {
 // Copy returns an image that can change independently of this one. The caller holds the lock under
 // which this one is changed or copied.
 func (im *Image) Copy() *Image {
-	c := &Image{
+	image := &Image{
 		ImageOptions: im.ImageOptions,
 		entries:      im.entries.Copy(),
 		Last:         im.Last,
@@ -64,15 +64,15 @@ func (im *Image) Copy() *Image {
 		Memory:       im.Memory,
 	}
 	if im.corrupt != nil {
-		c.corrupt = im.corrupt.Copy()
+		image.corrupt = im.corrupt.Copy()
 	}
 	for _, x := range im.indexes {
-		c.indexes = append(c.indexes, x.copy())
+		image.indexes = append(image.indexes, x.copy())
 	}
 	for _, l := range im.labels {
-		c.labels = append(c.labels, LabelIndex{l.valueIndex.copy(), l.labelUse})
+		image.labels = append(image.labels, LabelIndex{l.valueIndex.copy(), l.labelUse})
 	}
-	return c
+	return image
 }
 
 // Get returns the entry of a key.
@@ -119,22 +119,22 @@ func (im *Image) CorruptCount() int {
 }
 
 // addToStatistics adds or removes an object in the statistics.
-func (im *Image) addToStatistics(e *Entry, n int) {
-	if e == nil {
+func (im *Image) addToStatistics(entry *Entry, n int) {
+	if entry == nil {
 		return
 	}
-	if e.corruption != nil {
+	if entry.corruption != nil {
 		if im.corrupt == nil {
 			im.corrupt = newKeyTree()
 		}
 		if n > 0 {
-			im.corrupt.Set(e)
+			im.corrupt.Set(entry)
 		} else {
-			im.corrupt.Delete(e)
+			im.corrupt.Delete(entry)
 		}
 	}
-	im.Stored += int64(n) * int64(e.Size())
-	im.Memory += int64(n) * int64(len(e.stored))
+	im.Stored += int64(n) * int64(entry.Size())
+	im.Memory += int64(n) * int64(len(entry.stored))
 }
 
 // countBefore returns the number of keys before key.

@@ -236,21 +236,21 @@ func (im *Image) LabelSlot(avoided int) int {
 
 // NewLabelIndex returns an index of the objects that have a label. The image must be immutable.
 func (im *Image) NewLabelIndex(label unique.Handle[string]) LabelIndex {
-	l := LabelIndex{newValueIndex(label, (*compact).Labels, true), &labelUse{}}
-	l.used.Store(im.Now())
+	labelIndex := LabelIndex{newValueIndex(label, (*compact).Labels, true), &labelUse{}}
+	labelIndex.used.Store(im.Now())
 	byValue := map[string][]*Entry{} // in the order of keys
 	im.entries.Scan(func(e *Entry) bool {
-		if value, ok := l.value(e); ok {
+		if value, ok := labelIndex.value(e); ok {
 			byValue[value] = append(byValue[value], e)
 		}
 		return true
 	})
 	for _, value := range slices.Sorted(maps.Keys(byValue)) {
 		for _, e := range byValue[value] {
-			l.tree.Load(e)
+			labelIndex.tree.Load(e)
 		}
 	}
-	return l
+	return labelIndex
 }
 
 // SetLabelIndex puts an index in a slot that LabelSlot returned.

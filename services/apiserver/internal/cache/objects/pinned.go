@@ -32,13 +32,13 @@ type departedValue struct {
 }
 
 // Add records that the cache does not refer to an entry any more. The entry may be nil.
-func (p *PinnedValues) Add(e *Entry) {
-	if e == nil || len(e.stored) == 0 {
+func (p *PinnedValues) Add(entry *Entry) {
+	if entry == nil || len(entry.stored) == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.skipped += int64(len(e.stored))
+	p.skipped += int64(len(entry.stored))
 	if p.skipped < bytesPerSample {
 		return
 	}
@@ -46,7 +46,7 @@ func (p *PinnedValues) Add(e *Entry) {
 		p.removeCollected()
 		p.pruneAt = 2 * len(p.samples)
 	}
-	p.samples = append(p.samples, departedValue{weak.Make(unsafe.StringData(e.stored)), p.skipped, completedCollections()})
+	p.samples = append(p.samples, departedValue{weak.Make(unsafe.StringData(entry.stored)), p.skipped, completedCollections()})
 	p.skipped = 0
 }
 

@@ -34,33 +34,33 @@ const NoIndex = -1
 // until fn returns false. It inspects as little as possible: one object, an index of a field or a
 // label, a namespace, or all objects. It returns how many entries it inspected and selected, and
 // the index that it used.
-func (im *Image) Select(m *Matcher, from string, fn func(*Entry) bool) (fetched, returned, index int) {
+func (im *Image) Select(matcher *Matcher, from string, fn func(*Entry) bool) (fetched, returned, index int) {
 	visit := func(e *Entry) bool {
 		fetched++
-		if fetched%PauseInterval == 0 && m.Pause != nil && !m.Pause() {
+		if fetched%PauseInterval == 0 && matcher.Pause != nil && !matcher.Pause() {
 			return false
 		}
-		if !m.Matches(e) {
+		if !matcher.Matches(e) {
 			return true
 		}
 		returned++
 		return fn(e)
 	}
-	prefix := m.keyPrefix(im.Prefix)
-	if m.Name != "" {
-		e, ok := im.Get(prefix + m.Name)
-		if m.Namespace != "" || ok && e.Namespace() == "" { // otherwise the name may occur in any namespace
+	prefix := matcher.keyPrefix(im.Prefix)
+	if matcher.Name != "" {
+		e, ok := im.Get(prefix + matcher.Name)
+		if matcher.Namespace != "" || ok && e.Namespace() == "" { // otherwise the name may occur in any namespace
 			if ok && e.Key() >= from {
 				visit(e)
 			}
 			return fetched, returned, NoIndex
 		}
 	}
-	if i, value, ok := m.Indexed(im.Index); ok && !im.selectsCorrupt(m) {
+	if i, value, ok := matcher.Indexed(im.Index); ok && !im.selectsCorrupt(matcher) {
 		im.indexes[i].ascend(value, from, visit)
 		return fetched, returned, i
 	}
-	if l, value, _ := im.bestLabelIndex(m, prefix); l != nil {
+	if l, value, _ := im.bestLabelIndex(matcher, prefix); l != nil {
 		l.used.Store(im.Now())
 		l.ascendPrefix(value, prefix, from, visit)
 		l.saved.Add(int64(max(0, im.Count(prefix, from)-fetched)))

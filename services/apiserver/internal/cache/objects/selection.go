@@ -82,29 +82,29 @@ type Matcher struct {
 // Compile normalizes the selection. It drops selectors that select everything. It copies exact
 // values of metadata.name and metadata.namespace to Name and Namespace, which are cheaper to compare.
 func (s Selection) Compile() *Matcher {
-	m := &Matcher{Selection: s}
+	matcher := &Matcher{Selection: s}
 	if s.Labels != nil && s.Labels.Empty() {
-		m.Labels = nil
+		matcher.Labels = nil
 	}
 	if s.Fields != nil && s.Fields.Empty() {
-		m.Fields = nil
+		matcher.Fields = nil
 	}
-	if m.Labels != nil {
-		m.labels, m.partialLabels = attributes.LabelTerms(m.Labels)
+	if matcher.Labels != nil {
+		matcher.labels, matcher.partialLabels = attributes.LabelTerms(matcher.Labels)
 	}
-	if m.Fields == nil {
-		return m
+	if matcher.Fields == nil {
+		return matcher
 	}
-	m.fields, m.partialFields = attributes.FieldTerms(m.Fields)
+	matcher.fields, matcher.partialFields = attributes.FieldTerms(matcher.Fields)
 	// The terms keep the copied values too. So a selector that contradicts Name or Namespace selects
 	// nothing.
-	if v, ok := m.Fields.RequiresExactMatch(attributes.FieldName); ok && v != "" && m.Name == "" {
-		m.Name = v
+	if v, ok := matcher.Fields.RequiresExactMatch(attributes.FieldName); ok && v != "" && matcher.Name == "" {
+		matcher.Name = v
 	}
-	if v, ok := m.Fields.RequiresExactMatch(attributes.FieldNamespace); ok && v != "" && m.Namespace == "" {
-		m.Namespace = v
+	if v, ok := matcher.Fields.RequiresExactMatch(attributes.FieldNamespace); ok && v != "" && matcher.Namespace == "" {
+		matcher.Namespace = v
 	}
-	return m
+	return matcher
 }
 
 // Matching compiles the selection and returns its Matches, for use with many entries.

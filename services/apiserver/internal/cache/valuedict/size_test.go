@@ -14,30 +14,30 @@ import (
 // values. They are dropped when the values are gone.
 func TestDictionarySizeFollowsValues(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 4))
-	for _, c := range []struct{ all, maximum int64 }{
+	for _, test := range []struct{ all, maximum int64 }{
 		{all: 1 << 10, maximum: 0},
 		{all: 200 << 10, maximum: 16 << 10},
 		{all: 1 << 20, maximum: 64 << 10},
 		{all: 3 << 20, maximum: 256 << 10},
 	} {
-		var s valuedict.Pool
+		var pool valuedict.Pool
 		maximum := int64(0)
 		for i := range 400 {
 			tm := newTemplate(r, 4000)
 			for range 3 {
-				if _, dict := s.Pack(tm.value(r, i), c.all); dict != nil {
+				if _, dict := pool.Pack(tm.value(r, i), test.all); dict != nil {
 					maximum = max(maximum, dict.Bytes())
 				}
 			}
 		}
-		if maximum != c.maximum {
-			t.Errorf("with %d bytes of values: got a dictionary of %d bytes, want %d", c.all, maximum, c.maximum)
+		if maximum != test.maximum {
+			t.Errorf("with %d bytes of values: got a dictionary of %d bytes, want %d", test.all, maximum, test.maximum)
 		}
-		s.Compact(1 << 10)
+		pool.Compact(1 << 10)
 		tm := newTemplate(r, 4000)
 		for i := range 100 {
-			if _, dict := s.Pack(tm.value(r, i), 1<<10); dict != nil {
-				t.Fatalf("with %d bytes left of %d: got a dictionary, want none", 1<<10, c.all)
+			if _, dict := pool.Pack(tm.value(r, i), 1<<10); dict != nil {
+				t.Fatalf("with %d bytes left of %d: got a dictionary, want none", 1<<10, test.all)
 			}
 		}
 	}

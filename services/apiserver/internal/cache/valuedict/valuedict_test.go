@@ -103,19 +103,19 @@ func TestValuesOfOneTemplateArePacked(t *testing.T) {
 // sequences.
 func TestRandomValuesAreNotPacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 2))
-	var s valuedict.Pool
+	var pool valuedict.Pool
 	for range 3000 {
 		value := make([]byte, 200+r.IntN(2000))
 		for i := range value {
 			value[i] = byte(r.Uint32())
 		}
-		if p := pack(&s, value); p.dict != nil {
+		if p := pack(&pool, value); p.dict != nil {
 			t.Fatalf("random value of %d bytes: got it packed to %d, want it unpacked", len(value), len(p.small))
 		}
 	}
 	tm := newTemplate(r, 3000)
 	for i := range 2000 {
-		p := pack(&s, tm.value(r, i))
+		p := pack(&pool, tm.value(r, i))
 		p.check(t)
 		if i == 1999 && p.dict == nil {
 			t.Error("template is not packed after random values")
@@ -127,13 +127,13 @@ func TestRandomValuesAreNotPacked(t *testing.T) {
 // of older dictionaries stay readable, and the number of dictionaries in use is limited.
 func TestDictionariesFollowTemplates(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 3))
-	var s valuedict.Pool
+	var pool valuedict.Pool
 	var kept []packed
 	dicts := map[*valuedict.Dictionary]bool{}
 	for range 1000 { // 4 MB of templates
 		tm := newTemplate(r, 4000)
 		for i := range 4 {
-			p := pack(&s, tm.value(r, i))
+			p := pack(&pool, tm.value(r, i))
 			if p.dict != nil && !dicts[p.dict] {
 				dicts[p.dict] = true
 				kept = append(kept, p)
@@ -147,10 +147,10 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 	for _, p := range kept {
 		p.check(t)
 	}
-	if blocking := s.Compact(all); len(blocking) != 3 {
+	if blocking := pool.Compact(all); len(blocking) != 3 {
 		t.Errorf("%d dictionaries prevent a new one, want 3", len(blocking))
 	}
-	if blocking := s.Compact(all); len(blocking) != 0 {
+	if blocking := pool.Compact(all); len(blocking) != 0 {
 		t.Errorf("%d dictionaries prevent a new one that was not requested, want 0", len(blocking))
 	}
 	kept = nil
@@ -159,13 +159,13 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 	tm := newTemplate(r, 4000)
 	good := 0
 	for i := range 4000 {
-		if p := pack(&s, tm.value(r, i)); p.dict != nil {
+		if p := pack(&pool, tm.value(r, i)); p.dict != nil {
 			p.check(t)
 			good++
 		}
 		if more := newTemplate(r, 4000); i%4 == 0 {
-			pack(&s, more.value(r, i))
-			pack(&s, more.value(r, i))
+			pack(&pool, more.value(r, i))
+			pack(&pool, more.value(r, i))
 		}
 	}
 	if good < 2000 {
@@ -255,19 +255,19 @@ func FuzzPack(f *testing.F) {
 // benchmarkPool returns a pool, the values of one template and their compressed forms.
 func benchmarkPool(b *testing.B) (*valuedict.Pool, [][]byte, []packed) {
 	r := rand.New(rand.NewPCG(20261125, 9))
-	s := &valuedict.Pool{}
+	pool := &valuedict.Pool{}
 	tm := newTemplate(r, 4400)
 	var values [][]byte
 	var all []packed
 	for i := range 1000 {
 		values = append(values, tm.value(r, i))
-		if p := pack(s, values[i]); p.dict != nil {
+		if p := pack(pool, values[i]); p.dict != nil {
 			all = append(all, p)
 		}
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
-	return s, values, all
+	return pool, values, all
 }
 
 // BenchmarkPack measures compression with a full dictionary.

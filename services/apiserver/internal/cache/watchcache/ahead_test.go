@@ -79,11 +79,11 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 			page: page,
 		}
 		r := newRig(t, newMemStore(), func(c *watchcache.Config) { withVariantField(c); c.Source = src })
-		w, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{AfterRevision: first})
+		watcher, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{AfterRevision: first})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer w.Close()
+		defer watcher.Close()
 		for part := range slices.Chunk(events, batch) {
 			src.batches <- storage.Batch{Events: part, Revision: part[len(part)-1].Revision}
 			if err := <-src.failed; err != nil {
@@ -105,7 +105,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 				return true
 			})
 		}
-		evs, err := drain(r.ctx, w, last, 64)
+		evs, err := drain(r.ctx, watcher, last, 64)
 		if err != nil {
 			t.Fatal(err)
 		}

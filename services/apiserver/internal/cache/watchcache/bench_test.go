@@ -198,7 +198,7 @@ func BenchmarkApplyLabelWatchers500(b *testing.B) {
 
 // BenchmarkSnapshotScan10000 measures lists with different selections.
 func BenchmarkSnapshotScan10000(b *testing.B) {
-	c, _ := newBench(b)
+	cache, _ := newBench(b)
 	for _, bc := range []struct{ name, namespace, labels, fields string }{
 		{name: "all"},
 		{name: "namespace", namespace: "namespace-07"},
@@ -210,7 +210,7 @@ func BenchmarkSnapshotScan10000(b *testing.B) {
 			b.ReportAllocs()
 			sel := selection(b, bc.namespace, bc.labels, bc.fields)
 			for b.Loop() {
-				c.Store("pods").Snapshot().Select(sel, "", func(*objects.Entry) bool { return true })
+				cache.Store("pods").Snapshot().Select(sel, "", func(*objects.Entry) bool { return true })
 			}
 		})
 	}

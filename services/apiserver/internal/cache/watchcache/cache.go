@@ -163,7 +163,7 @@ func New(cfg Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{
+	cache := &Cache{
 		cfg:         cfg,
 		clockOrigin: cfg.Now().Add(-1),
 		ring:        encodings.NewRing(cfg.Memory),
@@ -172,26 +172,26 @@ func New(cfg Config) (*Cache, error) {
 		unclaimed:   sorted.NewMap[string, storage.KeyValue](),
 		defined:     map[string]*Store{},
 	}
-	c.plainEncoding = objects.NewValueEncoding(c.ring, false)
-	c.sealedEncoding = objects.NewValueEncoding(c.ring, true)
-	c.ready.ch = make(chan struct{})
-	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
-	c.life, c.cancelLife = context.WithCancel(context.Background())
-	c.newest = sharedreads.NewNewest(c.readNewest)
-	c.historyReads = sharedreads.NewHistoryReads(c.readDroppedFromStore)
-	c.revisionWaits.progressWanted = make(chan struct{}, 1)
-	c.lostCheck = make(chan struct{}, 1)
-	c.metrics = newMetrics(c)
-	c.routes.Store(&routes{sorted.NewMap[string, *Store](), sorted.NewMap[string, *Store]()})
+	cache.plainEncoding = objects.NewValueEncoding(cache.ring, false)
+	cache.sealedEncoding = objects.NewValueEncoding(cache.ring, true)
+	cache.ready.ch = make(chan struct{})
+	cache.images = cfg.Memory.Cache("images", imagesShare, cache.shrinkImages)
+	cache.life, cache.cancelLife = context.WithCancel(context.Background())
+	cache.newest = sharedreads.NewNewest(cache.readNewest)
+	cache.historyReads = sharedreads.NewHistoryReads(cache.readDroppedFromStore)
+	cache.revisionWaits.progressWanted = make(chan struct{}, 1)
+	cache.lostCheck = make(chan struct{}, 1)
+	cache.metrics = newMetrics(cache)
+	cache.routes.Store(&routes{sorted.NewMap[string, *Store](), sorted.NewMap[string, *Store]()})
 	for _, r := range cfg.Resources {
-		if _, err := c.addResource(r, 0); err != nil {
+		if _, err := cache.addResource(r, 0); err != nil {
 			return nil, err
 		}
 	}
-	if err := cfg.Registerer.Register(c.metrics); err != nil {
+	if err := cfg.Registerer.Register(cache.metrics); err != nil {
 		return nil, fmt.Errorf("register metrics of the watch cache: %w", err)
 	}
-	return c, nil
+	return cache, nil
 }
 
 // Ready reports whether the cache has been loaded and has been current since. It is false while the

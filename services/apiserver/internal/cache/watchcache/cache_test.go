@@ -52,7 +52,7 @@ func TestLoadInPages(t *testing.T) {
 // stopped.
 func TestCacheNotReadyBeforeLoad(t *testing.T) {
 	store := newMemStore()
-	c, err := watchcache.New(watchcache.Config{
+	cache, err := watchcache.New(watchcache.Config{
 		Source:          watchcachetest.NewSource(store, "/registry/"),
 		CurrentRevision: store,
 		Resources:       []watchcache.ResourceConfig{resourceConfig("pods")},
@@ -60,21 +60,21 @@ func TestCacheNotReadyBeforeLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Store("pods").Watch(watchcache.WatchOptions{}); !errors.Is(err, watchcache.ErrNotReady) {
+	if _, err := cache.Store("pods").Watch(watchcache.WatchOptions{}); !errors.Is(err, watchcache.ErrNotReady) {
 		t.Errorf("Watch before the load: got %v, want ErrNotReady", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := c.WaitReady(ctx); !errors.Is(err, context.Canceled) || c.Ready() {
+	if err := cache.WaitReady(ctx); !errors.Is(err, context.Canceled) || cache.Ready() {
 		t.Errorf("WaitReady before Run: got %v, want context.Canceled", err)
 	}
-	if err := c.Run(ctx); err != nil {
+	if err := cache.Run(ctx); err != nil {
 		t.Errorf("Run with a cancelled context: %v", err)
 	}
-	if err := c.WaitFor(context.Background(), 99); !errors.Is(err, watchcache.ErrStopped) {
+	if err := cache.WaitFor(context.Background(), 99); !errors.Is(err, watchcache.ErrStopped) {
 		t.Errorf("WaitFor after Run returned: got %v, want ErrStopped", err)
 	}
-	if err := c.Run(context.Background()); err == nil {
+	if err := cache.Run(context.Background()); err == nil {
 		t.Error("second Run = nil, want an error")
 	}
 }
@@ -171,7 +171,7 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 		src.batches <- b
 		return <-src.failed
 	}
-	w := r.watch(watchcache.WatchOptions{AfterRevision: 1})
+	watcher := r.watch(watchcache.WatchOptions{AfterRevision: 1})
 	steps := []struct {
 		name  string
 		batch storage.Batch
@@ -214,7 +214,7 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 			t.Errorf("%s: revision %d, want %d", s.name, got, s.want)
 		}
 	}
-	evs, err := drain(r.ctx, w, 10, 2)
+	evs, err := drain(r.ctx, watcher, 10, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

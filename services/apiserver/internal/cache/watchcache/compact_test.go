@@ -15,7 +15,7 @@ import (
 func TestEntryReturnsAttributesOfResource(t *testing.T) {
 	long := strings.Repeat("long", 20_000)
 	some := map[string]string{"a": "1", "b": "", "c": "3"}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		what, key, namespace, name string
 		labels, fields             map[string]string
 	}{
@@ -75,27 +75,27 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 			fields:    map[string]string{"c": "3", "d": long},
 		},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(test.what, func(t *testing.T) {
 			r := newRig(t, newMemStore(), func(cfg *watchcache.Config) {
 				cfg.Resources[0].Attributes = func(string, []byte) (attributes.Attributes, error) {
 					return attributes.Attributes{
-						Namespace: c.namespace,
-						Name:      c.name,
-						Labels:    attributes.SetFromMap(c.labels),
-						Fields:    attributes.SetFromMap(c.fields),
+						Namespace: test.namespace,
+						Name:      test.name,
+						Labels:    attributes.SetFromMap(test.labels),
+						Fields:    attributes.SetFromMap(test.fields),
 					}, nil
 				}
 			})
-			e := r.pods.Entry(storage.KeyValue{Key: c.key, Value: []byte("{}"), ModRevision: 7, CreateRevision: 5})
-			if e.Key() != c.key || e.Namespace() != c.namespace || e.Name() != c.name {
+			e := r.pods.Entry(storage.KeyValue{Key: test.key, Value: []byte("{}"), ModRevision: 7, CreateRevision: 5})
+			if e.Key() != test.key || e.Namespace() != test.namespace || e.Name() != test.name {
 				t.Errorf("got key %.50q, namespace %.50q, name %.50q, want %.50q, %.50q, %.50q",
-					e.Key(), e.Namespace(), e.Name(), c.key, c.namespace, c.name)
+					e.Key(), e.Namespace(), e.Name(), test.key, test.namespace, test.name)
 			}
-			if got := maps.Collect(e.Labels().All()); !maps.Equal(got, c.labels) {
-				t.Errorf("got labels %.200v, want %.200v", got, c.labels)
+			if got := maps.Collect(e.Labels().All()); !maps.Equal(got, test.labels) {
+				t.Errorf("got labels %.200v, want %.200v", got, test.labels)
 			}
-			if got := maps.Collect(e.Fields().All()); !maps.Equal(got, c.fields) {
-				t.Errorf("got fields %.200v, want %.200v", got, c.fields)
+			if got := maps.Collect(e.Fields().All()); !maps.Equal(got, test.fields) {
+				t.Errorf("got fields %.200v, want %.200v", got, test.fields)
 			}
 		})
 	}

@@ -18,33 +18,33 @@ func (w *Watcher) readEvents(ctx context.Context, buf []Event) ([]Event, error) 
 	if err != nil {
 		return nil, err
 	}
-	for i, r := range records[:n] {
-		if w.missesDeletion(r) {
+	for i, record := range records[:n] {
+		if w.missesDeletion(record) {
 			w.expire()
-			return nil, &ExpiredError{Revision: w.revision, OldestRevision: r.Revision}
+			return nil, &ExpiredError{Revision: w.revision, OldestRevision: record.Revision}
 		}
-		ev, ok := w.eventOf(r)
+		event, ok := w.eventOf(record)
 		// An event whose value must be read from the store starts the next batch, so that the
 		// events before it do not wait for the read.
-		readsStore := ok && !ev.Entry.HasValue()
+		readsStore := ok && !event.Entry.HasValue()
 		if len(buf) == cap(buf) || readsStore && len(buf) > 0 {
 			w.cursor.Store(w.cursor.Load() - uint64(n-i))
 			w.armed.Store(nil)
-			following = r.Revision
+			following = record.Revision
 			break
 		}
 		if !ok {
 			continue
 		}
-		if ev.Type == Deleted && w.hasMoreOf(r.Revision, records[i+1:n], following) {
-			ev.Entry = w.receivedPreviousAt(r, r.Revision-1)
+		if event.Type == Deleted && w.hasMoreOf(record.Revision, records[i+1:n], following) {
+			event.Entry = w.receivedPreviousAt(record, record.Revision-1)
 		}
-		if err := w.readDroppedValues(ctx, r, &ev); err != nil {
+		if err := w.readDroppedValues(ctx, record, &event); err != nil {
 			return nil, err
 		}
-		buf = append(buf, ev)
-		if w.oldestApplied == 0 && r.AppliedAt >= w.createdAt {
-			w.oldestApplied = r.AppliedAt
+		buf = append(buf, event)
+		if w.oldestApplied == 0 && record.AppliedAt >= w.createdAt {
+			w.oldestApplied = record.AppliedAt
 		}
 	}
 	// All records before the revision of the following one have been read.
@@ -66,9 +66,9 @@ func (w *Watcher) readDroppedValues(ctx context.Context, r *objects.Record, ev *
 }
 
 // readDroppedValue reads the value of an entry that history dropped.
-func (w *Watcher) readDroppedValue(ctx context.Context, r *objects.Record, e *objects.Entry) (*objects.Entry, error) {
+func (w *Watcher) readDroppedValue(ctx context.Context, r *objects.Record, entry *objects.Entry) (*objects.Entry, error) {
 	version := r.Entry
-	if version != e {
+	if version != entry {
 		version = w.receivedPrevious(r)
 	}
 	complete, err := w.store.cache.restoreDroppedValue(ctx, version)
@@ -80,10 +80,10 @@ func (w *Watcher) readDroppedValue(ctx context.Context, r *objects.Record, e *ob
 	if err != nil {
 		return nil, fmt.Errorf("read %s at %d: %w", version.Key(), version.Revision, err)
 	}
-	if complete.Revision == e.Revision {
+	if complete.Revision == entry.Revision {
 		return complete, nil
 	}
-	return complete.CopyAt(e.Revision), nil
+	return complete.CopyAt(entry.Revision), nil
 }
 
 // expire marks the watcher as expired: its position is no longer in the log.
@@ -110,60 +110,60 @@ func (w *Watcher) hasMoreOf(revision int64, remaining []*objects.Record, followi
 // takeRecords copies the next records and moves the cursor past them. following is
 // the revision before which no record is missing.
 func (w *Watcher) takeRecords(records *[batchSize]*objects.Record) (n int, following int64, err error) {
-	s := w.store
-	applied := s.cache.Revision()
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.ended != nil {
-		return 0, 0, s.ended
+	store := w.store
+	applied := store.cache.Revision()
+	store.mu.RLock()
+	defer store.mu.RUnlock()
+	if store.ended != nil {
+		return 0, 0, store.ended
 	}
-	if w.incarnation != s.incarnation.Load() {
+	if w.incarnation != store.incarnation.Load() {
 		w.expired.Store(true)
-		return 0, 0, &ExpiredError{Revision: w.revision, OldestRevision: s.log.Floor}
+		return 0, 0, &ExpiredError{Revision: w.revision, OldestRevision: store.log.Floor}
 	}
 	cursor := w.cursor.Load()
-	if cursor < s.log.First {
-		if w.after < s.log.Floor {
+	if cursor < store.log.First {
+		if w.after < store.log.Floor {
 			w.expire()
-			return 0, 0, &ExpiredError{Revision: w.revision, OldestRevision: s.log.Floor}
+			return 0, 0, &ExpiredError{Revision: w.revision, OldestRevision: store.log.Floor}
 		}
-		cursor = s.log.FirstAfter(w.after)
+		cursor = store.log.FirstAfter(w.after)
 	}
-	for n < len(records) && cursor < s.log.Next {
-		records[n] = s.log.Record(cursor)
+	for n < len(records) && cursor < store.log.Next {
+		records[n] = store.log.Record(cursor)
 		n++
 		cursor++
 	}
 	w.cursor.Store(cursor)
-	if cursor < s.log.Next {
-		return n, s.log.Record(cursor).Revision, nil
+	if cursor < store.log.Next {
+		return n, store.log.Record(cursor).Revision, nil
 	}
 	w.armed.Store(w.group.CurrentWake())
-	return n, max(applied, s.live.Last) + 1, nil
+	return n, max(applied, store.live.Last) + 1, nil
 }
 
 // eventOf returns the event of a record for the watcher, and whether there is one.
-func (w *Watcher) eventOf(r *objects.Record) (Event, bool) {
-	if r.Revision <= w.after {
+func (w *Watcher) eventOf(record *objects.Record) (Event, bool) {
+	if record.Revision <= w.after {
 		return Event{}, false
 	}
-	if w.sel.ExcludeCorrupt && r.Entry != nil && r.Entry.IsCorrupt() {
+	if w.sel.ExcludeCorrupt && record.Entry != nil && record.Entry.IsCorrupt() {
 		return Event{}, false // the last readable version stays reported
 	}
-	prev := w.receivedPrevious(r)
-	selected := r.Entry != nil && w.sel.Matches(r.Entry)
+	prev := w.receivedPrevious(record)
+	selected := record.Entry != nil && w.sel.Matches(record.Entry)
 	wasSelected := prev != nil && w.sel.Matches(prev)
 	switch {
 	case selected && wasSelected:
-		ev := Event{Type: Modified, Revision: r.Revision, Entry: r.Entry}
+		ev := Event{Type: Modified, Revision: record.Revision, Entry: record.Entry}
 		if w.sel.WithPrevious {
-			ev.Previous = w.receivedPreviousAt(r, r.Revision)
+			ev.Previous = w.receivedPreviousAt(record, record.Revision)
 		}
 		return ev, true
 	case selected:
-		return Event{Type: Added, Revision: r.Revision, Entry: r.Entry}, true
+		return Event{Type: Added, Revision: record.Revision, Entry: record.Entry}, true
 	case wasSelected:
-		return Event{Type: Deleted, Revision: r.Revision, Entry: w.receivedPreviousAt(r, r.Revision)}, true
+		return Event{Type: Deleted, Revision: record.Revision, Entry: w.receivedPreviousAt(record, record.Revision)}, true
 	}
 	return Event{}, false
 }
@@ -273,27 +273,27 @@ func (s *Store) expireLostWatchers() (again bool) {
 
 // isLost reports whether a watcher must be ended, and whether it must be checked again. The caller
 // holds mu.
-func (s *Store) isLost(w *Watcher, now int64) (lost, recheck bool) {
-	next, behind := w.nextUnread()
-	if !behind || w.expired.Load() {
+func (s *Store) isLost(watcher *Watcher, now int64) (lost, recheck bool) {
+	next, behind := watcher.nextUnread()
+	if !behind || watcher.expired.Load() {
 		return false, false
 	}
-	removed := w.incarnation != s.incarnation.Load() || next < s.log.First && w.after < s.log.Floor
+	removed := watcher.incarnation != s.incarnation.Load() || next < s.log.First && watcher.after < s.log.Floor
 	if !removed && next >= s.log.NextToReduce {
 		return false, false // history still has all values that the watcher needs
 	}
-	calls := w.calls.Load()
+	calls := watcher.calls.Load()
 	if calls%2 == 1 { // Next is running and finds out, unless it has just checked
 		return false, true
 	}
 	if removed {
 		return true, false
 	}
-	if w.stalled.calls != calls || w.stalled.since == 0 {
-		w.stalled = stall{calls, now}
+	if watcher.stalled.calls != calls || watcher.stalled.since == 0 {
+		watcher.stalled = stall{calls, now}
 		return false, true
 	}
-	if now-w.stalled.since >= int64(stalledAfter) {
+	if now-watcher.stalled.since >= int64(stalledAfter) {
 		return true, false
 	}
 	return false, true

@@ -74,19 +74,19 @@ func TestResourcesFollowDefinitions(t *testing.T) {
 	if _, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: at - 1}); !isExpired(err) {
 		t.Errorf("watch from before the definition: got %v, want ExpiredError", err)
 	}
-	w, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: at})
+	watcher, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: at})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
+	defer watcher.Close()
 	define(store, "widgets", "") // unchanged
 	store.put("/registry/widgets/a/later", podOnNode("n1"))
-	if got := r.drain(w); len(got) != 1 {
+	if got := r.drain(watcher); len(got) != 1 {
 		t.Errorf("got %q, want 1 event", got)
 	}
 
 	r.undefine("widgets")
-	if err := finalError(r.ctx, w); !errors.Is(err, watchcache.ErrStopped) {
+	if err := finalError(r.ctx, watcher); !errors.Is(err, watchcache.ErrStopped) {
 		t.Errorf("watcher of a removed resource: got %v, want ErrStopped", err)
 	}
 	if _, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: at + 1}); !errors.Is(err, watchcache.ErrStopped) {

@@ -26,16 +26,16 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/x", podOnNode(""))
 	r := newRig(t, store, nil)
-	e, _ := r.pods.Get("/registry/pods/a/x")
+	entry, _ := r.pods.Get("/registry/pods/a/x")
 	var encoded atomic.Int32
 	inside := make(chan struct{})
 	proceed := make(chan struct{})
-	encode := func(e *objects.Entry) ([]byte, error) {
+	encode := func(entry *objects.Entry) ([]byte, error) {
 		if encoded.Add(1) == 1 {
 			close(inside)
 		}
 		<-proceed
-		return fmt.Appendf(nil, "<%s>", e.Stored()), nil
+		return fmt.Appendf(nil, "<%s>", entry.Stored()), nil
 	}
 	var wg sync.WaitGroup
 	got := make([][]byte, 16)
@@ -44,13 +44,13 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			var err error
-			if got[i], err = e.Encoding(1, encode); err != nil {
+			if got[i], err = entry.Encoding(1, encode); err != nil {
 				t.Error(err)
 			}
 		}()
 	}
 	<-inside
-	if b, ok := e.Encoded(1); ok {
+	if b, ok := entry.Encoded(1); ok {
 		t.Errorf("unfinished encoding: got %q, want none", b)
 	}
 	close(proceed)
@@ -63,14 +63,14 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 	if n := encoded.Load(); n != 1 {
 		t.Errorf("encoded %d times, want 1", n)
 	}
-	other, err := e.Encoding(2, func(e *objects.Entry) ([]byte, error) {
-		inner, err := e.Encoding(1, nil)
+	other, err := entry.Encoding(2, func(entry *objects.Entry) ([]byte, error) {
+		inner, err := entry.Encoding(1, nil)
 		return append([]byte("frame "), inner...), err
 	})
 	if err != nil || string(other) != "frame <"+podOnNode("")+">" {
 		t.Errorf("another form: got %q, %v, want the frame of the pod", other, err)
 	}
-	if b, ok := e.Encoded(1); !ok || !bytes.Equal(b, got[0]) {
+	if b, ok := entry.Encoded(1); !ok || !bytes.Equal(b, got[0]) {
 		t.Errorf("kept %q, want %q", b, got[0])
 	}
 	r.wantMetrics(`binnacle_watch_cache_encodings 2`)

@@ -24,32 +24,32 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	live := map[string]int64{} // the revision of each existing key
 	write := func(key string, value []byte) {
 		t.Helper()
-		ev := storage.Event{Type: storage.Updated, Key: key, Value: value}
+		event := storage.Event{Type: storage.Updated, Key: key, Value: value}
 		var err error
 		rev := live[key]
 		switch {
 		case rev == 0 && value == nil:
 			return
 		case rev == 0:
-			ev.Type = storage.Created
-			ev.Revision, err = store.Create(t.Context(), key, value, storage.WriteOptions{})
-			ev.CreateRevision = ev.Revision
+			event.Type = storage.Created
+			event.Revision, err = store.Create(t.Context(), key, value, storage.WriteOptions{})
+			event.CreateRevision = event.Revision
 		case value == nil:
-			ev.Type = storage.Deleted
-			ev.Revision, err = store.Delete(t.Context(), key, rev)
+			event.Type = storage.Deleted
+			event.Revision, err = store.Delete(t.Context(), key, rev)
 		default:
-			ev.Revision, err = store.Update(t.Context(), key, value, rev, storage.WriteOptions{})
-			ev.CreateRevision = mirror.current[key].CreateRevision
+			event.Revision, err = store.Update(t.Context(), key, value, rev, storage.WriteOptions{})
+			event.CreateRevision = mirror.current[key].CreateRevision
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		live[key] = ev.Revision
+		live[key] = event.Revision
 		if value == nil {
 			delete(live, key)
 		}
-		mirror.history = append(mirror.history, ev)
-		applyEvent(mirror.current, ev)
+		mirror.history = append(mirror.history, event)
+		applyEvent(mirror.current, event)
 	}
 	writeRandomPods := func(n int) {
 		for range n {

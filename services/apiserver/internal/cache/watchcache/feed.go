@@ -123,7 +123,7 @@ func (c *Cache) followSource(ctx context.Context, from storage.Position, incarna
 
 // apply makes a batch visible, first in the stores and then as the revision of the cache. Then it
 // wakes the watchers that the batch concerns. It skips changes that were applied before.
-func (c *Cache) apply(b storage.Batch) error {
+func (c *Cache) apply(batch storage.Batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reloading {
@@ -134,15 +134,15 @@ func (c *Cache) apply(b storage.Batch) error {
 	applied := c.Revision()
 	last := applied
 	c.wakes = c.wakes[:0]
-	if len(b.Events) == 0 {
+	if len(batch.Events) == 0 {
 		c.metrics.progress.Add(1)
 	}
-	decoded := c.decodeInParallel(len(b.Events), func(i int) (storage.KeyValue, bool) {
-		ev := &b.Events[i]
+	decoded := c.decodeInParallel(len(batch.Events), func(i int) (storage.KeyValue, bool) {
+		ev := &batch.Events[i]
 		return keyValueOf(ev), ev.Revision > applied && ev.Type != storage.Deleted
 	})
-	for i := range b.Events {
-		ev := &b.Events[i]
+	for i := range batch.Events {
+		ev := &batch.Events[i]
 		if ev.Revision <= applied {
 			continue
 		}
@@ -164,10 +164,10 @@ func (c *Cache) apply(b storage.Batch) error {
 	c.changedStores = c.changedStores[:0]
 
 	// 3. Advance the revision of the cache and wake the watchers.
-	last = max(last, b.Revision)
+	last = max(last, batch.Revision)
 	if last > applied {
 		from, incarnation := c.position.get()
-		c.position.set(from.Advance(storage.Batch{Events: b.Events, Revision: last}), incarnation)
+		c.position.set(from.Advance(storage.Batch{Events: batch.Events, Revision: last}), incarnation)
 		c.revision.Store(last)
 		c.revisionWaits.advance(last)
 	}
@@ -187,27 +187,27 @@ func keyValueOf(ev *storage.Event) storage.KeyValue {
 
 // distribute makes an event a pending change of its store. The event is the i-th of those that
 // decodeInParallel may have decoded. The caller holds mu.
-func (c *Cache) distribute(s *Store, ev *storage.Event, decoded []decodedEntry, i int) {
-	kv := keyValueOf(ev)
-	deleted := ev.Type == storage.Deleted
-	if s == nil {
+func (c *Cache) distribute(store *Store, event *storage.Event, decoded []decodedEntry, i int) {
+	keyValue := keyValueOf(event)
+	deleted := event.Type == storage.Deleted
+	if store == nil {
 		if deleted {
-			c.unclaimed.Delete(ev.Key)
+			c.unclaimed.Delete(event.Key)
 		} else {
-			c.unclaimed.Set(ev.Key, withoutSealDetails(kv))
+			c.unclaimed.Set(event.Key, withoutSealDetails(keyValue))
 		}
 		return
 	}
-	if len(s.pending) == 0 {
-		c.changedStores = append(c.changedStores, s)
+	if len(store.pending) == 0 {
+		c.changedStores = append(c.changedStores, store)
 	}
-	ch := change{key: ev.Key, revision: ev.Revision}
+	ch := change{key: event.Key, revision: event.Revision}
 	if !deleted {
-		ch.entry = c.takeDecoded(decoded, i, s, kv)
+		ch.entry = c.takeDecoded(decoded, i, store, keyValue)
 	}
-	s.pending = append(s.pending, ch)
-	if s.resource.DefinedResource != nil {
-		c.wakes = c.updateDefinition(&s.resource, ev.Key, ch.entry, ev.Revision, c.wakes)
+	store.pending = append(store.pending, ch)
+	if store.resource.DefinedResource != nil {
+		c.wakes = c.updateDefinition(&store.resource, event.Key, ch.entry, event.Revision, c.wakes)
 	}
 }
 
@@ -256,19 +256,19 @@ func (c *Cache) reopen(ctx context.Context) error {
 	becameReadable := false
 	_, err := c.cfg.Source.Load(ctx, func(items []storage.KeyValue) error {
 		r := c.routes.Load()
-		for _, kv := range items {
-			s := r.storeOfKey(c.cfg.Root, kv.Key)
+		for _, keyValue := range items {
+			s := r.storeOfKey(c.cfg.Root, keyValue.Key)
 			if s == nil {
 				continue
 			}
-			e, ok := s.Get(kv.Key)
+			e, ok := s.Get(keyValue.Key)
 			switch {
-			case !ok || e.Revision != kv.ModRevision: // the change is still to come
-			case kv.Corrupt() != nil: // maybe for a different reason than before
-				entry := c.makeEntry(s, kv)
+			case !ok || e.Revision != keyValue.ModRevision: // the change is still to come
+			case keyValue.Corrupt() != nil: // maybe for a different reason than before
+				entry := c.makeEntry(s, keyValue)
 				entry.RecordReadable(e.LastReadable(), e.NeverReadable())
 				lost = append(lost, corruptEntry{s, e, entry})
-			case e.IsCorrupt() && !e.Undecodable() && kv.Corrupt() == nil:
+			case e.IsCorrupt() && !e.Undecodable() && keyValue.Corrupt() == nil:
 				becameReadable = true
 			}
 		}

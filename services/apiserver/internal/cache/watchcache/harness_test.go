@@ -103,14 +103,14 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 	if change != nil {
 		change(&cfg)
 	}
-	c, err := watchcache.New(cfg)
+	cache, err := watchcache.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	runCtx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- c.Run(runCtx) }()
+	go func() { done <- cache.Run(runCtx) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -118,10 +118,10 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 		}
 		cancel()
 	})
-	if err := c.WaitReady(ctx); err != nil {
+	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return &rig{t, ctx, store, c, c.Store("pods"), reg}
+	return &rig{t, ctx, store, cache, cache.Store("pods"), reg}
 }
 
 // sync waits until the cache has applied all writes and returns its revision.
@@ -202,20 +202,20 @@ func (r *rig) drain(w *watchcache.Watcher) []string {
 // revision, it inserts the mark "entry of … in event of …".
 func formatEvents(evs []watchcache.Event) []string {
 	out := []string{}
-	for i, ev := range evs {
-		if ev.Type == watchcache.Bookmark {
-			out = append(out, fmt.Sprintf("BOOKMARK @%d", ev.Revision))
+	for i, event := range evs {
+		if event.Type == watchcache.Bookmark {
+			out = append(out, fmt.Sprintf("BOOKMARK @%d", event.Revision))
 			continue
 		}
-		entryRevision := ev.Revision
-		if ev.Type == watchcache.Deleted && i+1 < len(evs) && evs[i+1].Revision == ev.Revision {
+		entryRevision := event.Revision
+		if event.Type == watchcache.Deleted && i+1 < len(evs) && evs[i+1].Revision == event.Revision {
 			entryRevision-- // more events of this revision follow
 		}
-		if ev.Type != watchcache.Added && ev.Entry.Revision != entryRevision {
-			out = append(out, fmt.Sprintf("entry of %d in event of %d", ev.Entry.Revision, ev.Revision))
+		if event.Type != watchcache.Added && event.Entry.Revision != entryRevision {
+			out = append(out, fmt.Sprintf("entry of %d in event of %d", event.Entry.Revision, event.Revision))
 		}
-		out = append(out, fmt.Sprintf("%s %s@%d %s", ev.Type,
-			strings.TrimPrefix(ev.Entry.Key(), "/registry/"), ev.Revision, ev.Entry.Stored()))
+		out = append(out, fmt.Sprintf("%s %s@%d %s", event.Type,
+			strings.TrimPrefix(event.Entry.Key(), "/registry/"), event.Revision, event.Entry.Stored()))
 	}
 	return out
 }

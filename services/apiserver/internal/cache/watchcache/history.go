@@ -39,27 +39,27 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	now := s.cache.now()
 	s.mu.Lock()
 	applied := s.cache.Revision()
-	if im := s.imageAt(revision, now); im != nil {
+	if image := s.imageAt(revision, now); image != nil {
 		s.mu.Unlock()
-		return Snapshot{store: s, image: im, revision: revision}, true
+		return Snapshot{store: s, image: image, revision: revision}, true
 	}
 	if s.ended != nil || s.discarded || revision < s.log.Floor || revision > max(applied, s.live.Last) {
 		s.mu.Unlock()
 		return Snapshot{}, false
 	}
 	if s.live.Last <= revision {
-		im := s.publish()
+		image := s.publish()
 		s.mu.Unlock()
-		return Snapshot{store: s, image: im, revision: revision}, true
+		return Snapshot{store: s, image: image, revision: revision}, true
 	}
 	next := s.log.FirstAfter(revision)
-	im, end := s.nearestImage(next)
-	im = im.Copy()
+	image, end := s.nearestImage(next)
+	image = image.Copy()
 	incarnation := s.incarnation.Load()
 	s.mu.Unlock()
 	for end > next {
 		start := max(next, end-min(end, objects.PauseInterval))
-		if !s.revert(im, start, end, incarnation) {
+		if !s.revert(image, start, end, incarnation) {
 			return Snapshot{}, false
 		}
 		end = start
@@ -73,10 +73,10 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 			return Snapshot{store: s, image: existing, revision: revision}, true
 		}
 	}
-	im.Last = revision
-	im = s.keepImage(im, incarnation)
+	image.Last = revision
+	image = s.keepImage(image, incarnation)
 	s.cache.cfg.Memory.EvictToFit()
-	return Snapshot{store: s, image: im, revision: revision}, true
+	return Snapshot{store: s, image: image, revision: revision}, true
 }
 
 // imageAt returns the kept image of the revision. It may be older than the log. The caller holds
@@ -104,7 +104,7 @@ func (s *Store) cachedImageAt(revision int64, incarnation uint64) *objects.Image
 
 // revert reverts the changes from begin up to end in an image that only the caller has. It returns
 // false if the log does not have them any more.
-func (s *Store) revert(im *objects.Image, begin, end uint64, incarnation uint64) bool {
+func (s *Store) revert(image *objects.Image, begin, end uint64, incarnation uint64) bool {
 	s.mu.RLock()
 	removed := s.incarnation.Load() != incarnation || s.ended != nil || begin < s.log.First
 	changes := make([]*objects.Record, 0, end-begin)
@@ -116,48 +116,48 @@ func (s *Store) revert(im *objects.Image, begin, end uint64, incarnation uint64)
 		return false
 	}
 	for _, r := range slices.Backward(changes) {
-		im.Replace(r.Entry, r.Prev)
+		image.Replace(r.Entry, r.Prev)
 	}
 	return true
 }
 
 // nearestImage returns the image that needs the fewest changes undone to reach the state before
 // record next: the records from next up to end. The caller holds mu.
-func (s *Store) nearestImage(next uint64) (im *objects.Image, end uint64) {
-	im = s.live
+func (s *Store) nearestImage(next uint64) (image *objects.Image, end uint64) {
+	image = s.live
 	end = s.log.Next
 	for _, cached := range s.cachedImages {
 		if cached.image.Last < s.log.Floor {
 			continue
 		}
 		if after := s.log.FirstAfter(cached.image.Last); after >= next && after < end {
-			im = cached.image
+			image = cached.image
 			end = after
 		}
 	}
-	return im, end
+	return image, end
 }
 
 // keepImage stores an image and returns it, or returns a kept image of the same revision. If
 // maxKeptImages are kept, it replaces the least recently used one.
-func (s *Store) keepImage(im *objects.Image, incarnation uint64) *objects.Image {
+func (s *Store) keepImage(image *objects.Image, incarnation uint64) *objects.Image {
 	now := s.cache.now() // making the image may have taken long
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended != nil || s.incarnation.Load() != incarnation || im.Last < s.log.Floor {
-		return im // the history behind the image is gone
+	if s.ended != nil || s.incarnation.Load() != incarnation || image.Last < s.log.Floor {
+		return image // the history behind the image is gone
 	}
-	if existing := s.imageAt(im.Last, now); existing != nil {
+	if existing := s.imageAt(image.Last, now); existing != nil {
 		return existing
 	}
 	if len(s.cachedImages) == maxKeptImages {
 		oldest := slices.MinFunc(s.cachedImages, func(a, b *cachedImage) int { return cmp.Compare(a.used, b.used) })
 		s.dropImages(func(cached *cachedImage) bool { return cached == oldest })
 	}
-	cached := &cachedImage{image: im, made: now, used: now, bytes: im.Bytes()}
+	cached := &cachedImage{image: image, made: now, used: now, bytes: image.Bytes()}
 	s.cachedImages = append(s.cachedImages, cached)
 	s.cache.images.Add(cached.bytes)
-	return im
+	return image
 }
 
 // isStale reports whether an image has been kept long enough. Even if it is read often, it is not

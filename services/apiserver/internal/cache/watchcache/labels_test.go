@@ -65,7 +65,7 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 	if times < 5 {
 		t.Errorf("index built after %d lists, want at least 5", times)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		sel              objects.Selection
 		examined, listed int
 	}{
@@ -78,11 +78,11 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 		"not the value":                      {sel: selection(t, "", "app!=3", ""), examined: total, listed: 2700},
 		"another label":                      {sel: selection(t, "", "third=1", ""), examined: total, listed: 1000},
 	} {
-		if examined, listed := r.list(c.sel); examined != c.examined || listed != c.listed {
-			t.Errorf("%s: examined %d for %d, want %d for %d", name, examined, listed, c.examined, c.listed)
+		if examined, listed := r.list(test.sel); examined != test.examined || listed != test.listed {
+			t.Errorf("%s: examined %d for %d, want %d for %d", name, examined, listed, test.examined, test.listed)
 		}
-		if got := r.pods.Snapshot().InspectedCount(c.sel, total); got != c.examined {
-			t.Errorf("%s: InspectedCount = %d, want %d", name, got, c.examined)
+		if got := r.pods.Snapshot().InspectedCount(test.sel, total); got != test.examined {
+			t.Errorf("%s: InspectedCount = %d, want %d", name, got, test.examined)
 		}
 	}
 }

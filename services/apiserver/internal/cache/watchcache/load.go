@@ -38,36 +38,36 @@ func (c *Cache) load(ctx context.Context) error {
 // with their encodings. After the store was replaced (Store.discarded), it reuses only stored
 // values, not cached encodings.
 func (l *pendingLoad) addPage(items []storage.KeyValue) error {
-	c := l.cache
-	r := c.routes.Load()
+	cache := l.cache
+	r := cache.routes.Load()
 	var decoded []decodedEntry
-	if c.loads == 0 { // later loads find most entries in the cache
-		decoded = c.decodeInParallel(len(items), func(i int) (storage.KeyValue, bool) { return items[i], true })
+	if cache.loads == 0 { // later loads find most entries in the cache
+		decoded = cache.decodeInParallel(len(items), func(i int) (storage.KeyValue, bool) { return items[i], true })
 	}
-	for i, kv := range items {
-		if kv.ModRevision > l.newest.Revision {
+	for i, keyValue := range items {
+		if keyValue.ModRevision > l.newest.Revision {
 			l.newest = storage.ChangeIDOfValue(&items[i])
 		}
-		s := r.storeOfKey(c.cfg.Root, kv.Key)
-		if s == nil {
-			l.unclaimed = append(l.unclaimed, withoutSealDetails(kv))
+		store := r.storeOfKey(cache.cfg.Root, keyValue.Key)
+		if store == nil {
+			l.unclaimed = append(l.unclaimed, withoutSealDetails(keyValue))
 			continue
 		}
-		e, ok := s.Get(kv.Key)
-		previous := e
-		readable := ok && !e.IsCorrupt() && kv.Corrupt() == nil
-		unchanged := readable && e.Revision == kv.ModRevision && e.HasStored(kv.Value)
+		entry, ok := store.Get(keyValue.Key)
+		previous := entry
+		readable := ok && !entry.IsCorrupt() && keyValue.Corrupt() == nil
+		unchanged := readable && entry.Revision == keyValue.ModRevision && entry.HasStored(keyValue.Value)
 		switch {
-		case unchanged && e.Retired():
-			kv.Value = e.Stored()
-			e = c.makeEntry(s, kv)
+		case unchanged && entry.Retired():
+			keyValue.Value = entry.Stored()
+			entry = cache.makeEntry(store, keyValue)
 		case !unchanged:
-			e = c.takeDecoded(decoded, i, s, kv)
+			entry = cache.takeDecoded(decoded, i, store, keyValue)
 		}
-		if e.IsCorrupt() {
-			e.RecordReadable(previous.LastReadable(), e.NeverReadable())
+		if entry.IsCorrupt() {
+			entry.RecordReadable(previous.LastReadable(), entry.NeverReadable())
 		}
-		l.addEntry(s, e)
+		l.addEntry(store, entry)
 	}
 	return nil
 }
@@ -93,51 +93,51 @@ func (l *pendingLoad) addEntry(s *Store, e *objects.Entry) {
 //  3. It replaces the contents of every store.
 //  4. It publishes the revision and wakes the watchers.
 func (l *pendingLoad) commit(position storage.Position) {
-	c, revision := l.cache, position.Revision
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.Incarnation() != l.incarnation {
+	cache, revision := l.cache, position.Revision
+	cache.mu.Lock()
+	defer cache.mu.Unlock()
+	if cache.Incarnation() != l.incarnation {
 		return // the store's revision went backwards during the load
 	}
 	pending := l.alignDefinitions(revision)
-	c.loads++
+	cache.loads++
 	l.assignValues()
-	for s := range c.routes.Load().all() {
+	for s := range cache.routes.Load().all() {
 		im := l.images[s]
 		if im == nil {
 			im = s.cache.newImage(&s.resource, l.incarnation)
 		}
 		im.Last = revision
-		im.Loads = c.loads
+		im.Loads = cache.loads
 		s.metrics.stored.add(im.Len(), im.Len())
 		pending = s.reset(im, revision, pending)
 	}
-	c.position.set(position, l.incarnation)
-	c.revision.Store(revision)
-	c.revisionWaits.advance(revision)
+	cache.position.set(position, l.incarnation)
+	cache.revision.Store(revision)
+	cache.revisionWaits.advance(revision)
 	watchgroup.WakeAll(pending)
-	if c.reloading {
-		c.cfg.Logger.Info("loaded the current state of the store", "revision", revision)
+	if cache.reloading {
+		cache.cfg.Logger.Info("loaded the current state of the store", "revision", revision)
 	}
-	if c.reloading || !c.cfg.LoadsHistory {
-		c.ready.set(true)
+	if cache.reloading || !cache.cfg.LoadsHistory {
+		cache.ready.set(true)
 	}
-	c.reloading = false
-	c.loadedOnce.Do(func() { close(c.loaded) })
+	cache.reloading = false
+	cache.loadedOnce.Do(func() { close(cache.loaded) })
 }
 
 // assignValues adds the loaded values to the stores that now have their keys, or to the unclaimed
 // values. Keys are routed again, because commit may have added or removed resources since addPage
 // routed them. The caller holds Cache.mu.
 func (l *pendingLoad) assignValues() {
-	c := l.cache
-	r := c.routes.Load()
-	c.unclaimed.Clear()
+	cache := l.cache
+	r := cache.routes.Load()
+	cache.unclaimed.Clear()
 	for _, kv := range l.unclaimed {
-		if s := r.storeOfKey(c.cfg.Root, kv.Key); s != nil {
-			l.addEntry(s, c.makeEntry(s, kv))
+		if s := r.storeOfKey(cache.cfg.Root, kv.Key); s != nil {
+			l.addEntry(s, cache.makeEntry(s, kv))
 		} else {
-			c.unclaimed.Set(kv.Key, kv)
+			cache.unclaimed.Set(kv.Key, kv)
 		}
 	}
 	for s, im := range l.images {
@@ -145,10 +145,10 @@ func (l *pendingLoad) assignValues() {
 			continue
 		}
 		im.Scan(func(e *objects.Entry) bool {
-			if current := r.storeOfKey(c.cfg.Root, e.Key()); current != nil {
-				l.addEntry(current, c.makeEntry(current, e.KeyValue()))
+			if current := r.storeOfKey(cache.cfg.Root, e.Key()); current != nil {
+				l.addEntry(current, cache.makeEntry(current, e.KeyValue()))
 			} else {
-				c.keepUnclaimed(e)
+				cache.keepUnclaimed(e)
 			}
 			return true
 		})
@@ -201,13 +201,13 @@ func (c *Cache) updateDefinition(
 	if e != nil && e.IsCorrupt() {
 		return wakes // an unreadable definition leaves the resource as it is
 	}
-	var r ResourceConfig
+	var resourceConfig ResourceConfig
 	defines := false
 	if e != nil {
-		r, defines = definer.DefinedResource(e.Summary())
+		resourceConfig, defines = definer.DefinedResource(e.Summary())
 	}
 	old := c.defined[key]
-	if defines && old != nil && old.resource.equal(&r) {
+	if defines && old != nil && old.resource.equal(&resourceConfig) {
 		return wakes
 	}
 
@@ -224,7 +224,7 @@ func (c *Cache) updateDefinition(
 	}
 
 	// 3. Add the new one.
-	s, err := c.addResource(r, revision)
+	s, err := c.addResource(resourceConfig, revision)
 	if err != nil {
 		if old != nil {
 			old.gone.Store(true)
@@ -241,7 +241,7 @@ func (c *Cache) updateDefinition(
 
 // alignDefinitions aligns the defined resources with a loaded state. The caller holds mu.
 func (l *pendingLoad) alignDefinitions(revision int64) (wakes []*watchgroup.Wake) {
-	c := l.cache
+	cache := l.cache
 	definers := map[*objects.Entry]*ResourceConfig{}
 	defined := map[string]bool{}
 	for s, im := range l.images {
@@ -252,57 +252,57 @@ func (l *pendingLoad) alignDefinitions(revision int64) (wakes []*watchgroup.Wake
 			})
 		}
 	}
-	for key := range c.defined {
+	for key := range cache.defined {
 		if !defined[key] {
-			wakes = c.updateDefinition(nil, key, nil, revision, wakes)
+			wakes = cache.updateDefinition(nil, key, nil, revision, wakes)
 		}
 	}
 	for e, r := range definers {
-		wakes = c.updateDefinition(r, e.Key(), e, revision, wakes)
+		wakes = cache.updateDefinition(r, e.Key(), e, revision, wakes)
 	}
 	return wakes
 }
 
 // addResource registers a resource and loads its unclaimed values. Its history starts at a
 // revision. The caller holds mu.
-func (c *Cache) addResource(r ResourceConfig, revision int64) (*Store, error) {
-	validPrefix := strings.HasPrefix(r.Prefix, c.cfg.Root) && strings.HasSuffix(r.Prefix, "/")
-	if !validPrefix || r.Attributes == nil || r.Name == "" {
-		return nil, fmt.Errorf("resource %q: prefix %q, attributes and name are required", r.Name, r.Prefix)
+func (c *Cache) addResource(resourceConfig ResourceConfig, revision int64) (*Store, error) {
+	validPrefix := strings.HasPrefix(resourceConfig.Prefix, c.cfg.Root) && strings.HasSuffix(resourceConfig.Prefix, "/")
+	if !validPrefix || resourceConfig.Attributes == nil || resourceConfig.Name == "" {
+		return nil, fmt.Errorf("resource %q: prefix %q, attributes and name are required", resourceConfig.Name, resourceConfig.Prefix)
 	}
-	r.Index = slices.Compact(slices.Sorted(slices.Values(r.Index)))
+	resourceConfig.Index = slices.Compact(slices.Sorted(slices.Values(resourceConfig.Index)))
 	old := c.routes.Load()
-	if old.overlaps(&r) {
-		return nil, &DuplicateError{Name: r.Name, Prefix: r.Prefix}
+	if old.overlaps(&resourceConfig) {
+		return nil, &DuplicateError{Name: resourceConfig.Name, Prefix: resourceConfig.Prefix}
 	}
 
 	// 1. Create an empty store whose history starts at the revision.
-	s := newStore(c, r)
+	store := newStore(c, resourceConfig)
 	if c.life.Err() != nil {
-		s.ended = ErrStopped
+		store.ended = ErrStopped
 	}
-	s.discarded = c.reloading
-	s.incarnation.Store(c.Incarnation())
-	s.live.Last = revision
-	s.log.Restart(revision, c.now())
+	store.discarded = c.reloading
+	store.incarnation.Store(c.Incarnation())
+	store.live.Last = revision
+	store.log.Restart(revision, c.now())
 
 	// 2. Load the values of its keys, which had no store so far.
 	var claimed []string
-	c.unclaimed.Ascend(r.Prefix, func(key string, kv storage.KeyValue) bool {
-		if !strings.HasPrefix(key, r.Prefix) {
+	c.unclaimed.Ascend(resourceConfig.Prefix, func(key string, kv storage.KeyValue) bool {
+		if !strings.HasPrefix(key, resourceConfig.Prefix) {
 			return false
 		}
-		s.live.Load(c.makeEntry(s, kv))
+		store.live.Load(c.makeEntry(store, kv))
 		claimed = append(claimed, key)
 		return true
 	})
 	for _, key := range claimed {
 		c.unclaimed.Delete(key)
 	}
-	s.values.Store(s.live.Stored)
-	s.pendingBytes.Store(0)
-	c.routes.Store(old.with(s))
-	return s, nil
+	store.values.Store(store.live.Stored)
+	store.pendingBytes.Store(0)
+	c.routes.Store(old.with(store))
+	return store, nil
 }
 
 // removeResource removes a resource after applying its pending changes. Its watchers end with

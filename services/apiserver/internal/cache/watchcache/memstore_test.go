@@ -62,7 +62,7 @@ func (m *memStore) txn(ops ...op) int64 {
 	rev := m.revision + 1
 	for _, o := range ops {
 		old, exists := m.current[o.key]
-		ev := storage.Event{
+		event := storage.Event{
 			Type:           storage.Updated,
 			Key:            o.key,
 			Revision:       rev,
@@ -74,14 +74,14 @@ func (m *memStore) txn(ops ...op) int64 {
 		case o.value == nil && !exists:
 			continue
 		case o.value == nil:
-			ev.Type = storage.Deleted
+			event.Type = storage.Deleted
 		case !exists:
-			ev.Type = storage.Created
-			ev.CreateRevision = rev
+			event.Type = storage.Created
+			event.CreateRevision = rev
 		}
-		m.history = append(m.history, ev)
-		applyEvent(m.current, ev)
-		m.changeIDs[rev] = append(m.changeIDs[rev], storage.ChangeIDOf(&ev))
+		m.history = append(m.history, event)
+		applyEvent(m.current, event)
+		m.changeIDs[rev] = append(m.changeIDs[rev], storage.ChangeIDOf(&event))
 		m.revision = rev
 	}
 	m.wake()
@@ -327,35 +327,35 @@ func (w *memWatcher) run(ctx context.Context) {
 
 // next returns the next batch, or false if there is none yet or the watch ends with w.err.
 func (w *memWatcher) next() (storage.Batch, bool) {
-	m := w.store
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	memStore := w.store
+	memStore.mu.Lock()
+	defer memStore.mu.Unlock()
 	switch {
 	case w.broken:
 		w.err = storage.ErrUnavailable
 		return storage.Batch{}, false
-	case w.position < m.compacted:
-		w.err = &storage.CompactedError{OldestRevision: m.compacted}
+	case w.position < memStore.compacted:
+		w.err = &storage.CompactedError{OldestRevision: memStore.compacted}
 		return storage.Batch{}, false
 	}
-	i, _ := slices.BinarySearchFunc(m.history, w.position+1, func(ev storage.Event, rev int64) int {
+	i, _ := slices.BinarySearchFunc(memStore.history, w.position+1, func(ev storage.Event, rev int64) int {
 		return cmp.Compare(ev.Revision, rev)
 	})
-	b := storage.Batch{Revision: w.position}
-	for _, ev := range m.history[i:] {
-		b.Revision = ev.Revision
+	batch := storage.Batch{Revision: w.position}
+	for _, ev := range memStore.history[i:] {
+		batch.Revision = ev.Revision
 		if strings.HasPrefix(ev.Key, w.prefix) {
-			b.Events = append(b.Events, ev)
+			batch.Events = append(batch.Events, ev)
 		}
 	}
 	if w.progress {
 		w.progress = false
-		b.Revision = m.revision
-		w.position = m.revision
-		return b, true
+		batch.Revision = memStore.revision
+		w.position = memStore.revision
+		return batch, true
 	}
-	w.position = b.Revision
-	return b, len(b.Events) > 0
+	w.position = batch.Revision
+	return batch, len(batch.Events) > 0
 }
 
 func (w *memWatcher) Batches() <-chan storage.Batch { return w.batches }

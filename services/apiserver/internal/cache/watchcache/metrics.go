@@ -205,8 +205,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // collectStore emits the metrics of one resource.
-func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
-	name, sm := s.resource.Name, s.metrics
+func (m *metrics) collectStore(ch chan<- prometheus.Metric, store *Store) {
+	name, sm := store.resource.Name, store.metrics
 	counter(ch, m.received, sm.received.Load(), name)
 	counter(ch, m.dispatched, sm.received.Load(), name)
 	counter(ch, m.initializations, sm.initializations.Load(), name)
@@ -214,31 +214,31 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	counter(ch, m.consistent, sm.consistent.Load(), name, "true", "false")
 	counter(ch, m.consistent, sm.inconsistent.Load(), name, "false", "false")
 	counter(ch, m.unreadable, sm.unreadable.Load(), name)
-	prefix := s.metricPrefix()
+	prefix := store.metricPrefix()
 	for i := range sm.byIndex {
 		index := ""
 		if i > 0 {
-			index = "f:" + s.resource.Index[i-1]
+			index = "f:" + store.resource.Index[i-1]
 		}
 		counter(ch, m.lists, sm.byIndex[i].lists.Load(), prefix, index)
 		counter(ch, m.fetched, sm.byIndex[i].fetched.Load(), prefix, index)
 	}
 	counter(ch, m.returned, sm.returned.Load(), prefix)
-	gauge(ch, m.revision, float64(s.cache.Revision()%revisionModulus), name)
+	gauge(ch, m.revision, float64(store.cache.Revision()%revisionModulus), name)
 	counter(ch, m.storageEvents, sm.received.Load(), name)
 	gauge(ch, m.bookmarks, float64(m.progress.Load()), name)
 	counter(ch, m.storedLists, sm.stored.lists.Load(), name)
 	counter(ch, m.storedFetched, sm.stored.fetched.Load(), name)
 	counter(ch, m.storedEvaluated, sm.stored.evaluated.Load(), name)
 	counter(ch, m.storedReturned, sm.stored.returned.Load(), name)
-	s.mu.RLock()
-	count := s.live.Len()
-	capacity, grown, shrunk := s.log.Capacity(), s.log.Grown, s.log.Shrunk
-	groups, watchers := s.groups.Stats()
-	damaged := s.live.CorruptCount()
-	stored, retained := s.live.Stored, s.live.Memory
-	depth := min(time.Duration(s.cache.now()-s.log.FloorAt), s.cache.cfg.LogAge)
-	s.mu.RUnlock()
+	store.mu.RLock()
+	count := store.live.Len()
+	capacity, grown, shrunk := store.log.Capacity(), store.log.Grown, store.log.Shrunk
+	groups, watchers := store.groups.Stats()
+	damaged := store.live.CorruptCount()
+	stored, retained := store.live.Stored, store.live.Memory
+	depth := min(time.Duration(store.cache.now()-store.log.FloorAt), store.cache.cfg.LogAge)
+	store.mu.RUnlock()
 	gauge(ch, m.objects, float64(count), name)
 	gauge(ch, m.historySeconds, depth.Seconds(), name)
 	counter(ch, m.forgottenEarly, sm.forgottenEarly.Load(), name)

@@ -31,7 +31,7 @@ func (m *memStore) snapshot() (history []storage.Event, revision int64) {
 }
 
 // isSelected reports whether a value is selected, without an index.
-func isSelected(s objects.Selection, key string, value []byte) bool {
+func isSelected(selection objects.Selection, key string, value []byte) bool {
 	e, err := attributesBelow(pods)(key, value)
 	if err != nil {
 		panic(err)
@@ -40,10 +40,10 @@ func isSelected(s objects.Selection, key string, value []byte) bool {
 	for k, v := range e.Fields.All() {
 		set[k] = v
 	}
-	return (s.Namespace == "" || s.Namespace == e.Namespace) &&
-		(s.Name == "" || s.Name == e.Name) &&
-		(s.Fields == nil || s.Fields.Matches(fieldSet(set))) &&
-		(s.Labels == nil || s.Labels.Matches(e.Labels))
+	return (selection.Namespace == "" || selection.Namespace == e.Namespace) &&
+		(selection.Name == "" || selection.Name == e.Name) &&
+		(selection.Fields == nil || selection.Fields.Matches(fieldSet(set))) &&
+		(selection.Labels == nil || selection.Labels.Matches(e.Labels))
 }
 
 // fieldSet holds the fields of an object for the model.
@@ -81,25 +81,25 @@ func modelEvents(m *memStore, after, upTo int64, s objects.Selection) []string {
 	history, _ := m.snapshot()
 	last := map[string][]byte{}
 	out := []string{}
-	for _, ev := range history {
-		if !strings.HasPrefix(ev.Key, pods) || ev.Revision > upTo {
+	for _, event := range history {
+		if !strings.HasPrefix(event.Key, pods) || event.Revision > upTo {
 			continue
 		}
-		prev := last[ev.Key]
-		wasSelected := prev != nil && isSelected(s, ev.Key, prev)
-		nowSelected := ev.Value != nil && isSelected(s, ev.Key, ev.Value)
-		last[ev.Key] = ev.Value
-		if ev.Revision <= after {
+		prev := last[event.Key]
+		wasSelected := prev != nil && isSelected(s, event.Key, prev)
+		nowSelected := event.Value != nil && isSelected(s, event.Key, event.Value)
+		last[event.Key] = event.Value
+		if event.Revision <= after {
 			continue
 		}
-		key := strings.TrimPrefix(ev.Key, "/registry/")
+		key := strings.TrimPrefix(event.Key, "/registry/")
 		switch {
 		case nowSelected && wasSelected:
-			out = append(out, fmt.Sprintf("MODIFIED %s@%d %s", key, ev.Revision, ev.Value))
+			out = append(out, fmt.Sprintf("MODIFIED %s@%d %s", key, event.Revision, event.Value))
 		case nowSelected:
-			out = append(out, fmt.Sprintf("ADDED %s@%d %s", key, ev.Revision, ev.Value))
+			out = append(out, fmt.Sprintf("ADDED %s@%d %s", key, event.Revision, event.Value))
 		case wasSelected:
-			out = append(out, fmt.Sprintf("DELETED %s@%d %s", key, ev.Revision, prev))
+			out = append(out, fmt.Sprintf("DELETED %s@%d %s", key, event.Revision, prev))
 		}
 	}
 	return out
@@ -222,20 +222,20 @@ func (m *machine) read(t *rapid.T) {
 }
 
 // compare compares a list and a count of a snapshot with the model.
-func (m *machine) compare(t *rapid.T, sn watchcache.Snapshot) {
+func (m *machine) compare(t *rapid.T, snapshot watchcache.Snapshot) {
 	s := genSelection(t)
 	from := ""
 	if rapid.Bool().Draw(t, "continue") {
 		from = genKey(t)
 	}
-	want := modelList(m.store, sn.Revision(), s, from)
-	if got := cacheList(sn, s, from); !slices.Equal(got, want) {
-		t.Fatalf("list of %+v from %q at %d:\n got %q\nwant %q", s, from, sn.Revision(), got, want)
+	want := modelList(m.store, snapshot.Revision(), s, from)
+	if got := cacheList(snapshot, s, from); !slices.Equal(got, want) {
+		t.Fatalf("list of %+v from %q at %d:\n got %q\nwant %q", s, from, snapshot.Revision(), got, want)
 	}
 	prefix := pods + rapid.SampledFrom([]string{"", "a/", "ab/", "none/"}).Draw(t, "prefix")
 	n := 0
-	sn.Ascend(prefix, from, func(*objects.Entry) bool { n++; return true })
-	if got := sn.Count(prefix, from); got != n {
+	snapshot.Ascend(prefix, from, func(*objects.Entry) bool { n++; return true })
+	if got := snapshot.Count(prefix, from); got != n {
 		t.Fatalf("count of %s from %s: got %d, want %d", prefix, from, got, n)
 	}
 }

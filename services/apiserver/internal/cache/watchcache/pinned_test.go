@@ -96,14 +96,14 @@ func TestPinnedBytesCountsSnapshots(t *testing.T) {
 func TestIdleWatcherHoldsNothing(t *testing.T) {
 	r := newLargeRig(t, 20)
 	sel := selection(t, "", "", nodeField+"=n1")
-	w := r.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState})
+	watcher := r.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState})
 	received := make(chan int, 100)
 	ctx, cancel := context.WithCancel(r.ctx)
 	done := make(chan error, 1)
 	go func() {
 		buf := make([]watchcache.Event, 0, 64)
 		for {
-			evs, err := next(ctx, w, buf)
+			evs, err := next(ctx, watcher, buf)
 			if err != nil {
 				done <- err
 				return
@@ -125,7 +125,7 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 	wait(21)
 	r.churn(20, 20)
 	wait(20) // deletions, because the objects no longer match
-	w.Trigger()
+	watcher.Trigger()
 	for k := range received { // an empty result: the watcher is idle again
 		if k == 0 {
 			break
@@ -167,9 +167,9 @@ func TestStalledWatcherExpires(t *testing.T) {
 				r.store.put("/registry/pods/a/more", largeObject(0))
 				tc.opts.AfterRevision = r.sync() - 1
 			}
-			w := r.watch(tc.opts)
+			watcher := r.watch(tc.opts)
 			for range tc.read {
-				if evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 {
+				if evs, err := next(r.ctx, watcher, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 {
 					t.Fatalf("Next = %q, %v, want 1 event", formatEvents(evs), err)
 				}
 			}
@@ -182,11 +182,11 @@ func TestStalledWatcherExpires(t *testing.T) {
 			if n := r.pinnedBytes(atMost(1e5)); n > 1e5 { // the event that it returned
 				t.Errorf("%.0f bytes are pinned, want at most 1e5", n)
 			}
-			if evs, err := next(r.ctx, w, nil); !isExpired(err) {
+			if evs, err := next(r.ctx, watcher, nil); !isExpired(err) {
 				t.Errorf("Next after the expiration: got %q, %v, want ExpiredError", formatEvents(evs), err)
 			}
 			r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
-			w.Close()
+			watcher.Close()
 			r.churn(20, events)
 			if n := calls.Load(); n != 1 {
 				t.Errorf("OnExpired was called %d times, want 1", n)

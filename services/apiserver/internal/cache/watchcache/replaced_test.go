@@ -148,19 +148,19 @@ func TestCacheShowsRestoredStore(t *testing.T) {
 		r.restoreBackup(writes)
 		r.reload()
 		rev := r.sync()
-		sn := r.pods.Snapshot()
-		if sn.Revision() != rev || rev != r.store.now() {
-			t.Errorf("snapshot at %d, cache at %d, store at %d, want equal revisions", sn.Revision(), rev, r.store.now())
+		snapshot := r.pods.Snapshot()
+		if snapshot.Revision() != rev || rev != r.store.now() {
+			t.Errorf("snapshot at %d, cache at %d, store at %d, want equal revisions", snapshot.Revision(), rev, r.store.now())
 		}
-		got, want := cacheList(sn, objects.Selection{}, ""), modelList(r.store, rev, objects.Selection{}, "")
+		got, want := cacheList(snapshot, objects.Selection{}, ""), modelList(r.store, rev, objects.Selection{}, "")
 		if !slices.Equal(got, want) {
 			t.Errorf("got objects\n%q, want\n%q", got, want)
 		}
 		if !r.cache.Ready() || r.cache.Incarnation() != incarnation+1 {
 			t.Errorf("Ready = %t, Incarnation = %d, want true, %d", r.cache.Ready(), r.cache.Incarnation(), incarnation+1)
 		}
-		if sn.Version() == before.Version() {
-			t.Errorf("Version = %v, want another version than before the restoration", sn.Version())
+		if snapshot.Version() == before.Version() {
+			t.Errorf("Version = %v, want another version than before the restoration", snapshot.Version())
 		}
 	})
 }
@@ -274,7 +274,7 @@ func TestIdleCacheDetectsStoreRewind(t *testing.T) {
 func TestBrokenWatchesResumeWithoutReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := replacedRig(t, nil)
-		w := r.watch(watchcache.WatchOptions{AfterRevision: newest})
+		watcher := r.watch(watchcache.WatchOptions{AfterRevision: newest})
 		var want []string
 		for i := range 20 {
 			r.store.breakWatches()
@@ -289,7 +289,7 @@ func TestBrokenWatchesResumeWithoutReload(t *testing.T) {
 			}
 		}
 		want[0] = "ADDED" + want[0][len("MODIFIED"):]
-		if got := r.drain(w); !slices.Equal(got, want) {
+		if got := r.drain(watcher); !slices.Equal(got, want) {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}
 		r.wantMetrics("binnacle_watch_cache_store_replaced_total 0")

@@ -128,17 +128,17 @@ func (s *Store) indexLabel(label unique.Handle[string], misses int) {
 	if slot < 0 { // no slot is free
 		return
 	}
-	im := s.Snapshot().image
-	l := im.NewLabelIndex(label)
+	image := s.Snapshot().image
+	labelIndex := image.NewLabelIndex(label)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	live := s.live
 	slot = live.LabelSlot(misses)
-	if s.discarded || !im.SameLoad(live) || im.Last < s.log.Floor || slot < 0 || live.HasLabelIndex(label) {
+	if s.discarded || !image.SameLoad(live) || image.Last < s.log.Floor || slot < 0 || live.HasLabelIndex(label) {
 		return
 	}
 	updated := map[string]bool{}
-	for seq := s.log.FirstAfter(im.Last); seq < s.log.Next; seq++ {
+	for seq := s.log.FirstAfter(image.Last); seq < s.log.Next; seq++ {
 		r := s.log.Record(seq)
 		e := r.Entry
 		if e == nil {
@@ -146,12 +146,12 @@ func (s *Store) indexLabel(label unique.Handle[string], misses int) {
 		}
 		if !updated[e.Key()] {
 			updated[e.Key()] = true
-			before, _ := im.Get(e.Key())
+			before, _ := image.Get(e.Key())
 			current, _ := live.Get(e.Key()) // log records may have lost their value (see Log.Reduce)
-			l.Replace(before, current)
+			labelIndex.Replace(before, current)
 		}
 	}
-	live.SetLabelIndex(slot, l)
+	live.SetLabelIndex(slot, labelIndex)
 	s.published.Store(nil)
 }
 

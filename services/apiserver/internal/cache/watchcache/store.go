@@ -253,8 +253,8 @@ func (s *Store) compactDictionaries() {
 		return
 	}
 	saved := map[*valuedict.Dictionary]int64{} // only dictionaries in use
-	im := s.Snapshot().image
-	im.Scan(func(e *objects.Entry) bool {
+	image := s.Snapshot().image
+	image.Scan(func(e *objects.Entry) bool {
 		if dict := e.Dictionary(); dict != nil && slices.Contains(blocking, dict) {
 			saved[dict] += int64(e.Size() - e.ValueMemory())
 		}
@@ -270,7 +270,7 @@ func (s *Store) compactDictionaries() {
 		return
 	}
 	var bound []*objects.Entry
-	im.Scan(func(e *objects.Entry) bool {
+	image.Scan(func(e *objects.Entry) bool {
 		if e.Dictionary() == least {
 			bound = append(bound, e)
 		}

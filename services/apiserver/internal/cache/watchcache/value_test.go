@@ -62,7 +62,7 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 		}
 	}
 	check("after the load", r.pods.Get)
-	w := r.watch(watchcache.WatchOptions{AfterRevision: from})
+	watcher := r.watch(watchcache.WatchOptions{AfterRevision: from})
 	var want []string
 	for i := range n {
 		want = append(want, values[key(i)])
@@ -74,7 +74,7 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 	for i := range n {
 		store.del(key(i))
 	}
-	all, err := drain(r.ctx, w, r.sync(), 64)
+	all, err := drain(r.ctx, watcher, r.sync(), 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,22 +154,22 @@ func TestDictionariesFollowChangingTemplates(t *testing.T) {
 // TestSealedAndVerbatimValuesShareNoDictionary checks that values that are sealed in the store or
 // configured as verbatim are not put into a dictionary.
 func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		change func(*watchcache.Config)
 	}{
 		{name: "sealed"},
 		{name: "verbatim", change: verbatim},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			store := newMemStore()
-			if c.name == "sealed" {
+			if test.name == "sealed" {
 				store.seal = &storage.Seal{Stored: []byte("sealed")}
 			}
 			for i := range 200 {
 				store.put(fmt.Sprintf("/registry/pods/a/%05d", i), templateObject(1, i))
 			}
-			r := newRig(t, store, c.change)
+			r := newRig(t, store, test.change)
 			r.sync()
 			stored := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`)
 			kept := r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)

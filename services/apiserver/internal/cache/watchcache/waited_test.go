@@ -16,10 +16,10 @@ func TestOldestChangeAgeExcludesHistory(t *testing.T) {
 		r.store.put("/registry/pods/a/old", object{}.String())
 		r.sync()
 		time.Sleep(time.Minute)
-		w := r.watch(watchcache.WatchOptions{AfterRevision: 1})
+		watcher := r.watch(watchcache.WatchOptions{AfterRevision: 1})
 		next := func() int {
 			t.Helper()
-			got, err := next(r.ctx, w, nil)
+			got, err := next(r.ctx, watcher, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -28,7 +28,7 @@ func TestOldestChangeAgeExcludesHistory(t *testing.T) {
 		if n := next(); n != 1 {
 			t.Fatalf("got %d events, want 1", n)
 		}
-		if d, ok := w.OldestChangeAge(); ok {
+		if d, ok := watcher.OldestChangeAge(); ok {
 			t.Errorf("OldestChangeAge = %v for history, want none", d)
 		}
 		r.store.put("/registry/pods/a/x", object{}.String())
@@ -40,14 +40,14 @@ func TestOldestChangeAgeExcludesHistory(t *testing.T) {
 		if n := next(); n != 2 {
 			t.Fatalf("got %d events, want 2", n)
 		}
-		if d, ok := w.OldestChangeAge(); !ok || d != 4*time.Second {
+		if d, ok := watcher.OldestChangeAge(); !ok || d != 4*time.Second {
 			t.Errorf("OldestChangeAge = %v, %t, want 4s, true", d, ok)
 		}
-		w.Trigger()
+		watcher.Trigger()
 		if n := next(); n != 0 {
 			t.Fatalf("got %d events, want 0", n)
 		}
-		if d, ok := w.OldestChangeAge(); ok {
+		if d, ok := watcher.OldestChangeAge(); ok {
 			t.Errorf("OldestChangeAge = %v without events, want none", d)
 		}
 	})

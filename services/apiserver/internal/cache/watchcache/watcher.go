@@ -85,7 +85,7 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	if !s.cache.Ready() {
 		return nil, ErrNotReady
 	}
-	w := &Watcher{
+	watcher := &Watcher{
 		store:     s.latest(),
 		sel:       opts.Compile(),
 		trigger:   make(chan struct{}, 1),
@@ -93,17 +93,17 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 		after:     opts.AfterRevision,
 		revision:  opts.AfterRevision,
 	}
-	if err := w.setPosition(opts.Initial == InitialState); err != nil {
+	if err := watcher.setPosition(opts.Initial == InitialState); err != nil {
 		return nil, err
 	}
-	if state := w.initial.Load(); state != nil && !w.group.WatchesAll() {
-		w.calls.Add(1) // no slow client blocks a caller that is in Pause
-		if reduced := state.reduceToSelected(w.sel); reduced != nil {
-			w.initial.CompareAndSwap(state, reduced)
+	if state := watcher.initial.Load(); state != nil && !watcher.group.WatchesAll() {
+		watcher.calls.Add(1) // no slow client blocks a caller that is in Pause
+		if reduced := state.reduceToSelected(watcher.sel); reduced != nil {
+			watcher.initial.CompareAndSwap(state, reduced)
 		}
-		w.calls.Add(1)
+		watcher.calls.Add(1)
 	}
-	return w, nil
+	return watcher, nil
 }
 
 // Variant returns the variant of the watched resource.
@@ -111,33 +111,33 @@ func (w *Watcher) Variant() string { return w.store.Variant() }
 
 // setPosition sets the watcher's position in the log.
 func (w *Watcher) setPosition(initial bool) error {
-	s := w.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended != nil {
-		return s.ended
+	store := w.store
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	if store.ended != nil {
+		return store.ended
 	}
-	if s.discarded {
+	if store.discarded {
 		return ErrNotReady
 	}
-	w.incarnation = s.incarnation.Load()
-	w.createdAt = s.cache.now()
+	w.incarnation = store.incarnation.Load()
+	w.createdAt = store.cache.now()
 	if initial {
-		im := s.publish()
-		sn := Snapshot{store: s, image: im, revision: max(s.cache.Revision(), im.Last)}
+		im := store.publish()
+		sn := Snapshot{store: store, image: im, revision: max(store.cache.Revision(), im.Last)}
 		w.initial.Store(&initialState{revision: sn.revision, snapshot: sn})
 		w.after = sn.revision
 		w.revision = 0
-		w.cursor.Store(s.log.Next)
+		w.cursor.Store(store.log.Next)
 	} else {
-		if w.after < s.log.Floor {
-			return &ExpiredError{Revision: w.after, OldestRevision: s.log.Floor}
+		if w.after < store.log.Floor {
+			return &ExpiredError{Revision: w.after, OldestRevision: store.log.Floor}
 		}
-		w.cursor.Store(s.log.FirstAfter(w.after))
+		w.cursor.Store(store.log.FirstAfter(w.after))
 	}
-	w.group = s.groups.Join(&w.sel.Selection, s.resource.Index)
-	s.registerWatcher(w)
-	if w.cursor.Load() == s.log.Next { // an armed watcher keeps its position while unrelated records are added
+	w.group = store.groups.Join(&w.sel.Selection, store.resource.Index)
+	store.registerWatcher(w)
+	if w.cursor.Load() == store.log.Next { // an armed watcher keeps its position while unrelated records are added
 		w.armed.Store(w.group.CurrentWake())
 	}
 	return nil

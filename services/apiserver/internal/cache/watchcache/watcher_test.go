@@ -141,8 +141,8 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
-			w := r.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1})
-			if got := r.drain(w); len(got) > 0 {
+			watcher := r.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1})
+			if got := r.drain(watcher); len(got) > 0 {
 				t.Fatalf("got %q, want no event", got)
 			}
 			for i := range unrelatedChanges {
@@ -151,11 +151,11 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 			r.sync()
 			r.store.put(tc.own, podOnNode(tc.node))
 			want := fmt.Sprintf("ADDED %s@%d %s", tc.own[len("/registry/"):], r.store.now(), podOnNode(tc.node))
-			if got := r.drain(w); !slices.Equal(got, []string{want}) {
+			if got := r.drain(watcher); !slices.Equal(got, []string{want}) {
 				t.Fatalf("got %q, want %q", got, want)
 			}
 			r.wantMetrics(`binnacle_watch_cache_watchers{resource="pods"} 1`, `binnacle_watch_cache_watcher_groups{resource="pods"} 1`)
-			w.Close()
+			watcher.Close()
 			r.wantMetrics(`binnacle_watch_cache_watchers{resource="pods"} 0`, `binnacle_watch_cache_watcher_groups{resource="pods"} 0`)
 		})
 	}
@@ -354,27 +354,27 @@ func TestWatchFromFutureRevision(t *testing.T) {
 // changes, but never beyond unread events.
 func TestWatcherRevisionStopsAtUnreadEvents(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
-	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), AfterRevision: 1})
-	r.drain(w)
+	watcher := r.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), AfterRevision: 1})
+	r.drain(watcher)
 	r.store.put("/registry/pods/b/x", podOnNode(""))
 	r.store.bump()
-	if rev := r.sync(); w.Revision() != rev {
-		t.Errorf("got revision %d, want %d", w.Revision(), rev)
+	if rev := r.sync(); watcher.Revision() != rev {
+		t.Errorf("got revision %d, want %d", watcher.Revision(), rev)
 	}
-	before := w.Revision()
+	before := watcher.Revision()
 	r.store.put("/registry/pods/a/x", podOnNode(""))
 	r.store.txn(op{"/registry/pods/a/y", []byte(podOnNode(""))}, op{"/registry/pods/a/z", []byte(podOnNode(""))})
 	rev := r.sync()
-	if w.Revision() != before {
-		t.Errorf("got revision %d with unread events, want %d", w.Revision(), before)
+	if watcher.Revision() != before {
+		t.Errorf("got revision %d with unread events, want %d", watcher.Revision(), before)
 	}
 	for _, want := range []int64{rev - 1, rev - 1, rev} { // the last two share one
-		evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1))
+		evs, err := next(r.ctx, watcher, make([]watchcache.Event, 0, 1))
 		if err != nil || len(evs) != 1 {
 			t.Fatal(evs, err)
 		}
-		if w.Revision() != want {
-			t.Errorf("got revision %d after the event of %d, want %d", w.Revision(), evs[0].Revision, want)
+		if watcher.Revision() != want {
+			t.Errorf("got revision %d after the event of %d, want %d", watcher.Revision(), evs[0].Revision, want)
 		}
 	}
 }

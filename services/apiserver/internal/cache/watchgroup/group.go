@@ -84,21 +84,21 @@ type Groups struct {
 // fields of the resource.
 func (gs *Groups) Join(s *objects.Selection, index []string) *Group {
 	shared := narrowestScope(s, index)
-	g := &gs.all
+	group := &gs.all
 	if shared.kind != scopeAll {
-		g = gs.scoped[shared]
-		if g == nil {
-			g = &Group{scope: shared}
+		group = gs.scoped[shared]
+		if group == nil {
+			group = &Group{scope: shared}
 			if gs.scoped == nil {
 				gs.scoped = map[scope]*Group{}
 			}
-			gs.scoped[shared] = g
+			gs.scoped[shared] = group
 			gs.groupsByKind[shared.kind]++
 		}
 	}
-	g.watchers++
+	group.watchers++
 	gs.watchers++
-	return g
+	return group
 }
 
 // Leave removes a watcher from its group.
@@ -112,40 +112,40 @@ func (gs *Groups) Leave(g *Group) {
 }
 
 // TakeWakes appends the wakes of all groups that a change concerns to wakes.
-func (gs *Groups) TakeWakes(r *objects.Record, seq uint64, index []string, wakes []*Wake) []*Wake {
+func (gs *Groups) TakeWakes(record *objects.Record, seq uint64, index []string, wakes []*Wake) []*Wake {
 	wakes = gs.all.takeWake(seq, wakes)
 	if len(gs.scoped) == 0 {
 		return wakes
 	}
 	// prev is the version that watchers have seen. If the previous value is corrupt, that is the last
 	// readable version before it.
-	prev := r.Prev.LastReadable()
-	if r.Prev != nil && prev == nil {
-		if !r.Prev.NeverReadable() {
+	prev := record.Prev.LastReadable()
+	if record.Prev != nil && prev == nil {
+		if !record.Prev.NeverReadable() {
 			// There was a readable version, which is not known. Any watcher may have seen it.
 			return gs.TakeAllWakes(seq, wakes)
 		}
 		// No watcher has seen the object. The corrupt version still has its key.
-		prev = r.Prev
+		prev = record.Prev
 	}
-	e := r.Entry
-	if e == nil {
-		e = prev
+	entry := record.Entry
+	if entry == nil {
+		entry = prev
 	}
 	if gs.groupsByKind[scopeNamespace] > 0 {
-		wakes = gs.takeWakeOf(scope{kind: scopeNamespace, namespace: e.Namespace()}, seq, wakes)
+		wakes = gs.takeWakeOf(scope{kind: scopeNamespace, namespace: entry.Namespace()}, seq, wakes)
 	}
 	if gs.groupsByKind[scopeName] > 0 {
-		wakes = gs.takeWakeOf(scope{kind: scopeName, name: e.Name()}, seq, wakes)
+		wakes = gs.takeWakeOf(scope{kind: scopeName, name: entry.Name()}, seq, wakes)
 	}
 	if gs.groupsByKind[scopeObject] > 0 {
-		wakes = gs.takeWakeOf(scope{kind: scopeObject, namespace: e.Namespace(), name: e.Name()}, seq, wakes)
+		wakes = gs.takeWakeOf(scope{kind: scopeObject, namespace: entry.Namespace(), name: entry.Name()}, seq, wakes)
 	}
 	if gs.groupsByKind[scopeField] == 0 {
 		return wakes
 	}
 	for i, field := range index {
-		value := e.Fields().Get(field)
+		value := entry.Fields().Get(field)
 		wakes = gs.takeWakeOf(scope{kind: scopeField, field: i, value: value}, seq, wakes)
 		if prev == nil {
 			continue

@@ -135,7 +135,7 @@ func TestPolicyChecksInvalidVariableAsDynamic(t *testing.T) {
 func TestWithTypesChecksObjectFields(t *testing.T) {
 	thing := cel.ObjectType("thing")
 	fields := map[string]map[string]*cel.Type{"thing": {"a": cel.StringType}}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		types      expressions.ObjectTypes
 		expression string
 		wantErr    string
@@ -167,9 +167,9 @@ func TestWithTypesChecksObjectFields(t *testing.T) {
 		},
 	} {
 		visible := expressions.VariableSet{Params: true, Authorizer: true}
-		issues, err := newCompiler(t).WithTypes(c.types).Issues(visible, c.expression)
-		if err != nil || (issues == "") != (c.wantErr == "") || !strings.Contains(issues, c.wantErr) {
-			t.Errorf("%s: Issues(%s) = %q, %v, want %q, nil", name, c.expression, issues, err, c.wantErr)
+		issues, err := newCompiler(t).WithTypes(test.types).Issues(visible, test.expression)
+		if err != nil || (issues == "") != (test.wantErr == "") || !strings.Contains(issues, test.wantErr) {
+			t.Errorf("%s: Issues(%s) = %q, %v, want %q, nil", name, test.expression, issues, err, test.wantErr)
 		}
 	}
 }

@@ -82,12 +82,12 @@ func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 	if env := e.built[visible]; env != nil {
 		return env, nil
 	}
-	c := e.compiler
+	compiler := e.compiler
 	all := map[string]*cel.Type{
 		object:          cel.DynType,
 		oldObject:       cel.DynType,
-		request:         c.requestType,
-		namespaceObject: c.namespaceType,
+		request:         compiler.requestType,
+		namespaceObject: compiler.namespaceType,
 	}
 	if visible.Params {
 		all[params] = cel.DynType
@@ -98,10 +98,10 @@ func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 	}
 	maps.Copy(all, e.overrides)
 	delete(all, e.excluded)
-	base := c.base
+	base := compiler.base
 	if visible.Patches {
 		var err error
-		if base, err = c.patches(); err != nil {
+		if base, err = compiler.patches(); err != nil {
 			return nil, err
 		}
 	}

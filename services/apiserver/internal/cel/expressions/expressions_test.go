@@ -30,7 +30,7 @@ func newCompiler(t testing.TB) *expressions.Compiler {
 
 // TestExpressionsSeeVisibleVariables checks which variables an expression may use, and their types.
 func TestExpressionsSeeVisibleVariables(t *testing.T) {
-	c := newCompiler(t)
+	compiler := newCompiler(t)
 	all := expressions.VariableSet{Params: true, Authorizer: true}
 	tests := []struct {
 		visible    expressions.VariableSet // besides the variables that are always visible
@@ -74,13 +74,13 @@ func TestExpressionsSeeVisibleVariables(t *testing.T) {
 		{visible: all, expression: "1 +", want: cel.IntType, wantErr: "compilation failed: ERROR: <input>:1:4: Syntax error"},
 	}
 	for _, tt := range tests {
-		err := c.Check(tt.visible, tt.expression, tt.want)
+		err := compiler.Check(tt.visible, tt.expression, tt.want)
 		if !isWantedError(err, tt.wantErr) {
 			t.Errorf("Check(%+v, %q, %v) = %v, want error %q", tt.visible, tt.expression, tt.want, err, tt.wantErr)
 		}
 	}
 	const want = "must evaluate to one of [string null_type] but got int"
-	if err := c.Check(all, "1", cel.StringType, cel.NullType); err == nil || err.Error() != want {
+	if err := compiler.Check(all, "1", cel.StringType, cel.NullType); err == nil || err.Error() != want {
 		t.Errorf("Check(1) with two types = %v, want %s", err, want)
 	}
 }
@@ -154,20 +154,20 @@ func TestVariablesDoNotGrowTypes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := c.Policy()
-	if err := p.Declare(expressions.VariableSet{}, "v0", "[1]"); err != nil {
+	policy := c.Policy()
+	if err := policy.Declare(expressions.VariableSet{}, "v0", "[1]"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 60 {
 		doubled := fmt.Sprintf("{variables.v%[1]d: variables.v%[1]d}", i)
-		if err := p.Declare(expressions.VariableSet{}, fmt.Sprintf("v%d", i+1), doubled); err != nil {
+		if err := policy.Declare(expressions.VariableSet{}, fmt.Sprintf("v%d", i+1), doubled); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.Check(expressions.VariableSet{}, "variables.v1 == 1"); err == nil {
+	if err := policy.Check(expressions.VariableSet{}, "variables.v1 == 1"); err == nil {
 		t.Error("Check(variables.v1 == 1) = nil, want an error: the types of the first variables are known")
 	}
-	if err := p.Check(expressions.VariableSet{}, "variables.v60 == {1: 1}"); err != nil {
+	if err := policy.Check(expressions.VariableSet{}, "variables.v60 == {1: 1}"); err != nil {
 		t.Errorf("Check(variables.v60 == {1: 1}) = %v, want nil: the type is dynamic", err)
 	}
 }

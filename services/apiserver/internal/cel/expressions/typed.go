@@ -22,24 +22,24 @@ type ObjectTypes struct {
 // WithTypes returns a policy whose expressions are checked against the types of objects. As in the
 // type checking of Kubernetes 1.33, they cannot use authorizer.requestResource.
 func (c *Compiler) WithTypes(o ObjectTypes) *Policy {
-	p := &Policy{variables: map[string]*cel.Type{}}
+	policy := &Policy{variables: map[string]*cel.Type{}}
 	types := maps.Clone(c.types)
 	maps.Copy(types, o.Types)
-	types[variablesType.TypeName()] = p.variables
+	types[variablesType.TypeName()] = policy.variables
 	overrides := map[string]*cel.Type{variables: variablesType}
 	for name, t := range map[string]*cel.Type{object: o.Object, oldObject: o.Object, params: o.Params} {
 		if t != nil {
 			overrides[name] = t
 		}
 	}
-	p.envs = &envs{
+	policy.envs = &envs{
 		compiler:  c,
 		types:     types,
 		overrides: overrides,
 		excluded:  requestResource,
 		built:     map[VariableSet]*celenv.Env{},
 	}
-	return p
+	return policy
 }
 
 // Issues returns the errors that the compiler finds in an expression, or "" if there are none. The

@@ -66,21 +66,21 @@ func CheckYAML(b []byte) error {
 
 // measureYAML checks like CheckYAML, and returns the number of values. It returns 0, without
 // parsing, for a document that is too small to exceed a bound.
-func measureYAML(b []byte) (values int64, err error) {
-	aliases := bytes.IndexByte(b, '&') >= 0 && bytes.IndexByte(b, '*') >= 0
+func measureYAML(data []byte) (values int64, err error) {
+	aliases := bytes.IndexByte(data, '&') >= 0 && bytes.IndexByte(data, '*') >= 0
 	// Each level, list and object needs one of these characters.
 	marks := 0
-	for _, c := range b {
+	for _, c := range data {
 		switch c {
 		case '[', '{', '-', ':', '?':
 			marks++
 		}
 	}
-	if !aliases && marks <= MaxDepth && len(b) <= MaxKey {
+	if !aliases && marks <= MaxDepth && len(data) <= MaxKey {
 		return 0, nil
 	}
 	var n yaml.Node
-	if err = yaml.Unmarshal(b, &n); err != nil {
+	if err = yaml.Unmarshal(data, &n); err != nil {
 		if !aliases {
 			return 0, nil // the decoder returns the error in Kubernetes' wording
 		}
@@ -117,24 +117,24 @@ type yamlMeasurer struct {
 }
 
 // sizeOf returns the size of a node with its aliases expanded.
-func (m *yamlMeasurer) sizeOf(n *yaml.Node) nodeSize {
+func (m *yamlMeasurer) sizeOf(node *yaml.Node) nodeSize {
 	const separators = 2
-	switch n.Kind {
+	switch node.Kind {
 	case yaml.ScalarNode:
-		return m.recordAnchor(n, nodeSize{size: int64(len(n.Value)) + separators, values: 1})
+		return m.recordAnchor(node, nodeSize{size: int64(len(node.Value)) + separators, values: 1})
 	case yaml.AliasNode:
 		m.aliases = true
-		if target, ok := m.anchors[n.Alias]; ok {
+		if target, ok := m.anchors[node.Alias]; ok {
 			return target
 		}
 		return nodeSize{size: unbounded} // the alias is inside its own target
 	}
 	var total nodeSize
-	if n.Kind != yaml.DocumentNode {
+	if node.Kind != yaml.DocumentNode {
 		total = nodeSize{size: separators, containers: 1, values: 1}
 	}
-	for i, c := range n.Content {
-		if n.Kind == yaml.MappingNode && i%2 == 0 {
+	for i, c := range node.Content {
+		if node.Kind == yaml.MappingNode && i%2 == 0 {
 			m.key = max(m.key, len(c.Value))
 		}
 		child := m.sizeOf(c)
@@ -143,10 +143,10 @@ func (m *yamlMeasurer) sizeOf(n *yaml.Node) nodeSize {
 		total.values = min(unbounded, total.values+child.values)
 		total.depth = max(total.depth, child.depth)
 	}
-	if n.Kind != yaml.DocumentNode {
+	if node.Kind != yaml.DocumentNode {
 		total.depth++
 	}
-	return m.recordAnchor(n, total)
+	return m.recordAnchor(node, total)
 }
 
 // recordAnchor records the size of a node that aliases may refer to.

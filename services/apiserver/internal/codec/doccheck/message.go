@@ -80,8 +80,8 @@ func (c *Checker) messageOf(t reflect.Type) *message {
 	}
 	c.messages[t] = m
 	for i := range t.NumField() {
-		f := t.Field(i)
-		parts := strings.Split(f.Tag.Get("protobuf"), ",")
+		structField := t.Field(i)
+		parts := strings.Split(structField.Tag.Get("protobuf"), ",")
 		if len(parts) < 3 || parts[0] != "bytes" && parts[0] != "fixed64" {
 			continue
 		}
@@ -89,21 +89,21 @@ func (c *Checker) messageOf(t reflect.Type) *message {
 		if err != nil {
 			continue
 		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if isFloat(f.Type) {
+		name, _, _ := strings.Cut(structField.Tag.Get("json"), ",")
+		if isFloat(structField.Type) {
 			m.numbers[number] = name
 			continue
 		}
-		if text, ok := newTextField(name, f.Type); ok {
+		if text, ok := newTextField(name, structField.Type); ok {
 			m.texts[number] = text
 		}
-		elemType := f.Type
+		elemType := structField.Type
 		if elemType.Kind() == reflect.Map {
 			elemType = elemType.Elem()
 		}
 		if inner := c.messageOf(elemType); inner != nil {
-			field := messageField{name: name, message: inner, isMap: f.Type.Kind() == reflect.Map}
-			if f.Type.Kind() == reflect.Slice {
+			field := messageField{name: name, message: inner, isMap: structField.Type.Kind() == reflect.Map}
+			if structField.Type.Kind() == reflect.Slice {
 				field.size = int(elemType.Elem().Size())
 			}
 			m.fields[number] = field
@@ -185,7 +185,7 @@ func (c *Checker) MessageValues(raw []byte, of runtime.Object) int {
 }
 
 // check checks a message and adds its size to total.
-func (m *message) check(b []byte, total *nodeSize) error {
+func (m *message) check(data []byte, total *nodeSize) error {
 	total.depth++
 	defer func() { total.depth-- }()
 	if total.depth > MaxDepth {
@@ -196,25 +196,25 @@ func (m *message) check(b []byte, total *nodeSize) error {
 		return errTooManyContainers
 	}
 	if m.rule != nil {
-		return m.rule(b)
+		return m.rule(data)
 	}
-	for len(b) > 0 {
-		f, rest, err := wire.Next(b)
+	for len(data) > 0 {
+		field, rest, err := wire.Next(data)
 		if err != nil {
 			return err
 		}
-		b = rest
-		if m.lists[f.Num] {
+		data = rest
+		if m.lists[field.Num] {
 			total.values++
 			if total.values > MaxValues {
 				return errTooManyValues
 			}
 		}
-		if err := m.checkLeaf(f); err != nil {
+		if err := m.checkLeaf(field); err != nil {
 			return err
 		}
-		inner, ok := m.fields[f.Num]
-		if !ok || f.Type != wire.Bytes {
+		inner, ok := m.fields[field.Num]
+		if !ok || field.Type != wire.Bytes {
 			continue
 		}
 		total.size += int64(inner.size)
@@ -225,7 +225,7 @@ func (m *message) check(b []byte, total *nodeSize) error {
 		if inner.isMap {
 			check = inner.message.checkEntry
 		}
-		if err := check(f.Data, total); err != nil {
+		if err := check(field.Data, total); err != nil {
 			return atField(inner.name, err)
 		}
 	}
@@ -256,19 +256,19 @@ func (m *message) checkLeaf(f wire.Field) error {
 func (m *message) checkEntry(b []byte, total *nodeSize) error {
 	values := 0
 	for len(b) > 0 {
-		f, rest, err := wire.Next(b)
+		field, rest, err := wire.Next(b)
 		if err != nil {
 			return err
 		}
 		b = rest
-		if f.Num != wire.MapValue {
+		if field.Num != wire.MapValue {
 			continue
 		}
-		if f.Type != wire.Bytes { // some decoders ignore the wire type
+		if field.Type != wire.Bytes { // some decoders ignore the wire type
 			return wire.ErrMalformed
 		}
 		values++
-		if err := m.check(f.Data, total); err != nil {
+		if err := m.check(field.Data, total); err != nil {
 			return err
 		}
 	}

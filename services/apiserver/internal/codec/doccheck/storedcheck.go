@@ -44,14 +44,14 @@ func (s *storedMessages) typeOf(t reflect.Type) *StoredMessage {
 
 // compile returns the description of a type. The caller holds mu.
 func (s *storedMessages) compile(t reflect.Type) *StoredMessage {
-	if m := s.byType[t]; m != nil {
-		return m
+	if storedMessage := s.byType[t]; storedMessage != nil {
+		return storedMessage
 	}
-	m := &StoredMessage{rule: storedRule(t)}
-	s.byType[t] = m
+	storedMessage := &StoredMessage{rule: storedRule(t)}
+	s.byType[t] = storedMessage
 	for i := range t.NumField() {
-		f := t.Field(i)
-		parts := strings.Split(f.Tag.Get("protobuf"), ",")
+		structField := t.Field(i)
+		parts := strings.Split(structField.Tag.Get("protobuf"), ",")
 		if len(parts) < 3 {
 			continue
 		}
@@ -59,22 +59,22 @@ func (s *storedMessages) compile(t reflect.Type) *StoredMessage {
 		if err != nil {
 			continue
 		}
-		elemType := f.Type
+		elemType := structField.Type
 		for elemType.Kind() == reflect.Pointer || elemType.Kind() == reflect.Slice || elemType.Kind() == reflect.Map {
 			elemType = elemType.Elem()
 		}
-		field := storedField{wire: wireOf(f.Type), isMap: f.Type.Kind() == reflect.Map}
+		field := storedField{wire: wireOf(structField.Type), isMap: structField.Type.Kind() == reflect.Map}
 		field.list = parts[2] == "rep" && field.wire != wire.Bytes
-		field.name, _, _ = strings.Cut(f.Tag.Get("json"), ",")
+		field.name, _, _ = strings.Cut(structField.Tag.Get("json"), ",")
 		if elemType.Kind() == reflect.Struct {
 			field.message = s.compile(elemType)
 		}
-		for len(m.fields) <= number {
-			m.fields = append(m.fields, storedField{wire: noField})
+		for len(storedMessage.fields) <= number {
+			storedMessage.fields = append(storedMessage.fields, storedField{wire: noField})
 		}
-		m.fields[number] = field
+		storedMessage.fields[number] = field
 	}
-	return m
+	return storedMessage
 }
 
 // noField is the storedField.wire of a field number that the type lacks.
@@ -129,19 +129,19 @@ func storedRule(t reflect.Type) func([]byte) error {
 
 // checkDepth returns an error for a message that does not decode, or whose JSON clients cannot
 // read.
-func (m *StoredMessage) checkDepth(b []byte, depth int) error {
+func (m *StoredMessage) checkDepth(data []byte, depth int) error {
 	if depth > MaxDepth {
 		return errTooDeep
 	}
 	if m.rule != nil {
-		return m.rule(b)
+		return m.rule(data)
 	}
-	for len(b) > 0 {
-		f, rest, err := wire.Next(b)
+	for len(data) > 0 {
+		f, rest, err := wire.Next(data)
 		if err != nil {
 			return err
 		}
-		b = rest
+		data = rest
 		if f.Num >= len(m.fields) || m.fields[f.Num].wire == noField {
 			continue
 		}

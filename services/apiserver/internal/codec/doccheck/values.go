@@ -41,19 +41,19 @@ func (e *ValueError) Unwrap() error { return e.Reason }
 
 // atField returns err with name, a field or an element, prefixed to its path.
 func atField(name string, err error) error {
-	v := &ValueError{Reason: err}
-	if name == "" || !errors.As(err, &v) { // an embedded struct has no name
+	valueError := &ValueError{Reason: err}
+	if name == "" || !errors.As(err, &valueError) { // an embedded struct has no name
 		return err
 	}
 	switch {
-	case v.Path == "":
-		v.Path = name
-	case v.Path[0] == '[':
-		v.Path = name + v.Path
+	case valueError.Path == "":
+		valueError.Path = name
+	case valueError.Path[0] == '[':
+		valueError.Path = name + valueError.Path
 	default:
-		v.Path = name + "." + v.Path
+		valueError.Path = name + "." + valueError.Path
 	}
-	return v
+	return valueError
 }
 
 // invalidValue returns a ValueError without a path. atField adds the path.
@@ -191,9 +191,9 @@ type textField struct {
 }
 
 // check rejects text that is not UTF-8.
-func (t textField) check(b []byte) error {
+func (t textField) check(data []byte) error {
 	if !t.isMap {
-		return checkText(b)
+		return checkText(data)
 	}
 	return eachField(func(f wire.Field) error {
 		switch {
@@ -205,7 +205,7 @@ func (t textField) check(b []byte) error {
 			return nil
 		}
 		return checkText(f.Data)
-	})(b)
+	})(data)
 }
 
 // newTextField describes the text in a field of a Go type. It returns false if the field has no

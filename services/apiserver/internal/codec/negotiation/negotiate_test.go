@@ -14,7 +14,7 @@ var media negotiation.Media
 // TestAccept checks which of the supported types and forms an Accept header selects.
 func TestAccept(t *testing.T) {
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		accept string
 		want   negotiation.Choice
 		ok     bool
@@ -53,10 +53,10 @@ func TestAccept(t *testing.T) {
 		{accept: "application/json;pretty=1", want: negotiation.Choice{Media: api.MediaJSON, Pretty: true}, ok: true},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set("Accept", c.accept)
+		r.Header.Set("Accept", test.accept)
 		got, ok := media.Accept(r, negotiation.Table, negotiation.PartialObject)
-		if ok != c.ok || got != c.want {
-			t.Errorf("Accept %q: got %+v, %v, want %+v, %v", c.accept, got, ok, c.want, c.ok)
+		if ok != test.ok || got != test.want {
+			t.Errorf("Accept %q: got %+v, %v, want %+v, %v", test.accept, got, ok, test.want, test.ok)
 		}
 	}
 }

@@ -58,51 +58,51 @@ type Field struct {
 
 // Next decodes the first field of a message. rest is the message after that field. It returns
 // ErrMalformed if the message does not start with a valid field.
-func Next(b []byte) (f Field, rest []byte, err error) {
+func Next(data []byte) (field Field, rest []byte, err error) {
 	// Most fields are of type Bytes, with a tag and a length of one byte each.
-	if len(b) > 1 && b[0] < 0x80 && b[0]&7 == Bytes && b[0]>>3 != 0 && int(b[1]) <= min(0x7f, len(b)-2) {
-		end := 2 + int(b[1])
-		f.Num = int(b[0] >> 3)
-		f.Type = Bytes
-		f.Data = b[2:end]
-		return f, b[end:], nil
+	if len(data) > 1 && data[0] < 0x80 && data[0]&7 == Bytes && data[0]>>3 != 0 && int(data[1]) <= min(0x7f, len(data)-2) {
+		end := 2 + int(data[1])
+		field.Num = int(data[0] >> 3)
+		field.Type = Bytes
+		field.Data = data[2:end]
+		return field, data[end:], nil
 	}
-	tag, n := binary.Uvarint(b)
+	tag, n := binary.Uvarint(data)
 	if n <= 0 || tag>>3 == 0 || tag>>3 > 1<<29 {
-		return f, nil, ErrMalformed
+		return field, nil, ErrMalformed
 	}
-	b = b[n:]
-	f.Num = int(tag >> 3)
-	f.Type = int(tag & 7)
-	switch f.Type {
+	data = data[n:]
+	field.Num = int(tag >> 3)
+	field.Type = int(tag & 7)
+	switch field.Type {
 	case Varint:
-		v, n := binary.Uvarint(b)
+		v, n := binary.Uvarint(data)
 		if n <= 0 {
-			return f, nil, ErrMalformed
+			return field, nil, ErrMalformed
 		}
-		f.Value = v
-		return f, b[n:], nil
+		field.Value = v
+		return field, data[n:], nil
 	case Fixed64:
-		if len(b) < 8 {
-			return f, nil, ErrMalformed
+		if len(data) < 8 {
+			return field, nil, ErrMalformed
 		}
-		f.Value = binary.LittleEndian.Uint64(b)
-		return f, b[8:], nil
+		field.Value = binary.LittleEndian.Uint64(data)
+		return field, data[8:], nil
 	case Fixed32:
-		if len(b) < 4 {
-			return f, nil, ErrMalformed
+		if len(data) < 4 {
+			return field, nil, ErrMalformed
 		}
-		f.Value = uint64(binary.LittleEndian.Uint32(b))
-		return f, b[4:], nil
+		field.Value = uint64(binary.LittleEndian.Uint32(data))
+		return field, data[4:], nil
 	case Bytes:
-		l, n := binary.Uvarint(b)
-		if n <= 0 || l > uint64(len(b)-n) {
-			return f, nil, ErrMalformed
+		l, n := binary.Uvarint(data)
+		if n <= 0 || l > uint64(len(data)-n) {
+			return field, nil, ErrMalformed
 		}
-		f.Data = b[n : n+int(l)]
-		return f, b[n+int(l):], nil
+		field.Data = data[n : n+int(l)]
+		return field, data[n+int(l):], nil
 	}
-	return f, nil, ErrMalformed
+	return field, nil, ErrMalformed
 }
 
 // Find returns the content of the last field num of type Bytes, or nil if the message has none.
@@ -128,14 +128,14 @@ func IsEnvelope(b []byte) bool {
 }
 
 // OpenEnvelope returns the message in an envelope, and the apiVersion and kind that the envelope
-// states. raw is a slice of b.
-func OpenEnvelope(b []byte) (raw []byte, apiVersion, kind string, err error) {
-	if !IsEnvelope(b) {
+// states. raw is a slice of data.
+func OpenEnvelope(data []byte) (raw []byte, apiVersion, kind string, err error) {
+	if !IsEnvelope(data) {
 		return nil, "", "", errors.New("no protobuf envelope")
 	}
-	b = b[4:]
-	for len(b) > 0 {
-		f, rest, err := Next(b)
+	data = data[4:]
+	for len(data) > 0 {
+		f, rest, err := Next(data)
 		if err != nil {
 			return nil, "", "", fmt.Errorf("envelope: %w", err)
 		}
@@ -157,7 +157,7 @@ func OpenEnvelope(b []byte) (raw []byte, apiVersion, kind string, err error) {
 				t = typeRest
 			}
 		}
-		b = rest
+		data = rest
 	}
 	return raw, apiVersion, kind, nil
 }
@@ -215,9 +215,9 @@ func (s *Splice) Init(raw []byte, revision int64) error {
 	s.rest = rest
 	s.versionStart = len(f.Data)
 	s.versionEnd = len(f.Data)
-	for b := f.Data; len(b) > 0; {
-		at := len(f.Data) - len(b)
-		field, fieldRest, err := Next(b)
+	for data := f.Data; len(data) > 0; {
+		at := len(f.Data) - len(data)
+		field, fieldRest, err := Next(data)
 		if err != nil {
 			return fmt.Errorf("metadata: %w", err)
 		}
@@ -231,7 +231,7 @@ func (s *Splice) Init(raw []byte, revision int64) error {
 			s.versionEnd = at
 			break
 		}
-		b = fieldRest
+		data = fieldRest
 	}
 	s.setVersion(revision, len(s.meta), len(s.rest))
 	return nil

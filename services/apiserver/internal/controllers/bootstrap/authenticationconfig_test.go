@@ -33,7 +33,7 @@ func TestBundlesAreJoined(t *testing.T) {
 	old := newBundle(1, now.Add(-time.Minute))
 	a := newBundle(2, now.Add(time.Hour))
 	b := newBundle(3, now.Add(time.Hour))
-	for _, c := range []struct{ what, have, mine, want string }{
+	for _, test := range []struct{ what, have, mine, want string }{
 		{what: "nothing yet", have: "", mine: a, want: a},
 		{what: "the same", have: a, mine: a, want: a},
 		{what: "another", have: a, mine: b, want: a + b},
@@ -44,8 +44,8 @@ func TestBundlesAreJoined(t *testing.T) {
 		{what: "nonsense", have: "x", mine: a, want: a},
 		{what: "a key", have: "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", mine: a, want: a},
 	} {
-		if got := mergeBundles(c.have, c.mine, now); got != c.want {
-			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
+		if got := mergeBundles(test.have, test.mine, now); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.what, got, test.want)
 		}
 	}
 }

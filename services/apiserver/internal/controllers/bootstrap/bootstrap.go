@@ -89,46 +89,46 @@ type hook struct {
 
 // New returns a Bootstrap. The hook for namespaces is the first one, because namespaces contain the
 // objects of other hooks.
-func New(c Config) *Bootstrap {
-	b := &Bootstrap{Config: c}
-	b.hooks = []hook{
-		{name: "start-system-namespaces-controller", run: b.createNamespaces, every: time.Minute},
+func New(config Config) *Bootstrap {
+	bootstrap := &Bootstrap{Config: config}
+	bootstrap.hooks = []hook{
+		{name: "start-system-namespaces-controller", run: bootstrap.createNamespaces, every: time.Minute},
 		{
 			name:    "start-cluster-authentication-info-controller",
-			run:     b.writeAuthenticationConfig,
+			run:     bootstrap.writeAuthenticationConfig,
 			every:   authenticationConfigEvery,
-			trigger: c.AuthenticationConfigDue,
+			trigger: config.AuthenticationConfigDue,
 		},
-		{name: "start-legacy-token-tracking-controller", run: b.recordTokenTracking},
-		{name: "start-service-ip-repair-controllers", run: b.repairAllocations, every: c.RepairInterval},
-		{name: "rbac/bootstrap-roles", run: b.reconcileRoles},
-		{name: "scheduling/bootstrap-system-priority-classes", run: b.createPriorityClasses},
-		{name: "priority-and-fairness-config-producer", run: b.reconcileFlowConfig, every: time.Minute},
-		{name: "bootstrap-controller", run: b.maintainKubernetesService, every: identityRenewal},
-		{name: "kube-apiserver-autoregistration", run: b.registerAPIServices},
+		{name: "start-legacy-token-tracking-controller", run: bootstrap.recordTokenTracking},
+		{name: "start-service-ip-repair-controllers", run: bootstrap.repairAllocations, every: config.RepairInterval},
+		{name: "rbac/bootstrap-roles", run: bootstrap.reconcileRoles},
+		{name: "scheduling/bootstrap-system-priority-classes", run: bootstrap.createPriorityClasses},
+		{name: "priority-and-fairness-config-producer", run: bootstrap.reconcileFlowConfig, every: time.Minute},
+		{name: "bootstrap-controller", run: bootstrap.maintainKubernetesService, every: identityRenewal},
+		{name: "kube-apiserver-autoregistration", run: bootstrap.registerAPIServices},
 	}
-	if !c.NoIdentity {
-		b.hooks = append(b.hooks,
-			hook{name: "start-kube-apiserver-identity-lease-controller", run: b.renewIdentityLease, every: identityRenewal},
+	if !config.NoIdentity {
+		bootstrap.hooks = append(bootstrap.hooks,
+			hook{name: "start-kube-apiserver-identity-lease-controller", run: bootstrap.renewIdentityLease, every: identityRenewal},
 			hook{
 				name:  "start-kube-apiserver-identity-lease-garbage-collector",
-				run:   b.deleteExpiredIdentities,
+				run:   bootstrap.deleteExpiredIdentities,
 				every: identityDuration,
 			},
 		)
 	}
-	if !c.NoServiceCIDR {
-		b.hooks = append(b.hooks,
-			hook{name: "start-kubernetes-service-cidr-controller", run: b.maintainServiceCIDR, every: identityRenewal})
+	if !config.NoServiceCIDR {
+		bootstrap.hooks = append(bootstrap.hooks,
+			hook{name: "start-kubernetes-service-cidr-controller", run: bootstrap.maintainServiceCIDR, every: identityRenewal})
 	}
-	if c.StorageVersions != nil {
-		b.hooks = append(b.hooks,
-			hook{name: "built-in-resources-storage-version-updater", run: b.recordStorageVersions, every: storageVersionsEvery})
+	if config.StorageVersions != nil {
+		bootstrap.hooks = append(bootstrap.hooks,
+			hook{name: "built-in-resources-storage-version-updater", run: bootstrap.recordStorageVersions, every: storageVersionsEvery})
 	}
-	for i := range b.hooks {
-		b.hooks[i].done = new(atomic.Bool)
+	for i := range bootstrap.hooks {
+		bootstrap.hooks[i].done = new(atomic.Bool)
 	}
-	return b
+	return bootstrap
 }
 
 // storageVersionsEvery is the interval at which storage versions are recorded again, as in

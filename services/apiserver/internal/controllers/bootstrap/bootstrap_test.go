@@ -12,7 +12,7 @@ import (
 func TestBootstrapWaitsForCaches(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked, loaded := make(chan struct{}), make(chan struct{})
-	b := New(Config{ForeignEndpoints: true, Logger: slog.New(slog.DiscardHandler), Loaded: func(ctx context.Context) error {
+	bootstrap := New(Config{ForeignEndpoints: true, Logger: slog.New(slog.DiscardHandler), Loaded: func(ctx context.Context) error {
 		close(asked)
 		select {
 		case <-loaded:
@@ -21,10 +21,10 @@ func TestBootstrapWaitsForCaches(t *testing.T) {
 			return ctx.Err()
 		}
 	}})
-	start := make(chan bool, len(b.hooks))
-	for i := range b.hooks {
-		b.hooks[i].every = 0
-		b.hooks[i].run = func(context.Context) error {
+	start := make(chan bool, len(bootstrap.hooks))
+	for i := range bootstrap.hooks {
+		bootstrap.hooks[i].every = 0
+		bootstrap.hooks[i].run = func(context.Context) error {
 			select {
 			case <-loaded:
 				start <- true
@@ -35,10 +35,10 @@ func TestBootstrapWaitsForCaches(t *testing.T) {
 		}
 	}
 	done := make(chan error)
-	go func() { done <- b.Run(ctx) }()
+	go func() { done <- bootstrap.Run(ctx) }()
 	<-asked
 	close(loaded)
-	for range b.hooks {
+	for range bootstrap.hooks {
 		if !<-start {
 			t.Error("got a hook started before the caches were loaded, want it to wait")
 		}

@@ -23,28 +23,28 @@ type flowServer struct {
 }
 
 // Do implements internalclient.Doer.
-func (f *flowServer) Do(_ context.Context, c internalclient.Call, out any) error {
+func (f *flowServer) Do(_ context.Context, call internalclient.Call, out any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c.Verb == internalclient.List {
-		raw, err := json.Marshal(f.lists[c.Resource])
+	if call.Verb == internalclient.List {
+		raw, err := json.Marshal(f.lists[call.Resource])
 		if err != nil {
 			return err
 		}
 		return json.Unmarshal(raw, out)
 	}
-	sent := c.Body
-	if c.Delete != nil {
-		sent = c.Delete
+	sent := call.Body
+	if call.Delete != nil {
+		sent = call.Delete
 	}
 	body, err := json.Marshal(sent)
 	if err != nil {
 		return err
 	}
-	if c.Verb == internalclient.Create {
-		c.Name = sent.(metav1.Object).GetName()
+	if call.Verb == internalclient.Create {
+		call.Name = sent.(metav1.Object).GetName()
 	}
-	write := string(c.Verb) + " " + c.Resource + "/" + c.Name
+	write := string(call.Verb) + " " + call.Resource + "/" + call.Name
 	f.writes, f.bodies[write] = append(f.writes, write), string(body)
 	return nil
 }
@@ -85,7 +85,7 @@ func TestFlowConfig(t *testing.T) {
 		return &f.Schemas[slices.IndexFunc(f.Schemas, func(s flowcontrolv1.FlowSchema) bool { return s.Name == name })]
 	}
 	shares := int32(99)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		change func(*flowObjects)
 		want   string
@@ -121,11 +121,11 @@ func TestFlowConfig(t *testing.T) {
 				"create prioritylevelconfigurations/leader-election create prioritylevelconfigurations/node-high create prioritylevelconfigurations/system " +
 				"create prioritylevelconfigurations/workload-high create prioritylevelconfigurations/workload-low", body: ""},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := reconcileFlowConfig(t, c.change)
+		t.Run(test.name, func(t *testing.T) {
+			f := reconcileFlowConfig(t, test.change)
 			got := strings.Join(f.writes, " ")
-			if got != c.want || c.body != "" && !strings.Contains(f.bodies[got], c.body) {
-				t.Errorf("got writes %q with body %s, want %q with a body that contains %q", got, f.bodies[got], c.want, c.body)
+			if got != test.want || test.body != "" && !strings.Contains(f.bodies[got], test.body) {
+				t.Errorf("got writes %q with body %s, want %q with a body that contains %q", got, f.bodies[got], test.want, test.body)
 			}
 		})
 	}

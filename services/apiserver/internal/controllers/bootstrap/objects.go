@@ -34,7 +34,7 @@ func (b *Bootstrap) createNamespaces(ctx context.Context) error {
 // createPriorityClasses creates the two priority classes for critical pods of the system.
 func (b *Bootstrap) createPriorityClasses(ctx context.Context) error {
 	preempt := corev1.PreemptLowerPriority
-	for _, pc := range []*schedulingv1.PriorityClass{
+	for _, priorityClass := range []*schedulingv1.PriorityClass{
 		{
 			ObjectMeta:       metav1.ObjectMeta{Name: "system-node-critical"},
 			Value:            2000001000,
@@ -48,7 +48,7 @@ func (b *Bootstrap) createPriorityClasses(ctx context.Context) error {
 			Description:      "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
 		},
 	} {
-		if err := b.API.Ensure(ctx, internalclient.Collection("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
+		if err := b.API.Ensure(ctx, internalclient.Collection("scheduling.k8s.io", "v1", "priorityclasses", ""), priorityClass); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 		return rbacv1.PolicyRule{NonResourceURLs: []string{path}, Verbs: []string{"get"}}
 	}
 	const controller = "system:controller:"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		gates string
 		// roles exist in only one of the policies, with a binding of the same name.
 		roles []string
@@ -49,9 +49,9 @@ func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 		"KubeletFineGrainedAuthz":          {gates: "KubeletFineGrainedAuthz=false", rules: map[string]rbacv1.PolicyRule{"system:kubelet-api-admin": rule("", "nodes/configz", "get")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := policyOf(t, c.gates)
+			got := policyOf(t, test.gates)
 			want := map[string]bool{}
-			for _, role := range c.roles {
+			for _, role := range test.roles {
 				want[role] = true
 			}
 			for _, role := range missingRoles(defaults, got) {
@@ -69,7 +69,7 @@ func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 					t.Errorf("%s: got role in both or neither of the policies, want it in only one", role)
 				}
 			}
-			for role, r := range c.rules {
+			for role, r := range test.rules {
 				before, _ := rbac.Covers(defaults[role], []rbacv1.PolicyRule{r})
 				after, _ := rbac.Covers(got[role], []rbacv1.PolicyRule{r})
 				if before == after {

@@ -177,7 +177,7 @@ func (b *Bootstrap) putEndpoints(ctx context.Context, ips []string) error {
 		}
 		subsets = append(subsets, s)
 	}
-	ep := &corev1.Endpoints{
+	endpoints := &corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      "kubernetes",
 			Namespace: api.DefaultNamespace,
@@ -189,7 +189,7 @@ func (b *Bootstrap) putEndpoints(ctx context.Context, ips []string) error {
 		ctx,
 		b.API,
 		internalclient.Collection("", "v1", "endpoints", api.DefaultNamespace),
-		ep,
+		endpoints,
 		func(live *corev1.Endpoints) bool {
 			if reflect.DeepEqual(live.Subsets, subsets) {
 				return false

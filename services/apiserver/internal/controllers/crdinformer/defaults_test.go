@@ -32,7 +32,7 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
 	}
 	read := codec.DocumentAttributes(fields, absent)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		document string
 		want     [6]string // values of paths
 	}{
@@ -66,7 +66,7 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 		"stored in a version without defaults": {document: `{"apiVersion":"g/v3","spec":{"x":"x"}}`, want: [6]string{5: "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := read([]byte(c.document))
+			a, err := read([]byte(test.document))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,8 +75,8 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 				got[f.Key] = f.Value
 			}
 			for i, f := range fields {
-				if got[f.Label] != c.want[i] {
-					t.Errorf("%s: got %q, want %q", f.Label, got[f.Label], c.want[i])
+				if got[f.Label] != test.want[i] {
+					t.Errorf("%s: got %q, want %q", f.Label, got[f.Label], test.want[i])
 				}
 			}
 		})
@@ -93,7 +93,7 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 // versions, and an object costs only its own version.
 func TestFieldsOfManyVersions(t *testing.T) {
 	const fields = 8 // per version
-	define := func(versions int) (r watchcache.ResourceConfig, allocated float64) {
+	define := func(versions int) (resourceConfig watchcache.ResourceConfig, allocated float64) {
 		var all []any
 		for i := range versions {
 			properties, selectable := map[string]any{}, []any{}
@@ -117,15 +117,15 @@ func TestFieldsOfManyVersions(t *testing.T) {
 		read := DefinitionReader(nil, "/registry", func(string, string) bool { return true }, false)
 		allocated = testing.AllocsPerRun(1, func() {
 			var ok bool
-			r, ok = read(stored)
+			resourceConfig, ok = read(stored)
 			if !ok {
 				t.Fatalf("read(%.200s) = false, want a definition", stored)
 			}
 		})
-		return r, allocated
+		return resourceConfig, allocated
 	}
 	_, few := define(20)
-	r, many := define(200)
+	resourceConfig, many := define(200)
 	if many > 20*few {
 		t.Errorf("got %v allocations for 20 versions and %v for 200, want at most %v", few, many, 20*few)
 	}
@@ -133,7 +133,7 @@ func TestFieldsOfManyVersions(t *testing.T) {
 	var a attributes.Attributes
 	allocations := testing.AllocsPerRun(1, func() {
 		var err error
-		if a, err = r.Attributes("", document); err != nil {
+		if a, err = resourceConfig.Attributes("", document); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -131,46 +131,46 @@ var conditionsPath = jsontext.Compile(jsontext.Fields("status", "conditions"))
 
 // update applies the new state of a definition to s.defined. The definition is served if it is
 // established, valid, and accepted under its plural name.
-func (s *Syncer) update(e *objects.Entry) {
-	revision := e.Revision
-	summary := e.Summary()
-	delete(s.unreadable, e.Key())
+func (s *Syncer) update(entry *objects.Entry) {
+	revision := entry.Revision
+	summary := entry.Summary()
+	delete(s.unreadable, entry.Key())
 	if conditions, err := conditionsPath.Find(summary, nil); err == nil && !isEstablished(conditions[0]) {
-		s.remove(e.Key())
+		s.remove(entry.Key())
 		return
 	}
 	definition, err := kind.NewCRD(
 		func() (*apiextensionsv1.CustomResourceDefinition, error) { return s.Decode(summary, revision) },
-		func() (*apiextensionsv1.CustomResourceDefinition, error) { return s.Decode(e.Stored(), revision) },
+		func() (*apiextensionsv1.CustomResourceDefinition, error) { return s.Decode(entry.Stored(), revision) },
 	)
 	if err != nil {
-		s.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", e.Key(), "error", err)
-		s.unreadable[e.Key()] = true
-		s.remove(e.Key())
+		s.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", entry.Key(), "error", err)
+		s.unreadable[entry.Key()] = true
+		s.remove(entry.Key())
 		return
 	}
-	definition.Sum = e.Sum(s.seed)
+	definition.Sum = entry.Sum(s.seed)
 	if !definition.HasCondition(apiextensionsv1.Established) {
-		s.remove(e.Key())
+		s.remove(entry.Key())
 		return
 	}
 	// The watch cache has its store under the plural name in the spec, so that name must be
 	// accepted.
 	names := &definition.Spec.Names
 	if definition.Status.AcceptedNames.Plural != names.Plural || !s.Definable(definition.Spec.Group, names.Plural) {
-		s.remove(e.Key())
+		s.remove(entry.Key())
 		return
 	}
-	if err := s.define(e, definition); err != nil {
+	if err := s.define(entry, definition); err != nil {
 		s.Logger.Error("custom resource cannot be served", "definition", definition.Name, "error", err)
-		s.unreadable[e.Key()] = true
-		s.remove(e.Key())
+		s.unreadable[entry.Key()] = true
+		s.remove(entry.Key())
 	}
 }
 
 // define builds the resources of a definition and adds them to s.defined.
-func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
-	key := e.Key()
+func (s *Syncer) define(entry *objects.Entry, d *kind.CRD) error {
+	key := entry.Key()
 
 	// 1. Find the kinds of the definition and the watch cache of its objects.
 	kinds := s.Maker.All(d)
@@ -184,20 +184,20 @@ func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 		s.remove(key)
 		return nil
 	}
-	config, ok := s.Definitions.DefinedResource(e)
+	config, ok := s.Definitions.DefinedResource(entry)
 	if !ok {
 		s.remove(key)
 		return nil
 	}
 
 	// 2. Build the resources.
-	period := s.periodFor(key, e, len(kinds))
+	period := s.periodFor(key, entry, len(kinds))
 	resources, err := s.Builder.Custom(kinds, store, period.slot)
 	if err != nil {
 		return err
 	}
 	for _, r := range resources {
-		r.Preconditions = []storage.Precondition{{Key: key, CreateRevision: e.CreateRevision}}
+		r.Preconditions = []storage.Precondition{{Key: key, CreateRevision: entry.CreateRevision}}
 		r.Variant = config.Variant
 		r.DefinitionContext = period.ctx
 	}

@@ -129,7 +129,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	}
 	b := apiset.Builder{Codec: c, Cache: cache, Root: "/registry", Fields: apply.New(catalog, time.Now)}
 	r.live = apiset.NewLive(b.Set(catalog, 0))
-	f := crdinformer.New(crdinformer.Config{
+	syncer := crdinformer.New(crdinformer.Config{
 		Definitions: cache.Store(prefix),
 		Maker:       &kind.Maker{Rules: rules.NewCompiler()},
 		Definable:   definable,
@@ -143,17 +143,17 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 		},
 		Live: []*apiset.Live{r.live}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
-	f.OnSwapped(func(s kind.CRDUpdate) {
+	syncer.OnSwapped(func(s kind.CRDUpdate) {
 		select {
 		case r.swaps <- s:
 		case <-t.Context().Done():
 		}
 	})
-	r.syncer = f
+	r.syncer = syncer
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- cache.Run(ctx) }()
-	go func() { done <- f.Run(ctx) }()
+	go func() { done <- syncer.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done; <-done })
 	return r
 }
@@ -183,23 +183,23 @@ func (f *fixture) key(body string) string {
 
 // send sends changed and deleted definitions in one batch.
 func (f *fixture) send(bodies []string, deleted ...string) {
-	var b storage.Batch
+	var batch storage.Batch
 	for _, body := range bodies {
 		f.revision++
 		key := f.key(body)
 		if f.created[key] == 0 {
 			f.created[key] = f.revision
 		}
-		b.Events = append(b.Events,
+		batch.Events = append(batch.Events,
 			storage.Event{Type: storage.Updated, Key: key, Revision: f.revision, CreateRevision: f.created[key], Value: f.stored(body)})
 	}
 	for _, name := range deleted {
 		f.revision++
 		delete(f.created, prefix+name)
-		b.Events = append(b.Events, storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: f.revision})
+		batch.Events = append(batch.Events, storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: f.revision})
 	}
-	b.Revision = f.revision
-	f.source.batches <- b
+	batch.Revision = f.revision
+	f.source.batches <- batch
 }
 
 // waitForSwaps applies swaps until the set contains all sent changes. It returns the changes that the
@@ -249,34 +249,34 @@ func (f *fixture) serves(s *apiset.Set, i int) bool {
 // TestDefinitionsAreAddedAndRemoved checks that initial definitions are served at once. Later
 // changes affect only their own definition, and earlier snapshots stay as they are.
 func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
-	f := newFixture(t, widgets(1, "True", ""), widgets(2, "True", ""), widgets(3, "False", ""))
+	fixture := newFixture(t, widgets(1, "True", ""), widgets(2, "True", ""), widgets(3, "False", ""))
 	check := func(wantChanged, wantAll string, served ...int) *apiset.Set {
 		t.Helper()
-		changed, all := f.waitForSwaps()
+		changed, all := fixture.waitForSwaps()
 		if got := strings.Join(changed, " "); got != wantChanged {
 			t.Errorf("got changed %q, want %q", got, wantChanged)
 		}
 		if got := strings.Join(all, " "); got != wantAll {
 			t.Errorf("got served %q, want %q", got, wantAll)
 		}
-		s := f.live.Current()
+		s := fixture.live.Current()
 		for i := range 6 {
-			if f.serves(s, i) != slices.Contains(served, i) {
-				t.Errorf("widget%d: got served: %t, want %t", i, f.serves(s, i), slices.Contains(served, i))
+			if fixture.serves(s, i) != slices.Contains(served, i) {
+				t.Errorf("widget%d: got served: %t, want %t", i, fixture.serves(s, i), slices.Contains(served, i))
 			}
 		}
 		return s
 	}
 	const w1, w2, w3, w4 = "widget1s.example.com", "widget2s.example.com", "widget3s.example.com", "widget4s.example.com"
 	first := check("->"+w1+" ->"+w2, w1+" "+w2, 1, 2)
-	f.send([]string{widgets(4, "True", "")})
+	fixture.send([]string{widgets(4, "True", "")})
 	second := check("->"+w4, w1+" "+w2+" "+w4, 1, 2, 4)
-	f.send([]string{widgets(3, "True", ""), widgets(2, "True", `,"description":"other"`), widgets(5, "False", "")}, w1)
+	fixture.send([]string{widgets(3, "True", ""), widgets(2, "True", `,"description":"other"`), widgets(5, "False", "")}, w1)
 	check(w1+">- "+w2+">"+w2+" ->"+w3, w2+" "+w3+" "+w4, 2, 3, 4)
-	f.send([]string{widgets(2, "False", "")}, w3)
+	fixture.send([]string{widgets(2, "False", "")}, w3)
 	check(w2+">- "+w3+">-", w4, 4)
 	for i, s := range []*apiset.Set{first, second} {
-		if !f.serves(s, 1) || !f.serves(s, 2) || f.serves(s, 3) || f.serves(s, 4) != (i == 1) {
+		if !fixture.serves(s, 1) || !fixture.serves(s, 2) || fixture.serves(s, 3) || fixture.serves(s, 4) != (i == 1) {
 			t.Errorf("snapshot %d: got other widgets served later, want it unchanged", i)
 		}
 	}

@@ -12,11 +12,11 @@ import (
 
 // TestRefreshesShareReads checks that concurrent refreshes share reads of the store.
 func TestRefreshesShareReads(t *testing.T) {
-	f := newFixture(t, widgets(1, "True", ""))
-	f.waitForSwaps()
+	fixture := newFixture(t, widgets(1, "True", ""))
+	fixture.waitForSwaps()
 	var reads atomic.Int64
 	confirm := func(at int64) int64 { reads.Add(1); return at }
-	f.source.confirm.Store(&confirm)
+	fixture.source.confirm.Store(&confirm)
 	const callers, each = 200, 20
 	const interval = 5 * time.Millisecond // between the starts of two reads
 	var all sync.WaitGroup
@@ -24,7 +24,7 @@ func TestRefreshesShareReads(t *testing.T) {
 	for range callers {
 		all.Go(func() {
 			for range each {
-				if s := f.syncer.NewestSet(t.Context(), f.live); !f.serves(s, 1) {
+				if s := fixture.syncer.NewestSet(t.Context(), fixture.live); !fixture.serves(s, 1) {
 					t.Error("set without the initial definition, want it served")
 				}
 			}
@@ -40,17 +40,17 @@ func TestRefreshesShareReads(t *testing.T) {
 // TestRefreshDoesNotJoinEarlierRead checks that a read that is in progress may be older than a
 // write that precedes the refresh. The refresh waits for the next read.
 func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
-	f := newFixture(t, widgets(1, "True", ""))
-	f.waitForSwaps()
+	fixture := newFixture(t, widgets(1, "True", ""))
+	fixture.waitForSwaps()
 	start, respond := make(chan int64), make(chan int64)
 	confirm := func(at int64) int64 {
 		start <- at
 		return <-respond
 	}
-	f.source.confirm.Store(&confirm)
+	fixture.source.confirm.Store(&confirm)
 	refresh := func() <-chan *apiset.Set {
 		found := make(chan *apiset.Set, 1)
-		go func() { found <- f.syncer.NewestSet(context.Background(), f.live) }()
+		go func() { found <- fixture.syncer.NewestSet(context.Background(), fixture.live) }()
 		return found
 	}
 	first := refresh()
@@ -58,14 +58,14 @@ func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
 	// Another replica creates a definition, and the client has its response.
 	second := refresh()
 	respond <- at
-	if s := <-first; f.serves(s, 2) {
+	if s := <-first; fixture.serves(s, 2) {
 		t.Error("first refresh: got the new definition served before its event, want it not served")
 	}
 	<-start
 	respond <- at + 1
-	f.send([]string{widgets(2, "True", "")})
-	f.waitForSwaps()
-	if s := <-second; !f.serves(s, 2) {
+	fixture.send([]string{widgets(2, "True", "")})
+	fixture.waitForSwaps()
+	if s := <-second; !fixture.serves(s, 2) {
 		t.Error("second refresh: got the definition from before it not served, want it served")
 	}
 }

@@ -23,7 +23,7 @@ func TestOnlyChangesThatAffectObjectsEndPeriod(t *testing.T) {
 	f := newFixture(t, described("first"))
 	f.waitForSwaps()
 	first := servedResource(f)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		body string
 		ends bool
 	}{
@@ -36,15 +36,15 @@ func TestOnlyChangesThatAffectObjectsEndPeriod(t *testing.T) {
 		f.send([]string{described("first")})
 		f.waitForSwaps()
 		before := servedResource(f)
-		f.send([]string{c.body})
+		f.send([]string{test.body})
 		f.waitForSwaps()
-		if c.ends {
+		if test.ends {
 			<-before.DefinitionContext.Done() // shortly after the new definition is served
 		} else if before.DefinitionContext.Err() != nil {
 			t.Errorf("%s: got ended watches, want them to continue", name)
 		}
-		if after := servedResource(f); after != nil && (after.Slot == before.Slot) == c.ends {
-			t.Errorf("%s: got slot %d after %d, want another one: %t", name, after.Slot, before.Slot, c.ends)
+		if after := servedResource(f); after != nil && (after.Slot == before.Slot) == test.ends {
+			t.Errorf("%s: got slot %d after %d, want another one: %t", name, after.Slot, before.Slot, test.ends)
 		}
 	}
 	seen := map[int]bool{first.Slot: true}

@@ -24,21 +24,21 @@ type candidate struct {
 }
 
 // newCandidate returns the state of a candidate. previous is its previous state, or nil.
-func newCandidate(c *coordinationv1beta1.LeaseCandidate, previous *candidate, now time.Time) *candidate {
+func newCandidate(leaseCandidate *coordinationv1beta1.LeaseCandidate, previous *candidate, now time.Time) *candidate {
 	next := &candidate{
-		LeaseCandidate: c,
-		emulation:      parseVersion(c.Spec.EmulationVersion),
-		binary:         parseVersion(c.Spec.BinaryVersion),
-		lastSeen:       clampToNow(c.Spec.RenewTime, now),
-		pingedAt:       clampToNow(c.Spec.PingTime, now),
+		LeaseCandidate: leaseCandidate,
+		emulation:      parseVersion(leaseCandidate.Spec.EmulationVersion),
+		binary:         parseVersion(leaseCandidate.Spec.BinaryVersion),
+		lastSeen:       clampToNow(leaseCandidate.Spec.RenewTime, now),
+		pingedAt:       clampToNow(leaseCandidate.Spec.PingTime, now),
 	}
-	if previous == nil || previous.UID != c.UID {
+	if previous == nil || previous.UID != leaseCandidate.UID {
 		return next
 	}
-	if previous.Spec.RenewTime.Equal(c.Spec.RenewTime) {
+	if previous.Spec.RenewTime.Equal(leaseCandidate.Spec.RenewTime) {
 		next.lastSeen = previous.lastSeen
 	}
-	if previous.Spec.PingTime.Equal(c.Spec.PingTime) {
+	if previous.Spec.PingTime.Equal(leaseCandidate.Spec.PingTime) {
 		next.pingedAt = previous.pingedAt
 	}
 	return next

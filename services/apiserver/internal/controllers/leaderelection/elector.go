@@ -91,20 +91,20 @@ func (e *elector) runAsLeader(ctx context.Context, work func(context.Context)) {
 // unknown.
 func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 	// 1. Read the Lease, or create it.
-	var l coordinationv1.Lease
-	err := e.API.Get(ctx, e.key.leaseRef(), &l)
+	var lease coordinationv1.Lease
+	err := e.API.Get(ctx, e.key.leaseRef(), &lease)
 	now := metav1.MicroTime{Time: e.Now()}
 	seconds := int32(leaseDuration / time.Second)
 	if apierrors.IsNotFound(err) {
-		l = coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.key.namespace, Name: e.key.name}}
-		l.Spec = coordinationv1.LeaseSpec{
+		lease = coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.key.namespace, Name: e.key.name}}
+		lease.Spec = coordinationv1.LeaseSpec{
 			HolderIdentity:       &e.Identity,
 			LeaseDurationSeconds: &seconds,
 			AcquireTime:          &now,
 			RenewTime:            &now,
 			LeaseTransitions:     new(int32),
 		}
-		err := e.API.Create(ctx, internalclient.Collection(group, "v1", leases, e.key.namespace), &l)
+		err := e.API.Create(ctx, internalclient.Collection(group, "v1", leases, e.key.namespace), &lease)
 		return err == nil, false
 	}
 	if err != nil {
@@ -112,27 +112,27 @@ func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 	}
 
 	// 2. Take it over if it is free or expired.
-	if l.ResourceVersion != e.seenVersion {
-		e.seenVersion = l.ResourceVersion
+	if lease.ResourceVersion != e.seenVersion {
+		e.seenVersion = lease.ResourceVersion
 		e.seenAt = time.Now()
 	}
-	if holder := valueOf(l.Spec.HolderIdentity); holder != e.Identity {
-		if holder != "" && time.Since(e.seenAt) < e.durationOf(&l) {
+	if holder := valueOf(lease.Spec.HolderIdentity); holder != e.Identity {
+		if holder != "" && time.Since(e.seenAt) < e.durationOf(&lease) {
 			return false, true
 		}
 		transitions := int32(1)
-		if previous := l.Spec.LeaseTransitions; previous != nil {
+		if previous := lease.Spec.LeaseTransitions; previous != nil {
 			transitions += *previous
 		}
-		l.Spec.AcquireTime = &now
-		l.Spec.LeaseTransitions = &transitions
+		lease.Spec.AcquireTime = &now
+		lease.Spec.LeaseTransitions = &transitions
 	}
 
 	// 3. Renew it.
-	l.Spec.HolderIdentity = &e.Identity
-	l.Spec.LeaseDurationSeconds = &seconds
-	l.Spec.RenewTime = &now
-	err = e.API.Update(ctx, e.key.leaseRef(), &l, nil)
+	lease.Spec.HolderIdentity = &e.Identity
+	lease.Spec.LeaseDurationSeconds = &seconds
+	lease.Spec.RenewTime = &now
+	err = e.API.Update(ctx, e.key.leaseRef(), &lease, nil)
 	return err == nil, false
 }
 

@@ -148,8 +148,8 @@ func expiry(l *coordinationv1.Lease) time.Time {
 
 // electionDue reports whether an election is due for a lease: the lease has no holder or the wrong
 // strategy, or its holder is not the best candidate. If no election is due, next is when to check
-// again. l is nil if the lease does not exist.
-func electionDue(l *coordinationv1.Lease, responsive []*candidate, now time.Time) (due bool, next time.Time, err error) {
+// again. lease is nil if the lease does not exist.
+func electionDue(lease *coordinationv1.Lease, responsive []*candidate, now time.Time) (due bool, next time.Time, err error) {
 	next = now.Add(pingTimeout)
 	if len(responsive) == 0 {
 		return false, next, nil
@@ -160,16 +160,16 @@ func electionDue(l *coordinationv1.Lease, responsive []*candidate, now time.Time
 	}
 	if strategy != coordinationv1.OldestEmulationVersion {
 		// The server only writes the strategy. The component that defines it sets the holder.
-		return l == nil || valueOf(l.Spec.Strategy) != string(strategy), next, nil
+		return lease == nil || valueOf(lease.Spec.Strategy) != string(strategy), next, nil
 	}
-	if isUnheld(l, now) {
+	if isUnheld(lease, now) {
 		return true, next, nil
 	}
-	if expires := expiry(l); expires.Before(next) {
+	if expires := expiry(lease); expires.Before(next) {
 		next = expires
 	}
 	chosen := bestCandidate(responsive)
-	return chosen != nil && preferredHolder(l, chosen) != valueOf(l.Spec.PreferredHolder), next, nil
+	return chosen != nil && preferredHolder(lease, chosen) != valueOf(lease.Spec.PreferredHolder), next, nil
 }
 
 // preferredHolder returns the name of the candidate that should replace the holder of a lease, or
@@ -208,29 +208,29 @@ func isConcurrentWrite(err error) bool {
 }
 
 // electedSpec returns the new spec of a lease after an election among the live candidates, or nil
-// if the lease needs no change. l is the current lease, or nil if it does not exist.
-func electedSpec(l *coordinationv1.Lease, alive []*candidate, now time.Time) (*coordinationv1.LeaseSpec, error) {
+// if the lease needs no change. lease is the current lease, or nil if it does not exist.
+func electedSpec(lease *coordinationv1.Lease, alive []*candidate, now time.Time) (*coordinationv1.LeaseSpec, error) {
 	strategy, err := strategyOf(alive)
 	if err != nil {
 		return nil, err
 	}
 	spec := &coordinationv1.LeaseSpec{}
-	if l != nil {
-		spec = l.Spec.DeepCopy()
+	if lease != nil {
+		spec = lease.Spec.DeepCopy()
 	} else {
 		startLease(spec, now)
 	}
-	changed := l == nil || valueOf(spec.Strategy) != string(strategy)
+	changed := lease == nil || valueOf(spec.Strategy) != string(strategy)
 	spec.Strategy = &strategy
 	if strategy == coordinationv1.OldestEmulationVersion { // with other strategies, their component sets the holder
 		chosen := bestCandidate(alive)
 		switch {
 		case chosen == nil:
 			return nil, nil // no candidate has valid versions
-		case isUnheld(l, now):
-			setHolder(spec, l, chosen, now)
+		case isUnheld(lease, now):
+			setHolder(spec, lease, chosen, now)
 			changed = true
-		case setPreferredHolder(spec, l, chosen):
+		case setPreferredHolder(spec, lease, chosen):
 			changed = true
 		}
 	}

@@ -57,22 +57,22 @@ func key(c *internalclient.Call, name string) string {
 }
 
 // Do implements internalclient.Doer.
-func (f *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
+func (f *fixture) Do(_ context.Context, call internalclient.Call, out any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	gone := apierrors.NewNotFound(c.GroupResource(), c.Name)
+	gone := apierrors.NewNotFound(call.GroupResource(), call.Name)
 	if f.down {
 		return apierrors.NewServiceUnavailable("down")
 	}
-	f.calls[c.Verb]++
+	f.calls[call.Verb]++
 	if now := time.Now(); now != f.lastCall {
 		f.lastCall, f.callsNow = now, map[internalclient.Verb]int{}
 	}
-	f.callsNow[c.Verb]++
-	f.maxAtOnce[c.Verb] = max(f.maxAtOnce[c.Verb], f.callsNow[c.Verb])
-	switch c.Verb {
+	f.callsNow[call.Verb]++
+	f.maxAtOnce[call.Verb] = max(f.maxAtOnce[call.Verb], f.callsNow[call.Verb])
+	switch call.Verb {
 	case internalclient.Get:
-		o := f.stored[key(&c, c.Name)]
+		o := f.stored[key(&call, call.Name)]
 		if o == nil {
 			return gone
 		}
@@ -81,35 +81,35 @@ func (f *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
 		list := map[string]any{}
 		var items []any
 		for k, o := range f.stored {
-			if strings.HasPrefix(k, c.Resource+"/") {
+			if strings.HasPrefix(k, call.Resource+"/") {
 				items = append(items, o)
 			}
 		}
 		list["items"] = items
 		return copyJSON(list, out)
 	case internalclient.Delete:
-		o := f.stored[key(&c, c.Name)]
+		o := f.stored[key(&call, call.Name)]
 		if o == nil {
 			return gone
 		}
-		if v := c.Delete.Preconditions.ResourceVersion; *v != o.GetResourceVersion() {
-			return apierrors.NewConflict(c.GroupResource(), c.Name, nil)
+		if v := call.Delete.Preconditions.ResourceVersion; *v != o.GetResourceVersion() {
+			return apierrors.NewConflict(call.GroupResource(), call.Name, nil)
 		}
-		delete(f.stored, key(&c, c.Name))
+		delete(f.stored, key(&call, call.Name))
 		f.notify(o)
 		return nil
 	}
-	sent := c.Body.(registry.Object).DeepCopyObject().(registry.Object)
-	current := f.stored[key(&c, sent.GetName())]
+	sent := call.Body.(registry.Object).DeepCopyObject().(registry.Object)
+	current := f.stored[key(&call, sent.GetName())]
 	switch {
-	case c.Verb == internalclient.Create && current != nil:
-		return apierrors.NewAlreadyExists(c.GroupResource(), sent.GetName())
-	case c.Verb == internalclient.Update && current == nil:
+	case call.Verb == internalclient.Create && current != nil:
+		return apierrors.NewAlreadyExists(call.GroupResource(), sent.GetName())
+	case call.Verb == internalclient.Update && current == nil:
 		return gone
-	case c.Verb == internalclient.Update && current.GetResourceVersion() != sent.GetResourceVersion():
-		return apierrors.NewConflict(c.GroupResource(), c.Name, nil)
+	case call.Verb == internalclient.Update && current.GetResourceVersion() != sent.GetResourceVersion():
+		return apierrors.NewConflict(call.GroupResource(), call.Name, nil)
 	}
-	f.putObject(key(&c, sent.GetName()), sent)
+	f.putObject(key(&call, sent.GetName()), sent)
 	return nil
 }
 
@@ -171,13 +171,13 @@ func (f *fixture) addCandidate(
 ) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := &coordinationv1beta1.LeaseCandidate{
+	leaseCandidate := &coordinationv1beta1.LeaseCandidate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.Now()},
 	}
 	if lease == "leader-election-controller" {
-		c.Namespace = "kube-system"
+		leaseCandidate.Namespace = "kube-system"
 	}
-	c.Spec = coordinationv1beta1.LeaseCandidateSpec{
+	leaseCandidate.Spec = coordinationv1beta1.LeaseCandidateSpec{
 		LeaseName:        lease,
 		EmulationVersion: emulation,
 		BinaryVersion:    binary,
@@ -185,9 +185,9 @@ func (f *fixture) addCandidate(
 		RenewTime:        &metav1.MicroTime{Time: time.Now()},
 	}
 	for _, change := range changes {
-		change(&c.Spec)
+		change(&leaseCandidate.Spec)
 	}
-	f.putObject("leasecandidates/"+c.Namespace+"/"+name, c)
+	f.putObject("leasecandidates/"+leaseCandidate.Namespace+"/"+name, leaseCandidate)
 }
 
 // keepAlive responds to pings for candidates and renews leases of holders, until kill is called with

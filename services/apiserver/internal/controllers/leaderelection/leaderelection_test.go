@@ -104,21 +104,21 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
+				fixture := newFixture(t)
 				var names []string
 				for _, c := range tt.all {
-					f.addCandidate(c.name, "l", c.emulation, c.binary, c.strategy)
+					fixture.addCandidate(c.name, "l", c.emulation, c.binary, c.strategy)
 					names = append(names, c.name)
 					advance(time.Second)
 				}
-				kill := f.keepAlive(names...)
+				kill := fixture.keepAlive(names...)
 				for _, name := range tt.dead {
 					kill(name)
 				}
 				advance(10 * time.Second) // the initial renewals are too old to count
-				f.controller("one")
+				fixture.controller("one")
 				advance(15 * time.Second)
-				if got := f.lease("ns/l"); got != tt.want {
+				if got := fixture.lease("ns/l"); got != tt.want {
 					t.Errorf("got lease %s, want %s", got, tt.want)
 				}
 			})
@@ -129,28 +129,28 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 // TestLeaseLifecycle takes a lease through all transitions, one after the other.
 func TestLeaseLifecycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		kill := f.keepAlive("new", "old", "older")
-		f.controller("one")
+		fixture := newFixture(t)
+		kill := fixture.keepAlive("new", "old", "older")
+		fixture.controller("one")
 		expectLease := func(state, want string) {
 			t.Helper()
-			if got := f.lease("ns/l"); got != want {
+			if got := fixture.lease("ns/l"); got != want {
 				t.Errorf("%s: got lease %s, want %s", state, got, want)
 			}
 		}
-		f.addCandidate("new", "l", "1.33.0", "1.33.0", oldest)
+		fixture.addCandidate("new", "l", "1.33.0", "1.33.0", oldest)
 		advance(10 * time.Second)
 		expectLease("single candidate", "new - "+oldest)
-		calls := f.written("leasecandidates/ns/new")
+		calls := fixture.written("leasecandidates/ns/new")
 		advance(10 * time.Minute)
-		if got := f.written("leasecandidates/ns/new"); got != calls {
+		if got := fixture.written("leasecandidates/ns/new"); got != calls {
 			t.Errorf("got %d pings of a candidate without a change, want %v", got-calls, calls)
 		}
 		advance(6 * time.Minute)
-		if got := f.written("leasecandidates/ns/new"); got != calls+2 {
+		if got := fixture.written("leasecandidates/ns/new"); got != calls+2 {
 			t.Errorf("got %d pings and answers before the candidate expires, want %v", got-calls, calls+2)
 		}
-		f.addCandidate("old", "l", "1.32.0", "1.33.0", oldest)
+		fixture.addCandidate("old", "l", "1.32.0", "1.33.0", oldest)
 		advance(2 * time.Second)
 		expectLease("an older version becomes a candidate", "new old "+oldest)
 		advance(10 * time.Second) // the holder lets the lease expire
@@ -158,30 +158,30 @@ func TestLeaseLifecycle(t *testing.T) {
 		kill("old")
 		advance(20 * time.Second)
 		expectLease("the leader has died", "new - "+oldest)
-		calls = f.written("leasecandidates/ns/new")
+		calls = fixture.written("leasecandidates/ns/new")
 		advance(5 * time.Minute)
-		if got := f.written("leasecandidates/ns/new"); got != calls {
+		if got := fixture.written("leasecandidates/ns/new"); got != calls {
 			t.Errorf("got %d pings because of a dead candidate, want %v", got-calls, calls)
 		}
 		kill("new")
-		f.keepAlive("new")
+		fixture.keepAlive("new")
 		advance(time.Second)
-		f.mu.Lock()
-		l := f.stored["leases/ns/l"].DeepCopyObject().(*coordinationv1.Lease)
+		fixture.mu.Lock()
+		l := fixture.stored["leases/ns/l"].DeepCopyObject().(*coordinationv1.Lease)
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-time.Hour)}
-		f.putObject("leases/ns/l", l)
-		f.mu.Unlock()
+		fixture.putObject("leases/ns/l", l)
+		fixture.mu.Unlock()
 		advance(10 * time.Second)
-		if got := f.lease("ns/l"); got != "new - "+oldest {
+		if got := fixture.lease("ns/l"); got != "new - "+oldest {
 			t.Errorf("expired lease of a live holder: got %s, want %v", got, "new - "+oldest)
 		}
 		advance(40 * time.Minute)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.stored["leasecandidates/ns/old"] != nil {
+		fixture.mu.Lock()
+		defer fixture.mu.Unlock()
+		if fixture.stored["leasecandidates/ns/old"] != nil {
 			t.Error("expired candidate: got it kept, want it removed")
 		}
-		if f.stored["leasecandidates/ns/new"] == nil {
+		if fixture.stored["leasecandidates/ns/new"] == nil {
 			t.Error("live candidate: got it removed, want it kept")
 		}
 	})
@@ -192,30 +192,30 @@ func TestLeaseLifecycle(t *testing.T) {
 func TestOneControllerElects(t *testing.T) {
 	const controllerLease = "kube-system/leader-election-controller"
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		stop := f.controller("one")
+		fixture := newFixture(t)
+		stop := fixture.controller("one")
 		advance(time.Second)
-		f.controller("two")
+		fixture.controller("two")
 		advance(time.Minute)
-		if got := f.lease(controllerLease); got != "one - -" {
+		if got := fixture.lease(controllerLease); got != "one - -" {
 			t.Errorf("got lease of the controller %s, want \"one - -\"", got)
 		}
 		stop()
 		advance(5 * time.Second) // the lease was released
-		if got := f.lease(controllerLease); got != "two - -" {
+		if got := fixture.lease(controllerLease); got != "two - -" {
 			t.Errorf("after the first controller stopped: got lease %s, want \"two - -\"", got)
 		}
-		f.mu.Lock()
-		f.down = true
-		f.mu.Unlock()
+		fixture.mu.Lock()
+		fixture.down = true
+		fixture.mu.Unlock()
 		advance(time.Minute)
-		f.mu.Lock()
-		f.down = false
-		f.mu.Unlock()
-		f.keepAlive("a")
-		f.addCandidate("a", "l", "1.33.0", "1.33.0", oldest)
+		fixture.mu.Lock()
+		fixture.down = false
+		fixture.mu.Unlock()
+		fixture.keepAlive("a")
+		fixture.addCandidate("a", "l", "1.33.0", "1.33.0", oldest)
 		advance(30 * time.Second)
-		if got := f.lease("ns/l"); got != "a - "+oldest {
+		if got := fixture.lease("ns/l"); got != "a - "+oldest {
 			t.Errorf("after an outage: got lease %s, want %v", got, "a - "+oldest)
 		}
 	})
@@ -296,20 +296,20 @@ func TestClocksAheadDoNotAffectElections(t *testing.T) {
 // candidates for other leases.
 func TestChangeReconcilesOneLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+		fixture := newFixture(t)
 		for i := range 100 {
-			f.addCandidate(fmt.Sprint("c", i), fmt.Sprint("l", i), "", "1.33.0", "example.com/mine")
+			fixture.addCandidate(fmt.Sprint("c", i), fmt.Sprint("l", i), "", "1.33.0", "example.com/mine")
 		}
-		f.controller("one")
+		fixture.controller("one")
 		advance(61 * time.Second) // the leases are written and no ping is pending
 		reads := func() (lists, gets int) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return f.calls[internalclient.List], f.calls[internalclient.Get]
+			fixture.mu.Lock()
+			defer fixture.mu.Unlock()
+			return fixture.calls[internalclient.List], fixture.calls[internalclient.Get]
 		}
 		lists, gets := reads()
 		for range 10 {
-			f.addCandidate("c0", "l0", "", "1.33.0", "example.com/mine")
+			fixture.addCandidate("c0", "l0", "", "1.33.0", "example.com/mine")
 			advance(200 * time.Millisecond)
 		}
 		listsAfter, getsAfter := reads()
@@ -328,7 +328,7 @@ func TestChangeReconcilesOneLease(t *testing.T) {
 // that the calls for the others are spread over time.
 func TestManyCandidatesArePingedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+		fixture := newFixture(t)
 		names := []string{"b"}
 		for i := range 250 {
 			names = append(names, fmt.Sprintf("a%03d", i))
@@ -338,24 +338,24 @@ func TestManyCandidatesArePingedInParts(t *testing.T) {
 			if name == "b" {
 				emulation = "1.33.0"
 			}
-			f.addCandidate(name, "l", emulation, "1.33.0", oldest)
+			fixture.addCandidate(name, "l", emulation, "1.33.0", oldest)
 		}
 		advance(10 * time.Second)
-		f.keepAlive("b")
-		f.controller("one")
+		fixture.keepAlive("b")
+		fixture.controller("one")
 		advance(time.Minute)
-		if got := f.lease("ns/l"); got != "b - "+oldest {
+		if got := fixture.lease("ns/l"); got != "b - "+oldest {
 			t.Errorf("got lease %s, want %v", got, "b - "+oldest)
 		}
 		advance(40 * time.Minute)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if n := len(f.stored); n != 3 { // the leases and the leader
+		fixture.mu.Lock()
+		defer fixture.mu.Unlock()
+		if n := len(fixture.stored); n != 3 { // the leases and the leader
 			t.Errorf("got %d remaining objects, want 3", n)
 		}
 		for _, verb := range []internalclient.Verb{internalclient.Update, internalclient.Delete} {
-			if n := f.maxAtOnce[verb]; n > 100 || f.calls[verb] < 250 {
-				t.Errorf("got %d calls at once, %d in total of %s; want at most 100, at least 250", n, f.calls[verb], verb)
+			if n := fixture.maxAtOnce[verb]; n > 100 || fixture.calls[verb] < 250 {
+				t.Errorf("got %d calls at once, %d in total of %s; want at most 100, at least 250", n, fixture.calls[verb], verb)
 			}
 		}
 	})
@@ -365,20 +365,20 @@ func TestManyCandidatesArePingedInParts(t *testing.T) {
 // Texts of clients are truncated.
 func TestLogIsConcise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+		fixture := newFixture(t)
 		long := "example.com/" + strings.Repeat("x", 100_000)
 		for _, lease := range []string{"l1", "l2", "l3", "l4"} {
-			f.addCandidate("a-"+lease, lease, "1.33.0", "1.33.0", oldest)
-			f.addCandidate("b-"+lease, lease, "1.33.0", "1.33.0", long)
+			fixture.addCandidate("a-"+lease, lease, "1.33.0", "1.33.0", oldest)
+			fixture.addCandidate("b-"+lease, lease, "1.33.0", "1.33.0", long)
 		}
-		f.addCandidate("c", "l5", "1.33.0", "1.33.0", long)
-		f.controller("one")
-		f.keepAlive("c")
+		fixture.addCandidate("c", "l5", "1.33.0", "1.33.0", long)
+		fixture.controller("one")
+		fixture.keepAlive("c")
 		advance(4 * time.Minute)
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		fixture.mu.Lock()
+		defer fixture.mu.Unlock()
 		linesOf := map[string]int{} // by subject
-		for line := range strings.Lines(f.logged.String()) {
+		for line := range strings.Lines(fixture.logged.String()) {
 			if len(line) > 1000 {
 				t.Errorf("got a line of %d bytes: %.200s, want at most 1000", len(line), line)
 			}

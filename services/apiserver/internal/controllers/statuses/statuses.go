@@ -74,22 +74,22 @@ func WriteAvailable(
 }
 
 // setAvailable sets the condition and reports whether it changed.
-func setAvailable(s *apiregistrationv1.APIService, c apiregistrationv1.APIServiceCondition) bool {
-	for i := range s.Status.Conditions {
-		existing := &s.Status.Conditions[i]
-		if existing.Type != c.Type {
+func setAvailable(apiService *apiregistrationv1.APIService, condition apiregistrationv1.APIServiceCondition) bool {
+	for i := range apiService.Status.Conditions {
+		existing := &apiService.Status.Conditions[i]
+		if existing.Type != condition.Type {
 			continue
 		}
-		if aggregation.EqualConditions(existing, &c) {
+		if aggregation.EqualConditions(existing, &condition) {
 			return false
 		}
-		if existing.Status == c.Status {
-			c.LastTransitionTime = existing.LastTransitionTime
+		if existing.Status == condition.Status {
+			condition.LastTransitionTime = existing.LastTransitionTime
 		}
-		*existing = c
+		*existing = condition
 		return true
 	}
-	s.Status.Conditions = append(s.Status.Conditions, c)
+	apiService.Status.Conditions = append(apiService.Status.Conditions, condition)
 	return true
 }
 

@@ -66,19 +66,19 @@ func (c *customRecord) closeAttempted() {
 }
 
 // newCustomRecord returns the record for the resource of a definition.
-func newCustomRecord(d *apiextensionsv1.CustomResourceDefinition) record {
+func newCustomRecord(definition *apiextensionsv1.CustomResourceDefinition) record {
 	rec := record{
-		resources: []schema.GroupResource{{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}},
+		resources: []schema.GroupResource{{Group: definition.Spec.Group, Resource: definition.Spec.Names.Plural}},
 		owner: &metav1.OwnerReference{
 			APIVersion: apiextensionsv1.SchemeGroupVersion.String(),
 			Kind:       "CustomResourceDefinition",
-			Name:       d.Name,
-			UID:        d.UID,
+			Name:       definition.Name,
+			UID:        definition.UID,
 		},
 	}
-	for i := range d.Spec.Versions {
-		v := &d.Spec.Versions[i]
-		version := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}.String()
+	for i := range definition.Spec.Versions {
+		v := &definition.Spec.Versions[i]
+		version := schema.GroupVersion{Group: definition.Spec.Group, Version: v.Name}.String()
 		rec.decodable = append(rec.decodable, version)
 		if v.Served {
 			rec.served = append(rec.served, version)
@@ -187,11 +187,11 @@ func (m *Manager) writeCustom(ctx context.Context) error {
 // waitForCustom implements WritesBlocked for custom resources. It waits for the first attempt to
 // write the record of a resource, and reports blocked if that attempt failed. A resource without a
 // definition is not blocked, because none of its objects can be stored.
-func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (reason error, blocked bool) {
+func (m *Manager) waitForCustom(ctx context.Context, groupResource schema.GroupResource) (reason error, blocked bool) {
 	var limit <-chan time.Time
 	for {
 		m.mu.RLock()
-		c := m.custom[r]
+		c := m.custom[groupResource]
 		recorded := c == nil || c.written
 		m.mu.RUnlock()
 		if recorded {
@@ -210,7 +210,7 @@ func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (re
 			return ctx.Err(), true
 		}
 		m.mu.RLock()
-		isCurrent := m.custom[r] == c
+		isCurrent := m.custom[groupResource] == c
 		reason := c.err
 		written := c.written
 		m.mu.RUnlock()

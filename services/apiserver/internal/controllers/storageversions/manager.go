@@ -59,7 +59,7 @@ var errNotAttempted = errors.New("<nil>")
 // New returns a Manager for the stored kinds of a catalog. served holds the kinds that this replica
 // serves. identity is the name of the replica.
 func New(api *internalclient.Client, identity string, catalog, served *registry.Catalog, now func() time.Time) *Manager {
-	m := &Manager{
+	manager := &Manager{
 		api:      api,
 		identity: identity,
 		now:      now,
@@ -71,32 +71,32 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 
 	// 1. Collect the kinds that share a key prefix into one record.
 	isServed := map[schema.GroupVersionResource]bool{}
-	for _, k := range served.Kinds() {
-		isServed[k.GVR()] = true
+	for _, kind := range served.Kinds() {
+		isServed[kind.GVR()] = true
 	}
 	byPrefix := map[string]*record{}
-	for _, k := range catalog.Kinds() {
-		if k.Virtual {
+	for _, kind := range catalog.Kinds() {
+		if kind.Virtual {
 			continue
 		}
-		rec := byPrefix[k.Stored.Prefix]
+		rec := byPrefix[kind.Stored.Prefix]
 		if rec == nil {
 			rec = &record{}
-			byPrefix[k.Stored.Prefix] = rec
+			byPrefix[kind.Stored.Prefix] = rec
 		}
-		version := k.GVR().GroupVersion()
-		if k.Stored.ToStored == nil { // this version is stored without conversion
+		version := kind.GVR().GroupVersion()
+		if kind.Stored.ToStored == nil { // this version is stored without conversion
 			rec.encoding = version.String()
 		}
-		if !k.Stored.Version.Empty() { // unless the kind names another one
-			rec.encoding = k.Stored.Version.String()
+		if !kind.Stored.Version.Empty() { // unless the kind names another one
+			rec.encoding = kind.Stored.Version.String()
 		}
 		rec.decodable = append(rec.decodable, version.String())
-		if isServed[k.GVR()] {
+		if isServed[kind.GVR()] {
 			rec.served = append(rec.served, version.String())
 		}
-		if !slices.Contains(rec.resources, k.StoredGroupResource()) {
-			rec.resources = append(rec.resources, k.StoredGroupResource())
+		if !slices.Contains(rec.resources, kind.StoredGroupResource()) {
+			rec.resources = append(rec.resources, kind.StoredGroupResource())
 		}
 	}
 
@@ -110,15 +110,15 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 			rec.decodable = append(rec.decodable, rec.encoding)
 		}
 		if len(rec.served) == 0 { // no client can write such objects
-			m.unserved = append(m.unserved, rec.resources[0])
+			manager.unserved = append(manager.unserved, rec.resources[0])
 			continue
 		}
-		m.records = append(m.records, *rec)
+		manager.records = append(manager.records, *rec)
 		for _, r := range rec.resources {
-			m.pending[r] = errNotAttempted
+			manager.pending[r] = errNotAttempted
 		}
 	}
-	return m
+	return manager
 }
 
 // Update writes the records of all built-in resources, and makes Run write the records of custom
@@ -206,11 +206,11 @@ func (m *Manager) publish(ctx context.Context, rec *record) error {
 	return err
 }
 
-// setServerVersion sets the versions of this replica in the status of v. It returns false if v is
+// setServerVersion sets the versions of this replica in the status of storageVersion. It returns false if storageVersion is
 // already up to date.
-func (m *Manager) setServerVersion(v *apiserverinternalv1alpha1.StorageVersion, rec *record) bool {
-	s := &v.Status
-	before := s.DeepCopy()
+func (m *Manager) setServerVersion(storageVersion *apiserverinternalv1alpha1.StorageVersion, rec *record) bool {
+	status := &storageVersion.Status
+	before := status.DeepCopy()
 	own := apiserverinternalv1alpha1.ServerStorageVersion{
 		APIServerID:       m.identity,
 		EncodingVersion:   rec.encoding,
@@ -218,13 +218,13 @@ func (m *Manager) setServerVersion(v *apiserverinternalv1alpha1.StorageVersion, 
 		ServedVersions:    rec.served,
 	}
 	isOwn := func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }
-	if i := slices.IndexFunc(s.StorageVersions, isOwn); i >= 0 {
-		s.StorageVersions[i] = own
+	if i := slices.IndexFunc(status.StorageVersions, isOwn); i >= 0 {
+		status.StorageVersions[i] = own
 	} else {
-		s.StorageVersions = append(s.StorageVersions, own)
+		status.StorageVersions = append(status.StorageVersions, own)
 	}
-	m.setCommonVersion(v, before)
-	return !reflect.DeepEqual(before, s)
+	m.setCommonVersion(storageVersion, before)
+	return !reflect.DeepEqual(before, status)
 }
 
 // setCommonVersion sets the status fields that follow from the records of all replicas: the common
@@ -248,32 +248,32 @@ func (m *Manager) setCommonVersion(
 // store the same version. Its transition time changes when its status or the common version
 // changes.
 func (m *Manager) setEqualCondition(
-	v *apiserverinternalv1alpha1.StorageVersion,
+	storageVersion *apiserverinternalv1alpha1.StorageVersion,
 	before *apiserverinternalv1alpha1.StorageVersionStatus,
 ) {
-	c := apiserverinternalv1alpha1.StorageVersionCondition{
+	condition := apiserverinternalv1alpha1.StorageVersionCondition{
 		Type:               apiserverinternalv1alpha1.AllEncodingVersionsEqual,
 		Status:             apiserverinternalv1alpha1.ConditionFalse,
-		ObservedGeneration: v.Generation,
+		ObservedGeneration: storageVersion.Generation,
 		LastTransitionTime: metav1.NewTime(m.now()),
 		Reason:             "CommonEncodingVersionUnset",
 		Message:            "Common encoding version unset",
 	}
-	common := v.Status.CommonEncodingVersion
+	common := storageVersion.Status.CommonEncodingVersion
 	if common != nil {
-		c.Status = apiserverinternalv1alpha1.ConditionTrue
-		c.Reason = "CommonEncodingVersionSet"
-		c.Message = "Common encoding version set"
+		condition.Status = apiserverinternalv1alpha1.ConditionTrue
+		condition.Reason = "CommonEncodingVersionSet"
+		condition.Message = "Common encoding version set"
 	}
-	for i := range v.Status.Conditions {
-		if existing := &v.Status.Conditions[i]; existing.Type == c.Type {
+	for i := range storageVersion.Status.Conditions {
+		if existing := &storageVersion.Status.Conditions[i]; existing.Type == condition.Type {
 			commonChanged := before.CommonEncodingVersion != nil && common != nil && *before.CommonEncodingVersion != *common
-			if existing.Status == c.Status && !commonChanged {
-				c.LastTransitionTime = existing.LastTransitionTime
+			if existing.Status == condition.Status && !commonChanged {
+				condition.LastTransitionTime = existing.LastTransitionTime
 			}
-			*existing = c
+			*existing = condition
 			return
 		}
 	}
-	v.Status.Conditions = append(v.Status.Conditions, c)
+	storageVersion.Status.Conditions = append(storageVersion.Status.Conditions, condition)
 }

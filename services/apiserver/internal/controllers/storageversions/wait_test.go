@@ -16,7 +16,7 @@ import (
 // meanwhile: until the record of the newest definition is written, and no longer.
 func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(nil, "a", &registry.Catalog{}, &registry.Catalog{}, time.Now)
+		manager := New(nil, "a", &registry.Catalog{}, &registry.Catalog{}, time.Now)
 		defined := func(versions ...string) *apiextensionsv1.CustomResourceDefinition {
 			d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "foos.example.com"}}
 			d.Spec.Group, d.Spec.Names.Plural = "example.com", "foos"
@@ -26,23 +26,23 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 			return d
 		}
 		foos := schema.GroupResource{Group: "example.com", Resource: "foos"}
-		m.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1")})
+		manager.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1")})
 		blocked := make(chan bool, 1)
 		go func() {
-			_, isBlocked := m.waitForCustom(t.Context(), foos)
+			_, isBlocked := manager.waitForCustom(t.Context(), foos)
 			blocked <- isBlocked
 		}()
 		synctest.Wait()
-		m.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1", "v2")})
+		manager.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1", "v2")})
 		synctest.Wait()
 		if len(blocked) != 0 {
 			t.Fatal("the wait ended before the newer definition was published")
 		}
-		m.mu.Lock()
-		c := m.custom[foos]
+		manager.mu.Lock()
+		c := manager.custom[foos]
 		c.written = true
 		c.closeAttempted()
-		m.mu.Unlock()
+		manager.mu.Unlock()
 		start := time.Now()
 		if isBlocked := <-blocked; isBlocked || time.Since(start) > 0 {
 			t.Errorf("after the publication: got blocked: %t after %v, want false at once", isBlocked, time.Since(start))

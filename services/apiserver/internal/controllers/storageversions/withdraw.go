@@ -43,23 +43,23 @@ func (m *Manager) withdrawOne(ctx context.Context, name string) (err error) {
 		return nil
 	}
 	for range maxAttempts {
-		var v apiserverinternalv1alpha1.StorageVersion
-		if err = m.api.Get(ctx, ref, &v); err != nil {
+		var storageVersion apiserverinternalv1alpha1.StorageVersion
+		if err = m.api.Get(ctx, ref, &storageVersion); err != nil {
 			break
 		}
-		before := v.Status.DeepCopy()
+		before := storageVersion.Status.DeepCopy()
 		isOwn := func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }
-		v.Status.StorageVersions = slices.DeleteFunc(v.Status.StorageVersions, isOwn)
+		storageVersion.Status.StorageVersions = slices.DeleteFunc(storageVersion.Status.StorageVersions, isOwn)
 		switch {
-		case len(v.Status.StorageVersions) == len(before.StorageVersions):
+		case len(storageVersion.Status.StorageVersions) == len(before.StorageVersions):
 			return nil
-		case len(v.Status.StorageVersions) == 0:
+		case len(storageVersion.Status.StorageVersions) == 0:
 			err = m.api.Delete(ctx, ref, &metav1.DeleteOptions{
-				Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion},
+				Preconditions: &metav1.Preconditions{UID: &storageVersion.UID, ResourceVersion: &storageVersion.ResourceVersion},
 			})
 		default:
-			m.setCommonVersion(&v, before)
-			err = m.api.Update(ctx, ref.Subresource("status"), &v, nil)
+			m.setCommonVersion(&storageVersion, before)
+			err = m.api.Update(ctx, ref.Subresource("status"), &storageVersion, nil)
 		}
 		if !apierrors.IsConflict(err) {
 			break

@@ -26,7 +26,7 @@ func rawObjects(objects string) func(http.ResponseWriter) {
 func TestResponseIsBoundedByRequest(t *testing.T) {
 	const maxAlloc = 20 << 20 // bytes
 	const prefix = "conversion webhook for conv.test/v1, Kind=Ep "
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		objects, want string
 	}{
 		"more objects than the limit of bytes allows": {objects: "{}" + strings.Repeat(",{}", 4<<20),
@@ -38,7 +38,7 @@ func TestResponseIsBoundedByRequest(t *testing.T) {
 			want: prefix + "failed: unexpected error when reading response body"},
 	} {
 		s := startWebhook(t)
-		s.raw = rawObjects(c.objects)
+		s.raw = rawObjects(test.objects)
 		w := s.webhook(t, "v1beta1")
 		convert := func() error {
 			_, err := w.Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
@@ -49,10 +49,10 @@ func TestResponseIsBoundedByRequest(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		err := convert()
 		runtime.ReadMemStats(&after)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got error %v, want one that contains %q", name, err, c.want)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got error %v, want one that contains %q", name, err, test.want)
 		}
-		if got := after.TotalAlloc - before.TotalAlloc - uint64(len(c.objects)); got > maxAlloc {
+		if got := after.TotalAlloc - before.TotalAlloc - uint64(len(test.objects)); got > maxAlloc {
 			t.Errorf("%s: Convert allocates %d bytes, want at most %d", name, got, uint64(maxAlloc))
 		}
 	}
@@ -60,29 +60,29 @@ func TestResponseIsBoundedByRequest(t *testing.T) {
 
 // TestAllResponsesAreBoundedByObjects checks the limit on all responses of one Convert together.
 func TestAllResponsesAreBoundedByObjects(t *testing.T) {
-	s := startWebhook(t)
+	webhookServer := startWebhook(t)
 	filling := strings.Repeat("x", 4<<20)
-	s.change = changeObject(func(o, _ map[string]any) { o["filling"] = filling })
+	webhookServer.change = changeObject(func(o, _ map[string]any) { o["filling"] = filling })
 	var docs [][]byte
 	for i := range 40 {
 		docs = append(docs, fmt.Appendf(nil,
 			`{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"n%d"},"x":%q}`, i, strings.Repeat("x", 1<<20+1)))
 	}
-	if _, err := s.webhook(t, "v1").Convert(t.Context(), docs[:2], "v2"); err != nil {
+	if _, err := webhookServer.webhook(t, "v1").Convert(t.Context(), docs[:2], "v2"); err != nil {
 		t.Errorf("Convert(two objects) = %v, want no error", err)
 	}
 
 	// Each response is within its own limit, but all together exceed theirs.
 	filling += filling
-	s.calls = nil
-	if _, err := s.webhook(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(s.calls) > 1 {
-		t.Errorf("Convert(40 large objects) = %v after %d calls, want an error after the first", err, len(s.calls))
+	webhookServer.calls = nil
+	if _, err := webhookServer.webhook(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(webhookServer.calls) > 1 {
+		t.Errorf("Convert(40 large objects) = %v after %d calls, want an error after the first", err, len(webhookServer.calls))
 	}
 
 	// Small objects that become large are bounded together.
-	s.calls, docs = nil, nil
+	webhookServer.calls, docs = nil, nil
 	filling = strings.Repeat("x", 1<<20)
-	s.change = func(r *review) {
+	webhookServer.change = func(r *review) {
 		for _, o := range r.Response["convertedObjects"].([]any)[:40] {
 			o.(map[string]any)["filling"] = filling
 		}
@@ -90,7 +90,7 @@ func TestAllResponsesAreBoundedByObjects(t *testing.T) {
 	for i := range 2500 {
 		docs = append(docs, fmt.Appendf(nil, `{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"n%d"}}`, i))
 	}
-	if _, err := s.webhook(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(s.calls) != 2 {
-		t.Errorf("Convert(2500 small objects) = %v after %d calls, want an error after the second", err, len(s.calls))
+	if _, err := webhookServer.webhook(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(webhookServer.calls) != 2 {
+		t.Errorf("Convert(2500 small objects) = %v after %d calls, want an error after the second", err, len(webhookServer.calls))
 	}
 }

@@ -43,12 +43,12 @@ type Caller interface {
 	) error
 }
 
-// NewCaller returns a Caller for webhooks. responses and m may be nil.
+// NewCaller returns a Caller for webhooks. responses and metrics may be nil.
 func NewCaller(
 	services *webhookclient.Services,
 	dialers webhookclient.Dialers,
 	responses *webhookclient.ResponseLimiter,
-	m *webhookclient.Metrics,
+	metrics *webhookclient.Metrics,
 ) (*webhookclient.Webhooks, error) {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
@@ -64,7 +64,7 @@ func NewCaller(
 		Timeout:     timeout,
 		MaxResponse: MaxResponse,
 		Responses:   responses,
-		Metrics:     m,
+		Metrics:     metrics,
 	})
 }
 
@@ -83,22 +83,22 @@ func New(caller Caller, d *apiextensionsv1.CustomResourceDefinition) *Webhook {
 	if c == nil || c.Strategy != apiextensionsv1.WebhookConverter || c.Webhook == nil || c.Webhook.ClientConfig == nil {
 		return nil
 	}
-	w := &Webhook{caller: caller, name: d.Name, group: d.Spec.Group, v1beta1: usesV1beta1(c.Webhook.ConversionReviewVersions)}
+	webhook := &Webhook{caller: caller, name: d.Name, group: d.Spec.Group, v1beta1: usesV1beta1(c.Webhook.ConversionReviewVersions)}
 	config := c.Webhook.ClientConfig
-	w.hook.CABundle = config.CABundle
+	webhook.hook.CABundle = config.CABundle
 	if config.URL != nil {
-		w.hook.URL = *config.URL
+		webhook.hook.URL = *config.URL
 	}
 	if s := config.Service; s != nil {
-		w.hook.Service = &webhookclient.ServiceReference{Namespace: s.Namespace, Name: s.Name}
+		webhook.hook.Service = &webhookclient.ServiceReference{Namespace: s.Namespace, Name: s.Name}
 		if s.Path != nil {
-			w.hook.Service.Path = *s.Path
+			webhook.hook.Service.Path = *s.Path
 		}
 		if s.Port != nil {
-			w.hook.Service.Port = *s.Port
+			webhook.hook.Service.Port = *s.Port
 		}
 	}
-	return w
+	return webhook
 }
 
 // usesV1beta1 reports whether v1beta1 is the first of the versions that this server knows.

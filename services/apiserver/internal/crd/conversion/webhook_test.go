@@ -143,7 +143,7 @@ func TestRequestIsSuspendedDuringConversion(t *testing.T) {
 // TestObjectsAreConvertedInBatches checks that only objects of other versions are sent, in several
 // calls, and that all objects are returned in their order.
 func TestObjectsAreConvertedInBatches(t *testing.T) {
-	s := startWebhook(t)
+	webhookServer := startWebhook(t)
 	var docs [][]byte
 	for i := range 1200 { // 400 of them have the desired version already
 		version := "v1"
@@ -152,7 +152,7 @@ func TestObjectsAreConvertedInBatches(t *testing.T) {
 		}
 		docs = append(docs, fmt.Appendf(nil, `{"apiVersion":"conv.test/%s","kind":"Ep","metadata":{"name":"n%d"}}`, version, i))
 	}
-	out, err := s.webhook(t, "v1").Convert(t.Context(), docs, "v2")
+	out, err := webhookServer.webhook(t, "v1").Convert(t.Context(), docs, "v2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,12 +165,12 @@ func TestObjectsAreConvertedInBatches(t *testing.T) {
 			t.Fatalf("object %d: got %s, %v; want n%d of conv.test/v2", i, d, err, i)
 		}
 	}
-	if len(s.calls) != 2 {
+	if len(webhookServer.calls) != 2 {
 		var sizes []int
-		for _, call := range s.calls {
+		for _, call := range webhookServer.calls {
 			sizes = append(sizes, len(call.Request.Objects))
 		}
-		t.Errorf("got %d calls with %v objects to convert 800 objects, want 2 calls", len(s.calls), sizes)
+		t.Errorf("got %d calls with %v objects to convert 800 objects, want 2 calls", len(webhookServer.calls), sizes)
 	}
 }
 
@@ -199,7 +199,7 @@ func setResponse(name string, value any) func(*review) {
 func TestInvalidResponsesAreRejected(t *testing.T) {
 	const failed = "conversion webhook for conv.test/v1, Kind=Ep failed: "
 	const returned = "conversion webhook for conv.test/v1, Kind=Ep returned "
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change func(*review)
 		want   string
 	}{
@@ -267,10 +267,10 @@ func TestInvalidResponsesAreRejected(t *testing.T) {
 		},
 	} {
 		s := startWebhook(t)
-		s.change = c.change
+		s.change = test.change
 		_, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got error %v, want one that contains %q", name, err, c.want)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got error %v, want one that contains %q", name, err, test.want)
 		}
 		var st apierrors.APIStatus
 		if !errors.As(err, &st) || st.Status().Code != 500 || st.Status().Reason != "" {
@@ -309,7 +309,7 @@ func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
 // TestUnreadableResponsesAreRejected checks that a response that cannot be decoded gives the error that
 // kube-apiserver returns.
 func TestUnreadableResponsesAreRejected(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		respond func(http.ResponseWriter)
 		want    string // part of the error
 	}{
@@ -325,8 +325,8 @@ func TestUnreadableResponsesAreRejected(t *testing.T) {
 			want: "couldn't get version/kind; json parse error: json: cannot unmarshal string"},
 	} {
 		s := startWebhook(t)
-		s.raw = c.respond
-		want := "conversion webhook for conv.test/v1, Kind=Ep failed: " + c.want
+		s.raw = test.respond
+		want := "conversion webhook for conv.test/v1, Kind=Ep failed: " + test.want
 		_, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want one that contains %q", name, err, want)

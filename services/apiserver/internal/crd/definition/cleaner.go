@@ -122,13 +122,13 @@ func (c *cleanup) terminating() (*v1.CustomResourceDefinition, int64) {
 // runStep runs the next step of the cleanup. The replica that sets the condition to "in progress"
 // deletes at once. A replica that finds the condition set deletes later, and only while the number
 // of objects does not fall.
-func (c *cleanup) runStep(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
-	w := &statusWrite{client: c.Client, d: d, revision: revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
-	terminating := findCondition(&d.Status, v1.Terminating)
+func (c *cleanup) runStep(ctx context.Context, definition *v1.CustomResourceDefinition, revision int64) error {
+	w := &statusWrite{client: c.Client, d: definition, revision: revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
+	terminating := findCondition(&definition.Status, v1.Terminating)
 	switch {
-	case !c.Definable(d.Spec.Group, d.Spec.Names.Plural):
+	case !c.Definable(definition.Spec.Group, definition.Spec.Names.Plural):
 		return w.removeFinalizer(ctx, overlapReason, overlapMessage)
-	case !c.established && !IsTrue(d, v1.Established):
+	case !c.established && !IsTrue(definition, v1.Established):
 		return w.removeFinalizer(ctx, "NeverEstablished", "resource was never established")
 	case terminating == nil || terminating.Reason == "InstanceDeletionPending":
 		recorded, err := w.recordProgress(ctx, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
@@ -142,7 +142,7 @@ func (c *cleanup) runStep(ctx context.Context, d *v1.CustomResourceDefinition, r
 	if err := c.deleteAndCount(ctx, w); err != nil || c.remaining > 0 {
 		return err
 	}
-	none, err := c.Instances.RequireNoInstances(d.Spec.Group, d.Spec.Names.Plural)
+	none, err := c.Instances.RequireNoInstances(definition.Spec.Group, definition.Spec.Names.Plural)
 	if err != nil {
 		return err
 	}

@@ -34,27 +34,27 @@ func findCondition(
 
 // SetCondition sets a condition and reports whether anything changed. The transition time is that
 // of the last change of status.
-func SetCondition(status *v1.CustomResourceDefinitionStatus, c v1.CustomResourceDefinitionCondition, now metav1.Time) bool {
-	c.LastTransitionTime = now
-	current := findCondition(status, c.Type)
+func SetCondition(status *v1.CustomResourceDefinitionStatus, condition v1.CustomResourceDefinitionCondition, now metav1.Time) bool {
+	condition.LastTransitionTime = now
+	current := findCondition(status, condition.Type)
 	if current == nil {
-		status.Conditions = append(status.Conditions, c)
+		status.Conditions = append(status.Conditions, condition)
 		return true
 	}
-	if current.Status == c.Status && current.Reason == c.Reason && current.Message == c.Message {
+	if current.Status == condition.Status && current.Reason == condition.Reason && current.Message == condition.Message {
 		return false
 	}
-	if current.Status == c.Status && !current.LastTransitionTime.IsZero() {
-		c.LastTransitionTime = current.LastTransitionTime
+	if current.Status == condition.Status && !current.LastTransitionTime.IsZero() {
+		condition.LastTransitionTime = current.LastTransitionTime
 	}
-	*current = c
+	*current = condition
 	return true
 }
 
 // setStatus updates the status of a definition to a decision and reports whether anything changed. It
 // replaces the list of conditions and does not change the old one.
-func setStatus(d *v1.CustomResourceDefinition, decision Decision, now metav1.Time) bool {
-	status := &d.Status
+func setStatus(definition *v1.CustomResourceDefinition, decision Decision, now metav1.Time) bool {
+	status := &definition.Status
 	status.Conditions = slices.Clone(status.Conditions)
 	changed := !sameNames(&status.AcceptedNames, &decision.Accepted)
 	if changed {
@@ -66,9 +66,9 @@ func setStatus(d *v1.CustomResourceDefinition, decision Decision, now metav1.Tim
 		}
 	}
 	set(namesAcceptedCondition(decision))
-	set(establishedCondition(d, decision))
-	set(approvalCondition(d))
-	if c := nonStructuralCondition(d); c != nil {
+	set(establishedCondition(definition, decision))
+	set(approvalCondition(definition))
+	if c := nonStructuralCondition(definition); c != nil {
 		set(c)
 	} else if findCondition(status, v1.NonStructuralSchema) != nil {
 		status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1.CustomResourceDefinitionCondition) bool {

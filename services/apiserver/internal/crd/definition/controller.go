@@ -161,14 +161,14 @@ func (c *Controller) writeStatuses(ctx context.Context) {
 
 // writeStatus writes the status of one definition if it differs from the desired one.
 func (c *Controller) writeStatus(ctx context.Context, name string) error {
-	e, ok := c.Definitions.Get(c.Definitions.Prefix() + name)
+	entry, ok := c.Definitions.Get(c.Definitions.Prefix() + name)
 	if !ok {
 		return nil
 	}
-	d := c.summaries[e]
-	if d == nil {
+	definition := c.summaries[entry]
+	if definition == nil {
 		var err error
-		if d, err = SummaryOf(e); err != nil {
+		if definition, err = SummaryOf(entry); err != nil {
 			return nil // addDefinition has logged the error
 		}
 	}
@@ -176,11 +176,11 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	if !ok {
 		return nil
 	}
-	if d.DeletionTimestamp != nil {
+	if definition.DeletionTimestamp != nil {
 		c.cleaner.start(ctx, name, decision.Established)
 	}
-	w := &statusWrite{client: c.Client, d: d, revision: e.Revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
-	if !setStatus(d, decision, w.now) {
+	w := &statusWrite{client: c.Client, d: definition, revision: entry.Revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
+	if !setStatus(definition, decision, w.now) {
 		return nil
 	}
 	_, err := w.patchStatus(ctx)

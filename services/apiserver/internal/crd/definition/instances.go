@@ -109,33 +109,33 @@ func (s *StoredInstances) deletePage(ctx context.Context, items []storage.KeyVal
 }
 
 // delete deletes an object or, if it has finalizers, sets its deletion timestamp.
-func (s *StoredInstances) delete(ctx context.Context, kv storage.KeyValue) error {
+func (s *StoredInstances) delete(ctx context.Context, keyValue storage.KeyValue) error {
 	for range maxDeleteAttempts {
-		if err := kv.Corrupt(); err != nil {
+		if err := keyValue.Corrupt(); err != nil {
 			return fmt.Errorf("%s cannot be read; delete it with the option ignoreStoreReadErrorWithClusterBreakingPotential: %w",
-				kv.Key, err)
+				keyValue.Key, err)
 		}
-		marked, err := markedForDeletion(kv.Value, s.Now())
+		marked, err := markedForDeletion(keyValue.Value, s.Now())
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s: %w", kv.Key, err)
+			return fmt.Errorf("%s: %w", keyValue.Key, err)
 		case marked == nil:
-			_, err = s.Store.Delete(ctx, kv.Key, kv.ModRevision)
+			_, err = s.Store.Delete(ctx, keyValue.Key, keyValue.ModRevision)
 		case len(marked) == 0:
 			return nil
 		default:
-			_, err = s.Store.Update(ctx, kv.Key, marked, kv.ModRevision, storage.WriteOptions{})
+			_, err = s.Store.Update(ctx, keyValue.Key, marked, keyValue.ModRevision, storage.WriteOptions{})
 		}
 		if err == nil || errors.Is(err, storage.ErrNotFound) {
 			return nil
 		}
 		var conflict *storage.ConflictError
 		if !errors.As(err, &conflict) {
-			return fmt.Errorf("%s: %w", kv.Key, err)
+			return fmt.Errorf("%s: %w", keyValue.Key, err)
 		}
-		kv = conflict.Live
+		keyValue = conflict.Live
 	}
-	return fmt.Errorf("%s: too many conflicting updates", kv.Key)
+	return fmt.Errorf("%s: too many conflicting updates", keyValue.Key)
 }
 
 // markedForDeletion returns an object with a deletion timestamp. It returns nil if the object has

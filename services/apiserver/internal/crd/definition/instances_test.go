@@ -97,12 +97,12 @@ func (s *finalizerStore) Delete(
 ) (int64, error) {
 	if !s.changed[key] {
 		s.changed[key] = true
-		kv, _, err := s.Get(ctx, key, 0)
+		keyValue, _, err := s.Get(ctx, key, 0)
 		if err != nil {
 			return 0, err
 		}
 		var o map[string]any
-		if err := json.Unmarshal(kv.Value, &o); err != nil {
+		if err := json.Unmarshal(keyValue.Value, &o); err != nil {
 			return 0, err
 		}
 		o["metadata"].(map[string]any)["finalizers"] = []string{"example.com/late"}
@@ -110,7 +110,7 @@ func (s *finalizerStore) Delete(
 		if err != nil {
 			return 0, err
 		}
-		if _, err := s.Update(ctx, key, value, kv.ModRevision, storage.WriteOptions{}); err != nil {
+		if _, err := s.Update(ctx, key, value, keyValue.ModRevision, storage.WriteOptions{}); err != nil {
 			return 0, err
 		}
 	}

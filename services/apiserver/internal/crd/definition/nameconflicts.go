@@ -43,7 +43,7 @@ func NewNameConflicts() *NameConflicts {
 }
 
 // Put adds or replaces a definition of a group.
-func (n *NameConflicts) Put(groupName string, c NameClaim) {
+func (n *NameConflicts) Put(groupName string, nameClaim NameClaim) {
 	g := n.groups[groupName]
 	if g == nil {
 		g = &group{
@@ -54,20 +54,20 @@ func (n *NameConflicts) Put(groupName string, c NameClaim) {
 		}
 		n.groups[groupName] = g
 	}
-	m := g.members[c.Name]
+	m := g.members[nameClaim.Name]
 	if m == nil {
 		m = &member{}
-		g.members[c.Name] = m
+		g.members[nameClaim.Name] = m
 	} else {
 		g.heldNames.add(&m.claim.Accepted, -1)
 	}
-	m.claim = c
-	g.heldNames.add(&c.Accepted, 1)
-	delete(g.unsettled, c.Name)
-	if !sameNames(&c.Requested, &c.Accepted) {
-		g.unsettled[c.Name] = m
+	m.claim = nameClaim
+	g.heldNames.add(&nameClaim.Accepted, 1)
+	delete(g.unsettled, nameClaim.Name)
+	if !sameNames(&nameClaim.Requested, &nameClaim.Accepted) {
+		g.unsettled[nameClaim.Name] = m
 	}
-	g.changed[c.Name] = true
+	g.changed[nameClaim.Name] = true
 	n.dirty[groupName] = g
 }
 

@@ -72,7 +72,7 @@ func newNameUsage() *nameUsage {
 }
 
 // add adds delta to the counts of the names.
-func (u *nameUsage) add(n *v1.CustomResourceDefinitionNames, delta int) {
+func (u *nameUsage) add(names *v1.CustomResourceDefinitionNames, delta int) {
 	add := func(counts map[string]int, name string) {
 		if name == "" {
 			return
@@ -82,13 +82,13 @@ func (u *nameUsage) add(n *v1.CustomResourceDefinitionNames, delta int) {
 			delete(counts, name)
 		}
 	}
-	add(u.resources, n.Plural)
-	add(u.resources, n.Singular)
-	for _, short := range n.ShortNames {
+	add(u.resources, names.Plural)
+	add(u.resources, names.Singular)
+	for _, short := range names.ShortNames {
 		add(u.resources, short)
 	}
-	add(u.kinds, n.Kind)
-	add(u.kinds, n.ListKind)
+	add(u.kinds, names.Kind)
+	add(u.kinds, names.ListKind)
 }
 
 // assignNames decides like Decide on claims whose held names are already counted. It restores the

@@ -237,19 +237,19 @@ func TestAcceptedNamesAreUnique(t *testing.T) {
 // Decide for the same definitions, and reports every change.
 func TestIncrementalDecisionsEqualDecide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := NewNameConflicts()
+		nameConflicts := NewNameConflicts()
 		present, changes := map[string]NameClaim{}, map[string]Decision{}
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
 			for _, c := range drawClaims(t) {
 				if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
-					n.Remove("g", c.Name)
+					nameConflicts.Remove("g", c.Name)
 					delete(present, c.Name)
 				} else {
-					n.Put("g", c)
+					nameConflicts.Put("g", c)
 					present[c.Name] = c
 				}
 			}
-			for _, c := range n.Resolve() {
+			for _, c := range nameConflicts.Resolve() {
 				if c.Removed {
 					delete(changes, c.Name)
 				} else {
@@ -265,7 +265,7 @@ func TestIncrementalDecisionsEqualDecide(t *testing.T) {
 				t.Fatalf("got changes %+v, want %+v", changes, want)
 			}
 			for name, v := range want {
-				if got, ok := n.Decision("g", name); !ok || !reflect.DeepEqual(got, v) {
+				if got, ok := nameConflicts.Decision("g", name); !ok || !reflect.DeepEqual(got, v) {
 					t.Fatalf("Decision(%q) = %+v, %t; want %+v", name, got, ok, v)
 				}
 			}

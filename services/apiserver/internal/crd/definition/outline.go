@@ -278,28 +278,28 @@ func (s *Summary) schema(i int) []byte {
 
 // AddSchemas adds the schemas to a definition in v1 that was decoded from the summary. It returns
 // false if the layout of a schema is unusual. The caller then has to decode the full definition.
-func (s *Summary) AddSchemas(d *v1.CustomResourceDefinition) bool {
-	if len(s.versions) != len(d.Spec.Versions) {
+func (s *Summary) AddSchemas(definition *v1.CustomResourceDefinition) bool {
+	if len(s.versions) != len(definition.Spec.Versions) {
 		return false
 	}
-	for i := range d.Spec.Versions {
+	for i := range definition.Spec.Versions {
 		data := s.schema(i)
 		if data == nil {
 			continue
 		}
-		v := &v1.CustomResourceValidation{}
+		validation := &v1.CustomResourceValidation{}
 		usual := true
 		err := jsontext.Members(data, func(name, value []byte) bool {
-			usual = string(name) == "openAPIV3Schema" && v.OpenAPIV3Schema == nil
+			usual = string(name) == "openAPIV3Schema" && validation.OpenAPIV3Schema == nil
 			if usual {
-				v.OpenAPIV3Schema, usual = v1.ReadPlainSchema(value)
+				validation.OpenAPIV3Schema, usual = v1.ReadPlainSchema(value)
 			}
 			return usual
 		})
 		if err != nil || !usual {
 			return false
 		}
-		d.Spec.Versions[i].Schema = v
+		definition.Spec.Versions[i].Schema = validation
 	}
 	return true
 }

@@ -67,16 +67,16 @@ func TestStatusSetsConditions(t *testing.T) {
 		},
 		{
 			name: "names rejected after it was established",
-			change: func(d *v1.CustomResourceDefinition) {
-				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.Established, Status: v1.ConditionTrue, Reason: "Mine"}}
+			change: func(definition *v1.CustomResourceDefinition) {
+				definition.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.Established, Status: v1.ConditionTrue, Reason: "Mine"}}
 			},
 			conflict: &Conflict{"ShortNamesConflict", "x"},
 			want:     "Established=True Mine: \nNamesAccepted=False ShortNamesConflict: x",
 		},
 		{
 			name: "invalid CA bundle",
-			change: func(d *v1.CustomResourceDefinition) {
-				d.Spec.Conversion = &v1.CustomResourceConversion{
+			change: func(definition *v1.CustomResourceDefinition) {
+				definition.Spec.Conversion = &v1.CustomResourceConversion{
 					Strategy: v1.WebhookConverter,
 					Webhook:  &v1.WebhookConversion{ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}},
 				}
@@ -86,47 +86,49 @@ func TestStatusSetsConditions(t *testing.T) {
 		},
 		{
 			name: "approved",
-			change: func(d *v1.CustomResourceDefinition) {
-				d.Spec.Group = "x.k8s.io"
-				d.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "https://example.com/1"}
+			change: func(definition *v1.CustomResourceDefinition) {
+				definition.Spec.Group = "x.k8s.io"
+				definition.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "https://example.com/1"}
 			},
 			want: accepted +
 				"\nKubernetesAPIApprovalPolicyConformant=True ApprovedAnnotation: approved in https://example.com/1",
 		},
 		{
 			name: "unapproved",
-			change: func(d *v1.CustomResourceDefinition) {
-				d.Spec.Group = "kubernetes.io"
-				d.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "unapproved, yet"}
+			change: func(definition *v1.CustomResourceDefinition) {
+				definition.Spec.Group = "kubernetes.io"
+				definition.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "unapproved, yet"}
 			},
 			want: accepted +
 				"\nKubernetesAPIApprovalPolicyConformant=False UnapprovedAnnotation: not approved: \"unapproved, yet\"",
 		},
 		{
 			name:   "approval missing",
-			change: func(d *v1.CustomResourceDefinition) { d.Spec.Group = "k8s.io" },
+			change: func(definition *v1.CustomResourceDefinition) { definition.Spec.Group = "k8s.io" },
 			want: accepted +
 				"\nKubernetesAPIApprovalPolicyConformant=False MissingAnnotation: protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
 		},
 		{
 			name: "not structural",
-			change: func(d *v1.CustomResourceDefinition) {
-				d.Spec.PreserveUnknownFields = true
-				d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties = map[string]v1.JSONSchemaProps{"a": {}}
+			change: func(definition *v1.CustomResourceDefinition) {
+				definition.Spec.PreserveUnknownFields = true
+				definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties = map[string]v1.JSONSchemaProps{"a": {}}
 			},
 			want: accepted +
 				"\nNonStructuralSchema=True Violations: [spec.preserveUnknownFields: Invalid value: true: must be false, spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]",
 		},
 		{
-			name:   "schema with an unsupported keyword",
-			change: func(d *v1.CustomResourceDefinition) { d.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x" },
+			name: "schema with an unsupported keyword",
+			change: func(definition *v1.CustomResourceDefinition) {
+				definition.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x"
+			},
 			want: accepted +
 				"\nNonStructuralSchema=Unknown StructuralError: failed to check validation schema for version v1: OpenAPIV3Schema 'id' is not supported",
 		},
 		{
 			name: "structural after it was not",
-			change: func(d *v1.CustomResourceDefinition) {
-				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{
+			change: func(definition *v1.CustomResourceDefinition) {
+				definition.Status.Conditions = []v1.CustomResourceDefinitionCondition{
 					{Type: v1.NonStructuralSchema, Status: v1.ConditionTrue},
 					{Type: "Mine", Status: "Perhaps"},
 				}
@@ -135,27 +137,27 @@ func TestStatusSetsConditions(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := gadgets()
+			definition := gadgets()
 			if test.change != nil {
-				test.change(d)
+				test.change(definition)
 			}
-			claim := NewNameClaim(d, 1)
+			claim := NewNameClaim(definition, 1)
 			decision := Decision{
 				Accepted:    claim.Requested,
 				Conflict:    test.conflict,
 				Established: claim.Established || test.conflict == nil && !claim.InvalidWebhook,
 			}
-			if !setStatus(d, decision, now) {
+			if !setStatus(definition, decision, now) {
 				t.Error("setStatus = false, want true")
 			}
-			if got := conditionsOf(d); got != test.want {
+			if got := conditionsOf(definition); got != test.want {
 				t.Errorf("got conditions\n%s\nwant\n%s", got, test.want)
 			}
-			if d.Status.AcceptedNames.Kind != "Gadget" {
-				t.Errorf("got accepted kind %q, want Gadget", d.Status.AcceptedNames.Kind)
+			if definition.Status.AcceptedNames.Kind != "Gadget" {
+				t.Errorf("got accepted kind %q, want Gadget", definition.Status.AcceptedNames.Kind)
 			}
-			if setStatus(d, decision, metav1.NewTime(now.Add(time.Hour))) {
-				t.Errorf("second setStatus = true, want false; conditions\n%s", conditionsOf(d))
+			if setStatus(definition, decision, metav1.NewTime(now.Add(time.Hour))) {
+				t.Errorf("second setStatus = true, want false; conditions\n%s", conditionsOf(definition))
 			}
 		})
 	}
@@ -164,27 +166,27 @@ func TestStatusSetsConditions(t *testing.T) {
 // TestTransitionTimeIsThatOfStatusChange checks that a new reason or message keeps the time.
 func TestTransitionTimeIsThatOfStatusChange(t *testing.T) {
 	later := metav1.NewTime(now.Add(time.Hour))
-	s := &v1.CustomResourceDefinitionStatus{}
-	c := *newCondition(v1.NamesAccepted, false, "A", "a")
+	status := &v1.CustomResourceDefinitionStatus{}
+	condition := *newCondition(v1.NamesAccepted, false, "A", "a")
 	const changes, unchanged = true, false
-	set := func(c v1.CustomResourceDefinitionCondition, at metav1.Time, wantChanged bool, wantTime metav1.Time) {
+	set := func(condition v1.CustomResourceDefinitionCondition, at metav1.Time, wantChanged bool, wantTime metav1.Time) {
 		t.Helper()
-		if got := SetCondition(s, c, at); got != wantChanged || !s.Conditions[0].LastTransitionTime.Equal(&wantTime) {
+		if got := SetCondition(status, condition, at); got != wantChanged || !status.Conditions[0].LastTransitionTime.Equal(&wantTime) {
 			t.Errorf("SetCondition(%+v, %v) = %t, time %v; want %t, %v",
-				c, at, got, s.Conditions[0].LastTransitionTime, wantChanged, wantTime)
+				condition, at, got, status.Conditions[0].LastTransitionTime, wantChanged, wantTime)
 		}
 	}
-	set(c, now, changes, now)
-	set(c, later, unchanged, now)
-	c.Reason = "B"
-	set(c, later, changes, now)
-	c.Status = v1.ConditionTrue
-	set(c, later, changes, later)
+	set(condition, now, changes, now)
+	set(condition, later, unchanged, now)
+	condition.Reason = "B"
+	set(condition, later, changes, now)
+	condition.Status = v1.ConditionTrue
+	set(condition, later, changes, later)
 	// A condition that was set without a time gets none until its status changes.
-	s.Conditions[0].LastTransitionTime = metav1.Time{}
-	set(c, now, unchanged, metav1.Time{})
-	c.Message = "b"
-	set(c, now, changes, now)
+	status.Conditions[0].LastTransitionTime = metav1.Time{}
+	set(condition, now, unchanged, metav1.Time{})
+	condition.Message = "b"
+	set(condition, now, changes, now)
 }
 
 // TestTerminateAddsFinalizerAndCondition checks that a deleted definition gets the finalizer once.

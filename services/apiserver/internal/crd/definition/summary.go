@@ -55,10 +55,10 @@ func DecodeSummary(stored []byte) (*v1.CustomResourceDefinition, error) {
 	if err != nil {
 		return nil, fmt.Errorf("definition: %w", err)
 	}
-	d := &v1beta1.CustomResourceDefinition{}
+	definition := &v1beta1.CustomResourceDefinition{}
 	for i, target := range []any{ // in the order of summaryPaths
-		&d.Name, &d.UID, &d.Annotations, &d.Finalizers, &d.DeletionTimestamp, &d.Generation, &d.CreationTimestamp,
-		&d.Spec.Group, &d.Spec.Version, &d.Spec.Scope, &d.Spec.Names, &d.Spec.Conversion, &d.Spec.PreserveUnknownFields,
+		&definition.Name, &definition.UID, &definition.Annotations, &definition.Finalizers, &definition.DeletionTimestamp, &definition.Generation, &definition.CreationTimestamp,
+		&definition.Spec.Group, &definition.Spec.Version, &definition.Spec.Scope, &definition.Spec.Names, &definition.Spec.Conversion, &definition.Spec.PreserveUnknownFields,
 	} {
 		if err := decodePart(parts[i], target); err != nil {
 			return nil, err
@@ -66,20 +66,20 @@ func DecodeSummary(stored []byte) (*v1.CustomResourceDefinition, error) {
 	}
 	versions := parts[len(parts)-2]
 	status := parts[len(parts)-1]
-	if err := decodePart(status, &d.Status); err != nil {
+	if err := decodePart(status, &definition.Status); err != nil {
 		return nil, err
 	}
-	if preserve := d.Spec.PreserveUnknownFields; preserve == nil || *preserve {
+	if preserve := definition.Spec.PreserveUnknownFields; preserve == nil || *preserve {
 		full := &v1beta1.CustomResourceDefinition{}
 		if err := decodePart(stored, full); err != nil {
 			return nil, err
 		}
 		return v1beta1.ToV1(full), nil
 	}
-	if d.Spec.Versions, err = decodeVersions(versions); err != nil {
+	if definition.Spec.Versions, err = decodeVersions(versions); err != nil {
 		return nil, err
 	}
-	return v1beta1.ToV1(d), nil
+	return v1beta1.ToV1(definition), nil
 }
 
 // decodeVersions decodes the names and flags of the versions.

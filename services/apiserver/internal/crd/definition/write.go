@@ -80,7 +80,7 @@ func groupOf(name string) string {
 }
 
 // namesPatch returns the merge patch that sets the names. nil removes a name.
-func namesPatch(n *v1.CustomResourceDefinitionNames) map[string]any {
+func namesPatch(names *v1.CustomResourceDefinitionNames) map[string]any {
 	text := func(s string) any {
 		if s == "" {
 			return nil
@@ -94,7 +94,7 @@ func namesPatch(n *v1.CustomResourceDefinitionNames) map[string]any {
 		return l
 	}
 	return map[string]any{
-		"plural": n.Plural, "kind": n.Kind, "singular": text(n.Singular), "listKind": text(n.ListKind),
-		"shortNames": list(n.ShortNames), "categories": list(n.Categories),
+		"plural": names.Plural, "kind": names.Kind, "singular": text(names.Singular), "listKind": text(names.ListKind),
+		"shortNames": list(names.ShortNames), "categories": list(names.Categories),
 	}
 }

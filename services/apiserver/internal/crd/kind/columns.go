@@ -38,7 +38,7 @@ func (m *Maker) columnTableOf(v *apiextensionsv1.CustomResourceDefinitionVersion
 
 // newColumnTable returns the columns of a version: the name, and the columns that the definition
 // adds, or the age if it adds none.
-func newColumnTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *columnTable {
+func newColumnTable(version *apiextensionsv1.CustomResourceDefinitionVersion) *columnTable {
 	descriptions := metav1.ObjectMeta{}.SwaggerDoc()
 	t := &columnTable{}
 	var paths []jsontext.Path
@@ -63,7 +63,7 @@ func newColumnTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *columnT
 		name, _ := found.(string)
 		return name
 	})
-	additional := v.AdditionalPrinterColumns
+	additional := version.AdditionalPrinterColumns
 	if len(additional) == 0 {
 		additional = []apiextensionsv1.CustomResourceColumnDefinition{{
 			Name: "Age", Type: "date", Description: descriptions["creationTimestamp"], JSONPath: ".metadata.creationTimestamp",

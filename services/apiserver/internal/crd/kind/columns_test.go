@@ -82,58 +82,58 @@ func randomPath(r *rand.Rand) string {
 }
 
 // appendValue appends a random JSON value, sometimes with duplicate keys and unusual texts.
-func appendValue(b []byte, r *rand.Rand, depth int) []byte {
+func appendValue(data []byte, r *rand.Rand, depth int) []byte {
 	n := r.IntN(12)
 	if depth > 4 {
 		n %= 8
 	}
 	switch n {
 	case 0:
-		return append(b, "null"...)
+		return append(data, "null"...)
 	case 1:
-		return append(b, []string{"true", "false"}[r.IntN(2)]...)
+		return append(data, []string{"true", "false"}[r.IntN(2)]...)
 	case 2:
-		return fmt.Appendf(b, "%d", r.Int64N(1<<53)-1<<52)
+		return fmt.Appendf(data, "%d", r.Int64N(1<<53)-1<<52)
 	case 3:
-		return append(b, []string{"0", "-0", "1.5", "1e3", "12345678901234567890", "1.0", "-2.5E-3"}[r.IntN(7)]...)
+		return append(data, []string{"0", "-0", "1.5", "1e3", "12345678901234567890", "1.0", "-2.5E-3"}[r.IntN(7)]...)
 	case 4:
 		texts := []string{
 			`"2026-11-22T10:00:00Z"`, `"2026-11-22"`, `"\u00fc\ud83d\ude00\ud800"`, `"\"\\\/<&>"`, "\"\xff\"", `""`, `"ü"`,
 		}
-		return append(b, texts[r.IntN(len(texts))]...)
+		return append(data, texts[r.IntN(len(texts))]...)
 	case 5, 6, 7:
-		return fmt.Appendf(b, "%q", fieldNames[r.IntN(len(fieldNames))])
+		return fmt.Appendf(data, "%q", fieldNames[r.IntN(len(fieldNames))])
 	case 8:
-		b = append(b, '[')
+		data = append(data, '[')
 		for i := range r.IntN(4) {
 			if i > 0 {
-				b = append(b, ',')
+				data = append(data, ',')
 			}
-			b = appendValue(b, r, depth+1)
+			data = appendValue(data, r, depth+1)
 		}
-		return append(b, ']')
+		return append(data, ']')
 	}
-	return appendObject(b, r, depth)
+	return appendObject(data, r, depth)
 }
 
 // appendObject appends a random JSON object, sometimes with an escaped name or with spaces.
-func appendObject(b []byte, r *rand.Rand, depth int) []byte {
-	b = append(b, '{')
+func appendObject(data []byte, r *rand.Rand, depth int) []byte {
+	data = append(data, '{')
 	for i := range r.IntN(7) {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
 		name, _ := json.Marshal(fieldNames[r.IntN(len(fieldNames))])
 		if r.IntN(8) == 0 {
 			name = []byte(`"\u0061"`)
 		}
-		b = append(append(b, name...), ':')
+		data = append(append(data, name...), ':')
 		if r.IntN(8) == 0 {
-			b = append(b, "\n\t "...)
+			data = append(data, "\n\t "...)
 		}
-		b = appendValue(b, r, depth+1)
+		data = appendValue(data, r, depth+1)
 	}
-	return append(b, '}')
+	return append(data, '}')
 }
 
 // TestRowsMatchDecodedObjects checks that cells that are read from the text of a document equal

@@ -135,7 +135,7 @@ func (d *CRD) HasCondition(condition apiextensionsv1.CustomResourceDefinitionCon
 func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion, s *versionSchema) *registry.Kind {
 	names := &d.Status.AcceptedNames
 	table := m.columnTableOf(v)
-	k := &registry.Kind{
+	kind := &registry.Kind{
 		Names: registry.Names{
 			Group:                      d.Spec.Group,
 			Version:                    v.Name,
@@ -169,8 +169,8 @@ func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 
 	// A terminating definition only lets its objects be read and deleted.
 	if d.HasCondition(apiextensionsv1.Terminating) {
-		k.Presentation.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
-		k.Create.DisabledReason = "create not allowed while custom resource definition is terminating"
+		kind.Presentation.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
+		kind.Create.DisabledReason = "create not allowed while custom resource definition is terminating"
 	}
 
 	fields := v.SelectableFields
@@ -178,19 +178,19 @@ func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 		fields = nil
 	}
 	for _, f := range fields {
-		k.Presentation.Selectable = append(k.Presentation.Selectable,
+		kind.Presentation.Selectable = append(kind.Presentation.Selectable,
 			registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
 	}
 
-	k.Document, k.MergeType = s.newDocument(), s.mergeType
-	k.Document.TableRow = table.rowCells
-	s.addSubresources(k)
-	k.Parts = specStatusAccessors(k.HasStatus())
-	k.Create.Warnings = func(o registry.Object) []string { return finalizerWarnings(o.GetFinalizers(), nil) }
-	k.Update.Warnings = func(o, old registry.Object) []string {
+	kind.Document, kind.MergeType = s.newDocument(), s.mergeType
+	kind.Document.TableRow = table.rowCells
+	s.addSubresources(kind)
+	kind.Parts = specStatusAccessors(kind.HasStatus())
+	kind.Create.Warnings = func(o registry.Object) []string { return finalizerWarnings(o.GetFinalizers(), nil) }
+	kind.Update.Warnings = func(o, old registry.Object) []string {
 		return finalizerWarnings(o.GetFinalizers(), old.GetFinalizers())
 	}
-	return k
+	return kind
 }
 
 // storageVersion returns the name of the version in which objects are stored.

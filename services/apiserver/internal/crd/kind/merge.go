@@ -73,25 +73,25 @@ func isUntyped(s *apiextensionsv1.JSONSchemaProps) bool {
 }
 
 // atomOf returns the rule of a value by its type.
-func atomOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.Atom {
-	preserve = preserve || preservesUnknown(s)
-	switch s.Type {
+func atomOf(schemaProps *apiextensionsv1.JSONSchemaProps, preserve bool) smd.Atom {
+	preserve = preserve || preservesUnknown(schemaProps)
+	switch schemaProps.Type {
 	case "":
 		return smd.Atom{
 			Scalar: scalarAtom(smd.Untyped).Scalar,
-			List:   listOf(s, preserve),
-			Map:    mapOf(s, preserve, s.XEmbeddedResource),
+			List:   listOf(schemaProps, preserve),
+			Map:    mapOf(schemaProps, preserve, schemaProps.XEmbeddedResource),
 		}
 	case "object":
-		return smd.Atom{Map: mapOf(s, preserve, s.XEmbeddedResource)}
+		return smd.Atom{Map: mapOf(schemaProps, preserve, schemaProps.XEmbeddedResource)}
 	case "array":
-		return smd.Atom{List: listOf(s, preserve)}
+		return smd.Atom{List: listOf(schemaProps, preserve)}
 	case "integer", "number":
 		return scalarAtom(smd.Numeric)
 	case "boolean":
 		return scalarAtom(smd.Boolean)
 	case "string":
-		if s.Format == "" || s.Format == "byte" {
+		if schemaProps.Format == "" || schemaProps.Format == "byte" {
 			return scalarAtom(smd.String)
 		}
 	}
@@ -99,22 +99,22 @@ func atomOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.Atom {
 }
 
 // mapOf returns the rule of an object. resource adds the fields that every resource has.
-func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map {
+func mapOf(schemaProps *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map {
 	m := &smd.Map{}
-	if s.XMapType != nil && *s.XMapType == "atomic" {
+	if schemaProps.XMapType != nil && *schemaProps.XMapType == "atomic" {
 		m.ElementRelationship = smd.Atomic
 	}
 
 	// 1. The fields of the schema, sorted by name.
-	names := make([]string, 0, len(s.Properties))
-	for name := range s.Properties {
+	names := make([]string, 0, len(schemaProps.Properties))
+	for name := range schemaProps.Properties {
 		if !resource || name != "apiVersion" && name != "kind" && name != "metadata" {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		p := s.Properties[name]
+		p := schemaProps.Properties[name]
 		structField := smd.StructField{Name: name, Type: typeRefOf(&p, preserve)}
 		if p.Default != nil {
 			if v, err := decodeJSON(p.Default.Raw); err == nil {
@@ -133,7 +133,7 @@ func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map
 	}
 
 	// 3. The type of all other fields.
-	additional := s.AdditionalProperties
+	additional := schemaProps.AdditionalProperties
 	switch {
 	case additional == nil:
 		if preserve || len(m.Fields) == 0 {
@@ -148,22 +148,22 @@ func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map
 }
 
 // listOf returns the rule of a list by its list type.
-func listOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) *smd.List {
-	l := &smd.List{ElementRelationship: smd.Atomic, ElementType: namedType(atomicType)}
-	if s.Items != nil && s.Items.Schema != nil {
-		l.ElementType = typeRefOf(s.Items.Schema, preserve)
+func listOf(schemaProps *apiextensionsv1.JSONSchemaProps, preserve bool) *smd.List {
+	list := &smd.List{ElementRelationship: smd.Atomic, ElementType: namedType(atomicType)}
+	if schemaProps.Items != nil && schemaProps.Items.Schema != nil {
+		list.ElementType = typeRefOf(schemaProps.Items.Schema, preserve)
 	}
-	if s.XListType == nil {
-		return l
+	if schemaProps.XListType == nil {
+		return list
 	}
-	switch *s.XListType {
+	switch *schemaProps.XListType {
 	case "set":
-		l.ElementRelationship = smd.Associative
+		list.ElementRelationship = smd.Associative
 	case "map":
-		l.ElementRelationship = smd.Associative
-		l.Keys = s.XListMapKeys
+		list.ElementRelationship = smd.Associative
+		list.Keys = schemaProps.XListMapKeys
 	}
-	return l
+	return list
 }
 
 // decodeJSON returns a JSON value as a Go value.

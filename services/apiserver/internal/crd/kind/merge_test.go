@@ -58,23 +58,23 @@ func TestMergeSchemaMatchesKubeOpenAPI(t *testing.T) {
 }
 
 // sorted returns a rule with its fields in a fixed order.
-func sorted(a smd.Atom) smd.Atom {
-	if a.Map != nil {
-		m := &smd.Map{ElementType: sortedRef(a.Map.ElementType), ElementRelationship: a.Map.ElementRelationship}
-		for _, f := range a.Map.Fields {
+func sorted(atom smd.Atom) smd.Atom {
+	if atom.Map != nil {
+		m := &smd.Map{ElementType: sortedRef(atom.Map.ElementType), ElementRelationship: atom.Map.ElementRelationship}
+		for _, f := range atom.Map.Fields {
 			m.Fields = append(m.Fields, smd.StructField{Name: f.Name, Type: sortedRef(f.Type), Default: f.Default})
 		}
 		slices.SortFunc(m.Fields, func(x, y smd.StructField) int { return strings.Compare(x.Name, y.Name) })
-		a.Map = m
+		atom.Map = m
 	}
-	if a.List != nil {
-		a.List = &smd.List{
-			ElementType:         sortedRef(a.List.ElementType),
-			ElementRelationship: a.List.ElementRelationship,
-			Keys:                a.List.Keys,
+	if atom.List != nil {
+		atom.List = &smd.List{
+			ElementType:         sortedRef(atom.List.ElementType),
+			ElementRelationship: atom.List.ElementRelationship,
+			Keys:                atom.List.Keys,
 		}
 	}
-	return a
+	return atom
 }
 
 // sortedRef returns a type with its fields in a fixed order.

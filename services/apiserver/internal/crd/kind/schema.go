@@ -65,8 +65,8 @@ type versionSchema struct {
 }
 
 // newVersionSchema returns the schema of a version.
-func newVersionSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
-	s := &versionSchema{family: f, maker: m, preserveUnknown: d.Spec.PreserveUnknownFields, version: v.Name}
+func newVersionSchema(maker *Maker, f *family, d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
+	s := &versionSchema{family: f, maker: maker, preserveUnknown: d.Spec.PreserveUnknownFields, version: v.Name}
 	s.readSchema = func() (*apiextensionsv1.JSONSchemaProps, error) { return d.Schema(v.Name) }
 	if v.Subresources != nil {
 		s.scale = v.Subresources.Scale
@@ -77,7 +77,7 @@ func newVersionSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomReso
 		if err != nil {
 			return nil, err
 		}
-		return m.patterns.Compile(props)
+		return maker.patterns.Compile(props)
 	})
 	s.rules = sync.OnceValues(func() (*rules.Rules, error) {
 		props, err := s.readSchema()
@@ -88,7 +88,7 @@ func newVersionSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomReso
 		if err != nil {
 			return nil, err
 		}
-		return m.Rules.Compile(props, p), nil
+		return maker.Rules.Compile(props, p), nil
 	})
 	s.merge = sync.OnceValue(func() mergeSchema {
 		props, err := s.readSchema()
@@ -126,20 +126,20 @@ func (s *versionSchema) estimateCost(doc []byte, cbor bool) int {
 
 // validate implements Document.Validate. It checks the object against the schema, and then
 // evaluates the CEL rules of the schema, unless the schema's errors make them meaningless.
-func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) field.ErrorList {
-	object, err := parseWithFractions(w)
+func (s *versionSchema) validate(ctx context.Context, documentWrite registry.DocumentWrite) field.ErrorList {
+	object, err := parseWithFractions(documentWrite)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
 	defer object.Release()
 	var old *tape.Doc // nil for a create
-	if w.OldJSON != nil {
-		if old, err = tape.Parse(w.OldJSON); err != nil {
+	if documentWrite.OldJSON != nil {
+		if old, err = tape.Parse(documentWrite.OldJSON); err != nil {
 			return field.ErrorList{field.InternalError(nil, err)}
 		}
 		defer old.Release()
 	}
-	errs, err := s.checkSchema(w, object, old)
+	errs, err := s.checkSchema(documentWrite, object, old)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
@@ -147,13 +147,13 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
-	if structuralErr := schema.StructuralError(slices.Concat(w.MetadataErrors, errs)); structuralErr != nil {
+	if structuralErr := schema.StructuralError(slices.Concat(documentWrite.MetadataErrors, errs)); structuralErr != nil {
 		if r != nil {
 			errs = append(errs, structuralErr)
 		}
 		return errs
 	}
-	return append(errs, r.Evaluate(ctx, object, old, w.Warn, w.BeforeCostlyRules)...)
+	return append(errs, r.Evaluate(ctx, object, old, documentWrite.Warn, documentWrite.BeforeCostlyRules)...)
 }
 
 // parseWithFractions parses the JSON of a write in the form of jsonWithFractions. The caller
@@ -168,21 +168,21 @@ func parseWithFractions(w registry.DocumentWrite) (*tape.Doc, error) {
 
 // checkSchema returns the errors of an object according to the schema, without the CEL rules. old
 // is the live object, or nil for a create. The error is set if the schema cannot be compiled.
-func (s *versionSchema) checkSchema(w registry.DocumentWrite, object, old *tape.Doc) (field.ErrorList, error) {
+func (s *versionSchema) checkSchema(documentWrite registry.DocumentWrite, object, old *tape.Doc) (field.ErrorList, error) {
 	p, err := s.program.Get()
 	if err != nil {
 		return nil, err
 	}
-	statusOnly := w.Subresource == "status"
+	statusOnly := documentWrite.Subresource == "status"
 	check := p.Check
 	if statusOnly {
 		check = p.CheckStatus
 	}
 	// Ratcheting tolerates the errors of values that an update does not change.
 	ratcheting := !s.maker.Rules.NoRatcheting
-	report := check(object, old, ratcheting, w.BeforeCostlyRules)
+	report := check(object, old, ratcheting, documentWrite.BeforeCostlyRules)
 	if old != nil && ratcheting {
 		s.maker.Rules.Metrics.Compared(report.Compared)
 	}
-	return report.All(s.scaleErrors(w.Object, statusOnly)...), nil
+	return report.All(s.scaleErrors(documentWrite.Object, statusOnly)...), nil
 }

@@ -18,8 +18,8 @@ import (
 var errNoObject = errors.New("it is not a JSON object")
 
 // normalize implements registry.Document.
-func (s *versionSchema) normalize(raw []byte, o registry.DocumentOptions) (out registry.ServedDocument, err error) {
-	p, err := s.program.Get()
+func (s *versionSchema) normalize(raw []byte, documentOptions registry.DocumentOptions) (out registry.ServedDocument, err error) {
+	program, err := s.program.Get()
 	if err != nil {
 		return out, err
 	}
@@ -33,30 +33,30 @@ func (s *versionSchema) normalize(raw []byte, o registry.DocumentOptions) (out r
 	if d.Kind(tape.Root) != tape.Object {
 		return out, errNoObject
 	}
-	if o.ReportUnknown {
+	if documentOptions.ReportUnknown {
 		out.Duplicates = d.Duplicates() // cleaning removes them
 	}
 
 	// 2. Clean its metadata.
-	if d, out.Unknown, err = cleanMetadata(d, o.ReportUnknown, o.DropMalformedMetadata); err != nil {
+	if d, out.Unknown, err = cleanMetadata(d, documentOptions.ReportUnknown, documentOptions.DropMalformedMetadata); err != nil {
 		return out, err
 	}
 
 	// 3. Normalize it according to the schema of its version.
-	if o.OtherVersion {
+	if documentOptions.OtherVersion {
 		other := s.schemaOf(d)
 		if other == nil {
 			out.Doc = d.Raw()
 			return out, nil
 		}
-		if p, err = other.program.Get(); err != nil {
+		if program, err = other.program.Get(); err != nil {
 			return out, err
 		}
 	}
-	normalized, err := p.Normalize(d, schema.NormalizeOptions{
-		Unknown:   o.ReportUnknown,
+	normalized, err := program.Normalize(d, schema.NormalizeOptions{
+		Unknown:   documentOptions.ReportUnknown,
 		Lenient:   s.preserveUnknown,
-		KeepNulls: o.KeepNulls,
+		KeepNulls: documentOptions.KeepNulls,
 	})
 	if err != nil {
 		return out, err

@@ -87,7 +87,7 @@ func (f *family) replicasPaths() map[string][]string {
 
 // scaleErrors returns the errors in the numbers of the scale. A write of the status does not check
 // the spec.
-func (s *versionSchema) scaleErrors(o registry.Object, statusOnly bool) (errs []*field.Error) {
+func (s *versionSchema) scaleErrors(object registry.Object, statusOnly bool) (errs []*field.Error) {
 	if s.scale == nil {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (s *versionSchema) scaleErrors(o registry.Object, statusOnly bool) (errs []
 		paths = paths[1:]
 	}
 	for _, p := range paths {
-		n, _, err := unstructured.NestedInt64(fieldsOf(o), splitPath(p)...)
+		n, _, err := unstructured.NestedInt64(fieldsOf(object), splitPath(p)...)
 		const maxReplicas = 1<<31 - 1
 		fieldPath := field.NewPath(p)
 		switch {
@@ -109,7 +109,7 @@ func (s *versionSchema) scaleErrors(o registry.Object, statusOnly bool) (errs []
 		}
 	}
 	if p := s.scale.LabelSelectorPath; p != nil && *p != "" {
-		if text, _, err := unstructured.NestedString(fieldsOf(o), splitPath(*p)...); err != nil {
+		if text, _, err := unstructured.NestedString(fieldsOf(object), splitPath(*p)...); err != nil {
 			errs = append(errs, field.Invalid(field.NewPath(*p), text, err.Error()))
 		}
 	}

@@ -114,11 +114,11 @@ func typicalObject() []byte {
 // BenchmarkWrite measures the stages of a write of a custom resource.
 func BenchmarkWrite(b *testing.B) {
 	s := wideSchema()
-	p, err := schema.Compile(s)
+	program, err := schema.Compile(s)
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := compiler.Compile(s, p)
+	r := compiler.Compile(s, program)
 	data := typicalObject()
 	b.Logf("%d bytes", len(data))
 	// options describes a write: an update by an equal document or a create, with or without rules.
@@ -132,7 +132,7 @@ func BenchmarkWrite(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			normalized, err := p.Normalize(d, schema.NormalizeOptions{Unknown: true})
+			normalized, err := program.Normalize(d, schema.NormalizeOptions{Unknown: true})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -140,7 +140,7 @@ func BenchmarkWrite(b *testing.B) {
 			if o.isUpdate {
 				old = normalized.Doc
 			}
-			if errs := p.Check(normalized.Doc, old, true, nil).All(); len(errs) > 0 {
+			if errs := program.Check(normalized.Doc, old, true, nil).All(); len(errs) > 0 {
 				b.Fatal(errs)
 			}
 			if o.evaluateRules {
@@ -171,12 +171,12 @@ func BenchmarkWrite(b *testing.B) {
 
 // BenchmarkDefinition measures the compilation of a definition, and the memory that it holds.
 func BenchmarkDefinition(b *testing.B) {
-	s := wideSchema()
+	schemaProps := wideSchema()
 	compiler := rules.NewCompiler()
 	b.Run("check", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s}); len(errs) > 0 {
+			if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: schemaProps}); len(errs) > 0 {
 				b.Fatal(errs)
 			}
 		}
@@ -184,7 +184,7 @@ func BenchmarkDefinition(b *testing.B) {
 	b.Run("schema", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := schema.Compile(s); err != nil {
+			if _, err := schema.Compile(schemaProps); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -192,7 +192,7 @@ func BenchmarkDefinition(b *testing.B) {
 	b.Run("rules", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if rules.NewCompiler().Compile(s, nil) == nil {
+			if rules.NewCompiler().Compile(schemaProps, nil) == nil {
 				b.Fatal("Compile = nil, want the rules of the schema")
 			}
 		}
@@ -207,18 +207,18 @@ func BenchmarkDefinition(b *testing.B) {
 		}
 		const n = 100
 		programs, all := make([]*schema.Program, n), make([]*rules.Rules, n)
-		compiler.Compile(s, nil)
+		compiler.Compile(schemaProps, nil)
 		before := heap()
 		for i := range n {
-			programs[i], _ = schema.Compile(s)
+			programs[i], _ = schema.Compile(schemaProps)
 		}
 		compiled := heap()
 		for i := range n {
-			all[i] = compiler.Compile(s, programs[i])
+			all[i] = compiler.Compile(schemaProps, programs[i])
 		}
 		shared := heap()
 		alone := rules.NewCompiler()
-		one := alone.Compile(s, nil)
+		one := alone.Compile(schemaProps, nil)
 		unshared := heap()
 		runtime.KeepAlive(programs)
 		runtime.KeepAlive(all)

@@ -50,23 +50,23 @@ func scalarDecl(t *cel.Type, min, max int64) *decl {
 
 // declare returns the type of a schema, or nil if CEL does not see its values. root states that the
 // schema describes a resource or an embedded one, which always has a type and metadata.
-func declare(s *v1.JSONSchemaProps, root bool) *decl {
-	if s == nil {
+func declare(schemaProps *v1.JSONSchemaProps, root bool) *decl {
+	if schemaProps == nil {
 		return nil
 	}
-	if s.XIntOrString {
+	if schemaProps.XIntOrString {
 		return scalarDecl(cel.DynType, minNumber, requestSize-minString)
 	}
-	switch s.Type {
+	switch schemaProps.Type {
 	case "array":
-		return declareList(s)
+		return declareList(schemaProps)
 	case "object":
-		if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-			return declareMap(s)
+		if schemaProps.AdditionalProperties != nil && schemaProps.AdditionalProperties.Schema != nil {
+			return declareMap(schemaProps)
 		}
-		return declareObject(s, root)
+		return declareObject(schemaProps, root)
 	case "string":
-		return declareString(s)
+		return declareString(schemaProps)
 	case "boolean":
 		return scalarDecl(cel.BoolType, minBool, 0)
 	case "number":
@@ -99,8 +99,8 @@ func declareList(s *v1.JSONSchemaProps) *decl {
 }
 
 // declareMap returns the type of an object with values of one schema.
-func declareMap(s *v1.JSONSchemaProps) *decl {
-	values := s.AdditionalProperties.Schema
+func declareMap(schemaProps *v1.JSONSchemaProps) *decl {
+	values := schemaProps.AdditionalProperties.Schema
 	elem := declare(values, values.XEmbeddedResource)
 	if elem == nil {
 		return nil
@@ -111,8 +111,8 @@ func declareMap(s *v1.JSONSchemaProps) *decl {
 		elem:     elem,
 		minBytes: emptyObject,
 	}
-	if s.MaxProperties != nil {
-		d.maxSize = atLeastZero(*s.MaxProperties)
+	if schemaProps.MaxProperties != nil {
+		d.maxSize = atLeastZero(*schemaProps.MaxProperties)
 	} else {
 		d.maxSize = (requestSize - emptyObject) / (elem.minBytes + mapEntryOverhead)
 	}
@@ -120,12 +120,12 @@ func declareMap(s *v1.JSONSchemaProps) *decl {
 }
 
 // declareString returns the type of a string by its format.
-func declareString(s *v1.JSONSchemaProps) *decl {
+func declareString(schemaProps *v1.JSONSchemaProps) *decl {
 	maxBytes := int64(requestSize - minString)
-	switch s.Format {
+	switch schemaProps.Format {
 	case "byte":
-		if s.MaxLength != nil {
-			maxBytes = atLeastZero(*s.MaxLength)
+		if schemaProps.MaxLength != nil {
+			maxBytes = atLeastZero(*schemaProps.MaxLength)
 		}
 		return scalarDecl(cel.BytesType, minString, maxBytes)
 	case "duration":
@@ -136,11 +136,11 @@ func declareString(s *v1.JSONSchemaProps) *decl {
 		return scalarDecl(cel.TimestampType, minTime, maxTime)
 	}
 	switch {
-	case s.MaxLength != nil:
-		maxBytes = atLeastZero(*s.MaxLength) * bytesPerRune
-	case len(s.Enum) > 0:
+	case schemaProps.MaxLength != nil:
+		maxBytes = atLeastZero(*schemaProps.MaxLength) * bytesPerRune
+	case len(schemaProps.Enum) > 0:
 		maxBytes = 0
-		for _, e := range s.Enum {
+		for _, e := range schemaProps.Enum {
 			if text, ok := jsontext.Text(e.Raw); ok {
 				maxBytes = max(maxBytes, int64(len(text)))
 			}
@@ -187,8 +187,8 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 		fieldTypes: make(map[string]*cel.Type, len(properties)),
 		minBytes:   emptyObject,
 	}
-	for name, p := range properties {
-		f := declare(&p, p.XEmbeddedResource)
+	for name, schemaProps := range properties {
+		f := declare(&schemaProps, schemaProps.XEmbeddedResource)
 		if f == nil {
 			continue
 		}
@@ -199,7 +199,7 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 				d.objectFields = append(d.objectFields, f)
 			}
 		}
-		if required[name] && !hasDefault(&p) {
+		if required[name] && !hasDefault(&schemaProps) {
 			d.minBytes += int64(len(name)) + f.minBytes + memberOverhead
 		}
 	}

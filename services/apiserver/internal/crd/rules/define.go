@@ -63,21 +63,21 @@ func (s *session) checkSchema(d SchemaCheck) field.ErrorList {
 }
 
 // hasRules reports whether a schema or one below it has rules.
-func hasRules(s *v1.JSONSchemaProps) bool {
-	if s == nil {
+func hasRules(schemaProps *v1.JSONSchemaProps) bool {
+	if schemaProps == nil {
 		return false
 	}
-	if len(s.XValidations) > 0 {
+	if len(schemaProps.XValidations) > 0 {
 		return true
 	}
-	if s.Items != nil && hasRules(s.Items.Schema) || s.AdditionalProperties != nil && hasRules(s.AdditionalProperties.Schema) {
+	if schemaProps.Items != nil && hasRules(schemaProps.Items.Schema) || schemaProps.AdditionalProperties != nil && hasRules(schemaProps.AdditionalProperties.Schema) {
 		return true
 	}
-	if len(s.Properties) == 0 {
+	if len(schemaProps.Properties) == 0 {
 		return false
 	}
 	var p v1.JSONSchemaProps // reused, because schemas are large
-	for _, p = range s.Properties {
+	for _, p = range schemaProps.Properties {
 		if hasRules(&p) {
 			return true
 		}
@@ -123,7 +123,7 @@ func (p *position) child(s *v1.JSONSchemaProps) *position {
 }
 
 // maxElements returns the maximum number of elements of a schema's value, or nil if unbounded.
-func maxElements(s *v1.JSONSchemaProps) *uint64 {
+func maxElements(schemaProps *v1.JSONSchemaProps) *uint64 {
 	limit := func(n *int64) *uint64 {
 		if n == nil {
 			return nil
@@ -132,10 +132,10 @@ func maxElements(s *v1.JSONSchemaProps) *uint64 {
 		return &u
 	}
 	switch {
-	case s.Type == "object" && s.AdditionalProperties != nil:
-		return limit(s.MaxProperties)
-	case s.Type == "array":
-		return limit(s.MaxItems)
+	case schemaProps.Type == "object" && schemaProps.AdditionalProperties != nil:
+		return limit(schemaProps.MaxProperties)
+	case schemaProps.Type == "array":
+		return limit(schemaProps.MaxItems)
 	}
 	one := uint64(1)
 	return &one
@@ -153,27 +153,27 @@ func (c *schemaCheck) add(e *field.Error) { c.errs = append(c.errs, e) }
 
 // checkNode checks the rules of a schema and of those below it. self is the type of its values if
 // it is known. Each type is built once, together with the types below it.
-func (c *schemaCheck) checkNode(path *field.Path, s *v1.JSONSchemaProps, self *decl, pos *position) {
-	root := pos.root || s.XEmbeddedResource
-	if self == nil && len(s.XValidations) > 0 {
-		self = declare(s, root)
+func (c *schemaCheck) checkNode(path *field.Path, schemaProps *v1.JSONSchemaProps, self *decl, pos *position) {
+	root := pos.root || schemaProps.XEmbeddedResource
+	if self == nil && len(schemaProps.XValidations) > 0 {
+		self = declare(schemaProps, root)
 	}
-	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-		c.checkNode(path.Child("additionalProperties"), a.Schema, self.element(s), pos.child(s))
+	if a := schemaProps.AdditionalProperties; a != nil && a.Schema != nil {
+		c.checkNode(path.Child("additionalProperties"), a.Schema, self.element(schemaProps), pos.child(schemaProps))
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		p := s.Properties[name]
-		c.checkNode(path.Child("properties").Key(name), &p, self.property(name, root), pos.child(s))
+	for _, name := range slices.Sorted(maps.Keys(schemaProps.Properties)) {
+		p := schemaProps.Properties[name]
+		c.checkNode(path.Child("properties").Key(name), &p, self.property(name, root), pos.child(schemaProps))
 	}
-	if s.Items != nil && s.Items.Schema != nil {
-		sub := pos.child(s)
-		if sub.uncorrelatable == nil && (s.XListType == nil || *s.XListType != "map") {
+	if schemaProps.Items != nil && schemaProps.Items.Schema != nil {
+		sub := pos.child(schemaProps)
+		if sub.uncorrelatable == nil && (schemaProps.XListType == nil || *schemaProps.XListType != "map") {
 			sub.uncorrelatable = path
 		}
-		c.checkNode(path.Child("items"), s.Items.Schema, self.element(s), sub)
+		c.checkNode(path.Child("items"), schemaProps.Items.Schema, self.element(schemaProps), sub)
 	}
-	if len(s.XValidations) > 0 && !c.hasErrorIn(path) {
-		c.checkRules(path.Child("x-kubernetes-validations"), s, self, pos)
+	if len(schemaProps.XValidations) > 0 && !c.hasErrorIn(path) {
+		c.checkRules(path.Child("x-kubernetes-validations"), schemaProps, self, pos)
 	}
 }
 
@@ -190,7 +190,7 @@ func (c *schemaCheck) hasErrorIn(at *field.Path) bool {
 }
 
 // checkRules checks the rules of one schema.
-func (c *schemaCheck) checkRules(path *field.Path, s *v1.JSONSchemaProps, self *decl, pos *position) {
+func (c *schemaCheck) checkRules(path *field.Path, schemaProps *v1.JSONSchemaProps, self *decl, pos *position) {
 	if self == nil {
 		c.add(field.InternalError(
 			path,
@@ -204,8 +204,8 @@ func (c *schemaCheck) checkRules(path *field.Path, s *v1.JSONSchemaProps, self *
 		maxInstances = &maximum
 	}
 	sc := &scope{c.session, self}
-	for i := range s.XValidations {
-		c.checkRule(path.Index(i), sc, &s.XValidations[i], *maxInstances, pos.uncorrelatable)
+	for i := range schemaProps.XValidations {
+		c.checkRule(path.Index(i), sc, &schemaProps.XValidations[i], *maxInstances, pos.uncorrelatable)
 	}
 }
 
@@ -213,15 +213,15 @@ func (c *schemaCheck) checkRules(path *field.Path, s *v1.JSONSchemaProps, self *
 func (c *schemaCheck) checkRule(
 	path *field.Path,
 	sc *scope,
-	r *v1.ValidationRule,
+	validationRule *v1.ValidationRule,
 	maxInstances uint64,
 	uncorrelatable *field.Path,
 ) {
-	optional := r.OptionalOldSelf != nil && *r.OptionalOldSelf
+	optional := validationRule.OptionalOldSelf != nil && *validationRule.OptionalOldSelf
 
 	// 1. Type-check the rule, and limit its cost.
 	var cost uint64
-	rule, failure := sc.typeCheck(r.Rule, optional, cel.BoolType, "")
+	rule, failure := sc.typeCheck(validationRule.Rule, optional, cel.BoolType, "")
 	if failure == "" {
 		cost, failure = c.estimateCost(sc, rule)
 	}
@@ -233,20 +233,20 @@ func (c *schemaCheck) checkRule(
 
 	// 2. Report its failure, or check its message.
 	if failure != "" {
-		c.add(field.Invalid(path.Child("rule"), quotedRule{r}, string(failure)))
-	} else if r.MessageExpression != "" {
-		c.checkMessageExpression(path.Child("messageExpression"), sc, r, optional)
+		c.add(field.Invalid(path.Child("rule"), quotedRule{validationRule}, string(failure)))
+	} else if validationRule.MessageExpression != "" {
+		c.checkMessageExpression(path.Child("messageExpression"), sc, validationRule, optional)
 	}
 
 	// 3. Check the use of oldSelf.
 	switch {
 	case rule != nil && rule.usesOldSelf:
 		if uncorrelatable != nil {
-			c.add(field.Invalid(path.Child("rule"), r.Rule,
+			c.add(field.Invalid(path.Child("rule"), validationRule.Rule,
 				fmt.Sprintf("oldSelf cannot be used on the uncorrelatable portion of the schema within %v", uncorrelatable)))
 		}
-	case r.OptionalOldSelf != nil:
-		c.add(field.Invalid(path.Child("optionalOldSelf"), *r.OptionalOldSelf, "may not be set if oldSelf is not used in rule"))
+	case validationRule.OptionalOldSelf != nil:
+		c.add(field.Invalid(path.Child("optionalOldSelf"), *validationRule.OptionalOldSelf, "may not be set if oldSelf is not used in rule"))
 	}
 }
 

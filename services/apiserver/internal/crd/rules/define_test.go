@@ -61,7 +61,7 @@ func TestRulesAboveInvalidSchemasAreNotChecked(t *testing.T) {
 // TestValidFieldPathResolvesProperties checks the field that a path names, and the errors of
 // invalid paths.
 func TestValidFieldPathResolvesProperties(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","properties":{
+	schemaProps := parseSchema(t, `{"type":"object","properties":{
 		"a":{"type":"object","properties":{"b.c":{"type":"string"},"it's":{"type":"string"}}},
 		"m":{"type":"object","additionalProperties":{"type":"object","properties":{"x":{"type":"string"}}}},
 		"s":{"type":"string"}}}`)
@@ -86,7 +86,7 @@ func TestValidFieldPathResolvesProperties(t *testing.T) {
 		".a['":         "expected single quoted string but got '",
 	}
 	for path, want := range tests {
-		at, _, err := rules.ValidFieldPath(path, s, brackets)
+		at, _, err := rules.ValidFieldPath(path, schemaProps, brackets)
 		got := at.String()
 		if err != nil {
 			got = err.Error()
@@ -96,7 +96,7 @@ func TestValidFieldPathResolvesProperties(t *testing.T) {
 		}
 	}
 	const bracketed, want = ".a['b.c']", "array notation is not allowed"
-	if _, _, err := rules.ValidFieldPath(bracketed, s, noBrackets); err == nil || err.Error() != want {
+	if _, _, err := rules.ValidFieldPath(bracketed, schemaProps, noBrackets); err == nil || err.Error() != want {
 		t.Errorf("ValidFieldPath(%q) without brackets = %v, want %s", bracketed, err, want)
 	}
 }

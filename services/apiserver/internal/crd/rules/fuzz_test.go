@@ -42,31 +42,31 @@ func FuzzSchemasAndDocuments(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, schemaText, data, oldText []byte) {
-		var s v1.JSONSchemaProps
-		if json.Unmarshal(schemaText, &s) != nil {
+		var schemaProps v1.JSONSchemaProps
+		if json.Unmarshal(schemaText, &schemaProps) != nil {
 			return // not a schema
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		p, err := schema.Compile(&s)
+		program, err := schema.Compile(&schemaProps)
 		if err != nil {
 			return // such a definition is rejected
 		}
-		found := schema.CheckDefaults(ctx, field.NewPath("s"), &s, true, compiler.CheckDefault)
-		found = append(found, rules.CheckSyntax(field.NewPath("s"), &s)...)
-		compiler.CheckSchema(rules.SchemaCheck{Schema: &s, Path: field.NewPath("s"), KnownErrors: found})
-		doc, old := normalizeTwice(t, p, data), normalizeTwice(t, p, oldText)
+		found := schema.CheckDefaults(ctx, field.NewPath("s"), &schemaProps, true, compiler.CheckDefault)
+		found = append(found, rules.CheckSyntax(field.NewPath("s"), &schemaProps)...)
+		compiler.CheckSchema(rules.SchemaCheck{Schema: &schemaProps, Path: field.NewPath("s"), KnownErrors: found})
+		doc, old := normalizeTwice(t, program, data), normalizeTwice(t, program, oldText)
 		if doc == nil || old == nil {
 			return // such a document is rejected
 		}
-		r := compiler.Compile(&s, p)
+		r := compiler.Compile(&schemaProps, program)
 		const ratchets = true
 		var notifiesCostly func() // nil: long checks need no notification
 		for _, before := range []*tape.Doc{nil, old} {
-			for _, e := range p.Check(doc, before, ratchets, notifiesCostly).All() {
+			for _, e := range program.Check(doc, before, ratchets, notifiesCostly).All() {
 				_ = e.Error()
 			}
-			p.CheckStatus(doc, before, ratchets, notifiesCostly)
+			program.CheckStatus(doc, before, ratchets, notifiesCostly)
 			for _, e := range r.Evaluate(ctx, doc, before, func(string) {}, nil) {
 				_ = e.Error()
 			}

@@ -151,20 +151,20 @@ func (l *list) Contains(v ref.Val) ref.Val {
 
 // Equal implements ref.Val. Sets and keyed lists are equal in any order.
 func (l *list) Equal(other ref.Val) ref.Val {
-	o, ok := other.(traits.Lister)
+	lister, ok := other.(traits.Lister)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(other)
 	}
-	if l.Size() != o.Size() {
+	if l.Size() != lister.Size() {
 		return types.False
 	}
 	switch l.shape.listType {
 	case setList:
-		return l.equalSet(o)
+		return l.equalSet(lister)
 	case keyedList:
-		return l.equalKeyed(o)
+		return l.equalKeyed(lister)
 	}
-	mine, theirs := l.Iterator(), o.Iterator()
+	mine, theirs := l.Iterator(), lister.Iterator()
 	for mine.HasNext() == types.True {
 		if eq := mine.Next().Equal(theirs.Next()); eq != types.True {
 			return eq
@@ -209,7 +209,7 @@ func (l *list) equalKeyed(o traits.Lister) ref.Val {
 // Add implements traits.Adder. A set gains only new items. In a keyed list, items with known keys
 // are replaced in place.
 func (l *list) Add(other ref.Val) ref.Val {
-	o, ok := other.(traits.Lister)
+	lister, ok := other.(traits.Lister)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(other)
 	}
@@ -220,24 +220,24 @@ func (l *list) Add(other ref.Val) ref.Val {
 		idOf = l.keysOf
 	}
 	if l.shape.listType != atomicList {
-		for i, v := range result.computed {
-			indexes[idOf(v)] = i
+		for i, value := range result.computed {
+			indexes[idOf(value)] = i
 		}
 	}
-	for it := o.Iterator(); it.HasNext() == types.True; {
-		v := it.Next()
+	for it := lister.Iterator(); it.HasNext() == types.True; {
+		value := it.Next()
 		if l.shape.listType == atomicList {
-			result.computed = append(result.computed, v)
+			result.computed = append(result.computed, value)
 			continue
 		}
-		id := idOf(v)
+		id := idOf(value)
 		i, ok := indexes[id]
 		switch {
 		case !ok:
 			indexes[id] = len(result.computed)
-			result.computed = append(result.computed, v)
+			result.computed = append(result.computed, value)
 		case l.shape.listType == keyedList:
-			result.computed[i] = v
+			result.computed[i] = value
 		}
 	}
 	return result

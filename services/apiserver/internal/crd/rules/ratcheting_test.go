@@ -12,7 +12,7 @@ import (
 // TestUnchangedValuesOnlyWarn checks that a rule that fails for an unchanged value gives a warning.
 // It gives an error if the value or the rule depends on a change.
 func TestUnchangedValuesOnlyWarn(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.kind == 'K'"}],"properties":{
+	schemaProps := parseSchema(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.kind == 'K'"}],"properties":{
 		"spec":{"type":"object","x-kubernetes-validations":[{"rule":"self.n > 0","message":"spec"}],"properties":{
 			"n":{"type":"integer","x-kubernetes-validations":[
 				{"rule":"self > 0","message":"n"},
@@ -20,11 +20,11 @@ func TestUnchangedValuesOnlyWarn(t *testing.T) {
 			"l":{"type":"array","maxItems":5,"items":{"type":"integer","x-kubernetes-validations":[
 				{"rule":"self > 0","message":"item"}]}},
 			"x":{"type":"string"}}}}}`)
-	p, err := schema.Compile(s)
+	p, err := schema.Compile(schemaProps)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := compiler.Compile(s, p)
+	r := compiler.Compile(schemaProps, p)
 	tests := []struct{ old, new, errors, warnings string }{ // messages of the rules, separated by commas
 		{
 			old:      `{"kind":"X","spec":{"n":0}}`,

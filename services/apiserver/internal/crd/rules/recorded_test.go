@@ -330,19 +330,19 @@ func ruleAndDefaultErrors(list []string) []string {
 }
 
 // checkDefinition returns the errors of the rules and defaults of a schema.
-func checkDefinition(t *testing.T, path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
+func checkDefinition(t *testing.T, path *field.Path, schemaProps *v1.JSONSchemaProps) field.ErrorList {
 	for _, reserved := range []string{"metadata", "apiVersion"} {
-		if s.Properties[reserved].Default != nil {
+		if schemaProps.Properties[reserved].Default != nil {
 			return nil // rejected before its defaults are checked
 		}
 	}
 	var errs field.ErrorList
-	if s.Type == "object" {
-		errs = schema.CheckDefaults(t.Context(), path, s, true, compiler.CheckDefault)
+	if schemaProps.Type == "object" {
+		errs = schema.CheckDefaults(t.Context(), path, schemaProps, true, compiler.CheckDefault)
 	}
-	found := checkSyntax(path, s)
+	found := checkSyntax(path, schemaProps)
 	errs = append(errs, found...)
-	return append(errs, compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: found})...)
+	return append(errs, compiler.CheckSchema(rules.SchemaCheck{Schema: schemaProps, Path: path, KnownErrors: found})...)
 }
 
 // checkSyntax returns the errors of the syntax of rules in a schema and its properties.

@@ -70,13 +70,13 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 // for such values cannot be compiled, so every value is rejected. The rules of properties without a
 // type are ignored. at is the node of the schema in program. It is schema.NoNode if program is nil.
 func (c *session) compileSchema(
-	s *v1.JSONSchemaProps,
+	schemaProps *v1.JSONSchemaProps,
 	shape *schemaShape,
 	self *decl,
 	program *schema.Program,
 	at schema.NodeIndex,
 ) *schemaRules {
-	if !hasRules(s) {
+	if !hasRules(schemaProps) {
 		return nil
 	}
 	rules := &schemaRules{shape: shape, node: at, properties: map[string]*schemaRules{}}
@@ -89,7 +89,7 @@ func (c *session) compileSchema(
 	}
 
 	// 1. Compile the rules of properties, map values and items.
-	for name, sub := range s.Properties {
+	for name, sub := range schemaProps.Properties {
 		node := nodeBelow(func(at schema.NodeIndex) schema.NodeIndex { return program.Property(at, name) })
 		declaration := c.propertyDecl(self, name, &sub)
 		if declaration == nil {
@@ -103,23 +103,23 @@ func (c *session) compileSchema(
 	if self != nil {
 		elements = self.elem
 	}
-	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
+	if a := schemaProps.AdditionalProperties; a != nil && a.Schema != nil {
 		rules.additional = c.compileSchema(a.Schema, shape.childShape("", a.Schema), elements, program, nodeBelow(program.Values))
 	}
-	if s.Items != nil && s.Items.Schema != nil {
-		rules.items = c.compileSchema(s.Items.Schema, shape.childShape("", s.Items.Schema), elements, program, nodeBelow(program.Items))
+	if schemaProps.Items != nil && schemaProps.Items.Schema != nil {
+		rules.items = c.compileSchema(schemaProps.Items.Schema, shape.childShape("", schemaProps.Items.Schema), elements, program, nodeBelow(program.Items))
 	}
 
 	// 2. Compile the rules of the schema itself.
 	if self == nil {
-		rules.untyped = len(s.XValidations) > 0
+		rules.untyped = len(schemaProps.XValidations) > 0
 		return rules
 	}
 	sc := &scope{c, self}
-	for i := range s.XValidations {
-		r := &s.XValidations[i]
+	for i := range schemaProps.XValidations {
+		r := &schemaProps.XValidations[i]
 		if strings.TrimSpace(r.Rule) != "" {
-			rules.rules = append(rules.rules, sc.compileRule(s, r))
+			rules.rules = append(rules.rules, sc.compileRule(schemaProps, r))
 			rules.usesOld = rules.usesOld || rules.rules[len(rules.rules)-1].usesOld()
 		}
 	}
@@ -140,29 +140,29 @@ func (c *session) propertyDecl(self *decl, name string, s *v1.JSONSchemaProps) *
 }
 
 // compileRule compiles a rule of the schema owner.
-func (s *scope) compileRule(owner *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
+func (s *scope) compileRule(owner *v1.JSONSchemaProps, validationRule *v1.ValidationRule) rule {
 	compiled := rule{
-		optional:          r.OptionalOldSelf != nil && *r.OptionalOldSelf,
-		description:       ruleDescription(r),
-		fixedMessage:      fixedMessageOf(r),
-		messageExpression: r.MessageExpression,
+		optional:          validationRule.OptionalOldSelf != nil && *validationRule.OptionalOldSelf,
+		description:       ruleDescription(validationRule),
+		fixedMessage:      fixedMessageOf(validationRule),
+		messageExpression: validationRule.MessageExpression,
 	}
-	if r.Reason != nil {
-		compiled.reason = *r.Reason
+	if validationRule.Reason != nil {
+		compiled.reason = *validationRule.Reason
 	}
-	if r.FieldPath != "" {
-		if fieldPath, _, err := ValidFieldPath(r.FieldPath, owner, true); err == nil {
+	if validationRule.FieldPath != "" {
+		if fieldPath, _, err := ValidFieldPath(validationRule.FieldPath, owner, true); err == nil {
 			compiled.fieldPath = fieldPath.String()
 		}
 	}
-	compiled.condition, compiled.err = s.compileProgram(r.Rule, compiled.optional, cel.BoolType)
+	compiled.condition, compiled.err = s.compileProgram(validationRule.Rule, compiled.optional, cel.BoolType)
 	if compiled.err != nil {
 		return compiled
 	}
-	if r.MessageExpression != "" {
+	if validationRule.MessageExpression != "" {
 		// An invalid messageExpression was rejected with the definition. The fixed message replaces
 		// it.
-		compiled.message, _ = s.compileProgram(r.MessageExpression, compiled.optional, cel.StringType)
+		compiled.message, _ = s.compileProgram(validationRule.MessageExpression, compiled.optional, cel.StringType)
 	}
 	return compiled
 }

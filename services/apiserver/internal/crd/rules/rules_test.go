@@ -214,12 +214,12 @@ func TestInvalidValuesFailRules(t *testing.T) {
 // use.
 func TestEqualRulesShareOneProgram(t *testing.T) {
 	s := parseSchema(t, `{"type":"object","properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}}}`)
-	c := rules.NewCompiler()
+	compiler := rules.NewCompiler()
 	var wait sync.WaitGroup
 	all := make([]*rules.Rules, 8)
 	for i := range all {
 		wait.Go(func() {
-			all[i] = c.Compile(s, nil)
+			all[i] = compiler.Compile(s, nil)
 			for _, n := range []string{"0", "1"} {
 				if errs := evaluate(t, all[i], parseDoc(t, `{"a":`+n+`}`)); (len(errs) == 0) != (n == "1") {
 					t.Errorf("Evaluate(a: %s) = %v, want an error only for 0", n, errs)
@@ -228,13 +228,13 @@ func TestEqualRulesShareOneProgram(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if got := c.Shared(); got != 1 {
+	if got := compiler.Shared(); got != 1 {
 		t.Errorf("compilers share %d programs of one rule, want 1", got)
 	}
 	runtime.KeepAlive(all)
 	clear(all)
 	runtime.GC()
-	if got := c.Shared(); got != 0 {
+	if got := compiler.Shared(); got != 0 {
 		t.Errorf("got %d programs after their last use, want 0", got)
 	}
 }

@@ -51,7 +51,7 @@ func expectValid(t testing.TB, s *v1.JSONSchemaProps) {
 // TestEqualRulesShareWork checks that equal rules are compiled once and that the type of a schema is
 // built once, so that the cost of a definition does not grow with the product of rules and fields.
 func TestEqualRulesShareWork(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		small, large *v1.JSONSchemaProps
 		maxRatio     float64 // of the allocations
 	}{
@@ -61,13 +61,13 @@ func TestEqualRulesShareWork(t *testing.T) {
 		"levels": {small: nestedRules(2, 3000), large: nestedRules(12, 3000), maxRatio: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			expectValid(t, c.small)
-			small := testing.AllocsPerRun(3, func() { expectValid(t, c.small) })
-			large := testing.AllocsPerRun(3, func() { expectValid(t, c.large) })
-			if large > c.maxRatio*small {
+			expectValid(t, test.small)
+			small := testing.AllocsPerRun(3, func() { expectValid(t, test.small) })
+			large := testing.AllocsPerRun(3, func() { expectValid(t, test.large) })
+			if large > test.maxRatio*small {
 				t.Errorf(
 					"CheckSchema makes %.0f allocations for the large schema, want at most %.0f times the %.0f for the small one",
-					large, c.maxRatio, small)
+					large, test.maxRatio, small)
 			}
 		})
 	}
@@ -76,12 +76,12 @@ func TestEqualRulesShareWork(t *testing.T) {
 // TestEqualRulesAreReportedSeparately checks that the errors of equal rules are reported for each.
 func TestEqualRulesAreReportedSeparately(t *testing.T) {
 	limit := int64(1 << 20)
-	s := equalRules(2)
-	wide := s.Properties["f0"]
+	schemaProps := equalRules(2)
+	wide := schemaProps.Properties["f0"]
 	wide.MaxLength = &limit
 	wide.XValidations = v1.ValidationRules{{Rule: "self.contains(self)"}}
-	s.Properties["f0"] = wide
-	narrow := s.Properties["f1"]
+	schemaProps.Properties["f0"] = wide
+	narrow := schemaProps.Properties["f1"]
 	narrow.XValidations = v1.ValidationRules{
 		{Rule: "self.contains(self)"},
 		{Rule: "self + 1"},
@@ -91,13 +91,13 @@ func TestEqualRulesAreReportedSeparately(t *testing.T) {
 		{Rule: "self == oldSelf.orValue('')", OptionalOldSelf: new(bool)},
 	}
 	*narrow.XValidations[5].OptionalOldSelf = true
-	s.Properties["f1"] = narrow
-	s.Properties["f2"] = v1.JSONSchemaProps{
+	schemaProps.Properties["f1"] = narrow
+	schemaProps.Properties["f2"] = v1.JSONSchemaProps{
 		Type:         "integer",
 		XValidations: v1.ValidationRules{{Rule: "self + 1"}, {Rule: "self + 1 > 0"}},
 	}
 	var got []string
-	for _, e := range compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")}) {
+	for _, e := range compiler.CheckSchema(rules.SchemaCheck{Schema: schemaProps, Path: field.NewPath("s")}) {
 		detail, _, _ := strings.Cut(strings.NewReplacer("\n", " ").Replace(e.Detail), ":")
 		got = append(got, strings.TrimPrefix(e.Field, "s.properties")+" "+detail)
 	}

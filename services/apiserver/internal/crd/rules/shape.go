@@ -61,13 +61,13 @@ type propertyShape struct {
 }
 
 // shapeOf returns the shape of a schema. root adds the type and metadata of resources.
-func shapeOf(s *v1.JSONSchemaProps, root bool) *schemaShape {
-	shape := &schemaShape{nullable: s.Nullable, typeName: s.Type, form: formOf(s, root)}
+func shapeOf(schemaProps *v1.JSONSchemaProps, root bool) *schemaShape {
+	shape := &schemaShape{nullable: schemaProps.Nullable, typeName: schemaProps.Type, form: formOf(schemaProps, root)}
 	switch shape.form {
 	case formObject:
-		props := s.Properties
+		props := schemaProps.Properties
 		if root {
-			props = withObjectFields(s)
+			props = withObjectFields(schemaProps)
 		}
 		for _, name := range slices.Sorted(maps.Keys(props)) {
 			sub := props[name]
@@ -83,12 +83,12 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *schemaShape {
 			return strings.Compare(shape.properties[a].celName, shape.properties[b].celName)
 		})
 	case formMap:
-		shape.values = shapeOf(s.AdditionalProperties.Schema, s.AdditionalProperties.Schema.XEmbeddedResource)
+		shape.values = shapeOf(schemaProps.AdditionalProperties.Schema, schemaProps.AdditionalProperties.Schema.XEmbeddedResource)
 	case formList:
-		shape.values = shapeOf(s.Items.Schema, s.Items.Schema.XEmbeddedResource)
-		shape.keys = s.XListMapKeys
-		if s.XListType != nil {
-			switch *s.XListType {
+		shape.values = shapeOf(schemaProps.Items.Schema, schemaProps.Items.Schema.XEmbeddedResource)
+		shape.keys = schemaProps.XListMapKeys
+		if schemaProps.XListType != nil {
+			switch *schemaProps.XListType {
 			case "set":
 				shape.listType = setList
 			case "map":
@@ -100,27 +100,27 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *schemaShape {
 }
 
 // formOf returns the form of a schema's values.
-func formOf(s *v1.JSONSchemaProps, root bool) form {
-	preserved := s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
-	if s.XIntOrString {
+func formOf(schemaProps *v1.JSONSchemaProps, root bool) form {
+	preserved := schemaProps.XPreserveUnknownFields != nil && *schemaProps.XPreserveUnknownFields
+	if schemaProps.XIntOrString {
 		return formIntOrString
 	}
-	switch s.Type {
+	switch schemaProps.Type {
 	case "object":
 		switch {
-		case root || len(s.Properties) > 0:
+		case root || len(schemaProps.Properties) > 0:
 			return formObject
-		case s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil:
+		case schemaProps.AdditionalProperties != nil && schemaProps.AdditionalProperties.Schema != nil:
 			return formMap
 		}
 		return formEmpty
 	case "array":
-		if s.Items == nil || s.Items.Schema == nil {
+		if schemaProps.Items == nil || schemaProps.Items.Schema == nil {
 			return formUnknown
 		}
 		return formList
 	case "string":
-		return stringForm(s.Format)
+		return stringForm(schemaProps.Format)
 	case "integer":
 		return formInteger
 	case "number":

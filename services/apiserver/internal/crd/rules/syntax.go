@@ -32,31 +32,31 @@ func CheckSyntax(fieldPath *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 }
 
 // checkTexts checks the texts of a rule.
-func checkTexts(fieldPath *field.Path, s *v1.JSONSchemaProps, r *v1.ValidationRule) field.ErrorList {
+func checkTexts(fieldPath *field.Path, schemaProps *v1.JSONSchemaProps, validationRule *v1.ValidationRule) field.ErrorList {
 	var errs field.ErrorList
-	rule := strings.TrimSpace(r.Rule)
-	message := strings.TrimSpace(r.Message)
+	rule := strings.TrimSpace(validationRule.Rule)
+	message := strings.TrimSpace(validationRule.Message)
 	switch {
 	case rule == "":
 		errs = append(errs, field.Required(fieldPath.Child("rule"), "rule is not specified"))
-	case r.Message != "" && message == "":
-		errs = append(errs, field.Invalid(fieldPath.Child("message"), r.Message, "message must be non-empty if specified"))
+	case validationRule.Message != "" && message == "":
+		errs = append(errs, field.Invalid(fieldPath.Child("message"), validationRule.Message, "message must be non-empty if specified"))
 	case hasLineBreak(message):
-		errs = append(errs, field.Invalid(fieldPath.Child("message"), r.Message, "message must not contain line breaks"))
+		errs = append(errs, field.Invalid(fieldPath.Child("message"), validationRule.Message, "message must not contain line breaks"))
 	case hasLineBreak(rule) && message == "":
 		errs = append(errs, field.Required(fieldPath.Child("message"), "message must be specified if rule contains line breaks"))
 	}
-	if r.MessageExpression != "" && strings.TrimSpace(r.MessageExpression) == "" {
+	if validationRule.MessageExpression != "" && strings.TrimSpace(validationRule.MessageExpression) == "" {
 		errs = append(errs, field.Required(fieldPath.Child("messageExpression"), "messageExpression must be non-empty if specified"))
 	}
-	if r.Reason != nil && !slices.Contains(reasons, *r.Reason) {
-		errs = append(errs, field.NotSupported(fieldPath.Child("reason"), *r.Reason, reasons))
+	if validationRule.Reason != nil && !slices.Contains(reasons, *validationRule.Reason) {
+		errs = append(errs, field.NotSupported(fieldPath.Child("reason"), *validationRule.Reason, reasons))
 	}
-	return append(errs, checkFieldPath(fieldPath.Child("fieldPath"), s, r.FieldPath)...)
+	return append(errs, checkFieldPath(fieldPath.Child("fieldPath"), schemaProps, validationRule.FieldPath)...)
 }
 
 // checkFieldPath checks that a rule's fieldPath names a field of the schema.
-func checkFieldPath(fieldPath *field.Path, s *v1.JSONSchemaProps, path string) field.ErrorList {
+func checkFieldPath(fieldPath *field.Path, schemaProps *v1.JSONSchemaProps, path string) field.ErrorList {
 	if path == "" {
 		return nil
 	}
@@ -68,7 +68,7 @@ func checkFieldPath(fieldPath *field.Path, s *v1.JSONSchemaProps, path string) f
 		errs = append(errs, field.Invalid(fieldPath, path, "fieldPath must not contain line breaks"))
 	}
 	// A schema with unsupported keywords is rejected for them.
-	if _, _, err := ValidFieldPath(path, s, true); err != nil && structural.Unsupported(s) == nil {
+	if _, _, err := ValidFieldPath(path, schemaProps, true); err != nil && structural.Unsupported(schemaProps) == nil {
 		errs = append(errs, field.Invalid(fieldPath, path, "fieldPath must be a valid path"))
 	}
 	return errs
@@ -81,7 +81,7 @@ var errNoField = errors.New("does not refer to a valid field")
 // ValidFieldPath resolves a path such as .spec['a'] in a schema. It returns the field path and the
 // schema of the field, or an error if the path names no field. brackets allows the form with
 // brackets.
-func ValidFieldPath(path string, s *v1.JSONSchemaProps, brackets bool) (*field.Path, *v1.JSONSchemaProps, error) {
+func ValidFieldPath(path string, schemaProps *v1.JSONSchemaProps, brackets bool) (*field.Path, *v1.JSONSchemaProps, error) {
 	var fieldPath *field.Path
 	for rest := path; rest != ""; {
 		var name string
@@ -101,11 +101,11 @@ func ValidFieldPath(path string, s *v1.JSONSchemaProps, brackets bool) (*field.P
 		default:
 			return nil, nil, fmt.Errorf("expected [ or . but got: %s", nextWord(rest))
 		}
-		if fieldPath, s, err = stepInto(fieldPath, s, name); err != nil {
+		if fieldPath, schemaProps, err = stepInto(fieldPath, schemaProps, name); err != nil {
 			return nil, nil, err
 		}
 	}
-	return fieldPath, s, nil
+	return fieldPath, schemaProps, nil
 }
 
 // stepInto steps into a property or a value of a map.

@@ -179,11 +179,11 @@ func (o *object) ConvertToType(expected ref.Type) ref.Val {
 
 // Equal implements ref.Val. Members without a schema are compared only if both objects have them.
 func (o *object) Equal(other ref.Val) ref.Val {
-	m, ok := other.(traits.Mapper)
+	mapper, ok := other.(traits.Mapper)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(other)
 	}
-	if o.Size() != m.Size() {
+	if o.Size() != mapper.Size() {
 		return types.False
 	}
 	doc := o.doc
@@ -198,7 +198,7 @@ func (o *object) Equal(other ref.Val) ref.Val {
 			}
 			continue
 		}
-		theirs, found := findMember(m, name)
+		theirs, found := findMember(mapper, name)
 		if !found {
 			return types.False
 		}

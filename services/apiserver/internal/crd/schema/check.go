@@ -29,7 +29,7 @@ func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
 // CheckStatus checks a resource against the schema when only its status may have changed. The
 // fields in Report.Schema start with status, but their messages do not mention it.
 func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Report {
-	var r Report
+	var report Report
 	status := d.Find(tape.Root, "status")
 	if at := p.Property(Root, "status"); status != tape.None && at != NoNode {
 		before := tape.None
@@ -39,14 +39,14 @@ func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Re
 		// A null equals an absent old status.
 		isUnchangedNull := old != nil && ratchets && before == tape.None && d.Kind(status) == tape.Null
 		if !isUnchangedNull {
-			r.Schema, r.Compared = p.checkValue(at, d, status, old, before, field.NewPath("status"), costly)
+			report.Schema, report.Compared = p.checkValue(at, d, status, old, before, field.NewPath("status"), costly)
 		}
 	}
-	r.Lists = p.checkLists(d, nil)
-	if len(r.Lists) > 0 && old != nil && len(p.checkLists(old, nil)) > 0 {
-		r.Lists = nil
+	report.Lists = p.checkLists(d, nil)
+	if len(report.Lists) > 0 && old != nil && len(p.checkLists(old, nil)) > 0 {
+		report.Lists = nil
 	}
-	return r
+	return report
 }
 
 // rootOf returns the root of a document, or tape.None if there is no document.

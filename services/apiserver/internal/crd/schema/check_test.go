@@ -94,9 +94,9 @@ func TestCheckToleratesUnchangedValues(t *testing.T) {
 
 // TestCheckStatusIgnoresOtherFields checks that CheckStatus validates only the status, and lists outside of it.
 func TestCheckStatusIgnoresOtherFields(t *testing.T) {
-	p := compileText(t, keyedListSchema)
+	program := compileText(t, keyedListSchema)
 	doc := parseDoc(t, []byte(`{"list":["x"],"status":{"kind":"B","n":"x"}}`))
-	got := p.CheckStatus(doc, parseDoc(t, []byte(`{"status":{"kind":"B"}}`)), ratchets, nil).Schema
+	got := program.CheckStatus(doc, parseDoc(t, []byte(`{"status":{"kind":"B"}}`)), ratchets, nil).Schema
 	// kind and apiVersion at the top of a status are validated like those of a resource.
 	if len(got) != 2 || got[0].Error() != `status.kind: Unsupported value: "B": supported values: "A"` ||
 		got[1].Error() != `status.n: Invalid value: "string": n in body must be of type integer: "string"` {
@@ -112,11 +112,11 @@ func TestCheckStatusIgnoresOtherFields(t *testing.T) {
 		{name: "null where there was one", old: `{"status":{}}`, ratchets: true, want: 1},
 	} {
 		doc, old := parseDoc(t, []byte(`{"status":null}`)), parseDoc(t, []byte(c.old))
-		if got := p.CheckStatus(doc, old, c.ratchets, nil).Schema; len(got) != c.want {
+		if got := program.CheckStatus(doc, old, c.ratchets, nil).Schema; len(got) != c.want {
 			t.Errorf("%s: got %v, want %d errors", c.name, got, c.want)
 		}
 	}
-	if r := p.CheckStatus(parseDoc(t, []byte(`{"list":["x"]}`)), nil, ratchets, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
+	if r := program.CheckStatus(parseDoc(t, []byte(`{"list":["x"]}`)), nil, ratchets, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
 		t.Errorf("without a status: got %v, want no schema errors and one of lists", r)
 	}
 }
@@ -218,19 +218,19 @@ func TestCheckDefaultsRejectsInvalidDefaults(t *testing.T) {
 // TestCheckDefaultsEvaluatesRules checks that CheckDefaults evaluates the rules of defaults until
 // their budget is spent.
 func TestCheckDefaultsEvaluatesRules(t *testing.T) {
-	var s v1.JSONSchemaProps
-	if err := json.Unmarshal([]byte(`{"type":"object","properties":{"a":{"type":"integer","default":1},"b":{"type":"integer","default":2},"c":{"type":"integer","default":3}}}`), &s); err != nil {
+	var schemaProps v1.JSONSchemaProps
+	if err := json.Unmarshal([]byte(`{"type":"object","properties":{"a":{"type":"integer","default":1},"b":{"type":"integer","default":2},"c":{"type":"integer","default":3}}}`), &schemaProps); err != nil {
 		t.Fatal(err)
 	}
 	var calls []string
-	rules := func(_ context.Context, at *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64) {
+	rules := func(_ context.Context, at *field.Path, schemaProps *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64) {
 		calls = append(calls, string(value))
 		if len(calls) == 2 {
 			return field.ErrorList{field.Invalid(at, 0, "no")}, -1
 		}
 		return nil, budget - 1
 	}
-	errs := CheckDefaults(t.Context(), field.NewPath("x"), &s, false, rules)
+	errs := CheckDefaults(t.Context(), field.NewPath("x"), &schemaProps, false, rules)
 	if !slices.Equal(calls, []string{"1", "2"}) || len(errs) != 1 || errs[0].Field != "x.properties[b].default" {
 		t.Errorf("got rules evaluated for %q, errors %v; want %q and one error of x.properties[b].default",
 			calls, errs, []string{"1", "2"})

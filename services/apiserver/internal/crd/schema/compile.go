@@ -62,7 +62,7 @@ type compiler struct {
 
 // addNode appends the node of a schema and those of the schemas within it. structural states that
 // the schema is not within allOf, anyOf, oneOf or not.
-func (c *compiler) addNode(s *v1.JSONSchemaProps, structural bool) (NodeIndex, error) {
+func (c *compiler) addNode(schemaProps *v1.JSONSchemaProps, structural bool) (NodeIndex, error) {
 	// 1. Reserve the index: a node comes before the nodes below it.
 	at := NodeIndex(len(c.program.nodes))
 	c.program.nodes = append(c.program.nodes, node{items: NoNode, values: NoNode})
@@ -71,33 +71,33 @@ func (c *compiler) addNode(s *v1.JSONSchemaProps, structural bool) (NodeIndex, e
 	n := node{
 		items:            NoNode,
 		values:           NoNode,
-		nullable:         s.Nullable,
-		isEmbedded:       s.XEmbeddedResource,
-		keys:             s.XListMapKeys,
-		preservesUnknown: s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields,
+		nullable:         schemaProps.Nullable,
+		isEmbedded:       schemaProps.XEmbeddedResource,
+		keys:             schemaProps.XListMapKeys,
+		preservesUnknown: schemaProps.XPreserveUnknownFields != nil && *schemaProps.XPreserveUnknownFields,
 	}
 	n.containsEmbedded = n.isEmbedded
-	n.listType = listTypeOf(s)
+	n.listType = listTypeOf(schemaProps)
 	n.containsSetsOrMaps = n.listType == listSet || n.listType == listMap
-	c.setTypes(&n, s)
-	n.bounds = boundsOf(s)
-	n.text = c.textOf(s)
+	c.setTypes(&n, schemaProps)
+	n.bounds = boundsOf(schemaProps)
+	n.text = c.textOf(schemaProps)
 	var err error
-	if n.enum, err = enumOf(s); err != nil {
+	if n.enum, err = enumOf(schemaProps); err != nil {
 		return NoNode, err
 	}
 	n.enumIndex = newEnumIndex(n.enum)
 
 	// 3. Compile the schemas within it.
-	if err := c.addChildren(&n, s, structural); err != nil {
+	if err := c.addChildren(&n, schemaProps, structural); err != nil {
 		return NoNode, err
 	}
-	if n.combination, err = c.addCombination(s); err != nil {
+	if n.combination, err = c.addCombination(schemaProps); err != nil {
 		return NoNode, err
 	}
 
 	// 4. Resolve the required properties, whose indexes are known now.
-	for _, name := range s.Required {
+	for _, name := range schemaProps.Required {
 		n.required = append(n.required, requirement{name: name, prop: n.propertyIndex(name)})
 	}
 	c.program.nodes[at] = n
@@ -119,9 +119,9 @@ func listTypeOf(s *v1.JSONSchemaProps) listType {
 }
 
 // setTypes sets the types that a value may have.
-func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
-	n.typeText = s.Type
-	switch s.Type {
+func (c *compiler) setTypes(n *node, schemaProps *v1.JSONSchemaProps) {
+	n.typeText = schemaProps.Type
+	switch schemaProps.Type {
 	case "object":
 		n.types = typeObject
 	case "array":
@@ -137,7 +137,7 @@ func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
 	case "null":
 		n.types = typeNull
 	}
-	if s.XIntOrString && !c.program.checksDefaults {
+	if schemaProps.XIntOrString && !c.program.checksDefaults {
 		n.types = typeInteger | typeString
 		n.typeText = "integer,string"
 	}
@@ -145,43 +145,43 @@ func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
 }
 
 // boundsOf returns the bounds of a schema, or nil.
-func boundsOf(s *v1.JSONSchemaProps) *bounds {
-	boundsNumbers := s.Minimum != nil || s.Maximum != nil || s.MultipleOf != nil
-	boundsItems := s.MinItems != nil || s.MaxItems != nil
-	boundsProperties := s.MinProperties != nil || s.MaxProperties != nil
+func boundsOf(schemaProps *v1.JSONSchemaProps) *bounds {
+	boundsNumbers := schemaProps.Minimum != nil || schemaProps.Maximum != nil || schemaProps.MultipleOf != nil
+	boundsItems := schemaProps.MinItems != nil || schemaProps.MaxItems != nil
+	boundsProperties := schemaProps.MinProperties != nil || schemaProps.MaxProperties != nil
 	if !boundsNumbers && !boundsItems && !boundsProperties {
 		return nil
 	}
 	return &bounds{
-		min:          s.Minimum,
-		max:          s.Maximum,
-		multipleOf:   s.MultipleOf,
-		exclusiveMin: s.ExclusiveMinimum,
-		exclusiveMax: s.ExclusiveMaximum,
-		minItems:     s.MinItems,
-		maxItems:     s.MaxItems,
-		minProps:     s.MinProperties,
-		maxProps:     s.MaxProperties,
+		min:          schemaProps.Minimum,
+		max:          schemaProps.Maximum,
+		multipleOf:   schemaProps.MultipleOf,
+		exclusiveMin: schemaProps.ExclusiveMinimum,
+		exclusiveMax: schemaProps.ExclusiveMaximum,
+		minItems:     schemaProps.MinItems,
+		maxItems:     schemaProps.MaxItems,
+		minProps:     schemaProps.MinProperties,
+		maxProps:     schemaProps.MaxProperties,
 	}
 }
 
 // textOf returns the rules for strings, or nil.
-func (c *compiler) textOf(s *v1.JSONSchemaProps) *textRules {
-	format := s.Format
+func (c *compiler) textOf(schemaProps *v1.JSONSchemaProps) *textRules {
+	format := schemaProps.Format
 	if !c.program.checksDefaults && !supportedFormats[strings.ReplaceAll(format, "-", "")] {
 		format = ""
 	}
-	if format == "" && s.MinLength == nil && s.MaxLength == nil && s.Pattern == "" {
+	if format == "" && schemaProps.MinLength == nil && schemaProps.MaxLength == nil && schemaProps.Pattern == "" {
 		return nil
 	}
 	t := &textRules{
-		minLength:   s.MinLength,
-		maxLength:   s.MaxLength,
+		minLength:   schemaProps.MinLength,
+		maxLength:   schemaProps.MaxLength,
 		format:      format,
 		knownFormat: strfmt.Default.ContainsName(format),
 	}
-	if s.Pattern != "" {
-		t.pattern = &pattern{text: s.Pattern, budget: c.budget}
+	if schemaProps.Pattern != "" {
+		t.pattern = &pattern{text: schemaProps.Pattern, budget: c.budget}
 	}
 	return t
 }
@@ -218,14 +218,14 @@ func enumOf(s *v1.JSONSchemaProps) ([]enumValue, error) {
 }
 
 // addChildren adds the schemas of properties, additional properties and items.
-func (c *compiler) addChildren(n *node, s *v1.JSONSchemaProps, structural bool) error {
-	names := make([]string, 0, len(s.Properties))
-	for name := range s.Properties {
+func (c *compiler) addChildren(n *node, schemaProps *v1.JSONSchemaProps, structural bool) error {
+	names := make([]string, 0, len(schemaProps.Properties))
+	for name := range schemaProps.Properties {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		sub := s.Properties[name]
+		sub := schemaProps.Properties[name]
 		child, err := c.addNode(&sub, structural)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -234,7 +234,7 @@ func (c *compiler) addChildren(n *node, s *v1.JSONSchemaProps, structural bool) 
 		c.inherit(n, child)
 		n.hasDefaults = n.hasDefaults || structural && hasDefault(&sub)
 	}
-	if a := s.AdditionalProperties; a != nil && (structural || !c.program.checksDefaults) {
+	if a := schemaProps.AdditionalProperties; a != nil && (structural || !c.program.checksDefaults) {
 		switch {
 		case a.Schema != nil:
 			n.additional = additionalSchema
@@ -250,8 +250,8 @@ func (c *compiler) addChildren(n *node, s *v1.JSONSchemaProps, structural bool) 
 			n.additional = additionalForbidden
 		}
 	}
-	if s.Items != nil && s.Items.Schema != nil {
-		child, err := c.addNode(s.Items.Schema, structural)
+	if schemaProps.Items != nil && schemaProps.Items.Schema != nil {
+		child, err := c.addNode(schemaProps.Items.Schema, structural)
 		if err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
@@ -274,23 +274,23 @@ func hasDefault(s *v1.JSONSchemaProps) bool {
 }
 
 // addCombination compiles the schemas of allOf, anyOf, oneOf and not.
-func (c *compiler) addCombination(s *v1.JSONSchemaProps) (*combination, error) {
-	if len(s.AllOf) == 0 && len(s.AnyOf) == 0 && len(s.OneOf) == 0 && s.Not == nil {
+func (c *compiler) addCombination(schemaProps *v1.JSONSchemaProps) (*combination, error) {
+	if len(schemaProps.AllOf) == 0 && len(schemaProps.AnyOf) == 0 && len(schemaProps.OneOf) == 0 && schemaProps.Not == nil {
 		return nil, nil
 	}
 	m := &combination{not: NoNode}
 	var err error
-	if m.allOf, err = c.addAll(s.AllOf); err != nil {
+	if m.allOf, err = c.addAll(schemaProps.AllOf); err != nil {
 		return nil, fmt.Errorf("allOf: %w", err)
 	}
-	if m.anyOf, err = c.addAll(s.AnyOf); err != nil {
+	if m.anyOf, err = c.addAll(schemaProps.AnyOf); err != nil {
 		return nil, fmt.Errorf("anyOf: %w", err)
 	}
-	if m.oneOf, err = c.addAll(s.OneOf); err != nil {
+	if m.oneOf, err = c.addAll(schemaProps.OneOf); err != nil {
 		return nil, fmt.Errorf("oneOf: %w", err)
 	}
-	if s.Not != nil {
-		if m.not, err = c.addNode(s.Not, false); err != nil {
+	if schemaProps.Not != nil {
+		if m.not, err = c.addNode(schemaProps.Not, false); err != nil {
 			return nil, fmt.Errorf("not: %w", err)
 		}
 	}
@@ -312,11 +312,11 @@ func (c *compiler) addAll(schemas []v1.JSONSchemaProps) ([]NodeIndex, error) {
 
 // setDefaults sets the default values, innermost first. Each default is normalized by its own
 // schema, so that it can be inserted unchanged.
-func (c *compiler) setDefaults(s *v1.JSONSchemaProps, at NodeIndex, m metadataPosition) error {
+func (c *compiler) setDefaults(schemaProps *v1.JSONSchemaProps, at NodeIndex, m metadataPosition) error {
 	n := &c.program.nodes[at]
 	for i, p := range n.props {
-		sub := s.Properties[p.name]
-		if err := c.setDefaults(&sub, p.node, m.child(s, p.name)); err != nil {
+		sub := schemaProps.Properties[p.name]
+		if err := c.setDefaults(&sub, p.node, m.child(schemaProps, p.name)); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if c.program.nodes[p.node].defaultValue != nil {
@@ -324,19 +324,19 @@ func (c *compiler) setDefaults(s *v1.JSONSchemaProps, at NodeIndex, m metadataPo
 		}
 	}
 	if n.values != NoNode {
-		if err := c.setDefaults(s.AdditionalProperties.Schema, n.values, m.child(s, "")); err != nil {
+		if err := c.setDefaults(schemaProps.AdditionalProperties.Schema, n.values, m.child(schemaProps, "")); err != nil {
 			return fmt.Errorf("additionalProperties: %w", err)
 		}
 	}
 	if n.items != NoNode {
-		if err := c.setDefaults(s.Items.Schema, n.items, m.child(s, "")); err != nil {
+		if err := c.setDefaults(schemaProps.Items.Schema, n.items, m.child(schemaProps, "")); err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
 	}
-	if !hasDefault(s) {
+	if !hasDefault(schemaProps) {
 		return nil
 	}
-	normalized, err := c.program.normalizeDefault(at, s.Default.Raw, m)
+	normalized, err := c.program.normalizeDefault(at, schemaProps.Default.Raw, m)
 	if err != nil {
 		return fmt.Errorf("default: %w", err)
 	}

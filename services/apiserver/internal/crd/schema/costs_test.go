@@ -57,12 +57,12 @@ func TestLargeEnums(t *testing.T) {
 // TestExpensivePatterns checks that expensive matches are reported before they run, and very
 // expensive ones are rejected.
 func TestExpensivePatterns(t *testing.T) {
-	p := compileText(
+	program := compileText(
 		t,
 		`{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`,
 	)
-	p.Check(parseDoc(t, []byte(`{"a":"","b":""}`)), nil, ratchets, nil) // compile the patterns
-	for name, c := range map[string]struct {
+	program.Check(parseDoc(t, []byte(`{"a":"","b":""}`)), nil, ratchets, nil) // compile the patterns
+	for name, test := range map[string]struct {
 		a, b    int // lengths of the values
 		reports int
 		wrong   string
@@ -74,17 +74,17 @@ func TestExpensivePatterns(t *testing.T) {
 		"longer than the limit": {a: 300_000, b: 10, wrong: "which is too expensive to evaluate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			doc, err := json.Marshal(map[string]string{"a": strings.Repeat("x", c.a), "b": strings.Repeat("x", c.b)})
+			doc, err := json.Marshal(map[string]string{"a": strings.Repeat("x", test.a), "b": strings.Repeat("x", test.b)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			reports := 0
-			report := p.Check(parseDoc(t, doc), nil, ratchets, func() { reports++ })
-			if reports != c.reports {
-				t.Errorf("got %d reports, want %d", reports, c.reports)
+			report := program.Check(parseDoc(t, doc), nil, ratchets, func() { reports++ })
+			if reports != test.reports {
+				t.Errorf("got %d reports, want %d", reports, test.reports)
 			}
-			if got := fmt.Sprint(report.Schema); (len(report.Schema) > 0) != (c.wrong != "") || !strings.Contains(got, c.wrong) {
-				t.Errorf("got errors %.300s, want one that contains %q, or none if that is empty", got, c.wrong)
+			if got := fmt.Sprint(report.Schema); (len(report.Schema) > 0) != (test.wrong != "") || !strings.Contains(got, test.wrong) {
+				t.Errorf("got errors %.300s, want one that contains %q, or none if that is empty", got, test.wrong)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestExpensiveBranches(t *testing.T) {
 		return `{"type":"array","items":{"type":"integer","anyOf":[` + strings.Repeat(`{"maximum":0},`, n-1) + `{"maximum":0}]}}`
 	}
 	ones := func(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		schema, value string
 		reports       int
 		wrong         string
@@ -117,13 +117,13 @@ func TestExpensiveBranches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reports := 0
-			p := withSmallLimit(compileText(t, `{"type":"object","properties":{"x":`+c.schema+`}}`))
-			report := p.Check(parseDoc(t, []byte(`{"x":`+c.value+`}`)), nil, ratchets, func() { reports++ })
-			if reports != c.reports {
-				t.Errorf("got %d reports, want %d", reports, c.reports)
+			p := withSmallLimit(compileText(t, `{"type":"object","properties":{"x":`+test.schema+`}}`))
+			report := p.Check(parseDoc(t, []byte(`{"x":`+test.value+`}`)), nil, ratchets, func() { reports++ })
+			if reports != test.reports {
+				t.Errorf("got %d reports, want %d", reports, test.reports)
 			}
-			if got := fmt.Sprint(report.Schema); !strings.Contains(got, c.wrong) {
-				t.Errorf("got errors %.300s, want one that contains %q, or none if that is empty", got, c.wrong)
+			if got := fmt.Sprint(report.Schema); !strings.Contains(got, test.wrong) {
+				t.Errorf("got errors %.300s, want one that contains %q, or none if that is empty", got, test.wrong)
 			}
 		})
 	}
@@ -267,7 +267,7 @@ func TestOnlyPropertiesWithDefaultsAreVisited(t *testing.T) {
 // TestManyMissingPropertiesAreExpensive checks that many missing properties in many objects are reported as
 // expensive, and their number is bounded.
 func TestManyMissingPropertiesAreExpensive(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		many, objects, reports int
 		wrong                  string
 	}{
@@ -277,15 +277,15 @@ func TestManyMissingPropertiesAreExpensive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var required []string
-			for i := range c.many {
+			for i := range test.many {
 				required = append(required, fmt.Sprintf(`"p%d"`, i))
 			}
 			p := withSmallLimit(compileText(t, `{"type":"object","properties":{
 				"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(required, ",")+`]}}}}`))
 			reports := 0
-			report := p.Check(parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, ratchets, func() { reports++ })
-			if got := fmt.Sprint(report.Schema); reports != c.reports || !strings.Contains(got, c.wrong) {
-				t.Errorf("got %d reports, %.300s, want %d that contain %q", reports, got, c.reports, c.wrong)
+			report := p.Check(parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, test.objects-1)+`{}]}`)), nil, ratchets, func() { reports++ })
+			if got := fmt.Sprint(report.Schema); reports != test.reports || !strings.Contains(got, test.wrong) {
+				t.Errorf("got %d reports, %.300s, want %d that contain %q", reports, got, test.reports, test.wrong)
 			}
 		})
 	}

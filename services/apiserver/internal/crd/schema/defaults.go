@@ -122,36 +122,36 @@ func resourceWithMember(name string, value []byte) []byte {
 func (c *defaultsCheck) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
 
 // checkNode checks the default of a schema, and the defaults below it.
-func (c *defaultsCheck) checkNode(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
+func (c *defaultsCheck) checkNode(path *field.Path, schemaProps *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
 	n := &c.program.nodes[node]
 	if n.isEmbedded {
 		enclosing = &enclosingResource{root: node}
 	}
-	if hasDefault(s) {
-		c.checkDefault(path.Child("default"), s, node, enclosing)
+	if hasDefault(schemaProps) {
+		c.checkDefault(path.Child("default"), schemaProps, node, enclosing)
 	}
 	if n.items != NoNode && c.budget >= 0 {
-		c.checkNode(path.Child("items"), s.Items.Schema, n.items, enclosing.child("", false))
+		c.checkNode(path.Child("items"), schemaProps.Items.Schema, n.items, enclosing.child("", false))
 	}
-	for i, name := range slices.Sorted(maps.Keys(s.Properties)) {
+	for i, name := range slices.Sorted(maps.Keys(schemaProps.Properties)) {
 		if c.budget < 0 {
 			return
 		}
-		sub := s.Properties[name]
+		sub := schemaProps.Properties[name]
 		meta := n.isEmbedded && (name == "metadata" || name == "apiVersion" || name == "kind")
 		c.checkNode(path.Child("properties").Key(name), &sub, n.props[i].node, enclosing.child(name, meta))
 	}
 }
 
 // checkDefault checks one default. It stops after the first group of checks that reports errors.
-func (c *defaultsCheck) checkDefault(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
+func (c *defaultsCheck) checkDefault(path *field.Path, schemaProps *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
 	// 1. Parse the default.
-	d, err := tape.Parse(s.Default.Raw)
+	d, err := tape.Parse(schemaProps.Default.Raw)
 	if err == nil && !d.Clean() {
 		d, err = d.Canonicalize()
 	}
 	if err != nil {
-		c.add(field.Invalid(path, string(s.Default.Raw), err.Error()))
+		c.add(field.Invalid(path, string(schemaProps.Default.Raw), err.Error()))
 		return
 	}
 
@@ -194,7 +194,7 @@ func (c *defaultsCheck) checkDefault(path *field.Path, s *v1.JSONSchemaProps, no
 	// 4. Evaluate the rules.
 	if c.rules != nil {
 		var errs field.ErrorList
-		errs, c.budget = c.rules(c.ctx, path, s, node == enclosing.root, d.Raw(), c.budget)
+		errs, c.budget = c.rules(c.ctx, path, schemaProps, node == enclosing.root, d.Raw(), c.budget)
 		c.add(errs...)
 	}
 }

@@ -36,14 +36,14 @@ func FuzzAgainstTree(f *testing.F) { f.Fuzz(rapid.MakeFuzz(compareWithOracle)) }
 // compareWithOracle normalizes and checks a random object with a random schema, and compares the
 // result with the plain implementation.
 func compareWithOracle(t *rapid.T) {
-	s := randomSchema(t, 3, true)
-	p, err := Compile(&s)
+	schemaProps := randomSchema(t, 3, true)
+	program, err := Compile(&schemaProps)
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, _ := json.Marshal(s)
+	data, _ := json.Marshal(schemaProps)
 	t.Logf("schema %s", data)
-	d := randomDoc(t, p, &s)
+	d := randomDoc(t, program, &schemaProps)
 	text := d.Raw()
 	update := rapid.Bool().Draw(t, "update")
 	var old *tape.Doc
@@ -51,22 +51,22 @@ func compareWithOracle(t *rapid.T) {
 	if update {
 		old = d
 		if rapid.Bool().Draw(t, "other") {
-			old = randomDoc(t, p, &s)
+			old = randomDoc(t, program, &schemaProps)
 		} else if edited := changeValue(t, d); edited != nil {
 			old = edited
 		}
 		oldTree = decode(old.Raw())
 	}
-	want := oracleCheck(&s, decode(text), oldTree, update)
-	got := errorTexts(p.Check(d, old, ratchets, nil).Schema)
+	want := oracleCheck(&schemaProps, decode(text), oldTree, update)
+	got := errorTexts(program.Check(d, old, ratchets, nil).Schema)
 	if !slices.Equal(got, want) {
 		t.Fatalf("document %s\ngot\n%s\nwant\n%s", text, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
 // randomDoc draws an object, normalizes it and compares the result.
-func randomDoc(t *rapid.T, p *Program, s *v1.JSONSchemaProps) *tape.Doc {
-	value := randomValue(t, s, 3)
+func randomDoc(t *rapid.T, program *Program, schemaProps *v1.JSONSchemaProps) *tape.Doc {
+	value := randomValue(t, schemaProps, 3)
 	m, ok := value.(map[string]any)
 	if !ok {
 		m = map[string]any{"a": value}
@@ -77,11 +77,11 @@ func randomDoc(t *rapid.T, p *Program, s *v1.JSONSchemaProps) *tape.Doc {
 	data := []byte(b.String())
 	t.Logf("object %s", data)
 	d := parseDoc(t, data)
-	normalized, err := p.Normalize(d, NormalizeOptions{Unknown: true})
+	normalized, err := program.Normalize(d, NormalizeOptions{Unknown: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, unknown := oracleNormalize(data, s)
+	want, unknown := oracleNormalize(data, schemaProps)
 	if got := canonical(decode(normalized.Doc.Raw())); got != canonical(want) {
 		t.Fatalf("Normalize(%s): got\n%swant\n%s", data, got, canonical(want))
 	}
@@ -94,7 +94,7 @@ func randomDoc(t *rapid.T, p *Program, s *v1.JSONSchemaProps) *tape.Doc {
 	if !normalized.Changed && !bytes.Equal(normalized.Doc.Raw(), data) {
 		t.Fatalf("Normalize(%s) = %s, not marked as changed; want it marked", data, normalized.Doc.Raw())
 	}
-	again, err := p.Normalize(normalized.Doc, NormalizeOptions{Unknown: true})
+	again, err := program.Normalize(normalized.Doc, NormalizeOptions{Unknown: true})
 	if err != nil || again.Changed {
 		t.Fatalf("Normalize(%s) = %s, %v; want it unchanged", normalized.Doc.Raw(), again.Doc.Raw(), err)
 	}

@@ -53,7 +53,7 @@ func TestErrorsWithLongPaths(t *testing.T) {
 		}
 		return normalized.Unknown
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		schema, value string // value with one %s for the list of errors
 		wrong         string
 		find          func(*Program, string) []string
@@ -73,8 +73,8 @@ func TestErrorsWithLongPaths(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// with returns the errors of a value with wrong parts, nested under long keys.
 			with := func(keys, wrong int) []string {
-				s, v := nestUnderLongKeys(keys, c.schema, fmt.Sprintf(c.value, joinNumbered(wrong, c.wrong)))
-				return c.find(compileText(t, s), v)
+				s, v := nestUnderLongKeys(keys, test.schema, fmt.Sprintf(test.value, joinNumbered(wrong, test.wrong)))
+				return test.find(compileText(t, s), v)
 			}
 			if short := with(0, many); len(short) < many {
 				t.Fatalf("short paths: got %d errors, want at least %d", len(short), many)
@@ -100,14 +100,14 @@ func TestErrorsWithLongPaths(t *testing.T) {
 func TestManyInvalidOwners(t *testing.T) {
 	const many = 60_000
 	p := compileText(t, embeddedObject)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		owners string
 		maxMiB uint64 // that may be allocated
 	}{
 		"controllers": {owners: joinNumbered(many, `{"apiVersion":"v1","kind":"K","name":"n","uid":"%d","controller":true}`), maxMiB: 110},
 		"no owners":   {owners: strings.Repeat("{},", many) + "{}", maxMiB: 75},
 	} {
-		doc := parseDoc(t, []byte(embeddedStart+`"ownerReferences":[`+c.owners+`]}}`))
+		doc := parseDoc(t, []byte(embeddedStart+`"ownerReferences":[`+test.owners+`]}}`))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		errs := p.Check(doc, nil, ratchets, nil).All()
@@ -115,8 +115,8 @@ func TestManyInvalidOwners(t *testing.T) {
 		if len(errs) == 0 || !strings.HasPrefix(errs[0].Field, "metadata.ownerReferences") {
 			t.Errorf("%s: got errors %v, want one of metadata.ownerReferences first", name, errs)
 		}
-		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > c.maxMiB {
-			t.Errorf("%s: got %d MiB allocated, want at most %d", name, got, c.maxMiB)
+		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > test.maxMiB {
+			t.Errorf("%s: got %d MiB allocated, want at most %d", name, got, test.maxMiB)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestManyInvalidOwners(t *testing.T) {
 // but the time to find them is bounded.
 func TestLongPathsAfterChanges(t *testing.T) {
 	numbers := `{"type":"object","additionalProperties":{"type":"integer"}}`
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		keys, wrong int
 		changed     string
 		want        field.ErrorType
@@ -137,19 +137,19 @@ func TestLongPathsAfterChanges(t *testing.T) {
 		"short paths, one new error":   {wrong: 1000, changed: `"z":"x"`, want: field.ErrorTypeTypeInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			values := joinNumbered(c.wrong, `"a%04d":"x"`)
-			s, before := nestUnderLongKeys(c.keys, numbers, "{"+values+"}")
-			if c.changed != "" {
-				values += "," + c.changed
+			values := joinNumbered(test.wrong, `"a%04d":"x"`)
+			s, before := nestUnderLongKeys(test.keys, numbers, "{"+values+"}")
+			if test.changed != "" {
+				values += "," + test.changed
 			}
-			_, after := nestUnderLongKeys(c.keys, numbers, "{"+values+"}")
+			_, after := nestUnderLongKeys(test.keys, numbers, "{"+values+"}")
 			errs := withSmallLimit(compileText(t, s)).Check(parseDoc(t, []byte(after)), parseDoc(t, []byte(before)), ratchets, nil).Schema
 			var got field.ErrorType
 			if len(errs) > 0 {
 				got = errs[len(errs)-1].Type
 			}
-			if got != c.want || len(errs) > 1 {
-				t.Errorf("got %d errors, the last %q, want %q", len(errs), string(got), string(c.want))
+			if got != test.want || len(errs) > 1 {
+				t.Errorf("got %d errors, the last %q, want %q", len(errs), string(got), string(test.want))
 			}
 		})
 	}

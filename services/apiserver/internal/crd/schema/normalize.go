@@ -52,11 +52,11 @@ type NormalizedDoc struct {
 // Normalize fills in defaults, prunes unknown fields and unwanted nulls, and cleans the metadata of
 // embedded resources. It does not change apiVersion, kind and metadata of the resource. It returns
 // a *field.Error for malformed metadata of an embedded resource, ErrTooLarge or tape.ErrTooLarge.
-func (p *Program) Normalize(d *tape.Doc, o NormalizeOptions) (NormalizedDoc, error) {
+func (p *Program) Normalize(d *tape.Doc, normalizeOptions NormalizeOptions) (NormalizedDoc, error) {
 	// 1. Remove repeated fields and invalid UTF-8.
 	result := NormalizedDoc{Doc: d}
 	if !d.Clean() {
-		if o.Unknown {
+		if normalizeOptions.Unknown {
 			result.Duplicates = d.Duplicates()
 		}
 		cleaned, err := d.Canonicalize()
@@ -69,14 +69,14 @@ func (p *Program) Normalize(d *tape.Doc, o NormalizeOptions) (NormalizedDoc, err
 	}
 
 	// 2. Choose the operations, and normalize the document.
-	s := normalizer{program: p, doc: d, raw: d.Raw(), options: o, operations: allOperations}
-	if o.Lenient {
+	s := normalizer{program: p, doc: d, raw: d.Raw(), options: normalizeOptions, operations: allOperations}
+	if normalizeOptions.Lenient {
 		s.operations = addDefaults | cleanMetadata
 	}
-	if o.Undefaulted {
+	if normalizeOptions.Undefaulted {
 		s.operations &^= addDefaults | removeNulls
 	}
-	if o.KeepNulls {
+	if normalizeOptions.KeepNulls {
 		s.operations &^= removeNulls
 	}
 	s.normalizeResource()

@@ -98,14 +98,14 @@ func TestNormalizeEmbeddedResources(t *testing.T) {
 			doc:  `{"apiVersion":1,"kind":null,"metadata":{"z":1},"pod":{}}`,
 		},
 	}
-	p := compileText(t, embeddedSchema)
+	program := compileText(t, embeddedSchema)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.want == "" {
 				tt.want = tt.doc
 			}
 			d := parseDoc(t, []byte(tt.doc))
-			normalized, err := p.Normalize(d, NormalizeOptions{Unknown: true})
+			normalized, err := program.Normalize(d, NormalizeOptions{Unknown: true})
 			var wrong *field.Error
 			if tt.err != "" {
 				if !errors.As(err, &wrong) || err.Error() != tt.err {
@@ -118,7 +118,7 @@ func TestNormalizeEmbeddedResources(t *testing.T) {
 			if tt.dropped == "" {
 				tt.dropped = tt.want
 			}
-			normalized, err = p.Normalize(d, NormalizeOptions{DropMalformed: true})
+			normalized, err = program.Normalize(d, NormalizeOptions{DropMalformed: true})
 			if err != nil || string(normalized.Doc.Raw()) != tt.dropped || normalized.Unknown != nil {
 				t.Errorf("Normalize(%s) with DropMalformed: got %s, unknown fields %q, error %v\nwant %s, none",
 					tt.doc, normalized.Doc.Raw(), normalized.Unknown, err, tt.dropped)
@@ -159,7 +159,7 @@ func TestNormalizeKeepsText(t *testing.T) {
 // ObjectMeta, not by the schema.
 func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 	const resource = `{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","default":{"name":"Bar","unknown":"x","labels":{"a":"b"}}}}}`
-	p := compileText(t, `{"type":"object","properties":{
+	program := compileText(t, `{"type":"object","properties":{
 		"one":`+resource+`,"list":{"type":"array","items":`+resource+`},"map":{"type":"object","additionalProperties":`+resource+`},
 		"both":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","nullable":true,"default":{"name":"Bar"},"properties":{"generateName":{"type":"string","default":"g"}}}}},
 		"part":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","properties":{"labels":{"type":"object","default":{"a":"b"}}}}}}}}`)
@@ -175,7 +175,7 @@ func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 		`{"part":{"metadata":null}}`:         `{"part":{}}`,
 		`{"both":{"metadata":null}}`:         `{"both":{"metadata":{"generateName":"g"}}}`,
 	} {
-		normalized, err := p.Normalize(parseDoc(t, []byte(doc)), NormalizeOptions{})
+		normalized, err := program.Normalize(parseDoc(t, []byte(doc)), NormalizeOptions{})
 		if err != nil || string(normalized.Doc.Raw()) != want {
 			t.Errorf("%s: got %s, %v, want %s", doc, normalized.Doc.Raw(), err, want)
 		}
@@ -185,7 +185,7 @@ func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 		`{"one":{"metadata":null}}`:  `{"one":` + filled + `}`,
 		`{"part":{"metadata":null}}`: `{"part":{"metadata":null}}`,
 	} {
-		normalized, err := p.Normalize(parseDoc(t, []byte(doc)), NormalizeOptions{KeepNulls: true})
+		normalized, err := program.Normalize(parseDoc(t, []byte(doc)), NormalizeOptions{KeepNulls: true})
 		if err != nil || string(normalized.Doc.Raw()) != want {
 			t.Errorf("applied %s: got %s, %v, want %s", doc, normalized.Doc.Raw(), err, want)
 		}
@@ -226,7 +226,7 @@ func TestNormalizeReportsFields(t *testing.T) {
 // a bound, the test would not end.
 func TestLargeInputsAreBounded(t *testing.T) {
 	large, _ := json.Marshal(strings.Repeat("d", 10_000))
-	p := compileText(t, `{"type":"object","properties":{
+	program := compileText(t, `{"type":"object","properties":{
 		"l":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","default":`+string(large)+`}}}},
 		"n":{"type":"array","items":{"type":"integer"}},"m":{"type":"object","additionalProperties":{"type":"integer"}},
 		"s":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}},
@@ -235,7 +235,7 @@ func TestLargeInputsAreBounded(t *testing.T) {
 		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
 	}
 	manyItems := parseDoc(t, []byte(`{"l":`+list("{}", 100_000)+`}`))
-	if _, err := p.Normalize(manyItems, NormalizeOptions{}); !errors.Is(err, ErrTooLarge) {
+	if _, err := program.Normalize(manyItems, NormalizeOptions{}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("defaults of many items: got error %v, want %v", err, ErrTooLarge)
 	}
 	var members, items strings.Builder
@@ -252,16 +252,16 @@ func TestLargeInputsAreBounded(t *testing.T) {
 	if d == nil {
 		t.Fatal("no cleaned document, want one")
 	}
-	report := p.Check(d, nil, ratchets, nil)
+	report := program.Check(d, nil, ratchets, nil)
 	if len(report.Schema) != maxErrors || len(report.Lists) == 0 || len(report.Lists) > maxErrors {
 		t.Errorf("got %d errors of the schema and %d of lists, want %d and 1 to %[3]d",
 			len(report.Schema), len(report.Lists), maxErrors)
 	}
-	if again := p.Check(d, d, ratchets, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
+	if again := program.Check(d, d, ratchets, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
 		t.Errorf("unchanged: got error %v, want none", again.All()[0])
 	}
 	nested := parseDoc(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`))
-	normalized, err := p.Normalize(nested, NormalizeOptions{Unknown: true})
+	normalized, err := program.Normalize(nested, NormalizeOptions{Unknown: true})
 	if err != nil || string(normalized.Doc.Raw()) != `{}` {
 		t.Errorf("deeply nested unknown field: got %s, %v; want {}", normalized.Doc.Raw(), err)
 	}
@@ -270,7 +270,7 @@ func TestLargeInputsAreBounded(t *testing.T) {
 		unknown.WriteString(`"u` + strings.Repeat("u", i%50) + string(rune(0x4e00+i)) + `":1,`)
 	}
 	manyUnknown := parseDoc(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`))
-	normalized, err = p.Normalize(manyUnknown, NormalizeOptions{Unknown: true})
+	normalized, err = program.Normalize(manyUnknown, NormalizeOptions{Unknown: true})
 	if err != nil || len(normalized.Unknown) != maxUnknown {
 		t.Errorf("5000 unknown fields: got %d of them, %v, want %d", len(normalized.Unknown), err, maxUnknown)
 	}

@@ -60,13 +60,13 @@ func itemSchema(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 }
 
 // oracleDefault sets the defaults of a schema in a tree.
-func oracleDefault(x any, s *v1.JSONSchemaProps) {
-	if s == nil {
+func oracleDefault(x any, schemaProps *v1.JSONSchemaProps) {
+	if schemaProps == nil {
 		return
 	}
 	switch x := x.(type) {
 	case map[string]any:
-		for k, p := range s.Properties {
+		for k, p := range schemaProps.Properties {
 			if d := defaultOf(&p); d != nil {
 				if v, ok := x[k]; !ok || v == nil && !p.Nullable {
 					x[k] = d
@@ -74,14 +74,14 @@ func oracleDefault(x any, s *v1.JSONSchemaProps) {
 			}
 		}
 		for k := range x {
-			sub := subSchema(s, k)
+			sub := subSchema(schemaProps, k)
 			if sub != nil && x[k] == nil && !sub.Nullable {
 				x[k] = defaultOf(sub)
 			}
 			oracleDefault(x[k], sub)
 		}
 	case []any:
-		items := itemSchema(s)
+		items := itemSchema(schemaProps)
 		for i := range x {
 			if items != nil && x[i] == nil && !items.Nullable {
 				x[i] = defaultOf(items)
@@ -92,13 +92,13 @@ func oracleDefault(x any, s *v1.JSONSchemaProps) {
 }
 
 // oracleNulls removes nulls that a schema does not allow from a tree.
-func oracleNulls(x any, s *v1.JSONSchemaProps) {
+func oracleNulls(x any, schemaProps *v1.JSONSchemaProps) {
 	switch x := x.(type) {
 	case map[string]any:
 		for k := range x {
 			var sub *v1.JSONSchemaProps
-			if s != nil {
-				sub = subSchema(s, k)
+			if schemaProps != nil {
+				sub = subSchema(schemaProps, k)
 			}
 			if sub != nil && x[k] == nil && !sub.Nullable && defaultOf(sub) == nil {
 				delete(x, k)
@@ -108,7 +108,7 @@ func oracleNulls(x any, s *v1.JSONSchemaProps) {
 		}
 	case []any:
 		for i := range x {
-			oracleNulls(x[i], itemSchema(s))
+			oracleNulls(x[i], itemSchema(schemaProps))
 		}
 	}
 }
@@ -126,11 +126,11 @@ func join(path, key string) string {
 
 // prune removes unknown fields from a tree. keepUnknown is set if an outer schema allows unknown
 // fields.
-func (o *oraclePruner) prune(x any, s *v1.JSONSchemaProps, path string, keepUnknown bool) {
-	if !keepUnknown && s != nil && s.XPreserveUnknownFields != nil {
+func (o *oraclePruner) prune(x any, schemaProps *v1.JSONSchemaProps, path string, keepUnknown bool) {
+	if !keepUnknown && schemaProps != nil && schemaProps.XPreserveUnknownFields != nil {
 		keepUnknown = true
 	}
-	if keepUnknown && s == nil {
+	if keepUnknown && schemaProps == nil {
 		return
 	}
 	switch x := x.(type) {
@@ -140,11 +140,11 @@ func (o *oraclePruner) prune(x any, s *v1.JSONSchemaProps, path string, keepUnkn
 				continue
 			}
 			switch {
-			case s == nil:
+			case schemaProps == nil:
 				o.unknown = append(o.unknown, join(path, k))
 				delete(x, k)
-			case s.AdditionalProperties != nil || hasKey(s, k):
-				o.prune(v, subSchema(s, k), join(path, k), false)
+			case schemaProps.AdditionalProperties != nil || hasKey(schemaProps, k):
+				o.prune(v, subSchema(schemaProps, k), join(path, k), false)
 			case !keepUnknown:
 				o.unknown = append(o.unknown, join(path, k))
 				delete(x, k)
@@ -152,7 +152,7 @@ func (o *oraclePruner) prune(x any, s *v1.JSONSchemaProps, path string, keepUnkn
 		}
 	case []any:
 		for i := range x {
-			o.prune(x[i], itemSchema(s), path+"["+strconv.Itoa(i)+"]", keepUnknown)
+			o.prune(x[i], itemSchema(schemaProps), path+"["+strconv.Itoa(i)+"]", keepUnknown)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (o *oraclePruner) prune(x any, s *v1.JSONSchemaProps, path string, keepUnkn
 func hasKey(s *v1.JSONSchemaProps, k string) bool { _, ok := s.Properties[k]; return ok }
 
 // oracleNormalize returns the normalized document and the paths of unknown fields.
-func oracleNormalize(data []byte, s *v1.JSONSchemaProps) (any, []string) {
+func oracleNormalize(data []byte, schemaProps *v1.JSONSchemaProps) (any, []string) {
 	x := decode(data)
 	kept := map[string]any{}
 	m := x.(map[string]any)
@@ -174,10 +174,10 @@ func oracleNormalize(data []byte, s *v1.JSONSchemaProps) (any, []string) {
 	// Defaults are pruned before they are applied, so they are not reported.
 	var o oraclePruner
 	before := runtime.DeepCopyJSONValue(x)
-	o.prune(before, s, "", false)
-	oracleDefault(x, s)
-	new(oraclePruner).prune(x, s, "", false)
-	oracleNulls(x, s)
+	o.prune(before, schemaProps, "", false)
+	oracleDefault(x, schemaProps)
+	new(oraclePruner).prune(x, schemaProps, "", false)
+	oracleNulls(x, schemaProps)
 	for k, v := range kept {
 		m[k] = v
 	}
@@ -186,11 +186,11 @@ func oracleNormalize(data []byte, s *v1.JSONSchemaProps) (any, []string) {
 }
 
 // toOpenAPI returns the schema as the library of kube-openapi reads it.
-func toOpenAPI(s *v1.JSONSchemaProps) *spec.Schema {
-	if s == nil {
+func toOpenAPI(schemaProps *v1.JSONSchemaProps) *spec.Schema {
+	if schemaProps == nil {
 		return nil
 	}
-	data, err := json.Marshal(s)
+	data, err := json.Marshal(schemaProps)
 	if err != nil {
 		panic(err)
 	}
@@ -198,42 +198,42 @@ func toOpenAPI(s *v1.JSONSchemaProps) *spec.Schema {
 	if err := json.Unmarshal(data, &out); err != nil {
 		panic(err)
 	}
-	return asValidated(&out, s)
+	return asValidated(&out, schemaProps)
 }
 
 // asValidated applies the differences between the text of a schema and the form that Kubernetes
 // validates with.
-func asValidated(out *spec.Schema, s *v1.JSONSchemaProps) *spec.Schema {
-	if s.XIntOrString {
+func asValidated(out *spec.Schema, schemaProps *v1.JSONSchemaProps) *spec.Schema {
+	if schemaProps.XIntOrString {
 		out.Type = spec.StringOrArray{"integer", "string"}
 	}
 	if !supportedFormats[strings.ReplaceAll(out.Format, "-", "")] {
 		out.Format = ""
 	}
-	for i, e := range s.Enum {
+	for i, e := range schemaProps.Enum {
 		out.Enum[i] = decode(e.Raw)
 	}
-	for k, p := range s.Properties {
+	for k, p := range schemaProps.Properties {
 		sub := out.Properties[k]
 		out.Properties[k] = *asValidated(&sub, &p)
 	}
-	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		asValidated(out.AdditionalProperties.Schema, s.AdditionalProperties.Schema)
+	if schemaProps.AdditionalProperties != nil && schemaProps.AdditionalProperties.Schema != nil {
+		asValidated(out.AdditionalProperties.Schema, schemaProps.AdditionalProperties.Schema)
 	}
-	if s.Items != nil {
-		asValidated(out.Items.Schema, s.Items.Schema)
+	if schemaProps.Items != nil {
+		asValidated(out.Items.Schema, schemaProps.Items.Schema)
 	}
-	for i := range s.AllOf {
-		asValidated(&out.AllOf[i], &s.AllOf[i])
+	for i := range schemaProps.AllOf {
+		asValidated(&out.AllOf[i], &schemaProps.AllOf[i])
 	}
-	for i := range s.AnyOf {
-		asValidated(&out.AnyOf[i], &s.AnyOf[i])
+	for i := range schemaProps.AnyOf {
+		asValidated(&out.AnyOf[i], &schemaProps.AnyOf[i])
 	}
-	for i := range s.OneOf {
-		asValidated(&out.OneOf[i], &s.OneOf[i])
+	for i := range schemaProps.OneOf {
+		asValidated(&out.OneOf[i], &schemaProps.OneOf[i])
 	}
-	if s.Not != nil {
-		asValidated(out.Not, s.Not)
+	if schemaProps.Not != nil {
+		asValidated(out.Not, schemaProps.Not)
 	}
 	return out
 }
@@ -283,12 +283,12 @@ func listTypeName(s *v1.JSONSchemaProps) string {
 }
 
 // matchingOldItem returns the old item with the same keys as an item of a list of type map.
-func matchingOldItem(s *v1.JSONSchemaProps, list, old any, i int) (any, bool) {
+func matchingOldItem(schemaProps *v1.JSONSchemaProps, list, old any, i int) (any, bool) {
 	before, ok := old.([]any)
 	if !ok {
 		return nil, false
 	}
-	if listTypeName(s) == "map" {
+	if listTypeName(schemaProps) == "map" {
 		item, ok := list.([]any)[i].(map[string]any)
 		if !ok {
 			return nil, false
@@ -297,7 +297,7 @@ func matchingOldItem(s *v1.JSONSchemaProps, list, old any, i int) (any, bool) {
 			m, ok := b.(map[string]any)
 			if ok &&
 				!slices.ContainsFunc(
-					s.XListMapKeys,
+					schemaProps.XListMapKeys,
 					func(k string) bool { return !isScalar(item[k]) || !reflect.DeepEqual(item[k], m[k]) },
 				) {
 				return m, true
@@ -317,7 +317,7 @@ func isScalar(v any) bool {
 }
 
 // oracleEqual reports whether a value is unchanged, so that its errors are tolerated.
-func oracleEqual(s *v1.JSONSchemaProps, x, old any) bool {
+func oracleEqual(schemaProps *v1.JSONSchemaProps, x, old any) bool {
 	switch x := x.(type) {
 	case []any:
 		before, ok := old.([]any)
@@ -325,11 +325,11 @@ func oracleEqual(s *v1.JSONSchemaProps, x, old any) bool {
 			return false
 		}
 		for i := range x {
-			b, ok := matchingOldItem(s, x, old, i)
-			if !ok || itemSchema(s) == nil {
-				return listTypeName(s) != "map" && reflect.DeepEqual(x, before)
+			b, ok := matchingOldItem(schemaProps, x, old, i)
+			if !ok || itemSchema(schemaProps) == nil {
+				return listTypeName(schemaProps) != "map" && reflect.DeepEqual(x, before)
 			}
-			if !oracleEqual(itemSchema(s), x[i], b) {
+			if !oracleEqual(itemSchema(schemaProps), x[i], b) {
 				return false
 			}
 		}
@@ -341,7 +341,7 @@ func oracleEqual(s *v1.JSONSchemaProps, x, old any) bool {
 		}
 		for k, v := range x {
 			b, ok := before[k]
-			if sub := subSchema(s, k); !ok || sub == nil || !oracleEqual(sub, v, b) {
+			if sub := subSchema(schemaProps, k); !ok || sub == nil || !oracleEqual(sub, v, b) {
 				return false
 			}
 		}
@@ -362,24 +362,24 @@ func oracleCheck(s *v1.JSONSchemaProps, x, old any, update bool) []string {
 
 // toFieldError converts an error of the library to the one that Kubernetes reports.
 func toFieldError(err error) *field.Error {
-	e, ok := err.(*openapierrors.Validation)
+	validation, ok := err.(*openapierrors.Validation)
 	if !ok {
 		return field.Invalid(nil, "", err.Error())
 	}
 	var at *field.Path
-	if name := strings.TrimPrefix(e.Name, "."); name != "" {
+	if name := strings.TrimPrefix(validation.Name, "."); name != "" {
 		at = at.Child(name)
 	}
-	value := e.Value
+	value := validation.Value
 	if value == nil {
 		value = ""
 	}
-	switch e.Code() {
+	switch validation.Code() {
 	case openapierrors.RequiredFailCode:
 		return field.Required(at, "")
 	case openapierrors.EnumFailCode:
 		var shown []string
-		for _, v := range e.Values {
+		for _, v := range validation.Values {
 			text, ok := v.(string)
 			if !ok {
 				b, _ := json.Marshal(v)
@@ -387,11 +387,11 @@ func toFieldError(err error) *field.Error {
 			}
 			shown = append(shown, text)
 		}
-		return field.NotSupported(at, e.Value, shown)
+		return field.NotSupported(at, validation.Value, shown)
 	case openapierrors.TooLongFailCode:
-		return field.TooLong(at, "", int(e.Valid.(int64)))
+		return field.TooLong(at, "", int(validation.Valid.(int64)))
 	case openapierrors.MaxItemsFailCode, openapierrors.TooManyPropertiesCode:
-		return field.TooMany(at, int(e.Value.(int64)), int(e.Valid.(int64)))
+		return field.TooMany(at, int(validation.Value.(int64)), int(validation.Valid.(int64)))
 	case openapierrors.InvalidTypeCode:
 		return field.TypeInvalid(at, value, err.Error())
 	}

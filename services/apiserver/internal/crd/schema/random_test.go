@@ -25,120 +25,120 @@ var names = []string{"a", "b", "c", "odd-name", "kind"}
 
 // randomSchema draws a structural schema.
 func randomSchema(t *rapid.T, depth int, isRoot bool) v1.JSONSchemaProps {
-	s := v1.JSONSchemaProps{Nullable: sometimes(t, 6)}
+	schemaProps := v1.JSONSchemaProps{Nullable: sometimes(t, 6)}
 	kinds := []string{"string", "integer", "number", "boolean", "int-or-string", "anything"}
 	if depth > 0 {
 		kinds = append(kinds, "object", "object", "object", "array", "array", "map")
 	}
 	kind := pick(t, "kind", kinds...)
 	if isRoot {
-		kind, s.Nullable = "object", false
+		kind, schemaProps.Nullable = "object", false
 	}
 	yes := true
 	switch kind {
 	case "object":
-		s.Type = "object"
-		s.Properties = map[string]v1.JSONSchemaProps{}
+		schemaProps.Type = "object"
+		schemaProps.Properties = map[string]v1.JSONSchemaProps{}
 		for range rapid.IntRange(0, 4).Draw(t, "properties") {
-			s.Properties[pick(t, "name", names...)] = randomSchema(t, depth-1, false)
+			schemaProps.Properties[pick(t, "name", names...)] = randomSchema(t, depth-1, false)
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "required") {
-			s.Required = append(s.Required, pick(t, "name", names...))
+			schemaProps.Required = append(schemaProps.Required, pick(t, "name", names...))
 		}
 		if sometimes(t, 5) {
-			s.XPreserveUnknownFields = &yes
+			schemaProps.XPreserveUnknownFields = &yes
 		}
 	case "map":
-		s.Type = "object"
+		schemaProps.Type = "object"
 		if sometimes(t, 5) {
-			s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: rapid.Bool().Draw(t, "allows")}
+			schemaProps.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: rapid.Bool().Draw(t, "allows")}
 		} else {
 			sub := randomSchema(t, depth-1, false)
-			s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &sub}
+			schemaProps.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &sub}
 		}
 	case "array":
-		randomList(t, &s, depth)
+		randomList(t, &schemaProps, depth)
 	case "int-or-string":
-		s.XIntOrString = true
+		schemaProps.XIntOrString = true
 		if rapid.Bool().Draw(t, "anyOf") {
-			s.AnyOf = []v1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}}
+			schemaProps.AnyOf = []v1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}}
 		}
 	case "anything":
-		s.XPreserveUnknownFields = &yes
+		schemaProps.XPreserveUnknownFields = &yes
 	default:
-		s.Type = kind
+		schemaProps.Type = kind
 	}
-	randomRules(t, &s, 2)
+	randomRules(t, &schemaProps, 2)
 	if !isRoot && sometimes(t, 5) {
-		raw, _ := json.Marshal(randomValue(t, &s, depth))
-		s.Default = &v1.JSON{Raw: raw}
+		raw, _ := json.Marshal(randomValue(t, &schemaProps, depth))
+		schemaProps.Default = &v1.JSON{Raw: raw}
 	}
-	return s
+	return schemaProps
 }
 
 // randomList adds the keywords of a random list to a schema.
-func randomList(t *rapid.T, s *v1.JSONSchemaProps, depth int) {
-	s.Type = "array"
+func randomList(t *rapid.T, schemaProps *v1.JSONSchemaProps, depth int) {
+	schemaProps.Type = "array"
 	item := randomSchema(t, depth-1, false)
 	switch pick(t, "list", "", "", "atomic", "set", "map") {
 	case "atomic":
-		s.XListType = new(string)
-		*s.XListType = "atomic"
+		schemaProps.XListType = new(string)
+		*schemaProps.XListType = "atomic"
 	case "set":
-		s.XListType = new(string)
-		*s.XListType = "set"
+		schemaProps.XListType = new(string)
+		*schemaProps.XListType = "set"
 	case "map":
-		s.XListType = new(string)
-		*s.XListType = "map"
-		s.XListMapKeys = []string{"k", "l"}[:rapid.IntRange(1, 2).Draw(t, "keys")]
+		schemaProps.XListType = new(string)
+		*schemaProps.XListType = "map"
+		schemaProps.XListMapKeys = []string{"k", "l"}[:rapid.IntRange(1, 2).Draw(t, "keys")]
 		item = v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{
 			"k": {Type: "string"}, "l": {Type: "integer"}, "v": randomSchema(t, depth-1, false),
 		}}
 	}
-	s.Items = &v1.JSONSchemaPropsOrArray{Schema: &item}
+	schemaProps.Items = &v1.JSONSchemaPropsOrArray{Schema: &item}
 }
 
 // randomRules adds random keywords to a schema, mostly of its type.
-func randomRules(t *rapid.T, s *v1.JSONSchemaProps, depth int) {
+func randomRules(t *rapid.T, schemaProps *v1.JSONSchemaProps, depth int) {
 	count := func(label string) *int64 { n := rapid.Int64Range(0, 3).Draw(t, label); return &n }
 	number := func(label string) *float64 { n := pick(t, label, -1, 0, 0.5, 1, 2, 2.5, 3, 10); return &n }
 	for range rapid.IntRange(0, 2).Draw(t, "rules") {
 		switch rapid.IntRange(0, 16).Draw(t, "rule") {
 		case 0:
-			s.MinLength = count("n")
+			schemaProps.MinLength = count("n")
 		case 1:
-			s.MaxLength = count("n")
+			schemaProps.MaxLength = count("n")
 		case 2:
-			s.Pattern = pick(t, "pattern", "^a", "b$", "^[0-9]+$", "(")
+			schemaProps.Pattern = pick(t, "pattern", "^a", "b$", "^[0-9]+$", "(")
 		case 3:
-			s.Minimum, s.ExclusiveMinimum = number("min"), rapid.Bool().Draw(t, "exclusive")
+			schemaProps.Minimum, schemaProps.ExclusiveMinimum = number("min"), rapid.Bool().Draw(t, "exclusive")
 		case 4:
-			s.Maximum, s.ExclusiveMaximum = number("max"), rapid.Bool().Draw(t, "exclusive")
+			schemaProps.Maximum, schemaProps.ExclusiveMaximum = number("max"), rapid.Bool().Draw(t, "exclusive")
 		case 5:
-			s.MultipleOf = number("factor")
+			schemaProps.MultipleOf = number("factor")
 		case 6:
-			s.MinItems = count("n")
+			schemaProps.MinItems = count("n")
 		case 7:
-			s.MaxItems = count("n")
+			schemaProps.MaxItems = count("n")
 		case 8:
-			s.MinProperties = count("n")
+			schemaProps.MinProperties = count("n")
 		case 9:
-			s.MaxProperties = count("n")
+			schemaProps.MaxProperties = count("n")
 		case 10, 11:
 			for range rapid.IntRange(1, 3).Draw(t, "enum") {
-				s.Enum = append(s.Enum,
+				schemaProps.Enum = append(schemaProps.Enum,
 					v1.JSON{Raw: []byte(pick(t, "value", `"a"`, `"ab"`, `1`, `2`, `1.5`, `true`, `null`, `{"a":1}`, `["a"]`, `[1.0]`))})
 			}
 		case 12:
-			s.Format = pick(t, "format", "date", "date-time", "ipv4", "byte", "int32", "uuid", "odd", "duration")
+			schemaProps.Format = pick(t, "format", "date", "date-time", "ipv4", "byte", "int32", "uuid", "odd", "duration")
 		case 13:
-			s.Not = branch(t, depth)
+			schemaProps.Not = branch(t, depth)
 		case 14:
-			s.AllOf = branches(t, depth)
+			schemaProps.AllOf = branches(t, depth)
 		case 15:
-			s.AnyOf = branches(t, depth)
+			schemaProps.AnyOf = branches(t, depth)
 		case 16:
-			s.OneOf = branches(t, depth)
+			schemaProps.OneOf = branches(t, depth)
 		}
 	}
 }
@@ -159,56 +159,56 @@ func branch(t *rapid.T, depth int) *v1.JSONSchemaProps {
 	if depth == 0 {
 		return nil
 	}
-	s := v1.JSONSchemaProps{}
+	schemaProps := v1.JSONSchemaProps{}
 	if sometimes(t, 3) {
-		s.Type = pick(t, "type", "string", "integer", "object")
+		schemaProps.Type = pick(t, "type", "string", "integer", "object")
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "properties") {
-		if s.Properties == nil {
-			s.Properties = map[string]v1.JSONSchemaProps{}
+		if schemaProps.Properties == nil {
+			schemaProps.Properties = map[string]v1.JSONSchemaProps{}
 		}
 		if b := branch(t, depth-1); b != nil {
-			s.Properties[pick(t, "name", names...)] = *b
+			schemaProps.Properties[pick(t, "name", names...)] = *b
 		}
 	}
 	if sometimes(t, 4) {
 		if b := branch(t, depth-1); b != nil {
-			s.Items = &v1.JSONSchemaPropsOrArray{Schema: b}
+			schemaProps.Items = &v1.JSONSchemaPropsOrArray{Schema: b}
 		}
 	}
 	if sometimes(t, 4) {
-		s.Required = append(s.Required, pick(t, "name", names...))
+		schemaProps.Required = append(schemaProps.Required, pick(t, "name", names...))
 	}
 	if sometimes(t, 6) {
-		s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: false}
+		schemaProps.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: false}
 	}
-	randomRules(t, &s, depth-1)
-	return &s
+	randomRules(t, &schemaProps, depth-1)
+	return &schemaProps
 }
 
 // raw is JSON text with numbers in their original form.
 type raw = json.RawMessage
 
 // randomValue draws a value that may fit a schema.
-func randomValue(t *rapid.T, s *v1.JSONSchemaProps, depth int) any {
-	if s == nil || sometimes(t, 8) {
+func randomValue(t *rapid.T, schemaProps *v1.JSONSchemaProps, depth int) any {
+	if schemaProps == nil || sometimes(t, 8) {
 		return randomJSON(t, depth)
 	}
-	if len(s.Enum) > 0 && sometimes(t, 2) {
-		return raw(s.Enum[rapid.IntRange(0, len(s.Enum)-1).Draw(t, "choice")].Raw)
+	if len(schemaProps.Enum) > 0 && sometimes(t, 2) {
+		return raw(schemaProps.Enum[rapid.IntRange(0, len(schemaProps.Enum)-1).Draw(t, "choice")].Raw)
 	}
-	switch s.Type {
+	switch schemaProps.Type {
 	case "object":
 		m := map[string]any{}
-		for _, k := range slices.Sorted(maps.Keys(s.Properties)) {
-			sub := s.Properties[k]
+		for _, k := range slices.Sorted(maps.Keys(schemaProps.Properties)) {
+			sub := schemaProps.Properties[k]
 			if !sometimes(t, 4) {
 				m[k] = randomValue(t, &sub, depth-1)
 			}
 		}
-		if s.AdditionalProperties != nil {
+		if schemaProps.AdditionalProperties != nil {
 			for range rapid.IntRange(0, 3).Draw(t, "members") {
-				m[pick(t, "key", "x", "y", "a.b/c")] = randomValue(t, s.AdditionalProperties.Schema, depth-1)
+				m[pick(t, "key", "x", "y", "a.b/c")] = randomValue(t, schemaProps.AdditionalProperties.Schema, depth-1)
 			}
 		}
 		if sometimes(t, 4) {
@@ -218,7 +218,7 @@ func randomValue(t *rapid.T, s *v1.JSONSchemaProps, depth int) any {
 	case "array":
 		var list []any
 		for range rapid.IntRange(0, 4).Draw(t, "items") {
-			list = append(list, randomValue(t, s.Items.Schema, depth-1))
+			list = append(list, randomValue(t, schemaProps.Items.Schema, depth-1))
 		}
 		if list == nil {
 			list = []any{}

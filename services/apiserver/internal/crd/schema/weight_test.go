@@ -22,13 +22,13 @@ func TestWeightCountsDefaults(t *testing.T) {
 	list := func(items v1.JSONSchemaProps) v1.JSONSchemaProps {
 		return v1.JSONSchemaProps{Type: "array", Items: &v1.JSONSchemaPropsOrArray{Schema: &items}}
 	}
-	p, err := schema.Compile(
+	program, err := schema.Compile(
 		&v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"items": list(item), "wholes": list(itemWithDefault)}},
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		doc       string
 		maxFactor int // upper bound of the weight, as a multiple of the resulting size
 	}{
@@ -36,21 +36,21 @@ func TestWeightCountsDefaults(t *testing.T) {
 		"many objects": {doc: `{"items":[` + strings.TrimSuffix(strings.Repeat("{},", 500), ",") + `]}`, maxFactor: 3},
 		"nulls":        {doc: `{"wholes":[` + strings.TrimSuffix(strings.Repeat("null,", 500), ",") + `]}`, maxFactor: 3},
 	} {
-		d, err := tape.Parse([]byte(c.doc))
+		d, err := tape.Parse([]byte(test.doc))
 		if err != nil {
 			t.Fatal(err)
 		}
-		normalized, err := p.Normalize(d, schema.NormalizeOptions{})
+		normalized, err := program.Normalize(d, schema.NormalizeOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		size := max(len(normalized.Doc.Raw()), len(c.doc))
-		if n := p.EstimateSize([]byte(c.doc), !cbor); n < size || n > c.maxFactor*size {
-			t.Errorf("%s: got weight %d, want %d to %d", name, n, size, c.maxFactor*size)
+		size := max(len(normalized.Doc.Raw()), len(test.doc))
+		if n := program.EstimateSize([]byte(test.doc), !cbor); n < size || n > test.maxFactor*size {
+			t.Errorf("%s: got weight %d, want %d to %d", name, n, size, test.maxFactor*size)
 		}
 	}
 	const defaults = 500 * 100 * len(`"field0":"default"`) // bytes of the defaults of 500 items
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		doc       string
 		cbor      bool
 		minWeight int
@@ -60,8 +60,8 @@ func TestWeightCountsDefaults(t *testing.T) {
 		"CBOR":                       {doc: strings.Repeat("\xa0", 500), cbor: true, minWeight: defaults},
 		"CBOR nulls":                 {doc: strings.Repeat("\xf6", 500), cbor: true, minWeight: 500},
 	} {
-		if n := p.EstimateSize([]byte(c.doc), c.cbor); n < c.minWeight {
-			t.Errorf("%s: got weight %d, want at least %d", name, n, c.minWeight)
+		if n := program.EstimateSize([]byte(test.doc), test.cbor); n < test.minWeight {
+			t.Errorf("%s: got weight %d, want at least %d", name, n, test.minWeight)
 		}
 	}
 	if n := (*schema.Program)(nil).EstimateSize([]byte("{}"), !cbor); n != 2 {

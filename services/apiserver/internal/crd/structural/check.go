@@ -41,30 +41,30 @@ type checker struct{ errs field.ErrorList }
 func (c *checker) add(err *field.Error) { c.errs = append(c.errs, err) }
 
 // checkSchema checks a schema that defines the type of its value, and the schemas within it.
-func (c *checker) checkSchema(path *field.Path, s *v1.JSONSchemaProps, pos position) {
-	elements := items(s)
-	if s.Type == "array" && elements == nil {
+func (c *checker) checkSchema(path *field.Path, schemaProps *v1.JSONSchemaProps, pos position) {
+	elements := items(schemaProps)
+	if schemaProps.Type == "array" && elements == nil {
 		c.add(field.Required(path.Child("items"), "must be specified"))
 	}
 	if elements != nil {
 		c.checkSchema(path.Child("items"), elements, element)
 	}
-	forEachProperty(s.Properties, func(name string, s *v1.JSONSchemaProps) {
-		c.checkSchema(path.Child("properties").Key(name), s, property)
+	forEachProperty(schemaProps.Properties, func(name string, schemaProps *v1.JSONSchemaProps) {
+		c.checkSchema(path.Child("properties").Key(name), schemaProps, property)
 	})
-	if s.AdditionalProperties != nil {
+	if schemaProps.AdditionalProperties != nil {
 		if pos == root {
 			c.add(field.Forbidden(path.Child("additionalProperties"), "must not be used at the root"))
 		}
-		if s.AdditionalProperties.Schema != nil {
-			c.checkSchema(path.Child("additionalProperties"), s.AdditionalProperties.Schema, property)
+		if schemaProps.AdditionalProperties.Schema != nil {
+			c.checkSchema(path.Child("additionalProperties"), schemaProps.AdditionalProperties.Schema, property)
 		}
 	}
-	firstAllOfIsIntOrString := len(s.AllOf) > 0 && isIntOrString(s.AllOf[0].AnyOf)
-	c.checkValueRules(path, s, isIntOrString(s.AnyOf), firstAllOfIsIntOrString)
-	c.checkExtensions(path, s)
-	c.checkType(path, s, pos)
-	c.checkObjectFields(path, s, pos)
+	firstAllOfIsIntOrString := len(schemaProps.AllOf) > 0 && isIntOrString(schemaProps.AllOf[0].AnyOf)
+	c.checkValueRules(path, schemaProps, isIntOrString(schemaProps.AnyOf), firstAllOfIsIntOrString)
+	c.checkExtensions(path, schemaProps)
+	c.checkType(path, schemaProps, pos)
+	c.checkObjectFields(path, schemaProps, pos)
 }
 
 // preserves reports whether a schema sets x-kubernetes-preserve-unknown-fields.
@@ -73,45 +73,45 @@ func preserves(s *v1.JSONSchemaProps) bool {
 }
 
 // checkExtensions rejects contradictory extensions.
-func (c *checker) checkExtensions(path *field.Path, s *v1.JSONSchemaProps) {
-	if s.XIntOrString && preserves(s) {
+func (c *checker) checkExtensions(path *field.Path, schemaProps *v1.JSONSchemaProps) {
+	if schemaProps.XIntOrString && preserves(schemaProps) {
 		c.add(field.Invalid(path.Child("x-kubernetes-preserve-unknown-fields"), true,
 			"must be false if x-kubernetes-int-or-string is true"))
 	}
-	if s.XIntOrString && s.XEmbeddedResource {
+	if schemaProps.XIntOrString && schemaProps.XEmbeddedResource {
 		c.add(field.Invalid(path.Child("x-kubernetes-embedded-resource"), true,
 			"must be false if x-kubernetes-int-or-string is true"))
 	}
-	if !s.XEmbeddedResource {
+	if !schemaProps.XEmbeddedResource {
 		return
 	}
-	if s.AdditionalProperties != nil {
+	if schemaProps.AdditionalProperties != nil {
 		c.add(field.Forbidden(path.Child("additionalProperties"), "must not be used if x-kubernetes-embedded-resource is set"))
 	}
-	if !preserves(s) && len(s.Properties) == 0 {
+	if !preserves(schemaProps) && len(schemaProps.Properties) == 0 {
 		c.add(field.Required(path.Child("properties"),
 			"must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"))
 	}
 }
 
 // checkType requires a type.
-func (c *checker) checkType(path *field.Path, s *v1.JSONSchemaProps, pos position) {
+func (c *checker) checkType(path *field.Path, schemaProps *v1.JSONSchemaProps, pos position) {
 	const embedded = "must be object if x-kubernetes-embedded-resource is true"
 	path = path.Child("type")
 	switch {
-	case s.XEmbeddedResource && s.Type == "":
+	case schemaProps.XEmbeddedResource && schemaProps.Type == "":
 		c.add(field.Required(path, embedded))
-	case s.XEmbeddedResource && s.Type != "object":
-		c.add(field.Invalid(path, s.Type, embedded))
-	case s.Type == "" && !s.XIntOrString && !preserves(s):
+	case schemaProps.XEmbeddedResource && schemaProps.Type != "object":
+		c.add(field.Invalid(path, schemaProps.Type, embedded))
+	case schemaProps.Type == "" && !schemaProps.XIntOrString && !preserves(schemaProps):
 		c.add(field.Required(path, map[position]string{
 			root:     "must not be empty at the root",
 			element:  "must not be empty for specified array items",
 			property: "must not be empty for specified object fields",
 		}[pos]))
 	}
-	if pos == root && s.Type != "" && s.Type != "object" {
-		c.add(field.Invalid(path, s.Type, "must be object at the root"))
+	if pos == root && schemaProps.Type != "" && schemaProps.Type != "object" {
+		c.add(field.Invalid(path, schemaProps.Type, "must be object at the root"))
 	}
 }
 
@@ -142,22 +142,22 @@ func (c *checker) checkObjectFields(path *field.Path, s *v1.JSONSchemaProps, pos
 
 // restrictsMetadata reports whether a schema of metadata contains more than rules for names. It
 // ignores defaults, for which the validation of definitions returns an error of its own.
-func restrictsMetadata(m v1.JSONSchemaProps) bool {
+func restrictsMetadata(schemaProps v1.JSONSchemaProps) bool {
 	nameSchemas := 0
 	for _, name := range []string{"name", "generateName"} {
-		if _, ok := m.Properties[name]; ok {
+		if _, ok := schemaProps.Properties[name]; ok {
 			nameSchemas++
 		}
 	}
-	if nameSchemas == len(m.Properties) {
-		m.Properties = nil
+	if nameSchemas == len(schemaProps.Properties) {
+		schemaProps.Properties = nil
 	}
-	m.Ref = nil
-	m.Type = ""
-	m.Default = nil
-	m.ExternalDocs = nil
-	m.Example = nil
-	return !reflect.DeepEqual(m, v1.JSONSchemaProps{})
+	schemaProps.Ref = nil
+	schemaProps.Type = ""
+	schemaProps.Default = nil
+	schemaProps.ExternalDocs = nil
+	schemaProps.Example = nil
+	return !reflect.DeepEqual(schemaProps, v1.JSONSchemaProps{})
 }
 
 // isIntOrString reports whether anyOf is the long form of x-kubernetes-int-or-string: an
@@ -180,33 +180,33 @@ func isIntOrString(anyOf []v1.JSONSchemaProps) bool {
 // checkValueRules checks the pattern of a schema and the schemas in its junctors (allOf, anyOf,
 // oneOf, not). anyOfIsIntOrString and firstAllOfIsIntOrString are the results of isIntOrString for
 // the anyOf of the schema and for that of its first allOf. Such an anyOf may define types.
-func (c *checker) checkValueRules(path *field.Path, s *v1.JSONSchemaProps, anyOfIsIntOrString, firstAllOfIsIntOrString bool) {
-	forEachJunctor(path, s, func(path *field.Path, keyword string, i int, s *v1.JSONSchemaProps) {
+func (c *checker) checkValueRules(path *field.Path, schemaProps *v1.JSONSchemaProps, anyOfIsIntOrString, firstAllOfIsIntOrString bool) {
+	forEachJunctor(path, schemaProps, func(path *field.Path, keyword string, i int, schemaProps *v1.JSONSchemaProps) {
 		if keyword == "anyOf" && anyOfIsIntOrString {
 			return
 		}
-		c.checkJunctorSchema(path, s, keyword == "allOf" && i == 0 && firstAllOfIsIntOrString)
+		c.checkJunctorSchema(path, schemaProps, keyword == "allOf" && i == 0 && firstAllOfIsIntOrString)
 	})
-	if s.Pattern == "" {
+	if schemaProps.Pattern == "" {
 		return
 	}
 	// Parsing finds every error of compiling a pattern, in a tenth of the time.
-	if _, err := syntax.Parse(s.Pattern, syntax.Perl); err != nil {
-		c.add(field.Invalid(path.Child("pattern"), s.Pattern, fmt.Sprintf("must be a valid regular expression, but isn't: %v", err)))
+	if _, err := syntax.Parse(schemaProps.Pattern, syntax.Perl); err != nil {
+		c.add(field.Invalid(path.Child("pattern"), schemaProps.Pattern, fmt.Sprintf("must be a valid regular expression, but isn't: %v", err)))
 	}
 }
 
 // checkJunctorSchema checks a schema within a junctor, which must not define types.
 // anyOfIsIntOrString is the result of isIntOrString for its anyOf.
-func (c *checker) checkJunctorSchema(path *field.Path, s *v1.JSONSchemaProps, anyOfIsIntOrString bool) {
+func (c *checker) checkJunctorSchema(path *field.Path, schemaProps *v1.JSONSchemaProps, anyOfIsIntOrString bool) {
 	// An anyOf further down may not define types.
 	const neverIntOrString = false
-	c.checkValueRules(path, s, anyOfIsIntOrString, neverIntOrString)
-	if elements := items(s); elements != nil {
+	c.checkValueRules(path, schemaProps, anyOfIsIntOrString, neverIntOrString)
+	if elements := items(schemaProps); elements != nil {
 		c.checkJunctorSchema(path.Child("items"), elements, neverIntOrString)
 	}
-	forEachProperty(s.Properties, func(name string, s *v1.JSONSchemaProps) {
-		c.checkJunctorSchema(path.Child("properties").Key(name), s, neverIntOrString)
+	forEachProperty(schemaProps.Properties, func(name string, schemaProps *v1.JSONSchemaProps) {
+		c.checkJunctorSchema(path.Child("properties").Key(name), schemaProps, neverIntOrString)
 	})
 	const empty = "must be empty to be structural"
 	const undefined = "must be undefined to be structural"
@@ -216,25 +216,25 @@ func (c *checker) checkJunctorSchema(path *field.Path, s *v1.JSONSchemaProps, an
 		set    bool
 		detail string
 	}{
-		{name: "type", set: s.Type != "", detail: empty},
-		{name: "additionalProperties", set: s.AdditionalProperties != nil && s.AdditionalProperties.Allows, detail: undefined},
-		{name: "default", set: s.Default != nil && len(s.Default.Raw) > 0, detail: undefined},
-		{name: "title", set: s.Title != "", detail: empty},
-		{name: "description", set: s.Description != "", detail: empty},
-		{name: "nullable", set: s.Nullable, detail: unset},
-		{name: "x-kubernetes-preserve-unknown-fields", set: preserves(s), detail: unset},
-		{name: "x-kubernetes-embedded-resource", set: s.XEmbeddedResource, detail: unset},
-		{name: "x-kubernetes-int-or-string", set: s.XIntOrString, detail: unset},
-		{name: "x-kubernetes-list-map-keys", set: len(s.XListMapKeys) > 0, detail: empty},
-		{name: "x-kubernetes-list-type", set: s.XListType != nil, detail: undefined},
-		{name: "x-kubernetes-map-type", set: s.XMapType != nil, detail: undefined},
-		{name: "x-kubernetes-validations", set: len(s.XValidations) > 0, detail: empty},
+		{name: "type", set: schemaProps.Type != "", detail: empty},
+		{name: "additionalProperties", set: schemaProps.AdditionalProperties != nil && schemaProps.AdditionalProperties.Allows, detail: undefined},
+		{name: "default", set: schemaProps.Default != nil && len(schemaProps.Default.Raw) > 0, detail: undefined},
+		{name: "title", set: schemaProps.Title != "", detail: empty},
+		{name: "description", set: schemaProps.Description != "", detail: empty},
+		{name: "nullable", set: schemaProps.Nullable, detail: unset},
+		{name: "x-kubernetes-preserve-unknown-fields", set: preserves(schemaProps), detail: unset},
+		{name: "x-kubernetes-embedded-resource", set: schemaProps.XEmbeddedResource, detail: unset},
+		{name: "x-kubernetes-int-or-string", set: schemaProps.XIntOrString, detail: unset},
+		{name: "x-kubernetes-list-map-keys", set: len(schemaProps.XListMapKeys) > 0, detail: empty},
+		{name: "x-kubernetes-list-type", set: schemaProps.XListType != nil, detail: undefined},
+		{name: "x-kubernetes-map-type", set: schemaProps.XMapType != nil, detail: undefined},
+		{name: "x-kubernetes-validations", set: len(schemaProps.XValidations) > 0, detail: empty},
 	} {
 		if keyword.set {
 			c.add(field.Forbidden(path.Child(keyword.name), keyword.detail))
 		}
 	}
-	if _, ok := s.Properties["metadata"]; ok {
+	if _, ok := schemaProps.Properties["metadata"]; ok {
 		c.add(field.Forbidden(path.Child("properties").Key("metadata"), "must not be specified in a nested context"))
 	}
 }

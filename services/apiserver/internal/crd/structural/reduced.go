@@ -29,44 +29,44 @@ type minimizer struct{ patterns map[string]bool }
 func (m *minimizer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
 	out := *s
 	out.Properties = nil
-	var p v1.JSONSchemaProps // reused, because schemas are large
+	var schemaProps v1.JSONSchemaProps // reused, because schemas are large
 	for name := range s.Properties {
-		p = s.Properties[name]
+		schemaProps = s.Properties[name]
 		objectField := root && (name == "metadata" || name == "kind" || name == "apiVersion")
-		if !objectField && m.isSimpleTree(&p) {
+		if !objectField && m.isSimpleTree(&schemaProps) {
 			continue
 		}
 		if out.Properties == nil {
 			out.Properties = map[string]v1.JSONSchemaProps{}
 		}
-		if !objectField && p.Items == nil && p.AdditionalProperties == nil && m.isSimple(&p) {
-			p = *m.reduce(&p, false)
+		if !objectField && schemaProps.Items == nil && schemaProps.AdditionalProperties == nil && m.isSimple(&schemaProps) {
+			schemaProps = *m.reduce(&schemaProps, false)
 		}
-		out.Properties[name] = p
+		out.Properties[name] = schemaProps
 	}
 	return &out
 }
 
 // isSimpleTree reports whether a schema and all schemas within it are simple. Such a schema is
 // valid for any property.
-func (m *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
-	if !m.isSimple(s) {
+func (m *minimizer) isSimpleTree(schemaProps *v1.JSONSchemaProps) bool {
+	if !m.isSimple(schemaProps) {
 		return false
 	}
-	if s.Items != nil && !m.isSimpleTree(s.Items.Schema) {
+	if schemaProps.Items != nil && !m.isSimpleTree(schemaProps.Items.Schema) {
 		return false
 	}
-	if a := s.AdditionalProperties; a != nil {
-		if len(s.Properties) > 0 || a.Schema != nil && !m.isSimpleTree(a.Schema) {
+	if a := schemaProps.AdditionalProperties; a != nil {
+		if len(schemaProps.Properties) > 0 || a.Schema != nil && !m.isSimpleTree(a.Schema) {
 			return false
 		}
 	}
-	if len(s.Properties) == 0 {
+	if len(schemaProps.Properties) == 0 {
 		return true
 	}
 	var p v1.JSONSchemaProps
-	for name := range s.Properties {
-		p = s.Properties[name]
+	for name := range schemaProps.Properties {
+		p = schemaProps.Properties[name]
 		if !m.isSimpleTree(&p) {
 			return false
 		}
@@ -76,11 +76,11 @@ func (m *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
 
 // isSimple reports whether a schema is valid if the schemas within it are, and does not refer to
 // them.
-func (m *minimizer) isSimple(s *v1.JSONSchemaProps) bool {
-	switch s.Type {
+func (m *minimizer) isSimple(schemaProps *v1.JSONSchemaProps) bool {
+	switch schemaProps.Type {
 	case "object", "string", "integer", "number", "boolean":
 	case "array":
-		if s.Items == nil {
+		if schemaProps.Items == nil {
 			return false
 		}
 	default:
@@ -88,21 +88,21 @@ func (m *minimizer) isSimple(s *v1.JSONSchemaProps) bool {
 	}
 	switch {
 	// Keywords that refer to the contents of the schema.
-	case s.AllOf != nil, s.AnyOf != nil, s.OneOf != nil, s.Not != nil, s.XValidations != nil, s.Default != nil,
-		s.XEmbeddedResource, s.XIntOrString, s.XListMapKeys != nil:
+	case schemaProps.AllOf != nil, schemaProps.AnyOf != nil, schemaProps.OneOf != nil, schemaProps.Not != nil, schemaProps.XValidations != nil, schemaProps.Default != nil,
+		schemaProps.XEmbeddedResource, schemaProps.XIntOrString, schemaProps.XListMapKeys != nil:
 		return false
 	// Keywords that no definition may have.
-	case s.ID != "", s.Schema != "", s.Ref != nil, s.PatternProperties != nil, s.Dependencies != nil,
-		s.AdditionalItems != nil, s.Definitions != nil, s.UniqueItems:
+	case schemaProps.ID != "", schemaProps.Schema != "", schemaProps.Ref != nil, schemaProps.PatternProperties != nil, schemaProps.Dependencies != nil,
+		schemaProps.AdditionalItems != nil, schemaProps.Definitions != nil, schemaProps.UniqueItems:
 		return false
 	// Keywords with values that are invalid, or valid for other types only.
-	case s.Items != nil && (s.Items.Schema == nil || s.Items.JSONSchemas != nil),
-		s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields,
-		s.XListType != nil && (s.Type != "array" || *s.XListType != "atomic"),
-		s.XMapType != nil && (s.Type != "object" || *s.XMapType != "atomic" && *s.XMapType != "granular"):
+	case schemaProps.Items != nil && (schemaProps.Items.Schema == nil || schemaProps.Items.JSONSchemas != nil),
+		schemaProps.XPreserveUnknownFields != nil && !*schemaProps.XPreserveUnknownFields,
+		schemaProps.XListType != nil && (schemaProps.Type != "array" || *schemaProps.XListType != "atomic"),
+		schemaProps.XMapType != nil && (schemaProps.Type != "object" || *schemaProps.XMapType != "atomic" && *schemaProps.XMapType != "granular"):
 		return false
 	}
-	return s.Pattern == "" || m.isValidPattern(s.Pattern)
+	return schemaProps.Pattern == "" || m.isValidPattern(schemaProps.Pattern)
 }
 
 // isValidPattern reports whether a pattern is valid. Results are cached.

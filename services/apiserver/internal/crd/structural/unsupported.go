@@ -19,27 +19,27 @@ func Unsupported(s *v1.JSONSchemaProps) error {
 }
 
 // checkKeywords returns an error if a schema uses a keyword that structural schemas forbid.
-func checkKeywords(s *v1.JSONSchemaProps) error {
+func checkKeywords(schemaProps *v1.JSONSchemaProps) error {
 	for _, keyword := range []struct {
 		name string
 		set  bool
 	}{
-		{"id", s.ID != ""},
-		{"schema", s.Schema != ""},
-		{"$ref", s.Ref != nil && *s.Ref != ""},
-		{"patternProperties", len(s.PatternProperties) > 0},
-		{"dependencies", len(s.Dependencies) > 0},
-		{"additionalItems", s.AdditionalItems != nil},
-		{"definitions", len(s.Definitions) > 0},
+		{"id", schemaProps.ID != ""},
+		{"schema", schemaProps.Schema != ""},
+		{"$ref", schemaProps.Ref != nil && *schemaProps.Ref != ""},
+		{"patternProperties", len(schemaProps.PatternProperties) > 0},
+		{"dependencies", len(schemaProps.Dependencies) > 0},
+		{"additionalItems", schemaProps.AdditionalItems != nil},
+		{"definitions", len(schemaProps.Definitions) > 0},
 	} {
 		if keyword.set {
 			return fmt.Errorf("OpenAPIV3Schema '%s' is not supported", keyword.name)
 		}
 	}
-	if s.Items != nil && len(s.Items.JSONSchemas) > 0 {
+	if schemaProps.Items != nil && len(schemaProps.Items.JSONSchemas) > 0 {
 		return errors.New("OpenAPIV3Schema 'items' must be a schema, but is an array")
 	}
-	if s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields {
+	if schemaProps.XPreserveUnknownFields != nil && !*schemaProps.XPreserveUnknownFields {
 		return errors.New("internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined")
 	}
 	return nil

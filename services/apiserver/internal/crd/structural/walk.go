@@ -9,22 +9,22 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// AnySchema reports whether has returns true for s or for any schema within it.
-func AnySchema(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
-	if s == nil {
+// AnySchema reports whether has returns true for schemaProps or for any schema within it.
+func AnySchema(schemaProps *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
+	if schemaProps == nil {
 		return false
 	}
-	if has(s) {
+	if has(schemaProps) {
 		return true
 	}
-	within := func(s *v1.JSONSchemaProps) bool { return AnySchema(s, has) }
-	if s.Items != nil && (within(s.Items.Schema) || anySchemaIn(s.Items.JSONSchemas, has)) {
+	within := func(schemaProps *v1.JSONSchemaProps) bool { return AnySchema(schemaProps, has) }
+	if schemaProps.Items != nil && (within(schemaProps.Items.Schema) || anySchemaIn(schemaProps.Items.JSONSchemas, has)) {
 		return true
 	}
-	if anySchemaIn(s.AllOf, has) || anySchemaIn(s.AnyOf, has) || anySchemaIn(s.OneOf, has) || within(s.Not) {
+	if anySchemaIn(schemaProps.AllOf, has) || anySchemaIn(schemaProps.AnyOf, has) || anySchemaIn(schemaProps.OneOf, has) || within(schemaProps.Not) {
 		return true
 	}
-	for _, named := range []map[string]v1.JSONSchemaProps{s.Properties, s.PatternProperties, s.Definitions} {
+	for _, named := range []map[string]v1.JSONSchemaProps{schemaProps.Properties, schemaProps.PatternProperties, schemaProps.Definitions} {
 		if len(named) == 0 {
 			continue
 		}
@@ -35,12 +35,12 @@ func AnySchema(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 			}
 		}
 	}
-	for _, d := range s.Dependencies {
+	for _, d := range schemaProps.Dependencies {
 		if within(d.Schema) {
 			return true
 		}
 	}
-	for _, additional := range []*v1.JSONSchemaPropsOrBool{s.AdditionalProperties, s.AdditionalItems} {
+	for _, additional := range []*v1.JSONSchemaPropsOrBool{schemaProps.AdditionalProperties, schemaProps.AdditionalItems} {
 		if additional != nil && within(additional.Schema) {
 			return true
 		}
@@ -83,18 +83,18 @@ func items(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 // without defining its type.
 func forEachJunctor(
 	path *field.Path,
-	s *v1.JSONSchemaProps,
-	visit func(path *field.Path, keyword string, i int, s *v1.JSONSchemaProps),
+	schemaProps *v1.JSONSchemaProps,
+	visit func(path *field.Path, keyword string, i int, schemaProps *v1.JSONSchemaProps),
 ) {
 	visitAll := func(keyword string, list []v1.JSONSchemaProps) {
 		for i := range list {
 			visit(path.Child(keyword).Index(i), keyword, i, &list[i])
 		}
 	}
-	visitAll("anyOf", s.AnyOf)
-	visitAll("allOf", s.AllOf)
-	visitAll("oneOf", s.OneOf)
-	if s.Not != nil {
-		visit(path.Child("not"), "not", 0, s.Not)
+	visitAll("anyOf", schemaProps.AnyOf)
+	visitAll("allOf", schemaProps.AllOf)
+	visitAll("oneOf", schemaProps.OneOf)
+	if schemaProps.Not != nil {
+		visit(path.Child("not"), "not", 0, schemaProps.Not)
 	}
 }

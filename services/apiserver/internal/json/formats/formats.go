@@ -127,21 +127,21 @@ func Indent(b []byte) ([]byte, error) {
 
 // JSONToYAML converts JSON to YAML. It first escapes characters that are valid in JSON but not in
 // YAML. JSON that is too deep to indent stays JSON, which is valid YAML.
-func JSONToYAML(b []byte) ([]byte, error) {
-	if tooDeepToIndent(b) {
-		return escapeForYAML(b), nil
+func JSONToYAML(data []byte) ([]byte, error) {
+	if tooDeepToIndent(data) {
+		return escapeForYAML(data), nil
 	}
 	// Most texts contain none of the bytes that start such characters.
 	for _, start := range []byte{0x7f, 0xc2, 0xe2, 0xef} {
-		if bytes.IndexByte(b, start) >= 0 {
-			b = escapeForYAML(b)
+		if bytes.IndexByte(data, start) >= 0 {
+			data = escapeForYAML(data)
 			break
 		}
 	}
-	out, err := yaml.JSONToYAML(b)
+	out, err := yaml.JSONToYAML(data)
 	if err != nil { // some JSON is not YAML: keys of more than 1024 characters, escapes of surrogates
 		var v any
-		if utiljson.Unmarshal(b, &v) == nil { // replaces invalid text by U+FFFD
+		if utiljson.Unmarshal(data, &v) == nil { // replaces invalid text by U+FFFD
 			return goyaml.Marshal(v)
 		}
 	}

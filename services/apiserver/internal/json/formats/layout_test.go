@@ -80,21 +80,21 @@ func TestItemLayoutMatchesList(t *testing.T) {
 // TestJSONToYAMLIsLossless converts random JSON to YAML and back.
 func TestJSONToYAMLIsLossless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b, err := json.Marshal(value(t, 4))
+		data, err := json.Marshal(value(t, 4))
 		if err != nil {
 			t.Fatal(err)
 		}
-		y, err := formats.JSONToYAML(b)
+		y, err := formats.JSONToYAML(data)
 		if err != nil {
-			t.Fatalf("%q: %v", b, err)
+			t.Fatalf("%q: %v", data, err)
 		}
 		back, err := yaml.YAMLToJSON(y)
 		if err != nil {
-			t.Fatalf("%q as YAML %q: %v", b, y, err)
+			t.Fatalf("%q as YAML %q: %v", data, y, err)
 		}
 		var was, is any
-		if json.Unmarshal(b, &was) != nil || json.Unmarshal(back, &is) != nil || !reflect.DeepEqual(was, is) {
-			t.Fatalf("YAML %q: got JSON %q, want %q", y, back, b)
+		if json.Unmarshal(data, &was) != nil || json.Unmarshal(back, &is) != nil || !reflect.DeepEqual(was, is) {
+			t.Fatalf("YAML %q: got JSON %q, want %q", y, back, data)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 func TestApply(t *testing.T) {
 	list := func(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
 	times := func(op string, n int) string { return "[" + strings.Repeat(op+",", n-1) + op + "]" }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		doc, patch, want string
 		err              string
 	}{
@@ -112,19 +112,19 @@ func TestApply(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := jsonpatch.Decode([]byte(c.patch))
+			p, err := jsonpatch.Decode([]byte(test.patch))
 			if err != nil {
 				t.Fatal(err)
 			}
-			out, err := jsonpatch.Apply([]byte(c.doc), p)
-			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Errorf("Apply(%.100s, %.100s) = %.100s, %v, want error %s", c.doc, c.patch, out, err, c.err)
+			out, err := jsonpatch.Apply([]byte(test.doc), p)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("Apply(%.100s, %.100s) = %.100s, %v, want error %s", test.doc, test.patch, out, err, test.err)
 				}
 				return
 			}
-			if err != nil || string(out) != c.want {
-				t.Errorf("Apply(%.100s, %.100s) = %.100s, %v, want %.100s", c.doc, c.patch, out, err, c.want)
+			if err != nil || string(out) != test.want {
+				t.Errorf("Apply(%.100s, %.100s) = %.100s, %v, want %.100s", test.doc, test.patch, out, err, test.want)
 			}
 		})
 	}

@@ -12,16 +12,16 @@ const (
 // Compact reports whether a text is a JSON object or list that encoding/json would write unchanged:
 // it is valid, has no white space between values and no character that encoding/json escapes. It
 // returns false for documents of more than 64 levels.
-func Compact(b []byte) bool {
+func Compact(data []byte) bool {
 	const levels = 64
 	var lists uint64 // bit set of the open levels that are lists; the innermost is the lowest bit
 	depth, i := 0, 0
 	state := expectValue
-	for i < len(b) {
-		c := b[i]
+	for i < len(data) {
+		c := data[i]
 		switch {
 		case state == expectKey:
-			i = keyEnd(b, i)
+			i = keyEnd(data, i)
 			if i < 0 {
 				return false
 			}
@@ -38,11 +38,11 @@ func Compact(b []byte) bool {
 				state = expectValue
 			}
 			i++
-			if i < len(b) && b[i] == c+2 { // the closing bracket
+			if i < len(data) && data[i] == c+2 { // the closing bracket
 				state = expectEnd
 			}
 		case state == expectValue:
-			i = compactScalarEnd(b, i)
+			i = compactScalarEnd(data, i)
 			if i < 0 {
 				return false
 			}

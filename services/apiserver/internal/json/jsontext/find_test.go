@@ -108,23 +108,23 @@ func TestFindMatchesDecoding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, p := range paths {
-			want, ok := walk(doc, p)
+		for i, path := range paths {
+			want, ok := walk(doc, path)
 			if !ok {
 				if got[i] != nil {
-					t.Fatalf("%v in %s: got %s, want nothing", p, raw, got[i])
+					t.Fatalf("%v in %s: got %s, want nothing", path, raw, got[i])
 				}
 				continue
 			}
 			var found any
 			if err := json.Unmarshal(got[i], &found); err != nil {
-				t.Fatalf("%v in %s: %q: %v", p, raw, got[i], err)
+				t.Fatalf("%v in %s: %q: %v", path, raw, got[i], err)
 			}
 			if encoded, err := json.Marshal(want); err != nil || json.Unmarshal(encoded, &want) != nil {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(found, want) {
-				t.Fatalf("%v in %s: got %s, want %v", p, raw, got[i], want)
+				t.Fatalf("%v in %s: got %s, want %v", path, raw, got[i], want)
 			}
 		}
 	})
@@ -132,19 +132,19 @@ func TestFindMatchesDecoding(t *testing.T) {
 
 // walk returns the value at a path of a decoded document.
 func walk(v any, p jsontext.Path) (any, bool) {
-	for _, s := range p {
+	for _, step := range p {
 		switch node := v.(type) {
 		case map[string]any:
 			var ok bool
-			v, ok = node[s.Name]
-			if !ok || s.Element {
+			v, ok = node[step.Name]
+			if !ok || step.Element {
 				return nil, false
 			}
 		case []any:
-			if !s.Element || s.Index >= len(node) {
+			if !step.Element || step.Index >= len(node) {
 				return nil, false
 			}
-			v = node[s.Index]
+			v = node[step.Index]
 		default:
 			return nil, false
 		}

@@ -10,30 +10,30 @@ type Size struct {
 }
 
 // Measure returns the size of a document. It reads the document once and does not validate it.
-func Measure(doc []byte) (s Size) {
+func Measure(doc []byte) (size Size) {
 	depth, text := 0, 0 // text is the length of the last string
 	for i := 0; i < len(doc); i++ {
 		switch doc[i] {
 		case '"':
 			end, err := skipString(doc, i)
 			if err != nil {
-				return s
+				return size
 			}
 			text = end - i - 2
 			i = end - 1
 		case ':':
-			s.Key = max(s.Key, text)
+			size.Key = max(size.Key, text)
 		case '{', '[':
 			depth++
-			s.Depth = max(s.Depth, depth)
-			s.Containers++
-			s.Indent += 2 * depth
+			size.Depth = max(size.Depth, depth)
+			size.Containers++
+			size.Indent += 2 * depth
 		case '}', ']':
 			depth--
 		case ',':
-			s.Commas++
-			s.Indent += 2 * depth
+			size.Commas++
+			size.Indent += 2 * depth
 		}
 	}
-	return s
+	return size
 }

@@ -51,34 +51,34 @@ func isPlain(s []byte) bool {
 const hex = "0123456789abcdef"
 
 // appendEscaped appends the content of a JSON string.
-func appendEscaped(dst, s []byte) []byte {
+func appendEscaped(dst, data []byte) []byte {
 	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
+	for i := 0; i < len(data); {
+		c := data[i]
 		if classes[c] == plain {
 			i++
 			continue
 		}
 		if c < utf8.RuneSelf {
-			dst = append(dst, s[start:i]...)
+			dst = append(dst, data[start:i]...)
 			dst = appendEscape(dst, c)
 			i++
 			start = i
 			continue
 		}
-		r, n := utf8.DecodeRune(s[i:])
+		r, n := utf8.DecodeRune(data[i:])
 		switch {
 		case r == utf8.RuneError && n == 1:
-			dst = append(append(dst, s[start:i]...), `\ufffd`...)
+			dst = append(append(dst, data[start:i]...), `\ufffd`...)
 			start = i + n
 		case r == '\u2028' || r == '\u2029':
-			dst = append(append(dst, s[start:i]...), `\u202`...)
+			dst = append(append(dst, data[start:i]...), `\u202`...)
 			dst = append(dst, hex[r&0xf])
 			start = i + n
 		}
 		i += n
 	}
-	return append(dst, s[start:]...)
+	return append(dst, data[start:]...)
 }
 
 // appendEscape appends one ASCII byte, escaped.

@@ -52,25 +52,25 @@ var classes = func() (c [256]uint8) {
 // String returns the index after the closing quote of a string whose content starts at i, and what
 // the string contains. The index is -1 if the string is not valid JSON or does not end. String does
 // not check that the string is UTF-8.
-func String(b []byte, i int) (end int, features Features) {
+func String(data []byte, i int) (end int, features Features) {
 	for {
-		i = plainEnd(b, i)
-		if i == len(b) {
+		i = plainEnd(data, i)
+		if i == len(data) {
 			return -1, features
 		}
-		switch classes[b[i]] {
+		switch classes[data[i]] {
 		case quote:
 			return i + 1, features
 		case backslash:
 			features |= Escapes
-			n := escapeLen(b[i+1:])
+			n := escapeLen(data[i+1:])
 			if n == 0 {
 				return -1, features
 			}
 			i += 1 + n
 		case wide:
 			features |= Wide
-			for i < len(b) && classes[b[i]] == wide {
+			for i < len(data) && classes[data[i]] == wide {
 				i++
 			}
 		case markup:
@@ -140,34 +140,34 @@ func isHex(c byte) bool {
 
 // Number returns the index after the number at i, or -1 if there is none. integer reports whether
 // the number has neither a fraction nor an exponent.
-func Number(b []byte, i int) (end int, integer bool) {
-	if i < len(b) && b[i] == '-' {
+func Number(data []byte, i int) (end int, integer bool) {
+	if i < len(data) && data[i] == '-' {
 		i++
 	}
 	switch {
-	case i < len(b) && b[i] == '0':
+	case i < len(data) && data[i] == '0':
 		i++
 	default:
-		i = digitsEnd(b, i)
+		i = digitsEnd(data, i)
 		if i < 0 {
 			return -1, false
 		}
 	}
 	integer = true
-	if i < len(b) && b[i] == '.' {
+	if i < len(data) && data[i] == '.' {
 		integer = false
-		i = digitsEnd(b, i+1)
+		i = digitsEnd(data, i+1)
 		if i < 0 {
 			return -1, false
 		}
 	}
-	if i < len(b) && b[i]|0x20 == 'e' {
+	if i < len(data) && data[i]|0x20 == 'e' {
 		integer = false
 		i++
-		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+		if i < len(data) && (data[i] == '+' || data[i] == '-') {
 			i++
 		}
-		i = digitsEnd(b, i)
+		i = digitsEnd(data, i)
 	}
 	return i, integer
 }

@@ -9,7 +9,7 @@ import (
 // TestRepairDropsUndecodableFields checks that typed clients can decode repaired metadata, and that
 // valid metadata keeps its text.
 func TestRepairDropsUndecodableFields(t *testing.T) {
-	for _, c := range []struct{ name, stored, want string }{
+	for _, test := range []struct{ name, stored, want string }{
 		{name: "valid metadata is unchanged", stored: `{"metadata":{ "generation":2,"name":"a","creationTimestamp":"2020-01-01T00:00:00Z","ownerReferences":[{"controller":true,"name":"x"}],"managedFields":[{"fieldsV1":{"f:a":{}},"manager":"m"}]}}`,
 			want: `{"metadata":{ "generation":2,"name":"a","creationTimestamp":"2020-01-01T00:00:00Z","ownerReferences":[{"controller":true,"name":"x"}],"managedFields":[{"fieldsV1":{"f:a":{}},"manager":"m"}]}}`},
 		{name: "unknown fields, a wrong type and no generation", stored: `{"metadata":{"unknown":42,"name":"a","annotations":{"bar":"abc","foo":42},"generation":null},"x":1}`,
@@ -18,15 +18,15 @@ func TestRepairDropsUndecodableFields(t *testing.T) {
 			want: `{"metadata":{"name":"a","generation":3,"labels":{"a":"b"}}}`},
 		{name: "no metadata", stored: `{"x":1}`, want: `{"x":1}`},
 	} {
-		d, err := tape.Parse([]byte(c.stored))
+		d, err := tape.Parse([]byte(test.stored))
 		if err == nil {
 			d, err = Repair(d)
 		}
 		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
+			t.Fatalf("%s: %v", test.name, err)
 		}
-		if got := string(d.Raw()); got != c.want {
-			t.Errorf("%s: Repair(%s) = %s, want %s", c.name, c.stored, got, c.want)
+		if got := string(d.Raw()); got != test.want {
+			t.Errorf("%s: Repair(%s) = %s, want %s", test.name, test.stored, got, test.want)
 		}
 	}
 }

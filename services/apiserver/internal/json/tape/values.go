@@ -39,20 +39,20 @@ func (d *Doc) Runes(r Ref) int {
 
 // unescape decodes the content of a string. Like in Go's decoder, invalid UTF-8 and lone surrogates
 // become U+FFFD.
-func unescape(b []byte) []byte {
-	out := make([]byte, 0, len(b))
-	for i := 0; i < len(b); {
-		c := b[i]
+func unescape(data []byte) []byte {
+	out := make([]byte, 0, len(data))
+	for i := 0; i < len(data); {
+		c := data[i]
 		switch {
 		case c == '\\':
 			var r rune
-			r, i = unescapeOne(b, i+1)
+			r, i = unescapeOne(data, i+1)
 			out = utf8.AppendRune(out, r)
 		case c < utf8.RuneSelf:
 			out = append(out, c)
 			i++
 		default:
-			r, n := utf8.DecodeRune(b[i:])
+			r, n := utf8.DecodeRune(data[i:])
 			out = utf8.AppendRune(out, r)
 			i += n
 		}
@@ -62,8 +62,8 @@ func unescape(b []byte) []byte {
 
 // unescapeOne decodes the escape sequence at i, after the backslash. It returns the index after
 // it.
-func unescapeOne(b []byte, i int) (rune, int) {
-	switch b[i] {
+func unescapeOne(data []byte, i int) (rune, int) {
+	switch data[i] {
 	case 'b':
 		return '\b', i + 1
 	case 'f':
@@ -75,19 +75,19 @@ func unescapeOne(b []byte, i int) (rune, int) {
 	case 't':
 		return '\t', i + 1
 	case 'u':
-		r := hexRune(b[i+1:])
+		r := hexRune(data[i+1:])
 		i += 5
 		if !utf16.IsSurrogate(r) {
 			return r, i
 		}
-		if i+6 <= len(b) && b[i] == '\\' && b[i+1] == 'u' {
-			if both := utf16.DecodeRune(r, hexRune(b[i+2:])); both != utf8.RuneError {
+		if i+6 <= len(data) && data[i] == '\\' && data[i+1] == 'u' {
+			if both := utf16.DecodeRune(r, hexRune(data[i+2:])); both != utf8.RuneError {
 				return both, i + 6
 			}
 		}
 		return utf8.RuneError, i
 	}
-	return rune(b[i]), i + 1
+	return rune(data[i]), i + 1
 }
 
 // hexRune decodes four hexadecimal digits.

@@ -116,7 +116,7 @@ func BenchmarkPod(b *testing.B) {
 
 // BenchmarkSimilarPods transcodes the pods of a list, whose environment differs.
 func BenchmarkSimilarPods(b *testing.B) {
-	s, _ := benchSubject(b)
+	subject, _ := benchSubject(b)
 	var raws [][]byte
 	for i := range 100 {
 		pod := podOf(b)
@@ -137,7 +137,7 @@ func BenchmarkSimilarPods(b *testing.B) {
 	i, ok := 0, true
 	b.ReportAllocs()
 	for b.Loop() {
-		if buf, ok = s.program.Append(buf[:0], raws[i%100], 123456, &memo); !ok {
+		if buf, ok = subject.program.Append(buf[:0], raws[i%100], 123456, &memo); !ok {
 			b.Fatal("not transcoded")
 		}
 		i++
@@ -147,7 +147,7 @@ func BenchmarkSimilarPods(b *testing.B) {
 
 // BenchmarkMetadata transcodes the metadata of a list of pods that exceeds the processor's caches.
 func BenchmarkMetadata(b *testing.B) {
-	p, err := transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
+	program, err := transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func BenchmarkMetadata(b *testing.B) {
 	i, ok := 0, true
 	b.ReportAllocs()
 	for b.Loop() {
-		if buf, ok = p.Append(buf[:0], raws[i*7919%len(raws)], 123456, &memo); !ok {
+		if buf, ok = program.Append(buf[:0], raws[i*7919%len(raws)], 123456, &memo); !ok {
 			b.Fatal("not transcoded")
 		}
 		i++

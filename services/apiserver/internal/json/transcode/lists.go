@@ -18,7 +18,7 @@ func (r *runner) appendList(f *field, dst, b []byte, depth int) ([]byte, bool) {
 			next = end
 			end += int(n)
 		}
-		v := b[next:end]
+		data := b[next:end]
 		i = end
 		if tag != f.tag {
 			continue
@@ -28,15 +28,15 @@ func (r *runner) appendList(f *field, dst, b []byte, depth int) ([]byte, bool) {
 		}
 		switch f.elem {
 		case text:
-			dst = jsontext.AppendBytes(dst, v)
+			dst = jsontext.AppendBytes(dst, data)
 		case boolean, number64:
 			dst = appendNumber(dst, f.elem, n)
 		case number32:
 			dst = appendNumber(dst, f.elem, uint64(int64(int32(n))))
 		case nested:
-			dst, ok = r.appendValue(f, nested, dst, v, depth)
+			dst, ok = r.appendValue(f, nested, dst, data, depth)
 		default:
-			dst, ok = appendSpecial(dst, f.elem, v)
+			dst, ok = appendSpecial(dst, f.elem, data)
 		}
 		if !ok {
 			return dst, false

@@ -190,13 +190,13 @@ func nameOf(sf reflect.StructField) string {
 }
 
 // compileField compiles a field. It returns nil for TypeMeta, which is not stored.
-func (c *compiler) compileField(sf reflect.StructField) (*field, error) {
-	if sf.Type == reflect.TypeFor[metav1.TypeMeta]() {
+func (c *compiler) compileField(structField reflect.StructField) (*field, error) {
+	if structField.Type == reflect.TypeFor[metav1.TypeMeta]() {
 		return nil, nil
 	}
-	name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
-	tag := strings.Split(sf.Tag.Get("protobuf"), ",")
-	if name == "-" || tag[0] == "-" || len(tag) < 2 || !sf.IsExported() {
+	name, options, _ := strings.Cut(structField.Tag.Get("json"), ",")
+	tag := strings.Split(structField.Tag.Get("protobuf"), ",")
+	if name == "-" || tag[0] == "-" || len(tag) < 2 || !structField.IsExported() {
 		return nil, errors.New("not in both forms")
 	}
 	n, err := strconv.Atoi(tag[1])
@@ -204,7 +204,7 @@ func (c *compiler) compileField(sf reflect.StructField) (*field, error) {
 		return nil, fmt.Errorf("protobuf number %s", tag[1])
 	}
 	f := &field{}
-	wire, err := c.setKind(f, sf.Type)
+	wire, err := c.setKind(f, structField.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -213,18 +213,18 @@ func (c *compiler) compileField(sf reflect.StructField) (*field, error) {
 	}
 	f.tag = uint64(n)<<3 | wire
 	if name == "" {
-		if !sf.Anonymous || f.kind != nested || sf.Type.Kind() != reflect.Struct {
+		if !structField.Anonymous || f.kind != nested || structField.Type.Kind() != reflect.Struct {
 			return nil, errors.New("inline, and no structure")
 		}
 		f.kind = inline
-		zero, err := json.Marshal(reflect.Zero(sf.Type).Interface())
+		zero, err := json.Marshal(reflect.Zero(structField.Type).Interface())
 		if len(zero) > 2 {
 			f.absent = append([]byte{','}, zero[1:len(zero)-1]...)
 		}
 		return f, err
 	}
 	f.name = append(jsontext.AppendBytes([]byte{','}, []byte(name)), ':')
-	f.pointer = sf.Type.Kind() == reflect.Pointer
+	f.pointer = structField.Type.Kind() == reflect.Pointer
 	omitEmpty := strings.Contains(","+options+",", ",omitempty,")
 	f.always = f.pointer || !omitEmpty
 	for _, o := range strings.Split(options, ",") {
@@ -232,8 +232,8 @@ func (c *compiler) compileField(sf reflect.StructField) (*field, error) {
 			return nil, fmt.Errorf("option %s", o)
 		}
 	}
-	if !omitEmpty || sf.Type.Kind() == reflect.Struct {
-		zero, err := json.Marshal(reflect.Zero(sf.Type).Interface())
+	if !omitEmpty || structField.Type.Kind() == reflect.Struct {
+		zero, err := json.Marshal(reflect.Zero(structField.Type).Interface())
 		if err != nil {
 			return nil, err
 		}

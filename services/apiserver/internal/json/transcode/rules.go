@@ -34,16 +34,16 @@ func FieldsPass[T any](check func([4][]byte) bool, fields ...string) Rule {
 	return Rule{Of: reflect.TypeFor[T](), Fields: fields, Check: check}
 }
 
-// Each calls visit with each occurrence of a length-delimited field in b: the content of bytes, a
-// string, a message or a map entry. It returns false if visit does, or if b is not a message.
-func Each(b []byte, number int, visit func(content []byte) bool) bool {
+// Each calls visit with each occurrence of a length-delimited field in data: the content of bytes, a
+// string, a message or a map entry. It returns false if visit does, or if data is not a message.
+func Each(data []byte, number int, visit func(content []byte) bool) bool {
 	wantTag := uint64(number)<<3 | wireBytes
-	for i := 0; i < len(b); {
-		tag, next := varint(b, i)
+	for i := 0; i < len(data); {
+		tag, next := varint(data, i)
 		if next < 0 {
 			return false
 		}
-		n, end := varint(b, next)
+		n, end := varint(data, next)
 		if end < 0 || tag&7 != wireBytes && tag&7 != wireVarint {
 			return false
 		}
@@ -51,33 +51,33 @@ func Each(b []byte, number int, visit func(content []byte) bool) bool {
 		if tag&7 == wireVarint {
 			continue
 		}
-		if n > uint64(len(b)-end) {
+		if n > uint64(len(data)-end) {
 			return false
 		}
 		i += int(n)
-		if tag == wantTag && !visit(b[end:i]) {
+		if tag == wantTag && !visit(data[end:i]) {
 			return false
 		}
 	}
 	return true
 }
 
-// Number returns the value of a varint field, or 0 if the message lacks it. ok is false if b is not
+// Number returns the value of a varint field, or 0 if the message lacks it. ok is false if data is not
 // a message.
-func Number(b []byte, number int) (value uint64, ok bool) {
+func Number(data []byte, number int) (value uint64, ok bool) {
 	wantTag := uint64(number)<<3 | wireVarint
-	for i := 0; i < len(b); {
-		tag, next := varint(b, i)
+	for i := 0; i < len(data); {
+		tag, next := varint(data, i)
 		if next < 0 {
 			return 0, false
 		}
-		n, end := varint(b, next)
+		n, end := varint(data, next)
 		if end < 0 || tag&7 != wireBytes && tag&7 != wireVarint {
 			return 0, false
 		}
 		i = end
 		if tag&7 == wireBytes {
-			if n > uint64(len(b)-end) {
+			if n > uint64(len(data)-end) {
 				return 0, false
 			}
 			i += int(n)
@@ -114,23 +114,23 @@ type check struct {
 
 // applyRules compiles the rules for a type. names maps field names to indexes.
 func (c *compiler) applyRules(m *message, t reflect.Type, names map[string]int) error {
-	for _, r := range c.rules {
-		if r.Of != t {
+	for _, rule := range c.rules {
+		if rule.Of != t {
 			continue
 		}
-		for _, name := range slices.Concat(r.Set, r.Fields) {
+		for _, name := range slices.Concat(rule.Set, rule.Fields) {
 			if _, ok := names[name]; !ok {
 				return fmt.Errorf("%s has no field %s that a rule could look at", t, name)
 			}
 		}
-		for _, name := range r.Set {
+		for _, name := range rule.Set {
 			m.needed |= 1 << names[name]
 		}
-		if r.Check == nil {
+		if rule.Check == nil {
 			continue
 		}
-		compiled := check{n: len(r.Fields), pass: r.Check}
-		for i, name := range r.Fields {
+		compiled := check{n: len(rule.Fields), pass: rule.Check}
+		for i, name := range rule.Fields {
 			compiled.fields[i] = int8(names[name])
 		}
 		m.checks = append(m.checks, compiled)

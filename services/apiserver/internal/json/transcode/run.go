@@ -77,12 +77,12 @@ func (r *runner) appendManyFields(m *message, dst, b []byte, depth int) ([]byte,
 
 // scanAndAppend scans a message and appends its fields in the order of the Go type. at is scratch
 // space for the positions of the fields.
-func (r *runner) scanAndAppend(m *message, dst, b []byte, at []position, depth int) ([]byte, bool) {
-	found, ok := m.scan(b, at)
+func (r *runner) scanAndAppend(m *message, dst, data []byte, at []position, depth int) ([]byte, bool) {
+	found, ok := m.scan(data, at)
 	if !ok || depth > maxDepth {
 		return dst, false
 	}
-	if (m.needed != 0 || len(m.checks) > 0) && !m.satisfiesRules(b, at, found) {
+	if (m.needed != 0 || len(m.checks) > 0) && !m.satisfiesRules(data, at, found) {
 		return dst, false
 	}
 	isOwn := r.takeOwnMetadata(m)
@@ -92,7 +92,7 @@ func (r *runner) scanAndAppend(m *message, dst, b []byte, at []position, depth i
 		if found>>i&1 == 0 {
 			dst, ok = r.appendAbsentField(f, dst, isOwn, depth)
 		} else {
-			dst, ok = r.appendField(f, dst, b[at[i].from:at[i].to], isOwn, depth)
+			dst, ok = r.appendField(f, dst, data[at[i].from:at[i].to], isOwn, depth)
 		}
 		if !ok {
 			return dst, false
@@ -113,16 +113,16 @@ func (r *runner) takeOwnMetadata(m *message) bool {
 
 // appendInOrder appends the fields of a message that has them in the order of the Go type, so that
 // one pass is enough. If the order differs, it undoes its changes and returns reordered.
-func (r *runner) appendInOrder(m *message, dst, b []byte, depth int) (_ []byte, ok, reordered bool) {
+func (r *runner) appendInOrder(m *message, dst, data []byte, depth int) (_ []byte, ok, reordered bool) {
 	begin, ownMetadata := len(dst), r.meta
 	isOwn := r.takeOwnMetadata(m)
 	var found uint64
-	for i := 0; i < len(b); {
+	for i := 0; i < len(data); {
 		start := i
-		tag := uint64(b[i])
+		tag := uint64(data[i])
 		next := i + 1
 		if tag >= 0x80 {
-			tag, next = varint(b, start)
+			tag, next = varint(data, start)
 			if next < 0 {
 				return dst, false, false
 			}
@@ -131,7 +131,7 @@ func (r *runner) appendInOrder(m *message, dst, b []byte, depth int) (_ []byte, 
 		if n < 0 {
 			return dst, false, false
 		}
-		from, end := valueAt(b, next, tag)
+		from, end := valueAt(data, next, tag)
 		if end < 0 {
 			return dst, false, false
 		}
@@ -152,15 +152,15 @@ func (r *runner) appendInOrder(m *message, dst, b []byte, depth int) (_ []byte, 
 		found |= bit
 		if m.repeated&bit != 0 { // the value extends to the last of the adjacent entries
 			from = start
-			for bytes.HasPrefix(b[i:], b[start:next]) {
-				_, end = valueAt(b, i+next-start, tag)
+			for bytes.HasPrefix(data[i:], data[start:next]) {
+				_, end = valueAt(data, i+next-start, tag)
 				if end < 0 {
 					return dst, false, false
 				}
 				i = end
 			}
 		}
-		if dst, ok = r.appendField(&m.fields[n], dst, b[from:i], isOwn, depth); !ok {
+		if dst, ok = r.appendField(&m.fields[n], dst, data[from:i], isOwn, depth); !ok {
 			return dst, false, false
 		}
 	}
@@ -210,14 +210,14 @@ func AppendVersion(dst []byte, version int64) []byte {
 	return strconv.AppendInt(dst, max(version, 0), 10)
 }
 
-// appendField appends a field that the message has, with the value v.
-func (r *runner) appendField(f *field, dst, v []byte, isOwn bool, depth int) ([]byte, bool) {
+// appendField appends a field that the message has, with the value data.
+func (r *runner) appendField(f *field, dst, data []byte, isOwn bool, depth int) ([]byte, bool) {
 	switch f.kind {
 	case text, version, binaryText:
 		if f.kind == version && isOwn {
 			return r.appendVersion(f, dst), true
 		}
-		if len(v) == 0 {
+		if len(data) == 0 {
 			if f.needed && !f.pointer {
 				return dst, false
 			}
@@ -227,11 +227,11 @@ func (r *runner) appendField(f *field, dst, v []byte, isOwn bool, depth int) ([]
 		}
 		dst = append(dst, f.name...)
 		if f.kind == binaryText {
-			return appendBinary(dst, v), true
+			return appendBinary(dst, data), true
 		}
-		return jsontext.AppendBytes(dst, v), true
+		return jsontext.AppendBytes(dst, data), true
 	case boolean, number32, number64:
-		n, _ := varint(v, 0)
+		n, _ := varint(data, 0)
 		if f.kind == number32 {
 			n = uint64(int64(int32(n)))
 		}
@@ -245,37 +245,37 @@ func (r *runner) appendField(f *field, dst, v []byte, isOwn bool, depth int) ([]
 		}
 		return appendNumber(append(dst, f.name...), f.kind, n), true
 	case inline:
-		return r.appendFields(f.of, dst, v, depth+1)
+		return r.appendFields(f.of, dst, data, depth+1)
 	case list, dictionary, nested, embedded:
-		return r.appendValue(f, f.kind, append(dst, f.name...), v, depth)
+		return r.appendValue(f, f.kind, append(dst, f.name...), data, depth)
 	}
-	return appendSpecial(append(dst, f.name...), f.kind, v)
+	return appendSpecial(append(dst, f.name...), f.kind, data)
 }
 
 // appendValue appends a value that the memo may cache: a list, a map, a message or embedded JSON. k
-// is the kind of the field, or of its elements if v is an element.
-func (r *runner) appendValue(f *field, k kind, dst, v []byte, depth int) (_ []byte, ok bool) {
+// is the kind of the field, or of its elements if data is an element.
+func (r *runner) appendValue(f *field, k kind, dst, data []byte, depth int) (_ []byte, ok bool) {
 	var slot *memoSlot
 	if f.of == nil || f.of != r.meta { // the own metadata contains the version and is not cached
-		slot = r.memo.slotFor(f, v)
+		slot = r.memo.slotFor(f, data)
 	}
-	if slot != nil && slot.ready && slot.holds(f, v) {
+	if slot != nil && slot.ready && slot.holds(f, data) {
 		r.memo.recordHit(f)
 		return append(dst, slot.json...), true
 	}
 	at := len(dst)
 	switch k {
 	case list:
-		dst, ok = r.appendList(f, dst, v, depth)
+		dst, ok = r.appendList(f, dst, data, depth)
 	case dictionary:
-		dst, ok = r.appendMap(f, dst, v, depth)
+		dst, ok = r.appendMap(f, dst, data, depth)
 	case nested:
-		dst, ok = r.appendObject(f.of, dst, v, depth+1)
+		dst, ok = r.appendObject(f.of, dst, data, depth+1)
 	default:
-		dst, ok = appendSpecial(dst, k, v)
+		dst, ok = appendSpecial(dst, k, data)
 	}
 	if slot != nil && ok {
-		slot.store(f, v, dst[at:])
+		slot.store(f, data, dst[at:])
 	}
 	return dst, ok
 }

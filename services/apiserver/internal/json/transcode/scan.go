@@ -10,13 +10,13 @@ type position struct{ from, to uint32 }
 // scan records the positions of the fields of a message in at, which has an element for each field.
 // found is the set of the fields that the message has. ok is false for a malformed message and for
 // a field that occurs twice, unless it is a list or map.
-func (m *message) scan(b []byte, at []position) (found uint64, ok bool) {
-	for i := 0; i < len(b); {
+func (m *message) scan(data []byte, at []position) (found uint64, ok bool) {
+	for i := 0; i < len(data); {
 		start := i
-		tag := uint64(b[i])
+		tag := uint64(data[i])
 		next := i + 1
 		if tag >= 0x80 {
-			tag, next = varint(b, start)
+			tag, next = varint(data, start)
 			if next < 0 {
 				return 0, false
 			}
@@ -25,7 +25,7 @@ func (m *message) scan(b []byte, at []position) (found uint64, ok bool) {
 		if n < 0 {
 			return 0, false
 		}
-		from, end := valueAt(b, next, tag)
+		from, end := valueAt(data, next, tag)
 		if end < 0 {
 			return 0, false
 		}
@@ -67,12 +67,12 @@ func (m *message) fieldIndex(tag uint64) int {
 
 // valueAt returns the bounds of the value that follows a tag, without its length. end is -1 if
 // there is no valid value.
-func valueAt(b []byte, i int, tag uint64) (from, end int) {
-	if i < len(b) && b[i] < 0x80 { // fast path: the length or number takes one byte
+func valueAt(data []byte, i int, tag uint64) (from, end int) {
+	if i < len(data) && data[i] < 0x80 { // fast path: the length or number takes one byte
 		switch tag & 7 {
 		case wireBytes:
-			end = i + 1 + int(b[i])
-			if end <= len(b) {
+			end = i + 1 + int(data[i])
+			if end <= len(data) {
 				return i + 1, end
 			}
 			return i, -1
@@ -81,12 +81,12 @@ func valueAt(b []byte, i int, tag uint64) (from, end int) {
 		}
 		return i, -1
 	}
-	n, next := varint(b, i)
+	n, next := varint(data, i)
 	switch {
 	case next < 0:
 	case tag&7 == wireVarint:
 		return i, next
-	case tag&7 == wireBytes && n <= uint64(len(b)-next):
+	case tag&7 == wireBytes && n <= uint64(len(data)-next):
 		return next, next + int(n)
 	}
 	return i, -1

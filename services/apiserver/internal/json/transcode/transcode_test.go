@@ -220,30 +220,30 @@ func TestDamagedMessagesMatchLibrary(t *testing.T) {
 }
 
 // damage returns a message with one of several random changes.
-func damage(rnd *rand.Rand, b []byte) []byte {
-	b = bytes.Clone(b)
-	if len(b) == 0 {
+func damage(rnd *rand.Rand, data []byte) []byte {
+	data = bytes.Clone(data)
+	if len(data) == 0 {
 		return []byte{byte(rnd.Uint32())}
 	}
-	at := rnd.IntN(len(b))
+	at := rnd.IntN(len(data))
 	switch rnd.IntN(6) {
 	case 0:
-		b[at] = byte(rnd.Uint32())
+		data[at] = byte(rnd.Uint32())
 	case 1:
-		b[at] ^= 1 << rnd.IntN(8)
+		data[at] ^= 1 << rnd.IntN(8)
 	case 2:
-		b = b[:at]
+		data = data[:at]
 	case 3: // an additional field, known or unknown
-		b = binary.AppendUvarint(b, rnd.Uint64()>>rnd.IntN(64))
-		b = binary.AppendUvarint(b, rnd.Uint64()>>rnd.IntN(64))
+		data = binary.AppendUvarint(data, rnd.Uint64()>>rnd.IntN(64))
+		data = binary.AppendUvarint(data, rnd.Uint64()>>rnd.IntN(64))
 	case 4: // all fields twice
-		b = append(b, b...)
+		data = append(data, data...)
 	default: // fields in another order
-		fields := topFields(b)
+		fields := topFields(data)
 		rnd.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
-		b = bytes.Join(fields, nil)
+		data = bytes.Join(fields, nil)
 	}
-	return b
+	return data
 }
 
 // topFields splits a message into its fields.

@@ -9,27 +9,27 @@ import (
 
 // appendSpecial appends a value of a type that defines its JSON form, such as a time. It returns
 // false if the form cannot be written exactly.
-func appendSpecial(dst []byte, k kind, b []byte) ([]byte, bool) {
+func appendSpecial(dst []byte, k kind, data []byte) ([]byte, bool) {
 	switch k {
 	case timestamp, microTimestamp:
-		return appendTime(dst, b, k == microTimestamp)
+		return appendTime(dst, data, k == microTimestamp)
 	case quantity:
-		return appendQuantity(dst, b)
+		return appendQuantity(dst, data)
 	case intOrString:
-		return appendIntOrString(dst, b)
+		return appendIntOrString(dst, data)
 	case embedded:
-		if len(b) == 0 {
+		if len(data) == 0 {
 			return append(dst, "null"...), true
 		}
-		raw, ok := onlyBytesField(b)
+		raw, ok := onlyBytesField(data)
 		if !ok {
 			return dst, false
 		}
 		return appendEmbedded(dst, raw)
 	case wrapper:
-		return appendWrapped(dst, b)
+		return appendWrapped(dst, data)
 	case duration:
-		return appendDuration(dst, b)
+		return appendDuration(dst, data)
 	}
 	return dst, false
 }
@@ -146,25 +146,25 @@ func appendDuration(dst, b []byte) ([]byte, bool) {
 
 // appendIntOrString appends the integer or the string of a message with the fields type=1, intVal=2
 // and strVal=3.
-func appendIntOrString(dst, b []byte) ([]byte, bool) {
-	end := len(b)
+func appendIntOrString(dst, data []byte) ([]byte, bool) {
+	end := len(data)
 	var str []byte
-	for i := 0; i < len(b); {
-		if b[i] == 3<<3|wireBytes {
-			n, next := varint(b, i+1)
-			if next < 0 || n != uint64(len(b)-next) {
+	for i := 0; i < len(data); {
+		if data[i] == 3<<3|wireBytes {
+			n, next := varint(data, i+1)
+			if next < 0 || n != uint64(len(data)-next) {
 				return dst, false
 			}
 			end = i
-			str = b[next:]
+			str = data[next:]
 			break
 		}
-		_, i = varint(b, i+1)
+		_, i = varint(data, i+1)
 		if i < 0 {
 			return dst, false
 		}
 	}
-	typ, val, ok := readNumbers(b[:end])
+	typ, val, ok := readNumbers(data[:end])
 	switch {
 	case ok && typ == 0:
 		return strconv.AppendInt(dst, int64(int32(val)), 10), true
@@ -176,21 +176,21 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 
 // appendWrapped appends a list of strings that has a message type. It occurs only as the value of a
 // map, so an empty message is an empty list and not null.
-func appendWrapped(dst, b []byte) ([]byte, bool) {
+func appendWrapped(dst, data []byte) ([]byte, bool) {
 	dst = append(dst, '[')
-	for i := 0; i < len(b); {
-		if b[i] != 1<<3|wireBytes {
+	for i := 0; i < len(data); {
+		if data[i] != 1<<3|wireBytes {
 			return dst, false
 		}
-		n, next := varint(b, i+1)
-		if next < 0 || n > uint64(len(b)-next) {
+		n, next := varint(data, i+1)
+		if next < 0 || n > uint64(len(data)-next) {
 			return dst, false
 		}
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		i = next + int(n)
-		dst = jsontext.AppendBytes(dst, b[next:i])
+		dst = jsontext.AppendBytes(dst, data[next:i])
 	}
 	return append(dst, ']'), true
 }
@@ -210,21 +210,21 @@ func appendQuantity(dst, b []byte) ([]byte, bool) {
 
 // isCanonicalQuantity reports whether a quantity is a whole number without leading zeros that a
 // larger suffix cannot shorten: 100m, 64Mi and 0 are, 1000m and 064Mi are not.
-func isCanonicalQuantity(s []byte) bool {
+func isCanonicalQuantity(data []byte) bool {
 	n, i := int64(0), 0
-	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
-		n = n*10 + int64(s[i]-'0')
+	for i < len(data) && data[i] >= '0' && data[i] <= '9' {
+		n = n*10 + int64(data[i]-'0')
 		i++
 		if i > 15 {
 			return false
 		}
 	}
-	if i == 0 || s[0] == '0' {
-		return len(s) == 1 && i == 1
+	if i == 0 || data[0] == '0' {
+		return len(data) == 1 && i == 1
 	}
 	maxDigits := 0 // that are certainly exact with the suffix
 	base := int64(1000)
-	switch string(s[i:]) {
+	switch string(data[i:]) {
 	case "", "m":
 		maxDigits = 15
 	case "k", "M":

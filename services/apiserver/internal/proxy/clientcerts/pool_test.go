@@ -50,7 +50,7 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 			// 1. The server returns the certificate and the address of the client. It holds
 			// requests to /long.
 			proceed := make(chan struct{})
-			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				user := r.Proto + " none"
 				if c := r.TLS.PeerCertificates; len(c) > 0 {
 					user = r.Proto + " " + c[0].DNSNames[0]
@@ -61,11 +61,11 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, user+" "+r.RemoteAddr)
 			}))
-			s.TLS, s.EnableHTTP2 = &tls.Config{ClientAuth: tls.RequestClientCert}, http2
-			s.StartTLS()
-			defer s.Close()
+			server.TLS, server.EnableHTTP2 = &tls.Config{ClientAuth: tls.RequestClientCert}, http2
+			server.StartTLS()
+			defer server.Close()
 			trusted := x509.NewCertPool()
-			trusted.AddCert(s.Certificate())
+			trusted.AddCert(server.Certificate())
 
 			// 2. The pool uses the certificate in current.
 			var current atomic.Pointer[tls.Certificate]
@@ -78,7 +78,7 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 			defer pool.CloseIdleConnections()
 			get := func(path string) *http.Response {
 				t.Helper()
-				resp, err := (&http.Client{Transport: pool}).Get(s.URL + path)
+				resp, err := (&http.Client{Transport: pool}).Get(server.URL + path)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -131,14 +131,14 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 // time share one transport, and that idle connections do not outlive their certificate.
 func TestConcurrentRenewalHappensOnce(t *testing.T) {
 	closed := make(chan bool, 1)
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateClosed {
 			closed <- true
 		}
 	}
-	s.Start()
-	defer s.Close()
+	server.Start()
+	defer server.Close()
 	before, after := &tls.Certificate{}, &tls.Certificate{}
 	now := before
 	meanwhile := func() {} // runs once, between reading the certificate and using it
@@ -151,7 +151,7 @@ func TestConcurrentRenewalHappensOnce(t *testing.T) {
 		return seen
 	}, func(clientcerts.CertificateFunc) *http.Transport { opened++; return &http.Transport{} })
 	defer pool.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: pool}).Get(s.URL)
+	resp, err := (&http.Client{Transport: pool}).Get(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,26 +35,26 @@ func newConnectProxy(t *TCPTransport) (*connectProxy, error) {
 	if u.Port() == "" {
 		c.address = net.JoinHostPort(u.Hostname(), u.Scheme) // by the service name of the port
 	}
-	if f := t.TLSConfig; f != nil {
-		if _, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey); err != nil {
-			return nil, fmt.Errorf("failed to read key pair %s & %s, got %w", f.ClientCert, f.ClientKey, err)
+	if tlsConfig := t.TLSConfig; tlsConfig != nil {
+		if _, err := tls.LoadX509KeyPair(tlsConfig.ClientCert, tlsConfig.ClientKey); err != nil {
+			return nil, fmt.Errorf("failed to read key pair %s & %s, got %w", tlsConfig.ClientCert, tlsConfig.ClientKey, err)
 		}
 		c.security = &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			ServerName: u.Hostname(),
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-				pair, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey)
+				pair, err := tls.LoadX509KeyPair(tlsConfig.ClientCert, tlsConfig.ClientKey)
 				return &pair, err
 			},
 		}
-		if f.CABundle != "" {
-			pem, err := os.ReadFile(f.CABundle)
+		if tlsConfig.CABundle != "" {
+			pem, err := os.ReadFile(tlsConfig.CABundle)
 			if err != nil {
-				return nil, fmt.Errorf("failed to read cert file %s, got %w", f.CABundle, err)
+				return nil, fmt.Errorf("failed to read cert file %s, got %w", tlsConfig.CABundle, err)
 			}
 			c.security.RootCAs = x509.NewCertPool()
 			if !c.security.RootCAs.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("failed to append CA cert %s to the cert pool", f.CABundle)
+				return nil, fmt.Errorf("failed to append CA cert %s to the cert pool", tlsConfig.CABundle)
 			}
 		}
 	}

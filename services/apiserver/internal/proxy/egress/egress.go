@@ -38,33 +38,33 @@ type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 type Selector struct{ dialers map[Network]*dialer }
 
 // New returns a Selector for a valid configuration. It does not connect to the proxies.
-func New(c *Configuration, r prometheus.Registerer) (*Selector, error) {
-	m, err := newMetrics(r)
+func New(c *Configuration, registerer prometheus.Registerer) (*Selector, error) {
+	m, err := newMetrics(registerer)
 	if err != nil {
 		return nil, err
 	}
 	out := &Selector{dialers: map[Network]*dialer{}}
 	for i := range c.EgressSelections {
-		s := &c.EgressSelections[i]
+		selection := &c.EgressSelections[i]
 		d := &dialer{metrics: m}
-		t := s.Connection.Transport
+		t := selection.Connection.Transport
 		switch {
-		case s.Connection.ProxyProtocol == GRPC:
+		case selection.Connection.ProxyProtocol == GRPC:
 			d.proxy = &konnectivity{socket: t.UDS.UDSName}
 			d.labels = []string{"grpc", "uds"}
-			exposeTunnels(r)
-		case s.Connection.ProxyProtocol == HTTPConnect && t.UDS != nil:
+			exposeTunnels(registerer)
+		case selection.Connection.ProxyProtocol == HTTPConnect && t.UDS != nil:
 			d.proxy = &connectProxy{network: "unix", address: t.UDS.UDSName}
 			d.labels = []string{"http_connect", "uds"}
-		case s.Connection.ProxyProtocol == HTTPConnect:
+		case selection.Connection.ProxyProtocol == HTTPConnect:
 			if d.proxy, err = newConnectProxy(t.TCP); err != nil {
-				return nil, fmt.Errorf("egress selection %s: %w", s.Name, err)
+				return nil, fmt.Errorf("egress selection %s: %w", selection.Name, err)
 			}
 			d.labels = []string{"http_connect", "tcp"}
 		default:
 			continue
 		}
-		out.dialers[s.network()] = d
+		out.dialers[selection.network()] = d
 	}
 	return out, nil
 }

@@ -50,14 +50,14 @@ func file(t *testing.T, text string) string {
 // startEcho starts an echo server, which first sends a greeting if greets is set.
 func startEcho(t *testing.T, greets bool) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
-			conn, err := l.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -70,7 +70,7 @@ func startEcho(t *testing.T, greets bool) string {
 			}()
 		}
 	}()
-	return l.Addr().String()
+	return listener.Addr().String()
 }
 
 // transports returns the kinds of proxies. Each function starts one and returns its configuration
@@ -122,11 +122,11 @@ func wantError(t *testing.T, s *egress.Selector, addr string, want ...string) {
 func TestDialThroughProxy(t *testing.T) {
 	for name, serve := range transports() {
 		t.Run(name, func(t *testing.T) {
-			p := &egresstest.Proxy{}
+			proxy := &egresstest.Proxy{}
 			// gRPC tunnels may lose data that the server sends before the client.
 			greets := name != "gRPC"
-			p.Forward("far.invalid:7", startEcho(t, greets))
-			connection, labels := serve(t, p)
+			proxy.Forward("far.invalid:7", startEcho(t, greets))
+			connection, labels := serve(t, proxy)
 			reg := prometheus.NewRegistry()
 			s := selector(t, reg, connection)
 			if s.DialerFor(egress.Etcd) != nil || s.DialerFor(egress.ControlPlane) != nil {
@@ -157,7 +157,7 @@ func TestDialThroughProxy(t *testing.T) {
 				t.Error(err)
 			}
 			wantError(t, s, "absent.invalid:1", "proxy error from ", "while dialing absent.invalid:1")
-			if asked := p.RequestedAddresses(); !slices.Equal(asked, []string{"absent.invalid:1", "far.invalid:7"}) {
+			if asked := proxy.RequestedAddresses(); !slices.Equal(asked, []string{"absent.invalid:1", "far.invalid:7"}) {
 				t.Errorf("got connections to %v, want absent.invalid:1 and far.invalid:7", asked)
 			}
 			label := fmt.Sprintf("protocol=%q", labels[0])
@@ -313,7 +313,7 @@ func TestReadRejectsInvalidFiles(t *testing.T) {
 	const head = `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[`
 	one := func(connection string) string { return head + `{"name":"cluster","connection":` + connection + `}]}` }
 	here := file(t, "x")
-	for _, c := range []struct{ name, text, want string }{
+	for _, test := range []struct{ name, text, want string }{
 		{name: "empty file", want: "Object 'Kind' is missing"},
 		{
 			name: "unsupported kind",
@@ -408,9 +408,9 @@ func TestReadRejectsInvalidFiles(t *testing.T) {
 			want: `service.connection[1]: Duplicate value: "etcd"`,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			if _, err := egress.Read(file(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("Read = %v, want an error that contains %q", err, c.want)
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := egress.Read(file(t, test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Read = %v, want an error that contains %q", err, test.want)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ type metrics struct {
 }
 
 // newMetrics registers the metrics.
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_egress_dialer_dial_start_total",
@@ -29,5 +29,5 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 2.5, 12.5},
 		}, []string{"protocol", "transport"}),
 	}
-	return m, errors.Join(r.Register(m.starts), r.Register(m.failures), r.Register(m.duration))
+	return m, errors.Join(registerer.Register(m.starts), registerer.Register(m.failures), registerer.Register(m.duration))
 }

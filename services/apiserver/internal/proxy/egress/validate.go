@@ -11,9 +11,9 @@ import (
 // validate returns errors with the paths and the wording of Kubernetes, including its oddities.
 func (c *Configuration) validate() (errs field.ErrorList) {
 	at := field.NewPath("service", "connection")
-	for _, s := range c.EgressSelections {
-		t := s.Connection.Transport
-		switch s.Connection.ProxyProtocol {
+	for _, selection := range c.EgressSelections {
+		t := selection.Connection.Transport
+		switch selection.Connection.ProxyProtocol {
 		case Direct:
 			if t != nil {
 				errs = append(errs, field.Invalid(at.Child("transport"), "direct", "Transport config should be absent for direct connect"))
@@ -24,12 +24,12 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 			errs = append(errs, t.validateGRPC(at)...)
 		default:
 			errs = append(errs,
-				field.NotSupported(at.Child("protocol"), s.Connection.ProxyProtocol, []Protocol{Direct, HTTPConnect, GRPC}))
+				field.NotSupported(at.Child("protocol"), selection.Connection.ProxyProtocol, []Protocol{Direct, HTTPConnect, GRPC}))
 		}
 	}
 	seen := map[Network]bool{}
-	for i, s := range c.EgressSelections {
-		n := s.network()
+	for i, selection := range c.EgressSelections {
+		n := selection.network()
 		known := []Network{Cluster, ControlPlane, Etcd}
 		switch {
 		case seen[n]:

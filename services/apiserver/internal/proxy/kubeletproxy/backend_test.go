@@ -62,12 +62,12 @@ func newRawBackend(
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range []net.Listener{pod, kubelet} {
+	for _, listener := range []net.Listener{pod, kubelet} {
 		stopped := make(chan bool)
 		go func() {
 			defer close(stopped)
 			for {
-				conn, err := l.Accept()
+				conn, err := listener.Accept()
 				if err != nil {
 					return
 				}
@@ -78,13 +78,13 @@ func newRawBackend(
 				_ = conn.Close()
 			}
 		}()
-		t.Cleanup(func() { l.Close(); <-stopped })
+		t.Cleanup(func() { listener.Close(); <-stopped })
 	}
 	o := kubeletproxy.NewOptions()
 	if change != nil {
 		change(&o)
 	}
-	up, err := kubeletproxy.New(o, prometheus.NewRegistry(), func(ctx context.Context, network, addr string) (net.Conn, error) {
+	upstream, err := kubeletproxy.New(o, prometheus.NewRegistry(), func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if strings.HasSuffix(addr, ":80") {
 			addr = pod.Addr().String()
 		}
@@ -93,33 +93,33 @@ func newRawBackend(
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(up.Close)
+	t.Cleanup(upstream.Close)
 	s := &rawBackend{ctx: t.Context()}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(s.ctx, cancel)()
 		w.Header().Set("Audit-Id", "ours")
-		serveFront(up, w, r.WithContext(ctx), &url.URL{Scheme: "https", Host: kubelet.Addr().String(), Path: "/x"})
+		serveFront(upstream, w, r.WithContext(ctx), &url.URL{Scheme: "https", Host: kubelet.Addr().String(), Path: "/x"})
 	}))
 	t.Cleanup(s.Close)
 	return s
 }
 
 // serveFront proxies a request in the way that its path names.
-func serveFront(up *kubeletproxy.Upstream, w http.ResponseWriter, r *http.Request, kubelet *url.URL) {
+func serveFront(upstream *kubeletproxy.Upstream, w http.ResponseWriter, r *http.Request, kubelet *url.URL) {
 	path := r.URL.Path
 	switch {
 	case strings.HasSuffix(path, "/target"):
-		up.Proxy(w, r, kubeletproxy.Target, &url.URL{Scheme: "http", Host: "192.0.2.1:80", Path: path}, plainErrors{})
+		upstream.Proxy(w, r, kubeletproxy.Target, &url.URL{Scheme: "http", Host: "192.0.2.1:80", Path: path}, plainErrors{})
 	case strings.HasSuffix(path, "/kubelet"):
-		up.Proxy(w, r, kubeletproxy.Kubelet, kubelet, plainErrors{})
+		upstream.Proxy(w, r, kubeletproxy.Kubelet, kubelet, plainErrors{})
 	case strings.HasPrefix(path, "/exec"):
-		up.Command(w, r, kubelet, kubeletproxy.Streams{Stdout: true}, true, plainErrors{})
+		upstream.Command(w, r, kubelet, kubeletproxy.Streams{Stdout: true}, true, plainErrors{})
 	case strings.HasPrefix(path, "/port"):
-		up.PortForward(w, r, kubelet, true, plainErrors{})
+		upstream.PortForward(w, r, kubelet, true, plainErrors{})
 	default:
-		log, err := up.Log(r.Context(), kubeletproxy.Kubelet, kubelet, "p")
+		log, err := upstream.Log(r.Context(), kubeletproxy.Kubelet, kubelet, "p")
 		if err != nil {
 			plainErrors{}.Error(w, r, err)
 			return
@@ -268,7 +268,7 @@ func TestSilentBackendTimesOut(t *testing.T) {
 // TestOwnHeadersAreRemoved checks that backends cannot set headers of this server.
 func TestOwnHeadersAreRemoved(t *testing.T) {
 	const theirs = "Audit-Id: theirs\r\nX-Kubernetes-PF-FlowSchema-UID: theirs\r\nx-kubernetes-pf-prioritylevel-uid:\r\n theirs\r\nX-Theirs: kept\r\n"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		path, respond string
 		ours          string
 	}{
@@ -284,8 +284,8 @@ func TestOwnHeadersAreRemoved(t *testing.T) {
 		{path: "/exec", respond: "HTTP/1.1 403 Forbidden\r\nConnection: X-Hop\r\nX-Hop: theirs\r\n" + theirs + "\r\n", ours: "ours"},
 		{path: "/target", respond: "HTTP/1.1 101 Switching Protocols\r\n" + upgradeHeaders + theirs + "\r\n", ours: ""},
 	} {
-		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, c.respond) })
-		resp, err := http.ReadResponse(bufio.NewReader(s.send(t, c.path)), nil)
+		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, test.respond) })
+		resp, err := http.ReadResponse(bufio.NewReader(s.send(t, test.path)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,12 +293,12 @@ func TestOwnHeadersAreRemoved(t *testing.T) {
 		for _, h := range []http.Header{resp.Header, resp.Trailer} {
 			for name, values := range h {
 				if name != "X-Theirs" && strings.Contains(strings.Join(values, ","), "theirs") {
-					t.Errorf("%s, %.12s: got header %s: %q, want none of the kubelet", c.path, c.respond, name, values)
+					t.Errorf("%s, %.12s: got header %s: %q, want none of the kubelet", test.path, test.respond, name, values)
 				}
 			}
 		}
-		if got := resp.Header.Get("Audit-Id"); got != c.ours || resp.Header.Get("X-Theirs") != "kept" {
-			t.Errorf("%s, %.12s: got headers %v, want Audit-Id %q and X-Theirs kept", c.path, c.respond, resp.Header, c.ours)
+		if got := resp.Header.Get("Audit-Id"); got != test.ours || resp.Header.Get("X-Theirs") != "kept" {
+			t.Errorf("%s, %.12s: got headers %v, want Audit-Id %q and X-Theirs kept", test.path, test.respond, resp.Header, test.ours)
 		}
 	}
 }

@@ -69,8 +69,8 @@ const (
 // TestKubeletErrorsReachClient checks that the status and the text of an error, up to a limit,
 // reach the client of a log or a port-forward, and that port-forwards are counted by status.
 func TestKubeletErrorsReachClient(t *testing.T) {
-	f := newFront(t, translate)
-	for how, c := range map[string]struct {
+	front := newFront(t, translate)
+	for how, test := range map[string]struct {
 		code int
 		text string
 	}{
@@ -85,9 +85,9 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 		"much":    {code: http.StatusBadRequest, text: "xxx"},
 		"api-409": {code: http.StatusConflict, text: "the server reported a conflict"},
 	} {
-		at := *f.kubelet
+		at := *front.kubelet
 		at.Path = "/containerLogs/ns/p/" + how
-		log, err := f.up.Log(t.Context(), kubeletproxy.Kubelet, &at, "p")
+		log, err := front.up.Log(t.Context(), kubeletproxy.Kubelet, &at, "p")
 		if err == nil {
 			log.Close()
 			t.Errorf("log %s: got no error, want one", how)
@@ -95,21 +95,21 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		plainErrors{}.Error(w, nil, err)
-		if w.Code != c.code && c.code != http.StatusSwitchingProtocols ||
-			!strings.Contains(w.Body.String(), c.text) ||
+		if w.Code != test.code && test.code != http.StatusSwitchingProtocols ||
+			!strings.Contains(w.Body.String(), test.text) ||
 			w.Body.Len() > 51<<10 {
 			t.Errorf("log %s: got status %d, %d bytes: %.200s, want %d and %q in at most 51 KiB",
-				how, w.Code, w.Body.Len(), w.Body, c.code, c.text)
+				how, w.Code, w.Body.Len(), w.Body, test.code, test.text)
 		}
-		if c.code == http.StatusSwitchingProtocols {
+		if test.code == http.StatusSwitchingProtocols {
 			continue // starts a port-forward
 		}
-		ws, code, text := f.dial(t, "/portForward/ns/p/"+how, tunnelled)
-		if ws != nil || code != c.code || !strings.Contains(text, c.text) {
-			t.Errorf("port %s: got status %d: %s, want %d and %q", how, code, text, c.code, c.text)
+		ws, code, text := front.dial(t, "/portForward/ns/p/"+how, tunnelled)
+		if ws != nil || code != test.code || !strings.Contains(text, test.text) {
+			t.Errorf("port %s: got status %d: %s, want %d and %q", how, code, text, test.code, test.text)
 		}
 	}
-	got := counters(t, f.registry)
+	got := counters(t, front.registry)
 	for code, n := range map[string]float64{"404": 1, "400": 2, "403": 1, "409": 1, "503": 1, "500": 3} {
 		if at := "apiserver_stream_tunnel_requests_total " + code; got[at] != n {
 			t.Errorf("%s: got %v, want %v (all: %v)", at, got[at], n, got)
@@ -120,9 +120,9 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 // TestCommandResultsAreCounted checks the metric of translated commands: a command that runs counts
 // as 200, whatever its exit code.
 func TestCommandResultsAreCounted(t *testing.T) {
-	f := newFront(t, translate)
+	front := newFront(t, translate)
 	run := func(path string) error {
-		x, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: f.URL}, http.MethodGet, f.URL+path)
+		x, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: front.URL}, http.MethodGet, front.URL+path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestCommandResultsAreCounted(t *testing.T) {
 	if err := run("/exec/ns/pod/hangup?stdout=true"); err == nil {
 		t.Error("broken connection: got no error, want one")
 	}
-	got := counters(t, f.registry)
+	got := counters(t, front.registry)
 	for code, n := range map[string]float64{"200": 2, "404": 1, "500": 1} {
 		if at := "apiserver_stream_translator_requests_total " + code; got[at] != n {
 			t.Errorf("%s: got %v, want %v (all: %v)", at, got[at], n, got)
@@ -190,10 +190,10 @@ func TestUntranslatedWebSocketIsForwarded(t *testing.T) {
 // TestHijackedConnectionEndsWithRequest checks that a command over SPDY or WebSocket ends when the
 // server cancels its request.
 func TestHijackedConnectionEndsWithRequest(t *testing.T) {
-	f := newFront(t, translate)
+	front := newFront(t, translate)
 	ctx, cancel := context.WithCancel(t.Context())
-	f.ctx = ctx
-	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
+	front.ctx = ctx
+	for name, x := range front.executors(t, "stdin=true&stdout=true&command=cat") {
 		in, say := io.Pipe()
 		out, seen := io.Pipe()
 		done := make(chan error, 1)
@@ -210,7 +210,7 @@ func TestHijackedConnectionEndsWithRequest(t *testing.T) {
 		out.Close()
 		t.Log(name)
 		ctx, cancel = context.WithCancel(t.Context())
-		f.ctx = ctx
+		front.ctx = ctx
 	}
 	cancel()
 }
@@ -246,26 +246,26 @@ func writePair(t *testing.T, dir, name string) (certFile, keyFile string) {
 // TestClientCertificateIsRenewed checks that busy connections use a renewed certificate, and never
 // half of it.
 func TestClientCertificateIsRenewed(t *testing.T) {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
 	}))
-	s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
-	s.StartTLS()
-	defer s.Close()
-	o := verified(t, s)
-	o.CertFile, o.KeyFile = writePair(t, t.TempDir(), "first")
-	up, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	defer server.Close()
+	options := verified(t, server)
+	options.CertFile, options.KeyFile = writePair(t, t.TempDir(), "first")
+	upstream, err := kubeletproxy.New(options, prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer up.Close()
-	at, err := url.Parse(s.URL)
+	defer upstream.Close()
+	at, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	presented := func(to kubeletproxy.TargetKind) string {
 		t.Helper()
-		log, err := up.Log(t.Context(), to, at, "p")
+		log, err := upstream.Log(t.Context(), to, at, "p")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,14 +289,14 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	}
 	wantPresented("first")
 	cert, key := writePair(t, t.TempDir(), "second")
-	if err := os.Rename(cert, o.CertFile); err != nil {
+	if err := os.Rename(cert, options.CertFile); err != nil {
 		t.Fatal(err)
 	}
-	up.Close() // later requests use new connections
+	upstream.Close() // later requests use new connections
 	wantPresented("first")
 
 	// 2. The new pair is presented once the key has been written, too.
-	if err := os.Rename(key, o.KeyFile); err != nil {
+	if err := os.Rename(key, options.KeyFile); err != nil {
 		t.Fatal(err)
 	}
 	for until := time.Now().Add(20 * time.Second); presented(kubeletproxy.Kubelet) != "second"; {
@@ -309,7 +309,7 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	// 3. Targets other than kubelets never get a client certificate.
 	w := httptest.NewRecorder()
 	_, port, _ := net.SplitHostPort(at.Host)
-	up.Proxy(w, httptest.NewRequest(http.MethodGet, "/", nil), kubeletproxy.Target, &url.URL{
+	upstream.Proxy(w, httptest.NewRequest(http.MethodGet, "/", nil), kubeletproxy.Target, &url.URL{
 		Scheme: "https",
 		Host:   net.JoinHostPort("127.0.0.1", port),
 	}, plainErrors{})
@@ -327,7 +327,7 @@ func TestValidateOptions(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change  func(*kubeletproxy.Options)
 		invalid string
 		fails   string // error of New
@@ -352,17 +352,17 @@ func TestValidateOptions(t *testing.T) {
 		"an empty authority": {change: func(o *kubeletproxy.Options) { o.CAFile = empty }, fails: "has no certificate"},
 	} {
 		o := kubeletproxy.NewOptions()
-		c.change(&o)
+		test.change(&o)
 		text := ""
 		for _, err := range o.Validate() {
 			text += err.Error()
 		}
-		if (text == "") != (c.invalid == "") || !strings.Contains(text, c.invalid) {
-			t.Errorf("%s: Validate: got errors %q, want %q", name, text, c.invalid)
+		if (text == "") != (test.invalid == "") || !strings.Contains(text, test.invalid) {
+			t.Errorf("%s: Validate: got errors %q, want %q", name, text, test.invalid)
 		}
 		up, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
-		if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
-			t.Errorf("%s: New: got error %v, want %q", name, err, c.fails)
+		if (err == nil) != (test.fails == "") || err != nil && !strings.Contains(err.Error(), test.fails) {
+			t.Errorf("%s: New: got error %v, want %q", name, err, test.fails)
 		}
 		if up != nil {
 			up.Close()

@@ -93,7 +93,7 @@ func limitSPDY(conn net.Conn) net.Conn { return &spdyLimiter{Conn: conn, in: buf
 
 // Read implements net.Conn. It never reads beyond the end of a frame. The header of a frame is: type
 // or stream, 4 bytes; flags, 1 byte; length of the rest, 3 bytes.
-func (l *spdyLimiter) Read(b []byte) (int, error) {
+func (l *spdyLimiter) Read(data []byte) (int, error) {
 	const headerSize = 8
 	if l.unread == 0 {
 		head, err := l.in.Peek(headerSize)
@@ -106,7 +106,7 @@ func (l *spdyLimiter) Read(b []byte) (int, error) {
 		}
 		l.unread = headerSize + length
 	}
-	n, err := l.in.Read(b[:min(len(b), l.unread)])
+	n, err := l.in.Read(data[:min(len(data), l.unread)])
 	l.unread -= n
 	return n, err
 }

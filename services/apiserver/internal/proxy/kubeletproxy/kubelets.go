@@ -97,25 +97,25 @@ func (u *Upstream) Traced(p *tracing.Provider) *Upstream {
 }
 
 // New returns an Upstream. It reads the certificates, and reloads the client certificate when it is
-// renewed. dial connects to nodes; nil connects directly. The metrics are registered with r.
-func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
+// renewed. dial connects to nodes; nil connects directly. The metrics are registered with registerer.
+func New(options Options, registerer prometheus.Registerer, dial Dial) (*Upstream, error) {
 	// 1. Read the CA that verifies kubelets, and the client certificate.
 	verified := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.CAFile == "" {
+	if options.CAFile == "" {
 		verified.InsecureSkipVerify = true
 	} else {
-		pem, err := os.ReadFile(o.CAFile)
+		pem, err := os.ReadFile(options.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("--kubelet-certificate-authority: %w", err)
 		}
 		verified.RootCAs = x509.NewCertPool()
 		if !verified.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--kubelet-certificate-authority: %s has no certificate", o.CAFile)
+			return nil, fmt.Errorf("--kubelet-certificate-authority: %s has no certificate", options.CAFile)
 		}
 	}
 	certificate := func() *tls.Certificate { return nil }
-	if o.CertFile != "" {
-		pair, err := tlsfiles.LoadPair(o.CertFile, o.KeyFile)
+	if options.CertFile != "" {
+		pair, err := tlsfiles.LoadPair(options.CertFile, options.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--kubelet-client-certificate: %w", err)
 		}
@@ -124,15 +124,15 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 
 	// 2. Choose how to connect. Connections to targets must not reach forbidden addresses.
 	toKubelet, toTarget := dial, rejectForbiddenAddresses(dial)
-	if dial != nil && o.Timeout > 0 {
+	if dial != nil && options.Timeout > 0 {
 		toKubelet = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+			ctx, cancel := context.WithTimeout(ctx, options.Timeout)
 			defer cancel()
 			return dial(ctx, network, addr)
 		}
 	}
 	if dial == nil {
-		toKubelet = (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
+		toKubelet = (&net.Dialer{Timeout: options.Timeout, KeepAlive: 30 * time.Second}).DialContext
 		toTarget = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: checkDialedAddress}).DialContext
 	}
 
@@ -141,19 +141,19 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		return clientcerts.NewPool(certificate, func(getCertificate clientcerts.CertificateFunc) *http.Transport {
 			security := security.Clone()
 			security.GetClientCertificate = getCertificate
-			return o.newTransport(security, dial, o.Timeout)
+			return options.newTransport(security, dial, options.Timeout)
 		})
 	}
 	unverified := verified.Clone()
 	unverified.InsecureSkipVerify = true
 	unverified.RootCAs = nil
 	return &Upstream{
-		options:    o,
-		metrics:    newMetrics(r),
-		pages:      responselimit.NewPageLimiter(o.MaxPages),
+		options:    options,
+		metrics:    newMetrics(registerer),
+		pages:      responselimit.NewPageLimiter(options.MaxPages),
 		kubelet:    newPool(verified, toKubelet),
 		unverified: newPool(unverified, toKubelet),
-		target: clientcerts.Fixed(o.newTransport(&tls.Config{
+		target: clientcerts.Fixed(options.newTransport(&tls.Config{
 			InsecureSkipVerify: true,
 			MinVersion:         tls.VersionTLS12,
 		}, toTarget, 10*time.Second)),

@@ -19,24 +19,24 @@ func TestKubeletLocation(t *testing.T) {
 	node := &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 		{Type: corev1.NodeExternalIP, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "10.1.2.3"},
 	}}}
-	o := kubeletproxy.NewOptions()
-	up, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
+	options := kubeletproxy.NewOptions()
+	upstream, err := kubeletproxy.New(options, prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if host, port, err := up.Location(node); host != "10.1.2.3" || port != "10250" || err != nil {
+	if host, port, err := upstream.Location(node); host != "10.1.2.3" || port != "10250" || err != nil {
 		t.Errorf("got %s:%s, %v, want 10.1.2.3:10250", host, port, err)
 	}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1234
-	o.AddressTypes = []string{"ExternalIP"}
-	if up, err = kubeletproxy.New(o, prometheus.NewRegistry(), nil); err != nil {
+	options.AddressTypes = []string{"ExternalIP"}
+	if upstream, err = kubeletproxy.New(options, prometheus.NewRegistry(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if host, port, err := up.Location(node); host != "192.0.2.9" || port != "1234" || err != nil {
+	if host, port, err := upstream.Location(node); host != "192.0.2.9" || port != "1234" || err != nil {
 		t.Errorf("got %s:%s, %v, want 192.0.2.9:1234", host, port, err)
 	}
 	node.Status.Addresses = nil
-	if _, _, err := up.Location(node); err == nil || err.Error() != "no preferred addresses found; known addresses: []" {
+	if _, _, err := upstream.Location(node); err == nil || err.Error() != "no preferred addresses found; known addresses: []" {
 		t.Errorf("node without addresses: got %v, want no preferred addresses found", err)
 	}
 	for host, want := range map[string]bool{
@@ -51,8 +51,8 @@ func TestKubeletLocation(t *testing.T) {
 			t.Errorf("CheckHost(%s) = %v, want allowed: %t", host, err, want)
 		}
 	}
-	o.CertFile = "x"
-	if errs := o.Validate(); len(errs) != 1 {
+	options.CertFile = "x"
+	if errs := options.Validate(); len(errs) != 1 {
 		t.Errorf("got errors %v, want one", errs)
 	}
 }
@@ -60,16 +60,16 @@ func TestKubeletLocation(t *testing.T) {
 // TestTargetAddressIsRestricted checks that nothing connects to a target at a loopback, link-local
 // or multicast address, however it is written.
 func TestTargetAddressIsRestricted(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer listener.Close()
 	accepted := make(chan string, 1024) // remote addresses
 	go func() {
 		defer close(accepted)
 		for {
-			conn, err := l.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -77,12 +77,12 @@ func TestTargetAddressIsRestricted(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	up, err := kubeletproxy.New(kubeletproxy.NewOptions(), prometheus.NewRegistry(), nil)
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	upstream, err := kubeletproxy.New(kubeletproxy.NewOptions(), prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer up.Close()
+	defer upstream.Close()
 	for _, host := range []string{
 		"127.0.0.1", "127.9.9.9", "localhost", "::ffff:127.0.0.1",
 		"0.0.0.0", "::", "::1", "169.254.169.254", "fe80::1%lo", "224.0.0.1", "255.255.255.255",
@@ -95,7 +95,7 @@ func TestTargetAddressIsRestricted(t *testing.T) {
 					r.Header.Set("Upgrade", upgrade)
 				}
 				w := httptest.NewRecorder()
-				up.Proxy(w, r, kubeletproxy.Target, &url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}, plainErrors{})
+				upstream.Proxy(w, r, kubeletproxy.Target, &url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}, plainErrors{})
 				if !strings.Contains(w.Body.String(), "address not allowed") {
 					t.Errorf("%s %s %s: got status %d: %s, want %q", scheme, host, upgrade, w.Code, w.Body, "address not allowed")
 				}
@@ -103,7 +103,7 @@ func TestTargetAddressIsRestricted(t *testing.T) {
 		}
 	}
 	// The first accepted connection is that of the test.
-	own, err := net.Dial("tcp", l.Addr().String())
+	own, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestTargetAddressIsRestricted(t *testing.T) {
 	if first := <-accepted; first != own.LocalAddr().String() {
 		t.Errorf("first connection came from %s, want %s", first, own.LocalAddr())
 	}
-	l.Close()
+	listener.Close()
 	for range accepted { // until the listener has stopped
 	}
 }

@@ -45,12 +45,12 @@ func TestTraceHeadersReachKubelet(t *testing.T) {
 		http.Error(w, "not now", http.StatusForbidden) // upgrades too
 	}))
 	defer kubelet.Close()
-	up, err := kubeletproxy.New(verified(t, kubelet), prometheus.NewRegistry(), nil)
+	upstream, err := kubeletproxy.New(verified(t, kubelet), prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer up.Close()
-	up.Traced(traces)
+	defer upstream.Close()
+	upstream.Traced(traces)
 	const client = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	traced := traces.Handler(tracing.Incoming{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, err := url.Parse(kubelet.URL + r.URL.Path)
@@ -59,15 +59,15 @@ func TestTraceHeadersReachKubelet(t *testing.T) {
 		}
 		switch r.URL.Path {
 		case "/log":
-			if _, err := up.Log(r.Context(), kubeletproxy.Kubelet, at, "p"); err == nil {
+			if _, err := upstream.Log(r.Context(), kubeletproxy.Kubelet, at, "p"); err == nil {
 				t.Error("got no error")
 			}
 		case "/proxy":
-			up.Proxy(w, r, kubeletproxy.Kubelet, at, plainErrors{})
+			upstream.Proxy(w, r, kubeletproxy.Kubelet, at, plainErrors{})
 		case "/exec":
-			up.Command(w, r, at, kubeletproxy.Streams{Stdout: true}, true, plainErrors{})
+			upstream.Command(w, r, at, kubeletproxy.Streams{Stdout: true}, true, plainErrors{})
 		case "/forward":
-			up.PortForward(w, r, at, true, plainErrors{})
+			upstream.PortForward(w, r, at, true, plainErrors{})
 		}
 	}))
 	var handled sync.WaitGroup // a span ends after the response

@@ -77,22 +77,22 @@ func (u *Upstream) runCommand(ctx context.Context, location *url.URL, s Streams,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o := remotecommand.StreamOptions{Tty: s.TTY}
+	streamOptions := remotecommand.StreamOptions{Tty: s.TTY}
 	if s.Stdin {
-		o.Stdin = streams[constants.StreamStdIn]
+		streamOptions.Stdin = streams[constants.StreamStdIn]
 	}
 	if s.Stdout {
-		o.Stdout = streams[constants.StreamStdOut]
+		streamOptions.Stdout = streams[constants.StreamStdOut]
 	}
 	if s.Stderr {
-		o.Stderr = streams[constants.StreamStdErr]
+		streamOptions.Stderr = streams[constants.StreamStdErr]
 	}
 	if s.TTY {
 		sizes := make(chan remotecommand.TerminalSize)
 		go readSizes(ctx, streams[constants.StreamResize], sizes)
-		o.TerminalSizeQueue = sizeQueue{ctx, sizes}
+		streamOptions.TerminalSizeQueue = sizeQueue{ctx, sizes}
 	}
-	return executor.StreamWithContext(ctx, o)
+	return executor.StreamWithContext(ctx, streamOptions)
 }
 
 // commandConn opens the connection to the kubelet that runs a command. It is both the transport and

@@ -106,16 +106,16 @@ func newLimitedFront(t *testing.T, translated bool, rate int64) *front {
 	o := verified(t, k.Server)
 	o.MaxBytesPerSecond = rate
 	reg := prometheus.NewPedanticRegistry()
-	up, err := kubeletproxy.New(o, reg, nil)
+	upstream, err := kubeletproxy.New(o, reg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(up.Close)
+	t.Cleanup(upstream.Close)
 	at, err := url.Parse(k.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &front{up: up, registry: reg, kubelet: at, ctx: t.Context()}
+	f := &front{up: upstream, registry: reg, kubelet: at, ctx: t.Context()}
 	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
@@ -124,24 +124,24 @@ func newLimitedFront(t *testing.T, translated bool, rate int64) *front {
 		to := *at
 		to.Path = r.URL.Path
 		q := r.URL.Query()
-		kq := url.Values{"command": q["command"]}
+		values := url.Values{"command": q["command"]}
 		for from, name := range map[string]string{"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"} {
 			if q.Get(from) == "true" {
-				kq.Set(name, "1")
+				values.Set(name, "1")
 			}
 		}
 		if strings.HasPrefix(r.URL.Path, "/portForward/") {
-			up.PortForward(w, r, &to, translated, plainErrors{})
+			upstream.PortForward(w, r, &to, translated, plainErrors{})
 			return
 		}
-		to.RawQuery = kq.Encode()
+		to.RawQuery = values.Encode()
 		s := kubeletproxy.Streams{
-			Stdin:  kq.Get("input") == "1",
-			Stdout: kq.Get("output") == "1",
-			Stderr: kq.Get("error") == "1",
-			TTY:    kq.Get("tty") == "1",
+			Stdin:  values.Get("input") == "1",
+			Stdout: values.Get("output") == "1",
+			Stderr: values.Get("error") == "1",
+			TTY:    values.Get("tty") == "1",
 		}
-		up.Command(w, r, &to, s, translated, plainErrors{})
+		upstream.Command(w, r, &to, s, translated, plainErrors{})
 	}))
 	f.Config.ErrorLog = log.New(noPanics{t}, "", 0)
 	f.Start()
@@ -185,16 +185,16 @@ func TestRateLimitedConnection(t *testing.T) {
 // TestCommands checks input, output, error output, exit codes and terminal sizes of commands over
 // SPDY and WebSocket.
 func TestCommands(t *testing.T) {
-	f := newFront(t, translate)
+	front := newFront(t, translate)
 	big := strings.Repeat("0123456789abcdef", 20_000)
-	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
+	for name, x := range front.executors(t, "stdin=true&stdout=true&command=cat") {
 		var out bytes.Buffer
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out})
 		if err != nil || out.String() != big {
 			t.Errorf("%s: %v, got %d bytes, want %d", name, err, out.Len(), len(big))
 		}
 	}
-	for name, x := range f.executors(t, "stdout=true&stderr=true&command=warn&command=careful") {
+	for name, x := range front.executors(t, "stdout=true&stderr=true&command=warn&command=careful") {
 		var out, warned bytes.Buffer
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: &warned})
 		if err != nil || out.Len() > 0 || warned.String() != "careful" {
@@ -202,14 +202,14 @@ func TestCommands(t *testing.T) {
 				name, out.String(), warned.String(), err, "careful")
 		}
 	}
-	for name, x := range f.executors(t, "stdout=true&command=exit&command=7") {
+	for name, x := range front.executors(t, "stdout=true&command=exit&command=7") {
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
 		var exit utilexec.CodeExitError
 		if !errors.As(err, &exit) || exit.Code != 7 {
 			t.Errorf("%s: exit 7: got error %v, want exit code 7", name, err)
 		}
 	}
-	for name, x := range f.executors(t, "stdin=true&stdout=true&tty=true&command=size") {
+	for name, x := range front.executors(t, "stdin=true&stdout=true&tty=true&command=size") {
 		var out bytes.Buffer
 		in, end := io.Pipe()
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{
@@ -327,19 +327,19 @@ func (d dialer) Dial(protocols ...string) (httpstream.Connection, string, error)
 func forward(t *testing.T, name string, dial dialFunc) {
 	t.Helper()
 	stop, ready := make(chan struct{}), make(chan struct{})
-	pf, err := portforward.NewOnAddresses(dialer{dial},
+	portForwarder, err := portforward.NewOnAddresses(dialer{dial},
 		[]string{"127.0.0.1"}, []string{"0:80", "0:81"}, stop, ready, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- pf.ForwardPorts() }()
+	go func() { done <- portForwarder.ForwardPorts() }()
 	select {
 	case <-ready:
 	case err := <-done:
 		t.Fatalf("%s: %v", name, err)
 	}
-	ports, err := pf.GetPorts()
+	ports, err := portForwarder.GetPorts()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,9 +363,9 @@ func forward(t *testing.T, name string, dial dialFunc) {
 
 // TestLogs reads logs, and verifies the kubelet's certificate unless the request skips that.
 func TestLogs(t *testing.T) {
-	k := newKubelet(t)
-	at, _ := url.Parse(k.URL + "/containerLogs/ns/p/c?tailLines=1")
-	strict, err := kubeletproxy.New(verified(t, k.Server), prometheus.NewRegistry(), nil)
+	kubelet := newKubelet(t)
+	at, _ := url.Parse(kubelet.URL + "/containerLogs/ns/p/c?tailLines=1")
+	strict, err := kubeletproxy.New(verified(t, kubelet.Server), prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,12 +379,12 @@ func TestLogs(t *testing.T) {
 	if err != nil || string(text) != "/containerLogs/ns/p/c?tailLines=1\n" {
 		t.Errorf("got log %q, %v, want the requested path", text, err)
 	}
-	absent, _ := url.Parse(k.URL + "/containerLogs/ns/p/absent")
+	absent, _ := url.Parse(kubelet.URL + "/containerLogs/ns/p/absent")
 	if _, err := strict.Log(t.Context(), kubeletproxy.Kubelet, absent, "p"); !apierrors.IsNotFound(err) ||
 		!strings.Contains(err.Error(), `the server could not find the requested resource ( pods/log p)`) {
 		t.Errorf("log of a missing container: got %v, want NotFound for pods/log p", err)
 	}
-	follow, _ := url.Parse(k.URL + "/containerLogs/ns/p/c?follow=true")
+	follow, _ := url.Parse(kubelet.URL + "/containerLogs/ns/p/c?follow=true")
 	ctx, cancel := context.WithCancel(t.Context())
 	if log, err = strict.Log(ctx, kubeletproxy.Kubelet, follow, "p"); err != nil {
 		t.Fatal(err)

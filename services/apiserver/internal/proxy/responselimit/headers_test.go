@@ -33,7 +33,7 @@ func TestOtherMediaTypesAreStreamed(t *testing.T) {
 // TestLongPagesReleaseTheirSlot checks that a page that is too long to be rewritten holds no slot.
 func TestLongPagesReleaseTheirSlot(t *testing.T) {
 	long := make(chan bool)
-	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
+	server := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		if r.URL.Path != "/long" {
 			_, _ = io.WriteString(w, link)
@@ -48,11 +48,11 @@ func TestLongPagesReleaseTheirSlot(t *testing.T) {
 	})
 	defer close(long)
 	for range 20 {
-		if resp, _ := ask(t, s, "/here/long", 1); resp.Header.Get("Content-Type") != "text/HTML" {
+		if resp, _ := ask(t, server, "/here/long", 1); resp.Header.Get("Content-Type") != "text/HTML" {
 			t.Fatalf("got Content-Type %q, want text/HTML", resp.Header.Get("Content-Type"))
 		}
 	}
-	if _, got := ask(t, s, "/here/page", 1<<20); !strings.Contains(got, "/here/x") {
+	if _, got := ask(t, server, "/here/page", 1<<20); !strings.Contains(got, "/here/x") {
 		t.Errorf("short page: got %q, want links rewritten to /here/x", got)
 	}
 }
@@ -67,7 +67,7 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 	}
 	_, _ = io.WriteString(z, strings.Repeat("a", 8<<20))
 	_ = z.Close()
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		text, kind string
 		code       int
 	}{
@@ -78,11 +78,11 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 		s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			w.Header().Set("Content-Encoding", "gzip")
-			_, _ = io.WriteString(w, c.text)
+			_, _ = io.WriteString(w, test.text)
 		})
 		resp, _ := ask(t, s, "/here/x", 16<<20)
-		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != c.code || kind != c.kind {
-			t.Errorf("%s: got status %d, type %q, want %d, %q", name, resp.StatusCode, kind, c.code, c.kind)
+		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != test.code || kind != test.kind {
+			t.Errorf("%s: got status %d, type %q, want %d, %q", name, resp.StatusCode, kind, test.code, test.kind)
 		}
 	}
 }

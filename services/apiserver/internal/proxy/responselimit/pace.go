@@ -67,7 +67,7 @@ func newPacedConn(conn net.Conn) *pacedConn {
 }
 
 // Read implements net.Conn.
-func (c *pacedConn) Read(b []byte) (int, error) {
+func (c *pacedConn) Read(data []byte) (int, error) {
 	c.mu.Lock()
 	delay := time.Until(c.readAfter)
 	c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *pacedConn) Read(b []byte) (int, error) {
 		case <-c.closed.Done():
 		}
 	}
-	n, err := c.Conn.Read(b)
+	n, err := c.Conn.Read(data)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.received = min(c.received+n, smallWriteBurst*bytesPerSmallWrite)

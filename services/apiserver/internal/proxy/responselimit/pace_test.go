@@ -43,7 +43,7 @@ func TestLongResponseHeadFails(t *testing.T) {
 // not.
 func TestSmallWritesDelayReads(t *testing.T) {
 	const messages = 10_000
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name           string
 		message, reply int // in bytes
 		delayed        bool
@@ -52,14 +52,14 @@ func TestSmallWritesDelayReads(t *testing.T) {
 		{name: "window updates", message: 4 << 10, reply: 35},
 		{name: "requests", message: 100, reply: 100},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				here, there := net.Pipe()
 				defer there.Close()
 				go func() { _, _ = io.Copy(io.Discard, there) }()
 				go func() {
 					for range messages {
-						if _, err := there.Write(make([]byte, c.message)); err != nil {
+						if _, err := there.Write(make([]byte, test.message)); err != nil {
 							return
 						}
 					}
@@ -73,15 +73,15 @@ func TestSmallWritesDelayReads(t *testing.T) {
 				defer conn.Close()
 				start := time.Now()
 				for range messages {
-					if _, err := io.ReadFull(conn, make([]byte, c.message)); err != nil {
+					if _, err := io.ReadFull(conn, make([]byte, test.message)); err != nil {
 						t.Fatal(err)
 					}
-					if _, err := conn.Write(make([]byte, c.reply)); err != nil {
+					if _, err := conn.Write(make([]byte, test.reply)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if took := time.Since(start); took > 10*time.Second != c.delayed { // in the fake time of synctest
-					t.Errorf("reading took %v, want delays: %v", took, c.delayed)
+				if took := time.Since(start); took > 10*time.Second != test.delayed { // in the fake time of synctest
+					t.Errorf("reading took %v, want delays: %v", took, test.delayed)
 				}
 			})
 		})

@@ -159,7 +159,7 @@ func TestEndlessPageIsStreamed(t *testing.T) {
 // rewritten.
 func TestPageSlotsAreShared(t *testing.T) {
 	requested := make(chan bool, 100)
-	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
+	server := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		if r.URL.Path == "/slow" {
 			_ = http.NewResponseController(w).Flush()
@@ -174,8 +174,8 @@ func TestPageSlotsAreShared(t *testing.T) {
 	const pages = 16
 	for range pages {
 		go func() {
-			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/here/slow", nil)
-			if resp, err := s.Client().Do(r); err == nil {
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/here/slow", nil)
+			if resp, err := server.Client().Do(r); err == nil {
 				_ = resp.Body.Close()
 			}
 			finished <- true
@@ -185,12 +185,12 @@ func TestPageSlotsAreShared(t *testing.T) {
 		<-requested
 	}
 	rewritten := func() bool {
-		_, got := ask(t, s, "/here/page", 1<<20)
+		_, got := ask(t, server, "/here/page", 1<<20)
 		return strings.Contains(got, "/here/x")
 	}
 	for rewritten() { // until the last page holds its slot
 	}
-	if _, got := ask(t, s, "/here/page?user=other", 1<<20); !strings.Contains(got, "/here/x") {
+	if _, got := ask(t, server, "/here/page?user=other", 1<<20); !strings.Contains(got, "/here/x") {
 		t.Errorf("got the page of another user %q, want it rewritten", got)
 	}
 	cancel()
@@ -211,7 +211,7 @@ func TestInformationalResponsesAreDropped(t *testing.T) {
 		{many: 2, want: http.StatusOK},
 		{many: 1 << 30, want: http.StatusBadGateway},
 	} {
-		s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
+		server := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				panic(err)
@@ -225,7 +225,7 @@ func TestInformationalResponsesAreDropped(t *testing.T) {
 			_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 			_ = rw.Flush()
 		})
-		resp, _ := ask(t, s, "/here/x", 1<<10)
+		resp, _ := ask(t, server, "/here/x", 1<<10)
 		if resp.StatusCode != tt.want || resp.Header.Get("Own") != "kept" || resp.Header.Get("Link") != "" {
 			t.Errorf("%d informational responses: got %d %v, want %d", tt.many, resp.StatusCode, resp.Header, tt.want)
 		}

@@ -90,7 +90,7 @@ func TestOnErrorReceivesConnectionError(t *testing.T) {
 // has responded.
 func TestAnsweredWatchHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startProxy(t, 1, func(w http.ResponseWriter, r *http.Request) {
+		fixture := startProxy(t, 1, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
@@ -102,7 +102,7 @@ func TestAnsweredWatchHoldsNoSlot(t *testing.T) {
 			asked := time.Now()
 			go func() {
 				defer func() { _ = recover() }() // the incomplete response is aborted
-				b.request((&requesttest.Work{OnStarted: func() { close(started) }}).With(ctx), "a", watch(), nil)
+				fixture.request((&requesttest.Work{OnStarted: func() { close(started) }}).With(ctx), "a", watch(), nil)
 			}()
 			<-started
 			if d := time.Since(asked); d > 0 {
@@ -128,7 +128,7 @@ func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // is upgraded.
 func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startProxy(t, 1, func(w http.ResponseWriter, _ *http.Request) {
+		fixture := startProxy(t, 1, func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				panic(err)
@@ -147,7 +147,7 @@ func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 			client, here := net.Pipe()
 			defer client.Close()
 			w := &hijackable{httptest.NewRecorder(), here}
-			go b.Serve(w, r.WithContext(ctx), nil)
+			go fixture.Serve(w, r.WithContext(ctx), nil)
 			asked := time.Now()
 			resp, err := http.ReadResponse(bufio.NewReader(client), nil)
 			if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {

@@ -46,21 +46,21 @@ type BreakerConfig struct {
 
 // NewBreaker returns a closed breaker. Its probes stop when ctx ends. probes counts the running
 // probes; breakers may share it.
-func NewBreaker(ctx context.Context, probes *sync.WaitGroup, c BreakerConfig) *Breaker {
+func NewBreaker(ctx context.Context, probes *sync.WaitGroup, breakerConfig BreakerConfig) *Breaker {
 	return &Breaker{
 		limit.NewBreaker(ctx, probes, limit.BreakerOptions{
 			Threshold: failureThreshold,
 			Verify:    true,
 			Interval:  probeInterval,
 			Probe: func(ctx context.Context) error {
-				if err := c.Probe(ctx); err != nil {
+				if err := breakerConfig.Probe(ctx); err != nil {
 					return fmt.Errorf("error trying to reach service: %w", err)
 				}
 				return nil
 			},
-			OnChange: func(_ context.Context, reason error) { c.OnChange(reason) },
+			OnChange: func(_ context.Context, reason error) { breakerConfig.OnChange(reason) },
 		}),
-		limit.New[string](limit.Options{Size: c.MaxRequests, FairShare: true}),
+		limit.New[string](limit.Options{Size: breakerConfig.MaxRequests, FairShare: true}),
 	}
 }
 

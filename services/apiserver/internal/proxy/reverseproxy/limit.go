@@ -30,7 +30,7 @@ type Limit struct {
 // NewLimit returns a Limit of maximum requests and registers its metrics. If maximum is 0, the
 // limit is a quarter of the file limit of the process, because each request has two connections,
 // but at least lower and at most upper.
-func NewLimit(maximum, lower, upper int, r prometheus.Registerer) *Limit {
+func NewLimit(maximum, lower, upper int, registerer prometheus.Registerer) *Limit {
 	if maximum == 0 {
 		var files syscall.Rlimit
 		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // on failure, the limit is lower
@@ -49,7 +49,7 @@ func NewLimit(maximum, lower, upper int, r prometheus.Registerer) *Limit {
 			Help: "Number of proxied requests rejected by the limit of requests in progress.",
 		}),
 	}
-	r.MustRegister(c.current, c.rejected)
+	registerer.MustRegister(c.current, c.rejected)
 	return c
 }
 

@@ -152,20 +152,20 @@ func reject(w http.ResponseWriter, err error) {
 
 // setHeaders sets serverHeaders, and removes headers that are meant only for this server or that
 // only this server may set. Servers that pass headers as variables do not distinguish - and _.
-func setHeaders(h, serverHeaders http.Header) {
+func setHeaders(header, serverHeaders http.Header) {
 	normalize := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 	serverOnly := map[string]bool{"authorization": true}
 	for name := range serverHeaders {
 		serverOnly[normalize(name)] = true
 	}
-	for name := range h {
+	for name := range header {
 		normalized := normalize(name)
 		if serverOnly[normalized] || strings.HasPrefix(normalized, "impersonate-") || strings.HasPrefix(normalized, "x-remote-") {
-			delete(h, name)
+			delete(header, name)
 		}
 	}
 	for name, values := range serverHeaders {
-		h[http.CanonicalHeaderKey(name)] = values
+		header[http.CanonicalHeaderKey(name)] = values
 	}
 }
 

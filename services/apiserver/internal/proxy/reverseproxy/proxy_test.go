@@ -194,75 +194,75 @@ func TestRequestWithoutUserIsNotProxied(t *testing.T) {
 // second, that the breaker rejects requests while probes fail, and that it closes afterwards.
 func TestFailedProbesOpenBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startProxy(t, 0, respondFine)
-		b.slow = 100 * time.Millisecond
-		b.cut.Store(true)
-		b.alive.Store(false)
+		fixture := startProxy(t, 0, respondFine)
+		fixture.slow = 100 * time.Millisecond
+		fixture.cut.Store(true)
+		fixture.alive.Store(false)
 		fail := func(n int) {
 			t.Helper()
 			for range n {
-				b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "")
+				fixture.checkResponse(fixture.request(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "")
 			}
 			synctest.Wait()
 		}
 
 		// 1. Only three consecutive failures start probes.
 		fail(2)
-		b.cut.Store(false)
-		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
-		b.Connections.CloseIdleConnections()
-		b.cut.Store(true)
+		fixture.cut.Store(false)
+		fixture.checkResponse(fixture.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
+		fixture.Connections.CloseIdleConnections()
+		fixture.cut.Store(true)
 		fail(2)
-		if n, _ := b.probesAndChanges(); n != 0 {
+		if n, _ := fixture.probesAndChanges(); n != 0 {
 			t.Fatalf("got %d probes after two consecutive failures, want none", n)
 		}
 
 		// 2. One probe runs at a time, once per second. The first failed one opens the breaker.
 		fail(3) // during the first probe
-		if n := b.maxRunningProbes.Load(); n != 1 {
+		if n := fixture.maxRunningProbes.Load(); n != 1 {
 			t.Errorf("got %d concurrent probes, want 1", n)
 		}
 		time.Sleep(10500 * time.Millisecond)
-		n, changes := b.probesAndChanges()
-		if n != 10 || !slices.Equal(changes, []bool{true}) || b.Breaker.Open() == nil {
+		n, changes := fixture.probesAndChanges()
+		if n != 10 || !slices.Equal(changes, []bool{true}) || fixture.Breaker.Open() == nil {
 			t.Errorf("got %d probes in ten seconds, want 10; changes %v", n, changes)
 		}
 
 		// 3. An open breaker rejects requests without a connection.
-		asked := b.connections.Load()
-		w := b.request(t.Context(), "a", nil, nil)
-		b.checkResponse(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
-		if w.Header().Get("Retry-After") != "1" || b.connections.Load() != asked {
-			t.Errorf("got headers %v after %d connections, want Retry-After: 1 after none", w.Header(), b.connections.Load()-asked)
+		asked := fixture.connections.Load()
+		w := fixture.request(t.Context(), "a", nil, nil)
+		fixture.checkResponse(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
+		if w.Header().Get("Retry-After") != "1" || fixture.connections.Load() != asked {
+			t.Errorf("got headers %v after %d connections, want Retry-After: 1 after none", w.Header(), fixture.connections.Load()-asked)
 		}
 
 		// 4. A successful probe closes the breaker and ends the probes.
-		b.cut.Store(false)
-		b.alive.Store(true)
+		fixture.cut.Store(false)
+		fixture.alive.Store(true)
 		time.Sleep(2 * time.Second)
-		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
-		n, changes = b.probesAndChanges()
-		if !slices.Equal(changes, []bool{true, false}) || b.Breaker.Open() != nil {
+		fixture.checkResponse(fixture.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
+		n, changes = fixture.probesAndChanges()
+		if !slices.Equal(changes, []bool{true, false}) || fixture.Breaker.Open() != nil {
 			t.Errorf("got breaker changes %v, want it opened and closed again", changes)
 		}
 		time.Sleep(time.Minute)
-		if later, _ := b.probesAndChanges(); later != n {
+		if later, _ := fixture.probesAndChanges(); later != n {
 			t.Errorf("got %d probes of a healthy server, want none", later-n)
 		}
 
 		// 5. Failures before the recovery do not count.
-		b.Connections.CloseIdleConnections()
-		b.cut.Store(true)
+		fixture.Connections.CloseIdleConnections()
+		fixture.cut.Store(true)
 		fail(2)
-		if later, _ := b.probesAndChanges(); later != n {
+		if later, _ := fixture.probesAndChanges(); later != n {
 			t.Errorf("got %d probes after two failures since the recovery, want none: earlier failures must not count", later-n)
 		}
 		fail(1)
-		if later, _ := b.probesAndChanges(); later != n+1 {
+		if later, _ := fixture.probesAndChanges(); later != n+1 {
 			t.Errorf("got %d probes after three failures since the recovery, want 1", later-n)
 		}
 		time.Sleep(time.Second) // a successful probe changes nothing
-		if _, changes := b.probesAndChanges(); len(changes) != 2 {
+		if _, changes := fixture.probesAndChanges(); len(changes) != 2 {
 			t.Errorf("got changes %v, want 2", changes)
 		}
 	})
@@ -289,32 +289,32 @@ func TestCanceledRequestsDoNotStartProbes(t *testing.T) {
 // that OnChange is not called.
 func TestNoProbesAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startProxy(t, 0, respondFine)
-		b.slow = time.Second
-		b.cut.Store(true)
+		fixture := startProxy(t, 0, respondFine)
+		fixture.slow = time.Second
+		fixture.cut.Store(true)
 		for range 3 {
-			b.request(t.Context(), "a", nil, nil)
+			fixture.request(t.Context(), "a", nil, nil)
 		}
 		synctest.Wait()
-		b.stop()
-		b.probes.Wait()
+		fixture.stop()
+		fixture.probes.Wait()
 		for range 3 {
-			b.request(t.Context(), "a", nil, nil)
+			fixture.request(t.Context(), "a", nil, nil)
 		}
 		time.Sleep(time.Minute)
-		if n, changes := b.probesAndChanges(); n != 1 || len(changes) != 0 {
+		if n, changes := fixture.probesAndChanges(); n != 1 || len(changes) != 0 {
 			t.Errorf("got %d probes and changes %v, want 1 and none", n, changes)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		b := startProxy(t, 0, respondFine)
-		b.cut.Store(true)
-		b.stop()
+		fixture := startProxy(t, 0, respondFine)
+		fixture.cut.Store(true)
+		fixture.stop()
 		for range 3 {
-			b.request(t.Context(), "a", nil, nil)
+			fixture.request(t.Context(), "a", nil, nil)
 		}
 		synctest.Wait()
-		if n, _ := b.probesAndChanges(); n != 0 {
+		if n, _ := fixture.probesAndChanges(); n != 0 {
 			t.Errorf("got %d probes, want none", n)
 		}
 	})
@@ -324,7 +324,7 @@ func TestNoProbesAfterStop(t *testing.T) {
 // responds. A principal cannot use the slots of others.
 func TestWatchCountsUntilAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startProxy(t, 2, func(w http.ResponseWriter, r *http.Request) {
+		fixture := startProxy(t, 2, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Hangs") != "" {
 				respondWhenCanceled(w, r)
 				return
@@ -332,19 +332,19 @@ func TestWatchCountsUntilAnswered(t *testing.T) {
 			respondFine(w, r)
 		})
 		for range 4 {
-			b.checkResponse(b.request(t.Context(), "a", watch(), nil), http.StatusOK, "fine")
+			fixture.checkResponse(fixture.request(t.Context(), "a", watch(), nil), http.StatusOK, "fine")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		waiting := http.Header{"X-Hangs": {"1"}}
-		go b.request(ctx, "a", nil, waiting.Clone())
+		go fixture.request(ctx, "a", nil, waiting.Clone())
 		synctest.Wait()
-		b.checkResponse(b.request(t.Context(), "a", nil, nil),
+		fixture.checkResponse(fixture.request(t.Context(), "a", nil, nil),
 			http.StatusTooManyRequests, "Too many requests, please try again later.\n")
-		b.checkResponse(b.request(t.Context(), "b", nil, nil), http.StatusOK, "fine")
+		fixture.checkResponse(fixture.request(t.Context(), "b", nil, nil), http.StatusOK, "fine")
 		cancel()
 		synctest.Wait()
-		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
+		fixture.checkResponse(fixture.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
 	})
 }
 
@@ -374,26 +374,26 @@ func TestZeroMaxRequestsMeansNoLimit(t *testing.T) {
 // release it, and that an upgrade without a slot is rejected.
 func TestUpgradesAcquireSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startProxy(t, 0, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
+		fixture := startProxy(t, 0, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
 		upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd/1"}}
-		b.checkResponse(b.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusForbidden, "no\n")
+		fixture.checkResponse(fixture.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusForbidden, "no\n")
 		acquired, released := 0, 0
-		b.AcquireSlot = func(*http.Request) (func(), error) {
+		fixture.AcquireSlot = func(*http.Request) (func(), error) {
 			acquired++
 			return func() { released++ }, nil
 		}
-		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusForbidden, "no\n")
+		fixture.checkResponse(fixture.request(t.Context(), "a", nil, nil), http.StatusForbidden, "no\n")
 		if acquired != 0 {
 			t.Errorf("request without upgrade: got %d slots acquired, want none", acquired)
 		}
-		b.checkResponse(b.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusForbidden, "no\n")
+		fixture.checkResponse(fixture.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusForbidden, "no\n")
 		if acquired != 1 || released != 1 {
 			t.Errorf("got %d slots acquired, %d released; want 1", acquired, released)
 		}
-		b.AcquireSlot = func(*http.Request) (func(), error) { return nil, errors.New("no slot") }
-		asked := b.connections.Load()
-		b.checkResponse(b.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusTooManyRequests, "")
-		if b.connections.Load() != asked {
+		fixture.AcquireSlot = func(*http.Request) (func(), error) { return nil, errors.New("no slot") }
+		asked := fixture.connections.Load()
+		fixture.checkResponse(fixture.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusTooManyRequests, "")
+		if fixture.connections.Load() != asked {
 			t.Error("upgrade without a slot: got a connection to the server, want none")
 		}
 	})

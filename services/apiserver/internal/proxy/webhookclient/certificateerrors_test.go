@@ -32,7 +32,7 @@ func TestCountCertificateErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name          string
 		key           crypto.Signer
 		names         []string
@@ -47,19 +47,19 @@ func TestCountCertificateErrors(t *testing.T) {
 		{name: "SHA-1 with ECDSA", key: ecKey, names: []string{"here"}, signed: x509.ECDSAWithSHA1, sha1: 1},
 		{name: "SHA-1 with RSA", key: rsaKey, names: []string{"here"}, signed: x509.SHA1WithRSA, sha1: 1},
 	} {
-		root := sign(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil, c.key)
-		leaf := sign(t, &x509.Certificate{DNSNames: c.names, IPAddresses: c.addresses, SignatureAlgorithm: c.signed}, root, c.key)
+		root := sign(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil, test.key)
+		leaf := sign(t, &x509.Certificate{DNSNames: test.names, IPAddresses: test.addresses, SignatureAlgorithm: test.signed}, root, test.key)
 		roots := x509.NewCertPool()
 		roots.AddCert(root)
 		_, flaw := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "here"})
-		if (flaw == nil) != (c.name == "no flaw") {
-			t.Errorf("flaw %q: got error %v, want one unless there is no flaw", c.name, flaw)
+		if (flaw == nil) != (test.name == "no flaw") {
+			t.Errorf("flaw %q: got error %v, want one unless there is no flaw", test.name, flaw)
 		}
 		unnamed, sha1 := prometheus.NewCounter(prometheus.CounterOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})
 		webhookclient.CountCertificateErrors(&tls.CertificateVerificationError{Err: flaw}, unnamed, sha1)
-		if n, m := counterValue(t, unnamed), counterValue(t, sha1); n != c.unnamed || m != c.sha1 {
+		if n, m := counterValue(t, unnamed), counterValue(t, sha1); n != test.unnamed || m != test.sha1 {
 			t.Errorf("%s: got counts %v without a name, %v signed with SHA-1, want %v, %v (error %v)",
-				c.name, n, m, c.unnamed, c.sha1, flaw)
+				test.name, n, m, test.unnamed, test.sha1, flaw)
 		}
 	}
 	unnamed, sha1 := prometheus.NewCounter(prometheus.CounterOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})

@@ -15,8 +15,8 @@ import (
 // NewClient returns a client for a webhook at the address at. Every call returns a new client with
 // its own connections, because addresses and certificates may change at any time. release closes
 // the connections. The client follows redirects, but sends credentials only to the host of at.
-// Response bodies longer than limit bytes are errors. m may be nil.
-func NewClient(config *rest.Config, at *url.URL, limit int64, m *Metrics) (client *http.Client, release func(), err error) {
+// Response bodies longer than limit bytes are errors. metrics may be nil.
+func NewClient(config *rest.Config, at *url.URL, limit int64, metrics *Metrics) (client *http.Client, release func(), err error) {
 	c, err := config.TransportConfig()
 	if err != nil {
 		return nil, nil, err
@@ -42,8 +42,8 @@ func NewClient(config *rest.Config, at *url.URL, limit int64, m *Metrics) (clien
 		return nil, nil, err
 	}
 	t := &originTransport{origin: originOf(at), authenticated: authenticated, anonymous: anonymous}
-	releaseMetrics := m.retain(at.Host)
-	return &http.Client{Transport: &limitedTransport{m.instrument(t, at.Host), limit}}, func() {
+	releaseMetrics := metrics.retain(at.Host)
+	return &http.Client{Transport: &limitedTransport{metrics.instrument(t, at.Host), limit}}, func() {
 		releaseMetrics()
 		base.CloseIdleConnections()
 		anonymousBase.CloseIdleConnections()

@@ -20,12 +20,12 @@ import (
 // TestClientCertificateIsRenewed checks that a service that is called continuously sees a renewed
 // client certificate.
 func TestClientCertificateIsRenewed(t *testing.T) {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.TLS.PeerCertificates[0].DNSNames[0])
 	}))
-	s.TLS, s.EnableHTTP2 = &tls.Config{ClientAuth: tls.RequireAnyClientCert}, true
-	s.StartTLS()
-	defer s.Close()
+	server.TLS, server.EnableHTTP2 = &tls.Config{ClientAuth: tls.RequireAnyClientCert}, true
+	server.StartTLS()
+	defer server.Close()
 	dir := t.TempDir()
 	user := &clientcmdapi.AuthInfo{ClientCertificate: filepath.Join(dir, "tls.crt"), ClientKey: filepath.Join(dir, "tls.key")}
 	renew := func(name string) {
@@ -46,7 +46,7 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 		"one connection": webhookclient.Load,
 		"several":        webhookclient.LoadHTTP1,
 	} {
-		service, err := load(kubeconfig(t, s, s.URL, user), nil)
+		service, err := load(kubeconfig(t, server, server.URL, user), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ type Metrics struct {
 }
 
 // NewMetrics registers the metrics.
-func NewMetrics(r prometheus.Registerer) *Metrics {
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	histogram := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "rest_client_" + name,
@@ -74,10 +74,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		},
 	})
 	for _, v := range vectors {
-		m.hosts.MustRegister(r, v)
+		m.hosts.MustRegister(registerer, v)
 	}
 	m.hosts.KeepWhile(m.hostInUse)
-	r.MustRegister(m.missingSAN, m.sha1)
+	registerer.MustRegister(m.missingSAN, m.sha1)
 	return m
 }
 

@@ -18,14 +18,14 @@ import (
 // TestSeriesOfHostEndWithItsClients checks that series of hosts, which API objects name, are
 // removed with the last client.
 func TestSeriesOfHostEndWithItsClients(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x") }))
-	defer s.Close()
-	at, err := url.Parse(s.URL)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x") }))
+	defer server.Close()
+	at, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	m := webhookclient.NewMetrics(registry)
+	metrics := webhookclient.NewMetrics(registry)
 	series := func() int {
 		t.Helper()
 		n, err := testutil.GatherAndCount(registry, "rest_client_requests_total",
@@ -37,18 +37,18 @@ func TestSeriesOfHostEndWithItsClients(t *testing.T) {
 	}
 	get := func(c *http.Client) {
 		t.Helper()
-		resp, err := c.Get(s.URL)
+		resp, err := c.Get(server.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 	}
-	first, releaseFirst, err := webhookclient.NewClient(&rest.Config{}, at, 100, m)
+	first, releaseFirst, err := webhookclient.NewClient(&rest.Config{}, at, 100, metrics)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, releaseSecond, err := webhookclient.NewClient(&rest.Config{}, at, 100, m)
+	second, releaseSecond, err := webhookclient.NewClient(&rest.Config{}, at, 100, metrics)
 	if err != nil {
 		t.Fatal(err)
 	}

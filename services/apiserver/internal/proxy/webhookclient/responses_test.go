@@ -29,7 +29,7 @@ import (
 func TestResponseLimits(t *testing.T) {
 	const head = `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":""}`
 	many := head + `,"x":[{}` + strings.Repeat(",{}", 5000) + `]}`
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		response string
 		options  webhookclient.CallOptions
 		want     string // part of the error; "" for none
@@ -64,27 +64,27 @@ func TestResponseLimits(t *testing.T) {
 			options: webhookclient.CallOptions{MaxValues: 5000},
 		},
 	} {
-		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			if name == "error with too many values" {
 				w.WriteHeader(http.StatusInternalServerError)
 			}
-			_, _ = io.WriteString(w, c.response)
+			_, _ = io.WriteString(w, test.response)
 		}))
 		err := newWebhooks(t, "").Call(t.Context(),
-			&webhookclient.Webhook{URL: s.URL, CABundle: caBundle(s)}, c.options, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+			&webhookclient.Webhook{URL: server.URL, CABundle: caBundle(server)}, test.options, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 		failed := err != nil
-		if failed != (c.want != "") {
-			t.Errorf("%s: got error %v, want %q", name, err, c.want)
+		if failed != (test.want != "") {
+			t.Errorf("%s: got error %v, want %q", name, err, test.want)
 		}
 		// The text of an error response is that of client-go.
-		if failed && name != "error with too many values" && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got error %v, want %q", name, err, c.want)
+		if failed && name != "error with too many values" && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got error %v, want %q", name, err, test.want)
 		}
 		if failed && strings.Contains(err.Error(), "decoded") {
 			t.Errorf("%s: got error %v, want none with the message of the response, which must not be decoded", name, err)
 		}
-		s.Close()
+		server.Close()
 	}
 }
 
@@ -140,12 +140,12 @@ func asPrincipal(ctx context.Context, name string) context.Context {
 // hold their share of the slots, and that other calls proceed meanwhile.
 func TestHugeResponsesWaitForSlots(t *testing.T) {
 	const slots = 4 // the share of one webhook or principal
-	s := newSlowServer(t)
+	slowServer := newSlowServer(t)
 	w := newLargeWebhooks(t)
 	callWebhook := func(ctx context.Context, path string) error {
 		return w.Call(ctx, &webhookclient.Webhook{
-			URL:      s.URL + path,
-			CABundle: caBundle(s.Server),
+			URL:      slowServer.URL + path,
+			CABundle: caBundle(slowServer.Server),
 		}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 	}
 	for name, caller := range map[string]func(i int) (principal, path string){
@@ -161,7 +161,7 @@ func TestHugeResponsesWaitForSlots(t *testing.T) {
 			startHeld(i)
 		}
 		for range slots {
-			<-s.sent
+			<-slowServer.sent
 		}
 		startHeld(slots) // waits for a slot
 		ctx, cancel := context.WithCancel(t.Context())
@@ -172,7 +172,7 @@ func TestHugeResponsesWaitForSlots(t *testing.T) {
 			if err := callWebhook(asPrincipal(t.Context(), "other"), "/other"); err != nil {
 				t.Errorf("%s: other call: got error %v, want none", name, err)
 			}
-			if path := <-s.sent; path != "/other" {
+			if path := <-slowServer.sent; path != "/other" {
 				t.Errorf("%s: the response to %s was read, want /other, because other calls have no slot", name, path)
 			}
 		}
@@ -180,15 +180,15 @@ func TestHugeResponsesWaitForSlots(t *testing.T) {
 		if err := <-canceled; err == nil {
 			t.Errorf("%s: canceled call: got no error, want one", name)
 		}
-		s.end <- struct{}{}
+		slowServer.end <- struct{}{}
 		if err := <-finished; err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if path := <-s.sent; path != "/held" {
+		if path := <-slowServer.sent; path != "/held" {
 			t.Errorf("%s: the response to %s was read, want /held", name, path)
 		}
 		for range slots {
-			s.end <- struct{}{}
+			slowServer.end <- struct{}{}
 		}
 		for range slots {
 			if err := <-finished; err != nil {
@@ -201,7 +201,7 @@ func TestHugeResponsesWaitForSlots(t *testing.T) {
 // TestSlowHugeResponseFails checks that a huge response that stops sending fails, so that it cannot
 // hold a slot, and that a shorter response needs no slot.
 func TestSlowHugeResponseFails(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"`)
 		size := 1<<20 + 1
 		if r.URL.Path == "/short" {
@@ -215,14 +215,14 @@ func TestSlowHugeResponseFails(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}))
-	defer s.Close()
+	defer server.Close()
 	limiter := webhookclient.NewResponseLimiter(8)
 	limiter.Timeout = 20 * time.Millisecond
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	w, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
+	webhooks, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
 		Scheme:      scheme,
 		Versions:    []schema.GroupVersion{corev1.SchemeGroupVersion},
 		Timeout:     time.Minute,
@@ -232,13 +232,13 @@ func TestSlowHugeResponseFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
+	defer webhooks.Close()
 	var all sync.WaitGroup
 	for range 20 { // more than there are slots
 		all.Go(func() {
-			err := w.Call(t.Context(), &webhookclient.Webhook{
-				URL:      s.URL + "/slow",
-				CABundle: caBundle(s),
+			err := webhooks.Call(t.Context(), &webhookclient.Webhook{
+				URL:      server.URL + "/slow",
+				CABundle: caBundle(server),
 			}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 			if err == nil || !strings.Contains(err.Error(), "is too slow") {
 				t.Errorf("slow response: got error %v, want one that contains \"is too slow\"", err)
@@ -246,9 +246,9 @@ func TestSlowHugeResponseFails(t *testing.T) {
 		})
 	}
 	all.Go(func() {
-		if err := w.Call(t.Context(), &webhookclient.Webhook{
-			URL:      s.URL + "/short",
-			CABundle: caBundle(s),
+		if err := webhooks.Call(t.Context(), &webhookclient.Webhook{
+			URL:      server.URL + "/short",
+			CABundle: caBundle(server),
 		}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{}); err != nil {
 			t.Errorf("shorter response: got error %v, want none", err)
 		}
@@ -261,7 +261,7 @@ func TestSlowHugeResponseFails(t *testing.T) {
 func TestBodyPartsAreSent(t *testing.T) {
 	shared := [][]byte{[]byte("one"), {}, bytes.Repeat([]byte("2"), 1<<20), []byte("three")}
 	want := "head" + string(bytes.Join(shared, nil))
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || string(body) != want || r.ContentLength != int64(len(want)) {
 			t.Errorf("%s: got %d bytes, content length %d, want %d: %v", r.URL.Path, len(body), r.ContentLength, len(want), err)
@@ -270,11 +270,11 @@ func TestBodyPartsAreSent(t *testing.T) {
 			http.Redirect(w, r, "/redirected", http.StatusPermanentRedirect)
 		}
 	}))
-	defer s.Close()
-	client, release := newClient(t, s, &rest.Config{})
+	defer server.Close()
+	client, release := newClient(t, server, &rest.Config{})
 	defer release()
 	r, err := http.NewRequestWithContext(webhookclient.WithBodyParts(t.Context(), shared...),
-		http.MethodPost, s.URL, strings.NewReader("head"))
+		http.MethodPost, server.URL, strings.NewReader("head"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func TestRedirectKeepsCredentialsPrivate(t *testing.T) {
 		received <- fmt.Sprint(r.Header.Get("Authorization"), r.Header.Get("Impersonate-User"), len(r.TLS.PeerCertificates))
 	}))
 	defer other.Close()
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/away":
 			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
@@ -321,14 +321,14 @@ func TestRedirectKeepsCredentialsPrivate(t *testing.T) {
 			received <- r.Header.Get("Authorization")
 		}
 	}))
-	defer s.Close()
+	defer server.Close()
 	for want, c := range map[string]*rest.Config{
 		"Bearer t":   {BearerToken: "t"},
 		"Basic dTpw": {Username: "u", Password: "p", Impersonate: rest.ImpersonationConfig{UserName: "i"}},
 	} {
-		client, release := newClient(t, s, c)
+		client, release := newClient(t, server, c)
 		for path, want := range map[string]string{"/here": want, "/away": "0"} {
-			resp, err := client.Post(s.URL+path, "application/json", strings.NewReader("{}"))
+			resp, err := client.Post(server.URL+path, "application/json", strings.NewReader("{}"))
 			if err != nil {
 				t.Fatal(err)
 			}

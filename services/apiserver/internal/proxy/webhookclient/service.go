@@ -121,9 +121,9 @@ func load(kubeconfig string, dial Dial, agent string, protocols []string, scheme
 
 // newPool returns a connection pool for a configuration. It reloads a client certificate whose file
 // changes.
-func newPool(c *transport.Config) (*clientcerts.Pool, error) {
-	reloaded := c.TLS.CertFile != "" && len(c.TLS.CertData) == 0
-	security, err := transport.TLSConfigFor(c)
+func newPool(config *transport.Config) (*clientcerts.Pool, error) {
+	reloaded := config.TLS.CertFile != "" && len(config.TLS.CertData) == 0
+	security, err := transport.TLSConfigFor(config)
 	if err != nil {
 		return nil, err
 	}
@@ -131,21 +131,21 @@ func newPool(c *transport.Config) (*clientcerts.Pool, error) {
 		security = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	if !reloaded {
-		return clientcerts.Fixed(openTransport(c, security)), nil
+		return clientcerts.Fixed(openTransport(config, security)), nil
 	}
-	pair, err := tlsfiles.LoadPair(c.TLS.CertFile, c.TLS.KeyFile)
+	pair, err := tlsfiles.LoadPair(config.TLS.CertFile, config.TLS.KeyFile)
 	if err != nil {
 		return nil, err
 	}
 	return clientcerts.NewPool(clientcerts.ReloadingCertificate(pair), func(show clientcerts.CertificateFunc) *http.Transport {
 		security := security.Clone()
 		security.GetClientCertificate = show
-		return openTransport(c, security)
+		return openTransport(config, security)
 	}), nil
 }
 
 // openTransport returns a transport with the settings of a kubeconfig.
-func openTransport(c *transport.Config, security *tls.Config) *http.Transport {
+func openTransport(config *transport.Config, security *tls.Config) *http.Transport {
 	base := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
@@ -153,15 +153,15 @@ func openTransport(c *transport.Config, security *tls.Config) *http.Transport {
 		TLSHandshakeTimeout: handshakeTimeout,
 		MaxIdleConnsPerHost: maxIdle,
 		IdleConnTimeout:     idleTimeout,
-		ForceAttemptHTTP2:   len(c.TLS.NextProtos) == 0,
-		DisableCompression:  c.DisableCompression,
+		ForceAttemptHTTP2:   len(config.TLS.NextProtos) == 0,
+		DisableCompression:  config.DisableCompression,
 		HTTP2:               &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
 	}
-	if c.Proxy != nil {
-		base.Proxy = c.Proxy
+	if config.Proxy != nil {
+		base.Proxy = config.Proxy
 	}
-	if c.DialHolder != nil {
-		base.DialContext = c.DialHolder.Dial
+	if config.DialHolder != nil {
+		base.DialContext = config.DialHolder.Dial
 	}
 	responselimit.LimitTransport(base)
 	base.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -52,12 +52,12 @@ func kubeconfig(
 // TestCredentialsAreSent checks that the service receives the credentials of the kubeconfig,
 // whatever their source.
 func TestCredentialsAreSent(t *testing.T) {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s %s", r.Proto, r.Header.Get("Authorization"), r.UserAgent())
 	}))
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	defer s.Close()
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(tokenFile, []byte("of-a-file"), 0o600); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestCredentialsAreSent(t *testing.T) {
 		"Bearer of-a-plugin": {Exec: plugin},
 		"Basic YTpi":         {Username: "a", Password: "b"},
 	} {
-		service, err := webhookclient.Load(kubeconfig(t, s, s.URL+"/path", user), nil)
+		service, err := webhookclient.Load(kubeconfig(t, server, server.URL+"/path", user), nil)
 		if err != nil {
 			t.Errorf("%s: %v", want, err)
 			continue
@@ -121,12 +121,12 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 // TestProxy checks that the proxy of a kubeconfig resolves the name of the service.
 func TestProxy(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "asked "+r.Host) }))
-	defer s.Close()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "asked "+r.Host) }))
+	defer server.Close()
 	through := make(chan string, 1)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		through <- r.Method + " " + r.Host
-		there, err := net.Dial("tcp", s.Listener.Addr().String())
+		there, err := net.Dial("tcp", server.Listener.Addr().String())
 		if err != nil {
 			t.Error(err)
 			return
@@ -154,7 +154,7 @@ func TestProxy(t *testing.T) {
 	}))
 	defer proxy.Close()
 	service, err := webhookclient.Load(kubeconfig(t,
-		s, "https://example.com", &clientcmdapi.AuthInfo{}, func(c *clientcmdapi.Cluster) { c.ProxyURL = proxy.URL }),
+		server, "https://example.com", &clientcmdapi.AuthInfo{}, func(c *clientcmdapi.Cluster) { c.ProxyURL = proxy.URL }),
 		nil)
 	if err != nil {
 		t.Fatal(err)
@@ -173,29 +173,29 @@ func TestProxy(t *testing.T) {
 
 // TestNewClient checks credentials, the limit of responses, and invalid configurations.
 func TestNewClient(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/long" {
 			fmt.Fprint(w, strings.Repeat("x", 101))
 		} else {
 			fmt.Fprint(w, r.Header.Get("Authorization"), strings.Repeat("x", 90))
 		}
 	}))
-	defer s.Close()
+	defer server.Close()
 	// Inline data takes precedence over files.
-	der, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
+	der, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := url.Parse(s.URL)
+	at, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	client, release, err := webhookclient.NewClient(&rest.Config{
 		BearerToken: "t",
 		TLSClientConfig: rest.TLSClientConfig{
-			CAData:   caBundle(s),
+			CAData:   caBundle(server),
 			CertFile: "/absent",
-			CertData: caBundle(s),
+			CertData: caBundle(server),
 			KeyFile:  "/absent",
 			KeyData:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
 		},
@@ -205,7 +205,7 @@ func TestNewClient(t *testing.T) {
 	}
 	defer release()
 	for path, want := range map[string]string{"/": "", "/long": "the response of the webhook is too long"} {
-		resp, err := client.Get(s.URL + path)
+		resp, err := client.Get(server.URL + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,8 +230,8 @@ func TestNewClient(t *testing.T) {
 
 // TestBrokenKubeconfigs checks that Load returns an error that names the file.
 func TestBrokenKubeconfigs(t *testing.T) {
-	s := httptest.NewTLSServer(http.NotFoundHandler())
-	defer s.Close()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
 	broken := filepath.Join(t.TempDir(), "broken")
 	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -244,14 +244,14 @@ func TestBrokenKubeconfigs(t *testing.T) {
 	}
 	for name, file := range map[string]string{
 		"absent": broken + ".not", "broken": broken,
-		"ftp":         kubeconfig(t, s, strings.Replace(s.URL, "https", "ftp", 1), noUser),
-		"parameters":  kubeconfig(t, s, s.URL+"/?a=b", noUser),
-		"fragment":    kubeconfig(t, s, s.URL+"#a", noUser),
-		"no address":  kubeconfig(t, s, s.URL+"/%zz", noUser),
-		"no host":     kubeconfig(t, s, "https:///x", noUser),
-		"certificate": kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{ClientCertificate: broken, ClientKey: broken}),
+		"ftp":         kubeconfig(t, server, strings.Replace(server.URL, "https", "ftp", 1), noUser),
+		"parameters":  kubeconfig(t, server, server.URL+"/?a=b", noUser),
+		"fragment":    kubeconfig(t, server, server.URL+"#a", noUser),
+		"no address":  kubeconfig(t, server, server.URL+"/%zz", noUser),
+		"no host":     kubeconfig(t, server, "https:///x", noUser),
+		"certificate": kubeconfig(t, server, server.URL, &clientcmdapi.AuthInfo{ClientCertificate: broken, ClientKey: broken}),
 		"authority":   distrusting,
-		"plugin": kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+		"plugin": kubeconfig(t, server, server.URL, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 			APIVersion:      "v0",
 			Command:         "/bin/sh",
 			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
@@ -267,29 +267,29 @@ func TestBrokenKubeconfigs(t *testing.T) {
 // certificate nor the head of its response costly.
 func TestCostOfServerIsBounded(t *testing.T) {
 	for want, change := range map[string]func(*httptest.Server){
-		"11 certificates were presented": func(s *httptest.Server) {
-			s.TLS.Certificates[0].Certificate = slices.Repeat(s.TLS.Certificates[0].Certificate, 11)
+		"11 certificates were presented": func(server *httptest.Server) {
+			server.TLS.Certificates[0].Certificate = slices.Repeat(server.TLS.Certificates[0].Certificate, 11)
 		},
-		"server response headers exceeded ": func(s *httptest.Server) { s.TLS.NextProtos = []string{"http/1.1"} },
+		"server response headers exceeded ": func(server *httptest.Server) { server.TLS.NextProtos = []string{"http/1.1"} },
 	} {
-		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for i := range 10_000 {
 				w.Header().Set(fmt.Sprintf("X-%d", i), "")
 			}
 		}))
-		defer s.Close()
-		change(s)
-		at, err := url.Parse(s.URL)
+		defer server.Close()
+		change(server)
+		at, err := url.Parse(server.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, release, err := webhookclient.NewClient(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: caBundle(s)}},
+		client, release, err := webhookclient.NewClient(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: caBundle(server)}},
 			at, 100, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer release()
-		resp, err := client.Get(s.URL)
+		resp, err := client.Get(server.URL)
 		if err == nil {
 			resp.Body.Close()
 		}

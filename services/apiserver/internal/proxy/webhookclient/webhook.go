@@ -153,34 +153,34 @@ type CallOptions struct {
 
 // Call sends a request and decodes the response into response. Errors have the messages of
 // Kubernetes. Large responses are subject to the ResponseLimiter.
-func (w *Webhooks) Call(ctx context.Context, hook *Webhook, o CallOptions, request, response runtime.Object) error {
+func (w *Webhooks) Call(ctx context.Context, hook *Webhook, callOptions CallOptions, request, response runtime.Object) error {
 	key := hook.cacheKey()
 	c, err := w.clientFor(key, hook)
 	if err != nil {
 		return err
 	}
-	ctx, limited := w.config.Responses.Start(ctx, string(key[:]), o.MaxBytes)
+	ctx, limited := w.config.Responses.Start(ctx, string(key[:]), callOptions.MaxBytes)
 	defer limited.End()
 	r := c.Post()
-	if o.Timeout > 0 {
-		r = r.Timeout(o.Timeout)
+	if callOptions.Timeout > 0 {
+		r = r.Timeout(callOptions.Timeout)
 	}
 	result := r.Body(request).Do(ctx)
-	return limited.DecodeInto(result, o.MaxValues, func(raw []byte) error {
+	return limited.DecodeInto(result, callOptions.MaxValues, func(raw []byte) error {
 		if len(raw) == 0 {
 			return result.Into(response) // returns the error for an empty body
 		}
-		if o.Transform != nil {
+		if callOptions.Transform != nil {
 			var err error
-			if raw, err = o.Transform(raw); err != nil {
+			if raw, err = callOptions.Transform(raw); err != nil {
 				return err
 			}
 		}
 		if err := w.decode(raw, response); err != nil {
 			return err
 		}
-		if o.Then != nil {
-			o.Then()
+		if callOptions.Then != nil {
+			callOptions.Then()
 		}
 		return nil
 	})
@@ -298,19 +298,19 @@ func (w *Webhooks) internalClient(config *rest.Config) (*client, error) {
 
 // configureService configures a client for a service of the cluster. The certificate must be valid
 // for the name of the service. The service is resolved for each connection.
-func (w *Webhooks) configureService(config *rest.Config, t *transport.Config, s *ServiceReference) {
-	port := s.Port
+func (w *Webhooks) configureService(config *rest.Config, t *transport.Config, serviceReference *ServiceReference) {
+	port := serviceReference.Port
 	if port == 0 {
 		port = defaultPort
 	}
-	t.TLS.ServerName = s.Name + "." + s.Namespace + ".svc"
+	t.TLS.ServerName = serviceReference.Name + "." + serviceReference.Namespace + ".svc"
 	host := net.JoinHostPort(t.TLS.ServerName, strconv.Itoa(int(port)))
 	config.Host = "https://" + host
-	config.APIPath = s.Path
+	config.APIPath = serviceReference.Path
 	dial := w.config.Dialers.Select(true)
 	t.DialHolder = &transport.DialHolder{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if addr == host {
-			at, err := w.config.Resolve(ctx, s.Namespace, s.Name, port)
+			at, err := w.config.Resolve(ctx, serviceReference.Namespace, serviceReference.Name, port)
 			if err != nil {
 				return nil, err
 			}

@@ -50,7 +50,7 @@ func newWebhooksWith(t *testing.T, address string, maxResponse int64, dialers we
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	w, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
+	webhooks, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
 		Scheme:      scheme,
 		Versions:    []schema.GroupVersion{corev1.SchemeGroupVersion},
 		Timeout:     10 * time.Second,
@@ -67,8 +67,8 @@ func newWebhooksWith(t *testing.T, address string, maxResponse int64, dialers we
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.Close)
-	return w
+	t.Cleanup(webhooks.Close)
+	return webhooks
 }
 
 // caBundle returns the certificate of a server in PEM.
@@ -87,7 +87,7 @@ func call(t *testing.T, w *webhookclient.Webhooks, hook *webhookclient.Webhook) 
 // TestWebhookByURLAndByService checks the requests that webhooks receive, and the errors of calls
 // that fail.
 func TestWebhookByURLAndByService(t *testing.T) {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		switch r.URL.Path {
@@ -104,13 +104,13 @@ func TestWebhookByURLAndByService(t *testing.T) {
 				r.RequestURI, r.Host, r.UserAgent(), r.Proto, body)
 		}
 	}))
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	defer s.Close()
-	w := newWebhooks(t, s.Listener.Addr().String())
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	w := newWebhooks(t, server.Listener.Addr().String())
 
 	// 1. By URL: the query has the timeout, and the request has the headers of kube-apiserver.
-	got, err := call(t, w, &webhookclient.Webhook{URL: s.URL + "/convert", CABundle: caBundle(s)})
+	got, err := call(t, w, &webhookclient.Webhook{URL: server.URL + "/convert", CABundle: caBundle(server)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestWebhookByURLAndByService(t *testing.T) {
 		!strings.Contains(d["asked"], `"name":"question"`) {
 		t.Errorf("request = %v, want POST /convert?timeout=10s over HTTP/2.0 from kube-apiserver-admission", d)
 	}
-	hook := &webhookclient.Webhook{URL: s.URL + "/short", CABundle: caBundle(s)}
+	hook := &webhookclient.Webhook{URL: server.URL + "/short", CABundle: caBundle(server)}
 	err = w.Call(t.Context(), hook, webhookclient.CallOptions{Timeout: 3 * time.Second}, &corev1.ConfigMap{}, got)
 	if err != nil || got.Data["uri"] != "/short?timeout=3s" {
 		t.Errorf("with a timeout: got %v, %v, want the URI /short?timeout=3s", got.Data, err)
@@ -131,7 +131,7 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	// valid only for example.com.
 	_, err = call(t, w, &webhookclient.Webhook{
 		Service:  &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443},
-		CABundle: caBundle(s),
+		CABundle: caBundle(server),
 	})
 	if err == nil ||
 		!strings.Contains(err.Error(), "not hook.ns.svc") ||
@@ -143,16 +143,16 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	for want, hook := range map[string]*webhookclient.Webhook{
 		`Post "https://absent.ns.svc:443/?timeout=10s": service "absent" not found`: {
 			Service:  &webhookclient.ServiceReference{Namespace: "ns", Name: "absent"},
-			CABundle: caBundle(s),
+			CABundle: caBundle(server),
 		},
 		"unable to parse URL":                                                         {URL: "https://%zz"},
-		"unable to load root certificates":                                            {URL: s.URL, CABundle: []byte("x")},
-		"certificate signed by unknown authority":                                     {URL: s.URL},
-		"the response of the webhook is too long":                                     {URL: s.URL + "/long", CABundle: caBundle(s)},
-		`an error on the server ("broken") has prevented the request from succeeding`: {URL: s.URL + "/broken", CABundle: caBundle(s)},
+		"unable to load root certificates":                                            {URL: server.URL, CABundle: []byte("x")},
+		"certificate signed by unknown authority":                                     {URL: server.URL},
+		"the response of the webhook is too long":                                     {URL: server.URL + "/long", CABundle: caBundle(server)},
+		`an error on the server ("broken") has prevented the request from succeeding`: {URL: server.URL + "/broken", CABundle: caBundle(server)},
 		"the server responded with the status code 302": {
-			URL:      s.URL + "/elsewhere",
-			CABundle: caBundle(s),
+			URL:      server.URL + "/elsewhere",
+			CABundle: caBundle(server),
 		},
 	} {
 		if _, err := call(t, w, hook); err == nil || !strings.Contains(err.Error(), want) {
@@ -170,7 +170,7 @@ func TestResolveServices(t *testing.T) {
 		"none":       {ClusterIP: "None", Ports: []corev1.ServicePort{{Port: 443}}},
 		"far":        {Type: corev1.ServiceTypeExternalName, ExternalName: "hooks.example.com"},
 	}
-	s := &webhookclient.Services{
+	services := &webhookclient.Services{
 		LocalAddress: "127.0.0.1:6443",
 		Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 			if name == "broken" {
@@ -183,7 +183,7 @@ func TestResolveServices(t *testing.T) {
 			return &corev1.Service{Spec: spec}, nil
 		},
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		namespace, name string
 		port            int32
 		want, problem   string
@@ -199,9 +199,9 @@ func TestResolveServices(t *testing.T) {
 		{namespace: "n", name: "broken", port: 443, want: "", problem: "not ready"},
 		{namespace: "default", name: "kubernetes", port: 443, want: "127.0.0.1:6443", problem: ""},
 	} {
-		got, err := s.Resolve(t.Context(), c.namespace, c.name, c.port)
-		if got != c.want || fmt.Sprint(err) != c.problem && (err != nil || c.problem != "") {
-			t.Errorf("%s/%s:%d: got %q, %v; want %q, %s", c.namespace, c.name, c.port, got, err, c.want, c.problem)
+		got, err := services.Resolve(t.Context(), test.namespace, test.name, test.port)
+		if got != test.want || fmt.Sprint(err) != test.problem && (err != nil || test.problem != "") {
+			t.Errorf("%s/%s:%d: got %q, %v; want %q, %s", test.namespace, test.name, test.port, got, err, test.want, test.problem)
 		}
 	}
 }
@@ -229,7 +229,7 @@ func TestResolveEndpoints(t *testing.T) {
 		{Addresses: []corev1.EndpointAddress{{IP: "fd00::1"}}, Ports: []corev1.EndpointPort{{Name: "x", Port: 3}}},
 		{NotReadyAddresses: []corev1.EndpointAddress{{IP: "1.1.1.2"}}, Ports: []corev1.EndpointPort{{Name: "x", Port: 1}}},
 	}
-	s := &webhookclient.Services{
+	services := &webhookclient.Services{
 		Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 			return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: known[name]}, nil
 		},
@@ -250,7 +250,7 @@ func TestResolveEndpoints(t *testing.T) {
 			return &corev1.Endpoints{Subsets: ready}, nil
 		},
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name    string
 		port    int32
 		want    []string
@@ -267,17 +267,17 @@ func TestResolveEndpoints(t *testing.T) {
 	} {
 		seen := map[string]bool{}
 		for range 64 {
-			got, err := s.Resolve(t.Context(), "n", c.name, c.port)
-			if err != nil || c.problem != "" {
-				if fmt.Sprint(err) != c.problem {
-					t.Errorf("%s:%d: %v, want %s", c.name, c.port, err, c.problem)
+			got, err := services.Resolve(t.Context(), "n", test.name, test.port)
+			if err != nil || test.problem != "" {
+				if fmt.Sprint(err) != test.problem {
+					t.Errorf("%s:%d: %v, want %s", test.name, test.port, err, test.problem)
 				}
 				break
 			}
 			seen[got] = true
 		}
-		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, c.want) {
-			t.Errorf("%s:%d: got one of %v, want %v", c.name, c.port, got, c.want)
+		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, test.want) {
+			t.Errorf("%s:%d: got one of %v, want %v", test.name, test.port, got, test.want)
 		}
 	}
 }

@@ -228,27 +228,27 @@ func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {
 // share memory with both. It does not change managedFields. It rejects a configuration that sets
 // atomic lists, maps or structs. k may be nil for objects with a Go type.
 func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
-	t := f.mergeTypeFor(k, obj)
-	patch := typed.AsTypedUnvalidated(value.NewValueInterface(configuration), t.Schema, t.TypeRef)
+	parseableType := f.mergeTypeFor(k, obj)
+	patch := typed.AsTypedUnvalidated(value.NewValueInterface(configuration), parseableType.Schema, parseableType.TypeRef)
 	if exceedsLimits(patch) { // before the validation
 		return nil, errExceedsLimits()
 	}
-	patch, err := t.FromUnstructured(configuration)
+	patch, err := parseableType.FromUnstructured(configuration)
 	if err == nil {
 		err = checkNumbers(obj, configuration)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert patch object to typed object: %w", err)
 	}
-	if found := atomicPaths(nil, t.Schema, t.TypeRef, patch.AsValue()); len(found) > 0 {
+	if found := atomicPaths(nil, parseableType.Schema, parseableType.TypeRef, patch.AsValue()); len(found) > 0 {
 		return nil, fmt.Errorf("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: %s",
 			strings.Join(found, ", "))
 	}
 	var live *typed.TypedValue
 	if u, ok := obj.(runtime.Unstructured); ok {
-		live, err = t.FromUnstructured(u.UnstructuredContent(), typed.AllowDuplicates)
+		live, err = parseableType.FromUnstructured(u.UnstructuredContent(), typed.AllowDuplicates)
 	} else {
-		live, err = t.FromStructured(obj, typed.AllowDuplicates)
+		live, err = parseableType.FromStructured(obj, typed.AllowDuplicates)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert original object to typed object: %w", err)

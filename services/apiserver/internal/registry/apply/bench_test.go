@@ -15,9 +15,9 @@ import (
 )
 
 // largePod returns a pod of about 6 KB as JSON.
-func largePod(b *testing.B, k *registry.Kind) *corev1.Pod {
+func largePod(b *testing.B, kind *registry.Kind) *corev1.Pod {
 	b.Helper()
-	p := &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        "p",
 			Namespace:   "n",
@@ -27,8 +27,8 @@ func largePod(b *testing.B, k *registry.Kind) *corev1.Pod {
 		},
 	}
 	for i := range 8 {
-		p.Labels[fmt.Sprint("label-", i)] = "value"
-		p.Annotations[fmt.Sprint("example.org/annotation-", i)] = "a value that is somewhat longer"
+		pod.Labels[fmt.Sprint("label-", i)] = "value"
+		pod.Annotations[fmt.Sprint("example.org/annotation-", i)] = "a value that is somewhat longer"
 	}
 	for i := range 3 {
 		c := corev1.Container{Name: fmt.Sprint("c", i), Image: "registry.example.org/some/image:v1", Resources: corev1.ResourceRequirements{
@@ -38,10 +38,10 @@ func largePod(b *testing.B, k *registry.Kind) *corev1.Pod {
 			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("VARIABLE_", j), Value: "some value"})
 		}
 		c.Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: "TCP"}}
-		p.Spec.Containers = append(p.Spec.Containers, c)
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
 	}
-	k.Default(p)
-	return p
+	kind.Default(pod)
+	return pod
 }
 
 func podManager(b *testing.B) (*Manager, *corev1.Pod) {
@@ -103,7 +103,7 @@ func BenchmarkApply(b *testing.B) {
 
 // BenchmarkCreateDocument creates a custom resource.
 func BenchmarkCreateDocument(b *testing.B) {
-	m := newCustomManager(b, documentRules)
+	manager := newCustomManager(b, documentRules)
 	parts := []any{}
 	for i := range 30 {
 		parts = append(parts, map[string]any{
@@ -116,7 +116,7 @@ func BenchmarkCreateDocument(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		obj.SetManagedFields(nil)
-		if err := m.Update(b.Context(), nil, obj, "creator"); err != nil {
+		if err := manager.Update(b.Context(), nil, obj, "creator"); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -124,7 +124,7 @@ func BenchmarkCreateDocument(b *testing.B) {
 
 // BenchmarkPatchDocument changes an annotation of a custom resource.
 func BenchmarkPatchDocument(b *testing.B) {
-	m := newCustomManager(b, documentRules)
+	manager := newCustomManager(b, documentRules)
 	parts := []any{}
 	for i := range 30 {
 		parts = append(parts, map[string]any{
@@ -134,14 +134,14 @@ func BenchmarkPatchDocument(b *testing.B) {
 	obj := &unstructured.Unstructured{
 		Object: newThing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}}),
 	}
-	if err := m.Update(b.Context(), nil, obj, "creator"); err != nil {
+	if err := manager.Update(b.Context(), nil, obj, "creator"); err != nil {
 		b.Fatal(err)
 	}
 	now := obj.DeepCopy()
 	now.SetAnnotations(map[string]string{"a": "b"})
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := m.differences(obj, now); err != nil {
+		if _, err := manager.differences(obj, now); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -31,7 +31,7 @@ func builtinFields(t testing.TB) (*Fields, *registry.Catalog) {
 
 // mutate returns a copy of an object with parts of its JSON removed, changed, duplicated and
 // reordered at random. It returns the object itself if its type does not accept the change.
-func mutate(t *testing.T, r *rand.Rand, k *registry.Kind, obj registry.Object) registry.Object {
+func mutate(t *testing.T, r *rand.Rand, kind *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -71,11 +71,11 @@ func mutate(t *testing.T, r *rand.Rand, k *registry.Kind, obj registry.Object) r
 		}
 		return v
 	}
-	out := k.New().(registry.Object)
+	out := kind.New().(registry.Object)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(change(tree).(map[string]any), out); err != nil {
 		return obj // the type does not accept the change
 	}
-	return roundTrip(t, k, out)
+	return roundTrip(t, kind, out)
 }
 
 // roundTrip returns an object as it is after encoding and decoding: empty fields are nil.
@@ -109,28 +109,28 @@ func newFiller(seed int64) *randfill.Filler {
 func TestDifferencesMatchTheMergeLibrary(t *testing.T) {
 	fields, catalog := builtinFields(t)
 	const rounds = 2
-	for _, k := range catalog.Kinds() {
-		t.Run(k.GVK().String(), func(t *testing.T) {
-			v := fields.views[k]
+	for _, kind := range catalog.Kinds() {
+		t.Run(kind.GVK().String(), func(t *testing.T) {
+			view := fields.views[kind]
 			for seed := int64(0); seed < rounds; seed++ {
 				r := rand.New(rand.NewSource(seed))
 				fill := newFiller(seed)
-				a := k.New().(registry.Object)
-				b := k.New().(registry.Object)
+				a := kind.New().(registry.Object)
+				b := kind.New().(registry.Object)
 				fill.Fill(a)
 				fill.Fill(b)
-				a = roundTrip(t, k, a)
-				b = roundTrip(t, k, b)
-				empty := k.New().(registry.Object)
+				a = roundTrip(t, kind, a)
+				b = roundTrip(t, kind, b)
+				empty := kind.New().(registry.Object)
 				for i, pair := range [][2]registry.Object{
 					{a, a},
-					{a, mutate(t, r, k, a)},
-					{a, mutate(t, r, k, a)},
+					{a, mutate(t, r, kind, a)},
+					{a, mutate(t, r, kind, a)},
 					{empty, a},
 					{a, empty},
 					{a, b},
 				} {
-					wantAgreement(t, v, fmt.Sprintf("seed %d, pair %d", seed, i), pair[0], pair[1])
+					wantAgreement(t, view, fmt.Sprintf("seed %d, pair %d", seed, i), pair[0], pair[1])
 				}
 			}
 		})

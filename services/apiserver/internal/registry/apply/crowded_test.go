@@ -35,19 +35,19 @@ func TestApplyLimitsMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	fields := New(catalog, time.Now)
-	var m *Manager
+	var manager *Manager
 	for _, k := range catalog.Kinds() {
 		if k.GVK() == corev1.SchemeGroupVersion.WithKind("ConfigMap") {
-			m = fields.Manager(k, nil)
+			manager = fields.Manager(k, nil)
 		}
 	}
 	patch := func(n int) map[string]any {
 		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": spec(n)}
 	}
-	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(1000), "me", false); err != nil {
+	if _, err := manager.Apply(t.Context(), &corev1.ConfigMap{}, patch(1000), "me", false); err != nil {
 		t.Error(err)
 	}
-	_, err = m.Apply(t.Context(), &corev1.ConfigMap{}, patch(MaxMembers+1), "me", false)
+	_, err = manager.Apply(t.Context(), &corev1.ConfigMap{}, patch(MaxMembers+1), "me", false)
 	if !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("large patch: got error %.200v, want RequestEntityTooLarge", err)
 	}
@@ -55,11 +55,11 @@ func TestApplyLimitsMembers(t *testing.T) {
 	for k := range spec(MaxMembers + 1) {
 		live.Data[k] = "v"
 	}
-	if _, err := m.Apply(t.Context(), live, patch(1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
+	if _, err := manager.Apply(t.Context(), live, patch(1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("large live object: got error %.200v, want RequestEntityTooLarge", err)
 	}
 	// Objects with Go types are compared in order, and keep their owners.
-	if err := m.Update(t.Context(), nil, live, "me"); err != nil || len(live.ManagedFields) != 1 {
+	if err := manager.Update(t.Context(), nil, live, "me"); err != nil || len(live.ManagedFields) != 1 {
 		t.Errorf("create: got %v, %d entries, want 1", err, len(live.ManagedFields))
 	}
 }
@@ -90,10 +90,10 @@ func TestApplyLimitsPathBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	fields := New(catalog, time.Now)
-	var m *Manager
+	var manager *Manager
 	for _, k := range catalog.Kinds() {
 		if k.GVK() == corev1.SchemeGroupVersion.WithKind("Pod") {
-			m = fields.Manager(k, nil)
+			manager = fields.Manager(k, nil)
 		}
 	}
 	patch := func(keyLength, elements int, extraFields map[string]any) map[string]any {
@@ -111,7 +111,7 @@ func TestApplyLimitsPathBytes(t *testing.T) {
 			"spec":       map[string]any{"containers": []any{container}},
 		}
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		patch       map[string]any
 		wantSuccess bool
 	}{
@@ -125,9 +125,9 @@ func TestApplyLimitsPathBytes(t *testing.T) {
 		"40 elements with a key of 1,000,000 bytes": {patch: patch(1_000_000, 40, nil), wantSuccess: false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := m.Apply(t.Context(), &corev1.Pod{}, c.patch, "me", false)
-			if (err == nil) != c.wantSuccess || err != nil && !apierrors.IsRequestEntityTooLargeError(err) {
-				t.Errorf("got error %.200v, want success: %t, otherwise RequestEntityTooLarge", err, c.wantSuccess)
+			_, err := manager.Apply(t.Context(), &corev1.Pod{}, test.patch, "me", false)
+			if (err == nil) != test.wantSuccess || err != nil && !apierrors.IsRequestEntityTooLargeError(err) {
+				t.Errorf("got error %.200v, want success: %t, otherwise RequestEntityTooLarge", err, test.wantSuccess)
 			}
 		})
 	}

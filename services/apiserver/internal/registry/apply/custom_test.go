@@ -17,7 +17,7 @@ import (
 // the merge library, or empty.
 func newCustomManager(t testing.TB, rules typed.YAMLObject) *Manager {
 	t.Helper()
-	k := &registry.Kind{
+	kind := &registry.Kind{
 		Names: registry.Names{
 			Group:    "example.org",
 			Version:  "v1",
@@ -33,13 +33,13 @@ func newCustomManager(t testing.TB, rules typed.YAMLObject) *Manager {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k.MergeType = func() typed.ParseableType { return parser.Type("thing") }
+		kind.MergeType = func() typed.ParseableType { return parser.Type("thing") }
 	}
-	catalog, err := registry.NewCatalog([]registry.Group{{Name: "example.org", Versions: []string{"v1"}}}, []*registry.Kind{k})
+	catalog, err := registry.NewCatalog([]registry.Group{{Name: "example.org", Versions: []string{"v1"}}}, []*registry.Kind{kind})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(catalog, time.Now).Manager(k, nil)
+	return New(catalog, time.Now).Manager(kind, nil)
 }
 
 func newThing(spec map[string]any) map[string]any {
@@ -77,7 +77,7 @@ func TestObjectsWithoutGoType(t *testing.T) {
   map: {elementType: {namedType: any}, elementRelationship: separable}
 `
 	part := func(name, value string) map[string]any { return map[string]any{"name": name, "value": value} }
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name  string
 		rules typed.YAMLObject
 		want  string // owners at the end
@@ -97,21 +97,21 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 			parts: 1,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			m := newCustomManager(t, c.rules)
+		t.Run(test.name, func(t *testing.T) {
+			manager := newCustomManager(t, test.rules)
 			obj := &unstructured.Unstructured{Object: newThing(map[string]any{"size": int64(1), "parts": []any{part("x", "1")}})}
-			updateAs(t, m, nil, obj, "first")
+			updateAs(t, manager, nil, obj, "first")
 			obj.SetUID("u")
-			out, err := m.Apply(t.Context(), obj, newThing(map[string]any{"parts": []any{part("y", "2")}}), "second", true)
+			out, err := manager.Apply(t.Context(), obj, newThing(map[string]any{"parts": []any{part("y", "2")}}), "second", true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantOwners(t, out, strings.Split(c.want, "\n")...)
+			wantOwners(t, out, strings.Split(test.want, "\n")...)
 			parts, _, _ := unstructured.NestedSlice(out.(*unstructured.Unstructured).Object, "spec", "parts")
-			if len(parts) != c.parts {
-				t.Errorf("got parts %v, want %d", parts, c.parts)
+			if len(parts) != test.parts {
+				t.Errorf("got parts %v, want %d", parts, test.parts)
 			}
-			if _, err := m.Apply(
+			if _, err := manager.Apply(
 				t.Context(),
 				out,
 				newThing(map[string]any{"size": int64(2)}),
@@ -120,19 +120,19 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 			); !apierrors.IsConflict(err) {
 				t.Errorf("no conflict: %v", err)
 			}
-			again, err := m.Apply(t.Context(), out, newThing(map[string]any{"parts": []any{part("y", "2")}}), "second", false)
-			if err != nil || !EqualExceptTimes(again.GetManagedFields(), out.GetManagedFields()) || !m.Equal(again, out) {
+			again, err := manager.Apply(t.Context(), out, newThing(map[string]any{"parts": []any{part("y", "2")}}), "second", false)
+			if err != nil || !EqualExceptTimes(again.GetManagedFields(), out.GetManagedFields()) || !manager.Equal(again, out) {
 				t.Errorf("same apply again: got error %v, or a change, want neither", err)
 			}
 			next := out.DeepCopyObject().(*unstructured.Unstructured)
 			if err := unstructured.SetNestedField(next.Object, int64(5), "spec", "size"); err != nil {
 				t.Fatal(err)
 			}
-			updateAs(t, m, out, next, "fourth")
+			updateAs(t, manager, out, next, "fourth")
 			if got := formatOwners(next); !strings.Contains(
 				got,
 				`fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`,
-			) || m.Equal(out, next) {
+			) || manager.Equal(out, next) {
 				t.Errorf("got owners\n%s\nwant the object changed, and among them %s",
 					got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`)
 			}

@@ -203,31 +203,31 @@ func (d *documentDiff) compareLists(rules *smd.List, a, b []any) bool {
 	}
 	before := fieldpath.MakePathElementMap(len(a))
 	for _, v := range a {
-		e, ok := elementOf(rules, v)
+		pathElement, ok := elementOf(rules, v)
 		if !ok {
 			return false
 		}
-		if _, twice := before.Get(e); twice {
+		if _, twice := before.Get(pathElement); twice {
 			return false
 		}
-		before.Insert(e, v)
+		before.Insert(pathElement, v)
 	}
 	now := fieldpath.MakePathElementMap(len(b))
 	for _, w := range b {
-		e, ok := elementOf(rules, w)
+		pathElement, ok := elementOf(rules, w)
 		if !ok {
 			return false
 		}
-		if _, twice := now.Get(e); twice {
+		if _, twice := now.Get(pathElement); twice {
 			return false
 		}
-		now.Insert(e, w)
-		v, there := before.Get(e)
+		now.Insert(pathElement, w)
+		v, there := before.Get(pathElement)
 		switch {
 		case !there:
-			ok = d.addOneSided(&d.set, e, rules.ElementType, w)
+			ok = d.addOneSided(&d.set, pathElement, rules.ElementType, w)
 		case !tape.EqualValues(v, w):
-			ok = d.withElement(e, func() bool { return d.compareValues(rules.ElementType, v, w) })
+			ok = d.withElement(pathElement, func() bool { return d.compareValues(rules.ElementType, v, w) })
 		default: // equal elements are still checked, because the lists differ
 			ok = d.matchesType(rules.ElementType, w)
 		}
@@ -236,8 +236,8 @@ func (d *documentDiff) compareLists(rules *smd.List, a, b []any) bool {
 		}
 	}
 	for _, v := range a {
-		e, _ := elementOf(rules, v)
-		if _, there := now.Get(e); !there && !d.addOneSided(&d.removed, e, rules.ElementType, v) {
+		pathElement, _ := elementOf(rules, v)
+		if _, there := now.Get(pathElement); !there && !d.addOneSided(&d.removed, pathElement, rules.ElementType, v) {
 			return false
 		}
 	}
@@ -345,23 +345,23 @@ func (d *documentDiff) addElements(rules *smd.List, l []any) bool {
 }
 
 // elementOf returns the path element of an element of a set or keyed list.
-func elementOf(rules *smd.List, v any) (e fieldpath.PathElement, ok bool) {
+func elementOf(rules *smd.List, v any) (pathElement fieldpath.PathElement, ok bool) {
 	if len(rules.Keys) == 0 {
 		if !matchesScalar(smd.Untyped, v) {
-			return e, false
+			return pathElement, false
 		}
 		scalar := value.NewValueInterface(v)
 		return fieldpath.PathElement{Value: &scalar}, true
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return e, false
+		return pathElement, false
 	}
 	keys := make(value.FieldList, 0, len(rules.Keys))
 	for _, name := range rules.Keys {
 		v, has := m[name]
 		if !has || !matchesScalar(smd.Untyped, v) {
-			return e, false
+			return pathElement, false
 		}
 		keys = append(keys, value.Field{Name: name, Value: value.NewValueInterface(v)})
 	}

@@ -153,14 +153,14 @@ func (d documentGenerator) drawMixed(a, b any) any {
 // TestDocumentDifferencesMatchTheMergeLibrary includes differences from an empty document.
 func TestDocumentDifferencesMatchTheMergeLibrary(t *testing.T) {
 	for name, rules := range map[string]typed.YAMLObject{"with rules": documentRules, "without": ""} {
-		m := newCustomManager(t, rules)
+		manager := newCustomManager(t, rules)
 		d := documentGenerator{rand.New(rand.NewSource(1))}
 		usual, unusual, same := 0, 0, 0
 		for i := range 8000 {
 			spec := d.drawSpec(4)
 			obj := &unstructured.Unstructured{Object: newThing(spec)}
 			var live registry.Object
-			empty := m.kind.New().(registry.Object)
+			empty := manager.kind.New().(registry.Object)
 			against := empty
 			if i%4 > 0 {
 				other, _ := d.drawMixed(spec, d.drawSpec(4)).(map[string]any)
@@ -169,8 +169,8 @@ func TestDocumentDifferencesMatchTheMergeLibrary(t *testing.T) {
 				live = u
 				against = u
 			}
-			got, ok := m.documentDifferences(live, obj)
-			want, err := m.typedDifferences(against, obj)
+			got, ok := manager.documentDifferences(live, obj)
+			want, err := manager.typedDifferences(against, obj)
 			if !ok {
 				unusual++
 				continue

@@ -44,19 +44,19 @@ func treeOf(u *unstructured.Unstructured) any {
 
 // ApplyTo sets the managedFields of another state of the same object.
 func (r ManagedFields) ApplyTo(obj registry.Object) {
-	u, ok := obj.(*unstructured.Unstructured)
+	object, ok := obj.(*unstructured.Unstructured)
 	if !ok || !r.doc {
 		obj.SetManagedFields(r.list)
 		return
 	}
-	meta, ok := u.Object["metadata"].(map[string]any)
+	meta, ok := object.Object["metadata"].(map[string]any)
 	switch {
 	case r.tree == nil:
 		delete(meta, "managedFields")
 	case ok:
 		meta["managedFields"] = r.tree
 	default:
-		u.Object["metadata"] = map[string]any{"managedFields": r.tree}
+		object.Object["metadata"] = map[string]any{"managedFields": r.tree}
 	}
 }
 
@@ -148,7 +148,7 @@ func setManagedFields(
 	before ManagedFields,
 	requested []metav1.ManagedFieldsEntry,
 ) {
-	u, ok := obj.(*unstructured.Unstructured)
+	object, ok := obj.(*unstructured.Unstructured)
 	if !ok || len(list) == 0 {
 		obj.SetManagedFields(list)
 		return
@@ -162,7 +162,7 @@ func setManagedFields(
 		}
 		trees[i] = tree
 	}
-	ManagedFields{tree: trees, doc: true}.ApplyTo(u)
+	ManagedFields{tree: trees, doc: true}.ApplyTo(object)
 }
 
 // recordedFields returns the tree of a field set, given by its encoding raw, or nil if r does not

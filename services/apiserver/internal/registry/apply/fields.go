@@ -26,7 +26,7 @@ type Fields struct {
 
 // New returns the Fields of a catalog. now is the clock of entries.
 func New(catalog *registry.Catalog, now func() time.Time) *Fields {
-	f := &Fields{setCache: newFieldSetCache(), now: now, views: map[*registry.Kind]*view{}}
+	fields := &Fields{setCache: newFieldSetCache(), now: now, views: map[*registry.Kind]*view{}}
 	var roots []reflect.Type
 	for _, k := range catalog.Kinds() {
 		if obj := k.New(); !untypedObject(obj) {
@@ -38,7 +38,7 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 			}
 		}
 	}
-	f.types = newMergeTypes(roots)
+	fields.types = newMergeTypes(roots)
 	versions := map[string]map[string]*view{}
 	for _, k := range catalog.Kinds() {
 		// Kinds of one group with one storage prefix are versions of each other. A kind that is not
@@ -50,9 +50,9 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 		if versions[storageKey] == nil {
 			versions[storageKey] = map[string]*view{}
 		}
-		f.views[k] = f.add(k, versions[storageKey])
+		fields.views[k] = fields.add(k, versions[storageKey])
 	}
-	return f
+	return fields
 }
 
 // add creates the view of a kind and adds it to the views of the kind's versions, by apiVersion.

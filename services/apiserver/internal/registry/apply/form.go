@@ -161,29 +161,29 @@ type merger interface {
 }
 
 // Convert converts a value of any version of the kind to another version.
-func (v *versions) Convert(t *typed.TypedValue, version fieldpath.APIVersion) (*typed.TypedValue, error) {
+func (v *versions) Convert(typedValue *typed.TypedValue, version fieldpath.APIVersion) (*typed.TypedValue, error) {
 	from := v.view
-	if t.AsValue() != nil && t.AsValue().IsMap() {
-		if apiVersion, ok := t.AsValue().AsMap().Get("apiVersion"); ok && apiVersion.IsString() {
+	if typedValue.AsValue() != nil && typedValue.AsValue().IsMap() {
+		if apiVersion, ok := typedValue.AsValue().AsMap().Get("apiVersion"); ok && apiVersion.IsString() {
 			if from = v.inVersion(apiVersion.AsString()); from == nil {
-				return t, errNoVersion
+				return typedValue, errNoVersion
 			}
 		}
 	}
 	to := v.inVersion(string(version))
 	switch {
 	case to == nil:
-		return t, errNoVersion
+		return typedValue, errNoVersion
 	case from == to:
-		return t, nil
+		return typedValue, nil
 	}
-	obj, err := from.fromTyped(t)
+	obj, err := from.fromTyped(typedValue)
 	if err != nil {
-		return t, err
+		return typedValue, err
 	}
 	converted, err := from.convert(v.ctx, obj, to)
 	if err != nil {
-		return t, err
+		return typedValue, err
 	}
 	converted.GetObjectKind().SetGroupVersionKind(to.kind.GVK())
 	return to.asTyped(converted, typed.AllowDuplicates)

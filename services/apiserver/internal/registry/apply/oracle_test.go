@@ -365,7 +365,7 @@ func TestSequencesMatchApimachinery(t *testing.T) {
 // TestOwnershipComparesTextOfQuantities checks that quantities with equal value and different text
 // are different values for ownership.
 func TestOwnershipComparesTextOfQuantities(t *testing.T) {
-	m := deploymentManager(t, "")
+	manager := deploymentManager(t, "")
 	for _, texts := range [][2]string{
 		{"1", "+1"},
 		{"1", "001"},
@@ -382,19 +382,19 @@ func TestOwnershipComparesTextOfQuantities(t *testing.T) {
 			d.Spec.Template.Spec.Containers = []corev1.Container{
 				{Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse(q)}}},
 			}
-			d.GetObjectKind().SetGroupVersionKind(m.gvk)
+			d.GetObjectKind().SetGroupVersionKind(manager.gvk)
 			return d
 		}
 		live := with(texts[0])
 		obj := with(texts[1])
-		updateAs(t, m, nil, live, "one")
+		updateAs(t, manager, nil, live, "one")
 		other := obj.DeepCopy()
 		live.SetUID("u")
-		want, err := newReferenceManager(t, m).Update(live.DeepCopy(), other, "two")
+		want, err := newReferenceManager(t, manager).Update(live.DeepCopy(), other, "two")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.Update(t.Context(), live, obj, "two"); err != nil {
+		if err := manager.Update(t.Context(), live, obj, "two"); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := formatOwners(obj), formatOwners(want.(registry.Object)); got != want {

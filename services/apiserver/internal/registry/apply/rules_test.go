@@ -90,7 +90,7 @@ func TestManagedFieldsOfTheRequest(t *testing.T) {
 	broken := given
 	broken.FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:data":`)}
 	const first = `first Update v1 {"f:data":{".":{},"f:a":{},"f:b":{}}}`
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name string
 		sub  string
 		list []metav1.ManagedFieldsEntry
@@ -113,15 +113,15 @@ func TestManagedFieldsOfTheRequest(t *testing.T) {
 			want: []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`},
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			m, _ := managerOf(t, configMapGVK, c.sub)
+		t.Run(test.name, func(t *testing.T) {
+			m, _ := managerOf(t, configMapGVK, test.sub)
 			live := configMap("a", "1", "b", "1")
 			updateAs(t, m, nil, live, "first")
 			wantOwners(t, live, first)
 			obj := configMap("a", "1", "b", "2")
-			obj.ManagedFields = c.list
+			obj.ManagedFields = test.list
 			updateAs(t, m, live, obj, "second")
-			wantOwners(t, obj, c.want...)
+			wantOwners(t, obj, test.want...)
 		})
 	}
 }
@@ -168,28 +168,28 @@ func TestUntrackedUntilApplied(t *testing.T) {
 
 // TestEntryTimeChangesOnlyWithFields checks that the time of an entry changes only with its fields.
 func TestEntryTimeChangesOnlyWithFields(t *testing.T) {
-	m, c := managerOf(t, configMapGVK, "")
+	manager, clock := managerOf(t, configMapGVK, "")
 	live := configMap("a", "1")
-	updateAs(t, m, nil, live, "x")
-	first := c.now
-	c.now = c.now.Add(time.Hour)
+	updateAs(t, manager, nil, live, "x")
+	first := clock.now
+	clock.now = clock.now.Add(time.Hour)
 	same := live.DeepCopy()
-	updateAs(t, m, live, same, "x")
+	updateAs(t, manager, live, same, "x")
 	if got := same.ManagedFields[0].Time.Time; !got.Equal(first) {
 		t.Errorf("no change: got time %v, want %v", got, first)
 	}
 	other := configMap("a", "2")
-	updateAs(t, m, live, other, "x")
-	if got := other.ManagedFields[0].Time.Time; !got.Equal(c.now) {
-		t.Errorf("change: got time %v, want %v", got, c.now)
+	updateAs(t, manager, live, other, "x")
+	if got := other.ManagedFields[0].Time.Time; !got.Equal(clock.now) {
+		t.Errorf("change: got time %v, want %v", got, clock.now)
 	}
 	if !EqualExceptTimes(live.ManagedFields, other.ManagedFields) {
 		t.Error("other times: got different managed fields, want them equal but for times")
 	}
-	if m.Equal(live, other) {
+	if manager.Equal(live, other) {
 		t.Error("changed object: got equal, want different")
 	}
-	if !m.Equal(live, same) {
+	if !manager.Equal(live, same) {
 		t.Error("unchanged object: got different, want equal")
 	}
 }
@@ -297,13 +297,13 @@ func TestSetOfOtherVersionIsConverted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := live.DeepCopyObject().(*autoscalingv2.HorizontalPodAutoscaler)
+	autoscaler := live.DeepCopyObject().(*autoscalingv2.HorizontalPodAutoscaler)
 	more := int32(70)
-	b.Spec.Metrics[0].Resource.Target.AverageUtilization = &more
-	updateAs(t, v2, live, b, "two")
+	autoscaler.Spec.Metrics[0].Resource.Target.AverageUtilization = &more
+	updateAs(t, v2, live, autoscaler, "two")
 	wantOwners(
 		t,
-		b,
+		autoscaler,
 		`one Update autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`,
 		`two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`,
 	)
@@ -312,7 +312,7 @@ func TestSetOfOtherVersionIsConverted(t *testing.T) {
 		"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
 		"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"maxReplicas": int64(5)},
 	}
-	back, err := v2.convert(t.Context(), b, v1.view)
+	back, err := v2.convert(t.Context(), autoscaler, v1.view)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestSetOfOtherVersionIsConverted(t *testing.T) {
 // TestFromClientSideApply checks that apply takes over fields of client-side apply without a
 // conflict. The client may return to client-side apply.
 func TestFromClientSideApply(t *testing.T) {
-	m, _ := managerOf(t, configMapGVK, "")
+	manager, _ := managerOf(t, configMapGVK, "")
 	config := map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a", "namespace": "n"}, "data": map[string]any{"a": "1", "b": "1"},
 	}
@@ -346,12 +346,12 @@ func TestFromClientSideApply(t *testing.T) {
 	}
 	live := configMap("a", "1", "b", "1")
 	live.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: string(data)}
-	updateAs(t, m, nil, live, "kubectl-client-side-apply")
+	updateAs(t, manager, nil, live, "kubectl-client-side-apply")
 	config["data"] = map[string]any{"a": "2", "b": "1"}
-	if _, err := m.Apply(t.Context(), live, config, "another", false); !apierrors.IsConflict(err) {
+	if _, err := manager.Apply(t.Context(), live, config, "another", false); !apierrors.IsConflict(err) {
 		t.Errorf("another manager: got %v, want a conflict", err)
 	}
-	out, err := m.Apply(t.Context(), live, config, "kubectl", false)
+	out, err := manager.Apply(t.Context(), live, config, "kubectl", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,8 +365,8 @@ func TestFromClientSideApply(t *testing.T) {
 	// Fields that another manager changed since cause a conflict.
 	changed := live.DeepCopy()
 	changed.Data["b"] = "9"
-	updateAs(t, m, live, changed, "someone")
-	_, err = m.Apply(t.Context(), changed, config, "kubectl", false)
+	updateAs(t, manager, live, changed, "someone")
+	_, err = manager.Apply(t.Context(), changed, config, "kubectl", false)
 	if !apierrors.IsConflict(err) || strings.Contains(err.Error(), ".data.a") ||
 		!strings.Contains(err.Error(), `"someone" using v1: .data.b`) {
 		t.Errorf("got %v, want a conflict", err)
@@ -375,7 +375,7 @@ func TestFromClientSideApply(t *testing.T) {
 
 // TestInvalidPatchesAreRejected checks that malformed apply patches are rejected with 400.
 func TestInvalidPatchesAreRejected(t *testing.T) {
-	m, _ := managerOf(t, configMapGVK, "")
+	manager, _ := managerOf(t, configMapGVK, "")
 	object := func(change func(map[string]any)) map[string]any {
 		o := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}}
 		change(o)
@@ -391,7 +391,7 @@ func TestInvalidPatchesAreRejected(t *testing.T) {
 		"a wrong value":    object(func(o map[string]any) { o["data"] = map[string]any{"a": []any{}} }),
 		"duplicates":       object(func(o map[string]any) { o["metadata"] = map[string]any{"finalizers": []any{"a/b", "a/b"}} }),
 	} {
-		if _, err := m.Apply(t.Context(), configMap(), patch, "x", true); !apierrors.IsBadRequest(err) {
+		if _, err := manager.Apply(t.Context(), configMap(), patch, "x", true); !apierrors.IsBadRequest(err) {
 			t.Errorf("%s: got error %v, want BadRequest", name, err)
 		}
 	}
@@ -427,7 +427,7 @@ func FuzzDecodeManagedFields(f *testing.F) {
 	f.Add([]byte(`[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{},"f:a":{}},"k:{\"a\":1}":{},"v:\"x\"":{},"i:0":{}}}]`))
 	f.Add([]byte(`[{}]`))
 	fields, catalog := builtinFields(f)
-	m := fields.Manager(catalog.Kind(configMapGVK), nil)
+	manager := fields.Manager(catalog.Kind(configMapGVK), nil)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var list []metav1.ManagedFieldsEntry
 		if json.Unmarshal(raw, &list) != nil {
@@ -436,10 +436,10 @@ func FuzzDecodeManagedFields(f *testing.F) {
 		live := configMap("a", "1")
 		obj := configMap("a", "2", "b", "3")
 		live.ManagedFields = list
-		if err := m.Update(t.Context(), live, obj, "x"); err != nil {
+		if err := manager.Update(t.Context(), live, obj, "x"); err != nil {
 			return
 		}
-		if _, err := m.decode(obj.ManagedFields); err != nil {
+		if _, err := manager.decode(obj.ManagedFields); err != nil {
 			t.Fatalf("%s: encoded as %s, which cannot be decoded: %v", raw, formatOwners(obj), err)
 		}
 	})

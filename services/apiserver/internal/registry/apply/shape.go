@@ -167,13 +167,13 @@ func elementRule(m *smd.Map, atomic bool) smd.TypeRef {
 // the index path of an embedded struct, nil for s itself.
 func (c *compiler) addStructFields(s *fieldSchema, t reflect.Type, parentIndex []int, rules *smd.Map) {
 	for i := range t.NumField() {
-		f := t.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		structField := t.Field(i)
+		name, options, _ := strings.Cut(structField.Tag.Get("json"), ",")
 		index := append(append([]int(nil), parentIndex...), i)
 		switch {
-		case name == "-" || !f.IsExported():
-		case name == "" && f.Anonymous:
-			c.addStructFields(s, f.Type, index, rules)
+		case name == "-" || !structField.IsExported():
+		case name == "" && structField.Anonymous:
+			c.addStructFields(s, structField.Type, index, rules)
 		case name != "":
 			var rule smd.TypeRef
 			if rules != nil {
@@ -186,16 +186,16 @@ func (c *compiler) addStructFields(s *fieldSchema, t reflect.Type, parentIndex [
 				name:        name,
 				index:       index,
 				omitEmpty:   strings.Contains(options, "omitempty"),
-				fieldSchema: c.compile(f.Type, rule, s.atomic),
+				fieldSchema: c.compile(structField.Type, rule, s.atomic),
 			})
 		}
 	}
 }
 
 // listKeys sets the key fields of a list of type map.
-func (c *compiler) listKeys(s *fieldSchema, l *smd.List) {
-	element, _ := c.schema.Resolve(l.ElementType)
-	for _, name := range l.Keys {
+func (c *compiler) listKeys(s *fieldSchema, list *smd.List) {
+	element, _ := c.schema.Resolve(list.ElementType)
+	for _, name := range list.Keys {
 		for i := range s.elem.fields {
 			if s.elem.fields[i].name != name {
 				continue
@@ -209,8 +209,8 @@ func (c *compiler) listKeys(s *fieldSchema, l *smd.List) {
 			s.keys = append(s.keys, k)
 		}
 	}
-	if len(s.keys) != len(l.Keys) {
-		panic(fmt.Sprintf("a list key is no field of the list elements: %v", l.Keys)) // both come from one definition
+	if len(s.keys) != len(list.Keys) {
+		panic(fmt.Sprintf("a list key is no field of the list elements: %v", list.Keys)) // both come from one definition
 	}
 }
 

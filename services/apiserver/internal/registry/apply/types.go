@@ -113,22 +113,22 @@ func (d *deriver) typeRef(t reflect.Type, tag reflect.StructTag) smd.TypeRef {
 
 // listRules returns the merge rules of a list from the tags of its field.
 func (d *deriver) listRules(t reflect.Type, tag reflect.StructTag) *smd.List {
-	l := &smd.List{ElementType: d.typeRef(t.Elem(), ""), ElementRelationship: smd.Atomic}
+	list := &smd.List{ElementType: d.typeRef(t.Elem(), ""), ElementRelationship: smd.Atomic}
 	strategy := strings.Split(tag.Get("patchStrategy"), ",")
 	kind := tag.Get("listType")
 	switch {
 	case kind == "map":
-		l.ElementRelationship = smd.Associative
-		l.Keys = strings.Split(tag.Get("listMapKey"), ",")
+		list.ElementRelationship = smd.Associative
+		list.Keys = strings.Split(tag.Get("listMapKey"), ",")
 	case kind == "set":
-		l.ElementRelationship = smd.Associative
+		list.ElementRelationship = smd.Associative
 	case kind == "" && slices.Contains(strategy, "merge"):
-		l.ElementRelationship = smd.Associative
+		list.ElementRelationship = smd.Associative
 		if key := tag.Get("patchMergeKey"); key != "" {
-			l.Keys = []string{key}
+			list.Keys = []string{key}
 		}
 	}
-	return l
+	return list
 }
 
 // structRef adds the merge rules of a struct to the schema and returns a reference to them.
@@ -184,7 +184,7 @@ func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 
 // compareEncodings compares the JSON of two values of a type that encodes itself.
 func (c *comparer) compareEncodings(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
-	d, err := compareTyped(typedFrom(s, a, hasA), typedFrom(s, b, hasB))
+	comparison, err := compareTyped(typedFrom(s, a, hasA), typedFrom(s, b, hasB))
 	if err != nil {
 		c.errs = append(c.errs, err)
 		return
@@ -192,16 +192,16 @@ func (c *comparer) compareEncodings(s *fieldSchema, a, b reflect.Value, hasA, ha
 	graft := func(to, from *fieldpath.Set) {
 		from.Iterate(func(p fieldpath.Path) { to.Insert(append(c.path.Copy(), p...)) })
 	}
-	graft(c.set.root, d.Modified)
-	graft(c.set.root, d.Added)
-	graft(c.removed.root, d.Removed)
+	graft(c.set.root, comparison.Modified)
+	graft(c.set.root, comparison.Added)
+	graft(c.removed.root, comparison.Removed)
 	// The sets contain no path for the value itself, so it is added here.
 	switch {
 	case !hasA:
 		c.set.insert(c.path)
 	case !hasB:
 		c.removed.insert(c.path)
-	case d.IsSame() && !equal(s, a, b, nullEqualsNull):
+	case comparison.IsSame() && !equal(s, a, b, nullEqualsNull):
 		c.set.insert(c.path)
 	}
 }

@@ -13,11 +13,11 @@ import (
 // managedFields have no field sets: no rule reads them, and decoding them takes long. It returns the
 // object itself if it has a Go type, or if an entry of managedFields is malformed.
 func withoutFieldSets(obj registry.Object) metav1.Object {
-	u, ok := obj.(*unstructured.Unstructured)
+	object, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj
 	}
-	meta, _ := u.Object["metadata"].(map[string]any)
+	meta, _ := object.Object["metadata"].(map[string]any)
 	entryTrees, ok := meta["managedFields"].([]any)
 	if !ok {
 		return obj
@@ -28,7 +28,7 @@ func withoutFieldSets(obj registry.Object) metav1.Object {
 			return obj // the validation of the object reports the invalid entry
 		}
 	}
-	return documentWithoutFieldSets{u, entries}
+	return documentWithoutFieldSets{object, entries}
 }
 
 func noFields(map[string]any) (*metav1.FieldsV1, error) { return nil, nil }
@@ -45,30 +45,30 @@ func (d documentWithoutFieldSets) GetManagedFields() []metav1.ManagedFieldsEntry
 
 // DecodeEntry decodes a managedFields entry. fieldsOf returns its field set. It returns false for an
 // entry with unknown or mistyped fields.
-func DecodeEntry(tree any, fieldsOf func(map[string]any) (*metav1.FieldsV1, error)) (e metav1.ManagedFieldsEntry, ok bool) {
+func DecodeEntry(tree any, fieldsOf func(map[string]any) (*metav1.FieldsV1, error)) (entry metav1.ManagedFieldsEntry, ok bool) {
 	m, ok := tree.(map[string]any)
 	for name, v := range m {
 		text, valid := v.(string)
 		switch name {
 		case "manager":
-			e.Manager = text
+			entry.Manager = text
 		case "operation":
-			e.Operation = metav1.ManagedFieldsOperationType(text)
+			entry.Operation = metav1.ManagedFieldsOperationType(text)
 		case "apiVersion":
-			e.APIVersion = text
+			entry.APIVersion = text
 		case "fieldsType":
-			e.FieldsType = text
+			entry.FieldsType = text
 		case "subresource":
-			e.Subresource = text
+			entry.Subresource = text
 		case "time":
 			t, err := time.Parse(time.RFC3339, text)
-			e.Time = &metav1.Time{Time: t.Local()}
+			entry.Time = &metav1.Time{Time: t.Local()}
 			valid = valid && err == nil
 		case "fieldsV1":
 			var fields map[string]any
 			if fields, valid = v.(map[string]any); valid {
 				var err error
-				e.FieldsV1, err = fieldsOf(fields)
+				entry.FieldsV1, err = fieldsOf(fields)
 				valid = err == nil
 			}
 		default:
@@ -76,5 +76,5 @@ func DecodeEntry(tree any, fieldsOf func(map[string]any) (*metav1.FieldsV1, erro
 		}
 		ok = ok && valid
 	}
-	return e, ok
+	return entry, ok
 }

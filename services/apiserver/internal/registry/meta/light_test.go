@@ -15,7 +15,7 @@ import (
 // TestManagedFieldsOfDocuments checks the validation errors of managedFields of custom resources,
 // which are validated without their field sets.
 func TestManagedFieldsOfDocuments(t *testing.T) {
-	k := &registry.Kind{Names: registry.Names{Kind: "Widget", AllowUnqualifiedFinalizers: true}}
+	kind := &registry.Kind{Names: registry.Names{Kind: "Widget", AllowUnqualifiedFinalizers: true}}
 	valid := map[string]any{
 		"manager":    "m",
 		"operation":  "Update",
@@ -29,7 +29,7 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 		entry[name] = v
 		return entry
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		entries []any
 		want    string
 	}{
@@ -56,18 +56,18 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 	} {
 		object := func() *unstructured.Unstructured {
 			return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
-				"name": "a", "uid": "u", "resourceVersion": "1", "managedFields": c.entries,
+				"name": "a", "uid": "u", "resourceVersion": "1", "managedFields": test.entries,
 			}}}
 		}
-		if got := fmt.Sprint(meta.ValidateCreate(k, object())); got != "["+c.want+"]" {
-			t.Errorf("creation with %s: got errors %s, want [%s]", name, got, c.want)
+		if got := fmt.Sprint(meta.ValidateCreate(kind, object())); got != "["+test.want+"]" {
+			t.Errorf("creation with %s: got errors %s, want [%s]", name, got, test.want)
 		}
 		got := ""
-		if errs := meta.ValidateUpdate(k, nil, object(), object(), noRules); len(errs) > 0 {
+		if errs := meta.ValidateUpdate(kind, nil, object(), object(), noRules); len(errs) > 0 {
 			got = errs[0].Error()
 		}
-		if got != c.want {
-			t.Errorf("update with %s: got first error %q, want %q", name, got, c.want)
+		if got != test.want {
+			t.Errorf("update with %s: got first error %q, want %q", name, got, test.want)
 		}
 	}
 }

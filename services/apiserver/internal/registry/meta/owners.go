@@ -65,8 +65,8 @@ type ownerErrorKey struct {
 func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.ErrorList) {
 	known := map[ownerErrorKey]field.ErrorList{}
 	controller := ""
-	for i, o := range owners {
-		key := ownerErrorKey{apiVersion: o.APIVersion, kind: o.Kind, hasName: o.Name != "", hasUID: o.UID != ""}
+	for i, ownerReference := range owners {
+		key := ownerErrorKey{apiVersion: ownerReference.APIVersion, kind: ownerReference.Kind, hasName: ownerReference.Name != "", hasUID: ownerReference.UID != ""}
 		wrong, ok := known[key]
 		if !ok {
 			wrong = validation.ValidateOwnerReferences(owners[i:i+1], at)
@@ -75,10 +75,10 @@ func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.
 			}
 		}
 		errs = append(errs, wrong...)
-		if o.Controller == nil || !*o.Controller {
+		if ownerReference.Controller == nil || !*ownerReference.Controller {
 			continue
 		}
-		this := o.Kind + "/" + o.Name
+		this := ownerReference.Kind + "/" + ownerReference.Name
 		if controller == "" {
 			controller = this
 			continue

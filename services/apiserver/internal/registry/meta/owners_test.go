@@ -33,7 +33,7 @@ func TestManyOwnersErrorsMatchApimachinery(t *testing.T) {
 			},
 		}
 		for range 50 + r.IntN(200) {
-			o := metav1.OwnerReference{
+			ownerReference := metav1.OwnerReference{
 				APIVersion: pick("v1", "apps/v1", "", "apps/", "a/b/c"),
 				Kind:       pick("Pod", "Event", ""),
 				Name:       pick("x", "y", ""),
@@ -41,16 +41,16 @@ func TestManyOwnersErrorsMatchApimachinery(t *testing.T) {
 			}
 			switch r.IntN(12) {
 			case 0:
-				o.UID = ""
+				ownerReference.UID = ""
 			case 1:
-				o.Controller = &no
+				ownerReference.Controller = &no
 			case 2:
-				o.Controller = &yes
+				ownerReference.Controller = &yes
 			case 3: // as many kinds as owners
-				o.Kind = fmt.Sprint(r.Uint64())
-				o.UID = ""
+				ownerReference.Kind = fmt.Sprint(r.Uint64())
+				ownerReference.UID = ""
 			}
-			made.OwnerReferences = append(made.OwnerReferences, o)
+			made.OwnerReferences = append(made.OwnerReferences, ownerReference)
 		}
 		want := validation.ValidateObjectMeta(&made, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 		if got := meta.ValidateCreate(kind, &corev1.ConfigMap{ObjectMeta: made}); errorTexts(got) != errorTexts(want) {

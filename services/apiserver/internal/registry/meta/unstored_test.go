@@ -14,7 +14,7 @@ import (
 // TestPrepareUnstoredClearsServerFields checks that an object that is not stored keeps no metadata that only the
 // server sets, and gets the namespace of the path.
 func TestPrepareUnstoredClearsServerFields(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, sent, path, want string
 		rejected               bool
 	}{
@@ -23,20 +23,20 @@ func TestPrepareUnstoredClearsServerFields(t *testing.T) {
 		{name: "another namespace", sent: "b", path: "a", rejected: true},
 		{name: "namespace of a cluster-scoped kind", sent: "b"},
 	} {
-		r := &authorizationv1.SubjectAccessReview{ObjectMeta: metav1.ObjectMeta{
-			Name: "n", Namespace: c.sent, UID: "u", SelfLink: "/x", CreationTimestamp: metav1.Unix(1, 0),
+		review := &authorizationv1.SubjectAccessReview{ObjectMeta: metav1.ObjectMeta{
+			Name: "n", Namespace: test.sent, UID: "u", SelfLink: "/x", CreationTimestamp: metav1.Unix(1, 0),
 			DeletionTimestamp: ptr.To(metav1.Unix(1, 0)), DeletionGracePeriodSeconds: ptr.To(int64(1)),
 		}}
-		err := meta.PrepareUnstored(r, c.path)
-		if c.rejected {
+		err := meta.PrepareUnstored(review, test.path)
+		if test.rejected {
 			if !apierrors.IsBadRequest(err) {
-				t.Errorf("%s: PrepareUnstored = %v, want BadRequest", c.name, err)
+				t.Errorf("%s: PrepareUnstored = %v, want BadRequest", test.name, err)
 			}
 			continue
 		}
-		want := metav1.ObjectMeta{Name: "n", Namespace: c.want}
-		if err != nil || r.ObjectMeta.String() != want.String() {
-			t.Errorf("%s: PrepareUnstored = %v with %v, want %v", c.name, err, r.ObjectMeta, want)
+		want := metav1.ObjectMeta{Name: "n", Namespace: test.want}
+		if err != nil || review.ObjectMeta.String() != want.String() {
+			t.Errorf("%s: PrepareUnstored = %v with %v, want %v", test.name, err, review.ObjectMeta, want)
 		}
 	}
 }

@@ -24,14 +24,14 @@ func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
 // in. First come the rules of metadata for all kinds, then those of the kind in their order.
 // rules returns the errors of the kind's own rules, given the errors before them.
 func ValidateUpdate(
-	k *registry.Kind,
+	kind *registry.Kind,
 	order registry.Order,
 	obj, old registry.Object,
 	rules func(found field.ErrorList) field.ErrorList,
 ) field.ErrorList {
 	at := field.NewPath("metadata")
 	change := validation.ValidateObjectMetaAccessorUpdate(withoutFieldSets(obj), old, at)
-	finalizers := validateFinalizers(k, obj, at)
+	finalizers := validateFinalizers(kind, obj, at)
 	invalidFinalizers := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
 	// An unchanged generateName may be invalid for the kind if it was written through a
 	// subresource.
@@ -40,9 +40,9 @@ func ValidateUpdate(
 	// complete holds the errors of the metadata as of a new object. Other unchanged metadata is
 	// valid.
 	var errs, complete field.ErrorList
-	if len(change) > 0 || len(finalizers) > 0 || len(invalidFinalizers) > 0 || checksPrefix || k.ValidateObjectName != nil {
-		errs = slices.Concat(ValidateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at), change)
-		complete = append(ValidateObject(obj, k.Namespaced, nameRule(k, obj), at), finalizers...)
+	if len(change) > 0 || len(finalizers) > 0 || len(invalidFinalizers) > 0 || checksPrefix || kind.ValidateObjectName != nil {
+		errs = slices.Concat(ValidateObject(obj, kind.Namespaced, path.ValidatePathSegmentName, at), change)
+		complete = append(ValidateObject(obj, kind.Namespaced, nameRule(kind, obj), at), finalizers...)
 	}
 	if order == nil {
 		order = registry.Order{registry.MetaUpdateRules, registry.UpdateRules}
@@ -55,7 +55,7 @@ func ValidateUpdate(
 		case registry.MetaRules:
 			errs = append(errs, complete...)
 		case registry.CreateRules:
-			errs = append(errs, k.Create.Validate(obj)...)
+			errs = append(errs, kind.Create.Validate(obj)...)
 		case registry.UpdateRules:
 			if !slices.Contains(order[:i], registry.UpdateRules) {
 				own = rules(errs)

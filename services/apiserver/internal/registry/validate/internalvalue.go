@@ -20,19 +20,19 @@ func InPackage(text, pkg string) string {
 // InternalValue returns a value whose text in messages has the names of Kubernetes' internal types,
 // such as core.Pod for v1.Pod. It returns v itself if no part of v has a type of the API.
 func InternalValue(v any) any {
-	r := reflect.ValueOf(v)
-	if r.Kind() == reflect.Pointer && !r.IsNil() {
-		r = r.Elem()
+	value := reflect.ValueOf(v)
+	if value.Kind() == reflect.Pointer && !value.IsNil() {
+		value = value.Elem()
 	}
-	if r.Kind() != reflect.Struct && r.Kind() != reflect.Slice && r.Kind() != reflect.Map {
+	if value.Kind() != reflect.Struct && value.Kind() != reflect.Slice && value.Kind() != reflect.Map {
 		return v
 	}
 	groups := map[string]string{}
-	collectGroups(r.Type(), groups, map[reflect.Type]bool{})
+	collectGroups(value.Type(), groups, map[reflect.Type]bool{})
 	if len(groups) == 0 {
 		return v
 	}
-	return internalText{r.Interface(), groups}
+	return internalText{value.Interface(), groups}
 }
 
 // internalText is a value whose text has the names of internal types. The text is formatted only if

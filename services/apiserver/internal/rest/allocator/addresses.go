@@ -36,24 +36,24 @@ func errOutOfRange(addr netip.Addr, valid netip.Prefix) error {
 // old is the live service, or nil at creation. claimAddresses records in res which addresses were
 // acquired and which are no longer needed.
 func (a *Allocator) claimAddresses(ctx context.Context, res *reservation, old *corev1.Service, dryRun bool) error {
-	s := res.service
+	service := res.service
 	var oldAddresses []netip.Addr
 	if old != nil {
-		if keepsDualStackPreference(s, old) || isHeadless(old) {
+		if keepsDualStackPreference(service, old) || isHeadless(old) {
 			return nil
 		}
 		oldAddresses = addressesOf(old)
 	}
-	if !hasAddress(s) {
+	if !hasAddress(service) {
 		res.released.addresses = oldAddresses
 		return nil
 	}
-	if isHeadless(s) {
+	if isHeadless(service) {
 		return nil
 	}
 	// 1. Allocate an address for each family whose address is new.
-	ips := slices.Clone(s.Spec.ClusterIPs)
-	for i, family := range s.Spec.IPFamilies {
+	ips := slices.Clone(service.Spec.ClusterIPs)
+	for i, family := range service.Spec.IPFamilies {
 		if i >= len(ips) {
 			ips = append(ips, "")
 		}
@@ -63,11 +63,11 @@ func (a *Allocator) claimAddresses(ctx context.Context, res *reservation, old *c
 			continue
 		}
 		if specified {
-			if err := a.takeAddress(ctx, s, desired, dryRun); err != nil {
-				return a.addressError(s, ips[i], err)
+			if err := a.takeAddress(ctx, service, desired, dryRun); err != nil {
+				return a.addressError(service, ips[i], err)
 			}
 		} else {
-			next, err := a.nextAddress(ctx, s, family, dryRun)
+			next, err := a.nextAddress(ctx, service, family, dryRun)
 			if err != nil {
 				return exhaustedError("serviceIP", err)
 			}
@@ -76,11 +76,11 @@ func (a *Allocator) claimAddresses(ctx context.Context, res *reservation, old *c
 		res.acquired.addresses = append(res.acquired.addresses, desired)
 	}
 	// 2. Set the addresses, and release those that the service had and no longer has.
-	s.Spec.ClusterIPs = ips
+	service.Spec.ClusterIPs = ips
 	if len(ips) > 0 {
-		s.Spec.ClusterIP = ips[0]
+		service.Spec.ClusterIP = ips[0]
 	}
-	kept := addressesOf(s)
+	kept := addressesOf(service)
 	for _, addr := range oldAddresses {
 		if !slices.Contains(kept, addr) {
 			res.released.addresses = append(res.released.addresses, addr)
@@ -177,7 +177,7 @@ func isReady(r *networkingv1.ServiceCIDR) bool {
 }
 
 // takeAddress allocates the address that a service requests.
-func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr netip.Addr, dryRun bool) error {
+func (a *Allocator) takeAddress(ctx context.Context, service *corev1.Service, addr netip.Addr, dryRun bool) error {
 	start := time.Now()
 	// 1. Find the range of the address.
 	rng, err := a.rangeOfAddress(addr)
@@ -198,7 +198,7 @@ func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr net
 	if !rng.contains(addr) {
 		err = errOutOfRange(addr, rng.prefix)
 	} else if !dryRun {
-		err = a.allocateAddress(ctx, s, addr)
+		err = a.allocateAddress(ctx, service, addr)
 	}
 	if !dryRun {
 		a.metrics.observeAddress(rng.prefix, staticScope, err, time.Since(start))
@@ -251,7 +251,7 @@ func rangeContaining(ranges []addressRange, addr netip.Addr) (addressRange, erro
 }
 
 // nextAddress allocates any address of a family. It returns errRangeFull if all ranges are full.
-func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
+func (a *Allocator) nextAddress(ctx context.Context, service *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
 	for attempt := range 2 {
 		ranges, err := a.allocatableRanges(family)
 		if err != nil {
@@ -263,7 +263,7 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 				return rng.prefix.Addr(), nil
 			}
 			start := time.Now()
-			addr, err := a.allocateFrom(ctx, s, rng)
+			addr, err := a.allocateFrom(ctx, service, rng)
 			a.metrics.observeAddress(rng.prefix, dynamicScope, err, time.Since(start))
 			if !errors.Is(err, errRangeFull) {
 				return addr, err

@@ -155,21 +155,21 @@ const releaseTimeout = 10 * time.Second
 
 // release frees values that a service no longer holds. The next repair finds values that could not
 // be freed.
-func (a *Allocator) release(ctx context.Context, s *corev1.Service, values allocations) {
+func (a *Allocator) release(ctx context.Context, service *corev1.Service, values allocations) {
 	if len(values.addresses) == 0 && len(values.ports) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	for _, ip := range values.addresses {
-		if err := a.releaseAddress(ctx, s, ip); err != nil {
+		if err := a.releaseAddress(ctx, service, ip); err != nil {
 			a.Logger.Warn("failed to release a cluster IP; the next repair releases it", "service",
-				s.Namespace+"/"+s.Name, "address", ip, "error", err)
+				service.Namespace+"/"+service.Name, "address", ip, "error", err)
 		}
 	}
 	if err := a.ports.releaseAll(ctx, values.ports); err != nil {
 		a.Logger.Warn("failed to release node ports; the next repair releases them", "service",
-			s.Namespace+"/"+s.Name, "ports", values.ports, "error", err)
+			service.Namespace+"/"+service.Name, "ports", values.ports, "error", err)
 	}
 }
 

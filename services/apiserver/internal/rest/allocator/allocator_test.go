@@ -20,7 +20,7 @@ import (
 // TestRangeHasAddressesAndStaticBand checks the addresses and the static band of ranges, and that the candidates are
 // all addresses of a range, each once.
 func TestRangeHasAddressesAndStaticBand(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		prefix, first, last string
 		size, static        uint64
 	}{
@@ -31,17 +31,17 @@ func TestRangeHasAddressesAndStaticBand(t *testing.T) {
 		{prefix: "fd00::/120", first: "fd00::1", last: "fd00::ff", size: 255, static: 16},
 		{prefix: "fd00::/64", first: "fd00::1", last: "fd00::ffff:ffff:ffff:ffff", size: 1<<64 - 1, static: 256},
 	} {
-		rng := addressRangeOf(netip.MustParsePrefix(c.prefix))
+		rng := addressRangeOf(netip.MustParsePrefix(test.prefix))
 		gotLast := addressAfter(rng.first, rng.size-1)
 		got := fmt.Sprintf("%d addresses from %s to %s, %d static", rng.size, rng.first, gotLast, rng.static)
-		want := fmt.Sprintf("%d addresses from %s to %s, %d static", c.size, c.first, c.last, c.static)
+		want := fmt.Sprintf("%d addresses from %s to %s, %d static", test.size, test.first, test.last, test.static)
 		if got != want {
-			t.Errorf("%s: got %s, want %s", c.prefix, got, want)
+			t.Errorf("%s: got %s, want %s", test.prefix, got, want)
 		}
-		last := netip.MustParseAddr(c.last)
+		last := netip.MustParseAddr(test.last)
 		for addr, want := range map[netip.Addr]bool{rng.prefix.Addr(): false, rng.first: true, last: true, last.Next(): false} {
 			if got := rng.contains(addr); got != want {
-				t.Errorf("%s contains %s: got %t, want %t", c.prefix, addr, got, want)
+				t.Errorf("%s contains %s: got %t, want %t", test.prefix, addr, got, want)
 			}
 		}
 		// The number of candidates is limited, because some ranges are too large to visit.
@@ -50,11 +50,11 @@ func TestRangeHasAddressesAndStaticBand(t *testing.T) {
 		yielded := map[netip.Addr]bool{}
 		for addr := range rng.candidates() {
 			if !rng.contains(addr) || yielded[addr] {
-				t.Fatalf("%s: got candidate %s, want a new one inside the range", c.prefix, addr)
+				t.Fatalf("%s: got candidate %s, want a new one inside the range", test.prefix, addr)
 			}
 			isStatic := addr.Compare(addressAfter(rng.first, rng.static)) < 0
 			if wantStatic := uint64(n) >= rng.size-rng.static; isStatic != wantStatic {
-				t.Fatalf("%s: candidate %d is %s, want static addresses last", c.prefix, n, addr)
+				t.Fatalf("%s: candidate %d is %s, want static addresses last", test.prefix, n, addr)
 			}
 			yielded[addr] = true
 			n++
@@ -63,7 +63,7 @@ func TestRangeHasAddressesAndStaticBand(t *testing.T) {
 			}
 		}
 		if want := min(rng.size, maxCandidates); uint64(n) != want {
-			t.Errorf("%s: got %d candidates, want %d", c.prefix, n, want)
+			t.Errorf("%s: got %d candidates, want %d", test.prefix, n, want)
 		}
 	}
 }
@@ -96,34 +96,34 @@ func portsOver(store storage.Interface, size int) *nodePortBitmap {
 // TestPortsAreStoredAsKubernetesDoes compares the stored form with that of Kubernetes: an
 // envelope, the range, and a big-endian number whose lowest bit is the first port.
 func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
-	p := testPorts(t, 2768)
+	nodePortBitmap := testPorts(t, 2768)
 	ctx := context.Background()
-	if _, err := p.allocateAll(ctx, []int{30000, 30009}); err != nil {
+	if _, err := nodePortBitmap.allocateAll(ctx, []int{30000, 30009}); err != nil {
 		t.Fatal(err)
 	}
-	kv, _, err := p.store.Get(ctx, p.key, 0)
+	keyValue, _, err := nodePortBitmap.store.Get(ctx, nodePortBitmap.key, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.HasPrefix(kv.Value, []byte("k8s\x00\n\x15\n\x02v1\x12\x0fRangeAllocation")) {
-		t.Errorf("got stored value %q, want a RangeAllocation in protobuf", kv.Value)
+	if !bytes.HasPrefix(keyValue.Value, []byte("k8s\x00\n\x15\n\x02v1\x12\x0fRangeAllocation")) {
+		t.Errorf("got stored value %q, want a RangeAllocation in protobuf", keyValue.Value)
 	}
-	r, err := p.codec.decode(kv.Value)
+	r, err := nodePortBitmap.codec.decode(keyValue.Value)
 	if err != nil || r.Range != "30000-32767" || !bytes.Equal(r.Data, []byte{0b10, 0b00000101}) { // 30002 is used by a service
 		t.Errorf("got %+v, %v, want range 30000-32767 with the bits of 30002 and the allocated ports", r, err)
 	}
 	only30007 := &corev1.RangeAllocation{Range: "30000-32767", Data: []byte{0x80}} // written by another replica
-	value, err := p.codec.encode(only30007)
+	value, err := nodePortBitmap.codec.encode(only30007)
 	if err == nil {
-		_, err = p.store.Update(ctx, p.key, value, kv.ModRevision, storage.WriteOptions{})
+		_, err = nodePortBitmap.store.Update(ctx, nodePortBitmap.key, value, keyValue.ModRevision, storage.WriteOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.allocateAll(ctx, []int{30007}); !errors.Is(err, errPortTaken) {
+	if _, err := nodePortBitmap.allocateAll(ctx, []int{30007}); !errors.Is(err, errPortTaken) {
 		t.Errorf("port allocated by another replica: got %v, want errPortTaken", err)
 	}
-	if got, err := p.allocateAll(ctx, []int{30000}); err != nil || got[0] != 30000 {
+	if got, err := nodePortBitmap.allocateAll(ctx, []int{30000}); err != nil || got[0] != 30000 {
 		t.Errorf("port released by another replica: got %v, %v, want 30000", got, err)
 	}
 }
@@ -151,11 +151,11 @@ func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 // TestStaticPortsAreAllocatedLast checks that ports of the static band are allocated last, and the errors of a full
 // range.
 func TestStaticPortsAreAllocatedLast(t *testing.T) {
-	p := testPorts(t, 64)
+	nodePortBitmap := testPorts(t, 64)
 	ctx := context.Background()
 	const static = 16
 	for i := range 64 - 1 { // a service uses one port from the start
-		got, err := p.allocateAll(ctx, []int{0})
+		got, err := nodePortBitmap.allocateAll(ctx, []int{0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,20 +163,20 @@ func TestStaticPortsAreAllocatedLast(t *testing.T) {
 			t.Fatalf("port %d was allocated as number %d, want static ports last", got[0], i)
 		}
 	}
-	if _, err := p.allocateAll(ctx, []int{0}); !errors.Is(err, errRangeFull) {
+	if _, err := nodePortBitmap.allocateAll(ctx, []int{0}); !errors.Is(err, errRangeFull) {
 		t.Errorf("full range: got %v, want errRangeFull", err)
 	}
 	const outOfRange = "provided port is not in the valid range. The range of valid ports is 30000-30063"
-	if _, err := p.allocateAll(ctx, []int{30064}); err == nil || err.Error() != outOfRange {
+	if _, err := nodePortBitmap.allocateAll(ctx, []int{30064}); err == nil || err.Error() != outOfRange {
 		t.Errorf("port 30064, out of range: got error %v, want %q", err, outOfRange)
 	}
-	if err := p.releaseAll(ctx, []int{30003, 30003, 7}); err != nil {
+	if err := nodePortBitmap.releaseAll(ctx, []int{30003, 30003, 7}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.allocateAll(ctx, []int{0, 0}); !errors.Is(err, errRangeFull) {
+	if _, err := nodePortBitmap.allocateAll(ctx, []int{0, 0}); !errors.Is(err, errRangeFull) {
 		t.Errorf("two ports with one free: got %v, want errRangeFull", err)
 	}
-	if got, err := p.allocateAll(ctx, []int{0}); err != nil || got[0] != 30003 {
+	if got, err := nodePortBitmap.allocateAll(ctx, []int{0}); err != nil || got[0] != 30003 {
 		t.Errorf("last free port: got %v, %v, want 30003", got, err)
 	}
 }

@@ -229,7 +229,7 @@ func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBitmap) er
 func (r *repairRun) reportBit(
 	ctx context.Context,
 	b *addressBitmap,
-	s *corev1.Service,
+	service *corev1.Service,
 	addr netip.Addr,
 	old, next *bitSet,
 	nothingStored bool,
@@ -254,7 +254,7 @@ func (r *repairRun) reportBit(
 	default:
 		return
 	}
-	r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, p)
+	r.reportProblem(ctx, serviceReference(service), r.metrics.addressProblems, p)
 }
 
 // reportUnconfigured reports addresses of families that the cluster has no range for.

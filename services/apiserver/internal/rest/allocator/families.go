@@ -36,19 +36,19 @@ func setPolicy(s *corev1.Service, p corev1.IPFamilyPolicy) { s.Spec.IPFamilyPoli
 
 // completeFamilies sets ipFamilyPolicy and ipFamilies if the client did not, and rejects
 // contradictory and unsupported values (KEP-563).
-func (a *Allocator) completeFamilies(s, old *corev1.Service) field.ErrorList {
-	if !hasAddress(s) || keepsDualStackPreference(s, old) {
+func (a *Allocator) completeFamilies(service, old *corev1.Service) field.ErrorList {
+	if !hasAddress(service) || keepsDualStackPreference(service, old) {
 		return nil
 	}
-	spec := &s.Spec
+	spec := &service.Spec
 	// 1. Choose the policy, and make the addresses and families that the client sent agree with it.
-	choosePolicy(s, old)
-	if errs := core.ValidateClusterIPs(s); len(errs) > 0 {
+	choosePolicy(service, old)
+	if errs := core.ValidateClusterIPs(service); len(errs) > 0 {
 		return errs
 	}
-	errs := dropSecondary(s, old)
-	errs = append(errs, checkSingleStack(s)...)
-	errs = append(errs, a.inferFamilies(s)...)
+	errs := dropSecondary(service, old)
+	errs = append(errs, checkSingleStack(service)...)
+	errs = append(errs, a.inferFamilies(service)...)
 	if len(errs) > 0 {
 		return errs
 	}
@@ -57,7 +57,7 @@ func (a *Allocator) completeFamilies(s, old *corev1.Service) field.ErrorList {
 	// allocated: the cluster's own families do not matter.
 	unmanaged := spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0
 	if !unmanaged {
-		if errs := a.checkFamilies(s); len(errs) > 0 {
+		if errs := a.checkFamilies(service); len(errs) > 0 {
 			return errs
 		}
 	}
@@ -65,7 +65,7 @@ func (a *Allocator) completeFamilies(s, old *corev1.Service) field.ErrorList {
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{a.defaultFamily()}
 	}
-	wantsTwo := policyOf(s) != corev1.IPFamilyPolicySingleStack
+	wantsTwo := policyOf(service) != corev1.IPFamilyPolicySingleStack
 	canHaveTwo := unmanaged || len(a.Prefixes) == 2
 	if wantsTwo && canHaveTwo && len(spec.IPFamilies) == 1 {
 		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
@@ -144,19 +144,19 @@ func checkSingleStack(s *corev1.Service) (errs field.ErrorList) {
 }
 
 // inferFamilies derives families from the addresses that the client chose.
-func (a *Allocator) inferFamilies(s *corev1.Service) (errs field.ErrorList) {
-	if isHeadless(s) {
+func (a *Allocator) inferFamilies(service *corev1.Service) (errs field.ErrorList) {
+	if isHeadless(service) {
 		return nil
 	}
-	for i := len(s.Spec.IPFamilies); i < len(s.Spec.ClusterIPs); i++ {
-		addr, _ := parseAddress(s.Spec.ClusterIPs[i])
+	for i := len(service.Spec.IPFamilies); i < len(service.Spec.ClusterIPs); i++ {
+		addr, _ := parseAddress(service.Spec.ClusterIPs[i])
 		f := familyOf(addr)
 		if !a.hasFamily(f) {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "clusterIPs").Index(i),
-				s.Spec.ClusterIPs, string(f)+" is not configured on this cluster"))
+				service.Spec.ClusterIPs, string(f)+" is not configured on this cluster"))
 			continue
 		}
-		s.Spec.IPFamilies = append(s.Spec.IPFamilies, f)
+		service.Spec.IPFamilies = append(service.Spec.IPFamilies, f)
 	}
 	return errs
 }

@@ -27,7 +27,7 @@ type metrics struct {
 
 // newMetrics registers the metrics. rangeUsage returns the usage of each range when metrics are
 // scraped.
-func newMetrics(r prometheus.Registerer, rangeUsage func() map[netip.Prefix]usage) *metrics {
+func newMetrics(registerer prometheus.Registerer, rangeUsage func() map[netip.Prefix]usage) *metrics {
 	const ip, port = "kube_apiserver_clusterip_allocator_", "kube_apiserver_nodeport_allocator_"
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -69,7 +69,7 @@ func newMetrics(r prometheus.Registerer, rangeUsage func() map[netip.Prefix]usag
 			"[ALPHA] Number of errors detected on ports by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown",
 			"type"),
 	}
-	r.MustRegister(newUsageGauges(ip, rangeUsage), m.addressCount, m.addressErrors, m.addressTime,
+	registerer.MustRegister(newUsageGauges(ip, rangeUsage), m.addressCount, m.addressErrors, m.addressTime,
 		m.portsAllocated, m.portsAvailable, m.portCount, m.portErrors,
 		m.failedAddressRepairs, m.failedPortRepairs, m.addressProblems, m.portProblems)
 	return m

@@ -25,7 +25,7 @@ type portRequest struct {
 // All or none of them are allocated. It records in res which ports were acquired and which are no
 // longer needed.
 func (a *Allocator) claimPorts(ctx context.Context, res *reservation, old *corev1.Service, dryRun bool) error {
-	s := res.service
+	service := res.service
 	var oldPorts []int
 	if old != nil {
 		oldPorts = portsOf(old)
@@ -33,15 +33,15 @@ func (a *Allocator) claimPorts(ctx context.Context, res *reservation, old *corev
 	// 1. Collect the ports that the service needs and does not have.
 	var requests []portRequest
 	copyToFollowers := func() {}
-	if hasNodePorts(s) {
-		requests, copyToFollowers = portRequestsOf(s, oldPorts, old == nil)
+	if hasNodePorts(service) {
+		requests, copyToFollowers = portRequestsOf(service, oldPorts, old == nil)
 	}
-	if hasHealthCheck(s) && !slices.Contains(oldPorts, int(s.Spec.HealthCheckNodePort)) {
+	if hasHealthCheck(service) && !slices.Contains(oldPorts, int(service.Spec.HealthCheckNodePort)) {
 		requests = append(requests, portRequest{
-			port:  int(s.Spec.HealthCheckNodePort),
+			port:  int(service.Spec.HealthCheckNodePort),
 			path:  field.NewPath("spec", "healthCheckNodePort"),
 			label: "HealthCheck NodePort",
-			set:   func(n int32) { s.Spec.HealthCheckNodePort = n },
+			set:   func(n int32) { service.Spec.HealthCheckNodePort = n },
 		})
 	}
 	desired := make([]int, len(requests))
@@ -55,7 +55,7 @@ func (a *Allocator) claimPorts(ctx context.Context, res *reservation, old *corev
 	}
 	allocated, err := allocate(ctx, desired)
 	if err != nil {
-		return portFieldError(s, requests, err)
+		return portFieldError(service, requests, err)
 	}
 	for i, request := range requests {
 		request.set(int32(allocated[i]))
@@ -63,10 +63,10 @@ func (a *Allocator) claimPorts(ctx context.Context, res *reservation, old *corev
 	copyToFollowers()
 	res.acquired.ports = allocated
 	// 3. Release those that the service had and no longer has.
-	kept := portsOf(s)
+	kept := portsOf(service)
 	for _, port := range oldPorts {
 		// A service of a type without node ports loses its ports.
-		if !hasNodePorts(s) || !slices.Contains(kept, port) {
+		if !hasNodePorts(service) || !slices.Contains(kept, port) {
 			res.released.ports = append(res.released.ports, port)
 		}
 	}
@@ -90,40 +90,40 @@ func portFieldError(s *corev1.Service, requests []portRequest, err error) error 
 // All ports of a new service that have the same number get one node port, unless the client requests
 // otherwise: the first such port is the leader, and copyToFollowers copies its node port to the others
 // after the allocation.
-func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests []portRequest, copyToFollowers func()) {
+func portRequestsOf(service *corev1.Service, oldPorts []int, creating bool) (requests []portRequest, copyToFollowers func()) {
 	type follower struct{ port, leader *corev1.ServicePort }
 	var followers []follower
 	leaders := map[int32]*corev1.ServicePort{} // the first port of each number
 	requested := map[int]bool{}
-	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
-		if p.NodePort == 0 && !wantsNodePorts(s) {
+	for i := range service.Spec.Ports {
+		servicePort := &service.Spec.Ports[i]
+		if servicePort.NodePort == 0 && !wantsNodePorts(service) {
 			continue
 		}
-		leader := leaders[p.Port]
+		leader := leaders[servicePort.Port]
 		if creating && leader == nil {
-			leaders[p.Port] = p
-			if p.NodePort == 0 {
-				p.NodePort = requestedNodePort(s, p.Port)
+			leaders[servicePort.Port] = servicePort
+			if servicePort.NodePort == 0 {
+				servicePort.NodePort = requestedNodePort(service, servicePort.Port)
 			}
 		}
 		switch {
-		case creating && leader != nil && p.NodePort == 0:
-			followers = append(followers, follower{p, leader})
+		case creating && leader != nil && servicePort.NodePort == 0:
+			followers = append(followers, follower{servicePort, leader})
 			continue
-		case creating && leader != nil && p.NodePort == leader.NodePort: // the leader's request covers it
+		case creating && leader != nil && servicePort.NodePort == leader.NodePort: // the leader's request covers it
 			continue
-		case slices.Contains(oldPorts, int(p.NodePort)):
+		case slices.Contains(oldPorts, int(servicePort.NodePort)):
 			continue
-		case !creating && p.NodePort != 0 && requested[int(p.NodePort)]:
+		case !creating && servicePort.NodePort != 0 && requested[int(servicePort.NodePort)]:
 			continue
 		}
-		requested[int(p.NodePort)] = true
+		requested[int(servicePort.NodePort)] = true
 		requests = append(requests, portRequest{
-			port:  int(p.NodePort),
+			port:  int(servicePort.NodePort),
 			path:  field.NewPath("spec", "ports").Index(i).Child("nodePort"),
 			label: "nodePort",
-			set:   func(n int32) { p.NodePort = n },
+			set:   func(n int32) { servicePort.NodePort = n },
 		})
 	}
 	return requests, func() {

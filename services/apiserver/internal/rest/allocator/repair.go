@@ -108,7 +108,7 @@ func (r *repairRun) repairAddresses(ctx context.Context) error {
 }
 
 // repairAddress ensures that the IPAddress object of a service's address refers to the service.
-func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+func (r *repairRun) repairAddress(ctx context.Context, service *corev1.Service, addr netip.Addr) error {
 	family := familyOf(addr)
 	// 1. The address must be in a range, which cannot be repaired otherwise.
 	// A range that is being deleted still contains addresses of services.
@@ -117,7 +117,7 @@ func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr n
 		return err
 	}
 	if _, err := rangeContaining(ranges, addr); err != nil {
-		r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, problem{
+		r.reportProblem(ctx, serviceReference(service), r.metrics.addressProblems, problem{
 			kind:   "outOfRange",
 			reason: "ClusterIPOutOfRange",
 			action: "ClusterIPAllocation",
@@ -131,24 +131,24 @@ func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr n
 		return err
 	}
 	if !found {
-		r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, problem{
+		r.reportProblem(ctx, serviceReference(service), r.metrics.addressProblems, problem{
 			kind:   "repair",
 			reason: "ClusterIPNotAllocated",
 			action: "ClusterIPAllocation",
 			note: fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing",
 				family, addr),
 		})
-		if err := r.createAddress(ctx, s, addr); !errors.Is(err, errAddressTaken) {
+		if err := r.createAddress(ctx, service, addr); !errors.Is(err, errAddressTaken) {
 			return err
 		}
 		return nil
 	}
 	// 3. Mend the labels of an object that refers to the service.
-	if refersTo(live, s.Namespace, s.Name) {
+	if refersTo(live, service.Namespace, service.Name) {
 		if hasLabels(live, family) {
 			return nil
 		}
-		return r.recreateAddress(ctx, s, addr, live)
+		return r.recreateAddress(ctx, service, addr, live)
 	}
 	// 4. Replace an object that refers to something else, unless another service has the address.
 	owner, err := r.ownerOf(live)
@@ -156,7 +156,7 @@ func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr n
 		return err
 	}
 	if owner != nil && slices.Contains(addressesOf(owner), addr) {
-		r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, problem{
+		r.reportProblem(ctx, serviceReference(service), r.metrics.addressProblems, problem{
 			kind:   "duplicate",
 			reason: "ClusterIPAlreadyAllocated",
 			action: "ClusterIPAllocation",
@@ -164,13 +164,13 @@ func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr n
 		})
 		return nil
 	}
-	r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, problem{
+	r.reportProblem(ctx, serviceReference(service), r.metrics.addressProblems, problem{
 		kind:   "repair",
 		reason: "ClusterIPNotAllocated",
 		action: "ClusterIPAllocation",
-		note:   fmt.Sprintf("the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, addr, s.Namespace, s.Name),
+		note:   fmt.Sprintf("the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, addr, service.Namespace, service.Name),
 	})
-	return r.recreateAddress(ctx, s, addr, live)
+	return r.recreateAddress(ctx, service, addr, live)
 }
 
 // hasLabels reports whether an address has the labels of this allocator.
@@ -300,19 +300,19 @@ func (r *repairRun) repairPorts(ctx context.Context) error {
 // addPort adds a service's port to next, the new state, and reports a port that is out of range, that
 // another service has in next, or that old lacks. nothingStored means that there was no range
 // allocation.
-func (r *repairRun) addPort(ctx context.Context, s *corev1.Service, port int, old, next *bitSet, nothingStored bool) {
+func (r *repairRun) addPort(ctx context.Context, service *corev1.Service, port int, old, next *bitSet, nothingStored bool) {
 	p := r.Allocator.ports
 	position, ok := p.positionOf(port)
 	switch {
 	case !ok:
-		r.reportProblem(ctx, serviceReference(s), r.metrics.portProblems, problem{
+		r.reportProblem(ctx, serviceReference(service), r.metrics.portProblems, problem{
 			kind:   "outOfRange",
 			reason: "PortOutOfRange",
 			action: "PortAllocation",
 			note:   fmt.Sprintf("Port %d is not within the port range %s; please recreate service", port, p.portRange.String()),
 		})
 	case next.isTaken(position):
-		r.reportProblem(ctx, serviceReference(s), r.metrics.portProblems, problem{
+		r.reportProblem(ctx, serviceReference(service), r.metrics.portProblems, problem{
 			kind:   "duplicate",
 			reason: "PortAlreadyAllocated",
 			action: "PortAllocation",
@@ -320,7 +320,7 @@ func (r *repairRun) addPort(ctx context.Context, s *corev1.Service, port int, ol
 		})
 	default:
 		if !old.isTaken(position) && !nothingStored {
-			r.reportProblem(ctx, serviceReference(s), r.metrics.portProblems, problem{
+			r.reportProblem(ctx, serviceReference(service), r.metrics.portProblems, problem{
 				kind:   "repair",
 				reason: "PortNotAllocated",
 				action: "PortAllocation",

@@ -111,22 +111,22 @@ func portsOf(s *corev1.Service) []int {
 	return out
 }
 
-// keepAllocated copies allocated values that s lacks from old, the live service, so
+// keepAllocated copies allocated values that service lacks from old, the live service, so
 // that writing the same manifest again changes nothing.
-func keepAllocated(s, old *corev1.Service) {
-	if hasAddress(s) && hasAddress(old) {
-		if s.Spec.ClusterIP == "" {
-			s.Spec.ClusterIP = old.Spec.ClusterIP
+func keepAllocated(service, old *corev1.Service) {
+	if hasAddress(service) && hasAddress(old) {
+		if service.Spec.ClusterIP == "" {
+			service.Spec.ClusterIP = old.Spec.ClusterIP
 		}
-		if len(s.Spec.ClusterIPs) == 0 {
-			s.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
+		if len(service.Spec.ClusterIPs) == 0 {
+			service.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
 		}
 	}
-	if wantsNodePorts(s) && wantsNodePorts(old) {
-		keepNodePorts(s, old)
+	if wantsNodePorts(service) && wantsNodePorts(old) {
+		keepNodePorts(service, old)
 	}
-	if hasHealthCheck(s) && hasHealthCheck(old) && s.Spec.HealthCheckNodePort == 0 {
-		s.Spec.HealthCheckNodePort = old.Spec.HealthCheckNodePort
+	if hasHealthCheck(service) && hasHealthCheck(old) && service.Spec.HealthCheckNodePort == 0 {
+		service.Spec.HealthCheckNodePort = old.Spec.HealthCheckNodePort
 	}
 }
 

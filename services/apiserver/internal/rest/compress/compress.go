@@ -82,8 +82,8 @@ const maxSegments = 1 << 20
 const memoryShare = 1
 
 // New returns a cache within a memory budget. The registerer may be nil.
-func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
-	c := &Cache{
+func New(budget *memory.Budget, registerer prometheus.Registerer) (*Cache, error) {
+	cache := &Cache{
 		budget:       budget,
 		compressions: map[Key]*compression{},
 		seed:         maphash.MakeSeed(),
@@ -96,26 +96,26 @@ func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 			Help: "[ALPHA] Number of response segments not found in the cache of compressed segments.",
 		}),
 	}
-	_, _ = rand.Read(c.secret[:]) // does not fail
+	_, _ = rand.Read(cache.secret[:]) // does not fail
 	var err error
-	onEvict := func(_ Key, s *segment) { c.addBytes(-s.memorySize()) }
-	if c.segments, err = lru.NewLRU[Key, *segment](maxSegments, onEvict); err != nil {
+	onEvict := func(_ Key, s *segment) { cache.addBytes(-s.memorySize()) }
+	if cache.segments, err = lru.NewLRU[Key, *segment](maxSegments, onEvict); err != nil {
 		return nil, err
 	}
-	c.quota = budget.Cache("compressed", memoryShare, c.evict)
-	c.writers.New = func() any {
+	cache.quota = budget.Cache("compressed", memoryShare, cache.evict)
+	cache.writers.New = func() any {
 		w, err := flate.NewWriter(io.Discard, flate.BestSpeed)
 		if err != nil {
 			panic(err) // the level is a constant
 		}
 		return w
 	}
-	if r != nil {
-		r.MustRegister(c.hits, c.misses, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	if registerer != nil {
+		registerer.MustRegister(cache.hits, cache.misses, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "binnacle_compressed_segment_bytes", Help: "[ALPHA] Size in bytes of cached compressed segments.",
-		}, c.cachedBytes))
+		}, cache.cachedBytes))
 	}
-	return c, nil
+	return cache, nil
 }
 
 // cachedBytes returns the size of all segments.
@@ -127,28 +127,28 @@ func (c *Cache) cachedBytes() float64 {
 
 // getSegment returns a segment, and compresses the text of fill if the segment is not cached. Of
 // several concurrent callers, one compresses.
-func (c *Cache) getSegment(k Key, fill func([]byte) ([]byte, error)) (*segment, error) {
+func (c *Cache) getSegment(key Key, fill func([]byte) ([]byte, error)) (*segment, error) {
 	// 1. Return the cached segment, or wait for the caller that compresses it.
 	c.mu.Lock()
-	if s, ok := c.segments.Get(k); ok {
+	if s, ok := c.segments.Get(key); ok {
 		c.mu.Unlock()
 		c.hits.Inc()
 		return s, nil
 	}
-	if running, ok := c.compressions[k]; ok {
+	if running, ok := c.compressions[key]; ok {
 		c.mu.Unlock()
 		<-running.done
 		if running.seg != nil || running.err != nil {
 			return running.seg, running.err
 		}
-		return c.getSegment(k, fill) // the compressing caller panicked
+		return c.getSegment(key, fill) // the compressing caller panicked
 	}
 	// 2. Compress the text.
 	running := &compression{done: make(chan struct{})}
-	c.compressions[k] = running
+	c.compressions[key] = running
 	c.mu.Unlock()
 	c.misses.Inc()
-	defer c.finishCompression(k, running)
+	defer c.finishCompression(key, running)
 	buf := textBuffers.Get().(*[]byte)
 	text, err := fill((*buf)[:0])
 	if err != nil {

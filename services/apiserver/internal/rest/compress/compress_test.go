@@ -49,20 +49,20 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 		parts := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 3000), 0, 12).Draw(t, "parts")
 		var out bytes.Buffer
 		var want []byte
-		s := c.NewGzipWriter(&out)
+		gzipWriter := c.NewGzipWriter(&out)
 		for i, p := range parts {
 			want = append(want, p...)
 			var err error
 			if i%3 == 0 {
-				err = s.WriteText(p)
+				err = gzipWriter.WriteText(p)
 			} else {
-				err = s.WriteSegment(segmentKey(p), func(dst []byte) ([]byte, error) { return append(dst, p...), nil })
+				err = gzipWriter.WriteSegment(segmentKey(p), func(dst []byte) ([]byte, error) { return append(dst, p...), nil })
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Close(); err != nil {
+		if err := gzipWriter.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if got := gunzip(t, out.Bytes()); !bytes.Equal(got, want) {

@@ -212,7 +212,7 @@ var otherKind = schema.GroupVersionKind{Kind: "other"}
 const maxSeries = 5000
 
 // NewMetrics returns registered metrics.
-func NewMetrics(r prometheus.Registerer) *Metrics {
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	labels := []string{"group", "version", "kind"}
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_watch_events_total", Help: "[ALPHA] Events sent to watching clients.",
@@ -251,9 +251,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Add:      func(k deprecatedKey) prometheus.Gauge { return deprecated.WithLabelValues(k.labelValues()...) },
 		Remove:   func(k deprecatedKey) { deprecated.DeleteLabelValues(k.labelValues()...) },
 	})
-	m.watches.MustRegister(r, events, sizes)
-	m.deprecated.MustRegister(r, deprecated)
-	r.MustRegister(m.deliveries)
+	m.watches.MustRegister(registerer, events, sizes)
+	m.deprecated.MustRegister(registerer, deprecated)
+	registerer.MustRegister(m.deliveries)
 	return m
 }
 

@@ -27,46 +27,46 @@ import (
 const unsafeAnnotation = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
 
 // delete serves DELETE of an object.
-func (a *API) delete(c *Call) error {
-	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
+func (a *API) delete(call *Call) error {
+	encoder, err := a.ForObject(call.R, call.resource, call.Sub)
 	if err != nil {
 		return err
 	}
-	o, err := a.deleteOptions(c)
+	deleteOptions, err := a.deleteOptions(call)
 	if err != nil {
 		return err
 	}
-	c.warnOfOrphans(o)
-	if writes.IgnoresReadErrors(o) {
-		audit.FromContext(c.Context()).Annotate(unsafeAnnotation, "")
-		if err := a.Writer.DeleteUnreadable(c.Context(), c.newWriteRequest(o, nil, "", "")); err != nil {
+	call.warnOfOrphans(deleteOptions)
+	if writes.IgnoresReadErrors(deleteOptions) {
+		audit.FromContext(call.Context()).Annotate(unsafeAnnotation, "")
+		if err := a.Writer.DeleteUnreadable(call.Context(), call.newWriteRequest(deleteOptions, nil, "", "")); err != nil {
 			return err
 		}
-		a.WriteDeleted(c.W, c.R, &metav1.StatusDetails{Name: c.Info.Name, Kind: c.Kind.Kind})
+		a.WriteDeleted(call.W, call.R, &metav1.StatusDetails{Name: call.Info.Name, Kind: call.Kind.Kind})
 		return nil
 	}
-	res, err := a.Writer.Delete(c.Context(), c.newWriteRequest(o, o.DryRun, "", ""))
+	res, err := a.Writer.Delete(call.Context(), call.newWriteRequest(deleteOptions, deleteOptions.DryRun, "", ""))
 	if err != nil {
 		return err
 	}
 	code := http.StatusOK
-	deletesDependents := o.OrphanDependents != nil && !*o.OrphanDependents //nolint:staticcheck // clients still send it
+	deletesDependents := deleteOptions.OrphanDependents != nil && !*deleteOptions.OrphanDependents //nolint:staticcheck // clients still send it
 	if !res.Deleted && deletesDependents {
 		code = http.StatusAccepted
 	}
-	if res.Deleted && !c.Delete.ReturnObject {
-		if encoder.Representation == negotiation.Table && c.Delete.NoTable {
-			c.R.Header.Set("Accept", encoder.Media)
+	if res.Deleted && !call.Delete.ReturnObject {
+		if encoder.Representation == negotiation.Table && call.Delete.NoTable {
+			call.R.Header.Set("Accept", encoder.Media)
 		}
 		a.WriteSuccess(
-			c.W,
-			c.R,
+			call.W,
+			call.R,
 			code,
-			&metav1.StatusDetails{Name: c.Info.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()},
+			&metav1.StatusDetails{Name: call.Info.Name, Group: call.Group, Kind: call.Resource, UID: res.Object.GetUID()},
 		)
 		return nil
 	}
-	return encoder.WriteObject(c.W, c.R, code, responsewriters.FromStored(res.Item))
+	return encoder.WriteObject(call.W, call.R, code, responsewriters.FromStored(res.Item))
 }
 
 // warnOfOrphans warns clients that set no propagation policy that dependents are kept.
@@ -78,14 +78,14 @@ func (c *Call) warnOfOrphans(o *metav1.DeleteOptions) {
 }
 
 // deleteOptions decodes the options from the body or, if it is empty, from the query.
-func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
+func (a *API) deleteOptions(call *Call) (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
-	body, err := readBody(c.R)
+	body, err := readBody(call.R)
 	if err != nil {
 		return nil, err
 	}
 	if len(body) > 0 {
-		media, err := a.bodyType(c)
+		media, err := a.bodyType(call)
 		if err != nil {
 			return nil, err
 		}
@@ -98,11 +98,11 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 			return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
 		}
 		o.TypeMeta = metav1.TypeMeta{}
-		tracing.Event(c.Context(), "Decoded delete options")
-		c.recordDeleteOptions(o)
-		tracing.Event(c.Context(), eventRecorded)
+		tracing.Event(call.Context(), "Decoded delete options")
+		call.recordDeleteOptions(o)
+		tracing.Event(call.Context(), eventRecorded)
 	} else {
-		q := c.R.URL.Query()
+		q := call.R.URL.Query()
 		if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&q, o, nil); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
@@ -184,16 +184,16 @@ func (a *API) eachInParallel(p *page, visit func(*objects.Entry) error) error {
 	if a.DeleteCollectionWorkers <= 1 {
 		return p.Each(visit)
 	}
-	var g errgroup.Group
+	var group errgroup.Group
 	var failed atomic.Bool
 	var panicValue atomic.Pointer[any] // of the first panic
-	g.SetLimit(a.DeleteCollectionWorkers)
-	defer func() { _ = g.Wait() }() // also if the walk panics: no visit outlives the request
-	err := p.Each(func(e *objects.Entry) error {
+	group.SetLimit(a.DeleteCollectionWorkers)
+	defer func() { _ = group.Wait() }() // also if the walk panics: no visit outlives the request
+	err := p.Each(func(entry *objects.Entry) error {
 		if failed.Load() {
 			return errParallel
 		}
-		g.Go(func() (err error) {
+		group.Go(func() (err error) {
 			defer func() {
 				if failure := exchange.Failed(recover()); failure != nil {
 					panicValue.CompareAndSwap(nil, &failure)
@@ -203,11 +203,11 @@ func (a *API) eachInParallel(p *page, visit func(*objects.Entry) error) error {
 					failed.Store(true)
 				}
 			}()
-			return visit(e)
+			return visit(entry)
 		})
 		return nil
 	})
-	firstErr := g.Wait()
+	firstErr := group.Wait()
 	if failure := panicValue.Load(); failure != nil {
 		panic(*failure)
 	}

@@ -15,7 +15,7 @@ import (
 // panic of the request, which the server recovers.
 func TestWorkerPanicFailsRequest(t *testing.T) {
 	for workers := range 4 {
-		a := &API{Config: Config{DeleteCollectionWorkers: workers}}
+		api := &API{Config: Config{DeleteCollectionWorkers: workers}}
 		p := &page{List: responsewriters.List{
 			Items: make([]*objects.Entry, 20),
 			Iterate: func(visit func(*objects.Entry) error) (err error) {
@@ -36,7 +36,7 @@ func TestWorkerPanicFailsRequest(t *testing.T) {
 					t.Errorf("%d workers: got panic %v, want %v", workers, v, bug)
 				}
 			}()
-			err := a.eachInParallel(p, func(*objects.Entry) error { panic(bug) })
+			err := api.eachInParallel(p, func(*objects.Entry) error { panic(bug) })
 			t.Errorf("%d workers: got %v, want a panic", workers, err)
 		}()
 	}
@@ -44,7 +44,7 @@ func TestWorkerPanicFailsRequest(t *testing.T) {
 
 // TestWorkersEndWhenWalkPanics checks that no worker continues after the request.
 func TestWorkersEndWhenWalkPanics(t *testing.T) {
-	a := &API{Config: Config{DeleteCollectionWorkers: 3}}
+	api := &API{Config: Config{DeleteCollectionWorkers: 3}}
 	started := make(chan struct{})
 	finish := make(chan struct{})
 	p := &page{List: responsewriters.List{Items: make([]*objects.Entry, 2), Iterate: func(visit func(*objects.Entry) error) error {
@@ -59,7 +59,7 @@ func TestWorkersEndWhenWalkPanics(t *testing.T) {
 			t.Errorf("got panic %v, worker ended: %t, want panic %q after the worker ended", v, ended.Load(), "a bug")
 		}
 	}()
-	err := a.eachInParallel(p, func(*objects.Entry) error {
+	err := api.eachInParallel(p, func(*objects.Entry) error {
 		close(started)
 		<-finish
 		ended.Store(true)

@@ -34,15 +34,15 @@ import (
 const cacheWait = 3 * time.Second
 
 // get serves GET of one object (specification: "Get and list resource-version semantics").
-func (a *API) get(c *Call) error {
-	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
+func (a *API) get(call *Call) error {
+	encoder, err := a.ForObject(call.R, call.resource, call.Sub)
 	if err != nil {
 		return err
 	}
-	if err := rejectExport(c.R.URL.RawQuery); err != nil {
+	if err := rejectExport(call.R.URL.RawQuery); err != nil {
 		return err
 	}
-	version, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
+	version, _ := api.Parameter(call.R.URL.RawQuery, "resourceVersion")
 	revision, err := parseRevision(version)
 	if err != nil {
 		return err
@@ -50,18 +50,18 @@ func (a *API) get(c *Call) error {
 	if revision == 0 && a.NoCache {
 		revision = -1
 	}
-	tracing.Event(c.Context(), "About to Get from storage")
-	e, ok, err := c.readCached(revision, version)
+	tracing.Event(call.Context(), "About to Get from storage")
+	e, ok, err := call.readCached(revision, version)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return apierrors.NewNotFound(c.GroupResource(), c.Info.Name)
+		return apierrors.NewNotFound(call.GroupResource(), call.Info.Name)
 	}
-	if e, err = a.readableEntry(c, e, revision); err != nil {
+	if e, err = a.readableEntry(call, e, revision); err != nil {
 		return err
 	}
-	return a.objectError(e, encoder.WriteObject(c.W, c.R, 200, responsewriters.FromEntry(e)))
+	return a.objectError(e, encoder.WriteObject(call.W, call.R, 200, responsewriters.FromEntry(e)))
 }
 
 // readCached returns an object from the cache once the cache has reached a version.
@@ -179,25 +179,25 @@ var errStopWalk = errors.New("enough")
 
 // readableEntry returns the entry. If the entry is unreadable for a reason that may have passed, it
 // reads the object from the store again.
-func (a *API) readableEntry(c *Call, e *objects.Entry, revision int64) (*objects.Entry, error) {
+func (a *API) readableEntry(call *Call, entry *objects.Entry, revision int64) (*objects.Entry, error) {
 	var unreadable *storage.CorruptObjectError
-	if !errors.As(e.Corrupt(), &unreadable) {
-		return e, nil
+	if !errors.As(entry.Corrupt(), &unreadable) {
+		return entry, nil
 	}
 	if revision == 0 && a.CorruptObjects.Named {
-		return nil, apierrors.NewNotFound(c.GroupResource(), c.Info.Name)
+		return nil, apierrors.NewNotFound(call.GroupResource(), call.Info.Name)
 	}
 	if unreadable.Passing {
-		kv, _, err := a.Store.Get(c.Context(), e.Key(), 0)
+		kv, _, err := a.Store.Get(call.Context(), entry.Key(), 0)
 		if err == nil {
-			e = c.Store.Entry(kv)
-			if e.Corrupt() == nil {
-				return e, nil
+			entry = call.Store.Entry(kv)
+			if entry.Corrupt() == nil {
+				return entry, nil
 			}
 		} else if errors.Is(err, storage.ErrNotFound) {
-			return nil, c.objectRef().Translate(err)
+			return nil, call.objectRef().Translate(err)
 		}
-		errors.As(errors.Join(err, e.Corrupt()), &unreadable)
+		errors.As(errors.Join(err, entry.Corrupt()), &unreadable)
 	}
 	return nil, a.CorruptObjects.OfObject(unreadable)
 }
@@ -223,13 +223,13 @@ func (a *API) omitsUnreadable(e *objects.Entry) bool {
 // checkReadable returns an error if a list of a snapshot's objects from a key on, up to its limit,
 // contains unreadable objects that it does not leave out. It searches a limited list in parts.
 func (a *API) checkReadable(
-	c *Call,
+	call *Call,
 	o *listOptions,
 	snap watchcache.Snapshot,
 	from string,
 	scan *responsewriters.ScanLimiter,
 ) error {
-	sel := selectionOf(c, o)
+	sel := selectionOf(call, o)
 	var corrupt []*storage.CorruptObjectError
 	snap.SelectCorrupt(sel, from, func(e *objects.Entry) bool {
 		if (o.Watch || o.revision == 0) && a.omitsUnreadable(e) {
@@ -257,7 +257,7 @@ func (a *API) checkReadable(
 	if len(corrupt) == 0 {
 		return nil
 	}
-	return a.CorruptObjects.OfList(c.GroupResource(), corrupt)
+	return a.CorruptObjects.OfList(call.GroupResource(), corrupt)
 }
 
 // appendCorrupt appends the read error of an entry, if it has one.
@@ -271,7 +271,7 @@ func appendCorrupt(corrupt []*storage.CorruptObjectError, e *objects.Entry) []*s
 
 // listError converts the error of a list that contains undecodable objects to its API error, which
 // names them. Encoding failed before anything was sent. It returns all other errors unchanged.
-func (a *API) listError(c *Call, l *responsewriters.List, err error) error {
+func (a *API) listError(call *Call, l *responsewriters.List, err error) error {
 	var undecodable *codec.UndecodableError
 	if !errors.As(err, &undecodable) {
 		return err
@@ -279,7 +279,7 @@ func (a *API) listError(c *Call, l *responsewriters.List, err error) error {
 	var corrupt []*storage.CorruptObjectError
 	// The walk reads the objects again.
 	_ = l.Each(func(e *objects.Entry) error {
-		_, failed := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
+		_, failed := call.Coder.DecodeItem(call.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 		if errors.As(failed, &undecodable) {
 			corrupt = append(corrupt, &storage.CorruptObjectError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 			if a.CorruptObjects.CanStop(len(corrupt)) {
@@ -291,7 +291,7 @@ func (a *API) listError(c *Call, l *responsewriters.List, err error) error {
 	if len(corrupt) == 0 {
 		return err
 	}
-	return a.CorruptObjects.OfList(c.GroupResource(), corrupt)
+	return a.CorruptObjects.OfList(call.GroupResource(), corrupt)
 }
 
 // componentResource is the name of the resource in messages.
@@ -307,22 +307,22 @@ func (c *Call) componentEntry(ctx context.Context, component *componentstatus.Co
 }
 
 // listComponents checks the selected components in parallel and writes their list.
-func (a *API) listComponents(c *Call) error {
-	watch := c.Info.Verb == "watch"
-	o, err := parseListOptions(c.Info, watch, a.WatchList)
+func (a *API) listComponents(call *Call) error {
+	watch := call.Info.Verb == "watch"
+	o, err := parseListOptions(call.Info, watch, a.WatchList)
 	if err != nil {
 		return err
 	}
-	encoder, err := a.ForList(c.R, c.resource)
+	encoder, err := a.ForList(call.R, call.resource)
 	if err != nil {
 		return err
 	}
-	if o.field, err = kindFields(o.field, c.Coder); err != nil {
+	if o.field, err = kindFields(o.field, call.Coder); err != nil {
 		return err
 	}
 	if watch {
-		err := apierrors.NewMethodNotSupported(c.GroupResource(), "watch")
-		err.ErrStatus.Message = fmt.Sprintf("watch is not supported on resources of kind %q", c.Resource)
+		err := apierrors.NewMethodNotSupported(call.GroupResource(), "watch")
+		err.ErrStatus.Message = fmt.Sprintf("watch is not supported on resources of kind %q", call.Resource)
 		return err
 	}
 	list := &responsewriters.List{}
@@ -334,37 +334,37 @@ func (a *API) listComponents(c *Call) error {
 		}
 	}
 	list.Items = make([]*objects.Entry, len(selected))
-	group, ctx := errgroup.WithContext(c.Context())
+	group, ctx := errgroup.WithContext(call.Context())
 	for i, component := range selected {
 		group.Go(func() (err error) {
-			list.Items[i], err = c.componentEntry(ctx, component)
+			list.Items[i], err = call.componentEntry(ctx, component)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return encoder.WriteList(c.W, c.R, list)
+	return encoder.WriteList(call.W, call.R, list)
 }
 
 // getComponent checks a component and writes its status.
-func (a *API) getComponent(c *Call) error {
-	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
+func (a *API) getComponent(call *Call) error {
+	encoder, err := a.ForObject(call.R, call.resource, call.Sub)
 	if err != nil {
 		return err
 	}
-	if err := rejectExport(c.R.URL.RawQuery); err != nil {
+	if err := rejectExport(call.R.URL.RawQuery); err != nil {
 		return err
 	}
 	for i := range a.Components {
-		if a.Components[i].Name != c.Info.Name {
+		if a.Components[i].Name != call.Info.Name {
 			continue
 		}
-		e, err := c.componentEntry(c.Context(), &a.Components[i])
+		e, err := call.componentEntry(call.Context(), &a.Components[i])
 		if err != nil {
 			return err
 		}
-		return encoder.WriteObject(c.W, c.R, http.StatusOK, responsewriters.FromEntry(e))
+		return encoder.WriteObject(call.W, call.R, http.StatusOK, responsewriters.FromEntry(e))
 	}
-	return apierrors.NewNotFound(componentResource, c.Info.Name)
+	return apierrors.NewNotFound(componentResource, call.Info.Name)
 }

@@ -23,44 +23,44 @@ import (
 const eventListed = "Listing from storage done"
 
 // list serves GET of a collection.
-func (a *API) list(c *Call) error {
-	encoder, o, err := a.parseList(c)
+func (a *API) list(call *Call) error {
+	encoder, o, err := a.parseList(call)
 	if err != nil {
 		return err
 	}
-	tracing.Event(c.Context(), "About to List from storage")
+	tracing.Event(call.Context(), "About to List from storage")
 	isComplete := o.versionedFields == nil && o.Limit <= 0 && o.Continue == ""
-	if isComplete && encoder.CanStream(c.R) {
-		snap, ok, err := a.currentSnapshot(c, o)
+	if isComplete && encoder.CanStream(call.R) {
+		snap, ok, err := a.currentSnapshot(call, o)
 		if err != nil {
 			return err
 		}
 		if ok {
-			return a.streamList(c, encoder, o, snap)
+			return a.streamList(call, encoder, o, snap)
 		}
 	}
-	p, err := a.filteredPage(c, encoder, o)
+	p, err := a.filteredPage(call, encoder, o)
 	if err != nil {
 		return err
 	}
-	tracing.Event(c.Context(), eventListed)
-	return a.listError(c, &p.List, p.writeList(c, encoder))
+	tracing.Event(call.Context(), eventListed)
+	return a.listError(call, &p.List, p.writeList(call, encoder))
 }
 
 // streamList writes the selected objects of a snapshot, without a list of them in memory.
-func (a *API) streamList(c *Call, encoder *responsewriters.Encoder, o *listOptions, snap watchcache.Snapshot) error {
-	if err := a.checkSnapshot(c, o, snap, "", nil); err != nil {
+func (a *API) streamList(call *Call, encoder *responsewriters.Encoder, o *listOptions, snap watchcache.Snapshot) error {
+	if err := a.checkSnapshot(call, o, snap, "", nil); err != nil {
 		return err
 	}
-	tracing.Event(c.Context(), eventListed)
-	err := encoder.StreamList(c.W, c.R, snap, selectionOf(c, o))
+	tracing.Event(call.Context(), eventListed)
+	err := encoder.StreamList(call.W, call.R, snap, selectionOf(call, o))
 	if err == nil {
 		return nil
 	}
-	scan := a.ScanLimiter(c.Context())
+	scan := a.ScanLimiter(call.Context())
 	defer scan.Release()
-	p, _ := pageOfSnapshot(c, o, snap, "", scan) // the objects up to the error
-	return a.listError(c, &p.List, err)
+	p, _ := pageOfSnapshot(call, o, snap, "", scan) // the objects up to the error
+	return a.listError(call, &p.List, err)
 }
 
 // parseList returns the encoder and the options of a list. As in Kubernetes, errors of the
@@ -84,15 +84,15 @@ const minConvertedObjects = 500
 // filteredPage returns a page of the objects whose fields in the requested version match the
 // selector. If the watch cache evaluates the whole selector, this is readPage. Otherwise it reads
 // candidates and converts them until the page is full.
-func (a *API) filteredPage(c *Call, encoder *responsewriters.Encoder, o *listOptions) (*page, error) {
+func (a *API) filteredPage(call *Call, encoder *responsewriters.Encoder, o *listOptions) (*page, error) {
 	if o.versionedFields == nil {
-		return a.readPage(c, o)
+		return a.readPage(call, o)
 	}
 	candidates := *o
 	if o.Limit > 0 {
 		candidates.Limit = max(o.Limit, minConvertedObjects)
 	}
-	p, err := a.readPage(c, &candidates)
+	p, err := a.readPage(call, &candidates)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (a *API) filteredPage(c *Call, encoder *responsewriters.Encoder, o *listOpt
 		if err := p.Each(func(e *objects.Entry) error { entries = append(entries, e); return nil }); err != nil {
 			return nil, err
 		}
-		matches, err := encoder.MatchServed(c.Context(), entries, o.versionedFields)
+		matches, err := encoder.MatchServed(call.Context(), entries, o.versionedFields)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +119,7 @@ func (a *API) filteredPage(c *Call, encoder *responsewriters.Encoder, o *listOpt
 		if p.lastKey == "" {
 			return filtered, nil
 		}
-		if p, err = a.pageAtRevision(c, &candidates, filtered.revision, p.lastKey+"\x00"); err != nil {
+		if p, err = a.pageAtRevision(call, &candidates, filtered.revision, p.lastKey+"\x00"); err != nil {
 			return nil, err
 		}
 	}
@@ -155,25 +155,25 @@ func (a *API) currentSnapshot(c *Call, o *listOptions) (watchcache.Snapshot, boo
 
 // readPage returns the objects that a list selects (specification: "Get and list resource-version
 // semantics" and "Chunked listing").
-func (a *API) readPage(c *Call, o *listOptions) (*page, error) {
+func (a *API) readPage(call *Call, o *listOptions) (*page, error) {
 	if o.Limit < 0 {
 		o.Limit = 0
 	}
 	if o.Continue != "" {
-		return a.continuedPage(c, o)
+		return a.continuedPage(call, o)
 	}
 	// As in Kubernetes, a limited list without resourceVersionMatch is at exactly the given version,
 	// unless it selects one object.
-	defaultsToExact := o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0 && !c.selectsOne(o)
+	defaultsToExact := o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0 && !call.selectsOne(o)
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || defaultsToExact {
-		return a.pageAtRevision(c, o, o.revision, "")
+		return a.pageAtRevision(call, o, o.revision, "")
 	}
-	if err := c.waitForListVersion(o.revision); err != nil {
+	if err := call.waitForListVersion(o.revision); err != nil {
 		return nil, err
 	}
-	scan := a.ScanLimiter(c.Context())
+	scan := a.ScanLimiter(call.Context())
 	defer scan.Release()
-	return a.checkedPage(c, o, c.Store.Snapshot(), "", scan)
+	return a.checkedPage(call, o, call.Store.Snapshot(), "", scan)
 }
 
 // checkedPage returns a page of a snapshot's objects from a key on, or an error if any of them is
@@ -207,8 +207,8 @@ func (a *API) checkSnapshot(
 }
 
 // continuedPage returns the page after a continue token, at the version of the first page.
-func (a *API) continuedPage(c *Call, o *listOptions) (*page, error) {
-	from, revision, err := decodeContinue(o.Continue, c.listPrefix())
+func (a *API) continuedPage(call *Call, o *listOptions) (*page, error) {
+	from, revision, err := decodeContinue(o.Continue, call.listPrefix())
 	if err != nil {
 		return nil, err
 	}
@@ -216,16 +216,16 @@ func (a *API) continuedPage(c *Call, o *listOptions) (*page, error) {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	if revision < 0 { // the token continues in the current state, which may differ from the first page's
-		if err := c.waitForVersion(c.Context(), -1); err != nil {
+		if err := call.waitForVersion(call.Context(), -1); err != nil {
 			return nil, err
 		}
-		scan := a.ScanLimiter(c.Context())
+		scan := a.ScanLimiter(call.Context())
 		defer scan.Release()
-		return a.checkedPage(c, o, c.Store.Snapshot(), from, scan)
+		return a.checkedPage(call, o, call.Store.Snapshot(), from, scan)
 	}
-	p, err := a.pageAtRevision(c, o, revision, from)
+	p, err := a.pageAtRevision(call, o, revision, from)
 	if apierrors.IsResourceExpired(err) {
-		return nil, expiredToken(from, c.listPrefix())
+		return nil, expiredToken(from, call.listPrefix())
 	}
 	return p, err
 }
@@ -244,14 +244,14 @@ func expiredToken(from, prefix string) error {
 
 // pageAtRevision reads a page at one revision: from a snapshot if the cache has it, otherwise from
 // the store.
-func (a *API) pageAtRevision(c *Call, o *listOptions, revision int64, from string) (*page, error) {
-	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
+func (a *API) pageAtRevision(call *Call, o *listOptions, revision int64, from string) (*page, error) {
+	ctx, cancel := context.WithTimeout(call.Context(), cacheWait)
 	defer cancel()
 
 	// 1. The store may have reached the version before the cache.
-	if c.Store.Revision() < revision {
+	if call.Store.Revision() < revision {
 		resume := request.Suspend(ctx)
-		now, err := c.Store.MostRecent(ctx)
+		now, err := call.Store.MostRecent(ctx)
 		resume()
 		if err != nil {
 			return nil, consistentReadError(ctx, err)
@@ -262,17 +262,17 @@ func (a *API) pageAtRevision(c *Call, o *listOptions, revision int64, from strin
 	}
 
 	// 2. Read from the cache if it has the state of that revision.
-	scan := a.ScanLimiter(c.Context())
+	scan := a.ScanLimiter(call.Context())
 	defer scan.Release()
-	snap, ok := c.Store.SnapshotAt(revision, scan.Pause)
+	snap, ok := call.Store.SnapshotAt(revision, scan.Pause)
 	if err := scan.Err(); err != nil {
 		return nil, err
 	}
 	if ok {
-		if err := a.checkRetained(c, revision); err != nil {
+		if err := a.checkRetained(call, revision); err != nil {
 			return nil, err
 		}
-		p, err := a.checkedPage(c, o, snap, from, scan)
+		p, err := a.checkedPage(call, o, snap, from, scan)
 		if err != nil {
 			return nil, err
 		}
@@ -282,7 +282,7 @@ func (a *API) pageAtRevision(c *Call, o *listOptions, revision int64, from strin
 
 	// 3. Otherwise read from the store.
 	scan.Release()
-	return a.pageOfStore(c, o, revision, from)
+	return a.pageOfStore(call, o, revision, from)
 }
 
 // checkRetained returns an error unless the store still has the history of a revision. The watch
@@ -304,7 +304,7 @@ func (a *API) checkRetained(c *Call, revision int64) error {
 // pageOfSnapshot returns a page of a snapshot's objects from a key on. Its only errors are errors
 // of scan.
 func pageOfSnapshot(
-	c *Call,
+	call *Call,
 	o *listOptions,
 	snap watchcache.Snapshot,
 	from string,
@@ -316,14 +316,14 @@ func pageOfSnapshot(
 		limit = math.MaxInt64
 	}
 	if o.selectsAll() {
-		n := int64(snap.Count(c.listPrefix(), from))
+		n := int64(snap.Count(call.listPrefix(), from))
 		p.Items = make([]*objects.Entry, 0, min(n, limit))
 		if n > limit {
 			left := n - limit
 			p.remaining = &left
 		}
 	}
-	sel := selectionOf(c, o)
+	sel := selectionOf(call, o)
 	sel.Pause = scan.Pause
 	snap.Select(sel, from, func(e *objects.Entry) bool {
 		if int64(len(p.Items)) == limit {

@@ -17,7 +17,7 @@ import (
 // TestFieldManagerDefaultsToUserAgent checks that the manager is the requested one, or else the
 // printable beginning of the user agent.
 func TestFieldManagerDefaultsToUserAgent(t *testing.T) {
-	for _, c := range []struct{ requested, agent, want string }{
+	for _, test := range []struct{ requested, agent, want string }{
 		{requested: "me", agent: "kubectl/v1", want: "me"},
 		{agent: "kubectl/v1.33.0 (linux/amd64)", want: "kubectl"},
 		{agent: "no slash", want: "no slash"},
@@ -27,9 +27,9 @@ func TestFieldManagerDefaultsToUserAgent(t *testing.T) {
 		{agent: strings.Repeat("ä", 100), want: strings.Repeat("ä", 64)},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
-		r.Header["User-Agent"] = []string{c.agent}
-		if got := fieldManager(r, c.requested); got != c.want {
-			t.Errorf("requested %q, user agent %q: got %q, want %q", c.requested, c.agent, got, c.want)
+		r.Header["User-Agent"] = []string{test.agent}
+		if got := fieldManager(r, test.requested); got != test.want {
+			t.Errorf("requested %q, user agent %q: got %q, want %q", test.requested, test.agent, got, test.want)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func parsedOptions(query url.Values, c *codec.KindCodec) error {
 func TestSelectorsAreBounded(t *testing.T) {
 	many := func(one string, n int) string { return strings.Repeat(","+one, n)[1:] }
 	coder := &codec.KindCodec{Kind: &registry.Kind{}}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		label, field string
 		ok           bool
 	}{
@@ -75,9 +75,9 @@ func TestSelectorsAreBounded(t *testing.T) {
 		{label: "a in (b,c)," + many("a", 1000)},
 		{label: many("a", 600), field: many("metadata.name!=a", 600)},
 	} {
-		err := parsedOptions(url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}, coder)
-		if (err == nil) != c.ok || err != nil && !apierrors.IsBadRequest(err) {
-			t.Errorf("%.20s… %.20s…: got error %v, want success: %t", c.label, c.field, err, c.ok)
+		err := parsedOptions(url.Values{"labelSelector": {test.label}, "fieldSelector": {test.field}}, coder)
+		if (err == nil) != test.ok || err != nil && !apierrors.IsBadRequest(err) {
+			t.Errorf("%.20s… %.20s…: got error %v, want success: %t", test.label, test.field, err, test.ok)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestSelectorsAreBounded(t *testing.T) {
 func TestSelectorsMayNameOnlyKnownFields(t *testing.T) {
 	own := registry.Presentation{Selectable: []registry.SelectableField{{Label: "spec.x"}}}
 	const builtIn, ownFields = `"spec.y" is not a known field selector: only "metadata.name", "metadata.namespace"`, "field label not supported: spec.y"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		kind registry.Kind
 		// mayNameNamespace means that selectors may name the namespace.
 		mayNameNamespace bool
@@ -113,13 +113,13 @@ func TestSelectorsMayNameOnlyKnownFields(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := func(selector string) error {
-				return parsedOptions(url.Values{"fieldSelector": {selector}}, &codec.KindCodec{Kind: &c.kind})
+				return parsedOptions(url.Values{"fieldSelector": {selector}}, &codec.KindCodec{Kind: &test.kind})
 			}
-			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != c.mayNameNamespace {
-				t.Errorf("metadata.namespace: got error %v, want success: %t", err, c.mayNameNamespace)
+			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != test.mayNameNamespace {
+				t.Errorf("metadata.namespace: got error %v, want success: %t", err, test.mayNameNamespace)
 			}
-			if err := read("spec.y=x"); !apierrors.IsBadRequest(err) || err.Error() != c.want {
-				t.Errorf("spec.y: got %v, want %s", err, c.want)
+			if err := read("spec.y=x"); !apierrors.IsBadRequest(err) || err.Error() != test.want {
+				t.Errorf("spec.y: got %v, want %s", err, test.want)
 			}
 		})
 	}

@@ -49,22 +49,22 @@ const (
 )
 
 // pageOfStore reads a page at an old revision from the store.
-func (a *API) pageOfStore(c *Call, o *listOptions, revision int64, from string) (*page, error) {
+func (a *API) pageOfStore(call *Call, o *listOptions, revision int64, from string) (*page, error) {
 	p := &page{revision: revision}
 	held := 0
 	var corrupt []*storage.CorruptObjectError
-	err := a.visitStored(c, o, revision, from, func(e *objects.Entry, left int64) error {
-		if e.Corrupt() != nil {
-			corrupt = appendCorrupt(corrupt, e)
+	err := a.visitStored(call, o, revision, from, func(entry *objects.Entry, left int64) error {
+		if entry.Corrupt() != nil {
+			corrupt = appendCorrupt(corrupt, entry)
 			if a.CorruptObjects.CanStop(len(corrupt)) {
 				return errStopWalk
 			}
 			return nil
 		}
 		p.Count++
-		held += e.Size()
+		held += entry.Size()
 		if held <= maxHeldBytes {
-			p.Items = append(p.Items, e)
+			p.Items = append(p.Items, entry)
 		} else {
 			p.Items = nil
 		}
@@ -72,7 +72,7 @@ func (a *API) pageOfStore(c *Call, o *listOptions, revision int64, from string) 
 			return nil
 		}
 		if left > 0 {
-			p.lastKey = e.Key()
+			p.lastKey = entry.Key()
 			if o.selectsAll() {
 				p.remaining = &left
 			}
@@ -83,18 +83,18 @@ func (a *API) pageOfStore(c *Call, o *listOptions, revision int64, from string) 
 		return nil, err
 	}
 	if len(corrupt) > 0 {
-		return nil, a.CorruptObjects.OfList(c.GroupResource(), corrupt)
+		return nil, a.CorruptObjects.OfList(call.GroupResource(), corrupt)
 	}
 	if held > maxHeldBytes {
 		n := 0
 		p.Iterate = func(visit func(*objects.Entry) error) error {
 			n = 0
-			err := a.visitStored(c, o, revision, from, func(e *objects.Entry, _ int64) error {
+			err := a.visitStored(call, o, revision, from, func(entry *objects.Entry, _ int64) error {
 				n++
 				if n > p.Count {
 					return errStopWalk
 				}
-				return visit(e)
+				return visit(entry)
 			})
 			if errors.Is(err, errStopWalk) {
 				return nil
@@ -108,43 +108,43 @@ func (a *API) pageOfStore(c *Call, o *listOptions, revision int64, from string) 
 // visitStored visits the objects of an old version that a list selects. visit gets each object,
 // even an unreadable one, and the number of keys after it.
 func (a *API) visitStored(
-	c *Call,
+	call *Call,
 	o *listOptions,
 	revision int64,
 	from string,
 	visit func(e *objects.Entry, left int64) error,
 ) error {
-	if err := c.checkSelectable(o, c.Store.Variant()); err != nil {
+	if err := call.checkSelectable(o, call.Store.Variant()); err != nil {
 		return err
 	}
-	sel := selectionOf(c, o)
+	sel := selectionOf(call, o)
 	sel.ExcludeCorrupt = false
 	matches := sel.Matching()
 	chunk := int64(firstChunkObjects)
 	for {
-		resume := request.Suspend(c.Context())
-		res, err := a.Store.List(c.Context(), c.listPrefix(), storage.ListOptions{Revision: revision, StartKey: from, Limit: chunk})
+		resume := request.Suspend(call.Context())
+		res, err := a.Store.List(call.Context(), call.listPrefix(), storage.ListOptions{Revision: revision, StartKey: from, Limit: chunk})
 		resume()
 		if future := new(storage.FutureError); errors.As(err, &future) { // the store's revision went backwards
 			return status.TooLargeVersion(revision, future.Current)
 		}
 		if err != nil {
-			return c.objectRef().Translate(err)
+			return call.objectRef().Translate(err)
 		}
 		readBytes, selected := 0, 0
 		for i, kv := range res.Items {
 			readBytes += len(kv.Value)
-			e := c.Store.Entry(kv)
+			e := call.Store.Entry(kv)
 			if !matches(e) {
 				continue
 			}
 			selected++
 			if err := visit(e, res.Count-int64(i)-1); err != nil {
-				c.Store.ListedFromStore(len(res.Items), selected)
+				call.Store.ListedFromStore(len(res.Items), selected)
 				return err
 			}
 		}
-		c.Store.ListedFromStore(len(res.Items), selected)
+		call.Store.ListedFromStore(len(res.Items), selected)
 		if !res.HasMore || len(res.Items) == 0 {
 			return nil
 		}

@@ -28,29 +28,29 @@ const removedReleaseAnnotation = "k8s.io/removed-release"
 // ServeHTTP serves a resource request according to its request info.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	op := requestinfo.FromContext(r.Context())
-	c, handle, err := a.route(w, r, op)
+	call, handle, err := a.route(w, r, op)
 	if err != nil {
 		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Presentation.DeprecatedAlways && k.Presentation.Deprecated != "" {
 			request.Warn(r.Context(), k.Presentation.Deprecated)
 		}
 	} else {
-		if c.Presentation.Deprecated != "" {
-			request.Warn(r.Context(), c.Presentation.Deprecated)
+		if call.Presentation.Deprecated != "" {
+			request.Warn(r.Context(), call.Presentation.Deprecated)
 			audit.FromContext(r.Context()).Annotate(deprecatedAnnotation, "true")
-			if c.Presentation.RemovedRelease != "" {
-				audit.FromContext(r.Context()).Annotate(removedReleaseAnnotation, c.Presentation.RemovedRelease)
+			if call.Presentation.RemovedRelease != "" {
+				audit.FromContext(r.Context()).Annotate(removedReleaseAnnotation, call.Presentation.RemovedRelease)
 			}
-			a.Metrics.recordDeprecated(c.Kind, c.Info.Subresource)
+			a.Metrics.recordDeprecated(call.Kind, call.Info.Subresource)
 		}
-		err = handle(c)
+		err = handle(call)
 	}
 	if errors.Is(err, apiset.ErrGone) {
-		if c.Info.Retry() {
+		if call.Info.Retry() {
 			return
 		}
 		err = status.NoResource()
 	}
-	if errors.Is(err, apiset.ErrChanged) && c.Info.Retry() {
+	if errors.Is(err, apiset.ErrChanged) && call.Info.Retry() {
 		return
 	}
 	if errors.Is(err, watchcache.ErrNotReady) || errors.Is(err, apiset.ErrChanged) {
@@ -70,21 +70,21 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		}
 		return nil, nil, status.NoResource()
 	}
-	c := &Call{resource: op.Target, W: w, R: r, Info: op, Sub: op.Sub, api: a}
-	if op.WatchPath && !c.HasVerb("watch") {
+	call := &Call{resource: op.Target, W: w, R: r, Info: op, Sub: op.Sub, api: a}
+	if op.WatchPath && !call.HasVerb("watch") {
 		return nil, nil, status.NoResource()
 	}
-	if c.createOnly() && (!op.Collection || c.Namespaced && op.Namespace == "" && !op.EmptyNamespace) {
+	if call.createOnly() && (!op.Collection || call.Namespaced && op.Namespace == "" && !op.EmptyNamespace) {
 		return nil, nil, status.NoResource()
 	}
-	noNamespace := c.Namespaced && op.Namespace == ""
-	if noNamespace && c.NamespaceRequired && op.Verb != "list" && op.Verb != "watch" {
-		return c, pageNotFound, nil
+	noNamespace := call.Namespaced && op.Namespace == ""
+	if noNamespace && call.NamespaceRequired && op.Verb != "list" && op.Verb != "watch" {
+		return call, pageNotFound, nil
 	}
 	lacksNamespace := noNamespace && !op.Collection // all namespaces together are a collection
-	if c.Sub != nil && c.Sub.Connect {
-		o := a.operationOf(c)
-		if o != nil && !slices.Contains(o.Methods, op.Method) {
+	if call.Sub != nil && call.Sub.Connect {
+		operation := a.operationOf(call)
+		if operation != nil && !slices.Contains(operation.Methods, op.Method) {
 			return nil, nil, status.Method()
 		}
 		if lacksNamespace {
@@ -96,30 +96,30 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		if err := checkPathName(op); err != nil {
 			return nil, nil, err
 		}
-		return c, a.proxyHandler(o), nil
+		return call, a.proxyHandler(operation), nil
 	}
-	h := a.handlerOf(c)
-	if h == nil && (op.Verb != "patch" || !c.Custom()) {
-		return nil, nil, c.Errors().NoVerb(op.Verb, op.Collection && c.Sub == nil)
+	h := a.handlerOf(call)
+	if h == nil && (op.Verb != "patch" || !call.Custom()) {
+		return nil, nil, call.Errors().NoVerb(op.Verb, op.Collection && call.Sub == nil)
 	}
 	if op.Verb == "patch" {
-		if types := a.patchTypes(c); !slices.Contains(types, string(patchType(r))) {
-			return nil, nil, c.Errors().NoPatch(types, r.ContentLength == 0)
+		if types := a.patchTypes(call); !slices.Contains(types, string(patchType(r))) {
+			return nil, nil, call.Errors().NoPatch(types, r.ContentLength == 0)
 		}
 	}
 	if h == nil {
-		return nil, nil, c.Errors().NoVerb(op.Verb, op.Collection && c.Sub == nil)
+		return nil, nil, call.Errors().NoVerb(op.Verb, op.Collection && call.Sub == nil)
 	}
-	if accept := r.Header.Get("Accept"); !c.Custom() && !a.Config.Media.Supports(accept) {
-		return nil, nil, c.Errors().NotAcceptable(a.Config.Media, op.Verb == "list" || op.Verb == "watch")
+	if accept := r.Header.Get("Accept"); !call.Custom() && !a.Config.Media.Supports(accept) {
+		return nil, nil, call.Errors().NotAcceptable(a.Config.Media, op.Verb == "list" || op.Verb == "watch")
 	}
 	if lacksNamespace {
-		return c, a.rejectNoNamespace, nil
+		return call, a.rejectNoNamespace, nil
 	}
 	if err := checkPathName(op); err != nil {
 		return nil, nil, err
 	}
-	return c, h, nil
+	return call, h, nil
 }
 
 // createOnly reports whether objects of the kind can only be created. They are not stored, so no
@@ -170,22 +170,22 @@ func pageNotFound(c *Call) error {
 }
 
 // handlerOf returns the handler of the operation's verb, or nil.
-func (a *API) handlerOf(c *Call) handler {
+func (a *API) handlerOf(call *Call) handler {
 	switch {
-	case c.Info.Method == http.MethodHead && !c.Custom(), c.Info.Verb == "watch" && c.Info.Method != http.MethodGet:
+	case call.Info.Method == http.MethodHead && !call.Custom(), call.Info.Verb == "watch" && call.Info.Method != http.MethodGet:
 		return nil
-	case c.Sub != nil && c.Sub.HasVerb(c.Info.Verb):
-		return a.subresourceHandler(c)
-	case c.Sub != nil:
+	case call.Sub != nil && call.Sub.HasVerb(call.Info.Verb):
+		return a.subresourceHandler(call)
+	case call.Sub != nil:
 		return nil
-	case c.Virtual:
-		return a.virtualHandler(c)
-	case !c.HasVerb(c.Info.Verb):
+	case call.Virtual:
+		return a.virtualHandler(call)
+	case !call.HasVerb(call.Info.Verb):
 		return nil
-	case c.Info.Collection || c.Info.Verb == "watch":
-		return a.collectionHandler(c)
+	case call.Info.Collection || call.Info.Verb == "watch":
+		return a.collectionHandler(call)
 	}
-	switch c.Info.Verb {
+	switch call.Info.Verb {
 	case "get":
 		return a.get
 	case "update":
@@ -195,7 +195,7 @@ func (a *API) handlerOf(c *Call) handler {
 	case "delete":
 		return a.delete
 	case "create":
-		if c.Create.NamedCreate {
+		if call.Create.NamedCreate {
 			return a.create
 		}
 	}

@@ -97,7 +97,7 @@ func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 // handleEvents sends the events that the watcher returned, and bookmarks that are due. It returns
 // false when the watch ends: by its timeout, by the client, by an error, which it sends, or because
 // the server stops.
-func (s *stream) handleEvents(ctx context.Context, w *watchcache.Watcher, events []watchcache.Event, err error) bool {
+func (s *stream) handleEvents(ctx context.Context, watcher *watchcache.Watcher, events []watchcache.Event, err error) bool {
 	s.scan.Release()
 	if err != nil {
 		s.sendFinalError(ctx, err)
@@ -115,7 +115,7 @@ func (s *stream) handleEvents(ctx context.Context, w *watchcache.Watcher, events
 		if len(events) > 0 && !s.sendEvents(ctx, events) {
 			return false
 		}
-		if age, ok := w.OldestChangeAge(); ok {
+		if age, ok := watcher.OldestChangeAge(); ok {
 			s.metrics.recordDelay(age)
 		}
 	}
@@ -124,7 +124,7 @@ func (s *stream) handleEvents(ctx context.Context, w *watchcache.Watcher, events
 	}
 	// 2. Send a bookmark if one is due.
 	if now := time.Now(); s.bookmarks && !now.Before(s.nextBookmarkTime) {
-		if !s.sendBookmark(w.Revision(), false /* initialEnd */) {
+		if !s.sendBookmark(watcher.Revision(), false /* initialEnd */) {
 			return false
 		}
 		s.nextBookmarkTime = s.nextBookmarkAfter(ctx, now)
@@ -294,12 +294,12 @@ func (s *stream) flushBuffer() bool {
 func (s *stream) filterByFields(ctx context.Context, events []watchcache.Event) ([]watchcache.Event, error) {
 	// 1. Find out which of the current and previous objects match.
 	var entries []*objects.Entry
-	for _, e := range events {
-		if e.Type != watchcache.Bookmark {
-			entries = append(entries, e.Entry)
+	for _, event := range events {
+		if event.Type != watchcache.Bookmark {
+			entries = append(entries, event.Entry)
 		}
-		if e.Previous != nil {
-			entries = append(entries, e.Previous)
+		if event.Previous != nil {
+			entries = append(entries, event.Previous)
 		}
 	}
 	matches, err := s.encoder.MatchServed(ctx, entries, s.fields)
@@ -308,21 +308,21 @@ func (s *stream) filterByFields(ctx context.Context, events []watchcache.Event) 
 	}
 	// 2. Keep the events of objects that match now or matched before.
 	out := events[:0]
-	for _, e := range events {
-		selected := e.Type == watchcache.Bookmark || matches[e.Entry]
-		if e.Type == watchcache.Modified {
-			wasSelected := matches[e.Previous]
+	for _, event := range events {
+		selected := event.Type == watchcache.Bookmark || matches[event.Entry]
+		if event.Type == watchcache.Modified {
+			wasSelected := matches[event.Previous]
 			if selected && !wasSelected {
-				e.Type = watchcache.Added
+				event.Type = watchcache.Added
 			}
 			if wasSelected && !selected {
-				e.Type = watchcache.Deleted
-				e.Entry = e.Previous
+				event.Type = watchcache.Deleted
+				event.Entry = event.Previous
 				selected = true
 			}
 		}
 		if selected {
-			out = append(out, e)
+			out = append(out, event)
 		}
 	}
 	return out, nil

@@ -24,19 +24,19 @@ import (
 )
 
 // subresourceHandler returns the handler of a path below an object.
-func (a *API) subresourceHandler(c *Call) handler {
+func (a *API) subresourceHandler(call *Call) handler {
 	get, update, patch := a.get, a.update, a.patch
 	switch {
-	case c.Sub.Scale != nil:
+	case call.Sub.Scale != nil:
 		get = a.getScale
 		update = a.updateScale
 		patch = a.patchScale
-	case c.isParentView():
+	case call.isParentView():
 	default:
-		return a.operationHandler(c)
+		return a.operationHandler(call)
 	}
-	h := map[string]handler{"get": get, "update": update, "patch": patch}[c.Info.Verb]
-	if h != nil && c.Sub.Scale != nil {
+	h := map[string]handler{"get": get, "update": update, "patch": patch}[call.Info.Verb]
+	if h != nil && call.Sub.Scale != nil {
 		return a.requireView(h, true)
 	}
 	return h
@@ -76,46 +76,46 @@ func (a *API) virtualHandler(c *Call) handler {
 var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
 // getScale serves GET of the scale subresource.
-func (a *API) getScale(c *Call) error {
-	if err := rejectExport(c.R.URL.RawQuery); err != nil {
+func (a *API) getScale(call *Call) error {
+	if err := rejectExport(call.R.URL.RawQuery); err != nil {
 		return err
 	}
-	version, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
+	version, _ := api.Parameter(call.R.URL.RawQuery, "resourceVersion")
 	revision, err := parseRevision(version)
 	if err != nil {
 		return err
 	}
-	if err := c.waitForVersion(c.Context(), revision); err != nil {
+	if err := call.waitForVersion(call.Context(), revision); err != nil {
 		return err
 	}
-	e, ok := c.Store.Get(c.objectKey())
+	e, ok := call.Store.Get(call.objectKey())
 	if !ok {
-		return apierrors.NewNotFound(c.GroupResource(), c.Info.Name)
+		return apierrors.NewNotFound(call.GroupResource(), call.Info.Name)
 	}
-	if e, err = a.readableEntry(c, e, revision); err != nil {
+	if e, err = a.readableEntry(call, e, revision); err != nil {
 		return err
 	}
-	obj, err := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
+	obj, err := call.Coder.DecodeItem(call.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 	if err != nil {
 		return a.objectError(e, err)
 	}
-	if missing := c.Sub.Scale.Validate; missing != nil {
+	if missing := call.Sub.Scale.Validate; missing != nil {
 		if err := missing(obj); err != nil {
 			return apierrors.NewInternalError(err)
 		}
 	}
-	return a.writeScaleObject(c, c.Sub.Scale.FromObject(obj))
+	return a.writeScaleObject(call, call.Sub.Scale.FromObject(obj))
 }
 
 // writeScaleObject writes a scale in the negotiated form.
-func (a *API) writeScaleObject(c *Call, sc *autoscalingv1.Scale) error {
-	v := responsewriters.View{Object: sc, GVK: scaleGVK, InternalName: "*autoscaling.Scale"}
+func (a *API) writeScaleObject(call *Call, scale *autoscalingv1.Scale) error {
+	view := responsewriters.View{Object: scale, GVK: scaleGVK, InternalName: "*autoscaling.Scale"}
 	nameFormat := ""
-	if c.Custom() {
-		v.InternalName, nameFormat = "*v1.Scale", "name"
+	if call.Custom() {
+		view.InternalName, nameFormat = "*v1.Scale", "name"
 	}
-	doc, columns := metav1.ObjectMeta{}.SwaggerDoc(), c.Sub.Scale.Columns
-	v.Columns = []metav1.TableColumnDefinition{
+	doc, columns := metav1.ObjectMeta{}.SwaggerDoc(), call.Sub.Scale.Columns
+	view.Columns = []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: nameFormat, Description: doc["name"]},
 		{Name: "Desired", Type: "integer", Description: cmp.Or(columns.Desired, autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"])},
 		{
@@ -125,24 +125,24 @@ func (a *API) writeScaleObject(c *Call, sc *autoscalingv1.Scale) error {
 		},
 		{Name: "Age", Type: cmp.Or(columns.AgeType, "string"), Description: doc["creationTimestamp"]},
 	}
-	v.Cells = []any{
-		sc.Name, int64(sc.Spec.Replicas), int64(sc.Status.Replicas),
-		duration.HumanDuration(a.Now().Sub(sc.CreationTimestamp.Time)),
+	view.Cells = []any{
+		scale.Name, int64(scale.Spec.Replicas), int64(scale.Status.Replicas),
+		duration.HumanDuration(a.Now().Sub(scale.CreationTimestamp.Time)),
 	}
-	return a.WriteView(c.W, c.R, http.StatusOK, v)
+	return a.WriteView(call.W, call.R, http.StatusOK, view)
 }
 
 // updateScale serves PUT of the scale subresource.
-func (a *API) updateScale(c *Call) error {
-	req, err := c.UpdateRequest()
+func (a *API) updateScale(call *Call) error {
+	req, err := call.UpdateRequest()
 	if err != nil {
 		return err
 	}
-	body, media, err := a.readMediaBody(c)
+	body, media, err := a.readMediaBody(call)
 	if err != nil {
 		return err
 	}
-	obj, err := a.decodeAs(c, scaleGVK, body, media, req.FieldValidation)
+	obj, err := a.decodeAs(call, scaleGVK, body, media, req.FieldValidation)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (a *API) updateScale(c *Call) error {
 		return fmt.Errorf("%T is not a Scale", obj)
 	}
 	req.Object = sc
-	return a.writeScale(c, req, a.Writer.Update)
+	return a.writeScale(call, req, a.Writer.Update)
 }
 
 // patchScale serves PATCH of the scale subresource.
@@ -165,11 +165,11 @@ func (a *API) patchScale(c *Call) error {
 
 // writeScale executes a write of a scale and writes the new scale.
 func (a *API) writeScale(
-	c *Call,
+	call *Call,
 	req *writes.Request,
 	write func(context.Context, *writes.Request) (writes.Result, error),
 ) error {
-	res, err := write(c.Context(), req)
+	res, err := write(call.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (a *API) writeScale(
 	if !ok {
 		return fmt.Errorf("%T is not a Scale", res.Object)
 	}
-	return a.writeScaleObject(c, sc)
+	return a.writeScaleObject(call, sc)
 }
 
 // operationOf returns the operation of a kind or subresource, or nil.
@@ -211,23 +211,23 @@ func (a *API) operationNotOffered(c *Call) error {
 // proxyHandler returns the handler of a subresource that is proxied to a kubelet, a pod or a
 // service. It accepts and returns any media type, and ends when the server stops. Requests beyond
 // the limit are rejected before anything is read for them.
-func (a *API) proxyHandler(o *Operation) handler {
-	if o == nil {
+func (a *API) proxyHandler(operation *Operation) handler {
+	if operation == nil {
 		return a.operationNotOffered
 	}
-	return func(c *Call) error {
-		ctx, cancel := context.WithCancel(c.Context())
+	return func(call *Call) error {
+		ctx, cancel := context.WithCancel(call.Context())
 		defer cancel()
 		if a.Stopping != nil {
 			defer context.AfterFunc(a.Stopping, cancel)()
 		}
-		c.R = c.R.WithContext(ctx)
-		release, err := a.ProxyLimit.Acquire(c.R)
+		call.R = call.R.WithContext(ctx)
+		release, err := a.ProxyLimit.Acquire(call.R)
 		if err != nil {
 			return err
 		}
 		defer release()
-		return o.Serve(c)
+		return operation.Serve(call)
 	}
 }
 

@@ -33,11 +33,11 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &API{}
+	api := &API{}
 	for name, wait := range map[string]func(*Call) error{
 		"a version":         func(c *Call) error { return c.waitForRevision(c.Context(), 999) },
 		"the newest":        func(c *Call) error { return c.waitForCurrent(c.Context(), c.Store) },
-		"exactly a version": func(c *Call) error { _, err := a.pageAtRevision(c, &listOptions{}, 999, ""); return err },
+		"exactly a version": func(c *Call) error { _, err := api.pageAtRevision(c, &listOptions{}, 999, ""); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -51,7 +51,7 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 			c := &Call{
 				resource: &apiset.Resource{Store: cache.Store("things")},
 				R:        httptest.NewRequest("GET", "/", nil).WithContext(ctx),
-				api:      a,
+				api:      api,
 			}
 			if err := wait(c); err == nil {
 				t.Error("got no error for a future revision")

@@ -21,20 +21,20 @@ import (
 
 // watch serves GET with the watch parameter (specification: "Watch resource-version semantics" and
 // "Streaming initial state").
-func (a *API) watch(c *Call) error {
+func (a *API) watch(call *Call) error {
 	// 1. Parse the parameters.
-	o, err := parseListOptions(c.Info, true, a.WatchList)
+	o, err := parseListOptions(call.Info, true, a.WatchList)
 	if err != nil {
 		return err
 	}
-	encoder, err := a.ForStream(c.R, c.resource)
+	encoder, err := a.ForStream(call.R, call.resource)
 	if err != nil {
 		return err
 	}
-	if err := o.resolveFields(c.Coder); err != nil {
+	if err := o.resolveFields(call.Coder); err != nil {
 		return err
 	}
-	if err := o.checkName(c.Info.Name); err != nil {
+	if err := o.checkName(call.Info.Name); err != nil {
 		return err
 	}
 	if err := o.resolveVersion(a.NoCache); err != nil {
@@ -45,17 +45,17 @@ func (a *API) watch(c *Call) error {
 	}
 
 	// 2. Reserve memory for the selectors until the watch ends.
-	release, err := a.selectorMemory.reserveMemory(c.Context(), o.LabelSelector, o.FieldSelector)
+	release, err := a.selectorMemory.reserveMemory(call.Context(), o.LabelSelector, o.FieldSelector)
 	if err != nil {
 		return err
 	}
-	defer exchange.AtEnd(c.W, func(any) { release() })
+	defer exchange.AtEnd(call.W, func(any) { release() })
 
 	// 3. Determine where the watch starts. The stream, not the response, reports a version that is too
 	// old.
-	opts, err := a.watchOptions(c, o)
+	opts, err := a.watchOptions(call, o)
 	if err == nil {
-		err = checkNotGone(c.Store)
+		err = checkNotGone(call.Store)
 	}
 	var expired *watchcache.ExpiredError
 	if err != nil && !errors.As(err, &expired) {
@@ -64,9 +64,9 @@ func (a *API) watch(c *Call) error {
 	startErr := err
 
 	// 4. Serve the stream until its timeout, the end of the request or the end of the server.
-	ctx := streaming.NewLifetime(c.Context(), a.Stopping, c.DefinitionContext, a.watchTimeout(o))
-	defer exchange.AtEnd(c.W, func(any) { ctx.Release() })
-	s := a.newStream(c, encoder, o)
+	ctx := streaming.NewLifetime(call.Context(), a.Stopping, call.DefinitionContext, a.watchTimeout(o))
+	defer exchange.AtEnd(call.W, func(any) { ctx.Release() })
+	s := a.newStream(call, encoder, o)
 	s.sendsInitial = opts.Initial == watchcache.InitialState
 	opts.OnExpired = s.abortWrite
 	if s.sendsInitial {
@@ -78,9 +78,9 @@ func (a *API) watch(c *Call) error {
 			return nil, startErr
 		}
 		defer s.scan.Release()
-		return c.startWatcher(o, opts)
+		return call.startWatcher(o, opts)
 	}
-	if streaming.IsWebSocket(c.R) {
+	if streaming.IsWebSocket(call.R) {
 		s.serveSocket(ctx, start)
 		return nil
 	}
@@ -103,7 +103,7 @@ func (a *API) newStream(c *Call, encoder *responsewriters.Encoder, o *listOption
 // serveBody runs a watch over the response body. start opens the watcher. A watch that can be
 // detached outlives the handler.
 func (s *stream) serveBody(ctx *streaming.Lifetime, start func() (*watchcache.Watcher, error)) error {
-	w, err := start()
+	watcher, err := start()
 	var expired *watchcache.ExpiredError
 	if errors.As(err, &expired) {
 		s.sendHeaders()
@@ -116,13 +116,13 @@ func (s *stream) serveBody(ctx *streaming.Lifetime, start func() (*watchcache.Wa
 	c := s.call
 	defer exchange.AtEnd(c.W, func(any) {
 		s.stopBookmarks()
-		w.Close()
+		watcher.Close()
 	})
 	s.start(ctx)
 	// The query is no longer needed, and the watch may last long.
 	c.Info.Query = nil
-	if !exchange.Detach(c.W, func(end func(failure any)) { s.startPump(ctx, w, end) }) {
-		s.run(ctx, w)
+	if !exchange.Detach(c.W, func(end func(failure any)) { s.startPump(ctx, watcher, end) }) {
+		s.run(ctx, watcher)
 	}
 	return nil
 }
@@ -144,26 +144,26 @@ func (c *Call) startWatcher(o *listOptions, opts watchcache.WatchOptions) (*watc
 }
 
 // watchOptions converts the parameters to the start of a watcher.
-func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, error) {
-	opts := watchcache.WatchOptions{Selection: selectionOf(c, o), AfterRevision: o.revision}
+func (a *API) watchOptions(call *Call, o *listOptions) (watchcache.WatchOptions, error) {
+	opts := watchcache.WatchOptions{Selection: selectionOf(call, o), AfterRevision: o.revision}
 	sendsInitial := o.revision <= 0
 	if o.SendInitialEvents != nil {
 		sendsInitial = *o.SendInitialEvents
 	}
 	if o.SendInitialEvents != nil || o.revision < 0 {
-		if err := c.waitForVersion(c.Context(), o.revision); err != nil {
+		if err := call.waitForVersion(call.Context(), o.revision); err != nil {
 			return opts, err
 		}
 	}
 	switch {
 	case sendsInitial:
 		opts.Initial = watchcache.InitialState
-		return opts, a.checkSnapshot(c, o, c.Store.Snapshot(), "", nil)
+		return opts, a.checkSnapshot(call, o, call.Store.Snapshot(), "", nil)
 	case o.revision <= 0:
-		opts.AfterRevision = c.Store.Revision()
+		opts.AfterRevision = call.Store.Revision()
 		return opts, nil
 	}
-	return opts, a.checkHistory(c, o.revision)
+	return opts, a.checkHistory(call, o.revision)
 }
 
 // checkHistory rejects a start revision beyond the current one if the revision of the store went
@@ -206,7 +206,7 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		s.socket = streaming.NewSocket(conn, s.encoder.IsBinary(), s.encoder.FrameHeader())
-		w, err := start()
+		watcher, err := start()
 		if errors.Is(err, apiset.ErrChanged) {
 			err = status.Reloading()
 		}
@@ -214,7 +214,7 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 			s.sendFinalError(ctx, err)
 			return
 		}
-		defer w.Close()
+		defer watcher.Close()
 		defer s.stopBookmarks()
 		s.start(ctx)
 		disconnected := make(chan struct{})
@@ -223,7 +223,7 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 			_, _ = io.Copy(io.Discard, conn)
 			cancel()
 		}()
-		s.run(ctx, w)
+		s.run(ctx, watcher)
 		_ = conn.Close()
 		<-disconnected
 	}).ServeHTTP(s.call.W, s.call.R)

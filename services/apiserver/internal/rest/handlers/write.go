@@ -35,71 +35,71 @@ import (
 const eventRecorded = "Recorded the audit event"
 
 // create serves POST of an object.
-func (a *API) create(c *Call) error {
-	if reason := c.Create.DisabledReason; reason != "" {
-		if err := c.waitForCurrent(c.Context(), c.Store); err != nil { // the kind's current definition may allow creations
+func (a *API) create(call *Call) error {
+	if reason := call.Create.DisabledReason; reason != "" {
+		if err := call.waitForCurrent(call.Context(), call.Store); err != nil { // the kind's current definition may allow creations
 			return err
 		}
 		return status.Error(
 			http.StatusMethodNotAllowed,
 			metav1.StatusReasonMethodNotAllowed,
 			reason,
-			&metav1.StatusDetails{Group: c.Group, Kind: c.Resource},
+			&metav1.StatusDetails{Group: call.Group, Kind: call.Resource},
 		)
 	}
-	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
+	encoder, err := a.ForObject(call.R, call.resource, call.Sub)
 	if err != nil {
 		return err
 	}
-	req, err := c.CreateRequest()
+	req, err := call.CreateRequest()
 	if err != nil {
 		return err
 	}
-	if req.Object, err = a.readObject(c, req.FieldValidation); err != nil {
+	if req.Object, err = a.readObject(call, req.FieldValidation); err != nil {
 		return err
 	}
-	res, err := a.Writer.Create(c.Context(), req)
+	res, err := a.Writer.Create(call.Context(), req)
 	if err != nil {
 		return err
 	}
-	return c.writeResult(encoder, res)
+	return call.writeResult(encoder, res)
 }
 
 // update serves PUT of an object or of a subresource that is a view of it.
-func (a *API) update(c *Call) error {
-	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
+func (a *API) update(call *Call) error {
+	encoder, err := a.ForObject(call.R, call.resource, call.Sub)
 	if err != nil {
 		return err
 	}
-	req, err := c.UpdateRequest()
+	req, err := call.UpdateRequest()
 	if err != nil {
 		return err
 	}
-	if req.Object, err = a.readObject(c, req.FieldValidation); err != nil {
+	if req.Object, err = a.readObject(call, req.FieldValidation); err != nil {
 		return err
 	}
-	res, err := a.Writer.Update(c.Context(), req)
+	res, err := a.Writer.Update(call.Context(), req)
 	if err != nil {
 		return err
 	}
-	return c.writeResult(encoder, res)
+	return call.writeResult(encoder, res)
 }
 
 // patch serves PATCH of an object or of a subresource that is a view of it.
-func (a *API) patch(c *Call) error {
-	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
+func (a *API) patch(call *Call) error {
+	encoder, err := a.ForObject(call.R, call.resource, call.Sub)
 	if err != nil {
 		return err
 	}
-	req, err := a.patchRequest(c)
+	req, err := a.patchRequest(call)
 	if err != nil {
 		return err
 	}
-	res, err := a.Writer.Patch(c.Context(), req)
+	res, err := a.Writer.Patch(call.Context(), req)
 	if err != nil {
 		return err
 	}
-	return c.writeResult(encoder, res)
+	return call.writeResult(encoder, res)
 }
 
 // writeResult writes the stored object.
@@ -141,25 +141,25 @@ func patchType(r *http.Request) types.PatchType {
 }
 
 // patchRequest decodes the parameters and the body of PATCH.
-func (a *API) patchRequest(c *Call) (*writes.Request, error) {
-	var o metav1.PatchOptions
-	q := c.R.URL.Query()
-	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&q, &o, nil); err != nil {
+func (a *API) patchRequest(call *Call) (*writes.Request, error) {
+	var patchOptions metav1.PatchOptions
+	q := call.R.URL.Query()
+	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&q, &patchOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	typ := patchType(c.R)
-	if errs := metav1validation.ValidatePatchOptions(&o, typ); len(errs) > 0 {
+	typ := patchType(call.R)
+	if errs := metav1validation.ValidatePatchOptions(&patchOptions, typ); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("PatchOptions"), "", errs)
 	}
-	raw, err := readBody(c.R)
+	raw, err := readBody(call.R)
 	if err != nil {
 		return nil, err
 	}
-	req := c.newWriteRequest(&o, o.DryRun, o.FieldManager, o.FieldValidation)
-	req.Force = o.Force != nil && *o.Force
-	req.Patch, err = patch.Decode(typ, raw, fieldvalidation.DetectsUnknown(o.FieldValidation))
-	c.recordPatch(typ, raw, err)
-	tracing.Event(c.Context(), eventRecorded)
+	req := call.newWriteRequest(&patchOptions, patchOptions.DryRun, patchOptions.FieldManager, patchOptions.FieldValidation)
+	req.Force = patchOptions.Force != nil && *patchOptions.Force
+	req.Patch, err = patch.Decode(typ, raw, fieldvalidation.DetectsUnknown(patchOptions.FieldValidation))
+	call.recordPatch(typ, raw, err)
+	tracing.Event(call.Context(), eventRecorded)
 	if err != nil {
 		req.Patch = patch.Invalid(typ, err)
 	}
@@ -213,49 +213,49 @@ func (a *API) decodeObject(c *Call, body []byte, media, validation string) (regi
 
 // decodeAs decodes an object of a type. Unknown and duplicate fields are rejected, reported as
 // warnings, or ignored (specification: "Field validation").
-func (a *API) decodeAs(c *Call, expected schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
+func (a *API) decodeAs(call *Call, expected schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
 	if len(body) < request.LargeBody { // larger bodies have been limited on arrival
 		weight := request.PerValue * a.Codec.Checks.Values(media, body, expected)
 		if weight > 0 { // it may contain JSON
 			weight = max(weight, request.PerValue*request.Values(body))
 		}
-		if expected == c.GVK() {
-			weight = cmp.Or(c.DocumentCost(body, media == api.MediaCBOR), weight)
+		if expected == call.GVK() {
+			weight = cmp.Or(call.DocumentCost(body, media == api.MediaCBOR), weight)
 		}
-		if err := request.Estimate(c.Context(), weight); err != nil {
+		if err := request.Estimate(call.Context(), weight); err != nil {
 			return nil, err
 		}
 	}
 	strict := fieldvalidation.DetectsUnknown(validation)
-	var d codec.Decoded
+	var decoded codec.Decoded
 	var err error
-	if expected != c.GVK() || c.Coder == nil {
-		d, err = a.Codec.Decode(media, body, expected, nil, strict)
+	if expected != call.GVK() || call.Coder == nil {
+		decoded, err = a.Codec.Decode(media, body, expected, nil, strict)
 	} else {
-		d, err = c.Coder.DecodeBody(media, body, strict)
+		decoded, err = call.Coder.DecodeBody(media, body, strict)
 	}
 	if invalid := new(doccheck.ValueError); errors.As(err, &invalid) {
 		return nil, status.InvalidValue(expected.GroupKind(), "", invalid.Path, invalid.Reason)
 	}
 	if err != nil {
-		return nil, undecodableError(err, d.GVK, expected.Kind, body)
+		return nil, undecodableError(err, decoded.GVK, expected.Kind, body)
 	}
-	if !d.TypeUnchecked && (d.GVK.Kind != expected.Kind || d.GVK.Group != expected.Group) {
+	if !decoded.TypeUnchecked && (decoded.GVK.Kind != expected.Kind || decoded.GVK.Group != expected.Group) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
-			d.GVK.Kind, d.GVK.Version, expected.Kind, codec.UnknownConversion(d.GVK, expected)))
+			decoded.GVK.Kind, decoded.GVK.Version, expected.Kind, codec.UnknownConversion(decoded.GVK, expected)))
 	}
-	err = fieldvalidation.ReportUnknown(c.Context(), validation, d.Unknown, func(err error) error {
+	err = fieldvalidation.ReportUnknown(call.Context(), validation, decoded.Unknown, func(err error) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
-			d.GVK.Kind, d.GVK.Version, d.GVK.Kind, err))
+			decoded.GVK.Kind, decoded.GVK.Version, decoded.GVK.Kind, err))
 	})
-	if err == nil && d.GVK.GroupVersion() != expected.GroupVersion() {
+	if err == nil && decoded.GVK.GroupVersion() != expected.GroupVersion() {
 		err = apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
-			d.GVK.GroupVersion(), expected.GroupVersion()))
+			decoded.GVK.GroupVersion(), expected.GroupVersion()))
 	}
 	if err == nil {
-		a.recordObject(c, expected, d.Object)
+		a.recordObject(call, expected, decoded.Object)
 	}
-	return d.Object, err
+	return decoded.Object, err
 }
 
 // undecodableError returns the 400 error for a body that cannot be decoded as the kind.

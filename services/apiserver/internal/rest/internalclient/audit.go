@@ -24,11 +24,11 @@ const localhost = "::1"
 // of the client request that caused it.
 func (s *Server) auditWrite(
 	ctx context.Context,
-	k *apiset.Resource,
-	c *Call,
+	resource *apiset.Resource,
+	call *Call,
 	write func(context.Context) (writes.Result, error),
 ) (writes.Result, error) {
-	info := requestInfoOf(k, c)
+	info := requestInfoOf(resource, call)
 	// 1. Open the event. There is none if the policy does not want it.
 	event := s.Audit.Open(info, request.ServerUser(), func() audit.ReceivedRequest {
 		return audit.ReceivedRequest{
@@ -69,9 +69,9 @@ func (s *Server) auditWrite(
 	case res.Created:
 		code = http.StatusCreated
 	}
-	hasObject := err == nil && c.Verb != Delete && res.Item.Stored != nil
+	hasObject := err == nil && call.Verb != Delete && res.Item.Stored != nil
 	if hasObject && event.Enabled(audit.RequestResponse) {
-		if text, err := encodeItem(k, res.Item); err == nil {
+		if text, err := encodeItem(resource, res.Item); err == nil {
 			event.SetResponseObject(text)
 		}
 	}
@@ -86,36 +86,36 @@ const SelfAgent = "apiserver"
 var methods = map[Verb]string{Create: http.MethodPost, Update: http.MethodPut, Patch: http.MethodPatch, Delete: http.MethodDelete}
 
 // requestInfoOf returns the info of the equivalent client request.
-func requestInfoOf(k *apiset.Resource, c *Call) *requestinfo.Info {
+func requestInfoOf(k *apiset.Resource, call *Call) *requestinfo.Info {
 	info := &requestinfo.Info{
-		Method:      methods[c.Verb],
-		Verb:        string(c.Verb),
+		Method:      methods[call.Verb],
+		Verb:        string(call.Verb),
 		IsResource:  true,
-		Group:       c.Group,
-		Version:     c.Version,
-		Namespace:   c.Namespace,
-		Resource:    c.Resource,
-		Name:        c.Name,
-		Subresource: c.Sub,
+		Group:       call.Group,
+		Version:     call.Version,
+		Namespace:   call.Namespace,
+		Resource:    call.Resource,
+		Name:        call.Name,
+		Subresource: call.Sub,
 		Target:      k,
 	}
 	parts := []string{"", "api"}
-	if c.Group != "" {
-		parts = []string{"", "apis", c.Group}
+	if call.Group != "" {
+		parts = []string{"", "apis", call.Group}
 	}
-	parts = append(parts, c.Version)
-	if c.Namespace != "" {
-		parts = append(parts, "namespaces", c.Namespace)
+	parts = append(parts, call.Version)
+	if call.Namespace != "" {
+		parts = append(parts, "namespaces", call.Namespace)
 	}
-	parts = append(parts, c.Resource)
-	if c.Verb == Create && c.Sub == "" { // clients create objects in the collection
+	parts = append(parts, call.Resource)
+	if call.Verb == Create && call.Sub == "" { // clients create objects in the collection
 		info.Name = ""
 	}
 	if info.Name != "" {
 		parts = append(parts, url.PathEscape(info.Name))
 	}
-	if c.Sub != "" {
-		parts = append(parts, c.Sub)
+	if call.Sub != "" {
+		parts = append(parts, call.Sub)
 	}
 	info.Path = strings.Join(parts, "/")
 	return info

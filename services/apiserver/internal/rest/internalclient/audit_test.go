@@ -51,16 +51,16 @@ func kindOf(text []byte) string {
 // TestInternalWritesAreAudited checks that internal writes have the same audit events as those of
 // clients.
 func TestInternalWritesAreAudited(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	s := &store{}
-	cache := f.newLoadedCache(t, s)
+	cache := fixture.newLoadedCache(t, s)
 	m := configs.Named("m")
 	notEncodable := make(chan int)
 	configMap := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"a": name}}
 	}
 	const path = "/api/v1/namespaces/ns/configmaps"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		level    audit.Level
 		writeErr error // of the store
 		do       func(context.Context, *internalclient.Client) error
@@ -132,9 +132,9 @@ func TestInternalWritesAreAudited(t *testing.T) {
 			want: "delete " + path + `/m of "m": 200, request, response`,
 		},
 	} {
-		s.writeErr = c.writeErr
-		sink := &auditSink{level: c.level}
-		server := f.newServer(s, cache, cache)
+		s.writeErr = test.writeErr
+		sink := &auditSink{level: test.level}
+		server := fixture.newServer(s, cache, cache)
 		server.Audit = audit.New(audit.Config{
 			Policy:     sink,
 			Sinks:      []audit.Sink{sink},
@@ -142,9 +142,9 @@ func TestInternalWritesAreAudited(t *testing.T) {
 			MaxObject:  1 << 20,
 			MaxObjects: 1 << 20,
 		})
-		err := c.do(t.Context(), &internalclient.Client{Doer: server})
-		if len(sink.lines) != 1 || sink.lines[0] != c.want {
-			t.Errorf("%s: got %v, events %q, want %q", name, err, sink.lines, c.want)
+		err := test.do(t.Context(), &internalclient.Client{Doer: server})
+		if len(sink.lines) != 1 || sink.lines[0] != test.want {
+			t.Errorf("%s: got %v, events %q, want %q", name, err, sink.lines, test.want)
 		}
 	}
 }

@@ -133,20 +133,20 @@ const maxWriteAttempts = 5
 
 // Put creates fresh, or updates the existing object with change. change returns false if no update is
 // needed. Put retries conflicts, up to maxWriteAttempts attempts.
-func Put[T registry.Object](ctx context.Context, c *Client, collection Ref, fresh T, change func(live T) bool) error {
+func Put[T registry.Object](ctx context.Context, client *Client, collection Ref, fresh T, change func(live T) bool) error {
 	ref := collection.Named(fresh.GetName())
 	for range maxWriteAttempts {
 		live := fresh.DeepCopyObject().(T)
-		err := c.Get(ctx, ref, live)
+		err := client.Get(ctx, ref, live)
 		switch {
 		case apierrors.IsNotFound(err):
-			err = c.Create(ctx, collection, fresh)
+			err = client.Create(ctx, collection, fresh)
 		case err != nil:
 			return err
 		case !change(live):
 			return nil
 		default:
-			err = c.Update(ctx, ref, live, nil)
+			err = client.Update(ctx, ref, live, nil)
 		}
 		isConflict := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 		if !isConflict {

@@ -55,7 +55,7 @@ func TestConflictsAreRetried(t *testing.T) {
 		return c.LabelSecret(ctx, "ns", "s", "l", "")
 	}
 	type results = map[internalclient.Verb][]error
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		do        func(context.Context, *internalclient.Client) error
 		results   results
 		wantVerbs []internalclient.Verb
@@ -109,9 +109,9 @@ func TestConflictsAreRetried(t *testing.T) {
 			err:       otherErr,
 		},
 	} {
-		s := &script{results: c.results}
-		if err := c.do(t.Context(), &internalclient.Client{Doer: s}); !errors.Is(err, c.err) || !slices.Equal(s.verbs, c.wantVerbs) {
-			t.Errorf("%s: got error %v, calls %v; want error %v, calls %v", name, err, s.verbs, c.err, c.wantVerbs)
+		s := &script{results: test.results}
+		if err := test.do(t.Context(), &internalclient.Client{Doer: s}); !errors.Is(err, test.err) || !slices.Equal(s.verbs, test.wantVerbs) {
+			t.Errorf("%s: got error %v, calls %v; want error %v, calls %v", name, err, s.verbs, test.err, test.wantVerbs)
 		}
 	}
 	// Each of five attempts reads and updates the object.

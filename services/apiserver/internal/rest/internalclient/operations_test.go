@@ -185,8 +185,8 @@ func (f *fixture) newServer(s *store, cache, own *watchcache.Cache) *internalcli
 // TestInternalReadsAreCurrentOrFail checks that reads never return an old state silently, and fail
 // with 429 while a cache reloads.
 func TestInternalReadsAreCurrentOrFail(t *testing.T) {
-	f := newFixture(t)
-	for name, c := range map[string]struct {
+	fixture := newFixture(t)
+	for name, test := range map[string]struct {
 		loaded, ownLoaded bool // the cache of the server, and that of ConfigMaps
 		verifyErr         error
 		isWantCurrent     func(error) bool // for reads of the current state
@@ -218,13 +218,13 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 			isWantCached:  isNil,
 		},
 	} {
-		s := &store{verifyErr: c.verifyErr}
-		client := &internalclient.Client{Doer: f.newServer(s, f.newCache(t, s, c.loaded), f.newCache(t, s, c.ownLoaded))}
+		s := &store{verifyErr: test.verifyErr}
+		client := &internalclient.Client{Doer: fixture.newServer(s, fixture.newCache(t, s, test.loaded), fixture.newCache(t, s, test.ownLoaded))}
 		for verb, do := range map[string]func(any) error{
 			"get":  func(out any) error { return client.Get(t.Context(), configs.Named("m"), out) },
 			"list": func(out any) error { return client.List(t.Context(), configs, nil, out) },
 		} {
-			if err := do(&map[string]any{}); !c.isWantCurrent(err) {
+			if err := do(&map[string]any{}); !test.isWantCurrent(err) {
 				t.Errorf("%s, %s of the current state: got error %v, want another kind of error", name, verb, err)
 			}
 		}
@@ -232,15 +232,15 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 			"get":  func(out any) error { return client.GetCached(t.Context(), configs.Named("m"), out) },
 			"list": func(out any) error { return client.ListCached(t.Context(), configs, nil, out) },
 		} {
-			if err := do(&map[string]any{}); !c.isWantCached(err) {
+			if err := do(&map[string]any{}); !test.isWantCached(err) {
 				t.Errorf("%s, %s of the cached state: got error %v, want another kind of error", name, verb, err)
 			}
 		}
 	}
 	// The read itself detects that the store was replaced.
 	s := &store{verifyErr: &storage.ReplacedError{}}
-	cache := f.newLoadedCache(t, s)
-	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
+	cache := fixture.newLoadedCache(t, s)
+	client := &internalclient.Client{Doer: fixture.newServer(s, cache, cache)}
 	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("get after the store was replaced: got error %v, want TooManyRequests", err)
 	}
@@ -259,7 +259,7 @@ func TestWriteErrorsAreRecognizable(t *testing.T) {
 	server.Metrics = internalclient.NewMetrics(registry)
 	client := &internalclient.Client{Doer: server}
 	changed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Data: map[string]string{"a": "b"}}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		writeErr error
 		isWant   func(error) bool
 	}{
@@ -273,9 +273,9 @@ func TestWriteErrorsAreRecognizable(t *testing.T) {
 			isWant:   func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) },
 		},
 	} {
-		s.writeErr = c.writeErr
+		s.writeErr = test.writeErr
 		for _, out := range []any{nil, &corev1.ConfigMap{}} {
-			if err := client.Update(t.Context(), configs.Named("m"), changed.DeepCopy(), out); !c.isWant(err) {
+			if err := client.Update(t.Context(), configs.Named("m"), changed.DeepCopy(), out); !test.isWant(err) {
 				t.Errorf("update while %s: got error %v, want another kind of error", name, err)
 			}
 		}
@@ -318,7 +318,7 @@ func TestAllVerbsReturnResults(t *testing.T) {
 	applied.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
 	other := types.UID("other")
 	var out corev1.ConfigMap
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		do                   func() error
 		wantCalls, wantValue string
 		isWant               func(error) bool
@@ -361,11 +361,11 @@ func TestAllVerbsReturnResults(t *testing.T) {
 	} {
 		s.calls = nil
 		s.last = nil
-		if err := c.do(); !c.isWant(err) {
+		if err := test.do(); !test.isWant(err) {
 			t.Errorf("%s: got error %v, want another kind of error", name, err)
 		}
-		if strings.Join(s.calls, ", ") != c.wantCalls || !strings.Contains(string(s.last), c.wantValue) {
-			t.Errorf("%s: got writes %q, value %q, want %q, a value with %q", name, s.calls, s.last, c.wantCalls, c.wantValue)
+		if strings.Join(s.calls, ", ") != test.wantCalls || !strings.Contains(string(s.last), test.wantValue) {
+			t.Errorf("%s: got writes %q, value %q, want %q, a value with %q", name, s.calls, s.last, test.wantCalls, test.wantValue)
 		}
 	}
 	if out.Data["text"] != "returned" || out.ResourceVersion != "6" {
@@ -419,7 +419,7 @@ func TestInternalListSelects(t *testing.T) {
 	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
 	everywhere := internalclient.Collection("", "v1", "configmaps", "")
 	elsewhere := internalclient.Collection("", "v1", "configmaps", "n")
-	for _, c := range []struct {
+	for _, test := range []struct {
 		ref    internalclient.Ref
 		labels map[string]string
 		want   []string
@@ -431,13 +431,13 @@ func TestInternalListSelects(t *testing.T) {
 		{ref: configs, labels: map[string]string{"app": "b"}},
 	} {
 		var list corev1.ConfigMapList
-		err := client.List(t.Context(), c.ref, c.labels, &list)
+		err := client.List(t.Context(), test.ref, test.labels, &list)
 		var names []string
 		for _, m := range list.Items {
 			names = append(names, m.Name)
 		}
-		if err != nil || !slices.Equal(names, c.want) {
-			t.Errorf("%s with labels %v: got %v, %v, want %v", c.ref, c.labels, names, err, c.want)
+		if err != nil || !slices.Equal(names, test.want) {
+			t.Errorf("%s with labels %v: got %v, %v, want %v", test.ref, test.labels, names, err, test.want)
 		}
 	}
 	for name, isWant := range map[string]func(error) bool{"m": isNil, "none": apierrors.IsNotFound} {

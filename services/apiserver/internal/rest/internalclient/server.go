@@ -94,155 +94,155 @@ const readTimeout = 3 * time.Second
 
 // Do implements Doer. It recovers from panics, which it logs and returns as errors, so that
 // background tasks do not crash the process.
-func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
+func (s *Server) Do(ctx context.Context, call Call, out any) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.Logger.Error("panic in an internal request",
-				"verb", c.Verb, "object", c.String(), "panic", r, "stack", string(debug.Stack()))
-			err = status.Error(500, metav1.StatusReasonInternalError, fmt.Sprintf("%s %s: panic: %v", c.Verb, c.Ref, r), nil)
+				"verb", call.Verb, "object", call.String(), "panic", r, "stack", string(debug.Stack()))
+			err = status.Error(500, metav1.StatusReasonInternalError, fmt.Sprintf("%s %s: panic: %v", call.Verb, call.Ref, r), nil)
 		}
 		err = statusError(err)
 	}()
 	// 1. Find the resource and the subresource.
-	k := s.Kinds.Current().Resource(c.GroupVersionResource)
-	if k == nil {
+	resource := s.Kinds.Current().Resource(call.GroupVersionResource)
+	if resource == nil {
 		return status.NoResource()
 	}
 	var sub *registry.Subresource
-	if c.Sub != "" {
-		if sub = k.Subresource(c.Sub); sub == nil {
+	if call.Sub != "" {
+		if sub = resource.Subresource(call.Sub); sub == nil {
 			return status.NoResource()
 		}
 	}
-	s.Metrics.countCall(&c)
+	s.Metrics.countCall(&call)
 	// 2. Read.
-	if c.Verb == Get || c.Verb == List {
-		return s.executeRead(ctx, k, &c, out)
+	if call.Verb == Get || call.Verb == List {
+		return s.executeRead(ctx, resource, &call, out)
 	}
 	// 3. Or write, with an audit event and a span.
 	// Warnings of this call must not reach the client whose request caused it.
 	ctx, state := request.Derive(ctx)
 	state.Warnings = &request.Warnings{}
 	state.User = request.ServerUser()
-	ctx, span := s.Traces.StartBackground(ctx, func() string { return "loopback " + requestInfoOf(k, &c).Pattern() })
+	ctx, span := s.Traces.StartBackground(ctx, func() string { return "loopback " + requestInfoOf(resource, &call).Pattern() })
 	defer func() {
 		span.Fail(err)
 		span.End()
 	}()
-	res, err := s.auditWrite(ctx, k, &c, func(ctx context.Context) (writes.Result, error) {
+	res, err := s.auditWrite(ctx, resource, &call, func(ctx context.Context) (writes.Result, error) {
 		return s.executeWrite(ctx, &writes.Request{
-			Resource:           k,
+			Resource:           resource,
 			Sub:                sub,
-			Namespace:          c.Namespace,
-			Name:               c.Name,
+			Namespace:          call.Namespace,
+			Name:               call.Name,
 			User:               request.ServerUser(),
-			Manager:            c.Manager,
-			Force:              c.Force,
-			ExtraPreconditions: c.Preconditions,
-		}, &c)
+			Manager:            call.Manager,
+			Force:              call.Force,
+			ExtraPreconditions: call.Preconditions,
+		}, &call)
 	})
 	if err != nil || out == nil {
 		return err
 	}
-	return decodeInto(k, res.Item, out)
+	return decodeInto(resource, res.Item, out)
 }
 
 // executeWrite executes the write of a call.
-func (s *Server) executeWrite(ctx context.Context, r *writes.Request, c *Call) (writes.Result, error) {
-	w := s.Writer()
+func (s *Server) executeWrite(ctx context.Context, req *writes.Request, call *Call) (writes.Result, error) {
+	writer := s.Writer()
 	// 1. A deletion has no body.
-	if c.Verb == Delete {
-		o := c.Delete
+	if call.Verb == Delete {
+		o := call.Delete
 		if o == nil {
 			o = &metav1.DeleteOptions{}
 		}
-		r.Options = o.DeepCopy()
-		return w.Delete(ctx, r)
+		req.Options = o.DeepCopy()
+		return writer.Delete(ctx, req)
 	}
 	// 2. The body of a patch is decoded by its type.
-	raw, err := json.Marshal(c.Body)
+	raw, err := json.Marshal(call.Body)
 	if err != nil {
 		return writes.Result{}, err
 	}
-	if c.Verb == Patch {
+	if call.Verb == Patch {
 		audit.FromContext(ctx).SetRequestText(func() ([]byte, error) { return raw, nil })
-		o := &metav1.PatchOptions{FieldManager: c.Manager}
-		if c.Force {
-			o.Force = &c.Force
+		o := &metav1.PatchOptions{FieldManager: call.Manager}
+		if call.Force {
+			o.Force = &call.Force
 		}
-		r.Options = o
+		req.Options = o
 		// The server's own status patches do not depend on the lazily decoded part.
-		r.WithoutLazyField = c.Sub == "status" && c.Patch == types.MergePatchType
-		if r.Patch, err = patch.Decode(c.Patch, raw, true); err != nil {
+		req.WithoutLazyField = call.Sub == "status" && call.Patch == types.MergePatchType
+		if req.Patch, err = patch.Decode(call.Patch, raw, true); err != nil {
 			return writes.Result{}, err
 		}
-		return w.Patch(ctx, r)
+		return writer.Patch(ctx, req)
 	}
 	// 3. Decode an object as if a client had sent it, so that unset fields are absent.
-	d, err := s.Codec.Decode(api.MediaJSON, raw, r.Resource.GVK(), nil, false)
+	d, err := s.Codec.Decode(api.MediaJSON, raw, req.Resource.GVK(), nil, false)
 	if err != nil {
 		return writes.Result{}, err
 	}
 	obj, ok := d.Object.(registry.Object)
-	if !ok || d.GVK != r.Resource.GVK() {
-		return writes.Result{}, fmt.Errorf("%s is not %s", d.GVK, r.Resource.GVK())
+	if !ok || d.GVK != req.Resource.GVK() {
+		return writes.Result{}, fmt.Errorf("%s is not %s", d.GVK, req.Resource.GVK())
 	}
-	r.Object = obj
+	req.Object = obj
 	audit.FromContext(ctx).SetRequestObject(obj, func() ([]byte, error) { return s.Codec.Encode(obj, d.GVK, api.MediaJSON, false) })
-	switch c.Verb {
+	switch call.Verb {
 	case Create:
-		r.Options = &metav1.CreateOptions{}
-		return w.Create(ctx, r)
+		req.Options = &metav1.CreateOptions{}
+		return writer.Create(ctx, req)
 	case Update:
-		r.Options = &metav1.UpdateOptions{}
-		return w.Update(ctx, r)
+		req.Options = &metav1.UpdateOptions{}
+		return writer.Update(ctx, req)
 	}
-	return writes.Result{}, fmt.Errorf("%q is not a verb", c.Verb)
+	return writes.Result{}, fmt.Errorf("%q is not a verb", call.Verb)
 }
 
 // executeRead executes the get or list of a call and decodes the result into out.
-func (s *Server) executeRead(ctx context.Context, k *apiset.Resource, c *Call, out any) error {
-	if !s.Cache.Ready() || !k.Store.Ready() {
+func (s *Server) executeRead(ctx context.Context, resource *apiset.Resource, call *Call, out any) error {
+	if !s.Cache.Ready() || !resource.Store.Ready() {
 		return status.Reloading()
 	}
-	if !c.Cached {
+	if !call.Cached {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		if _, err := k.Store.MostRecent(ctx); err != nil {
-			return status.Ref{Resource: k.GroupResource(), Name: c.Name}.Translate(err)
+		if _, err := resource.Store.MostRecent(ctx); err != nil {
+			return status.Ref{Resource: resource.GroupResource(), Name: call.Name}.Translate(err)
 		}
 	}
-	if c.Verb == List {
-		return s.listObjects(k, c, out)
+	if call.Verb == List {
+		return s.listObjects(resource, call, out)
 	}
-	e, ok := k.Store.Get(k.Key(c.Namespace, c.Name))
+	e, ok := resource.Store.Get(resource.Key(call.Namespace, call.Name))
 	if !ok {
-		return apierrors.NewNotFound(k.GroupResource(), c.Name)
+		return apierrors.NewNotFound(resource.GroupResource(), call.Name)
 	}
 	if out == nil {
 		return nil
 	}
-	return decodeInto(k, codec.Item{Stored: e.Stored(), Revision: e.Revision}, out)
+	return decodeInto(resource, codec.Item{Stored: e.Stored(), Revision: e.Revision}, out)
 }
 
 // listObjects decodes all objects of a collection into a list.
-func (s *Server) listObjects(k *apiset.Resource, c *Call, out any) error {
-	prefix := k.Prefix
-	if k.Namespaced && c.Namespace != "" {
+func (s *Server) listObjects(resource *apiset.Resource, c *Call, out any) error {
+	prefix := resource.Prefix
+	if resource.Namespaced && c.Namespace != "" {
 		prefix += c.Namespace + "/"
 	}
 	list := struct {
 		Items []json.RawMessage `json:"items"`
 	}{Items: []json.RawMessage{}}
 	var err error
-	k.Store.Snapshot().Ascend(prefix, "", func(e *objects.Entry) bool {
+	resource.Store.Snapshot().Ascend(prefix, "", func(e *objects.Entry) bool {
 		for label, value := range c.Labels {
 			if e.Labels().Get(label) != value {
 				return true
 			}
 		}
 		var raw []byte
-		if raw, err = encodeItem(k, codec.Item{Stored: e.Stored(), Revision: e.Revision}); err != nil {
+		if raw, err = encodeItem(resource, codec.Item{Stored: e.Stored(), Revision: e.Revision}); err != nil {
 			return false
 		}
 		list.Items = append(list.Items, raw)

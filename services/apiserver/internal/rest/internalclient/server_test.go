@@ -41,8 +41,8 @@ func TestPanicBecomesError(t *testing.T) {
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Writer: func() *writes.Writer { panic("out of order") },
 	}}
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
-	err = client.Create(context.Background(), internalclient.Collection("", "v1", "configmaps", "ns"), m)
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	err = client.Create(context.Background(), internalclient.Collection("", "v1", "configmaps", "ns"), configMap)
 	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "out of order") {
 		t.Errorf("panic of the writer: got error %v, want an internal error with the panic", err)
 	}
@@ -53,7 +53,7 @@ func TestPanicBecomesError(t *testing.T) {
 		internalclient.Collection("", "v1", "nothings", ""),
 		internalclient.Collection("", "v1", "configmaps", "ns").Named("m").Subresource("nothing"),
 	} {
-		if err := client.Update(context.Background(), ref, m, nil); !apierrors.IsNotFound(err) {
+		if err := client.Update(context.Background(), ref, configMap, nil); !apierrors.IsNotFound(err) {
 			t.Errorf("update %s: got error %v, want NotFound", ref, err)
 		}
 	}

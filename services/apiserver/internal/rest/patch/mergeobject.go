@@ -76,27 +76,27 @@ func (m *objectMerger) replaceValue(v reflect.Value, member tape.Ref) bool {
 	return true
 }
 
-// mergeIntoValue merges an object of the patch into the field v, which must be a struct, a pointer
+// mergeIntoValue merges an object of the patch into the field value, which must be a struct, a pointer
 // to a struct, or a map of strings.
-func (m *objectMerger) mergeIntoValue(v reflect.Value, member tape.Ref) bool {
-	t := v.Type()
+func (m *objectMerger) mergeIntoValue(value reflect.Value, member tape.Ref) bool {
+	t := value.Type()
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 		if t.Kind() != reflect.Struct || decodesItself(t) {
 			return false
 		}
-		if v.IsNil() {
-			v.Set(reflect.New(t))
+		if value.IsNil() {
+			value.Set(reflect.New(t))
 		}
-		v = v.Elem()
+		value = value.Elem()
 	}
 	switch {
 	case decodesItself(t):
 		return false
 	case t.Kind() == reflect.Struct:
-		return m.mergeStruct(v, member)
+		return m.mergeStruct(value, member)
 	case t == stringMap:
-		return m.mergeStrings(v, member)
+		return m.mergeStrings(value, member)
 	}
 	return false
 }

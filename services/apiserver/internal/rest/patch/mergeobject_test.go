@@ -80,11 +80,11 @@ func randomPart(r *rand.Rand, v any, depth int) any {
 func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 	catalog, c := builtinCodec(t)
 	direct := 0
-	for _, k := range catalog.Kinds() {
-		if k.Virtual {
+	for _, kind := range catalog.Kinds() {
+		if kind.Virtual {
 			continue
 		}
-		t.Run(k.GVK().String(), func(t *testing.T) {
+		t.Run(kind.GVK().String(), func(t *testing.T) {
 			for seed := range int64(4) {
 				r := rand.New(rand.NewSource(seed))
 				fill := fuzzer.FuzzerFor(
@@ -94,11 +94,11 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 				).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
 					func(j *apiextensionsv1.JSON, _ randfill.Continue) { j.Raw = []byte(`{"a":[1]}`) },
 				)
-				old := k.New().(registry.Object)
-				other := k.New().(registry.Object)
+				old := kind.New().(registry.Object)
+				other := kind.New().(registry.Object)
 				fill.Fill(old)
 				fill.Fill(other)
-				old = roundTrip(t, c, k, old)
+				old = roundTrip(t, c, kind, old)
 				tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(other)
 				if err != nil {
 					t.Fatal(err)
@@ -107,10 +107,10 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if agreeOnMerge(t, c, k, old, patch) {
+				if agreeOnMerge(t, c, kind, old, patch) {
 					direct++
 				}
-				agreeOnStrategic(t, c, k, old, patch)
+				agreeOnStrategic(t, c, kind, old, patch)
 			}
 		})
 	}
@@ -134,9 +134,9 @@ func roundTrip(t *testing.T, c *codec.Codec, k *registry.Kind, obj registry.Obje
 }
 
 // agreeOnMerge reports whether the patch was merged directly.
-func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.Object, patch []byte) bool {
+func agreeOnMerge(t *testing.T, c *codec.Codec, kind *registry.Kind, old registry.Object, patch []byte) bool {
 	t.Helper()
-	doc, err := c.ForKind(k).EncodeObject(old)
+	doc, err := c.ForKind(kind).EncodeObject(old)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,22 +149,22 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 	if !ok {
 		return false
 	}
-	if again, err := c.ForKind(k).EncodeObject(old); err != nil || string(again) != string(doc) {
+	if again, err := c.ForKind(kind).EncodeObject(old); err != nil || string(again) != string(doc) {
 		t.Fatalf("%s changed the live object: %v", patch, err)
 	}
 	patched, err := m.applyTo(doc)
 	if err != nil {
 		t.Fatalf("%s: %v", patch, err)
 	}
-	d, err := c.Decode(api.MediaJSON, patched, k.GVK(), nil, true)
+	d, err := c.Decode(api.MediaJSON, patched, kind.GVK(), nil, true)
 	if err != nil || len(d.Unknown) > 0 {
 		t.Fatalf("%s was merged directly, but: %v %v", patch, err, d.Unknown)
 	}
-	a, err := c.ForKind(k).EncodeObject(got)
+	a, err := c.ForKind(kind).EncodeObject(got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := c.ForKind(k).EncodeObject(d.Object.(registry.Object))
+	b, err := c.ForKind(kind).EncodeObject(d.Object.(registry.Object))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,18 +176,18 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 
 // agreeOnStrategic checks that a strategic patch of only the fields that it names gives the same
 // result as a patch of the whole object.
-func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.Object, patch []byte) {
+func agreeOnStrategic(t *testing.T, c *codec.Codec, kind *registry.Kind, old registry.Object, patch []byte) {
 	t.Helper()
 	p, err := Decode(types.StrategicMergePatchType, patch, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := newTarget(c, k, old)
+	to := newTarget(c, kind, old)
 	to.FieldValidation = "Ignore"
 	got, gotErr := p.Apply(t.Context(), to)
 	s := p.strategy.(*strategicPatch)
-	tree, wantErr := s.mergeInto(t.Context(), to, old, k.New(), s.tree)
-	want := k.New()
+	tree, wantErr := s.mergeInto(t.Context(), to, old, kind.New(), s.tree)
+	want := kind.New()
 	if wantErr == nil {
 		wantErr = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, want, false)
 	}
@@ -197,11 +197,11 @@ func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old regist
 	if gotErr != nil {
 		return
 	}
-	x, err := c.ForKind(k).EncodeObject(got)
+	x, err := c.ForKind(kind).EncodeObject(got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	y, err := c.ForKind(k).EncodeObject(want.(registry.Object))
+	y, err := c.ForKind(kind).EncodeObject(want.(registry.Object))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestDecodeRejectsInvalidPatches(t *testing.T) {
 	operations := func(n int) string {
 		return "[" + strings.Repeat(`{"op":"test","path":"/a","value":1},`, n-1) + `{"op":"test","path":"/a","value":1}]`
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name    string
 		typ     types.PatchType
 		raw     string
@@ -69,26 +69,26 @@ func TestDecodeRejectsInvalidPatches(t *testing.T) {
 		{name: "an apply in CBOR", typ: types.ApplyCBORPatchType, raw: "\xa1\x41a\x01"},
 		{name: "an apply with invalid CBOR", typ: types.ApplyCBORPatchType, raw: "{}", code: 400},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			p, err := Decode(c.typ, []byte(c.raw), true)
+		t.Run(test.name, func(t *testing.T) {
+			patch, err := Decode(test.typ, []byte(test.raw), true)
 			var code int32
 			if status, ok := err.(apierrors.APIStatus); ok {
 				code = status.Status().Code
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if code != c.code {
-				t.Fatalf("got code %d (%v), want %d", code, err, c.code)
+			if code != test.code {
+				t.Fatalf("got code %d (%v), want %d", code, err, test.code)
 			}
 			if err != nil {
 				return
 			}
 			var unknown []string
-			for _, e := range unknownOf(p) {
+			for _, e := range unknownOf(patch) {
 				unknown = append(unknown, e.Error())
 			}
-			if strings.Join(unknown, "|") != strings.Join(c.unknown, "|") {
-				t.Errorf("got unknown %q, want %q", unknown, c.unknown)
+			if strings.Join(unknown, "|") != strings.Join(test.unknown, "|") {
+				t.Errorf("got unknown %q, want %q", unknown, test.unknown)
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func TestCopiesAreBounded(t *testing.T) {
 // 4xx error.
 func fuzzPatch(f *testing.F, typ types.PatchType) {
 	catalog, c := builtinCodec(f)
-	k := catalog.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	kind := catalog.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Containers: []corev1.Container{
 			{Name: "a", Image: "a:1", Env: []corev1.EnvVar{{Name: "A", Value: "1"}}},
@@ -160,7 +160,7 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := Decode(typ, raw, true)
 		if err == nil {
-			err = patchPod(c, k, p, pod)
+			err = patchPod(c, kind, p, pod)
 		}
 		if status, ok := err.(apierrors.APIStatus); err != nil && (!ok || status.Status().Code < 400 || status.Status().Code >= 500) {
 			t.Fatalf("%q: got %v, want a 4xx error", raw, err)
@@ -170,8 +170,8 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 
 // patchPod applies a patch. If it is a merge patch that mergeObject supports, patchPod also returns an
 // error if the result differs from the result of mergeDocument.
-func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error {
-	obj, err := p.Apply(context.Background(), newTarget(c, k, pod))
+func patchPod(c *codec.Codec, kind *registry.Kind, p *Patch, pod *corev1.Pod) error {
+	obj, err := p.Apply(context.Background(), newTarget(c, kind, pod))
 	m, ok := p.strategy.(*mergePatch)
 	if !ok || !m.doc.Clean() {
 		return err
@@ -180,16 +180,16 @@ func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error
 	if !ok {
 		return err
 	}
-	byDocument, docErr := newTarget(c, k, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, m.applyTo)
+	byDocument, docErr := newTarget(c, kind, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, m.applyTo)
 	if docErr != nil {
 		return fmt.Errorf("merged directly, but not by the document: %w", docErr)
 	}
 	for _, got := range []registry.Object{obj, byDocument} {
-		a, err := c.ForKind(k).EncodeObject(direct)
+		a, err := c.ForKind(kind).EncodeObject(direct)
 		if err != nil {
 			return err
 		}
-		b, err := c.ForKind(k).EncodeObject(got)
+		b, err := c.ForKind(kind).EncodeObject(got)
 		if err != nil {
 			return err
 		}

@@ -47,21 +47,21 @@ func decodeStrategic(raw []byte, strict bool) (strategy, error) {
 
 // apply merges the fields of the object that the patch names. If it names only fields of the Go
 // type, no other field is converted.
-func (p *strategicPatch) apply(ctx context.Context, t *Target) (registry.Object, error) {
-	if err := t.checkError(t.Codec.Checks.CheckTree(p.tree, t.GVK)); err != nil {
+func (p *strategicPatch) apply(ctx context.Context, target *Target) (registry.Object, error) {
+	if err := target.checkError(target.Codec.Checks.CheckTree(p.tree, target.GVK)); err != nil {
 		return nil, err
 	}
 
 	// 1. Merge the named fields, or all fields if the patch has others.
-	out := t.New()
+	out := target.New()
 	namedFields, isPartial := p.namedFields(out)
-	var current runtime.Object = t.Object
+	var current runtime.Object = target.Object
 	if isPartial {
-		current = t.New()
-		copyFields(current, t.Object, namedFields)
+		current = target.New()
+		copyFields(current, target.Object, namedFields)
 	}
 	patch := runtime.DeepCopyJSON(p.tree) // the merge changes it
-	tree, err := p.mergeInto(ctx, t, current, out, patch)
+	tree, err := p.mergeInto(ctx, target, current, out, patch)
 	if err != nil {
 		return nil, err
 	}
@@ -70,17 +70,17 @@ func (p *strategicPatch) apply(ctx context.Context, t *Target) (registry.Object,
 	// and directives that the merge removed.
 	invalid := func(err error) error { return invalidResult(fmt.Sprintf("%+v", patch), err) }
 	var unknown []error
-	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, t.findsUnknown())
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, target.findsUnknown())
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {
 		unknown = strict.Errors()
 	} else if err != nil {
 		return nil, invalid(err)
 	}
-	err = t.reportUnknown(ctx, p.unknown, unknown, invalid)
+	err = target.reportUnknown(ctx, p.unknown, unknown, invalid)
 
 	// 3. Add the other fields.
 	if isPartial {
-		whole := t.Object.DeepCopyObject()
+		whole := target.Object.DeepCopyObject()
 		copyFields(whole, out, namedFields)
 		out = whole
 	}
@@ -95,7 +95,7 @@ const costPerPair = 12
 // the merge changes. shape is a value of the object's Go type.
 func (p *strategicPatch) mergeInto(
 	ctx context.Context,
-	t *Target,
+	target *Target,
 	obj, shape runtime.Object,
 	patch map[string]any,
 ) (out map[string]any, err error) {
@@ -107,7 +107,7 @@ func (p *strategicPatch) mergeInto(
 	if err != nil {
 		return nil, err
 	}
-	if err := t.Estimate(ctx, costPerPair*pairs); err != nil {
+	if err := target.Estimate(ctx, costPerPair*pairs); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -54,7 +54,7 @@ func unlimitedTarget() *Target {
 // TestStrategicPatchesAreChecked checks that invalid merge keys and list elements are rejected with
 // the names of their fields.
 func TestStrategicPatchesAreChecked(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		patch string
 		// rejected lists texts in the error. It is empty if the patch is valid.
 		rejected []string
@@ -171,23 +171,23 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 		"unknown fields":       {patch: `{"spec":{"more":[{"name":[]},null]},"other":{"x":[null]}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := Decode(types.StrategicMergePatchType, []byte(c.patch), true)
+			p, err := Decode(types.StrategicMergePatchType, []byte(test.patch), true)
 			if err != nil {
 				t.Fatal(err)
 			}
 			s := p.strategy.(*strategicPatch)
 			_, err = s.mergeInto(t.Context(), unlimitedTarget(), patchedPod(), &corev1.Pod{}, s.tree)
-			if len(c.rejected) == 0 {
+			if len(test.rejected) == 0 {
 				if err != nil {
 					t.Fatal(err)
 				}
 				return
 			}
 			status, ok := err.(apierrors.APIStatus)
-			if !ok || status.Status().Code != c.code {
-				t.Fatalf("got %v, want code %d", err, c.code)
+			if !ok || status.Status().Code != test.code {
+				t.Fatalf("got %v, want code %d", err, test.code)
 			}
-			for _, text := range c.rejected {
+			for _, text := range test.rejected {
 				if !strings.Contains(err.Error(), text) {
 					t.Errorf("got error %q, want it to contain %q", err, text)
 				}
@@ -331,7 +331,7 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 // TestErrorOfStrategicPatchShowsMergedPatch checks that the error of a result that cannot be
 // decoded shows the patch without the nulls and directives that the merge removes.
 func TestErrorOfStrategicPatchShowsMergedPatch(t *testing.T) {
-	catalog, c := builtinCodec(t)
+	catalog, codec := builtinCodec(t)
 	pods := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
 	for patch, want := range map[string]string{
 		`{"spec":{"nodeSelector":{"a":null,"b":"c"},"hostNetwork":"x"}}`:               `"map[spec:map[hostNetwork:x nodeSelector:map[b:c]]]"`,
@@ -343,7 +343,7 @@ func TestErrorOfStrategicPatchShowsMergedPatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = p.Apply(t.Context(), newTarget(c, pods, patchedPod())); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err = p.Apply(t.Context(), newTarget(codec, pods, patchedPod())); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Apply(%s) = %v, want an error with %s", patch, err, want)
 		}
 	}
@@ -360,7 +360,7 @@ func TestLongListsAreRejected(t *testing.T) {
 		return b.String()[1:]
 	}
 	finalizers := func(n int) string { return strings.Repeat(`,"a/b"`, n)[1:] }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		patch    string
 		rejected bool
 	}{
@@ -374,14 +374,14 @@ func TestLongListsAreRejected(t *testing.T) {
 		"a long atomic list": {patch: `{"spec":{"tolerations":[` + strings.Repeat(`,{"key":"a"}`, 4000)[1:] + `]}}`, rejected: false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := Decode(types.StrategicMergePatchType, []byte(c.patch), true)
+			p, err := Decode(types.StrategicMergePatchType, []byte(test.patch), true)
 			if err != nil {
 				t.Fatal(err)
 			}
 			s := p.strategy.(*strategicPatch)
 			_, err = s.mergeInto(t.Context(), unlimitedTarget(), patchedPod(), &corev1.Pod{}, s.tree)
-			if got := apierrors.IsRequestEntityTooLargeError(err); got != c.rejected || err != nil && !got {
-				t.Errorf("got %.200v, want rejected %t", err, c.rejected)
+			if got := apierrors.IsRequestEntityTooLargeError(err); got != test.rejected || err != nil && !got {
+				t.Errorf("got %.200v, want rejected %t", err, test.rejected)
 			}
 		})
 	}

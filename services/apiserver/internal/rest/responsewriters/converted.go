@@ -84,20 +84,20 @@ func (f *Encoder) MatchServed(
 }
 
 // convertList converts the objects of a list and sorts its rows.
-func (f *Encoder) convertList(ctx context.Context, l *List) error {
+func (f *Encoder) convertList(ctx context.Context, list *List) error {
 	if !f.NeedsConversion() && !f.hasRowOrder() {
 		return nil
 	}
 	// 1. Conversion and sorting need all objects.
-	if l.Iterate != nil {
-		if err := l.Iterate(func(e *objects.Entry) error { l.Items = append(l.Items, e); return nil }); err != nil {
+	if list.Iterate != nil {
+		if err := list.Iterate(func(e *objects.Entry) error { list.Items = append(list.Items, e); return nil }); err != nil {
 			return err
 		}
-		l.Iterate = nil
+		list.Iterate = nil
 	}
 	// 2. Convert.
 	if f.NeedsConversion() {
-		if err := f.ConvertEntries(ctx, l.Items); err != nil {
+		if err := f.ConvertEntries(ctx, list.Items); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (f *Encoder) convertList(ctx context.Context, l *List) error {
 	if !f.hasRowOrder() {
 		return nil
 	}
-	return f.sortRows(ctx, l)
+	return f.sortRows(ctx, list)
 }
 
 // hasRowOrder reports whether the rows of a table are in another order than its objects.
@@ -114,9 +114,9 @@ func (f *Encoder) hasRowOrder() bool {
 }
 
 // sortRows sorts the objects of a list in the order of the table's rows.
-func (f *Encoder) sortRows(ctx context.Context, l *List) error {
-	ranks := make(map[*objects.Entry]int, len(l.Items))
-	for _, e := range l.Items {
+func (f *Encoder) sortRows(ctx context.Context, list *List) error {
+	ranks := make(map[*objects.Entry]int, len(list.Items))
+	for _, e := range list.Items {
 		item, borrowed := f.EncodableOf(e).openItem()
 		obj, err := f.res.Coder.DecodeItem(ctx, item)
 		borrowed.Release()
@@ -125,28 +125,28 @@ func (f *Encoder) sortRows(ctx context.Context, l *List) error {
 		}
 		ranks[e] = f.res.Presentation.RowOrder(obj)
 	}
-	l.Items = slices.Clone(l.Items)
-	slices.SortStableFunc(l.Items, func(a, b *objects.Entry) int { return cmp.Compare(ranks[a], ranks[b]) })
+	list.Items = slices.Clone(list.Items)
+	slices.SortStableFunc(list.Items, func(a, b *objects.Entry) int { return cmp.Compare(ranks[a], ranks[b]) })
 	return nil
 }
 
 // convertObject converts a single object, which need not be an entry of the cache.
-func (f *Encoder) convertObject(ctx context.Context, s Encodable) (Encodable, error) {
-	if !f.NeedsConversion() || s.Served {
-		return s, nil
+func (f *Encoder) convertObject(ctx context.Context, encodable Encodable) (Encodable, error) {
+	if !f.NeedsConversion() || encodable.Served {
+		return encodable, nil
 	}
-	if s.Entry != nil {
-		err := f.ConvertEntries(ctx, []*objects.Entry{s.Entry})
-		return f.EncodableOf(s.Entry), err
+	if encodable.Entry != nil {
+		err := f.ConvertEntries(ctx, []*objects.Entry{encodable.Entry})
+		return f.EncodableOf(encodable.Entry), err
 	}
 	defer audit.FromContext(ctx).StartTimer(audit.Transforming).Stop()
-	out, err := f.res.Document.ToServed(ctx, [][]byte{s.Stored})
+	out, err := f.res.Document.ToServed(ctx, [][]byte{encodable.Stored})
 	if err != nil {
-		return s, asTimeout(err)
+		return encodable, asTimeout(err)
 	}
-	s.Stored = out[0]
-	s.Served = true
-	return s, nil
+	encodable.Stored = out[0]
+	encodable.Served = true
+	return encodable, nil
 }
 
 // acquireDocuments converts entries and acquires the memory of the converted documents. The caller
@@ -206,12 +206,12 @@ func (c *Conversions) acquireDocuments(
 // entries of this request are then converted again in a separate batch.
 func (c *Conversions) convertShared(
 	ctx context.Context,
-	f *Encoder,
+	encoder *Encoder,
 	entries []*objects.Entry,
 ) (map[*objects.Entry][]byte, error) {
 	// 1. Convert the entries, each in the batch of the request that needed it first.
 	docs := make(map[*objects.Entry][]byte, len(entries))
-	ownBatch, conversions, joined := c.joinBatches(ctx, f, entries, docs)
+	ownBatch, conversions, joined := c.joinBatches(ctx, encoder, entries, docs)
 	defer c.leaveBatches(joined)
 	if err := c.awaitBatches(ctx, joined); err != nil {
 		return nil, err
@@ -233,12 +233,12 @@ func (c *Conversions) convertShared(
 		return docs, nil
 	}
 	// 2. Convert the entries again whose batch of another request failed.
-	retry := newBatch(ctx, f.encodingKey(keepConverted))
+	retry := newBatch(ctx, encoder.encodingKey(keepConverted))
 	for _, e := range failedElsewhere {
 		retry.addEntry(e)
 	}
 	c.mu.Lock()
-	c.startBatch(ctx, f.res.Document.ToServed, retry)
+	c.startBatch(ctx, encoder.res.Document.ToServed, retry)
 	retry.waiters++
 	c.mu.Unlock()
 	retryBatch := map[*batch]struct{}{retry: {}}
@@ -261,11 +261,11 @@ func (c *Conversions) convertShared(
 // must call leaveBatches with joined.
 func (c *Conversions) joinBatches(
 	ctx context.Context,
-	f *Encoder,
+	encoder *Encoder,
 	entries []*objects.Entry,
 	docs map[*objects.Entry][]byte,
 ) (own *batch, conversions map[*objects.Entry]*pendingConversion, joined map[*batch]struct{}) {
-	own = newBatch(ctx, f.encodingKey(keepConverted))
+	own = newBatch(ctx, encoder.encodingKey(keepConverted))
 	conversions = map[*objects.Entry]*pendingConversion{}
 	joined = map[*batch]struct{}{}
 	c.mu.Lock()
@@ -285,7 +285,7 @@ func (c *Conversions) joinBatches(
 		joined[pending.batch] = struct{}{}
 	}
 	if len(own.entries) > 0 {
-		c.startBatch(ctx, f.res.Document.ToServed, own)
+		c.startBatch(ctx, encoder.res.Document.ToServed, own)
 	}
 	for b := range joined {
 		b.waiters++

@@ -35,7 +35,7 @@ func asPrincipal(ctx context.Context, name string) context.Context {
 func TestConversionEndsWithoutRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls, canceled int
-		f := encoderWith(NewConversions(ConversionBounds{}), func(ctx context.Context, _ [][]byte) ([][]byte, error) {
+		encoder := encoderWith(NewConversions(ConversionBounds{}), func(ctx context.Context, _ [][]byte) ([][]byte, error) {
 			calls++
 			<-ctx.Done()
 			canceled++
@@ -48,7 +48,7 @@ func TestConversionEndsWithoutRequests(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				if _, _, err := f.writers.Conversions.acquireDocuments(ctx, f, entries); err == nil {
+				if _, _, err := encoder.writers.Conversions.acquireDocuments(ctx, encoder, entries); err == nil {
 					t.Error("canceled conversion: got no error, want one")
 				}
 			}()
@@ -85,10 +85,10 @@ func smallEntry(key string) *objects.Entry { return objects.Uncached(key, []byte
 // most. Each document counts as an eighth of it.
 func TestConvertedDocumentsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
+		conversions := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
 		converted := 0
 		convert := func(principal string) *Encoder {
-			f := largeEncoder(c)
+			f := largeEncoder(conversions)
 			go func() {
 				err := f.ConvertEntries(asPrincipal(t.Context(), principal), []*objects.Entry{smallEntry("/a")})
 				if err != nil || len(f.docs) != 1 {
@@ -118,7 +118,7 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 		for _, f := range encoders {
 			f.ReleaseConverted()
 		}
-		if n := c.converted.InUse() + c.stored.InUse(); n != 0 {
+		if n := conversions.converted.InUse() + conversions.stored.InUse(); n != 0 {
 			t.Errorf("at the end: got %d bytes held, want 0", n)
 		}
 	})
@@ -128,10 +128,10 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 // waits for its seats.
 func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
+		conversions := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
 		var holding []*Encoder
 		for range 4 {
-			f := largeEncoder(c)
+			f := largeEncoder(conversions)
 			if err := f.ConvertEntries(asPrincipal(t.Context(), "a"), []*objects.Entry{smallEntry("/a")}); err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +144,7 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 			OnSuspend:      func() func() { return func() {} },
 		}
 		got := make(chan error, 1)
-		go func() { got <- largeEncoder(c).ConvertEntries(ctx, []*objects.Entry{smallEntry("/b")}) }()
+		go func() { got <- largeEncoder(conversions).ConvertEntries(ctx, []*objects.Entry{smallEntry("/b")}) }()
 		time.Sleep(time.Second) // in synctest time; the request has released its seats
 		for _, f := range holding {
 			f.ReleaseConverted()
@@ -152,7 +152,7 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 		if err := <-got; !errors.Is(err, ended) {
 			t.Errorf("request that ends while it waits: got error %v, want %v", err, ended)
 		}
-		if n := c.converted.InUse(); n != 0 {
+		if n := conversions.converted.InUse(); n != 0 {
 			t.Errorf("at the end: got %d bytes held, want 0", n)
 		}
 	})

@@ -28,31 +28,31 @@ func (f *Encoder) StreamType() string {
 
 // AppendEvent appends the frame of a watch event. first is set for the first event of the
 // stream, which includes the columns of a table.
-func (f *Encoder) AppendEvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
+func (f *Encoder) AppendEvent(dst []byte, eventType codec.EventType, encodable Encodable, first bool) ([]byte, error) {
 	switch {
 	case f.isCBOR():
-		return f.appendCBOREvent(dst, t, s, first)
+		return f.appendCBOREvent(dst, eventType, encodable, first)
 	case f.isProtobuf():
-		item, borrowed := s.openItem()
+		item, borrowed := encodable.openItem()
 		defer borrowed.Release()
 		if f.hasOnlyMetadata() {
-			return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, item)
+			return f.res.Coder.AppendPartialProtoFrame(dst, eventType, f.MetaVersion, item)
 		}
-		return f.res.Coder.AppendProtoFrame(dst, t, item)
+		return f.res.Coder.AppendProtoFrame(dst, eventType, item)
 	case f.Representation == negotiation.Table:
-		dst = appendTypeHead(dst, t.String())
-		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(s.Revision)}, first)
-		dst, err := f.appendRow(dst, s, codec.NewAgeFormatter(f.writers.Now()), true /* keep */)
+		dst = appendTypeHead(dst, eventType.String())
+		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(encodable.Revision)}, first)
+		dst, err := f.appendRow(dst, encodable, codec.NewAgeFormatter(f.writers.Now()), true /* keep */)
 		if err != nil {
 			return nil, err
 		}
 		return append(dst, "]}}\n"...), nil
 	}
-	frame, from, err := f.encodeFrame(s, t == codec.Deleted, f.hasOnlyMetadata())
+	frame, from, err := f.encodeFrame(encodable, eventType == codec.Deleted, f.hasOnlyMetadata())
 	if err != nil {
 		return nil, err
 	}
-	return frame.AppendWithEventType(dst, from, t), nil
+	return frame.AppendWithEventType(dst, from, eventType), nil
 }
 
 // SharedEvent returns the kept frame of an event if it can be written unchanged, without a copy.

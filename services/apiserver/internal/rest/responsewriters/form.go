@@ -255,25 +255,25 @@ func keptType(s Encodable) codec.EventType {
 
 // encodeFrame returns the JSON frame of an object, or of its metadata, and the event type that it
 // was encoded with.
-func (f *Encoder) encodeFrame(s Encodable, deleted, partial bool) (codec.Frame, codec.EventType, error) {
-	t := keptType(s)
+func (f *Encoder) encodeFrame(encodable Encodable, deleted, partial bool) (codec.Frame, codec.EventType, error) {
+	eventType := keptType(encodable)
 	if deleted {
-		t = codec.Deleted
+		eventType = codec.Deleted
 	}
 	encode := func() ([]byte, error) {
-		item, borrowed := s.openItem()
+		item, borrowed := encodable.openItem()
 		defer borrowed.Release()
 		if partial {
-			return f.res.Coder.PartialFrame(t, f.MetaVersion, item)
+			return f.res.Coder.PartialFrame(eventType, f.MetaVersion, item)
 		}
-		return f.res.Coder.JSONFrame(t, item)
+		return f.res.Coder.JSONFrame(eventType, item)
 	}
-	if s.Entry == nil || partial && f.MetaVersion != "v1" {
+	if encodable.Entry == nil || partial && f.MetaVersion != "v1" {
 		b, err := encode()
-		return b, t, err
+		return b, eventType, err
 	}
-	b, err := s.Entry.Encoding(f.frameKey(deleted, partial), func(*objects.Entry) ([]byte, error) { return encode() })
-	return b, t, err
+	b, err := encodable.Entry.Encoding(f.frameKey(deleted, partial), func(*objects.Entry) ([]byte, error) { return encode() })
+	return b, eventType, err
 }
 
 // frameKey returns the key of the kept frame of an object, or of its metadata.
@@ -310,8 +310,8 @@ func (f *Encoder) encodeCells(s Encodable) (codec.Row, error) {
 }
 
 // appendRow appends the table row of an object. keep is as in appendObject.
-func (f *Encoder) appendRow(dst []byte, s Encodable, ages *codec.AgeFormatter, keep bool) ([]byte, error) {
-	row, err := f.encodeCells(s)
+func (f *Encoder) appendRow(dst []byte, encodable Encodable, ages *codec.AgeFormatter, keep bool) ([]byte, error) {
+	row, err := f.encodeCells(encodable)
 	if err != nil {
 		return nil, err
 	}
@@ -323,9 +323,9 @@ func (f *Encoder) appendRow(dst []byte, s Encodable, ages *codec.AgeFormatter, k
 	case codec.IncludeNone:
 		dst = append(dst, "null"...)
 	case codec.IncludeObject:
-		dst, err = f.appendObject(dst, s, wholeObject, keep)
+		dst, err = f.appendObject(dst, encodable, wholeObject, keep)
 	default:
-		dst, err = f.appendObject(dst, s, onlyMetadata, keep)
+		dst, err = f.appendObject(dst, encodable, onlyMetadata, keep)
 	}
 	return append(dst, '}'), err
 }
@@ -336,13 +336,13 @@ func mayKeep(s Encodable) bool { return s.Entry != nil && s.Entry.HasSpareMemory
 
 // appendObject appends the JSON of an object, or of its metadata: the kept encoding, or else one
 // made from the stored value. With keep, a new encoding is kept if memory is available.
-func (f *Encoder) appendObject(dst []byte, s Encodable, partial, keep bool) ([]byte, error) {
-	if frame, ok := f.cachedFrame(s, partial); ok {
-		return append(dst, frame.Object(keptType(s))...), nil
+func (f *Encoder) appendObject(dst []byte, encodable Encodable, partial, keep bool) ([]byte, error) {
+	if frame, ok := f.cachedFrame(encodable, partial); ok {
+		return append(dst, frame.Object(keptType(encodable))...), nil
 	}
 	// 1. Without an encoding to keep, convert the stored value directly if that is possible.
-	if !keep || !mayKeep(s) {
-		item, borrowed := s.openItem()
+	if !keep || !mayKeep(encodable) {
+		item, borrowed := encodable.openItem()
 		var ok bool
 		if partial {
 			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, item, f.memo)
@@ -355,7 +355,7 @@ func (f *Encoder) appendObject(dst []byte, s Encodable, partial, keep bool) ([]b
 		}
 	}
 	// 2. Otherwise make a frame, which the entry keeps.
-	frame, t, err := f.encodeFrame(s, false /* deleted */, partial)
+	frame, t, err := f.encodeFrame(encodable, false /* deleted */, partial)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (f *Encoder) writeCompressed(
 	w http.ResponseWriter,
 	r *http.Request,
 	head []byte,
-	l *List,
+	list *List,
 	appendItem func([]byte, *objects.Entry) ([]byte, error),
 	tail string,
 	comma bool,
@@ -75,7 +75,7 @@ func (f *Encoder) writeCompressed(
 		appendItem: appendItem,
 		comma:      comma,
 	}
-	err := p.eachItem(l, func(e *objects.Entry) error {
+	err := p.eachItem(list, func(e *objects.Entry) error {
 		if head != nil {
 			// The first item has no comma before it, so it is written with the head.
 			text, err := appendItem(head, e)
@@ -161,19 +161,19 @@ func (z *segmentCollector) appendItems(b []byte) (_ []byte, err error) {
 // object in it. It returns false if an object is not an entry of the cache; such a segment is not
 // shared.
 func (f *Encoder) segmentKey(items []*objects.Entry) (compress.Key, bool) {
-	b := make([]byte, 0, 128+8*maxSegmentItems)
+	data := make([]byte, 0, 128+8*maxSegmentItems)
 	for _, s := range []string{f.Media, f.MetaVersion, f.res.Coder.Kind.GVK().String()} {
-		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
-		b = append(b, s...)
+		data = binary.LittleEndian.AppendUint64(data, uint64(len(s)))
+		data = append(data, s...)
 	}
-	b = binary.LittleEndian.AppendUint64(b, uint64(f.Representation))
-	b = binary.LittleEndian.AppendUint64(b, uint64(f.includeObject))
-	b = binary.LittleEndian.AppendUint64(b, uint64(f.res.Slot)) // the definition
+	data = binary.LittleEndian.AppendUint64(data, uint64(f.Representation))
+	data = binary.LittleEndian.AppendUint64(data, uint64(f.includeObject))
+	data = binary.LittleEndian.AppendUint64(data, uint64(f.res.Slot)) // the definition
 	for _, e := range items {
 		if e.ID() == 0 {
 			return compress.Key{}, false
 		}
-		b = binary.LittleEndian.AppendUint64(b, e.ID())
+		data = binary.LittleEndian.AppendUint64(data, e.ID())
 	}
-	return f.writers.Compress.KeyOf(b), true
+	return f.writers.Compress.KeyOf(data), true
 }

@@ -119,18 +119,18 @@ const maxKeptItems = 128
 // appendItem appends an item of a list in JSON, or a row of a table. Lists of more than
 // maxKeptItems objects are encoded from the stored values where possible, and their encodings are
 // not kept. They would displace the other kept encodings, and most would be used only once.
-func (f *Encoder) appendItem(dst []byte, s Encodable) ([]byte, error) {
+func (f *Encoder) appendItem(dst []byte, encodable Encodable) ([]byte, error) {
 	switch {
 	case f.Representation == negotiation.Table:
-		return f.appendRow(dst, s, f.ageFormatter(), f.keepsItems)
+		return f.appendRow(dst, encodable, f.ageFormatter(), f.keepsItems)
 	case f.hasOnlyMetadata():
-		return f.appendObject(dst, s, onlyMetadata, f.keepsItems)
+		return f.appendObject(dst, encodable, onlyMetadata, f.keepsItems)
 	}
-	if frame, ok := f.cachedFrame(s, wholeObject); ok {
-		return f.res.Coder.AppendItem(dst, frame, keptType(s)), nil
+	if frame, ok := f.cachedFrame(encodable, wholeObject); ok {
+		return f.res.Coder.AppendItem(dst, frame, keptType(encodable)), nil
 	}
-	if !f.keepsItems || !mayKeep(s) {
-		item, borrowed := s.openItem()
+	if !f.keepsItems || !mayKeep(encodable) {
+		item, borrowed := encodable.openItem()
 		var ok bool
 		dst, ok = f.res.Coder.AppendStoredItem(dst, item, f.memo)
 		borrowed.Release()
@@ -138,7 +138,7 @@ func (f *Encoder) appendItem(dst []byte, s Encodable) ([]byte, error) {
 			return dst, nil
 		}
 	}
-	frame, t, err := f.encodeFrame(s, false /* deleted */, wholeObject)
+	frame, t, err := f.encodeFrame(encodable, false /* deleted */, wholeObject)
 	if err != nil {
 		return nil, err
 	}

@@ -107,12 +107,12 @@ func TestLongResponsesAreLimited(t *testing.T) {
 // the limiter while it encodes an object and not while it waits for the next one.
 func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 	limiter := make(channel, 1)
-	w := httptest.NewRecorder()
-	p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
-	defer p.releaseLimiter()
+	responseRecorder := httptest.NewRecorder()
+	chunkWriter := newChunkWriter(responseRecorder, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+	defer chunkWriter.releaseLimiter()
 	failed := errors.New("store unavailable")
 	const total = 3
-	l := &List{Iterate: func(visit func(*objects.Entry) error) error {
+	list := &List{Iterate: func(visit func(*objects.Entry) error) error {
 		for n := range total {
 			if len(limiter) != 0 {
 				t.Errorf("object %d: got the limiter held while it is read, want it free", n)
@@ -124,17 +124,17 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 		return failed
 	}}
 	encoded := 0
-	err := p.eachItem(l, func(*objects.Entry) error {
+	err := chunkWriter.eachItem(list, func(*objects.Entry) error {
 		if want := min(encoded, 1); len(limiter) != want {
 			t.Errorf("object %d: got the limiter held %d times while it is encoded, want %d", encoded, len(limiter), want)
 		}
 		encoded++
-		p.buf = append(p.buf, bytes.Repeat([]byte("x"), chunkSize)...)
-		return p.flushItem(nil)
+		chunkWriter.buf = append(chunkWriter.buf, bytes.Repeat([]byte("x"), chunkSize)...)
+		return chunkWriter.flushItem(nil)
 	})
-	if !errors.Is(err, failed) || encoded != total || w.Body.Len() != total*chunkSize {
+	if !errors.Is(err, failed) || encoded != total || responseRecorder.Body.Len() != total*chunkSize {
 		t.Errorf("got %d objects, %d bytes, error %v, want %d, %d, %v",
-			encoded, w.Body.Len(), err, total, total*chunkSize, failed)
+			encoded, responseRecorder.Body.Len(), err, total, total*chunkSize, failed)
 	}
 }
 
@@ -143,25 +143,25 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 func TestSlowFormsAreLimited(t *testing.T) {
 	limiter := make(channel, 1)
 	for _, iterates := range []bool{false, true} {
-		p := newChunkWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
-		p.slow = true
+		chunkWriter := newChunkWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		chunkWriter.slow = true
 		each := func(visit func(*objects.Entry) error) error { return visit(nil) }
 		l := &List{Items: []*objects.Entry{objects.Uncached("k", nil)}}
 		if iterates {
 			l.Iterate = each
 		}
-		err := p.eachItem(l, func(*objects.Entry) error {
+		err := chunkWriter.eachItem(l, func(*objects.Entry) error {
 			if len(limiter) != 1 {
 				t.Errorf("list with Iterate %t: got the first object encoded without the limiter, want it acquired", iterates)
 			}
 			return nil
 		})
-		p.releaseLimiter()
+		chunkWriter.releaseLimiter()
 		if err != nil || len(limiter) != 0 {
 			t.Errorf("list with Iterate %t: got error %v, the limiter held %d times, want none, 0", iterates, err, len(limiter))
 		}
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		media string
 		size  int
 		waits bool
@@ -170,7 +170,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		{media: api.MediaCBOR, size: 2 * largeToFormat, waits: true},
 		{media: api.MediaYAML, size: 100},
 	} {
-		f := &Encoder{Choice: negotiation.Choice{Media: c.media}, writers: &Responses{Slow: slowChannel{limiter}}}
+		f := &Encoder{Choice: negotiation.Choice{Media: test.media}, writers: &Responses{Slow: slowChannel{limiter}}}
 		ctx, cancel := context.WithCancel(t.Context())
 		limiter <- struct{}{} // held by another request
 		cancel()
@@ -178,14 +178,14 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		ctx = (&requesttest.Work{OnStarted: func() { started = true }}).With(ctx)
 		_, err := f.formatLimited(
 			httptest.NewRequest("GET", "/", nil).WithContext(ctx),
-			[]byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`),
+			[]byte(`{"a":"`+strings.Repeat("x", test.size)+`"}`),
 		)
-		if errors.Is(err, context.Canceled) != c.waits || started != c.waits {
-			t.Errorf("%s of %d bytes: got error %v, started %t, want a wait %t", c.media, c.size, err, started, c.waits)
+		if errors.Is(err, context.Canceled) != test.waits || started != test.waits {
+			t.Errorf("%s of %d bytes: got error %v, started %t, want a wait %t", test.media, test.size, err, started, test.waits)
 		}
 		<-limiter
 		if len(limiter) != 0 {
-			t.Errorf("%s of %d bytes: got the limiter held after the end, want it free", c.media, c.size)
+			t.Errorf("%s of %d bytes: got the limiter held after the end, want it free", test.media, test.size)
 		}
 	}
 }
@@ -208,12 +208,12 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 	for _, size := range []int{1, largeItem - 1, largeItem, chunkSize - 1, chunkSize, 3 * chunkSize} {
 		limiter := make(channel, 1)
 		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
-		p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		chunkWriter := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		item := bytes.Repeat([]byte("i"), size)
 		want := []byte(nil)
 		for range 3 {
-			p.buf = append(p.buf, "before"...)
-			if err := p.writeShared(item); err != nil {
+			chunkWriter.buf = append(chunkWriter.buf, "before"...)
+			if err := chunkWriter.writeShared(item); err != nil {
 				t.Fatal(err)
 			}
 			want = append(append(want, "before"...), item...)
@@ -222,10 +222,10 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 		if wantHeld := 3*(size+len("before")) >= chunkSize; len(limiter) == 1 != wantHeld {
 			t.Errorf("items of %d bytes: got the limiter held %d times, want it held %t", size, len(limiter), wantHeld)
 		}
-		if err := p.finish(); err != nil {
+		if err := chunkWriter.finish(); err != nil {
 			t.Error(err)
 		}
-		p.releaseLimiter()
+		chunkWriter.releaseLimiter()
 		if !bytes.Equal(w.Body.Bytes(), want) {
 			t.Errorf("items of %d bytes: got %d bytes, want %d", size, w.Body.Len(), len(want))
 		}
@@ -249,7 +249,7 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 // with a Status or, after the first chunk, by closing the connection. A disconnected client gets
 // nothing.
 func TestListFailsWithoutLimiter(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name         string
 		slow         bool // the first chunk needs the limiter, so that nothing is written
 		disconnected bool
@@ -260,19 +260,19 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 		{name: "client disconnects", slow: true, disconnected: true},
 		{name: "client disconnects after the first chunk", disconnected: true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limiter := make(channel, 1)
 				limiter <- struct{}{} // held by another request
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 				defer cancel()
-				if c.disconnected {
+				if test.disconnected {
 					ctx, cancel = context.WithCancel(t.Context())
 					cancel()
 				}
-				w := httptest.NewRecorder()
-				p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", limiter)
-				p.slow = c.slow
+				responseRecorder := httptest.NewRecorder()
+				chunkWriter := newChunkWriter(responseRecorder, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", limiter)
+				chunkWriter.slow = test.slow
 				respond := func() (err error) {
 					defer func() {
 						if r := recover(); r != nil {
@@ -280,24 +280,24 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 						}
 					}()
 					l := &List{Items: []*objects.Entry{objects.Uncached("a", nil), objects.Uncached("b", nil)}}
-					err = p.eachItem(l, func(*objects.Entry) error {
-						p.buf = append(p.buf, bytes.Repeat([]byte("x"), chunkSize)...)
-						return p.flushItem(nil)
+					err = chunkWriter.eachItem(l, func(*objects.Entry) error {
+						chunkWriter.buf = append(chunkWriter.buf, bytes.Repeat([]byte("x"), chunkSize)...)
+						return chunkWriter.flushItem(nil)
 					})
 					if err != nil {
-						return p.fail(err)
+						return chunkWriter.fail(err)
 					}
-					return p.finish()
+					return chunkWriter.finish()
 				}
 				got := ""
 				if err := respond(); err != nil {
 					got = err.Error()
 				}
-				if !strings.Contains(got, c.want) || c.want == "" && got != "" {
-					t.Errorf("got error %q, want %q", got, c.want)
+				if !strings.Contains(got, test.want) || test.want == "" && got != "" {
+					t.Errorf("got error %q, want %q", got, test.want)
 				}
-				if c.slow && (p.started || w.Body.Len() > 0) {
-					t.Errorf("got a response of %d bytes, started %t, want none", w.Body.Len(), p.started)
+				if test.slow && (chunkWriter.started || responseRecorder.Body.Len() > 0) {
+					t.Errorf("got a response of %d bytes, started %t, want none", responseRecorder.Body.Len(), chunkWriter.started)
 				}
 			})
 		})
@@ -309,28 +309,28 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 func TestScanLimiterPauseReacquires(t *testing.T) {
 	limiter := make(channel, 1)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	s := (&Responses{Limiter: limiter}).ScanLimiter(ctx)
+	scanLimiter := (&Responses{Limiter: limiter}).ScanLimiter(ctx)
 	for range 3 {
-		if len(limiter) > 1 || !s.Pause() || len(limiter) != 1 {
-			t.Fatalf("after Pause: got the limiter held %d times, error %v, want 1, none", len(limiter), s.Err())
+		if len(limiter) > 1 || !scanLimiter.Pause() || len(limiter) != 1 {
+			t.Fatalf("after Pause: got the limiter held %d times, error %v, want 1, none", len(limiter), scanLimiter.Err())
 		}
 	}
-	s.Release()
+	scanLimiter.Release()
 	if len(limiter) != 0 {
 		t.Error("after Release: got the limiter held, want it free")
 	}
 	limiter <- struct{}{} // held by another request
 	cancel(nil)
-	if s.Pause() || !errors.Is(s.Err(), context.Canceled) {
-		t.Errorf("cancelled request: got error %v, want context.Canceled", s.Err())
+	if scanLimiter.Pause() || !errors.Is(scanLimiter.Err(), context.Canceled) {
+		t.Errorf("cancelled request: got error %v, want context.Canceled", scanLimiter.Err())
 	}
 	late, end := context.WithDeadline(t.Context(), time.Unix(1, 0))
 	defer end()
-	s = (&Responses{Limiter: limiter}).ScanLimiter(late)
-	if s.Pause() || !apierrors.IsTimeout(s.Err()) {
-		t.Errorf("request after its deadline: got error %v, want Timeout", s.Err())
+	scanLimiter = (&Responses{Limiter: limiter}).ScanLimiter(late)
+	if scanLimiter.Pause() || !apierrors.IsTimeout(scanLimiter.Err()) {
+		t.Errorf("request after its deadline: got error %v, want Timeout", scanLimiter.Err())
 	}
-	s.Release()
+	scanLimiter.Release()
 	if len(limiter) != 1 {
 		t.Error("Release after a failed Pause: got the limiter of another request released, want it held")
 	}

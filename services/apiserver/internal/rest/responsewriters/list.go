@@ -17,45 +17,45 @@ import (
 
 // WriteList writes a list. Its memory use does not grow with the list: in every form, chunks are
 // sent while they are encoded.
-func (f *Encoder) WriteList(w http.ResponseWriter, r *http.Request, l *List) error {
+func (f *Encoder) WriteList(w http.ResponseWriter, r *http.Request, list *List) error {
 	if f.err != nil {
 		return f.err
 	}
 	// 1. Convert the objects, and record the list in the audit event.
 	defer f.ReleaseConverted()
-	if err := f.convertList(r.Context(), l); err != nil {
+	if err := f.convertList(r.Context(), list); err != nil {
 		return err
 	}
 	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
 	w, done := f.startSpan(w, r)
 	defer done()
 	defer f.startMemo().Done()
-	f.keepsItems = l.length() <= maxKeptItems
-	zipped := f.compressesList(r, l)
+	f.keepsItems = list.length() <= maxKeptItems
+	zipped := f.compressesList(r, list)
 	if f.Media != api.MediaJSON || f.Pretty || zipped {
-		if err := f.recordList(r, l); err != nil {
+		if err := f.recordList(r, list); err != nil {
 			return err
 		}
 	}
 	// 2. Write other forms than plain JSON.
 	switch {
 	case f.isCBOR():
-		return f.writeCBORList(w, r, l)
+		return f.writeCBORList(w, r, list)
 	case f.isProtobuf():
-		return f.writeProtoList(w, r, l)
+		return f.writeProtoList(w, r, list)
 	case f.Media == api.MediaYAML || f.Pretty:
-		return f.writeReadableList(w, r, l)
+		return f.writeReadableList(w, r, list)
 	case zipped:
 		appendItem := func(b []byte, e *objects.Entry) ([]byte, error) { return f.appendItem(b, f.EncodableOf(e)) }
-		return f.writeCompressed(w, r, f.appendListHead(nil, l.Meta), l, appendItem, codec.ListTail, true /* comma */)
+		return f.writeCompressed(w, r, f.appendListHead(nil, list.Meta), list, appendItem, codec.ListTail, true /* comma */)
 	}
 	// 3. Write plain JSON, which is recorded while it is written.
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
 	p.audited = audit.FromContext(r.Context()).Copy()
-	p.buf = f.appendListHead(p.buf, l.Meta)
+	p.buf = f.appendListHead(p.buf, list.Meta)
 	first := true
-	err := p.eachItem(l, func(e *objects.Entry) error {
+	err := p.eachItem(list, func(e *objects.Entry) error {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}
@@ -77,22 +77,22 @@ func (f *Encoder) startMemo() *codec.Memo {
 
 // writeReadableList writes a list in a human-readable form. Each object is formatted separately,
 // with the same result as in the whole list.
-func (f *Encoder) writeReadableList(w http.ResponseWriter, r *http.Request, l *List) error {
+func (f *Encoder) writeReadableList(w http.ResponseWriter, r *http.Request, list *List) error {
 	layout := formats.NewLayout(f.elementsField(), f.Media == api.MediaYAML)
 	p := newChunkWriter(w, r, f.Media, f.writers.limiterFor(r))
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
-	head := f.appendListHead(nil, l.Meta)
-	if l.length() == 0 {
+	head := f.appendListHead(nil, list.Meta)
+	if list.length() == 0 {
 		head = append(head[:len(head)-1], f.emptyElements()+"}"...)
 	} else {
 		head = append(head, "]}"...)
 	}
-	if p.buf, err = layout.AppendHead(p.buf, head, l.length() == 0); err != nil {
+	if p.buf, err = layout.AppendHead(p.buf, head, list.length() == 0); err != nil {
 		return p.fail(err)
 	}
-	err = p.eachItem(l, func(e *objects.Entry) error {
+	err = p.eachItem(list, func(e *objects.Entry) error {
 		item, err := f.appendItem(nil, f.EncodableOf(e))
 		if err == nil {
 			p.buf, err = layout.AppendItem(p.buf, item)
@@ -108,11 +108,11 @@ func (f *Encoder) writeReadableList(w http.ResponseWriter, r *http.Request, l *L
 
 // writeProtoList writes a list in protobuf. It computes the size of all items first, because the
 // envelope contains it.
-func (f *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) error {
+func (f *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, list *List) error {
 	// 1. Compute the size.
 	size := 0
 	items := f.res.Coder.ProtoItems(f.hasOnlyMetadata())
-	err := l.Each(func(e *objects.Entry) error {
+	err := list.Each(func(e *objects.Entry) error {
 		n, err := f.protoSize(items, e)
 		size += n
 		return err
@@ -122,18 +122,18 @@ func (f *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, l *List
 	}
 	// 2. Write the list.
 	kind, version := f.listKind()
-	head, err := codec.AppendProtoListHead(nil, kind, version, l.Meta, size)
+	head, err := codec.AppendProtoListHead(nil, kind, version, list.Meta, size)
 	if err != nil {
 		return err
 	}
-	if f.compressesList(r, l) {
+	if f.compressesList(r, list) {
 		appendItem := func(dst []byte, e *objects.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
-		return f.writeCompressed(w, r, head, l, appendItem, string(codec.ProtoListTail()), false /* comma */)
+		return f.writeCompressed(w, r, head, list, appendItem, string(codec.ProtoListTail()), false /* comma */)
 	}
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
 	p.buf = append(p.buf, head...)
-	err = p.eachItem(l, func(e *objects.Entry) (err error) {
+	err = p.eachItem(list, func(e *objects.Entry) (err error) {
 		p.buf, err = f.appendProto(items, p.buf, e)
 		return p.flushItem(err)
 	})
@@ -255,20 +255,20 @@ func (f *Encoder) writeListEnd(p *chunkWriter, isEmpty bool) error {
 }
 
 // writeCBORList writes a list and sends its elements while they are encoded.
-func (f *Encoder) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
+func (f *Encoder) writeCBORList(w http.ResponseWriter, r *http.Request, list *List) error {
 	p := newChunkWriter(w, r, f.Media, f.writers.limiterFor(r))
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
 	if p.buf, err = formats.AppendCBORListHead(
 		p.buf,
-		append(f.appendListHead(nil, l.Meta), "]}"...),
+		append(f.appendListHead(nil, list.Meta), "]}"...),
 		f.elementsField(),
-		l.length(),
+		list.length(),
 	); err != nil {
 		return p.fail(err)
 	}
-	err = p.eachItem(l, func(e *objects.Entry) error {
+	err = p.eachItem(list, func(e *objects.Entry) error {
 		item, err := f.cborItem(f.EncodableOf(e))
 		p.buf = append(p.buf, item...)
 		return p.flushItem(err)
@@ -281,9 +281,9 @@ func (f *Encoder) writeCBORList(w http.ResponseWriter, r *http.Request, l *List)
 
 // cborItem returns an element of a list. The encodings of objects and of v1 metadata are kept on
 // the entry.
-func (f *Encoder) cborItem(s Encodable) ([]byte, error) {
+func (f *Encoder) cborItem(encodable Encodable) ([]byte, error) {
 	encode := func(*objects.Entry) ([]byte, error) {
-		b, err := f.appendItem(nil, s)
+		b, err := f.appendItem(nil, encodable)
 		if err != nil {
 			return nil, err
 		}
@@ -292,9 +292,9 @@ func (f *Encoder) cborItem(s Encodable) ([]byte, error) {
 	encoding := keepCBOR
 	switch {
 	case f.Representation == negotiation.Table, f.hasOnlyMetadata() && f.MetaVersion != "v1":
-		return encode(s.Entry)
+		return encode(encodable.Entry)
 	case f.hasOnlyMetadata():
 		encoding = keepPartialCBOR
 	}
-	return s.Entry.Encoding(f.encodingKey(encoding), encode)
+	return encodable.Entry.Encoding(f.encodingKey(encoding), encode)
 }

@@ -24,55 +24,55 @@ import (
 )
 
 // WriteObject writes one object. It returns an error only before anything is sent.
-func (f *Encoder) WriteObject(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
+func (f *Encoder) WriteObject(w http.ResponseWriter, r *http.Request, code int, encodable Encodable) error {
 	if f.err != nil {
 		return f.err
 	}
 	defer f.ReleaseConverted()
-	s, err := f.convertObject(r.Context(), s)
+	encodable, err := f.convertObject(r.Context(), encodable)
 	if err != nil {
 		return err
 	}
 	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
 	w, done := f.startSpan(w, r)
 	defer done()
-	var b []byte
+	var data []byte
 	switch {
 	case f.isProtobuf():
-		item, borrowed := s.openItem()
+		item, borrowed := encodable.openItem()
 		if f.hasOnlyMetadata() {
-			b, err = f.res.Coder.AppendPartialProto(nil, f.MetaVersion, item)
+			data, err = f.res.Coder.AppendPartialProto(nil, f.MetaVersion, item)
 		} else {
-			b, err = f.res.Coder.AppendProto(nil, item)
+			data, err = f.res.Coder.AppendProto(nil, item)
 		}
 		borrowed.Release()
 	case f.Representation == negotiation.Itself && f.Media == api.MediaJSON && !f.Pretty:
-		return f.writeJSON(w, r, code, s)
+		return f.writeJSON(w, r, code, encodable)
 	default:
-		if b, err = f.appendJSON(nil, s); err == nil {
-			b, err = f.formatLimited(r, b)
+		if data, err = f.appendJSON(nil, encodable); err == nil {
+			data, err = f.formatLimited(r, data)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	f.recordObject(r, s)
-	writeBody(w, r, code, f.Media, f.compressBody(w, r, b))
+	f.recordObject(r, encodable)
+	writeBody(w, r, code, f.Media, f.compressBody(w, r, data))
 	return nil
 }
 
 // writeJSON writes the JSON of an object: the kept encoding without a copy, or else an encoding in
 // a pooled buffer.
-func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
-	if frame, ok := f.cachedFrame(s, wholeObject); ok {
-		f.sendJSON(w, r, code, frame.Object(keptType(s)))
+func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, encodable Encodable) error {
+	if frame, ok := f.cachedFrame(encodable, wholeObject); ok {
+		f.sendJSON(w, r, code, frame.Object(keptType(encodable)))
 		return nil
 	}
 	// 1. Without an encoding to keep, encode in a pooled buffer if that is possible.
-	if !mayKeep(s) {
+	if !mayKeep(encodable) {
 		pooled := chunkBuffers.Get().(*[]byte)
 		defer chunkBuffers.Put(pooled)
-		item, borrowed := s.openItem()
+		item, borrowed := encodable.openItem()
 		b, ok := f.res.Coder.AppendStored((*pooled)[:0], item, nil)
 		borrowed.Release()
 		if ok {
@@ -84,7 +84,7 @@ func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, s 
 		}
 	}
 	// 2. Otherwise make a frame, which the entry keeps.
-	frame, t, err := f.encodeFrame(s, false /* deleted */, wholeObject)
+	frame, t, err := f.encodeFrame(encodable, false /* deleted */, wholeObject)
 	if err == nil {
 		f.sendJSON(w, r, code, frame.Object(t))
 	}
@@ -264,8 +264,8 @@ func (p Responder) AcceptsStream(r *http.Request, internalName string) error {
 }
 
 // WriteView writes a view in a negotiated form. It returns an error only before anything is sent.
-func (p Responder) WriteView(w http.ResponseWriter, r *http.Request, code int, v View) error {
-	choice, ok := p.negotiateView(r, v.Columns != nil)
+func (p Responder) WriteView(w http.ResponseWriter, r *http.Request, code int, view View) error {
+	choice, ok := p.negotiateView(r, view.Columns != nil)
 	if !ok {
 		return status.NotAcceptable(p.Media.Objects())
 	}
@@ -274,17 +274,17 @@ func (p Responder) WriteView(w http.ResponseWriter, r *http.Request, code int, v
 	}
 	switch choice.Representation {
 	case negotiation.PartialObjectList:
-		return notList(v.InternalName)
+		return notList(view.InternalName)
 	case negotiation.PartialObject:
-		p.Write(w, r, code, meta.AsPartialObjectMetadata(v.Object), metaKind(codec.PartialKind), choice)
+		p.Write(w, r, code, meta.AsPartialObjectMetadata(view.Object), metaKind(codec.PartialKind), choice)
 	case negotiation.Table:
-		table, err := v.toTable(r, choice.MetaVersion)
+		table, err := view.toTable(r, choice.MetaVersion)
 		if err != nil {
 			return err
 		}
 		p.Write(w, r, code, table, metaKind(codec.TableKind), choice)
 	default:
-		p.Write(w, r, code, v.Object, v.GVK, choice)
+		p.Write(w, r, code, view.Object, view.GVK, choice)
 	}
 	return nil
 }

@@ -98,21 +98,21 @@ func (p Responder) Write(
 	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
 	w, done := startResponseSpan(w, r, gvk.GroupVersion(), choice)
 	defer done()
-	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
+	data, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
 	if err != nil {
 		// An object that cannot be encoded in the requested media type is replaced by an error in
 		// JSON.
 		choice.Media = api.MediaJSON
 		obj = status.FromError(err)
 		gvk = codec.StatusGVK
-		if b, err = p.Codec.Encode(obj, gvk, choice.Media, false /* pretty */); err != nil {
+		if data, err = p.Codec.Encode(obj, gvk, choice.Media, false /* pretty */); err != nil {
 			http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)
 			return
 		}
 		code = http.StatusInternalServerError
 	}
-	recordResponse(p.Codec, r, obj, gvk, choice, b)
-	writeBody(w, r, code, choice.Media, b)
+	recordResponse(p.Codec, r, obj, gvk, choice, data)
+	writeBody(w, r, code, choice.Media, data)
 }
 
 // writeBody writes a complete response.
@@ -194,7 +194,7 @@ const (
 func startResponseSpan(
 	w http.ResponseWriter,
 	r *http.Request,
-	gv schema.GroupVersion,
+	groupVersion schema.GroupVersion,
 	choice negotiation.Choice,
 ) (_ http.ResponseWriter, done func()) {
 	if !tracing.Recording(r.Context()) {
@@ -207,7 +207,7 @@ func startResponseSpan(
 			attribute.String("url", r.URL.Path),
 			attribute.String("protocol", r.Proto),
 			attribute.String("mediaType", choice.Media),
-			attribute.String("encoder", encoderOf(gv, choice)),
+			attribute.String("encoder", encoderOf(groupVersion, choice)),
 		}
 	})
 	traced := &tracedWriter{ResponseWriter: w, span: span}
@@ -216,7 +216,7 @@ func startResponseSpan(
 
 // encoderOf returns the name of the encoder as in Kubernetes: a JSON document that describes the
 // codec.
-func encoderOf(gv schema.GroupVersion, choice negotiation.Choice) string {
+func encoderOf(groupVersion schema.GroupVersion, choice negotiation.Choice) string {
 	encoder := "protobuf"
 	switch choice.Media {
 	case api.MediaCBOR:
@@ -229,7 +229,7 @@ func encoderOf(gv schema.GroupVersion, choice negotiation.Choice) string {
 			"yaml":   strconv.FormatBool(choice.Media == api.MediaYAML),
 		})
 	}
-	return formatName(map[string]string{"encodeGV": gv.String(), "encoder": encoder, "name": "versioning"})
+	return formatName(map[string]string{"encodeGV": groupVersion.String(), "encoder": encoder, "name": "versioning"})
 }
 
 // formatName returns the JSON of the parts of a codec's name.

@@ -27,7 +27,7 @@ func TestErrorInUnacceptedMediaTypeIsIndented(t *testing.T) {
 		t.Fatal(err)
 	}
 	responder := Responder{Codec: c, Media: negotiation.Media{}}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		accept, agent string
 		indented      bool
 	}{
@@ -37,12 +37,12 @@ func TestErrorInUnacceptedMediaTypeIsIndented(t *testing.T) {
 		{accept: api.MediaJSON, agent: "curl/8", indented: true},
 	} {
 		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
-		r.Header.Set("Accept", c.accept)
-		r.Header.Set("User-Agent", c.agent)
+		r.Header.Set("Accept", test.accept)
+		r.Header.Set("User-Agent", test.agent)
 		w := httptest.NewRecorder()
 		responder.Error(w, r, apierrors.NewInternalError(errors.New("x")))
-		if got := strings.HasPrefix(w.Body.String(), "{\n  \"kind\": \"Status\","); got != c.indented || w.Code != 500 {
-			t.Errorf("%s for %s: got code %d, %q; want 500, indented: %t", c.accept, c.agent, w.Code, w.Body, c.indented)
+		if got := strings.HasPrefix(w.Body.String(), "{\n  \"kind\": \"Status\","); got != test.indented || w.Code != 500 {
+			t.Errorf("%s for %s: got code %d, %q; want 500, indented: %t", test.accept, test.agent, w.Code, w.Body, test.indented)
 		}
 	}
 }

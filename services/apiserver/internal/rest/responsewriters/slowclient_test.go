@@ -23,7 +23,7 @@ func (w slowWriter) Write(p []byte) (int, error) {
 // response does not count towards the deadline of the request.
 func TestDeadlineExcludesWaitingForClient(t *testing.T) {
 	const limit, parts = time.Minute, 5
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		clientTime, serverTime time.Duration // for each part
 		wantComplete           bool
 	}{
@@ -35,17 +35,17 @@ func TestDeadlineExcludesWaitingForClient(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
-				w := slowWriter{httptest.NewRecorder(), c.clientTime}
+				w := slowWriter{httptest.NewRecorder(), test.clientTime}
 				p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", nil)
 				defer p.releaseBuffer()
 				complete := true
 				for range parts {
-					time.Sleep(c.serverTime)
+					time.Sleep(test.serverTime)
 					p.buf = append(p.buf, make([]byte, chunkSize)...)
 					complete = complete && p.flushChunk(false)
 				}
-				if complete != c.wantComplete {
-					t.Errorf("got a complete response: %t, want %t", complete, c.wantComplete)
+				if complete != test.wantComplete {
+					t.Errorf("got a complete response: %t, want %t", complete, test.wantComplete)
 				}
 			})
 		})

@@ -25,21 +25,21 @@ type Lifetime struct {
 // NewLifetime starts a lifetime with the given timeout. server and kind may be nil. The caller must
 // call release.
 func NewLifetime(request, server, kind context.Context, lasts time.Duration) *Lifetime {
-	l := &Lifetime{Context: request, until: time.Now().Add(lasts)}
-	if earlier, ok := request.Deadline(); ok && earlier.Before(l.until) {
-		l.until = earlier
+	lifetime := &Lifetime{Context: request, until: time.Now().Add(lasts)}
+	if earlier, ok := request.Deadline(); ok && earlier.Before(lifetime.until) {
+		lifetime.until = earlier
 	}
 	if lasts <= 0 {
-		l.finish(context.DeadlineExceeded)
+		lifetime.finish(context.DeadlineExceeded)
 	}
-	l.timer = time.AfterFunc(lasts, func() { l.finish(context.DeadlineExceeded) })
-	l.detachRequest = context.AfterFunc(request, func() { l.finish(request.Err()) })
+	lifetime.timer = time.AfterFunc(lasts, func() { lifetime.finish(context.DeadlineExceeded) })
+	lifetime.detachRequest = context.AfterFunc(request, func() { lifetime.finish(request.Err()) })
 	for i, parent := range []context.Context{server, kind} {
 		if parent != nil {
-			l.detach[i] = context.AfterFunc(parent, func() { l.finish(context.Canceled) })
+			lifetime.detach[i] = context.AfterFunc(parent, func() { lifetime.finish(context.Canceled) })
 		}
 	}
-	return l
+	return lifetime
 }
 
 // Release ends the lifetime without calling ended.

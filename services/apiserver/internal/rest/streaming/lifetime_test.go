@@ -14,7 +14,7 @@ func TestLifetimeEndsAtFirstLimit(t *testing.T) {
 	const lasts = time.Minute
 	for name, tc := range map[string]struct {
 		lasts time.Duration
-		end   func(request, server, kind context.CancelFunc, l *Lifetime)
+		end   func(request, server, kind context.CancelFunc, lifetime *Lifetime)
 		want  error
 		calls int
 	}{
@@ -51,12 +51,12 @@ func TestLifetimeEndsAtFirstLimit(t *testing.T) {
 		"nothing ends": {lasts: lasts, end: func(_, _, _ context.CancelFunc, _ *Lifetime) {}},
 		"release": {
 			lasts: lasts,
-			end:   func(_, _, _ context.CancelFunc, l *Lifetime) { l.Release() },
+			end:   func(_, _, _ context.CancelFunc, lifetime *Lifetime) { lifetime.Release() },
 			want:  context.Canceled,
 		},
 		"all in sequence": {
 			lasts: lasts,
-			end: func(request, server, kind context.CancelFunc, l *Lifetime) {
+			end: func(request, server, kind context.CancelFunc, lifetime *Lifetime) {
 				request()
 				server()
 				kind()
@@ -73,16 +73,16 @@ func TestLifetimeEndsAtFirstLimit(t *testing.T) {
 			kind, endKind := context.WithCancel(context.Background())
 			defer endServer()
 			defer endKind()
-			l := NewLifetime(request, server, kind, tc.lasts)
+			lifetime := NewLifetime(request, server, kind, tc.lasts)
 			calls := 0
-			l.OnEnd(func() { calls++ })
-			tc.end(endRequest, endServer, endKind, l)
+			lifetime.OnEnd(func() { calls++ })
+			tc.end(endRequest, endServer, endKind, lifetime)
 			synctest.Wait()
-			if err := l.Err(); !errors.Is(err, tc.want) || calls != tc.calls {
+			if err := lifetime.Err(); !errors.Is(err, tc.want) || calls != tc.calls {
 				t.Errorf("%s: got %v after %d calls, want %v, %d", name, err, calls, tc.want, tc.calls)
 			}
 			select {
-			case <-l.Done():
+			case <-lifetime.Done():
 				if tc.want == nil {
 					t.Errorf("%s: got Done closed, want it open", name)
 				}
@@ -91,9 +91,9 @@ func TestLifetimeEndsAtFirstLimit(t *testing.T) {
 					t.Errorf("%s: got Done open, want it closed", name)
 				}
 			}
-			l.Release() // otherwise synctest reports leaked goroutines
+			lifetime.Release() // otherwise synctest reports leaked goroutines
 			again := 0
-			l.OnEnd(func() { again++ })
+			lifetime.OnEnd(func() { again++ })
 			if again != 1 {
 				t.Errorf("%s: onEnd after the end: got %d calls, want 1", name, again)
 			}

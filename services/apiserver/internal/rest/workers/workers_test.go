@@ -15,18 +15,18 @@ import (
 func TestWorkersAreReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50
-		var w Pool
+		var pool Pool
 		idleWorkers := func() int {
 			synctest.Wait()
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return len(w.idle)
+			pool.mu.Lock()
+			defer pool.mu.Unlock()
+			return len(pool.idle)
 		}
 		for range 3 {
 			var started atomic.Int32
 			release := make(chan struct{})
 			for range n {
-				w.Run("user", func() { started.Add(1); <-release })
+				pool.Run("user", func() { started.Add(1); <-release })
 			}
 			time.Sleep(n * periodLength) // each function soon counts as waiting
 			synctest.Wait()
@@ -39,11 +39,11 @@ func TestWorkersAreReused(t *testing.T) {
 			}
 		}
 		for range 10 { // needs one worker
-			w.Run("user", func() {})
+			pool.Run("user", func() {})
 			synctest.Wait()
 		}
 		time.Sleep(trimInterval + time.Millisecond)
-		w.Run("user", func() {})
+		pool.Run("user", func() {})
 		synctest.Wait()
 		time.Sleep(2 * trimInterval)
 		if idle := idleWorkers(); idle > 1 {
@@ -53,7 +53,7 @@ func TestWorkersAreReused(t *testing.T) {
 		if idle := idleWorkers(); idle > 0 {
 			t.Errorf("%d workers are idle, want 0", idle)
 		}
-		w.Run("user", func() {}) // runs until the test ends
+		pool.Run("user", func() {}) // runs until the test ends
 		time.Sleep(3 * trimInterval)
 	})
 }
@@ -63,12 +63,12 @@ func TestWorkersAreReused(t *testing.T) {
 func TestWorkersAreSharedFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := recentPerCPU * runtime.GOMAXPROCS(0)
-		var w Pool
+		var pool Pool
 		var mu sync.Mutex
 		var ran []string
 		running, highest := 0, 0
 		enqueue := func(user string) {
-			w.Run(user, func() {
+			pool.Run(user, func() {
 				mu.Lock()
 				running++
 				highest = max(highest, running)
@@ -82,7 +82,7 @@ func TestWorkersAreSharedFairly(t *testing.T) {
 		}
 		release := make(chan struct{})
 		for range limit {
-			w.Run("many", func() { <-release })
+			pool.Run("many", func() { <-release })
 		}
 		for range 1000 {
 			enqueue("many")

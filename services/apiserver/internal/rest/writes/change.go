@@ -22,7 +22,7 @@ import (
 // include the change. An error leaves no open reservation.
 func (w *Writer) computeChange(
 	ctx context.Context,
-	r *Request,
+	req *Request,
 	l *liveObject,
 	obj registry.Object,
 	ownershipRecorded bool,
@@ -31,16 +31,16 @@ func (w *Writer) computeChange(
 
 	// 1. Check the uid. In an update it is a precondition. In a patch it is a change of the object,
 	// which validation rejects.
-	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
-		return outcome{}, r.uidConflict(uid, old.GetUID())
+	if uid := obj.GetUID(); req.Patch == nil && uid != "" && uid != old.GetUID() {
+		return outcome{}, req.uidConflict(uid, old.GetUID())
 	}
 
 	// 2. Set defaults and record the field ownership.
-	if r.Resource.Default != nil {
-		r.Resource.Default(obj)
+	if req.Resource.Default != nil {
+		req.Resource.Default(obj)
 	}
 	if !ownershipRecorded {
-		if err := w.recordOwnership(ctx, r, old, obj); err != nil {
+		if err := w.recordOwnership(ctx, req, old, obj); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -48,64 +48,64 @@ func (w *Writer) computeChange(
 	// 3. Run mutating admission, unless it has seen the object already (a scale). It sees the metadata
 	// that the client sent.
 	var typeErr error
-	if r.Sub == nil { // a write of the status restores the type
-		typeErr = r.checkType(obj) // before webhooks: their response always has the type of the resource
+	if req.Sub == nil { // a write of the status restores the type
+		typeErr = req.checkType(obj) // before webhooks: their response always has the type of the resource
 	}
-	attrs := r.admission
+	attrs := req.admission
 	if attrs == nil {
 		showUnsetTime(obj)
-		attrs = r.Admission(admission.Update, obj, old)
-		if err := w.mutateUpdate(ctx, r, obj, attrs); err != nil {
+		attrs = req.Admission(admission.Update, obj, old)
+		if err := w.mutateUpdate(ctx, req, obj, attrs); err != nil {
 			return outcome{}, err
 		}
 	}
 
 	// 4. Restore what this write must not change.
-	if err := r.checkResourceVersion(obj, old); err != nil {
+	if err := req.checkResourceVersion(obj, old); err != nil {
 		return outcome{}, err
 	}
 	keepServerMetadata(obj, old)
 	recorded := apply.ManagedFieldsOf(obj)
-	if err := w.completeObject(r, obj, old); err != nil {
+	if err := w.completeObject(req, obj, old); err != nil {
 		return outcome{}, err
 	}
-	r.prepareUpdate(obj, old)
+	req.prepareUpdate(obj, old)
 	recorded.ApplyTo(obj)
-	r.restoreTimes(obj, old, &w.Metrics)
+	req.restoreTimes(obj, old, &w.Metrics)
 	if typeErr != nil {
 		return outcome{}, typeErr
 	}
 
 	// 5. Allocate values, validate, and run validating admission.
-	reservation, err := w.allocateValues(ctx, r, obj, old)
+	reservation, err := w.allocateValues(ctx, req, obj, old)
 	if err != nil {
 		return outcome{}, err
 	}
-	text, err := r.Resource.Coder.ServedJSON(obj)
+	text, err := req.Resource.Coder.ServedJSON(obj)
 	if err != nil {
 		reservation.Rollback(ctx)
 		return outcome{}, fmt.Errorf("encode: %w", err)
 	}
-	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
+	if errs := w.validateUpdate(ctx, req, l, obj, text); len(errs) > 0 {
 		reservation.Rollback(ctx)
-		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
+		return outcome{}, status.Invalid(req.Resource.GroupKind(), obj.GetName(), errs)
 	}
-	r.addUpdateWarnings(ctx, obj, old)
+	req.addUpdateWarnings(ctx, obj, old)
 	reservation, err = w.admitComplete(ctx, attrs, reservation)
 	if err != nil {
 		return outcome{}, err
 	}
 
 	// 6. Encode the object and decide what happens to the stored one.
-	value, err := r.encodeObject(ctx, obj, text)
+	value, err := req.encodeObject(ctx, obj, text)
 	if err != nil {
 		reservation.Rollback(ctx)
 		return outcome{}, err
 	}
 	switch {
-	case r.DryRun:
+	case req.DryRun:
 		return outcome{value: value, obj: obj, reservation: reservation, unchanged: true}, nil
-	case r.canBeRemoved(obj):
+	case req.canBeRemoved(obj):
 		return outcome{value: value, obj: obj, reservation: reservation, remove: true}, nil
 	case bytes.Equal(value, l.kv.Value) && !l.kv.Stale():
 		return outcome{reservation: reservation, unchanged: true}, nil
@@ -189,26 +189,26 @@ func (r *Request) prepareUpdate(obj, old registry.Object) {
 // obj.
 func (w *Writer) validateUpdate(
 	ctx context.Context,
-	r *Request,
+	req *Request,
 	l *liveObject,
 	obj registry.Object,
 	text []byte,
 ) field.ErrorList {
 	old := l.obj
-	order, rules := r.Resource.Update.Order, r.Resource.Update.Validate
-	if r.Sub != nil {
-		order = r.Sub.Order
-		rules = r.Sub.ValidateUpdate
+	order, rules := req.Resource.Update.Order, req.Resource.Update.Validate
+	if req.Sub != nil {
+		order = req.Sub.Order
+		rules = req.Sub.ValidateUpdate
 	}
-	errs := meta.ValidateUpdate(r.Resource.Kind, order, obj, old, func(metadataErrors field.ErrorList) field.ErrorList {
-		errs := r.validateDocument(ctx, metadataErrors, obj, text, l.text)
+	errs := meta.ValidateUpdate(req.Resource.Kind, order, obj, old, func(metadataErrors field.ErrorList) field.ErrorList {
+		errs := req.validateDocument(ctx, metadataErrors, obj, text, l.text)
 		if rules != nil {
 			errs = append(errs, rules(obj, old)...)
 		}
 		return errs
 	})
-	if r.Sub == nil {
-		errs = w.addDeclarativeErrors(r.Resource.Kind, obj, errs)
+	if req.Sub == nil {
+		errs = w.addDeclarativeErrors(req.Resource.Kind, obj, errs)
 	}
 	return errs
 }

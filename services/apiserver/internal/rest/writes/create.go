@@ -37,20 +37,20 @@ type creation struct {
 }
 
 // createObject creates obj. Create, Update and Patch share it.
-func (w *Writer) createObject(ctx context.Context, r *Request, obj registry.Object, opts creation) (Result, error) {
-	if err := r.checkCreation(obj); err != nil {
+func (w *Writer) createObject(ctx context.Context, req *Request, obj registry.Object, opts creation) (Result, error) {
+	if err := req.checkCreation(obj); err != nil {
 		return Result{}, err
 	}
-	attrs, err := w.mutateCreation(ctx, r, obj, opts.ownershipRecorded)
+	attrs, err := w.mutateCreation(ctx, req, obj, opts.ownershipRecorded)
 	if err != nil {
 		return Result{}, err
 	}
 	if opts.byUpdate {
-		if err := r.checkVersion(obj); err != nil {
+		if err := req.checkVersion(obj); err != nil {
 			return Result{}, err
 		}
 	}
-	w.stampCreation(r, obj)
+	w.stampCreation(req, obj)
 
 	// Store the object. If its name is generated and taken, try other names.
 	requestedName := attrs.Name
@@ -59,7 +59,7 @@ func (w *Writer) createObject(ctx context.Context, r *Request, obj registry.Obje
 		candidate := obj
 		if generated {
 			candidate = obj.DeepCopyObject().(registry.Object)
-			if r.Resource.Create.PrefixIsName {
+			if req.Resource.Create.PrefixIsName {
 				candidate.SetName(obj.GetGenerateName())
 			} else {
 				candidate.SetName(meta.GenerateName(obj.GetGenerateName()))
@@ -67,15 +67,15 @@ func (w *Writer) createObject(ctx context.Context, r *Request, obj registry.Obje
 		}
 		attrs.Object = candidate
 		attrs.Name = requestedName
-		if requestedName == "" && !r.Collection {
+		if requestedName == "" && !req.Collection {
 			attrs.Name = candidate.GetName()
 		}
-		res, err := w.tryCreate(ctx, r, candidate, attrs, opts)
+		res, err := w.tryCreate(ctx, req, candidate, attrs, opts)
 		switch {
 		case !apierrors.IsAlreadyExists(err):
 			return res, err
 		case !generated || attempt == generatedAttempts:
-			return res, w.alreadyExists(ctx, r, candidate)
+			return res, w.alreadyExists(ctx, req, candidate)
 		}
 	}
 }
@@ -103,33 +103,33 @@ func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Obj
 // object without managedFields.
 func (w *Writer) mutateCreation(
 	ctx context.Context,
-	r *Request,
+	req *Request,
 	obj registry.Object,
 	ownershipRecorded bool,
 ) (*admission.Request, error) {
 	var created metav1.Time
-	if r.Patch != nil { // as in Kubernetes, admission sees the creationTimestamp of an apply
+	if req.Patch != nil { // as in Kubernetes, admission sees the creationTimestamp of an apply
 		created = obj.GetCreationTimestamp()
 	}
 	meta.SetServerFields(obj, "", created)
-	obj.SetNamespace(r.objectNamespace())
-	attrs := r.Admission(admission.Create, obj, nil)
-	if r.Resource.Default != nil {
-		r.Resource.Default(obj)
+	obj.SetNamespace(req.objectNamespace())
+	attrs := req.Admission(admission.Create, obj, nil)
+	if req.Resource.Default != nil {
+		req.Resource.Default(obj)
 	}
-	if r.Patch == nil {
+	if req.Patch == nil {
 		removeDuplicateOwners(ctx, obj, duplicateOwners)
 	}
 	if !ownershipRecorded {
-		if err := w.recordOwnership(ctx, r, nil, obj); err != nil {
+		if err := w.recordOwnership(ctx, req, nil, obj); err != nil {
 			return nil, err
 		}
 	}
-	typeErr := r.checkType(obj) // before webhooks: their response always has the type of the resource
-	if err := w.runMutation(ctx, r, obj, attrs); err != nil {
+	typeErr := req.checkType(obj) // before webhooks: their response always has the type of the resource
+	if err := w.runMutation(ctx, req, obj, attrs); err != nil {
 		return nil, err
 	}
-	if err := r.checkCreation(obj); err != nil {
+	if err := req.checkCreation(obj); err != nil {
 		return nil, err
 	}
 	return attrs, typeErr
@@ -166,55 +166,55 @@ func (r *Request) resetForCreate(obj registry.Object) {
 // tryCreate completes, validates and stores an object that has its final name.
 func (w *Writer) tryCreate(
 	ctx context.Context,
-	r *Request,
+	req *Request,
 	obj registry.Object,
 	attrs *admission.Request,
 	opts creation,
 ) (Result, error) {
 	// 1. Complete the object.
-	r.prepareCreate(ctx, obj, attrs.User)
-	if err := w.completeObject(r, obj, nil); err != nil {
+	req.prepareCreate(ctx, obj, attrs.User)
+	if err := w.completeObject(req, obj, nil); err != nil {
 		return Result{}, err
 	}
-	text, err := r.Resource.Coder.ServedJSON(obj)
+	text, err := req.Resource.Coder.ServedJSON(obj)
 	if err != nil {
 		return Result{}, fmt.Errorf("encode: %w", err)
 	}
 
 	// 2. Allocate values, validate, and run validating admission.
-	reservation, err := w.allocateValues(ctx, r, obj, nil)
+	reservation, err := w.allocateValues(ctx, req, obj, nil)
 	if err != nil {
 		return Result{}, err
 	}
-	if errs := w.validateCreate(ctx, r, obj, text); len(errs) > 0 {
+	if errs := w.validateCreate(ctx, req, obj, text); len(errs) > 0 {
 		reservation.Rollback(ctx)
-		return Result{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
+		return Result{}, status.Invalid(req.Resource.GroupKind(), obj.GetName(), errs)
 	}
-	r.addWarnings(ctx, obj)
+	req.addWarnings(ctx, obj)
 	reservation, err = w.admitComplete(ctx, attrs, reservation)
 	if err != nil {
 		return Result{}, err
 	}
 
 	// 3. Store the object. As in Kubernetes, the check of the version comes after admission.
-	version, err := r.creationVersion(obj, opts)
+	version, err := req.creationVersion(obj, opts)
 	if err != nil {
 		reservation.Rollback(ctx)
 		return Result{}, err
 	}
-	value, err := r.encodeStored(ctx, obj, text)
+	value, err := req.encodeStored(ctx, obj, text)
 	if err != nil {
 		reservation.Rollback(ctx)
 		return Result{}, fmt.Errorf("encode: %w", err)
 	}
-	if r.DryRun {
+	if req.DryRun {
 		reservation.Rollback(ctx)
-		if err := w.checkAbsent(ctx, r, obj.GetName()); err != nil {
+		if err := w.checkAbsent(ctx, req, obj.GetName()); err != nil {
 			return Result{}, err
 		}
 		return Result{Item: codec.Item{Stored: value, Revision: version}, Created: true}, nil
 	}
-	return w.storeCreated(ctx, r, obj, value, reservation)
+	return w.storeCreated(ctx, req, obj, value, reservation)
 }
 
 // prepareCreate calls the functions of the kind that run before validation.
@@ -249,25 +249,25 @@ func (w *Writer) checkAbsent(ctx context.Context, r *Request, name string) error
 // storeCreated stores a new object and settles its reservation.
 func (w *Writer) storeCreated(
 	ctx context.Context,
-	r *Request,
+	req *Request,
 	obj registry.Object,
 	value []byte,
 	reservation admission.Reservation,
 ) (Result, error) {
-	key := r.Resource.Key(r.Namespace, obj.GetName())
-	value, rev, err := w.putValue(ctx, r, obj, value, func(ctx context.Context, value []byte) (int64, error) {
-		return w.Store.Create(ctx, key, value, w.writeOptions(r, r.Resource.Preconditions))
+	key := req.Resource.Key(req.Namespace, obj.GetName())
+	value, rev, err := w.putValue(ctx, req, obj, value, func(ctx context.Context, value []byte) (int64, error) {
+		return w.Store.Create(ctx, key, value, w.writeOptions(req, req.Resource.Preconditions))
 	})
 	settleReservation(ctx, reservation, err)
 	var precondition *storage.PreconditionError
-	if len(r.ExtraPreconditions) == 0 && errors.As(err, &precondition) {
+	if len(req.ExtraPreconditions) == 0 && errors.As(err, &precondition) {
 		return Result{}, apiset.ErrGone // the definition of the kind was deleted
 	}
 	if err != nil {
-		return Result{}, refOf(r.Resource, obj.GetName()).Translate(err)
+		return Result{}, refOf(req.Resource, obj.GetName()).Translate(err)
 	}
-	w.reportWritten(r, rev)
-	w.awaitSettled(ctx, r, rev)
+	w.reportWritten(req, rev)
+	w.awaitSettled(ctx, req, rev)
 	return Result{Item: codec.Item{Stored: value, Revision: rev}, Created: true}, nil
 }
 

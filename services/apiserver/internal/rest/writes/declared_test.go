@@ -23,7 +23,7 @@ func TestDeclaredRulesRunBesideHandwritten(t *testing.T) {
 	finds := func(errs ...*field.Error) func(registry.Object) field.ErrorList {
 		return func(registry.Object) field.ErrorList { return errs }
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name     string
 		gates    DeclarativeValidationOptions
 		written  field.ErrorList
@@ -98,28 +98,28 @@ func TestDeclaredRulesRunBesideHandwritten(t *testing.T) {
 			panics:     1,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			metrics := prometheus.NewRegistry()
-			w := &Writer{Config: Config{Declared: c.gates, Metrics: NewMetrics(metrics), Logger: slog.New(slog.DiscardHandler)}}
+			w := &Writer{Config: Config{Declared: test.gates, Metrics: NewMetrics(metrics), Logger: slog.New(slog.DiscardHandler)}}
 			var got []string
 			for _, e := range w.addDeclarativeErrors(
-				&registry.Kind{DeclarativeValidation: c.declared},
+				&registry.Kind{DeclarativeValidation: test.declared},
 				&corev1.ReplicationController{},
-				c.written,
+				test.written,
 			) {
 				got = append(got, e.Error())
 			}
-			if len(got) != len(c.want) {
-				t.Fatalf("got errors %q, want %q", got, c.want)
+			if len(got) != len(test.want) {
+				t.Fatalf("got errors %q, want %q", got, test.want)
 			}
 			for i := range got {
-				if got[i] != c.want[i] {
-					t.Errorf("error %d: got %q, want %q", i, got[i], c.want[i])
+				if got[i] != test.want[i] {
+					t.Errorf("error %d: got %q, want %q", i, got[i], test.want[i])
 				}
 			}
 			for name, want := range map[string]float64{
-				"apiserver_validation_declarative_validation_mismatch_total": c.mismatches,
-				"apiserver_validation_declarative_validation_panic_total":    c.panics,
+				"apiserver_validation_declarative_validation_mismatch_total": test.mismatches,
+				"apiserver_validation_declarative_validation_panic_total":    test.panics,
 			} {
 				if n := counterValue(t, metrics, name); n != want {
 					t.Errorf("%s: got %v, want %v", name, n, want)

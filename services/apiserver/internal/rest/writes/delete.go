@@ -27,13 +27,13 @@ import (
 // DeleteOptions (specification: "Object deletion"). An object that is deleted gracefully is first
 // written with its deletion timestamp and then removed, even with a grace period of 0, so that
 // watchers see it terminate.
-func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
-	o, ok := r.Options.(*metav1.DeleteOptions)
+func (w *Writer) Delete(ctx context.Context, req *Request) (Result, error) {
+	deleteOptions, ok := req.Options.(*metav1.DeleteOptions)
 	if !ok {
-		return Result{}, fmt.Errorf("a deletion with %T", r.Options)
+		return Result{}, fmt.Errorf("a deletion with %T", req.Options)
 	}
 	op := admission.Delete
-	if r.Admitted {
+	if req.Admitted {
 		op = ""
 	}
 
@@ -41,38 +41,38 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 	var obj registry.Object
 	var action deletion
 	tracing.Event(ctx, eventDelete)
-	res, err := w.modifyLive(ctx, r, op, func(l *liveObject) (outcome, error) {
+	res, err := w.modifyLive(ctx, req, op, func(l *liveObject) (outcome, error) {
 		obj = l.obj.DeepCopyObject().(registry.Object)
-		if err := r.CheckPreconditions(l.obj); err != nil {
+		if err := req.CheckPreconditions(l.obj); err != nil {
 			return outcome{}, err
 		}
-		action = w.beginDeletion(r, obj, o)
-		if action.pending && r.BeforeDelete == nil {
+		action = w.beginDeletion(req, obj, deleteOptions)
+		if action.pending && req.BeforeDelete == nil {
 			return outcome{unchanged: true}, nil
 		}
-		if err := w.admitDeletion(ctx, r, l.obj); err != nil {
+		if err := w.admitDeletion(ctx, req, l.obj); err != nil {
 			return outcome{}, err
 		}
-		if r.BeforeDelete != nil {
-			r.BeforeDelete(obj)
+		if req.BeforeDelete != nil {
+			req.BeforeDelete(obj)
 			action.write = true
 		}
 		if !action.write { // the response shows the last stored state
-			return outcome{value: l.kv.Value, remove: action.remove, unchanged: r.DryRun || !action.remove}, nil
+			return outcome{value: l.kv.Value, remove: action.remove, unchanged: req.DryRun || !action.remove}, nil
 		}
-		value, err := r.Resource.Coder.EncodeFor(ctx, obj)
+		value, err := req.Resource.Coder.EncodeFor(ctx, obj)
 		if err != nil {
 			return outcome{}, fmt.Errorf("encode: %w", err)
 		}
-		return outcome{value: value, obj: obj, unchanged: r.DryRun}, nil
+		return outcome{value: value, obj: obj, unchanged: req.DryRun}, nil
 	})
 	if err != nil {
 		return Result{}, err
 	}
 
 	// The object has been stored with its deletion timestamp. Remove it now.
-	if action.write && action.remove && !r.DryRun {
-		if res, err = w.removeMarked(ctx, r, obj, res); err != nil {
+	if action.write && action.remove && !req.DryRun {
+		if res, err = w.removeMarked(ctx, req, obj, res); err != nil {
 			return Result{}, err
 		}
 	}
@@ -120,29 +120,29 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 
 // effectiveOptions returns the options that admission sees of the deletion of a single object: with
 // the grace period that the object gets, and with its uid if the deletion takes several steps.
-func (r *Request) effectiveOptions(live registry.Object, o *metav1.DeleteOptions) *metav1.DeleteOptions {
-	o = o.DeepCopy()
+func (r *Request) effectiveOptions(live registry.Object, deleteOptions *metav1.DeleteOptions) *metav1.DeleteOptions {
+	deleteOptions = deleteOptions.DeepCopy()
 	terminating := live.GetDeletionTimestamp() != nil
 	// As in Kubernetes, the first step of a deletion in several steps has the options of the
 	// client.
 	isFirstStep := (r.Resource.Delete.TwoPhase || r.Resource.Delete.MarkDeletion != nil) && !terminating
-	if o.GracePeriodSeconds != nil && !isFirstStep {
-		*o.GracePeriodSeconds = nonNegativeGrace(*o.GracePeriodSeconds)
+	if deleteOptions.GracePeriodSeconds != nil && !isFirstStep {
+		*deleteOptions.GracePeriodSeconds = nonNegativeGrace(*deleteOptions.GracePeriodSeconds)
 	}
 	if gracePeriod := r.Resource.Delete.GracePeriod; gracePeriod != nil && !terminating {
-		o.GracePeriodSeconds = ptr.To(gracePeriod(live, o.GracePeriodSeconds))
+		deleteOptions.GracePeriodSeconds = ptr.To(gracePeriod(live, deleteOptions.GracePeriodSeconds))
 	}
 	takesSteps := r.Resource.Delete.RemovalBlocked != nil || r.Resource.Delete.MarkDeletion != nil
 	if !takesSteps {
-		return o
+		return deleteOptions
 	}
-	if o.Preconditions == nil {
-		o.Preconditions = &metav1.Preconditions{}
+	if deleteOptions.Preconditions == nil {
+		deleteOptions.Preconditions = &metav1.Preconditions{}
 	}
-	if o.Preconditions.UID == nil {
-		o.Preconditions.UID = ptr.To(live.GetUID())
+	if deleteOptions.Preconditions.UID == nil {
+		deleteOptions.Preconditions.UID = ptr.To(live.GetUID())
 	}
-	return o
+	return deleteOptions
 }
 
 // CheckPreconditions checks the preconditions of a deletion against the object.
@@ -151,20 +151,20 @@ func (r *Request) CheckPreconditions(obj registry.Object) error {
 	if !ok || o.Preconditions == nil {
 		return nil
 	}
-	p := o.Preconditions
+	preconditions := o.Preconditions
 	if r.Resource.Delete.MarkDeletion != nil || r.Resource.Delete.TwoPhase {
-		return r.checkPreconditionsOfSteps(p, obj)
+		return r.checkPreconditionsOfSteps(preconditions, obj)
 	}
 	kind := schema.GroupResource{Group: r.Resource.GroupKind().Group, Resource: r.Resource.Kind.Kind}
-	if p.UID != nil && *p.UID != obj.GetUID() {
+	if preconditions.UID != nil && *preconditions.UID != obj.GetUID() {
 		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
 			"The object might have been deleted and then recreated",
-			*p.UID, obj.GetUID()))
+			*preconditions.UID, obj.GetUID()))
 	}
-	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+	if preconditions.ResourceVersion != nil && *preconditions.ResourceVersion != obj.GetResourceVersion() {
 		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the ResourceVersion in the precondition (%s) "+
 			"does not match the ResourceVersion in record (%s). The object might have been modified",
-			*p.ResourceVersion, obj.GetResourceVersion()))
+			*preconditions.ResourceVersion, obj.GetResourceVersion()))
 	}
 	return nil
 }
@@ -196,27 +196,27 @@ type deletion struct {
 }
 
 // beginDeletion changes an object according to the options of a DELETE.
-func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.DeleteOptions) deletion {
+func (w *Writer) beginDeletion(req *Request, obj registry.Object, deleteOptions *metav1.DeleteOptions) deletion {
 	now := w.Now()
-	if r.Resource.Delete.MarkDeletion != nil && obj.GetDeletionTimestamp() == nil {
+	if req.Resource.Delete.MarkDeletion != nil && obj.GetDeletionTimestamp() == nil {
 		at := metav1.NewTime(now.UTC().Truncate(time.Second))
 		obj.SetDeletionTimestamp(&at)
-		r.Resource.Delete.MarkDeletion(obj, at)
+		req.Resource.Delete.MarkDeletion(obj, at)
 		return deletion{write: true}
 	}
 
 	// 1. Determine whether the rules of the kind hold the object.
 	terminating := obj.GetDeletionTimestamp() != nil
-	blocked := r.Resource.Delete.RemovalBlocked != nil && r.Resource.Delete.RemovalBlocked(obj)
-	if r.Resource.Delete.TwoPhase && terminating && blocked {
+	blocked := req.Resource.Delete.RemovalBlocked != nil && req.Resource.Delete.RemovalBlocked(obj)
+	if req.Resource.Delete.TwoPhase && terminating && blocked {
 		return deletion{pending: true}
 	}
-	held := blocked || r.Resource.Delete.TwoPhase && !terminating
+	held := blocked || req.Resource.Delete.TwoPhase && !terminating
 
 	// 2. Apply the grace period.
 	marked, graceOver := false, true
-	if r.Resource.Delete.GracePeriod != nil {
-		marked, graceOver = r.markGraceful(obj, o, now)
+	if req.Resource.Delete.GracePeriod != nil {
+		marked, graceOver = req.markGraceful(obj, deleteOptions, now)
 		if !marked && !graceOver {
 			return deletion{pending: true}
 		}
@@ -225,7 +225,7 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 	// 3. Set the finalizers of the garbage collector.
 	changed := marked
 	if !w.NoGarbageCollector {
-		if finalizers := r.deletionFinalizers(obj, o); !slices.Equal(finalizers, obj.GetFinalizers()) {
+		if finalizers := req.deletionFinalizers(obj, deleteOptions); !slices.Equal(finalizers, obj.GetFinalizers()) {
 			obj.SetFinalizers(finalizers)
 			changed = true
 		}
@@ -237,7 +237,7 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 		// A change of the finalizers alone is not written before the object is removed.
 		return deletion{write: marked, remove: graceOver}
 	case !terminating && !marked:
-		r.markDeletion(obj, 0, held, now)
+		req.markDeletion(obj, 0, held, now)
 		changed = true
 	}
 	return deletion{write: changed}
@@ -313,18 +313,18 @@ const (
 // DeleteUnreadable removes an object that cannot be read. It skips admission, which would have no
 // object to check, and ignores finalizers. It requires a separate permission. It does not remove
 // a readable object.
-func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
-	if err := w.authorizeUnsafeDelete(ctx, r); err != nil {
+func (w *Writer) DeleteUnreadable(ctx context.Context, req *Request) error {
+	if err := w.authorizeUnsafeDelete(ctx, req); err != nil {
 		return err
 	}
 	for range maxAttempts {
-		_, err := w.readLive(ctx, r, true)
+		_, err := w.readLive(ctx, req, true)
 		var unreadable *storage.CorruptObjectError
 		if err == nil || errors.Is(err, storage.ErrNotFound) {
-			return notUnreadable(r)
+			return notUnreadable(req)
 		}
 		if !errors.As(err, &unreadable) {
-			return r.objectRef().Translate(err)
+			return req.objectRef().Translate(err)
 		}
 		// A request that ended before the object was decrypted does not prove that the object is
 		// damaged.
@@ -332,19 +332,19 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 			return err
 		}
 		resume := request.Suspend(ctx)
-		revision, err := w.Store.Delete(ctx, r.objectKey(), unreadable.Revision)
+		revision, err := w.Store.Delete(ctx, req.objectKey(), unreadable.Revision)
 		resume()
 		var conflict *storage.ConflictError
 		switch {
 		case err == nil:
-			w.Logger.Warn("an object that cannot be read was deleted", "key", r.objectKey(), "user", r.User.Name, "error", unreadable.Err)
-			w.reportWritten(r, revision)
+			w.Logger.Warn("an object that cannot be read was deleted", "key", req.objectKey(), "user", req.User.Name, "error", unreadable.Err)
+			w.reportWritten(req, revision)
 			return nil
 		case !errors.As(err, &conflict): // otherwise a concurrent write: try again
-			return r.objectRef().Translate(err)
+			return req.objectRef().Translate(err)
 		}
 	}
-	return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, status.ErrModified)
+	return apierrors.NewConflict(req.Resource.GroupResource(), req.Name, status.ErrModified)
 }
 
 // notUnreadable returns the error of an unsafe deletion of a readable or absent object.
@@ -357,27 +357,27 @@ func notUnreadable(r *Request) error {
 }
 
 // authorizeUnsafeDelete returns an error unless the user has the permission of unsafe deletions.
-func (w *Writer) authorizeUnsafeDelete(ctx context.Context, r *Request) error {
-	k := r.Resource
+func (w *Writer) authorizeUnsafeDelete(ctx context.Context, req *Request) error {
+	resource := req.Resource
 	d, reason, err := w.Authorizer.Authorize(ctx, &authz.Attributes{
-		User:         r.User,
+		User:         req.User,
 		Verb:         unsafeVerb,
 		Resource:     true,
-		Group:        k.Group,
-		Version:      k.Version,
-		ResourceName: k.Resource,
-		Namespace:    r.Namespace,
-		Name:         r.Name,
+		Group:        resource.Group,
+		Version:      resource.Version,
+		ResourceName: resource.Resource,
+		Namespace:    req.Namespace,
+		Name:         req.Name,
 	})
 	switch {
 	case d == authz.Allow:
 		return nil
 	case err != nil:
-		w.Logger.Warn("authorization failed", "resource", k.Resource, "namespace", r.Namespace, "name", r.Name, "error", err)
+		w.Logger.Warn("authorization failed", "resource", resource.Resource, "namespace", req.Namespace, "name", req.Name, "error", err)
 		return apierrors.NewInternalError(fmt.Errorf("error occurred while checking permission for %q, please try again: %w",
 			unsafeVerb, err))
 	}
-	return apierrors.NewForbidden(k.GroupResource(), r.Name, fmt.Errorf("not permitted to do %q, reason: %s", unsafeVerb, reason))
+	return apierrors.NewForbidden(resource.GroupResource(), req.Name, fmt.Errorf("not permitted to do %q, reason: %s", unsafeVerb, reason))
 }
 
 // IgnoresReadErrors reports whether the options of a deletion allow removing an unreadable object.

@@ -117,19 +117,19 @@ func (m *memory) swap(key string, value []byte, expected int64) (int64, error) {
 		return 0, &storage.ConflictError{Live: live}
 	}
 	m.revision++
-	ev := storage.Event{Type: storage.Deleted, Key: key, Revision: m.revision, Value: bytes.Clone(value)}
+	event := storage.Event{Type: storage.Deleted, Key: key, Revision: m.revision, Value: bytes.Clone(value)}
 	if value == nil {
 		delete(m.values, key)
 	} else {
-		ev.Type = storage.Updated
-		ev.CreateRevision = live.CreateRevision
+		event.Type = storage.Updated
+		event.CreateRevision = live.CreateRevision
 		if !exists {
-			ev.Type = storage.Created
-			ev.CreateRevision = m.revision
+			event.Type = storage.Created
+			event.CreateRevision = m.revision
 		}
-		m.values[key] = storage.KeyValue{Key: key, Value: ev.Value, ModRevision: m.revision, CreateRevision: ev.CreateRevision}
+		m.values[key] = storage.KeyValue{Key: key, Value: event.Value, ModRevision: m.revision, CreateRevision: event.CreateRevision}
 	}
-	m.events = append(m.events, ev)
+	m.events = append(m.events, event)
 	return m.revision, nil
 }
 

@@ -36,7 +36,7 @@ func newLimits(uid, by string) *corev1.LimitRange {
 // TestUpdateCreatesMissingObject runs updates of a kind that may be created by update, also with
 // concurrent writes.
 func TestUpdateCreatesMissingObject(t *testing.T) {
-	b := newBase(t)
+	base := newBase(t)
 	tests := []struct {
 		name        string
 		sent        *corev1.LimitRange
@@ -84,7 +84,7 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			f := b.fixture(t)
+			f := base.fixture(t)
 			if tc.setup != nil {
 				tc.setup(f)
 			}
@@ -119,7 +119,7 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 	const removed = -1
 	in := func(seconds int64) *int64 { return &seconds }
 	start := now.Truncate(time.Second)
-	b := newBase(t)
+	base := newBase(t)
 	for name, tc := range map[string]struct {
 		change func(*corev1.Pod)
 		steps  []step
@@ -163,10 +163,10 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := b.fixture(t)
+			fixture := base.fixture(t)
 			at := start
-			f.writer.Now = func() time.Time { return at }
-			pods := f.kind("pods")
+			fixture.writer.Now = func() time.Time { return at }
+			pods := fixture.kind("pods")
 			p := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Generation: 1},
 				Spec:       corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))},
@@ -175,24 +175,24 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 			if tc.change != nil {
 				tc.change(p)
 			}
-			f.storeDirectly(pods, p)
+			fixture.storeDirectly(pods, p)
 			for i, step := range tc.steps {
 				at = at.Add(step.after)
-				r := f.newRequest("pods", "p")
+				r := fixture.newRequest("pods", "p")
 				r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.requestedGrace}
-				f.store.swaps = 0
-				res, err := f.writer.Delete(context.Background(), r)
+				fixture.store.swaps = 0
+				res, err := fixture.writer.Delete(context.Background(), r)
 				if err != nil {
 					t.Fatal(err)
 				}
 				grace, ends := int64(removed), int64(0)
-				if o := f.storedObject(pods, "p"); o != nil {
+				if o := fixture.storedObject(pods, "p"); o != nil {
 					grace = *o.GetDeletionGracePeriodSeconds()
 					ends = int64(o.GetDeletionTimestamp().Sub(start) / time.Second)
 				}
-				if grace != step.grace || ends != step.ends || res.Deleted != (step.grace < 0) || f.store.swaps != step.swaps {
+				if grace != step.grace || ends != step.ends || res.Deleted != (step.grace < 0) || fixture.store.swaps != step.swaps {
 					t.Errorf("step %d: got grace period %d, end %d, removed %v, %d swaps, want %+v", i,
-						grace, ends, res.Deleted, f.store.swaps, step)
+						grace, ends, res.Deleted, fixture.store.swaps, step)
 				}
 			}
 		})
@@ -244,22 +244,22 @@ func TestPodDeletionWithConcurrentChange(t *testing.T) {
 func newVersions(t *testing.T, stored string) []*registry.Kind {
 	t.Helper()
 	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
-		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}}
+		definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}}
 		names := apiextensionsv1.CustomResourceDefinitionNames{
 			Plural:   "things",
 			Singular: "thing",
 			Kind:     "Thing",
 			ListKind: "ThingList",
 		}
-		d.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
+		definition.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: "example.com",
 			Names: names,
 			Scope: apiextensionsv1.NamespaceScoped,
 		}
-		d.Status.AcceptedNames = names
+		definition.Status.AcceptedNames = names
 		wrong := []apiextensionsv1.ValidationRule{{Rule: "self != 'wrong'"}}
 		for _, name := range []string{"v1", "v2"} {
-			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+			definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
 				Name:    name,
 				Served:  true,
 				Storage: name == stored,
@@ -271,12 +271,12 @@ func newVersions(t *testing.T, stored string) []*registry.Kind {
 				}},
 			})
 		}
-		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{
+		definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{
 			Type:    "string",
 			Default: &apiextensionsv1.JSON{Raw: []byte(`"filled"`)},
 		}
-		d.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
-		return d, nil
+		definition.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
+		return definition, nil
 	}
 	d, err := kind.NewCRD(read, read)
 	if err != nil {
@@ -289,8 +289,8 @@ func newVersions(t *testing.T, stored string) []*registry.Kind {
 // concurrently writes in another version. The patch is applied to that object.
 func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 	b := newBase(t)
-	f := b.fixture(t, newVersions(t, "v1")...)
-	things := f.kind("things")
+	fixture := b.fixture(t, newVersions(t, "v1")...)
+	things := fixture.kind("things")
 	thing := func(version, field, value string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/" + version, "kind": "Thing", "metadata": map[string]any{
@@ -303,19 +303,19 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.store.swap(things.Key("ns", "x"), raw, anyRevision); err != nil {
+		if _, err := fixture.store.swap(things.Key("ns", "x"), raw, anyRevision); err != nil {
 			t.Fatal(err)
 		}
 	}
 	put(thing("v1", "a", "1"))
-	f.store.beforeSwap = func(n int, _ string, _ []byte) (bool, error) {
+	fixture.store.beforeSwap = func(n int, _ string, _ []byte) (bool, error) {
 		if n == 1 {
 			put(thing("v2", "a", "2"))
 		}
 		return false, nil
 	}
-	r := f.newRequest("things", "x")
-	res, err := mergePatch(`{"b":"1"}`)(f, r)
+	r := fixture.newRequest("things", "x")
+	res, err := mergePatch(`{"b":"1"}`)(fixture, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,17 +324,17 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := obj.(*unstructured.Unstructured)
-	if u.Object["a"] != "2" || u.Object["b"] != "1" || u.GetAPIVersion() != "example.com/v1" || f.store.swaps != 2 {
-		t.Errorf("got %s after %d swaps, want both fields in v1 after 2", res.Stored, f.store.swaps)
+	if u.Object["a"] != "2" || u.Object["b"] != "1" || u.GetAPIVersion() != "example.com/v1" || fixture.store.swaps != 2 {
+		t.Errorf("got %s after %d swaps, want both fields in v1 after 2", res.Stored, fixture.store.swaps)
 	}
 	// A value that cannot be decoded in the requested version fails the write.
-	f.store.beforeSwap = func(int, string, []byte) (bool, error) {
-		_, err := f.store.swap(things.Key("ns", "x"), []byte(`[]`), anyRevision)
+	fixture.store.beforeSwap = func(int, string, []byte) (bool, error) {
+		_, err := fixture.store.swap(things.Key("ns", "x"), []byte(`[]`), anyRevision)
 		return false, err
 	}
-	f.store.swaps = 0
-	if _, err := mergePatch(`{"b":"2"}`)(f, f.newRequest("things", "x")); err == nil || f.store.swaps != 1 {
-		t.Errorf("invalid live value: got %v after %d swaps, want an error after 1", err, f.store.swaps)
+	fixture.store.swaps = 0
+	if _, err := mergePatch(`{"b":"2"}`)(fixture, fixture.newRequest("things", "x")); err == nil || fixture.store.swaps != 1 {
+		t.Errorf("invalid live value: got %v after %d swaps, want an error after 1", err, fixture.store.swaps)
 	}
 }
 
@@ -373,7 +373,7 @@ func TestPatchOfLabelsAppliesDefaults(t *testing.T) {
 // evaluated if its metadata has missing or too long values, as for other fields. Other invalid
 // metadata does not matter.
 func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
-	f := newBase(t).fixture(t, newVersions(t, "v1")...)
+	fixture := newBase(t).fixture(t, newVersions(t, "v1")...)
 	long := map[string]any{"long": strings.Repeat("x", 300<<10)}
 	for _, tt := range []struct {
 		name     string
@@ -402,29 +402,29 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 		{name: "an update with valid metadata", update: true, metadata: map[string]any{"name": "x"}, wantFields: "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			things := f.kind("things")
-			if _, err := f.store.swap(
+			things := fixture.kind("things")
+			if _, err := fixture.store.swap(
 				things.Key("ns", "x"),
 				[]byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`),
 				anyRevision,
 			); err != nil {
 				t.Fatal(err)
 			}
-			r := f.newRequest("things", "x")
-			write := f.writer.Create
+			req := fixture.newRequest("things", "x")
+			write := fixture.writer.Create
 			obj := &unstructured.Unstructured{
 				Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": tt.metadata, "a": "wrong"},
 			}
-			r.Object = obj
-			r.Options = &metav1.UpdateOptions{}
+			req.Object = obj
+			req.Options = &metav1.UpdateOptions{}
 			if tt.update {
-				obj.SetResourceVersion(f.storedObject(things, "x").GetResourceVersion())
-				write = f.writer.Update
+				obj.SetResourceVersion(fixture.storedObject(things, "x").GetResourceVersion())
+				write = fixture.writer.Update
 			} else {
-				r.Options = &metav1.CreateOptions{}
-				r.Name = ""
+				req.Options = &metav1.CreateOptions{}
+				req.Name = ""
 			}
-			_, err := write(t.Context(), r)
+			_, err := write(t.Context(), req)
 			var rejection *apierrors.StatusError
 			if !errors.As(err, &rejection) || rejection.ErrStatus.Details == nil {
 				t.Fatal(err)
@@ -445,12 +445,12 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 // TestWriteReportsStartedWhileStoreBlocks checks that a write reports that it only waits for the
 // store.
 func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
-	f := newBase(t).fixture(t)
+	fixture := newBase(t).fixture(t)
 	for name, write := range map[string]func(context.Context, *writes.Request) (writes.Result, error){
-		"create": f.writer.Create, "update": f.writer.Update,
+		"create": fixture.writer.Create, "update": fixture.writer.Update,
 	} {
 		waits := make(chan struct{})
-		f.store.beforeSwap = func(int, string, []byte) (bool, error) {
+		fixture.store.beforeSwap = func(int, string, []byte) (bool, error) {
 			select {
 			case <-waits:
 			case <-t.Context().Done():
@@ -459,20 +459,20 @@ func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
 			}
 			return false, nil
 		}
-		r := f.newRequest("limitranges", name)
+		req := fixture.newRequest("limitranges", name)
 		wanted := newLimits("", "me")
 		wanted.Name = name
-		r.Object = wanted
+		req.Object = wanted
 		if name == "update" { // creates the missing object
-			r.Options = &metav1.UpdateOptions{}
+			req.Options = &metav1.UpdateOptions{}
 		} else {
-			r.Options = &metav1.CreateOptions{}
-			r.Name = ""
+			req.Options = &metav1.CreateOptions{}
+			req.Name = ""
 		}
 		once := sync.OnceFunc(func() { close(waits) })
 		if _, err := write(
 			(&requesttest.Work{OnSuspend: func() func() { once(); return func() {} }}).With(t.Context()),
-			r,
+			req,
 		); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

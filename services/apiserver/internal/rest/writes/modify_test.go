@@ -14,7 +14,7 @@ import (
 // TestServerUpdatesRetry checks that UpdateStored and UpdateUnvalidated repeat a change on the
 // current object after a conflict, return an error of the change, and write nothing in a dry run.
 func TestServerUpdatesRetry(t *testing.T) {
-	b := newBase(t)
+	base := newBase(t)
 	setData := func(o registry.Object) error {
 		o.(*corev1.ConfigMap).Data["b"] = "1"
 		return nil
@@ -29,37 +29,37 @@ func TestServerUpdatesRetry(t *testing.T) {
 		"UpdateUnvalidated": (*writes.Writer).UpdateUnvalidated,
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := b.fixture(t)
-			f.storeDirectly(f.kind("configmaps"), storedConfigMap("a", "0"))
-			f.syncCache()
-			f.store.beforeSwap = func(n int, key string, _ []byte) (bool, error) {
+			fixture := base.fixture(t)
+			fixture.storeDirectly(fixture.kind("configmaps"), storedConfigMap("a", "0"))
+			fixture.syncCache()
+			fixture.store.beforeSwap = func(n int, key string, _ []byte) (bool, error) {
 				if n == 1 {
-					overwriteWith(storedConfigMap("a", "5"))(f, key)
+					overwriteWith(storedConfigMap("a", "5"))(fixture, key)
 				}
 				return false, nil
 			}
-			if _, err := write(f.writer, context.Background(), f.requestFor("c"), setData); err != nil {
+			if _, err := write(fixture.writer, context.Background(), fixture.requestFor("c"), setData); err != nil {
 				t.Fatal(err)
 			}
-			if got := summarize(f.storedObject(f.kind("configmaps"), "c")); got != "a=5 b=1" {
+			if got := summarize(fixture.storedObject(fixture.kind("configmaps"), "c")); got != "a=5 b=1" {
 				t.Errorf("got %q, want a=5 b=1", got)
 			}
-			if called := len(f.validated) > 0; called != (name == "UpdateStored") {
+			if called := len(fixture.validated) > 0; called != (name == "UpdateStored") {
 				t.Errorf("%s called admission: %t, want only UpdateStored to call it", name, called)
 			}
 			rejection := errors.New("no")
-			if _, err := write(f.writer, context.Background(), f.requestFor("c"),
+			if _, err := write(fixture.writer, context.Background(), fixture.requestFor("c"),
 				func(registry.Object) error { return rejection }); !errors.Is(err, rejection) {
 				t.Errorf("got %v, want the error of the change", err)
 			}
-			r := f.requestFor("c")
+			r := fixture.requestFor("c")
 			r.DryRun = true
-			f.store.swaps = 0
-			if _, err := write(f.writer, context.Background(), r, func(o registry.Object) error {
+			fixture.store.swaps = 0
+			if _, err := write(fixture.writer, context.Background(), r, func(o registry.Object) error {
 				o.(*corev1.ConfigMap).Data["b"] = "2"
 				return nil
-			}); err != nil || f.store.swaps != 0 {
-				t.Errorf("dry run: got %v, %d swaps, want 0", err, f.store.swaps)
+			}); err != nil || fixture.store.swaps != 0 {
+				t.Errorf("dry run: got %v, %d swaps, want 0", err, fixture.store.swaps)
 			}
 		})
 	}

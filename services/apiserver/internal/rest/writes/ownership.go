@@ -16,24 +16,24 @@ import (
 
 // authorizeCreate authorizes the creation of an object that an update or apply does not find. The
 // permission to update or patch does not include it.
-func (w *Writer) authorizeCreate(ctx context.Context, r *Request) error {
-	k := r.Resource
+func (w *Writer) authorizeCreate(ctx context.Context, req *Request) error {
+	resource := req.Resource
 	attrs := &authz.Attributes{
-		User:         r.User,
+		User:         req.User,
 		Verb:         "create",
 		Resource:     true,
-		Group:        k.Group,
-		Version:      k.Version,
-		ResourceName: k.Resource,
-		Namespace:    r.Namespace,
-		Name:         r.Name,
+		Group:        resource.Group,
+		Version:      resource.Version,
+		ResourceName: resource.Resource,
+		Namespace:    req.Namespace,
+		Name:         req.Name,
 	}
 	d, reason, err := w.Authorizer.Authorize(ctx, attrs)
 	if d == authz.Allow {
 		return nil
 	}
 	if err != nil {
-		w.Logger.Warn("authorization failed", "resource", k.Resource, "namespace", r.Namespace, "name", r.Name, "error", err)
+		w.Logger.Warn("authorization failed", "resource", resource.Resource, "namespace", req.Namespace, "name", req.Name, "error", err)
 		return apierrors.NewInternalError(err) // not a denial
 	}
 	return authz.Forbidden(attrs, reason)

@@ -32,7 +32,7 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 	configMaps := apiset.Builder{
 		Fields: apply.New(catalog, time.Now),
 	}.Set(catalog, 0).Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		change func(registry.Object)
 		want   string // the manager afterwards
@@ -59,9 +59,9 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 			warns: true,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			w := &Writer{Config: Config{Admission: admission.NewChain(nil, admission.Plugin{
-				Name: "plugin", Plugin: mutator(func(a *admission.Request) { c.change(a.Object.(registry.Object)) }),
+				Name: "plugin", Plugin: mutator(func(a *admission.Request) { test.change(a.Object.(registry.Object)) }),
 			})}}
 			ctx, warnings := requesttest.WithWarnings(t.Context())
 			r := &Request{Resource: configMaps, Manager: "creator"}
@@ -72,14 +72,14 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 			if err := w.runMutation(ctx, r, obj, &admission.Request{Object: obj}); err != nil {
 				t.Fatal(err)
 			}
-			if len(obj.ManagedFields) != 1 || obj.ManagedFields[0].Manager != c.want || obj.ManagedFields[0].Operation != "Update" {
-				t.Errorf("got managedFields %v, want manager %q", obj.ManagedFields, c.want)
+			if len(obj.ManagedFields) != 1 || obj.ManagedFields[0].Manager != test.want || obj.ManagedFields[0].Operation != "Update" {
+				t.Errorf("got managedFields %v, want manager %q", obj.ManagedFields, test.want)
 			}
 			warned := slices.ContainsFunc(warnings.Headers(), func(h string) bool {
 				return strings.Contains(h, "was in an invalid state after admission")
 			})
-			if warned != c.warns {
-				t.Errorf("got warnings %q, want %t", warnings.Headers(), c.warns)
+			if warned != test.warns {
+				t.Errorf("got warnings %q, want %t", warnings.Headers(), test.warns)
 			}
 		})
 	}

@@ -22,9 +22,9 @@ import (
 // TestPatchCostIncludesPatchedObject sends small patches of all types to a large object. The estimate
 // covers the object, and a patch that is rejected because of it changes nothing.
 func TestPatchCostIncludesPatchedObject(t *testing.T) {
-	f := newBase(t).fixture(t)
+	fixture := newBase(t).fixture(t)
 	const size = 200_000
-	f.storeDirectly(f.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
+	fixture.storeDirectly(fixture.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
 	for typ, body := range map[types.PatchType]string{
 		types.JSONPatchType:           `[{"op":"add","path":"/data/a","value":"1"}]`,
 		types.MergePatchType:          `{"data":{"a":"1"}}`,
@@ -35,22 +35,22 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 			estimate := 0
 			ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 			request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { estimate = max(estimate, n); return admitted }}
-			r := f.requestFor("c")
+			r := fixture.requestFor("c")
 			var err error
 			if r.Patch, err = patch.Decode(typ, []byte(body), false); err != nil {
 				t.Fatal(err)
 			}
-			_, err = f.writer.Patch(ctx, r)
+			_, err = fixture.writer.Patch(ctx, r)
 			if admitted && err != nil || !admitted && !apierrors.IsTooManyRequests(err) || estimate < size {
 				t.Errorf("%s, admitted: %t: got estimate %d, error %v, want at least %d bytes, and TooManyRequests unless admitted",
 					typ, admitted, estimate, err, size)
 			}
-			if got := strings.Contains(summarize(f.storedObject(r.Resource, "c")), "a=1"); got && !admitted {
+			if got := strings.Contains(summarize(fixture.storedObject(r.Resource, "c")), "a=1"); got && !admitted {
 				t.Errorf("rejected %s: got it applied, want it rejected without effect", typ)
 			}
-			f.syncCache()
+			fixture.syncCache()
 		}
-		f.storeDirectly(f.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
+		fixture.storeDirectly(fixture.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
 	}
 }
 
@@ -173,16 +173,16 @@ func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
 
 // TestScaleCostIncludesScaledObject sends a small patch to the scale of a large object.
 func TestScaleCostIncludesScaledObject(t *testing.T) {
-	f := newBase(t).fixture(t)
+	fixture := newBase(t).fixture(t)
 	const size = 200_000
-	k := f.kind("replicationcontrollers")
-	f.storeDirectly(k, &corev1.ReplicationController{
+	k := fixture.kind("replicationcontrollers")
+	fixture.storeDirectly(k, &corev1.ReplicationController{
 		ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}},
 	})
 	estimate := 0
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { estimate = n; return false }}
-	r := f.requestFor("c")
+	r := fixture.requestFor("c")
 	r.Resource = k
 	for i := range k.Subresources {
 		if k.Subresources[i].Scale != nil {
@@ -193,7 +193,7 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	if r.Patch, err = patch.Decode(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), false); err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.writer.Patch(ctx, r)
+	_, err = fixture.writer.Patch(ctx, r)
 	if !apierrors.IsTooManyRequests(err) || estimate < size {
 		t.Errorf("got estimate %d, error %v, want at least %d bytes and TooManyRequests", estimate, err, size)
 	}
@@ -206,10 +206,10 @@ func TestPatchCostIncludesValues(t *testing.T) {
 		Spec:       corev1.PodSpec{Tolerations: make([]corev1.Toleration, 3000)},
 	}
 	for _, typ := range []types.PatchType{types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType} {
-		f := newBase(t).fixture(t)
-		r := f.requestFor("many")
-		r.Resource = f.kind("pods")
-		f.storeDirectly(r.Resource, pod.DeepCopyObject().(registry.Object))
+		fixture := newBase(t).fixture(t)
+		r := fixture.requestFor("many")
+		r.Resource = fixture.kind("pods")
+		fixture.storeDirectly(r.Resource, pod.DeepCopyObject().(registry.Object))
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { return n < request.LargeBody }}
 		var err error
@@ -218,7 +218,7 @@ func TestPatchCostIncludesValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Manager = "me"
-		_, err = f.writer.Patch(ctx, r)
+		_, err = fixture.writer.Patch(ctx, r)
 		if !apierrors.IsTooManyRequests(err) {
 			t.Errorf("%s: got %v, want TooManyRequests", typ, err)
 		}
@@ -228,19 +228,19 @@ func TestPatchCostIncludesValues(t *testing.T) {
 // TestWaitingRequestHoldsNoValue checks that a write of a large object waits for other large work
 // before it reads the object from the store. Hundreds of requests admitted wait.
 func TestWaitingRequestHoldsNoValue(t *testing.T) {
-	f := newBase(t).fixture(t)
-	f.storeDirectly(f.kind("configmaps"), &corev1.ConfigMap{
+	fixture := newBase(t).fixture(t)
+	fixture.storeDirectly(fixture.kind("configmaps"), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: "ns"},
 		Data:       map[string]string{"a": strings.Repeat("x", request.LargeBody)},
 	})
 	ctx := (&requesttest.Work{
 		OnEstimate: func(int) bool { return false },
 	}).With(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"}))
-	f.syncCache()
-	before := f.store.reads
-	r := f.requestFor("large")
-	r.Resource = f.kind("configmaps")
-	if _, err := f.writer.Read(ctx, r); !apierrors.IsTooManyRequests(err) || f.store.reads != before {
-		t.Errorf("got %v after %d reads of the store, want TooManyRequests and none", err, f.store.reads-before)
+	fixture.syncCache()
+	before := fixture.store.reads
+	r := fixture.requestFor("large")
+	r.Resource = fixture.kind("configmaps")
+	if _, err := fixture.writer.Read(ctx, r); !apierrors.IsTooManyRequests(err) || fixture.store.reads != before {
+		t.Errorf("got %v after %d reads of the store, want TooManyRequests and none", err, fixture.store.reads-before)
 	}
 }

@@ -16,9 +16,9 @@ import (
 // TestOnlyFirstDeletionChangesNamespaceFinalizers checks the finalizers of a namespace after a
 // deletion. Only the first deletion changes them.
 func TestOnlyFirstDeletionChangesNamespaceFinalizers(t *testing.T) {
-	b := newBase(t)
+	base := newBase(t)
 	const orphan, foreground = metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name        string
 		had         []string
 		terminating bool
@@ -45,25 +45,25 @@ func TestOnlyFirstDeletionChangesNamespaceFinalizers(t *testing.T) {
 			options:     metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)},
 		},
 	} {
-		f := b.fixture(t)
+		fixture := base.fixture(t)
 		namespace := &corev1.Namespace{
-			ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Finalizers: c.had},
+			ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Finalizers: test.had},
 			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
 		}
-		if c.terminating {
+		if test.terminating {
 			namespace.DeletionTimestamp = &metav1.Time{Time: now.Truncate(time.Second)}
 		}
-		f.storeDirectly(f.kind("namespaces"), namespace)
-		f.syncCache()
-		r := f.newRequest("namespaces", "n")
+		fixture.storeDirectly(fixture.kind("namespaces"), namespace)
+		fixture.syncCache()
+		r := fixture.newRequest("namespaces", "n")
 		r.Namespace = ""
-		r.Options = &c.options
-		res, err := f.writer.Delete(t.Context(), r)
+		r.Options = &test.options
+		res, err := fixture.writer.Delete(t.Context(), r)
 		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
+			t.Fatalf("%s: %v", test.name, err)
 		}
-		if got := res.Object.GetFinalizers(); !slices.Equal(got, c.want) {
-			t.Errorf("%s: Delete left finalizers %q, want %q", c.name, got, c.want)
+		if got := res.Object.GetFinalizers(); !slices.Equal(got, test.want) {
+			t.Errorf("%s: Delete left finalizers %q, want %q", test.name, got, test.want)
 		}
 	}
 }
@@ -72,20 +72,20 @@ func TestOnlyFirstDeletionChangesNamespaceFinalizers(t *testing.T) {
 func TestEventsIgnorePropagation(t *testing.T) {
 	b := newBase(t)
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground} {
-		f := b.fixture(t)
-		f.storeDirectly(
-			f.kind("events"),
+		fixture := b.fixture(t)
+		fixture.storeDirectly(
+			fixture.kind("events"),
 			&corev1.Event{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n", UID: "u", Finalizers: []string{metav1.FinalizerOrphanDependents}},
 			},
 		)
-		f.syncCache()
-		r := f.newRequest("events", "n")
+		fixture.syncCache()
+		r := fixture.newRequest("events", "n")
 		r.Options = &metav1.DeleteOptions{PropagationPolicy: &policy}
-		if _, err := f.writer.Delete(t.Context(), r); err != nil {
+		if _, err := fixture.writer.Delete(t.Context(), r); err != nil {
 			t.Fatalf("%s: %v", policy, err)
 		}
-		if left := f.storedObject(f.kind("events"), "n"); left != nil {
+		if left := fixture.storedObject(fixture.kind("events"), "n"); left != nil {
 			t.Errorf("%s: Delete left an event with finalizers %q, want none", policy, left.GetFinalizers())
 		}
 	}
@@ -94,12 +94,12 @@ func TestEventsIgnorePropagation(t *testing.T) {
 // TestAdmissionSeesEffectiveDeleteOptions checks the options of a deletion that admission plugins
 // see.
 func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
-	b := newBase(t)
+	base := newBase(t)
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: "n", UID: "u"}
 	pod := func(node string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: ptr.To(int64(20))}}
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, resource string
 		object         registry.Object
 		requestedGrace *int64
@@ -146,22 +146,22 @@ func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
 			uid:            ptr.To(types.UID("u")),
 		},
 	} {
-		f := b.fixture(t)
-		f.storeDirectly(f.kind(c.resource), c.object)
+		f := base.fixture(t)
+		f.storeDirectly(f.kind(test.resource), test.object)
 		f.syncCache()
-		r := f.newRequest(c.resource, "n")
-		r.Namespace, r.Collection = c.object.GetNamespace(), c.collection
-		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: c.requestedGrace}
+		r := f.newRequest(test.resource, "n")
+		r.Namespace, r.Collection = test.object.GetNamespace(), test.collection
+		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: test.requestedGrace}
 		if _, err := f.writer.Delete(t.Context(), r); err != nil || len(f.validated) == 0 {
-			t.Fatalf("%s: got error %v, %d admission requests, want none and at least one", c.name, err, len(f.validated))
+			t.Fatalf("%s: got error %v, %d admission requests, want none and at least one", test.name, err, len(f.validated))
 		}
 		got := f.validated[0].Options.(*metav1.DeleteOptions)
 		var uid *types.UID
 		if got.Preconditions != nil {
 			uid = got.Preconditions.UID
 		}
-		if !ptr.Equal(got.GracePeriodSeconds, c.grace) || !ptr.Equal(uid, c.uid) {
-			t.Errorf("%s: admission saw options %v, want grace period %v and uid %v", c.name, got, c.grace, c.uid)
+		if !ptr.Equal(got.GracePeriodSeconds, test.grace) || !ptr.Equal(uid, test.uid) {
+			t.Errorf("%s: admission saw options %v, want grace period %v and uid %v", test.name, got, test.grace, test.uid)
 		}
 	}
 }

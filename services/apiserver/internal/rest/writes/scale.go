@@ -23,21 +23,21 @@ import (
 )
 
 // updateScale updates an object through its scale subresource.
-func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
-	sent, ok := r.Object.(*autoscalingv1.Scale)
+func (w *Writer) updateScale(ctx context.Context, req *Request) (Result, error) {
+	sent, ok := req.Object.(*autoscalingv1.Scale)
 	if !ok {
-		return Result{}, fmt.Errorf("%T is not a Scale", r.Object)
+		return Result{}, fmt.Errorf("%T is not a Scale", req.Object)
 	}
-	if err := r.checkNamespace(sent); err != nil {
+	if err := req.checkNamespace(sent); err != nil {
 		return Result{}, err
 	}
-	if err := r.checkName(sent); err != nil {
+	if err := req.checkName(sent); err != nil {
 		return Result{}, err
 	}
 	removeDuplicateOwners(ctx, sent, duplicateOwners)
-	return w.writeScale(ctx, r, func(live *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+	return w.writeScale(ctx, req, func(live *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 		scale := sent.DeepCopy()
-		return scale, w.scales.Update(ctx, live, scale, r.Manager)
+		return scale, w.scales.Update(ctx, live, scale, req.Manager)
 	})
 }
 
@@ -57,12 +57,12 @@ func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 }
 
 // scaleTarget returns the live scale as the target of the patch.
-func (w *Writer) scaleTarget(r *Request, live *autoscalingv1.Scale) *patch.Target {
+func (w *Writer) scaleTarget(req *Request, live *autoscalingv1.Scale) *patch.Target {
 	return &patch.Target{
 		Object:          live,
 		GVK:             scaleGVK,
-		Name:            r.Name,
-		FieldValidation: r.FieldValidation,
+		Name:            req.Name,
+		FieldValidation: req.FieldValidation,
 		Codec:           w.Codec,
 		New:             declare.New[autoscalingv1.Scale],
 		Encode:          func() ([]byte, error) { return w.Codec.Encode(live.DeepCopy(), scaleGVK, api.MediaJSON, false) },
@@ -74,9 +74,9 @@ func (w *Writer) scaleTarget(r *Request, live *autoscalingv1.Scale) *patch.Targe
 			return d, err
 		},
 		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
-			return w.scales.Apply(ctx, live, configuration, r.Manager, r.Force)
+			return w.scales.Apply(ctx, live, configuration, req.Manager, req.Force)
 		},
-		Cost:     r.patchedCost,
+		Cost:     req.patchedCost,
 		Estimate: request.Estimate,
 	}
 }
@@ -132,22 +132,22 @@ func (r *Request) validateScale(scale *autoscalingv1.Scale) field.ErrorList {
 // wants, given the live one.
 func (w *Writer) writeScale(
 	ctx context.Context,
-	r *Request,
+	req *Request,
 	compute func(live *autoscalingv1.Scale) (*autoscalingv1.Scale, error),
 ) (Result, error) {
 	// The rules of the object itself apply.
-	parent := r.ForObject(r.Resource, nil, r.Namespace, r.Name)
-	res, err := w.modifyLive(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
+	parent := req.ForObject(req.Resource, nil, req.Namespace, req.Name)
+	res, err := w.modifyLive(ctx, req, admission.Update, func(l *liveObject) (outcome, error) {
 		// 1. Compute the desired scale.
-		fields := r.scaledFields(l.obj)
-		live := r.Sub.Scale.FromObject(l.obj)
+		fields := req.scaledFields(l.obj)
+		live := req.Sub.Scale.FromObject(l.obj)
 		var err error
 		if live.ManagedFields, err = fields.ToSubresource(); err != nil {
 			return outcome{}, err
 		}
 		desired, err := compute(live)
 		if err == nil {
-			err = r.checkIdentity(desired)
+			err = req.checkIdentity(desired)
 		}
 		if err != nil {
 			return outcome{}, err
@@ -155,19 +155,19 @@ func (w *Writer) writeScale(
 
 		// 2. Admit and validate it. As in Kubernetes, the uid of an update is checked before, the uid of
 		// a patch afterwards.
-		if r.Patch == nil && desired.UID != "" && desired.UID != l.obj.GetUID() {
+		if req.Patch == nil && desired.UID != "" && desired.UID != l.obj.GetUID() {
 			return outcome{}, parent.uidConflict(desired.UID, l.obj.GetUID())
 		}
-		if parent.admission, err = w.admitScale(ctx, r, desired, live); err != nil {
+		if parent.admission, err = w.admitScale(ctx, req, desired, live); err != nil {
 			return outcome{}, err
 		}
-		if errs := r.validateScale(desired); len(errs) > 0 {
+		if errs := req.validateScale(desired); len(errs) > 0 {
 			return outcome{}, status.Invalid(scaleGVK.GroupKind(), desired.Name, errs)
 		}
-		if r.Patch != nil && desired.UID != "" && desired.UID != l.obj.GetUID() {
-			resource := r.Resource.GroupResource()
-			resource.Resource += "/" + r.Sub.Name
-			return outcome{}, apierrors.NewConflict(resource, r.Name, errOtherUID(desired.UID, l.obj.GetUID()))
+		if req.Patch != nil && desired.UID != "" && desired.UID != l.obj.GetUID() {
+			resource := req.Resource.GroupResource()
+			resource.Resource += "/" + req.Sub.Name
+			return outcome{}, apierrors.NewConflict(resource, req.Name, errOtherUID(desired.UID, l.obj.GetUID()))
 		}
 
 		// 3. Change the object accordingly.
@@ -176,10 +176,10 @@ func (w *Writer) writeScale(
 			obj.SetUID(desired.UID)
 		}
 		obj.SetResourceVersion(desired.ResourceVersion)
-		if desired.ResourceVersion == "" && r.Sub.Scale.AllowUnconditionalUpdate {
+		if desired.ResourceVersion == "" && req.Sub.Scale.AllowUnconditionalUpdate {
 			obj.SetResourceVersion(l.obj.GetResourceVersion())
 		}
-		r.Sub.Scale.SetReplicas(obj, desired.Spec.Replicas)
+		req.Sub.Scale.SetReplicas(obj, desired.Spec.Replicas)
 		entries, err := fields.ToParent(desired.ManagedFields)
 		if err != nil {
 			return outcome{}, err
@@ -191,9 +191,9 @@ func (w *Writer) writeScale(
 	if err != nil {
 		return Result{}, err
 	}
-	obj, err := r.Resource.Coder.DecodeItem(ctx, res.Item)
+	obj, err := req.Resource.Coder.DecodeItem(ctx, res.Item)
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Object: r.Sub.Scale.FromObject(obj)}, nil
+	return Result{Object: req.Sub.Scale.FromObject(obj)}, nil
 }

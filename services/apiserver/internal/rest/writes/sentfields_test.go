@@ -27,23 +27,23 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 		}
 	}
 	for _, sub := range []string{"resize", "ephemeralcontainers"} {
-		f := b.fixture(t)
-		r := f.newRequest("pods", "")
-		r.Object, r.Options = pod(), &metav1.CreateOptions{}
-		if _, err := f.writer.Create(t.Context(), r); err != nil {
+		fixture := b.fixture(t)
+		req := fixture.newRequest("pods", "")
+		req.Object, req.Options = pod(), &metav1.CreateOptions{}
+		if _, err := fixture.writer.Create(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
-		f.syncCache()
+		fixture.syncCache()
 		wanted := pod()
 		wanted.Labels = map[string]string{"a": "b"}
 		wanted.Spec.Containers[0].Image = "j"
-		r = f.newRequest("pods", "n")
-		r.Sub = r.Resource.Subresource(sub)
-		r.Object, r.Options = wanted, &metav1.UpdateOptions{}
-		if _, err := f.writer.Update(t.Context(), r); err != nil {
+		req = fixture.newRequest("pods", "n")
+		req.Sub = req.Resource.Subresource(sub)
+		req.Object, req.Options = wanted, &metav1.UpdateOptions{}
+		if _, err := fixture.writer.Update(t.Context(), req); err != nil {
 			t.Fatalf("%s: %v", sub, err)
 		}
-		stored := f.storedObject(f.kind("pods"), "n").(*corev1.Pod)
+		stored := fixture.storedObject(fixture.kind("pods"), "n").(*corev1.Pod)
 		if len(stored.Labels) > 0 || stored.Spec.Containers[0].Image != "i" {
 			t.Errorf("%s: Update stored labels %v and image %s, want none and i", sub, stored.Labels, stored.Spec.Containers[0].Image)
 		}
@@ -62,14 +62,14 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 // TestMutatingAdmissionOfUpdateSeesSentMetadata checks that the server adds its metadata after
 // mutating admission, and validating admission sees it.
 func TestMutatingAdmissionOfUpdateSeesSentMetadata(t *testing.T) {
-	f := newBase(t).fixture(t)
+	fixture := newBase(t).fixture(t)
 	live := sentConfigMap("k=v")
 	live.UID, live.Generation, live.CreationTimestamp = "u", 1, metav1.NewTime(now)
-	f.storeDirectly(f.kind("configmaps"), live)
+	fixture.storeDirectly(fixture.kind("configmaps"), live)
 	sees := func(o metav1.Object) bool {
 		return o.GetUID() != "" && o.GetResourceVersion() != "" && !o.GetCreationTimestamp().Time.IsZero()
 	}
-	f.mutate = func(r *admission.Request) error {
+	fixture.mutate = func(r *admission.Request) error {
 		if o := r.Object.(metav1.Object); o.GetUID() != "" || o.GetResourceVersion() != "" || !o.GetCreationTimestamp().Time.IsZero() {
 			t.Errorf("mutating admission: got metadata of the server in %v, want none", o)
 		}
@@ -78,49 +78,49 @@ func TestMutatingAdmissionOfUpdateSeesSentMetadata(t *testing.T) {
 		}
 		return nil
 	}
-	r := f.requestFor("c")
+	r := fixture.requestFor("c")
 	r.Object, r.Options = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}, &metav1.UpdateOptions{}
-	if _, err := f.writer.Update(t.Context(), r); err != nil {
+	if _, err := fixture.writer.Update(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if len(f.validated) != 1 {
-		t.Fatalf("got %d requests of validating admission, want 1", len(f.validated))
+	if len(fixture.validated) != 1 {
+		t.Fatalf("got %d requests of validating admission, want 1", len(fixture.validated))
 	}
-	if o := f.validated[0].Object.(metav1.Object); !sees(o) {
+	if o := fixture.validated[0].Object.(metav1.Object); !sees(o) {
 		t.Errorf("validating admission: got %v, want an object with metadata of the server", o)
 	}
 }
 
 // TestMutatingAdmissionOfScaleSeesNamespace sends a scale without its namespace.
 func TestMutatingAdmissionOfScaleSeesNamespace(t *testing.T) {
-	f := newBase(t).fixture(t)
-	k := f.kind("replicationcontrollers")
-	f.storeDirectly(
-		k,
+	fixture := newBase(t).fixture(t)
+	resource := fixture.kind("replicationcontrollers")
+	fixture.storeDirectly(
+		resource,
 		&corev1.ReplicationController{
 			ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"},
 			Spec:       corev1.ReplicationControllerSpec{Replicas: new(int32)},
 		},
 	)
 	namespace := ""
-	f.mutate = func(r *admission.Request) error {
-		namespace = r.Object.(metav1.Object).GetNamespace()
+	fixture.mutate = func(req *admission.Request) error {
+		namespace = req.Object.(metav1.Object).GetNamespace()
 		return nil
 	}
-	r := f.requestFor("c")
-	r.Resource, r.Options = k, &metav1.UpdateOptions{}
-	for i := range k.Subresources {
-		if k.Subresources[i].Scale != nil {
-			r.Sub = &k.Subresources[i]
+	req := fixture.requestFor("c")
+	req.Resource, req.Options = resource, &metav1.UpdateOptions{}
+	for i := range resource.Subresources {
+		if resource.Subresources[i].Scale != nil {
+			req.Sub = &resource.Subresources[i]
 		}
 	}
-	r.Object = &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
-	_, _ = f.writer.Update(t.Context(), r) // the controller itself is incomplete
+	req.Object = &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
+	_, _ = fixture.writer.Update(t.Context(), req) // the controller itself is incomplete
 	if namespace != "ns" {
 		t.Errorf("mutating admission: got namespace %q, want ns", namespace)
 	}
-	r.Object = &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "other"}}
-	if _, err := f.writer.Update(t.Context(), r); !apierrors.IsBadRequest(err) {
+	req.Object = &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "other"}}
+	if _, err := fixture.writer.Update(t.Context(), req); !apierrors.IsBadRequest(err) {
 		t.Errorf("scale of another namespace: got error %v, want a bad request", err)
 	}
 }
@@ -168,21 +168,21 @@ func TestUpdateOfAbsentObjectWarnsOfDuplicateOwners(t *testing.T) {
 // creationTimestamp of an apply that creates an object, as in Kubernetes, and that the stored object
 // has the time of the server.
 func TestMutatingAdmissionOfApplySeesSentCreationTimestamp(t *testing.T) {
-	f := newBase(t).fixture(t)
+	fixture := newBase(t).fixture(t)
 	var seen metav1.Time
-	f.mutate = func(r *admission.Request) error {
+	fixture.mutate = func(r *admission.Request) error {
 		seen = r.Object.(*corev1.ConfigMap).CreationTimestamp
 		return nil
 	}
 	apply := applyPatch(types.ApplyYAMLPatchType,
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","creationTimestamp":"2020-01-01T00:00:00Z"}}`)
-	if _, err := apply(f, f.requestFor("c")); err != nil {
+	if _, err := apply(fixture, fixture.requestFor("c")); err != nil {
 		t.Fatal(err)
 	}
 	if want := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC); !seen.Time.Equal(want) {
 		t.Errorf("admission saw the creationTimestamp %v, want %v", seen, want)
 	}
-	stored := f.storedObject(f.kind("configmaps"), "c").GetCreationTimestamp()
+	stored := fixture.storedObject(fixture.kind("configmaps"), "c").GetCreationTimestamp()
 	if want := now.Truncate(time.Second); !stored.Time.Equal(want) {
 		t.Errorf("the stored creationTimestamp is %v, want %v", stored, want)
 	}

@@ -52,8 +52,8 @@ const maxAttempts = 100
 
 // readLive returns the state that a write starts from: from the cache, which is usually current, or
 // from the store if confirmed is set or the cache has no readable entry.
-func (w *Writer) readLive(ctx context.Context, r *Request, confirmed bool) (*liveObject, error) {
-	e, ok := r.Resource.Store.Get(r.objectKey())
+func (w *Writer) readLive(ctx context.Context, req *Request, confirmed bool) (*liveObject, error) {
+	e, ok := req.Resource.Store.Get(req.objectKey())
 	if ok && e.Corrupt() == nil {
 		// Wait before the value is copied, so that waiting requests hold no copies.
 		if err := request.Estimate(ctx, e.Size()); err != nil {
@@ -63,35 +63,35 @@ func (w *Writer) readLive(ctx context.Context, r *Request, confirmed bool) (*liv
 			l := &liveObject{
 				kv: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision},
 			}
-			return l, l.decodeValue(ctx, r)
+			return l, l.decodeValue(ctx, req)
 		}
 	}
-	kv, _, err := w.Store.Get(ctx, r.objectKey(), 0)
+	kv, _, err := w.Store.Get(ctx, req.objectKey(), 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.Resource.Store.Entry(kv).Corrupt(); err != nil {
+	if err := req.Resource.Store.Entry(kv).Corrupt(); err != nil {
 		return nil, err
 	}
 	l := &liveObject{kv: kv, confirmed: true}
-	return l, l.decodeValue(ctx, r)
+	return l, l.decodeValue(ctx, req)
 }
 
 // decodeValue decodes the value. It waits until work on the object may start.
-func (l *liveObject) decodeValue(ctx context.Context, r *Request) (err error) {
+func (l *liveObject) decodeValue(ctx context.Context, req *Request) (err error) {
 	if err := l.kv.Corrupt(); err != nil {
 		return err
 	}
-	if err := l.waitForWork(ctx, r); err != nil {
+	if err := l.waitForWork(ctx, req); err != nil {
 		return err
 	}
 	defer audit.FromContext(ctx).StartTimer(audit.Decoding).Stop()
-	l.obj, l.text, err = r.Resource.Coder.DecodeWithJSON(
+	l.obj, l.text, err = req.Resource.Coder.DecodeWithJSON(
 		ctx,
-		codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision},
+		codec.Item{Stored: req.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision},
 	)
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
-		return &storage.CorruptObjectError{Key: r.objectKey(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
+		return &storage.CorruptObjectError{Key: req.objectKey(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
 	}
 	return err
 }
@@ -169,31 +169,31 @@ type outcome struct {
 // record the ownership of its fields.
 func (w *Writer) putValue(
 	ctx context.Context,
-	r *Request,
+	req *Request,
 	obj registry.Object,
 	value []byte,
 	write func(context.Context, []byte) (int64, error),
 ) ([]byte, int64, error) {
 	request.Step(ctx, request.StepAdmit)
 	resume := request.Suspend(ctx)
-	rev, err := write(r.withStoredValue(ctx), value)
+	rev, err := write(req.withStoredValue(ctx), value)
 	resume()
 	if err == nil {
 		request.Step(ctx, request.StepWritten)
 	} else {
 		request.Step(ctx, request.StepFailed)
 	}
-	isApply := r.Patch != nil && r.Patch.ServerSideApply
+	isApply := req.Patch != nil && req.Patch.ServerSideApply
 	canShrink := obj != nil && obj.GetManagedFields() != nil && !isApply
 	if !errors.Is(err, storage.ErrTooLarge) || !canShrink {
 		return value, rev, err
 	}
 	obj.SetManagedFields(nil)
-	if value, err = r.encodeObject(ctx, obj, nil); err != nil {
+	if value, err = req.encodeObject(ctx, obj, nil); err != nil {
 		return nil, 0, err
 	}
 	resume = request.Suspend(ctx)
-	rev, err = write(r.withStoredValue(ctx), value)
+	rev, err = write(req.withStoredValue(ctx), value)
 	resume()
 	return value, rev, err
 }
@@ -262,7 +262,7 @@ func (w *Writer) modifyLive(
 // modifyFrom is the loop of modifyLive. It starts from the state l.
 func (w *Writer) modifyFrom(
 	ctx context.Context,
-	r *Request,
+	req *Request,
 	op admission.Operation,
 	l *liveObject,
 	compute func(*liveObject) (outcome, error),
@@ -275,13 +275,13 @@ func (w *Writer) modifyFrom(
 
 		// 2. Confirm a cached state on which no swap will follow: an error, or no change.
 		if (computeErr != nil || out.unchanged) && !l.confirmed {
-			fresh, err := w.readLive(ctx, r, true)
+			fresh, err := w.readLive(ctx, req, true)
 			if err != nil {
 				out.rollbackReservation(ctx)
-				return Result{}, w.toAPIError(r, op, err)
+				return Result{}, w.toAPIError(req, op, err)
 			}
 			// A write without changes still rewrites a value that is stored in an old form.
-			rewriteStale := computeErr == nil && !r.DryRun && fresh.kv.Stale()
+			rewriteStale := computeErr == nil && !req.DryRun && fresh.kv.Stale()
 			if fresh.kv.ModRevision != l.kv.ModRevision || rewriteStale {
 				out.rollbackReservation(ctx)
 				rollbackWarnings()
@@ -290,16 +290,16 @@ func (w *Writer) modifyFrom(
 			}
 		}
 		if computeErr != nil {
-			return Result{}, r.objectRef().Translate(computeErr)
+			return Result{}, req.objectRef().Translate(computeErr)
 		}
 		if out.unchanged {
 			return out.resultUnchanged(ctx, l), nil
 		}
 
 		// 3. Swap.
-		rev, err := w.compareAndSwap(ctx, r, l, &out)
+		rev, err := w.compareAndSwap(ctx, req, l, &out)
 		if err == nil {
-			w.reportStored(ctx, r, l, out, rev)
+			w.reportStored(ctx, req, l, out, rev)
 			if out.remove && op == admission.Update { // as in Kubernetes, the response has the last version
 				rev = l.kv.ModRevision
 			}
@@ -309,12 +309,12 @@ func (w *Writer) modifyFrom(
 		// 4. After a conflict, start again from the live value that the store returned.
 		var conflict *storage.ConflictError
 		if !errors.As(err, &conflict) || attempt == maxAttempts {
-			return Result{}, w.toAPIError(r, op, err)
+			return Result{}, w.toAPIError(req, op, err)
 		}
 		rollbackWarnings()
 		l = &liveObject{kv: conflict.Live, confirmed: true}
-		if err := l.decodeValue(ctx, r); err != nil {
-			return Result{}, w.toAPIError(r, op, err)
+		if err := l.decodeValue(ctx, req); err != nil {
+			return Result{}, w.toAPIError(req, op, err)
 		}
 	}
 }

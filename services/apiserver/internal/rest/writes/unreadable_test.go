@@ -19,10 +19,10 @@ import (
 // TestDeleteUnreadableKeepsObjectsThatMayBeReadable checks that an object stays if it could not be
 // opened because the request was rejected or ended.
 func TestDeleteUnreadableKeepsObjectsThatMayBeReadable(t *testing.T) {
-	b := newBase(t)
+	base := newBase(t)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		ctx         context.Context
 		readErr     error
 		wantDeleted bool
@@ -51,22 +51,22 @@ func TestDeleteUnreadableKeepsObjectsThatMayBeReadable(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := b.fixture(t)
-			k := f.kind("configmaps")
-			rev := f.storeDirectly(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
+			fixture := base.fixture(t)
+			k := fixture.kind("configmaps")
+			rev := fixture.storeDirectly(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
 			key := k.Key("n", "c")
-			kv := f.store.values[key]
-			kv.Seal = &storage.Seal{Err: &storage.CorruptObjectError{Key: key, Revision: rev, Err: c.readErr}}
-			f.store.values[key] = kv
-			err := f.writer.DeleteUnreadable(
-				c.ctx,
+			kv := fixture.store.values[key]
+			kv.Seal = &storage.Seal{Err: &storage.CorruptObjectError{Key: key, Revision: rev, Err: test.readErr}}
+			fixture.store.values[key] = kv
+			err := fixture.writer.DeleteUnreadable(
+				test.ctx,
 				&writes.Request{Resource: k, Namespace: "n", Name: "c", User: &request.User{Name: "u"}},
 			)
-			if !c.isWanted(err) {
-				t.Errorf("read error %v: DeleteUnreadable returned %v", c.readErr, err)
+			if !test.isWanted(err) {
+				t.Errorf("read error %v: DeleteUnreadable returned %v", test.readErr, err)
 			}
-			if _, exists := f.store.values[key]; exists == c.wantDeleted {
-				t.Errorf("object exists: got %t, want %t", exists, !c.wantDeleted)
+			if _, exists := fixture.store.values[key]; exists == test.wantDeleted {
+				t.Errorf("object exists: got %t, want %t", exists, !test.wantDeleted)
 			}
 		})
 	}

@@ -17,30 +17,30 @@ import (
 
 // Update replaces the stored object, or the part of it that a subresource may change, with
 // Request.Object. For some kinds it creates a missing object.
-func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
-	if r.Sub != nil && r.Sub.Scale != nil {
-		return w.updateScale(ctx, r)
+func (w *Writer) Update(ctx context.Context, req *Request) (Result, error) {
+	if req.Sub != nil && req.Sub.Scale != nil {
+		return w.updateScale(ctx, req)
 	}
-	if err := r.checkNamespace(r.Object); err != nil {
+	if err := req.checkNamespace(req.Object); err != nil {
 		return Result{}, err
 	}
-	if err := r.checkName(r.Object); err != nil {
+	if err := req.checkName(req.Object); err != nil {
 		return Result{}, err
 	}
-	removeDuplicateOwners(ctx, r.Object, duplicateOwners) // duplicates added by a patch are found after mutating admission
+	removeDuplicateOwners(ctx, req.Object, duplicateOwners) // duplicates added by a patch are found after mutating admission
 	desired := func() registry.Object {
-		obj := r.Object.DeepCopyObject().(registry.Object)
-		obj.SetNamespace(r.objectNamespace())
+		obj := req.Object.DeepCopyObject().(registry.Object)
+		obj.SetNamespace(req.objectNamespace())
 		return obj
 	}
 	compute := func(l *liveObject) (outcome, error) {
-		return w.computeChange(ctx, r, l, desired(), false)
+		return w.computeChange(ctx, req, l, desired(), false)
 	}
 	var create func() (Result, error)
-	if r.Resource.Update.AllowCreateOnUpdate && r.Sub == nil {
-		create = func() (Result, error) { return w.createUpdated(ctx, r, desired()) }
+	if req.Resource.Update.AllowCreateOnUpdate && req.Sub == nil {
+		create = func() (Result, error) { return w.createUpdated(ctx, req, desired()) }
 	}
-	return w.modifyOrCreate(ctx, r, compute, create)
+	return w.modifyOrCreate(ctx, req, compute, create)
 }
 
 // UpdateStored updates the object by applying change to a copy of the live object. A retry applies
@@ -81,27 +81,27 @@ func (w *Writer) createUpdated(ctx context.Context, r *Request, obj registry.Obj
 
 // Patch applies Request.Patch to the stored object, or to the part of it that a subresource may
 // change. A server-side apply creates a missing object.
-func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
-	if r.Sub != nil && r.Sub.Scale != nil {
-		return w.patchScale(ctx, r)
+func (w *Writer) Patch(ctx context.Context, req *Request) (Result, error) {
+	if req.Sub != nil && req.Sub.Scale != nil {
+		return w.patchScale(ctx, req)
 	}
 	compute := func(l *liveObject) (outcome, error) {
 		tracing.Event(ctx, eventPatch)
-		obj, err := r.applyPatch(ctx, w.patchTarget(r, l.obj, func() bool { return l.isStoredInRequestVersion(r) }))
+		obj, err := req.applyPatch(ctx, w.patchTarget(req, l.obj, func() bool { return l.isStoredInRequestVersion(req) }))
 		if err == nil {
-			err = r.checkIdentity(obj)
+			err = req.checkIdentity(obj)
 		}
 		if err != nil {
 			return outcome{}, err
 		}
 		tracing.Event(ctx, eventAdmit)
-		return w.computeChange(ctx, r, l, obj, r.Patch.ServerSideApply)
+		return w.computeChange(ctx, req, l, obj, req.Patch.ServerSideApply)
 	}
 	var create func() (Result, error)
-	if r.Patch.ServerSideApply && r.Sub == nil {
-		create = func() (Result, error) { return w.createApplied(ctx, r) }
+	if req.Patch.ServerSideApply && req.Sub == nil {
+		create = func() (Result, error) { return w.createApplied(ctx, req) }
 	}
-	res, err := w.modifyOrCreate(ctx, r, compute, create)
+	res, err := w.modifyOrCreate(ctx, req, compute, create)
 	if err == nil {
 		tracing.Event(ctx, eventStored)
 	}
@@ -137,46 +137,46 @@ func (r *Request) checkConfiguration(configuration map[string]any) error {
 }
 
 // createApplied creates an object because an apply did not find it.
-func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) {
-	obj, err := r.applyPatch(ctx, w.patchTarget(r, r.Resource.New().(registry.Object), nil))
+func (w *Writer) createApplied(ctx context.Context, req *Request) (Result, error) {
+	obj, err := req.applyPatch(ctx, w.patchTarget(req, req.Resource.New().(registry.Object), nil))
 	if err != nil {
 		return Result{}, err
 	}
 	// A patch with a uid is for an existing object. It may lack the name.
 	if uid := obj.GetUID(); uid != "" {
-		return Result{}, apierrors.NewConflict(r.Resource.GroupResource(), r.Name,
+		return Result{}, apierrors.NewConflict(req.Resource.GroupResource(), req.Name,
 			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
-	if err := r.checkIdentity(obj); err != nil {
+	if err := req.checkIdentity(obj); err != nil {
 		return Result{}, err
 	}
-	if err := w.authorizeCreate(ctx, r); err != nil {
+	if err := w.authorizeCreate(ctx, req); err != nil {
 		return Result{}, err
 	}
-	return w.createObject(ctx, r, obj, creation{ownershipRecorded: true, byUpdate: true})
+	return w.createObject(ctx, req, obj, creation{ownershipRecorded: true, byUpdate: true})
 }
 
 // patchTarget returns an object as the target of the patch. defaulted reports whether a document
 // has the defaults of its version.
-func (w *Writer) patchTarget(r *Request, obj registry.Object, defaulted func() bool) *patch.Target {
+func (w *Writer) patchTarget(req *Request, obj registry.Object, defaulted func() bool) *patch.Target {
 	return &patch.Target{
 		Object:          obj,
-		GVK:             r.Resource.GVK(),
-		Name:            r.Name,
-		FieldValidation: r.FieldValidation,
+		GVK:             req.Resource.GVK(),
+		Name:            req.Name,
+		FieldValidation: req.FieldValidation,
 		Codec:           w.Codec,
-		New:             r.Resource.New,
+		New:             req.Resource.New,
 		Defaulted:       defaulted,
-		Encode:          func() ([]byte, error) { return r.Resource.Coder.EncodeObject(obj) },
-		Decode:          r.Resource.Coder.DecodePatched,
-		Convertible:     r.Resource.Coder.CheckConvertible,
+		Encode:          func() ([]byte, error) { return req.Resource.Coder.EncodeObject(obj) },
+		Decode:          req.Resource.Coder.DecodePatched,
+		Convertible:     req.Resource.Coder.CheckConvertible,
 		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
-			if err := r.checkConfiguration(configuration); err != nil {
+			if err := req.checkConfiguration(configuration); err != nil {
 				return nil, err
 			}
-			return r.fieldManager().Apply(ctx, obj, configuration, r.Manager, r.Force)
+			return req.fieldManager().Apply(ctx, obj, configuration, req.Manager, req.Force)
 		},
-		Cost:     r.patchedCost,
+		Cost:     req.patchedCost,
 		Estimate: request.Estimate,
 	}
 }

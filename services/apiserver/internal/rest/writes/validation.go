@@ -109,21 +109,21 @@ func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Ob
 // checkType rejects an object without a Go type whose kind or apiVersion differs from that of the
 // resource.
 func (r *Request) checkType(obj registry.Object) error {
-	u, ok := obj.(*unstructured.Unstructured)
+	object, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return nil
 	}
 	var errs field.ErrorList
-	if expected := r.Resource.Kind.Kind; u.GetKind() != expected {
-		errs = append(errs, field.Invalid(field.NewPath("kind"), u.GetKind(), "must be "+expected))
+	if expected := r.Resource.Kind.Kind; object.GetKind() != expected {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), object.GetKind(), "must be "+expected))
 	}
-	if expected := r.Resource.GroupVersion().String(); u.GetAPIVersion() != expected {
-		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), u.GetAPIVersion(), "must be "+expected))
+	if expected := r.Resource.GroupVersion().String(); object.GetAPIVersion() != expected {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), object.GetAPIVersion(), "must be "+expected))
 	}
 	if len(errs) == 0 {
 		return nil
 	}
-	return status.Invalid(u.GroupVersionKind().GroupKind(), u.GetName(), errs)
+	return status.Invalid(object.GroupVersionKind().GroupKind(), object.GetName(), errs)
 }
 
 // validateDocument validates an object without a Go type against its schema. metadataErrors are the

@@ -171,7 +171,7 @@ func (r *Request) GVK() schema.GroupVersionKind {
 
 // Admission returns the admission request of the write.
 func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *admission.Request {
-	a := &admission.Request{
+	req := &admission.Request{
 		Operation: op,
 		Resource:  r.Resource.Kind,
 		Kind:      r.GVK(),
@@ -184,16 +184,16 @@ func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *ad
 		Options:   r.Options,
 	}
 	if r.Sub != nil {
-		a.Subresource = r.Sub.Name
+		req.Subresource = r.Sub.Name
 	}
 	if r.Collection {
-		a.Name = ""
-	} else if a.Name == "" {
+		req.Name = ""
+	} else if req.Name == "" {
 		if m, ok := obj.(registry.Object); ok {
-			a.Name = m.GetName()
+			req.Name = m.GetName()
 		}
 	}
-	return a
+	return req
 }
 
 // patchedCost returns the cost in bytes of decoding and defaulting an object.
@@ -278,7 +278,7 @@ type Metrics struct {
 }
 
 // NewMetrics registers the metrics.
-func NewMetrics(r prometheus.Registerer) Metrics {
+func NewMetrics(registerer prometheus.Registerer) Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "apiserver",
@@ -287,7 +287,7 @@ func NewMetrics(r prometheus.Registerer) Metrics {
 			Help:      "[BETA] " + help,
 		})
 	}
-	m := Metrics{
+	metrics := Metrics{
 		mismatches: counter("declarative_validation_mismatch_total",
 			"Number of times declarative validation results differed from handwritten validation results for core types."),
 		panics: counter("declarative_validation_panic_total", "Number of times declarative validation has panicked during validation."),
@@ -297,11 +297,11 @@ func NewMetrics(r prometheus.Registerer) Metrics {
 		Help:    "[ALPHA] Time in seconds to compare the object of an update or patch with the stored one.",
 		Buckets: []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0},
 	}, []string{"code_path"})
-	m.fast = v.WithLabelValues("unequalObjectsFast")
-	m.slow = v.WithLabelValues("unequalObjectsSlow")
-	m.equal = v.WithLabelValues("equalObjectsSlow")
-	r.MustRegister(m.mismatches, m.panics, v)
-	return m
+	metrics.fast = v.WithLabelValues("unequalObjectsFast")
+	metrics.slow = v.WithLabelValues("unequalObjectsSlow")
+	metrics.equal = v.WithLabelValues("equalObjectsSlow")
+	registerer.MustRegister(metrics.mismatches, metrics.panics, v)
+	return metrics
 }
 
 // recordComparison records the duration of a comparison. It does nothing without an observer.

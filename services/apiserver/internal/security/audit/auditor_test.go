@@ -21,7 +21,7 @@ import (
 // own.
 func TestSourceIPs(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: Metadata})
-	for _, c := range []struct {
+	for _, test := range []struct {
 		remote, forwarded, real string
 		want                    []string
 	}{
@@ -36,17 +36,17 @@ func TestSourceIPs(t *testing.T) {
 		{remote: "nowhere:80", forwarded: "", real: "", want: nil},
 	} {
 		in := httptest.NewRequest("GET", "/x?y=1", nil)
-		in.RemoteAddr = c.remote
-		if c.forwarded != "" {
-			in.Header.Set("X-Forwarded-For", c.forwarded)
+		in.RemoteAddr = test.remote
+		if test.forwarded != "" {
+			in.Header.Set("X-Forwarded-For", test.forwarded)
 		}
-		if c.real != "" {
-			in.Header.Set("X-Real-Ip", c.real)
+		if test.real != "" {
+			in.Header.Set("X-Real-Ip", test.real)
 		}
 		r := auditor.Open(&requestinfo.Info{}, nil, func() ReceivedRequest { return ReceivedRequestOf(in, "id") })
 		r.End(t.Context(), nil)
-		if e := sink.lastEvent(t); !slices.Equal(e.SourceIPs, c.want) || e.RequestURI != "/x?y=1" || e.ObjectRef != nil {
-			t.Errorf("%+v: got %q, want %q", c, e.SourceIPs, c.want)
+		if e := sink.lastEvent(t); !slices.Equal(e.SourceIPs, test.want) || e.RequestURI != "/x?y=1" || e.ObjectRef != nil {
+			t.Errorf("%+v: got %q, want %q", test, e.SourceIPs, test.want)
 		}
 	}
 }

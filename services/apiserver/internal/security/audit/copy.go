@@ -28,19 +28,19 @@ func (r *Record) Copy() *Copy {
 }
 
 // Write adds a part of the response. It fills the last part up before it allocates another one.
-func (c *Copy) Write(p []byte) {
+func (c *Copy) Write(data []byte) {
 	if c == nil || c.done {
 		return
 	}
 	r := c.record
-	growth := int64(len(p) + escapeGrowth(p))
+	growth := int64(len(data) + escapeGrowth(data))
 	if c.size+growth > r.auditor.MaxObject || !r.auditor.budget.tryAcquire(r.principal, growth) {
 		r.auditor.budget.release(r.principal, c.size)
 		c.parts = nil
 		c.done = true
 		return
 	}
-	for b := p; len(b) > 0; {
+	for b := data; len(b) > 0; {
 		last := len(c.parts) - 1
 		if last < 0 || len(c.parts[last]) == cap(c.parts[last]) {
 			c.parts = append(c.parts, make([]byte, 0, max(len(b), min(int(c.size), maxPart))))

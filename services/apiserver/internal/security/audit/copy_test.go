@@ -31,7 +31,7 @@ func TestLargeResponsesNeedPermit(t *testing.T) {
 		MaxObjects: 4 << 20,
 		Limiter:    had,
 	})
-	for i, c := range []struct{ parts, turns int }{
+	for i, test := range []struct{ parts, turns int }{
 		{parts: 1, turns: 0},
 		{parts: 3, turns: 0},
 		{parts: 100, turns: 1},
@@ -42,18 +42,18 @@ func TestLargeResponsesNeedPermit(t *testing.T) {
 		r := auditor.Open(&requestinfo.Info{}, nil, func() ReceivedRequest { return ReceivedRequest{ID: fmt.Sprint(i)} })
 		copied := r.Copy()
 		copied.Write([]byte(`{"a": [`))
-		for range c.parts {
+		for range test.parts {
 			copied.Write([]byte(`"` + strings.Repeat("<x", 500) + `" , `))
 		}
 		copied.Write([]byte("1]}\n"))
 		copied.Close()
 		r.End(t.Context(), nil)
-		if *had != (countingLimiter{c.turns, c.turns}) {
-			t.Errorf("%d parts: %+v, want %d", c.parts, *had, c.turns)
+		if *had != (countingLimiter{test.turns, test.turns}) {
+			t.Errorf("%d parts: %+v, want %d", test.parts, *had, test.turns)
 		}
-		want := `"responseObject":{"a":[` + strings.Repeat(`"`+strings.Repeat(`\u003cx`, 500)+`",`, c.parts) + `1]}`
-		if whole := strings.Contains(sink.lines[fmt.Sprint(i)], want); whole != (c.parts < 2000) {
-			t.Errorf("%d parts: got complete object %v, want %v", c.parts, whole, !whole)
+		want := `"responseObject":{"a":[` + strings.Repeat(`"`+strings.Repeat(`\u003cx`, 500)+`",`, test.parts) + `1]}`
+		if whole := strings.Contains(sink.lines[fmt.Sprint(i)], want); whole != (test.parts < 2000) {
+			t.Errorf("%d parts: got complete object %v, want %v", test.parts, whole, !whole)
 		}
 	}
 	if auditor.budget.free != 4<<20 || len(auditor.budget.held) > 0 {

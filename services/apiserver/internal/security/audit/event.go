@@ -146,67 +146,67 @@ func truncateText(s string) string {
 }
 
 // appendFields appends the event without eventPrefix, in the field order of Kubernetes.
-func (event *Event) appendFields(b []byte) []byte {
-	b = append(b, `"level":"`...)
-	b = append(b, event.Level.String()...)
-	b = append(b, `","auditID":`...)
-	b = jsontext.AppendString(b, event.ID)
-	b = append(b, `,"stage":"`...)
-	b = append(b, event.Stage.String()...)
-	b = append(b, `","requestURI":`...)
-	b = jsontext.AppendString(b, event.URI)
-	b = append(b, `,"verb":`...)
-	b = jsontext.AppendString(b, event.Verb)
-	b = append(b, `,"user":`...)
-	b = appendUser(b, event.User)
+func (event *Event) appendFields(data []byte) []byte {
+	data = append(data, `"level":"`...)
+	data = append(data, event.Level.String()...)
+	data = append(data, `","auditID":`...)
+	data = jsontext.AppendString(data, event.ID)
+	data = append(data, `,"stage":"`...)
+	data = append(data, event.Stage.String()...)
+	data = append(data, `","requestURI":`...)
+	data = jsontext.AppendString(data, event.URI)
+	data = append(data, `,"verb":`...)
+	data = jsontext.AppendString(data, event.Verb)
+	data = append(data, `,"user":`...)
+	data = appendUser(data, event.User)
 	if event.Impersonated != nil {
-		b = append(b, `,"impersonatedUser":`...)
-		b = appendUser(b, event.Impersonated)
+		data = append(data, `,"impersonatedUser":`...)
+		data = appendUser(data, event.Impersonated)
 	}
-	b = appendStrings(b, `,"sourceIPs":`, event.SourceIPs)
-	b = appendField(b, `,"userAgent":`, event.UserAgent)
+	data = appendStrings(data, `,"sourceIPs":`, event.SourceIPs)
+	data = appendField(data, `,"userAgent":`, event.UserAgent)
 	if event.Object != nil {
-		b = append(b, `,"objectRef":`...)
-		b = event.Object.appendJSON(b)
+		data = append(data, `,"objectRef":`...)
+		data = event.Object.appendJSON(data)
 	}
 	if event.Status != nil {
-		b = append(b, `,"responseStatus":`...)
-		b = appendStatus(b, event.Status)
+		data = append(data, `,"responseStatus":`...)
+		data = appendStatus(data, event.Status)
 	}
-	b = appendObject(b, `,"requestObject":`, event.RequestObject)
-	b = appendObject(b, `,"responseObject":`, event.ResponseObject)
-	b = append(b, `,"requestReceivedTimestamp":`...)
-	timeStart := len(b)
-	b = appendTime(b, event.Received)
-	timeEnd := len(b)
-	b = append(b, `,"stageTimestamp":`...)
+	data = appendObject(data, `,"requestObject":`, event.RequestObject)
+	data = appendObject(data, `,"responseObject":`, event.ResponseObject)
+	data = append(data, `,"requestReceivedTimestamp":`...)
+	timeStart := len(data)
+	data = appendTime(data, event.Received)
+	timeEnd := len(data)
+	data = append(data, `,"stageTimestamp":`...)
 	if event.Staged == event.Received { // RequestReceived: copy the formatted time
-		b = append(b, b[timeStart:timeEnd]...)
+		data = append(data, data[timeStart:timeEnd]...)
 	} else {
-		b = appendTime(b, event.Staged)
+		data = appendTime(data, event.Staged)
 	}
-	b = appendAnnotations(b, event.Annotations)
-	return append(b, '}')
+	data = appendAnnotations(data, event.Annotations)
+	return append(data, '}')
 }
 
 // appendAnnotations appends the field of the annotations, sorted by key, unless there are none.
-func appendAnnotations(b []byte, annotations Annotations) []byte {
+func appendAnnotations(data []byte, annotations Annotations) []byte {
 	if len(annotations) == 0 {
-		return b
+		return data
 	}
-	b = append(b, `,"annotations":`...)
+	data = append(data, `,"annotations":`...)
 	separator := byte('{')
 	var buffer [16]Annotation // on the stack
 	sorted := append(buffer[:0], annotations...)
 	slices.SortFunc(sorted, func(a, b Annotation) int { return strings.Compare(a.Key, b.Key) })
 	for i := range sorted {
-		b = append(b, separator)
-		b = jsontext.AppendString(b, sorted[i].Key)
-		b = append(b, ':')
-		b = jsontext.AppendString(b, sorted[i].Value)
+		data = append(data, separator)
+		data = jsontext.AppendString(data, sorted[i].Key)
+		data = append(data, ':')
+		data = jsontext.AppendString(data, sorted[i].Value)
 		separator = ','
 	}
-	return append(b, '}')
+	return append(data, '}')
 }
 
 // appendJSON appends the reference as a JSON object.
@@ -224,32 +224,32 @@ func (r *Reference) appendJSON(b []byte) []byte {
 }
 
 // appendUser appends a user as a JSON object.
-func appendUser(b []byte, user *request.User) []byte {
-	from := len(b)
+func appendUser(data []byte, user *request.User) []byte {
+	from := len(data)
 	if user != nil {
-		b = appendField(b, `,"username":`, user.Name)
-		b = appendField(b, `,"uid":`, user.UID)
-		b = appendStrings(b, `,"groups":`, user.Groups)
+		data = appendField(data, `,"username":`, user.Name)
+		data = appendField(data, `,"uid":`, user.UID)
+		data = appendStrings(data, `,"groups":`, user.Groups)
 		if len(user.Extra) > 0 {
-			b = append(b, `,"extra":`...)
+			data = append(data, `,"extra":`...)
 			separator := byte('{')
 			var buffer [8]string // on the stack
 			keys := slices.AppendSeq(buffer[:0], maps.Keys(user.Extra))
 			slices.Sort(keys)
 			for _, k := range keys {
-				b = append(b, separator)
-				b = jsontext.AppendString(b, k)
+				data = append(data, separator)
+				data = jsontext.AppendString(data, k)
 				if values := user.Extra[k]; len(values) == 0 {
-					b = append(b, `:[]`...)
+					data = append(data, `:[]`...)
 				} else {
-					b = appendStrings(b, ":", values)
+					data = appendStrings(data, ":", values)
 				}
 				separator = ','
 			}
-			b = append(b, '}')
+			data = append(data, '}')
 		}
 	}
-	return closeObject(b, from)
+	return closeObject(data, from)
 }
 
 // closeObject turns the fields from index from on, each with a leading comma, into a JSON object.
@@ -262,21 +262,21 @@ func closeObject(b []byte, from int) []byte {
 }
 
 // appendStatus appends a Status without its kind.
-func appendStatus(b []byte, s *metav1.Status) []byte {
+func appendStatus(data []byte, s *metav1.Status) []byte {
 	if s.Status == "" && s.Message == "" && s.Reason == "" && s.Details == nil && s.ListMeta == (metav1.ListMeta{}) {
-		b = append(b, `{"metadata":{}`...)
+		data = append(data, `{"metadata":{}`...)
 		if s.Code != 0 {
-			b = strconv.AppendInt(append(b, `,"code":`...), int64(s.Code), 10)
+			data = strconv.AppendInt(append(data, `,"code":`...), int64(s.Code), 10)
 		}
-		return append(b, '}')
+		return append(data, '}')
 	}
 	bare := *s
 	bare.TypeMeta = metav1.TypeMeta{}
 	text, err := json.Marshal(&bare)
 	if err != nil { // cannot happen: all fields can be encoded
-		return append(b, "{}"...)
+		return append(data, "{}"...)
 	}
-	return append(b, text...)
+	return append(data, text...)
 }
 
 // appendObject appends a field whose value is JSON, unless it is empty.
@@ -310,7 +310,7 @@ func appendStrings(b []byte, name string, values []string) []byte {
 }
 
 // appendTime appends a time in UTC with microseconds, such as "2026-01-02T03:04:05.000006Z".
-func appendTime(b []byte, t time.Time) []byte {
+func appendTime(data []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
@@ -328,5 +328,5 @@ func appendTime(b []byte, t time.Time) []byte {
 	put(21, micro/10000)
 	put(23, micro/100)
 	put(25, micro)
-	return append(b, text[:]...)
+	return append(data, text[:]...)
 }

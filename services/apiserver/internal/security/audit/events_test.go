@@ -126,8 +126,8 @@ func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 // TestNilRecordIgnoresAllCalls checks that calls on a nil record have no effect and encode nothing.
 func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: None})
-	r := auditor.Open(podsInfo, nil, func() ReceivedRequest { t.Error("the arrival was read"); return ReceivedRequest{} })
-	if r != nil {
+	record := auditor.Open(podsInfo, nil, func() ReceivedRequest { t.Error("the arrival was read"); return ReceivedRequest{} })
+	if record != nil {
 		t.Fatal("level None: got a record, want none")
 	}
 	if (*Auditor)(nil).Open(podsInfo, nil, newArrival) != nil {
@@ -137,20 +137,20 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 		t.Fatal("context without record: got a record, want none")
 	}
 	text := func() ([]byte, error) { t.Error("an object was encoded"); return nil, nil }
-	if err := r.Receive(t.Context()); err != nil || r.Enabled(None) {
+	if err := record.Receive(t.Context()); err != nil || record.Enabled(None) {
 		t.Error(err)
 	}
-	r.Annotate("k", "v")
-	r.AnnotateAll(map[string]string{"k": "v"})
-	r.Impersonate(&request.User{})
-	r.SetRequestInfo(podsInfo)
-	r.AddDuration(Store, 1)
-	r.StartTimer(Store).Stop()
-	r.SetRequestObject(&metav1.ObjectMeta{}, text)
-	r.SetRequestText(text)
-	r.SetResponseStatus(&metav1.Status{})
-	r.SetResponseObject([]byte("{}"))
-	c := r.Copy()
+	record.Annotate("k", "v")
+	record.AnnotateAll(map[string]string{"k": "v"})
+	record.Impersonate(&request.User{})
+	record.SetRequestInfo(podsInfo)
+	record.AddDuration(Store, 1)
+	record.StartTimer(Store).Stop()
+	record.SetRequestObject(&metav1.ObjectMeta{}, text)
+	record.SetRequestText(text)
+	record.SetResponseStatus(&metav1.Status{})
+	record.SetResponseObject([]byte("{}"))
+	c := record.Copy()
 	c.Write([]byte("{}"))
 	if !c.Full() {
 		t.Error("a nil copy is not full")
@@ -296,23 +296,23 @@ func TestAnnotationsAreRecordedOnce(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: Metadata})
 	var log strings.Builder
 	auditor.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	r := auditor.Open(podsInfo, nil, newArrival)
-	r.Annotate("a", "1")
-	r.Annotate("a", "1")
+	record := auditor.Open(podsInfo, nil, newArrival)
+	record.Annotate("a", "1")
+	record.Annotate("a", "1")
 	if log.Len() > 0 {
 		t.Errorf("got log %s, want none", &log)
 	}
-	r.AnnotateAll(map[string]string{"a": "2", "b": "3"})
+	record.AnnotateAll(map[string]string{"a": "2", "b": "3"})
 	if !strings.Contains(log.String(), "key=a") {
 		t.Errorf("got log %s, want key=a", &log)
 	}
-	r.Annotate("half", strings.Repeat("x", 1<<19))
-	r.Annotate("more", strings.Repeat("x", 1<<19))
-	r.Annotate("most", strings.Repeat("x", 1<<20))
-	r.Annotate("c", "4")
+	record.Annotate("half", strings.Repeat("x", 1<<19))
+	record.Annotate("more", strings.Repeat("x", 1<<19))
+	record.Annotate("most", strings.Repeat("x", 1<<20))
+	record.Annotate("c", "4")
 	auditor.Logger = nil
-	r.Annotate("c", "5")
-	r.End(t.Context(), nil)
+	record.Annotate("c", "5")
+	record.End(t.Context(), nil)
 	a := sink.lastEvent(t).Annotations
 	if n := strings.Count(sink.lastEvent(t).line, Truncated); n != 1 {
 		t.Errorf("got %d truncated annotations, want 1", n)
@@ -327,21 +327,21 @@ func TestAnnotationsAreRecordedOnce(t *testing.T) {
 // last event.
 func TestEventOfSinkDoesNotChange(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
-	r := auditor.Open(podsInfo, nil, newArrival)
-	r.SetResponseStatus(&metav1.Status{Code: 201})
+	record := auditor.Open(podsInfo, nil, newArrival)
+	record.SetResponseStatus(&metav1.Status{Code: 201})
 	sink.during = func() {
-		r.Annotate("k", "late")
-		r.AnnotateAll(map[string]string{"l": "late"})
-		r.Impersonate(&request.User{Name: "late"})
-		r.SetRequestObject(&metav1.ObjectMeta{Name: "late"}, func() ([]byte, error) { return []byte(`"late"`), nil })
-		r.SetResponseStatus(&metav1.Status{Message: "late"})
-		r.SetResponseObject([]byte(`"late"`))
-		c := r.Copy()
+		record.Annotate("k", "late")
+		record.AnnotateAll(map[string]string{"l": "late"})
+		record.Impersonate(&request.User{Name: "late"})
+		record.SetRequestObject(&metav1.ObjectMeta{Name: "late"}, func() ([]byte, error) { return []byte(`"late"`), nil })
+		record.SetResponseStatus(&metav1.Status{Message: "late"})
+		record.SetResponseObject([]byte(`"late"`))
+		c := record.Copy()
 		c.Write([]byte(`"late"`))
 		c.Close()
-		r.BeginResponse(t.Context(), 404)
+		record.BeginResponse(t.Context(), 404)
 	}
-	r.End(t.Context(), nil)
+	record.End(t.Context(), nil)
 	e := sink.lastEvent(t)
 	if len(e.Annotations) > 0 || e.ImpersonatedUser != nil || e.ObjectRef.Name != "" ||
 		e.RequestObject != nil || e.ResponseObject != nil || e.ResponseStatus.Code != 201 || e.ResponseStatus.Message != "" {
@@ -365,14 +365,14 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 func TestResponseStartedEventIsSnapshot(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Name: "first", Delegate: http.NotFoundHandler()}
 	auditor, sink := newAuditor(Decision{Level: Metadata})
-	r := auditor.Open(watch, nil, newArrival)
-	r.Impersonate(&request.User{Name: "eve"})
-	r.Annotate("a", "1")
+	record := auditor.Open(watch, nil, newArrival)
+	record.Impersonate(&request.User{Name: "eve"})
+	record.Annotate("a", "1")
 	sink.during = func() {
 		sink.during = nil
-		r.Annotate("b", "late")
-		r.Impersonate(nil)
-		r.End(t.Context(), nil)
+		record.Annotate("b", "late")
+		record.Impersonate(nil)
+		record.End(t.Context(), nil)
 		next := auditor.Open(&requestinfo.Info{
 			IsResource: true,
 			Resource:   "nodes",
@@ -382,7 +382,7 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 		next.Annotate("c", "next")
 		next.End(t.Context(), nil)
 	}
-	r.BeginResponse(t.Context(), 201)
+	record.BeginResponse(t.Context(), 201)
 	e := sink.lastEvent(t)
 	if e.Stage != "ResponseStarted" || len(e.Annotations) != 1 || e.Annotations["a"] != "1" ||
 		e.ImpersonatedUser.Username != "eve" || e.ObjectRef.Name != "first" || e.ResponseStatus.Code != 201 {
@@ -398,7 +398,7 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 func TestObjectFillsReference(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: Metadata})
 	obj := &metav1.ObjectMeta{Namespace: "ns", Name: "made", UID: "u", ResourceVersion: "7"}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		op   *requestinfo.Info
 		obj  metav1.Object
 		want string
@@ -408,15 +408,15 @@ func TestObjectFillsReference(t *testing.T) {
 		{op: &requestinfo.Info{IsResource: true, Resource: "pods", Name: "said"}, want: " said  "},
 		{op: &requestinfo.Info{Path: "/healthz"}, obj: obj, want: ""},
 	} {
-		r := auditor.Open(c.op, nil, newArrival)
-		r.SetRequestObject(c.obj, func() ([]byte, error) { return nil, nil })
+		r := auditor.Open(test.op, nil, newArrival)
+		r.SetRequestObject(test.obj, func() ([]byte, error) { return nil, nil })
 		r.End(t.Context(), nil)
 		got := ""
 		if o := sink.lastEvent(t).ObjectRef; o != nil {
 			got = strings.Join([]string{o.Namespace, o.Name, o.UID, o.ResourceVersion}, " ")
 		}
-		if got != c.want {
-			t.Errorf("%+v: got %q, want %q", c.op, got, c.want)
+		if got != test.want {
+			t.Errorf("%+v: got %q, want %q", test.op, got, test.want)
 		}
 	}
 }

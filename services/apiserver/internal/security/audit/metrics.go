@@ -12,12 +12,12 @@ type Metrics struct {
 }
 
 // NewMetrics registers the metrics.
-func NewMetrics(r prometheus.Registerer) *Metrics {
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	levels := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_audit_level_total",
 		Help: "[ALPHA] Number of requests by audit level.",
 	}, []string{"level"})
-	m := &Metrics{
+	metrics := &Metrics{
 		events: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_audit_event_total",
 			Help: "[ALPHA] Number of audit events emitted to the backends.",
@@ -35,11 +35,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Number of reloads of the audit policy file by status.",
 		}, []string{"status"}),
 	}
-	for l := range m.levels {
-		m.levels[l] = levels.WithLabelValues(Level(l).String())
+	for l := range metrics.levels {
+		metrics.levels[l] = levels.WithLabelValues(Level(l).String())
 	}
-	r.MustRegister(m.events, m.errors, m.rejected, levels, m.reloads)
-	return m
+	registerer.MustRegister(metrics.events, metrics.errors, metrics.rejected, levels, metrics.reloads)
+	return metrics
 }
 
 // Failed counts events that a plugin lost.

@@ -194,20 +194,20 @@ func (r *Record) fillReference(obj metav1.Object) {
 }
 
 // SetResponseStatus records the Status of the response.
-func (r *Record) SetResponseStatus(st *metav1.Status) {
+func (r *Record) SetResponseStatus(status *metav1.Status) {
 	r.update(func(state *recordState) {
 		if state.closing {
 			return
 		}
 		if r.level < RequestResponse {
-			st = redactObject(st)
+			status = redactObject(status)
 		}
 		state.event.Status = &metav1.Status{
-			Status:  st.Status,
-			Message: st.Message,
-			Reason:  st.Reason,
-			Details: st.Details,
-			Code:    st.Code,
+			Status:  status.Status,
+			Message: status.Message,
+			Reason:  status.Reason,
+			Details: status.Details,
+			Code:    status.Code,
 		}
 	})
 }
@@ -358,12 +358,12 @@ func (r *Record) close() {
 // emit emits the event of a stage and returns the errors of sinks. Only ResponseStarted needs a
 // snapshot: at the other stages no other goroutine changes the event. The record must not be
 // closed.
-func (r *Record) emit(ctx context.Context, s Stage) error {
-	if r.omit.Has(s) {
+func (r *Record) emit(ctx context.Context, stage Stage) error {
+	if r.omit.Has(stage) {
 		return nil
 	}
 	event := &r.state.event
-	if s == ResponseStarted {
+	if stage == ResponseStarted {
 		state := r.lockState()
 		if state == nil {
 			return nil
@@ -380,8 +380,8 @@ func (r *Record) emit(ctx context.Context, s Stage) error {
 		event.SourceIPs = slices.Clone(event.SourceIPs)
 		state.mu.Unlock()
 	}
-	event.Stage = s
-	if s == RequestReceived {
+	event.Stage = stage
+	if stage == RequestReceived {
 		event.Staged = event.Received
 	} else {
 		event.Staged = time.Now()

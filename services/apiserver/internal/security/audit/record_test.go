@@ -51,21 +51,21 @@ func TestEndedRecordChangesNothing(t *testing.T) {
 		MaxObjects: 1 << 20,
 	})
 	// write calls all methods of a record with word in each value.
-	write := func(r *Record, word string) {
-		r.Annotate("k-"+word, word)
-		r.AnnotateAll(map[string]string{"l-" + word: word})
-		r.Impersonate(&request.User{Name: "as-" + word})
-		r.SetRequestInfo(&requestinfo.Info{Verb: word})
-		r.AddDuration(Store, 1)
+	write := func(record *Record, word string) {
+		record.Annotate("k-"+word, word)
+		record.AnnotateAll(map[string]string{"l-" + word: word})
+		record.Impersonate(&request.User{Name: "as-" + word})
+		record.SetRequestInfo(&requestinfo.Info{Verb: word})
+		record.AddDuration(Store, 1)
 		text := func() ([]byte, error) { return []byte(`"` + word + `"`), nil }
-		r.SetRequestObject(&metav1.ObjectMeta{Name: word, UID: "uid"}, text)
-		r.SetRequestText(text)
-		r.SetResponseObject([]byte(`"` + word + `"`))
-		r.SetResponseStatus(&metav1.Status{Message: word})
-		c := r.Copy()
+		record.SetRequestObject(&metav1.ObjectMeta{Name: word, UID: "uid"}, text)
+		record.SetRequestText(text)
+		record.SetResponseObject([]byte(`"` + word + `"`))
+		record.SetResponseStatus(&metav1.Status{Message: word})
+		c := record.Copy()
 		c.Write([]byte(`"` + word + `"`))
 		c.Close()
-		r.BeginResponse(t.Context(), 200)
+		record.BeginResponse(t.Context(), 200)
 	}
 	var all sync.WaitGroup
 	for n := range 4 {
@@ -74,10 +74,10 @@ func TestEndedRecordChangesNothing(t *testing.T) {
 			for i := range 500 {
 				id := fmt.Sprintf("id-%d-%d", n, i)
 				info := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"}
-				r := auditor.Open(info, &request.User{Name: "user-" + id}, func() ReceivedRequest {
+				record := auditor.Open(info, &request.User{Name: "user-" + id}, func() ReceivedRequest {
 					return ReceivedRequest{ID: id, URI: "/" + id, Source: "10.0.0.1"}
 				})
-				if err := r.Receive(t.Context()); err != nil {
+				if err := record.Receive(t.Context()); err != nil {
 					t.Error(err)
 				}
 				if before != nil {
@@ -86,9 +86,9 @@ func TestEndedRecordChangesNothing(t *testing.T) {
 					before.SetUnauthenticated()
 					before.Close()
 				}
-				write(r, id)
-				r.End(t.Context(), nil)
-				before = r
+				write(record, id)
+				record.End(t.Context(), nil)
+				before = record
 			}
 		})
 	}

@@ -22,24 +22,24 @@ const (
 
 // redactObject returns a Status without the patched object in the messages of a rejected patch.
 // Below level RequestResponse an event must not contain objects, including those in messages.
-func redactObject(st *metav1.Status) *metav1.Status {
-	if st.Details == nil || st.Details.Kind != "" {
-		return st
+func redactObject(status *metav1.Status) *metav1.Status {
+	if status.Details == nil || status.Details.Kind != "" {
+		return status
 	}
-	index := slices.IndexFunc(st.Details.Causes, func(c metav1.StatusCause) bool {
+	index := slices.IndexFunc(status.Details.Causes, func(c metav1.StatusCause) bool {
 		return c.Field == patchField && c.Type == metav1.CauseTypeFieldValueInvalid && strings.HasPrefix(c.Message, invalidValue)
 	})
 	if index < 0 {
-		return st
+		return status
 	}
-	value := strings.TrimPrefix(st.Details.Causes[index].Message, invalidValue)
+	value := strings.TrimPrefix(status.Details.Causes[index].Message, invalidValue)
 	redacted := redactedValue
 	if quoted, err := strconv.QuotedPrefix(value); err == nil {
 		redacted += value[len(quoted):]
 	}
-	out := st.DeepCopy()
+	out := status.DeepCopy()
 	out.Details.Causes[index].Message = redacted
-	before, _, _ := strings.Cut(st.Message, invalidValue)
+	before, _, _ := strings.Cut(status.Message, invalidValue)
 	out.Message = before + redacted
 	return out
 }

@@ -30,7 +30,7 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 		}
 	}
 	patch := `Invalid value: "{\"data\":\"` + secret + `\"}": no such field`
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name      string
 		level     Level
 		st        *metav1.Status
@@ -45,18 +45,18 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 		{name: "another message", level: Request, st: invalid("", "patch", secret), isVisible: true},
 		{name: "no details", level: Request, st: &metav1.Status{Message: secret}, isVisible: true},
 	} {
-		auditor, sink := newAuditor(Decision{Level: c.level})
+		auditor, sink := newAuditor(Decision{Level: test.level})
 		r := auditor.Open(podsInfo, nil, newArrival)
-		before := c.st.DeepCopy()
-		r.SetResponseStatus(c.st)
+		before := test.st.DeepCopy()
+		r.SetResponseStatus(test.st)
 		r.End(t.Context(), nil)
 		text, _ := json.Marshal(sink.lastEvent(t).ResponseStatus)
-		if strings.Contains(string(text), secret) != c.isVisible || c.st.String() != before.String() {
-			t.Errorf("%s: got %s, want object shown = %t", c.name, text, c.isVisible)
+		if strings.Contains(string(text), secret) != test.isVisible || test.st.String() != before.String() {
+			t.Errorf("%s: got %s, want object shown = %t", test.name, text, test.isVisible)
 		}
-		if !c.isVisible && !strings.Contains(string(text), "redacted") ||
-			strings.HasPrefix(c.name, "m") && !strings.Contains(sink.lastEvent(t).ResponseStatus.Message, "no such field") {
-			t.Errorf("%s: got %s, want a redacted message", c.name, text)
+		if !test.isVisible && !strings.Contains(string(text), "redacted") ||
+			strings.HasPrefix(test.name, "m") && !strings.Contains(sink.lastEvent(t).ResponseStatus.Message, "no such field") {
+			t.Errorf("%s: got %s, want a redacted message", test.name, text)
 		}
 	}
 }

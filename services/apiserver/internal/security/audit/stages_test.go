@@ -18,7 +18,7 @@ import (
 // which a request can end.
 func TestStagesByOutcome(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Delegate: http.NotFoundHandler()}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name string
 		op   *requestinfo.Info
 		omit StageSet
@@ -120,24 +120,24 @@ func TestStagesByOutcome(t *testing.T) {
 			code: 0,
 		},
 	} {
-		auditor, sink := newAuditor(Decision{Level: Metadata, Omit: c.omit})
-		r := auditor.Open(c.op, nil, newArrival)
+		auditor, sink := newAuditor(Decision{Level: Metadata, Omit: test.omit})
+		r := auditor.Open(test.op, nil, newArrival)
 		<-time.After(time.Millisecond)
 		if err := r.Receive(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if len(sink.events) > 0 && sink.events[0].StageTimestamp != sink.events[0].RequestReceivedTimestamp {
-			t.Errorf("%s: got stage timestamp %s, want %s", c.name, sink.events[0].StageTimestamp, sink.events[0].RequestReceivedTimestamp)
+			t.Errorf("%s: got stage timestamp %s, want %s", test.name, sink.events[0].StageTimestamp, sink.events[0].RequestReceivedTimestamp)
 		}
-		c.do(r)
-		r.End(t.Context(), c.fail)
+		test.do(r)
+		r.End(t.Context(), test.fail)
 		r.End(t.Context(), nil)
 		r.BeginResponse(t.Context(), 200)
-		if got := strings.Join(sink.stages(), " "); got != c.want {
-			t.Errorf("%s: got stages %s, want %s", c.name, got, c.want)
+		if got := strings.Join(sink.stages(), " "); got != test.want {
+			t.Errorf("%s: got stages %s, want %s", test.name, got, test.want)
 		}
-		if st := sink.lastEvent(t).ResponseStatus; c.code > 0 && (st.Code != c.code || st.Message != c.text) {
-			t.Errorf("%s: got status %+v, want %d %q", c.name, st, c.code, c.text)
+		if st := sink.lastEvent(t).ResponseStatus; test.code > 0 && (st.Code != test.code || st.Message != test.text) {
+			t.Errorf("%s: got status %+v, want %d %q", test.name, st, test.code, test.text)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestRejectedRequestHoldsNothing(t *testing.T) {
 // default threshold is half a second.
 func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods"}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		slow time.Duration
 		op   *requestinfo.Info
 		want bool
@@ -175,7 +175,7 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 		{slow: time.Nanosecond, op: podsInfo, want: true},
 		{slow: time.Nanosecond, op: watch, want: false},
 	} {
-		slow, want := c.slow, c.want
+		slow, want := test.slow, test.want
 		sink := &recordingSink{}
 		auditor := New(Config{
 			Policy:  fixedPolicy{Level: Metadata},
@@ -183,7 +183,7 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 			Metrics: NewMetrics(prometheus.NewRegistry()),
 			Slow:    slow,
 		})
-		r := auditor.Open(c.op, nil, newArrival)
+		r := auditor.Open(test.op, nil, newArrival)
 		r.AddDuration(Store, time.Second/2)
 		r.AddDuration(Store, time.Second/2)
 		r.AddDuration(Store, -time.Second)

@@ -8,7 +8,7 @@ import (
 // TestWithoutManagedFields checks that managedFields are removed from the metadata of objects,
 // items and rows, and nowhere else.
 func TestWithoutManagedFields(t *testing.T) {
-	for _, c := range []struct{ text, want string }{
+	for _, test := range []struct{ text, want string }{
 		{text: `{"metadata":{"name":"a","managedFields":[{"manager":"m"}],"x":1}}`, want: `{"metadata":{"name":"a","x":1}}`},
 		{text: `{"metadata":{"managedFields":[{}],"x":1}}`, want: `{"metadata":{"x":1}}`},
 		{text: `{"metadata":{"managedFields":[{}]}}`, want: `{"metadata":{}}`},
@@ -52,9 +52,9 @@ func TestWithoutManagedFields(t *testing.T) {
 		{text: `{"metadata":{"managedFields":[`, want: ``},
 		{text: `nonsense`, want: ``},
 	} {
-		got := string(withoutManagedFields([]byte(c.text)))
-		if got != c.want && !sameJSON(got, c.want) {
-			t.Errorf("%s\n   is %s\n want %s", c.text, got, c.want)
+		got := string(withoutManagedFields([]byte(test.text)))
+		if got != test.want && !sameJSON(got, test.want) {
+			t.Errorf("%s\n   is %s\n want %s", test.text, got, test.want)
 		}
 	}
 }

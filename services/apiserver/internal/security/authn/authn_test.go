@@ -61,7 +61,7 @@ func userName(user *request.User) string {
 // TestBearerAcceptsAllHeaderSpellings reviews the token of the Authorization header in all its
 // spellings.
 func TestBearerAcceptsAllHeaderSpellings(t *testing.T) {
-	for header, c := range map[string]struct {
+	for header, test := range map[string]struct {
 		user     string
 		rejected bool
 		reviewed bool
@@ -88,12 +88,12 @@ func TestBearerAcceptsAllHeaderSpellings(t *testing.T) {
 			r := newRequest("Authorization", header)
 			ctx, warnings := requesttest.WithWarnings(r.Context())
 			user, err := authn.Bearer{Tokens: reviewer}.Authenticate(r.WithContext(ctx))
-			if warned := warnings.Headers(); (warned != nil) != c.warning {
-				t.Errorf("got warnings %q, want %v", warned, c.warning)
+			if warned := warnings.Headers(); (warned != nil) != test.warning {
+				t.Errorf("got warnings %q, want %v", warned, test.warning)
 			}
-			if userName(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected || (len(reviewer.reviewed) > 0) != c.reviewed {
+			if userName(user) != test.user || errors.Is(err, authn.ErrInvalid) != test.rejected || (len(reviewer.reviewed) > 0) != test.reviewed {
 				t.Errorf("got user %v, error %v, reviews of %v; want %v, %v, %v",
-					user, err, reviewer.reviewed, c.user, c.rejected, c.reviewed)
+					user, err, reviewer.reviewed, test.user, test.rejected, test.reviewed)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestBearerAcceptsAllHeaderSpellings(t *testing.T) {
 func TestWebSocketToken(t *testing.T) {
 	enc := base64.RawURLEncoding.EncodeToString
 	const prefix = "base64url.bearer.authorization.k8s.io."
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		protocols []string
 		plain     bool // no upgrade
 		user      string
@@ -139,18 +139,18 @@ func TestWebSocketToken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRequest("Connection", "Upgrade")
-			if !c.plain {
+			if !test.plain {
 				r.Header.Set("Upgrade", "WebSocket")
 			}
-			for _, p := range c.protocols {
+			for _, p := range test.protocols {
 				r.Header.Add("Sec-WebSocket-Protocol", p)
 			}
 			user, err := authn.WebSocket{Tokens: &tokens{}}.Authenticate(r)
-			if userName(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected {
-				t.Fatalf("got user %v, error %v, want user %q, rejected: %t", user, err, c.user, c.rejected)
+			if userName(user) != test.user || errors.Is(err, authn.ErrInvalid) != test.rejected {
+				t.Fatalf("got user %v, error %v, want user %q, rejected: %t", user, err, test.user, test.rejected)
 			}
-			if remaining := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), "|"); user != nil && remaining != c.remaining {
-				t.Errorf("got remaining protocols %q, want %q", remaining, c.remaining)
+			if remaining := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), "|"); user != nil && remaining != test.remaining {
+				t.Errorf("got remaining protocols %q, want %q", remaining, test.remaining)
 			}
 		})
 	}
@@ -161,7 +161,7 @@ func TestWebSocketToken(t *testing.T) {
 func TestFirstAuthenticatorWithUserDecides(t *testing.T) {
 	bearer := authn.Bearer{Tokens: &tokens{}}
 	guarded := authn.Anonymous{Allowed: func(path string) bool { return path == "/api" }}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		chain    authn.Chain
 		header   string
 		path     string
@@ -176,13 +176,13 @@ func TestFirstAuthenticatorWithUserDecides(t *testing.T) {
 		"not anonymous on other paths":    {chain: authn.Chain{bearer, guarded}, path: "/other"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRequest("Authorization", c.header)
-			if c.path != "" {
-				r.URL.Path = c.path
+			r := newRequest("Authorization", test.header)
+			if test.path != "" {
+				r.URL.Path = test.path
 			}
-			user, err := c.chain.Authenticate(r)
-			if userName(user) != c.user || (err != nil) != c.rejected {
-				t.Errorf("got user %v, error %v, want user %q, rejected: %t", user, err, c.user, c.rejected)
+			user, err := test.chain.Authenticate(r)
+			if userName(user) != test.user || (err != nil) != test.rejected {
+				t.Errorf("got user %v, error %v, want user %q, rejected: %t", user, err, test.user, test.rejected)
 			}
 			if user != nil && r.Header.Get("Authorization") != "" {
 				t.Error("got a request with the token, want one without it")
@@ -194,13 +194,13 @@ func TestFirstAuthenticatorWithUserDecides(t *testing.T) {
 // TestCredentialsAreRemoved checks that a request leaves authentication without headers that
 // identify a user, whatever method authenticated it.
 func TestCredentialsAreRemoved(t *testing.T) {
-	ca := newAuthority(t)
-	certs, err := authn.NewCertificates(ca.pool, false)
+	authority := newAuthority(t)
+	certs, err := authn.NewCertificates(authority.pool, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good"))
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		chain authn.Chain
 		user  string
 	}{
@@ -215,10 +215,10 @@ func TestCredentialsAreRemoved(t *testing.T) {
 			r := withCertificate(newRequest("Authorization", "Bearer good", "X-Say", "hello", "X-Remote-User", "root", "x-remote-uid", "0",
 				"X-REMOTE-GROUP", "system:masters", "X-Remote-Group", "dev", "X-Remote-Extra-Scopes", "all", "X-Remote-Extra-", "all",
 				"X_Remote_User", "root", "x_remote-uid", "0", "X-Remote_Group", "system:masters", "x-remote_extra_scopes", "all", "X-Remote-Addr", "192.0.2.1",
-				"Sec-WebSocket-Protocol", token+", v4.channel.k8s.io"), ca.issue(pkix.Name{CommonName: "alice"}, nil))
-			user, err := c.chain.Authenticate(r)
-			if userName(user) != c.user || err != nil {
-				t.Fatalf("got user %v, error %v; want %v, no error", user, err, c.user)
+				"Sec-WebSocket-Protocol", token+", v4.channel.k8s.io"), authority.issue(pkix.Name{CommonName: "alice"}, nil))
+			user, err := test.chain.Authenticate(r)
+			if userName(user) != test.user || err != nil {
+				t.Fatalf("got user %v, error %v; want %v, no error", user, err, test.user)
 			}
 			want := http.Header{"X-Say": {"hello"}, "X-Remote-Addr": {"192.0.2.1"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"}}
 			if !reflect.DeepEqual(r.Header, want) {
@@ -319,9 +319,9 @@ func withCertificate(r *http.Request, cert *x509.Certificate) *http.Request {
 // TestCertificatesOfCurrentBundleAuthenticate authenticates clients by certificates of the current
 // CA bundle.
 func TestCertificatesOfCurrentBundleAuthenticate(t *testing.T) {
-	ca, other := newAuthority(t), newAuthority(t)
+	authority, other := newAuthority(t), newAuthority(t)
 	alice := pkix.Name{CommonName: "alice", Organization: []string{"dev", "ops"}}
-	pool := ca.pool()
+	pool := authority.pool()
 	certs, err := authn.NewCertificates(func() *x509.CertPool { return pool }, true)
 	if err != nil {
 		t.Fatal(err)
@@ -331,9 +331,9 @@ func TestCertificatesOfCurrentBundleAuthenticate(t *testing.T) {
 		for _, uid := range uids {
 			n.ExtraNames = append(n.ExtraNames, pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: uid})
 		}
-		return ca.issue(n, nil)
+		return authority.issue(n, nil)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		cert     *x509.Certificate
 		user     string
 		uid      string
@@ -342,37 +342,37 @@ func TestCertificatesOfCurrentBundleAuthenticate(t *testing.T) {
 		"with a uid":        {cert: withUIDs("u-1"), user: "alice", uid: "u-1"},
 		"with two uids":     {cert: withUIDs("u-1", "u-2"), rejected: true},
 		"with an empty uid": {cert: withUIDs(""), rejected: true},
-		"valid":             {cert: ca.issue(alice, nil), user: "alice"},
+		"valid":             {cert: authority.issue(alice, nil), user: "alice"},
 		"no certificate":    {},
 		"of another CA":     {cert: other.issue(alice, nil), rejected: true},
 		"expired": {
-			cert:     ca.issue(alice, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }),
+			cert:     authority.issue(alice, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }),
 			rejected: true,
 		},
 		"not yet valid": {
-			cert:     ca.issue(alice, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(30 * time.Minute) }),
+			cert:     authority.issue(alice, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(30 * time.Minute) }),
 			rejected: true,
 		},
 		"a server certificate": {
-			cert:     ca.issue(alice, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
+			cert:     authority.issue(alice, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
 			rejected: true,
 		},
-		"without a name":                      {cert: ca.issue(pkix.Name{Organization: []string{"dev"}}, nil)},
-		"a valid one after the rejected ones": {cert: ca.issue(alice, nil), user: "alice"},
+		"without a name":                      {cert: authority.issue(pkix.Name{Organization: []string{"dev"}}, nil)},
+		"a valid one after the rejected ones": {cert: authority.issue(alice, nil), user: "alice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // the second result is cached
-				user, err := certs.Authenticate(withCertificate(newRequest(), c.cert))
-				if userName(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected {
-					t.Fatalf("got user %v, error %v, want user %q, rejected: %t", user, err, c.user, c.rejected)
+				user, err := certs.Authenticate(withCertificate(newRequest(), test.cert))
+				if userName(user) != test.user || errors.Is(err, authn.ErrInvalid) != test.rejected {
+					t.Fatalf("got user %v, error %v, want user %q, rejected: %t", user, err, test.user, test.rejected)
 				}
-				if user != nil && (user.UID != c.uid || !slices.Equal(user.Groups, []string{"dev", "ops", "system:authenticated"})) {
-					t.Errorf("got uid %q, groups %v; want %q, [dev ops system:authenticated]", user.UID, user.Groups, c.uid)
+				if user != nil && (user.UID != test.uid || !slices.Equal(user.Groups, []string{"dev", "ops", "system:authenticated"})) {
+					t.Errorf("got uid %q, groups %v; want %q, [dev ops system:authenticated]", user.UID, user.Groups, test.uid)
 				}
 			}
 		})
 	}
-	cert := ca.issue(alice, nil)
+	cert := authority.issue(alice, nil)
 	if user, _ := certs.Authenticate(withCertificate(newRequest(), cert)); user == nil {
 		t.Fatal("valid certificate: got no user, want alice")
 	}

@@ -62,7 +62,7 @@ var certificateMethods = map[string]func(*testing.T, func() *x509.CertPool) auth
 // the chain, and until the authorities change.
 func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
 	for method, newMethod := range certificateMethods {
-		for what, c := range map[string]struct {
+		for what, test := range map[string]struct {
 			present       func(root *authority) []*x509.Certificate
 			sleep         time.Duration
 			change        func(leaf *x509.Certificate)
@@ -132,7 +132,7 @@ func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
 					root := newAuthority(t)
 					pool := root.pool()
 					m := newMethod(t, func() *x509.CertPool { return pool })
-					presented := c.present(root)
+					presented := test.present(root)
 					isAuthenticated := func() bool {
 						r := withCertificate(newRequest("X-Remote-User", "alice"), nil)
 						r.TLS.PeerCertificates = presented
@@ -143,20 +143,20 @@ func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
 						return userName(user) == "alice"
 					}
 					for range 2 {
-						if got := isAuthenticated(); got != c.before {
-							t.Fatalf("before: got valid %v, want %v", got, c.before)
+						if got := isAuthenticated(); got != test.before {
+							t.Fatalf("before: got valid %v, want %v", got, test.before)
 						}
 					}
-					if c.change != nil {
-						c.change(presented[0])
+					if test.change != nil {
+						test.change(presented[0])
 					}
-					if c.bundleChanges {
+					if test.bundleChanges {
 						pool = newAuthority(t).pool()
 					}
-					time.Sleep(c.sleep)
+					time.Sleep(test.sleep)
 					for range 2 {
-						if got := isAuthenticated(); got != c.after {
-							t.Errorf("after: got valid %v, want %v", got, c.after)
+						if got := isAuthenticated(); got != test.after {
+							t.Errorf("after: got valid %v, want %v", got, test.after)
 						}
 					}
 				})
@@ -171,7 +171,7 @@ func TestChainIsPartOfTheCacheKey(t *testing.T) {
 	for method, newMethod := range certificateMethods {
 		root := newAuthority(t)
 		issuer, stranger := root.issueIntermediate("issuer", time.Now().Add(time.Hour)), newAuthority(t)
-		m := newMethod(t, func() func() *x509.CertPool { p := root.pool(); return func() *x509.CertPool { return p } }())
+		authenticator := newMethod(t, func() func() *x509.CertPool { p := root.pool(); return func() *x509.CertPool { return p } }())
 		leaf := issuer.issue(pkix.Name{CommonName: "alice"}, nil)
 		for _, c := range []struct {
 			with *x509.Certificate
@@ -183,7 +183,7 @@ func TestChainIsPartOfTheCacheKey(t *testing.T) {
 		} {
 			r := withCertificate(newRequest("X-Remote-User", "alice"), nil)
 			r.TLS.PeerCertificates = []*x509.Certificate{leaf, c.with}
-			if user, err := m.Authenticate(r); userName(user) != c.user {
+			if user, err := authenticator.Authenticate(r); userName(user) != c.user {
 				t.Errorf("%s: got %v, %v, want %q", method, user, err, c.user)
 			}
 		}
@@ -193,23 +193,23 @@ func TestChainIsPartOfTheCacheKey(t *testing.T) {
 // TestCertificatesWithoutAnAuthority checks that a request without TLS, or to a server without an
 // authority, has no user, and that uids are read only if they are enabled.
 func TestCertificatesWithoutAnAuthority(t *testing.T) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	uid := pkix.Name{CommonName: "alice", ExtraNames: []pkix.AttributeTypeAndValue{{Type: asn1.X509UID(), Value: "u-1"}}}
 	none, err := authn.NewCertificates(func() *x509.CertPool { return nil }, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if user, err := none.Authenticate(withCertificate(newRequest(), ca.issue(uid, nil))); user != nil || err != nil {
+	if user, err := none.Authenticate(withCertificate(newRequest(), authority.issue(uid, nil))); user != nil || err != nil {
 		t.Errorf("no authority: got %v, %v; want nil, no error", user, err)
 	}
-	certs, err := authn.NewCertificates(ca.pool, false)
+	certs, err := authn.NewCertificates(authority.pool, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if user, err := certs.Authenticate(newRequest()); user != nil || err != nil {
 		t.Errorf("no TLS: got %v, %v; want nil, no error", user, err)
 	}
-	if user, err := certs.Authenticate(withCertificate(newRequest(), ca.issue(uid, nil))); err != nil ||
+	if user, err := certs.Authenticate(withCertificate(newRequest(), authority.issue(uid, nil))); err != nil ||
 		userName(user) != "alice" ||
 		user.UID != "" {
 		t.Errorf("certificates without uids: got %v, %v; want no error, \"alice\", \"\"", user, err)

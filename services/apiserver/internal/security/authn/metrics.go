@@ -26,9 +26,9 @@ const (
 )
 
 // NewMeasured wraps an authenticator and registers its metrics.
-func NewMeasured(next Authenticator, r prometheus.Registerer) *WithMetrics {
-	m := &WithMetrics{next: next, attempts: map[string]prometheus.Counter{}, duration: map[string]prometheus.Observer{}}
-	m.users = prometheus.NewCounterVec(prometheus.CounterOpts{
+func NewMeasured(next Authenticator, registerer prometheus.Registerer) *WithMetrics {
+	withMetrics := &WithMetrics{next: next, attempts: map[string]prometheus.Counter{}, duration: map[string]prometheus.Observer{}}
+	withMetrics.users = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "authenticated_user_requests",
 		Help: "[ALPHA] Authenticated requests by kind of user name.",
 	}, []string{"username"})
@@ -41,11 +41,11 @@ func NewMeasured(next Authenticator, r prometheus.Registerer) *WithMetrics {
 		Help:    "[ALPHA] Duration of authentication in seconds by result.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 	}, []string{"result"})
-	r.MustRegister(m.users, attempts, duration)
+	registerer.MustRegister(withMetrics.users, attempts, duration)
 	for _, result := range []string{resultSuccess, resultFailure, resultError} {
-		m.attempts[result], m.duration[result] = attempts.WithLabelValues(result), duration.WithLabelValues(result)
+		withMetrics.attempts[result], withMetrics.duration[result] = attempts.WithLabelValues(result), duration.WithLabelValues(result)
 	}
-	return m
+	return withMetrics
 }
 
 // Authenticate implements Authenticator.

@@ -14,8 +14,8 @@ import (
 
 // TestFrontProxy authenticates users by the headers of an authenticating proxy.
 func TestFrontProxy(t *testing.T) {
-	ca, other := newAuthority(t), newAuthority(t)
-	proxy, err := authn.NewFrontProxy(ca.pool, []string{"proxy"}, authn.ProxyHeaders{
+	authority, other := newAuthority(t), newAuthority(t)
+	proxy, err := authn.NewFrontProxy(authority.pool, []string{"proxy"}, authn.ProxyHeaders{
 		Username:    []string{"X-Remote-User", "X-Other-User"},
 		UID:         []string{"X-Remote-Uid"},
 		Group:       []string{"X-Remote-Group"},
@@ -24,8 +24,8 @@ func TestFrontProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := ca.issue(pkix.Name{CommonName: "proxy"}, nil)
-	for name, c := range map[string]struct {
+	good := authority.issue(pkix.Name{CommonName: "proxy"}, nil)
+	for name, test := range map[string]struct {
 		cert     *x509.Certificate
 		headers  []string
 		want     *request.User
@@ -78,17 +78,17 @@ func TestFrontProxy(t *testing.T) {
 			rejected: true,
 		},
 		"certificate with another name": {
-			cert:     ca.issue(pkix.Name{CommonName: "else"}, nil),
+			cert:     authority.issue(pkix.Name{CommonName: "else"}, nil),
 			headers:  []string{"X-Remote-User", "alice"},
 			rejected: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 {
-				r := withCertificate(newRequest(c.headers...), c.cert)
+				r := withCertificate(newRequest(test.headers...), test.cert)
 				user, err := proxy.Authenticate(r)
-				if !reflect.DeepEqual(user, c.want) || errors.Is(err, authn.ErrInvalid) != c.rejected {
-					t.Fatalf("got user %+v, error %v, want user %+v, rejected: %t", user, err, c.want, c.rejected)
+				if !reflect.DeepEqual(user, test.want) || errors.Is(err, authn.ErrInvalid) != test.rejected {
+					t.Fatalf("got user %+v, error %v, want user %+v, rejected: %t", user, err, test.want, test.rejected)
 				}
 				for h := range r.Header {
 					if strings.HasPrefix(h, "X-") {

@@ -58,9 +58,9 @@ func (s WebSocket) Authenticate(r *http.Request) (*request.User, error) {
 }
 
 // removeProtocolTokens removes tokens from the subprotocols.
-func removeProtocolTokens(h http.Header) {
+func removeProtocolTokens(header http.Header) {
 	const name = "Sec-Websocket-Protocol"
-	lines := h.Values(name)
+	lines := header.Values(name)
 	if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, tokenProtocol) }) {
 		return
 	}
@@ -73,8 +73,8 @@ func removeProtocolTokens(h http.Header) {
 			}
 		}
 	}
-	h.Del(name)
+	header.Del(name)
 	if len(others) > 0 {
-		h.Set(name, strings.Join(others, ","))
+		header.Set(name, strings.Join(others, ","))
 	}
 }

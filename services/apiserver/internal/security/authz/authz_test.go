@@ -37,7 +37,7 @@ func TestAttributesOfMethodsAndPaths(t *testing.T) {
 	cluster, inA := "at the cluster scope", `in the namespace "a"`
 	one := "get get create update patch delete -"
 	many := "list list create update patch deletecollection -"
-	for path, c := range map[string]struct {
+	for path, test := range map[string]struct {
 		text  func(verb string) string
 		verbs string // in the order of methods, "-" for an empty verb
 	}{
@@ -60,8 +60,8 @@ func TestAttributesOfMethodsAndPaths(t *testing.T) {
 		"/api/v1/watch/namespaces/a/pods/p": {text: resource("pods", inA), verbs: "watch watch watch watch watch watch watch"},
 		"/api/v1/proxy/nodes/n":             {text: resource("nodes", cluster), verbs: "proxy proxy proxy proxy proxy proxy proxy"},
 	} {
-		for i, verb := range strings.Fields(c.verbs) {
-			want := c.text(strings.TrimPrefix(verb, "-"))
+		for i, verb := range strings.Fields(test.verbs) {
+			want := test.text(strings.TrimPrefix(verb, "-"))
 			if got := authz.Message(attributesOf(methods[i], path)); got != want {
 				t.Errorf("%s %s: got %s\nwant %s", methods[i], path, got, want)
 			}

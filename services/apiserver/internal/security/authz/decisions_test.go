@@ -19,7 +19,7 @@ import (
 
 // TestForbiddenNamesUserAndResource checks the message and the details of 403 errors.
 func TestForbiddenNamesUserAndResource(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		path, reason, message string
 		details               metav1.StatusDetails
 	}{
@@ -36,13 +36,13 @@ func TestForbiddenNamesUserAndResource(t *testing.T) {
 		},
 		{path: "/metrics", message: `forbidden: User "alice" cannot get path "/metrics"`, details: metav1.StatusDetails{}},
 	} {
-		err := authz.Forbidden(attributesOf(http.MethodGet, c.path), c.reason)
+		err := authz.Forbidden(attributesOf(http.MethodGet, test.path), test.reason)
 		var statusErr apierrors.APIStatus
 		if !errors.As(err, &statusErr) ||
 			statusErr.Status().Code != http.StatusForbidden ||
-			statusErr.Status().Message != c.message ||
-			!reflect.DeepEqual(statusErr.Status().Details, &c.details) {
-			t.Errorf("%s: got %v, %+v; want 403 %q, %+v", c.path, err, statusErr.Status().Details, c.message, c.details)
+			statusErr.Status().Message != test.message ||
+			!reflect.DeepEqual(statusErr.Status().Details, &test.details) {
+			t.Errorf("%s: got %v, %+v; want 403 %q, %+v", test.path, err, statusErr.Status().Details, test.message, test.details)
 		}
 	}
 	if text := authz.Message(&authz.Attributes{Verb: "get", Path: "/"}); text != `User "" cannot get path "/"` {
@@ -79,7 +79,7 @@ func (lists) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rul
 // TestSignerPermissionMayCoverDomain checks that a permission on a signer, or on all signers of its domain, suffices.
 func TestSignerPermissionMayCoverDomain(t *testing.T) {
 	broken := errors.New("broken")
-	for what, c := range map[string]struct {
+	for what, test := range map[string]struct {
 		fixed fixedAuthorizer
 		may   bool
 	}{
@@ -92,9 +92,9 @@ func TestSignerPermissionMayCoverDomain(t *testing.T) {
 		"an error":              {fixed: fixedAuthorizer{err: broken}, may: false},
 	} {
 		var requests []string
-		c.fixed.requests = &requests
-		if may := authz.MayOnSigner(t.Context(), c.fixed, &request.User{Name: "u"}, "sign", "example.com/a"); may != c.may {
-			t.Errorf("%s: got %v, want %v", what, may, c.may)
+		test.fixed.requests = &requests
+		if may := authz.MayOnSigner(t.Context(), test.fixed, &request.User{Name: "u"}, "sign", "example.com/a"); may != test.may {
+			t.Errorf("%s: got %v, want %v", what, may, test.may)
 		}
 		if requests[0] != "u sign certificates.k8s.io signers example.com/a" {
 			t.Errorf("%s: got requests %q, want \"u sign certificates.k8s.io signers example.com/a\"", what, requests)
@@ -106,7 +106,7 @@ func TestSignerPermissionMayCoverDomain(t *testing.T) {
 func TestDecisionsAreCounted(t *testing.T) {
 	broken := errors.New("broken")
 	reg := prometheus.NewPedanticRegistry()
-	m := authz.NewMetrics(reg)
+	metrics := authz.NewMetrics(reg)
 	for _, s := range []fixedAuthorizer{
 		{decision: authz.Allow},
 		{decision: authz.Deny},
@@ -115,7 +115,7 @@ func TestDecisionsAreCounted(t *testing.T) {
 		{},
 		{err: broken},
 	} {
-		for _, z := range []authz.Authorizer{m.Requests(s), m.Decisions("RBAC", "rbac", s)} {
+		for _, z := range []authz.Authorizer{metrics.Requests(s), metrics.Decisions("RBAC", "rbac", s)} {
 			if d, _, err := z.Authorize(t.Context(), &authz.Attributes{}); d != s.decision || !errors.Is(err, s.err) {
 				t.Errorf("Authorize with inner authorizer %+v = %v, %v; want %v, %v", s, d, err, s.decision, s.err)
 			}
@@ -141,12 +141,12 @@ func TestDecisionsAreCounted(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got counters %v, want %v", got, want)
 	}
-	if r, ok := m.Decisions("RBAC", "lists", lists{}).(authorizer.RuleResolver); !ok {
+	if r, ok := metrics.Decisions("RBAC", "lists", lists{}).(authorizer.RuleResolver); !ok {
 		t.Error("Decisions of an authorizer with rules: got no RuleResolver, want one")
 	} else if rules, err := r.RulesFor(t.Context(), nil, ""); err != nil || !rules.Incomplete {
 		t.Errorf("RulesFor = %+v, %v; want incomplete rules and no error", rules, err)
 	}
-	if _, ok := m.Decisions("RBAC", "none", fixedAuthorizer{}).(authorizer.RuleResolver); ok {
+	if _, ok := metrics.Decisions("RBAC", "none", fixedAuthorizer{}).(authorizer.RuleResolver); ok {
 		t.Error("Decisions of an authorizer without rules: got a RuleResolver, want none")
 	}
 }

@@ -47,22 +47,22 @@ func (s *source) putObject(key string, obj any) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
-	ev := storage.Event{Key: "/registry/" + key, Revision: s.revision, Type: storage.Deleted}
-	_, exists := s.state[ev.Key]
+	event := storage.Event{Key: "/registry/" + key, Revision: s.revision, Type: storage.Deleted}
+	_, exists := s.state[event.Key]
 	if obj == nil {
-		delete(s.state, ev.Key)
+		delete(s.state, event.Key)
 	} else {
 		var err error
-		if ev.Value, err = json.Marshal(obj); err != nil {
+		if event.Value, err = json.Marshal(obj); err != nil {
 			panic(err)
 		}
-		ev.Type = storage.Created
+		event.Type = storage.Created
 		if exists {
-			ev.Type = storage.Updated
+			event.Type = storage.Updated
 		}
-		s.state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: s.revision, CreateRevision: s.revision}
+		s.state[event.Key] = storage.KeyValue{Key: event.Key, Value: event.Value, ModRevision: s.revision, CreateRevision: s.revision}
 	}
-	s.events = append(s.events, ev)
+	s.events = append(s.events, event)
 	close(s.wake)
 	s.wake = make(chan struct{})
 	return s.revision
@@ -118,10 +118,10 @@ func (s *source) Follow(ctx context.Context, from storage.Position, apply func(s
 	after := from.Revision
 	for {
 		s.mu.Lock()
-		b := storage.Batch{Revision: s.revision}
+		batch := storage.Batch{Revision: s.revision}
 		for _, ev := range s.events {
 			if ev.Revision > after {
-				b.Events = append(b.Events, ev)
+				batch.Events = append(batch.Events, ev)
 			}
 		}
 		lost, wake := s.lost, s.wake
@@ -129,11 +129,11 @@ func (s *source) Follow(ctx context.Context, from storage.Position, apply func(s
 		if lost {
 			return &storage.CompactedError{}
 		}
-		if b.Revision > after {
-			if err := apply(b); err != nil {
+		if batch.Revision > after {
+			if err := apply(batch); err != nil {
 				return err
 			}
-			after = b.Revision
+			after = batch.Revision
 			continue
 		}
 		select {

@@ -11,7 +11,7 @@ import (
 // nothing else, are allowed until the policy is loaded.
 func TestHealthIsAllowedUntilPolicyIsLoaded(t *testing.T) {
 	anonymous := &authorizer.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		attributes authorizer.Attributes
 		synced     bool
 		want       authorizer.Decision
@@ -25,10 +25,10 @@ func TestHealthIsAllowedUntilPolicyIsLoaded(t *testing.T) {
 		{attributes: authorizer.Attributes{Verb: "get", Resource: true, Version: "v1", ResourceName: "secrets"}},
 		{attributes: authorizer.Attributes{Verb: "get", Path: "/readyz"}, synced: true},
 	} {
-		c.attributes.User = anonymous
-		got, _, err := authz.NewHealth(func() bool { return c.synced }).Authorize(t.Context(), &c.attributes)
-		if err != nil || got != c.want {
-			t.Errorf("%s %s, loaded %t: got %v, want %v, %v", c.attributes.Verb, c.attributes.Path, c.synced, got, c.want, err)
+		test.attributes.User = anonymous
+		got, _, err := authz.NewHealth(func() bool { return test.synced }).Authorize(t.Context(), &test.attributes)
+		if err != nil || got != test.want {
+			t.Errorf("%s %s, loaded %t: got %v, want %v, %v", test.attributes.Verb, test.attributes.Path, test.synced, got, test.want, err)
 		}
 	}
 }

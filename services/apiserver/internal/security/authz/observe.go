@@ -16,8 +16,8 @@ type Metrics struct {
 }
 
 // NewMetrics returns the metrics and registers them.
-func NewMetrics(r prometheus.Registerer) *Metrics {
-	m := &Metrics{
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	metrics := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_authorization_decisions_total",
 			Help: "[ALPHA] Number of final decisions of an authorizer, by authorizer and decision.",
@@ -32,8 +32,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"result"}),
 	}
-	r.MustRegister(m.decisions, m.attempts, m.duration)
-	return m
+	registerer.MustRegister(metrics.decisions, metrics.attempts, metrics.duration)
+	return metrics
 }
 
 // Decisions returns an authorizer that counts the decisions of authz under a type and a name.

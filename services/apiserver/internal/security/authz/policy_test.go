@@ -61,7 +61,7 @@ func (f *fixture) catchUp(t *testing.T) {
 
 // TestPolicyFollowsTheCache applies changes and deletions of roles, bindings and pods.
 func TestPolicyFollowsTheCache(t *testing.T) {
-	f := newFixture(t, func(s *source) {
+	fixture := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
 		s.putObject("pods/a/p", &corev1.Pod{
@@ -69,31 +69,31 @@ func TestPolicyFollowsTheCache(t *testing.T) {
 			Spec:       corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"},
 		})
 	})
-	f.catchUp(t)
-	if err := f.Check(nil); !f.Synced() || err != nil {
-		t.Fatalf("after the first load: got synced: %t, check: %v, want true and no error", f.Synced(), err)
+	fixture.catchUp(t)
+	if err := fixture.Check(nil); !fixture.Synced() || err != nil {
+		t.Fatalf("after the first load: got synced: %t, check: %v, want true and no error", fixture.Synced(), err)
 	}
-	if got := fmt.Sprint(f.isAllowed(t, "alice", "get"), f.isAllowed(t, "alice", "list")); got != "true false" {
+	if got := fmt.Sprint(fixture.isAllowed(t, "alice", "get"), fixture.isAllowed(t, "alice", "list")); got != "true false" {
 		t.Fatalf("after the first load: got alice allowed to get, list: %s, want true false", got)
 	}
-	if !f.Graph.HasReference("n1", node.ServiceAccount, "a", "sa") {
+	if !fixture.Graph.HasReference("n1", node.ServiceAccount, "a", "sa") {
 		t.Fatal("after the first load: got no reference of n1 to the ServiceAccount sa, want one")
 	}
-	f.source.putObject("clusterroles/reader", podReader("reader", "get", "list"))
-	f.catchUp(t)
-	if !f.isAllowed(t, "alice", "list") {
+	fixture.source.putObject("clusterroles/reader", podReader("reader", "get", "list"))
+	fixture.catchUp(t)
+	if !fixture.isAllowed(t, "alice", "list") {
 		t.Error("a change of a role has no effect")
 	}
-	at := f.source.putObject("rolebindings/a/b", nil)
-	f.source.putObject("pods/a/p", nil)
-	f.catchUp(t)
-	if f.isAllowed(t, "alice", "get") {
+	at := fixture.source.putObject("rolebindings/a/b", nil)
+	fixture.source.putObject("pods/a/p", nil)
+	fixture.catchUp(t)
+	if fixture.isAllowed(t, "alice", "get") {
 		t.Error("after the deletion of a binding: got alice allowed, want her denied")
 	}
-	if f.Graph.HasReference("n1", node.ServiceAccount, "a", "sa") {
+	if fixture.Graph.HasReference("n1", node.ServiceAccount, "a", "sa") {
 		t.Error("after the deletion of the pod: got a reference of n1 to the ServiceAccount sa, want none")
 	}
-	if got, want := f.lastNotified(), f.Engine.Snapshot().Position(); got != want || got[2] != at {
+	if got, want := fixture.lastNotified(), fixture.Engine.Snapshot().Position(); got != want || got[2] != at {
 		t.Errorf("got notification of %s, want %s, at least %d", got, want, at)
 	}
 }
@@ -120,32 +120,32 @@ func TestChangesApplyAfterTheBarrier(t *testing.T) {
 // TestLostStreamReloadsThePolicy checks that after a gap in the stream of changes, deleted objects
 // have no effect.
 func TestLostStreamReloadsThePolicy(t *testing.T) {
-	f := newFixture(t, func(s *source) {
+	fixture := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
 		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: objectMeta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
-	f.catchUp(t)
-	f.source.mu.Lock() // without an event
-	delete(f.source.state, "/registry/rolebindings/a/b")
-	delete(f.source.state, "/registry/pods/a/p")
-	f.source.revision++
-	lost := f.source.revision
-	f.source.mu.Unlock()
-	f.source.loseStream()
-	f.catchUp(t)
-	if f.isAllowed(t, "alice", "get") {
+	fixture.catchUp(t)
+	fixture.source.mu.Lock() // without an event
+	delete(fixture.source.state, "/registry/rolebindings/a/b")
+	delete(fixture.source.state, "/registry/pods/a/p")
+	fixture.source.revision++
+	lost := fixture.source.revision
+	fixture.source.mu.Unlock()
+	fixture.source.loseStream()
+	fixture.catchUp(t)
+	if fixture.isAllowed(t, "alice", "get") {
 		t.Error("binding deleted without an event: got alice allowed, want her denied")
 	}
-	if f.Graph.HasReference("n1", node.Pod, "a", "p") {
+	if fixture.Graph.HasReference("n1", node.Pod, "a", "p") {
 		t.Error("pod deleted without an event: got a reference of n1 to it, want none")
 	}
-	if p := f.lastNotified(); p[2] < lost {
+	if p := fixture.lastNotified(); p[2] < lost {
 		t.Errorf("got notification of %s although events up to %d were lost, want at least %v", p, lost, lost)
 	}
-	f.source.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
-	f.catchUp(t)
-	if !f.isAllowed(t, "alice", "get") {
+	fixture.source.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
+	fixture.catchUp(t)
+	if !fixture.isAllowed(t, "alice", "get") {
 		t.Error("later changes have no effect")
 	}
 }
@@ -188,38 +188,38 @@ func TestInitialObjectsAreEffectiveOnceSynced(t *testing.T) {
 
 // TestPolicyIsNotSyncedBeforeLoad checks that no waiter returns before the first load.
 func TestPolicyIsNotSyncedBeforeLoad(t *testing.T) {
-	f := newStoppedFixture(t, nil)
-	if f.Synced() {
+	fixture := newStoppedFixture(t, nil)
+	if fixture.Synced() {
 		t.Error("before the first load: got synced, want not")
 	}
-	if f.Check(nil) == nil {
+	if fixture.Check(nil) == nil {
 		t.Error("before the first load: got a passing check, want an error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if f.WaitFor(ctx, 1) == nil || f.MostRecent(ctx) == nil {
+	if fixture.WaitFor(ctx, 1) == nil || fixture.MostRecent(ctx) == nil {
 		t.Error("the wait returned before the first load")
 	}
-	if err := f.Run(ctx); err != nil || f.Synced() {
-		t.Errorf("canceled before the first load: got %v, synced %t; want no error, not synced", err, f.Synced())
+	if err := fixture.Run(ctx); err != nil || fixture.Synced() {
+		t.Errorf("canceled before the first load: got %v, synced %t; want no error, not synced", err, fixture.Synced())
 	}
 }
 
 // TestWatchCacheStops checks that the policy reports the end of the watch cache.
 func TestWatchCacheStops(t *testing.T) {
-	f := newStoppedFixture(t, nil)
+	fixture := newStoppedFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stopped, done := make(chan error, 1), make(chan error, 1)
-	go func() { stopped <- f.cache.Run(ctx) }()
-	go func() { done <- f.Run(t.Context()) }()
-	f.catchUp(t)
+	go func() { stopped <- fixture.cache.Run(ctx) }()
+	go func() { done <- fixture.Run(t.Context()) }()
+	fixture.catchUp(t)
 	cancel()
 	<-stopped
 	if err := <-done; err != nil {
 		t.Errorf("while following: got %v, want no error", err)
 	}
-	if err := f.Run(t.Context()); err != nil {
+	if err := fixture.Run(t.Context()); err != nil {
 		t.Errorf("before following: got %v, want no error", err)
 	}
 }
@@ -227,41 +227,41 @@ func TestWatchCacheStops(t *testing.T) {
 // TestPolicyFollowsRestoredStore checks that after a restore of the store, the policy is that of the store, and
 // positions start again so that earlier decisions do not count as newer.
 func TestPolicyFollowsRestoredStore(t *testing.T) {
-	f := newFixture(t, func(s *source) {
+	fixture := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
 		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: objectMeta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
-	f.catchUp(t)
-	revision, state := f.source.save()
+	fixture.catchUp(t)
+	revision, state := fixture.source.save()
 	for range 20 {
-		f.source.putObject("rolebindings/a/c", roleBinding("a", "c", "reader", "mallory"))
+		fixture.source.putObject("rolebindings/a/c", roleBinding("a", "c", "reader", "mallory"))
 	}
-	f.source.putObject("rolebindings/a/b", nil)
-	f.source.putObject("pods/a/p", nil)
-	f.catchUp(t)
-	if got := fmt.Sprint(f.isAllowed(t, "alice", "get"), f.isAllowed(t, "mallory", "get")); got != "false true" {
+	fixture.source.putObject("rolebindings/a/b", nil)
+	fixture.source.putObject("pods/a/p", nil)
+	fixture.catchUp(t)
+	if got := fmt.Sprint(fixture.isAllowed(t, "alice", "get"), fixture.isAllowed(t, "mallory", "get")); got != "false true" {
 		t.Fatalf("before the restore: got alice, mallory allowed: %s, want false true", got)
 	}
-	before := f.lastNotified()
-	f.source.restore(revision, state)
-	for f.MostRecent(t.Context()) != nil || !f.Synced() { // until the reload
+	before := fixture.lastNotified()
+	fixture.source.restore(revision, state)
+	for fixture.MostRecent(t.Context()) != nil || !fixture.Synced() { // until the reload
 		if t.Context().Err() != nil {
 			t.Fatal(t.Context().Err())
 		}
 	}
-	if got := fmt.Sprint(f.isAllowed(t, "alice", "get"), f.isAllowed(t, "mallory", "get")); got != "true false" {
+	if got := fmt.Sprint(fixture.isAllowed(t, "alice", "get"), fixture.isAllowed(t, "mallory", "get")); got != "true false" {
 		t.Errorf("after the restore: got alice, mallory allowed: %s, want true false", got)
 	}
-	if !f.Graph.HasReference("n1", node.Pod, "a", "p") {
+	if !fixture.Graph.HasReference("n1", node.Pod, "a", "p") {
 		t.Error("after the restore: got no reference of n1 to the pod p, want one")
 	}
-	if now := f.lastNotified(); now.Covers(before) || now != f.Engine.Snapshot().Position() {
+	if now := fixture.lastNotified(); now.Covers(before) || now != fixture.Engine.Snapshot().Position() {
 		t.Errorf("got notification of %s, want one that does not cover %s", now, before)
 	}
-	f.source.putObject("rolebindings/a/b", nil)
-	f.catchUp(t)
-	if f.isAllowed(t, "alice", "get") {
+	fixture.source.putObject("rolebindings/a/b", nil)
+	fixture.catchUp(t)
+	if fixture.isAllowed(t, "alice", "get") {
 		t.Error("a change after the restore has no effect")
 	}
 }

@@ -20,9 +20,9 @@ type Metrics struct {
 }
 
 // NewMetrics returns the metrics and registers them.
-func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	const prefix = "apiserver_externaljwt_"
-	m := &Metrics{
+	metrics := &Metrics{
 		fetchTimestamp: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "fetch_keys_success_timestamp",
 			Help: "[ALPHA] Unix timestamp in seconds of the last fetch of the keys.",
@@ -45,12 +45,12 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"method", "code"}),
 	}
-	for _, c := range []prometheus.Collector{m.fetchTimestamp, m.dataTimestamp, m.fetches, m.signs, m.durations} {
-		if err := r.Register(c); err != nil {
+	for _, c := range []prometheus.Collector{metrics.fetchTimestamp, metrics.dataTimestamp, metrics.fetches, metrics.signs, metrics.durations} {
+		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics of the external token signer: %w", err)
 		}
 	}
-	return m, nil
+	return metrics, nil
 }
 
 // recordFetch counts a fetch of the keys, and records the time of a successful one.

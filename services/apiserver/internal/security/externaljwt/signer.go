@@ -57,9 +57,9 @@ type Signer struct {
 }
 
 // New connects to a signer and fetches its keys. It waits up to a minute for an unavailable signer.
-func New(ctx context.Context, c Config) (*Signer, error) {
+func New(ctx context.Context, config Config) (*Signer, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+		return (&net.Dialer{}).DialContext(ctx, "unix", config.Socket)
 	}
 	conn, err := grpc.NewClient("passthrough:///external-jwt-signer",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a local socket
@@ -70,12 +70,12 @@ func New(ctx context.Context, c Config) (*Signer, error) {
 			Backoff:           backoff.Config{BaseDelay: minRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxRedial},
 			MinConnectTimeout: maxRedial,
 		}),
-		grpc.WithUnaryInterceptor(c.Metrics.recordCall),
+		grpc.WithUnaryInterceptor(config.Metrics.recordCall),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", c.Socket, err)
+		return nil, fmt.Errorf("connect to %s: %w", config.Socket, err)
 	}
-	s := &Signer{Config: c, conn: conn, client: pb.NewExternalJWTSignerClient(conn), onChange: func() {}}
+	s := &Signer{Config: config, conn: conn, client: pb.NewExternalJWTSignerClient(conn), onChange: func() {}}
 	s.keys.Store(&keySet{})
 	if err := s.fetchKeys(ctx); err != nil {
 		s.Close()

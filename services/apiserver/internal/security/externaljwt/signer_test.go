@@ -33,7 +33,7 @@ func connectTo(t *testing.T, s *externaljwttest.Signer) (*externaljwt.Signer, *p
 // TestSignRejectsHeadersThatKubernetesDoesNotIssue checks the errors for invalid headers and
 // signatures of the signer.
 func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		change func(*externaljwttest.State)
 		want   string
@@ -70,20 +70,20 @@ func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 			want: "while validating header: key used for signing JWT (kid: kid-2) is excluded from OIDC discovery docs",
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			server := externaljwttest.New(t)
 			server.Start()
 			s, _, err := connectTo(t, server)
 			if err != nil {
 				t.Fatal(err)
 			}
-			server.Change(c.change)
+			server.Change(test.change)
 			token, err := s.SignClaims(t.Context(), satoken.Request{IssuedAt: time.Now(), Lifetime: time.Hour}.Claims("https://issuer"))
 			switch {
-			case c.want == "" && (err != nil || strings.Count(token, ".") != 2):
+			case test.want == "" && (err != nil || strings.Count(token, ".") != 2):
 				t.Errorf("got %q, %v", token, err)
-			case c.want != "" && (err == nil || err.Error() != c.want):
-				t.Errorf("got error %v, want %s", err, c.want)
+			case test.want != "" && (err == nil || err.Error() != test.want):
+				t.Errorf("got error %v, want %s", err, test.want)
 			}
 		})
 	}
@@ -91,7 +91,7 @@ func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 
 // TestInvalidKeysFailStartup checks that New rejects unusable keys of the signer.
 func TestInvalidKeysFailStartup(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		change func(*externaljwttest.State)
 		want   string
 	}{
@@ -112,10 +112,10 @@ func TestInvalidKeysFailStartup(t *testing.T) {
 		},
 	} {
 		server := externaljwttest.New(t)
-		server.Change(c.change)
+		server.Change(test.change)
 		server.Start()
 		_, _, err := connectTo(t, server)
-		if want := "while initially filling key cache: while fetching token verification keys: " + c.want; err == nil ||
+		if want := "while initially filling key cache: while fetching token verification keys: " + test.want; err == nil ||
 			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got error %v, want %s", err, want)
 		}
@@ -146,35 +146,35 @@ func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
 func TestKeysAreRefreshed(t *testing.T) {
 	server := externaljwttest.New(t)
 	server.Start()
-	s, metrics, err := connectTo(t, server)
+	signer, metrics, err := connectTo(t, server)
 	if err != nil {
 		t.Fatal(err)
 	}
 	changes := make(chan struct{}, 10)
-	s.OnChange(func() { changes <- struct{}{} })
-	s.Candidates(t.Context(), "kid-1")
+	signer.OnChange(func() { changes <- struct{}{} })
+	signer.Candidates(t.Context(), "kid-1")
 	if server.Fetches() != 1 {
 		t.Errorf("got %d fetches, want 1", server.Fetches())
 	}
-	if keys := s.Candidates(t.Context(), "kid-2"); len(keys) != 0 || server.Fetches() != 2 {
+	if keys := signer.Candidates(t.Context(), "kid-2"); len(keys) != 0 || server.Fetches() != 2 {
 		t.Errorf("got keys %v, %d fetches; want length 0, 2", keys, server.Fetches())
 	}
 	server.Change(func(s *externaljwttest.State) {
 		s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-2", externaljwttest.NewKey(t), true))
 		s.DataTime, s.Refresh = time.Now(), 1
 	})
-	keys := s.Candidates(t.Context(), "kid-2")
-	if len(keys) != 1 || keys[0].ID != "kid-2" || !keys[0].Undiscoverable || len(s.Candidates(t.Context(), "")) != 2 {
+	keys := signer.Candidates(t.Context(), "kid-2")
+	if len(keys) != 1 || keys[0].ID != "kid-2" || !keys[0].Undiscoverable || len(signer.Candidates(t.Context(), "")) != 2 {
 		t.Errorf("got keys %v; want length 1, \"kid-2\", true, length 2", keys)
 	}
 	<-changes
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- s.Run(ctx) }()
+	go func() { ended <- signer.Run(ctx) }()
 	server.Change(func(s *externaljwttest.State) { s.Keys, s.DataTime = s.Keys[:1], time.Now() })
 	<-changes
-	if len(s.Keys()) != 1 {
-		t.Errorf("got keys %v, want length 1", s.Keys())
+	if len(signer.Keys()) != 1 {
+		t.Errorf("got keys %v, want length 1", signer.Keys())
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -184,13 +184,13 @@ func TestKeysAreRefreshed(t *testing.T) {
 	server.Stop()
 	ctx, stop = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
-	if _, err := s.SignClaims(ctx, satoken.Claims{}); err == nil || errors.Is(err, context.Canceled) {
+	if _, err := signer.SignClaims(ctx, satoken.Claims{}); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v, want one other than context.Canceled", err)
 	}
-	if got := len(s.Candidates(ctx, "kid-1")); got != 1 {
+	if got := len(signer.Candidates(ctx, "kid-1")); got != 1 {
 		t.Errorf("kid-1: got %d keys, want 1", got)
 	}
-	if got := len(s.Candidates(ctx, "other")); got != 0 {
+	if got := len(signer.Candidates(ctx, "other")); got != 0 {
 		t.Errorf("unknown key ID: got %d keys, want none", got)
 	}
 	seen := map[string]bool{}

@@ -16,37 +16,37 @@ func TestNoSeatIsLost(t *testing.T) {
 		"with queues": newQueuingLevel("l", 5, queuing{queues: 8, handSize: 3, queueLength: 4}), "without": newRejectingLevel("l", 5),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, 8, level)
+			fixture := newFixture(t, 8, level)
 			var all sync.WaitGroup
 			for i := range 24 {
 				all.Go(func() {
 					rnd := rand.New(rand.NewPCG(uint64(i), 7))
 					for range 40 {
-						request, err := f.acquire(string(rune('a'+i%5)), "l")
+						request, err := fixture.acquire(string(rune('a'+i%5)), "l")
 						if err != nil {
 							continue
 						}
 						for range rnd.IntN(3) {
-							f.Suspend(request)
+							fixture.Suspend(request)
 							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.IntN(300))*time.Microsecond)
-							err := f.Resume(ctx, request)
+							err := fixture.Resume(ctx, request)
 							cancel()
 							if err != nil {
 								break
 							}
 						}
 						if rnd.IntN(2) == 0 {
-							f.Suspend(request)
+							fixture.Suspend(request)
 						}
-						f.Release(request)
+						fixture.Release(request)
 					}
 				})
 			}
 			all.Wait()
-			if n := f.runningRequests(); n != 0 {
+			if n := fixture.runningRequests(); n != 0 {
 				t.Errorf("got %v running requests in the end, want 0", n)
 			}
-			f.wantIdle()
+			fixture.wantIdle()
 		})
 	}
 }

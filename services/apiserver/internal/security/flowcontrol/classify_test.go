@@ -36,19 +36,19 @@ func BenchmarkClassify(b *testing.B) {
 				}
 				schemas = append(schemas, s)
 			}
-			f := newFixture(b, 600, newRejectingLevel(level, 100))
-			setConfig(f, schemas, newRejectingLevel(level, 100))
+			fixture := newFixture(b, 600, newRejectingLevel(level, 100))
+			setConfig(fixture, schemas, newRejectingLevel(level, 100))
 			user := &request.User{
 				Name:   "system:serviceaccount:a:b",
 				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"},
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				req, _, err := f.Acquire(context.Background(), user, list, oneSeat)
+				req, _, err := fixture.Acquire(context.Background(), user, list, oneSeat)
 				if err != nil {
 					b.Fatal(err)
 				}
-				f.Release(req)
+				fixture.Release(req)
 			}
 		})
 	}

@@ -240,7 +240,7 @@ type Compiler struct {
 
 // NewCompiler returns a compiler without objects.
 func NewCompiler() *Compiler {
-	c := &Compiler{
+	compiler := &Compiler{
 		schemas:          map[string]*compiledSchema{},
 		levels:           map[string]*levelSpec{},
 		mandatorySchemas: map[string]*compiledSchema{},
@@ -249,13 +249,13 @@ func NewCompiler() *Compiler {
 	}
 	for _, s := range mandatorySchemas() {
 		schema := compileSchema(s)
-		c.mandatorySchemas[s.Name] = schema
-		c.index.add(schema)
+		compiler.mandatorySchemas[s.Name] = schema
+		compiler.index.add(schema)
 	}
 	for _, l := range mandatoryLevels() {
-		c.mandatoryLevels[l.Name] = compileLevel(l)
+		compiler.mandatoryLevels[l.Name] = compileLevel(l)
 	}
-	return c
+	return compiler
 }
 
 // PutSchema adds or replaces a flow schema. It does not keep the object.

@@ -18,7 +18,7 @@ func TestLevelHasDefaultSharesAndNoQueues(t *testing.T) {
 	bare.Spec.Limited = nil
 	empty.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{}
 	empty.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeQueue // without queues
-	f := newFixture(t, 90, bare, empty, few)                                     // catch-all has 5
+	fixture := newFixture(t, 90, bare, empty, few)                               // catch-all has 5
 	brief, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for level, want := range map[string]struct{ nominal, upper int }{
@@ -26,17 +26,17 @@ func TestLevelHasDefaultSharesAndNoQueues(t *testing.T) {
 		"empty": {nominal: 30, upper: 120},
 		"few":   {nominal: 25, upper: 38},
 	} {
-		f.wantGauge("nominal_limit_seats", level, float64(want.nominal))
-		f.wantGauge("lower_limit_seats", level, float64(want.nominal)) // lends nothing
-		f.wantGauge("upper_limit_seats", level, float64(want.upper))
+		fixture.wantGauge("nominal_limit_seats", level, float64(want.nominal))
+		fixture.wantGauge("lower_limit_seats", level, float64(want.nominal)) // lends nothing
+		fixture.wantGauge("upper_limit_seats", level, float64(want.upper))
 		for range want.nominal {
-			request, err := f.acquire("a", level)
+			request, err := fixture.acquire("a", level)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer f.Release(request)
+			defer fixture.Release(request)
 		}
-		if _, _, err := f.Acquire(brief, newUser("a", level), list, oneSeat); rejectionReason(err) != "concurrency-limit" {
+		if _, _, err := fixture.Acquire(brief, newUser("a", level), list, oneSeat); rejectionReason(err) != "concurrency-limit" {
 			t.Errorf("beyond the limit of %s: got %v, want concurrency-limit", level, err)
 		}
 	}

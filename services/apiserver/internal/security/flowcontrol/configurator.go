@@ -41,60 +41,60 @@ type Configurator struct {
 
 // NewConfigurator returns a Configurator. Its configuration is empty before its informers run.
 func NewConfigurator(levels, schemas lister.CachedResource, references SchemaStatusUpdater) *Configurator {
-	c := &Configurator{compiler: NewCompiler(), references: references, onChange: func(string) {}}
-	c.levelObjects = configObjects[*flowcontrolv1.PriorityLevelConfiguration]{
+	configurator := &Configurator{compiler: NewCompiler(), references: references, onChange: func(string) {}}
+	configurator.levelObjects = configObjects[*flowcontrolv1.PriorityLevelConfiguration]{
 		resource: levels,
 		applied:  map[string]bool{},
 		put: func(l *flowcontrolv1.PriorityLevelConfiguration) {
-			c.onChange(l.Name)
-			c.compiler.PutLevel(l)
-			c.references.SetLevel(l.Name, true)
+			configurator.onChange(l.Name)
+			configurator.compiler.PutLevel(l)
+			configurator.references.SetLevel(l.Name, true)
 		},
 		drop: func(name string) {
-			c.compiler.DropLevel(name)
-			c.references.SetLevel(name, false)
+			configurator.compiler.DropLevel(name)
+			configurator.references.SetLevel(name, false)
 		},
 	}
-	c.Levels = informer.New(informer.Config{
+	configurator.Levels = informer.New(informer.Config{
 		Store: levels.Store,
 		Replace: func(_ context.Context, all []*objects.Entry, _ int64) {
-			c.updateConfig(func() { c.levelObjects.replaceAll(all) })
+			configurator.updateConfig(func() { configurator.levelObjects.replaceAll(all) })
 		},
 		Apply: func(_ context.Context, changes []watchcache.Event, _ int64) {
-			c.updateConfig(func() { c.levelObjects.applyEvents(changes) })
+			configurator.updateConfig(func() { configurator.levelObjects.applyEvents(changes) })
 		},
 	})
-	c.schemaObjects = configObjects[*flowcontrolv1.FlowSchema]{
+	configurator.schemaObjects = configObjects[*flowcontrolv1.FlowSchema]{
 		resource: schemas,
 		applied:  map[string]bool{},
 		put: func(s *flowcontrolv1.FlowSchema) {
-			c.onChange(s.Name)
-			c.compiler.PutSchema(s)
-			c.references.PutSchema(s)
+			configurator.onChange(s.Name)
+			configurator.compiler.PutSchema(s)
+			configurator.references.PutSchema(s)
 		},
 		drop: func(name string) {
-			c.compiler.DropSchema(name)
-			c.references.DropSchema(name)
+			configurator.compiler.DropSchema(name)
+			configurator.references.DropSchema(name)
 		},
 	}
 	// Schemas refer to levels, so the levels of their revision are applied first.
-	c.Schemas = informer.New(informer.Config{
+	configurator.Schemas = informer.New(informer.Config{
 		Store: schemas.Store,
 		Replace: func(ctx context.Context, all []*objects.Entry, revision int64) {
-			if c.Levels.WaitFor(ctx, revision) != nil {
+			if configurator.Levels.WaitFor(ctx, revision) != nil {
 				return // the informer retries, unless the server is shutting down
 			}
-			c.updateConfig(func() {
-				c.schemaObjects.replaceAll(all)
-				c.loaded = true
+			configurator.updateConfig(func() {
+				configurator.schemaObjects.replaceAll(all)
+				configurator.loaded = true
 			})
 		},
 		Apply: func(ctx context.Context, changes []watchcache.Event, revision int64) {
-			_ = c.Levels.WaitFor(ctx, revision)
-			c.updateConfig(func() { c.schemaObjects.applyEvents(changes) })
+			_ = configurator.Levels.WaitFor(ctx, revision)
+			configurator.updateConfig(func() { configurator.schemaObjects.applyEvents(changes) })
 		},
 	})
-	return c
+	return configurator
 }
 
 // OnChange sets a function that is called with the name of each level or schema before it is

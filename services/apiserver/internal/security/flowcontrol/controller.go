@@ -212,33 +212,33 @@ func (c *Controller) Acquire(
 	info *requestinfo.Info,
 	width func(maxWidth int) Width,
 ) (*Request, Class, error) {
-	r := &Request{user: user, info: info, watch: info.Verb == "watch", mutating: info.IsWrite(), queue: noQueue}
-	l := c.classify(ctx, r)
-	class := Class{SchemaUID: r.schema.uid, Level: l.name}
+	req := &Request{user: user, info: info, watch: info.Verb == "watch", mutating: info.IsWrite(), queue: noQueue}
+	l := c.classify(ctx, req)
+	class := Class{SchemaUID: req.schema.uid, Level: l.name}
 	l.mu.Lock()
 	class.LevelUID = l.spec.uid
 	kind := l.spec.kind
 	maxWidth := max(1, min(maxRequestSeats, int(float64(l.nominal)*maxSeatsFraction)))
 	l.mu.Unlock()
-	r.width = (Width{Seats: 1})
+	req.width = (Width{Seats: 1})
 	if kind != kindExempt && width != nil {
-		r.width = width(maxWidth)
+		req.width = width(maxWidth)
 	}
-	r.work = r.width.estimatedWork()
-	r.arrived = c.Now()
-	r.schema.widths.Observe(float64(r.width.maxSeats()))
-	if reason := l.admit(r, r.arrived, func() uint64 { return c.flowHash(r) }); reason != "" {
-		return nil, class, c.newRejection(r, reason)
+	req.work = req.width.estimatedWork()
+	req.arrived = c.Now()
+	req.schema.widths.Observe(float64(req.width.maxSeats()))
+	if reason := l.admit(req, req.arrived, func() uint64 { return c.flowHash(req) }); reason != "" {
+		return nil, class, c.newRejection(req, reason)
 	}
-	if r.admitted == nil {
-		c.recordAdmission(r)
-		return r, class, nil
+	if req.admitted == nil {
+		c.recordAdmission(req)
+		return req, class, nil
 	}
-	if err := c.awaitAdmission(ctx, r); err != nil {
+	if err := c.awaitAdmission(ctx, req); err != nil {
 		return nil, class, err
 	}
-	c.recordAdmission(r)
-	return r, class, nil
+	c.recordAdmission(req)
+	return req, class, nil
 }
 
 const (
@@ -250,23 +250,23 @@ const (
 
 // classify sets the schema and flow of a request and returns its level. The mandatory schemas match
 // all requests.
-func (c *Controller) classify(ctx context.Context, r *Request) *level {
+func (c *Controller) classify(ctx context.Context, req *Request) *level {
 	state := c.state.Load()
 	if !state.loaded && c.LoadConfig != nil {
 		c.LoadConfig(ctx)
 		state = c.state.Load()
 	}
-	found := state.config.findSchema(r.user, r.info)
-	if state.levels[found.level].name != Exempt && c.IsExempt != nil && c.IsExempt(r.user, r.info) {
+	found := state.config.findSchema(req.user, req.info)
+	if state.levels[found.level].name != Exempt && c.IsExempt != nil && c.IsExempt(req.user, req.info) {
 		found = state.config.exempt
 	}
-	r.schema = c.bindSchema(found, state.levels[found.level])
-	r.flow = found.flowOf(r.user, r.info)
-	r.fairKey = r.flow
+	req.schema = c.bindSchema(found, state.levels[found.level])
+	req.flow = found.flowOf(req.user, req.info)
+	req.fairKey = req.flow
 	if found.distinguisher == flowcontrolv1.FlowDistinguisherMethodByUserType {
-		r.fairKey = principalOf(ctx, r.user)
+		req.fairKey = principalOf(ctx, req.user)
 	}
-	return r.schema.level
+	return req.schema.level
 }
 
 // bindSchema returns a schema with its level, from the cache if the level is the same. Metrics of a
@@ -301,9 +301,9 @@ func (c *Controller) flowHash(r *Request) uint64 {
 }
 
 // awaitAdmission waits until a queued request may run.
-func (c *Controller) awaitAdmission(ctx context.Context, r *Request) error {
+func (c *Controller) awaitAdmission(ctx context.Context, req *Request) error {
 	select {
-	case <-r.admitted:
+	case <-req.admitted:
 		return nil
 	default:
 	}
@@ -314,21 +314,21 @@ func (c *Controller) awaitAdmission(ctx context.Context, r *Request) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	reason := reasonTimeout
-	r.schema.addWaiting(r, 1)
-	defer r.schema.addWaiting(r, -1)
+	req.schema.addWaiting(req, 1)
+	defer req.schema.addWaiting(req, -1)
 	select {
-	case <-r.admitted:
+	case <-req.admitted:
 		return nil
 	case <-timer.C:
 	case <-ctx.Done():
 		reason = reasonCancelled
 	}
-	if r.schema.level.cancelWaiting(r, c.Now(), reason) {
-		return c.newRejection(r, reason)
+	if req.schema.level.cancelWaiting(req, c.Now(), reason) {
+		return c.newRejection(req, reason)
 	}
 	// The request was admitted at the same time and has its seats. The level is about to close
 	// admitted.
-	<-r.admitted
+	<-req.admitted
 	return nil
 }
 

@@ -58,7 +58,7 @@ func (c *Controller) DumpLevels(w io.Writer) error {
 }
 
 // DumpQueues writes a line for each queue.
-func (c *Controller) DumpQueues(w io.Writer) error {
+func (c *Controller) DumpQueues(writer io.Writer) error {
 	lines := [][]string{{
 		"PriorityLevelName", "Index", "PendingRequests",
 		"ExecutingRequests", "SeatsInUse", "NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum",
@@ -76,12 +76,12 @@ func (c *Controller) DumpQueues(w io.Writer) error {
 					q.seats, formatSeatSeconds(q.nextStart), initial, maximum, formatSeatSeconds(q.work)))
 		}
 	})
-	return writeTable(w, lines)
+	return writeTable(writer, lines)
 }
 
 // DumpRequests writes a line for each running or waiting request. With details a line includes
 // user, verb and path.
-func (c *Controller) DumpRequests(w io.Writer, details bool) error {
+func (c *Controller) DumpRequests(writer io.Writer, details bool) error {
 	header := []string{
 		"PriorityLevelName", "FlowSchemaName", "QueueIndex",
 		"RequestIndexInQueue", "FlowDistingsher", "ArriveTime", "InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime",
@@ -113,7 +113,7 @@ func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 			lines = append(lines, line)
 		}
 	})
-	return writeTable(w, lines)
+	return writeTable(writer, lines)
 }
 
 // formatTime formats a time with nanoseconds. The zero time is in the year 1, as in Kubernetes.

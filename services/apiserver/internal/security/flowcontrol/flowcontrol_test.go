@@ -177,35 +177,35 @@ func rejectionReason(err error) string {
 // TestRejectingLevel checks that a level without queues rejects requests beyond its seats, and that
 // other levels do not notice.
 func TestRejectingLevel(t *testing.T) {
-	f := newFixture(t, 100, newRejectingLevel("l", 5)) // half of 100
+	fixture := newFixture(t, 100, newRejectingLevel("l", 5)) // half of 100
 	var held []*flowcontrol.Request
 	for range 50 {
-		q, err := f.acquire("a", "l")
+		q, err := fixture.acquire("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
 		held = append(held, q)
 	}
-	if _, err := f.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
+	if _, err := fixture.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
-	if _, _, err := f.Acquire(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat); err != nil {
+	if _, _, err := fixture.Acquire(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat); err != nil {
 		t.Errorf("administrator: %v, want no error", err)
 	}
-	if q, _, err := f.Acquire(t.Context(), &request.User{
+	if q, _, err := fixture.Acquire(t.Context(), &request.User{
 		Name:   "x",
 		Groups: []string{"system:authenticated"},
 	}, list, oneSeat); err != nil {
 		t.Errorf("user of another level: %v, want no error", err)
 	} else {
-		f.Release(q)
+		fixture.Release(q)
 	}
-	f.Release(held[0])
-	f.Release(held[0]) // counts once
-	if _, err := f.acquire("a", "l"); err != nil {
+	fixture.Release(held[0])
+	fixture.Release(held[0]) // counts once
+	if _, err := fixture.acquire("a", "l"); err != nil {
 		t.Errorf("after a request has ended: %v, want no error", err)
 	}
-	if _, err := f.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
+	if _, err := fixture.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit again: got %v, want concurrency-limit", err)
 	}
 }
@@ -258,53 +258,53 @@ func (f *fixture) awaitWaiting(n int) {
 // waits too long, or if it is canceled.
 func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 1, handSize: 1, queueLength: 2})) // one seat
-		held, err := f.acquire("a", "l")
+		fixture := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 1, handSize: 1, queueLength: 2})) // one seat
+		held, err := fixture.acquire("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		answers := make(chan error, 2)
 		start := func(ctx context.Context) {
-			request, _, err := f.Acquire(ctx, newUser("a", "l"), list, oneSeat)
+			request, _, err := fixture.Acquire(ctx, newUser("a", "l"), list, oneSeat)
 			if err == nil {
-				f.Release(request)
+				fixture.Release(request)
 			}
 			answers <- err
 		}
 		go start(ctx)
-		f.awaitWaiting(1)
+		fixture.awaitWaiting(1)
 		go start(context.Background())
-		f.awaitWaiting(2)
-		if _, err := f.acquire("b", "l"); rejectionReason(err) != "queue-full" {
+		fixture.awaitWaiting(2)
+		if _, err := fixture.acquire("b", "l"); rejectionReason(err) != "queue-full" {
 			t.Errorf("third request: got %v, want queue-full", err)
 		}
 		cancel()
 		if err := <-answers; rejectionReason(err) != "cancelled" {
 			t.Errorf("canceled request: got %v, want cancelled", err)
 		}
-		f.Release(held)
+		fixture.Release(held)
 		if err := <-answers; err != nil {
 			t.Errorf("waiting request: %v, want no error", err)
 		}
 		brief, stop := context.WithTimeout(t.Context(), 40*time.Millisecond)
 		defer stop()
-		held, err = f.acquire("a", "l")
+		held, err = fixture.acquire("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := f.Acquire(brief, newUser("a", "l"), list, oneSeat); rejectionReason(err) != "time-out" || brief.Err() != nil {
+		if _, _, err := fixture.Acquire(brief, newUser("a", "l"), list, oneSeat); rejectionReason(err) != "time-out" || brief.Err() != nil {
 			t.Errorf("request with a short deadline: got %v, want time-out; context error %v", err, brief.Err())
 		}
-		f.Release(held)
+		fixture.Release(held)
 	})
 }
 
 // TestNoFlowStarves checks that a flow with one request is served soon although another flow floods
 // the level.
 func TestNoFlowStarves(t *testing.T) {
-	f := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 64, handSize: 8, queueLength: 50})) // one seat
-	held, err := f.acquire("flood", "l")
+	fixture := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 64, handSize: 8, queueLength: 50})) // one seat
+	held, err := fixture.acquire("flood", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 	admitted := make(chan admission)
 	start := func(name string) {
-		if request, err := f.acquire(name, "l"); err == nil {
+		if request, err := fixture.acquire(name, "l"); err == nil {
 			admitted <- admission{name, request}
 		} else {
 			t.Errorf("%s: %v", name, err)
@@ -323,20 +323,20 @@ func TestNoFlowStarves(t *testing.T) {
 	const flood = 200
 	for i := range flood {
 		go start("flood")
-		f.awaitWaiting(i + 1)
+		fixture.awaitWaiting(i + 1)
 	}
 	go start("modest")
-	f.awaitWaiting(flood + 1)
+	fixture.awaitWaiting(flood + 1)
 	at := -1
-	f.clock.advance(10 * time.Millisecond)
-	f.Release(held)
+	fixture.clock.advance(10 * time.Millisecond)
+	fixture.Release(held)
 	for i := range flood + 1 {
 		next := <-admitted
 		if next.name == "modest" {
 			at = i
 		}
-		f.clock.advance(10 * time.Millisecond)
-		f.Release(next.q)
+		fixture.clock.advance(10 * time.Millisecond)
+		fixture.Release(next.q)
 	}
 	// The flood has eight queues. Two flows that share a queue alternate.
 	if at > 2*8+1 {
@@ -349,7 +349,7 @@ func TestNoFlowStarves(t *testing.T) {
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const seats = 20
-		f := newFixture(t, seats, newQueuingLevel("l", 15, queuing{queues: 8, handSize: 3, queueLength: 4})) // its nominal limit is 15 seats
+		fixture := newFixture(t, seats, newQueuingLevel("l", 15, queuing{queues: 8, handSize: 3, queueLength: 4})) // its nominal limit is 15 seats
 		var running []*flowcontrol.Request
 		// The sum of the widths of the running requests must never exceed the nominal limit.
 		widths := map[*flowcontrol.Request]int{}
@@ -368,10 +368,10 @@ func TestSeatsAreConserved(t *testing.T) {
 				w := rapid.IntRange(1, 4).Draw(rt, "width")
 				name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "user")
 				ctx, cancel := context.WithCancel(context.Background())
-				before := f.waitingRequests()
+				before := fixture.waitingRequests()
 				acquired := make(chan bool, 1)
 				waiters.Go(func() {
-					request, _, err := f.Acquire(ctx, newUser(name, "l"),
+					request, _, err := fixture.Acquire(ctx, newUser(name, "l"),
 						list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
 					if err == nil {
 						mu.Lock()
@@ -386,7 +386,7 @@ func TestSeatsAreConserved(t *testing.T) {
 					select {
 					case <-acquired:
 					default:
-						if f.waitingRequests() > before {
+						if fixture.waitingRequests() > before {
 							cancel()
 							<-acquired
 						} else {
@@ -408,12 +408,12 @@ func TestSeatsAreConserved(t *testing.T) {
 				running = append(running[:i], running[i+1:]...)
 				delete(widths, request)
 				mu.Unlock()
-				f.Release(request)
+				fixture.Release(request)
 			},
 			"time": func(rt *rapid.T) {
-				f.clock.advance(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
+				fixture.clock.advance(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
 			},
-			"adjust": func(*rapid.T) { f.Adjust() },
+			"adjust": func(*rapid.T) { fixture.Adjust() },
 			"": func(rt *rapid.T) {
 				if n := inUse(); n > 15 {
 					rt.Fatalf("got %d seats in use, want at most 15", n)
@@ -422,12 +422,12 @@ func TestSeatsAreConserved(t *testing.T) {
 		})
 		waiters.Wait()
 		for _, request := range running {
-			f.Release(request)
+			fixture.Release(request)
 		}
-		if request, err := f.acquire("a", "l"); err != nil {
+		if request, err := fixture.acquire("a", "l"); err != nil {
 			rt.Fatalf("request to an empty level: got error %v, want none", err)
 		} else {
-			f.Release(request)
+			fixture.Release(request)
 		}
 	})
 }
@@ -435,14 +435,14 @@ func TestSeatsAreConserved(t *testing.T) {
 // TestRetryAfterGrowsUnderLoad: Retry-After grows to its maximum under load and returns to 1 after
 // a pause.
 func TestRetryAfterGrowsUnderLoad(t *testing.T) {
-	f := newFixture(t, 2, newRejectingLevel("l", 5))
-	if _, err := f.acquire("a", "l"); err != nil {
+	fixture := newFixture(t, 2, newRejectingLevel("l", 5))
+	if _, err := fixture.acquire("a", "l"); err != nil {
 		t.Fatal(err)
 	}
 	last := 0
 	for range 100 {
 		for range 50 {
-			_, err := f.acquire("a", "l")
+			_, err := fixture.acquire("a", "l")
 			var no *flowcontrol.Rejection
 			if !errors.As(err, &no) {
 				t.Fatal(err)
@@ -452,13 +452,13 @@ func TestRetryAfterGrowsUnderLoad(t *testing.T) {
 			}
 			last = no.RetryAfter
 		}
-		f.clock.advance(time.Second)
+		fixture.clock.advance(time.Second)
 	}
 	if last != 32 {
 		t.Errorf("got at most %d seconds, want 32", last)
 	}
-	f.clock.advance(time.Hour)
-	if _, err := f.acquire("a", "l"); !strings.Contains(err.Error(), "concurrency-limit") {
+	fixture.clock.advance(time.Hour)
+	if _, err := fixture.acquire("a", "l"); !strings.Contains(err.Error(), "concurrency-limit") {
 		t.Error(err)
 	} else if no := new(flowcontrol.Rejection); !errors.As(err, &no) || no.RetryAfter != 1 {
 		t.Errorf("after an hour: got %d seconds, want 1", no.RetryAfter)

@@ -20,7 +20,7 @@ import (
 // linear search.
 func TestFirstMatchingSchemaWins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := flowcontrol.NewCompiler()
+		compiler := flowcontrol.NewCompiler()
 		control := flowcontrol.New(flowcontrol.Options{Seats: 1000, Metrics: newMetrics()})
 		live, levels := map[string]*flowcontrolv1.FlowSchema{}, map[string]bool{"exempt": true, "catch-all": true}
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
@@ -28,20 +28,20 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 				name := rapid.SampledFrom([]string{"a", "b", "c", "d", "exempt", "catch-all"}).Draw(t, "schema")
 				if rapid.IntRange(0, 3).Draw(t, "drop") == 0 {
 					delete(live, name)
-					c.DropSchema(name)
+					compiler.DropSchema(name)
 					continue
 				}
 				live[name] = drawSchema(t, name)
-				c.PutSchema(live[name])
+				compiler.PutSchema(live[name])
 			}
 			level := rapid.SampledFrom([]string{"l", "m"}).Draw(t, "level")
 			levels[level] = rapid.Bool().Draw(t, "there")
 			if levels[level] {
-				c.PutLevel(newRejectingLevel(level, 1000))
+				compiler.PutLevel(newRejectingLevel(level, 1000))
 			} else {
-				c.DropLevel(level)
+				compiler.DropLevel(level)
 			}
-			control.SetConfig(c.Config())
+			control.SetConfig(compiler.Config())
 			for range 8 {
 				user, info := drawUser(t), drawOperation(t)
 				request, class, err := control.Acquire(t.Context(), user, info, nil)
@@ -93,9 +93,9 @@ func searchLinearly(
 	return string(first.UID)
 }
 
-func ruleMatches(r *flowcontrolv1.PolicyRulesWithSubjects, user *request.User, info *requestinfo.Info) bool {
+func ruleMatches(subjects *flowcontrolv1.PolicyRulesWithSubjects, user *request.User, info *requestinfo.Info) bool {
 	listed := func(list []string, s string) bool { return slices.Contains(list, "*") || slices.Contains(list, s) }
-	subject := slices.ContainsFunc(r.Subjects, func(s flowcontrolv1.Subject) bool {
+	subject := slices.ContainsFunc(subjects.Subjects, func(s flowcontrolv1.Subject) bool {
 		switch s.Kind {
 		case flowcontrolv1.SubjectKindUser:
 			return s.User.Name == "*" || s.User.Name == user.Name
@@ -116,7 +116,7 @@ func ruleMatches(r *flowcontrolv1.PolicyRulesWithSubjects, user *request.User, i
 		if info.Subresource != "" {
 			resource += "/" + info.Subresource
 		}
-		return slices.ContainsFunc(r.ResourceRules, func(p flowcontrolv1.ResourcePolicyRule) bool {
+		return slices.ContainsFunc(subjects.ResourceRules, func(p flowcontrolv1.ResourcePolicyRule) bool {
 			scope := p.ClusterScope
 			if info.Namespace != "" {
 				scope = listed(p.Namespaces, info.Namespace)
@@ -124,7 +124,7 @@ func ruleMatches(r *flowcontrolv1.PolicyRulesWithSubjects, user *request.User, i
 			return scope && listed(p.Verbs, info.Verb) && listed(p.APIGroups, info.Group) && listed(p.Resources, resource)
 		})
 	}
-	return slices.ContainsFunc(r.NonResourceRules, func(p flowcontrolv1.NonResourcePolicyRule) bool {
+	return slices.ContainsFunc(subjects.NonResourceRules, func(p flowcontrolv1.NonResourcePolicyRule) bool {
 		return listed(p.Verbs, info.Verb) && slices.ContainsFunc(p.NonResourceURLs, func(url string) bool {
 			return url == info.Path || strings.HasSuffix(url, "*") && strings.HasPrefix(info.Path, url[:len(url)-1])
 		})
@@ -149,16 +149,16 @@ var (
 )
 
 func drawSchema(t *rapid.T, name string) *flowcontrolv1.FlowSchema {
-	s := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("of-" + name)}}
-	s.Spec.PriorityLevelConfiguration.Name = rapid.SampledFrom([]string{"l", "m", "exempt", "catch-all"}).Draw(t, "level")
-	s.Spec.MatchingPrecedence = rapid.SampledFrom(precedences).Draw(t, "precedence")
+	flowSchema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("of-" + name)}}
+	flowSchema.Spec.PriorityLevelConfiguration.Name = rapid.SampledFrom([]string{"l", "m", "exempt", "catch-all"}).Draw(t, "level")
+	flowSchema.Spec.MatchingPrecedence = rapid.SampledFrom(precedences).Draw(t, "precedence")
 	for range rapid.IntRange(0, 3).Draw(t, "rules") {
-		var r flowcontrolv1.PolicyRulesWithSubjects
+		var subjects flowcontrolv1.PolicyRulesWithSubjects
 		for range rapid.IntRange(1, 3).Draw(t, "subjects") {
-			r.Subjects = append(r.Subjects, drawSubject(t))
+			subjects.Subjects = append(subjects.Subjects, drawSubject(t))
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "resource rules") {
-			r.ResourceRules = append(r.ResourceRules, flowcontrolv1.ResourcePolicyRule{
+			subjects.ResourceRules = append(subjects.ResourceRules, flowcontrolv1.ResourcePolicyRule{
 				Verbs:        drawList(t, "verbs", verbs...),
 				APIGroups:    drawList(t, "groups", groups...),
 				Resources:    drawList(t, "resources", resources...),
@@ -167,14 +167,14 @@ func drawSchema(t *rapid.T, name string) *flowcontrolv1.FlowSchema {
 			})
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "other rules") {
-			r.NonResourceRules = append(r.NonResourceRules, flowcontrolv1.NonResourcePolicyRule{
+			subjects.NonResourceRules = append(subjects.NonResourceRules, flowcontrolv1.NonResourcePolicyRule{
 				Verbs:           drawList(t, "verbs", verbs...),
 				NonResourceURLs: drawList(t, "paths", paths...),
 			})
 		}
-		s.Spec.Rules = append(s.Spec.Rules, r)
+		flowSchema.Spec.Rules = append(flowSchema.Spec.Rules, subjects)
 	}
-	return s
+	return flowSchema
 }
 
 func drawSubject(t *rapid.T) flowcontrolv1.Subject {

@@ -17,7 +17,7 @@ func TestSeatsAreLent(t *testing.T) {
 	busy, quiet := newQueuingLevel("busy", 45, oneQueue), newQueuingLevel("quiet", 50, oneQueue)
 	busy.Spec.Limited.BorrowingLimitPercent = nil
 	quiet.Spec.Limited.LendablePercent = &half
-	f := newFixture(t, 100, busy, quiet)
+	fixture := newFixture(t, 100, busy, quiet)
 	var running []*flowcontrol.Request
 	fillLevel := func(level string) (n int) {
 		for {
@@ -26,10 +26,10 @@ func TestSeatsAreLent(t *testing.T) {
 			var request *flowcontrol.Request
 			go func() {
 				var err error
-				request, _, err = f.Acquire(ctx, newUser("a", level), list, oneSeat)
+				request, _, err = fixture.Acquire(ctx, newUser("a", level), list, oneSeat)
 				done <- err
 			}()
-			for f.waitingRequests() == 0 && len(done) == 0 {
+			for fixture.waitingRequests() == 0 && len(done) == 0 {
 				time.Sleep(50 * time.Microsecond)
 			}
 			cancel()
@@ -43,21 +43,21 @@ func TestSeatsAreLent(t *testing.T) {
 	if n := fillLevel("busy"); n != 45 {
 		t.Errorf("got %d seats at first, want 45", n)
 	}
-	f.clock.advance(flowcontrol.Period)
-	f.Adjust()
+	fixture.clock.advance(flowcontrol.Period)
+	fixture.Adjust()
 	// All 100 seats are divided as 45 to 25 to 5, the demand or the lower limit.
 	if n := fillLevel("busy"); n != 15 {
 		t.Errorf("got %d borrowed seats, want 15", n)
 	}
 	for _, request := range running {
-		f.Release(request)
+		fixture.Release(request)
 	}
 	running = nil
 	if n := fillLevel("quiet"); n != 33 {
 		t.Errorf("quiet level: got %d seats at once, want 33", n)
 	}
-	f.clock.advance(flowcontrol.Period)
-	f.Adjust() // the busy level has no demand now, so lent seats return
+	fixture.clock.advance(flowcontrol.Period)
+	fixture.Adjust() // the busy level has no demand now, so lent seats return
 	if n := fillLevel("quiet"); n < 5 {
 		t.Errorf("got %d seats back in the quiet level, want at least 5", n)
 	}
@@ -66,24 +66,24 @@ func TestSeatsAreLent(t *testing.T) {
 // TestRemovedLevelServesItsRequests checks that a removed level exists until its last request has
 // ended.
 func TestRemovedLevelServesItsRequests(t *testing.T) {
-	f := newFixture(t, 100, newRejectingLevel("l", 5))
-	request, err := f.acquire("a", "l")
+	fixture := newFixture(t, 100, newRejectingLevel("l", 5))
+	request, err := fixture.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.SetConfig(flowcontrol.Compile(nil, nil))
+	fixture.SetConfig(flowcontrol.Compile(nil, nil))
 	var b strings.Builder
-	if err := f.DumpLevels(&b); err != nil {
+	if err := fixture.DumpLevels(&b); err != nil {
 		t.Fatal(err)
 	}
 	want := "l,                 0,            false,  true,        0,               1,                 1,                  0,                0,                0\n"
 	if !strings.Contains(b.String(), want) {
 		t.Errorf("want %q in:\n%s", want, b.String())
 	}
-	f.Release(request)
-	f.Adjust()
+	fixture.Release(request)
+	fixture.Adjust()
 	b.Reset()
-	if err := f.DumpLevels(&b); err != nil {
+	if err := fixture.DumpLevels(&b); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(b.String(), "\nl,") {

@@ -81,45 +81,45 @@ func (l *level) isIdle() bool { return l.running == 0 && l.waiting == 0 && l.inU
 // admit starts, queues or rejects a request. It returns the reason of a rejection, or "". A queued
 // request runs when r.admitted is closed. hash returns the hash of the request's flow; only levels
 // with queues call it.
-func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason string) {
+func (l *level) admit(req *Request, now time.Time, hash func() uint64) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.advanceVirtualTime(now)
 	if l.spec.kind != kindQueue {
-		if !l.mayRun(r) {
+		if !l.mayRun(req) {
 			return l.countRejection(now, reasonConcurrency)
 		}
-		l.startUnqueued(r, now)
+		l.startUnqueued(req, now)
 		return ""
 	}
-	r.flowHash = hash()
-	queue := l.chooseQueue(r.flowHash)
+	req.flowHash = hash()
+	queue := l.chooseQueue(req.flowHash)
 	// A full queue accepts one more request for each free seat, if the request itself may run.
 	// Seats are free although requests wait if the next request is wide, or because of the reserve.
 	excess := len(l.queues[queue].waiting) - l.spec.queueLength
 	freeSeats := l.limit - l.inUse
-	if excess >= 0 && (excess >= freeSeats || !l.mayRun(r)) {
+	if excess >= 0 && (excess >= freeSeats || !l.mayRun(req)) {
 		return l.countRejection(now, reasonQueueFull)
 	}
-	l.enqueueOrStart(r, queue, now)
+	l.enqueueOrStart(req, queue, now)
 	return ""
 }
 
 // readmitSuspended starts or queues a suspended request. It returns false if the level has no queues
 // and the request may not run now.
-func (l *level) readmitSuspended(r *Request, now time.Time, hash func() uint64) bool {
+func (l *level) readmitSuspended(req *Request, now time.Time, hash func() uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.advanceVirtualTime(now)
 	if l.spec.kind == kindQueue {
-		r.flowHash = hash()
-		l.enqueueOrStart(r, l.chooseQueue(r.flowHash), now)
+		req.flowHash = hash()
+		l.enqueueOrStart(req, l.chooseQueue(req.flowHash), now)
 		return true
 	}
-	if !l.mayRun(r) {
+	if !l.mayRun(req) {
 		return false
 	}
-	l.startUnqueued(r, now)
+	l.startUnqueued(req, now)
 	return true
 }
 
@@ -188,31 +188,31 @@ const finalSeatsDivisor = 2
 
 // finish removes a running request and releases its seats. Its final seats stay occupied for
 // width.AdditionalLatency.
-func (l *level) finish(r *Request, now time.Time) {
+func (l *level) finish(req *Request, now time.Time) {
 	l.mu.Lock()
 	l.advanceVirtualTime(now)
 	// 1. Release all seats except the final ones.
 	l.running--
-	l.removeFromList(r)
+	l.removeFromList(req)
 	finalSeats := 0
-	if r.width.AdditionalLatency > 0 {
+	if req.width.AdditionalLatency > 0 {
 		maximum := max(l.limit/finalSeatsDivisor, 1)
-		finalSeats = min(r.width.Final, max(maximum-l.finalSeats, 0))
+		finalSeats = min(req.width.Final, max(maximum-l.finalSeats, 0))
 	}
 	l.finalSeats += finalSeats
-	l.inUse -= r.width.maxSeats() - finalSeats
+	l.inUse -= req.width.maxSeats() - finalSeats
 
 	// 2. Account for the request in its queue and flow.
-	if r.queue != noQueue {
-		q := &l.queues[r.queue]
-		q.seats -= r.width.maxSeats()
+	if req.queue != noQueue {
+		q := &l.queues[req.queue]
+		q.seats -= req.width.maxSeats()
 		// The queue was charged for an estimated duration. Charge it for the real one instead.
-		q.nextStart += (now.Sub(r.started) - estimatedDuration).Seconds() * float64(r.width.Seats)
+		q.nextStart += (now.Sub(req.started) - estimatedDuration).Seconds() * float64(req.width.Seats)
 		q.running--
 		l.deactivateIfIdle(q)
-		l.flows[r.flowHash]--
-		if l.flows[r.flowHash] == 0 {
-			delete(l.flows, r.flowHash)
+		l.flows[req.flowHash]--
+		if l.flows[req.flowHash] == 0 {
+			delete(l.flows, req.flowHash)
 		}
 	}
 	l.admitWaiting(now)
@@ -220,7 +220,7 @@ func (l *level) finish(r *Request, now time.Time) {
 
 	// 3. Release the final seats later.
 	if finalSeats > 0 {
-		time.AfterFunc(r.width.AdditionalLatency, func() {
+		time.AfterFunc(req.width.AdditionalLatency, func() {
 			now := l.metrics.now()
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -324,33 +324,33 @@ func (c *Controller) Suspend(r *Request) {
 // Resume waits until a suspended request has its seats again. Queue length limits do not apply,
 // because the request was admitted before. It returns an error only if ctx ends; the request then
 // stays suspended.
-func (c *Controller) Resume(ctx context.Context, r *Request) error {
-	if !r.suspended || r.ended.Load() {
+func (c *Controller) Resume(ctx context.Context, req *Request) error {
+	if !req.suspended || req.ended.Load() {
 		return nil
 	}
 	// Suspend has accounted for the final seats.
-	r.width = Width{Seats: r.width.Seats}
-	r.work = r.width.estimatedWork()
-	r.started = time.Time{}
-	r.admitted = nil
-	l := r.schema.level
-	for !l.readmitSuspended(r, c.Now(), func() uint64 { return c.flowHash(r) }) {
+	req.width = Width{Seats: req.width.Seats}
+	req.work = req.width.estimatedWork()
+	req.started = time.Time{}
+	req.admitted = nil
+	l := req.schema.level
+	for !l.readmitSuspended(req, c.Now(), func() uint64 { return c.flowHash(req) }) {
 		if err := waitRetryInterval(ctx); err != nil {
 			return err
 		}
 	}
-	if r.admitted != nil {
+	if req.admitted != nil {
 		select {
-		case <-r.admitted:
+		case <-req.admitted:
 		case <-ctx.Done():
-			if l.cancelWaiting(r, c.Now(), reasonCancelled) {
+			if l.cancelWaiting(req, c.Now(), reasonCancelled) {
 				return ctx.Err()
 			}
-			<-r.admitted
+			<-req.admitted
 		}
 	}
-	r.suspended = false
-	c.recordRunning(r)
+	req.suspended = false
+	c.recordRunning(req)
 	return nil
 }
 

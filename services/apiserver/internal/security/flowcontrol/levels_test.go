@@ -57,49 +57,49 @@ func (f *fixture) hasLevel(level string) bool {
 
 // TestDemandMetricsDescribeLastPeriod checks the statistics of the demand in the last period.
 func TestDemandMetricsDescribeLastPeriod(t *testing.T) {
-	f := newFixture(t, 100, newRejectingLevel("l", 95))
+	fixture := newFixture(t, 100, newRejectingLevel("l", 95))
 	var held []*flowcontrol.Request
 	for range 4 {
-		request, err := f.acquire("a", "l")
+		request, err := fixture.acquire("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
 		held = append(held, request)
 	}
-	f.clock.advance(5 * time.Second)
+	fixture.clock.advance(5 * time.Second)
 	for _, request := range held {
-		f.Release(request)
+		fixture.Release(request)
 	}
-	f.clock.advance(5 * time.Second)
-	f.Adjust()
+	fixture.clock.advance(5 * time.Second)
+	fixture.Adjust()
 	for name, want := range map[string]float64{"average": 2, "stdev": 2, "high_watermark": 4, "smoothed": 4} {
-		f.wantGauge("demand_seats_"+name, "l", want)
+		fixture.wantGauge("demand_seats_"+name, "l", want)
 	}
-	f.Adjust() // an empty period has no average
-	f.wantGauge("demand_seats_average", "l", 0)
+	fixture.Adjust() // an empty period has no average
+	fixture.wantGauge("demand_seats_average", "l", 0)
 }
 
 // TestRemovedLevelReleasesSeatsAndMetrics checks that the seats of a removed level go to other
 // levels, and that its metrics disappear.
 func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
-	f := newFixture(t, 100, newRejectingLevel("l", 95))
-	request, err := f.acquire("a", "l")
+	fixture := newFixture(t, 100, newRejectingLevel("l", 95))
+	request, err := fixture.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.SetConfig(flowcontrol.Compile(nil, nil))
-	f.wantGauge("nominal_limit_seats", "catch-all", 5)
-	f.Release(request)
-	f.Adjust()
+	fixture.SetConfig(flowcontrol.Compile(nil, nil))
+	fixture.wantGauge("nominal_limit_seats", "catch-all", 5)
+	fixture.Release(request)
+	fixture.Adjust()
 	for _, name := range []string{"nominal_limit_seats", "current_limit_seats", "target_seats"} {
-		if v, is := f.gaugeValue(name, "l"); is {
+		if v, is := fixture.gaugeValue(name, "l"); is {
 			t.Errorf("%s of a removed level: got %v, want false", name, v)
 		}
 	}
-	f = newFixture(t, 100, newRejectingLevel("l", 95)) // idle, so it is removed at once
-	f.SetConfig(flowcontrol.Compile(nil, nil))
-	f.wantGauge("nominal_limit_seats", "catch-all", 100)
-	if f.hasLevel("l") {
+	fixture = newFixture(t, 100, newRejectingLevel("l", 95)) // idle, so it is removed at once
+	fixture.SetConfig(flowcontrol.Compile(nil, nil))
+	fixture.wantGauge("nominal_limit_seats", "catch-all", 100)
+	if fixture.hasLevel("l") {
 		t.Error("the removed level still exists")
 	}
 }
@@ -108,22 +108,22 @@ func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
 // seats are released.
 func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, 100, newRejectingLevel("l", 95))
-		request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
+		fixture := newFixture(t, 100, newRejectingLevel("l", 95))
+		request, _, err := fixture.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: time.Second}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Release(request)
-		f.SetConfig(flowcontrol.Compile(nil, nil))
-		if !f.hasLevel("l") {
+		fixture.Release(request)
+		fixture.SetConfig(flowcontrol.Compile(nil, nil))
+		if !fixture.hasLevel("l") {
 			t.Error("the level was removed before its final seats were released")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		f.Adjust()
-		if f.hasLevel("l") {
+		fixture.Adjust()
+		if fixture.hasLevel("l") {
 			t.Error("the level still exists after its final seats were released")
 		}
 	})
@@ -155,19 +155,19 @@ func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 	damaged.UID = "u"
 	open := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "catch-all", UID: "v"}}
 	open.Spec.Type = flowcontrolv1.PriorityLevelEnablementExempt
-	f := newFixture(t, 1, damaged, open)
+	fixture := newFixture(t, 1, damaged, open)
 	for range 3 {
-		_, class, err := f.Acquire(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat)
+		_, class, err := fixture.Acquire(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat)
 		if err != nil || class.LevelUID != "u" {
 			t.Errorf("administrator: got %v, %+v, want level UID u", err, class)
 		}
 	}
-	q, class, err := f.Acquire(t.Context(), &request.User{Name: "x"}, list, oneSeat)
+	q, class, err := fixture.Acquire(t.Context(), &request.User{Name: "x"}, list, oneSeat)
 	if err != nil || class.LevelUID != "v" {
 		t.Fatalf("other user: got %v, %+v, want level UID v", err, class)
 	}
-	defer f.Release(q)
-	if _, _, err := f.Acquire(t.Context(), &request.User{Name: "x"}, list, oneSeat); rejectionReason(err) != "concurrency-limit" {
+	defer fixture.Release(q)
+	if _, _, err := fixture.Acquire(t.Context(), &request.User{Name: "x"}, list, oneSeat); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
 }
@@ -226,19 +226,19 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 // final seats.
 func TestWideRequestRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, 100, newRejectingLevel("l", 0)) // serves one request at a time
-		request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
+		fixture := newFixture(t, 100, newRejectingLevel("l", 0)) // serves one request at a time
+		request, _, err := fixture.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: time.Second}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Release(request)
-		if _, err := f.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
+		fixture.Release(request)
+		if _, err := fixture.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 			t.Errorf("beside final seats: got %v, want concurrency-limit", err)
 		}
 		time.Sleep(2 * time.Second)
-		if _, err := f.acquire("a", "l"); err != nil {
+		if _, err := fixture.acquire("a", "l"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -43,7 +43,7 @@ var (
 
 // NewMetrics registers the metrics. maxReads and maxWrites are the denominators of the ratio of
 // current reads and writes.
-func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() time.Time) *Metrics {
+func NewMetrics(registerer prometheus.Registerer, maxReads, maxWrites int, now func() time.Time) *Metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: namePrefix + name, Help: help}, labels)
 	}
@@ -53,7 +53,7 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(namePrefix+name, help, labels, nil)
 	}
-	m := &Metrics{
+	metrics := &Metrics{
 		executing: gauge("current_executing_requests",
 			"[BETA] Number of running requests, including watches that send initial events.", bySchema...),
 		executingSeats: gauge("current_executing_seats", "[BETA] Number of seats of running requests.", bySchema...),
@@ -111,18 +111,18 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		clock:   now,
 		limits:  [2]float64{max(float64(maxReads), 1), max(float64(maxWrites), 1)},
 	}
-	m.reads = newRatioGroup(now,
-		newTimeRatio(m.readsDesc, readRatioBounds, "executing",
-			"readOnly"), newTimeRatio(m.readsDesc, readRatioBounds, "executing", "mutating"),
-		newTimeRatio(m.readsDesc, readRatioBounds, "waiting",
-			"readOnly"), newTimeRatio(m.readsDesc, readRatioBounds, "waiting", "mutating"),
+	metrics.reads = newRatioGroup(now,
+		newTimeRatio(metrics.readsDesc, readRatioBounds, "executing",
+			"readOnly"), newTimeRatio(metrics.readsDesc, readRatioBounds, "executing", "mutating"),
+		newTimeRatio(metrics.readsDesc, readRatioBounds, "waiting",
+			"readOnly"), newTimeRatio(metrics.readsDesc, readRatioBounds, "waiting", "mutating"),
 	)
-	r.MustRegister(
-		m.executing, m.executingSeats, m.inQueue, m.inQueueSeats, m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
-		m.average, m.maximum, m.smoothed, m.deviation, m.target, m.dispatchedTotal, m.rejectedTotal, m.execution, m.lengths, m.waited, m.watches, m.widths, m.fairFraction,
-		ratioCollector{m},
+	registerer.MustRegister(
+		metrics.executing, metrics.executingSeats, metrics.inQueue, metrics.inQueueSeats, metrics.limit, metrics.nominal, metrics.lower, metrics.upper, metrics.virtual, metrics.dispatchedAt, metrics.latest, metrics.bounds, metrics.discounted,
+		metrics.average, metrics.maximum, metrics.smoothed, metrics.deviation, metrics.target, metrics.dispatchedTotal, metrics.rejectedTotal, metrics.execution, metrics.lengths, metrics.waited, metrics.watches, metrics.widths, metrics.fairFraction,
+		ratioCollector{metrics},
 	)
-	return m
+	return metrics
 }
 
 // ratioCollector collects the ratios.

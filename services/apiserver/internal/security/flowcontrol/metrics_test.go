@@ -17,25 +17,25 @@ import (
 // TestDumpsAndMetricsDescribeLevels checks that dumps and metrics describe levels and queues.
 func TestDumpsAndMetricsDescribeLevels(t *testing.T) {
 	// The level l has one seat.
-	r := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 1, handSize: 1, queueLength: 2}), newRejectingLevel("m", 0))
+	fixture := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 1, handSize: 1, queueLength: 2}), newRejectingLevel("m", 0))
 	create := *list
 	create.Verb = "create"
-	held, _, err := r.Acquire(t.Context(), newUser("a", "l"), &create, oneSeat)
+	held, _, err := fixture.Acquire(t.Context(), newUser("a", "l"), &create, oneSeat)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, _, err := r.Acquire(ctx, newUser("a", "l"), list, oneSeat)
+		_, _, err := fixture.Acquire(ctx, newUser("a", "l"), list, oneSeat)
 		done <- err
 	}()
-	r.awaitWaiting(1)
+	fixture.awaitWaiting(1)
 	cancel()
 	<-done
-	r.clock.advance(time.Second)
-	r.Release(held)
-	r.clock.advance(time.Second)
+	fixture.clock.advance(time.Second)
+	fixture.Release(held)
+	fixture.clock.advance(time.Second)
 	dump := func(of func(*strings.Builder) error) (cells []string) {
 		t.Helper()
 		var b strings.Builder
@@ -51,22 +51,22 @@ func TestDumpsAndMetricsDescribeLevels(t *testing.T) {
 		}
 		return cells
 	}
-	if c := dump(func(b *strings.Builder) error { return r.DumpLevels(b) }); c[8] != "0" || c[9] != "1" {
+	if c := dump(func(b *strings.Builder) error { return fixture.DumpLevels(b) }); c[8] != "0" || c[9] != "1" {
 		t.Errorf("timed out and cancelled: got %q, want 0 and 1", c)
 	}
-	if c := dump(func(b *strings.Builder) error { return r.DumpQueues(b) }); c[3] != "0" || c[4] != "0" {
+	if c := dump(func(b *strings.Builder) error { return fixture.DumpQueues(b) }); c[3] != "0" || c[4] != "0" {
 		t.Errorf("executing requests and seats of a queue: got %q, want 0 and 0", c)
 	}
-	r.Adjust()
-	if v, is := r.gaugeValue("next_s_bounds", "m"); is {
+	fixture.Adjust()
+	if v, is := fixture.gaugeValue("next_s_bounds", "m"); is {
 		t.Errorf("got start bounds %v of a level without queues, want none", v)
 	}
 	for _, name := range []string{"next_s_bounds", "next_discounted_s_bounds"} {
-		if low, high := r.metricValue(name, "min", "l"), r.metricValue(name, "max", "l"); low <= 0 || low != high {
+		if low, high := fixture.metricValue(name, "min", "l"), fixture.metricValue(name, "max", "l"); low <= 0 || low != high {
 			t.Errorf("%s of one queue: got %v and %v, want equal positive values", name, low, high)
 		}
 	}
-	families, err := r.reg.Gather()
+	families, err := fixture.reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,20 +86,20 @@ func TestDumpsAndMetricsDescribeLevels(t *testing.T) {
 // TestRecreatedLevelHasMetrics checks that a level that is removed and created again has all
 // metrics.
 func TestRecreatedLevelHasMetrics(t *testing.T) {
-	f := newFixture(t, 100, newRejectingLevel("l", 95))
+	fixture := newFixture(t, 100, newRejectingLevel("l", 95))
 	run := func() *flowcontrol.Request {
-		q, _, err := f.Acquire(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, oneSeat)
+		q, _, err := fixture.Acquire(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return q
 	}
-	f.Release(run())
-	f.SetConfig(flowcontrol.Compile(nil, nil))
-	setConfig(f, []*flowcontrolv1.FlowSchema{newSchema("s-l", "l", 100, newGroup("g-l"))}, newRejectingLevel("l", 95))
+	fixture.Release(run())
+	fixture.SetConfig(flowcontrol.Compile(nil, nil))
+	setConfig(fixture, []*flowcontrolv1.FlowSchema{newSchema("s-l", "l", 100, newGroup("g-l"))}, newRejectingLevel("l", 95))
 	q := run()
-	defer f.Release(q)
-	f.wantGauge("current_executing_requests", "l", 1)
+	defer fixture.Release(q)
+	fixture.wantGauge("current_executing_requests", "l", 1)
 }
 
 // metricValue returns the value of a gauge or the count of a histogram with the given label values,

@@ -37,12 +37,12 @@ func (f *fixture) sendFlood(name string, n, waits int) (running []*flowcontrol.R
 // flows without a running request.
 func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
-	f := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 1024, handSize: 2, queueLength: 50}))
+	fixture := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 1024, handSize: 2, queueLength: 50}))
 	beginMany := func(name string, n int) <-chan *flowcontrol.Request {
 		acquired := make(chan *flowcontrol.Request, n)
 		for range n {
 			go func() {
-				request, err := f.acquire(name, "l")
+				request, err := fixture.acquire(name, "l")
 				if err != nil {
 					t.Errorf("%s: got %v, want no error", name, err)
 				}
@@ -56,7 +56,7 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	for range 14 {
 		running = append(running, <-flood)
 	}
-	f.awaitWaiting(6)
+	fixture.awaitWaiting(6)
 	endOne := func() {
 		t.Helper()
 		running = append(running, <-flood)
@@ -64,30 +64,30 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	// While the flood has running requests, two seats are reserved for other flows.
 	for _, name := range []string{"modest", "another"} {
 		request := <-beginMany(name, 1)
-		if n := f.waitingRequests(); n != 6 {
+		if n := fixture.waitingRequests(); n != 6 {
 			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
-		defer f.Release(request)
+		defer fixture.Release(request)
 	}
 	third := beginMany("third", 1) // the level is full
-	f.awaitWaiting(7)
-	f.Release(running[0])
-	f.Release(<-third) // is served before the flood
-	f.awaitWaiting(6)
+	fixture.awaitWaiting(7)
+	fixture.Release(running[0])
+	fixture.Release(<-third) // is served before the flood
+	fixture.awaitWaiting(6)
 	for _, request := range running[1:5] {
-		f.Release(request)
+		fixture.Release(request)
 	}
 	running = running[5:]
 	for range 3 { // two seats of others and two reserved ones leave 12 for the flood
 		endOne()
 	}
-	if n := f.waitingRequests(); n != 3 {
+	if n := fixture.waitingRequests(); n != 3 {
 		t.Errorf("got %d waiting requests, want 3", n)
 	}
 	for len(running) > 0 {
-		f.Release(running[0])
+		fixture.Release(running[0])
 		running = running[1:]
-		if f.waitingRequests() > 0 {
+		if fixture.waitingRequests() > 0 {
 			endOne()
 		}
 	}
@@ -97,26 +97,26 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 // flows without a running request.
 func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 	// The level has 20 seats, at most three per request.
-	f := newFixture(t, 25, newQueuingLevel("l", 20, queuing{queues: 64, handSize: 8, queueLength: 50}))
-	running, rest := f.sendFlood("flood", 12, 6)
-	f.clock.advance(time.Second) // the flood arrived first
+	fixture := newFixture(t, 25, newQueuingLevel("l", 20, queuing{queues: 64, handSize: 8, queueLength: 50}))
+	running, rest := fixture.sendFlood("flood", 12, 6)
+	fixture.clock.advance(time.Second) // the flood arrived first
 	for _, name := range []string{"modest", "another"} {
-		request, err := f.acquire(name, "l")
+		request, err := fixture.acquire(name, "l")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := f.waitingRequests(); n != 6 {
+		if n := fixture.waitingRequests(); n != 6 {
 			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
 		running = append(running, request)
 	}
 	for waiting := 6; len(running) > 0; running = running[1:] {
-		f.Release(running[0])
-		for ; waiting > 0 && f.waitingRequests() < waiting; waiting-- {
+		fixture.Release(running[0])
+		for ; waiting > 0 && fixture.waitingRequests() < waiting; waiting-- {
 			running = append(running, <-rest)
 		}
 	}
-	if n := f.waitingRequests(); n != 0 {
+	if n := fixture.waitingRequests(); n != 0 {
 		t.Errorf("%d requests wait forever, want 0", n)
 	}
 }
@@ -125,35 +125,35 @@ func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 // free.
 func TestReserveIsNotExceeded(t *testing.T) {
 	// The level has 16 seats, at most two per request.
-	f := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 64, handSize: 2, queueLength: 50}))
-	running, rest := f.sendFlood("flood", 8, 1)
-	f.clock.advance(time.Second) // the flood arrived first
+	fixture := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 64, handSize: 2, queueLength: 50}))
+	running, rest := fixture.sendFlood("flood", 8, 1)
+	fixture.clock.advance(time.Second) // the flood arrived first
 	acquired := make(chan *flowcontrol.Request, 1)
 	go func() {
-		request, _, err := f.Acquire(context.Background(),
+		request, _, err := fixture.Acquire(context.Background(),
 			newUser("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
 		if err != nil {
 			t.Error(err)
 		}
 		acquired <- request
 	}()
-	f.awaitWaiting(2)
+	fixture.awaitWaiting(2)
 	for _, request := range running {
-		f.Release(request)
+		fixture.Release(request)
 	}
-	f.Release(<-rest)
-	f.Release(<-acquired)
-	f.wantIdle()
+	fixture.Release(<-rest)
+	fixture.Release(<-acquired)
+	fixture.wantIdle()
 }
 
 // TestManyFlowsUseAllSeats checks that with more flows than queues, each flow gets a seat at once.
 func TestManyFlowsUseAllSeats(t *testing.T) {
-	f := newFixture(t, 85, newQueuingLevel("l", 80, queuing{queues: 8, handSize: 2, queueLength: 50})) // 80 seats
+	fixture := newFixture(t, 85, newQueuingLevel("l", 80, queuing{queues: 8, handSize: 2, queueLength: 50})) // 80 seats
 	for i := range 80 {
 		ctx, cancel := context.WithCancel(t.Context())
 		acquired := make(chan *flowcontrol.Request)
 		go func() {
-			request, _, _ := f.Acquire(ctx, newUser(fmt.Sprint(i), "l"), list, oneSeat)
+			request, _, _ := fixture.Acquire(ctx, newUser(fmt.Sprint(i), "l"), list, oneSeat)
 			acquired <- request
 		}()
 		poll := time.NewTicker(time.Millisecond)
@@ -162,10 +162,10 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 			case request := <-acquired:
 				started = true
 				if request != nil {
-					defer f.Release(request)
+					defer fixture.Release(request)
 				}
 			case <-poll.C:
-				if f.waitingRequests() > 0 {
+				if fixture.waitingRequests() > 0 {
 					t.Errorf("flow %d: got a waiting request although seats are free, want none", i)
 					cancel()
 				}
@@ -182,7 +182,7 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 // TestLevelWithoutSharesServesAllFlows checks that a level that serves one request at a time serves
 // a known flow again, even if new flows keep arriving.
 func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
-	f := newFixture(t, 100, newQueuingLevel("l", 0, queuing{queues: 1024, handSize: 1, queueLength: 50}))
+	fixture := newFixture(t, 100, newQueuingLevel("l", 0, queuing{queues: 1024, handSize: 1, queueLength: 50}))
 	type served struct {
 		name    string
 		request *flowcontrol.Request
@@ -190,7 +190,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	acquired := make(chan served)
 	start := func(name string) {
 		go func() {
-			request, err := f.acquire(name, "l")
+			request, err := fixture.acquire(name, "l")
 			if err != nil {
 				t.Error(err)
 			}
@@ -203,10 +203,10 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	for range 4 {
 		start("often")
 	}
-	f.awaitWaiting(4)
+	fixture.awaitWaiting(4)
 	endOne := func() {
-		f.clock.advance(10 * time.Millisecond)
-		f.Release(running.request)
+		fixture.clock.advance(10 * time.Millisecond)
+		fixture.Release(running.request)
 		running = <-acquired
 		if running.name == "often" {
 			servedOften++
@@ -214,7 +214,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	}
 	for i := range 40 {
 		start(fmt.Sprint("once-", i))
-		f.awaitWaiting(5)
+		fixture.awaitWaiting(5)
 		endOne()
 	}
 	if servedOften == 0 {
@@ -223,17 +223,17 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	for range 4 {
 		endOne()
 	}
-	f.Release(running.request)
+	fixture.Release(running.request)
 }
 
 // TestNamesOfOnePrincipalShareSeats checks that many service accounts of one namespace leave the
 // reserved seats to a principal without a running request.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
-	f := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 1024, handSize: 2, queueLength: 50})) // 16 seats
+	fixture := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 1024, handSize: 2, queueLength: 50})) // 16 seats
 	acquired := make(chan *flowcontrol.Request, 20)
 	for i := range 20 {
 		go func() {
-			request, err := f.acquire(fmt.Sprintf("system:serviceaccount:b:a%d", i), "l")
+			request, err := fixture.acquire(fmt.Sprintf("system:serviceaccount:b:a%d", i), "l")
 			if err != nil {
 				t.Error(err)
 			}
@@ -241,12 +241,12 @@ func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
 		}()
 	}
 	for range 14 {
-		defer f.Release(<-acquired)
+		defer fixture.Release(<-acquired)
 	}
-	f.awaitWaiting(6)
-	request, err := f.acquire("system:serviceaccount:c:a", "l")
+	fixture.awaitWaiting(6)
+	request, err := fixture.acquire("system:serviceaccount:c:a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Release(request)
+	fixture.Release(request)
 }

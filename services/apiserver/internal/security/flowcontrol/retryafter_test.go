@@ -11,12 +11,12 @@ import (
 // TestRetryAfterFollowsRejectionRate: Retry-After doubles with more than three rejections per
 // second and decreases with fewer than one.
 func TestRetryAfterFollowsRejectionRate(t *testing.T) {
-	f := newFixture(t, 2, newRejectingLevel("l", 5)) // one seat
-	held, err := f.acquire("a", "l")
+	fixture := newFixture(t, 2, newRejectingLevel("l", 5)) // one seat
+	held, err := fixture.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Release(held)
+	defer fixture.Release(held)
 	for i, step := range []struct {
 		pass           time.Duration
 		rejected, want int
@@ -26,9 +26,9 @@ func TestRetryAfterFollowsRejectionRate(t *testing.T) {
 		{pass: 2 * time.Second, rejected: 1, want: 2},
 		{pass: 3 * time.Second, rejected: 1, want: 1},
 	} {
-		f.clock.advance(step.pass)
+		fixture.clock.advance(step.pass)
 		for range step.rejected {
-			_, err := f.acquire("a", "l")
+			_, err := fixture.acquire("a", "l")
 			var no *flowcontrol.Rejection
 			if !errors.As(err, &no) || no.RetryAfter != step.want {
 				t.Fatalf("step %d: got %v, %+v, want %d seconds", i, err, no, step.want)

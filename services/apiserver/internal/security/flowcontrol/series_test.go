@@ -12,23 +12,23 @@ import (
 // of its level and of other schemas remain.
 func TestSeriesOfDeletedSchemaAreRemoved(t *testing.T) {
 	level := newRejectingLevel("l", 5)
-	f := newFixture(t, 10, level)
-	request, err := f.acquire("a", "l")
+	fixture := newFixture(t, 10, level)
+	request, err := fixture.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Release(request)
-	if n := f.schemaSeries(t, "s-l"); n == 0 {
+	fixture.Release(request)
+	if n := fixture.schemaSeries(t, "s-l"); n == 0 {
 		t.Fatal("a schema in use has no series")
 	}
-	f.SetConfig(flowcontrol.Compile(nil, []*flowcontrolv1.PriorityLevelConfiguration{level}))
-	if n := f.schemaSeries(t, "s-l"); n != 0 {
+	fixture.SetConfig(flowcontrol.Compile(nil, []*flowcontrolv1.PriorityLevelConfiguration{level}))
+	if n := fixture.schemaSeries(t, "s-l"); n != 0 {
 		t.Errorf("%d series name a deleted schema, want 0", n)
 	}
-	if _, err := f.acquire("a", "other"); err != nil {
+	if _, err := fixture.acquire("a", "other"); err != nil {
 		t.Fatal(err)
 	}
-	if n := f.schemaSeries(t, "catch-all"); n == 0 {
+	if n := fixture.schemaSeries(t, "catch-all"); n == 0 {
 		t.Error("a mandatory schema has no series")
 	}
 }

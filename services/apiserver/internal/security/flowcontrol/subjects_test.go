@@ -45,7 +45,7 @@ func TestServiceAccountSubjectMatchesOnlyAccounts(t *testing.T) {
 			ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name},
 		}
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		subject flowcontrolv1.Subject
 		user    string
 		want    bool
@@ -60,14 +60,14 @@ func TestServiceAccountSubjectMatchesOnlyAccounts(t *testing.T) {
 		},
 	} {
 		f := newFixture(t, 100)
-		setConfig(f, []*flowcontrolv1.FlowSchema{newSchema("s", "l", 100, c.subject)}, newRejectingLevel("l", 95))
-		req, class, err := f.Acquire(t.Context(), newUser(c.user, "l"), list, oneSeat)
+		setConfig(f, []*flowcontrolv1.FlowSchema{newSchema("s", "l", 100, test.subject)}, newRejectingLevel("l", 95))
+		req, class, err := f.Acquire(t.Context(), newUser(test.user, "l"), list, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.Release(req)
-		if matched := class.SchemaUID == schemaUID("s"); matched != c.want {
-			t.Errorf("%s: subject %+v matches user %q: got %t, want %t", name, c.subject, c.user, matched, c.want)
+		if matched := class.SchemaUID == schemaUID("s"); matched != test.want {
+			t.Errorf("%s: subject %+v matches user %q: got %t, want %t", name, test.subject, test.user, matched, test.want)
 		}
 	}
 }

@@ -19,137 +19,137 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 		"with queues": newQueuingLevel("l", 5, queuing{queues: 4, handSize: 2, queueLength: 1}), "without": newRejectingLevel("l", 5),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, 2, level) // one seat
+			fixture := newFixture(t, 2, level) // one seat
 			start := func() *flowcontrol.Request {
 				t.Helper()
-				request, err := f.acquire("a", "l")
+				request, err := fixture.acquire("a", "l")
 				if err != nil {
 					t.Fatal(err)
 				}
 				return request
 			}
 			first := start()
-			f.Suspend(first)
-			f.Suspend(first) // counts once
+			fixture.Suspend(first)
+			fixture.Suspend(first) // counts once
 			second := start()
 			brief, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
-			if err := f.Resume(brief, first); !errors.Is(err, context.DeadlineExceeded) {
+			if err := fixture.Resume(brief, first); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("resuming beside another request: got %v, want a timeout", err)
 			}
 			resumed := make(chan error)
-			go func() { resumed <- f.Resume(t.Context(), first) }()
-			f.Release(second)
+			go func() { resumed <- fixture.Resume(t.Context(), first) }()
+			fixture.Release(second)
 			if err := <-resumed; err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Resume(t.Context(), first); err != nil { // no effect while it runs
+			if err := fixture.Resume(t.Context(), first); err != nil { // no effect while it runs
 				t.Fatal(err)
 			}
-			f.Suspend(first)
+			fixture.Suspend(first)
 			second = start()
-			f.Release(first)
-			f.Release(first)
-			f.Suspend(first)
-			if err := f.Resume(t.Context(), first); err != nil { // no effect after End
+			fixture.Release(first)
+			fixture.Release(first)
+			fixture.Suspend(first)
+			if err := fixture.Resume(t.Context(), first); err != nil { // no effect after End
 				t.Fatal(err)
 			}
-			if n := f.runningRequests(); n != 1 {
+			if n := fixture.runningRequests(); n != 1 {
 				t.Errorf("got %v running requests, want 1", n)
 			}
-			f.Release(second)
-			f.Suspend(second) // no effect after End
-			f.wantIdle()
+			fixture.Release(second)
+			fixture.Suspend(second) // no effect after End
+			fixture.wantIdle()
 		})
 	}
 }
 
 // TestSuspendedRequestIsNotRejected checks that a full queue does not reject a suspended request.
 func TestSuspendedRequestIsNotRejected(t *testing.T) {
-	f := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 1, handSize: 1, queueLength: 1})) // one seat, queue length 1
-	first, err := f.acquire("a", "l")
+	fixture := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 1, handSize: 1, queueLength: 1})) // one seat, queue length 1
+	first, err := fixture.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Suspend(first)
-	second, err := f.acquire("a", "l")
+	fixture.Suspend(first)
+	second, err := fixture.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
 	third := make(chan *flowcontrol.Request)
 	go func() {
-		request, _ := f.acquire("b", "l")
+		request, _ := fixture.acquire("b", "l")
 		third <- request
 	}()
-	f.awaitWaiting(1)
+	fixture.awaitWaiting(1)
 	resumed := make(chan error)
-	go func() { resumed <- f.Resume(context.Background(), first) }()
-	f.awaitWaiting(2)
-	if _, err := f.acquire("c", "l"); rejectionReason(err) != "queue-full" {
+	go func() { resumed <- fixture.Resume(context.Background(), first) }()
+	fixture.awaitWaiting(2)
+	if _, err := fixture.acquire("c", "l"); rejectionReason(err) != "queue-full" {
 		t.Errorf("new request: got %v, want queue-full", err)
 	}
-	f.Release(second)
-	f.Release(<-third)
+	fixture.Release(second)
+	fixture.Release(<-third)
 	if err := <-resumed; err != nil {
 		t.Error(err)
 	}
-	f.Release(first)
-	f.wantIdle()
+	fixture.Release(first)
+	fixture.wantIdle()
 }
 
 // TestFinalSeatsAreHeldOnce checks that a suspended write holds its final seats, and does not hold
 // them again when it ends.
 func TestFinalSeatsAreHeldOnce(t *testing.T) {
-	f := newFixture(t, 2, newRejectingLevel("l", 5))
-	request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
+	fixture := newFixture(t, 2, newRejectingLevel("l", 5))
+	request, _, err := fixture.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 		return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 50 * time.Millisecond}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Suspend(request)
-	if _, err := f.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
+	fixture.Suspend(request)
+	if _, err := fixture.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("while final seats are held: got %v, want concurrency-limit", err)
 	}
-	if err := f.Resume(t.Context(), request); err != nil {
+	if err := fixture.Resume(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	f.Release(request)
-	next, err := f.acquire("a", "l")
+	fixture.Release(request)
+	next, err := fixture.acquire("a", "l")
 	if err != nil {
 		t.Fatalf("final seats are held twice: %v, want no error", err)
 	}
-	f.Release(next)
-	f.wantIdle()
+	fixture.Release(next)
+	fixture.wantIdle()
 }
 
 // TestFinalSeatsLeaveSeatsToOthers checks that final seats occupy at most half of the level.
 func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
-	f := newFixture(t, 40, newRejectingLevel("l", 5))
+	fixture := newFixture(t, 40, newRejectingLevel("l", 5))
 	fillLevel := func() (n int) {
 		var all []*flowcontrol.Request
-		for request, err := f.acquire("b", "l"); err == nil; request, err = f.acquire("b", "l") {
+		for request, err := fixture.acquire("b", "l"); err == nil; request, err = fixture.acquire("b", "l") {
 			all = append(all, request)
 		}
 		for _, request := range all {
-			f.Release(request)
+			fixture.Release(request)
 		}
 		return len(all)
 	}
 	seats := fillLevel()
 	for range seats {
-		request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
+		request, _, err := fixture.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 4, AdditionalLatency: 10 * time.Millisecond}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Release(request)
+		fixture.Release(request)
 	}
 	if n := fillLevel(); n < seats/2 {
 		t.Errorf("got %d of %d seats for others, want at least %d", n, seats, seats/2)
 	}
-	f.wantIdle()
+	fixture.wantIdle()
 }
 
 // runningRequests returns the number of running requests by the metrics, if each has one seat.

@@ -114,7 +114,7 @@ func (c *randomRequests) describeBlocked(t *rapid.T) string {
 	}
 
 	// 2. In each level, the next request that fits must not wait.
-	for level, p := range c.levels {
+	for level, configuration := range c.levels {
 		limit, used, waiting, running := c.currentLimit(t, level), 0, 0, 0
 		hasRunning := map[string]bool{} // flows with a running request that was queued
 		for _, row := range rows {
@@ -128,7 +128,7 @@ func (c *randomRequests) describeBlocked(t *rapid.T) string {
 			}
 		}
 		reserve := 0
-		if q := p.Spec.Limited.LimitResponse.Queuing; q != nil && q.HandSize < q.Queues {
+		if q := configuration.Spec.Limited.LimitResponse.Queuing; q != nil && q.HandSize < q.Queues {
 			reserve = limit / 8
 		}
 		// Count the first requests of the queues, and those of flows without a running request.

@@ -99,12 +99,12 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newFilters(Options{Bounds: testBounds, Flow: newFlow(1, time.Second), Width: oneSeat})
 			var inside http.HandlerFunc
-			h := c.WithBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
+			handler := c.WithBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {
 				ctx := requesttest.WithUser(withWork(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}),
 					newClient("a").User)
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
+				handler.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 				return w.Code
 			}
 			inside = func(w http.ResponseWriter, r *http.Request) {
@@ -118,7 +118,7 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 				}
 			}
 			ctx := requesttest.WithUser(withWork(t.Context(), tc.op, workLimits{}), newClient("a").User)
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
 		})
 	}
 }

@@ -29,7 +29,7 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 	known := func(verb string) *requestinfo.Info {
 		return &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		op     *requestinfo.Info
 		length int64
 		want   bool
@@ -58,8 +58,8 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 			length: 10,
 		},
 	} {
-		if got := hasBody(c.op, &http.Request{ContentLength: c.length}); got != c.want {
-			t.Errorf("%s: hasBody returned %t, want %t", name, got, c.want)
+		if got := hasBody(test.op, &http.Request{ContentLength: test.length}); got != test.want {
+			t.Errorf("%s: hasBody returned %t, want %t", name, got, test.want)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	received := make(chan string, 1)
 	c := newFilters(Options{Bounds: testBounds})
-	h := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		received <- fmt.Sprintf("%s, %v", body, err)
 	}))
@@ -81,7 +81,7 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		h.ServeHTTP(httptest.NewRecorder(), r)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}()
 	for _, part := range []string{"ab", "cde"} {
 		select {
@@ -98,7 +98,7 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	}
 	<-done
 	long := strings.Repeat("x", largeBody)
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(long)).WithContext(r.Context()))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(long)).WithContext(r.Context()))
 	if got := <-received; got != long+", <nil>" {
 		t.Errorf("body of %d bytes: got %.20q, want it unchanged and no error", largeBody, got)
 	}
@@ -174,7 +174,7 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	worked := make(chan int)
 	large := newSharedLimit(2 * testBounds.LargeBytesPerCPU)
-	h := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
 		<-release
@@ -191,7 +191,7 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 		all.Go(func() {
 			defer close(done)
 			defer cancel()
-			h.ServeHTTP(w, r)
+			handler.ServeHTTP(w, r)
 		})
 		return func() int { <-done; return w.Code }
 	}
@@ -227,7 +227,7 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 	} {
 		large := newSharedLimit(testBounds.LargeBytesPerCPU)
 		taken := make(chan bool, 1)
-		h := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if large.InUse() == 0 {
 				t.Errorf("%s: got a running handler without bytes, want it to hold some", name)
 			}
@@ -246,7 +246,7 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 		}))
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		ctx := requesttest.WithUser(withWork(t.Context(), op, workLimits{bytes: large}), newClient("a").User)
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/",
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/",
 			strings.NewReader(strings.Repeat("x", largeBody))).WithContext(ctx))
 		if !<-taken || large.InUse() != 0 {
 			t.Errorf("%s: %d bytes are used in the end, want none", name, large.InUse())
@@ -262,7 +262,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 		used := large.InUse
 		share := (large.Size() - large.Size()/reservedShare) / 2 // what one principal may hold
 		var estimates []int
-		h := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for _, n := range estimates {
 				if request.Estimate(r.Context(), n) != nil {
 					w.WriteHeader(http.StatusTooManyRequests)
@@ -277,14 +277,14 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 			defer cancel()
 			ctx = requesttest.WithUser(withWork(ctx, op, workLimits{bytes: large}), newClient("a").User)
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
+			handler.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
 			if n := used(); n != 0 && n != share {
 				t.Errorf("%s of %.20s: got %d bytes in use at the end, want 0 or %d", verb, target, n, share)
 			}
 			return w.Result()
 		}
 		long := "/?fieldSelector=" + strings.Repeat("a", LargeURL)
-		for _, c := range []struct {
+		for _, test := range []struct {
 			verb, target string
 			estimates    []int // of the handler, in bytes
 			want         int   // bytes in use
@@ -300,9 +300,9 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 			{verb: "update", target: "/", estimates: []int{largeBody}, want: largeBody},
 			{verb: "create", target: "/", estimates: []int{largeBody}, want: largeBody},
 		} {
-			estimates = c.estimates
-			if got := send(c.verb, c.target).Header.Get("Used"); got != fmt.Sprint(c.want) {
-				t.Errorf("%s of %.20s, %d: got %s bytes used, want %d", c.verb, c.target, c.estimates, got, c.want)
+			estimates = test.estimates
+			if got := send(test.verb, test.target).Header.Get("Used"); got != fmt.Sprint(test.want) {
+				t.Errorf("%s of %.20s, %d: got %s bytes used, want %d", test.verb, test.target, test.estimates, got, test.want)
 			}
 		}
 		if !large.TryAcquire(newClient("a").newClaim(large, share)) {
@@ -325,7 +325,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 // TestWatchWithLongURLReleasesBytes checks that a watch with a long URL releases its bytes once it
 // has begun.
 func TestWatchWithLongURLReleasesBytes(t *testing.T) {
-	c := newFilters(Options{Bounds: testBounds, Flow: newFlow(10, time.Second), Width: oneSeat})
+	filters := newFilters(Options{Bounds: testBounds, Flow: newFlow(10, time.Second), Width: oneSeat})
 	var handled atomic.Int64 // an upgraded client cannot see the end of the handler
 	for name, start := range map[string]func(w http.ResponseWriter, r *http.Request) error{
 		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
@@ -361,7 +361,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 				t.Errorf("%s: got %d bytes used after the response began, want 0", name, n)
 			}
 		})
-		h := newFilters(Options{Bounds: testBounds}).WithBody(c.withFlowControl(watch))
+		h := newFilters(Options{Bounds: testBounds}).WithBody(filters.withFlowControl(watch))
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op := &requestinfo.Info{Verb: "watch", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
 			ctx := withWork(r.Context(), op, workLimits{bytes: large})
@@ -385,7 +385,7 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 		large := newSharedLimit(testBounds.LargeBytesPerCPU)
 		estimate := make(chan struct{})
 		done := make(chan string, 2)
-		h := c.withFlowControl(c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := c.withFlowControl(c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			verb := requestinfo.FromContext(r.Context()).Verb
 			if verb == "patch" {
 				<-estimate
@@ -399,7 +399,7 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 		defer cancel()
 		send := func(verb, body string) {
 			op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
 				requesttest.WithUser(withWork(ctx, op, workLimits{bytes: large}), newClient("a").User)))
 		}
 		held := newClient("b").newClaim(large, testBounds.LargeBytesPerCPU/2-largeBody)

@@ -88,7 +88,7 @@ func (b *reservedBody) reserve(size int) error {
 	if size <= b.size {
 		return nil
 	}
-	c, held, ok := b.acquireBytes(size - b.size)
+	claim, held, ok := b.acquireBytes(size - b.size)
 	if !ok && b.ctx.Err() != nil {
 		return b.ctx.Err()
 	}
@@ -100,13 +100,13 @@ func (b *reservedBody) reserve(size int) error {
 	if !ended {
 		b.size = size
 		if held {
-			b.claims = append(b.claims, c)
+			b.claims = append(b.claims, claim)
 		}
 	}
 	b.mu.Unlock()
 	if ended {
 		if held {
-			b.budget.Release(c)
+			b.budget.Release(claim)
 		}
 		return errNoMemory
 	}
@@ -115,28 +115,28 @@ func (b *reservedBody) reserve(size int) error {
 }
 
 // acquireBytes waits for n more bytes. While it waits, it rejects stalled bodies. held reports
-// whether c must be released: an administrator may be admitted without a claim.
-func (b *reservedBody) acquireBytes(n int) (c limit.Claim[string], held, ok bool) {
-	if c, held, ok = b.user.tryAcquire(b.budget.Queue, n); ok {
-		return c, held, true
+// whether claim must be released: an administrator may be admitted without a claim.
+func (b *reservedBody) acquireBytes(n int) (claim limit.Claim[string], held, ok bool) {
+	if claim, held, ok = b.user.tryAcquire(b.budget.Queue, n); ok {
+		return claim, held, true
 	}
 	ctx, cancel := context.WithTimeout(b.arrival, maxBodyWait(b.arrival))
 	defer cancel()
-	b.budget.evictStalled(b, c)
+	b.budget.evictStalled(b, claim)
 	go func() {
 		ticker := time.NewTicker(evictInterval)
 		defer ticker.Stop()
 		for {
 			select {
 			case <-ticker.C:
-				b.budget.evictStalled(b, c)
+				b.budget.evictStalled(b, claim)
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	held = b.budget.Acquire(ctx, c) == nil
-	return c, held, held
+	held = b.budget.Acquire(ctx, claim) == nil
+	return claim, held, held
 }
 
 // release releases the memory for good.

@@ -39,7 +39,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: testBounds.MinBodyBytes}
 		budget := levels.forLevel("")
-		h := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		handler := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("got %d bytes and error %v, want 100 bytes and an error", len(b), err)
 			}
@@ -59,7 +59,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
+			handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
 		}()
 		if _, err := io.WriteString(bodyWriter, strings.Repeat("x", 100)); err != nil {
 			t.Fatal(err)

@@ -28,19 +28,19 @@ func clientFrom(ctx context.Context) client {
 // newClaim returns a claim of n units of q. The claim leaves a reserve free for nodes and the
 // suite's services, unless the client is one of them.
 func (u client) newClaim(q *limit.Queue[string], n int) limit.Claim[string] {
-	c := limit.Claim[string]{Key: u.principal, Cost: n}
+	claim := limit.Claim[string]{Key: u.principal, Cost: n}
 	reserved := q.Size() / reservedShare
 	switch {
 	case u.User == nil:
-		c.MinFree = reserved
+		claim.MinFree = reserved
 	case isSuiteService(u.User):
-		c.NoFairShare = true
+		claim.NoFairShare = true
 	case u.InGroup(node.Group):
-		c.MinFree = (reserved + 1) / 2
+		claim.MinFree = (reserved + 1) / 2
 	default:
-		c.MinFree = reserved
+		claim.MinFree = reserved
 	}
-	return c
+	return claim
 }
 
 // tryAcquire acquires a claim of n units of q. If too few are free, an administrator is

@@ -87,38 +87,38 @@ func TestLimitsReserveUnitsForNodesAndServices(t *testing.T) {
 	other := newClient("system:node:b", "system:nodes")
 	suite := newClient("system:binnacle:authn-webhook", "system:binnacle")
 	master := newClient("root", "system:masters")
-	q := newSharedLimit(100)
+	queue := newSharedLimit(100)
 	// 10 units are reserved, and one principal gets half of the others.
-	if n := acquireAll(q, newClient("greedy")); n != 45 {
+	if n := acquireAll(queue, newClient("greedy")); n != 45 {
 		t.Errorf("one user got %d of 100 units, want 45", n)
 	}
 	for i := range 20 {
-		if n := acquireAll(q, newClient(fmt.Sprint("user", i))); n == 0 && i < 3 {
+		if n := acquireAll(queue, newClient(fmt.Sprint("user", i))); n == 0 && i < 3 {
 			t.Errorf("user %d: got no unit, want at least 1", i)
 		}
 	}
-	if n := acquireAll(q, newClient("system:binnacle:authn-webhook")); n > 0 {
+	if n := acquireAll(queue, newClient("system:binnacle:authn-webhook")); n > 0 {
 		t.Errorf("a user with only the name of a service got %d units of the reserve, want 0", n)
 	}
-	if n := acquireAll(q, node); n == 0 || n > 3 {
+	if n := acquireAll(queue, node); n == 0 || n > 3 {
 		t.Errorf("a node got %d units of the reserve, want 1 to 3", n)
 	}
-	if n := acquireAll(q, other); n == 0 {
+	if n := acquireAll(queue, other); n == 0 {
 		t.Error("a second node got no unit")
 	}
 	for i := range 100 {
-		acquireAll(q, newClient(fmt.Sprint("system:node:", i), "system:nodes"))
+		acquireAll(queue, newClient(fmt.Sprint("system:node:", i), "system:nodes"))
 	}
-	if n := acquireAll(q, suite); n != 5 {
+	if n := acquireAll(queue, suite); n != 5 {
 		t.Errorf("the suite's services got %d units, want 5", n)
 	}
-	if n := q.InUse(); n != 100 {
+	if n := queue.InUse(); n != 100 {
 		t.Errorf("got %d units used, want 100", n)
 	}
-	if _, held, ok := master.tryAcquire(q, 1); held || !ok {
+	if _, held, ok := master.tryAcquire(queue, 1); held || !ok {
 		t.Errorf("administrator: got held = %t, ok = %t, want false, true", held, ok)
 	}
-	if _, _, ok := suite.tryAcquire(q, 1); ok {
+	if _, _, ok := suite.tryAcquire(queue, 1); ok {
 		t.Error("more units acquired than exist")
 	}
 }

@@ -21,7 +21,7 @@ func TestURLCost(t *testing.T) {
 	connect.Sub = &registry.Subresource{Connect: true}
 	delegated := &requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()}
 	costOfLong := costFactor * (len(long) - 1) // without the question mark
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		op     *requestinfo.Info
 		target string
 		want   int
@@ -33,9 +33,9 @@ func TestURLCost(t *testing.T) {
 		"a delegated request":     {op: delegated, target: long, want: costOfLong},
 		"a connection":            {op: &connect, target: long, want: 0},
 	} {
-		r := httptest.NewRequest("GET", c.target, nil)
-		if got := urlCost(c.op, r); got != c.want {
-			t.Errorf("%s: got cost %d, want %d", name, got, c.want)
+		r := httptest.NewRequest("GET", test.target, nil)
+		if got := urlCost(test.op, r); got != test.want {
+			t.Errorf("%s: got cost %d, want %d", name, got, test.want)
 		}
 	}
 }

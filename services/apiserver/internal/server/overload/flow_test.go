@@ -71,7 +71,7 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 	path := func(p string) *requestinfo.Info { return &requestinfo.Info{Verb: "get", Method: "GET", Path: p} }
 	inside = func() {
 		inside = func() {} // for the requests below
-		for _, x := range []struct {
+		for _, test := range []struct {
 			op   *requestinfo.Info
 			user *request.User
 			code int
@@ -86,8 +86,8 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 			{op: path("/version"), user: newClient("system:binnacle:authn-webhook").User, code: 429},
 			{op: path("/version"), user: newClient("a", "system:binnacle").User, code: 429},
 		} {
-			if code := send(x.op, x.user); code != x.code {
-				t.Errorf("%s of %s in %v: got %d, want %d", x.op.Path, x.user.Name, x.user.Groups, code, x.code)
+			if code := send(test.op, test.user); code != test.code {
+				t.Errorf("%s of %s in %v: got %d, want %d", test.op.Path, test.user.Name, test.user.Groups, code, test.code)
 			}
 		}
 	}

@@ -117,20 +117,20 @@ func (h *seatHolder) resume() error {
 func (h *seatHolder) reacquireSeats() error {
 	ctx, cancel := h.extendedContext()
 	defer cancel()
-	r := h.request // close sets h.request to nil
+	req := h.request // close sets h.request to nil
 	done := make(chan struct{})
 	h.resuming = done
 	h.uncountStalled()
 
 	h.mu.Unlock()
-	err := h.flow.Resume(ctx, r)
+	err := h.flow.Resume(ctx, req)
 	h.mu.Lock()
 
 	h.resuming = nil
 	close(done)
 	switch {
 	case h.ended: // close left the seats to this goroutine
-		h.flow.Release(r)
+		h.flow.Release(req)
 	case err == nil:
 		h.released = false
 		if h.waits > 0 {

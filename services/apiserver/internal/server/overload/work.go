@@ -112,20 +112,20 @@ func (w *work) reserveBytes(ctx context.Context, size int) bool {
 	}
 
 	// One principal may hold at most half of the bytes. A larger request waits for that much.
-	c := clientFrom(ctx).newClaim(w.limits.bytes, size)
-	c.Cost = min(size, max(1, (w.limits.bytes.Size()-c.MinFree)/2))
-	if !w.acquireClaim(ctx, w.limits.bytes, c) {
+	claim := clientFrom(ctx).newClaim(w.limits.bytes, size)
+	claim.Cost = min(size, max(1, (w.limits.bytes.Size()-claim.MinFree)/2))
+	if !w.acquireClaim(ctx, w.limits.bytes, claim) {
 		return false
 	}
 
 	w.mu.Lock()
 	ended := w.ended // in the meantime
-	w.bytes = c
+	w.bytes = claim
 	w.hasBytes = !ended
 	w.inSuspendedBudget = false
 	w.mu.Unlock()
 	if ended {
-		w.limits.bytes.Release(c)
+		w.limits.bytes.Release(claim)
 	}
 	return true
 }

@@ -38,7 +38,7 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 				c := newFilters(Options{LargeRequests: permits})
 				var reached atomic.Value // the last stage that the handler reached
 				proceed := make(chan struct{})
-				h := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				handler := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if request.Estimate(r.Context(), tc.estimate) != nil {
 						t.Error("the work was not admitted")
 					}
@@ -69,7 +69,7 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 				go func() {
 					defer close(done)
 					op := &requestinfo.Info{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
-					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
+					handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
 						requesttest.WithUser(withWork(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
 				}()
 				const none = "no stage"

@@ -34,37 +34,37 @@ type peer struct {
 }
 
 // newPeer returns the peer at an address. trusted holds the CAs that verify its certificate.
-func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
+func newPeer(peers *Peers, id, address string, trusted *x509.CertPool) *peer {
 	dialer := &net.Dialer{Timeout: reverseproxy.DialTimeout}
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: trusted}
 	peer := &peer{
 		id:          id,
 		address:     address,
 		trusted:     trusted,
-		connections: reverseproxy.Connections(dialer.DialContext, tlsConfig, p.Certificate),
+		connections: reverseproxy.Connections(dialer.DialContext, tlsConfig, peers.Certificate),
 	}
-	probing, stopProbes := context.WithCancel(p.lifetime)
+	probing, stopProbes := context.WithCancel(peers.lifetime)
 	peer.stopProbes = stopProbes
 	peer.proxy = &reverseproxy.Proxy{
 		Locate: func(_ context.Context, path string) (*url.URL, error) {
 			return &url.URL{Scheme: "https", Host: address, Path: path}, nil
 		},
 		Connections: peer.connections,
-		Pages:       p.pages,
+		Pages:       peers.pages,
 		LongRunning: requestinfo.LongRunning,
-		Breaker: reverseproxy.NewBreaker(probing, &p.probes, reverseproxy.BreakerConfig{
+		Breaker: reverseproxy.NewBreaker(probing, &peers.probes, reverseproxy.BreakerConfig{
 			Probe:       peer.probe,
-			MaxRequests: p.MaxRequests,
+			MaxRequests: peers.MaxRequests,
 			OnChange: func(reason error) {
 				if reason != nil {
-					p.Logger.Error("peer unreachable; no requests until it responds", "peer", id, "address", address, "error", reason)
+					peers.Logger.Error("peer unreachable; no requests until it responds", "peer", id, "address", address, "error", reason)
 				} else {
-					p.Logger.Info("peer reachable again", "peer", id, "address", address)
+					peers.Logger.Info("peer reachable again", "peer", id, "address", address)
 				}
 			},
 		}),
-		Traces: p.Traces,
-		Logger: p.Logger,
+		Traces: peers.Traces,
+		Logger: peers.Logger,
 		Name:   id,
 	}
 	return peer

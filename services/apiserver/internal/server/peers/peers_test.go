@@ -26,7 +26,7 @@ import (
 // TestHandlerOnlyForResourcesOfOtherReplicas checks that Handler returns a proxy only for resources
 // that other existing replicas serve.
 func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
-	w := newFixture(t,
+	fixture := newFixture(t,
 		newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1", "old.g/v1", "a/b/c"}}),
 		newStorageVersion("g.both", map[string][]string{"me": {"g/v1"}, "other": {"g/v1", "g/v1"}}),
 		newStorageVersion("g.mine", map[string][]string{"me": {"g/v1"}}),
@@ -36,11 +36,11 @@ func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 		newStorageVersion("core.pods", map[string][]string{"other": {"v1"}}),
 		storage.KeyValue{Key: prefix + "g.broken", Value: []byte("{"), CreateRevision: 2, ModRevision: 2},
 	)
-	w.gone["left"] = true
+	fixture.gone["left"] = true
 	in := func(group, version, resource string) *requestinfo.Info {
 		return &requestinfo.Info{IsResource: true, Group: group, Version: version, Resource: resource}
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		op     *requestinfo.Info
 		header string
@@ -62,9 +62,9 @@ func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 		{name: "storage version that cannot be decoded", op: in("g", "v1", "broken")},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set(peers.Header, c.header)
-		if got := w.Handler(r, c.op) != nil; got != c.want {
-			t.Errorf("%s: proxied = %v, want %v", c.name, got, c.want)
+		r.Header.Set(peers.Header, test.header)
+		if got := fixture.Handler(r, test.op) != nil; got != test.want {
+			t.Errorf("%s: proxied = %v, want %v", test.name, got, test.want)
 		}
 	}
 }
@@ -90,8 +90,8 @@ func TestHandlerUsesNewStorageVersions(t *testing.T) {
 // TestProxiedRequestCarriesUser checks that a peer gets the user, the client certificate and the
 // proxy header.
 func TestProxiedRequestCarriesUser(t *testing.T) {
-	w := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
-	w.startPeerWith("other", func(rw http.ResponseWriter, r *http.Request) {
+	fixture := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
+	fixture.startPeerWith("other", func(rw http.ResponseWriter, r *http.Request) {
 		by := "no certificate"
 		if c := r.TLS.PeerCertificates; len(c) > 0 {
 			by = c[0].Subject.CommonName
@@ -99,11 +99,11 @@ func TestProxiedRequestCarriesUser(t *testing.T) {
 		_, _ = fmt.Fprint(rw, r.URL.Path, " ", r.Header.Get(peers.Header), " ", r.Header["X-Remote-User"],
 			r.Header["X-Remote-Group"], " ", by)
 	})
-	rec := w.send("theirs", "X-Remote-User", "root", peers.Header, "no")
+	rec := fixture.send("theirs", "X-Remote-User", "root", peers.Header, "no")
 	if want := "/apis/g/v1/theirs true [ada] [dev] front-proxy-client"; rec.Code != 200 || rec.Body.String() != want {
 		t.Errorf("got %d %s, want 200 %s", rec.Code, rec.Body, want)
 	}
-	w.awaitCounts(map[string]float64{"200": 1})
+	fixture.awaitCounts(map[string]float64{"200": 1})
 }
 
 // awaitCounts waits until the metric has the given values. An upgraded
@@ -127,8 +127,8 @@ func (w *fixture) awaitCounts(want map[string]float64) {
 
 // TestProxiedRequestsAreCountedByCode checks that responses are counted by their final code.
 func TestProxiedRequestsAreCountedByCode(t *testing.T) {
-	w := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
-	w.startPeerWith("other", func(rw http.ResponseWriter, r *http.Request) {
+	fixture := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
+	fixture.startPeerWith("other", func(rw http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("Want") {
 		case "404":
 			rw.WriteHeader(http.StatusEarlyHints)
@@ -145,7 +145,7 @@ func TestProxiedRequestsAreCountedByCode(t *testing.T) {
 		}
 	})
 	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		h := w.Handler(r, &requestinfo.Info{IsResource: true, Group: "g", Version: "v1", Resource: "theirs"})
+		h := fixture.Handler(r, &requestinfo.Info{IsResource: true, Group: "g", Version: "v1", Resource: "theirs"})
 		h.ServeHTTP(rw, r.WithContext(requesttest.WithUser(r.Context(), &request.User{Name: "ada"})))
 	}))
 	defer front.Close()
@@ -169,30 +169,30 @@ func TestProxiedRequestsAreCountedByCode(t *testing.T) {
 			t.Errorf("got %d %s, want %s", resp.StatusCode, text, want)
 		}
 	}
-	w.awaitCounts(map[string]float64{"404": 1, "200": 1, "101": 1})
+	fixture.awaitCounts(map[string]float64{"404": 1, "200": 1, "101": 1})
 }
 
 // TestUnreachablePeersReturn503 checks that requests get 503 without a reachable peer, and that
 // addresses are read once for all of them.
 func TestUnreachablePeersReturn503(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("the store is away")} {
-		w := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
-		w.failure = failure
+		fixture := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
+		fixture.failure = failure
 		if failure != nil {
-			w.startPeerWith("other", func(http.ResponseWriter, *http.Request) { t.Error("the peer got a request") })
+			fixture.startPeerWith("other", func(http.ResponseWriter, *http.Request) { t.Error("the peer got a request") })
 		}
 		for range 3 {
-			if rec := w.send("theirs"); rec.Code != 503 {
+			if rec := fixture.send("theirs"); rec.Code != 503 {
 				t.Errorf("got %d, want 503", rec.Code)
 			}
 		}
-		if len(w.rejected) != 3 || !apierrors.IsServiceUnavailable(w.rejected[0]) || strings.Contains(w.rejected[0].Error(), "store") {
-			t.Errorf("got errors %v, want 3 of service unavailable", w.rejected)
+		if len(fixture.rejected) != 3 || !apierrors.IsServiceUnavailable(fixture.rejected[0]) || strings.Contains(fixture.rejected[0].Error(), "store") {
+			t.Errorf("got errors %v, want 3 of service unavailable", fixture.rejected)
 		}
-		if w.reads != 1 {
-			t.Errorf("got %d reads of addresses, want 1", w.reads)
+		if fixture.reads != 1 {
+			t.Errorf("got %d reads of addresses, want 1", fixture.reads)
 		}
-		w.awaitCounts(map[string]float64{})
+		fixture.awaitCounts(map[string]float64{})
 	}
 }
 
@@ -209,13 +209,13 @@ func awaitTrue(t *testing.T, what string, check func() bool) {
 // TestRequestsFollowMovedPeer checks that requests follow a peer to its new address, and
 // connections to the old one are closed.
 func TestRequestsFollowMovedPeer(t *testing.T) {
-	w := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
+	fixture := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	say := func(text string) (*httptest.Server, *atomic.Int64) {
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(rw, text)
 		}))
 		open := &atomic.Int64{}
-		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew:
 				open.Add(1)
@@ -223,81 +223,81 @@ func TestRequestsFollowMovedPeer(t *testing.T) {
 				open.Add(-1)
 			}
 		}
-		w.startPeer("other", s)
-		return s, open
+		fixture.startPeer("other", server)
+		return server, open
 	}
 	_, first := say("first")
 	// A request may arrive before the connection of the one before it is idle.
 	awaitTrue(t, "request over an open connection", func() bool {
 		before := first.Load()
-		return w.send("theirs").Body.String() == "first" && before > 0 && first.Load() == before
+		return fixture.send("theirs").Body.String() == "first" && before > 0 && first.Load() == before
 	})
 	_, second := say("second")
-	w.expireAddresses()
-	if got := w.send("theirs").Body.String(); got != "second" {
+	fixture.expireAddresses()
+	if got := fixture.send("theirs").Body.String(); got != "second" {
 		t.Errorf("moved peer: got %q, want %q", got, "second")
 	}
 	awaitTrue(t, "connections to the first address closed", func() bool { return first.Load() == 0 })
-	w.mu.Lock()
-	w.trusted = x509.NewCertPool() // empty
-	w.mu.Unlock()
-	if rec := w.send("theirs"); rec.Code < 500 {
+	fixture.mu.Lock()
+	fixture.trusted = x509.NewCertPool() // empty
+	fixture.mu.Unlock()
+	if rec := fixture.send("theirs"); rec.Code < 500 {
 		t.Errorf("untrusted peer: got status %d: %s, want a server error", rec.Code, rec.Body)
 	}
 	awaitTrue(t, "connections with the former CAs closed", func() bool { return second.Load() == 0 })
-	w.mu.Lock()
-	w.trusted = w.peerPool()
-	w.mu.Unlock()
-	if rec := w.send("theirs"); rec.Body.String() != "second" {
+	fixture.mu.Lock()
+	fixture.trusted = fixture.peerPool()
+	fixture.mu.Unlock()
+	if rec := fixture.send("theirs"); rec.Body.String() != "second" {
 		t.Errorf("trusted peer: got %d %s, want second", rec.Code, rec.Body)
 	}
-	w.mu.Lock()
-	delete(w.addresses, "other")
-	w.mu.Unlock()
-	w.expireAddresses()
-	if rec := w.send("theirs"); rec.Code != 503 {
+	fixture.mu.Lock()
+	delete(fixture.addresses, "other")
+	fixture.mu.Unlock()
+	fixture.expireAddresses()
+	if rec := fixture.send("theirs"); rec.Code != 503 {
 		t.Errorf("removed peer: got %d %s, want 503", rec.Code, rec.Body)
 	}
 	awaitTrue(t, "connections to the second address closed", func() bool { return second.Load() == 0 })
 	_, third := say("third")
-	w.expireAddresses()
-	if got := w.send("theirs").Body.String(); got != "third" {
+	fixture.expireAddresses()
+	if got := fixture.send("theirs").Body.String(); got != "third" {
 		t.Errorf("peer that was added again: got %q, want %q", got, "third")
 	}
-	w.stop()
+	fixture.stop()
 	awaitTrue(t, "all connections closed after Run", func() bool { return third.Load() == 0 })
 }
 
 // TestReachablePeersArePreferred checks that requests prefer reachable peers. An unreachable one
 // gets requests again when it responds.
 func TestReachablePeersArePreferred(t *testing.T) {
-	w := newFixture(t, newStorageVersion("g.both", map[string][]string{"dead": {"g/v1"}, "other": {"g/v1"}}),
+	fixture := newFixture(t, newStorageVersion("g.both", map[string][]string{"dead": {"g/v1"}, "other": {"g/v1"}}),
 		newStorageVersion("g.dead", map[string][]string{"dead": {"g/v1"}}))
-	w.startPeerWith("other", func(http.ResponseWriter, *http.Request) {})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fixture.startPeerWith("other", func(http.ResponseWriter, *http.Request) {})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.setAddress("dead", l.Addr().String())
-	if err := l.Close(); err != nil {
+	fixture.setAddress("dead", listener.Addr().String())
+	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
 	awaitTrue(t, "only the reachable peer gets requests", func() bool {
 		for range 30 {
-			if w.send("both").Code != 200 {
+			if fixture.send("both").Code != 200 {
 				return false
 			}
 		}
 		return true
 	})
-	if rec := w.send("dead"); rec.Code < 500 || len(w.rejected) > 0 { // the proxy responds itself
-		t.Errorf("dead peer: got status %d, errors %v, want a server error of the proxy itself", rec.Code, w.rejected)
+	if rec := fixture.send("dead"); rec.Code < 500 || len(fixture.rejected) > 0 { // the proxy responds itself
+		t.Errorf("dead peer: got status %d, errors %v, want a server error of the proxy itself", rec.Code, fixture.rejected)
 	}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	_ = s.Listener.Close() // use the former port
-	if s.Listener, err = net.Listen("tcp", l.Addr().String()); err != nil {
+	if s.Listener, err = net.Listen("tcp", listener.Addr().String()); err != nil {
 		t.Skip("the port is in use")
 	}
-	w.startPeer("dead", s)
-	awaitTrue(t, "peer gets requests again", func() bool { return w.send("dead").Code == 200 })
+	fixture.startPeer("dead", s)
+	awaitTrue(t, "peer gets requests again", func() bool { return fixture.send("dead").Code == 200 })
 }

@@ -168,23 +168,23 @@ func runPresence(t *testing.T, p *peers.Presence) (stop func()) {
 // TestPresencePublishesAddressWhileRunning checks that a replica publishes its address while it
 // runs, and overwrites an older value.
 func TestPresencePublishesAddressWhileRunning(t *testing.T) {
-	l := newLeaseStore()
+	leaseStore := newLeaseStore()
 	logs := &log{}
-	l.values["/registry/peerserverleases/me"] = storage.KeyValue{
+	leaseStore.values["/registry/peerserverleases/me"] = storage.KeyValue{
 		Key:         "/registry/peerserverleases/me",
 		Value:       []byte("{}"),
 		ModRevision: 0,
 	}
 	for _, id := range []string{"me", "another"} {
-		p := l.newPresence(id, logs)
+		p := leaseStore.newPresence(id, logs)
 		if p.Check(nil) == nil {
 			t.Error("healthy before the address is published")
 		}
 		stop := runPresence(t, p)
 		awaitTrue(t, "address published", func() bool { return p.Check(nil) == nil })
 		at, err := p.Addresses(t.Context())
-		if fmt.Sprint(at) != fmt.Sprintf("map[%s:10.0.0.7:6443]", id) || err != nil || l.ttl != 15*time.Second {
-			t.Errorf("got addresses %v with TTL %s, %v, want 10.0.0.7:6443 with 15s", at, l.ttl, err)
+		if fmt.Sprint(at) != fmt.Sprintf("map[%s:10.0.0.7:6443]", id) || err != nil || leaseStore.ttl != 15*time.Second {
+			t.Errorf("got addresses %v with TTL %s, %v, want 10.0.0.7:6443 with 15s", at, leaseStore.ttl, err)
 		}
 		stop()
 		if at, err := p.Addresses(t.Context()); len(at) > 0 || err != nil {
@@ -199,7 +199,7 @@ func TestPresencePublishesAddressWhileRunning(t *testing.T) {
 // TestPresenceRetriesFailedPublication checks that a failed publication is retried soon. A full
 // store does not make the replica unhealthy.
 func TestPresenceRetriesFailedPublication(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		id      string
 		failure error
 		well    bool
@@ -210,33 +210,33 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLeaseStore()
+			leaseStore := newLeaseStore()
 			logs := &log{}
-			l.failure = c.failure
-			p := l.newPresence(c.id, logs)
-			stop := runPresence(t, p)
+			leaseStore.failure = test.failure
+			presence := leaseStore.newPresence(test.id, logs)
+			stop := runPresence(t, presence)
 			const warning = "failed to publish the address of this replica; retrying"
 			awaitTrue(t, "failure logged", func() bool { return strings.Contains(logs.String(), warning) })
-			if c.well {
-				awaitTrue(t, "healthy", func() bool { return p.Check(nil) == nil })
-			} else if p.Check(nil) == nil {
+			if test.well {
+				awaitTrue(t, "healthy", func() bool { return presence.Check(nil) == nil })
+			} else if presence.Check(nil) == nil {
 				t.Error("healthy after a failed publication")
 			}
-			if _, err := p.Addresses(t.Context()); !errors.Is(err, c.failure) {
+			if _, err := presence.Addresses(t.Context()); !errors.Is(err, test.failure) {
 				t.Errorf("addresses: %v", err)
 			}
 			started := time.Now()
-			l.setFailure(nil)
-			if c.id == "me" {
-				awaitTrue(t, "address published", func() bool { at, _ := p.Addresses(t.Context()); return len(at) == 1 })
+			leaseStore.setFailure(nil)
+			if test.id == "me" {
+				awaitTrue(t, "address published", func() bool { at, _ := presence.Addresses(t.Context()); return len(at) == 1 })
 				if took := time.Since(started); took > 8*time.Second {
 					t.Errorf("retry took %s, want at most 8s", took)
 				}
 			}
-			l.setFailure(c.failure)
+			leaseStore.setFailure(test.failure)
 			stop()
 			const farewell = "failed to remove the address of this replica"
-			if got := strings.Contains(logs.String(), farewell); got != (c.failure != nil) {
+			if got := strings.Contains(logs.String(), farewell); got != (test.failure != nil) {
 				t.Errorf("got log %s, want %q on failure only", logs, farewell)
 			}
 		})
@@ -246,9 +246,9 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 // TestAddressesIgnoresInvalidEntries checks that invalid addresses are ignored. Otherwise a writer of
 // these keys could redirect requests and their users.
 func TestAddressesIgnoresInvalidEntries(t *testing.T) {
-	l := newLeaseStore()
+	leaseStore := newLeaseStore()
 	put := func(key, text string) {
-		l.values["/registry/peerserverleases/"+key] = storage.KeyValue{Key: "/registry/peerserverleases/" + key, Value: []byte(text)}
+		leaseStore.values["/registry/peerserverleases/"+key] = storage.KeyValue{Key: "/registry/peerserverleases/" + key, Value: []byte(text)}
 	}
 	place := func(id, ip string, port int) string {
 		return fmt.Sprintf(`{"metadata":{"labels":{"apiserverIdentity":%q}},"subsets":[{"addresses":[{"ip":%q}],"ports":[{"port":%d}]}]}`,
@@ -268,7 +268,7 @@ func TestAddressesIgnoresInvalidEntries(t *testing.T) {
 	put("empty", `{"metadata":{"labels":{"apiserverIdentity":"empty"}}}`)
 	put("portless", `{"metadata":{"labels":{"apiserverIdentity":"portless"}},"subsets":[{"addresses":[{"ip":"10.0.0.1"}]}]}`)
 	put("placeless", `{"metadata":{"labels":{"apiserverIdentity":"placeless"}},"subsets":[{"ports":[{"port":1}]}]}`)
-	at, err := l.newPresence("me", &log{}).Addresses(t.Context())
+	at, err := leaseStore.newPresence("me", &log{}).Addresses(t.Context())
 	if want := "map[good:10.0.0.1:6443 last:10.0.0.1:65535 six:[2001:db8::1]:1]"; fmt.Sprint(at) != want || err != nil {
 		t.Errorf("got %v, %v, want %s", at, err, want)
 	}

@@ -149,35 +149,35 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	var gv schema.GroupVersion
+	var groupVersion schema.GroupVersion
 	if parts[0] == "apis" && len(parts) > 1 {
-		gv.Group = parts[1]
+		groupVersion.Group = parts[1]
 		parts = parts[1:]
-		if gv.Group == "" || !op.Kinds.ServesGroup(gv.Group) && !m.Discovery.HasGroup(gv.Group) {
+		if groupVersion.Group == "" || !op.Kinds.ServesGroup(groupVersion.Group) && !m.Discovery.HasGroup(groupVersion.Group) {
 			http.NotFound(w, r)
 			return
 		}
 	}
 	if len(parts) > 1 {
-		gv.Version = parts[1]
+		groupVersion.Version = parts[1]
 	}
-	if gv.Group != "" && gv.Version != "" && !op.Kinds.BuiltIn(gv.Group) && !servesPath(op, gv) {
+	if groupVersion.Group != "" && groupVersion.Version != "" && !op.Kinds.BuiltIn(groupVersion.Group) && !servesPath(op, groupVersion) {
 		http.NotFound(w, r) // plain text, as for an unknown path
 		return
 	}
 	switch {
 	case op.IsResource:
 		m.API.ServeHTTP(w, r)
-	case gv.Version != "" && !op.Kinds.Serves(gv):
+	case groupVersion.Version != "" && !op.Kinds.Serves(groupVersion):
 		m.API.Error(w, r, status.NoResource())
-	case servesAnyMethod(op, parts[0], gv):
-		m.serveDiscovery(w, r, parts[0], gv)
+	case servesAnyMethod(op, parts[0], groupVersion):
+		m.serveDiscovery(w, r, parts[0], groupVersion)
 	case r.Method != http.MethodGet:
 		m.API.Error(w, r, status.Method())
 	case !m.API.Media.Supports(r.Header.Get("Accept")):
 		m.API.Error(w, r, status.NoRepresentation(m.API.Media.Objects()))
 	default:
-		m.serveDiscovery(w, r, parts[0], gv)
+		m.serveDiscovery(w, r, parts[0], groupVersion)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // TestVerbosityChangesAtRunTime checks that PUT of /debug/flags/v sets the log level, with the
 // responses of Kubernetes.
 func TestVerbosityChangesAtRunTime(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		method, body string
 		code         int
 		text         string
@@ -25,10 +25,10 @@ func TestVerbosityChangesAtRunTime(t *testing.T) {
 		got := 0
 		m := &Mux{Profiling: true, Verbosity: func(n int) { got = n }}
 		w := httptest.NewRecorder()
-		m.ServeHTTP(w, httptest.NewRequest(c.method, "/debug/flags/v", strings.NewReader(c.body)))
-		if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.text) || got != c.want {
+		m.ServeHTTP(w, httptest.NewRequest(test.method, "/debug/flags/v", strings.NewReader(test.body)))
+		if w.Code != test.code || !strings.HasPrefix(w.Body.String(), test.text) || got != test.want {
 			t.Errorf("%s %q: got %d %q, verbosity %d, want %d %q, verbosity %d",
-				c.method, c.body, w.Code, w.Body.String(), got, c.code, c.text, c.want)
+				test.method, test.body, w.Code, w.Body.String(), got, test.code, test.text, test.want)
 		}
 	}
 	w := httptest.NewRecorder()

@@ -11,15 +11,15 @@ import (
 // TestActiveClientsAreCounted checks that the metric is bounded and has the most
 // active clients, also if many others come and go.
 func TestActiveClientsAreCounted(t *testing.T) {
-	c := newClientCounts()
+	clientCounts := newClientCounts()
 	for i := range 10_000 {
-		c.add(fmt.Sprintf("network 10.0.%d.%d/32", i/250, i%250))
+		clientCounts.add(fmt.Sprintf("network 10.0.%d.%d/32", i/250, i%250))
 		if i%4 == 0 {
-			c.add("user ada\xff")
+			clientCounts.add("user ada\xff")
 		}
 	}
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(c)
+	r.MustRegister(clientCounts)
 	families, err := r.Gather()
 	if err != nil || len(families) != 1 || len(families[0].Metric) != shownClients {
 		t.Fatalf("got metrics %v, error %v, want one family of %d clients", families, err, shownClients)
@@ -27,8 +27,8 @@ func TestActiveClientsAreCounted(t *testing.T) {
 	if first := families[0].Metric; !containsClient(first, "user ada?", 2500) {
 		t.Errorf("got %v, want user ada? with at least 2500 requests", first)
 	}
-	if len(c.counts) > countedClients {
-		t.Errorf("got %d counters, want at most %d", len(c.counts), countedClients)
+	if len(clientCounts.counts) > countedClients {
+		t.Errorf("got %d counters, want at most %d", len(clientCounts.counts), countedClients)
 	}
 }
 

@@ -57,7 +57,7 @@ type requestSeries struct {
 }
 
 // NewMetrics registers the metrics.
-func NewMetrics(r prometheus.Registerer) *Metrics {
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
 	withoutDryRun := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 
@@ -91,19 +91,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Remove:   m.removeSeries,
 		Overflow: requestKey.overflowKey,
 	})
-	m.requests.MustRegister(r, m.total, m.duration, m.sizes, m.sli)
-	r.MustRegister(m.clients)
+	m.requests.MustRegister(registerer, m.total, m.duration, m.sizes, m.sli)
+	registerer.MustRegister(m.clients)
 
 	// The metrics of running requests, of filters and of bodies.
-	m.inflight = newReadWriteGauges(r, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
+	m.inflight = newReadWriteGauges(registerer, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
 	m.inqueue = newReadWriteGauges(
-		r,
+		registerer,
 		"apiserver_current_inqueue_requests",
 		"[ALPHA] Number of requests queued by flow control, by kind.",
 	)
-	m.validation = newValidationTimes(r)
-	m.bodySizes = newBodySizes(r)
-	m.Filters = newFilterTimes(r)
+	m.validation = newValidationTimes(registerer)
+	m.bodySizes = newBodySizes(registerer)
+	m.Filters = newFilterTimes(registerer)
 	longRunning := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "apiserver_longrunning_requests",
 		Help: "[STABLE] Active long-running requests by verb, resource, scope and component.",
@@ -114,7 +114,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Add:      func(k requestKey) prometheus.Gauge { return longRunning.WithLabelValues(k.labelsWithoutDryRun()...) },
 		Remove:   func(k requestKey) { longRunning.DeleteLabelValues(k.labelsWithoutDryRun()...) },
 	})
-	m.longRunning.MustRegister(r, longRunning)
+	m.longRunning.MustRegister(registerer, longRunning)
 	return m
 }
 

@@ -117,7 +117,7 @@ func (k bodyKey) labelValues() []string {
 }
 
 // newBodySizes registers the histogram of body sizes.
-func newBodySizes(r prometheus.Registerer) *bodySizes {
+func newBodySizes(registerer prometheus.Registerer) *bodySizes {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "apiserver_request_body_size_bytes", Help: "[ALPHA] Sizes of the bodies of requests in bytes, by resource and verb.",
 		Buckets: prometheus.LinearBuckets(50_000, 100_000, 31),
@@ -129,7 +129,7 @@ func newBodySizes(r prometheus.Registerer) *bodySizes {
 		// Beyond the limit, all resources share one series per verb, with an empty resource.
 		Overflow: func(k bodyKey) bodyKey { return bodyKey{verb: k.verb} },
 	})
-	s.MustRegister(r, v)
+	s.MustRegister(registerer, v)
 	return &bodySizes{s}
 }
 

@@ -75,7 +75,7 @@ func (c *transformerChain) Seal(ctx context.Context, dst, value []byte, of Value
 }
 
 // Open implements Transformer. A prefix may occur twice, because key names may.
-func (c *transformerChain) Open(ctx context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
+func (c *transformerChain) Open(ctx context.Context, sealed []byte, valueContext ValueContext) ([]byte, bool, error) {
 	start := time.Now()
 	var failed []error
 	for i := range c.links {
@@ -83,8 +83,8 @@ func (c *transformerChain) Open(ctx context.Context, sealed []byte, of ValueCont
 		if !hasPrefix(sealed, l.prefix) || l.prefix == "" && isSealed(sealed) {
 			continue
 		}
-		value, stale, err := l.transformer.Open(ctx, sealed[len(l.prefix):], of)
-		c.metrics.recordTransformation(of.Resource, kms.FromStorage, l.metricName(), start, err)
+		value, stale, err := l.transformer.Open(ctx, sealed[len(l.prefix):], valueContext)
+		c.metrics.recordTransformation(valueContext.Resource, kms.FromStorage, l.metricName(), start, err)
 		if err == nil {
 			return value, stale || i > 0, nil
 		}
@@ -93,7 +93,7 @@ func (c *transformerChain) Open(ctx context.Context, sealed []byte, of ValueCont
 	if len(failed) > 0 {
 		return nil, false, joinErrors(failed)
 	}
-	c.metrics.recordTransformation(of.Resource, kms.FromStorage, prefixUnknown, start, c.errNoMatch)
+	c.metrics.recordTransformation(valueContext.Resource, kms.FromStorage, prefixUnknown, start, c.errNoMatch)
 	return nil, false, c.errNoMatch
 }
 

@@ -34,7 +34,7 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 
 	// 1. Each unusable configuration is logged and counted, unless it has the error of the previous
 	// one. done means that the reload need not be retried.
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name    string
 		content string
 		err     error
@@ -86,21 +86,21 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 		},
 	} {
 		logged := log.count("encryption configuration is invalid")
-		if done := live.Changed(t.Context(), []byte(c.content), c.err); done != c.done {
-			t.Errorf("%s: got done %t, want %t", c.name, done, c.done)
+		if done := live.Changed(t.Context(), []byte(test.content), test.err); done != test.done {
+			t.Errorf("%s: got done %t, want %t", test.name, done, test.done)
 		}
-		if c.counted {
+		if test.counted {
 			failures++
 			logged++
-			if log.count(c.log) == 0 {
-				t.Errorf("%s: got a log without %q, want the line", c.name, c.log)
+			if log.count(test.log) == 0 {
+				t.Errorf("%s: got a log without %q, want the line", test.name, test.log)
 			}
 		}
 		if got := log.count("encryption configuration is invalid"); got != logged {
-			t.Errorf("%s: logged %d times, want %d", c.name, got, logged)
+			t.Errorf("%s: logged %d times, want %d", test.name, got, logged)
 		}
 		if got := reloadCounts(t, reg)["failure"]; got != failures {
-			t.Errorf("%s: got %v failures, want %v", c.name, got, failures)
+			t.Errorf("%s: got %v failures, want %v", test.name, got, failures)
 		}
 	}
 

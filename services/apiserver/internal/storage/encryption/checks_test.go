@@ -25,7 +25,7 @@ func TestAllPluginsAreChecked(t *testing.T) {
 		ill1 = "kms-provider-0: kmsv2 Provider one is not healthy, error: got unexpected healthz status: ill"
 		ill2 = "kms-provider-1: kmsv2 Provider two is not healthy, error: got unexpected healthz status: ill"
 	)
-	for _, c := range []struct{ one, two, want string }{
+	for _, test := range []struct{ one, two, want string }{
 		{one: "ok", two: "ok"},
 		{one: "ill", two: "ok", want: ill1},
 		{one: "ok", two: "ill", want: ill2},
@@ -35,8 +35,8 @@ func TestAllPluginsAreChecked(t *testing.T) {
 			want: "[" + ill1 + ", " + ill2 + "]",
 		},
 	} {
-		one.SetHealth(c.one)
-		two.SetHealth(c.two)
+		one.SetHealth(test.one)
+		two.SetHealth(test.two)
 		got := ""
 		awaitTrue(t, "reported", func() bool {
 			if err := live.CheckAll(httptest.NewRequestWithContext(t.Context(), "GET", "/healthz", nil)); err != nil {
@@ -44,7 +44,7 @@ func TestAllPluginsAreChecked(t *testing.T) {
 			} else {
 				got = ""
 			}
-			return got == c.want
+			return got == test.want
 		})
 	}
 }
@@ -64,14 +64,14 @@ func TestErrorOfKeysWithSameNameIsReportedOnce(t *testing.T) {
 
 // TestMaskedRuleErrorQuotesFile checks that the error names the masking rule as written in the file.
 func TestMaskedRuleErrorQuotesFile(t *testing.T) {
-	for _, c := range []struct{ wide, narrow, want string }{
+	for _, test := range []struct{ wide, narrow, want string }{
 		{wide: "'*.'", narrow: "secrets", want: `resource "secrets" is masked by earlier rule "*."`},
 		{wide: "'*.apps'", narrow: "deployments.apps", want: `resource "deployments.apps" is masked by earlier rule "*.apps"`},
 		{wide: "'*.*'", narrow: "secrets", want: `resource "secrets" is masked by earlier rule "*.*"`},
 		{wide: "'*.*'", narrow: "'*.'", want: `resource "*." is masked by earlier rule "*.*"`},
 	} {
 		parsed, err := encryption.Parse("f",
-			[]byte(rulesYAML(ruleYAML(c.wide, identityTransformer), ruleYAML(c.narrow, identityTransformer))), false)
+			[]byte(rulesYAML(ruleYAML(test.wide, identityTransformer), ruleYAML(test.narrow, identityTransformer))), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,8 +79,8 @@ func TestMaskedRuleErrorQuotesFile(t *testing.T) {
 		if err == nil {
 			s.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("got %v, want %s", err, c.want)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("got %v, want %s", err, test.want)
 		}
 	}
 }

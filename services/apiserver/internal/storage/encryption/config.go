@@ -117,8 +117,8 @@ func decodeStrictly(data []byte) (*Configuration, error) {
 	if err := checkKind(text); err != nil {
 		return nil, err
 	}
-	c := &Configuration{}
-	strict, err := json.UnmarshalStrict(text, c)
+	configuration := &Configuration{}
+	strict, err := json.UnmarshalStrict(text, configuration)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func decodeStrictly(data []byte) (*Configuration, error) {
 		}
 		return nil, fmt.Errorf("strict decoding error: %s", all.String())
 	}
-	return c, nil
+	return configuration, nil
 }
 
 // checkKind returns an error unless the document is an EncryptionConfiguration of a known version.
@@ -163,19 +163,19 @@ const defaultCacheSize = 1000
 func (c *Configuration) setDefaults() {
 	for i := range c.Resources {
 		for j := range c.Resources[i].Providers {
-			k := c.Resources[i].Providers[j].KMS
-			if k == nil {
+			kmsConfiguration := c.Resources[i].Providers[j].KMS
+			if kmsConfiguration == nil {
 				continue
 			}
-			if k.APIVersion == "" {
-				k.APIVersion = kmsV1
+			if kmsConfiguration.APIVersion == "" {
+				kmsConfiguration.APIVersion = kmsV1
 			}
-			if k.Timeout == nil {
-				k.Timeout = &metav1.Duration{Duration: defaultTimeout}
+			if kmsConfiguration.Timeout == nil {
+				kmsConfiguration.Timeout = &metav1.Duration{Duration: defaultTimeout}
 			}
-			if k.CacheSize == nil && k.APIVersion == kmsV1 {
+			if kmsConfiguration.CacheSize == nil && kmsConfiguration.APIVersion == kmsV1 {
 				n := int32(defaultCacheSize)
-				k.CacheSize = &n
+				kmsConfiguration.CacheSize = &n
 			}
 		}
 	}

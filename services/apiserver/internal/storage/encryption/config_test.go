@@ -50,15 +50,15 @@ func TestConfigErrorsMatchKubernetes(t *testing.T) {
 	}
 	readRecording(t, "start-failures.json", &cases)
 	address := regexp.MustCompile(`\(0x[0-9a-f<>adres]+\)`)
-	for _, c := range cases {
-		t.Run(c.Name, func(t *testing.T) {
+	for _, test := range cases {
+		t.Run(test.Name, func(t *testing.T) {
 			dir := t.TempDir()
-			for name, content := range c.Files {
+			for name, content := range test.Files {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(content, "<dir>", dir)), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			file, ok := strings.CutPrefix(c.Flags[0], "--encryption-provider-config=")
+			file, ok := strings.CutPrefix(test.Flags[0], "--encryption-provider-config=")
 			if !ok {
 				t.Skip("case of the flag parser")
 			}
@@ -69,8 +69,8 @@ func TestConfigErrorsMatchKubernetes(t *testing.T) {
 			// Take the error after err= and unescape its quotes: those of the log line and those of
 			// an error that quotes another one. The exit code is a number in JSON, so it is a float64.
 			want := ""
-			if c.Exit == float64(1) {
-				_, want, _ = strings.Cut(c.Output[0], `err="`)
+			if test.Exit == float64(1) {
+				_, want, _ = strings.Cut(test.Output[0], `err="`)
 				want = strings.TrimSuffix(strings.ReplaceAll(want, `\"`, `"`), `"`)
 				want = strings.ReplaceAll(strings.ReplaceAll(want, `\\"`, `"`), `\"`, `"`)
 			}
@@ -101,7 +101,7 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	const key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 	head := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
 	const old = "{kms: {name: 'a:b', endpoint: 'unix:///x'}}"
-	for _, c := range []struct{ name, resources, providers, want string }{
+	for _, test := range []struct{ name, resources, providers, want string }{
 		{name: "an old plugin with a colon", resources: "[secrets]", providers: "[" + old + "]"},
 		{
 			name:      "an invalid endpoint",
@@ -173,12 +173,12 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 			want:      "strict decoding error",
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			_, err := encryption.Parse("f",
-				[]byte(head+"- resources: "+c.resources+"\n  providers: "+c.providers+"\n"),
-				strings.HasSuffix(c.name, "reloaded"))
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("got %v, want %q", err, c.want)
+				[]byte(head+"- resources: "+test.resources+"\n  providers: "+test.providers+"\n"),
+				strings.HasSuffix(test.name, "reloaded"))
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
 			}
 			if err != nil && strings.Contains(err.Error(), key) {
 				t.Errorf("error contains a key: %v", err)

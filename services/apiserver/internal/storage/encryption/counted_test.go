@@ -32,13 +32,13 @@ func TestOperationsAreCounted(t *testing.T) {
 	p := kmstest.New(t)
 	reg, b := newMetricsBuilder(t)
 	b.Intervals = kms.Intervals{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour}
-	s := newRawStore()
+	rawStore := newRawStore()
 	const seal, other, lost = "/registry/secrets/default/s", "/registry/configmaps/default/c", "/registry/secrets/default/l"
-	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), lost, plainValue())
+	mustCreate(t, rawStore.storeWith(openKMS(t, p, 5*time.Second, nil)), lost, plainValue())
 	p.UseKey("key-2")
 	p.RemoveKey("key-1")
 	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
-	store := s.storeWith(openWith(t, b,
+	store := rawStore.storeWith(openWith(t, b,
 		rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32), plugin), ruleYAML("configmaps", identityTransformer)), false))
 	mustCreate(t, store, seal, plainValue())
 	mustCreate(t, store, other, plainValue())
@@ -50,7 +50,7 @@ func TestOperationsAreCounted(t *testing.T) {
 			t.Errorf("%s: got %v, want error %t", key, err, bad)
 		}
 	}
-	s.values[seal] = []byte("no prefix")
+	rawStore.values[seal] = []byte("no prefix")
 	if _, _, err := getValue(t, store, seal); err == nil {
 		t.Error("value without a prefix was decrypted")
 	}

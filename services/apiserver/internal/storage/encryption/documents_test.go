@@ -12,7 +12,7 @@ import (
 func TestInvalidDocumentsAreRejected(t *testing.T) {
 	const kind = "kind: EncryptionConfiguration\n"
 	good := rulesYAML(ruleYAML("secrets", identityTransformer))
-	for _, c := range []struct{ name, content, want string }{
+	for _, test := range []struct{ name, content, want string }{
 		{name: "valid", content: good},
 		{name: "invalid YAML", content: "a: b: c", want: "mapping values are not allowed"},
 		{name: "a list", content: "[1]", want: "cannot unmarshal array"},
@@ -47,10 +47,10 @@ func TestInvalidDocumentsAreRejected(t *testing.T) {
 		},
 		{name: "a field given twice", content: good + kind, want: "strict decoding error: "},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := encryption.Parse("f", []byte(c.content), false)
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("got %v, want %q", err, c.want)
+		t.Run(test.name, func(t *testing.T) {
+			_, err := encryption.Parse("f", []byte(test.content), false)
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
 	}
@@ -58,7 +58,7 @@ func TestInvalidDocumentsAreRejected(t *testing.T) {
 
 // TestDefaultsApplyToMissingFieldsOnly checks that defaults of plugins apply only to missing fields.
 func TestDefaultsApplyToMissingFieldsOnly(t *testing.T) {
-	c, err := encryption.Parse("f",
+	configuration, err := encryption.Parse("f",
 		[]byte(rulesYAML(ruleYAML("secrets", "kms: {name: a, endpoint: 'unix:///x'}",
 			"kms: {name: b, endpoint: 'unix:///x', cachesize: 7, timeout: 9s}",
 			"kms: {apiVersion: v2, name: c, endpoint: 'unix:///x'}"))), false)
@@ -74,7 +74,7 @@ func TestDefaultsApplyToMissingFieldsOnly(t *testing.T) {
 		{version: "v1", size: 7, timeout: 9 * time.Second},
 		{version: "v2", size: 0, timeout: 3 * time.Second},
 	} {
-		k := c.Resources[0].Providers[i].KMS
+		k := configuration.Resources[0].Providers[i].KMS
 		size := int32(0)
 		if k.CacheSize != nil {
 			size = *k.CacheSize

@@ -78,9 +78,9 @@ func TestStoredByKMS(t *testing.T) {
 		}
 	}
 	readRecording(t, "kms-v2.json", &cases)
-	p := kmstest.New(t)
-	s := newRawStore()
-	store := s.storeWith(openKMS(t, p, 5*time.Second, func(pace *kms.Intervals) {
+	plugin := kmstest.New(t)
+	rawStore := newRawStore()
+	store := rawStore.storeWith(openKMS(t, plugin, 5*time.Second, func(pace *kms.Intervals) {
 		pace.HealthyInterval, pace.HealthyTTL = time.Hour, time.Hour
 	}))
 	seen := 0
@@ -91,9 +91,9 @@ func TestStoredByKMS(t *testing.T) {
 		seen++
 		size := c.Stored.ProtobufFields[0].Bytes - 60 // without info, nonce and tag
 		mustCreate(t, store, secretKey, bytes.Repeat([]byte("x"), size))
-		rest, ok := bytes.CutPrefix(s.values[secretKey], []byte(c.Stored.Prefix))
+		rest, ok := bytes.CutPrefix(rawStore.values[secretKey], []byte(c.Stored.Prefix))
 		if !ok {
-			t.Fatalf("got stored value %.40q, want one of the plugin", s.values[secretKey])
+			t.Fatalf("got stored value %.40q, want one of the plugin", rawStore.values[secretKey])
 		}
 		for _, f := range c.Stored.ProtobufFields {
 			num, typ, n := protowire.ConsumeTag(rest)
@@ -122,7 +122,7 @@ func TestStoredByKMS(t *testing.T) {
 	if seen != 2 {
 		t.Errorf("read %d values, want 2", seen)
 	}
-	if s, e, d := p.Calls("Status"), p.Calls("Encrypt"), p.Calls("Decrypt"); s != 1 || e != 1 || d != 0 {
+	if s, e, d := plugin.Calls("Status"), plugin.Calls("Encrypt"), plugin.Calls("Decrypt"); s != 1 || e != 1 || d != 0 {
 		t.Errorf("got %d Status, %d Encrypt, %d Decrypt calls, want 1, 1, 0", s, e, d)
 	}
 }
@@ -130,8 +130,8 @@ func TestStoredByKMS(t *testing.T) {
 // TestNewPluginKeyMakesValuesStale checks that another key is detected and makes earlier values stale.
 func TestNewPluginKeyMakesValuesStale(t *testing.T) {
 	p := kmstest.New(t)
-	s := newRawStore()
-	store := s.storeWith(openKMS(t, p, 5*time.Second, nil))
+	rawStore := newRawStore()
+	store := rawStore.storeWith(openKMS(t, p, 5*time.Second, nil))
 	mustCreate(t, store, secretKey, plainValue())
 	p.UseKey("key-2")
 	awaitTrue(t, "stale", func() bool {
@@ -141,11 +141,11 @@ func TestNewPluginKeyMakesValuesStale(t *testing.T) {
 		}
 		return stale
 	})
-	if id := keyOf(t, s.values[secretKey]); id != "key-1" {
+	if id := keyOf(t, rawStore.values[secretKey]); id != "key-1" {
 		t.Errorf("value has key %q, want key-1", id)
 	}
 	mustCreate(t, store, secretKey, plainValue())
-	if id := keyOf(t, s.values[secretKey]); id != "key-2" {
+	if id := keyOf(t, rawStore.values[secretKey]); id != "key-2" {
 		t.Errorf("new value has key %q, want key-2", id)
 	}
 	if _, stale, err := getValue(t, store, secretKey); stale || err != nil {
@@ -156,24 +156,24 @@ func TestNewPluginKeyMakesValuesStale(t *testing.T) {
 // TestInconsistentPluginKeepsOldKey checks that a new key is not used while Status and Encrypt
 // report different keys.
 func TestInconsistentPluginKeepsOldKey(t *testing.T) {
-	p := kmstest.New(t)
-	s := newRawStore()
-	live := openKMS(t, p, 5*time.Second, nil)
-	store := s.storeWith(live)
-	p.EncryptWith("key-1")
-	p.UseKey("key-2")
+	plugin := kmstest.New(t)
+	rawStore := newRawStore()
+	live := openKMS(t, plugin, 5*time.Second, nil)
+	store := rawStore.storeWith(live)
+	plugin.EncryptWith("key-1")
+	plugin.UseKey("key-2")
 	awaitTrue(t, "unhealthy", func() bool {
 		err := live.Current().Check(t.Context(), 0)
 		return err != nil && strings.Contains(err.Error(), "failed to rotate DEK")
 	})
 	mustCreate(t, store, secretKey, plainValue())
-	if id := keyOf(t, s.values[secretKey]); id != "key-1" {
+	if id := keyOf(t, rawStore.values[secretKey]); id != "key-1" {
 		t.Errorf("value has key %q, want key-1", id)
 	}
-	p.EncryptWith("")
+	plugin.EncryptWith("")
 	awaitTrue(t, "rotated", func() bool {
 		mustCreate(t, store, secretKey, plainValue())
-		return keyOf(t, s.values[secretKey]) == "key-2"
+		return keyOf(t, rawStore.values[secretKey]) == "key-2"
 	})
 }
 
@@ -181,27 +181,27 @@ func TestInconsistentPluginKeepsOldKey(t *testing.T) {
 // valid status permits, while the plugin is gone. Other requests fail within the timeout of a call
 // and succeed after it returns.
 func TestKnownKeysWorkWithoutPlugin(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name          string
 		fail, recover func(*kmstest.Plugin)
 	}{
 		{name: "stopped", fail: (*kmstest.Plugin).Stop, recover: (*kmstest.Plugin).Start},
 		{name: "hanging", fail: (*kmstest.Plugin).Hang, recover: (*kmstest.Plugin).Resume},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := kmstest.New(t)
+		t.Run(test.name, func(t *testing.T) {
+			plugin := kmstest.New(t)
 			s := newRawStore()
-			others := s.storeWith(openKMS(t, p, 5*time.Second, nil)) // another server, with another seed
+			others := s.storeWith(openKMS(t, plugin, 5*time.Second, nil)) // another server, with another seed
 			mustCreate(t, others, "/registry/secrets/default/seen", plainValue())
 			mustCreate(t, others, "/registry/secrets/default/unseen", plainValue())
-			mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), "/registry/secrets/default/unseen", plainValue())
-			live := openKMS(t, p, 200*time.Millisecond, func(pace *kms.Intervals) { pace.SeedLifetime = 500 * time.Millisecond })
+			mustCreate(t, s.storeWith(openKMS(t, plugin, 5*time.Second, nil)), "/registry/secrets/default/unseen", plainValue())
+			live := openKMS(t, plugin, 200*time.Millisecond, func(pace *kms.Intervals) { pace.SeedLifetime = 500 * time.Millisecond })
 			store := s.storeWith(live)
 			if _, _, err := getValue(t, store, "/registry/secrets/default/seen"); err != nil {
 				t.Fatal(err)
 			}
 			mustCreate(t, store, secretKey, plainValue())
-			c.fail(p)
+			test.fail(plugin)
 			awaitTrue(t, "unhealthy", func() bool { return live.Current().Check(t.Context(), 0) != nil })
 			for _, key := range []string{secretKey, "/registry/secrets/default/seen"} {
 				if got, _, err := getValue(t, store, key); got != string(plainValue()) || err != nil {
@@ -226,7 +226,7 @@ func TestKnownKeysWorkWithoutPlugin(t *testing.T) {
 			if got, _, err := getValue(t, store, secretKey); got != string(plainValue()) || err != nil {
 				t.Errorf("read while writes are rejected: got %.9q, %v, want the plain value", got, err)
 			}
-			c.recover(p)
+			test.recover(plugin)
 			awaitTrue(t, "writes accepted", func() bool {
 				_, err := store.Create(t.Context(), secretKey, plainValue(), storage.WriteOptions{})
 				return err == nil
@@ -240,11 +240,11 @@ func TestKnownKeysWorkWithoutPlugin(t *testing.T) {
 
 // TestOperationsFailWithoutPlugin checks that all operations fail with an error.
 func TestOperationsFailWithoutPlugin(t *testing.T) {
-	p := kmstest.New(t)
+	plugin := kmstest.New(t)
 	s := newRawStore()
-	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
-	p.Stop()
-	live := openKMS(t, p, 100*time.Millisecond, nil)
+	mustCreate(t, s.storeWith(openKMS(t, plugin, 5*time.Second, nil)), secretKey, plainValue())
+	plugin.Stop()
+	live := openKMS(t, plugin, 100*time.Millisecond, nil)
 	store := s.storeWith(live)
 	const want = "got unexpected nil transformer"
 	if _, _, err := getValue(t, store, secretKey); err == nil || err.Error() != want {
@@ -257,7 +257,7 @@ func TestOperationsFailWithoutPlugin(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "rpc error: code = DeadlineExceeded") {
 		t.Errorf("health: got %v", err)
 	}
-	p.Start()
+	plugin.Start()
 	awaitTrue(t, "read", func() bool { _, _, err := getValue(t, store, secretKey); return err == nil })
 }
 
@@ -277,36 +277,36 @@ func TestUnhealthyPluginStillEncrypts(t *testing.T) {
 
 // TestValuesOfLostKeyAreUnreadable checks that values of a lost key cannot be read.
 func TestValuesOfLostKeyAreUnreadable(t *testing.T) {
-	p := kmstest.New(t)
+	plugin := kmstest.New(t)
 	s := newRawStore()
-	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
-	p.UseKey("key-2")
-	p.RemoveKey("key-1")
-	store := s.storeWith(openKMS(t, p, 5*time.Second, nil))
-	for _, c := range []struct {
+	mustCreate(t, s.storeWith(openKMS(t, plugin, 5*time.Second, nil)), secretKey, plainValue())
+	plugin.UseKey("key-2")
+	plugin.RemoveKey("key-1")
+	store := s.storeWith(openKMS(t, plugin, 5*time.Second, nil))
+	for _, test := range []struct {
 		reject bool
 		code   string
 	}{
 		{reject: false, code: "InvalidArgument"},
 		{reject: true, code: "Internal"},
 	} { // a permanent and a temporary error
-		p.RejectCalls(c.reject)
+		plugin.RejectCalls(test.reject)
 		_, _, err := getValue(t, store, secretKey)
 		var why *storage.CorruptObjectError
-		if !errors.As(err, &why) || why.Passing != c.reject ||
-			!strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
-			t.Errorf("got error %v, want an UnreadableError with Passing %t and code %s", err, c.reject, c.code)
+		if !errors.As(err, &why) || why.Passing != test.reject ||
+			!strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+test.code) {
+			t.Errorf("got error %v, want an UnreadableError with Passing %t and code %s", err, test.reject, test.code)
 		}
 	}
 }
 
 // TestConcurrentReadersShareCalls checks that concurrent reads with one key share plugin calls.
 func TestConcurrentReadersShareCalls(t *testing.T) {
-	p := kmstest.New(t)
+	plugin := kmstest.New(t)
 	s := newRawStore()
-	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
-	store := s.storeWith(openKMS(t, p, 20*time.Second, nil))
-	p.Hang()
+	mustCreate(t, s.storeWith(openKMS(t, plugin, 5*time.Second, nil)), secretKey, plainValue())
+	store := s.storeWith(openKMS(t, plugin, 20*time.Second, nil))
+	plugin.Hang()
 	done := make(chan error)
 	const readers = 20
 	for range readers {
@@ -315,14 +315,14 @@ func TestConcurrentReadersShareCalls(t *testing.T) {
 			done <- err
 		}()
 	}
-	awaitTrue(t, "a Decrypt call", func() bool { return p.Calls("Decrypt") > 0 })
-	p.Resume()
+	awaitTrue(t, "a Decrypt call", func() bool { return plugin.Calls("Decrypt") > 0 })
+	plugin.Resume()
 	for range readers {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}
-	if n := p.Calls("Decrypt"); n == readers {
+	if n := plugin.Calls("Decrypt"); n == readers {
 		t.Errorf("got %d Decrypt calls, want fewer than readers", n)
 	}
 }

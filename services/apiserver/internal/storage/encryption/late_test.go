@@ -36,8 +36,8 @@ func (l *logBuffer) count(text string) int {
 // TestConfigurationIsAppliedOncePluginIsAvailable checks that a configuration whose plugin starts late is applied once the plugin
 // is available, without another change of the file, and that the delay is logged once.
 func TestConfigurationIsAppliedOncePluginIsAvailable(t *testing.T) {
-	p := kmstest.New(t)
-	p.Stop()
+	plugin := kmstest.New(t)
+	plugin.Stop()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	writeConfig(t, file, rulesYAML(ruleYAML("secrets", identityTransformer)))
 	b := newBuilder(t)
@@ -55,7 +55,7 @@ func TestConfigurationIsAppliedOncePluginIsAvailable(t *testing.T) {
 	go func() { done <- live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	first := live.Current()
-	writeConfig(t, file, kmsRule(p, 50*time.Millisecond))
+	writeConfig(t, file, kmsRule(plugin, 50*time.Millisecond))
 	const failed = "encryption configuration is invalid"
 	const retried = "KMS plugin is unhealthy"
 	awaitTrue(t, "configuration rejected", func() bool { return log.count(failed) == 1 })
@@ -69,6 +69,6 @@ func TestConfigurationIsAppliedOncePluginIsAvailable(t *testing.T) {
 		t.Errorf("got an applied configuration: %t, and %d messages about it, want false and 1",
 			live.Current() != first, log.count(failed))
 	}
-	p.Start()
+	plugin.Start()
 	awaitTrue(t, "configuration applied", func() bool { triggerCheck(); return live.Current() != first })
 }

@@ -24,9 +24,9 @@ type Metrics struct {
 }
 
 // NewMetrics returns the metrics and registers them.
-func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	const store, controller = "apiserver_storage_transformation_", "apiserver_encryption_config_controller_automatic_"
-	m := &Metrics{
+	metrics := &Metrics{
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: store + "operations_total",
 			Help: "Encryptions and decryptions of stored values, by provider and outcome.",
@@ -53,14 +53,14 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Help: "Unix timestamp in seconds of the last reload of the encryption configuration, by outcome.",
 		}, []string{"status", "apiserver_id_hash"}),
 	}
-	for _, c := range []prometheus.Collector{m.operations, m.durations, m.reloads, m.succeeded, m.failed, m.reloadLast} {
-		if err := r.Register(c); err != nil {
+	for _, c := range []prometheus.Collector{metrics.operations, metrics.durations, metrics.reloads, metrics.succeeded, metrics.failed, metrics.reloadLast} {
+		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of encryption: %w", err)
 		}
 	}
 	var err error
-	m.kms, err = kms.NewMetrics(r)
-	return m, err
+	metrics.kms, err = kms.NewMetrics(registerer)
+	return metrics, err
 }
 
 // recordTransformation counts a transformation.

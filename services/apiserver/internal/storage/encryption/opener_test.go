@@ -42,15 +42,15 @@ func TestResourceIsDerivedFromKey(t *testing.T) {
 func TestSharedBatchIsNotModified(t *testing.T) {
 	const first, second, open1 = "/registry/secrets/default/a", "/registry/secrets/default/b", "/registry/configmaps/default/c"
 	live := openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))))
-	s := newRawStore()
-	mustCreate(t, s.storeWith(live), first, plainValue())
-	mustCreate(t, s.storeWith(live), second, plainValue())
+	rawStore := newRawStore()
+	mustCreate(t, rawStore.storeWith(live), first, plainValue())
+	mustCreate(t, rawStore.storeWith(live), second, plainValue())
 	batch := storage.Batch{
 		Revision: 5,
 		Events: []storage.Event{
 			{Type: storage.Created, Key: open1, Revision: 2, CreateRevision: 2, Value: []byte("open")},
-			{Type: storage.Created, Key: first, Revision: 3, CreateRevision: 3, Value: s.values[first]},
-			{Type: storage.Created, Key: second, Revision: 4, CreateRevision: 4, Value: s.values[second]},
+			{Type: storage.Created, Key: first, Revision: 3, CreateRevision: 3, Value: rawStore.values[first]},
+			{Type: storage.Created, Key: second, Revision: 4, CreateRevision: 4, Value: rawStore.values[second]},
 			{Type: storage.Deleted, Key: first, Revision: 5},
 		},
 	}
@@ -73,7 +73,7 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 		}
 	}
 	for i, key := range []string{1: first, 2: second} {
-		if e := batch.Events[i]; key != "" && (e.Seal != nil || !bytes.Equal(e.Value, s.values[key])) {
+		if e := batch.Events[i]; key != "" && (e.Seal != nil || !bytes.Equal(e.Value, rawStore.values[key])) {
 			t.Errorf("event %d of the source: got %.20q, seal %+v, want it unchanged", i, e.Value, e.Seal)
 		}
 	}

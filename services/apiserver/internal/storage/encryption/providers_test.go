@@ -150,33 +150,33 @@ func TestStoredValues(t *testing.T) {
 		}
 	}
 	readRecording(t, "stored-values.json", &cases)
-	s := newRawStore()
+	rawStore := newRawStore()
 	seen := 0
-	for i, c := range cases {
-		if c.Stored.Length == 0 {
+	for i, test := range cases {
+		if test.Stored.Length == 0 {
 			continue
 		}
 		seen++
-		live := openConfig(t, c.Configuration)
+		live := openConfig(t, test.Configuration)
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
-		mustCreate(t, s.storeWith(live), key, plainValue())
-		stored, prefix := s.values[key], ""
-		if c.Stored.Prefix != nil {
-			prefix = *c.Stored.Prefix
+		mustCreate(t, rawStore.storeWith(live), key, plainValue())
+		stored, prefix := rawStore.values[key], ""
+		if test.Stored.Prefix != nil {
+			prefix = *test.Stored.Prefix
 		}
-		if len(stored) != c.Stored.Length || !bytes.HasPrefix(stored, []byte(prefix)) {
-			t.Errorf("%s: got %d bytes beginning with %.40q, Kubernetes stores %d beginning with %q", c.Name,
-				len(stored), stored, c.Stored.Length, prefix)
+		if len(stored) != test.Stored.Length || !bytes.HasPrefix(stored, []byte(prefix)) {
+			t.Errorf("%s: got %d bytes beginning with %.40q, Kubernetes stores %d beginning with %q", test.Name,
+				len(stored), stored, test.Stored.Length, prefix)
 		}
 		for before := range i + 1 {
 			key := fmt.Sprintf("/registry/secrets/default/s%d", before)
-			if _, ok := s.values[key]; !ok {
+			if _, ok := rawStore.values[key]; !ok {
 				continue
 			}
-			value, stale, err := getValue(t, s.storeWith(live), key)
+			value, stale, err := getValue(t, rawStore.storeWith(live), key)
 			if value != string(plainValue()) || err != nil || stale != (before != i) {
 				t.Errorf("%s: value of configuration %d: got %.20q, stale %t, %v, want the plain value, stale %t",
-					c.Name, before, value, stale, err, before != i)
+					test.Name, before, value, stale, err, before != i)
 			}
 		}
 	}
@@ -197,7 +197,7 @@ func TestLayouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		provider string
 		decrypt  func([]byte) []byte
 		encrypt  func([]byte) []byte
@@ -238,15 +238,15 @@ func TestLayouts(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(c.provider, func(t *testing.T) {
+		t.Run(test.provider, func(t *testing.T) {
 			s := newRawStore()
-			store := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML(c.provider, key32)))))
+			store := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML(test.provider, key32)))))
 			mustCreate(t, store, secretKey, plainValue())
-			prefix := []byte("k8s:enc:" + c.provider + ":v1:k1:")
-			if got := c.decrypt(s.values[secretKey][len(prefix):]); !bytes.Equal(got, plainValue()) {
+			prefix := []byte("k8s:enc:" + test.provider + ":v1:k1:")
+			if got := test.decrypt(s.values[secretKey][len(prefix):]); !bytes.Equal(got, plainValue()) {
 				t.Errorf("stored value decrypted with the key: got %q, want %q", got, plainValue())
 			}
-			s.values[secretKey] = append(bytes.Clone(prefix), c.encrypt(plainValue())...)
+			s.values[secretKey] = append(bytes.Clone(prefix), test.encrypt(plainValue())...)
 			if got, stale, err := getValue(t, store, secretKey); got != string(plainValue()) || stale || err != nil {
 				t.Errorf("got %q, stale %t, %v, want the plain value, not stale", got, stale, err)
 			}
@@ -268,8 +268,8 @@ func TestMostSpecificRuleEncrypts(t *testing.T) {
 		Stored              map[string]any
 	}{last["name"].(string), last["configuration"].(string), last["stored"].(map[string]any)})
 	for _, c := range cases {
-		s := newRawStore()
-		store := s.storeWith(openConfig(t, c.Configuration))
+		rawStore := newRawStore()
+		store := rawStore.storeWith(openConfig(t, c.Configuration))
 		for key, want := range c.Stored {
 			if want == "absent" {
 				continue
@@ -277,11 +277,11 @@ func TestMostSpecificRuleEncrypts(t *testing.T) {
 			mustCreate(t, store, key, plainValue())
 			prefix, _ := want.(string)
 			if prefix == "" {
-				if !bytes.Equal(s.values[key], plainValue()) {
-					t.Errorf("%s: got stored value %.40q, want it unencrypted", key, s.values[key])
+				if !bytes.Equal(rawStore.values[key], plainValue()) {
+					t.Errorf("%s: got stored value %.40q, want it unencrypted", key, rawStore.values[key])
 				}
-			} else if !bytes.HasPrefix(s.values[key], []byte(prefix)) {
-				t.Errorf("%s: got stored value %.40q, want prefix %s", key, s.values[key], prefix)
+			} else if !bytes.HasPrefix(rawStore.values[key], []byte(prefix)) {
+				t.Errorf("%s: got stored value %.40q, want prefix %s", key, rawStore.values[key], prefix)
 			}
 			if got, stale, err := getValue(t, store, key); got != string(plainValue()) || stale || err != nil {
 				t.Errorf("%s: got %.20q, stale %t, %v, want the plain value, not stale", key, got, stale, err)
@@ -317,15 +317,15 @@ func allProviders(t testing.TB) []provider {
 
 // TestProvidersShareBehavior checks the common behaviour of all providers.
 func TestProvidersShareBehavior(t *testing.T) {
-	for _, p := range allProviders(t) {
-		t.Run(p.name, func(t *testing.T) {
-			s := newRawStore()
-			live := openConfig(t, rulesYAML(ruleYAML("secrets", p.with)))
-			store := s.storeWith(live)
+	for _, provider := range allProviders(t) {
+		t.Run(provider.name, func(t *testing.T) {
+			rawStore := newRawStore()
+			live := openConfig(t, rulesYAML(ruleYAML("secrets", provider.with)))
+			store := rawStore.storeWith(live)
 			for _, size := range []int{0, 1, 15, 16, 17, 4095, 1 << 20} {
 				value := append([]byte("k8s\x00"), bytes.Repeat([]byte{'v'}, size)...)
 				mustCreate(t, store, secretKey, value)
-				if p.with != identityTransformer && size > 15 && bytes.Contains(s.values[secretKey], value[4:20]) {
+				if provider.with != identityTransformer && size > 15 && bytes.Contains(rawStore.values[secretKey], value[4:20]) {
 					t.Error("stored value is not encrypted")
 				}
 				if got, stale, err := getValue(t, store, secretKey); got != string(value) || stale || err != nil {
@@ -333,35 +333,35 @@ func TestProvidersShareBehavior(t *testing.T) {
 				}
 			}
 			mustCreate(t, store, secretKey, plainValue())
-			sealed := s.values[secretKey]
+			sealed := rawStore.values[secretKey]
 			mustCreate(t, store, secretKey, plainValue())
-			if p.with != identityTransformer && bytes.Equal(sealed, s.values[secretKey]) {
+			if provider.with != identityTransformer && bytes.Equal(sealed, rawStore.values[secretKey]) {
 				t.Error("two encryptions of a value are equal")
 			}
 			t.Run("moved", func(t *testing.T) {
-				s.values["/registry/secrets/default/other"] = sealed
-				if _, _, err := getValue(t, store, "/registry/secrets/default/other"); (err != nil) != p.bound {
+				rawStore.values["/registry/secrets/default/other"] = sealed
+				if _, _, err := getValue(t, store, "/registry/secrets/default/other"); (err != nil) != provider.bound {
 					t.Errorf("value copied from another key: got %v", err)
 				}
 			})
-			if p.with == identityTransformer {
+			if provider.with == identityTransformer {
 				return
 			}
 			t.Run("another key", func(t *testing.T) {
-				got, _, err := getValue(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", p.others, identityTransformer)))),
+				got, _, err := getValue(t, rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", provider.others, identityTransformer)))),
 					secretKey)
 				if err == nil && got == string(plainValue()) {
 					t.Error("value was decrypted with another key")
 				}
 			})
 			t.Run("stale", func(t *testing.T) {
-				first := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", p.with, identityTransformer))))
-				s.values["/registry/secrets/default/plain"] = plainValue()
+				first := rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", provider.with, identityTransformer))))
+				rawStore.values["/registry/secrets/default/plain"] = plainValue()
 				got, stale, err := getValue(t, first, "/registry/secrets/default/plain")
 				if got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("plain value: got %.9q, stale %t, %v, want it stale", got, stale, err)
 				}
-				second := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", identityTransformer, p.with))))
+				second := rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", identityTransformer, provider.with))))
 				if got, stale, err := getValue(t, second, secretKey); got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("encrypted value: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 				}
@@ -375,9 +375,9 @@ func TestProvidersShareBehavior(t *testing.T) {
 					} else {
 						bad[draw.IntN(len(bad))] ^= 1 << draw.IntN(8)
 					}
-					s.values[secretKey] = bad
+					rawStore.values[secretKey] = bad
 					got, _, err := getValue(t, store, secretKey)
-					if p.safe && err == nil {
+					if provider.safe && err == nil {
 						t.Fatalf("damaged value was decrypted to %.40q", got)
 					}
 					var why *storage.CorruptObjectError
@@ -393,21 +393,21 @@ func TestProvidersShareBehavior(t *testing.T) {
 // TestPlainValueWithPrefixIsRejected checks that clients cannot have a value decrypted that was
 // stored unencrypted.
 func TestPlainValueWithPrefixIsRejected(t *testing.T) {
-	s := newRawStore()
-	sealer := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aescbc", key32)))))
+	rawStore := newRawStore()
+	sealer := rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aescbc", key32)))))
 	mustCreate(t, sealer, secretKey, plainValue())
-	look := s.values[secretKey]
+	look := rawStore.values[secretKey]
 	for name, store := range map[string]*encryption.Store{
-		"without a configuration": s.storeWith(encryption.NewIdentity()),
-		"not covered":             s.storeWith(openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aescbc", key32))))),
-		"identity": s.storeWith(openConfig(t,
+		"without a configuration": rawStore.storeWith(encryption.NewIdentity()),
+		"not covered":             rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aescbc", key32))))),
+		"identity": rawStore.storeWith(openConfig(t,
 			rulesYAML(ruleYAML("secrets", identityTransformer, keysYAML("aescbc", key32))))),
 	} {
 		if _, err := store.Create(t.Context(), secretKey, look, storage.WriteOptions{}); err == nil {
 			t.Errorf("%s: got a value with an encryption prefix stored unencrypted, want an error", name)
 		}
 	}
-	if _, _, err := getValue(t, s.storeWith(encryption.NewIdentity()), secretKey); err == nil ||
+	if _, _, err := getValue(t, rawStore.storeWith(encryption.NewIdentity()), secretKey); err == nil ||
 		err.Error() != "identity transformer tried to read encrypted data" {
 		t.Errorf("got %v", err)
 	}

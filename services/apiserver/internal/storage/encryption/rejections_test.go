@@ -24,7 +24,7 @@ func restartPlugin(t *testing.T, p *kmstest.Plugin, live *encryption.Live) {
 // TestRejectedKeyMayRecover checks that values become readable when a plugin accepts a key that it
 // rejected before, although the values in the store do not change.
 func TestRejectedKeyMayRecover(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		reject func(p *kmstest.Plugin)
 	}{
@@ -35,10 +35,10 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 		{name: "unknown error", reject: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.Unknown) }},
 		{name: "another key", reject: func(p *kmstest.Plugin) { p.ReturnWrongKeys(true) }},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel() // each waits for calls and probes of its plugin
 			p := newPluginWithValue(t)
-			c.reject(p.plugin)
+			test.reject(p.plugin)
 			live := openKMS(t, p.plugin, 500*time.Millisecond, nil)
 			w := newFixtureOn(t, p.raw, live)
 			if got, err := w.wantCached(t, secretKey); err == nil {
@@ -60,20 +60,20 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unknown, codes.Internal, codes.PermissionDenied, codes.InvalidArgument} {
 		t.Run(code.String(), func(t *testing.T) {
-			p := kmstest.New(t)
+			plugin := kmstest.New(t)
 			raw := etcdtest.Embedded(t)
 			seal := func() *encryption.Store {
-				return encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil)
+				return encryption.NewStore(raw, openKMS(t, plugin, 5*time.Second, nil), builtIn(), nil)
 			}
 			const lost = 40
 			lose := seal()
 			for i := range lost {
 				mustCreate(t, lose, fmt.Sprintf("/registry/secrets/default/a%d", i), plainValue())
 			}
-			p.UseKey("key-2")
+			plugin.UseKey("key-2")
 			mustCreate(t, seal(), secretKey, plainValue())
-			p.FailDecrypt("key-1", code)
-			w := newFixtureOn(t, raw, openKMS(t, p, 5*time.Second, func(pace *kms.Intervals) { pace.RefreshTimeout = time.Hour }))
+			plugin.FailDecrypt("key-1", code)
+			w := newFixtureOn(t, raw, openKMS(t, plugin, 5*time.Second, func(pace *kms.Intervals) { pace.RefreshTimeout = time.Hour }))
 			const after = "/registry/secrets/default/t"
 			mustCreate(t, seal(), after, plainValue()) // with an unknown seed
 			for _, key := range []string{secretKey, after} {
@@ -84,7 +84,7 @@ func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 			if _, err := w.wantCached(t, "/registry/secrets/default/a0"); err == nil {
 				t.Error("value of the lost key is readable")
 			}
-			if n := p.Calls("Decrypt"); n >= lost {
+			if n := plugin.Calls("Decrypt"); n >= lost {
 				t.Errorf("got %d Decrypt calls for 3 keys, want fewer than %d", n, lost)
 			}
 		})
@@ -94,22 +94,22 @@ func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 // TestManyLostKeysDoNotHideRecovery checks that a recovered key is detected among permanently lost
 // ones.
 func TestManyLostKeysDoNotHideRecovery(t *testing.T) {
-	p := kmstest.New(t)
+	plugin := kmstest.New(t)
 	raw := etcdtest.Embedded(t)
 	for i := range 10 {
-		mustCreate(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil),
+		mustCreate(t, encryption.NewStore(raw, openKMS(t, plugin, 5*time.Second, nil), builtIn(), nil),
 			fmt.Sprintf("/registry/secrets/default/a%d", i), plainValue())
 	}
-	p.UseKey("key-2")
-	mustCreate(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), secretKey, plainValue())
-	p.FailDecrypt("key-1", codes.Unknown)
-	p.FailDecrypt("key-2", codes.Unknown)
-	live := openKMS(t, p, 500*time.Millisecond, nil)
+	plugin.UseKey("key-2")
+	mustCreate(t, encryption.NewStore(raw, openKMS(t, plugin, 5*time.Second, nil), builtIn(), nil), secretKey, plainValue())
+	plugin.FailDecrypt("key-1", codes.Unknown)
+	plugin.FailDecrypt("key-2", codes.Unknown)
+	live := openKMS(t, plugin, 500*time.Millisecond, nil)
 	w := newFixtureOn(t, raw, live)
 	if _, err := w.wantCached(t, secretKey); err == nil {
 		t.Fatal("value of a rejected key is readable")
 	}
-	p.FailDecrypt("key-2", codes.OK)
-	restartPlugin(t, p, live)
+	plugin.FailDecrypt("key-2", codes.OK)
+	restartPlugin(t, plugin, live)
 	awaitTrue(t, "readable", func() bool { _, err := w.wantCached(t, secretKey); return err == nil })
 }

@@ -65,13 +65,13 @@ func (b *Builder) Build(ctx context.Context, c *Configuration, recovered func())
 }
 
 // addChains adds the chains of a configuration to a set.
-func (b *Builder) addChains(ctx context.Context, s *Set, c *Configuration, recovered func()) error {
+func (b *Builder) addChains(ctx context.Context, set *Set, c *Configuration, recovered func()) error {
 	for i := range c.Resources {
 		rule := &c.Resources[i]
 		var links []prefixedTransformer
 		var opens []string
 		for j := range rule.Providers {
-			l, names, err := b.newLink(ctx, s, &rule.Providers[j], recovered)
+			l, names, err := b.newLink(ctx, set, &rule.Providers[j], recovered)
 			if err != nil {
 				return err
 			}
@@ -81,16 +81,16 @@ func (b *Builder) addChains(ctx context.Context, s *Set, c *Configuration, recov
 		for _, name := range rule.Resources {
 			gr := schema.ParseGroupResource(name)
 			for _, wider := range []schema.GroupResource{{Group: gr.Group, Resource: "*"}, {Group: "*", Resource: "*"}} {
-				if s.chains[wider] != nil {
+				if set.chains[wider] != nil {
 					return fmt.Errorf("resource %q is masked by earlier rule %q", resourceName(gr), resourceName(wider))
 				}
 			}
-			if s.chains[gr] == nil {
-				s.chains[gr], s.decryptable[gr] = &transformerChain{errNoMatch: errNoMatchingPrefix, metrics: b.Metrics}, map[string]bool{}
+			if set.chains[gr] == nil {
+				set.chains[gr], set.decryptable[gr] = &transformerChain{errNoMatch: errNoMatchingPrefix, metrics: b.Metrics}, map[string]bool{}
 			}
-			s.chains[gr].links = append(s.chains[gr].links, links...)
+			set.chains[gr].links = append(set.chains[gr].links, links...)
 			for _, o := range opens {
-				s.decryptable[gr][o] = true
+				set.decryptable[gr][o] = true
 			}
 		}
 	}
@@ -108,8 +108,8 @@ func resourceName(gr schema.GroupResource) string {
 // newLink creates a provider. It also returns the identities of its keys.
 func (b *Builder) newLink(
 	ctx context.Context,
-	s *Set,
-	p *ProviderConfiguration,
+	set *Set,
+	configuration *ProviderConfiguration,
 	recovered func(),
 ) (prefixedTransformer, []string, error) {
 	const (
@@ -117,18 +117,18 @@ func (b *Builder) newLink(
 		box = "no matching key was found for the provided Secretbox transformer"
 	)
 	switch {
-	case p.AESCBC != nil:
+	case configuration.AESCBC != nil:
 		return b.newKeysLink("k8s:enc:aescbc:v1:", aes,
-			p.AESCBC.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewCBC(k) })
-	case p.AESGCM != nil:
+			configuration.AESCBC.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewCBC(k) })
+	case configuration.AESGCM != nil:
 		return b.newKeysLink("k8s:enc:aesgcm:v1:", aes,
-			p.AESGCM.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewGCM(k) })
-	case p.Secretbox != nil:
-		return b.newKeysLink("k8s:enc:secretbox:v1:", box, p.Secretbox.Keys, func(k []byte) (ciphers.Cipher, error) {
+			configuration.AESGCM.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewGCM(k) })
+	case configuration.Secretbox != nil:
+		return b.newKeysLink("k8s:enc:secretbox:v1:", box, configuration.Secretbox.Keys, func(k []byte) (ciphers.Cipher, error) {
 			return ciphers.NewSecretbox(k)
 		})
-	case p.KMS != nil:
-		return b.newKMSLink(ctx, s, p.KMS, recovered)
+	case configuration.KMS != nil:
+		return b.newKMSLink(ctx, set, configuration.KMS, recovered)
 	}
 	return prefixedTransformer{transformer: identityTransformer{}}, []string{prefixIdentity}, nil
 }
@@ -160,14 +160,14 @@ func (b *Builder) newKeysLink(
 // newKMSLink returns the link of a KMS provider, and the prefixes of the values that it decrypts.
 func (b *Builder) newKMSLink(
 	ctx context.Context,
-	s *Set,
-	k *KMSConfiguration,
+	set *Set,
+	kmsConfiguration *KMSConfiguration,
 	recovered func(),
 ) (prefixedTransformer, []string, error) {
-	c := kms.Config{
-		Name:      k.Name,
-		Endpoint:  k.Endpoint,
-		Timeout:   k.Timeout.Duration,
+	config := kms.Config{
+		Name:      kmsConfiguration.Name,
+		Endpoint:  kmsConfiguration.Endpoint,
+		Timeout:   kmsConfiguration.Timeout.Duration,
 		ServerID:  b.ServerID,
 		Intervals: b.Intervals,
 		Logger:    b.Logger,
@@ -175,28 +175,28 @@ func (b *Builder) newKMSLink(
 		Wait:      b.Wait,
 		Recovered: recovered,
 	}
-	var p kms.Provider
+	var provider kms.Provider
 	var err error
 	version := kmsV2
-	if k.APIVersion == kmsV1 {
+	if kmsConfiguration.APIVersion == kmsV1 {
 		if !b.KMSv1 {
 			return prefixedTransformer{}, nil, errV1Gate
 		}
 		b.Logger.Warn("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.",
-			"provider", k.Name)
-		s.usesV1 = true
+			"provider", kmsConfiguration.Name)
+		set.usesV1 = true
 		version = kmsV1
-		c.CacheSize = int(*k.CacheSize)
-		p, err = kms.NewV1(c)
+		config.CacheSize = int(*kmsConfiguration.CacheSize)
+		provider, err = kms.NewV1(config)
 	} else {
-		p, err = kms.NewV2(ctx, c)
+		provider, err = kms.NewV2(ctx, config)
 	}
 	if err != nil {
-		return prefixedTransformer{}, nil, fmt.Errorf("could not configure KMS plugin %q, error: %w", k.Name, err)
+		return prefixedTransformer{}, nil, fmt.Errorf("could not configure KMS plugin %q, error: %w", kmsConfiguration.Name, err)
 	}
-	s.plugins = append(s.plugins, p)
-	prefix := "k8s:enc:kms:" + version + ":" + k.Name + ":"
-	return prefixedTransformer{prefix: prefix, transformer: kmsTransformer{p}}, []string{prefix}, nil
+	set.plugins = append(set.plugins, provider)
+	prefix := "k8s:enc:kms:" + version + ":" + kmsConfiguration.Name + ":"
+	return prefixedTransformer{prefix: prefix, transformer: kmsTransformer{provider}}, []string{prefix}, nil
 }
 
 // forResource returns the chain of a resource, or nil if its values are not encrypted.

@@ -56,7 +56,7 @@ func untilCancelled(ctx context.Context) error {
 func TestSourceFollowReturnsReason(t *testing.T) {
 	streamErr := errors.New("own")
 	reopened := func(err error) bool { return errors.As(err, new(*storage.ReopenedError)) }
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name  string
 		lost  bool // the key is lost
 		ended bool // the context ends
@@ -72,24 +72,24 @@ func TestSourceFollowReturnsReason(t *testing.T) {
 			want:  func(err error) bool { return errors.Is(err, context.Canceled) && !reopened(err) },
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			live := openWith(t, newBuilder(t), rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))), true)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			source := newLoadedSource(t, fixedSource{follow: func(inner context.Context) error {
-				if c.ends != nil {
-					return c.ends
+				if test.ends != nil {
+					return test.ends
 				}
 				<-inner.Done()
-				if c.ended {
+				if test.ended {
 					cancel()
 				}
 				return inner.Err()
 			}}, live)
-			if c.lost {
+			if test.lost {
 				live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", other32)))), nil)
 			}
-			if err := source.Follow(ctx, storage.Position{Revision: 1}, nil); !c.want(err) {
+			if err := source.Follow(ctx, storage.Position{Revision: 1}, nil); !test.want(err) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -99,20 +99,20 @@ func TestSourceFollowReturnsReason(t *testing.T) {
 // TestDamageDoesNotHideReturnOfPlugin checks a permanently unreadable value after one that waits
 // for a plugin.
 func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
-	p := kmstest.New(t)
+	plugin := kmstest.New(t)
 	s := newRawStore()
 	const damaged = "/registry/secrets/default/damaged"
-	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
+	mustCreate(t, s.storeWith(openKMS(t, plugin, 5*time.Second, nil)), secretKey, plainValue())
 	s.values[damaged] = []byte("k8s:enc:absent:v1:x")
-	p.Stop()
-	live := openKMS(t, p, 100*time.Millisecond, nil)
+	plugin.Stop()
+	live := openKMS(t, plugin, 100*time.Millisecond, nil)
 	source := newLoadedSource(t, fixedSource{
 		[]storage.KeyValue{s.storedItem(secretKey), s.storedItem(damaged)},
 		untilCancelled,
 	}, live)
 	ended := make(chan error, 1)
 	go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()
-	p.Start()
+	plugin.Start()
 	select {
 	case err := <-ended:
 		if !errors.As(err, new(*storage.CompactedError)) {
@@ -127,8 +127,8 @@ func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
 // is fully used.
 func TestRetriesAreBounded(t *testing.T) {
 	const samples = 64
-	p := kmstest.New(t)
-	s := newRawStore()
+	plugin := kmstest.New(t)
+	rawStore := newRawStore()
 	pacing := func(pace *kms.Intervals) {
 		*pace = kms.Intervals{
 			HealthyInterval:   time.Hour,
@@ -138,34 +138,34 @@ func TestRetriesAreBounded(t *testing.T) {
 			RefreshTimeout:    time.Nanosecond,
 		}
 	}
-	sealing := openKMS(t, p, 5*time.Second, pacing)
-	store := s.storeWith(sealing)
+	sealing := openKMS(t, plugin, 5*time.Second, pacing)
+	store := rawStore.storeWith(sealing)
 	var lost []storage.KeyValue
 	for i := range samples + 6 { // each with its own key
 		id := fmt.Sprintf("key-%d", i)
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
-		p.UseKey(id)
+		plugin.UseKey(id)
 		if err := sealing.Current().Check(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 		mustCreate(t, store, key, plainValue())
-		lost = append(lost, s.storedItem(key))
+		lost = append(lost, rawStore.storedItem(key))
 	}
 	for i := range lost {
-		p.RemoveKey(fmt.Sprintf("key-%d", i))
+		plugin.RemoveKey(fmt.Sprintf("key-%d", i))
 	}
-	p.UseKey("another")
+	plugin.UseKey("another")
 	for name, items := range map[string][]storage.KeyValue{
 		"more keys than samples":               lost,
 		"as many keys, one of them repeatedly": slices.Concat(lost[:samples], slices.Repeat(lost[:1], 10)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			live := openKMS(t, p, 5*time.Second, pacing)
+			live := openKMS(t, plugin, 5*time.Second, pacing)
 			source := newLoadedSource(t, fixedSource{items, untilCancelled}, live)
-			before := p.Calls("Decrypt")
+			before := plugin.Calls("Decrypt")
 			ended := make(chan error, 1)
 			go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()
-			awaitTrue(t, "retries", func() bool { return p.Calls("Decrypt") >= before+samples })
+			awaitTrue(t, "retries", func() bool { return plugin.Calls("Decrypt") >= before+samples })
 			// All retries finish before Follow detects the new configuration.
 			if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", identityTransformer))), nil) {
 				t.Fatal("configuration was not applied")
@@ -173,7 +173,7 @@ func TestRetriesAreBounded(t *testing.T) {
 			if err := <-ended; !errors.As(err, new(*storage.ReopenedError)) {
 				t.Errorf("got %v, want ReopenedError", err)
 			}
-			if n := p.Calls("Decrypt") - before; n != samples {
+			if n := plugin.Calls("Decrypt") - before; n != samples {
 				t.Errorf("retried %d keys, want %d", n, samples)
 			}
 		})

@@ -216,19 +216,19 @@ func (v *valueCodec) openValue(ctx context.Context, key string, revision int64, 
 // decryptValue returns the plain value of a stored one, or the reason why it is unreadable.
 func (v *valueCodec) decryptValue(
 	ctx context.Context,
-	gr schema.GroupResource,
+	groupResource schema.GroupResource,
 	key string,
 	revision int64,
 	stored []byte,
 ) ([]byte, *storage.Seal) {
-	c := v.live.Current().forResource(gr)
+	c := v.live.Current().forResource(groupResource)
 	if c == nil {
 		if !isSealed(stored) {
 			return stored, nil
 		}
 		return nil, unreadableSeal(key, revision, stored, errSealed)
 	}
-	value, stale, err := c.Open(ctx, stored, ValueContext{key, gr.String()})
+	value, stale, err := c.Open(ctx, stored, ValueContext{key, groupResource.String()})
 	switch {
 	case err != nil:
 		return nil, unreadableSeal(key, revision, stored, err)
@@ -259,10 +259,10 @@ func (v *valueCodec) openKeyValue(ctx context.Context, kv *storage.KeyValue) {
 }
 
 // openBatch decrypts the values of a batch. It does not change the batch, which may be shared.
-func (v *valueCodec) openBatch(ctx context.Context, b storage.Batch) storage.Batch {
+func (v *valueCodec) openBatch(ctx context.Context, batch storage.Batch) storage.Batch {
 	copied := false
-	for i := range b.Events {
-		e := &b.Events[i]
+	for i := range batch.Events {
+		e := &batch.Events[i]
 		if e.Type == storage.Deleted {
 			continue
 		}
@@ -271,11 +271,11 @@ func (v *valueCodec) openBatch(ctx context.Context, b storage.Batch) storage.Bat
 			continue
 		}
 		if !copied {
-			b.Events = append([]storage.Event(nil), b.Events...)
+			batch.Events = append([]storage.Event(nil), batch.Events...)
 			copied = true
 		}
-		b.Events[i].Value = value
-		b.Events[i].Seal = seal
+		batch.Events[i].Value = value
+		batch.Events[i].Seal = seal
 	}
-	return b
+	return batch
 }

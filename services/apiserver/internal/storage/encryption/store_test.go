@@ -106,31 +106,31 @@ func (w *fixture) wantCached(t *testing.T, key string) (string, error) {
 // TestCacheOfEncryptedValues checks that the cache has decrypted values, resumes by the stored
 // ones, and has unreadable objects beside readable ones.
 func TestCacheOfEncryptedValues(t *testing.T) {
-	w := newFixture(t, openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
-	mustCreate(t, w.store, secretKey, plainValue())
-	if got, err := w.wantCached(t, secretKey); got != string(plainValue()) || err != nil {
+	fixture := newFixture(t, openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
+	mustCreate(t, fixture.store, secretKey, plainValue())
+	if got, err := fixture.wantCached(t, secretKey); got != string(plainValue()) || err != nil {
 		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
-	stored, _, err := w.raw.Get(t.Context(), secretKey, 0)
+	stored, _, err := fixture.raw.Get(t.Context(), secretKey, 0)
 	if err != nil || bytes.Contains(stored.Value, []byte("xxx")) {
 		t.Fatalf("got stored value %.40q, %v, want it encrypted", stored.Value, err)
 	}
 	const moved = "/registry/secrets/default/moved"
-	watch, err := w.secrets.Watch(watchcache.WatchOptions{
+	watch, err := fixture.secrets.Watch(watchcache.WatchOptions{
 		Selection:     objects.Selection{ExcludeCorrupt: true},
-		AfterRevision: w.cache.Revision(),
+		AfterRevision: fixture.cache.Revision(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer watch.Close()
-	if _, err := w.raw.Create(t.Context(), moved, stored.Value, storage.WriteOptions{}); err != nil {
+	if _, err := fixture.raw.Create(t.Context(), moved, stored.Value, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := w.wantCached(t, moved); got != "" || err == nil || err.Error() != "cipher: message authentication failed" {
+	if got, err := fixture.wantCached(t, moved); got != "" || err == nil || err.Error() != "cipher: message authentication failed" {
 		t.Errorf("value copied from another key: got %.20q, %v, want no value and an authentication error", got, err)
 	}
-	mustCreate(t, w.store, "/registry/secrets/default/after", plainValue())
+	mustCreate(t, fixture.store, "/registry/secrets/default/after", plainValue())
 	evs, err := watch.Next(t.Context(), nil)
 	if err != nil || len(evs) != 1 || evs[0].Entry.Name() != "after" {
 		t.Errorf("got events %v, %v, want ADDED after", evs, err)
@@ -138,9 +138,9 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 	// The unreadable object was not reported, so neither is its deletion.
 	remove := func(key string) {
 		t.Helper()
-		kv, _, err := w.raw.Get(t.Context(), key, 0)
+		kv, _, err := fixture.raw.Get(t.Context(), key, 0)
 		if err == nil {
-			_, err = w.raw.Delete(t.Context(), key, kv.ModRevision)
+			_, err = fixture.raw.Delete(t.Context(), key, kv.ModRevision)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -184,15 +184,15 @@ func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 // TestObjectDamagedWhileWatched checks that watchers receive the readable versions and the
 // deletion.
 func TestObjectDamagedWhileWatched(t *testing.T) {
-	w := newFixture(t, openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
-	mustCreate(t, w.store, secretKey, plainValue())
-	revision, err := w.cache.MostRecent(t.Context())
+	fixture := newFixture(t, openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
+	mustCreate(t, fixture.store, secretKey, plainValue())
+	revision, err := fixture.cache.MostRecent(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var watchers []*watchcache.Watcher
 	for _, name := range []string{"", "s"} {
-		watch, err := w.secrets.Watch(watchcache.WatchOptions{
+		watch, err := fixture.secrets.Watch(watchcache.WatchOptions{
 			Selection:     objects.Selection{ExcludeCorrupt: true, Name: name},
 			AfterRevision: revision,
 		})
@@ -209,14 +209,14 @@ func TestObjectDamagedWhileWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put(w.raw, "k8s:enc:aesgcm:v1:k1:damaged")
-	put(w.store, "again")
-	put(w.raw, "k8s:enc:aesgcm:v1:k1:damaged")
-	put(w.raw, "k8s:enc:aesgcm:v1:gone:damaged")
-	if _, err := w.raw.Delete(t.Context(), secretKey, rev); err != nil {
+	put(fixture.raw, "k8s:enc:aesgcm:v1:k1:damaged")
+	put(fixture.store, "again")
+	put(fixture.raw, "k8s:enc:aesgcm:v1:k1:damaged")
+	put(fixture.raw, "k8s:enc:aesgcm:v1:gone:damaged")
+	if _, err := fixture.raw.Delete(t.Context(), secretKey, rev); err != nil {
 		t.Fatal(err)
 	}
-	mustCreate(t, w.store, secretKey, []byte("third"))
+	mustCreate(t, fixture.store, secretKey, []byte("third"))
 	for _, watch := range watchers {
 		var got []string
 		for len(got) < 3 {
@@ -249,15 +249,15 @@ func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	w := newFixture(t, live)
-	mustCreate(t, w.store, secretKey, plainValue())
+	fixture := newFixture(t, live)
+	mustCreate(t, fixture.store, secretKey, plainValue())
 	const damaged = "/registry/secrets/default/damaged"
 	s := newRawStore()
 	mustCreate(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32))))), damaged, plainValue())
-	if _, err := w.raw.Create(t.Context(), damaged, s.values[damaged], storage.WriteOptions{}); err != nil {
+	if _, err := fixture.raw.Create(t.Context(), damaged, s.values[damaged], storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.wantCached(t, damaged); err == nil {
+	if _, err := fixture.wantCached(t, damaged); err == nil {
 		t.Error("value of an unknown key is readable")
 	}
 	apply := func(content string) {
@@ -267,20 +267,20 @@ func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 		awaitTrue(t, "configuration applied", func() bool { return live.Current() != was })
 	}
 	apply(rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32), keysYAML("aescbc", key32))))
-	awaitTrue(t, "readable", func() bool { _, err := w.wantCached(t, damaged); return err == nil })
-	if got, err := w.wantCached(t, secretKey); got != string(plainValue()) || err != nil {
+	awaitTrue(t, "readable", func() bool { _, err := fixture.wantCached(t, damaged); return err == nil })
+	if got, err := fixture.wantCached(t, secretKey); got != string(plainValue()) || err != nil {
 		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
 	before := live.Current()
 	writeConfig(t, file, rulesYAML(ruleYAML("secrets", keysYAML("aescbc", "short"))))
 	next := rulesYAML(ruleYAML("secrets", identityTransformer))
 	// Files are read in order: when the next one is applied, this one has been read.
-	mustCreate(t, w.store, "/registry/secrets/default/kept", plainValue())
+	mustCreate(t, fixture.store, "/registry/secrets/default/kept", plainValue())
 	if before != live.Current() {
 		t.Error("invalid configuration was applied")
 	}
 	apply(next)
-	awaitTrue(t, "unreadable", func() bool { _, err := w.wantCached(t, secretKey); return err != nil })
+	awaitTrue(t, "unreadable", func() bool { _, err := fixture.wantCached(t, secretKey); return err != nil })
 }
 
 // TestRotationLosesNoWriteUnderLoad checks that during rotations every read returns a written value, and no
@@ -299,22 +299,22 @@ func TestRotationLosesNoWriteUnderLoad(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	w := newFixture(t, live)
+	fixture := newFixture(t, live)
 	var stop atomic.Bool
 	var work sync.WaitGroup
 	const writers = 4
 	var written [writers]atomic.Int64
 	for i := range writers {
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
-		mustCreate(t, w.store, key, []byte("0"))
+		mustCreate(t, fixture.store, key, []byte("0"))
 		work.Go(func() { // counts up by compare-and-swap
 			for n := int64(0); !stop.Load(); {
-				kv, _, err := w.store.Get(ctx, key, 0)
+				kv, _, err := fixture.store.Get(ctx, key, 0)
 				if err != nil || string(kv.Value) != fmt.Sprint(n) {
 					t.Errorf("%s: got %q, want %d, %v", key, kv.Value, n, err)
 					return
 				}
-				if _, err := w.store.Update(ctx, key, fmt.Append(nil, n+1), kv.ModRevision, storage.WriteOptions{}); err != nil {
+				if _, err := fixture.store.Update(ctx, key, fmt.Append(nil, n+1), kv.ModRevision, storage.WriteOptions{}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -326,7 +326,7 @@ func TestRotationLosesNoWriteUnderLoad(t *testing.T) {
 			last := int64(0)
 			for !stop.Load() {
 				least := written[i].Load()
-				kv, _, err := w.store.Get(ctx, key, 0)
+				kv, _, err := fixture.store.Get(ctx, key, 0)
 				var n int64
 				if _, scan := fmt.Sscan(string(kv.Value), &n); err != nil || scan != nil || n < max(last, least) {
 					t.Errorf("%s: got %q, %v, want a number from %d on", key, kv.Value, err, max(last, least))
@@ -349,7 +349,7 @@ func TestRotationLosesNoWriteUnderLoad(t *testing.T) {
 	work.Wait()
 	for i := range writers {
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
-		if got, err := w.wantCached(t, key); got != fmt.Sprint(written[i].Load()) || err != nil {
+		if got, err := fixture.wantCached(t, key); got != fmt.Sprint(written[i].Load()) || err != nil {
 			t.Errorf("%s: got %q, %v, want the last write, %d", key, got, err, written[i].Load())
 		}
 	}
@@ -374,40 +374,43 @@ func TestCachedValuesAppearWhenPluginReturns(t *testing.T) {
 // with its keys are unreadable, everything else works, and the values become readable when it
 // responds.
 func TestHangingDecryptionBlocksNothing(t *testing.T) {
-	p := newPluginWithValue(t)
-	p.plugin.HangMethod("Decrypt")
-	live := openKMS(t, p.plugin, time.Hour, nil)
-	w := newFixtureOn(t, p.raw, live)
-	if _, err := w.wantCached(t, secretKey); err == nil {
+	sealedBy := newPluginWithValue(t)
+	sealedBy.plugin.HangMethod("Decrypt")
+	live := openKMS(t, sealedBy.plugin, time.Hour, nil)
+	fixture := newFixtureOn(t, sealedBy.raw, live)
+	if _, err := fixture.wantCached(t, secretKey); err == nil {
 		t.Error("value is readable without decryption")
 	}
-	other, err := p.raw.Revision(t.Context())
+	other, err := sealedBy.raw.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A change that needs a key precedes one that does not.
-	stored, _, err := p.raw.Get(t.Context(), secretKey, 0)
+	stored, _, err := sealedBy.raw.Get(t.Context(), secretKey, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.raw.Create(t.Context(), "/registry/secrets/default/again", stored.Value, storage.WriteOptions{}); err != nil {
+	if _, err := fixture.raw.Create(t.Context(), "/registry/secrets/default/again", stored.Value, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	mustCreate(t, encryption.NewStore(w.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
-	if got, err := w.wantCached(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
+	mustCreate(t, encryption.NewStore(fixture.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
+	if got, err := fixture.wantCached(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
 		t.Errorf("after revision %d: got %.20q, %v, want %q", other, got, err, "plain")
 	}
 	if err := live.Current().Check(t.Context(), 0); err != nil {
 		t.Errorf("Check of a healthy plugin: got %v", err)
 	}
-	p.plugin.Resume()
-	awaitTrue(t, "readable", func() bool { got, err := w.wantCached(t, secretKey); return err == nil && got == string(plainValue()) })
+	sealedBy.plugin.Resume()
+	awaitTrue(t, "readable", func() bool {
+		got, err := fixture.wantCached(t, secretKey)
+		return err == nil && got == string(plainValue())
+	})
 }
 
 // TestNarrowerRuleIsDetected checks that values of a wider rule are unreadable under a narrower
 // one without its key, although the wider rule still exists.
 func TestNarrowerRuleIsDetected(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, before, after string
 		lost                bool
 	}{
@@ -443,10 +446,10 @@ func TestNarrowerRuleIsDetected(t *testing.T) {
 				ruleYAML("'*.*'", keysYAML("aescbc", key32))),
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			before, after := openConfig(t, c.before).Current(), openConfig(t, c.after).Current()
-			if got := !after.Covers(before); got != c.lost {
-				t.Errorf("values become unreadable: got %t, want %t", got, c.lost)
+		t.Run(test.name, func(t *testing.T) {
+			before, after := openConfig(t, test.before).Current(), openConfig(t, test.after).Current()
+			if got := !after.Covers(before); got != test.lost {
+				t.Errorf("values become unreadable: got %t, want %t", got, test.lost)
 			}
 			if !after.Covers(after) || !before.Covers(before) {
 				t.Error("configuration does not cover itself")

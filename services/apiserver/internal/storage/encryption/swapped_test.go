@@ -34,10 +34,10 @@ func (batchSource) Progress(context.Context) error { return nil }
 // decrypt are decrypted again with the new one, if it is applied while a batch is being decrypted.
 func TestConfigurationAppliedDuringDecryption(t *testing.T) {
 	p := kmstest.New(t)
-	s := newRawStore()
+	rawStore := newRawStore()
 	const local, far = "/registry/secrets/default/local", "/registry/secrets/default/far"
-	mustCreate(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32))))), local, plainValue())
-	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), far, plainValue())
+	mustCreate(t, rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32))))), local, plainValue())
+	mustCreate(t, rawStore.storeWith(openKMS(t, p, 5*time.Second, nil)), far, plainValue())
 
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
@@ -52,8 +52,8 @@ func TestConfigurationAppliedDuringDecryption(t *testing.T) {
 	source := encryption.NewSource(batchSource{storage.Batch{
 		Revision: 3,
 		Events: []storage.Event{
-			{Type: storage.Created, Key: local, Revision: 2, CreateRevision: 2, Value: s.values[local]},
-			{Type: storage.Created, Key: far, Revision: 3, CreateRevision: 3, Value: s.values[far]},
+			{Type: storage.Created, Key: local, Revision: 2, CreateRevision: 2, Value: rawStore.values[local]},
+			{Type: storage.Created, Key: far, Revision: 3, CreateRevision: 3, Value: rawStore.values[far]},
 		},
 	}}, live, builtIn(), nil)
 	ctx, cancel := context.WithCancel(context.Background())

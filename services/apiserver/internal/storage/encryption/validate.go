@@ -85,7 +85,7 @@ func validateOverlap(resources []string, path *field.Path) field.ErrorList {
 // validateNames validates the resources of a rule.
 func validateNames(resources []string, path *field.Path) (errs field.ErrorList) {
 	for i, r := range resources {
-		gr := schema.ParseGroupResource(r)
+		groupResource := schema.ParseGroupResource(r)
 		wrong := ""
 		switch {
 		case strings.ContainsFunc(r, unicode.IsUpper):
@@ -94,11 +94,11 @@ func validateNames(resources []string, path *field.Path) (errs field.ErrorList) 
 			wrong = textLoneStar
 		case slices.Contains([]string{"apiserveripinfo", "serviceipallocations", "servicenodeportallocations"}, r):
 			wrong = textNoAPI
-		case gr.Group == "events.k8s.io":
+		case groupResource.Group == "events.k8s.io":
 			wrong = textEventsGroup
-		case gr.Group == "extensions":
+		case groupResource.Group == "extensions":
 			wrong = textExtensions
-		case gr.Group == "*" && gr.Resource != "*":
+		case groupResource.Group == "*" && groupResource.Resource != "*":
 			wrong = textAcrossGroups
 		default:
 			continue

@@ -29,10 +29,10 @@ func TestCompactorsShareRounds(t *testing.T) {
 	rounds := server.Client().Watch(ctx, "compact_rev_key", clientv3.WithRev(first+1), clientv3.WithCreatedNotify())
 	<-rounds
 	running, stop := context.WithCancel(ctx)
-	var g errgroup.Group
+	var group errgroup.Group
 	for range 2 {
 		c := &etcd.Compactor{Store: store, Interval: 20 * time.Millisecond}
-		g.Go(func() error { return c.Run(running) })
+		group.Go(func() error { return c.Run(running) })
 	}
 	var versions, before int64
 	for versions < 6 {
@@ -53,7 +53,7 @@ func TestCompactorsShareRounds(t *testing.T) {
 		}
 	}
 	stop()
-	if err := g.Wait(); err != nil {
+	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	var gone *storage.CompactedError

@@ -30,7 +30,7 @@ func TestDialRejectsInvalidOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	https := []string{"https://127.0.0.1:1"}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		opts etcd.DialOptions
 		want string
 	}{
@@ -45,9 +45,9 @@ func TestDialRejectsInvalidOptions(t *testing.T) {
 		"junk cert, key": {opts: etcd.DialOptions{Servers: https, CertFile: junk, KeyFile: junk}, want: "client certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := etcd.Dial(c.opts)
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Fatalf("got error %v, want %q", err, c.want)
+			_, err := etcd.Dial(test.opts)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("got error %v, want %q", err, test.want)
 			}
 		})
 	}
@@ -57,17 +57,17 @@ func TestDialRejectsInvalidOptions(t *testing.T) {
 // rejects a server with a certificate of another CA.
 func TestDialTLS(t *testing.T) {
 	dir := t.TempDir()
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	other := newAuthority(t)
-	caFile := ca.writeCertificate(t, dir, "ca")
+	caFile := authority.writeCertificate(t, dir, "ca")
 	otherFile := other.writeCertificate(t, dir, "other")
-	serverCert, err := tls.LoadX509KeyPair(ca.issue(t, dir, "server"))
+	serverCert, err := tls.LoadX509KeyPair(authority.issue(t, dir, "server"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	names := make(chan string, 100)
 	pool := x509.NewCertPool()
-	pool.AddCert(ca.cert)
+	pool.AddCert(authority.cert)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestDialTLS(t *testing.T) {
 	})
 	proxy := etcdtest.NewProxyOn(t, listener, etcdtest.ListeningServer(t).Endpoint())
 	servers := []string{"https://" + plain.Addr().String()}
-	certFile, keyFile := ca.issue(t, dir, "client")
+	certFile, keyFile := authority.issue(t, dir, "client")
 	dial := func(caFile string) *etcd.Store {
 		t.Helper()
 		client, err := etcd.Dial(etcd.DialOptions{Servers: servers, CAFile: caFile, CertFile: certFile, KeyFile: keyFile})
@@ -102,7 +102,7 @@ func TestDialTLS(t *testing.T) {
 		t.Fatalf("server got client certificate %q, want client", got)
 	}
 
-	newCert, newKey := ca.issue(t, dir, "renewed")
+	newCert, newKey := authority.issue(t, dir, "renewed")
 	for from, to := range map[string]string{newCert: certFile, newKey: keyFile} {
 		if err := os.Rename(from, to); err != nil {
 			t.Fatal(err)

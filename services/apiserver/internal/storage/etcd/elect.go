@@ -136,11 +136,11 @@ func (c *candidate) awaitElection(ctx context.Context) error {
 func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) error {
 	recheck := time.NewTimer(c.elector.ttl)
 	defer recheck.Stop()
-	w, err := c.elector.store.Watch(ctx, key, after)
+	watcher, err := c.elector.store.Watch(ctx, key, after)
 	if err != nil {
 		return err
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	for {
 		select {
 		case <-c.lost:
@@ -149,9 +149,9 @@ func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) 
 			return ctx.Err()
 		case <-recheck.C:
 			return nil
-		case b, ok := <-w.Batches():
+		case b, ok := <-watcher.Batches():
 			if !ok {
-				if err := w.Err(); err != nil && !isFinal(err) {
+				if err := watcher.Err(); err != nil && !isFinal(err) {
 					return err
 				}
 				return ctx.Err()

@@ -56,8 +56,8 @@ func isClosed(c <-chan struct{}) bool {
 // they arrived, one at a time.
 func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 	store := etcdtest.Embedded(t)
-	e := etcd.NewElector(store, 0)
-	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "first"))
+	elector := etcd.NewElector(store, 0)
+	first := awaitValue(t, "the first", startCampaign(t.Context(), elector, "first"))
 	if first.err != nil {
 		t.Fatal(first.err)
 	}
@@ -72,9 +72,9 @@ func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 		}
 	}
 	candidates(1)
-	second := startCampaign(t.Context(), e, "second")
+	second := startCampaign(t.Context(), elector, "second")
 	candidates(1)
-	third := startCampaign(t.Context(), e, "third")
+	third := startCampaign(t.Context(), elector, "third")
 	candidates(1)
 	if len(second)+len(third) > 0 || isClosed(first.lost) {
 		t.Fatal("got two elected candidates, want one")
@@ -174,7 +174,7 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 	enough := make(chan struct{})
 	stalled := func(
 		ctx context.Context,
-		d *grpc.StreamDesc,
+		streamDesc *grpc.StreamDesc,
 		conn *grpc.ClientConn,
 		method string,
 		open grpc.Streamer,
@@ -190,7 +190,7 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}
-		return open(ctx, d, conn, method, opts...)
+		return open(ctx, streamDesc, conn, method, opts...)
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:   []string{etcdtest.ListeningServer(t).Endpoint()},

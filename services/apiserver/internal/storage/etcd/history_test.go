@@ -101,20 +101,20 @@ func TestChangesUnsupportedByExternalEtcd(t *testing.T) {
 // watchRange returns the events of a watch in (after, until].
 func watchRange(t *testing.T, store storage.Interface, prefix string, after, until int64) (events []storage.Event) {
 	t.Helper()
-	w, err := store.Watch(t.Context(), prefix, after)
+	watcher, err := store.Watch(t.Context(), prefix, after)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
-	if err := w.Progress(t.Context()); err != nil {
+	defer watcher.Stop()
+	if err := watcher.Progress(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for b := range w.Batches() {
+	for b := range watcher.Batches() {
 		events = append(events, b.Events...)
 		if b.Revision >= until {
 			return events
 		}
 	}
-	t.Fatal(w.Err())
+	t.Fatal(watcher.Err())
 	return nil
 }

@@ -40,19 +40,19 @@ func operationSeries(f *dto.MetricFamily, m *dto.Metric) string {
 
 // TestEtcdCallsAreCounted checks the metrics of calls by method and by resource.
 func TestEtcdCallsAreCounted(t *testing.T) {
-	r := prometheus.NewRegistry()
-	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.ListeningServer(t).Endpoint()}, Metrics: r})
+	registry := prometheus.NewRegistry()
+	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.ListeningServer(t).Endpoint()}, Metrics: registry})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	store := etcdtest.Store(t, etcd.Config{Client: client, Metrics: r, Prefix: "/registry"})
+	store := etcdtest.Store(t, etcd.Config{Client: client, Metrics: registry, Prefix: "/registry"})
 	for _, key := range []string{"/registry/pods/a/b", "/registry/services/specs/a/b", "/registry/ex.test/things/a/b"} {
 		if _, _, err := store.Get(t.Context(), key, 0); err != storage.ErrNotFound { //nolint:errorlint // returned unwrapped
 			t.Fatal(err)
 		}
 	}
-	got := gatherValues(t, r)
+	got := gatherValues(t, registry)
 	for name, least := range map[string]float64{
 		"grpc_client_started_total Range etcdserverpb.KV unary":    3,
 		"grpc_client_handled_total OK Range etcdserverpb.KV unary": 3,

@@ -39,7 +39,7 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out lockedBuffer
 		var failing atomic.Bool
-		m := &etcd.Monitor{
+		monitor := &etcd.Monitor{
 			Ping: func(context.Context) error {
 				if failing.Load() {
 					return errors.New("connection refused")
@@ -51,7 +51,7 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- m.Run(ctx) }()
+		go func() { done <- monitor.Run(ctx) }()
 
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -39,11 +39,11 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := store.Watch(t.Context(), "/registry/", start-1)
+			watcher, err := store.Watch(t.Context(), "/registry/", start-1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b := awaitValue(t, "an event", w.Batches()); len(b.Events) != 1 {
+			if b := awaitValue(t, "an event", watcher.Batches()); len(b.Events) != 1 {
 				t.Fatalf("got %+v, want one event", b)
 			}
 			old.Hold()
@@ -51,15 +51,15 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := w.Progress(t.Context()); err != nil {
+			if err := watcher.Progress(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if reliable {
 				// The notification overtakes the event, as the fake is meant to do.
-				if b := awaitValue(t, "progress", w.Batches()); len(b.Events) != 0 || b.Revision < wrote {
+				if b := awaitValue(t, "progress", watcher.Batches()); len(b.Events) != 0 || b.Revision < wrote {
 					t.Errorf("got %+v, want progress without events", b)
 				}
-				w.Stop()
+				watcher.Stop()
 				return
 			}
 			// The store gets no event and writes a marker.
@@ -72,11 +72,11 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 			}()
 			awaitValue(t, "the marker", marked)
 			old.Release()
-			if b := awaitValue(t, "the event", w.Batches()); len(b.Events) == 0 ||
+			if b := awaitValue(t, "the event", watcher.Batches()); len(b.Events) == 0 ||
 				b.Events[0].Key != "/registry/pods/a" || b.Events[0].Revision != wrote {
 				t.Errorf("got %+v, want the event of pod a", b)
 			}
-			w.Stop()
+			watcher.Stop()
 			if text := log.String(); !strings.Contains(text, "upgrade etcd") || !strings.Contains(text, version) {
 				t.Errorf("log = %q, want \"upgrade etcd\" and version %s", text, version)
 			}
@@ -141,7 +141,7 @@ func TestUnknownEtcdIsUnreliable(t *testing.T) {
 	old := etcdtest.NewOldVersionProxy(t, target, "3.5.3").Endpoint()
 	const unreachable = "http://127.0.0.1:1"
 	var checks sync.WaitGroup
-	for _, c := range []struct {
+	for _, test := range []struct {
 		endpoints []string
 		serving   uint64
 		want      string
@@ -159,7 +159,7 @@ func TestUnknownEtcdIsUnreliable(t *testing.T) {
 		{endpoints: []string{current, unreachable}, serving: 0, want: "unknown"},
 	} {
 		checks.Go(func() {
-			client, err := etcd.Dial(etcd.DialOptions{Servers: c.endpoints})
+			client, err := etcd.Dial(etcd.DialOptions{Servers: test.endpoints})
 			if err != nil {
 				t.Error(err)
 				return
@@ -167,8 +167,8 @@ func TestUnknownEtcdIsUnreliable(t *testing.T) {
 			defer client.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // for unreachable endpoints
 			defer cancel()
-			if got := etcd.ProgressReliability(ctx, client, c.serving); got != c.want {
-				t.Errorf("%v, served by %d: got %s, want %s", c.endpoints, c.serving, got, c.want)
+			if got := etcd.ProgressReliability(ctx, client, test.serving); got != test.want {
+				t.Errorf("%v, served by %d: got %s, want %s", test.endpoints, test.serving, got, test.want)
 			}
 		})
 	}

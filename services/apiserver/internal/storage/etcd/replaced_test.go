@@ -44,7 +44,7 @@ func (w *fixture) writeKeys(server int, values ...string) (last int64) {
 // whose history is still that of the store continues.
 func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		same, old, restored []string
 		replaced            bool
 	}{
@@ -76,12 +76,12 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// 1. Two servers get the same values, which stand for the backup. Then the first one
 			// gets the values of old.
-			w := newFixture(t)
-			store := etcdtest.OpenEmptied(t, w.proxy.Endpoint()) // empties the first server without a write
-			w.writeKeys(0, c.same...)
-			start := w.writeKeys(1, c.same...)
-			if len(c.old) > 0 {
-				start = w.writeKeys(0, c.old...)
+			fixture := newFixture(t)
+			store := etcdtest.OpenEmptied(t, fixture.proxy.Endpoint()) // empties the first server without a write
+			fixture.writeKeys(0, test.same...)
+			start := fixture.writeKeys(1, test.same...)
+			if len(test.old) > 0 {
+				start = fixture.writeKeys(0, test.old...)
 			}
 
 			// 2. A watch receives everything from the first server.
@@ -96,15 +96,15 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 			}
 
 			// 3. The address leads to the second server, with the values of restored.
-			if len(c.restored) > 0 {
-				w.writeKeys(1, c.restored...)
+			if len(test.restored) > 0 {
+				fixture.writeKeys(1, test.restored...)
 			}
-			w.proxy.Switch(t, w.servers[1].Endpoint())
+			fixture.proxy.Switch(t, fixture.servers[1].Endpoint())
 
 			// 4. The watch continues if the second server has all changes that it delivered, and
 			// ends otherwise.
-			if !c.replaced {
-				next := w.writeKeys(1, "next")
+			if !test.replaced {
+				next := fixture.writeKeys(1, "next")
 				for position.Revision < next {
 					position = position.Advance(awaitValue(t, "events", events.Batches()))
 				}

@@ -119,7 +119,7 @@ func New(cfg Config) (*Store, error) {
 	}
 
 	// 3. Create the store.
-	s := &Store{
+	store := &Store{
 		client:    cfg.Client,
 		kv:        cfg.Client.KV,
 		watches:   cfg.Watch,
@@ -131,9 +131,9 @@ func New(cfg Config) (*Store, error) {
 		leasePool: &leasePool{client: cfg.Client.Lease, reuse: cfg.LeaseReuse, objects: m.leaseObjects, lock: make(chan struct{}, 1)},
 	}
 	if cfg.LocalRevision != nil {
-		s.defaultReadOptions = []clientv3.OpOption{clientv3.WithSerializable()}
+		store.defaultReadOptions = []clientv3.OpOption{clientv3.WithSerializable()}
 	}
-	return s, nil
+	return store, nil
 }
 
 // Get implements storage.Interface.

@@ -109,16 +109,16 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := far.Watch(t.Context(), "/registry/", start)
+	watcher, err := far.Watch(t.Context(), "/registry/", start)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	last, wrote := start, start
 	take := func() {
 		t.Helper()
 		for last < wrote {
-			b := awaitValue(t, "events", w.Batches())
+			b := awaitValue(t, "events", watcher.Batches())
 			for _, e := range b.Events {
 				if e.Revision != last+1 {
 					t.Fatalf("got revision %d, want %d", e.Revision, last+1)
@@ -142,11 +142,11 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 	}
 	// A progress request that is lost with its stream is repeated.
 	proxy.Cut()
-	if err := w.Progress(t.Context()); err != nil {
+	if err := watcher.Progress(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	proxy.Heal()
-	if b := awaitValue(t, "progress", w.Batches()); len(b.Events) != 0 || b.Revision != wrote {
+	if b := awaitValue(t, "progress", watcher.Batches()); len(b.Events) != 0 || b.Revision != wrote {
 		t.Fatalf("got %+v, want progress at %d", b, wrote)
 	}
 }

@@ -340,20 +340,20 @@ func (s *stream) restartFromKnown() {
 }
 
 // handleEvents handles the events of one response.
-func (s *stream) handleEvents(b storage.Batch) error {
+func (s *stream) handleEvents(batch storage.Batch) error {
 	if s.rechecking {
-		events, err := s.position.Recheck(s.from, b.Events)
+		events, err := s.position.Recheck(s.from, batch.Events)
 		if err != nil {
 			return err
 		}
-		b.Events = events
+		batch.Events = events
 		s.rechecking = false
 	}
-	for len(b.Events) > 0 && b.Events[0].Revision <= s.position.Revision {
-		b.Events = b.Events[1:]
+	for len(batch.Events) > 0 && batch.Events[0].Revision <= s.position.Revision {
+		batch.Events = batch.Events[1:]
 	}
-	if len(b.Events) > 0 {
-		s.deliverBatch(b)
+	if len(batch.Events) > 0 {
+		s.deliverBatch(batch)
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 // and in order, despite concurrent writes, revisions with several changes or none below the root, and
 // broken watches.
 func TestReplicaFarBehindCatchesUp(t *testing.T) {
-	s := newSuite(t, 1, 1<<20)
-	from := s.store.newest()
+	suite := newSuite(t, 1, 1<<20)
+	from := suite.store.newest()
 
 	// 1. Write more than a single watch reads (catchUpFrom). Some slices have no change below the
 	// root, because more revisions than sliceRevisions in a row are outside. Some values have 1 MiB.
@@ -26,30 +26,30 @@ func TestReplicaFarBehindCatchesUp(t *testing.T) {
 		switch {
 		case i%2500 == 0:
 			for range 1500 {
-				s.store.writeOutsideRoot()
+				suite.store.writeOutsideRoot()
 			}
 		case i%1000 == 999:
-			s.store.write(1, 1<<20)
+			suite.store.write(1, 1<<20)
 		default:
-			s.store.write(1+i%3, 20)
+			suite.store.write(1+i%3, 20)
 		}
 	}
 
 	// 2. Catch up. Meanwhile, write more from time to time, and break the watches while the replica
 	// receives the events after the 3000th. apply records its errors for compareHistory.
-	f := newFeed(s.store, testRoot, 1, quietLog())
+	f := newFeed(suite.store, testRoot, 1, quietLog())
 	go f.run(t.Context(), storage.Position{Revision: from})
 	rec := replicaLog{applied: from}
-	for rec.applied < s.store.newest() {
+	for rec.applied < suite.store.newest() {
 		_ = rec.apply(<-f.batches)
 		if n := len(rec.events); n%50 == 0 && n < writes {
-			s.store.write(1, 20)
+			suite.store.write(1, 20)
 		}
 		if n := len(rec.events); n > 3000 && n < 3100 {
-			s.store.breakWatches()
+			suite.store.breakWatches()
 		}
 	}
-	if err := rec.compareHistory(s.store.historySince(from)); err != nil {
+	if err := rec.compareHistory(suite.store.historySince(from)); err != nil {
 		t.Error(err)
 	}
 }

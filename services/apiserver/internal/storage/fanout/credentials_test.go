@@ -113,7 +113,7 @@ func TestServerAcceptsOnlySignedUsers(t *testing.T) {
 		o := NewOptions()
 		o.Servers = []string{srv.ClientURL()}
 		o.CredentialsFile = file
-		f, err := New(Config{
+		fanout, err := New(Config{
 			Options:   o,
 			Store:     store,
 			Elector:   elector,
@@ -125,7 +125,7 @@ func TestServerAcceptsOnlySignedUsers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
+		p := &process{Fanout: fanout, from: store.newest(), seen: make(chan struct{})}
 		p.rec.applied = p.from
 		runProcess(t, p)
 		return p

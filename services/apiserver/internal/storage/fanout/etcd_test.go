@@ -16,7 +16,7 @@ func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *pro
 	t.Helper()
 	o := NewOptions()
 	o.Servers = servers
-	f, err := New(Config{
+	fanout, err := New(Config{
 		Options:   o,
 		Store:     store,
 		Elector:   etcd.NewElector(store, time.Second),
@@ -28,8 +28,8 @@ func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *pro
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Fanout: f, seen: make(chan struct{})}
-	at, err := f.Load(t.Context(), func([]storage.KeyValue) error { return nil })
+	p := &process{Fanout: fanout, seen: make(chan struct{})}
+	at, err := fanout.Load(t.Context(), func([]storage.KeyValue) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,19 +42,19 @@ func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *pro
 // readHistoryOf reads the events in (after, until] directly from the store.
 func readHistoryOf(t *testing.T, store *etcd.Store, after, until int64) []storage.Event {
 	t.Helper()
-	w, err := store.Watch(t.Context(), testRoot, after)
+	watcher, err := store.Watch(t.Context(), testRoot, after)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	var all []storage.Event
-	for b := range w.Batches() {
+	for b := range watcher.Batches() {
 		all = append(all, b.Events...)
 		if b.Revision >= until {
 			return all
 		}
 	}
-	t.Fatalf("watch ended: %v", w.Err())
+	t.Fatalf("watch ended: %v", watcher.Err())
 	return nil
 }
 

@@ -48,27 +48,27 @@ func (s *fakeStore) write(n, size int) int64 {
 		s.revision++
 		rev = s.revision
 		for i := range n {
-			e := storage.Event{
+			event := storage.Event{
 				Type:           storage.Created,
 				Revision:       rev,
 				CreateRevision: rev,
 				Key:            fmt.Sprintf("%sthings/%d-%d", testRoot, rev, i),
 				Value:          make([]byte, size),
 			}
-			copy(e.Value, fmt.Sprint(s.lives, e.Key))
+			copy(event.Value, fmt.Sprint(s.lives, event.Key))
 			switch {
 			case rev%3 == 1:
-				e.Type = storage.Updated
-				e.CreateRevision = rev - 1
+				event.Type = storage.Updated
+				event.CreateRevision = rev - 1
 			case rev%3 == 2 && size < 1000:
-				e.Type = storage.Deleted
-				e.CreateRevision = 0
-				e.Value = nil
+				event.Type = storage.Deleted
+				event.CreateRevision = 0
+				event.Value = nil
 				if s.lives > 0 { // otherwise all histories would have the same deletion
-					e.Key = fmt.Sprintf("%s-%d", e.Key, s.lives)
+					event.Key = fmt.Sprintf("%s-%d", event.Key, s.lives)
 				}
 			}
-			s.history = append(s.history, e)
+			s.history = append(s.history, event)
 		}
 	})
 	return rev
@@ -193,29 +193,29 @@ func (s *fakeStore) Revision(context.Context) (int64, error) {
 }
 
 // List returns the created and updated values of the history, including deleted ones.
-func (s *fakeStore) List(_ context.Context, _ string, o storage.ListOptions) (storage.ListResult, error) {
+func (s *fakeStore) List(_ context.Context, _ string, listOptions storage.ListOptions) (storage.ListResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return storage.ListResult{}, storage.ErrUnavailable
 	}
 	res := storage.ListResult{Revision: s.revision}
-	if o.Revision != 0 {
-		if o.Revision < s.compacted {
+	if listOptions.Revision != 0 {
+		if listOptions.Revision < s.compacted {
 			return res, &storage.CompactedError{OldestRevision: s.compacted}
 		}
-		res.Revision = o.Revision
+		res.Revision = listOptions.Revision
 	}
 	var all []storage.KeyValue
 	for _, e := range s.history {
-		if e.Type != storage.Deleted && e.Revision <= res.Revision && e.Key >= o.StartKey {
+		if e.Type != storage.Deleted && e.Revision <= res.Revision && e.Key >= listOptions.StartKey {
 			all = append(all, storage.KeyValue{Key: e.Key, Value: e.Value, ModRevision: e.Revision})
 		}
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Key < all[j].Key })
 	res.Count = int64(len(all))
-	if o.Limit > 0 && res.Count > o.Limit {
-		all = all[:o.Limit]
+	if listOptions.Limit > 0 && res.Count > listOptions.Limit {
+		all = all[:listOptions.Limit]
 		res.HasMore = true
 	}
 	res.Items = all
@@ -300,34 +300,34 @@ func (w *fakeWatcher) endWith(err error) {
 }
 
 // nextBatch returns the batch to deliver, if there is one.
-func (w *fakeWatcher) nextBatch() (b storage.Batch, ok bool, changed chan struct{}, err error) {
-	s := w.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lives != w.life { // the store was restored since
-		return b, false, nil, storage.ErrUnavailable
+func (w *fakeWatcher) nextBatch() (batch storage.Batch, ok bool, changed chan struct{}, err error) {
+	fakeStore := w.s
+	fakeStore.mu.Lock()
+	defer fakeStore.mu.Unlock()
+	if fakeStore.lives != w.life { // the store was restored since
+		return batch, false, nil, storage.ErrUnavailable
 	}
-	if s.stalled {
-		return b, false, s.changed, nil
+	if fakeStore.stalled {
+		return batch, false, fakeStore.changed, nil
 	}
-	if w.after < s.compacted {
-		return b, false, nil, &storage.CompactedError{OldestRevision: s.compacted}
+	if w.after < fakeStore.compacted {
+		return batch, false, nil, &storage.CompactedError{OldestRevision: fakeStore.compacted}
 	}
-	i := s.indexLocked(w.after)
-	if i == len(s.history) {
+	i := fakeStore.indexLocked(w.after)
+	if i == len(fakeStore.history) {
 		if !w.progressWanted {
-			return b, false, s.changed, nil
+			return batch, false, fakeStore.changed, nil
 		}
 		w.progressWanted = false
-		w.after = max(w.after, s.revision)
+		w.after = max(w.after, fakeStore.revision)
 		return storage.Batch{Revision: w.after}, true, nil, nil
 	}
 	n := i + 1
-	for n < len(s.history) && (s.history[n].Revision == s.history[n-1].Revision || n-i < 3) {
+	for n < len(fakeStore.history) && (fakeStore.history[n].Revision == fakeStore.history[n-1].Revision || n-i < 3) {
 		n++
 	}
-	w.after = s.history[n-1].Revision
-	return storage.Batch{Events: s.history[i:n:n], Revision: w.after}, true, nil, nil
+	w.after = fakeStore.history[n-1].Revision
+	return storage.Batch{Events: fakeStore.history[i:n:n], Revision: w.after}, true, nil, nil
 }
 
 // fakeElector elects candidates in order of arrival.

@@ -108,7 +108,7 @@ func New(cfg Config) (*Fanout, error) {
 	case cfg.Heartbeat < 0:
 		return nil, errors.New("the heartbeat interval is negative")
 	}
-	f := &Fanout{
+	fanout := &Fanout{
 		options:       cfg.Options,
 		store:         cfg.Store,
 		elector:       cfg.Elector,
@@ -122,25 +122,25 @@ func New(cfg Config) (*Fanout, error) {
 		since:         cfg.Since,
 	}
 	if cfg.Alone {
-		f.dial = dialIsolated
+		fanout.dial = dialIsolated
 	}
-	if f.options.usesEmbedded() {
-		f.elector = nil
-		f.audience.alone = true
+	if fanout.options.usesEmbedded() {
+		fanout.elector = nil
+		fanout.audience.alone = true
 	}
-	if f.heartbeat == 0 {
-		f.heartbeat = DefaultHeartbeat
+	if fanout.heartbeat == 0 {
+		fanout.heartbeat = DefaultHeartbeat
 	}
-	f.audience.lastRequest.start(time.Now)
-	f.followerState.lastApplied.start(time.Now)
-	f.inbox = newInbox()
-	f.changeSubject = "binnacle." + f.cluster + ".changes"
-	f.requestSubject = "binnacle." + f.cluster + ".ask"
-	f.traceSubject = "binnacle." + f.cluster + ".traces"
-	f.link.start()
+	fanout.audience.lastRequest.start(time.Now)
+	fanout.followerState.lastApplied.start(time.Now)
+	fanout.inbox = newInbox()
+	fanout.changeSubject = "binnacle." + fanout.cluster + ".changes"
+	fanout.requestSubject = "binnacle." + fanout.cluster + ".ask"
+	fanout.traceSubject = "binnacle." + fanout.cluster + ".traces"
+	fanout.link.start()
 	var err error
-	f.metrics, err = newMetrics(f, cfg.Registerer)
-	return f, err
+	fanout.metrics, err = newMetrics(fanout, cfg.Registerer)
+	return fanout, err
 }
 
 // Run connects, takes part in the election and publishes when elected, until ctx ends; then it

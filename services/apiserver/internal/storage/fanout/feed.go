@@ -86,19 +86,19 @@ func (f *feed) deliverWatch(ctx context.Context, after storage.Position) (storag
 	if err != nil {
 		return after, err
 	}
-	w, err := f.store.Resume(ctx, f.root, after)
+	watcher, err := f.store.Resume(ctx, f.root, after)
 	if err != nil {
 		return after, err
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	var relaying sync.WaitGroup
-	relaying.Go(func() { relayRequests(ctx, f.progressRequests, w) })
+	relaying.Go(func() { relayRequests(ctx, f.progressRequests, watcher) })
 	defer func() { cancel(); relaying.Wait() }()
 	for {
 		select {
-		case b, ok := <-w.Batches():
+		case b, ok := <-watcher.Batches():
 			if !ok {
-				return after, watchError(w)
+				return after, watchError(watcher)
 			}
 			select {
 			case f.batches <- b:
@@ -278,19 +278,19 @@ func (f *feed) readSlices(ctx context.Context, after storage.Position, newest in
 // readRange reads the slice. Batches contain whole revisions, so the first revision beyond the end
 // shows that the slice is complete.
 func (s *historyRange) readRange(ctx context.Context, f *feed) error {
-	w, err := f.store.Resume(ctx, f.root, s.after)
+	watcher, err := f.store.Resume(ctx, f.root, s.after)
 	if err != nil {
 		return err
 	}
-	defer w.Stop()
-	if err := w.Progress(ctx); err != nil { // in case nothing has happened since
+	defer watcher.Stop()
+	if err := watcher.Progress(ctx); err != nil { // in case nothing has happened since
 		return err
 	}
 	for {
 		select {
-		case b, ok := <-w.Batches():
+		case b, ok := <-watcher.Batches():
 			if !ok {
-				return fmt.Errorf("read changes after %d: %w", s.after.Revision, watchError(w))
+				return fmt.Errorf("read changes after %d: %w", s.after.Revision, watchError(watcher))
 			}
 			for i := range b.Events {
 				if e := &b.Events[i]; e.Revision <= s.until {

@@ -10,7 +10,7 @@ import (
 // TestReplicaContinuesWithWaitingMessages checks when a replica at a position can continue with the waiting messages.
 func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 	const silence, request = time.Hour, 7
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		frames                          []message
 		appliedRevision, wantedRevision int64
 		want                            bool
@@ -94,7 +94,7 @@ func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 			in := newInbox()
 			in.startFollowing()
 			in.awaitJoinAnswer(request)
-			for _, f := range c.frames {
+			for _, f := range test.frames {
 				if f.chain == 0 {
 					f.chain = 1 + f.epoch
 					f.answers = []uint64{request}
@@ -102,12 +102,12 @@ func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 				in.push(f)
 				in.joinAnswerMissing(silence)
 			}
-			at := storage.Position{Revision: c.appliedRevision}
-			if got := in.canContinue(at, c.wantedRevision, silence); got != c.want {
-				t.Errorf("canContinue(%+v, wanted revision %d) = %t, want %t", at, c.wantedRevision, got, c.want)
+			at := storage.Position{Revision: test.appliedRevision}
+			if got := in.canContinue(at, test.wantedRevision, silence); got != test.want {
+				t.Errorf("canContinue(%+v, wanted revision %d) = %t, want %t", at, test.wantedRevision, got, test.want)
 			}
 			in.markLost(reasonLink)
-			if in.canContinue(at, c.wantedRevision, silence) {
+			if in.canContinue(at, test.wantedRevision, silence) {
 				t.Error("canContinue after markLost = true, want false")
 			}
 		})

@@ -43,24 +43,24 @@ func (r *replica) wantSource(t *testing.T, want string) {
 // nothing below the root changed, from the stream and from the store.
 func TestProgressReachesRevisionsOutsideTheRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settledSuite(t, 3)
-		for _, r := range s.replicas {
-			s.store.writeOutsideRoot()
+		suite := settledSuite(t, 3)
+		for _, r := range suite.replicas {
+			suite.store.writeOutsideRoot()
 			if err := r.Progress(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			s.awaitIdle()
-			r.wantRevision(t, s.store.newest())
+			suite.awaitIdle()
+			r.wantRevision(t, suite.store.newest())
 		}
-		l := s.anyListener()
+		l := suite.anyListener()
 		l.node.setConnected(false)
-		s.awaitIdle()
-		s.store.writeOutsideRoot()
+		suite.awaitIdle()
+		suite.store.writeOutsideRoot()
 		if err := l.Progress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.awaitIdle()
-		l.wantRevision(t, s.store.newest())
+		suite.awaitIdle()
+		l.wantRevision(t, suite.store.newest())
 	})
 }
 
@@ -84,19 +84,19 @@ func TestHangingPublisherIsDetected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := settledSuite(t, 2)
-				l := s.anyListener()
-				l.node.setFaults(1<<30, 0, 0, 0)
+				replica := s.anyListener()
+				replica.node.setFaults(1<<30, 0, 0, 0)
 				rev := s.store.write(1, 10)
 				if ask {
-					if err := l.Progress(t.Context()); err != nil {
+					if err := replica.Progress(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 					s.settle(DefaultHeartbeat)
 				} else {
 					s.settle(4 * DefaultHeartbeat)
 				}
-				l.wantRevision(t, rev)
-				l.wantSource(t, sourceStore)
+				replica.wantRevision(t, rev)
+				replica.wantSource(t, sourceStore)
 			})
 		})
 	}
@@ -120,21 +120,21 @@ func TestDamagedMessageIsReadFromStore(t *testing.T) {
 // TestOlderEpochIsIgnored checks that messages of an earlier publisher have no effect.
 func TestOlderEpochIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settledSuite(t, 2)
-		l := s.anyListener()
-		before := l.State()
+		suite := settledSuite(t, 2)
+		replica := suite.anyListener()
+		before := replica.State()
 		stale := message{
-			cluster:  l.cluster,
+			cluster:  replica.cluster,
 			epoch:    5,
 			previous: before.Revision,
 			revision: before.Revision + 1,
 			events:   []storage.Event{{Type: storage.Created, Key: testRoot + "stale", Revision: before.Revision + 1}},
 		}
-		s.bus.send(nil, l.changeSubject, appendMessage(nil, &stale))
-		end := message{cluster: l.cluster, epoch: 5, previous: before.Revision, revision: before.Revision, end: true}
-		s.bus.send(nil, l.changeSubject, appendMessage(nil, &end))
-		s.awaitIdle()
-		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
+		suite.bus.send(nil, replica.changeSubject, appendMessage(nil, &stale))
+		end := message{cluster: replica.cluster, epoch: 5, previous: before.Revision, revision: before.Revision, end: true}
+		suite.bus.send(nil, replica.changeSubject, appendMessage(nil, &end))
+		suite.awaitIdle()
+		if after := replica.State(); after.Revision != before.Revision || after.Changes != before.Changes {
 			t.Errorf("got state %+v, want %+v", after, before)
 		}
 	})
@@ -160,19 +160,19 @@ func TestOtherClusterIsIgnored(t *testing.T) {
 func TestPublisherHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settledSuite(t, 3)
-		p := s.currentPublisher()
+		replica := s.currentPublisher()
 		l := s.anyListener()
-		p.cancelRun()
+		replica.cancelRun()
 		s.awaitIdle()
 		rev := s.store.write(1, 10)
 		s.awaitIdle()
 		l.wantRevision(t, rev)
-		p.wantRevision(t, rev)
+		replica.wantRevision(t, rev)
 		s.settle(5 * DefaultHeartbeat)
-		if s.currentPublisher() == p || s.currentPublisher() == nil {
+		if s.currentPublisher() == replica || s.currentPublisher() == nil {
 			t.Error("no other replica took over")
 		}
-		p.wantSource(t, sourceStore)
+		replica.wantSource(t, sourceStore)
 	})
 }
 
@@ -180,40 +180,40 @@ func TestPublisherHandsOver(t *testing.T) {
 // close their store watches.
 func TestNewReplicaJoinsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settledSuite(t, 2)
+		suite := settledSuite(t, 2)
 		for range 50 {
-			s.store.write(1, 10)
+			suite.store.write(1, 10)
 		}
-		s.awaitIdle()
-		watches := s.store.runningWatches()
+		suite.awaitIdle()
+		watches := suite.store.runningWatches()
 
-		behind := s.addReplica(t, 7)
+		behind := suite.addReplica(t, 7)
 		behind.rec.applied = 11
 		behind.from = 11
 		behind.startRun()
-		s.settle(2 * DefaultHeartbeat)
-		behind.startFollow(s.store)
-		s.awaitIdle()
-		behind.wantRevision(t, s.store.newest())
+		suite.settle(2 * DefaultHeartbeat)
+		behind.startFollow(suite.store)
+		suite.awaitIdle()
+		behind.wantRevision(t, suite.store.newest())
 
-		current := s.addReplica(t, 8)
-		current.rec.applied = s.store.newest()
-		current.from = s.store.newest()
+		current := suite.addReplica(t, 8)
+		current.rec.applied = suite.store.newest()
+		current.from = suite.store.newest()
 		current.startRun()
-		s.settle(2 * DefaultHeartbeat)
-		current.startFollow(s.store)
-		s.awaitIdle()
+		suite.settle(2 * DefaultHeartbeat)
+		current.startFollow(suite.store)
+		suite.awaitIdle()
 		current.wantSource(t, sourceNATS)
 		if n := current.State().Changes; n != 2 { // all replicas begin with the store
 			t.Errorf("current replica changed its source %d times, want 2", n)
 		}
 
-		s.replicas = append(s.replicas, behind, current)
-		s.settle(5 * DefaultHeartbeat)
-		if err := s.checkConverged(); err != nil {
+		suite.replicas = append(suite.replicas, behind, current)
+		suite.settle(5 * DefaultHeartbeat)
+		if err := suite.checkConverged(); err != nil {
 			t.Error(err)
 		}
-		if got := s.store.runningWatches(); got != watches {
+		if got := suite.store.runningWatches(); got != watches {
 			t.Errorf("got %d store watches, want %d", got, watches)
 		}
 	})
@@ -223,25 +223,25 @@ func TestNewReplicaJoinsStream(t *testing.T) {
 // stream and store all the time.
 func TestRepeatedLossesAreDamped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settledSuite(t, 2)
-		l := s.anyListener()
-		before := l.State().Changes
+		suite := settledSuite(t, 2)
+		replica := suite.anyListener()
+		before := replica.State().Changes
 		const falls = 600
 		for range falls {
-			l.node.setFaults(1, 0, 0, 0)
-			s.store.write(1, 10)
-			s.store.write(1, 10)
-			s.settle(DefaultHeartbeat / 2)
+			replica.node.setFaults(1, 0, 0, 0)
+			suite.store.write(1, 10)
+			suite.store.write(1, 10)
+			suite.settle(DefaultHeartbeat / 2)
 		}
-		if n := l.State().Changes - before; n < 4 || n > falls/10 {
+		if n := replica.State().Changes - before; n < 4 || n > falls/10 {
 			t.Errorf("source changed %d times in %d losses, want 4 to 60", n, falls)
 		}
-		l.node.setFaults(0, 0, 0, 0)
-		s.settle(40 * DefaultHeartbeat)
-		if err := s.checkConverged(); err != nil {
+		replica.node.setFaults(0, 0, 0, 0)
+		suite.settle(40 * DefaultHeartbeat)
+		if err := suite.checkConverged(); err != nil {
 			t.Error(err)
 		}
-		l.wantSource(t, sourceNATS)
+		replica.wantSource(t, sourceNATS)
 	})
 }
 
@@ -249,33 +249,33 @@ func TestRepeatedLossesAreDamped(t *testing.T) {
 // reads them from the store.
 func TestSlowReplicaReadsFromStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settledSuite(t, 2)
-		l := s.anyListener()
-		l.cancelFollow()
-		s.awaitIdle()
+		suite := settledSuite(t, 2)
+		replica := suite.anyListener()
+		replica.cancelFollow()
+		suite.awaitIdle()
 		gate := make(chan struct{})
 		ctx := t.Context()
-		l.running.Go(func() {
-			_ = l.Follow(ctx, l.rec.at(), func(b storage.Batch) error {
+		replica.running.Go(func() {
+			_ = replica.Follow(ctx, replica.rec.at(), func(b storage.Batch) error {
 				<-gate
-				return l.rec.apply(b)
+				return replica.rec.apply(b)
 			})
 		})
-		l.cancelFollow = func() {}
+		replica.cancelFollow = func() {}
 		const writes = inboxFrames + 1000
 		for range writes {
-			s.store.write(1, 10)
-			s.awaitIdle()
+			suite.store.write(1, 10)
+			suite.awaitIdle()
 		}
-		l.inbox.mu.Lock()
-		waiting := len(l.inbox.queue) - l.inbox.head
-		l.inbox.mu.Unlock()
+		replica.inbox.mu.Lock()
+		waiting := len(replica.inbox.queue) - replica.inbox.head
+		replica.inbox.mu.Unlock()
 		if waiting > inboxFrames {
 			t.Errorf("%d messages wait, want at most %d", waiting, inboxFrames)
 		}
 		close(gate)
-		s.settle(3 * DefaultHeartbeat)
-		if err := s.checkConverged(); err != nil {
+		suite.settle(3 * DefaultHeartbeat)
+		if err := suite.checkConverged(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -285,10 +285,10 @@ func TestSlowReplicaReadsFromStore(t *testing.T) {
 // parts, form one chain without gaps.
 func TestSplitKeepsTheChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settledSuite(t, 2)
+		suite := settledSuite(t, 2)
 
 		// 1. Record the messages of the publisher. A message in parts counts once it is complete.
-		tap := newBusNode(s.bus)
+		tap := newBusNode(suite.bus)
 		if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +296,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		var received []*message
 		var parts partAssembler
 		parted := 0 // number of received parts
-		if err := tap.subscribe(s.anyListener().changeSubject, func(b []byte) {
+		if err := tap.subscribe(suite.anyListener().changeSubject, func(b []byte) {
 			m, err := decodeMessage(b)
 			if err != nil {
 				t.Error(err)
@@ -321,15 +321,15 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		}
 
 		// 2. Write more than fits into one message, while the store delivers nothing.
-		s.store.setStalled(true)
-		first := s.store.newest()
+		suite.store.setStalled(true)
+		first := suite.store.newest()
 		for i := range 20 {
-			s.store.write(3, 100+400*(i%3))
+			suite.store.write(3, 100+400*(i%3))
 		}
-		s.store.write(1, 6000)
-		last := s.store.write(1, 10)
-		s.store.setStalled(false)
-		s.awaitIdle()
+		suite.store.write(1, 6000)
+		last := suite.store.write(1, 10)
+		suite.store.setStalled(false)
+		suite.awaitIdle()
 
 		// 3. The messages follow each other without gaps, up to the last write.
 		at := first

@@ -134,9 +134,9 @@ func eventSize(e *storage.Event) int {
 	return 1 + 4*binary.MaxVarintLen64 + len(e.Key) + len(e.Value)
 }
 
-// appendMessage appends the encoding of m to b. m must respect the bounds of the format.
-func appendMessage(b []byte, m *message) []byte {
-	start := len(b)
+// appendMessage appends the encoding of m to data. m must respect the bounds of the format.
+func appendMessage(data []byte, m *message) []byte {
+	start := len(data)
 	var flags byte
 	if m.withheld {
 		flags |= flagWithheld
@@ -148,31 +148,31 @@ func appendMessage(b []byte, m *message) []byte {
 		flags |= flagLoaded
 	}
 	if len(m.answers) > 0 {
-		b = appendHead(b, m, flags|flagAnswer, len(m.answers))
+		data = appendHead(data, m, flags|flagAnswer, len(m.answers))
 		for _, a := range m.answers {
-			b = binary.LittleEndian.AppendUint64(b, a)
+			data = binary.LittleEndian.AppendUint64(data, a)
 		}
-		return appendChecksum(b, start)
+		return appendChecksum(data, start)
 	}
-	b = appendHead(b, m, flags, len(m.events))
+	data = appendHead(data, m, flags, len(m.events))
 	last := m.previous
 	for i := range m.events {
-		e := &m.events[i]
-		b = append(b, byte(e.Type))
-		b = binary.AppendUvarint(b, uint64(e.Revision-last))
-		last = e.Revision
+		event := &m.events[i]
+		data = append(data, byte(event.Type))
+		data = binary.AppendUvarint(data, uint64(event.Revision-last))
+		last = event.Revision
 		var age uint64
-		if e.CreateRevision > 0 {
-			age = 1 + uint64(e.Revision-e.CreateRevision)
+		if event.CreateRevision > 0 {
+			age = 1 + uint64(event.Revision-event.CreateRevision)
 		}
-		b = binary.AppendUvarint(b, age)
-		b = appendString(b, e.Key)
-		if e.Type != storage.Deleted {
-			b = binary.AppendUvarint(b, uint64(len(e.Value)))
-			b = append(b, e.Value...)
+		data = binary.AppendUvarint(data, age)
+		data = appendString(data, event.Key)
+		if event.Type != storage.Deleted {
+			data = binary.AppendUvarint(data, uint64(len(event.Value)))
+			data = append(data, event.Value...)
 		}
 	}
-	return appendChecksum(b, start)
+	return appendChecksum(data, start)
 }
 
 // appendHead encodes the common head of all messages.
@@ -322,28 +322,28 @@ func (r *messageReader) readEvents(m *message, count int) error {
 	m.events = make([]storage.Event, count)
 	last := m.previous
 	for i := range m.events {
-		e := &m.events[i]
-		e.Type = storage.EventType(r.readByte())
-		e.Revision = r.readAdvance(last)
+		event := &m.events[i]
+		event.Type = storage.EventType(r.readByte())
+		event.Revision = r.readAdvance(last)
 		age := r.readNumber()
-		e.Key = r.readString(maxKeyBytes)
-		if r.err == nil && e.Type != storage.Deleted {
-			e.Value = r.readValue()
+		event.Key = r.readString(maxKeyBytes)
+		if r.err == nil && event.Type != storage.Deleted {
+			event.Value = r.readValue()
 		}
 		switch {
 		case r.err != nil:
 			return r.err
-		case e.Type < storage.Created || e.Type > storage.Deleted:
-			return fmt.Errorf("change type %d is not known", e.Type)
-		case e.Revision > m.revision || e.Revision == m.previous:
-			return fmt.Errorf("change at %d is outside (%d, %d]", e.Revision, m.previous, m.revision)
-		case age > e.Revision:
-			return fmt.Errorf("change at %d has an age of %d", e.Revision, age)
+		case event.Type < storage.Created || event.Type > storage.Deleted:
+			return fmt.Errorf("change type %d is not known", event.Type)
+		case event.Revision > m.revision || event.Revision == m.previous:
+			return fmt.Errorf("change at %d is outside (%d, %d]", event.Revision, m.previous, m.revision)
+		case age > event.Revision:
+			return fmt.Errorf("change at %d has an age of %d", event.Revision, age)
 		}
 		if age > 0 {
-			e.CreateRevision = e.Revision - (age - 1)
+			event.CreateRevision = event.Revision - (age - 1)
 		}
-		last = e.Revision
+		last = event.Revision
 	}
 	return nil
 }

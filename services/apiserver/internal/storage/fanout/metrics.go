@@ -36,7 +36,7 @@ type metrics struct {
 }
 
 // newMetrics returns the metrics of a replica. It registers them unless reg is nil.
-func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
+func newMetrics(fanout *Fanout, reg prometheus.Registerer) (*metrics, error) {
 	const ns, sub = "binnacle", "fanout"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help}, labels)
@@ -76,17 +76,17 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	lag := prometheus.NewGaugeFunc(gauge("lag_revisions", "Revisions between the newest known one and the applied one."),
-		func() float64 { return float64(f.State().Behind) })
+		func() float64 { return float64(fanout.State().Behind) })
 	age := prometheus.NewGaugeFunc(gauge("lag_seconds", "Seconds since this replica was last known to be current."),
 		func() float64 {
-			if s := f.State(); s.Source != sourceNone {
+			if s := fanout.State(); s.Source != sourceNone {
 				return s.Age.Seconds()
 			}
 			return 0
 		})
 	connected := prometheus.NewGaugeFunc(gauge("connected", "1 while this replica has a connection to NATS."),
 		func() float64 {
-			if f.State().Connected {
+			if fanout.State().Connected {
 				return 1
 			}
 			return 0

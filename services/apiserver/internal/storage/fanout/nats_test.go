@@ -273,10 +273,10 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 	for range firstPage + 2*maxPage + 10 {
 		store.write(2, 10)
 	}
-	f := mustFanout(store, newFakeElector(store), "x")
+	fanout := mustFanout(store, newFakeElector(store), "x")
 	at := store.newest()
 	seen, last, pages := 0, "", 0
-	rev, err := f.Load(t.Context(), func(items []storage.KeyValue) error {
+	rev, err := fanout.Load(t.Context(), func(items []storage.KeyValue) error {
 		pages++
 		for _, kv := range items {
 			if kv.Key <= last {
@@ -298,14 +298,14 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 		t.Errorf("got position %+v, %d of %d values, %d pages, %v", rev, seen, want, pages, err)
 	}
 	store.setDown(true)
-	if _, err := f.Load(t.Context(), func([]storage.KeyValue) error { return nil }); !errors.Is(err, storage.ErrUnavailable) {
+	if _, err := fanout.Load(t.Context(), func([]storage.KeyValue) error { return nil }); !errors.Is(err, storage.ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 }
 
 // TestInvalidOptionsAreRejected checks which options are valid, and that errors name the flag.
 func TestInvalidOptionsAreRejected(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		o    Options
 		want string
 	}{
@@ -322,9 +322,9 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 		"files alone":        {o: Options{ClusterID: "a", CAFile: "k"}, want: "need --nats-servers"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := c.o.Validate()
-			if (c.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("got error %v, want %q", err, c.want)
+			err := test.o.Validate()
+			if (test.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got error %v, want %q", err, test.want)
 			}
 		})
 	}

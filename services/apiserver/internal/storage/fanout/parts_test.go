@@ -80,7 +80,7 @@ func TestPartsFormMessageInOrderOnly(t *testing.T) {
 		}
 		return &m
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		parts []*message
 		want  bool
 	}{
@@ -110,16 +110,16 @@ func TestPartsFormMessageInOrderOnly(t *testing.T) {
 			var a partAssembler
 			var got []byte
 			done := false
-			for _, m := range c.parts {
+			for _, m := range test.parts {
 				if b, ok := a.addPart(m); ok {
 					got = b
 					done = true
 				}
 			}
-			if done != c.want || c.want && !bytes.Equal(got, whole) {
-				t.Errorf("got %t, %d bytes, want %t", done, len(got), c.want)
+			if done != test.want || test.want && !bytes.Equal(got, whole) {
+				t.Errorf("got %t, %d bytes, want %t", done, len(got), test.want)
 			}
-			if c.want && a.data != nil {
+			if test.want && a.data != nil {
 				t.Error("assembly keeps data")
 			}
 		})
@@ -151,50 +151,50 @@ func countChanges(t *testing.T, b *bus) func() int {
 // A new replica receives the stream at once and stays on it even if it sends nothing.
 func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSuite(t, 1, 4096)
-		published := countChanges(t, s.bus)
-		s.startAll()
-		defer s.stopAll()
-		s.settle(2 * subscriberHeartbeats * DefaultHeartbeat)
+		suite := newSuite(t, 1, 4096)
+		published := countChanges(t, suite.bus)
+		suite.startAll()
+		defer suite.stopAll()
+		suite.settle(2 * subscriberHeartbeats * DefaultHeartbeat)
 		before := published()
 		for range 100 {
-			s.store.write(1, 100)
-			s.settle(100 * time.Millisecond)
+			suite.store.write(1, 100)
+			suite.settle(100 * time.Millisecond)
 		}
 		if n := published() - before; n != 0 {
 			t.Errorf("published %d messages without listeners, want 0", n)
 		}
-		if err := s.onStream(); err != nil {
+		if err := suite.onStream(); err != nil {
 			t.Error(err)
 		}
-		other := s.addReplica(t, 1)
-		s.replicas = append(s.replicas, other)
-		other.rec.applied = s.store.newest()
-		other.from = s.store.newest()
+		other := suite.addReplica(t, 1)
+		suite.replicas = append(suite.replicas, other)
+		other.rec.applied = suite.store.newest()
+		other.from = suite.store.newest()
 		other.startRun()
-		other.startFollow(s.store)
+		other.startFollow(suite.store)
 		for range 1000 {
-			s.store.write(1, 100)
-			s.settle(100 * time.Millisecond)
+			suite.store.write(1, 100)
+			suite.settle(100 * time.Millisecond)
 		}
 		if n := published() - before; n < 900 {
 			t.Errorf("published %d messages for a listener, want at least 900", n)
 		}
-		if err := s.checkConverged(); err != nil {
+		if err := suite.checkConverged(); err != nil {
 			t.Error(err)
 		}
-		if err := s.onStream(); err != nil {
+		if err := suite.onStream(); err != nil {
 			t.Error(err)
 		}
 		if c := other.State().Changes; c > 2 {
 			t.Errorf("source changed %d times, want at most 2", c)
 		}
 		other.stop()
-		s.replicas = s.replicas[:1]
-		s.settle(2 * subscriberHeartbeats * DefaultHeartbeat)
+		suite.replicas = suite.replicas[:1]
+		suite.settle(2 * subscriberHeartbeats * DefaultHeartbeat)
 		before = published()
-		s.store.write(1, 100)
-		s.settle(time.Second)
+		suite.store.write(1, 100)
+		suite.settle(time.Second)
 		if n := published() - before; n != 0 {
 			t.Errorf("published %d messages after the listener left, want 0", n)
 		}

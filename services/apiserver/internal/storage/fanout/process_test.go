@@ -75,7 +75,7 @@ func startProcess(
 	t.Helper()
 	o := NewOptions()
 	o.Servers = servers
-	f, err := New(Config{
+	fanout, err := New(Config{
 		Options:    o,
 		Store:      store,
 		Elector:    elector,
@@ -88,7 +88,7 @@ func startProcess(
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
+	p := &process{Fanout: fanout, from: store.newest(), seen: make(chan struct{})}
 	p.rec.applied = p.from
 	runProcess(t, p)
 	return p

@@ -214,28 +214,28 @@ func (p *publisher) publishChain(ctx context.Context, lost <-chan struct{}) erro
 }
 
 // appendWaiting adds batches that are already waiting, up to batchBytes, so that they share a message.
-// It does not modify the events of b.
-func (p *publisher) appendWaiting(f *feed, b storage.Batch) storage.Batch {
-	if len(b.Events) == 0 {
-		return b
+// It does not modify the events of batch.
+func (p *publisher) appendWaiting(f *feed, batch storage.Batch) storage.Batch {
+	if len(batch.Events) == 0 {
+		return batch
 	}
-	size := bytesOf(b.Events)
+	size := bytesOf(batch.Events)
 	copied := false
 	for size < batchBytes {
 		select {
 		case waiting := <-f.batches:
 			if !copied {
-				b.Events = append([]storage.Event(nil), b.Events...)
+				batch.Events = append([]storage.Event(nil), batch.Events...)
 				copied = true
 			}
 			size += bytesOf(waiting.Events)
-			b.Events = append(b.Events, waiting.Events...)
-			b.Revision = max(b.Revision, waiting.Revision)
+			batch.Events = append(batch.Events, waiting.Events...)
+			batch.Revision = max(batch.Revision, waiting.Revision)
 		default:
-			return b
+			return batch
 		}
 	}
-	return b
+	return batch
 }
 
 // bytesOf returns the size of events as encoded.
@@ -249,24 +249,24 @@ func bytesOf(events []storage.Event) int {
 
 // handleBatch passes a batch to this replica as one message and publishes it for the other replicas,
 // if necessary as several messages.
-func (p *publisher) handleBatch(b storage.Batch) {
-	if b.Revision < p.progressed || (len(b.Events) > 0 && b.Revision <= p.chained.Revision) {
+func (p *publisher) handleBatch(batch storage.Batch) {
+	if batch.Revision < p.progressed || (len(batch.Events) > 0 && batch.Revision <= p.chained.Revision) {
 		return // known already
 	}
-	m := p.newMessage(b.Revision)
-	m.events = b.Events
+	m := p.newMessage(batch.Revision)
+	m.events = batch.Events
 	p.deliverLocally(m)
-	p.progressed = b.Revision
-	if len(b.Events) == 0 {
+	p.progressed = batch.Revision
+	if len(batch.Events) == 0 {
 		// The chain does not count heartbeats, so a lost one is no gap.
 		p.sendToPeers(m)
 		return
 	}
-	p.sendEvents(b)
+	p.sendEvents(batch)
 }
 
 // sendEvents publishes events in messages of whole revisions.
-func (p *publisher) sendEvents(b storage.Batch) {
+func (p *publisher) sendEvents(batch storage.Batch) {
 	// 1. Determine the sizes of events in bytes: the maximum of a message that is sent whole, the
 	// maximum of one that may be sent in parts, and the size up to which revisions share a message.
 	payload := min(p.f.transport.maxPayload(), maxMessageBytes)
@@ -277,7 +277,7 @@ func (p *publisher) sendEvents(b storage.Batch) {
 	}
 	desired := min(maxWhole, batchBytes)
 
-	events := b.Events
+	events := batch.Events
 	for len(events) > 0 {
 		// 2. Take at least one revision, and more as long as they fit.
 		n, size := 0, 0
@@ -300,7 +300,7 @@ func (p *publisher) sendEvents(b storage.Batch) {
 		sent := events[:n]
 		events = events[n:]
 		if len(events) == 0 {
-			m.revision = b.Revision
+			m.revision = batch.Revision
 		}
 		p.sendToPeers(m)
 		p.chained = p.chained.Advance(storage.Batch{Events: sent, Revision: m.revision})
@@ -331,27 +331,27 @@ func (p *publisher) deliverLocally(m message) {
 // sendToPeers publishes a message for the other replicas, unless none listens. If a message is not
 // sent, replicas notice the gap by the next one.
 func (p *publisher) sendToPeers(m message) {
-	f := p.f
-	if f.audience.alone {
+	fanout := p.f
+	if fanout.audience.alone {
 		p.lastSent = time.Now()
 		return
 	}
-	if len(m.events) > 0 && !f.audience.hasSubscribers(subscriberHeartbeats*f.heartbeat) {
+	if len(m.events) > 0 && !fanout.audience.hasSubscribers(subscriberHeartbeats*fanout.heartbeat) {
 		return
 	}
-	m.cluster = f.cluster
+	m.cluster = fanout.cluster
 	m.epoch = p.epoch
 	m.chain = p.chain
 	p.buf = appendMessage(p.buf[:0], &m)
 	p.lastSent = time.Now()
 	var err error
-	if limit := f.transport.maxPayload(); len(p.buf) > limit && limit >= minPartPayload {
-		err = p.sendParts(&m, p.buf, limit-partSize(f.cluster))
-	} else if err = f.transport.publish(f.changeSubject, p.buf); err == nil {
-		f.metrics.recordPublished(len(p.buf))
+	if limit := fanout.transport.maxPayload(); len(p.buf) > limit && limit >= minPartPayload {
+		err = p.sendParts(&m, p.buf, limit-partSize(fanout.cluster))
+	} else if err = fanout.transport.publish(fanout.changeSubject, p.buf); err == nil {
+		fanout.metrics.recordPublished(len(p.buf))
 	}
 	if err != nil {
-		f.metrics.publishErrors.Inc()
+		fanout.metrics.publishErrors.Inc()
 	}
 	if cap(p.buf) > 4*batchBytes {
 		p.buf = nil

@@ -27,7 +27,7 @@ func (h historyStore) Changes(_ context.Context, _ string, after, until int64, _
 // start, if that is recent and not compacted. Replicas at that position can then continue with the
 // stream without reading the store.
 func TestPublisherStatesLastChange(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		later   int // revisions outside the root
 		compact bool
 		blind   bool
@@ -40,25 +40,25 @@ func TestPublisherStatesLastChange(t *testing.T) {
 		"a store that cannot read history": {blind: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newFakeStore()
-			s.write(1, 100)
-			last := s.write(2, 100)
-			for range c.later {
-				s.writeOutsideRoot()
+			fakeStore := newFakeStore()
+			fakeStore.write(1, 100)
+			last := fakeStore.write(2, 100)
+			for range test.later {
+				fakeStore.writeOutsideRoot()
 			}
-			if c.compact {
-				s.compact()
+			if test.compact {
+				fakeStore.compact()
 			}
-			s.write(1, 100) // after the start of the publisher
-			newest := s.newest() - 1
-			f := &Fanout{store: historyStore{s}, root: testRoot}
-			if c.blind {
-				f.store = s
+			fakeStore.write(1, 100) // after the start of the publisher
+			newest := fakeStore.newest() - 1
+			f := &Fanout{store: historyStore{fakeStore}, root: testRoot}
+			if test.blind {
+				f.store = fakeStore
 			}
 			got := f.chainStart(t.Context(), newest)
 			want := storage.Position{Revision: newest}
-			if c.known {
-				events := s.historySince(last - 1)
+			if test.known {
+				events := fakeStore.historySince(last - 1)
 				want.Last = storage.ChangeIDOf(&events[1])
 				want.Unchanged = true
 			}

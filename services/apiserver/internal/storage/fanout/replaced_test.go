@@ -12,29 +12,29 @@ import (
 // before that publisher has checked the store, and makes a replica leave the stream only once.
 func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settledSuite(t, 2)
-		l := s.anyListener()
-		before := l.State()
+		suite := settledSuite(t, 2)
+		replica := suite.anyListener()
+		before := replica.State()
 		at := before.Revision
 		for i := range 5 {
 			next := message{
-				cluster:  l.cluster,
-				epoch:    s.store.newest() + 1,
+				cluster:  replica.cluster,
+				epoch:    suite.store.newest() + 1,
 				chain:    5,
 				previous: at - 1,
 				revision: at + 1,
 				events: []storage.Event{
-					l.rec.events[len(l.rec.events)-1],
+					replica.rec.events[len(replica.rec.events)-1],
 					{Type: storage.Created, Key: testRoot + "new", Revision: at + 1},
 				},
 			}
 			if i == 1 {
 				next.answers = []uint64{1}
 			}
-			s.bus.send(nil, l.changeSubject, appendMessage(nil, &next))
-			s.awaitIdle()
+			suite.bus.send(nil, replica.changeSubject, appendMessage(nil, &next))
+			suite.awaitIdle()
 		}
-		if after := l.State(); after.Revision != at || after.Changes != before.Changes+2 || after.Source != sourceNATS {
+		if after := replica.State(); after.Revision != at || after.Changes != before.Changes+2 || after.Source != sourceNATS {
 			t.Errorf("state changed from %+v to %+v, want two source changes", before, after)
 		}
 	})
@@ -44,28 +44,28 @@ func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 // was restored is not applied by a replica that has reloaded, even if its revision continues there.
 func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settledSuite(t, 3)
-		l := s.anyListener()
-		s.store.writeOutsideRoot()
-		s.store.writeOutsideRoot() // the first one remains after the restoration
-		s.store.write(1, 10)
-		s.awaitIdle()
-		l.node.mu.Lock()
-		late := l.node.recent[len(l.node.recent)-1]
-		l.node.mu.Unlock()
-		s.elector.suspendElection()
-		s.store.restore(2, 0)
+		suite := settledSuite(t, 3)
+		replica := suite.anyListener()
+		suite.store.writeOutsideRoot()
+		suite.store.writeOutsideRoot() // the first one remains after the restoration
+		suite.store.write(1, 10)
+		suite.awaitIdle()
+		replica.node.mu.Lock()
+		late := replica.node.recent[len(replica.node.recent)-1]
+		replica.node.mu.Unlock()
+		suite.elector.suspendElection()
+		suite.store.restore(2, 0)
 		for range 10 {
-			s.settle(DefaultHeartbeat)
+			suite.settle(DefaultHeartbeat)
 			late()
 		}
-		s.awaitIdle()
-		if l.rec.loads != 1 || len(l.rec.events) > 0 {
-			t.Errorf("loaded %d times with events %+v, want 1 without events", l.rec.loads, l.rec.events)
+		suite.awaitIdle()
+		if replica.rec.loads != 1 || len(replica.rec.events) > 0 {
+			t.Errorf("loaded %d times with events %+v, want 1 without events", replica.rec.loads, replica.rec.events)
 		}
-		s.elector.resumeElection()
-		s.settle(time.Minute)
-		if err := s.onStream(); err != nil {
+		suite.elector.resumeElection()
+		suite.settle(time.Minute)
+		if err := suite.onStream(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -85,26 +85,26 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := settledSuite(t, 2)
-				l := s.anyListener()
-				before, events := l.State(), len(l.rec.events)
-				l.inbox.mu.Lock()
-				epoch, chain := l.inbox.epoch, l.inbox.chain
-				l.inbox.mu.Unlock()
+				suite := settledSuite(t, 2)
+				replica := suite.anyListener()
+				before, events := replica.State(), len(replica.rec.events)
+				replica.inbox.mu.Lock()
+				epoch, chain := replica.inbox.epoch, replica.inbox.chain
+				replica.inbox.mu.Unlock()
 				next := message{
-					cluster:  l.cluster,
+					cluster:  replica.cluster,
 					epoch:    epoch,
 					chain:    chain,
 					previous: before.Revision,
 					revision: before.Revision + 1,
 					events:   []storage.Event{{Type: storage.Created, Key: testRoot + "new", Revision: before.Revision + 1}},
 				}
-				change(&next, l.rec.events[events-1])
-				s.bus.send(nil, l.changeSubject, appendMessage(nil, &next))
-				s.awaitIdle()
-				if after := l.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(l.rec.events) != events {
+				change(&next, replica.rec.events[events-1])
+				suite.bus.send(nil, replica.changeSubject, appendMessage(nil, &next))
+				suite.awaitIdle()
+				if after := replica.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(replica.rec.events) != events {
 					t.Errorf("got state %+v after %+v, %d events after %d, want a change at the same revision without events",
-						after, before, len(l.rec.events), events)
+						after, before, len(replica.rec.events), events)
 				}
 			})
 		})

@@ -34,7 +34,7 @@ func drawSteps(t *rapid.T) []step {
 
 // runStep executes one step of a schedule.
 func (s *suite) runStep(st step) {
-	r := s.replicas[st.replica]
+	replica := s.replicas[st.replica]
 	switch st.what {
 	case "write":
 		s.store.write(st.n, 50)
@@ -54,27 +54,27 @@ func (s *suite) runStep(st step) {
 		// From a fraction of a heartbeat to more than all timeouts.
 		time.Sleep(20 * time.Millisecond << (2 * st.n))
 	case "drop":
-		r.node.setFaults(st.n, 0, 0, 0)
+		replica.node.setFaults(st.n, 0, 0, 0)
 	case "repeat":
-		r.node.setFaults(0, st.n, 0, 0)
+		replica.node.setFaults(0, st.n, 0, 0)
 	case "damage":
-		r.node.setFaults(0, 0, st.n, 0)
+		replica.node.setFaults(0, 0, st.n, 0)
 	case "swap":
-		r.node.setFaults(0, 0, 0, st.n)
+		replica.node.setFaults(0, 0, 0, st.n)
 	case "echo":
-		r.node.redeliverEarlier(2 * st.n)
+		replica.node.redeliverEarlier(2 * st.n)
 	case "cut":
-		r.node.setConnected(false)
+		replica.node.setConnected(false)
 	case "join":
-		r.node.setConnected(true)
+		replica.node.setConnected(true)
 	case "depose":
 		s.elector.endCurrentTerm()
 	case "kill":
 		s.replaceReplica(st.replica)
 	case "refollow":
-		r.cancelFollow()
+		replica.cancelFollow()
 		synctest.Wait()
-		r.startFollow(s.store)
+		replica.startFollow(s.store)
 	case "break":
 		s.store.breakWatches()
 	case "down", "up":
@@ -134,12 +134,12 @@ func TestReplicasRecoverFromRandomFaults(t *testing.T) {
 		plan := drawSteps(rt)
 		var failure error
 		synctest.Test(t, func(t *testing.T) {
-			s := newSuite(t, 3, 4096)
-			s.startAll()
-			defer s.stopAll()
+			suite := newSuite(t, 3, 4096)
+			suite.startAll()
+			defer suite.stopAll()
 			for i, st := range plan {
-				s.runStep(st)
-				for j, r := range s.replicas {
+				suite.runStep(st)
+				for j, r := range suite.replicas {
 					r.rec.mu.Lock()
 					err := r.rec.err
 					r.rec.mu.Unlock()
@@ -149,9 +149,9 @@ func TestReplicasRecoverFromRandomFaults(t *testing.T) {
 					}
 				}
 			}
-			s.healAll()
-			if failure = s.checkConverged(); failure == nil {
-				failure = s.onStream()
+			suite.healAll()
+			if failure = suite.checkConverged(); failure == nil {
+				failure = suite.onStream()
 			}
 		})
 		if failure != nil {

@@ -116,16 +116,16 @@ func secureServer(t *testing.T, ca, cert, key string) (url string) {
 func TestReplicaNeedsClientCertificateForNATS(t *testing.T) {
 	ca, cert, key := writeCertificates(t)
 	url := secureServer(t, ca, cert, key)
-	o := NewOptions()
-	o.Servers = []string{url, url}
-	o.CAFile = ca
-	o.CertFile = cert
-	o.KeyFile = key
-	o.ClusterID = "blue"
+	options := NewOptions()
+	options.Servers = []string{url, url}
+	options.CAFile = ca
+	options.CertFile = cert
+	options.KeyFile = key
+	options.ClusterID = "blue"
 	store := newFakeStore()
 	elector := newFakeElector(store)
-	connect := func(id string, o Options) *process {
-		f, err := New(Config{Options: o, Store: store, Elector: elector, Root: testRoot, ID: id, Logger: quietLog()})
+	connect := func(id string, options Options) *process {
+		f, err := New(Config{Options: options, Store: store, Elector: elector, Root: testRoot, ID: id, Logger: quietLog()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,13 +134,13 @@ func TestReplicaNeedsClientCertificateForNATS(t *testing.T) {
 		runProcess(t, p)
 		return p
 	}
-	connect("p", o).untilSource(t, sourceLocal)
-	known := connect("c", o)
+	connect("p", options).untilSource(t, sourceLocal)
+	known := connect("c", options)
 	known.untilSource(t, sourceNATS)
 
-	o.CertFile = ""
-	o.KeyFile = ""
-	unknown := connect("u", o)
+	options.CertFile = ""
+	options.KeyFile = ""
+	unknown := connect("u", options)
 	store.write(1, 100)
 	for _, p := range []*process{known, unknown} {
 		p.untilCurrent(t, store)

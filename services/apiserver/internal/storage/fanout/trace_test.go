@@ -15,7 +15,7 @@ import (
 // that unmatched ones are bounded.
 func TestNotesMatchDeliveries(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
-	d := newDeliveries(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), "r")
+	deliveries := newDeliveries(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), "r")
 	of := func(revision int64) writeNote {
 		return writeNote{
 			revision: revision,
@@ -29,7 +29,7 @@ func TestNotesMatchDeliveries(t *testing.T) {
 		}
 	}
 	has := func(first, last int64) {
-		d.recordApplied(storage.Batch{Events: []storage.Event{{Revision: first}}, Revision: last}, sourceNATS)
+		deliveries.recordApplied(storage.Batch{Events: []storage.Event{{Revision: first}}, Revision: last}, sourceNATS)
 	}
 	ended := func(want ...int64) {
 		t.Helper()
@@ -58,31 +58,31 @@ func TestNotesMatchDeliveries(t *testing.T) {
 	has(5, 5)
 	has(6, 9)
 	ended()
-	d.handleNote(of(7)) // after the delivery
+	deliveries.handleNote(of(7)) // after the delivery
 	ended(7)
-	d.handleNote(of(12)) // before the delivery
-	d.handleNote(of(10))
+	deliveries.handleNote(of(12)) // before the delivery
+	deliveries.handleNote(of(10))
 	ended()
 	has(10, 11)
 	ended(10)
 	has(12, 12)
 	ended(12)
 	has(12, 12)
-	d.handleNote(of(2)) // of a forgotten delivery
+	deliveries.handleNote(of(2)) // of a forgotten delivery
 	ended()
-	d.handleNote(of(20))
-	d.reset() // another history
+	deliveries.handleNote(of(20))
+	deliveries.reset() // another history
 	has(20, 20)
 	ended()
 	for i := range int64(2 * maxDelivered) {
 		has(100+i, 100+i)
-		d.handleNote(of(1_000_000 + i))
+		deliveries.handleNote(of(1_000_000 + i))
 	}
-	if len(d.delivered) > maxDelivered || len(d.notes) > maxNotes {
-		t.Errorf("got %d deliveries and %d notes, want at most %d and %d", len(d.delivered), len(d.notes), maxDelivered, maxNotes)
+	if len(deliveries.delivered) > maxDelivered || len(deliveries.notes) > maxNotes {
+		t.Errorf("got %d deliveries and %d notes, want at most %d and %d", len(deliveries.delivered), len(deliveries.notes), maxDelivered, maxNotes)
 	}
 	ended()
-	d.handleNote(of(500_000)) // notes without deliveries displace no others
+	deliveries.handleNote(of(500_000)) // notes without deliveries displace no others
 	has(500_000, 500_000)
 	ended(500_000)
 }

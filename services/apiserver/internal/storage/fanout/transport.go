@@ -79,11 +79,11 @@ type natsTransport struct {
 
 // natsDialer connects to the servers of the options, or through inProcess. The heartbeat scales the
 // delay between attempts to subscribe.
-func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, heartbeat time.Duration, log *slog.Logger) dialer {
+func natsDialer(options Options, inProcess nats.InProcessConnProvider, id string, heartbeat time.Duration, log *slog.Logger) dialer {
 	return func(ev linkEvents) (transport, error) {
 		t := &natsTransport{closed: make(chan struct{}), subscriptions: subscriptionSet{wait: retryHeartbeats * heartbeat}}
 		opts := nats.Options{
-			Servers: o.Servers,
+			Servers: options.Servers,
 			Name:    "binnacle apiserver " + id,
 			// A publisher passes messages to its own replica directly.
 			NoEcho:               true,
@@ -119,7 +119,7 @@ func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, hear
 		if inProcess != nil {
 			opts.InProcessServer = inProcess
 		}
-		if err := addCredentials(&opts, o); err != nil {
+		if err := addCredentials(&opts, options); err != nil {
 			return nil, err
 		}
 		conn, err := opts.Connect()
@@ -146,20 +146,20 @@ func logNewErrors(log *slog.Logger) nats.ConnErrHandler {
 
 // addCredentials adds certificates and credentials. Their files are read again for every
 // connection.
-func addCredentials(opts *nats.Options, o Options) error {
+func addCredentials(opts *nats.Options, options Options) error {
 	var more []nats.Option
-	if o.CAFile != "" {
-		more = append(more, nats.RootCAs(o.CAFile))
+	if options.CAFile != "" {
+		more = append(more, nats.RootCAs(options.CAFile))
 	}
-	if o.CertFile != "" {
-		more = append(more, nats.ClientCert(o.CertFile, o.KeyFile))
+	if options.CertFile != "" {
+		more = append(more, nats.ClientCert(options.CertFile, options.KeyFile))
 	}
-	if o.CredentialsFile != "" {
+	if options.CredentialsFile != "" {
 		// The client reads it when it connects; a wrong name is detected here.
-		if _, err := os.Stat(o.CredentialsFile); err != nil {
+		if _, err := os.Stat(options.CredentialsFile); err != nil {
 			return fmt.Errorf("set up NATS connection: %w", err)
 		}
-		more = append(more, nats.UserCredentials(o.CredentialsFile))
+		more = append(more, nats.UserCredentials(options.CredentialsFile))
 	}
 	for _, set := range more {
 		if err := set(opts); err != nil {

@@ -42,11 +42,11 @@ func mustCreate(t *testing.T, s *memstore.Store, key, value string, opts storage
 func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t)
-		w, err := s.Watch(t.Context(), "/registry/", 0)
+		watcher, err := s.Watch(t.Context(), "/registry/", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer w.Stop()
+		defer watcher.Stop()
 		start := time.Now()
 		for key, ttl := range map[string]time.Duration{
 			"/registry/c": 3 * time.Hour, "/registry/a": time.Hour, "/registry/b": 2 * time.Hour,
@@ -55,7 +55,7 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 		}
 		var expiredKeys []string
 		for len(expiredKeys) < 3 {
-			for _, e := range (<-w.Batches()).Events {
+			for _, e := range (<-watcher.Batches()).Events {
 				if e.Type == storage.Deleted {
 					expiredKeys = append(expiredKeys, e.Key)
 					if want := time.Duration(len(expiredKeys)) * time.Hour; time.Since(start) != want {
@@ -73,25 +73,25 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 // TestCompactEveryKeepsOneInterval checks that history older than one interval is compacted.
 func TestCompactEveryKeepsOneInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := openStore(t)
+		store := openStore(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- s.CompactEvery(ctx, time.Minute) }()
-		first := mustCreate(t, s, "/registry/a", "v", storage.WriteOptions{})
+		go func() { ended <- store.CompactEvery(ctx, time.Minute) }()
+		first := mustCreate(t, store, "/registry/a", "v", storage.WriteOptions{})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		second := mustCreate(t, s, "/registry/b", "v", storage.WriteOptions{})
+		second := mustCreate(t, store, "/registry/b", "v", storage.WriteOptions{})
 		for range 2 {
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if oldest, newest, err := s.History(t.Context()); err != nil || newest != second {
+			if oldest, newest, err := store.History(t.Context()); err != nil || newest != second {
 				t.Fatalf("History = %d, %d, %v, want newest %d", oldest, newest, err, second)
-			} else if _, _, err := s.Get(t.Context(), "/registry/a", oldest); err != nil {
+			} else if _, _, err := store.Get(t.Context(), "/registry/a", oldest); err != nil {
 				t.Errorf("read at the oldest revision %d: %v", oldest, err)
 			}
 		}
 		var compacted *storage.CompactedError
-		if _, _, err := s.Get(t.Context(), "/registry/a", first); !errors.As(err, &compacted) || compacted.OldestRevision != second {
+		if _, _, err := store.Get(t.Context(), "/registry/a", first); !errors.As(err, &compacted) || compacted.OldestRevision != second {
 			t.Errorf("read at %d, two intervals later: got %v, want CompactedError", first, err)
 		}
 		time.Sleep(time.Minute) // nothing changed, so there is nothing to compact
@@ -105,28 +105,28 @@ func TestCompactEveryKeepsOneInterval(t *testing.T) {
 // TestWatchDeliversChangesThatAreCompactedMeanwhile checks that a slow watch gets changes that are
 // compacted before it delivers them.
 func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
-	s := openStore(t)
-	w, err := s.Watch(t.Context(), "/registry/", 1)
+	store := openStore(t)
+	watcher, err := store.Watch(t.Context(), "/registry/", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	const n = 20_000 // more than the batches that wait for the receiver
 	var last int64
 	for i := range n {
 		key := "/registry/" + string(rune('a'+i%26))
-		last = mustCreate(t, s, key, "v", storage.WriteOptions{})
+		last = mustCreate(t, store, key, "v", storage.WriteOptions{})
 		if i%26 == 25 {
-			if err := s.Compact(t.Context(), last); err != nil {
+			if err := store.Compact(t.Context(), last); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if last, err = s.Delete(t.Context(), key, last); err != nil {
+		if last, err = store.Delete(t.Context(), key, last); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for next := int64(2); next <= last; {
-		for _, e := range (<-w.Batches()).Events {
+		for _, e := range (<-watcher.Batches()).Events {
 			if e.Revision != next {
 				t.Fatalf("got an event at %d, want %d", e.Revision, next)
 			}
@@ -138,21 +138,21 @@ func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
 // TestChangesEndWithAWholeRevisionAtTheByteLimit checks that Changes returns whole revisions up to
 // the byte limit, and rejects compacted ones.
 func TestChangesEndWithAWholeRevisionAtTheByteLimit(t *testing.T) {
-	s := openStore(t)
-	first := mustCreate(t, s, "/registry/pods/a", "0123456789", storage.WriteOptions{})
-	mustCreate(t, s, "/registry/services/b", "v", storage.WriteOptions{})
-	last := mustCreate(t, s, "/registry/pods/c", "v", storage.WriteOptions{})
+	store := openStore(t)
+	first := mustCreate(t, store, "/registry/pods/a", "0123456789", storage.WriteOptions{})
+	mustCreate(t, store, "/registry/services/b", "v", storage.WriteOptions{})
+	last := mustCreate(t, store, "/registry/pods/c", "v", storage.WriteOptions{})
 	for bytes, want := range map[int]int64{1: first, 1000: last} {
-		b, ok, err := s.Changes(t.Context(), "/registry/pods/", 0, last, bytes)
+		b, ok, err := store.Changes(t.Context(), "/registry/pods/", 0, last, bytes)
 		if !ok || err != nil || b.Revision != want || b.Events[len(b.Events)-1].Revision != want {
 			t.Errorf("%d bytes: got %+v, %v, %v, want up to %d", bytes, b, ok, err, want)
 		}
 	}
-	if err := s.Compact(t.Context(), last); err != nil {
+	if err := store.Compact(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 	var compacted *storage.CompactedError
-	if _, _, err := s.Changes(t.Context(), "/registry/", first, last, 1000); !errors.As(err, &compacted) {
+	if _, _, err := store.Changes(t.Context(), "/registry/", first, last, 1000); !errors.As(err, &compacted) {
 		t.Errorf("changes after a compacted revision: got %v, want CompactedError", err)
 	}
 }

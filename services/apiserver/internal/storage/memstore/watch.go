@@ -43,21 +43,21 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position
 
 // checkPosition returns an error if the history does not contain a position. Compacted history is
 // not compared.
-func (s *Store) checkPosition(prefix string, p storage.Position) error {
-	if newest := s.newestChange().revision; p.Revision > newest {
-		return replacedError(p, newest)
+func (s *Store) checkPosition(prefix string, position storage.Position) error {
+	if newest := s.newestChange().revision; position.Revision > newest {
+		return replacedError(position, newest)
 	}
-	from := max(p.Last.Revision, s.oldestRevision())
-	if p.Last.Revision == 0 || from > p.Revision {
+	from := max(position.Last.Revision, s.oldestRevision())
+	if position.Last.Revision == 0 || from > position.Revision {
 		return nil
 	}
 	var events []storage.Event
-	for revision := from; revision <= p.Revision; revision++ {
+	for revision := from; revision <= position.Revision; revision++ {
 		if v := s.changeAt(revision).version; v != nil && strings.HasPrefix(v.Key, prefix) {
 			events = append(events, v.Event)
 		}
 	}
-	_, err := p.Recheck(from, events)
+	_, err := position.Recheck(from, events)
 	return err
 }
 

@@ -75,20 +75,20 @@ func (s *Store) liveVersion(key string, expected int64, preconditions []storage.
 
 // preconditionsHold reports whether all preconditions are true now.
 func (s *Store) preconditionsHold(preconditions []storage.Precondition) bool {
-	for _, p := range preconditions {
+	for _, precondition := range preconditions {
 		var found bool
 		holds := true
-		s.keys.Ascend(p.Key, func(key string, v *version) bool {
-			if key != p.Key && !(p.Prefix && strings.HasPrefix(key, p.Key)) {
+		s.keys.Ascend(precondition.Key, func(key string, v *version) bool {
+			if key != precondition.Key && !(precondition.Prefix && strings.HasPrefix(key, precondition.Key)) {
 				return false
 			}
 			if v.isLive() {
 				found = true
-				holds = v.CreateRevision == p.CreateRevision
+				holds = v.CreateRevision == precondition.CreateRevision
 			}
 			return holds
 		})
-		if !holds || !found && p.CreateRevision != 0 {
+		if !holds || !found && precondition.CreateRevision != 0 {
 			return false
 		}
 	}

@@ -13,7 +13,7 @@ import (
 func TestEachKeyHasItsStore(t *testing.T) {
 	main := etcdtest.Embedded(t)
 	other := etcdtest.Embedded(t)
-	s := &routed.Store{
+	store := &routed.Store{
 		Interface: main,
 		ByPrefix:  map[string]storage.Interface{"/registry/events/": other, "/registry/example.com/wids/": other},
 	}
@@ -37,16 +37,16 @@ func TestEachKeyHasItsStore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rev, err := s.Create(t.Context(), key, []byte("1"), storage.WriteOptions{})
+			rev, err := store.Create(t.Context(), key, []byte("1"), storage.WriteOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := s.Watch(t.Context(), key, rev)
+			w, err := store.Watch(t.Context(), key, rev)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer w.Stop()
-			if rev, err = s.Update(t.Context(), key, []byte("2"), rev, storage.WriteOptions{}); err != nil {
+			if rev, err = store.Update(t.Context(), key, []byte("2"), rev, storage.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if kv, _, err := has.Get(t.Context(), key, 0); err != nil || string(kv.Value) != "2" {
@@ -60,13 +60,13 @@ func TestEachKeyHasItsStore(t *testing.T) {
 					break
 				}
 			}
-			if kv, _, err := s.Get(t.Context(), key, 0); err != nil || string(kv.Value) != "2" {
+			if kv, _, err := store.Get(t.Context(), key, 0); err != nil || string(kv.Value) != "2" {
 				t.Errorf("got %q, %v, want 2", kv.Value, err)
 			}
-			if l, err := s.List(t.Context(), key, storage.ListOptions{}); err != nil || len(l.Items) != 1 {
+			if l, err := store.List(t.Context(), key, storage.ListOptions{}); err != nil || len(l.Items) != 1 {
 				t.Errorf("got list %+v, %v, want one item", l.Items, err)
 			}
-			if _, err := s.Delete(t.Context(), key, rev); err != nil {
+			if _, err := store.Delete(t.Context(), key, rev); err != nil {
 				t.Error(err)
 			}
 			if _, _, err := has.Get(t.Context(), key, 0); !errors.Is(err, storage.ErrNotFound) {
@@ -77,7 +77,7 @@ func TestEachKeyHasItsStore(t *testing.T) {
 			}
 		})
 	}
-	if at, err := s.Revision(t.Context()); err != nil {
+	if at, err := store.Revision(t.Context()); err != nil {
 		t.Error(err)
 	} else if want, err := main.Revision(t.Context()); err != nil || at != want {
 		t.Errorf("got revision %d, main store at %d, %v", at, want, err)
@@ -89,23 +89,23 @@ func TestEachKeyHasItsStore(t *testing.T) {
 func TestPreconditionsOfOtherStoresAreIgnored(t *testing.T) {
 	main := etcdtest.Embedded(t)
 	other := etcdtest.Embedded(t)
-	s := &routed.Store{Interface: main, ByPrefix: map[string]storage.Interface{"/registry/events/": other}}
+	store := &routed.Store{Interface: main, ByPrefix: map[string]storage.Interface{"/registry/events/": other}}
 	otherStoreKey := storage.Precondition{Key: "/registry/a", CreateRevision: 1 << 30}
 	absentPrefix := storage.Precondition{Key: "/registry/events/", Prefix: true}
 	while := []storage.Precondition{otherStoreKey, absentPrefix}
-	o := storage.WriteOptions{Preconditions: while}
-	rev, err := s.Create(t.Context(), "/registry/events/e", []byte("1"), o)
+	writeOptions := storage.WriteOptions{Preconditions: while}
+	rev, err := store.Create(t.Context(), "/registry/events/e", []byte("1"), writeOptions)
 	if err != nil {
 		t.Fatal(err)
 	}
 	precondition := new(storage.PreconditionError)
-	if _, err := s.Update(t.Context(), "/registry/events/e", []byte("2"), rev, o); !errors.As(err, &precondition) {
+	if _, err := store.Update(t.Context(), "/registry/events/e", []byte("2"), rev, writeOptions); !errors.As(err, &precondition) {
 		t.Errorf("failing precondition in the store of the key: got %v, want PreconditionError", err)
 	}
-	if _, err := s.Delete(t.Context(), "/registry/events/e", rev, otherStoreKey); err != nil {
+	if _, err := store.Delete(t.Context(), "/registry/events/e", rev, otherStoreKey); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Create(t.Context(), "/registry/b", []byte("1"), o); !errors.As(err, &precondition) {
+	if _, err := store.Create(t.Context(), "/registry/b", []byte("1"), writeOptions); !errors.As(err, &precondition) {
 		t.Errorf("failing precondition in the main store: got %v, want PreconditionError", err)
 	}
 	if while[0] != otherStoreKey || while[1] != absentPrefix {

@@ -29,22 +29,22 @@ func (s *suite) watch(prefix string, after int64) *checkedWatch {
 func (w *checkedWatch) nextBatch() storage.Batch {
 	w.Helper()
 	select {
-	case b, ok := <-w.Batches():
+	case batch, ok := <-w.Batches():
 		if !ok {
 			w.Fatalf("watch ended: %v", w.Err())
 		}
 		previous := w.last
-		for _, e := range b.Events {
+		for _, e := range batch.Events {
 			if e.Revision <= w.last || e.Revision < previous {
 				w.Fatalf("event at %d after a batch up to %d and an event at %d", e.Revision, w.last, previous)
 			}
 			previous = e.Revision
 		}
-		if b.Revision < previous {
-			w.Fatalf("batch up to %d has an event at %d", b.Revision, previous)
+		if batch.Revision < previous {
+			w.Fatalf("batch up to %d has an event at %d", batch.Revision, previous)
 		}
-		w.last = b.Revision
-		return b
+		w.last = batch.Revision
+		return batch
 	case <-w.ctx.Done():
 		w.Fatalf("no batch after revision %d", w.last)
 	}

@@ -143,20 +143,20 @@ func writesWithPreconditions(s *suite) {
 				s.Errorf("%s, %s: got %v, want PreconditionError", name, subject, err)
 			}
 		}
-		o := storage.WriteOptions{Preconditions: c.preconditions}
+		writeOptions := storage.WriteOptions{Preconditions: c.preconditions}
 		before := s.revision()
-		_, err := s.store.Create(s.ctx, key, []byte("other"), o)
+		_, err := s.store.Create(s.ctx, key, []byte("other"), writeOptions)
 		if existing := new(storage.ExistsError); !errors.As(err, &existing) {
 			s.Errorf("%s: create existing key: got %v", name, err)
 		}
-		_, err = s.store.Update(s.ctx, key, []byte("other"), rev+1000, o)
+		_, err = s.store.Update(s.ctx, key, []byte("other"), rev+1000, writeOptions)
 		if conflict := new(storage.ConflictError); !errors.As(err, &conflict) {
 			s.Errorf("%s: update at another revision: got %v", name, err)
 		}
 		if !c.hold {
-			_, err := s.store.Create(s.ctx, key+"b", []byte("b"), o)
+			_, err := s.store.Create(s.ctx, key+"b", []byte("b"), writeOptions)
 			wantPreconditionError("create", err)
-			_, err = s.store.Update(s.ctx, key, []byte("other"), rev, o)
+			_, err = s.store.Update(s.ctx, key, []byte("other"), rev, writeOptions)
 			wantPreconditionError("update", err)
 			_, err = s.store.Delete(s.ctx, key, rev, c.preconditions...)
 			wantPreconditionError("delete", err)
@@ -165,11 +165,11 @@ func writesWithPreconditions(s *suite) {
 			}
 			continue
 		}
-		created, err := s.store.Create(s.ctx, key+"b", []byte("b"), o)
+		created, err := s.store.Create(s.ctx, key+"b", []byte("b"), writeOptions)
 		if err != nil {
 			s.Fatalf("%s: create: %v", name, err)
 		}
-		if created, err = s.store.Update(s.ctx, key+"b", []byte("c"), created, o); err != nil {
+		if created, err = s.store.Update(s.ctx, key+"b", []byte("c"), created, writeOptions); err != nil {
 			s.Fatalf("%s: update: %v", name, err)
 		}
 		if _, err = s.store.Delete(s.ctx, key+"b", created, c.preconditions...); err != nil {

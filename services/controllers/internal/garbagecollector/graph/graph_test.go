@@ -362,7 +362,7 @@ func BenchmarkMemory(b *testing.B) {
 	for range b.N {
 		before := heap()
 		g := graph.New(graph.Config{})
-		r := configMaps()
+		resource := configMaps()
 		for i := range objects {
 			m := object(fmt.Sprintf("object-with-a-name-%06d", i))
 			m.Namespace, m.UID = fmt.Sprintf("namespace-%d", i%100), types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", i))
@@ -375,7 +375,7 @@ func BenchmarkMemory(b *testing.B) {
 					UID:        types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", o)),
 				}}
 			}
-			g.Observe(r, m)
+			g.Observe(resource, m)
 		}
 		b.ReportMetric(float64(heap()-before)/objects, "B/object")
 		if g.Len() != objects {

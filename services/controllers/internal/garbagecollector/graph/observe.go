@@ -20,66 +20,66 @@ func (g *Graph) StartList() (epoch uint32) {
 }
 
 // Observe records the state of an object that a list or a watch returned.
-func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) {
+func (g *Graph) Observe(resource *resources.Resource, metadata *metav1.PartialObjectMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
 	// 1. Find the node or create it.
-	u, _ := packUID(m.UID)
-	n := g.nodes[u]
+	u, _ := packUID(metadata.UID)
+	node := g.nodes[u]
 	var flagsBefore nodeFlags
-	if n == nil {
-		n = &Node{uid: u}
-		n.setCoordinates(identityOf(r, m))
-		g.nodes[n.uid] = n
-		g.keepNonCanonical(m.UID)
+	if node == nil {
+		node = &Node{uid: u}
+		node.setCoordinates(identityOf(resource, metadata))
+		g.nodes[node.uid] = node
+		g.keepNonCanonical(metadata.UID)
 	} else {
-		flagsBefore = n.flags
-		g.setObservedIdentity(n, identityOf(r, m))
+		flagsBefore = node.flags
+		g.setObservedIdentity(node, identityOf(resource, metadata))
 	}
 
 	// 2. Record the state of the object and count it.
-	if n.resource != r {
-		g.setCounted(n, false)
-		n.resource = r
+	if node.resource != resource {
+		g.setCounted(node, false)
+		node.resource = resource
 	}
-	n.epoch = g.epoch
-	n.setFlag(flagObserved, true)
-	n.setFlag(flagDeleting, m.DeletionTimestamp != nil || n.hasFlag(flagDeleting))
-	n.setFlag(flagOrphaning, slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents))
-	n.setFlag(flagForeground, slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents))
-	g.setCounted(n, true)
+	node.epoch = g.epoch
+	node.setFlag(flagObserved, true)
+	node.setFlag(flagDeleting, metadata.DeletionTimestamp != nil || node.hasFlag(flagDeleting))
+	node.setFlag(flagOrphaning, slices.Contains(metadata.Finalizers, metav1.FinalizerOrphanDependents))
+	node.setFlag(flagForeground, slices.Contains(metadata.Finalizers, metav1.FinalizerDeleteDependents))
+	g.setCounted(node, true)
 
 	// 3. Connect the node with its owners.
-	g.changeOwners(n, g.ownersOf(m.OwnerReferences))
-	for i := range m.OwnerReferences {
-		g.keepNonCanonical(m.OwnerReferences[i].UID)
+	g.changeOwners(node, g.ownersOf(metadata.OwnerReferences))
+	for i := range metadata.OwnerReferences {
+		g.keepNonCanonical(metadata.OwnerReferences[i].UID)
 	}
 
 	// 4. Schedule the work that the change requires.
-	g.schedulePropagation(n, flagsBefore)
-	g.Changed(r, n.namespace.Value(), false)
+	g.schedulePropagation(node, flagsBefore)
+	g.Changed(resource, node.namespace.Value(), false)
 }
 
 // setObservedIdentity sets the identity of a known node to the one under which its object was
 // observed. If the node was virtual, dependents that refer to it by another identity may have an
 // absent owner, so they are verified.
-func (g *Graph) setObservedIdentity(n *Node, observed Identity) {
-	if g.identity(n) == observed {
+func (g *Graph) setObservedIdentity(node *Node, observed Identity) {
+	if g.identity(node) == observed {
 		return
 	}
-	g.setCounted(n, false)
-	n.setCoordinates(observed)
-	isVirtual := !n.hasFlag(flagObserved)
+	g.setCounted(node, false)
+	node.setCoordinates(observed)
+	isVirtual := !node.hasFlag(flagObserved)
 	if !isVirtual {
 		return
 	}
-	for d := range n.dependents {
-		if d.refersOnlyTo(n.uid, observed) {
+	for d := range node.dependents {
+		if d.refersOnlyTo(node.uid, observed) {
 			continue
 		}
 		if observed.Namespace != "" && d.namespace.Value() != observed.Namespace {
-			i := slices.IndexFunc(d.owners, func(o owner) bool { return o.uid == n.uid })
+			i := slices.IndexFunc(d.owners, func(o owner) bool { return o.uid == node.uid })
 			g.Tasks.InvalidNamespace(g.identity(d), g.referencedIdentity(d, &d.owners[i]))
 		}
 		g.requestDelete(d)
@@ -112,21 +112,21 @@ func (n *Node) refersOnlyTo(u uid, id Identity) bool {
 // schedulePropagation schedules the handling of a deleted object's dependents, if the object began
 // to wait for it after the last observation. flagsBefore holds the flags of that observation, or 0
 // if the object was not observed before.
-func (g *Graph) schedulePropagation(n *Node, flagsBefore nodeFlags) {
-	policy := n.flags.propagationFlag()
+func (g *Graph) schedulePropagation(node *Node, flagsBefore nodeFlags) {
+	policy := node.flags.propagationFlag()
 	wasObserved := flagsBefore&flagObserved != 0
 	if wasObserved && policy == flagsBefore.propagationFlag() {
 		return
 	}
 	switch policy {
 	case flagOrphaning:
-		g.Tasks.Orphan(n, n.namespace.Value())
+		g.Tasks.Orphan(node, node.namespace.Value())
 	case flagForeground:
-		n.setFlag(flagDeletingDependents, true)
-		for d := range n.dependents {
+		node.setFlag(flagDeletingDependents, true)
+		for d := range node.dependents {
 			g.requestDelete(d)
 		}
-		g.requestDelete(n)
+		g.requestDelete(node)
 	}
 }
 
@@ -142,14 +142,14 @@ func (f nodeFlags) propagationFlag() nodeFlags {
 	return f & flagForeground
 }
 
-// changeOwners replaces the owner references of a node. An owner whose deletion n no longer blocks
+// changeOwners replaces the owner references of a node. An owner whose deletion node no longer blocks
 // may now be deletable.
-func (g *Graph) changeOwners(n *Node, owners []owner) {
-	if slices.Equal(n.owners, owners) {
+func (g *Graph) changeOwners(node *Node, owners []owner) {
+	if slices.Equal(node.owners, owners) {
 		return
 	}
-	before := n.owners
-	n.owners = owners
+	before := node.owners
+	node.owners = owners
 	oldByUID := ownersByUID(before)
 	newByUID := ownersByUID(owners)
 
@@ -164,7 +164,7 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 			g.requestDelete(ownerNode)
 		}
 		if newRef == nil {
-			g.removeDependent(n, ownerNode)
+			g.removeDependent(node, ownerNode)
 		}
 	}
 
@@ -174,7 +174,7 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 			added = append(added, owners[i])
 		}
 	}
-	g.addToOwners(n, added)
+	g.addToOwners(node, added)
 }
 
 // ownersByUID indexes owner references by uid, so that changeOwners takes linear time: an object can
@@ -211,43 +211,43 @@ func (g *Graph) deleteFromMaps(n *Node) {
 // requestDelete asks a worker to delete the object of n, if no owner keeps it.
 func (g *Graph) requestDelete(n *Node) { g.Tasks.Delete(n, n.namespace.Value()) }
 
-// addToOwners adds n to the dependents of owners. An unknown owner becomes a virtual node, and a
+// addToOwners adds node to the dependents of owners. An unknown owner becomes a virtual node, and a
 // worker is asked to verify that it exists. If a reference to a known owner may be wrong, a worker
-// is asked to verify the references of n.
-func (g *Graph) addToOwners(n *Node, owners []owner) {
-	isDoubtful := false // a reference of n may be wrong
+// is asked to verify the references of node.
+func (g *Graph) addToOwners(node *Node, owners []owner) {
+	isDoubtful := false // a reference of node may be wrong
 	for i := range owners {
 		ref := &owners[i]
 		ownerNode := g.nodes[ref.uid]
 		isNew := ownerNode == nil
 		if isNew {
-			ownerNode = &Node{uid: ref.uid, namespace: n.namespace, name: ref.name, kind: ref.kind}
+			ownerNode = &Node{uid: ref.uid, namespace: node.namespace, name: ref.name, kind: ref.kind}
 			g.nodes[ownerNode.uid] = ownerNode
 		}
 		if ownerNode.dependents == nil {
 			ownerNode.dependents = map[*Node]struct{}{}
 		}
-		ownerNode.dependents[n] = struct{}{}
+		ownerNode.dependents[node] = struct{}{}
 
 		isObserved := ownerNode.hasFlag(flagObserved)
 		switch {
 		case isNew:
 			g.requestDelete(ownerNode)
 		case isDoubtful:
-		case ownerNode.namespace.Value() != "" && ownerNode.namespace != n.namespace:
+		case ownerNode.namespace.Value() != "" && ownerNode.namespace != node.namespace:
 			if isObserved {
-				g.Tasks.InvalidNamespace(g.identity(n), g.referencedIdentity(n, ref))
+				g.Tasks.InvalidNamespace(g.identity(node), g.referencedIdentity(node, ref))
 			}
 			isDoubtful = true
 		case ownerNode.kind != ref.kind || ownerNode.name != ref.name:
 			isDoubtful = true
-		case ownerNode.namespace != n.namespace && !isObserved:
+		case ownerNode.namespace != node.namespace && !isObserved:
 			// The virtual owner has no namespace, because its first dependent is cluster-scoped.
 			isDoubtful = true
 		}
 	}
 	if isDoubtful {
-		g.requestDelete(n)
+		g.requestDelete(node)
 	}
 }
 
@@ -279,27 +279,27 @@ func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
 
 // removeNode removes a node. Its dependents have lost an owner, and an owner that waits for its
 // dependents may now be deletable, so a worker is asked to check them.
-func (g *Graph) removeNode(n *Node, id Identity) {
-	g.setCounted(n, false)
-	g.deleteFromMaps(n)
-	for i := range n.owners {
-		if o := g.nodes[n.owners[i].uid]; o != nil {
-			g.removeDependent(n, o)
+func (g *Graph) removeNode(node *Node, id Identity) {
+	g.setCounted(node, false)
+	g.deleteFromMaps(node)
+	for i := range node.owners {
+		if o := g.nodes[node.owners[i].uid]; o != nil {
+			g.removeDependent(node, o)
 		}
 	}
-	if len(n.dependents) > 0 {
+	if len(node.dependents) > 0 {
 		g.Tasks.Absent(id)
 	}
-	for d := range n.dependents {
+	for d := range node.dependents {
 		g.requestDelete(d)
 	}
-	for i := range n.owners {
-		if o := g.nodes[n.owners[i].uid]; o != nil && o.hasFlag(flagDeletingDependents) {
+	for i := range node.owners {
+		if o := g.nodes[node.owners[i].uid]; o != nil && o.hasFlag(flagDeletingDependents) {
 			g.requestDelete(o)
 		}
 	}
-	if n.resource != nil {
-		g.Changed(n.resource, n.namespace.Value(), true)
+	if node.resource != nil {
+		g.Changed(node.resource, node.namespace.Value(), true)
 	}
 }
 
@@ -311,26 +311,26 @@ func (g *Graph) RemoveVirtual(id Identity) (mustVerifyAgain bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	u, _ := packUID(id.UID)
-	n := g.nodes[u]
-	if n == nil {
+	node := g.nodes[u]
+	if node == nil {
 		return false
 	}
-	isVirtual := !n.hasFlag(flagObserved)
-	if !isVirtual && g.identity(n) == id {
-		g.removeNode(n, id)
+	isVirtual := !node.hasFlag(flagObserved)
+	if !isVirtual && g.identity(node) == id {
+		g.removeNode(node, id)
 		return false
 	}
 
 	var matching, others []*Node // dependents by whether they refer to the absent identity only
-	for d := range n.dependents {
-		if d.refersOnlyTo(n.uid, id) {
+	for d := range node.dependents {
+		if d.refersOnlyTo(node.uid, id) {
 			matching = append(matching, d)
 		} else {
 			others = append(others, d)
 		}
 	}
 	if isVirtual && len(others) == 0 {
-		g.removeNode(n, id)
+		g.removeNode(node, id)
 		return false
 	}
 
@@ -340,7 +340,7 @@ func (g *Graph) RemoveVirtual(id Identity) (mustVerifyAgain bool) {
 			g.requestDelete(d)
 		}
 	}
-	return isVirtual && g.identity(n) == id && g.replaceIdentity(n, others)
+	return isVirtual && g.identity(node) == id && g.replaceIdentity(node, others)
 }
 
 // replaceIdentity gives a virtual node, whose identity is absent, the next identity by which its

@@ -46,7 +46,7 @@ func request(op admission.Operation, subresource string, pod, old runtime.Object
 // TestPullPolicyBecomesAlways checks that a pod that is created, or gets images that it had not in
 // any container, has the pull policy Always after Admit, and that Validate rejects another one.
 func TestPullPolicyBecomesAlways(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		op          admission.Operation
 		subresource string
 		old         runtime.Object
@@ -58,29 +58,29 @@ func TestPullPolicyBecomesAlways(t *testing.T) {
 		"update of a subresource":     {op: admission.Update, subresource: "status", old: podWithImages()},
 		"old object of another kind":  {op: admission.Update, old: &corev1.Node{}, wantAlways: true},
 	} {
-		p := podWithImages("i", "c", "e")
-		r := request(c.op, c.subresource, p, c.old)
-		rejected := alwayspullimages.Plugin{}.Validate(t.Context(), r)
-		if err := (alwayspullimages.Plugin{}).Admit(t.Context(), r); err != nil {
+		pod := podWithImages("i", "c", "e")
+		req := request(test.op, test.subresource, pod, test.old)
+		rejected := alwayspullimages.Plugin{}.Validate(t.Context(), req)
+		if err := (alwayspullimages.Plugin{}).Admit(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
 		want := corev1.PullNever
-		if c.wantAlways {
+		if test.wantAlways {
 			want = corev1.PullAlways
 		}
 		for container, got := range map[string]corev1.PullPolicy{
-			"init":      p.Spec.InitContainers[0].ImagePullPolicy,
-			"regular":   p.Spec.Containers[0].ImagePullPolicy,
-			"ephemeral": p.Spec.EphemeralContainers[0].ImagePullPolicy,
+			"init":      pod.Spec.InitContainers[0].ImagePullPolicy,
+			"regular":   pod.Spec.Containers[0].ImagePullPolicy,
+			"ephemeral": pod.Spec.EphemeralContainers[0].ImagePullPolicy,
 		} {
 			if got != want {
 				t.Errorf("%s, %s container: got policy %s, want %s", name, container, got, want)
 			}
 		}
-		if (rejected != nil) != c.wantAlways {
-			t.Errorf("%s, Validate before Admit: got error %v, want an error: %t", name, rejected, c.wantAlways)
+		if (rejected != nil) != test.wantAlways {
+			t.Errorf("%s, Validate before Admit: got error %v, want an error: %t", name, rejected, test.wantAlways)
 		}
-		if err := (alwayspullimages.Plugin{}).Validate(t.Context(), r); err != nil {
+		if err := (alwayspullimages.Plugin{}).Validate(t.Context(), req); err != nil {
 			t.Errorf("%s, Validate after Admit: got error %v, want none", name, err)
 		}
 	}

@@ -21,7 +21,7 @@ func TestTopologyKeys(t *testing.T) {
 		}
 		return &corev1.Affinity{PodAntiAffinity: a}
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		op       admission.Operation
 		sub      string
 		affinity *corev1.Affinity
@@ -50,12 +50,12 @@ func TestTopologyKeys(t *testing.T) {
 		"required zone, delete":      {op: admission.Delete, affinity: antiAffinity("zone")},
 	} {
 		p := &corev1.Pod{}
-		p.Name, p.Spec.Affinity = "a", c.affinity
+		p.Name, p.Spec.Affinity = "a", test.affinity
 		err := antiaffinity.Plugin{}.Validate(t.Context(), &admission.Request{
-			Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
+			Operation: test.op, Subresource: test.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
 		})
-		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.want)
+		if err == nil && test.want != "" || err != nil && err.Error() != test.want {
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, test.want)
 		}
 	}
 }

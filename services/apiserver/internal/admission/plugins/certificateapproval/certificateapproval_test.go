@@ -46,7 +46,7 @@ func signingRequest(signer string) *certificatesv1.CertificateSigningRequest {
 // require the permission to approve for the signer of the stored object.
 func TestApprovalRequiresPermissionForSigner(t *testing.T) {
 	plugin := &certificateapproval.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		resource, subresource string
 		operation             admission.Operation
 		old                   runtime.Object
@@ -94,15 +94,15 @@ func TestApprovalRequiresPermissionForSigner(t *testing.T) {
 		},
 	} {
 		err := plugin.Validate(t.Context(), &admission.Request{
-			Operation:   c.operation,
-			Resource:    &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
-			Subresource: c.subresource,
+			Operation:   test.operation,
+			Resource:    &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: test.resource}},
+			Subresource: test.subresource,
 			Object:      signingRequest("a.b/one"),
-			OldObject:   c.old,
+			OldObject:   test.old,
 			User:        &request.User{Name: "u"},
 		})
-		if apierrors.IsForbidden(err) != c.wantForbidden || err != nil && !c.wantForbidden {
-			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, c.wantForbidden)
+		if apierrors.IsForbidden(err) != test.wantForbidden || err != nil && !test.wantForbidden {
+			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, test.wantForbidden)
 		}
 	}
 }

@@ -23,22 +23,22 @@ type Plugin struct{ Authorizer authz.Authorizer }
 
 // Validate implements admission.Validator. It checks the signer of the stored object, because the
 // request may name another one.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if !r.IsResource(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "status" ||
-		r.Operation != admission.Update {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if !req.IsResource(certificatesv1.GroupName, "certificatesigningrequests") || req.Subresource != "status" ||
+		req.Operation != admission.Update {
 		return nil
 	}
-	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
-	old, oldOK := r.OldObject.(*certificatesv1.CertificateSigningRequest)
+	csr, ok := req.Object.(*certificatesv1.CertificateSigningRequest)
+	old, oldOK := req.OldObject.(*certificatesv1.CertificateSigningRequest)
 	switch {
 	case !oldOK:
-		return r.Forbiddenf("expected type CertificateSigningRequest, got: %T", r.OldObject)
+		return req.Forbiddenf("expected type CertificateSigningRequest, got: %T", req.OldObject)
 	case !ok:
-		return r.Forbiddenf("expected type CertificateSigningRequest, got: %T", r.Object)
+		return req.Forbiddenf("expected type CertificateSigningRequest, got: %T", req.Object)
 	case bytes.Equal(csr.Status.Certificate, old.Status.Certificate) && semantic.Equal(csr.Status.Conditions, old.Status.Conditions):
 		return nil
-	case !authz.MayOnSigner(ctx, p.Authorizer, r.User, "sign", old.Spec.SignerName):
-		return r.Forbiddenf("user not permitted to sign requests with signerName %q", old.Spec.SignerName)
+	case !authz.MayOnSigner(ctx, p.Authorizer, req.User, "sign", old.Spec.SignerName):
+		return req.Forbiddenf("user not permitted to sign requests with signerName %q", old.Spec.SignerName)
 	}
 	return nil
 }

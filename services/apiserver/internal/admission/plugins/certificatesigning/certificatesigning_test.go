@@ -55,7 +55,7 @@ func signingRequest(signer, certificate string, conditions ...string) *certifica
 // Failed condition require the permission to sign for the signer.
 func TestSigningRequiresPermissionForSigner(t *testing.T) {
 	plugin := &certificatesigning.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		resource, subresource string
 		operation             admission.Operation
 		object, old           runtime.Object
@@ -116,15 +116,15 @@ func TestSigningRequiresPermissionForSigner(t *testing.T) {
 		},
 	} {
 		err := plugin.Validate(t.Context(), &admission.Request{
-			Operation:   c.operation,
-			Resource:    &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
-			Subresource: c.subresource,
-			Object:      c.object,
-			OldObject:   c.old,
+			Operation:   test.operation,
+			Resource:    &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: test.resource}},
+			Subresource: test.subresource,
+			Object:      test.object,
+			OldObject:   test.old,
 			User:        &request.User{Name: "u"},
 		})
-		if apierrors.IsForbidden(err) != c.wantForbidden || err != nil && !c.wantForbidden {
-			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, c.wantForbidden)
+		if apierrors.IsForbidden(err) != test.wantForbidden || err != nil && !test.wantForbidden {
+			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, test.wantForbidden)
 		}
 	}
 }

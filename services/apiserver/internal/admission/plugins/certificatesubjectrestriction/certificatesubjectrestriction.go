@@ -20,14 +20,14 @@ const Name = "CertificateSubjectRestriction"
 type Plugin struct{}
 
 // Validate implements admission.Validator.
-func (Plugin) Validate(_ context.Context, r *admission.Request) error {
-	if !r.IsResource(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "" ||
-		r.Operation != admission.Create {
+func (Plugin) Validate(_ context.Context, req *admission.Request) error {
+	if !req.IsResource(certificatesv1.GroupName, "certificatesigningrequests") || req.Subresource != "" ||
+		req.Operation != admission.Create {
 		return nil
 	}
-	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+	csr, ok := req.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return r.Forbiddenf("expected type CertificateSigningRequest, got: %T", r.Object)
+		return req.Forbiddenf("expected type CertificateSigningRequest, got: %T", req.Object)
 	}
 	const signer = certificatesv1.KubeAPIServerClientSignerName
 	if csr.Spec.SignerName != signer {
@@ -35,10 +35,10 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	}
 	request, err := certificates.ParseRequest(csr.Spec.Request)
 	if err != nil {
-		return r.Forbiddenf("failed to parse CSR: %w", err)
+		return req.Forbiddenf("failed to parse CSR: %w", err)
 	}
 	if slices.Contains(request.Subject.Organization, api.GroupMasters) {
-		return r.Forbiddenf("use of %s signer with %s group is not allowed", signer, api.GroupMasters)
+		return req.Forbiddenf("use of %s signer with %s group is not allowed", signer, api.GroupMasters)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 	const client = certificatesv1.KubeAPIServerClientSignerName
 	broken := signingRequest(client)
 	broken.Spec.Request = []byte("no PEM")
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name                  string
 		resource, subresource string
 		op                    admission.Operation
@@ -90,14 +90,14 @@ func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 		},
 	} {
 		err := certificatesubjectrestriction.Plugin{}.Validate(t.Context(), &admission.Request{
-			Operation:   c.op,
-			Resource:    &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
-			Subresource: c.subresource,
-			Object:      c.object,
+			Operation:   test.op,
+			Resource:    &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: test.resource}},
+			Subresource: test.subresource,
+			Object:      test.object,
 			Name:        "r",
 		})
-		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
-			t.Errorf("%s: got error %v, want a Forbidden error with the suffix %q, or none if that is empty", c.name, err, c.want)
+		if (err == nil) != (test.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), test.want)) {
+			t.Errorf("%s: got error %v, want a Forbidden error with the suffix %q, or none if that is empty", test.name, err, test.want)
 		}
 	}
 	unnamed := signingRequest(client, "system:masters")

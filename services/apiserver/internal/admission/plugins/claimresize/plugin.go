@@ -26,12 +26,12 @@ var errNotResizable = errors.New(
 	"only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 
 // Validate rejects the growth of a claim that cannot grow.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
-	if !ok || r.Operation != admission.Update || !r.IsObject("", "persistentvolumeclaims") {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	claim, ok := req.Object.(*corev1.PersistentVolumeClaim)
+	if !ok || req.Operation != admission.Update || !req.IsObject("", "persistentvolumeclaims") {
 		return nil
 	}
-	old, ok := r.OldObject.(*corev1.PersistentVolumeClaim)
+	old, ok := req.OldObject.(*corev1.PersistentVolumeClaim)
 	if !ok {
 		return nil
 	}
@@ -41,18 +41,18 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	if old.Status.Phase != corev1.ClaimBound {
-		return r.Forbiddenf("Only bound persistent volume claims can be expanded") //nolint:staticcheck // the wording is the API's
+		return req.Forbiddenf("Only bound persistent volume claims can be expanded") //nolint:staticcheck // the wording is the API's
 	}
 	name := claim.Annotations[corev1.BetaStorageClassAnnotation]
 	if name == "" && claim.Spec.StorageClassName != nil {
 		name = *claim.Spec.StorageClassName
 	}
 	if name == "" {
-		return r.Forbidden(errNotResizable)
+		return req.Forbidden(errNotResizable)
 	}
 	class, err := p.Classes.Get(ctx, name)
 	if err != nil || class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
-		return r.Forbidden(errNotResizable)
+		return req.Forbidden(errNotResizable)
 	}
 	return nil
 }

@@ -21,27 +21,27 @@ const Name = "ClusterTrustBundleAttest"
 type Plugin struct{ Authorizer authz.Authorizer }
 
 // Validate implements admission.Validator.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if !r.IsResource(certificatesv1.GroupName, "clustertrustbundles") ||
-		r.Operation != admission.Create && r.Operation != admission.Update {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if !req.IsResource(certificatesv1.GroupName, "clustertrustbundles") ||
+		req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
 	var signer string
-	switch bundle := r.Object.(type) {
+	switch bundle := req.Object.(type) {
 	case *certificatesv1beta1.ClusterTrustBundle:
 		signer = bundle.Spec.SignerName
 	case *certificatesv1alpha1.ClusterTrustBundle:
 		signer = bundle.Spec.SignerName
 	default:
-		return r.Forbiddenf("expected type ClusterTrustBundle, got: %T", r.Object)
+		return req.Forbiddenf("expected type ClusterTrustBundle, got: %T", req.Object)
 	}
 	switch {
 	case signer == "":
 		return nil
-	case r.Operation == admission.Update && r.IsMetadataOnlyUpdate():
+	case req.Operation == admission.Update && req.IsMetadataOnlyUpdate():
 		return nil
-	case !authz.MayOnSigner(ctx, p.Authorizer, r.User, "attest", signer):
-		return r.Forbiddenf("user not permitted to attest for signerName %q", signer)
+	case !authz.MayOnSigner(ctx, p.Authorizer, req.User, "attest", signer):
+		return req.Forbiddenf("user not permitted to attest for signerName %q", signer)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func bundle(signer, trust string, owners ...string) *certificatesv1beta1.Cluster
 // attest for the signer or its domain.
 func TestSignerRequiresVerbAttest(t *testing.T) {
 	plugin := &clustertrustbundleattest.Plugin{Authorizer: attester{}}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		op            admission.Operation
 		resource      string
 		obj, old      runtime.Object
@@ -69,15 +69,15 @@ func TestSignerRequiresVerbAttest(t *testing.T) {
 		"update, signer is permitted":                     {op: admission.Update, obj: bundle("a.b/one", "y"), old: bundle("a.b/one", "x")},
 		"create, domain that begins like a permitted one": {op: admission.Create, obj: bundle("c.dd/any", "x"), wantForbidden: true},
 	} {
-		if c.resource == "" {
-			c.resource = "clustertrustbundles"
+		if test.resource == "" {
+			test.resource = "clustertrustbundles"
 		}
 		err := plugin.Validate(t.Context(), &admission.Request{
-			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
-			Name: "b", Object: c.obj, OldObject: c.old, User: &request.User{Name: "u"},
+			Operation: test.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: test.resource}},
+			Name: "b", Object: test.obj, OldObject: test.old, User: &request.User{Name: "u"},
 		})
-		if (err != nil) != c.wantForbidden || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, c.wantForbidden)
+		if (err != nil) != test.wantForbidden || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, test.wantForbidden)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func service(ips ...string) *corev1.Service {
 
 // TestExternalIPs checks that a Service may keep and lose external IPs, but not gain any.
 func TestExternalIPs(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		op           admission.Operation
 		subresource  string
 		service      *corev1.Service
@@ -33,16 +33,16 @@ func TestExternalIPs(t *testing.T) {
 		"update of a subresource":     {op: admission.Update, subresource: "status", service: service("1.2.3.4"), old: service()},
 	} {
 		err := denyserviceexternalips.Plugin{}.Validate(t.Context(), &admission.Request{
-			Operation:   c.op,
-			Subresource: c.subresource,
+			Operation:   test.op,
+			Subresource: test.subresource,
 			Resource:    &registry.Kind{Names: registry.Names{Resource: "services"}},
 			Name:        "s",
-			Object:      c.service,
-			OldObject:   c.old,
+			Object:      test.service,
+			OldObject:   test.old,
 		})
 		const want = `services "s" is forbidden: Use of external IPs is denied by admission control`
-		if (err != nil) != c.wantRejected || err != nil && err.Error() != want {
-			t.Errorf("%s: got error %v, want error %q: %t", name, err, want, c.wantRejected)
+		if (err != nil) != test.wantRejected || err != nil && err.Error() != want {
+			t.Errorf("%s: got error %v, want error %q: %t", name, err, want, test.wantRejected)
 		}
 	}
 }

@@ -30,27 +30,27 @@ type Plugin struct{ Namespaces Namespaces }
 
 // Validate implements admission.Validator. Specs cannot change, so it checks them on create only.
 // If the feature gate DRAAdminAccess is off, the strategy clears the field before admission.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Resource.Group != resourcev1beta1.GroupName {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if req.Resource.Group != resourcev1beta1.GroupName {
 		return nil
 	}
 	var path *field.Path
 	switch {
-	case r.Operation == admission.Create && r.Subresource == "":
-		path = requestedPath(r.Object)
-	case r.Operation == admission.Update && r.Subresource == "status" && allocatedPath(r.OldObject) == nil:
-		path = allocatedPath(r.Object)
+	case req.Operation == admission.Create && req.Subresource == "":
+		path = requestedPath(req.Object)
+	case req.Operation == admission.Update && req.Subresource == "status" && allocatedPath(req.OldObject) == nil:
+		path = allocatedPath(req.Object)
 	}
 	if path == nil {
 		return nil
 	}
-	labels, err := p.Namespaces.Labels(ctx, r.Namespace)
+	labels, err := p.Namespaces.Labels(ctx, req.Namespace)
 	switch {
 	case err != nil:
-		return invalid(r, field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err)))
+		return invalid(req, field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err)))
 	case labels[resourcev1beta1.DRAAdminNamespaceLabelKey] != "true":
 		return invalid(
-			r,
+			req,
 			field.Forbidden(path, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace",
 				resourcev1beta1.DRAAdminNamespaceLabelKey)),
 		)

@@ -105,7 +105,7 @@ func TestAdminAccess(t *testing.T) {
 		lookupFailed  = "Internal error: could not retrieve namespace to verify admin access: no answer"
 	)
 	plugin := &deviceadmin.Plugin{Namespaces: namespaces{}}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		namespace, group, subresource string
 		op                            admission.Operation
 		obj, old                      runtime.Object
@@ -164,7 +164,7 @@ func TestAdminAccess(t *testing.T) {
 		"delete":                    {namespace: "users", op: admission.Delete, old: claim(&yes)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &registry.Kind{
+			kind := &registry.Kind{
 				Names: registry.Names{
 					Group:    resourcev1beta1.GroupName,
 					Version:  "v1beta1",
@@ -172,13 +172,13 @@ func TestAdminAccess(t *testing.T) {
 					Kind:     "ResourceClaim",
 				},
 			}
-			if c.group != "" {
-				k.Group = c.group
+			if test.group != "" {
+				kind.Group = test.group
 			}
 			err := plugin.Validate(context.Background(), &admission.Request{
-				Operation: c.op, Resource: k, Subresource: c.subresource, Namespace: c.namespace, Name: "c", Object: c.obj, OldObject: c.old,
+				Operation: test.op, Resource: kind, Subresource: test.subresource, Namespace: test.namespace, Name: "c", Object: test.obj, OldObject: test.old,
 			})
-			if c.wantMessage == "" {
+			if test.wantMessage == "" {
 				if err != nil {
 					t.Errorf("got error %v, want none", err)
 				}
@@ -189,8 +189,8 @@ func TestAdminAccess(t *testing.T) {
 				t.Fatalf("got error %v, want an Invalid status", err)
 			}
 			causes := st.Status().Details.Causes
-			if len(causes) != 1 || causes[0].Field != c.wantField || causes[0].Message != c.wantMessage {
-				t.Errorf("got causes %+v, want %s: %s", causes, c.wantField, c.wantMessage)
+			if len(causes) != 1 || causes[0].Field != test.wantField || causes[0].Message != test.wantMessage {
+				t.Errorf("got causes %+v, want %s: %s", causes, test.wantField, test.wantMessage)
 			}
 		})
 	}

@@ -53,7 +53,7 @@ func New(c *Configuration, now func() time.Time) (*Plugin, error) {
 		User:            userKey,
 		SourceAndObject: sourceAndObjectKey,
 	}
-	p := &Plugin{now: now}
+	plugin := &Plugin{now: now}
 	for _, l := range c.Limits {
 		size := int(l.CacheSize)
 		if size == 0 || l.Type == Server {
@@ -63,9 +63,9 @@ func New(c *Configuration, now func() time.Time) (*Plugin, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.limits = append(p.limits, &limit{Limit: l, key: keys[l.Type], buckets: buckets})
+		plugin.limits = append(plugin.limits, &limit{Limit: l, key: keys[l.Type], buckets: buckets})
 	}
-	return p, nil
+	return plugin, nil
 }
 
 // Validate implements admission.Validator. Every limit is charged, even if an earlier one has

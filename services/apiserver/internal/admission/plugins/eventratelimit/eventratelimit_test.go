@@ -38,7 +38,7 @@ func TestEventsBeyondRateAreRejected(t *testing.T) {
 		serverLimited = "limit reached on type Server for key "
 		userALimited  = "limit reached on type User for key a"
 	)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		limits string
 		events []event
 	}{
@@ -94,7 +94,7 @@ func TestEventsBeyondRateAreRejected(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conf, err := eventratelimit.Load([]byte(head + "limits: " + c.limits))
+			conf, err := eventratelimit.Load([]byte(head + "limits: " + test.limits))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func TestEventsBeyondRateAreRejected(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, e := range c.events {
+			for i, e := range test.events {
 				now = now.Add(e.after)
 				if e.kind == "" {
 					e.kind = "Event"
@@ -138,14 +138,14 @@ func TestLongKeysAreNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := eventratelimit.New(conf, time.Now)
+	plugin, err := eventratelimit.New(conf, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := liveHeapBytes()
 	for i := range 100 {
 		name := strings.Repeat("x", 1<<20) + strconv.Itoa(i)
-		if err := p.Validate(t.Context(), &admission.Request{
+		if err := plugin.Validate(t.Context(), &admission.Request{
 			Operation: admission.Create, Resource: &registry.Kind{}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Event"},
 			Object: &corev1.Event{InvolvedObject: corev1.ObjectReference{Name: name}},
 		}); err != nil {
@@ -155,7 +155,7 @@ func TestLongKeysAreNotKept(t *testing.T) {
 	if after := liveHeapBytes(); after > before+16<<20 {
 		t.Errorf("100 keys of 1 MiB: got %d MiB of memory, want at most 16", (after-before)>>20)
 	}
-	runtime.KeepAlive(p)
+	runtime.KeepAlive(plugin)
 }
 
 // liveHeapBytes returns the size of the heap after a garbage collection.
@@ -168,7 +168,7 @@ func liveHeapBytes() uint64 {
 
 // TestInvalidConfigurations checks the error of each invalid configuration.
 func TestInvalidConfigurations(t *testing.T) {
-	for name, c := range map[string]struct{ file, want string }{
+	for name, test := range map[string]struct{ file, want string }{
 		"no file":   {file: "", want: "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
 		"no limits": {file: head, want: "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
 		"bad limits": {file: head + "limits: [{type: Odd, qps: 0, burst: -1, cacheSize: -2}]",
@@ -179,11 +179,11 @@ func TestInvalidConfigurations(t *testing.T) {
 			want: `no kind "Pod" is registered for version "v1" in scheme "admission configuration"`},
 	} {
 		var data []byte
-		if c.file != "" {
-			data = []byte(c.file)
+		if test.file != "" {
+			data = []byte(test.file)
 		}
-		if _, err := eventratelimit.Load(data); err == nil || err.Error() != c.want {
-			t.Errorf("%s: got error %v, want %q", name, err, c.want)
+		if _, err := eventratelimit.Load(data); err == nil || err.Error() != test.want {
+			t.Errorf("%s: got error %v, want %q", name, err, test.want)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestExtendedResourcesAreTolerated(t *testing.T) {
 		Value:    "x",
 		Effect:   corev1.TaintEffectNoSchedule,
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		spec        corev1.PodSpec
 		op          admission.Operation // default: create
 		subresource string
@@ -64,16 +64,16 @@ func TestExtendedResourcesAreTolerated(t *testing.T) {
 		"status update": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, subresource: "status"},
 		"delete":        {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, op: admission.Delete},
 	} {
-		if c.op == "" {
-			c.op = admission.Create
+		if test.op == "" {
+			test.op = admission.Create
 		}
-		p := &corev1.Pod{Spec: c.spec}
+		p := &corev1.Pod{Spec: test.spec}
 		if err := (extendedresourcetoleration.Plugin{}).Admit(t.Context(), &admission.Request{
-			Operation: c.op, Subresource: c.subresource, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
+			Operation: test.op, Subresource: test.subresource, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := fmt.Sprint(p.Spec.Tolerations), fmt.Sprint(c.want); got != want {
+		if got, want := fmt.Sprint(p.Spec.Tolerations), fmt.Sprint(test.want); got != want {
 			t.Errorf("%s: got tolerations %s, want %s", name, got, want)
 		}
 	}

@@ -114,16 +114,16 @@ func (p *Plugin) CallsExternal(_ context.Context, r *admission.Request) bool {
 }
 
 // Validate implements admission.Validator.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if !r.IsResource("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if !req.IsResource("", "pods") || req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
-	pod, ok := r.Object.(*corev1.Pod)
+	pod, ok := req.Object.(*corev1.Pod)
 	if !ok {
 		return nil // a subresource with another kind
 	}
-	spec := imagepolicyv1alpha1.ImageReviewSpec{Namespace: r.Namespace}
-	switch r.Subresource {
+	spec := imagepolicyv1alpha1.ImageReviewSpec{Namespace: req.Namespace}
+	switch req.Subresource {
 	case "":
 		for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 			for i := range list {
@@ -140,8 +140,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	}
 	spec.Annotations = maps.Clone(pod.Annotations)
 	maps.DeleteFunc(spec.Annotations, func(k, _ string) bool { return !strings.Contains(k, annotationMarker) })
-	if err := p.review(ctx, r, pod, spec); err != nil {
-		return r.Forbidden(err)
+	if err := p.review(ctx, req, pod, spec); err != nil {
+		return req.Forbidden(err)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 // asked, DefaultAllow decides.
 func (p *Plugin) review(
 	ctx context.Context,
-	r *admission.Request,
+	req *admission.Request,
 	pod *corev1.Pod,
 	spec imagepolicyv1alpha1.ImageReviewSpec,
 ) error {
@@ -159,12 +159,12 @@ func (p *Plugin) review(
 		if !p.config.DefaultAllow || ctx.Err() != nil {
 			return err
 		}
-		r.Annotate(auditPrefix+failedOpen, "true")
+		req.Annotate(auditPrefix+failedOpen, "true")
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, failedOpenAnnotation, "true")
 		return nil
 	}
 	for k, v := range reviewed.AuditAnnotations {
-		r.Annotate(auditPrefix+k, v)
+		req.Annotate(auditPrefix+k, v)
 	}
 	switch {
 	case reviewed.Allowed:

@@ -144,7 +144,7 @@ func TestReviewContent(t *testing.T) {
 	// head begins each recorded review, up to the containers.
 	const head = `POST /image?timeout=30s {"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1",` +
 		`"metadata":{"creationTimestamp":null},"spec":{"containers":[`
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		op          admission.Operation
 		subresource string
 		want        string // reviewed containers; empty without a review
@@ -157,13 +157,13 @@ func TestReviewContent(t *testing.T) {
 	} {
 		plugin, b, _ := start(t, "allowTTL: -1")
 		b.respond(200, `{"status":{"allowed":true}}`)
-		if err := plugin.Validate(t.Context(), request(allTypes, c.op, c.subresource)); err != nil {
+		if err := plugin.Validate(t.Context(), request(allTypes, test.op, test.subresource)); err != nil {
 			t.Errorf("%s: got %v, want no error", name, err)
 		}
 		var want []string
-		if c.want != "" {
+		if test.want != "" {
 			want = []string{
-				head + c.want + `],"annotations":{"x.image-policy.k8s.io/ticket":"break-glass"},"namespace":"off"},"status":{"allowed":false}}`,
+				head + test.want + `],"annotations":{"x.image-policy.k8s.io/ticket":"break-glass"},"namespace":"off"},"status":{"allowed":false}}`,
 			}
 		}
 		if got := b.reviews(); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -177,7 +177,7 @@ func TestReviewContent(t *testing.T) {
 func TestWebhookResponseDecides(t *testing.T) {
 	const failedOpen = "imagepolicywebhook.image-policy.k8s.io/failed-open"
 	review := `{"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1","status":`
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		config   string // fields of the plugin's configuration
 		code     int    // HTTP status code
 		response string
@@ -254,55 +254,55 @@ func TestWebhookResponseDecides(t *testing.T) {
 			wantAudit: map[string]string{failedOpen: "true"}, wantFailedOpen: true,
 		},
 	} {
-		if c.config == "" {
-			c.config = "retryBackoff: 100"
+		if test.config == "" {
+			test.config = "retryBackoff: 100"
 		}
-		plugin, b, clock := start(t, c.config)
-		b.respond(c.code, c.response)
-		b.length = c.length
-		r := request(pod(nil, "i"), admission.Create, "")
-		err := plugin.Validate(t.Context(), r)
+		plugin, backend, clock := start(t, test.config)
+		backend.respond(test.code, test.response)
+		backend.length = test.length
+		req := request(pod(nil, "i"), admission.Create, "")
+		err := plugin.Validate(t.Context(), req)
 		want := "<nil>"
-		if c.want != "" {
-			want = `pods "a" is forbidden: ` + c.want
+		if test.want != "" {
+			want = `pods "a" is forbidden: ` + test.want
 		}
-		if got := strings.ReplaceAll(fmt.Sprint(err), b.url, "URL"); got != want {
+		if got := strings.ReplaceAll(fmt.Sprint(err), backend.url, "URL"); got != want {
 			t.Errorf("%s: got error %s, want %s", name, got, want)
 		}
-		if got := len(b.reviews()); got != c.wantReviews {
-			t.Errorf("%s: got %d reviews, want %d", name, got, c.wantReviews)
+		if got := len(backend.reviews()); got != test.wantReviews {
+			t.Errorf("%s: got %d reviews, want %d", name, got, test.wantReviews)
 		}
-		if want := max(c.wantReviews, 1) - 1; len(clock.pauses) != want {
+		if want := max(test.wantReviews, 1) - 1; len(clock.pauses) != want {
 			t.Errorf("%s: got pauses %v, want %d of them", name, clock.pauses, want)
 		}
-		if got, want := fmt.Sprint(r.Annotations()), fmt.Sprint(c.wantAudit); got != want {
+		if got, want := fmt.Sprint(req.Annotations()), fmt.Sprint(test.wantAudit); got != want {
 			t.Errorf("%s: got audit annotations %s, want %s", name, got, want)
 		}
-		if got := r.Object.(*corev1.Pod).Annotations["alpha.image-policy.k8s.io/failed-open"]; (got == "true") != c.wantFailedOpen {
-			t.Errorf("%s: got annotation failed-open %q, want it set: %t", name, got, c.wantFailedOpen)
+		if got := req.Object.(*corev1.Pod).Annotations["alpha.image-policy.k8s.io/failed-open"]; (got == "true") != test.wantFailedOpen {
+			t.Errorf("%s: got annotation failed-open %q, want it set: %t", name, got, test.wantFailedOpen)
 		}
 	}
 }
 
 // TestResponsesAreCached checks that responses are cached for allowTTL and denyTTL, and errors are not.
 func TestResponsesAreCached(t *testing.T) {
-	plugin, b, clock := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
+	plugin, backend, clock := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
 	// check checks the decision on an image, and the number of reviews since the last change of the
 	// response.
 	check := func(image string, wantAllowed bool, wantReviews int) {
 		t.Helper()
 		err := plugin.Validate(t.Context(), request(pod(nil, image), admission.Create, ""))
-		if (err == nil) != wantAllowed || len(b.reviews()) != wantReviews {
+		if (err == nil) != wantAllowed || len(backend.reviews()) != wantReviews {
 			t.Errorf("image %s: got error %v after %d reviews, want allowed: %t after %d reviews",
-				image, err, len(b.reviews()), wantAllowed, wantReviews)
+				image, err, len(backend.reviews()), wantAllowed, wantReviews)
 		}
 	}
 	const allowed, denied = true, false
-	b.respond(200, `{"status":{"allowed":true}}`)
+	backend.respond(200, `{"status":{"allowed":true}}`)
 	check("i", allowed, 1)
 	check("i", allowed, 1)
 	check("j", allowed, 2)
-	b.respond(200, `{"status":{"allowed":false}}`)
+	backend.respond(200, `{"status":{"allowed":false}}`)
 	check("k", denied, 1)
 	clock.now = clock.now.Add(9 * time.Second)
 	check("i", allowed, 1)
@@ -310,7 +310,7 @@ func TestResponsesAreCached(t *testing.T) {
 	check("i", denied, 2)
 	check("k", denied, 2)
 	clock.now = clock.now.Add(10 * time.Second)
-	b.respond(500, "broken")
+	backend.respond(500, "broken")
 	check("k", denied, 1)
 	check("k", denied, 2) // errors are not cached
 }
@@ -318,11 +318,11 @@ func TestResponsesAreCached(t *testing.T) {
 // TestCacheHoldsNoReviewedTexts checks that the cache does not hold the images. It is limited by the
 // number of responses, and a pod may name a megabyte of images.
 func TestCacheHoldsNoReviewedTexts(t *testing.T) {
-	p, b, _ := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
+	plugin, b, _ := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
 	b.respond(200, `{"status":{"allowed":true}}`)
 	review := func(image string) {
 		t.Helper()
-		if err := p.Validate(t.Context(), request(pod(nil, image), admission.Create, "")); err != nil {
+		if err := plugin.Validate(t.Context(), request(pod(nil, image), admission.Create, "")); err != nil {
 			t.Fatal(err)
 		}
 		b.respond(200, `{"status":{"allowed":true}}`) // drops the recorded review
@@ -341,7 +341,7 @@ func TestCacheHoldsNoReviewedTexts(t *testing.T) {
 	if after := liveHeapBytes(); after > before+16<<20 {
 		t.Errorf("responses to 100 reviews of 1 MiB: got %d MiB of memory, want at most 16", (after-before)>>20)
 	}
-	runtime.KeepAlive(p)
+	runtime.KeepAlive(plugin)
 }
 
 // TestCanceledRequestsAreRejected checks that defaultAllow does not admit a request that was canceled
@@ -380,7 +380,7 @@ func TestRequestIsSuspendedDuringReview(t *testing.T) {
 // TestInvalidConfigurationIsRejected checks that invalid files are rejected with a message that
 // names the cause.
 func TestInvalidConfigurationIsRejected(t *testing.T) {
-	for name, c := range map[string]struct{ file, want string }{
+	for name, test := range map[string]struct{ file, want string }{
 		"missing file": {file: "", want: "no config specified"},
 		"backoff too long": {file: "imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}",
 			want: "valid value is between 1ns and 5m0s, got 11m40s"},
@@ -394,11 +394,11 @@ func TestInvalidConfigurationIsRejected(t *testing.T) {
 		"not a map": {file: "[]", want: "json: cannot unmarshal array into Go value of type imagepolicy.file"},
 	} {
 		var data []byte
-		if c.file != "" {
-			data = []byte(c.file)
+		if test.file != "" {
+			data = []byte(test.file)
 		}
-		if _, err := imagepolicy.Load(data); err == nil || err.Error() != c.want {
-			t.Errorf("%s: got error %v, want %s", name, err, c.want)
+		if _, err := imagepolicy.Load(data); err == nil || err.Error() != test.want {
+			t.Errorf("%s: got error %v, want %s", name, err, test.want)
 		}
 	}
 }
@@ -420,8 +420,8 @@ func TestConfigurationDefaults(t *testing.T) {
 // TestReviewedRequests checks that CallsExternal reports updates of pods and their ephemeral
 // containers, and that other resources are not reviewed.
 func TestReviewedRequests(t *testing.T) {
-	plugin, b, _ := start(t, "allowTTL: -1")
-	for _, c := range []struct {
+	plugin, backend, _ := start(t, "allowTTL: -1")
+	for _, test := range []struct {
 		resource, subresource string
 		op                    admission.Operation
 		want                  bool
@@ -432,17 +432,17 @@ func TestReviewedRequests(t *testing.T) {
 		{resource: "pods", subresource: "", op: admission.Create, want: false},
 		{resource: "others", subresource: "", op: admission.Update, want: false},
 	} {
-		r := request(pod(nil, "i"), c.op, c.subresource)
-		r.Resource = &registry.Kind{Names: registry.Names{Resource: c.resource}}
-		if got := plugin.CallsExternal(t.Context(), r); got != c.want {
-			t.Errorf("CallsExternal(%s of %s/%s) = %t, want %t", c.op, c.resource, c.subresource, got, c.want)
+		r := request(pod(nil, "i"), test.op, test.subresource)
+		r.Resource = &registry.Kind{Names: registry.Names{Resource: test.resource}}
+		if got := plugin.CallsExternal(t.Context(), r); got != test.want {
+			t.Errorf("CallsExternal(%s of %s/%s) = %t, want %t", test.op, test.resource, test.subresource, got, test.want)
 		}
 	}
-	b.respond(200, `{"status":{"allowed":false}}`)
+	backend.respond(200, `{"status":{"allowed":false}}`)
 	other := request(pod(nil, "i"), admission.Create, "")
 	other.Resource = &registry.Kind{Names: registry.Names{Resource: "others"}}
-	if err := plugin.Validate(t.Context(), other); err != nil || len(b.reviews()) != 0 {
-		t.Errorf("another resource: got error %v and %d reviews, want none", err, len(b.reviews()))
+	if err := plugin.Validate(t.Context(), other); err != nil || len(backend.reviews()) != 0 {
+		t.Errorf("another resource: got error %v and %d reviews, want none", err, len(backend.reviews()))
 	}
 }
 

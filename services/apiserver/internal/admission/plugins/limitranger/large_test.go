@@ -51,7 +51,7 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 	}
 	few := list("cpu", "1", "memory", "1Gi")
 	bounds := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = manyResources("a.b", 400, 0) })
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		ranges     ranges
 		containers int
 		isLarge    bool   // the cost is that of a large request
@@ -78,33 +78,33 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, isPermitted := range []bool{true, false} {
 				p := pod(nil, nil)
-				p.Spec.Containers = slices.Repeat(p.Spec.Containers, c.containers)
+				p.Spec.Containers = slices.Repeat(p.Spec.Containers, test.containers)
 				ctx, maxCost := charging(t, isPermitted)
-				plugin, r := &limitranger.Plugin{Ranges: c.ranges}, podRequest(admission.Create, "", p, nil)
+				plugin, r := &limitranger.Plugin{Ranges: test.ranges}, podRequest(admission.Create, "", p, nil)
 				r.Kind.Kind = "Pod"
 				err := plugin.Admit(ctx, r)
 				// Limits without defaults are charged by Validate. Admit has throttled the other large
 				// requests. A small one is valid in any case.
-				isBounds := c.ranges[0] == bounds[0]
-				if err == nil && (c.isLarge == isBounds || isPermitted) {
+				isBounds := test.ranges[0] == bounds[0]
+				if err == nil && (test.isLarge == isBounds || isPermitted) {
 					if err = plugin.Validate(ctx, r); isBounds && apierrors.IsForbidden(err) {
 						err = nil // the pod specifies no limit
 					}
 				}
 				status, _ := err.(apierrors.APIStatus)
 				switch {
-				case c.isLarge != (*maxCost >= request.LargeBody):
-					t.Errorf("permitted %t: got cost %d, want %d or more: %t", isPermitted, *maxCost, request.LargeBody, c.isLarge)
-				case c.isLarge && !isPermitted:
+				case test.isLarge != (*maxCost >= request.LargeBody):
+					t.Errorf("permitted %t: got cost %d, want %d or more: %t", isPermitted, *maxCost, request.LargeBody, test.isLarge)
+				case test.isLarge && !isPermitted:
 					if !apierrors.IsTooManyRequests(err) {
 						t.Errorf("not permitted: got error %v, want TooManyRequests", err)
 					}
-				case c.wantErr == "" && err != nil:
+				case test.wantErr == "" && err != nil:
 					t.Errorf("permitted %t: got error %v, want none", isPermitted, err)
-				case c.wantErr != "" && (status == nil || status.Status().Code != c.wantCode || !strings.Contains(err.Error(), c.wantErr)):
-					t.Errorf("permitted %t: got error %v, want code %d and a text that contains %q", isPermitted, err, c.wantCode, c.wantErr)
+				case test.wantErr != "" && (status == nil || status.Status().Code != test.wantCode || !strings.Contains(err.Error(), test.wantErr)):
+					t.Errorf("permitted %t: got error %v, want code %d and a text that contains %q", isPermitted, err, test.wantCode, test.wantErr)
 				}
-				if size := p.Size(); c.wantErr != "" && size > 4<<20 || c.isLarge && !isPermitted && size > 3<<10 {
+				if size := p.Size(); test.wantErr != "" && size > 4<<20 || test.isLarge && !isPermitted && size > 3<<10 {
 					t.Errorf("got a pod of %d bytes, want at most 4 MiB if rejected, and an unchanged one if not admitted", size)
 				}
 			}

@@ -67,7 +67,7 @@ func TestPodsBeyondLimitsAreRejected(t *testing.T) {
 	ratio := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.MaxLimitRequestRatio = list("cpu", "1.5") })
 	whole := item(corev1.LimitTypePod, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })
 	huge := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("memory", "8Ei") })
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		ranges ranges
 		pod    *corev1.Pod
 		want   string // after "pods "p" is forbidden: "
@@ -105,13 +105,13 @@ func TestPodsBeyondLimitsAreRejected(t *testing.T) {
 		"very large":               {ranges: huge, pod: pod(nil, list("memory", "7Ei")), want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plugin := &limitranger.Plugin{Ranges: c.ranges}
-			err := plugin.Validate(t.Context(), podRequest(admission.Create, "", c.pod, nil))
+			plugin := &limitranger.Plugin{Ranges: test.ranges}
+			err := plugin.Validate(t.Context(), podRequest(admission.Create, "", test.pod, nil))
 			got := ""
 			if err != nil {
 				got = err.Error()
 			}
-			want := c.want
+			want := test.want
 			if want != "" {
 				want = `pods "p" is forbidden: ` + want
 			}
@@ -130,7 +130,7 @@ func TestLimitedRequests(t *testing.T) {
 	now := metav1.Now()
 	terminating := pod(nil, nil)
 	terminating.DeletionTimestamp = &now
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		r       *admission.Request
 		wantErr bool
 	}{
@@ -141,8 +141,8 @@ func TestLimitedRequests(t *testing.T) {
 		"resize of a terminating pod": {r: podRequest(admission.Update, "resize", pod(nil, nil), terminating), wantErr: false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := plugin.Validate(t.Context(), c.r); (err != nil) != c.wantErr {
-				t.Errorf("got error %v, want an error: %t", err, c.wantErr)
+			if err := plugin.Validate(t.Context(), test.r); (err != nil) != test.wantErr {
+				t.Errorf("got error %v, want an error: %t", err, test.wantErr)
 			}
 		})
 	}

@@ -55,9 +55,9 @@ func limitsApply(r *admission.Request) bool {
 
 // Admit sets the defaults of the limit ranges on the containers of a new pod. It rejects the pod if
 // the defaults would make it too large.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || !limitsApply(r) {
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	pod, ok := req.Object.(*corev1.Pod)
+	if !ok || !limitsApply(req) {
 		return nil
 	}
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
@@ -65,7 +65,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	added := 0
 	annotationSize := 0
 	var rejection error
-	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
+	err := p.Ranges.Each(ctx, req.Namespace, func(lr *corev1.LimitRange) error {
 		d := defaultsOf(lr)
 		cost += d.maxCost(containers)
 		rejection = request.Estimate(ctx, cost)
@@ -89,9 +89,9 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	case rejection != nil:
 		return rejection
 	case err != nil:
-		return rejectUnreadable(ctx, r, err)
+		return rejectUnreadable(ctx, req, err)
 	case annotationSize > maxAnnotation:
-		return status.Invalid(r.Kind.GroupKind(), r.ObjectName(), field.ErrorList{
+		return status.Invalid(req.Kind.GroupKind(), req.ObjectName(), field.ErrorList{
 			field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
 		})
 	case added > maxAdded:
@@ -114,35 +114,35 @@ func countBounds(lr *corev1.LimitRange, pod *corev1.Pod) (n int) {
 }
 
 // Validate rejects pods and volume claims outside the limit ranges.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if !limitsApply(r) {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if !limitsApply(req) {
 		return nil
 	}
-	pod, _ := r.Object.(*corev1.Pod)
+	pod, _ := req.Object.(*corev1.Pod)
 	bounds := 0
 	var rejection error
-	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
+	err := p.Ranges.Each(ctx, req.Namespace, func(lr *corev1.LimitRange) error {
 		bounds += countBounds(lr, pod)
 		rejection = request.Estimate(ctx, request.PerValue*bounds)
 		if rejection != nil {
 			return rejection
 		}
 		var errs []error
-		switch o := r.Object.(type) {
+		switch o := req.Object.(type) {
 		case *corev1.Pod:
 			errs = p.checkPod(o, lr)
 		case *corev1.PersistentVolumeClaim:
 			errs = checkClaim(o, lr)
 		}
 		if err := status.Aggregated(errs); err != nil {
-			rejection = r.Forbidden(err)
+			rejection = req.Forbidden(err)
 		}
 		return rejection
 	})
 	if rejection != nil {
 		return rejection
 	}
-	return rejectUnreadable(ctx, r, err)
+	return rejectUnreadable(ctx, req, err)
 }
 
 // rejectUnreadable returns a Forbidden error if err is an error of reading the limit ranges. It

@@ -24,19 +24,19 @@ type Namespaces interface {
 type Plugin struct{ Namespaces Namespaces }
 
 // Admit implements admission.Mutator. A dry run creates no namespace.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	if r.DryRun || r.Operation != admission.Create || r.Namespace == "" || r.IsResource("", "namespaces") {
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	if req.DryRun || req.Operation != admission.Create || req.Namespace == "" || req.IsResource("", "namespaces") {
 		return nil
 	}
-	exists, _, err := p.Namespaces.Phase(ctx, r.Namespace)
+	exists, _, err := p.Namespaces.Phase(ctx, req.Namespace)
 	if err != nil {
-		return r.Forbidden(err)
+		return req.Forbidden(err)
 	}
 	if exists {
 		return nil
 	}
-	if err := p.Namespaces.Create(ctx, r.Namespace); err != nil && !apierrors.IsAlreadyExists(err) {
-		return r.Forbidden(err)
+	if err := p.Namespaces.Create(ctx, req.Namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+		return req.Forbidden(err)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (n *namespaces) Create(_ context.Context, name string) error {
 // TestNamespacesAreCreated checks that creating an object creates a missing namespace, and no other
 // request does.
 func TestNamespacesAreCreated(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		op          admission.Operation // default: create
 		resource    string              // default: configmaps
 		namespace   string
@@ -56,25 +56,25 @@ func TestNamespacesAreCreated(t *testing.T) {
 		"in no namespace":      {},
 		"resource namespaces":  {namespace: "new", resource: "namespaces"},
 	} {
-		if c.op == "" {
-			c.op = admission.Create
+		if test.op == "" {
+			test.op = admission.Create
 		}
-		if c.resource == "" {
-			c.resource = "configmaps"
+		if test.resource == "" {
+			test.resource = "configmaps"
 		}
 		n := &namespaces{}
 		err := (&namespaceautoprovision.Plugin{Namespaces: n}).Admit(t.Context(), &admission.Request{
-			Operation: c.op,
-			Resource:  &registry.Kind{Names: registry.Names{Resource: c.resource}},
-			Namespace: c.namespace,
+			Operation: test.op,
+			Resource:  &registry.Kind{Names: registry.Names{Resource: test.resource}},
+			Namespace: test.namespace,
 			Name:      "c",
-			DryRun:    c.isDryRun,
+			DryRun:    test.isDryRun,
 		})
-		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.want)
+		if err == nil && test.want != "" || err != nil && err.Error() != test.want {
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, test.want)
 		}
-		if (len(n.created) == 1 && n.created[0] == c.namespace) != c.wantCreated {
-			t.Errorf("%s: got created namespaces %q, want namespace %q created: %t", name, n.created, c.namespace, c.wantCreated)
+		if (len(n.created) == 1 && n.created[0] == test.namespace) != test.wantCreated {
+			t.Errorf("%s: got created namespaces %q, want namespace %q created: %t", name, n.created, test.namespace, test.wantCreated)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (namespaces) Phase(_ context.Context, name string) (bool, bool, error) {
 
 // TestNamespaceMustExist checks that writes in a namespace require that it exists.
 func TestNamespaceMustExist(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		op        admission.Operation
 		resource  string // default: configmaps
 		namespace string
@@ -37,14 +37,14 @@ func TestNamespaceMustExist(t *testing.T) {
 		"cluster-scoped object":           {op: admission.Create},
 		"absent namespace itself":         {op: admission.Delete, namespace: "absent", resource: "namespaces"},
 	} {
-		if c.resource == "" {
-			c.resource = "configmaps"
+		if test.resource == "" {
+			test.resource = "configmaps"
 		}
 		err := (&namespaceexists.Plugin{Namespaces: namespaces{}}).Validate(t.Context(), &admission.Request{
-			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Resource: c.resource}}, Namespace: c.namespace, Name: "c",
+			Operation: test.op, Resource: &registry.Kind{Names: registry.Names{Resource: test.resource}}, Namespace: test.namespace, Name: "c",
 		})
-		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.want)
+		if err == nil && test.want != "" || err != nil && err.Error() != test.want {
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, test.want)
 		}
 	}
 }

@@ -33,32 +33,32 @@ type Plugin struct{ Namespaces Namespaces }
 var immortal = map[string]bool{api.DefaultNamespace: true, api.SystemNamespace: true, api.PublicNamespace: true}
 
 // Admit rejects forbidden operations.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	isNamespace := r.Resource.Group == "" && r.Resource.Resource == "namespaces"
-	if isNamespace && r.Operation == admission.Delete && immortal[r.Name] {
-		return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errors.New("this namespace may not be deleted"))
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	isNamespace := req.Resource.Group == "" && req.Resource.Resource == "namespaces"
+	if isNamespace && req.Operation == admission.Delete && immortal[req.Name] {
+		return apierrors.NewForbidden(req.Resource.GroupResource(), req.Name, errors.New("this namespace may not be deleted"))
 	}
-	review := r.Resource.Group == authorizationv1.GroupName // reviews may name any namespace
-	if isNamespace || r.Namespace == "" || review || r.Operation == admission.Delete {
+	review := req.Resource.Group == authorizationv1.GroupName // reviews may name any namespace
+	if isNamespace || req.Namespace == "" || review || req.Operation == admission.Delete {
 		return nil
 	}
-	exists, terminating, err := p.Namespaces.Phase(ctx, r.Namespace)
+	exists, terminating, err := p.Namespaces.Phase(ctx, req.Namespace)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // the request itself has ended
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	case err != nil:
-		return apierrors.NewInternalError(fmt.Errorf("namespace %s: %w", r.Namespace, err))
+		return apierrors.NewInternalError(fmt.Errorf("namespace %s: %w", req.Namespace, err))
 	case !exists:
-		return apierrors.NewNotFound(corev1.Resource("namespaces"), r.Namespace)
-	case terminating && r.Operation == admission.Create:
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), req.Namespace)
+	case terminating && req.Operation == admission.Create:
 		err := apierrors.NewForbidden(
-			r.Resource.GroupResource(),
-			r.ObjectName(),
-			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", r.Namespace),
+			req.Resource.GroupResource(),
+			req.ObjectName(),
+			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", req.Namespace),
 		)
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 			Type:    corev1.NamespaceTerminatingCause,
-			Message: fmt.Sprintf("namespace %s is being terminated", r.Namespace),
+			Message: fmt.Sprintf("namespace %s is being terminated", req.Namespace),
 			Field:   "metadata.namespace",
 		})
 		return err

@@ -30,7 +30,7 @@ func TestWritesRequireExistingNamespace(t *testing.T) {
 		ending    = "403 because it is being terminated"
 		protected = "403 this namespace may not be deleted"
 	)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		group, resource string
 		op              admission.Operation
 		namespace, name string
@@ -74,14 +74,14 @@ func TestWritesRequireExistingNamespace(t *testing.T) {
 		},
 	} {
 		namespaces := &fakeNamespaces{}
-		if c.resource == "" {
-			c.resource = "configmaps"
+		if test.resource == "" {
+			test.resource = "configmaps"
 		}
 		err := (&namespacelifecycle.Plugin{Namespaces: namespaces}).Admit(t.Context(), &admission.Request{
-			Operation: c.op, Namespace: c.namespace, Name: c.name,
-			Resource: &registry.Kind{Names: registry.Names{Group: c.group, Resource: c.resource}},
+			Operation: test.op, Namespace: test.namespace, Name: test.name,
+			Resource: &registry.Kind{Names: registry.Names{Group: test.group, Resource: test.resource}},
 		})
-		wantCode, wantMessage, _ := strings.Cut(c.want, " ")
+		wantCode, wantMessage, _ := strings.Cut(test.want, " ")
 		var asWanted bool
 		switch wantCode {
 		case "404":
@@ -92,13 +92,13 @@ func TestWritesRequireExistingNamespace(t *testing.T) {
 			asWanted = err == nil
 		}
 		if !asWanted || err != nil && !strings.Contains(err.Error(), wantMessage) {
-			t.Errorf("%s: Admit = %v, want %q (empty: no error)", name, err, c.want)
+			t.Errorf("%s: Admit = %v, want %q (empty: no error)", name, err, test.want)
 		}
-		if noLookup := namespaces.lookups == 0; noLookup != c.noLookup {
-			t.Errorf("%s: got %d lookups of the namespace, want none: %t", name, namespaces.lookups, c.noLookup)
+		if noLookup := namespaces.lookups == 0; noLookup != test.noLookup {
+			t.Errorf("%s: got %d lookups of the namespace, want none: %t", name, namespaces.lookups, test.noLookup)
 		}
-		if hasCause := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause); hasCause != (c.want == ending) {
-			t.Errorf("%s: error %v has the cause NamespaceTerminating: %t, want %t", name, err, hasCause, c.want == ending)
+		if hasCause := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause); hasCause != (test.want == ending) {
+			t.Errorf("%s: error %v has the cause NamespaceTerminating: %t, want %t", name, err, hasCause, test.want == ending)
 		}
 	}
 }

@@ -192,7 +192,7 @@ func TestAudiencesOfVolumes(t *testing.T) {
 		}}},
 	}
 	const notAuthorized = "is not authorized to request tokens for this audience"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		volumes    []corev1.Volume
 		audience   string
 		want       string                // part of the error; empty when admitted
@@ -235,12 +235,12 @@ func TestAudiencesOfVolumes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.authorizer == nil {
-				c.authorizer = audiences{}
+			if test.authorizer == nil {
+				test.authorizer = audiences{}
 			}
 			plugin := &noderestriction.Plugin{
-				Objects:    objectsWithVolumes{podVolumes: c.volumes},
-				Authorizer: c.authorizer,
+				Objects:    objectsWithVolumes{podVolumes: test.volumes},
+				Authorizer: test.authorizer,
 				Audiences:  true,
 			}
 			checkWritesOf(t, "n1", plugin, []write{
@@ -248,8 +248,8 @@ func TestAudiencesOfVolumes(t *testing.T) {
 					op:       admission.Create,
 					resource: "serviceaccounts/token",
 					name:     "sa",
-					object:   tokenFor(boundTo("mine"), c.audience),
-					want:     c.want,
+					object:   tokenFor(boundTo("mine"), test.audience),
+					want:     test.want,
 				},
 			})
 		})

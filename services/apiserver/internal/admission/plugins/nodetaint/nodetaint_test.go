@@ -17,7 +17,7 @@ func TestNewNodesAreTainted(t *testing.T) {
 	notReady := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}
 	own := corev1.Taint{Key: "own", Effect: corev1.TaintEffectNoExecute}
 	evicting := corev1.Taint{Key: notReady.Key, Effect: corev1.TaintEffectNoExecute}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		op          admission.Operation
 		subresource string
 		taints      []corev1.Taint
@@ -30,12 +30,12 @@ func TestNewNodesAreTainted(t *testing.T) {
 		{op: admission.Create, subresource: "status", taints: nil, want: nil},
 		{op: admission.Update, subresource: "", taints: nil, want: nil},
 	} {
-		n := &corev1.Node{Spec: corev1.NodeSpec{Taints: c.taints}}
-		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Request{Operation: c.op, Subresource: c.subresource, Object: n}); err != nil {
+		n := &corev1.Node{Spec: corev1.NodeSpec{Taints: test.taints}}
+		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Request{Operation: test.op, Subresource: test.subresource, Object: n}); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(n.Spec.Taints, c.want) {
-			t.Errorf("%s of a node, subresource %q, taints %v: got taints %v, want %v", c.op, c.subresource, c.taints, n.Spec.Taints, c.want)
+		if !slices.Equal(n.Spec.Taints, test.want) {
+			t.Errorf("%s of a node, subresource %q, taints %v: got taints %v, want %v", test.op, test.subresource, test.taints, n.Spec.Taints, test.want)
 		}
 	}
 	for _, other := range []runtime.Object{nil, &corev1.Pod{}} {

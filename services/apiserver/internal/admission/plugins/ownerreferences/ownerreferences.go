@@ -30,33 +30,33 @@ type Plugin struct {
 }
 
 // Validate implements admission.Validator.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 	// Writes of a pod's status are skipped: they do not change the owners, even though old kubelets
 	// send other ones.
-	if r.Operation != admission.Create && r.Operation != admission.Update || r.IsResource("", "pods") && r.Subresource == "status" {
+	if req.Operation != admission.Create && req.Operation != admission.Update || req.IsResource("", "pods") && req.Subresource == "status" {
 		return nil
 	}
-	references, oldReferences := ownersOf(r.Object), ownersOf(r.OldObject)
+	references, oldReferences := ownersOf(req.Object), ownersOf(req.OldObject)
 	if sameReferences(references, oldReferences) {
 		return nil
 	}
 	// A new object may name owners without this check, because there is nothing to delete yet.
-	if r.Operation != admission.Create {
+	if req.Operation != admission.Create {
 		decision, reason, err := p.Authorizer.Authorize(ctx, &authz.Attributes{
-			User: r.User, Verb: "delete", Resource: true, Namespace: r.Namespace, Group: r.Resource.Group, Version: r.Resource.Version,
-			ResourceName: r.Resource.Resource, Subresource: r.Subresource, Name: r.Name,
+			User: req.User, Verb: "delete", Resource: true, Namespace: req.Namespace, Group: req.Resource.Group, Version: req.Resource.Version,
+			ResourceName: req.Resource.Resource, Subresource: req.Subresource, Name: req.Name,
 		})
 		if decision != authz.Allow {
-			return r.Forbiddenf("cannot set an ownerRef on a resource you can't delete: %v, %v", reason, err)
+			return req.Forbiddenf("cannot set an ownerRef on a resource you can't delete: %v, %v", reason, err)
 		}
 	}
 	blocking := newlyBlocking(references, oldReferences)
-	if len(blocking) == 0 || p.mayFinalizeAll(ctx, r) {
+	if len(blocking) == 0 || p.mayFinalizeAll(ctx, req) {
 		return nil
 	}
 	for i := range blocking {
-		if err := p.checkMayBlock(ctx, r, &blocking[i]); err != nil {
-			return r.Forbidden(err)
+		if err := p.checkMayBlock(ctx, req, &blocking[i]); err != nil {
+			return req.Forbidden(err)
 		}
 	}
 	return nil
@@ -79,7 +79,7 @@ func (p *Plugin) mayFinalizeAll(ctx context.Context, r *admission.Request) bool 
 
 // checkMayBlock checks that the user may update the finalizers of an owner whose deletion the object
 // blocks.
-func (p *Plugin) checkMayBlock(ctx context.Context, r *admission.Request, ref *metav1.OwnerReference) error {
+func (p *Plugin) checkMayBlock(ctx context.Context, req *admission.Request, ref *metav1.OwnerReference) error {
 	kind, err := p.ownerKind(ref)
 	if err != nil {
 		return fmt.Errorf(
@@ -87,7 +87,7 @@ func (p *Plugin) checkMayBlock(ctx context.Context, r *admission.Request, ref *m
 			ref.APIVersion, ref.Kind, err)
 	}
 	expected := &authz.Attributes{
-		User:         r.User,
+		User:         req.User,
 		Verb:         "update",
 		Resource:     true,
 		Group:        kind.Group,
@@ -97,7 +97,7 @@ func (p *Plugin) checkMayBlock(ctx context.Context, r *admission.Request, ref *m
 		Name:         ref.Name,
 	}
 	if kind.Namespaced { // an owner is in the namespace of its dependents
-		expected.Namespace = r.Namespace
+		expected.Namespace = req.Namespace
 	}
 	if d, reason, err := p.Authorizer.Authorize(ctx, expected); d != authz.Allow {
 		return fmt.Errorf(

@@ -71,7 +71,7 @@ func TestOwnerChangesRequirePermission(t *testing.T) {
 		cannotFinalize     = `configmaps "c" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>`
 		cannotDelete       = `configmaps "c" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>`
 	)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		permissions permissions
 		obj, old    *corev1.ConfigMap // without old, the request is a create
 		subresource string
@@ -109,24 +109,24 @@ func TestOwnerChangesRequirePermission(t *testing.T) {
 		"update of a pod's status adds an owner": {obj: owned(nonBlocking), old: owned(), subresource: "status", ofPods: true},
 	} {
 		resource := "configmaps"
-		if c.ofPods {
+		if test.ofPods {
 			resource = "pods"
 		}
-		r := &admission.Request{
+		req := &admission.Request{
 			Operation:   admission.Create,
 			Resource:    &registry.Kind{Names: registry.Names{Version: "v1", Resource: resource}},
-			Subresource: c.subresource,
+			Subresource: test.subresource,
 			Namespace:   "ns",
 			Name:        "c",
-			Object:      c.obj,
+			Object:      test.obj,
 			User:        &request.User{Name: "u"},
 		}
-		if c.old != nil {
-			r.Operation, r.OldObject = admission.Update, c.old
+		if test.old != nil {
+			req.Operation, req.OldObject = admission.Update, test.old
 		}
-		err := (&ownerreferences.Plugin{Authorizer: c.permissions, KindOf: kindOf}).Validate(t.Context(), r)
-		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.want)
+		err := (&ownerreferences.Plugin{Authorizer: test.permissions, KindOf: kindOf}).Validate(t.Context(), req)
+		if err == nil && test.want != "" || err != nil && err.Error() != test.want {
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, test.want)
 		}
 	}
 }

@@ -98,15 +98,15 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 
 // podAndSelector returns the pod of a creation and the selector of its namespace. It returns an
 // error if they conflict, and a nil pod for any other request.
-func (p *Plugin) podAndSelector(ctx context.Context, r *admission.Request) (*corev1.Pod, labels.Set, error) {
-	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || r.Operation != admission.Create || !r.IsObject("", "pods") {
+func (p *Plugin) podAndSelector(ctx context.Context, req *admission.Request) (*corev1.Pod, labels.Set, error) {
+	pod, ok := req.Object.(*corev1.Pod)
+	if !ok || req.Operation != admission.Create || !req.IsObject("", "pods") {
 		return nil, nil, nil
 	}
-	ns, err := p.namespaces.GetNamespace(ctx, r.Namespace)
+	ns, err := p.namespaces.GetNamespace(ctx, req.Namespace)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil, apierrors.NewInternalError(fmt.Errorf("namespace %s does not exist", r.Namespace))
+		return nil, nil, apierrors.NewInternalError(fmt.Errorf("namespace %s does not exist", req.Namespace))
 	case err != nil:
 		return nil, nil, apierrors.NewInternalError(err)
 	}
@@ -117,7 +117,7 @@ func (p *Plugin) podAndSelector(ctx context.Context, r *admission.Request) (*cor
 		}
 	}
 	if labels.Conflicts(selector, pod.Spec.NodeSelector) {
-		return nil, nil, forbidden(r, pod, errConflict)
+		return nil, nil, forbidden(req, pod, errConflict)
 	}
 	return pod, selector, nil
 }

@@ -48,7 +48,7 @@ func TestNodeSelectorsAreMergedOrConflict(t *testing.T) {
 		notPermitted = `pods "a" is forbidden: pod node label selector labels conflict with its namespace whitelist`
 	)
 	all := namespaces{"pns2": "env=prod", "pns3": "==", "listed": "env=prod", "empty": ""}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		config, namespace string
 		op                admission.Operation // default: create
 		subresource       string
@@ -82,30 +82,30 @@ func TestNodeSelectorsAreMergedOrConflict(t *testing.T) {
 		"subresource": {config: config, namespace: "off", subresource: "eviction"},
 	} {
 		var data []byte
-		if c.config != "" {
-			data = []byte(c.config)
+		if test.config != "" {
+			data = []byte(test.config)
 		}
 		plugin, err := podnodeselector.New(data, all)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.op == "" {
-			c.op = admission.Create
+		if test.op == "" {
+			test.op = admission.Create
 		}
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeSelector: c.selector}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeSelector: test.selector}}
 		r := &admission.Request{
-			Operation: c.op, Subresource: c.subresource,
-			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.namespace,
+			Operation: test.op, Subresource: test.subresource,
+			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: test.namespace,
 			Object: pod,
 		}
 		err = plugin.Admit(t.Context(), r)
-		if err == nil && c.wantErr != "" || err != nil && err.Error() != c.wantErr {
-			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.wantErr)
+		if err == nil && test.wantErr != "" || err != nil && err.Error() != test.wantErr {
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, test.wantErr)
 		}
 		if again := plugin.Validate(t.Context(), r); fmt.Sprint(again) != fmt.Sprint(err) {
 			t.Errorf("%s: Validate after Admit: got error %v, want %v", name, again, err)
 		}
-		if got, want := fmt.Sprint(pod.Spec.NodeSelector), fmt.Sprint(c.want); c.wantErr == "" && got != want {
+		if got, want := fmt.Sprint(pod.Spec.NodeSelector), fmt.Sprint(test.want); test.wantErr == "" && got != want {
 			t.Errorf("%s: got node selector %s, want %s", name, got, want)
 		}
 	}

@@ -106,26 +106,26 @@ type namedPod struct {
 func (s *standards) orderForEvaluation(ctx context.Context, pods []Stored) ([]namedPod, error) {
 	first, others := make([]namedPod, 0, len(pods)), []namedPod(nil)
 	seen := map[types.UID]bool{}
-	for _, p := range pods {
+	for _, stored := range pods {
 		if err := ctx.Err(); err != nil { // the request has ended
 			return nil, err
 		}
-		o, err := p.PodForSelection()
+		pod, err := stored.PodForSelection()
 		if err != nil {
 			return nil, err
 		}
-		if s.exemptRuntimeClass(o.Spec.RuntimeClassName) {
+		if s.exemptRuntimeClass(pod.Spec.RuntimeClassName) {
 			continue
 		}
-		owner := metav1.GetControllerOfNoCopy(o)
+		owner := metav1.GetControllerOfNoCopy(pod)
 		if owner != nil && seen[owner.UID] {
-			others = append(others, namedPod{Stored: p, name: o.Name})
+			others = append(others, namedPod{Stored: stored, name: pod.Name})
 			continue
 		}
 		if owner != nil {
 			seen[owner.UID] = true
 		}
-		first = append(first, namedPod{Stored: p, name: o.Name})
+		first = append(first, namedPod{Stored: stored, name: pod.Name})
 	}
 	return append(first, others...), nil
 }

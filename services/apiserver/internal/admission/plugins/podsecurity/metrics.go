@@ -37,7 +37,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		r.MustRegister(c)
 		return c
 	}
-	m := &Metrics{
+	metrics := &Metrics{
 		evaluations: counter(
 			"pod_security_evaluations_total",
 			"Number of policy evaluations that occurred, not counting ignored or exempt requests.",
@@ -65,8 +65,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			"subresource",
 		),
 	}
-	m.initialize()
-	return m
+	metrics.initialize()
+	return metrics
 }
 
 // initialize creates the series that Kubernetes reports from the start, with the value zero.

@@ -63,61 +63,61 @@ func (p *Plugin) ValidateInitialization() error {
 
 // Validate rejects objects that violate the enforced standard, and warns about violations of the
 // other ones.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Operation != admission.Create && r.Operation != admission.Update {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
-	isNamespace, isPod := r.IsResource("", "namespaces"), r.IsResource("", "pods")
-	if !isNamespace && !isPod && !hasTemplate(r) {
+	isNamespace, isPod := req.IsResource("", "namespaces"), req.IsResource("", "pods")
+	if !isNamespace && !isPod && !hasTemplate(req) {
 		return nil
 	}
 	attrs := &api.AttributesRecord{
-		Name: r.Name, Namespace: r.Namespace, Kind: r.Kind, Resource: r.Resource.GVR(), Subresource: r.Subresource,
-		Operation: admissionv1.Operation(r.Operation), Object: r.Object, OldObject: r.OldObject,
+		Name: req.Name, Namespace: req.Namespace, Kind: req.Kind, Resource: req.Resource.GVR(), Subresource: req.Subresource,
+		Operation: admissionv1.Operation(req.Operation), Object: req.Object, OldObject: req.OldObject,
 	}
-	if r.User != nil {
-		attrs.Username = r.User.Name
+	if req.User != nil {
+		attrs.Username = req.User.Name
 	}
 	var res result
 	switch {
 	case isNamespace:
 		var err error
-		if res, err = p.standards.evaluateNamespace(ctx, attrs, r.Object, r.OldObject); err != nil {
+		if res, err = p.standards.evaluateNamespace(ctx, attrs, req.Object, req.OldObject); err != nil {
 			return err
 		}
 	case isPod:
-		res = p.standards.evaluatePod(ctx, attrs, r.Object, r.OldObject)
+		res = p.standards.evaluatePod(ctx, attrs, req.Object, req.OldObject)
 	default:
-		res = p.standards.evaluateTemplate(ctx, attrs, r.Object)
+		res = p.standards.evaluateTemplate(ctx, attrs, req.Object)
 	}
 	for _, w := range res.warnings {
 		request.Warn(ctx, w)
 	}
 	for _, k := range slices.Sorted(maps.Keys(res.annotations)) {
-		r.Annotate(api.AuditAnnotationPrefix+k, res.annotations[k])
+		req.Annotate(api.AuditAnnotationPrefix+k, res.annotations[k])
 	}
 	if res.rejected == nil {
 		return nil
 	}
-	return rejection(r, res.rejected)
+	return rejection(req, res.rejected)
 }
 
 var errNotAllowed = errors.New("Not allowed by PodSecurity") //nolint:staticcheck // the wording is the API's
 
 // rejection returns a Forbidden error with the message and reason of a status.
-func rejection(r *admission.Request, s *metav1.Status) error {
+func rejection(r *admission.Request, status *metav1.Status) error {
 	err := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), errNotAllowed)
-	if s.Message != "" {
-		err.ErrStatus.Message = s.Message
+	if status.Message != "" {
+		err.ErrStatus.Message = status.Message
 	}
-	if s.Reason != "" {
-		err.ErrStatus.Reason = s.Reason
+	if status.Reason != "" {
+		err.ErrStatus.Reason = status.Reason
 	}
-	if s.Details != nil {
-		err.ErrStatus.Details = s.Details
+	if status.Details != nil {
+		err.ErrStatus.Details = status.Details
 	}
-	if s.Code != 0 {
-		err.ErrStatus.Code = s.Code
+	if status.Code != 0 {
+		err.ErrStatus.Code = status.Code
 	}
 	return err
 }

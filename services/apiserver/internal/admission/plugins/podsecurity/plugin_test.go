@@ -69,7 +69,7 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 	baseline := map[string]string{api.EnforceLevelLabel: "baseline"}
 	strict := map[string]string{api.EnforceLevelLabel: "baseline", api.WarnLevelLabel: "baseline", api.AuditLevelLabel: "baseline"}
 	template := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: hostPod().Spec}}}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		labels       map[string]string // of the namespace
 		lookupError  error
 		config       string
@@ -107,44 +107,44 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 		},
 		"default of the configuration": {config: config + "defaults: {enforce: baseline}", obj: hostPod(), wantLookups: 1, wantMessages: 1, want: rejected},
 	} {
-		n := &namespace{labels: c.labels, err: c.lookupError}
-		p, err := New([]byte(c.config), n, NewMetrics(prometheus.NewRegistry()))
+		n := &namespace{labels: test.labels, err: test.lookupError}
+		plugin, err := New([]byte(test.config), n, NewMetrics(prometheus.NewRegistry()))
 		if err == nil {
-			err = p.ValidateInitialization()
+			err = plugin.ValidateInitialization()
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}}
-		switch c.resource {
+		switch test.resource {
 		case "deployments":
 			kind.Names = registry.Names{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true}
 		case "configmaps":
 			kind.Names = registry.Names{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
 		}
-		if c.op == "" {
-			c.op = admission.Create
+		if test.op == "" {
+			test.op = admission.Create
 		}
-		r := &admission.Request{
-			Operation: c.op, Resource: kind, Subresource: c.subresource, Kind: kind.GVK(), Namespace: "ns", Name: "x",
-			Object: c.obj, OldObject: c.old, User: c.user,
+		req := &admission.Request{
+			Operation: test.op, Resource: kind, Subresource: test.subresource, Kind: kind.GVK(), Namespace: "ns", Name: "x",
+			Object: test.obj, OldObject: test.old, User: test.user,
 		}
 		ctx, warnings := requesttest.WithWarnings(t.Context())
-		got := statusText(p.Validate(ctx, r))
+		got := statusText(plugin.Validate(ctx, req))
 		const hasDetails = ", true"
-		wantPrefix := strings.TrimSuffix(c.want, hasDetails)
-		if (got == "") != (c.want == "") || !strings.HasPrefix(got, wantPrefix) || got != "" && !strings.HasSuffix(got, hasDetails) {
-			t.Errorf("%s: got error %q, want %q (empty: none)", name, got, c.want)
+		wantPrefix := strings.TrimSuffix(test.want, hasDetails)
+		if (got == "") != (test.want == "") || !strings.HasPrefix(got, wantPrefix) || got != "" && !strings.HasSuffix(got, hasDetails) {
+			t.Errorf("%s: got error %q, want %q (empty: none)", name, got, test.want)
 		}
-		if n.lookups != c.wantLookups {
-			t.Errorf("%s: got %d lookups of the namespace, want %d", name, n.lookups, c.wantLookups)
+		if n.lookups != test.wantLookups {
+			t.Errorf("%s: got %d lookups of the namespace, want %d", name, n.lookups, test.wantLookups)
 		}
-		messages := len(warnings.Headers()) + len(r.Annotations())
-		if messages < min(c.wantMessages, 1) || c.wantMessages == 0 && c.lookupError == nil && messages > 0 {
-			t.Errorf("%s: got warnings %q, annotations %v, want %d messages", name, warnings.Headers(), r.Annotations(), c.wantMessages)
+		messages := len(warnings.Headers()) + len(req.Annotations())
+		if messages < min(test.wantMessages, 1) || test.wantMessages == 0 && test.lookupError == nil && messages > 0 {
+			t.Errorf("%s: got warnings %q, annotations %v, want %d messages", name, warnings.Headers(), req.Annotations(), test.wantMessages)
 		}
-		if c.wantMessages == 2 && len(warnings.Headers()) == 0 {
-			t.Errorf("%s: no warning, want one beside the annotations %v", name, r.Annotations())
+		if test.wantMessages == 2 && len(warnings.Headers()) == 0 {
+			t.Errorf("%s: no warning, want one beside the annotations %v", name, req.Annotations())
 		}
 	}
 }
@@ -189,9 +189,9 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 	if _, err := relabel(t.Context(), t, large, "baseline", "baseline", rejectAnyCost); err != nil || large.listed != 0 {
 		t.Errorf("unchanged standard: got error %v and %d lists, want no error and 0", err, large.listed)
 	}
-	p, err := New(nil, large, NewMetrics(prometheus.NewRegistry()))
+	plugin, err := New(nil, large, NewMetrics(prometheus.NewRegistry()))
 	if err == nil {
-		err = p.ValidateInitialization()
+		err = plugin.ValidateInitialization()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 	for subresource, wantThrottled := range map[string]bool{"": true, "status": false} {
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: rejectAnyCost}
-		err := p.Validate(ctx, &admission.Request{
+		err := plugin.Validate(ctx, &admission.Request{
 			Operation:   admission.Update,
 			Subresource: subresource,
 			Name:        "n",

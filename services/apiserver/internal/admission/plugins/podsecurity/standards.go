@@ -105,7 +105,7 @@ func (s *standards) evaluateNamespace(ctx context.Context, attrs api.Attributes,
 
 // exemptNamespaceResult admits an exempt namespace, and warns if its labels ask for a standard,
 // which has no effect.
-func (s *standards) exemptNamespaceResult(ns *corev1.Namespace, p api.Policy) result {
+func (s *standards) exemptNamespaceResult(namespace *corev1.Namespace, p api.Policy) result {
 	if p.FullyPrivileged() || p.Equivalent(&s.defaults) {
 		return result{}
 	}
@@ -118,8 +118,8 @@ func (s *standards) exemptNamespaceResult(ns *corev1.Namespace, p api.Policy) re
 		{name: "audit", level: api.AuditLevelLabel, version: api.AuditVersionLabel, standard: p.Audit},
 		{name: "warn", level: api.WarnLevelLabel, version: api.WarnVersionLabel, standard: p.Warn},
 	} {
-		_, hasLevel := ns.Labels[m.level]
-		_, hasVersion := ns.Labels[m.version]
+		_, hasLevel := namespace.Labels[m.level]
+		_, hasVersion := namespace.Labels[m.version]
 		if m.standard.Level != api.LevelPrivileged && (hasLevel || hasVersion) {
 			set = append(set, m.name+"="+m.standard.String())
 		}
@@ -127,7 +127,7 @@ func (s *standards) exemptNamespaceResult(ns *corev1.Namespace, p api.Policy) re
 	return result{
 		warnings: []string{
 			fmt.Sprintf("namespace %q is exempt from Pod Security, and the policy (%s) will be ignored",
-				ns.Name, strings.Join(set, ", ")),
+				namespace.Name, strings.Join(set, ", ")),
 		},
 	}
 }

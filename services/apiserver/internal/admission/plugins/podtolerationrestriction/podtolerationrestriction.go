@@ -55,33 +55,33 @@ type Plugin struct {
 
 // New decodes the configuration, which may be nil.
 func New(data []byte, n Namespaces) (*Plugin, error) {
-	p := &Plugin{namespaces: n}
+	plugin := &Plugin{namespaces: n}
 	if data == nil {
-		return p, nil
+		return plugin, nil
 	}
 	kind := schema.GroupVersionKind{Group: "podtolerationrestriction.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"}
-	if err := configuration.Decode(data, &p.config, kind); err != nil {
+	if err := configuration.Decode(data, &plugin.config, kind); err != nil {
 		return nil, err
 	}
 	if errs := validate.CheckAt(field.NewPath("podtolerationrestriction"), func(fld validate.Field) {
-		validate.Each(fld, "default", p.config.Default, podspec.TolerationRules)
-		validate.Each(fld, "whitelist", p.config.Whitelist, podspec.TolerationRules)
+		validate.Each(fld, "default", plugin.config.Default, podspec.TolerationRules)
+		validate.Each(fld, "whitelist", plugin.config.Whitelist, podspec.TolerationRules)
 	}); len(errs) > 0 {
 		return nil, fmt.Errorf("invalid config: %v", errs)
 	}
-	return p, nil
+	return plugin, nil
 }
 
 // Admit adds the default tolerations to a new pod. To every pod that is not best-effort, it also
 // adds a toleration of memory pressure.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	pod, ns, err := p.podAndNamespace(ctx, r)
+	pod, namespace, err := p.podAndNamespace(ctx, r)
 	if pod == nil || err != nil {
 		return err
 	}
 	var add []corev1.Toleration
 	if r.Operation == admission.Create {
-		defaults, ok, err := fromAnnotation(ns, defaultsAnnotation)
+		defaults, ok, err := fromAnnotation(namespace, defaultsAnnotation)
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	if len(add) > 0 {
 		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, add)
 	}
-	return p.checkAllowed(pod, ns)
+	return p.checkAllowed(pod, namespace)
 }
 
 // Validate implements admission.Validator.

@@ -46,7 +46,7 @@ func TestTolerationsAreMergedOrConflict(t *testing.T) {
 			"{operator: Exists, key: node.kubernetes.io/memory-pressure}]"
 		conflict = "pod tolerations (possibly merged with namespace default tolerations) conflict with its "
 	)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		config, namespace string
 		annotations       namespace
 		op                admission.Operation // default: create
@@ -81,35 +81,35 @@ func TestTolerationsAreMergedOrConflict(t *testing.T) {
 		"subresource":            {config: config, subresource: "status", keys: "bad", want: "bad"},
 	} {
 		var data []byte
-		if c.config != "" {
-			data = []byte(c.config)
+		if test.config != "" {
+			data = []byte(test.config)
 		}
-		plugin, err := podtolerationrestriction.New(data, c.annotations)
+		plugin, err := podtolerationrestriction.New(data, test.annotations)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.op == "" {
-			c.op = admission.Create
+		if test.op == "" {
+			test.op = admission.Create
 		}
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{}}}}
-		if c.requestsCPU {
+		if test.requestsCPU {
 			pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1")}
 		}
-		for _, k := range strings.Fields(c.keys) {
+		for _, k := range strings.Fields(test.keys) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: k, Operator: corev1.TolerationOpExists})
 		}
 		r := &admission.Request{
-			Operation: c.op, Subresource: c.subresource,
-			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.namespace, Name: "a",
+			Operation: test.op, Subresource: test.subresource,
+			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: test.namespace, Name: "a",
 			Object: pod,
 		}
 		err = plugin.Admit(t.Context(), r)
-		if err == nil && c.wantErr != "" || err != nil && err.Error() != c.wantErr {
-			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.wantErr)
+		if err == nil && test.wantErr != "" || err != nil && err.Error() != test.wantErr {
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, test.wantErr)
 		}
 		if err != nil && strings.HasPrefix(err.Error(), conflict) {
-			if again := plugin.Validate(t.Context(), r); again == nil || again.Error() != c.wantErr {
-				t.Errorf("%s: Validate after Admit: got error %v, want %q", name, again, c.wantErr)
+			if again := plugin.Validate(t.Context(), r); again == nil || again.Error() != test.wantErr {
+				t.Errorf("%s: Validate after Admit: got error %v, want %q", name, again, test.wantErr)
 			}
 			if st, ok := err.(apierrors.APIStatus); !ok || st.Status().Code != 500 || st.Status().Reason != "" {
 				t.Errorf("%s: got error %#v, want a status with code 500 and no reason, as in Kubernetes", name, err)
@@ -119,8 +119,8 @@ func TestTolerationsAreMergedOrConflict(t *testing.T) {
 		for i := range pod.Spec.Tolerations {
 			keys = append(keys, pod.Spec.Tolerations[i].Key)
 		}
-		if got := strings.Join(keys, " "); c.wantErr == "" && got != c.want {
-			t.Errorf("%s: got tolerations of %q, want %q", name, got, c.want)
+		if got := strings.Join(keys, " "); test.wantErr == "" && got != test.want {
+			t.Errorf("%s: got tolerations of %q, want %q", name, got, test.want)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestTopologyLabelsAreCopied(t *testing.T) {
 	}
 	pod := func(node string) runtime.Object { return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}} }
 	all := map[string]string{"topology.k8s.io/zone": "z", "topology.k8s.io/region": "r"}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		isDisabled  bool
 		op          admission.Operation // default: create
 		subresource string
@@ -62,20 +62,20 @@ func TestTopologyLabelsAreCopied(t *testing.T) {
 		"update of a pod":              {op: admission.Update, obj: pod("n")},
 		"other subresource":            {subresource: "status", obj: pod("n")},
 	} {
-		if c.op == "" {
-			c.op = admission.Create
+		if test.op == "" {
+			test.op = admission.Create
 		}
-		err := (&podtopologylabels.Plugin{Nodes: nodes{}, Enabled: !c.isDisabled}).Admit(t.Context(), &admission.Request{
-			Operation: c.op, Subresource: c.subresource, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: c.obj,
+		err := (&podtopologylabels.Plugin{Nodes: nodes{}, Enabled: !test.isDisabled}).Admit(t.Context(), &admission.Request{
+			Operation: test.op, Subresource: test.subresource, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: test.obj,
 		})
-		if err == nil && c.wantErr != "" || err != nil && err.Error() != c.wantErr {
-			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.wantErr)
+		if err == nil && test.wantErr != "" || err != nil && err.Error() != test.wantErr {
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, test.wantErr)
 		}
-		m, err := meta.Accessor(c.obj)
+		m, err := meta.Accessor(test.obj)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := fmt.Sprint(m.GetLabels()), fmt.Sprint(c.want); got != want {
+		if got, want := fmt.Sprint(m.GetLabels()), fmt.Sprint(test.want); got != want {
 			t.Errorf("%s: got labels %s, want %s", name, got, want)
 		}
 	}

@@ -92,13 +92,13 @@ func (p *Plugin) classOf(ctx context.Context, r *admission.Request, pod *corev1.
 
 // setPriority sets the class name, priority and preemption policy of a new pod. It rejects a pod
 // that already has another priority or preemption policy.
-func (p *Plugin) setPriority(ctx context.Context, r *admission.Request, pod *corev1.Pod) error {
-	c, err := p.classOf(ctx, r, pod)
+func (p *Plugin) setPriority(ctx context.Context, req *admission.Request, pod *corev1.Pod) error {
+	c, err := p.classOf(ctx, req, pod)
 	if err != nil {
 		return err
 	}
 	if existing := pod.Spec.Priority; existing != nil && *existing != c.value {
-		return r.Forbiddenf(
+		return req.Forbiddenf(
 			"the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name",
 			*existing,
 			c.value,
@@ -110,7 +110,7 @@ func (p *Plugin) setPriority(ctx context.Context, r *admission.Request, pod *cor
 		return nil
 	}
 	if existing := pod.Spec.PreemptionPolicy; existing != nil && *existing != *c.policy {
-		return r.Forbiddenf(
+		return req.Forbiddenf(
 			"the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name",
 			*existing,
 			*c.policy,
@@ -122,21 +122,21 @@ func (p *Plugin) setPriority(ctx context.Context, r *admission.Request, pod *cor
 }
 
 // Validate rejects a second default class, and deletions of the system's classes.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Operation == admission.Delete && r.IsObject(schedulingv1.GroupName, "priorityclasses") &&
-		(r.Name == "system-node-critical" || r.Name == "system-cluster-critical") {
-		return r.Forbiddenf("this is a system priority class and cannot be deleted")
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if req.Operation == admission.Delete && req.IsObject(schedulingv1.GroupName, "priorityclasses") &&
+		(req.Name == "system-node-critical" || req.Name == "system-cluster-critical") {
+		return req.Forbiddenf("this is a system priority class and cannot be deleted")
 	}
-	pc, ok := r.Object.(*schedulingv1.PriorityClass)
-	if !ok || r.Subresource != "" || !pc.GlobalDefault || r.Operation != admission.Create && r.Operation != admission.Update {
+	pc, ok := req.Object.(*schedulingv1.PriorityClass)
+	if !ok || req.Subresource != "" || !pc.GlobalDefault || req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
 	current, err := p.Classes.Default(ctx)
 	if err != nil {
 		return fmt.Errorf("failed to get default priority class: %w", err)
 	}
-	if current != nil && (r.Operation == admission.Create || current.Name != pc.Name) {
-		return r.Forbiddenf("PriorityClass %v is already marked as default. Only one default can exist", current.Name)
+	if current != nil && (req.Operation == admission.Create || current.Name != pc.Name) {
+		return req.Forbiddenf("PriorityClass %v is already marked as default. Only one default can exist", current.Name)
 	}
 	return nil
 }

@@ -45,37 +45,37 @@ var (
 )
 
 // Validate implements admission.Validator.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Resource.Group != rbacv1.GroupName || r.Subresource != "" ||
-		r.Operation != admission.Create && r.Operation != admission.Update {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if req.Resource.Group != rbacv1.GroupName || req.Subresource != "" ||
+		req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
-	if r.User == nil {
-		return forbidden(r, errNoUser)
+	if req.User == nil {
+		return forbidden(req, errNoUser)
 	}
-	if r.User.InGroup(api.GroupMasters) || r.IsMetadataOnlyUpdate() {
+	if req.User.InGroup(api.GroupMasters) || req.IsMetadataOnlyUpdate() {
 		return nil
 	}
-	switch o := r.Object.(type) {
+	switch o := req.Object.(type) {
 	case *rbacv1.Role:
-		return p.checkRole(ctx, r, o.Rules, false)
+		return p.checkRole(ctx, req, o.Rules, false)
 	case *rbacv1.ClusterRole:
-		old, _ := r.OldObject.(*rbacv1.ClusterRole)
-		return p.checkRole(ctx, r, o.Rules, o.AggregationRule != nil || old != nil && old.AggregationRule != nil)
+		old, _ := req.OldObject.(*rbacv1.ClusterRole)
+		return p.checkRole(ctx, req, o.Rules, o.AggregationRule != nil || old != nil && old.AggregationRule != nil)
 	case *rbacv1.RoleBinding:
-		return p.checkBinding(ctx, r, o.RoleRef)
+		return p.checkBinding(ctx, req, o.RoleRef)
 	case *rbacv1.ClusterRoleBinding:
-		return p.checkBinding(ctx, r, o.RoleRef)
+		return p.checkBinding(ctx, req, o.RoleRef)
 	}
 	return nil
 }
 
 // checkRole returns an error unless the user holds all permissions in rules, or has the verb
 // escalate on the role. The writer of an aggregated role needs all permissions.
-func (p *Plugin) checkRole(ctx context.Context, r *admission.Request, rules []rbacv1.PolicyRule, aggregated bool) error {
+func (p *Plugin) checkRole(ctx context.Context, req *admission.Request, rules []rbacv1.PolicyRule, aggregated bool) error {
 	escalate := &authz.Attributes{
-		User: r.User, Verb: "escalate", Resource: true, Group: r.Resource.Group, Version: "*",
-		ResourceName: r.Resource.Resource, Namespace: r.Namespace,
+		User: req.User, Verb: "escalate", Resource: true, Group: req.Resource.Group, Version: "*",
+		ResourceName: req.Resource.Resource, Namespace: req.Namespace,
 	}
 	if info := requestinfo.FromContext(ctx); info != nil {
 		escalate.Name = info.Name // the name in the URL, which is empty for a POST
@@ -84,20 +84,20 @@ func (p *Plugin) checkRole(ctx context.Context, r *admission.Request, rules []rb
 		return nil
 	}
 	s := p.Policy.Snapshot()
-	if err := checkRules(ctx, s, r, rules); err != nil {
+	if err := checkRules(ctx, s, req, rules); err != nil {
 		return err
 	}
-	if aggregated && s.CheckEscalation(r.User, "", allRules()) != nil {
-		return forbidden(r, errAggregation)
+	if aggregated && s.CheckEscalation(req.User, "", allRules()) != nil {
+		return forbidden(req, errAggregation)
 	}
 	return nil
 }
 
 // checkBinding returns an error unless the user holds all permissions of the role that a binding
 // names, or has the verb bind on that role.
-func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, ref rbacv1.RoleRef) error {
+func (p *Plugin) checkBinding(ctx context.Context, req *admission.Request, ref rbacv1.RoleRef) error {
 	bind := &authz.Attributes{
-		User: r.User, Verb: "bind", Resource: true, Group: ref.APIGroup, Version: "*", Namespace: r.Namespace, Name: ref.Name,
+		User: req.User, Verb: "bind", Resource: true, Group: ref.APIGroup, Version: "*", Namespace: req.Namespace, Name: ref.Name,
 	}
 	switch ref.Kind {
 	case rbac.KindClusterRole:
@@ -109,12 +109,12 @@ func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, ref rba
 		return nil
 	}
 	s := p.Policy.Snapshot()
-	rules, err := s.RulesOf(ref, r.Namespace)
+	rules, err := s.RulesOf(ref, req.Namespace)
 	if err != nil {
 		// As in Kubernetes, the error names the resource that is written.
-		return apierrors.NewNotFound(r.Resource.GroupResource(), ref.Name)
+		return apierrors.NewNotFound(req.Resource.GroupResource(), ref.Name)
 	}
-	return checkRules(ctx, s, r, rules)
+	return checkRules(ctx, s, req, rules)
 }
 
 // checkRules returns an error if the user does not hold all permissions in rules. It acquires the

@@ -40,10 +40,10 @@ func subjectsFor(user string) []rbacv1.Subject { return []rbacv1.Subject{{Kind: 
 // policy returns these permissions: alice reads pods in namespace a, bob may bind reader and escalate
 // roles in a, dan may escalate the role new in a, carl may do everything.
 func policy() *rbac.Engine {
-	e := rbac.New()
+	engine := rbac.New()
 	all := rule("*", "*", "*")
-	e.Update(func(tx *rbac.Tx) {
-		for _, o := range []metav1.Object{
+	engine.Update(func(tx *rbac.Tx) {
+		for _, object := range []metav1.Object{
 			&rbacv1.ClusterRole{ObjectMeta: named("", "reader"), Rules: []rbacv1.PolicyRule{rule("", "pods", "get,list")}},
 			&rbacv1.ClusterRole{ObjectMeta: named("", "all"), Rules: []rbacv1.PolicyRule{all, {NonResourceURLs: []string{"*"}, Verbs: []string{"*"}}}},
 			&rbacv1.Role{ObjectMeta: named("a", "writer"), Rules: []rbacv1.PolicyRule{rule("", "pods", "create")}},
@@ -62,10 +62,10 @@ func policy() *rbac.Engine {
 			&rbacv1.RoleBinding{ObjectMeta: named("a", "dan"), RoleRef: ref("ClusterRole", "named"), Subjects: subjectsFor("dan")},
 			&rbacv1.ClusterRoleBinding{ObjectMeta: named("", "carl"), RoleRef: ref("ClusterRole", "all"), Subjects: subjectsFor("carl")},
 		} {
-			tx.Set(o)
+			tx.Set(object)
 		}
 	})
-	return e
+	return engine
 }
 
 // TestGrantsBeyondOwnRightsAreRejected checks that a user cannot write a role or binding that grants
@@ -93,7 +93,7 @@ func TestGrantsBeyondOwnRightsAreRejected(t *testing.T) {
 	applied := &rbacv1.Role{} // empty, as for an apply that creates
 	reads, creates := rule("", "pods", "get"), rule("", "pods", "create")
 	const ok = ""
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, user string
 		obj, old   registry.Object
 		want       string
@@ -152,32 +152,32 @@ func TestGrantsBeyondOwnRightsAreRejected(t *testing.T) {
 		},
 		{name: "masters", user: "root", obj: clusterBinding(ref("ClusterRole", "none")), old: nil, want: ok},
 	} {
-		kind := rbac.KindOf(c.obj)
-		a := &admission.Request{
+		kind := rbac.KindOf(test.obj)
+		req := &admission.Request{
 			Operation: admission.Create,
-			Namespace: c.obj.GetNamespace(),
+			Namespace: test.obj.GetNamespace(),
 			Name:      "new",
-			Object:    c.obj,
+			Object:    test.obj,
 			Resource: &registry.Kind{
 				Names: registry.Names{
 					Group: rbacv1.GroupName, Version: "v1", Kind: kind, Resource: strings.ToLower(kind) + "s",
 				},
 			},
-			User: &request.User{Name: c.user, Groups: []string{"dev"}},
+			User: &request.User{Name: test.user, Groups: []string{"dev"}},
 		}
-		if c.user == "root" {
-			a.User.Groups = []string{"system:masters"}
+		if test.user == "root" {
+			req.User.Groups = []string{"system:masters"}
 		}
 		op := &requestinfo.Info{}
-		if c.old != nil {
+		if test.old != nil {
 			op.Name = "new"
 		}
-		if c.old != nil && c.old != applied {
-			a.Operation, a.OldObject = admission.Update, c.old
+		if test.old != nil && test.old != applied {
+			req.Operation, req.OldObject = admission.Update, test.old
 		}
-		err := plugin.Validate(requesttest.WithInfo(context.Background(), op), a)
-		if (err == nil) != (c.want == ok) || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s by %s: got error %v\nwant one that contains %q, or none if that is empty", c.name, c.user, err, c.want)
+		err := plugin.Validate(requesttest.WithInfo(context.Background(), op), req)
+		if (err == nil) != (test.want == ok) || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s by %s: got error %v\nwant one that contains %q, or none if that is empty", test.name, test.user, err, test.want)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func TestComparisonOfManyNamesIsLargeWork(t *testing.T) {
 		tx.Set(&rbacv1.RoleBinding{ObjectMeta: named("a", "alice"), RoleRef: ref("Role", "many"), Subjects: subjectsFor("alice")})
 	})
 	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: e}
-	r := &admission.Request{
+	req := &admission.Request{
 		Operation: admission.Create,
 		Namespace: "a",
 		Name:      "new",
@@ -208,11 +208,11 @@ func TestComparisonOfManyNamesIsLargeWork(t *testing.T) {
 	isAdmitted := true // by the limiter for large requests
 	work := requesttest.Work{OnEstimate: func(int) bool { return isAdmitted }}
 	ctx := work.With(context.Background())
-	if err := plugin.Validate(ctx, r); err != nil {
+	if err := plugin.Validate(ctx, req); err != nil {
 		t.Errorf("limiter admits: got error %v, want none", err)
 	}
 	isAdmitted = false
-	if err := plugin.Validate(ctx, r); !apierrors.IsTooManyRequests(err) {
+	if err := plugin.Validate(ctx, req); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("limiter rejects: got error %v, want TooManyRequests", err)
 	}
 }

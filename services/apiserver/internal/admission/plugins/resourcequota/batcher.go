@@ -134,20 +134,20 @@ func (p *Plugin) changeQuota(ctx context.Context, namespace, name string, jobs [
 	// Quotas.Change calls the function again after a conflict, so the results are per attempt.
 	var attempt []charge // by index of the job
 	var errs []error     // by index of the job
-	revision, err := p.Quotas.Change(ctx, namespace, name, func(q *corev1.ResourceQuota) {
+	revision, err := p.Quotas.Change(ctx, namespace, name, func(resourceQuota *corev1.ResourceQuota) {
 		attempt, errs = make([]charge, len(jobs)), make([]error, len(jobs))
 		for i, j := range jobs {
 			for k := range j.refunds {
 				if j.refunds[k].quota == name {
-					j.refunds[k].refund(q)
+					j.refunds[k].refund(resourceQuota)
 				}
 			}
 			if j.request != nil && !j.needsNoWork() {
-				attempt[i].amounts, errs[i] = j.charge(q)
-				attempt[i].quota, attempt[i].uid = q.Name, string(q.UID)
+				attempt[i].amounts, errs[i] = j.charge(resourceQuota)
+				attempt[i].quota, attempt[i].uid = resourceQuota.Name, string(resourceQuota.UID)
 			}
 		}
-		counted := recountTimes(q)
+		counted := recountTimes(resourceQuota)
 		for i := range attempt {
 			attempt[i].recountTimes = counted
 		}
@@ -170,22 +170,22 @@ func (p *Plugin) changeQuota(ctx context.Context, namespace, name string, jobs [
 
 // charge adds the usage of the job's request to a quota and returns the added amounts. It returns
 // an error if the quota would be exceeded. A dry run leaves the quota unchanged.
-func (j *job) charge(q *corev1.ResourceQuota) (amounts, error) {
+func (j *job) charge(resourceQuota *corev1.ResourceQuota) (amounts, error) {
 	used, err := j.evaluator.Usage(j.request.Object)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	growth, _, err := j.evaluator.growthUnder(q, j.request, used)
-	delta := quota.FilterNames(growth, q.Status.Hard)
+	growth, _, err := j.evaluator.growthUnder(resourceQuota, j.request, used)
+	delta := quota.FilterNames(growth, resourceQuota.Status.Hard)
 	if err != nil || len(delta) == 0 {
 		return nil, err
 	}
-	before := q.Status.Used
-	if err := addUsage(j.request, q, delta); err != nil {
+	before := resourceQuota.Status.Used
+	if err := addUsage(j.request, resourceQuota, delta); err != nil {
 		return nil, err
 	}
 	if j.request.DryRun {
-		q.Status.Used = before
+		resourceQuota.Status.Used = before
 		return nil, nil
 	}
 	return delta, nil

@@ -15,20 +15,20 @@ import (
 func TestStaleCacheDoesNotDecide(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=3", "count/configmaps=1"))
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
-	p := newPlugin(t, quotas, "")
-	if got := charge(t, p, createConfigMap()); got != "" {
+	plugin := newPlugin(t, quotas, "")
+	if got := charge(t, plugin, createConfigMap()); got != "" {
 		t.Errorf("limit reached in the cache, but not in the store: got rejection %q, want none", got)
 	}
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=9", "count/configmaps=0")}
-	if got := charge(t, p, createConfigMap()); got != "" {
+	if got := charge(t, plugin, createConfigMap()); got != "" {
 		t.Errorf("limit not reached: got rejection %q, want none", got)
 	}
 	const want = "used: count/configmaps=3, limited: count/configmaps=3"
-	if got := charge(t, p, createConfigMap()); !strings.Contains(got, want) {
+	if got := charge(t, plugin, createConfigMap()); !strings.Contains(got, want) {
 		t.Errorf("limit reached in the store, but not in the cache: got rejection %q, want it to contain %q", got, want)
 	}
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("gone", "count/configmaps=0", "count/configmaps=0")}
-	if got := charge(t, p, createConfigMap()); got != "" {
+	if got := charge(t, plugin, createConfigMap()); got != "" {
 		t.Errorf("limit of a deleted quota: got rejection %q, want none", got)
 	}
 }

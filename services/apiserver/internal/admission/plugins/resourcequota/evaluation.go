@@ -79,23 +79,23 @@ func (ev *evaluation) measure() (err error) {
 }
 
 // addQuota evaluates one quota and adds the results to ev.
-func (ev *evaluation) addQuota(q *corev1.ResourceQuota) error {
-	scopes, err := ev.evaluator.ScopesOf(ev.request.Object, quota.Scopes(q))
+func (ev *evaluation) addQuota(resourceQuota *corev1.ResourceQuota) error {
+	scopes, err := ev.evaluator.ScopesOf(ev.request.Object, quota.Scopes(resourceQuota))
 	if err != nil {
 		return ev.request.Forbidden(err)
 	}
 	ev.scopes = append(ev.scopes, scopes...)
-	growth, applies, err := ev.evaluator.growthUnder(q, ev.request, ev.used)
+	growth, applies, err := ev.evaluator.growthUnder(resourceQuota, ev.request, ev.used)
 	if err != nil {
 		return err
 	}
 	if applies {
 		ev.matched = true
 		ev.usageGrows = ev.usageGrows || len(growth) > 0
-		ev.covered = append(ev.covered, quota.SelectNames(q.Status.Hard, ev.evaluator.MatchesResource)...)
+		ev.covered = append(ev.covered, quota.SelectNames(resourceQuota.Status.Hard, ev.evaluator.MatchesResource)...)
 	}
-	if len(quota.FilterNames(growth, q.Status.Hard)) > 0 {
-		ev.toCharge = append(ev.toCharge, q.Name)
+	if len(quota.FilterNames(growth, resourceQuota.Status.Hard)) > 0 {
+		ev.toCharge = append(ev.toCharge, resourceQuota.Name)
 	}
 	return nil
 }
@@ -104,31 +104,31 @@ func (ev *evaluation) addQuota(q *corev1.ResourceQuota) error {
 // result includes resources that the quota does not limit. If the quota does not limit the object,
 // applies is false. used is the usage of the new object.
 func (e *evaluator) growthUnder(
-	q *corev1.ResourceQuota,
-	r *admission.Request,
+	resourceQuota *corev1.ResourceQuota,
+	req *admission.Request,
 	used amounts,
 ) (growth amounts, applies bool, err error) {
-	if ok, err := e.matches(q, r.Object); err != nil {
-		return nil, false, r.Forbidden(err)
+	if ok, err := e.matches(resourceQuota, req.Object); err != nil {
+		return nil, false, req.Forbidden(err)
 	} else if !ok {
 		return nil, false, nil
 	}
-	restricted := quota.SelectNames(q.Status.Hard, e.MatchesResource)
+	restricted := quota.SelectNames(resourceQuota.Status.Hard, e.MatchesResource)
 	if e.constraints != nil {
-		if err := e.constraints(restricted, r.Object); err != nil {
-			return nil, false, r.Forbiddenf("failed quota: %s: %w", q.Name, err)
+		if err := e.constraints(restricted, req.Object); err != nil {
+			return nil, false, req.Forbiddenf("failed quota: %s: %w", resourceQuota.Name, err)
 		}
 	}
 	for _, name := range restricted {
-		if _, ok := q.Status.Used[name]; !ok {
-			return nil, false, r.Forbiddenf("status unknown for quota: %s, resources: %s", q.Name, formatNames(restricted))
+		if _, ok := resourceQuota.Status.Used[name]; !ok {
+			return nil, false, req.Forbiddenf("status unknown for quota: %s, resources: %s", resourceQuota.Name, formatNames(restricted))
 		}
 	}
-	if r.Operation == admission.Update {
-		if ok, err := e.matches(q, r.OldObject); err != nil {
-			return nil, false, r.Forbidden(err)
+	if req.Operation == admission.Update {
+		if ok, err := e.matches(resourceQuota, req.OldObject); err != nil {
+			return nil, false, req.Forbidden(err)
 		} else if ok {
-			if used, err = e.growthSince(r.OldObject, used); err != nil {
+			if used, err = e.growthSince(req.OldObject, used); err != nil {
 				return nil, false, apierrors.NewInternalError(err)
 			}
 		}
@@ -170,25 +170,25 @@ func (p *Plugin) checkRequired(ev *evaluation) error {
 	if consumes, err := ev.consumes(); err != nil || !consumes {
 		return err
 	}
-	r, e := ev.request, ev.evaluator
+	req, e := ev.request, ev.evaluator
 	isCovered := func(n corev1.ResourceName) bool { return slices.Contains(ev.covered, n) }
-	uncovered := slices.DeleteFunc(p.Configuration.limitedNames(r.Resource.GVR().GroupResource(), ev.used), isCovered)
+	uncovered := slices.DeleteFunc(p.Configuration.limitedNames(req.Resource.GVR().GroupResource(), ev.used), isCovered)
 	if len(uncovered) > 0 {
-		return r.Forbiddenf("insufficient quota to consume: %s", formatNames(uncovered))
+		return req.Forbiddenf("insufficient quota to consume: %s", formatNames(uncovered))
 	}
 	if !e.requiresScopes {
 		return nil
 	}
-	uncoveredScopes, err := e.ScopesOf(r.Object, p.Configuration.limitedScopes())
+	uncoveredScopes, err := e.ScopesOf(req.Object, p.Configuration.limitedScopes())
 	if err != nil {
-		return r.Forbidden(err)
+		return req.Forbidden(err)
 	}
 	uncoveredScopes = slices.DeleteFunc(uncoveredScopes, func(s requirement) bool {
 		return slices.ContainsFunc(ev.scopes, func(q requirement) bool { return q.ScopeName == s.ScopeName })
 	})
 	if len(uncoveredScopes) > 0 {
 		// The message of Kubernetes does not name the object.
-		forbidden := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), nil)
+		forbidden := apierrors.NewForbidden(req.Resource.GroupResource(), req.ObjectName(), nil)
 		forbidden.ErrStatus.Message = fmt.Sprintf("insufficient quota to match these scopes: %v", uncoveredScopes)
 		return forbidden
 	}
@@ -197,11 +197,11 @@ func (p *Plugin) checkRequired(ev *evaluation) error {
 
 // addUsage adds delta to the usage of a quota, or returns an error if a limit would be exceeded. A
 // status update may exceed the limit, because it reports usage that already exists.
-func addUsage(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
-	sum := quota.Plus(q.Status.Used, delta)
+func addUsage(r *admission.Request, resourceQuota *corev1.ResourceQuota, delta amounts) error {
+	sum := quota.Plus(resourceQuota.Status.Used, delta)
 	exceeded := amounts{}
 	for name := range delta {
-		usage, hard := sum[name], q.Status.Hard[name]
+		usage, hard := sum[name], resourceQuota.Status.Hard[name]
 		if r.Subresource != "status" && usage.Cmp(hard) > 0 {
 			exceeded[name] = hard
 		}
@@ -209,13 +209,13 @@ func addUsage(r *admission.Request, q *corev1.ResourceQuota, delta amounts) erro
 	if len(exceeded) > 0 {
 		return r.Forbiddenf(
 			"exceeded quota: %s, requested: %s, used: %s, limited: %s",
-			q.Name,
+			resourceQuota.Name,
 			formatAmounts(quota.FilterNames(delta, exceeded)),
-			formatAmounts(quota.FilterNames(q.Status.Used, exceeded)),
+			formatAmounts(quota.FilterNames(resourceQuota.Status.Used, exceeded)),
 			formatAmounts(exceeded),
 		)
 	}
-	q.Status.Used = sum
+	resourceQuota.Status.Used = sum
 	return nil
 }
 

@@ -33,9 +33,9 @@ func (p *Plugin) evaluatorFor(r schema.GroupResource) *evaluator {
 
 // newEvaluators returns the evaluators of the resources whose usage is more than a count of
 // objects.
-func newEvaluators(g quota.Gates, now func() time.Time) map[schema.GroupResource]*evaluator {
+func newEvaluators(gates quota.Gates, now func() time.Time) map[schema.GroupResource]*evaluator {
 	all := map[schema.GroupResource]*evaluator{}
-	for r, e := range quota.Evaluators(g, now) {
+	for r, e := range quota.Evaluators(gates, now) {
 		all[r] = &evaluator{Evaluator: e, handles: creates}
 		if !e.Uniform {
 			all[r].handles = createsOrUpdates
@@ -44,10 +44,10 @@ func newEvaluators(g quota.Gates, now func() time.Time) map[schema.GroupResource
 	pods := all[schema.GroupResource{Resource: "pods"}]
 	pods.handles = handlesPod
 	pods.requiresScopes = true
-	pods.constraints = podConstraints(g)
+	pods.constraints = podConstraints(gates)
 	claims := all[schema.GroupResource{Resource: "persistentvolumeclaims"}]
 	claims.handles = handlesClaim
-	claims.requiresScopes = g.AttributesClasses
+	claims.requiresScopes = gates.AttributesClasses
 	return all
 }
 

@@ -60,26 +60,26 @@ func New(c Config) *Plugin {
 }
 
 // Reserve charges a request to the quotas of its namespace. A dry run is checked but not charged.
-func (p *Plugin) Reserve(ctx context.Context, r *admission.Request) (admission.Reservation, error) {
-	if r.Namespace == "" || r.Operation != admission.Create && r.Operation != admission.Update || isIgnored(r) {
+func (p *Plugin) Reserve(ctx context.Context, req *admission.Request) (admission.Reservation, error) {
+	if req.Namespace == "" || req.Operation != admission.Create && req.Operation != admission.Update || isIgnored(req) {
 		return nil, nil
 	}
-	e := p.evaluatorFor(r.Resource.GVR().GroupResource())
-	if !e.handles(r) {
+	e := p.evaluatorFor(req.Resource.GVR().GroupResource())
+	if !e.handles(req) {
 		return nil, nil
 	}
-	quotas, err := p.evaluate(ctx, r, e)
+	quotas, err := p.evaluate(ctx, req, e)
 	if err != nil || len(quotas) == 0 {
 		return nil, err
 	}
-	j := &job{request: r, evaluator: e, quotas: quotas, done: make(chan struct{})}
-	if err := p.wait(ctx, r.Namespace, j); err != nil {
+	j := &job{request: req, evaluator: e, quotas: quotas, done: make(chan struct{})}
+	if err := p.wait(ctx, req.Namespace, j); err != nil {
 		return nil, err
 	}
 	if len(j.charged) == 0 {
 		return nil, nil
 	}
-	return &reservation{plugin: p, namespace: r.Namespace, charges: j.charged}, nil
+	return &reservation{plugin: p, namespace: req.Namespace, charges: j.charged}, nil
 }
 
 // reservation holds the charges for a write. It implements admission.Reservation.

@@ -29,7 +29,7 @@ func TestQuotasLimitAndRecordUsage(t *testing.T) {
 	overAllocated.Status.AllocatedResources = parseAmounts("storage=5Gi")
 	createToken := create("", "serviceaccounts", &corev1.ServiceAccount{})
 	createToken.Subresource = "token"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		hard, used string // limits and usage of the quota before the request
 		request    *admission.Request
 		want       string // message of the rejection, or ""
@@ -184,12 +184,12 @@ func TestQuotasLimitAndRecordUsage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			quotas := newStore(quota("q", c.hard, c.used))
-			if got := charge(t, newPlugin(t, quotas, ""), c.request); got != c.want {
-				t.Errorf("got rejection %q, want %q (empty: none)", got, c.want)
+			quotas := newStore(quota("q", test.hard, test.used))
+			if got := charge(t, newPlugin(t, quotas, ""), test.request); got != test.want {
+				t.Errorf("got rejection %q, want %q (empty: none)", got, test.want)
 			}
-			if got := quotas.used(t, "q"); got != formatAmounts(parseAmounts(c.after)) {
-				t.Errorf("got usage %s, want %s", got, c.after)
+			if got := quotas.used(t, "q"); got != formatAmounts(parseAmounts(test.after)) {
+				t.Errorf("got usage %s, want %s", got, test.after)
 			}
 		})
 	}
@@ -208,7 +208,7 @@ func TestScopesSelectPods(t *testing.T) {
 			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: term}},
 		}}
 	})
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		scope corev1.ScopedResourceSelectorRequirement
 		pod   *corev1.Pod
 		in    bool // the pod is in the scope
@@ -230,9 +230,9 @@ func TestScopesSelectPods(t *testing.T) {
 		"scope that does not concern pods":             {scope: scope("VolumeAttributesClass", "Exists"), pod: highPriority},
 	} {
 		t.Run(name, func(t *testing.T) {
-			quotas := newStore(quota("q", "pods=0", "pods=0", c.scope))
-			if rejected := charge(t, newPlugin(t, quotas, ""), create("", "pods", c.pod)) != ""; rejected != c.in {
-				t.Errorf("scope %v: rejected: %t, want %t", c.scope, rejected, c.in)
+			quotas := newStore(quota("q", "pods=0", "pods=0", test.scope))
+			if rejected := charge(t, newPlugin(t, quotas, ""), create("", "pods", test.pod)) != ""; rejected != test.in {
+				t.Errorf("scope %v: rejected: %t, want %t", test.scope, rejected, test.in)
 			}
 		})
 	}
@@ -247,7 +247,7 @@ func TestLimitedResourcesNeedAQuota(t *testing.T) {
 	gold := "gold"
 	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &gold}}
 	byName := "limitedResources: [{resource: persistentvolumeclaims, matchContains: [.storageclass.storage.k8s.io/]}]"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		configuration string
 		quota         *corev1.ResourceQuota
 		request       *admission.Request
@@ -268,11 +268,11 @@ func TestLimitedResourcesNeedAQuota(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			quotas := newStore()
-			if c.quota != nil {
-				quotas = newStore(c.quota)
+			if test.quota != nil {
+				quotas = newStore(test.quota)
 			}
-			if got := charge(t, newPlugin(t, quotas, c.configuration), c.request); got != c.want {
-				t.Errorf("got rejection %q, want %q (empty: none)", got, c.want)
+			if got := charge(t, newPlugin(t, quotas, test.configuration), test.request); got != test.want {
+				t.Errorf("got rejection %q, want %q (empty: none)", got, test.want)
 			}
 		})
 	}
@@ -295,21 +295,21 @@ func TestConfigurationIsStrict(t *testing.T) {
 // record its usage.
 func TestDryRunsAreNotCharged(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=1", "count/configmaps=0"))
-	p := newPlugin(t, quotas, "")
+	plugin := newPlugin(t, quotas, "")
 	dryRun := createConfigMap()
 	dryRun.DryRun = true
 	for i := range 3 {
-		if rejection := charge(t, p, dryRun); rejection != "" {
+		if rejection := charge(t, plugin, dryRun); rejection != "" {
 			t.Fatalf("dry run %d: got rejection %q, want none", i, rejection)
 		}
 	}
 	if got, want := quotas.used(t, "q"), "count/configmaps=0"; got != want {
 		t.Errorf("after dry runs: got usage %s, want %s", got, want)
 	}
-	if rejection := charge(t, p, createConfigMap()); rejection != "" {
+	if rejection := charge(t, plugin, createConfigMap()); rejection != "" {
 		t.Fatalf("create: got rejection %q, want none", rejection)
 	}
-	if got, want := charge(t, p, dryRun), "exceeded quota: q"; !strings.Contains(got, want) {
+	if got, want := charge(t, plugin, dryRun), "exceeded quota: q"; !strings.Contains(got, want) {
 		t.Errorf("dry run with an exhausted quota: got rejection %q, want it to contain %q", got, want)
 	}
 }
@@ -367,7 +367,7 @@ func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 		}
 	}
 	start := time.Unix(1000, 0)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		after metav1.ManagedFieldsEntry // of the quota after the charge
 		used  string                    // after Rollback
 	}{
@@ -392,12 +392,12 @@ func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 			}
 			quotas.mu.Lock() // another writer
 			written := quotas.quotas["q"].DeepCopy()
-			written.ManagedFields = []metav1.ManagedFieldsEntry{c.after}
+			written.ManagedFields = []metav1.ManagedFieldsEntry{test.after}
 			quotas.put(written)
 			quotas.mu.Unlock()
 			reservation.Rollback(t.Context())
-			if got := quotas.used(t, "q"); got != c.used {
-				t.Errorf("after Rollback: got usage %s, want %s", got, c.used)
+			if got := quotas.used(t, "q"); got != test.used {
+				t.Errorf("after Rollback: got usage %s, want %s", got, test.used)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 		return corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}
 	}
 	const terminating, notTerminating = corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		scope    corev1.ResourceQuotaScope
 		new, old *corev1.Pod
 		hard     string
@@ -61,14 +61,14 @@ func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			quotas := newStore(quota("q", c.hard, "pods=0,requests.cpu=0", inScope(c.scope)))
-			r := update("pods", "", c.new, c.old)
-			r.DryRun = c.dryRun
-			if got := charge(t, newPlugin(t, quotas, ""), r); got != c.want {
-				t.Errorf("got rejection %q, want %q", got, c.want)
+			quotas := newStore(quota("q", test.hard, "pods=0,requests.cpu=0", inScope(test.scope)))
+			r := update("pods", "", test.new, test.old)
+			r.DryRun = test.dryRun
+			if got := charge(t, newPlugin(t, quotas, ""), r); got != test.want {
+				t.Errorf("got rejection %q, want %q", got, test.want)
 			}
-			if got := quotas.used(t, "q"); got != formatAmounts(parseAmounts(c.used)) {
-				t.Errorf("got usage %s, want %s", got, c.used)
+			if got := quotas.used(t, "q"); got != formatAmounts(parseAmounts(test.used)) {
+				t.Errorf("got usage %s, want %s", got, test.used)
 			}
 		})
 	}

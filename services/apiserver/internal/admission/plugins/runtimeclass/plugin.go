@@ -97,29 +97,29 @@ func setOverhead(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeCla
 // addScheduling adds the node selector and the tolerations of a runtime class to a pod. It rejects
 // a pod whose node selector conflicts with the one of the class.
 func addScheduling(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
-	s := class.Scheduling
-	if s == nil {
+	scheduling := class.Scheduling
+	if scheduling == nil {
 		return nil
 	}
-	for _, k := range slices.Sorted(maps.Keys(s.NodeSelector)) {
-		if existing, ok := pod.Spec.NodeSelector[k]; ok && existing != s.NodeSelector[k] {
+	for _, k := range slices.Sorted(maps.Keys(scheduling.NodeSelector)) {
+		if existing, ok := pod.Spec.NodeSelector[k]; ok && existing != scheduling.NodeSelector[k] {
 			return r.Forbiddenf(
 				"conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s",
 				k,
-				s.NodeSelector[k],
+				scheduling.NodeSelector[k],
 				k,
 				existing,
 			)
 		}
 	}
-	if len(s.NodeSelector) > 0 {
+	if len(scheduling.NodeSelector) > 0 {
 		if pod.Spec.NodeSelector == nil {
 			pod.Spec.NodeSelector = map[string]string{}
 		}
-		maps.Copy(pod.Spec.NodeSelector, s.NodeSelector)
+		maps.Copy(pod.Spec.NodeSelector, scheduling.NodeSelector)
 	}
-	if len(s.Tolerations) > 0 {
-		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, s.Tolerations)
+	if len(scheduling.Tolerations) > 0 {
+		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, scheduling.Tolerations)
 	}
 	return nil
 }

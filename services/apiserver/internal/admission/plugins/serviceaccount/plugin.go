@@ -48,19 +48,19 @@ func isMirror(pod *corev1.Pod) bool {
 
 // Admit adds the account, its token and its image pull secrets to a new pod, and then checks the
 // pod like Validate. It does not change mirror pods.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	pod := podOf(r)
-	if pod == nil || r.Operation != admission.Create {
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	pod := podOf(req)
+	if pod == nil || req.Operation != admission.Create {
 		return nil
 	}
 	if isMirror(pod) {
-		return p.Validate(ctx, r)
+		return p.Validate(ctx, req)
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = defaultAccount
 	}
 	pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
-	account, err := p.accountOf(ctx, r, pod)
+	account, err := p.accountOf(ctx, req, pod)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		}
 		pod.Spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
 	}
-	return p.Validate(ctx, r)
+	return p.Validate(ctx, req)
 }
 
 // costOf returns the cost of adding references to secrets to a pod, in the unit of
@@ -86,19 +86,19 @@ func costOf(secrets []corev1.LocalObjectReference) (cost int) {
 }
 
 // Validate rejects pods that the account does not allow.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	pod := podOf(r)
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	pod := podOf(req)
 	switch {
 	case pod == nil:
 		return nil
-	case r.Operation == admission.Update && r.Subresource == "ephemeralcontainers":
-		return p.checkAccount(ctx, r, pod, checkEphemeralContainers)
-	case r.Operation != admission.Create:
+	case req.Operation == admission.Update && req.Subresource == "ephemeralcontainers":
+		return p.checkAccount(ctx, req, pod, checkEphemeralContainers)
+	case req.Operation != admission.Create:
 		return nil
 	case isMirror(pod):
-		return forbidden(r, checkMirror(pod))
+		return forbidden(req, checkMirror(pod))
 	}
-	return p.checkAccount(ctx, r, pod, checkSecrets)
+	return p.checkAccount(ctx, req, pod, checkSecrets)
 }
 
 // checkAccount rejects a pod without an account. If the account limits pods to its secrets, it also
@@ -129,23 +129,23 @@ func forbidden(r *admission.Request, err error) error {
 
 // accountOf returns the service account of a pod. If the account cannot be read, it returns a
 // Forbidden error.
-func (p *Plugin) accountOf(ctx context.Context, r *admission.Request, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+func (p *Plugin) accountOf(ctx context.Context, req *admission.Request, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	name := pod.Spec.ServiceAccountName
 	if faults := path.IsValidPathSegmentName(name); len(faults) > 0 {
-		return nil, r.Forbiddenf(
+		return nil, req.Forbiddenf(
 			"error looking up service account %s/%s: invalid resource name %q: %v",
-			r.Namespace,
+			req.Namespace,
 			name,
 			name,
 			faults,
 		)
 	}
-	a, err := p.Accounts.ServiceAccount(ctx, r.Namespace, name)
+	a, err := p.Accounts.ServiceAccount(ctx, req.Namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, r.Forbiddenf("error looking up service account %s/%s: serviceaccount %q not found", r.Namespace, name, name)
+		return nil, req.Forbiddenf("error looking up service account %s/%s: serviceaccount %q not found", req.Namespace, name, name)
 	case err != nil: // it is unknown whether the pod may use the account
-		return nil, r.Forbiddenf("error looking up service account %s/%s: %v", r.Namespace, name, err)
+		return nil, req.Forbiddenf("error looking up service account %s/%s: %v", req.Namespace, name, err)
 	}
 	return a, nil
 }

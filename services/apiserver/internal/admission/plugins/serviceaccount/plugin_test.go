@@ -79,7 +79,7 @@ func TestPodsGetAccountSecretsAndToken(t *testing.T) {
 		{"serviceAccountToken":{"expirationSeconds":3607,"path":"token"}},
 		{"configMap":{"name":"kube-root-ca.crt","items":[{"key":"ca.crt","path":"ca.crt"}]}},
 		{"downwardAPI":{"items":[{"path":"namespace","fieldRef":{"apiVersion":"v1","fieldPath":"metadata.namespace"}}]}}]}}`
-	for name, c := range map[string]struct{ pod, want string }{
+	for name, test := range map[string]struct{ pod, want string }{
 		"nothing": {pod: `{}`,
 			want: `{"serviceAccountName":"default","imagePullSecrets":[{"name":"p1"},{"name":"p2"}]}`},
 		"every container has the token": {pod: `{"initContainers":[{"name":"i"}],"containers":[{"name":"a"},{"name":"b"}],"imagePullSecrets":[{"name":"own"}]}`,
@@ -105,12 +105,12 @@ func TestPodsGetAccountSecretsAndToken(t *testing.T) {
 		"token volumes exist": {pod: `{"serviceAccountName":"loud","volumes":[{"name":"kube-api-access-x"},{"name":"kube-api-access-y"}],"containers":[{"name":"a"}]}`,
 			want: `{"serviceAccountName":"loud","volumes":[{"name":"kube-api-access-x"},{"name":"kube-api-access-y"}],"containers":[{"name":"a",` + strings.Replace(mount, "N", "kube-api-access-x", 1) + `}]}`},
 	} {
-		pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, c.pod)}
+		pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, test.pod)}
 		if err := plugin(t).Admit(t.Context(), newRequest(admission.Create, "", pod)); err != nil {
 			t.Errorf("%s: got %v, want no error", name, err)
 			continue
 		}
-		want := read[corev1.PodSpec](t, strings.ReplaceAll(c.want, `"N"`, `"`+tokenVolume(pod)+`"`))
+		want := read[corev1.PodSpec](t, strings.ReplaceAll(test.want, `"N"`, `"`+tokenVolume(pod)+`"`))
 		want.DeprecatedServiceAccount = want.ServiceAccountName
 		if got, want := specJSON(t, pod.Spec), specJSON(t, *want); got != want {
 			t.Errorf("%s: got pod\n%s\nwant\n%s", name, got, want)
@@ -142,7 +142,7 @@ func specJSON(t *testing.T, spec corev1.PodSpec) string {
 func TestUnaffectedRequests(t *testing.T) {
 	another := newRequest(admission.Create, "", &corev1.Pod{})
 	another.Resource = &registry.Kind{Names: registry.Names{Group: "metrics.k8s.io", Resource: "pods"}}
-	for name, r := range map[string]*admission.Request{
+	for name, req := range map[string]*admission.Request{
 		"other group":            another,
 		"binding":                newRequest(admission.Create, "binding", &corev1.Pod{}),
 		"object of another type": newRequest(admission.Create, "", &corev1.Binding{}),
@@ -152,13 +152,13 @@ func TestUnaffectedRequests(t *testing.T) {
 		"connect":                newRequest(admission.Connect, "exec", &corev1.PodExecOptions{}),
 		"update of a pod with a secret that the account does not list": newRequest(admission.Update, "", &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"other"}}]}`)}),
 	} {
-		if err := plugin(t).Validate(t.Context(), r); err != nil {
+		if err := plugin(t).Validate(t.Context(), req); err != nil {
 			t.Errorf("%s, Validate: got error %v, want none", name, err)
 		}
-		if err := plugin(t).Admit(t.Context(), r); err != nil {
+		if err := plugin(t).Admit(t.Context(), req); err != nil {
 			t.Errorf("%s, Admit: got error %v, want none", name, err)
 		}
-		if pod, ok := r.Object.(*corev1.Pod); ok &&
+		if pod, ok := req.Object.(*corev1.Pod); ok &&
 			(pod.Spec.ServiceAccountName == "default" || pod.Spec.DeprecatedServiceAccount != "") {
 			t.Errorf("%s: got pod %+v, want it unchanged", name, pod.Spec)
 		}
@@ -176,7 +176,7 @@ func TestUnaffectedRequests(t *testing.T) {
 func TestUnusableAccountOrSecretIsRejected(t *testing.T) {
 	const ephemeral = "ephemeralcontainers"
 	secret := func(kind string) string { return `volume with secret.secretName="` + kind + `"` }
-	for name, c := range map[string]struct{ subresource, pod, want string }{
+	for name, test := range map[string]struct{ subresource, pod, want string }{
 		"missing account": {subresource: "", pod: `{"serviceAccountName":"absent"}`,
 			want: `error looking up service account ns/absent: serviceaccount "absent" not found`},
 		"failing lookup": {subresource: "", pod: `{"serviceAccountName":"unknowable"}`,
@@ -239,18 +239,18 @@ func TestUnusableAccountOrSecretIsRejected(t *testing.T) {
 			want: `error looking up service account ns/unknowable: the cache is not ready`},
 	} {
 		op := admission.Create
-		if c.subresource != "" {
+		if test.subresource != "" {
 			op = admission.Update
 		}
 		pod := func() *corev1.Pod {
-			p := &corev1.Pod{Spec: *read[corev1.PodSpec](t, c.pod)}
+			p := &corev1.Pod{Spec: *read[corev1.PodSpec](t, test.pod)}
 			p.Name = "p"
 			return p
 		}
 		if op == admission.Create {
-			requireForbidden(t, name+", Admit", plugin(t).Admit(t.Context(), newRequest(op, c.subresource, pod())), c.want)
+			requireForbidden(t, name+", Admit", plugin(t).Admit(t.Context(), newRequest(op, test.subresource, pod())), test.want)
 		}
-		requireForbidden(t, name, plugin(t).Validate(t.Context(), newRequest(op, c.subresource, pod())), c.want)
+		requireForbidden(t, name, plugin(t).Validate(t.Context(), newRequest(op, test.subresource, pod())), test.want)
 	}
 	// A later plugin may have removed the name of the account.
 	requireForbidden(
@@ -291,7 +291,7 @@ func requireForbidden(t *testing.T, name string, err error, want string) {
 // TestMirrorPods checks that a mirror pod may use neither service accounts nor secrets nor
 // tokens.
 func TestMirrorPods(t *testing.T) {
-	for name, c := range map[string]struct{ pod, want string }{
+	for name, test := range map[string]struct{ pod, want string }{
 		"nothing": {pod: `{"containers":[{"name":"c"}],"volumes":[{"name":"v"},{"name":"w","projected":{"sources":[{"configMap":{"name":"m"}}]}}]}`,
 			want: ""},
 		"an account":    {pod: `{"serviceAccountName":"default"}`, want: "a mirror pod may not reference service accounts"},
@@ -303,11 +303,11 @@ func TestMirrorPods(t *testing.T) {
 		"a token": {pod: `{"volumes":[{"name":"v","projected":{"sources":[{"configMap":{"name":"m"}},{"serviceAccountToken":{"path":"t"}}]}}]}`,
 			want: "a mirror pod may not use ServiceAccountToken volume projections"},
 	} {
-		pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, c.pod)}
+		pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, test.pod)}
 		pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
 		before := pod.DeepCopy()
-		requireForbidden(t, name, plugin(t).Admit(t.Context(), newRequest(admission.Create, "", pod)), c.want)
-		requireForbidden(t, name+", Validate", plugin(t).Validate(t.Context(), newRequest(admission.Create, "", pod)), c.want)
+		requireForbidden(t, name, plugin(t).Admit(t.Context(), newRequest(admission.Create, "", pod)), test.want)
+		requireForbidden(t, name+", Validate", plugin(t).Validate(t.Context(), newRequest(admission.Create, "", pod)), test.want)
 		if got, want := specJSON(t, pod.Spec), specJSON(t, before.Spec); got != want {
 			t.Errorf("%s: got changed pod %s, want %s", name, got, want)
 		}

@@ -32,16 +32,16 @@ func checkMirror(pod *corev1.Pod) error {
 
 // checkSecrets returns an error for a pod that uses secrets or image pull secrets that its account
 // does not list.
-func checkSecrets(a *corev1.ServiceAccount, pod *corev1.Pod) error {
+func checkSecrets(serviceAccount *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
-	for _, s := range a.Secrets {
+	for _, s := range serviceAccount.Secrets {
 		listed[s.Name] = true
 	}
 	for i := range pod.Spec.Volumes {
 		if s := pod.Spec.Volumes[i].Secret; s != nil && !listed[s.SecretName] {
 			return fmt.Errorf(
 				"volume with secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
-				s.SecretName, a.Name)
+				s.SecretName, serviceAccount.Name)
 		}
 	}
 	for _, group := range []struct {
@@ -50,20 +50,20 @@ func checkSecrets(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	}{{subject: "init container", containers: pod.Spec.InitContainers}, {subject: "container", containers: pod.Spec.Containers}} {
 		for i := range group.containers {
 			c := &group.containers[i]
-			if err := checkEnv(a, listed, group.subject, c.Name, c.Env, c.EnvFrom); err != nil {
+			if err := checkEnv(serviceAccount, listed, group.subject, c.Name, c.Env, c.EnvFrom); err != nil {
 				return err
 			}
 		}
 	}
 	pull := map[string]bool{}
-	for _, s := range a.ImagePullSecrets {
+	for _, s := range serviceAccount.ImagePullSecrets {
 		pull[s.Name] = true
 	}
 	for i, s := range pod.Spec.ImagePullSecrets {
 		if !pull[s.Name] {
 			return fmt.Errorf(
 				"imagePullSecrets[%d].name=\"%s\" is not allowed because service account %s does not reference that imagePullSecret",
-				i, s.Name, a.Name)
+				i, s.Name, serviceAccount.Name)
 		}
 	}
 	return nil
@@ -89,7 +89,7 @@ func checkEphemeralContainers(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 // not list. listed holds the names of the account's secrets. subject and container describe the
 // container in the error.
 func checkEnv(
-	a *corev1.ServiceAccount,
+	serviceAccount *corev1.ServiceAccount,
 	listed map[string]bool,
 	subject, container string,
 	env []corev1.EnvVar,
@@ -98,13 +98,13 @@ func checkEnv(
 	for _, e := range env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !listed[e.ValueFrom.SecretKeyRef.Name] {
 			return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
-				subject, container, e.Name, e.ValueFrom.SecretKeyRef.Name, a.Name)
+				subject, container, e.Name, e.ValueFrom.SecretKeyRef.Name, serviceAccount.Name)
 		}
 	}
 	for _, f := range from {
 		if f.SecretRef != nil && !listed[f.SecretRef.Name] {
 			return fmt.Errorf("%s %s with envFrom referencing secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
-				subject, container, f.SecretRef.Name, a.Name)
+				subject, container, f.SecretRef.Name, serviceAccount.Name)
 		}
 	}
 	return nil

@@ -30,20 +30,20 @@ type Plugin struct {
 }
 
 // Admit adds the missing finalizer to a new object.
-func (p Plugin) Admit(_ context.Context, r *admission.Request) error {
-	if r.Operation != admission.Create || r.Subresource != "" {
+func (p Plugin) Admit(_ context.Context, req *admission.Request) error {
+	if req.Operation != admission.Create || req.Subresource != "" {
 		return nil
 	}
 	finalizer := ""
 	switch {
-	case r.IsResource("", "persistentvolumes"):
+	case req.IsResource("", "persistentvolumes"):
 		finalizer = volumeFinalizer
-	case r.IsResource("", "persistentvolumeclaims"):
+	case req.IsResource("", "persistentvolumeclaims"):
 		finalizer = claimFinalizer
-	case p.AttributesClasses && r.IsResource(storagev1.GroupName, "volumeattributesclasses"):
+	case p.AttributesClasses && req.IsResource(storagev1.GroupName, "volumeattributesclasses"):
 		finalizer = classFinalizer
 	}
-	if o, ok := r.Object.(registry.Object); ok && finalizer != "" && !slices.Contains(o.GetFinalizers(), finalizer) {
+	if o, ok := req.Object.(registry.Object); ok && finalizer != "" && !slices.Contains(o.GetFinalizers(), finalizer) {
 		o.SetFinalizers(append(o.GetFinalizers(), finalizer))
 	}
 	return nil

@@ -55,7 +55,7 @@ func TestReservedSubjects(t *testing.T) {
 	}}
 	unreadable := signingRequest(reservedName)
 	unreadable.Spec.Request = []byte("x")
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		op          admission.Operation
 		object, old runtime.Object
 		wantErr     bool
@@ -88,13 +88,13 @@ func TestReservedSubjects(t *testing.T) {
 		"delete": {op: admission.Delete, object: nil, old: signingRequest(reservedName), wantErr: false},
 	} {
 		err := suiteidentity.Plugin{}.Validate(t.Context(), &admission.Request{
-			Operation: c.op,
+			Operation: test.op,
 			Resource:  &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}},
-			Object:    c.object,
-			OldObject: c.old,
+			Object:    test.object,
+			OldObject: test.old,
 		})
-		if (err != nil) != c.wantErr || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, c.wantErr)
+		if (err != nil) != test.wantErr || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, test.wantErr)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func seconds(n int64) *int64 { return &n }
 // it.
 func TestMergeDropsCoveredTolerations(t *testing.T) {
 	type list = []corev1.Toleration
-	x := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists}
+	toleration := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists}
 	xValue := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpEqual, Value: "1"}
 	xOther := corev1.Toleration{Key: "x", Value: "2"}
 	xNoExecute := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
@@ -34,21 +34,21 @@ func TestMergeDropsCoveredTolerations(t *testing.T) {
 	}
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	y := corev1.Toleration{Key: "y", Operator: corev1.TolerationOpExists}
-	for name, c := range map[string]struct{ first, second, want list }{
+	for name, test := range map[string]struct{ first, second, want list }{
 		"nothing":                         {first: nil, second: nil, want: nil},
-		"different keys":                  {first: list{x}, second: list{y}, want: list{x, y}},
-		"the same twice":                  {first: list{x, y}, second: list{x}, want: list{x, y}},
-		"a value, and all values":         {first: list{xValue}, second: list{x}, want: list{x}},
+		"different keys":                  {first: list{toleration}, second: list{y}, want: list{toleration, y}},
+		"the same twice":                  {first: list{toleration, y}, second: list{toleration}, want: list{toleration, y}},
+		"a value, and all values":         {first: list{xValue}, second: list{toleration}, want: list{toleration}},
 		"two values":                      {first: list{xValue}, second: list{xOther}, want: list{xValue, xOther}},
-		"one effect, and all":             {first: list{xNoExecute}, second: list{x}, want: list{x}},
+		"one effect, and all":             {first: list{xNoExecute}, second: list{toleration}, want: list{toleration}},
 		"shorter and longer":              {first: list{short}, second: list{long}, want: list{long}},
 		"unlimited and for a time":        {first: list{long}, second: list{xNoExecute}, want: list{xNoExecute}},
-		"everything covers all":           {first: list{x, xValue, long}, second: list{everything, y}, want: list{everything}},
-		"all effects cover a time of one": {first: list{x}, second: list{short}, want: list{x}},
+		"everything covers all":           {first: list{toleration, xValue, long}, second: list{everything, y}, want: list{everything}},
+		"all effects cover a time of one": {first: list{toleration}, second: list{short}, want: list{toleration}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tolerations.Merge(c.first, c.second); !apiequality.Semantic.DeepEqual(got, c.want) {
-				t.Errorf("Merge(%v, %v) = %v, want %v", c.first, c.second, got, c.want)
+			if got := tolerations.Merge(test.first, test.second); !apiequality.Semantic.DeepEqual(got, test.want) {
+				t.Errorf("Merge(%v, %v) = %v, want %v", test.first, test.second, got, test.want)
 			}
 		})
 	}

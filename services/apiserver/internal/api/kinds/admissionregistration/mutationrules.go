@@ -72,45 +72,45 @@ func forbidDeleteOperation(fld validate.Field, m *admissionv1.MatchResources) {
 }
 
 // validateMutation requires the expression of the patch type, and forbids that of the other type.
-func validateMutation(fld validate.Field, m *alphav1.Mutation, visible expressions.VariableSet, policy *expressions.Policy) {
+func validateMutation(fld validate.Field, mutation *alphav1.Mutation, visible expressions.VariableSet, policy *expressions.Policy) {
 	configuration, patch := "", ""
-	if m.ApplyConfiguration != nil {
-		configuration = m.ApplyConfiguration.Expression
+	if mutation.ApplyConfiguration != nil {
+		configuration = mutation.ApplyConfiguration.Expression
 	}
-	if m.JSONPatch != nil {
-		patch = m.JSONPatch.Expression
+	if mutation.JSONPatch != nil {
+		patch = mutation.JSONPatch.Expression
 	}
 	const must, mustNot = "must be specified when patchType is ", "must not be specified when patchType is "
 	// requireOnly validates the field of the patch type. isSet reports whether it is set, and isOtherSet
 	// whether the field of the other type is.
 	requireOnly := func(name string, isSet bool, expression string, resultType *cel.Type, other string, isOtherSet bool) {
 		if !isSet {
-			fld.Required(name, must+string(m.PatchType))
+			fld.Required(name, must+string(mutation.PatchType))
 		} else if within := fld.Child(name); strings.TrimSpace(expression) == "" {
 			within.Required("expression", "")
 		} else {
 			reportInvalidExpression(within, "expression", expression, policy.Check(visible, expression, resultType))
 		}
 		if isOtherSet {
-			fld.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))
+			fld.Invalid(other, "{"+other+"}", mustNot+string(mutation.PatchType))
 		}
 	}
-	switch m.PatchType {
+	switch mutation.PatchType {
 	case alphav1.PatchTypeApplyConfiguration:
-		requireOnly("applyConfiguration", m.ApplyConfiguration != nil, configuration, celenv.ObjectType, "jsonPatch", m.JSONPatch != nil)
+		requireOnly("applyConfiguration", mutation.ApplyConfiguration != nil, configuration, celenv.ObjectType, "jsonPatch", mutation.JSONPatch != nil)
 	case alphav1.PatchTypeJSONPatch:
 		requireOnly(
 			"jsonPatch",
-			m.JSONPatch != nil,
+			mutation.JSONPatch != nil,
 			patch,
 			cel.ListType(celenv.JSONPatchType),
 			"applyConfiguration",
-			m.ApplyConfiguration != nil,
+			mutation.ApplyConfiguration != nil,
 		)
 	case "":
 		fld.Required("patchType", "")
 	default:
-		validate.OneOf(fld, "patchType", m.PatchType, alphav1.PatchTypeApplyConfiguration, alphav1.PatchTypeJSONPatch)
+		validate.OneOf(fld, "patchType", mutation.PatchType, alphav1.PatchTypeApplyConfiguration, alphav1.PatchTypeJSONPatch)
 	}
 }
 

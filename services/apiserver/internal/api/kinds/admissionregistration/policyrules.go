@@ -60,10 +60,10 @@ func validatePolicy(fld validate.Field, p, old *admissionv1.ValidatingAdmissionP
 }
 
 // validateParamKind validates the kind of a policy's parameters, which may be any kind.
-func validateParamKind(fld validate.Field, k *admissionv1.ParamKind) {
-	group, version, grouped := strings.Cut(k.APIVersion, "/")
+func validateParamKind(fld validate.Field, paramKind *admissionv1.ParamKind) {
+	group, version, grouped := strings.Cut(paramKind.APIVersion, "/")
 	if !grouped {
-		group, version = "", k.APIVersion
+		group, version = "", paramKind.APIVersion
 	}
 	joined := func(name, value, prefix string, messages []string) {
 		if len(messages) > 0 {
@@ -71,24 +71,24 @@ func validateParamKind(fld validate.Field, k *admissionv1.ParamKind) {
 		}
 	}
 	switch {
-	case k.APIVersion == "":
+	case paramKind.APIVersion == "":
 		fld.Required("apiVersion", "")
-	case strings.Contains(version, "/") && k.APIVersion != "/":
-		fld.Invalid("apiVersion", k.APIVersion, "unexpected GroupVersion string: "+k.APIVersion)
+	case strings.Contains(version, "/") && paramKind.APIVersion != "/":
+		fld.Invalid("apiVersion", paramKind.APIVersion, "unexpected GroupVersion string: "+paramKind.APIVersion)
 	default:
 		if group != "" {
 			joined("apiVersion", group, "", validation.IsDNS1123Subdomain(group))
 		}
 		if version == "" {
-			fld.Invalid("apiVersion", k.APIVersion, "version must be specified")
+			fld.Invalid("apiVersion", paramKind.APIVersion, "version must be specified")
 		} else {
 			joined("apiVersion", version, "", validation.IsDNS1035Label(version))
 		}
 	}
-	if k.Kind == "" {
+	if paramKind.Kind == "" {
 		fld.Required("kind", "")
 	} else {
-		joined("kind", k.Kind, "may have mixed case, but should otherwise match: ", validation.IsDNS1035Label(strings.ToLower(k.Kind)))
+		joined("kind", paramKind.Kind, "may have mixed case, but should otherwise match: ", validation.IsDNS1035Label(strings.ToLower(paramKind.Kind)))
 	}
 }
 
@@ -187,13 +187,13 @@ func validateAuditAnnotations(
 			fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations))
 	}
 	keys := validate.Set[string]{}
-	validate.Each(spec, "auditAnnotations", annotations, func(fld validate.Field, a *admissionv1.AuditAnnotation) {
+	validate.Each(spec, "auditAnnotations", annotations, func(fld validate.Field, auditAnnotation *admissionv1.AuditAnnotation) {
 		if p.Name != "" {
-			fld.CheckText("key", p.Name+"/"+a.Key, validate.QualifiedName)
+			fld.CheckText("key", p.Name+"/"+auditAnnotation.Key, validate.QualifiedName)
 		} else {
-			fld.Invalid("key", a.Key, "requires metadata.name be non-empty")
+			fld.Invalid("key", auditAnnotation.Key, "requires metadata.name be non-empty")
 		}
-		switch expression := strings.TrimSpace(a.ValueExpression); {
+		switch expression := strings.TrimSpace(auditAnnotation.ValueExpression); {
 		case expression == "":
 			fld.Required("valueExpression", "valueExpression is not specified")
 		case len(expression) > maxAnnotationExpression:
@@ -202,17 +202,17 @@ func validateAuditAnnotations(
 			reportInvalidExpression(
 				fld,
 				"valueExpression",
-				a.ValueExpression,
+				auditAnnotation.ValueExpression,
 				policy.Check(visible, expression, cel.StringType, cel.NullType),
 			)
 		}
-		validate.Unique(fld, "key", a.Key, keys)
+		validate.Unique(fld, "key", auditAnnotation.Key, keys)
 	})
 }
 
-func validatePolicyStatus(fld validate.Field, p, _ *admissionv1.ValidatingAdmissionPolicy) {
+func validatePolicyStatus(fld validate.Field, policy, _ *admissionv1.ValidatingAdmissionPolicy) {
 	status := fld.Child("status")
-	validate.Optional(status, "typeChecking", p.Status.TypeChecking, func(fld validate.Field, c *admissionv1.TypeChecking) {
+	validate.Optional(status, "typeChecking", policy.Status.TypeChecking, func(fld validate.Field, c *admissionv1.TypeChecking) {
 		validate.Each(fld, "expressionWarnings", c.ExpressionWarnings, func(fld validate.Field, w *admissionv1.ExpressionWarning) {
 			fld.RequireSet("warning", w.Warning != "")
 			ref := strings.TrimSpace(w.FieldRef)
@@ -225,7 +225,7 @@ func validatePolicyStatus(fld validate.Field, p, _ *admissionv1.ValidatingAdmiss
 			}
 		})
 	})
-	status.CheckConditions("conditions", p.Status.Conditions)
+	status.CheckConditions("conditions", policy.Status.Conditions)
 }
 
 func validateBinding(fld validate.Field, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {

@@ -30,22 +30,22 @@ func (c compiler) forObject() compiler {
 }
 
 // validateOperations validates the operations and resources that webhooks or policies match.
-func validateOperations(fld validate.Field, r *admissionv1.RuleWithOperations) {
-	fld.RequireSet("operations", len(r.Operations) > 0)
-	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionv1.OperationAll) {
-		fld.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
+func validateOperations(fld validate.Field, operations *admissionv1.RuleWithOperations) {
+	fld.RequireSet("operations", len(operations.Operations) > 0)
+	if len(operations.Operations) > 1 && slices.Contains(operations.Operations, admissionv1.OperationAll) {
+		fld.Invalid("operations", operations.Operations, "if '*' is present, must not specify other operations")
 	}
-	for i, o := range r.Operations {
+	for i, o := range operations.Operations {
 		validate.OneOf(fld.Index("operations", i), "", o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create,
 			admissionv1.Delete, admissionv1.Update)
 	}
-	requireWildcardOrValues(fld, "apiGroups", r.APIGroups, "API groups")
-	requireWildcardOrValues(fld, "apiVersions", r.APIVersions, "API versions")
-	for i, v := range r.APIVersions {
+	requireWildcardOrValues(fld, "apiGroups", operations.APIGroups, "API groups")
+	requireWildcardOrValues(fld, "apiVersions", operations.APIVersions, "API versions")
+	for i, v := range operations.APIVersions {
 		fld.Index("apiVersions", i).RequireSet("", v != "")
 	}
-	validateResources(fld, r.Resources)
-	validate.OptionalOneOf(fld, "scope", r.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)
+	validateResources(fld, operations.Resources)
+	validate.OptionalOneOf(fld, "scope", operations.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)
 }
 
 // requireWildcardOrValues requires values, or only the wildcard. others describes the values in

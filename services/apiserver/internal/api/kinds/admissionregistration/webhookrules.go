@@ -117,19 +117,19 @@ func hasNoSideEffects(s admissionv1.SideEffectClass) bool {
 }
 
 // validateSideEffects requires a class without side effects, or any class if allowsAny is set.
-func validateSideEffects(fld validate.Field, s *admissionv1.SideEffectClass, allowsAny bool) {
+func validateSideEffects(fld validate.Field, sideEffectClass *admissionv1.SideEffectClass, allowsAny bool) {
 	classes := []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun}
 	if allowsAny {
 		classes = append(classes, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassUnknown)
 	}
-	if s == nil {
+	if sideEffectClass == nil {
 		names := make([]string, len(classes))
 		for i, c := range classes {
 			names[i] = string(c)
 		}
 		fld.Required("sideEffects", "must specify one of "+strings.Join(names, ", "))
 	}
-	validate.OptionalOneOf(fld, "sideEffects", s, classes...)
+	validate.OptionalOneOf(fld, "sideEffects", sideEffectClass, classes...)
 }
 
 // reviewVersions are the review versions that the server supports for webhooks.

@@ -11,29 +11,29 @@ import (
 
 // TestStoredForm checks that definitions are stored in the older form and read back.
 func TestStoredForm(t *testing.T) {
-	k := Kinds(registry.Settings{})[0]
-	d := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
+	kind := Kinds(registry.Settings{})[0]
+	definition := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 		Scope: v1.ClusterScoped, Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Schema: &v1.CustomResourceValidation{}}},
 	}}
-	stored, err := k.Stored.ToStored(d)
+	stored, err := kind.Stored.ToStored(definition)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reflect.TypeOf(stored) != reflect.TypeOf(k.Stored.New()) {
-		t.Errorf("got stored type %T, want %T", stored, k.Stored.New())
+	if reflect.TypeOf(stored) != reflect.TypeOf(kind.Stored.New()) {
+		t.Errorf("got stored type %T, want %T", stored, kind.Stored.New())
 	}
-	back, err := k.Stored.FromStored(stored)
+	back, err := kind.Stored.FromStored(stored)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(back, registry.Object(d)) {
-		t.Errorf("FromStored(ToStored(definition)) = %v, want %v", back, registry.Object(d))
+	if !reflect.DeepEqual(back, registry.Object(definition)) {
+		t.Errorf("FromStored(ToStored(definition)) = %v, want %v", back, registry.Object(definition))
 	}
-	if _, err := k.Stored.ToStored(stored); err == nil {
+	if _, err := kind.Stored.ToStored(stored); err == nil {
 		t.Errorf("ToStored(%T): got no error, want one", stored)
 	}
-	if _, err := k.Stored.FromStored(d); err == nil {
-		t.Errorf("FromStored(%T): got no error, want one", d)
+	if _, err := kind.Stored.FromStored(definition); err == nil {
+		t.Errorf("FromStored(%T): got no error, want one", definition)
 	}
 }
 
@@ -41,41 +41,41 @@ func TestStoredForm(t *testing.T) {
 // version.
 func TestDefinition(t *testing.T) {
 	// 1. Create a definition whose storage version is v1.
-	k := Kinds(registry.Settings{})[0]
-	d := k.New().(*v1.CustomResourceDefinition)
-	d.Spec.Names.Kind = "Widget"
-	d.Spec.Versions = []v1.CustomResourceDefinitionVersion{{Name: "v1beta1"}, {Name: "v1", Storage: true}}
-	d.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
+	kind := Kinds(registry.Settings{})[0]
+	definition := kind.New().(*v1.CustomResourceDefinition)
+	definition.Spec.Names.Kind = "Widget"
+	definition.Spec.Versions = []v1.CustomResourceDefinitionVersion{{Name: "v1beta1"}, {Name: "v1", Storage: true}}
+	definition.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
 		ClientConfig: &v1.WebhookClientConfig{Service: &v1.ServiceReference{}},
 	}}
-	d.Status.StoredVersions = []string{"made up"}
-	k.Default(d)
-	k.Create.Prepare(d)
-	if n := d.Spec.Names; n.Singular != "widget" || n.ListKind != "WidgetList" {
+	definition.Status.StoredVersions = []string{"made up"}
+	kind.Default(definition)
+	kind.Create.Prepare(definition)
+	if n := definition.Spec.Names; n.Singular != "widget" || n.ListKind != "WidgetList" {
 		t.Errorf("got names %+v, want singular widget, list kind WidgetList", n)
 	}
-	if p := d.Spec.Conversion.Webhook.ClientConfig.Service.Port; p == nil || *p != 443 {
+	if p := definition.Spec.Conversion.Webhook.ClientConfig.Service.Port; p == nil || *p != 443 {
 		t.Errorf("got port %v, want 443", p)
 	}
-	if !slices.Equal(d.Status.StoredVersions, []string{"v1"}) {
-		t.Errorf("got stored versions %v, want %v", d.Status.StoredVersions, []string{"v1"})
+	if !slices.Equal(definition.Status.StoredVersions, []string{"v1"}) {
+		t.Errorf("got stored versions %v, want %v", definition.Status.StoredVersions, []string{"v1"})
 	}
 
 	// 2. Change the storage version. The old one stays in storedVersions.
-	next := d.DeepCopy()
+	next := definition.DeepCopy()
 	next.Spec.Versions[0].Storage, next.Spec.Versions[1].Storage = true, false
 	next.Status.StoredVersions = nil
-	k.Update.Prepare(next, d)
+	kind.Update.Prepare(next, definition)
 	if !slices.Equal(next.Status.StoredVersions, []string{"v1", "v1beta1"}) {
 		t.Errorf("got stored versions %v, want %v", next.Status.StoredVersions, []string{"v1", "v1beta1"})
 	}
-	if !slices.Equal(d.Status.StoredVersions, []string{"v1"}) {
-		t.Errorf("the live object was modified: got %v, want %v", d.Status.StoredVersions, []string{"v1"})
+	if !slices.Equal(definition.Status.StoredVersions, []string{"v1"}) {
+		t.Errorf("the live object was modified: got %v, want %v", definition.Status.StoredVersions, []string{"v1"})
 	}
 
 	// 3. Default a definition without fields, and register the kind.
 	bare := &v1.CustomResourceDefinition{}
-	k.Default(bare)
+	kind.Default(bare)
 	if bare.Spec.Conversion == nil || bare.Spec.Conversion.Strategy != v1.NoneConverter {
 		t.Errorf("got conversion %v, want strategy None", bare.Spec.Conversion)
 	}

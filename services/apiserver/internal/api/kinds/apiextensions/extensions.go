@@ -8,26 +8,26 @@ import (
 )
 
 // validateExtensions validates the Kubernetes extensions that define how values are merged.
-func (r *schemaRules) validateExtensions(fld validate.Field, s *v1.JSONSchemaProps) {
-	if s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields {
+func (r *schemaRules) validateExtensions(fld validate.Field, schemaProps *v1.JSONSchemaProps) {
+	if schemaProps.XPreserveUnknownFields != nil && !*schemaProps.XPreserveUnknownFields {
 		fld.Invalid("x-kubernetes-preserve-unknown-fields", false, "must be true or undefined")
 	}
-	if s.XMapType != nil {
-		requireType(fld, s, "object", "must be object if x-kubernetes-map-type is specified")
-		validate.OneOf(fld, "x-kubernetes-map-type", *s.XMapType, "atomic", "granular")
+	if schemaProps.XMapType != nil {
+		requireType(fld, schemaProps, "object", "must be object if x-kubernetes-map-type is specified")
+		validate.OneOf(fld, "x-kubernetes-map-type", *schemaProps.XMapType, "atomic", "granular")
 	}
-	if s.XListType != nil {
-		requireType(fld, s, "array", "must be array if x-kubernetes-list-type is specified")
-		if name := nonAtomicItemsExtension(s); s.Type == "array" && name != "" && !r.allowsNonAtomicSetItems() {
+	if schemaProps.XListType != nil {
+		requireType(fld, schemaProps, "array", "must be array if x-kubernetes-list-type is specified")
+		if name := nonAtomicItemsExtension(schemaProps); schemaProps.Type == "array" && name != "" && !r.allowsNonAtomicSetItems() {
 			// The error has the list type for the map type too, as in Kubernetes.
 			fld.Child("items").
-				Invalid(name, s.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
+				Invalid(name, schemaProps.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
 		}
-		validate.OneOf(fld, "x-kubernetes-list-type", *s.XListType, "atomic", "set", "map")
+		validate.OneOf(fld, "x-kubernetes-list-type", *schemaProps.XListType, "atomic", "set", "map")
 	}
-	validateListMap(fld, s)
-	if len(validate.Check(func(fld validate.Field) { forbidNullItems(fld, s) })) > 0 && !r.allowsNullListItems() {
-		forbidNullItems(fld, s)
+	validateListMap(fld, schemaProps)
+	if len(validate.Check(func(fld validate.Field) { forbidNullItems(fld, schemaProps) })) > 0 && !r.allowsNullListItems() {
+		forbidNullItems(fld, schemaProps)
 	}
 }
 
@@ -58,42 +58,42 @@ func nonAtomicItemsExtension(s *v1.JSONSchemaProps) string {
 }
 
 // validateListMap validates lists of type map.
-func validateListMap(fld validate.Field, s *v1.JSONSchemaProps) {
+func validateListMap(fld validate.Field, schemaProps *v1.JSONSchemaProps) {
 	const keys = "x-kubernetes-list-map-keys"
-	if len(s.XListMapKeys) > 0 {
+	if len(schemaProps.XListMapKeys) > 0 {
 		const detail = "must be map if x-kubernetes-list-map-keys is non-empty"
-		if s.XListType == nil {
+		if schemaProps.XListType == nil {
 			fld.Required("x-kubernetes-list-type", detail)
-		} else if *s.XListType != "map" {
-			fld.Invalid("x-kubernetes-list-type", *s.XListType, detail)
+		} else if *schemaProps.XListType != "map" {
+			fld.Invalid("x-kubernetes-list-type", *schemaProps.XListType, detail)
 		}
 	}
-	if s.XListType == nil || *s.XListType != "map" {
+	if schemaProps.XListType == nil || *schemaProps.XListType != "map" {
 		return
 	}
-	if len(s.XListMapKeys) == 0 {
+	if len(schemaProps.XListMapKeys) == 0 {
 		fld.Required(keys, "must not be empty if x-kubernetes-list-type is map")
 	}
 	switch {
-	case s.Items == nil:
+	case schemaProps.Items == nil:
 		fld.Required("items", "must have a schema if x-kubernetes-list-type is map")
 		return
-	case s.Items.Schema == nil:
-		fld.Invalid("items", *s.Items, "must only have a single schema if x-kubernetes-list-type is map")
+	case schemaProps.Items.Schema == nil:
+		fld.Invalid("items", *schemaProps.Items, "must only have a single schema if x-kubernetes-list-type is map")
 		return
-	case s.Items.Schema.Type != "object":
-		fld.Child("items").Invalid("type", s.Items.Schema.Type, "must be object if parent array's x-kubernetes-list-type is map")
+	case schemaProps.Items.Schema.Type != "object":
+		fld.Child("items").Invalid("type", schemaProps.Items.Schema.Type, "must be object if parent array's x-kubernetes-list-type is map")
 		return
 	}
 	seen := validate.Set[string]{}
-	for _, k := range s.XListMapKeys {
-		if f, ok := s.Items.Schema.Properties[k]; !ok {
-			fld.Invalid(keys, s.XListMapKeys, "entries must all be names of item properties")
+	for _, k := range schemaProps.XListMapKeys {
+		if f, ok := schemaProps.Items.Schema.Properties[k]; !ok {
+			fld.Invalid(keys, schemaProps.XListMapKeys, "entries must all be names of item properties")
 		} else if f.Type == "array" || f.Type == "object" {
-			fld.Child("items").Key("properties", k).Invalid("type", s.Items.Schema.Type, "must be a scalar type if parent array's x-kubernetes-list-type is map")
+			fld.Child("items").Key("properties", k).Invalid("type", schemaProps.Items.Schema.Type, "must be a scalar type if parent array's x-kubernetes-list-type is map")
 		}
 		if !seen.Add(k) {
-			fld.Invalid(keys, s.XListMapKeys, "must not contain duplicate entries")
+			fld.Invalid(keys, schemaProps.XListMapKeys, "must not contain duplicate entries")
 		}
 	}
 }

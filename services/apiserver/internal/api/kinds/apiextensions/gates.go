@@ -46,24 +46,24 @@ func hasOptionalOldSelf(s *v1.JSONSchemaProps) bool {
 // dropOptionalOldSelf removes optionalOldSelf from the rules of a schema and of the properties,
 // items and additional properties below it. Like Kubernetes, it does not descend into allOf, anyOf,
 // oneOf and not, where validation rules are not allowed.
-func dropOptionalOldSelf(s *v1.JSONSchemaProps) {
-	if s == nil {
+func dropOptionalOldSelf(schemaProps *v1.JSONSchemaProps) {
+	if schemaProps == nil {
 		return
 	}
-	for i := range s.XValidations {
-		s.XValidations[i].OptionalOldSelf = nil
+	for i := range schemaProps.XValidations {
+		schemaProps.XValidations[i].OptionalOldSelf = nil
 	}
-	if s.AdditionalProperties != nil {
-		dropOptionalOldSelf(s.AdditionalProperties.Schema)
+	if schemaProps.AdditionalProperties != nil {
+		dropOptionalOldSelf(schemaProps.AdditionalProperties.Schema)
 	}
-	for name, below := range s.Properties {
+	for name, below := range schemaProps.Properties {
 		dropOptionalOldSelf(&below)
-		s.Properties[name] = below
+		schemaProps.Properties[name] = below
 	}
-	if s.Items != nil {
-		dropOptionalOldSelf(s.Items.Schema)
-		for i := range s.Items.JSONSchemas {
-			dropOptionalOldSelf(&s.Items.JSONSchemas[i])
+	if schemaProps.Items != nil {
+		dropOptionalOldSelf(schemaProps.Items.Schema)
+		for i := range schemaProps.Items.JSONSchemas {
+			dropOptionalOldSelf(&schemaProps.Items.JSONSchemas[i])
 		}
 	}
 }

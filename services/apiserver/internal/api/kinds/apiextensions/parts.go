@@ -40,21 +40,21 @@ var (
 )
 
 func validateColumns(fld validate.Field, columns []v1.CustomResourceColumnDefinition) {
-	validate.Each(fld, "additionalPrinterColumns", columns, func(fld validate.Field, c *v1.CustomResourceColumnDefinition) {
-		fld.RequireSet("name", c.Name != "")
+	validate.Each(fld, "additionalPrinterColumns", columns, func(fld validate.Field, definition *v1.CustomResourceColumnDefinition) {
+		fld.RequireSet("name", definition.Name != "")
 		oneOf := "must be one of " + strings.Join(columnTypes, ",")
-		if c.Type == "" {
+		if definition.Type == "" {
 			fld.Required("type", oneOf)
-		} else if !slices.Contains(columnTypes, c.Type) {
-			fld.Invalid("type", c.Type, oneOf)
+		} else if !slices.Contains(columnTypes, definition.Type) {
+			fld.Invalid("type", definition.Type, oneOf)
 		}
-		if c.Format != "" && !slices.Contains(columnFormats, c.Format) {
-			fld.Invalid("format", c.Format, "must be one of "+strings.Join(columnFormats, ","))
+		if definition.Format != "" && !slices.Contains(columnFormats, definition.Format) {
+			fld.Invalid("format", definition.Format, "must be one of "+strings.Join(columnFormats, ","))
 		}
-		if c.JSONPath == "" {
+		if definition.JSONPath == "" {
 			fld.Required("JSONPath", "")
-		} else if c.JSONPath[0] != '.' {
-			fld.Invalid("JSONPath", c.JSONPath, notSimple)
+		} else if definition.JSONPath[0] != '.' {
+			fld.Invalid("JSONPath", definition.JSONPath, notSimple)
 		}
 	})
 }
@@ -64,35 +64,35 @@ const maxSelectableFields = 8
 
 // validateSelectableFields requires paths to scalar values that the schema defines. Without a
 // schema, the error is misplaced.
-func validateSelectableFields(fld validate.Field, fields []v1.SelectableField, s *v1.JSONSchemaProps, misplaced string) {
-	if s == nil {
+func validateSelectableFields(fld validate.Field, fields []v1.SelectableField, schemaProps *v1.JSONSchemaProps, misplaced string) {
+	if schemaProps == nil {
 		fld.Invalid("selectableFields", "", misplaced)
 		return
 	}
-	if err := structural.Unsupported(s); err != nil {
+	if err := structural.Unsupported(schemaProps); err != nil {
 		fld.Invalid("schema.openAPIV3Schema", "", err.Error())
-		s = &v1.JSONSchemaProps{} // an empty schema
+		schemaProps = &v1.JSONSchemaProps{} // an empty schema
 	}
 	seen := validate.Set[string]{}
-	validate.Each(fld, "selectableFields", fields, func(fld validate.Field, f *v1.SelectableField) {
-		if f.JSONPath == "" {
+	validate.Each(fld, "selectableFields", fields, func(fld validate.Field, selectableField *v1.SelectableField) {
+		if selectableField.JSONPath == "" {
 			fld.Required("jsonPath", "")
 			return
 		}
-		path, found, err := rules.ValidFieldPath(f.JSONPath, s, false)
+		path, found, err := rules.ValidFieldPath(selectableField.JSONPath, schemaProps, false)
 		if err != nil {
-			fld.Invalid("jsonPath", f.JSONPath, "is an invalid path: "+err.Error())
+			fld.Invalid("jsonPath", selectableField.JSONPath, "is an invalid path: "+err.Error())
 			return
 		}
 		if path.Root().String() == "metadata" {
-			fld.Invalid("jsonPath", f.JSONPath, "must not point to fields in metadata")
+			fld.Invalid("jsonPath", selectableField.JSONPath, "must not point to fields in metadata")
 		}
 		if found == nil || !slices.Contains([]string{"string", "boolean", "integer"}, found.Type) {
-			fld.Invalid("jsonPath", f.JSONPath,
+			fld.Invalid("jsonPath", selectableField.JSONPath,
 				"must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.")
 		}
 		if !seen.Add(path.String()) {
-			fld.Duplicate("jsonPath", f.JSONPath)
+			fld.Duplicate("jsonPath", selectableField.JSONPath)
 		}
 	})
 	if len(seen) > maxSelectableFields {
@@ -126,22 +126,22 @@ func validateConversion(fld validate.Field, c *v1.CustomResourceConversion, t to
 	validateReviewVersions(fld, versions, t)
 }
 
-func validateClientConfig(fld validate.Field, c *v1.WebhookClientConfig, t tolerance) {
+func validateClientConfig(fld validate.Field, config *v1.WebhookClientConfig, t tolerance) {
 	switch {
-	case (c.URL == nil) == (c.Service == nil):
+	case (config.URL == nil) == (config.Service == nil):
 		fld.Required("", "exactly one of url or service is required")
-	case c.URL != nil:
-		fld.CheckWebhookURL("url", *c.URL)
+	case config.URL != nil:
+		fld.CheckWebhookURL("url", *config.URL)
 	default:
 		port := int32(443)
-		if c.Service.Port != nil {
-			port = *c.Service.Port
+		if config.Service.Port != nil {
+			port = *config.Service.Port
 		}
 		// Kubernetes swaps the two arguments here, which is visible in its errors.
-		fld.Child("service").CheckWebhookService(c.Service.Name, c.Service.Namespace, c.Service.Path, port)
+		fld.Child("service").CheckWebhookService(config.Service.Name, config.Service.Namespace, config.Service.Path, port)
 	}
-	if len(c.CABundle) > 0 && !t.allowsInvalidCABundle() {
-		fld.AddCABundle("caBundle", c.CABundle)
+	if len(config.CABundle) > 0 && !t.allowsInvalidCABundle() {
+		fld.AddCABundle("caBundle", config.CABundle)
 	}
 }
 

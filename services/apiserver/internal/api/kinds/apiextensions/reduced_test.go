@@ -33,69 +33,73 @@ func errorsOf(s *v1.JSONSchemaProps) (all []string) {
 }
 
 // makeOdd adds something to a schema that the rules of definitions check. Some of it is invalid.
-func makeOdd(r *rand.Rand, s *v1.JSONSchemaProps) {
+func makeOdd(r *rand.Rand, schemaProps *v1.JSONSchemaProps) {
 	text := func(choices ...string) *string { return ptr.To(choices[r.IntN(len(choices))]) }
 	nested := v1.JSONSchemaProps{Type: *text("", "string", "object")}
 	changes := []func(){
-		func() { s.Type = *text("", "object", "array", "string", "null", "text") },
-		func() { s.Pattern = *text("(", "^a$") },
-		func() { s.Nullable = true },
-		func() { s.Default = &v1.JSON{Raw: []byte(*text(`"a"`, `{}`, `1`))} },
-		func() { s.XPreserveUnknownFields = ptr.To(r.IntN(3) > 0) },
-		func() { s.XEmbeddedResource = true },
-		func() { s.XIntOrString = true },
-		func() { s.UniqueItems = true },
-		func() { s.XListType = text("atomic", "set", "map", "list") },
-		func() { s.XMapType = text("atomic", "granular", "map") },
-		func() { s.XListMapKeys = []string{"a"} },
-		func() { s.ID = "x" },
-		func() { s.Ref = text("x") },
-		func() { s.AnyOf = []v1.JSONSchemaProps{nested} },
-		func() { s.AllOf = []v1.JSONSchemaProps{{Properties: map[string]v1.JSONSchemaProps{"a": nested}}} },
-		func() { s.Not = &nested },
-		func() { s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &nested} },
-		func() { s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: r.IntN(2) == 0} },
-		func() { s.AdditionalItems = &v1.JSONSchemaPropsOrBool{} },
-		func() { s.Dependencies = v1.JSONSchemaDependencies{"a": {}} },
-		func() { s.Definitions = v1.JSONSchemaDefinitions{"a": nested} },
-		func() { s.PatternProperties = map[string]v1.JSONSchemaProps{"a": nested} },
-		func() { s.Items = nil },
-		func() { s.Items = &v1.JSONSchemaPropsOrArray{Schema: &nested} },
-		func() { s.Items = &v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{nested}} },
+		func() { schemaProps.Type = *text("", "object", "array", "string", "null", "text") },
+		func() { schemaProps.Pattern = *text("(", "^a$") },
+		func() { schemaProps.Nullable = true },
+		func() { schemaProps.Default = &v1.JSON{Raw: []byte(*text(`"a"`, `{}`, `1`))} },
+		func() { schemaProps.XPreserveUnknownFields = ptr.To(r.IntN(3) > 0) },
+		func() { schemaProps.XEmbeddedResource = true },
+		func() { schemaProps.XIntOrString = true },
+		func() { schemaProps.UniqueItems = true },
+		func() { schemaProps.XListType = text("atomic", "set", "map", "list") },
+		func() { schemaProps.XMapType = text("atomic", "granular", "map") },
+		func() { schemaProps.XListMapKeys = []string{"a"} },
+		func() { schemaProps.ID = "x" },
+		func() { schemaProps.Ref = text("x") },
+		func() { schemaProps.AnyOf = []v1.JSONSchemaProps{nested} },
 		func() {
-			s.XValidations = v1.ValidationRules{{
+			schemaProps.AllOf = []v1.JSONSchemaProps{{Properties: map[string]v1.JSONSchemaProps{"a": nested}}}
+		},
+		func() { schemaProps.Not = &nested },
+		func() {
+			schemaProps.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &nested}
+		},
+		func() { schemaProps.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: r.IntN(2) == 0} },
+		func() { schemaProps.AdditionalItems = &v1.JSONSchemaPropsOrBool{} },
+		func() { schemaProps.Dependencies = v1.JSONSchemaDependencies{"a": {}} },
+		func() { schemaProps.Definitions = v1.JSONSchemaDefinitions{"a": nested} },
+		func() { schemaProps.PatternProperties = map[string]v1.JSONSchemaProps{"a": nested} },
+		func() { schemaProps.Items = nil },
+		func() { schemaProps.Items = &v1.JSONSchemaPropsOrArray{Schema: &nested} },
+		func() { schemaProps.Items = &v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{nested}} },
+		func() {
+			schemaProps.XValidations = v1.ValidationRules{{
 				Rule:      *text("true", "self.a == 'x'", "", "has(self.b) && self.b.c", "self == oldSelf"),
 				FieldPath: *text("", ".a", ".b.c"),
 			}}
 		},
-		func() { s.Required = []string{"a"} },
+		func() { schemaProps.Required = []string{"a"} },
 	}
 	changes[r.IntN(len(changes))]()
 }
 
 // randomSchema returns a random schema, nested up to depth. One in twelve schemas at any level is odd.
 func randomSchema(r *rand.Rand, depth int) v1.JSONSchemaProps {
-	s := v1.JSONSchemaProps{
+	schemaProps := v1.JSONSchemaProps{
 		Type:      []string{"string", "integer", "number", "boolean", "array", "object", "object", "object"}[r.IntN(8)],
 		MaxLength: ptr.To[int64](9),
 	}
 	if depth == 0 {
-		s.Type = "string"
+		schemaProps.Type = "string"
 	}
-	switch s.Type {
+	switch schemaProps.Type {
 	case "array":
 		items := randomSchema(r, depth-1)
-		s.Items = &v1.JSONSchemaPropsOrArray{Schema: &items}
+		schemaProps.Items = &v1.JSONSchemaPropsOrArray{Schema: &items}
 	case "object":
-		s.Properties = map[string]v1.JSONSchemaProps{}
+		schemaProps.Properties = map[string]v1.JSONSchemaProps{}
 		for range r.IntN(4) {
-			s.Properties[[]string{"a", "b", "c", "metadata", "kind", "apiVersion"}[r.IntN(6)]] = randomSchema(r, depth-1)
+			schemaProps.Properties[[]string{"a", "b", "c", "metadata", "kind", "apiVersion"}[r.IntN(6)]] = randomSchema(r, depth-1)
 		}
 	}
 	if r.IntN(12) == 0 {
-		makeOdd(r, &s)
+		makeOdd(r, &schemaProps)
 	}
-	return s
+	return schemaProps
 }
 
 // TestReducedSchemasHaveTheSameErrors checks that removing plain parts of a schema does not change
@@ -104,27 +108,27 @@ func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261123, 2))
 	invalid, valid, smaller := 0, 0, 0
 	for i := range 20_000 {
-		s := v1.JSONSchemaProps{
+		schemaProps := v1.JSONSchemaProps{
 			Type:       "object",
 			Properties: map[string]v1.JSONSchemaProps{"spec": randomSchema(r, 3), "status": randomSchema(r, 2)},
 		}
 		if r.IntN(4) == 0 {
-			s.Properties["metadata"] = randomSchema(r, 1)
+			schemaProps.Properties["metadata"] = randomSchema(r, 1)
 		}
 		if r.IntN(10) == 0 {
-			makeOdd(r, &s)
+			makeOdd(r, &schemaProps)
 		}
-		reduced := structural.Minimize(&s)
-		got, want := errorsOf(reduced), errorsOf(&s)
+		reduced := structural.Minimize(&schemaProps)
+		got, want := errorsOf(reduced), errorsOf(&schemaProps)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Fatalf("schema %d:\n%s\nreduced to:\n%s\ngot errors %q, want %q", i, s.AppendJSON(nil), reduced.AppendJSON(nil), got, want)
+			t.Fatalf("schema %d:\n%s\nreduced to:\n%s\ngot errors %q, want %q", i, schemaProps.AppendJSON(nil), reduced.AppendJSON(nil), got, want)
 		}
 		if len(want) > 0 {
 			invalid++
 		} else {
 			valid++
 		}
-		if len(reduced.Properties) < len(s.Properties) {
+		if len(reduced.Properties) < len(schemaProps.Properties) {
 			smaller++
 		}
 	}

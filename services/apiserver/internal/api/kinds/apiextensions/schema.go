@@ -28,34 +28,34 @@ type schemaRules struct {
 // check validates the schema at a path. whole is the schema of the version in the definition
 // itself.
 func (r *schemaRules) check(fld validate.Field, v, whole *v1.CustomResourceValidation) {
-	s := schemaOf(v)
-	if s == nil {
+	schemaProps := schemaOf(v)
+	if schemaProps == nil {
 		return
 	}
 	before := fld.ErrorCount()
 	if r.status {
-		validateRootFields(fld, s)
+		validateRootFields(fld, schemaProps)
 	}
-	if s.Nullable {
+	if schemaProps.Nullable {
 		fld.Forbidden("openAPIV3Schema.nullable", "nullable cannot be true at the root")
 	}
 	path := fld.Child("openAPIV3Schema").FieldPath()
 	if r.structural {
-		s = structural.Minimize(s)
+		schemaProps = structural.Minimize(schemaProps)
 	}
-	unsupported := structural.Unsupported(s)
+	unsupported := structural.Unsupported(schemaProps)
 	normalized := r.structural && unsupported == nil
 	if normalized {
-		errs := r.checkStructure(path, s)
+		errs := r.checkStructure(path, schemaProps)
 		fld.Add(errs...)
 		normalized = len(errs) == 0
 	}
-	keywords := validate.CheckAt(path, func(fld validate.Field) { r.validateKeywords(fld, s, place{root: true}) })
+	keywords := validate.CheckAt(path, func(fld validate.Field) { r.validateKeywords(fld, schemaProps, place{root: true}) })
 	fld.Add(keywords...)
 	if normalized {
 		fld.Add(
 			r.checker.check(
-				rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.hasSameSchema(r.version, whole)},
+				rules.SchemaCheck{Schema: schemaProps, Path: path, KnownErrors: keywords, AllowExpensive: r.hasSameSchema(r.version, whole)},
 			)...)
 	}
 	if r.structural && unsupported != nil && fld.ErrorCount() == before {
@@ -119,20 +119,20 @@ type place struct {
 }
 
 // validateProperties validates the properties of a schema at p.
-func (r *schemaRules) validateProperties(fld validate.Field, s *v1.JSONSchemaProps, p, within place) {
-	if len(s.Properties) == 0 {
+func (r *schemaRules) validateProperties(fld validate.Field, schemaProps *v1.JSONSchemaProps, p, within place) {
+	if len(schemaProps.Properties) == 0 {
 		return
 	}
 	var f v1.JSONSchemaProps // reused: schemas are large
-	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+	for _, name := range slices.Sorted(maps.Keys(schemaProps.Properties)) {
 		of := within
-		if (p.root || s.XEmbeddedResource) && slices.Contains([]string{"metadata", "kind", "apiVersion"}, name) {
+		if (p.root || schemaProps.XEmbeddedResource) && slices.Contains([]string{"metadata", "kind", "apiVersion"}, name) {
 			of.meta = true
 			if p.root {
 				of.noDefault = "in top-level " + name
 			}
 		}
-		f = s.Properties[name]
+		f = schemaProps.Properties[name]
 		r.validateKeywords(fld.Key("properties", name), &f, of)
 	}
 }
@@ -140,16 +140,16 @@ func (r *schemaRules) validateProperties(fld validate.Field, s *v1.JSONSchemaPro
 var types = []string{"array", "boolean", "integer", "number", "object", "string"}
 
 // validateKeywords validates a schema and the schemas inside it.
-func (r *schemaRules) validateKeywords(fld validate.Field, s *v1.JSONSchemaProps, p place) {
-	r.forbidUnsupported(fld, s, p)
+func (r *schemaRules) validateKeywords(fld validate.Field, schemaProps *v1.JSONSchemaProps, p place) {
+	r.forbidUnsupported(fld, schemaProps, p)
 	within := place{meta: p.meta, noDefault: p.noDefault}
-	child := func(fld validate.Field, s *v1.JSONSchemaProps, p place) {
-		if s != nil {
-			r.validateKeywords(fld, s, p)
+	child := func(fld validate.Field, schemaProps *v1.JSONSchemaProps, p place) {
+		if schemaProps != nil {
+			r.validateKeywords(fld, schemaProps, p)
 		}
 	}
-	if a := s.AdditionalProperties; a != nil {
-		if len(s.Properties) > 0 && (!a.Allows || a.Schema != nil) {
+	if a := schemaProps.AdditionalProperties; a != nil {
+		if len(schemaProps.Properties) > 0 && (!a.Allows || a.Schema != nil) {
 			fld.Forbidden("additionalProperties", "additionalProperties and properties are mutual exclusive")
 		}
 		of := within
@@ -158,40 +158,42 @@ func (r *schemaRules) validateKeywords(fld validate.Field, s *v1.JSONSchemaProps
 		}
 		child(fld.Child("additionalProperties"), a.Schema, of)
 	}
-	r.validateProperties(fld, s, p, within)
-	child(fld.Child("not"), s.Not, within)
-	each := func(fld validate.Field, s *v1.JSONSchemaProps) { r.validateKeywords(fld, s, within) }
-	validate.Each(fld, "allOf", s.AllOf, each)
-	validate.Each(fld, "oneOf", s.OneOf, each)
-	validate.Each(fld, "anyOf", s.AnyOf, each)
-	validate.EachKey(fld, "definitions", s.Definitions, func(fld validate.Field, _ string, s v1.JSONSchemaProps) { each(fld, &s) })
-	if s.Items != nil {
-		child(fld.Child("items"), s.Items.Schema, within)
-		validate.Each(fld, "items", s.Items.JSONSchemas, each)
+	r.validateProperties(fld, schemaProps, p, within)
+	child(fld.Child("not"), schemaProps.Not, within)
+	each := func(fld validate.Field, schemaProps *v1.JSONSchemaProps) {
+		r.validateKeywords(fld, schemaProps, within)
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Dependencies)) {
-		child(fld.Key("dependencies", name), s.Dependencies[name].Schema, within)
+	validate.Each(fld, "allOf", schemaProps.AllOf, each)
+	validate.Each(fld, "oneOf", schemaProps.OneOf, each)
+	validate.Each(fld, "anyOf", schemaProps.AnyOf, each)
+	validate.EachKey(fld, "definitions", schemaProps.Definitions, func(fld validate.Field, _ string, schemaProps v1.JSONSchemaProps) { each(fld, &schemaProps) })
+	if schemaProps.Items != nil {
+		child(fld.Child("items"), schemaProps.Items.Schema, within)
+		validate.Each(fld, "items", schemaProps.Items.JSONSchemas, each)
 	}
-	r.validateExtensions(fld, s)
-	fld.Add(rules.CheckSyntax(fld.FieldPath(), s)...)
+	for _, name := range slices.Sorted(maps.Keys(schemaProps.Dependencies)) {
+		child(fld.Key("dependencies", name), schemaProps.Dependencies[name].Schema, within)
+	}
+	r.validateExtensions(fld, schemaProps)
+	fld.Add(rules.CheckSyntax(fld.FieldPath(), schemaProps)...)
 }
 
 // forbidUnsupported validates single keywords.
-func (r *schemaRules) forbidUnsupported(fld validate.Field, s *v1.JSONSchemaProps, p place) {
-	if s.Type != "" && !slices.Contains(types, s.Type) && !r.allowsUnknownTypes() {
-		validate.OneOf(fld, "type", s.Type, types...)
+func (r *schemaRules) forbidUnsupported(fld validate.Field, schemaProps *v1.JSONSchemaProps, p place) {
+	if schemaProps.Type != "" && !slices.Contains(types, schemaProps.Type) && !r.allowsUnknownTypes() {
+		validate.OneOf(fld, "type", schemaProps.Type, types...)
 	}
-	if s.Default != nil && p.noDefault != "" {
+	if schemaProps.Default != nil && p.noDefault != "" {
 		fld.Forbidden("default", "must not be set "+p.noDefault)
 	}
-	fld.ForbidSet("id", s.ID != "", "id is not supported")
-	fld.ForbidSet("additionalItems", s.AdditionalItems != nil, "additionalItems is not supported")
-	fld.ForbidSet("patternProperties", len(s.PatternProperties) > 0, "patternProperties is not supported")
-	fld.ForbidSet("definitions", len(s.Definitions) > 0, "definitions is not supported")
-	fld.ForbidSet("dependencies", s.Dependencies != nil, "dependencies is not supported")
-	fld.ForbidSet("$ref", s.Ref != nil, "$ref is not supported")
-	fld.ForbidSet("type", s.Type == "null", "type cannot be set to null, use nullable as an alternative")
-	fld.ForbidSet("items", s.Items != nil && len(s.Items.JSONSchemas) > 0, "items must be a schema object and not an array")
-	fld.ForbidSet("x-kubernetes-embedded-resource", p.meta && s.XEmbeddedResource, "must not be used inside of resource meta")
-	fld.ForbidSet("uniqueItems", s.UniqueItems, "uniqueItems cannot be set to true since the runtime complexity becomes quadratic")
+	fld.ForbidSet("id", schemaProps.ID != "", "id is not supported")
+	fld.ForbidSet("additionalItems", schemaProps.AdditionalItems != nil, "additionalItems is not supported")
+	fld.ForbidSet("patternProperties", len(schemaProps.PatternProperties) > 0, "patternProperties is not supported")
+	fld.ForbidSet("definitions", len(schemaProps.Definitions) > 0, "definitions is not supported")
+	fld.ForbidSet("dependencies", schemaProps.Dependencies != nil, "dependencies is not supported")
+	fld.ForbidSet("$ref", schemaProps.Ref != nil, "$ref is not supported")
+	fld.ForbidSet("type", schemaProps.Type == "null", "type cannot be set to null, use nullable as an alternative")
+	fld.ForbidSet("items", schemaProps.Items != nil && len(schemaProps.Items.JSONSchemas) > 0, "items must be a schema object and not an array")
+	fld.ForbidSet("x-kubernetes-embedded-resource", p.meta && schemaProps.XEmbeddedResource, "must not be used inside of resource meta")
+	fld.ForbidSet("uniqueItems", schemaProps.UniqueItems, "uniqueItems cannot be set to true since the runtime complexity becomes quadratic")
 }

@@ -23,31 +23,31 @@ func requireFormat(fld validate.Field, name, value, before string, format valida
 }
 
 // validateSpec validates the spec, except for what t tolerates.
-func (c *checker) validateSpec(fld validate.Field, s *v1.CustomResourceDefinitionSpec, t tolerance) {
-	v := viewOf(s)
+func (c *checker) validateSpec(fld validate.Field, spec *v1.CustomResourceDefinitionSpec, t tolerance) {
+	v := viewOf(spec)
 	switch {
-	case s.Group == "":
+	case spec.Group == "":
 		fld.Required("group", "")
-	case len(validate.DNSSubdomain(s.Group)) > 0:
-		requireFormat(fld, "group", s.Group, "", validate.DNSSubdomain)
-	case !strings.Contains(s.Group, "."):
-		fld.Invalid("group", s.Group, "should be a domain with at least one dot")
+	case len(validate.DNSSubdomain(spec.Group)) > 0:
+		requireFormat(fld, "group", spec.Group, "", validate.DNSSubdomain)
+	case !strings.Contains(spec.Group, "."):
+		fld.Invalid("group", spec.Group, "should be a domain with at least one dot")
 	}
-	validate.RequiredOneOf(fld, "scope", s.Scope, v1.ClusterScoped, v1.NamespaceScoped)
+	validate.RequiredOneOf(fld, "scope", spec.Scope, v1.ClusterScoped, v1.NamespaceScoped)
 	mustBeStructural := requireSchemas(fld, v, t)
 	c.validateVersions(fld, v, t, mustBeStructural)
 	names := fld.Child("names")
-	names.RequireSet("plural", s.Names.Plural != "")
-	names.RequireSet("singular", s.Names.Singular != "")
-	names.RequireSet("kind", s.Names.Kind != "")
-	names.RequireSet("listKind", s.Names.ListKind != "")
-	validateNames(names, &s.Names)
+	names.RequireSet("plural", spec.Names.Plural != "")
+	names.RequireSet("singular", spec.Names.Singular != "")
+	names.RequireSet("kind", spec.Names.Kind != "")
+	names.RequireSet("listKind", spec.Names.ListKind != "")
+	validateNames(names, &spec.Names)
 	c.validateSharedParts(fld, v, t, mustBeStructural)
-	if s.Conversion != nil {
-		if s.Conversion.Strategy != v1.NoneConverter && s.PreserveUnknownFields {
-			fld.Invalid("conversion.strategy", s.Conversion.Strategy, "must be None if spec.preserveUnknownFields is true")
+	if spec.Conversion != nil {
+		if spec.Conversion.Strategy != v1.NoneConverter && spec.PreserveUnknownFields {
+			fld.Invalid("conversion.strategy", spec.Conversion.Strategy, "must be None if spec.preserveUnknownFields is true")
 		}
-		validateConversion(fld.Child("conversion"), s.Conversion, t)
+		validateConversion(fld.Child("conversion"), spec.Conversion, t)
 	}
 }
 
@@ -173,24 +173,24 @@ func validateDeprecationWarning(fld validate.Field, v *v1.CustomResourceDefiniti
 	}
 }
 
-func validateNames(fld validate.Field, n *v1.CustomResourceDefinitionNames) {
+func validateNames(fld validate.Field, names *v1.CustomResourceDefinitionNames) {
 	const mixed = "may have mixed case, but should otherwise match: "
 	optional := func(name, value, before string) {
 		if value != "" {
 			requireFormat(fld, name, value, before, validate.DNS1035Label)
 		}
 	}
-	optional("plural", n.Plural, "")
-	optional("singular", n.Singular, "")
-	optional("kind", n.Kind, mixed)
-	optional("listKind", n.ListKind, mixed)
-	for i, short := range n.ShortNames {
+	optional("plural", names.Plural, "")
+	optional("singular", names.Singular, "")
+	optional("kind", names.Kind, mixed)
+	optional("listKind", names.ListKind, mixed)
+	for i, short := range names.ShortNames {
 		requireFormat(fld.Index("shortNames", i), "", short, "", validate.DNS1035Label)
 	}
-	if n.Kind != "" && n.Kind == n.ListKind {
-		fld.Invalid("listKind", n.ListKind, "kind and listKind may not be the same")
+	if names.Kind != "" && names.Kind == names.ListKind {
+		fld.Invalid("listKind", names.ListKind, "kind and listKind may not be the same")
 	}
-	for i, category := range n.Categories {
+	for i, category := range names.Categories {
 		requireFormat(fld.Index("categories", i), "", category, "", validate.DNS1035Label)
 	}
 }

@@ -9,24 +9,24 @@ import (
 
 // TestAPIService checks the defaults, errors and cells of API services.
 func TestAPIService(t *testing.T) {
-	k := Kinds()[0]
+	kind := Kinds()[0]
 	cells := func(a *v1.APIService) (service, available any) {
-		return k.Presentation.Columns[1].Cell(a), k.Presentation.Columns[2].Cell(a)
+		return kind.Presentation.Columns[1].Cell(a), kind.Presentation.Columns[2].Cell(a)
 	}
-	local := k.New().(*v1.APIService)
+	local := kind.New().(*v1.APIService)
 	local.Status.Conditions = []v1.APIServiceCondition{{Type: v1.Available, Status: v1.ConditionFalse}}
-	k.Default(local)
-	k.Create.Prepare(local)
+	kind.Default(local)
+	kind.Create.Prepare(local)
 	if s, a := cells(local); s != "Local" || a != "True" {
 		t.Errorf("local: got %v, %v, want %q, %q", s, a, "Local", "True")
 	}
-	remote := k.New().(*v1.APIService)
+	remote := kind.New().(*v1.APIService)
 	remote.Spec.Service = &v1.ServiceReference{Namespace: "n", Name: "s"}
-	k.Default(remote)
+	kind.Default(remote)
 	if *remote.Spec.Service.Port != 443 {
 		t.Errorf("got port %d, want 443", *remote.Spec.Service.Port)
 	}
-	k.Create.Prepare(remote)
+	kind.Create.Prepare(remote)
 	if s, a := cells(remote); s != "n/s" || a != "Unknown" {
 		t.Errorf("remote: got %v, %v, want %q, %q", s, a, "n/s", "Unknown")
 	}

@@ -15,26 +15,26 @@ const (
 )
 
 func validateAPIService(fld validate.Field, a *v1.APIService) {
-	s, spec := &a.Spec, fld.Child("spec")
-	if s.Group == "" {
-		spec.RequireSetWithDetail("group", s.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
+	apiServiceSpec, spec := &a.Spec, fld.Child("spec")
+	if apiServiceSpec.Group == "" {
+		spec.RequireSetWithDetail("group", apiServiceSpec.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
 	} else {
-		spec.CheckText("group", s.Group, validate.DNSSubdomain)
+		spec.CheckText("group", apiServiceSpec.Group, validate.DNSSubdomain)
 	}
-	spec.CheckText("version", s.Version, validate.DNS1035Label)
-	validatePriority(spec, "groupPriorityMinimum", s.GroupPriorityMinimum, maxGroupPriority)
-	validatePriority(spec, "versionPriority", s.VersionPriority, maxVersionPriority)
+	spec.CheckText("version", apiServiceSpec.Version, validate.DNS1035Label)
+	validatePriority(spec, "groupPriorityMinimum", apiServiceSpec.GroupPriorityMinimum, maxGroupPriority)
+	validatePriority(spec, "versionPriority", apiServiceSpec.VersionPriority, maxVersionPriority)
 	switch {
-	case s.Service == nil:
-		if n := len(s.CABundle); n > 0 {
+	case apiServiceSpec.Service == nil:
+		if n := len(apiServiceSpec.CABundle); n > 0 {
 			spec.Invalid("caBundle", fmt.Sprintf("%d bytes", n), "local APIServices may not have a caBundle")
 		}
-		if s.InsecureSkipTLSVerify {
+		if apiServiceSpec.InsecureSkipTLSVerify {
 			spec.Invalid("insecureSkipTLSVerify", true, "local APIServices may not have insecureSkipTLSVerify")
 		}
 	default:
-		validateService(spec.Child("service"), s.Service)
-		if s.InsecureSkipTLSVerify && len(s.CABundle) > 0 {
+		validateService(spec.Child("service"), apiServiceSpec.Service)
+		if apiServiceSpec.InsecureSkipTLSVerify && len(apiServiceSpec.CABundle) > 0 {
 			spec.Invalid("insecureSkipTLSVerify", true, "may not be true if caBundle is present")
 		}
 	}

@@ -119,23 +119,23 @@ func validateStatus(fld validate.Field, v *apiserverinternalv1alpha1.StorageVers
 
 // validateServer validates the record of one server. It must be able to decode the version it
 // encodes.
-func validateServer(fld validate.Field, s *apiserverinternalv1alpha1.ServerStorageVersion) {
-	fld.CheckText("apiServerID", s.APIServerID, validate.DNSSubdomain)
+func validateServer(fld validate.Field, version *apiserverinternalv1alpha1.ServerStorageVersion) {
+	fld.CheckText("apiServerID", version.APIServerID, validate.DNSSubdomain)
 	checkVersion := func(fld validate.Field, name, value string) {
 		if msgs := apiVersionErrors(value); len(msgs) > 0 {
 			fld.Invalid(name, value, strings.Join(msgs, ","))
 		}
 	}
-	checkVersion(fld, "encodingVersion", s.EncodingVersion)
-	validate.Each(fld, "decodableVersions", s.DecodableVersions, func(fld validate.Field, v *string) { checkVersion(fld, "", *v) })
-	if !slices.Contains(s.DecodableVersions, s.EncodingVersion) {
-		fld.Invalid("decodableVersions", s.DecodableVersions, "decodableVersions must include encodingVersion "+s.EncodingVersion)
+	checkVersion(fld, "encodingVersion", version.EncodingVersion)
+	validate.Each(fld, "decodableVersions", version.DecodableVersions, func(fld validate.Field, v *string) { checkVersion(fld, "", *v) })
+	if !slices.Contains(version.DecodableVersions, version.EncodingVersion) {
+		fld.Invalid("decodableVersions", version.DecodableVersions, "decodableVersions must include encodingVersion "+version.EncodingVersion)
 	}
-	validate.Each(fld, "servedVersions", s.ServedVersions, func(fld validate.Field, v *string) {
+	validate.Each(fld, "servedVersions", version.ServedVersions, func(fld validate.Field, v *string) {
 		checkVersion(fld, "", *v)
-		if !slices.Contains(s.DecodableVersions, *v) {
+		if !slices.Contains(version.DecodableVersions, *v) {
 			fld.Invalid("", *v,
-				fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", *v, s.DecodableVersions))
+				fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", *v, version.DecodableVersions))
 		}
 	})
 }
@@ -174,12 +174,12 @@ func apiVersionErrors(value string) (msgs []string) {
 
 // validateCommon requires that commonEncodingVersion is set if and only if all servers encode the
 // same version.
-func validateCommon(fld validate.Field, s *apiserverinternalv1alpha1.StorageVersionStatus) {
+func validateCommon(fld validate.Field, status *apiserverinternalv1alpha1.StorageVersionStatus) {
 	const name = "commonEncodingVersion"
-	common := s.CommonEncodingVersion
-	agree := len(s.StorageVersions) > 0 // all servers encode the same version
-	for i := range s.StorageVersions {
-		agree = agree && s.StorageVersions[i].EncodingVersion == s.StorageVersions[0].EncodingVersion
+	common := status.CommonEncodingVersion
+	agree := len(status.StorageVersions) > 0 // all servers encode the same version
+	for i := range status.StorageVersions {
+		agree = agree && status.StorageVersions[i].EncodingVersion == status.StorageVersions[0].EncodingVersion
 	}
 	switch {
 	case !agree && common == nil:
@@ -188,8 +188,8 @@ func validateCommon(fld validate.Field, s *apiserverinternalv1alpha1.StorageVers
 			"should be nil if servers do not agree on the same encoding version, "+
 				"or if there is no server reporting the supported versions yet")
 	case common == nil:
-		fld.Invalid(name, common, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
-	case *common != s.StorageVersions[0].EncodingVersion:
-		fld.Invalid(name, *common, "the actual common encoding version is "+s.StorageVersions[0].EncodingVersion)
+		fld.Invalid(name, common, "the common encoding version is "+status.StorageVersions[0].EncodingVersion)
+	case *common != status.StorageVersions[0].EncodingVersion:
+		fld.Invalid(name, *common, "the actual common encoding version is "+status.StorageVersions[0].EncodingVersion)
 	}
 }

@@ -69,21 +69,21 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 	}))
 }
 
-func defaultDaemonSet(d *appsv1.DaemonSet) {
-	s := &d.Spec
-	declare.SetDefault(&s.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
-	if s.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		declare.SetDefaultPtr(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
-		declare.SetDefaultPtr(&s.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
-		declare.SetDefaultPtr(&s.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+func defaultDaemonSet(daemonSet *appsv1.DaemonSet) {
+	daemonSetSpec := &daemonSet.Spec
+	declare.SetDefault(&daemonSetSpec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
+	if daemonSetSpec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		declare.SetDefaultPtr(&daemonSetSpec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
+		declare.SetDefaultPtr(&daemonSetSpec.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+		declare.SetDefaultPtr(&daemonSetSpec.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
-	if rolling := s.UpdateStrategy.RollingUpdate; rolling != nil {
+	if rolling := daemonSetSpec.UpdateStrategy.RollingUpdate; rolling != nil {
 		declare.SetDefaultPtr(&rolling.MaxUnavailable, intstr.FromInt32(0))
 		declare.SetDefaultPtr(&rolling.MaxSurge, intstr.FromInt32(0))
 	}
-	declare.SetDefaultPtr(&s.RevisionHistoryLimit, historyLimit)
-	poddefaults.Template(&s.Template)
-	setTemplateGeneration(d, templateGeneration(d))
+	declare.SetDefaultPtr(&daemonSetSpec.RevisionHistoryLimit, historyLimit)
+	poddefaults.Template(&daemonSetSpec.Template)
+	setTemplateGeneration(daemonSet, templateGeneration(daemonSet))
 }
 
 // templateGeneration returns how often the template has changed. The field no longer exists; an
@@ -103,17 +103,17 @@ func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
 }
 
-func validateDaemonSet(fld validate.Field, rules *podspec.Rules, s *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
-	fld.CheckSelector("selector", s.Selector, false)
-	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
-		fld.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+func validateDaemonSet(fld validate.Field, rules *podspec.Rules, daemonSetSpec *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
+	fld.CheckSelector("selector", daemonSetSpec.Selector, false)
+	if selector, err := metav1.LabelSelectorAsSelector(daemonSetSpec.Selector); err == nil && !selector.Matches(labels.Set(daemonSetSpec.Template.Labels)) {
+		fld.Child("template", "metadata").Invalid("labels", daemonSetSpec.Template.Labels, "`selector` does not match template `labels`")
 	}
-	if s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) == 0 {
-		fld.Invalid("selector", *s.Selector, "empty selector is invalid for daemonset")
+	if daemonSetSpec.Selector != nil && len(daemonSetSpec.Selector.MatchLabels)+len(daemonSetSpec.Selector.MatchExpressions) == 0 {
+		fld.Invalid("selector", *daemonSetSpec.Selector, "empty selector is invalid for daemonset")
 	}
-	rules.ValidateReplicatedTemplate(fld.Child("template"), &s.Template, old, "DaemonSet")
-	fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds))
-	switch strategy := &s.UpdateStrategy; strategy.Type {
+	rules.ValidateReplicatedTemplate(fld.Child("template"), &daemonSetSpec.Template, old, "DaemonSet")
+	fld.CheckNonNegative("minReadySeconds", int64(daemonSetSpec.MinReadySeconds))
+	switch strategy := &daemonSetSpec.UpdateStrategy; strategy.Type {
 	case appsv1.OnDeleteDaemonSetStrategyType:
 	case appsv1.RollingUpdateDaemonSetStrategyType:
 		path := fld.Child("updateStrategy")
@@ -123,7 +123,7 @@ func validateDaemonSet(fld validate.Field, rules *podspec.Rules, s *appsv1.Daemo
 		fld.Add(field.NotSupported(fld.Child("updateStrategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
 	}
-	validate.OptionalNonNegative(fld, "revisionHistoryLimit", s.RevisionHistoryLimit)
+	validate.OptionalNonNegative(fld, "revisionHistoryLimit", daemonSetSpec.RevisionHistoryLimit)
 }
 
 // validateDaemonSetRollingUpdate requires exactly one of maxUnavailable and maxSurge to be

@@ -96,10 +96,10 @@ func prepareDeploymentUpdate(d, old *appsv1.Deployment) {
 	}
 }
 
-func validateDeployment(fld validate.Field, rules *podspec.Rules, s *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
-	validate.OptionalNonNegative(fld, "replicas", s.Replicas)
-	validateReplicaTemplate(fld, rules, s.Selector, &s.Template, old)
-	switch strategy := &s.Strategy; strategy.Type {
+func validateDeployment(fld validate.Field, rules *podspec.Rules, deploymentSpec *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(fld, "replicas", deploymentSpec.Replicas)
+	validateReplicaTemplate(fld, rules, deploymentSpec.Selector, &deploymentSpec.Template, old)
+	switch strategy := &deploymentSpec.Strategy; strategy.Type {
 	case appsv1.RecreateDeploymentStrategyType:
 		fld.Child("strategy").
 			ForbidSet("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
@@ -109,11 +109,11 @@ func validateDeployment(fld validate.Field, rules *podspec.Rules, s *appsv1.Depl
 		fld.Add(field.NotSupported(fld.Child("strategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
 	}
-	fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds))
-	validate.OptionalNonNegative(fld, "revisionHistoryLimit", s.RevisionHistoryLimit)
-	if deadline := s.ProgressDeadlineSeconds; deadline != nil {
+	fld.CheckNonNegative("minReadySeconds", int64(deploymentSpec.MinReadySeconds))
+	validate.OptionalNonNegative(fld, "revisionHistoryLimit", deploymentSpec.RevisionHistoryLimit)
+	if deadline := deploymentSpec.ProgressDeadlineSeconds; deadline != nil {
 		fld.CheckNonNegative("progressDeadlineSeconds", int64(*deadline))
-		if *deadline <= s.MinReadySeconds {
+		if *deadline <= deploymentSpec.MinReadySeconds {
 			fld.Invalid("progressDeadlineSeconds", *deadline, "must be greater than minReadySeconds")
 		}
 	}
@@ -130,20 +130,20 @@ func validateDeploymentRollingUpdate(fld validate.Field, r *appsv1.RollingUpdate
 }
 
 func validateDeploymentStatus(fld validate.Field, d, old *appsv1.Deployment) {
-	s, status := &d.Status, fld.Child("status")
-	status.CheckNonNegative("observedGeneration", s.ObservedGeneration)
-	status.CheckNonNegative("replicas", int64(s.Replicas))
-	status.CheckNonNegative("updatedReplicas", int64(s.UpdatedReplicas))
-	status.CheckNonNegative("readyReplicas", int64(s.ReadyReplicas))
-	status.CheckNonNegative("availableReplicas", int64(s.AvailableReplicas))
-	status.CheckNonNegative("unavailableReplicas", int64(s.UnavailableReplicas))
-	validate.OptionalNonNegative(status, "terminatingReplicas", s.TerminatingReplicas)
-	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
-	validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
-	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
-	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
-	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
-	status.CheckNotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+	deploymentStatus, status := &d.Status, fld.Child("status")
+	status.CheckNonNegative("observedGeneration", deploymentStatus.ObservedGeneration)
+	status.CheckNonNegative("replicas", int64(deploymentStatus.Replicas))
+	status.CheckNonNegative("updatedReplicas", int64(deploymentStatus.UpdatedReplicas))
+	status.CheckNonNegative("readyReplicas", int64(deploymentStatus.ReadyReplicas))
+	status.CheckNonNegative("availableReplicas", int64(deploymentStatus.AvailableReplicas))
+	status.CheckNonNegative("unavailableReplicas", int64(deploymentStatus.UnavailableReplicas))
+	validate.OptionalNonNegative(status, "terminatingReplicas", deploymentStatus.TerminatingReplicas)
+	validate.OptionalNonNegative(status, "collisionCount", deploymentStatus.CollisionCount)
+	validate.AtMost(status, "updatedReplicas", deploymentStatus.UpdatedReplicas, deploymentStatus.Replicas, "status.replicas")
+	validate.AtMost(status, "readyReplicas", deploymentStatus.ReadyReplicas, deploymentStatus.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", deploymentStatus.AvailableReplicas, deploymentStatus.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", deploymentStatus.AvailableReplicas, deploymentStatus.ReadyReplicas, "readyReplicas")
+	status.CheckNotDecremented("collisionCount", deploymentStatus.CollisionCount, old.Status.CollisionCount)
 }
 
 // deploymentColumns uses some descriptions of an older version, as in Kubernetes.

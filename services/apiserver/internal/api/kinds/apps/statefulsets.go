@@ -91,45 +91,45 @@ func statefulSetWarnings(set *appsv1.StatefulSet, below ...string) (texts []stri
 // defaultStatefulSet sets the fields that a client omitted. maxUnavailable is the gate
 // MaxUnavailableStatefulSet.
 func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
-	s := &set.Spec
-	declare.SetDefaultPtr(&s.Replicas, 1)
-	declare.SetDefault(&s.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
-	if s.UpdateStrategy.Type == "" {
-		s.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
-		declare.SetDefaultPtr(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	statefulSetSpec := &set.Spec
+	declare.SetDefaultPtr(&statefulSetSpec.Replicas, 1)
+	declare.SetDefault(&statefulSetSpec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	if statefulSetSpec.UpdateStrategy.Type == "" {
+		statefulSetSpec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		declare.SetDefaultPtr(&statefulSetSpec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
 	// An explicit strategy without rollingUpdate does not get one.
-	rolling := s.UpdateStrategy.RollingUpdate
-	if rolling != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+	rolling := statefulSetSpec.UpdateStrategy.RollingUpdate
+	if rolling != nil && statefulSetSpec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		declare.SetDefaultPtr(&rolling.Partition, 0)
 		if maxUnavailable {
 			declare.SetDefaultPtr(&rolling.MaxUnavailable, intstr.FromInt32(1))
 		}
 	}
-	declare.SetDefaultPtr(&s.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
-	declare.SetDefault(&s.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	declare.SetDefault(&s.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	declare.SetDefaultPtr(&s.RevisionHistoryLimit, historyLimit)
-	poddefaults.Template(&s.Template)
-	for i := range s.VolumeClaimTemplates {
-		c := &s.VolumeClaimTemplates[i]
+	declare.SetDefaultPtr(&statefulSetSpec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	declare.SetDefault(&statefulSetSpec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	declare.SetDefault(&statefulSetSpec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	declare.SetDefaultPtr(&statefulSetSpec.RevisionHistoryLimit, historyLimit)
+	poddefaults.Template(&statefulSetSpec.Template)
+	for i := range statefulSetSpec.VolumeClaimTemplates {
+		c := &statefulSetSpec.VolumeClaimTemplates[i]
 		c.APIVersion, c.Kind = "v1", "PersistentVolumeClaim" // also if the client sent others
 		poddefaults.Claim(c)
 	}
 }
 
-func validateStatefulSet(fld validate.Field, rules *podspec.Rules, s *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
+func validateStatefulSet(fld validate.Field, rules *podspec.Rules, statefulSetSpec *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
 	either := func(a, b string) string { return "must be '" + a + "' or '" + b + "'" }
-	switch s.PodManagementPolicy {
+	switch statefulSetSpec.PodManagementPolicy {
 	case "":
 		fld.Required("podManagementPolicy", "")
 	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
 	default:
-		fld.Invalid("podManagementPolicy", s.PodManagementPolicy,
+		fld.Invalid("podManagementPolicy", statefulSetSpec.PodManagementPolicy,
 			either(string(appsv1.OrderedReadyPodManagement), string(appsv1.ParallelPodManagement)))
 	}
-	rolling := s.UpdateStrategy.RollingUpdate
-	switch s.UpdateStrategy.Type {
+	rolling := statefulSetSpec.UpdateStrategy.RollingUpdate
+	switch statefulSetSpec.UpdateStrategy.Type {
 	case "":
 		fld.Required("updateStrategy", "")
 	case appsv1.OnDeleteStatefulSetStrategyType:
@@ -141,31 +141,31 @@ func validateStatefulSet(fld validate.Field, rules *podspec.Rules, s *appsv1.Sta
 	case appsv1.RollingUpdateStatefulSetStrategyType:
 		validate.Optional(fld.Child("updateStrategy"), "rollingUpdate", rolling, validateStatefulSetRollingUpdate)
 	default:
-		fld.Invalid("updateStrategy", s.UpdateStrategy,
+		fld.Invalid("updateStrategy", statefulSetSpec.UpdateStrategy,
 			either(string(appsv1.RollingUpdateStatefulSetStrategyType), string(appsv1.OnDeleteStatefulSetStrategyType)))
 	}
-	validate.Optional(fld, "persistentVolumeClaimRetentionPolicy", s.PersistentVolumeClaimRetentionPolicy,
+	validate.Optional(fld, "persistentVolumeClaimRetentionPolicy", statefulSetSpec.PersistentVolumeClaimRetentionPolicy,
 		func(fld validate.Field, p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy) {
 			const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 			validate.OneOf(fld, "whenDeleted", p.WhenDeleted, retain, remove)
 			validate.OneOf(fld, "whenScaled", p.WhenScaled, retain, remove)
 		})
-	validate.OptionalNonNegative(fld, "replicas", s.Replicas)
-	fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds))
-	if s.Ordinals != nil {
-		fld.CheckNonNegative("ordinals.start", int64(s.Ordinals.Start))
+	validate.OptionalNonNegative(fld, "replicas", statefulSetSpec.Replicas)
+	fld.CheckNonNegative("minReadySeconds", int64(statefulSetSpec.MinReadySeconds))
+	if statefulSetSpec.Ordinals != nil {
+		fld.CheckNonNegative("ordinals.start", int64(statefulSetSpec.Ordinals.Start))
 	}
 	if old == nil {
-		fld.CheckOptionalText("serviceName", s.ServiceName, validate.DNSLabel)
+		fld.CheckOptionalText("serviceName", statefulSetSpec.ServiceName, validate.DNSLabel)
 	}
-	validateSelector(fld, s.Selector, "statefulset")
-	if requireMatchingSelector(fld, s.Selector, &s.Template, "") {
+	validateSelector(fld, statefulSetSpec.Selector, "statefulset")
+	if requireMatchingSelector(fld, statefulSetSpec.Selector, &statefulSetSpec.Template, "") {
 		// Mounts of the template may refer to the set's claim templates.
-		rules.ValidateTemplateMeta(fld.Child("template"), &s.Template, old)
+		rules.ValidateTemplateMeta(fld.Child("template"), &statefulSetSpec.Template, old)
 	}
 	pods := fld.Child("template", "spec")
-	validate.OneOf(pods, "restartPolicy", s.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
-	pods.ForbidSet("activeDeadlineSeconds", s.Template.Spec.ActiveDeadlineSeconds != nil,
+	validate.OneOf(pods, "restartPolicy", statefulSetSpec.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
+	pods.ForbidSet("activeDeadlineSeconds", statefulSetSpec.Template.Spec.ActiveDeadlineSeconds != nil,
 		"activeDeadlineSeconds in StatefulSet is not Supported")
 }
 

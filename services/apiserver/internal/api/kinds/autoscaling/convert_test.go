@@ -108,65 +108,65 @@ func resourceName(c randfill.Continue) corev1.ResourceName {
 }
 
 // fillMetric generates a metric of one type.
-func fillMetric(m *autoscalingv2.MetricSpec, c randfill.Continue) {
+func fillMetric(metricSpec *autoscalingv2.MetricSpec, c randfill.Continue) {
 	var id autoscalingv2.MetricIdentifier
 	c.Fill(&id)
 	switch c.Intn(5) {
 	case 0:
-		m.Type, m.Object = autoscalingv2.ObjectMetricSourceType, &autoscalingv2.ObjectMetricSource{Metric: id, Target: value(c)}
-		c.Fill(&m.Object.DescribedObject)
+		metricSpec.Type, metricSpec.Object = autoscalingv2.ObjectMetricSourceType, &autoscalingv2.ObjectMetricSource{Metric: id, Target: value(c)}
+		c.Fill(&metricSpec.Object.DescribedObject)
 	case 1:
-		m.Type, m.Pods = autoscalingv2.PodsMetricSourceType, &autoscalingv2.PodsMetricSource{Metric: id,
+		metricSpec.Type, metricSpec.Pods = autoscalingv2.PodsMetricSourceType, &autoscalingv2.PodsMetricSource{Metric: id,
 			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity(c)}}
 	case 2:
-		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricSource{
+		metricSpec.Type, metricSpec.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricSource{
 			Name:   resourceName(c),
 			Target: usage(c),
 		}
 	case 3:
-		m.Type = autoscalingv2.ContainerResourceMetricSourceType
-		m.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
+		metricSpec.Type = autoscalingv2.ContainerResourceMetricSourceType
+		metricSpec.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
 			Name:      resourceName(c),
 			Container: c.String(9),
 			Target:    usage(c),
 		}
 	default:
-		m.Type, m.External = autoscalingv2.ExternalMetricSourceType, &autoscalingv2.ExternalMetricSource{Metric: id, Target: value(c)}
+		metricSpec.Type, metricSpec.External = autoscalingv2.ExternalMetricSourceType, &autoscalingv2.ExternalMetricSource{Metric: id, Target: value(c)}
 	}
 }
 
 // fillStatus generates the status of a metric of one type.
-func fillStatus(m *autoscalingv2.MetricStatus, c randfill.Continue) {
+func fillStatus(metricStatus *autoscalingv2.MetricStatus, c randfill.Continue) {
 	var id autoscalingv2.MetricIdentifier
 	c.Fill(&id)
 	n := c.Int31()
 	used := autoscalingv2.MetricValueStatus{AverageUtilization: &n, AverageValue: quantity(c)}
 	switch c.Intn(5) {
 	case 0:
-		m.Type = autoscalingv2.ObjectMetricSourceType
-		m.Object = &autoscalingv2.ObjectMetricStatus{
+		metricStatus.Type = autoscalingv2.ObjectMetricSourceType
+		metricStatus.Object = &autoscalingv2.ObjectMetricStatus{
 			Metric:  id,
 			Current: autoscalingv2.MetricValueStatus{Value: quantity(c), AverageValue: quantity(c)},
 		}
-		c.Fill(&m.Object.DescribedObject)
+		c.Fill(&metricStatus.Object.DescribedObject)
 	case 1:
-		m.Type = autoscalingv2.PodsMetricSourceType
-		m.Pods = &autoscalingv2.PodsMetricStatus{Metric: id, Current: autoscalingv2.MetricValueStatus{AverageValue: quantity(c)}}
+		metricStatus.Type = autoscalingv2.PodsMetricSourceType
+		metricStatus.Pods = &autoscalingv2.PodsMetricStatus{Metric: id, Current: autoscalingv2.MetricValueStatus{AverageValue: quantity(c)}}
 	case 2:
-		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricStatus{
+		metricStatus.Type, metricStatus.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricStatus{
 			Name:    resourceName(c),
 			Current: used,
 		}
 	case 3:
-		m.Type = autoscalingv2.ContainerResourceMetricSourceType
-		m.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{
+		metricStatus.Type = autoscalingv2.ContainerResourceMetricSourceType
+		metricStatus.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{
 			Name:      resourceName(c),
 			Container: c.String(9),
 			Current:   used,
 		}
 	default:
-		m.Type = autoscalingv2.ExternalMetricSourceType
-		m.External = &autoscalingv2.ExternalMetricStatus{Metric: id, Current: autoscalingv2.MetricValueStatus{Value: quantity(c)}}
+		metricStatus.Type = autoscalingv2.ExternalMetricSourceType
+		metricStatus.External = &autoscalingv2.ExternalMetricStatus{Metric: id, Current: autoscalingv2.MetricValueStatus{Value: quantity(c)}}
 	}
 }
 
@@ -338,7 +338,7 @@ func TestDefaultMetric(t *testing.T) {
 // annotations with which it is served later.
 func TestDefaultSetsAnnotationsOfConversions(t *testing.T) {
 	percent := int32(44)
-	h := &autoscalingv1.HorizontalPodAutoscaler{
+	autoscaler := &autoscalingv1.HorizontalPodAutoscaler{
 		TypeMeta: metav1.TypeMeta{Kind: "HorizontalPodAutoscaler"},
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 			"mine":                "stays",
@@ -348,17 +348,17 @@ func TestDefaultSetsAnnotationsOfConversions(t *testing.T) {
 		}},
 		Status: autoscalingv1.HorizontalPodAutoscalerStatus{CurrentCPUUtilizationPercentage: &percent},
 	}
-	served(t, "v1").Default(h)
+	served(t, "v1").Default(autoscaler)
 	want := map[string]string{
 		"mine":                     "stays",
 		prefix + "metrics":         `[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":"1"}}]`,
 		prefix + "current-metrics": `[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":44,"currentAverageValue":"0"}}]`,
 	}
-	if !maps.Equal(h.Annotations, want) {
-		t.Errorf("Default: got annotations %v, want %v", h.Annotations, want)
+	if !maps.Equal(autoscaler.Annotations, want) {
+		t.Errorf("Default: got annotations %v, want %v", autoscaler.Annotations, want)
 	}
-	if h.Kind == "" || h.Spec.TargetCPUUtilizationPercentage != nil || *h.Spec.MinReplicas != 1 {
-		t.Errorf("Default: got %s, want a kind, 1 replica, no CPU target", text(t, h))
+	if autoscaler.Kind == "" || autoscaler.Spec.TargetCPUUtilizationPercentage != nil || *autoscaler.Spec.MinReplicas != 1 {
+		t.Errorf("Default: got %s, want a kind, 1 replica, no CPU target", text(t, autoscaler))
 	}
 }
 

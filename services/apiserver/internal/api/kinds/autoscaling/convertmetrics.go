@@ -8,10 +8,10 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// specToV1 converts a metric spec to v1. The result shares memory with m.
-func specToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
-	out := autoscalingv1.MetricSpec{Type: autoscalingv1.MetricSourceType(m.Type)}
-	if o := m.Object; o != nil {
+// specToV1 converts a metric spec to v1. The result shares memory with metricSpec.
+func specToV1(metricSpec *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
+	out := autoscalingv1.MetricSpec{Type: autoscalingv1.MetricSourceType(metricSpec.Type)}
+	if o := metricSpec.Object; o != nil {
 		out.Object = &autoscalingv1.ObjectMetricSource{
 			Target:       autoscalingv1.CrossVersionObjectReference(o.DescribedObject),
 			MetricName:   o.Metric.Name,
@@ -20,23 +20,23 @@ func specToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 			AverageValue: o.Target.AverageValue,
 		}
 	}
-	if p := m.Pods; p != nil {
+	if p := metricSpec.Pods; p != nil {
 		out.Pods = &autoscalingv1.PodsMetricSource{
 			MetricName: p.Metric.Name, Selector: p.Metric.Selector, TargetAverageValue: declare.Deref(p.Target.AverageValue),
 		}
 	}
-	if r := m.Resource; r != nil {
+	if r := metricSpec.Resource; r != nil {
 		out.Resource = &autoscalingv1.ResourceMetricSource{
 			Name: r.Name, TargetAverageUtilization: r.Target.AverageUtilization, TargetAverageValue: r.Target.AverageValue,
 		}
 	}
-	if r := m.ContainerResource; r != nil {
+	if r := metricSpec.ContainerResource; r != nil {
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricSource{
 			Name: r.Name, Container: r.Container,
 			TargetAverageUtilization: r.Target.AverageUtilization, TargetAverageValue: r.Target.AverageValue,
 		}
 	}
-	if e := m.External; e != nil {
+	if e := metricSpec.External; e != nil {
 		out.External = &autoscalingv1.ExternalMetricSource{
 			MetricName: e.Metric.Name, MetricSelector: e.Metric.Selector,
 			TargetValue: e.Target.Value, TargetAverageValue: e.Target.AverageValue,
@@ -45,33 +45,33 @@ func specToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	return out
 }
 
-// specToV2 converts a metric spec to v2. The result shares memory with m.
-func specToV2(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
-	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(m.Type)}
-	if o := m.Object; o != nil {
+// specToV2 converts a metric spec to v2. The result shares memory with metricSpec.
+func specToV2(metricSpec *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
+	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(metricSpec.Type)}
+	if o := metricSpec.Object; o != nil {
 		out.Object = &autoscalingv2.ObjectMetricSource{
 			DescribedObject: autoscalingv2.CrossVersionObjectReference(o.Target),
 			Metric:          autoscalingv2.MetricIdentifier{Name: o.MetricName, Selector: o.Selector},
 			Target:          objectTarget(o),
 		}
 	}
-	if p := m.Pods; p != nil {
+	if p := metricSpec.Pods; p != nil {
 		out.Pods = &autoscalingv2.PodsMetricSource{
 			Metric: autoscalingv2.MetricIdentifier{Name: p.MetricName, Selector: p.Selector},
 			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &p.TargetAverageValue},
 		}
 	}
-	if r := m.Resource; r != nil {
+	if r := metricSpec.Resource; r != nil {
 		out.Resource = &autoscalingv2.ResourceMetricSource{
 			Name: r.Name, Target: usageTarget(r.TargetAverageUtilization, r.TargetAverageValue),
 		}
 	}
-	if r := m.ContainerResource; r != nil {
+	if r := metricSpec.ContainerResource; r != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
 			Name: r.Name, Container: r.Container, Target: usageTarget(r.TargetAverageUtilization, r.TargetAverageValue),
 		}
 	}
-	if e := m.External; e != nil {
+	if e := metricSpec.External; e != nil {
 		typ := autoscalingv2.AverageValueMetricType
 		if e.TargetValue != nil {
 			typ = autoscalingv2.ValueMetricType
@@ -111,10 +111,10 @@ func usageTarget(utilization *int32, value *resource.Quantity) autoscalingv2.Met
 	return t
 }
 
-// statusToV1 converts a metric status to v1. The result shares memory with m.
-func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
-	out := autoscalingv1.MetricStatus{Type: autoscalingv1.MetricSourceType(m.Type)}
-	if o := m.Object; o != nil {
+// statusToV1 converts a metric status to v1. The result shares memory with metricStatus.
+func statusToV1(metricStatus *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
+	out := autoscalingv1.MetricStatus{Type: autoscalingv1.MetricSourceType(metricStatus.Type)}
+	if o := metricStatus.Object; o != nil {
 		out.Object = &autoscalingv1.ObjectMetricStatus{
 			Target:       autoscalingv1.CrossVersionObjectReference(o.DescribedObject),
 			MetricName:   o.Metric.Name,
@@ -123,23 +123,23 @@ func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 			AverageValue: o.Current.AverageValue,
 		}
 	}
-	if p := m.Pods; p != nil {
+	if p := metricStatus.Pods; p != nil {
 		out.Pods = &autoscalingv1.PodsMetricStatus{
 			MetricName: p.Metric.Name, Selector: p.Metric.Selector, CurrentAverageValue: declare.Deref(p.Current.AverageValue),
 		}
 	}
-	if r := m.Resource; r != nil {
+	if r := metricStatus.Resource; r != nil {
 		out.Resource = &autoscalingv1.ResourceMetricStatus{
 			Name: r.Name, CurrentAverageUtilization: r.Current.AverageUtilization, CurrentAverageValue: declare.Deref(r.Current.AverageValue),
 		}
 	}
-	if r := m.ContainerResource; r != nil {
+	if r := metricStatus.ContainerResource; r != nil {
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricStatus{
 			Name: r.Name, Container: r.Container,
 			CurrentAverageUtilization: r.Current.AverageUtilization, CurrentAverageValue: declare.Deref(r.Current.AverageValue),
 		}
 	}
-	if e := m.External; e != nil {
+	if e := metricStatus.External; e != nil {
 		out.External = &autoscalingv1.ExternalMetricStatus{
 			MetricName: e.Metric.Name, MetricSelector: e.Metric.Selector,
 			CurrentValue: declare.Deref(e.Current.Value), CurrentAverageValue: e.Current.AverageValue,
@@ -148,23 +148,23 @@ func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	return out
 }
 
-// statusToV2 converts a metric status to v2. The result shares memory with m.
-func statusToV2(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
-	out := autoscalingv2.MetricStatus{Type: autoscalingv2.MetricSourceType(m.Type)}
-	if o := m.Object; o != nil {
+// statusToV2 converts a metric status to v2. The result shares memory with metricStatus.
+func statusToV2(metricStatus *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
+	out := autoscalingv2.MetricStatus{Type: autoscalingv2.MetricSourceType(metricStatus.Type)}
+	if o := metricStatus.Object; o != nil {
 		out.Object = &autoscalingv2.ObjectMetricStatus{
 			DescribedObject: autoscalingv2.CrossVersionObjectReference(o.Target),
 			Metric:          autoscalingv2.MetricIdentifier{Name: o.MetricName, Selector: o.Selector},
 			Current:         autoscalingv2.MetricValueStatus{Value: &o.CurrentValue, AverageValue: o.AverageValue},
 		}
 	}
-	if p := m.Pods; p != nil {
+	if p := metricStatus.Pods; p != nil {
 		out.Pods = &autoscalingv2.PodsMetricStatus{
 			Metric:  autoscalingv2.MetricIdentifier{Name: p.MetricName, Selector: p.Selector},
 			Current: autoscalingv2.MetricValueStatus{AverageValue: &p.CurrentAverageValue},
 		}
 	}
-	if r := m.Resource; r != nil {
+	if r := metricStatus.Resource; r != nil {
 		out.Resource = &autoscalingv2.ResourceMetricStatus{
 			Name: r.Name,
 			Current: autoscalingv2.MetricValueStatus{
@@ -173,7 +173,7 @@ func statusToV2(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 			},
 		}
 	}
-	if r := m.ContainerResource; r != nil {
+	if r := metricStatus.ContainerResource; r != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{
 			Name:      r.Name,
 			Container: r.Container,
@@ -183,7 +183,7 @@ func statusToV2(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 			},
 		}
 	}
-	if e := m.External; e != nil {
+	if e := metricStatus.External; e != nil {
 		out.External = &autoscalingv2.ExternalMetricStatus{
 			Metric:  autoscalingv2.MetricIdentifier{Name: e.MetricName, Selector: e.MetricSelector},
 			Current: autoscalingv2.MetricValueStatus{Value: &e.CurrentValue, AverageValue: e.CurrentAverageValue},
@@ -212,19 +212,19 @@ type scalingPolicy struct {
 
 // behaviorToAnnotation converts spec.behavior of a v2 object to its form in an annotation.
 func behaviorToAnnotation(b *autoscalingv2.HorizontalPodAutoscalerBehavior) *behavior {
-	rules := func(r *autoscalingv2.HPAScalingRules) *scalingRules {
-		if r == nil {
+	rules := func(hpaScalingRules *autoscalingv2.HPAScalingRules) *scalingRules {
+		if hpaScalingRules == nil {
 			return nil
 		}
 		out := &scalingRules{
-			StabilizationWindowSeconds: r.StabilizationWindowSeconds,
-			SelectPolicy:               r.SelectPolicy,
-			Tolerance:                  r.Tolerance,
+			StabilizationWindowSeconds: hpaScalingRules.StabilizationWindowSeconds,
+			SelectPolicy:               hpaScalingRules.SelectPolicy,
+			Tolerance:                  hpaScalingRules.Tolerance,
 		}
-		if r.Policies != nil { // an empty list is not null
-			out.Policies = make([]scalingPolicy, 0, len(r.Policies))
+		if hpaScalingRules.Policies != nil { // an empty list is not null
+			out.Policies = make([]scalingPolicy, 0, len(hpaScalingRules.Policies))
 		}
-		for _, p := range r.Policies {
+		for _, p := range hpaScalingRules.Policies {
 			out.Policies = append(out.Policies, scalingPolicy{p.Type, p.Value, p.PeriodSeconds})
 		}
 		return out

@@ -19,61 +19,61 @@ import (
 
 // horizontalPodAutoscalers declares the namespaced kind HorizontalPodAutoscaler in v2.
 func horizontalPodAutoscalers(g gates) *registry.Kind {
-	k := autoscaler()
-	k.Version = "v2"
-	k.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
-	k.NewList = declare.New[autoscalingv2.HorizontalPodAutoscalerList]
-	k.Parts = declare.SpecStatusAccessors(
+	kind := autoscaler()
+	kind.Version = "v2"
+	kind.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
+	kind.NewList = declare.New[autoscalingv2.HorizontalPodAutoscalerList]
+	kind.Parts = declare.SpecStatusAccessors(
 		func(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
 			return &h.Spec, &h.Status
 		},
 	)
-	k.Default = declare.Adapt(defaultAutoscaler)
-	k.Create.Prepare = declare.Adapt(func(h *autoscalingv2.HorizontalPodAutoscaler) { g.drop(h, nil) })
-	k.Create.Validate = declare.AdaptValidation(
+	kind.Default = declare.Adapt(defaultAutoscaler)
+	kind.Create.Prepare = declare.Adapt(func(h *autoscalingv2.HorizontalPodAutoscaler) { g.drop(h, nil) })
+	kind.Create.Validate = declare.AdaptValidation(
 		func(fld validate.Field, h *autoscalingv2.HorizontalPodAutoscaler) { g.validate(fld, h, nil) },
 	)
-	k.Update.Prepare = declare.AdaptUpdate(g.drop)
-	k.Update.Validate = declare.AdaptUpdateValidation(g.validate)
-	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", validateStatus)}
-	return k
+	kind.Update.Prepare = declare.AdaptUpdate(g.drop)
+	kind.Update.Validate = declare.AdaptUpdateValidation(g.validate)
+	kind.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", validateStatus)}
+	return kind
 }
 
 // horizontalPodAutoscalersV1 declares the kind in v1. Its objects are stored in v2.
 func horizontalPodAutoscalersV1(g gates) *registry.Kind {
-	k := autoscaler()
-	k.Version = "v1"
-	k.New = declare.New[autoscalingv1.HorizontalPodAutoscaler]
-	k.NewList = declare.New[autoscalingv1.HorizontalPodAutoscalerList]
-	k.Parts = partsV1()
-	k.Default = declare.Adapt(defaultAutoscalerV1)
+	kind := autoscaler()
+	kind.Version = "v1"
+	kind.New = declare.New[autoscalingv1.HorizontalPodAutoscaler]
+	kind.NewList = declare.New[autoscalingv1.HorizontalPodAutoscalerList]
+	kind.Parts = partsV1()
+	kind.Default = declare.Adapt(defaultAutoscalerV1)
 	// A write of the object must not change the parts of the status that are in annotations.
 	resetStatus := func(h, old registry.Object) { copyAnnotations(h, old, currentMetricsAnnotation, conditionsAnnotation) }
-	k.Create.Prepare = func(h registry.Object) {
+	kind.Create.Prepare = func(h registry.Object) {
 		resetStatus(h, nil)
 		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), nil)
 	}
-	k.Update.Prepare = func(h, old registry.Object) {
+	kind.Update.Prepare = func(h, old registry.Object) {
 		resetStatus(h, old)
 		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), old.(*autoscalingv1.HorizontalPodAutoscaler))
 	}
-	k.Create.Validate = declare.AdaptValidation(
+	kind.Create.Validate = declare.AdaptValidation(
 		func(fld validate.Field, h *autoscalingv1.HorizontalPodAutoscaler) { g.validate(fld, toV2(h), nil) },
 	)
-	k.Update.Validate = declare.AdaptUpdateValidation(func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
+	kind.Update.Validate = declare.AdaptUpdateValidation(func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
 		g.validate(fld, toV2(h), toV2(old))
 	})
-	k.Subresources = []registry.Subresource{
+	kind.Subresources = []registry.Subresource{
 		declare.ValidatedStatus("HorizontalPodAutoscaler", func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
 			validateStatus(fld, toV2(h), toV2(old))
 		}),
 	}
-	k.Stored.Version = autoscalingv2.SchemeGroupVersion
-	k.Stored.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
-	k.Stored.ToStored = func(served registry.Object) (registry.Object, error) {
+	kind.Stored.Version = autoscalingv2.SchemeGroupVersion
+	kind.Stored.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
+	kind.Stored.ToStored = func(served registry.Object) (registry.Object, error) {
 		return toV2(served.(*autoscalingv1.HorizontalPodAutoscaler)), nil
 	}
-	k.Stored.FromStored = func(stored registry.Object) (registry.Object, error) {
+	kind.Stored.FromStored = func(stored registry.Object) (registry.Object, error) {
 		h := stored.(*autoscalingv2.HorizontalPodAutoscaler)
 		if h.Spec.Behavior != nil {
 			h = h.DeepCopy()
@@ -81,8 +81,8 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 		}
 		return toV1(h)
 	}
-	k.Presentation.ColumnsFromStored = true
-	return k
+	kind.Presentation.ColumnsFromStored = true
+	return kind
 }
 
 // partsV1 returns accessors that treat the annotations with parts of the spec as parts of it.
@@ -195,38 +195,38 @@ func targetsText(specs []autoscalingv2.MetricSpec, statuses []autoscalingv2.Metr
 }
 
 // targetText returns a metric as "current/target". status may be nil.
-func targetText(m *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) string {
-	current := measuredValueOf(m.Type, status)
+func targetText(metricSpec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) string {
+	current := measuredValueOf(metricSpec.Type, status)
 	switch {
-	case m.Type == autoscalingv2.ExternalMetricSourceType && m.External != nil:
-		return valueText(&m.External.Target, current)
-	case m.Type == autoscalingv2.ObjectMetricSourceType && m.Object != nil:
-		return valueText(&m.Object.Target, current)
-	case m.Type == autoscalingv2.PodsMetricSourceType && m.Pods != nil:
-		return quantityText(current.AverageValue) + "/" + m.Pods.Target.AverageValue.String()
-	case m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil:
-		return m.Resource.Name.String() + ": " + usageText(&m.Resource.Target, current)
-	case m.Type == autoscalingv2.ContainerResourceMetricSourceType && m.ContainerResource != nil:
-		return m.ContainerResource.Name.String() + ": " + usageText(&m.ContainerResource.Target, current)
+	case metricSpec.Type == autoscalingv2.ExternalMetricSourceType && metricSpec.External != nil:
+		return valueText(&metricSpec.External.Target, current)
+	case metricSpec.Type == autoscalingv2.ObjectMetricSourceType && metricSpec.Object != nil:
+		return valueText(&metricSpec.Object.Target, current)
+	case metricSpec.Type == autoscalingv2.PodsMetricSourceType && metricSpec.Pods != nil:
+		return quantityText(current.AverageValue) + "/" + metricSpec.Pods.Target.AverageValue.String()
+	case metricSpec.Type == autoscalingv2.ResourceMetricSourceType && metricSpec.Resource != nil:
+		return metricSpec.Resource.Name.String() + ": " + usageText(&metricSpec.Resource.Target, current)
+	case metricSpec.Type == autoscalingv2.ContainerResourceMetricSourceType && metricSpec.ContainerResource != nil:
+		return metricSpec.ContainerResource.Name.String() + ": " + usageText(&metricSpec.ContainerResource.Target, current)
 	default:
 		return "<unknown type>"
 	}
 }
 
 // measuredValueOf returns the measured value of a metric of the type. It is empty without a status.
-func measuredValueOf(typ autoscalingv2.MetricSourceType, s *autoscalingv2.MetricStatus) autoscalingv2.MetricValueStatus {
+func measuredValueOf(typ autoscalingv2.MetricSourceType, metricStatus *autoscalingv2.MetricStatus) autoscalingv2.MetricValueStatus {
 	switch {
-	case s == nil:
-	case typ == autoscalingv2.ExternalMetricSourceType && s.External != nil:
-		return s.External.Current
-	case typ == autoscalingv2.ObjectMetricSourceType && s.Object != nil:
-		return s.Object.Current
-	case typ == autoscalingv2.PodsMetricSourceType && s.Pods != nil:
-		return s.Pods.Current
-	case typ == autoscalingv2.ResourceMetricSourceType && s.Resource != nil:
-		return s.Resource.Current
-	case typ == autoscalingv2.ContainerResourceMetricSourceType && s.ContainerResource != nil:
-		return s.ContainerResource.Current
+	case metricStatus == nil:
+	case typ == autoscalingv2.ExternalMetricSourceType && metricStatus.External != nil:
+		return metricStatus.External.Current
+	case typ == autoscalingv2.ObjectMetricSourceType && metricStatus.Object != nil:
+		return metricStatus.Object.Current
+	case typ == autoscalingv2.PodsMetricSourceType && metricStatus.Pods != nil:
+		return metricStatus.Pods.Current
+	case typ == autoscalingv2.ResourceMetricSourceType && metricStatus.Resource != nil:
+		return metricStatus.Resource.Current
+	case typ == autoscalingv2.ContainerResourceMetricSourceType && metricStatus.ContainerResource != nil:
+		return metricStatus.ContainerResource.Current
 	}
 	return autoscalingv2.MetricValueStatus{}
 }

@@ -59,20 +59,20 @@ func FromV2beta2(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.Horiz
 	if err != nil {
 		return nil, err
 	}
-	up, err := tolerance(h.Annotations, scaleUpToleranceAnnotation)
+	quantity, err := tolerance(h.Annotations, scaleUpToleranceAnnotation)
 	if err != nil {
 		return nil, err
 	}
-	if down != nil || up != nil {
+	if down != nil || quantity != nil {
 		declare.SetDefaultPtr(&h.Spec.Behavior, autoscalingv2.HorizontalPodAutoscalerBehavior{})
 	}
 	if down != nil {
 		declare.SetDefaultPtr(&h.Spec.Behavior.ScaleDown, autoscalingv2.HPAScalingRules{})
 		h.Spec.Behavior.ScaleDown.Tolerance = down
 	}
-	if up != nil {
+	if quantity != nil {
 		declare.SetDefaultPtr(&h.Spec.Behavior.ScaleUp, autoscalingv2.HPAScalingRules{})
-		h.Spec.Behavior.ScaleUp.Tolerance = up
+		h.Spec.Behavior.ScaleUp.Tolerance = quantity
 	}
 	h.Annotations = withoutConversionAnnotations(h.Annotations)
 	return h, nil

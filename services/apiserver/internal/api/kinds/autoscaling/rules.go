@@ -100,12 +100,12 @@ func validateScaleTarget(fld validate.Field, r *autoscalingv2.CrossVersionObject
 
 // validateMetric requires exactly one source, which matches the type of the metric. As in Kubernetes,
 // an unknown type is reported twice, and only the first source is validated.
-func validateMetric(fld validate.Field, m *autoscalingv2.MetricSpec) {
-	if m.Type == "" {
+func validateMetric(fld validate.Field, metricSpec *autoscalingv2.MetricSpec) {
+	if metricSpec.Type == "" {
 		fld.Required("type", "must specify a metric source type")
 	}
 	fld.RecordTwice(func() {
-		validate.OneOf(fld, "type", m.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
+		validate.OneOf(fld, "type", metricSpec.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
 			autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)
 	})
 	sources := []struct {
@@ -117,30 +117,30 @@ func validateMetric(fld validate.Field, m *autoscalingv2.MetricSpec) {
 		{
 			typ:      autoscalingv2.ObjectMetricSourceType,
 			name:     "object",
-			isSet:    m.Object != nil,
-			validate: func() { validateObjectMetric(fld.Child("object"), m.Object) },
+			isSet:    metricSpec.Object != nil,
+			validate: func() { validateObjectMetric(fld.Child("object"), metricSpec.Object) },
 		},
 		{
 			typ:      autoscalingv2.ExternalMetricSourceType,
 			name:     "external",
-			isSet:    m.External != nil,
-			validate: func() { validateExternalMetric(fld.Child("external"), m.External) },
+			isSet:    metricSpec.External != nil,
+			validate: func() { validateExternalMetric(fld.Child("external"), metricSpec.External) },
 		},
 		{
 			typ:      autoscalingv2.PodsMetricSourceType,
 			name:     "pods",
-			isSet:    m.Pods != nil,
-			validate: func() { validatePodsMetric(fld.Child("pods"), m.Pods) },
+			isSet:    metricSpec.Pods != nil,
+			validate: func() { validatePodsMetric(fld.Child("pods"), metricSpec.Pods) },
 		},
-		{typ: autoscalingv2.ResourceMetricSourceType, name: "resource", isSet: m.Resource != nil, validate: func() {
-			validateResourceMetric(fld.Child("resource"), m.Resource)
+		{typ: autoscalingv2.ResourceMetricSourceType, name: "resource", isSet: metricSpec.Resource != nil, validate: func() {
+			validateResourceMetric(fld.Child("resource"), metricSpec.Resource)
 		}},
 		{
 			typ:   autoscalingv2.ContainerResourceMetricSourceType,
 			name:  "containerResource",
-			isSet: m.ContainerResource != nil,
+			isSet: metricSpec.ContainerResource != nil,
 			validate: func() {
-				validateContainerMetric(fld.Child("containerResource"), m.ContainerResource)
+				validateContainerMetric(fld.Child("containerResource"), metricSpec.ContainerResource)
 			},
 		},
 	}
@@ -154,12 +154,12 @@ func validateMetric(fld validate.Field, m *autoscalingv2.MetricSpec) {
 		}
 	}
 	for _, s := range sources {
-		if s.typ == m.Type && !s.isSet {
+		if s.typ == metricSpec.Type && !s.isSet {
 			fld.Required(s.name, "must populate information for the given metric source")
 		}
 	}
 	for _, s := range sources {
-		fld.ForbidSet(s.name, count > 1 && s.isSet && s.typ != m.Type, "must populate the given metric source only")
+		fld.ForbidSet(s.name, count > 1 && s.isSet && s.typ != metricSpec.Type, "must populate the given metric source only")
 	}
 }
 
@@ -193,25 +193,25 @@ func validatePodsMetric(fld validate.Field, m *autoscalingv2.PodsMetricSource) {
 	}
 }
 
-func validateContainerMetric(fld validate.Field, m *autoscalingv2.ContainerResourceMetricSource) {
-	if m.Name == "" {
+func validateContainerMetric(fld validate.Field, source *autoscalingv2.ContainerResourceMetricSource) {
+	if source.Name == "" {
 		fld.Required("name", "must specify a resource name")
 	} else {
 		name := fld.Child("name")
-		if msgs := validate.QualifiedName(string(m.Name)); len(msgs) > 0 {
+		if msgs := validate.QualifiedName(string(source.Name)); len(msgs) > 0 {
 			// As in Kubernetes, only these messages quote the name, which is passed as a string.
-			name.InvalidMessages("", string(m.Name), msgs)
+			name.InvalidMessages("", string(source.Name), msgs)
 		} else {
-			podspec.ValidateResourceName(name, m.Name)
+			podspec.ValidateResourceName(name, source.Name)
 		}
-		podspec.ValidateContainerResource(name, m.Name)
+		podspec.ValidateContainerResource(name, source.Name)
 	}
-	if m.Container == "" {
+	if source.Container == "" {
 		fld.Required("container", "must specify a container")
 	} else {
-		fld.CheckText("container", m.Container, validate.DNSLabel)
+		fld.CheckText("container", source.Container, validate.DNSLabel)
 	}
-	validateUtilization(fld, &m.Target)
+	validateUtilization(fld, &source.Target)
 }
 
 func validateResourceMetric(fld validate.Field, m *autoscalingv2.ResourceMetricSource) {
@@ -241,30 +241,30 @@ func validateMetricIdentifier(fld validate.Field, id *autoscalingv2.MetricIdenti
 }
 
 // validateAmounts validates the type and the amounts of a target.
-func validateAmounts(fld validate.Field, t *autoscalingv2.MetricTarget) {
-	switch t.Type {
+func validateAmounts(fld validate.Field, metricTarget *autoscalingv2.MetricTarget) {
+	switch metricTarget.Type {
 	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
 	default:
-		if t.Type == "" {
+		if metricTarget.Type == "" {
 			fld.Required("type", "must specify a metric target type")
 		}
-		fld.Invalid("type", t.Type, "must be either Utilization, Value, or AverageValue")
+		fld.Invalid("type", metricTarget.Type, "must be either Utilization, Value, or AverageValue")
 	}
 	requirePositive := func(name string, q *resource.Quantity) {
 		if q != nil && q.Sign() != 1 {
 			fld.Invalid(name, q, "must be positive")
 		}
 	}
-	requirePositive("value", t.Value)
-	requirePositive("averageValue", t.AverageValue)
-	if n := t.AverageUtilization; n != nil && *n < 1 {
+	requirePositive("value", metricTarget.Value)
+	requirePositive("averageValue", metricTarget.AverageValue)
+	if n := metricTarget.AverageUtilization; n != nil && *n < 1 {
 		fld.Invalid("averageUtilization", *n, "must be greater than 0")
 	}
 }
 
 // validateScalingPolicies validates the rules for one direction of scaling.
-func validateScalingPolicies(fld validate.Field, r *autoscalingv2.HPAScalingRules) {
-	if n := r.StabilizationWindowSeconds; n != nil {
+func validateScalingPolicies(fld validate.Field, hpaScalingRules *autoscalingv2.HPAScalingRules) {
+	if n := hpaScalingRules.StabilizationWindowSeconds; n != nil {
 		if *n < 0 {
 			fld.Invalid("stabilizationWindowSeconds", *n, "must be greater than or equal to zero")
 		}
@@ -272,12 +272,12 @@ func validateScalingPolicies(fld validate.Field, r *autoscalingv2.HPAScalingRule
 			fld.Invalid("stabilizationWindowSeconds", *n, fmt.Sprintf("must be less than or equal to %d", maxStabilizationWindow))
 		}
 	}
-	validate.OptionalOneOf(fld, "selectPolicy", r.SelectPolicy,
+	validate.OptionalOneOf(fld, "selectPolicy", hpaScalingRules.SelectPolicy,
 		autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)
-	if len(r.Policies) == 0 {
+	if len(hpaScalingRules.Policies) == 0 {
 		fld.Required("policies", "must specify at least one Policy")
 	}
-	validate.Each(fld, "policies", r.Policies, func(fld validate.Field, p *autoscalingv2.HPAScalingPolicy) {
+	validate.Each(fld, "policies", hpaScalingRules.Policies, func(fld validate.Field, p *autoscalingv2.HPAScalingPolicy) {
 		validate.OneOf(fld, "type", p.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)
 		if p.Value <= 0 {
 			fld.Invalid("value", p.Value, validate.NotPositive)
@@ -289,7 +289,7 @@ func validateScalingPolicies(fld validate.Field, r *autoscalingv2.HPAScalingRule
 			fld.Invalid("periodSeconds", p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", maxPolicyPeriod))
 		}
 	})
-	if r.Tolerance != nil {
-		fld.CheckNonNegativeQuantity("tolerance", *r.Tolerance)
+	if hpaScalingRules.Tolerance != nil {
+		fld.CheckNonNegativeQuantity("tolerance", *hpaScalingRules.Tolerance)
 	}
 }

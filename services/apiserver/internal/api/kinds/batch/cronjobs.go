@@ -81,23 +81,23 @@ func podTemplateOf(c *batchv1.CronJob) *corev1.PodTemplateSpec {
 }
 
 // validateCronJob validates the spec of a cron job. old is nil at creation.
-func validateCronJob(fld validate.Field, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
-	if s.Schedule == "" {
+func validateCronJob(fld validate.Field, rules *podspec.Rules, cronJobSpec, old *batchv1.CronJobSpec) {
+	if cronJobSpec.Schedule == "" {
 		fld.Required("schedule", "")
 	} else {
-		validateSchedule(fld, s, old)
+		validateSchedule(fld, cronJobSpec, old)
 	}
-	validate.OptionalNonNegative(fld, "startingDeadlineSeconds", s.StartingDeadlineSeconds)
-	if s.TimeZone != nil && (old == nil || !ptr.Equal(s.TimeZone, old.TimeZone)) {
-		fld.CheckText("timeZone", *s.TimeZone, timeZoneErrors)
+	validate.OptionalNonNegative(fld, "startingDeadlineSeconds", cronJobSpec.StartingDeadlineSeconds)
+	if cronJobSpec.TimeZone != nil && (old == nil || !ptr.Equal(cronJobSpec.TimeZone, old.TimeZone)) {
+		fld.CheckText("timeZone", *cronJobSpec.TimeZone, timeZoneErrors)
 	}
-	validate.RequiredOneOf(fld, "concurrencyPolicy", s.ConcurrencyPolicy,
+	validate.RequiredOneOf(fld, "concurrencyPolicy", cronJobSpec.ConcurrencyPolicy,
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)
 	var oldTemplate *corev1.PodTemplateSpec
 	if old != nil {
 		oldTemplate = &old.JobTemplate.Spec.Template
 	}
-	jobSpec := &s.JobTemplate.Spec
+	jobSpec := &cronJobSpec.JobTemplate.Spec
 	job := fld.Child("jobTemplate", "spec")
 	validateJobParts(job, rules, jobSpec, oldTemplate)
 	if jobSpec.Selector != nil {
@@ -106,8 +106,8 @@ func validateCronJob(fld validate.Field, rules *podspec.Rules, s, old *batchv1.C
 	if manual := jobSpec.ManualSelector; manual != nil && *manual {
 		job.Add(field.NotSupported(job.Child("manualSelector").FieldPath(), *manual, []string{"nil", "false"}))
 	}
-	validate.OptionalNonNegative(fld, "successfulJobsHistoryLimit", s.SuccessfulJobsHistoryLimit)
-	validate.OptionalNonNegative(fld, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
+	validate.OptionalNonNegative(fld, "successfulJobsHistoryLimit", cronJobSpec.SuccessfulJobsHistoryLimit)
+	validate.OptionalNonNegative(fld, "failedJobsHistoryLimit", cronJobSpec.FailedJobsHistoryLimit)
 }
 
 // validateSchedule requires a schedule with the five fields of cron, or a named one such as @daily. A

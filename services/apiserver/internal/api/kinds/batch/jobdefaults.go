@@ -22,28 +22,28 @@ const (
 )
 
 func defaultJob(j *batchv1.Job) {
-	s := &j.Spec
-	if s.Completions == nil && s.Parallelism == nil {
-		declare.SetDefaultPtr(&s.Completions, 1)
+	jobSpec := &j.Spec
+	if jobSpec.Completions == nil && jobSpec.Parallelism == nil {
+		declare.SetDefaultPtr(&jobSpec.Completions, 1)
 	}
-	declare.SetDefaultPtr(&s.Parallelism, 1)
-	if s.BackoffLimitPerIndex != nil {
-		declare.SetDefaultPtr(&s.BackoffLimit, math.MaxInt32)
+	declare.SetDefaultPtr(&jobSpec.Parallelism, 1)
+	if jobSpec.BackoffLimitPerIndex != nil {
+		declare.SetDefaultPtr(&jobSpec.BackoffLimit, math.MaxInt32)
 	}
-	declare.SetDefaultPtr(&s.BackoffLimit, backoffLimit)
-	declare.SetDefaultPtr(&s.CompletionMode, batchv1.NonIndexedCompletion)
-	declare.SetDefaultPtr(&s.Suspend, false)
-	declare.SetDefaultPtr(&s.ManualSelector, false)
-	if s.PodFailurePolicy != nil {
-		declare.SetDefaultPtr(&s.PodReplacementPolicy, batchv1.Failed)
+	declare.SetDefaultPtr(&jobSpec.BackoffLimit, backoffLimit)
+	declare.SetDefaultPtr(&jobSpec.CompletionMode, batchv1.NonIndexedCompletion)
+	declare.SetDefaultPtr(&jobSpec.Suspend, false)
+	declare.SetDefaultPtr(&jobSpec.ManualSelector, false)
+	if jobSpec.PodFailurePolicy != nil {
+		declare.SetDefaultPtr(&jobSpec.PodReplacementPolicy, batchv1.Failed)
 	}
-	declare.SetDefaultPtr(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+	declare.SetDefaultPtr(&jobSpec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
 	// The map is shared on purpose: the labels that the creation adds to the pods also apply to a
 	// job without labels of its own.
 	if len(j.Labels) == 0 {
-		j.Labels = s.Template.Labels
+		j.Labels = jobSpec.Template.Labels
 	}
-	defaultJobParts(s)
+	defaultJobParts(jobSpec)
 }
 
 // defaultJobParts sets the defaults that jobs and their templates share.
@@ -62,25 +62,25 @@ func defaultJobParts(s *batchv1.JobSpec) {
 // prepareJobCreate labels the pods with the uid of the job, which distinguishes it from earlier
 // jobs of the same name, and selects them by that label, unless the client sets the selector.
 func prepareJobCreate(j *batchv1.Job) {
-	s := &j.Spec
-	if s.ManualSelector != nil && *s.ManualSelector {
+	jobSpec := &j.Spec
+	if jobSpec.ManualSelector != nil && *jobSpec.ManualSelector {
 		return
 	}
-	if s.Template.Labels == nil {
-		s.Template.Labels = map[string]string{}
+	if jobSpec.Template.Labels == nil {
+		jobSpec.Template.Labels = map[string]string{}
 	}
-	setMissingLabel(s.Template.Labels, batchv1.JobNameLabel, j.Name)
-	setMissingLabel(s.Template.Labels, oldJobName, j.Name)
-	setMissingLabel(s.Template.Labels, batchv1.ControllerUidLabel, string(j.UID))
-	setMissingLabel(s.Template.Labels, oldControllerUID, string(j.UID))
+	setMissingLabel(jobSpec.Template.Labels, batchv1.JobNameLabel, j.Name)
+	setMissingLabel(jobSpec.Template.Labels, oldJobName, j.Name)
+	setMissingLabel(jobSpec.Template.Labels, batchv1.ControllerUidLabel, string(j.UID))
+	setMissingLabel(jobSpec.Template.Labels, oldControllerUID, string(j.UID))
 
-	declare.SetDefaultPtr(&s.Selector, metav1.LabelSelector{})
-	if s.Selector.MatchLabels == nil {
-		s.Selector.MatchLabels = map[string]string{}
+	declare.SetDefaultPtr(&jobSpec.Selector, metav1.LabelSelector{})
+	if jobSpec.Selector.MatchLabels == nil {
+		jobSpec.Selector.MatchLabels = map[string]string{}
 	}
-	setMissingLabel(s.Selector.MatchLabels, batchv1.ControllerUidLabel, string(j.UID))
+	setMissingLabel(jobSpec.Selector.MatchLabels, batchv1.ControllerUidLabel, string(j.UID))
 	if len(j.Labels) == 0 {
-		j.Labels = maps.Clone(s.Template.Labels)
+		j.Labels = maps.Clone(jobSpec.Template.Labels)
 	}
 }
 

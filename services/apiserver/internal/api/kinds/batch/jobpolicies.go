@@ -29,31 +29,31 @@ func validateFailurePolicy(fld validate.Field, s *batchv1.JobSpec) {
 			containers.Add(list[i].Name)
 		}
 	}
-	validate.Each(fld, "rules", s.PodFailurePolicy.Rules, func(fld validate.Field, r *batchv1.PodFailurePolicyRule) {
-		if r.Action == batchv1.PodFailurePolicyActionFailIndex && s.BackoffLimitPerIndex == nil {
-			fld.Invalid("action", r.Action, "requires the backoffLimitPerIndex to be set")
+	validate.Each(fld, "rules", s.PodFailurePolicy.Rules, func(fld validate.Field, rule *batchv1.PodFailurePolicyRule) {
+		if rule.Action == batchv1.PodFailurePolicyActionFailIndex && s.BackoffLimitPerIndex == nil {
+			fld.Invalid("action", rule.Action, "requires the backoffLimitPerIndex to be set")
 		}
-		validate.NamedOneOf(fld, "action", r.Action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
+		validate.NamedOneOf(fld, "action", rule.Action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
 			batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)
 		validate.Optional(
 			fld,
 			"onExitCodes",
-			r.OnExitCodes,
+			rule.OnExitCodes,
 			func(fld validate.Field, codes *batchv1.PodFailurePolicyOnExitCodesRequirement) {
 				validateExitCodes(fld, codes, containers)
 			},
 		)
-		validate.MaxItems(fld, "onPodConditions", r.OnPodConditions, maxConditionPatterns)
+		validate.MaxItems(fld, "onPodConditions", rule.OnPodConditions, maxConditionPatterns)
 		validate.Each(
 			fld,
 			"onPodConditions",
-			r.OnPodConditions,
+			rule.OnPodConditions,
 			func(fld validate.Field, c *batchv1.PodFailurePolicyOnPodConditionsPattern) {
 				fld.CheckText("type", string(c.Type), validate.QualifiedName)
 				validate.NamedOneOf(fld, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
 			},
 		)
-		switch hasCodes, hasConditions := r.OnExitCodes != nil, len(r.OnPodConditions) > 0; {
+		switch hasCodes, hasConditions := rule.OnExitCodes != nil, len(rule.OnPodConditions) > 0; {
 		case hasCodes && hasConditions:
 			fld.InvalidOmitValue("", "specifying both OnExitCodes and OnPodConditions is not supported")
 		case !hasCodes && !hasConditions:
@@ -97,34 +97,34 @@ func validateExitCodes(
 
 // validateSuccessPolicy validates the conditions for the success of a job before all its indexes
 // have succeeded.
-func validateSuccessPolicy(fld validate.Field, s *batchv1.JobSpec) {
-	if !isIndexed(s) {
-		fld.Invalid("successPolicy", *s.SuccessPolicy, "requires indexed completion mode")
+func validateSuccessPolicy(fld validate.Field, jobSpec *batchv1.JobSpec) {
+	if !isIndexed(jobSpec) {
+		fld.Invalid("successPolicy", *jobSpec.SuccessPolicy, "requires indexed completion mode")
 		return
 	}
 	policy := fld.Child("successPolicy")
-	if len(s.SuccessPolicy.Rules) == 0 {
+	if len(jobSpec.SuccessPolicy.Rules) == 0 {
 		policy.Required("rules", "at least one rules must be specified when the successPolicy is specified")
 	}
-	validate.MaxItems(policy, "rules", s.SuccessPolicy.Rules, maxPolicyRules)
-	validate.Each(policy, "rules", s.SuccessPolicy.Rules, func(fld validate.Field, r *batchv1.SuccessPolicyRule) {
-		if r.SucceededCount == nil && r.SucceededIndexes == nil {
+	validate.MaxItems(policy, "rules", jobSpec.SuccessPolicy.Rules, maxPolicyRules)
+	validate.Each(policy, "rules", jobSpec.SuccessPolicy.Rules, func(fld validate.Field, rule *batchv1.SuccessPolicyRule) {
+		if rule.SucceededCount == nil && rule.SucceededIndexes == nil {
 			fld.Required("", "at least one of succeededCount or succeededIndexes must be specified")
 		}
-		if s.Completions == nil {
+		if jobSpec.Completions == nil {
 			return // validateIndexing reports it
 		}
 		var indexCount int32
-		if r.SucceededIndexes != nil {
-			fld.CheckMaxBytes("succeededIndexes", *r.SucceededIndexes, maxIndexesText)
-			indexCount = validateIndexes(fld, "succeededIndexes", *r.SucceededIndexes, *s.Completions)
+		if rule.SucceededIndexes != nil {
+			fld.CheckMaxBytes("succeededIndexes", *rule.SucceededIndexes, maxIndexesText)
+			indexCount = validateIndexes(fld, "succeededIndexes", *rule.SucceededIndexes, *jobSpec.Completions)
 		}
-		validate.OptionalNonNegative(fld, "succeededCount", r.SucceededCount)
-		if n := r.SucceededCount; n != nil && *n > *s.Completions {
+		validate.OptionalNonNegative(fld, "succeededCount", rule.SucceededCount)
+		if n := rule.SucceededCount; n != nil && *n > *jobSpec.Completions {
 			fld.Invalid("succeededCount", *n,
-				fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *s.Completions))
+				fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *jobSpec.Completions))
 		}
-		if n := r.SucceededCount; n != nil && r.SucceededIndexes != nil && *n > indexCount {
+		if n := rule.SucceededCount; n != nil && rule.SucceededIndexes != nil && *n > indexCount {
 			fld.Invalid("succeededCount", *n,
 				fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", indexCount))
 		}

@@ -44,8 +44,8 @@ func validateJob(fld validate.Field, rules *podspec.Rules, j, old *batchv1.Job) 
 // validateGeneratedSelector requires the labels on the pods of a job with a generated selector. The
 // prefixed labels are optional for a job from before they existed.
 func validateGeneratedSelector(fld validate.Field, j *batchv1.Job, old *corev1.PodTemplateSpec) {
-	s := &j.Spec
-	if s.ManualSelector != nil && *s.ManualSelector || s.Selector == nil {
+	jobSpec := &j.Spec
+	if jobSpec.ManualSelector != nil && *jobSpec.ManualSelector || jobSpec.Selector == nil {
 		return
 	}
 	fld.Child("metadata").RequireSet("uid", j.UID != "")
@@ -58,10 +58,10 @@ func validateGeneratedSelector(fld validate.Field, j *batchv1.Job, old *corev1.P
 	}
 	template := fld.Child("spec", "template", "metadata")
 	for _, key := range requiredLabels {
-		template.RequireLabel("labels", s.Template.Labels, key, expected[key])
+		template.RequireLabel("labels", jobSpec.Template.Labels, key, expected[key])
 	}
-	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(expected) {
-		fld.Child("spec").Invalid("selector", *s.Selector, "`selector` not auto-generated")
+	if selector, err := metav1.LabelSelectorAsSelector(jobSpec.Selector); err == nil && !selector.Matches(expected) {
+		fld.Child("spec").Invalid("selector", *jobSpec.Selector, "`selector` not auto-generated")
 	}
 }
 
@@ -86,36 +86,36 @@ func validateJobSpec(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpe
 }
 
 // validateJobParts validates the fields that jobs and their templates share.
-func validateJobParts(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
-	validate.OptionalNonNegative(fld, "parallelism", s.Parallelism)
-	validate.OptionalNonNegative(fld, "completions", s.Completions)
-	validate.OptionalNonNegative(fld, "activeDeadlineSeconds", s.ActiveDeadlineSeconds)
-	validate.OptionalNonNegative(fld, "backoffLimit", s.BackoffLimit)
-	validate.OptionalNonNegative(fld, "ttlSecondsAfterFinished", s.TTLSecondsAfterFinished)
-	validate.OptionalNonNegative(fld, "backoffLimitPerIndex", s.BackoffLimitPerIndex)
-	validate.OptionalNonNegative(fld, "maxFailedIndexes", s.MaxFailedIndexes)
-	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
+func validateJobParts(fld validate.Field, rules *podspec.Rules, jobSpec *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(fld, "parallelism", jobSpec.Parallelism)
+	validate.OptionalNonNegative(fld, "completions", jobSpec.Completions)
+	validate.OptionalNonNegative(fld, "activeDeadlineSeconds", jobSpec.ActiveDeadlineSeconds)
+	validate.OptionalNonNegative(fld, "backoffLimit", jobSpec.BackoffLimit)
+	validate.OptionalNonNegative(fld, "ttlSecondsAfterFinished", jobSpec.TTLSecondsAfterFinished)
+	validate.OptionalNonNegative(fld, "backoffLimitPerIndex", jobSpec.BackoffLimitPerIndex)
+	validate.OptionalNonNegative(fld, "maxFailedIndexes", jobSpec.MaxFailedIndexes)
+	if jobSpec.MaxFailedIndexes != nil && jobSpec.BackoffLimitPerIndex == nil {
 		fld.Required("backoffLimitPerIndex", "when maxFailedIndexes is specified")
 	}
-	if s.ManagedBy != nil {
-		fld.CheckDomainPath("managedBy", *s.ManagedBy)
-		fld.CheckMaxBytes("managedBy", *s.ManagedBy, maxManagedBy)
+	if jobSpec.ManagedBy != nil {
+		fld.CheckDomainPath("managedBy", *jobSpec.ManagedBy)
+		fld.CheckMaxBytes("managedBy", *jobSpec.ManagedBy, maxManagedBy)
 	}
-	validate.OptionalOneOf(fld, "completionMode", s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
-	validateIndexing(fld, s)
-	if s.PodFailurePolicy != nil {
-		validateFailurePolicy(fld.Child("podFailurePolicy"), s)
+	validate.OptionalOneOf(fld, "completionMode", jobSpec.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
+	validateIndexing(fld, jobSpec)
+	if jobSpec.PodFailurePolicy != nil {
+		validateFailurePolicy(fld.Child("podFailurePolicy"), jobSpec)
 	}
-	if s.SuccessPolicy != nil {
-		validateSuccessPolicy(fld, s)
+	if jobSpec.SuccessPolicy != nil {
+		validateSuccessPolicy(fld, jobSpec)
 	}
-	if p := s.PodReplacementPolicy; p != nil && s.PodFailurePolicy != nil {
+	if p := jobSpec.PodReplacementPolicy; p != nil && jobSpec.PodFailurePolicy != nil {
 		validate.OneOf(fld, "podReplacementPolicy", *p, batchv1.Failed)
 	} else {
 		validate.OptionalOneOf(fld, "podReplacementPolicy", p, batchv1.Failed, batchv1.TerminatingOrFailed)
 	}
-	rules.ValidateTemplate(fld.Child("template"), &s.Template, old)
-	validateRestartPolicy(fld.Child("template", "spec"), s)
+	rules.ValidateTemplate(fld.Child("template"), &jobSpec.Template, old)
+	validateRestartPolicy(fld.Child("template", "spec"), jobSpec)
 }
 
 func isIndexed(s *batchv1.JobSpec) bool {
@@ -123,48 +123,48 @@ func isIndexed(s *batchv1.JobSpec) bool {
 }
 
 // validateIndexing limits indexed jobs, and rejects their fields in other jobs.
-func validateIndexing(fld validate.Field, s *batchv1.JobSpec) {
+func validateIndexing(fld validate.Field, jobSpec *batchv1.JobSpec) {
 	exceeds := func(n *int32, maximum int32) bool { return n != nil && *n > maximum }
-	if !isIndexed(s) {
-		if s.CompletionMode != nil && *s.CompletionMode != batchv1.NonIndexedCompletion {
+	if !isIndexed(jobSpec) {
+		if jobSpec.CompletionMode != nil && *jobSpec.CompletionMode != batchv1.NonIndexedCompletion {
 			return
 		}
 		const detail = "requires indexed completion mode"
-		if s.BackoffLimitPerIndex != nil {
-			fld.Invalid("backoffLimitPerIndex", *s.BackoffLimitPerIndex, detail)
+		if jobSpec.BackoffLimitPerIndex != nil {
+			fld.Invalid("backoffLimitPerIndex", *jobSpec.BackoffLimitPerIndex, detail)
 		}
-		if s.MaxFailedIndexes != nil {
-			fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, detail)
+		if jobSpec.MaxFailedIndexes != nil {
+			fld.Invalid("maxFailedIndexes", *jobSpec.MaxFailedIndexes, detail)
 		}
 		return
 	}
-	if s.Completions == nil {
+	if jobSpec.Completions == nil {
 		fld.Required("completions", "when completion mode is Indexed")
 	}
-	if exceeds(s.Parallelism, maxIndexedPods) {
-		fld.Invalid("parallelism", *s.Parallelism,
+	if exceeds(jobSpec.Parallelism, maxIndexedPods) {
+		fld.Invalid("parallelism", *jobSpec.Parallelism,
 			fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", maxIndexedPods))
 	}
-	if s.Completions != nil && exceeds(s.MaxFailedIndexes, *s.Completions) {
-		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, "must be less than or equal to completions")
+	if jobSpec.Completions != nil && exceeds(jobSpec.MaxFailedIndexes, *jobSpec.Completions) {
+		fld.Invalid("maxFailedIndexes", *jobSpec.MaxFailedIndexes, "must be less than or equal to completions")
 	}
-	if exceeds(s.MaxFailedIndexes, maxIndexedPods) {
-		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, fmt.Sprintf("must be less than or equal to %d", maxIndexedPods))
+	if exceeds(jobSpec.MaxFailedIndexes, maxIndexedPods) {
+		fld.Invalid("maxFailedIndexes", *jobSpec.MaxFailedIndexes, fmt.Sprintf("must be less than or equal to %d", maxIndexedPods))
 	}
-	if s.BackoffLimitPerIndex == nil || !exceeds(s.Completions, manyCompletions) {
+	if jobSpec.BackoffLimitPerIndex == nil || !exceeds(jobSpec.Completions, manyCompletions) {
 		return
 	}
-	if s.MaxFailedIndexes == nil {
+	if jobSpec.MaxFailedIndexes == nil {
 		fld.Required("maxFailedIndexes", fmt.Sprintf("must be specified when completions is above %d", manyCompletions))
 	}
 	tooMany := fmt.Sprintf(
 		"must be less than or equal to %d when completions are above %d and used with backoff limit per index",
 		maxWithManyCompletions, manyCompletions)
-	if exceeds(s.Parallelism, maxWithManyCompletions) {
-		fld.Invalid("parallelism", *s.Parallelism, tooMany)
+	if exceeds(jobSpec.Parallelism, maxWithManyCompletions) {
+		fld.Invalid("parallelism", *jobSpec.Parallelism, tooMany)
 	}
-	if exceeds(s.MaxFailedIndexes, maxWithManyCompletions) {
-		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, tooMany)
+	if exceeds(jobSpec.MaxFailedIndexes, maxWithManyCompletions) {
+		fld.Invalid("maxFailedIndexes", *jobSpec.MaxFailedIndexes, tooMany)
 	}
 }
 
@@ -186,25 +186,25 @@ func validateRestartPolicy(fld validate.Field, s *batchv1.JobSpec) {
 // validateJobChanges rejects changes of fields that existing pods depend on. A suspended job that
 // has not started may change its scheduling directives (KEP-2926).
 func validateJobChanges(fld validate.Field, j, old *batchv1.Job) {
-	s, was := &j.Spec, &old.Spec
-	completionsChanged := !validate.SemanticEqual(s.Completions, was.Completions)
+	jobSpec, was := &j.Spec, &old.Spec
+	completionsChanged := !validate.SemanticEqual(jobSpec.Completions, was.Completions)
 	switch {
-	case !isIndexed(s):
-		fld.CheckImmutable("completions", s.Completions, was.Completions)
-	case s.Completions != nil && completionsChanged && !validate.SemanticEqual(s.Completions, s.Parallelism):
-		fld.Invalid("completions", s.Completions, "can only be modified in tandem with spec.parallelism")
+	case !isIndexed(jobSpec):
+		fld.CheckImmutable("completions", jobSpec.Completions, was.Completions)
+	case jobSpec.Completions != nil && completionsChanged && !validate.SemanticEqual(jobSpec.Completions, jobSpec.Parallelism):
+		fld.Invalid("completions", jobSpec.Completions, "can only be modified in tandem with spec.parallelism")
 	}
-	fld.CheckImmutable("selector", s.Selector, was.Selector)
+	fld.CheckImmutable("selector", jobSpec.Selector, was.Selector)
 	template := was.Template.DeepCopy()
 	if was.Suspend != nil && *was.Suspend && old.Status.StartTime == nil {
-		copyScheduling(template, &s.Template)
+		copyScheduling(template, &jobSpec.Template)
 	}
-	fld.CheckImmutable("template", s.Template, *template)
-	fld.CheckImmutable("completionMode", s.CompletionMode, was.CompletionMode)
-	fld.CheckImmutable("podFailurePolicy", s.PodFailurePolicy, was.PodFailurePolicy)
-	fld.CheckImmutable("backoffLimitPerIndex", s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
-	fld.CheckImmutable("managedBy", s.ManagedBy, was.ManagedBy)
-	fld.CheckImmutable("successPolicy", s.SuccessPolicy, was.SuccessPolicy)
+	fld.CheckImmutable("template", jobSpec.Template, *template)
+	fld.CheckImmutable("completionMode", jobSpec.CompletionMode, was.CompletionMode)
+	fld.CheckImmutable("podFailurePolicy", jobSpec.PodFailurePolicy, was.PodFailurePolicy)
+	fld.CheckImmutable("backoffLimitPerIndex", jobSpec.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
+	fld.CheckImmutable("managedBy", jobSpec.ManagedBy, was.ManagedBy)
+	fld.CheckImmutable("successPolicy", jobSpec.SuccessPolicy, was.SuccessPolicy)
 }
 
 // copyScheduling copies the scheduling directives of a pod template.

@@ -109,14 +109,14 @@ func validateCounts(fld validate.Field, s *batchv1.JobStatus) {
 
 // validateEndOfJob requires that the conditions, times and counts of a finished job agree.
 func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
-	s := &j.Status
-	now, before := phaseOf(s), phaseOf(was)
+	jobStatus := &j.Status
+	now, before := phaseOf(jobStatus), phaseOf(was)
 	changed := struct{ complete, failed, finished, startTime, completionTime bool }{
 		complete:       now.complete != before.complete,
 		failed:         now.failed != before.failed,
 		finished:       now.isFinished() != before.isFinished(),
-		startTime:      !s.StartTime.Equal(was.StartTime),
-		completionTime: !s.CompletionTime.Equal(was.CompletionTime),
+		startTime:      !jobStatus.StartTime.Equal(was.StartTime),
+		completionTime: !jobStatus.CompletionTime.Equal(was.CompletionTime),
 	}
 
 	// 1. Conditions and times of jobs in any phase.
@@ -127,15 +127,15 @@ func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus
 		fld.InvalidOmitValue("conditions", "cannot set Complete=True and FailureTarget=true conditions")
 	}
 	if changed.complete || changed.completionTime {
-		if s.CompletionTime != nil && !now.complete {
-			fld.Invalid("completionTime", s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
+		if jobStatus.CompletionTime != nil && !now.complete {
+			fld.Invalid("completionTime", jobStatus.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
 		}
-		if s.CompletionTime == nil && now.complete {
+		if jobStatus.CompletionTime == nil && now.complete {
 			fld.Required("completionTime", "completionTime is required for Complete jobs")
 		}
 	}
-	if (changed.startTime || changed.completionTime) && s.StartTime != nil && s.CompletionTime.Before(s.StartTime) {
-		fld.Invalid("completionTime", s.CompletionTime, "completionTime cannot be set before startTime")
+	if (changed.startTime || changed.completionTime) && jobStatus.StartTime != nil && jobStatus.CompletionTime.Before(jobStatus.StartTime) {
+		fld.Invalid("completionTime", jobStatus.CompletionTime, "completionTime cannot be set before startTime")
 	}
 	if now.failed && !now.failureTarget && (changed.failed || now.failureTarget != before.failureTarget) {
 		fld.InvalidOmitValue("conditions", "cannot set Failed=True condition without the FailureTarget=true condition")
@@ -148,13 +148,13 @@ func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus
 	if !now.isFinished() {
 		return
 	}
-	if s.Active > 0 && (changed.finished || s.Active != was.Active) {
-		fld.Invalid("active", s.Active, "active>0 is invalid for finished job")
+	if jobStatus.Active > 0 && (changed.finished || jobStatus.Active != was.Active) {
+		fld.Invalid("active", jobStatus.Active, "active>0 is invalid for finished job")
 	}
-	if s.StartTime == nil && (changed.finished || changed.startTime) && !isCompleteWithoutStart(&j.Spec) {
+	if jobStatus.StartTime == nil && (changed.finished || changed.startTime) && !isCompleteWithoutStart(&j.Spec) {
 		fld.Required("startTime", "startTime is required for finished job")
 	}
-	u := s.UncountedTerminatedPods
+	u := jobStatus.UncountedTerminatedPods
 	if u != nil && len(u.Failed)+len(u.Succeeded) > 0 &&
 		(changed.finished || !validate.SemanticEqual(u, was.UncountedTerminatedPods)) {
 		fld.Invalid("uncountedTerminatedPods", *u, "uncountedTerminatedPods needs to be empty for finished job")
@@ -163,51 +163,51 @@ func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus
 
 // validateIndexStatus validates completed and failed indexes.
 func validateIndexStatus(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
-	s, spec := &j.Status, &j.Spec
-	completedChanged := s.CompletedIndexes != was.CompletedIndexes
-	failedChanged := !ptr.Equal(s.FailedIndexes, was.FailedIndexes)
+	jobStatus, spec := &j.Status, &j.Spec
+	completedChanged := jobStatus.CompletedIndexes != was.CompletedIndexes
+	failedChanged := !ptr.Equal(jobStatus.FailedIndexes, was.FailedIndexes)
 	if completedChanged && spec.Completions != nil {
-		validateIndexes(fld, "completedIndexes", s.CompletedIndexes, *spec.Completions)
+		validateIndexes(fld, "completedIndexes", jobStatus.CompletedIndexes, *spec.Completions)
 	}
-	if failedChanged && s.FailedIndexes != nil && spec.Completions != nil && spec.BackoffLimitPerIndex != nil {
-		validateIndexes(fld, "failedIndexes", *s.FailedIndexes, *spec.Completions)
+	if failedChanged && jobStatus.FailedIndexes != nil && spec.Completions != nil && spec.BackoffLimitPerIndex != nil {
+		validateIndexes(fld, "failedIndexes", *jobStatus.FailedIndexes, *spec.Completions)
 	}
-	if completedChanged && s.CompletedIndexes != "" && !isIndexed(spec) {
-		fld.Invalid("completedIndexes", s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
+	if completedChanged && jobStatus.CompletedIndexes != "" && !isIndexed(spec) {
+		fld.Invalid("completedIndexes", jobStatus.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
 	}
-	if failedChanged && s.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
-		fld.Invalid("failedIndexes", *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
+	if failedChanged && jobStatus.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
+		fld.Invalid("failedIndexes", *jobStatus.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
 	}
-	if (completedChanged || failedChanged) && s.FailedIndexes != nil && spec.Completions != nil {
-		if i, found := firstSharedIndex(s.CompletedIndexes, *s.FailedIndexes, *spec.Completions); found {
-			fld.Invalid("failedIndexes", *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", i))
+	if (completedChanged || failedChanged) && jobStatus.FailedIndexes != nil && spec.Completions != nil {
+		if i, found := firstSharedIndex(jobStatus.CompletedIndexes, *jobStatus.FailedIndexes, *spec.Completions); found {
+			fld.Invalid("failedIndexes", *jobStatus.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", i))
 		}
 	}
 }
 
 // validateJobStatusChanges rejects changes that revert a terminal state.
 func validateJobStatusChanges(fld validate.Field, j, old *batchv1.Job) {
-	s, was := &j.Status, &old.Status
+	jobStatus, was := &j.Status, &old.Status
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
-		if isConditionTrue(was, t) && !isConditionTrue(s, t) {
+		if isConditionTrue(was, t) && !isConditionTrue(jobStatus, t) {
 			fld.InvalidOmitValue("conditions", fmt.Sprintf("cannot disable the terminal %s=True condition", t))
 		}
 	}
-	if s.Failed < was.Failed {
-		fld.Invalid("failed", s.Failed, "cannot decrease the failed counter")
+	if jobStatus.Failed < was.Failed {
+		fld.Invalid("failed", jobStatus.Failed, "cannot decrease the failed counter")
 	}
 	// An indexed job that is scaled down may lose succeeded pods.
-	if s.Succeeded < was.Succeeded && !(isIndexed(&j.Spec) && ptr.Equal(j.Spec.Completions, j.Spec.Parallelism)) {
-		fld.Invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
+	if jobStatus.Succeeded < was.Succeeded && !(isIndexed(&j.Spec) && ptr.Equal(j.Spec.Completions, j.Spec.Parallelism)) {
+		fld.Invalid("succeeded", jobStatus.Succeeded, "cannot decrease the succeeded counter")
 	}
-	if s.CompletionTime != nil && was.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) {
-		fld.Invalid("completionTime", s.CompletionTime, "completionTime cannot be mutated")
+	if jobStatus.CompletionTime != nil && was.CompletionTime != nil && !jobStatus.CompletionTime.Equal(was.CompletionTime) {
+		fld.Invalid("completionTime", jobStatus.CompletionTime, "completionTime cannot be mutated")
 	}
 	isSuspended := j.Spec.Suspend != nil && *j.Spec.Suspend
-	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && !isSuspended && !isResumed(s, was) {
+	if was.StartTime != nil && !jobStatus.StartTime.Equal(was.StartTime) && !isSuspended && !isResumed(jobStatus, was) {
 		fld.Required("startTime", "startTime cannot be removed for unsuspended job")
 	}
-	now, before := phaseOf(s), phaseOf(was)
+	now, before := phaseOf(jobStatus), phaseOf(was)
 	if before.criteriaMet && !now.criteriaMet {
 		fld.InvalidOmitValue("conditions", "cannot disable the SuccessCriteriaMet=True condition")
 	}

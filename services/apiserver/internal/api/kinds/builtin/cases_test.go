@@ -142,27 +142,27 @@ func TestValidation(t *testing.T) {
 }
 
 // check creates an object, or updates old, and returns the errors.
-func check(k *registry.Kind, obj, old registry.Object) []string {
+func check(kind *registry.Kind, obj, old registry.Object) []string {
 	var errs field.ErrorList
 	if old == nil {
-		if k.Create.Prepare != nil {
-			k.Create.Prepare(obj)
+		if kind.Create.Prepare != nil {
+			kind.Create.Prepare(obj)
 		}
-		errs = meta.ValidateCreate(k, obj)
-		if k.Create.Validate != nil {
-			errs = append(errs, k.Create.Validate(obj)...)
+		errs = meta.ValidateCreate(kind, obj)
+		if kind.Create.Validate != nil {
+			errs = append(errs, kind.Create.Validate(obj)...)
 		}
 	} else {
-		if k.Update.Prepare != nil {
-			k.Update.Prepare(obj, old)
+		if kind.Update.Prepare != nil {
+			kind.Update.Prepare(obj, old)
 		}
 		obj.SetResourceVersion("1")
 		meta.KeepServerFields(obj, old)
-		errs = meta.ValidateUpdate(k, k.Update.Order, obj, old, func(field.ErrorList) field.ErrorList {
-			if k.Update.Validate == nil {
+		errs = meta.ValidateUpdate(kind, kind.Update.Order, obj, old, func(field.ErrorList) field.ErrorList {
+			if kind.Update.Validate == nil {
 				return nil
 			}
-			return k.Update.Validate(obj, old)
+			return kind.Update.Validate(obj, old)
 		})
 	}
 	var texts []string

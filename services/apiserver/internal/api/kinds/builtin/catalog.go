@@ -46,31 +46,31 @@ func withSettings(s registry.Settings, kinds func(registry.Settings) []*registry
 
 // groupMembers returns the groups in discovery order. The group of API services precedes every
 // other named group, regardless of the priorities of API services.
-func groupMembers(s registry.Settings) []member {
+func groupMembers(settings registry.Settings) []member {
 	newMember := func(name string, priority int, kinds func() []*registry.Kind, versions ...string) member {
 		return member{registry.Group{Name: name, Priority: priority, Versions: versions}, kinds}
 	}
 	return []member{
 		newMember("apiregistration.k8s.io", 20000, apiregistration.Kinds, "v1"),
-		newMember("", 18000, withSettings(s, core.Kinds), "v1"),
-		newMember("apps", 17800, withSettings(s, apps.Kinds), "v1"),
+		newMember("", 18000, withSettings(settings, core.Kinds), "v1"),
+		newMember("apps", 17800, withSettings(settings, apps.Kinds), "v1"),
 		newMember("events.k8s.io", 17750, events.Kinds, "v1"),
 		newMember("authentication.k8s.io", 17700, authentication.Kinds, "v1", "v1beta1"),
 		newMember("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
-		newMember("autoscaling", 17500, withSettings(s, autoscaling.Kinds), "v2", "v1"),
-		newMember("batch", 17400, withSettings(s, batch.Kinds), "v1"),
+		newMember("autoscaling", 17500, withSettings(settings, autoscaling.Kinds), "v2", "v1"),
+		newMember("batch", 17400, withSettings(settings, batch.Kinds), "v1"),
 		newMember("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1", "v1alpha1"),
 		newMember("networking.k8s.io", 17200, networking.Kinds, "v1", "v1beta1"),
 		newMember("policy", 17100, policygroup.Kinds, "v1"),
 		newMember("rbac.authorization.k8s.io", 17000, rbacgroup.Kinds, "v1"),
-		newMember("storage.k8s.io", 16800, withSettings(s, storagegroup.Kinds), "v1", "v1beta1", "v1alpha1"),
+		newMember("storage.k8s.io", 16800, withSettings(settings, storagegroup.Kinds), "v1", "v1beta1", "v1alpha1"),
 		newMember("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1", "v1alpha1"),
-		newMember("apiextensions.k8s.io", 16700, withSettings(s, apiextensions.Kinds), "v1"),
+		newMember("apiextensions.k8s.io", 16700, withSettings(settings, apiextensions.Kinds), "v1"),
 		newMember("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
-		newMember("coordination.k8s.io", 16500, withSettings(s, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
+		newMember("coordination.k8s.io", 16500, withSettings(settings, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
 		newMember("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
-		newMember("discovery.k8s.io", 16200, withSettings(s, discoverygroup.Kinds), "v1"),
-		newMember("resource.k8s.io", 16200, withSettings(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
+		newMember("discovery.k8s.io", 16200, withSettings(settings, discoverygroup.Kinds), "v1"),
+		newMember("resource.k8s.io", 16200, withSettings(settings, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
 		newMember("flowcontrol.apiserver.k8s.io", 16100, flowcontrolgroup.Kinds, "v1", "v1beta3"),
 		newMember("internal.apiserver.k8s.io", 16000, apiserverinternal.Kinds, "v1alpha1"),
 		newMember("storagemigration.k8s.io", 15800, storagemigration.Kinds, "v1alpha1"),
@@ -94,8 +94,8 @@ func DefaultCatalog() (*registry.Catalog, error) {
 
 // AllKinds returns the catalog of all built-in kinds, including those that are off by default.
 // Groups are in discovery order. Kinds are in the order of their groups, with the core group first.
-func AllKinds(s registry.Settings) (*registry.Catalog, error) {
-	all := groupMembers(s)
+func AllKinds(settings registry.Settings) (*registry.Catalog, error) {
+	all := groupMembers(settings)
 	groups := make([]registry.Group, len(all))
 	for i, m := range all {
 		groups[i] = m.Group
@@ -108,12 +108,12 @@ func AllKinds(s registry.Settings) (*registry.Catalog, error) {
 		}
 	}
 	setDeprecations(kinds)
-	if s.Enabled(features.StrictIPCIDRValidation) {
+	if settings.Enabled(features.StrictIPCIDRValidation) {
 		for _, k := range kinds {
 			requireCanonicalValues(k)
 		}
 	}
-	if s.StoreJSON {
+	if settings.StoreJSON {
 		for _, k := range kinds {
 			k.Stored.JSON = true
 		}
@@ -122,8 +122,8 @@ func AllKinds(s registry.Settings) (*registry.Catalog, error) {
 }
 
 // VersionPriority returns the versionPriority of a built-in group version's APIService.
-func VersionPriority(gv schema.GroupVersion) int {
-	switch gv {
+func VersionPriority(groupVersion schema.GroupVersion) int {
+	switch groupVersion {
 	case schema.GroupVersion{Version: "v1"}:
 		return 1
 	case schema.GroupVersion{Group: "resource.k8s.io", Version: "v1beta2"}:
@@ -144,7 +144,7 @@ func VersionPriority(gv schema.GroupVersion) int {
 	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}:
 		return 21
 	default:
-		if isOffByDefault(gv) {
+		if isOffByDefault(groupVersion) {
 			return 9
 		}
 		return 15

@@ -123,15 +123,15 @@ var element = regexp.MustCompile(`\[[^\]]*\]`)
 // field that turns out to be immutable must have a case.
 func TestEveryFixedFieldHasACase(t *testing.T) {
 	tried, found := map[schema.GroupKind]map[string]bool{}, map[schema.GroupKind]map[string]string{}
-	for _, c := range readKindCases(t) {
-		k := kindsWith(t, c.Gates)[c.Kind]
+	for _, kindCase := range readKindCases(t) {
+		k := kindsWith(t, kindCase.Gates)[kindCase.Kind]
 		kind := k.GroupKind()
 		if tried[kind] == nil {
 			tried[kind], found[kind] = map[string]bool{}, map[string]string{}
 		}
-		created, _ := createOf(k, decode(t, k, c.Minimal))
+		created, _ := createOf(k, decode(t, k, kindCase.Minimal))
 		states := []registry.Object{created}
-		for _, b := range append(slices.Clone(c.Broken), c.Changes...) {
+		for _, b := range append(slices.Clone(kindCase.Broken), kindCase.Changes...) {
 			for _, err := range b.Errors {
 				tried[kind][fieldOf(err)] = true
 			}
@@ -146,7 +146,7 @@ func TestEveryFixedFieldHasACase(t *testing.T) {
 					fillAt(reflect.ValueOf(obj).Elem(), index, filler(seed, 0.2).NumElements(1, 1).MaxDepth(5))
 					for _, err := range changeOf(k, obj, old.DeepCopyObject().(registry.Object), "") {
 						if place := fieldOf(err); place != "" {
-							found[kind][place] = fmt.Sprintf("%s of %s", path, c.Kind)
+							found[kind][place] = fmt.Sprintf("%s of %s", path, kindCase.Kind)
 						}
 					}
 				})
@@ -164,37 +164,37 @@ func TestEveryFixedFieldHasACase(t *testing.T) {
 
 // eachField calls visit for the fields of a struct and below, with the first elements of lists.
 // index is the path to the field. Metadata and status are skipped.
-func eachField(v reflect.Value, path string, depth int, visit func(path string, index []int)) {
-	var walk func(v reflect.Value, path string, index []int, depth int)
-	walk = func(v reflect.Value, path string, index []int, depth int) {
-		switch v.Kind() {
+func eachField(value reflect.Value, path string, depth int, visit func(path string, index []int)) {
+	var walk func(value reflect.Value, path string, index []int, depth int)
+	walk = func(value reflect.Value, path string, index []int, depth int) {
+		switch value.Kind() {
 		case reflect.Pointer:
-			if !v.IsNil() {
-				walk(v.Elem(), path, index, depth)
+			if !value.IsNil() {
+				walk(value.Elem(), path, index, depth)
 			}
 		case reflect.Slice:
-			if v.Len() > 0 {
+			if value.Len() > 0 {
 				visit(path+"[0]", append(slices.Clone(index), 0))
-				walk(v.Index(0), path+"[0]", append(slices.Clone(index), 0), depth-1)
+				walk(value.Index(0), path+"[0]", append(slices.Clone(index), 0), depth-1)
 			}
 		case reflect.Struct:
-			if v.Type() == reflect.TypeFor[runtime.RawExtension]() {
+			if value.Type() == reflect.TypeFor[runtime.RawExtension]() {
 				return
 			}
-			for i := range v.NumField() {
-				f := v.Type().Field(i)
+			for i := range value.NumField() {
+				f := value.Type().Field(i)
 				if !f.IsExported() || path == "" && (f.Name == "TypeMeta" || f.Name == "ObjectMeta" || f.Name == "Status") {
 					continue
 				}
 				at, way := path+"."+f.Name, append(slices.Clone(index), i)
 				visit(at, way)
 				if depth > 0 {
-					walk(v.Field(i), at, way, depth-1)
+					walk(value.Field(i), at, way, depth-1)
 				}
 			}
 		}
 	}
-	walk(v, path, nil, depth)
+	walk(value, path, nil, depth)
 }
 
 // fillAt fills the field at an index of eachField with a random value.

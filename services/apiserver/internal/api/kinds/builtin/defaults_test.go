@@ -52,7 +52,7 @@ func TestDefaults(t *testing.T) {
 
 // TestJobCreate checks that a job labels and selects its pods by its uid.
 func TestJobCreate(t *testing.T) {
-	k := byName(t)["batch/v1/jobs"]
+	kind := byName(t)["batch/v1/jobs"]
 	yes := true
 	marks := map[string]string{
 		"batch.kubernetes.io/controller-uid": "u", "controller-uid": "u",
@@ -116,8 +116,8 @@ func TestJobCreate(t *testing.T) {
 				Selector:       tt.selector,
 				Template:       corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: tt.pods}},
 			}}
-			k.Default(j)
-			k.Create.Prepare(j)
+			kind.Default(j)
+			kind.Create.Prepare(j)
 			if !maps.Equal(j.Labels, tt.wantLabels) {
 				t.Errorf("got labels %v, want %v", j.Labels, tt.wantLabels)
 			}

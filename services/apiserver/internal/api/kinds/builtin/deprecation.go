@@ -14,8 +14,8 @@ import (
 // version, as in Kubernetes.
 func setDeprecations(kinds []*registry.Kind) {
 	types := Documented()
-	for _, k := range kinds {
-		obj, err := types.New(k.GroupVersion().WithKind(k.Kind))
+	for _, kind := range kinds {
+		obj, err := types.New(kind.GroupVersion().WithKind(kind.Kind))
 		if err != nil {
 			continue
 		}
@@ -29,16 +29,16 @@ func setDeprecations(kinds []*registry.Kind) {
 		if minor == 0 || minor > version.MinorNumber {
 			continue
 		}
-		k.Presentation.Deprecated = fmt.Sprintf("%s %s is deprecated in v%d.%d+", k.GroupVersion(), k.Kind, major, minor)
-		if _, removed := lifecycle(types, k); removed != 0 {
-			k.Presentation.RemovedRelease = fmt.Sprintf("%d.%d", major, removed)
-			k.Presentation.Deprecated += fmt.Sprintf(", unavailable in v%d.%d+", major, removed)
+		kind.Presentation.Deprecated = fmt.Sprintf("%s %s is deprecated in v%d.%d+", kind.GroupVersion(), kind.Kind, major, minor)
+		if _, removed := lifecycle(types, kind); removed != 0 {
+			kind.Presentation.RemovedRelease = fmt.Sprintf("%d.%d", major, removed)
+			kind.Presentation.Deprecated += fmt.Sprintf(", unavailable in v%d.%d+", major, removed)
 		}
 		if r, ok := obj.(interface {
 			APILifecycleReplacement() schema.GroupVersionKind
 		}); ok {
 			use := r.APILifecycleReplacement()
-			k.Presentation.Deprecated += fmt.Sprintf("; use %s %s", use.GroupVersion(), use.Kind)
+			kind.Presentation.Deprecated += fmt.Sprintf("; use %s %s", use.GroupVersion(), use.Kind)
 		}
 	}
 }

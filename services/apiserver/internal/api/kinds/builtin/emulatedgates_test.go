@@ -41,23 +41,23 @@ func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 	definition := definitionWithGatedFields()
 	for name, kinds := range map[string]map[string]*registry.Kind{"off": off, "on": on} {
 		t.Run(name, func(t *testing.T) {
-			k := kinds["v1/services"]
-			old, changed := decode(t, k, service), decode(t, k, withMode)
-			k.Default(old)
-			if errs := changeOf(k, changed, old, "status"); len(errs) > 0 {
+			kind := kinds["v1/services"]
+			old, changed := decode(t, kind, service), decode(t, kind, withMode)
+			kind.Default(old)
+			if errs := changeOf(kind, changed, old, "status"); len(errs) > 0 {
 				t.Errorf("status: got errors %q", errs)
 			}
 			if kept := strings.Contains(mustYAML(t, toMap(t, changed)), "ipMode"); kept != (name == "on") {
 				t.Errorf("got ipMode kept: %t", kept)
 			}
-			used := decode(t, k, withMode)
-			changeOf(k, used, decode(t, k, withMode), "status")
+			used := decode(t, kind, withMode)
+			changeOf(kind, used, decode(t, kind, withMode), "status")
 			if !strings.Contains(mustYAML(t, toMap(t, used)), "ipMode: Proxy") {
 				t.Error("ipMode was dropped although the old status has it")
 			}
 
-			k = kinds["apiextensions.k8s.io/v1/customresourcedefinitions"]
-			created, errs := createOf(k, decode(t, k, definition))
+			kind = kinds["apiextensions.k8s.io/v1/customresourcedefinitions"]
+			created, errs := createOf(kind, decode(t, kind, definition))
 			if len(errs) > 0 {
 				t.Fatalf("definition: got errors %q", errs)
 			}
@@ -65,8 +65,8 @@ func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 				if kept := strings.Contains(mustYAML(t, toMap(t, created)), field); kept != (name == "on") {
 					t.Errorf("%s: got kept on create: %t", field, kept)
 				}
-				updated := decode(t, k, definition)
-				changeOf(k, updated, decode(t, k, definition), "")
+				updated := decode(t, kind, definition)
+				changeOf(kind, updated, decode(t, kind, definition), "")
 				if !strings.Contains(mustYAML(t, toMap(t, updated)), field) {
 					t.Errorf("%s was dropped although the old definition has it", field)
 				}

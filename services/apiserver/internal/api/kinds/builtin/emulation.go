@@ -54,23 +54,23 @@ func (e Emulation) Serves(
 
 // serves reports whether a kind is served in the emulated version: by its lifecycle, or because the
 // configuration names it. servedInOlder states whether an older version of the resource is served.
-func (e Emulation) serves(types *runtime.Scheme, k *registry.Kind, config RuntimeConfig, servedInOlder bool) (bool, error) {
-	introduced, removed := lifecycle(types, k)
+func (e Emulation) serves(types *runtime.Scheme, kind *registry.Kind, config RuntimeConfig, servedInOlder bool) (bool, error) {
+	introduced, removed := lifecycle(types, kind)
 	if removed != 0 && removed <= e.Minor {
 		return false, nil
 	}
 	if introduced <= e.Minor {
-		return config.Serves(k), nil
+		return config.Serves(kind), nil
 	}
-	ofVersion, ofResource := config.isNamed(k)
+	ofVersion, ofResource := config.isNamed(kind)
 	switch {
-	case e.Forward && servedInOlder && !levels["api/alpha"].MatchString(k.Version) && !config.isDenied(k):
+	case e.Forward && servedInOlder && !levels["api/alpha"].MatchString(kind.Version) && !config.isDenied(kind):
 		return true, nil
 	case e.Named && (ofVersion || ofResource):
-		return config.Serves(k), nil
+		return config.Serves(kind), nil
 	case ofResource:
 		return false, fmt.Errorf("cannot enable resource %s in runtime-config because it is introduced at 1.%d after the current version 1.%d. Consider setting --runtime-config-emulation-forward-compatible=true",
-			k.GVR(), introduced, e.Minor)
+			kind.GVR(), introduced, e.Minor)
 	default:
 		return false, nil
 	}

@@ -26,7 +26,7 @@ func TestEmulatedVersions(t *testing.T) {
 		reviews, flows = "authentication.k8s.io/v1beta1/selfsubjectreviews", "flowcontrol.apiserver.k8s.io/v1beta3/flowschemas"
 		named, forward = true, true
 	)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		e      builtin.Emulation
 		config string
@@ -51,15 +51,15 @@ func TestEmulatedVersions(t *testing.T) {
 		{name: "off by default before the removal", e: builtin.Emulation{Minor: 31}, want: []string{always}},
 		{name: "removed since", e: builtin.Emulation{Minor: 33}, config: "flowcontrol.apiserver.k8s.io/v1beta3=true,authentication.k8s.io/v1beta1=true", want: []string{always, stable}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			var config builtin.RuntimeConfig
-			if err := config.Set(c.config); err != nil {
+			if err := config.Set(test.config); err != nil {
 				t.Fatal(err)
 			}
-			serves, err := c.e.Serves(all, config, func(*registry.Kind) bool { return true })
-			if c.err != "" {
-				if err == nil || err.Error() != c.err {
-					t.Errorf("got error %v, want %s", err, c.err)
+			serves, err := test.e.Serves(all, config, func(*registry.Kind) bool { return true })
+			if test.err != "" {
+				if err == nil || err.Error() != test.err {
+					t.Errorf("got error %v, want %s", err, test.err)
 				}
 				return
 			}
@@ -74,8 +74,8 @@ func TestEmulatedVersions(t *testing.T) {
 				}
 			}
 			for _, r := range []string{always, beta, stable, oldest, older, claims, reviews, flows} {
-				if slices.Contains(got, r) != slices.Contains(c.want, r) {
-					t.Errorf("%s: got served %v, want %v", r, slices.Contains(got, r), slices.Contains(c.want, r))
+				if slices.Contains(got, r) != slices.Contains(test.want, r) {
+					t.Errorf("%s: got served %v, want %v", r, slices.Contains(got, r), slices.Contains(test.want, r))
 				}
 			}
 		})

@@ -61,19 +61,19 @@ type subresourceFact struct {
 }
 
 // factOf returns the fact of a kind.
-func factOf(k *registry.Kind) resourceFact {
+func factOf(kind *registry.Kind) resourceFact {
 	f := resourceFact{
-		Group: k.Group, Version: k.Version, Resource: k.Resource, Singular: k.Singular, Kind: k.Kind, Scope: "Cluster",
-		Verbs: k.Verbs, ShortNames: append([]string{}, k.ShortNames...), Categories: append([]string{}, k.Categories...),
+		Group: kind.Group, Version: kind.Version, Resource: kind.Resource, Singular: kind.Singular, Kind: kind.Kind, Scope: "Cluster",
+		Verbs: kind.Verbs, ShortNames: append([]string{}, kind.ShortNames...), Categories: append([]string{}, kind.Categories...),
 		Subresources: []subresourceFact{},
 	}
-	if k.Namespaced {
+	if kind.Namespaced {
 		f.Scope = "Namespaced"
 	}
 	if f.Verbs == nil {
 		f.Verbs = registry.AllVerbs
 	}
-	for _, s := range k.Subresources {
+	for _, s := range kind.Subresources {
 		f.Subresources = append(f.Subresources, subresourceFact{s.Name, s.GVK.Kind, s.GVK.Group, s.GVK.Version, s.Verbs})
 	}
 	return f
@@ -137,12 +137,12 @@ func TestColumns(t *testing.T) {
 	// This column has no description in Kubernetes.
 	bare := map[string]bool{"node.k8s.io/v1/runtimeclasses/Handler": true}
 	seen := 0
-	for _, k := range catalog(t).Kinds() {
-		cols := k.Presentation.Columns
+	for _, kind := range catalog(t).Kinds() {
+		cols := kind.Presentation.Columns
 		if cols == nil {
 			cols = []registry.Column{{Name: "Name", Type: "string", Format: "name"}, {Name: "Created At", Type: "date"}}
 		}
-		if !k.HasVerb("list") {
+		if !kind.HasVerb("list") {
 			continue
 		}
 		seen++
@@ -151,18 +151,18 @@ func TestColumns(t *testing.T) {
 			if c.Name != "" {
 				got = append(got, []any{c.Name, c.Type, c.Format, float64(c.Priority)})
 			}
-			if k.Presentation.Columns == nil {
+			if kind.Presentation.Columns == nil {
 				continue
 			}
-			if c.Cell == nil || (c.Description == "") != bare[nameOf(k)+"/"+c.Name] {
-				t.Errorf("%s: column %s: got cell %t, description %q", nameOf(k), c.Name, c.Cell != nil, c.Description)
+			if c.Cell == nil || (c.Description == "") != bare[nameOf(kind)+"/"+c.Name] {
+				t.Errorf("%s: column %s: got cell %t, description %q", nameOf(kind), c.Name, c.Cell != nil, c.Description)
 			}
-			if all := described[nameOf(k)]; all != nil && c.Description != all[c.Name] {
-				t.Errorf("%s: column %s: got description\n%q, want\n%q", nameOf(k), c.Name, c.Description, all[c.Name])
+			if all := described[nameOf(kind)]; all != nil && c.Description != all[c.Name] {
+				t.Errorf("%s: column %s: got description\n%q, want\n%q", nameOf(kind), c.Name, c.Description, all[c.Name])
 			}
 		}
-		if !reflect.DeepEqual(got, want[nameOf(k)]) {
-			t.Errorf("%s: got columns\n%v, want\n%v", nameOf(k), got, want[nameOf(k)])
+		if !reflect.DeepEqual(got, want[nameOf(kind)]) {
+			t.Errorf("%s: got columns\n%v, want\n%v", nameOf(kind), got, want[nameOf(kind)])
 		}
 	}
 	if seen != len(want) {
@@ -188,35 +188,35 @@ func TestStored(t *testing.T) {
 		"autoscaling/v1/horizontalpodautoscalers":           "autoscaling/v2, Kind=HorizontalPodAutoscaler",
 		"apiextensions.k8s.io/v1/customresourcedefinitions": "apiextensions.k8s.io/v1beta1, Kind=CustomResourceDefinition",
 	}
-	for _, k := range catalog(t).Kinds() {
-		if k.Virtual {
-			if k.Stored.Prefix != "" || k.Stored.New != nil {
-				t.Errorf("%s: got a stored form of a virtual kind, want none", nameOf(k))
+	for _, kind := range catalog(t).Kinds() {
+		if kind.Virtual {
+			if kind.Stored.Prefix != "" || kind.Stored.New != nil {
+				t.Errorf("%s: got a stored form of a virtual kind, want none", nameOf(kind))
 			}
 			continue
 		}
-		want, ok := prefixes[nameOf(k)]
+		want, ok := prefixes[nameOf(kind)]
 		if !ok {
-			want = k.Resource
+			want = kind.Resource
 		}
-		if k.Stored.Prefix != want {
-			t.Errorf("%s: got prefix %q, want %q", nameOf(k), k.Stored.Prefix, want)
+		if kind.Stored.Prefix != want {
+			t.Errorf("%s: got prefix %q, want %q", nameOf(kind), kind.Stored.Prefix, want)
 		}
-		form, converts := forms[nameOf(k)]
+		form, converts := forms[nameOf(kind)]
 		if !converts {
-			form = k.GVK().String()
+			form = kind.GVK().String()
 		}
-		if k.Resource == "ipaddresses" || k.Resource == "servicecidrs" { // stable since 1.33
-			form = "networking.k8s.io/v1beta1, Kind=" + k.Kind
+		if kind.Resource == "ipaddresses" || kind.Resource == "servicecidrs" { // stable since 1.33
+			form = "networking.k8s.io/v1beta1, Kind=" + kind.Kind
 		}
-		if got := k.StoredGVK().String(); got != form {
-			t.Errorf("%s: got stored version %s, want %s", nameOf(k), got, form)
+		if got := kind.StoredGVK().String(); got != form {
+			t.Errorf("%s: got stored version %s, want %s", nameOf(kind), got, form)
 		}
-		if (k.Stored.New != nil) != converts || (k.Stored.ToStored != nil) != converts || (k.Stored.FromStored != nil) != converts {
-			t.Errorf("%s: got incomplete conversions, want all or none", nameOf(k))
+		if (kind.Stored.New != nil) != converts || (kind.Stored.ToStored != nil) != converts || (kind.Stored.FromStored != nil) != converts {
+			t.Errorf("%s: got incomplete conversions, want all or none", nameOf(kind))
 		}
-		if k.Stored.HasTTL != (k.Resource == "events") {
-			t.Errorf("%s: got HasTTL %t, want %t", nameOf(k), k.Stored.HasTTL, !k.Stored.HasTTL)
+		if kind.Stored.HasTTL != (kind.Resource == "events") {
+			t.Errorf("%s: got HasTTL %t, want %t", nameOf(kind), kind.Stored.HasTTL, !kind.Stored.HasTTL)
 		}
 	}
 }
@@ -235,25 +235,25 @@ func TestGoTypes(t *testing.T) {
 			t.Errorf("%s: got %T, want %T", what, o, want)
 		}
 	}
-	for _, k := range catalog(t).Kinds() {
-		check(nameOf(k), k.GVK(), k.New())
-		if k.Stored.New != nil {
-			check(nameOf(k)+" stored", k.StoredGVK(), k.Stored.New())
+	for _, kind := range catalog(t).Kinds() {
+		check(nameOf(kind), kind.GVK(), kind.New())
+		if kind.Stored.New != nil {
+			check(nameOf(kind)+" stored", kind.StoredGVK(), kind.Stored.New())
 		}
-		if k.NewList != nil {
-			check(nameOf(k)+" list", k.GroupVersion().WithKind(k.Kind+"List"), k.NewList())
-		} else if k.HasVerb("list") {
-			t.Errorf("%s: no list type of a listable kind, want one", nameOf(k))
+		if kind.NewList != nil {
+			check(nameOf(kind)+" list", kind.GroupVersion().WithKind(kind.Kind+"List"), kind.NewList())
+		} else if kind.HasVerb("list") {
+			t.Errorf("%s: no list type of a listable kind, want one", nameOf(kind))
 		}
-		for _, s := range k.Subresources {
+		for _, s := range kind.Subresources {
 			gvk := s.GVK
 			if gvk.Version == "" {
-				gvk = k.GroupVersion().WithKind(gvk.Kind)
+				gvk = kind.GroupVersion().WithKind(gvk.Kind)
 			}
 			if s.New != nil {
-				check(nameOf(k)+"/"+s.Name, gvk, s.New())
-			} else if gvk.Kind != k.Kind {
-				t.Errorf("%s/%s: no Go type for %s, want one", nameOf(k), s.Name, gvk)
+				check(nameOf(kind)+"/"+s.Name, gvk, s.New())
+			} else if gvk.Kind != kind.Kind {
+				t.Errorf("%s/%s: no Go type for %s, want one", nameOf(kind), s.Name, gvk)
 			}
 		}
 	}

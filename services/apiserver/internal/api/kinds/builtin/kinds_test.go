@@ -89,25 +89,25 @@ func kindsWith(t *testing.T, gates string) map[string]*registry.Kind {
 }
 
 // test checks the created object, and the errors and warnings of the cases.
-func (c *kindCase) test(t *testing.T, k *registry.Kind) {
-	created, errs := createOf(k, decode(t, k, c.Minimal))
+func (c *kindCase) test(t *testing.T, kind *registry.Kind) {
+	created, errs := createOf(kind, decode(t, kind, c.Minimal))
 	if len(errs) > 0 {
 		t.Fatalf("minimal object: got errors %q", errs)
 	}
-	if k.Default != nil { // clients read the object with its defaults
-		k.Default(created)
+	if kind.Default != nil { // clients read the object with its defaults
+		kind.Default(created)
 	}
 	got := toMap(t, created)
 	delete(got["metadata"].(map[string]any), "uid")
 	if s, ok := got["status"].(map[string]any); ok {
 		delete(s, "lastPhaseTransitionTime")
 	}
-	if !reflect.DeepEqual(got, toMap(t, decode(t, k, c.Created))) {
+	if !reflect.DeepEqual(got, toMap(t, decode(t, kind, c.Created))) {
 		t.Errorf("got created object\n%s\nwant\n%s", mustYAML(t, got), mustYAML(t, c.Created))
 	}
 	for i, b := range c.Broken {
 		t.Run(fmt.Sprintf("broken %d", i), func(t *testing.T) {
-			_, got := createOf(k, decode(t, k, b.applyTo(t, c.Minimal)))
+			_, got := createOf(kind, decode(t, kind, b.applyTo(t, c.Minimal)))
 			if !reflect.DeepEqual(got, b.Errors) || len(b.Errors) == 0 {
 				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
 			}
@@ -116,8 +116,8 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	for i, b := range c.Changes {
 		t.Run(fmt.Sprintf("change %d", i), func(t *testing.T) {
 			live := withFields(t, toMap(t, created), b.Live)
-			changed := decode(t, k, b.applyTo(t, live))
-			got := changeOf(k, changed, decode(t, k, live), b.Sub)
+			changed := decode(t, kind, b.applyTo(t, live))
+			got := changeOf(kind, changed, decode(t, kind, live), b.Sub)
 			if !reflect.DeepEqual(got, b.Errors) {
 				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
 			}
@@ -131,12 +131,12 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	for i, b := range c.Warned {
 		t.Run(fmt.Sprintf("warned %d", i), func(t *testing.T) {
 			var got []string
-			obj := decode(t, k, b.applyTo(t, c.Minimal))
-			if k.Create.EarlyWarnings != nil {
-				got = k.Create.EarlyWarnings(obj)
+			obj := decode(t, kind, b.applyTo(t, c.Minimal))
+			if kind.Create.EarlyWarnings != nil {
+				got = kind.Create.EarlyWarnings(obj)
 			}
-			obj, errs := createOf(k, obj)
-			got = append(got, k.Create.Warnings(obj)...)
+			obj, errs := createOf(kind, obj)
+			got = append(got, kind.Create.Warnings(obj)...)
 			if len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
 				t.Errorf("%s\ngot warnings\n%s\nwant\n%s\n%q",
 					mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
@@ -163,39 +163,39 @@ func (b *broken) applyTo(t *testing.T, obj map[string]any) map[string]any {
 }
 
 // createOf creates an object.
-func createOf(k *registry.Kind, obj registry.Object) (registry.Object, []string) {
-	if k.Default != nil {
-		k.Default(obj)
+func createOf(kind *registry.Kind, obj registry.Object) (registry.Object, []string) {
+	if kind.Default != nil {
+		kind.Default(obj)
 	}
 	obj.SetUID("uid")
-	if k.Update.Generation {
+	if kind.Update.Generation {
 		obj.SetGeneration(1)
 	}
-	if k.Create.Prepare != nil {
-		k.Create.Prepare(obj)
+	if kind.Create.Prepare != nil {
+		kind.Create.Prepare(obj)
 	}
-	errs := meta.ValidateCreate(k, obj)
-	if k.Create.Validate != nil {
-		errs = append(errs, k.Create.Validate(obj)...)
+	errs := meta.ValidateCreate(kind, obj)
+	if kind.Create.Validate != nil {
+		errs = append(errs, kind.Create.Validate(obj)...)
 	}
 	return obj, textsOf(errs)
 }
 
 // changeOf updates an object.
-func changeOf(k *registry.Kind, obj, old registry.Object, sub string) []string {
-	if k.Default != nil {
-		k.Default(obj)
+func changeOf(kind *registry.Kind, obj, old registry.Object, sub string) []string {
+	if kind.Default != nil {
+		kind.Default(obj)
 	}
 	obj.SetResourceVersion("1")
-	prepare, check, order := k.Update.Prepare, k.Update.Validate, k.Update.Order
+	prepare, check, order := kind.Update.Prepare, kind.Update.Validate, kind.Update.Order
 	if sub != "" {
-		s := k.Subresource(sub)
+		s := kind.Subresource(sub)
 		prepare, check, order = s.Prepare, s.ValidateUpdate, s.Order
 	}
 	if prepare != nil {
 		prepare(obj, old)
 	}
-	return textsOf(meta.ValidateUpdate(k, order, obj, old, func(field.ErrorList) field.ErrorList {
+	return textsOf(meta.ValidateUpdate(kind, order, obj, old, func(field.ErrorList) field.ErrorList {
 		if check == nil {
 			return nil
 		}

@@ -162,7 +162,7 @@ func TestStatusViews(t *testing.T) {
 
 // TestCertificateSigningRequests checks what each path of a request can change.
 func TestCertificateSigningRequests(t *testing.T) {
-	k := byName(t)["certificates.k8s.io/v1/certificatesigningrequests"]
+	kind := byName(t)["certificates.k8s.io/v1/certificatesigningrequests"]
 	type request = certificatesv1.CertificateSigningRequest
 	condition := func(typ certificatesv1.RequestConditionType, reason string, at int64) certificatesv1.CertificateSigningRequestCondition {
 		c := certificatesv1.CertificateSigningRequestCondition{Type: typ, Status: "True", Reason: reason}
@@ -175,11 +175,11 @@ func TestCertificateSigningRequests(t *testing.T) {
 	t.Run("creation records the requester", func(t *testing.T) {
 		r := &request{Spec: certificatesv1.CertificateSigningRequestSpec{Username: "fake", UID: "fake", Groups: []string{"fake"},
 			Extra: map[string]certificatesv1.ExtraValue{"fake": {"x"}}, SignerName: "s"}}
-		k.Create.Prepare(r)
+		kind.Create.Prepare(r)
 		if r.Spec.Username != "" || r.Spec.UID != "" || r.Spec.Groups != nil || r.Spec.Extra != nil || r.Spec.SignerName != "s" {
 			t.Errorf("got spec %+v, want signer s and no requester of the client", r.Spec)
 		}
-		k.Create.RecordCreator(
+		kind.Create.RecordCreator(
 			r,
 			registry.Requester{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}},
 		)
@@ -191,7 +191,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 
 	t.Run("an update keeps the spec", func(t *testing.T) {
 		r, live := &request{}, &request{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "s"}}
-		k.Update.Prepare(r, live)
+		kind.Update.Prepare(r, live)
 		if r.Spec.SignerName != "s" {
 			t.Errorf("got spec %+v, want the live one with signer s", r.Spec)
 		}
@@ -205,7 +205,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 				condition(certificatesv1.CertificateApproved, "new", 0),
 				condition("Other", "new", 0),
 			}}}
-		k.Subresource("approval").Prepare(r, live)
+		kind.Subresource("approval").Prepare(r, live)
 		if string(r.Status.Certificate) != "c" || len(r.Status.Conditions) != 2 || r.Status.Conditions[0].Reason != "new" {
 			t.Errorf("got status %+v, want the live certificate and the two sent conditions", r.Status)
 		}
@@ -233,7 +233,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 					0,
 				), condition(certificatesv1.CertificateApproved, "sent", 0), condition(certificatesv1.CertificateDenied, "sent", 0),
 			}}}
-		k.Subresource("status").Prepare(r, live)
+		kind.Subresource("status").Prepare(r, live)
 		reasons := []string{}
 		for _, c := range r.Status.Conditions {
 			reasons = append(reasons, c.Reason)

@@ -36,26 +36,26 @@ func TestResetFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range all.Kinds() {
-		name := k.Group + "/" + k.Resource
+	for _, kind := range all.Kinds() {
+		name := kind.Group + "/" + kind.Resource
 		check := func(path string, got []string) {
 			want, ok := special[path]
 			seen[path] = true
 			switch {
 			case ok:
-			case path == name && k.HasStatus():
+			case path == name && kind.HasStatus():
 				want = "status"
 			case path == name+"/status":
 				want = "spec"
 			}
 			got = slices.Sorted(slices.Values(got))
 			if strings.Join(got, " ") != want {
-				t.Errorf("%s of %s: got reset fields %q, want %q", path, k.Version, got, want)
+				t.Errorf("%s of %s: got reset fields %q, want %q", path, kind.Version, got, want)
 			}
 		}
-		check(name, k.ResetFields(nil))
-		for i := range k.Subresources {
-			check(name+"/"+k.Subresources[i].Name, k.ResetFields(&k.Subresources[i]))
+		check(name, kind.ResetFields(nil))
+		for i := range kind.Subresources {
+			check(name+"/"+kind.Subresources[i].Name, kind.ResetFields(&kind.Subresources[i]))
 		}
 	}
 	for path := range special {

@@ -65,30 +65,30 @@ func TestFlags(t *testing.T) {
 		"poddisruptionbudgets",
 		"certificatesigningrequests",
 	)
-	for _, k := range outsideCore(t) {
-		if k.Virtual {
+	for _, kind := range outsideCore(t) {
+		if kind.Virtual {
 			continue
 		}
-		takes := func(name string) bool { return k.ValidateName == nil || len(k.ValidateName(name, false)) == 0 }
+		takes := func(name string) bool { return kind.ValidateName == nil || len(kind.ValidateName(name, false)) == 0 }
 		for _, flag := range []struct {
 			name      string
 			got, want bool
 		}{
-			{name: "Generation", got: k.Update.Generation, want: generation[k.Resource]},
-			{name: "CreateOnUpdate", got: k.Update.AllowCreateOnUpdate, want: createOnUpdate[k.Resource]},
-			{name: "UpdateNeedsVersion", got: k.Update.RequireResourceVersion, want: needsVersion[k.Resource]},
-			{name: "ReturnDeleted", got: k.Delete.ReturnObject, want: returnDeleted[k.Resource]},
-			{name: "DefaultOrphan", got: k.Delete.Orphan, want: k.Resource == "jobs"},
-			{name: "OrphanWarning", got: k.Delete.OrphanWarning != "", want: k.Resource == "jobs"},
-			{name: "KeepStatus", got: k.Create.KeepStatus, want: k.Resource == "servicecidrs"},
-			{name: "Stamp", got: k.Create.RecordCreator != nil, want: k.Resource == "certificatesigningrequests"},
-			{name: "GracePeriod", got: k.Delete.GracePeriod != nil, want: false},
-			{name: "takes a name with colons", got: k.ValidateName != nil && takes("system:a:B"), want: pathNames[k.Resource]},
-			{name: "takes a name with dots", got: takes("a.b"), want: k.Resource != "statefulsets" && k.Resource != "ipaddresses"},
-			{name: "takes an address", got: takes("10.0.0.1"), want: k.Resource != "statefulsets"},
+			{name: "Generation", got: kind.Update.Generation, want: generation[kind.Resource]},
+			{name: "CreateOnUpdate", got: kind.Update.AllowCreateOnUpdate, want: createOnUpdate[kind.Resource]},
+			{name: "UpdateNeedsVersion", got: kind.Update.RequireResourceVersion, want: needsVersion[kind.Resource]},
+			{name: "ReturnDeleted", got: kind.Delete.ReturnObject, want: returnDeleted[kind.Resource]},
+			{name: "DefaultOrphan", got: kind.Delete.Orphan, want: kind.Resource == "jobs"},
+			{name: "OrphanWarning", got: kind.Delete.OrphanWarning != "", want: kind.Resource == "jobs"},
+			{name: "KeepStatus", got: kind.Create.KeepStatus, want: kind.Resource == "servicecidrs"},
+			{name: "Stamp", got: kind.Create.RecordCreator != nil, want: kind.Resource == "certificatesigningrequests"},
+			{name: "GracePeriod", got: kind.Delete.GracePeriod != nil, want: false},
+			{name: "takes a name with colons", got: kind.ValidateName != nil && takes("system:a:B"), want: pathNames[kind.Resource]},
+			{name: "takes a name with dots", got: takes("a.b"), want: kind.Resource != "statefulsets" && kind.Resource != "ipaddresses"},
+			{name: "takes an address", got: takes("10.0.0.1"), want: kind.Resource != "statefulsets"},
 		} {
 			if flag.got != flag.want {
-				t.Errorf("%s: %s: got %t, want %v", nameOf(k), flag.name, flag.got, flag.want)
+				t.Errorf("%s: %s: got %t, want %v", nameOf(kind), flag.name, flag.got, flag.want)
 			}
 		}
 	}
@@ -127,79 +127,79 @@ func filler(seed int64, nilChance float64) *randfill.Filler {
 // its cells have types that tables support.
 func TestRulesHoldForRandomObjects(t *testing.T) {
 	const rounds = 30
-	for _, k := range outsideCore(t) {
-		t.Run(nameOf(k), func(t *testing.T) {
-			if _, ok := k.New().(registry.Object); !ok {
-				t.Fatalf("%T: no metadata, want one", k.New())
+	for _, kind := range outsideCore(t) {
+		t.Run(nameOf(kind), func(t *testing.T) {
+			if _, ok := kind.New().(registry.Object); !ok {
+				t.Fatalf("%T: no metadata, want one", kind.New())
 			}
 			for seed := int64(0); seed < rounds; seed++ {
 				fill := filler(seed, 0.4)
-				obj, old := k.New().(registry.Object), k.New().(registry.Object)
+				obj, old := kind.New().(registry.Object), kind.New().(registry.Object)
 				fill.Fill(obj)
 				fill.Fill(old)
-				exercise(t, k, obj, old)
+				exercise(t, kind, obj, old)
 			}
-			exercise(t, k, k.New().(registry.Object), k.New().(registry.Object))
+			exercise(t, kind, kind.New().(registry.Object), kind.New().(registry.Object))
 		})
 	}
 }
 
 // exercise calls the rules of a kind with two objects, and checks that defaults and conversions are
 // consistent.
-func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
+func exercise(t *testing.T, kind *registry.Kind, obj, old registry.Object) {
 	t.Helper()
 	clone := func() registry.Object { return obj.DeepCopyObject().(registry.Object) }
-	if k.Default != nil {
-		k.Default(obj)
+	if kind.Default != nil {
+		kind.Default(obj)
 		once := clone()
-		k.Default(obj)
+		kind.Default(obj)
 		if !equality.Semantic.DeepEqual(once, obj) {
-			t.Errorf("%s: got a change by the second Default, want none", k.Kind)
+			t.Errorf("%s: got a change by the second Default, want none", kind.Kind)
 		}
 	}
-	if k.Create.Prepare != nil {
-		k.Create.Prepare(clone())
+	if kind.Create.Prepare != nil {
+		kind.Create.Prepare(clone())
 	}
-	if k.Update.Prepare != nil {
-		k.Update.Prepare(clone(), old)
+	if kind.Update.Prepare != nil {
+		kind.Update.Prepare(clone(), old)
 	}
-	if k.Create.RecordCreator != nil {
-		k.Create.RecordCreator(clone(), registry.Requester{Name: "u", Extra: map[string][]string{"k": {"v"}}})
+	if kind.Create.RecordCreator != nil {
+		kind.Create.RecordCreator(clone(), registry.Requester{Name: "u", Extra: map[string][]string{"k": {"v"}}})
 	}
-	if k.Create.Validate != nil {
-		k.Create.Validate(obj)
-		k.Update.Validate(obj, old)
+	if kind.Create.Validate != nil {
+		kind.Create.Validate(obj)
+		kind.Update.Validate(obj, old)
 	}
-	if k.DeclarativeValidation != nil {
-		k.DeclarativeValidation(obj)
+	if kind.DeclarativeValidation != nil {
+		kind.DeclarativeValidation(obj)
 	}
-	if k.Create.Warnings != nil {
-		k.Create.Warnings(obj)
+	if kind.Create.Warnings != nil {
+		kind.Create.Warnings(obj)
 	}
-	if k.Update.Warnings != nil {
-		k.Update.Warnings(obj, old)
+	if kind.Update.Warnings != nil {
+		kind.Update.Warnings(obj, old)
 	}
-	for _, c := range k.Presentation.Columns {
+	for _, c := range kind.Presentation.Columns {
 		switch cell := c.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:
-			t.Errorf("%s: cell %s: got type %T, want string, int64, bool or registry.Age", k.Kind, c.Name, cell)
+			t.Errorf("%s: cell %s: got type %T, want string, int64, bool or registry.Age", kind.Kind, c.Name, cell)
 		}
 	}
-	if k.Stored.ToStored != nil {
+	if kind.Stored.ToStored != nil {
 		before := clone()
-		stored, err := k.Stored.ToStored(obj)
+		stored, err := kind.Stored.ToStored(obj)
 		if err == nil {
-			_, err = k.Stored.FromStored(stored)
+			_, err = kind.Stored.FromStored(stored)
 		}
 		if err != nil {
-			t.Errorf("%s: conversion to the stored form and back = %v, want no error", k.Kind, err)
+			t.Errorf("%s: conversion to the stored form and back = %v, want no error", kind.Kind, err)
 		}
 		if !equality.Semantic.DeepEqual(before, obj) {
-			t.Errorf("%s: got a modified source of the conversion, want it unchanged", k.Kind)
+			t.Errorf("%s: got a modified source of the conversion, want it unchanged", kind.Kind)
 		}
 	}
-	for _, s := range k.Subresources {
+	for _, s := range kind.Subresources {
 		if s.Prepare != nil {
 			s.Prepare(clone(), old)
 		}
@@ -207,7 +207,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 			s.ValidateUpdate(obj, old)
 		}
 		if s.Scale != nil {
-			exerciseScale(t, k, &s, clone())
+			exerciseScale(t, kind, &s, clone())
 		}
 	}
 }
@@ -254,42 +254,42 @@ func TestViewsKeepSpecAndLiveObject(t *testing.T) {
 // TestParts checks that every kind in every version declares how to copy and clear its status and
 // spec.
 func TestParts(t *testing.T) {
-	for _, k := range catalog(t).Kinds() {
-		if k.Virtual {
+	for _, kind := range catalog(t).Kinds() {
+		if kind.Virtual {
 			continue
 		}
-		t.Run(nameOf(k), func(t *testing.T) {
-			p := k.Parts
-			if k.HasStatus() && (p.CopyStatus == nil || p.CopySpec == nil) {
+		t.Run(nameOf(kind), func(t *testing.T) {
+			accessors := kind.Parts
+			if kind.HasStatus() && (accessors.CopyStatus == nil || accessors.CopySpec == nil) {
 				t.Fatal("no function for the status, want one")
 			}
-			if k.Update.Generation && p.SpecChanged == nil {
+			if kind.Update.Generation && accessors.SpecChanged == nil {
 				t.Fatal("no function that compares specs, want one")
 			}
 			fill := filler(1, 0.2)
-			obj, old := k.New().(registry.Object), k.New().(registry.Object)
+			obj, old := kind.New().(registry.Object), kind.New().(registry.Object)
 			fill.Fill(obj)
 			fill.Fill(old)
 			old.SetName(obj.GetName() + "x")
-			if p.SpecChanged != nil && (p.SpecChanged(obj, obj) || !p.SpecChanged(obj, old)) {
+			if accessors.SpecChanged != nil && (accessors.SpecChanged(obj, obj) || !accessors.SpecChanged(obj, old)) {
 				t.Error("no difference for a changed spec, want one")
 			}
-			if p.CopySpec != nil {
-				p.CopySpec(obj, old)
-				if p.SpecChanged(obj, old) || obj.GetName() == old.GetName() {
+			if accessors.CopySpec != nil {
+				accessors.CopySpec(obj, old)
+				if accessors.SpecChanged(obj, old) || obj.GetName() == old.GetName() {
 					t.Error("CopySpec: got another spec or name, want the same spec and the own name")
 				}
 			}
-			if p.CopyStatus != nil {
+			if accessors.CopyStatus != nil {
 				if equality.Semantic.DeepEqual(part(obj, "Status"), part(old, "Status")) {
 					t.Error("CopySpec: got the status of the source, want the own one")
 				}
-				p.CopyStatus(obj, old)
+				accessors.CopyStatus(obj, old)
 				if !equality.Semantic.DeepEqual(part(obj, "Status"), part(old, "Status")) {
 					t.Error("CopyStatus: got another status, want that of the source")
 				}
-				p.CopyStatus(obj, nil)
-				if !equality.Semantic.DeepEqual(part(obj, "Status"), part(k.New().(registry.Object), "Status")) {
+				accessors.CopyStatus(obj, nil)
+				if !equality.Semantic.DeepEqual(part(obj, "Status"), part(kind.New().(registry.Object), "Status")) {
 					t.Error("CopyStatus(nil): got a status, want an empty one")
 				}
 			}

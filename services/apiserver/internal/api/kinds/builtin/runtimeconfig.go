@@ -150,13 +150,13 @@ func groupKey(key string) string {
 }
 
 // Serves reports whether a resource is enabled.
-func (c RuntimeConfig) Serves(k *registry.Kind) bool {
-	on := !isOffByDefault(k.GroupVersion())
+func (c RuntimeConfig) Serves(kind *registry.Kind) bool {
+	on := !isOffByDefault(kind.GroupVersion())
 	if v, specified := c.lookup(allVersions); specified {
 		on = v
 	}
 	for key, level := range levels {
-		if v, specified := c.lookup(key); specified && level.MatchString(k.Version) {
+		if v, specified := c.lookup(key); specified && level.MatchString(kind.Version) {
 			on = v
 		}
 	}
@@ -168,9 +168,9 @@ func (c RuntimeConfig) Serves(k *registry.Kind) bool {
 			setting = 1
 		}
 		switch groupKey(key) {
-		case k.Group + "/" + k.Version:
+		case kind.Group + "/" + kind.Version:
 			version = setting
-		case k.Group + "/" + k.Version + "/" + k.Resource:
+		case kind.Group + "/" + kind.Version + "/" + kind.Resource:
 			resource = setting
 		}
 	}

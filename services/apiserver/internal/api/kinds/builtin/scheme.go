@@ -140,8 +140,8 @@ func schemeOf(registrations []func(*runtime.Scheme) error) *runtime.Scheme {
 
 // addOlderNames registers the types of kinds that are also served in an older version with the same
 // form.
-func addOlderNames(s *runtime.Scheme) error {
-	for gv, objects := range map[schema.GroupVersion][]runtime.Object{
+func addOlderNames(scheme *runtime.Scheme) error {
+	for groupVersion, objects := range map[schema.GroupVersion][]runtime.Object{
 		{Group: networkingv1.GroupName, Version: "v1beta1"}: {
 			&networkingv1.IPAddress{}, &networkingv1.IPAddressList{}, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{},
 		},
@@ -165,8 +165,8 @@ func addOlderNames(s *runtime.Scheme) error {
 			&resourcev1alpha3.DeviceTaintRule{}, &resourcev1alpha3.DeviceTaintRuleList{},
 		},
 	} {
-		s.AddKnownTypes(gv, objects...)
-		metav1.AddToGroupVersion(s, gv)
+		scheme.AddKnownTypes(groupVersion, objects...)
+		metav1.AddToGroupVersion(scheme, groupVersion)
 	}
 	return nil
 }

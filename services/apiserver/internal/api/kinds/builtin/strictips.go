@@ -43,8 +43,8 @@ func podPaths(spec string) []string {
 }
 
 // requireCanonicalValues makes a kind reject non-canonical values.
-func requireCanonicalValues(k *registry.Kind) {
-	name := k.Group + "/" + k.Resource
+func requireCanonicalValues(kind *registry.Kind) {
+	name := kind.Group + "/" + kind.Resource
 	if legacyAddressFields[name] == nil && legacyRangeFields[name] == nil {
 		return
 	}
@@ -56,14 +56,14 @@ func requireCanonicalValues(k *registry.Kind) {
 			return append(rules(obj, old), nonCanonicalErrors(name, obj, old)...)
 		}
 	}
-	if create := k.Create.Validate; create != nil {
-		k.Create.Validate = func(obj registry.Object) field.ErrorList {
+	if create := kind.Create.Validate; create != nil {
+		kind.Create.Validate = func(obj registry.Object) field.ErrorList {
 			return append(create(obj), nonCanonicalErrors(name, obj, nil)...)
 		}
 	}
-	k.Update.Validate = withCanonicalRule(k.Update.Validate)
-	for i := range k.Subresources {
-		k.Subresources[i].ValidateUpdate = withCanonicalRule(k.Subresources[i].ValidateUpdate)
+	kind.Update.Validate = withCanonicalRule(kind.Update.Validate)
+	for i := range kind.Subresources {
+		kind.Subresources[i].ValidateUpdate = withCanonicalRule(kind.Subresources[i].ValidateUpdate)
 	}
 }
 

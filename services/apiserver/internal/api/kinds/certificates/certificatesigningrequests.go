@@ -173,8 +173,8 @@ func requestColumns() []registry.Column {
 
 // conditionText returns a text such as "Approved,Issued". A denial takes precedence over an
 // approval.
-func conditionText(r *certificatesv1.CertificateSigningRequest) string {
-	has := func(typ certificatesv1.RequestConditionType) bool { return len(conditionsOf(r, typ)) > 0 }
+func conditionText(request *certificatesv1.CertificateSigningRequest) string {
+	has := func(typ certificatesv1.RequestConditionType) bool { return len(conditionsOf(request, typ)) > 0 }
 	text := "Pending"
 	switch {
 	case has(certificatesv1.CertificateDenied):
@@ -185,7 +185,7 @@ func conditionText(r *certificatesv1.CertificateSigningRequest) string {
 	if has(certificatesv1.CertificateFailed) {
 		text += ",Failed"
 	}
-	if len(r.Status.Certificate) > 0 {
+	if len(request.Status.Certificate) > 0 {
 		text += ",Issued"
 	}
 	return text

@@ -34,8 +34,8 @@ type Durations struct {
 // certificate honors.
 type durationCounters struct{ requested, honored prometheus.Counter }
 
-// NewDurations returns Durations with metrics in r.
-func NewDurations(r prometheus.Registerer) *Durations {
+// NewDurations returns Durations with metrics in registerer.
+func NewDurations(registerer prometheus.Registerer) *Durations {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "apiserver", Subsystem: "certificates_registry", Name: name, Help: "[ALPHA] " + help,
@@ -56,7 +56,7 @@ func NewDurations(r prometheus.Registerer) *Durations {
 		},
 		Overflow: func(string) string { return otherSigner },
 	})}
-	d.signers.MustRegister(r, requested, honored)
+	d.signers.MustRegister(registerer, requested, honored)
 	return d
 }
 

@@ -37,37 +37,37 @@ var usages = []certificatesv1.KeyUsage{
 
 // validateRequest validates a request. old is nil at creation. Violations that the old one has from
 // before a rule existed may stay.
-func validateRequest(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
+func validateRequest(fld validate.Field, request, old *certificatesv1.CertificateSigningRequest) {
 	spec := fld.Child("spec")
-	if err := parseRequest(r.Spec.Request); err != nil {
-		spec.Invalid("request", r.Spec.Request, err.Error())
+	if err := parseRequest(request.Spec.Request); err != nil {
+		spec.Invalid("request", request.Spec.Request, err.Error())
 	}
-	spec.RequireSet("usages", len(r.Spec.Usages) > 0)
+	spec.RequireSet("usages", len(request.Spec.Usages) > 0)
 	if old == nil {
 		seen := validate.Set[certificatesv1.KeyUsage]{}
 		validate.Each(
 			spec,
 			"usages",
-			r.Spec.Usages,
+			request.Spec.Usages,
 			func(fld validate.Field, u *certificatesv1.KeyUsage) { validate.OneOf(fld, "", *u, usages...) },
 		)
 		validate.Each(
 			spec,
 			"usages",
-			r.Spec.Usages,
+			request.Spec.Usages,
 			func(fld validate.Field, u *certificatesv1.KeyUsage) { validate.Unique(fld, "", *u, seen) },
 		)
 	}
-	if r.Spec.SignerName == legacySigner && (old == nil || old.Spec.SignerName != legacySigner) {
-		spec.Invalid("signerName", r.Spec.SignerName, "the legacy signerName is not allowed via this API version")
+	if request.Spec.SignerName == legacySigner && (old == nil || old.Spec.SignerName != legacySigner) {
+		spec.Invalid("signerName", request.Spec.SignerName, "the legacy signerName is not allowed via this API version")
 	} else {
-		spec.CheckSignerName("signerName", r.Spec.SignerName)
+		spec.CheckSignerName("signerName", request.Spec.SignerName)
 	}
-	if n := r.Spec.ExpirationSeconds; n != nil && *n < shortestCertificate {
+	if n := request.Spec.ExpirationSeconds; n != nil && *n < shortestCertificate {
 		spec.Invalid("expirationSeconds", *n, "may not specify a duration less than 600 seconds (10 minutes)")
 	}
-	validateConditions(fld.Child("status"), r, old)
-	if err := parseCertificates(r.Status.Certificate); err != nil &&
+	validateConditions(fld.Child("status"), request, old)
+	if err := parseCertificates(request.Status.Certificate); err != nil &&
 		(old == nil || parseCertificates(old.Status.Certificate) == nil) {
 		fld.Child("status").Invalid("certificate", "<certificate data>", err.Error())
 	}
@@ -117,7 +117,7 @@ func parseCertificates(data []byte) error {
 
 // validateConditions requires at most one condition of each type, and not both an approval and a
 // denial.
-func validateConditions(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
+func validateConditions(fld validate.Field, request, old *certificatesv1.CertificateSigningRequest) {
 	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
 	retained := struct{ noType, status, both, twice bool }{}
 	if old != nil {
@@ -133,21 +133,21 @@ func validateConditions(fld validate.Field, r, old *certificatesv1.CertificateSi
 	validate.Each(
 		fld,
 		"conditions",
-		r.Status.Conditions,
-		func(fld validate.Field, c *certificatesv1.CertificateSigningRequestCondition) {
-			fld.RequireSet("type", c.Type != "" || retained.noType)
+		request.Status.Conditions,
+		func(fld validate.Field, condition *certificatesv1.CertificateSigningRequestCondition) {
+			fld.RequireSet("type", condition.Type != "" || retained.noType)
 			switch {
 			case retained.status:
-			case c.Type == approved || c.Type == denied || c.Type == certificatesv1.CertificateFailed:
-				validate.RequiredOneOf(fld, "status", c.Status, corev1.ConditionTrue)
+			case condition.Type == approved || condition.Type == denied || condition.Type == certificatesv1.CertificateFailed:
+				validate.RequiredOneOf(fld, "status", condition.Status, corev1.ConditionTrue)
 			default:
-				validate.RequiredOneOf(fld, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
+				validate.RequiredOneOf(fld, "status", condition.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
 			}
-			if !retained.both && (c.Type == approved && seen.Has(denied) || c.Type == denied && seen.Has(approved)) {
-				fld.Invalid("type", c.Type, "Approved and Denied conditions are mutually exclusive")
+			if !retained.both && (condition.Type == approved && seen.Has(denied) || condition.Type == denied && seen.Has(approved)) {
+				fld.Invalid("type", condition.Type, "Approved and Denied conditions are mutually exclusive")
 			}
-			if !seen.Add(c.Type) && !retained.twice {
-				fld.Duplicate("type", c.Type)
+			if !seen.Add(condition.Type) && !retained.twice {
+				fld.Duplicate("type", condition.Type)
 			}
 		},
 	)

@@ -13,7 +13,7 @@ import (
 
 // leases declares the namespaced kind Lease.
 func leases(coordinated bool) *registry.Kind {
-	k := declare.Kind[coordinationv1.Lease, coordinationv1.LeaseList](&registry.Kind{
+	kind := declare.Kind[coordinationv1.Lease, coordinationv1.LeaseList](&registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "leases", Kind: "Lease", Namespaced: true,
 			AllowUnqualifiedFinalizers: true,
@@ -38,10 +38,10 @@ func leases(coordinated bool) *registry.Kind {
 		}},
 	})
 	if !coordinated {
-		k.Create.Prepare = declare.Adapt(func(l *coordinationv1.Lease) { dropCoordinated(&l.Spec, &coordinationv1.LeaseSpec{}) })
-		k.Update.Prepare = declare.AdaptUpdate(func(l, old *coordinationv1.Lease) { dropCoordinated(&l.Spec, &old.Spec) })
+		kind.Create.Prepare = declare.Adapt(func(l *coordinationv1.Lease) { dropCoordinated(&l.Spec, &coordinationv1.LeaseSpec{}) })
+		kind.Update.Prepare = declare.AdaptUpdate(func(l, old *coordinationv1.Lease) { dropCoordinated(&l.Spec, &old.Spec) })
 	}
-	return k
+	return kind
 }
 
 // dropCoordinated clears the fields of coordinated leader election, unless the stored lease has

@@ -19,20 +19,20 @@ type claimGates struct {
 
 // drop clears the fields of disabled gates, and a data source of an unsupported kind, unless the
 // stored claim has them.
-func (g claimGates) drop(s, old *corev1.PersistentVolumeClaimSpec) {
-	ref := s.DataSourceRef
+func (g claimGates) drop(spec, old *corev1.PersistentVolumeClaimSpec) {
+	ref := spec.DataSourceRef
 	namesNamespace := ref != nil && ref.Namespace != nil && *ref.Namespace != ""
 	if !g.otherNamespaces && namesNamespace && (old == nil || old.DataSourceRef == nil) {
-		s.DataSourceRef = nil
+		spec.DataSourceRef = nil
 	}
 	if !g.attributesClasses && (old == nil || old.VolumeAttributesClassName == nil) {
-		s.VolumeAttributesClassName = nil
+		spec.VolumeAttributesClassName = nil
 	}
 	// A source of another kind is dropped silently only without dataSourceRef. With it, validation
 	// reports an error.
 	inUse := old != nil && (old.DataSource != nil || old.DataSourceRef != nil)
-	if s.DataSource != nil && !isClaimOrSnapshot(s.DataSource) && s.DataSourceRef == nil && !inUse {
-		s.DataSource = nil
+	if spec.DataSource != nil && !isClaimOrSnapshot(spec.DataSource) && spec.DataSourceRef == nil && !inUse {
+		spec.DataSource = nil
 	}
 }
 
@@ -61,26 +61,26 @@ func isClaimOrSnapshot(r *corev1.TypedLocalObjectReference) bool {
 // validateClaimChanges rejects changes of a claim's spec, with exceptions. The volume and a missing
 // class can be set once. A bound claim may request more storage, or less if the request still exceeds
 // the capacity.
-func validateClaimChanges(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
+func validateClaimChanges(fld validate.Field, claim, old *corev1.PersistentVolumeClaim) {
 	// Reset the fields that may change in copies of both specs, which must then be equal.
-	now, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
+	now, was := claim.Spec.DeepCopy(), old.Spec.DeepCopy()
 	if was.VolumeName == "" {
 		was.VolumeName = now.VolumeName
 	}
 	const annotation = corev1.BetaStorageClassAnnotation
 	oldClass, hadAnnotation := old.Annotations[annotation]
 	if hadAnnotation && was.StorageClassName == nil && now.StorageClassName != nil && *now.StorageClassName == oldClass &&
-		keepsOrDropsClass(c, oldClass) {
+		keepsOrDropsClass(claim, oldClass) {
 		now.StorageClassName = nil
 	} else {
-		if class := c.Annotations[annotation]; class != oldClass {
+		if class := claim.Annotations[annotation]; class != oldClass {
 			fld.Child("metadata", "annotations").CheckImmutable(annotation, class, oldClass)
 		}
 		if !hadAnnotation && was.StorageClassName == nil {
 			now.StorageClassName = nil
 		}
 	}
-	if c.Status.Phase == corev1.ClaimBound {
+	if claim.Status.Phase == corev1.ClaimBound {
 		if now.Resources.Requests != nil {
 			now.Resources.Requests[corev1.ResourceStorage] = was.Resources.Requests[corev1.ResourceStorage]
 		}
@@ -94,12 +94,12 @@ func validateClaimChanges(fld validate.Field, c, old *corev1.PersistentVolumeCla
 				diff.ObjectDiff(was, now))
 	}
 
-	request := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	request := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	oldRequest := old.Spec.Resources.Requests[corev1.ResourceStorage]
 	capacity := old.Status.Capacity[corev1.ResourceStorage]
 	fld.Child("spec", "resources", "requests").ForbidSet("storage", request.Cmp(oldRequest) < 0 && request.Cmp(capacity) <= 0,
 		"field can not be less than status.capacity")
-	fld.CheckImmutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)
+	fld.CheckImmutable("volumeMode", claim.Spec.VolumeMode, old.Spec.VolumeMode)
 }
 
 // keepsOrDropsClass reports whether the class annotation of a claim is unchanged or removed.
@@ -117,13 +117,13 @@ var resizeStates = []corev1.ClaimResourceStatus{
 
 // validateClaimStatus validates the status of a claim. As in Kubernetes, some error paths differ from the
 // names of the fields.
-func validateClaimStatus(fld validate.Field, c, _ *corev1.PersistentVolumeClaim) {
-	fld.Child("Spec").RequireSet("accessModes", len(c.Spec.AccessModes) > 0)
+func validateClaimStatus(fld validate.Field, claim, _ *corev1.PersistentVolumeClaim) {
+	fld.Child("Spec").RequireSet("accessModes", len(claim.Spec.AccessModes) > 0)
 	status := fld.Child("status")
 	validate.EachQuantity(
 		status,
 		"capacity",
-		c.Status.Capacity,
+		claim.Status.Capacity,
 		func(fld validate.Field, _ corev1.ResourceName, q validate.Quantity) {
 			fld.CheckBasicQuantity("", q)
 		},
@@ -131,7 +131,7 @@ func validateClaimStatus(fld validate.Field, c, _ *corev1.PersistentVolumeClaim)
 	validate.EachKey(
 		status,
 		"",
-		c.Status.AllocatedResourceStatuses,
+		claim.Status.AllocatedResourceStatuses,
 		func(_ validate.Field, name corev1.ResourceName, state corev1.ClaimResourceStatus) {
 			validateClaimResource(status, "allocatedResourceStatus", name)
 			if !slices.Contains(resizeStates, state) {
@@ -142,7 +142,7 @@ func validateClaimStatus(fld validate.Field, c, _ *corev1.PersistentVolumeClaim)
 	validate.EachQuantity(
 		status,
 		"allocatedResources",
-		c.Status.AllocatedResources,
+		claim.Status.AllocatedResources,
 		func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
 			before := fld.ErrorCount()
 			validateClaimResource(status, "allocatedResources", name)

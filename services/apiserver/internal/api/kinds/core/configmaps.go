@@ -34,21 +34,21 @@ func configMaps() *registry.Kind {
 	})
 }
 
-func validateConfigMap(c *corev1.ConfigMap) field.ErrorList {
+func validateConfigMap(configMap *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
 	size := 0
 	data := field.NewPath("data")
 	binaryData := field.NewPath("binaryData")
-	for _, key := range slices.Sorted(maps.Keys(c.Data)) {
+	for _, key := range slices.Sorted(maps.Keys(configMap.Data)) {
 		errs = append(errs, validateDataKey(data, key)...)
-		if _, double := c.BinaryData[key]; double {
+		if _, double := configMap.BinaryData[key]; double {
 			errs = append(errs, field.Invalid(data.Key(key), key, "duplicate of key present in binaryData"))
 		}
-		size += len(c.Data[key])
+		size += len(configMap.Data[key])
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.BinaryData)) {
+	for _, key := range slices.Sorted(maps.Keys(configMap.BinaryData)) {
 		errs = append(errs, validateDataKey(binaryData, key)...)
-		size += len(c.BinaryData[key])
+		size += len(configMap.BinaryData[key])
 	}
 	if size > corev1.MaxSecretSize {
 		// An empty path stands for the whole object.

@@ -11,8 +11,8 @@ import (
 const version = "v1"
 
 // Kinds returns the kinds of the core group, ordered by resource.
-func Kinds(s registry.Settings) []*registry.Kind {
-	rules := podspec.NewRules(s)
+func Kinds(settings registry.Settings) []*registry.Kind {
+	rules := podspec.NewRules(settings)
 	return []*registry.Kind{
 		bindings(),
 		componentStatuses(),
@@ -22,15 +22,15 @@ func Kinds(s registry.Settings) []*registry.Kind {
 		limitRanges(),
 		namespaces(),
 		nodes(),
-		persistentVolumeClaims(s),
-		persistentVolumes(s),
+		persistentVolumeClaims(settings),
+		persistentVolumes(settings),
 		pods(rules),
 		podTemplates(rules),
 		replicationControllers(rules),
 		resourceQuotas(),
 		secrets(),
 		serviceAccounts(),
-		services(s),
+		services(settings),
 	}
 }
 

@@ -57,8 +57,8 @@ func defaultEndpoints(e *corev1.Endpoints) {
 
 // validateSubset rejects loopback, link-local and unspecified addresses, among others, because they
 // are not valid from every node.
-func validateSubset(fld validate.Field, s *corev1.EndpointSubset) {
-	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
+func validateSubset(fld validate.Field, endpointSubset *corev1.EndpointSubset) {
+	if len(endpointSubset.Addresses)+len(endpointSubset.NotReadyAddresses) == 0 {
 		fld.Required("", "must specify `addresses` or `notReadyAddresses`")
 	}
 	validateAddress := func(fld validate.Field, a *corev1.EndpointAddress) {
@@ -69,11 +69,11 @@ func validateSubset(fld validate.Field, s *corev1.EndpointSubset) {
 		}
 		fld.CheckNonSpecialIP("ip", a.IP)
 	}
-	validate.Each(fld, "addresses", s.Addresses, validateAddress)
-	validate.Each(fld, "notReadyAddresses", s.NotReadyAddresses, validateAddress)
-	validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.EndpointPort) {
+	validate.Each(fld, "addresses", endpointSubset.Addresses, validateAddress)
+	validate.Each(fld, "notReadyAddresses", endpointSubset.NotReadyAddresses, validateAddress)
+	validate.Each(fld, "ports", endpointSubset.Ports, func(fld validate.Field, p *corev1.EndpointPort) {
 		fld.CheckOptionalText("name", p.Name, validate.DNSLabel)
-		fld.RequireSet("name", p.Name != "" || len(s.Ports) == 1)
+		fld.RequireSet("name", p.Name != "" || len(endpointSubset.Ports) == 1)
 		fld.CheckPort("port", p.Port)
 		podspec.ValidateProtocol(fld, p.Protocol)
 		if p.AppProtocol != nil {

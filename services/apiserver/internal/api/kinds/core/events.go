@@ -182,7 +182,7 @@ func validateEventNamespace(e *corev1.Event) field.ErrorList {
 
 // validateNewEvent requires the fields of an event of the new style. reporter is the name of the field
 // for the reporting component.
-func validateNewEvent(e *corev1.Event, reporter string) field.ErrorList {
+func validateNewEvent(event *corev1.Event, reporter string) field.ErrorList {
 	var errs field.ErrorList
 	require := func(name, value string) {
 		if value == "" {
@@ -194,16 +194,16 @@ func validateNewEvent(e *corev1.Event, reporter string) field.ErrorList {
 			errs = append(errs, field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", maximum)))
 		}
 	}
-	require(reporter, e.ReportingController)
-	for _, msg := range validation.IsQualifiedName(e.ReportingController) {
-		errs = append(errs, field.Invalid(field.NewPath(reporter), e.ReportingController, msg))
+	require(reporter, event.ReportingController)
+	for _, msg := range validation.IsQualifiedName(event.ReportingController) {
+		errs = append(errs, field.Invalid(field.NewPath(reporter), event.ReportingController, msg))
 	}
-	require("reportingInstance", e.ReportingInstance)
-	limit("reportingInstance", e.ReportingInstance, maxReportingInstance)
-	require("action", e.Action)
-	limit("action", e.Action, maxAction)
-	require("reason", e.Reason)
-	limit("reason", e.Reason, maxReason)
-	limit("message", e.Message, maxNote)
+	require("reportingInstance", event.ReportingInstance)
+	limit("reportingInstance", event.ReportingInstance, maxReportingInstance)
+	require("action", event.Action)
+	limit("action", event.Action, maxAction)
+	require("reason", event.Reason)
+	limit("reason", event.Reason, maxReason)
+	limit("message", event.Message, maxNote)
 	return errs
 }

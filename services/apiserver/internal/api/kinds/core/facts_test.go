@@ -44,21 +44,21 @@ func TestFlags(t *testing.T) {
 	)
 	orphan := in("replicationcontrollers")
 	keepStatus := in("nodes")
-	for _, k := range core.Kinds(registry.Settings{}) {
+	for _, kind := range core.Kinds(registry.Settings{}) {
 		for _, flag := range []struct {
 			name      string
 			got, want bool
 		}{
-			{name: "Generation", got: k.Update.Generation, want: generation[k.Resource]},
-			{name: "CreateOnUpdate", got: k.Update.AllowCreateOnUpdate, want: createOnUpdate[k.Resource]},
-			{name: "ReturnDeleted", got: k.Delete.ReturnObject, want: returnDeleted[k.Resource]},
-			{name: "DefaultOrphan", got: k.Delete.Orphan, want: orphan[k.Resource]},
-			{name: "KeepStatus", got: k.Create.KeepStatus, want: keepStatus[k.Resource]},
-			{name: "UpdateNeedsVersion", got: k.Update.RequireResourceVersion, want: false},
-			{name: "GracePeriod", got: k.Delete.GracePeriod != nil, want: k.Resource == "pods"},
+			{name: "Generation", got: kind.Update.Generation, want: generation[kind.Resource]},
+			{name: "CreateOnUpdate", got: kind.Update.AllowCreateOnUpdate, want: createOnUpdate[kind.Resource]},
+			{name: "ReturnDeleted", got: kind.Delete.ReturnObject, want: returnDeleted[kind.Resource]},
+			{name: "DefaultOrphan", got: kind.Delete.Orphan, want: orphan[kind.Resource]},
+			{name: "KeepStatus", got: kind.Create.KeepStatus, want: keepStatus[kind.Resource]},
+			{name: "UpdateNeedsVersion", got: kind.Update.RequireResourceVersion, want: false},
+			{name: "GracePeriod", got: kind.Delete.GracePeriod != nil, want: kind.Resource == "pods"},
 		} {
 			if flag.got != flag.want {
-				t.Errorf("%s: %s: got %t, want %v", k.Resource, flag.name, flag.got, flag.want)
+				t.Errorf("%s: %s: got %t, want %v", kind.Resource, flag.name, flag.got, flag.want)
 			}
 		}
 	}

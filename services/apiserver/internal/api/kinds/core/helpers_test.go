@@ -57,20 +57,20 @@ func create(k *registry.Kind, o registry.Object) field.ErrorList {
 }
 
 // update defaults, prepares and validates a changed object.
-func update(k *registry.Kind, o, old registry.Object) field.ErrorList {
-	if k.Default != nil {
-		k.Default(o)
+func update(kind *registry.Kind, object, old registry.Object) field.ErrorList {
+	if kind.Default != nil {
+		kind.Default(object)
 	}
-	if k.Update.Prepare != nil {
-		k.Update.Prepare(o, old)
+	if kind.Update.Prepare != nil {
+		kind.Update.Prepare(object, old)
 	}
-	o.SetResourceVersion("1")
-	meta.KeepServerFields(o, old)
-	return meta.ValidateUpdate(k, k.Update.Order, o, old, func(field.ErrorList) field.ErrorList {
-		if k.Update.Validate == nil {
+	object.SetResourceVersion("1")
+	meta.KeepServerFields(object, old)
+	return meta.ValidateUpdate(kind, kind.Update.Order, object, old, func(field.ErrorList) field.ErrorList {
+		if kind.Update.Validate == nil {
 			return nil
 		}
-		return k.Update.Validate(o, old)
+		return kind.Update.Validate(object, old)
 	})
 }
 

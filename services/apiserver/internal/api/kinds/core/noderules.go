@@ -96,30 +96,30 @@ func validateNodeResources(fld validate.Field, n *corev1.Node) {
 }
 
 // validateNodeChanges rejects changes of assigned values. It also runs when the status changes.
-func validateNodeChanges(fld validate.Field, n, old *corev1.Node) {
-	validateNodeAnnotations(fld, n)
-	validateNodeResources(fld, n)
+func validateNodeChanges(fld validate.Field, node, old *corev1.Node) {
+	validateNodeAnnotations(fld, node)
+	validateNodeResources(fld, node)
 	addresses := validate.Set[corev1.NodeAddress]{}
-	validate.Each(fld.Child("status"), "addresses", n.Status.Addresses, func(fld validate.Field, a *corev1.NodeAddress) {
+	validate.Each(fld.Child("status"), "addresses", node.Status.Addresses, func(fld validate.Field, a *corev1.NodeAddress) {
 		if !addresses.Add(*a) {
 			fld.Duplicate("", *a)
 		}
 	})
 	spec := fld.Child("spec")
-	validatePodCIDRChanges(spec, n.Spec.PodCIDRs, old.Spec.PodCIDRs)
-	spec.ForbidSet("providerID", old.Spec.ProviderID != "" && old.Spec.ProviderID != n.Spec.ProviderID,
+	validatePodCIDRChanges(spec, node.Spec.PodCIDRs, old.Spec.PodCIDRs)
+	spec.ForbidSet("providerID", old.Spec.ProviderID != "" && old.Spec.ProviderID != node.Spec.ProviderID,
 		`node updates may not change providerID except from "" to valid`)
-	validate.Optional(spec, "configSource", n.Spec.ConfigSource, func(fld validate.Field, s *corev1.NodeConfigSource) {
+	validate.Optional(spec, "configSource", node.Spec.ConfigSource, func(fld validate.Field, s *corev1.NodeConfigSource) {
 		validateConfigSource(fld, s, inSpec)
 	})
-	validate.Optional(fld.Child("status"), "config", n.Status.Config, func(fld validate.Field, s *corev1.NodeConfigStatus) {
+	validate.Optional(fld.Child("status"), "config", node.Status.Config, func(fld validate.Field, s *corev1.NodeConfigStatus) {
 		validateSource := func(fld validate.Field, s *corev1.NodeConfigSource) { validateConfigSource(fld, s, inStatus) }
 		validate.Optional(fld, "assigned", s.Assigned, validateSource)
 		validate.Optional(fld, "active", s.Active, validateSource)
 		validate.Optional(fld, "lastKnownGood", s.LastKnownGood, validateSource)
 	})
-	validateTaints(fld.Child("metadata"), "taints", n.Spec.Taints)
-	spec.ForbidSet("externalID", n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID, "may not be updated")
+	validateTaints(fld.Child("metadata"), "taints", node.Spec.Taints)
+	spec.ForbidSet("externalID", node.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID, "may not be updated")
 }
 
 // validatePodCIDRChanges allows setting the ranges of a node once.
@@ -149,25 +149,25 @@ func validateConfigSource(fld validate.Field, s *corev1.NodeConfigSource, inStat
 		fld.Invalid("", *s, "exactly one reference subfield must be non-nil")
 		return
 	}
-	c, fld := s.ConfigMap, fld.Child("configMap")
+	source, fld := s.ConfigMap, fld.Child("configMap")
 	if inStatus {
-		if c.UID == "" {
+		if source.UID == "" {
 			fld.Required("uid", "uid must be set in status")
 		}
-		if c.ResourceVersion == "" {
+		if source.ResourceVersion == "" {
 			fld.Required("resourceVersion", "resourceVersion must be set in status")
 		}
 	} else {
-		fld.ForbidSet("uid", c.UID != "", "uid must not be set in spec")
-		fld.ForbidSet("resourceVersion", c.ResourceVersion != "", "resourceVersion must not be set in spec")
+		fld.ForbidSet("uid", source.UID != "", "uid must not be set in spec")
+		fld.ForbidSet("resourceVersion", source.ResourceVersion != "", "resourceVersion must not be set in spec")
 	}
 	for _, f := range []struct {
 		name, value string
 		format      validate.Format
 	}{
-		{name: "namespace", value: c.Namespace, format: validate.DNSLabel},
-		{name: "name", value: c.Name, format: validate.DNSSubdomain},
-		{name: "kubeletConfigKey", value: c.KubeletConfigKey, format: validate.DataKey},
+		{name: "namespace", value: source.Namespace, format: validate.DNSLabel},
+		{name: "name", value: source.Name, format: validate.DNSSubdomain},
+		{name: "kubeletConfigKey", value: source.KubeletConfigKey, format: validate.DataKey},
 	} {
 		if f.value == "" {
 			fld.Required(f.name, f.name+" must be set")

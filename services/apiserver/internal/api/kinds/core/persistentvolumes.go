@@ -93,8 +93,8 @@ func validateVolume(fld validate.Field, v *corev1.PersistentVolume) {
 
 // validateVolumeChanges rejects changes of a volume's source, mode and node affinity. The reference to
 // the secret for expansion can be set once.
-func validateVolumeChanges(fld validate.Field, v, old *corev1.PersistentVolume) {
-	now := v.Spec.PersistentVolumeSource
+func validateVolumeChanges(fld validate.Field, persistentVolume, old *corev1.PersistentVolume) {
+	now := persistentVolume.Spec.PersistentVolumeSource
 	if csi, was := now.CSI, old.Spec.CSI; csi != nil && was != nil && was.ControllerExpandSecretRef == nil &&
 		csi.ControllerExpandSecretRef != nil {
 		now.CSI = csi.DeepCopy()
@@ -104,8 +104,8 @@ func validateVolumeChanges(fld validate.Field, v, old *corev1.PersistentVolume) 
 		fld.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+
 			diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
 	}
-	fld.CheckImmutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
-	affinity, was := v.Spec.NodeAffinity, old.Spec.NodeAffinity
+	fld.CheckImmutable("volumeMode", persistentVolume.Spec.VolumeMode, old.Spec.VolumeMode)
+	affinity, was := persistentVolume.Spec.NodeAffinity, old.Spec.NodeAffinity
 	if was != nil && !validate.SemanticEqual(affinity, withCurrentLabelNames(was, affinity)) {
 		fld.Invalid("nodeAffinity", affinity, "field is immutable, except for updating from beta label to GA")
 	}

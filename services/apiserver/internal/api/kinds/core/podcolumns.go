@@ -164,26 +164,26 @@ type podSummary struct {
 
 // summarize reduces the statuses of a pod's containers to one reason: the last problem of the pod,
 // or else its phase.
-func summarize(p *corev1.Pod) podSummary {
-	s := podSummary{total: len(p.Spec.Containers), reason: cmp.Or(p.Status.Reason, string(p.Status.Phase))}
-	for i := range p.Status.Conditions {
-		c := &p.Status.Conditions[i]
+func summarize(pod *corev1.Pod) podSummary {
+	s := podSummary{total: len(pod.Spec.Containers), reason: cmp.Or(pod.Status.Reason, string(pod.Status.Phase))}
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
 		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonSchedulingGated {
 			s.reason = corev1.PodReasonSchedulingGated
 		}
 	}
-	all, sidecars, initializing := s.addInitContainers(p)
+	all, sidecars, initializing := s.addInitContainers(pod)
 	s.restarts = all
-	if !initializing || isPodConditionTrue(p, corev1.PodInitialized) {
+	if !initializing || isPodConditionTrue(pod, corev1.PodInitialized) {
 		// Restarts of completed init containers do not count, those of sidecars do.
 		s.restarts = sidecars
-		s.addContainers(p)
+		s.addContainers(pod)
 	}
-	if p.DeletionTimestamp != nil {
+	if pod.DeletionTimestamp != nil {
 		switch {
-		case p.Status.Reason == reasonNodeLost:
+		case pod.Status.Reason == reasonNodeLost:
 			s.reason = "Unknown"
-		case p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
+		case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed:
 			s.reason = "Terminating"
 		}
 	}
@@ -192,17 +192,17 @@ func summarize(p *corev1.Pod) podSummary {
 
 // addInitContainers adds the statuses of the init containers up to the first that has not completed. It
 // returns the restarts of all of these, and of the sidecars among them.
-func (s *podSummary) addInitContainers(p *corev1.Pod) (all, sidecars restarts, initializing bool) {
+func (s *podSummary) addInitContainers(pod *corev1.Pod) (all, sidecars restarts, initializing bool) {
 	isSidecar := map[string]bool{}
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			isSidecar[c.Name] = true
 			s.total++
 		}
 	}
-	for i := range p.Status.InitContainerStatuses {
-		c := &p.Status.InitContainerStatuses[i]
+	for i := range pod.Status.InitContainerStatuses {
+		c := &pod.Status.InitContainerStatuses[i]
 		all.add(c)
 		if isSidecar[c.Name] {
 			sidecars.add(c)
@@ -221,7 +221,7 @@ func (s *podSummary) addInitContainers(p *corev1.Pod) (all, sidecars restarts, i
 		case waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing":
 			s.reason = "Init:" + waiting.Reason
 		default:
-			s.reason = fmt.Sprintf("Init:%d/%d", i, len(p.Spec.InitContainers))
+			s.reason = fmt.Sprintf("Init:%d/%d", i, len(pod.Spec.InitContainers))
 		}
 		return all, sidecars, true
 	}
@@ -230,10 +230,10 @@ func (s *podSummary) addInitContainers(p *corev1.Pod) (all, sidecars restarts, i
 
 // addContainers adds the statuses of the containers. It sets the reason to that of the first container
 // that has one. The reason is not Completed while another container runs.
-func (s *podSummary) addContainers(p *corev1.Pod) {
+func (s *podSummary) addContainers(pod *corev1.Pod) {
 	running := false
-	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
-		c := &p.Status.ContainerStatuses[i]
+	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
+		c := &pod.Status.ContainerStatuses[i]
 		s.restarts.add(c)
 		switch {
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
@@ -247,7 +247,7 @@ func (s *podSummary) addContainers(p *corev1.Pod) {
 	}
 	if s.reason == "Completed" && running {
 		s.reason = "NotReady"
-		if isPodConditionTrue(p, corev1.PodReady) {
+		if isPodConditionTrue(pod, corev1.PodReady) {
 			s.reason = "Running"
 		}
 	}

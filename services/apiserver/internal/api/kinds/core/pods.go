@@ -157,20 +157,20 @@ func podGracePeriod(o registry.Object, requested *int64) int64 {
 }
 
 // preparePodCreate sets the initial status and completes selectors and AppArmor profiles.
-func preparePodCreate(p *corev1.Pod) {
-	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podqos.Class(&p.Spec)}
-	if len(p.Spec.SchedulingGates) > 0 {
-		p.Status.Conditions = []corev1.PodCondition{{
+func preparePodCreate(pod *corev1.Pod) {
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podqos.Class(&pod.Spec)}
+	if len(pod.Spec.SchedulingGates) > 0 {
+		pod.Status.Conditions = []corev1.PodCondition{{
 			Type:    corev1.PodScheduled,
 			Status:  corev1.ConditionFalse,
 			Reason:  corev1.PodReasonSchedulingGated,
 			Message: "Scheduling is blocked due to non-empty scheduling gates",
 
-			LastTransitionTime: p.CreationTimestamp,
+			LastTransitionTime: pod.CreationTimestamp,
 		}}
 	}
-	podspec.MergeMatchKeys(p)
-	podspec.SyncAppArmor(p)
+	podspec.MergeMatchKeys(pod)
+	podspec.SyncAppArmor(pod)
 }
 
 // preparePodStatus preserves fields that old kubelets drop or change with the status.
@@ -229,19 +229,19 @@ func prepareEphemeralContainers(p, old *corev1.Pod) {
 
 // prepareResize allows changes of the containers' resources only. It does not change a pod with
 // other containers than before, which validation rejects.
-func prepareResize(p, old *corev1.Pod) {
-	if !haveSameContainers(p.Spec.Containers, old.Spec.Containers) ||
-		!haveSameContainers(p.Spec.InitContainers, old.Spec.InitContainers) {
+func prepareResize(pod, old *corev1.Pod) {
+	if !haveSameContainers(pod.Spec.Containers, old.Spec.Containers) ||
+		!haveSameContainers(pod.Spec.InitContainers, old.Spec.InitContainers) {
 		return
 	}
-	containers := takeResources(p.Spec.Containers, old.Spec.Containers)
-	initContainers := takeResources(p.Spec.InitContainers, old.Spec.InitContainers)
-	p.Spec = old.Spec
-	p.Status = old.Status
-	p.Spec.Containers = containers
-	p.Spec.InitContainers = initContainers
-	metav1.ResetObjectMetaForStatus(p, old)
-	raiseGeneration(p, old)
+	containers := takeResources(pod.Spec.Containers, old.Spec.Containers)
+	initContainers := takeResources(pod.Spec.InitContainers, old.Spec.InitContainers)
+	pod.Spec = old.Spec
+	pod.Status = old.Status
+	pod.Spec.Containers = containers
+	pod.Spec.InitContainers = initContainers
+	metav1.ResetObjectMetaForStatus(pod, old)
+	raiseGeneration(pod, old)
 }
 
 func haveSameContainers(a, b []corev1.Container) bool {

@@ -11,7 +11,7 @@ import (
 
 // TestPodGracePeriod checks the grace period of the deletion of a pod.
 func TestPodGracePeriod(t *testing.T) {
-	k := kindOf(t, "pods")
+	kind := kindOf(t, "pods")
 	n := func(v int64) *int64 { return &v }
 	const placed = "spec: {nodeName: node, terminationGracePeriodSeconds: 60}\n"
 	for _, test := range []struct {
@@ -29,7 +29,7 @@ func TestPodGracePeriod(t *testing.T) {
 		{name: "succeeded", object: placed + "status: {phase: Succeeded}", asked: nil, want: 0},
 		{name: "failed", object: placed + "status: {phase: Failed}", asked: n(9), want: 0},
 	} {
-		if got := k.Delete.GracePeriod(parse(t, k, test.object), test.asked); got != test.want {
+		if got := kind.Delete.GracePeriod(parse(t, kind, test.object), test.asked); got != test.want {
 			t.Errorf("%s: got %d seconds, want %d", test.name, got, test.want)
 		}
 	}
@@ -37,7 +37,7 @@ func TestPodGracePeriod(t *testing.T) {
 
 // TestPodCreate checks the fields that creation resets.
 func TestPodCreate(t *testing.T) {
-	k := kindOf(t, "pods")
+	kind := kindOf(t, "pods")
 	for _, test := range []struct{ name, spec, qos string }{
 		{name: "nothing", spec: "containers: [{name: a}]", qos: "BestEffort"},
 		{name: "a request", spec: "containers: [{name: a, resources: {requests: {cpu: 1}}}]", qos: "Burstable"},
@@ -49,16 +49,16 @@ func TestPodCreate(t *testing.T) {
 		{name: "one limit", spec: "containers: [{name: a, resources: {limits: {cpu: 1}}}]", qos: "Burstable"},
 		{name: "an init container without", spec: "initContainers: [{name: i}]\n  containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]", qos: "Burstable"},
 	} {
-		p := parse(t, k, "spec:\n  "+test.spec+"\nstatus: {phase: Running, podIP: 1.2.3.4}").(*corev1.Pod)
-		k.Create.Prepare(p)
+		p := parse(t, kind, "spec:\n  "+test.spec+"\nstatus: {phase: Running, podIP: 1.2.3.4}").(*corev1.Pod)
+		kind.Create.Prepare(p)
 		want := corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSClass(test.qos)}
 		if !equalObjects(&corev1.Pod{Status: p.Status}, &corev1.Pod{Status: want}) {
 			t.Errorf("%s: got status %+v, want %+v", test.name, p.Status, want)
 		}
 	}
 
-	gated := parse(t, k, "spec: {schedulingGates: [{name: g}]}").(*corev1.Pod)
-	k.Create.Prepare(gated)
+	gated := parse(t, kind, "spec: {schedulingGates: [{name: g}]}").(*corev1.Pod)
+	kind.Create.Prepare(gated)
 	want := corev1.PodCondition{
 		Type:    "PodScheduled",
 		Status:  "False",
@@ -72,15 +72,15 @@ func TestPodCreate(t *testing.T) {
 
 // TestPodSubresources checks which fields each subresource of pods can change.
 func TestPodSubresources(t *testing.T) {
-	k := kindOf(t, "pods")
+	kind := kindOf(t, "pods")
 	live := func() *corev1.Pod {
-		return parse(t, k, `
+		return parse(t, kind, `
 metadata: {name: p, labels: {a: b}, ownerReferences: [{kind: X, name: x, uid: u, apiVersion: v1}], deletionTimestamp: '2024-01-01T00:00:00Z'}
 spec: {nodeName: node, containers: [{name: a, image: i, resources: {requests: {cpu: 1}}}]}
 status: {phase: Running, qosClass: Burstable}`).(*corev1.Pod)
 	}
 	sent := func() *corev1.Pod {
-		return parse(t, k, `
+		return parse(t, kind, `
 metadata: {name: p, labels: {a: c}}
 spec: {nodeName: other, containers: [{name: a, image: j, resources: {requests: {cpu: 2}}, resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]}], ephemeralContainers: [{name: e}]}
 status: {phase: Failed}`).(*corev1.Pod)
@@ -101,7 +101,7 @@ status: {phase: Failed}`).(*corev1.Pod)
 		},
 	} {
 		old, got := live(), sent()
-		k.Subresource(name).Prepare(got, old)
+		kind.Subresource(name).Prepare(got, old)
 		if !check(got) {
 			t.Errorf("%s: got %+v", name, got)
 		}
@@ -112,7 +112,7 @@ status: {phase: Failed}`).(*corev1.Pod)
 
 	renamed := sent()
 	renamed.Spec.Containers[0].Name = "b"
-	k.Subresource("resize").Prepare(renamed, live())
+	kind.Subresource("resize").Prepare(renamed, live())
 	if renamed.Spec.Containers[0].Name != "b" || renamed.Spec.NodeName != "other" {
 		t.Errorf("resize with a renamed container: got spec %+v, want the change kept for validation", renamed.Spec)
 	}
@@ -121,15 +121,15 @@ status: {phase: Failed}`).(*corev1.Pod)
 // TestVolumePhases checks the phase of a new volume, and the time that is recorded for a change of
 // the phase.
 func TestVolumePhases(t *testing.T) {
-	k := kindOf(t, "persistentvolumes")
-	v := parse(t, k, "metadata: {name: v}\nstatus: {phase: Bound}").(*corev1.PersistentVolume)
-	k.Create.Prepare(v)
-	if v.Status.Phase != corev1.VolumePending || v.Status.LastPhaseTransitionTime.IsZero() {
-		t.Errorf("after creation: got status %+v, want Pending with a transition time", v.Status)
+	kind := kindOf(t, "persistentvolumes")
+	persistentVolume := parse(t, kind, "metadata: {name: v}\nstatus: {phase: Bound}").(*corev1.PersistentVolume)
+	kind.Create.Prepare(persistentVolume)
+	if persistentVolume.Status.Phase != corev1.VolumePending || persistentVolume.Status.LastPhaseTransitionTime.IsZero() {
+		t.Errorf("after creation: got status %+v, want Pending with a transition time", persistentVolume.Status)
 	}
-	then := metav1.NewTime(v.Status.LastPhaseTransitionTime.Add(-1e9))
+	then := metav1.NewTime(persistentVolume.Status.LastPhaseTransitionTime.Add(-1e9))
 	said := metav1.NewTime(then.Add(-1e9))
-	v.Status.LastPhaseTransitionTime = &then
+	persistentVolume.Status.LastPhaseTransitionTime = &then
 	for _, test := range []struct {
 		name  string
 		phase corev1.PersistentVolumePhase
@@ -141,10 +141,10 @@ func TestVolumePhases(t *testing.T) {
 		{name: "new phase without a time", phase: corev1.VolumeBound, time: nil, kept: nil},
 		{name: "new phase with its time", phase: corev1.VolumeBound, time: &said, kept: &said},
 	} {
-		changed := v.DeepCopy()
+		changed := persistentVolume.DeepCopy()
 		changed.Spec.StorageClassName = "lost"
 		changed.Status.Phase, changed.Status.LastPhaseTransitionTime = test.phase, test.time
-		k.Subresource("status").Prepare(changed, v)
+		kind.Subresource("status").Prepare(changed, persistentVolume)
 		got := changed.Status.LastPhaseTransitionTime
 		if changed.Spec.StorageClassName != "" {
 			t.Errorf("%s: got another spec", test.name)
@@ -160,7 +160,7 @@ func TestVolumePhases(t *testing.T) {
 
 // TestClaimDataSources checks that each field of the data source is copied to the other one.
 func TestClaimDataSources(t *testing.T) {
-	k := kindOf(t, "persistentvolumeclaims")
+	kind := kindOf(t, "persistentvolumeclaims")
 	for _, test := range []struct {
 		object   string
 		old, ref bool
@@ -171,10 +171,10 @@ func TestClaimDataSources(t *testing.T) {
 		{object: "spec: {dataSourceRef: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s, namespace: ns}}", old: false, ref: false},
 	} {
 		for name, prepare := range map[string]func(registry.Object){
-			"create": k.Create.Prepare,
-			"update": func(o registry.Object) { k.Update.Prepare(o, k.New().(registry.Object)) },
+			"create": kind.Create.Prepare,
+			"update": func(o registry.Object) { kind.Update.Prepare(o, kind.New().(registry.Object)) },
 		} {
-			c := parse(t, k, test.object).(*corev1.PersistentVolumeClaim)
+			c := parse(t, kind, test.object).(*corev1.PersistentVolumeClaim)
 			prepare(c)
 			if (c.Spec.DataSource != nil) != test.old || (c.Spec.DataSourceRef != nil) != test.ref {
 				t.Errorf("%s of %s: got spec %+v, want dataSource: %t, dataSourceRef: %t", name, test.object, c.Spec, test.old, test.ref)

@@ -55,20 +55,20 @@ func isQuotaResource(name corev1.ResourceName) bool {
 const unsupportedScopeDetail = "unsupported scope"
 
 // validateScopes requires known scopes that apply to the resources of the quota.
-func validateScopes(fld validate.Field, s *corev1.ResourceQuotaSpec) {
+func validateScopes(fld validate.Field, spec *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
-	for _, scope := range s.Scopes {
+	for _, scope := range spec.Scopes {
 		seen.Add(scope)
 		if !isKnownScope(scope) {
-			fld.Invalid("scopes", s.Scopes, unsupportedScopeDetail)
+			fld.Invalid("scopes", spec.Scopes, unsupportedScopeDetail)
 		}
-		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
+		for _, name := range slices.Sorted(maps.Keys(spec.Hard)) {
 			if isQuotaResource(name) && !affectsResource(scope, name) {
-				fld.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
+				fld.Invalid("scopes", spec.Scopes, "unsupported scope applied to resource")
 			}
 		}
 	}
-	validateScopeConflicts(fld, "scopes", s, seen)
+	validateScopeConflicts(fld, "scopes", spec, seen)
 }
 
 // validateScopeConflicts rejects scopes that exclude each other.
@@ -89,49 +89,49 @@ func validateScopeConflicts(
 }
 
 // validateScopeSelector is validateScopes for a scope selector.
-func validateScopeSelector(fld validate.Field, s *corev1.ResourceQuotaSpec) {
+func validateScopeSelector(fld validate.Field, spec *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
-	for i := range s.ScopeSelector.MatchExpressions {
-		r := &s.ScopeSelector.MatchExpressions[i]
+	for i := range spec.ScopeSelector.MatchExpressions {
+		r := &spec.ScopeSelector.MatchExpressions[i]
 		seen.Add(r.ScopeName)
 		if !isKnownScope(r.ScopeName) {
 			fld.Invalid("scopeName", r.ScopeName, unsupportedScopeDetail)
 		}
-		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
+		for _, name := range slices.Sorted(maps.Keys(spec.Hard)) {
 			if isQuotaResource(name) && !affectsResource(r.ScopeName, name) {
-				fld.Invalid("", *s.ScopeSelector, "unsupported scope applied to resource")
+				fld.Invalid("", *spec.ScopeSelector, "unsupported scope applied to resource")
 			}
 		}
 		validateScopeRequirement(fld, r)
 	}
-	validateScopeConflicts(fld, "", s, seen)
+	validateScopeConflicts(fld, "", spec, seen)
 }
 
 // validateScopeRequirement validates the operator and values of a requirement.
-func validateScopeRequirement(fld validate.Field, r *corev1.ScopedResourceSelectorRequirement) {
-	switch r.ScopeName {
+func validateScopeRequirement(fld validate.Field, requirement *corev1.ScopedResourceSelectorRequirement) {
+	switch requirement.ScopeName {
 	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
 		corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
-		if r.Operator != corev1.ScopeSelectorOpExists {
+		if requirement.Operator != corev1.ScopeSelectorOpExists {
 			fld.Invalid(
 				"operator",
-				r.Operator,
+				requirement.Operator,
 				"must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
 					"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity",
 			)
 		}
 	}
-	switch r.Operator {
+	switch requirement.Operator {
 	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
-		if len(r.Values) == 0 {
+		if len(requirement.Values) == 0 {
 			fld.Required("values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
 		}
 	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
-		if len(r.Values) > 0 {
-			fld.Invalid("values", r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
+		if len(requirement.Values) > 0 {
+			fld.Invalid("values", requirement.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
 		}
 	default:
-		fld.Invalid("operator", r.Operator, "not a valid selector operator")
+		fld.Invalid("operator", requirement.Operator, "not a valid selector operator")
 	}
 }
 

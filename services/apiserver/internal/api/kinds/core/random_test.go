@@ -31,48 +31,48 @@ func TestRulesHoldForRandomObjects(t *testing.T) {
 }
 
 // exercise calls the rules of a kind with two objects, and checks that defaults are consistent.
-func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
+func exercise(t *testing.T, kind *registry.Kind, obj, old registry.Object) {
 	t.Helper()
-	if k.Default != nil {
-		k.Default(obj)
+	if kind.Default != nil {
+		kind.Default(obj)
 		once := obj.DeepCopyObject()
-		k.Default(obj)
+		kind.Default(obj)
 		if !equalObjects(once, obj) {
-			t.Errorf("%s: defaulting twice changed the object", k.Kind)
+			t.Errorf("%s: defaulting twice changed the object", kind.Kind)
 		}
 	}
 	clone := func() registry.Object { return obj.DeepCopyObject().(registry.Object) }
-	if k.Create.Prepare != nil {
-		k.Create.Prepare(clone())
+	if kind.Create.Prepare != nil {
+		kind.Create.Prepare(clone())
 	}
-	if k.Update.Prepare != nil {
-		k.Update.Prepare(clone(), old)
+	if kind.Update.Prepare != nil {
+		kind.Update.Prepare(clone(), old)
 	}
-	if k.Create.Validate != nil {
-		k.Create.Validate(obj)
-		k.Update.Validate(obj, old)
+	if kind.Create.Validate != nil {
+		kind.Create.Validate(obj)
+		kind.Update.Validate(obj, old)
 	}
-	if k.DeclarativeValidation != nil {
-		k.DeclarativeValidation(obj)
+	if kind.DeclarativeValidation != nil {
+		kind.DeclarativeValidation(obj)
 	}
-	if k.Create.Warnings != nil {
-		k.Create.Warnings(obj)
+	if kind.Create.Warnings != nil {
+		kind.Create.Warnings(obj)
 	}
-	if k.Update.Warnings != nil {
-		k.Update.Warnings(obj, old)
+	if kind.Update.Warnings != nil {
+		kind.Update.Warnings(obj, old)
 	}
-	if k.Delete.GracePeriod != nil && k.Delete.GracePeriod(obj, nil) < 0 {
-		t.Errorf("%s: got a negative grace period", k.Kind)
+	if kind.Delete.GracePeriod != nil && kind.Delete.GracePeriod(obj, nil) < 0 {
+		t.Errorf("%s: got a negative grace period", kind.Kind)
 	}
-	if k.Presentation.RowConditions != nil {
-		k.Presentation.RowConditions(obj)
+	if kind.Presentation.RowConditions != nil {
+		kind.Presentation.RowConditions(obj)
 	}
-	for _, f := range k.Presentation.Selectable {
+	for _, f := range kind.Presentation.Selectable {
 		if f.Value != nil {
 			f.Value(obj)
 		}
 	}
-	for _, s := range k.Subresources {
+	for _, s := range kind.Subresources {
 		if s.Prepare != nil {
 			s.Prepare(clone(), old)
 		}
@@ -80,11 +80,11 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 			s.ValidateUpdate(obj, old)
 		}
 	}
-	for _, c := range k.Presentation.Columns {
+	for _, c := range kind.Presentation.Columns {
 		switch cell := c.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:
-			t.Errorf("%s: cell %s: got type %T", k.Kind, c.Name, cell)
+			t.Errorf("%s: cell %s: got type %T", kind.Kind, c.Name, cell)
 		}
 	}
 }
@@ -93,22 +93,22 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 // the parts that a subresource does not write.
 func TestStatusKeepsSpecAndLiveObject(t *testing.T) {
 	for _, k := range core.Kinds(registry.Settings{}) {
-		for _, s := range k.Subresources {
-			if s.Prepare == nil {
+		for _, subresource := range k.Subresources {
+			if subresource.Prepare == nil {
 				continue
 			}
-			t.Run(k.Resource+"/"+s.Name, func(t *testing.T) {
+			t.Run(k.Resource+"/"+subresource.Name, func(t *testing.T) {
 				fill := randfill.NewWithSeed(1).NilChance(0.2).NumElements(1, 3).MaxDepth(12)
 				obj, old := k.New().(registry.Object), k.New().(registry.Object)
 				fill.Fill(obj)
 				fill.Fill(old)
 				before := old.DeepCopyObject()
-				s.Prepare(obj, old)
+				subresource.Prepare(obj, old)
 				if !equalObjects(before, old) {
 					t.Error("the live object was modified")
 				}
 				kept := []string{"Spec"}
-				switch s.Name {
+				switch subresource.Name {
 				case "finalize", "ephemeralcontainers":
 					kept = []string{"Status"}
 				case "resize":

@@ -93,24 +93,24 @@ func defaultController(rc *corev1.ReplicationController) {
 func validateController(
 	fld validate.Field,
 	rules *podspec.Rules,
-	s *corev1.ReplicationControllerSpec,
+	spec *corev1.ReplicationControllerSpec,
 	old *corev1.PodTemplateSpec,
 ) {
-	fld.CoveredByDeclarative("minimum", func() { fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds)) })
-	fld.RequireSet("selector", len(s.Selector) > 0)
-	if s.Replicas == nil {
+	fld.CoveredByDeclarative("minimum", func() { fld.CheckNonNegative("minReadySeconds", int64(spec.MinReadySeconds)) })
+	fld.RequireSet("selector", len(spec.Selector) > 0)
+	if spec.Replicas == nil {
 		fld.CoveredByDeclarative("", func() { fld.Required("replicas", "") })
 	} else {
-		fld.CoveredByDeclarative("minimum", func() { fld.CheckNonNegative("replicas", int64(*s.Replicas)) })
+		fld.CoveredByDeclarative("minimum", func() { fld.CheckNonNegative("replicas", int64(*spec.Replicas)) })
 	}
-	if s.Template == nil {
+	if spec.Template == nil {
 		fld.Required("template", "")
 		return
 	}
-	if len(s.Selector) > 0 && !labels.SelectorFromSet(s.Selector).Matches(labels.Set(s.Template.Labels)) {
-		fld.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+	if len(spec.Selector) > 0 && !labels.SelectorFromSet(spec.Selector).Matches(labels.Set(spec.Template.Labels)) {
+		fld.Child("template", "metadata").Invalid("labels", spec.Template.Labels, "`selector` does not match template `labels`")
 	}
-	rules.ValidateReplicatedTemplate(fld.Child("template"), s.Template, old, "ReplicationController")
+	rules.ValidateReplicatedTemplate(fld.Child("template"), spec.Template, old, "ReplicationController")
 }
 
 // declaredControllerRules runs the declarative validation of the type.

@@ -71,32 +71,32 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 }
 
 // validateSecretType applies the rules of the standard secret types.
-func validateSecretType(s *corev1.Secret, path *field.Path) field.ErrorList {
+func validateSecretType(secret *corev1.Secret, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	require := func(present bool, key string) {
 		if !present {
 			errs = append(errs, field.Required(path.Key(key), ""))
 		}
 	}
-	has := func(key string) bool { _, ok := s.Data[key]; return ok }
-	switch s.Type {
+	has := func(key string) bool { _, ok := secret.Data[key]; return ok }
+	switch secret.Type {
 	case corev1.SecretTypeServiceAccountToken:
 		// A controller adds the other data, such as the token, later.
-		if s.Annotations[corev1.ServiceAccountNameKey] == "" {
+		if secret.Annotations[corev1.ServiceAccountNameKey] == "" {
 			fldPath := field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey)
 			errs = append(errs, field.Required(fldPath, ""))
 		}
 	case corev1.SecretTypeDockercfg:
-		errs = append(errs, validateJSONKey(s, path, corev1.DockerConfigKey)...)
+		errs = append(errs, validateJSONKey(secret, path, corev1.DockerConfigKey)...)
 	case corev1.SecretTypeDockerConfigJson:
-		errs = append(errs, validateJSONKey(s, path, corev1.DockerConfigJsonKey)...)
+		errs = append(errs, validateJSONKey(secret, path, corev1.DockerConfigJsonKey)...)
 	case corev1.SecretTypeBasicAuth:
 		if either := has(corev1.BasicAuthUsernameKey) || has(corev1.BasicAuthPasswordKey); !either {
 			require(false, corev1.BasicAuthUsernameKey)
 			require(false, corev1.BasicAuthPasswordKey)
 		}
 	case corev1.SecretTypeSSHAuth:
-		require(len(s.Data[corev1.SSHAuthPrivateKey]) > 0, corev1.SSHAuthPrivateKey)
+		require(len(secret.Data[corev1.SSHAuthPrivateKey]) > 0, corev1.SSHAuthPrivateKey)
 	case corev1.SecretTypeTLS:
 		require(has(corev1.TLSCertKey), corev1.TLSCertKey)
 		require(has(corev1.TLSPrivateKeyKey), corev1.TLSPrivateKeyKey)

@@ -29,13 +29,13 @@ func isHeadless(s *corev1.ServiceSpec) bool {
 
 // validateService validates a service, which may still lack allocated values. old is nil at creation.
 // distributions holds the allowed values of trafficDistribution.
-func validateService(fld validate.Field, s, old *corev1.Service, distributions []string) {
-	hints, hasHints := s.Annotations[topologyHintsAnnotation]
-	if mode, ok := s.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
+func validateService(fld validate.Field, service, old *corev1.Service, distributions []string) {
+	hints, hasHints := service.Annotations[topologyHintsAnnotation]
+	if mode, ok := service.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
 		fld.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
 			"must match annotations["+topologyHintsAnnotation+"] when both are specified")
 	}
-	spec, specField := &s.Spec, fld.Child("spec")
+	spec, specField := &service.Spec, fld.Child("spec")
 	if len(spec.Ports) == 0 && !isHeadless(spec) && spec.Type != corev1.ServiceTypeExternalName {
 		specField.Required("ports", "")
 	}
@@ -47,7 +47,7 @@ func validateService(fld validate.Field, s, old *corev1.Service, distributions [
 	specField.CheckLabels("selector", spec.Selector)
 	validate.RequiredOneOf(specField, "sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	validateSessionAffinity(specField, spec)
-	fld.Add(ValidateClusterIPs(s)...)
+	fld.Add(ValidateClusterIPs(service)...)
 	validate.Each(specField, "externalIPs", spec.ExternalIPs, func(fld validate.Field, ip *string) {
 		if fld.CheckIP("", *ip) {
 			fld.CheckNonSpecialIP("", *ip)
@@ -56,7 +56,7 @@ func validateService(fld validate.Field, s, old *corev1.Service, distributions [
 	validate.RequiredOneOf(specField, "type", spec.Type,
 		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
 	validateUniquePorts(specField, spec)
-	validateSourceRanges(fld, s, old)
+	validateSourceRanges(fld, service, old)
 	isLoadBalancer := spec.Type == corev1.ServiceTypeLoadBalancer
 	specField.ForbidSet("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !isLoadBalancer, forLoadBalancersDetail)
 	validateLoadBalancerClass(specField, spec)
@@ -119,23 +119,23 @@ func validateSessionAffinity(fld validate.Field, s *corev1.ServiceSpec) {
 }
 
 // validateUniquePorts rejects duplicate ports of one protocol.
-func validateUniquePorts(fld validate.Field, s *corev1.ServiceSpec) {
+func validateUniquePorts(fld validate.Field, serviceSpec *corev1.ServiceSpec) {
 	type portKey struct {
 		protocol corev1.Protocol
 		number   int32
 	}
-	if s.Type == corev1.ServiceTypeClusterIP {
-		validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.ServicePort) {
+	if serviceSpec.Type == corev1.ServiceTypeClusterIP {
+		validate.Each(fld, "ports", serviceSpec.Ports, func(fld validate.Field, p *corev1.ServicePort) {
 			fld.ForbidSet("nodePort", p.NodePort != 0, "may not be used when `type` is 'ClusterIP'")
 		})
 	}
 	nodePorts, ports := validate.Set[portKey]{}, validate.Set[portKey]{}
-	validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.ServicePort) {
+	validate.Each(fld, "ports", serviceSpec.Ports, func(fld validate.Field, p *corev1.ServicePort) {
 		if p.NodePort != 0 && !nodePorts.Add(portKey{p.Protocol, p.NodePort}) {
 			fld.Duplicate("nodePort", p.NodePort)
 		}
 	})
-	validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.ServicePort) {
+	validate.Each(fld, "ports", serviceSpec.Ports, func(fld validate.Field, p *corev1.ServicePort) {
 		if !ports.Add(portKey{p.Protocol, p.Port}) {
 			fld.Duplicate("", corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
 		}
@@ -186,46 +186,46 @@ func validateLoadBalancerClass(fld validate.Field, s *corev1.ServiceSpec) {
 
 // validateTrafficPolicies validates traffic policies. A missing health check port is allocated
 // later.
-func validateTrafficPolicies(fld validate.Field, s *corev1.ServiceSpec, distributions []string) {
-	if isReachableFromOutside(s) {
-		validate.RequiredOneOf(fld, "externalTrafficPolicy", s.ExternalTrafficPolicy,
+func validateTrafficPolicies(fld validate.Field, serviceSpec *corev1.ServiceSpec, distributions []string) {
+	if isReachableFromOutside(serviceSpec) {
+		validate.RequiredOneOf(fld, "externalTrafficPolicy", serviceSpec.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
-	} else if s.ExternalTrafficPolicy != "" {
-		fld.Invalid("externalTrafficPolicy", s.ExternalTrafficPolicy, "may only be set for externally-accessible services")
+	} else if serviceSpec.ExternalTrafficPolicy != "" {
+		fld.Invalid("externalTrafficPolicy", serviceSpec.ExternalTrafficPolicy, "may only be set for externally-accessible services")
 	}
-	switch port := s.HealthCheckNodePort; {
+	switch port := serviceSpec.HealthCheckNodePort; {
 	case port == 0:
-	case hasHealthCheckPort(s):
+	case hasHealthCheckPort(serviceSpec):
 		fld.CheckPort("healthCheckNodePort", port)
 	default:
 		fld.Invalid("healthCheckNodePort", port,
 			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
 	}
 	fld.RequireSet("internalTrafficPolicy",
-		s.InternalTrafficPolicy != nil || !hasNodePort(s) && s.Type != corev1.ServiceTypeClusterIP)
-	validate.OptionalOneOf(fld, "internalTrafficPolicy", s.InternalTrafficPolicy,
+		serviceSpec.InternalTrafficPolicy != nil || !hasNodePort(serviceSpec) && serviceSpec.Type != corev1.ServiceTypeClusterIP)
+	validate.OptionalOneOf(fld, "internalTrafficPolicy", serviceSpec.InternalTrafficPolicy,
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
-	validate.OptionalOneOf(fld, "trafficDistribution", s.TrafficDistribution, distributions...)
+	validate.OptionalOneOf(fld, "trafficDistribution", serviceSpec.TrafficDistribution, distributions...)
 }
 
 // validateServiceChanges rejects changes of allocated values, unless the new type does not use
 // them.
-func validateServiceChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
-	if hasClusterIP(s) && hasClusterIP(old) {
-		if !isHeadless(s) || !isHeadless(old) {
-			validateAddressChanges(fld, s, old)
+func validateServiceChanges(fld validate.Field, serviceSpec, old *corev1.ServiceSpec) {
+	if hasClusterIP(serviceSpec) && hasClusterIP(old) {
+		if !isHeadless(serviceSpec) || !isHeadless(old) {
+			validateAddressChanges(fld, serviceSpec, old)
 		}
-		if !isHeadless(s) && !isHeadless(old) {
-			validateFamilyChanges(fld, s, old)
+		if !isHeadless(serviceSpec) && !isHeadless(old) {
+			validateFamilyChanges(fld, serviceSpec, old)
 		}
 	}
-	isLoadBalancer := s.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer
-	if isLoadBalancer && !validate.SemanticEqual(s.LoadBalancerClass, old.LoadBalancerClass) {
-		fld.Invalid("loadBalancerClass", s.LoadBalancerClass, "may not change once set")
+	isLoadBalancer := serviceSpec.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer
+	if isLoadBalancer && !validate.SemanticEqual(serviceSpec.LoadBalancerClass, old.LoadBalancerClass) {
+		fld.Invalid("loadBalancerClass", serviceSpec.LoadBalancerClass, "may not change once set")
 	}
 	// Kubernetes reports the rules of the class twice for an update.
-	validateLoadBalancerClass(fld, s)
-	if hasHealthCheckPort(s) && hasHealthCheckPort(old) && s.HealthCheckNodePort != old.HealthCheckNodePort {
+	validateLoadBalancerClass(fld, serviceSpec)
+	if hasHealthCheckPort(serviceSpec) && hasHealthCheckPort(old) && serviceSpec.HealthCheckNodePort != old.HealthCheckNodePort {
 		fld.Forbidden("healthCheckNodePort", "field is immutable")
 	}
 }
@@ -233,8 +233,8 @@ func validateServiceChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 const setOnceDetail = "may not change once set"
 
 // validateAddressChanges allows adding and removing a second address.
-func validateAddressChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
-	now, before := s.ClusterIPs, old.ClusterIPs
+func validateAddressChanges(fld validate.Field, serviceSpec, old *corev1.ServiceSpec) {
+	now, before := serviceSpec.ClusterIPs, old.ClusterIPs
 	first := fld.Index("clusterIPs", 0)
 	if len(now) == len(before) {
 		for i := range before {
@@ -249,8 +249,8 @@ func validateAddressChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	} else if len(before) > 0 && now[0] != before[0] {
 		first.Invalid("", now, setOnceDetail)
 	}
-	if len(before) > len(now) && len(now) == 1 && !isSingleStack(s) {
-		fld.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP")
+	if len(before) > len(now) && len(now) == 1 && !isSingleStack(serviceSpec) {
+		fld.Invalid("ipFamilyPolicy", serviceSpec.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP")
 	}
 }
 
@@ -259,8 +259,8 @@ func isSingleStack(s *corev1.ServiceSpec) bool {
 }
 
 // validateFamilyChanges allows adding and removing a second family.
-func validateFamilyChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
-	now, before := s.IPFamilies, old.IPFamilies
+func validateFamilyChanges(fld validate.Field, serviceSpec, old *corev1.ServiceSpec) {
+	now, before := serviceSpec.IPFamilies, old.IPFamilies
 	first := fld.Index("ipFamilies", 0)
 	if len(now) == len(before) {
 		for i := range before {
@@ -270,14 +270,14 @@ func validateFamilyChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 		}
 		return
 	}
-	if len(now) < len(before) && len(s.ClusterIPs) == 0 {
+	if len(now) < len(before) && len(serviceSpec.ClusterIPs) == 0 {
 		first.Invalid("", now, "primary ipFamily can not be unset")
 	}
 	if len(now) > 0 && len(before) > 0 && now[0] != before[0] {
-		first.Invalid("", s.ClusterIPs, setOnceDetail)
+		first.Invalid("", serviceSpec.ClusterIPs, setOnceDetail)
 	}
-	if len(now) < len(before) && len(now) == 1 && !isSingleStack(s) {
-		fld.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily")
+	if len(now) < len(before) && len(now) == 1 && !isSingleStack(serviceSpec) {
+		fld.Invalid("ipFamilyPolicy", serviceSpec.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily")
 	}
 }
 
@@ -289,24 +289,24 @@ func validateLoadBalancer(fld validate.Field, s *corev1.Service, anyType, needMo
 		fld.Forbidden("ingress", "may only be used when `spec.type` is 'LoadBalancer'")
 		return
 	}
-	validate.Each(fld, "ingress", points, func(fld validate.Field, p *corev1.LoadBalancerIngress) {
-		if p.IP != "" {
-			fld.CheckIP("ip", p.IP)
+	validate.Each(fld, "ingress", points, func(fld validate.Field, ingress *corev1.LoadBalancerIngress) {
+		if ingress.IP != "" {
+			fld.CheckIP("ip", ingress.IP)
 		}
 		switch {
-		case p.IPMode == nil:
-			if p.IP != "" && needMode {
+		case ingress.IPMode == nil:
+			if ingress.IP != "" && needMode {
 				fld.Required("ipMode", "must be specified when `ip` is set")
 			}
-		case p.IP == "":
+		case ingress.IP == "":
 			fld.Forbidden("ipMode", "may not be specified when `ip` is not set")
 		default:
-			validate.OneOf(fld, "ipMode", *p.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
+			validate.OneOf(fld, "ipMode", *ingress.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
 		}
-		if p.Hostname != "" {
-			fld.CheckText("hostname", p.Hostname, validate.DNSSubdomain)
-			if netutils.ParseIPSloppy(p.Hostname) != nil {
-				fld.Invalid("hostname", p.Hostname, "must be a DNS name, not an IP address")
+		if ingress.Hostname != "" {
+			fld.CheckText("hostname", ingress.Hostname, validate.DNSSubdomain)
+			if netutils.ParseIPSloppy(ingress.Hostname) != nil {
+				fld.Invalid("hostname", ingress.Hostname, "must be a DNS name, not an IP address")
 			}
 		}
 	})

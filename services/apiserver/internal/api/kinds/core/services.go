@@ -87,8 +87,8 @@ func services(settings registry.Settings) *registry.Kind {
 const affinityTimeout = 3 * 60 * 60
 
 // defaultService sets the fields that a client omitted. ipMode is the gate LoadBalancerIPMode.
-func defaultService(s *corev1.Service, ipMode bool) {
-	spec := &s.Spec
+func defaultService(service *corev1.Service, ipMode bool) {
+	spec := &service.Spec
 	declare.SetDefault(&spec.Type, corev1.ServiceTypeClusterIP)
 	defaultAffinity(spec)
 	for i := range spec.Ports {
@@ -114,8 +114,8 @@ func defaultService(s *corev1.Service, ipMode bool) {
 	if !ipMode {
 		return
 	}
-	for i := range s.Status.LoadBalancer.Ingress {
-		if point := &s.Status.LoadBalancer.Ingress[i]; point.IP != "" {
+	for i := range service.Status.LoadBalancer.Ingress {
+		if point := &service.Status.LoadBalancer.Ingress[i]; point.IP != "" {
 			declare.SetDefaultPtr(&point.IPMode, corev1.LoadBalancerIPModeVIP)
 		}
 	}
@@ -204,13 +204,13 @@ func clusterIPText(s *corev1.Service) string {
 
 // externalIPText returns the addresses or the name by which clients outside of the cluster reach a
 // service.
-func externalIPText(s *corev1.Service) string {
-	external := strings.Join(s.Spec.ExternalIPs, ",")
-	switch s.Spec.Type {
+func externalIPText(service *corev1.Service) string {
+	external := strings.Join(service.Spec.ExternalIPs, ",")
+	switch service.Spec.Type {
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
 		return columns.OrNone(external)
 	case corev1.ServiceTypeLoadBalancer:
-		switch ingress := ingressText(s.Status.LoadBalancer.Ingress); {
+		switch ingress := ingressText(service.Status.LoadBalancer.Ingress); {
 		case external == "":
 			return cmp.Or(ingress, "<pending>")
 		case ingress == "":
@@ -219,7 +219,7 @@ func externalIPText(s *corev1.Service) string {
 			return ingress + "," + external
 		}
 	case corev1.ServiceTypeExternalName:
-		return s.Spec.ExternalName
+		return service.Spec.ExternalName
 	default:
 		return columns.Unknown
 	}

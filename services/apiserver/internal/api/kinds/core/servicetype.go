@@ -9,8 +9,8 @@ import (
 
 // dropOfOtherType clears fields that only the old type of a service has, after a change
 // of its type. A field that the client changed as well stays, and validation rejects it.
-func dropOfOtherType(s, old *corev1.Service) {
-	spec, was := &s.Spec, &old.Spec
+func dropOfOtherType(service, old *corev1.Service) {
+	spec, was := &service.Spec, &old.Spec
 	if hasClusterIP(was) && !hasClusterIP(spec) {
 		if spec.ClusterIP == was.ClusterIP && slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
 			spec.ClusterIP = ""
@@ -34,7 +34,7 @@ func dropOfOtherType(s, old *corev1.Service) {
 		dropSame(&spec.LoadBalancerClass, was.LoadBalancerClass)
 	}
 	if spec.Type != corev1.ServiceTypeLoadBalancer {
-		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+		service.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
 	if isReachableFromOutside(was) && !isReachableFromOutside(spec) && spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
 		spec.ExternalTrafficPolicy = ""

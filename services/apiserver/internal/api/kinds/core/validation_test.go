@@ -96,7 +96,7 @@ func TestCreateEvents(t *testing.T) {
 	const whole = "{name: a, namespace: ns}\ninvolvedObject: {namespace: ns}\n"
 	const stamped = "eventTime: '2024-05-06T07:08:09.123456Z'\nreportingComponent: example.com/c\nreportingInstance: i\naction: Kill\nreason: Killed\n"
 	long := strings.Repeat("x", 129)
-	k := kindOf(t, "events")
+	kind := kindOf(t, "events")
 	for _, test := range []struct{ name, object, want string }{
 		{name: "an odd type is taken", object: whole + "type: Odd", want: ""},
 		{name: "a name that is not a DNS name", object: "{name: A_b, namespace: ns}\ninvolvedObject: {namespace: ns}", want: ""},
@@ -135,10 +135,10 @@ func TestCreateEvents(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			object := "metadata: " + test.object
-			if got := texts(create(k, parse(t, k, object))); got != test.want {
+			if got := texts(create(kind, parse(t, kind, object))); got != test.want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, test.want)
 			}
-			if got := texts(update(k, parse(t, k, object), parse(t, k, object))); got != test.want {
+			if got := texts(update(kind, parse(t, kind, object), parse(t, kind, object))); got != test.want {
 				t.Errorf("on update got:\n%s\nwant:\n%s", got, test.want)
 			}
 		})
@@ -279,21 +279,21 @@ func TestWarnings(t *testing.T) {
 
 // TestNamespaceLife checks what creation, update and finalization of a namespace can change.
 func TestNamespaceLife(t *testing.T) {
-	k := kindOf(t, "namespaces")
-	n := parse(t, k, `
+	kind := kindOf(t, "namespaces")
+	namespace := parse(t, kind, `
 metadata: {name: x, labels: {case: c, kubernetes.io/metadata.name: wrong}}
 spec: {finalizers: [example.com/f]}
 status: {phase: Terminating}`).(*corev1.Namespace)
-	if errs := create(k, n); len(errs) != 0 {
+	if errs := create(kind, namespace); len(errs) != 0 {
 		t.Fatal(texts(errs))
 	}
 	wantSpec := corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"example.com/f", "kubernetes"}}
-	if n.Labels["kubernetes.io/metadata.name"] != "x" || n.Status.Phase != corev1.NamespaceActive || !equalSpecs(n, wantSpec) {
-		t.Fatalf("after creation: got %+v, want it Active with the name label and the finalizer", n)
+	if namespace.Labels["kubernetes.io/metadata.name"] != "x" || namespace.Status.Phase != corev1.NamespaceActive || !equalSpecs(namespace, wantSpec) {
+		t.Fatalf("after creation: got %+v, want it Active with the name label and the finalizer", namespace)
 	}
 
-	changed := parse(t, k, "metadata: {name: x, labels: {a: b}}\nspec: {}\nstatus: {phase: Terminating}").(*corev1.Namespace)
-	if errs := update(k, changed, n); len(errs) != 0 {
+	changed := parse(t, kind, "metadata: {name: x, labels: {a: b}}\nspec: {}\nstatus: {phase: Terminating}").(*corev1.Namespace)
+	if errs := update(kind, changed, namespace); len(errs) != 0 {
 		t.Fatal(texts(errs))
 	}
 	if changed.Labels["kubernetes.io/metadata.name"] != "x" || changed.Labels["a"] != "b" ||
@@ -301,17 +301,17 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 		t.Errorf("after the update: got %+v, want the new label, and the name label, phase and spec kept", changed)
 	}
 
-	finalize := k.Subresource("finalize")
-	final := parse(t, k, "metadata: {name: x}\nspec: {finalizers: [kubernetes, example.com/g]}\nstatus: {phase: Terminating}").(*corev1.Namespace)
-	finalize.Prepare(final, n)
-	if errs := finalize.ValidateUpdate(final, n); len(errs) != 0 {
+	finalize := kind.Subresource("finalize")
+	final := parse(t, kind, "metadata: {name: x}\nspec: {finalizers: [kubernetes, example.com/g]}\nstatus: {phase: Terminating}").(*corev1.Namespace)
+	finalize.Prepare(final, namespace)
+	if errs := finalize.ValidateUpdate(final, namespace); len(errs) != 0 {
 		t.Error(texts(errs))
 	}
 	if final.Status.Phase != corev1.NamespaceActive || len(final.Spec.Finalizers) != 2 {
 		t.Errorf("after finalize: got %+v, want it Active with 2 finalizers", final)
 	}
 	final.Spec.Finalizers = []corev1.FinalizerName{"nodomain"}
-	if got := texts(finalize.ValidateUpdate(final, n)); got != `spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified` {
+	if got := texts(finalize.ValidateUpdate(final, namespace)); got != `spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified` {
 		t.Errorf("got %s, want %q",
 			got,
 			`spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified`)

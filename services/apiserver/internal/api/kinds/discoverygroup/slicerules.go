@@ -24,21 +24,21 @@ const (
 
 // validateSlice validates a slice. old is nil at creation. An update that leaves the endpoints
 // unchanged does not validate them, because older versions accepted more.
-func validateSlice(fld validate.Field, s, old *discoveryv1.EndpointSlice) {
-	validate.RequiredOneOf(fld, "addressType", s.AddressType,
+func validateSlice(fld validate.Field, endpointSlice, old *discoveryv1.EndpointSlice) {
+	validate.RequiredOneOf(fld, "addressType", endpointSlice.AddressType,
 		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
-	validate.MaxItems(fld, "ports", s.Ports, maxPorts)
-	if len(s.Ports) <= maxPorts {
+	validate.MaxItems(fld, "ports", endpointSlice.Ports, maxPorts)
+	if len(endpointSlice.Ports) <= maxPorts {
 		names := validate.Set[string]{}
 		validate.Each(
 			fld,
 			"ports",
-			s.Ports,
+			endpointSlice.Ports,
 			func(fld validate.Field, p *discoveryv1.EndpointPort) { validateSlicePort(fld, p, names) },
 		)
 	}
-	errs := validate.CheckAt(fld.FieldPath(), func(fld validate.Field) { validateEndpoints(fld, s) })
-	if len(errs) > 0 && old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+	errs := validate.CheckAt(fld.FieldPath(), func(fld validate.Field) { validateEndpoints(fld, endpointSlice) })
+	if len(errs) > 0 && old != nil && equality.Semantic.DeepEqual(endpointSlice.Endpoints, old.Endpoints) {
 		return
 	}
 	fld.Add(errs...)
@@ -49,19 +49,19 @@ func validateEndpoints(fld validate.Field, s *discoveryv1.EndpointSlice) {
 	if len(s.Endpoints) > maxEndpoints {
 		return
 	}
-	validate.Each(fld, "endpoints", s.Endpoints, func(fld validate.Field, e *discoveryv1.Endpoint) {
-		validateAddresses(fld, e.Addresses, s.AddressType)
-		if e.NodeName != nil {
-			fld.CheckText("nodeName", *e.NodeName, validate.DNSSubdomain)
+	validate.Each(fld, "endpoints", s.Endpoints, func(fld validate.Field, endpoint *discoveryv1.Endpoint) {
+		validateAddresses(fld, endpoint.Addresses, s.AddressType)
+		if endpoint.NodeName != nil {
+			fld.CheckText("nodeName", *endpoint.NodeName, validate.DNSSubdomain)
 		}
-		if len(e.DeprecatedTopology) > maxLabels {
-			fld.Add(field.TooMany(fld.Child("deprecatedTopology").FieldPath(), len(e.DeprecatedTopology), maxLabels))
+		if len(endpoint.DeprecatedTopology) > maxLabels {
+			fld.Add(field.TooMany(fld.Child("deprecatedTopology").FieldPath(), len(endpoint.DeprecatedTopology), maxLabels))
 		}
-		fld.CheckLabels("deprecatedTopology", e.DeprecatedTopology)
-		if e.Hostname != nil {
-			fld.CheckText("hostname", *e.Hostname, validate.DNSLabel)
+		fld.CheckLabels("deprecatedTopology", endpoint.DeprecatedTopology)
+		if endpoint.Hostname != nil {
+			fld.CheckText("hostname", *endpoint.Hostname, validate.DNSLabel)
 		}
-		validate.Optional(fld, "hints", e.Hints, validateHints)
+		validate.Optional(fld, "hints", endpoint.Hints, validateHints)
 	})
 }
 
@@ -112,19 +112,19 @@ func validateAddresses(fld validate.Field, addresses []string, kind discoveryv1.
 	})
 }
 
-func validateHints(fld validate.Field, h *discoveryv1.EndpointHints) {
-	validate.MaxItems(fld, "forZones", h.ForZones, maxHints)
-	if len(h.ForZones) <= maxHints {
+func validateHints(fld validate.Field, endpointHints *discoveryv1.EndpointHints) {
+	validate.MaxItems(fld, "forZones", endpointHints.ForZones, maxHints)
+	if len(endpointHints.ForZones) <= maxHints {
 		zones := validate.Set[string]{}
-		validate.Each(fld, "forZones", h.ForZones, func(fld validate.Field, z *discoveryv1.ForZone) {
+		validate.Each(fld, "forZones", endpointHints.ForZones, func(fld validate.Field, z *discoveryv1.ForZone) {
 			validate.Unique(fld, "name", z.Name, zones)
 			fld.CheckText("name", z.Name, validate.LabelValue)
 		})
 	}
-	validate.MaxItems(fld, "forNodes", h.ForNodes, maxHints)
-	if len(h.ForNodes) <= maxHints {
+	validate.MaxItems(fld, "forNodes", endpointHints.ForNodes, maxHints)
+	if len(endpointHints.ForNodes) <= maxHints {
 		nodes := validate.Set[string]{}
-		validate.Each(fld, "forNodes", h.ForNodes, func(fld validate.Field, n *discoveryv1.ForNode) {
+		validate.Each(fld, "forNodes", endpointHints.ForNodes, func(fld validate.Field, n *discoveryv1.ForNode) {
 			validate.Unique(fld, "name", n.Name, nodes)
 			fld.CheckText("name", n.Name, validate.DNSSubdomain)
 		})

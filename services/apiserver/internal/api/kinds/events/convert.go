@@ -5,49 +5,49 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 )
 
-// toCore returns the stored form, which shares memory with e.
-func toCore(e *eventsv1.Event) *corev1.Event {
+// toCore returns the stored form, which shares memory with event.
+func toCore(event *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
-		ObjectMeta:          e.ObjectMeta,
-		InvolvedObject:      e.Regarding,
-		Reason:              e.Reason,
-		Message:             e.Note,
-		Source:              e.DeprecatedSource,
-		FirstTimestamp:      e.DeprecatedFirstTimestamp,
-		LastTimestamp:       e.DeprecatedLastTimestamp,
-		Count:               e.DeprecatedCount,
-		Type:                e.Type,
-		EventTime:           e.EventTime,
-		Action:              e.Action,
-		Related:             e.Related,
-		ReportingController: e.ReportingController,
-		ReportingInstance:   e.ReportingInstance,
+		ObjectMeta:          event.ObjectMeta,
+		InvolvedObject:      event.Regarding,
+		Reason:              event.Reason,
+		Message:             event.Note,
+		Source:              event.DeprecatedSource,
+		FirstTimestamp:      event.DeprecatedFirstTimestamp,
+		LastTimestamp:       event.DeprecatedLastTimestamp,
+		Count:               event.DeprecatedCount,
+		Type:                event.Type,
+		EventTime:           event.EventTime,
+		Action:              event.Action,
+		Related:             event.Related,
+		ReportingController: event.ReportingController,
+		ReportingInstance:   event.ReportingInstance,
 	}
-	if s := e.Series; s != nil {
+	if s := event.Series; s != nil {
 		out.Series = &corev1.EventSeries{Count: s.Count, LastObservedTime: s.LastObservedTime}
 	}
 	return out
 }
 
 // fromCore is the inverse of toCore.
-func fromCore(e *corev1.Event) *eventsv1.Event {
+func fromCore(event *corev1.Event) *eventsv1.Event {
 	out := &eventsv1.Event{
-		ObjectMeta:               e.ObjectMeta,
-		Regarding:                e.InvolvedObject,
-		Reason:                   e.Reason,
-		Note:                     e.Message,
-		DeprecatedSource:         e.Source,
-		DeprecatedFirstTimestamp: e.FirstTimestamp,
-		DeprecatedLastTimestamp:  e.LastTimestamp,
-		DeprecatedCount:          e.Count,
-		Type:                     e.Type,
-		EventTime:                e.EventTime,
-		Action:                   e.Action,
-		Related:                  e.Related,
-		ReportingController:      e.ReportingController,
-		ReportingInstance:        e.ReportingInstance,
+		ObjectMeta:               event.ObjectMeta,
+		Regarding:                event.InvolvedObject,
+		Reason:                   event.Reason,
+		Note:                     event.Message,
+		DeprecatedSource:         event.Source,
+		DeprecatedFirstTimestamp: event.FirstTimestamp,
+		DeprecatedLastTimestamp:  event.LastTimestamp,
+		DeprecatedCount:          event.Count,
+		Type:                     event.Type,
+		EventTime:                event.EventTime,
+		Action:                   event.Action,
+		Related:                  event.Related,
+		ReportingController:      event.ReportingController,
+		ReportingInstance:        event.ReportingInstance,
 	}
-	if s := e.Series; s != nil {
+	if s := event.Series; s != nil {
 		out.Series = &eventsv1.EventSeries{Count: s.Count, LastObservedTime: s.LastObservedTime}
 	}
 	return out

@@ -21,32 +21,32 @@ const minSeries = 2
 // validate validates a new event: the rules of both groups, then those of this group, which does
 // not allow fields of the old style. Errors have field names of the core group.
 func validate(served *eventsv1.Event) field.ErrorList {
-	e := toCore(served)
-	errs := append(core.ValidateEvent(e, "reportingController"), validateSeries(e)...)
-	if e.EventTime.IsZero() {
+	event := toCore(served)
+	errs := append(core.ValidateEvent(event, "reportingController"), validateSeries(event)...)
+	if event.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
 	}
-	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
-		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", e.Type)))
+	if event.Type != corev1.EventTypeNormal && event.Type != corev1.EventTypeWarning {
+		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", event.Type)))
 	}
 	unset := func(name string, is bool) {
 		if !is {
 			errs = append(errs, field.Invalid(field.NewPath(name), "", "needs to be unset"))
 		}
 	}
-	unset("firstTimestamp", e.FirstTimestamp.IsZero())
-	unset("lastTimestamp", e.LastTimestamp.IsZero())
-	unset("count", e.Count == 0)
-	unset("source", e.Source == corev1.EventSource{})
+	unset("firstTimestamp", event.FirstTimestamp.IsZero())
+	unset("lastTimestamp", event.LastTimestamp.IsZero())
+	unset("count", event.Count == 0)
+	unset("source", event.Source == corev1.EventSource{})
 	return errs
 }
 
 // validateUpdate rejects changes of anything except metadata and the series.
 func validateUpdate(served, live *eventsv1.Event) field.ErrorList {
-	e, old := toCore(served), toCore(live)
-	errs := core.ValidateEvent(e, "reportingController")
-	if !semantic.Equal(e.Series, old.Series) {
-		errs = append(errs, validateSeries(e)...)
+	event, old := toCore(served), toCore(live)
+	errs := core.ValidateEvent(event, "reportingController")
+	if !semantic.Equal(event.Series, old.Series) {
+		errs = append(errs, validateSeries(event)...)
 	}
 	fixed := func(name string, is, was any) {
 		if !semantic.Equal(is, was) {
@@ -58,25 +58,25 @@ func validateUpdate(served, live *eventsv1.Event) field.ErrorList {
 			errs = append(errs, field.Invalid(field.NewPath(name), rules.InternalValue(is), validation.FieldImmutableErrorMsg))
 		}
 	}
-	fixedStruct("involvedObject", e.InvolvedObject, old.InvolvedObject)
-	fixed("reason", e.Reason, old.Reason)
-	fixed("message", e.Message, old.Message)
-	fixedStruct("source", e.Source, old.Source)
-	fixed("firstTimestamp", e.FirstTimestamp, old.FirstTimestamp)
-	fixed("lastTimestamp", e.LastTimestamp, old.LastTimestamp)
-	fixed("count", e.Count, old.Count)
+	fixedStruct("involvedObject", event.InvolvedObject, old.InvolvedObject)
+	fixed("reason", event.Reason, old.Reason)
+	fixed("message", event.Message, old.Message)
+	fixedStruct("source", event.Source, old.Source)
+	fixed("firstTimestamp", event.FirstTimestamp, old.FirstTimestamp)
+	fixed("lastTimestamp", event.LastTimestamp, old.LastTimestamp)
+	fixed("count", event.Count, old.Count)
 	// Kubernetes reports this field twice.
-	fixed("reason", e.Reason, old.Reason)
-	fixed("type", e.Type, old.Type)
-	fixed("eventTime", wireTime(e), wireTime(old))
-	fixed("action", e.Action, old.Action)
-	if e.Related == nil {
-		fixed("related", e.Related, old.Related)
+	fixed("reason", event.Reason, old.Reason)
+	fixed("type", event.Type, old.Type)
+	fixed("eventTime", wireTime(event), wireTime(old))
+	fixed("action", event.Action, old.Action)
+	if event.Related == nil {
+		fixed("related", event.Related, old.Related)
 	} else {
-		fixedStruct("related", e.Related, old.Related)
+		fixedStruct("related", event.Related, old.Related)
 	}
-	fixed("reportingController", e.ReportingController, old.ReportingController)
-	fixed("reportingInstance", e.ReportingInstance, old.ReportingInstance)
+	fixed("reportingController", event.ReportingController, old.ReportingController)
+	fixed("reportingInstance", event.ReportingInstance, old.ReportingInstance)
 	return errs
 }
 

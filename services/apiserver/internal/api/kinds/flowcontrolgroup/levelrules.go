@@ -19,28 +19,28 @@ const (
 )
 
 // validatePriorityLevel validates a new or changed priority level.
-func validatePriorityLevel(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
+func validatePriorityLevel(fld validate.Field, configuration *flowcontrolv1.PriorityLevelConfiguration) {
 	spec := fld.Child("spec")
 	const exempt, limited = flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited
-	if (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (l.Spec.Type == exempt) {
-		spec.Invalid("type", l.Spec.Type, "type must be 'Exempt' if and only if name is 'exempt'")
+	if (configuration.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (configuration.Spec.Type == exempt) {
+		spec.Invalid("type", configuration.Spec.Type, "type must be 'Exempt' if and only if name is 'exempt'")
 	}
-	switch l.Spec.Type {
+	switch configuration.Spec.Type {
 	case exempt:
-		spec.ForbidSet("limited", l.Spec.Limited != nil, "must be nil if the type is not Limited")
-		validate.Optional(spec, "exempt", l.Spec.Exempt, func(fld validate.Field, e *flowcontrolv1.ExemptPriorityLevelConfiguration) {
+		spec.ForbidSet("limited", configuration.Spec.Limited != nil, "must be nil if the type is not Limited")
+		validate.Optional(spec, "exempt", configuration.Spec.Exempt, func(fld validate.Field, e *flowcontrolv1.ExemptPriorityLevelConfiguration) {
 			validateShares(fld, e.NominalConcurrencyShares)
 			validateLendablePercent(fld, e.LendablePercent)
 		})
 	case limited:
-		spec.ForbidSet("exempt", l.Spec.Exempt != nil, "must be nil if the type is Limited")
-		spec.RequireSetWithDetail("limited", l.Spec.Limited != nil, "must not be empty when type is Limited")
-		validate.Optional(spec, "limited", l.Spec.Limited, validateLimitedLevel)
+		spec.ForbidSet("exempt", configuration.Spec.Exempt != nil, "must be nil if the type is Limited")
+		spec.RequireSetWithDetail("limited", configuration.Spec.Limited != nil, "must not be empty when type is Limited")
+		validate.Optional(spec, "limited", configuration.Spec.Limited, validateLimitedLevel)
 	default:
-		validate.OneOf(spec, "type", l.Spec.Type, exempt, limited)
+		validate.OneOf(spec, "type", configuration.Spec.Type, exempt, limited)
 	}
-	validateMandatoryLevel(fld, l)
-	validatePriorityLevelStatus(fld, l)
+	validateMandatoryLevel(fld, configuration)
+	validatePriorityLevelStatus(fld, configuration)
 }
 
 // validateMandatoryLevel requires the fixed spec of a mandatory level. Only spec.exempt of the level
@@ -101,28 +101,28 @@ func validateLimitResponse(fld validate.Field, r *flowcontrolv1.LimitResponse) {
 	}
 }
 
-func validateQueuing(fld validate.Field, q *flowcontrolv1.QueuingConfiguration) {
+func validateQueuing(fld validate.Field, configuration *flowcontrolv1.QueuingConfiguration) {
 	const positive = "must be positive"
-	if q.QueueLengthLimit <= 0 {
-		fld.Invalid("queueLengthLimit", q.QueueLengthLimit, positive)
+	if configuration.QueueLengthLimit <= 0 {
+		fld.Invalid("queueLengthLimit", configuration.QueueLengthLimit, positive)
 	}
 	switch {
-	case q.Queues <= 0:
-		fld.Invalid("queues", q.Queues, positive)
-	case q.Queues > maxQueues:
-		fld.Invalid("queues", q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
+	case configuration.Queues <= 0:
+		fld.Invalid("queues", configuration.Queues, positive)
+	case configuration.Queues > maxQueues:
+		fld.Invalid("queues", configuration.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
 	}
 	switch {
-	case q.HandSize <= 0:
-		fld.Invalid("handSize", q.HandSize, positive)
-	case q.HandSize > q.Queues:
-		fld.Invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
-	case handBits(q) > hashBits:
+	case configuration.HandSize <= 0:
+		fld.Invalid("handSize", configuration.HandSize, positive)
+	case configuration.HandSize > configuration.Queues:
+		fld.Invalid("handSize", configuration.HandSize, fmt.Sprintf("should not be greater than queues (%d)", configuration.Queues))
+	case handBits(configuration) > hashBits:
 		fld.Invalid(
 			"handSize",
-			q.HandSize,
+			configuration.HandSize,
 			fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d",
-				q.Queues, q.HandSize, hashBits),
+				configuration.Queues, configuration.HandSize, hashBits),
 		)
 	}
 }

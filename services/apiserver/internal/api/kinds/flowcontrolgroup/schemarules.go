@@ -16,10 +16,10 @@ import (
 const exemptPrecedence = 1
 
 // validateFlowSchema validates a new or changed flow schema.
-func validateFlowSchema(fld validate.Field, f *flowcontrolv1.FlowSchema) {
+func validateFlowSchema(fld validate.Field, flowSchema *flowcontrolv1.FlowSchema) {
 	spec := fld.Child("spec")
-	validatePrecedence(spec, f.Name, f.Spec.MatchingPrecedence)
-	m := f.Spec.DistinguisherMethod
+	validatePrecedence(spec, flowSchema.Name, flowSchema.Spec.MatchingPrecedence)
+	m := flowSchema.Spec.DistinguisherMethod
 	if m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType &&
 		m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType {
 		spec.Add(field.NotSupported(
@@ -32,16 +32,16 @@ func validateFlowSchema(fld validate.Field, f *flowcontrolv1.FlowSchema) {
 		))
 	}
 	level := spec.Child("priorityLevelConfiguration")
-	if name := f.Spec.PriorityLevelConfiguration.Name; name == "" {
+	if name := flowSchema.Spec.PriorityLevelConfiguration.Name; name == "" {
 		level.Required("name", "must reference a priority level")
 	} else {
 		level.CheckText("name", name, validate.DNSSubdomain)
 	}
-	validate.Each(spec, "rules", f.Spec.Rules, validateSchemaRule)
-	if fixed := mandatorySchema(f.Name); fixed != nil && !validate.SemanticEqual(&f.Spec, fixed) {
-		fld.Invalid("spec", f.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", f.Name))
+	validate.Each(spec, "rules", flowSchema.Spec.Rules, validateSchemaRule)
+	if fixed := mandatorySchema(flowSchema.Name); fixed != nil && !validate.SemanticEqual(&flowSchema.Spec, fixed) {
+		fld.Invalid("spec", flowSchema.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", flowSchema.Name))
 	}
-	validateFlowSchemaStatus(fld, f)
+	validateFlowSchemaStatus(fld, flowSchema)
 }
 
 func validateFlowSchemaStatus(fld validate.Field, f *flowcontrolv1.FlowSchema) {
@@ -82,7 +82,7 @@ func validateSchemaRule(fld validate.Field, r *flowcontrolv1.PolicyRulesWithSubj
 }
 
 // validateSubject requires exactly the field that belongs to the kind of the subject.
-func validateSubject(fld validate.Field, s *flowcontrolv1.Subject) {
+func validateSubject(fld validate.Field, subject *flowcontrolv1.Subject) {
 	members := []struct {
 		kind     flowcontrolv1.SubjectKind
 		name     string
@@ -92,22 +92,22 @@ func validateSubject(fld validate.Field, s *flowcontrolv1.Subject) {
 		{
 			kind:     flowcontrolv1.SubjectKindUser,
 			name:     "user",
-			isSet:    s.User != nil,
-			validate: func() { fld.Child("user").RequireSet("name", s.User.Name != "") },
+			isSet:    subject.User != nil,
+			validate: func() { fld.Child("user").RequireSet("name", subject.User.Name != "") },
 		},
 		{
 			kind:     flowcontrolv1.SubjectKindGroup,
 			name:     "group",
-			isSet:    s.Group != nil,
-			validate: func() { fld.Child("group").RequireSet("name", s.Group.Name != "") },
+			isSet:    subject.Group != nil,
+			validate: func() { fld.Child("group").RequireSet("name", subject.Group.Name != "") },
 		},
-		{kind: flowcontrolv1.SubjectKindServiceAccount, name: "serviceAccount", isSet: s.ServiceAccount != nil, validate: func() {
-			validateServiceAccount(fld.Child("serviceAccount"), s.ServiceAccount)
+		{kind: flowcontrolv1.SubjectKindServiceAccount, name: "serviceAccount", isSet: subject.ServiceAccount != nil, validate: func() {
+			validateServiceAccount(fld.Child("serviceAccount"), subject.ServiceAccount)
 		}},
 	}
 	known := false
 	for _, m := range members {
-		if m.kind != s.Kind {
+		if m.kind != subject.Kind {
 			continue
 		}
 		known = true
@@ -118,12 +118,12 @@ func validateSubject(fld validate.Field, s *flowcontrolv1.Subject) {
 		}
 	}
 	if !known {
-		validate.OneOf(fld, "kind", s.Kind, flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount,
+		validate.OneOf(fld, "kind", subject.Kind, flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount,
 			flowcontrolv1.SubjectKindUser)
 		return
 	}
 	for _, m := range members {
-		fld.ForbidSet(m.name, m.isSet && m.kind != s.Kind, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", m.name, m.kind))
+		fld.ForbidSet(m.name, m.isSet && m.kind != subject.Kind, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", m.name, m.kind))
 	}
 }
 

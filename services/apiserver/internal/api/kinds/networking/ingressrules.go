@@ -18,29 +18,29 @@ const notAddressDetail = "must be a DNS name, not an IP address"
 // validateIngress validates an ingress. old is nil at creation. An update may keep violations of rules
 // that did not exist when the ingress was stored.
 func validateIngress(fld validate.Field, i, old *networkingv1.Ingress) {
-	s, spec := &i.Spec, fld.Child("spec")
+	ingressSpec, spec := &i.Spec, fld.Child("spec")
 	prior := violationsOf(old)
-	if len(s.Rules) == 0 && s.DefaultBackend == nil {
-		fld.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
+	if len(ingressSpec.Rules) == 0 && ingressSpec.DefaultBackend == nil {
+		fld.Invalid("spec", ingressSpec.Rules, "either `defaultBackend` or `rules` must be specified")
 	}
-	validate.Optional(spec, "defaultBackend", s.DefaultBackend, validateBackend)
+	validate.Optional(spec, "defaultBackend", ingressSpec.DefaultBackend, validateBackend)
 	validate.Each(
 		spec,
 		"rules",
-		s.Rules,
+		ingressSpec.Rules,
 		func(fld validate.Field, r *networkingv1.IngressRule) { validateHost(fld, r, prior.wildcard) },
 	)
-	validate.Each(spec, "tls", s.TLS, func(fld validate.Field, t *networkingv1.IngressTLS) {
+	validate.Each(spec, "tls", ingressSpec.TLS, func(fld validate.Field, t *networkingv1.IngressTLS) {
 		validate.Each(fld, "hosts", t.Hosts, func(fld validate.Field, host *string) { fld.CheckText("", *host, formatOfHost(*host)) })
 		if !prior.secret {
 			fld.CheckOptionalText("secretName", t.SecretName, validate.DNSSubdomain)
 		}
 	})
-	if s.IngressClassName != nil {
-		spec.CheckText("ingressClassName", *s.IngressClassName, validate.DNSSubdomain)
+	if ingressSpec.IngressClassName != nil {
+		spec.CheckText("ingressClassName", *ingressSpec.IngressClassName, validate.DNSSubdomain)
 	}
 	class, hasAnnotation := i.Annotations[classAnnotation]
-	if hasAnnotation && old == nil && s.IngressClassName != nil && class != *s.IngressClassName {
+	if hasAnnotation && old == nil && ingressSpec.IngressClassName != nil && class != *ingressSpec.IngressClassName {
 		fld.Child("annotations").Invalid(classAnnotation, class, "must match `ingressClassName` when both are specified")
 	}
 }
@@ -106,36 +106,36 @@ var (
 )
 
 // validatePath validates a path according to its type, and its backend.
-func validatePath(fld validate.Field, p *networkingv1.HTTPIngressPath) {
-	if p.PathType == nil {
+func validatePath(fld validate.Field, httpIngressPath *networkingv1.HTTPIngressPath) {
+	if httpIngressPath.PathType == nil {
 		fld.Required("pathType", "pathType must be specified")
 		return
 	}
 	const absolute = "must be an absolute path"
-	switch *p.PathType {
+	switch *httpIngressPath.PathType {
 	case networkingv1.PathTypeExact, networkingv1.PathTypePrefix:
-		if !strings.HasPrefix(p.Path, "/") {
-			fld.Invalid("path", p.Path, absolute)
+		if !strings.HasPrefix(httpIngressPath.Path, "/") {
+			fld.Invalid("path", httpIngressPath.Path, absolute)
 		}
 		for _, bad := range badSequences {
-			if strings.Contains(p.Path, bad) {
-				fld.Invalid("path", p.Path, "must not contain '"+bad+"'")
+			if strings.Contains(httpIngressPath.Path, bad) {
+				fld.Invalid("path", httpIngressPath.Path, "must not contain '"+bad+"'")
 			}
 		}
 		for _, bad := range badSuffixes {
-			if strings.HasSuffix(p.Path, bad) {
-				fld.Invalid("path", p.Path, "cannot end with '"+bad+"'")
+			if strings.HasSuffix(httpIngressPath.Path, bad) {
+				fld.Invalid("path", httpIngressPath.Path, "cannot end with '"+bad+"'")
 			}
 		}
 	case networkingv1.PathTypeImplementationSpecific:
-		if p.Path != "" && !strings.HasPrefix(p.Path, "/") {
-			fld.Invalid("path", p.Path, absolute)
+		if httpIngressPath.Path != "" && !strings.HasPrefix(httpIngressPath.Path, "/") {
+			fld.Invalid("path", httpIngressPath.Path, absolute)
 		}
 	default:
-		validate.OneOf(fld, "pathType", *p.PathType,
+		validate.OneOf(fld, "pathType", *httpIngressPath.PathType,
 			networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)
 	}
-	validateBackend(fld.Child("backend"), &p.Backend)
+	validateBackend(fld.Child("backend"), &httpIngressPath.Backend)
 }
 
 // validateBackend requires either a resource, or a service with a port.

@@ -52,19 +52,19 @@ func networkPolicies() *registry.Kind {
 
 // defaultNetworkPolicy sets the protocol of ports without one to TCP. If the policy has no policy
 // types, it sets Ingress, and also Egress if there is an egress rule.
-func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
-	for i := range p.Spec.Ingress {
-		defaultPolicyPorts(p.Spec.Ingress[i].Ports)
+func defaultNetworkPolicy(networkPolicy *networkingv1.NetworkPolicy) {
+	for i := range networkPolicy.Spec.Ingress {
+		defaultPolicyPorts(networkPolicy.Spec.Ingress[i].Ports)
 	}
-	for i := range p.Spec.Egress {
-		defaultPolicyPorts(p.Spec.Egress[i].Ports)
+	for i := range networkPolicy.Spec.Egress {
+		defaultPolicyPorts(networkPolicy.Spec.Egress[i].Ports)
 	}
-	if len(p.Spec.PolicyTypes) > 0 {
+	if len(networkPolicy.Spec.PolicyTypes) > 0 {
 		return
 	}
-	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
-	if len(p.Spec.Egress) > 0 {
-		p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+	networkPolicy.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	if len(networkPolicy.Spec.Egress) > 0 {
+		networkPolicy.Spec.PolicyTypes = append(networkPolicy.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 	}
 }
 

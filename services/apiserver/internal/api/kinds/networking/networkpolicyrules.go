@@ -39,26 +39,26 @@ func validateNetworkPolicy(fld validate.Field, p, old *networkingv1.NetworkPolic
 }
 
 // validatePolicyPort validates a port, which may be a name, or a range of ports.
-func validatePolicyPort(fld validate.Field, p *networkingv1.NetworkPolicyPort) {
-	validate.OptionalOneOf(fld, "protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+func validatePolicyPort(fld validate.Field, port *networkingv1.NetworkPolicyPort) {
+	validate.OptionalOneOf(fld, "protocol", port.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	switch {
-	case p.Port == nil:
-		if p.EndPort != nil {
-			fld.Invalid("endPort", *p.EndPort, "may not be specified when `port` is not specified")
+	case port.Port == nil:
+		if port.EndPort != nil {
+			fld.Invalid("endPort", *port.EndPort, "may not be specified when `port` is not specified")
 		}
-	case p.Port.Type == intstr.Int:
-		fld.CheckPortOrName("port", *p.Port)
-		if p.EndPort != nil {
-			if *p.EndPort < p.Port.IntVal {
-				fld.Invalid("endPort", p.Port.IntVal, "must be greater than or equal to `port`")
+	case port.Port.Type == intstr.Int:
+		fld.CheckPortOrName("port", *port.Port)
+		if port.EndPort != nil {
+			if *port.EndPort < port.Port.IntVal {
+				fld.Invalid("endPort", port.Port.IntVal, "must be greater than or equal to `port`")
 			}
-			fld.CheckPort("endPort", *p.EndPort)
+			fld.CheckPort("endPort", *port.EndPort)
 		}
 	default:
-		if p.EndPort != nil {
-			fld.Invalid("endPort", *p.EndPort, "may not be specified when `port` is non-numeric")
+		if port.EndPort != nil {
+			fld.Invalid("endPort", *port.EndPort, "may not be specified when `port` is non-numeric")
 		}
-		fld.CheckPortOrName("port", *p.Port)
+		fld.CheckPortOrName("port", *port.Port)
 	}
 }
 

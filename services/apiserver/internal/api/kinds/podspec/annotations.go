@@ -99,13 +99,13 @@ func (c *check) validateProfiles(fld validate.Field, annotations map[string]stri
 	if len(annotations) == 0 {
 		return
 	}
-	s := c.spec
-	if sc := s.SecurityContext; sc != nil && sc.SeccompProfile != nil {
+	podSpec := c.spec
+	if sc := podSpec.SecurityContext; sc != nil && sc.SeccompProfile != nil {
 		if value, ok := annotations[corev1.SeccompPodAnnotationKey]; ok {
 			validateSeccompAnnotation(fld.Child("securityContext", "seccompProfile"), value, sc.SeccompProfile)
 		}
 	}
-	eachContainer(s, func(list string, i int, ctr *corev1.Container) {
+	eachContainer(podSpec, func(list string, i int, ctr *corev1.Container) {
 		value, ok := annotations[corev1.SeccompContainerAnnotationKeyPrefix+ctr.Name]
 		if ok && ctr.SecurityContext != nil && ctr.SecurityContext.SeccompProfile != nil {
 			validateSeccompAnnotation(
@@ -115,12 +115,12 @@ func (c *check) validateProfiles(fld validate.Field, annotations map[string]stri
 			)
 		}
 	})
-	if s.OS != nil && s.OS.Name == corev1.Windows {
+	if podSpec.OS != nil && podSpec.OS.Name == corev1.Windows {
 		return
 	}
-	eachContainer(s, func(list string, i int, ctr *corev1.Container) {
+	eachContainer(podSpec, func(list string, i int, ctr *corev1.Container) {
 		value, ok := annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+ctr.Name]
-		if profile := appArmorOf(s, ctr); ok && profile != nil {
+		if profile := appArmorOf(podSpec, ctr); ok && profile != nil {
 			path := fld.Index(list, i).Child("securityContext", "appArmorProfile")
 			name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix)
 			validateProfileAnnotation(path, "apparmor", string(profile.Type), profile.LocalhostProfile, map[string]bool{
@@ -169,14 +169,14 @@ func validateProfileAnnotation(fld validate.Field, description, typ string, prof
 
 // SyncAppArmor copies the AppArmor profiles of a new pod between annotations and fields, so that
 // servers and nodes of other versions find them (KEP-24, "Version skew strategy").
-func SyncAppArmor(p *corev1.Pod) {
-	visitAppArmorProfiles(p, func(ctr *corev1.Container, ofPod *corev1.AppArmorProfile) {
+func SyncAppArmor(pod *corev1.Pod) {
+	visitAppArmorProfiles(pod, func(ctr *corev1.Container, ofPod *corev1.AppArmorProfile) {
 		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + ctr.Name
 		var ofContainer *corev1.AppArmorProfile
 		if ctr.SecurityContext != nil {
 			ofContainer = ctr.SecurityContext.AppArmorProfile
 		}
-		if value, ok := p.Annotations[key]; ok {
+		if value, ok := pod.Annotations[key]; ok {
 			if profile := annotatedProfile(value); ofContainer == nil && profile != nil && !validate.SemanticEqual(profile, ofPod) {
 				declare.SetDefaultPtr(&ctr.SecurityContext, corev1.SecurityContext{})
 				ctr.SecurityContext.AppArmorProfile = profile
@@ -187,10 +187,10 @@ func SyncAppArmor(p *corev1.Pod) {
 			ofContainer = ofPod
 		}
 		if value := profileAnnotation(ofContainer); value != "" {
-			if p.Annotations == nil {
-				p.Annotations = map[string]string{}
+			if pod.Annotations == nil {
+				pod.Annotations = map[string]string{}
 			}
-			p.Annotations[key] = value
+			pod.Annotations[key] = value
 		}
 	})
 }

@@ -34,10 +34,10 @@ func (c *check) validateContainers(fld validate.Field) {
 const notForInitDetail = "may not be set for init containers without restartPolicy=Always"
 
 func (c *check) validateInitContainers(fld validate.Field) {
-	s := c.spec
-	names := validate.KeySet(s.Containers, containerName)
-	for i := range s.InitContainers {
-		ctr, path := &s.InitContainers[i], fld.Index("initContainers", i)
+	podSpec := c.spec
+	names := validate.KeySet(podSpec.Containers, containerName)
+	for i := range podSpec.InitContainers {
+		ctr, path := &podSpec.InitContainers[i], fld.Index("initContainers", i)
 		c.validateContainer(path, ctr)
 		validate.OptionalOneOf(path, "restartPolicy", ctr.RestartPolicy, corev1.ContainerRestartPolicyAlways)
 		if names.Has(ctr.Name) {
@@ -47,7 +47,7 @@ func (c *check) validateInitContainers(fld validate.Field) {
 		}
 		// Init containers run one at a time, so each may use the same ports. As in Kubernetes, the
 		// index in the path is that of a list of one.
-		requireUniqueHostPorts(fld, "initContainers", s.InitContainers[i:i+1])
+		requireUniqueHostPorts(fld, "initContainers", podSpec.InitContainers[i:i+1])
 		if isSidecar(ctr) {
 			c.validateLifecycle(path, ctr)
 		} else {
@@ -119,23 +119,23 @@ func validatePullPolicy(fld validate.Field, name string, p corev1.PullPolicy) {
 	validate.RequiredOneOf(fld, name, p, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
-func validatePort(fld validate.Field, p *corev1.ContainerPort, names validate.Set[string]) {
-	if p.Name != "" {
-		if msgs := validate.PortName(p.Name); len(msgs) > 0 {
-			fld.InvalidMessages("name", p.Name, msgs)
+func validatePort(fld validate.Field, containerPort *corev1.ContainerPort, names validate.Set[string]) {
+	if containerPort.Name != "" {
+		if msgs := validate.PortName(containerPort.Name); len(msgs) > 0 {
+			fld.InvalidMessages("name", containerPort.Name, msgs)
 		} else {
-			validate.Unique(fld, "name", p.Name, names)
+			validate.Unique(fld, "name", containerPort.Name, names)
 		}
 	}
-	if p.ContainerPort == 0 {
+	if containerPort.ContainerPort == 0 {
 		fld.Required("containerPort", "")
 	} else {
-		fld.CheckPort("containerPort", p.ContainerPort)
+		fld.CheckPort("containerPort", containerPort.ContainerPort)
 	}
-	if p.HostPort != 0 {
-		fld.CheckPort("hostPort", p.HostPort)
+	if containerPort.HostPort != 0 {
+		fld.CheckPort("hostPort", containerPort.HostPort)
 	}
-	ValidateProtocol(fld, p.Protocol)
+	ValidateProtocol(fld, containerPort.Protocol)
 }
 
 // ValidateProtocol validates the protocol of a port.
@@ -226,29 +226,29 @@ func (c *check) validateEnv(fld validate.Field, ctr *corev1.Container) {
 	})
 }
 
-func validateValueFrom(fld validate.Field, e *corev1.EnvVar) {
-	from := e.ValueFrom
-	u := fld.Child("valueFrom").Union("")
-	validate.Member(u, "fieldRef", from.FieldRef, func(fld validate.Field, r *corev1.ObjectFieldSelector) {
+func validateValueFrom(fld validate.Field, envVar *corev1.EnvVar) {
+	from := envVar.ValueFrom
+	union := fld.Child("valueFrom").Union("")
+	validate.Member(union, "fieldRef", from.FieldRef, func(fld validate.Field, r *corev1.ObjectFieldSelector) {
 		validateFieldRef(fld, r, envFields())
 	})
-	validate.Member(u, "resourceFieldRef", from.ResourceFieldRef, func(fld validate.Field, r *corev1.ResourceFieldSelector) {
+	validate.Member(union, "resourceFieldRef", from.ResourceFieldRef, func(fld validate.Field, r *corev1.ResourceFieldSelector) {
 		validateResourceField(fld, r, inVariable)
 	})
-	validate.Member(u, "configMapKeyRef", from.ConfigMapKeyRef, func(fld validate.Field, r *corev1.ConfigMapKeySelector) {
+	validate.Member(union, "configMapKeyRef", from.ConfigMapKeyRef, func(fld validate.Field, r *corev1.ConfigMapKeySelector) {
 		fld.CheckText("name", r.Name, validate.DNSSubdomain)
 		fld.CheckRequiredText("key", r.Key, validate.DataKey)
 	})
-	validate.Member(u, "secretKeyRef", from.SecretKeyRef, func(fld validate.Field, r *corev1.SecretKeySelector) {
+	validate.Member(union, "secretKeyRef", from.SecretKeyRef, func(fld validate.Field, r *corev1.SecretKeySelector) {
 		fld.CheckText("name", r.Name, validate.DNSSubdomain)
 		fld.CheckRequiredText("key", r.Key, validate.DataKey)
 	})
 	switch {
-	case u.Count() == 0:
+	case union.Count() == 0:
 		fld.Invalid("valueFrom", "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`")
-	case e.Value != "":
+	case envVar.Value != "":
 		fld.Invalid("valueFrom", "", "may not be specified when `value` is not empty")
-	case u.Count() > 1:
+	case union.Count() > 1:
 		fld.Invalid("valueFrom", "", manySourcesDetail)
 	}
 }
@@ -268,31 +268,31 @@ func downwardFields() []string {
 }
 
 // validateFieldRef requires one of the given fields, or a label or an annotation.
-func validateFieldRef(fld validate.Field, r *corev1.ObjectFieldSelector, fields []string) {
-	if r.APIVersion == "" {
+func validateFieldRef(fld validate.Field, selector *corev1.ObjectFieldSelector, fields []string) {
+	if selector.APIVersion == "" {
 		fld.Required("apiVersion", "")
 		return
 	}
-	if r.FieldPath == "" {
+	if selector.FieldPath == "" {
 		fld.Required("fieldPath", "")
 		return
 	}
 	rejectPath := func(reason, value string) {
-		fld.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: "+reason+": "+value)
+		fld.Invalid("fieldPath", selector.FieldPath, "error converting fieldPath: "+reason+": "+value)
 	}
-	path, key, hasKey := splitSubscript(r.FieldPath)
+	path, key, hasKey := splitSubscript(selector.FieldPath)
 	if path == "spec.host" && !hasKey {
 		path = "spec.nodeName" // the older name of the field
 	}
 	switch {
-	case r.APIVersion != "v1":
-		rejectPath("unsupported pod version", r.APIVersion)
+	case selector.APIVersion != "v1":
+		rejectPath("unsupported pod version", selector.APIVersion)
 	case hasKey && path == "metadata.annotations":
 		fld.CheckText("", strings.ToLower(key), validate.QualifiedName)
 	case hasKey && path == "metadata.labels":
 		fld.CheckText("", key, validate.QualifiedName)
 	case hasKey:
-		rejectPath("field label does not support subscript", r.FieldPath)
+		rejectPath("field label does not support subscript", selector.FieldPath)
 	case !slices.Contains(downwardFields(), path):
 		rejectPath("field label not supported", path)
 	default:

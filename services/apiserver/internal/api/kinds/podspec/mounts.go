@@ -16,50 +16,50 @@ func (c *check) validateMounts(fld validate.Field, ctr *corev1.Container) {
 	paths := validate.Set[string]{}
 	devices := validate.KeySet(ctr.VolumeDevices, func(d *corev1.VolumeDevice) string { return d.Name })
 	devicePaths := validate.KeySet(ctr.VolumeDevices, func(d *corev1.VolumeDevice) string { return d.DevicePath })
-	validate.Each(fld, "volumeMounts", ctr.VolumeMounts, func(fld validate.Field, m *corev1.VolumeMount) {
-		fld.RequireSet("name", m.Name != "")
-		source := c.volumes[m.Name]
+	validate.Each(fld, "volumeMounts", ctr.VolumeMounts, func(fld validate.Field, volumeMount *corev1.VolumeMount) {
+		fld.RequireSet("name", volumeMount.Name != "")
+		source := c.volumes[volumeMount.Name]
 		if source == nil {
-			fld.NotFound("name", m.Name)
+			fld.NotFound("name", volumeMount.Name)
 		}
-		fld.RequireSet("mountPath", m.MountPath != "")
-		if !paths.Add(m.MountPath) {
-			fld.Invalid("mountPath", m.MountPath, "must be unique")
+		fld.RequireSet("mountPath", volumeMount.MountPath != "")
+		if !paths.Add(volumeMount.MountPath) {
+			fld.Invalid("mountPath", volumeMount.MountPath, "must be unique")
 		}
-		if devices.Has(m.Name) {
-			fld.Invalid("name", m.Name, "must not already exist in volumeDevices")
+		if devices.Has(volumeMount.Name) {
+			fld.Invalid("name", volumeMount.Name, "must not already exist in volumeDevices")
 		}
-		if devicePaths.Has(m.MountPath) {
-			fld.Invalid("mountPath", m.MountPath, "must not already exist as a path in volumeDevices")
+		if devicePaths.Has(volumeMount.MountPath) {
+			fld.Invalid("mountPath", volumeMount.MountPath, "must not already exist as a path in volumeDevices")
 		}
-		if m.SubPath != "" {
-			validateDescendingPath(list, "subPath", m.SubPath)
+		if volumeMount.SubPath != "" {
+			validateDescendingPath(list, "subPath", volumeMount.SubPath)
 		}
-		if m.SubPathExpr != "" {
-			if m.SubPath != "" {
-				fld.Invalid("subPathExpr", m.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
+		if volumeMount.SubPathExpr != "" {
+			if volumeMount.SubPath != "" {
+				fld.Invalid("subPathExpr", volumeMount.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
 			}
-			validateDescendingPath(list, "subPathExpr", m.SubPathExpr)
+			validateDescendingPath(list, "subPathExpr", volumeMount.SubPathExpr)
 		}
-		validatePropagation(list, ctr, m)
+		validatePropagation(list, ctr, volumeMount)
 	})
 }
 
 // validatePropagation validates mountPropagation and recursiveReadOnly.
-func validatePropagation(fld validate.Field, ctr *corev1.Container, m *corev1.VolumeMount) {
-	if p := m.MountPropagation; p != nil {
+func validatePropagation(fld validate.Field, ctr *corev1.Container, volumeMount *corev1.VolumeMount) {
+	if p := volumeMount.MountPropagation; p != nil {
 		validate.OneOf(fld, "mountPropagation", *p,
 			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
 		privileged := ctr.SecurityContext != nil && ctr.SecurityContext.Privileged != nil && *ctr.SecurityContext.Privileged
 		fld.ForbidSet("mountPropagation", *p == corev1.MountPropagationBidirectional && !privileged,
 			"Bidirectional mount propagation is available only to privileged containers")
 	}
-	if r := m.RecursiveReadOnly; r != nil {
+	if r := volumeMount.RecursiveReadOnly; r != nil {
 		validate.OneOf(fld, "recursiveReadOnly", *r,
 			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)
 		if *r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible {
-			fld.ForbidSet("recursiveReadOnly", !m.ReadOnly, "may only be specified when readOnly is true")
-			fld.ForbidSet("recursiveReadOnly", m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone,
+			fld.ForbidSet("recursiveReadOnly", !volumeMount.ReadOnly, "may only be specified when readOnly is true")
+			fld.ForbidSet("recursiveReadOnly", volumeMount.MountPropagation != nil && *volumeMount.MountPropagation != corev1.MountPropagationNone,
 				"may only be specified when mountPropagation is None or not specified")
 		}
 	}
@@ -70,35 +70,35 @@ func validateVolumeDevices(fld validate.Field, ctr *corev1.Container, volumes ma
 	names, paths := validate.Set[string]{}, validate.Set[string]{}
 	mounts := validate.KeySet(ctr.VolumeMounts, func(m *corev1.VolumeMount) string { return m.Name })
 	mountPaths := validate.KeySet(ctr.VolumeMounts, func(m *corev1.VolumeMount) string { return m.MountPath })
-	validate.Each(fld, "volumeDevices", ctr.VolumeDevices, func(fld validate.Field, d *corev1.VolumeDevice) {
-		source := volumes[d.Name]
-		fld.RequireSet("name", d.Name != "")
-		if names.Has(d.Name) {
-			fld.Invalid("name", d.Name, "must be unique")
+	validate.Each(fld, "volumeDevices", ctr.VolumeDevices, func(fld validate.Field, volumeDevice *corev1.VolumeDevice) {
+		source := volumes[volumeDevice.Name]
+		fld.RequireSet("name", volumeDevice.Name != "")
+		if names.Has(volumeDevice.Name) {
+			fld.Invalid("name", volumeDevice.Name, "must be unique")
 		}
 		switch {
 		case source == nil:
-			fld.NotFound("name", d.Name)
+			fld.NotFound("name", volumeDevice.Name)
 		case source.PersistentVolumeClaim == nil && source.Ephemeral == nil:
-			fld.Invalid("name", d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+			fld.Invalid("name", volumeDevice.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
 		}
-		fld.RequireSet("devicePath", d.DevicePath != "")
-		if paths.Has(d.DevicePath) {
-			fld.Invalid("devicePath", d.DevicePath, "must be unique")
+		fld.RequireSet("devicePath", volumeDevice.DevicePath != "")
+		if paths.Has(volumeDevice.DevicePath) {
+			fld.Invalid("devicePath", volumeDevice.DevicePath, "must be unique")
 		}
-		if hasBackstep(d.DevicePath) {
-			fld.Invalid("devicePath", d.DevicePath, "can not contain backsteps ('..')")
+		if hasBackstep(volumeDevice.DevicePath) {
+			fld.Invalid("devicePath", volumeDevice.DevicePath, "can not contain backsteps ('..')")
 		} else {
-			paths.Add(d.DevicePath)
+			paths.Add(volumeDevice.DevicePath)
 		}
-		if mounts.Has(d.Name) {
-			fld.Invalid("name", d.Name, "must not already exist in volumeMounts")
+		if mounts.Has(volumeDevice.Name) {
+			fld.Invalid("name", volumeDevice.Name, "must not already exist in volumeMounts")
 		}
-		if mountPaths.Has(d.DevicePath) {
-			fld.Invalid("devicePath", d.DevicePath, "must not already exist as a path in volumeMounts")
+		if mountPaths.Has(volumeDevice.DevicePath) {
+			fld.Invalid("devicePath", volumeDevice.DevicePath, "must not already exist as a path in volumeMounts")
 		}
-		if d.Name != "" {
-			names.Add(d.Name)
+		if volumeDevice.Name != "" {
+			names.Add(volumeDevice.Name)
 		}
 	})
 }
@@ -176,8 +176,8 @@ func (c *check) validateProjectedVolume(fld validate.Field, p *corev1.ProjectedV
 			fld.Invalid("", reported, "conflicting duplicate paths")
 		}
 	}
-	validate.Each(fld, "sources", p.Sources, func(source validate.Field, s *corev1.VolumeProjection) {
-		u := source.Union("")
+	validate.Each(fld, "sources", p.Sources, func(source validate.Field, volumeProjection *corev1.VolumeProjection) {
+		union := source.Union("")
 		validateItems := func(fld validate.Field, name string, items []corev1.KeyToPath) {
 			fld.RequireSet("name", name != "")
 			validate.Each(fld, "items", items, func(fld validate.Field, k *corev1.KeyToPath) {
@@ -185,23 +185,23 @@ func (c *check) validateProjectedVolume(fld validate.Field, p *corev1.ProjectedV
 				requireUnique(k.Path, name) // as in Kubernetes, the error has the name of the object
 			})
 		}
-		validate.Member(u, "secret", s.Secret, func(fld validate.Field, s *corev1.SecretProjection) { validateItems(fld, s.Name, s.Items) })
+		validate.Member(union, "secret", volumeProjection.Secret, func(fld validate.Field, s *corev1.SecretProjection) { validateItems(fld, s.Name, s.Items) })
 		validate.Member(
-			u,
+			union,
 			"configMap",
-			s.ConfigMap,
+			volumeProjection.ConfigMap,
 			func(fld validate.Field, s *corev1.ConfigMapProjection) { validateItems(fld, s.Name, s.Items) },
 		)
-		validate.Member(u, "downwardAPI", s.DownwardAPI, func(fld validate.Field, d *corev1.DownwardAPIProjection) {
+		validate.Member(union, "downwardAPI", volumeProjection.DownwardAPI, func(fld validate.Field, d *corev1.DownwardAPIProjection) {
 			for i := range d.Items {
 				validateDownwardFile(fld, &d.Items[i])
 				requireUnique(d.Items[i].Path, d.Items[i].Path)
 			}
 		})
 		validate.Member(
-			u,
+			union,
 			"serviceAccountToken",
-			s.ServiceAccountToken,
+			volumeProjection.ServiceAccountToken,
 			func(path validate.Field, t *corev1.ServiceAccountTokenProjection) {
 				validateTokenLifetime(path, t.ExpirationSeconds)
 				// As in Kubernetes, the error path is that of the volume.
@@ -214,15 +214,15 @@ func (c *check) validateProjectedVolume(fld validate.Field, p *corev1.ProjectedV
 		)
 		// As in Kubernetes, errors have an older name of the field.
 		validate.Member(
-			u,
+			union,
 			"clusterTrustBundlePEM",
-			s.ClusterTrustBundle,
+			volumeProjection.ClusterTrustBundle,
 			func(fld validate.Field, b *corev1.ClusterTrustBundleProjection) {
 				validateTrustBundle(fld, b)
 				requireUnique(b.Path, b.Path)
 			},
 		)
-		source.ForbidSet("", u.Count() > 1, "may not specify more than 1 volume type per source")
+		source.ForbidSet("", union.Count() > 1, "may not specify more than 1 volume type per source")
 	})
 }
 
@@ -239,35 +239,35 @@ func validateTokenLifetime(fld validate.Field, seconds *int64) {
 }
 
 // validateTrustBundle requires a bundle by name, or bundles by signer.
-func validateTrustBundle(fld validate.Field, b *corev1.ClusterTrustBundleProjection) {
+func validateTrustBundle(fld validate.Field, projection *corev1.ClusterTrustBundleProjection) {
 	switch {
-	case b.Name != nil && b.SignerName != nil:
-		fld.Invalid("", *b, "only one of name and signerName may be used")
-	case b.Name != nil:
-		if *b.Name == "" {
+	case projection.Name != nil && projection.SignerName != nil:
+		fld.Invalid("", *projection, "only one of name and signerName may be used")
+	case projection.Name != nil:
+		if *projection.Name == "" {
 			fld.Required("name", "must be a valid object name")
 		}
 		signer := ""
-		if i := strings.LastIndexByte(*b.Name, ':'); i >= 0 {
-			signer = strings.ReplaceAll((*b.Name)[:i], ":", "/")
+		if i := strings.LastIndexByte(*projection.Name, ':'); i >= 0 {
+			signer = strings.ReplaceAll((*projection.Name)[:i], ":", "/")
 		}
-		for _, msg := range validate.TrustBundleName(signer)(*b.Name) {
-			fld.Invalid("name", *b.Name, "not a valid clustertrustbundlename: "+msg)
+		for _, msg := range validate.TrustBundleName(signer)(*projection.Name) {
+			fld.Invalid("name", *projection.Name, "not a valid clustertrustbundlename: "+msg)
 		}
-		if b.LabelSelector != nil {
-			fld.Invalid("labelSelector", *b.LabelSelector, "labelSelector must be unset if name is specified")
+		if projection.LabelSelector != nil {
+			fld.Invalid("labelSelector", *projection.LabelSelector, "labelSelector must be unset if name is specified")
 		}
-	case b.SignerName != nil:
-		if *b.SignerName == "" {
+	case projection.SignerName != nil:
+		if *projection.SignerName == "" {
 			fld.Required("signerName", "must be a valid signer name")
 		}
-		fld.CheckSignerName("signerName", *b.SignerName)
-		fld.CheckSelector("labelSelector", b.LabelSelector, false)
+		fld.CheckSignerName("signerName", *projection.SignerName)
+		fld.CheckSelector("labelSelector", projection.LabelSelector, false)
 	default:
 		fld.Required("", "either name or signerName must be specified")
 	}
-	fld.RequireSet("path", b.Path != "")
-	validateFilePath(fld, "path", b.Path)
+	fld.RequireSet("path", projection.Path != "")
+	validateFilePath(fld, "path", projection.Path)
 }
 
 // hasInvalidTokenPath reports whether the path of a projected service account token is invalid.
@@ -304,32 +304,32 @@ func ValidateAccessModes(fld validate.Field, modes []corev1.PersistentVolumeAcce
 }
 
 // ValidateClaimSpec validates the spec of a claim. old is nil at creation.
-func ValidateClaimSpec(fld validate.Field, s, old *corev1.PersistentVolumeClaimSpec) {
-	if len(s.AccessModes) == 0 {
+func ValidateClaimSpec(fld validate.Field, spec, old *corev1.PersistentVolumeClaimSpec) {
+	if len(spec.AccessModes) == 0 {
 		fld.Required("accessModes", "at least 1 access mode is required")
 	}
-	fld.CheckSelector("selector", s.Selector, old != nil && validate.HasInvalidLabelValue(old.Selector))
-	ValidateAccessModes(fld, s.AccessModes)
+	fld.CheckSelector("selector", spec.Selector, old != nil && validate.HasInvalidLabelValue(old.Selector))
+	ValidateAccessModes(fld, spec.AccessModes)
 	size := fld.Key("resources", string(corev1.ResourceStorage))
-	if q, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {
+	if q, ok := spec.Resources.Requests[corev1.ResourceStorage]; !ok {
 		size.Required("", "")
 	} else {
 		size.CheckPositiveQuantity("", q)
 	}
-	if s.StorageClassName != nil {
-		fld.CheckOptionalText("storageClassName", *s.StorageClassName, validate.DNSSubdomain)
+	if spec.StorageClassName != nil {
+		fld.CheckOptionalText("storageClassName", *spec.StorageClassName, validate.DNSSubdomain)
 	}
-	validate.OptionalOneOf(fld, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
-	validate.Optional(fld, "dataSource", s.DataSource, func(fld validate.Field, r *corev1.TypedLocalObjectReference) {
+	validate.OptionalOneOf(fld, "volumeMode", spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	validate.Optional(fld, "dataSource", spec.DataSource, func(fld validate.Field, r *corev1.TypedLocalObjectReference) {
 		validateDataSource(fld, r.APIGroup, r.Kind, r.Name)
 	})
-	validate.Optional(fld, "dataSourceRef", s.DataSourceRef, func(fld validate.Field, r *corev1.TypedObjectReference) {
+	validate.Optional(fld, "dataSourceRef", spec.DataSourceRef, func(fld validate.Field, r *corev1.TypedObjectReference) {
 		validateDataSource(fld, r.APIGroup, r.Kind, r.Name)
 		if r.Namespace != nil {
 			fld.CheckOptionalText("namespace", *r.Namespace, validate.DNSLabel)
 		}
 	})
-	source, ref := s.DataSource, s.DataSourceRef
+	source, ref := spec.DataSource, spec.DataSourceRef
 	if source == nil || ref == nil {
 		return
 	}

@@ -43,24 +43,24 @@ func (w *warner) addVolumeOverlapWarnings() {
 // projectedFiles returns the files of a projected volume, and adds a warning for an empty source.
 func (w *warner) projectedFiles(volume string, sources []corev1.VolumeProjection) (files []file) {
 	for i := range sources {
-		switch s := &sources[i]; {
-		case *s == (corev1.VolumeProjection{}):
+		switch volumeProjection := &sources[i]; {
+		case *volumeProjection == (corev1.VolumeProjection{}):
 			w.warnf("volume %q (Projected) has no sources provided", volume)
-		case s.ConfigMap != nil:
-			files = appendFiles(files, s.ConfigMap.Items, fmt.Sprintf("ConfigMap %q", s.ConfigMap.Name))
-		case s.Secret != nil:
-			files = appendFiles(files, s.Secret.Items, fmt.Sprintf("Secret %q", s.Secret.Name))
-		case s.DownwardAPI != nil:
-			files = appendFieldFiles(files, s.DownwardAPI.Items, "DownwardAPI")
-		case s.ServiceAccountToken != nil:
-			files = append(files, file{s.ServiceAccountToken.Path, "ServiceAccountToken"})
-		case s.ClusterTrustBundle != nil:
-			name := s.ClusterTrustBundle.Name
+		case volumeProjection.ConfigMap != nil:
+			files = appendFiles(files, volumeProjection.ConfigMap.Items, fmt.Sprintf("ConfigMap %q", volumeProjection.ConfigMap.Name))
+		case volumeProjection.Secret != nil:
+			files = appendFiles(files, volumeProjection.Secret.Items, fmt.Sprintf("Secret %q", volumeProjection.Secret.Name))
+		case volumeProjection.DownwardAPI != nil:
+			files = appendFieldFiles(files, volumeProjection.DownwardAPI.Items, "DownwardAPI")
+		case volumeProjection.ServiceAccountToken != nil:
+			files = append(files, file{volumeProjection.ServiceAccountToken.Path, "ServiceAccountToken"})
+		case volumeProjection.ClusterTrustBundle != nil:
+			name := volumeProjection.ClusterTrustBundle.Name
 			if name == nil {
-				name = s.ClusterTrustBundle.SignerName
+				name = volumeProjection.ClusterTrustBundle.SignerName
 			}
 			if name != nil {
-				files = append(files, file{s.ClusterTrustBundle.Path, fmt.Sprintf("ClusterTrustBundle %q", *name)})
+				files = append(files, file{volumeProjection.ClusterTrustBundle.Path, fmt.Sprintf("ClusterTrustBundle %q", *name)})
 			}
 		}
 	}
@@ -198,9 +198,9 @@ func portKeyOf(p *corev1.ContainerPort) portKey {
 
 // conflictsWith returns the indexes of the earlier definitions that a port conflicts with. Without a
 // host port or host address, a definition stands for any of them.
-func (d *definedPorts) conflictsWith(p *corev1.ContainerPort) []int {
-	k := portKeyOf(p)
-	if p.HostPort == 0 {
+func (d *definedPorts) conflictsWith(containerPort *corev1.ContainerPort) []int {
+	k := portKeyOf(containerPort)
+	if containerPort.HostPort == 0 {
 		k.ip = ""
 		return d.byContainerPort[k]
 	}
@@ -210,7 +210,7 @@ func (d *definedPorts) conflictsWith(p *corev1.ContainerPort) []int {
 	found := slices.Clone(d.byHostPort[withoutHost])
 	withoutIP := k
 	withoutIP.ip = ""
-	if p.HostIP == "" {
+	if containerPort.HostIP == "" {
 		found = append(found, d.byHostPort[withoutIP]...)
 	} else {
 		found = append(found, d.byHostIP[k]...)
@@ -228,27 +228,27 @@ func (w *warner) addPortWarnings() {
 			if w.isFull() {
 				return
 			}
-			p, path := &c.Ports[j], w.specPath(list).Index(i).Child("ports").Index(j)
-			if p.HostIP != "" && p.HostPort == 0 {
+			containerPort, path := &c.Ports[j], w.specPath(list).Index(i).Child("ports").Index(j)
+			if containerPort.HostIP != "" && containerPort.HostPort == 0 {
 				w.warnf("%s: hostIP set without hostPort: %+v", path, struct {
 					Name                    string
 					HostPort, ContainerPort int32
 					Protocol                corev1.Protocol
 					HostIP                  string
-				}{p.Name, p.HostPort, p.ContainerPort, p.Protocol, p.HostIP})
+				}{containerPort.Name, containerPort.HostPort, containerPort.ContainerPort, containerPort.Protocol, containerPort.HostIP})
 			}
-			for _, n := range d.conflictsWith(p) {
+			for _, n := range d.conflictsWith(containerPort) {
 				other := d.all[n]
 				switch o := other.port; {
-				case p.HostIP == o.HostIP && p.HostPort == o.HostPort:
+				case containerPort.HostIP == o.HostIP && containerPort.HostPort == o.HostPort:
 					w.warnf("%s: duplicate port definition with %s", path, other.path)
-				case p.HostPort == 0 || o.HostPort == 0:
+				case containerPort.HostPort == 0 || o.HostPort == 0:
 					w.warnf("%s: overlapping port definition with %s", path, other.path)
 				default:
 					w.warnf("%s: dangerously ambiguous port definition with %s", path, other.path)
 				}
 			}
-			d.add(definedPort{path, p})
+			d.add(definedPort{path, containerPort})
 		}
 	})
 }

@@ -33,19 +33,19 @@ func (c *check) validateLifecycle(fld validate.Field, ctr *corev1.Container) {
 	validate.Optional(fld, "startupProbe", ctr.StartupProbe, validateSingleSuccessProbe)
 }
 
-func validateProbe(fld validate.Field, p *corev1.Probe) {
-	h := &p.ProbeHandler
+func validateProbe(fld validate.Field, probe *corev1.Probe) {
+	h := &probe.ProbeHandler
 	u := validateHandler(fld, h.Exec, h.HTTPGet, h.TCPSocket)
 	validate.Member(u, "grpc", h.GRPC, func(fld validate.Field, g *corev1.GRPCAction) {
 		fld.CheckPortOrName("port", intstr.FromInt32(g.Port))
 	})
 	u.RequireMember(noHandlerDetail)
-	fld.CheckNonNegative("initialDelaySeconds", int64(p.InitialDelaySeconds))
-	fld.CheckNonNegative("timeoutSeconds", int64(p.TimeoutSeconds))
-	fld.CheckNonNegative("periodSeconds", int64(p.PeriodSeconds))
-	fld.CheckNonNegative("successThreshold", int64(p.SuccessThreshold))
-	fld.CheckNonNegative("failureThreshold", int64(p.FailureThreshold))
-	if s := p.TerminationGracePeriodSeconds; s != nil && *s <= 0 {
+	fld.CheckNonNegative("initialDelaySeconds", int64(probe.InitialDelaySeconds))
+	fld.CheckNonNegative("timeoutSeconds", int64(probe.TimeoutSeconds))
+	fld.CheckNonNegative("periodSeconds", int64(probe.PeriodSeconds))
+	fld.CheckNonNegative("successThreshold", int64(probe.SuccessThreshold))
+	fld.CheckNonNegative("failureThreshold", int64(probe.FailureThreshold))
+	if s := probe.TerminationGracePeriodSeconds; s != nil && *s <= 0 {
 		fld.Invalid("terminationGracePeriodSeconds", *s, "must be greater than 0")
 	}
 }
@@ -65,14 +65,14 @@ func validateHandler(
 	get *corev1.HTTPGetAction,
 	tcp *corev1.TCPSocketAction,
 ) *validate.Union {
-	u := fld.Union("may not specify more than 1 handler type")
+	union := fld.Union("may not specify more than 1 handler type")
 	validate.Member(
-		u,
+		union,
 		"exec",
 		exec,
 		func(fld validate.Field, a *corev1.ExecAction) { fld.RequireSet("command", len(a.Command) > 0) },
 	)
-	validate.Member(u, "httpGet", get, func(fld validate.Field, a *corev1.HTTPGetAction) {
+	validate.Member(union, "httpGet", get, func(fld validate.Field, a *corev1.HTTPGetAction) {
 		fld.RequireSet("path", a.Path != "")
 		fld.CheckPortOrName("port", a.Port)
 		validate.OneOf(fld, "scheme", a.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
@@ -81,16 +81,16 @@ func validateHandler(
 		}
 	})
 	validate.Member(
-		u,
+		union,
 		"tcpSocket",
 		tcp,
 		func(fld validate.Field, a *corev1.TCPSocketAction) { fld.CheckPortOrName("port", a.Port) },
 	)
-	return u
+	return union
 }
 
 // validateSleep requires a sleep that ends before the pod is killed.
-func (c *check) validateSleep(fld validate.Field, s *corev1.SleepAction) {
+func (c *check) validateSleep(fld validate.Field, sleepAction *corev1.SleepAction) {
 	grace := c.spec.TerminationGracePeriodSeconds
 	if grace == nil {
 		return
@@ -102,8 +102,8 @@ func (c *check) validateSleep(fld validate.Field, s *corev1.SleepAction) {
 		detail = fmt.Sprintf("must be greater than 0 and less than terminationGracePeriodSeconds (%d)."+
 			" Enable AllowPodLifecycleSleepActionZeroValue feature gate for zero sleep.", *grace)
 	}
-	if s.Seconds < minSeconds || s.Seconds > *grace {
-		fld.Invalid("", s.Seconds, detail)
+	if sleepAction.Seconds < minSeconds || sleepAction.Seconds > *grace {
+		fld.Invalid("", sleepAction.Seconds, detail)
 	}
 }
 
@@ -113,8 +113,8 @@ func hasZeroSleep(l *corev1.Lifecycle) bool {
 }
 
 // validateStopSignal requires a signal that the pod's operating system supports.
-func (c *check) validateStopSignal(fld validate.Field, l *corev1.Lifecycle) {
-	if l.StopSignal == nil {
+func (c *check) validateStopSignal(fld validate.Field, lifecycle *corev1.Lifecycle) {
+	if lifecycle.StopSignal == nil {
 		return
 	}
 	if c.spec.OS == nil {
@@ -123,9 +123,9 @@ func (c *check) validateStopSignal(fld validate.Field, l *corev1.Lifecycle) {
 	}
 	switch c.spec.OS.Name {
 	case corev1.Windows:
-		validate.OneOf(fld, "stopSignal", *l.StopSignal, corev1.SIGKILL, corev1.SIGTERM)
+		validate.OneOf(fld, "stopSignal", *lifecycle.StopSignal, corev1.SIGKILL, corev1.SIGTERM)
 	case corev1.Linux:
-		validate.OneOf(fld, "stopSignal", *l.StopSignal, linuxSignals()...)
+		validate.OneOf(fld, "stopSignal", *lifecycle.StopSignal, linuxSignals()...)
 	}
 }
 

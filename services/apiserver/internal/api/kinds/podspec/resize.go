@@ -13,9 +13,9 @@ import (
 
 // ValidateResize validates a change of the resources of a pod's containers (KEP-1287): cpu and
 // memory, within the pod's QoS class.
-func (r *Rules) ValidateResize(fld validate.Field, p, old *corev1.Pod) {
+func (r *Rules) ValidateResize(fld validate.Field, pod, old *corev1.Pod) {
 	reject := func(detail string) { fld.Add(field.Forbidden(field.NewPath(""), detail)) }
-	if hasPodResources(p) || hasPodResources(old) {
+	if hasPodResources(pod) || hasPodResources(old) {
 		reject("pods with pod-level resources cannot be resized")
 		return
 	}
@@ -27,22 +27,22 @@ func (r *Rules) ValidateResize(fld validate.Field, p, old *corev1.Pod) {
 		reject("windows pods cannot be resized")
 		return
 	}
-	r.updateCheck(p, old).validateWholePod(fld, p)
-	if qosClassOf(old) != podqos.Class(&p.Spec) {
-		fld.Invalid("spec", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
+	r.updateCheck(pod, old).validateWholePod(fld, pod)
+	if qosClassOf(old) != podqos.Class(&pod.Spec) {
+		fld.Invalid("spec", pod.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
 	}
 	fld.ForbidSet("spec", !nodeSupportsResize(old), "Pod running on node without support for resize")
-	validateResizedSpec(fld, p, old)
+	validateResizedSpec(fld, pod, old)
 }
 
 // validateResizedSpec requires that only cpu and memory of containers and sidecars change.
-func validateResizedSpec(fld validate.Field, p, old *corev1.Pod) {
+func validateResizedSpec(fld validate.Field, pod, old *corev1.Pod) {
 	spec := fld.Child("spec")
 	errorsBefore := fld.ErrorCount()
 
 	// 1. The containers must be the same.
-	requireSameContainers(spec, "containers", p.Spec.Containers, old.Spec.Containers)
-	requireSameContainers(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers)
+	requireSameContainers(spec, "containers", pod.Spec.Containers, old.Spec.Containers)
+	requireSameContainers(spec, "initContainers", pod.Spec.InitContainers, old.Spec.InitContainers)
 	if fld.ErrorCount() > errorsBefore {
 		return
 	}
@@ -50,15 +50,15 @@ func validateResizedSpec(fld validate.Field, p, old *corev1.Pod) {
 	// 2. The changes of their resources must be possible in place.
 	for i := range old.Spec.InitContainers {
 		if ctr := &old.Spec.InitContainers[i]; isSidecar(ctr) {
-			validateResourceChanges(spec.Index("initContainers", i).Child("resources"), &p.Spec.InitContainers[i], ctr)
+			validateResourceChanges(spec.Index("initContainers", i).Child("resources"), &pod.Spec.InitContainers[i], ctr)
 		}
 	}
 	for i := range old.Spec.Containers {
-		validateResourceChanges(spec.Index("containers", i).Child("resources"), &p.Spec.Containers[i], &old.Spec.Containers[i])
+		validateResourceChanges(spec.Index("containers", i).Child("resources"), &pod.Spec.Containers[i], &old.Spec.Containers[i])
 	}
 
 	// 3. Apart from cpu and memory, the spec must not change.
-	rest := p.Spec.DeepCopy()
+	rest := pod.Spec.DeepCopy()
 	for i := range rest.Containers {
 		restoreCompute(&rest.Containers[i], &old.Spec.Containers[i])
 		fld.ForbidSet("spec", !validate.SemanticEqual(rest.Containers[i], old.Spec.Containers[i]),
@@ -165,22 +165,22 @@ func restoreCompute(ctr, was *corev1.Container) {
 
 // Drop clears the fields of disabled feature gates, unless the stored spec old has them. old is nil at
 // creation.
-func (r *Rules) Drop(s, old *corev1.PodSpec) {
+func (r *Rules) Drop(podSpec, old *corev1.PodSpec) {
 	if !r.podResources && (old == nil || old.Resources == nil) {
-		s.Resources = nil
+		podSpec.Resources = nil
 	}
 	if !r.resourceClaims && (old == nil || len(old.ResourceClaims) == 0) {
-		s.ResourceClaims = nil
-		eachContainer(s, func(_ string, _ int, c *corev1.Container) { c.Resources.Claims = nil })
+		podSpec.ResourceClaims = nil
+		eachContainer(podSpec, func(_ string, _ int, c *corev1.Container) { c.Resources.Claims = nil })
 	}
 	if !r.imageVolumes && (old == nil || !slices.ContainsFunc(old.Volumes, isImage)) {
-		dropImages(s)
+		dropImages(podSpec)
 	}
 	if !r.trustBundles && (old == nil || !hasProjectedSource(old, hasTrustBundle)) {
-		hasProjectedSource(s, func(p *corev1.VolumeProjection) bool { p.ClusterTrustBundle = nil; return false })
+		hasProjectedSource(podSpec, func(p *corev1.VolumeProjection) bool { p.ClusterTrustBundle = nil; return false })
 	}
 	if !r.stopSignals && (old == nil || !anyLifecycle(old, hasStopSignal)) {
-		eachContainer(s, func(_ string, _ int, c *corev1.Container) {
+		eachContainer(podSpec, func(_ string, _ int, c *corev1.Container) {
 			if l := c.Lifecycle; l != nil && hasStopSignal(l) {
 				l.StopSignal = nil
 				if *l == (corev1.Lifecycle{}) {
@@ -190,10 +190,10 @@ func (r *Rules) Drop(s, old *corev1.PodSpec) {
 		})
 	}
 	if !r.sleepAction && (old == nil || !anyLifecycle(old, hasSleep)) {
-		anyLifecycle(s, func(l *corev1.Lifecycle) bool { dropSleep(l); return false })
+		anyLifecycle(podSpec, func(l *corev1.Lifecycle) bool { dropSleep(l); return false })
 	}
 	if !r.inPlaceResize && (old == nil || !hasResizePolicy(old)) {
-		eachContainer(s, func(_ string, _ int, c *corev1.Container) { c.ResizePolicy = nil })
+		eachContainer(podSpec, func(_ string, _ int, c *corev1.Container) { c.ResizePolicy = nil })
 	}
 }
 

@@ -113,7 +113,7 @@ func CanOvercommit(name corev1.ResourceName) bool { return IsNative(name) && !is
 // validateResources validates requests and limits. nameRule validates their names.
 func (c *check) validateResources(
 	fld validate.Field,
-	r *corev1.ResourceRequirements,
+	requirements *corev1.ResourceRequirements,
 	nameRule func(validate.Field, corev1.ResourceName),
 ) {
 	hasCompute, hasHugePages := false, false
@@ -131,13 +131,13 @@ func (c *check) validateResources(
 			fld.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
 		}
 	}
-	validate.EachKey(fld, "limits", r.Limits, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
+	validate.EachKey(fld, "limits", requirements.Limits, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		validateItem(path, name, q)
 		validateHugePages(path, name, q)
 	})
-	validate.EachKey(fld, "requests", r.Requests, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
+	validate.EachKey(fld, "requests", requirements.Requests, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		validateItem(path, name, q)
-		switch limit, hasLimit := r.Limits[name]; {
+		switch limit, hasLimit := requirements.Limits[name]; {
 		case !hasLimit && !CanOvercommit(name):
 			fld.Required("limits", "Limit must be set for non overcommitable resources")
 		case !hasLimit:
@@ -149,7 +149,7 @@ func (c *check) validateResources(
 		validateHugePages(path, name, q)
 	})
 	fld.ForbidSet("", hasHugePages && !hasCompute, "HugePages require cpu or memory")
-	c.validateClaimNames(fld, r.Claims)
+	c.validateClaimNames(fld, requirements.Claims)
 }
 
 // ValidateLimits validates the limits of an object without requests.
@@ -210,23 +210,23 @@ func (c *check) validateClaimNames(fld validate.Field, claims []corev1.ResourceC
 
 // validatePodResources validates the requests and limits of a pod as a whole.
 func (c *check) validatePodResources(fld validate.Field) {
-	r := c.spec.Resources
-	if r == nil {
+	requirements := c.spec.Resources
+	if requirements == nil {
 		return
 	}
 	path := fld.Child("resources")
-	path.ForbidSet("claims", r.Claims != nil, "claims cannot be set for Resources at pod-level")
-	c.validateResources(path, r, validatePodResourceName)
+	path.ForbidSet("claims", requirements.Claims != nil, "claims cannot be set for Resources at pod-level")
+	c.validateResources(path, requirements, validatePodResourceName)
 	sum := aggregateRequests(c.spec)
 	validate.EachKey(path, "requests", sum, func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
-		if ofPod := r.Requests[name]; q.Cmp(ofPod) > 0 {
+		if ofPod := requirements.Requests[name]; q.Cmp(ofPod) > 0 {
 			fld.Invalid("", ofPod.String(), "must be greater than or equal to aggregate container requests of "+q.String())
 		}
 	})
 	validate.Each(path, "containers", c.spec.Containers, func(fld validate.Field, ctr *corev1.Container) {
 		for _, name := range slices.Sorted(maps.Keys(ctr.Resources.Limits)) {
 			limit := ctr.Resources.Limits[name]
-			if ofPod, hasLimit := r.Limits[name]; hasLimit && limit.Cmp(ofPod) > 0 {
+			if ofPod, hasLimit := requirements.Limits[name]; hasLimit && limit.Cmp(ofPod) > 0 {
 				fld.Key("", string(name)).Invalid("limits", limit.String(), "must be less than or equal to pod limits of "+ofPod.String())
 			}
 		}

@@ -27,22 +27,22 @@ type Rules struct {
 }
 
 // NewRules returns the rules for the server's settings.
-func NewRules(s registry.Settings) *Rules {
+func NewRules(settings registry.Settings) *Rules {
 	return &Rules{
-		privileged:         s.AllowPrivileged,
-		relaxedEnvName:     s.Enabled(features.RelaxedEnvironmentVariableValidation),
-		relaxedSearch:      s.Enabled(features.RelaxedDNSSearchValidation),
-		zeroSleep:          s.Enabled(features.PodLifecycleSleepActionAllowZero),
-		sleepAction:        s.Enabled(features.PodLifecycleSleepAction),
-		seLinuxMount:       s.Enabled(features.SELinuxMount),
-		podResources:       s.Enabled(features.PodLevelResources),
-		resourceClaims:     s.Enabled(features.DynamicResourceAllocation),
-		imageVolumes:       s.Enabled(features.ImageVolume),
-		trustBundles:       s.Enabled(features.ClusterTrustBundleProjection),
-		stopSignals:        s.Enabled(features.ContainerStopSignals),
-		resourceHealth:     s.Enabled(features.ResourceHealthStatus),
-		observedGeneration: s.Enabled(features.PodObservedGenerationTracking),
-		inPlaceResize:      s.Enabled(features.InPlacePodVerticalScaling),
+		privileged:         settings.AllowPrivileged,
+		relaxedEnvName:     settings.Enabled(features.RelaxedEnvironmentVariableValidation),
+		relaxedSearch:      settings.Enabled(features.RelaxedDNSSearchValidation),
+		zeroSleep:          settings.Enabled(features.PodLifecycleSleepActionAllowZero),
+		sleepAction:        settings.Enabled(features.PodLifecycleSleepAction),
+		seLinuxMount:       settings.Enabled(features.SELinuxMount),
+		podResources:       settings.Enabled(features.PodLevelResources),
+		resourceClaims:     settings.Enabled(features.DynamicResourceAllocation),
+		imageVolumes:       settings.Enabled(features.ImageVolume),
+		trustBundles:       settings.Enabled(features.ClusterTrustBundleProjection),
+		stopSignals:        settings.Enabled(features.ContainerStopSignals),
+		resourceHealth:     settings.Enabled(features.ResourceHealthStatus),
+		observedGeneration: settings.Enabled(features.PodObservedGenerationTracking),
+		inPlaceResize:      settings.Enabled(features.InPlacePodVerticalScaling),
 	}
 }
 
@@ -164,8 +164,8 @@ func (r *Rules) CanResize() bool { return r.inPlaceResize }
 // validateSpec validates the fields that pods and templates share. m is the metadata of the pod or
 // template.
 func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
-	s := c.spec
-	fld.RequireSet("terminationGracePeriodSeconds", s.TerminationGracePeriodSeconds != nil)
+	podSpec := c.spec
+	fld.RequireSet("terminationGracePeriodSeconds", podSpec.TerminationGracePeriodSeconds != nil)
 
 	// Volumes and claims come first, because containers refer to them.
 	c.validateVolumes(fld, m)
@@ -174,26 +174,26 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 	if c.podResources || c.prior.podResources {
 		c.validatePodResources(fld)
 	}
-	if s.HostNetwork {
+	if podSpec.HostNetwork {
 		c.validateHostPorts(fld)
 	}
-	validate.RequiredOneOf(fld, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
+	validate.RequiredOneOf(fld, "restartPolicy", podSpec.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
 		corev1.RestartPolicyNever)
-	validate.RequiredOneOf(fld, "dnsPolicy", s.DNSPolicy,
+	validate.RequiredOneOf(fld, "dnsPolicy", podSpec.DNSPolicy,
 		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
-	fld.CheckLabels("nodeSelector", s.NodeSelector)
+	fld.CheckLabels("nodeSelector", podSpec.NodeSelector)
 
-	if s.SecurityContext != nil {
-		c.validatePodSecurity(fld.Child("securityContext"), s.SecurityContext)
+	if podSpec.SecurityContext != nil {
+		c.validatePodSecurity(fld.Child("securityContext"), podSpec.SecurityContext)
 	}
-	validate.Optional(fld, "affinity", s.Affinity, c.validateAffinity)
+	validate.Optional(fld, "affinity", podSpec.Affinity, c.validateAffinity)
 	c.validateDNS(fld)
-	validate.Each(fld, "readinessGates", s.ReadinessGates, func(fld validate.Field, g *corev1.PodReadinessGate) {
+	validate.Each(fld, "readinessGates", podSpec.ReadinessGates, func(fld validate.Field, g *corev1.PodReadinessGate) {
 		fld.CheckText("conditionType", string(g.ConditionType), validate.QualifiedName)
 	})
 
 	gates := validate.Set[string]{}
-	validate.Each(fld, "schedulingGates", s.SchedulingGates, func(fld validate.Field, g *corev1.PodSchedulingGate) {
+	validate.Each(fld, "schedulingGates", podSpec.SchedulingGates, func(fld validate.Field, g *corev1.PodSchedulingGate) {
 		fld.CheckText("", g.Name, validate.QualifiedName)
 		validate.Unique(fld, "", g.Name, gates)
 	})
@@ -201,15 +201,15 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 	c.validateHostProcess(fld)
 	c.validateHostUsers(fld)
 
-	fld.CheckOptionalText("serviceAccountName", s.ServiceAccountName, validate.DNSSubdomain)
-	fld.CheckOptionalText("nodeName", s.NodeName, validate.DNSSubdomain)
-	if s.ActiveDeadlineSeconds != nil {
-		validate.InRange(fld, "activeDeadlineSeconds", *s.ActiveDeadlineSeconds, 1, math.MaxInt32)
+	fld.CheckOptionalText("serviceAccountName", podSpec.ServiceAccountName, validate.DNSSubdomain)
+	fld.CheckOptionalText("nodeName", podSpec.NodeName, validate.DNSSubdomain)
+	if podSpec.ActiveDeadlineSeconds != nil {
+		validate.InRange(fld, "activeDeadlineSeconds", *podSpec.ActiveDeadlineSeconds, 1, math.MaxInt32)
 	}
-	fld.CheckOptionalText("hostname", s.Hostname, validate.DNSLabel)
-	fld.CheckOptionalText("subdomain", s.Subdomain, validate.DNSLabel)
-	validate.Each(fld, "tolerations", s.Tolerations, TolerationRules)
-	validate.Each(fld, "hostAliases", s.HostAliases, func(fld validate.Field, h *corev1.HostAlias) {
+	fld.CheckOptionalText("hostname", podSpec.Hostname, validate.DNSLabel)
+	fld.CheckOptionalText("subdomain", podSpec.Subdomain, validate.DNSLabel)
+	validate.Each(fld, "tolerations", podSpec.Tolerations, TolerationRules)
+	validate.Each(fld, "hostAliases", podSpec.HostAliases, func(fld validate.Field, h *corev1.HostAlias) {
 		fld.CheckIP("ip", h.IP)
 		validate.Each(
 			fld,
@@ -218,17 +218,17 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 			func(fld validate.Field, name *string) { fld.CheckText("", *name, validate.DNSSubdomain) },
 		)
 	})
-	fld.CheckOptionalText("priorityClassName", s.PriorityClassName, validate.DNSSubdomain)
-	if s.RuntimeClassName != nil {
-		fld.CheckText("runtimeClassName", *s.RuntimeClassName, validate.DNSSubdomain)
+	fld.CheckOptionalText("priorityClassName", podSpec.PriorityClassName, validate.DNSSubdomain)
+	if podSpec.RuntimeClassName != nil {
+		fld.CheckText("runtimeClassName", *podSpec.RuntimeClassName, validate.DNSSubdomain)
 	}
-	if p := s.PreemptionPolicy; p != nil {
+	if p := podSpec.PreemptionPolicy; p != nil {
 		validate.RequiredOneOf(fld, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
-	if s.Overhead != nil {
-		c.validateResources(fld.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, ValidateContainerResourceName)
+	if podSpec.Overhead != nil {
+		c.validateResources(fld.Child("overhead"), &corev1.ResourceRequirements{Limits: podSpec.Overhead}, ValidateContainerResourceName)
 	}
-	validate.Optional(fld, "os", s.OS, func(path validate.Field, os *corev1.PodOS) { c.validateOS(fld, path, os) })
+	validate.Optional(fld, "os", podSpec.OS, func(path validate.Field, os *corev1.PodOS) { c.validateOS(fld, path, os) })
 }
 
 // validateHostPorts requires the host port of pods in the host's network to equal the container
@@ -317,59 +317,59 @@ func (r *Rules) Default(s *corev1.PodSpec) {
 // that depend on feature gates. Fields of disabled gates are dropped from the template before the
 // kind's own Prepare. Warnings about the template precede the kind's own. After an update they are
 // sent only if the spec or the generation has changed.
-func WithPodTemplate[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind) *registry.Kind {
-	create, update, setDefaults := k.Create, k.Update, k.Default
-	templateOf := func(o registry.Object) *corev1.PodTemplateSpec { return pods.Template(o.(T)) }
-	k.Default = func(o registry.Object) {
-		setDefaults(o)
-		if template := templateOf(o); template != nil {
+func WithPodTemplate[T registry.Object](rules *Rules, pods PodsOf[T], kind *registry.Kind) *registry.Kind {
+	create, update, setDefaults := kind.Create, kind.Update, kind.Default
+	templateOf := func(object registry.Object) *corev1.PodTemplateSpec { return pods.Template(object.(T)) }
+	kind.Default = func(object registry.Object) {
+		setDefaults(object)
+		if template := templateOf(object); template != nil {
 			rules.Default(&template.Spec)
 		}
 	}
-	k.Create.Prepare = func(o registry.Object) {
-		if template := templateOf(o); template != nil {
+	kind.Create.Prepare = func(object registry.Object) {
+		if template := templateOf(object); template != nil {
 			rules.DropTemplate(template, nil)
 		}
 		if create.Prepare != nil {
-			create.Prepare(o)
+			create.Prepare(object)
 		}
 	}
-	k.Update.Prepare = func(o, old registry.Object) {
-		if template := templateOf(o); template != nil {
+	kind.Update.Prepare = func(object, old registry.Object) {
+		if template := templateOf(object); template != nil {
 			rules.DropTemplate(template, templateOf(old))
 		}
 		if update.Prepare != nil {
-			update.Prepare(o, old)
+			update.Prepare(object, old)
 		}
 	}
-	k.Create.Warnings = func(o registry.Object) (texts []string) {
+	kind.Create.Warnings = func(object registry.Object) (texts []string) {
 		if pods.HostNames {
-			texts = nameWarnings(o.GetName())
+			texts = nameWarnings(object.GetName())
 		}
-		texts = append(texts, pods.warnings(o.(T))...)
+		texts = append(texts, pods.warnings(object.(T))...)
 		if create.Warnings != nil {
-			texts = append(texts, create.Warnings(o)...)
+			texts = append(texts, create.Warnings(object)...)
 		}
 		return texts
 	}
-	k.Update.Warnings = func(o, old registry.Object) (texts []string) {
-		changed := k.Parts.SpecChanged(o, old) || o.GetGeneration() != old.GetGeneration()
+	kind.Update.Warnings = func(object, old registry.Object) (texts []string) {
+		changed := kind.Parts.SpecChanged(object, old) || object.GetGeneration() != old.GetGeneration()
 		if changed && pods.WarnOfTemplateOnly {
-			changed = !validate.SemanticEqual(templateOf(o), templateOf(old))
+			changed = !validate.SemanticEqual(templateOf(object), templateOf(old))
 		}
 		if changed {
-			subject := o
+			subject := object
 			if pods.WarnOfOld {
 				subject = old
 			}
 			texts = pods.warnings(subject.(T))
 		}
 		if update.Warnings != nil {
-			texts = append(texts, update.Warnings(o, old)...)
+			texts = append(texts, update.Warnings(object, old)...)
 		}
 		return texts
 	}
-	return k
+	return kind
 }
 
 // nameWarnings returns a warning if the name of a workload is not a DNS label.

@@ -13,29 +13,29 @@ import (
 )
 
 // TolerationRules validates a toleration.
-func TolerationRules(fld validate.Field, t *corev1.Toleration) {
-	if t.Key != "" {
-		fld.CheckLabelKey("key", t.Key)
-	} else if t.Operator != corev1.TolerationOpExists {
-		fld.Invalid("operator", t.Operator, `operator must be Exists when `+"`key`"+` is empty, which means "match all values and all keys"`)
+func TolerationRules(fld validate.Field, toleration *corev1.Toleration) {
+	if toleration.Key != "" {
+		fld.CheckLabelKey("key", toleration.Key)
+	} else if toleration.Operator != corev1.TolerationOpExists {
+		fld.Invalid("operator", toleration.Operator, `operator must be Exists when `+"`key`"+` is empty, which means "match all values and all keys"`)
 	}
-	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-		fld.Invalid("effect", t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+	if toleration.TolerationSeconds != nil && toleration.Effect != corev1.TaintEffectNoExecute {
+		fld.Invalid("effect", toleration.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
 	}
-	switch t.Operator {
+	switch toleration.Operator {
 	case corev1.TolerationOpEqual, "":
-		if msgs := validate.LabelValue(t.Value); len(msgs) > 0 {
-			fld.Invalid("operator", t.Value, strings.Join(msgs, ";"))
+		if msgs := validate.LabelValue(toleration.Value); len(msgs) > 0 {
+			fld.Invalid("operator", toleration.Value, strings.Join(msgs, ";"))
 		}
 	case corev1.TolerationOpExists:
-		if t.Value != "" {
-			fld.Invalid("operator", t.Value, "value must be empty when `operator` is 'Exists'")
+		if toleration.Value != "" {
+			fld.Invalid("operator", toleration.Value, "value must be empty when `operator` is 'Exists'")
 		}
 	default:
-		validate.OneOf(fld, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
+		validate.OneOf(fld, "operator", toleration.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
 	}
-	if t.Effect != "" {
-		ValidateTaintEffect(fld, t.Effect)
+	if toleration.Effect != "" {
+		ValidateTaintEffect(fld, toleration.Effect)
 	}
 }
 
@@ -58,54 +58,54 @@ func (c *check) validateSpreadConstraints(fld validate.Field) {
 		lastIndex[constraintKey{constraints[i].TopologyKey, constraints[i].WhenUnsatisfiable}] = i
 	}
 	for i := range constraints {
-		s, fld := &constraints[i], fld.Index("topologySpreadConstraints", i)
-		if s.MaxSkew <= 0 {
-			fld.Invalid("maxSkew", s.MaxSkew, validate.NotPositive)
+		constraint, fld := &constraints[i], fld.Index("topologySpreadConstraints", i)
+		if constraint.MaxSkew <= 0 {
+			fld.Invalid("maxSkew", constraint.MaxSkew, validate.NotPositive)
 		}
-		if s.TopologyKey == "" {
+		if constraint.TopologyKey == "" {
 			fld.Required("topologyKey", "can not be empty")
 		}
-		validate.OneOf(fld, "whenUnsatisfiable", s.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)
-		if lastIndex[constraintKey{s.TopologyKey, s.WhenUnsatisfiable}] > i {
-			fld.Duplicate("{topologyKey, whenUnsatisfiable}", fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable))
+		validate.OneOf(fld, "whenUnsatisfiable", constraint.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)
+		if lastIndex[constraintKey{constraint.TopologyKey, constraint.WhenUnsatisfiable}] > i {
+			fld.Duplicate("{topologyKey, whenUnsatisfiable}", fmt.Sprintf("{%v, %v}", constraint.TopologyKey, constraint.WhenUnsatisfiable))
 		}
-		if n := s.MinDomains; n != nil {
+		if n := constraint.MinDomains; n != nil {
 			if *n <= 0 {
 				fld.Invalid("minDomains", *n, validate.NotPositive)
 			}
-			if s.WhenUnsatisfiable != corev1.DoNotSchedule {
+			if constraint.WhenUnsatisfiable != corev1.DoNotSchedule {
 				fld.Invalid("minDomains", *n,
-					fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
+					fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, constraint.WhenUnsatisfiable))
 			}
 		}
-		validate.OptionalOneOf(fld, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
+		validate.OptionalOneOf(fld, "nodeAffinityPolicy", constraint.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
 			corev1.NodeInclusionPolicyIgnore)
-		validate.OptionalOneOf(fld, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
+		validate.OptionalOneOf(fld, "nodeTaintsPolicy", constraint.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
 			corev1.NodeInclusionPolicyIgnore)
-		validateSpreadKeys(fld, s)
+		validateSpreadKeys(fld, constraint)
 		if !c.prior.spreadSelector {
-			fld.CheckSelector("labelSelector", s.LabelSelector, false)
+			fld.CheckSelector("labelSelector", constraint.LabelSelector, false)
 		}
 	}
 }
 
 // validateSpreadKeys requires that matchLabelKeys holds no key of the constraint's own selector.
-func validateSpreadKeys(fld validate.Field, s *corev1.TopologySpreadConstraint) {
-	if len(s.MatchLabelKeys) == 0 {
+func validateSpreadKeys(fld validate.Field, constraint *corev1.TopologySpreadConstraint) {
+	if len(constraint.MatchLabelKeys) == 0 {
 		return
 	}
 	selectorKeys := validate.Set[string]{}
-	if s.LabelSelector == nil {
+	if constraint.LabelSelector == nil {
 		fld.Forbidden("matchLabelKeys", needsSelectorDetail)
 	} else {
-		for key := range s.LabelSelector.MatchLabels {
+		for key := range constraint.LabelSelector.MatchLabels {
 			selectorKeys.Add(key)
 		}
-		for _, e := range s.LabelSelector.MatchExpressions {
+		for _, e := range constraint.LabelSelector.MatchExpressions {
 			selectorKeys.Add(e.Key)
 		}
 	}
-	validate.Each(fld, "matchLabelKeys", s.MatchLabelKeys, func(fld validate.Field, key *string) {
+	validate.Each(fld, "matchLabelKeys", constraint.MatchLabelKeys, func(fld validate.Field, key *string) {
 		fld.CheckLabelKey("", *key)
 		if selectorKeys.Has(*key) {
 			fld.Invalid("", *key, inSelectorDetail)
@@ -129,32 +129,32 @@ const (
 
 // validateDNS validates the resolver's configuration. The policy None requires one with nameservers.
 func (c *check) validateDNS(fld validate.Field) {
-	d, isPolicyNone := c.spec.DNSConfig, c.spec.DNSPolicy == corev1.DNSNone
+	podDNSConfig, isPolicyNone := c.spec.DNSConfig, c.spec.DNSPolicy == corev1.DNSNone
 	switch {
-	case d == nil && isPolicyNone:
+	case podDNSConfig == nil && isPolicyNone:
 		fld.Required("dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")
 		return
-	case d == nil:
+	case podDNSConfig == nil:
 		return
 	}
 	fld = fld.Child("dnsConfig")
-	if isPolicyNone && len(d.Nameservers) == 0 {
+	if isPolicyNone && len(podDNSConfig.Nameservers) == 0 {
 		fld.Required("nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None")
 		return
 	}
-	if len(d.Nameservers) > maxNameservers {
-		fld.Invalid("nameservers", d.Nameservers, fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
+	if len(podDNSConfig.Nameservers) > maxNameservers {
+		fld.Invalid("nameservers", podDNSConfig.Nameservers, fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
 	}
-	validate.Each(fld, "nameservers", d.Nameservers, func(fld validate.Field, ip *string) { fld.CheckIP("", *ip) })
-	if len(d.Searches) > maxSearches {
-		fld.Invalid("searches", d.Searches, fmt.Sprintf("must not have more than %v search paths", maxSearches))
+	validate.Each(fld, "nameservers", podDNSConfig.Nameservers, func(fld validate.Field, ip *string) { fld.CheckIP("", *ip) })
+	if len(podDNSConfig.Searches) > maxSearches {
+		fld.Invalid("searches", podDNSConfig.Searches, fmt.Sprintf("must not have more than %v search paths", maxSearches))
 	}
-	if len(strings.Join(d.Searches, " ")) > maxSearchLength {
-		fld.Invalid("searches", d.Searches,
+	if len(strings.Join(podDNSConfig.Searches, " ")) > maxSearchLength {
+		fld.Invalid("searches", podDNSConfig.Searches,
 			fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchLength))
 	}
 	allowRelaxed := c.relaxedSearch || c.prior.search
-	validate.Each(fld, "searches", d.Searches, func(fld validate.Field, s *string) {
+	validate.Each(fld, "searches", podDNSConfig.Searches, func(fld validate.Field, s *string) {
 		switch search := strings.TrimSuffix(*s, "."); {
 		case !allowRelaxed:
 			fld.CheckText("", search, validate.DNSSubdomain)
@@ -162,7 +162,7 @@ func (c *check) validateDNS(fld validate.Field) {
 			fld.CheckText("", search, validate.DNSSubdomainUnderscore)
 		}
 	})
-	validate.Each(fld, "options", d.Options, func(fld validate.Field, o *corev1.PodDNSConfigOption) {
+	validate.Each(fld, "options", podDNSConfig.Options, func(fld validate.Field, o *corev1.PodDNSConfigOption) {
 		if o.Name == "" {
 			fld.Required("", "must not be empty")
 		}
@@ -180,8 +180,8 @@ func hasRelaxedSearch(searches []string) bool {
 const maxWeight = 100
 
 // validateAffinity validates node affinity, pod affinity and pod anti-affinity.
-func (c *check) validateAffinity(fld validate.Field, a *corev1.Affinity) {
-	validate.Optional(fld, "nodeAffinity", a.NodeAffinity, func(fld validate.Field, n *corev1.NodeAffinity) {
+func (c *check) validateAffinity(fld validate.Field, affinity *corev1.Affinity) {
+	validate.Optional(fld, "nodeAffinity", affinity.NodeAffinity, func(fld validate.Field, n *corev1.NodeAffinity) {
 		validate.Optional(fld, "requiredDuringSchedulingIgnoredDuringExecution", n.RequiredDuringSchedulingIgnoredDuringExecution,
 			func(fld validate.Field, s *corev1.NodeSelector) { ValidateNodeSelector(fld, s, c.prior.nodeValue) })
 		validate.Each(fld, "preferredDuringSchedulingIgnoredDuringExecution", n.PreferredDuringSchedulingIgnoredDuringExecution,
@@ -203,10 +203,10 @@ func (c *check) validateAffinity(fld validate.Field, a *corev1.Affinity) {
 			},
 		)
 	}
-	validate.Optional(fld, "podAffinity", a.PodAffinity, func(fld validate.Field, p *corev1.PodAffinity) {
+	validate.Optional(fld, "podAffinity", affinity.PodAffinity, func(fld validate.Field, p *corev1.PodAffinity) {
 		validateTerms(fld, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	})
-	validate.Optional(fld, "podAntiAffinity", a.PodAntiAffinity, func(fld validate.Field, p *corev1.PodAntiAffinity) {
+	validate.Optional(fld, "podAntiAffinity", affinity.PodAntiAffinity, func(fld validate.Field, p *corev1.PodAntiAffinity) {
 		validateTerms(fld, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	})
 }
@@ -229,38 +229,38 @@ func ValidateNodeSelector(fld validate.Field, s *corev1.NodeSelector, anyValue b
 	})
 }
 
-func validateNodeSelectorTerm(fld validate.Field, t *corev1.NodeSelectorTerm, anyValue bool) {
-	validate.Each(fld, "matchExpressions", t.MatchExpressions, func(fld validate.Field, r *corev1.NodeSelectorRequirement) {
-		switch r.Operator {
+func validateNodeSelectorTerm(fld validate.Field, nodeSelectorTerm *corev1.NodeSelectorTerm, anyValue bool) {
+	validate.Each(fld, "matchExpressions", nodeSelectorTerm.MatchExpressions, func(fld validate.Field, requirement *corev1.NodeSelectorRequirement) {
+		switch requirement.Operator {
 		case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
-			if len(r.Values) == 0 {
+			if len(requirement.Values) == 0 {
 				fld.Required("values", "must be specified when `operator` is 'In' or 'NotIn'")
 			}
 		case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
-			fld.ForbidSet("values", len(r.Values) > 0, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+			fld.ForbidSet("values", len(requirement.Values) > 0, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
 		case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
-			if len(r.Values) != 1 {
+			if len(requirement.Values) != 1 {
 				fld.Required("values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
 			}
 		default:
-			fld.Invalid("operator", r.Operator, "not a valid selector operator")
+			fld.Invalid("operator", requirement.Operator, "not a valid selector operator")
 		}
-		fld.CheckLabelKey("key", r.Key)
+		fld.CheckLabelKey("key", requirement.Key)
 		if !anyValue {
-			validate.Each(fld, "values", r.Values, func(fld validate.Field, v *string) { fld.CheckText("", *v, validate.LabelValue) })
+			validate.Each(fld, "values", requirement.Values, func(fld validate.Field, v *string) { fld.CheckText("", *v, validate.LabelValue) })
 		}
 	})
-	validate.Each(fld, "matchFields", t.MatchFields, func(fld validate.Field, r *corev1.NodeSelectorRequirement) {
-		if r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn {
-			fld.Invalid("operator", r.Operator, "not a valid selector operator")
-		} else if len(r.Values) != 1 {
+	validate.Each(fld, "matchFields", nodeSelectorTerm.MatchFields, func(fld validate.Field, requirement *corev1.NodeSelectorRequirement) {
+		if requirement.Operator != corev1.NodeSelectorOpIn && requirement.Operator != corev1.NodeSelectorOpNotIn {
+			fld.Invalid("operator", requirement.Operator, "not a valid selector operator")
+		} else if len(requirement.Values) != 1 {
 			fld.Required("values", "must be only one value when `operator` is 'In' or 'NotIn' for node field selector")
 		}
-		if r.Key != metav1.ObjectNameField {
-			fld.Invalid("key", r.Key, "not a valid field selector key")
+		if requirement.Key != metav1.ObjectNameField {
+			fld.Invalid("key", requirement.Key, "not a valid field selector key")
 			return
 		}
-		validate.Each(fld, "values", r.Values, func(fld validate.Field, v *string) { fld.CheckText("", *v, validate.DNSSubdomain) })
+		validate.Each(fld, "values", requirement.Values, func(fld validate.Field, v *string) { fld.CheckText("", *v, validate.DNSSubdomain) })
 	})
 }
 
@@ -285,32 +285,32 @@ const (
 // validateMatchLabelKeys validates matchLabelKeys and mismatchLabelKeys. Their keys must not occur
 // elsewhere in the selector, which already contains one requirement for each of them: see
 // MergeMatchKeys.
-func validateMatchLabelKeys(fld validate.Field, t *corev1.PodAffinityTerm) {
+func validateMatchLabelKeys(fld validate.Field, podAffinityTerm *corev1.PodAffinityTerm) {
 	for _, list := range []struct {
 		name string
 		keys []string
-	}{{"matchLabelKeys", t.MatchLabelKeys}, {"mismatchLabelKeys", t.MismatchLabelKeys}} {
-		if len(list.keys) > 0 && t.LabelSelector == nil {
+	}{{"matchLabelKeys", podAffinityTerm.MatchLabelKeys}, {"mismatchLabelKeys", podAffinityTerm.MismatchLabelKeys}} {
+		if len(list.keys) > 0 && podAffinityTerm.LabelSelector == nil {
 			fld.Forbidden(list.name, needsSelectorDetail)
 			continue
 		}
 		validate.Each(fld, list.name, list.keys, func(fld validate.Field, key *string) { fld.CheckLabelKey("", *key) })
 	}
-	if t.LabelSelector != nil {
+	if podAffinityTerm.LabelSelector != nil {
 		selectorKeys := validate.Set[string]{}
-		index := validate.KeyIndex(t.MatchLabelKeys, func(key *string) string { return *key })
-		for key := range t.LabelSelector.MatchLabels {
+		index := validate.KeyIndex(podAffinityTerm.MatchLabelKeys, func(key *string) string { return *key })
+		for key := range podAffinityTerm.LabelSelector.MatchLabels {
 			selectorKeys.Add(key)
 		}
-		for _, e := range t.LabelSelector.MatchExpressions {
+		for _, e := range podAffinityTerm.LabelSelector.MatchExpressions {
 			i, isMatchKey := index[e.Key]
 			if isRepeated := !selectorKeys.Add(e.Key); isRepeated && isMatchKey {
 				fld.Index("", i).Invalid("", e.Key, inSelectorDetail)
 			}
 		}
 	}
-	mismatch := validate.KeySet(t.MismatchLabelKeys, func(key *string) string { return *key })
-	for i, key := range t.MatchLabelKeys {
+	mismatch := validate.KeySet(podAffinityTerm.MismatchLabelKeys, func(key *string) string { return *key })
+	for i, key := range podAffinityTerm.MatchLabelKeys {
 		if mismatch.Has(key) {
 			fld.Index("matchLabelKeys", i).Invalid("", key, "exists in both matchLabelKeys and mismatchLabelKeys")
 		}
@@ -318,8 +318,8 @@ func validateMatchLabelKeys(fld validate.Field, t *corev1.PodAffinityTerm) {
 }
 
 // eachPodAffinityTerm calls visit with every pod affinity term.
-func eachPodAffinityTerm(a *corev1.Affinity, visit func(*corev1.PodAffinityTerm)) {
-	if a == nil {
+func eachPodAffinityTerm(affinity *corev1.Affinity, visit func(*corev1.PodAffinityTerm)) {
+	if affinity == nil {
 		return
 	}
 	visitTerms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
@@ -330,10 +330,10 @@ func eachPodAffinityTerm(a *corev1.Affinity, visit func(*corev1.PodAffinityTerm)
 			visit(&preferred[i].PodAffinityTerm)
 		}
 	}
-	if p := a.PodAffinity; p != nil {
+	if p := affinity.PodAffinity; p != nil {
 		visitTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
-	if p := a.PodAntiAffinity; p != nil {
+	if p := affinity.PodAntiAffinity; p != nil {
 		visitTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 }

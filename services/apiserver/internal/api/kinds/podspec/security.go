@@ -23,28 +23,28 @@ var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z
 func (c *check) usesHostUsers() bool { return c.spec.HostUsers == nil || *c.spec.HostUsers }
 
 // validatePodSecurity validates the security context of the pod.
-func (c *check) validatePodSecurity(fld validate.Field, s *corev1.PodSecurityContext) {
-	fld.CheckGroupID("fsGroup", s.FSGroup)
-	fld.CheckUserID("runAsUser", s.RunAsUser)
-	fld.CheckGroupID("runAsGroup", s.RunAsGroup)
-	fld.CheckGroupIDs("supplementalGroups", s.SupplementalGroups)
+func (c *check) validatePodSecurity(fld validate.Field, context *corev1.PodSecurityContext) {
+	fld.CheckGroupID("fsGroup", context.FSGroup)
+	fld.CheckUserID("runAsUser", context.RunAsUser)
+	fld.CheckGroupID("runAsGroup", context.RunAsGroup)
+	fld.CheckGroupIDs("supplementalGroups", context.SupplementalGroups)
 	// As in Kubernetes, the error path is below the security context, though the field is not.
 	if share := c.spec.ShareProcessNamespace; share != nil && *share && c.spec.HostPID {
 		fld.Invalid("shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
-	c.validateSysctls(fld, s.Sysctls)
-	validate.OptionalOneOf(fld, "fsGroupChangePolicy", s.FSGroupChangePolicy, corev1.FSGroupChangeAlways,
+	c.validateSysctls(fld, context.Sysctls)
+	validate.OptionalOneOf(fld, "fsGroupChangePolicy", context.FSGroupChangePolicy, corev1.FSGroupChangeAlways,
 		corev1.FSGroupChangeOnRootMismatch)
-	validate.Optional(fld, "seccompProfile", s.SeccompProfile, validateSeccomp)
-	validate.Optional(fld, "windowsOptions", s.WindowsOptions, validateWindowsOptions)
-	validate.Optional(fld, "appArmorProfile", s.AppArmorProfile, validateAppArmor)
-	validate.OptionalOneOf(fld, "supplementalGroupsPolicy", s.SupplementalGroupsPolicy,
+	validate.Optional(fld, "seccompProfile", context.SeccompProfile, validateSeccomp)
+	validate.Optional(fld, "windowsOptions", context.WindowsOptions, validateWindowsOptions)
+	validate.Optional(fld, "appArmorProfile", context.AppArmorProfile, validateAppArmor)
+	validate.OptionalOneOf(fld, "supplementalGroupsPolicy", context.SupplementalGroupsPolicy,
 		corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	if c.seLinuxMount || c.prior.seLinuxMount {
-		validate.OptionalOneOf(fld, "seLinuxChangePolicy", s.SELinuxChangePolicy,
+		validate.OptionalOneOf(fld, "seLinuxChangePolicy", context.SELinuxChangePolicy,
 			corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
 	} else {
-		validate.OptionalOneOf(fld, "seLinuxChangePolicy", s.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive)
+		validate.OptionalOneOf(fld, "seLinuxChangePolicy", context.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive)
 	}
 }
 
@@ -52,24 +52,24 @@ func (c *check) validatePodSecurity(fld validate.Field, s *corev1.PodSecurityCon
 // its host.
 func (c *check) validateSysctls(fld validate.Field, sysctls []corev1.Sysctl) {
 	seen := validate.Set[string]{}
-	validate.Each(fld, "sysctls", sysctls, func(fld validate.Field, s *corev1.Sysctl) {
+	validate.Each(fld, "sysctls", sysctls, func(fld validate.Field, sysctl *corev1.Sysctl) {
 		switch {
-		case s.Name == "":
+		case sysctl.Name == "":
 			fld.Required("name", "")
-		case len(s.Name) > maxSysctlName || !sysctlName.MatchString(s.Name):
-			fld.Invalid("name", s.Name, "must have at most 253 characters and match regex "+sysctlName.String())
-		case seen.Has(s.Name):
-			fld.Duplicate("name", s.Name)
+		case len(sysctl.Name) > maxSysctlName || !sysctlName.MatchString(sysctl.Name):
+			fld.Invalid("name", sysctl.Name, "must have at most 253 characters and match regex "+sysctlName.String())
+		case seen.Has(sysctl.Name):
+			fld.Duplicate("name", sysctl.Name)
 		}
-		seen.Add(s.Name)
+		seen.Add(sysctl.Name)
 		if c.prior.hostSysctl {
 			return
 		}
-		switch namespace := sysctlNamespace(s.Name); {
+		switch namespace := sysctlNamespace(sysctl.Name); {
 		case namespace == "net" && c.spec.HostNetwork:
-			fld.Invalid("name", s.Name, "may not be specified when 'hostNetwork' is true")
+			fld.Invalid("name", sysctl.Name, "may not be specified when 'hostNetwork' is true")
 		case namespace == "ipc" && c.spec.HostIPC:
-			fld.Invalid("name", s.Name, "may not be specified when 'hostIPC' is true")
+			fld.Invalid("name", sysctl.Name, "may not be specified when 'hostIPC' is true")
 		}
 	})
 }
@@ -102,58 +102,58 @@ func hasHostSysctl(s *corev1.PodSpec) bool {
 }
 
 // validateSecurity validates the security context of a container.
-func (c *check) validateSecurity(fld validate.Field, s *corev1.SecurityContext) {
-	privileged := s.Privileged != nil && *s.Privileged
+func (c *check) validateSecurity(fld validate.Field, securityContext *corev1.SecurityContext) {
+	privileged := securityContext.Privileged != nil && *securityContext.Privileged
 	fld.ForbidSet("privileged", privileged && !c.privileged, "disallowed by cluster policy")
-	fld.CheckUserID("runAsUser", s.RunAsUser)
-	fld.CheckGroupID("runAsGroup", s.RunAsGroup)
-	if m := s.ProcMount; m != nil {
+	fld.CheckUserID("runAsUser", securityContext.RunAsUser)
+	fld.CheckGroupID("runAsGroup", securityContext.RunAsGroup)
+	if m := securityContext.ProcMount; m != nil {
 		validate.OneOf(fld, "procMount", *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
 		if c.usesHostUsers() && *m == corev1.UnmaskedProcMount {
 			fld.Invalid("procMount", *m, "`hostUsers` must be false to use `Unmasked`")
 		}
 	}
-	validate.Optional(fld, "seccompProfile", s.SeccompProfile, validateSeccomp)
-	if allow := s.AllowPrivilegeEscalation; allow != nil && !*allow {
+	validate.Optional(fld, "seccompProfile", securityContext.SeccompProfile, validateSeccomp)
+	if allow := securityContext.AllowPrivilegeEscalation; allow != nil && !*allow {
 		if privileged {
-			fld.Invalid("", *s, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+			fld.Invalid("", *securityContext, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
 		}
-		if s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN") {
-			fld.Invalid("", *s, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
+		if securityContext.Capabilities != nil && slices.Contains(securityContext.Capabilities.Add, "CAP_SYS_ADMIN") {
+			fld.Invalid("", *securityContext, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
 		}
 	}
-	validate.Optional(fld, "windowsOptions", s.WindowsOptions, validateWindowsOptions)
-	validate.Optional(fld, "appArmorProfile", s.AppArmorProfile, validateAppArmor)
+	validate.Optional(fld, "windowsOptions", securityContext.WindowsOptions, validateWindowsOptions)
+	validate.Optional(fld, "appArmorProfile", securityContext.AppArmorProfile, validateAppArmor)
 }
 
-func validateSeccomp(fld validate.Field, p *corev1.SeccompProfile) {
-	if p.Type == "" {
+func validateSeccomp(fld validate.Field, seccompProfile *corev1.SeccompProfile) {
+	if seccompProfile.Type == "" {
 		fld.Required("type", "type is required when seccompProfile is set")
 	} else {
-		validate.OneOf(fld, "type", p.Type,
+		validate.OneOf(fld, "type", seccompProfile.Type,
 			corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
 	}
 	switch {
-	case p.Type != corev1.SeccompProfileTypeLocalhost:
-		if p.LocalhostProfile != nil {
-			fld.Invalid("localhostProfile", *p, "can only be set when seccomp type is Localhost")
+	case seccompProfile.Type != corev1.SeccompProfileTypeLocalhost:
+		if seccompProfile.LocalhostProfile != nil {
+			fld.Invalid("localhostProfile", *seccompProfile, "can only be set when seccomp type is Localhost")
 		}
-	case p.LocalhostProfile == nil:
+	case seccompProfile.LocalhostProfile == nil:
 		fld.Required("localhostProfile", "must be set when seccomp type is Localhost")
 	default:
-		validateDescendingPath(fld, "localhostProfile", *p.LocalhostProfile)
+		validateDescendingPath(fld, "localhostProfile", *seccompProfile.LocalhostProfile)
 	}
 }
 
-func validateAppArmor(fld validate.Field, p *corev1.AppArmorProfile) {
+func validateAppArmor(fld validate.Field, appArmorProfile *corev1.AppArmorProfile) {
 	const required = "must be set when AppArmor type is Localhost"
-	switch p.Type {
+	switch appArmorProfile.Type {
 	case corev1.AppArmorProfileTypeLocalhost:
-		if p.LocalhostProfile == nil {
+		if appArmorProfile.LocalhostProfile == nil {
 			fld.Required("localhostProfile", required)
 			return
 		}
-		name := *p.LocalhostProfile
+		name := *appArmorProfile.LocalhostProfile
 		switch trimmed := strings.TrimSpace(name); {
 		case trimmed != name:
 			fld.Invalid("localhostProfile", name, "must not be padded with whitespace")
@@ -164,13 +164,13 @@ func validateAppArmor(fld validate.Field, p *corev1.AppArmorProfile) {
 			fld.TooLong("localhostProfile", maxProfilePath)
 		}
 	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
-		if p.LocalhostProfile != nil {
-			fld.Invalid("localhostProfile", *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
+		if appArmorProfile.LocalhostProfile != nil {
+			fld.Invalid("localhostProfile", *appArmorProfile.LocalhostProfile, "can only be set when AppArmor type is Localhost")
 		}
 	case "":
 		fld.Required("type", "type is required when appArmorProfile is set")
 	default:
-		validate.OneOf(fld, "type", p.Type,
+		validate.OneOf(fld, "type", appArmorProfile.Type,
 			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
 	}
 }
@@ -203,11 +203,11 @@ var (
 	dotsAndSpaces     = regexp.MustCompile(`^[\. ]+$`)
 )
 
-func validateWindowsOptions(fld validate.Field, o *corev1.WindowsSecurityContextOptions) {
-	if name := o.GMSACredentialSpecName; name != nil {
+func validateWindowsOptions(fld validate.Field, options *corev1.WindowsSecurityContextOptions) {
+	if name := options.GMSACredentialSpecName; name != nil {
 		fld.CheckText("gmsaCredentialSpecName", *name, validate.DNSSubdomain)
 	}
-	if spec := o.GMSACredentialSpec; spec != nil {
+	if spec := options.GMSACredentialSpec; spec != nil {
 		switch {
 		case *spec == "":
 			fld.Invalid("gmsaCredentialSpec", *spec, "gmsaCredentialSpec cannot be an empty string")
@@ -215,8 +215,8 @@ func validateWindowsOptions(fld validate.Field, o *corev1.WindowsSecurityContext
 			fld.Invalid("gmsaCredentialSpec", *spec, fmt.Sprintf("gmsaCredentialSpec size must be under %d KiB", maxCredentialSpec>>10))
 		}
 	}
-	if o.RunAsUserName != nil {
-		validateWindowsUserName(fld, *o.RunAsUserName)
+	if options.RunAsUserName != nil {
+		validateWindowsUserName(fld, *options.RunAsUserName)
 	}
 }
 
@@ -318,38 +318,38 @@ func (c *check) validateLinuxFields(fld validate.Field) {
 func (c *check) validateWindowsFields(fld validate.Field) {
 	const detail = "cannot be set for a windows pod"
 	if s := c.spec.SecurityContext; s != nil {
-		sc := fld.Child("securityContext")
-		sc.ForbidSet("appArmorProfile", s.AppArmorProfile != nil, detail)
-		sc.ForbidSet("seLinuxOptions", s.SELinuxOptions != nil, detail)
+		field := fld.Child("securityContext")
+		field.ForbidSet("appArmorProfile", s.AppArmorProfile != nil, detail)
+		field.ForbidSet("seLinuxOptions", s.SELinuxOptions != nil, detail)
 		fld.ForbidSet("hostUsers", c.spec.HostUsers != nil, detail)
 		fld.ForbidSet("hostPID", c.spec.HostPID, detail)
 		fld.ForbidSet("hostIPC", c.spec.HostIPC, detail)
-		sc.ForbidSet("seccompProfile", s.SeccompProfile != nil, detail)
-		sc.ForbidSet("fsGroup", s.FSGroup != nil, detail)
-		sc.ForbidSet("fsGroupChangePolicy", s.FSGroupChangePolicy != nil, detail)
-		sc.ForbidSet("sysctls", len(s.Sysctls) > 0, detail)
+		field.ForbidSet("seccompProfile", s.SeccompProfile != nil, detail)
+		field.ForbidSet("fsGroup", s.FSGroup != nil, detail)
+		field.ForbidSet("fsGroupChangePolicy", s.FSGroupChangePolicy != nil, detail)
+		field.ForbidSet("sysctls", len(s.Sysctls) > 0, detail)
 		fld.ForbidSet("shareProcessNamespace", c.spec.ShareProcessNamespace != nil, detail)
-		sc.ForbidSet("runAsUser", s.RunAsUser != nil, detail)
-		sc.ForbidSet("runAsGroup", s.RunAsGroup != nil, detail)
-		sc.ForbidSet("supplementalGroups", s.SupplementalGroups != nil, detail)
-		sc.ForbidSet("supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil, detail)
-		sc.ForbidSet("seLinuxChangePolicy", s.SELinuxChangePolicy != nil, detail)
+		field.ForbidSet("runAsUser", s.RunAsUser != nil, detail)
+		field.ForbidSet("runAsGroup", s.RunAsGroup != nil, detail)
+		field.ForbidSet("supplementalGroups", s.SupplementalGroups != nil, detail)
+		field.ForbidSet("supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil, detail)
+		field.ForbidSet("seLinuxChangePolicy", s.SELinuxChangePolicy != nil, detail)
 	}
 	eachContainer(c.spec, func(list string, i int, ctr *corev1.Container) {
 		s := ctr.SecurityContext
 		if s == nil {
 			return
 		}
-		sc := fld.Index(list, i).Child("securityContext")
-		sc.ForbidSet("appArmorProfile", s.AppArmorProfile != nil, detail)
-		sc.ForbidSet("seLinuxOptions", s.SELinuxOptions != nil, detail)
-		sc.ForbidSet("seccompProfile", s.SeccompProfile != nil, detail)
-		sc.ForbidSet("capabilities", s.Capabilities != nil, detail)
-		sc.ForbidSet("readOnlyRootFilesystem", s.ReadOnlyRootFilesystem != nil, detail)
-		sc.ForbidSet("privileged", s.Privileged != nil, detail)
-		sc.ForbidSet("allowPrivilegeEscalation", s.AllowPrivilegeEscalation != nil, detail)
-		sc.ForbidSet("procMount", s.ProcMount != nil, detail)
-		sc.ForbidSet("runAsUser", s.RunAsUser != nil, detail)
-		sc.ForbidSet("runAsGroup", s.RunAsGroup != nil, detail)
+		field := fld.Index(list, i).Child("securityContext")
+		field.ForbidSet("appArmorProfile", s.AppArmorProfile != nil, detail)
+		field.ForbidSet("seLinuxOptions", s.SELinuxOptions != nil, detail)
+		field.ForbidSet("seccompProfile", s.SeccompProfile != nil, detail)
+		field.ForbidSet("capabilities", s.Capabilities != nil, detail)
+		field.ForbidSet("readOnlyRootFilesystem", s.ReadOnlyRootFilesystem != nil, detail)
+		field.ForbidSet("privileged", s.Privileged != nil, detail)
+		field.ForbidSet("allowPrivilegeEscalation", s.AllowPrivilegeEscalation != nil, detail)
+		field.ForbidSet("procMount", s.ProcMount != nil, detail)
+		field.ForbidSet("runAsUser", s.RunAsUser != nil, detail)
+		field.ForbidSet("runAsGroup", s.RunAsGroup != nil, detail)
 	})
 }

@@ -10,21 +10,21 @@ import (
 )
 
 // ValidateStatus validates a change of a pod's status.
-func (r *Rules) ValidateStatus(fld validate.Field, p, old *corev1.Pod) {
-	r.updateCheck(p, old).validateAnnotationChanges(fld, p, old)
-	s, was := &p.Status, &old.Status
+func (r *Rules) ValidateStatus(fld validate.Field, pod, old *corev1.Pod) {
+	r.updateCheck(pod, old).validateAnnotationChanges(fld, pod, old)
+	podStatus, was := &pod.Status, &old.Status
 	path := fld.Child("status")
-	validateConditions(path, s.Conditions)
-	path.ForbidSet("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
-	if s.NominatedNodeName != was.NominatedNodeName {
-		path.CheckOptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)
+	validateConditions(path, podStatus.Conditions)
+	path.ForbidSet("nodeName", pod.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
+	if podStatus.NominatedNodeName != was.NominatedNodeName {
+		path.CheckOptionalText("nominatedNodeName", podStatus.NominatedNodeName, validate.DNSSubdomain)
 	}
-	path.CheckImmutable("qosClass", s.QOSClass, was.QOSClass)
-	validateRestarts(path, "containerStatuses", s.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
+	path.CheckImmutable("qosClass", podStatus.QOSClass, was.QOSClass)
+	validateRestarts(path, "containerStatuses", podStatus.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
 	validateRestarts(
 		path,
 		"initContainerStatuses",
-		s.InitContainerStatuses,
+		podStatus.InitContainerStatuses,
 		was.InitContainerStatuses,
 		old.Spec.RestartPolicy,
 		old.Spec.InitContainers,
@@ -33,34 +33,34 @@ func (r *Rules) ValidateStatus(fld validate.Field, p, old *corev1.Pod) {
 	validateRestarts(
 		path,
 		"ephemeralContainerStatuses",
-		s.EphemeralContainerStatuses,
+		podStatus.EphemeralContainerStatuses,
 		was.EphemeralContainerStatuses,
 		corev1.RestartPolicyNever,
 		nil,
 	)
-	validateClaimStatuses(path, p)
-	validateAddresses(path, s)
+	validateClaimStatuses(path, pod)
+	validateAddresses(path, podStatus)
 	for _, list := range []struct {
 		name     string
 		statuses []corev1.ContainerStatus
 	}{
-		{"containerStatuses", s.ContainerStatuses},
-		{"initContainerStatuses", s.InitContainerStatuses},
-		{"ephemeralContainerStatuses", s.EphemeralContainerStatuses},
+		{"containerStatuses", podStatus.ContainerStatuses},
+		{"initContainerStatuses", podStatus.InitContainerStatuses},
+		{"ephemeralContainerStatuses", podStatus.EphemeralContainerStatuses},
 	} {
 		validate.Each(
 			path,
 			list.name,
 			list.statuses,
-			func(fld validate.Field, s *corev1.ContainerStatus) { validateUser(fld, s, p.Spec.OS) },
+			func(fld validate.Field, s *corev1.ContainerStatus) { validateUser(fld, s, pod.Spec.OS) },
 		)
 	}
-	validate.Each(path, "containerStatuses", s.ContainerStatuses, healthRules(p.Spec.Containers))
-	validate.Each(path, "initContainerStatuses", s.InitContainerStatuses, healthRules(p.Spec.InitContainers))
+	validate.Each(path, "containerStatuses", podStatus.ContainerStatuses, healthRules(pod.Spec.Containers))
+	validate.Each(path, "initContainerStatuses", podStatus.InitContainerStatuses, healthRules(pod.Spec.InitContainers))
 	validate.Each(
 		path,
 		"ephemeralContainerStatuses",
-		s.EphemeralContainerStatuses,
+		podStatus.EphemeralContainerStatuses,
 		func(fld validate.Field, s *corev1.ContainerStatus) {
 			fld.ForbidSet("allocatedResourcesStatus", len(s.AllocatedResourcesStatus) > 0, "must not be specified in container status")
 		},
@@ -136,27 +136,27 @@ func validateClaimStatuses(fld validate.Field, p *corev1.Pod) {
 
 // validateAddresses validates the addresses of the pod and its host. As in Kubernetes, the two lists
 // are validated in different orders.
-func validateAddresses(fld validate.Field, s *corev1.PodStatus) {
-	ips := make([]string, len(s.PodIPs))
-	validate.Each(fld, "podIPs", s.PodIPs, func(fld validate.Field, ip *corev1.PodIP) { fld.CheckIP("", ip.IP) })
-	for i := range s.PodIPs {
-		ips[i] = s.PodIPs[i].IP
+func validateAddresses(fld validate.Field, podStatus *corev1.PodStatus) {
+	ips := make([]string, len(podStatus.PodIPs))
+	validate.Each(fld, "podIPs", podStatus.PodIPs, func(fld validate.Field, ip *corev1.PodIP) { fld.CheckIP("", ip.IP) })
+	for i := range podStatus.PodIPs {
+		ips[i] = podStatus.PodIPs[i].IP
 	}
-	fld.CheckDualStackIPs("podIPs", s.PodIPs, ips)
+	fld.CheckDualStackIPs("podIPs", podStatus.PodIPs, ips)
 	requireUniqueAddresses(fld, "podIPs", ips)
-	if len(s.HostIPs) == 0 {
+	if len(podStatus.HostIPs) == 0 {
 		return
 	}
-	if s.HostIP != s.HostIPs[0].IP {
-		fld.Index("hostIPs", 0).Invalid("ip", s.HostIPs[0].IP, "must be equal to `hostIP`")
+	if podStatus.HostIP != podStatus.HostIPs[0].IP {
+		fld.Index("hostIPs", 0).Invalid("ip", podStatus.HostIPs[0].IP, "must be equal to `hostIP`")
 	}
-	ips = make([]string, len(s.HostIPs))
-	validate.Each(fld, "hostIPs", s.HostIPs, func(fld validate.Field, ip *corev1.HostIP) { fld.CheckIP("", ip.IP) })
-	for i := range s.HostIPs {
-		ips[i] = s.HostIPs[i].IP
+	ips = make([]string, len(podStatus.HostIPs))
+	validate.Each(fld, "hostIPs", podStatus.HostIPs, func(fld validate.Field, ip *corev1.HostIP) { fld.CheckIP("", ip.IP) })
+	for i := range podStatus.HostIPs {
+		ips[i] = podStatus.HostIPs[i].IP
 	}
 	requireUniqueAddresses(fld, "hostIPs", ips)
-	fld.CheckDualStackIPs("hostIPs", s.HostIPs, ips)
+	fld.CheckDualStackIPs("hostIPs", podStatus.HostIPs, ips)
 }
 
 // requireUniqueAddresses rejects addresses that occur twice.

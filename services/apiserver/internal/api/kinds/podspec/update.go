@@ -28,12 +28,12 @@ func (r *Rules) ValidateCreate(fld validate.Field, p *corev1.Pod) {
 }
 
 // validateWholePod applies the rules for every pod.
-func (c *check) validateWholePod(fld validate.Field, p *corev1.Pod) {
-	c.validateAnnotations(fld.Child("metadata", "annotations"), p.Annotations)
+func (c *check) validateWholePod(fld validate.Field, pod *corev1.Pod) {
+	c.validateAnnotations(fld.Child("metadata", "annotations"), pod.Annotations)
 	spec := fld.Child("spec")
-	c.validateSpec(spec, &p.ObjectMeta)
-	if p.Spec.ServiceAccountName == "" {
-		validate.Each(spec, "volumes", p.Spec.Volumes, func(fld validate.Field, v *corev1.Volume) {
+	c.validateSpec(spec, &pod.ObjectMeta)
+	if pod.Spec.ServiceAccountName == "" {
+		validate.Each(spec, "volumes", pod.Spec.Volumes, func(fld validate.Field, v *corev1.Volume) {
 			if v.Projected == nil {
 				return
 			}
@@ -43,12 +43,12 @@ func (c *check) validateWholePod(fld validate.Field, p *corev1.Pod) {
 			})
 		})
 	}
-	validate.Each(spec, "containers", p.Spec.Containers, requireTrimmedImage)
-	validate.Each(spec, "initContainers", p.Spec.InitContainers, requireTrimmedImage)
+	validate.Each(spec, "containers", pod.Spec.Containers, requireTrimmedImage)
+	validate.Each(spec, "initContainers", pod.Spec.InitContainers, requireTrimmedImage)
 }
 
 // validateAnnotationChanges rejects changes of annotations that define the nature of a pod.
-func (c *check) validateAnnotationChanges(fld validate.Field, p, old *corev1.Pod) {
+func (c *check) validateAnnotationChanges(fld validate.Field, pod, old *corev1.Pod) {
 	path := fld.Child("metadata", "annotations")
 	// fixedAnnotation returns a description of an annotation that must not change, or "".
 	fixedAnnotation := func(key string) string {
@@ -62,17 +62,17 @@ func (c *check) validateAnnotationChanges(fld validate.Field, p, old *corev1.Pod
 	}
 	for _, key := range slices.Sorted(maps.Keys(old.Annotations)) {
 		if description := fixedAnnotation(key); description != "" {
-			value, ok := p.Annotations[key]
+			value, ok := pod.Annotations[key]
 			path.Key("", key).ForbidSet("", !ok || value != old.Annotations[key], "may not remove or update "+description)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
+	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
 		if description := fixedAnnotation(key); description != "" {
 			_, had := old.Annotations[key]
 			path.Key("", key).ForbidSet("", !had, "may not add "+description)
 		}
 	}
-	c.validateAnnotations(path, p.Annotations)
+	c.validateAnnotations(path, pod.Annotations)
 }
 
 // updateCheck returns a check of a changed pod.
@@ -86,24 +86,24 @@ const onlyMutableFieldsDetail = "pod updates may not change fields other than `s
 
 // ValidateUpdate validates a change of a pod. Only images, the deadline, tolerations and gates may
 // change, and scheduling constraints while the pod has gates.
-func (r *Rules) ValidateUpdate(fld validate.Field, p, old *corev1.Pod) {
-	c := r.updateCheck(p, old)
-	c.validateWholePod(fld, p)
-	c.validateAnnotationChanges(fld, p, old)
+func (r *Rules) ValidateUpdate(fld validate.Field, pod, old *corev1.Pod) {
+	c := r.updateCheck(pod, old)
+	c.validateWholePod(fld, pod)
+	c.validateAnnotationChanges(fld, pod, old)
 	spec := fld.Child("spec")
-	if !validateImages(spec, "containers", p.Spec.Containers, old.Spec.Containers) ||
-		!validateImages(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers) ||
-		!requireShorterDeadline(spec, p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
+	if !validateImages(spec, "containers", pod.Spec.Containers, old.Spec.Containers) ||
+		!validateImages(spec, "initContainers", pod.Spec.InitContainers, old.Spec.InitContainers) ||
+		!requireShorterDeadline(spec, pod.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
 		return
 	}
-	forbidRemovedTolerations(spec, p.Spec.Tolerations, old.Spec.Tolerations)
-	forbidAddedGates(spec, p.Spec.SchedulingGates, old.Spec.SchedulingGates)
-	if validate.SemanticEqual(&p.Spec, &old.Spec) {
+	forbidRemovedTolerations(spec, pod.Spec.Tolerations, old.Spec.Tolerations)
+	forbidAddedGates(spec, pod.Spec.SchedulingGates, old.Spec.SchedulingGates)
+	if validate.SemanticEqual(&pod.Spec, &old.Spec) {
 		return
 	}
 
 	// The spec must be equal except for the fields that may change. Reset these in a copy.
-	rest := p.Spec.DeepCopy()
+	rest := pod.Spec.DeepCopy()
 	for i := range rest.Containers {
 		rest.Containers[i].Image = old.Spec.Containers[i].Image
 	}
@@ -254,25 +254,25 @@ func isTermNarrowed(now, before *corev1.NodeSelectorTerm) bool {
 
 // ValidateEphemeralContainers validates a change of a pod's ephemeral containers, which can only be
 // added.
-func (r *Rules) ValidateEphemeralContainers(fld validate.Field, p, old *corev1.Pod) {
+func (r *Rules) ValidateEphemeralContainers(fld validate.Field, pod, old *corev1.Pod) {
 	if _, mirror := old.Annotations[mirrorAnnotation]; mirror {
 		fld.Add(field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
 		return
 	}
-	c := r.updateCheck(p, old)
-	c.validateWholePod(fld, p)
-	c.validateAnnotationChanges(fld, p, old)
+	c := r.updateCheck(pod, old)
+	c.validateWholePod(fld, pod)
+	c.validateAnnotationChanges(fld, pod, old)
 	const name = "ephemeralContainers"
-	now := validate.KeyIndex(p.Spec.EphemeralContainers, func(e *corev1.EphemeralContainer) string { return e.Name })
+	now := validate.KeyIndex(pod.Spec.EphemeralContainers, func(e *corev1.EphemeralContainer) string { return e.Name })
 	for i := range old.Spec.EphemeralContainers {
 		was := &old.Spec.EphemeralContainers[i]
 		j, exists := now[was.Name]
 		switch {
 		case !exists:
 			fld.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
-		case !validate.SemanticEqual(*was, p.Spec.EphemeralContainers[j]):
+		case !validate.SemanticEqual(*was, pod.Spec.EphemeralContainers[j]):
 			fld.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
-				was.Name, validate.InPackage(diff.ObjectDiff(*was, p.Spec.EphemeralContainers[j]), "core")))
+				was.Name, validate.InPackage(diff.ObjectDiff(*was, pod.Spec.EphemeralContainers[j]), "core")))
 		}
 	}
 }
@@ -280,19 +280,19 @@ func (r *Rules) ValidateEphemeralContainers(fld validate.Field, p, old *corev1.P
 // MergeMatchKeys adds requirements to the selectors of a new pod, from its own labels with the keys
 // in matchLabelKeys and mismatchLabelKeys (KEP-3633).
 func MergeMatchKeys(p *corev1.Pod) {
-	eachPodAffinityTerm(p.Spec.Affinity, func(t *corev1.PodAffinityTerm) {
-		if t.LabelSelector == nil {
+	eachPodAffinityTerm(p.Spec.Affinity, func(podAffinityTerm *corev1.PodAffinityTerm) {
+		if podAffinityTerm.LabelSelector == nil {
 			return
 		}
 		add := func(keys []string, op metav1.LabelSelectorOperator) {
 			for _, key := range keys {
 				if value, ok := p.Labels[key]; ok {
-					t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions,
+					podAffinityTerm.LabelSelector.MatchExpressions = append(podAffinityTerm.LabelSelector.MatchExpressions,
 						metav1.LabelSelectorRequirement{Key: key, Operator: op, Values: []string{value}})
 				}
 			}
 		}
-		add(t.MatchLabelKeys, metav1.LabelSelectorOpIn)
-		add(t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
+		add(podAffinityTerm.MatchLabelKeys, metav1.LabelSelectorOpIn)
+		add(podAffinityTerm.MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
 	})
 }

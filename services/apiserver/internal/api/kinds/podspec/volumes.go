@@ -50,100 +50,100 @@ func (c *check) validateVolumes(fld validate.Field, m *metav1.ObjectMeta) {
 
 // validateVolumeSource requires exactly one source. podName is empty if it is not known. As in
 // Kubernetes, some names in errors differ from those of the fields.
-func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, podName string) {
-	u := fld.Union("may not specify more than 1 volume type")
-	validate.Member(u, "emptyDir", v.EmptyDir, func(fld validate.Field, s *corev1.EmptyDirVolumeSource) {
+func (c *check) validateVolumeSource(fld validate.Field, volume *corev1.Volume, podName string) {
+	union := fld.Union("may not specify more than 1 volume type")
+	validate.Member(union, "emptyDir", volume.EmptyDir, func(fld validate.Field, s *corev1.EmptyDirVolumeSource) {
 		fld.ForbidSet("sizeLimit", s.SizeLimit != nil && s.SizeLimit.Sign() < 0, "SizeLimit field must be a valid resource quantity")
 	})
-	validate.Member(u, "hostPath", v.HostPath, ValidateHostPath)
-	validate.Member(u, "gitRepo", v.GitRepo, func(fld validate.Field, s *corev1.GitRepoVolumeSource) {
+	validate.Member(union, "hostPath", volume.HostPath, ValidateHostPath)
+	validate.Member(union, "gitRepo", volume.GitRepo, func(fld validate.Field, s *corev1.GitRepoVolumeSource) {
 		fld.RequireSet("repository", s.Repository != "")
 		validateDescendingPath(fld, "directory", s.Directory)
 	})
-	addMemberAt(u, fld, "gcePersistentDisk", "persistentDisk", v.GCEPersistentDisk, ValidateGCEDisk)
-	validate.Member(u, "awsElasticBlockStore", v.AWSElasticBlockStore, ValidateAWSDisk)
-	validate.Member(u, "secret", v.Secret, func(fld validate.Field, s *corev1.SecretVolumeSource) {
+	addMemberAt(union, fld, "gcePersistentDisk", "persistentDisk", volume.GCEPersistentDisk, ValidateGCEDisk)
+	validate.Member(union, "awsElasticBlockStore", volume.AWSElasticBlockStore, ValidateAWSDisk)
+	validate.Member(union, "secret", volume.Secret, func(fld validate.Field, s *corev1.SecretVolumeSource) {
 		fld.RequireSet("secretName", s.SecretName != "")
 		validateFiles(fld, s.DefaultMode, s.Items)
 	})
-	validate.Member(u, "nfs", v.NFS, ValidateNFS)
-	validate.Member(u, "iscsi", v.ISCSI, validateISCSI)
-	if s := v.ISCSI; s != nil {
-		ValidateISCSIPortalName(fld, "name", v.Name, v.Name, s.TargetPortal, s.InitiatorName)
+	validate.Member(union, "nfs", volume.NFS, ValidateNFS)
+	validate.Member(union, "iscsi", volume.ISCSI, validateISCSI)
+	if s := volume.ISCSI; s != nil {
+		ValidateISCSIPortalName(fld, "name", volume.Name, volume.Name, s.TargetPortal, s.InitiatorName)
 	}
-	validate.Member(u, "glusterfs", v.Glusterfs, func(fld validate.Field, s *corev1.GlusterfsVolumeSource) {
+	validate.Member(union, "glusterfs", volume.Glusterfs, func(fld validate.Field, s *corev1.GlusterfsVolumeSource) {
 		fld.RequireSet("endpoints", s.EndpointsName != "")
 		fld.RequireSet("path", s.Path != "")
 	})
-	validate.Member(u, "flocker", v.Flocker, ValidateFlocker)
+	validate.Member(union, "flocker", volume.Flocker, ValidateFlocker)
 	validate.Member(
-		u,
+		union,
 		"persistentVolumeClaim",
-		v.PersistentVolumeClaim,
+		volume.PersistentVolumeClaim,
 		func(fld validate.Field, s *corev1.PersistentVolumeClaimVolumeSource) {
 			fld.RequireSet("claimName", s.ClaimName != "")
 		},
 	)
-	validate.Member(u, "rbd", v.RBD, func(fld validate.Field, s *corev1.RBDVolumeSource) {
+	validate.Member(union, "rbd", volume.RBD, func(fld validate.Field, s *corev1.RBDVolumeSource) {
 		fld.RequireSet("monitors", len(s.CephMonitors) > 0)
 		fld.RequireSet("image", s.RBDImage != "")
 	})
-	validate.Member(u, "cinder", v.Cinder, func(fld validate.Field, s *corev1.CinderVolumeSource) {
+	validate.Member(union, "cinder", volume.Cinder, func(fld validate.Field, s *corev1.CinderVolumeSource) {
 		fld.RequireSet("volumeID", s.VolumeID != "")
 		validateSecretReference(fld, s.SecretRef)
 	})
-	addMemberAt(u, fld, "cephFS", "cephfs", v.CephFS, func(fld validate.Field, s *corev1.CephFSVolumeSource) {
+	addMemberAt(union, fld, "cephFS", "cephfs", volume.CephFS, func(fld validate.Field, s *corev1.CephFSVolumeSource) {
 		fld.RequireSet("monitors", len(s.Monitors) > 0)
 	})
-	validate.Member(u, "quobyte", v.Quobyte, ValidateQuobyte)
-	addMemberAt(u, fld, "downwarAPI", "downwardAPI", v.DownwardAPI, func(fld validate.Field, s *corev1.DownwardAPIVolumeSource) {
+	validate.Member(union, "quobyte", volume.Quobyte, ValidateQuobyte)
+	addMemberAt(union, fld, "downwarAPI", "downwardAPI", volume.DownwardAPI, func(fld validate.Field, s *corev1.DownwardAPIVolumeSource) {
 		fld.CheckFileMode("defaultMode", s.DefaultMode)
 		for i := range s.Items {
 			validateDownwardFile(fld, &s.Items[i])
 		}
 	})
-	validate.Member(u, "fc", v.FC, ValidateFC)
+	validate.Member(union, "fc", volume.FC, ValidateFC)
 	validate.Member(
-		u,
+		union,
 		"flexVolume",
-		v.FlexVolume,
+		volume.FlexVolume,
 		func(fld validate.Field, s *corev1.FlexVolumeSource) { ValidateFlex(fld, s.Driver, s.Options) },
 	)
-	validate.Member(u, "configMap", v.ConfigMap, func(fld validate.Field, s *corev1.ConfigMapVolumeSource) {
+	validate.Member(union, "configMap", volume.ConfigMap, func(fld validate.Field, s *corev1.ConfigMapVolumeSource) {
 		fld.RequireSet("name", s.Name != "")
 		validateFiles(fld, s.DefaultMode, s.Items)
 	})
-	validate.Member(u, "azureFile", v.AzureFile, func(fld validate.Field, s *corev1.AzureFileVolumeSource) {
+	validate.Member(union, "azureFile", volume.AzureFile, func(fld validate.Field, s *corev1.AzureFileVolumeSource) {
 		fld.RequireSet("secretName", s.SecretName != "")
 		fld.RequireSet("shareName", s.ShareName != "")
 	})
-	validate.Member(u, "vsphereVolume", v.VsphereVolume, func(fld validate.Field, s *corev1.VsphereVirtualDiskVolumeSource) {
+	validate.Member(union, "vsphereVolume", volume.VsphereVolume, func(fld validate.Field, s *corev1.VsphereVirtualDiskVolumeSource) {
 		fld.RequireSet("volumePath", s.VolumePath != "")
 	})
 	validate.Member(
-		u,
+		union,
 		"photonPersistentDisk",
-		v.PhotonPersistentDisk,
+		volume.PhotonPersistentDisk,
 		func(fld validate.Field, s *corev1.PhotonPersistentDiskVolumeSource) {
 			fld.RequireSet("pdID", s.PdID != "")
 		},
 	)
-	validate.Member(u, "portworxVolume", v.PortworxVolume, func(fld validate.Field, s *corev1.PortworxVolumeSource) {
+	validate.Member(union, "portworxVolume", volume.PortworxVolume, func(fld validate.Field, s *corev1.PortworxVolumeSource) {
 		fld.RequireSet("volumeID", s.VolumeID != "")
 	})
-	validate.Member(u, "azureDisk", v.AzureDisk, ValidateAzureDisk)
-	validate.Member(u, "storageos", v.StorageOS, func(fld validate.Field, s *corev1.StorageOSVolumeSource) {
+	validate.Member(union, "azureDisk", volume.AzureDisk, ValidateAzureDisk)
+	validate.Member(union, "storageos", volume.StorageOS, func(fld validate.Field, s *corev1.StorageOSVolumeSource) {
 		fld.CheckRequiredText("volumeName", s.VolumeName, validate.DNSLabel)
 		fld.CheckOptionalText("volumeNamespace", s.VolumeNamespace, validate.DNSLabel)
 		validateSecretReference(fld, s.SecretRef)
 	})
-	validate.Member(u, "projected", v.Projected, c.validateProjectedVolume)
-	validate.Member(u, "scaleIO", v.ScaleIO, func(fld validate.Field, s *corev1.ScaleIOVolumeSource) {
+	validate.Member(union, "projected", volume.Projected, c.validateProjectedVolume)
+	validate.Member(union, "scaleIO", volume.ScaleIO, func(fld validate.Field, s *corev1.ScaleIOVolumeSource) {
 		fld.RequireSet("gateway", s.Gateway != "")
 		fld.RequireSet("system", s.System != "")
 		fld.RequireSet("volumeName", s.VolumeName != "")
 	})
-	validate.Member(u, "csi", v.CSI, func(fld validate.Field, s *corev1.CSIVolumeSource) {
+	validate.Member(union, "csi", volume.CSI, func(fld validate.Field, s *corev1.CSIVolumeSource) {
 		ValidateCSIDriverName(fld, "driver", s.Driver)
 		if ref := s.NodePublishSecretRef; ref != nil {
 			if ref.Name == "" {
@@ -153,25 +153,25 @@ func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, podNa
 			}
 		}
 	})
-	validate.Member(u, "ephemeral", v.Ephemeral, func(path validate.Field, s *corev1.EphemeralVolumeSource) {
+	validate.Member(union, "ephemeral", volume.Ephemeral, func(path validate.Field, s *corev1.EphemeralVolumeSource) {
 		if s.VolumeClaimTemplate == nil {
 			path.Required("volumeClaimTemplate", "")
 		} else {
 			validateClaimTemplate(path.Child("volumeClaimTemplate"), s.VolumeClaimTemplate)
 		}
-		if podName == "" || v.Name == "" {
+		if podName == "" || volume.Name == "" {
 			return
 		}
-		claim := podName + "-" + v.Name
+		claim := podName + "-" + volume.Name
 		for _, msg := range validate.DNSSubdomain(claim) {
-			fld.Invalid("name", v.Name, fmt.Sprintf("PVC name %q: %v", claim, msg))
+			fld.Invalid("name", volume.Name, fmt.Sprintf("PVC name %q: %v", claim, msg))
 		}
 	})
-	validate.Member(u, "image", v.Image, func(fld validate.Field, s *corev1.ImageVolumeSource) {
+	validate.Member(union, "image", volume.Image, func(fld validate.Field, s *corev1.ImageVolumeSource) {
 		fld.RequireSet("reference", s.Reference != "" || !c.isPod)
 		validatePullPolicy(fld, "pullPolicy", s.PullPolicy)
 	})
-	u.RequireMember("must specify a volume type")
+	union.RequireMember("must specify a volume type")
 }
 
 // addMemberAt is validate.Member for a field that has two names in errors: name if another source is
@@ -237,21 +237,21 @@ func ValidateFlocker(fld validate.Field, s *corev1.FlockerVolumeSource) {
 }
 
 // ValidateQuobyte requires the hosts and ports of the registry.
-func ValidateQuobyte(fld validate.Field, s *corev1.QuobyteVolumeSource) {
+func ValidateQuobyte(fld validate.Field, source *corev1.QuobyteVolumeSource) {
 	const pairs, maxTenant = "must be a host:port pair or multiple pairs separated by commas", 64
 	switch {
-	case s.Registry == "":
+	case source.Registry == "":
 		fld.Required("registry", pairs)
-	case len(s.Tenant) > maxTenant:
+	case len(source.Tenant) > maxTenant:
 		fld.Required("tenant", "must be a UUID and may not exceed a length of 64 characters")
 	default:
-		for _, pair := range strings.Split(s.Registry, ",") {
+		for _, pair := range strings.Split(source.Registry, ",") {
 			if _, _, err := net.SplitHostPort(pair); err != nil {
-				fld.Invalid("registry", s.Registry, pairs)
+				fld.Invalid("registry", source.Registry, pairs)
 			}
 		}
 	}
-	fld.RequireSet("volume", s.Volume != "")
+	fld.RequireSet("volume", source.Volume != "")
 }
 
 // ValidateFC requires exactly one of the two identifiers of a Fibre Channel target.
@@ -284,23 +284,23 @@ func ValidateFlex(fld validate.Field, driver string, options map[string]string) 
 }
 
 // ValidateAzureDisk validates an Azure disk.
-func ValidateAzureDisk(fld validate.Field, s *corev1.AzureDiskVolumeSource) {
-	fld.RequireSet("diskName", s.DiskName != "")
-	fld.RequireSet("diskURI", s.DataDiskURI != "")
-	validate.OptionalOneOf(fld, "cachingMode", s.CachingMode,
+func ValidateAzureDisk(fld validate.Field, source *corev1.AzureDiskVolumeSource) {
+	fld.RequireSet("diskName", source.DiskName != "")
+	fld.RequireSet("diskURI", source.DataDiskURI != "")
+	validate.OptionalOneOf(fld, "cachingMode", source.CachingMode,
 		corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
-	validate.OptionalOneOf(fld, "kind", s.Kind, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)
-	if s.Kind == nil {
+	validate.OptionalOneOf(fld, "kind", source.Kind, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)
+	if source.Kind == nil {
 		return
 	}
 	prefix := "https://"
 	example := "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
-	if *s.Kind == corev1.AzureManagedDisk {
+	if *source.Kind == corev1.AzureManagedDisk {
 		prefix = "/subscriptions/"
 		example = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
 	}
-	if !strings.HasPrefix(s.DataDiskURI, prefix) {
-		fld.Add(field.NotSupported(fld.Child("diskURI").FieldPath(), s.DataDiskURI, []string{example}))
+	if !strings.HasPrefix(source.DataDiskURI, prefix) {
+		fld.Add(field.NotSupported(fld.Child("diskURI").FieldPath(), source.DataDiskURI, []string{example}))
 	}
 }
 

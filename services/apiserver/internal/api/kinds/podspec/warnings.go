@@ -131,19 +131,19 @@ func (w *warner) addPlacementWarnings() {
 			w.warnf("%s: %s", w.specPath("nodeSelector").Key(key), msg)
 		}
 	}
-	if n := nodeAffinityOf(w.spec); n != nil {
+	if nodeAffinity := nodeAffinityOf(w.spec); nodeAffinity != nil {
 		path := w.specPath("affinity", "nodeAffinity")
-		if r := n.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
+		if r := nodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
 			terms := path.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 			for i := range r.NodeSelectorTerms {
 				w.addNodeTermWarnings(terms.Index(i), &r.NodeSelectorTerms[i], ignoreValues)
 			}
 		}
 		preferred := path.Child("preferredDuringSchedulingIgnoredDuringExecution")
-		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
+		for i := range nodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
 			w.addNodeTermWarnings(
 				preferred.Index(i).Child("preference"),
-				&n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference,
+				&nodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference,
 				checkValues,
 			)
 		}
@@ -190,8 +190,8 @@ func (w *warner) addNullSelectorWarning(path *field.Path, s *metav1.LabelSelecto
 }
 
 func (w *warner) addPodAffinityWarnings() {
-	a := w.spec.Affinity
-	if a == nil {
+	affinity := w.spec.Affinity
+	if affinity == nil {
 		return
 	}
 	addForTerms := func(name string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
@@ -206,10 +206,10 @@ func (w *warner) addPodAffinityWarnings() {
 			)
 		}
 	}
-	if p := a.PodAffinity; p != nil {
+	if p := affinity.PodAffinity; p != nil {
 		addForTerms("podAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
-	if p := a.PodAntiAffinity; p != nil {
+	if p := affinity.PodAntiAffinity; p != nil {
 		addForTerms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 }
@@ -267,26 +267,26 @@ func (w *warner) addSeccompWarning(key string) {
 // addVolumeWarnings adds warnings for deprecated types of volumes.
 func (w *warner) addVolumeWarnings() {
 	for i := range w.spec.Volumes {
-		v := &w.spec.Volumes[i]
+		volume := &w.spec.Volumes[i]
 		for _, d := range []struct {
 			isSet     bool
 			name, msg string
 		}{
-			{isSet: v.PhotonPersistentDisk != nil, name: "photonPersistentDisk", msg: "deprecated in v1.11, non-functional in v1.16+"},
-			{isSet: v.GitRepo != nil, name: "gitRepo", msg: "deprecated in v1.11, and disabled by default in v1.33+"},
-			{isSet: v.ScaleIO != nil, name: "scaleIO", msg: "deprecated in v1.16, non-functional in v1.22+"},
-			{isSet: v.Flocker != nil, name: "flocker", msg: "deprecated in v1.22, non-functional in v1.25+"},
-			{isSet: v.StorageOS != nil, name: "storageOS", msg: "deprecated in v1.22, non-functional in v1.25+"},
-			{isSet: v.Quobyte != nil, name: "quobyte", msg: "deprecated in v1.22, non-functional in v1.25+"},
-			{isSet: v.Glusterfs != nil, name: "glusterfs", msg: "deprecated in v1.25, non-functional in v1.26+"},
-			{isSet: v.CephFS != nil, name: "cephfs", msg: "deprecated in v1.28, non-functional in v1.31+"},
-			{isSet: v.RBD != nil, name: "rbd", msg: "deprecated in v1.28, non-functional in v1.31+"},
+			{isSet: volume.PhotonPersistentDisk != nil, name: "photonPersistentDisk", msg: "deprecated in v1.11, non-functional in v1.16+"},
+			{isSet: volume.GitRepo != nil, name: "gitRepo", msg: "deprecated in v1.11, and disabled by default in v1.33+"},
+			{isSet: volume.ScaleIO != nil, name: "scaleIO", msg: "deprecated in v1.16, non-functional in v1.22+"},
+			{isSet: volume.Flocker != nil, name: "flocker", msg: "deprecated in v1.22, non-functional in v1.25+"},
+			{isSet: volume.StorageOS != nil, name: "storageOS", msg: "deprecated in v1.22, non-functional in v1.25+"},
+			{isSet: volume.Quobyte != nil, name: "quobyte", msg: "deprecated in v1.22, non-functional in v1.25+"},
+			{isSet: volume.Glusterfs != nil, name: "glusterfs", msg: "deprecated in v1.25, non-functional in v1.26+"},
+			{isSet: volume.CephFS != nil, name: "cephfs", msg: "deprecated in v1.28, non-functional in v1.31+"},
+			{isSet: volume.RBD != nil, name: "rbd", msg: "deprecated in v1.28, non-functional in v1.31+"},
 		} {
 			if d.isSet {
 				w.warnf("%s: %s", w.specPath("volumes").Index(i).Child(d.name), d.msg)
 			}
 		}
-		if e := v.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
+		if e := volume.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
 			path := w.specPath("volumes").Index(i).Child("ephemeral", "volumeClaimTemplate", "spec")
 			w.texts = append(w.texts, ClaimWarnings(path, &e.VolumeClaimTemplate.Spec)...)
 		}
@@ -336,20 +336,20 @@ func (w *warner) addFractionWarnings(path *field.Path, list corev1.ResourceList,
 	}
 }
 
-func (w *warner) addContainerWarnings(path *field.Path, c *corev1.Container) {
-	if c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil {
-		w.addSeccompWarning(corev1.SeccompContainerAnnotationKeyPrefix + c.Name)
+func (w *warner) addContainerWarnings(path *field.Path, container *corev1.Container) {
+	if container.SecurityContext == nil || container.SecurityContext.SeccompProfile == nil {
+		w.addSeccompWarning(corev1.SeccompContainerAnnotationKeyPrefix + container.Name)
 	}
-	key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
-	if _, ok := w.meta.Annotations[key]; ok && w.path != nil && appArmorOf(w.spec, c) == nil {
+	key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + container.Name
+	if _, ok := w.meta.Annotations[key]; ok && w.path != nil && appArmorOf(w.spec, container) == nil {
 		w.addAppArmorWarning(key)
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-		w.addFractionWarnings(path.Child("resources", "limits"), c.Resources.Limits, name)
-		w.addFractionWarnings(path.Child("resources", "requests"), c.Resources.Requests, name)
+		w.addFractionWarnings(path.Child("resources", "limits"), container.Resources.Limits, name)
+		w.addFractionWarnings(path.Child("resources", "requests"), container.Resources.Requests, name)
 	}
 	seen := validate.Set[string]{}
-	for i, e := range c.Env {
+	for i, e := range container.Env {
 		ref := "$(" + e.Name + ")"
 		// A value that refers to the previous one does not hide it.
 		if !seen.Add(e.Name) && (e.ValueFrom != nil || e.Value == ref || !strings.Contains(e.Value, ref)) {

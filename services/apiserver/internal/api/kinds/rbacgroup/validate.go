@@ -18,25 +18,25 @@ import (
 // URLs.
 func validateRules(rules []rbacv1.PolicyRule, namespaced bool) (errs field.ErrorList) {
 	for i := range rules {
-		r, at := &rules[i], field.NewPath("rules").Index(i)
-		if len(r.Verbs) == 0 {
+		policyRule, at := &rules[i], field.NewPath("rules").Index(i)
+		if len(policyRule.Verbs) == 0 {
 			errs = append(errs, field.Required(at.Child("verbs"), "verbs must contain at least one value"))
 		}
-		if len(r.NonResourceURLs) > 0 {
+		if len(policyRule.NonResourceURLs) > 0 {
 			urls := at.Child("nonResourceURLs")
 			if namespaced {
-				errs = append(errs, field.Invalid(urls, r.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
+				errs = append(errs, field.Invalid(urls, policyRule.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
 			}
-			if len(r.APIGroups) > 0 || len(r.Resources) > 0 || len(r.ResourceNames) > 0 {
+			if len(policyRule.APIGroups) > 0 || len(policyRule.Resources) > 0 || len(policyRule.ResourceNames) > 0 {
 				errs = append(errs,
-					field.Invalid(urls, r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
+					field.Invalid(urls, policyRule.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
 			}
 			continue
 		}
-		if len(r.APIGroups) == 0 {
+		if len(policyRule.APIGroups) == 0 {
 			errs = append(errs, field.Required(at.Child("apiGroups"), "resource rules must supply at least one api group"))
 		}
-		if len(r.Resources) == 0 {
+		if len(policyRule.Resources) == 0 {
 			errs = append(errs, field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
 		}
 	}
@@ -101,30 +101,30 @@ func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced b
 	return errs
 }
 
-func validateSubject(s *rbacv1.Subject, namespaced bool, at *field.Path) (errs field.ErrorList) {
-	if s.Name == "" {
+func validateSubject(subject *rbacv1.Subject, namespaced bool, at *field.Path) (errs field.ErrorList) {
+	if subject.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), ""))
 	}
-	switch s.Kind {
+	switch subject.Kind {
 	case rbacv1.ServiceAccountKind:
-		if s.Name != "" {
-			for _, msg := range validation.IsDNS1123Subdomain(s.Name) {
-				errs = append(errs, field.Invalid(at.Child("name"), s.Name, msg))
+		if subject.Name != "" {
+			for _, msg := range validation.IsDNS1123Subdomain(subject.Name) {
+				errs = append(errs, field.Invalid(at.Child("name"), subject.Name, msg))
 			}
 		}
-		if s.APIGroup != "" {
-			errs = append(errs, field.NotSupported(at.Child("apiGroup"), s.APIGroup, []string{""}))
+		if subject.APIGroup != "" {
+			errs = append(errs, field.NotSupported(at.Child("apiGroup"), subject.APIGroup, []string{""}))
 		}
-		if !namespaced && s.Namespace == "" {
+		if !namespaced && subject.Namespace == "" {
 			errs = append(errs, field.Required(at.Child("namespace"), ""))
 		}
 	case rbacv1.UserKind, rbacv1.GroupKind:
-		if s.APIGroup != group {
-			errs = append(errs, field.NotSupported(at.Child("apiGroup"), s.APIGroup, []string{group}))
+		if subject.APIGroup != group {
+			errs = append(errs, field.NotSupported(at.Child("apiGroup"), subject.APIGroup, []string{group}))
 		}
 	default:
 		errs = append(errs,
-			field.NotSupported(at.Child("kind"), s.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
+			field.NotSupported(at.Child("kind"), subject.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
 	}
 	return errs
 }

@@ -14,11 +14,11 @@ const alpha3 = "v1alpha3"
 
 // resourceSlicesAlpha3 declares the alpha version of the kind, in which capacities are plain quantities.
 func resourceSlicesAlpha3(g gates) *registry.Kind {
-	k := resourceSlices(g)
-	k.Version = alpha3
-	k.New, k.NewList = declare.New[resourcev1alpha3.ResourceSlice], declare.New[resourcev1alpha3.ResourceSliceList]
-	k.Parts = declare.SpecAccessors(func(r *resourcev1alpha3.ResourceSlice) *resourcev1alpha3.ResourceSliceSpec { return &r.Spec })
-	k.Stored = storageFormOf[resourcev1beta1.ResourceSlice, resourcev1alpha3.ResourceSlice](
+	kind := resourceSlices(g)
+	kind.Version = alpha3
+	kind.New, kind.NewList = declare.New[resourcev1alpha3.ResourceSlice], declare.New[resourcev1alpha3.ResourceSliceList]
+	kind.Parts = declare.SpecAccessors(func(r *resourcev1alpha3.ResourceSlice) *resourcev1alpha3.ResourceSliceSpec { return &r.Spec })
+	kind.Stored = storageFormOf[resourcev1beta1.ResourceSlice, resourcev1alpha3.ResourceSlice](
 		"resourceslices",
 		changeEach(
 			changeCapacities(wrapQuantity),
@@ -27,7 +27,7 @@ func resourceSlicesAlpha3(g gates) *registry.Kind {
 		),
 		changeEach(changeCapacities(unwrapCapacity), "spec", "devices"),
 	)
-	k.Default = declare.Adapt(func(s *resourcev1alpha3.ResourceSlice) {
+	kind.Default = declare.Adapt(func(s *resourcev1alpha3.ResourceSlice) {
 		for i := range s.Spec.Devices {
 			if basic := s.Spec.Devices[i].Basic; basic != nil {
 				for j := range basic.Taints {
@@ -36,16 +36,16 @@ func resourceSlicesAlpha3(g gates) *registry.Kind {
 			}
 		}
 	})
-	describeSlices(k, func(s *resourcev1alpha3.ResourceSlice) sliceNames {
+	describeSlices(kind, func(s *resourcev1alpha3.ResourceSlice) sliceNames {
 		return sliceNames{s.Spec.NodeName, s.Spec.Driver, s.Spec.Pool.Name}
 	})
 	toNewest := changeEach(func(device map[string]any) {
 		changeCapacities(wrapQuantity)(device)
 		unnest("basic")(device)
 	}, "spec", "devices")
-	setPreparation(k, g.dropSliceFieldsAlpha3)
-	declare.SetValidation(k, validateAsNewest[resourcev1alpha3.ResourceSlice](toNewest, validateSlice))
-	return k
+	setPreparation(kind, g.dropSliceFieldsAlpha3)
+	declare.SetValidation(kind, validateAsNewest[resourcev1alpha3.ResourceSlice](toNewest, validateSlice))
+	return kind
 }
 
 // changeCapacities applies change to each capacity of a device.

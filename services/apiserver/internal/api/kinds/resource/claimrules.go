@@ -29,23 +29,23 @@ func requestNamesOf(c *resourcev1beta2.DeviceClaim) requestNames {
 // validateClaimSpec validates the spec of a claim. stored reports whether the spec is already
 // stored. The CEL expressions of a stored spec are not compiled again, and its parameters may be
 // longer than new ones.
-func (compile compiler) validateClaimSpec(fld validate.Field, s *resourcev1beta2.ResourceClaimSpec, stored bool) {
+func (compile compiler) validateClaimSpec(fld validate.Field, spec *resourcev1beta2.ResourceClaimSpec, stored bool) {
 	compile = compile.forObject()
 	devices := fld.Child("devices")
-	names := requestNamesOf(&s.Devices)
+	names := requestNamesOf(&spec.Devices)
 
-	requests := s.Devices.Requests
+	requests := spec.Devices.Requests
 	validate.Each(devices, "requests", requests, func(fld validate.Field, r *resourcev1beta2.DeviceRequest) {
 		compile.validateRequest(fld, r, stored)
 	})
 	validate.MaxItems(devices, "requests", requests, resourcev1beta2.DeviceRequestsMaxSize)
 	requireUnique(devices, "requests", "name", requests, func(r *resourcev1beta2.DeviceRequest) string { return r.Name })
 
-	constraints := s.Devices.Constraints
+	constraints := spec.Devices.Constraints
 	validate.Each(devices, "constraints", constraints, names.validateConstraint)
 	validate.MaxItems(devices, "constraints", constraints, resourcev1beta2.DeviceConstraintsMaxSize)
 
-	config := s.Devices.Config
+	config := spec.Devices.Config
 	validate.Each(devices, "config", config, func(fld validate.Field, c *resourcev1beta2.DeviceClaimConfiguration) {
 		names.validateReferences(fld, c.Requests)
 		validateConfig(fld, &c.DeviceConfiguration, stored)
@@ -91,28 +91,28 @@ func (n requestNames) validateReference(fld validate.Field, name, ref string) {
 }
 
 // validateRequest requires a request of exact devices or of alternatives, and validates it.
-func (compile compiler) validateRequest(fld validate.Field, r *resourcev1beta2.DeviceRequest, stored bool) {
+func (compile compiler) validateRequest(fld validate.Field, deviceRequest *resourcev1beta2.DeviceRequest, stored bool) {
 	const choice = "exactly one of `exactly` or `firstAvailable` is required"
-	fld.CheckText("name", r.Name, validate.DNSLabel)
-	switch some := len(r.FirstAvailable) > 0; {
-	case r.Exactly == nil && !some:
+	fld.CheckText("name", deviceRequest.Name, validate.DNSLabel)
+	switch some := len(deviceRequest.FirstAvailable) > 0; {
+	case deviceRequest.Exactly == nil && !some:
 		fld.Required("", choice)
-	case r.Exactly != nil && some:
+	case deviceRequest.Exactly != nil && some:
 		fld.Invalid("", nil, choice+", but multiple fields are set")
 	case some:
-		validate.Each(fld, "firstAvailable", r.FirstAvailable, func(fld validate.Field, r *resourcev1beta2.DeviceSubRequest) {
+		validate.Each(fld, "firstAvailable", deviceRequest.FirstAvailable, func(fld validate.Field, r *resourcev1beta2.DeviceSubRequest) {
 			compile.validateAlternative(fld, r, stored)
 		})
-		validate.MaxItems(fld, "firstAvailable", r.FirstAvailable, resourcev1beta2.FirstAvailableDeviceRequestMaxSize)
+		validate.MaxItems(fld, "firstAvailable", deviceRequest.FirstAvailable, resourcev1beta2.FirstAvailableDeviceRequestMaxSize)
 		requireUnique(
 			fld,
 			"firstAvailable",
 			"name",
-			r.FirstAvailable,
+			deviceRequest.FirstAvailable,
 			func(r *resourcev1beta2.DeviceSubRequest) string { return r.Name },
 		)
 	default:
-		exactly, e := fld.Child("exactly"), r.Exactly
+		exactly, e := fld.Child("exactly"), deviceRequest.Exactly
 		exactly.CheckRequiredText("deviceClassName", e.DeviceClassName, validate.DNSSubdomain)
 		compile.validateSelectors(exactly, e.Selectors, stored)
 		validateAllocationMode(exactly, e.AllocationMode, e.Count)
@@ -234,26 +234,26 @@ func validateDeviceID(fld validate.Field, driver, pool, device string) {
 
 // validateAllocation validates a new allocation of a claim. names holds the names of the claim's
 // requests.
-func validateAllocation(fld validate.Field, a *resourcev1beta2.AllocationResult, names requestNames) {
+func validateAllocation(fld validate.Field, allocationResult *resourcev1beta2.AllocationResult, names requestNames) {
 	devices := fld.Child("devices")
 	validate.Each(
 		devices,
 		"results",
-		a.Devices.Results,
+		allocationResult.Devices.Results,
 		func(fld validate.Field, r *resourcev1beta2.DeviceRequestAllocationResult) {
 			names.validateReference(fld, "request", r.Request)
 			validateDeviceID(fld, r.Driver, r.Pool, r.Device)
 		},
 	)
-	validate.MaxItems(devices, "results", a.Devices.Results, resourcev1beta2.AllocationResultsMaxSize)
-	validate.Each(devices, "config", a.Devices.Config, func(fld validate.Field, c *resourcev1beta2.DeviceAllocationConfiguration) {
+	validate.MaxItems(devices, "results", allocationResult.Devices.Results, resourcev1beta2.AllocationResultsMaxSize)
+	validate.Each(devices, "config", allocationResult.Devices.Config, func(fld validate.Field, c *resourcev1beta2.DeviceAllocationConfiguration) {
 		validate.RequiredOneOf(fld, "source", c.Source, resourcev1beta2.AllocationConfigSourceClaim,
 			resourcev1beta2.AllocationConfigSourceClass)
 		names.validateReferences(fld, c.Requests)
 		validateConfig(fld, &c.DeviceConfiguration, false)
 	})
-	validate.MaxItems(devices, "config", a.Devices.Config, 2*resourcev1beta2.DeviceConfigMaxSize)
-	if a.NodeSelector != nil {
-		podspec.ValidateNodeSelector(fld.Child("nodeSelector"), a.NodeSelector, false)
+	validate.MaxItems(devices, "config", allocationResult.Devices.Config, 2*resourcev1beta2.DeviceConfigMaxSize)
+	if allocationResult.NodeSelector != nil {
+		podspec.ValidateNodeSelector(fld.Child("nodeSelector"), allocationResult.NodeSelector, false)
 	}
 }

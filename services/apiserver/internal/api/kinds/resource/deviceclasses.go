@@ -161,23 +161,23 @@ func validateTaint(fld validate.Field, t *resourcev1beta2.DeviceTaint) {
 }
 
 // validateToleration validates the toleration of device taints.
-func validateToleration(fld validate.Field, t *resourcev1beta2.DeviceToleration) {
-	if t.Key != "" {
-		fld.CheckLabelKey("key", t.Key)
+func validateToleration(fld validate.Field, deviceToleration *resourcev1beta2.DeviceToleration) {
+	if deviceToleration.Key != "" {
+		fld.CheckLabelKey("key", deviceToleration.Key)
 	}
-	switch t.Operator {
+	switch deviceToleration.Operator {
 	case resourcev1beta2.DeviceTolerationOpExists:
-		if t.Value != "" {
-			fld.Invalid("value", t.Value, "must be empty for operator `Exists`")
+		if deviceToleration.Value != "" {
+			fld.Invalid("value", deviceToleration.Value, "must be empty for operator `Exists`")
 		}
 	case resourcev1beta2.DeviceTolerationOpEqual:
-		fld.CheckText("value", t.Value, validate.LabelValue)
+		fld.CheckText("value", deviceToleration.Value, validate.LabelValue)
 	default:
-		validate.RequiredOneOf(fld, "operator", t.Operator, resourcev1beta2.DeviceTolerationOpEqual,
+		validate.RequiredOneOf(fld, "operator", deviceToleration.Operator, resourcev1beta2.DeviceTolerationOpEqual,
 			resourcev1beta2.DeviceTolerationOpExists)
 	}
-	if t.Effect != "" && !slices.Contains(deviceEffects, t.Effect) {
-		validate.OneOf(fld, "effect", t.Effect, deviceEffects...)
+	if deviceToleration.Effect != "" && !slices.Contains(deviceEffects, deviceToleration.Effect) {
+		validate.OneOf(fld, "effect", deviceToleration.Effect, deviceEffects...)
 	}
 }
 

@@ -67,8 +67,8 @@ func defaultTime(added **metav1.Time) {
 
 // validateTaintRuleSpec validates a rule. old is nil for a new one. Unchanged selectors are not
 // validated again.
-func (compile compiler) validateTaintRuleSpec(fld validate.Field, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
-	if d := s.DeviceSelector; d != nil {
+func (compile compiler) validateTaintRuleSpec(fld validate.Field, spec, old *resourcev1alpha3.DeviceTaintRuleSpec) {
+	if d := spec.DeviceSelector; d != nil {
 		selector := fld.Child("deviceSelector")
 		if d.DeviceClassName != nil {
 			selector.CheckText("deviceClassName", *d.DeviceClassName, validate.DNSSubdomain)
@@ -91,7 +91,7 @@ func (compile compiler) validateTaintRuleSpec(fld validate.Field, s, old *resour
 		unchanged := old != nil && old.DeviceSelector != nil && validate.SemanticEqual(d.Selectors, old.DeviceSelector.Selectors)
 		compile.forObject().validateSelectors(selector, selectors, unchanged)
 	}
-	t := &s.Taint
+	t := &spec.Taint
 	validateTaint(
 		fld.Child("taint"),
 		&resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)},

@@ -87,7 +87,7 @@ func (g gates) dropClaimFieldsBeta2(now, old []resourcev1beta2.DeviceRequest) {
 }
 
 // dropSliceFields drops the fields of devices, and of the slice, whose gates are off.
-func (g gates) dropSliceFields(s, old *resourcev1beta1.ResourceSlice) {
+func (g gates) dropSliceFields(resourceSlice, old *resourcev1beta1.ResourceSlice) {
 	type device = resourcev1beta1.Device
 	var before resourcev1beta1.ResourceSliceSpec
 	if old != nil {
@@ -95,7 +95,7 @@ func (g gates) dropSliceFields(s, old *resourcev1beta1.ResourceSlice) {
 	}
 	dropUnless(
 		g.taints,
-		s.Spec.Devices,
+		resourceSlice.Spec.Devices,
 		before.Devices,
 		func(d *device) bool { return d.Basic != nil && len(d.Basic.Taints) > 0 },
 		func(d *device) {
@@ -105,7 +105,7 @@ func (g gates) dropSliceFields(s, old *resourcev1beta1.ResourceSlice) {
 		},
 	)
 	isPartitioned := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
-	dropUnless(g.partitions || isPartitioned, s.Spec.Devices, before.Devices, func(d *device) bool {
+	dropUnless(g.partitions || isPartitioned, resourceSlice.Spec.Devices, before.Devices, func(d *device) bool {
 		return d.Basic != nil &&
 			(len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
 	}, func(d *device) {
@@ -117,13 +117,13 @@ func (g gates) dropSliceFields(s, old *resourcev1beta1.ResourceSlice) {
 		}
 	})
 	if !g.partitions && !isPartitioned {
-		s.Spec.SharedCounters = nil
-		s.Spec.PerDeviceNodeSelection = nil
+		resourceSlice.Spec.SharedCounters = nil
+		resourceSlice.Spec.PerDeviceNodeSelection = nil
 	}
 }
 
 // dropSliceFieldsBeta2 is dropSliceFields for the newest version.
-func (g gates) dropSliceFieldsBeta2(s, old *resourcev1beta2.ResourceSlice) {
+func (g gates) dropSliceFieldsBeta2(resourceSlice, old *resourcev1beta2.ResourceSlice) {
 	type device = resourcev1beta2.Device
 	var before resourcev1beta2.ResourceSliceSpec
 	if old != nil {
@@ -131,13 +131,13 @@ func (g gates) dropSliceFieldsBeta2(s, old *resourcev1beta2.ResourceSlice) {
 	}
 	dropUnless(
 		g.taints,
-		s.Spec.Devices,
+		resourceSlice.Spec.Devices,
 		before.Devices,
 		func(d *device) bool { return len(d.Taints) > 0 },
 		func(d *device) { d.Taints = nil },
 	)
 	isPartitioned := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
-	dropUnless(g.partitions || isPartitioned, s.Spec.Devices, before.Devices, func(d *device) bool {
+	dropUnless(g.partitions || isPartitioned, resourceSlice.Spec.Devices, before.Devices, func(d *device) bool {
 		return len(d.ConsumesCounters) > 0 || d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil
 	}, func(d *device) {
 		d.ConsumesCounters = nil
@@ -146,13 +146,13 @@ func (g gates) dropSliceFieldsBeta2(s, old *resourcev1beta2.ResourceSlice) {
 		d.AllNodes = nil
 	})
 	if !g.partitions && !isPartitioned {
-		s.Spec.SharedCounters = nil
-		s.Spec.PerDeviceNodeSelection = nil
+		resourceSlice.Spec.SharedCounters = nil
+		resourceSlice.Spec.PerDeviceNodeSelection = nil
 	}
 }
 
 // dropSliceFieldsAlpha3 is dropSliceFields for the alpha version.
-func (g gates) dropSliceFieldsAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
+func (g gates) dropSliceFieldsAlpha3(resourceSlice, old *resourcev1alpha3.ResourceSlice) {
 	type device = resourcev1alpha3.Device
 	var before resourcev1alpha3.ResourceSliceSpec
 	if old != nil {
@@ -160,7 +160,7 @@ func (g gates) dropSliceFieldsAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
 	}
 	dropUnless(
 		g.taints,
-		s.Spec.Devices,
+		resourceSlice.Spec.Devices,
 		before.Devices,
 		func(d *device) bool { return d.Basic != nil && len(d.Basic.Taints) > 0 },
 		func(d *device) {
@@ -170,7 +170,7 @@ func (g gates) dropSliceFieldsAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
 		},
 	)
 	isPartitioned := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
-	dropUnless(g.partitions || isPartitioned, s.Spec.Devices, before.Devices, func(d *device) bool {
+	dropUnless(g.partitions || isPartitioned, resourceSlice.Spec.Devices, before.Devices, func(d *device) bool {
 		return d.Basic != nil &&
 			(len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
 	}, func(d *device) {
@@ -182,8 +182,8 @@ func (g gates) dropSliceFieldsAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
 		}
 	})
 	if !g.partitions && !isPartitioned {
-		s.Spec.SharedCounters = nil
-		s.Spec.PerDeviceNodeSelection = nil
+		resourceSlice.Spec.SharedCounters = nil
+		resourceSlice.Spec.PerDeviceNodeSelection = nil
 	}
 }
 
@@ -212,11 +212,11 @@ func grantsAdminAccessBeta2(a *resourcev1beta2.AllocationResult) bool {
 
 // prepareClaimStatus resets the fields that a status update must not change. The status of a device is
 // removed together with its allocation.
-func (g gates) prepareClaimStatus(c, old *resourcev1beta1.ResourceClaim) {
-	c.Spec = old.Spec
-	declare.ResetMetaForStatus(c, old)
+func (g gates) prepareClaimStatus(resourceClaim, old *resourcev1beta1.ResourceClaim) {
+	resourceClaim.Spec = old.Spec
+	declare.ResetMetaForStatus(resourceClaim, old)
 	var now, was []resourcev1beta1.DeviceRequestAllocationResult
-	if a := c.Status.Allocation; a != nil {
+	if a := resourceClaim.Status.Allocation; a != nil {
 		now = a.Devices.Results
 	}
 	if a := old.Status.Allocation; a != nil {
@@ -225,7 +225,7 @@ func (g gates) prepareClaimStatus(c, old *resourcev1beta1.ResourceClaim) {
 	idOf := func(r *resourcev1beta1.DeviceRequestAllocationResult) deviceID {
 		return deviceID{r.Driver, r.Pool, r.Device}
 	}
-	c.Status.Devices = keepDeviceStatuses(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freedDevices(now, was, idOf),
+	resourceClaim.Status.Devices = keepDeviceStatuses(g.devices || len(old.Status.Devices) > 0, resourceClaim.Status.Devices, freedDevices(now, was, idOf),
 		func(d *resourcev1beta1.AllocatedDeviceStatus) deviceID { return deviceID{d.Driver, d.Pool, d.Device} })
 	requestsAdmin := slices.ContainsFunc(
 		old.Spec.Devices.Requests,
@@ -239,11 +239,11 @@ func (g gates) prepareClaimStatus(c, old *resourcev1beta1.ResourceClaim) {
 }
 
 // prepareClaimStatusBeta2 is prepareClaimStatus for the newest version.
-func (g gates) prepareClaimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
-	c.Spec = old.Spec
-	declare.ResetMetaForStatus(c, old)
+func (g gates) prepareClaimStatusBeta2(resourceClaim, old *resourcev1beta2.ResourceClaim) {
+	resourceClaim.Spec = old.Spec
+	declare.ResetMetaForStatus(resourceClaim, old)
 	var now, was []resourcev1beta2.DeviceRequestAllocationResult
-	if a := c.Status.Allocation; a != nil {
+	if a := resourceClaim.Status.Allocation; a != nil {
 		now = a.Devices.Results
 	}
 	if a := old.Status.Allocation; a != nil {
@@ -252,7 +252,7 @@ func (g gates) prepareClaimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
 	idOf := func(r *resourcev1beta2.DeviceRequestAllocationResult) deviceID {
 		return deviceID{r.Driver, r.Pool, r.Device}
 	}
-	c.Status.Devices = keepDeviceStatuses(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freedDevices(now, was, idOf),
+	resourceClaim.Status.Devices = keepDeviceStatuses(g.devices || len(old.Status.Devices) > 0, resourceClaim.Status.Devices, freedDevices(now, was, idOf),
 		func(d *resourcev1beta2.AllocatedDeviceStatus) deviceID { return deviceID{d.Driver, d.Pool, d.Device} })
 	requestsAdmin := slices.ContainsFunc(old.Spec.Devices.Requests, func(r resourcev1beta2.DeviceRequest) bool {
 		return r.Exactly != nil && r.Exactly.AdminAccess != nil

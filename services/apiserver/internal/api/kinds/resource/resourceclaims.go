@@ -14,7 +14,7 @@ import (
 
 // resourceClaims declares the version of ResourceClaim that is stored, v1beta1.
 func resourceClaims(compile compiler, g gates) *registry.Kind {
-	k := declare.Kind[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](&registry.Kind{
+	kind := declare.Kind[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](&registry.Kind{
 		Names: registry.Names{Group: group, Version: stored, Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true},
 		Parts: declare.SpecStatusAccessors(func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
 			return &r.Spec, &r.Status
@@ -29,15 +29,15 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		Subresources: []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatus,
 			validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, validateClaimStatus))},
 	})
-	setPreparation(k, func(c, old *resourcev1beta1.ResourceClaim) {
+	setPreparation(kind, func(c, old *resourcev1beta1.ResourceClaim) {
 		if old == nil {
 			old = &resourcev1beta1.ResourceClaim{}
 		}
 		g.withAdminAccess(grantsAdminAccess(old.Status.Allocation)).
 			dropClaimFields(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
-	declare.SetValidation(k, validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, compile.validateClaim))
-	return k
+	declare.SetValidation(kind, validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, compile.validateClaim))
+	return kind
 }
 
 // claimToNewest converts the JSON of a claim from v1beta1 to v1beta2, like templateToNewest.
@@ -57,31 +57,31 @@ func (compile compiler) validateClaim(fld validate.Field, c, old *resourcev1beta
 // resourceClaimsBeta2 declares the newest version of ResourceClaim, v1beta2. Its Go type differs
 // from the stored version, so its objects are converted when they are read or written.
 func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
-	k := resourceClaims(compile, g)
-	k.Version = newest
-	k.New = declare.New[resourcev1beta2.ResourceClaim]
-	k.NewList = declare.New[resourcev1beta2.ResourceClaimList]
-	k.Parts = declare.SpecStatusAccessors(
+	kind := resourceClaims(compile, g)
+	kind.Version = newest
+	kind.New = declare.New[resourcev1beta2.ResourceClaim]
+	kind.NewList = declare.New[resourcev1beta2.ResourceClaimList]
+	kind.Parts = declare.SpecStatusAccessors(
 		func(r *resourcev1beta2.ResourceClaim) (*resourcev1beta2.ResourceClaimSpec, *resourcev1beta2.ResourceClaimStatus) {
 			return &r.Spec, &r.Status
 		},
 	)
-	k.Stored = storageFormOf[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim](
+	kind.Stored = storageFormOf[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim](
 		"resourceclaims", claimToStored, claimToNewest)
-	k.Default = declare.Adapt(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
-	setPreparation(k, func(c, old *resourcev1beta2.ResourceClaim) {
+	kind.Default = declare.Adapt(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
+	setPreparation(kind, func(c, old *resourcev1beta2.ResourceClaim) {
 		if old == nil {
 			old = &resourcev1beta2.ResourceClaim{}
 		}
 		g.withAdminAccess(grantsAdminAccessBeta2(old.Status.Allocation)).
 			dropClaimFieldsBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
-	declare.SetValidation(k, compile.validateClaim)
-	k.Subresources = []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatusBeta2, validateClaimStatus)}
-	k.Presentation.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
+	declare.SetValidation(kind, compile.validateClaim)
+	kind.Subresources = []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatusBeta2, validateClaimStatus)}
+	kind.Presentation.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
 		return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 	})
-	return k
+	return kind
 }
 
 func defaultClaim(s *resourcev1beta1.ResourceClaimSpec) {

@@ -12,7 +12,7 @@ import (
 
 // resourceClaimTemplates declares the version of ResourceClaimTemplate that is stored, v1beta1.
 func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
-	k := declare.Kind[resourcev1beta1.ResourceClaimTemplate, resourcev1beta1.ResourceClaimTemplateList](&registry.Kind{
+	kind := declare.Kind[resourcev1beta1.ResourceClaimTemplate, resourcev1beta1.ResourceClaimTemplateList](&registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: stored, Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate",
 			Namespaced: true,
@@ -21,14 +21,14 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	})
-	setPreparation(k, func(t, old *resourcev1beta1.ResourceClaimTemplate) {
+	setPreparation(kind, func(t, old *resourcev1beta1.ResourceClaimTemplate) {
 		if old == nil { // a create
 			old = &resourcev1beta1.ResourceClaimTemplate{}
 		}
 		g.dropClaimFields(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 	})
-	declare.SetValidation(k, validateAsNewest[resourcev1beta1.ResourceClaimTemplate](templateToNewest, compile.validateTemplate))
-	return k
+	declare.SetValidation(kind, validateAsNewest[resourcev1beta1.ResourceClaimTemplate](templateToNewest, compile.validateTemplate))
+	return kind
 }
 
 // templateToNewest converts the JSON of a template from v1beta1 to v1beta2. It moves the fields of
@@ -56,19 +56,19 @@ func (compile compiler) validateTemplate(fld validate.Field, t, old *resourcev1b
 // resourceClaimTemplatesBeta2 declares the newest version of ResourceClaimTemplate, v1beta2. Its Go
 // type differs from the stored version, so its objects are converted when they are read or written.
 func resourceClaimTemplatesBeta2(compile compiler, g gates) *registry.Kind {
-	k := resourceClaimTemplates(compile, g)
-	k.Version = newest
-	k.New = declare.New[resourcev1beta2.ResourceClaimTemplate]
-	k.NewList = declare.New[resourcev1beta2.ResourceClaimTemplateList]
-	k.Stored = storageFormOf[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate](
+	kind := resourceClaimTemplates(compile, g)
+	kind.Version = newest
+	kind.New = declare.New[resourcev1beta2.ResourceClaimTemplate]
+	kind.NewList = declare.New[resourcev1beta2.ResourceClaimTemplateList]
+	kind.Stored = storageFormOf[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate](
 		"resourceclaimtemplates", templateToStored, templateToNewest)
-	k.Default = declare.Adapt(func(t *resourcev1beta2.ResourceClaimTemplate) { defaultClaimBeta2(&t.Spec.Spec) })
-	setPreparation(k, func(t, old *resourcev1beta2.ResourceClaimTemplate) {
+	kind.Default = declare.Adapt(func(t *resourcev1beta2.ResourceClaimTemplate) { defaultClaimBeta2(&t.Spec.Spec) })
+	setPreparation(kind, func(t, old *resourcev1beta2.ResourceClaimTemplate) {
 		if old == nil { // a create
 			old = &resourcev1beta2.ResourceClaimTemplate{}
 		}
 		g.dropClaimFieldsBeta2(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 	})
-	declare.SetValidation(k, compile.validateTemplate)
-	return k
+	declare.SetValidation(kind, compile.validateTemplate)
+	return kind
 }

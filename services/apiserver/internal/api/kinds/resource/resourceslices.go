@@ -20,7 +20,7 @@ var sliceToNewest = changeEach(unnest("basic"), "spec", "devices")
 
 // resourceSlices declares the stored version of the kind.
 func resourceSlices(g gates) *registry.Kind {
-	k := declare.Kind[resourcev1beta1.ResourceSlice, resourcev1beta1.ResourceSliceList](&registry.Kind{
+	kind := declare.Kind[resourcev1beta1.ResourceSlice, resourcev1beta1.ResourceSliceList](&registry.Kind{
 		Names:  registry.Names{Group: group, Version: stored, Resource: "resourceslices", Kind: "ResourceSlice"},
 		Parts:  declare.SpecAccessors(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
 		Delete: registry.Delete{ReturnObject: true},
@@ -30,7 +30,7 @@ func resourceSlices(g gates) *registry.Kind {
 			UnknownLabel: unknownSliceLabel,
 		},
 	})
-	k.Default = declare.Adapt(func(s *resourcev1beta1.ResourceSlice) {
+	kind.Default = declare.Adapt(func(s *resourcev1beta1.ResourceSlice) {
 		for i := range s.Spec.Devices {
 			if basic := s.Spec.Devices[i].Basic; basic != nil {
 				for j := range basic.Taints {
@@ -39,40 +39,40 @@ func resourceSlices(g gates) *registry.Kind {
 			}
 		}
 	})
-	describeSlices(k, func(s *resourcev1beta1.ResourceSlice) sliceNames {
+	describeSlices(kind, func(s *resourcev1beta1.ResourceSlice) sliceNames {
 		return sliceNames{s.Spec.NodeName, s.Spec.Driver, s.Spec.Pool.Name}
 	})
-	setPreparation(k, g.dropSliceFields)
-	declare.SetValidation(k, validateAsNewest[resourcev1beta1.ResourceSlice](sliceToNewest, validateSlice))
-	return k
+	setPreparation(kind, g.dropSliceFields)
+	declare.SetValidation(kind, validateAsNewest[resourcev1beta1.ResourceSlice](sliceToNewest, validateSlice))
+	return kind
 }
 
 // resourceSlicesBeta2 declares the newest version of the kind, which has another Go type and the
 // same storage.
 func resourceSlicesBeta2(g gates) *registry.Kind {
-	k := resourceSlices(g)
-	k.Version = newest
-	k.New, k.NewList = declare.New[resourcev1beta2.ResourceSlice], declare.New[resourcev1beta2.ResourceSliceList]
-	k.Parts = declare.SpecAccessors(func(r *resourcev1beta2.ResourceSlice) *resourcev1beta2.ResourceSliceSpec { return &r.Spec })
-	k.Stored = storageFormOf[resourcev1beta1.ResourceSlice, resourcev1beta2.ResourceSlice]("resourceslices",
+	kind := resourceSlices(g)
+	kind.Version = newest
+	kind.New, kind.NewList = declare.New[resourcev1beta2.ResourceSlice], declare.New[resourcev1beta2.ResourceSliceList]
+	kind.Parts = declare.SpecAccessors(func(r *resourcev1beta2.ResourceSlice) *resourcev1beta2.ResourceSliceSpec { return &r.Spec })
+	kind.Stored = storageFormOf[resourcev1beta1.ResourceSlice, resourcev1beta2.ResourceSlice]("resourceslices",
 		changeEach(nest("basic", "name"), "spec", "devices"), sliceToNewest)
-	k.Default = declare.Adapt(func(s *resourcev1beta2.ResourceSlice) {
+	kind.Default = declare.Adapt(func(s *resourcev1beta2.ResourceSlice) {
 		for i := range s.Spec.Devices {
 			for j := range s.Spec.Devices[i].Taints {
 				defaultTime(&s.Spec.Devices[i].Taints[j].TimeAdded)
 			}
 		}
 	})
-	setPreparation(k, g.dropSliceFieldsBeta2)
-	declare.SetValidation(k, validateSlice)
-	describeSlices(k, func(s *resourcev1beta2.ResourceSlice) sliceNames {
+	setPreparation(kind, g.dropSliceFieldsBeta2)
+	declare.SetValidation(kind, validateSlice)
+	describeSlices(kind, func(s *resourcev1beta2.ResourceSlice) sliceNames {
 		n := sliceNames{driver: s.Spec.Driver, pool: s.Spec.Pool.Name}
 		if s.Spec.NodeName != nil {
 			n.node = *s.Spec.NodeName
 		}
 		return n
 	})
-	return k
+	return kind
 }
 
 // describeSlices sets the columns of either version.

@@ -82,21 +82,21 @@ func (compile compiler) check(expression string) error {
 
 // validateSelectors validates device selectors. Stored expressions are not compiled again.
 func (compile compiler) validateSelectors(fld validate.Field, selectors []resourcev1beta2.DeviceSelector, stored bool) {
-	validate.Each(fld, "selectors", selectors, func(fld validate.Field, s *resourcev1beta2.DeviceSelector) {
-		if s.CEL == nil {
+	validate.Each(fld, "selectors", selectors, func(fld validate.Field, deviceSelector *resourcev1beta2.DeviceSelector) {
+		if deviceSelector.CEL == nil {
 			fld.Required("cel", "")
 			return
 		}
 		in, before := fld.Child("cel"), fld.ErrorCount()
-		in.CheckMaxBytes("expression", s.CEL.Expression, resourcev1beta2.CELSelectorExpressionMaxLength)
+		in.CheckMaxBytes("expression", deviceSelector.CEL.Expression, resourcev1beta2.CELSelectorExpressionMaxLength)
 		if stored || fld.ErrorCount() > before {
 			return
 		}
-		switch err := compile.check(s.CEL.Expression); {
+		switch err := compile.check(deviceSelector.CEL.Expression); {
 		case errors.Is(err, errTooComplex):
 			in.Forbidden("expression", err.Error())
 		case err != nil:
-			in.Invalid("expression", s.CEL.Expression, err.Error())
+			in.Invalid("expression", deviceSelector.CEL.Expression, err.Error())
 		}
 	})
 	validate.MaxItems(fld, "selectors", selectors, resourcev1beta2.DeviceSelectorsMaxSize)

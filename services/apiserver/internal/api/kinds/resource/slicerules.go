@@ -12,28 +12,28 @@ import (
 )
 
 // validateSlice validates a slice. old is nil for a new one.
-func validateSlice(fld validate.Field, s, old *resourcev1beta2.ResourceSlice) {
+func validateSlice(fld validate.Field, resourceSlice, old *resourcev1beta2.ResourceSlice) {
 	spec := fld.Child("spec")
-	podspec.ValidateCSIDriverName(spec, "driver", s.Spec.Driver)
+	podspec.ValidateCSIDriverName(spec, "driver", resourceSlice.Spec.Driver)
 	pool := spec.Child("pool")
-	validatePoolName(pool, "name", s.Spec.Pool.Name)
-	if n := s.Spec.Pool.ResourceSliceCount; n <= 0 {
+	validatePoolName(pool, "name", resourceSlice.Spec.Pool.Name)
+	if n := resourceSlice.Spec.Pool.ResourceSliceCount; n <= 0 {
 		pool.Invalid("resourceSliceCount", n, validate.NotPositive)
 	}
-	if n := s.Spec.Pool.Generation; n < 0 {
+	if n := resourceSlice.Spec.Pool.Generation; n < 0 {
 		pool.Invalid("generation", n, "must be greater than or equal to zero")
 	}
 	if old != nil {
-		pool.CheckImmutable("name", s.Spec.Pool.Name, old.Spec.Pool.Name)
-		spec.CheckImmutable("driver", s.Spec.Driver, old.Spec.Driver)
-		if now, before := declare.Deref(s.Spec.NodeName), declare.Deref(old.Spec.NodeName); now != before {
+		pool.CheckImmutable("name", resourceSlice.Spec.Pool.Name, old.Spec.Pool.Name)
+		spec.CheckImmutable("driver", resourceSlice.Spec.Driver, old.Spec.Driver)
+		if now, before := declare.Deref(resourceSlice.Spec.NodeName), declare.Deref(old.Spec.NodeName); now != before {
 			spec.CheckImmutable("nodeName", now, before)
 		}
 	}
-	validateNodeSelection(spec, &s.Spec)
-	validate.Each(spec, "devices", s.Spec.Devices, validateSliceDevice)
-	validate.MaxItems(spec, "devices", s.Spec.Devices, resourcev1beta2.ResourceSliceMaxDevices)
-	requireUnique(spec, "devices", "name", s.Spec.Devices, func(d *resourcev1beta2.Device) string { return d.Name })
+	validateNodeSelection(spec, &resourceSlice.Spec)
+	validate.Each(spec, "devices", resourceSlice.Spec.Devices, validateSliceDevice)
+	validate.MaxItems(spec, "devices", resourceSlice.Spec.Devices, resourcev1beta2.ResourceSliceMaxDevices)
+	requireUnique(spec, "devices", "name", resourceSlice.Spec.Devices, func(d *resourcev1beta2.Device) string { return d.Name })
 }
 
 // validateNodeSelection requires exactly one way to select the nodes that can access the devices.
@@ -76,12 +76,12 @@ func validateNodeSelection(spec validate.Field, s *resourcev1beta2.ResourceSlice
 }
 
 // validateSliceDevice validates a device and the number of its attributes and capacities.
-func validateSliceDevice(fld validate.Field, d *resourcev1beta2.Device) {
-	fld.CheckText("name", d.Name, validate.DNSLabel)
+func validateSliceDevice(fld validate.Field, device *resourcev1beta2.Device) {
+	fld.CheckText("name", device.Name, validate.DNSLabel)
 	validate.EachKey(
 		fld,
 		"attributes",
-		d.Attributes,
+		device.Attributes,
 		func(fld validate.Field, name resourcev1beta2.QualifiedName, a resourcev1beta2.DeviceAttribute) {
 			validateQualifiedName(fld, string(name))
 			validateAttribute(fld, &a)
@@ -90,17 +90,17 @@ func validateSliceDevice(fld validate.Field, d *resourcev1beta2.Device) {
 	validate.EachKey(
 		fld,
 		"capacity",
-		d.Capacity,
+		device.Capacity,
 		func(fld validate.Field, name resourcev1beta2.QualifiedName, _ resourcev1beta2.DeviceCapacity) {
 			validateQualifiedName(fld, string(name))
 		},
 	)
 	const maximum = resourcev1beta2.ResourceSliceMaxAttributesAndCapacitiesPerDevice
-	if n := len(d.Attributes) + len(d.Capacity); n > maximum {
+	if n := len(device.Attributes) + len(device.Capacity); n > maximum {
 		fld.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", maximum))
 	}
-	validate.Each(fld, "taints", d.Taints, validateTaint)
-	validate.MaxItems(fld, "taints", d.Taints, resourcev1beta2.DeviceTaintsMaxLength)
+	validate.Each(fld, "taints", device.Taints, validateTaint)
+	validate.MaxItems(fld, "taints", device.Taints, resourcev1beta2.DeviceTaintsMaxLength)
 }
 
 // validateAttribute requires exactly one value of an attribute.

@@ -72,14 +72,14 @@ const (
 // validateDriver validates a driver. As in Kubernetes, errors name the field attachRequired
 // "attachedRequired".
 func validateDriver(fld validate.Field, d *storagev1.CSIDriver) {
-	s, spec := &d.Spec, fld.Child("spec")
-	spec.RequireSet("attachedRequired", s.AttachRequired != nil)
-	spec.RequireSet("podInfoOnMount", s.PodInfoOnMount != nil)
-	spec.RequireSet("storageCapacity", s.StorageCapacity != nil)
-	validate.OptionalOneOf(spec, "fsGroupPolicy", s.FSGroupPolicy,
+	csiDriverSpec, spec := &d.Spec, fld.Child("spec")
+	spec.RequireSet("attachedRequired", csiDriverSpec.AttachRequired != nil)
+	spec.RequireSet("podInfoOnMount", csiDriverSpec.PodInfoOnMount != nil)
+	spec.RequireSet("storageCapacity", csiDriverSpec.StorageCapacity != nil)
+	validate.OptionalOneOf(spec, "fsGroupPolicy", csiDriverSpec.FSGroupPolicy,
 		storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	audiences := validate.Set[string]{}
-	validate.Each(spec, "tokenRequests", s.TokenRequests, func(fld validate.Field, r *storagev1.TokenRequest) {
+	validate.Each(spec, "tokenRequests", csiDriverSpec.TokenRequests, func(fld validate.Field, r *storagev1.TokenRequest) {
 		if !audiences.Add(r.Audience) {
 			fld.Duplicate("audience", r.Audience)
 			return // as Kubernetes, which reports no further error of a duplicate
@@ -92,11 +92,11 @@ func validateDriver(fld validate.Field, d *storagev1.CSIDriver) {
 			fld.Invalid("expirationSeconds", *lifetime, "may not specify a duration larger than 2^32 seconds")
 		}
 	})
-	for _, mode := range s.VolumeLifecycleModes {
+	for _, mode := range csiDriverSpec.VolumeLifecycleModes {
 		validate.OneOf(spec, "volumeLifecycleModes", mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)
 	}
-	spec.RequireSet("seLinuxMount", s.SELinuxMount != nil)
-	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minUpdatePeriodSeconds {
+	spec.RequireSet("seLinuxMount", csiDriverSpec.SELinuxMount != nil)
+	if n := csiDriverSpec.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minUpdatePeriodSeconds {
 		spec.Invalid("nodeAllocatableUpdatePeriodSeconds", *n, "must be greater than or equal to 10 seconds")
 	}
 }

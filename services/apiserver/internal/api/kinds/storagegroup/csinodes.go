@@ -51,19 +51,19 @@ const maxNodeID = 256
 // validateDrivers requires valid drivers with distinct names.
 func validateDrivers(fld validate.Field, n *storagev1.CSINode) {
 	names := validate.Set[string]{}
-	validate.Each(fld.Child("spec"), "drivers", n.Spec.Drivers, func(fld validate.Field, d *storagev1.CSINodeDriver) {
-		podspec.ValidateCSIDriverName(fld, "name", d.Name)
-		fld.RequireSet("nodeID", d.NodeID != "")
-		if len(d.NodeID) > maxNodeID {
-			fld.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID))
+	validate.Each(fld.Child("spec"), "drivers", n.Spec.Drivers, func(fld validate.Field, csiNodeDriver *storagev1.CSINodeDriver) {
+		podspec.ValidateCSIDriverName(fld, "name", csiNodeDriver.Name)
+		fld.RequireSet("nodeID", csiNodeDriver.NodeID != "")
+		if len(csiNodeDriver.NodeID) > maxNodeID {
+			fld.Invalid("nodeID", csiNodeDriver.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID))
 		}
-		if d.Allocatable != nil {
-			validate.OptionalNonNegative(fld.Child("allocatable"), "count", d.Allocatable.Count)
+		if csiNodeDriver.Allocatable != nil {
+			validate.OptionalNonNegative(fld.Child("allocatable"), "count", csiNodeDriver.Allocatable.Count)
 		}
-		validate.Unique(fld, "name", d.Name, names)
+		validate.Unique(fld, "name", csiNodeDriver.Name, names)
 		// As in Kubernetes, the error path of a key is that of the driver.
 		keys := validate.Set[string]{}
-		for _, key := range d.TopologyKeys {
+		for _, key := range csiNodeDriver.TopologyKeys {
 			fld.RequireSet("", key != "")
 			validate.Unique(fld, "", key, keys)
 			fld.CheckText("", key, validate.QualifiedName)

@@ -102,20 +102,20 @@ func validateTopologies(fld validate.Field, terms []corev1.TopologySelectorTerm)
 			fld,
 			"matchLabelExpressions",
 			t.MatchLabelExpressions,
-			func(fld validate.Field, r *corev1.TopologySelectorLabelRequirement) {
-				fld.RequireSet("values", len(r.Values) > 0)
+			func(fld validate.Field, requirement *corev1.TopologySelectorLabelRequirement) {
+				fld.RequireSet("values", len(requirement.Values) > 0)
 				values := validate.Set[string]{}
 				validate.Each(
 					fld,
 					"values",
-					r.Values,
+					requirement.Values,
 					func(fld validate.Field, value *string) { validate.Unique(fld, "", *value, values) },
 				)
-				fld.CheckLabelKey("key", r.Key)
-				if _, exists := valuesByKey[r.Key]; exists {
-					fld.Duplicate("key", r.Key)
+				fld.CheckLabelKey("key", requirement.Key)
+				if _, exists := valuesByKey[requirement.Key]; exists {
+					fld.Duplicate("key", requirement.Key)
 				}
-				valuesByKey[r.Key] = slices.Sorted(maps.Keys(values))
+				valuesByKey[requirement.Key] = slices.Sorted(maps.Keys(values))
 			},
 		)
 		key := topologyKey(valuesByKey)

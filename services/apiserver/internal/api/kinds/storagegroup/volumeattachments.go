@@ -72,8 +72,8 @@ func defaultAttachment(a *storagev1.VolumeAttachment) {
 }
 
 // validateAttachment applies the rules for new and changed attachments.
-func validateAttachment(fld validate.Field, a *storagev1.VolumeAttachment) {
-	s, spec := &a.Spec, fld.Child("spec")
+func validateAttachment(fld validate.Field, volumeAttachment *storagev1.VolumeAttachment) {
+	s, spec := &volumeAttachment.Spec, fld.Child("spec")
 	spec.RequireSet("attacher", s.Attacher != "")
 	const exactlyOne = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 	name := s.Source.PersistentVolumeName
@@ -90,9 +90,9 @@ func validateAttachment(fld validate.Field, a *storagev1.VolumeAttachment) {
 	}
 	spec.CheckText("nodeName", s.NodeName, validate.DNSSubdomain)
 	status := fld.Child("status")
-	validateMetadata(status, "attachmentMetadata", a.Status.AttachmentMetadata)
-	validate.Optional(status, "attachError", a.Status.AttachError, validateVolumeError)
-	validate.Optional(status, "detachError", a.Status.DetachError, validateVolumeError)
+	validateMetadata(status, "attachmentMetadata", volumeAttachment.Status.AttachmentMetadata)
+	validate.Optional(status, "attachError", volumeAttachment.Status.AttachError, validateVolumeError)
+	validate.Optional(status, "detachError", volumeAttachment.Status.DetachError, validateVolumeError)
 }
 
 // validateNewAttachment applies the rules that stored attachments may violate, because v1beta1 did not

@@ -85,9 +85,9 @@ func validateMigration(fld validate.Field, m *storagemigrationv1alpha1.StorageVe
 }
 
 // validateProgress validates the progress of a migration. A finished one stays finished.
-func validateProgress(fld validate.Field, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+func validateProgress(fld validate.Field, migration, old *storagemigrationv1alpha1.StorageVersionMigration) {
 	status := fld.Child("status")
-	now := m.Status.ResourceVersion
+	now := migration.Status.ResourceVersion
 	before := old.Status.ResourceVersion
 	if now != "" {
 		n, err := strconv.ParseInt(now, 10, 64)
@@ -96,13 +96,13 @@ func validateProgress(fld validate.Field, m, old *storagemigrationv1alpha1.Stora
 		}
 		status.CheckNonNegative("resourceVersion", n)
 	}
-	validateCondition(status.Child("conditions"), m.Status.Conditions)
+	validateCondition(status.Child("conditions"), migration.Status.Conditions)
 	if before != "" && now != before {
 		status.Invalid("resourceVersion", now, "resourceVersion cannot be updated")
 	}
-	is := func(m *storagemigrationv1alpha1.StorageVersionMigration, description storagemigrationv1alpha1.MigrationConditionType) bool {
-		for i := range m.Status.Conditions {
-			if c := &m.Status.Conditions[i]; c.Type == description {
+	is := func(migration *storagemigrationv1alpha1.StorageVersionMigration, description storagemigrationv1alpha1.MigrationConditionType) bool {
+		for i := range migration.Status.Conditions {
+			if c := &migration.Status.Conditions[i]; c.Type == description {
 				return c.Status == corev1.ConditionTrue
 			}
 		}
@@ -111,14 +111,14 @@ func validateProgress(fld validate.Field, m, old *storagemigrationv1alpha1.Stora
 	const running, succeeded, failed = storagemigrationv1alpha1.MigrationRunning, storagemigrationv1alpha1.MigrationSucceeded, storagemigrationv1alpha1.MigrationFailed
 	reject := func(wrong bool, reason string) {
 		if wrong {
-			status.Invalid("conditions", m.Status.Conditions, reason)
+			status.Invalid("conditions", migration.Status.Conditions, reason)
 		}
 	}
-	reject(is(m, succeeded) && is(m, failed), "Both success and failed conditions cannot be true at the same time")
-	reject(is(m, succeeded) && is(m, running), "Running condition cannot be true when success condition is true")
-	reject(is(m, failed) && is(m, running), "Running condition cannot be true when failed condition is true")
-	reject(is(old, succeeded) && !is(m, succeeded), "Success condition cannot be set to false once it is true")
-	reject(is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true")
+	reject(is(migration, succeeded) && is(migration, failed), "Both success and failed conditions cannot be true at the same time")
+	reject(is(migration, succeeded) && is(migration, running), "Running condition cannot be true when success condition is true")
+	reject(is(migration, failed) && is(migration, running), "Running condition cannot be true when failed condition is true")
+	reject(is(old, succeeded) && !is(migration, succeeded), "Success condition cannot be set to false once it is true")
+	reject(is(old, failed) && !is(migration, failed), "Failed condition cannot be set to false once it is true")
 }
 
 // validateCondition applies the rules for metav1.Condition, whose time field has another name.

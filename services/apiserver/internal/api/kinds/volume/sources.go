@@ -9,76 +9,76 @@ import (
 
 // validateSource requires exactly one source. As in Kubernetes, some names in errors differ from
 // those of the fields. hasAffinity reports whether the specification has a permitted node affinity.
-func validateSource(fld validate.Field, name string, s *corev1.PersistentVolumeSource, hasAffinity bool) {
-	u := fld.Union("may not specify more than 1 volume type")
-	validate.Member(u, "hostPath", s.HostPath, podspec.ValidateHostPath)
-	validate.Member(u, "gcePersistentDisk", s.GCEPersistentDisk, func(_ validate.Field, s *corev1.GCEPersistentDiskVolumeSource) {
-		podspec.ValidateGCEDisk(fld.Child("persistentDisk"), s)
+func validateSource(fld validate.Field, name string, source *corev1.PersistentVolumeSource, hasAffinity bool) {
+	union := fld.Union("may not specify more than 1 volume type")
+	validate.Member(union, "hostPath", source.HostPath, podspec.ValidateHostPath)
+	validate.Member(union, "gcePersistentDisk", source.GCEPersistentDisk, func(_ validate.Field, source *corev1.GCEPersistentDiskVolumeSource) {
+		podspec.ValidateGCEDisk(fld.Child("persistentDisk"), source)
 	})
-	validate.Member(u, "awsElasticBlockStore", s.AWSElasticBlockStore, podspec.ValidateAWSDisk)
-	validate.Member(u, "glusterfs", s.Glusterfs, validateGlusterfs)
-	validate.Member(u, "flocker", s.Flocker, podspec.ValidateFlocker)
-	validate.Member(u, "nfs", s.NFS, podspec.ValidateNFS)
-	validate.Member(u, "rbd", s.RBD, func(fld validate.Field, s *corev1.RBDPersistentVolumeSource) {
-		fld.RequireSet("monitors", len(s.CephMonitors) > 0)
-		fld.RequireSet("image", s.RBDImage != "")
+	validate.Member(union, "awsElasticBlockStore", source.AWSElasticBlockStore, podspec.ValidateAWSDisk)
+	validate.Member(union, "glusterfs", source.Glusterfs, validateGlusterfs)
+	validate.Member(union, "flocker", source.Flocker, podspec.ValidateFlocker)
+	validate.Member(union, "nfs", source.NFS, podspec.ValidateNFS)
+	validate.Member(union, "rbd", source.RBD, func(fld validate.Field, source *corev1.RBDPersistentVolumeSource) {
+		fld.RequireSet("monitors", len(source.CephMonitors) > 0)
+		fld.RequireSet("image", source.RBDImage != "")
 	})
-	validate.Member(u, "quobyte", s.Quobyte, podspec.ValidateQuobyte)
-	validate.Member(u, "cephFS", s.CephFS, func(_ validate.Field, s *corev1.CephFSPersistentVolumeSource) {
-		fld.Child("cephfs").RequireSet("monitors", len(s.Monitors) > 0)
+	validate.Member(union, "quobyte", source.Quobyte, podspec.ValidateQuobyte)
+	validate.Member(union, "cephFS", source.CephFS, func(_ validate.Field, source *corev1.CephFSPersistentVolumeSource) {
+		fld.Child("cephfs").RequireSet("monitors", len(source.Monitors) > 0)
 	})
 	validate.Member(
-		u,
+		union,
 		"iscsi",
-		s.ISCSI,
-		func(fld validate.Field, s *corev1.ISCSIPersistentVolumeSource) { validateISCSI(fld, name, s) },
+		source.ISCSI,
+		func(fld validate.Field, source *corev1.ISCSIPersistentVolumeSource) { validateISCSI(fld, name, source) },
 	)
-	validate.Member(u, "cinder", s.Cinder, func(fld validate.Field, s *corev1.CinderPersistentVolumeSource) {
-		fld.RequireSet("volumeID", s.VolumeID != "")
-		validate.Optional(fld, "secretRef", s.SecretRef, validateSecretReference)
+	validate.Member(union, "cinder", source.Cinder, func(fld validate.Field, source *corev1.CinderPersistentVolumeSource) {
+		fld.RequireSet("volumeID", source.VolumeID != "")
+		validate.Optional(fld, "secretRef", source.SecretRef, validateSecretReference)
 	})
-	validate.Member(u, "fc", s.FC, podspec.ValidateFC)
-	validate.AnyMember(u, "flexVolume", s.FlexVolume, func(fld validate.Field, s *corev1.FlexPersistentVolumeSource) {
-		podspec.ValidateFlex(fld, s.Driver, s.Options)
+	validate.Member(union, "fc", source.FC, podspec.ValidateFC)
+	validate.AnyMember(union, "flexVolume", source.FlexVolume, func(fld validate.Field, source *corev1.FlexPersistentVolumeSource) {
+		podspec.ValidateFlex(fld, source.Driver, source.Options)
 	})
-	validate.Member(u, "azureFile", s.AzureFile, func(fld validate.Field, s *corev1.AzureFilePersistentVolumeSource) {
-		fld.RequireSet("secretName", s.SecretName != "")
-		fld.RequireSet("shareName", s.ShareName != "")
-		fld.RequireSet("secretNamespace", s.SecretNamespace == nil || *s.SecretNamespace != "")
+	validate.Member(union, "azureFile", source.AzureFile, func(fld validate.Field, source *corev1.AzureFilePersistentVolumeSource) {
+		fld.RequireSet("secretName", source.SecretName != "")
+		fld.RequireSet("shareName", source.ShareName != "")
+		fld.RequireSet("secretNamespace", source.SecretNamespace == nil || *source.SecretNamespace != "")
 	})
-	validate.Member(u, "vsphereVolume", s.VsphereVolume, func(fld validate.Field, s *corev1.VsphereVirtualDiskVolumeSource) {
-		fld.RequireSet("volumePath", s.VolumePath != "")
+	validate.Member(union, "vsphereVolume", source.VsphereVolume, func(fld validate.Field, source *corev1.VsphereVirtualDiskVolumeSource) {
+		fld.RequireSet("volumePath", source.VolumePath != "")
 	})
 	validate.Member(
-		u,
+		union,
 		"photonPersistentDisk",
-		s.PhotonPersistentDisk,
-		func(fld validate.Field, s *corev1.PhotonPersistentDiskVolumeSource) {
-			fld.RequireSet("pdID", s.PdID != "")
+		source.PhotonPersistentDisk,
+		func(fld validate.Field, source *corev1.PhotonPersistentDiskVolumeSource) {
+			fld.RequireSet("pdID", source.PdID != "")
 		},
 	)
-	validate.Member(u, "portworxVolume", s.PortworxVolume, func(fld validate.Field, s *corev1.PortworxVolumeSource) {
-		fld.RequireSet("volumeID", s.VolumeID != "")
+	validate.Member(union, "portworxVolume", source.PortworxVolume, func(fld validate.Field, source *corev1.PortworxVolumeSource) {
+		fld.RequireSet("volumeID", source.VolumeID != "")
 	})
-	validate.Member(u, "azureDisk", s.AzureDisk, podspec.ValidateAzureDisk)
-	validate.Member(u, "scaleIO", s.ScaleIO, func(fld validate.Field, s *corev1.ScaleIOPersistentVolumeSource) {
-		fld.RequireSet("gateway", s.Gateway != "")
-		fld.RequireSet("system", s.System != "")
-		fld.RequireSet("volumeName", s.VolumeName != "")
+	validate.Member(union, "azureDisk", source.AzureDisk, podspec.ValidateAzureDisk)
+	validate.Member(union, "scaleIO", source.ScaleIO, func(fld validate.Field, source *corev1.ScaleIOPersistentVolumeSource) {
+		fld.RequireSet("gateway", source.Gateway != "")
+		fld.RequireSet("system", source.System != "")
+		fld.RequireSet("volumeName", source.VolumeName != "")
 	})
-	validate.Member(u, "local", s.Local, func(local validate.Field, s *corev1.LocalVolumeSource) {
-		if s.Path == "" {
+	validate.Member(union, "local", source.Local, func(local validate.Field, source *corev1.LocalVolumeSource) {
+		if source.Path == "" {
 			local.Required("path", "")
 		} else {
-			podspec.ForbidBackstep(local, "path", s.Path)
+			podspec.ForbidBackstep(local, "path", source.Path)
 		}
 		if !hasAffinity {
 			fld.Required("nodeAffinity", "Local volume requires node affinity")
 		}
 	})
-	validate.Member(u, "storageos", s.StorageOS, validateStorageOS)
-	validate.Member(u, "csi", s.CSI, validateCSI)
-	u.RequireMember("must specify a volume type")
+	validate.Member(union, "storageos", source.StorageOS, validateStorageOS)
+	validate.Member(union, "csi", source.CSI, validateCSI)
+	union.RequireMember("must specify a volume type")
 }
 
 func validateGlusterfs(fld validate.Field, s *corev1.GlusterfsPersistentVolumeSource) {

@@ -11,26 +11,26 @@ import (
 )
 
 // ValidateSpec validates the specification of a named volume.
-func ValidateSpec(fld validate.Field, name string, s *corev1.PersistentVolumeSpec) {
-	podspec.ValidateAccessModes(fld, s.AccessModes)
-	fld.RequireSet("accessModes", len(s.AccessModes) > 0)
-	validateCapacity(fld, s.Capacity)
-	validate.OptionalOneOf(fld, "persistentVolumeReclaimPolicy", nilIfEmpty(&s.PersistentVolumeReclaimPolicy),
+func ValidateSpec(fld validate.Field, name string, spec *corev1.PersistentVolumeSpec) {
+	podspec.ValidateAccessModes(fld, spec.AccessModes)
+	fld.RequireSet("accessModes", len(spec.AccessModes) > 0)
+	validateCapacity(fld, spec.Capacity)
+	validate.OptionalOneOf(fld, "persistentVolumeReclaimPolicy", nilIfEmpty(&spec.PersistentVolumeReclaimPolicy),
 		corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
-	validate.Optional(fld, "nodeAffinity", s.NodeAffinity, func(fld validate.Field, a *corev1.VolumeNodeAffinity) {
+	validate.Optional(fld, "nodeAffinity", spec.NodeAffinity, func(fld validate.Field, a *corev1.VolumeNodeAffinity) {
 		if a.Required == nil {
 			fld.Required("required", "must specify required node constraints")
 			return
 		}
 		podspec.ValidateNodeSelector(fld.Child("required"), a.Required, false)
 	})
-	validateSource(fld, name, &s.PersistentVolumeSource, s.NodeAffinity != nil)
-	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" &&
-		s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+	validateSource(fld, name, &spec.PersistentVolumeSource, spec.NodeAffinity != nil)
+	if spec.HostPath != nil && path.Clean(spec.HostPath.Path) == "/" &&
+		spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		fld.Forbidden("persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
 	}
-	fld.CheckOptionalText("storageClassName", s.StorageClassName, validate.DNSSubdomain)
-	validate.OptionalOneOf(fld, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	fld.CheckOptionalText("storageClassName", spec.StorageClassName, validate.DNSSubdomain)
+	validate.OptionalOneOf(fld, "volumeMode", spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
 }
 
 // nilIfEmpty returns nil for an empty text, and s otherwise.
@@ -58,21 +58,21 @@ const inline = "in the context of inline volumes"
 
 // ValidateInlineVolume validates the specification of a volume inside an attachment, which is
 // neither bound nor provisioned.
-func ValidateInlineVolume(fld validate.Field, s *corev1.PersistentVolumeSpec) {
+func ValidateInlineVolume(fld validate.Field, spec *corev1.PersistentVolumeSpec) {
 	const never = "may not be specified " + inline
-	fld.ForbidSet("claimRef", s.ClaimRef != nil, never)
-	fld.ForbidSet("capacity", len(s.Capacity) > 0, never)
-	if s.CSI == nil {
+	fld.ForbidSet("claimRef", spec.ClaimRef != nil, never)
+	fld.ForbidSet("capacity", len(spec.Capacity) > 0, never)
+	if spec.CSI == nil {
 		fld.Required("csi", "has to be specified "+inline)
 	}
-	podspec.ValidateAccessModes(fld, s.AccessModes)
-	fld.RequireSet("accessModes", len(s.AccessModes) > 0)
+	podspec.ValidateAccessModes(fld, spec.AccessModes)
+	fld.RequireSet("accessModes", len(spec.AccessModes) > 0)
 	fld.ForbidSet("persistentVolumeReclaimPolicy",
-		s.PersistentVolumeReclaimPolicy != "" && s.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain,
+		spec.PersistentVolumeReclaimPolicy != "" && spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain,
 		"may only be Retain "+inline)
-	fld.ForbidSet("nodeAffinity", s.NodeAffinity != nil, never)
-	validateSource(fld, "", &s.PersistentVolumeSource, false)
-	fld.ForbidSet("storageClassName", s.StorageClassName != "", never)
-	fld.ForbidSet("volumeMode", s.VolumeMode != nil && *s.VolumeMode != corev1.PersistentVolumeFilesystem,
+	fld.ForbidSet("nodeAffinity", spec.NodeAffinity != nil, never)
+	validateSource(fld, "", &spec.PersistentVolumeSource, false)
+	fld.ForbidSet("storageClassName", spec.StorageClassName != "", never)
+	fld.ForbidSet("volumeMode", spec.VolumeMode != nil && *spec.VolumeMode != corev1.PersistentVolumeFilesystem,
 		"may not specify volumeMode other than Filesystem "+inline)
 }

@@ -80,7 +80,7 @@ func Read() (*Facts, error) { return parse(text) }
 
 // parse parses facts in the form that the package documentation describes.
 func parse(text string) (*Facts, error) {
-	f := &Facts{types: map[string]*Type{}, enums: map[string][]Value{}}
+	facts := &Facts{types: map[string]*Type{}, enums: map[string][]Value{}}
 	enum := ""           // full name of the enum in the last line "enum"
 	var structType *Type // type in the last line "type"
 	lineNumber := 0
@@ -93,15 +93,15 @@ func parse(text string) (*Facts, error) {
 		case len(parts) < 2:
 			err = fmt.Errorf("%q has no effect", parts[0])
 		case parts[0] == "version" && len(parts) == 3:
-			f.Versions = append(f.Versions, schema.GroupVersion{Group: parts[1], Version: parts[2]})
+			facts.Versions = append(facts.Versions, schema.GroupVersion{Group: parts[1], Version: parts[2]})
 		case parts[0] == "enum":
 			enum = parts[1]
-			f.enums[enum] = nil
+			facts.enums[enum] = nil
 		case parts[0] == "value" && enum != "" && len(parts) == 3:
-			f.enums[enum] = append(f.enums[enum], Value{Text: parts[1], Doc: parts[2]})
+			facts.enums[enum] = append(facts.enums[enum], Value{Text: parts[1], Doc: parts[2]})
 		case parts[0] == "type":
 			structType = &Type{Fields: map[string]*Field{}}
-			f.types[parts[1]] = structType
+			facts.types[parts[1]] = structType
 			err = parseEach(parts[2:], structType.set)
 		case parts[0] == "field" && structType != nil:
 			field := &Field{}
@@ -114,7 +114,7 @@ func parse(text string) (*Facts, error) {
 			return nil, fmt.Errorf("facts of types, line %d: %w: run go generate", lineNumber, err)
 		}
 	}
-	return f, nil
+	return facts, nil
 }
 
 // parseEach calls set with the name and the value of each fact, "<name>=<value>".

@@ -7,36 +7,36 @@ import (
 
 // TestFactsAreKnown checks one example of each sort of fact in the embedded file.
 func TestFactsAreKnown(t *testing.T) {
-	f, err := Read()
+	facts, err := Read()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := f.Type("k8s.io/api/core/v1.ContainerPort").Field("protocol")
+	port := facts.Type("k8s.io/api/core/v1.ContainerPort").Field("protocol")
 	if port.Default != "TCP" {
 		t.Errorf("got default protocol %v, want %q", port.Default, "TCP")
 	}
-	ports := f.Type("k8s.io/api/core/v1.Container").Field("ports")
+	ports := facts.Type("k8s.io/api/core/v1.Container").Field("ports")
 	if ports.ListType != "map" || strings.Join(ports.Keys, " ") != "containerPort protocol" {
 		t.Errorf("got ports merged as %q by %v, want \"map\" by containerPort and protocol", ports.ListType, ports.Keys)
 	}
-	serviceName := f.Type("k8s.io/api/apps/v1.StatefulSetSpec").Field("serviceName")
+	serviceName := facts.Type("k8s.io/api/apps/v1.StatefulSetSpec").Field("serviceName")
 	if serviceName.Required == nil || *serviceName.Required {
 		t.Errorf("StatefulSetSpec.serviceName: got required %v, want false", serviceName.Required)
 	}
-	if kind := f.Type("k8s.io/api/core/v1.AzureDiskVolumeSource").Field("kind"); kind.Default != "Shared" {
+	if kind := facts.Type("k8s.io/api/core/v1.AzureDiskVolumeSource").Field("kind"); kind.Default != "Shared" {
 		t.Errorf("got constant %v, want %q", kind.Default, "Shared")
 	}
-	if u := f.Type("k8s.io/api/flowcontrol/v1.Subject").Union; len(u) != 1 {
+	if u := facts.Type("k8s.io/api/flowcontrol/v1.Subject").Union; len(u) != 1 {
 		t.Errorf("got union %v, want one", u)
 	}
-	if q := f.Type("k8s.io/apimachinery/pkg/api/resource.Quantity"); q.Doc == nil || !strings.Contains(*q.Doc, "fixed-point") {
+	if q := facts.Type("k8s.io/apimachinery/pkg/api/resource.Quantity"); q.Doc == nil || !strings.Contains(*q.Doc, "fixed-point") {
 		t.Errorf("Quantity: got description %v, want one that contains \"fixed-point\"", q.Doc)
 	}
-	protocols := f.Enum("k8s.io/api/core/v1.Protocol")
+	protocols := facts.Enum("k8s.io/api/core/v1.Protocol")
 	if len(protocols) != 3 || protocols[0] != (Value{"SCTP", "is the SCTP protocol."}) {
 		t.Errorf("got protocols %v, want 3, SCTP first with its description", protocols)
 	}
-	if other := f.Type("k8s.io/api/core/v1.Nothing"); other.Doc != nil || other.Field("x").Default != nil {
+	if other := facts.Type("k8s.io/api/core/v1.Nothing"); other.Doc != nil || other.Field("x").Default != nil {
 		t.Errorf("unknown type: got facts %+v, want none", other)
 	}
 }

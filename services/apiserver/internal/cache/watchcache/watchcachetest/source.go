@@ -82,14 +82,14 @@ func (s *Source) list(ctx context.Context, pages chan<- listedPage) {
 func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := s.store.Resume(ctx, s.root, from)
+	watcher, err := s.store.Resume(ctx, s.root, from)
 	if err != nil {
 		return fmt.Errorf("watch %s after %d: %w", s.root, from.Revision, err)
 	}
-	defer w.Stop()
-	s.setWatcher(w)
+	defer watcher.Stop()
+	s.setWatcher(watcher)
 	defer s.setWatcher(nil)
-	for b := range w.Batches() {
+	for b := range watcher.Batches() {
 		if err := apply(b); err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := w.Err(); err != nil {
+	if err := watcher.Err(); err != nil {
 		return fmt.Errorf("watch %s: %w", s.root, err)
 	}
 	return fmt.Errorf("watch %s: %w", s.root, storage.ErrUnavailable)

@@ -61,13 +61,13 @@ func (p *Proxy) dial(addr string) (net.Conn, error) {
 }
 
 // Connect serves HTTP CONNECT until the test ends.
-func (p *Proxy) Connect(t testing.TB, l net.Listener) {
+func (p *Proxy) Connect(t testing.TB, listener net.Listener) {
 	t.Helper()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
-			conn, err := l.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -75,7 +75,7 @@ func (p *Proxy) Connect(t testing.TB, l net.Listener) {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = l.Close()
+		_ = listener.Close()
 		<-ended
 	})
 }
@@ -123,7 +123,7 @@ func Socket(t testing.TB) (net.Listener, string) {
 // WriteCertificate returns a self-signed key pair for client and server at 127.0.0.1.
 func WriteCertificate(t testing.TB) (cert, key string) {
 	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	privateKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,11 +137,11 @@ func WriteCertificate(t testing.TB) (cert, key string) {
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, k.Public(), k)
+	der, err := x509.CreateCertificate(rand.Reader, c, c, privateKey.Public(), privateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := x509.MarshalPKCS8PrivateKey(k)
+	secret, err := x509.MarshalPKCS8PrivateKey(privateKey)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,10 +38,10 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 		mu     sync.Mutex // guards sending
 		server net.Conn
 	)
-	send := func(p *client.Packet) error {
+	send := func(packet *client.Packet) error {
 		mu.Lock()
 		defer mu.Unlock()
-		return stream.Send(p)
+		return stream.Send(packet)
 	}
 	sendClosed := func() error {
 		return send(&client.Packet{
@@ -57,13 +57,13 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 		}
 	}()
 	for {
-		p, err := stream.Recv()
+		packet, err := stream.Recv()
 		if err != nil {
 			return nil
 		}
-		switch p.Type {
+		switch packet.Type {
 		case client.PacketType_DIAL_REQ:
-			requested := p.GetDialRequest()
+			requested := packet.GetDialRequest()
 			response := &client.DialResponse{Random: requested.Random, ConnectID: id}
 			// The test wants a connection that is open but from which the proxy reads nothing.
 			if s.proxy.StopReading {
@@ -102,7 +102,7 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 				}
 			})
 		case client.PacketType_DATA:
-			if _, err := server.Write(p.GetData().Data); err != nil {
+			if _, err := server.Write(packet.GetData().Data); err != nil {
 				return sendClosed()
 			}
 		case client.PacketType_CLOSE_REQ, client.PacketType_DIAL_CLS:

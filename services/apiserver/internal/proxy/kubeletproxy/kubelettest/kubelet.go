@@ -73,7 +73,7 @@ func acceptStreams(
 
 // serveCommand runs a command with the streams of the client.
 func (k Kubelet) serveCommand(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
+	values := r.URL.Query()
 	conn, opened := acceptStreams(w, r, remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name)
 	if conn == nil {
 		return
@@ -81,7 +81,7 @@ func (k Kubelet) serveCommand(w http.ResponseWriter, r *http.Request) {
 	defer conn.Close()
 	expected := 1 // the stream for the result
 	for _, name := range []string{corev1.ExecStdinParam, corev1.ExecStdoutParam, corev1.ExecStderrParam, corev1.ExecTTYParam} {
-		if q.Get(name) == "1" {
+		if values.Get(name) == "1" {
 			expected++
 		}
 	}
@@ -96,7 +96,7 @@ func (k Kubelet) serveCommand(w http.ResponseWriter, r *http.Request) {
 	}
 	result := streams[corev1.StreamTypeError]
 	delete(streams, corev1.StreamTypeError)
-	_ = json.NewEncoder(result).Encode(k.Run(r.Context(), q["command"], streams))
+	_ = json.NewEncoder(result).Encode(k.Run(r.Context(), values["command"], streams))
 	_ = result.Close()
 	for _, s := range streams {
 		_ = s.Close()

@@ -56,15 +56,15 @@ func randomValue(seed int64) *everything {
 func TestRoundTrip(t *testing.T) {
 	for seed := int64(1); seed <= 200; seed++ {
 		v := randomValue(seed)
-		pb, err := apitype.Marshal(v)
+		data, err := apitype.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(pb) != apitype.Size(v) {
-			t.Fatalf("seed %d: got %d bytes, want the size %d", seed, len(pb), apitype.Size(v))
+		if len(data) != apitype.Size(v) {
+			t.Fatalf("seed %d: got %d bytes, want the size %d", seed, len(data), apitype.Size(v))
 		}
 		var back everything
-		if err := apitype.Unmarshal(pb, &back); err != nil {
+		if err := apitype.Unmarshal(data, &back); err != nil {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(v, &back) {
@@ -74,9 +74,9 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("seed %d: got a copy that differs from the original", seed)
 		}
 		// The bytes do not depend on the buffer.
-		buf := make([]byte, len(pb)+3)
+		buf := make([]byte, len(data)+3)
 		n, err := apitype.MarshalToSizedBuffer(v, buf)
-		if err != nil || !bytes.Equal(buf[len(buf)-n:], pb) {
+		if err != nil || !bytes.Equal(buf[len(buf)-n:], data) {
 			t.Fatalf("seed %d: MarshalToSizedBuffer: got error %v or other bytes than Marshal", seed, err)
 		}
 	}
@@ -85,17 +85,17 @@ func TestRoundTrip(t *testing.T) {
 // TestAgreesWithGeneratedCode compares with the generated code of a Kubernetes type.
 func TestAgreesWithGeneratedCode(t *testing.T) {
 	for seed := int64(1); seed <= 50; seed++ {
-		var v policyv1.PodDisruptionBudgetStatus
+		var status policyv1.PodDisruptionBudgetStatus
 		randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).Funcs(
 			func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(int64(c.Intn(1<<30))+1, 0) },
-		).Fill(&v)
-		want, err := v.Marshal()
+		).Fill(&status)
+		want, err := status.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
 		// bare has the same fields without the generated methods.
 		type bare policyv1.PodDisruptionBudgetStatus
-		got, err := apitype.Marshal((*bare)(&v))
+		got, err := apitype.Marshal((*bare)(&status))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,8 +106,8 @@ func TestAgreesWithGeneratedCode(t *testing.T) {
 		if err := apitype.Unmarshal(want, &back); err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(policyv1.PodDisruptionBudgetStatus(back), v) {
-			t.Fatalf("seed %d: read %+v, want %+v", seed, back, v)
+		if !reflect.DeepEqual(policyv1.PodDisruptionBudgetStatus(back), status) {
+			t.Fatalf("seed %d: read %+v, want %+v", seed, back, status)
 		}
 	}
 }

@@ -51,8 +51,8 @@ func readUvarint(b []byte) (uint64, []byte, error) {
 // readValue reads one field: a tag, which holds the field number and, in the lowest three bits, the
 // wire type, and then the content. It returns a group as a value of wire type wireStart without
 // content.
-func readValue(b []byte) (v value, rest []byte, err error) {
-	tag, b, err := readUvarint(b)
+func readValue(data []byte) (v value, rest []byte, err error) {
+	tag, data, err := readUvarint(data)
 	if err != nil {
 		return v, nil, err
 	}
@@ -63,58 +63,58 @@ func readValue(b []byte) (v value, rest []byte, err error) {
 	v.wire = int(tag & 7)
 	switch v.wire {
 	case wireVarint:
-		v.num, b, err = readUvarint(b)
+		v.num, data, err = readUvarint(data)
 	case wireFixed64:
-		if len(b) < 8 {
+		if len(data) < 8 {
 			return v, nil, io.ErrUnexpectedEOF
 		}
-		v.num = binary.LittleEndian.Uint64(b)
-		b = b[8:]
+		v.num = binary.LittleEndian.Uint64(data)
+		data = data[8:]
 	case wireFixed32:
-		if len(b) < 4 {
+		if len(data) < 4 {
 			return v, nil, io.ErrUnexpectedEOF
 		}
-		v.num = uint64(binary.LittleEndian.Uint32(b))
-		b = b[4:]
+		v.num = uint64(binary.LittleEndian.Uint32(data))
+		data = data[4:]
 	case wireBytes:
 		var n uint64
-		if n, b, err = readUvarint(b); err != nil {
+		if n, data, err = readUvarint(data); err != nil {
 			return v, nil, err
 		}
-		if n > uint64(len(b)) {
+		if n > uint64(len(data)) {
 			return v, nil, io.ErrUnexpectedEOF
 		}
-		v.raw = b[:n:n]
-		b = b[n:]
+		v.raw = data[:n:n]
+		data = data[n:]
 	case wireStart:
-		b, err = skipGroup(b)
+		data, err = skipGroup(data)
 	default:
 		err = fmt.Errorf("protobuf: illegal wire type %d", v.wire)
 	}
-	return v, b, err
+	return v, data, err
 }
 
 // skipGroup skips to the end of a group, without recursion.
-func skipGroup(b []byte) ([]byte, error) {
+func skipGroup(data []byte) ([]byte, error) {
 	for depth := 1; depth > 0; {
-		tag, rest, err := readUvarint(b)
+		tag, rest, err := readUvarint(data)
 		if err != nil {
 			return nil, err
 		}
 		switch tag & 7 {
 		case wireStart:
 			depth++
-			b = rest
+			data = rest
 		case wireEnd:
 			depth--
-			b = rest
+			data = rest
 		default:
-			if _, b, err = readValue(b); err != nil {
+			if _, data, err = readValue(data); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return b, nil
+	return data, nil
 }
 
 // read decodes the fields of a message.

@@ -90,14 +90,14 @@ func (f fieldDefault) value() (any, error) {
 }
 
 // Write encodes types and removes the defaults from them.
-func Write(w io.Writer, types []smd.TypeDef) error {
+func Write(writer io.Writer, types []smd.TypeDef) error {
 	d := fileContent{Types: types}
-	for i, t := range types {
-		if t.Map == nil {
+	for i, typeDef := range types {
+		if typeDef.Map == nil {
 			continue
 		}
-		for k := range t.Map.Fields {
-			field := &t.Map.Fields[k]
+		for k := range typeDef.Map.Fields {
+			field := &typeDef.Map.Fields[k]
 			f := fieldDefault{Type: i, Field: k, Text: fmt.Sprint(field.Default)}
 			switch v := field.Default.(type) {
 			case nil:
@@ -110,14 +110,14 @@ func Write(w io.Writer, types []smd.TypeDef) error {
 			case map[any]any:
 				f.Kind = emptyMapDefault
 				if len(v) > 0 {
-					return fmt.Errorf("write merge rules: %s.%s has a default that is not empty", t.Name, field.Name)
+					return fmt.Errorf("write merge rules: %s.%s has a default that is not empty", typeDef.Name, field.Name)
 				}
 			default:
-				return fmt.Errorf("write merge rules: %s.%s has a default of type %T", t.Name, field.Name, v)
+				return fmt.Errorf("write merge rules: %s.%s has a default of type %T", typeDef.Name, field.Name, v)
 			}
 			field.Default = nil
 			d.Defaults = append(d.Defaults, f)
 		}
 	}
-	return gob.NewEncoder(w).Encode(d)
+	return gob.NewEncoder(writer).Encode(d)
 }

@@ -19,54 +19,54 @@ import (
 )
 
 // serveBinding serves POST of a Binding: it assigns a pod to a node, once.
-func (p *service) serveBinding(c *handlers.Call) error {
-	req, err := c.CreateRequest()
+func (p *service) serveBinding(call *handlers.Call) error {
+	req, err := call.CreateRequest()
 	if err != nil {
 		return err
 	}
-	obj, err := c.DecodeBody(req.FieldValidation, bindingGVK)
+	obj, err := call.DecodeBody(req.FieldValidation, bindingGVK)
 	if err != nil {
 		return err
 	}
-	b, ok := obj.(*corev1.Binding)
+	binding, ok := obj.(*corev1.Binding)
 	if !ok {
 		return fmt.Errorf("%T is not a Binding", obj)
 	}
 	owners, prepare := p.bindings, meta.SetNamespace // the subresource needs the uid
-	if c.Sub == nil {
-		owners, prepare = c.Owner(nil), meta.PrepareUnstored
+	if call.Sub == nil {
+		owners, prepare = call.Owner(nil), meta.PrepareUnstored
 	}
-	if err := prepare(b, c.Info.Namespace); err != nil {
+	if err := prepare(binding, call.Info.Namespace); err != nil {
 		return err
 	}
-	p.Writer.RecordSentOwnership(c.Context(), req, owners, b)
-	err = c.AdmitValid(req.Admission(admission.Create, b, nil), func() error {
-		if c.Sub != nil && b.Name != req.Name {
+	p.Writer.RecordSentOwnership(call.Context(), req, owners, binding)
+	err = call.AdmitValid(req.Admission(admission.Create, binding, nil), func() error {
+		if call.Sub != nil && binding.Name != req.Name {
 			return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 		}
-		if errs := validateBinding(b); len(errs) > 0 {
-			return status.Invalid(bindingGVK.GroupKind(), b.Name, errs) // Kubernetes: 500 without a reason
+		if errs := validateBinding(binding); len(errs) > 0 {
+			return status.Invalid(bindingGVK.GroupKind(), binding.Name, errs) // Kubernetes: 500 without a reason
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if c.Sub == nil { // a Binding on the collection names the pod in the body
-		if b.Name == "" {
+	if call.Sub == nil { // a Binding on the collection names the pod in the body
+		if binding.Name == "" {
 			return apierrors.NewBadRequest("Name parameter required.")
 		}
-		if err := handlers.CheckName(b.Name); err != nil {
+		if err := handlers.CheckName(binding.Name); err != nil {
 			return err
 		}
-		pods := c.StoredKind(corev1.SchemeGroupVersion.WithResource("pods"))
-		req = req.ForObject(pods, pods.Subresource("binding"), c.Info.Namespace, b.Name)
+		pods := call.StoredKind(corev1.SchemeGroupVersion.WithResource("pods"))
+		req = req.ForObject(pods, pods.Subresource("binding"), call.Info.Namespace, binding.Name)
 	}
-	_, err = p.Writer.UpdateUnvalidated(c.Context(), req, func(pod registry.Object) error { return p.assignNode(req, pod, b) })
+	_, err = p.Writer.UpdateUnvalidated(call.Context(), req, func(pod registry.Object) error { return p.assignNode(req, pod, binding) })
 	if err != nil {
 		return err
 	}
-	p.WriteCreated(c.W, c.R)
+	p.WriteCreated(call.W, call.R)
 	return nil
 }
 
@@ -83,7 +83,7 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 }
 
 // assignNode sets the node of a pod to the target of a binding.
-func (p *service) assignNode(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
+func (p *service) assignNode(req *writes.Request, obj registry.Object, binding *corev1.Binding) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return fmt.Errorf("%T is not a Pod", obj)
@@ -96,12 +96,12 @@ func (p *service) assignNode(req *writes.Request, obj registry.Object, b *corev1
 			fmt.Errorf("Precondition failed: "+format, args...)) //nolint:staticcheck // the wording is the API's
 	}
 	switch {
-	case b.UID != "" && b.UID != pod.UID:
-		return preconditionFailed("UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
-	case b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
+	case binding.UID != "" && binding.UID != pod.UID:
+		return preconditionFailed("UID in precondition: %v, UID in object meta: %v", binding.UID, pod.UID)
+	case binding.ResourceVersion != "" && binding.ResourceVersion != pod.ResourceVersion:
 		return preconditionFailed(
 			"ResourceVersion in precondition: %v, ResourceVersion in object meta: %v",
-			b.ResourceVersion,
+			binding.ResourceVersion,
 			pod.ResourceVersion,
 		)
 	case pod.DeletionTimestamp != nil:
@@ -111,12 +111,12 @@ func (p *service) assignNode(req *writes.Request, obj registry.Object, b *corev1
 	case len(pod.Spec.SchedulingGates) > 0:
 		return conflict("pod %v has non-empty .spec.schedulingGates", pod.Name)
 	}
-	pod.Spec.NodeName = b.Target.Name
-	for k, v := range b.Annotations {
+	pod.Spec.NodeName = binding.Target.Name
+	for k, v := range binding.Annotations {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, k, v)
 	}
 	if p.BindingLabels {
-		for k, v := range b.Labels {
+		for k, v := range binding.Labels {
 			metav1.SetMetaDataLabel(&pod.ObjectMeta, k, v)
 		}
 	}

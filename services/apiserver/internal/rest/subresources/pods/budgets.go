@@ -50,12 +50,12 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 		if err != nil { // the request has ended
 			return false
 		}
-		var b *policyv1.PodDisruptionBudget
-		b, err = readBudget(decodePartly, e)
+		var budget *policyv1.PodDisruptionBudget
+		budget, err = readBudget(decodePartly, e)
 		if err != nil {
 			return false
 		}
-		selector, invalid := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		selector, invalid := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 		if invalid != nil || !selector.Matches(labels.Set(pod.Labels)) {
 			return true
 		}
@@ -65,7 +65,7 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 				nil)
 			return false
 		}
-		found = b
+		found = budget
 		return true
 	})
 	if err != nil {

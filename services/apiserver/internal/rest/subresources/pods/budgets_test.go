@@ -57,29 +57,29 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := catalog.Resource(budgetResource)
-	prefix := apiset.KeyPrefix("/registry", k)
+	kind := catalog.Resource(budgetResource)
+	prefix := apiset.KeyPrefix("/registry", kind)
 	var store fixedStore
 	put := func(namespace, name, selector string) {
-		b := &policyv1.PodDisruptionBudget{
+		budget := &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace:   namespace,
 				Name:        name,
 				Annotations: map[string]string{"large": strings.Repeat("x", size)},
 			},
 		}
-		b.Spec.MinAvailable = new(intstr.IntOrString)
-		b.Spec.UnhealthyPodEvictionPolicy = new(policyv1.UnhealthyPodEvictionPolicyType)
-		*b.Spec.UnhealthyPodEvictionPolicy = policyv1.AlwaysAllow
-		b.Status = policyv1.PodDisruptionBudgetStatus{CurrentHealthy: 3, DesiredHealthy: 2, ExpectedPods: 4}
+		budget.Spec.MinAvailable = new(intstr.IntOrString)
+		budget.Spec.UnhealthyPodEvictionPolicy = new(policyv1.UnhealthyPodEvictionPolicyType)
+		*budget.Spec.UnhealthyPodEvictionPolicy = policyv1.AlwaysAllow
+		budget.Status = policyv1.PodDisruptionBudgetStatus{CurrentHealthy: 3, DesiredHealthy: 2, ExpectedPods: 4}
 		switch selector {
 		case "none":
 		case "all":
-			b.Spec.Selector = &metav1.LabelSelector{}
+			budget.Spec.Selector = &metav1.LabelSelector{}
 		default:
-			b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": selector}}
+			budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": selector}}
 		}
-		value, err := c.ForKind(k).EncodeStored(b)
+		value, err := c.ForKind(kind).EncodeStored(budget)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 	}
 	put("other", "a", "x")
 	cache, err := watchcache.New(watchcache.Config{Source: store, CurrentRevision: store, Resources: []watchcache.ResourceConfig{{
-		Name: k.GroupResource().String(), Prefix: prefix,
+		Name: kind.GroupResource().String(), Prefix: prefix,
 		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 			namespace, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 			return attributes.Attributes{Namespace: namespace, Name: name}, nil

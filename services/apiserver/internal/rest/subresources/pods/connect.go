@@ -39,89 +39,89 @@ func (p *service) kubeletURL(c *handlers.Call, node, path string, query url.Valu
 }
 
 // containerOf returns the container: the named one, or the only one.
-func containerOf(p *corev1.Pod, name string) (string, error) {
+func containerOf(pod *corev1.Pod, name string) (string, error) {
 	var names []string
-	for i := range p.Spec.InitContainers {
-		names = append(names, p.Spec.InitContainers[i].Name)
+	for i := range pod.Spec.InitContainers {
+		names = append(names, pod.Spec.InitContainers[i].Name)
 	}
-	for i := range p.Spec.Containers {
-		names = append(names, p.Spec.Containers[i].Name)
+	for i := range pod.Spec.Containers {
+		names = append(names, pod.Spec.Containers[i].Name)
 	}
-	for i := range p.Spec.EphemeralContainers {
-		names = append(names, p.Spec.EphemeralContainers[i].Name)
+	for i := range pod.Spec.EphemeralContainers {
+		names = append(names, pod.Spec.EphemeralContainers[i].Name)
 	}
 	switch {
 	case name != "" && slices.Contains(names, name):
 		return name, nil
 	case name != "":
-		return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, p.Name))
-	case len(p.Spec.Containers) == 1:
-		return p.Spec.Containers[0].Name, nil
-	case len(p.Spec.Containers) == 0:
-		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s", p.Name))
+		return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, pod.Name))
+	case len(pod.Spec.Containers) == 1:
+		return pod.Spec.Containers[0].Name, nil
+	case len(pod.Spec.Containers) == 0:
+		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s", pod.Name))
 	}
 	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v",
-		p.Name, names))
+		pod.Name, names))
 }
 
 // logType names the type of a log in errors.
 const logType = "*rest.LocationStreamer"
 
 // serveLog serves GET of a pod's log.
-func (p *service) serveLog(c *handlers.Call) error {
+func (p *service) serveLog(call *handlers.Call) error {
 	types := append([]string{"text/plain"}, p.Media.Objects()...)
-	if !negotiation.Names(c.R.Header.Get("Accept"), func(t string) bool { return slices.Contains(types, t) }) {
+	if !negotiation.Names(call.R.Header.Get("Accept"), func(t string) bool { return slices.Contains(types, t) }) {
 		return status.NoRepresentation(types)
 	}
-	if err := p.AcceptsView(c.R, false); err != nil {
+	if err := p.AcceptsView(call.R, false); err != nil {
 		return err
 	}
-	o, err := p.logOptions(c)
+	podLogOptions, err := p.logOptions(call)
 	if err != nil {
 		return err
 	}
-	pod, err := handlers.GetCurrent[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
+	pod, err := handlers.GetCurrent[*corev1.Pod](call, corev1.SchemeGroupVersion.WithResource("pods"), call.Info.Name)
 	if err != nil {
 		return err
 	}
-	container, err := containerOf(pod, o.Container)
+	container, err := containerOf(pod, podLogOptions.Container)
 	if err != nil {
 		return err
 	}
 	if pod.Spec.NodeName == "" { // an unscheduled pod has no log
-		if err := p.AcceptsStream(c.R, logType); err != nil {
+		if err := p.AcceptsStream(call.R, logType); err != nil {
 			return err
 		}
-		responsewriters.SendWarnings(c.W, c.R)
-		c.W.WriteHeader(http.StatusNoContent)
+		responsewriters.SendWarnings(call.W, call.R)
+		call.W.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	logURL, err := p.kubeletURL(c, pod.Spec.NodeName, "/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+container, logQuery(o))
+	logURL, err := p.kubeletURL(call, pod.Spec.NodeName, "/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+container, logQuery(podLogOptions))
 	if err != nil {
 		return err
 	}
-	if err := p.AcceptsStream(c.R, logType); err != nil {
+	if err := p.AcceptsStream(call.R, logType); err != nil {
 		return err
 	}
 	target := kubeletproxy.Kubelet
-	if o.InsecureSkipTLSVerifyBackend {
+	if podLogOptions.InsecureSkipTLSVerifyBackend {
 		target = kubeletproxy.UnverifiedKubelet
 	}
-	log, err := p.Upstream.Log(c.Context(), target, logURL, pod.Name)
+	log, err := p.Upstream.Log(call.Context(), target, logURL, pod.Name)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	if streaming.IsWebSocket(c.R) {
-		streaming.SendOverWebSocket(c.W, c.R, log)
+	if streaming.IsWebSocket(call.R) {
+		streaming.SendOverWebSocket(call.W, call.R, log)
 		return nil
 	}
-	c.W.Header().Set("Content-Type", "text/plain")
-	responsewriters.SendWarnings(c.W, c.R)
-	c.W.WriteHeader(http.StatusOK)
-	out := io.Writer(c.W)
-	if o.Follow {
-		out = flushWriter{w: c.W, controller: http.NewResponseController(c.W)}
+	call.W.Header().Set("Content-Type", "text/plain")
+	responsewriters.SendWarnings(call.W, call.R)
+	call.W.WriteHeader(http.StatusOK)
+	out := io.Writer(call.W)
+	if podLogOptions.Follow {
+		out = flushWriter{w: call.W, controller: http.NewResponseController(call.W)}
 	}
 	_, _ = io.Copy(out, log) // the response has started: an error can only cut it
 	return nil
@@ -151,18 +151,18 @@ func checkAssigned(pod *corev1.Pod) error {
 }
 
 // serveCommand serves exec and attach.
-func (p *service) serveCommand(c *handlers.Call) error {
-	o := execOptions(c.R.URL.Query())
-	var options runtime.Object = o
-	attach := &corev1.PodAttachOptions{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Container: o.Container}
-	if c.Sub.Name == "attach" {
+func (p *service) serveCommand(call *handlers.Call) error {
+	podExecOptions := execOptions(call.R.URL.Query())
+	var options runtime.Object = podExecOptions
+	attach := &corev1.PodAttachOptions{Stdin: podExecOptions.Stdin, Stdout: podExecOptions.Stdout, Stderr: podExecOptions.Stderr, TTY: podExecOptions.TTY, Container: podExecOptions.Container}
+	if call.Sub.Name == "attach" {
 		options = attach
 	}
-	if err := c.Admit(c.ConnectRequest(options)); err != nil {
+	if err := call.Admit(call.ConnectRequest(options)); err != nil {
 		return err
 	}
 	if options == attach { // admission may have changed the options
-		o = &corev1.PodExecOptions{
+		podExecOptions = &corev1.PodExecOptions{
 			Stdin:     attach.Stdin,
 			Stdout:    attach.Stdout,
 			Stderr:    attach.Stderr,
@@ -170,36 +170,36 @@ func (p *service) serveCommand(c *handlers.Call) error {
 			Container: attach.Container,
 		}
 	}
-	pod, err := handlers.GetCurrent[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
+	pod, err := handlers.GetCurrent[*corev1.Pod](call, corev1.SchemeGroupVersion.WithResource("pods"), call.Info.Name)
 	if err != nil {
 		return err
 	}
-	container, err := containerOf(pod, o.Container)
+	container, err := containerOf(pod, podExecOptions.Container)
 	if err != nil {
 		return err
 	}
 	if err := checkAssigned(pod); err != nil {
 		return err
 	}
-	commandURL, err := p.kubeletURL(c, pod.Spec.NodeName, "/"+c.Sub.Name+"/"+pod.Namespace+"/"+pod.Name+"/"+container, execQuery(o))
+	commandURL, err := p.kubeletURL(call, pod.Spec.NodeName, "/"+call.Sub.Name+"/"+pod.Namespace+"/"+pod.Name+"/"+container, execQuery(podExecOptions))
 	if err != nil {
 		return err
 	}
-	streams := kubeletproxy.Streams{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
-	p.Upstream.Command(c.W, c.R, commandURL, streams, p.TranslateCommands, errorResponder{c})
+	streams := kubeletproxy.Streams{Stdin: podExecOptions.Stdin, Stdout: podExecOptions.Stdout, Stderr: podExecOptions.Stderr, TTY: podExecOptions.TTY}
+	p.Upstream.Command(call.W, call.R, commandURL, streams, p.TranslateCommands, errorResponder{call})
 	return nil
 }
 
 // servePortForward proxies a port-forward request to the kubelet.
-func (p *service) servePortForward(c *handlers.Call) error {
-	o, err := portForwardOptions(c.R.URL.Query())
+func (p *service) servePortForward(call *handlers.Call) error {
+	options, err := portForwardOptions(call.R.URL.Query())
 	if err != nil {
 		return err
 	}
-	if err := c.Admit(c.ConnectRequest(o)); err != nil {
+	if err := call.Admit(call.ConnectRequest(options)); err != nil {
 		return err
 	}
-	pod, err := handlers.GetCurrent[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
+	pod, err := handlers.GetCurrent[*corev1.Pod](call, corev1.SchemeGroupVersion.WithResource("pods"), call.Info.Name)
 	if err == nil {
 		err = checkAssigned(pod)
 	}
@@ -208,17 +208,17 @@ func (p *service) servePortForward(c *handlers.Call) error {
 	}
 	query := url.Values{}
 	var ports []string
-	for _, p := range o.Ports {
+	for _, p := range options.Ports {
 		ports = append(ports, strconv.Itoa(int(p)))
 	}
 	if len(ports) > 0 {
 		query.Set(corev1.PortHeader, strings.Join(ports, ","))
 	}
-	forwardURL, err := p.kubeletURL(c, pod.Spec.NodeName, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
+	forwardURL, err := p.kubeletURL(call, pod.Spec.NodeName, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
 	if err != nil {
 		return err
 	}
-	p.Upstream.PortForward(c.W, c.R, forwardURL, p.TunnelPortForward, errorResponder{c})
+	p.Upstream.PortForward(call.W, call.R, forwardURL, p.TunnelPortForward, errorResponder{call})
 	return nil
 }
 

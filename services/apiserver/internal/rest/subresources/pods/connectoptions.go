@@ -60,9 +60,9 @@ func (o *optionReader) recordError(err error) {
 }
 
 // logOptions parses and validates the options of a log.
-func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
-	r := &optionReader{query: c.R.URL.Query()}
-	o := &corev1.PodLogOptions{
+func (p *service) logOptions(call *handlers.Call) (*corev1.PodLogOptions, error) {
+	r := &optionReader{query: call.R.URL.Query()}
+	podLogOptions := &corev1.PodLogOptions{
 		Container:                    r.query.Get("container"),
 		Follow:                       r.readFlag("follow"),
 		Previous:                     r.readFlag("previous"),
@@ -74,70 +74,70 @@ func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
 		InsecureSkipTLSVerifyBackend: r.readFlag("insecureSkipTLSVerifyBackend"),
 	}
 	if stream := r.query.Get("stream"); stream != "" {
-		o.Stream = &stream
+		podLogOptions.Stream = &stream
 	} else if p.SplitLogStreams {
 		all := corev1.LogStreamAll
-		o.Stream = &all
+		podLogOptions.Stream = &all
 	}
 	if r.err != nil {
 		return nil, r.err
 	}
-	if errs := validateLogOptions(o, p.SplitLogStreams); len(errs) > 0 {
-		return nil, status.Invalid(schema.GroupKind{Kind: "PodLogOptions"}, c.Info.Name, errs)
+	if errs := validateLogOptions(podLogOptions, p.SplitLogStreams); len(errs) > 0 {
+		return nil, status.Invalid(schema.GroupKind{Kind: "PodLogOptions"}, call.Info.Name, errs)
 	}
-	return o, nil
+	return podLogOptions, nil
 }
 
 // validateLogOptions validates the options of a log request. split allows a selected stream.
-func validateLogOptions(o *corev1.PodLogOptions, split bool) (errs field.ErrorList) {
+func validateLogOptions(podLogOptions *corev1.PodLogOptions, split bool) (errs field.ErrorList) {
 	at := field.NewPath
-	if n := o.TailLines; n != nil && *n < 0 {
+	if n := podLogOptions.TailLines; n != nil && *n < 0 {
 		errs = append(errs, field.Invalid(at("tailLines"), *n, "must be greater than or equal to 0"))
 	}
-	if n := o.LimitBytes; n != nil && *n < 1 {
+	if n := podLogOptions.LimitBytes; n != nil && *n < 1 {
 		errs = append(errs, field.Invalid(at("limitBytes"), *n, "must be greater than 0"))
 	}
-	n := o.SinceSeconds
+	n := podLogOptions.SinceSeconds
 	switch {
-	case n != nil && o.SinceTime != nil:
+	case n != nil && podLogOptions.SinceTime != nil:
 		errs = append(errs, field.Forbidden(at(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
 	case n != nil && *n < 1:
 		errs = append(errs, field.Invalid(at("sinceSeconds"), *n, "must be greater than 0"))
 	}
 	streams := []string{corev1.LogStreamAll, corev1.LogStreamStderr, corev1.LogStreamStdout}
-	s := o.Stream
+	s := podLogOptions.Stream
 	switch {
 	case s == nil:
 	case !split:
 		errs = append(errs, field.Forbidden(at("stream"), "may not be specified"))
 	case !slices.Contains(streams, *s):
 		errs = append(errs, field.NotSupported(at("stream"), *s, streams))
-	case *s != corev1.LogStreamAll && o.TailLines != nil:
+	case *s != corev1.LogStreamAll && podLogOptions.TailLines != nil:
 		errs = append(errs, field.Forbidden(at(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
 	}
 	return errs
 }
 
 // logQuery returns the query for a log at a kubelet.
-func logQuery(o *corev1.PodLogOptions) url.Values {
-	q := url.Values{}
-	for name, set := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
+func logQuery(podLogOptions *corev1.PodLogOptions) url.Values {
+	values := url.Values{}
+	for name, set := range map[string]bool{"follow": podLogOptions.Follow, "previous": podLogOptions.Previous, "timestamps": podLogOptions.Timestamps} {
 		if set {
-			q.Set(name, "true")
+			values.Set(name, "true")
 		}
 	}
-	for name, n := range map[string]*int64{"sinceSeconds": o.SinceSeconds, "tailLines": o.TailLines, "limitBytes": o.LimitBytes} {
+	for name, n := range map[string]*int64{"sinceSeconds": podLogOptions.SinceSeconds, "tailLines": podLogOptions.TailLines, "limitBytes": podLogOptions.LimitBytes} {
 		if n != nil {
-			q.Set(name, strconv.FormatInt(*n, 10))
+			values.Set(name, strconv.FormatInt(*n, 10))
 		}
 	}
-	if o.SinceTime != nil {
-		q.Set("sinceTime", o.SinceTime.UTC().Format("2006-01-02T15:04:05Z07:00"))
+	if podLogOptions.SinceTime != nil {
+		values.Set("sinceTime", podLogOptions.SinceTime.UTC().Format("2006-01-02T15:04:05Z07:00"))
 	}
-	if o.Stream != nil {
-		q.Set("stream", *o.Stream)
+	if podLogOptions.Stream != nil {
+		values.Set("stream", *podLogOptions.Stream)
 	}
-	return q
+	return values
 }
 
 // execOptions parses the options of an exec. The options of an attach are the same without a
@@ -155,23 +155,23 @@ func execOptions(q url.Values) *corev1.PodExecOptions {
 }
 
 // execQuery returns the query for a command at a kubelet.
-func execQuery(o *corev1.PodExecOptions) url.Values {
-	q := url.Values{}
+func execQuery(podExecOptions *corev1.PodExecOptions) url.Values {
+	values := url.Values{}
 	streams := map[string]bool{
-		corev1.ExecStdinParam:  o.Stdin,
-		corev1.ExecStdoutParam: o.Stdout,
-		corev1.ExecStderrParam: o.Stderr,
-		corev1.ExecTTYParam:    o.TTY,
+		corev1.ExecStdinParam:  podExecOptions.Stdin,
+		corev1.ExecStdoutParam: podExecOptions.Stdout,
+		corev1.ExecStderrParam: podExecOptions.Stderr,
+		corev1.ExecTTYParam:    podExecOptions.TTY,
 	}
 	for name, requested := range streams {
 		if requested {
-			q.Set(name, "1")
+			values.Set(name, "1")
 		}
 	}
-	for _, word := range o.Command {
-		q.Add("command", word)
+	for _, word := range podExecOptions.Command {
+		values.Add("command", word)
 	}
-	return q
+	return values
 }
 
 // portForwardOptions parses the ports that WebSocket clients send in the query.

@@ -34,26 +34,26 @@ const maxDisruptedPods = 2000
 const maxEvictionAttempts = 20
 
 // serveEviction serves POST of an Eviction: it deletes a pod if the disruption budgets allow it.
-func (p *service) serveEviction(c *handlers.Call) error {
-	req, err := c.CreateRequest()
+func (p *service) serveEviction(call *handlers.Call) error {
+	req, err := call.CreateRequest()
 	if err != nil {
 		return err
 	}
-	e, err := decodeEviction(c, req.FieldValidation)
+	eviction, err := decodeEviction(call, req.FieldValidation)
 	if err != nil {
 		return err
 	}
-	if err := meta.PrepareUnstored(e, c.Info.Namespace); err != nil {
+	if err := meta.PrepareUnstored(eviction, call.Info.Namespace); err != nil {
 		return err
 	}
-	p.Writer.RecordSentOwnership(c.Context(), req, p.evictions, e)
+	p.Writer.RecordSentOwnership(call.Context(), req, p.evictions, eviction)
 	dryRun := req.Options.(*metav1.CreateOptions).DryRun
 	var deletion *metav1.DeleteOptions
-	err = c.AdmitValid(req.Admission(admission.Create, e, nil), func() (err error) {
-		if e.Name != c.Info.Name {
+	err = call.AdmitValid(req.Admission(admission.Create, eviction, nil), func() (err error) {
+		if eviction.Name != call.Info.Name {
 			return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 		}
-		deletion, err = evictionOptions(e, dryRun)
+		deletion, err = evictionOptions(eviction, dryRun)
 		return err
 	})
 	if err != nil {
@@ -64,10 +64,10 @@ func (p *service) serveEviction(c *handlers.Call) error {
 	deleteRequest := req.ForObject(req.Resource, nil, req.Namespace, req.Name)
 	deleteRequest.Admitted = true
 	deleteRequest.BeforeDelete = p.setDisruptionTarget
-	if err := p.evictPod(c, deleteRequest, deletion); err != nil {
+	if err := p.evictPod(call, deleteRequest, deletion); err != nil {
 		return err
 	}
-	p.WriteCreated(c.W, c.R)
+	p.WriteCreated(call.W, call.R)
 	return nil
 }
 
@@ -89,33 +89,33 @@ func decodeEviction(c *handlers.Call, validation string) (*policyv1.Eviction, er
 // evictionOptions returns the options of the deletion. dryRun is the query parameter. The body may
 // repeat it, or set it if the query does not.
 func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
-	do := e.DeleteOptions
-	if do == nil {
-		do = &metav1.DeleteOptions{}
+	deleteOptions := e.DeleteOptions
+	if deleteOptions == nil {
+		deleteOptions = &metav1.DeleteOptions{}
 	}
-	if ptr.Deref(do.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+	if ptr.Deref(deleteOptions.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
 		return nil, status.Invalid(evictionGVK.GroupKind(), e.Name, field.ErrorList{
 			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"),
 				true, "can not be set for pod eviction, try after removing the option"),
 		})
 	}
 	switch {
-	case len(do.DryRun) == 0:
-		do.DryRun = dryRun
-	case len(dryRun) > 0 && !slices.Equal(do.DryRun, dryRun):
+	case len(deleteOptions.DryRun) == 0:
+		deleteOptions.DryRun = dryRun
+	case len(dryRun) > 0 && !slices.Equal(deleteOptions.DryRun, dryRun):
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v",
-			dryRun, do.DryRun))
+			dryRun, deleteOptions.DryRun))
 	}
-	return do, nil
+	return deleteOptions, nil
 }
 
 // evictPod deletes a pod if its budget allows it or it has none.
-func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.DeleteOptions) error {
-	versionGiven := do.Preconditions != nil && do.Preconditions.ResourceVersion != nil
+func (p *service) evictPod(call *handlers.Call, req *writes.Request, deleteOptions *metav1.DeleteOptions) error {
+	versionGiven := deleteOptions.Preconditions != nil && deleteOptions.Preconditions.ResourceVersion != nil
 	unconditionalDelete := *req
-	unconditionalDelete.Options = do
+	unconditionalDelete.Options = deleteOptions
 	for attempt := 1; ; attempt++ {
-		obj, err := p.Writer.Read(c.Context(), req)
+		obj, err := p.Writer.Read(call.Context(), req)
 		if err != nil {
 			return err
 		}
@@ -123,14 +123,14 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 		if !ok {
 			return fmt.Errorf("%T is not a Pod", obj)
 		}
-		if errs := metav1validation.ValidateDeleteOptions(do); len(errs) > 0 { // an absent pod is reported first
+		if errs := metav1validation.ValidateDeleteOptions(deleteOptions); len(errs) > 0 { // an absent pod is reported first
 			return status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 		}
 		if err := unconditionalDelete.CheckPreconditions(pod); err != nil {
 			return err // before the budget is changed
 		}
 		conditionalDelete := *req // only in the state of the pod that was checked
-		options := do.DeepCopy()
+		options := deleteOptions.DeepCopy()
 		conditionalDelete.Options = options
 		if !versionGiven {
 			if options.Preconditions == nil {
@@ -139,14 +139,14 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 			options.Preconditions.ResourceVersion = &pod.ResourceVersion
 		}
 		if !bypassesBudgets(pod) {
-			return p.evictBudgeted(c, pod, &unconditionalDelete, &conditionalDelete)
+			return p.evictBudgeted(call, pod, &unconditionalDelete, &conditionalDelete)
 		}
 		if pod.Status.Phase != corev1.PodPending || !pod.DeletionTimestamp.IsZero() {
-			_, err := p.Writer.Delete(c.Context(), &unconditionalDelete)
+			_, err := p.Writer.Delete(call.Context(), &unconditionalDelete)
 			return err
 		}
 		// A pod that becomes ready before the deletion counts for the budget.
-		_, err = p.Writer.Delete(c.Context(), &conditionalDelete)
+		_, err = p.Writer.Delete(call.Context(), &conditionalDelete)
 		if versionGiven || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
 			return err
 		}
@@ -155,17 +155,17 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 
 // evictBudgeted evicts a running pod under its disruption budget. conditionalDelete deletes the pod
 // only in its current state, unconditionalDelete in any state.
-func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, unconditionalDelete, conditionalDelete *writes.Request) error {
-	kind := c.StoredKind(budgetResource)
-	if err := c.WaitForCurrentOf(kind); err != nil {
+func (p *service) evictBudgeted(call *handlers.Call, pod *corev1.Pod, unconditionalDelete, conditionalDelete *writes.Request) error {
+	kind := call.StoredKind(budgetResource)
+	if err := call.WaitForCurrentOf(kind); err != nil {
 		return err
 	}
-	budget, err := budgetOf(c.Context(), kind, pod)
+	budget, err := budgetOf(call.Context(), kind, pod)
 	if err != nil {
 		return err
 	}
 	if budget != nil && !isReady(pod) && mayEvictUnhealthy(budget) {
-		_, err := p.Writer.Delete(c.Context(), conditionalDelete)
+		_, err := p.Writer.Delete(call.Context(), conditionalDelete)
 		o := unconditionalDelete.Options.(*metav1.DeleteOptions)
 		if apierrors.IsConflict(err) && (o.Preconditions == nil || o.Preconditions.ResourceVersion == nil) {
 			return tooManyEvictions(budget.Name)
@@ -173,11 +173,11 @@ func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, unconditional
 		return err
 	}
 	if budget != nil {
-		if err := p.consumeDisruption(c, unconditionalDelete, budget.Name, pod.Name); err != nil {
+		if err := p.consumeDisruption(call, unconditionalDelete, budget.Name, pod.Name); err != nil {
 			return err
 		}
 	}
-	_, err = p.Writer.Delete(c.Context(), unconditionalDelete)
+	_, err = p.Writer.Delete(call.Context(), unconditionalDelete)
 	return err
 }
 
@@ -264,17 +264,17 @@ func (p *service) consumeDisruption(c *handlers.Call, req *writes.Request, budge
 }
 
 // mayDisrupt returns an error if a budget does not allow another disruption.
-func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
+func mayDisrupt(budget *policyv1.PodDisruptionBudget) error {
 	forbidden := func(reason string) error {
 		return apierrors.NewForbidden(schema.GroupResource{
 			Group:    policyv1.GroupName,
 			Resource: "poddisruptionbudget",
-		}, b.Name, errors.New(reason))
+		}, budget.Name, errors.New(reason))
 	}
-	s := &b.Status
+	s := &budget.Status
 	switch {
-	case s.ObservedGeneration < b.Generation:
-		return tooManyEvictions(b.Name)
+	case s.ObservedGeneration < budget.Generation:
+		return tooManyEvictions(budget.Name)
 	case s.DisruptionsAllowed < 0:
 		return forbidden("pdb disruptions allowed is negative")
 	case len(s.DisruptedPods) > maxDisruptedPods:
@@ -283,14 +283,14 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 		return nil
 	}
 	text := fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently",
-		b.Name, s.DesiredHealthy, s.CurrentHealthy)
+		budget.Name, s.DesiredHealthy, s.CurrentHealthy)
 	c := apimeta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 	syncFailed := c != nil && c.Reason == policyv1.SyncFailedReason && c.Status == metav1.ConditionFalse
 	if syncFailed {
 		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s",
-			b.Name, c.Message)
+			budget.Name, c.Message)
 	} else if s.CurrentHealthy > s.DesiredHealthy {
-		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
+		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", budget.Name)
 	}
 	return rejectEviction(0, text)
 }

@@ -17,30 +17,30 @@ import (
 )
 
 // serveProxy serves requests of any method to a pod, a service or a node.
-func (p *service) serveProxy(c *handlers.Call) error {
+func (p *service) serveProxy(call *handlers.Call) error {
 	var options runtime.Object
 	var path *string // admission may change it
 	locate := p.nodeTarget
-	switch c.Resource {
+	switch call.Resource {
 	case "pods":
-		o := &corev1.PodProxyOptions{Path: proxiedPath(c)}
+		o := &corev1.PodProxyOptions{Path: proxiedPath(call)}
 		options = o
 		path = &o.Path
 		locate = p.podTarget
 	case "services":
-		o := &corev1.ServiceProxyOptions{Path: proxiedPath(c)}
+		o := &corev1.ServiceProxyOptions{Path: proxiedPath(call)}
 		options = o
 		path = &o.Path
 		locate = p.serviceTarget
 	default:
-		o := &corev1.NodeProxyOptions{Path: proxiedPath(c)}
+		o := &corev1.NodeProxyOptions{Path: proxiedPath(call)}
 		options = o
 		path = &o.Path
 	}
-	if err := c.Admit(c.ConnectRequest(options)); err != nil {
+	if err := call.Admit(call.ConnectRequest(options)); err != nil {
 		return err
 	}
-	target, kind, err := locate(c)
+	target, kind, err := locate(call)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (p *service) serveProxy(c *handlers.Call) error {
 	if target.Path != "" && !strings.HasPrefix(target.Path, "/") {
 		target.Path = "/" + target.Path
 	}
-	p.Upstream.Proxy(c.W, c.R, kind, target, errorResponder{c})
+	p.Upstream.Proxy(call.W, call.R, kind, target, errorResponder{call})
 	return nil
 }
 
@@ -120,12 +120,12 @@ func schemeOrHTTP(scheme string) string {
 }
 
 // nodeTarget returns the URL of a node's kubelet, or of another port of the node.
-func (p *service) nodeTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
-	scheme, name, requestedPort, ok := splitTarget(c.Info.Name)
+func (p *service) nodeTarget(call *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
+	scheme, name, requestedPort, ok := splitTarget(call.Info.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.Info.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", call.Info.Name))
 	}
-	node, err := handlers.GetCurrent[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), name)
+	node, err := handlers.GetCurrent[*corev1.Node](call, corev1.SchemeGroupVersion.WithResource("nodes"), name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -136,7 +136,7 @@ func (p *service) nodeTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKin
 	if requestedPort == "" || requestedPort == port {
 		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}, kubeletproxy.Kubelet, nil
 	}
-	if err := kubeletproxy.CheckHost(c.Context(), host); err != nil {
+	if err := kubeletproxy.CheckHost(call.Context(), host); err != nil {
 		return nil, 0, apierrors.NewBadRequest(err.Error())
 	}
 	return &url.URL{Scheme: schemeOrHTTP(scheme), Host: net.JoinHostPort(host, requestedPort)}, kubeletproxy.Target, nil

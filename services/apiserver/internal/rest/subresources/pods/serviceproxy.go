@@ -19,25 +19,25 @@ import (
 // serviceTarget returns the URL of an endpoint of a service, which is named as name, name:port or
 // scheme:name:port, where port is the name or number of one of its ports. As in Kubernetes, the
 // Endpoints object alone decides unless port is a number.
-func (p *service) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
-	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Info.Name)
+func (p *service) serviceTarget(call *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(call.Info.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Info.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", call.Info.Name))
 	}
 	if number, err := strconv.ParseInt(port, 10, 64); err == nil {
-		port, err = portName(c, name, number)
+		port, err = portName(call, name, number)
 		if err != nil {
 			return nil, 0, err
 		}
 	}
-	subsets, err := handlers.GetCurrent[*corev1.Endpoints](c, corev1.SchemeGroupVersion.WithResource("endpoints"), name)
+	subsets, err := handlers.GetCurrent[*corev1.Endpoints](call, corev1.SchemeGroupVersion.WithResource("endpoints"), name)
 	if apierrors.IsNotFound(err) {
-		return nil, 0, apierrors.NewNotFound(c.GroupResource(), name)
+		return nil, 0, apierrors.NewNotFound(call.GroupResource(), name)
 	}
 	if err != nil {
 		return nil, 0, err
 	}
-	address, found := p.pickEndpoint(c, subsets, port)
+	address, found := p.pickEndpoint(call, subsets, port)
 	if !found {
 		return nil, 0, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
 	}

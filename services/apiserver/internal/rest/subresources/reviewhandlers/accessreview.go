@@ -22,8 +22,8 @@ import (
 )
 
 // reviewAccess evaluates the kinds of access reviews.
-func (a *service) reviewAccess(c *handlers.Call, obj runtime.Object) error {
-	ctx := c.Context()
+func (a *service) reviewAccess(call *handlers.Call, obj runtime.Object) error {
+	ctx := call.Context()
 	user := request.UserFrom(ctx)
 	switch r := obj.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
@@ -35,14 +35,14 @@ func (a *service) reviewAccess(c *handlers.Call, obj runtime.Object) error {
 	case *authorizationv1.SelfSubjectRulesReview:
 		return a.reviewRules(ctx, user, r)
 	default:
-		details := &metav1.StatusDetails{Group: c.Group, Kind: c.Resource}
-		return status.Error(http.StatusNotImplemented, "NotImplemented", "the server does not offer "+c.Resource, details)
+		details := &metav1.StatusDetails{Group: call.Group, Kind: call.Resource}
+		return status.Error(http.StatusNotImplemented, "NotImplemented", "the server does not offer "+call.Resource, details)
 	}
 	return nil
 }
 
 // validateRequest returns an error for an invalid review.
-func validateRequest(c *handlers.Call, obj runtime.Object) error {
+func validateRequest(call *handlers.Call, obj runtime.Object) error {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
 	switch r := obj.(type) {
@@ -56,11 +56,11 @@ func validateRequest(c *handlers.Call, obj runtime.Object) error {
 		errs = append(validateSubject(&r.Spec, at), rejectMetadata(&r.ObjectMeta)...)
 	case *authorizationv1.LocalSubjectAccessReview:
 		errs = validateLocal(r)
-		if len(errs) == 0 && r.Namespace != c.Info.Namespace { // a webhook has changed it
-			return apierrors.NewBadRequest("spec.resourceAttributes.namespace must match namespace: " + c.Info.Namespace)
+		if len(errs) == 0 && r.Namespace != call.Info.Namespace { // a webhook has changed it
+			return apierrors.NewBadRequest("spec.resourceAttributes.namespace must match namespace: " + call.Info.Namespace)
 		}
 	case *authorizationv1.SelfSubjectRulesReview:
-		if request.UserFrom(c.Context()) == nil {
+		if request.UserFrom(call.Context()) == nil {
 			return apierrors.NewBadRequest("no user present on request")
 		}
 		if r.Spec.Namespace == "" {
@@ -89,31 +89,31 @@ func (a *service) authorizeAccess(
 const assumedRulesSize = 1 << 20
 
 // reviewRules lists the permissions of the user in a namespace. It counts as a large request.
-func (a *service) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
+func (a *service) reviewRules(ctx context.Context, u *request.User, review *authorizationv1.SelfSubjectRulesReview) error {
 	if err := request.Estimate(ctx, assumedRulesSize); err != nil {
 		return err
 	}
 	var rules authorizer.Rules
 	var err error
 	if resolver, ok := a.Authorizer.(authorizer.RuleResolver); ok {
-		rules, err = resolver.RulesFor(ctx, u, r.Spec.Namespace)
+		rules, err = resolver.RulesFor(ctx, u, review.Spec.Namespace)
 	} else {
 		rules.Incomplete = true
 	}
 	// The response does not repeat the spec.
-	r.ObjectMeta = metav1.ObjectMeta{}
-	r.Spec = authorizationv1.SelfSubjectRulesReviewSpec{}
-	r.Status = authorizationv1.SubjectRulesReviewStatus{
+	review.ObjectMeta = metav1.ObjectMeta{}
+	review.Spec = authorizationv1.SelfSubjectRulesReviewSpec{}
+	review.Status = authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules: rules.Resource, NonResourceRules: rules.NonResource, Incomplete: rules.Incomplete,
 	}
-	if r.Status.ResourceRules == nil { // encoded as an empty list, not as null
-		r.Status.ResourceRules = []authorizationv1.ResourceRule{}
+	if review.Status.ResourceRules == nil { // encoded as an empty list, not as null
+		review.Status.ResourceRules = []authorizationv1.ResourceRule{}
 	}
-	if r.Status.NonResourceRules == nil {
-		r.Status.NonResourceRules = []authorizationv1.NonResourceRule{}
+	if review.Status.NonResourceRules == nil {
+		review.Status.NonResourceRules = []authorizationv1.NonResourceRule{}
 	}
 	if err != nil {
-		r.Status.EvaluationError = err.Error()
+		review.Status.EvaluationError = err.Error()
 	}
 	return nil
 }
@@ -158,20 +158,20 @@ func validateLocal(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList 
 
 // validateAccess checks that a review has exactly one of resource and non-resource attributes.
 func validateAccess(
-	ra *authorizationv1.ResourceAttributes,
+	attributes *authorizationv1.ResourceAttributes,
 	na *authorizationv1.NonResourceAttributes,
 	at *field.Path,
 ) (errs field.ErrorList) {
 	switch {
-	case ra == nil && na == nil:
+	case attributes == nil && na == nil:
 		errs = append(errs, field.Invalid(at.Child("resourceAttributes"), na,
 			"exactly one of nonResourceAttributes or resourceAttributes must be specified"))
-	case ra != nil && na != nil:
+	case attributes != nil && na != nil:
 		errs = append(errs, field.Invalid(at.Child("nonResourceAttributes"), pathText(*na),
 			"cannot be specified in combination with resourceAttributes"))
 	}
-	if ra != nil {
-		errs = append(errs, validateSelectors(ra, at.Child("resourceAttributes"))...)
+	if attributes != nil {
+		errs = append(errs, validateSelectors(attributes, at.Child("resourceAttributes"))...)
 	}
 	return errs
 }
@@ -185,7 +185,7 @@ func (p pathText) String() string {
 }
 
 // validateSelectors validates the field selector and the label selector of a review.
-func validateSelectors(ra *authorizationv1.ResourceAttributes, at *field.Path) (errs field.ErrorList) {
+func validateSelectors(attributes *authorizationv1.ResourceAttributes, at *field.Path) (errs field.ErrorList) {
 	validateForm := func(at *field.Path, raw string, requirements int) {
 		switch {
 		case raw != "" && requirements > 0:
@@ -195,14 +195,14 @@ func validateSelectors(ra *authorizationv1.ResourceAttributes, at *field.Path) (
 				fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at)))
 		}
 	}
-	if s := ra.FieldSelector; s != nil {
+	if s := attributes.FieldSelector; s != nil {
 		at := at.Child("fieldSelector")
 		validateForm(at, s.RawSelector, len(s.Requirements))
 		for i := range s.Requirements {
 			errs = append(errs, validateFieldRequirement(&s.Requirements[i], at.Child("requirements").Index(i))...)
 		}
 	}
-	if s := ra.LabelSelector; s != nil {
+	if s := attributes.LabelSelector; s != nil {
 		at := at.Child("labelSelector")
 		validateForm(at, s.RawSelector, len(s.Requirements))
 		for i := range s.Requirements {

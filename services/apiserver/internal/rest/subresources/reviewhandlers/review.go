@@ -58,12 +58,12 @@ func Operations(c Config) []handlers.Operation {
 }
 
 // serveReview serves POST of a review kind. The response is the same object with its status.
-func (a *service) serveReview(c *handlers.Call) error {
-	write, err := c.CreateRequest()
+func (a *service) serveReview(call *handlers.Call) error {
+	write, err := call.CreateRequest()
 	if err != nil {
 		return err
 	}
-	body, err := c.DecodeBody(write.FieldValidation, c.GVK())
+	body, err := call.DecodeBody(write.FieldValidation, call.GVK())
 	if err != nil {
 		return err
 	}
@@ -71,14 +71,14 @@ func (a *service) serveReview(c *handlers.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is not a review", body)
 	}
-	if err := meta.PrepareUnstored(obj, c.Info.Namespace); err != nil {
+	if err := meta.PrepareUnstored(obj, call.Info.Namespace); err != nil {
 		return err
 	}
-	a.Writer.RecordSentOwnership(c.Context(), write, c.Owner(nil), obj)
-	ctx := c.Context()
+	a.Writer.RecordSentOwnership(call.Context(), write, call.Owner(nil), obj)
+	ctx := call.Context()
 	user := request.UserFrom(ctx)
 	admissionRequest := write.Admission(admission.Create, obj, nil)
-	if err := c.AdmitValid(admissionRequest, func() error { return validateRequest(c, obj) }); err != nil {
+	if err := call.AdmitValid(admissionRequest, func() error { return validateRequest(call, obj) }); err != nil {
 		return err
 	}
 	switch r := obj.(type) {
@@ -91,39 +91,39 @@ func (a *service) serveReview(c *handlers.Call) error {
 	case *authenticationv1.TokenReview:
 		err = a.reviewToken(ctx, r)
 	default:
-		err = a.reviewAccess(c, obj)
+		err = a.reviewAccess(call, obj)
 	}
 	if err != nil {
 		return err
 	}
 	return a.WriteView(
-		c.W,
-		c.R,
+		call.W,
+		call.R,
 		http.StatusCreated,
-		responsewriters.View{Object: obj, GVK: c.GVK(), InternalName: c.InternalName(false)},
+		responsewriters.View{Object: obj, GVK: call.GVK(), InternalName: call.InternalName(false)},
 	)
 }
 
 // reviewToken sets the status of a TokenReview. As in Kubernetes, a field that has no value in the
 // result keeps that of the request.
-func (a *service) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
+func (a *service) reviewToken(ctx context.Context, tokenReview *authenticationv1.TokenReview) error {
 	resume := request.Suspend(ctx)
-	result, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
+	result, err := a.Tokens.Review(ctx, tokenReview.Spec.Token, tokenReview.Spec.Audiences)
 	resume()
 	if err != nil { // the review may not have been possible
-		r.Status.Authenticated, r.Status.Error = false, err.Error()
+		tokenReview.Status.Authenticated, tokenReview.Status.Error = false, err.Error()
 		return nil
 	}
 	for _, text := range result.Warnings {
 		request.Warn(ctx, text)
 	}
-	r.Status.Authenticated = result.Authenticated
+	tokenReview.Status.Authenticated = result.Authenticated
 	if result.Error != "" {
 		// The aggregate includes that the server's own authenticator does not know the token.
-		r.Status.Error = utilerrors.NewAggregate([]error{errors.New(authn.UnknownToken), errors.New(result.Error)}).Error()
+		tokenReview.Status.Error = utilerrors.NewAggregate([]error{errors.New(authn.UnknownToken), errors.New(result.Error)}).Error()
 	}
 	if result.Authenticated {
-		r.Status.User, r.Status.Audiences = request.UserInfo(&result.User), result.Audiences
+		tokenReview.Status.User, tokenReview.Status.Audiences = request.UserInfo(&result.User), result.Audiences
 	}
 	return nil
 }

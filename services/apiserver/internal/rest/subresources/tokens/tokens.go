@@ -99,16 +99,16 @@ func Operations(c Config) []handlers.Operation {
 }
 
 // requestToken serves POST of a service account's token.
-func (t *service) requestToken(c *handlers.Call) error {
+func (t *service) requestToken(call *handlers.Call) error {
 	if t.Issuer == nil {
 		return status.NoResource()
 	}
 	// 1. Decode the request.
-	write, err := c.CreateRequest()
+	write, err := call.CreateRequest()
 	if err != nil {
 		return err
 	}
-	obj, err := c.DecodeBody(write.FieldValidation, tokenRequestGVK)
+	obj, err := call.DecodeBody(write.FieldValidation, tokenRequestGVK)
 	if err != nil {
 		return err
 	}
@@ -116,25 +116,25 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is not a TokenRequest", obj)
 	}
-	if err := meta.PrepareUnstored(req, c.Info.Namespace); err != nil {
+	if err := meta.PrepareUnstored(req, call.Info.Namespace); err != nil {
 		return err
 	}
 	// 2. Set defaults and run mutating admission.
 	setDefaults(req)
-	t.Writer.RecordSentOwnership(c.Context(), write, t.bodyFields, req)
+	t.Writer.RecordSentOwnership(call.Context(), write, t.bodyFields, req)
 	attributes := write.Admission(admission.Create, req, nil)
-	if err := t.Writer.Admission.Mutate(c.Context(), attributes); err != nil {
+	if err := t.Writer.Admission.Mutate(call.Context(), attributes); err != nil {
 		return err
 	}
 	setDefaults(req) // a webhook may have removed the values
-	if err := checkName(c, req); err != nil {
+	if err := checkName(call, req); err != nil {
 		return err
 	}
 	// 3. Read the service account. The token is bound to the current state of the objects, not to a cached one.
-	if err := c.WaitForCurrent(); err != nil {
+	if err := call.WaitForCurrent(); err != nil {
 		return err
 	}
-	account, err := t.Issuer.Objects.ServiceAccount(c.Context(), c.Info.Namespace, c.Info.Name)
+	account, err := t.Issuer.Objects.ServiceAccount(call.Context(), call.Info.Namespace, call.Info.Name)
 	if err != nil {
 		return err
 	}
@@ -150,16 +150,16 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if errs := validateTokenRequest(req); len(errs) > 0 {
 		return status.Invalid(tokenRequestGVK.GroupKind(), "", errs)
 	}
-	if err := t.Writer.Admission.Validate(c.Context(), attributes); err != nil {
+	if err := t.Writer.Admission.Validate(call.Context(), attributes); err != nil {
 		return err
 	}
 	// 5. Issue the token.
-	if err := t.Issuer.issueToken(c.Context(), account, req, now); err != nil {
+	if err := t.Issuer.issueToken(call.Context(), account, req, now); err != nil {
 		return err
 	}
 	return t.WriteView(
-		c.W,
-		c.R,
+		call.W,
+		call.R,
 		http.StatusCreated,
 		responsewriters.View{Object: req, GVK: tokenRequestGVK, InternalName: "*authentication.TokenRequest"},
 	)
@@ -282,57 +282,57 @@ func (i *Issuer) bindingFor(
 	account *corev1.ServiceAccount,
 	ref *authenticationv1.BoundObjectReference,
 ) (satoken.Binding, error) {
-	b := satoken.Binding{Namespace: account.Namespace, ServiceAccount: refTo(account)}
+	binding := satoken.Binding{Namespace: account.Namespace, ServiceAccount: refTo(account)}
 	if ref == nil {
-		return b, nil
+		return binding, nil
 	}
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	if gvk.Group != "" {
-		return b, unboundableError(gvk)
+		return binding, unboundableError(gvk)
 	}
 	isBindable := gvk.Kind == "Pod" || gvk.Kind == "Secret" || gvk.Kind == "Node"
 	if isBindable && ref.Name == "" {
-		return b, apierrors.NewBadRequest("Name parameter required.")
+		return binding, apierrors.NewBadRequest("Name parameter required.")
 	}
 	var bound *satoken.Ref
 	switch gvk.Kind {
 	case "Pod":
 		pod, err := i.Objects.Pod(ctx, account.Namespace, ref.Name)
 		if err != nil {
-			return b, err
+			return binding, err
 		}
 		if pod.Spec.ServiceAccountName != account.Name {
-			return b, apierrors.NewBadRequest(fmt.Sprintf(
+			return binding, apierrors.NewBadRequest(fmt.Sprintf(
 				"cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account.Name))
 		}
-		if b.Node, err = i.nodeOf(ctx, pod); err != nil {
-			return b, err
+		if binding.Node, err = i.nodeOf(ctx, pod); err != nil {
+			return binding, err
 		}
-		b.Pod = refPointerTo(pod)
-		bound = b.Pod
+		binding.Pod = refPointerTo(pod)
+		bound = binding.Pod
 	case "Secret":
 		secret, err := i.Objects.Secret(ctx, account.Namespace, ref.Name)
 		if err != nil {
-			return b, err
+			return binding, err
 		}
-		b.Secret = refPointerTo(secret)
-		bound = b.Secret
+		binding.Secret = refPointerTo(secret)
+		bound = binding.Secret
 	case "Node":
 		node, err := i.Objects.Node(ctx, ref.Name)
 		if err != nil {
-			return b, err
+			return binding, err
 		}
-		b.Node = refPointerTo(node)
-		bound = b.Node
+		binding.Node = refPointerTo(node)
+		bound = binding.Node
 	default:
-		return b, unboundableError(gvk)
+		return binding, unboundableError(gvk)
 	}
 	if ref.UID != "" && bound.UID != string(ref.UID) {
-		return b, apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name, fmt.Errorf(
+		return binding, apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name, fmt.Errorf(
 			"the UID in the bound object reference (%s) does not match the UID in record. "+
 				"The object might have been deleted and then recreated", ref.UID))
 	}
-	return b, nil
+	return binding, nil
 }
 
 // unboundableError returns the error for a type of objects that tokens cannot be bound to.

@@ -127,7 +127,7 @@ func boundObject(apiVersion, kind, name, uid string) *authenticationv1.BoundObje
 // TestTokenIsBoundToExistingObjectOnly checks that tokens are bound only to existing objects with the requested UID.
 func TestTokenIsBoundToExistingObjectOnly(t *testing.T) {
 	ref := func(name, uid string) *satoken.Ref { return &satoken.Ref{Name: name, UID: uid} }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		ref  *authenticationv1.BoundObjectReference
 		want private
 	}{
@@ -140,13 +140,13 @@ func TestTokenIsBoundToExistingObjectOnly(t *testing.T) {
 		"a secret": {ref: boundObject("v1", "Secret", "s", "secrets-uid"), want: private{Secret: ref("s", "secrets-uid")}},
 		"a node":   {ref: boundObject("v1", "Node", "n", "nodes-uid"), want: private{Node: ref("n", "nodes-uid")}},
 	} {
-		got, _, err := issueToken(t, &Issuer{}, 3600, c.ref)
-		if err != nil || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("token bound to %s: got claims %+v, error %v, want %+v", name, got, err, c.want)
+		got, _, err := issueToken(t, &Issuer{}, 3600, test.ref)
+		if err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("token bound to %s: got claims %+v, error %v, want %+v", name, got, err, test.want)
 		}
 	}
 	failure := apierrors.NewTooManyRequests("later", 1)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		ref     *authenticationv1.BoundObjectReference
 		failure error
 		isWant  func(error) bool
@@ -169,7 +169,7 @@ func TestTokenIsBoundToExistingObjectOnly(t *testing.T) {
 			isWant: func(err error) bool { return err != nil && err.Error() == "cannot read node" },
 		},
 	} {
-		if _, _, err := issueToken(t, &Issuer{Objects: objects{c.failure}}, 3600, c.ref); !c.isWant(err) {
+		if _, _, err := issueToken(t, &Issuer{Objects: objects{test.failure}}, 3600, test.ref); !test.isWant(err) {
 			t.Errorf("token bound to %s: got error %v, want another kind of error", name, err)
 		}
 	}
@@ -180,7 +180,7 @@ func TestTokenIsBoundToExistingObjectOnly(t *testing.T) {
 func TestTokenLifetimeIsLimitedOrExtended(t *testing.T) {
 	const year = 365 * 24 * 3600
 	pod := boundObject("v1", "Pod", "p", "")
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		issuer    Issuer
 		seconds   int64
 		ref       *authenticationv1.BoundObjectReference
@@ -220,13 +220,13 @@ func TestTokenLifetimeIsLimitedOrExtended(t *testing.T) {
 			want:    year,
 		},
 	} {
-		i := c.issuer
-		got, lifetime, err := issueToken(t, &i, c.seconds, c.ref, c.audiences...)
-		if err != nil || lifetime != c.want {
-			t.Errorf("%s: got %d s, %v, want %d s", name, lifetime, err, c.want)
+		i := test.issuer
+		got, lifetime, err := issueToken(t, &i, test.seconds, test.ref, test.audiences...)
+		if err != nil || lifetime != test.want {
+			t.Errorf("%s: got %d s, %v, want %d s", name, lifetime, err, test.want)
 		}
 		const markedExpiry = 1000 + 3607 // tokens are issued at 1000
-		if isExtended := c.want == year; isExtended != (got.WarnAfter == markedExpiry) {
+		if isExtended := test.want == year; isExtended != (got.WarnAfter == markedExpiry) {
 			t.Errorf("%s: got WarnAfter %d; want %d: %t", name, got.WarnAfter, markedExpiry, isExtended)
 		}
 	}
@@ -244,7 +244,7 @@ func TestLocalSigningNeedsPermit(t *testing.T) {
 		t.Fatal(err)
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "u"}}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name                         string
 		local, admitted              bool
 		estimates, suspends, rejects int
@@ -255,23 +255,23 @@ func TestLocalSigningNeedsPermit(t *testing.T) {
 	} {
 		estimates, suspends, rejects := 0, 0, 0
 		work := &requesttest.Work{
-			OnEstimate: func(int) bool { estimates++; return c.admitted },
+			OnEstimate: func(int) bool { estimates++; return test.admitted },
 			OnSuspend:  func() func() { suspends++; return func() {} },
 		}
 		seconds := int64(3600)
 		req := &authenticationv1.TokenRequest{
 			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: []string{"a"}},
 		}
-		i := &Issuer{Signer: signer, Local: c.local, Objects: objects{}}
+		i := &Issuer{Signer: signer, Local: test.local, Objects: objects{}}
 		err := i.issueToken(work.With(t.Context()), account, req, time.Unix(1000, 0))
 		if apierrors.IsTooManyRequests(err) {
 			rejects++
 		} else if err != nil {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: %v", test.name, err)
 		}
-		if estimates != c.estimates || suspends != c.suspends || rejects != c.rejects {
+		if estimates != test.estimates || suspends != test.suspends || rejects != test.rejects {
 			t.Errorf("%s: got %d estimates, %d suspensions, %d rejections, want %d, %d, %d",
-				c.name, estimates, suspends, rejects, c.estimates, c.suspends, c.rejects)
+				test.name, estimates, suspends, rejects, test.estimates, test.suspends, test.rejects)
 		}
 	}
 }

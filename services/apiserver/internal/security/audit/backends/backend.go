@@ -68,30 +68,30 @@ const maxPooledBuffer = 64 << 10
 // newBackend returns a backend that encodes events and passes them to a deliverer. name is its name
 // in metrics.
 func newBackend(
-	c Config,
+	config Config,
 	name string,
 	out deliverer,
 	encode func([]byte, *audit.Event) []byte,
 	maxEvent int64,
 	maxConcurrent int,
 ) *Backend {
-	if truncate := c.Truncate; truncate.Enabled {
+	if truncate := config.Truncate; truncate.Enabled {
 		maxEvent = min(maxEvent, truncate.MaxEventSize)
 	}
-	b := &Backend{
-		Config:        c,
+	backend := &Backend{
+		Config:        config,
 		name:          name,
 		deliverer:     out,
 		encode:        encode,
 		maxEvent:      maxEvent,
 		maxConcurrent: maxConcurrent,
 		flushTimeout:  defaultFlushTimeout,
-		losses:        lossCounter{log: c.Logger, metrics: c.Metrics},
+		losses:        lossCounter{log: config.Logger, metrics: config.Metrics},
 	}
-	if Mode(c.Mode) == Batch {
-		b.queue = newQueue(c.Batch.BufferSize, c.QueueBytes, c.Batch.MaxSize, c.Truncate.MaxBatchSize)
+	if Mode(config.Mode) == Batch {
+		backend.queue = newQueue(config.Batch.BufferSize, config.QueueBytes, config.Batch.MaxSize, config.Truncate.MaxBatchSize)
 	}
-	return b
+	return backend
 }
 
 // MaxEvent returns the maximum size in bytes of an event that is not shortened.

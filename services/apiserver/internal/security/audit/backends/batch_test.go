@@ -43,71 +43,71 @@ func batchLog(t *testing.T, f *fixture, g *blockedWriter, change func(*LogOption
 // TestQueueOverflowIsCounted checks that events that find the queue full are counted as lost, and
 // do not block.
 func TestQueueOverflowIsCounted(t *testing.T) {
-	f, g := newFixture(t), newBlockedWriter()
-	b := batchLog(t, f, g, nil)
-	stop := f.runBackend(b)
-	_ = b.Process(t.Context(), newEvent(0, 0))
-	<-g.asked // it is in delivery; 10 others may wait
+	fixture, blockedWriter := newFixture(t), newBlockedWriter()
+	backend := batchLog(t, fixture, blockedWriter, nil)
+	stop := fixture.runBackend(backend)
+	_ = backend.Process(t.Context(), newEvent(0, 0))
+	<-blockedWriter.asked // it is in delivery; 10 others may wait
 	for n := range 15 {
-		if err := b.Process(t.Context(), newEvent(n+1, 0)); err != nil {
+		if err := backend.Process(t.Context(), newEvent(n+1, 0)); err != nil {
 			t.Error(err)
 		}
 	}
-	f.wantLost(pluginBuffer, 5)
-	close(g.open)
+	fixture.wantLost(pluginBuffer, 5)
+	close(blockedWriter.open)
 	stop()
-	if got := idsOf(t, g.String()); len(got) != 11 || got[0] != "e0" || got[10] != "e10" {
+	if got := idsOf(t, blockedWriter.String()); len(got) != 11 || got[0] != "e0" || got[10] != "e10" {
 		t.Errorf("got delivered events %q, want e0 to e10", got)
 	}
-	_ = b.Process(t.Context(), newEvent(99, 0))
-	f.wantLost(pluginBuffer, 6)
+	_ = backend.Process(t.Context(), newEvent(99, 0))
+	fixture.wantLost(pluginBuffer, 6)
 }
 
 // TestShutdownDeliversQueueInOrder checks that Run delivers all queued events in order when it
 // ends.
 func TestShutdownDeliversQueueInOrder(t *testing.T) {
-	f, g := newFixture(t), newBlockedWriter()
-	b := batchLog(t, f, g, func(o *LogOptions) { o.Batch = BatchOptions{BufferSize: 100, MaxSize: 7, MaxWait: time.Hour} })
+	fixture, g := newFixture(t), newBlockedWriter()
+	b := batchLog(t, fixture, g, func(o *LogOptions) { o.Batch = BatchOptions{BufferSize: 100, MaxSize: 7, MaxWait: time.Hour} })
 	var want []string
 	for n := range 40 {
 		_ = b.Process(t.Context(), newEvent(n, 0))
 		want = append(want, fmt.Sprint("e", n))
 	}
 	close(g.open)
-	f.runBackend(b)() // stops at once, before or during collection
+	fixture.runBackend(b)() // stops at once, before or during collection
 	if got := idsOf(t, g.String()); !slices.Equal(got, want) {
 		t.Errorf("after Run ended: got delivered events %q, want %q", got, want)
 	}
-	f.wantLost(pluginBuffer, 0)
+	fixture.wantLost(pluginBuffer, 0)
 }
 
 // TestQueueMemoryIsLimited checks that the memory of the queue is limited. Large events lose their
 // objects before they are lost.
 func TestQueueMemoryIsLimited(t *testing.T) {
-	f, g := newFixture(t), newBlockedWriter()
-	b := batchLog(t, f, g, func(o *LogOptions) { o.Batch.BufferSize = 1000 })
+	fixture, blockedWriter := newFixture(t), newBlockedWriter()
+	backend := batchLog(t, fixture, blockedWriter, func(o *LogOptions) { o.Batch.BufferSize = 1000 })
 	const each = 8 << 20
 	large := newEvent(0, each)
 	for n := range 20 {
 		e := *large
 		e.ID = fmt.Sprint("e", n)
-		_ = b.Process(t.Context(), &e)
+		_ = backend.Process(t.Context(), &e)
 	}
-	if b.queue.retainedBytes > maxQueued || len(b.queue.events) < maxQueued/each {
-		t.Errorf("got %d waiting events with %d bytes, want at most %d bytes", len(b.queue.events), b.queue.retainedBytes, maxQueued)
+	if backend.queue.retainedBytes > maxQueued || len(backend.queue.events) < maxQueued/each {
+		t.Errorf("got %d waiting events with %d bytes, want at most %d bytes", len(backend.queue.events), backend.queue.retainedBytes, maxQueued)
 	}
-	stop := f.runBackend(b)
-	close(g.open)
+	stop := fixture.runBackend(backend)
+	close(blockedWriter.open)
 	stop()
-	text := g.String()
-	if got := idsOf(t, text); len(got)+f.lostEvents(pluginBuffer) != 20 {
-		t.Errorf("got %d delivered and %d lost events, want 20 together", len(got), f.lostEvents(pluginBuffer))
+	text := blockedWriter.String()
+	if got := idsOf(t, text); len(got)+fixture.lostEvents(pluginBuffer) != 20 {
+		t.Errorf("got %d delivered and %d lost events, want 20 together", len(got), fixture.lostEvents(pluginBuffer))
 	}
 	if n := strings.Count(text, "requestObject"); n != maxQueued/each-1 {
 		t.Errorf("got %d complete events, want %d", n, maxQueued/each-1)
 	}
-	if b.queue.retainedBytes != 0 {
-		t.Errorf("got %d bytes held in the end, want 0", b.queue.retainedBytes)
+	if backend.queue.retainedBytes != 0 {
+		t.Errorf("got %d bytes held in the end, want 0", backend.queue.retainedBytes)
 	}
 }
 

@@ -66,54 +66,54 @@ func (o *LogOptions) Validate() []error {
 }
 
 // NewLog returns the backend that writes lines to a rotated file, a pipe, or out for the path "-".
-func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
-	c.Options = o.Options
-	if b := &c.Options.Batch; b.BufferSize >= 4*minLogBatch { // a smaller queue could overflow in the meantime
+func NewLog(logOptions *LogOptions, config Config, out io.Writer) (*Backend, error) {
+	config.Options = logOptions.Options
+	if b := &config.Options.Batch; b.BufferSize >= 4*minLogBatch { // a smaller queue could overflow in the meantime
 		b.MaxSize, b.MaxWait = max(b.MaxSize, minLogBatch), max(b.MaxWait, minLogWait)
 	}
 	encode := func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }
-	if o.Format == formatLegacy {
+	if logOptions.Format == formatLegacy {
 		encode = appendLegacy
 	}
-	size := o.MaxSize
+	size := logOptions.MaxSize
 	if size == 0 {
 		size = defaultMaxSize
 	}
 	maxSize := int64(size) * megabyte // a line must fit into one file
 	lines := newLineWriter()
-	if err := lines.openOutput(o, out, maxSize); err != nil {
+	if err := lines.openOutput(logOptions, out, maxSize); err != nil {
 		return nil, err
 	}
-	b := newBackend(c, logName, lines, encode, maxSize, 1)
+	b := newBackend(config, logName, lines, encode, maxSize, 1)
 	b.withDeadline = lines.withDeadline
 	b.beginShutdown = lines.beginShutdown
 	return b, nil
 }
 
 // openOutput opens the output.
-func (l *lineWriter) openOutput(o *LogOptions, out io.Writer, maxSize int64) error {
-	if o.Path == stdoutPath {
+func (l *lineWriter) openOutput(logOptions *LogOptions, out io.Writer, maxSize int64) error {
+	if logOptions.Path == stdoutPath {
 		l.out = &sharedOutput{out: out}
 		l.hasReader = true
 		return nil
 	}
-	size, torn, err := prepareFile(o.Path)
+	size, torn, err := prepareFile(logOptions.Path)
 	if err != nil {
-		return fmt.Errorf("audit log %s is not writable: %w", o.Path, err)
+		return fmt.Errorf("audit log %s is not writable: %w", logOptions.Path, err)
 	}
 	l.incomplete = torn
-	if info, err := os.Stat(o.Path); err == nil && !info.Mode().IsRegular() {
-		l.out = &pipe{path: o.Path}
+	if info, err := os.Stat(logOptions.Path); err == nil && !info.Mode().IsRegular() {
+		l.out = &pipe{path: logOptions.Path}
 		l.hasReader = true
 		return nil
 	}
 	l.out = &rotatedFile{
 		Logger: lumberjack.Logger{
-			Filename:   o.Path,
-			MaxAge:     o.MaxAge,
-			MaxBackups: o.MaxBackup,
+			Filename:   logOptions.Path,
+			MaxAge:     logOptions.MaxAge,
+			MaxBackups: logOptions.MaxBackup,
 			MaxSize:    int(maxSize / megabyte),
-			Compress:   o.Compress,
+			Compress:   logOptions.Compress,
 		},
 		maxSize: maxSize,
 		size:    size,
@@ -151,18 +151,18 @@ const (
 )
 
 // appendLegacy appends an event in the legacy format.
-func appendLegacy(dst []byte, e *audit.Event) []byte {
+func appendLegacy(dst []byte, event *audit.Event) []byte {
 	user := noValue
 	groups := noValue
 	as := noImpersonation
 	asGroups := unknownGroups
-	if u := e.User; u != nil && u.Name != "" {
+	if u := event.User; u != nil && u.Name != "" {
 		user = u.Name
 		if len(u.Groups) > 0 {
 			groups = joinQuoted(u.Groups)
 		}
 	}
-	if u := e.Impersonated; u != nil {
+	if u := event.Impersonated; u != nil {
 		as = u.Name
 		if u.Groups != nil {
 			asGroups = joinQuoted(u.Groups)
@@ -171,18 +171,18 @@ func appendLegacy(dst []byte, e *audit.Event) []byte {
 	namespace := noValue
 	response := noResponse
 	ip := noSourceIP
-	if e.Object != nil && e.Object.Namespace != "" {
-		namespace = e.Object.Namespace
+	if event.Object != nil && event.Object.Namespace != "" {
+		namespace = event.Object.Namespace
 	}
-	if e.Status != nil {
-		response = strconv.Itoa(int(e.Status.Code))
+	if event.Status != nil {
+		response = strconv.Itoa(int(event.Status.Code))
 	}
-	if len(e.SourceIPs) > 0 {
-		ip = e.SourceIPs[0]
+	if len(event.SourceIPs) > 0 {
+		ip = event.SourceIPs[0]
 	}
 	return fmt.Appendf(dst,
 		"%s AUDIT: id=%q stage=%q ip=%q method=%q user=%q groups=%q as=%q asgroups=%q user-agent=%q namespace=%q uri=%q response=\"%s\"",
-		e.Received.Format(time.RFC3339Nano), e.ID, e.Stage, ip, e.Verb, user, groups, as, asGroups, e.UserAgent, namespace, e.URI, response)
+		event.Received.Format(time.RFC3339Nano), event.ID, event.Stage, ip, event.Verb, user, groups, as, asGroups, event.UserAgent, namespace, event.URI, response)
 }
 
 // joinQuoted returns the quoted texts of a list, separated by commas.

@@ -37,16 +37,16 @@ func TestProcessReturnsAfterWrite(t *testing.T) {
 // TestLogFilesAreRotated checks that rotation loses no event, and that an event larger than a file
 // is written without its objects.
 func TestLogFilesAreRotated(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	o := logOptions(filepath.Join(t.TempDir(), "new", "audit.log"))
 	o.MaxSize, o.MaxBackup, o.Truncate.MaxEventSize = 1, 0, 1<<20
-	b := f.newLog(o, nil)
+	backend := fixture.newLog(o, nil)
 	const each, events = 100 << 10, 25
 	for n := range events / 5 {
 		var wg sync.WaitGroup
 		for k := range 5 {
 			wg.Go(func() {
-				if err := b.Process(context.Background(), newEvent(5*n+k, each)); err != nil {
+				if err := backend.Process(context.Background(), newEvent(5*n+k, each)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -54,10 +54,10 @@ func TestLogFilesAreRotated(t *testing.T) {
 		wg.Wait()
 	}
 	// An event that is larger than a file loses its objects.
-	if err := b.Process(t.Context(), newEvent(99, 2<<20)); err != nil {
+	if err := backend.Process(t.Context(), newEvent(99, 2<<20)); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Close(); err != nil {
+	if err := backend.Close(); err != nil {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(o.Path), "audit*.log"))
@@ -89,15 +89,15 @@ func TestLogFilesAreRotated(t *testing.T) {
 	if err != nil || !bytes.Contains(data, []byte(`"auditID":"e99"`)) || !bytes.Contains(data, []byte(audit.Truncated)) {
 		t.Errorf("got error %v, want the event e99 without objects in the file", err)
 	}
-	f.wantLost(logName, 0)
+	fixture.wantLost(logName, 0)
 }
 
 // TestRotationOverwritesNoFile checks that rotations within a millisecond do not overwrite a file.
 func TestRotationOverwritesNoFile(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	o := logOptions(filepath.Join(t.TempDir(), "audit.log"))
 	o.MaxSize = 1
-	b := f.newLog(o, nil)
+	b := fixture.newLog(o, nil)
 	const events = 60
 	for n := range events { // each fills more than half a file
 		if err := b.Process(t.Context(), newEvent(n, 600<<10)); err != nil {
@@ -108,13 +108,13 @@ func TestRotationOverwritesNoFile(t *testing.T) {
 	if err != nil || len(files) != events {
 		t.Errorf("got %d files, want %d: %v", len(files), events, err)
 	}
-	f.wantLost(logName, 0)
+	fixture.wantLost(logName, 0)
 }
 
 // TestCloseDuringProcess: Close during Process loses no event.
 func TestCloseDuringProcess(t *testing.T) {
-	f, out := newFixture(t), &safeBuffer{}
-	b, err := NewLog(logOptions(stdoutPath), f.config, out)
+	fixture, out := newFixture(t), &safeBuffer{}
+	backend, err := NewLog(logOptions(stdoutPath), fixture.config, out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,14 +124,14 @@ func TestCloseDuringProcess(t *testing.T) {
 		for n := range events {
 			e := newEvent(n, 0)
 			e.Stage = audit.RequestReceived
-			_ = b.Process(context.Background(), e)
+			_ = backend.Process(context.Background(), e)
 		}
 	})
-	if err := b.Close(); err != nil {
+	if err := backend.Close(); err != nil {
 		t.Error(err)
 	}
 	telling.Wait()
-	f.awaitTrue("written", func() bool { return len(idsOf(t, out.String())) == events })
+	fixture.awaitTrue("written", func() bool { return len(idsOf(t, out.String())) == events })
 }
 
 // TestFullDiskIsCounted checks that events for a full disk are counted as lost in every mode, and
@@ -193,9 +193,9 @@ func (s *partialWriter) Write(p []byte) (int, error) {
 
 // TestTornLineIsEnded checks that a torn line is ended before the next line.
 func TestTornLineIsEnded(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	out := &partialWriter{parts: []int{-1, 20, 0, -1, -1}}
-	b, err := NewLog(logOptions(stdoutPath), f.config, out)
+	b, err := NewLog(logOptions(stdoutPath), fixture.config, out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestTornLineIsEnded(t *testing.T) {
 	if got := idsOf(t, lines[0]+"\n"+lines[2]+"\n"+lines[3]+"\n"); !slices.Equal(got, []string{"e0", "e3", "e4"}) {
 		t.Errorf("got events %q, want [e0 e3 e4]", got)
 	}
-	f.wantLost(logName, 2)
+	fixture.wantLost(logName, 2)
 }
 
 // TestTornLineOfKilledProcessIsEnded checks that a line that a killed process left incomplete is
@@ -240,10 +240,10 @@ func TestTornLineOfKilledProcessIsEnded(t *testing.T) {
 // TestLargeEventsAreShortened checks that large events lose first their objects, then long texts, and that an
 // event that is still too large is lost.
 func TestLargeEventsAreShortened(t *testing.T) {
-	f, out := newFixture(t), &safeBuffer{}
+	fixture, out := newFixture(t), &safeBuffer{}
 	o := logOptions(stdoutPath)
 	o.Truncate.Enabled = true
-	b := f.newLog(o, out)
+	b := fixture.newLog(o, out)
 	long := newEvent(2, 2000)
 	long.URI = strings.Repeat("u", 600)
 	hopeless := newEvent(3, 0)
@@ -268,9 +268,9 @@ func TestLargeEventsAreShortened(t *testing.T) {
 			t.Errorf("line %d: got a request object: %t, want one only in whole events: %s", i, got, lines[i])
 		}
 	}
-	f.wantLost(pluginTruncate, 1)
+	fixture.wantLost(pluginTruncate, 1)
 	o.Mode = string(BlockingStrict)
-	if err := f.newLog(o, out).Process(t.Context(), hopeless); err == nil {
+	if err := fixture.newLog(o, out).Process(t.Context(), hopeless); err == nil {
 		t.Error("Process returned no error for a lost event")
 	}
 }
@@ -278,7 +278,7 @@ func TestLargeEventsAreShortened(t *testing.T) {
 // TestLegacyFormat checks the lines of the legacy format, with and without values.
 func TestLegacyFormat(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
-	e := &audit.Event{
+	event := &audit.Event{
 		Stage:        audit.ResponseComplete,
 		ID:           "i",
 		Verb:         "list",
@@ -293,7 +293,7 @@ func TestLegacyFormat(t *testing.T) {
 	}
 	want := `2026-01-02T03:04:05.0000006Z AUDIT: id="i" stage="ResponseComplete" ip="1.2.3.4" ` +
 		`method="list" user="ada" groups="\"a\",\"b\\\"c\"" as="eve" asgroups="<lookup>" user-agent="u\"a" namespace="ns" uri="/x?a=1&b=2" response="403"`
-	if got := string(appendLegacy(nil, e)); got != want {
+	if got := string(appendLegacy(nil, event)); got != want {
 		t.Errorf("full event: got line\n%s\nwant\n%s", got, want)
 	}
 	want = `2026-01-02T03:04:05.0000006Z AUDIT: id="" stage="RequestReceived" ip="<unknown>" ` +

@@ -53,49 +53,49 @@ func readUntil(t *testing.T, reader *os.File, id string) (ids []string) {
 func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 	const size = 20 << 10 // a pipe holds 64 KiB
 	t.Run(string(Batch), func(t *testing.T) {
-		f := newFixture(t)
+		fixture := newFixture(t)
 		path, _ := newFIFO(t)
 		o := logOptions(path)
 		o.Mode, o.Truncate.MaxEventSize = string(Batch), 1<<20
-		b := f.newLog(o, nil)
-		b.flushTimeout = time.Millisecond
-		stop := f.runBackend(b)
+		backend := fixture.newLog(o, nil)
+		backend.flushTimeout = time.Millisecond
+		stop := fixture.runBackend(backend)
 		for n := range 5 {
-			if err := b.Process(t.Context(), newEvent(n, size)); err != nil {
+			if err := backend.Process(t.Context(), newEvent(n, size)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		f.awaitTrue("written", func() bool { return len(b.deliverer.(*lineWriter).lock) == 1 })
+		fixture.awaitTrue("written", func() bool { return len(backend.deliverer.(*lineWriter).lock) == 1 })
 		stop()
-		if err := b.Close(); err != nil {
+		if err := backend.Close(); err != nil {
 			t.Error(err)
 		}
-		if f.lostEvents(logName) == 0 {
+		if fixture.lostEvents(logName) == 0 {
 			t.Error("no event is lost")
 		}
 	})
 	for _, mode := range []Mode{Blocking, BlockingStrict} {
 		t.Run(string(mode), func(t *testing.T) {
-			f := newFixture(t)
+			fixture := newFixture(t)
 			path, reader := newFIFO(t)
 			o := logOptions(path)
 			o.Mode, o.Truncate.MaxEventSize = string(mode), 1<<20
-			b := f.newLog(o, nil)
+			backend := fixture.newLog(o, nil)
 			late, cancel := context.WithDeadline(t.Context(), time.Now())
 			defer cancel()
 			n, failed := 0, error(nil)
-			for ; f.lostEvents(logName) == 0; n++ {
+			for ; fixture.lostEvents(logName) == 0; n++ {
 				e := newEvent(n, size)
 				e.Verb = "update"
-				failed = b.Process(late, e)
+				failed = backend.Process(late, e)
 			}
 			if (failed != nil) != (mode == BlockingStrict) {
 				t.Errorf("lost event in mode %s: got error %v, want an error: %t", mode, failed, mode == BlockingStrict)
 			}
-			f.wantLost(logName, 1)
+			fixture.wantLost(logName, 1)
 			// A reader that arrives later gets the next event complete.
 			done := make(chan error)
-			go func() { done <- b.Process(t.Context(), newEvent(100, size)) }()
+			go func() { done <- backend.Process(t.Context(), newEvent(100, size)) }()
 			want := fmt.Sprint([]string{"e0", "e1", "e2", "e3", "e4", "e5"}[:n-1], " [e100]")
 			ids := readUntil(t, reader, "e100")
 			if got := fmt.Sprint(ids[:len(ids)-1], " [e100]"); got != want {
@@ -111,40 +111,40 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 // TestShutdownWhileRequestWaitsForPipe checks that shutdown ends the wait of a request without a
 // deadline.
 func TestShutdownWhileRequestWaitsForPipe(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	path, reader := newFIFO(t)
 	o := logOptions(path)
 	o.Truncate.MaxEventSize = 1 << 20
-	b := f.newLog(o, nil)
-	b.deliverer.(*lineWriter).flushTimeout = time.Millisecond
+	backend := fixture.newLog(o, nil)
+	backend.deliverer.(*lineWriter).flushTimeout = time.Millisecond
 	done := make(chan error)
-	go func() { done <- b.Process(context.WithoutCancel(t.Context()), newEvent(0, 1<<19)) }()
-	f.awaitTrue("written", func() bool { return len(b.deliverer.(*lineWriter).lock) == 1 })
-	b.BeginShutdown()
+	go func() { done <- backend.Process(context.WithoutCancel(t.Context()), newEvent(0, 1<<19)) }()
+	fixture.awaitTrue("written", func() bool { return len(backend.deliverer.(*lineWriter).lock) == 1 })
+	backend.BeginShutdown()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	f.wantLost(logName, 1)
+	fixture.wantLost(logName, 1)
 	// Later events are written if there is a reader.
-	go func() { done <- b.Process(t.Context(), newEvent(1, 10)) }()
+	go func() { done <- backend.Process(t.Context(), newEvent(1, 10)) }()
 	readUntil(t, reader, "e1")
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := b.Close(); err != nil {
+	if err := backend.Close(); err != nil {
 		t.Error(err)
 	}
-	f.wantLost(logName, 1)
+	fixture.wantLost(logName, 1)
 }
 
 // TestLateReaderGetsAllEvents checks that an event waits for the reader of a pipe.
 func TestLateReaderGetsAllEvents(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	path, reader := newFIFO(t)
 	if err := reader.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b := f.newLog(logOptions(path), nil)
+	b := fixture.newLog(logOptions(path), nil)
 	done := make(chan error)
 	go func() { done <- b.Process(t.Context(), newEvent(0, 10)) }()
 	reader, err := os.Open(path) // waits for the writer
@@ -158,40 +158,40 @@ func TestLateReaderGetsAllEvents(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	f.wantLost(logName, 0)
+	fixture.wantLost(logName, 0)
 }
 
 // TestAbandonedWriteToStdoutCompletesFirst checks that an abandoned write is completed before later
 // events.
 func TestAbandonedWriteToStdoutCompletesFirst(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := logOptions(stdoutPath)
 	o.Truncate.MaxEventSize = 1 << 20
-	b, err := NewLog(o, f.config, struct{ *os.File }{writer}) // without write deadlines
+	backend, err := NewLog(o, fixture.config, struct{ *os.File }{writer}) // without write deadlines
 	if err != nil {
 		t.Fatal(err)
 	}
 	late, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	for n := range 2 {
-		if err := b.Process(late, newEvent(n, 100<<10)); err != nil {
+		if err := backend.Process(late, newEvent(n, 100<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.wantLost(logName, 2)
+	fixture.wantLost(logName, 2)
 	done := make(chan error)
-	go func() { done <- b.Process(t.Context(), newEvent(2, 10)) }()
+	go func() { done <- backend.Process(t.Context(), newEvent(2, 10)) }()
 	if got := strings.Join(readUntil(t, reader, "e2"), " "); !strings.HasPrefix(got, "e0 ") {
 		t.Errorf("got %s, want e0 first", got)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	for _, c := range []func() error{b.Close, writer.Close, reader.Close} {
+	for _, c := range []func() error{backend.Close, writer.Close, reader.Close} {
 		if err := c(); err != nil {
 			t.Error(err)
 		}

@@ -50,9 +50,9 @@ func (o *WebhookOptions) Validate() []error {
 
 // NewWebhook returns the backend that posts events to the server of a kubeconfig. The server need
 // not be reachable yet.
-func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
-	c.Options = o.Options
-	service, err := webhookclient.LoadPlain(o.ConfigFile, c.Dial)
+func NewWebhook(webhookOptions *WebhookOptions, config Config) (*Backend, error) {
+	config.Options = webhookOptions.Options
+	service, err := webhookclient.LoadPlain(webhookOptions.ConfigFile, config.Dial)
 	if err != nil {
 		return nil, err
 	}
@@ -65,13 +65,13 @@ func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
 		client:      service.Client,
 		closeClient: service.Close,
 		url:         u.String(),
-		backoff:     o.InitialBackoff,
+		backoff:     webhookOptions.InitialBackoff,
 	}
-	if Mode(o.Mode) != Batch {
+	if Mode(webhookOptions.Mode) != Batch {
 		d.timeout = postTimeout
 	}
 	encode := func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }
-	return newBackend(c, webhookName, d, encode, maxPostedEvent, c.MaxPosts), nil
+	return newBackend(config, webhookName, d, encode, maxPostedEvent, config.MaxPosts), nil
 }
 
 // webhookDeliverer is a deliverer that posts events.

@@ -92,16 +92,16 @@ func TestWebhookRequest(t *testing.T) {
 // counted as lost.
 func TestFailedPostIsRetried(t *testing.T) {
 	for _, mode := range Modes() {
-		f := newFixture(t)
+		fixture := newFixture(t)
 		server := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "no", http.StatusInternalServerError)
 		})
 		o := webhookOptions(t, server.Server)
 		o.Mode = mode
-		b := f.newWebhook(o)
-		stop := f.runBackend(b)
+		b := fixture.newWebhook(o)
+		stop := fixture.runBackend(b)
 		err := b.Process(t.Context(), newEvent(1, 0))
-		f.awaitTrue("lost", func() bool { return f.lostEvents(webhookName) == 1 })
+		fixture.awaitTrue("lost", func() bool { return fixture.lostEvents(webhookName) == 1 })
 		stop()
 		if n := len(server.batches()); n != maxPosts {
 			t.Errorf("%s: got %d posts, want %d", mode, n, maxPosts)
@@ -109,16 +109,16 @@ func TestFailedPostIsRetried(t *testing.T) {
 		if strict := mode == string(BlockingStrict); (err != nil) != strict {
 			t.Errorf("%s: got error %v, want %v", mode, err, strict)
 		}
-		f.wantLost(webhookName, 1)
-		if !strings.Contains(f.logs.String(), "500") {
-			t.Errorf("got log %s, want the status 500", f.logs)
+		fixture.wantLost(webhookName, 1)
+		if !strings.Contains(fixture.logs.String(), "500") {
+			t.Errorf("got log %s, want the status 500", fixture.logs)
 		}
 	}
 }
 
 // TestRecoveredWebhookLosesNothing checks that an event survives several failed posts.
 func TestRecoveredWebhookLosesNothing(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	var mu sync.Mutex
 	failing := 3
 	server := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
@@ -129,12 +129,12 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	b := f.newWebhook(webhookOptions(t, server.Server))
-	stop := f.runBackend(b)
+	b := fixture.newWebhook(webhookOptions(t, server.Server))
+	stop := fixture.runBackend(b)
 	_ = b.Process(t.Context(), newEvent(1, 0))
-	f.awaitTrue("posted", func() bool { return len(server.batches()) == 4 })
+	fixture.awaitTrue("posted", func() bool { return len(server.batches()) == 4 })
 	stop()
-	f.wantLost(webhookName, 0)
+	fixture.wantLost(webhookName, 0)
 }
 
 // TestHangingWebhookBlocksNoRequestInBatchMode checks that a hanging webhook does not block
@@ -148,30 +148,30 @@ func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 		}
 	})
 	defer close(release)
-	f := newFixture(t)
+	fixture := newFixture(t)
 	o := webhookOptions(t, server.Server)
 	o.Batch.BufferSize, o.Batch.MaxSize = 5, 1
-	b := f.newWebhook(o)
+	b := fixture.newWebhook(o)
 	b.flushTimeout = 50 * time.Millisecond
-	stop := f.runBackend(b)
+	stop := fixture.runBackend(b)
 	for n := range maxConcurrentPosts {
 		_ = b.Process(t.Context(), newEvent(n, 0))
-		f.awaitTrue("asked", func() bool { return len(server.batches()) > n })
+		fixture.awaitTrue("asked", func() bool { return len(server.batches()) > n })
 	}
 	for n := range 7 {
 		_ = b.Process(t.Context(), newEvent(100+n, 0))
 	}
-	if n := f.lostEvents(pluginBuffer); n < 1 || n > 2 { // one may be in delivery
+	if n := fixture.lostEvents(pluginBuffer); n < 1 || n > 2 { // one may be in delivery
 		t.Errorf("got %d lost events, want 1 or 2", n)
 	}
 	o.Mode = string(BlockingStrict)
-	strict := f.newWebhook(o)
+	strict := fixture.newWebhook(o)
 	strict.deliverer.(*webhookDeliverer).timeout = 50 * time.Millisecond
 	if err := strict.Process(t.Context(), newEvent(200, 0)); err == nil {
 		t.Error("Process returned no error for a lost event")
 	}
 	stop() // undelivered events are lost
-	if got := f.lostEvents(pluginBuffer) + f.lostEvents(webhookName); got != maxConcurrentPosts+7+1 {
+	if got := fixture.lostEvents(pluginBuffer) + fixture.lostEvents(webhookName); got != maxConcurrentPosts+7+1 {
 		t.Errorf("got %d lost events, want %d", got, maxConcurrentPosts+7+1)
 	}
 }

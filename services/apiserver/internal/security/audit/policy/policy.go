@@ -25,7 +25,7 @@ type compiledRule struct {
 // compilePolicy returns the policy of a valid file.
 func compilePolicy(f *policyFile) *Policy {
 	always := parseStages(f.OmitStages)
-	p := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: f.OmitManagedFields}}
+	policy := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: f.OmitManagedFields}}
 	for _, r := range f.Rules {
 		level, _ := audit.ParseLevel(r.Level)
 		c := compiledRule{
@@ -35,9 +35,9 @@ func compilePolicy(f *policyFile) *Policy {
 		if r.OmitManagedFields != nil {
 			c.decision.OmitManagedFields = *r.OmitManagedFields
 		}
-		p.rules = append(p.rules, c)
+		policy.rules = append(policy.rules, c)
 	}
-	return p
+	return policy
 }
 
 // parseStages returns the set of the stages with the given valid names.

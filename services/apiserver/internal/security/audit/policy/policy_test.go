@@ -37,7 +37,7 @@ func resolveInfo(method, path string) *requestinfo.Info {
 func TestRuleMatchesRequests(t *testing.T) {
 	ada := &request.User{Name: "ada", Groups: []string{"staff", "system:authenticated"}}
 	const pods, log = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p/log"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		rule, method, path string
 		user               *request.User
 		want               bool
@@ -103,9 +103,9 @@ func TestRuleMatchesRequests(t *testing.T) {
 		{rule: "nonResourceURLs: ['*']", method: "GET", path: "/anything", user: ada, want: true},
 		{rule: "nonResourceURLs: ['*']", method: "GET", path: pods, user: ada, want: false},
 	} {
-		p := mustParse(t, "rules:\n- {level: Metadata, "+c.rule+"}\n- {level: None}\n")
-		if got := p.Decide(resolveInfo(c.method, c.path), c.user).Level == audit.Metadata; got != c.want {
-			t.Errorf("%s matches %s %s: got %v, want %v", c.rule, c.method, c.path, got, c.want)
+		p := mustParse(t, "rules:\n- {level: Metadata, "+test.rule+"}\n- {level: None}\n")
+		if got := p.Decide(resolveInfo(test.method, test.path), test.user).Level == audit.Metadata; got != test.want {
+			t.Errorf("%s matches %s %s: got %v, want %v", test.rule, test.method, test.path, got, test.want)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 // TestInvalidPoliciesAreRejected checks that policies that would record less than they seem to, or
 // nothing, are rejected.
 func TestInvalidPoliciesAreRejected(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		text string
 		want string // of the error; "" for none
 	}{
@@ -51,9 +51,9 @@ func TestInvalidPoliciesAreRejected(t *testing.T) {
 			want: "using resourceNames requires at least one resource",
 		},
 	} {
-		p, err := policy.Parse([]byte(c.text), func(why string) { t.Errorf("Parse(%q): got warning %q, want none", c.text, why) })
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || (p == nil) != (err != nil) {
-			t.Errorf("%q: %v, want %q", c.text, err, c.want)
+		p, err := policy.Parse([]byte(test.text), func(why string) { t.Errorf("Parse(%q): got warning %q, want none", test.text, why) })
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) || (p == nil) != (err != nil) {
+			t.Errorf("%q: %v, want %q", test.text, err, test.want)
 		}
 	}
 }

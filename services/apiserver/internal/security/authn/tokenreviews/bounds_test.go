@@ -16,10 +16,10 @@ import (
 // TestForgetDuringReviewPreventsCaching checks that a response from before a change of the reviewer's
 // configuration is not cached.
 func TestForgetDuringReviewPreventsCaching(t *testing.T) {
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	started, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	f.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	fixture.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		once.Do(func() {
 			close(started)
 			<-answer
@@ -29,15 +29,15 @@ func TestForgetDuringReviewPreventsCaching(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.review("alice")
+		fixture.review("alice")
 	}()
 	<-started
-	f.cache.Forget()
+	fixture.cache.Forget()
 	close(answer)
 	<-done
-	f.review("alice")
-	if f.reviewer.reviewsOf("alice") != 2 {
-		t.Errorf("got %d reviews, want 2", f.reviewer.reviewsOf("alice"))
+	fixture.review("alice")
+	if fixture.reviewer.reviewsOf("alice") != 2 {
+		t.Errorf("got %d reviews, want 2", fixture.reviewer.reviewsOf("alice"))
 	}
 }
 
@@ -61,20 +61,20 @@ func TestResponsesExpireBeforeTokens(t *testing.T) {
 // TestSimilarNamesHaveNoDependencies checks that the dependencies of an opaque token follow only
 // from user names of the exact forms.
 func TestSimilarNamesHaveNoDependencies(t *testing.T) {
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	for _, user := range []string{"abc123", "system:bootstrap:abc", "system:bootstrap:", "system:serviceaccount:ns"} {
-		if !f.isCached(user) {
+		if !fixture.isCached(user) {
 			t.Errorf("%s: got no cached result, want one", user)
 		}
 	}
 	for _, user := range []string{"system:bootstrap:abc123", "system:serviceaccount:ns:a"} {
-		n := f.reviewer.reviewsOf(user)
+		n := fixture.reviewer.reviewsOf(user)
 		for range 3 {
-			f.awaitTrue("reviewed again", func() bool {
-				f.review(user)
-				return f.reviewer.reviewsOf(user) > n
+			fixture.awaitTrue("reviewed again", func() bool {
+				fixture.review(user)
+				return fixture.reviewer.reviewsOf(user) > n
 			})
-			n = f.reviewer.reviewsOf(user)
+			n = fixture.reviewer.reviewsOf(user)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		token, user string
 		ok          bool
 		used        string
@@ -115,21 +115,21 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 			})
 			f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 				defer close(ended)
-				return &authenticator.Response{User: authenticator.User{Name: c.user}}, c.ok, nil
+				return &authenticator.Response{User: authenticator.User{Name: test.user}}, test.ok, nil
 			}
-			review := f.review(c.token)
+			review := f.review(test.token)
 			<-ended
-			if warned := len(review.Warnings) > 0; warned != (report && c.ok && c.used != "") {
-				t.Errorf("%s: got warnings %q, want some: %t", name, review.Warnings, report && c.ok && c.used != "")
+			if warned := len(review.Warnings) > 0; warned != (report && test.ok && test.used != "") {
+				t.Errorf("%s: got warnings %q, want some: %t", name, review.Warnings, report && test.ok && test.used != "")
 			}
 			got := ""
-			if report && c.used != "" {
+			if report && test.used != "" {
 				got = <-used
 			} else if len(used) > 0 {
 				got = <-used
 			}
-			if report && got != c.used {
-				t.Errorf("%s: got %q, want %q", name, got, c.used)
+			if report && got != test.used {
+				t.Errorf("%s: got %q, want %q", name, got, test.used)
 			}
 		}
 	}

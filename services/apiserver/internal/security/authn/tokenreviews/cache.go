@@ -104,19 +104,19 @@ type inFlightReview struct {
 }
 
 // New returns a cache. The cache stays empty until Run follows the objects.
-func New(c Config) (*Cache, error) {
-	if c.Now == nil {
-		c.Now = time.Now
+func New(config Config) (*Cache, error) {
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	cache := &Cache{cfg: c, inFlight: map[cacheKey]*inFlightReview{}}
+	cache := &Cache{cfg: config, inFlight: map[cacheKey]*inFlightReview{}}
 	var err error
 	if cache.keys, err = newKeyHasher(); err != nil {
 		return nil, err
 	}
 	evicted := func(k cacheKey, entry *cachedReview) { cache.index.remove(k, entry.objects) }
-	cache.successes = expirable.NewLRU(maxSuccesses, evicted, c.SuccessTTL)
-	cache.failures = expirable.NewLRU(maxFailures, evicted, c.FailureTTL)
-	cache.metrics = newMetrics(c.Registerer, func() float64 { return float64(cache.successes.Len()) })
+	cache.successes = expirable.NewLRU(maxSuccesses, evicted, config.SuccessTTL)
+	cache.failures = expirable.NewLRU(maxFailures, evicted, config.FailureTTL)
+	cache.metrics = newMetrics(config.Registerer, func() float64 { return float64(cache.successes.Len()) })
 	return cache, nil
 }
 

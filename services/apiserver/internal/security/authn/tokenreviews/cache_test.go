@@ -55,25 +55,25 @@ func (f *fixture) putBoundObjects() {
 // TestResponsesAreCached checks that accepted and rejected tokens are cached by token and
 // audiences, and undecided reviews are not.
 func TestResponsesAreCached(t *testing.T) {
-	f := newFixture(t, nil)
-	if rev := f.review("alice"); !rev.Authenticated || rev.User.Name != "alice" || !rev.User.InGroup("system:authenticated") {
+	fixture := newFixture(t, nil)
+	if rev := fixture.review("alice"); !rev.Authenticated || rev.User.Name != "alice" || !rev.User.InGroup("system:authenticated") {
 		t.Errorf("got %+v, want alice in system:authenticated", rev)
 	}
-	if !f.isCached("alice") || f.reviewer.reviewsOf("alice") != 1 {
-		t.Errorf("got %d reviews, want 1 and a cached result", f.reviewer.reviewsOf("alice"))
+	if !fixture.isCached("alice") || fixture.reviewer.reviewsOf("alice") != 1 {
+		t.Errorf("got %d reviews, want 1 and a cached result", fixture.reviewer.reviewsOf("alice"))
 	}
-	f.review("alice", "api")
-	if n := f.reviewer.reviewsOf("alice"); n != 1 {
+	fixture.review("alice", "api")
+	if n := fixture.reviewer.reviewsOf("alice"); n != 1 {
 		t.Errorf("the server's own audience has a separate cache entry: got %d reviews, want 1", n)
 	}
-	f.review("alice", "other")
-	if n := f.reviewer.reviewsOf("alice"); n != 2 {
+	fixture.review("alice", "other")
+	if n := fixture.reviewer.reviewsOf("alice"); n != 2 {
 		t.Errorf("other audiences share a cache entry: got %d reviews, want 2", n)
 	}
-	if rev := f.review("bad"); rev.Authenticated || rev.Error != "no good" || !f.isCached("bad") {
+	if rev := fixture.review("bad"); rev.Authenticated || rev.Error != "no good" || !fixture.isCached("bad") {
 		t.Errorf("rejected token: got %+v, want error \"no good\" and a cached result", rev)
 	}
-	if _, err := f.cache.Review(t.Context(), "down", nil); !errors.Is(err, authenticator.ErrUnavailable) || f.isCached("down") {
+	if _, err := fixture.cache.Review(t.Context(), "down", nil); !errors.Is(err, authenticator.ErrUnavailable) || fixture.isCached("down") {
 		t.Errorf("unavailable reviewer: got %v, want authenticator.ErrUnavailable and no cached result", err)
 	}
 }
@@ -90,19 +90,19 @@ func TestNoCacheWithoutEvents(t *testing.T) {
 // TestUnknownTokens checks that the errors for rejected tokens do not contain the token, and that a
 // too long token is not reviewed.
 func TestUnknownTokens(t *testing.T) {
-	f := newFixtureWithoutObjects(t, nil)
-	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
-	if rev := f.review("x"); rev.Authenticated || rev.Error != authn.UnknownToken {
+	fixture := newFixtureWithoutObjects(t, nil)
+	fixture.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
+	if rev := fixture.review("x"); rev.Authenticated || rev.Error != authn.UnknownToken {
 		t.Errorf("got %+v; want false, %v", rev, authn.UnknownToken)
 	}
-	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	fixture.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		return nil, false, errors.New("I do not know " + token)
 	}
-	if rev := f.review("secret"); rev.Authenticated || rev.Error != "I do not know <token>" {
+	if rev := fixture.review("secret"); rev.Authenticated || rev.Error != "I do not know <token>" {
 		t.Errorf("got %+v; want false, \"I do not know <token>\"", rev)
 	}
 	long := strings.Repeat("x", authenticator.MaxTokenBytes+1)
-	if rev := f.review(long); rev.Authenticated || rev.Error == "" || f.reviewer.reviewsOf(long) != 0 {
+	if rev := fixture.review(long); rev.Authenticated || rev.Error == "" || fixture.reviewer.reviewsOf(long) != 0 {
 		t.Errorf("huge token: got %+v; want false, other than \"\", 0", rev)
 	}
 }
@@ -110,9 +110,9 @@ func TestUnknownTokens(t *testing.T) {
 // TestConcurrentReviewsShareOneFlight checks that concurrent requests with the same token share one
 // review, which continues when one of them is canceled.
 func TestConcurrentReviewsShareOneFlight(t *testing.T) {
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	started, respond := make(chan struct{}), make(chan struct{})
-	f.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	fixture.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		close(started)
 		<-respond
 		return byName(ctx, token)
@@ -120,14 +120,14 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	canceledCtx, cancel := context.WithCancel(t.Context())
 	canceled := make(chan error, 1)
 	go func() {
-		_, err := f.cache.Review(canceledCtx, "alice", nil)
+		_, err := fixture.cache.Review(canceledCtx, "alice", nil)
 		canceled <- err
 	}()
 	<-started
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
-			if rev, err := f.cache.Review(t.Context(), "alice", nil); err != nil || !rev.Authenticated {
+			if rev, err := fixture.cache.Review(t.Context(), "alice", nil); err != nil || !rev.Authenticated {
 				t.Errorf("got %+v, %v; want no error, true", rev, err)
 			}
 		})
@@ -138,7 +138,7 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	}
 	close(respond)
 	wg.Wait()
-	if n := f.reviewer.reviewsOf("alice"); n != 1 {
+	if n := fixture.reviewer.reviewsOf("alice"); n != 1 {
 		t.Errorf("got %d reviews, want 1", n)
 	}
 }
@@ -157,12 +157,12 @@ func TestReviewEndsAfterTimeout(t *testing.T) {
 
 // TestCachedReviewEndsWithToken checks that a cached review ends with its token.
 func TestCachedReviewEndsWithToken(t *testing.T) {
-	f := newFixture(t, nil)
-	advance := func(d time.Duration) { f.mu.Lock(); f.now = f.now.Add(d); f.mu.Unlock() }
-	f.putBoundObjects()
-	short := signToken(f.now, time.Minute)
-	end := f.now.Add(time.Minute)
-	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	fixture := newFixture(t, nil)
+	advance := func(d time.Duration) { fixture.mu.Lock(); fixture.now = fixture.now.Add(d); fixture.mu.Unlock() }
+	fixture.putBoundObjects()
+	short := signToken(fixture.now, time.Minute)
+	end := fixture.now.Add(time.Minute)
+	fixture.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		resp := &authenticator.Response{User: authenticator.User{Name: "x"}}
 		if token == "reported" {
 			resp.Expires = end
@@ -171,13 +171,13 @@ func TestCachedReviewEndsWithToken(t *testing.T) {
 	}
 	before := map[string]int{}
 	for _, token := range []string{short, "reported", "plain"} {
-		f.awaitTrue("kept", func() bool { return f.isCached(token) })
-		before[token] = f.reviewer.reviewsOf(token)
+		fixture.awaitTrue("kept", func() bool { return fixture.isCached(token) })
+		before[token] = fixture.reviewer.reviewsOf(token)
 	}
 	advance(2*time.Minute + time.Second)
 	for token, again := range map[string]int{short: 1, "reported": 1, "plain": 0} {
-		f.review(token)
-		if n := f.reviewer.reviewsOf(token) - before[token]; n != again {
+		fixture.review(token)
+		if n := fixture.reviewer.reviewsOf(token) - before[token]; n != again {
 			t.Errorf("%.10s: got %d more reviews, want %d", token, n, again)
 		}
 	}
@@ -188,7 +188,7 @@ func TestCachedReviewEndsWithToken(t *testing.T) {
 func TestEventsInvalidate(t *testing.T) {
 	// cached means that the event does not concern the token. user is the user of an opaque token,
 	// whose objects follow from the user only.
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		token  string
 		user   authenticator.User
 		ready  func(*fixture)
@@ -261,21 +261,21 @@ func TestEventsInvalidate(t *testing.T) {
 				if u, ok := markers[token]; ok {
 					return &authenticator.Response{User: u}, true, nil
 				}
-				return &authenticator.Response{User: c.user}, true, nil
+				return &authenticator.Response{User: test.user}, true, nil
 			}
 			f.awaitEvents() // events of the puts above are no longer pending
-			f.awaitTrue("kept", func() bool { return f.isCached(c.token) })
-			n := f.reviewer.reviewsOf(c.token)
-			c.event(f)
-			if c.cached {
+			f.awaitTrue("kept", func() bool { return f.isCached(test.token) })
+			n := f.reviewer.reviewsOf(test.token)
+			test.event(f)
+			if test.cached {
 				f.awaitEvents()
-				f.review(c.token)
-				if f.reviewer.reviewsOf(c.token) != n {
-					t.Errorf("%s: got another review of %q, want the cached response", name, c.token)
+				f.review(test.token)
+				if f.reviewer.reviewsOf(test.token) != n {
+					t.Errorf("%s: got another review of %q, want the cached response", name, test.token)
 				}
 				return
 			}
-			f.awaitTrue("forgotten", func() bool { f.review(c.token); return f.reviewer.reviewsOf(c.token) > n })
+			f.awaitTrue("forgotten", func() bool { f.review(test.token); return f.reviewer.reviewsOf(test.token) > n })
 		})
 	}
 }
@@ -316,30 +316,30 @@ func (f *fixture) awaitEvents() {
 // TestCreationInvalidatesRejections checks that a rejection is removed from the cache when a
 // missing object is created.
 func TestCreationInvalidatesRejections(t *testing.T) {
-	f := newFixture(t, nil)
-	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		if _, err := f.objects.find(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef"); err != nil && token != "bad-probe" {
+	fixture := newFixture(t, nil)
+	fixture.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		if _, err := fixture.objects.find(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef"); err != nil && token != "bad-probe" {
 			return nil, false, errors.New("none")
 		}
 		return &authenticator.Response{User: authenticator.User{Name: "system:bootstrap:abcdef"}}, true, nil
 	}
 	const token = "abcdef.0123456789abcdef"
-	if f.review(token).Authenticated || !f.isCached(token) {
+	if fixture.review(token).Authenticated || !fixture.isCached(token) {
 		t.Fatal("unknown token: got it authenticated, or its rejection uncached, want a cached rejection")
 	}
-	f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "u")
-	f.awaitTrue("known", func() bool { return f.review(token).Authenticated })
+	fixture.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "u")
+	fixture.awaitTrue("known", func() bool { return fixture.review(token).Authenticated })
 }
 
 // TestEventDuringReviewPreventsCaching checks that a response that precedes an event is not cached,
 // and requests
 // that arrive after the event do not get it.
 func TestEventDuringReviewPreventsCaching(t *testing.T) {
-	f := newFixture(t, nil)
-	f.putBoundObjects()
+	fixture := newFixture(t, nil)
+	fixture.putBoundObjects()
 	started, answer := make(chan struct{}, 10), make(chan struct{})
-	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		_, err := f.objects.find(satoken.KindServiceAccount, "ns", "a")
+	fixture.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		_, err := fixture.objects.find(satoken.KindServiceAccount, "ns", "a")
 		if token == bound() {
 			started <- struct{}{}
 			<-answer
@@ -350,19 +350,19 @@ func TestEventDuringReviewPreventsCaching(t *testing.T) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
 	}
 	reviewAsync := func(in chan<- bool) {
-		rev, err := f.cache.Review(t.Context(), bound(), nil)
+		rev, err := fixture.cache.Review(t.Context(), bound(), nil)
 		in <- err == nil && rev.Authenticated
 	}
 	first, second := make(chan bool, 1), make(chan bool, 1)
 	go reviewAsync(first)
 	<-started
-	f.delete(satoken.KindServiceAccount, "ns", "a")
-	f.awaitTrue("a second review", func() bool {
+	fixture.delete(satoken.KindServiceAccount, "ns", "a")
+	fixture.awaitTrue("a second review", func() bool {
 		// A request at this point either joins the first review or starts the second.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, _ = f.cache.Review(ctx, bound(), nil)
-		return f.reviewer.reviewsOf(bound()) > 1
+		_, _ = fixture.cache.Review(ctx, bound(), nil)
+		return fixture.reviewer.reviewsOf(bound()) > 1
 	})
 	go reviewAsync(second)
 	close(answer)
@@ -372,7 +372,7 @@ func TestEventDuringReviewPreventsCaching(t *testing.T) {
 	if <-second {
 		t.Error("a request from after the deletion is accepted")
 	}
-	if f.review(bound()).Authenticated {
+	if fixture.review(bound()).Authenticated {
 		t.Error("the outdated response is cached")
 	}
 }
@@ -380,25 +380,25 @@ func TestEventDuringReviewPreventsCaching(t *testing.T) {
 // TestUnknownObjectsAreCachedBriefly checks that a user whose service account is missing is
 // accepted, but not cached for long.
 func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
-	f := newFixture(t, nil)
-	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
+	fixture := newFixture(t, nil)
+	fixture.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
 	}
 	reviewedEachTime := func() bool {
-		n := f.reviewer.reviewsOf("opaque")
-		f.review("opaque")
-		return f.reviewer.reviewsOf("opaque") > n
+		n := fixture.reviewer.reviewsOf("opaque")
+		fixture.review("opaque")
+		return fixture.reviewer.reviewsOf("opaque") > n
 	}
 	for range 3 {
-		f.awaitTrue("reviewed again", reviewedEachTime)
+		fixture.awaitTrue("reviewed again", reviewedEachTime)
 	}
-	f.put(satoken.KindServiceAccount, "ns", "a", "another")
+	fixture.put(satoken.KindServiceAccount, "ns", "a", "another")
 	for range 3 {
-		f.awaitTrue("reviewed again", reviewedEachTime)
+		fixture.awaitTrue("reviewed again", reviewedEachTime)
 	}
-	f.delete(satoken.KindServiceAccount, "ns", "a")
-	f.put(satoken.KindServiceAccount, "ns", "a", "ua")
-	f.awaitTrue("kept", func() bool { return f.isCached("opaque") })
+	fixture.delete(satoken.KindServiceAccount, "ns", "a")
+	fixture.put(satoken.KindServiceAccount, "ns", "a", "ua")
+	fixture.awaitTrue("kept", func() bool { return fixture.isCached("opaque") })
 }
 
 // TestPanicInReviewRejectsOnlyItsToken checks that a token that makes a library panic is rejected,

@@ -76,15 +76,15 @@ func (c *manyClients) startMaximum(ctx context.Context, wg *sync.WaitGroup) {
 // TestReviewsPerNetworkAreLimited checks that a network that sends too many tokens delays only its
 // own tokenreviews. Neither local tokens nor other networks wait.
 func TestReviewsPerNetworkAreLimited(t *testing.T) {
-	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
+	manyClients := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
-	c.startMaximum(t.Context(), &wg)
+	manyClients.startMaximum(t.Context(), &wg)
 	for token, address := range map[string]string{
 		"local-user": "[2001:db8::1]:2",
 		"user":       "[2001:db8:0:1::1]:1",
 		"other":      "192.0.2.1:1",
 	} {
-		if rev, err := c.cache.Review(withClientAddress(t.Context(), address), token, nil); err != nil || !rev.Authenticated {
+		if rev, err := manyClients.cache.Review(withClientAddress(t.Context(), address), token, nil); err != nil || !rev.Authenticated {
 			t.Errorf("Review(%q) from %s: got %+v, %v; want authenticated", token, address, rev, err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	g := gate{withClientAddress(t.Context(), "[2001:db8::3]:1"), make(chan struct{}, 2)}
 	for range 2 {
 		wg.Go(func() {
-			if rev, err := c.cache.Review(g, "late", nil); err != nil || !rev.Authenticated {
+			if rev, err := manyClients.cache.Review(g, "late", nil); err != nil || !rev.Authenticated {
 				t.Errorf("got %+v, %v; want no error, true", rev, err)
 			}
 		})
@@ -100,9 +100,9 @@ func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	for range 2 {
 		<-g.waits
 	}
-	close(c.resultOf)
+	close(manyClients.resultOf)
 	wg.Wait()
-	if n := c.reviewer.reviewsOf("late"); n != 1 {
+	if n := manyClients.reviewer.reviewsOf("late"); n != 1 {
 		t.Errorf("got %d reviews of the waiting token, want 1", n)
 	}
 }
@@ -115,14 +115,14 @@ func (l cancelableGate) Done() <-chan struct{} { l.waits <- struct{}{}; return l
 // TestCanceledWaitersAreNotReviewed checks that a waiting request that is canceled causes no
 // review, and later ones proceed.
 func TestCanceledWaitersAreNotReviewed(t *testing.T) {
-	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
+	manyClients := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
-	c.startMaximum(t.Context(), &wg)
+	manyClients.startMaximum(t.Context(), &wg)
 	ctx, leave := context.WithCancel(withClientAddress(t.Context(), "[2001:db8::3]:1"))
 	canceled := make(chan error, 1)
 	g := cancelableGate{gate{ctx, make(chan struct{}, 1)}}
 	go func() {
-		_, err := c.cache.Review(g, "late", nil)
+		_, err := manyClients.cache.Review(g, "late", nil)
 		canceled <- err
 	}()
 	<-g.waits
@@ -130,13 +130,13 @@ func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	if err := <-canceled; !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: got %v, want %v", err, context.Canceled)
 	}
-	if n := c.reviewer.reviewsOf("late"); n != 0 {
+	if n := manyClients.reviewer.reviewsOf("late"); n != 0 {
 		t.Errorf("got %d reviews without a free slot, want 0", n)
 	}
-	close(c.resultOf)
+	close(manyClients.resultOf)
 	wg.Wait()
-	c.awaitTrue("asked about", func() bool {
-		rev, err := c.cache.Review(t.Context(), "late", nil)
+	manyClients.awaitTrue("asked about", func() bool {
+		rev, err := manyClients.cache.Review(t.Context(), "late", nil)
 		return err == nil && rev.Authenticated
 	})
 }

@@ -24,21 +24,21 @@ type CachedKind struct {
 func (c *Cache) Run(ctx context.Context, followed []CachedKind) error {
 	state := &followedKinds{cache: c, missing: len(followed)}
 	var tasks []task.Task
-	for _, f := range followed {
+	for _, cachedKind := range followed {
 		tasks = append(tasks, task.Task{
-			Name: "tokens by " + string(f.Kind),
+			Name: "tokens by " + string(cachedKind.Kind),
 			Run: informer.New(informer.Config{
-				Store:       f.Store,
+				Store:       cachedKind.Store,
 				ChangesOnly: true,
 				Replace:     func(context.Context, []*objects.Entry, int64) { state.markFollowed() },
 				Apply: func(ctx context.Context, changes []watchcache.Event, _ int64) {
 					for _, ev := range changes {
-						c.handleEvent(ctx, f.Kind, ev)
+						c.handleEvent(ctx, cachedKind.Kind, ev)
 					}
 				},
 				OnLost: func(err error) {
 					if errors.As(err, new(*watchcache.ExpiredError)) {
-						c.cfg.Logger.Info("cached token reviews are dropped: events were missed", "kind", f.Kind)
+						c.cfg.Logger.Info("cached token reviews are dropped: events were missed", "kind", cachedKind.Kind)
 					}
 					state.markLost()
 				},

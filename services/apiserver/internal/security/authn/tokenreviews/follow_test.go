@@ -29,21 +29,21 @@ func TestOutageOfEventsDropsCache(t *testing.T) {
 		"compacted": &storage.CompactedError{OldestRevision: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, nil)
-			if !f.isCached("alice") {
+			fixture := newFixture(t, nil)
+			if !fixture.isCached("alice") {
 				t.Fatal("the response is not cached")
 			}
-			f.source.broken <- lost
+			fixture.source.broken <- lost
 			if name == "replaced" { // until the next load
-				f.awaitTrue("not kept", func() bool { return !f.isCached("alice") })
+				fixture.awaitTrue("not kept", func() bool { return !fixture.isCached("alice") })
 			}
-			f.source.mu.Lock()
-			f.source.revision += 100
-			f.source.mu.Unlock()
-			<-f.source.gate
-			f.awaitForgotten("alice")
-			f.awaitTrue("kept again", func() bool { return f.isCached("alice") })
-			f.delete("Pod", "ns", "p") // a later event is processed
+			fixture.source.mu.Lock()
+			fixture.source.revision += 100
+			fixture.source.mu.Unlock()
+			<-fixture.source.gate
+			fixture.awaitForgotten("alice")
+			fixture.awaitTrue("kept again", func() bool { return fixture.isCached("alice") })
+			fixture.delete("Pod", "ns", "p") // a later event is processed
 		})
 	}
 }

@@ -11,7 +11,7 @@ type cacheMetrics struct {
 }
 
 // newMetrics registers the metrics. cachedSuccesses returns the number of cached successes.
-func newMetrics(r prometheus.Registerer, cachedSuccesses func() float64) *cacheMetrics {
+func newMetrics(registerer prometheus.Registerer, cachedSuccesses func() float64) *cacheMetrics {
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "authentication_token_cache_request_duration_seconds",
 		Help: "[ALPHA] Duration of token reviews in seconds, by whether the result came from the cache.",
@@ -34,7 +34,7 @@ func newMetrics(r prometheus.Registerer, cachedSuccesses func() float64) *cacheM
 			Help: "[ALPHA] Number of cached token reviews invalidated by a change of an object that they depend on.",
 		}),
 	}
-	r.MustRegister(duration, fetches, m.active, m.dropped, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	registerer.MustRegister(duration, fetches, m.active, m.dropped, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "authentication_token_cache_kept",
 		Help: "[ALPHA] Number of successful token reviews in the cache.",
 	}, cachedSuccesses))

@@ -205,13 +205,13 @@ func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 				},
 			})
 	}
-	wc, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
+	cache, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var followed []tokenreviews.CachedKind
 	for kind, prefix := range stores {
-		followed = append(followed, tokenreviews.CachedKind{Kind: kind, Store: wc.Store(prefix)})
+		followed = append(followed, tokenreviews.CachedKind{Kind: kind, Store: cache.Store(prefix)})
 	}
 
 	// 2. Run both until the test ends.
@@ -219,7 +219,7 @@ func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 	done := make(chan error, 2)
 	var watchCacheCtx context.Context
 	watchCacheCtx, f.stop = context.WithCancel(ctx)
-	go func() { done <- wc.Run(watchCacheCtx) }()
+	go func() { done <- cache.Run(watchCacheCtx) }()
 	go func() { done <- f.cache.Run(ctx, followed) }()
 	t.Cleanup(func() {
 		cancel()

@@ -72,20 +72,20 @@ type Client struct {
 }
 
 // New returns a client. It does not call the service.
-func New(c Config) (*Client, error) {
-	if c.Version != V1 && c.Version != V1beta1 {
-		return nil, fmt.Errorf("version %q of the token review is neither %s nor %s", c.Version, V1, V1beta1)
+func New(config Config) (*Client, error) {
+	if config.Version != V1 && config.Version != V1beta1 {
+		return nil, fmt.Errorf("version %q of the token review is neither %s nor %s", config.Version, V1, V1beta1)
 	}
-	if c.TryTimeout == 0 {
-		c.TryTimeout = tryTimeout
+	if config.TryTimeout == 0 {
+		config.TryTimeout = tryTimeout
 	}
-	service, err := webhookclient.LoadHTTP1(c.Kubeconfig, c.Dial)
+	service, err := webhookclient.LoadHTTP1(config.Kubeconfig, config.Dial)
 	if err != nil {
 		return nil, fmt.Errorf("token review service: %w", err)
 	}
-	service.WarnPlain(c.Logger, "token webhook")
-	service.Measure(c.Calls)
-	client := &Client{cfg: c, service: service}
+	service.WarnPlain(config.Logger, "token webhook")
+	service.Measure(config.Calls)
+	client := &Client{cfg: config, service: service}
 	client.registerMetrics()
 	return client, nil
 }

@@ -81,7 +81,7 @@ func reviewJSON(version, status string) string {
 // responses.
 func TestReviewResultFollowsResponse(t *testing.T) {
 	alice := `{"authenticated":true,"user":{"username":"alice","uid":"u","groups":["dev"],"extra":{"k":["v"]}}}`
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		version, answer string
 		code            int
 		audiences       []string
@@ -157,25 +157,25 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []byte
-			service, _ := startService(t, c.version, func(w http.ResponseWriter, r *http.Request) {
+			service, _ := startService(t, test.version, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/authenticate" || r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer our-own" {
 					t.Errorf("got %s %s with headers %v, want POST /authenticate with the client's credentials", r.Method, r.URL, r.Header)
 				}
 				asked, _ = io.ReadAll(r.Body)
 				w.Header().Set("Location", "/elsewhere")
-				if c.code != 0 {
-					w.WriteHeader(c.code)
+				if test.code != 0 {
+					w.WriteHeader(test.code)
 				}
-				_, _ = io.WriteString(w, c.answer)
+				_, _ = io.WriteString(w, test.answer)
 			})
-			r, ok, err := service.AuthenticateToken(t.Context(), secret, c.audiences)
-			if ok != (c.user != "") || ok && (r.User.Name != c.user || !slices.Equal(r.Audiences, c.wantAudiences)) {
-				t.Errorf("got %+v, %v, %v; want user %q, audiences %q", r, ok, err, c.user, c.wantAudiences)
+			r, ok, err := service.AuthenticateToken(t.Context(), secret, test.audiences)
+			if ok != (test.user != "") || ok && (r.User.Name != test.user || !slices.Equal(r.Audiences, test.wantAudiences)) {
+				t.Errorf("got %+v, %v, %v; want user %q, audiences %q", r, ok, err, test.user, test.wantAudiences)
 			}
-			if (err != nil) != (c.err != "") ||
-				err != nil && !strings.Contains(err.Error(), c.err) ||
-				errors.Is(err, authenticator.ErrUnavailable) != c.unavailable {
-				t.Errorf("got error %v, want %q, unavailable %t", err, c.err, c.unavailable)
+			if (err != nil) != (test.err != "") ||
+				err != nil && !strings.Contains(err.Error(), test.err) ||
+				errors.Is(err, authenticator.ErrUnavailable) != test.unavailable {
+				t.Errorf("got error %v, want %q, unavailable %t", err, test.err, test.unavailable)
 			}
 			if err != nil && strings.Contains(err.Error(), secret) {
 				t.Errorf("got error %v, want one without the token", err)
@@ -188,9 +188,9 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 				}
 			}
 			err = json.Unmarshal(asked, &review)
-			if err != nil || review.APIVersion != "authentication.k8s.io/"+c.version || review.Kind != "TokenReview" ||
-				review.Spec.Token != secret || !slices.Equal(review.Spec.Audiences, c.audiences) {
-				t.Errorf("got request %s, error %v; want token %q, audiences %q", asked, err, secret, c.audiences)
+			if err != nil || review.APIVersion != "authentication.k8s.io/"+test.version || review.Kind != "TokenReview" ||
+				review.Spec.Token != secret || !slices.Equal(review.Spec.Audiences, test.audiences) {
+				t.Errorf("got request %s, error %v; want token %q, audiences %q", asked, err, secret, test.audiences)
 			}
 		})
 	}
@@ -251,7 +251,7 @@ func TestFailedReviewIsRetried(t *testing.T) {
 
 // TestTemporaryErrorsAreRetried checks that errors that may be temporary are retried.
 func TestTemporaryErrorsAreRetried(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		first func(http.ResponseWriter)
 		again bool
 	}{
@@ -271,14 +271,14 @@ func TestTemporaryErrorsAreRetried(t *testing.T) {
 		var n atomic.Int32
 		cl, _ := startService(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
 			if n.Add(1) == 1 {
-				c.first(w)
+				test.first(w)
 				return
 			}
 			_, _ = io.WriteString(w, reviewJSON("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
 		})
 		_, ok, err := cl.AuthenticateToken(t.Context(), secret, nil)
-		if ok != c.again || (n.Load() > 1) != c.again {
-			t.Errorf("%s: got %v, %v after %d requests; want %v, %v", name, ok, err, n.Load(), c.again, c.again)
+		if ok != test.again || (n.Load() > 1) != test.again {
+			t.Errorf("%s: got %v, %v after %d requests; want %v, %v", name, ok, err, n.Load(), test.again, test.again)
 		}
 	}
 }
@@ -356,7 +356,7 @@ func TestDeadConnectionDelaysOnlyOneRequest(t *testing.T) {
 	var dead atomic.Value
 	dead.Store("")
 	release := make(chan struct{})
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		dead.CompareAndSwap("the next", r.RemoteAddr)
 		if dead.Load() == r.RemoteAddr {
 			<-release
@@ -364,11 +364,11 @@ func TestDeadConnectionDelaysOnlyOneRequest(t *testing.T) {
 		}
 		fmt.Fprint(w, reviewJSON("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
 	}))
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	defer s.Close()
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
 	defer close(release)
-	c, _ := newClient(t, "v1", s.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	c, _ := newClient(t, "v1", server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	defer c.Close()
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok {
 		t.Fatal(err)

@@ -110,27 +110,27 @@ type Conditions interface {
 
 // Parse parses and validates the content of a file.
 func Parse(data []byte, conditions Conditions) (*Configuration, error) {
-	c := &Configuration{}
+	configuration := &Configuration{}
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
-	strict, err := json.UnmarshalStrict(text, c)
+	strict, err := json.UnmarshalStrict(text, configuration)
 	if err = errors.Join(append(strict, err)...); err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
-	group, version, _ := strings.Cut(c.APIVersion, "/")
-	if c.Kind != Kind || group != Group || version != "v1" && version != "v1beta1" && version != "v1alpha1" {
-		return nil, fmt.Errorf("apiVersion %q, kind %q: want %s/v1 (v1beta1, v1alpha1), %s", c.APIVersion, c.Kind, Group, Kind)
+	group, version, _ := strings.Cut(configuration.APIVersion, "/")
+	if configuration.Kind != Kind || group != Group || version != "v1" && version != "v1beta1" && version != "v1alpha1" {
+		return nil, fmt.Errorf("apiVersion %q, kind %q: want %s/v1 (v1beta1, v1alpha1), %s", configuration.APIVersion, configuration.Kind, Group, Kind)
 	}
-	c.setDefaults()
-	if err := c.validate(conditions).ToAggregate(); err != nil {
+	configuration.setDefaults()
+	if err := configuration.validate(conditions).ToAggregate(); err != nil {
 		return nil, err
 	}
-	if err := c.checkNames(); err != nil {
+	if err := configuration.checkNames(); err != nil {
 		return nil, err
 	}
-	return c, nil
+	return configuration, nil
 }
 
 // setDefaults sets the defaults of webhooks.
@@ -167,27 +167,27 @@ type Flags struct {
 const flagTimeout = 30 * time.Second
 
 // FromFlags returns the configuration of validated flags.
-func FromFlags(f Flags) *Configuration {
-	c := &Configuration{}
-	for _, m := range f.Modes {
-		a := Authorizer{Type: m, Name: requiredName(m)}
+func FromFlags(flags Flags) *Configuration {
+	configuration := &Configuration{}
+	for _, m := range flags.Modes {
+		authorizer := Authorizer{Type: m, Name: requiredName(m)}
 		switch m {
 		case ABAC:
-			a.PolicyFile = f.PolicyFile
+			authorizer.PolicyFile = flags.PolicyFile
 		case Webhook:
-			a.Name = "default"
-			a.Webhook = &WebhookConfig{
-				AuthorizedTTL:              Duration{f.AuthorizedTTL},
-				UnauthorizedTTL:            Duration{f.UnauthorizedTTL},
+			authorizer.Name = "default"
+			authorizer.Webhook = &WebhookConfig{
+				AuthorizedTTL:              Duration{flags.AuthorizedTTL},
+				UnauthorizedTTL:            Duration{flags.UnauthorizedTTL},
 				Timeout:                    Duration{flagTimeout},
-				SubjectAccessReviewVersion: f.WebhookVersion,
+				SubjectAccessReviewVersion: flags.WebhookVersion,
 				FailurePolicy:              PolicyNoOpinion,
-				ConnectionInfo:             ConnectionInfo{Type: ConnectionFile, KubeConfigFile: &f.WebhookConfigFile},
+				ConnectionInfo:             ConnectionInfo{Type: ConnectionFile, KubeConfigFile: &flags.WebhookConfigFile},
 			}
 		}
-		c.Authorizers = append(c.Authorizers, a)
+		configuration.Authorizers = append(configuration.Authorizers, authorizer)
 	}
-	return c
+	return configuration
 }
 
 // Validate returns the errors in the flags. Each names its flag.

@@ -101,7 +101,7 @@ func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 	}
 	many += "]"
 	at := "authorizers[0].webhook."
-	for _, c := range []struct{ content, want string }{
+	for _, test := range []struct{ content, want string }{
 		{content: "", want: `apiVersion "", kind ""`},
 		{content: "x", want: "decode: "},
 		{content: strings.Replace(head, "config.k8s.io/v1", "config.k8s.io/v2", 1), want: `apiVersion "apiserver.config.k8s.io/v2"`},
@@ -209,8 +209,8 @@ func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 			want:    at + `matchConditions[0].expression: Invalid value: "bad": compilation failed: bad`,
 		},
 	} {
-		if _, err := authzconfig.Parse([]byte(c.content), conditions{}); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s\ngot  %v\nwant %s", c.content, err, c.want)
+		if _, err := authzconfig.Parse([]byte(test.content), conditions{}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s\ngot  %v\nwant %s", test.content, err, test.want)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 // TestFlagsBecomeConfiguration validates the authorization flags, and checks the configuration that they stand for.
 func TestFlagsBecomeConfiguration(t *testing.T) {
 	good := authzconfig.Flags{Modes: []string{"Node", "RBAC"}, WebhookVersion: "v1beta1"}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		change func(*authzconfig.Flags)
 		want   string // part of the error; empty when valid
 	}{
@@ -249,10 +249,10 @@ func TestFlagsBecomeConfiguration(t *testing.T) {
 		{change: func(f *authzconfig.Flags) { f.UnauthorizedTTL = -1 }, want: "must not be negative"},
 	} {
 		f := good
-		c.change(&f)
+		test.change(&f)
 		err := errors.Join(f.Validate()...)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: got %v, want %s", f, err, c.want)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: got %v, want %s", f, err, test.want)
 		}
 	}
 	f := authzconfig.Flags{

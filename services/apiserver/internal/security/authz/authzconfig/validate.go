@@ -24,28 +24,28 @@ func (c *Configuration) validate(conditions Conditions) (errs field.ErrorList) {
 	types := map[string]bool{}
 	names := map[string]bool{}
 	for i := range c.Authorizers {
-		a := &c.Authorizers[i]
+		authorizer := &c.Authorizers[i]
 		path := path.Index(i)
 		switch {
-		case a.Type == "":
+		case authorizer.Type == "":
 			errs = append(errs, field.Required(path.Child("type"), ""))
 			continue
-		case !slices.Contains(fileTypes(), a.Type):
-			errs = append(errs, field.NotSupported(path.Child("type"), a.Type, fileTypes()))
+		case !slices.Contains(fileTypes(), authorizer.Type):
+			errs = append(errs, field.NotSupported(path.Child("type"), authorizer.Type, fileTypes()))
 			continue
-		case types[a.Type] && a.Type != Webhook:
-			errs = append(errs, field.Duplicate(path.Child("type"), a.Type))
+		case types[authorizer.Type] && authorizer.Type != Webhook:
+			errs = append(errs, field.Duplicate(path.Child("type"), authorizer.Type))
 			continue
 		}
-		types[a.Type] = true
-		errs = append(errs, validateName(a.Name, names, path.Child("name"))...)
-		names[a.Name] = true
+		types[authorizer.Type] = true
+		errs = append(errs, validateName(authorizer.Name, names, path.Child("name"))...)
+		names[authorizer.Name] = true
 		switch {
-		case a.Type == Webhook && a.Webhook == nil:
+		case authorizer.Type == Webhook && authorizer.Webhook == nil:
 			errs = append(errs, field.Required(path.Child("webhook"), "required when type=Webhook"))
-		case a.Type == Webhook:
-			errs = append(errs, a.Webhook.validate(conditions, path.Child("webhook"))...)
-		case a.Webhook != nil:
+		case authorizer.Type == Webhook:
+			errs = append(errs, authorizer.Webhook.validate(conditions, path.Child("webhook"))...)
+		case authorizer.Webhook != nil:
 			errs = append(errs, field.Invalid(path.Child("webhook"), "non-null", "may only be specified when type=Webhook"))
 		}
 	}
@@ -158,19 +158,19 @@ func validateConditions(list []MatchCondition, conditions Conditions, path *fiel
 		return field.ErrorList{field.TooMany(path, len(list), MaxMatchConditions)}
 	}
 	seen := map[string]bool{}
-	for i, c := range list {
+	for i, matchCondition := range list {
 		path := path.Index(i).Child("expression")
 		switch {
-		case strings.TrimSpace(c.Expression) == "":
+		case strings.TrimSpace(matchCondition.Expression) == "":
 			errs = append(errs, field.Required(path, ""))
-		case seen[c.Expression]:
-			errs = append(errs, field.Duplicate(path, c.Expression))
+		case seen[matchCondition.Expression]:
+			errs = append(errs, field.Duplicate(path, matchCondition.Expression))
 		default:
-			if err := conditions.Check(c.Expression); err != nil {
-				errs = append(errs, field.Invalid(path, c.Expression, err.Error()))
+			if err := conditions.Check(matchCondition.Expression); err != nil {
+				errs = append(errs, field.Invalid(path, matchCondition.Expression, err.Error()))
 			}
 		}
-		seen[c.Expression] = true
+		seen[matchCondition.Expression] = true
 	}
 	return errs
 }

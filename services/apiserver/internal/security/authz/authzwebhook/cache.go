@@ -65,21 +65,21 @@ func appendCacheKey(buf []byte, attrs *authorizer.Attributes) []byte {
 }
 
 // appendUser appends the user of a request. The order of the extra fields does not matter.
-func appendUser(buf []byte, u *authorizer.User) []byte {
-	if u == nil {
-		u = &authorizer.User{}
+func appendUser(buf []byte, user *authorizer.User) []byte {
+	if user == nil {
+		user = &authorizer.User{}
 	}
-	buf = appendTexts(buf, u.Name, u.UID)
-	buf = appendTexts(buf, u.Groups...)
-	buf = binary.AppendUvarint(buf, uint64(len(u.Extra)))
-	if len(u.Extra) == 1 { // nothing to sort
-		for k, v := range u.Extra {
+	buf = appendTexts(buf, user.Name, user.UID)
+	buf = appendTexts(buf, user.Groups...)
+	buf = binary.AppendUvarint(buf, uint64(len(user.Extra)))
+	if len(user.Extra) == 1 { // nothing to sort
+		for k, v := range user.Extra {
 			buf = appendTexts(appendTexts(buf, k), v...)
 		}
 		return buf
 	}
-	for _, k := range slices.Sorted(maps.Keys(u.Extra)) {
-		buf = appendTexts(appendTexts(buf, k), u.Extra[k]...)
+	for _, k := range slices.Sorted(maps.Keys(user.Extra)) {
+		buf = appendTexts(appendTexts(buf, k), user.Extra[k]...)
 	}
 	return buf
 }

@@ -92,23 +92,23 @@ type Conditions struct{ programs []*celenv.Program }
 func (c *Conditions) matchAll(
 	ctx context.Context,
 	spec *authorizationv1.SubjectAccessReviewSpec,
-	m *Metrics,
+	metrics *Metrics,
 	name string,
 ) (bool, error) {
 	start := time.Now()
-	defer func() { m.conditionSeconds.WithLabelValues(typeName, name).Observe(time.Since(start).Seconds()) }()
+	defer func() { metrics.conditionSeconds.WithLabelValues(typeName, name).Observe(time.Since(start).Seconds()) }()
 	variables := map[string]any{"request": specValue(spec)}
 	budget := celenv.NewBudget(conditionsBudget)
 	var errs []error
 	for _, p := range c.programs {
 		ok, err := p.Bool(ctx, variables, budget)
 		if err != nil {
-			m.conditionErrors.WithLabelValues(typeName, name).Inc()
+			metrics.conditionErrors.WithLabelValues(typeName, name).Inc()
 			errs = append(errs, fmt.Errorf("match condition %q: %w", p.Expression(), err))
 			continue
 		}
 		if !ok {
-			m.conditionExclusions.WithLabelValues(typeName, name).Inc()
+			metrics.conditionExclusions.WithLabelValues(typeName, name).Inc()
 			return false, nil
 		}
 	}

@@ -35,7 +35,7 @@ func TestOnlyMatchingRequestsCallWebhook(t *testing.T) {
 	labelled.LabelSelector, _ = selector.Requirements()
 	const expectCalls, skips, fails = "asks", "skips", "fails"
 	const broken = `request.resourceAttributes.namespace == "ns"` // fails for paths
-	for _, c := range []struct {
+	for _, test := range []struct {
 		conditions string
 		a          *authorizer.Attributes
 		want       string
@@ -78,17 +78,17 @@ func TestOnlyMatchingRequestsCallWebhook(t *testing.T) {
 		{conditions: `request.user == "alice"` + "\n" + broken, a: path, want: skips},
 		{conditions: broken + "\n" + `request.user == "bob"`, a: path, want: fails},
 	} {
-		conditions, err := newCompiler(t).Compile(strings.Split(c.conditions, "\n"))
+		conditions, err := newCompiler(t).Compile(strings.Split(test.conditions, "\n"))
 		if err != nil {
-			t.Errorf("%s: got error %v, want none", c.conditions, err)
+			t.Errorf("%s: got error %v, want none", test.conditions, err)
 			continue
 		}
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
 			f := newFixture(t, func(cfg *authzwebhook.Config) { cfg.Conditions, cfg.FailureDecision = conditions, decision })
-			got := f.authorize(t, c.a)
-			want := map[string]string{expectCalls: "no-opinion", skips: "no-opinion", fails: policy + " error"}[c.want]
-			if calls := f.service.calls.Load() == 1; got != want || calls != (c.want == expectCalls) {
-				t.Errorf("%s, failure policy %s: got %q, called %v, want %q", c.conditions, policy, got, calls, want)
+			got := f.authorize(t, test.a)
+			want := map[string]string{expectCalls: "no-opinion", skips: "no-opinion", fails: policy + " error"}[test.want]
+			if calls := f.service.calls.Load() == 1; got != want || calls != (test.want == expectCalls) {
+				t.Errorf("%s, failure policy %s: got %q, called %v, want %q", test.conditions, policy, got, calls, want)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func TestWebhookFailuresAreRetriedThenDecided(t *testing.T) {
 			return true
 		}
 	}
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		answer func(http.ResponseWriter, map[string]any, *status) bool
 		want   string
 		calls  int64
@@ -82,15 +82,15 @@ func TestWebhookFailuresAreRetriedThenDecided(t *testing.T) {
 	} {
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
 			f := newFixture(t, func(c *authzwebhook.Config) { c.FailureDecision = decision })
-			f.service.respond = c.answer
-			want := strings.Replace(c.want, "FAIL", policy, 1)
-			if c.want == "allowed" && policy == "denied" {
+			f.service.respond = test.answer
+			want := strings.Replace(test.want, "FAIL", policy, 1)
+			if test.want == "allowed" && policy == "denied" {
 				continue // the call counter of the case is used up
 			}
-			if got := f.authorize(t, attributesFor("x")); got != want || f.service.calls.Load() != c.calls {
-				t.Errorf("%s, %s: got %q after %d calls, want %q after %d", name, policy, got, f.service.calls.Load(), want, c.calls)
+			if got := f.authorize(t, attributesFor("x")); got != want || f.service.calls.Load() != test.calls {
+				t.Errorf("%s, %s: got %q after %d calls, want %q after %d", name, policy, got, f.service.calls.Load(), want, test.calls)
 			}
-			if c.want != "allowed" { // errors are not cached
+			if test.want != "allowed" { // errors are not cached
 				f.service.respond = failWith(0, 0)
 				if got := f.authorize(t, attributesFor("x")); got != "allowed" {
 					t.Errorf("%s: after recovery: got %q, want \"allowed\"", name, got)
@@ -103,9 +103,9 @@ func TestWebhookFailuresAreRetriedThenDecided(t *testing.T) {
 // TestResponseSizeIsLimited checks that the client stops reading a response without end.
 func TestResponseSizeIsLimited(t *testing.T) {
 	const total = 32 << 20 // much more than the buffers in between
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	closed := make(chan bool, 1)
-	f.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+	fixture.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		part := []byte(strings.Repeat(" ", 64<<10))
 		for range total / len(part) {
 			if _, err := w.Write(part); err != nil {
@@ -116,7 +116,7 @@ func TestResponseSizeIsLimited(t *testing.T) {
 		closed <- false
 		return true
 	}
-	if got := f.authorize(t, attributesFor("x")); got != "no-opinion error" {
+	if got := fixture.authorize(t, attributesFor("x")); got != "no-opinion error" {
 		t.Errorf("got %q, want \"no-opinion error\"", got)
 	}
 	if !<-closed {

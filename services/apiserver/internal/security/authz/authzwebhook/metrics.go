@@ -14,14 +14,14 @@ type Metrics struct {
 }
 
 // NewMetrics returns the metrics and registers them.
-func NewMetrics(r prometheus.Registerer) *Metrics {
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
-	m := &Metrics{
+	metrics := &Metrics{
 		evaluations: counter("apiserver_authorization_webhook_evaluations_total",
 			"Round trips to authorization webhooks.", "name", "result"),
 		failOpen: counter("apiserver_authorization_webhook_evaluations_fail_open_total",
@@ -39,7 +39,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		conditionSeconds: histogram("apiserver_authorization_match_condition_evaluation_seconds", "Time that match conditions took.",
 			[]float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25}, "type", "name"),
 	}
-	r.MustRegister(m.evaluations, m.failOpen, m.cacheRequests,
-		m.behind, m.duration, m.conditionErrors, m.conditionExclusions, m.conditionSeconds)
-	return m
+	registerer.MustRegister(metrics.evaluations, metrics.failOpen, metrics.cacheRequests,
+		metrics.behind, metrics.duration, metrics.conditionErrors, metrics.conditionExclusions, metrics.conditionSeconds)
+	return metrics
 }

@@ -18,7 +18,7 @@ func TestCallsAreCountedByResult(t *testing.T) {
 	)
 	const kept = "binnacle_authorization_cache_requests_total"
 	forbidden := func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		change func(*authzwebhook.Config)
 		answer func(http.ResponseWriter)
 		name   string
@@ -39,30 +39,30 @@ func TestCallsAreCountedByResult(t *testing.T) {
 		},
 	} {
 		release := make(chan struct{})
-		f := newFixture(t, c.change)
-		f.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
-			if c.answer != nil {
-				c.answer(w)
+		fixture := newFixture(t, test.change)
+		fixture.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+			if test.answer != nil {
+				test.answer(w)
 			}
 			if name == "never ends" {
 				<-release
 			}
-			return c.answer != nil
+			return test.answer != nil
 		}
-		f.authorize(t, attributesFor(c.name))
+		fixture.authorize(t, attributesFor(test.name))
 		close(release)
 		for _, metric := range []string{evaluations, failOpen, kept} {
-			if got := f.countedResults(t, metric); got != c.want[metric] {
-				t.Errorf("%s: %s: got %q, want %q", name, metric, got, c.want[metric])
+			if got := fixture.countedResults(t, metric); got != test.want[metric] {
+				t.Errorf("%s: %s: got %q, want %q", name, metric, got, test.want[metric])
 			}
 		}
 	}
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	release := make(chan struct{})
-	f.service.respond = func(http.ResponseWriter, map[string]any, *status) bool { f.Close(); <-release; return false }
-	f.authorize(t, attributesFor("x"))
+	fixture.service.respond = func(http.ResponseWriter, map[string]any, *status) bool { fixture.Close(); <-release; return false }
+	fixture.authorize(t, attributesFor("x"))
 	close(release)
-	if got := f.countedResults(t, evaluations) + " " + f.countedResults(t, failOpen); got != "canceled error" {
+	if got := fixture.countedResults(t, evaluations) + " " + fixture.countedResults(t, failOpen); got != "canceled error" {
 		t.Errorf("after the breaker closed: got %s, want \"canceled error\"", got)
 	}
 }

@@ -19,9 +19,9 @@ func positionAt(n int64) rbac.Position { return rbac.Position{n, n, n, n} }
 // TestPolicyChangeInvalidatesTheCache checks that a decision is cached only as long as it includes
 // the last change of the policy.
 func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	header := ""
-	f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	fixture.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		if header != "" {
 			w.Header().Set(rbac.PositionHeader, header)
 		}
@@ -30,34 +30,34 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 	}
 	expectCalls := func(want int64, what string) {
 		t.Helper()
-		f.authorize(t, attributesFor("x"))
-		if got := f.service.calls.Swap(0); got != want {
+		fixture.authorize(t, attributesFor("x"))
+		if got := fixture.service.calls.Swap(0); got != want {
 			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
 	header = "5"
 	expectCalls(1, "first")
 	expectCalls(0, "kept")
-	f.PolicyChanged(rbac.Change{Position: positionAt(5), All: true})
+	fixture.PolicyChanged(rbac.Change{Position: positionAt(5), All: true})
 	expectCalls(1, "after a change")
 	expectCalls(0, "kept again, as it was decided at the change")
-	f.PolicyChanged(rbac.Change{Position: positionAt(5)})
+	fixture.PolicyChanged(rbac.Change{Position: positionAt(5)})
 	expectCalls(0, "a change that affects no decision")
 	header = "7"
-	f.PolicyChanged(rbac.Change{Position: positionAt(6), All: true})
+	fixture.PolicyChanged(rbac.Change{Position: positionAt(6), All: true})
 	expectCalls(1, "after another change")
 	expectCalls(0, "kept, as it was decided after the change")
-	sent := f.service.respond
-	f.service.respond = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
-		f.PolicyChanged(rbac.Change{Position: positionAt(7), All: true})
+	sent := fixture.service.respond
+	fixture.service.respond = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
+		fixture.PolicyChanged(rbac.Change{Position: positionAt(7), All: true})
 		return sent(w, spec, s)
 	}
-	f.PolicyChanged(rbac.Change{Position: rbac.Position{7, 6, 6, 6}, All: true})
+	fixture.PolicyChanged(rbac.Change{Position: rbac.Position{7, 6, 6, 6}, All: true})
 	expectCalls(1, "a change during a call")
 	expectCalls(0, "kept, as it was decided after that change")
-	f.service.respond = sent
+	fixture.service.respond = sent
 	header = "nonsense"
-	f.PolicyChanged(rbac.Change{Position: positionAt(8), All: true})
+	fixture.PolicyChanged(rbac.Change{Position: positionAt(8), All: true})
 	expectCalls(1, "malformed header")
 	expectCalls(1, "response with malformed header is not cached")
 	header = ""
@@ -68,26 +68,26 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 // TestNothingIsCachedAfterRestore checks that earlier positions do not count, and for a while nothing is cached,
 // because services that have not noticed the restore report positions that seem newer.
 func TestNothingIsCachedAfterRestore(t *testing.T) {
-	f := newFixture(t, nil)
-	f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	fixture := newFixture(t, nil)
+	fixture.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, positionAt(50).String())
 		s.Allowed = true
 		return false
 	}
 	expectCalls := func(want int64, what string) {
 		t.Helper()
-		f.authorize(t, attributesFor("x"))
-		if got := f.service.calls.Swap(0); got != want {
+		fixture.authorize(t, attributesFor("x"))
+		if got := fixture.service.calls.Swap(0); got != want {
 			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
-	f.PolicyChanged(rbac.Change{Position: positionAt(40), All: true})
+	fixture.PolicyChanged(rbac.Change{Position: positionAt(40), All: true})
 	expectCalls(1, "first")
 	expectCalls(0, "kept")
-	f.PolicyChanged(rbac.Change{Position: positionAt(10), All: true})
+	fixture.PolicyChanged(rbac.Change{Position: positionAt(10), All: true})
 	expectCalls(1, "after the restore")
 	expectCalls(1, "not kept")
-	f.clock.advance(time.Minute)
+	fixture.clock.advance(time.Minute)
 	expectCalls(1, "after all services have noticed")
 	expectCalls(0, "kept again")
 }
@@ -96,9 +96,9 @@ func TestNothingIsCachedAfterRestore(t *testing.T) {
 // least as new as the newest policy that was seen before the request.
 func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 	for _, tells := range []bool{true, false} {
-		f := newFixture(t, nil)
+		fixture := newFixture(t, nil)
 		var policy, seen atomic.Int64 // at the webhook, at the API server
-		f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		fixture.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			at := policy.Load()
 			if tells {
 				w.Header().Set(rbac.PositionHeader, positionAt(at).String())
@@ -117,7 +117,7 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 					default:
 					}
 					least := seen.Load()
-					_, reason, err := f.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
+					_, reason, err := fixture.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
 					var at int64
 					if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
 						t.Errorf("got a decision at revision %q, errors %v and %v; want at least revision %d", reason, err, scanErr, least)
@@ -128,9 +128,9 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 		}
 		for i := int64(1); i <= 40; i++ {
 			policy.Store(i)
-			f.PolicyChanged(rbac.Change{Position: positionAt(i), All: true})
+			fixture.PolicyChanged(rbac.Change{Position: positionAt(i), All: true})
 			seen.Store(i)
-			f.authorize(t, attributesFor("0"))
+			fixture.authorize(t, attributesFor("0"))
 		}
 		close(stop)
 		wg.Wait()
@@ -140,9 +140,9 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 // TestLaggingWebhookNeverDecidesOnOldPolicy races requests with changes that the webhook sees after
 // the API server.
 func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	var policy, seen atomic.Int64 // at the webhook, at the API server
-	f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	fixture.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		at := policy.Load()
 		w.Header().Set(rbac.PositionHeader, positionAt(at).String())
 		s.Allowed, s.Reason = true, fmt.Sprint(at)
@@ -159,7 +159,7 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 				default:
 				}
 				least := seen.Load()
-				_, reason, err := f.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
+				_, reason, err := fixture.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
 				var at int64
 				if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
 					t.Errorf("got a decision at revision %q, errors %v and %v; want at least revision %d", reason, err, scanErr, least)
@@ -169,10 +169,10 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 		})
 	}
 	for i := int64(1); i <= 20; i++ {
-		f.PolicyChanged(rbac.Change{Position: positionAt(i), All: true})
+		fixture.PolicyChanged(rbac.Change{Position: positionAt(i), All: true})
 		seen.Store(i)
-		calls := f.service.calls.Load()
-		for f.service.calls.Load() < calls+1 && !t.Failed() { // some request gets an older position
+		calls := fixture.service.calls.Load()
+		for fixture.service.calls.Load() < calls+1 && !t.Failed() { // some request gets an older position
 			runtime.Gosched()
 		}
 		policy.Store(i)
@@ -184,25 +184,25 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 // TestWebhookBehindPolicyIsCalledAgain checks that the webhook sees a change after the API server.
 func TestWebhookBehindPolicyIsCalledAgain(t *testing.T) {
 	for _, behind := range []rbac.Position{positionAt(1), {2, 2, 1, 2}} {
-		f := newFixture(t, nil)
+		fixture := newFixture(t, nil)
 		var at atomic.Pointer[rbac.Position]
 		at.Store(&behind)
 		newest := positionAt(2)
-		f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
-			if f.service.calls.Load() == 3 {
+		fixture.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			if fixture.service.calls.Load() == 3 {
 				at.Store(&newest)
 			}
 			w.Header().Set(rbac.PositionHeader, at.Load().String())
 			s.Allowed = *at.Load() != newest // the change revokes the permission
 			return false
 		}
-		f.PolicyChanged(rbac.Change{Position: newest, All: true})
+		fixture.PolicyChanged(rbac.Change{Position: newest, All: true})
 		for range 2 { // from the webhook, then from the cache
-			if got := f.authorize(t, attributesFor("x")); got != "no-opinion" {
+			if got := fixture.authorize(t, attributesFor("x")); got != "no-opinion" {
 				t.Errorf("%s: got a decision of an older policy: %s, want \"no-opinion\"", &behind, got)
 			}
 		}
-		if n := f.service.calls.Load(); n != 3 {
+		if n := fixture.service.calls.Load(); n != 3 {
 			t.Errorf("%s: got %d calls, want 3", &behind, n)
 		}
 	}
@@ -230,20 +230,20 @@ func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
 
 // TestRequestsDoNotJoinCallsFromBeforeAChange uses a webhook that does not report its position.
 func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	release, arrived := make(chan struct{}), make(chan struct{})
-	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	fixture.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		arrived <- struct{}{}
 		<-release
 		s.Allowed = true
 		return false
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); f.authorize(t, attributesFor("x")) }()
+	go func() { defer close(done); fixture.authorize(t, attributesFor("x")) }()
 	<-arrived
-	f.PolicyChanged(rbac.Change{Position: positionAt(2), All: true}) // during the first call
+	fixture.PolicyChanged(rbac.Change{Position: positionAt(2), All: true}) // during the first call
 	later := make(chan struct{})
-	go func() { defer close(later); f.authorize(t, attributesFor("x")) }()
+	go func() { defer close(later); fixture.authorize(t, attributesFor("x")) }()
 	select {
 	case <-arrived:
 	case <-time.After(20 * time.Second):
@@ -258,9 +258,9 @@ func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
 // position and services that do not.
 func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 	for _, reports := range []bool{true, false} {
-		f := newFixture(t, nil)
+		fixture := newFixture(t, nil)
 		at := positionAt(1)
-		f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		fixture.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			if reports {
 				w.Header().Set(rbac.PositionHeader, at.String())
 			}
@@ -270,8 +270,8 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 		decisionRevision := func(namespace string) int64 {
 			q := attributesFor("x")
 			q.Namespace = namespace
-			f.authorize(t, q)
-			return f.service.calls.Swap(0)
+			fixture.authorize(t, q)
+			return fixture.service.calls.Swap(0)
 		}
 		// asks checks the number of calls for the namespaces a and b and for the cluster scope.
 		expectCalls := func(what string, want ...int64) {
@@ -280,31 +280,31 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 				t.Errorf("%s: called %v times, want %v", what, got, want)
 			}
 		}
-		f.PolicyChanged(rbac.Change{Position: at, All: true})
+		fixture.PolicyChanged(rbac.Change{Position: at, All: true})
 		expectCalls("first", 1, 1, 1)
 		at[2] = 2
-		f.PolicyChanged(rbac.Change{Position: at})
+		fixture.PolicyChanged(rbac.Change{Position: at})
 		expectCalls("metadata", 0, 0, 0)
 		at[2] = 3
-		f.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
+		fixture.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
 		expectCalls("a role binding in a", 1, 0, 0)
 		expectCalls("cached again", 0, 0, 0)
 		at[1] = 4
-		f.PolicyChanged(rbac.Change{Position: at, All: true})
+		fixture.PolicyChanged(rbac.Change{Position: at, All: true})
 		expectCalls("a cluster role", 1, 1, 1)
 		expectCalls("cached again", 0, 0, 0)
 
 		// When too many namespaces have changed, older changes count for all namespaces, but not
 		// for decisions made since.
 		at[2] = 5
-		f.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
+		fixture.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
 		for i := range int64(5000) {
 			at[2] = 6 + i
-			f.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{fmt.Sprint("n", i): {}}})
+			fixture.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{fmt.Sprint("n", i): {}}})
 		}
 		expectCalls("a change in many namespaces", 1, 1, 1)
 		expectCalls("cached again", 0, 0, 0)
-		f.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"one more": {}}})
+		fixture.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"one more": {}}})
 		expectCalls("an overflow by an older change", 0, 0, 0)
 	}
 }

@@ -95,7 +95,7 @@ type fixture struct {
 func newFixture(t *testing.T, change func(*authzwebhook.Config)) *fixture {
 	t.Helper()
 	f := &fixture{service: newService(t), clock: &clock{}, registry: prometheus.NewRegistry()}
-	c := authzwebhook.Config{
+	config := authzwebhook.Config{
 		Name:            "test",
 		KubeconfigFile:  writeKubeconfig(t, f.service.Server, f.service.URL+"/authorize"),
 		Version:         "v1",
@@ -108,9 +108,9 @@ func newFixture(t *testing.T, change func(*authzwebhook.Config)) *fixture {
 		Now:             f.clock.now,
 	}
 	if change != nil {
-		change(&c)
+		change(&config)
 	}
-	z, err := authzwebhook.New(c)
+	z, err := authzwebhook.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}

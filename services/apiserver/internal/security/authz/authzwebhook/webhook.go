@@ -64,21 +64,21 @@ type Authorizer struct {
 const slotTimeout = time.Second
 
 // New reads the kubeconfig. The service need not be reachable yet.
-func New(c Config) (*Authorizer, error) {
-	a := &Authorizer{cfg: c, waiting: limit.New[string](limit.Options{Size: c.MaxWaiting, FairShare: true})}
+func New(config Config) (*Authorizer, error) {
+	a := &Authorizer{cfg: config, waiting: limit.New[string](limit.Options{Size: config.MaxWaiting, FairShare: true})}
 	var err error
-	if a.client, err = newClient(c.KubeconfigFile, c.Version, c.Dial); err != nil {
+	if a.client, err = newClient(config.KubeconfigFile, config.Version, config.Dial); err != nil {
 		return nil, err
 	}
-	a.client.WarnPlain(c.Logger, "authorization webhook "+c.Name)
-	a.client.Measure(c.Calls)
+	a.client.WarnPlain(config.Logger, "authorization webhook "+config.Name)
+	a.client.Measure(config.Calls)
 	if a.cache, err = newDecisionCache(); err != nil {
 		return nil, err
 	}
 	if a.cfg.Now == nil {
 		a.cfg.Now = time.Now
 	}
-	a.hits = c.Metrics.cacheRequests.WithLabelValues(c.Name, "hit")
+	a.hits = config.Metrics.cacheRequests.WithLabelValues(config.Name, "hit")
 	a.callCtx, a.cancelCalls = context.WithCancel(context.Background())
 	return a, nil
 }

@@ -43,8 +43,8 @@ func (f *fixture) authorize(t *testing.T, attrs *authorizer.Attributes) string {
 // TestDecisionsOfTheWebhook checks the decision for each status of a review, from the webhook and
 // from the cache.
 func TestDecisionsOfTheWebhook(t *testing.T) {
-	f := newFixture(t, nil)
-	for name, c := range map[string]struct {
+	fixture := newFixture(t, nil)
+	for name, test := range map[string]struct {
 		status status
 		want   string
 	}{
@@ -53,17 +53,17 @@ func TestDecisionsOfTheWebhook(t *testing.T) {
 		"no opinion":     {status: status{Reason: "perhaps"}, want: "no-opinion perhaps"},
 		"allow and deny": {status: status{Allowed: true, Denied: true}, want: "denied error"},
 	} {
-		f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = c.status; return false }
+		fixture.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = test.status; return false }
 		for range 2 { // from the webhook, then from the cache
-			if got := f.authorize(t, attributesFor(name)); got != c.want {
-				t.Errorf("%s: got %q, want %q", name, got, c.want)
+			if got := fixture.authorize(t, attributesFor(name)); got != test.want {
+				t.Errorf("%s: got %q, want %q", name, got, test.want)
 			}
 		}
 	}
-	if n := f.service.calls.Load(); n != 4 {
+	if n := fixture.service.calls.Load(); n != 4 {
 		t.Errorf("got %d calls, want 4", n)
 	}
-	if rules, err := f.RulesFor(t.Context(), &authorizer.User{}, "a"); !rules.Incomplete || err == nil {
+	if rules, err := fixture.RulesFor(t.Context(), &authorizer.User{}, "a"); !rules.Incomplete || err == nil {
 		t.Errorf("got rules %+v, error %v, want incomplete ones and an error", rules, err)
 	}
 }
@@ -90,14 +90,14 @@ func TestFieldNamesAreCaseSensitive(t *testing.T) {
 // webhook, and not while a decision is cached.
 func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	var suspended, suspensions atomic.Int32
-	f := newFixture(t, func(c *authzwebhook.Config) {
+	fixture := newFixture(t, func(c *authzwebhook.Config) {
 		c.Suspend = func(context.Context) func() {
 			suspensions.Add(1)
 			suspended.Add(1)
 			return func() { suspended.Add(-1) }
 		}
 	})
-	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	fixture.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		if suspended.Load() != 1 {
 			t.Error("the request was not suspended")
 		}
@@ -105,7 +105,7 @@ func TestRequestIsSuspendedDuringCall(t *testing.T) {
 		return false
 	}
 	for range 2 {
-		if got := f.authorize(t, attributesFor("a")); got != "allowed" {
+		if got := fixture.authorize(t, attributesFor("a")); got != "allowed" {
 			t.Errorf("got %q, want \"allowed\"", got)
 		}
 	}
@@ -150,51 +150,51 @@ func TestReviewContainsRequestAttributes(t *testing.T) {
 
 // TestDecisionsAreCachedForTheirTTL checks how long decisions are cached, and which ones are not cached at all.
 func TestDecisionsAreCachedForTheirTTL(t *testing.T) {
-	f := newFixture(t, nil)
-	f.service.respond = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
+	fixture := newFixture(t, nil)
+	fixture.service.respond = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
 		s.Allowed = spec["resourceAttributes"].(map[string]any)["name"] == "yes"
 		return false
 	}
 	wantCalls := func(want int64, what string) {
 		t.Helper()
-		if got := f.service.calls.Swap(0); got != want {
+		if got := fixture.service.calls.Swap(0); got != want {
 			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
-	authorizeBoth := func() { f.authorize(t, attributesFor("yes")); f.authorize(t, attributesFor("no")) }
+	authorizeBoth := func() { fixture.authorize(t, attributesFor("yes")); fixture.authorize(t, attributesFor("no")) }
 	authorizeBoth()
 	authorizeBoth()
 	wantCalls(2, "at once")
-	f.clock.advance(30 * time.Second)
+	fixture.clock.advance(30 * time.Second)
 	authorizeBoth()
 	wantCalls(1, "after the TTL of denied decisions")
-	f.clock.advance(5 * time.Minute)
+	fixture.clock.advance(5 * time.Minute)
 	authorizeBoth()
 	wantCalls(2, "after the TTL of allowed decisions")
 	big := attributesFor(strings.Repeat("x", 10_000))
-	f.authorize(t, big)
-	f.authorize(t, big)
+	fixture.authorize(t, big)
+	fixture.authorize(t, big)
 	wantCalls(2, "oversized attributes")
-	f.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+	fixture.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		w.Header().Set("Cache-Control", "no-store")
 		return false
 	}
-	f.authorize(t, attributesFor("node"))
-	f.authorize(t, attributesFor("node"))
+	fixture.authorize(t, attributesFor("node"))
+	fixture.authorize(t, attributesFor("node"))
 	wantCalls(2, "a response that must not be cached")
-	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	fixture.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		s.Allowed, s.Denied = true, true
 		return false
 	}
-	f.authorize(t, attributesFor("contradictory"))
-	f.clock.advance(30 * time.Second)
-	f.authorize(t, attributesFor("contradictory"))
+	fixture.authorize(t, attributesFor("contradictory"))
+	fixture.clock.advance(30 * time.Second)
+	fixture.authorize(t, attributesFor("contradictory"))
 	wantCalls(2, "a contradictory response denies")
 }
 
 // TestCacheKeyIsComplete checks that attributes that differ in one field have separate entries.
 func TestCacheKeyIsComplete(t *testing.T) {
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	fieldRequirements := func(s string) fields.Requirements { return fields.ParseSelectorOrDie(s).Requirements() }
 	labelRequirements := func(s string) labels.Requirements {
 		p, err := labels.Parse(s)
@@ -231,10 +231,10 @@ func TestCacheKeyIsComplete(t *testing.T) {
 		for _, change := range changes {
 			attrs := attributesFor("x")
 			change(attrs)
-			f.authorize(t, attrs)
+			fixture.authorize(t, attrs)
 		}
 	}
-	if n := f.service.calls.Load(); n != int64(len(changes)) {
+	if n := fixture.service.calls.Load(); n != int64(len(changes)) {
 		t.Errorf("%d attributes: got %d calls, want %v", len(changes), n, int64(len(changes)))
 	}
 }
@@ -242,9 +242,9 @@ func TestCacheKeyIsComplete(t *testing.T) {
 // TestConcurrentRequestsShareOneCall checks that concurrent equal requests share one call, which
 // continues when the first of them is canceled.
 func TestConcurrentRequestsShareOneCall(t *testing.T) {
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	release, arrived := make(chan struct{}), make(chan struct{}, 1)
-	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	fixture.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		arrived <- struct{}{}
 		<-release
 		s.Allowed = true
@@ -253,7 +253,7 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 	canceledCtx, cancel := context.WithCancel(t.Context())
 	canceled := make(chan error, 1)
 	go func() {
-		_, _, err := f.Authorize(canceledCtx, attributesFor("x"))
+		_, _, err := fixture.Authorize(canceledCtx, attributesFor("x"))
 		canceled <- err
 	}()
 	<-arrived
@@ -261,7 +261,7 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 	var allowed atomic.Int64
 	for range 20 {
 		wg.Go(func() {
-			if d, _, _ := f.Authorize(t.Context(), attributesFor("x")); d == authorizer.Allow {
+			if d, _, _ := fixture.Authorize(t.Context(), attributesFor("x")); d == authorizer.Allow {
 				allowed.Add(1)
 			}
 		})
@@ -272,7 +272,7 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
-	if n := f.service.calls.Load(); n != 1 || allowed.Load() != 20 {
+	if n := fixture.service.calls.Load(); n != 1 || allowed.Load() != 20 {
 		t.Errorf("got %d calls, %d allowed; want 1, 20", n, allowed.Load())
 	}
 }
@@ -280,35 +280,35 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 // TestCallsPerWebhookAreLimited checks that while a webhook hangs, cached decisions are still
 // returned, and one user has at most half of the waiting requests.
 func TestCallsPerWebhookAreLimited(t *testing.T) {
-	f := newFixture(t, nil)
+	fixture := newFixture(t, nil)
 	release := make(chan struct{})
-	f.service.respond = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
+	fixture.service.respond = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
 		if spec["resourceAttributes"].(map[string]any)["name"] != "cached" && spec["user"] != "bob" {
 			<-release
 		}
 		s.Allowed = true
 		return false
 	}
-	if got := f.authorize(t, attributesFor("cached")); got != "allowed" {
+	if got := fixture.authorize(t, attributesFor("cached")); got != "allowed" {
 		t.Fatalf("before the webhook hangs: got %q, want \"allowed\"", got)
 	}
 	const senders, maxWaiting = 220, 200
 	decisions := make(chan string, senders)
 	var wg sync.WaitGroup
 	for range senders {
-		wg.Go(func() { decisions <- f.authorize(t, attributesFor("x")) })
+		wg.Go(func() { decisions <- fixture.authorize(t, attributesFor("x")) })
 	}
 	for range senders - maxWaiting {
 		if got := <-decisions; got != "no-opinion error" {
 			t.Errorf("above the limit: got %s, want \"no-opinion error\"", got)
 		}
 	}
-	if got := f.authorize(t, attributesFor("cached")); got != "allowed" {
+	if got := fixture.authorize(t, attributesFor("cached")); got != "allowed" {
 		t.Errorf("cached: got %s, want \"allowed\"", got)
 	}
 	other := attributesFor("x")
 	other.User = &authorizer.User{Name: "bob"}
-	if got := f.authorize(t, other); got != "allowed" {
+	if got := fixture.authorize(t, other); got != "allowed" {
 		t.Errorf("another user: got %s, want \"allowed\"", got)
 	}
 	close(release)

@@ -108,7 +108,7 @@ func (b *Builder) authorizerOf(entry *authzconfig.Authorizer) (authorizer.Author
 // newWebhook returns the authorizer of a webhook entry.
 func (b *Builder) newWebhook(entry *authzconfig.Authorizer) (*authzwebhook.Authorizer, error) {
 	webhook := entry.Webhook
-	c := authzwebhook.Config{
+	config := authzwebhook.Config{
 		Name:            entry.Name,
 		KubeconfigFile:  *webhook.ConnectionInfo.KubeConfigFile,
 		Version:         webhook.SubjectAccessReviewVersion,
@@ -123,7 +123,7 @@ func (b *Builder) newWebhook(entry *authzconfig.Authorizer) (*authzwebhook.Autho
 		Suspend:         request.Suspend,
 	}
 	if webhook.FailurePolicy == authzconfig.PolicyDeny {
-		c.FailureDecision = authorizer.Deny
+		config.FailureDecision = authorizer.Deny
 	}
 	if len(webhook.MatchConditions) > 0 {
 		expressions := make([]string, len(webhook.MatchConditions))
@@ -131,9 +131,9 @@ func (b *Builder) newWebhook(entry *authzconfig.Authorizer) (*authzwebhook.Autho
 			expressions[i] = condition.Expression
 		}
 		var err error
-		if c.Conditions, err = b.Conditions.Compile(expressions); err != nil {
+		if config.Conditions, err = b.Conditions.Compile(expressions); err != nil {
 			return nil, err
 		}
 	}
-	return authzwebhook.New(c)
+	return authzwebhook.New(config)
 }

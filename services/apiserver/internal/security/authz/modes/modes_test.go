@@ -72,7 +72,7 @@ func TestOrderDecides(t *testing.T) {
 	if err := os.WriteFile(policies, []byte(line), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		modes, user, groups string
 		want                authorizer.Decision
 		reason              string
@@ -94,15 +94,15 @@ func TestOrderDecides(t *testing.T) {
 		{modes: "Node,RBAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: ""},
 	} {
 		r, err := modes.New(newBuilder(t), authzconfig.FromFlags(authzconfig.Flags{
-			Modes:      strings.Split(c.modes, ","),
+			Modes:      strings.Split(test.modes, ","),
 			PolicyFile: policies,
 		}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, reason, err := r.Authorize(t.Context(), getX(c.user, strings.Fields(c.groups)...))
-		if d != c.want || reason != c.reason || err != nil {
-			t.Errorf("%s for %s: got %v %q %v; want %v, %v, no error", c.modes, c.user, d, reason, err, c.want, c.reason)
+		d, reason, err := r.Authorize(t.Context(), getX(test.user, strings.Fields(test.groups)...))
+		if d != test.want || reason != test.reason || err != nil {
+			t.Errorf("%s for %s: got %v %q %v; want %v, %v, no error", test.modes, test.user, d, reason, err, test.want, test.reason)
 		}
 		r.Close()
 	}
@@ -121,7 +121,7 @@ func TestFeatureGatesDisableSelectors(t *testing.T) {
 		}
 	}
 	mine, all, nodes := listAttributes("pods", "spec.nodeName=n"), listAttributes("pods", ""), listAttributes("nodes", "")
-	for _, c := range []struct {
+	for _, test := range []struct {
 		readAll, noSelectors bool
 		allowed              [3]bool // mine, all, nodes
 	}{
@@ -132,22 +132,22 @@ func TestFeatureGatesDisableSelectors(t *testing.T) {
 	} {
 		b := newBuilder(t)
 		b.FeatureEnabled = func(g features.Gate) bool {
-			return g == features.AuthorizeNodeWithSelectors && !c.readAll || g == features.AuthorizeWithSelectors && !c.noSelectors
+			return g == features.AuthorizeNodeWithSelectors && !test.readAll || g == features.AuthorizeWithSelectors && !test.noSelectors
 		}
-		r, err := modes.New(b, authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"Node"}}))
+		reloadable, err := modes.New(b, authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"Node"}}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, a := range []*authorizer.Attributes{mine, all, nodes} {
-			if d, _, err := r.Authorize(t.Context(), a); err != nil || (d == authorizer.Allow) != c.allowed[i] {
+			if d, _, err := reloadable.Authorize(t.Context(), a); err != nil || (d == authorizer.Allow) != test.allowed[i] {
 				t.Errorf("reads all %v, no selectors %v, %s: got %v %v; want no error, %v",
-					c.readAll, c.noSelectors, a.ResourceName, d, err, c.allowed[i])
+					test.readAll, test.noSelectors, a.ResourceName, d, err, test.allowed[i])
 			}
 		}
 		if len(mine.FieldSelector) != 1 {
 			t.Error("the attributes were modified")
 		}
-		r.Close()
+		reloadable.Close()
 	}
 }
 
@@ -172,7 +172,7 @@ func TestRulesOfAllAuthorizers(t *testing.T) {
 // startWebhook starts a webhook that allows the path /x for some users.
 func startWebhook(t *testing.T, allowed func(user string) bool) string {
 	t.Helper()
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review map[string]any
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 			t.Error(err)
@@ -181,11 +181,11 @@ func startWebhook(t *testing.T, allowed func(user string) bool) string {
 		review["status"] = map[string]any{"allowed": allowed(user)}
 		_ = json.NewEncoder(w).Encode(review)
 	}))
-	t.Cleanup(s.Close)
+	t.Cleanup(server.Close)
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{
-		Server:                   s.URL,
-		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		Server:                   server.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 	}
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
 	c.CurrentContext = "x"
@@ -237,11 +237,11 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 		}
 		return c
 	}
-	r, err := modes.New(b, parse())
+	reloadable, err := modes.New(b, parse())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer reloadable.Close()
 
 	// 2. Follow the file.
 	registry := prometheus.NewRegistry()
@@ -249,7 +249,7 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- r.Follow(ctx, file, []byte(webhookFile(first)),
+		done <- reloadable.Follow(ctx, file, []byte(webhookFile(first)),
 			modes.NewReloadMetrics(registry, "me"), slog.New(recordingHandler{slog.DiscardHandler, texts}))
 	}()
 	defer func() {
@@ -260,7 +260,7 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 	}()
 	isAllowed := func(user string) bool {
 		t.Helper()
-		d, _, err := r.Authorize(t.Context(), getX(user))
+		d, _, err := reloadable.Authorize(t.Context(), getX(user))
 		if err != nil {
 			t.Fatal(err)
 		}

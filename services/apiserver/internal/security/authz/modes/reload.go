@@ -97,7 +97,7 @@ type ReloadMetrics struct {
 func NewReloadMetrics(reg prometheus.Registerer, identity string) *ReloadMetrics {
 	const prefix = "apiserver_authorization_config_controller_automatic_"
 	labels := []string{"apiserver_id_hash", "status"}
-	m := &ReloadMetrics{
+	reloadMetrics := &ReloadMetrics{
 		server: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(identity))),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "reloads_total",
@@ -108,8 +108,8 @@ func NewReloadMetrics(reg prometheus.Registerer, identity string) *ReloadMetrics
 			Help: "Unix timestamp in seconds of the last reload of the authorization configuration, by status and server.",
 		}, labels),
 	}
-	reg.MustRegister(m.total, m.seconds)
-	return m
+	reg.MustRegister(reloadMetrics.total, reloadMetrics.seconds)
+	return reloadMetrics
 }
 
 // recordReload counts a reload with a status.
@@ -120,7 +120,7 @@ func (m *ReloadMetrics) recordReload(status string) {
 
 // Follow activates each valid content of a file until ctx ends. active is the initially active
 // content.
-func (r *Reloadable) Follow(ctx context.Context, file string, active []byte, m *ReloadMetrics, log *slog.Logger) error {
+func (r *Reloadable) Follow(ctx context.Context, file string, active []byte, reloadMetrics *ReloadMetrics, log *slog.Logger) error {
 	return filewatch.Follow(ctx, log, file, active, func(_ context.Context, data []byte, err error) {
 		if err == nil {
 			var c *authzconfig.Configuration
@@ -129,11 +129,11 @@ func (r *Reloadable) Follow(ctx context.Context, file string, active []byte, m *
 			}
 		}
 		if err != nil {
-			m.recordReload("failure")
+			reloadMetrics.recordReload("failure")
 			log.Error("failed to reload authorization configuration; keeping the previous one", "file", file, "error", err)
 			return
 		}
-		m.recordReload("success")
+		reloadMetrics.recordReload("success")
 		log.Info("authorization configuration reloaded", "file", file)
 	})
 }

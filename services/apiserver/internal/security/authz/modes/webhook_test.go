@@ -34,7 +34,7 @@ func TestWebhookSettingsAreEffective(t *testing.T) {
 		t.Fatal(err)
 	}
 	const shorter = "timeout: 50ms"
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		file   string
 		user   string
 		want   authorizer.Decision
@@ -65,7 +65,7 @@ func TestWebhookSettingsAreEffective(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			parsed, err := authzconfig.Parse([]byte(c.file), anyCondition{})
+			parsed, err := authzconfig.Parse([]byte(test.file), anyCondition{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,8 +74,8 @@ func TestWebhookSettingsAreEffective(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			if d, reason, err := r.Authorize(t.Context(), getX(c.user)); d != c.want || c.failed && err == nil {
-				t.Errorf("got %v, reason %q, error %v, want %v, error: %t", d, reason, err, c.want, c.failed)
+			if d, reason, err := r.Authorize(t.Context(), getX(test.user)); d != test.want || test.failed && err == nil {
+				t.Errorf("got %v, reason %q, error %v, want %v, error: %t", d, reason, err, test.want, test.failed)
 			}
 		})
 	}

@@ -56,7 +56,7 @@ func sendsInitialObjects(q url.Values) bool {
 
 // examinedObjects returns how many objects a list examines, at most maximum. A page without
 // selectors ends at its limit.
-func examinedObjects(info *requestinfo.Info, q url.Values, maximum int) int {
+func examinedObjects(info *requestinfo.Info, values url.Values, maximum int) int {
 	sel := objects.Selection{Namespace: info.Namespace, Name: info.Name, ExcludeCorrupt: true}
 	if info.FieldSelector != "" && !info.TooManySelectorTerms() {
 		if s, err := info.OwnSelectors().Fields(); err == nil {
@@ -69,7 +69,7 @@ func examinedObjects(info *requestinfo.Info, q url.Values, maximum int) int {
 		}
 	}
 	n := info.Target.Store.Snapshot().InspectedCount(sel, maximum)
-	if limit, err := strconv.Atoi(q.Get("limit")); err == nil && limit > 0 && info.FieldSelector == "" && info.LabelSelector == "" {
+	if limit, err := strconv.Atoi(values.Get("limit")); err == nil && limit > 0 && info.FieldSelector == "" && info.LabelSelector == "" {
 		n = min(n, limit)
 	}
 	return n

@@ -88,21 +88,21 @@ func newStore(t *testing.T) *watchcache.Store {
 // TestListWidthFollowsExaminedObjects checks that the width of a list is the number of examined
 // objects. An index reduces it. Selectors with too many requirements are not parsed.
 func TestListWidthFollowsExaminedObjects(t *testing.T) {
-	s := newStore(t)
+	store := newStore(t)
 	labelled := &requestinfo.Info{Verb: "list", LabelSelector: "a=b"}
 	sel := objects.Selection{ExcludeCorrupt: true}
 	var err error
 	if sel.Labels, err = labelled.OwnSelectors().Labels(); err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; s.Snapshot().InspectedCount(sel, 1000) == 250; i++ { // until there is an index
-		s.Snapshot().Select(sel, "", func(*objects.Entry) bool { return true })
+	for i := 0; store.Snapshot().InspectedCount(sel, 1000) == 250; i++ { // until there is an index
+		store.Snapshot().Select(sel, "", func(*objects.Entry) bool { return true })
 		if i > 100 {
 			t.Fatal("no index of labels was built")
 		}
 	}
 	crowd := strings.Repeat(",x!=y", requestinfo.MaxRequirements)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		fields, labels string
 		want           int
 	}{
@@ -117,13 +117,13 @@ func TestListWidthFollowsExaminedObjects(t *testing.T) {
 	} {
 		op := &requestinfo.Info{
 			Verb:          "list",
-			FieldSelector: c.fields,
-			LabelSelector: c.labels,
+			FieldSelector: test.fields,
+			LabelSelector: test.labels,
 			Query:         url.Values{},
-			Target:        &apiset.Resource{Store: s},
+			Target:        &apiset.Resource{Store: store},
 		}
-		if got := width.Estimate(op, 10).Seats; got != c.want {
-			t.Errorf("fields %.20s, labels %.20s: got %d seats, want %d", c.fields, c.labels, got, c.want)
+		if got := width.Estimate(op, 10).Seats; got != test.want {
+			t.Errorf("fields %.20s, labels %.20s: got %d seats, want %d", test.fields, test.labels, got, test.want)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestOpenErrorsMatchKubernetes(t *testing.T) {
 	nothing := make([]byte, 100)
 	last := func(b ...byte) []byte { return append(make([]byte, aes.BlockSize-len(b)), b...) }
 	all := allCiphers(t)
-	for _, c := range []struct {
+	for _, test := range []struct {
 		cipher string
 		sealed []byte
 		want   string
@@ -111,13 +111,13 @@ func TestOpenErrorsMatchKubernetes(t *testing.T) {
 			want:   unsigned,
 		},
 	} {
-		got, err := all[c.cipher].Open(c.sealed, nil)
+		got, err := all[test.cipher].Open(test.sealed, nil)
 		message := ""
 		if err != nil {
 			message = err.Error()
 		}
-		if message != c.want || err != nil && got != nil {
-			t.Errorf("%s: %d bytes: got %q, %v, want %s", c.cipher, len(c.sealed), got, err, c.want)
+		if message != test.want || err != nil && got != nil {
+			t.Errorf("%s: %d bytes: got %q, %v, want %s", test.cipher, len(test.sealed), got, err, test.want)
 		}
 	}
 }

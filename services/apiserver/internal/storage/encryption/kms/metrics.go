@@ -37,9 +37,9 @@ const maxSeries = 100
 type keyLabels struct{ direction, provider, key, server string }
 
 // NewMetrics returns the metrics and registers them.
-func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	const envelope, store = "apiserver_envelope_encryption_", "apiserver_storage_"
-	m := &Metrics{
+	metrics := &Metrics{
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    envelope + "kms_operations_latency_seconds",
 			Help:    "Latency in seconds of calls to KMS plugins, by method and gRPC code.",
@@ -84,26 +84,26 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}),
 	}
 	var err error
-	if m.recentUses, err = lru.NewWithEvict(maxSeries, func(s keyLabels, _ struct{}) {
-		m.keyIDs.DeleteLabelValues(s.direction, s.provider, s.key, s.server)
-		m.keyIDLast.DeleteLabelValues(s.direction, s.provider, s.key, s.server)
+	if metrics.recentUses, err = lru.NewWithEvict(maxSeries, func(s keyLabels, _ struct{}) {
+		metrics.keyIDs.DeleteLabelValues(s.direction, s.provider, s.key, s.server)
+		metrics.keyIDLast.DeleteLabelValues(s.direction, s.provider, s.key, s.server)
 	}); err != nil {
 		return nil, err
 	}
-	if m.recentStatusKeys, err = lru.NewWithEvict(maxSeries, func(s keyLabels, _ struct{}) {
-		m.statusLast.DeleteLabelValues(s.provider, s.key, s.server)
+	if metrics.recentStatusKeys, err = lru.NewWithEvict(maxSeries, func(s keyLabels, _ struct{}) {
+		metrics.statusLast.DeleteLabelValues(s.provider, s.key, s.server)
 	}); err != nil {
 		return nil, err
 	}
 	for _, c := range []prometheus.Collector{
-		m.latency, m.keyIDs, m.keyIDLast, m.statusLast, m.invalid, m.sources, m.fill, m.generation,
-		m.failures, m.misses,
+		metrics.latency, metrics.keyIDs, metrics.keyIDLast, metrics.statusLast, metrics.invalid, metrics.sources, metrics.fill, metrics.generation,
+		metrics.failures, metrics.misses,
 	} {
-		if err := r.Register(c); err != nil {
+		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of KMS plugins: %w", err)
 		}
 	}
-	return m, nil
+	return metrics, nil
 }
 
 // Hash returns the form of a name in metrics and messages: names may be confidential.

@@ -61,41 +61,41 @@ type storedValue struct {
 var errMalformed = errors.New("unexpected EOF")
 
 // parseObject parses and validates a stored value.
-func parseObject(b []byte) (*storedValue, error) {
+func parseObject(data []byte) (*storedValue, error) {
 	// 1. Decode the fields. Unknown ones are skipped.
 	o := &storedValue{}
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
+	for len(data) > 0 {
+		num, typ, n := protowire.ConsumeTag(data)
 		if n < 0 {
 			return nil, errMalformed
 		}
-		b = b[n:]
+		data = data[n:]
 
 		switch {
 		case typ == protowire.BytesType && num <= fieldAnnotations:
-			v, n := protowire.ConsumeBytes(b)
+			v, n := protowire.ConsumeBytes(data)
 			if n < 0 {
 				return nil, errMalformed
 			}
-			b = b[n:]
+			data = data[n:]
 			if err := o.setBytesField(num, v); err != nil {
 				return nil, err
 			}
 
 		case typ == protowire.VarintType && num == fieldSourceType:
-			v, n := protowire.ConsumeVarint(b)
+			v, n := protowire.ConsumeVarint(data)
 			if n < 0 {
 				return nil, errMalformed
 			}
 			o.sourceType = v
-			b = b[n:]
+			data = data[n:]
 
 		default:
-			n := protowire.ConsumeFieldValue(num, typ, b)
+			n := protowire.ConsumeFieldValue(num, typ, data)
 			if n < 0 {
 				return nil, errMalformed
 			}
-			b = b[n:]
+			data = data[n:]
 		}
 	}
 
@@ -127,19 +127,19 @@ func (o *storedValue) setBytesField(number protowire.Number, v []byte) error {
 }
 
 // parseAnnotation decodes one entry of the annotations: a message with the name and the value.
-func parseAnnotation(b []byte) (a annotation, err error) {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
+func parseAnnotation(data []byte) (a annotation, err error) {
+	for len(data) > 0 {
+		num, typ, n := protowire.ConsumeTag(data)
 		if n < 0 {
 			return a, errMalformed
 		}
-		b = b[n:]
-		n = protowire.ConsumeFieldValue(num, typ, b)
+		data = data[n:]
+		n = protowire.ConsumeFieldValue(num, typ, data)
 		if n < 0 {
 			return a, errMalformed
 		}
 		if typ == protowire.BytesType {
-			v, _ := protowire.ConsumeBytes(b)
+			v, _ := protowire.ConsumeBytes(data)
 			switch num {
 			case 1:
 				a.name = string(v)
@@ -147,7 +147,7 @@ func parseAnnotation(b []byte) (a annotation, err error) {
 				a.value = slices.Clone(v)
 			}
 		}
-		b = b[n:]
+		data = data[n:]
 	}
 	return a, nil
 }

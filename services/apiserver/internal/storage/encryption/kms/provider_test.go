@@ -18,7 +18,7 @@ const patience = 30 * time.Second
 // silent plugin until it responds again, which is reported once.
 func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 	const silent = "did not respond recently"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, method string
 		check        bool // call Status instead of Decrypt
 		healed       bool // recovers by a status
@@ -26,20 +26,20 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 		{name: "status", method: "Status", check: true, healed: true},
 		{name: "decryption, with a healthy status", method: "Decrypt"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p := kmstest.New(t)
-			sealed := sealedBySeed(t, p)
-			another := sealedBySeed(t, p)
-			cfg := newConfig(t, p)
+			plugin := kmstest.New(t)
+			sealed := sealedBySeed(t, plugin)
+			another := sealedBySeed(t, plugin)
+			cfg := newConfig(t, plugin)
 			cfg.Timeout = time.Second
 			recovered := 0
 			cfg.Recovered = func() { recovered++ }
 			provider := newV2Provider(t, cfg)
 			impatient := kms.FailFast(t.Context())
 			recovered = 0
-			p.HangMethod(c.method)
-			if c.check {
+			plugin.HangMethod(test.method)
+			if test.check {
 				checkError(t, "Check", provider.Check(t.Context()), "DeadlineExceeded")
 			} else {
 				_, _, err := provider.Open(t.Context(), sealed, storedKey)
@@ -47,14 +47,14 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 				checkError(t, "Check", provider.Check(t.Context()), "")
 				recovered = 0 // reported by the status
 			}
-			before := p.Calls("Decrypt")
+			before := plugin.Calls("Decrypt")
 			_, _, err := provider.Open(impatient, another, storedKey)
 			checkError(t, "impatient Open", err, silent)
-			if p.Calls("Decrypt") != before {
+			if plugin.Calls("Decrypt") != before {
 				t.Error("silent plugin was called")
 			}
-			p.Resume()
-			if c.healed {
+			plugin.Resume()
+			if test.healed {
 				checkError(t, "Check", provider.Check(t.Context()), "")
 			} else {
 				_, _, err = provider.Open(t.Context(), sealed, storedKey)
@@ -71,7 +71,7 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 
 // TestHealthIsCached checks that results are cached as configured.
 func TestHealthIsCached(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, health string
 		well, ill    time.Duration
 		calls        int // the first one and two checks
@@ -93,20 +93,20 @@ func TestHealthIsCached(t *testing.T) {
 			calls:  3,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			p := kmstest.New(t)
-			p.SetHealth(c.health)
+			p.SetHealth(test.health)
 			cfg := newConfig(t, p)
-			cfg.Intervals.HealthyTTL = c.well
-			cfg.Intervals.UnhealthyTTL = c.ill
+			cfg.Intervals.HealthyTTL = test.well
+			cfg.Intervals.UnhealthyTTL = test.ill
 			provider := newV2Provider(t, cfg)
 			for range 2 {
-				if err := provider.Check(t.Context()); (err != nil) != (c.health == "no") {
+				if err := provider.Check(t.Context()); (err != nil) != (test.health == "no") {
 					t.Errorf("Check: got %v", err)
 				}
 			}
-			if n := p.Calls("Status"); n != c.calls {
-				t.Errorf("got %d calls, want %d", n, c.calls)
+			if n := p.Calls("Status"); n != test.calls {
+				t.Errorf("got %d calls, want %d", n, test.calls)
 			}
 		})
 	}
@@ -114,19 +114,19 @@ func TestHealthIsCached(t *testing.T) {
 
 // TestPluginsAreProbedAtInterval checks the different intervals of healthy and unhealthy plugins.
 func TestPluginsAreProbedAtInterval(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		health    string
 		well, ill time.Duration
 	}{
 		{health: "ok", well: time.Millisecond, ill: time.Hour},
 		{health: "no", well: time.Hour, ill: time.Millisecond},
 	} {
-		t.Run(c.health, func(t *testing.T) {
+		t.Run(test.health, func(t *testing.T) {
 			p := kmstest.New(t)
-			p.SetHealth(c.health)
+			p.SetHealth(test.health)
 			cfg := newConfig(t, p)
-			cfg.Intervals.HealthyInterval = c.well
-			cfg.Intervals.UnhealthyInterval = c.ill
+			cfg.Intervals.HealthyInterval = test.well
+			cfg.Intervals.UnhealthyInterval = test.ill
 			provider := newV2Provider(t, cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})

@@ -83,17 +83,17 @@ func Socket(endpoint string) (string, error) {
 }
 
 // newConnection creates a connection. It does not dial before the first call.
-func newConnection(c *Config) (*connection, error) {
-	path, err := Socket(c.Endpoint)
+func newConnection(config *Config) (*connection, error) {
+	path, err := Socket(config.Endpoint)
 	if err != nil {
 		return nil, err
 	}
-	log := c.Logger
+	log := config.Logger
 	// gRPC parses its target as a URL, in which some characters are special.
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 		if err != nil {
-			log.Debug("KMS plugin is unreachable", "provider", c.Name, "socket", path, "error", err)
+			log.Debug("KMS plugin is unreachable", "provider", config.Name, "socket", path, "error", err)
 		}
 		return conn, err
 	}
@@ -106,12 +106,12 @@ func newConnection(c *Config) (*connection, error) {
 			Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastRedial},
 			MinConnectTimeout: lastRedial,
 		}),
-		grpc.WithUnaryInterceptor(c.Metrics.interceptor(c.Name)),
+		grpc.WithUnaryInterceptor(config.Metrics.interceptor(config.Name)),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("connect to KMS plugin %s: %w", c.Name, err)
+		return nil, fmt.Errorf("connect to KMS plugin %s: %w", config.Name, err)
 	}
-	return &connection{conn, c.Timeout}, nil
+	return &connection{conn, config.Timeout}, nil
 }
 
 // withTimeout bounds a call. It continues when the waiting caller is canceled.

@@ -95,8 +95,8 @@ func fieldsOf(t testing.TB, b []byte) (out []field) {
 
 // TestV2StoredFormsAreDecrypted checks which stored values can be decrypted and the errors for others.
 func TestV2StoredFormsAreDecrypted(t *testing.T) {
-	p := kmstest.New(t)
-	provider := newV2Provider(t, newConfig(t, p))
+	plugin := kmstest.New(t)
+	provider := newV2Provider(t, newConfig(t, plugin))
 	sealed, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestV2StoredFormsAreDecrypted(t *testing.T) {
 		large = append(large, annotationField(name(i), strings.Repeat("x", 4<<10)))
 	}
 	const eof = "unexpected EOF"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		sealed []byte
 		want   string
@@ -171,17 +171,17 @@ func TestV2StoredFormsAreDecrypted(t *testing.T) {
 		},
 		{name: "large annotations", sealed: with(large...), want: "total size of annotations is 32"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			got, stale, err := provider.Open(t.Context(), c.sealed, storedKey)
+		t.Run(test.name, func(t *testing.T) {
+			got, stale, err := provider.Open(t.Context(), test.sealed, storedKey)
 			switch {
-			case c.want == "" && (err != nil || string(got) != "value" || stale):
+			case test.want == "" && (err != nil || string(got) != "value" || stale):
 				t.Errorf("got %q, stale %t, %v, want the current value", got, stale, err)
-			case c.want != "" && (err == nil || got != nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("got %q, %v, want %s", got, err, c.want)
+			case test.want != "" && (err == nil || got != nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("got %q, %v, want %s", got, err, test.want)
 			}
 		})
 	}
-	if n := p.Calls("Decrypt"); n != 2 { // for the other annotation and the other source
+	if n := plugin.Calls("Decrypt"); n != 2 { // for the other annotation and the other source
 		t.Errorf("got %d Decrypt calls, want 2", n)
 	}
 }

@@ -69,7 +69,7 @@ func TestV1StoredFormsAreDecrypted(t *testing.T) {
 		return v1Value(key, sealed)
 	}
 	const message = "cipher: message authentication failed"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		sealed []byte
 		value  string
@@ -88,11 +88,11 @@ func TestV1StoredFormsAreDecrypted(t *testing.T) {
 		{name: "a truncated key", sealed: []byte{0, 5, 'x'}, want: "a key of 5 bytes in 1"},
 		{name: "an invalid key", sealed: v1Value(key[:5], nil), want: "error while decrypting key: crypto/aes: invalid key size 5"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			got, stale, err := provider.Open(t.Context(), c.sealed, storedKey)
-			checkError(t, "Open", err, c.want)
-			if string(got) != c.value || stale != c.stale {
-				t.Errorf("got %q, stale %t, want %q, %t", got, stale, c.value, c.stale)
+		t.Run(test.name, func(t *testing.T) {
+			got, stale, err := provider.Open(t.Context(), test.sealed, storedKey)
+			checkError(t, "Open", err, test.want)
+			if string(got) != test.value || stale != test.stale {
+				t.Errorf("got %q, stale %t, want %q, %t", got, stale, test.value, test.stale)
 			}
 		})
 	}
@@ -106,7 +106,7 @@ func TestV1PluginFailuresAreErrors(t *testing.T) {
 		version  = "KMS provider api version v2 is not supported, only v1beta1 is supported now"
 	)
 	const noVersion = "failed get version from remote KMS provider: rpc error: " + late
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name              string
 		with              func(*kmstest.Plugin)
 		seal, open, check string
@@ -114,8 +114,8 @@ func TestV1PluginFailuresAreErrors(t *testing.T) {
 		{name: "works", with: func(*kmstest.Plugin) {}},
 		{
 			name: "rejects all calls",
-			with: func(p *kmstest.Plugin) {
-				p.RejectCalls(true)
+			with: func(plugin *kmstest.Plugin) {
+				plugin.RejectCalls(true)
 			},
 			seal:  "failed to encrypt DEK, error: " + internal,
 			open:  "error while decrypting key: " + internal,
@@ -123,94 +123,94 @@ func TestV1PluginFailuresAreErrors(t *testing.T) {
 		},
 		{
 			name:  "hangs in Decrypt",
-			with:  func(p *kmstest.Plugin) { p.HangMethod("Decrypt") },
+			with:  func(plugin *kmstest.Plugin) { plugin.HangMethod("Decrypt") },
 			open:  "error while decrypting key: rpc error: " + late,
 			check: "failed to perform decrypt section of the healthz check for KMS Provider rec, error: rpc error: " + late,
 		},
 		{
 			name:  "decrypts to another key",
-			with:  func(p *kmstest.Plugin) { p.ReturnWrongKeys(true) },
+			with:  func(plugin *kmstest.Plugin) { plugin.ReturnWrongKeys(true) },
 			open:  "message authentication failed",
 			check: "failed to decrypt: KMS Provider rec returned another value",
 		},
 		{
 			name:  "encrypts to an empty value",
-			with:  func(p *kmstest.Plugin) { p.SetCiphertext([]byte{}) },
+			with:  func(plugin *kmstest.Plugin) { plugin.SetCiphertext([]byte{}) },
 			seal:  "encrypted a key to 0 bytes",
 			check: "encrypted a key to 0 bytes",
 		},
 		{
 			name:  "encrypts to a too large value",
-			with:  func(p *kmstest.Plugin) { p.SetCiphertext(make([]byte, 1025)) },
+			with:  func(plugin *kmstest.Plugin) { plugin.SetCiphertext(make([]byte, 1025)) },
 			seal:  "encrypted a key to 1025 bytes",
 			check: "encrypted a key to 1025 bytes",
 		},
 		{
 			name:  "encrypts to a value of maximum size",
-			with:  func(p *kmstest.Plugin) { p.SetCiphertext(make([]byte, 1024)) },
+			with:  func(plugin *kmstest.Plugin) { plugin.SetCiphertext(make([]byte, 1024)) },
 			check: "returned another value",
 		},
 		{
 			name:  "reports another version",
-			with:  func(p *kmstest.Plugin) { p.SetV1Version("v2") },
+			with:  func(plugin *kmstest.Plugin) { plugin.SetV1Version("v2") },
 			seal:  version,
 			open:  version,
 			check: version,
 		},
 		{
 			name:  "hangs in Version",
-			with:  func(p *kmstest.Plugin) { p.HangMethod("Version") },
+			with:  func(plugin *kmstest.Plugin) { plugin.HangMethod("Version") },
 			seal:  noVersion,
 			open:  noVersion,
 			check: noVersion,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p := kmstest.New(t)
-			sealed, err := newV1Provider(t, newConfig(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
+			plugin := kmstest.New(t)
+			sealed, err := newV1Provider(t, newConfig(t, plugin)).Seal(t.Context(), nil, []byte("value"), storedKey)
 			if err != nil {
 				t.Fatal(err)
 			}
 			newProvider := func(want string) kms.Provider { // has not called the plugin yet
-				cfg := newConfig(t, p)
+				cfg := newConfig(t, plugin)
 				if strings.Contains(want, late) {
 					cfg.Timeout = time.Second
 				}
 				return newV1Provider(t, cfg)
 			}
-			c.with(p)
-			_, err = newProvider(c.seal).Seal(t.Context(), nil, []byte("value"), storedKey)
-			checkError(t, "Seal", err, c.seal)
-			_, _, err = newProvider(c.open).Open(t.Context(), sealed, storedKey)
-			checkError(t, "Open", err, c.open)
-			checkError(t, "Check", newProvider(c.check).Check(t.Context()), c.check)
+			test.with(plugin)
+			_, err = newProvider(test.seal).Seal(t.Context(), nil, []byte("value"), storedKey)
+			checkError(t, "Seal", err, test.seal)
+			_, _, err = newProvider(test.open).Open(t.Context(), sealed, storedKey)
+			checkError(t, "Open", err, test.open)
+			checkError(t, "Check", newProvider(test.check).Check(t.Context()), test.check)
 		})
 	}
 }
 
 // TestVersionIsRequestedOnce checks that the version is cached once it is supported.
 func TestVersionIsRequestedOnce(t *testing.T) {
-	p := kmstest.New(t)
-	p.SetV1Version("v2")
-	provider := newV1Provider(t, newConfig(t, p))
+	plugin := kmstest.New(t)
+	plugin.SetV1Version("v2")
+	provider := newV1Provider(t, newConfig(t, plugin))
 	seal := func(want string) {
 		t.Helper()
 		_, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
 		checkError(t, "Seal", err, want)
 	}
 	seal("is not supported")
-	p.SetV1Version("v1beta1")
+	plugin.SetV1Version("v1beta1")
 	seal("")
 	seal("")
-	if n := p.Calls("Version"); n != 2 {
+	if n := plugin.Calls("Version"); n != 2 {
 		t.Errorf("got %d Version calls, want 2", n)
 	}
 }
 
 // TestOldKeysAreCached checks cache sizes.
 func TestOldKeysAreCached(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name  string
 		size  int
 		calls int // for two values, read twice in turn
@@ -227,11 +227,11 @@ func TestOldKeysAreCached(t *testing.T) {
 			fill:  0.0002,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := kmstest.New(t)
+		t.Run(test.name, func(t *testing.T) {
+			plugin := kmstest.New(t)
 			var values [][]byte
 			for range 2 {
-				sealed, err := newV1Provider(t, newConfig(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
+				sealed, err := newV1Provider(t, newConfig(t, plugin)).Seal(t.Context(), nil, []byte("value"), storedKey)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -242,9 +242,9 @@ func TestOldKeysAreCached(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg := newConfig(t, p)
+			cfg := newConfig(t, plugin)
 			cfg.Metrics = m
-			cfg.CacheSize = c.size
+			cfg.CacheSize = test.size
 			provider := newV1Provider(t, cfg)
 			for range 2 {
 				for _, v := range values {
@@ -253,8 +253,8 @@ func TestOldKeysAreCached(t *testing.T) {
 					}
 				}
 			}
-			if n := p.Calls("Decrypt"); n != c.calls {
-				t.Errorf("got %d Decrypt calls, want %d", n, c.calls)
+			if n := plugin.Calls("Decrypt"); n != test.calls {
+				t.Errorf("got %d Decrypt calls, want %d", n, test.calls)
 			}
 			families, err := reg.Gather()
 			if err != nil {
@@ -262,8 +262,8 @@ func TestOldKeysAreCached(t *testing.T) {
 			}
 			for _, f := range families {
 				if got := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "apiserver_envelope_encryption_dek_cache_fill_percent" &&
-					got != c.fill {
-					t.Errorf("fill level: got %v, want %v", got, c.fill)
+					got != test.fill {
+					t.Errorf("fill level: got %v, want %v", got, test.fill)
 				}
 			}
 		})
@@ -273,30 +273,30 @@ func TestOldKeysAreCached(t *testing.T) {
 // TestImpatientRequestsSkipHangingOldPlugin checks that requests that must not wait fail while the
 // plugin is known to hang. Other requests call it.
 func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
-	p := kmstest.New(t)
-	sealed, err := newV1Provider(t, newConfig(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
+	plugin := kmstest.New(t)
+	sealed, err := newV1Provider(t, newConfig(t, plugin)).Seal(t.Context(), nil, []byte("value"), storedKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := newV1Provider(t, newConfig(t, p))
+	provider := newV1Provider(t, newConfig(t, plugin))
 	impatient := kms.FailFast(t.Context())
 	if got, _, err := provider.Open(impatient, sealed, storedKey); string(got) != "value" || err != nil {
 		t.Errorf("impatient Open = %q, %v, want value", got, err)
 	}
-	p.HangMethod("Decrypt")
+	plugin.HangMethod("Decrypt")
 	ended, end := context.WithCancel(t.Context())
 	end()
 	_, _, err = provider.Open(ended, sealed, storedKey)
 	checkError(t, "ended request", err, "error while decrypting key: KMS provider rec: context canceled")
 	_, _, err = provider.Open(impatient, sealed, storedKey)
 	checkError(t, "impatient Open", err, "error while decrypting key: KMS provider rec: the plugin takes too long")
-	before := p.Calls("Decrypt")
+	before := plugin.Calls("Decrypt")
 	_, _, err = provider.Open(impatient, sealed, storedKey)
 	checkError(t, "second impatient Open", err, "KMS provider rec did not respond recently")
-	if !kms.Unavailable(err) || p.Calls("Decrypt") != before {
+	if !kms.Unavailable(err) || plugin.Calls("Decrypt") != before {
 		t.Errorf("hanging plugin was called again, or the error is permanent: %v", err)
 	}
-	p.Resume()
+	plugin.Resume()
 	if got, _, err := provider.Open(t.Context(), sealed, storedKey); string(got) != "value" || err != nil {
 		t.Errorf("impatient Open = %q, %v, want value", got, err)
 	}

@@ -82,16 +82,16 @@ var errNoSeed = errors.New("got unexpected nil transformer")
 
 // NewV2 connects to a plugin of version 2 and requests its first key, at most for the duration of a
 // call. Run retries a plugin that does not respond.
-func NewV2(ctx context.Context, c Config) (Provider, error) {
-	c.Intervals = c.Intervals.withDefaults()
-	conn, err := newConnection(&c)
+func NewV2(ctx context.Context, config Config) (Provider, error) {
+	config.Intervals = config.Intervals.withDefaults()
+	conn, err := newConnection(&config)
 	if err != nil {
 		return nil, err
 	}
 	p := &v2{
-		Config:         c,
+		Config:         config,
 		conn:           conn,
-		responsiveness: c.newResponsiveness(),
+		responsiveness: config.newResponsiveness(),
 		plugin:         kmsv2.NewKeyManagementServiceClient(conn.ClientConn),
 	}
 	if p.openKeys, err = lru.New[envelopeHash, *decryptedKey](maxKeys); err != nil {
@@ -101,7 +101,7 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 		return nil, err
 	}
 	if err := p.health.callNow(ctx, p.readStatus); err != nil {
-		p.Logger.Warn("KMS plugin is unhealthy; retrying", "provider", c.Name, "error", err)
+		p.Logger.Warn("KMS plugin is unhealthy; retrying", "provider", config.Name, "error", err)
 	}
 	return p, nil
 }
@@ -123,23 +123,23 @@ func (p *v2) Run(ctx context.Context) {
 func (p *v2) readStatus(ctx context.Context) error {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
-	s, err := p.plugin.Status(ctx, &kmsv2.StatusRequest{})
+	statusResponse, err := p.plugin.Status(ctx, &kmsv2.StatusRequest{})
 	if err = p.recordResult(err); err != nil {
 		return &sectionError{"status", p.Name, err}
 	}
 	var errs []error
-	if s.GetHealthz() != statusHealthy {
-		errs = append(errs, fmt.Errorf("got unexpected healthz status: %s", s.GetHealthz()))
+	if statusResponse.GetHealthz() != statusHealthy {
+		errs = append(errs, fmt.Errorf("got unexpected healthz status: %s", statusResponse.GetHealthz()))
 	}
-	if v := s.GetVersion(); v != apiVersion && v != apiVersionBeta {
+	if v := statusResponse.GetVersion(); v != apiVersion && v != apiVersionBeta {
 		errs = append(errs, fmt.Errorf("expected KMSv2 API version %s, got %s", apiVersion, v))
 	}
-	if word, err := checkKeyID(s.GetKeyId()); err != nil {
+	if word, err := checkKeyID(statusResponse.GetKeyId()); err != nil {
 		p.Metrics.invalid.WithLabelValues(p.Name, word).Inc()
-		errs = append(errs, fmt.Errorf("got invalid KMSv2 KeyID hash %q: %w", Hash(s.GetKeyId()), err))
+		errs = append(errs, fmt.Errorf("got invalid KMSv2 KeyID hash %q: %w", Hash(statusResponse.GetKeyId()), err))
 	} else {
-		p.Metrics.recordStatusKey(p.Name, Hash(s.GetKeyId()), Hash(p.ServerID))
-		if err := p.useKey(ctx, s.GetKeyId()); err != nil {
+		p.Metrics.recordStatusKey(p.Name, Hash(statusResponse.GetKeyId()), Hash(p.ServerID))
+		if err := p.useKey(ctx, statusResponse.GetKeyId()); err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // TestPluginStatusIsValidated checks the errors for invalid statuses.
 func TestPluginStatusIsValidated(t *testing.T) {
 	const ill = "kmsv2 Provider rec is not healthy, error: "
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name string
 		with func(*kmstest.Plugin)
 		want string
@@ -77,23 +77,23 @@ func TestPluginStatusIsValidated(t *testing.T) {
 			want: ill + "failed to rotate DEK of KMS provider rec: failed to encrypt DEK, error: rpc error: code = Internal",
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			reg := prometheus.NewRegistry()
-			c.with(p)
+			test.with(p)
 			m, err := kms.NewMetrics(reg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			cfg := newConfig(t, p)
 			cfg.Metrics = m
-			if strings.Contains(c.want, "DeadlineExceeded") {
+			if strings.Contains(test.want, "DeadlineExceeded") {
 				cfg.Timeout = 100 * time.Millisecond
 			}
-			checkError(t, "Check", newV2Provider(t, cfg).Check(t.Context()), c.want)
+			checkError(t, "Check", newV2Provider(t, cfg).Check(t.Context()), test.want)
 			got := kmstest.Samples(t, reg, "apiserver_envelope_encryption_invalid_key_id_from_status_total")
-			if n := got[c.word+" rec"]; len(got) > 1 || (n > 0) != (c.word != "") {
-				t.Errorf("got counts %v, want only %q", got, c.word)
+			if n := got[test.word+" rec"]; len(got) > 1 || (n > 0) != (test.word != "") {
+				t.Errorf("got counts %v, want only %q", got, test.word)
 			}
 		})
 	}
@@ -102,13 +102,13 @@ func TestPluginStatusIsValidated(t *testing.T) {
 // TestSeedChangesWithKey checks that a new seed is made only for a new key, and that the first one
 // is reported.
 func TestSeedChangesWithKey(t *testing.T) {
-	p := kmstest.New(t)
-	p.SetHealth("ill")
-	cfg := newConfig(t, p)
+	plugin := kmstest.New(t)
+	plugin.SetHealth("ill")
+	cfg := newConfig(t, plugin)
 	recovered := 0
 	cfg.Recovered = func() { recovered++ }
 	provider := newV2Provider(t, cfg)
-	for i, c := range []struct {
+	for i, test := range []struct {
 		key   string
 		seeds int
 	}{
@@ -117,10 +117,10 @@ func TestSeedChangesWithKey(t *testing.T) {
 		{key: "key-2", seeds: 2},
 		{key: "key-2", seeds: 2},
 	} {
-		p.UseKey(c.key)
+		plugin.UseKey(test.key)
 		_ = provider.Check(t.Context()) // the plugin is unhealthy
-		if n := p.Calls("Encrypt"); n != c.seeds || recovered != 1 {
-			t.Errorf("step %d: got %d seeds and %d calls of Recovered, want %d and 1", i, n, recovered, c.seeds)
+		if n := plugin.Calls("Encrypt"); n != test.seeds || recovered != 1 {
+			t.Errorf("step %d: got %d seeds and %d calls of Recovered, want %d and 1", i, n, recovered, test.seeds)
 		}
 	}
 }
@@ -168,9 +168,9 @@ func sealedBySeed(t testing.TB, p *kmstest.Plugin) []byte {
 // TestValuesOfOtherKeysAreStale checks that they can be decrypted and are counted by their own
 // key.
 func TestValuesOfOtherKeysAreStale(t *testing.T) {
-	p := kmstest.New(t)
+	plugin := kmstest.New(t)
 	reg := prometheus.NewRegistry()
-	other := sealedBySeed(t, p)
+	other := sealedBySeed(t, plugin)
 	key := bytes.Repeat([]byte("k"), 32)
 	gcm, err := ciphers.NewGCM(key)
 	if err != nil {
@@ -184,9 +184,9 @@ func TestValuesOfOtherKeysAreStale(t *testing.T) {
 		stringField(2, "key-2"), stringField(3, string(maskedBy(key, '2'))), annotationField("local.example", "note"))
 	short := joinFields(stringField(1, string(data)),
 		stringField(2, "key-2"), stringField(3, "xy"), annotationField("local.example", "note"), varintField(5, 1))
-	p.UseKey("key-2")
-	same := sealedBySeed(t, p)
-	cfg := newConfig(t, p)
+	plugin.UseKey("key-2")
+	same := sealedBySeed(t, plugin)
+	cfg := newConfig(t, plugin)
 	if cfg.Metrics, err = kms.NewMetrics(reg); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func maskedBy(key []byte, last byte) []byte {
 // TestUnprovenKeysAreRequestedAgain checks that a key that has decrypted nothing is requested
 // again, since the plugin may have returned a wrong one. Errors of such a key are temporary.
 func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name   string
 		doubt  time.Duration
 		proven bool
@@ -240,13 +240,13 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 			calls:  1,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := kmstest.New(t)
-			sealed := sealedBySeed(t, p)
-			cfg := newConfig(t, p)
-			cfg.Intervals.RefreshTimeout = c.doubt
+		t.Run(test.name, func(t *testing.T) {
+			plugin := kmstest.New(t)
+			sealed := sealedBySeed(t, plugin)
+			cfg := newConfig(t, plugin)
+			cfg.Intervals.RefreshTimeout = test.doubt
 			provider := newV2Provider(t, cfg)
-			if c.proven {
+			if test.proven {
 				if _, _, err := provider.Open(t.Context(), sealed, storedKey); err != nil {
 					t.Fatal(err)
 				}
@@ -254,12 +254,12 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 			for range 2 {
 				_, _, err := provider.Open(t.Context(), sealed, "/other")
 				checkError(t, "Open", err, "message authentication failed")
-				if doubted := errors.As(err, new(*kms.KeyError)); doubted == c.proven {
-					t.Errorf("key in doubt: got %t, want %t", doubted, !c.proven)
+				if doubted := errors.As(err, new(*kms.KeyError)); doubted == test.proven {
+					t.Errorf("key in doubt: got %t, want %t", doubted, !test.proven)
 				}
 			}
-			if n := p.Calls("Decrypt"); n != c.calls {
-				t.Errorf("got %d Decrypt calls, want %d", n, c.calls)
+			if n := plugin.Calls("Decrypt"); n != test.calls {
+				t.Errorf("got %d Decrypt calls, want %d", n, test.calls)
 			}
 		})
 	}
@@ -268,17 +268,17 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 // TestImpatientRequestsDoNotWait checks that requests that must not wait get the recent rejection
 // of a key, and do not call a plugin that does not respond.
 func TestImpatientRequestsDoNotWait(t *testing.T) {
-	p := kmstest.New(t)
-	sealed := sealedBySeed(t, p)
-	another := sealedBySeed(t, p)
+	plugin := kmstest.New(t)
+	sealed := sealedBySeed(t, plugin)
+	another := sealedBySeed(t, plugin)
 	const callsPlugin, answersFromCache = true, false
 	// open decrypts a value. want is the text of the error, or "".
 	open := func(provider kms.Provider, ctx context.Context, sealed []byte, want string, wantCall bool) {
 		t.Helper()
-		before := p.Calls("Decrypt")
+		before := plugin.Calls("Decrypt")
 		_, _, err := provider.Open(ctx, sealed, storedKey)
 		checkError(t, "Open", err, want)
-		if called := p.Calls("Decrypt") > before; called != wantCall {
+		if called := plugin.Calls("Decrypt") > before; called != wantCall {
 			t.Errorf("Open with error %q: got a call of the plugin: %t, want %t", want, called, wantCall)
 		}
 	}
@@ -288,21 +288,21 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 	t.Run("rejected", func(t *testing.T) {
 		// A rejection is repeated without a call for the refresh timeout.
 		for refreshTimeout, again := range map[time.Duration]bool{time.Hour: answersFromCache, time.Nanosecond: callsPlugin} {
-			cfg := newConfig(t, p)
+			cfg := newConfig(t, plugin)
 			cfg.Intervals.RefreshTimeout = refreshTimeout
 			provider := newV2Provider(t, cfg)
-			p.FailDecrypt("key-1", codes.PermissionDenied)
+			plugin.FailDecrypt("key-1", codes.PermissionDenied)
 			open(provider, impatient, sealed, rejected, callsPlugin)
 			open(provider, impatient, sealed, rejected, again)
 			open(provider, ctx, sealed, rejected, callsPlugin)
-			p.FailDecrypt("key-1", codes.OK)
+			plugin.FailDecrypt("key-1", codes.OK)
 			open(provider, ctx, sealed, "", callsPlugin)
 			open(provider, impatient, sealed, "", answersFromCache)
 		}
 	})
 	t.Run("hanging", func(t *testing.T) {
-		provider := newV2Provider(t, newConfig(t, p))
-		p.HangMethod("Decrypt")
+		provider := newV2Provider(t, newConfig(t, plugin))
+		plugin.HangMethod("Decrypt")
 		ended, end := context.WithCancel(ctx)
 		end()
 		_, _, err := provider.Open(ended, sealed, storedKey)
@@ -310,7 +310,7 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 		_, _, err = provider.Open(impatient, sealed, storedKey)
 		checkError(t, "impatient Open", err, "failed to decrypt DEK, error: KMS provider rec: the plugin takes too long")
 		open(provider, impatient, another, "KMS provider rec did not respond recently", answersFromCache)
-		p.Resume()
+		plugin.Resume()
 		open(provider, ctx, another, "", callsPlugin)
 		open(provider, impatient, another, "", answersFromCache)
 	})

@@ -14,13 +14,13 @@ import (
 // deletions, and that writes continue when there is room again.
 func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etcd")
-	s, err := Start(t.Context(), Options{DataDir: dir})
+	server, err := Start(t.Context(), Options{DataDir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Stop()
+	defer server.Stop()
 	free := int64(1 << 30)
-	m := &maintenance{server: s, log: slog.New(slog.DiscardHandler), space: func(string) (int64, int64) { return 1 << 40, free }}
+	m := &maintenance{server: server, log: slog.New(slog.DiscardHandler), space: func(string) (int64, int64) { return 1 << 40, free }}
 	reserved := func() bool {
 		info, err := os.Stat(filepath.Join(dir, reserveName))
 		return err == nil && info.Size() == reserveBytes
@@ -28,7 +28,7 @@ func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 	if err := errors.Join(m.checkDisk(t.Context()), m.reserveSpace(t.Context())); err != nil || !reserved() {
 		t.Fatalf("enough space: got error %v, reserved %v, want no error and reserved space", err, reserved())
 	}
-	if _, err := s.client.Put(t.Context(), "a", "b"); err != nil {
+	if _, err := server.client.Put(t.Context(), "a", "b"); err != nil {
 		t.Fatal(err)
 	}
 	free = scarceBytes - 1
@@ -38,20 +38,20 @@ func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 		}
 		free = reserveBytes + ampleBytes // not enough room for the reserve, too
 	}
-	if _, err := s.client.Put(t.Context(), "a", "c"); !errors.Is(err, rpctypes.ErrNoSpace) {
+	if _, err := server.client.Put(t.Context(), "a", "c"); !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("write on an almost full disk: got %v, want %v", err, rpctypes.ErrNoSpace)
 	}
-	if got, err := s.client.Get(t.Context(), "a"); err != nil || string(got.Kvs[0].Value) != "b" {
+	if got, err := server.client.Get(t.Context(), "a"); err != nil || string(got.Kvs[0].Value) != "b" {
 		t.Errorf("read on an almost full disk: got %v, %v, want b", got, err)
 	}
-	if _, err := s.client.Delete(t.Context(), "a"); err != nil {
+	if _, err := server.client.Delete(t.Context(), "a"); err != nil {
 		t.Errorf("deletion on an almost full disk: got %v, want no error", err)
 	}
 	free = reserveBytes + ampleBytes + 1
 	if err := m.checkDisk(t.Context()); err != nil || !reserved() {
 		t.Errorf("space again: got error %v, reserved %v, want no error and reserved space", err, reserved())
 	}
-	if _, err := s.client.Put(t.Context(), "a", "c"); err != nil {
+	if _, err := server.client.Put(t.Context(), "a", "c"); err != nil {
 		t.Error(err)
 	}
 }

@@ -16,21 +16,21 @@ import (
 // electNow makes the only member leader without waiting for its election timeout. The timeout can
 // then be long, so that an idle server rarely wakes up. It sends the message that a leader sends to
 // its chosen successor; raft ignores it where it does not apply.
-func electNow(ctx context.Context, s *etcdserver.EtcdServer) error {
-	id := uint64(s.MemberID())
+func electNow(ctx context.Context, etcdServer *etcdserver.EtcdServer) error {
+	id := uint64(etcdServer.MemberID())
 	ticker := time.NewTicker(500 * time.Microsecond)
 	defer ticker.Stop()
-	for s.Leader() == 0 {
-		if hasReplayed(s) {
-			if err := s.Process(ctx, raftpb.Message{Type: raftpb.MsgTimeoutNow, From: id, To: id}); err != nil {
+	for etcdServer.Leader() == 0 {
+		if hasReplayed(etcdServer) {
+			if err := etcdServer.Process(ctx, raftpb.Message{Type: raftpb.MsgTimeoutNow, From: id, To: id}); err != nil {
 				return fmt.Errorf("electing the only member: %w", err)
 			}
 		}
 		select {
 		case <-ticker.C:
-		case <-s.ReadyNotify():
+		case <-etcdServer.ReadyNotify():
 			return nil
-		case <-s.StopNotify():
+		case <-etcdServer.StopNotify():
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

@@ -180,14 +180,14 @@ func TestKilledServerKeepsAcknowledgedWrites(t *testing.T) {
 // fail.
 func TestStopEndsWatches(t *testing.T) {
 	server, store := openStore(t, t.TempDir())
-	w, err := store.Watch(t.Context(), "/registry/", 0)
+	watcher, err := store.Watch(t.Context(), "/registry/", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := store.Create(t.Context(), keyOf(0), nil, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	<-w.Batches()
+	<-watcher.Batches()
 	server.Stop()
 	_, err = store.Create(t.Context(), keyOf(1), nil, storage.WriteOptions{})
 	wantStopped(t, "create", err)
@@ -200,8 +200,8 @@ func TestStopEndsWatches(t *testing.T) {
 	_, err = store.Revision(t.Context())
 	wantStopped(t, "revision", err)
 	wantStopped(t, "ping", store.Ping(t.Context()))
-	w.Stop()
-	if err := w.Err(); err != nil {
+	watcher.Stop()
+	if err := watcher.Err(); err != nil {
 		t.Error(err)
 	}
 }
@@ -220,12 +220,12 @@ func TestStopFailsRequestsInProgress(t *testing.T) {
 	started := make(chan struct{}, 100)
 	for g := range 6 {
 		wg.Go(func() {
-			w, err := store.Watch(t.Context(), "/registry/", 0)
+			watcher, err := store.Watch(t.Context(), "/registry/", 0)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			defer w.Stop()
+			defer watcher.Stop()
 			for i := 0; ; i++ {
 				_, err := store.Create(t.Context(), keyOf(g*1_000_000+i), []byte("v"), storage.WriteOptions{})
 				if err == nil {
@@ -236,7 +236,7 @@ func TestStopFailsRequestsInProgress(t *testing.T) {
 					return
 				}
 				select {
-				case <-w.Batches():
+				case <-watcher.Batches():
 				default:
 				}
 				select {

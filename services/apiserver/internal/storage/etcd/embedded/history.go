@@ -83,18 +83,18 @@ func revisionKey(revision int64) []byte {
 }
 
 // eventOf returns the event of a stored change.
-func eventOf(kv *mvccpb.KeyValue, revision int64, deleted bool) storage.Event {
-	e := storage.Event{Key: string(kv.Key), Revision: revision}
+func eventOf(keyValue *mvccpb.KeyValue, revision int64, deleted bool) storage.Event {
+	event := storage.Event{Key: string(keyValue.Key), Revision: revision}
 	switch {
 	case deleted:
-		e.Type = storage.Deleted
-		return e
-	case kv.CreateRevision == revision:
-		e.Type = storage.Created
+		event.Type = storage.Deleted
+		return event
+	case keyValue.CreateRevision == revision:
+		event.Type = storage.Created
 	default:
-		e.Type = storage.Updated
+		event.Type = storage.Updated
 	}
-	e.Value = kv.Value
-	e.CreateRevision = kv.CreateRevision
-	return e
+	event.Value = keyValue.Value
+	event.CreateRevision = keyValue.CreateRevision
+	return event
 }

@@ -83,13 +83,13 @@ func (m *maintenance) run(ctx context.Context) error {
 
 // runDue does the maintenance that is due.
 func (m *maintenance) runDue(ctx context.Context) error {
-	s := m.server
-	if err := s.gate.enter(); err != nil {
+	server := m.server
+	if err := server.gate.enter(); err != nil {
 		return err
 	}
-	defer s.gate.inside.Done()
+	defer server.gate.inside.Done()
 	now := time.Now()
-	newest := s.etcd.Server.KV().Rev()
+	newest := server.etcd.Server.KV().Rev()
 	previous := m.revision
 	elapsed := now.Sub(m.checkedAt)
 	m.revision = newest
@@ -97,13 +97,13 @@ func (m *maintenance) runDue(ctx context.Context) error {
 	if m.diskFull {
 		return nil // defragmentation needs space
 	}
-	if s.outOfSpace() {
+	if server.outOfSpace() {
 		if previous == 0 {
 			previous = newest
 		}
 		return m.makeRoom(ctx, previous)
 	}
-	size, used := s.databaseSizes()
+	size, used := server.databaseSizes()
 	free := size - used
 	isIdle := previous != 0 && float64(newest-previous) <= busyWrites*elapsed.Seconds()
 	if isIdle && free >= m.minReclaimed && free > used {
@@ -115,36 +115,36 @@ func (m *maintenance) runDue(ctx context.Context) error {
 // makeRoom compacts history before a revision, returns free space to the file system, and accepts
 // writes again if that was enough.
 func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
-	s := m.server
-	size, used := s.databaseSizes()
+	server := m.server
+	size, used := server.databaseSizes()
 	m.log.Error("embedded etcd reached its quota; writes rejected; compacting and defragmenting", "bytes",
-		size, "used", used, "quota", s.quota)
-	_, err := s.client.Compact(ctx, before, clientv3.WithCompactPhysical())
+		size, "used", used, "quota", server.quota)
+	_, err := server.client.Compact(ctx, before, clientv3.WithCompactPhysical())
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("compact: %w", err)
 	}
-	fits := func(bytes int64) bool { return float64(bytes) < acceptBelow*float64(s.quota) }
-	size, used = s.databaseSizes()
+	fits := func(bytes int64) bool { return float64(bytes) < acceptBelow*float64(server.quota) }
+	size, used = server.databaseSizes()
 	if !fits(size) && fits(used) {
 		if err := m.defragment("room is needed"); err != nil {
 			return err
 		}
 	}
-	size, used = s.databaseSizes()
+	size, used = server.databaseSizes()
 	if !fits(size) {
 		m.log.Error("embedded etcd is still full after defragmentation: delete objects, or restart with a larger --quota-backend-bytes",
-			"bytes", size, "used", used, "quota", s.quota)
+			"bytes", size, "used", used, "quota", server.quota)
 		return nil
 	}
-	_, err = s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{
-		MemberID: uint64(s.etcd.Server.MemberID()),
+	_, err = server.etcd.Server.Alarm(ctx, &pb.AlarmRequest{
+		MemberID: uint64(server.etcd.Server.MemberID()),
 		Action:   pb.AlarmRequest_DEACTIVATE,
 		Alarm:    pb.AlarmType_NOSPACE,
 	})
 	if err != nil {
 		return fmt.Errorf("disarm the alarm: %w", err)
 	}
-	m.log.Warn("embedded etcd is below its quota again; accepting writes", "bytes", size, "quota", s.quota)
+	m.log.Warn("embedded etcd is below its quota again; accepting writes", "bytes", size, "quota", server.quota)
 	return nil
 }
 

@@ -99,11 +99,11 @@ func maintainUntil(t *testing.T, m *maintenance, done func() bool) {
 // TestFullDatabaseRecoversAfterDeletions checks that a database that has reached its quota accepts
 // deletions, and other writes once there is space.
 func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
-	s, m, log := startWithQuota(t, t.TempDir(), 8<<20)
-	defer s.Stop()
-	n := fillDatabase(t, s, 0)
-	for maintainOnce(t, m); !writesRejected(t, s); maintainOnce(t, m) { // until compaction frees nothing
-		n = fillDatabase(t, s, n)
+	server, maintenance, log := startWithQuota(t, t.TempDir(), 8<<20)
+	defer server.Stop()
+	n := fillDatabase(t, server, 0)
+	for maintainOnce(t, maintenance); !writesRejected(t, server); maintainOnce(t, maintenance) { // until compaction frees nothing
+		n = fillDatabase(t, server, n)
 	}
 	if !strings.Contains(log.String(), "delete objects, or restart with a larger --quota-backend-bytes") {
 		t.Errorf("got log\n%s\nwant a line that says what to do", log)
@@ -111,18 +111,18 @@ func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 	// etcd compares its quota with the size of the last commit, so that n may exceed the quota.
 	const remaining = 40 // 2 of 8 MB
 	for i := range n - remaining {
-		if _, err := s.client.Delete(t.Context(), objectKey(i)); err != nil {
+		if _, err := server.client.Delete(t.Context(), objectKey(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	maintainOnce(t, m) // history since the previous look is kept
-	maintainUntil(t, m, func() bool { return !writesRejected(t, s) })
-	if s.outOfSpace() {
+	maintainOnce(t, maintenance) // history since the previous look is kept
+	maintainUntil(t, maintenance, func() bool { return !writesRejected(t, server) })
+	if server.outOfSpace() {
 		t.Error("alarm is still active")
 	}
 	// All other objects still exist.
 	for i := n - remaining; i < n; i++ {
-		if resp, err := s.client.Get(t.Context(), objectKey(i)); err != nil || len(resp.Kvs) != 1 {
+		if resp, err := server.client.Get(t.Context(), objectKey(i)); err != nil || len(resp.Kvs) != 1 {
 			t.Fatalf("object %d: %v", i, err)
 		}
 	}
@@ -146,17 +146,17 @@ func TestFullDatabaseCompactsHistory(t *testing.T) {
 // compactions run. The newer half of it is kept.
 func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 	const quota = 64 << 20
-	s, _, log := startWithQuota(t, t.TempDir(), quota)
-	defer s.Stop()
+	server, _, log := startWithQuota(t, t.TempDir(), quota)
+	defer server.Stop()
 	for i := range 100 {
-		if _, err := s.client.Put(t.Context(), objectKey(i), randomText(50<<10)); err != nil {
+		if _, err := server.client.Put(t.Context(), objectKey(i), randomText(50<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	trims := &trimmer{server: s, log: slog.New(slog.NewTextHandler(log, nil)), space: diskSpace}
+	trims := &trimmer{server: server, log: slog.New(slog.NewTextHandler(log, nil)), space: diskSpace}
 	var revisions []int64
 	for i := range 3 * quota / (1 << 20) {
-		resp, err := s.client.Put(t.Context(), "/registry/configmaps/b/large", randomText(1<<20))
+		resp, err := server.client.Put(t.Context(), "/registry/configmaps/b/large", randomText(1<<20))
 		if err != nil {
 			t.Fatalf("write %d: %v", i, err)
 		}
@@ -165,16 +165,16 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	size, used := s.databaseSizes()
+	size, used := server.databaseSizes()
 	t.Logf("the database has %d bytes, %d in use, and a quota of %d", size, used, quota)
 	if !strings.Contains(log.String(), "compacting the history") {
 		t.Errorf("got a log without a compaction of history:\n%s", log)
 	}
-	_, err := s.client.Get(t.Context(), "/registry/configmaps/b/large", clientv3.WithRev(revisions[len(revisions)-5]))
+	_, err := server.client.Get(t.Context(), "/registry/configmaps/b/large", clientv3.WithRev(revisions[len(revisions)-5]))
 	if err != nil {
 		t.Errorf("the newest history is lost: %v", err)
 	}
-	if resp, err := s.client.Get(t.Context(), objectKey(0)); err != nil || len(resp.Kvs) != 1 {
+	if resp, err := server.client.Get(t.Context(), objectKey(0)); err != nil || len(resp.Kvs) != 1 {
 		t.Errorf("got %v, %v, want the value kept", resp, err)
 	}
 }
@@ -182,19 +182,19 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 // TestRaisedQuotaEndsAlarm checks that a larger quota also ends the alarm.
 func TestRaisedQuotaEndsAlarm(t *testing.T) {
 	dir := t.TempDir()
-	s, _, _ := startWithQuota(t, dir, 4<<20)
-	fillDatabase(t, s, 0)
-	s.Stop()
-	s, m, _ := startWithQuota(t, dir, 16<<20)
-	defer s.Stop()
-	if !writesRejected(t, s) {
+	server, _, _ := startWithQuota(t, dir, 4<<20)
+	fillDatabase(t, server, 0)
+	server.Stop()
+	server, m, _ := startWithQuota(t, dir, 16<<20)
+	defer server.Stop()
+	if !writesRejected(t, server) {
 		t.Error("alarm ended without maintenance")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	m.interval = time.Millisecond
 	done := make(chan error, 1)
 	go func() { done <- m.run(ctx) }()
-	for writesRejected(t, s) {
+	for writesRejected(t, server) {
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -204,38 +204,38 @@ func TestRaisedQuotaEndsAlarm(t *testing.T) {
 
 // Free pages are returned to the file system when few writes happen.
 func TestIdleDatabaseIsDefragmented(t *testing.T) {
-	s, m, log := startWithQuota(t, t.TempDir(), 0)
-	defer s.Stop()
+	server, maintenance, log := startWithQuota(t, t.TempDir(), 0)
+	defer server.Stop()
 	const n = 100
 	for i := range n {
-		if _, err := s.client.Put(t.Context(), objectKey(i), randomText(100<<10)); err != nil {
+		if _, err := server.client.Put(t.Context(), objectKey(i), randomText(100<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	maintainOnce(t, m)
+	maintainOnce(t, maintenance)
 	var last int64
 	for i := range n - 5 {
-		resp, err := s.client.Delete(t.Context(), objectKey(i))
+		resp, err := server.client.Delete(t.Context(), objectKey(i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		last = resp.Header.Revision
 	}
-	if _, err := s.client.Compact(t.Context(), last, clientv3.WithCompactPhysical()); err != nil {
+	if _, err := server.client.Compact(t.Context(), last, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
-	before, _ := s.databaseSizes()
-	m.checkedAt = time.Now() // as after a high rate of writes
-	maintainOnce(t, m)
-	if size, _ := s.databaseSizes(); size < before {
+	before, _ := server.databaseSizes()
+	maintenance.checkedAt = time.Now() // as after a high rate of writes
+	maintainOnce(t, maintenance)
+	if size, _ := server.databaseSizes(); size < before {
 		t.Errorf("at a high rate of writes: got size %d, want at least %d: no defragmentation", size, before)
 	}
-	maintainUntil(t, m, func() bool {
-		size, _ := s.databaseSizes()
+	maintainUntil(t, maintenance, func() bool {
+		size, _ := server.databaseSizes()
 		return size <= before/2
 	})
 	logged := log.Len()
-	maintainOnce(t, m)
+	maintainOnce(t, maintenance)
 	if log.Len() != logged {
 		t.Errorf("got a second defragmentation, want one:\n%s", log)
 	}

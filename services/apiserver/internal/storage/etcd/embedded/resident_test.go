@@ -14,19 +14,19 @@ func TestResidentSizeCoversReadPages(t *testing.T) {
 		t.Skip("no /proc/self/smaps")
 	}
 	dir := t.TempDir()
-	s, _, _ := startWithQuota(t, dir, 64<<20)
-	defer s.Stop()
+	server, _, _ := startWithQuota(t, dir, 64<<20)
+	defer server.Stop()
 	const objects, each = 40, 50 << 10
 	for i := range objects {
-		if _, err := s.client.Put(t.Context(), objectKey(i), randomText(each)); err != nil {
+		if _, err := server.client.Put(t.Context(), objectKey(i), randomText(each)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.etcd.Server.KV().Commit()
-	if resp, err := s.client.Get(t.Context(), "/registry/", clientv3.WithPrefix()); err != nil || len(resp.Kvs) != objects {
+	server.etcd.Server.KV().Commit()
+	if resp, err := server.client.Get(t.Context(), "/registry/", clientv3.WithPrefix()); err != nil || len(resp.Kvs) != objects {
 		t.Fatalf("Get = %v, %v, want %d keys", resp, err, objects)
 	}
-	if got, size := residentFile(dir), s.etcd.Server.Backend().Size(); got < objects*each || got > size {
+	if got, size := residentFile(dir), server.etcd.Server.Backend().Size(); got < objects*each || got > size {
 		t.Errorf("got %d resident bytes of a file of %d, want at least the %d that were read", got, size, objects*each)
 	}
 	if got := residentFile(t.TempDir()); got != 0 {

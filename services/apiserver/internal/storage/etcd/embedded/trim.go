@@ -57,21 +57,21 @@ func (t *trimmer) run(ctx context.Context) {
 
 // trimHistory compacts the older half of history if there is too much of it.
 func (t *trimmer) trimHistory(ctx context.Context) error {
-	s := t.server
-	if err := s.gate.enter(); err != nil {
+	server := t.server
+	if err := server.gate.enter(); err != nil {
 		return err
 	}
-	defer s.gate.inside.Done()
-	backend := s.etcd.Server.Backend()
-	newest := s.etcd.Server.KV().Rev()
+	defer server.gate.inside.Done()
+	backend := server.etcd.Server.Backend()
+	newest := server.etcd.Server.KV().Rev()
 	size := backend.Size()
 	used := backend.SizeInUse()
 	if used <= t.minUsed || t.minUsed == 0 {
 		t.minUsed = used
 		t.middle = newest
 	}
-	room := s.quota
-	if free, known := beyondReserve(s.etcd.Server.Cfg.DataDir, t.space); known {
+	room := server.quota
+	if free, known := beyondReserve(server.etcd.Server.Cfg.DataDir, t.space); known {
 		room = min(room, size+free-ampleBytes)
 	}
 	history := used - t.minUsed
@@ -82,12 +82,12 @@ func (t *trimmer) trimHistory(ctx context.Context) error {
 	case history > maxHistory && t.middle > 0:
 		t.log.Warn("compacting the history of the embedded etcd before its time, because it takes much room",
 			"bytes", history, "limit", maxHistory, "revision", t.middle)
-		_, err := s.client.Compact(ctx, t.middle, clientv3.WithCompactPhysical())
+		_, err := server.client.Compact(ctx, t.middle, clientv3.WithCompactPhysical())
 		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 			return fmt.Errorf("compact: %w", err)
 		}
-		_, t.minUsed = s.databaseSizes() // the remaining history counts as live
-		t.middle = s.etcd.Server.KV().Rev()
+		_, t.minUsed = server.databaseSizes() // the remaining history counts as live
+		t.middle = server.etcd.Server.KV().Rev()
 	}
 	return nil
 }

@@ -41,26 +41,26 @@ func NewOldVersionProxy(t testing.TB, endpoint, version string) *OldVersionProxy
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &OldVersionProxy{version: version, conn: conn, addr: "http://" + l.Addr().String(), released: make(chan struct{})}
-	close(o.released)
-	o.newest = func() (int64, error) {
+	oldVersionProxy := &OldVersionProxy{version: version, conn: conn, addr: "http://" + listener.Addr().String(), released: make(chan struct{})}
+	close(oldVersionProxy.released)
+	oldVersionProxy.newest = func() (int64, error) {
 		resp, err := pb.NewKVClient(conn).Range(context.Background(), &pb.RangeRequest{Key: []byte("k")})
 		return resp.GetHeader().GetRevision(), err
 	}
-	o.server = grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(o.forwardCall))
+	oldVersionProxy.server = grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(oldVersionProxy.forwardCall))
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = o.server.Serve(l) }) // ends with Stop
+	serving.Go(func() { _ = oldVersionProxy.server.Serve(listener) }) // ends with Stop
 	t.Cleanup(func() {
-		o.Release()
-		o.server.Stop()
+		oldVersionProxy.Release()
+		oldVersionProxy.server.Stop()
 		serving.Wait()
 		conn.Close()
 	})
-	return o
+	return oldVersionProxy
 }
 
 // Endpoint returns the URL for clients.
@@ -152,12 +152,12 @@ func (o *OldVersionProxy) forwardCall(_ any, down grpc.ServerStream) error {
 }
 
 // forwardRequests forwards requests, except those that the proxy responds to itself.
-func (c *proxiedCall) forwardRequests(up grpc.ClientStream) error {
+func (c *proxiedCall) forwardRequests(clientStream grpc.ClientStream) error {
 	for {
 		var data []byte
 		if err := c.down.RecvMsg(&data); err != nil {
 			if errors.Is(err, io.EOF) {
-				return up.CloseSend()
+				return clientStream.CloseSend()
 			}
 			return nil // the other direction reports the reason
 		}
@@ -168,7 +168,7 @@ func (c *proxiedCall) forwardRequests(up grpc.ClientStream) error {
 		if answered {
 			continue
 		}
-		if err := up.SendMsg(&data); err != nil {
+		if err := clientStream.SendMsg(&data); err != nil {
 			return nil
 		}
 	}

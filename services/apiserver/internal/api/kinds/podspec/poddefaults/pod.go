@@ -16,52 +16,52 @@ const gracePeriod = 30
 
 // Pod sets the defaults of a pod. In addition to those of a template, these are service links,
 // requests that equal limits, and host ports.
-func Pod(p *corev1.Pod) {
-	declare.SetDefaultPtr(&p.Spec.EnableServiceLinks, true)
-	requestLimits(p.Spec.InitContainers)
-	requestLimits(p.Spec.Containers)
-	if p.Spec.HostNetwork {
-		hostPorts(p.Spec.InitContainers)
-		hostPorts(p.Spec.Containers)
+func Pod(pod *corev1.Pod) {
+	declare.SetDefaultPtr(&pod.Spec.EnableServiceLinks, true)
+	requestLimits(pod.Spec.InitContainers)
+	requestLimits(pod.Spec.Containers)
+	if pod.Spec.HostNetwork {
+		hostPorts(pod.Spec.InitContainers)
+		hostPorts(pod.Spec.Containers)
 	}
-	Spec(&p.Spec)
+	Spec(&pod.Spec)
 	// A negative period becomes 1 second. Templates keep a negative period.
-	if *p.Spec.TerminationGracePeriodSeconds < 0 {
-		p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
+	if *pod.Spec.TerminationGracePeriodSeconds < 0 {
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
 	}
-	pairAddresses(&p.Status)
+	pairAddresses(&pod.Status)
 }
 
 // Template sets the defaults of a workload's pod template.
 func Template(t *corev1.PodTemplateSpec) { Spec(&t.Spec) }
 
 // Spec sets the defaults that pods and templates share.
-func Spec(s *corev1.PodSpec) {
-	declare.SetDefault(&s.DNSPolicy, corev1.DNSClusterFirst)
-	declare.SetDefault(&s.RestartPolicy, corev1.RestartPolicyAlways)
-	declare.SetDefaultPtr(&s.SecurityContext, corev1.PodSecurityContext{})
-	declare.SetDefaultPtr(&s.TerminationGracePeriodSeconds, gracePeriod)
-	declare.SetDefault(&s.SchedulerName, corev1.DefaultSchedulerName)
+func Spec(podSpec *corev1.PodSpec) {
+	declare.SetDefault(&podSpec.DNSPolicy, corev1.DNSClusterFirst)
+	declare.SetDefault(&podSpec.RestartPolicy, corev1.RestartPolicyAlways)
+	declare.SetDefaultPtr(&podSpec.SecurityContext, corev1.PodSecurityContext{})
+	declare.SetDefaultPtr(&podSpec.TerminationGracePeriodSeconds, gracePeriod)
+	declare.SetDefault(&podSpec.SchedulerName, corev1.DefaultSchedulerName)
 	// ServiceAccountName takes precedence. The other field is its old name and always equal.
-	declare.SetDefault(&s.ServiceAccountName, s.DeprecatedServiceAccount)
-	s.DeprecatedServiceAccount = s.ServiceAccountName
+	declare.SetDefault(&podSpec.ServiceAccountName, podSpec.DeprecatedServiceAccount)
+	podSpec.DeprecatedServiceAccount = podSpec.ServiceAccountName
 
-	for i := range s.Volumes {
-		fillVolume(&s.Volumes[i])
+	for i := range podSpec.Volumes {
+		fillVolume(&podSpec.Volumes[i])
 	}
-	for i := range s.InitContainers {
-		fillContainer(&s.InitContainers[i])
+	for i := range podSpec.InitContainers {
+		fillContainer(&podSpec.InitContainers[i])
 	}
-	for i := range s.Containers {
-		fillContainer(&s.Containers[i])
+	for i := range podSpec.Containers {
+		fillContainer(&podSpec.Containers[i])
 	}
-	for i := range s.EphemeralContainers {
-		fillContainer((*corev1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon))
+	for i := range podSpec.EphemeralContainers {
+		fillContainer((*corev1.Container)(&podSpec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
-	Round(s.Overhead)
-	if s.Resources != nil {
-		Round(s.Resources.Limits)
-		Round(s.Resources.Requests)
+	Round(podSpec.Overhead)
+	if podSpec.Resources != nil {
+		Round(podSpec.Resources.Limits)
+		Round(podSpec.Resources.Requests)
 	}
 }
 
@@ -109,26 +109,26 @@ const (
 	probeFailures  = 3
 )
 
-func fillContainer(c *corev1.Container) {
-	fillPullPolicy(&c.ImagePullPolicy, c.Image)
-	declare.SetDefault(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
-	declare.SetDefault(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
-	for i := range c.Ports {
-		declare.SetDefault(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+func fillContainer(container *corev1.Container) {
+	fillPullPolicy(&container.ImagePullPolicy, container.Image)
+	declare.SetDefault(&container.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	declare.SetDefault(&container.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	for i := range container.Ports {
+		declare.SetDefault(&container.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
-	for i := range c.Env {
-		if from := c.Env[i].ValueFrom; from != nil {
+	for i := range container.Env {
+		if from := container.Env[i].ValueFrom; from != nil {
 			fillFieldRef(from.FieldRef)
 		}
 	}
-	Round(c.Resources.Limits)
-	Round(c.Resources.Requests)
-	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+	Round(container.Resources.Limits)
+	Round(container.Resources.Requests)
+	for _, p := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe, container.StartupProbe} {
 		fillProbe(p)
 	}
-	if c.Lifecycle != nil {
-		fillHook(c.Lifecycle.PostStart)
-		fillHook(c.Lifecycle.PreStop)
+	if container.Lifecycle != nil {
+		fillHook(container.Lifecycle.PostStart)
+		fillHook(container.Lifecycle.PreStop)
 	}
 }
 

@@ -63,38 +63,38 @@ func ScaleIO(mode, fsType *string) {
 }
 
 // fillVolume sets the defaults of a volume. A volume without a source becomes an empty directory.
-func fillVolume(v *corev1.Volume) {
-	if v.VolumeSource == (corev1.VolumeSource{}) {
-		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
+func fillVolume(volume *corev1.Volume) {
+	if volume.VolumeSource == (corev1.VolumeSource{}) {
+		volume.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
 	// An invalid volume may have several sources.
-	if v.Secret != nil {
-		declare.SetDefaultPtr(&v.Secret.DefaultMode, fileMode)
+	if volume.Secret != nil {
+		declare.SetDefaultPtr(&volume.Secret.DefaultMode, fileMode)
 	}
-	if v.ConfigMap != nil {
-		declare.SetDefaultPtr(&v.ConfigMap.DefaultMode, fileMode)
+	if volume.ConfigMap != nil {
+		declare.SetDefaultPtr(&volume.ConfigMap.DefaultMode, fileMode)
 	}
-	if v.DownwardAPI != nil {
-		declare.SetDefaultPtr(&v.DownwardAPI.DefaultMode, fileMode)
-		fillFiles(v.DownwardAPI.Items)
+	if volume.DownwardAPI != nil {
+		declare.SetDefaultPtr(&volume.DownwardAPI.DefaultMode, fileMode)
+		fillFiles(volume.DownwardAPI.Items)
 	}
-	if v.Projected != nil {
-		fillProjected(v.Projected)
+	if volume.Projected != nil {
+		fillProjected(volume.Projected)
 	}
-	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
-		ClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec)
+	if volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil {
+		ClaimSpec(&volume.Ephemeral.VolumeClaimTemplate.Spec)
 	}
-	if v.ISCSI != nil {
-		ISCSI(&v.ISCSI.ISCSIInterface)
+	if volume.ISCSI != nil {
+		ISCSI(&volume.ISCSI.ISCSIInterface)
 	}
-	if v.RBD != nil {
-		RBD(&v.RBD.RBDPool, &v.RBD.RadosUser, &v.RBD.Keyring)
+	if volume.RBD != nil {
+		RBD(&volume.RBD.RBDPool, &volume.RBD.RadosUser, &volume.RBD.Keyring)
 	}
-	if v.ScaleIO != nil {
-		ScaleIO(&v.ScaleIO.StorageMode, &v.ScaleIO.FSType)
+	if volume.ScaleIO != nil {
+		ScaleIO(&volume.ScaleIO.StorageMode, &volume.ScaleIO.FSType)
 	}
-	HostPath(v.HostPath)
-	AzureDisk(v.AzureDisk)
+	HostPath(volume.HostPath)
+	AzureDisk(volume.AzureDisk)
 }
 
 // ImageVolumes sets the defaults of image volumes, which have none if their feature gate is off.

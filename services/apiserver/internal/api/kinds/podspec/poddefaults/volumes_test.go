@@ -11,21 +11,21 @@ import (
 // TestDefaultsOfVolumeWithSeveralSources checks that each source has its defaults. Such a volume is
 // invalid, but webhooks see it before it is rejected.
 func TestDefaultsOfVolumeWithSeveralSources(t *testing.T) {
-	v := corev1.Volume{VolumeSource: corev1.VolumeSource{
+	volume := corev1.Volume{VolumeSource: corev1.VolumeSource{
 		Secret: &corev1.SecretVolumeSource{},
 		ISCSI:  &corev1.ISCSIVolumeSource{},
 		RBD:    &corev1.RBDVolumeSource{},
 	}}
-	spec := corev1.PodSpec{Volumes: []corev1.Volume{v}}
+	spec := corev1.PodSpec{Volumes: []corev1.Volume{volume}}
 	poddefaults.Spec(&spec)
-	v = spec.Volumes[0]
-	if v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o644 {
-		t.Errorf("default mode of the secret = %v, want 0644", v.Secret.DefaultMode)
+	volume = spec.Volumes[0]
+	if volume.Secret.DefaultMode == nil || *volume.Secret.DefaultMode != 0o644 {
+		t.Errorf("default mode of the secret = %v, want 0644", volume.Secret.DefaultMode)
 	}
-	if got := v.ISCSI.ISCSIInterface; got != "default" {
+	if got := volume.ISCSI.ISCSIInterface; got != "default" {
 		t.Errorf("ISCSI interface = %q, want default", got)
 	}
-	if got := v.RBD.RBDPool; got != "rbd" {
+	if got := volume.RBD.RBDPool; got != "rbd" {
 		t.Errorf("RBD pool = %q, want rbd", got)
 	}
 }

@@ -132,16 +132,16 @@ func docOf(g *ast.GenDecl, own *ast.CommentGroup) string {
 }
 
 // addType adds the declaration of a type: an alias, a struct or an enum.
-func (s *source) addType(f *ast.File, t *ast.TypeSpec, doc string) {
-	if t.Assign.IsValid() {
-		if of := s.fullName(f, t.Type); of != "" {
-			s.aliases = append(s.aliases, alias{name: s.path + "." + t.Name.Name, of: of, enum: len(marks(doc)["enum"]) > 0})
+func (s *source) addType(f *ast.File, typeSpec *ast.TypeSpec, doc string) {
+	if typeSpec.Assign.IsValid() {
+		if of := s.fullName(f, typeSpec.Type); of != "" {
+			s.aliases = append(s.aliases, alias{name: s.path + "." + typeSpec.Name.Name, of: of, enum: len(marks(doc)["enum"]) > 0})
 		}
 		return
 	}
-	switch typ := t.Type.(type) {
+	switch typ := typeSpec.Type.(type) {
 	case *ast.StructType:
-		st := &structure{name: t.Name.Name, doc: doc}
+		st := &structure{name: typeSpec.Name.Name, doc: doc}
 		for _, f := range typ.Fields.List {
 			if f.Tag == nil {
 				continue
@@ -157,7 +157,7 @@ func (s *source) addType(f *ast.File, t *ast.TypeSpec, doc string) {
 		s.structs = append(s.structs, st)
 	default:
 		if len(marks(doc)["enum"]) > 0 {
-			s.enums[t.Name.Name] = true
+			s.enums[typeSpec.Name.Name] = true
 		}
 	}
 }
@@ -195,7 +195,7 @@ func fieldName(f *ast.Field) string {
 }
 
 // addConstants adds the constants of a declaration whose value is a string or another constant.
-func (s *source) addConstants(f *ast.File, spec *ast.ValueSpec, doc string) {
+func (s *source) addConstants(file *ast.File, spec *ast.ValueSpec, doc string) {
 	for i, name := range spec.Names {
 		if i >= len(spec.Values) {
 			return
@@ -211,12 +211,12 @@ func (s *source) addConstants(f *ast.File, spec *ast.ValueSpec, doc string) {
 		equals := ""
 		if ok {
 			s.consts[name.Name] = text
-		} else if equals = s.fullName(f, value); equals != "" {
+		} else if equals = s.fullName(file, value); equals != "" {
 			s.linked[name.Name] = equals
 		} else {
 			continue
 		}
-		if full := s.fullName(f, typ); full != "" {
+		if full := s.fullName(file, typ); full != "" {
 			s.typed = append(s.typed, constant{typ: full, name: name.Name, text: text, doc: doc, equals: equals})
 		}
 	}

@@ -53,30 +53,30 @@ func normalizeEscapes(t *testing.T, b []byte) string {
 // TestBytesEqualReference checks that definitions have the same protobuf and JSON bytes as in the
 // library of the reference.
 func TestBytesEqualReference(t *testing.T) {
-	for i, r := range readRecording(t) {
-		var d v1.CustomResourceDefinition
-		if err := json.Unmarshal(r.JSON, &d); err != nil {
+	for i, test := range readRecording(t) {
+		var definition v1.CustomResourceDefinition
+		if err := json.Unmarshal(test.JSON, &definition); err != nil {
 			t.Fatal(err)
 		}
-		pb, err := d.Marshal()
+		pb, err := definition.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(pb, r.Proto) {
-			t.Errorf("case %d: protobuf differs (%d bytes, want %d)", i, len(pb), len(r.Proto))
+		if !bytes.Equal(pb, test.Proto) {
+			t.Errorf("case %d: protobuf differs (%d bytes, want %d)", i, len(pb), len(test.Proto))
 		}
-		if d.Size() != len(r.Proto) {
-			t.Errorf("case %d: size %d, want %d", i, d.Size(), len(r.Proto))
+		if definition.Size() != len(test.Proto) {
+			t.Errorf("case %d: size %d, want %d", i, definition.Size(), len(test.Proto))
 		}
 		var back v1.CustomResourceDefinition
-		if err := back.Unmarshal(r.Proto); err != nil {
+		if err := back.Unmarshal(test.Proto); err != nil {
 			t.Fatal(err)
 		}
 		js, err := json.Marshal(&back)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := normalizeEscapes(t, js), normalizeEscapes(t, r.JSON); got != want {
+		if got, want := normalizeEscapes(t, js), normalizeEscapes(t, test.JSON); got != want {
 			t.Errorf("case %d: JSON\n got %s\nwant %s", i, got, want)
 		}
 	}
@@ -85,9 +85,9 @@ func TestBytesEqualReference(t *testing.T) {
 // TestDeepCopySharesOnlySchemas checks that changing anything but the schemas of a copy leaves the
 // original unchanged.
 func TestDeepCopySharesOnlySchemas(t *testing.T) {
-	for i, r := range readRecording(t) {
+	for i, test := range readRecording(t) {
 		var d v1.CustomResourceDefinition
-		if err := d.Unmarshal(r.Proto); err != nil {
+		if err := d.Unmarshal(test.Proto); err != nil {
 			t.Fatal(err)
 		}
 		c := d.DeepCopyObject().(*v1.CustomResourceDefinition)
@@ -99,43 +99,43 @@ func TestDeepCopySharesOnlySchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(pb, r.Proto) {
+		if !bytes.Equal(pb, test.Proto) {
 			t.Errorf("case %d: got the original changed with its copy, want it unchanged", i)
 		}
 	}
 }
 
-// overwriteAll changes everything reachable from v except schemas.
-func overwriteAll(v reflect.Value) {
-	switch v.Kind() {
+// overwriteAll changes everything reachable from value except schemas.
+func overwriteAll(value reflect.Value) {
+	switch value.Kind() {
 	case reflect.Pointer:
-		if _, is := v.Interface().(*v1.JSONSchemaProps); !is && !v.IsNil() {
-			overwriteAll(v.Elem())
+		if _, is := value.Interface().(*v1.JSONSchemaProps); !is && !value.IsNil() {
+			overwriteAll(value.Elem())
 		}
 	case reflect.Struct:
-		for i := 0; i < v.NumField(); i++ {
-			if v.Type().Field(i).IsExported() {
-				overwriteAll(v.Field(i))
+		for i := 0; i < value.NumField(); i++ {
+			if value.Type().Field(i).IsExported() {
+				overwriteAll(value.Field(i))
 			}
 		}
 	case reflect.Slice:
-		for i := 0; i < v.Len(); i++ {
-			overwriteAll(v.Index(i))
+		for i := 0; i < value.Len(); i++ {
+			overwriteAll(value.Index(i))
 		}
 	case reflect.Map:
-		for _, k := range v.MapKeys() {
-			v.SetMapIndex(k, reflect.Value{})
+		for _, k := range value.MapKeys() {
+			value.SetMapIndex(k, reflect.Value{})
 		}
 	case reflect.String:
-		v.SetString("!")
+		value.SetString("!")
 	case reflect.Bool:
-		v.SetBool(!v.Bool())
+		value.SetBool(!value.Bool())
 	case reflect.Uint8:
-		v.SetUint('!')
+		value.SetUint('!')
 	case reflect.Int32, reflect.Int64:
-		v.SetInt(v.Int() + 1)
+		value.SetInt(value.Int() + 1)
 	case reflect.Float64:
-		v.SetFloat(v.Float() + 1)
+		value.SetFloat(value.Float() + 1)
 	}
 }
 
@@ -154,13 +154,13 @@ func TestDefinitionSurvivesSerializers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i, r := range readRecording(t) {
-				var d v1.CustomResourceDefinition
-				if err := d.Unmarshal(r.Proto); err != nil {
+				var definition v1.CustomResourceDefinition
+				if err := definition.Unmarshal(r.Proto); err != nil {
 					t.Fatal(err)
 				}
-				d.SetGroupVersionKind(gvk)
+				definition.SetGroupVersionKind(gvk)
 				var buf bytes.Buffer
-				if err := ser.Encode(&d, &buf); err != nil {
+				if err := ser.Encode(&definition, &buf); err != nil {
 					t.Fatal(err)
 				}
 				back, got, err := ser.Decode(buf.Bytes(), nil, nil)
@@ -171,7 +171,7 @@ func TestDefinitionSurvivesSerializers(t *testing.T) {
 				if *got != gvk {
 					t.Errorf("case %d: got kind %s, want %s", i, got, gvk)
 				}
-				a, _ := json.Marshal(&d)
+				a, _ := json.Marshal(&definition)
 				b, _ := json.Marshal(back)
 				if !bytes.Equal(a, b) {
 					t.Errorf("case %d:\n got %s\nwant %s", i, b, a)
@@ -225,7 +225,7 @@ func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
 // TestUnionsInJSON checks the JSON of the types that hold one of two alternatives, such as a schema
 // or a boolean.
 func TestUnionsInJSON(t *testing.T) {
-	for _, c := range []struct{ in, out string }{
+	for _, test := range []struct{ in, out string }{
 		{in: `{"items":{"type":"string"}}`, out: ``},
 		{in: `{"items":[{"type":"string"},{"type":"integer"}]}`, out: ``},
 		{in: `{"additionalProperties":true}`, out: ``},
@@ -237,18 +237,18 @@ func TestUnionsInJSON(t *testing.T) {
 		{in: `{"x-kubernetes-validations":[{"rule":"self == 1"}]}`, out: ``},
 	} {
 		var s v1.JSONSchemaProps
-		if err := json.Unmarshal([]byte(c.in), &s); err != nil {
-			t.Fatalf("%s: %v", c.in, err)
+		if err := json.Unmarshal([]byte(test.in), &s); err != nil {
+			t.Fatalf("%s: %v", test.in, err)
 		}
 		got, err := json.Marshal(&s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.out == "" {
-			c.out = c.in
+		if test.out == "" {
+			test.out = test.in
 		}
-		if string(got) != c.out {
-			t.Errorf("%s: got %s, want %s", c.in, got, c.out)
+		if string(got) != test.out {
+			t.Errorf("%s: got %s, want %s", test.in, got, test.out)
 		}
 	}
 	var s v1.JSONSchemaProps

@@ -18,60 +18,60 @@ func (s *JSONSchemaProps) AppendJSON(dst []byte) []byte {
 }
 
 // appendJSON appends the JSON of a value in a schema. A nil pointer is null.
-func appendJSON(dst []byte, v reflect.Value) []byte {
-	switch v.Kind() {
+func appendJSON(dst []byte, value reflect.Value) []byte {
+	switch value.Kind() {
 	case reflect.Pointer:
-		if v.IsNil() {
+		if value.IsNil() {
 			return append(dst, jsonNull...)
 		}
-		return appendJSON(dst, v.Elem())
+		return appendJSON(dst, value.Elem())
 	case reflect.String:
-		return jsontext.AppendString(dst, v.String())
+		return jsontext.AppendString(dst, value.String())
 	case reflect.Bool:
-		return strconv.AppendBool(dst, v.Bool())
+		return strconv.AppendBool(dst, value.Bool())
 	case reflect.Int64:
-		return strconv.AppendInt(dst, v.Int(), 10)
+		return strconv.AppendInt(dst, value.Int(), 10)
 	case reflect.Float64:
-		return appendFloat(dst, v.Float())
+		return appendFloat(dst, value.Float())
 	case reflect.Slice:
 		dst = append(dst, '[')
-		for i := range v.Len() {
-			dst = appendJSON(appendComma(dst), v.Index(i))
+		for i := range value.Len() {
+			dst = appendJSON(appendComma(dst), value.Index(i))
 		}
 		return append(dst, ']')
 	case reflect.Map:
-		keys := v.MapKeys()
+		keys := value.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		dst = append(dst, '{')
 		for _, key := range keys {
-			dst = appendJSON(appendName(dst, key.String()), v.MapIndex(key))
+			dst = appendJSON(appendName(dst, key.String()), value.MapIndex(key))
 		}
 		return append(dst, '}')
 	default:
-		return appendStruct(dst, v)
+		return appendStruct(dst, value)
 	}
 }
 
-func appendStruct(dst []byte, v reflect.Value) []byte {
-	switch v.Type() {
+func appendStruct(dst []byte, value reflect.Value) []byte {
+	switch value.Type() {
 	case reflect.TypeFor[JSON]():
-		if raw := v.FieldByName("Raw"); raw.Len() > 0 {
+		if raw := value.FieldByName("Raw"); raw.Len() > 0 {
 			return append(dst, raw.Bytes()...)
 		}
 		return append(dst, jsonNull...)
 	case reflect.TypeFor[JSONSchemaPropsOrArray]():
-		return appendListOrSchema(dst, v, "JSONSchemas")
+		return appendListOrSchema(dst, value, "JSONSchemas")
 	case reflect.TypeFor[JSONSchemaPropsOrStringArray]():
-		return appendListOrSchema(dst, v, "Property")
+		return appendListOrSchema(dst, value, "Property")
 	case reflect.TypeFor[JSONSchemaPropsOrBool]():
-		if schema := v.FieldByName("Schema"); !schema.IsNil() {
+		if schema := value.FieldByName("Schema"); !schema.IsNil() {
 			return appendJSON(dst, schema)
 		}
-		return appendJSON(dst, v.FieldByName("Allows"))
+		return appendJSON(dst, value.FieldByName("Allows"))
 	}
 	dst = append(dst, '{')
-	for _, m := range membersByType[v.Type()] {
-		if f := v.Field(m.index); !m.omitEmpty || !isEmpty(f) {
+	for _, m := range membersByType[value.Type()] {
+		if f := value.Field(m.index); !m.omitEmpty || !isEmpty(f) {
 			dst = appendJSON(appendName(dst, m.name), f)
 		}
 	}

@@ -10,20 +10,20 @@ import (
 
 // FromV1 returns the stored form of a definition. The result shares memory with the argument.
 func FromV1(in *v1.CustomResourceDefinition) *CustomResourceDefinition {
-	s := &in.Spec
+	spec := &in.Spec
 	out := &CustomResourceDefinition{
 		TypeMeta:   in.TypeMeta,
 		ObjectMeta: in.ObjectMeta,
 		Status:     in.Status,
 		Spec: CustomResourceDefinitionSpec{
-			Group:                 s.Group,
-			Names:                 s.Names,
-			Scope:                 s.Scope,
-			PreserveUnknownFields: ptr.To(s.PreserveUnknownFields),
+			Group:                 spec.Group,
+			Names:                 spec.Names,
+			Scope:                 spec.Scope,
+			PreserveUnknownFields: ptr.To(spec.PreserveUnknownFields),
 		},
 	}
-	for i := range s.Versions {
-		v := &s.Versions[i]
+	for i := range spec.Versions {
+		v := &spec.Versions[i]
 		out.Spec.Versions = append(out.Spec.Versions, CustomResourceDefinitionVersion{
 			Name:                     v.Name,
 			Served:                   v.Served,
@@ -36,7 +36,7 @@ func FromV1(in *v1.CustomResourceDefinition) *CustomResourceDefinition {
 			AdditionalPrinterColumns: columnsFromV1(v.AdditionalPrinterColumns),
 		})
 	}
-	if c := s.Conversion; c != nil {
+	if c := spec.Conversion; c != nil {
 		out.Spec.Conversion = &CustomResourceConversion{Strategy: c.Strategy}
 		if c.Webhook != nil {
 			out.Spec.Conversion.WebhookClientConfig = c.Webhook.ClientConfig
@@ -48,40 +48,40 @@ func FromV1(in *v1.CustomResourceDefinition) *CustomResourceDefinition {
 }
 
 // shareEqualValues moves values that are equal in all versions to the top level.
-func shareEqualValues(s *CustomResourceDefinitionSpec) {
-	if len(s.Versions) == 0 {
+func shareEqualValues(spec *CustomResourceDefinitionSpec) {
+	if len(spec.Versions) == 0 {
 		return
 	}
-	s.Version = s.Versions[0].Name
-	first := s.Versions[0]
+	spec.Version = spec.Versions[0].Name
+	first := spec.Versions[0]
 	equalSchema := true
 	equalSubresources := true
 	equalColumns := true
 	equalFields := true
-	for i := range s.Versions {
-		v := &s.Versions[i]
-		equalSchema = equalSchema && semantic.Equal(v.Schema, first.Schema)
-		equalSubresources = equalSubresources && semantic.Equal(v.Subresources, first.Subresources)
-		equalColumns = equalColumns && semantic.Equal(v.AdditionalPrinterColumns, first.AdditionalPrinterColumns)
-		equalFields = equalFields && semantic.Equal(v.SelectableFields, first.SelectableFields)
+	for i := range spec.Versions {
+		version := &spec.Versions[i]
+		equalSchema = equalSchema && semantic.Equal(version.Schema, first.Schema)
+		equalSubresources = equalSubresources && semantic.Equal(version.Subresources, first.Subresources)
+		equalColumns = equalColumns && semantic.Equal(version.AdditionalPrinterColumns, first.AdditionalPrinterColumns)
+		equalFields = equalFields && semantic.Equal(version.SelectableFields, first.SelectableFields)
 	}
-	for i := range s.Versions {
-		v := &s.Versions[i]
+	for i := range spec.Versions {
+		version := &spec.Versions[i]
 		if equalSchema {
-			s.Validation = first.Schema
-			v.Schema = nil
+			spec.Validation = first.Schema
+			version.Schema = nil
 		}
 		if equalSubresources {
-			s.Subresources = first.Subresources
-			v.Subresources = nil
+			spec.Subresources = first.Subresources
+			version.Subresources = nil
 		}
 		if equalColumns {
-			s.AdditionalPrinterColumns = first.AdditionalPrinterColumns
-			v.AdditionalPrinterColumns = nil
+			spec.AdditionalPrinterColumns = first.AdditionalPrinterColumns
+			version.AdditionalPrinterColumns = nil
 		}
 		if equalFields {
-			s.SelectableFields = first.SelectableFields
-			v.SelectableFields = nil
+			spec.SelectableFields = first.SelectableFields
+			version.SelectableFields = nil
 		}
 	}
 }
@@ -89,37 +89,37 @@ func shareEqualValues(s *CustomResourceDefinitionSpec) {
 // ToV1 returns the served form of a definition. The result shares memory with the argument, but its
 // versions share none with each other.
 func ToV1(in *CustomResourceDefinition) *v1.CustomResourceDefinition {
-	s := &in.Spec
+	spec := &in.Spec
 	out := &v1.CustomResourceDefinition{
 		TypeMeta:   in.TypeMeta,
 		ObjectMeta: in.ObjectMeta,
 		Status:     in.Status,
 		Spec: v1.CustomResourceDefinitionSpec{
-			Group:                 s.Group,
-			Names:                 s.Names,
-			Scope:                 s.Scope,
-			PreserveUnknownFields: ptr.Deref(s.PreserveUnknownFields, true),
+			Group:                 spec.Group,
+			Names:                 spec.Names,
+			Scope:                 spec.Scope,
+			PreserveUnknownFields: ptr.Deref(spec.PreserveUnknownFields, true),
 		},
 	}
 	if out.Spec.Scope == "" {
 		out.Spec.Scope = v1.NamespaceScoped
 	}
-	versions := s.Versions
-	if len(versions) == 0 && s.Version != "" {
-		versions = []CustomResourceDefinitionVersion{{Name: s.Version, Served: true, Storage: true}}
+	versions := spec.Versions
+	if len(versions) == 0 && spec.Version != "" {
+		versions = []CustomResourceDefinitionVersion{{Name: spec.Version, Served: true, Storage: true}}
 	}
 	for i := range versions {
-		out.Spec.Versions = append(out.Spec.Versions, versionToV1(s, &versions[i]))
+		out.Spec.Versions = append(out.Spec.Versions, versionToV1(spec, &versions[i]))
 	}
-	if s.Conversion != nil {
-		out.Spec.Conversion = conversionToV1(s.Conversion)
+	if spec.Conversion != nil {
+		out.Spec.Conversion = conversionToV1(spec.Conversion)
 	}
 	return out
 }
 
-// versionToV1 returns the served form of a version, with the values at the top level of s that it
+// versionToV1 returns the served form of a version, with the values at the top level of spec that it
 // shares.
-func versionToV1(s *CustomResourceDefinitionSpec, v *CustomResourceDefinitionVersion) v1.CustomResourceDefinitionVersion {
+func versionToV1(spec *CustomResourceDefinitionSpec, v *CustomResourceDefinitionVersion) v1.CustomResourceDefinitionVersion {
 	out := v1.CustomResourceDefinitionVersion{
 		Name:                     v.Name,
 		Served:                   v.Served,
@@ -131,17 +131,17 @@ func versionToV1(s *CustomResourceDefinitionSpec, v *CustomResourceDefinitionVer
 		SelectableFields:         v.SelectableFields,
 		AdditionalPrinterColumns: columnsToV1(v.AdditionalPrinterColumns),
 	}
-	if s.Validation != nil {
-		out.Schema = apitype.DeepCopy((*v1.CustomResourceValidation)(s.Validation))
+	if spec.Validation != nil {
+		out.Schema = apitype.DeepCopy((*v1.CustomResourceValidation)(spec.Validation))
 	}
-	if s.Subresources != nil {
-		out.Subresources = apitype.DeepCopy(s.Subresources)
+	if spec.Subresources != nil {
+		out.Subresources = apitype.DeepCopy(spec.Subresources)
 	}
-	if s.AdditionalPrinterColumns != nil {
-		out.AdditionalPrinterColumns = columnsToV1(s.AdditionalPrinterColumns)
+	if spec.AdditionalPrinterColumns != nil {
+		out.AdditionalPrinterColumns = columnsToV1(spec.AdditionalPrinterColumns)
 	}
-	if s.SelectableFields != nil {
-		out.SelectableFields = append([]v1.SelectableField(nil), s.SelectableFields...)
+	if spec.SelectableFields != nil {
+		out.SelectableFields = append([]v1.SelectableField(nil), spec.SelectableFields...)
 	}
 	return out
 }

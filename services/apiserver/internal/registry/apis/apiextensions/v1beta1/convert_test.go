@@ -28,28 +28,28 @@ func TestStoredBytesEqualReference(t *testing.T) {
 	if err := json.Unmarshal(b, &cases); err != nil {
 		t.Fatal(err)
 	}
-	for i, c := range cases {
-		d := &v1.CustomResourceDefinition{}
-		if err := json.Unmarshal(c.JSON, d); err != nil {
+	for i, test := range cases {
+		definition := &v1.CustomResourceDefinition{}
+		if err := json.Unmarshal(test.JSON, definition); err != nil {
 			t.Fatal(err)
 		}
-		stored, err := v1beta1.FromV1(d.DeepCopy()).Marshal()
+		stored, err := v1beta1.FromV1(definition.DeepCopy()).Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(stored, c.Proto) {
-			t.Errorf("case %d: got %d stored bytes, want %d equal ones", i, len(stored), len(c.Proto))
+		if !bytes.Equal(stored, test.Proto) {
+			t.Errorf("case %d: got %d stored bytes, want %d equal ones", i, len(stored), len(test.Proto))
 		}
 		read := &v1beta1.CustomResourceDefinition{}
-		if err := read.Unmarshal(c.Proto); err != nil {
+		if err := read.Unmarshal(test.Proto); err != nil {
 			t.Fatal(err)
 		}
 		back := v1beta1.ToV1(read)
-		if d.Spec.Scope == "" {
-			d.Spec.Scope = v1.NamespaceScoped
+		if definition.Spec.Scope == "" {
+			definition.Spec.Scope = v1.NamespaceScoped
 		}
-		if !equality.Semantic.DeepEqual(d, back) {
-			a, _ := json.Marshal(d)
+		if !equality.Semantic.DeepEqual(definition, back) {
+			a, _ := json.Marshal(definition)
 			b, _ := json.Marshal(back)
 			t.Errorf("case %d: read back\n got %s\nwant %s", i, b, a)
 		}
@@ -64,7 +64,7 @@ func TestCommonPartsAreStoredOnce(t *testing.T) {
 		return &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: typ}}
 	}
 	columns := []v1.CustomResourceColumnDefinition{{Name: "A", Type: "string", JSONPath: ".a"}}
-	d := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
+	definition := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 		Scope: v1.ClusterScoped,
 		Versions: []v1.CustomResourceDefinitionVersion{
 			{
@@ -84,19 +84,19 @@ func TestCommonPartsAreStoredOnce(t *testing.T) {
 			},
 		},
 	}}
-	s := v1beta1.FromV1(d)
+	s := v1beta1.FromV1(definition)
 	if s.Spec.Version != "v2" || s.Spec.Validation == nil || s.Spec.Versions[0].Schema != nil || s.Spec.Versions[1].Schema != nil {
 		t.Errorf("got spec %+v, want version v2 with the common schema at the top", s.Spec)
 	}
 	if len(s.Spec.AdditionalPrinterColumns) != 1 || s.Spec.SelectableFields != nil || len(s.Spec.Versions[1].SelectableFields) != 1 {
 		t.Errorf("got spec %+v, want the common column at the top, the fields in the second version", s.Spec)
 	}
-	if d.Spec.Versions[0].Schema == nil {
+	if definition.Spec.Versions[0].Schema == nil {
 		t.Error("the served object was modified")
 	}
 	back := v1beta1.ToV1(s)
-	if !reflect.DeepEqual(d, back) {
-		t.Errorf("got %v, want %v", back, d)
+	if !reflect.DeepEqual(definition, back) {
+		t.Errorf("got %v, want %v", back, definition)
 	}
 	if back.Spec.Versions[0].Schema == back.Spec.Versions[1].Schema {
 		t.Error("two versions share a schema")
@@ -112,7 +112,7 @@ func TestDefinitionsOfOlderServersAreRead(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		t.Fatal(err)
 	}
-	d := v1beta1.ToV1(&s)
+	definition := v1beta1.ToV1(&s)
 	want := v1.CustomResourceDefinitionSpec{
 		Group: "example.com",
 		Names: v1.CustomResourceDefinitionNames{Plural: "ws", Kind: "W"},
@@ -128,7 +128,7 @@ func TestDefinitionsOfOlderServersAreRead(t *testing.T) {
 		}},
 		PreserveUnknownFields: true,
 	}
-	if !reflect.DeepEqual(d.Spec, want) {
-		t.Errorf("got %+v, want %v", d.Spec, want)
+	if !reflect.DeepEqual(definition.Spec, want) {
+		t.Errorf("got %+v, want %v", definition.Spec, want)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func sampleService() *v1.APIService {
-	a := &v1.APIService{
+	apiService := &v1.APIService{
 		Spec: v1.APIServiceSpec{
 			Service:               &v1.ServiceReference{Namespace: "n", Name: "s", Port: ptr.To[int32](8443)},
 			Group:                 "g",
@@ -27,7 +27,7 @@ func sampleService() *v1.APIService {
 			Conditions: []v1.APIServiceCondition{{Type: v1.Available, Status: v1.ConditionTrue, Reason: "r", Message: "m"}},
 		},
 	}
-	return a
+	return apiService
 }
 
 // TestWireFormHasFieldNumbersOfKubernetes checks the field numbers, by which other servers read
@@ -36,13 +36,13 @@ func TestWireFormHasFieldNumbersOfKubernetes(t *testing.T) {
 	spec := "\x0a\x09" + "\x0a\x01n" + "\x12\x01s" + "\x18\xfb\x41" + // service
 		"\x12\x01g" + "\x1a\x02v1" + "\x20\x01" + "\x2a\x02ca" + "\x38\x64" + "\x40\x0f"
 	status := "\x0a\x19" + "\x0a\x09Available" + "\x12\x04True" + "\x1a\x00" + "\x22\x01r" + "\x2a\x01m"
-	a := sampleService()
-	meta, err := a.ObjectMeta.Marshal()
+	apiService := sampleService()
+	meta, err := apiService.ObjectMeta.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := "\x0a" + string(rune(len(meta))) + string(meta) + "\x12" + string(rune(len(spec))) + spec + "\x1a" + string(rune(len(status))) + status
-	got, err := a.Marshal()
+	got, err := apiService.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +53,8 @@ func TestWireFormHasFieldNumbersOfKubernetes(t *testing.T) {
 	if err := back.Unmarshal(got); err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(*a, back) {
-		t.Errorf("got %v, want %v", &back, a)
+	if !reflect.DeepEqual(*apiService, back) {
+		t.Errorf("got %v, want %v", &back, apiService)
 	}
 }
 

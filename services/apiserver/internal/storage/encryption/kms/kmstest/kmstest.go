@@ -58,7 +58,7 @@ func New(t testing.TB) *Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Plugin{
+	plugin := &Plugin{
 		t:             t,
 		socket:        filepath.Join(dir, "s"),
 		key:           "key-1",
@@ -70,12 +70,12 @@ func New(t testing.TB) *Plugin {
 		decryptErrors: map[string]codes.Code{},
 	}
 	t.Cleanup(func() {
-		p.Resume()
-		p.Stop()
+		plugin.Resume()
+		plugin.Stop()
 		_ = os.RemoveAll(dir)
 	})
-	p.Start()
-	return p
+	plugin.Start()
+	return plugin
 }
 
 // Endpoint returns the address of the plugin.
@@ -87,7 +87,7 @@ func (p *Plugin) Start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = os.Remove(p.socket)
-	l, err := net.Listen("unix", p.socket)
+	listener, err := net.Listen("unix", p.socket)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func (p *Plugin) Start() {
 	p.stopped = stopped
 	go func() {
 		defer close(stopped)
-		_ = s.Serve(l) // until it is stopped
+		_ = s.Serve(listener) // until it is stopped
 	}()
 }
 
@@ -253,7 +253,7 @@ func (s *v2) Status(ctx context.Context, _ *kmsv2.StatusRequest) (*kmsv2.StatusR
 }
 
 // Encrypt implements the service.
-func (s *v2) Encrypt(ctx context.Context, r *kmsv2.EncryptRequest) (*kmsv2.EncryptResponse, error) {
+func (s *v2) Encrypt(ctx context.Context, encryptRequest *kmsv2.EncryptRequest) (*kmsv2.EncryptResponse, error) {
 	p := (*Plugin)(s)
 	if err := p.beginCall(ctx, "Encrypt"); err != nil {
 		return nil, err
@@ -265,30 +265,30 @@ func (s *v2) Encrypt(ctx context.Context, r *kmsv2.EncryptRequest) (*kmsv2.Encry
 		id = p.encryptKey
 	}
 	return &kmsv2.EncryptResponse{
-		Ciphertext:  p.encryptedResponse(r.Plaintext, id),
+		Ciphertext:  p.encryptedResponse(encryptRequest.Plaintext, id),
 		KeyId:       id,
 		Annotations: map[string][]byte{"local.example": []byte("note")},
 	}, nil
 }
 
 // Decrypt implements the service.
-func (s *v2) Decrypt(ctx context.Context, r *kmsv2.DecryptRequest) (*kmsv2.DecryptResponse, error) {
-	p := (*Plugin)(s)
-	if err := p.beginCall(ctx, "Decrypt"); err != nil {
+func (s *v2) Decrypt(ctx context.Context, decryptRequest *kmsv2.DecryptRequest) (*kmsv2.DecryptResponse, error) {
+	plugin := (*Plugin)(s)
+	if err := plugin.beginCall(ctx, "Decrypt"); err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.keys[r.KeyId] || string(r.Annotations["local.example"]) != "note" {
+	plugin.mu.Lock()
+	defer plugin.mu.Unlock()
+	if !plugin.keys[decryptRequest.KeyId] || string(decryptRequest.Annotations["local.example"]) != "note" {
 		return nil, status.Error(codes.InvalidArgument, "no such key")
 	}
-	if code := p.decryptErrors[r.KeyId]; code != codes.OK {
+	if code := plugin.decryptErrors[decryptRequest.KeyId]; code != codes.OK {
 		return nil, status.Error(code, errRejected.Error())
 	}
-	if p.wrongKeys {
-		return &kmsv2.DecryptResponse{Plaintext: r.Ciphertext}, nil
+	if plugin.wrongKeys {
+		return &kmsv2.DecryptResponse{Plaintext: decryptRequest.Ciphertext}, nil
 	}
-	return &kmsv2.DecryptResponse{Plaintext: mask(r.Ciphertext, r.KeyId)}, nil
+	return &kmsv2.DecryptResponse{Plaintext: mask(decryptRequest.Ciphertext, decryptRequest.KeyId)}, nil
 }
 
 // v1 serves version 1 of the plugin API.

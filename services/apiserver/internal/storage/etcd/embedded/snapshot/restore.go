@@ -40,29 +40,29 @@ type RestoreOptions struct {
 }
 
 // Restore creates the data folder of a member from a snapshot.
-func Restore(o RestoreOptions) error {
-	if _, err := os.Stat(o.DataDir); !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("restore snapshot: %s already exists", o.DataDir)
+func Restore(restoreOptions RestoreOptions) error {
+	if _, err := os.Stat(restoreOptions.DataDir); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("restore snapshot: %s already exists", restoreOptions.DataDir)
 	}
-	from, err := databaseFile(o.From)
+	from, err := databaseFile(restoreOptions.From)
 	if err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)
 	}
-	peers := o.PeerURLs
+	peers := restoreOptions.PeerURLs
 	if len(peers) == 0 {
 		peers = []string{embeddedPeer}
 	}
-	name := cmp.Or(o.Name, embeddedName)
+	name := cmp.Or(restoreOptions.Name, embeddedName)
 	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath:        from.path,
 		SkipHashCheck:       !from.snapshot,
-		OutputDataDir:       o.DataDir,
+		OutputDataDir:       restoreOptions.DataDir,
 		Name:                name,
 		PeerURLs:            peers,
-		InitialCluster:      cmp.Or(o.InitialCluster, name+"="+peers[0]),
-		InitialClusterToken: cmp.Or(o.InitialClusterToken, "etcd-cluster"),
-		RevisionBump:        o.RevisionBump,
-		MarkCompacted:       o.RevisionBump > 0,
+		InitialCluster:      cmp.Or(restoreOptions.InitialCluster, name+"="+peers[0]),
+		InitialClusterToken: cmp.Or(restoreOptions.InitialClusterToken, "etcd-cluster"),
+		RevisionBump:        restoreOptions.RevisionBump,
+		MarkCompacted:       restoreOptions.RevisionBump > 0,
 	})
 	if err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)

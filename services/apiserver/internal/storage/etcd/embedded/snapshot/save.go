@@ -44,15 +44,15 @@ type SaveOptions struct {
 // Save writes the content of a running member to a file and returns the size of the
 // file in bytes. It returns an error within five seconds if the member does not respond.
 // The file appears under its name only after its checksum was verified.
-func Save(ctx context.Context, o SaveOptions) (size int64, err error) {
-	if _, err := os.Stat(o.Path); !errors.Is(err, os.ErrNotExist) {
-		return 0, fmt.Errorf("save snapshot: %s already exists", o.Path)
+func Save(ctx context.Context, saveOptions SaveOptions) (size int64, err error) {
+	if _, err := os.Stat(saveOptions.Path); !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("save snapshot: %s already exists", saveOptions.Path)
 	}
-	database, err := o.databaseSize(ctx)
+	database, err := saveOptions.databaseSize(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("save snapshot: etcd at %s does not answer: %w", o.Endpoint, err)
+		return 0, fmt.Errorf("save snapshot: etcd at %s does not answer: %w", saveOptions.Endpoint, err)
 	}
-	part := o.Path + partialSuffix
+	part := saveOptions.Path + partialSuffix
 	f, err := os.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return 0, fmt.Errorf("save snapshot: %w", err)
@@ -62,11 +62,11 @@ func Save(ctx context.Context, o SaveOptions) (size int64, err error) {
 			_ = os.Remove(part)
 		}
 	}()
-	size, err = o.copyTo(ctx, f, database)
+	size, err = saveOptions.copyTo(ctx, f, database)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return 0, fmt.Errorf("save snapshot: %w", err)
 	}
-	if err := os.Rename(part, o.Path); err != nil {
+	if err := os.Rename(part, saveOptions.Path); err != nil {
 		return 0, fmt.Errorf("save snapshot: %w", err)
 	}
 	return size, nil
