@@ -67,9 +67,7 @@ func TestHostileClients(t *testing.T) {
 	attacks = slices.DeleteFunc(attacks, func(a attack) bool { return !only.MatchString(a.name) })
 
 	x, probeProcess := startTarget(t, rand.New(rand.NewPCG(seed, 0)), long)
-	if err := lowerPriority(); err != nil {
-		t.Fatal(err)
-	}
+	attackAtIdlePriority(t)
 	quiet := x.measureAttack(t, probeProcess, attackTime, attack{name: "no attack"})
 	busy := x.measureAttack(t, probeProcess, attackTime, attack{
 		name:      "busy machine",

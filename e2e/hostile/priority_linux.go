@@ -8,6 +8,7 @@ import (
 )
 
 const (
+	normalPolicy     = 0 // SCHED_OTHER
 	roundRobinPolicy = 2 // SCHED_RR
 	idlePolicy       = 5 // SCHED_IDLE
 )
@@ -15,6 +16,10 @@ const (
 // lowerPriority gives this process, which runs the attackers, only idle CPU time, as if they ran on
 // other machines.
 func lowerPriority() error { return setSchedulingPolicy(idlePolicy, 0) }
+
+// restorePriority reverts lowerPriority. A server that starts afterwards has the usual priority. It
+// needs root.
+func restorePriority() error { return setSchedulingPolicy(normalPolicy, 0) }
 
 // raisePriority gives this process, the probe client, real-time priority, as if it ran on another
 // machine. It needs root.

@@ -2,7 +2,9 @@
 
 package hostile
 
-// lowerPriority and raisePriority do nothing: only Linux has scheduling policies for threads.
+// These functions do nothing: only Linux has scheduling policies for threads.
 func lowerPriority() error { return nil }
+
+func restorePriority() error { return nil }
 
 func raisePriority() error { return nil }

@@ -81,6 +81,20 @@ func startTarget(t *testing.T, r *rand.Rand, long bool) (*target, *probeProcess)
 	return x, newProbeProcess(t, x.url, server.PKI.Client("probe"), ordinaryClient, probeTimeout)
 }
 
+// attackAtIdlePriority gives this process, which runs the attackers, only idle CPU time until the
+// test ends. Call it after the server has started, because child processes inherit the priority.
+func attackAtIdlePriority(t *testing.T) {
+	t.Helper()
+	if err := lowerPriority(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := restorePriority(); err != nil {
+			t.Log("the following servers start at idle priority: ", err)
+		}
+	})
+}
+
 // tlsCertificate parses a certificate and its key.
 func tlsCertificate(t *testing.T, p harness.Pair) tls.Certificate {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,7 @@ func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	} {
 		x.probes = append(x.probes, newProbeProcess(t, x.url, p, as, tenantProbeTimeout))
 	}
+	attackAtIdlePriority(t)
 	var err error
 	if x.expectedErrors, err = x.sumMetric("apiserver_request_total", `code="500"`); err != nil {
 		t.Fatal(err)
@@ -81,7 +83,15 @@ func (x *tenants) attackFor(t *testing.T, d time.Duration, attack func(ctx conte
 	watched, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() { peak <- x.watchMemory(watched, before) }()
+	if d > 0 {
+		defer x.startProfile(t, path.Base(t.Name()), d)()
+	}
+	start, requestsBefore := time.Now(), x.requestCount.Load()
+	cpuBefore, _ := x.sumMetric("process_cpu_seconds_total", "")
 	attack(ctx)
+	cpuAfter, _ := x.sumMetric("process_cpu_seconds_total", "")
+	t.Logf("%d requests of attackers, %.2f CPUs of the server", x.requestCount.Load()-requestsBefore,
+		(cpuAfter-cpuBefore)/time.Since(start).Seconds())
 	for _, w := range x.probes {
 		seen, err := w.collect()
 		if err != nil {

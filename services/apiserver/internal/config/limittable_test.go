@@ -21,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/patch"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // limitRow is a row of docs/user/limits.md.
@@ -167,6 +168,13 @@ func requestLimits(b *config.Limits) []limitRow {
 			Effect:  "429",
 			Reason:  "memory of selectors that watches hold",
 		},
+		{
+			Subject: "errors of an object",
+			Limit: fmt.Sprintf("%s, %s causes, %s of each value", formatBytes(status.MaxMessage),
+				formatCount(status.MaxCauses), formatBytes(status.MaxValue)),
+			Effect: "cut, with a note",
+			Reason: "CPU of responses that are larger than the request",
+		},
 	}
 }
 
@@ -239,7 +247,7 @@ func serverLimits(limits *config.Limits) []limitRow {
 			Subject: "head of a response",
 			Limit:   formatBytes(responselimit.MaxHead),
 			Effect:  "`failurePolicy`, 500 or 503",
-			Reason:  "memory: decoded fields are many times larger than their text",
+			Reason:  "memory and CPU of many short fields",
 		},
 		{
 			Subject: "document of an extension server",

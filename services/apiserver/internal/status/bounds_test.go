@@ -1,6 +1,7 @@
 package status
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -48,8 +49,8 @@ func TestStatusIsBounded(t *testing.T) {
 		},
 		"long ones": {
 			err:  Invalid(schema.GroupKind{Kind: "Pod"}, "p", long),
-			kept: "7",
-			left: "193 more errors are left out",
+			kept: "30",
+			left: "170 more errors are left out",
 		},
 		"many, from apimachinery": {
 			err:  apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:2000]),
@@ -97,6 +98,27 @@ func TestStatusIsBounded(t *testing.T) {
 	small := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3])
 	if st := FromError(small); st.Details != small.ErrStatus.Details || len(st.Details.Causes) != 3 {
 		t.Errorf("small Status: got details %+v, want them unchanged", st.Details)
+	}
+}
+
+// TestInvalidShortensLongValues checks that an error for a long name, which is also a long value,
+// is not larger than a few kilobytes.
+func TestInvalidShortensLongValues(t *testing.T) {
+	name := strings.Repeat("\n", 1<<20)
+	at := field.NewPath("metadata", "name")
+	err := Invalid(schema.GroupKind{Kind: "ConfigMap"}, name,
+		field.ErrorList{field.Invalid(at, name, "is too long"), field.Invalid(at, name, "has newlines")})
+	text, jsonErr := json.Marshal(FromError(err))
+	if jsonErr != nil {
+		t.Fatal(jsonErr)
+	}
+	if len(text) > 64<<10 {
+		t.Errorf("got a response of %d bytes, want at most 64 KiB", len(text))
+	}
+	for _, want := range []string{"(1046528 more bytes are left out)", "is too long", "has newlines"} {
+		if !strings.Contains(err.ErrStatus.Message, want) {
+			t.Errorf("got no %q in the message, want it", want)
+		}
 	}
 }
 

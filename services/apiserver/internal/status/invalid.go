@@ -22,6 +22,10 @@ const (
 	// is the maximum size of one text of a cause.
 	MaxMessage = 64 << 10
 	maxCause   = 8 << 10
+	// MaxValue is the maximum size in bytes of an object's name or of a text value that an error
+	// quotes. Without it, one short request causes a large response: an error quotes the value, each
+	// cause repeats it, and JSON escapes the quotes.
+	MaxValue = 2 << 10
 )
 
 // InvalidValue returns the 422 error for a value whose field the decoder identifies by a path. An
@@ -37,7 +41,7 @@ func InvalidValue(kind schema.GroupKind, name, path string, reason error) *apier
 // Invalid returns the 422 error for the validation errors of an object. It formats only those
 // within the limits.
 func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierrors.StatusError {
-	err := apierrors.NewInvalid(kind, name, nil)
+	err := apierrors.NewInvalid(kind, Truncate(name, MaxValue), nil)
 	if len(errs) == 0 {
 		return err
 	}
@@ -45,7 +49,7 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierror
 	causes := make([]metav1.StatusCause, 0, min(len(errs), MaxCauses))
 	size := 0
 	for i, e := range errs {
-		body := e.ErrorBody()
+		body := errorBody(e)
 		cause := metav1.StatusCause{
 			Type:    metav1.CauseType(e.Type),
 			Message: Truncate(body, maxCause),
@@ -63,6 +67,16 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierror
 	err.ErrStatus.Details.Causes = causes
 	err.ErrStatus.Message += ": " + message.String()
 	return err
+}
+
+// errorBody returns the text of an error without its field.
+func errorBody(e *field.Error) string {
+	if value, ok := e.BadValue.(string); ok && len(value) > MaxValue {
+		short := *e
+		short.BadValue = Truncate(value, MaxValue)
+		e = &short
+	}
+	return e.ErrorBody()
 }
 
 // Aggregated returns the error that utilerrors.NewAggregate returns for errs, or nil for none. Its
@@ -160,12 +174,12 @@ func boundStatus(status *metav1.Status) *metav1.Status {
 		size += len(c.Message) + len(c.Field)
 		long = long || len(c.Message) > maxCause || len(c.Field) > maxCause
 	}
-	if size <= MaxMessage+omittedCauseSize && !long && len(status.Details.Name) <= maxCause {
+	if size <= MaxMessage+omittedCauseSize && !long && len(status.Details.Name) <= MaxValue {
 		return status
 	}
 	details := *status.Details // they may be shared
 	status.Details = &details
-	details.Name = Truncate(details.Name, maxCause)
+	details.Name = Truncate(details.Name, MaxValue)
 	details.Causes = boundCauses(details.Causes)
 	return status
 }

@@ -8,8 +8,9 @@ import (
 )
 
 // MaxHead is the maximum size of the head of a response in bytes. A field of four bytes on the wire
-// takes some hundred bytes of memory.
-const MaxHead = 64 << 10
+// takes some hundred bytes of memory and some hundred nanoseconds. No permit limits how many heads
+// are decoded at a time.
+const MaxHead = 16 << 10
 
 // ErrHead reports that the head of a response exceeds the limits.
 var ErrHead = errors.New("the response headers are too long")
