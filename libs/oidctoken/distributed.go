@@ -25,7 +25,8 @@ const (
 )
 
 // maxFetches is the number of claim tokens that one provider fetches at a time. Each may take
-// maxResponseBytes of memory, and the source may be slow.
+// maxResponseBytes of memory, and the source may be slow. Hosts of sources share the number fairly:
+// one gets at most half of it.
 const maxFetches = 16
 
 // maxSourceIssuers is the number of other issuers of claim tokens that one provider tracks. A new
@@ -112,10 +113,11 @@ func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, 
 	if source.AccessToken != "" {
 		req.Header.Set("Authorization", "Bearer "+source.AccessToken)
 	}
-	if err := p.fetches.Acquire(ctx, limit.Claim[string]{}); err != nil {
+	fetch := limit.Claim[string]{Key: strings.ToLower(endpoint.Host)}
+	if err := p.fetches.Acquire(ctx, fetch); err != nil {
 		return "", authenticator.Unavailable(fmt.Errorf("request to claim source %s: %w", endpoint.Host, err))
 	}
-	defer p.fetches.Release(limit.Claim[string]{})
+	defer p.fetches.Release(fetch)
 	resp, err := p.client.Do(req)
 	if err != nil {
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -145,6 +146,44 @@ func TestDistributedClaimsOfAnotherIssuer(t *testing.T) {
 	r := authenticateEventually(t, a, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + claimPath})))
 	if !slices.Equal(r.User.Groups, []string{"g:one"}) || !r.Expires.Equal(end) {
 		t.Errorf("groups %q until %v, want until %v", r.User.Groups, r.Expires, end)
+	}
+}
+
+// TestSlowClaimSourceDoesNotDelayOtherHosts checks that requests to one host that does not respond
+// leave room for requests to another host.
+func TestSlowClaimSourceDoesNotDelayOtherHosts(t *testing.T) {
+	issuer, slow := oidctest.New(t), oidctest.New(t)
+	a := initializedAuthenticator(t, issuer, bySubject)
+	const atOnce = 8 // half of what all hosts share
+	arrived := make(chan struct{}, 10*atOnce)
+	slow.Serve(claimPath, func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	})
+	token := issuer.Token(map[string]any{"groups": "one"})
+	issuer.Serve(claimPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token)) })
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	for range 5 * atOnce {
+		waiting.Go(func() {
+			_, _, _ = a.AuthenticateToken(ctx, issuer.Token(distributed(map[string]any{"endpoint": slow.URL() + claimPath})), nil)
+		})
+	}
+	for range atOnce {
+		<-arrived
+	}
+
+	ctx, cancelFast := context.WithTimeout(ctx, 30*time.Second)
+	defer cancelFast()
+	r, ok, err := a.AuthenticateToken(ctx, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + claimPath})), nil)
+	if !ok || !slices.Equal(r.User.Groups, []string{"g:one"}) {
+		t.Errorf("another host: got authenticated = %v, %v, want true", ok, err)
+	}
+	if n := len(arrived); n > 0 {
+		t.Errorf("slow host: got %d requests at a time, want at most %d", atOnce+n, atOnce)
 	}
 }
 

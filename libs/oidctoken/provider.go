@@ -119,7 +119,7 @@ func NewProvider(providerConfig ProviderConfig, log *slog.Logger) (*Provider, er
 		refreshLimiter:   rate.NewLimiter(rate.Every(unknownKeyPause), unknownKeyBurst),
 		refreshRequested: make(chan struct{}, 1),
 		lastFailure:      errNotTried,
-		fetches:          limit.New[string](limit.Options{Size: maxFetches}),
+		fetches:          limit.New[string](limit.Options{Size: maxFetches, FairShare: true}),
 	}
 	for _, a := range providerConfig.Algorithms {
 		if !slices.Contains(SigningAlgorithms(), a) {
