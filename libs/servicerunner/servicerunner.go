@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"binnacle/libs/idlememory"
 	"binnacle/libs/kubeclient"
 	"binnacle/libs/options"
 	"binnacle/libs/serving"
@@ -145,7 +146,10 @@ func (s *Service) Close() error {
 
 // Run serves and runs the tasks until ctx ends. The tasks end after the last request.
 func (s *Service) Run(ctx context.Context, tasks ...task.Task) error {
-	tasks = append([]task.Task{{Name: "probe the API server", Run: s.APIServer.Run}}, tasks...)
+	tasks = append([]task.Task{
+		{Name: "probe the API server", Run: s.APIServer.Run},
+		{Name: "memory release", Run: idlememory.Release},
+	}, tasks...)
 	defer s.Traces.Close()
 	spanName := func(r *http.Request) string { return r.Method + " " + r.URL.Path }
 	handler := s.Traces.Handler(tracing.Incoming{Name: spanName, Follow: s.Follow}, s.Engine)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"binnacle/deploy/local/internal/suite"
+	"binnacle/libs/idlememory"
 	"binnacle/libs/version"
 )
 
@@ -112,6 +113,7 @@ func run(config suite.Config) error {
 	restart := make(chan struct{})
 	config.Restart = restart
 	go forwardHangups(ctx, hangups, restart)
+	go func() { _ = idlememory.Release(ctx) }()
 	return suite.Up(ctx, killNow, config)
 }
 

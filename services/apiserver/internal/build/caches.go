@@ -16,6 +16,7 @@ import (
 
 	names "binnacle/libs/api"
 	"binnacle/libs/features"
+	"binnacle/libs/idlememory"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/cache/attributes"
@@ -82,7 +83,7 @@ func newCaches(b *base, options *config.Options, catalogs *catalogs, stores *sto
 		return nil, err
 	}
 	b.lifetime.inBackground("watch cache", k.cache.Run)
-	b.lifetime.inBackground("memory release", memory.ReleaseWhenIdle)
+	b.lifetime.inBackground("memory release", idlememory.Release)
 	for _, other := range k.overrideClusters {
 		c := shared
 		c.Source = stores.decrypted(other.fanout)

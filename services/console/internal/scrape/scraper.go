@@ -49,6 +49,8 @@ func New(targets []Target, config *rest.Config) (*Scraper, error) {
 		clientConfig.TLSClientConfig.KeyData = config.KeyData
 		clientConfig.TLSClientConfig.ServerName = target.Service
 		clientConfig.QPS = -1
+		// Compression would allocate 1.5 MiB in each service, for a few KiB.
+		clientConfig.DisableCompression = true
 		clientConfig.Timeout = scrapeTimeout
 		client, err := rest.HTTPClientFor(clientConfig)
 		if err != nil {

@@ -7,8 +7,6 @@
 // rest, up to two thirds of the budget. Within that, a cache may use memory that other caches do
 // not use. When memory is short, the cache that exceeds its share the most shrinks.
 //
-// ReleaseWhenIdle is independent of the budget: it returns garbage and free memory to the system.
-//
 // Locks: Add only counts and may be called under any lock. EvictToFit calls the shrink function of
 // any part, so it must be called without the locks that such functions acquire.
 package memory

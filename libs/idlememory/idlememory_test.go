@@ -1,4 +1,4 @@
-package memory
+package idlememory
 
 import (
 	"context"
@@ -18,8 +18,10 @@ func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 		want                  bool
 	}{
 		{name: "nothing to release", allocated: mib, live: 100 * mib, held: 100 * mib},
-		{name: "too little to release", allocated: mib, live: 60 * mib, held: 75 * mib},
-		{name: "enough for a small heap", allocated: mib, live: 60 * mib, held: 76 * mib, want: true},
+		{name: "too little for a small heap", allocated: mib, live: 2 * mib, held: 3*mib - 1},
+		{name: "enough for a small heap", allocated: mib, live: 2 * mib, held: 3 * mib, want: true},
+		{name: "too little for a medium heap", allocated: mib, live: 30 * mib, held: 39 * mib},
+		{name: "enough for a medium heap", allocated: mib, live: 30 * mib, held: 40 * mib, want: true},
 		{name: "too little for a large heap", allocated: mib, live: 600 * mib, held: 616 * mib},
 		{name: "enough for a large heap", allocated: mib, live: 600 * mib, held: 675 * mib, want: true},
 		{name: "busy", allocated: 5 * mib, live: 60 * mib, held: 200 * mib},
@@ -31,14 +33,14 @@ func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 	}
 }
 
-// TestReleaseWhenIdleReturnsMemoryToTheSystem checks that the garbage of a busy period is returned
+// TestReleaseReturnsGarbageOfABusyPeriod checks that the garbage of a busy period is returned
 // once the process is idle.
-func TestReleaseWhenIdleReturnsMemoryToTheSystem(t *testing.T) {
+func TestReleaseReturnsGarbageOfABusyPeriod(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	ctx, stop := context.WithCancel(t.Context())
 	tick := make(chan time.Time)
 	ended := make(chan error)
-	go func() { ended <- releaseWhenIdle(ctx, tick) }()
+	go func() { ended <- releaseAt(ctx, tick) }()
 	tick <- time.Time{}
 	garbage := make([]byte, 256<<20)
 	runtime.KeepAlive(garbage)
