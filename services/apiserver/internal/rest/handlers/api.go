@@ -40,15 +40,15 @@ type Config struct {
 	Operations []Operation
 	// Components are the components of the control plane, in list order.
 	Components []componentstatus.Component
-	// MinRequestTimeout is the timeout of watches that set none. They end after a random time
-	// between this and twice as long.
+	// MinRequestTimeout is the minimum timeout of watches that set none. Their timeout is random,
+	// at most twice as long.
 	MinRequestTimeout time.Duration
 	// BookmarkInterval is the time between bookmarks of a watch.
 	BookmarkInterval time.Duration
 	// DeleteCollectionWorkers is how many objects of a collection are deleted in parallel; 0 counts
 	// as 1.
 	DeleteCollectionWorkers int
-	// CorruptObjects is the policy for reporting unreadable objects. If it names objects, clients
+	// CorruptObjects is the policy for reporting corrupt objects. If it names objects, clients
 	// may delete them with ignoreStoreReadErrorWithClusterBreakingPotential; otherwise that option
 	// is ignored.
 	CorruptObjects status.CorruptObjects
@@ -76,11 +76,11 @@ type API struct {
 type resource = apiset.Resource
 
 // New returns the API.
-func New(c Config) *API {
-	a := &API{Config: c, operations: map[operationKey]*Operation{}, selectorMemory: newSelectorLimit()}
-	for i := range c.Operations {
-		o := &c.Operations[i]
-		a.operations[operationKey{o.Resource, o.Subresource}] = o
+func New(config Config) *API {
+	a := &API{Config: config, operations: map[operationKey]*Operation{}, selectorMemory: newSelectorLimit()}
+	for i := range config.Operations {
+		operation := &config.Operations[i]
+		a.operations[operationKey{operation.Resource, operation.Subresource}] = operation
 	}
 	return a
 }
@@ -106,8 +106,8 @@ func (c *Call) objectKey() string { return c.resource.Key(c.Info.Namespace, c.In
 func (c *Call) objectRef() status.Ref { return refOf(c.Kind, c.Info.Name) }
 
 // refOf returns the reference that messages use for an object of a kind.
-func refOf(k *registry.Kind, name string) status.Ref {
-	return status.Ref{Resource: k.GroupResource(), Name: name}
+func refOf(kind *registry.Kind, name string) status.Ref {
+	return status.Ref{Resource: kind.GroupResource(), Name: name}
 }
 
 // storedResource returns a resource that the server stores, or nil.
@@ -121,14 +121,14 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(context.Cause(r.Context()), context.Canceled) && status.FromError(err).Code != http.StatusRequestTimeout {
 		err = status.Gone()
 	}
-	if st := status.FromError(err); st.Code == http.StatusInternalServerError && r.Context().Err() == nil {
+	if reported := status.FromError(err); reported.Code == http.StatusInternalServerError && r.Context().Err() == nil {
 		a.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	a.Error(w, r, err)
 }
 
-// allowsCreate reports whether the path is a collection that objects can be added to. All
-// namespaces together are not, unless the path has an empty namespace segment.
+// allowsCreate reports whether the path is a collection that objects can be added to. The collection
+// of all namespaces is not, unless the path has an empty namespace segment.
 func (c *Call) allowsCreate() bool {
 	return c.Info.Collection && (!c.Namespaced || c.Info.Namespace != "" || c.Info.EmptyNamespace)
 }
@@ -157,10 +157,10 @@ const (
 	// MaxSelectorBytes bounds the memory in bytes of the large selectors of all watches.
 	MaxSelectorBytes = 64 << 20
 	// smallSelectors is the memory in bytes below which selectors are not
-	// limited. A watch takes about as much without them.
+	// limited. It is about the memory of a watch without selectors.
 	smallSelectors = 16 << 10
-	// requirementBytes is the memory of a requirement, and selectorFactor
-	// that of its values per byte of text.
+	// requirementBytes is the memory of a requirement in bytes. selectorFactor is
+	// the memory of its values in bytes per byte of text.
 	requirementBytes = 256
 	selectorFactor   = 10
 )
@@ -172,18 +172,17 @@ func newSelectorLimit() selectorLimit {
 	return selectorLimit{limit.New[string](limit.Options{Size: MaxSelectorBytes, FairShare: true})}
 }
 
-// reserveMemory reserves memory for the selectors of a watch, which are kept as
-// long as the watch, until release is called.
-func (l selectorLimit) reserveMemory(ctx context.Context, label, field string) (release func(), err error) {
+// reserveMemory reserves memory for the selectors of a watch until release is called.
+func (s selectorLimit) reserveMemory(ctx context.Context, label, field string) (release func(), err error) {
 	size := selectorFactor*(len(label)+len(field)) + requirementBytes*requestinfo.Requirements(field, label)
 	if size < smallSelectors {
 		return func() {}, nil
 	}
-	c := limit.Claim[string]{Key: request.Principal(ctx), Cost: size}
-	if !l.bytes.TryAcquire(c) {
+	claim := limit.Claim[string]{Key: request.Principal(ctx), Cost: size}
+	if !s.bytes.TryAcquire(claim) {
 		return nil, apierrors.NewTooManyRequests("Too many watches with large selectors are in progress, please try again later", 1)
 	}
-	return func() { l.bytes.Release(c) }, nil
+	return func() { s.bytes.Release(claim) }, nil
 }
 
 // Metrics holds the metrics of watches and deprecated APIs, mostly named as in Kubernetes.
@@ -221,8 +220,8 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		Name: "apiserver_watch_events_sizes", Help: "[ALPHA] Sizes of watch events in bytes.",
 		Buckets: prometheus.ExponentialBuckets(1024, 2, 8),
 	}, labels)
-	m := &Metrics{}
-	m.deliveries = prometheus.NewHistogram(prometheus.HistogramOpts{
+	result := &Metrics{}
+	result.deliveries = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "binnacle_watch_delivery_seconds",
 		Help:    "Time in seconds from applying a change to the watch cache until it is written to a watching client, for the oldest change of each write.",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
@@ -231,13 +230,13 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		Name: "apiserver_requested_deprecated_apis",
 		Help: "[STABLE] Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
 	}, []string{"group", "version", "resource", "subresource", "removed_release"})
-	m.watches = metrics.NewSeries(metrics.SeriesConfig[schema.GroupVersionKind, watchMetrics]{
+	result.watches = metrics.NewSeries(metrics.SeriesConfig[schema.GroupVersionKind, watchMetrics]{
 		Limit:    maxSeries,
 		Overflow: func(schema.GroupVersionKind) schema.GroupVersionKind { return otherKind },
 		Add: func(k schema.GroupVersionKind) watchMetrics {
 			return watchMetrics{
 				events.WithLabelValues(k.Group, k.Version, k.Kind),
-				sizes.WithLabelValues(k.Group, k.Version, k.Kind), m.deliveries,
+				sizes.WithLabelValues(k.Group, k.Version, k.Kind), result.deliveries,
 			}
 		},
 		Remove: func(k schema.GroupVersionKind) {
@@ -245,16 +244,16 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 			sizes.DeleteLabelValues(k.Group, k.Version, k.Kind)
 		},
 	})
-	m.deprecated = metrics.NewSeries(metrics.SeriesConfig[deprecatedKey, prometheus.Gauge]{
+	result.deprecated = metrics.NewSeries(metrics.SeriesConfig[deprecatedKey, prometheus.Gauge]{
 		Limit:    maxSeries,
 		Overflow: func(deprecatedKey) deprecatedKey { return deprecatedKey{subresource: "other"} },
 		Add:      func(k deprecatedKey) prometheus.Gauge { return deprecated.WithLabelValues(k.labelValues()...) },
 		Remove:   func(k deprecatedKey) { deprecated.DeleteLabelValues(k.labelValues()...) },
 	})
-	m.watches.MustRegister(registerer, events, sizes)
-	m.deprecated.MustRegister(registerer, deprecated)
-	registerer.MustRegister(m.deliveries)
-	return m
+	result.watches.MustRegister(registerer, events, sizes)
+	result.deprecated.MustRegister(registerer, deprecated)
+	registerer.MustRegister(result.deliveries)
+	return result
 }
 
 // KeepWhileServed removes the series of resources when they are no longer served.
@@ -270,11 +269,12 @@ func (m *Metrics) KeepWhileServed(kinds *apiset.Live) {
 }
 
 // recordDeprecated records a request for a deprecated kind.
-func (m *Metrics) recordDeprecated(k *registry.Kind, subresource string) {
-	m.deprecated.WithLabels(deprecatedKey{k.GVR(), subresource, k.Presentation.RemovedRelease}).Set(1)
+func (m *Metrics) recordDeprecated(kind *registry.Kind, subresource string) {
+	m.deprecated.WithLabels(deprecatedKey{kind.GVR(), subresource, kind.Presentation.RemovedRelease}).Set(1)
 }
 
-// watchMetrics holds the metrics of one kind, because looking up labels costs more than counting.
+// watchMetrics holds the metrics of one kind. A watch looks them up once, because a lookup costs more
+// than counting.
 type watchMetrics struct {
 	events prometheus.Counter
 	sizes  prometheus.Observer
@@ -282,8 +282,8 @@ type watchMetrics struct {
 }
 
 // watchMetricsOf returns the metrics of watches of a kind.
-func (m *Metrics) watchMetricsOf(k *registry.Kind) watchMetrics {
-	return m.watches.WithLabels(k.GVK())
+func (m *Metrics) watchMetricsOf(kind *registry.Kind) watchMetrics {
+	return m.watches.WithLabels(kind.GVK())
 }
 
 // recordEvent records a sent event and its size in bytes.

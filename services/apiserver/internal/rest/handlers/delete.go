@@ -39,7 +39,7 @@ func (a *API) delete(call *Call) error {
 	call.warnOfOrphans(deleteOptions)
 	if writes.IgnoresReadErrors(deleteOptions) {
 		audit.FromContext(call.Context()).Annotate(unsafeAnnotation, "")
-		if err := a.Writer.DeleteUnreadable(call.Context(), call.newWriteRequest(deleteOptions, nil, "", "")); err != nil {
+		if err := a.Writer.DeleteCorrupt(call.Context(), call.newWriteRequest(deleteOptions, nil, "", "")); err != nil {
 			return err
 		}
 		a.WriteDeleted(call.W, call.R, &metav1.StatusDetails{Name: call.Info.Name, Kind: call.Kind.Kind})
@@ -70,8 +70,8 @@ func (a *API) delete(call *Call) error {
 }
 
 // warnOfOrphans warns clients that set no propagation policy that dependents are kept.
-func (c *Call) warnOfOrphans(o *metav1.DeleteOptions) {
-	setsPolicy := o.OrphanDependents != nil || o.PropagationPolicy != nil //nolint:staticcheck // clients still send it
+func (c *Call) warnOfOrphans(options *metav1.DeleteOptions) {
+	setsPolicy := options.OrphanDependents != nil || options.PropagationPolicy != nil //nolint:staticcheck // clients still send it
 	if c.Delete.OrphanWarning != "" && !setsPolicy {
 		request.Warn(c.Context(), c.Delete.OrphanWarning)
 	}
@@ -79,7 +79,7 @@ func (c *Call) warnOfOrphans(o *metav1.DeleteOptions) {
 
 // deleteOptions decodes the options from the body or, if it is empty, from the query.
 func (a *API) deleteOptions(call *Call) (*metav1.DeleteOptions, error) {
-	o := &metav1.DeleteOptions{}
+	options := &metav1.DeleteOptions{}
 	body, err := readBody(call.R)
 	if err != nil {
 		return nil, err
@@ -90,88 +90,88 @@ func (a *API) deleteOptions(call *Call) (*metav1.DeleteOptions, error) {
 			return nil, err
 		}
 		// Typed clients send them in the group version of the deleted object.
-		gvk, err := a.Codec.DecodeInto(media, body, o)
+		gvk, err := a.Codec.DecodeInto(media, body, options)
 		if err != nil {
 			return nil, undecodableError(err, gvk, "DeleteOptions", body)
 		}
 		if gvk.Kind != "" && gvk.Kind != "DeleteOptions" {
 			return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
 		}
-		o.TypeMeta = metav1.TypeMeta{}
+		options.TypeMeta = metav1.TypeMeta{}
 		tracing.Event(call.Context(), "Decoded delete options")
-		call.recordDeleteOptions(o)
+		call.recordDeleteOptions(options)
 		tracing.Event(call.Context(), eventRecorded)
 	} else {
-		q := call.R.URL.Query()
-		if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&q, o, nil); err != nil {
+		query := call.R.URL.Query()
+		if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&query, options, nil); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 	}
 	if !a.CorruptObjects.Named {
-		o.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
+		options.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
 	}
-	if errs := metav1validation.ValidateDeleteOptions(o); len(errs) > 0 {
+	if errs := metav1validation.ValidateDeleteOptions(options); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("DeleteOptions"), "", errs)
 	}
-	return o, nil
+	return options, nil
 }
 
 // deleteCollection serves DELETE of a collection. It deletes the objects of the matching list and
 // returns that list. The first error stops it, after the deletions in progress.
-func (a *API) deleteCollection(c *Call) error {
+func (a *API) deleteCollection(call *Call) error {
 	// 1. Parse the list options and the delete options.
-	encoder, err := a.ForList(c.R, c.resource)
+	encoder, err := a.ForList(call.R, call.resource)
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Info, false, a.WatchList)
+	options, err := parseListOptions(call.Info, false, a.WatchList)
 	if err != nil {
 		return err
 	}
-	if err := o.resolveFields(c.Coder); err != nil {
+	if err := options.resolveFields(call.Coder); err != nil {
 		return err
 	}
-	deleteOptions, err := a.deleteOptions(c)
+	deleteOptions, err := a.deleteOptions(call)
 	if err != nil {
 		return err
 	}
 	if writes.IgnoresReadErrors(deleteOptions) {
 		return status.Invalid(metaKind("DeleteOptions"), "", field.ErrorList{writes.RejectForCollections()})
 	}
-	c.warnOfOrphans(deleteOptions)
-	if err := o.resolveVersion(a.readsStore(c, o)); err != nil { // as in Kubernetes, after the warning
+	call.warnOfOrphans(deleteOptions)
+	if err := options.resolveRevision(a.readsStore(call, options)); err != nil { // as in Kubernetes, after the warning
 		return err
 	}
 
 	// 2. List the objects.
-	p, err := a.filteredPage(c, encoder, o)
+	result, err := a.filteredPage(call, encoder, options)
 	if err != nil {
 		return err
 	}
-	count := max(len(p.Items), p.Count)
-	if c.Namespaced && c.Info.Namespace == "" && count > 0 { // as in Kubernetes, unless the list is empty
+	count := max(len(result.Items), result.Count)
+	if call.Namespaced && call.Info.Namespace == "" && count > 0 { // as in Kubernetes, unless the list is empty
 		return errNoNamespace()
 	}
 	if len(deleteOptions.DryRun) > 0 {
-		if err := request.Estimate(c.Context(), dryRunCost*count); err != nil {
+		if err := request.Estimate(call.Context(), dryRunCost*count); err != nil {
 			return err
 		}
 	}
 
 	// 3. Delete them.
 	deleteOne := func(e *objects.Entry) error {
-		call := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Info: c.Info.ForObject(e.Namespace(), e.Name())}
-		req := call.newWriteRequest(deleteOptions.DeepCopy(), deleteOptions.DryRun, "", "")
+		objectCall := &Call{resource: call.resource, api: a, W: call.W, R: call.R, Info: call.Info.ForObject(e.Namespace(), e.Name())}
+		req := objectCall.newWriteRequest(deleteOptions.DeepCopy(), deleteOptions.DryRun, "", "")
 		req.Collection = true
-		if _, err := a.Writer.Delete(c.Context(), req); err != nil && !apierrors.IsNotFound(err) {
+		if _, err := a.Writer.Delete(call.Context(), req); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 		return nil
 	}
-	if err := a.eachInParallel(p, deleteOne); err != nil {
+	if err := a.eachInParallel(result, deleteOne); err != nil {
 		return err
 	}
-	return p.writeList(c, encoder)
+	return result.writeList(call, encoder)
 }
 
 // dryRunCost is the cost in bytes of a dry-run deletion of one object. A dry run never waits for
@@ -180,16 +180,16 @@ const dryRunCost = 1 << 10
 
 // eachInParallel calls visit for the objects of a page, in DeleteCollectionWorkers goroutines. It
 // repeats a panic of visit in the goroutine of the request, whose handler recovers it.
-func (a *API) eachInParallel(p *page, visit func(*objects.Entry) error) error {
+func (a *API) eachInParallel(list *page, visit func(*objects.Entry) error) error {
 	if a.DeleteCollectionWorkers <= 1 {
-		return p.Each(visit)
+		return list.Each(visit)
 	}
 	var group errgroup.Group
 	var failed atomic.Bool
 	var panicValue atomic.Pointer[any] // of the first panic
 	group.SetLimit(a.DeleteCollectionWorkers)
 	defer func() { _ = group.Wait() }() // also if the walk panics: no visit outlives the request
-	err := p.Each(func(entry *objects.Entry) error {
+	err := list.Each(func(entry *objects.Entry) error {
 		if failed.Load() {
 			return errParallel
 		}

@@ -16,7 +16,7 @@ import (
 func TestWorkerPanicFailsRequest(t *testing.T) {
 	for workers := range 4 {
 		api := &API{Config: Config{DeleteCollectionWorkers: workers}}
-		p := &page{List: responsewriters.List{
+		list := &page{List: responsewriters.List{
 			Items: make([]*objects.Entry, 20),
 			Iterate: func(visit func(*objects.Entry) error) (err error) {
 				for i := 0; i < 20 && err == nil; i++ {
@@ -25,18 +25,18 @@ func TestWorkerPanicFailsRequest(t *testing.T) {
 				return err
 			},
 		}}
-		bug := errors.New("a bug")
+		bug := errors.New("a bug") // the value of the panic
 		func() {
 			defer func() {
-				v := recover()
-				if f, ok := v.(*h2.Failure); ok {
-					v = f.Value
+				recovered := recover()
+				if failure, ok := recovered.(*h2.Failure); ok {
+					recovered = failure.Value
 				}
-				if v != bug {
-					t.Errorf("%d workers: got panic %v, want %v", workers, v, bug)
+				if recovered != bug {
+					t.Errorf("%d workers: got panic %v, want %v", workers, recovered, bug)
 				}
 			}()
-			err := api.eachInParallel(p, func(*objects.Entry) error { panic(bug) })
+			err := api.eachInParallel(list, func(*objects.Entry) error { panic(bug) })
 			t.Errorf("%d workers: got %v, want a panic", workers, err)
 		}()
 	}
@@ -47,7 +47,7 @@ func TestWorkersEndWhenWalkPanics(t *testing.T) {
 	api := &API{Config: Config{DeleteCollectionWorkers: 3}}
 	started := make(chan struct{})
 	finish := make(chan struct{})
-	p := &page{List: responsewriters.List{Items: make([]*objects.Entry, 2), Iterate: func(visit func(*objects.Entry) error) error {
+	list := &page{List: responsewriters.List{Items: make([]*objects.Entry, 2), Iterate: func(visit func(*objects.Entry) error) error {
 		_ = visit(nil) // its error is returned at the end
 		<-started
 		time.AfterFunc(20*time.Millisecond, func() { close(finish) })
@@ -55,11 +55,11 @@ func TestWorkersEndWhenWalkPanics(t *testing.T) {
 	}}}
 	var ended atomic.Bool
 	defer func() {
-		if v := recover(); v != "a bug" || !ended.Load() {
-			t.Errorf("got panic %v, worker ended: %t, want panic %q after the worker ended", v, ended.Load(), "a bug")
+		if recovered := recover(); recovered != "a bug" || !ended.Load() {
+			t.Errorf("got panic %v, worker ended: %t, want panic %q after the worker ended", recovered, ended.Load(), "a bug")
 		}
 	}()
-	err := api.eachInParallel(p, func(*objects.Entry) error {
+	err := api.eachInParallel(list, func(*objects.Entry) error {
 		close(started)
 		<-finish
 		ended.Store(true)

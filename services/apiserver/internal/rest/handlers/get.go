@@ -30,7 +30,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// cacheWait is how long a read waits until the cache reaches its version.
+// cacheWait is how long a read waits until the cache reaches its revision.
 const cacheWait = 3 * time.Second
 
 // get serves GET of one object (specification: "Get and list resource-version semantics").
@@ -51,20 +51,21 @@ func (a *API) get(call *Call) error {
 		revision = -1
 	}
 	tracing.Event(call.Context(), "About to Get from storage")
-	e, ok, err := call.readCached(revision, version)
+	entry, ok, err := call.readCached(revision, version)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return apierrors.NewNotFound(call.GroupResource(), call.Info.Name)
 	}
-	if e, err = a.readableEntry(call, e, revision); err != nil {
+	if entry, err = a.intactEntry(call, entry, revision); err != nil {
 		return err
 	}
-	return a.objectError(e, encoder.WriteObject(call.W, call.R, 200, responsewriters.FromEntry(e)))
+	return a.objectError(entry, encoder.WriteObject(call.W, call.R, 200, responsewriters.FromEntry(entry)))
 }
 
-// readCached returns an object from the cache once the cache has reached a version.
+// readCached returns an object from the cache once the cache has reached a revision. version is the
+// resourceVersion of the request, for the span.
 func (c *Call) readCached(revision int64, version string) (*objects.Entry, bool, error) {
 	ctx, span := tracing.Start(c.Context(), "cacher.Get", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
@@ -79,26 +80,26 @@ func (c *Call) readCached(revision int64, version string) (*objects.Entry, bool,
 	} else {
 		span.Event("About to fetch object from cache")
 	}
-	if err := c.waitForVersion(ctx, revision); err != nil {
+	if err := c.waitForCache(ctx, revision); err != nil {
 		return nil, false, err
 	}
-	e, ok := c.Store.Get(c.objectKey())
-	return e, ok, nil
+	entry, ok := c.Store.Get(c.objectKey())
+	return entry, ok, nil
 }
 
 // rejectExport rejects the parameter export, with which old clients request an object without the
 // fields that the server sets.
 func rejectExport(query string) error {
-	v, ok := api.Parameter(query, "export")
-	if !ok || strings.EqualFold(v, "false") || v == "0" {
+	value, ok := api.Parameter(query, "export")
+	if !ok || strings.EqualFold(value, "false") || value == "0" {
 		return nil
 	}
 	return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 }
 
-// waitForVersion waits until the cache can serve a read at a version: any state for 0, the current
-// one for -1, otherwise at least the given revision.
-func (c *Call) waitForVersion(ctx context.Context, revision int64) error {
+// waitForCache waits until the cache can serve a read: from any state for revision 0, from the
+// current state for -1, otherwise from a state of at least the given revision.
+func (c *Call) waitForCache(ctx context.Context, revision int64) error {
 	if revision < 0 {
 		return c.waitForCurrent(ctx, c.Store)
 	}
@@ -109,8 +110,8 @@ func (c *Call) waitForVersion(ctx context.Context, revision int64) error {
 }
 
 // checkNotGone returns apiset.ErrGone if the cache no longer has the resource.
-func checkNotGone(s *watchcache.Store) error {
-	if s.Gone() {
+func checkNotGone(store *watchcache.Store) error {
+	if store.Gone() {
 		return apiset.ErrGone
 	}
 	return nil
@@ -119,14 +120,14 @@ func checkNotGone(s *watchcache.Store) error {
 // checkSelectable returns apiset.ErrChanged if objects are selected by fields that the entries of
 // the store do not have, because the definition of the kind has changed since. Such fields would be
 // empty.
-func (c *Call) checkSelectable(o *listOptions, variant string) error {
-	if o.FieldSelector != "" && variant != c.Variant {
+func (c *Call) checkSelectable(options *listOptions, variant string) error {
+	if options.FieldSelector != "" && variant != c.Variant {
 		return apiset.ErrChanged
 	}
 	return nil
 }
 
-// waitForRevision is waitForVersion for a version other than the current one.
+// waitForRevision is waitForCache for a revision of at least 0.
 func (c *Call) waitForRevision(ctx context.Context, revision int64) error {
 	switch {
 	case revision == 0 && !c.Store.Ready():
@@ -144,17 +145,17 @@ func (c *Call) waitForRevision(ctx context.Context, revision int64) error {
 }
 
 // waitForCurrent waits until the cache has the current state of a resource.
-func (c *Call) waitForCurrent(ctx context.Context, s *watchcache.Store) error {
+func (c *Call) waitForCurrent(ctx context.Context, store *watchcache.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, cacheWait)
 	defer cancel()
 	defer audit.FromContext(ctx).StartTimer(audit.Store).Stop()
 	resume := request.Suspend(ctx)
-	_, err := s.MostRecent(ctx)
+	_, err := store.MostRecent(ctx)
 	resume()
 	if err != nil {
 		return consistentReadError(ctx, err)
 	}
-	return checkNotGone(s)
+	return checkNotGone(store)
 }
 
 // consistentReadError replaces the deadline error of a consistent read by the API's timeout error.
@@ -165,11 +166,11 @@ func consistentReadError(ctx context.Context, err error) error {
 	return err
 }
 
-// An unreadable object does not fail reads of other objects:
+// A corrupt object does not fail reads of other objects:
 //
-//   - A GET of the object fails, and so does a list at a stated or the current version that
-//     contains it, as in Kubernetes.
-//   - A list at any version (resourceVersion=0) and a watch, with which informers start,
+//   - A GET of the object fails, as in Kubernetes. A list that contains it fails too, if it is at a
+//     given revision or at the current one.
+//   - A list at any revision (resourceVersion=0) and a watch, with which informers start,
 //     leave out an undecodable object. They leave out an object that cannot be
 //     decrypted only where errors name objects, as in Kubernetes: the key may become
 //     available again.
@@ -177,17 +178,17 @@ func consistentReadError(ctx context.Context, err error) error {
 // errStopWalk stops a walk that has found enough objects.
 var errStopWalk = errors.New("enough")
 
-// readableEntry returns the entry. If the entry is unreadable for a reason that may have passed, it
-// reads the object from the store again.
-func (a *API) readableEntry(call *Call, entry *objects.Entry, revision int64) (*objects.Entry, error) {
-	var unreadable *storage.CorruptObjectError
-	if !errors.As(entry.Corrupt(), &unreadable) {
+// intactEntry returns the entry, or an error if its object is corrupt. If the reason may have passed,
+// it first reads the object from the store again.
+func (a *API) intactEntry(call *Call, entry *objects.Entry, revision int64) (*objects.Entry, error) {
+	var corruption *storage.CorruptObjectError
+	if !errors.As(entry.Corrupt(), &corruption) {
 		return entry, nil
 	}
 	if revision == 0 && a.CorruptObjects.Named {
 		return nil, apierrors.NewNotFound(call.GroupResource(), call.Info.Name)
 	}
-	if unreadable.Passing {
+	if corruption.Passing {
 		kv, _, err := a.Store.Get(call.Context(), entry.Key(), 0)
 		if err == nil {
 			entry = call.Store.Entry(kv)
@@ -197,55 +198,55 @@ func (a *API) readableEntry(call *Call, entry *objects.Entry, revision int64) (*
 		} else if errors.Is(err, storage.ErrNotFound) {
 			return nil, call.objectRef().Translate(err)
 		}
-		errors.As(errors.Join(err, entry.Corrupt()), &unreadable)
+		errors.As(errors.Join(err, entry.Corrupt()), &corruption)
 	}
-	return nil, a.CorruptObjects.OfObject(unreadable)
+	return nil, a.CorruptObjects.OfObject(corruption)
 }
 
 // objectError converts the error of an undecodable object to its API
 // error. It returns all other errors unchanged.
-func (a *API) objectError(e *objects.Entry, err error) error {
+func (a *API) objectError(entry *objects.Entry, err error) error {
 	var undecodable *codec.UndecodableError
 	if !errors.As(err, &undecodable) {
 		return err
 	}
 	return a.CorruptObjects.OfObject(
-		&storage.CorruptObjectError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable},
+		&storage.CorruptObjectError{Key: entry.Key(), Revision: entry.Revision, Undecodable: true, Err: undecodable},
 	)
 }
 
-// omitsUnreadable reports whether a list at any version and a watch leave out an object.
-func (a *API) omitsUnreadable(e *objects.Entry) bool {
-	var unreadable *storage.CorruptObjectError
-	return a.CorruptObjects.Named || errors.As(e.Corrupt(), &unreadable) && unreadable.Undecodable
+// omitsCorrupt reports whether a list at any revision and a watch leave out a corrupt object.
+func (a *API) omitsCorrupt(entry *objects.Entry) bool {
+	var corruption *storage.CorruptObjectError
+	return a.CorruptObjects.Named || errors.As(entry.Corrupt(), &corruption) && corruption.Undecodable
 }
 
-// checkReadable returns an error if a list of a snapshot's objects from a key on, up to its limit,
-// contains unreadable objects that it does not leave out. It searches a limited list in parts.
-func (a *API) checkReadable(
+// checkNotCorrupt returns an error if a list of a snapshot's objects from a key on, up to its limit,
+// contains corrupt objects that it does not leave out. It searches a limited list in parts.
+func (a *API) checkNotCorrupt(
 	call *Call,
-	o *listOptions,
+	options *listOptions,
 	snap watchcache.Snapshot,
 	from string,
 	scan *responsewriters.ScanLimiter,
 ) error {
-	sel := selectionOf(call, o)
+	selection := selectionOf(call, options)
 	var corrupt []*storage.CorruptObjectError
-	snap.SelectCorrupt(sel, from, func(e *objects.Entry) bool {
-		if (o.Watch || o.revision == 0) && a.omitsUnreadable(e) {
+	snap.SelectCorrupt(selection, from, func(e *objects.Entry) bool {
+		if (options.Watch || options.revision == 0) && a.omitsCorrupt(e) {
 			return true
 		}
 		corrupt = appendCorrupt(corrupt, e)
 		return len(corrupt) == 0 || !a.CorruptObjects.CanStop(len(corrupt))
 	})
-	if o.Limit > 0 && len(corrupt) > 0 {
-		// Drop the unreadable objects after the last object of the page.
-		last, left, end := "", o.Limit, corrupt[len(corrupt)-1].Key
-		sel.Pause = scan.Pause
-		snap.Select(sel, from, func(e *objects.Entry) bool {
+	if options.Limit > 0 && len(corrupt) > 0 {
+		// Drop the corrupt objects after the last object of the page.
+		last, left, end := "", options.Limit, corrupt[len(corrupt)-1].Key
+		selection.Pause = scan.Pause
+		snap.Select(selection, from, func(e *objects.Entry) bool {
 			last = e.Key()
 			left--
-			return left > 0 && last < end // no known unreadable object follows
+			return left > 0 && last < end // no known corrupt object follows
 		})
 		if err := scan.Err(); err != nil {
 			return err
@@ -261,24 +262,23 @@ func (a *API) checkReadable(
 }
 
 // appendCorrupt appends the read error of an entry, if it has one.
-func appendCorrupt(corrupt []*storage.CorruptObjectError, e *objects.Entry) []*storage.CorruptObjectError {
-	var unreadable *storage.CorruptObjectError
-	if errors.As(e.Corrupt(), &unreadable) {
-		corrupt = append(corrupt, unreadable)
+func appendCorrupt(corrupt []*storage.CorruptObjectError, entry *objects.Entry) []*storage.CorruptObjectError {
+	var corruption *storage.CorruptObjectError
+	if errors.As(entry.Corrupt(), &corruption) {
+		corrupt = append(corrupt, corruption)
 	}
 	return corrupt
 }
 
 // listError converts the error of a list that contains undecodable objects to its API error, which
 // names them. Encoding failed before anything was sent. It returns all other errors unchanged.
-func (a *API) listError(call *Call, l *responsewriters.List, err error) error {
+func (a *API) listError(call *Call, list *responsewriters.List, err error) error {
 	var undecodable *codec.UndecodableError
 	if !errors.As(err, &undecodable) {
 		return err
 	}
 	var corrupt []*storage.CorruptObjectError
-	// The walk reads the objects again.
-	_ = l.Each(func(e *objects.Entry) error {
+	_ = list.Each(func(e *objects.Entry) error {
 		_, failed := call.Coder.DecodeItem(call.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 		if errors.As(failed, &undecodable) {
 			corrupt = append(corrupt, &storage.CorruptObjectError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
@@ -298,8 +298,8 @@ func (a *API) listError(call *Call, l *responsewriters.List, err error) error {
 var componentResource = schema.GroupResource{Resource: "componentstatus"}
 
 // componentEntry returns the status of a component as a cache entry.
-func (c *Call) componentEntry(ctx context.Context, component *componentstatus.Component) (*objects.Entry, error) {
-	stored, err := c.Coder.EncodeStored(component.CheckStatus(ctx))
+func (call *Call) componentEntry(ctx context.Context, component *componentstatus.Component) (*objects.Entry, error) {
+	stored, err := call.Coder.EncodeStored(component.CheckStatus(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -309,7 +309,7 @@ func (c *Call) componentEntry(ctx context.Context, component *componentstatus.Co
 // listComponents checks the selected components in parallel and writes their list.
 func (a *API) listComponents(call *Call) error {
 	watch := call.Info.Verb == "watch"
-	o, err := parseListOptions(call.Info, watch, a.WatchList)
+	options, err := parseListOptions(call.Info, watch, a.WatchList)
 	if err != nil {
 		return err
 	}
@@ -317,7 +317,7 @@ func (a *API) listComponents(call *Call) error {
 	if err != nil {
 		return err
 	}
-	if o.field, err = kindFields(o.field, call.Coder); err != nil {
+	if options.fieldSelector, err = kindFields(options.fieldSelector, call.Coder); err != nil {
 		return err
 	}
 	if watch {
@@ -329,7 +329,7 @@ func (a *API) listComponents(call *Call) error {
 	var selected []*componentstatus.Component
 	for i := range a.Components {
 		named := fields.Set{metav1.ObjectNameField: a.Components[i].Name}
-		if o.label.Matches(labels.Set{}) && o.field.Matches(named) {
+		if options.labelSelector.Matches(labels.Set{}) && options.fieldSelector.Matches(named) {
 			selected = append(selected, &a.Components[i])
 		}
 	}
@@ -360,11 +360,11 @@ func (a *API) getComponent(call *Call) error {
 		if a.Components[i].Name != call.Info.Name {
 			continue
 		}
-		e, err := call.componentEntry(call.Context(), &a.Components[i])
+		entry, err := call.componentEntry(call.Context(), &a.Components[i])
 		if err != nil {
 			return err
 		}
-		return encoder.WriteObject(call.W, call.R, http.StatusOK, responsewriters.FromEntry(e))
+		return encoder.WriteObject(call.W, call.R, http.StatusOK, responsewriters.FromEntry(entry))
 	}
 	return apierrors.NewNotFound(componentResource, call.Info.Name)
 }

@@ -19,62 +19,62 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// eventListed is the span event when the objects of a list are known, named as in Kubernetes.
+// eventListed is the span event that marks that the objects of a list are known, named as in Kubernetes.
 const eventListed = "Listing from storage done"
 
 // list serves GET of a collection.
 func (a *API) list(call *Call) error {
-	encoder, o, err := a.parseList(call)
+	encoder, options, err := a.parseList(call)
 	if err != nil {
 		return err
 	}
 	tracing.Event(call.Context(), "About to List from storage")
-	isComplete := o.versionedFields == nil && o.Limit <= 0 && o.Continue == ""
+	isComplete := options.versionedFields == nil && options.Limit <= 0 && options.Continue == ""
 	if isComplete && encoder.CanStream(call.R) {
-		snap, ok, err := a.currentSnapshot(call, o)
+		snap, ok, err := a.currentSnapshot(call, options)
 		if err != nil {
 			return err
 		}
 		if ok {
-			return a.streamList(call, encoder, o, snap)
+			return a.streamList(call, encoder, options, snap)
 		}
 	}
-	p, err := a.filteredPage(call, encoder, o)
+	result, err := a.filteredPage(call, encoder, options)
 	if err != nil {
 		return err
 	}
 	tracing.Event(call.Context(), eventListed)
-	return a.listError(call, &p.List, p.writeList(call, encoder))
+	return a.listError(call, &result.List, result.writeList(call, encoder))
 }
 
 // streamList writes the selected objects of a snapshot, without a list of them in memory.
-func (a *API) streamList(call *Call, encoder *responsewriters.Encoder, o *listOptions, snap watchcache.Snapshot) error {
-	if err := a.checkSnapshot(call, o, snap, "", nil); err != nil {
+func (a *API) streamList(call *Call, encoder *responsewriters.Encoder, options *listOptions, snap watchcache.Snapshot) error {
+	if err := a.checkSnapshot(call, options, snap, "", nil); err != nil {
 		return err
 	}
 	tracing.Event(call.Context(), eventListed)
-	err := encoder.StreamList(call.W, call.R, snap, selectionOf(call, o))
+	err := encoder.StreamList(call.W, call.R, snap, selectionOf(call, options))
 	if err == nil {
 		return nil
 	}
 	scan := a.ScanLimiter(call.Context())
 	defer scan.Release()
-	p, _ := pageOfSnapshot(call, o, snap, "", scan) // the objects up to the error
-	return a.listError(call, &p.List, err)
+	found, _ := pageOfSnapshot(call, options, snap, "", scan) // the objects up to the error
+	return a.listError(call, &found.List, err)
 }
 
 // parseList returns the encoder and the options of a list. As in Kubernetes, errors of the
 // parameters precede errors of the requested form.
-func (a *API) parseList(c *Call) (*responsewriters.Encoder, *listOptions, error) {
-	o, err := parseListOptions(c.Info, false, a.WatchList)
+func (a *API) parseList(call *Call) (*responsewriters.Encoder, *listOptions, error) {
+	options, err := parseListOptions(call.Info, false, a.WatchList)
 	if err != nil {
 		return nil, nil, err
 	}
-	encoder, err := a.ForList(c.R, c.resource)
+	encoder, err := a.ForList(call.R, call.resource)
 	if err != nil {
 		return nil, nil, err
 	}
-	return encoder, o, o.resolveAll(c.Coder, a.readsStore(c, o))
+	return encoder, options, options.resolveAll(call.Coder, a.readsStore(call, options))
 }
 
 // minConvertedObjects is the minimum number of objects that a limited list converts at a time to
@@ -84,49 +84,49 @@ const minConvertedObjects = 500
 // filteredPage returns a page of the objects whose fields in the requested version match the
 // selector. If the watch cache evaluates the whole selector, this is readPage. Otherwise it reads
 // candidates and converts them until the page is full.
-func (a *API) filteredPage(call *Call, encoder *responsewriters.Encoder, o *listOptions) (*page, error) {
-	if o.versionedFields == nil {
-		return a.readPage(call, o)
+func (a *API) filteredPage(call *Call, encoder *responsewriters.Encoder, options *listOptions) (*page, error) {
+	if options.versionedFields == nil {
+		return a.readPage(call, options)
 	}
-	candidates := *o
-	if o.Limit > 0 {
-		candidates.Limit = max(o.Limit, minConvertedObjects)
+	candidateOptions := *options
+	if options.Limit > 0 {
+		candidateOptions.Limit = max(options.Limit, minConvertedObjects)
 	}
-	p, err := a.readPage(call, &candidates)
+	candidates, err := a.readPage(call, &candidateOptions)
 	if err != nil {
 		return nil, err
 	}
-	filtered := &page{revision: p.revision}
+	filtered := &page{revision: candidates.revision}
 	for {
 		var entries []*objects.Entry
-		if err := p.Each(func(e *objects.Entry) error { entries = append(entries, e); return nil }); err != nil {
+		if err := candidates.Each(func(entry *objects.Entry) error { entries = append(entries, entry); return nil }); err != nil {
 			return nil, err
 		}
-		matches, err := encoder.MatchServed(call.Context(), entries, o.versionedFields)
+		matches, err := encoder.MatchServed(call.Context(), entries, options.versionedFields)
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range entries {
-			if !matches[e] {
+		for _, entry := range entries {
+			if !matches[entry] {
 				continue
 			}
-			if o.Limit > 0 && int64(len(filtered.Items)) == o.Limit {
-				filtered.lastKey = filtered.Items[o.Limit-1].Key()
+			if options.Limit > 0 && int64(len(filtered.Items)) == options.Limit {
+				filtered.lastKey = filtered.Items[options.Limit-1].Key()
 				return filtered, nil
 			}
-			filtered.Items = append(filtered.Items, e)
+			filtered.Items = append(filtered.Items, entry)
 		}
-		if p.lastKey == "" {
+		if candidates.lastKey == "" {
 			return filtered, nil
 		}
-		if p, err = a.pageAtRevision(call, &candidates, filtered.revision, p.lastKey+"\x00"); err != nil {
+		if candidates, err = a.pageAtRevision(call, &candidateOptions, filtered.revision, candidates.lastKey+"\x00"); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// waitForListVersion waits until the cache has a revision. The wait has a separate span.
-func (c *Call) waitForListVersion(revision int64) error {
+// waitForListCache is waitForCache in a separate span.
+func (c *Call) waitForListCache(revision int64) error {
 	ctx, span := tracing.Start(c.Context(), "cacher.GetList", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
 			attribute.String("audit-id", request.FromContext(c.Context()).TracedID),
@@ -134,7 +134,7 @@ func (c *Call) waitForListVersion(revision int64) error {
 		}
 	})
 	defer span.End()
-	err := c.waitForVersion(ctx, revision)
+	err := c.waitForCache(ctx, revision)
 	if err == nil {
 		span.Event("Ready")
 	}
@@ -143,94 +143,94 @@ func (c *Call) waitForListVersion(revision int64) error {
 
 // currentSnapshot returns the state for an unlimited list. It returns false if the list is at an
 // exact revision, which the cache may not have.
-func (a *API) currentSnapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, error) {
-	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+func (a *API) currentSnapshot(call *Call, options *listOptions) (watchcache.Snapshot, bool, error) {
+	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return watchcache.Snapshot{}, false, nil
 	}
-	if err := c.waitForListVersion(o.revision); err != nil {
+	if err := call.waitForListCache(options.revision); err != nil {
 		return watchcache.Snapshot{}, false, err
 	}
-	return c.Store.Snapshot(), true, nil
+	return call.Store.Snapshot(), true, nil
 }
 
 // readPage returns the objects that a list selects (specification: "Get and list resource-version
 // semantics" and "Chunked listing").
-func (a *API) readPage(call *Call, o *listOptions) (*page, error) {
-	if o.Limit < 0 {
-		o.Limit = 0
+func (a *API) readPage(call *Call, options *listOptions) (*page, error) {
+	if options.Limit < 0 {
+		options.Limit = 0
 	}
-	if o.Continue != "" {
-		return a.continuedPage(call, o)
+	if options.Continue != "" {
+		return a.continuedPage(call, options)
 	}
-	// As in Kubernetes, a limited list without resourceVersionMatch is at exactly the given version,
+	// As in Kubernetes, a limited list without resourceVersionMatch is at exactly the given revision,
 	// unless it selects one object.
-	defaultsToExact := o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0 && !call.selectsOne(o)
-	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || defaultsToExact {
-		return a.pageAtRevision(call, o, o.revision, "")
+	defaultsToExact := options.ResourceVersionMatch == "" && options.Limit > 0 && options.revision > 0 && !call.selectsOne(options)
+	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact || defaultsToExact {
+		return a.pageAtRevision(call, options, options.revision, "")
 	}
-	if err := call.waitForListVersion(o.revision); err != nil {
+	if err := call.waitForListCache(options.revision); err != nil {
 		return nil, err
 	}
 	scan := a.ScanLimiter(call.Context())
 	defer scan.Release()
-	return a.checkedPage(call, o, call.Store.Snapshot(), "", scan)
+	return a.checkedPage(call, options, call.Store.Snapshot(), "", scan)
 }
 
 // checkedPage returns a page of a snapshot's objects from a key on, or an error if any of them is
-// unreadable.
+// corrupt.
 func (a *API) checkedPage(
-	c *Call,
-	o *listOptions,
+	call *Call,
+	options *listOptions,
 	snap watchcache.Snapshot,
 	from string,
 	scan *responsewriters.ScanLimiter,
 ) (*page, error) {
-	if err := a.checkSnapshot(c, o, snap, from, scan); err != nil {
+	if err := a.checkSnapshot(call, options, snap, from, scan); err != nil {
 		return nil, err
 	}
-	return pageOfSnapshot(c, o, snap, from, scan)
+	return pageOfSnapshot(call, options, snap, from, scan)
 }
 
-// checkSnapshot returns an error if a snapshot lacks the selected fields or has unreadable objects
+// checkSnapshot returns an error if a snapshot lacks the selected fields or has corrupt objects
 // from a key on.
 func (a *API) checkSnapshot(
-	c *Call,
-	o *listOptions,
+	call *Call,
+	options *listOptions,
 	snap watchcache.Snapshot,
 	from string,
 	scan *responsewriters.ScanLimiter,
 ) error {
-	if err := c.checkSelectable(o, snap.Variant()); err != nil {
+	if err := call.checkSelectable(options, snap.Variant()); err != nil {
 		return err
 	}
-	return a.checkReadable(c, o, snap, from, scan)
+	return a.checkNotCorrupt(call, options, snap, from, scan)
 }
 
-// continuedPage returns the page after a continue token, at the version of the first page.
-func (a *API) continuedPage(call *Call, o *listOptions) (*page, error) {
-	from, revision, err := decodeContinue(o.Continue, call.listPrefix())
+// continuedPage returns the page after a continue token, at the revision of the first page.
+func (a *API) continuedPage(call *Call, options *listOptions) (*page, error) {
+	from, revision, err := decodeContinue(options.Continue, call.listPrefix())
 	if err != nil {
 		return nil, err
 	}
-	if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+	if options.ResourceVersion != "" && options.ResourceVersion != "0" {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	if revision < 0 { // the token continues in the current state, which may differ from the first page's
-		if err := call.waitForVersion(call.Context(), -1); err != nil {
+		if err := call.waitForCache(call.Context(), -1); err != nil {
 			return nil, err
 		}
 		scan := a.ScanLimiter(call.Context())
 		defer scan.Release()
-		return a.checkedPage(call, o, call.Store.Snapshot(), from, scan)
+		return a.checkedPage(call, options, call.Store.Snapshot(), from, scan)
 	}
-	p, err := a.pageAtRevision(call, o, revision, from)
+	result, err := a.pageAtRevision(call, options, revision, from)
 	if apierrors.IsResourceExpired(err) {
 		return nil, expiredToken(from, call.listPrefix())
 	}
-	return p, err
+	return result, err
 }
 
-// expiredToken returns the 410 error for a token whose version is no longer available. It contains
+// expiredToken returns the 410 error for a token whose revision is no longer available. It contains
 // a token that continues at the same key in the current state.
 func expiredToken(from, prefix string) error {
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
@@ -244,11 +244,11 @@ func expiredToken(from, prefix string) error {
 
 // pageAtRevision reads a page at one revision: from a snapshot if the cache has it, otherwise from
 // the store.
-func (a *API) pageAtRevision(call *Call, o *listOptions, revision int64, from string) (*page, error) {
+func (a *API) pageAtRevision(call *Call, options *listOptions, revision int64, from string) (*page, error) {
 	ctx, cancel := context.WithTimeout(call.Context(), cacheWait)
 	defer cancel()
 
-	// 1. The store may have reached the version before the cache.
+	// 1. The store may have reached the revision before the cache.
 	if call.Store.Revision() < revision {
 		resume := request.Suspend(ctx)
 		now, err := call.Store.MostRecent(ctx)
@@ -272,25 +272,25 @@ func (a *API) pageAtRevision(call *Call, o *listOptions, revision int64, from st
 		if err := a.checkRetained(call, revision); err != nil {
 			return nil, err
 		}
-		p, err := a.checkedPage(call, o, snap, from, scan)
+		result, err := a.checkedPage(call, options, snap, from, scan)
 		if err != nil {
 			return nil, err
 		}
-		p.revision = revision
-		return p, nil
+		result.revision = revision
+		return result, nil
 	}
 
 	// 3. Otherwise read from the store.
 	scan.Release()
-	return a.pageOfStore(call, o, revision, from)
+	return a.pageOfStore(call, options, revision, from)
 }
 
 // checkRetained returns an error unless the store still has the history of a revision. The watch
 // cache may have a state that the store has compacted, but how long a client can continue a list must
 // not depend on how often its resource changes. The prefix itself is not a key, so the read is small.
-func (a *API) checkRetained(c *Call, revision int64) error {
-	resume := request.Suspend(c.Context())
-	_, _, err := a.Store.Get(c.Context(), c.Prefix, revision)
+func (a *API) checkRetained(call *Call, revision int64) error {
+	resume := request.Suspend(call.Context())
+	_, _, err := a.Store.Get(call.Context(), call.Prefix, revision)
 	resume()
 	if err == nil || errors.Is(err, storage.ErrNotFound) {
 		return nil
@@ -298,40 +298,40 @@ func (a *API) checkRetained(c *Call, revision int64) error {
 	if future := new(storage.FutureError); errors.As(err, &future) { // the store's revision went backwards
 		return status.TooLargeVersion(revision, future.Current)
 	}
-	return c.objectRef().Translate(err)
+	return call.objectRef().Translate(err)
 }
 
 // pageOfSnapshot returns a page of a snapshot's objects from a key on. Its only errors are errors
 // of scan.
 func pageOfSnapshot(
 	call *Call,
-	o *listOptions,
+	options *listOptions,
 	snap watchcache.Snapshot,
 	from string,
 	scan *responsewriters.ScanLimiter,
 ) (*page, error) {
-	p := &page{revision: snap.Revision()}
-	limit := o.Limit
+	result := &page{revision: snap.Revision()}
+	limit := options.Limit
 	if limit <= 0 {
 		limit = math.MaxInt64
 	}
-	if o.selectsAll() {
-		n := int64(snap.Count(call.listPrefix(), from))
-		p.Items = make([]*objects.Entry, 0, min(n, limit))
-		if n > limit {
-			left := n - limit
-			p.remaining = &left
+	if options.selectsAll() {
+		count := int64(snap.Count(call.listPrefix(), from))
+		result.Items = make([]*objects.Entry, 0, min(count, limit))
+		if count > limit {
+			left := count - limit
+			result.remaining = &left
 		}
 	}
-	sel := selectionOf(call, o)
-	sel.Pause = scan.Pause
-	snap.Select(sel, from, func(e *objects.Entry) bool {
-		if int64(len(p.Items)) == limit {
-			p.lastKey = p.Items[limit-1].Key()
+	selection := selectionOf(call, options)
+	selection.Pause = scan.Pause
+	snap.Select(selection, from, func(e *objects.Entry) bool {
+		if int64(len(result.Items)) == limit {
+			result.lastKey = result.Items[limit-1].Key()
 			return false
 		}
-		p.Items = append(p.Items, e)
+		result.Items = append(result.Items, e)
 		return true
 	})
-	return p, scan.Err()
+	return result, scan.Err()
 }

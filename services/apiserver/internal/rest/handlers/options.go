@@ -37,8 +37,8 @@ func metaKind(kind string) schema.GroupKind {
 // listOptions holds the parsed parameters of list, watch and deletecollection.
 type listOptions struct {
 	metav1.ListOptions
-	label labels.Selector
-	field fields.Selector
+	labelSelector labels.Selector
+	fieldSelector fields.Selector
 	// versionedFields is the part of the field selector that needs objects in the requested
 	// version. It is nil if the watch cache evaluates the whole selector.
 	versionedFields fields.Selector
@@ -48,67 +48,67 @@ type listOptions struct {
 
 // parseListOptions parses and validates the parameters (specification: "Get and list
 // resource-version semantics"). resolveAll completes the options.
-func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions, error) {
-	o := &listOptions{}
-	q := op.Query
-	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
+func parseListOptions(info *requestinfo.Info, watch, watchList bool) (*listOptions, error) {
+	options := &listOptions{}
+	query := info.Query
+	if err := metav1.Convert_url_Values_To_v1_ListOptions(&query, &options.ListOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	watches := watch || op.Verb == "deletecollection" && o.Watch // as Kubernetes, which validates options of a watch here
-	o.Watch = watch
-	if n := requestinfo.Requirements(o.FieldSelector, o.LabelSelector); n > requestinfo.MaxRequirements {
+	watches := watch || info.Verb == "deletecollection" && options.Watch // as Kubernetes, which validates options of a watch here
+	options.Watch = watch
+	if n := requestinfo.Requirements(options.FieldSelector, options.LabelSelector); n > requestinfo.MaxRequirements {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d",
 			n, requestinfo.MaxRequirements))
 	}
 	var err error
-	selectors := op.Selectors(o.LabelSelector, o.FieldSelector)
-	if o.label, err = selectors.Labels(); err != nil {
+	selectors := info.Selectors(options.LabelSelector, options.FieldSelector)
+	if options.labelSelector, err = selectors.Labels(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if o.field, err = selectors.Fields(); err != nil {
+	if options.fieldSelector, err = selectors.Fields(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	internal := &internalversion.ListOptions{
 		Watch:                watches,
-		ResourceVersion:      o.ResourceVersion,
-		ResourceVersionMatch: o.ResourceVersionMatch,
-		Limit:                o.Limit,
-		Continue:             o.Continue,
-		SendInitialEvents:    o.SendInitialEvents,
+		ResourceVersion:      options.ResourceVersion,
+		ResourceVersionMatch: options.ResourceVersionMatch,
+		Limit:                options.Limit,
+		Continue:             options.Continue,
+		SendInitialEvents:    options.SendInitialEvents,
 	}
 	if errs := metavalidation.ValidateListOptions(internal, watchList); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("ListOptions"), "", errs)
 	}
-	return o, nil
+	return options, nil
 }
 
-// resolveAll converts the field selector to the labels of the kind and parses the version. noCache
+// resolveAll converts the field selector to the labels of the kind and parses the revision. noCache
 // is the result of readsStore.
-func (o *listOptions) resolveAll(c *codec.KindCodec, noCache bool) error {
-	if err := o.resolveFields(c); err != nil {
+func (o *listOptions) resolveAll(coder *codec.KindCodec, noCache bool) error {
+	if err := o.resolveFields(coder); err != nil {
 		return err
 	}
-	return o.resolveVersion(noCache)
+	return o.resolveRevision(noCache)
 }
 
 // resolveFields converts the field selector to the labels of the kind.
-func (o *listOptions) resolveFields(c *codec.KindCodec) error {
-	sel, err := kindFields(o.field, c)
+func (o *listOptions) resolveFields(coder *codec.KindCodec) error {
+	selector, err := kindFields(o.fieldSelector, coder)
 	if err != nil {
 		return err
 	}
-	o.field, o.versionedFields = splitFields(c, sel)
+	o.fieldSelector, o.versionedFields = splitFields(coder, selector)
 	return nil
 }
 
-// readsStore reports whether a list with resourceVersion=0 returns the most recent objects. So do
-// pages of events, which Kubernetes does not cache. Other lists of events need no store.
-func (a *API) readsStore(c *Call, o *listOptions) bool {
-	return a.NoCache || c.Kind.Stored.HasTTL && o.Limit > 0
+// readsStore reports whether a list with resourceVersion=0 returns the most recent objects. Pages of
+// events do so, because Kubernetes does not cache events.
+func (a *API) readsStore(call *Call, options *listOptions) bool {
+	return a.NoCache || call.Kind.Stored.HasTTL && options.Limit > 0
 }
 
-// resolveVersion parses the version. noCache is the result of readsStore.
-func (o *listOptions) resolveVersion(noCache bool) (err error) {
+// resolveRevision parses the revision. noCache is the result of readsStore.
+func (o *listOptions) resolveRevision(noCache bool) (err error) {
 	o.revision, err = parseRevision(o.ResourceVersion)
 	if err != nil && !o.Watch {
 		err = apierrors.NewBadRequest("invalid resource version: " + err.Error())
@@ -131,12 +131,12 @@ func (o *listOptions) resolveVersion(noCache bool) (err error) {
 // splitFields returns the part of a field selector that the watch cache evaluates, and the part
 // that needs the object in the requested version. The second is nil unless a webhook converts.
 // Without a webhook, all versions have the selectable fields of the stored document.
-func splitFields(c *codec.KindCodec, sel fields.Selector) (cached, versioned fields.Selector) {
-	if sel.Empty() || !c.Kind.UsesConversionWebhook() {
-		return sel, nil
+func splitFields(coder *codec.KindCodec, selector fields.Selector) (cached, versioned fields.Selector) {
+	if selector.Empty() || !coder.Kind.UsesConversionWebhook() {
+		return selector, nil
 	}
 	var cachedTerms, versionedTerms []fields.Selector
-	for _, r := range sel.Requirements() {
+	for _, r := range selector.Requirements() {
 		term := fields.OneTermEqualSelector(r.Field, r.Value)
 		if r.Operator == selection.NotEquals {
 			term = fields.OneTermNotEqualSelector(r.Field, r.Value)
@@ -148,7 +148,7 @@ func splitFields(c *codec.KindCodec, sel fields.Selector) (cached, versioned fie
 		}
 	}
 	if len(versionedTerms) == 0 {
-		return sel, nil
+		return selector, nil
 	}
 	return fields.AndSelectors(cachedTerms...), fields.AndSelectors(versionedTerms...)
 }
@@ -156,10 +156,10 @@ func splitFields(c *codec.KindCodec, sel fields.Selector) (cached, versioned fie
 // checkName rejects a field selector on the watch of a single object unless it selects the name in
 // the path.
 func (o *listOptions) checkName(name string) error {
-	if name == "" || o.field.Empty() && o.versionedFields == nil {
+	if name == "" || o.fieldSelector.Empty() && o.versionedFields == nil {
 		return nil
 	}
-	if selected, ok := o.field.RequiresExactMatch(metav1.ObjectNameField); !ok || selected != name {
+	if selected, ok := o.fieldSelector.RequiresExactMatch(metav1.ObjectNameField); !ok || selected != name {
 		return apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
 	}
 	return nil
@@ -170,42 +170,42 @@ func (o *listOptions) checkName(name string) error {
 const maxRevisionInError = 1024
 
 // parseRevision parses a resourceVersion. It returns -1 for "".
-func parseRevision(s string) (int64, error) {
-	if s == "" {
+func parseRevision(text string) (int64, error) {
+	if text == "" {
 		return -1, nil
 	}
-	s = s[:min(len(s), maxRevisionInError)]
-	v, err := strconv.ParseUint(s, 10, 63)
+	text = text[:min(len(text), maxRevisionInError)]
+	revision, err := strconv.ParseUint(text, 10, 63)
 	if err != nil {
-		return 0, apierrors.NewBadRequest(field.Invalid(field.NewPath("resourceVersion"), s, err.Error()).Error())
+		return 0, apierrors.NewBadRequest(field.Invalid(field.NewPath("resourceVersion"), text, err.Error()).Error())
 	}
-	return int64(v), nil
+	return int64(revision), nil
 }
 
 // kindFields returns a field selector with the labels of a kind's fields.
-func kindFields(sel fields.Selector, c *codec.KindCodec) (fields.Selector, error) {
-	if sel.Empty() {
-		return sel, nil
+func kindFields(selector fields.Selector, coder *codec.KindCodec) (fields.Selector, error) {
+	if selector.Empty() {
+		return selector, nil
 	}
-	sel, err := sel.Transform(func(label, value string) (string, string, error) {
-		if l, ok := c.FieldLabel(label); ok {
-			return l, value, nil
+	selector, err := selector.Transform(func(label, value string) (string, string, error) {
+		if internal, ok := coder.FieldLabel(label); ok {
+			return internal, value, nil
 		}
-		return "", "", unknownFieldLabel(c, label)
+		return "", "", unknownFieldLabel(coder, label)
 	})
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	return sel, nil
+	return selector, nil
 }
 
 // unknownFieldLabel returns one of three messages, as Kubernetes does: for kinds whose errors name
 // the kind, for kinds with field labels, and for all other kinds.
-func unknownFieldLabel(c *codec.KindCodec, label string) error {
-	if unknown := c.Kind.Presentation.UnknownLabel; unknown != nil {
-		return unknown(c.Kind.GVK(), label)
+func unknownFieldLabel(coder *codec.KindCodec, label string) error {
+	if unknown := coder.Kind.Presentation.UnknownLabel; unknown != nil {
+		return unknown(coder.Kind.GVK(), label)
 	}
-	if c.Kind.HasFieldLabels() {
+	if coder.Kind.HasFieldLabels() {
 		return fmt.Errorf("field label not supported: %s", label)
 	}
 	return fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
@@ -232,20 +232,20 @@ func (c *Call) CreateRequest() (*writes.Request, error) {
 	if _, err := c.api.bodyType(c); err != nil {
 		return nil, err
 	}
-	var o metav1.CreateOptions
-	q := c.R.URL.Query()
-	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&q, &o, nil); err != nil {
+	var options metav1.CreateOptions
+	query := c.R.URL.Query()
+	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&query, &options, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if errs := metav1validation.ValidateCreateOptions(&o); len(errs) > 0 {
+	if errs := metav1validation.ValidateCreateOptions(&options); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("CreateOptions"), "", errs)
 	}
-	return c.newWriteRequest(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
+	return c.newWriteRequest(&options, options.DryRun, options.FieldManager, options.FieldValidation), nil
 }
 
 // bodyType returns the media type of a request's body.
-func (a *API) bodyType(c *Call) (string, error) {
-	media, ok := a.Media.Body(c.R)
+func (a *API) bodyType(call *Call) (string, error) {
+	media, ok := a.Media.Body(call.R)
 	if !ok {
 		return "", status.BodyType(a.Media.Objects())
 	}
@@ -257,15 +257,15 @@ func errNoNamespace() error { return apierrors.NewBadRequest("Namespace paramete
 
 // UpdateRequest returns the write request of a PUT.
 func (c *Call) UpdateRequest() (*writes.Request, error) {
-	var o metav1.UpdateOptions
-	q := c.R.URL.Query()
-	if err := metav1.Convert_url_Values_To_v1_UpdateOptions(&q, &o, nil); err != nil {
+	var options metav1.UpdateOptions
+	query := c.R.URL.Query()
+	if err := metav1.Convert_url_Values_To_v1_UpdateOptions(&query, &options, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if errs := metav1validation.ValidateUpdateOptions(&o); len(errs) > 0 {
+	if errs := metav1validation.ValidateUpdateOptions(&options); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("UpdateOptions"), "", errs)
 	}
-	return c.newWriteRequest(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
+	return c.newWriteRequest(&options, options.DryRun, options.FieldManager, options.FieldValidation), nil
 }
 
 // fieldManager returns the manager that the client names, otherwise the beginning of its user agent
@@ -275,33 +275,33 @@ func fieldManager(r *http.Request, requested string) string {
 		return requested
 	}
 	agent, _, _ := strings.Cut(r.UserAgent(), "/")
-	var b strings.Builder
+	var manager strings.Builder
 	for _, char := range agent {
 		if !unicode.IsPrint(char) {
 			continue
 		}
-		if b.Len()+utf8.RuneLen(char) > metav1validation.FieldManagerMaxLength {
+		if manager.Len()+utf8.RuneLen(char) > metav1validation.FieldManagerMaxLength {
 			break
 		}
-		b.WriteRune(char)
+		manager.WriteRune(char)
 	}
-	return b.String()
+	return manager.String()
 }
 
 // selectionOf returns the selection of a list or watch.
-func selectionOf(c *Call, o *listOptions) objects.Selection {
-	s := objects.Selection{
-		Namespace:      c.Info.Namespace,
-		Name:           c.Info.Name,
-		Labels:         o.label,
-		Fields:         o.field,
+func selectionOf(call *Call, options *listOptions) objects.Selection {
+	selection := objects.Selection{
+		Namespace:      call.Info.Namespace,
+		Name:           call.Info.Name,
+		Labels:         options.labelSelector,
+		Fields:         options.fieldSelector,
 		ExcludeCorrupt: true,
-		WithPrevious:   o.versionedFields != nil,
+		WithPrevious:   options.versionedFields != nil,
 	}
-	if !c.Namespaced {
-		s.Namespace = ""
+	if !call.Namespaced {
+		selection.Namespace = ""
 	}
-	return s
+	return selection
 }
 
 // listPrefix returns the key prefix of a list's objects. Continue tokens are relative to it, which
@@ -314,12 +314,12 @@ func (c *Call) listPrefix() string {
 }
 
 // selectsOne reports whether a field selector selects at most one object by its name.
-func (c *Call) selectsOne(o *listOptions) bool {
-	_, named := o.field.RequiresExactMatch(metav1.ObjectNameField)
+func (c *Call) selectsOne(options *listOptions) bool {
+	_, named := options.fieldSelector.RequiresExactMatch(metav1.ObjectNameField)
 	return named && (!c.Namespaced || c.Info.Namespace != "")
 }
 
 // selectsAll reports whether there is no selector.
 func (o *listOptions) selectsAll() bool {
-	return o.label.Empty() && o.field.Empty() && o.versionedFields == nil
+	return o.labelSelector.Empty() && o.fieldSelector.Empty() && o.versionedFields == nil
 }

@@ -17,19 +17,19 @@ import (
 // TestFieldManagerDefaultsToUserAgent checks that the manager is the requested one, or else the
 // printable beginning of the user agent.
 func TestFieldManagerDefaultsToUserAgent(t *testing.T) {
-	for _, test := range []struct{ requested, agent, want string }{
-		{requested: "me", agent: "kubectl/v1", want: "me"},
-		{agent: "kubectl/v1.33.0 (linux/amd64)", want: "kubectl"},
-		{agent: "no slash", want: "no slash"},
-		{requested: ""},
-		{agent: "a\x01b\u200bc/1", want: "abc"},
-		{agent: strings.Repeat("x", 200) + "/1", want: strings.Repeat("x", 128)},
-		{agent: strings.Repeat("ä", 100), want: strings.Repeat("ä", 64)},
+	for name, test := range map[string]struct{ requested, agent, want string }{
+		"requested manager":              {requested: "me", agent: "kubectl/v1", want: "me"},
+		"agent with version":             {agent: "kubectl/v1.33.0 (linux/amd64)", want: "kubectl"},
+		"agent without version":          {agent: "no slash", want: "no slash"},
+		"no agent":                       {},
+		"agent with control characters":  {agent: "a\x01b\u200bc/1", want: "abc"},
+		"agent of more than 128 bytes":   {agent: strings.Repeat("x", 200) + "/1", want: strings.Repeat("x", 128)},
+		"agent of characters of 2 bytes": {agent: strings.Repeat("ä", 100), want: strings.Repeat("ä", 64)},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Header["User-Agent"] = []string{test.agent}
 		if got := fieldManager(r, test.requested); got != test.want {
-			t.Errorf("requested %q, user agent %q: got %q, want %q", test.requested, test.agent, got, test.want)
+			t.Errorf("%s: got manager %q, want %q", name, got, test.want)
 		}
 	}
 }
@@ -37,47 +37,47 @@ func TestFieldManagerDefaultsToUserAgent(t *testing.T) {
 // TestInvalidRevisionsAreRejected checks the error texts of invalid resource versions, and that
 // they repeat only the beginning of a long one.
 func TestInvalidRevisionsAreRejected(t *testing.T) {
-	for s, want := range map[string]string{
+	for version, want := range map[string]string{
 		"x":                         `resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`,
 		"9223372036854775808":       `resourceVersion: Invalid value: "9223372036854775808": strconv.ParseUint: parsing "9223372036854775808": value out of range`,
 		strings.Repeat("9", 500000): `resourceVersion: Invalid value: "` + strings.Repeat("9", maxRevisionInError) + `": strconv.ParseUint: parsing "` + strings.Repeat("9", maxRevisionInError) + `": value out of range`,
 	} {
-		if _, err := parseRevision(s); err == nil || err.Error() != want {
-			t.Errorf("%.20s: got %.200v, want %.200s", s, err, want)
+		if _, err := parseRevision(version); err == nil || err.Error() != want {
+			t.Errorf("%.20s: got %.200v, want %.200s", version, err, want)
 		}
 	}
 }
 
-// parsedOptions returns the error of the parameters of a list.
-func parsedOptions(query url.Values, c *codec.KindCodec) error {
-	o, err := parseListOptions(&requestinfo.Info{Query: query}, false, false)
+// listOptionsError returns the error of the parameters of a list, or nil.
+func listOptionsError(query url.Values, coder *codec.KindCodec) error {
+	options, err := parseListOptions(&requestinfo.Info{Query: query}, false, false)
 	if err != nil {
 		return err
 	}
-	return o.resolveAll(c, false)
+	return options.resolveAll(coder, false)
 }
 
 // TestSelectorsAreBounded checks that label and field selectors may have 1000 requirements
 // together.
 func TestSelectorsAreBounded(t *testing.T) {
-	many := func(one string, n int) string { return strings.Repeat(","+one, n)[1:] }
+	repeat := func(requirement string, n int) string { return strings.Repeat(","+requirement, n)[1:] }
 	coder := &codec.KindCodec{Kind: &registry.Kind{}}
-	for _, test := range []struct {
+	for name, test := range map[string]struct {
 		label, field string
-		ok           bool
+		isAccepted   bool
 	}{
-		{label: many("a", 1000), ok: true},
-		{label: many("a", 1001)},
-		{label: "a in (" + many("b", 5000) + ")", ok: true},
-		{field: many("metadata.name!=a", 1001)},
-		{field: many(`metadata.name!=a\,b`, 1000), ok: true},
-		{label: many("a in (b,c),!d", 500), ok: true},
-		{label: "a in (b,c)," + many("a", 1000)},
-		{label: many("a", 600), field: many("metadata.name!=a", 600)},
+		"1000 labels":                           {label: repeat("a", 1000), isAccepted: true},
+		"1001 labels":                           {label: repeat("a", 1001)},
+		"one label with 5000 values":            {label: "a in (" + repeat("b", 5000) + ")", isAccepted: true},
+		"1001 fields":                           {field: repeat("metadata.name!=a", 1001)},
+		"1000 fields with escaped commas":       {field: repeat(`metadata.name!=a\,b`, 1000), isAccepted: true},
+		"1000 labels, half with two values":     {label: repeat("a in (b,c),!d", 500), isAccepted: true},
+		"1001 labels, the first has two values": {label: "a in (b,c)," + repeat("a", 1000)},
+		"600 labels and 600 fields":             {label: repeat("a", 600), field: repeat("metadata.name!=a", 600)},
 	} {
-		err := parsedOptions(url.Values{"labelSelector": {test.label}, "fieldSelector": {test.field}}, coder)
-		if (err == nil) != test.ok || err != nil && !apierrors.IsBadRequest(err) {
-			t.Errorf("%.20s… %.20s…: got error %v, want success: %t", test.label, test.field, err, test.ok)
+		err := listOptionsError(url.Values{"labelSelector": {test.label}, "fieldSelector": {test.field}}, coder)
+		if (err == nil) != test.isAccepted || err != nil && !apierrors.IsBadRequest(err) {
+			t.Errorf("%s: got error %v, want success: %t, otherwise BadRequest", name, err, test.isAccepted)
 		}
 	}
 }
@@ -98,22 +98,22 @@ func TestSelectorsMayNameOnlyKnownFields(t *testing.T) {
 			mayNameNamespace: true,
 			want:             builtIn,
 		},
-		"of the cluster":              {kind: registry.Kind{}, mayNameNamespace: true, want: builtIn},
-		"of the cluster, with fields": {kind: registry.Kind{Presentation: own}, want: ownFields},
+		"cluster-scoped":              {kind: registry.Kind{}, mayNameNamespace: true, want: builtIn},
+		"cluster-scoped, with fields": {kind: registry.Kind{Presentation: own}, want: ownFields},
 		"custom, namespaced": {
 			kind:             registry.Kind{Names: registry.Names{Namespaced: true}, Document: &registry.Document{}},
 			mayNameNamespace: true,
 			want:             ownFields,
 		},
-		"custom, of the cluster": {kind: registry.Kind{Document: &registry.Document{}}, want: ownFields},
-		"custom, of the cluster, with fields": {
+		"custom, cluster-scoped": {kind: registry.Kind{Document: &registry.Document{}}, want: ownFields},
+		"custom, cluster-scoped, with fields": {
 			kind: registry.Kind{Document: &registry.Document{}, Presentation: own},
 			want: ownFields,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := func(selector string) error {
-				return parsedOptions(url.Values{"fieldSelector": {selector}}, &codec.KindCodec{Kind: &test.kind})
+				return listOptionsError(url.Values{"fieldSelector": {selector}}, &codec.KindCodec{Kind: &test.kind})
 			}
 			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != test.mayNameNamespace {
 				t.Errorf("metadata.namespace: got error %v, want success: %t", err, test.mayNameNamespace)

@@ -28,32 +28,32 @@ type page struct {
 }
 
 // writeList writes the page.
-func (p *page) writeList(c *Call, encoder *responsewriters.Encoder) error {
+func (p *page) writeList(call *Call, encoder *responsewriters.Encoder) error {
 	p.Meta = metav1.ListMeta{ResourceVersion: fmt.Sprint(p.revision), RemainingItemCount: p.remaining}
 	if p.lastKey != "" {
-		p.Meta.Continue = encodeContinue(p.lastKey, c.listPrefix(), p.revision)
+		p.Meta.Continue = encodeContinue(p.lastKey, call.listPrefix(), p.revision)
 	}
-	return encoder.WriteList(c.W, c.R, &p.List)
+	return encoder.WriteList(call.W, call.R, &p.List)
 }
 
 const (
 	// maxHeldBytes is the maximum size in bytes of objects from the store that a request holds in
 	// memory.
 	maxHeldBytes = 4 << 20
-	// The first read of the store requests firstChunkObjects. Each further read requests as many
-	// objects, at most maxChunkObjects, as fill chunkBytes if they are as large as those of the
-	// previous read.
+	// The first read of the store requests firstChunkObjects. Each further read requests the number
+	// of objects that fills chunkBytes at the mean size of the previous read, at most
+	// maxChunkObjects.
 	chunkBytes        = 4 << 20
 	firstChunkObjects = 16
 	maxChunkObjects   = 500
 )
 
 // pageOfStore reads a page at an old revision from the store.
-func (a *API) pageOfStore(call *Call, o *listOptions, revision int64, from string) (*page, error) {
-	p := &page{revision: revision}
+func (a *API) pageOfStore(call *Call, options *listOptions, revision int64, from string) (*page, error) {
+	result := &page{revision: revision}
 	held := 0
 	var corrupt []*storage.CorruptObjectError
-	err := a.visitStored(call, o, revision, from, func(entry *objects.Entry, left int64) error {
+	err := a.visitStored(call, options, revision, from, func(entry *objects.Entry, left int64) error {
 		if entry.Corrupt() != nil {
 			corrupt = appendCorrupt(corrupt, entry)
 			if a.CorruptObjects.CanStop(len(corrupt)) {
@@ -61,20 +61,20 @@ func (a *API) pageOfStore(call *Call, o *listOptions, revision int64, from strin
 			}
 			return nil
 		}
-		p.Count++
+		result.Count++
 		held += entry.Size()
 		if held <= maxHeldBytes {
-			p.Items = append(p.Items, entry)
+			result.Items = append(result.Items, entry)
 		} else {
-			p.Items = nil
+			result.Items = nil
 		}
-		if int64(p.Count) != o.Limit {
+		if int64(result.Count) != options.Limit {
 			return nil
 		}
 		if left > 0 {
-			p.lastKey = entry.Key()
-			if o.selectsAll() {
-				p.remaining = &left
+			result.lastKey = entry.Key()
+			if options.selectsAll() {
+				result.remaining = &left
 			}
 		}
 		return errStopWalk
@@ -86,12 +86,12 @@ func (a *API) pageOfStore(call *Call, o *listOptions, revision int64, from strin
 		return nil, a.CorruptObjects.OfList(call.GroupResource(), corrupt)
 	}
 	if held > maxHeldBytes {
-		n := 0
-		p.Iterate = func(visit func(*objects.Entry) error) error {
-			n = 0
-			err := a.visitStored(call, o, revision, from, func(entry *objects.Entry, _ int64) error {
-				n++
-				if n > p.Count {
+		visited := 0
+		result.Iterate = func(visit func(*objects.Entry) error) error {
+			visited = 0
+			err := a.visitStored(call, options, revision, from, func(entry *objects.Entry, _ int64) error {
+				visited++
+				if visited > result.Count {
 					return errStopWalk
 				}
 				return visit(entry)
@@ -102,28 +102,28 @@ func (a *API) pageOfStore(call *Call, o *listOptions, revision int64, from strin
 			return err
 		}
 	}
-	return p, nil
+	return result, nil
 }
 
-// visitStored visits the objects of an old version that a list selects. visit gets each object,
-// even an unreadable one, and the number of keys after it.
+// visitStored visits the objects of an old revision that a list selects. visit gets each object,
+// even a corrupt one, and the number of keys after it.
 func (a *API) visitStored(
 	call *Call,
-	o *listOptions,
+	options *listOptions,
 	revision int64,
 	from string,
-	visit func(e *objects.Entry, left int64) error,
+	visit func(entry *objects.Entry, left int64) error,
 ) error {
-	if err := call.checkSelectable(o, call.Store.Variant()); err != nil {
+	if err := call.checkSelectable(options, call.Store.Variant()); err != nil {
 		return err
 	}
-	sel := selectionOf(call, o)
-	sel.ExcludeCorrupt = false
-	matches := sel.Matching()
-	chunk := int64(firstChunkObjects)
+	selection := selectionOf(call, options)
+	selection.ExcludeCorrupt = false
+	matches := selection.Matching()
+	chunkObjects := int64(firstChunkObjects)
 	for {
 		resume := request.Suspend(call.Context())
-		res, err := a.Store.List(call.Context(), call.listPrefix(), storage.ListOptions{Revision: revision, StartKey: from, Limit: chunk})
+		chunkResult, err := a.Store.List(call.Context(), call.listPrefix(), storage.ListOptions{Revision: revision, StartKey: from, Limit: chunkObjects})
 		resume()
 		if future := new(storage.FutureError); errors.As(err, &future) { // the store's revision went backwards
 			return status.TooLargeVersion(revision, future.Current)
@@ -132,24 +132,24 @@ func (a *API) visitStored(
 			return call.objectRef().Translate(err)
 		}
 		readBytes, selected := 0, 0
-		for i, kv := range res.Items {
+		for i, kv := range chunkResult.Items {
 			readBytes += len(kv.Value)
-			e := call.Store.Entry(kv)
-			if !matches(e) {
+			entry := call.Store.Entry(kv)
+			if !matches(entry) {
 				continue
 			}
 			selected++
-			if err := visit(e, res.Count-int64(i)-1); err != nil {
-				call.Store.ListedFromStore(len(res.Items), selected)
+			if err := visit(entry, chunkResult.Count-int64(i)-1); err != nil {
+				call.Store.ListedFromStore(len(chunkResult.Items), selected)
 				return err
 			}
 		}
-		call.Store.ListedFromStore(len(res.Items), selected)
-		if !res.HasMore || len(res.Items) == 0 {
+		call.Store.ListedFromStore(len(chunkResult.Items), selected)
+		if !chunkResult.HasMore || len(chunkResult.Items) == 0 {
 			return nil
 		}
-		from = res.Items[len(res.Items)-1].Key + "\x00"
-		chunk = min(max(int64(len(res.Items))*chunkBytes/int64(max(readBytes, 1)), 1), maxChunkObjects)
+		from = chunkResult.Items[len(chunkResult.Items)-1].Key + "\x00"
+		chunkObjects = min(max(int64(len(chunkResult.Items))*chunkBytes/int64(max(readBytes, 1)), 1), maxChunkObjects)
 	}
 }
 
@@ -163,7 +163,7 @@ type continueToken struct {
 
 const (
 	continueVersion = "meta.k8s.io/v1"
-	// currentState marks a token whose version is no longer available: the rest of the list is read
+	// currentState marks a token whose revision is no longer available: the rest of the list is read
 	// from the current state.
 	currentState = -1
 )
@@ -172,36 +172,36 @@ const (
 func encodeContinue(lastKey, prefix string, revision int64) string {
 	start := strings.TrimPrefix(lastKey, prefix)
 	// The NUL gives the next possible key, because keys contain no NUL.
-	b, _ := json.Marshal(continueToken{APIVersion: continueVersion, ResourceVersion: revision, StartKey: start + "\u0000"})
-	return base64.RawURLEncoding.EncodeToString(b)
+	encoded, _ := json.Marshal(continueToken{APIVersion: continueVersion, ResourceVersion: revision, StartKey: start + "\u0000"})
+	return base64.RawURLEncoding.EncodeToString(encoded)
 }
 
-// decodeContinue decodes a token into the start key and the version.
+// decodeContinue decodes a token into the start key and the revision.
 func decodeContinue(token, prefix string) (from string, revision int64, err error) {
-	bad := func(msg string) (string, int64, error) {
+	invalid := func(msg string) (string, int64, error) {
 		return "", 0, apierrors.NewBadRequest("invalid continue token: continue key is not valid: " + msg)
 	}
-	b, err := base64.RawURLEncoding.DecodeString(token)
+	encoded, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
-		return bad(err.Error())
+		return invalid(err.Error())
 	}
-	var t continueToken
-	if err := json.Unmarshal(b, &t); err != nil {
-		return bad(err.Error())
+	var decoded continueToken
+	if err := json.Unmarshal(encoded, &decoded); err != nil {
+		return invalid(err.Error())
 	}
 	switch {
-	case t.APIVersion != continueVersion:
-		return bad("server does not recognize this encoded version " + t.APIVersion)
-	case t.ResourceVersion == 0:
-		return bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
-	case t.StartKey == "":
-		return bad("encoded start key empty (version meta.k8s.io/v1)")
+	case decoded.APIVersion != continueVersion:
+		return invalid("server does not recognize this encoded version " + decoded.APIVersion)
+	case decoded.ResourceVersion == 0:
+		return invalid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+	case decoded.StartKey == "":
+		return invalid("encoded start key empty (version meta.k8s.io/v1)")
 	}
 	// A key cannot leave the prefix.
-	for _, part := range strings.Split(t.StartKey, "/") {
+	for _, part := range strings.Split(decoded.StartKey, "/") {
 		if part == ".." || part == "." {
-			return bad(t.StartKey)
+			return invalid(decoded.StartKey)
 		}
 	}
-	return prefix + strings.TrimPrefix(t.StartKey, "/"), t.ResourceVersion, nil
+	return prefix + strings.TrimPrefix(decoded.StartKey, "/"), decoded.ResourceVersion, nil
 }

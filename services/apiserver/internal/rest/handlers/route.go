@@ -27,11 +27,11 @@ const removedReleaseAnnotation = "k8s.io/removed-release"
 
 // ServeHTTP serves a resource request according to its request info.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	op := requestinfo.FromContext(r.Context())
-	call, handle, err := a.route(w, r, op)
+	info := requestinfo.FromContext(r.Context())
+	call, handle, err := a.route(w, r, info)
 	if err != nil {
-		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Presentation.DeprecatedAlways && k.Presentation.Deprecated != "" {
-			request.Warn(r.Context(), k.Presentation.Deprecated)
+		if kind := info.Kinds.Resource(info.GVR()); kind != nil && kind.Presentation.DeprecatedAlways && kind.Presentation.Deprecated != "" {
+			request.Warn(r.Context(), kind.Presentation.Deprecated)
 		}
 	} else {
 		if call.Presentation.Deprecated != "" {
@@ -63,28 +63,28 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // route returns the handler of an operation. It checks the target (404), the verb (405), the media
 // types (415, 406) and the names in the path (400), in this order.
-func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) (*Call, handler, error) {
-	if op.Target == nil {
-		if k := op.Kinds.Resource(op.GVR()); k != nil && op.Subresource != "" {
-			return nil, nil, k.Errors().NoSubresource(op.Name)
+func (a *API) route(w http.ResponseWriter, r *http.Request, info *requestinfo.Info) (*Call, handler, error) {
+	if info.Target == nil {
+		if kind := info.Kinds.Resource(info.GVR()); kind != nil && info.Subresource != "" {
+			return nil, nil, kind.Errors().NoSubresource(info.Name)
 		}
 		return nil, nil, status.NoResource()
 	}
-	call := &Call{resource: op.Target, W: w, R: r, Info: op, Sub: op.Sub, api: a}
-	if op.WatchPath && !call.HasVerb("watch") {
+	call := &Call{resource: info.Target, W: w, R: r, Info: info, Sub: info.Sub, api: a}
+	if info.WatchPath && !call.HasVerb("watch") {
 		return nil, nil, status.NoResource()
 	}
-	if call.createOnly() && (!op.Collection || call.Namespaced && op.Namespace == "" && !op.EmptyNamespace) {
+	if call.createOnly() && (!info.Collection || call.Namespaced && info.Namespace == "" && !info.EmptyNamespace) {
 		return nil, nil, status.NoResource()
 	}
-	noNamespace := call.Namespaced && op.Namespace == ""
-	if noNamespace && call.NamespaceRequired && op.Verb != "list" && op.Verb != "watch" {
+	noNamespace := call.Namespaced && info.Namespace == ""
+	if noNamespace && call.NamespaceRequired && info.Verb != "list" && info.Verb != "watch" {
 		return call, pageNotFound, nil
 	}
-	lacksNamespace := noNamespace && !op.Collection // all namespaces together are a collection
+	lacksNamespace := noNamespace && !info.Collection // a collection may span all namespaces
 	if call.Sub != nil && call.Sub.Connect {
 		operation := a.operationOf(call)
-		if operation != nil && !slices.Contains(operation.Methods, op.Method) {
+		if operation != nil && !slices.Contains(operation.Methods, info.Method) {
 			return nil, nil, status.Method()
 		}
 		if lacksNamespace {
@@ -93,33 +93,33 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		if _, dry := api.Parameter(r.URL.RawQuery, "dryRun"); dry {
 			return nil, nil, apierrors.NewBadRequest("dryRun is not supported")
 		}
-		if err := checkPathName(op); err != nil {
+		if err := checkPathName(info); err != nil {
 			return nil, nil, err
 		}
 		return call, a.proxyHandler(operation), nil
 	}
-	h := a.handlerOf(call)
-	if h == nil && (op.Verb != "patch" || !call.Custom()) {
-		return nil, nil, call.Errors().NoVerb(op.Verb, op.Collection && call.Sub == nil)
+	handle := a.handlerOf(call)
+	if handle == nil && (info.Verb != "patch" || !call.Custom()) {
+		return nil, nil, call.Errors().NoVerb(info.Verb, info.Collection && call.Sub == nil)
 	}
-	if op.Verb == "patch" {
+	if info.Verb == "patch" {
 		if types := a.patchTypes(call); !slices.Contains(types, string(patchType(r))) {
 			return nil, nil, call.Errors().NoPatch(types, r.ContentLength == 0)
 		}
 	}
-	if h == nil {
-		return nil, nil, call.Errors().NoVerb(op.Verb, op.Collection && call.Sub == nil)
+	if handle == nil {
+		return nil, nil, call.Errors().NoVerb(info.Verb, info.Collection && call.Sub == nil)
 	}
 	if accept := r.Header.Get("Accept"); !call.Custom() && !a.Config.Media.Supports(accept) {
-		return nil, nil, call.Errors().NotAcceptable(a.Config.Media, op.Verb == "list" || op.Verb == "watch")
+		return nil, nil, call.Errors().NotAcceptable(a.Config.Media, info.Verb == "list" || info.Verb == "watch")
 	}
 	if lacksNamespace {
 		return call, a.rejectNoNamespace, nil
 	}
-	if err := checkPathName(op); err != nil {
+	if err := checkPathName(info); err != nil {
 		return nil, nil, err
 	}
-	return call, h, nil
+	return call, handle, nil
 }
 
 // createOnly reports whether objects of the kind can only be created. They are not stored, so no
@@ -129,14 +129,14 @@ func (c *Call) createOnly() bool {
 }
 
 // checkPathName rejects the name of an object that cannot be part of a path, such as "..".
-func checkPathName(op *requestinfo.Info) error {
-	if op.Collection || op.Verb == "watch" || op.Verb == "create" && op.Sub == nil {
+func checkPathName(info *requestinfo.Info) error {
+	if info.Collection || info.Verb == "watch" || info.Verb == "create" && info.Sub == nil {
 		return nil
 	}
-	if op.Sub != nil && op.Sub.Connect { // the name may have a scheme and a port
+	if info.Sub != nil && info.Sub.Connect { // the name may have a scheme and a port
 		return nil
 	}
-	return CheckName(op.Name)
+	return CheckName(info.Name)
 }
 
 // CheckName returns a 400 error for a name that cannot be part of a path.
@@ -149,13 +149,13 @@ func CheckName(name string) error {
 
 // rejectNoNamespace rejects a request for an object of an empty namespace. Errors of the body come
 // first.
-func (a *API) rejectNoNamespace(c *Call) error {
+func (a *API) rejectNoNamespace(call *Call) error {
 	var err error
-	switch c.Info.Verb {
+	switch call.Info.Verb {
 	case "create", "update":
-		_, err = a.bodyType(c)
+		_, err = a.bodyType(call)
 	case "delete":
-		_, err = a.deleteOptions(c)
+		_, err = a.deleteOptions(call)
 	}
 	if err != nil {
 		return err
@@ -164,8 +164,8 @@ func (a *API) rejectNoNamespace(c *Call) error {
 }
 
 // pageNotFound serves a path without the namespace that the kind requires.
-func pageNotFound(c *Call) error {
-	http.NotFound(c.W, c.R)
+func pageNotFound(call *Call) error {
+	http.NotFound(call.W, call.R)
 	return nil
 }
 
@@ -203,17 +203,17 @@ func (a *API) handlerOf(call *Call) handler {
 }
 
 // collectionHandler returns the handler of a verb on a collection, or nil.
-func (a *API) collectionHandler(c *Call) handler {
+func (a *API) collectionHandler(call *Call) handler {
 	switch {
-	case c.Info.Verb == "list":
+	case call.Info.Verb == "list":
 		return a.list
-	case c.Info.Verb == "watch":
+	case call.Info.Verb == "watch":
 		return a.watch
-	case !c.allowsCreate():
+	case !call.allowsCreate():
 		return nil
-	case c.Info.Verb == "create":
+	case call.Info.Verb == "create":
 		return a.create
-	case c.Info.Verb == "deletecollection":
+	case call.Info.Verb == "deletecollection":
 		return a.deleteCollection
 	}
 	return nil

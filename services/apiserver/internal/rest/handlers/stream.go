@@ -46,7 +46,7 @@ type stream struct {
 	sendsInitial     bool                         // the watch starts with the initial state
 	scan             *responsewriters.ScanLimiter // limits the search for the initial state
 	marksInitialEnd  bool                         // a bookmark marks the end of the initial state
-	noEventSent      bool                         // no event has been sent
+	noEventSent      bool                         // no event has been sent yet
 	lastBookmark     int64                        // the revision of the last bookmark
 	nextBookmarkTime time.Time                    // time of the next bookmark
 	bookmarkTimer    *time.Timer                  // for nextBookmarkTime; nil without bookmarks
@@ -60,9 +60,9 @@ func (s *stream) sendHeaders() {
 	if s.socket != nil {
 		return
 	}
-	h := s.call.W.Header()
-	h.Set("Content-Type", s.encoder.StreamType())
-	h.Set("Cache-Control", "no-cache, private")
+	header := s.call.W.Header()
+	header.Set("Content-Type", s.encoder.StreamType())
+	header.Set("Cache-Control", "no-cache, private")
 	responsewriters.SendWarnings(s.call.W, s.call.R)
 	s.call.W.WriteHeader(http.StatusOK)
 	if f, ok := s.call.W.(http.Flusher); ok {
@@ -82,13 +82,13 @@ func (s *stream) start(ctx context.Context) {
 }
 
 // run sends events until the watch ends.
-func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
-	s.startBookmarks(ctx, w)
+func (s *stream) run(ctx context.Context, watcher *watchcache.Watcher) {
+	s.startBookmarks(ctx, watcher)
 	defer s.scan.Release()
 	events := make([]watchcache.Event, 0, maxBatch)
 	for {
-		got, err := w.Next(ctx, events)
-		if !s.handleEvents(ctx, w, got, err) {
+		received, err := watcher.Next(ctx, events)
+		if !s.handleEvents(ctx, watcher, received, err) {
 			return
 		}
 	}
@@ -124,7 +124,7 @@ func (s *stream) handleEvents(ctx context.Context, watcher *watchcache.Watcher, 
 	}
 	// 2. Send a bookmark if one is due.
 	if now := time.Now(); s.bookmarks && !now.Before(s.nextBookmarkTime) {
-		if !s.sendBookmark(watcher.Revision(), false /* initialEnd */) {
+		if !s.sendBookmark(watcher.Revision()) {
 			return false
 		}
 		s.nextBookmarkTime = s.nextBookmarkAfter(ctx, now)
@@ -134,10 +134,10 @@ func (s *stream) handleEvents(ctx context.Context, watcher *watchcache.Watcher, 
 }
 
 // startBookmarks starts the timer that wakes the watcher when a bookmark is due.
-func (s *stream) startBookmarks(ctx context.Context, w *watchcache.Watcher) {
+func (s *stream) startBookmarks(ctx context.Context, watcher *watchcache.Watcher) {
 	if s.bookmarks {
 		s.nextBookmarkTime = s.nextBookmarkAfter(ctx, time.Now())
-		s.bookmarkTimer = time.AfterFunc(time.Until(s.nextBookmarkTime), w.Trigger)
+		s.bookmarkTimer = time.AfterFunc(time.Until(s.nextBookmarkTime), watcher.Trigger)
 	}
 }
 
@@ -149,14 +149,14 @@ func (s *stream) stopBookmarks() {
 }
 
 // writeUntil sets the deadline of later writes and of a write in progress.
-func (s *stream) writeUntil(t time.Time) {
-	set := http.NewResponseController(s.call.W).SetWriteDeadline
+func (s *stream) writeUntil(deadline time.Time) {
+	setDeadline := http.NewResponseController(s.call.W).SetWriteDeadline
 	if s.socket != nil {
-		set = s.socket.SetWriteDeadline
+		setDeadline = s.socket.SetWriteDeadline
 	}
-	_ = set(t) // without a deadline, the write ends with the connection
+	_ = setDeadline(deadline) // without a deadline, the write ends with the connection
 	if s.positionLost.Load() {
-		_ = set(time.Now())
+		_ = setDeadline(time.Now())
 	}
 }
 
@@ -192,8 +192,8 @@ func (s *stream) sendFinalError(ctx context.Context, err error) {
 
 // sendError sends an ERROR event.
 func (s *stream) sendError(err error) {
-	if b, err := s.encoder.ErrorFrame(err); err == nil {
-		s.writeBytes(b)
+	if frame, err := s.encoder.ErrorFrame(err); err == nil {
+		s.writeBytes(frame)
 	}
 }
 
@@ -247,30 +247,30 @@ func (s *stream) appendInitialEnd(revision int64) bool {
 	if !s.marksInitialEnd || !s.bookmarks {
 		return true
 	}
-	b, err := s.encoder.Bookmark(revision, true /* initialEnd */)
+	frame, err := s.encoder.Bookmark(revision, true /* initialEnd */)
 	if err != nil {
 		s.sendError(err)
 		return false
 	}
-	s.buf = append(s.buf, b...)
+	s.buf = append(s.buf, frame...)
 	return s.socket == nil || s.flushBuffer()
 }
 
 // appendEvent appends an event to the buffer and writes the buffer when it is large. A large
 // encoded event that watches share is written without a copy. It returns false if the watch has
 // ended.
-func (s *stream) appendEvent(e watchcache.Event) bool {
-	frame, ok := s.encoder.SharedEvent(eventType(e.Type), s.encoder.EncodableOf(e.Entry))
+func (s *stream) appendEvent(event watchcache.Event) bool {
+	frame, ok := s.encoder.SharedEvent(eventType(event.Type), s.encoder.EncodableOf(event.Entry))
 	if ok && len(frame) >= flushSize && s.socket == nil {
 		return s.flushBuffer() && s.sendFrame(frame)
 	}
 	before := len(s.buf)
-	b, err := s.encoder.AppendEvent(s.buf, eventType(e.Type), s.encoder.EncodableOf(e.Entry), s.noEventSent)
+	extended, err := s.encoder.AppendEvent(s.buf, eventType(event.Type), s.encoder.EncodableOf(event.Entry), s.noEventSent)
 	if err != nil {
 		s.sendError(err)
 		return false
 	}
-	s.buf = b
+	s.buf = extended
 	s.noEventSent = false
 	s.metrics.recordEvent(len(s.buf) - before)
 	if len(s.buf) < flushSize && s.socket == nil {
@@ -345,32 +345,32 @@ func (s *stream) convertObjects(ctx context.Context, events []watchcache.Event) 
 
 // sendBookmark sends a bookmark unless the last one had this revision or a newer one. It returns false
 // if the watch has ended.
-func (s *stream) sendBookmark(revision int64, initialEnd bool) bool {
+func (s *stream) sendBookmark(revision int64) bool {
 	if revision <= s.lastBookmark {
 		return true
 	}
 	s.lastBookmark = revision
-	b, err := s.encoder.Bookmark(revision, initialEnd)
+	frame, err := s.encoder.Bookmark(revision, false /* initialEnd */)
 	if err != nil {
 		return false
 	}
-	return s.writeBytes(b)
+	return s.writeBytes(frame)
 }
 
 // writeBytes writes encoded events. It returns false if the client is gone.
-func (s *stream) writeBytes(b []byte) bool {
+func (s *stream) writeBytes(frames []byte) bool {
 	if s.socket != nil {
-		return s.socket.Write(b) == nil
+		return s.socket.Write(frames) == nil
 	}
-	if err := exchange.Send(s.call.W, b); err != nil {
+	if err := exchange.Send(s.call.W, frames); err != nil {
 		return false
 	}
 	return s.call.R.Context().Err() == nil
 }
 
 // eventType converts the type of an event of the cache to the type that clients see.
-func eventType(t watchcache.EventType) codec.EventType {
-	switch t {
+func eventType(cacheType watchcache.EventType) codec.EventType {
+	switch cacheType {
 	case watchcache.Added:
 		return codec.Added
 	case watchcache.Modified:

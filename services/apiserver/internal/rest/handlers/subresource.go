@@ -35,21 +35,21 @@ func (a *API) subresourceHandler(call *Call) handler {
 	default:
 		return a.operationHandler(call)
 	}
-	h := map[string]handler{"get": get, "update": update, "patch": patch}[call.Info.Verb]
-	if h != nil && call.Sub.Scale != nil {
-		return a.requireView(h, true)
+	handle := map[string]handler{"get": get, "update": update, "patch": patch}[call.Info.Verb]
+	if handle != nil && call.Sub.Scale != nil {
+		return a.requireView(handle, true)
 	}
-	return h
+	return handle
 }
 
 // requireView returns a handler that first rejects an Accept header that its view does not satisfy;
 // see responsewriters.View.
-func (a *API) requireView(h handler, table bool) handler {
-	return func(c *Call) error {
-		if err := a.AcceptsView(c.R, table); err != nil {
+func (a *API) requireView(handle handler, table bool) handler {
+	return func(call *Call) error {
+		if err := a.AcceptsView(call.R, table); err != nil {
 			return err
 		}
-		return h(c)
+		return handle(call)
 	}
 }
 
@@ -59,18 +59,18 @@ func (c *Call) isParentView() bool {
 }
 
 // virtualHandler returns the handler of a kind that stores nothing.
-func (a *API) virtualHandler(c *Call) handler {
-	components := c.Resource == "componentstatuses"
-	verb := c.Info.Verb
+func (a *API) virtualHandler(call *Call) handler {
+	components := call.Resource == "componentstatuses"
+	verb := call.Info.Verb
 	switch {
 	case components && (verb == "list" || verb == "watch"):
 		return a.listComponents
 	case components && verb == "get":
 		return a.getComponent
-	case verb != "create" || !c.HasVerb(verb) || !c.allowsCreate():
+	case verb != "create" || !call.HasVerb(verb) || !call.allowsCreate():
 		return nil
 	}
-	return a.operationHandler(c)
+	return a.operationHandler(call)
 }
 
 var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
@@ -85,19 +85,19 @@ func (a *API) getScale(call *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := call.waitForVersion(call.Context(), revision); err != nil {
+	if err := call.waitForCache(call.Context(), revision); err != nil {
 		return err
 	}
-	e, ok := call.Store.Get(call.objectKey())
+	entry, ok := call.Store.Get(call.objectKey())
 	if !ok {
 		return apierrors.NewNotFound(call.GroupResource(), call.Info.Name)
 	}
-	if e, err = a.readableEntry(call, e, revision); err != nil {
+	if entry, err = a.intactEntry(call, entry, revision); err != nil {
 		return err
 	}
-	obj, err := call.Coder.DecodeItem(call.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
+	obj, err := call.Coder.DecodeItem(call.Context(), codec.Item{Stored: entry.Stored(), Revision: entry.Revision})
 	if err != nil {
-		return a.objectError(e, err)
+		return a.objectError(entry, err)
 	}
 	if missing := call.Sub.Scale.Validate; missing != nil {
 		if err := missing(obj); err != nil {
@@ -146,21 +146,21 @@ func (a *API) updateScale(call *Call) error {
 	if err != nil {
 		return err
 	}
-	sc, ok := obj.(*autoscalingv1.Scale)
+	scale, ok := obj.(*autoscalingv1.Scale)
 	if !ok {
 		return fmt.Errorf("%T is not a Scale", obj)
 	}
-	req.Object = sc
+	req.Object = scale
 	return a.writeScale(call, req, a.Writer.Update)
 }
 
 // patchScale serves PATCH of the scale subresource.
-func (a *API) patchScale(c *Call) error {
-	req, err := a.patchRequest(c)
+func (a *API) patchScale(call *Call) error {
+	req, err := a.patchRequest(call)
 	if err != nil {
 		return err
 	}
-	return a.writeScale(c, req, a.Writer.Patch)
+	return a.writeScale(call, req, a.Writer.Patch)
 }
 
 // writeScale executes a write of a scale and writes the new scale.
@@ -173,39 +173,39 @@ func (a *API) writeScale(
 	if err != nil {
 		return err
 	}
-	sc, ok := res.Object.(*autoscalingv1.Scale)
+	scale, ok := res.Object.(*autoscalingv1.Scale)
 	if !ok {
 		return fmt.Errorf("%T is not a Scale", res.Object)
 	}
-	return a.writeScaleObject(call, sc)
+	return a.writeScaleObject(call, scale)
 }
 
 // operationOf returns the operation of a kind or subresource, or nil.
-func (a *API) operationOf(c *Call) *Operation {
-	k := operationKey{resource: c.GroupResource()}
-	if c.Sub != nil {
-		k.subresource = c.Sub.Name
+func (a *API) operationOf(call *Call) *Operation {
+	key := operationKey{resource: call.GroupResource()}
+	if call.Sub != nil {
+		key.subresource = call.Sub.Name
 	}
-	return a.operations[k]
+	return a.operations[key]
 }
 
-// operationHandler returns the handler of an operation. A missing operation gets
+// operationHandler returns the handler of an operation. For a missing operation it returns
 // operationNotOffered.
-func (a *API) operationHandler(c *Call) handler {
-	if o := a.operationOf(c); o != nil {
-		return a.requireView(o.Serve, false)
+func (a *API) operationHandler(call *Call) handler {
+	if operation := a.operationOf(call); operation != nil {
+		return a.requireView(operation.Serve, false)
 	}
 	return a.operationNotOffered
 }
 
 // operationNotOffered returns the error that this server does not offer the operation.
-func (a *API) operationNotOffered(c *Call) error {
-	name := c.Resource
-	if c.Sub != nil {
-		name += "/" + c.Sub.Name
+func (a *API) operationNotOffered(call *Call) error {
+	name := call.Resource
+	if call.Sub != nil {
+		name += "/" + call.Sub.Name
 	}
 	return status.Error(http.StatusNotImplemented, "NotImplemented",
-		"the server does not offer "+name, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource, Name: c.Info.Name})
+		"the server does not offer "+name, &metav1.StatusDetails{Group: call.Group, Kind: call.Resource, Name: call.Info.Name})
 }
 
 // proxyHandler returns the handler of a subresource that is proxied to a kubelet, a pod or a
@@ -279,8 +279,8 @@ func (c *Call) ConnectRequest(options runtime.Object) *admission.Request {
 func (c *Call) WaitForCurrent() error { return c.waitForCurrent(c.Context(), c.Store) }
 
 // WaitForCurrentOf is WaitForCurrent for another kind, whose objects may be in another store.
-func (c *Call) WaitForCurrentOf(k *apiset.Resource) error {
-	return c.waitForCurrent(c.Context(), k.Store)
+func (c *Call) WaitForCurrentOf(kind *apiset.Resource) error {
+	return c.waitForCurrent(c.Context(), kind.Store)
 }
 
 // StoredKind returns a kind that the server stores, even if clients cannot access it.
@@ -295,22 +295,22 @@ func (c *Call) WriteError(w http.ResponseWriter, r *http.Request, err error) {
 
 // GetCurrent returns the current state of an object, in the call's namespace if its kind is
 // namespaced.
-func GetCurrent[T registry.Object](c *Call, gvr schema.GroupVersionResource, name string) (obj T, err error) {
-	k := c.StoredKind(gvr)
-	if err := c.WaitForCurrentOf(k); err != nil {
+func GetCurrent[T registry.Object](call *Call, gvr schema.GroupVersionResource, name string) (obj T, err error) {
+	kind := call.StoredKind(gvr)
+	if err := call.WaitForCurrentOf(kind); err != nil {
 		return obj, err
 	}
-	e, ok := k.Store.Get(k.Key(c.Info.Namespace, name))
+	entry, ok := kind.Store.Get(kind.Key(call.Info.Namespace, name))
 	if !ok {
-		return obj, apierrors.NewNotFound(k.GroupResource(), name)
+		return obj, apierrors.NewNotFound(kind.GroupResource(), name)
 	}
-	decoded, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
+	decoded, err := kind.Coder.DecodeStored(entry.Stored(), entry.Revision)
 	if err != nil {
 		return obj, err
 	}
 	obj, ok = decoded.(T)
 	if !ok {
-		return obj, fmt.Errorf("%s %q is a %T", k.Resource, name, decoded)
+		return obj, fmt.Errorf("%s %q is a %T", kind.Resource, name, decoded)
 	}
 	return obj, nil
 }

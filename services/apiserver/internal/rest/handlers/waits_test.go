@@ -35,9 +35,9 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	}
 	api := &API{}
 	for name, wait := range map[string]func(*Call) error{
-		"a version":         func(c *Call) error { return c.waitForRevision(c.Context(), 999) },
-		"the newest":        func(c *Call) error { return c.waitForCurrent(c.Context(), c.Store) },
-		"exactly a version": func(c *Call) error { _, err := api.pageAtRevision(c, &listOptions{}, 999, ""); return err },
+		"wait for a revision":        func(call *Call) error { return call.waitForRevision(call.Context(), 999) },
+		"wait for the current state": func(call *Call) error { return call.waitForCurrent(call.Context(), call.Store) },
+		"list at a revision":         func(call *Call) error { _, err := api.pageAtRevision(call, &listOptions{}, 999, ""); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -48,12 +48,12 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 				cancel()
 				return func() { resumptions++ }
 			}}
-			c := &Call{
+			call := &Call{
 				resource: &apiset.Resource{Store: cache.Store("things")},
 				R:        httptest.NewRequest("GET", "/", nil).WithContext(ctx),
 				api:      api,
 			}
-			if err := wait(c); err == nil {
+			if err := wait(call); err == nil {
 				t.Error("got no error for a future revision")
 			}
 			if suspensions != 1 || resumptions != 1 {
@@ -90,12 +90,12 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 				}
 				return func() error { resumptions++; return nil }, mayWait
 			}}
-			c := &Call{
+			call := &Call{
 				resource: &apiset.Resource{Store: cache.Store("things")},
 				R:        httptest.NewRequest("GET", "/", nil).WithContext(ctx),
 				api:      &API{},
 			}
-			err := c.waitForRevision(c.Context(), 999)
+			err := call.waitForRevision(call.Context(), 999)
 			if mayWait && !errors.Is(err, context.Canceled) || !mayWait && !apierrors.IsTooManyRequests(err) {
 				t.Errorf("got error %v, want context canceled if the request may wait: %t, otherwise TooManyRequests", err, mayWait)
 			}

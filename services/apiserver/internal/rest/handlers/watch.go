@@ -23,7 +23,7 @@ import (
 // "Streaming initial state").
 func (a *API) watch(call *Call) error {
 	// 1. Parse the parameters.
-	o, err := parseListOptions(call.Info, true, a.WatchList)
+	options, err := parseListOptions(call.Info, true, a.WatchList)
 	if err != nil {
 		return err
 	}
@@ -31,13 +31,13 @@ func (a *API) watch(call *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := o.resolveFields(call.Coder); err != nil {
+	if err := options.resolveFields(call.Coder); err != nil {
 		return err
 	}
-	if err := o.checkName(call.Info.Name); err != nil {
+	if err := options.checkName(call.Info.Name); err != nil {
 		return err
 	}
-	if err := o.resolveVersion(a.NoCache); err != nil {
+	if err := options.resolveRevision(a.NoCache); err != nil {
 		return err
 	}
 	if err := encoder.Err(); err != nil {
@@ -45,15 +45,15 @@ func (a *API) watch(call *Call) error {
 	}
 
 	// 2. Reserve memory for the selectors until the watch ends.
-	release, err := a.selectorMemory.reserveMemory(call.Context(), o.LabelSelector, o.FieldSelector)
+	release, err := a.selectorMemory.reserveMemory(call.Context(), options.LabelSelector, options.FieldSelector)
 	if err != nil {
 		return err
 	}
 	defer exchange.AtEnd(call.W, func(any) { release() })
 
-	// 3. Determine where the watch starts. The stream, not the response, reports a version that is too
+	// 3. Determine where the watch starts. The stream, not the response, reports a revision that is too
 	// old.
-	opts, err := a.watchOptions(call, o)
+	watchOptions, err := a.watchOptions(call, options)
 	if err == nil {
 		err = checkNotGone(call.Store)
 	}
@@ -64,39 +64,39 @@ func (a *API) watch(call *Call) error {
 	startErr := err
 
 	// 4. Serve the stream until its timeout, the end of the request or the end of the server.
-	ctx := streaming.NewLifetime(call.Context(), a.Stopping, call.DefinitionContext, a.watchTimeout(o))
+	ctx := streaming.NewLifetime(call.Context(), a.Stopping, call.DefinitionContext, a.watchTimeout(options))
 	defer exchange.AtEnd(call.W, func(any) { ctx.Release() })
-	s := a.newStream(call, encoder, o)
-	s.sendsInitial = opts.Initial == watchcache.InitialState
-	opts.OnExpired = s.abortWrite
-	if s.sendsInitial {
-		s.scan = a.ScanLimiter(ctx)
-		opts.Pause = s.scan.Pause
+	watchStream := a.newStream(call, encoder, options)
+	watchStream.sendsInitial = watchOptions.Initial == watchcache.InitialState
+	watchOptions.OnExpired = watchStream.abortWrite
+	if watchStream.sendsInitial {
+		watchStream.scan = a.ScanLimiter(ctx)
+		watchOptions.Pause = watchStream.scan.Pause
 	}
 	start := func() (*watchcache.Watcher, error) {
 		if startErr != nil {
 			return nil, startErr
 		}
-		defer s.scan.Release()
-		return call.startWatcher(o, opts)
+		defer watchStream.scan.Release()
+		return call.startWatcher(options, watchOptions)
 	}
 	if streaming.IsWebSocket(call.R) {
-		s.serveSocket(ctx, start)
+		watchStream.serveSocket(ctx, start)
 		return nil
 	}
-	return s.serveBody(ctx, start)
+	return watchStream.serveBody(ctx, start)
 }
 
 // newStream returns the stream of a watch.
-func (a *API) newStream(c *Call, encoder *responsewriters.Encoder, o *listOptions) *stream {
+func (a *API) newStream(call *Call, encoder *responsewriters.Encoder, options *listOptions) *stream {
 	return &stream{
 		api:             a,
 		encoder:         encoder,
-		call:            c,
-		fields:          o.versionedFields,
-		metrics:         a.Metrics.watchMetricsOf(c.Kind),
-		bookmarks:       o.AllowWatchBookmarks,
-		marksInitialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents,
+		call:            call,
+		fields:          options.versionedFields,
+		metrics:         a.Metrics.watchMetricsOf(call.Kind),
+		bookmarks:       options.AllowWatchBookmarks,
+		marksInitialEnd: options.SendInitialEvents != nil && *options.SendInitialEvents,
 	}
 }
 
@@ -113,70 +113,70 @@ func (s *stream) serveBody(ctx *streaming.Lifetime, start func() (*watchcache.Wa
 	if err != nil {
 		return err
 	}
-	c := s.call
-	defer exchange.AtEnd(c.W, func(any) {
+	call := s.call
+	defer exchange.AtEnd(call.W, func(any) {
 		s.stopBookmarks()
 		watcher.Close()
 	})
 	s.start(ctx)
 	// The query is no longer needed, and the watch may last long.
-	c.Info.Query = nil
-	if !exchange.Detach(c.W, func(end func(failure any)) { s.startPump(ctx, watcher, end) }) {
+	call.Info.Query = nil
+	if !exchange.Detach(call.W, func(end func(failure any)) { s.startPump(ctx, watcher, end) }) {
 		s.run(ctx, watcher)
 	}
 	return nil
 }
 
 // startWatcher starts a watcher of the served kind.
-func (c *Call) startWatcher(o *listOptions, opts watchcache.WatchOptions) (*watchcache.Watcher, error) {
-	w, err := c.Store.Watch(opts)
+func (c *Call) startWatcher(options *listOptions, watchOptions watchcache.WatchOptions) (*watchcache.Watcher, error) {
+	watcher, err := c.Store.Watch(watchOptions)
 	if errors.Is(err, watchcache.ErrStopped) && c.Custom() {
 		return nil, apiset.ErrChanged // another store replaces it
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkSelectable(o, w.Variant()); err != nil {
-		w.Close()
+	if err := c.checkSelectable(options, watcher.Variant()); err != nil {
+		watcher.Close()
 		return nil, err
 	}
-	return w, nil
+	return watcher, nil
 }
 
 // watchOptions converts the parameters to the start of a watcher.
-func (a *API) watchOptions(call *Call, o *listOptions) (watchcache.WatchOptions, error) {
-	opts := watchcache.WatchOptions{Selection: selectionOf(call, o), AfterRevision: o.revision}
-	sendsInitial := o.revision <= 0
-	if o.SendInitialEvents != nil {
-		sendsInitial = *o.SendInitialEvents
+func (a *API) watchOptions(call *Call, options *listOptions) (watchcache.WatchOptions, error) {
+	start := watchcache.WatchOptions{Selection: selectionOf(call, options), AfterRevision: options.revision}
+	sendsInitial := options.revision <= 0
+	if options.SendInitialEvents != nil {
+		sendsInitial = *options.SendInitialEvents
 	}
-	if o.SendInitialEvents != nil || o.revision < 0 {
-		if err := call.waitForVersion(call.Context(), o.revision); err != nil {
-			return opts, err
+	if options.SendInitialEvents != nil || options.revision < 0 {
+		if err := call.waitForCache(call.Context(), options.revision); err != nil {
+			return start, err
 		}
 	}
 	switch {
 	case sendsInitial:
-		opts.Initial = watchcache.InitialState
-		return opts, a.checkSnapshot(call, o, call.Store.Snapshot(), "", nil)
-	case o.revision <= 0:
-		opts.AfterRevision = call.Store.Revision()
-		return opts, nil
+		start.Initial = watchcache.InitialState
+		return start, a.checkSnapshot(call, options, call.Store.Snapshot(), "", nil)
+	case options.revision <= 0:
+		start.AfterRevision = call.Store.Revision()
+		return start, nil
 	}
-	return opts, a.checkHistory(call, o.revision)
+	return start, a.checkHistory(call, options.revision)
 }
 
 // checkHistory rejects a start revision beyond the current one if the revision of the store went
 // backwards while this server ran: the revision belongs to the previous history. Otherwise the
 // watch waits for a future revision, as in Kubernetes.
-func (a *API) checkHistory(c *Call, revision int64) error {
-	if c.Store.Incarnation() == 0 || revision <= c.Store.Revision() {
+func (a *API) checkHistory(call *Call, revision int64) error {
+	if call.Store.Incarnation() == 0 || revision <= call.Store.Revision() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
+	ctx, cancel := context.WithTimeout(call.Context(), cacheWait)
 	defer cancel()
 	resume := request.Suspend(ctx)
-	newest, err := c.Store.MostRecent(ctx)
+	newest, err := call.Store.MostRecent(ctx)
 	resume()
 	if err != nil {
 		return consistentReadError(ctx, err)
@@ -190,9 +190,9 @@ func (a *API) checkHistory(c *Call, revision int64) error {
 // watchTimeout returns the timeout of a watch. The client may set it; a negative one closes the
 // watch immediately. By default it is random, between one and two times MinRequestTimeout, so that
 // watches do not end together.
-func (a *API) watchTimeout(o *listOptions) time.Duration {
-	if o.TimeoutSeconds != nil && *o.TimeoutSeconds != 0 {
-		return time.Duration(*o.TimeoutSeconds) * time.Second
+func (a *API) watchTimeout(options *listOptions) time.Duration {
+	if options.TimeoutSeconds != nil && *options.TimeoutSeconds != 0 {
+		return time.Duration(*options.TimeoutSeconds) * time.Second
 	}
 	return time.Duration(float64(a.MinRequestTimeout) * (1 + rand.Float64()))
 }
@@ -241,14 +241,14 @@ type pump struct {
 
 // startPump sends events until the watch ends, partly after it has returned. finish is then called
 // with the value of a panic, or nil.
-func (s *stream) startPump(ctx *streaming.Lifetime, w *watchcache.Watcher, finish func(failure any)) {
-	p := &pump{stream: s, ctx: ctx, watcher: w, finish: finish}
-	send := p.sendAvailable
+func (s *stream) startPump(ctx *streaming.Lifetime, watcher *watchcache.Watcher, finish func(failure any)) {
+	newPump := &pump{stream: s, ctx: ctx, watcher: watcher, finish: finish}
+	send := newPump.sendAvailable
 	principal := request.Principal(ctx)
-	p.resume = func() { s.api.workers.Run(principal, send) }
-	s.startBookmarks(ctx, w)
-	ctx.OnEnd(w.Trigger)
-	p.sendAvailable()
+	newPump.resume = func() { s.api.workers.Run(principal, send) }
+	s.startBookmarks(ctx, watcher)
+	ctx.OnEnd(watcher.Trigger)
+	newPump.sendAvailable()
 }
 
 // sendAvailable sends the available events and returns. It parks the pump if there are none.

@@ -10,20 +10,20 @@ import (
 // TestWatchTimeoutIsRequestedOrRandom checks that a watch has the timeout of the client, or a random
 // one from MinRequestTimeout to twice as long.
 func TestWatchTimeoutIsRequestedOrRandom(t *testing.T) {
-	a := &API{Config: Config{MinRequestTimeout: time.Hour}}
-	number := func(n int64) *int64 { return &n }
-	for _, c := range []struct {
-		requested *int64
-		from, to  time.Duration
+	api := &API{Config: Config{MinRequestTimeout: time.Hour}}
+	seconds := func(n int64) *int64 { return &n }
+	for name, test := range map[string]struct {
+		requested        *int64
+		minimum, maximum time.Duration
 	}{
-		{from: time.Hour, to: 2 * time.Hour},
-		{requested: number(0), from: time.Hour, to: 2 * time.Hour}, // like no timeout
-		{requested: number(5), from: 5 * time.Second, to: 5 * time.Second},
-		{requested: number(-5), from: -5 * time.Second, to: -5 * time.Second},
+		"no timeout":       {minimum: time.Hour, maximum: 2 * time.Hour},
+		"timeout of 0":     {requested: seconds(0), minimum: time.Hour, maximum: 2 * time.Hour},
+		"timeout of 5 s":   {requested: seconds(5), minimum: 5 * time.Second, maximum: 5 * time.Second},
+		"negative timeout": {requested: seconds(-5), minimum: -5 * time.Second, maximum: -5 * time.Second},
 	} {
-		got := a.watchTimeout(&listOptions{ListOptions: metav1.ListOptions{TimeoutSeconds: c.requested}})
-		if got < c.from || got > c.to {
-			t.Errorf("%v: got %v, want %v to %v", c.requested, got, c.from, c.to)
+		got := api.watchTimeout(&listOptions{ListOptions: metav1.ListOptions{TimeoutSeconds: test.requested}})
+		if got < test.minimum || got > test.maximum {
+			t.Errorf("%s: got %v, want %v to %v", name, got, test.minimum, test.maximum)
 		}
 	}
 }

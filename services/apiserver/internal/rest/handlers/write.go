@@ -112,22 +112,22 @@ func (c *Call) writeResult(encoder *responsewriters.Encoder, res writes.Result) 
 }
 
 // readObject decodes an object of the kind from the body.
-func (a *API) readObject(c *Call, validation string) (registry.Object, error) {
-	body, media, err := a.readMediaBody(c)
+func (a *API) readObject(call *Call, validation string) (registry.Object, error) {
+	body, media, err := a.readMediaBody(call)
 	if err != nil {
 		return nil, err
 	}
-	tracing.Event(c.Context(), "About to convert to expected version")
-	obj, err := a.decodeObject(c, body, media, validation)
+	tracing.Event(call.Context(), "About to convert to expected version")
+	obj, err := a.decodeObject(call, body, media, validation)
 	if err == nil {
-		tracing.Event(c.Context(), "Conversion done")
+		tracing.Event(call.Context(), "Conversion done")
 	}
 	return obj, err
 }
 
 // patchTypes returns the media types of patches that the resource supports.
-func (a *API) patchTypes(c *Call) []string {
-	_, untyped := c.New().(runtime.Unstructured)
+func (a *API) patchTypes(call *Call) []string {
+	_, untyped := call.New().(runtime.Unstructured)
 	return patch.MediaTypes(!untyped, a.Config.Media.CBOR)
 }
 
@@ -143,12 +143,12 @@ func patchType(r *http.Request) types.PatchType {
 // patchRequest decodes the parameters and the body of PATCH.
 func (a *API) patchRequest(call *Call) (*writes.Request, error) {
 	var patchOptions metav1.PatchOptions
-	q := call.R.URL.Query()
-	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&q, &patchOptions, nil); err != nil {
+	query := call.R.URL.Query()
+	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&query, &patchOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	typ := patchType(call.R)
-	if errs := metav1validation.ValidatePatchOptions(&patchOptions, typ); len(errs) > 0 {
+	patchMediaType := patchType(call.R)
+	if errs := metav1validation.ValidatePatchOptions(&patchOptions, patchMediaType); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("PatchOptions"), "", errs)
 	}
 	raw, err := readBody(call.R)
@@ -157,31 +157,31 @@ func (a *API) patchRequest(call *Call) (*writes.Request, error) {
 	}
 	req := call.newWriteRequest(&patchOptions, patchOptions.DryRun, patchOptions.FieldManager, patchOptions.FieldValidation)
 	req.Force = patchOptions.Force != nil && *patchOptions.Force
-	req.Patch, err = patch.Decode(typ, raw, fieldvalidation.DetectsUnknown(patchOptions.FieldValidation))
-	call.recordPatch(typ, raw, err)
+	req.Patch, err = patch.Decode(patchMediaType, raw, fieldvalidation.DetectsUnknown(patchOptions.FieldValidation))
+	call.recordPatch(patchMediaType, raw, err)
 	tracing.Event(call.Context(), eventRecorded)
 	if err != nil {
-		req.Patch = patch.Invalid(typ, err)
+		req.Patch = patch.Invalid(patchMediaType, err)
 	}
 	return req, nil
 }
 
 // readBody reads a body of at most request.MaxBody bytes.
-func readBody(r *http.Request) ([]byte, error) {
-	if r.ContentLength > request.MaxBody {
+func readBody(req *http.Request) ([]byte, error) {
+	if req.ContentLength > request.MaxBody {
 		return nil, errBodyTooLarge()
 	}
-	b, err := request.ReadBody(r)
+	body, err := request.ReadBody(req)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, status.Error(http.StatusRequestTimeout, metav1.StatusReasonTimeout,
 			"the body of the request did not arrive in time", nil)
 	case err != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body of the request could not be read: %v", err))
-	case len(b) > request.MaxBody:
+	case len(body) > request.MaxBody:
 		return nil, errBodyTooLarge()
 	}
-	return b, nil
+	return body, nil
 }
 
 func errBodyTooLarge() error {
@@ -189,18 +189,18 @@ func errBodyTooLarge() error {
 }
 
 // readMediaBody returns a request's body and its media type.
-func (a *API) readMediaBody(c *Call) ([]byte, string, error) {
-	media, err := a.bodyType(c)
+func (a *API) readMediaBody(call *Call) ([]byte, string, error) {
+	media, err := a.bodyType(call)
 	if err != nil {
 		return nil, "", err
 	}
-	b, err := readBody(c.R)
+	b, err := readBody(call.R)
 	return b, media, err
 }
 
 // decodeObject decodes an object of the kind.
-func (a *API) decodeObject(c *Call, body []byte, media, validation string) (registry.Object, error) {
-	obj, err := a.decodeAs(c, c.GVK(), body, media, validation)
+func (a *API) decodeObject(call *Call, body []byte, media, validation string) (registry.Object, error) {
+	obj, err := a.decodeAs(call, call.GVK(), body, media, validation)
 	if err != nil {
 		return nil, err
 	}
@@ -215,14 +215,14 @@ func (a *API) decodeObject(c *Call, body []byte, media, validation string) (regi
 // warnings, or ignored (specification: "Field validation").
 func (a *API) decodeAs(call *Call, expected schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
 	if len(body) < request.LargeBody { // larger bodies have been limited on arrival
-		weight := request.PerValue * a.Codec.Checks.Values(media, body, expected)
-		if weight > 0 { // it may contain JSON
-			weight = max(weight, request.PerValue*request.Values(body))
+		cost := request.PerValue * a.Codec.Checks.Values(media, body, expected)
+		if cost > 0 { // it may contain JSON
+			cost = max(cost, request.PerValue*request.Values(body))
 		}
 		if expected == call.GVK() {
-			weight = cmp.Or(call.DocumentCost(body, media == api.MediaCBOR), weight)
+			cost = cmp.Or(call.DocumentCost(body, media == api.MediaCBOR), cost)
 		}
-		if err := request.Estimate(call.Context(), weight); err != nil {
+		if err := request.Estimate(call.Context(), cost); err != nil {
 			return nil, err
 		}
 	}
@@ -287,17 +287,17 @@ func summarizeBody(body []byte) string {
 }
 
 // recordObject records the object of the request, with defaults, in the audit event.
-func (a *API) recordObject(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
-	rec := audit.FromContext(c.Context())
-	if rec == nil {
+func (a *API) recordObject(call *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
+	auditEvent := audit.FromContext(call.Context())
+	if auditEvent == nil {
 		return
 	}
 	named, _ := obj.(metav1.Object)
-	rec.SetRequestObject(named, func() ([]byte, error) {
-		if o, ok := obj.(registry.Object); ok && gvk == c.GVK() && c.Default != nil {
-			o = o.DeepCopyObject().(registry.Object)
-			c.Default(o)
-			obj = o
+	auditEvent.SetRequestObject(named, func() ([]byte, error) {
+		if withDefaults, ok := obj.(registry.Object); ok && gvk == call.GVK() && call.Default != nil {
+			withDefaults = withDefaults.DeepCopyObject().(registry.Object)
+			call.Default(withDefaults)
+			obj = withDefaults
 		}
 		return a.Codec.Encode(obj, gvk, api.MediaJSON, false)
 	})

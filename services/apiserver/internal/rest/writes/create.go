@@ -278,7 +278,7 @@ func (w *Writer) checkDefined(ctx context.Context, k *apiset.Resource) error {
 		if errors.Is(err, storage.ErrNotFound) || err == nil && kv.CreateRevision != p.CreateRevision {
 			return apiset.ErrGone
 		}
-		if unreadable := new(storage.CorruptObjectError); err != nil && !errors.As(err, &unreadable) {
+		if corruption := new(storage.CorruptObjectError); err != nil && !errors.As(err, &corruption) {
 			return status.Ref{}.Translate(err)
 		}
 	}

@@ -310,34 +310,34 @@ const (
 	unsafeVerb   = "unsafe-delete-ignore-read-errors"
 )
 
-// DeleteUnreadable removes an object that cannot be read. It skips admission, which would have no
+// DeleteCorrupt removes an object that cannot be read. It skips admission, which would have no
 // object to check, and ignores finalizers. It requires a separate permission. It does not remove
 // a readable object.
-func (w *Writer) DeleteUnreadable(ctx context.Context, req *Request) error {
+func (w *Writer) DeleteCorrupt(ctx context.Context, req *Request) error {
 	if err := w.authorizeUnsafeDelete(ctx, req); err != nil {
 		return err
 	}
 	for range maxAttempts {
 		_, err := w.readLive(ctx, req, true)
-		var unreadable *storage.CorruptObjectError
+		var corruption *storage.CorruptObjectError
 		if err == nil || errors.Is(err, storage.ErrNotFound) {
-			return notUnreadable(req)
+			return notCorrupt(req)
 		}
-		if !errors.As(err, &unreadable) {
+		if !errors.As(err, &corruption) {
 			return req.objectRef().Translate(err)
 		}
 		// A request that ended before the object was decrypted does not prove that the object is
-		// damaged.
-		if err := cmp.Or(status.DecryptionRejected(unreadable), ctx.Err()); err != nil {
+		// corrupt.
+		if err := cmp.Or(status.DecryptionRejected(corruption), ctx.Err()); err != nil {
 			return err
 		}
 		resume := request.Suspend(ctx)
-		revision, err := w.Store.Delete(ctx, req.objectKey(), unreadable.Revision)
+		revision, err := w.Store.Delete(ctx, req.objectKey(), corruption.Revision)
 		resume()
 		var conflict *storage.ConflictError
 		switch {
 		case err == nil:
-			w.Logger.Warn("an object that cannot be read was deleted", "key", req.objectKey(), "user", req.User.Name, "error", unreadable.Err)
+			w.Logger.Warn("an object that cannot be read was deleted", "key", req.objectKey(), "user", req.User.Name, "error", corruption.Err)
 			w.reportWritten(req, revision)
 			return nil
 		case !errors.As(err, &conflict): // otherwise a concurrent write: try again
@@ -347,8 +347,8 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, req *Request) error {
 	return apierrors.NewConflict(req.Resource.GroupResource(), req.Name, status.ErrModified)
 }
 
-// notUnreadable returns the error of an unsafe deletion of a readable or absent object.
-func notUnreadable(r *Request) error {
+// notCorrupt returns the error of an unsafe deletion of a readable or absent object.
+func notCorrupt(r *Request) error {
 	gr := r.Resource.GroupResource()
 	return status.Invalid(schema.GroupKind{Group: gr.Group, Kind: gr.Resource}, r.Name, field.ErrorList{
 		field.Invalid(field.NewPath(unsafeOption), true,
@@ -380,7 +380,7 @@ func (w *Writer) authorizeUnsafeDelete(ctx context.Context, req *Request) error 
 	return apierrors.NewForbidden(resource.GroupResource(), req.Name, fmt.Errorf("not permitted to do %q, reason: %s", unsafeVerb, reason))
 }
 
-// IgnoresReadErrors reports whether the options of a deletion allow removing an unreadable object.
+// IgnoresReadErrors reports whether the options of a deletion allow removing a corrupt object.
 func IgnoresReadErrors(o *metav1.DeleteOptions) bool {
 	return o.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *o.IgnoreStoreReadErrorWithClusterBreakingPotential
 }

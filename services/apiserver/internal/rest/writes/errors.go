@@ -18,17 +18,17 @@ import (
 
 // toAPIError converts an error of the store to an API error. op is the operation of the write.
 func (w *Writer) toAPIError(r *Request, op admission.Operation, err error) error {
-	var unreadable *storage.CorruptObjectError
+	var corruption *storage.CorruptObjectError
 	uid := r.expectedUID()
 	switch {
 	case uid != "" && errors.Is(err, storage.ErrNotFound):
 		return r.uidConflict(uid, "")
-	case !errors.As(err, &unreadable):
+	case !errors.As(err, &corruption):
 		return r.objectRef().Translate(err)
 	case op == admission.Delete:
-		return w.CorruptObjects.OfObject(unreadable)
+		return w.CorruptObjects.OfObject(corruption)
 	}
-	return w.CorruptObjects.OfWrite(unreadable)
+	return w.CorruptObjects.OfWrite(corruption)
 }
 
 // errOtherUID returns the error of a write whose uid differs from the uid of the stored object.

@@ -205,7 +205,7 @@ func (w *Writer) reportWritten(r *Request, revision int64) {
 	}
 }
 
-// observeUpdate calls the observer of the resource. obj is nil if only metadata of an unreadable
+// observeUpdate calls the observer of the resource. obj is nil if only metadata of a corrupt
 // object changed.
 func (w *Writer) observeUpdate(r *Request, old, obj registry.Object) {
 	if observe := w.Updated[r.Resource.GVR().GroupResource()]; observe != nil && old != nil && obj != nil {

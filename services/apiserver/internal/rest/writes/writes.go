@@ -47,7 +47,7 @@ type Config struct {
 	Written func(resource schema.GroupResource, revision int64)
 	// Updated, by resource, is called after an update was stored; not for dry runs.
 	Updated map[schema.GroupResource]func(old, obj registry.Object)
-	// CorruptObjects is the policy for reporting unreadable objects.
+	// CorruptObjects is the policy for reporting corrupt objects.
 	CorruptObjects status.CorruptObjects
 	// Declared configures declarative validation.
 	Declared DeclarativeValidationOptions

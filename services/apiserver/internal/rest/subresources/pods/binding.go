@@ -19,7 +19,7 @@ import (
 )
 
 // serveBinding serves POST of a Binding: it assigns a pod to a node, once.
-func (p *service) serveBinding(call *handlers.Call) error {
+func (s *service) serveBinding(call *handlers.Call) error {
 	req, err := call.CreateRequest()
 	if err != nil {
 		return err
@@ -32,14 +32,14 @@ func (p *service) serveBinding(call *handlers.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is not a Binding", obj)
 	}
-	owners, prepare := p.bindings, meta.SetNamespace // the subresource needs the uid
+	owners, prepare := s.bindings, meta.SetNamespace // the subresource keeps the uid, a precondition
 	if call.Sub == nil {
 		owners, prepare = call.Owner(nil), meta.PrepareUnstored
 	}
 	if err := prepare(binding, call.Info.Namespace); err != nil {
 		return err
 	}
-	p.Writer.RecordSentOwnership(call.Context(), req, owners, binding)
+	s.Writer.RecordSentOwnership(call.Context(), req, owners, binding)
 	err = call.AdmitValid(req.Admission(admission.Create, binding, nil), func() error {
 		if call.Sub != nil && binding.Name != req.Name {
 			return apierrors.NewBadRequest("name in URL does not match name in Binding object")
@@ -62,28 +62,28 @@ func (p *service) serveBinding(call *handlers.Call) error {
 		pods := call.StoredKind(corev1.SchemeGroupVersion.WithResource("pods"))
 		req = req.ForObject(pods, pods.Subresource("binding"), call.Info.Namespace, binding.Name)
 	}
-	_, err = p.Writer.UpdateUnvalidated(call.Context(), req, func(pod registry.Object) error { return p.assignNode(req, pod, binding) })
+	_, err = s.Writer.UpdateUnvalidated(call.Context(), req, func(pod registry.Object) error { return s.assignNode(req, pod, binding) })
 	if err != nil {
 		return err
 	}
-	p.WriteCreated(call.W, call.R)
+	s.WriteCreated(call.W, call.R)
 	return nil
 }
 
 // validateBinding validates the target of a binding.
-func validateBinding(b *corev1.Binding) field.ErrorList {
+func validateBinding(binding *corev1.Binding) field.ErrorList {
 	var errs field.ErrorList
-	if k := b.Target.Kind; k != "" && k != "Node" {
-		errs = append(errs, field.NotSupported(field.NewPath("target", "kind"), k, []string{"Node", "<empty>"}))
+	if kind := binding.Target.Kind; kind != "" && kind != "Node" {
+		errs = append(errs, field.NotSupported(field.NewPath("target", "kind"), kind, []string{"Node", "<empty>"}))
 	}
-	if b.Target.Name == "" {
+	if binding.Target.Name == "" {
 		errs = append(errs, field.Required(field.NewPath("target", "name"), ""))
 	}
 	return errs
 }
 
 // assignNode sets the node of a pod to the target of a binding.
-func (p *service) assignNode(req *writes.Request, obj registry.Object, binding *corev1.Binding) error {
+func (s *service) assignNode(req *writes.Request, obj registry.Object, binding *corev1.Binding) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return fmt.Errorf("%T is not a Pod", obj)
@@ -115,12 +115,12 @@ func (p *service) assignNode(req *writes.Request, obj registry.Object, binding *
 	for k, v := range binding.Annotations {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, k, v)
 	}
-	if p.BindingLabels {
+	if s.BindingLabels {
 		for k, v := range binding.Labels {
 			metav1.SetMetaDataLabel(&pod.ObjectMeta, k, v)
 		}
 	}
-	setScheduled(pod, metav1.NewTime(p.Now().UTC().Truncate(time.Second)))
+	setScheduled(pod, metav1.NewTime(s.Now().UTC().Truncate(time.Second)))
 	return nil
 }
 

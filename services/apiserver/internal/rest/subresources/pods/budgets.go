@@ -21,17 +21,16 @@ import (
 // budgetResource is the resource of disruption budgets.
 var budgetResource = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 
-// budgetPaths are the fields needed to find the budget of a pod, and to determine whether it counts
-// the pod.
+// budgetPaths are the fields that budgetOf and evictBudgeted read.
 var budgetPaths = []string{
 	"metadata.name", "spec.selector", "spec.unhealthyPodEvictionPolicy", "status.currentHealthy",
 	"status.desiredHealthy",
 }
 
 // budgetOf returns the budget that selects a pod, with the fields of budgetPaths only, or nil. It
-// reads all budgets of the namespace, which may be large work for a small request.
+// estimates the cost of the request first, because it reads all budgets of the namespace.
 func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (found *policyv1.PodDisruptionBudget, err error) {
-	decodePartly, err := kind.Coder.FieldsDecoder(budgetPaths...)
+	decodeFields, err := kind.Coder.FieldsDecoder(budgetPaths...)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +50,7 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 			return false
 		}
 		var budget *policyv1.PodDisruptionBudget
-		budget, err = readBudget(decodePartly, e)
+		budget, err = readBudget(decodeFields, e)
 		if err != nil {
 			return false
 		}
@@ -76,19 +75,19 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 
 // readBudget decodes a stored budget. An undecodable one is an error, because it may select the
 // pod.
-func readBudget(decodePartly func(codec.Item) (registry.Object, error), e *objects.Entry) (*policyv1.PodDisruptionBudget, error) {
-	if err := e.Corrupt(); err != nil {
-		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
+func readBudget(decodeFields func(codec.Item) (registry.Object, error), entry *objects.Entry) (*policyv1.PodDisruptionBudget, error) {
+	if err := entry.Corrupt(); err != nil {
+		return nil, fmt.Errorf("read disruption budget %q: %w", entry.Name(), err)
 	}
-	loan := e.Borrow()
+	loan := entry.Borrow()
 	defer loan.Release()
-	obj, err := decodePartly(codec.Item{Stored: loan.Value, Revision: e.Revision})
+	obj, err := decodeFields(codec.Item{Stored: loan.Value, Revision: entry.Revision})
 	if err != nil {
-		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
+		return nil, fmt.Errorf("read disruption budget %q: %w", entry.Name(), err)
 	}
-	b, ok := obj.(*policyv1.PodDisruptionBudget)
+	budget, ok := obj.(*policyv1.PodDisruptionBudget)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a PodDisruptionBudget", obj)
 	}
-	return b, nil
+	return budget, nil
 }

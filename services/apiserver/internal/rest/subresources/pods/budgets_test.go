@@ -41,26 +41,27 @@ func (fixedStore) Follow(ctx context.Context, _ storage.Position, _ func(storage
 func (fixedStore) Progress(context.Context) error                                 { return nil }
 func (fixedStore) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
-// broken selects a budget whose spec cannot be decoded.
-const broken = "broken"
+// undecodableSelector requests a budget whose spec cannot be decoded.
+const undecodableSelector = "broken"
 
 // storedBudgets returns the resource of disruption budgets, with one budget per selector in
-// namespace ns, named a, b and so on. Each has the given size in bytes. Another budget is in
-// another namespace.
+// namespace ns, named a, b and so on. A selector is the value of the label app, "all", "none" or
+// undecodableSelector. Each budget has at least the given size in bytes. Another namespace has one
+// more budget.
 func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource {
 	t.Helper()
 	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	codecs, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
 	kind := catalog.Resource(budgetResource)
 	prefix := apiset.KeyPrefix("/registry", kind)
 	var store fixedStore
-	put := func(namespace, name, selector string) {
+	addBudget := func(namespace, name, selector string) {
 		budget := &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace:   namespace,
@@ -79,19 +80,19 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 		default:
 			budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": selector}}
 		}
-		value, err := c.ForKind(kind).EncodeStored(budget)
+		value, err := codecs.ForKind(kind).EncodeStored(budget)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if selector == broken {
+		if selector == undecodableSelector {
 			value = []byte(`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"` + name + `"},"spec":5}`)
 		}
 		store = append(store, storage.KeyValue{Key: prefix + namespace + "/" + name, Value: value, ModRevision: 1, CreateRevision: 1})
 	}
-	for i, s := range selectors {
-		put("ns", string(rune('a'+i)), s)
+	for i, selector := range selectors {
+		addBudget("ns", string(rune('a'+i)), selector)
 	}
-	put("other", "a", "x")
+	addBudget("other", "a", "x")
 	cache, err := watchcache.New(watchcache.Config{Source: store, CurrentRevision: store, Resources: []watchcache.ResourceConfig{{
 		Name: kind.GroupResource().String(), Prefix: prefix,
 		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
@@ -109,78 +110,79 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(budgetResource)
+	return apiset.Builder{Codec: codecs, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(budgetResource)
 }
 
 // TestBudgetSearchStopsAtFirstDecision checks the budget that is found and the cost of the search. The search stops at
-// the first result that ends it, so a broken budget after it is not decoded.
+// the first result that ends it, so an undecodable budget after it is not decoded.
 func TestBudgetSearchStopsAtFirstDecision(t *testing.T) {
 	const size = 100_000
 	for name, tc := range map[string]struct {
-		selectors []string
-		// rejected: the work is not admitted. disconnected: the client disconnects when it is.
-		rejected, disconnected bool
-		want                   string
+		selectors    []string
+		rejected     bool   // the estimated work is not admitted
+		disconnected bool   // the client disconnects when the work is admitted
+		want         string // the name of the budget, or the beginning of the error
 	}{
-		"one":              {selectors: []string{"y", "x", "z"}, want: "b"},
-		"one for all pods": {selectors: []string{"none", "all"}, want: "b"},
-		"none":             {selectors: []string{"y", "none"}},
-		"no budgets":       {},
-		"two": {
+		"one budget selects the pod":  {selectors: []string{"y", "x", "z"}, want: "b"},
+		"one budget selects all pods": {selectors: []string{"none", "all"}, want: "b"},
+		"no budget selects the pod":   {selectors: []string{"y", "none"}},
+		"no budgets":                  {},
+		"two budgets select the pod": {
 			selectors: []string{"x", "all"},
 			want:      "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
 		},
-		"two, more after them": {
-			selectors: []string{"x", "y", "x", broken},
+		"two budgets select the pod, an undecodable one follows": {
+			selectors: []string{"x", "y", "x", undecodableSelector},
 			want:      "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
 		},
-		"one undecodable":     {selectors: []string{"x", broken}, want: `read disruption budget "b"`},
-		"rejected under load": {selectors: []string{broken, "x"}, rejected: true, want: "429 Too many large requests are in progress"},
-		"client disconnected": {selectors: []string{broken, "x"}, disconnected: true, want: context.Canceled.Error()},
+		"an undecodable budget follows": {selectors: []string{"x", undecodableSelector}, want: `read disruption budget "b"`},
+		"rejected under load":           {selectors: []string{undecodableSelector, "x"}, rejected: true, want: "429 Too many large requests are in progress"},
+		"client disconnected":           {selectors: []string{undecodableSelector, "x"}, disconnected: true, want: context.Canceled.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := storedBudgets(t, size, tc.selectors)
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
+			ctx, disconnect := context.WithCancel(t.Context())
+			defer disconnect()
 			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create"})
-			weighed := 0
+			estimated := 0
 			request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool {
-				weighed = n
+				estimated = n
 				if tc.disconnected {
-					leave()
+					disconnect()
 				}
 				return !tc.rejected
 			}}
-			b, err := budgetOf(ctx, kind, &corev1.Pod{
+			budget, err := budgetOf(ctx, kind, &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "x"}},
 			})
-			if got := resultOf(b, err); got != tc.want && (tc.want == "" || !strings.HasPrefix(got, tc.want)) {
-				t.Errorf("got %s, want %s", got, tc.want)
+			if got := resultOf(budget, err); got != tc.want && (tc.want == "" || !strings.HasPrefix(got, tc.want)) {
+				t.Errorf("got %q, want %q", got, tc.want)
 			}
 			large := 0
-			for _, s := range tc.selectors {
-				if s != broken {
+			for _, selector := range tc.selectors {
+				if selector != undecodableSelector {
 					large++
 				}
 			}
-			if weighed < large*size || weighed >= (large+1)*size {
-				t.Errorf("%d budgets of %d bytes: got a weight of %d bytes, want that of all, and less than one more", large, size, weighed)
+			if estimated < large*size || estimated >= (large+1)*size {
+				t.Errorf("%d budgets of %d bytes: got an estimate of %d bytes, want the size of all budgets and less than one more", large, size, estimated)
 			}
 		})
 	}
 }
 
-// resultOf returns the name of a complete budget, or the error.
-func resultOf(b *policyv1.PodDisruptionBudget, err error) string {
+// resultOf returns the name of a budget that has all fields of budgetPaths, or the text of the error.
+// An error that the client sees follows its status code.
+func resultOf(budget *policyv1.PodDisruptionBudget, err error) string {
 	switch {
 	case err != nil && status.FromError(err).Code == http.StatusTooManyRequests, err != nil && strings.HasPrefix(err.Error(), "This pod"):
 		return fmt.Sprintf("%d %s", status.FromError(err).Code, err)
 	case err != nil:
 		return err.Error()
-	case b == nil:
+	case budget == nil:
 		return ""
-	case b.Status.CurrentHealthy != 3 || b.Status.DesiredHealthy != 2 || *b.Spec.UnhealthyPodEvictionPolicy != policyv1.AlwaysAllow:
-		return fmt.Sprintf("%+v", b)
+	case budget.Status.CurrentHealthy != 3 || budget.Status.DesiredHealthy != 2 || *budget.Spec.UnhealthyPodEvictionPolicy != policyv1.AlwaysAllow:
+		return fmt.Sprintf("%+v", budget)
 	}
-	return b.Name
+	return budget.Name
 }

@@ -23,22 +23,23 @@ import (
 )
 
 // kubeletURL returns a URL at the kubelet of a node.
-func (p *service) kubeletURL(c *handlers.Call, node, path string, query url.Values) (*url.URL, error) {
-	n, err := handlers.GetCurrent[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), node)
+func (s *service) kubeletURL(call *handlers.Call, node, path string, query url.Values) (*url.URL, error) {
+	nodeObject, err := handlers.GetCurrent[*corev1.Node](call, corev1.SchemeGroupVersion.WithResource("nodes"), node)
 	if apierrors.IsNotFound(err) {
-		return nil, apierrors.NewNotFound(c.GroupResource(), node) // names the requested resource, as in Kubernetes
+		return nil, apierrors.NewNotFound(call.GroupResource(), node) // names the requested resource, as in Kubernetes
 	}
 	if err != nil {
 		return nil, err
 	}
-	host, port, err := p.Upstream.Location(n)
+	host, port, err := s.Upstream.Location(nodeObject)
 	if err != nil {
 		return nil, err
 	}
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port), Path: path, RawQuery: query.Encode()}, nil
 }
 
-// containerOf returns the container: the named one, or the only one.
+// containerOf returns the name of the requested container. An empty name requests the only container
+// of the pod.
 func containerOf(pod *corev1.Pod, name string) (string, error) {
 	var names []string
 	for i := range pod.Spec.InitContainers {
@@ -68,15 +69,15 @@ func containerOf(pod *corev1.Pod, name string) (string, error) {
 const logType = "*rest.LocationStreamer"
 
 // serveLog serves GET of a pod's log.
-func (p *service) serveLog(call *handlers.Call) error {
-	types := append([]string{"text/plain"}, p.Media.Objects()...)
+func (s *service) serveLog(call *handlers.Call) error {
+	types := append([]string{"text/plain"}, s.Media.Objects()...)
 	if !negotiation.Names(call.R.Header.Get("Accept"), func(t string) bool { return slices.Contains(types, t) }) {
 		return status.NoRepresentation(types)
 	}
-	if err := p.AcceptsView(call.R, false); err != nil {
+	if err := s.AcceptsView(call.R, false); err != nil {
 		return err
 	}
-	podLogOptions, err := p.logOptions(call)
+	options, err := s.logOptions(call)
 	if err != nil {
 		return err
 	}
@@ -84,30 +85,30 @@ func (p *service) serveLog(call *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	container, err := containerOf(pod, podLogOptions.Container)
+	container, err := containerOf(pod, options.Container)
 	if err != nil {
 		return err
 	}
 	if pod.Spec.NodeName == "" { // an unscheduled pod has no log
-		if err := p.AcceptsStream(call.R, logType); err != nil {
+		if err := s.AcceptsStream(call.R, logType); err != nil {
 			return err
 		}
 		responsewriters.SendWarnings(call.W, call.R)
 		call.W.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	logURL, err := p.kubeletURL(call, pod.Spec.NodeName, "/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+container, logQuery(podLogOptions))
+	logURL, err := s.kubeletURL(call, pod.Spec.NodeName, "/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+container, logQuery(options))
 	if err != nil {
 		return err
 	}
-	if err := p.AcceptsStream(call.R, logType); err != nil {
+	if err := s.AcceptsStream(call.R, logType); err != nil {
 		return err
 	}
 	target := kubeletproxy.Kubelet
-	if podLogOptions.InsecureSkipTLSVerifyBackend {
+	if options.InsecureSkipTLSVerifyBackend {
 		target = kubeletproxy.UnverifiedKubelet
 	}
-	log, err := p.Upstream.Log(call.Context(), target, logURL, pod.Name)
+	log, err := s.Upstream.Log(call.Context(), target, logURL, pod.Name)
 	if err != nil {
 		return err
 	}
@@ -120,8 +121,8 @@ func (p *service) serveLog(call *handlers.Call) error {
 	responsewriters.SendWarnings(call.W, call.R)
 	call.W.WriteHeader(http.StatusOK)
 	out := io.Writer(call.W)
-	if podLogOptions.Follow {
-		out = flushWriter{w: call.W, controller: http.NewResponseController(call.W)}
+	if options.Follow {
+		out = flushWriter{response: call.W, controller: http.NewResponseController(call.W)}
 	}
 	_, _ = io.Copy(out, log) // the response has started: an error can only cut it
 	return nil
@@ -129,13 +130,13 @@ func (p *service) serveLog(call *handlers.Call) error {
 
 // flushWriter flushes a response after each write.
 type flushWriter struct {
-	w          io.Writer
+	response   io.Writer
 	controller *http.ResponseController
 }
 
 // Write implements io.Writer.
 func (f flushWriter) Write(b []byte) (int, error) {
-	n, err := f.w.Write(b)
+	n, err := f.response.Write(b)
 	if err == nil {
 		err = f.controller.Flush()
 	}
@@ -151,10 +152,10 @@ func checkAssigned(pod *corev1.Pod) error {
 }
 
 // serveCommand serves exec and attach.
-func (p *service) serveCommand(call *handlers.Call) error {
-	podExecOptions := execOptions(call.R.URL.Query())
-	var options runtime.Object = podExecOptions
-	attach := &corev1.PodAttachOptions{Stdin: podExecOptions.Stdin, Stdout: podExecOptions.Stdout, Stderr: podExecOptions.Stderr, TTY: podExecOptions.TTY, Container: podExecOptions.Container}
+func (s *service) serveCommand(call *handlers.Call) error {
+	execution := execOptions(call.R.URL.Query())
+	var options runtime.Object = execution
+	attach := &corev1.PodAttachOptions{Stdin: execution.Stdin, Stdout: execution.Stdout, Stderr: execution.Stderr, TTY: execution.TTY, Container: execution.Container}
 	if call.Sub.Name == "attach" {
 		options = attach
 	}
@@ -162,7 +163,7 @@ func (p *service) serveCommand(call *handlers.Call) error {
 		return err
 	}
 	if options == attach { // admission may have changed the options
-		podExecOptions = &corev1.PodExecOptions{
+		execution = &corev1.PodExecOptions{
 			Stdin:     attach.Stdin,
 			Stdout:    attach.Stdout,
 			Stderr:    attach.Stderr,
@@ -174,24 +175,24 @@ func (p *service) serveCommand(call *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	container, err := containerOf(pod, podExecOptions.Container)
+	container, err := containerOf(pod, execution.Container)
 	if err != nil {
 		return err
 	}
 	if err := checkAssigned(pod); err != nil {
 		return err
 	}
-	commandURL, err := p.kubeletURL(call, pod.Spec.NodeName, "/"+call.Sub.Name+"/"+pod.Namespace+"/"+pod.Name+"/"+container, execQuery(podExecOptions))
+	commandURL, err := s.kubeletURL(call, pod.Spec.NodeName, "/"+call.Sub.Name+"/"+pod.Namespace+"/"+pod.Name+"/"+container, execQuery(execution))
 	if err != nil {
 		return err
 	}
-	streams := kubeletproxy.Streams{Stdin: podExecOptions.Stdin, Stdout: podExecOptions.Stdout, Stderr: podExecOptions.Stderr, TTY: podExecOptions.TTY}
-	p.Upstream.Command(call.W, call.R, commandURL, streams, p.TranslateCommands, errorResponder{call})
+	streams := kubeletproxy.Streams{Stdin: execution.Stdin, Stdout: execution.Stdout, Stderr: execution.Stderr, TTY: execution.TTY}
+	s.Upstream.Command(call.W, call.R, commandURL, streams, s.TranslateCommands, errorResponder{call})
 	return nil
 }
 
 // servePortForward proxies a port-forward request to the kubelet.
-func (p *service) servePortForward(call *handlers.Call) error {
+func (s *service) servePortForward(call *handlers.Call) error {
 	options, err := portForwardOptions(call.R.URL.Query())
 	if err != nil {
 		return err
@@ -208,17 +209,17 @@ func (p *service) servePortForward(call *handlers.Call) error {
 	}
 	query := url.Values{}
 	var ports []string
-	for _, p := range options.Ports {
-		ports = append(ports, strconv.Itoa(int(p)))
+	for _, s := range options.Ports {
+		ports = append(ports, strconv.Itoa(int(s)))
 	}
 	if len(ports) > 0 {
 		query.Set(corev1.PortHeader, strings.Join(ports, ","))
 	}
-	forwardURL, err := p.kubeletURL(call, pod.Spec.NodeName, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
+	forwardURL, err := s.kubeletURL(call, pod.Spec.NodeName, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
 	if err != nil {
 		return err
 	}
-	p.Upstream.PortForward(call.W, call.R, forwardURL, p.TunnelPortForward, errorResponder{call})
+	s.Upstream.PortForward(call.W, call.R, forwardURL, s.TunnelPortForward, errorResponder{call})
 	return nil
 }
 

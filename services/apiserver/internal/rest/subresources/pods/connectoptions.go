@@ -60,129 +60,129 @@ func (o *optionReader) recordError(err error) {
 }
 
 // logOptions parses and validates the options of a log.
-func (p *service) logOptions(call *handlers.Call) (*corev1.PodLogOptions, error) {
-	r := &optionReader{query: call.R.URL.Query()}
-	podLogOptions := &corev1.PodLogOptions{
-		Container:                    r.query.Get("container"),
-		Follow:                       r.readFlag("follow"),
-		Previous:                     r.readFlag("previous"),
-		Timestamps:                   r.readFlag("timestamps"),
-		SinceSeconds:                 r.readNumber("sinceSeconds"),
-		SinceTime:                    r.readTime("sinceTime"),
-		TailLines:                    r.readNumber("tailLines"),
-		LimitBytes:                   r.readNumber("limitBytes"),
-		InsecureSkipTLSVerifyBackend: r.readFlag("insecureSkipTLSVerifyBackend"),
+func (s *service) logOptions(call *handlers.Call) (*corev1.PodLogOptions, error) {
+	reader := &optionReader{query: call.R.URL.Query()}
+	options := &corev1.PodLogOptions{
+		Container:                    reader.query.Get("container"),
+		Follow:                       reader.readFlag("follow"),
+		Previous:                     reader.readFlag("previous"),
+		Timestamps:                   reader.readFlag("timestamps"),
+		SinceSeconds:                 reader.readNumber("sinceSeconds"),
+		SinceTime:                    reader.readTime("sinceTime"),
+		TailLines:                    reader.readNumber("tailLines"),
+		LimitBytes:                   reader.readNumber("limitBytes"),
+		InsecureSkipTLSVerifyBackend: reader.readFlag("insecureSkipTLSVerifyBackend"),
 	}
-	if stream := r.query.Get("stream"); stream != "" {
-		podLogOptions.Stream = &stream
-	} else if p.SplitLogStreams {
+	if stream := reader.query.Get("stream"); stream != "" {
+		options.Stream = &stream
+	} else if s.SplitLogStreams {
 		all := corev1.LogStreamAll
-		podLogOptions.Stream = &all
+		options.Stream = &all
 	}
-	if r.err != nil {
-		return nil, r.err
+	if reader.err != nil {
+		return nil, reader.err
 	}
-	if errs := validateLogOptions(podLogOptions, p.SplitLogStreams); len(errs) > 0 {
+	if errs := validateLogOptions(options, s.SplitLogStreams); len(errs) > 0 {
 		return nil, status.Invalid(schema.GroupKind{Kind: "PodLogOptions"}, call.Info.Name, errs)
 	}
-	return podLogOptions, nil
+	return options, nil
 }
 
 // validateLogOptions validates the options of a log request. split allows a selected stream.
-func validateLogOptions(podLogOptions *corev1.PodLogOptions, split bool) (errs field.ErrorList) {
+func validateLogOptions(options *corev1.PodLogOptions, split bool) (errs field.ErrorList) {
 	at := field.NewPath
-	if n := podLogOptions.TailLines; n != nil && *n < 0 {
+	if n := options.TailLines; n != nil && *n < 0 {
 		errs = append(errs, field.Invalid(at("tailLines"), *n, "must be greater than or equal to 0"))
 	}
-	if n := podLogOptions.LimitBytes; n != nil && *n < 1 {
+	if n := options.LimitBytes; n != nil && *n < 1 {
 		errs = append(errs, field.Invalid(at("limitBytes"), *n, "must be greater than 0"))
 	}
-	n := podLogOptions.SinceSeconds
+	n := options.SinceSeconds
 	switch {
-	case n != nil && podLogOptions.SinceTime != nil:
+	case n != nil && options.SinceTime != nil:
 		errs = append(errs, field.Forbidden(at(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
 	case n != nil && *n < 1:
 		errs = append(errs, field.Invalid(at("sinceSeconds"), *n, "must be greater than 0"))
 	}
 	streams := []string{corev1.LogStreamAll, corev1.LogStreamStderr, corev1.LogStreamStdout}
-	s := podLogOptions.Stream
+	stream := options.Stream
 	switch {
-	case s == nil:
+	case stream == nil:
 	case !split:
 		errs = append(errs, field.Forbidden(at("stream"), "may not be specified"))
-	case !slices.Contains(streams, *s):
-		errs = append(errs, field.NotSupported(at("stream"), *s, streams))
-	case *s != corev1.LogStreamAll && podLogOptions.TailLines != nil:
+	case !slices.Contains(streams, *stream):
+		errs = append(errs, field.NotSupported(at("stream"), *stream, streams))
+	case *stream != corev1.LogStreamAll && options.TailLines != nil:
 		errs = append(errs, field.Forbidden(at(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
 	}
 	return errs
 }
 
 // logQuery returns the query for a log at a kubelet.
-func logQuery(podLogOptions *corev1.PodLogOptions) url.Values {
+func logQuery(options *corev1.PodLogOptions) url.Values {
 	values := url.Values{}
-	for name, set := range map[string]bool{"follow": podLogOptions.Follow, "previous": podLogOptions.Previous, "timestamps": podLogOptions.Timestamps} {
+	for name, set := range map[string]bool{"follow": options.Follow, "previous": options.Previous, "timestamps": options.Timestamps} {
 		if set {
 			values.Set(name, "true")
 		}
 	}
-	for name, n := range map[string]*int64{"sinceSeconds": podLogOptions.SinceSeconds, "tailLines": podLogOptions.TailLines, "limitBytes": podLogOptions.LimitBytes} {
+	for name, n := range map[string]*int64{"sinceSeconds": options.SinceSeconds, "tailLines": options.TailLines, "limitBytes": options.LimitBytes} {
 		if n != nil {
 			values.Set(name, strconv.FormatInt(*n, 10))
 		}
 	}
-	if podLogOptions.SinceTime != nil {
-		values.Set("sinceTime", podLogOptions.SinceTime.UTC().Format("2006-01-02T15:04:05Z07:00"))
+	if options.SinceTime != nil {
+		values.Set("sinceTime", options.SinceTime.UTC().Format("2006-01-02T15:04:05Z07:00"))
 	}
-	if podLogOptions.Stream != nil {
-		values.Set("stream", *podLogOptions.Stream)
+	if options.Stream != nil {
+		values.Set("stream", *options.Stream)
 	}
 	return values
 }
 
 // execOptions parses the options of an exec. The options of an attach are the same without a
 // command.
-func execOptions(q url.Values) *corev1.PodExecOptions {
-	r := &optionReader{query: q}
+func execOptions(query url.Values) *corev1.PodExecOptions {
+	reader := &optionReader{query: query}
 	return &corev1.PodExecOptions{
-		Stdin:     r.readFlag("stdin"),
-		Stdout:    r.readFlag("stdout"),
-		Stderr:    r.readFlag("stderr"),
-		TTY:       r.readFlag("tty"),
-		Container: q.Get("container"),
-		Command:   q["command"],
+		Stdin:     reader.readFlag("stdin"),
+		Stdout:    reader.readFlag("stdout"),
+		Stderr:    reader.readFlag("stderr"),
+		TTY:       reader.readFlag("tty"),
+		Container: query.Get("container"),
+		Command:   query["command"],
 	}
 }
 
 // execQuery returns the query for a command at a kubelet.
-func execQuery(podExecOptions *corev1.PodExecOptions) url.Values {
+func execQuery(options *corev1.PodExecOptions) url.Values {
 	values := url.Values{}
 	streams := map[string]bool{
-		corev1.ExecStdinParam:  podExecOptions.Stdin,
-		corev1.ExecStdoutParam: podExecOptions.Stdout,
-		corev1.ExecStderrParam: podExecOptions.Stderr,
-		corev1.ExecTTYParam:    podExecOptions.TTY,
+		corev1.ExecStdinParam:  options.Stdin,
+		corev1.ExecStdoutParam: options.Stdout,
+		corev1.ExecStderrParam: options.Stderr,
+		corev1.ExecTTYParam:    options.TTY,
 	}
 	for name, requested := range streams {
 		if requested {
 			values.Set(name, "1")
 		}
 	}
-	for _, word := range podExecOptions.Command {
+	for _, word := range options.Command {
 		values.Add("command", word)
 	}
 	return values
 }
 
 // portForwardOptions parses the ports that WebSocket clients send in the query.
-func portForwardOptions(q url.Values) (*corev1.PodPortForwardOptions, error) {
-	o := &corev1.PodPortForwardOptions{}
-	for _, text := range q["ports"] {
+func portForwardOptions(query url.Values) (*corev1.PodPortForwardOptions, error) {
+	options := &corev1.PodPortForwardOptions{}
+	for _, text := range query["ports"] {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
-		o.Ports = append(o.Ports, int32(n))
+		options.Ports = append(options.Ports, int32(n))
 	}
-	return o, nil
+	return options, nil
 }

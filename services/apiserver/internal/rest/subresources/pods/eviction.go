@@ -30,11 +30,11 @@ import (
 // processed.
 const maxDisruptedPods = 2000
 
-// maxEvictionAttempts is how many times an eviction is retried because the pod has changed.
+// maxEvictionAttempts is the maximum number of attempts of an eviction whose pod changes meanwhile.
 const maxEvictionAttempts = 20
 
 // serveEviction serves POST of an Eviction: it deletes a pod if the disruption budgets allow it.
-func (p *service) serveEviction(call *handlers.Call) error {
+func (s *service) serveEviction(call *handlers.Call) error {
 	req, err := call.CreateRequest()
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (p *service) serveEviction(call *handlers.Call) error {
 	if err := meta.PrepareUnstored(eviction, call.Info.Namespace); err != nil {
 		return err
 	}
-	p.Writer.RecordSentOwnership(call.Context(), req, p.evictions, eviction)
+	s.Writer.RecordSentOwnership(call.Context(), req, s.evictions, eviction)
 	dryRun := req.Options.(*metav1.CreateOptions).DryRun
 	var deletion *metav1.DeleteOptions
 	err = call.AdmitValid(req.Admission(admission.Create, eviction, nil), func() (err error) {
@@ -63,17 +63,17 @@ func (p *service) serveEviction(call *handlers.Call) error {
 	req.DryRun = len(deletion.DryRun) > 0
 	deleteRequest := req.ForObject(req.Resource, nil, req.Namespace, req.Name)
 	deleteRequest.Admitted = true
-	deleteRequest.BeforeDelete = p.setDisruptionTarget
-	if err := p.evictPod(call, deleteRequest, deletion); err != nil {
+	deleteRequest.BeforeDelete = s.setDisruptionTarget
+	if err := s.evictPod(call, deleteRequest, deletion); err != nil {
 		return err
 	}
-	p.WriteCreated(call.W, call.R)
+	s.WriteCreated(call.W, call.R)
 	return nil
 }
 
-// decodeEviction decodes either version of the kind. They have the same fields.
-func decodeEviction(c *handlers.Call, validation string) (*policyv1.Eviction, error) {
-	obj, err := c.DecodeBody(validation, evictionGVK, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
+// decodeEviction decodes an Eviction in v1 or v1beta1. Both versions have the same fields.
+func decodeEviction(call *handlers.Call, validation string) (*policyv1.Eviction, error) {
+	obj, err := call.DecodeBody(validation, evictionGVK, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
 	if err != nil {
 		return nil, err
 	}
@@ -86,15 +86,15 @@ func decodeEviction(c *handlers.Call, validation string) (*policyv1.Eviction, er
 	return nil, fmt.Errorf("%T is not an Eviction", obj)
 }
 
-// evictionOptions returns the options of the deletion. dryRun is the query parameter. The body may
-// repeat it, or set it if the query does not.
-func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
-	deleteOptions := e.DeleteOptions
+// evictionOptions returns the options of the deletion. dryRun is the query parameter. It is an error
+// if the body has another value.
+func evictionOptions(eviction *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
+	deleteOptions := eviction.DeleteOptions
 	if deleteOptions == nil {
 		deleteOptions = &metav1.DeleteOptions{}
 	}
 	if ptr.Deref(deleteOptions.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
-		return nil, status.Invalid(evictionGVK.GroupKind(), e.Name, field.ErrorList{
+		return nil, status.Invalid(evictionGVK.GroupKind(), eviction.Name, field.ErrorList{
 			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"),
 				true, "can not be set for pod eviction, try after removing the option"),
 		})
@@ -110,12 +110,12 @@ func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptio
 }
 
 // evictPod deletes a pod if its budget allows it or it has none.
-func (p *service) evictPod(call *handlers.Call, req *writes.Request, deleteOptions *metav1.DeleteOptions) error {
+func (s *service) evictPod(call *handlers.Call, req *writes.Request, deleteOptions *metav1.DeleteOptions) error {
 	versionGiven := deleteOptions.Preconditions != nil && deleteOptions.Preconditions.ResourceVersion != nil
 	unconditionalDelete := *req
 	unconditionalDelete.Options = deleteOptions
 	for attempt := 1; ; attempt++ {
-		obj, err := p.Writer.Read(call.Context(), req)
+		obj, err := s.Writer.Read(call.Context(), req)
 		if err != nil {
 			return err
 		}
@@ -139,14 +139,14 @@ func (p *service) evictPod(call *handlers.Call, req *writes.Request, deleteOptio
 			options.Preconditions.ResourceVersion = &pod.ResourceVersion
 		}
 		if !bypassesBudgets(pod) {
-			return p.evictBudgeted(call, pod, &unconditionalDelete, &conditionalDelete)
+			return s.evictBudgeted(call, pod, &unconditionalDelete, &conditionalDelete)
 		}
 		if pod.Status.Phase != corev1.PodPending || !pod.DeletionTimestamp.IsZero() {
-			_, err := p.Writer.Delete(call.Context(), &unconditionalDelete)
+			_, err := s.Writer.Delete(call.Context(), &unconditionalDelete)
 			return err
 		}
 		// A pod that becomes ready before the deletion counts for the budget.
-		_, err = p.Writer.Delete(call.Context(), &conditionalDelete)
+		_, err = s.Writer.Delete(call.Context(), &conditionalDelete)
 		if versionGiven || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
 			return err
 		}
@@ -155,7 +155,7 @@ func (p *service) evictPod(call *handlers.Call, req *writes.Request, deleteOptio
 
 // evictBudgeted evicts a running pod under its disruption budget. conditionalDelete deletes the pod
 // only in its current state, unconditionalDelete in any state.
-func (p *service) evictBudgeted(call *handlers.Call, pod *corev1.Pod, unconditionalDelete, conditionalDelete *writes.Request) error {
+func (s *service) evictBudgeted(call *handlers.Call, pod *corev1.Pod, unconditionalDelete, conditionalDelete *writes.Request) error {
 	kind := call.StoredKind(budgetResource)
 	if err := call.WaitForCurrentOf(kind); err != nil {
 		return err
@@ -165,49 +165,49 @@ func (p *service) evictBudgeted(call *handlers.Call, pod *corev1.Pod, unconditio
 		return err
 	}
 	if budget != nil && !isReady(pod) && mayEvictUnhealthy(budget) {
-		_, err := p.Writer.Delete(call.Context(), conditionalDelete)
-		o := unconditionalDelete.Options.(*metav1.DeleteOptions)
-		if apierrors.IsConflict(err) && (o.Preconditions == nil || o.Preconditions.ResourceVersion == nil) {
+		_, err := s.Writer.Delete(call.Context(), conditionalDelete)
+		options := unconditionalDelete.Options.(*metav1.DeleteOptions)
+		if apierrors.IsConflict(err) && (options.Preconditions == nil || options.Preconditions.ResourceVersion == nil) {
 			return tooManyEvictions(budget.Name)
 		}
 		return err
 	}
 	if budget != nil {
-		if err := p.consumeDisruption(call, unconditionalDelete, budget.Name, pod.Name); err != nil {
+		if err := s.consumeDisruption(call, unconditionalDelete, budget.Name, pod.Name); err != nil {
 			return err
 		}
 	}
-	_, err = p.Writer.Delete(call.Context(), unconditionalDelete)
+	_, err = s.Writer.Delete(call.Context(), unconditionalDelete)
 	return err
 }
 
 // bypassesBudgets reports whether no budget counts a pod, because it does not run.
-func bypassesBudgets(p *corev1.Pod) bool {
-	switch p.Status.Phase {
+func bypassesBudgets(pod *corev1.Pod) bool {
+	switch pod.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
 		return true
 	}
-	return !p.DeletionTimestamp.IsZero()
+	return !pod.DeletionTimestamp.IsZero()
 }
 
 // isReady reports whether a pod has the condition Ready.
-func isReady(p *corev1.Pod) bool {
-	for i := range p.Status.Conditions {
-		c := &p.Status.Conditions[i]
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
+func isReady(pod *corev1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		condition := &pod.Status.Conditions[i]
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
 		}
 	}
 	return false
 }
 
-// mayEvictUnhealthy reports whether a pod that is not ready, and so does not count as healthy, may
-// be evicted without spending the budget (KEP-3017).
-func mayEvictUnhealthy(b *policyv1.PodDisruptionBudget) bool {
-	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
+// mayEvictUnhealthy reports whether a pod that is not ready may be evicted without consuming a
+// disruption. It does not count as healthy (KEP-3017).
+func mayEvictUnhealthy(budget *policyv1.PodDisruptionBudget) bool {
+	if policy := budget.Spec.UnhealthyPodEvictionPolicy; policy != nil && *policy == policyv1.AlwaysAllow {
 		return true
 	}
-	return b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
+	return budget.Status.CurrentHealthy >= budget.Status.DesiredHealthy && budget.Status.DesiredHealthy > 0
 }
 
 // tooManyEvictions returns the error that asks the client to retry after the budget's controller
@@ -229,35 +229,35 @@ func rejectEviction(retryAfter int, cause string) error {
 
 // consumeDisruption consumes one allowed disruption of a budget and records the pod, so that the
 // budget's controller no longer counts it as available.
-func (p *service) consumeDisruption(c *handlers.Call, req *writes.Request, budget, pod string) error {
-	kind := c.StoredKind(budgetResource)
+func (s *service) consumeDisruption(call *handlers.Call, req *writes.Request, budget, pod string) error {
+	kind := call.StoredKind(budgetResource)
 	write := req.ForObject(kind, kind.Subresource("status"), req.Namespace, budget)
 	write.User = request.ServerUser()
 	write.Manager = request.SelfManager
 	write.Options = &metav1.UpdateOptions{}
-	_, err := p.Writer.UpdateStored(c.Context(), write, func(obj registry.Object) error {
-		b, ok := obj.(*policyv1.PodDisruptionBudget)
+	_, err := s.Writer.UpdateStored(call.Context(), write, func(obj registry.Object) error {
+		budgetObject, ok := obj.(*policyv1.PodDisruptionBudget)
 		if !ok {
 			return fmt.Errorf("%T is not a PodDisruptionBudget", obj)
 		}
-		if err := mayDisrupt(b); err != nil {
+		if err := mayDisrupt(budgetObject); err != nil {
 			return err
 		}
-		now := metav1.NewTime(p.Now().UTC().Truncate(time.Second))
-		b.Status.DisruptionsAllowed--
-		if b.Status.DisruptionsAllowed == 0 {
-			apimeta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
+		now := metav1.NewTime(s.Now().UTC().Truncate(time.Second))
+		budgetObject.Status.DisruptionsAllowed--
+		if budgetObject.Status.DisruptionsAllowed == 0 {
+			apimeta.SetStatusCondition(&budgetObject.Status.Conditions, metav1.Condition{
 				Type:               policyv1.DisruptionAllowedCondition,
 				Status:             metav1.ConditionFalse,
 				Reason:             policyv1.InsufficientPodsReason,
-				ObservedGeneration: b.Status.ObservedGeneration,
+				ObservedGeneration: budgetObject.Status.ObservedGeneration,
 				LastTransitionTime: now,
 			})
 		}
-		if b.Status.DisruptedPods == nil {
-			b.Status.DisruptedPods = map[string]metav1.Time{}
+		if budgetObject.Status.DisruptedPods == nil {
+			budgetObject.Status.DisruptedPods = map[string]metav1.Time{}
 		}
-		b.Status.DisruptedPods[pod] = now
+		budgetObject.Status.DisruptedPods[pod] = now
 		return nil
 	})
 	return err
@@ -271,32 +271,32 @@ func mayDisrupt(budget *policyv1.PodDisruptionBudget) error {
 			Resource: "poddisruptionbudget",
 		}, budget.Name, errors.New(reason))
 	}
-	s := &budget.Status
+	status := &budget.Status
 	switch {
-	case s.ObservedGeneration < budget.Generation:
+	case status.ObservedGeneration < budget.Generation:
 		return tooManyEvictions(budget.Name)
-	case s.DisruptionsAllowed < 0:
+	case status.DisruptionsAllowed < 0:
 		return forbidden("pdb disruptions allowed is negative")
-	case len(s.DisruptedPods) > maxDisruptedPods:
+	case len(status.DisruptedPods) > maxDisruptedPods:
 		return forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller")
-	case s.DisruptionsAllowed > 0:
+	case status.DisruptionsAllowed > 0:
 		return nil
 	}
 	text := fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently",
-		budget.Name, s.DesiredHealthy, s.CurrentHealthy)
-	c := apimeta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
-	syncFailed := c != nil && c.Reason == policyv1.SyncFailedReason && c.Status == metav1.ConditionFalse
+		budget.Name, status.DesiredHealthy, status.CurrentHealthy)
+	condition := apimeta.FindStatusCondition(status.Conditions, policyv1.DisruptionAllowedCondition)
+	syncFailed := condition != nil && condition.Reason == policyv1.SyncFailedReason && condition.Status == metav1.ConditionFalse
 	if syncFailed {
 		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s",
-			budget.Name, c.Message)
-	} else if s.CurrentHealthy > s.DesiredHealthy {
+			budget.Name, condition.Message)
+	} else if status.CurrentHealthy > status.DesiredHealthy {
 		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", budget.Name)
 	}
 	return rejectEviction(0, text)
 }
 
 // setDisruptionTarget sets the condition that records why a pod is terminated (KEP-3329).
-func (p *service) setDisruptionTarget(obj registry.Object) {
+func (s *service) setDisruptionTarget(obj registry.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return
@@ -304,7 +304,7 @@ func (p *service) setDisruptionTarget(obj registry.Object) {
 	condition := corev1.PodCondition{
 		Type:               corev1.DisruptionTarget,
 		Status:             corev1.ConditionTrue,
-		LastTransitionTime: metav1.NewTime(p.Now().UTC().Truncate(time.Second)),
+		LastTransitionTime: metav1.NewTime(s.Now().UTC().Truncate(time.Second)),
 		Reason:             "EvictionByEvictionAPI",
 		Message:            "Eviction API: evicting",
 	}

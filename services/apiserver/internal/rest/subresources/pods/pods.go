@@ -27,9 +27,12 @@ type Config struct {
 	Fields *apply.Fields
 	// Upstream reaches kubelets, pods and services.
 	Upstream *kubeletproxy.Upstream
-	// TranslateCommands serves commands over channels that can be closed. TunnelPortForward serves
-	// port forwarding over WebSocket. SplitLogStreams lets clients choose one stream of a log.
-	TranslateCommands, TunnelPortForward, SplitLogStreams bool
+	// TranslateCommands serves exec and attach over a WebSocket protocol whose streams can be closed.
+	TranslateCommands bool
+	// TunnelPortForward serves port forwarding over WebSocket.
+	TunnelPortForward bool
+	// SplitLogStreams lets clients choose one stream of a log.
+	SplitLogStreams bool
 	// BindingLabels copies the labels of a binding to its pod.
 	BindingLabels bool
 	Now           func() time.Time
@@ -48,29 +51,29 @@ var (
 )
 
 // Operations returns the operations of pods, and the proxies to services and nodes.
-func Operations(c Config) []handlers.Operation {
-	p := &service{
-		Config:    c,
-		bindings:  c.Fields.ForOperation(bindingGVK, declare.New[corev1.Binding], "binding"),
-		evictions: c.Fields.ForOperation(evictionGVK, declare.New[policyv1.Eviction], "eviction"),
+func Operations(config Config) []handlers.Operation {
+	s := &service{
+		Config:    config,
+		bindings:  config.Fields.ForOperation(bindingGVK, declare.New[corev1.Binding], "binding"),
+		evictions: config.Fields.ForOperation(evictionGVK, declare.New[policyv1.Eviction], "eviction"),
 	}
 	get := []string{http.MethodGet}
 	command := []string{http.MethodGet, http.MethodPost}
-	any := []string{
+	anyMethod := []string{
 		http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut,
 		http.MethodPatch, http.MethodDelete,
 	}
 	pods := schema.GroupResource{Resource: "pods"}
 	return []handlers.Operation{
-		{Resource: schema.GroupResource{Resource: "bindings"}, Serve: p.serveBinding},
-		{Resource: pods, Subresource: "binding", Serve: p.serveBinding},
-		{Resource: pods, Subresource: "eviction", Serve: p.serveEviction},
-		{Resource: pods, Subresource: "log", Methods: get, Serve: p.serveLog},
-		{Resource: pods, Subresource: "exec", Methods: command, Serve: p.serveCommand},
-		{Resource: pods, Subresource: "attach", Methods: command, Serve: p.serveCommand},
-		{Resource: pods, Subresource: "portforward", Methods: command, Serve: p.servePortForward},
-		{Resource: pods, Subresource: "proxy", Methods: any, Serve: p.serveProxy},
-		{Resource: schema.GroupResource{Resource: "services"}, Subresource: "proxy", Methods: any, Serve: p.serveProxy},
-		{Resource: schema.GroupResource{Resource: "nodes"}, Subresource: "proxy", Methods: any, Serve: p.serveProxy},
+		{Resource: schema.GroupResource{Resource: "bindings"}, Serve: s.serveBinding},
+		{Resource: pods, Subresource: "binding", Serve: s.serveBinding},
+		{Resource: pods, Subresource: "eviction", Serve: s.serveEviction},
+		{Resource: pods, Subresource: "log", Methods: get, Serve: s.serveLog},
+		{Resource: pods, Subresource: "exec", Methods: command, Serve: s.serveCommand},
+		{Resource: pods, Subresource: "attach", Methods: command, Serve: s.serveCommand},
+		{Resource: pods, Subresource: "portforward", Methods: command, Serve: s.servePortForward},
+		{Resource: pods, Subresource: "proxy", Methods: anyMethod, Serve: s.serveProxy},
+		{Resource: schema.GroupResource{Resource: "services"}, Subresource: "proxy", Methods: anyMethod, Serve: s.serveProxy},
+		{Resource: schema.GroupResource{Resource: "nodes"}, Subresource: "proxy", Methods: anyMethod, Serve: s.serveProxy},
 	}
 }

@@ -17,21 +17,21 @@ import (
 )
 
 // serveProxy serves requests of any method to a pod, a service or a node.
-func (p *service) serveProxy(call *handlers.Call) error {
+func (s *service) serveProxy(call *handlers.Call) error {
 	var options runtime.Object
 	var path *string // admission may change it
-	locate := p.nodeTarget
+	locate := s.nodeTarget
 	switch call.Resource {
 	case "pods":
 		o := &corev1.PodProxyOptions{Path: proxiedPath(call)}
 		options = o
 		path = &o.Path
-		locate = p.podTarget
+		locate = s.podTarget
 	case "services":
 		o := &corev1.ServiceProxyOptions{Path: proxiedPath(call)}
 		options = o
 		path = &o.Path
-		locate = p.serviceTarget
+		locate = s.serviceTarget
 	default:
 		o := &corev1.NodeProxyOptions{Path: proxiedPath(call)}
 		options = o
@@ -48,30 +48,30 @@ func (p *service) serveProxy(call *handlers.Call) error {
 	if target.Path != "" && !strings.HasPrefix(target.Path, "/") {
 		target.Path = "/" + target.Path
 	}
-	p.Upstream.Proxy(call.W, call.R, kind, target, errorResponder{call})
+	s.Upstream.Proxy(call.W, call.R, kind, target, errorResponder{call})
 	return nil
 }
 
 // proxiedPath returns the part of the request's path after the subresource.
-func proxiedPath(c *handlers.Call) string {
-	p := strings.Join(c.Info.Subpath, "/")
-	if p != "" && !strings.HasPrefix(p, "/") {
-		p = "/" + p
+func proxiedPath(call *handlers.Call) string {
+	path := strings.Join(call.Info.Subpath, "/")
+	if path != "" && !strings.HasPrefix(path, "/") {
+		path = "/" + path
 	}
-	if strings.HasSuffix(c.Info.Path, "/") && !strings.HasSuffix(p, "/") {
-		p += "/"
+	if strings.HasSuffix(call.Info.Path, "/") && !strings.HasSuffix(path, "/") {
+		path += "/"
 	}
-	return p
+	return path
 }
 
 // podTarget returns the URL of a port of a pod, which is named as name, name:port or
 // scheme:name:port. Without a port it is the first one that a container declares.
-func (p *service) podTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
-	scheme, name, port, ok := splitTarget(c.Info.Name)
+func (s *service) podTarget(call *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
+	scheme, name, port, ok := splitTarget(call.Info.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.Info.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", call.Info.Name))
 	}
-	pod, err := handlers.GetCurrent[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), name)
+	pod, err := handlers.GetCurrent[*corev1.Pod](call, corev1.SchemeGroupVersion.WithResource("pods"), name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -102,16 +102,16 @@ func splitTarget(s string) (scheme, name, port string, ok bool) {
 }
 
 // declaredPort returns the first port that a container of a pod declares, or "".
-func declaredPort(p *corev1.Pod) string {
-	for i := range p.Spec.Containers {
-		if ports := p.Spec.Containers[i].Ports; len(ports) > 0 {
+func declaredPort(pod *corev1.Pod) string {
+	for i := range pod.Spec.Containers {
+		if ports := pod.Spec.Containers[i].Ports; len(ports) > 0 {
 			return strconv.Itoa(int(ports[0].ContainerPort))
 		}
 	}
 	return ""
 }
 
-// schemeOrHTTP returns a scheme, which is http by default.
+// schemeOrHTTP returns the scheme, or http if it is empty.
 func schemeOrHTTP(scheme string) string {
 	if scheme == "" {
 		return "http"
@@ -120,7 +120,7 @@ func schemeOrHTTP(scheme string) string {
 }
 
 // nodeTarget returns the URL of a node's kubelet, or of another port of the node.
-func (p *service) nodeTarget(call *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
+func (s *service) nodeTarget(call *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
 	scheme, name, requestedPort, ok := splitTarget(call.Info.Name)
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", call.Info.Name))
@@ -129,7 +129,7 @@ func (p *service) nodeTarget(call *handlers.Call) (*url.URL, kubeletproxy.Target
 	if err != nil {
 		return nil, 0, err
 	}
-	host, port, err := p.Upstream.Location(node)
+	host, port, err := s.Upstream.Location(node)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -19,7 +19,7 @@ import (
 // serviceTarget returns the URL of an endpoint of a service, which is named as name, name:port or
 // scheme:name:port, where port is the name or number of one of its ports. As in Kubernetes, the
 // Endpoints object alone decides unless port is a number.
-func (p *service) serviceTarget(call *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
+func (s *service) serviceTarget(call *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(call.Info.Name)
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", call.Info.Name))
@@ -30,14 +30,14 @@ func (p *service) serviceTarget(call *handlers.Call) (*url.URL, kubeletproxy.Tar
 			return nil, 0, err
 		}
 	}
-	subsets, err := handlers.GetCurrent[*corev1.Endpoints](call, corev1.SchemeGroupVersion.WithResource("endpoints"), name)
+	endpoints, err := handlers.GetCurrent[*corev1.Endpoints](call, corev1.SchemeGroupVersion.WithResource("endpoints"), name)
 	if apierrors.IsNotFound(err) {
 		return nil, 0, apierrors.NewNotFound(call.GroupResource(), name)
 	}
 	if err != nil {
 		return nil, 0, err
 	}
-	address, found := p.pickEndpoint(call, subsets, port)
+	address, found := s.pickEndpoint(call, endpoints, port)
 	if !found {
 		return nil, 0, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
 	}
@@ -45,12 +45,12 @@ func (p *service) serviceTarget(call *handlers.Call) (*url.URL, kubeletproxy.Tar
 }
 
 // portName returns the name of the port that a service has with a number.
-func portName(c *handlers.Call, service string, number int64) (string, error) {
-	svc, err := handlers.GetCurrent[*corev1.Service](c, corev1.SchemeGroupVersion.WithResource("services"), service)
+func portName(call *handlers.Call, service string, number int64) (string, error) {
+	serviceObject, err := handlers.GetCurrent[*corev1.Service](call, corev1.SchemeGroupVersion.WithResource("services"), service)
 	if err != nil {
 		return "", err
 	}
-	for _, port := range svc.Spec.Ports {
+	for _, port := range serviceObject.Spec.Ports {
 		if int64(port.Port) == number {
 			return port.Name, nil
 		}
@@ -59,17 +59,17 @@ func portName(c *handlers.Call, service string, number int64) (string, error) {
 }
 
 // pickEndpoint returns a random ready endpoint that has the port.
-func (p *service) pickEndpoint(c *handlers.Call, e *corev1.Endpoints, port string) (address string, found bool) {
-	for _, s := range rand.Perm(len(e.Subsets)) {
-		subset := &e.Subsets[s]
-		i := slices.IndexFunc(subset.Ports, func(p corev1.EndpointPort) bool { return p.Name == port })
-		if i < 0 {
+func (s *service) pickEndpoint(call *handlers.Call, endpoints *corev1.Endpoints, port string) (address string, found bool) {
+	for _, subsetIndex := range rand.Perm(len(endpoints.Subsets)) {
+		subset := &endpoints.Subsets[subsetIndex]
+		portIndex := slices.IndexFunc(subset.Ports, func(s corev1.EndpointPort) bool { return s.Name == port })
+		if portIndex < 0 {
 			continue
 		}
-		for _, n := range rand.Perm(len(subset.Addresses)) {
-			address := &subset.Addresses[n]
-			if p.isPod(c, address) {
-				return net.JoinHostPort(address.IP, strconv.Itoa(int(subset.Ports[i].Port))), true
+		for _, addressIndex := range rand.Perm(len(subset.Addresses)) {
+			address := &subset.Addresses[addressIndex]
+			if s.isPod(call, address) {
+				return net.JoinHostPort(address.IP, strconv.Itoa(int(subset.Ports[portIndex].Port))), true
 			}
 		}
 	}
@@ -78,12 +78,12 @@ func (p *service) pickEndpoint(c *handlers.Call, e *corev1.Endpoints, port strin
 
 // isPod reports whether an endpoint is the address of a pod. Otherwise a user with write access to
 // endpoints could direct the server's requests to any address.
-func (p *service) isPod(c *handlers.Call, address *corev1.EndpointAddress) bool {
+func (s *service) isPod(call *handlers.Call, address *corev1.EndpointAddress) bool {
 	ref := address.TargetRef
-	if ref == nil || ref.Namespace != c.Info.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
+	if ref == nil || ref.Namespace != call.Info.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
 		return false
 	}
-	pod, err := handlers.GetCurrent[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), ref.Name)
+	pod, err := handlers.GetCurrent[*corev1.Pod](call, corev1.SchemeGroupVersion.WithResource("pods"), ref.Name)
 	if err != nil {
 		return false
 	}

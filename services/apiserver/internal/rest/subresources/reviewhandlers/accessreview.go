@@ -21,19 +21,19 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// reviewAccess evaluates the kinds of access reviews.
-func (a *service) reviewAccess(call *handlers.Call, obj runtime.Object) error {
+// reviewAccess sets the status of an access review or a rules review.
+func (s *service) reviewAccess(call *handlers.Call, obj runtime.Object) error {
 	ctx := call.Context()
 	user := request.UserFrom(ctx)
-	switch r := obj.(type) {
+	switch review := obj.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
-		r.Status = a.authorizeAccess(ctx, user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+		review.Status = s.authorizeAccess(ctx, user, review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
 	case *authorizationv1.SubjectAccessReview:
-		r.Status = a.authorizeAccess(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+		review.Status = s.authorizeAccess(ctx, authorizer.UserOf(&review.Spec), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
 	case *authorizationv1.LocalSubjectAccessReview:
-		r.Status = a.authorizeAccess(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+		review.Status = s.authorizeAccess(ctx, authorizer.UserOf(&review.Spec), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
 	case *authorizationv1.SelfSubjectRulesReview:
-		return a.reviewRules(ctx, user, r)
+		return s.reviewRules(ctx, user, review)
 	default:
 		details := &metav1.StatusDetails{Group: call.Group, Kind: call.Resource}
 		return status.Error(http.StatusNotImplemented, "NotImplemented", "the server does not offer "+call.Resource, details)
@@ -44,26 +44,26 @@ func (a *service) reviewAccess(call *handlers.Call, obj runtime.Object) error {
 // validateRequest returns an error for an invalid review.
 func validateRequest(call *handlers.Call, obj runtime.Object) error {
 	var errs field.ErrorList
-	at := field.NewPath("spec")
-	switch r := obj.(type) {
+	specPath := field.NewPath("spec")
+	switch review := obj.(type) {
 	case *authenticationv1.TokenReview:
-		if r.Spec.Token == "" {
+		if review.Spec.Token == "" {
 			return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 		}
 	case *authorizationv1.SelfSubjectAccessReview:
-		errs = append(validateAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, at), rejectMetadata(&r.ObjectMeta)...)
+		errs = append(validateAccess(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes, specPath), rejectMetadata(&review.ObjectMeta)...)
 	case *authorizationv1.SubjectAccessReview:
-		errs = append(validateSubject(&r.Spec, at), rejectMetadata(&r.ObjectMeta)...)
+		errs = append(validateSubject(&review.Spec, specPath), rejectMetadata(&review.ObjectMeta)...)
 	case *authorizationv1.LocalSubjectAccessReview:
-		errs = validateLocal(r)
-		if len(errs) == 0 && r.Namespace != call.Info.Namespace { // a webhook has changed it
+		errs = validateLocal(review)
+		if len(errs) == 0 && review.Namespace != call.Info.Namespace { // a webhook has changed the namespace
 			return apierrors.NewBadRequest("spec.resourceAttributes.namespace must match namespace: " + call.Info.Namespace)
 		}
 	case *authorizationv1.SelfSubjectRulesReview:
 		if request.UserFrom(call.Context()) == nil {
 			return apierrors.NewBadRequest("no user present on request")
 		}
-		if r.Spec.Namespace == "" {
+		if review.Spec.Namespace == "" {
 			return apierrors.NewBadRequest("no namespace on request")
 		}
 	}
@@ -73,14 +73,15 @@ func validateRequest(call *handlers.Call, obj runtime.Object) error {
 	return nil
 }
 
-func (a *service) authorizeAccess(
+// authorizeAccess returns the status of a review of one action by a user.
+func (s *service) authorizeAccess(
 	ctx context.Context,
-	u *request.User,
+	user *request.User,
 	resource *authorizationv1.ResourceAttributes,
 	nonResource *authorizationv1.NonResourceAttributes,
 ) authorizationv1.SubjectAccessReviewStatus {
-	attrs, problems := authorizer.AttributesOf(u, resource, nonResource)
-	decision, reason, err := a.Authorizer.Authorize(ctx, attrs)
+	attrs, problems := authorizer.AttributesOf(user, resource, nonResource)
+	decision, reason, err := s.Authorizer.Authorize(ctx, attrs)
 	return authorizer.StatusOf(decision, reason, err, problems)
 }
 
@@ -89,14 +90,14 @@ func (a *service) authorizeAccess(
 const assumedRulesSize = 1 << 20
 
 // reviewRules lists the permissions of the user in a namespace. It counts as a large request.
-func (a *service) reviewRules(ctx context.Context, u *request.User, review *authorizationv1.SelfSubjectRulesReview) error {
+func (s *service) reviewRules(ctx context.Context, user *request.User, review *authorizationv1.SelfSubjectRulesReview) error {
 	if err := request.Estimate(ctx, assumedRulesSize); err != nil {
 		return err
 	}
 	var rules authorizer.Rules
 	var err error
-	if resolver, ok := a.Authorizer.(authorizer.RuleResolver); ok {
-		rules, err = resolver.RulesFor(ctx, u, review.Spec.Namespace)
+	if resolver, ok := s.Authorizer.(authorizer.RuleResolver); ok {
+		rules, err = resolver.RulesFor(ctx, user, review.Spec.Namespace)
 	} else {
 		rules.Incomplete = true
 	}
@@ -118,60 +119,63 @@ func (a *service) reviewRules(ctx context.Context, u *request.User, review *auth
 	return nil
 }
 
+// rejectMetadata rejects any metadata but managed fields.
 func rejectMetadata(m *metav1.ObjectMeta) field.ErrorList {
 	return allowOnlyMetadata(m, metav1.ObjectMeta{}, "must be empty")
 }
 
 // allowOnlyMetadata rejects metadata other than the allowed one.
 func allowOnlyMetadata(m *metav1.ObjectMeta, allowed metav1.ObjectMeta, detail string) field.ErrorList {
-	rest := *m
-	rest.ManagedFields = nil
-	if semantic.Equal(rest, allowed) {
+	relevant := *m
+	relevant.ManagedFields = nil
+	if semantic.Equal(relevant, allowed) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *m, detail)}
 }
 
-func validateSubject(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) field.ErrorList {
-	errs := validateAccess(s.ResourceAttributes, s.NonResourceAttributes, at)
-	if s.User == "" && len(s.Groups) == 0 {
-		errs = append(errs, field.Invalid(at.Child("user"), s.User, "at least one of user or group must be specified"))
+// validateSubject validates the user, the groups and the action of a review.
+func validateSubject(spec *authorizationv1.SubjectAccessReviewSpec, at *field.Path) field.ErrorList {
+	errs := validateAccess(spec.ResourceAttributes, spec.NonResourceAttributes, at)
+	if spec.User == "" && len(spec.Groups) == 0 {
+		errs = append(errs, field.Invalid(at.Child("user"), spec.User, "at least one of user or group must be specified"))
 	}
 	return errs
 }
 
-func validateLocal(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
-	at := field.NewPath("spec")
-	errs := validateSubject(&r.Spec, at)
+// validateLocal validates a review of one namespace.
+func validateLocal(review *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
+	specPath := field.NewPath("spec")
+	errs := validateSubject(&review.Spec, specPath)
 	errs = append(
 		errs,
-		allowOnlyMetadata(&r.ObjectMeta, metav1.ObjectMeta{Namespace: r.Namespace}, "must be empty except for namespace")...,
+		allowOnlyMetadata(&review.ObjectMeta, metav1.ObjectMeta{Namespace: review.Namespace}, "must be empty except for namespace")...,
 	)
-	if ra := r.Spec.ResourceAttributes; ra != nil && ra.Namespace != r.Namespace {
-		errs = append(errs, field.Invalid(at.Child("resourceAttributes", "namespace"), ra.Namespace, "must match metadata.namespace"))
+	if ra := review.Spec.ResourceAttributes; ra != nil && ra.Namespace != review.Namespace {
+		errs = append(errs, field.Invalid(specPath.Child("resourceAttributes", "namespace"), ra.Namespace, "must match metadata.namespace"))
 	}
-	if na := r.Spec.NonResourceAttributes; na != nil {
-		errs = append(errs, field.Invalid(at.Child("nonResourceAttributes"), pathText(*na), "disallowed on this kind of request"))
+	if na := review.Spec.NonResourceAttributes; na != nil {
+		errs = append(errs, field.Invalid(specPath.Child("nonResourceAttributes"), pathText(*na), "disallowed on this kind of request"))
 	}
 	return errs
 }
 
 // validateAccess checks that a review has exactly one of resource and non-resource attributes.
 func validateAccess(
-	attributes *authorizationv1.ResourceAttributes,
-	na *authorizationv1.NonResourceAttributes,
+	resource *authorizationv1.ResourceAttributes,
+	nonResource *authorizationv1.NonResourceAttributes,
 	at *field.Path,
 ) (errs field.ErrorList) {
 	switch {
-	case attributes == nil && na == nil:
-		errs = append(errs, field.Invalid(at.Child("resourceAttributes"), na,
+	case resource == nil && nonResource == nil:
+		errs = append(errs, field.Invalid(at.Child("resourceAttributes"), nonResource,
 			"exactly one of nonResourceAttributes or resourceAttributes must be specified"))
-	case attributes != nil && na != nil:
-		errs = append(errs, field.Invalid(at.Child("nonResourceAttributes"), pathText(*na),
+	case resource != nil && nonResource != nil:
+		errs = append(errs, field.Invalid(at.Child("nonResourceAttributes"), pathText(*nonResource),
 			"cannot be specified in combination with resourceAttributes"))
 	}
-	if attributes != nil {
-		errs = append(errs, validateSelectors(attributes, at.Child("resourceAttributes"))...)
+	if resource != nil {
+		errs = append(errs, validateSelectors(resource, at.Child("resourceAttributes"))...)
 	}
 	return errs
 }
@@ -195,18 +199,18 @@ func validateSelectors(attributes *authorizationv1.ResourceAttributes, at *field
 				fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at)))
 		}
 	}
-	if s := attributes.FieldSelector; s != nil {
+	if selector := attributes.FieldSelector; selector != nil {
 		at := at.Child("fieldSelector")
-		validateForm(at, s.RawSelector, len(s.Requirements))
-		for i := range s.Requirements {
-			errs = append(errs, validateFieldRequirement(&s.Requirements[i], at.Child("requirements").Index(i))...)
+		validateForm(at, selector.RawSelector, len(selector.Requirements))
+		for i := range selector.Requirements {
+			errs = append(errs, validateFieldRequirement(&selector.Requirements[i], at.Child("requirements").Index(i))...)
 		}
 	}
-	if s := attributes.LabelSelector; s != nil {
+	if selector := attributes.LabelSelector; selector != nil {
 		at := at.Child("labelSelector")
-		validateForm(at, s.RawSelector, len(s.Requirements))
-		for i := range s.Requirements {
-			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(s.Requirements[i],
+		validateForm(at, selector.RawSelector, len(selector.Requirements))
+		for i := range selector.Requirements {
+			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(selector.Requirements[i],
 				metav1validation.LabelSelectorValidationOptions{
 					AllowUnknownOperatorInRequirement: true,
 				}, at.Child("requirements").Index(i))...)

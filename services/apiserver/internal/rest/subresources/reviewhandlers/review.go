@@ -32,8 +32,9 @@ import (
 type Config struct {
 	responsewriters.Responder
 	Writer *writes.Writer
-	// Tokens authenticates tokens, Authorizer evaluates access.
-	Tokens     authn.Tokens
+	// Tokens authenticates the tokens of token reviews.
+	Tokens authn.Tokens
+	// Authorizer makes the decisions of access reviews.
 	Authorizer authz.Authorizer
 	Now        func() time.Time
 }
@@ -42,10 +43,10 @@ type Config struct {
 type service struct{ Config }
 
 // Operations returns the operations of all review kinds.
-func Operations(c Config) []handlers.Operation {
-	a := &service{c}
+func Operations(config Config) []handlers.Operation {
+	s := &service{config}
 	operation := func(group, resource string) handlers.Operation {
-		return handlers.Operation{Resource: schema.GroupResource{Group: group, Resource: resource}, Serve: a.serveReview}
+		return handlers.Operation{Resource: schema.GroupResource{Group: group, Resource: resource}, Serve: s.serveReview}
 	}
 	return []handlers.Operation{
 		operation(authenticationv1.GroupName, "tokenreviews"),
@@ -58,12 +59,12 @@ func Operations(c Config) []handlers.Operation {
 }
 
 // serveReview serves POST of a review kind. The response is the same object with its status.
-func (a *service) serveReview(call *handlers.Call) error {
-	write, err := call.CreateRequest()
+func (s *service) serveReview(call *handlers.Call) error {
+	req, err := call.CreateRequest()
 	if err != nil {
 		return err
 	}
-	body, err := call.DecodeBody(write.FieldValidation, call.GVK())
+	body, err := call.DecodeBody(req.FieldValidation, call.GVK())
 	if err != nil {
 		return err
 	}
@@ -74,29 +75,29 @@ func (a *service) serveReview(call *handlers.Call) error {
 	if err := meta.PrepareUnstored(obj, call.Info.Namespace); err != nil {
 		return err
 	}
-	a.Writer.RecordSentOwnership(call.Context(), write, call.Owner(nil), obj)
+	s.Writer.RecordSentOwnership(call.Context(), req, call.Owner(nil), obj)
 	ctx := call.Context()
 	user := request.UserFrom(ctx)
-	admissionRequest := write.Admission(admission.Create, obj, nil)
+	admissionRequest := req.Admission(admission.Create, obj, nil)
 	if err := call.AdmitValid(admissionRequest, func() error { return validateRequest(call, obj) }); err != nil {
 		return err
 	}
-	switch r := obj.(type) {
+	switch review := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
-		r.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(a.Now().UTC().Truncate(time.Second))}
-		r.Status.UserInfo = request.UserInfo(user)
+		review.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(s.Now().UTC().Truncate(time.Second))}
+		review.Status.UserInfo = request.UserInfo(user)
 	case *authenticationv1beta1.SelfSubjectReview:
-		r.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(a.Now().UTC().Truncate(time.Second))}
-		r.Status.UserInfo = request.UserInfo(user)
+		review.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(s.Now().UTC().Truncate(time.Second))}
+		review.Status.UserInfo = request.UserInfo(user)
 	case *authenticationv1.TokenReview:
-		err = a.reviewToken(ctx, r)
+		err = s.reviewToken(ctx, review)
 	default:
-		err = a.reviewAccess(call, obj)
+		err = s.reviewAccess(call, obj)
 	}
 	if err != nil {
 		return err
 	}
-	return a.WriteView(
+	return s.WriteView(
 		call.W,
 		call.R,
 		http.StatusCreated,
@@ -106,11 +107,11 @@ func (a *service) serveReview(call *handlers.Call) error {
 
 // reviewToken sets the status of a TokenReview. As in Kubernetes, a field that has no value in the
 // result keeps that of the request.
-func (a *service) reviewToken(ctx context.Context, tokenReview *authenticationv1.TokenReview) error {
+func (s *service) reviewToken(ctx context.Context, tokenReview *authenticationv1.TokenReview) error {
 	resume := request.Suspend(ctx)
-	result, err := a.Tokens.Review(ctx, tokenReview.Spec.Token, tokenReview.Spec.Audiences)
+	result, err := s.Tokens.Review(ctx, tokenReview.Spec.Token, tokenReview.Spec.Audiences)
 	resume()
-	if err != nil { // the review may not have been possible
+	if err != nil { // as in Kubernetes, the client reads the failure from the status
 		tokenReview.Status.Authenticated, tokenReview.Status.Error = false, err.Error()
 		return nil
 	}

@@ -40,14 +40,14 @@ type Issuer struct {
 	// Name is the issuer claim of tokens.
 	Name   string
 	Signer Signer
-	// Local reports whether the signer uses the CPU of this process.
+	// Local reports whether the signer uses the CPU of this process, so that signing counts as work.
 	Local bool
 	// Audiences are the audiences of tokens whose request names none.
 	Audiences []string
 	// MaxLifetime is the maximum lifetime; 0 for no limit.
 	MaxLifetime time.Duration
-	// ExtendLifetime extends to a year the lifetime of tokens that a kubelet requests for old
-	// clients, which never read a renewed token.
+	// ExtendLifetime extends the lifetime of tokens that a kubelet requests for old clients to
+	// ExtendedLifetime. Old clients never read a renewed token.
 	ExtendLifetime bool
 	// MaxExtended is the maximum extended lifetime; 0 for no limit.
 	MaxExtended time.Duration
@@ -91,24 +91,24 @@ type service struct {
 }
 
 // Operations returns the operations of service accounts.
-func Operations(c Config) []handlers.Operation {
-	t := &service{c, c.Fields.ForOperation(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token")}
+func Operations(config Config) []handlers.Operation {
+	s := &service{config, config.Fields.ForOperation(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token")}
 	return []handlers.Operation{
-		{Resource: schema.GroupResource{Resource: "serviceaccounts"}, Subresource: "token", Serve: t.requestToken},
+		{Resource: schema.GroupResource{Resource: "serviceaccounts"}, Subresource: "token", Serve: s.requestToken},
 	}
 }
 
 // requestToken serves POST of a service account's token.
-func (t *service) requestToken(call *handlers.Call) error {
-	if t.Issuer == nil {
+func (s *service) requestToken(call *handlers.Call) error {
+	if s.Issuer == nil {
 		return status.NoResource()
 	}
 	// 1. Decode the request.
-	write, err := call.CreateRequest()
+	createRequest, err := call.CreateRequest()
 	if err != nil {
 		return err
 	}
-	obj, err := call.DecodeBody(write.FieldValidation, tokenRequestGVK)
+	obj, err := call.DecodeBody(createRequest.FieldValidation, tokenRequestGVK)
 	if err != nil {
 		return err
 	}
@@ -121,9 +121,9 @@ func (t *service) requestToken(call *handlers.Call) error {
 	}
 	// 2. Set defaults and run mutating admission.
 	setDefaults(req)
-	t.Writer.RecordSentOwnership(call.Context(), write, t.bodyFields, req)
-	attributes := write.Admission(admission.Create, req, nil)
-	if err := t.Writer.Admission.Mutate(call.Context(), attributes); err != nil {
+	s.Writer.RecordSentOwnership(call.Context(), createRequest, s.bodyFields, req)
+	attributes := createRequest.Admission(admission.Create, req, nil)
+	if err := s.Writer.Admission.Mutate(call.Context(), attributes); err != nil {
 		return err
 	}
 	setDefaults(req) // a webhook may have removed the values
@@ -134,14 +134,14 @@ func (t *service) requestToken(call *handlers.Call) error {
 	if err := call.WaitForCurrent(); err != nil {
 		return err
 	}
-	account, err := t.Issuer.Objects.ServiceAccount(call.Context(), call.Info.Namespace, call.Info.Name)
+	account, err := s.Issuer.Objects.ServiceAccount(call.Context(), call.Info.Namespace, call.Info.Name)
 	if err != nil {
 		return err
 	}
 	// 4. Complete and validate the request.
-	now := t.Now().UTC().Truncate(time.Second)
+	now := s.Now().UTC().Truncate(time.Second)
 	if len(req.Spec.Audiences) == 0 {
-		req.Spec.Audiences = t.Issuer.Audiences
+		req.Spec.Audiences = s.Issuer.Audiences
 	}
 	req.Name = account.Name
 	req.Namespace = account.Namespace
@@ -150,14 +150,14 @@ func (t *service) requestToken(call *handlers.Call) error {
 	if errs := validateTokenRequest(req); len(errs) > 0 {
 		return status.Invalid(tokenRequestGVK.GroupKind(), "", errs)
 	}
-	if err := t.Writer.Admission.Validate(call.Context(), attributes); err != nil {
+	if err := s.Writer.Admission.Validate(call.Context(), attributes); err != nil {
 		return err
 	}
 	// 5. Issue the token.
-	if err := t.Issuer.issueToken(call.Context(), account, req, now); err != nil {
+	if err := s.Issuer.issueToken(call.Context(), account, req, now); err != nil {
 		return err
 	}
-	return t.WriteView(
+	return s.WriteView(
 		call.W,
 		call.R,
 		http.StatusCreated,
@@ -175,18 +175,18 @@ func setDefaults(req *authenticationv1.TokenRequest) {
 
 // checkName returns an error if the name of the body, or the namespace after mutating admission,
 // differs from the path.
-func checkName(c *handlers.Call, req *authenticationv1.TokenRequest) error {
+func checkName(call *handlers.Call, req *authenticationv1.TokenRequest) error {
 	var err *field.Error
-	at := field.NewPath("metadata")
+	metadataPath := field.NewPath("metadata")
 	switch {
-	case req.Name != "" && req.Name != c.Info.Name:
-		err = field.Invalid(at.Child("name"), req.Name, "must match the service account name if specified")
-	case req.Namespace != "" && req.Namespace != c.Info.Namespace:
-		err = field.Invalid(at.Child("namespace"), req.Namespace, "must match the service account namespace if specified")
+	case req.Name != "" && req.Name != call.Info.Name:
+		err = field.Invalid(metadataPath.Child("name"), req.Name, "must match the service account name if specified")
+	case req.Namespace != "" && req.Namespace != call.Info.Namespace:
+		err = field.Invalid(metadataPath.Child("namespace"), req.Namespace, "must match the service account namespace if specified")
 	default:
 		return nil
 	}
-	return status.Invalid(tokenRequestGVK.GroupKind(), c.Info.Name, field.ErrorList{err})
+	return status.Invalid(tokenRequestGVK.GroupKind(), call.Info.Name, field.ErrorList{err})
 }
 
 // validateTokenRequest validates the requested lifetime.
@@ -205,8 +205,8 @@ func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorL
 // issuedAnnotation is the audit annotation with the id of the issued token.
 const issuedAnnotation = "authentication." + api.LabelDomain + "/issued-credential-id"
 
-// issueToken issues a token and fills the status of a valid request. A token of an old client, which
-// gets a longer lifetime, is reported with the requested expiration, so that the kubelet renews it.
+// issueToken issues a token and sets the status of a valid request. The token of an old client gets a
+// longer lifetime. The status still has the requested expiration, so that the kubelet renews it.
 func (i *Issuer) issueToken(
 	ctx context.Context,
 	account *corev1.ServiceAccount,

@@ -23,11 +23,11 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// objects serves all objects except those named "none". failure, if set, is the error of all
+// fakeObjects returns an object for each name except "none". failure, if set, is the error of all
 // reads.
-type objects struct{ failure error }
+type fakeObjects struct{ failure error }
 
-func (o objects) newMeta(kind, name string) (metav1.ObjectMeta, error) {
+func (o fakeObjects) newMeta(kind, name string) (metav1.ObjectMeta, error) {
 	if o.failure != nil {
 		return metav1.ObjectMeta{}, o.failure
 	}
@@ -37,24 +37,24 @@ func (o objects) newMeta(kind, name string) (metav1.ObjectMeta, error) {
 	return metav1.ObjectMeta{Name: name, UID: types.UID(kind + "-uid")}, nil
 }
 
-func (o objects) ServiceAccount(_ context.Context, _, name string) (*corev1.ServiceAccount, error) {
+func (o fakeObjects) ServiceAccount(_ context.Context, _, name string) (*corev1.ServiceAccount, error) {
 	m, err := o.newMeta("serviceaccounts", name)
 	return &corev1.ServiceAccount{ObjectMeta: m}, err
 }
 
 // Pod returns a pod with the node that its name ends with: pod-on-node.
-func (o objects) Pod(_ context.Context, _, name string) (*corev1.Pod, error) {
+func (o fakeObjects) Pod(_ context.Context, _, name string) (*corev1.Pod, error) {
 	m, err := o.newMeta("pods", name)
 	_, node, _ := strings.Cut(name, "-on-")
 	return &corev1.Pod{ObjectMeta: m, Spec: corev1.PodSpec{ServiceAccountName: "sa", NodeName: node}}, err
 }
 
-func (o objects) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
+func (o fakeObjects) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
 	m, err := o.newMeta("secrets", name)
 	return &corev1.Secret{ObjectMeta: m}, err
 }
 
-func (o objects) Node(_ context.Context, name string) (*corev1.Node, error) {
+func (o fakeObjects) Node(_ context.Context, name string) (*corev1.Node, error) {
 	if name == "lost" {
 		return nil, errors.New("cannot read node")
 	}
@@ -62,8 +62,8 @@ func (o objects) Node(_ context.Context, name string) (*corev1.Node, error) {
 	return &corev1.Node{ObjectMeta: m}, err
 }
 
-// private holds the private claims of a token.
-type private struct {
+// privateClaims holds the private claims of a token.
+type privateClaims struct {
 	Secret, Pod, Node *satoken.Ref
 	WarnAfter         int64
 }
@@ -71,35 +71,35 @@ type private struct {
 // issueToken requests a token. It returns the token's private claims and its lifetime in seconds.
 func issueToken(
 	t *testing.T,
-	i *Issuer,
+	issuer *Issuer,
 	seconds int64,
 	ref *authenticationv1.BoundObjectReference,
 	audiences ...string,
-) (private, int64, error) {
+) (privateClaims, int64, error) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i.Signer, err = satoken.NewSigner("issuer", key); err != nil {
+	if issuer.Signer, err = satoken.NewSigner("issuer", key); err != nil {
 		t.Fatal(err)
 	}
-	if i.Objects == nil {
-		i.Objects = objects{}
+	if issuer.Objects == nil {
+		issuer.Objects = fakeObjects{}
 	}
-	i.Audiences = []string{"own", "own too"}
+	issuer.Audiences = []string{"own", "own too"}
 	if audiences == nil {
-		audiences = i.Audiences
+		audiences = issuer.Audiences
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "u"}}
 	req := &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, BoundObjectRef: ref, Audiences: audiences},
 	}
-	if err := i.issueToken(t.Context(), account, req, time.Unix(1000, 0)); err != nil {
+	if err := issuer.issueToken(t.Context(), account, req, time.Unix(1000, 0)); err != nil {
 		if req.Status.Token != "" {
 			t.Errorf("got a token together with error %v, want no token", err)
 		}
-		return private{}, 0, err
+		return privateClaims{}, 0, err
 	}
 	parts := strings.Split(req.Status.Token, ".")
 	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
@@ -108,7 +108,7 @@ func issueToken(
 	}
 	var claims struct {
 		Exp, Iat   int64
-		Kubernetes private `json:"kubernetes.io"`
+		Kubernetes privateClaims `json:"kubernetes.io"`
 	}
 	if err := json.Unmarshal(raw, &claims); err != nil {
 		t.Fatal(err)
@@ -124,53 +124,59 @@ func boundObject(apiVersion, kind, name, uid string) *authenticationv1.BoundObje
 	return &authenticationv1.BoundObjectReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid)}
 }
 
-// TestTokenIsBoundToExistingObjectOnly checks that tokens are bound only to existing objects with the requested UID.
-func TestTokenIsBoundToExistingObjectOnly(t *testing.T) {
-	ref := func(name, uid string) *satoken.Ref { return &satoken.Ref{Name: name, UID: uid} }
+// TestTokenIsBoundToRequestedObject checks the private claims of tokens that are bound to an object.
+// A pod adds its node.
+func TestTokenIsBoundToRequestedObject(t *testing.T) {
+	claim := func(name, uid string) *satoken.Ref { return &satoken.Ref{Name: name, UID: uid} }
 	for name, test := range map[string]struct {
 		ref  *authenticationv1.BoundObjectReference
-		want private
+		want privateClaims
 	}{
-		"nothing":              {want: private{}},
-		"a pod without a node": {ref: boundObject("v1", "Pod", "p", ""), want: private{Pod: ref("p", "pods-uid")}},
+		"no object":            {want: privateClaims{}},
+		"a pod without a node": {ref: boundObject("v1", "Pod", "p", ""), want: privateClaims{Pod: claim("p", "pods-uid")}},
 		"a pod of a node": {ref: boundObject("v1", "Pod", "p-on-n", "pods-uid"),
-			want: private{Pod: ref("p-on-n", "pods-uid"), Node: ref("n", "nodes-uid")}},
+			want: privateClaims{Pod: claim("p-on-n", "pods-uid"), Node: claim("n", "nodes-uid")}},
 		"a pod of a missing node": {ref: boundObject("v1", "Pod", "p-on-none", ""),
-			want: private{Pod: ref("p-on-none", "pods-uid"), Node: ref("none", "")}},
-		"a secret": {ref: boundObject("v1", "Secret", "s", "secrets-uid"), want: private{Secret: ref("s", "secrets-uid")}},
-		"a node":   {ref: boundObject("v1", "Node", "n", "nodes-uid"), want: private{Node: ref("n", "nodes-uid")}},
+			want: privateClaims{Pod: claim("p-on-none", "pods-uid"), Node: claim("none", "")}},
+		"a secret": {ref: boundObject("v1", "Secret", "s", "secrets-uid"), want: privateClaims{Secret: claim("s", "secrets-uid")}},
+		"a node":   {ref: boundObject("v1", "Node", "n", "nodes-uid"), want: privateClaims{Node: claim("n", "nodes-uid")}},
 	} {
 		got, _, err := issueToken(t, &Issuer{}, 3600, test.ref)
 		if err != nil || !reflect.DeepEqual(got, test.want) {
 			t.Errorf("token bound to %s: got claims %+v, error %v, want %+v", name, got, err, test.want)
 		}
 	}
+}
+
+// TestTokenIsNotBoundToOtherObjects checks the errors of token requests whose object does not exist,
+// has another UID or kind, or cannot be read.
+func TestTokenIsNotBoundToOtherObjects(t *testing.T) {
 	failure := apierrors.NewTooManyRequests("later", 1)
 	for name, test := range map[string]struct {
-		ref     *authenticationv1.BoundObjectReference
-		failure error
-		isWant  func(error) bool
+		ref        *authenticationv1.BoundObjectReference
+		failure    error // of all reads
+		isExpected func(error) bool
 	}{
-		"no such pod":               {ref: boundObject("v1", "Pod", "none", ""), isWant: apierrors.IsNotFound},
-		"no such secret":            {ref: boundObject("v1", "Secret", "none", ""), isWant: apierrors.IsNotFound},
-		"no such node":              {ref: boundObject("v1", "Node", "none", ""), isWant: apierrors.IsNotFound},
-		"another pod":               {ref: boundObject("v1", "Pod", "p", "x"), isWant: apierrors.IsConflict},
-		"another secret":            {ref: boundObject("v1", "Secret", "s", "x"), isWant: apierrors.IsConflict},
-		"another node":              {ref: boundObject("v1", "Node", "n", "x"), isWant: apierrors.IsConflict},
-		"a pod of another group":    {ref: boundObject("apps/v1", "Pod", "p", ""), isWant: apierrors.IsBadRequest},
-		"a secret of another group": {ref: boundObject("apps/v1", "Secret", "s", ""), isWant: apierrors.IsBadRequest},
-		"a node of another group":   {ref: boundObject("apps/v1", "Node", "n", ""), isWant: apierrors.IsBadRequest},
-		"a config map":              {ref: boundObject("v1", "ConfigMap", "m", ""), isWant: apierrors.IsBadRequest},
-		"a pod, unreadable":         {ref: boundObject("v1", "Pod", "p", ""), failure: failure, isWant: apierrors.IsTooManyRequests},
-		"a secret, unreadable":      {ref: boundObject("v1", "Secret", "s", ""), failure: failure, isWant: apierrors.IsTooManyRequests},
-		"a node, unreadable":        {ref: boundObject("v1", "Node", "n", ""), failure: failure, isWant: apierrors.IsTooManyRequests},
+		"no such pod":               {ref: boundObject("v1", "Pod", "none", ""), isExpected: apierrors.IsNotFound},
+		"no such secret":            {ref: boundObject("v1", "Secret", "none", ""), isExpected: apierrors.IsNotFound},
+		"no such node":              {ref: boundObject("v1", "Node", "none", ""), isExpected: apierrors.IsNotFound},
+		"another pod":               {ref: boundObject("v1", "Pod", "p", "x"), isExpected: apierrors.IsConflict},
+		"another secret":            {ref: boundObject("v1", "Secret", "s", "x"), isExpected: apierrors.IsConflict},
+		"another node":              {ref: boundObject("v1", "Node", "n", "x"), isExpected: apierrors.IsConflict},
+		"a pod of another group":    {ref: boundObject("apps/v1", "Pod", "p", ""), isExpected: apierrors.IsBadRequest},
+		"a secret of another group": {ref: boundObject("apps/v1", "Secret", "s", ""), isExpected: apierrors.IsBadRequest},
+		"a node of another group":   {ref: boundObject("apps/v1", "Node", "n", ""), isExpected: apierrors.IsBadRequest},
+		"a config map":              {ref: boundObject("v1", "ConfigMap", "m", ""), isExpected: apierrors.IsBadRequest},
+		"a pod, unreadable":         {ref: boundObject("v1", "Pod", "p", ""), failure: failure, isExpected: apierrors.IsTooManyRequests},
+		"a secret, unreadable":      {ref: boundObject("v1", "Secret", "s", ""), failure: failure, isExpected: apierrors.IsTooManyRequests},
+		"a node, unreadable":        {ref: boundObject("v1", "Node", "n", ""), failure: failure, isExpected: apierrors.IsTooManyRequests},
 		"a pod of an unreadable node": {
-			ref:    boundObject("v1", "Pod", "p-on-lost", ""),
-			isWant: func(err error) bool { return err != nil && err.Error() == "cannot read node" },
+			ref:        boundObject("v1", "Pod", "p-on-lost", ""),
+			isExpected: func(err error) bool { return err != nil && err.Error() == "cannot read node" },
 		},
 	} {
-		if _, _, err := issueToken(t, &Issuer{Objects: objects{test.failure}}, 3600, test.ref); !test.isWant(err) {
-			t.Errorf("token bound to %s: got error %v, want another kind of error", name, err)
+		if _, _, err := issueToken(t, &Issuer{Objects: fakeObjects{test.failure}}, 3600, test.ref); !test.isExpected(err) {
+			t.Errorf("token bound to %s: got error %v, want an error of another kind", name, err)
 		}
 	}
 }
@@ -185,7 +191,7 @@ func TestTokenLifetimeIsLimitedOrExtended(t *testing.T) {
 		seconds   int64
 		ref       *authenticationv1.BoundObjectReference
 		audiences []string
-		want      int64
+		want      int64 // lifetime in seconds
 	}{
 		"lifetime as requested":       {issuer: Issuer{}, seconds: 1 << 31, want: 1 << 31},
 		"lifetime cut to the maximum": {issuer: Issuer{MaxLifetime: time.Hour}, seconds: 3601, want: 3600},
@@ -262,8 +268,8 @@ func TestLocalSigningNeedsPermit(t *testing.T) {
 		req := &authenticationv1.TokenRequest{
 			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: []string{"a"}},
 		}
-		i := &Issuer{Signer: signer, Local: test.local, Objects: objects{}}
-		err := i.issueToken(work.With(t.Context()), account, req, time.Unix(1000, 0))
+		issuer := &Issuer{Signer: signer, Local: test.local, Objects: fakeObjects{}}
+		err := issuer.issueToken(work.With(t.Context()), account, req, time.Unix(1000, 0))
 		if apierrors.IsTooManyRequests(err) {
 			rejects++
 		} else if err != nil {

@@ -16,9 +16,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestDeleteUnreadableKeepsObjectsThatMayBeReadable checks that an object stays if it could not be
+// TestDeleteCorruptKeepsObjectsThatMayBeReadable checks that an object stays if it could not be
 // opened because the request was rejected or ended.
-func TestDeleteUnreadableKeepsObjectsThatMayBeReadable(t *testing.T) {
+func TestDeleteCorruptKeepsObjectsThatMayBeReadable(t *testing.T) {
 	base := newBase(t)
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -58,12 +58,12 @@ func TestDeleteUnreadableKeepsObjectsThatMayBeReadable(t *testing.T) {
 			kv := fixture.store.values[key]
 			kv.Seal = &storage.Seal{Err: &storage.CorruptObjectError{Key: key, Revision: rev, Err: test.readErr}}
 			fixture.store.values[key] = kv
-			err := fixture.writer.DeleteUnreadable(
+			err := fixture.writer.DeleteCorrupt(
 				test.ctx,
 				&writes.Request{Resource: k, Namespace: "n", Name: "c", User: &request.User{Name: "u"}},
 			)
 			if !test.isWanted(err) {
-				t.Errorf("read error %v: DeleteUnreadable returned %v", test.readErr, err)
+				t.Errorf("read error %v: DeleteCorrupt returned %v", test.readErr, err)
 			}
 			if _, exists := fixture.store.values[key]; exists == test.wantDeleted {
 				t.Errorf("object exists: got %t, want %t", exists, !test.wantDeleted)
