@@ -99,7 +99,7 @@ func (t *commandTree) newRootCommand() *cobra.Command {
 		&cobra.Group{ID: operations, Title: "Operations:"},
 		&cobra.Group{ID: servers, Title: "Storage and messaging servers:"},
 	)
-	for _, p := range []command.Program{
+	for _, program := range []command.Program{
 		{Name: "up", Short: "Run one of each service, with etcd and NATS inside the API server.", Dir: ".binnacle"},
 		{
 			Name:       "ha",
@@ -108,7 +108,7 @@ func (t *commandTree) newRootCommand() *cobra.Command {
 			Replicated: true,
 		},
 	} {
-		root.AddCommand(t.newSupervisorCommand(p, suite))
+		root.AddCommand(t.newSupervisorCommand(program, suite))
 	}
 	for _, c := range suiteServices() {
 		root.AddCommand(t.newServiceCommand(c, services))
@@ -153,13 +153,13 @@ func newRawCommand(use, short, group string, run func(args []string),
 }
 
 // newSupervisorCommand returns the command that runs the whole suite.
-func (t *commandTree) newSupervisorCommand(p command.Program, group string) *cobra.Command {
-	use := p.Name
-	p.Name = name + " " + use
-	p.Self = t.self
-	return newRawCommand(use, p.Short, group,
-		func(args []string) { t.code = p.Main(args, t.out, t.errs) },
-		func(_ []string, last string) []string { return flagNames(p.NewFlags(), last) })
+func (t *commandTree) newSupervisorCommand(program command.Program, group string) *cobra.Command {
+	use := program.Name
+	program.Name = name + " " + use
+	program.Self = t.self
+	return newRawCommand(use, program.Short, group,
+		func(args []string) { t.code = program.Main(args, t.out, t.errs) },
+		func(_ []string, last string) []string { return flagNames(program.NewFlags(), last) })
 }
 
 // newServiceCommand returns the command of a service, which exits the process itself.

@@ -15,17 +15,17 @@ import (
 // runCommand runs a command and returns its exit code and output.
 func runCommand(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer file.Close()
 	var stderr bytes.Buffer
-	code = newTree("binnacle", f, &stderr).run(args)
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	code = newTree("binnacle", file, &stderr).run(args)
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		t.Fatal(err)
 	}
-	text, err := io.ReadAll(f)
+	text, err := io.ReadAll(file)
 	if err != nil {
 		t.Fatal(err)
 	}

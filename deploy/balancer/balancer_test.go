@@ -23,12 +23,12 @@ func TestParseService(t *testing.T) {
 		"6443=a:1":            "missing port",
 		":6443=a":             "missing port",
 	} {
-		s, err := parseService(text)
+		service, err := parseService(text)
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
-		if text == ":6443=a:1,b:2" && (s.listen != ":6443" || !slices.Equal(s.instances, []string{"a:1", "b:2"})) {
-			t.Errorf("%s: got %+v", text, s)
+		if text == ":6443=a:1,b:2" && (service.listen != ":6443" || !slices.Equal(service.instances, []string{"a:1", "b:2"})) {
+			t.Errorf("%s: got %+v", text, service)
 		}
 	}
 }
@@ -86,13 +86,13 @@ func TestStates(t *testing.T) {
 // counts as silent, and that a missing CA file is an error.
 func TestProberVerifiesCertificates(t *testing.T) {
 	address, ca := instance(t, http.StatusOK, "ok")
-	a, err := newProber(ca)
+	prober, err := newProber(ca)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.client.CloseIdleConnections()
+	defer prober.client.CloseIdleConnections()
 	_, port, _ := strings.Cut(address, ":")
-	if got := a.stateOf(t.Context(), "localhost:"+port); got != balancer.Silent { // not in the certificate
+	if got := prober.stateOf(t.Context(), "localhost:"+port); got != balancer.Silent { // not in the certificate
 		t.Errorf("got state %d, want %v", got, balancer.Silent)
 	}
 	if _, err := newProber(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "--ca-file") {

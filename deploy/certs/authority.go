@@ -32,15 +32,15 @@ func loadAuthority(p Pair, now time.Time) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := pair.Certificate()
-	key, ok := c.PrivateKey.(crypto.Signer)
+	certificate := pair.Certificate()
+	key, ok := certificate.PrivateKey.(crypto.Signer)
 	switch {
-	case !ok || !c.Leaf.IsCA:
+	case !ok || !certificate.Leaf.IsCA:
 		return nil, fmt.Errorf("%s is not a CA certificate", p.Cert)
-	case expiresSoon(c.Leaf, now):
-		return nil, fmt.Errorf("%s expires on %s", p.Cert, c.Leaf.NotAfter.Format(time.DateOnly))
+	case expiresSoon(certificate.Leaf, now):
+		return nil, fmt.Errorf("%s expires on %s", p.Cert, certificate.Leaf.NotAfter.Format(time.DateOnly))
 	}
-	return &authority{cert: c.Leaf, key: key}, nil
+	return &authority{cert: certificate.Leaf, key: key}, nil
 }
 
 // loadExternal reads the certificate of a CA whose key is elsewhere.

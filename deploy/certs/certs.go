@@ -106,7 +106,7 @@ func Ensure(options Options) (created []string, err error) {
 // loadAuthorities reads the CAs. The result has no entry for a CA that Ensure has to
 // create. It returns a *MissingCAError for a CA that Ensure must not create.
 func (o Options) loadAuthorities(programs []programFolder, now time.Time) (map[CA]*authority, error) {
-	l := Layout{o.Dir}
+	layout := Layout{o.Dir}
 	for _, ca := range o.ExternalCAs {
 		if !slices.Contains(CAs(), ca) {
 			return nil, fmt.Errorf("CA %q is not one of %v", ca, CAs())
@@ -114,7 +114,7 @@ func (o Options) loadAuthorities(programs []programFolder, now time.Time) (map[C
 	}
 	out := map[CA]*authority{}
 	for _, ca := range CAs() {
-		pair := l.CA(ca)
+		pair := layout.CA(ca)
 		if slices.Contains(o.ExternalCAs, ca) {
 			a, err := loadExternal(pair)
 			if err != nil {
@@ -159,12 +159,12 @@ func certsSignedBy(programs []programFolder, ca CA) (out []string) {
 // external CA has to sign a certificate, it writes a signing request and adds it to unsigned.
 func (o Options) ensureProgram(p programFolder, signers map[CA]*authority, now time.Time,
 	unsigned *UnsignedError) (created []string, err error) {
-	l := Layout{o.Dir}
+	layout := Layout{o.Dir}
 	for _, ca := range p.trusts {
 		if signers[ca].cert == nil {
 			continue
 		}
-		if err := copyFile(l.CA(ca).Cert, l.TrustBundle(p.name, ca)); err != nil {
+		if err := copyFile(layout.CA(ca).Cert, layout.TrustBundle(p.name, ca)); err != nil {
 			return created, err
 		}
 	}

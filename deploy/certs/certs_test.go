@@ -33,13 +33,13 @@ func leafOf(t *testing.T, p certs.Pair) *x509.Certificate {
 
 // TestCertificatesHaveOnePurpose checks the subject, usage, names and issuer of every certificate.
 func TestCertificatesHaveOnePurpose(t *testing.T) {
-	o := certs.Options{
+	options := certs.Options{
 		Dir:       filepath.Join(t.TempDir(), "pki"),
 		Names:     []string{"api.example.org"},
 		Addresses: []net.IP{net.IPv4(192, 0, 2, 1)},
 	}
-	ensureFiles(t, o)
-	layout := certs.Layout{Dir: o.Dir}
+	ensureFiles(t, options)
+	layout := certs.Layout{Dir: options.Dir}
 	server, client := x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
 	tests := []struct {
 		pair  certs.Pair
@@ -335,13 +335,13 @@ func TestRenewalKeepsNames(t *testing.T) {
 // TestDamagedTokenKeyIsNotReplaced checks that Ensure fails instead of replacing a key that it
 // cannot read.
 func TestDamagedTokenKeyIsNotReplaced(t *testing.T) {
-	o := certs.Options{Dir: t.TempDir()}
-	ensureFiles(t, o)
-	path := certs.Layout{Dir: o.Dir}.ServiceAccountKey()
+	options := certs.Options{Dir: t.TempDir()}
+	ensureFiles(t, options)
+	path := certs.Layout{Dir: options.Dir}.ServiceAccountKey()
 	if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := certs.Ensure(o); err == nil {
+	if _, err := certs.Ensure(options); err == nil {
 		t.Error("Ensure() with a damaged token key = nil, want an error")
 	}
 	if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, []byte("damaged")) {

@@ -57,14 +57,14 @@ func Check(options Options, now time.Time, within time.Duration) []Entry {
 // authorityFile returns a file with the certificates of a CA: that of the folder ca, or
 // the copy of a program if the folder is kept elsewhere.
 func (o Options) authorityFile(ca CA) string {
-	l := Layout{o.Dir}
-	own := l.CA(ca).Cert
+	layout := Layout{o.Dir}
+	own := layout.CA(ca).Cert
 	if _, err := os.Stat(own); err == nil {
 		return own
 	}
 	for _, p := range Programs() {
-		if _, err := os.Stat(l.TrustBundle(p, ca)); err == nil {
-			return l.TrustBundle(p, ca)
+		if _, err := os.Stat(layout.TrustBundle(p, ca)); err == nil {
+			return layout.TrustBundle(p, ca)
 		}
 	}
 	return own
@@ -97,12 +97,12 @@ func (o Options) checkFile(path string, now time.Time, within time.Duration, ver
 }
 
 // describeUsage returns what a certificate may be used for, for the table.
-func describeUsage(c *x509.Certificate) string {
-	if c.IsCA {
+func describeUsage(certificate *x509.Certificate) string {
+	if certificate.IsCA {
 		return "CA"
 	}
 	var out []string
-	for _, u := range c.ExtKeyUsage {
+	for _, u := range certificate.ExtKeyUsage {
 		switch u {
 		case x509.ExtKeyUsageServerAuth:
 			out = append(out, "server")

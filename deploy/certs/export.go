@@ -32,9 +32,9 @@ func (p programFolder) filePaths(layout Layout) []string {
 
 // Secrets returns one Secret in YAML for the folder of each program of
 // deploy/manifests. No Secret holds the key of a CA.
-func Secrets(o Options) ([]byte, error) {
+func Secrets(options Options) ([]byte, error) {
 	var out bytes.Buffer
-	for _, p := range o.programs() {
+	for _, p := range options.programs() {
 		if !p.deployed {
 			continue
 		}
@@ -43,7 +43,7 @@ func Secrets(o Options) ([]byte, error) {
 			ObjectMeta: metav1.ObjectMeta{Name: p.name + "-certs"},
 			Type:       corev1.SecretTypeOpaque, Data: map[string][]byte{},
 		}
-		for _, f := range p.filePaths(Layout{o.Dir}) {
+		for _, f := range p.filePaths(Layout{options.Dir}) {
 			data, err := os.ReadFile(f)
 			if err != nil {
 				return nil, fmt.Errorf("secret of %s: %w", p.name, err)
@@ -67,12 +67,12 @@ const AdminUser = "binnacle-admin"
 // files of the client certificate.
 func Kubeconfig(server, user, ca string, client Pair) *clientcmdapi.Config {
 	const cluster = "binnacle"
-	c := clientcmdapi.NewConfig()
-	c.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: ca}
-	c.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificate: client.Cert, ClientKey: client.Key}
-	c.Contexts[cluster] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: user}
-	c.CurrentContext = cluster
-	return c
+	config := clientcmdapi.NewConfig()
+	config.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: ca}
+	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificate: client.Cert, ClientKey: client.Key}
+	config.Contexts[cluster] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: user}
+	config.CurrentContext = cluster
+	return config
 }
 
 // AdminKubeconfig returns the kubeconfig of the administrator for a server.

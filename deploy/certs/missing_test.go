@@ -86,16 +86,16 @@ func TestEnsureDoesNotReplaceCA(t *testing.T) {
 // TestCertificatesHaveConfiguredLifetimes checks the expiry of certificates and CAs, and that
 // short-lived certificates are not replaced at once.
 func TestCertificatesHaveConfiguredLifetimes(t *testing.T) {
-	o := newFolder(t)
-	o.Lifetime, o.CALifetime = 48*time.Hour, 96*time.Hour
-	ensureFiles(t, o)
-	l := certs.Layout{Dir: o.Dir}
-	for p, want := range map[certs.Pair]time.Duration{l.Admin(): o.Lifetime, l.CA(certs.ClientCA): o.CALifetime} {
+	options := newFolder(t)
+	options.Lifetime, options.CALifetime = 48*time.Hour, 96*time.Hour
+	ensureFiles(t, options)
+	l := certs.Layout{Dir: options.Dir}
+	for p, want := range map[certs.Pair]time.Duration{l.Admin(): options.Lifetime, l.CA(certs.ClientCA): options.CALifetime} {
 		if remaining := time.Until(leafOf(t, p).NotAfter); remaining > want || remaining < want-time.Hour {
 			t.Errorf("%s: got expiry in %s, want %s", p.Cert, remaining, want)
 		}
 	}
-	if created := ensureFiles(t, o); len(created) > 0 {
+	if created := ensureFiles(t, options); len(created) > 0 {
 		t.Errorf("short-lived certificates were replaced at once: %v, want none", created)
 	}
 }
@@ -170,16 +170,16 @@ func write(t *testing.T, path string, data []byte) {
 func TestExternalCASignsRequests(t *testing.T) {
 	options := newFolder(t)
 	options.ExternalCAs = []certs.CA{certs.FrontProxyCA}
-	layout, ca := certs.Layout{Dir: options.Dir}, newOutsideCA(t)
+	layout, outsideCA := certs.Layout{Dir: options.Dir}, newOutsideCA(t)
 
 	_, err := certs.Ensure(options)
 	var unsigned *certs.UnsignedError
 	if !errors.As(err, &unsigned) || len(unsigned.Requests) != 2 || len(unsigned.Missing) != 1 {
 		t.Fatalf("got error %v, want one with 2 requests and 1 missing certificate", err)
 	}
-	write(t, layout.CA(certs.FrontProxyCA).Cert, tlsfiles.EncodeCertificate(ca.cert.Raw))
+	write(t, layout.CA(certs.FrontProxyCA).Cert, tlsfiles.EncodeCertificate(outsideCA.cert.Raw))
 	for _, path := range unsigned.Requests {
-		ca.sign(t, path)
+		outsideCA.sign(t, path)
 	}
 	if created := ensureFiles(t, options); len(created) > 0 {
 		t.Errorf("got files %v, want none", created)

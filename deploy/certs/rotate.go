@@ -37,13 +37,13 @@ func Rotate(options Options, step Step, which ...CA) (created []string, err erro
 	if len(which) == 0 {
 		which = CAs()
 	}
-	l := Layout{options.Dir}
+	layout := Layout{options.Dir}
 	var all []*rotation
 	for _, a := range which {
 		if slices.Contains(options.ExternalCAs, a) {
 			return nil, fmt.Errorf("CA %s is external and cannot be rotated here", a)
 		}
-		r, err := newRotation(l, a)
+		r, err := newRotation(layout, a)
 		if err == nil {
 			err = r.checkOrder(step)
 		}

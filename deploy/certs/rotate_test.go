@@ -21,16 +21,16 @@ import (
 )
 
 // trustPools returns the CA certificates that a process trusts after reading its files now.
-func trustPools(t *testing.T, l certs.Layout) map[certs.CA]*x509.CertPool {
+func trustPools(t *testing.T, layout certs.Layout) map[certs.CA]*x509.CertPool {
 	t.Helper()
 	pools := map[certs.CA]*x509.CertPool{}
 	for ca, file := range map[certs.CA]string{
-		certs.ServingCA:    l.TrustBundle("tokencleaner", certs.ServingCA),
-		certs.ClientCA:     l.TrustBundle("apiserver", certs.ClientCA),
-		certs.EtcdCA:       l.TrustBundle("apiserver", certs.EtcdCA),
-		certs.NATSCA:       l.TrustBundle("nats", certs.NATSCA),
-		certs.FrontProxyCA: l.TrustBundle("apiserver", certs.FrontProxyCA),
-		certs.KubeletCA:    l.TrustBundle("apiserver", certs.KubeletCA),
+		certs.ServingCA:    layout.TrustBundle("tokencleaner", certs.ServingCA),
+		certs.ClientCA:     layout.TrustBundle("apiserver", certs.ClientCA),
+		certs.EtcdCA:       layout.TrustBundle("apiserver", certs.EtcdCA),
+		certs.NATSCA:       layout.TrustBundle("nats", certs.NATSCA),
+		certs.FrontProxyCA: layout.TrustBundle("apiserver", certs.FrontProxyCA),
+		certs.KubeletCA:    layout.TrustBundle("apiserver", certs.KubeletCA),
 	} {
 		bundle, err := tlsfiles.LoadBundle(file)
 		if err != nil {
@@ -53,16 +53,16 @@ var tokenKey = sync.OnceValues(func() ([]byte, error) {
 // newFolder returns options for a folder with a token key.
 func newFolder(t *testing.T) certs.Options {
 	t.Helper()
-	o := certs.Options{Dir: t.TempDir()}
+	options := certs.Options{Dir: t.TempDir()}
 	key, err := tokenKey()
 	if err == nil {
-		l := certs.Layout{Dir: o.Dir}
+		l := certs.Layout{Dir: options.Dir}
 		err = errors.Join(os.MkdirAll(l.Folder("apiserver"), 0o700), os.WriteFile(l.ServiceAccountKey(), key, 0o600))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o
+	return options
 }
 
 // TestRotationKeepsTrust checks that after each step, processes that last read their files in the
@@ -124,29 +124,29 @@ func TestRotationKeepsTrust(t *testing.T) {
 }
 
 // pairsOf returns one certificate that each CA signed, with its key.
-func pairsOf(l certs.Layout) map[certs.CA]certs.Pair {
+func pairsOf(layout certs.Layout) map[certs.CA]certs.Pair {
 	return map[certs.CA]certs.Pair{
-		certs.ServingCA:    l.APIServer(),
-		certs.ClientCA:     l.Client("tokencleaner"),
-		certs.EtcdCA:       l.Etcd(),
-		certs.NATSCA:       l.NATSClient(),
-		certs.FrontProxyCA: l.FrontProxy(),
-		certs.KubeletCA:    l.KubeletClient(),
+		certs.ServingCA:    layout.APIServer(),
+		certs.ClientCA:     layout.Client("tokencleaner"),
+		certs.EtcdCA:       layout.Etcd(),
+		certs.NATSCA:       layout.NATSClient(),
+		certs.FrontProxyCA: layout.FrontProxy(),
+		certs.KubeletCA:    layout.KubeletClient(),
 	}
 }
 
 // TestSingleCARotation checks that the rotation of one CA does not change the others.
 func TestSingleCARotation(t *testing.T) {
-	o := newFolder(t)
-	ensureFiles(t, o)
-	layout := certs.Layout{Dir: o.Dir}
+	options := newFolder(t)
+	ensureFiles(t, options)
+	layout := certs.Layout{Dir: options.Dir}
 	serving, etcd := leafOf(t, layout.CA(certs.ServingCA)), leafOf(t, layout.CA(certs.EtcdCA))
 	for _, step := range certs.AllSteps() {
-		if _, err := certs.Rotate(o, step, certs.EtcdCA); err != nil {
+		if _, err := certs.Rotate(options, step, certs.EtcdCA); err != nil {
 			t.Fatal(err)
 		}
 		// The other CAs are not prepared, so Switch of all CAs is out of order and changes none.
-		if _, err := certs.Rotate(o, certs.Switch); err == nil {
+		if _, err := certs.Rotate(options, certs.Switch); err == nil {
 			t.Fatalf("Rotate(switch) of all CAs after %s of one: error = nil, want one", step)
 		}
 	}
@@ -161,18 +161,18 @@ func TestSingleCARotation(t *testing.T) {
 // TestRenewReissuesLeafCertificates checks that Options.Renew replaces all certificates except
 // those of the CAs.
 func TestRenewReissuesLeafCertificates(t *testing.T) {
-	o := newFolder(t)
-	all := ensureFiles(t, o)
-	l := certs.Layout{Dir: o.Dir}
-	ca, before := leafOf(t, l.CA(certs.ClientCA)), leafOf(t, l.Admin())
-	o.Renew = true
-	if created := ensureFiles(t, o); len(created) != len(all)-len(certs.CAs()) {
+	options := newFolder(t)
+	all := ensureFiles(t, options)
+	layout := certs.Layout{Dir: options.Dir}
+	certificate, before := leafOf(t, layout.CA(certs.ClientCA)), leafOf(t, layout.Admin())
+	options.Renew = true
+	if created := ensureFiles(t, options); len(created) != len(all)-len(certs.CAs()) {
 		t.Errorf("renewal wrote %d files, want %d: all but those of the CAs", len(created), len(all)-len(certs.CAs()))
 	}
-	if !leafOf(t, l.CA(certs.ClientCA)).Equal(ca) {
+	if !leafOf(t, layout.CA(certs.ClientCA)).Equal(certificate) {
 		t.Error("renewal: got another client CA, want it unchanged")
 	}
-	if leafOf(t, l.Admin()).Equal(before) {
+	if leafOf(t, layout.Admin()).Equal(before) {
 		t.Error("renewal: got the former certificate of the administrator, want another")
 	}
 }
@@ -188,16 +188,16 @@ func TestSecretsHoldOnlyNeededFiles(t *testing.T) {
 	}
 	keys := map[string][]string{}
 	for doc := range strings.SplitSeq(string(data), "---\n") {
-		var s corev1.Secret
-		if err := yaml.Unmarshal([]byte(doc), &s); err != nil {
+		var secret corev1.Secret
+		if err := yaml.Unmarshal([]byte(doc), &secret); err != nil {
 			t.Fatal(err)
 		}
-		for k := range s.Data {
+		for k := range secret.Data {
 			if strings.HasSuffix(k, ".key") || strings.HasSuffix(k, "-ca.crt") {
-				keys[s.Name] = append(keys[s.Name], k)
+				keys[secret.Name] = append(keys[secret.Name], k)
 			}
 		}
-		slices.Sort(keys[s.Name])
+		slices.Sort(keys[secret.Name])
 	}
 	for name, want := range map[string][]string{
 		"apiserver-certs": {"apiserver-etcd-client.key", "apiserver-kubelet-client.key", "apiserver-nats-client.key",

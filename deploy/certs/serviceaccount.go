@@ -21,16 +21,16 @@ const serviceAccountKeyBits = 2048
 // it is absent, and writes the public key if it does not match. It never replaces a
 // key that it cannot read, because that would invalidate every issued token. It
 // reports whether it created the key, even if it returns an error.
-func ensureServiceAccountKeys(l Layout) (isNew bool, err error) {
-	key, err := loadRSAKey(l.ServiceAccountKey())
+func ensureServiceAccountKeys(layout Layout) (isNew bool, err error) {
+	key, err := loadRSAKey(layout.ServiceAccountKey())
 	if errors.Is(err, fs.ErrNotExist) {
-		key, err = createRSAKey(l.ServiceAccountKey())
+		key, err = createRSAKey(layout.ServiceAccountKey())
 		isNew = err == nil
 	}
 	if err != nil {
 		return false, err
 	}
-	return isNew, ensurePublicKey(l.ServiceAccountPublicKey(), key)
+	return isNew, ensurePublicKey(layout.ServiceAccountPublicKey(), key)
 }
 
 // createRSAKey creates a private key and writes it to a file in PEM (PKCS 1).

@@ -145,15 +145,15 @@ func (o Options) apiserverProgram(local []net.IP) programFolder {
 // servicePrograms returns the folders of the other services of the suite, each with a serving and a
 // client certificate. local holds the loopback addresses.
 func (o Options) servicePrograms(local []net.IP) (out []programFolder) {
-	l := Layout{o.Dir}
+	layout := Layout{o.Dir}
 	for _, s := range Services() {
 		out = append(out, programFolder{
 			name:     s,
 			deployed: true,
 			trusts:   []CA{ClientCA, ServingCA},
 			certs: []certSpec{
-				{pair: l.Serving(s), signer: ServingCA, commonName: s, dns: memberNames(s), ips: local},
-				clientCert(l.Client(s), ClientCA, "system:binnacle:"+s, suiteGroup...),
+				{pair: layout.Serving(s), signer: ServingCA, commonName: s, dns: memberNames(s), ips: local},
+				clientCert(layout.Client(s), ClientCA, "system:binnacle:"+s, suiteGroup...),
 			},
 		})
 	}
@@ -187,17 +187,17 @@ func (o Options) storagePrograms(local []net.IP) []programFolder {
 
 // clientPrograms returns the folders of programs that are only clients of the API server.
 func (o Options) clientPrograms() []programFolder {
-	l := Layout{o.Dir}
+	layout := Layout{o.Dir}
 	folder := func(name string, certs ...certSpec) programFolder {
 		return programFolder{name: name, trusts: []CA{ServingCA}, certs: certs}
 	}
 	return []programFolder{
 		folder(balancerFolder),
-		folder(adminFolder, clientCert(l.Admin(), ClientCA, "binnacle-admin", "system:masters")),
-		folder(monitoringFolder, clientCert(l.Monitoring(), ClientCA, "binnacle-monitoring", "system:monitoring")),
-		folder(frontProxyFolder, clientCert(l.FrontProxy(), FrontProxyCA, FrontProxyName)),
-		folder(managerFolder, clientCert(l.ControllerManager(), ClientCA, "system:"+managerFolder)),
-		folder(schedulerFolder, clientCert(l.Scheduler(), ClientCA, "system:"+schedulerFolder)),
+		folder(adminFolder, clientCert(layout.Admin(), ClientCA, "binnacle-admin", "system:masters")),
+		folder(monitoringFolder, clientCert(layout.Monitoring(), ClientCA, "binnacle-monitoring", "system:monitoring")),
+		folder(frontProxyFolder, clientCert(layout.FrontProxy(), FrontProxyCA, FrontProxyName)),
+		folder(managerFolder, clientCert(layout.ControllerManager(), ClientCA, "system:"+managerFolder)),
+		folder(schedulerFolder, clientCert(layout.Scheduler(), ClientCA, "system:"+schedulerFolder)),
 	}
 }
 

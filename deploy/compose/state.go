@@ -27,16 +27,16 @@ func (c *config) createFolders() error {
 
 // ensureCertificates creates missing certificates and prints the written files.
 func (c *config) ensureCertificates() error {
-	l := c.layout()
-	written, err := certs.Ensure(certs.Options{Dir: l.Dir})
+	layout := c.layout()
+	written, err := certs.Ensure(certs.Options{Dir: layout.Dir})
 	if err != nil {
 		return err
 	}
 	if len(written) > 0 {
-		c.printf("made %d certificates and keys in %s", len(written), l.Dir)
+		c.printf("made %d certificates and keys in %s", len(written), layout.Dir)
 	}
 	for _, program := range certs.Programs() {
-		if err := chownToContainerUser(l.Folder(program)); err != nil {
+		if err := chownToContainerUser(layout.Folder(program)); err != nil {
 			return err
 		}
 	}

@@ -183,14 +183,14 @@ func TestBillOfMaterials(t *testing.T) {
 		t.Errorf("got %+v, want SPDX-2.3 of 1970-01-01 in the namespace of v1, linux, amd64", d)
 	}
 	ids, linked := map[string]bool{documentID: true}, map[string]bool{}
-	for _, p := range d.Packages {
-		if ids[p.ID] || invalidIDChars.MatchString(strings.TrimPrefix(p.ID, "SPDXRef-")) {
-			t.Errorf("got ID %s, want a unique one of allowed characters", p.ID)
+	for _, spdxPackage := range d.Packages {
+		if ids[spdxPackage.ID] || invalidIDChars.MatchString(strings.TrimPrefix(spdxPackage.ID, "SPDXRef-")) {
+			t.Errorf("got ID %s, want a unique one of allowed characters", spdxPackage.ID)
 		}
-		ids[p.ID] = true
-		if p.Name == "github.com/spf13/pflag" && (p.Declared != "BSD-3-Clause" ||
-			!strings.HasPrefix(p.References[0].Locator, "pkg:golang/github.com/spf13/pflag@v")) {
-			t.Errorf("got %+v", p)
+		ids[spdxPackage.ID] = true
+		if spdxPackage.Name == "github.com/spf13/pflag" && (spdxPackage.Declared != "BSD-3-Clause" ||
+			!strings.HasPrefix(spdxPackage.References[0].Locator, "pkg:golang/github.com/spf13/pflag@v")) {
+			t.Errorf("got %+v", spdxPackage)
 		}
 	}
 	for _, r := range d.Relationships {

@@ -236,13 +236,13 @@ func writeSums(dir string, names []string) error {
 
 // sha256Of returns the SHA-256 of a file in hexadecimal.
 func sha256Of(path string) (string, error) {
-	f, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer file.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	if _, err := io.Copy(h, file); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
@@ -250,13 +250,13 @@ func sha256Of(path string) (string, error) {
 
 // writeFile creates a file, and calls write to write its content.
 func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
+	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	if err := write(f); err != nil {
-		f.Close()
+	if err := write(file); err != nil {
+		file.Close()
 		return err
 	}
-	return f.Close()
+	return file.Close()
 }

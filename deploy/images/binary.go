@@ -19,15 +19,15 @@ func elfMachines() map[string]elf.Machine {
 
 // checkStatic rejects a binary that needs a dynamic loader or is for another architecture.
 func checkStatic(path, arch string) error {
-	f, err := elf.Open(path)
+	file, err := elf.Open(path)
 	if err != nil {
 		return fmt.Errorf("%s is not a Linux binary: %w", path, err)
 	}
-	defer f.Close()
-	if expected, ok := elfMachines()[arch]; !ok || f.Machine != expected {
-		return fmt.Errorf("%s is for %s, not for %s", path, f.Machine, arch)
+	defer file.Close()
+	if expected, ok := elfMachines()[arch]; !ok || file.Machine != expected {
+		return fmt.Errorf("%s is for %s, not for %s", path, file.Machine, arch)
 	}
-	for _, p := range f.Progs {
+	for _, p := range file.Progs {
 		if p.Type == elf.PT_INTERP {
 			return fmt.Errorf("%s is not static: build it with CGO_ENABLED=0", path)
 		}
@@ -94,13 +94,13 @@ func newBill(service string, info *debug.BuildInfo) billOfMaterials {
 		Version: info.GoVersion,
 		PURL:    "pkg:golang/std@" + info.GoVersion,
 	})
-	for _, d := range info.Deps {
-		if d.Replace != nil {
-			d = d.Replace
+	for _, module := range info.Deps {
+		if module.Replace != nil {
+			module = module.Replace
 		}
-		c := component{Type: "library", Name: d.Path, Version: d.Version, PURL: "pkg:golang/" + d.Path + "@" + d.Version}
-		if d.Sum != "" {
-			c.Properties = []property{{"go:sum", d.Sum}}
+		c := component{Type: "library", Name: module.Path, Version: module.Version, PURL: "pkg:golang/" + module.Path + "@" + module.Version}
+		if module.Sum != "" {
+			c.Properties = []property{{"go:sum", module.Sum}}
 		}
 		b.Components = append(b.Components, c)
 	}

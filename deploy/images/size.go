@@ -30,12 +30,12 @@ func measureFiles(files ...string) (imageSize, error) {
 }
 
 func compress(to io.Writer, path string) (int64, error) {
-	f, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
-	return io.Copy(to, f)
+	defer file.Close()
+	return io.Copy(to, file)
 }
 
 func (s imageSize) String() string {

@@ -153,13 +153,13 @@ func checkUpgradedConnection(t *testing.T, s *suite) {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET %s/a/echo HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", widgets)
-	r := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(r, nil)
+	reader := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(reader, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("got %v, %v, want status %d", resp, err, http.StatusSwitchingProtocols)
 	}
 	fmt.Fprint(conn, "hello\n")
-	if line, err := r.ReadString('\n'); line != "hello\n" {
+	if line, err := reader.ReadString('\n'); line != "hello\n" {
 		t.Errorf("got %q %v, want \"hello\\n\"", line, err)
 	}
 }

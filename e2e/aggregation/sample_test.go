@@ -42,7 +42,7 @@ func TestSampleServer(t *testing.T) {
 		"--etcd-servers="+harness.StartEtcd(t).Endpoint,
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 		"--tls-cert-file="+cert.CertFile, "--tls-private-key-file="+cert.KeyFile)
-	ca, err := os.ReadFile(suite.pki.CA)
+	data, err := os.ReadFile(suite.pki.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestSampleServer(t *testing.T) {
 		`{"metadata":{"name":"api"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
 	suite.mustRequest("POST", apiServices,
 		fmt.Sprintf(`{"metadata":{"name":"v1alpha1.wardle.example.com"},"spec":{"group":"wardle.example.com","version":"v1alpha1","groupPriorityMinimum":1000,"versionPriority":15,
-		"caBundle":%q,"service":{"namespace":"default","name":"api","port":%d}}}`, base64.StdEncoding.EncodeToString(ca), port))
+		"caBundle":%q,"service":{"namespace":"default","name":"api","port":%d}}}`, base64.StdEncoding.EncodeToString(data), port))
 	harness.Eventually(t, 90*time.Second, "available", func() error {
 		return suite.checkOK(0, "/apis/wardle.example.com/v1alpha1/flunders")
 	})

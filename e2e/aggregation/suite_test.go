@@ -65,12 +65,12 @@ func (s *suite) newClient(p harness.Pair) *http.Client {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := &http.Client{
+	client := &http.Client{
 		Timeout:   30 * time.Second,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}},
 	}
-	s.t.Cleanup(c.CloseIdleConnections)
-	return c
+	s.t.Cleanup(client.CloseIdleConnections)
+	return client
 }
 
 // withUser returns the suite with a client of an ordinary user with the right to read everything.
@@ -116,7 +116,7 @@ func (s *suite) startExtension() {
 		return nil
 	})
 	s.proxy = harness.StartProxy(s.t, fmt.Sprintf("127.0.0.1:%d", port))
-	ca, err := os.ReadFile(s.pki.CA)
+	data, err := os.ReadFile(s.pki.CA)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func (s *suite) startExtension() {
 		s.mustRequest("POST", apiServices,
 			fmt.Sprintf(`{"metadata":{"name":"%[2]s.%[1]s"},"spec":{"group":%[1]q,"version":%[2]q,"groupPriorityMinimum":1000,"versionPriority":15,"caBundle":%[3]q,
 			"service":{"namespace":"default","name":"ext","port":%[4]s}}}`, group, version,
-				base64.StdEncoding.EncodeToString(ca), s.proxy.Addr[strings.LastIndex(s.proxy.Addr, ":")+1:]))
+				base64.StdEncoding.EncodeToString(data), s.proxy.Addr[strings.LastIndex(s.proxy.Addr, ":")+1:]))
 		for i := range s.servers {
 			harness.Eventually(s.t, 40*time.Second, "available", func() error { return s.checkOK(i, "/apis/"+group+"/"+version) })
 		}
@@ -187,11 +187,11 @@ func (s *suite) probeAvailability() {
 // availableCondition returns the availability condition of the widgets' APIService from a replica.
 func (s *suite) availableCondition(replica int) string {
 	_, body, _ := s.sendRequest(s.t.Context(), replica, "GET", apiServices+"/v1.ext.example.com", "")
-	var o struct {
+	var test struct {
 		Status struct{ Conditions []struct{ Status string } }
 	}
-	if json.Unmarshal([]byte(body), &o) != nil || len(o.Status.Conditions) != 1 {
+	if json.Unmarshal([]byte(body), &test) != nil || len(test.Status.Conditions) != 1 {
 		return ""
 	}
-	return o.Status.Conditions[0].Status
+	return test.Status.Conditions[0].Status
 }

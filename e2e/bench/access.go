@@ -89,14 +89,14 @@ func (b *bench) startAPIServerProcess(name string, args ...string) (*process, er
 
 // writeKubeconfig writes a kubeconfig for a server and a client and returns its path.
 func (b *bench) writeKubeconfig(url, client string) (string, error) {
-	c := clientcmdapi.NewConfig()
-	c.Clusters["b"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: b.certificateFile("admin", "serving-ca.crt")}
+	config := clientcmdapi.NewConfig()
+	config.Clusters["b"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: b.certificateFile("admin", "serving-ca.crt")}
 	cert, key := b.certificateFiles(client)
-	c.AuthInfos["b"] = &clientcmdapi.AuthInfo{ClientCertificate: cert, ClientKey: key}
-	c.Contexts["b"] = &clientcmdapi.Context{Cluster: "b", AuthInfo: "b"}
-	c.CurrentContext = "b"
+	config.AuthInfos["b"] = &clientcmdapi.AuthInfo{ClientCertificate: cert, ClientKey: key}
+	config.Contexts["b"] = &clientcmdapi.Context{Cluster: "b", AuthInfo: "b"}
+	config.CurrentContext = "b"
 	file := filepath.Join(b.dir, client+".kubeconfig")
-	return file, clientcmd.WriteToFile(*c, file)
+	return file, clientcmd.WriteToFile(*config, file)
 }
 
 // newLoad returns a load like another one for a process, as the client with a certificate name.

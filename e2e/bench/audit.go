@@ -40,15 +40,15 @@ func measureAudit(like *load, bin string) error {
 	}
 	defer api.terminate()
 	l := b.newLoad(like, "apiserver", api.url, api, "admin")
-	c := l.newClient()
-	if err := l.create(c, "/api/v1/namespaces",
+	client := l.newClient()
+	if err := l.create(client, "/api/v1/namespaces",
 		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-0"}}`); err != nil {
 		return err
 	}
-	if err := l.create(c, "/api/v1/namespaces/bench-0/pods", string(l.podBody(0))); err != nil {
+	if err := l.create(client, "/api/v1/namespaces/bench-0/pods", string(l.podBody(0))); err != nil {
 		return err
 	}
-	a := &auditedServer{load: l, client: c, pid: strconv.Itoa(api.cmd.Process.Pid), policy: policy}
+	a := &auditedServer{load: l, client: client, pid: strconv.Itoa(api.cmd.Process.Pid), policy: policy}
 	fmt.Printf("\n| events of a GET | without audit, µs | with | more, median | quartiles | mean |\n|---|---|---|---|---|---|\n")
 	if err := a.compare("when the response is complete", "RequestReceived"); err != nil {
 		return fmt.Errorf("%w; see %s", err, b.dir)

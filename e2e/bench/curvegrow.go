@@ -28,16 +28,16 @@ const (
 
 // addPods adds the pods with the numbers from up to, but not including, to. It returns the size of
 // all stored pods in bytes.
-func (l *load) addPods(c *http.Client, endpoint string, from, to int) (stored int64, err error) {
+func (l *load) addPods(client *http.Client, endpoint string, from, to int) (stored int64, err error) {
 	for i := from / perNamespace; i < (to+perNamespace-1)/perNamespace; i++ {
-		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"grown-%d"}}`, i)); err != nil {
+		if err := l.create(client, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"grown-%d"}}`, i)); err != nil {
 			return 0, err
 		}
 	}
 	if stored, err = writePodsToEtcd(endpoint, from, to); err != nil {
 		return 0, err
 	}
-	return stored, l.waitForPods(c, to)
+	return stored, l.waitForPods(client, to)
 }
 
 // writePodsToEtcd writes pods directly to etcd, because 300,000 creates would take an hour.
@@ -70,12 +70,12 @@ func writePodsToEtcd(endpoint string, from, to int) (stored int64, err error) {
 	var size int64
 	for i := from; i < to; i++ {
 		pod := newGrownPod(pods[i%templates], r, i, from, to)
-		var b bytes.Buffer
-		if err := codec.Encode(pod, &b); err != nil {
+		var buf bytes.Buffer
+		if err := codec.Encode(pod, &buf); err != nil {
 			return 0, err
 		}
-		size += int64(b.Len())
-		batch = append(batch, clientv3.OpPut("/registry/pods/"+pod.Namespace+"/"+pod.Name, b.String()))
+		size += int64(buf.Len())
+		batch = append(batch, clientv3.OpPut("/registry/pods/"+pod.Namespace+"/"+pod.Name, buf.String()))
 		if len(batch) == growBatch || i == to-1 {
 			if _, err := etcd.Txn(ctx).Then(batch...).Commit(); err != nil {
 				return 0, err
@@ -126,13 +126,13 @@ func (l *load) waitForPods(c *http.Client, n int) error {
 }
 
 // discardResponse sends a GET and discards the body.
-func (l *load) discardResponse(c *http.Client, path, accept string) error {
+func (l *load) discardResponse(client *http.Client, path, accept string) error {
 	req, err := http.NewRequest(http.MethodGet, l.server+path, nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", accept)
-	resp, err := c.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}

@@ -128,12 +128,12 @@ func (l *load) measureRequestsAt(b *bench, c *http.Client, cost, memory *figure,
 }
 
 // measureGrownPatches measures patches of n added pods.
-func (l *load) measureGrownPatches(c *http.Client, cost *figure, n int) {
+func (l *load) measureGrownPatches(client *http.Client, cost *figure, n int) {
 	before := l.readUsage()
 	ops, secs, lat, errs := l.runForDuration(4, func(i int) error {
 		pod := i * spreadStride % n
 		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
-		code, out, err := l.request(c, http.MethodPatch,
+		code, out, err := l.request(client, http.MethodPatch,
 			fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", pod/perNamespace, pod),
 			"application/merge-patch+json", body, l.accept)
 		if err == nil && code != http.StatusOK {

@@ -143,12 +143,12 @@ func configMap(i int) []byte {
 
 // customBody returns the i-th object of a kind, with its content in a field.
 func customBody(apiVersion, kind string, i int, field string, content map[string]any) []byte {
-	b, err := json.Marshal(map[string]any{"apiVersion": apiVersion, "kind": kind, field: content, "metadata": map[string]any{
+	data, err := json.Marshal(map[string]any{"apiVersion": apiVersion, "kind": kind, field: content, "metadata": map[string]any{
 		"name": fmt.Sprintf("o-%05d", i), "namespace": fmt.Sprintf("bench-%d", i%namespaces),
 		"labels": map[string]any{"app": fmt.Sprintf("app-%d", i%50)}, "annotations": map[string]any{"bench/stamp": "0"},
 	}})
 	check(err)
-	return b
+	return data
 }
 
 // compareCustomResources compares custom resources with ConfigMaps of the same size in alternating
@@ -209,14 +209,14 @@ func compareCustomResources(like *load, bin string) error {
 }
 
 // createGadgetDefinition creates the namespaces and the definition of the custom resources.
-func (l *load) createGadgetDefinition(c *http.Client) error {
+func (l *load) createGadgetDefinition(client *http.Client) error {
 	for i := range namespaces {
-		if err := l.create(c, "/api/v1/namespaces",
+		if err := l.create(client, "/api/v1/namespaces",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
 			return err
 		}
 	}
-	return l.create(c, definitionsPath, string(gadgetDefinition()))
+	return l.create(client, definitionsPath, string(gadgetDefinition()))
 }
 
 // sideCosts holds the measured costs of both sides, by operation.

@@ -176,9 +176,9 @@ func measureFairness(like *load, bin string,
 }
 
 // createProbedLeases creates the leases that probe clients patch, and their namespaces.
-func (l *load) createProbedLeases(c *http.Client) error {
+func (l *load) createProbedLeases(client *http.Client) error {
 	for _, namespace := range []string{"kube-node-lease", "kube-system"} {
-		_ = l.create(c, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // ignores that kube-system exists
+		_ = l.create(client, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // ignores that kube-system exists
 	}
 	for _, o := range probeClients {
 		if o.method != http.MethodPatch {
@@ -187,7 +187,7 @@ func (l *load) createProbedLeases(c *http.Client) error {
 		collection, name := path.Split(o.path)
 		lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"` + name +
 			`"},"spec":{"holderIdentity":"a"}}`
-		if err := l.create(c, strings.TrimSuffix(collection, "/"), lease); err != nil {
+		if err := l.create(client, strings.TrimSuffix(collection, "/"), lease); err != nil {
 			return err
 		}
 	}
@@ -274,12 +274,12 @@ func (l *load) runStorm() {
 	var wg sync.WaitGroup
 	for range stormConnections {
 		wg.Go(func() {
-			c := l.newClient()
+			client := l.newClient()
 			// An empty map disables HTTP/2, so each client has one connection.
-			c.Transport.(*http.Transport).TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
-			defer c.CloseIdleConnections()
+			client.Transport.(*http.Transport).TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+			defer client.CloseIdleConnections()
 			for ctx.Err() == nil {
-				code := l.requestAs(ctx, c, stormUser, "system:serviceaccounts", http.MethodGet, "/api/v1/pods", nil)
+				code := l.requestAs(ctx, client, stormUser, "system:serviceaccounts", http.MethodGet, "/api/v1/pods", nil)
 				mu.Lock()
 				codes[code]++
 				mu.Unlock()

@@ -53,12 +53,12 @@ func serveFloor(args []string) error {
 			DisableCompression: true,
 		}},
 	}
-	s := &http.Server{
+	server := &http.Server{
 		Addr:      fmt.Sprintf("%s:%d", *bind, *port),
 		Handler:   f,
 		TLSConfig: &tls.Config{ClientAuth: tls.RequestClientCert},
 	}
-	return s.ListenAndServeTLS(*servingCert, *servingKey)
+	return server.ListenAndServeTLS(*servingCert, *servingKey)
 }
 
 // ServeHTTP implements http.Handler.

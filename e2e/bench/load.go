@@ -220,12 +220,12 @@ func (l *load) runForDuration(concurrency int,
 
 // measureRequests measures GET requests of path(0), path(1) and so on. The result has the size in
 // bytes of one response.
-func (l *load) measureRequests(c *http.Client, name string, concurrency int, path func(i int) string, accept string) {
+func (l *load) measureRequests(client *http.Client, name string, concurrency int, path func(i int) string, accept string) {
 	l.resetPeak()
 	before := l.readUsage()
 	var size atomic.Int64
 	calls, seconds, latencies, errs := l.runForDuration(concurrency, func(i int) error {
-		code, body, err := l.request(c, "GET", path(i), "", nil, accept)
+		code, body, err := l.request(client, "GET", path(i), "", nil, accept)
 		if err == nil && code != 200 {
 			err = fmt.Errorf("%s: %d %.300s", path(i), code, body)
 		}
@@ -236,12 +236,12 @@ func (l *load) measureRequests(c *http.Client, name string, concurrency int, pat
 }
 
 // measurePodPatches measures patches of the pods in turn.
-func (l *load) measurePodPatches(c *http.Client) {
+func (l *load) measurePodPatches(client *http.Client) {
 	before := l.readUsage()
 	calls, seconds, latencies, errs := l.runForDuration(l.concurrency, func(i int) error {
 		k := i % l.objectCount
 		body := []byte(fmt.Sprintf(`{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano()))
-		code, out, err := l.request(c, "PATCH",
+		code, out, err := l.request(client, "PATCH",
 			fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", k%namespaces, k), "application/merge-patch+json",
 			body, "application/json")
 		if err == nil && code != 200 {

@@ -115,13 +115,13 @@ func (l *load) largePod(name string, i int) string {
 }
 
 // createPolicy creates a policy and its binding.
-func (l *load) createPolicy(c *http.Client, name, group, resource, validations string) error {
-	if err := l.create(c, policiesPath,
+func (l *load) createPolicy(client *http.Client, name, group, resource, validations string) error {
+	if err := l.create(client, policiesPath,
 		fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
 		"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},"validations":[%s]}}`, name, group, resource, validations)); err != nil {
 		return err
 	}
-	return l.create(c, bindingsPath,
+	return l.create(client, bindingsPath,
 		fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%[1]q},"spec":{"policyName":%[1]q,"validationActions":["Deny"]}}`, name))
 }
 

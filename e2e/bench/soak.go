@@ -59,7 +59,7 @@ func runSoak(l *load, bin, plots string) error {
 
 // takeSamples takes samples until ctx ends.
 func (l *load) takeSamples(ctx context.Context) (out []sample) {
-	c := l.newClient()
+	client := l.newClient()
 	fmt.Print("| min | resident MiB | anonymous | heap in use | goroutines |\n|---|---|---|---|---|\n")
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -70,7 +70,7 @@ func (l *load) takeSamples(ctx context.Context) (out []sample) {
 			return out
 		case <-tick.C:
 		}
-		s, err := l.takeSample(c)
+		s, err := l.takeSample(client)
 		if err != nil {
 			fmt.Println("sample failed:", err)
 			continue

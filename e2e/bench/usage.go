@@ -31,12 +31,12 @@ func (l *load) readUsage() processUsage {
 		if !ok {
 			continue
 		}
-		b, err := os.ReadFile("/proc/" + pid + "/stat")
+		data, err := os.ReadFile("/proc/" + pid + "/stat")
 		if err != nil {
 			continue
 		}
 		// The fields after the program name, which is in parentheses. Times are in 1/100 s.
-		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+2:]))
+		f := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+2:]))
 		ut, _ := strconv.ParseFloat(f[11], 64)
 		st, _ := strconv.ParseFloat(f[12], 64)
 		u.cpu[name] = (ut + st) / 100

@@ -45,8 +45,8 @@ type watchStreams struct {
 // measureWatches opens l.watchers watches and patches objects at the rate l.rate. It measures the
 // time from just before each patch was sent until each watcher read the event. watchPath returns
 // the path of the w-th watch.
-func (l *load) measureWatches(c *http.Client, name string, objects watchedObjects, watchPath func(w int) string) {
-	revision := l.listRevision(c, objects.listPath)
+func (l *load) measureWatches(client *http.Client, name string, objects watchedObjects, watchPath func(w int) string) {
+	revision := l.listRevision(client, objects.listPath)
 	idle := l.readUsage()
 	streams := l.openWatches(revision, watchPath)
 	kibPerWatcher := 0.0
@@ -55,7 +55,7 @@ func (l *load) measureWatches(c *http.Client, name string, objects watchedObject
 	}
 	l.resetPeak()
 	before, start := l.readUsage(), time.Now()
-	writes, failed := l.patchAtRate(c, objects)
+	writes, failed := l.patchAtRate(client, objects)
 	streams.waitUntilQuiet()
 	elapsed := time.Since(start).Seconds()
 	closedEarly, delivered := streams.closed.Load(), streams.delivered.Load()
@@ -183,7 +183,7 @@ func readStamps(body io.Reader, received func(stamp, now int64)) {
 
 // patchAtRate patches the objects in turn at the rate l.rate for l.duration, and waits for the
 // responses.
-func (l *load) patchAtRate(c *http.Client, objects watchedObjects) (writes int, failed int64) {
+func (l *load) patchAtRate(client *http.Client, objects watchedObjects) (writes int, failed int64) {
 	tick := time.NewTicker(time.Duration(float64(time.Second) / l.rate))
 	defer tick.Stop()
 	var wg sync.WaitGroup
@@ -194,7 +194,7 @@ func (l *load) patchAtRate(c *http.Client, objects watchedObjects) (writes int, 
 		writes++
 		wg.Go(func() {
 			body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
-			code, _, err := l.request(c, "PATCH", objects.path(k), "application/merge-patch+json", body, "application/json")
+			code, _, err := l.request(client, "PATCH", objects.path(k), "application/merge-patch+json", body, "application/json")
 			if err != nil || code != 200 {
 				failures.Add(1)
 			}

@@ -56,12 +56,12 @@ func (c *composition) certificate(parts ...string) string {
 // clientConfig returns a client configuration for an API server, with the named certificate of
 // the state folder unless certName is empty.
 func (c *composition) clientConfig(service, certName string) *rest.Config {
-	r := &rest.Config{Host: "https://" + service + ":6443", Dial: c.dialer(suiteNetwork), QPS: -1}
-	r.CAFile = c.certificate("ca", "serving-ca.crt")
+	config := &rest.Config{Host: "https://" + service + ":6443", Dial: c.dialer(suiteNetwork), QPS: -1}
+	config.CAFile = c.certificate("ca", "serving-ca.crt")
 	if certName != "" {
-		r.CertFile, r.KeyFile = c.certificate(certName+".crt"), c.certificate(certName+".key")
+		config.CertFile, config.KeyFile = c.certificate(certName+".crt"), c.certificate(certName+".key")
 	}
-	return r
+	return config
 }
 
 // adminClient returns a client of an API server with the rights of an administrator.
@@ -74,14 +74,14 @@ func (c *composition) adminClient(service string) *kubernetes.Clientset {
 func (c *composition) trafficReplica(service string) traffic.Replica {
 	c.t.Helper()
 	config := c.clientConfig(service, "admin/admin")
-	m, err := metadata.NewForConfig(config)
+	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return traffic.Replica{
 		JSON:     harness.ClientFor(c.t, config),
 		Protobuf: harness.ClientFor(c.t, harness.Protobuf(config)),
-		Metadata: m,
+		Metadata: client,
 	}
 }
 

@@ -99,12 +99,12 @@ func checkOtherTokenWebhook(t *testing.T, c *composition) {
 		if err != nil {
 			return "", err
 		}
-		r, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
 			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if err != nil {
 			return "", err
 		}
-		return r.Status.UserInfo.Username, nil
+		return review.Status.UserInfo.Username, nil
 	}
 	requireUser := func(server, bearer, want string) {
 		t.Helper()

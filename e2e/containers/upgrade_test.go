@@ -37,14 +37,14 @@ func TestUpgradeAndRollback(t *testing.T) {
 		}
 	}
 	c := startCompositionWithTag(t, "upgrade", former)
-	l := c.startLoad(t, randomSeed(t))
+	load := c.startLoad(t, randomSeed(t))
 	for _, to := range []string{imageTag(), former} {
 		started := time.Now()
 		c.replaceContainers(to)
-		l.awaitRecovery("recovery with " + to)
+		load.awaitRecovery("recovery with " + to)
 		t.Logf("all containers run %s after %s", to, time.Since(started).Round(time.Second))
 	}
-	l.stopAndCheck()
+	load.stopAndCheck()
 }
 
 // replaceContainers replaces the containers by containers of images with a tag, each after the

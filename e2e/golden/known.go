@@ -39,26 +39,26 @@ func LoadKnown(file string) (KnownDifferences, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	known := KnownDifferences{}
-	for _, d := range list {
-		id := stepID{d.Case, d.Step}
-		if _, twice := known[id]; twice || d.Reason == "" {
-			return nil, fmt.Errorf("%s: %s step %d is a duplicate or has no reason", file, d.Case, d.Step)
+	for _, knownDifference := range list {
+		id := stepID{knownDifference.Case, knownDifference.Step}
+		if _, twice := known[id]; twice || knownDifference.Reason == "" {
+			return nil, fmt.Errorf("%s: %s step %d is a duplicate or has no reason", file, knownDifference.Case, knownDifference.Step)
 		}
-		known[id] = d.Reason
+		known[id] = knownDifference.Reason
 	}
 	return known, nil
 }
 
 // Check returns an error for a step that differs and is not listed, and for a listed step that does
 // not differ.
-func (k KnownDifferences) Check(r Result) error {
-	reason, listed := k[stepID{r.Case.File, r.Step}]
+func (k KnownDifferences) Check(result Result) error {
+	reason, listed := k[stepID{result.Case.File, result.Step}]
 	switch {
-	case listed && r.Equivalent:
+	case listed && result.Equivalent:
 		return fmt.Errorf("%s step %d agrees, but is listed as a known difference (%s): remove it from the list",
-			r.Case.File, r.Step, reason)
-	case !listed && !r.Equivalent:
-		return errors.New(r.Describe(true))
+			result.Case.File, result.Step, reason)
+	case !listed && !result.Equivalent:
+		return errors.New(result.Describe(true))
 	}
 	return nil
 }

@@ -65,12 +65,12 @@ func (r *Runner) Run(c *Case) ([]Result, error) {
 	}
 	defer r.deleteNamespace(vars["ns"])
 	var results []Result
-	for i, s := range c.Steps {
+	for i, step := range c.Steps {
 		var want *Response
 		if c.Want != nil {
 			want = &c.Want[i]
 		}
-		got, err := r.sendStep(s, vars, want)
+		got, err := r.sendStep(step, vars, want)
 		res := Result{Case: c, Step: i + 1, Got: got}
 		switch {
 		case err != nil:
@@ -206,25 +206,25 @@ func (r *Runner) sendStep(step Step, vars map[string]string, want *Response) (Re
 
 // sendOnce sends the request of a step once. It returns the compared response and, unless the step
 // is a watch, the whole body.
-func (r *Runner) sendOnce(m httpRequest, s Step, vars map[string]string) (Response, []byte, error) {
-	if s.Watch != nil {
-		response, err := r.readWatch(m, s, vars)
+func (r *Runner) sendOnce(m httpRequest, step Step, vars map[string]string) (Response, []byte, error) {
+	if step.Watch != nil {
+		response, err := r.readWatch(m, step, vars)
 		return response, nil, err
 	}
 	resp, raw, err := r.send(m.client, m.method, m.path, m.header, m.body)
 	if err != nil {
 		return Response{}, nil, err
 	}
-	return newResponse(s, resp, raw, vars), raw, nil
+	return newResponse(step, resp, raw, vars), raw, nil
 }
 
 // saveVariables stores the values of a response that later steps refer to.
-func saveVariables(s Step, raw []byte, vars map[string]string) {
+func saveVariables(step Step, raw []byte, vars map[string]string) {
 	var tree any
 	if json.Unmarshal(raw, &tree) != nil {
 		return
 	}
-	for name, p := range s.Save {
+	for name, p := range step.Save {
 		if v := valueAt(tree, strings.Split(p, ".")); v != nil {
 			vars[name] = fmt.Sprint(v)
 		}
@@ -244,13 +244,13 @@ func (r *Runner) newRequest(method, path string, header map[string]string, body 
 	return req, nil
 }
 
-func (r *Runner) send(c *http.Client, method, path string, header map[string]string,
+func (r *Runner) send(client *http.Client, method, path string, header map[string]string,
 	body string) (*http.Response, []byte, error) {
 	req, err := r.newRequest(method, path, header, body)
 	if err != nil {
 		return nil, nil, err
 	}
-	resp, err := c.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, nil, err
 	}

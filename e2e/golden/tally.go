@@ -19,18 +19,18 @@ type Count struct{ Steps, Identical, Equivalent int }
 
 // Add counts results.
 func (t Tally) Add(results []Result) {
-	for _, r := range results {
-		c := t[r.Case.Area]
-		if c == nil {
-			c = &Count{}
-			t[r.Case.Area] = c
+	for _, result := range results {
+		count := t[result.Case.Area]
+		if count == nil {
+			count = &Count{}
+			t[result.Case.Area] = count
 		}
-		c.Steps++
-		if r.Equivalent {
-			c.Equivalent++
+		count.Steps++
+		if result.Equivalent {
+			count.Equivalent++
 		}
-		if len(r.Differences) == 0 {
-			c.Identical++
+		if len(result.Differences) == 0 {
+			count.Identical++
 		}
 	}
 }

@@ -59,14 +59,14 @@ func (a *Authority) Start() {
 // WithAuthorizationConfig makes the server use an AuthorizationConfiguration. KUBECONFIG in its
 // content stands for the path of a kubeconfig for the service at addr.
 func WithAuthorizationConfig(addr, content string) Option {
-	return func(s *Server) {
-		file := filepath.Join(s.t.TempDir(), "authorization.yaml")
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(content, "KUBECONFIG", s.webhookKubeconfig(addr))),
+	return func(server *Server) {
+		file := filepath.Join(server.t.TempDir(), "authorization.yaml")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(content, "KUBECONFIG", server.webhookKubeconfig(addr))),
 			0o600); err != nil {
-			s.t.Fatal(err)
+			server.t.Fatal(err)
 		}
-		s.removeFlag("--authorization-mode")
-		s.args = append(s.args, "--authorization-config="+file)
+		server.removeFlag("--authorization-mode")
+		server.args = append(server.args, "--authorization-config="+file)
 	}
 }
 
@@ -89,13 +89,13 @@ func (s *Server) removeFlag(flag string) {
 func (s *Server) webhookKubeconfig(addr string) string {
 	s.t.Helper()
 	client := s.PKI.Client(suiteUser+"apiserver", suiteGroup)
-	c := clientcmdapi.NewConfig()
-	c.Clusters["e2e"] = &clientcmdapi.Cluster{Server: "https://" + addr, CertificateAuthority: s.PKI.CA}
-	c.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificate: client.CertFile, ClientKey: client.KeyFile}
-	c.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
-	c.CurrentContext = "e2e"
+	config := clientcmdapi.NewConfig()
+	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: "https://" + addr, CertificateAuthority: s.PKI.CA}
+	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificate: client.CertFile, ClientKey: client.KeyFile}
+	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
+	config.CurrentContext = "e2e"
 	path := filepath.Join(s.t.TempDir(), "webhook.kubeconfig")
-	if err := clientcmd.WriteToFile(*c, path); err != nil {
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		s.t.Fatal(err)
 	}
 	return path

@@ -49,12 +49,12 @@ const (
 var binaryPaths sync.Map // Program → func() (string, error)
 
 // Binary returns the path of a program. It builds the program first if it is not up to date.
-func Binary(t testing.TB, p Program) string {
+func Binary(t testing.TB, program Program) string {
 	t.Helper()
-	build, _ := binaryPaths.LoadOrStore(p, sync.OnceValues(func() (string, error) { return buildBinary(p) }))
+	build, _ := binaryPaths.LoadOrStore(program, sync.OnceValues(func() (string, error) { return buildBinary(program) }))
 	path, err := build.(func() (string, error))()
 	if err != nil {
-		t.Fatalf("build %s: %v", p, err)
+		t.Fatalf("build %s: %v", program, err)
 	}
 	return path
 }

@@ -39,13 +39,13 @@ func NewClock(t testing.TB) *Clock {
 // Set makes the clock jump to an offset in whole seconds, positive or negative.
 func (c *Clock) Set(ahead time.Duration) {
 	c.t.Helper()
-	f, err := os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer f.Close()
+	defer file.Close()
 	seconds := binary.NativeEndian.AppendUint64(nil, uint64(ahead/time.Second))
-	if _, err := f.WriteAt(seconds, 0); err != nil {
+	if _, err := file.WriteAt(seconds, 0); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -131,10 +131,10 @@ func shiftOverlay(project, dir string) (string, error) {
 		}
 		replacements.Replace[filepath.Join(folder, name)] = file
 	}
-	b, err := json.Marshal(replacements)
+	data, err := json.Marshal(replacements)
 	if err != nil {
 		return "", err
 	}
 	overlay := filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, b, 0o600)
+	return overlay, os.WriteFile(overlay, data, 0o600)
 }

@@ -18,17 +18,17 @@ func TestFullDiskRejectsWrites(t *testing.T) {
 		t.Skip(err)
 	}
 	path := filepath.Join(disk.Dir, "file")
-	f, err := os.Create(path)
+	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer file.Close()
 	write := func(want error) {
 		t.Helper()
-		if _, err := f.WriteString("text"); !errors.Is(err, want) {
+		if _, err := file.WriteString("text"); !errors.Is(err, want) {
 			t.Errorf("write: got %v, want %v", err, want)
 		}
-		if err := f.Sync(); err != nil {
+		if err := file.Sync(); err != nil {
 			t.Errorf("sync: %v", err)
 		}
 	}

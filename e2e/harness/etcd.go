@@ -102,12 +102,12 @@ func Join(t testing.TB, members []*Etcd, flags ...string) *Etcd {
 		return err
 	})
 	var initial []string
-	for _, m := range added.Members {
-		name := m.Name
-		if m.ID == added.Member.ID {
+	for _, member := range added.Members {
+		name := member.Name
+		if member.ID == added.Member.ID {
 			name = etcd.name
 		}
-		initial = append(initial, name+"="+m.PeerURLs[0])
+		initial = append(initial, name+"="+member.PeerURLs[0])
 	}
 	etcd.args = append(etcd.args, "--initial-cluster-state=existing", "--initial-cluster="+strings.Join(initial, ","))
 	etcd.args = append(etcd.args, flags...)
@@ -193,15 +193,15 @@ func EtcdClient(t testing.TB, members []*Etcd) *clientv3.Client {
 	for _, e := range members {
 		endpoints = append(endpoints, e.Endpoint)
 	}
-	c, err := clientv3.New(clientv3.Config{
+	client, err := clientv3.New(clientv3.Config{
 		Endpoints: endpoints, TLS: members[0].tls, DialTimeout: 10 * time.Second,
 		DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // expectOK returns an error unless a GET of url returns 200.

@@ -21,17 +21,17 @@ type Kubelet struct {
 func StartKubelet(t testing.TB, pki *PKI) *Kubelet {
 	t.Helper()
 	serving := pki.Serving("kubelet")
-	k := &Kubelet{Process: NewProcess(t, "kubelet", Binary(t, KubeletServer)), Address: "127.0.0.1", Port: FreePort(t)}
-	at := net.JoinHostPort(k.Address, fmt.Sprint(k.Port))
-	k.Start("--listen="+at, "--cert="+serving.CertFile, "--key="+serving.KeyFile, "--client-ca="+pki.CA)
-	k.waitUntil("listening", func() error {
+	kubelet := &Kubelet{Process: NewProcess(t, "kubelet", Binary(t, KubeletServer)), Address: "127.0.0.1", Port: FreePort(t)}
+	at := net.JoinHostPort(kubelet.Address, fmt.Sprint(kubelet.Port))
+	kubelet.Start("--listen="+at, "--cert="+serving.CertFile, "--key="+serving.KeyFile, "--client-ca="+pki.CA)
+	kubelet.waitUntil("listening", func() error {
 		conn, err := net.Dial("tcp", at)
 		if err != nil {
 			return err
 		}
 		return conn.Close()
 	})
-	return k
+	return kubelet
 }
 
 // Node returns the Node object of the kubelet.

@@ -40,26 +40,26 @@ func StartNATS(t testing.TB, n int, flags ...string) []*NATS {
 			},
 		}
 	}
-	for _, s := range servers {
-		s.args = append(s.args, flags...)
+	for _, nats := range servers {
+		nats.args = append(nats.args, flags...)
 	}
 	if n > 1 {
-		for i, s := range servers {
+		for i, nats := range servers {
 			var routes []string
 			for j, other := range servers {
 				if i == j {
 					continue
 				}
 				p := StartProxy(t, fmt.Sprintf("127.0.0.1:%d", ports[j]))
-				s.routes, other.routes = append(s.routes, p), append(other.routes, p)
+				nats.routes, other.routes = append(nats.routes, p), append(other.routes, p)
 				routes = append(routes, "nats://"+p.Addr)
 			}
-			s.args = append(s.args, "--cluster_name=e2e", "--no_advertise", "--cluster_advertise=127.0.0.1:1",
+			nats.args = append(nats.args, "--cluster_name=e2e", "--no_advertise", "--cluster_advertise=127.0.0.1:1",
 				fmt.Sprintf("--cluster=nats://127.0.0.1:%d", ports[i]), "--routes="+strings.Join(routes, ","))
 		}
 	}
-	for _, s := range servers {
-		s.Start()
+	for _, nats := range servers {
+		nats.Start()
 	}
 	return servers
 }

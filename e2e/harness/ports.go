@@ -69,10 +69,10 @@ func reservePort(port int) (release func(), err error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		release()
 		return nil, nil
 	}
-	return release, l.Close()
+	return release, listener.Close()
 }

@@ -42,14 +42,14 @@ type Process struct {
 // runs.
 func NewProcess(t testing.TB, name, path string) *Process {
 	t.Helper()
-	p := &Process{t: t, name: name, path: path, logFile: filepath.Join(t.TempDir(), name+".log")}
+	process := &Process{t: t, name: name, path: path, logFile: filepath.Join(t.TempDir(), name+".log")}
 	t.Cleanup(func() {
-		p.Kill()
+		process.Kill()
 		if t.Failed() {
-			t.Logf("end of the log of %s:\n%s", name, p.logTail())
+			t.Logf("end of the log of %s:\n%s", name, process.logTail())
 		}
 	})
-	return p
+	return process
 }
 
 // Start runs the program with args.

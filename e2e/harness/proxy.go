@@ -52,19 +52,19 @@ type Proxy struct {
 // goes to the next target that accepts it.
 func StartProxy(t testing.TB, targets ...string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{Addr: l.Addr().String(), targets: targets, changed: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	proxy := &Proxy{Addr: listener.Addr().String(), targets: targets, changed: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	var running sync.WaitGroup
-	running.Go(func() { p.accept(l, &running) })
+	running.Go(func() { proxy.accept(listener, &running) })
 	t.Cleanup(func() {
-		_ = l.Close()
-		p.shutDown()
+		_ = listener.Close()
+		proxy.shutDown()
 		running.Wait()
 	})
-	return p
+	return proxy
 }
 
 // Set changes the handling of traffic, also on existing connections.
@@ -164,14 +164,14 @@ func (p *Proxy) dial() (net.Conn, error) {
 
 // register adds a connection to those that Cut closes. It closes the connection and returns false
 // if Cut is set or the proxy is shut down.
-func (p *Proxy) register(c net.Conn) bool {
+func (p *Proxy) register(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.traffic == Cut {
-		_ = c.Close()
+		_ = conn.Close()
 		return false
 	}
-	p.conns[c] = struct{}{}
+	p.conns[conn] = struct{}{}
 	return true
 }
 

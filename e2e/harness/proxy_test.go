@@ -51,12 +51,12 @@ type client struct {
 
 func dial(t *testing.T, p *Proxy) *client {
 	t.Helper()
-	c, err := net.Dial("tcp", p.Addr)
+	conn, err := net.Dial("tcp", p.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	return &client{c, bufio.NewReader(c), t}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &client{conn, bufio.NewReader(conn), t}
 }
 
 // send sends a line.
@@ -105,18 +105,18 @@ func (c *client) expectClosed() {
 func TestProxyCutClosesConnections(t *testing.T) {
 	addr, _ := echo(t)
 	proxy := StartProxy(t, addr)
-	c := dial(t, proxy)
-	c.send("one\n")
-	c.expect("one\n")
+	client := dial(t, proxy)
+	client.send("one\n")
+	client.expect("one\n")
 	proxy.Set(Cut)
-	c.expectClosed()
+	client.expectClosed()
 	dial(t, proxy).expectClosed()
 	proxy.Set(Pass)
-	c = dial(t, proxy)
-	c.send("two\n")
-	c.expect("two\n")
+	client = dial(t, proxy)
+	client.send("two\n")
+	client.expect("two\n")
 	proxy.Reset()
-	c.expectClosed()
+	client.expectClosed()
 	dial(t, proxy).send("three\n")
 }
 

@@ -186,13 +186,13 @@ func (s *Server) Kubeconfig(p Pair) string {
 // KubeconfigAt is Kubeconfig for another server with the same CA, or for a proxy of this one.
 func (s *Server) KubeconfigAt(url string, p Pair) string {
 	s.t.Helper()
-	c := clientcmdapi.NewConfig()
-	c.Clusters["e2e"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: s.PKI.CA}
-	c.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: p.Cert, ClientKeyData: p.Key}
-	c.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
-	c.CurrentContext = "e2e"
+	config := clientcmdapi.NewConfig()
+	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: s.PKI.CA}
+	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: p.Cert, ClientKeyData: p.Key}
+	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
+	config.CurrentContext = "e2e"
 	path := filepath.Join(s.t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*c, path); err != nil {
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		s.t.Fatal(err)
 	}
 	return path

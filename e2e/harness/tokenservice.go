@@ -39,8 +39,8 @@ func (s *Server) StartTokenService(port int, flags ...string) *TokenService {
 	s.t.Helper()
 	const name = string(AuthnWebhook)
 	serving := s.PKI.Serving(name + "-" + rand.Text()) // a replica that watches its own file keeps it unchanged
-	r := &TokenService{Process: NewProcess(s.t, name, Binary(s.t, AuthnWebhook)), URL: fmt.Sprintf("https://127.0.0.1:%d", port)}
-	r.args = append([]string{
+	tokenService := &TokenService{Process: NewProcess(s.t, name, Binary(s.t, AuthnWebhook)), URL: fmt.Sprintf("https://127.0.0.1:%d", port)}
+	tokenService.args = append([]string{
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--permit-port-sharing",
 		"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
 		"--client-ca-file=" + s.PKI.CA, "--allowed-client-names=" + webhookClient,
@@ -48,8 +48,8 @@ func (s *Server) StartTokenService(port int, flags ...string) *TokenService {
 		"--enable-bootstrap-token-auth", "--service-account-issuer=" + ServiceAccountIssuer,
 		"--service-account-key-file=" + s.Signer.CertFile,
 	}, flags...)
-	r.Start()
-	return r
+	tokenService.Start()
+	return tokenService
 }
 
 // Start starts or restarts the service on the same port.

@@ -26,14 +26,14 @@ type decider struct {
 func startDecider(t *testing.T, pki *harness.PKI) *decider {
 	t.Helper()
 	d := &decider{addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))}
-	l, err := tls.Listen("tcp", d.addr, &tls.Config{
+	listener, err := tls.Listen("tcp", d.addr, &tls.Config{
 		Certificates: []tls.Certificate{tlsCertificate(t, pki.Serving("decider"))}, MinVersion: tls.VersionTLS12,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &http.Server{Handler: http.HandlerFunc(d.decide), ReadHeaderTimeout: time.Minute}
-	go func() { _ = s.Serve(l) }()
+	go func() { _ = s.Serve(listener) }()
 	t.Cleanup(func() { _ = s.Close() })
 	return d
 }
@@ -55,8 +55,8 @@ func (d *decider) decide(w http.ResponseWriter, r *http.Request) {
 
 // TestTenantDoesNotClearDecisionsOfOtherClients checks that a change invalidates only the cached
 // decisions of the authorization webhook that it affects. The administrator of a namespace changes
-// an annotation and the subjects of a role binding in a loop. Decisions about the probe client, which
-// uses another namespace, must stay cached.
+// an annotation and the subjects of a role binding in a loop. Decisions about the probe client,
+// which uses another namespace, must stay cached.
 func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 	var d *decider
 	tenants := startTenants(t, func(s *harness.Server) {

@@ -57,8 +57,8 @@ func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 		"clientConfig":{"url":%q,"caBundle":%q}}]}`, webhook.URL, base64.StdEncoding.EncodeToString(ca)))
 	tenants.attackFor(t, tenants.attackTime(), func(ctx context.Context) {
 		runAttackers(ctx, 300, func(ctx context.Context, i int) {
-			c := tenants.attackerClient()
-			defer c.CloseIdleConnections()
+			client := tenants.attackerClient()
+			defer client.CloseIdleConnections()
 			patch := fmt.Sprintf(`{"data":{"key-0":"%d"}}`, i)
 			req, err := http.NewRequest("PATCH", tenants.url+"/api/v1/namespaces/b/configmaps/large", strings.NewReader(patch))
 			if err != nil {
@@ -66,7 +66,7 @@ func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 				return
 			}
 			req.Header.Set("Content-Type", mergePatchMedia)
-			if resp, err := c.Do(req.WithContext(ctx)); err == nil {
+			if resp, err := client.Do(req.WithContext(ctx)); err == nil {
 				resp.Body.Close()
 			}
 			pauseAttacker(ctx)
@@ -119,14 +119,14 @@ func TestRolesWithManyNamesDoNotStarveOtherClients(t *testing.T) {
 // must compact the history before it fills the embedded etcd.
 func TestHistoryOfOneObjectDoesNotFillDatabase(t *testing.T) {
 	const quota = 128 << 20
-	x := startTenants(t, harness.WithFlags(fmt.Sprint("--quota-backend-bytes=", quota)))
-	x.mustCreate(t, "/api/v1/namespaces/b/configmaps", `{"metadata":{"name":"large"}}`)
+	tenants := startTenants(t, harness.WithFlags(fmt.Sprint("--quota-backend-bytes=", quota)))
+	tenants.mustCreate(t, "/api/v1/namespaces/b/configmaps", `{"metadata":{"name":"large"}}`)
 	large := strings.Repeat("x", 1_000_000)
-	x.attackFor(t, 0, func(ctx context.Context) {
-		c := x.attackerClient()
+	tenants.attackFor(t, 0, func(ctx context.Context) {
+		c := tenants.attackerClient()
 		for i := range 3 * quota / len(large) {
 			configMap := fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":"%d%s"}}`, i, large)
-			r := x.sendAndRead(c, "PUT", "/api/v1/namespaces/b/configmaps/large", jsonMedia, configMap)
+			r := tenants.sendAndRead(c, "PUT", "/api/v1/namespaces/b/configmaps/large", jsonMedia, configMap)
 			if err := r.requireCode(http.StatusOK); err != nil {
 				t.Fatalf("write %d of the large object: %v", i, err)
 			}

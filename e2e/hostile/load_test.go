@@ -130,18 +130,18 @@ func (x *tenants) sendInLoop(ctx context.Context, next func() loadRequest) {
 // readSlowly requests lists with a window of one byte, which it enlarges by one byte at a time.
 func (x *tenants) readSlowly(ctx context.Context) {
 	const streams = 100
-	c := x.dialRawHTTP2(ctx, 1)
-	if c == nil {
+	rawHTTP2 := x.dialRawHTTP2(ctx, 1)
+	if rawHTTP2 == nil {
 		return
 	}
 	for id := uint32(1); id < 2*streams; id += 2 {
-		if c.get(id, ownPath+"configmaps") != nil {
+		if rawHTTP2.get(id, ownPath+"configmaps") != nil {
 			return
 		}
 	}
 	for {
 		for id := uint32(1); id < 2*streams; id += 2 {
-			if c.WriteWindowUpdate(id, 1) != nil {
+			if rawHTTP2.WriteWindowUpdate(id, 1) != nil {
 				return
 			}
 		}

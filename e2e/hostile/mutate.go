@@ -120,32 +120,32 @@ func (m mutator) mutatePath(p string) string {
 // addQueryParameter adds a random query parameter.
 func (m mutator) addQueryParameter(p string) string {
 	path, query, _ := strings.Cut(p, "?")
-	q, _ := url.ParseQuery(query)
+	values, _ := url.ParseQuery(query)
 	name := pickOne(m.Rand, "watch", "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector",
 		"fieldSelector", "dryRun", "fieldManager",
 		"fieldValidation", "force", "timeout", "timeoutSeconds", "sendInitialEvents", "allowWatchBookmarks", "pretty",
 		"propagationPolicy", "gracePeriodSeconds", "orphanDependents")
-	q.Set(name, pickOne(m.Rand, "", "1", "true", "-1", "0", "99999999999999999999", "All", "x", "a in (b,", "!",
+	values.Set(name, pickOne(m.Rand, "", "1", "true", "-1", "0", "99999999999999999999", "All", "x", "a in (b,", "!",
 		"a=b,c!=d", "metadata.name=x", "Exact", "NotOlderThan",
 		"Strict", "Ignore", "Foreground", "1ns", "\x00", strings.Repeat("x", 200)))
-	return path + "?" + q.Encode()
+	return path + "?" + values.Encode()
 }
 
 // mutateBody changes a body as JSON, if it is JSON, or as bytes.
 func (m mutator) mutateBody(body string) string {
 	var v any
 	if m.IntN(8) > 0 && json.Unmarshal([]byte(body), &v) == nil {
-		if b, err := json.Marshal(m.mutateValue(v, 0)); err == nil {
-			return string(b)
+		if data, err := json.Marshal(m.mutateValue(v, 0)); err == nil {
+			return string(data)
 		}
 	}
-	b := bytes.Clone([]byte(body))
+	data := bytes.Clone([]byte(body))
 	for range 1 + m.IntN(4) {
-		if len(b) > 0 {
-			b[m.IntN(len(b))] = byte(m.IntN(256))
+		if len(data) > 0 {
+			data[m.IntN(len(data))] = byte(m.IntN(256))
 		}
 	}
-	return string(b[:len(b)-min(len(b), m.IntN(2)*m.IntN(20))])
+	return string(data[:len(data)-min(len(data), m.IntN(2)*m.IntN(20))])
 }
 
 // mutateValue changes a value at a random place.

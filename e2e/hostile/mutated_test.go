@@ -103,15 +103,15 @@ func (x *tenants) protobufOf(t *testing.T, s sample, object map[string]any) stri
 			t.Fatal(err)
 		}
 		text := strings.ReplaceAll(string(body), `"namespace":"`+namespace+`"`, `"namespace":"`+s.namespace+`"`)
-		r := x.sendAndRead(x.admin, "POST", s.collection+"?dryRun=All", jsonMedia, text, "Accept", protoMedia)
-		if r.code == http.StatusNotAcceptable {
+		response := x.sendAndRead(x.admin, "POST", s.collection+"?dryRun=All", jsonMedia, text, "Accept", protoMedia)
+		if response.code == http.StatusNotAcceptable {
 			return ""
 		}
-		if r.requireCode(http.StatusCreated) == nil {
-			return r.body
+		if response.requireCode(http.StatusCreated) == nil {
+			return response.body
 		}
 		if name == fixedName {
-			t.Logf("%s has no sample: %.200s", s.resource, r.body)
+			t.Logf("%s has no sample: %.200s", s.resource, response.body)
 		}
 	}
 	return ""
@@ -242,8 +242,8 @@ func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, client *http.Cl
 	x.checkCollection(t, s.collection)
 }
 
-// protobufMagic is the length of the prefix of objects in protobuf, "k8s\x00". Without it, the server
-// rejects a body before it decodes the object.
+// protobufMagic is the length of the prefix of objects in protobuf, "k8s\x00". Without it, the
+// server rejects a body before it decodes the object.
 const protobufMagic = 4
 
 // objectForm returns the form of an object for the form of a list.
@@ -251,10 +251,10 @@ func objectForm(listForm string) string {
 	return strings.Replace(listForm, "MetadataList", "Metadata", 1)
 }
 
-// sampleObjectPath returns the path of the object with the annotation of samples in a collection whose
-// names are fixed. Without such an object, it returns a path that does not exist.
-func (x *tenants) sampleObjectPath(c *http.Client, collection string) string {
-	var l struct {
+// sampleObjectPath returns the path of the object with the annotation of samples in a collection
+// whose names are fixed. Without such an object, it returns a path that does not exist.
+func (x *tenants) sampleObjectPath(client *http.Client, collection string) string {
+	var test struct {
 		Items []struct {
 			Metadata struct {
 				Name        string
@@ -262,9 +262,9 @@ func (x *tenants) sampleObjectPath(c *http.Client, collection string) string {
 			}
 		}
 	}
-	r := x.sendAndRead(c, "GET", collection, "", "")
-	if json.Unmarshal([]byte(r.body), &l) == nil {
-		for _, o := range l.Items {
+	r := x.sendAndRead(client, "GET", collection, "", "")
+	if json.Unmarshal([]byte(r.body), &test) == nil {
+		for _, o := range test.Items {
 			if o.Metadata.Annotations["sample"] != "" {
 				return collection + "/" + o.Metadata.Name
 			}
@@ -274,7 +274,8 @@ func (x *tenants) sampleObjectPath(c *http.Client, collection string) string {
 }
 
 // TestMutatedProtobufIsServedInEveryForm creates and updates objects of every kind with one byte or
-// field changed. Each request is rejected with 4xx, or the object is stored and served in every form.
+// field changed. Each request is rejected with 4xx, or the object is stored and served in every
+// form.
 func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 	seed, err := strconv.ParseUint(envOr("BINNACLE_HOSTILE_SEED", fmt.Sprint(rand.Uint64())), 10, 64)
 	if err != nil {

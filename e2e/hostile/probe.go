@@ -231,14 +231,14 @@ type probeProcess struct {
 
 // newProbeProcess starts a probe client in a process of its own, so that the load of the attack
 // does not delay it.
-func newProbeProcess(t *testing.T, url string, p harness.Pair, clientRole probeRole, wait time.Duration) *probeProcess {
+func newProbeProcess(t *testing.T, url string, pair harness.Pair, clientRole probeRole, wait time.Duration) *probeProcess {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s %d", probeEnv, url, p.CertFile, p.KeyFile, clientRole, wait))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s %d", probeEnv, url, pair.CertFile, pair.KeyFile, clientRole, wait))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

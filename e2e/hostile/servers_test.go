@@ -80,8 +80,8 @@ func floodPings(conn *tls.Conn) {
 		return
 	}
 	var frames strings.Builder
-	f := http2.NewFramer(&frames, nil)
-	if f.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}) != nil {
+	framer := http2.NewFramer(&frames, nil)
+	if framer.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}) != nil {
 		return
 	}
 	go func() { _, _ = io.Copy(io.Discard, conn) }()
@@ -91,7 +91,7 @@ func floodPings(conn *tls.Conn) {
 		}
 		frames.Reset()
 		for range 200 {
-			_ = f.WritePing(false, [8]byte{}) // writes to a strings.Builder do not fail
+			_ = framer.WritePing(false, [8]byte{}) // writes to a strings.Builder do not fail
 		}
 	}
 }
@@ -113,25 +113,25 @@ func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
 		{name: "pings", protocol: "h2", serve: floodPings, attackers: 30},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := startTenants(t)
-			url, ca := startHostileServer(t, tt.protocol, tt.serve)
-			x.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+			tenants := startTenants(t)
+			url, data := startHostileServer(t, tt.protocol, tt.serve)
+			tenants.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 				fmt.Sprintf(`{"metadata":{"name":"hostile"},"webhooks":[{"name":"hostile.ex.test",
 				"admissionReviewVersions":["v1"],"sideEffects":"None","timeoutSeconds":10,"failurePolicy":"Ignore","namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"b"}},
 				"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],
-				"clientConfig":{"url":%q,"caBundle":%q}}]}`, url, base64.StdEncoding.EncodeToString(ca)))
-			x.attackFor(t, x.attackTime(), func(ctx context.Context) {
-				c := x.attackerClient()
-				defer c.CloseIdleConnections()
+				"clientConfig":{"url":%q,"caBundle":%q}}]}`, url, base64.StdEncoding.EncodeToString(data)))
+			tenants.attackFor(t, tenants.attackTime(), func(ctx context.Context) {
+				client := tenants.attackerClient()
+				defer client.CloseIdleConnections()
 				runAttackers(ctx, tt.attackers, func(ctx context.Context, _ int) {
-					req, err := http.NewRequest("POST", x.url+"/api/v1/namespaces/b/configmaps?dryRun=All",
+					req, err := http.NewRequest("POST", tenants.url+"/api/v1/namespaces/b/configmaps?dryRun=All",
 						strings.NewReader(`{"metadata":{"name":"a"}}`))
 					if err != nil {
 						t.Error(err)
 						return
 					}
 					req.Header.Set("Content-Type", jsonMedia)
-					if resp, err := c.Do(req.WithContext(ctx)); err == nil {
+					if resp, err := client.Do(req.WithContext(ctx)); err == nil {
 						resp.Body.Close()
 					}
 					pauseAttacker(ctx)

@@ -422,26 +422,26 @@ func (x *tenants) createPolicies(t *testing.T) {
 // process. It proves that quantities are checked before they are parsed, and that CEL expressions
 // and the decoders have limits.
 func TestValuesThatExpandAreRejectedOrBounded(t *testing.T) {
-	x := startTenants(t)
-	x.createPolicies(t)
-	c := x.attackerClient()
+	tenants := startTenants(t)
+	tenants.createPolicies(t)
+	client := tenants.attackerClient()
 	harness.Eventually(t, waitTimeout, "the policies to take effect", func() error {
-		return x.sendAndRead(c, "POST", "/api/v1/namespaces/b/configmaps?dryRun=All", jsonMedia,
+		return tenants.sendAndRead(client, "POST", "/api/v1/namespaces/b/configmaps?dryRun=All", jsonMedia,
 			`{"metadata":{"name":"quantity"},"data":{"q":"-1"}}`).requireCode(http.StatusUnprocessableEntity)
 	})
-	x.attackFor(t, 0, func(context.Context) {
+	tenants.attackFor(t, 0, func(context.Context) {
 		for _, expandingRequest := range append(costlyQuantities(), expandingValues()...) {
 			method := cmp.Or(expandingRequest.method, http.MethodPost)
 			media, accept := cmp.Or(expandingRequest.media, jsonMedia), cmp.Or(expandingRequest.accept, jsonMedia)
-			r := x.sendAndRead(c, method, expandingRequest.path, media, expandingRequest.body, "Accept", accept)
+			response := tenants.sendAndRead(client, method, expandingRequest.path, media, expandingRequest.body, "Accept", accept)
 			var err error
 			switch {
 			case expandingRequest.want != "":
-				err = r.requireRejection(expandingRequest.want)
-			case r.err != nil:
-				err = r.err
-			case r.code >= http.StatusInternalServerError:
-				err = r.requireCode(http.StatusOK)
+				err = response.requireRejection(expandingRequest.want)
+			case response.err != nil:
+				err = response.err
+			case response.code >= http.StatusInternalServerError:
+				err = response.requireCode(http.StatusOK)
 			}
 			if err != nil {
 				t.Errorf("%s: %v", expandingRequest.name, err)
@@ -481,13 +481,13 @@ func TestReasonsOfDenialsAreBounded(t *testing.T) {
 					body:   `{"spec":{"namespace":"b"}}`,
 				},
 			} {
-				r := tenants.sendAndRead(client, test.method, test.path, jsonMedia, test.body)
+				response := tenants.sendAndRead(client, test.method, test.path, jsonMedia, test.body)
 				isRulesReview := strings.HasSuffix(test.path, "selfsubjectrulesreviews")
-				if r.err == nil && len(r.body) > maxResponse && !isRulesReview {
-					t.Errorf("%s %s: got a response of %d bytes, want at most %d", test.method, test.path, len(r.body), maxResponse)
+				if response.err == nil && len(response.body) > maxResponse && !isRulesReview {
+					t.Errorf("%s %s: got a response of %d bytes, want at most %d", test.method, test.path, len(response.body), maxResponse)
 				}
-				if r.code >= http.StatusInternalServerError {
-					t.Errorf("%s %s: %v", test.method, test.path, r.requireCode(http.StatusOK))
+				if response.code >= http.StatusInternalServerError {
+					t.Errorf("%s %s: %v", test.method, test.path, response.requireCode(http.StatusOK))
 				}
 			}
 			pauseAttacker(ctx)

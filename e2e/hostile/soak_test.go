@@ -110,26 +110,26 @@ func (x *tenants) useTemporaryObjects(t *testing.T, n int) {
 		"%[3]d", strconv.Itoa(1024+n%60_000),
 	).Replace
 
-	for _, o := range temporaries {
-		if err := x.sendAndRead(x.admin, "POST", o.collection, jsonMedia,
-			fill(o.body)).requireCode(http.StatusCreated); err != nil {
-			t.Errorf("%s: %v", fill(o.name), err)
+	for _, temporary := range temporaries {
+		if err := x.sendAndRead(x.admin, "POST", temporary.collection, jsonMedia,
+			fill(temporary.body)).requireCode(http.StatusCreated); err != nil {
+			t.Errorf("%s: %v", fill(temporary.name), err)
 		}
 	}
 
-	for _, o := range temporaries {
-		for _, use := range o.uses {
+	for _, temporary := range temporaries {
+		for _, use := range temporary.uses {
 			x.useTemporaryObject(t, use[0], fill(use[1]), fill)
 		}
 	}
 
-	for _, o := range temporaries {
-		path := o.collection + "/" + fill(o.name)
+	for _, temporary := range temporaries {
+		path := temporary.collection + "/" + fill(temporary.name)
 		if err := x.sendAndRead(x.admin, "DELETE", path, "", "").requireCode(http.StatusOK, http.StatusAccepted); err != nil {
 			t.Errorf("delete %s: %v", path, err)
 		}
-		if o.finalizePath != "" {
-			if err := x.sendAndRead(x.admin, "PUT", fill(o.finalizePath), jsonMedia,
+		if temporary.finalizePath != "" {
+			if err := x.sendAndRead(x.admin, "PUT", fill(temporary.finalizePath), jsonMedia,
 				fill(`{"metadata":{"name":"n%[1]d"},"spec":{"finalizers":[]}}`)).requireCode(http.StatusOK); err != nil {
 				t.Errorf("finalize %s: %v", path, err)
 			}
@@ -153,14 +153,14 @@ func (x *tenants) useTemporaryObject(t *testing.T, method, path string, fill fun
 	default:
 		body = `{"metadata":{"name":"o%[1]d"},"template":{"spec":{"containers":[{"name":"a","image":"b"}]}}}`
 	}
-	r := x.sendAndRead(x.admin, method, path, jsonMedia, fill(body), header...)
+	response := x.sendAndRead(x.admin, method, path, jsonMedia, fill(body), header...)
 	// Nothing listens at the address of the conversion webhook. As in Kubernetes, that is a 500.
-	failedConversion := strings.Contains(r.body, "conversion webhook")
+	failedConversion := strings.Contains(response.body, "conversion webhook")
 	switch {
-	case r.err != nil:
-		t.Errorf("%s %s: %v", method, path, r.err)
-	case r.code == http.StatusInternalServerError && !failedConversion:
-		t.Errorf("%s %s: got 500, want another status: %.300s", method, path, r.body)
+	case response.err != nil:
+		t.Errorf("%s %s: %v", method, path, response.err)
+	case response.code == http.StatusInternalServerError && !failedConversion:
+		t.Errorf("%s %s: got 500, want another status: %.300s", method, path, response.body)
 	}
 }
 

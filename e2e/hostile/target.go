@@ -128,12 +128,12 @@ func (x *target) mustCreate(t *testing.T, path, body string) {
 
 // dial opens a TLS connection with one protocol. It is closed when ctx ends.
 func (x *target) dial(ctx context.Context, proto string) (*tls.Conn, error) {
-	d := tls.Dialer{Config: &tls.Config{
+	dialer := tls.Dialer{Config: &tls.Config{
 		InsecureSkipVerify: true,
 		Certificates:       []tls.Certificate{x.attackerCert},
 		NextProtos:         []string{proto},
 	}}
-	conn, err := d.DialContext(ctx, "tcp", x.addr)
+	conn, err := dialer.DialContext(ctx, "tcp", x.addr)
 	if err != nil {
 		return nil, err
 	}

@@ -48,12 +48,12 @@ func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	x.mustCreate(t, "/api/v1/namespaces/probe/configmaps", `{"metadata":{"name":"mine"}}`)
 	x.mustCreate(t, "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"administrator"}}`)
 	x.mustCreate(t, leaseCollection, leaseJSON(time.Now(), ""))
-	for as, p := range map[probeRole]harness.Pair{
+	for as, pair := range map[probeRole]harness.Pair{
 		ordinaryClient: server.PKI.Client("probe"),
 		leaderElection: server.PKI.Client("system:kube-controller-manager"),
 		administrator:  server.Admin,
 	} {
-		x.probes = append(x.probes, newProbeProcess(t, x.url, p, as, tenantProbeTimeout))
+		x.probes = append(x.probes, newProbeProcess(t, x.url, pair, as, tenantProbeTimeout))
 	}
 	attackAtIdlePriority(t)
 	var err error
@@ -156,7 +156,7 @@ const responseTimeout = 20 * time.Second
 
 // sendAndRead sends a request with a client and reads the response. header alternates names and
 // values.
-func (x *target) sendAndRead(c *http.Client, method, path, media, body string, header ...string) response {
+func (x *target) sendAndRead(client *http.Client, method, path, media, body string, header ...string) response {
 	ctx, cancel := context.WithTimeout(context.Background(), responseTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, x.url+path, strings.NewReader(body))
@@ -167,7 +167,7 @@ func (x *target) sendAndRead(c *http.Client, method, path, media, body string, h
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := c.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return response{err: err}
 	}
@@ -204,12 +204,12 @@ func (r response) requireRejection(text string) error {
 // name is not empty, the request impersonates it.
 func (x *target) openRequest(ctx context.Context, cert tls.Certificate, method, path, impersonated string,
 	contentLength int) (*tls.Conn, error) {
-	d := tls.Dialer{Config: &tls.Config{
+	dialer := tls.Dialer{Config: &tls.Config{
 		InsecureSkipVerify: true,
 		Certificates:       []tls.Certificate{cert},
 		NextProtos:         []string{"http/1.1"},
 	}}
-	conn, err := d.DialContext(ctx, "tcp", x.addr)
+	conn, err := dialer.DialContext(ctx, "tcp", x.addr)
 	if err != nil {
 		return nil, err
 	}

@@ -264,14 +264,14 @@ func TestValuesThatCannotBeServedAreNotStored(t *testing.T) {
 	tenants.grantNamespace(t)
 	c := tenants.attackerClient()
 	tenants.attackFor(t, 0, func(context.Context) {
-		for _, e := range unservableWrites(t) {
-			r := tenants.sendAndRead(c, e.method, e.path, e.media, e.body)
-			err := r.requireRejection(e.want)
-			if e.want == "" && r.err == nil && r.code < 300 { // the decoder replaced the half of a pair
+		for _, expandingRequest := range unservableWrites(t) {
+			r := tenants.sendAndRead(c, expandingRequest.method, expandingRequest.path, expandingRequest.media, expandingRequest.body)
+			err := r.requireRejection(expandingRequest.want)
+			if expandingRequest.want == "" && r.err == nil && r.code < 300 { // the decoder replaced the half of a pair
 				err = nil
 			}
 			if err != nil {
-				t.Errorf("%s: %v", e.name, err)
+				t.Errorf("%s: %v", expandingRequest.name, err)
 			}
 		}
 		tenants.checkReads(t)

@@ -18,8 +18,8 @@ type wireField struct {
 	children []wireField
 }
 
-// parseMessage returns the fields of a message, or false if data is not a message. A string that could
-// be a message counts as one.
+// parseMessage returns the fields of a message, or false if data is not a message. A string that
+// could be a message counts as one.
 func parseMessage(data []byte, depth int) ([]wireField, bool) {
 	fields := []wireField{}
 	for len(data) > 0 {
@@ -46,16 +46,16 @@ func parseMessage(data []byte, depth int) ([]wireField, bool) {
 }
 
 // appendMessage encodes fields.
-func appendMessage(b []byte, fields []wireField) []byte {
+func appendMessage(data []byte, fields []wireField) []byte {
 	for _, f := range fields {
-		b = protowire.AppendVarint(b, uint64(f.number)<<3|uint64(f.kind))
+		data = protowire.AppendVarint(data, uint64(f.number)<<3|uint64(f.kind))
 		if f.children != nil {
-			b = protowire.AppendBytes(b, appendMessage(nil, f.children))
+			data = protowire.AppendBytes(data, appendMessage(nil, f.children))
 			continue
 		}
-		b = append(b, f.value...)
+		data = append(data, f.value...)
 	}
-	return b
+	return data
 }
 
 // collectMessages returns pointers to all lists of fields below and including fields.

@@ -185,13 +185,13 @@ func (a *proxiedResponse) writeTo(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	if a.Raw != "" {
-		conn, rw, err := http.NewResponseController(w).Hijack()
+		conn, readWriter, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)
 		}
 		defer conn.Close()
-		_, _ = io.WriteString(rw, a.Raw)
-		_ = rw.Flush()
+		_, _ = io.WriteString(readWriter, a.Raw)
+		_ = readWriter.Flush()
 		return
 	}
 	for k, v := range a.Headers {

@@ -48,17 +48,17 @@ func TestRequestsAndDocumentsOfRegistration(t *testing.T) {
 // requests for the same path and user.
 func (a *aggregation) checkOwnRequests(t *testing.T, recorded []ProxiedCall) {
 	wanted := map[string][]ProxiedCall{}
-	for _, c := range recorded {
-		wanted[c.String()] = append(wanted[c.String()], c)
+	for _, proxiedCall := range recorded {
+		wanted[proxiedCall.String()] = append(wanted[proxiedCall.String()], proxiedCall)
 	}
-	for _, c := range a.ext.Calls() {
-		all, ok := wanted[c.String()]
+	for _, proxiedCall := range a.ext.Calls() {
+		all, ok := wanted[proxiedCall.String()]
 		if !ok {
 			continue // a client's request
 		}
 		var diff []string
 		for i := range all { // one of them must be equal
-			diff = a.diffValues(c.String(), all[i].comparedParts(), c.comparedParts())
+			diff = a.diffValues(proxiedCall.String(), all[i].comparedParts(), proxiedCall.comparedParts())
 			if len(diff) == 0 {
 				break
 			}

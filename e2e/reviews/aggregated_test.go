@@ -224,13 +224,13 @@ func TestProxiedRequests(t *testing.T) {
 	if len(diff) > 0 {
 		t.Fatal(diff)
 	}
-	for _, e := range loadExchanges(t, "2-proxied-requests.json") {
-		t.Run(e.Name, func(t *testing.T) {
-			aggregation.ext.Play(aggregation.ownResponses, e.Calls...)
-			if e.Client.Method == "" {
+	for _, exchange := range loadExchanges(t, "2-proxied-requests.json") {
+		t.Run(exchange.Name, func(t *testing.T) {
+			aggregation.ext.Play(aggregation.ownResponses, exchange.Calls...)
+			if exchange.Client.Method == "" {
 				t.Fatal("no recorded request")
 			}
-			for _, d := range append(aggregation.diffProxiedRequest(e), aggregation.diffUpstreamRequests(e)...) {
+			for _, d := range append(aggregation.diffProxiedRequest(exchange), aggregation.diffUpstreamRequests(exchange)...) {
 				t.Error(d)
 			}
 		})
@@ -264,13 +264,13 @@ func (a *aggregation) diffProxiedRequest(exchange *AggregatedExchange) []string 
 
 // diffUpstreamRequests returns the differences between the client requests that reached the
 // extension server and the recorded ones.
-func (a *aggregation) diffUpstreamRequests(e *AggregatedExchange) (diff []string) {
+func (a *aggregation) diffUpstreamRequests(exchange *AggregatedExchange) (diff []string) {
 	calls := slices.DeleteFunc(a.ext.Calls(), func(c ProxiedCall) bool { return strings.HasSuffix(c.User, "aggregator") })
-	if len(calls) != len(e.Calls) {
-		return []string{fmt.Sprintf("calls: want %d, got %.900s", len(e.Calls), jsonText(calls))}
+	if len(calls) != len(exchange.Calls) {
+		return []string{fmt.Sprintf("calls: want %d, got %.900s", len(exchange.Calls), jsonText(calls))}
 	}
 	for i := range calls {
-		diff = append(diff, a.diffValues(fmt.Sprintf("call[%d]", i), e.Calls[i].comparedParts(), calls[i].comparedParts())...)
+		diff = append(diff, a.diffValues(fmt.Sprintf("call[%d]", i), exchange.Calls[i].comparedParts(), calls[i].comparedParts())...)
 	}
 	return diff
 }
@@ -355,12 +355,12 @@ func (a *aggregation) createEndpoints(name string) (remove func()) {
 
 // TestAvailability replays the conditions of APIServices with and without reachable servers.
 func TestAvailability(t *testing.T) {
-	a := newAggregation(t, proxied)
+	aggregation := newAggregation(t, proxied)
 	for _, file := range []string{"3-availability.json", "7-availability-by-endpoints.json"} {
 		for _, e := range loadExchanges(t, file) {
 			if e.Client != nil {
 				t.Run(e.Name, func(t *testing.T) {
-					for _, d := range a.diffAvailability(e) {
+					for _, d := range aggregation.diffAvailability(e) {
 						t.Error(d)
 					}
 				})
@@ -462,18 +462,18 @@ func (a *aggregation) diffClientResponses(exchange *AggregatedExchange) (diff []
 func TestAggregatorRouting(t *testing.T) {
 	aggregation := newAggregation(t, proxied, "--enable-aggregator-routing")
 	aggregation.ext.Play(aggregation.ownResponses)
-	for _, e := range loadExchanges(t, "5-with-aggregator-routing.json") {
-		t.Run(e.Name, func(t *testing.T) {
+	for _, exchange := range loadExchanges(t, "5-with-aggregator-routing.json") {
+		t.Run(exchange.Name, func(t *testing.T) {
 			var diff []string
-			if e.Status == nil {
+			if exchange.Status == nil {
 				var want Response
-				if err := json.Unmarshal(e.Response, &want); err != nil {
+				if err := json.Unmarshal(exchange.Response, &want); err != nil {
 					t.Fatal(err)
 				}
-				status, headers, body := aggregation.sendAsRecorder(e.Client, false)
+				status, headers, body := aggregation.sendAsRecorder(exchange.Client, false)
 				diff = aggregation.diffResponse("response", &want, status, headers, body)
 			} else {
-				diff = aggregation.diffAvailability(e)
+				diff = aggregation.diffAvailability(exchange)
 			}
 			for _, d := range diff {
 				t.Error(d)
@@ -485,11 +485,11 @@ func TestAggregatorRouting(t *testing.T) {
 // TestWithoutProxyCertificate replays the requests to an extension server by an API server without
 // a proxy client certificate.
 func TestWithoutProxyCertificate(t *testing.T) {
-	a := newAggregation(t, direct)
+	aggregation := newAggregation(t, direct)
 	for _, e := range loadExchanges(t, "6-without-proxy-certificate.json") {
-		for _, d := range a.diffAvailability(e) {
+		for _, d := range aggregation.diffAvailability(e) {
 			t.Error(d)
 		}
-		a.checkOwnRequests(t, e.Within2)
+		aggregation.checkOwnRequests(t, e.Within2)
 	}
 }

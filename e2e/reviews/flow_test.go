@@ -111,12 +111,12 @@ func TestFlowObjects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, e := range exchanges {
-			name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i+1, e.Name)
-			diff := player.replayPluginExchange(e)
-			if strings.Contains(e.Name, "s later") {
+		for i, exchange := range exchanges {
+			name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i+1, exchange.Name)
+			diff := player.replayPluginExchange(exchange)
+			if strings.Contains(exchange.Name, "s later") {
 				for end := time.Now().Add(80 * time.Second); len(diff) > 0 &&
-					time.Now().Before(end); diff = player.replayPluginExchange(e) {
+					time.Now().Before(end); diff = player.replayPluginExchange(exchange) {
 					time.Sleep(100 * time.Millisecond)
 				}
 			}

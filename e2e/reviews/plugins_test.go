@@ -24,18 +24,18 @@ func TestPlugins(t *testing.T) {
 		}
 		return response
 	}
-	for i, e := range exchanges {
-		name := fmt.Sprintf("%d %s", i+1, e.Name)
-		for _, s := range e.Setup {
+	for i, exchange := range exchanges {
+		name := fmt.Sprintf("%d %s", i+1, exchange.Name)
+		for _, s := range exchange.Setup {
 			if status, _, got := player.sendRequest(&s); status >= http.StatusMultipleChoices {
 				t.Errorf("%s: setup %s: %d %s", name, s.Path, status, jsonText(got))
 			}
 		}
-		if strings.HasPrefix(e.Name, "EventRateLimit") {
+		if strings.HasPrefix(exchange.Name, "EventRateLimit") {
 			continue // but its setup applies to later exchanges
 		}
-		diff := player.replayPluginExchange(e)
-		for _, a := range e.After {
+		diff := player.replayPluginExchange(exchange)
+		for _, a := range exchange.After {
 			diff = append(diff, player.replayPluginExchange(&a)...)
 		}
 		if len(diff) > 0 {

@@ -72,12 +72,12 @@ func newPlayerWithPKI(t *testing.T, pki *harness.PKI, files map[string]string, f
 	}
 	server := harness.StartServerWith(t, pki, pki.Client("admin", harness.SystemMasters), flags...)
 	p.server = server
-	ca, err := os.ReadFile(pki.CA)
+	data, err := os.ReadFile(pki.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.pem = strings.TrimSuffix(string(ca), "\n")
-	p.values["<base64>"] = base64.StdEncoding.EncodeToString(ca)
+	p.pem = strings.TrimSuffix(string(data), "\n")
+	p.values["<base64>"] = base64.StdEncoding.EncodeToString(data)
 	p.client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{Certificate(t, server.Admin)}},
 	}}
@@ -240,13 +240,13 @@ func (p *player) replayFile(file string) map[string][]string {
 		p.mustRequest("POST", path, body)
 	}
 	out := map[string][]string{}
-	for i, e := range exchanges {
-		if e.Client == nil {
-			defer p.createWebhookConfigurations(e.Configurations)()
+	for i, exchange := range exchanges {
+		if exchange.Client == nil {
+			defer p.createWebhookConfigurations(exchange.Configurations)()
 			continue
 		}
-		name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i, e.Name)
-		out[name] = p.replayExchange(e)
+		name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i, exchange.Name)
+		out[name] = p.replayExchange(exchange)
 	}
 	return out
 }
@@ -342,14 +342,14 @@ func (p *player) replayExchange(exchange *Exchange) (diff []string) {
 // TestRecordedExchanges replays all exchanges except those with credentials, and checks that
 // exactly the known ones differ.
 func TestRecordedExchanges(t *testing.T) {
-	p := newPlayer(t, nil)
+	player := newPlayer(t, nil)
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range files {
 		if name := filepath.Base(f); !strings.HasPrefix(name, "12-") && strings.Contains(name, os.Getenv("REVIEWS")) {
-			checkDifferences(t, p.replayFile(name))
+			checkDifferences(t, player.replayFile(name))
 		}
 	}
 }

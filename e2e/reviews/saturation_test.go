@@ -96,15 +96,15 @@ func (p *player) startCreates(user, prefix string, n int) <-chan createResponse 
 	out := make(chan createResponse, n)
 	for i := range n {
 		go func() {
-			r := &ClientRequest{
+			clientRequest := &ClientRequest{
 				Method: "POST",
 				Path:   "/api/v1/namespaces/sat/configmaps",
 				Body:   map[string]any{"metadata": map[string]any{"name": fmt.Sprintf("%s-%d", prefix, i)}},
 			}
 			if user != "admin" {
-				r.User = "token:t-" + user
+				clientRequest.User = "token:t-" + user
 			}
-			status, header, body := p.sendRequest(r)
+			status, header, body := p.sendRequest(clientRequest)
 			out <- createResponse{status, header, body}
 		}()
 	}
@@ -131,23 +131,23 @@ func receiveResponses(t *testing.T, from <-chan createResponse, n int) (out []cr
 func (p *player) replayBurst(g *gate, recorded *burst, user, prefix string, names map[string]string, meanwhile func()) {
 	p.t.Helper()
 	responses := p.startCreates(user, prefix, len(recorded.Responses))
-	rejected := slices.DeleteFunc(slices.Clone(recorded.Responses), func(a struct {
+	rejected := slices.DeleteFunc(slices.Clone(recorded.Responses), func(test struct {
 		Status  int               `json:"status"`
 		Headers map[string]string `json:"headers"`
 		Body    any               `json:"body"`
 	}) bool {
-		return a.Status == http.StatusCreated
+		return test.Status == http.StatusCreated
 	})
-	for i, c := range receiveResponses(p.t, responses, len(rejected)) {
+	for i, createResponse := range receiveResponses(p.t, responses, len(rejected)) {
 		want := rejected[i]
-		if c.status != want.Status || c.body != want.Body {
-			p.t.Errorf("%s: got %d %v, want %d %v", recorded.Name, c.status, c.body, want.Status, want.Body)
+		if createResponse.status != want.Status || createResponse.body != want.Body {
+			p.t.Errorf("%s: got %d %v, want %d %v", recorded.Name, createResponse.status, createResponse.body, want.Status, want.Body)
 		}
 		for k, v := range want.Headers {
 			if named, ok := names[v]; ok {
 				v = named
 			}
-			if got := c.header.Get(k); got != v {
+			if got := createResponse.header.Get(k); got != v {
 				p.t.Errorf("%s: header %s: got %q, want %q", recorded.Name, k, got, v)
 			}
 		}
@@ -157,9 +157,9 @@ func (p *player) replayBurst(g *gate, recorded *burst, user, prefix string, name
 	}
 	rest := len(recorded.Responses) - len(rejected)
 	g.releaseCreates(user, rest)
-	for _, c := range receiveResponses(p.t, responses, rest) {
-		if c.status != http.StatusCreated {
-			p.t.Errorf("%s: got %d %v, want 201", recorded.Name, c.status, c.body)
+	for _, createResponse := range receiveResponses(p.t, responses, rest) {
+		if createResponse.status != http.StatusCreated {
+			p.t.Errorf("%s: got %d %v, want 201", recorded.Name, createResponse.status, createResponse.body)
 		}
 	}
 }
@@ -375,15 +375,15 @@ func TestMaxInFlightLimits(t *testing.T) {
 	if err := loadJSON(filepath.Join("testdata", "flow", "without-priority-and-fairness.json"), &recorded); err != nil {
 		t.Fatal(err)
 	}
-	p := newPlayer(t, nil, recorded[0].Flags...)
-	p.createLevels()
-	g := newGate(t, p)
-	p.replayBurst(g, recorded[1], "bob", "bob", nil, func() {
+	player := newPlayer(t, nil, recorded[0].Flags...)
+	player.createLevels()
+	g := newGate(t, player)
+	player.replayBurst(g, recorded[1], "bob", "bob", nil, func() {
 		// Administrators are not limited.
-		p.replayBurst(g, recorded[2], "admin", "min", nil, nil)
+		player.replayBurst(g, recorded[2], "admin", "min", nil, nil)
 	})
 	for _, e := range recorded[3:] {
-		status, header, body := p.sendRequest(e.Client)
+		status, header, body := player.sendRequest(e.Client)
 		if jsonText(status) != jsonText(e.Response.Status) {
 			t.Errorf("%s: got %d %v, want %v", e.Name, status, body, e.Response.Status)
 		}

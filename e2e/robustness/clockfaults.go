@@ -51,14 +51,14 @@ func clockFaults() []fault {
 
 // jumpClock returns a fault that makes the clock of a replica jump from one offset to the next.
 func jumpClock(to ...time.Duration) func(*Cluster, *replica) func() {
-	return func(c *Cluster, r *replica) func() {
-		c.t.Helper()
+	return func(cluster *Cluster, r *replica) func() {
+		cluster.t.Helper()
 		r.clock.transitions.Add(1)
 		for _, ahead := range to {
-			c.setClock(r, ahead)
+			cluster.setClock(r, ahead)
 		}
 		return func() {
-			c.setClock(r, 0)
+			cluster.setClock(r, 0)
 			r.clock.transitions.Add(1)
 		}
 	}
@@ -66,15 +66,15 @@ func jumpClock(to ...time.Duration) func(*Cluster, *replica) func() {
 
 // startWithClock returns a fault that restarts a replica with another clock offset.
 func startWithClock(ahead time.Duration) func(*Cluster, *replica) func() {
-	return func(c *Cluster, r *replica) func() {
-		c.t.Helper()
+	return func(cluster *Cluster, r *replica) func() {
+		cluster.t.Helper()
 		start := killProcess(r)
 		r.clock.transitions.Add(1)
 		r.clock.Set(ahead)
 		start()
-		c.awaitClock(r, ahead)
+		cluster.awaitClock(r, ahead)
 		return func() {
-			c.setClock(r, 0)
+			cluster.setClock(r, 0)
 			r.clock.transitions.Add(1)
 		}
 	}

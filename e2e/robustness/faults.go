@@ -236,12 +236,12 @@ func killAllEtcd(c *Cluster) func() {
 }
 
 // pauseAllEtcd pauses all members of etcd.
-func pauseAllEtcd(c *Cluster) func() {
-	for _, m := range c.etcd {
+func pauseAllEtcd(cluster *Cluster) func() {
+	for _, m := range cluster.etcd {
 		m.Pause()
 	}
 	return func() {
-		for _, m := range c.etcd {
+		for _, m := range cluster.etcd {
 			m.Resume()
 		}
 	}

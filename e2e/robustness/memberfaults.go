@@ -115,12 +115,12 @@ func replaceMember(cluster *Cluster) func() {
 }
 
 // cutFromOtherMembers leaves a replica connected to only one member.
-func cutFromOtherMembers(c *Cluster, r *replica) func() {
+func cutFromOtherMembers(cluster *Cluster, r *replica) func() {
 	var links []*harness.Proxy
-	for _, i := range c.rand.Perm(len(r.toEtcd))[1:] {
+	for _, i := range cluster.rand.Perm(len(r.toEtcd))[1:] {
 		links = append(links, r.toEtcd[i])
 	}
-	return c.setTraffic(harness.Cut, links...)
+	return cluster.setTraffic(harness.Cut, links...)
 }
 
 // slowDownDisk makes the disk of a member slow.
@@ -130,12 +130,12 @@ func slowDownDisk(m *member) func() {
 }
 
 // slowDownAllDisks slows down the disks of all members.
-func slowDownAllDisks(c *Cluster) func() {
-	for _, m := range c.etcd {
+func slowDownAllDisks(cluster *Cluster) func() {
+	for _, m := range cluster.etcd {
 		slowDownDisk(m)
 	}
 	return func() {
-		for _, m := range c.etcd {
+		for _, m := range cluster.etcd {
 			m.disk.Slow(0)
 		}
 	}
@@ -143,12 +143,12 @@ func slowDownAllDisks(c *Cluster) func() {
 
 // fillLeaderDisk fills the leader's disk, so that it exits at its next write. The repair frees the
 // disk and restarts the member.
-func fillLeaderDisk(c *Cluster) func() {
-	m := c.leader()
+func fillLeaderDisk(cluster *Cluster) func() {
+	m := cluster.leader()
 	m.disk.Fill(true)
 	return func() {
-		c.t.Helper()
-		harness.Eventually(c.t, waitTimeout, "the exit of a member with a full disk", func() error {
+		cluster.t.Helper()
+		harness.Eventually(cluster.t, waitTimeout, "the exit of a member with a full disk", func() error {
 			if m.Running() {
 				return errors.New("still running")
 			}
@@ -160,15 +160,15 @@ func fillLeaderDisk(c *Cluster) func() {
 }
 
 // fillAllDisks fills the disks of all members.
-func fillAllDisks(c *Cluster) func() {
-	for _, m := range c.etcd {
+func fillAllDisks(cluster *Cluster) func() {
+	for _, m := range cluster.etcd {
 		m.disk.Fill(true)
 	}
 	return func() {
-		for _, m := range c.etcd {
+		for _, m := range cluster.etcd {
 			m.Kill()
 			m.disk.Fill(false)
 		}
-		harness.StartTogether(c.etcdMembers())
+		harness.StartTogether(cluster.etcdMembers())
 	}
 }

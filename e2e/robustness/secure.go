@@ -82,10 +82,10 @@ func expireNATSClientCertificate(c *Cluster, r *replica) func() {
 }
 
 // expireEtcdServingCertificate lets the certificate of etcd expire.
-func expireEtcdServingCertificate(c *Cluster) func() {
+func expireEtcdServingCertificate(cluster *Cluster) func() {
 	var links []*harness.Proxy
-	for _, r := range c.replicas {
+	for _, r := range cluster.replicas {
 		links = append(links, r.toEtcd...)
 	}
-	return c.expireCertificate(c.certificates.etcdServing, links...)
+	return cluster.expireCertificate(cluster.certificates.etcdServing, links...)
 }

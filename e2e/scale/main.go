@@ -38,16 +38,16 @@ func main() {
 	}
 	fmt.Println("| suite | CPU of a replica | etcd | memory of a replica | to load it | NATS | a replica to clients | etcd's data, with history | delivery p50 / p99 |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|")
-	for _, s := range suites {
-		f := s.ComputeFigures(costs)
-		r := Simulate(s, costs, 5*time.Second, 1)
-		wait := fmt.Sprintf("%.1f / %.1f ms", milliseconds(r.P50), milliseconds(r.P99))
-		if r.Overloaded {
+	for _, suite := range suites {
+		figures := suite.ComputeFigures(costs)
+		result := Simulate(suite, costs, 5*time.Second, 1)
+		wait := fmt.Sprintf("%.1f / %.1f ms", milliseconds(result.P50), milliseconds(result.P99))
+		if result.Overloaded {
 			wait = "does not keep up"
 		}
 		fmt.Printf("| %s | %.2f of %d cores | %.0f %% of its time | %.1f GiB | %.0f s | %.0f MB/s | %.0f MB/s | %.1f, %.1f GB | %s |\n",
-			s.Name, f.ReplicaCores, s.Cores, 100*r.EtcdBusy, f.ReplicaMemory/(1<<30), f.LoadTime.Seconds(),
-			f.NATSBandwidth/1e6, f.ClientBandwidth/1e6, f.StoredBytes/1e9, f.StoredBytesWithHistory/1e9, wait)
+			suite.Name, figures.ReplicaCores, suite.Cores, 100*result.EtcdBusy, figures.ReplicaMemory/(1<<30), figures.LoadTime.Seconds(),
+			figures.NATSBandwidth/1e6, figures.ClientBandwidth/1e6, figures.StoredBytes/1e9, figures.StoredBytesWithHistory/1e9, wait)
 	}
 }
 

@@ -25,13 +25,13 @@ type Result struct {
 //
 // Each replica works in order of arrival. Reads and the bandwidth of networks are left out, so a
 // real suite is slower.
-func Simulate(s Suite, u Costs, duration time.Duration, seed int64) Result {
-	m := &simulation{suite: s, costs: u, rand: rand.New(rand.NewSource(seed))}
-	for range s.Replicas {
-		m.replicas = append(m.replicas, newCorePool(s.Cores))
+func Simulate(suite Suite, u Costs, duration time.Duration, seed int64) Result {
+	m := &simulation{suite: suite, costs: u, rand: rand.New(rand.NewSource(seed))}
+	for range suite.Replicas {
+		m.replicas = append(m.replicas, newCorePool(suite.Cores))
 	}
-	m.applied = make([]time.Duration, s.Replicas)
-	m.etcds = make([]etcd, s.Etcds)
+	m.applied = make([]time.Duration, suite.Replicas)
+	m.etcds = make([]etcd, suite.Etcds)
 	m.schedule(0, func(now time.Duration) { m.receiveWrite(now, duration) })
 	for m.events.Len() > 0 {
 		e := heap.Pop(&m.events).(event)

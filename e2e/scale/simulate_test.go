@@ -13,13 +13,13 @@ const short = 2 * time.Second
 func TestSingleWriteTakesSumOfCosts(t *testing.T) {
 	u := MeasuredCosts()
 	s := Suite{Objects: 1, BroadWatchers: 1, Replicas: 1, Cores: 2, Etcds: 1, Writes: 5}
-	r := Simulate(s, u, 20*time.Second, 1)
+	result := Simulate(s, u, 20*time.Second, 1)
 	want := u.ReceiveWrite + u.HopLatency + u.EtcdSync + u.EtcdWrite + u.HopLatency + u.ApplyChange +
 		u.BroadDelivery + u.HopLatency
-	if r.P50 != want {
-		t.Errorf("latency of a single write: got %v, want %v", r.P50, want)
+	if result.P50 != want {
+		t.Errorf("latency of a single write: got %v, want %v", result.P50, want)
 	}
-	if r.Overloaded {
+	if result.Overloaded {
 		t.Error("5 writes/s: got an overload, want none")
 	}
 }

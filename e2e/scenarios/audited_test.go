@@ -32,18 +32,18 @@ func readAuditLog(t *testing.T, file string) auditLog {
 	}
 	log := auditLog{map[string]bool{}, map[string]bool{}, map[string]bool{}}
 	for line := range bytes.Lines(data) {
-		var e struct {
+		var test struct {
 			AuditID, Stage string
 			ObjectRef      struct{ Name string }
 		}
-		if json.Unmarshal(line, &e) != nil {
+		if json.Unmarshal(line, &test) != nil {
 			continue // incomplete line of a killed process
 		}
-		switch e.Stage {
+		switch test.Stage {
 		case "RequestReceived":
-			log.received[e.AuditID], log.named[e.ObjectRef.Name] = true, true
+			log.received[test.AuditID], log.named[test.ObjectRef.Name] = true, true
 		case "ResponseComplete":
-			log.complete[e.AuditID] = true
+			log.complete[test.AuditID] = true
 		}
 	}
 	return log

@@ -51,56 +51,56 @@ func revocableTokens() []revocable {
 		}
 	}
 	return []revocable{
-		{name: "a deleted pod", token: boundTokenOf("Pod", "pod"), revoke: func(t *testing.T, c kubernetes.Interface) error {
-			return c.CoreV1().Pods("default").Delete(t.Context(), "pod", now)
+		{name: "a deleted pod", token: boundTokenOf("Pod", "pod"), revoke: func(t *testing.T, client kubernetes.Interface) error {
+			return client.CoreV1().Pods("default").Delete(t.Context(), "pod", now)
 		}},
 		{
 			name:  "a deleted secret",
 			token: boundTokenOf("Secret", "secret"),
-			revoke: func(t *testing.T, c kubernetes.Interface) error {
-				return c.CoreV1().Secrets("default").Delete(t.Context(), "secret", now)
+			revoke: func(t *testing.T, client kubernetes.Interface) error {
+				return client.CoreV1().Secrets("default").Delete(t.Context(), "secret", now)
 			},
 		},
-		{name: "a deleted node", token: boundTokenOf("Node", "node"), revoke: func(t *testing.T, c kubernetes.Interface) error {
-			return c.CoreV1().Nodes().Delete(t.Context(), "node", now)
+		{name: "a deleted node", token: boundTokenOf("Node", "node"), revoke: func(t *testing.T, client kubernetes.Interface) error {
+			return client.CoreV1().Nodes().Delete(t.Context(), "node", now)
 		}},
 		{
 			name:  "a deleted bootstrap token",
 			token: bootstrap("aaaaaa.0123456789abcdef"),
-			revoke: func(t *testing.T, c kubernetes.Interface) error {
-				return c.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-aaaaaa", now)
+			revoke: func(t *testing.T, client kubernetes.Interface) error {
+				return client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-aaaaaa", now)
 			},
 		},
 		{
 			name:  "a changed bootstrap token",
 			token: bootstrap("bbbbbb.0123456789abcdef"),
-			revoke: func(t *testing.T, c kubernetes.Interface) error {
-				s, err := c.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-bbbbbb", metav1.GetOptions{})
+			revoke: func(t *testing.T, client kubernetes.Interface) error {
+				s, err := client.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-bbbbbb", metav1.GetOptions{})
 				if err != nil {
 					return err
 				}
 				s.Data["token-secret"] = []byte("fedcba9876543210")
-				_, err = c.CoreV1().Secrets("kube-system").Update(t.Context(), s, metav1.UpdateOptions{})
+				_, err = client.CoreV1().Secrets("kube-system").Update(t.Context(), s, metav1.UpdateOptions{})
 				return err
 			},
 		},
 		{
 			name:  "a recreated account",
-			token: func(t *testing.T, c kubernetes.Interface) string { return createToken(t, c, "robot", nil) },
-			revoke: func(t *testing.T, c kubernetes.Interface) error {
-				if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now); err != nil {
+			token: func(t *testing.T, client kubernetes.Interface) string { return createToken(t, client, "robot", nil) },
+			revoke: func(t *testing.T, client kubernetes.Interface) error {
+				if err := client.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now); err != nil {
 					return err
 				}
-				_, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), serviceAccount("robot"),
+				_, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), serviceAccount("robot"),
 					metav1.CreateOptions{})
 				return err
 			},
 		},
 		{
 			name:  "a deleted account",
-			token: func(t *testing.T, c kubernetes.Interface) string { return createToken(t, c, "robot", nil) },
-			revoke: func(t *testing.T, c kubernetes.Interface) error {
-				return c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now)
+			token: func(t *testing.T, client kubernetes.Interface) string { return createToken(t, client, "robot", nil) },
+			revoke: func(t *testing.T, client kubernetes.Interface) error {
+				return client.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now)
 			},
 		},
 	}
@@ -137,15 +137,15 @@ func TestRevocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := map[string]*tokenClient{"the same replica": newTokenClient(t, one), "the other replica": newTokenClient(t, other)}
-	for _, r := range revocableTokens() {
-		t.Run(r.name, func(t *testing.T) {
-			token := r.token(t, admin)
+	for _, revocable := range revocableTokens() {
+		t.Run(revocable.name, func(t *testing.T) {
+			token := revocable.token(t, admin)
 			for where, b := range at {
 				harness.Eventually(t, settleTimeout, "acceptance by "+where, func() error {
 					return b.checkStatus(t, token, http.StatusCreated)
 				})
 			}
-			if err := r.revoke(t, admin); err != nil {
+			if err := revocable.revoke(t, admin); err != nil {
 				t.Fatal(err)
 			}
 			acknowledged := time.Now()

@@ -38,17 +38,17 @@ type tokenClient struct {
 	url    string
 }
 
-func newTokenClient(t *testing.T, s *harness.Server) *tokenClient {
+func newTokenClient(t *testing.T, server *harness.Server) *tokenClient {
 	t.Helper()
-	ca, err := os.ReadFile(s.PKI.CA)
+	data, err := os.ReadFile(server.PKI.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
+	roots.AppendCertsFromPEM(data)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &tokenClient{client: &http.Client{Transport: transport, Timeout: noHang}, url: s.URL}
+	return &tokenClient{client: &http.Client{Transport: transport, Timeout: noHang}, url: server.URL}
 }
 
 // userOf returns the user of a token.
@@ -88,12 +88,12 @@ func (b *tokenClient) checkStatus(t *testing.T, token string, want int) error {
 // createToken creates a token that no server has seen.
 func createToken(t *testing.T, admin kubernetes.Interface, account string, ref *authenticationv1.BoundObjectReference) string {
 	t.Helper()
-	r, err := admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), account,
+	tokenRequest, err := admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), account,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: ref}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.Status.Token
+	return tokenRequest.Status.Token
 }
 
 func createAccount(t *testing.T, admin kubernetes.Interface, name string) {
@@ -239,12 +239,12 @@ func TestTokenServiceReplicas(t *testing.T) {
 	port := harness.FreePort(t)
 	server := harness.StartServer(t, harness.WithTokenService(port))
 	replicas := []*harness.TokenService{server.StartTokenService(port), server.StartTokenService(port)}
-	admin, b := server.Client(), newTokenClient(t, server)
+	admin, tokenClient := server.Client(), newTokenClient(t, server)
 	createAccount(t, admin, "robot")
 	known := func(stage string) {
 		t.Helper()
 		for i := range 10 {
-			if err := b.checkStatus(t, createToken(t, admin, "robot", nil), http.StatusCreated); err != nil {
+			if err := tokenClient.checkStatus(t, createToken(t, admin, "robot", nil), http.StatusCreated); err != nil {
 				t.Errorf("%s, token %d: %v", stage, i, err)
 			}
 		}
@@ -272,15 +272,15 @@ func TestTokenWebhookReplacesAuthnWebhook(t *testing.T) {
 	harness.NewProcess(t, "token-webhook", harness.Binary(t, harness.TokenWebhook)).Start(
 		fmt.Sprintf("--address=127.0.0.1:%d", port), "--users="+users, "--client-ca="+server.PKI.CA,
 		"--cert="+serving.CertFile, "--key="+serving.KeyFile)
-	b := newTokenClient(t, server)
+	tokenClient := newTokenClient(t, server)
 	harness.Eventually(t, settleTimeout, "acceptance of ada", func() error {
-		code, user, err := b.userOf(t.Context(), token)
+		code, user, err := tokenClient.userOf(t.Context(), token)
 		if err == nil && (code != http.StatusCreated || user != "ada") {
 			err = fmt.Errorf("%d, %q", code, user)
 		}
 		return err
 	})
-	if err := b.checkStatus(t, "another-token", http.StatusUnauthorized); err != nil {
+	if err := tokenClient.checkStatus(t, "another-token", http.StatusUnauthorized); err != nil {
 		t.Error(err)
 	}
 }

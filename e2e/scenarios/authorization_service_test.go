@@ -105,12 +105,12 @@ func (s *accessSuite) stop() {
 // grantUser lets a user read the ConfigMaps of the default namespace.
 func (s *accessSuite) grantUser(user string) {
 	s.t.Helper()
-	b := &rbacv1.RoleBinding{
+	roleBinding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "of-" + user},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}
-	if _, err := s.admin.RbacV1().RoleBindings("default").Create(s.t.Context(), b, metav1.CreateOptions{}); err != nil {
+	if _, err := s.admin.RbacV1().RoleBindings("default").Create(s.t.Context(), roleBinding, metav1.CreateOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -148,20 +148,20 @@ func runRestore(t *testing.T, args ...string) {
 // saveSnapshot writes the content of etcd to a file.
 func saveSnapshot(t *testing.T, c *clientv3.Client) string {
 	t.Helper()
-	r, err := c.Snapshot(t.Context())
+	readCloser, err := c.Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer readCloser.Close()
 	path := filepath.Join(t.TempDir(), "snapshot.db")
-	f, err := os.Create(path)
+	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(f, r); err != nil {
+	if _, err := io.Copy(file, readCloser); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
+	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -96,17 +96,17 @@ func leaderMetric(metrics string) string {
 }
 
 // createBootstrapToken creates a token. It does not expire if expiration is empty.
-func createBootstrapToken(t *testing.T, c *kubernetes.Clientset, id, expiration string) {
+func createBootstrapToken(t *testing.T, clientset *kubernetes.Clientset, id, expiration string) {
 	t.Helper()
-	s := &corev1.Secret{
+	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id},
 		Type:       corev1.SecretTypeBootstrapToken,
 		StringData: map[string]string{"token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-signing": "true"},
 	}
 	if expiration != "" {
-		s.StringData["expiration"] = expiration
+		secret.StringData["expiration"] = expiration
 	}
-	if _, err := c.CoreV1().Secrets("kube-system").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Secrets("kube-system").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -124,14 +124,14 @@ func TestBootstrapTokens(t *testing.T) {
 	server := harness.StartServer(t)
 	client := server.Client()
 	replicas := map[harness.Program][]*replica{}
-	for _, p := range []harness.Program{harness.TokenCleaner, harness.BootstrapSigner} {
+	for _, program := range []harness.Program{harness.TokenCleaner, harness.BootstrapSigner} {
 		for range 2 {
-			replicas[p] = append(replicas[p], startControllerFor(t, server, p, "system:binnacle"))
+			replicas[program] = append(replicas[program], startControllerFor(t, server, program, "system:binnacle"))
 		}
 	}
-	for p, two := range replicas {
+	for program, two := range replicas {
 		for _, r := range two {
-			harness.Eventually(t, tokenSettle, string(p)+" to be ready", r.checkReady)
+			harness.Eventually(t, tokenSettle, string(program)+" to be ready", r.checkReady)
 		}
 	}
 	createBootstrapToken(t, client, "aaaaaa", "")
@@ -157,13 +157,13 @@ func TestBootstrapTokens(t *testing.T) {
 
 	checkSignatureAsJoiner(t, server, "aaaaaa")
 
-	for p, two := range replicas {
+	for program, two := range replicas {
 		leader, other := two[0], two[1]
 		if other.isLeader() {
 			leader, other = other, leader
 		}
 		if !leader.isLeader() || other.isLeader() {
-			t.Fatalf("%s: want exactly one leader", p)
+			t.Fatalf("%s: want exactly one leader", program)
 		}
 		leader.Kill()
 	}
@@ -181,23 +181,23 @@ func TestBootstrapTokens(t *testing.T) {
 // checkSignatureAsJoiner reads cluster-info with kubectl as an anonymous user, as the role in
 // deploy/manifests allows, and verifies it by its token only. The signature is checked by another
 // implementation of the algorithm.
-func checkSignatureAsJoiner(t *testing.T, s *harness.Server, id string) {
+func checkSignatureAsJoiner(t *testing.T, server *harness.Server, id string) {
 	t.Helper()
-	harness.NewCLI(t, s).Run(t, "apply", "-f",
+	harness.NewCLI(t, server).Run(t, "apply", "-f",
 		filepath.Join(harness.Project(t), "deploy", "manifests", "rbac", "cluster-info.yaml"))
 	// kubectl requires a credential; no server accepts this one.
 	const username, configMaps = "--username=unknown", "/api/v1/namespaces/kube-public/configmaps" // anonymous users have no access to discovery
-	anonymous := harness.CLIOf(t, s.Kubeconfig(harness.Pair{}))
-	var r harness.Result
+	anonymous := harness.CLIOf(t, server.Kubeconfig(harness.Pair{}))
+	var result harness.Result
 	harness.Eventually(t, tokenSettle, "anonymous access to cluster-info", func() error {
-		r = anonymous.Execute(t, "", username, "get", "--raw="+configMaps+"/cluster-info")
-		if r.Err != nil {
-			return fmt.Errorf("%w: %s", r.Err, r.Stderr)
+		result = anonymous.Execute(t, "", username, "get", "--raw="+configMaps+"/cluster-info")
+		if result.Err != nil {
+			return fmt.Errorf("%w: %s", result.Err, result.Stderr)
 		}
 		return nil
 	})
 	var configMap corev1.ConfigMap
-	if err := json.Unmarshal([]byte(r.Stdout), &configMap); err != nil {
+	if err := json.Unmarshal([]byte(result.Stdout), &configMap); err != nil {
 		t.Fatal(err)
 	}
 	parts := strings.Split(configMap.Data["jws-kubeconfig-"+id], ".")
@@ -212,35 +212,35 @@ func checkSignatureAsJoiner(t *testing.T, s *harness.Server, id string) {
 	if err := jwt.SigningMethodHS256.Verify(signed, signature, []byte("0123456789abcdef")); err != nil {
 		t.Errorf("verify the signature: %v", err)
 	}
-	if r := anonymous.Execute(t, "", username, "get", "--raw="+configMaps); r.Err == nil {
-		t.Errorf("anonymous list of ConfigMaps: got %s, want an error", r.Stdout)
+	if result := anonymous.Execute(t, "", username, "get", "--raw="+configMaps); result.Err == nil {
+		t.Errorf("anonymous list of ConfigMaps: got %s, want an error", result.Stdout)
 	}
 }
 
-func createClusterInfo(t *testing.T, c *kubernetes.Clientset) {
+func createClusterInfo(t *testing.T, clientset *kubernetes.Clientset) {
 	t.Helper()
 	m := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
 		Data:       map[string]string{"kubeconfig": "k", "other": "x"},
 	}
-	if _, err := c.CoreV1().ConfigMaps("kube-public").Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().ConfigMaps("kube-public").Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // checkSignatures returns an error unless cluster-info has exactly the signatures of the tokens.
 func checkSignatures(t *testing.T, c *kubernetes.Clientset, ids ...string) error {
-	m, err := c.CoreV1().ConfigMaps("kube-public").Get(t.Context(), "cluster-info", metav1.GetOptions{})
+	configMap, err := c.CoreV1().ConfigMaps("kube-public").Get(t.Context(), "cluster-info", metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
-		if !strings.Contains(m.Data["jws-kubeconfig-"+id], "..") {
-			return fmt.Errorf("no signature of %s: %v", id, m.Data)
+		if !strings.Contains(configMap.Data["jws-kubeconfig-"+id], "..") {
+			return fmt.Errorf("no signature of %s: %v", id, configMap.Data)
 		}
 	}
-	if len(m.Data) != len(ids)+2 || m.Data["kubeconfig"] != "k" || m.Data["other"] != "x" {
-		return fmt.Errorf("got data %v", m.Data)
+	if len(configMap.Data) != len(ids)+2 || configMap.Data["kubeconfig"] != "k" || configMap.Data["other"] != "x" {
+		return fmt.Errorf("got data %v", configMap.Data)
 	}
 	return nil
 }

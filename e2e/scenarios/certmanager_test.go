@@ -69,13 +69,13 @@ type issuedPair struct {
 func managedSecrets(t *testing.T, objects []*unstructured.Unstructured) map[string]map[string][]byte {
 	t.Helper()
 	m := &certManager{t, map[string]*managedCertificate{}, map[string]*managedIssuer{}, map[string]*issuedPair{}}
-	for _, o := range objects {
-		switch o.GetKind() {
+	for _, object := range objects {
+		switch object.GetKind() {
 		case "Certificate":
-			c := convert[managedCertificate](t, o)
+			c := convert[managedCertificate](t, object)
 			m.certificates[c.Spec.SecretName] = c
 		case "Issuer":
-			m.issuers[o.GetName()] = convert[managedIssuer](t, o)
+			m.issuers[object.GetName()] = convert[managedIssuer](t, object)
 		}
 	}
 	secrets := map[string]map[string][]byte{}
@@ -97,15 +97,15 @@ func (m *certManager) issuePair(secret string) *issuedPair {
 	if p := m.issued[secret]; p != nil {
 		return p
 	}
-	c := m.certificates[secret]
-	if c == nil || m.issuers[c.Spec.IssuerRef.Name] == nil {
+	certificate := m.certificates[secret]
+	if certificate == nil || m.issuers[certificate.Spec.IssuerRef.Name] == nil {
 		m.t.Fatalf("no Certificate or Issuer creates the Secret %s", secret)
 	}
 	p := &issuedPair{}
-	p.key, p.keyBlock = m.newKey(c)
-	template := m.newTemplate(c)
+	p.key, p.keyBlock = m.newKey(certificate)
+	template := m.newTemplate(certificate)
 	parent, signer := template, p.key
-	if ca := m.issuers[c.Spec.IssuerRef.Name].Spec.CA; ca != nil {
+	if ca := m.issuers[certificate.Spec.IssuerRef.Name].Spec.CA; ca != nil {
 		by := m.issuePair(ca.SecretName)
 		parent, signer = by.certificate, by.key
 	}

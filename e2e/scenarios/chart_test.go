@@ -129,12 +129,12 @@ func TestChart(t *testing.T) {
 func parseObjects(t *testing.T, text string) (out []*unstructured.Unstructured) {
 	t.Helper()
 	for doc := range strings.SplitSeq("\n"+text, "\n---\n") {
-		o := &unstructured.Unstructured{}
-		if err := yaml.UnmarshalStrict([]byte(doc), &o.Object); err != nil {
+		object := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict([]byte(doc), &object.Object); err != nil {
 			t.Fatalf("%v:\n%s", err, doc)
 		}
-		if len(o.Object) > 0 {
-			out = append(out, o)
+		if len(object.Object) > 0 {
+			out = append(out, object)
 		}
 	}
 	return out
@@ -148,13 +148,13 @@ type applier struct {
 	kinds  map[string]int
 }
 
-func newApplier(t *testing.T, s *harness.Server) *applier {
+func newApplier(t *testing.T, server *harness.Server) *applier {
 	t.Helper()
-	groups, err := restmapper.GetAPIGroupResources(s.Client().Discovery())
+	groups, err := restmapper.GetAPIGroupResources(server.Client().Discovery())
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := dynamic.NewForConfig(s.Config())
+	client, err := dynamic.NewForConfig(server.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,12 +165,12 @@ func newApplier(t *testing.T, s *harness.Server) *applier {
 // immutable fields differ.
 func (a *applier) apply(object *unstructured.Unstructured) error {
 	gvk := object.GroupVersionKind()
-	m, err := a.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	restMapping, err := a.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
 		return err
 	}
 	a.kinds[gvk.Kind]++
-	resource := a.client.Resource(m.Resource).Namespace(object.GetNamespace())
+	resource := a.client.Resource(restMapping.Resource).Namespace(object.GetNamespace())
 	data, err := object.MarshalJSON()
 	if err != nil {
 		return err
@@ -227,13 +227,13 @@ func checkChartPods(t *testing.T, c combination, object *unstructured.Unstructur
 	checkEtcdMemory(t, container)
 	checkFlags(t, strings.Replace(container.Image, ":latest", ":v1", 1), container.Args)
 	files := map[string]bool{}
-	for _, v := range spec.Volumes {
-		i := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
+	for _, volume := range spec.Volumes {
+		i := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })
 		if i < 0 {
-			t.Errorf("%s: %s: got no mount of volume %s, want one", c.name, object.GetName(), v.Name)
+			t.Errorf("%s: %s: got no mount of volume %s, want one", c.name, object.GetName(), volume.Name)
 			continue
 		}
-		for _, f := range filesOfVolume(t, v, all, certs) {
+		for _, f := range filesOfVolume(t, volume, all, certs) {
 			files[container.VolumeMounts[i].MountPath+"/"+f] = true
 		}
 	}
@@ -341,13 +341,13 @@ func TestChartMatchesManifests(t *testing.T) {
 		}
 		args := func(text string) map[string][]string {
 			out := map[string][]string{}
-			for _, o := range parseObjects(t, text) {
-				if containers, ok, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers"); ok {
+			for _, object := range parseObjects(t, text) {
+				if containers, ok, _ := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers"); ok {
 					list, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
 					slices.Sort(list)
-					out[o.GetName()] = list
+					out[object.GetName()] = list
 				}
-				if conf, ok, _ := unstructured.NestedString(o.Object, "data", "nats.conf"); ok {
+				if conf, ok, _ := unstructured.NestedString(object.Object, "data", "nats.conf"); ok {
 					out["nats.conf"] = strings.Fields(conf[strings.Index(conf, "listen:"):]) // without comments
 				}
 			}

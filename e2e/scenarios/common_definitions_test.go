@@ -274,12 +274,12 @@ func createAndCompare(t *testing.T, server *harness.Server, client dynamic.Inter
 
 func ensureNamespace(t *testing.T, ctx context.Context, client kubernetes.Interface, name string) {
 	t.Helper()
-	ns := &unstructured.Unstructured{Object: map[string]any{
+	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1",
 		"kind":       "Namespace",
 		"metadata":   map[string]any{"name": name},
 	}}
-	raw, err := ns.MarshalJSON()
+	raw, err := object.MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}

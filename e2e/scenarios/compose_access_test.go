@@ -30,18 +30,18 @@ func clientTLSConfig(t *testing.T, certs, trust, pair string) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost"}
-	c.RootCAs.AppendCertsFromPEM(pem)
+	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost"}
+	config.RootCAs.AppendCertsFromPEM(pem)
 	if pair == "" {
-		return c
+		return config
 	}
 	own, err := tls.LoadX509KeyPair(filepath.Join(certs, pair+".crt"), filepath.Join(certs, pair+".key"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The certificate is presented whatever CAs the server accepts.
-	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
-	return c
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
+	return config
 }
 
 // unauthorized holds certificates that neither etcd nor NATS accepts, by their holder.
@@ -169,7 +169,7 @@ type natsClient struct {
 }
 
 // dialNATS connects to a server with TLS; connect is the first line.
-func dialNATS(address string, c *tls.Config, connect string) (*natsClient, error) {
+func dialNATS(address string, config *tls.Config, connect string) (*natsClient, error) {
 	conn, err := net.DialTimeout("tcp", address, accessTimeout)
 	if err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func dialNATS(address string, c *tls.Config, connect string) (*natsClient, error
 	if _, err := bufio.NewReaderSize(conn, 1).ReadString('\n'); err != nil {
 		return nil, err
 	}
-	secure := tls.Client(conn, c)
+	secure := tls.Client(conn, config)
 	n := &natsClient{Conn: secure, in: bufio.NewReader(secure)}
 	if err := n.send(connect, "PING"); err != nil {
 		conn.Close()
@@ -260,8 +260,8 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p := harness.NewProcess(t, "nats-"+strconv.Itoa(i), harness.Binary(t, harness.NATSServer))
-		p.Start("--config="+file, "--name=nats-"+strconv.Itoa(i))
+		process := harness.NewProcess(t, "nats-"+strconv.Itoa(i), harness.Binary(t, harness.NATSServer))
+		process.Start("--config="+file, "--name=nats-"+strconv.Itoa(i))
 		harness.Eventually(t, accessTimeout, "NATS to be ready", func() error {
 			c, err := net.Dial("tcp", clients[i])
 			if err == nil {
@@ -270,8 +270,8 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 			return err
 		})
 		defer func() {
-			if strings.Contains(p.Log(), "monitor") {
-				t.Errorf("nats-%d: got a monitoring port, want none:\n%s", i, p.Log())
+			if strings.Contains(process.Log(), "monitor") {
+				t.Errorf("nats-%d: got a monitoring port, want none:\n%s", i, process.Log())
 			}
 		}()
 	}

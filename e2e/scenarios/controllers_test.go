@@ -180,14 +180,14 @@ func checkNamespaceDeletion(t *testing.T, client kubernetes.Interface, cli *harn
 // message.
 func checkConditions(t *testing.T, client kubernetes.Interface, name string,
 	want map[corev1.NamespaceConditionType]string) error {
-	ns, err := client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+	namespace, err := client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	if len(ns.Status.Conditions) != len(want) {
-		return fmt.Errorf("%d conditions", len(ns.Status.Conditions))
+	if len(namespace.Status.Conditions) != len(want) {
+		return fmt.Errorf("%d conditions", len(namespace.Status.Conditions))
 	}
-	for _, c := range ns.Status.Conditions {
+	for _, c := range namespace.Status.Conditions {
 		if got := fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message); !strings.HasPrefix(got, want[c.Type]) {
 			return fmt.Errorf("%s: %s", c.Type, got)
 		}

@@ -64,14 +64,14 @@ func (c *converter) start(p harness.Pair) {
 		listener, err = net.Listen("tcp", c.addr)
 		return err
 	})
-	s := &http.Server{
+	server := &http.Server{
 		Handler: http.HandlerFunc(c.serveConversion), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 	}
 	c.mu.Lock()
-	c.server = s
+	c.server = server
 	c.mu.Unlock()
-	go func() { _ = s.ServeTLS(listener, "", "") }()
+	go func() { _ = server.ServeTLS(listener, "", "") }()
 }
 
 // stop closes all connections and stops to serve.
@@ -125,16 +125,16 @@ func (c *converter) serveConversion(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	for _, o := range test.Request.Objects {
-		o.SetAPIVersion(test.Request.DesiredAPIVersion)
-		spec, _, _ := unstructured.NestedMap(o.Object, "spec")
+	for _, object := range test.Request.Objects {
+		object.SetAPIVersion(test.Request.DesiredAPIVersion)
+		spec, _, _ := unstructured.NestedMap(object.Object, "spec")
 		if strings.HasSuffix(test.Request.DesiredAPIVersion, "/v1") {
 			spec["hostPort"] = fmt.Sprint(spec["host"], ":", spec["port"])
 		} else {
 			host, port, _ := strings.Cut(fmt.Sprint(spec["hostPort"]), ":")
 			spec["host"], spec["port"] = host, port
 		}
-		_ = unstructured.SetNestedMap(o.Object, spec, "spec")
+		_ = unstructured.SetNestedMap(object.Object, spec, "spec")
 	}
 	response := map[string]any{"kind": "ConversionReview", "apiVersion": test.APIVersion, "response": map[string]any{
 		"uid": test.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": test.Request.Objects,
@@ -208,15 +208,15 @@ type conversionTest struct {
 // startConversionTest starts a server and a webhook, and creates the definition.
 func startConversionTest(t *testing.T) *conversionTest {
 	t.Helper()
-	s := harness.StartServer(t)
+	server := harness.StartServer(t)
 	c := &conversionTest{
 		T:         t,
-		server:    s,
-		client:    dynamic.NewForConfigOrDie(s.Config()),
+		server:    server,
+		client:    dynamic.NewForConfigOrDie(server.Config()),
 		authority: harness.NewPKI(t),
 		hook:      startConverter(t),
 	}
-	createNamespace(t, s.Client(), "f")
+	createNamespace(t, server.Client(), "f")
 	c.hook.start(c.authority.Serving("hook"))
 	definition := convertedDefinition(c.hook.addr, readFile(t, c.authority.CA))
 	if _, err := c.client.Resource(definitionsGVR).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
@@ -274,13 +274,13 @@ func specJSON(o *unstructured.Unstructured) string {
 // invalid responses and changes its certificate. The steps run in order.
 func TestConversionWebhook(t *testing.T) {
 	t.Parallel()
-	c := startConversionTest(t)
-	watching := c.testVerbs()
-	c.testSharedCalls(watching)
-	c.testFailures()
-	c.testHangingWebhook()
-	c.testChangedCA()
-	c.testDeletion()
+	conversionTest := startConversionTest(t)
+	watching := conversionTest.testVerbs()
+	conversionTest.testSharedCalls(watching)
+	conversionTest.testFailures()
+	conversionTest.testHangingWebhook()
+	conversionTest.testChangedCA()
+	conversionTest.testDeletion()
 }
 
 // testVerbs tests every verb in the version that is not stored. It returns its watch.
@@ -477,20 +477,20 @@ func getWithTimeout(t *testing.T, s *harness.Server, path string) int {
 
 // readWithTimeout returns the code of a response to a GET after reading the body, and the error of
 // reading it.
-func readWithTimeout(t *testing.T, s *harness.Server, path string) (int, error) {
+func readWithTimeout(t *testing.T, server *harness.Server, path string) (int, error) {
 	t.Helper()
-	cert, err := tls.X509KeyPair(s.Admin.Cert, s.Admin.Key)
+	cert, err := tls.X509KeyPair(server.Admin.Cert, server.Admin.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{cert}}, DisableKeepAlives: true,
 	}}
-	r, err := c.Get(s.URL + path)
+	resp, err := c.Get(server.URL + path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Body.Close()
-	_, err = io.Copy(io.Discard, r.Body)
-	return r.StatusCode, err
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
 }

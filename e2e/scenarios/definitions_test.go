@@ -41,13 +41,13 @@ func widgetResource(group string) schema.GroupVersionResource {
 }
 
 func newWidget(group, name string, finalizers ...string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{
+	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": group + "/v1",
 		"kind":       "Widget",
 		"metadata":   map[string]any{"name": name},
 	}}
-	u.SetFinalizers(finalizers)
-	return u
+	object.SetFinalizers(finalizers)
+	return object
 }
 
 // TestDefinitionsOnEveryReplica creates definitions on one replica and their objects on the other
@@ -171,12 +171,12 @@ func removeLastFinalizer(t *testing.T, client dynamic.Interface, group string) {
 		}
 		return nil
 	})
-	o, err := r.Get(t.Context(), "w0", metav1.GetOptions{})
+	object, err := r.Get(t.Context(), "w0", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.SetFinalizers(nil)
-	if _, err := r.Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+	object.SetFinalizers(nil)
+	if _, err := r.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -59,16 +59,16 @@ func checkFlags(t *testing.T, image string, args []string) {
 var flagName = regexp.MustCompile(`(?m)(?:^|[\s,'"])--?([a-z][a-z0-9_-]*)`)
 
 // supportedFlags returns the flags of a program or of one of its commands.
-func supportedFlags(t *testing.T, p harness.Program, command ...string) map[string]bool {
+func supportedFlags(t *testing.T, program harness.Program, command ...string) map[string]bool {
 	t.Helper()
 	// Some programs exit with an error after --help.
-	help, _ := exec.CommandContext(t.Context(), harness.Binary(t, p), append(command, "--help")...).CombinedOutput()
+	help, _ := exec.CommandContext(t.Context(), harness.Binary(t, program), append(command, "--help")...).CombinedOutput()
 	out := map[string]bool{}
 	for _, m := range flagName.FindAllStringSubmatch(string(help), -1) {
 		out[m[1]] = true
 	}
 	if len(out) == 0 {
-		t.Fatalf("%s --help: got no flags in %s, want some", p, help)
+		t.Fatalf("%s --help: got no flags in %s, want some", program, help)
 	}
 	return out
 }
@@ -162,7 +162,7 @@ func TestManifests(t *testing.T) {
 }
 
 // checkPods checks the security settings and volumes of a pod template.
-func checkPods(t *testing.T, server *harness.Server, name string, p *corev1.PodTemplateSpec) {
+func checkPods(t *testing.T, server *harness.Server, name string, podTemplateSpec *corev1.PodTemplateSpec) {
 	t.Helper()
 	require := func(ok bool, format string, args ...any) {
 		t.Helper()
@@ -171,22 +171,22 @@ func checkPods(t *testing.T, server *harness.Server, name string, p *corev1.PodT
 		}
 	}
 	isTrue := func(b *bool) bool { return b != nil && *b }
-	spec := &p.Spec
+	spec := &podTemplateSpec.Spec
 	require(spec.AutomountServiceAccountToken != nil && !*spec.AutomountServiceAccountToken,
 		"got a service account token, want none")
 	require(spec.SecurityContext != nil && isTrue(spec.SecurityContext.RunAsNonRoot), "got permission to run as root, want none")
-	for _, c := range spec.Containers {
-		checkFlags(t, c.Image, c.Args)
-		sc := c.SecurityContext
+	for _, container := range spec.Containers {
+		checkFlags(t, container.Image, container.Args)
+		sc := container.SecurityContext
 		require(sc != nil && isTrue(sc.ReadOnlyRootFilesystem) && sc.AllowPrivilegeEscalation != nil &&
 			!*sc.AllowPrivilegeEscalation,
 			"got security context %v, want a read-only file system without privilege escalation", sc)
-		require(c.ReadinessProbe != nil && c.LivenessProbe != nil,
-			"got readiness probe %v and liveness probe %v, want both", c.ReadinessProbe, c.LivenessProbe)
-		require(!c.Resources.Requests.Cpu().IsZero() && !c.Resources.Requests.Memory().IsZero(),
-			"got requests %v, want CPU and memory", c.Resources.Requests)
-		checkVolumes(t, server, name, spec, c)
-		checkEtcdMemory(t, c)
+		require(container.ReadinessProbe != nil && container.LivenessProbe != nil,
+			"got readiness probe %v and liveness probe %v, want both", container.ReadinessProbe, container.LivenessProbe)
+		require(!container.Resources.Requests.Cpu().IsZero() && !container.Resources.Requests.Memory().IsZero(),
+			"got requests %v, want CPU and memory", container.Resources.Requests)
+		checkVolumes(t, server, name, spec, container)
+		checkEtcdMemory(t, container)
 	}
 }
 
@@ -230,12 +230,12 @@ func TestManifestComponents(t *testing.T) {
 	pod := job.Spec.JobTemplate.Spec.Template.Spec
 	checkFlags(t, pod.Containers[0].Image, pod.Containers[0].Args)
 	checkVolumes(t, server, "etcd-backup", &pod, pod.Containers[0])
-	d, err := server.Client().AppsV1().Deployments("binnacle").Get(t.Context(), "apiserver", metav1.GetOptions{})
+	deployment, err := server.Client().AppsV1().Deployments("binnacle").Get(t.Context(), "apiserver", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkPods(t, server, "apiserver", &d.Spec.Template)
-	if args := strings.Join(d.Spec.Template.Spec.Containers[0].Args, " "); !strings.Contains(args,
+	checkPods(t, server, "apiserver", &deployment.Spec.Template)
+	if args := strings.Join(deployment.Spec.Template.Spec.Containers[0].Args, " "); !strings.Contains(args,
 		"--authorization-config=/etc/authorization/authorization.yaml") || strings.Contains(args, "--authorization-mode") {
 		t.Errorf("got arguments %s, want --authorization-config and no --authorization-mode", args)
 	}
@@ -414,13 +414,13 @@ func checkKubeconfigs(t *testing.T, certs string) {
 		t.Fatalf("got %d kubeconfigs, %v, want 8", len(files), err)
 	}
 	for _, f := range files {
-		c, err := clientcmd.LoadFromFile(f)
+		config, err := clientcmd.LoadFromFile(f)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		x := c.Contexts[c.CurrentContext]
-		cluster, user := c.Clusters[x.Cluster], c.AuthInfos[x.AuthInfo]
+		x := config.Contexts[config.CurrentContext]
+		cluster, user := config.Clusters[x.Cluster], config.AuthInfos[x.AuthInfo]
 		program := strings.TrimSuffix(filepath.Base(f), ".kubeconfig")
 		if strings.HasPrefix(program, "apiserver-") {
 			program = "apiserver"

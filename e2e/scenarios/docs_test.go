@@ -71,12 +71,12 @@ func TestDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	flags := map[string]bool{}
-	for _, p := range []harness.Program{
+	for _, program := range []harness.Program{
 		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner,
 		harness.Controllers, harness.Console,
 		harness.Certificates, harness.Images, harness.EtcdServer,
 	} {
-		for f := range supportedFlags(t, p) {
+		for f := range supportedFlags(t, program) {
 			flags["--"+f] = true
 		}
 	}

@@ -103,9 +103,9 @@ func TestEnvtestContract(t *testing.T) {
 		Host:            url,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: pki.CA, CertData: admin.Cert, KeyData: admin.Key},
 	}
-	c := harness.ClientFor(t, config)
+	clientset := harness.ClientFor(t, config)
 	harness.Eventually(t, 5*time.Second, "namespace default", func() error {
-		_, err := c.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceDefault, metav1.GetOptions{})
+		_, err := clientset.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceDefault, metav1.GetOptions{})
 		return err
 	})
 	// Pods need no service account if the plugin is disabled.
@@ -113,7 +113,7 @@ func TestEnvtestContract(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
-	if _, err := c.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
 	stranger := pki.Client("stranger")
@@ -202,7 +202,7 @@ func TestEnvtestAssets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for what, c := range map[string]struct {
+	for what, test := range map[string]struct {
 		dir       string
 		configure []func(*envtest.APIServer)
 	}{
@@ -211,8 +211,8 @@ func TestEnvtestAssets(t *testing.T) {
 		"memory store":           {dir: made, configure: []func(*envtest.APIServer){useMemoryStore}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			t.Setenv("KUBEBUILDER_ASSETS", c.dir)
-			environment, config := startEnvtest(t, c.configure...)
+			t.Setenv("KUBEBUILDER_ASSETS", test.dir)
+			environment, config := startEnvtest(t, test.configure...)
 			api, err := client.New(config, client.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -328,12 +328,12 @@ func testCopier(t *testing.T, c client.Client) {
 	key := client.ObjectKeyFromObject(source)
 	holds := func(want string) func() error {
 		return func() error {
-			var s corev1.Secret
-			if err := c.Get(ctx, key, &s); err != nil {
+			var secret corev1.Secret
+			if err := c.Get(ctx, key, &secret); err != nil {
 				return err
 			}
-			if string(s.Data["value"]) != want || len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != source.UID {
-				return fmt.Errorf("want %q, got %q of %v", want, s.Data["value"], s.OwnerReferences)
+			if string(secret.Data["value"]) != want || len(secret.OwnerReferences) != 1 || secret.OwnerReferences[0].UID != source.UID {
+				return fmt.Errorf("want %q, got %q of %v", want, secret.Data["value"], secret.OwnerReferences)
 			}
 			return nil
 		}

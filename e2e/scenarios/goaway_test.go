@@ -276,16 +276,16 @@ func (s *session) enlargeWindow() {
 }
 
 // handleGoAway forgets the requests that GOAWAY does not accept.
-func (s *session) handleGoAway(f *http2.GoAwayFrame) error {
-	if f.ErrCode != http2.ErrCodeNo {
-		return fmt.Errorf("GOAWAY %s", f.ErrCode)
+func (s *session) handleGoAway(goAwayFrame *http2.GoAwayFrame) error {
+	if goAwayFrame.ErrCode != http2.ErrCodeNo {
+		return fmt.Errorf("GOAWAY %s", goAwayFrame.ErrCode)
 	}
 	if !s.leaving {
 		s.goAways.Add(1)
 	}
 	s.leaving = true
 	for id := range s.open {
-		if id > f.LastStreamID {
+		if id > goAwayFrame.LastStreamID {
 			delete(s.open, id)
 			s.unprocessed.Add(1)
 		}

@@ -35,12 +35,12 @@ func TestWatchResumesAfterRestart(t *testing.T) {
 		}
 	}
 	server.Restart()
-	w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: first.ResourceVersion})
+	client, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: first.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
-	e := <-w.ResultChan()
+	defer client.Stop()
+	e := <-client.ResultChan()
 	if m, ok := e.Object.(*corev1.ConfigMap); !ok || m.Name != "second" {
 		t.Errorf("got event %s of %v, want one of the ConfigMap second", e.Type, e.Object)
 	}

@@ -69,11 +69,11 @@ func checkImage(t *testing.T, archive, service string) {
 		Config string
 		Layers []string
 	}
-	readArchive(t, archive, func(name string, r io.Reader) error {
+	readArchive(t, archive, func(name string, reader io.Reader) error {
 		if name != "manifest.json" {
 			return nil
 		}
-		return json.NewDecoder(r).Decode(&manifest)
+		return json.NewDecoder(reader).Decode(&manifest)
 	})
 	if len(manifest) != 1 {
 		t.Fatalf("%s: got manifest %v, want 1", service, manifest)
@@ -87,12 +87,12 @@ func checkImage(t *testing.T, archive, service string) {
 	}
 	var files []string
 	executable := false
-	readArchive(t, archive, func(name string, r io.Reader) error {
+	readArchive(t, archive, func(name string, reader io.Reader) error {
 		switch {
 		case name == manifest[0].Config:
-			return json.NewDecoder(r).Decode(&image)
+			return json.NewDecoder(reader).Decode(&image)
 		case slices.Contains(manifest[0].Layers, name):
-			return forEachFile(r, func(h *tar.Header) {
+			return forEachFile(reader, func(h *tar.Header) {
 				if h.Typeflag == tar.TypeReg {
 					files = append(files, "/"+strings.TrimPrefix(h.Name, "/"))
 					executable = executable || h.Name == service && h.Mode&0o111 == 0o111
@@ -114,21 +114,21 @@ func checkImage(t *testing.T, archive, service string) {
 }
 
 // readArchive calls each with the files of an image archive.
-func readArchive(t *testing.T, path string, each func(name string, r io.Reader) error) {
+func readArchive(t *testing.T, path string, each func(name string, reader io.Reader) error) {
 	t.Helper()
-	f, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	r := tar.NewReader(f)
+	defer file.Close()
+	reader := tar.NewReader(file)
 	for {
-		h, err := r.Next()
+		header, err := reader.Next()
 		if errors.Is(err, io.EOF) {
 			return
 		}
 		if err == nil {
-			err = each(h.Name, r)
+			err = each(header.Name, reader)
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
@@ -139,13 +139,13 @@ func readArchive(t *testing.T, path string, each func(name string, r io.Reader) 
 func forEachFile(layer io.Reader, each func(*tar.Header)) error {
 	r := tar.NewReader(layer)
 	for {
-		h, err := r.Next()
+		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		each(h)
+		each(header)
 	}
 }

@@ -195,15 +195,15 @@ func (o *observer) recordDelta(t *testing.T, what cache.DeltaType, obj any) {
 	if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = lost.Obj
 	}
-	c, ok := obj.(*corev1.ConfigMap)
+	configMap, ok := obj.(*corev1.ConfigMap)
 	if !ok {
 		t.Errorf("got a notification with a %T, want a ConfigMap", obj)
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	key := c.Namespace + "/" + c.Name
-	o.history[key] = append(o.history[key], notice{what, parseRevision(t, c.ResourceVersion)})
+	key := configMap.Namespace + "/" + configMap.Name
+	o.history[key] = append(o.history[key], notice{what, parseRevision(t, configMap.ResourceVersion)})
 }
 
 // compareStore returns an error unless the informer's store has the expected objects.
@@ -238,9 +238,9 @@ func (o *observer) violations() (errs []error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, notices := range o.history {
-		for i, n := range notices {
-			if (i == 0) != (n.what == cache.Added) {
-				errs = append(errs, fmt.Errorf("%s: notification %d of %d is %s", key, i+1, len(notices), n.what))
+		for i, notice := range notices {
+			if (i == 0) != (notice.what == cache.Added) {
+				errs = append(errs, fmt.Errorf("%s: notification %d of %d is %s", key, i+1, len(notices), notice.what))
 			}
 			if i == 0 {
 				continue
@@ -248,8 +248,8 @@ func (o *observer) violations() (errs []error) {
 			before := notices[i-1]
 			// A deletion after a lost watch has the last known version, and a repeated list may
 			// deliver an unchanged object.
-			if n.version < before.version || before.what == cache.Deleted {
-				errs = append(errs, fmt.Errorf("%s: %s %d after %s %d", key, n.what, n.version, before.what, before.version))
+			if notice.version < before.version || before.what == cache.Deleted {
+				errs = append(errs, fmt.Errorf("%s: %s %d after %s %d", key, notice.what, notice.version, before.what, before.version))
 			}
 		}
 	}

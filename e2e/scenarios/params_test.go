@@ -56,12 +56,12 @@ func (c *churnTest) writeParam(ctx context.Context, seq int64) error {
 	case isDeletion(seq):
 		err = objects.Delete(ctx, "param", metav1.DeleteOptions{})
 	case seq%churnRound == 0:
-		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
+		object := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
 			"name":        "param",
 			"annotations": map[string]any{"seq": value},
 		}}}
-		u.SetGroupVersionKind(c.kind)
-		_, err = objects.Create(ctx, u, metav1.CreateOptions{})
+		object.SetGroupVersionKind(c.kind)
+		_, err = objects.Create(ctx, object, metav1.CreateOptions{})
 	default:
 		_, err = objects.Patch(ctx, "param", types.MergePatchType,
 			[]byte(`{"metadata":{"annotations":{"seq":"`+value+`"}}}`), metav1.PatchOptions{})
@@ -75,11 +75,11 @@ func (c *churnTest) writeParam(ctx context.Context, seq int64) error {
 // judgedBy matches the number of a write in the message of the policy.
 var judgedBy = regexp.MustCompile(`judged by ([0-9]+)`)
 
-// askForDecision sends a request to a replica. The policy denies every request, and the message tells
-// which version of the parameter it used. askForDecision returns the number of the write of that
-// version, or that the parameter is absent. It returns an error if the request was not denied.
+// askForDecision sends a request to a replica. The policy denies every request, and the message
+// tells which version of the parameter it used. askForDecision returns the number of the write of
+// that version, or that the parameter is absent. It returns an error if the request was not denied.
 func (c *churnTest) askForDecision(ctx context.Context, replica int) (seq int64, absent bool, err error) {
-	u := &unstructured.Unstructured{Object: map[string]any{
+	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1",
 		"kind":       "Secret",
 		"metadata":   map[string]any{"name": "asked", "labels": map[string]any{"policy": c.policyName()}},
@@ -87,7 +87,7 @@ func (c *churnTest) askForDecision(ctx context.Context, replica int) (seq int64,
 	_, err = c.clients[replica].Resource(schema.GroupVersionResource{
 		Version:  "v1",
 		Resource: "secrets",
-	}).Namespace("churn").Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	}).Namespace("churn").Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if !apierrors.IsInvalid(err) {
 		return 0, false, fmt.Errorf("no decision: %w", err)
 	}
@@ -182,13 +182,13 @@ func (c *churnTest) admissionClient(replica int, resource string) dynamic.Resour
 // create creates a policy or binding.
 func (c *churnTest) create(t *testing.T, replica int, resource, kind string, spec map[string]any) {
 	t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{
+	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "admissionregistration.k8s.io/v1",
 		"kind":       kind,
 		"metadata":   map[string]any{"name": c.policyName()},
 		"spec":       spec,
 	}}
-	if _, err := c.admissionClient(replica, resource).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+	if _, err := c.admissionClient(replica, resource).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -207,7 +207,8 @@ func (c *churnTest) createPolicy(t *testing.T, replica int) {
 				"resources":   []any{"secrets"},
 			}},
 		},
-		// The policy has a parameter whenever it evaluates the expression, so it denies every request.
+		// The policy has a parameter whenever it evaluates the expression, so it denies every
+		// request.
 		"validations": []any{map[string]any{
 			"expression":        "params == null",
 			"messageExpression": "'judged by ' + string(params.metadata.annotations.seq)",

@@ -242,13 +242,13 @@ func (s *podSet) checkNames() {
 // mountVolumes writes the volumes of a pod below its folder.
 func (s *podSet) mountVolumes(p *pod) {
 	s.t.Helper()
-	for _, m := range p.container.VolumeMounts {
-		i := slices.IndexFunc(p.spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+	for _, volumeMount := range p.container.VolumeMounts {
+		i := slices.IndexFunc(p.spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumeMount.Name })
 		if i < 0 {
-			s.t.Fatalf("%s has no volume %s", p.name, m.Name)
+			s.t.Fatalf("%s has no volume %s", p.name, volumeMount.Name)
 		}
 		files, mode := s.volumeFiles(p, p.spec.Volumes[i])
-		dir := filepath.Join(p.dir, m.MountPath)
+		dir := filepath.Join(p.dir, volumeMount.MountPath)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			s.t.Fatal(err)
 		}

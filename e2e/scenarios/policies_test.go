@@ -287,18 +287,18 @@ func checkPodCases(t *testing.T, cli *harness.CLI, kind, form string, cases []po
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := cli.Execute(t, string(list), "create", "--dry-run=server", "-f", "-")
+	result := cli.Execute(t, string(list), "create", "--dry-run=server", "-f", "-")
 	for _, c := range cases {
-		created := strings.Contains(r.Stdout, "/"+c.name+" created")
+		created := strings.Contains(result.Stdout, "/"+c.name+" created")
 		said := ""
-		for line := range strings.Lines(r.Stderr) {
+		for line := range strings.Lines(result.Stderr) {
 			if strings.Contains(line, `"`+c.name+`" is forbidden: `) {
 				said = line
 			}
 		}
 		if c.policy == "" {
 			if !created || said != "" {
-				t.Errorf("%s: got denied: %s", c.name, r.Stderr)
+				t.Errorf("%s: got denied: %s", c.name, result.Stderr)
 			}
 			continue
 		}

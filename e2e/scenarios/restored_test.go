@@ -49,7 +49,7 @@ func TestReplicasFollowRestoredStore(t *testing.T) {
 	for i, s := range servers {
 		r.replicas = append(r.replicas, r.startReader(fmt.Sprintf("replica %d", i), s.Client()))
 	}
-	for round, c := range []struct {
+	for round, test := range []struct {
 		name string
 		// passed writes to the restored store until its revision exceeds the old one, before any
 		// client reads it.
@@ -59,7 +59,7 @@ func TestReplicasFollowRestoredStore(t *testing.T) {
 		{name: "passed", passed: true},
 		{name: "behind again", passed: false},
 	} {
-		r.restoreAndCheck(round, c.name, c.passed)
+		r.restoreAndCheck(round, test.name, test.passed)
 	}
 }
 
@@ -79,9 +79,9 @@ type storeReader struct {
 }
 
 // startReader starts an informer of a replica.
-func (r *restored) startReader(name string, c *kubernetes.Clientset) *storeReader {
+func (r *restored) startReader(name string, clientset *kubernetes.Clientset) *storeReader {
 	r.Helper()
-	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace("default"))
+	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithNamespace("default"))
 	informer := factory.Core().V1().ConfigMaps().Informer()
 	ctx, cancel := context.WithCancel(context.Background())
 	factory.Start(ctx.Done())
@@ -89,7 +89,7 @@ func (r *restored) startReader(name string, c *kubernetes.Clientset) *storeReade
 		cancel() // before Shutdown, which waits for the informers
 		factory.Shutdown()
 	})
-	return &storeReader{name: name, client: c, store: informer.GetStore()}
+	return &storeReader{name: name, client: clientset, store: informer.GetStore()}
 }
 
 // restoreAndCheck saves the store, changes it, restores it and checks that all readers return to
@@ -237,21 +237,21 @@ func (r *restored) createAtReplicas(round int) {
 }
 
 // checkWatchEnded reads a watch, which must end with an error that makes its client list.
-func (r *restored) checkWatchEnded(name string, w watch.Interface) {
+func (r *restored) checkWatchEnded(name string, client watch.Interface) {
 	r.Helper()
-	defer w.Stop()
+	defer client.Stop()
 	deadline := time.NewTimer(restoredPatience)
 	defer deadline.Stop()
 	for {
 		select {
-		case e, ok := <-w.ResultChan():
+		case event, ok := <-client.ResultChan():
 			switch {
 			case !ok:
 				r.Errorf("%s: a watch ended without an error", name)
 				return
-			case e.Type == watch.Error:
-				if !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
-					r.Errorf("%s: a watch ended with %v", name, e.Object)
+			case event.Type == watch.Error:
+				if !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
+					r.Errorf("%s: a watch ended with %v", name, event.Object)
 				}
 				return
 			}

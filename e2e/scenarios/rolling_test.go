@@ -108,13 +108,13 @@ func TestRollingRestart(t *testing.T) {
 }
 
 // waitForOutput waits until the output of the supervisor contains a text.
-func waitForOutput(t *testing.T, p *harness.Process, what string) {
+func waitForOutput(t *testing.T, process *harness.Process, what string) {
 	t.Helper()
 	harness.Eventually(t, haPatience, what, func() error {
-		if !p.Running() {
+		if !process.Running() {
 			t.Fatalf("the supervisor has exited before the output %q", what)
 		}
-		if !strings.Contains(p.Log(), what) {
+		if !strings.Contains(process.Log(), what) {
 			return fmt.Errorf("not in the output")
 		}
 		return nil
@@ -216,17 +216,17 @@ type recorder struct {
 // startRecorder follows the load as client-go's reflectors do.
 func startRecorder(ctx context.Context, c *kubernetes.Clientset, from string) *recorder {
 	r := &recorder{maps: c.CoreV1().ConfigMaps("load")}
-	lw := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	listWatch := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		return r.maps.Watch(ctx, o)
 	}}
 	go func() { // ends with ctx
 		for ctx.Err() == nil {
-			w, err := watchtools.NewRetryWatcherWithContext(ctx, from, lw)
+			retryWatcher, err := watchtools.NewRetryWatcherWithContext(ctx, from, listWatch)
 			if err != nil {
 				r.addViolation("watch: %v", err)
 				return
 			}
-			for e := range w.ResultChan() {
+			for e := range retryWatcher.ResultChan() {
 				r.recordEvent(e)
 			}
 			if from, err = r.listAndReset(ctx); err != nil {

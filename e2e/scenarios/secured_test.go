@@ -110,14 +110,14 @@ func TestSuiteIsSecured(t *testing.T) {
 		}
 	}
 	for i := range suiteSize {
-		c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port+i), &tls.Config{
+		conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port+i), &tls.Config{
 			InsecureSkipVerify: true,
 			MinVersion:         tls.VersionTLS10,
 			MaxVersion:         tls.VersionTLS11,
 		})
 		if err == nil {
-			c.Close()
-			t.Errorf("service %d accepts %s, want an error", i, tls.VersionName(c.ConnectionState().Version))
+			conn.Close()
+			t.Errorf("service %d accepts %s, want an error", i, tls.VersionName(conn.ConnectionState().Version))
 		}
 	}
 	k.checkNoSecrets(supervisor, harness.CLIOf(t, filepath.Join(dir, "kubeconfig")))

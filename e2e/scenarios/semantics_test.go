@@ -112,16 +112,16 @@ func checkCompareAndSwap(t *testing.T, s subject) {
 }
 
 func (s subject) increment(ctx context.Context) error {
-	c, err := s.maps.Get(ctx, "counter", metav1.GetOptions{})
+	configMap, err := s.maps.Get(ctx, "counter", metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	n, err := strconv.Atoi(c.Data["value"])
+	n, err := strconv.Atoi(configMap.Data["value"])
 	if err != nil {
 		return err
 	}
-	c.Data["value"] = strconv.Itoa(n + 1)
-	_, err = s.maps.Update(ctx, c, metav1.UpdateOptions{})
+	configMap.Data["value"] = strconv.Itoa(n + 1)
+	_, err = s.maps.Update(ctx, configMap, metav1.UpdateOptions{})
 	return err
 }
 
@@ -129,12 +129,12 @@ func (s subject) increment(ctx context.Context) error {
 func checkDeleteOptions(t *testing.T, s subject) {
 	ctx, c := t.Context(), s.create(t, configMap("a", "1"))
 	wrongUID, wrongVersion := types.UID("absent"), "1"
-	for name, p := range map[string]*metav1.Preconditions{
+	for name, preconditions := range map[string]*metav1.Preconditions{
 		"uid":                             {UID: &wrongUID},
 		"version":                         {ResourceVersion: &wrongVersion},
 		"version though the uid is right": {UID: &c.UID, ResourceVersion: &wrongVersion},
 	} {
-		if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: p}); !apierrors.IsConflict(err) {
+		if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: preconditions}); !apierrors.IsConflict(err) {
 			t.Errorf("delete with another %s: got %v, want Conflict", name, err)
 		}
 	}

@@ -59,13 +59,13 @@ func TestDeployedPodsServe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newPodSet(t, parseObjects(t, render(t)))
-			s.startPods()
-			s.checkConsole(s.checkRequests(certs))
-			for _, p := range s.jobs {
-				s.checkBackup(p)
+			podSet := newPodSet(t, parseObjects(t, render(t)))
+			podSet.startPods()
+			podSet.checkConsole(podSet.checkRequests(certs))
+			for _, p := range podSet.jobs {
+				podSet.checkBackup(p)
 			}
-			s.stopPods()
+			podSet.stopPods()
 		})
 	}
 }

@@ -296,16 +296,16 @@ func (s storedKind) groupVersionResource() schema.GroupVersionResource {
 // newObject returns the manifest with the common metadata.
 func (s storedKind) newObject(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
-	o := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(s.manifest), &o.Object); err != nil {
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(s.manifest), &object.Object); err != nil {
 		t.Fatal(err)
 	}
-	o.SetAPIVersion(s.groupVersionResource().GroupVersion().String())
-	if o.GetName() == "" {
-		o.SetName("o")
+	object.SetAPIVersion(s.groupVersionResource().GroupVersion().String())
+	if object.GetName() == "" {
+		object.SetName("o")
 	}
 	if strings.Contains(s.key, "/ns/") {
-		o.SetNamespace("ns")
+		object.SetNamespace("ns")
 	}
-	return o
+	return object
 }

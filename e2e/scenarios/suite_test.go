@@ -75,12 +75,12 @@ func checkRotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 	t.Helper()
 	serials := func() (out []string) {
 		for port := first; port < first+suiteSize; port++ {
-			c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true})
+			conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			out = append(out, c.ConnectionState().PeerCertificates[0].SerialNumber.String())
-			if err := c.Close(); err != nil {
+			out = append(out, conn.ConnectionState().PeerCertificates[0].SerialNumber.String())
+			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -132,11 +132,11 @@ func checkIdentity(t *testing.T, cli *harness.CLI, ca string) {
 	token := strings.TrimSpace(cli.Run(t, "create", "token", "robot", "-n", "default"))
 	server := cli.Run(t, "config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
 	harness.Eventually(t, time.Minute, "a service account is known", func() error {
-		r := cli.Execute(t, "", "--kubeconfig="+os.DevNull, "--server="+server, "--certificate-authority="+ca, "--token="+token,
+		result := cli.Execute(t, "", "--kubeconfig="+os.DevNull, "--server="+server, "--certificate-authority="+ca, "--token="+token,
 			"auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
-		if r.Err == nil && r.Stdout != "system:serviceaccount:default:robot" {
-			return fmt.Errorf("it is %q", r.Stdout)
+		if result.Err == nil && result.Stdout != "system:serviceaccount:default:robot" {
+			return fmt.Errorf("it is %q", result.Stdout)
 		}
-		return r.Err
+		return result.Err
 	})
 }

@@ -12,17 +12,17 @@ import (
 )
 
 // nextEvent returns the next event that is not a bookmark.
-func nextEvent(t *testing.T, w watch.Interface) watch.Event {
+func nextEvent(t *testing.T, client watch.Interface) watch.Event {
 	t.Helper()
 	limit := time.After(watchLimit)
 	for {
 		select {
-		case e, ok := <-w.ResultChan():
+		case event, ok := <-client.ResultChan():
 			if !ok {
 				t.Fatal("the watch ended, want an event")
 			}
-			if e.Type != watch.Bookmark {
-				return e
+			if event.Type != watch.Bookmark {
+				return event
 			}
 		case <-limit:
 			t.Fatal("got no event in time, want one")
@@ -94,21 +94,21 @@ func checkWatchChanges(t *testing.T, s subject) {
 // checkBookmarks checks that a bookmark with a version to resume at arrives before a watch ends.
 func checkBookmarks(t *testing.T, s subject) {
 	ctx, limit := t.Context(), int64(4)
-	w, err := s.maps.Watch(ctx, metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &limit, ResourceVersion: "0"})
+	client, err := s.maps.Watch(ctx, metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &limit, ResourceVersion: "0"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer client.Stop()
 	c := s.create(t, configMap("a", "1"))
 	var last *corev1.ConfigMap
 	seen := false
-	for e := range w.ResultChan() {
-		o, ok := e.Object.(*corev1.ConfigMap)
+	for event := range client.ResultChan() {
+		o, ok := event.Object.(*corev1.ConfigMap)
 		if !ok {
-			t.Fatalf("got event %v, want one of a ConfigMap", e)
+			t.Fatalf("got event %v, want one of a ConfigMap", event)
 		}
 		switch {
-		case e.Type == watch.Bookmark:
+		case event.Type == watch.Bookmark:
 			last = o
 		case o.Name == c.Name:
 			seen = true
@@ -123,8 +123,8 @@ func checkBookmarks(t *testing.T, s subject) {
 	}
 	defer again.Stop()
 	newer := s.create(t, configMap("b", "1"))
-	e := nextEvent(t, again)
-	if o, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || o.ResourceVersion != newer.ResourceVersion {
-		t.Errorf("after the bookmark: got %v, want only the creation of b", e)
+	event := nextEvent(t, again)
+	if o, ok := event.Object.(*corev1.ConfigMap); !ok || event.Type != watch.Added || o.ResourceVersion != newer.ResourceVersion {
+		t.Errorf("after the bookmark: got %v, want only the creation of b", event)
 	}
 }

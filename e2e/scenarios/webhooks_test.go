@@ -87,14 +87,14 @@ func caBundle(t *testing.T, pki *harness.PKI) []byte {
 }
 
 // webhookConfiguration returns a validating webhook for new ConfigMaps.
-func webhookConfiguration(name, url string, ca []byte,
+func webhookConfiguration(name, url string, data []byte,
 	policy admissionv1.FailurePolicyType) *admissionv1.ValidatingWebhookConfiguration {
 	none, second := admissionv1.SideEffectClassNone, int32(2)
 	return &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Webhooks: []admissionv1.ValidatingWebhook{{
 			Name:           name + ".ex.test",
-			ClientConfig:   admissionv1.WebhookClientConfig{URL: &url, CABundle: ca},
+			ClientConfig:   admissionv1.WebhookClientConfig{URL: &url, CABundle: data},
 			FailurePolicy:  &policy,
 			TimeoutSeconds: &second,
 			Rules: []admissionv1.RuleWithOperations{{
@@ -124,15 +124,15 @@ func (w *hooked) createObject() error {
 	return err
 }
 
-func (w *hooked) register(c *admissionv1.ValidatingWebhookConfiguration) (remove func()) {
+func (w *hooked) register(configuration *admissionv1.ValidatingWebhookConfiguration) (remove func()) {
 	w.t.Helper()
 	all := w.c.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	if _, err := all.Create(w.t.Context(), c, metav1.CreateOptions{}); err != nil {
+	if _, err := all.Create(w.t.Context(), configuration, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 	return func() {
 		w.t.Helper()
-		if err := all.Delete(w.t.Context(), c.Name, metav1.DeleteOptions{}); err != nil {
+		if err := all.Delete(w.t.Context(), configuration.Name, metav1.DeleteOptions{}); err != nil {
 			w.t.Error(err)
 		}
 	}

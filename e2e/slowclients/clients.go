@@ -208,13 +208,13 @@ func (c *curlClient) readLists(ctx context.Context, paths []string, check func(i
 	}
 	out, err := c.command(ctx, nil, args...).CombinedOutput()
 	for i := range paths {
-		f, missing := os.Open(c.outputFile(i))
+		file, missing := os.Open(c.outputFile(i))
 		if missing != nil {
 			check(nil, errors.Join(err, errors.New(strings.TrimSpace(string(out)))))
 			continue
 		}
-		check(f, nil)
-		_ = f.Close()
+		check(file, nil)
+		_ = file.Close()
 	}
 }
 

@@ -44,12 +44,12 @@ func newLink(t testing.TB, target string, rate int) *link {
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
-			c, err := listener.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
 			l.conns.Add(1)
-			running.Go(func() { l.serve(ctx, c) })
+			running.Go(func() { l.serve(ctx, conn) })
 		}
 	})
 	t.Cleanup(func() {

@@ -116,16 +116,16 @@ func TestSlowClients(t *testing.T) {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "cell\ton the link\t%s\n", strings.Join(columns, "\t"))
-	for i, c := range cells {
-		fmt.Fprintf(table, "%s\t%.0f s", c, c.linkTime.Seconds())
+	for i, cell := range cells {
+		fmt.Fprintf(table, "%s\t%.0f s", cell, cell.linkTime.Seconds())
 		for _, column := range columns {
 			o := outcomes[column][i]
 			fmt.Fprintf(table, "\t%s", o)
 			if o.err != nil {
-				t.Errorf("%s, %s: %v", column, c, o)
+				t.Errorf("%s, %s: %v", column, cell, o)
 			}
-			if c.kind.multiplexed && o.err == nil && o.conns != 1 {
-				t.Errorf("%s, %s: got %d connections, want 1", column, c, o.conns)
+			if cell.kind.multiplexed && o.err == nil && o.conns != 1 {
+				t.Errorf("%s, %s: got %d connections, want 1", column, cell, o.conns)
 			}
 		}
 		fmt.Fprintln(table)
@@ -147,8 +147,8 @@ func runCells(t *testing.T, s *server, cells []*cell) []cellResult {
 		if err := limit.Acquire(t.Context(), int64(c.rate)); err != nil {
 			t.Fatal(err)
 		}
-		l := newLink(t, s.addr, c.rate)
-		r := &cellRun{c, c.kind.start(t, s.Server, l), s, fmt.Sprintf("cell-%d", i)}
+		link := newLink(t, s.addr, c.rate)
+		r := &cellRun{c, c.kind.start(t, s.Server, link), s, fmt.Sprintf("cell-%d", i)}
 		all.Go(func() {
 			defer limit.Release(int64(c.rate))
 			ctx, cancel := context.WithTimeout(t.Context(), c.linkTime+extraTime)
@@ -158,7 +158,7 @@ func runCells(t *testing.T, s *server, cells []*cell) []cellResult {
 			if err == nil {
 				err = c.workload.run(ctx, r)
 			}
-			outcomes[i] = cellResult{err, time.Since(start), l.conns.Load()}
+			outcomes[i] = cellResult{err, time.Since(start), link.conns.Load()}
 		})
 	}
 	all.Wait()

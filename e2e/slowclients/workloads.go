@@ -182,12 +182,12 @@ func configMapsPath(namespace string) string {
 
 // configMap returns a ConfigMap of about size bytes, as JSON.
 func configMap(name string, labels map[string]string, size int) []byte {
-	b, err := json.Marshal(map[string]any{
+	data, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "labels": labels},
 		"data": map[string]string{"text": string(bytes.Repeat([]byte("0123456789abcdef"), size/16))},
 	})
 	if err != nil {
 		panic(err) // cannot happen for strings
 	}
-	return b
+	return data
 }

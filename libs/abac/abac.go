@@ -127,12 +127,12 @@ func parseLine(line []byte) (spec Spec, versioned bool, err error) {
 
 // decodeStrictly decodes a line that is one JSON object with known fields only.
 func decodeStrictly(line []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
 		return err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("more than one object")
 	}
 	return nil

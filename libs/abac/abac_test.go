@@ -57,16 +57,16 @@ func TestPoliciesAllowMatchingRequests(t *testing.T) {
 		{user: "", groups: "", ask: "get - pods a", want: false},
 	} {
 		f := strings.Fields(test.ask)
-		a := &authorizer.Attributes{User: &authorizer.User{Name: test.user, Groups: strings.Fields(test.groups)}, Verb: f[0]}
+		attributes := &authorizer.Attributes{User: &authorizer.User{Name: test.user, Groups: strings.Fields(test.groups)}, Verb: f[0]}
 		if strings.HasPrefix(f[1], "/") {
-			a.Path = f[1]
+			attributes.Path = f[1]
 		} else {
-			a.Resource, a.Group, a.ResourceName = true, strings.TrimPrefix(f[1], "-"), f[2]
+			attributes.Resource, attributes.Group, attributes.ResourceName = true, strings.TrimPrefix(f[1], "-"), f[2]
 			if len(f) > 3 {
-				a.Namespace = f[3]
+				attributes.Namespace = f[3]
 			}
 		}
-		d, why, err := z.Authorize(context.Background(), a)
+		d, why, err := z.Authorize(context.Background(), attributes)
 		if err != nil || (d == authorizer.Allow) != test.want || d == authorizer.NoOpinion && why != "No policy matched." {
 			t.Errorf("%s (%s) %s: got %v, reason %q, error %v, want allowed: %t", test.user, test.groups, test.ask, d, why, err, test.want)
 		}
@@ -140,12 +140,12 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, a := range []*authorizer.Attributes{
+		for _, attributes := range []*authorizer.Attributes{
 			{User: &authorizer.User{}, Path: "/a"},
 			{User: &authorizer.User{}, Resource: true},
 			{},
 		} {
-			if d, _, _ := z.Authorize(context.Background(), a); d != authorizer.NoOpinion {
+			if d, _, _ := z.Authorize(context.Background(), attributes); d != authorizer.NoOpinion {
 				t.Errorf("user without a name: %q: got decision %v, want %v", data, d, authorizer.NoOpinion)
 			}
 		}

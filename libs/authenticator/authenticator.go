@@ -121,12 +121,12 @@ func (u Union) AuthenticateToken(ctx context.Context, token string, audiences []
 	}
 	var errs []error
 	for _, member := range u {
-		r, ok, err := member.AuthenticateToken(ctx, token, audiences)
+		resp, ok, err := member.AuthenticateToken(ctx, token, audiences)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
 		case ok:
-			return r, true, nil
+			return resp, true, nil
 		}
 	}
 	return nil, false, utilerrors.NewAggregate(errs)

@@ -89,12 +89,12 @@ func TestForAudiences(t *testing.T) {
 		"duplicates are removed": {asked: []string{"api", "api"}, want: []string{"api"}, ok: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, ok, err := authenticator.ForAudiences(own, accepts("a")).AuthenticateToken(t.Context(), "t", test.asked)
+			resp, ok, err := authenticator.ForAudiences(own, accepts("a")).AuthenticateToken(t.Context(), "t", test.asked)
 			if err != nil || ok != test.ok {
 				t.Fatalf("got %v, %v, want %v", ok, err, test.ok)
 			}
-			if ok && (!slices.Equal(r.Audiences, test.want) || r.Expires.IsZero()) {
-				t.Errorf("response %+v, want audiences %v and the expiry", r, test.want)
+			if ok && (!slices.Equal(resp.Audiences, test.want) || resp.Expires.IsZero()) {
+				t.Errorf("response %+v, want audiences %v and the expiry", resp, test.want)
 			}
 		})
 	}

@@ -27,18 +27,18 @@ func Parse(data []byte, disallowed []string) (*Configuration, error) {
 
 // parseAndCompile decodes and validates a configuration.
 func parseAndCompile(data []byte, disallowed []string) (*Configuration, *compiledConfig, error) {
-	c, doc, err := decode(data)
+	configuration, doc, err := decode(data)
 	if err != nil {
 		return nil, nil, err
 	}
-	out, list, err := compile(c, disallowed)
+	out, list, err := compile(configuration, disallowed)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := doc.addLines(list); err != nil {
 		return nil, nil, err
 	}
-	return c, out, nil
+	return configuration, out, nil
 }
 
 // Config configures an Authenticator.
@@ -82,15 +82,15 @@ type issuer struct {
 
 // New reads the file. An invalid file is an error. Keys of issuers are requested once Run is
 // called.
-func New(c Config) (*Authenticator, error) {
-	data, err := filewatch.Read(c.File)
+func New(config Config) (*Authenticator, error) {
+	data, err := filewatch.Read(config.File)
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %w", err)
 	}
-	a := &Authenticator{config: c, initialContent: data}
+	a := &Authenticator{config: config, initialContent: data}
 	s, err := a.buildConfig(data, nil)
 	if err != nil {
-		return nil, fmt.Errorf("--authentication-config: %s: %w", c.File, err)
+		return nil, fmt.Errorf("--authentication-config: %s: %w", config.File, err)
 	}
 	a.active.Store(s)
 	return a, nil
@@ -138,20 +138,20 @@ func (a *Authenticator) newIssuer(c compiledIssuer, previous *activeConfig) (*is
 	return out, err
 }
 
-// findProvider returns the active provider with the configuration c, or nil if there is none. If
-// previous is not nil, it is an older provider of the issuer. Its keys remain valid until the
-// returned time, while the keys of the newer provider are unknown.
-func (s *activeConfig) findProvider(c oidctoken.ProviderConfig) (provider, previous *oidctoken.Provider, until time.Time) {
-	if s == nil || s.issuers[c.IssuerURL] == nil {
+// findProvider returns the active provider with the configuration providerConfig, or nil if there
+// is none. If previous is not nil, it is an older provider of the issuer. Its keys remain valid
+// until the returned time, while the keys of the newer provider are unknown.
+func (s *activeConfig) findProvider(providerConfig oidctoken.ProviderConfig) (provider, previous *oidctoken.Provider, until time.Time) {
+	if s == nil || s.issuers[providerConfig.IssuerURL] == nil {
 		return nil, nil, time.Time{}
 	}
-	i := s.issuers[c.IssuerURL]
+	i := s.issuers[providerConfig.IssuerURL]
 	provider = i.Provider()
 	if i.previous != nil && !hasKeys(provider) {
 		previous, until = i.previous.Provider(), i.previousUntil
 	}
 	switch {
-	case provider.Config().Equal(c):
+	case provider.Config().Equal(providerConfig):
 		return provider, previous, until
 	case previous != nil:
 		return nil, previous, until
@@ -165,17 +165,17 @@ func (i *issuer) AuthenticateToken(ctx context.Context, token string, audiences 
 	if i.previous == nil || hasKeys(i.Provider()) || !time.Now().Before(i.previousUntil) {
 		return i.Authenticator.AuthenticateToken(ctx, token, audiences)
 	}
-	r, ok, err := i.previous.AuthenticateToken(ctx, token, audiences)
+	resp, ok, err := i.previous.AuthenticateToken(ctx, token, audiences)
 	if err != nil && hasKeys(i.Provider()) { // the previous provider has been stopped since
 		return i.Authenticator.AuthenticateToken(ctx, token, audiences)
 	}
 	if err != nil { // the token may be valid with the new keys
 		return nil, false, authenticator.Unavailable(err)
 	}
-	if ok && r.Expires.After(i.previousUntil) {
-		r.Expires = i.previousUntil
+	if ok && resp.Expires.After(i.previousUntil) {
+		resp.Expires = i.previousUntil
 	}
-	return r, ok, nil
+	return resp, ok, nil
 }
 
 // hasKeys reports whether the keys of a provider are known.
@@ -215,12 +215,12 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string,
 			return nil, false, nil
 		}
 		started := time.Now()
-		r, ok, err := issuer.AuthenticateToken(ctx, token, audiences)
+		resp, ok, err := issuer.AuthenticateToken(ctx, token, audiences)
 		if err != nil && a.active.Load() != config { // the reload may have stopped the provider
 			continue
 		}
 		a.config.Metrics.recordAuthentication(url, ok, time.Since(started))
-		return r, ok, err
+		return resp, ok, err
 	}
 }
 
@@ -249,16 +249,16 @@ type runner struct {
 // startProviders runs the providers of a configuration that are not running.
 func (r *runner) startProviders(s *activeConfig) {
 	for url, i := range s.issuers {
-		p := i.Provider()
-		if r.cancelFuncs[p] != nil {
+		provider := i.Provider()
+		if r.cancelFuncs[provider] != nil {
 			continue
 		}
 		ctx, cancel := context.WithCancel(r.ctx)
-		r.cancelFuncs[p] = cancel
+		r.cancelFuncs[provider] = cancel
 		r.group.Go("keys of issuer "+url, func(group context.Context) error {
 			defer cancel()
 			defer context.AfterFunc(group, cancel)()
-			if err := p.Run(ctx); ctx.Err() == nil {
+			if err := provider.Run(ctx); ctx.Err() == nil {
 				return err
 			}
 			return nil // the provider was stopped

@@ -48,12 +48,12 @@ func decode(data []byte) (*Configuration, *document, error) {
 }
 
 // checkType returns an error for another kind or version.
-func checkType(c *Configuration) error {
+func checkType(configuration *Configuration) error {
 	switch {
-	case c.Kind != Kind:
-		return fmt.Errorf("kind is %q, want %q", c.Kind, Kind)
-	case c.APIVersion != V1beta1 && c.APIVersion != V1alpha1:
-		return fmt.Errorf("apiVersion is %q, want %q or %q", c.APIVersion, V1beta1, V1alpha1)
+	case configuration.Kind != Kind:
+		return fmt.Errorf("kind is %q, want %q", configuration.Kind, Kind)
+	case configuration.APIVersion != V1beta1 && configuration.APIVersion != V1alpha1:
+		return fmt.Errorf("apiVersion is %q, want %q or %q", configuration.APIVersion, V1beta1, V1alpha1)
 	}
 	return nil
 }
@@ -63,15 +63,15 @@ type document struct{ root *goyaml.Node }
 
 // parseDocument parses the only YAML document of a file.
 func parseDocument(data []byte) (*document, error) {
-	d := goyaml.NewDecoder(bytes.NewReader(data))
+	decoder := goyaml.NewDecoder(bytes.NewReader(data))
 	var first, second goyaml.Node
-	if err := d.Decode(&first); err != nil {
+	if err := decoder.Decode(&first); err != nil {
 		if errors.Is(err, io.EOF) {
 			return nil, errors.New("the file is empty")
 		}
 		return nil, err
 	}
-	if err := d.Decode(&second); !errors.Is(err, io.EOF) {
+	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, errors.New("the file has more than one document")
 	}
 	if len(first.Content) == 0 {

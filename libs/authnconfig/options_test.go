@@ -24,12 +24,12 @@ func TestOptionsSource(t *testing.T) {
 		}
 		return file
 	}
-	flags := func(o *authnconfig.Options) {
-		o.OIDC.IssuerURL, o.OIDC.ClientID, o.OIDC.UsernamePrefix = i.URL(), oidctest.ClientID, "flags:"
-		o.OIDC.CAFile = write("ca.crt", i.CA())
+	flags := func(options *authnconfig.Options) {
+		options.OIDC.IssuerURL, options.OIDC.ClientID, options.OIDC.UsernamePrefix = i.URL(), oidctest.ClientID, "flags:"
+		options.OIDC.CAFile = write("ca.crt", i.CA())
 	}
 	of := func(content string) func(*authnconfig.Options) {
-		return func(o *authnconfig.Options) { o.File = write("authn.yaml", content) }
+		return func(options *authnconfig.Options) { options.File = write("authn.yaml", content) }
 	}
 	jwt := header + "jwt:\n" + issuerConfig(i, usernameMapping("file:"))
 	for name, test := range map[string]struct {
@@ -54,17 +54,17 @@ func TestOptionsSource(t *testing.T) {
 		"the cluster's issuer":  {set: flags, issuers: []string{i.URL()}, err: "is the issuer of service account tokens"},
 		"the same, in the file": {set: of(jwt), issuers: []string{i.URL()}, err: "URL must not overlap with disallowed issuers"},
 		"bad CA": {
-			set: func(o *authnconfig.Options) { flags(o); o.OIDC.CAFile = "/no/such" },
+			set: func(options *authnconfig.Options) { flags(options); options.OIDC.CAFile = "/no/such" },
 			err: "--oidc-ca-file",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := authnconfig.NewOptions()
-			test.set(o)
-			if errs := o.Validate(); len(errs) > 0 || o.IsSet() != (name != "nothing") {
-				t.Fatalf("Validate() = %v, IsSet() = %t, want no errors, %t", errs, o.IsSet(), name != "nothing")
+			options := authnconfig.NewOptions()
+			test.set(options)
+			if errs := options.Validate(); len(errs) > 0 || options.IsSet() != (name != "nothing") {
+				t.Fatalf("Validate() = %v, IsSet() = %t, want no errors, %t", errs, options.IsSet(), name != "nothing")
 			}
-			source, err := o.Source(authnconfig.Config{
+			source, err := options.Source(authnconfig.Config{
 				DisallowedIssuers: test.issuers,
 				AnonymousFixed:    test.fixed,
 				Logger:            slog.New(slog.DiscardHandler),

@@ -416,12 +416,12 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(header + "jwt: &a [*a]\n"))
 	f.Add([]byte(header + "? [a]\n: {b: c}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := authnconfig.Parse(data, nil)
-		if (c == nil) == (err == nil) {
-			t.Errorf("got %v, %v, want either a configuration or an error", c, err)
+		configuration, err := authnconfig.Parse(data, nil)
+		if (configuration == nil) == (err == nil) {
+			t.Errorf("got %v, %v, want either a configuration or an error", configuration, err)
 		}
-		if c != nil && c.Kind != authnconfig.Kind {
-			t.Errorf("got kind %q, want %q", c.Kind, authnconfig.Kind)
+		if configuration != nil && configuration.Kind != authnconfig.Kind {
+			t.Errorf("got kind %q, want %q", configuration.Kind, authnconfig.Kind)
 		}
 	})
 }

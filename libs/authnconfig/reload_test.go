@@ -102,14 +102,14 @@ func (w *fixture) awaitLog(t *testing.T, texts ...string) {
 // authenticate returns the user of a token, or the reason of its rejection.
 func (w *fixture) authenticate(t *testing.T, token string) string {
 	t.Helper()
-	r, ok, err := w.AuthenticateToken(t.Context(), token, nil)
+	resp, ok, err := w.AuthenticateToken(t.Context(), token, nil)
 	switch {
 	case err != nil:
 		return err.Error()
 	case !ok:
 		return "no opinion"
 	}
-	return r.User.Name
+	return resp.User.Name
 }
 
 const (
@@ -250,15 +250,15 @@ func TestReloadRejectsNoValidToken(t *testing.T) {
 func TestUnreachableIssuerIsNotInitialized(t *testing.T) {
 	one, down := oidctest.New(t), oidctest.New(t)
 	down.SetStatus(503)
-	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping(""))+issuerConfig(down, usernameMapping("")))
-	w.awaitLog(t, reachable, "failed to read metadata")
-	if got := w.authenticate(t, one.Token(nil)); got != "ada" {
+	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping(""))+issuerConfig(down, usernameMapping("")))
+	fixture.awaitLog(t, reachable, "failed to read metadata")
+	if got := fixture.authenticate(t, one.Token(nil)); got != "ada" {
 		t.Errorf("got %q, want \"ada\"", got)
 	}
-	if got := w.authenticate(t, down.Token(nil)); !strings.Contains(got, "is not initialized") {
+	if got := fixture.authenticate(t, down.Token(nil)); !strings.Contains(got, "is not initialized") {
 		t.Errorf("got %q, want an error that contains %q", got, "is not initialized")
 	}
-	if err := w.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) || !strings.Contains(err.Error(), down.URL()) {
+	if err := fixture.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) || !strings.Contains(err.Error(), down.URL()) {
 		t.Errorf("Check() = %v", err)
 	}
 }

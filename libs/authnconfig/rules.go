@@ -111,15 +111,15 @@ func (r *rules) User(ctx context.Context, claims oidctoken.Claims) (authenticato
 	if err := e.requireAll(r.claimChecks); err != nil {
 		return authenticator.User{}, fmt.Errorf("claim validation rule: %w", err)
 	}
-	u, err := r.mapUser(e, claims)
+	user, err := r.mapUser(e, claims)
 	if err != nil {
 		return authenticator.User{}, err
 	}
-	e.variables = map[string]any{userVariable: userValue(u)}
+	e.variables = map[string]any{userVariable: userValue(user)}
 	if err := e.requireAll(r.userChecks); err != nil {
 		return authenticator.User{}, fmt.Errorf("user validation rule: %w", err)
 	}
-	return u, nil
+	return user, nil
 }
 
 // mapUser returns the user that the claims map to.
@@ -197,13 +197,13 @@ func (e *evaluation) requireAll(checks []boolRule) error {
 }
 
 func (e *evaluation) evalString(p *celenv.Program) (string, error) {
-	v, err := p.Eval(e.ctx, e.variables, e.budget)
+	value, err := p.Eval(e.ctx, e.variables, e.budget)
 	if err != nil {
 		return "", err
 	}
-	s, ok := v.(types.String)
+	s, ok := value.(types.String)
 	if !ok {
-		return "", fmt.Errorf("expression yields %s, not a string", v.Type().TypeName())
+		return "", fmt.Errorf("expression yields %s, not a string", value.Type().TypeName())
 	}
 	return string(s), nil
 }
@@ -244,13 +244,13 @@ func stringList(list ref.Val) ([]string, error) {
 }
 
 // userValue returns the user for expressions, with all fields set.
-func userValue(u authenticator.User) map[string]any {
-	groups, extra := u.Groups, u.Extra
+func userValue(user authenticator.User) map[string]any {
+	groups, extra := user.Groups, user.Extra
 	if groups == nil {
 		groups = []string{}
 	}
 	if extra == nil {
 		extra = map[string][]string{}
 	}
-	return map[string]any{"username": u.Name, "uid": u.UID, "groups": groups, "extra": extra}
+	return map[string]any{"username": user.Name, "uid": user.UID, "groups": groups, "extra": extra}
 }

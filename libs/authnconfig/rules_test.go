@@ -200,18 +200,18 @@ func TestRules(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(i, tt.rest))
 			w.awaitLog(t, reachable)
-			r, ok, err := w.AuthenticateToken(t.Context(), i.Token(tt.claims), nil)
+			resp, ok, err := w.AuthenticateToken(t.Context(), i.Token(tt.claims), nil)
 			if tt.err != "" {
 				if ok || err == nil || !strings.Contains(err.Error(), tt.err) {
-					t.Fatalf("got %v, %v, want %q", r, err, tt.err)
+					t.Fatalf("got %v, %v, want %q", resp, err, tt.err)
 				}
 				return
 			}
 			if err != nil || !ok {
 				t.Fatalf("got %v, %v, want an authenticated user", ok, err)
 			}
-			if !reflect.DeepEqual(r.User, tt.want) {
-				t.Errorf("got %+v, want %v", r.User, tt.want)
+			if !reflect.DeepEqual(resp.User, tt.want) {
+				t.Errorf("got %+v, want %v", resp.User, tt.want)
 			}
 		})
 	}

@@ -46,18 +46,18 @@ func (s *silentIssuer) config() string {
 // apply, while another issuer does not respond.
 func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
 	one, two, silentIssuer := oidctest.New(t), oidctest.New(t), newSilentIssuer(t)
-	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping(""))+issuerConfig(two, usernameMapping("a:")))
-	w.awaitLog(t, reachable)
-	w.awaitLog(t, reachable)
-	w.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("b:"))+silentIssuer.config())
+	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping(""))+issuerConfig(two, usernameMapping("a:")))
+	fixture.awaitLog(t, reachable)
+	fixture.awaitLog(t, reachable)
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("b:"))+silentIssuer.config())
 	<-silentIssuer.asked
-	w.awaitLog(t, reloaded)
-	if got := w.authenticate(t, one.Token(nil)) + ", " + w.authenticate(t, two.Token(nil)); got != "no opinion, b:ada" {
+	fixture.awaitLog(t, reloaded)
+	if got := fixture.authenticate(t, one.Token(nil)) + ", " + fixture.authenticate(t, two.Token(nil)); got != "no opinion, b:ada" {
 		t.Errorf("while an issuer does not respond: %s, want \"no opinion, b:ada\"", got)
 	}
-	w.writeFile(t, header+"jwt:\n"+silentIssuer.config())
-	w.awaitLog(t, reloaded)
-	if got := w.authenticate(t, two.Token(nil)); got != "no opinion" {
+	fixture.writeFile(t, header+"jwt:\n"+silentIssuer.config())
+	fixture.awaitLog(t, reloaded)
+	if got := fixture.authenticate(t, two.Token(nil)); got != "no opinion" {
 		t.Errorf("while the issuer still does not respond: %s, want \"no opinion\"", got)
 	}
 	if len(silentIssuer.left) > 0 {
@@ -68,24 +68,24 @@ func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
 // TestFormerKeysAreValidUntilSwapTimeout checks that the keys of the previous URL are used with the
 // current rules, for a limited time, while the new keys are unknown.
 func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
-	one, s := oidctest.New(t), newSilentIssuer(t)
+	one, silentIssuer := oidctest.New(t), newSilentIssuer(t)
 	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
 	fixture.awaitLog(t, reachable)
 	moved := func(rest string) string {
 		return header + "jwt:\n" + strings.Replace(issuerConfig(one, rest), "    audiences:",
-			"    discoveryURL: "+s.URL+"/there\n    audiences:", 1)
+			"    discoveryURL: "+silentIssuer.URL+"/there\n    audiences:", 1)
 	}
 	ends := map[time.Time]bool{}
 	for _, prefix := range []string{"b:", "c:"} { // the second iteration has the same place
 		fixture.writeFile(t, moved(usernameMapping(prefix)))
 		fixture.awaitLog(t, reloaded)
-		r, ok, err := fixture.AuthenticateToken(t.Context(), one.Token(nil), nil)
-		if err != nil || !ok || r.User.Name != prefix+"ada" {
-			t.Fatalf("got %+v, %v, %v, want user %s", r, ok, err, prefix+"ada")
+		resp, ok, err := fixture.AuthenticateToken(t.Context(), one.Token(nil), nil)
+		if err != nil || !ok || resp.User.Name != prefix+"ada" {
+			t.Fatalf("got %+v, %v, %v, want user %s", resp, ok, err, prefix+"ada")
 		}
-		ends[r.Expires] = true
-		if time.Until(r.Expires) > time.Minute {
-			t.Errorf("former keys are valid until %v, want time.Until(r.Expires) at most %v", r.Expires, time.Minute)
+		ends[resp.Expires] = true
+		if time.Until(resp.Expires) > time.Minute {
+			t.Errorf("former keys are valid until %v, want time.Until(r.Expires) at most %v", resp.Expires, time.Minute)
 		}
 	}
 	if len(ends) != 1 {
@@ -100,15 +100,15 @@ func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 
 // TestRemovedIssuerIsNotRequested checks that a request to a removed issuer is canceled.
 func TestRemovedIssuerIsNotRequested(t *testing.T) {
-	s := newSilentIssuer(t)
-	w := startAuthenticator(t, header+"jwt:\n"+s.config())
-	<-s.asked
+	silentIssuer := newSilentIssuer(t)
+	w := startAuthenticator(t, header+"jwt:\n"+silentIssuer.config())
+	<-silentIssuer.asked
 	w.writeFile(t, header+"jwt: []\n")
 	w.awaitLog(t, reloaded)
 	bound := time.NewTimer(5 * time.Second) // shorter than the timeout of a request
 	defer bound.Stop()
 	select {
-	case <-s.left:
+	case <-silentIssuer.left:
 	case <-bound.C:
 		t.Error("the request to the removed issuer is open after 5 s, want it canceled")
 	}
@@ -118,13 +118,13 @@ func TestRemovedIssuerIsNotRequested(t *testing.T) {
 // instance gets an empty label.
 func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	for name, m := range map[string]*authnconfig.Metrics{"no metrics": nil, "no name": authnconfig.NewMetrics(registry, "")} {
+	for name, metrics := range map[string]*authnconfig.Metrics{"no metrics": nil, "no name": authnconfig.NewMetrics(registry, "")} {
 		t.Run(name, func(t *testing.T) {
 			w := &fixture{file: filepath.Join(t.TempDir(), "authn.yaml")}
 			w.writeFile(t, header+"anonymous: {enabled: true}\n")
 			reloaded := make(chan struct{}, 1)
 			a, err := authnconfig.New(authnconfig.Config{
-				File: w.file, Logger: slog.New(slog.DiscardHandler), Metrics: m, Reloaded: func() { reloaded <- struct{}{} },
+				File: w.file, Logger: slog.New(slog.DiscardHandler), Metrics: metrics, Reloaded: func() { reloaded <- struct{}{} },
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -148,15 +148,15 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	reloaded := 0
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() != "apiserver_id_hash" {
+	for _, metricFamily := range families {
+		for _, m := range metricFamily.GetMetric() {
+			for _, labelPair := range m.GetLabel() {
+				if labelPair.GetName() != "apiserver_id_hash" {
 					continue
 				}
 				reloaded++
-				if l.GetValue() != "" {
-					t.Errorf("metric %s has label %q, want \"\"", f.GetName(), l.GetValue())
+				if labelPair.GetValue() != "" {
+					t.Errorf("metric %s has label %q, want \"\"", metricFamily.GetName(), labelPair.GetValue())
 				}
 			}
 		}

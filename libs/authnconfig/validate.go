@@ -81,12 +81,12 @@ func (c *compiler) checkUnique(path *field.Path, value string, seen map[string]b
 }
 
 // validateAnonymous validates the conditions of anonymous requests.
-func (c *compiler) validateAnonymous(path *field.Path, a *Anonymous) {
-	if !a.Enabled && len(a.Conditions) > 0 {
-		c.addError(field.Invalid(path.Child("conditions"), a.Conditions,
+func (c *compiler) validateAnonymous(path *field.Path, anonymous *Anonymous) {
+	if !anonymous.Enabled && len(anonymous.Conditions) > 0 {
+		c.addError(field.Invalid(path.Child("conditions"), anonymous.Conditions,
 			"enabled should be set to true when conditions are defined"))
 	}
-	for i, condition := range a.Conditions {
+	for i, condition := range anonymous.Conditions {
 		if conditionPath := path.Child("conditions").Index(i).Child("path"); condition.Path == "" {
 			c.addError(field.Required(conditionPath, ""))
 		} else if !strings.HasPrefix(condition.Path, "/") {
@@ -230,16 +230,16 @@ func (c *compiler) compileMappings(path *field.Path, claimMappings *ClaimMapping
 	r.groups = c.compilePrefixed(path.Child("groups"), &claimMappings.Groups, listTypes)
 	r.uid = c.compileClaimOrExpression(path.Child("uid"), claimMappings.UID.Claim, claimMappings.UID.Expression, stringTypes)
 	seen := map[string]bool{}
-	for i, e := range claimMappings.Extra {
+	for i, extraMapping := range claimMappings.Extra {
 		path := path.Child("extra").Index(i)
-		c.validateExtraKey(path.Child("key"), e.Key)
-		c.checkUnique(path.Child("key"), e.Key, seen)
-		if e.ValueExpression == "" {
+		c.validateExtraKey(path.Child("key"), extraMapping.Key)
+		c.checkUnique(path.Child("key"), extraMapping.Key, seen)
+		if extraMapping.ValueExpression == "" {
 			c.addError(field.Required(path.Child("valueExpression"), "valueExpression is required"))
 			continue
 		}
-		if p := c.compileExpression(path.Child("valueExpression"), c.envs.claims, e.ValueExpression, listTypes...); p != nil {
-			r.extra = append(r.extra, extraProgram{key: e.Key, program: p})
+		if p := c.compileExpression(path.Child("valueExpression"), c.envs.claims, extraMapping.ValueExpression, listTypes...); p != nil {
+			r.extra = append(r.extra, extraProgram{key: extraMapping.Key, program: p})
 		}
 	}
 	if r.username != nil && r.username.ReadsField("claims", "email") && !r.checksEmail() {
@@ -249,18 +249,18 @@ func (c *compiler) compileMappings(path *field.Path, claimMappings *ClaimMapping
 
 // compilePrefixed validates a claim with a prefix, or an expression. It returns the program of the
 // expression.
-func (c *compiler) compilePrefixed(path *field.Path, m *PrefixedClaimOrExpression, expected []*cel.Type) *celenv.Program {
+func (c *compiler) compilePrefixed(path *field.Path, expression *PrefixedClaimOrExpression, expected []*cel.Type) *celenv.Program {
 	switch {
-	case m.Claim != "" && m.Expression != "":
-	case m.Expression != "" && m.Prefix != nil:
-		c.addError(field.Invalid(path.Child("prefix"), *m.Prefix, "prefix can't be set when expression is set"))
-	case m.Claim != "" && m.Prefix == nil:
+	case expression.Claim != "" && expression.Expression != "":
+	case expression.Expression != "" && expression.Prefix != nil:
+		c.addError(field.Invalid(path.Child("prefix"), *expression.Prefix, "prefix can't be set when expression is set"))
+	case expression.Claim != "" && expression.Prefix == nil:
 		c.addError(field.Required(path.Child("prefix"),
 			"prefix is required when claim is set. It can be set to an empty string to disable prefixing"))
-	case m.Claim == "" && m.Expression == "" && m.Prefix != nil && *m.Prefix != "":
+	case expression.Claim == "" && expression.Expression == "" && expression.Prefix != nil && *expression.Prefix != "":
 		c.addError(field.Required(path, neitherSet))
 	}
-	return c.compileClaimOrExpression(path, m.Claim, m.Expression, expected)
+	return c.compileClaimOrExpression(path, expression.Claim, expression.Expression, expected)
 }
 
 // compileClaimOrExpression validates a claim or an expression. It returns the program of the
@@ -309,10 +309,10 @@ func (c *compiler) compileUserRules(path *field.Path, list []UserValidationRule,
 // compileExpression returns the program of an expression, or records an error and returns nil.
 func (c *compiler) compileExpression(path *field.Path, env *celenv.Env, expression string,
 	expected ...*cel.Type) *celenv.Program {
-	p, err := env.Compile(expression, expected...)
+	program, err := env.Compile(expression, expected...)
 	if err != nil {
 		c.addError(field.Invalid(path, expression, err.Error()))
 		return nil
 	}
-	return p
+	return program
 }

@@ -59,13 +59,13 @@ func TestChainReturnsFirstDecision(t *testing.T) {
 			err:    "[x, y]",
 		},
 	} {
-		d, reason, err := test.chain.Authorize(t.Context(), &authorizer.Attributes{})
+		decision, reason, err := test.chain.Authorize(t.Context(), &authorizer.Attributes{})
 		text := ""
 		if err != nil {
 			text = err.Error()
 		}
-		if d != test.d || reason != test.reason || text != test.err {
-			t.Errorf("%v: got %v, reason %q, error %q, want %v, %q, %q", test.chain, d, reason, text, test.d, test.reason, test.err)
+		if decision != test.d || reason != test.reason || text != test.err {
+			t.Errorf("%v: got %v, reason %q, error %q, want %v, %q, %q", test.chain, decision, reason, text, test.d, test.reason, test.err)
 		}
 	}
 	rules, err := authorizer.Chain{no, authorizer.SystemMasters{}, broken, authorizer.AlwaysDeny{},

@@ -9,7 +9,7 @@ import (
 // TestSystemMastersAllowsItsGroupOnly allows everything to members of system:masters, and has no
 // opinion on other users.
 func TestSystemMastersAllowsItsGroupOnly(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		user *authorizer.User
 		want authorizer.Decision
 	}{
@@ -18,8 +18,8 @@ func TestSystemMastersAllowsItsGroupOnly(t *testing.T) {
 		{user: &authorizer.User{Name: "a", Groups: []string{"dev", "system:masters"}}, want: authorizer.Allow},
 	} {
 		if d, _, err := (authorizer.SystemMasters{}).Authorize(t.Context(),
-			&authorizer.Attributes{User: c.user}); d != c.want || err != nil {
-			t.Errorf("%v: got %v, %v, want %v", c.user, d, err, c.want)
+			&authorizer.Attributes{User: test.user}); d != test.want || err != nil {
+			t.Errorf("%v: got %v, %v, want %v", test.user, d, err, test.want)
 		}
 	}
 }

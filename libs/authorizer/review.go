@@ -36,10 +36,10 @@ func (e *SelectorError) Unwrap() error { return e.Err }
 
 // AttributesOf returns the attributes of a review. If resource is set, nonResource is ignored. The
 // errors concern only selectors and do not prevent a decision.
-func AttributesOf(u *User, resource *authorizationv1.ResourceAttributes,
+func AttributesOf(user *User, resource *authorizationv1.ResourceAttributes,
 	nonResource *authorizationv1.NonResourceAttributes) (*Attributes, []*SelectorError) {
 	if resource == nil {
-		attributes := &Attributes{User: u}
+		attributes := &Attributes{User: user}
 		if nonResource != nil {
 			attributes.Verb = nonResource.Verb
 			attributes.Path = nonResource.Path
@@ -47,7 +47,7 @@ func AttributesOf(u *User, resource *authorizationv1.ResourceAttributes,
 		return attributes, nil
 	}
 	attributes := &Attributes{
-		User:         u,
+		User:         user,
 		Resource:     true,
 		Verb:         resource.Verb,
 		Namespace:    resource.Namespace,
@@ -79,18 +79,18 @@ func AttributesOf(u *User, resource *authorizationv1.ResourceAttributes,
 
 // UserOf returns the user of a review.
 func UserOf(spec *authorizationv1.SubjectAccessReviewSpec) *User {
-	u := &User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
+	user := &User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
 	for k, v := range spec.Extra {
-		if u.Extra == nil {
-			u.Extra = make(map[string][]string, len(spec.Extra))
+		if user.Extra == nil {
+			user.Extra = make(map[string][]string, len(spec.Extra))
 		}
-		u.Extra[k] = v
+		user.Extra[k] = v
 	}
-	return u
+	return user
 }
 
 // StatusOf returns the status of a review.
-func StatusOf(d Decision, reason string, err error, problems []*SelectorError) authorizationv1.SubjectAccessReviewStatus {
+func StatusOf(decision Decision, reason string, err error, problems []*SelectorError) authorizationv1.SubjectAccessReviewStatus {
 	var texts []string
 	if err != nil {
 		texts = append(texts, err.Error())
@@ -99,7 +99,7 @@ func StatusOf(d Decision, reason string, err error, problems []*SelectorError) a
 		texts = append(texts, p.Error())
 	}
 	return authorizationv1.SubjectAccessReviewStatus{
-		Allowed: d == Allow, Denied: d == Deny, Reason: reason, EvaluationError: strings.Join(texts, "; "),
+		Allowed: decision == Allow, Denied: decision == Deny, Reason: reason, EvaluationError: strings.Join(texts, "; "),
 	}
 }
 
@@ -163,17 +163,17 @@ func labelRequirements(attributes *authorizationv1.LabelSelectorAttributes) (lab
 	}
 	var out labels.Requirements
 	var errs []error
-	for _, r := range attributes.Requirements {
-		op, ok := labelOperator(r.Operator)
+	for _, requirement := range attributes.Requirements {
+		op, ok := labelOperator(requirement.Operator)
 		if !ok {
-			errs = append(errs, fmt.Errorf("label selector operator %q is not known", r.Operator))
+			errs = append(errs, fmt.Errorf("label selector operator %q is not known", requirement.Operator))
 			continue
 		}
-		values := r.Values
+		values := requirement.Values
 		if len(values) == 0 {
 			values = nil
 		}
-		req, err := labels.NewRequirement(r.Key, op, values)
+		req, err := labels.NewRequirement(requirement.Key, op, values)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -200,13 +200,13 @@ func labelOperator(op metav1.LabelSelectorOperator) (selection.Operator, bool) {
 // Spec returns the review for the attributes.
 func (a *Attributes) Spec() authorizationv1.SubjectAccessReviewSpec {
 	var spec authorizationv1.SubjectAccessReviewSpec
-	if u := a.User; u != nil {
-		spec.User = u.Name
-		spec.UID = u.UID
-		spec.Groups = u.Groups
-		for k, v := range u.Extra {
+	if user := a.User; user != nil {
+		spec.User = user.Name
+		spec.UID = user.UID
+		spec.Groups = user.Groups
+		for k, v := range user.Extra {
 			if spec.Extra == nil {
-				spec.Extra = make(map[string]authorizationv1.ExtraValue, len(u.Extra))
+				spec.Extra = make(map[string]authorizationv1.ExtraValue, len(user.Extra))
 			}
 			spec.Extra[k] = v
 		}
@@ -232,9 +232,9 @@ func (a *Attributes) Spec() authorizationv1.SubjectAccessReviewSpec {
 // review cannot express, which broadens the request.
 func reviewFields(requirements fields.Requirements) []metav1.FieldSelectorRequirement {
 	var out []metav1.FieldSelectorRequirement
-	for _, r := range requirements {
+	for _, requirement := range requirements {
 		var op metav1.FieldSelectorOperator
-		switch r.Operator {
+		switch requirement.Operator {
 		case selection.Equals, selection.DoubleEquals, selection.In:
 			op = metav1.FieldSelectorOpIn
 		case selection.NotEquals, selection.NotIn:
@@ -242,13 +242,13 @@ func reviewFields(requirements fields.Requirements) []metav1.FieldSelectorRequir
 		default:
 			continue
 		}
-		out = append(out, metav1.FieldSelectorRequirement{Key: r.Field, Operator: op, Values: []string{r.Value}})
+		out = append(out, metav1.FieldSelectorRequirement{Key: requirement.Field, Operator: op, Values: []string{requirement.Value}})
 	}
 	return out
 }
 
-// reviewLabels returns label requirements in the form of a review. It omits the operators greater and
-// less than, which a review cannot express.
+// reviewLabels returns label requirements in the form of a review. It omits the operators greater
+// and less than, which a review cannot express.
 func reviewLabels(requirements labels.Requirements) []metav1.LabelSelectorRequirement {
 	var out []metav1.LabelSelectorRequirement
 	for i := range requirements {

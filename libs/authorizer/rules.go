@@ -23,7 +23,7 @@ type RuleResolver interface {
 
 // RulesFor lists the permissions that any member grants. It skips members that are no RuleResolver,
 // because they allow nothing that another member does not.
-func (c Chain) RulesFor(ctx context.Context, u *User, namespace string) (Rules, error) {
+func (c Chain) RulesFor(ctx context.Context, user *User, namespace string) (Rules, error) {
 	var all Rules
 	var errs []error
 	for _, member := range c {
@@ -31,7 +31,7 @@ func (c Chain) RulesFor(ctx context.Context, u *User, namespace string) (Rules, 
 		if !ok {
 			continue
 		}
-		rules, err := r.RulesFor(ctx, u, namespace)
+		rules, err := r.RulesFor(ctx, user, namespace)
 		all.Resource = append(all.Resource, rules.Resource...)
 		all.NonResource = append(all.NonResource, rules.NonResource...)
 		all.Incomplete = all.Incomplete || rules.Incomplete

@@ -60,14 +60,14 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 
 // loadToken returns the token with an id.
 func (a *Authenticator) loadToken(ctx context.Context, id string) (*Token, error) {
-	s, err := a.secrets.Secret(ctx, Namespace, SecretName(id))
+	secret, err := a.secrets.Secret(ctx, Namespace, SecretName(id))
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("bootstrap token %q not found", id)
 	case err != nil:
 		return nil, authenticator.Unavailable(fmt.Errorf("look up bootstrap token %s: %w", id, err))
-	case s.DeletionTimestamp != nil:
+	case secret.DeletionTimestamp != nil:
 		return nil, fmt.Errorf("bootstrap token %s has been deleted", id)
 	}
-	return Parse(s)
+	return Parse(secret)
 }

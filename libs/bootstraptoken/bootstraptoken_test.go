@@ -115,12 +115,12 @@ func TestAuthenticate(t *testing.T) {
 				store = secrets{}
 			}
 			a := bootstraptoken.New(store, func() time.Time { return now })
-			r, ok, err := a.AuthenticateToken(t.Context(), test.token, nil)
+			resp, ok, err := a.AuthenticateToken(t.Context(), test.token, nil)
 			switch {
 			case ok != (test.groups != nil):
 				t.Fatalf("got authenticated: %t, %v, want %t", ok, err, test.groups != nil)
-			case ok && (r.User.Name != "system:bootstrap:abc123" || !slices.Equal(r.User.Groups, test.groups)):
-				t.Errorf("got user %+v, want system:bootstrap:abc123 in %q", r.User, test.groups)
+			case ok && (resp.User.Name != "system:bootstrap:abc123" || !slices.Equal(resp.User.Groups, test.groups)):
+				t.Errorf("got user %+v, want system:bootstrap:abc123 in %q", resp.User, test.groups)
 			case !ok && test.err == "" && err != nil:
 				t.Errorf("error %v for a value that is not a bootstrap token", err)
 			case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
@@ -135,14 +135,14 @@ func TestAuthenticate(t *testing.T) {
 // TestWrongSecretsDoNotLockToken checks that wrong secrets for a public token id do not lock out
 // the node with the token.
 func TestWrongSecretsDoNotLockToken(t *testing.T) {
-	a := bootstraptoken.New(secrets{"kube-system/bootstrap-token-abc123": secret(nil)}, nil)
+	authenticator := bootstraptoken.New(secrets{"kube-system/bootstrap-token-abc123": secret(nil)}, nil)
 	for i := range 1000 {
 		guess := fmt.Sprintf("%016d", i)
-		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+guess, nil); ok || err == nil ||
+		if _, ok, err := authenticator.AuthenticateToken(t.Context(), "abc123."+guess, nil); ok || err == nil ||
 			!strings.Contains(err.Error(), "the secret is wrong") {
 			t.Fatalf("wrong secret %s: %v, %v, want a rejection: the secret is wrong", guess, ok, err)
 		}
-		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+secretText, nil); !ok {
+		if _, ok, err := authenticator.AuthenticateToken(t.Context(), "abc123."+secretText, nil); !ok {
 			t.Fatalf("valid secret after %d wrong ones: got %v, want it accepted", i+1, err)
 		}
 	}

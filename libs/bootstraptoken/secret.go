@@ -105,14 +105,14 @@ func Parse(secret *corev1.Secret) (*Token, error) {
 }
 
 // parseExpiration returns the expiry of a token. An invalid time is an error, not unlimited.
-func parseExpiration(s *corev1.Secret) (time.Time, error) {
-	text := string(s.Data[KeyExpiration])
+func parseExpiration(secret *corev1.Secret) (time.Time, error) {
+	text := string(secret.Data[KeyExpiration])
 	if text == "" {
 		return time.Time{}, nil
 	}
 	expires, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("secret %s: %s is not a time of RFC 3339", s.Name, KeyExpiration)
+		return time.Time{}, fmt.Errorf("secret %s: %s is not a time of RFC 3339", secret.Name, KeyExpiration)
 	}
 	return expires, nil
 }

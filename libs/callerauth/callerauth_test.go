@@ -179,14 +179,14 @@ func TestCheckAfterClockChange(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"ahead": 3 * time.Hour, "back": -3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			now := read
-			g := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
-			g.now = func() time.Time { return now }
+			guard := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
+			guard.now = func() time.Time { return now }
 			r := requestWithCerts(ours.client("api", read.Add(time.Hour)))
-			if err := g.Check(r); err != nil {
+			if err := guard.Check(r); err != nil {
 				t.Fatal(err)
 			}
 			now = clocktest.Set(t, read, ahead)
-			if g.Check(r) == nil {
+			if guard.Check(r) == nil {
 				t.Errorf("Check() at %v, outside the validity of the certificate, = nil, want an error", now)
 			}
 		})
@@ -208,13 +208,13 @@ func TestOptionsValidateClientCA(t *testing.T) {
 		{args: []string{"--insecure-allow-any-client", "--allowed-client-names=a"}, ca: "ca.crt", want: "contradict each other"},
 		{args: []string{"--allowed-client-names=a,,b"}, ca: "ca.crt", want: "a name is empty"},
 	} {
-		var o Options
+		var options Options
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
-		o.AddFlags(f)
+		options.AddFlags(f)
 		if err := f.Parse(test.args); err != nil {
 			t.Fatal(err)
 		}
-		err := errors.Join(o.Validate(test.ca)...)
+		err := errors.Join(options.Validate(test.ca)...)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v with CA %q: %v, want %q", test.args, test.ca, err, test.want)
 		}

@@ -40,12 +40,12 @@ type cachedVerification struct {
 
 // NewGuard returns a guard. verify is called with each request, because the options may change;
 // false means that there are none.
-func NewGuard(o *Options, verify func() (x509.VerifyOptions, bool)) (*Guard, error) {
+func NewGuard(options *Options, verify func() (x509.VerifyOptions, bool)) (*Guard, error) {
 	known, err := simplelru.NewLRU[*x509.Certificate, cachedVerification](maxCachedClients, nil)
 	if err != nil {
 		return nil, fmt.Errorf("cache of client certificates: %w", err)
 	}
-	return &Guard{options: o, verify: verify, now: time.Now, cache: known}, nil
+	return &Guard{options: options, verify: verify, now: time.Now, cache: known}, nil
 }
 
 // Check returns an error if a request must be rejected.

@@ -12,21 +12,21 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// decide allows ada to read pods, a service account to list with both kinds of selectors, and any user
-// to read /healthz. It denies access to the scale of d, has no opinion on other requests, and returns an
-// error for the verb fail.
-func decide(a *authorizer.Attributes) (authorizer.Decision, string, error) {
+// decide allows ada to read pods, a service account to list with both kinds of selectors, and any
+// user to read /healthz. It denies access to the scale of d, has no opinion on other requests, and
+// returns an error for the verb fail.
+func decide(attributes *authorizer.Attributes) (authorizer.Decision, string, error) {
 	switch {
-	case a.Verb == "fail":
+	case attributes.Verb == "fail":
 		return authorizer.NoOpinion, "no answer", errors.New("out of order")
-	case !a.Resource && a.Path == "/healthz" && a.Verb == "get":
+	case !attributes.Resource && attributes.Path == "/healthz" && attributes.Verb == "get":
 		return authorizer.Allow, "all may", nil
-	case a.User.Name == "ada" && a.ResourceName == "pods" && a.Verb == "get" && a.Namespace == "n" && a.Version == "*":
+	case attributes.User.Name == "ada" && attributes.ResourceName == "pods" && attributes.Verb == "get" && attributes.Namespace == "n" && attributes.Version == "*":
 		return authorizer.Allow, "", nil
-	case a.User.Name == "system:serviceaccount:n:s" && a.User.InGroup("system:serviceaccounts:n") &&
-		len(a.FieldSelector)+len(a.LabelSelector) == 2:
+	case attributes.User.Name == "system:serviceaccount:n:s" && attributes.User.InGroup("system:serviceaccounts:n") &&
+		len(attributes.FieldSelector)+len(attributes.LabelSelector) == 2:
 		return authorizer.Allow, "", nil
-	case a.Group == "apps" && a.Subresource == "scale" && a.Name == "d":
+	case attributes.Group == "apps" && attributes.Subresource == "scale" && attributes.Name == "d":
 		return authorizer.Deny, "never", nil
 	}
 	return authorizer.NoOpinion, "", nil
@@ -77,12 +77,12 @@ func TestAuthorizerFunctions(t *testing.T) {
 		{expression: `[1, 2, 3].all(x, authorizer.path('/healthz').check('get').allowed())`, wantErr: "cost limit"},
 	}
 	for _, tt := range tests {
-		p, err := env.Compile(tt.expression, cel.BoolType)
+		program, err := env.Compile(tt.expression, cel.BoolType)
 		if err != nil {
 			t.Errorf("%s: %v", tt.expression, err)
 			continue
 		}
-		ok, err := p.Bool(context.Background(), variables, nil)
+		ok, err := program.Bool(context.Background(), variables, nil)
 		switch {
 		case tt.wantErr != "":
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
@@ -94,8 +94,8 @@ func TestAuthorizerFunctions(t *testing.T) {
 	}
 }
 
-// TestAuthorizerCheckCostIsHigh checks that the estimated cost of a check is that of Kubernetes, so that
-// an expression cannot make many checks.
+// TestAuthorizerCheckCostIsHigh checks that the estimated cost of a check is that of Kubernetes, so
+// that an expression cannot make many checks.
 func TestAuthorizerCheckCostIsHigh(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{"authorizer": celenv.AuthorizerType})
 	if err != nil {

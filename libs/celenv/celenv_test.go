@@ -157,16 +157,16 @@ func TestEvalIsBounded(t *testing.T) {
 
 // TestBudgetIsShared checks that several evaluations together exhaust a Budget.
 func TestBudgetIsShared(t *testing.T) {
-	p, err := userEnv(t).Compile(`claims.list.exists(e, e == "b")`)
+	program, err := userEnv(t).Compile(`claims.list.exists(e, e == "b")`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	budget := celenv.NewBudget(20)
-	if _, err := p.Bool(t.Context(), variables(), budget); err != nil {
+	if _, err := program.Bool(t.Context(), variables(), budget); err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
-		_, err = p.Bool(t.Context(), variables(), budget)
+		_, err = program.Bool(t.Context(), variables(), budget)
 		if err != nil {
 			break
 		}
@@ -225,13 +225,13 @@ func FuzzCompileAndEval(f *testing.F) {
 
 // BenchmarkEval measures the evaluation of a short expression.
 func BenchmarkEval(b *testing.B) {
-	p, err := userEnv(b).Compile(`user.username.startsWith("system:")`, cel.BoolType)
+	program, err := userEnv(b).Compile(`user.username.startsWith("system:")`, cel.BoolType)
 	if err != nil {
 		b.Fatal(err)
 	}
 	v := variables()
 	for b.Loop() {
-		if _, err := p.Bool(b.Context(), v, nil); err != nil {
+		if _, err := program.Bool(b.Context(), v, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

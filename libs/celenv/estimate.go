@@ -258,15 +258,15 @@ const maxComputedMaps = 6
 func firstExcessMap(parsed *cel.Ast) ast.Expr {
 	found := 0
 	var excess ast.Expr
-	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
-		if e.Kind() != ast.MapKind {
+	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(expr ast.Expr) {
+		if expr.Kind() != ast.MapKind {
 			return
 		}
-		for _, entry := range e.AsMap().Entries() {
+		for _, entry := range expr.AsMap().Entries() {
 			if entry.AsMapEntry().Key().Kind() != ast.LiteralKind {
 				found++
 				if found == maxComputedMaps+1 {
-					excess = e
+					excess = expr
 				}
 				return
 			}
@@ -297,12 +297,12 @@ func (e *Env) typeWork(parsed *cel.Ast) int {
 				generic += 2
 			}
 		case ast.CallKind:
-			f := functions[expr.AsCall().FunctionName()]
-			if f == nil {
+			functionDecl := functions[expr.AsCall().FunctionName()]
+			if functionDecl == nil {
 				return
 			}
-			parts += len(f.OverloadDecls())
-			if isGeneric(f) {
+			parts += len(functionDecl.OverloadDecls())
+			if isGeneric(functionDecl) {
 				generic++
 			}
 		}

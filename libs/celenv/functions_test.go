@@ -86,12 +86,12 @@ func TestKubernetesLibraryFunctions(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.expression, func(t *testing.T) {
-			p, err := env.Compile(tt.expression)
+			program, err := env.Compile(tt.expression)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range 2 { // the second iteration reuses the plan
-				got, err := p.Eval(t.Context(), nil, nil)
+				got, err := program.Eval(t.Context(), nil, nil)
 				if wantErr, ok := tt.want.(error); ok {
 					if err == nil || !strings.Contains(err.Error(), wantErr.Error()) {
 						t.Errorf("got %v, %v, want %q", got, err, wantErr)

@@ -141,16 +141,16 @@ func listLibrary() []cel.EnvOption {
 }
 
 // isSorted implements list.isSorted.
-func isSorted(v ref.Val) ref.Val {
-	l, ok := v.(traits.Iterable)
+func isSorted(value ref.Val) ref.Val {
+	iterable, ok := value.(traits.Iterable)
 	if !ok {
-		return types.MaybeNoSuchOverloadErr(v)
+		return types.MaybeNoSuchOverloadErr(value)
 	}
 	var before traits.Comparer
-	for it := l.Iterator(); it.HasNext() == types.True; {
+	for it := iterable.Iterator(); it.HasNext() == types.True; {
 		next, ok := it.Next().(traits.Comparer)
 		if !ok {
-			return types.MaybeNoSuchOverloadErr(v)
+			return types.MaybeNoSuchOverloadErr(value)
 		}
 		if before != nil && before.Compare(next.(ref.Val)) == types.IntOne {
 			return types.False
@@ -162,17 +162,17 @@ func isSorted(v ref.Val) ref.Val {
 
 // firstExtremum returns the first of the largest elements of a list, or of the smallest, depending
 // on direction.
-func firstExtremum(v ref.Val, direction types.Int, name string) ref.Val {
-	l, ok := v.(traits.Iterable)
+func firstExtremum(value ref.Val, direction types.Int, name string) ref.Val {
+	iterable, ok := value.(traits.Iterable)
 	if !ok {
-		return types.MaybeNoSuchOverloadErr(v)
+		return types.MaybeNoSuchOverloadErr(value)
 	}
 	var best ref.Val
-	for it := l.Iterator(); it.HasNext() == types.True; {
+	for it := iterable.Iterator(); it.HasNext() == types.True; {
 		next := it.Next()
 		c, ok := next.(traits.Comparer)
 		if !ok {
-			return types.MaybeNoSuchOverloadErr(v)
+			return types.MaybeNoSuchOverloadErr(value)
 		}
 		if best == nil || c.Compare(best) == direction {
 			best = next
@@ -186,12 +186,12 @@ func firstExtremum(v ref.Val, direction types.Int, name string) ref.Val {
 
 // sumList implements list.sum. zero is the sum of an empty list.
 func sumList(value, zero ref.Val) ref.Val {
-	l, ok := value.(traits.Iterable)
+	iterable, ok := value.(traits.Iterable)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(value)
 	}
 	var total ref.Val
-	for it := l.Iterator(); it.HasNext() == types.True; {
+	for it := iterable.Iterator(); it.HasNext() == types.True; {
 		next := it.Next()
 		if total == nil {
 			total = next
@@ -214,13 +214,13 @@ func sumList(value, zero ref.Val) ref.Val {
 
 // listIndexOf implements list.listIndexOf, and list.lastIndexOf if last is set.
 func listIndexOf(v, desired ref.Val, last bool) ref.Val {
-	l, ok := v.(traits.Lister)
+	lister, ok := v.(traits.Lister)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
 	}
 	found := types.IntNegOne
 	i := types.IntZero
-	for it := l.Iterator(); it.HasNext() == types.True; i++ {
+	for it := lister.Iterator(); it.HasNext() == types.True; i++ {
 		if it.Next().Equal(desired) != types.True {
 			continue
 		}

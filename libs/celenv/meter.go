@@ -93,14 +93,14 @@ func (m *meter) observe(id int64, step any, value ref.Val) {
 	m.addStepCost(*cached, value)
 }
 
-func (m *meter) addStepCost(c stepCost, v ref.Val) {
+func (m *meter) addStepCost(c stepCost, value ref.Val) {
 	m.cost += c.fixed
 	if c.call != nil {
-		m.addCallCost(c.call, v)
+		m.addCallCost(c.call, value)
 		if c.call.isAddition {
-			m.chargeConcatenation(c.call, v)
+			m.chargeConcatenation(c.call, value)
 		}
-		if list, ok := v.(traits.Lister); ok && c.call.isFindAll {
+		if list, ok := value.(traits.Lister); ok && c.call.isFindAll {
 			text, pattern := m.valueOf(c.call.args[0]), m.valueOf(c.call.args[1])
 			m.chargeWeight(sizeOf(list) * findSteps(textLen(text), sizeOfPattern(pattern)) / stepsPerWeight)
 		}
@@ -290,15 +290,15 @@ type patternMatch struct {
 }
 
 // newPatternMatch returns the patternMatch of a call, or nil if the function matches no pattern.
-func newPatternMatch(c interpreter.InterpretableCall) *patternMatch {
-	args := c.Args()
-	if !matchesPattern(c.Function()) || len(args) < 2 {
+func newPatternMatch(call interpreter.InterpretableCall) *patternMatch {
+	args := call.Args()
+	if !matchesPattern(call.Function()) || len(args) < 2 {
 		return nil
 	}
 	m := &patternMatch{text: args[0].ID(), pattern: args[1].ID(), compiles: true}
 	if constant, ok := args[1].(interpreter.InterpretableConst); ok {
 		m.size = sizeOfPattern(constant.Value())
-		m.compiles = c.Function() != "matches" || m.size > maxKeptPattern
+		m.compiles = call.Function() != "matches" || m.size > maxKeptPattern
 	}
 	return m
 }
@@ -321,8 +321,8 @@ func (m *meter) chargePattern(match *patternMatch) {
 	m.chargeWeight(steps / stepsPerWeight)
 }
 
-// findSteps returns the maximum number of matching steps for one match of findAll. The search for each match
-// may read the rest of the text, as x.*y|x does.
+// findSteps returns the maximum number of matching steps for one match of findAll. The search for
+// each match may read the rest of the text, as x.*y|x does.
 func findSteps(text int, patternSize uint64) uint64 { return uint64(text+1) * max(patternSize, 1) }
 
 // sizeOfPattern is patternSize of a value. A value that is no string has no instructions.

@@ -181,14 +181,14 @@ func toNetwork(v ref.Val) ref.Val {
 }
 
 func parseNetwork(s string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(s)
+	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("network address parse error during conversion from string: %w", err)
 	}
-	if p.Addr().Is4In6() {
+	if prefix.Addr().Is4In6() {
 		return netip.Prefix{}, fmt.Errorf("IPv4-mapped IPv6 address %q is not allowed", s)
 	}
-	return p, nil
+	return prefix, nil
 }
 
 func networkContainsAddress(v, other ref.Val) ref.Val {

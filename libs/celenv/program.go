@@ -90,13 +90,13 @@ func (p *Program) ReadsField(variable, field string) bool {
 	return len(ast.MatchDescendants(root, func(e ast.NavigableExpr) bool { return isFieldRead(e, variable, field) })) > 0
 }
 
-func isFieldRead(e ast.Expr, variable, field string) bool {
-	switch e.Kind() {
+func isFieldRead(expr ast.Expr, variable, field string) bool {
+	switch expr.Kind() {
 	case ast.SelectKind:
-		s := e.AsSelect()
+		s := expr.AsSelect()
 		return !s.IsTestOnly() && s.FieldName() == field && isIdent(s.Operand(), variable)
 	case ast.CallKind:
-		c := e.AsCall()
+		c := expr.AsCall()
 		switch c.FunctionName() {
 		case operators.Index, operators.OptSelect, operators.OptIndex:
 			return len(c.Args()) == 2 && isIdent(c.Args()[0], variable) && isString(c.Args()[1], field)
@@ -130,18 +130,18 @@ type Activation = interpreter.Activation
 func (e *Env) Runner(checked *cel.Ast) (*Runner, error) {
 	env := e.env
 	factory := interpreter.NewAttributeFactory(env.Container, env.CELTypeAdapter(), env.CELTypeProvider())
-	r := &Runner{
+	runner := &Runner{
 		ast: checked.NativeRep(),
 		interp: interpreter.NewInterpreter(e.functions, env.Container, env.CELTypeProvider(),
 			env.CELTypeAdapter(), factory),
 		standardCosts: e.standardCosts,
 	}
-	first, err := r.newPlan()
+	first, err := runner.newPlan()
 	if err != nil {
 		return nil, fmt.Errorf("program instantiation failed: %w", err)
 	}
-	r.plans.Put(first)
-	return r, nil
+	runner.plans.Put(first)
+	return runner, nil
 }
 
 // plan is an expression planned for one evaluation at a time.
@@ -269,16 +269,16 @@ func (f *orCall) ID() int64 { return f.id }
 // Eval implements interpreter.Interpretable.
 func (f *orCall) Eval(variables Activation) ref.Val {
 	v := f.first.Eval(variables)
-	o, ok := v.(*types.Optional)
+	optional, ok := v.(*types.Optional)
 	switch {
 	case !ok:
 		return v
-	case !o.HasValue():
+	case !optional.HasValue():
 		return f.second.Eval(variables)
 	case f.unwrap:
-		return o.GetValue()
+		return optional.GetValue()
 	}
-	return o
+	return optional
 }
 
 // Lazy is an object that computes each field once, when an expression first reads it. It is not
@@ -309,12 +309,12 @@ func (l *Lazy) Find(key ref.Val) (ref.Val, bool) {
 	if !slices.Contains(l.names, string(name)) {
 		return nil, false
 	}
-	v, ok := l.values[string(name)]
+	value, ok := l.values[string(name)]
 	if !ok {
-		v = l.find(string(name))
-		l.values[string(name)] = v
+		value = l.find(string(name))
+		l.values[string(name)] = value
 	}
-	return v, true
+	return value, true
 }
 
 // Get implements traits.Indexer.

@@ -72,18 +72,18 @@ func quantityLibrary() []cel.EnvOption {
 
 // onQuantities binds a function of two quantities. The second argument may be an int.
 func onQuantities(do func(a, b *resource.Quantity) ref.Val) cel.OverloadOpt {
-	return cel.BinaryBinding(func(x, y ref.Val) ref.Val {
+	return cel.BinaryBinding(func(x, value ref.Val) ref.Val {
 		a, ok := x.(*quantity)
 		if !ok {
 			return types.MaybeNoSuchOverloadErr(x)
 		}
-		switch b := y.(type) {
+		switch b := value.(type) {
 		case *quantity:
 			return do(&a.amount, &b.amount)
 		case types.Int:
 			return do(&a.amount, resource.NewQuantity(int64(b), resource.DecimalExponent))
 		}
-		return types.MaybeNoSuchOverloadErr(y)
+		return types.MaybeNoSuchOverloadErr(value)
 	})
 }
 

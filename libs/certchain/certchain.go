@@ -25,12 +25,12 @@ const MaxCertificates = 10
 
 // Verify verifies the first certificate with the others as intermediates, which may be in any
 // order. It ignores o.Intermediates.
-func Verify(presented []*x509.Certificate, o x509.VerifyOptions) ([][]*x509.Certificate, error) {
+func Verify(presented []*x509.Certificate, options x509.VerifyOptions) ([][]*x509.Certificate, error) {
 	if len(presented) > MaxCertificates {
 		return nil, fmt.Errorf("%d certificates were presented; at most %d are verified", len(presented), MaxCertificates)
 	}
-	o.Intermediates = trustedPool(presented[1:], o)
-	return presented[0].Verify(o)
+	options.Intermediates = trustedPool(presented[1:], options)
+	return presented[0].Verify(options)
 }
 
 // trustedPool returns the certificates that have a chain to a root, directly or through each other.
@@ -56,13 +56,13 @@ func trustedPool(certificates []*x509.Certificate, verifyOptions x509.VerifyOpti
 
 // Bound makes a client verify servers with Verify. It affects only a configuration with a
 // ServerName that verifies servers at all.
-func Bound(c *tls.Config) {
-	roots, name := c.RootCAs, c.ServerName
-	if c.InsecureSkipVerify || name == "" {
+func Bound(config *tls.Config) {
+	roots, name := config.RootCAs, config.ServerName
+	if config.InsecureSkipVerify || name == "" {
 		return
 	}
-	c.InsecureSkipVerify = true //nolint:gosec // VerifyConnection verifies
-	c.VerifyConnection = func(s tls.ConnectionState) error {
+	config.InsecureSkipVerify = true //nolint:gosec // VerifyConnection verifies
+	config.VerifyConnection = func(s tls.ConnectionState) error {
 		_, err := Verify(s.PeerCertificates, x509.VerifyOptions{Roots: roots, DNSName: name})
 		if err != nil {
 			return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
@@ -78,8 +78,8 @@ var errHandshake = errors.New("net/http: TLS handshake timeout")
 type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // DialTLS returns a function for http.Transport.DialTLSContext that verifies servers with Verify,
-// for the ServerName of config or else the host of the address. timeout bounds the handshake; 0 means no
-// bound.
+// for the ServerName of config or else the host of the address. timeout bounds the handshake; 0
+// means no bound.
 func DialTLS(dial Dial, config *tls.Config, timeout time.Duration) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		config := config.Clone()

@@ -91,8 +91,8 @@ func TestSet(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			gates := features.New()
-			s := pflag.NewFlagSet("", pflag.ContinueOnError)
-			s.Var(gates, "feature-gates", features.Help())
+			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+			flags.Var(gates, "feature-gates", features.Help())
 			var args []string
 			if tc.args != "" {
 				args = strings.Split(tc.args, " --")
@@ -100,7 +100,7 @@ func TestSet(t *testing.T) {
 			for i := range args {
 				args[i] = "--" + strings.TrimPrefix(args[i], "--")
 			}
-			err := errors.Join(append([]error{s.Parse(args)}, gates.Validate()...)...)
+			err := errors.Join(append([]error{flags.Parse(args)}, gates.Validate()...)...)
 			if tc.err == "" != (err == nil) || err != nil && !strings.HasSuffix(err.Error(), tc.err) {
 				t.Fatalf("error %v, want %q", err, tc.err)
 			}
@@ -121,12 +121,12 @@ func TestSet(t *testing.T) {
 // TestMetricReportsEnabledGates checks the values of the metric for gates that are set by name and
 // by stage.
 func TestMetricReportsEnabledGates(t *testing.T) {
-	g := features.New()
-	if err := g.Set("WatchList=true,AllAlpha=true,CBORServingAndStorage=false"); err != nil {
+	gates := features.New()
+	if err := gates.Set("WatchList=true,AllAlpha=true,CBORServingAndStorage=false"); err != nil {
 		t.Fatal(err)
 	}
 	r := prometheus.NewPedanticRegistry()
-	if err := g.Register(r); err != nil {
+	if err := gates.Register(r); err != nil {
 		t.Fatal(err)
 	}
 	families, err := r.Gather()
@@ -150,12 +150,12 @@ func TestMetricReportsEnabledGates(t *testing.T) {
 // TestWarnLogsGatesThatWillBeRemoved checks that only gates that are set and will be removed are
 // logged.
 func TestWarnLogsGatesThatWillBeRemoved(t *testing.T) {
-	g := features.New()
-	if err := g.Set("AnyVolumeDataSource=true,KMSv1=true,WatchList=true"); err != nil {
+	gates := features.New()
+	if err := gates.Set("AnyVolumeDataSource=true,KMSv1=true,WatchList=true"); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	g.Warn(slog.New(slog.NewTextHandler(&b, nil)))
+	gates.Warn(slog.New(slog.NewTextHandler(&b, nil)))
 	if log := b.String(); !strings.Contains(log, "gate=AnyVolumeDataSource") || !strings.Contains(log,
 		"gate=KMSv1") || strings.Contains(log, "gate=WatchList") {
 		t.Errorf("got log %s, want warnings of AnyVolumeDataSource and KMSv1 only", log)

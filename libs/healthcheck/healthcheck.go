@@ -44,12 +44,12 @@ type checkOptions struct {
 
 // AddFlags implements options.Options.
 func (o *checkOptions) AddFlags(s *options.Sections) {
-	f := s.Set("health check")
-	f.StringVar(&o.URL, "url", "", "URL of the health endpoint, such as https://127.0.0.1:6443/livez.")
-	f.StringVar(&o.CAFile, "cacert", "", "CA bundle that verifies the server.")
-	f.StringVar(&o.CertFile, "cert", "", "Client certificate; without it the request is anonymous.")
-	f.StringVar(&o.KeyFile, "key", "", "Key of the client certificate.")
-	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time of the request.")
+	flags := s.Set("health check")
+	flags.StringVar(&o.URL, "url", "", "URL of the health endpoint, such as https://127.0.0.1:6443/livez.")
+	flags.StringVar(&o.CAFile, "cacert", "", "CA bundle that verifies the server.")
+	flags.StringVar(&o.CertFile, "cert", "", "Client certificate; without it the request is anonymous.")
+	flags.StringVar(&o.KeyFile, "key", "", "Key of the client certificate.")
+	flags.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time of the request.")
 }
 
 // Complete implements options.Options.

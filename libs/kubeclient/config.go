@@ -34,12 +34,12 @@ func NewOptions() *Options { return &Options{QPS: defaultQPS, Burst: defaultBurs
 
 // AddFlags declares the flags in the section "API client".
 func (o *Options) AddFlags(s *options.Sections) {
-	f := s.Set("API client")
-	f.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
+	flags := s.Set("API client")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
 		"kubeconfig file with the API server's address and client credentials; without this and --master, those of the pod")
-	f.StringVar(&o.Master, "master", o.Master, "address of the API server; overrides that of the kubeconfig")
-	f.Float32Var(&o.QPS, "kube-api-qps", o.QPS, "requests per second to the API server")
-	f.IntVar(&o.Burst, "kube-api-burst", o.Burst, "number of requests to the API server in a burst above --kube-api-qps")
+	flags.StringVar(&o.Master, "master", o.Master, "address of the API server; overrides that of the kubeconfig")
+	flags.Float32Var(&o.QPS, "kube-api-qps", o.QPS, "requests per second to the API server")
+	flags.IntVar(&o.Burst, "kube-api-burst", o.Burst, "number of requests to the API server in a burst above --kube-api-qps")
 }
 
 // Validate implements options.Options.

@@ -26,13 +26,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // kubeconfig writes a kubeconfig for a server and returns its path.
 func kubeconfig(t *testing.T, server string, ca []byte) string {
 	t.Helper()
-	c := clientcmdapi.NewConfig()
-	c.Clusters["x"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	c.AuthInfos["x"] = &clientcmdapi.AuthInfo{Token: "secret"}
-	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "x", AuthInfo: "x"}
-	c.CurrentContext = "x"
+	config := clientcmdapi.NewConfig()
+	config.Clusters["x"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	config.AuthInfos["x"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "x", AuthInfo: "x"}
+	config.CurrentContext = "x"
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*c, path); err != nil {
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -85,12 +85,12 @@ func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 
 // TestValidate checks that rates of zero are rejected.
 func TestValidate(t *testing.T) {
-	o := kubeclient.NewOptions()
-	if errs := o.Validate(); len(errs) != 0 {
+	options := kubeclient.NewOptions()
+	if errs := options.Validate(); len(errs) != 0 {
 		t.Errorf("defaults: %v, want none", errs)
 	}
-	o.QPS, o.Burst = 0, 0
-	if errs := o.Validate(); len(errs) != 2 {
+	options.QPS, options.Burst = 0, 0
+	if errs := options.Validate(); len(errs) != 2 {
 		t.Errorf("no requests at all: %v, want 2", errs)
 	}
 }
@@ -161,12 +161,12 @@ func newProbe(t *testing.T, kubeconfig string) *kubeclient.Probe {
 	t.Helper()
 	o := kubeclient.NewOptions()
 	o.Kubeconfig = kubeconfig
-	var c *rest.Config
-	c, err := o.Config("test")
+	var config *rest.Config
+	config, err := o.Config("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := kubeclient.NewProbe(c, slog.New(slog.DiscardHandler))
+	p, err := kubeclient.NewProbe(config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

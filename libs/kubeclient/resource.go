@@ -43,30 +43,30 @@ func NewClient(config *rest.Config, add ...func(*runtime.Scheme) error) (*Client
 	if _, _, err := rest.DefaultServerUrlFor(config); err != nil {
 		return nil, fmt.Errorf("address of the API server: %w", err)
 	}
-	c, err := rest.HTTPClientFor(config)
+	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	return &Client{
 		config:  config,
-		http:    c,
+		http:    client,
 		codecs:  serializer.NewCodecFactory(scheme),
 		options: runtime.NewParameterCodec(scheme),
 	}, nil
 }
 
 // Group returns a client for requests of a group version.
-func (c *Client) Group(gv schema.GroupVersion) (rest.Interface, error) {
+func (c *Client) Group(groupVersion schema.GroupVersion) (rest.Interface, error) {
 	config := rest.CopyConfig(c.config)
-	config.GroupVersion = &gv
+	config.GroupVersion = &groupVersion
 	config.APIPath = "/apis"
-	if gv.Group == "" {
+	if groupVersion.Group == "" {
 		config.APIPath = "/api"
 	}
 	config.NegotiatedSerializer = c.codecs.WithoutConversion()
 	out, err := rest.RESTClientForConfigAndClient(config, c.http)
 	if err != nil {
-		return nil, fmt.Errorf("client of %s: %w", gv, err)
+		return nil, fmt.Errorf("client of %s: %w", groupVersion, err)
 	}
 	return out, nil
 }
@@ -105,13 +105,13 @@ type Resource[T, L any, P Object[T], PL Object[L]] struct {
 
 // NewResource returns a client of a resource in a namespace. An empty namespace stands for all, and
 // for resources without namespaces.
-func NewResource[T, L any, P Object[T], PL Object[L]](c *Client, resource schema.GroupVersionResource,
+func NewResource[T, L any, P Object[T], PL Object[L]](client *Client, resource schema.GroupVersionResource,
 	namespace string) (*Resource[T, L, P, PL], error) {
-	group, err := c.Group(resource.GroupVersion())
+	group, err := client.Group(resource.GroupVersion())
 	if err != nil {
 		return nil, err
 	}
-	return &Resource[T, L, P, PL]{group: group, options: c.options, name: resource.Resource, namespace: namespace}, nil
+	return &Resource[T, L, P, PL]{group: group, options: client.options, name: resource.Resource, namespace: namespace}, nil
 }
 
 // Namespace returns a client of the resource in another namespace. It shares the connections and

@@ -109,7 +109,7 @@ type boundedBody struct {
 }
 
 // Read implements io.Reader.
-func (b *boundedBody) Read(p []byte) (int, error) {
+func (b *boundedBody) Read(data []byte) (int, error) {
 	if b.size >= largeResponse && b.timer == nil {
 		if err := b.slots.Acquire(b.ctx, b.claim); err != nil {
 			return 0, fmt.Errorf("wait for other large responses: %w", err)
@@ -117,7 +117,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		b.held.Store(true)
 		b.timer = time.AfterFunc(largeTimeout, func() { _ = b.ReadCloser.Close() }) // makes a blocked Read fail
 	}
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(data)
 	if b.size += n; b.size > maxResponse {
 		err = fmt.Errorf("%w: more than %d bytes", ErrResponseTooLarge, maxResponse)
 	}
@@ -212,14 +212,14 @@ type protobufEventScanner struct {
 
 // scan reads the lengths of messages in the next part of a body. A length or a message may be split
 // between parts.
-func (e *protobufEventScanner) scan(p []byte) error {
-	for len(p) > 0 {
-		n := min(e.remaining, len(p))
+func (e *protobufEventScanner) scan(data []byte) error {
+	for len(data) > 0 {
+		n := min(e.remaining, len(data))
 		e.remaining -= n
-		p = p[n:]
-		n = copy(e.length[e.known:], p)
+		data = data[n:]
+		n = copy(e.length[e.known:], data)
 		e.known += n
-		p = p[n:]
+		data = data[n:]
 		if e.known < len(e.length) {
 			break
 		}
@@ -238,7 +238,7 @@ type bufferedProtobufBody struct {
 }
 
 // Read implements io.Reader.
-func (b *bufferedProtobufBody) Read(p []byte) (int, error) {
+func (b *bufferedProtobufBody) Read(data []byte) (int, error) {
 	if b.text == nil {
 		text, err := io.ReadAll(b.ReadCloser)
 		if err != nil {
@@ -249,7 +249,7 @@ func (b *bufferedProtobufBody) Read(p []byte) (int, error) {
 		}
 		b.text = bytes.NewReader(text)
 	}
-	return b.text.Read(p)
+	return b.text.Read(data)
 }
 
 // Protobuf field numbers: raw of runtime.Unknown, items of lists, and metadata of objects and

@@ -47,16 +47,16 @@ func configOf(t *testing.T, h http.HandlerFunc) *rest.Config {
 // get returns the body of a response.
 func get(ctx context.Context, t *testing.T, config *rest.Config, path string) ([]byte, error) {
 	t.Helper()
-	c, err := rest.HTTPClientFor(config)
+	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.CloseIdleConnections()
+	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, "GET", config.Host+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := c.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -52,14 +52,14 @@ func TestCompatibilityTable(t *testing.T) {
 	}
 	found := evidenceIn(t, root)
 	want := string(page)
-	for _, s := range sections {
-		start, end := "<!-- begin: "+s.Section+" -->\n", "<!-- end -->\n"
+	for _, section := range sections {
+		start, end := "<!-- begin: "+section.Section+" -->\n", "<!-- end -->\n"
 		head, remaining, ok := strings.Cut(want, start)
 		_, tail, ended := strings.Cut(remaining, end)
 		if !ok || !ended {
-			t.Fatalf("%s has no place for the table %q", file, s.Section)
+			t.Fatalf("%s has no place for the table %q", file, section.Section)
 		}
-		want = head + start + compatibilityTable(t, s, found) + end + tail
+		want = head + start + compatibilityTable(t, section, found) + end + tail
 	}
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
@@ -92,14 +92,14 @@ func compatibilityTable(t *testing.T, section compatibilitySection, found eviden
 		if len(feature.Deviations) == 0 {
 			fmt.Fprintf(&out, "| %s | none | |\n", shown)
 		}
-		for i, d := range feature.Deviations {
-			if d.What == "" || d.Reason == "" {
-				t.Errorf("%s: %s: got an incomplete deviation %+v", section.Section, feature.Feature, d)
+		for i, test := range feature.Deviations {
+			if test.What == "" || test.Reason == "" {
+				t.Errorf("%s: %s: got an incomplete deviation %+v", section.Section, feature.Feature, test)
 			}
 			if i > 0 {
 				shown = " |" // the row continues the feature above
 			}
-			fmt.Fprintf(&out, "| %s | %s | %s |\n", shown, d.What, d.Reason)
+			fmt.Fprintf(&out, "| %s | %s | %s |\n", shown, test.What, test.Reason)
 		}
 	}
 	return out.String()

@@ -45,12 +45,12 @@ func TestLanguage(t *testing.T) {
 func goFiles(t *testing.T, root string, check func(name string, source []byte)) {
 	t.Helper()
 	files := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, dirEntry fs.DirEntry, err error) error {
 		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "bin" || path != root && strings.HasPrefix(d.Name(), ".")):
+		case dirEntry.IsDir() && (dirEntry.Name() == "testdata" || dirEntry.Name() == "bin" || path != root && strings.HasPrefix(dirEntry.Name(), ".")):
 			return fs.SkipDir
 		case strings.HasSuffix(name, ".go"):
 			files++

@@ -34,7 +34,7 @@ func packagesBelow(t *testing.T, below string) map[string]int {
 	root := moduleRoot(t)
 	entries := map[string]int{}
 	has := func(dir string) bool { _, ok := entries[dir]; return ok }
-	err := filepath.WalkDir(filepath.Join(root, below), func(name string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(root, below), func(name string, dirEntry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -43,8 +43,8 @@ func packagesBelow(t *testing.T, below string) map[string]int {
 			return err
 		}
 		rel = filepath.ToSlash(rel)
-		if d.IsDir() {
-			if d.Name() == "testdata" {
+		if dirEntry.IsDir() {
+			if dirEntry.Name() == "testdata" {
 				return fs.SkipDir
 			}
 			return nil

@@ -41,7 +41,7 @@ const conformance = "e2e/conformance"
 func TestOnlyConformanceNamesKubernetes(t *testing.T) {
 	root := moduleRoot(t)
 	files, named := 0, 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, dirEntry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -49,8 +49,8 @@ func TestOnlyConformanceNamesKubernetes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() {
-			if at != "." && (strings.HasPrefix(d.Name(), ".") || at == "bin" || at == "dist") {
+		if dirEntry.IsDir() {
+			if at != "." && (strings.HasPrefix(dirEntry.Name(), ".") || at == "bin" || at == "dist") {
 				return fs.SkipDir
 			}
 			return nil

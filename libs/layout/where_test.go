@@ -105,13 +105,13 @@ func TestPackageCommentsNameWhatExists(t *testing.T) {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
 		if err != nil {
 			return err
 		}
-		names[f.Name.Name] = true
-		if f.Doc != nil {
-			comments[path] = strings.Join(strings.Fields(f.Doc.Text()), " ")
+		names[file.Name.Name] = true
+		if file.Doc != nil {
+			comments[path] = strings.Join(strings.Fields(file.Doc.Text()), " ")
 		}
 		return nil
 	})

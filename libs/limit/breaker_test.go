@@ -88,16 +88,16 @@ func TestOpenBreakerCancelsWaitingRequests(t *testing.T) {
 		gone := errors.New("gone")
 		ctx, end := context.WithCancel(t.Context())
 		var probes sync.WaitGroup
-		b := limit.NewBreaker(ctx, &probes, limit.BreakerOptions{
+		breaker := limit.NewBreaker(ctx, &probes, limit.BreakerOptions{
 			Interval: time.Second, Probe: func(context.Context) error { return gone }, OnChange: func(context.Context, error) {},
 		})
-		waits, _, done := b.Context(t.Context())
-		responded, stop, respondedDone := b.Context(t.Context())
+		waits, _, done := breaker.Context(t.Context())
+		responded, stop, respondedDone := breaker.Context(t.Context())
 		stop()
-		b.Probe()
+		breaker.Probe()
 		synctest.Wait()
 		var open *limit.OpenError
-		if err := context.Cause(waits); !errors.As(err, &open) || !errors.Is(err, gone) || !errors.As(b.Open(), &open) {
+		if err := context.Cause(waits); !errors.As(err, &open) || !errors.Is(err, gone) || !errors.As(breaker.Open(), &open) {
 			t.Errorf("got cause %v, want an OpenError", err)
 		}
 		if err := responded.Err(); err != nil {

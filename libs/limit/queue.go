@@ -103,13 +103,13 @@ func (q *Queue[K]) InUse() int {
 }
 
 // TryAcquire acquires the units of a claim if they are available now.
-func (q *Queue[K]) TryAcquire(c Claim[K]) bool {
+func (q *Queue[K]) TryAcquire(claim Claim[K]) bool {
 	if q == nil {
 		return true
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.tryAcquireLocked(c)
+	return q.tryAcquireLocked(claim)
 }
 
 // tryAcquireLocked acquires units like TryAcquire. The caller holds mu.
@@ -155,15 +155,15 @@ func (q *Queue[K]) Acquire(ctx context.Context, claim Claim[K]) error {
 }
 
 // Release returns the units of a claim and admits claims that wait.
-func (q *Queue[K]) Release(c Claim[K]) {
+func (q *Queue[K]) Release(claim Claim[K]) {
 	if q == nil {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.inUse -= c.cost()
+	q.inUse -= claim.cost()
 	if q.options.FairShare {
-		q.addHeld(c, -c.cost())
+		q.addHeld(claim, -claim.cost())
 	}
 	q.admitWaiting()
 }
@@ -171,25 +171,25 @@ func (q *Queue[K]) Release(c Claim[K]) {
 // Shortage returns how many more units must become free before a claim fits under FairShare. The
 // number is zero or less if the claim fits now. held is a copy of the number of units that each key
 // holds.
-func (q *Queue[K]) Shortage(c Claim[K]) (lacking int, held map[K]int) {
+func (q *Queue[K]) Shortage(claim Claim[K]) (lacking int, held map[K]int) {
 	if q == nil {
 		return 0, nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.heldByKey[c.Key] + c.cost() - q.freeFor(c), maps.Clone(q.heldByKey)
+	return q.heldByKey[claim.Key] + claim.cost() - q.freeFor(claim), maps.Clone(q.heldByKey)
 }
 
 // freeFor returns the number of units that a claim may use. The caller holds mu.
 func (q *Queue[K]) freeFor(c Claim[K]) int { return q.options.Size - q.inUse - c.MinFree }
 
 // fits reports whether the units of a claim are available. The caller holds mu.
-func (q *Queue[K]) fits(c Claim[K]) bool {
-	n := c.cost()
-	if q.options.FairShare && !c.NoFairShare {
-		n += max(q.heldByKey[c.Key], q.heldBySecondKey(c))
+func (q *Queue[K]) fits(claim Claim[K]) bool {
+	n := claim.cost()
+	if q.options.FairShare && !claim.NoFairShare {
+		n += max(q.heldByKey[claim.Key], q.heldBySecondKey(claim))
 	}
-	return n <= q.freeFor(c)
+	return n <= q.freeFor(claim)
 }
 
 // markUsed counts the units of an admitted claim as used. The caller holds mu.
@@ -201,15 +201,15 @@ func (q *Queue[K]) markUsed(c Claim[K]) {
 }
 
 // addHeld adds n to the units of the keys of a claim. The caller holds mu.
-func (q *Queue[K]) addHeld(c Claim[K], n int) {
+func (q *Queue[K]) addHeld(claim Claim[K], n int) {
 	add := func(key K) {
 		if q.heldByKey[key] += n; q.heldByKey[key] == 0 {
 			delete(q.heldByKey, key)
 		}
 	}
-	add(c.Key)
-	if c.hasSecondKey() {
-		add(c.SecondKey)
+	add(claim.Key)
+	if claim.hasSecondKey() {
+		add(claim.SecondKey)
 	}
 }
 

@@ -42,17 +42,17 @@ func TestBothKeysOfAClaimHaveAShare(t *testing.T) {
 		"one key":        func(i string) claim { return claim{Key: "a", SecondKey: i} },
 		"one second key": func(i string) claim { return claim{Key: i, SecondKey: "a"} },
 	} {
-		q := limit.New[string](limit.Options{Size: 8, FairShare: true})
+		queue := limit.New[string](limit.Options{Size: 8, FairShare: true})
 		n := 0
 		for _, i := range []string{"1", "2", "3", "4", "5"} {
-			n += fill(q, of(i))
+			n += fill(queue, of(i))
 		}
-		if n != 4 || !q.TryAcquire(claim{Key: "b", SecondKey: "c"}) {
+		if n != 4 || !queue.TryAcquire(claim{Key: "b", SecondKey: "c"}) {
 			t.Errorf("%s: got %d units, want 4 of 8", name, n)
 		}
-		q.Release(claim{Key: "b", SecondKey: "c"})
-		q.Release(of("1"))
-		if n := fill(q, of("2")); n != 1 {
+		queue.Release(claim{Key: "b", SecondKey: "c"})
+		queue.Release(of("1"))
+		if n := fill(queue, of("2")); n != 1 {
 			t.Errorf("%s: got %d units after a release, want 1", name, n)
 		}
 	}
@@ -62,17 +62,17 @@ func TestBothKeysOfAClaimHaveAShare(t *testing.T) {
 // delay a claim of the same key with another one.
 func TestClaimsWaitByBothKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := limit.New[string](limit.Options{Size: 8, FairShare: true})
+		queue := limit.New[string](limit.Options{Size: 8, FairShare: true})
 		for _, key := range []string{"1", "2", "3", "4"} {
-			if !q.TryAcquire(claim{Key: key, SecondKey: "slow"}) {
+			if !queue.TryAcquire(claim{Key: key, SecondKey: "slow"}) {
 				t.Fatalf("TryAcquire() of key %s = false, want true", key)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- q.Acquire(ctx, claim{Key: "a", SecondKey: "slow"}) }()
+		go func() { ended <- queue.Acquire(ctx, claim{Key: "a", SecondKey: "slow"}) }()
 		synctest.Wait()
-		if !q.TryAcquire(claim{Key: "a", SecondKey: "fast"}) {
+		if !queue.TryAcquire(claim{Key: "a", SecondKey: "fast"}) {
 			t.Error("TryAcquire() = false, want true: a waiting claim with another second key must not block it")
 		}
 		cancel()
@@ -223,18 +223,18 @@ func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 // claim before them is canceled.
 func TestCanceledLargeClaimUnblocksOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := limit.New[string](limit.Options{Size: 10})
-		if !q.TryAcquire(claim{Key: "holder", Cost: 5}) {
+		queue := limit.New[string](limit.Options{Size: 10})
+		if !queue.TryAcquire(claim{Key: "holder", Cost: 5}) {
 			t.Fatal("TryAcquire() of the holder = false, want true")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _ = q.Acquire(ctx, claim{Key: "large", Cost: 10}) }()
+		go func() { _ = queue.Acquire(ctx, claim{Key: "large", Cost: 10}) }()
 		synctest.Wait()
-		for q.TryAcquire(claim{Key: "small"}) {
-			q.Release(claim{Key: "small"})
+		for queue.TryAcquire(claim{Key: "small"}) {
+			queue.Release(claim{Key: "small"})
 		}
 		admitted := false
-		go func() { admitted = q.Acquire(t.Context(), claim{Key: "small"}) == nil }()
+		go func() { admitted = queue.Acquire(t.Context(), claim{Key: "small"}) == nil }()
 		synctest.Wait()
 		if admitted {
 			t.Fatal("small claim behind the overdue one: got it admitted, want it to wait")
@@ -251,16 +251,16 @@ func TestCanceledLargeClaimUnblocksOthers(t *testing.T) {
 // key wait.
 func TestMaxWaitingBoundsTheQueueOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := limit.New[string](limit.Options{Size: 1, MaxWaiting: 1})
-		q.TryAcquire(claim{Key: "holder"})
+		queue := limit.New[string](limit.Options{Size: 1, MaxWaiting: 1})
+		queue.TryAcquire(claim{Key: "holder"})
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _ = q.Acquire(ctx, claim{Key: "a"}) }()
+		go func() { _ = queue.Acquire(ctx, claim{Key: "a"}) }()
 		synctest.Wait()
-		if err := q.Acquire(ctx, claim{Key: "a"}); !errors.Is(err, limit.ErrFull) || errors.Is(err, context.Canceled) {
+		if err := queue.Acquire(ctx, claim{Key: "a"}); !errors.Is(err, limit.ErrFull) || errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want ErrFull at once", err)
 		}
 		cancel()
-		if err := q.Acquire(ctx, claim{Key: "b"}); !errors.Is(err, limit.ErrFull) || !errors.Is(err, context.Canceled) {
+		if err := queue.Acquire(ctx, claim{Key: "b"}); !errors.Is(err, limit.ErrFull) || !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want ErrFull and the cancellation", err)
 		}
 	})

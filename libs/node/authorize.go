@@ -24,12 +24,12 @@ const (
 
 // NodeOf returns the name of the node that a user is, or false for other users. The name is empty
 // for a node user without a node name.
-func NodeOf(u *authorizer.User) (string, bool) {
-	if u == nil {
+func NodeOf(user *authorizer.User) (string, bool) {
+	if user == nil {
 		return "", false
 	}
-	name, ok := strings.CutPrefix(u.Name, userPrefix)
-	return name, ok && u.InGroup(Group)
+	name, ok := strings.CutPrefix(user.Name, userPrefix)
+	return name, ok && user.InGroup(Group)
 }
 
 // Authorizer authorizes requests of nodes. It has no opinion on other requests.
@@ -46,7 +46,7 @@ type Authorizer struct {
 
 // NewAuthorizer returns an authorizer over a graph. Feature gates determine what nodes may do
 // beyond the rules that all versions have.
-func NewAuthorizer(g *Graph, enabled func(features.Gate) bool) *Authorizer {
+func NewAuthorizer(graph *Graph, enabled func(features.Gate) bool) *Authorizer {
 	rules := sharedRules()
 	if enabled(features.ClusterTrustBundle) {
 		rules = append(rules, newRule("certificates.k8s.io", "clustertrustbundles", "get list watch"))
@@ -54,7 +54,7 @@ func NewAuthorizer(g *Graph, enabled func(features.Gate) bool) *Authorizer {
 	return &Authorizer{
 		readAllNodesAndPods: !enabled(features.AuthorizeNodeWithSelectors),
 		serviceAccounts:     enabled(features.KubeletServiceAccountTokenForCredentialProviders),
-		graph:               g,
+		graph:               graph,
 		sharedRules:         rbac.NewRuleSet(rules),
 	}
 }
@@ -64,15 +64,15 @@ type groupResource struct{ group, resource string }
 
 // Authorize implements authorizer.Authorizer. It either allows a request, or returns no opinion and
 // the reason.
-func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
-	node, ok := NodeOf(a.User)
+func (z *Authorizer) Authorize(_ context.Context, attributes *authorizer.Attributes) (authorizer.Decision, string, error) {
+	node, ok := NodeOf(attributes.User)
 	if !ok {
 		return authorizer.NoOpinion, "", nil
 	}
 	if node == "" {
-		return authorizer.NoOpinion, fmt.Sprintf("unknown node for user %q", a.User.Name), nil
+		return authorizer.NoOpinion, fmt.Sprintf("unknown node for user %q", attributes.User.Name), nil
 	}
-	allowed, reason := z.decide(node, a)
+	allowed, reason := z.decide(node, attributes)
 	if allowed {
 		return authorizer.Allow, "", nil
 	}
@@ -136,75 +136,75 @@ func (z *Authorizer) hasReference(node string, kind Kind, a *authorizer.Attribut
 }
 
 // canGet allows a node to get an object that belongs to it.
-func (z *Authorizer) canGet(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
+func (z *Authorizer) canGet(node string, kind Kind, attributes *authorizer.Attributes) (bool, string) {
 	switch {
-	case a.Verb != "get":
+	case attributes.Verb != "get":
 		return false, "can only get individual resources of this type"
-	case a.Subresource != "":
+	case attributes.Subresource != "":
 		return false, "cannot get subresource"
 	}
-	return z.hasReference(node, kind, a)
+	return z.hasReference(node, kind, attributes)
 }
 
 // canRead authorizes reads of a single object, including lists and watches, which kubelets also
 // use.
-func (z *Authorizer) canRead(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
+func (z *Authorizer) canRead(node string, kind Kind, attributes *authorizer.Attributes) (bool, string) {
 	switch {
-	case !hasVerb(a, "get", "list", "watch"):
+	case !hasVerb(attributes, "get", "list", "watch"):
 		return false, "can only read resources of this type"
-	case a.Subresource != "":
+	case attributes.Subresource != "":
 		return false, "cannot read subresource"
-	case a.Namespace == "":
+	case attributes.Namespace == "":
 		return false, "can only read namespaced object of this type"
 	}
-	return z.hasReference(node, kind, a)
+	return z.hasReference(node, kind, attributes)
 }
 
 // canReadServiceAccount decides a request for service accounts.
-func (z *Authorizer) canReadServiceAccount(node string, a *authorizer.Attributes) (bool, string) {
-	if a.Verb != "get" || a.Subresource != "" {
-		return z.canCreateToken(node, a)
+func (z *Authorizer) canReadServiceAccount(node string, attributes *authorizer.Attributes) (bool, string) {
+	if attributes.Verb != "get" || attributes.Subresource != "" {
+		return z.canCreateToken(node, attributes)
 	}
 	if !z.serviceAccounts {
 		return false, "not allowed to get service accounts"
 	}
-	return z.canRead(node, ServiceAccount, a)
+	return z.canRead(node, ServiceAccount, attributes)
 }
 
 // canCreateToken allows a node to create tokens of the service accounts of its pods.
-func (z *Authorizer) canCreateToken(node string, a *authorizer.Attributes) (bool, string) {
+func (z *Authorizer) canCreateToken(node string, attributes *authorizer.Attributes) (bool, string) {
 	switch {
-	case a.Verb != "create" || a.Name == "":
+	case attributes.Verb != "create" || attributes.Name == "":
 		return false, "can only create tokens for individual service accounts"
-	case a.Subresource != "token":
+	case attributes.Subresource != "token":
 		return false, "can only create token subresource of serviceaccount"
 	}
-	return z.hasReference(node, ServiceAccount, a)
+	return z.hasReference(node, ServiceAccount, attributes)
 }
 
 // canUseLease authorizes requests for the lease of the node. It does not check the name on create,
 // because it is not known yet. Admission (NodeRestriction) checks it. The same applies to
 // canUseCSINode.
-func canUseLease(node string, a *authorizer.Attributes) (bool, string) {
+func canUseLease(node string, attributes *authorizer.Attributes) (bool, string) {
 	switch {
-	case !hasVerb(a, "get", "create", "update", "patch", "delete"):
+	case !hasVerb(attributes, "get", "create", "update", "patch", "delete"):
 		return false, "can only get, create, update, patch, or delete a node lease"
-	case a.Namespace != api.NodeLeaseNamespace:
+	case attributes.Namespace != api.NodeLeaseNamespace:
 		return false, fmt.Sprintf("can only access leases in the %q system namespace", api.NodeLeaseNamespace)
-	case a.Verb != "create" && a.Name != node:
+	case attributes.Verb != "create" && attributes.Name != node:
 		return false, "can only access node lease with the same name as the requesting node"
 	}
 	return true, ""
 }
 
 // canUseCSINode authorizes requests for the CSINode of the node.
-func canUseCSINode(node string, a *authorizer.Attributes) (bool, string) {
+func canUseCSINode(node string, attributes *authorizer.Attributes) (bool, string) {
 	switch {
-	case !hasVerb(a, "get", "create", "update", "patch", "delete"):
+	case !hasVerb(attributes, "get", "create", "update", "patch", "delete"):
 		return false, "can only get, create, update, patch, or delete a CSINode"
-	case a.Subresource != "":
+	case attributes.Subresource != "":
 		return false, "cannot authorize CSINode subresources"
-	case a.Verb != "create" && a.Name != node:
+	case attributes.Verb != "create" && attributes.Name != node:
 		return false, "can only access CSINode with the same name as the requesting node"
 	}
 	return true, ""
@@ -259,17 +259,17 @@ func (z *Authorizer) canUsePod(node string, attributes *authorizer.Attributes) (
 }
 
 // canUseSlice decides a request for resource slices.
-func (z *Authorizer) canUseSlice(node string, a *authorizer.Attributes) (bool, string) {
-	if a.Subresource != "" {
+func (z *Authorizer) canUseSlice(node string, attributes *authorizer.Attributes) (bool, string) {
+	if attributes.Subresource != "" {
 		return false, "cannot authorize ResourceSlice subresources"
 	}
-	switch a.Verb {
+	switch attributes.Verb {
 	case "create":
 		return true, "" // admission checks the node of the slice
 	case "get", "update", "patch", "delete":
-		return z.hasReference(node, ResourceSlice, a)
+		return z.hasReference(node, ResourceSlice, attributes)
 	case "watch", "list", "deletecollection":
-		if z.readAllNodesAndPods || selectsOnly(a, "spec.nodeName", node) {
+		if z.readAllNodesAndPods || selectsOnly(attributes, "spec.nodeName", node) {
 			return true, "" // admission checks each slice that a deletecollection deletes
 		}
 		return false, "can only list/watch/deletecollection resourceslices with nodeName field selector"

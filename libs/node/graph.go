@@ -198,16 +198,16 @@ func (g *Graph) removePod(key object) {
 }
 
 // setVolume adds or replaces a persistent volume and the edges to its claim and Secrets.
-func (g *Graph) setVolume(v *corev1.PersistentVolume) {
-	g.removeVolume(v.Name)
-	c := v.Spec.ClaimRef
+func (g *Graph) setVolume(persistentVolume *corev1.PersistentVolume) {
+	g.removeVolume(persistentVolume.Name)
+	c := persistentVolume.Spec.ClaimRef
 	if c == nil {
 		return
 	}
-	entry := volumeEntry{claim: object{PersistentVolumeClaim, c.Namespace, c.Name}, secrets: secretsOfVolume(v)}
-	g.volumes[v.Name] = entry
+	entry := volumeEntry{claim: object{PersistentVolumeClaim, c.Namespace, c.Name}, secrets: secretsOfVolume(persistentVolume)}
+	g.volumes[persistentVolume.Name] = entry
 	for _, s := range entry.secrets {
-		g.volumesBySecret[s] = append(g.volumesBySecret[s], v.Name)
+		g.volumesBySecret[s] = append(g.volumesBySecret[s], persistentVolume.Name)
 	}
 }
 

@@ -374,12 +374,12 @@ func TestAuthorizerDecisionsAndReasons(t *testing.T) {
 		if test.selector != "" {
 			attributes.FieldSelector = fields.ParseSelectorOrDie(test.selector).Requirements()
 		}
-		d, reason, err := z.Authorize(context.Background(), attributes)
+		decision, reason, err := z.Authorize(context.Background(), attributes)
 		got := reason
-		if d == authorizer.Allow {
+		if decision == authorizer.Allow {
 			got = allow
 		}
-		if err != nil || got != test.want || d == authorizer.Deny {
+		if err != nil || got != test.want || decision == authorizer.Deny {
 			t.Errorf("%s %s: %q %v, want %q", test.ask, test.selector, got, err, test.want)
 		}
 	}
@@ -404,7 +404,7 @@ func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 		{group: "resource.k8s.io", resource: "resourceslices", verb: "get", want: authorizer.NoOpinion},
 	} {
 		resource, sub, _ := strings.Cut(test.resource, "/")
-		d, _, err := z.Authorize(t.Context(), &authorizer.Attributes{
+		decision, _, err := z.Authorize(t.Context(), &authorizer.Attributes{
 			User:         user,
 			Verb:         test.verb,
 			Resource:     true,
@@ -412,8 +412,8 @@ func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 			ResourceName: resource,
 			Subresource:  sub,
 		})
-		if err != nil || d != test.want {
-			t.Errorf("%s %s: got %v, %v, want %v", test.verb, test.resource, d, err, test.want)
+		if err != nil || decision != test.want {
+			t.Errorf("%s %s: got %v, %v, want %v", test.verb, test.resource, decision, err, test.want)
 		}
 	}
 }
@@ -421,13 +421,13 @@ func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 // TestNodeReadsWhatFeatureGatesAdd checks the resources that the gates
 // ClusterTrustBundle and KubeletServiceAccountTokenForCredentialProviders add.
 func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
-	g := node.NewGraph()
-	g.Set(pod("p", "n1", addAllReferences))
+	graph := node.NewGraph()
+	graph.Set(pod("p", "n1", addAllReferences))
 	gates := features.New()
 	if err := gates.Set("ClusterTrustBundle=true,KubeletServiceAccountTokenForCredentialProviders=true"); err != nil {
 		t.Fatal(err)
 	}
-	z := node.NewAuthorizer(g, gates.Enabled)
+	z := node.NewAuthorizer(graph, gates.Enabled)
 	user := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
 	for _, test := range []struct {
 		verb, group, resource, namespace, name string
@@ -439,7 +439,7 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 		{verb: "get", resource: "serviceaccounts", namespace: "a", name: "other", want: authorizer.NoOpinion},
 		{verb: "list", resource: "serviceaccounts", namespace: "a", name: "sa", want: authorizer.NoOpinion},
 	} {
-		a := &authorizer.Attributes{
+		attributes := &authorizer.Attributes{
 			User:         user,
 			Verb:         test.verb,
 			Resource:     true,
@@ -448,7 +448,7 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 			Namespace:    test.namespace,
 			Name:         test.name,
 		}
-		if d, why, err := z.Authorize(t.Context(), a); err != nil || d != test.want {
+		if d, why, err := z.Authorize(t.Context(), attributes); err != nil || d != test.want {
 			t.Errorf("%s %s %s: got %v, reason %q, error %v, want %v", test.verb, test.resource, test.name, d, why, err, test.want)
 		}
 	}
@@ -473,14 +473,14 @@ func TestAuthorizerIgnoresOtherUsers(t *testing.T) {
 		},
 		{want: authorizer.NoOpinion},
 	} {
-		d, why, _ := z.Authorize(context.Background(), &authorizer.Attributes{
+		decision, why, _ := z.Authorize(context.Background(), &authorizer.Attributes{
 			User:         test.user,
 			Resource:     true,
 			Verb:         "list",
 			ResourceName: "services",
 		})
-		if d != test.want || why != test.why {
-			t.Errorf("%v: got %v, reason %q, want %v, %q", test.user, d, why, test.want, test.why)
+		if decision != test.want || why != test.why {
+			t.Errorf("%v: got %v, reason %q, want %v, %q", test.user, decision, why, test.want, test.why)
 		}
 		if test.user == nil {
 			continue

@@ -28,18 +28,18 @@ func (r *referenceSet) add(kind Kind, namespace, name string) {
 // ForbiddenMirrorPodReference describes a reference of a pod that a mirror pod must not have, or
 // returns "". The description is usually the resource of the object that the reference would give
 // to the pod's node.
-func ForbiddenMirrorPodReference(p *corev1.Pod) string {
-	if len(p.Spec.ResourceClaims) > 0 { // created from a template, or already existing
+func ForbiddenMirrorPodReference(pod *corev1.Pod) string {
+	if len(pod.Spec.ResourceClaims) > 0 { // created from a template, or already existing
 		return "resourceclaims"
 	}
-	for i := range p.Spec.Volumes {
-		v := p.Spec.Volumes[i].Projected
+	for i := range pod.Spec.Volumes {
+		v := pod.Spec.Volumes[i].Projected
 		if v != nil && slices.ContainsFunc(v.Sources,
 			func(s corev1.VolumeProjection) bool { return s.ClusterTrustBundle != nil }) {
 			return "clustertrustbundles"
 		}
 	}
-	for _, o := range referencedObjects(p) {
+	for _, o := range referencedObjects(pod) {
 		switch o.kind {
 		case ServiceAccount:
 			return "a service account"
@@ -115,12 +115,12 @@ func referencedObjects(pod *corev1.Pod) []object {
 		if volume.Projected == nil {
 			continue
 		}
-		for _, s := range volume.Projected.Sources {
-			if s.Secret != nil {
-				add(Secret, s.Secret.Name)
+		for _, volumeProjection := range volume.Projected.Sources {
+			if volumeProjection.Secret != nil {
+				add(Secret, volumeProjection.Secret.Name)
 			}
-			if s.ConfigMap != nil {
-				add(ConfigMap, s.ConfigMap.Name)
+			if volumeProjection.ConfigMap != nil {
+				add(ConfigMap, volumeProjection.ConfigMap.Name)
 			}
 		}
 	}
@@ -132,12 +132,12 @@ func referencedObjects(pod *corev1.Pod) []object {
 
 // resourceClaimName returns the name of the claim for an entry of a pod: either the claim that the
 // entry names, or the claim that was created for it.
-func resourceClaimName(p *corev1.Pod, c *corev1.PodResourceClaim) string {
-	if c.ResourceClaimName != nil {
-		return *c.ResourceClaimName
+func resourceClaimName(p *corev1.Pod, podResourceClaim *corev1.PodResourceClaim) string {
+	if podResourceClaim.ResourceClaimName != nil {
+		return *podResourceClaim.ResourceClaimName
 	}
 	for _, s := range p.Status.ResourceClaimStatuses {
-		if s.Name == c.Name && s.ResourceClaimName != nil {
+		if s.Name == podResourceClaim.Name && s.ResourceClaimName != nil {
 			return *s.ResourceClaimName
 		}
 	}
@@ -145,8 +145,8 @@ func resourceClaimName(p *corev1.Pod, c *corev1.PodResourceClaim) string {
 }
 
 // addEnvRefs adds the Secrets and ConfigMaps of a container's environment.
-func addEnvRefs(add func(Kind, string), c *corev1.Container) {
-	for _, e := range c.EnvFrom {
+func addEnvRefs(add func(Kind, string), container *corev1.Container) {
+	for _, e := range container.EnvFrom {
 		if e.SecretRef != nil {
 			add(Secret, e.SecretRef.Name)
 		}
@@ -154,7 +154,7 @@ func addEnvRefs(add func(Kind, string), c *corev1.Container) {
 			add(ConfigMap, e.ConfigMapRef.Name)
 		}
 	}
-	for _, e := range c.Env {
+	for _, e := range container.Env {
 		if e.ValueFrom == nil {
 			continue
 		}

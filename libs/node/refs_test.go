@@ -67,13 +67,13 @@ func TestVolumeSecrets(t *testing.T) {
 		"storageos, none":       {source: corev1.PersistentVolumeSource{StorageOS: &corev1.StorageOSPersistentVolumeSource{}}},
 		"what needs no secrets": {source: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{}}},
 	} {
-		g := node.NewGraph()
-		g.Set(pod("p", "n1", func(p *corev1.Pod) {
+		graph := node.NewGraph()
+		graph.Set(pod("p", "n1", func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}}}
 		}))
-		g.Set(volume("pv", "claim", test.source))
+		graph.Set(volume("pv", "claim", test.source))
 		for _, in := range []string{"a", "b", ""} {
-			if got := g.HasReference("n1", node.Secret, in, "s"); got != (test.in != "" && test.in == in) {
+			if got := graph.HasReference("n1", node.Secret, in, "s"); got != (test.in != "" && test.in == in) {
 				t.Errorf("%s, in %q: got %t, want %t", name, in, got, !got)
 			}
 		}
@@ -82,12 +82,12 @@ func TestVolumeSecrets(t *testing.T) {
 
 // TestForbiddenMirrorPodReferences checks which references a mirror pod must not have.
 func TestForbiddenMirrorPodReferences(t *testing.T) {
-	projected := func(s corev1.VolumeProjection) []corev1.Volume {
+	projected := func(volumeProjection corev1.VolumeProjection) []corev1.Volume {
 		return []corev1.Volume{
 			{Name: "v"},
 			{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 				{},
-				s,
+				volumeProjection,
 			}}}},
 		}
 	}

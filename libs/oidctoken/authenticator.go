@@ -46,7 +46,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 		return nil, false, authenticator.Unavailable(fmt.Errorf("oidc: authenticator for issuer %q is %w",
 			a.provider.config.IssuerURL, ErrNotInitialized))
 	}
-	r, err := a.authenticate(ctx, token)
+	resp, err := a.authenticate(ctx, token)
 	if err != nil {
 		err = fmt.Errorf("oidc: %w", err)
 		if ctx.Err() != nil {
@@ -54,7 +54,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 		}
 		return nil, false, err
 	}
-	return r, true, nil
+	return resp, true, nil
 }
 
 // authenticate verifies a token and maps its claims to a user.

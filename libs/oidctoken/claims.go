@@ -132,15 +132,15 @@ func (r ClaimRules) User(_ context.Context, claims Claims) (authenticator.User, 
 			return authenticator.User{}, err
 		}
 	}
-	u := authenticator.User{Extra: claims.Extra()}
+	user := authenticator.User{Extra: claims.Extra()}
 	var err error
-	if u.Name, err = claims.Username(r.UsernameClaim, r.UsernamePrefix); err != nil {
+	if user.Name, err = claims.Username(r.UsernameClaim, r.UsernamePrefix); err != nil {
 		return authenticator.User{}, err
 	}
 	if r.GroupsClaim != "" {
-		if u.Groups, err = claims.Groups(r.GroupsClaim, r.GroupsPrefix); err != nil {
+		if user.Groups, err = claims.Groups(r.GroupsClaim, r.GroupsPrefix); err != nil {
 			return authenticator.User{}, err
 		}
 	}
-	return u, nil
+	return user, nil
 }

@@ -100,15 +100,15 @@ func TestDistributedClaims(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := test.response
-			if h == nil {
-				h = func(w http.ResponseWriter, r *http.Request) {
+			handlerFunc := test.response
+			if handlerFunc == nil {
+				handlerFunc = func(w http.ResponseWriter, r *http.Request) {
 					t.Errorf("the claim source got %s %s, want no request", r.Method, r.URL)
 					w.WriteHeader(http.StatusTeapot)
 				}
 			}
-			issuer.Serve(claimPath, h)
-			r, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(test.claims), nil)
+			issuer.Serve(claimPath, handlerFunc)
+			resp, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(test.claims), nil)
 			switch {
 			case test.err != "":
 				if ok || err == nil || !strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "secret") {
@@ -116,8 +116,8 @@ func TestDistributedClaims(t *testing.T) {
 				}
 			case err != nil || !ok:
 				t.Errorf("got authenticated: %t, %v, want true", ok, err)
-			case !slices.Equal(r.User.Groups, test.want):
-				t.Errorf("groups %q, want %q", r.User.Groups, test.want)
+			case !slices.Equal(resp.User.Groups, test.want):
+				t.Errorf("groups %q, want %q", resp.User.Groups, test.want)
 			}
 		})
 	}

@@ -80,24 +80,24 @@ func (p *Provider) readKeys(ctx context.Context, keysURL string) ([]jose.JSONWeb
 func signingKeys(raw []json.RawMessage) []jose.JSONWebKey {
 	var keys []jose.JSONWebKey
 	for _, r := range raw {
-		var k jose.JSONWebKey
-		if err := json.Unmarshal(r, &k); err != nil || !k.Valid() || !k.IsPublic() ||
-			(k.Use != "" && k.Use != "sig") || !isCheap(k.Key) {
+		var jsonWebKey jose.JSONWebKey
+		if err := json.Unmarshal(r, &jsonWebKey); err != nil || !jsonWebKey.Valid() || !jsonWebKey.IsPublic() ||
+			(jsonWebKey.Use != "" && jsonWebKey.Use != "sig") || !isCheap(jsonWebKey.Key) {
 			continue
 		}
-		keys = append(keys, k)
+		keys = append(keys, jsonWebKey)
 	}
 	return keys
 }
 
 // isCheap reports whether the cost of a signature check is bounded. The provider chooses its keys.
 func isCheap(key any) bool {
-	k, ok := key.(*rsa.PublicKey)
+	publicKey, ok := key.(*rsa.PublicKey)
 	if !ok {
 		return true
 	}
-	size := k.N.BitLen()
-	return size*size*bits.Len(uint(k.E)) <= maxKeyCost
+	size := publicKey.N.BitLen()
+	return size*size*bits.Len(uint(publicKey.E)) <= maxKeyCost
 }
 
 // containsAll reports whether keys contains all of others.
@@ -171,14 +171,14 @@ func (p *Provider) verifyWithKeys(jws *jose.JSONWebSignature) ([]byte, error) {
 	id := jws.Signatures[0].Header.KeyID
 	candidates := 0
 	for i := range *keys {
-		k := &(*keys)[i]
-		if id != "" && k.KeyID != id {
+		jsonWebKey := &(*keys)[i]
+		if id != "" && jsonWebKey.KeyID != id {
 			continue
 		}
 		if candidates++; candidates > maxCandidates {
 			break
 		}
-		if payload, err := jws.Verify(k); err == nil {
+		if payload, err := jws.Verify(jsonWebKey); err == nil {
 			return payload, nil
 		}
 	}

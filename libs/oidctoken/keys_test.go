@@ -30,21 +30,21 @@ import (
 // read it.
 func authenticatorWithKeys(t *testing.T, set jose.JSONWebKeySet) (*oidctest.Provider, *oidctoken.Authenticator) {
 	t.Helper()
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(set)
 	}))
-	t.Cleanup(s.Close)
+	t.Cleanup(server.Close)
 	issuer := oidctest.New(t)
-	issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
-	ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
-	p := newProvider(t, oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}})
-	a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
+	issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": server.URL})
+	ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	provider := newProvider(t, oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}})
+	a, err := oidctoken.New(provider, []string{oidctest.ClientID}, bySubject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	runProvider(t, p)
+	runProvider(t, provider)
 	select {
-	case <-p.Initialized():
+	case <-provider.Initialized():
 	case <-time.After(30 * time.Second):
 		t.Fatal("got no keys within 30 s, want those of the issuer")
 	}
@@ -177,26 +177,26 @@ func TestBrokenKeySets(t *testing.T) {
 		}, want: "want https"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := httptest.NewTLSServer(http.HandlerFunc(test.response))
-			defer s.Close()
+			server := httptest.NewTLSServer(http.HandlerFunc(test.response))
+			defer server.Close()
 			if name == "many certificates" {
-				s.TLS.Certificates[0].Certificate = slices.Repeat(s.TLS.Certificates[0].Certificate, 11)
+				server.TLS.Certificates[0].Certificate = slices.Repeat(server.TLS.Certificates[0].Certificate, 11)
 			}
 			issuer := oidctest.New(t)
-			issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
-			ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+			issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": server.URL})
+			ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 			config := oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}}
 			logged := make(chan string, 1)
-			p, err := oidctoken.NewProvider(config, slog.New(&firstError{logged: logged}))
+			provider, err := oidctoken.NewProvider(config, slog.New(&firstError{logged: logged}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
+			a, err := oidctoken.New(provider, []string{oidctest.ClientID}, bySubject)
 			if err != nil {
 				t.Fatal(err)
 			}
-			runProvider(t, p)
-			<-p.Initialized()
+			runProvider(t, provider)
+			<-provider.Initialized()
 			token := oidctest.Sign(t, jwt.SigningMethodES256, key, "k", issuer.Claims(nil))
 			_, ok, err := a.AuthenticateToken(t.Context(), token, nil)
 			if test.want == "" {

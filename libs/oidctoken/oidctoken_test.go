@@ -28,13 +28,13 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // runProvider runs a provider until the test ends.
-func runProvider(t testing.TB, p *oidctoken.Provider) {
+func runProvider(t testing.TB, provider *oidctoken.Provider) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := p.Run(ctx); !errors.Is(err, context.Canceled) {
+		if err := provider.Run(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() = %v, want error %v", err, context.Canceled)
 		}
 	}()
@@ -57,13 +57,13 @@ func newProvider(t testing.TB, c oidctoken.ProviderConfig) *oidctoken.Provider {
 func initializedAuthenticator(t testing.TB, i *oidctest.Provider, rules oidctoken.Rules,
 	algorithms ...string) *oidctoken.Authenticator {
 	t.Helper()
-	p := newProvider(t, oidctoken.ProviderConfig{IssuerURL: i.URL(), CA: i.CA(), Algorithms: algorithms})
-	a, err := oidctoken.New(p, []string{oidctest.ClientID, "second"}, rules)
+	provider := newProvider(t, oidctoken.ProviderConfig{IssuerURL: i.URL(), CA: i.CA(), Algorithms: algorithms})
+	a, err := oidctoken.New(provider, []string{oidctest.ClientID, "second"}, rules)
 	if err != nil {
 		t.Fatal(err)
 	}
-	runProvider(t, p)
-	<-p.Initialized()
+	runProvider(t, provider)
+	<-provider.Initialized()
 	return a
 }
 
@@ -149,16 +149,16 @@ func TestGoodTokens(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			a := initializedAuthenticator(t, issuer, tt.rules)
-			r, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(tt.changes), nil)
+			resp, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(tt.changes), nil)
 			if err != nil || !ok {
 				t.Fatalf("got %v, %v, want an authenticated user", ok, err)
 			}
-			if remaining := time.Until(r.Expires); remaining < 50*time.Minute || remaining > time.Hour {
+			if remaining := time.Until(resp.Expires); remaining < 50*time.Minute || remaining > time.Hour {
 				t.Errorf("expires in %v, want at least %v and at most %v", remaining, 50*time.Minute, time.Hour)
 			}
-			if r.User.Name != tt.want.Name || !slices.Equal(r.User.Groups, tt.want.Groups) ||
-				!reflect.DeepEqual(r.User.Extra, tt.want.Extra) {
-				t.Errorf("got %+v, want name %q, groups %q, extra %v", r.User, tt.want.Name, tt.want.Groups, tt.want.Extra)
+			if resp.User.Name != tt.want.Name || !slices.Equal(resp.User.Groups, tt.want.Groups) ||
+				!reflect.DeepEqual(resp.User.Extra, tt.want.Extra) {
+				t.Errorf("got %+v, want name %q, groups %q, extra %v", resp.User, tt.want.Name, tt.want.Groups, tt.want.Extra)
 			}
 		})
 	}

@@ -106,15 +106,15 @@ func (o *Options) Authenticator(log *slog.Logger, withdrawn func()) (*Authentica
 	if o.IssuerURL == "" {
 		return nil, nil
 	}
-	c := ProviderConfig{IssuerURL: o.IssuerURL, Algorithms: o.Algorithms, Withdrawn: withdrawn}
+	providerConfig := ProviderConfig{IssuerURL: o.IssuerURL, Algorithms: o.Algorithms, Withdrawn: withdrawn}
 	if o.CAFile != "" {
 		ca, err := os.ReadFile(o.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("--oidc-ca-file: %w", err)
 		}
-		c.CA = string(ca)
+		providerConfig.CA = string(ca)
 	}
-	p, err := NewProvider(c, log)
+	p, err := NewProvider(providerConfig, log)
 	if err != nil {
 		return nil, err
 	}

@@ -102,14 +102,14 @@ func TestOptionsAuthenticator(t *testing.T) {
 			if got := parse(t, o, args...); got != "" {
 				t.Fatal(got)
 			}
-			a, err := o.Authenticator(slog.New(slog.DiscardHandler), nil)
+			authenticator, err := o.Authenticator(slog.New(slog.DiscardHandler), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			runProvider(t, a.Provider())
-			<-a.Provider().Initialized()
+			runProvider(t, authenticator.Provider())
+			<-authenticator.Provider().Initialized()
 			got := ""
-			r, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(claims), nil)
+			r, ok, err := authenticator.AuthenticateToken(t.Context(), issuer.Token(claims), nil)
 			if ok {
 				got = strings.Join(append([]string{r.User.Name}, r.User.Groups...), " ")
 			} else if err != nil {

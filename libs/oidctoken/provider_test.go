@@ -142,13 +142,13 @@ func TestDiscoveryURL(t *testing.T) {
 	// Only the metadata elsewhere can be reached, not the issuer itself.
 	const url = "https://issuer.invalid"
 	issuer.SetIssuer(url)
-	p := newProvider(t, oidctoken.ProviderConfig{IssuerURL: url, DiscoveryURL: issuer.DiscoveryURL(), CA: issuer.CA()})
-	a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
+	provider := newProvider(t, oidctoken.ProviderConfig{IssuerURL: url, DiscoveryURL: issuer.DiscoveryURL(), CA: issuer.CA()})
+	a, err := oidctoken.New(provider, []string{oidctest.ClientID}, bySubject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	runProvider(t, p)
-	<-p.Initialized()
+	runProvider(t, provider)
+	<-provider.Initialized()
 	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(map[string]any{"iss": url}), nil); !ok || err != nil {
 		t.Errorf("got %v, %v, want true, no error", ok, err)
 	}

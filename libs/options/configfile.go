@@ -15,12 +15,12 @@ const maxConfigBytes = 1 << 20
 
 // applyConfigFile sets every flag that the file contains and the command line does not.
 func applyConfigFile(fs *pflag.FlagSet, path string) error {
-	f, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read --config: %w", err)
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxConfigBytes+1))
 	if err != nil {
 		return fmt.Errorf("read --config: %w", err)
 	}

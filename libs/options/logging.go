@@ -42,14 +42,14 @@ func Level(verbosity int) slog.Level {
 }
 
 // logger returns a logger with the format and the verbosity of the flags.
-func (l *logOptions) logger(w io.Writer) *slog.Logger {
+func (l *logOptions) logger(writer io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(Level(l.verbosity))
 	o := &slog.HandlerOptions{Level: level, ReplaceAttr: replaceAttr}
 	if l.format == "json" {
-		return slog.New(leveledHandler{slog.NewJSONHandler(w, o), level})
+		return slog.New(leveledHandler{slog.NewJSONHandler(writer, o), level})
 	}
-	return slog.New(leveledHandler{slog.NewTextHandler(w, o), level})
+	return slog.New(leveledHandler{slog.NewTextHandler(writer, o), level})
 }
 
 // maxAttribute is the maximum size in bytes of a text or an error in the log. Clients and other

@@ -29,12 +29,12 @@ type testOptions struct {
 	completed   bool
 }
 
-func (o *testOptions) AddFlags(s *options.Sections) {
-	fs := s.Set("secure serving")
+func (o *testOptions) AddFlags(sections *options.Sections) {
+	fs := sections.Set("secure serving")
 	fs.IntVar(&o.port, "secure-port", 6443, "the port")
 	fs.DurationVar(&o.delay, "shutdown-delay-duration", 0, "the delay")
 	fs.BoolVar(&o.secure, "secure", true, "secure or not")
-	auth := s.Set("authorization")
+	auth := sections.Set("authorization")
 	auth.StringSliceVar(&o.modes, "authorization-mode", []string{"AlwaysAllow"}, "the modes")
 	auth.StringArrayVar(&o.issuers, "service-account-issuer", nil, "the issuers")
 	auth.StringToStringVar(&o.gates, "runtime-config", nil, "the gates")
@@ -107,18 +107,18 @@ func TestCommandLine(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := run(t, &testOptions{}, tt.runErr, tt.args...)
-			if r.code != tt.code || r.ran != tt.ran {
-				t.Errorf("code %d, ran %v; want %d, %v\n%s%s", r.code, r.ran, tt.code, tt.ran, r.stdout, r.stderr)
+			result := run(t, &testOptions{}, tt.runErr, tt.args...)
+			if result.code != tt.code || result.ran != tt.ran {
+				t.Errorf("code %d, ran %v; want %d, %v\n%s%s", result.code, result.ran, tt.code, tt.ran, result.stdout, result.stderr)
 			}
 			for _, want := range tt.stdout {
-				if !strings.Contains(r.stdout, want) {
-					t.Errorf("stdout lacks %q:\n%s", want, r.stdout)
+				if !strings.Contains(result.stdout, want) {
+					t.Errorf("stdout lacks %q:\n%s", want, result.stdout)
 				}
 			}
 			for _, want := range tt.stderr {
-				if !strings.Contains(r.stderr, want) {
-					t.Errorf("stderr lacks %q:\n%s", want, r.stderr)
+				if !strings.Contains(result.stderr, want) {
+					t.Errorf("stderr lacks %q:\n%s", want, result.stderr)
 				}
 			}
 		})

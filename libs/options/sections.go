@@ -47,13 +47,13 @@ func (s *Sections) addTo(fs *pflag.FlagSet) {
 	}
 }
 
-func (s *Sections) printUsage(w io.Writer, columns int) {
+func (s *Sections) printUsage(writer io.Writer, columns int) {
 	for _, name := range s.order {
 		set := s.sets[name]
 		if !set.HasAvailableFlags() {
 			continue
 		}
-		fmt.Fprintf(w, "\n%s flags:\n\n%s", strings.ToUpper(name[:1])+name[1:], set.FlagUsagesWrapped(columns))
+		fmt.Fprintf(writer, "\n%s flags:\n\n%s", strings.ToUpper(name[:1])+name[1:], set.FlagUsagesWrapped(columns))
 	}
 }
 

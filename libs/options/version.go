@@ -25,11 +25,11 @@ func (v *versionFlag) Set(s string) error {
 	return fmt.Errorf("%q is not one of true, false and raw; the version is always %s", s, version.Kubernetes)
 }
 
-func (v *versionFlag) printVersion(w io.Writer, name string) error {
+func (v *versionFlag) printVersion(writer io.Writer, name string) error {
 	if *v == "raw" {
-		_, err := fmt.Fprintf(w, "%#v\n", version.Get())
+		_, err := fmt.Fprintf(writer, "%#v\n", version.Get())
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s %s (binnacle %s)\n", name, version.Kubernetes, version.Suite())
+	_, err := fmt.Fprintf(writer, "%s %s (binnacle %s)\n", name, version.Kubernetes, version.Suite())
 	return err
 }

@@ -88,11 +88,11 @@ func CheckJSON(doc []byte) error {
 	}
 }
 
-// MayBeExpensive reports whether b may contain a quantity that CheckCost rejects. It reads b once.
-// It has no false negatives for quantities in b without escapes.
-func MayBeExpensive(b []byte) bool {
+// MayBeExpensive reports whether data may contain a quantity that CheckCost rejects. It reads data
+// once. It has no false negatives for quantities in data without escapes.
+func MayBeExpensive(data []byte) bool {
 	run := 0
-	for i, c := range b {
+	for i, c := range data {
 		switch {
 		case isDigit(c) || c == '.':
 			run++
@@ -100,7 +100,7 @@ func MayBeExpensive(b []byte) bool {
 				return true
 			}
 			continue
-		case (c == 'e' || c == 'E') && run > 0 && hasLongExponent(b[i+1:]):
+		case (c == 'e' || c == 'E') && run > 0 && hasLongExponent(data[i+1:]):
 			return true
 		}
 		run = 0
@@ -108,16 +108,16 @@ func MayBeExpensive(b []byte) bool {
 	return false
 }
 
-// hasLongExponent reports whether b, the bytes after an "e", starts with an optional sign and more
-// than MaxExponentDigits digits.
-func hasLongExponent(b []byte) bool {
-	if len(b) > 0 && (b[0] == '+' || b[0] == '-') {
-		b = b[1:]
+// hasLongExponent reports whether data, the bytes after an "e", starts with an optional sign and
+// more than MaxExponentDigits digits.
+func hasLongExponent(data []byte) bool {
+	if len(data) > 0 && (data[0] == '+' || data[0] == '-') {
+		data = data[1:]
 	}
-	if len(b) <= MaxExponentDigits {
+	if len(data) <= MaxExponentDigits {
 		return false
 	}
-	for _, c := range b[:MaxExponentDigits+1] {
+	for _, c := range data[:MaxExponentDigits+1] {
 		if !isDigit(c) {
 			return false
 		}

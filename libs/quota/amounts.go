@@ -20,15 +20,15 @@ func OneQuantity() resource.Quantity { return *resource.NewQuantity(1, resource.
 // Plus returns a + b.
 func Plus(a, b Amounts) Amounts {
 	sum := make(Amounts, len(a))
-	for name, q := range a {
-		sum[name] = q.DeepCopy()
+	for name, quantity := range a {
+		sum[name] = quantity.DeepCopy()
 	}
-	for name, q := range b {
+	for name, quantity := range b {
 		total, ok := sum[name]
 		if !ok {
-			total = resource.Quantity{Format: q.Format}
+			total = resource.Quantity{Format: quantity.Format}
 		}
-		total.Add(q)
+		total.Add(quantity)
 		sum[name] = total
 	}
 	return sum

@@ -53,14 +53,14 @@ func claimEvaluator(gates Gates) *Evaluator {
 
 // storageClass returns the name of the storage class that a claim requests, or "". The beta
 // annotation precedes the field, as in Kubernetes.
-func storageClass(c *corev1.PersistentVolumeClaim) string {
-	if class, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+func storageClass(claim *corev1.PersistentVolumeClaim) string {
+	if class, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return class
 	}
-	if c.Spec.StorageClassName == nil {
+	if claim.Spec.StorageClassName == nil {
 		return ""
 	}
-	return *c.Spec.StorageClassName
+	return *claim.Spec.StorageClassName
 }
 
 func claimOf(obj runtime.Object) (*corev1.PersistentVolumeClaim, error) {
@@ -73,30 +73,30 @@ func claimOf(obj runtime.Object) (*corev1.PersistentVolumeClaim, error) {
 // requestedStorage returns the requested storage of a claim, or the allocated storage if that is
 // more, in whole bytes. It returns false if the claim requests no storage.
 func requestedStorage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
-	q, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	quantity, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	if allocated, hasAllocated := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && hasAllocated &&
-		allocated.Cmp(q) > 0 {
-		q = allocated
+		allocated.Cmp(quantity) > 0 {
+		quantity = allocated
 	}
-	q = q.DeepCopy()
-	q.RoundUp(0)
-	return q, ok
+	quantity = quantity.DeepCopy()
+	quantity.RoundUp(0)
+	return quantity, ok
 }
 
 // claimInScope reports whether a claim is in a scope of volume attributes classes. The classes of a
 // claim are the requested, the current and the target one.
 func claimInScope(requirement Requirement, obj runtime.Object) (bool, error) {
-	c, err := claimOf(obj)
+	claim, err := claimOf(obj)
 	if err != nil || requirement.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
 		return false, err
 	}
 	var classes []string
-	for _, class := range []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName} {
+	for _, class := range []*string{claim.Spec.VolumeAttributesClassName, claim.Status.CurrentVolumeAttributesClassName} {
 		if class != nil && *class != "" {
 			classes = append(classes, *class)
 		}
 	}
-	if m := c.Status.ModifyVolumeStatus; m != nil && m.TargetVolumeAttributesClassName != "" {
+	if m := claim.Status.ModifyVolumeStatus; m != nil && m.TargetVolumeAttributesClassName != "" {
 		classes = append(classes, m.TargetVolumeAttributesClassName)
 	}
 	return selectsAny(requirement, classes)

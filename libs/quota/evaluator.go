@@ -33,13 +33,13 @@ type Evaluator struct {
 
 // Evaluators returns the evaluators of the resources whose usage is more than CountOf with no
 // alias. now is the clock that decides whether a deleted pod has ended.
-func Evaluators(g Gates, now func() time.Time) map[schema.GroupResource]*Evaluator {
+func Evaluators(gates Gates, now func() time.Time) map[schema.GroupResource]*Evaluator {
 	all := map[schema.GroupResource]*Evaluator{
-		{Resource: "pods"}:                   podEvaluator(g, now),
+		{Resource: "pods"}:                   podEvaluator(gates, now),
 		{Resource: "services"}:               serviceEvaluator(),
-		{Resource: "persistentvolumeclaims"}: claimEvaluator(g),
+		{Resource: "persistentvolumeclaims"}: claimEvaluator(gates),
 	}
-	if g.Devices {
+	if gates.Devices {
 		all[resourceClaims()] = deviceEvaluator()
 	}
 	for r, alias := range legacyCountNames() {
@@ -83,13 +83,13 @@ func CountOf(r schema.GroupResource, alias corev1.ResourceName) *Evaluator {
 }
 
 // Scopes returns the scopes of a quota from both of its fields.
-func Scopes(q *corev1.ResourceQuota) []Requirement {
+func Scopes(resourceQuota *corev1.ResourceQuota) []Requirement {
 	var all []Requirement
-	for _, s := range q.Spec.Scopes {
+	for _, s := range resourceQuota.Spec.Scopes {
 		all = append(all, Requirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists})
 	}
-	if q.Spec.ScopeSelector != nil {
-		all = append(all, q.Spec.ScopeSelector.MatchExpressions...)
+	if resourceQuota.Spec.ScopeSelector != nil {
+		all = append(all, resourceQuota.Spec.ScopeSelector.MatchExpressions...)
 	}
 	return all
 }
@@ -97,16 +97,16 @@ func Scopes(q *corev1.ResourceQuota) []Requirement {
 // ScopesOf returns the requirements that an object meets.
 func (e *Evaluator) ScopesOf(obj runtime.Object, all []Requirement) ([]Requirement, error) {
 	var met []Requirement
-	for _, s := range all {
+	for _, requirement := range all {
 		if e.InScope == nil {
 			break
 		}
-		ok, err := e.InScope(s, obj)
+		ok, err := e.InScope(requirement, obj)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
-			met = append(met, s)
+			met = append(met, requirement)
 		}
 	}
 	return met, nil

@@ -74,19 +74,19 @@ func isExtendedResource(name corev1.ResourceName) bool {
 // ComputeResourceNames converts requests and limits to the names of quotas.
 func ComputeResourceNames(requested, limits Amounts) Amounts {
 	used := Amounts{corev1.ResourcePods: OneQuantity()}
-	for name, q := range requested {
+	for name, quantity := range requested {
 		switch {
 		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
 			strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
-			used[name], used[requestsPrefix+name] = q, q
+			used[name], used[requestsPrefix+name] = quantity, quantity
 		case isExtendedResource(name):
-			used[requestsPrefix+name] = q
+			used[requestsPrefix+name] = quantity
 		}
 	}
-	for name, q := range limits {
+	for name, quantity := range limits {
 		switch name {
 		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-			used["limits."+name] = q
+			used["limits."+name] = quantity
 		}
 	}
 	return used

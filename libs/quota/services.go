@@ -21,29 +21,29 @@ func serviceEvaluator() *Evaluator {
 			return false
 		},
 		Usage: func(obj runtime.Object) (Amounts, error) {
-			s, ok := obj.(*corev1.Service)
+			service, ok := obj.(*corev1.Service)
 			if !ok {
 				return nil, fmt.Errorf("got %T, want a Service", obj)
 			}
 			used := Amounts{count: OneQuantity(), corev1.ResourceServices: OneQuantity()}
-			if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+			if service.Spec.Type == corev1.ServiceTypeLoadBalancer {
 				used[corev1.ResourceServicesLoadBalancers] = OneQuantity()
 			}
-			used[corev1.ResourceServicesNodePorts] = *resource.NewQuantity(nodePorts(s), resource.DecimalSI)
+			used[corev1.ResourceServicesNodePorts] = *resource.NewQuantity(nodePorts(service), resource.DecimalSI)
 			return used, nil
 		},
 	}
 }
 
 // nodePorts returns the number of node ports that a service has or will get.
-func nodePorts(s *corev1.Service) (n int64) {
-	allocate := s.Spec.AllocateLoadBalancerNodePorts
+func nodePorts(service *corev1.Service) (n int64) {
+	allocate := service.Spec.AllocateLoadBalancerNodePorts
 	switch {
-	case s.Spec.Type == corev1.ServiceTypeNodePort,
-		s.Spec.Type == corev1.ServiceTypeLoadBalancer && (allocate == nil || *allocate):
-		return int64(len(s.Spec.Ports))
-	case s.Spec.Type == corev1.ServiceTypeLoadBalancer:
-		for _, p := range s.Spec.Ports {
+	case service.Spec.Type == corev1.ServiceTypeNodePort,
+		service.Spec.Type == corev1.ServiceTypeLoadBalancer && (allocate == nil || *allocate):
+		return int64(len(service.Spec.Ports))
+	case service.Spec.Type == corev1.ServiceTypeLoadBalancer:
+		for _, p := range service.Spec.Ports {
 			if p.NodePort != 0 {
 				n++
 			}

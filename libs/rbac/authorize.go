@@ -22,18 +22,18 @@ func (e *Engine) Authorize(_ context.Context, a *authorizer.Attributes) (authori
 
 // Authorize decides a request. Roles only allow, so the result is Allow or NoOpinion. The reason
 // names the binding that allows it, or the missing roles that the user's bindings refer to.
-func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, string) {
-	q := newQuery(a)
+func (s *Snapshot) Authorize(attributes *authorizer.Attributes) (authorizer.Decision, string) {
+	q := newQuery(attributes)
 	var missing missingRoles
 	var evaluated evaluatedRoles
-	for b := range s.bindingsOf(a.User, a.Namespace) {
+	for b := range s.bindingsOf(attributes.User, attributes.Namespace) {
 		r, ok := s.image.roles.Get(b.roleKey)
 		if !ok {
 			missing.add(b)
 			continue
 		}
 		if evaluated.isNew(r) && r.allows(&q) {
-			return authorizer.Allow, b.allowReason(a.User)
+			return authorizer.Allow, b.allowReason(attributes.User)
 		}
 		if q.evaluated >= rulesPerYield {
 			q.evaluated = 0
@@ -165,12 +165,12 @@ func (e *NotFoundError) Error() string {
 func newNotFoundError(ref rbacv1.RoleRef) error { return &NotFoundError{Ref: ref} }
 
 // allowReason names the subject through which the binding allows a request.
-func (b *binding) allowReason(u *authorizer.User) string {
+func (b *binding) allowReason(user *authorizer.User) string {
 	subject := ""
 	for i := range b.subjects {
 		s := &b.subjects[i]
 		kind, name := userOf(s, b.namespace)
-		if kind == 'u' && name == u.Name || kind == 'g' && u.InGroup(name) {
+		if kind == 'u' && name == user.Name || kind == 'g' && user.InGroup(name) {
 			subject = s.Name
 			if s.Kind == rbacv1.ServiceAccountKind {
 				namespace := s.Namespace
@@ -287,16 +287,16 @@ func textSize(r *rbacv1.PolicyRule) (n int) {
 func RulesOf(rules []rbacv1.PolicyRule) authorizer.Rules {
 	var out authorizer.Rules
 	for i := range rules {
-		r := &rules[i]
-		if len(r.Resources) > 0 {
+		policyRule := &rules[i]
+		if len(policyRule.Resources) > 0 {
 			out.Resource = append(out.Resource, authorizationv1.ResourceRule{
-				Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames,
+				Verbs: policyRule.Verbs, APIGroups: policyRule.APIGroups, Resources: policyRule.Resources, ResourceNames: policyRule.ResourceNames,
 			})
 		}
-		if len(r.NonResourceURLs) > 0 {
+		if len(policyRule.NonResourceURLs) > 0 {
 			out.NonResource = append(out.NonResource, authorizationv1.NonResourceRule{
-				Verbs:           r.Verbs,
-				NonResourceURLs: r.NonResourceURLs,
+				Verbs:           policyRule.Verbs,
+				NonResourceURLs: policyRule.NonResourceURLs,
 			})
 		}
 	}

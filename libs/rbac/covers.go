@@ -48,13 +48,13 @@ func (e *EscalationError) Error() string {
 
 // CheckEscalation returns *EscalationError if a user, by granting rules in a namespace (none: at
 // cluster scope), would grant more than it holds.
-func (s *Snapshot) CheckEscalation(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) error {
-	held, unresolved := s.heldRules(u, namespace)
+func (s *Snapshot) CheckEscalation(user *authorizer.User, namespace string, rules []rbacv1.PolicyRule) error {
+	held, unresolved := s.heldRules(user, namespace)
 	c := findMissingParts(held, rules, maxMissing, maxCompared, maxHeldValues)
 	if len(c.missing) == 0 && !c.truncated {
 		return nil
 	}
-	return &EscalationError{User: u, Missing: c.missing, Truncated: c.truncated || c.remainingValues < 0, Unresolved: unresolved}
+	return &EscalationError{User: user, Missing: c.missing, Truncated: c.truncated || c.remainingValues < 0, Unresolved: unresolved}
 }
 
 // EscalationValues returns the number of values that Escalation compares. Its time is proportional
@@ -105,14 +105,14 @@ func mergeVerbs(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 }
 
 // ruleText formats a rule in one line.
-func ruleText(r *rbacv1.PolicyRule) string {
+func ruleText(policyRule *rbacv1.PolicyRule) string {
 	var parts []string
 	for _, p := range []struct {
 		name   string
 		values []string
 	}{
-		{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs},
-		{"ResourceNames", r.ResourceNames}, {"Verbs", r.Verbs},
+		{"APIGroups", policyRule.APIGroups}, {"Resources", policyRule.Resources}, {"NonResourceURLs", policyRule.NonResourceURLs},
+		{"ResourceNames", policyRule.ResourceNames}, {"Verbs", policyRule.Verbs},
 	} {
 		if len(p.values) > 0 {
 			parts = append(parts, fmt.Sprintf("%s:%q", p.name, p.values))

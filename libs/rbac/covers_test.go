@@ -14,9 +14,9 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// TestCoversComparesEachPartOfARule checks that each part of a rule is compared separately. The name of
-// a case gives the part that is wanted and then the one that is owned: in "all groups of one", the
-// wanted rule has all groups and the owned rule has one.
+// TestCoversComparesEachPartOfARule checks that each part of a rule is compared separately. The
+// name of a case gives the part that is wanted and then the one that is owned: in "all groups of
+// one", the wanted rule has all groups and the owned rule has one.
 func TestCoversComparesEachPartOfARule(t *testing.T) {
 	with := func(r rbacv1.PolicyRule, change func(*rbacv1.PolicyRule)) rbacv1.PolicyRule {
 		change(&r)
@@ -249,12 +249,12 @@ func TestManyRolesAreEvaluated(t *testing.T) {
 			}
 		}
 		objs = append(objs, binding("a", "z", ref("Role", "last"), user("alice")))
-		s := engine(objs...).Snapshot()
+		snapshot := engine(objs...).Snapshot()
 		u := &authorizer.User{Name: "alice"}
-		if d, reason := s.Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.Allow {
+		if d, reason := snapshot.Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.Allow {
 			t.Errorf("%d other roles: %v %s, want %v", n, d, reason, authorizer.Allow)
 		}
-		if d, reason := s.Authorize(attributesOf(u, "delete :pods a/x")); d != authorizer.NoOpinion {
+		if d, reason := snapshot.Authorize(attributesOf(u, "delete :pods a/x")); d != authorizer.NoOpinion {
 			t.Errorf("%d other roles: %v %s, want %v", n, d, reason, authorizer.NoOpinion)
 		}
 	}

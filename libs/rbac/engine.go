@@ -95,18 +95,18 @@ func compileBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv
 
 // userOf returns the user (kind 'u') or group (kind 'g') that a subject of a binding in a namespace
 // denotes. The kind is 0 if the subject denotes neither.
-func userOf(s *rbacv1.Subject, namespace string) (kind byte, name string) {
-	switch s.Kind {
+func userOf(subject *rbacv1.Subject, namespace string) (kind byte, name string) {
+	switch subject.Kind {
 	case rbacv1.UserKind:
-		return 'u', s.Name
+		return 'u', subject.Name
 	case rbacv1.GroupKind:
-		return 'g', s.Name
+		return 'g', subject.Name
 	case rbacv1.ServiceAccountKind:
-		if s.Namespace != "" {
-			namespace = s.Namespace
+		if subject.Namespace != "" {
+			namespace = subject.Namespace
 		}
 		if namespace != "" {
-			return 'u', "system:serviceaccount:" + namespace + ":" + s.Name
+			return 'u', "system:serviceaccount:" + namespace + ":" + subject.Name
 		}
 	}
 	return 0, ""

@@ -174,12 +174,12 @@ func TestDecisionsAndReasons(t *testing.T) {
 		{user: &authorizer.User{}, ask: "get /metrics", want: no},
 		{user: nil, ask: "get /metrics", want: no},
 	} {
-		d, reason, err := e.Authorize(context.Background(), attributesOf(test.user, test.ask))
+		decision, reason, err := e.Authorize(context.Background(), attributesOf(test.user, test.ask))
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := reason
-		if d != authorizer.Allow {
+		if decision != authorizer.Allow {
 			got = no + reason
 		}
 		if got != test.want {
@@ -277,7 +277,7 @@ func TestClearAndPosition(t *testing.T) {
 // TestConcurrentUpdates checks that no decision sees an intermediate state of updates.
 func TestConcurrentUpdates(t *testing.T) {
 	e := engine(clusterRole("r", rule("", "pods", "get")), clusterBinding("b", ref("ClusterRole", "r"), group("dev")))
-	u := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
+	user := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for range 2 {
@@ -288,7 +288,7 @@ func TestConcurrentUpdates(t *testing.T) {
 					return
 				default:
 				}
-				if d, _, _ := e.Authorize(context.Background(), attributesOf(u, "get :pods a/p")); d != authorizer.Allow {
+				if d, _, _ := e.Authorize(context.Background(), attributesOf(user, "get :pods a/p")); d != authorizer.Allow {
 					t.Errorf("get of pod a/p during updates: got %v, want %v", d, authorizer.Allow)
 					return
 				}
@@ -319,14 +319,14 @@ func BenchmarkAuthorize(b *testing.B) {
 			}
 		})
 		u := &authorizer.User{Name: fmt.Sprintf("u%d", n/2), Groups: []string{"system:authenticated", "a", "b"}}
-		for what, a := range map[string]*authorizer.Attributes{
+		for what, attributes := range map[string]*authorizer.Attributes{
 			"allow":  attributesOf(u, "get :pods ns/x"),
 			"refuse": attributesOf(u, "delete :pods ns/x"),
 		} {
 			b.Run(fmt.Sprintf("%s/%d", what, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					engine.Snapshot().Authorize(a)
+					engine.Snapshot().Authorize(attributes)
 				}
 			})
 		}
@@ -346,7 +346,7 @@ func TestReasonsAreLimited(t *testing.T) {
 		binding("ns", long, ref("Role", long), user("u"), user(long)))
 	const most = 8 << 10
 	for verb, want := range map[string]authorizer.Decision{"get": authorizer.Allow, "delete": authorizer.NoOpinion} {
-		d, reason, err := engine(objs...).Authorize(context.Background(), &authorizer.Attributes{
+		decision, reason, err := engine(objs...).Authorize(context.Background(), &authorizer.Attributes{
 			User:         &authorizer.User{Name: "u"},
 			Verb:         verb,
 			Resource:     true,
@@ -355,8 +355,8 @@ func TestReasonsAreLimited(t *testing.T) {
 			Namespace:    "ns",
 			Name:         "p",
 		})
-		if err != nil || d != want || len(reason) > most || reason == "" {
-			t.Errorf("%s: got %v, a reason of %d bytes, %v, want %v and a reason of at most %d bytes", verb, d,
+		if err != nil || decision != want || len(reason) > most || reason == "" {
+			t.Errorf("%s: got %v, a reason of %d bytes, %v, want %v and a reason of at most %d bytes", verb, decision,
 				len(reason), err, want, most)
 		}
 	}

@@ -100,18 +100,18 @@ func findMissingParts(held, desired []rbacv1.PolicyRule, missing, words, values 
 // exceeds the limit.
 func (c *comparison) addWanted(desired []rbacv1.PolicyRule) bool {
 	for i := range desired {
-		w := &desired[i]
+		policyRule := &desired[i]
 		for _, list := range []struct {
 			sets   map[string]ruleBits
 			values []string
-		}{{c.groups, w.APIGroups}, {c.resources, w.Resources}, {c.names, w.ResourceNames}, {c.verbs, w.Verbs}} {
+		}{{c.groups, policyRule.APIGroups}, {c.resources, policyRule.Resources}, {c.names, policyRule.ResourceNames}, {c.verbs, policyRule.Verbs}} {
 			for _, v := range list.values {
 				if !c.addSet(list.sets, v) || !c.addSet(list.sets, wildcard) {
 					return false
 				}
 			}
 		}
-		for _, v := range w.Resources {
+		for _, v := range policyRule.Resources {
 			if _, sub, ok := strings.Cut(v, "/"); ok && !c.addSet(c.resources, wildcard+"/"+sub) {
 				return false
 			}

@@ -136,7 +136,7 @@ func TestManyHeldRulesCostLittle(t *testing.T) {
 	for i := range 20 {
 		objects = append(objects, clusterBinding(fmt.Sprint("b", i), ref("ClusterRole", "held"), user("alice")))
 	}
-	s := engine(objects...).Snapshot()
+	snapshot := engine(objects...).Snapshot()
 	for name, test := range map[string]struct {
 		wanted rbacv1.PolicyRule
 		held   bool
@@ -147,7 +147,7 @@ func TestManyHeldRulesCostLittle(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := s.CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{test.wanted})
+		err := snapshot.CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{test.wanted})
 		runtime.ReadMemStats(&after)
 		if elapsed := after.TotalAlloc - before.TotalAlloc; (err == nil) != test.held || elapsed > 32<<20 {
 			t.Errorf("%s: got %d bytes allocated, error %v, want at most %d, held: %t", name, elapsed, err, 32<<20, test.held)

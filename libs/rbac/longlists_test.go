@@ -52,15 +52,15 @@ func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
 			binding("a", name, ref("Role", name), user("alice")))
 	}
 	alice := &authorizer.User{Name: "alice"}
-	s := engine(objs...).Snapshot()
-	if n := s.EscalationValues(alice, "a", nil); n < 1<<20 || n > 2<<20 {
+	snapshot := engine(objs...).Snapshot()
+	if n := snapshot.EscalationValues(alice, "a", nil); n < 1<<20 || n > 2<<20 {
 		t.Errorf("%d values to compare, want n at least %v, n at most %v", n, 1<<20, 2<<20)
 	}
-	if err := s.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r0", "get", "n1")}); err != nil {
+	if err := snapshot.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r0", "get", "n1")}); err != nil {
 		t.Errorf("rules within the limit: %v", err)
 	}
 	var e *rbac.EscalationError
-	if err := s.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &e) ||
+	if err := snapshot.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &e) ||
 		!e.Truncated {
 		t.Errorf("rules beyond the limit: got error %v, want one that says that there are more", err)
 	}

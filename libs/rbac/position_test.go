@@ -36,12 +36,12 @@ func TestPositions(t *testing.T) {
 func FuzzParsePosition(f *testing.F) {
 	f.Add("clusterrolebindings=4,clusterroles=2,rolebindings=9,roles=3")
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := rbac.ParsePosition(text)
+		position, err := rbac.ParsePosition(text)
 		if err != nil {
 			return
 		}
-		if again, err := rbac.ParsePosition(p.String()); err != nil || again != p {
-			t.Errorf("%q: decoded again: got %s, %v, want %s", text, again, err, p)
+		if again, err := rbac.ParsePosition(position.String()); err != nil || again != position {
+			t.Errorf("%q: decoded again: got %s, %v, want %s", text, again, err, position)
 		}
 	})
 }

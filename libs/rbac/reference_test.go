@@ -29,18 +29,18 @@ func (n naiveEvaluator) allows(attributes *authorizer.Attributes) bool {
 		if roleBinding.Namespace != "" && roleBinding.Namespace != attributes.Namespace {
 			continue
 		}
-		if !slices.ContainsFunc(roleBinding.Subjects, func(s rbacv1.Subject) bool {
-			switch s.Kind {
+		if !slices.ContainsFunc(roleBinding.Subjects, func(subject rbacv1.Subject) bool {
+			switch subject.Kind {
 			case "User":
-				return s.Name != "" && s.Name == attributes.User.Name
+				return subject.Name != "" && subject.Name == attributes.User.Name
 			case "Group":
-				return slices.Contains(attributes.User.Groups, s.Name)
+				return slices.Contains(attributes.User.Groups, subject.Name)
 			}
-			ns := s.Namespace
+			ns := subject.Namespace
 			if ns == "" {
 				ns = roleBinding.Namespace
 			}
-			return ns != "" && attributes.User.Name == "system:serviceaccount:"+ns+":"+s.Name
+			return ns != "" && attributes.User.Name == "system:serviceaccount:"+ns+":"+subject.Name
 		}) {
 			continue
 		}
@@ -80,17 +80,17 @@ func genValues(values ...string) *rapid.Generator[[]string] {
 
 func genRule() *rapid.Generator[rbacv1.PolicyRule] {
 	return rapid.Custom(func(t *rapid.T) rbacv1.PolicyRule {
-		r := rbacv1.PolicyRule{Verbs: genValues("get", "list", "create", "*").Draw(t, "verbs")}
+		policyRule := rbacv1.PolicyRule{Verbs: genValues("get", "list", "create", "*").Draw(t, "verbs")}
 		if rapid.IntRange(0, 3).Draw(t, "path") == 0 {
-			r.NonResourceURLs = genValues("/a", "/a/*", "/a/b", "*", "/*").Draw(t, "paths")
-			return r
+			policyRule.NonResourceURLs = genValues("/a", "/a/*", "/a/b", "*", "/*").Draw(t, "paths")
+			return policyRule
 		}
-		r.APIGroups = genValues("", "apps", "*").Draw(t, "groups")
-		r.Resources = genValues("pods", "pods/log", "*/log", "*/scale", "*", "jobs").Draw(t, "resources")
+		policyRule.APIGroups = genValues("", "apps", "*").Draw(t, "groups")
+		policyRule.Resources = genValues("pods", "pods/log", "*/log", "*/scale", "*", "jobs").Draw(t, "resources")
 		if rapid.Bool().Draw(t, "named") {
-			r.ResourceNames = genValues("x", "y").Draw(t, "names")
+			policyRule.ResourceNames = genValues("x", "y").Draw(t, "names")
 		}
-		return r
+		return policyRule
 	})
 }
 

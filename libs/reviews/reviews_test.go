@@ -71,12 +71,12 @@ func TestRejectionsAreNotCacheable(t *testing.T) {
 	} {
 		e := gin.New()
 		e.GET(path, test.response)
-		w := httptest.NewRecorder()
-		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		if w.Code != test.code || w.Header().Get(test.header) != test.value || w.Header().Get("Cache-Control") != "no-store" ||
-			!strings.Contains(w.Body.String(), `"kind":"Status"`) {
-			t.Errorf("%s: got status %d, headers %v: %s, want %d, %s %q, no-store and a Status", path, w.Code,
-				w.Header(), w.Body, test.code, test.header, test.value)
+		responseRecorder := httptest.NewRecorder()
+		e.ServeHTTP(responseRecorder, httptest.NewRequest(http.MethodGet, path, nil))
+		if responseRecorder.Code != test.code || responseRecorder.Header().Get(test.header) != test.value || responseRecorder.Header().Get("Cache-Control") != "no-store" ||
+			!strings.Contains(responseRecorder.Body.String(), `"kind":"Status"`) {
+			t.Errorf("%s: got status %d, headers %v: %s, want %d, %s %q, no-store and a Status", path, responseRecorder.Code,
+				responseRecorder.Header(), responseRecorder.Body, test.code, test.header, test.value)
 		}
 	}
 }
@@ -90,13 +90,13 @@ func TestUnauthorizedClientsAreRejected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := gin.New()
-		reviews.Mount(e, clients, func(c *gin.Context) { c.String(http.StatusOK, "secret") },
+		engine := gin.New()
+		reviews.Mount(engine, clients, func(c *gin.Context) { c.String(http.StatusOK, "secret") },
 			func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, "/", "/review")
 		for _, path := range []string{"/", "/review"} {
 			for i, method := range []string{http.MethodPost, http.MethodGet} {
 				w := httptest.NewRecorder()
-				e.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+				engine.ServeHTTP(w, httptest.NewRequest(method, path, nil))
 				if w.Code != codes[i] || !anyClient && strings.Contains(w.Body.String(), "secret") {
 					t.Errorf("%s %s, any client allowed: %t: got status %d: %s, want %d without the secret", method,
 						path, anyClient, w.Code, w.Body, codes[i])

@@ -120,17 +120,17 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string,
 	if len(accepted) == 0 && len(a.Audiences) > 0 {
 		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", tokenAudiences, audiences)
 	}
-	var r *authenticator.Response
+	var resp *authenticator.Response
 	if claims.Issuer == LegacyIssuer {
-		r, err = a.authenticateLegacy(ctx, token, &claims)
+		resp, err = a.authenticateLegacy(ctx, token, &claims)
 	} else {
-		r, err = a.authenticateBound(ctx, &claims)
+		resp, err = a.authenticateBound(ctx, &claims)
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	r.Audiences = accepted
-	return r, true, nil
+	resp.Audiences = accepted
+	return resp, true, nil
 }
 
 // isKnownIssuer reports whether tokens of an issuer are accepted.
@@ -153,14 +153,14 @@ func (a *Authenticator) candidateKeys(ctx context.Context, token *jwt.Token, iss
 		candidates = a.Source(ctx, id)
 	}
 	var set jwt.VerificationKeySet
-	for _, k := range candidates {
-		if k.Algorithm != token.Method.Alg() {
+	for _, publicKey := range candidates {
+		if publicKey.Algorithm != token.Method.Alg() {
 			continue
 		}
-		if k.ID == id {
-			return k.Key, nil
+		if publicKey.ID == id {
+			return publicKey.Key, nil
 		}
-		set.Keys = append(set.Keys, k.Key)
+		set.Keys = append(set.Keys, publicKey.Key)
 	}
 	if len(set.Keys) == 0 {
 		return nil, errors.New("no key of the token's algorithm")
@@ -169,13 +169,13 @@ func (a *Authenticator) candidateKeys(ctx context.Context, token *jwt.Token, iss
 }
 
 // checkTimes checks the registered time claims.
-func (a *Authenticator) checkTimes(c *Claims, now time.Time) error {
+func (a *Authenticator) checkTimes(claims *Claims, now time.Time) error {
 	switch {
-	case c.ExpiresAt != nil && now.Add(-Leeway).After(c.ExpiresAt.Time):
+	case claims.ExpiresAt != nil && now.Add(-Leeway).After(claims.ExpiresAt.Time):
 		return errors.New("service account token has expired")
-	case c.NotBefore != nil && now.Add(Leeway).Before(c.NotBefore.Time):
+	case claims.NotBefore != nil && now.Add(Leeway).Before(claims.NotBefore.Time):
 		return errors.New("service account token is not valid yet")
-	case c.IssuedAt != nil && now.Add(Leeway).Before(c.IssuedAt.Time):
+	case claims.IssuedAt != nil && now.Add(Leeway).Before(claims.IssuedAt.Time):
 		return errors.New("service account token is issued in the future")
 	}
 	return nil

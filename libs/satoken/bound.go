@@ -31,30 +31,30 @@ func (a *Authenticator) authenticateBound(ctx context.Context, claims *Claims) (
 	if err := a.checkObjects(ctx, binding, now, &until); err != nil {
 		return nil, err
 	}
-	r := &authenticator.Response{User: binding.userFor(claims.ID), Expires: until}
+	resp := &authenticator.Response{User: binding.userFor(claims.ID), Expires: until}
 	use := UseValid
 	if binding.WarnAfter != nil && now.After(binding.WarnAfter.Time) {
 		use = UseStale
-		r.AuditAnnotations = map[string]string{staleToken: fmt.Sprintf("subject: %s, seconds after warning threshold: %d", claims.Subject, int64(now.Sub(binding.WarnAfter.Time).Seconds()))}
+		resp.AuditAnnotations = map[string]string{staleToken: fmt.Sprintf("subject: %s, seconds after warning threshold: %d", claims.Subject, int64(now.Sub(binding.WarnAfter.Time).Seconds()))}
 	}
 	a.Observe(use)
-	return r, nil
+	return resp, nil
 }
 
 // checkObjects returns an error unless the account and the bound objects exist with the uids of the
 // token. It reduces until to the time when the first of them counts as deleted.
 func (a *Authenticator) checkObjects(ctx context.Context, binding *Binding, now time.Time, until *time.Time) error {
-	check := func(kind string, ref Ref, o metav1.Object, err error) error { // err is the error of the lookup
+	check := func(kind string, ref Ref, object metav1.Object, err error) error { // err is the error of the lookup
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("%s %q of the token does not exist", kind, ref.Name)
 		}
 		if err != nil {
 			return authenticator.Unavailable(fmt.Errorf("look up %s %q of the token: %w", kind, ref.Name, err))
 		}
-		if string(o.GetUID()) != ref.UID {
-			return fmt.Errorf("%s UID (%s) does not match claim (%s)", kind, o.GetUID(), ref.UID)
+		if string(object.GetUID()) != ref.UID {
+			return fmt.Errorf("%s UID (%s) does not match claim (%s)", kind, object.GetUID(), ref.UID)
 		}
-		if d := o.GetDeletionTimestamp(); d != nil {
+		if d := object.GetDeletionTimestamp(); d != nil {
 			deletedAt := d.Add(Leeway)
 			if now.After(deletedAt) {
 				return fmt.Errorf("%s %q of the token has been deleted", kind, ref.Name)

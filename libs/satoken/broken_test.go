@@ -249,22 +249,22 @@ func TestUnverifiedClaimsHaveObjectsAndExpiry(t *testing.T) {
 		r.Binding.Secret = &satoken.Ref{Name: "s", UID: "us"}
 		r.Binding.Node = &satoken.Ref{Name: "n"}
 	})
-	h := satoken.ParseUnverified(token)
+	unverifiedClaims := satoken.ParseUnverified(token)
 	want := []satoken.Object{
 		{satoken.KindServiceAccount, "ns", "a", "ua"},
 		{satoken.KindSecret, "ns", "s", "us"},
 		{satoken.KindPod, "ns", "p", "up"},
 	}
-	if len(h.Objects) != len(want) || !h.Expires.Equal(start.Add(time.Hour+satoken.Leeway)) {
-		t.Fatalf("got hint %+v, want %d objects, and the expiry of the token with leeway", h, len(want))
+	if len(unverifiedClaims.Objects) != len(want) || !unverifiedClaims.Expires.Equal(start.Add(time.Hour+satoken.Leeway)) {
+		t.Fatalf("got hint %+v, want %d objects, and the expiry of the token with leeway", unverifiedClaims, len(want))
 	}
 	for i := range want {
-		if h.Objects[i] != want[i] {
-			t.Errorf("%d: %+v, want %+v", i, h.Objects[i], want[i])
+		if unverifiedClaims.Objects[i] != want[i] {
+			t.Errorf("%d: %+v, want %+v", i, unverifiedClaims.Objects[i], want[i])
 		}
 	}
-	if h := satoken.ParseUnverified("abcdef.0123456789abcdef"); len(h.Objects) != 0 || !h.Expires.IsZero() {
-		t.Errorf("opaque token: got hint %+v, want an empty one", h)
+	if unverifiedClaims := satoken.ParseUnverified("abcdef.0123456789abcdef"); len(unverifiedClaims.Objects) != 0 || !unverifiedClaims.Expires.IsZero() {
+		t.Errorf("opaque token: got hint %+v, want an empty one", unverifiedClaims)
 	}
 }
 

@@ -31,8 +31,8 @@ func (withoutAccounts) ServiceAccount(context.Context, string, string) (*corev1.
 	return nil, errors.New("no connection")
 }
 
-// legacyClaims replaces claims by those of a legacy token: of the account a in the namespace ns, stored
-// in the Secret s.
+// legacyClaims replaces claims by those of a legacy token: of the account a in the namespace ns,
+// stored in the Secret s.
 func legacyClaims(c *satoken.Claims) {
 	*c = satoken.Claims{
 		RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer, Subject: "system:serviceaccount:ns:a"},
@@ -40,9 +40,9 @@ func legacyClaims(c *satoken.Claims) {
 	}
 }
 
-// TestLegacyAccounts checks whether a legacy token is accepted, depending on its account and its Secret,
-// and which uses are counted. A Secret that the account lists was made with the account; any other one
-// was created manually.
+// TestLegacyAccounts checks whether a legacy token is accepted, depending on its account and its
+// Secret, and which uses are counted. A Secret that the account lists was made with the account;
+// any other one was created manually.
 func TestLegacyAccounts(t *testing.T) {
 	key := rsaKey()
 	expiry := start.Add(time.Hour)
@@ -105,7 +105,7 @@ func TestLegacyAccounts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+			resp, ok, err := a.AuthenticateToken(t.Context(), token, nil)
 			if ok != (test.err == "") || !reflect.DeepEqual(seen, test.uses) ||
 				errors.Is(err, authenticator.ErrUnavailable) != test.unavailable {
 				t.Errorf("authenticated = %v, error: %v, uses = %q, want %q", ok, err, seen, test.uses)
@@ -113,8 +113,8 @@ func TestLegacyAccounts(t *testing.T) {
 			if test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 				t.Errorf("got %v, want %q", err, test.err)
 			}
-			if ok && !r.Expires.Equal(test.expires) {
-				t.Errorf("expires %v, want %v", r.Expires, test.expires)
+			if ok && !resp.Expires.Equal(test.expires) {
+				t.Errorf("expires %v, want %v", resp.Expires, test.expires)
 			}
 		})
 	}
@@ -163,20 +163,20 @@ func TestParseUnverifiedOfUnusualTokens(t *testing.T) {
 		}) + ".c"},
 		"too long": {token: "a." + bound + "." + strings.Repeat("c", authenticator.MaxTokenBytes)},
 	} {
-		h := satoken.ParseUnverified(test.token)
-		if !reflect.DeepEqual(h.Objects, test.objects) {
-			t.Errorf("%s: %+v, want %+v", name, h.Objects, test.objects)
+		unverifiedClaims := satoken.ParseUnverified(test.token)
+		if !reflect.DeepEqual(unverifiedClaims.Objects, test.objects) {
+			t.Errorf("%s: %+v, want %+v", name, unverifiedClaims.Objects, test.objects)
 		}
 		// Only a legacy token names a Secret and a user.
-		if test.legacy && (h.Legacy == nil || *h.Legacy != secret || h.User != "system:serviceaccount:ns:a") ||
-			!test.legacy && (h.Legacy != nil || h.User != "") {
-			t.Errorf("%s: got hint %+v, want the Secret and user of a legacy token only: %t", name, h, test.legacy)
+		if test.legacy && (unverifiedClaims.Legacy == nil || *unverifiedClaims.Legacy != secret || unverifiedClaims.User != "system:serviceaccount:ns:a") ||
+			!test.legacy && (unverifiedClaims.Legacy != nil || unverifiedClaims.User != "") {
+			t.Errorf("%s: got hint %+v, want the Secret and user of a legacy token only: %t", name, unverifiedClaims, test.legacy)
 		}
 	}
 }
 
-// TestDefaultClock checks that the system's clock is the default. It also checks that only a token with
-// an id has extra values, and that a token without an account is rejected.
+// TestDefaultClock checks that the system's clock is the default. It also checks that only a token
+// with an id has extra values, and that a token without an account is rejected.
 func TestDefaultClock(t *testing.T) {
 	key := rsaKey()
 	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: fullFixture()})
@@ -206,8 +206,8 @@ func TestDefaultClock(t *testing.T) {
 	}
 }
 
-// TestDamagedKeyFiles checks that a damaged key is an error, even if the file has a valid one, and that
-// a missing file is an error.
+// TestDamagedKeyFiles checks that a damaged key is an error, even if the file has a valid one, and
+// that a missing file is an error.
 func TestDamagedKeyFiles(t *testing.T) {
 	key := ecKey(t, elliptic.P256())
 	good := publicKeyPEM(t, key.Public())

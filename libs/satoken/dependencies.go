@@ -66,12 +66,12 @@ func ParseUnverified(token string) UnverifiedClaims {
 			unverifiedClaims.Objects = append(unverifiedClaims.Objects, Object{kind, namespace, ref.Name, ref.UID})
 		}
 	}
-	if b := claims.Binding; b != nil {
-		add(KindServiceAccount, b.Namespace, &b.ServiceAccount)
-		add(KindSecret, b.Namespace, b.Secret)
-		add(KindPod, b.Namespace, b.Pod)
-		if b.Pod == nil {
-			add(KindNode, "", b.Node)
+	if binding := claims.Binding; binding != nil {
+		add(KindServiceAccount, binding.Namespace, &binding.ServiceAccount)
+		add(KindSecret, binding.Namespace, binding.Secret)
+		add(KindPod, binding.Namespace, binding.Pod)
+		if binding.Pod == nil {
+			add(KindNode, "", binding.Node)
 		}
 	}
 	if claims.Issuer == LegacyIssuer {

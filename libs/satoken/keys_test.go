@@ -90,12 +90,12 @@ func TestLoadPublicKeys(t *testing.T) {
 					t.Errorf("key %d is %s, want %s", i, keys[i].ID, k.ID)
 				}
 			}
-			s, err := satoken.LoadPrivateKey(path)
+			signer, err := satoken.LoadPrivateKey(path)
 			if (err == nil) != test.private {
 				t.Fatalf("private key: %v, want success: %v", err, test.private)
 			}
-			if test.private && !s.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(test.want[0].Public()) {
-				t.Errorf("got private key %v, want the one in the file", s.Public())
+			if test.private && !signer.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(test.want[0].Public()) {
+				t.Errorf("got private key %v, want the one in the file", signer.Public())
 			}
 		})
 	}
@@ -116,12 +116,12 @@ func TestPublishedKeysVerify(t *testing.T) {
 		if err := json.Unmarshal(doc, &set); err != nil || len(set.Keys) != 1 || !set.Keys[0].Valid() {
 			t.Fatalf("%v in %s", err, doc)
 		}
-		k := set.Keys[0]
-		sig, err := jose.ParseSigned(sign(t, key, nil), []jose.SignatureAlgorithm{jose.SignatureAlgorithm(k.Algorithm)})
-		if err != nil || sig.Signatures[0].Header.KeyID != k.KeyID {
-			t.Fatalf("got error %v, or another key ID, want %q in the header", err, k.KeyID)
+		jsonWebKey := set.Keys[0]
+		sig, err := jose.ParseSigned(sign(t, key, nil), []jose.SignatureAlgorithm{jose.SignatureAlgorithm(jsonWebKey.Algorithm)})
+		if err != nil || sig.Signatures[0].Header.KeyID != jsonWebKey.KeyID {
+			t.Fatalf("got error %v, or another key ID, want %q in the header", err, jsonWebKey.KeyID)
 		}
-		if _, err := sig.Verify(k); err != nil {
+		if _, err := sig.Verify(jsonWebKey); err != nil {
 			t.Error(err)
 		}
 	}
@@ -155,12 +155,12 @@ func TestIncompleteSignersAreRejected(t *testing.T) {
 	if _, err := satoken.NewSigner(issuer, p224); err == nil {
 		t.Error("NewSigner() with a P-224 key = nil, want an error")
 	}
-	for name, c := range map[string]satoken.Config{
+	for name, config := range map[string]satoken.Config{
 		"no issuer":  {Keys: public(t, rsaKey()), Objects: fullFixture()},
 		"no keys":    {Issuers: []string{issuer}, Objects: fullFixture()},
 		"no objects": {Issuers: []string{issuer}, Keys: public(t, rsaKey())},
 	} {
-		if _, err := satoken.New(c); err == nil {
+		if _, err := satoken.New(config); err == nil {
 			t.Errorf("New() with %s: got no error, want one", name)
 		}
 	}

@@ -59,13 +59,13 @@ func (a *Authenticator) authenticateLegacy(ctx context.Context, token string, cl
 		}
 	}
 	a.Observe(UseLegacy)
-	r := &authenticator.Response{User: authenticator.User{
+	resp := &authenticator.Response{User: authenticator.User{
 		Name: Username(claims.LegacyNamespace, claims.LegacyName), UID: claims.LegacyUID, Groups: Groups(claims.LegacyNamespace),
 	}, AuditAnnotations: annotations}
 	if claims.ExpiresAt != nil {
-		r.Expires = claims.ExpiresAt.Add(Leeway)
+		resp.Expires = claims.ExpiresAt.Add(Leeway)
 	}
-	return r, nil
+	return resp, nil
 }
 
 // checkSecret checks that the token equals the one in its secret and that the account is unchanged.

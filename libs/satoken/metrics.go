@@ -15,12 +15,12 @@ var usageMetrics = map[Use]struct{ name, help string }{
 
 // CountUses registers counters for some uses of tokens and returns a function for Config.Observe.
 // Other uses are not counted.
-func CountUses(r prometheus.Registerer, uses ...Use) func(Use) {
+func CountUses(registerer prometheus.Registerer, uses ...Use) func(Use) {
 	counters := map[Use]prometheus.Counter{}
 	for _, use := range uses {
 		m := usageMetrics[use]
 		counters[use] = prometheus.NewCounter(prometheus.CounterOpts{Name: m.name, Help: "[ALPHA] " + m.help})
-		r.MustRegister(counters[use])
+		registerer.MustRegister(counters[use])
 	}
 	return func(u Use) {
 		if c := counters[u]; c != nil {

@@ -119,18 +119,18 @@ func newAuthenticator(t testing.TB, w *fixture, now time.Time, keys ...crypto.Si
 
 func sign(t testing.TB, key crypto.Signer, change func(*satoken.Request)) string {
 	t.Helper()
-	s, err := satoken.NewSigner(issuer, key)
+	signer, err := satoken.NewSigner(issuer, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := satoken.Request{
+	req := satoken.Request{
 		Binding:   satoken.Binding{Namespace: "ns", ServiceAccount: satoken.Ref{Name: "a", UID: "ua"}},
 		Audiences: []string{audience}, IssuedAt: start, Lifetime: time.Hour,
 	}
 	if change != nil {
-		change(&r)
+		change(&req)
 	}
-	token, id, err := s.Sign(r)
+	token, id, err := signer.Sign(req)
 	if err != nil || id == "" {
 		t.Fatalf("sign: %v, id %q, want no error, a non-empty id", err, id)
 	}
@@ -151,15 +151,15 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 			if err != nil || parsed.Header["alg"] != name || parsed.Header["kid"] == "" {
 				t.Fatalf("got header %v, %v, want algorithm %v and a key ID", parsed.Header, err, name)
 			}
-			r, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), token, nil)
-			if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" {
-				t.Fatalf("got %+v, %v, want ServiceAccount ns/a with UID ua", r, err)
+			resp, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), token, nil)
+			if !ok || resp.User.Name != "system:serviceaccount:ns:a" || resp.User.UID != "ua" {
+				t.Fatalf("got %+v, %v, want ServiceAccount ns/a with UID ua", resp, err)
 			}
-			if ids := r.User.Extra[authenticator.ExtraCredentialID]; len(ids) != 1 || !strings.HasPrefix(ids[0], "JTI=") {
+			if ids := resp.User.Extra[authenticator.ExtraCredentialID]; len(ids) != 1 || !strings.HasPrefix(ids[0], "JTI=") {
 				t.Errorf("got credential IDs %q, want one that begins with JTI=", ids)
 			}
-			if want := start.Add(time.Hour + satoken.Leeway); !r.Expires.Equal(want) {
-				t.Errorf("expires %v, want %v", r.Expires, want)
+			if want := start.Add(time.Hour + satoken.Leeway); !resp.Expires.Equal(want) {
+				t.Errorf("expires %v, want %v", resp.Expires, want)
 			}
 			if _, ok, err := newAuthenticator(t, fullFixture(), start, ecKey(t, elliptic.P256()),
 				ecKey(t, elliptic.P384()), ecKey(t, elliptic.P521())).AuthenticateToken(t.Context(), token,
@@ -276,12 +276,12 @@ func TestExtraOfBoundTokens(t *testing.T) {
 	token := sign(t, key, func(r *satoken.Request) {
 		r.Binding.Pod, r.Binding.Node = &satoken.Ref{Name: "p", UID: "up"}, &satoken.Ref{Name: "n", UID: "un"}
 	})
-	r, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), token, nil)
+	resp, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), token, nil)
 	if !ok {
 		t.Fatal(err)
 	}
 	for k, want := range map[string]string{"pod-name": "p", "pod-uid": "up", "node-name": "n", "node-uid": "un"} {
-		if got := r.User.Extra["authentication.kubernetes.io/"+k]; len(got) != 1 || got[0] != want {
+		if got := resp.User.Extra["authentication.kubernetes.io/"+k]; len(got) != 1 || got[0] != want {
 			t.Errorf("%s is %q, want %q", k, got, want)
 		}
 	}

@@ -65,18 +65,18 @@ func (s *Signer) Sign(r Request) (token, id string, err error) {
 
 // Claims returns the claims of the token, which has a new id.
 func (r Request) Claims(issuer string) Claims {
-	b := r.Binding
+	binding := r.Binding
 	if r.WarnAfter > 0 {
-		b.WarnAfter = numericDate(r.IssuedAt.Add(r.WarnAfter))
+		binding.WarnAfter = numericDate(r.IssuedAt.Add(r.WarnAfter))
 	}
 	return Claims{
 		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: issuer, Subject: Username(b.Namespace, b.ServiceAccount.Name), Audience: r.Audiences, ID: uuid.NewString(),
+			Issuer: issuer, Subject: Username(binding.Namespace, binding.ServiceAccount.Name), Audience: r.Audiences, ID: uuid.NewString(),
 			IssuedAt:  numericDate(r.IssuedAt),
 			NotBefore: numericDate(r.IssuedAt),
 			ExpiresAt: numericDate(r.IssuedAt.Add(r.Lifetime)),
 		},
-		Binding: &b,
+		Binding: &binding,
 	}
 }
 

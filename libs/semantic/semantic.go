@@ -164,12 +164,12 @@ func compareMaps(x, y reflect.Value, depth int) result {
 		return resultOf(maps.EqualFunc(a, y.Interface().(corev1.ResourceList),
 			func(q, r resource.Quantity) bool { return q.Cmp(r) == 0 }))
 	}
-	for it := x.MapRange(); it.Next(); {
-		other := y.MapIndex(it.Key())
+	for mapIter := x.MapRange(); mapIter.Next(); {
+		other := y.MapIndex(mapIter.Key())
 		if !other.IsValid() {
 			return different
 		}
-		if v := compare(it.Value(), other, depth); v != equalValues {
+		if v := compare(mapIter.Value(), other, depth); v != equalValues {
 			return v
 		}
 	}

@@ -33,15 +33,15 @@ func newService(t *testing.T, master string) *servicerunner.Service {
 // newTracedService returns a service with an optional tracing configuration.
 func newTracedService(t *testing.T, master, file string) *servicerunner.Service {
 	t.Helper()
-	o := servicerunner.NewOptions("testd", 0)
-	o.Tracing.ConfigFile = file
-	o.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
-	o.Serving.CertDir = t.TempDir()
-	o.Client.Master = master
-	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
+	options := servicerunner.NewOptions("testd", 0)
+	options.Tracing.ConfigFile = file
+	options.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
+	options.Serving.CertDir = t.TempDir()
+	options.Client.Master = master
+	if err := errors.Join(append(options.Validate(), options.Complete())...); err != nil {
 		t.Fatal(err)
 	}
-	s, err := servicerunner.New("testd", o, slog.New(slog.DiscardHandler))
+	s, err := servicerunner.New("testd", options, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,12 +216,12 @@ func TestFailedTaskEndsService(t *testing.T) {
 // TestNewNeedsAPIServer checks that New fails outside of a pod without flags for the API server.
 func TestNewNeedsAPIServer(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	o := servicerunner.NewOptions("testd", 0)
-	o.Serving.CertDir = t.TempDir()
-	if err := o.Complete(); err != nil {
+	options := servicerunner.NewOptions("testd", 0)
+	options.Serving.CertDir = t.TempDir()
+	if err := options.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := servicerunner.New("testd", o, slog.New(slog.DiscardHandler)); err == nil ||
+	if _, err := servicerunner.New("testd", options, slog.New(slog.DiscardHandler)); err == nil ||
 		!strings.Contains(err.Error(), "--kubeconfig") {
 		t.Errorf("New() = %v, want an error about --kubeconfig", err)
 	}

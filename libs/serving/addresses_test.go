@@ -10,12 +10,12 @@ import (
 // of them.
 func TestGlobalAddresses(t *testing.T) {
 	of := func(address string) net.Addr {
-		ip, n, err := net.ParseCIDR(address)
+		ip, ipNet, err := net.ParseCIDR(address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.IP = ip
-		return n
+		ipNet.IP = ip
+		return ipNet
 	}
 	got := globalAddresses([]net.Addr{of("127.0.0.1/8"), of("fe80::1/64"), of("192.0.2.1/24"), of("2001:db8::1/64"),
 		&net.IPAddr{IP: net.IPv4(192, 0, 2, 2)}})

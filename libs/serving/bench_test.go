@@ -16,7 +16,7 @@ func BenchmarkResponses(b *testing.B) {
 	for _, size := range []int{200, 1 << 20} {
 		body := make([]byte, size)
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
-			r := startServer(b, testOptions(b), nil, func(*serving.Server) http.Handler {
+			testServer := startServer(b, testOptions(b), nil, func(*serving.Server) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Content-Type", "application/json")
 					_, _ = w.Write(body)
@@ -25,7 +25,7 @@ func BenchmarkResponses(b *testing.B) {
 			b.SetBytes(int64(size))
 			start := cpu(b)
 			for b.Loop() {
-				resp, err := r.client.Get(r.url + "/x")
+				resp, err := testServer.client.Get(testServer.url + "/x")
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -120,7 +120,7 @@ func TestNewServerFailsWithoutFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(o)
-		s, err := serving.NewServer(serving.Config{
+		server, err := serving.NewServer(serving.Config{
 			Options: o,
 			Logger:  discardLogger(),
 			Health:  health.New(health.Config{Logger: discardLogger()}),
@@ -129,7 +129,7 @@ func TestNewServerFailsWithoutFiles(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err == nil {
-			s.Close()
+			server.Close()
 		}
 	}
 }

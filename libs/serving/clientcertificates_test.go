@@ -140,12 +140,12 @@ func TestCertificateByName(t *testing.T) {
 		options.SNI = append(options.SNI, tlsfiles.NamedPair{CertFile: cert, KeyFile: key, Names: names})
 	}
 	options.SNI[0].Names = append(options.SNI[0].Names, "*.") // matches no name
-	r := startServer(t, options, nil, helloHandler)
+	testServer := startServer(t, options, nil, helloHandler)
 	for name, want := range map[string]string{
 		"exact.example.com": "exact", "EXACT.example.com": "exact", "exact.example.org": "testd", "a.wild.example.com": "wild",
 		"a.b.wild.example.com": "testd", "own.example.org": "own", "": "testd", "other": "testd",
 	} {
-		conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{ServerName: name, InsecureSkipVerify: true})
+		conn, err := tls.Dial("tcp", testServer.Addr().String(), &tls.Config{ServerName: name, InsecureSkipVerify: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -187,14 +187,14 @@ func TestSendFlushesAtOnce(t *testing.T) {
 // TestDetachedResponseFails checks that a failure after the handler has returned aborts the
 // response and reaches the functions of AtEnd.
 func TestDetachedResponseFails(t *testing.T) {
-	l := startDetached(t, func() {})
-	_, body := l.request(t)
-	<-l.returned
-	(<-l.end)(errors.New("failure"))
+	detachedFixture := startDetached(t, func() {})
+	_, body := detachedFixture.request(t)
+	<-detachedFixture.returned
+	(<-detachedFixture.end)(errors.New("failure"))
 	if remaining, err := io.ReadAll(body); err == nil {
 		t.Errorf("the response is complete with %q, want an error", remaining)
 	}
-	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner with failure", "outer with failure"}) {
+	if ended := detachedFixture.endedSoFar(); !slices.Equal(ended, []string{"inner with failure", "outer with failure"}) {
 		t.Errorf("got %q ended, want inner, then outer, with the failure", ended)
 	}
 }
@@ -202,25 +202,25 @@ func TestDetachedResponseFails(t *testing.T) {
 // TestPanicAfterDetachFailsResponse checks that a response is aborted if its handler panics after
 // Detach.
 func TestPanicAfterDetachFailsResponse(t *testing.T) {
-	l := startDetached(t, func() { panic(errors.New("after all")) })
-	_, body := l.request(t)
+	detachedFixture := startDetached(t, func() { panic(errors.New("after all")) })
+	_, body := detachedFixture.request(t)
 	if remaining, err := io.ReadAll(body); err == nil {
 		t.Errorf("the response is complete with %q, want an error", remaining)
 	}
 	select {
-	case <-l.returned:
+	case <-detachedFixture.returned:
 		t.Error("the handler returned, want it to panic")
 	default:
 	}
-	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner with after all", "outer with after all"}) {
+	if ended := detachedFixture.endedSoFar(); !slices.Equal(ended, []string{"inner with after all", "outer with after all"}) {
 		t.Errorf("got %q ended, want inner, then outer, with the late failure", ended)
 	}
 }
 
 // TestHTTP1ResponseCannotDetach checks that Detach returns false over HTTP/1.1.
 func TestHTTP1ResponseCannotDetach(t *testing.T) {
-	l := startDetached(t, func() { t.Error("Detach() = true, want false") })
-	conn := dial(t, l.testServer, "http/1.1")
+	detachedFixture := startDetached(t, func() { t.Error("Detach() = true, want false") })
+	conn := dial(t, detachedFixture.testServer, "http/1.1")
 	if _, err := io.WriteString(conn, "GET /lasting HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestHTTP1ResponseCannotDetach(t *testing.T) {
 		strings.Count(string(response), "HTTP/1.1 200") != 1 {
 		t.Errorf("%v: %s, want one response with 200 that does not last", err, response)
 	}
-	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
+	if ended := detachedFixture.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
 		t.Errorf("got %q ended, want inner, then outer", ended)
 	}
 }

@@ -129,12 +129,12 @@ func TestNewServerFailsIfMetricsCannotBeRegistered(t *testing.T) {
 	const connections = "register the connection metrics: full"
 	for left, want := range []string{"register the certificate metrics: full", "register the stall metrics: full",
 		connections, connections, connections, ""} {
-		o := testOptions(t)
-		if err := o.Complete(); err != nil {
+		options := testOptions(t)
+		if err := options.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{
-			Options: o,
+		server, err := serving.NewServer(serving.Config{
+			Options: options,
 			Logger:  discardLogger(),
 			Health:  health.New(health.Config{Logger: discardLogger()}),
 			Metrics: &limitedRegisterer{left: left},
@@ -143,7 +143,7 @@ func TestNewServerFailsIfMetricsCannotBeRegistered(t *testing.T) {
 			t.Errorf("%d: %v, want %q", left, err, want)
 		}
 		if err == nil {
-			s.Close()
+			server.Close()
 		}
 	}
 }

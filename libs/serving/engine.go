@@ -26,14 +26,14 @@ func NewEngine(log *slog.Logger) (*gin.Engine, error) {
 	if err := engine.SetTrustedProxies(nil); err != nil {
 		return nil, err
 	}
-	engine.Use(func(c *gin.Context) {
+	engine.Use(func(ctx *gin.Context) {
 		defer func() {
 			if panicValue := recover(); panicValue != nil {
-				c.Abort()
-				handlePanic(log, panicValue, c.Writer, c.Request, c.Writer.Written())
+				ctx.Abort()
+				handlePanic(log, panicValue, ctx.Writer, ctx.Request, ctx.Writer.Written())
 			}
 		}()
-		c.Next()
+		ctx.Next()
 	})
 	return engine, nil
 }

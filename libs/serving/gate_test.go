@@ -104,14 +104,14 @@ func testGate(t *testing.T, test func(t *testing.T, c net.Conn, r *bufio.Reader)
 // request arrives.
 func TestServerOptions(t *testing.T) {
 	const all, end = "OPTIONS * HTTP/1.1\r\nHost: a\r\n", "\r\n"
-	testGate(t, func(t *testing.T, c net.Conn, r *bufio.Reader) {
+	testGate(t, func(t *testing.T, c net.Conn, reader *bufio.Reader) {
 		go func() {
 			_, _ = io.WriteString(c,
 				all+end+all+"Content-Length: 3\r\n\r\nabc"+"GET / HTTP/1.1\r\nHost: a\r\n"+end+
 					"OPTIONS / HTTP/1.1\r\nHost: a\r\n"+end+"GET * HTTP/1.1\r\nHost: a\r\n"+end)
 		}()
 		for i, want := range []string{"", "", "0 0", "0 0", "0 0"} {
-			resp, err := http.ReadResponse(r, nil)
+			resp, err := http.ReadResponse(reader, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,10 +120,10 @@ func TestServerOptions(t *testing.T) {
 			}
 		}
 	})
-	testGate(t, func(t *testing.T, c net.Conn, r *bufio.Reader) {
+	testGate(t, func(t *testing.T, c net.Conn, reader *bufio.Reader) {
 		go func() { _, _ = io.WriteString(c, all+"Content-Length: 100\r\n\r\n") }()
 		start := time.Now()
-		if _, err := io.ReadAll(r); time.Since(start) > 2*time.Minute {
+		if _, err := io.ReadAll(reader); time.Since(start) > 2*time.Minute {
 			t.Errorf("a client that sends no body is kept for %v: %v, want at most %v", time.Since(start), err, 2*time.Minute)
 		}
 	})

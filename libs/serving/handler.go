@@ -24,14 +24,14 @@ type gate struct {
 	requests       *drain.Counter
 }
 
-func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryAfter bool, l *exchange.Limits,
-	h *conns.HeaderLimits) *gate {
+func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryAfter bool, limits *exchange.Limits,
+	headerLimits *conns.HeaderLimits) *gate {
 	return &gate{
 		next:           next,
 		longRunning:    longRunning,
 		sendRetryAfter: sendRetryAfter,
-		limits:         l,
-		headers:        h,
+		limits:         limits,
+		headers:        headerLimits,
 		requests:       drain.NewCounter(),
 	}
 }

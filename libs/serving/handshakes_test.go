@@ -96,17 +96,17 @@ func TestManyHandshakesSucceed(t *testing.T) {
 // TestShutdownEndsHandshakes checks that a shutdown waits only for a while for an unfinished
 // handshake.
 func TestShutdownEndsHandshakes(t *testing.T) {
-	r := startServer(t, testOptions(t), nil, helloHandler)
-	conn, err := net.Dial("tcp", r.Addr().String())
+	testServer := startServer(t, testOptions(t), nil, helloHandler)
+	conn, err := net.Dial("tcp", testServer.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusOK { // so the other connection has been accepted
+	if resp, _ := testServer.get(t, "/x"); resp.StatusCode != http.StatusOK { // so the other connection has been accepted
 		t.Error(resp.Status)
 	}
-	r.stop()
-	r.waitForShutdown(t)
+	testServer.stop()
+	testServer.waitForShutdown(t)
 	if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
 		t.Errorf("got read error %v, want a closed connection", err)
 	}

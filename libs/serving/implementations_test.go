@@ -18,15 +18,15 @@ import (
 )
 
 // eachProtocol runs a test with each implementation of HTTP/2, and with HTTP/1.1.
-func eachProtocol(t *testing.T, test func(t *testing.T, o *serving.Options)) {
+func eachProtocol(t *testing.T, test func(t *testing.T, options *serving.Options)) {
 	for _, name := range []string{"own", "standard", "http1"} {
 		t.Run(name, func(t *testing.T) {
-			o := shortStallOptions(t)
-			o.DisableHTTP2 = name == "http1"
-			if !o.DisableHTTP2 {
-				o.HTTP2Implementation = name
+			options := shortStallOptions(t)
+			options.DisableHTTP2 = name == "http1"
+			if !options.DisableHTTP2 {
+				options.HTTP2Implementation = name
 			}
-			test(t, o)
+			test(t, options)
 		})
 	}
 }
@@ -106,8 +106,8 @@ func (c throttledConn) Read(p []byte) (int, error) {
 // slowClient returns a client whose connections are throttled.
 func slowClient(t *testing.T, r *testServer, o *serving.Options, rate int) *http.Client {
 	t.Helper()
-	c := newClient(t, o.CertFile, nil)
-	c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+	client := newClient(t, o.CertFile, nil)
+	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := r.connect(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -117,7 +117,7 @@ func slowClient(t *testing.T, r *testServer, o *serving.Options, rate int) *http
 		}
 		return throttledConn{conn, rate}, nil
 	}
-	return c
+	return client
 }
 
 // TestSlowClientGetsWholeResponse checks that concurrent responses to a client that keeps reading
@@ -125,14 +125,14 @@ func slowClient(t *testing.T, r *testServer, o *serving.Options, rate int) *http
 func TestSlowClientGetsWholeResponse(t *testing.T) {
 	const size, responses, rate = 600_000, 8, 2_000_000
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
-		r := startServer(t, o, nil, func(*serving.Server) http.Handler {
+		testServer := startServer(t, o, nil, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
 		})
-		client := slowClient(t, r, o, rate)
+		client := slowClient(t, testServer, o, rate)
 		var all sync.WaitGroup
 		for range responses {
 			all.Go(func() {
-				resp, err := client.Get(r.url + "/x")
+				resp, err := client.Get(testServer.url + "/x")
 				if err != nil {
 					t.Error(err)
 					return
@@ -151,19 +151,19 @@ func TestSlowClientGetsWholeResponse(t *testing.T) {
 // that the kernel has not sent when the server ends.
 func TestShutdownWaitsForSlowClients(t *testing.T) {
 	const size, rate = 1_500_000, 1_000_000
-	eachProtocol(t, func(t *testing.T, o *serving.Options) {
-		if o.HTTP2Implementation == "standard" {
+	eachProtocol(t, func(t *testing.T, options *serving.Options) {
+		if options.HTTP2Implementation == "standard" {
 			t.Skip("net/http closes a connection a second after its last stream, even if the kernel has bytes to send")
 		}
-		r := startServer(t, o, nil, func(*serving.Server) http.Handler {
+		testServer := startServer(t, options, nil, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
 		})
-		resp, err := slowClient(t, r, o, rate).Get(r.url + "/x")
+		resp, err := slowClient(t, testServer, options, rate).Get(testServer.url + "/x")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		r.stop()
+		testServer.stop()
 		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size {
 			t.Errorf("got %d bytes, %v, want %d", n, err, size)
 		}

@@ -22,12 +22,12 @@ func testInMemory(t *testing.T, handler http.HandlerFunc, test func(t *testing.T
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) }) // closed connections linger until then
-		o, counts := testOptions(t), prometheus.NewRegistry()
-		if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
+		options, counts := testOptions(t), prometheus.NewRegistry()
+		if err := errors.Join(append(options.Validate(), options.Complete())...); err != nil {
 			t.Fatal(err)
 		}
 		server, err := serving.NewServer(serving.Config{
-			Options: o,
+			Options: options,
 			Logger:  discardLogger(),
 			Health:  health.New(health.Config{Logger: discardLogger()}),
 			Metrics: counts,

@@ -117,16 +117,16 @@ func NewOptions(pairName string, port int) *Options {
 
 // AddFlags adds the flags to the sections "generic", "secure serving" and "authentication".
 func (o *Options) AddFlags(sections *options.Sections) {
-	g := sections.Set("generic")
-	g.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
+	flags := sections.Set("generic")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
 		"How long to keep serving after SIGTERM; /readyz fails during that time.")
-	g.BoolVar(&o.ShutdownRetryAfter, "shutdown-send-retry-after", o.ShutdownRetryAfter,
+	flags.BoolVar(&o.ShutdownRetryAfter, "shutdown-send-retry-after", o.ShutdownRetryAfter,
 		"Keep listening while requests in flight complete, and reject new ones with 429 and Retry-After.")
-	g.DurationVar(&o.WatchGrace, "shutdown-watch-termination-grace-period", o.WatchGrace,
+	flags.DurationVar(&o.WatchGrace, "shutdown-watch-termination-grace-period", o.WatchGrace,
 		"How long a shutdown waits for watches to end, at least 5s.")
-	g.DurationVar(&o.StallTimeout, "stalled-client-timeout", o.StallTimeout,
+	flags.DurationVar(&o.StallTimeout, "stalled-client-timeout", o.StallTimeout,
 		"How long a client may send no part of a request body or read no part of a response before the request is aborted; twice that for watches.")
-	g.DurationVar(&o.LivezGracePeriod, "livez-grace-period", o.LivezGracePeriod, "Startup period in which /livez always passes.")
+	flags.DurationVar(&o.LivezGracePeriod, "livez-grace-period", o.LivezGracePeriod, "Startup period in which /livez always passes.")
 
 	flagSet := sections.Set("secure serving")
 	flagSet.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "Address to listen on; 0.0.0.0 or :: for all interfaces.")
@@ -319,15 +319,15 @@ func (n *namedPairs) Set(value string) error {
 	if cert == "" || key == "" || strings.Contains(key, ",") {
 		return errors.New("want CERT,KEY or CERT,KEY:NAME,NAME")
 	}
-	p := tlsfiles.NamedPair{CertFile: cert, KeyFile: key}
+	namedPair := tlsfiles.NamedPair{CertFile: cert, KeyFile: key}
 	if hasNames {
 		for _, name := range strings.Split(names, ",") {
 			if name == "" {
 				return errors.New("a name is empty")
 			}
-			p.Names = append(p.Names, strings.ToLower(name))
+			namedPair.Names = append(namedPair.Names, strings.ToLower(name))
 		}
 	}
-	*n.list = append(*n.list, p)
+	*n.list = append(*n.list, namedPair)
 	return nil
 }

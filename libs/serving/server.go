@@ -242,13 +242,13 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 }
 
 // connContext adds the connection to the context of its requests.
-func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
-	ctx = conns.WithConn(ctx, c)
-	if below := conns.BelowTLS(c); below != nil {
+func (s *Server) connContext(ctx context.Context, conn net.Conn) context.Context {
+	ctx = conns.WithConn(ctx, conn)
+	if below := conns.BelowTLS(conn); below != nil {
 		ctx = exchange.WithConn(ctx, below)
 	}
 	if s.connection != nil {
-		ctx = s.connection(ctx, c)
+		ctx = s.connection(ctx, conn)
 	}
 	return ctx
 }
@@ -305,7 +305,8 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	closeConnections, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	closed := make(chan error, 1)
-	// With ShutdownRetryAfter, the server keeps accepting until the requests have drained, and answers 429.
+	// With ShutdownRetryAfter, the server keeps accepting until the requests have drained, and
+	// answers 429.
 	stopListening := func() { closed <- server.Shutdown(closeConnections) }
 	if !s.options.ShutdownRetryAfter {
 		go stopListening()
@@ -354,7 +355,8 @@ func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 			lastGrowth = now
 		}
 		switch {
-		// A request that outlived its timeout keeps its connection active, which is then not awaited.
+		// A request that outlived its timeout keeps its connection active, which is then not
+		// awaited.
 		case outstanding == 0 && (s.active.isEmpty() || !g.requests.IsDrained()):
 			return
 		case now.After(end) || now.Sub(lastGrowth) > exchange.ConnPatience*s.options.StallTimeout:
@@ -372,14 +374,14 @@ type activeConns struct {
 }
 
 // set adds a connection, or removes it if it is not active.
-func (a *activeConns) set(c net.Conn, active bool) {
+func (a *activeConns) set(conn net.Conn, active bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if active {
-		a.conns[c] = struct{}{}
+		a.conns[conn] = struct{}{}
 		return
 	}
-	delete(a.conns, c)
+	delete(a.conns, conn)
 }
 
 func (a *activeConns) isEmpty() bool {

@@ -54,9 +54,9 @@ func startServer(t testing.TB, o *serving.Options, long func(*http.Request) bool
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 		t.Fatal(err)
 	}
-	h := health.New(health.Config{Logger: discardLogger()})
+	registry := health.New(health.Config{Logger: discardLogger()})
 	counts := prometheus.NewRegistry()
-	server, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: h, Metrics: counts})
+	server, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: registry, Metrics: counts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func startServer(t testing.TB, o *serving.Options, long func(*http.Request) bool
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Mount(engine)
+	registry.Mount(engine)
 	remaining := handler(server)
 	mux := http.NewServeMux()
 	mux.Handle("/readyz", engine)
@@ -197,7 +197,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			o.ShutdownDelay = 200 * time.Millisecond
 			release, inShort := make(chan struct{}), make(chan struct{})
 			isLong := func(r *http.Request) bool { return r.URL.Path == "/watch" }
-			testServer := startServer(t, o, isLong, func(s *serving.Server) http.Handler {
+			testServer := startServer(t, o, isLong, func(server *serving.Server) http.Handler {
 				mux := http.NewServeMux()
 				mux.HandleFunc("/short", func(w http.ResponseWriter, _ *http.Request) {
 					close(inShort)
@@ -207,7 +207,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				mux.HandleFunc("/watch", func(w http.ResponseWriter, _ *http.Request) {
 					io.WriteString(w, "begin\n")
 					http.NewResponseController(w).Flush()
-					<-s.LongRunningStop()
+					<-server.LongRunningStop()
 					io.WriteString(w, "end\n")
 				})
 				return mux
@@ -317,15 +317,15 @@ func TestShutdownAbortsSlowRequests(t *testing.T) {
 // TestIdleConnectionsDoNotDelayShutdown checks that connections without requests, also ones without
 // a handshake, do not delay a shutdown.
 func TestIdleConnectionsDoNotDelayShutdown(t *testing.T) {
-	r := startServer(t, testOptions(t), nil, helloHandler)
-	r.get(t, "/x")
-	conn, err := net.Dial("tcp", r.Addr().String())
+	testServer := startServer(t, testOptions(t), nil, helloHandler)
+	testServer.get(t, "/x")
+	conn, err := net.Dial("tcp", testServer.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	r.stop()
-	r.waitForShutdown(t)
+	testServer.stop()
+	testServer.waitForShutdown(t)
 }
 
 // TestPortSharing checks that a port is shared only if both servers permit it.

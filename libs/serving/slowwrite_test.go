@@ -71,17 +71,17 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 func getWithoutReading(t *testing.T, r *testServer, proto string) (read func()) {
 	t.Helper()
 	if proto == "h2" {
-		c := dialHTTP2(t, r, 0)
-		c.request(1, "GET", true)
+		rawHTTP2 := dialHTTP2(t, r, 0)
+		rawHTTP2.request(1, "GET", true)
 		return func() {
 			for _, id := range []uint32{0, 1} {
-				if err := c.WriteWindowUpdate(id, 1<<30); err != nil {
+				if err := rawHTTP2.WriteWindowUpdate(id, 1<<30); err != nil {
 					t.Error(err)
 				}
 			}
 			go func() {
 				for err := error(nil); err == nil; {
-					_, err = c.ReadFrame()
+					_, err = rawHTTP2.ReadFrame()
 				}
 			}()
 		}
@@ -96,7 +96,7 @@ func getWithoutReading(t *testing.T, r *testServer, proto string) (read func()) 
 // TestSmallResponseDoesNotSuspend checks that a response that fits into buffers does not suspend
 // the handler.
 func TestSmallResponseDoesNotSuspend(t *testing.T) {
-	r, handlerErr := startStalling(t, testOptions(t), false, func(w http.ResponseWriter, r *http.Request) error {
+	testServer, handlerErr := startStalling(t, testOptions(t), false, func(w http.ResponseWriter, r *http.Request) error {
 		exchange.OnSlowWrite(struct{ http.ResponseWriter }{w}, nil, nil) // has no effect on a writer without Unwrap
 		suspend := func() bool {
 			t.Error("the handler was suspended for a small response, want it to continue")
@@ -106,7 +106,7 @@ func TestSmallResponseDoesNotSuspend(t *testing.T) {
 		_, err := io.WriteString(w, strings.Repeat("x", 1<<10))
 		return err
 	})
-	r.get(t, "/x")
+	testServer.get(t, "/x")
 	if err := <-handlerErr; err != nil {
 		t.Error(err)
 	}

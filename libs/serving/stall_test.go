@@ -112,16 +112,16 @@ func (c *rawHTTP2) request(id uint32, method string, end bool) {
 func (c *rawHTTP2) readUntilEnd(id uint32) string {
 	c.t.Helper()
 	for {
-		f, err := c.ReadFrame()
+		frame, err := c.ReadFrame()
 		if err != nil {
 			c.t.Fatal(err)
 		}
 		switch {
-		case f.Header().StreamID != id:
-		case f.Header().Type == http2.FrameRSTStream:
+		case frame.Header().StreamID != id:
+		case frame.Header().Type == http2.FrameRSTStream:
 			return "reset"
-		case f.Header().Flags.Has(http2.FlagDataEndStream) && (f.Header().Type == http2.FrameData ||
-			f.Header().Type == http2.FrameHeaders):
+		case frame.Header().Flags.Has(http2.FlagDataEndStream) && (frame.Header().Type == http2.FrameData ||
+			frame.Header().Type == http2.FrameHeaders):
 			return "end"
 		}
 	}
@@ -148,12 +148,12 @@ func TestMissingBodyTimesOut(t *testing.T) {
 	})
 	t.Run("HTTP/2", func(t *testing.T) {
 		r, handlerErr := startStalling(t, shortStallOptions(t), shortRequests, readAll)
-		c := dialHTTP2(t, r, 1<<16)
-		c.request(1, "POST", false)
+		rawHTTP2 := dialHTTP2(t, r, 1<<16)
+		rawHTTP2.request(1, "POST", false)
 		if err := <-handlerErr; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("reading the body = %v, want a deadline error", err)
 		}
-		c.readUntilEnd(1)
+		rawHTTP2.readUntilEnd(1)
 	})
 }
 
@@ -162,7 +162,7 @@ func TestMissingBodyTimesOut(t *testing.T) {
 func TestTricklingBodyTimesOut(t *testing.T) {
 	o := shortStallOptions(t)
 	o.StallTimeout, o.RequestTimeout = 10*time.Second, 100*time.Millisecond
-	r, handlerErr := startStalling(t, o, shortRequests, readAll)
+	testServer, handlerErr := startStalling(t, o, shortRequests, readAll)
 	body, in := io.Pipe()
 	go func() {
 		defer in.Close()
@@ -173,7 +173,7 @@ func TestTricklingBodyTimesOut(t *testing.T) {
 			}
 		}
 	}()
-	resp, err := r.client.Post(r.url+"/x", "text/plain", body)
+	resp, err := testServer.client.Post(testServer.url+"/x", "text/plain", body)
 	if err == nil {
 		resp.Body.Close()
 	}
@@ -270,13 +270,13 @@ func TestUnreadHijackedConnectionTimesOut(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			testServer, handlerErr := startStalling(t, shortStallOptions(t), longRequests,
 				withStallLimit(func(w http.ResponseWriter, _ *http.Request) error {
-					conn, rw, err := http.NewResponseController(w).Hijack()
+					conn, readWriter, err := http.NewResponseController(w).Hijack()
 					if err != nil {
 						return err
 					}
 					defer conn.Close()
 					for range 1024 {
-						if err := write(conn, rw); err != nil {
+						if err := write(conn, readWriter); err != nil {
 							return err
 						}
 					}
@@ -314,12 +314,12 @@ func TestUnreadSmallResponseIsReset(t *testing.T) {
 // TestIdleWatchIsNotAborted checks that a silent watch and a slow client are not aborted, and that
 // a connection survives a request whose body was not read.
 func TestIdleWatchIsNotAborted(t *testing.T) {
-	o := shortStallOptions(t)
-	o.StallTimeout, o.RequestTimeout = 20*time.Millisecond, 20*time.Millisecond
+	options := shortStallOptions(t)
+	options.StallTimeout, options.RequestTimeout = 20*time.Millisecond, 20*time.Millisecond
 	for _, http1 := range []bool{false, true} {
-		o := *o
-		o.DisableHTTP2 = http1
-		testServer, handlerErr := startStalling(t, &o, longRequests, withStallLimit(func(w http.ResponseWriter, r *http.Request) error {
+		options := *options
+		options.DisableHTTP2 = http1
+		testServer, handlerErr := startStalling(t, &options, longRequests, withStallLimit(func(w http.ResponseWriter, r *http.Request) error {
 			for range 5 {
 				if _, err := io.WriteString(w, "line\n"); err != nil {
 					return err
@@ -328,7 +328,7 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 					return err
 				}
 				select { // the silence is the condition under test
-				case <-time.After(3 * o.StallTimeout):
+				case <-time.After(3 * options.StallTimeout):
 				case <-r.Context().Done():
 					return r.Context().Err()
 				}
@@ -354,17 +354,17 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 func TestHTTP1ConnectionIsReused(t *testing.T) {
 	options := shortStallOptions(t)
 	options.DisableHTTP2 = true
-	r, handlerErr := startStalling(t, options, shortRequests, func(w http.ResponseWriter, r *http.Request) error {
+	testServer, handlerErr := startStalling(t, options, shortRequests, func(w http.ResponseWriter, r *http.Request) error {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			_, err = w.Write(body)
 		}
 		return err
 	})
-	conn := dial(t, r, "http/1.1")
+	conn := dial(t, testServer, "http/1.1")
 	in := bufio.NewReader(conn)
 	for _, size := range []int{0, 1, 5000, 300 << 10} {
-		req, err := http.NewRequest(http.MethodPost, r.url+"/x", bytes.NewReader(make([]byte, size)))
+		req, err := http.NewRequest(http.MethodPost, testServer.url+"/x", bytes.NewReader(make([]byte, size)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,16 +82,16 @@ func Around(ctx context.Context, foreground Task, background ...Task) error {
 	foregroundCtx, stopForeground := context.WithCancel(ctx)
 	defer stopForeground()
 
-	for _, t := range background {
-		backgroundGroup.Go(t.Name, func(ctx context.Context) error {
-			err := runProtected(ctx, t.Run)
+	for _, task := range background {
+		backgroundGroup.Go(task.Name, func(ctx context.Context) error {
+			err := runProtected(ctx, task.Run)
 			if err == nil || isContextEnd(ctx, err) {
 				return nil
 			}
 			// The error is recorded without ending the other background tasks, which the foreground
 			// needs until it has drained.
 			stopForeground()
-			backgroundGroup.recordFirst(fmt.Errorf("%s: %w", t.Name, err))
+			backgroundGroup.recordFirst(fmt.Errorf("%s: %w", task.Name, err))
 			return nil
 		})
 	}

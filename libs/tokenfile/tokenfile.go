@@ -36,12 +36,12 @@ type Authenticator struct {
 
 // Load reads a file. Warnings concern skipped lines.
 func Load(path string) (*Authenticator, []string, error) {
-	f, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -95,15 +95,15 @@ func Parse(data []byte) (*Authenticator, []string, error) {
 
 // parseUser returns the user of a line.
 func parseUser(record []string) *authenticator.User {
-	u := &authenticator.User{Name: record[columnUser], UID: record[columnUID]}
+	user := &authenticator.User{Name: record[columnUser], UID: record[columnUID]}
 	if len(record) > columnGroups {
 		for _, g := range strings.Split(record[columnGroups], ",") {
 			if g != "" { // a space is part of a name, as in Kubernetes
-				u.Groups = append(u.Groups, g)
+				user.Groups = append(user.Groups, g)
 			}
 		}
 	}
-	return u
+	return user
 }
 
 // Len returns the number of tokens.

@@ -68,12 +68,12 @@ func TestParseUsersErrorsAndWarnings(t *testing.T) {
 			if err != nil || len(warnings) != test.warnings {
 				t.Fatalf("error %v, warnings %q, want %d", err, warnings, test.warnings)
 			}
-			r, ok, err := a.AuthenticateToken(t.Context(), test.token, nil)
+			resp, ok, err := a.AuthenticateToken(t.Context(), test.token, nil)
 			if err != nil || ok != (test.want != nil) {
 				t.Fatalf("got %v, %v, want %v", ok, err, test.want)
 			}
-			if ok && (r.User.Name != test.want.Name || r.User.UID != test.want.UID || !slices.Equal(r.User.Groups, test.want.Groups)) {
-				t.Errorf("user %+v, want %+v", r.User, *test.want)
+			if ok && (resp.User.Name != test.want.Name || resp.User.UID != test.want.UID || !slices.Equal(resp.User.Groups, test.want.Groups)) {
+				t.Errorf("user %+v, want %+v", resp.User, *test.want)
 			}
 		})
 	}

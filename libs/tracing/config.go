@@ -29,14 +29,14 @@ func (o *Options) Read() (*Configuration, error) {
 	if o.ConfigFile == "" {
 		return nil, nil
 	}
-	c, err := readFile(o.ConfigFile)
+	configuration, err := readFile(o.ConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("--tracing-config-file: failed to read tracing config: %w", err)
 	}
-	if err := c.validate().ToAggregate(); err != nil {
+	if err := configuration.validate().ToAggregate(); err != nil {
 		return nil, fmt.Errorf("--tracing-config-file: failed to validate tracing configuration: %w", err)
 	}
-	return c, nil
+	return configuration, nil
 }
 
 // Configuration is the content of the file (Kubernetes: TracingConfiguration).

@@ -89,18 +89,18 @@ func provider(t *testing.T, content string) (*tracing.Provider, *prometheus.Regi
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
 	p, err := tracing.New(t.Context(), tracing.Config{
 		Configuration: config,
 		Service:       "testd",
 		Instance:      "one",
 		Logger:        slog.New(slog.DiscardHandler),
-		Metrics:       r,
+		Metrics:       registry,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p, r
+	return p, registry
 }
 
 const (
@@ -215,12 +215,12 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func TestUnavailableCollectorDoesNotBlock(t *testing.T) {
 	hanging := tracingtest.Start(t)
 	hanging.Hang()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := l.Addr().String()
-	l.Close()
+	gone := listener.Addr().String()
+	listener.Close()
 	for name, endpoint := range map[string]string{"hangs": hanging.Endpoint, "is gone": gone} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // closing waits for the collector
@@ -248,18 +248,18 @@ func TestUnavailableCollectorDoesNotBlock(t *testing.T) {
 
 // TestNilProviderCostsNothing checks that a nil provider wraps nothing and does not allocate.
 func TestNilProviderCostsNothing(t *testing.T) {
-	var p *tracing.Provider
+	var provider *tracing.Provider
 	next := http.NewServeMux()
-	if got := p.Handler(tracing.Incoming{}, next); got != http.Handler(next) {
+	if got := provider.Handler(tracing.Incoming{}, next); got != http.Handler(next) {
 		t.Errorf("Handler() = %T, want the next handler itself", got)
 	}
-	if got := p.Transport(http.DefaultTransport); got != http.DefaultTransport {
+	if got := provider.Transport(http.DefaultTransport); got != http.DefaultTransport {
 		t.Errorf("Transport() = %T, want %v", got, http.DefaultTransport)
 	}
-	if p.ChildrenOnly() != nil {
-		t.Errorf("ChildrenOnly() of a nil provider = %v, want nil", p.ChildrenOnly())
+	if provider.ChildrenOnly() != nil {
+		t.Errorf("ChildrenOnly() of a nil provider = %v, want nil", provider.ChildrenOnly())
 	}
-	p.Close()
+	provider.Close()
 	ctx := t.Context()
 	n := 1.0
 	for range 20 { // leftovers of earlier tests may allocate

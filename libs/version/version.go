@@ -58,15 +58,15 @@ func Get() apiversion.Info {
 	if !ok {
 		return info
 	}
-	for _, s := range build.Settings {
-		switch s.Key {
+	for _, buildSetting := range build.Settings {
+		switch buildSetting.Key {
 		case "vcs.revision":
-			info.GitCommit = s.Value
+			info.GitCommit = buildSetting.Value
 		case "vcs.time":
-			info.BuildDate = s.Value
+			info.BuildDate = buildSetting.Value
 		case "vcs.modified":
 			info.GitTreeState = "clean"
-			if s.Value == "true" {
+			if buildSetting.Value == "true" {
 				info.GitTreeState = "dirty"
 			}
 		}
@@ -74,7 +74,8 @@ func Get() apiversion.Info {
 	return info
 }
 
-// Emulating returns the version information of a server that emulates a minor version of Kubernetes 1.
+// Emulating returns the version information of a server that emulates a minor version of Kubernetes
+// 1.
 func Emulating(minor int) apiversion.Info {
 	info := Get()
 	info.EmulationMinor = strconv.Itoa(minor)

@@ -65,14 +65,14 @@ func New(name string) *cobra.Command {
 }
 
 func (f *flags) newCheck() *cobra.Command {
-	c := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "check",
 		Short: "Print subject, use, issuer, expiry and state of all certificates; exit with 1 if one of them needs attention.",
 		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(c *cobra.Command, _ []string) error { return f.runCheck(c.OutOrStdout()) },
+		RunE:  func(command *cobra.Command, _ []string) error { return f.runCheck(command.OutOrStdout()) },
 	}
-	c.Flags().DurationVar(&f.within, "within", 30*24*time.Hour, "Report certificates that expire within this time.")
-	return c
+	command.Flags().DurationVar(&f.within, "within", 30*24*time.Hour, "Report certificates that expire within this time.")
+	return command
 }
 
 // usageArgs returns the errors of a check of arguments as usage errors.
@@ -87,17 +87,17 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 
 // Run runs a command with arguments and returns the exit code: 0 for success, 1 for a
 // failure, 2 for a usage error.
-func Run(c *cobra.Command, args []string, out, errs io.Writer) int {
-	c.SetArgs(args)
-	c.SetOut(out)
-	c.SetErr(errs)
-	err := c.Execute()
+func Run(command *cobra.Command, args []string, out, errs io.Writer) int {
+	command.SetArgs(args)
+	command.SetOut(out)
+	command.SetErr(errs)
+	err := command.Execute()
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "%s: %v\n", c.CommandPath(), err)
+	fmt.Fprintf(errs, "%s: %v\n", command.CommandPath(), err)
 	if _, usage := err.(UsageError); usage {
-		fmt.Fprintf(errs, "Run '%s --help' for usage.\n", c.CommandPath())
+		fmt.Fprintf(errs, "Run '%s --help' for usage.\n", command.CommandPath())
 		return 2
 	}
 	return 1

@@ -61,14 +61,14 @@ type Balancer struct {
 }
 
 // New binds the address. Run releases it.
-func New(c Config) (*Balancer, error) {
-	l, err := net.Listen("tcp", c.Listen)
+func New(config Config) (*Balancer, error) {
+	listener, err := net.Listen("tcp", config.Listen)
 	if err != nil {
 		return nil, err
 	}
 	return &Balancer{
-		Config:        c,
-		listener:      l,
+		Config:        config,
+		listener:      listener,
 		changed:       make(chan struct{}),
 		ready:         map[string]bool{},
 		backendByConn: map[net.Conn]string{},

@@ -28,16 +28,16 @@ func backend(t *testing.T, name string) (net.Listener, string) {
 	var group sync.WaitGroup
 	group.Go(func() {
 		for {
-			c, err := listener.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
 			group.Go(func() {
-				defer c.Close()
-				for lines := bufio.NewScanner(c); lines.Scan(); {
-					fmt.Fprintf(c, "%s %s\n", name, lines.Text())
+				defer conn.Close()
+				for lines := bufio.NewScanner(conn); lines.Scan(); {
+					fmt.Fprintf(conn, "%s %s\n", name, lines.Text())
 				}
-				fmt.Fprintln(c, "bye")
+				fmt.Fprintln(conn, "bye")
 			})
 		}
 	})
@@ -126,12 +126,12 @@ type client struct {
 
 func (b *fixture) dial() *client {
 	b.t.Helper()
-	c, err := net.Dial("tcp", b.Addr())
+	conn, err := net.Dial("tcp", b.Addr())
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.t.Cleanup(func() { c.Close() })
-	return &client{b.t, c, bufio.NewReader(c)}
+	b.t.Cleanup(func() { conn.Close() })
+	return &client{b.t, conn, bufio.NewReader(conn)}
 }
 
 // request returns the name of the backend that responds, or "" when the connection is closed.
@@ -218,14 +218,14 @@ func TestUnresponsiveBackendIsDisconnected(t *testing.T) {
 // response.
 func TestHalfCloseIsForwarded(t *testing.T) {
 	b := start(t)
-	c := b.dial()
-	if c.request() == "" {
+	client := b.dial()
+	if client.request() == "" {
 		t.Fatal("got an empty response, want the name of an instance")
 	}
-	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+	if err := client.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	remaining, err := io.ReadAll(c.r)
+	remaining, err := io.ReadAll(client.r)
 	if err != nil || string(remaining) != "bye\n" {
 		t.Errorf("got %q, %v, want bye", remaining, err)
 	}

@@ -35,16 +35,16 @@ type Program struct {
 // NewFlags returns the flags of the program, for documentation.
 func (p Program) NewFlags() *pflag.FlagSet { return p.flags(&suite.Config{}) }
 
-// flags returns the flags of the program, which set c.
-func (p Program) flags(c *suite.Config) *pflag.FlagSet {
+// flags returns the flags of the program, which set config.
+func (p Program) flags(config *suite.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
-	f.StringVar(&c.Dir, "dir", p.Dir, "Folder of data, certificates and kubeconfigs.")
-	f.IntVar(&c.Port, "port", 6443, "Port of the API server; the other services take the ports after it.")
-	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "How long the services may take to be ready.")
-	f.BoolVar(&c.NoControllers, "no-controllers", false,
+	f.StringVar(&config.Dir, "dir", p.Dir, "Folder of data, certificates and kubeconfigs.")
+	f.IntVar(&config.Port, "port", 6443, "Port of the API server; the other services take the ports after it.")
+	f.DurationVar(&config.Timeout, "timeout", 2*time.Minute, "How long the services may take to be ready.")
+	f.BoolVar(&config.NoControllers, "no-controllers", false,
 		"Do not start the controllers service, for example if kube-controller-manager runs.")
-	c.HA = p.Replicated
-	c.Self = p.Self
+	config.HA = p.Replicated
+	config.Self = p.Self
 	return f
 }
 
@@ -52,16 +52,16 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 // returns the exit code: 0 for a clean end, 1 for a failure, 2 for an invalid command line.
 func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
 	config := suite.Config{Out: out, Color: suite.IsTerminal(out)}
-	f := p.flags(&config)
-	printVersion := f.Bool("version", false, "Print the version and exit.")
-	f.SetOutput(errs)
-	f.Usage = func() { fmt.Fprintf(out, "%s\n\nUsage:\n  %s [flags]\n\n%s", p.Short, p.Name, f.FlagUsages()) }
-	err := f.Parse(args)
+	flags := p.flags(&config)
+	printVersion := flags.Bool("version", false, "Print the version and exit.")
+	flags.SetOutput(errs)
+	flags.Usage = func() { fmt.Fprintf(out, "%s\n\nUsage:\n  %s [flags]\n\n%s", p.Short, p.Name, flags.FlagUsages()) }
+	err := flags.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
 		return 0
 	}
-	if err == nil && f.NArg() > 0 {
-		err = fmt.Errorf("unknown argument %q", f.Arg(0))
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
 	if err != nil {
 		fmt.Fprintf(errs, "%s: %v\nRun '%s --help' for usage.\n", p.Name, err, p.Name)

@@ -21,17 +21,17 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	e, err := embed.StartEtcd(c)
+	etcd, err := embed.StartEtcd(c)
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	defer e.Close()
+	defer etcd.Close()
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-e.Server.StopNotify():
+	case <-etcd.Server.StopNotify():
 		return errors.New("the server has stopped")
-	case err := <-e.Err():
+	case err := <-etcd.Err():
 		return fmt.Errorf("listener: %w", err)
 	}
 }

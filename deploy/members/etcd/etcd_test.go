@@ -71,11 +71,11 @@ func TestConfigFileReplacesFlags(t *testing.T) {
 	if err := os.WriteFile(path, []byte("name: from-file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := parseConfig([]string{"--name=from-flag", "--config-file=" + path}, io.Discard)
+	config, err := parseConfig([]string{"--name=from-flag", "--config-file=" + path}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Name != "from-file" {
-		t.Errorf("got name %q, want %q", c.Name, "from-file")
+	if config.Name != "from-file" {
+		t.Errorf("got name %q, want %q", config.Name, "from-file")
 	}
 }

@@ -126,18 +126,18 @@ func (s *server) serveWidgets(w http.ResponseWriter, r *http.Request, at request
 	case at.subresource == "echo":
 		echo(w, r)
 	case at.verb == "create":
-		o := &unstructured.Unstructured{}
-		if err := json.NewDecoder(io.LimitReader(r.Body, 1<<20)).Decode(&o.Object); err != nil || o.GetName() == "" {
+		object := &unstructured.Unstructured{}
+		if err := json.NewDecoder(io.LimitReader(r.Body, 1<<20)).Decode(&object.Object); err != nil || object.GetName() == "" {
 			writeStatus(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "no widget")
 			return
 		}
-		o.SetNamespace(at.namespace)
-		o.SetAnnotations(map[string]string{"made-by": u.name})
-		if !s.widgets.create(o) {
-			writeStatus(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, o.GetName()+" already exists")
+		object.SetNamespace(at.namespace)
+		object.SetAnnotations(map[string]string{"made-by": u.name})
+		if !s.widgets.create(object) {
+			writeStatus(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, object.GetName()+" already exists")
 			return
 		}
-		writeJSON(w, http.StatusCreated, o.Object)
+		writeJSON(w, http.StatusCreated, object.Object)
 	case at.verb == "watch":
 		s.widgets.watch(w, r, at.namespace)
 	case at.verb == "list":
@@ -167,14 +167,14 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		writeStatus(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Upgrade request required")
 		return
 	}
-	conn, rw, err := http.NewResponseController(w).Hijack()
+	conn, readWriter, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
 	}
 	defer conn.Close()
-	fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	_ = rw.Flush()
-	for lines := bufio.NewScanner(rw); lines.Scan(); {
+	fmt.Fprint(readWriter, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	_ = readWriter.Flush()
+	for lines := bufio.NewScanner(readWriter); lines.Scan(); {
 		if _, err := fmt.Fprintln(conn, lines.Text()); err != nil {
 			return
 		}
@@ -228,18 +228,18 @@ type widgets struct {
 func newWidgets() *widgets { return &widgets{changed: make(chan struct{})} }
 
 // create stores a widget and wakes watchers. It returns false if the widget exists.
-func (s *widgets) create(o *unstructured.Unstructured) bool {
+func (s *widgets) create(object *unstructured.Unstructured) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.ContainsFunc(s.objects, func(x map[string]any) bool {
 		u := unstructured.Unstructured{Object: x}
-		return u.GetName() == o.GetName() && u.GetNamespace() == o.GetNamespace()
+		return u.GetName() == object.GetName() && u.GetNamespace() == object.GetNamespace()
 	}) {
 		return false
 	}
-	o.SetResourceVersion(fmt.Sprint(len(s.objects) + 1))
-	o.SetUID("00000000-0000-4000-8000-000000000000")
-	s.objects = append(s.objects, o.Object)
+	object.SetResourceVersion(fmt.Sprint(len(s.objects) + 1))
+	object.SetUID("00000000-0000-4000-8000-000000000000")
+	s.objects = append(s.objects, object.Object)
 	close(s.changed)
 	s.changed = make(chan struct{})
 	return true

@@ -147,14 +147,14 @@ func TestRunDrawsDashboard(t *testing.T) {
 // TestLongLegendIsTruncated checks that entries that do not fit below a panel are counted.
 func TestLongLegendIsTruncated(t *testing.T) {
 	t.Parallel()
-	p := newPrometheus(t, func(string) map[string][]string {
+	fakePrometheus := newPrometheus(t, func(string) map[string][]string {
 		out := map[string][]string{}
 		for i := range 100 {
 			out[fmt.Sprintf("instance-of-this-%03d", i)] = []string{"1", "2"}
 		}
 		return out
 	})
-	drawn, output, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.svg")
+	drawn, output, err := drawDashboard(t, fakePrometheus.URL, writeDashboard(t, example), "out.svg")
 	if err != nil || output != "" {
 		t.Fatal(err, output)
 	}
@@ -167,13 +167,13 @@ func TestLongLegendIsTruncated(t *testing.T) {
 // TestShippedDashboardIsDrawn draws every panel of deploy/monitoring's dashboard.
 func TestShippedDashboardIsDrawn(t *testing.T) {
 	t.Parallel()
-	p := newPrometheus(t, func(string) map[string][]string { return map[string][]string{"one": {"1", "2"}} })
+	fakePrometheus := newPrometheus(t, func(string) map[string][]string { return map[string][]string{"one": {"1", "2"}} })
 	file := filepath.Join("..", "..", "..", "deploy", "monitoring", "dashboard.json")
-	drawn, output, err := drawDashboard(t, p.URL, file, "out.svg")
+	drawn, output, err := drawDashboard(t, fakePrometheus.URL, file, "out.svg")
 	if err != nil || output != "" {
 		t.Fatal(err, output)
 	}
-	for _, query := range p.queries {
+	for _, query := range fakePrometheus.queries {
 		if strings.Contains(query, "$") {
 			t.Errorf("got query %s, want all variables replaced", query)
 		}

@@ -85,8 +85,8 @@ func (b *board) drawPanels(file string, shown period) error {
 	for _, p := range b.Panels {
 		rows = max(rows, p.GridPos.Y+p.GridPos.H)
 	}
-	w, h := columnWidth*columnCount+gap, rowHeight*vg.Length(rows)+gap
-	page, err := draw.NewFormattedCanvas(w, h, strings.TrimPrefix(filepath.Ext(file), "."))
+	w, length := columnWidth*columnCount+gap, rowHeight*vg.Length(rows)+gap
+	page, err := draw.NewFormattedCanvas(w, length, strings.TrimPrefix(filepath.Ext(file), "."))
 	if err != nil {
 		return fmt.Errorf("%s: %w; the name of -out must end with .svg, .png or .pdf", file, err)
 	}
@@ -94,7 +94,7 @@ func (b *board) drawPanels(file string, shown period) error {
 	fillBackground(all, pageColor)
 	for _, p := range b.Panels {
 		at := p.GridPos
-		left, top := gap+columnWidth*vg.Length(at.X), h-gap-rowHeight*vg.Length(at.Y)
+		left, top := gap+columnWidth*vg.Length(at.X), length-gap-rowHeight*vg.Length(at.Y)
 		place := all
 		place.Rectangle = vg.Rectangle{
 			Min: vg.Point{X: left, Y: top - rowHeight*vg.Length(at.H) + gap},
@@ -197,12 +197,12 @@ func (p *panel) drawLegend(place draw.Canvas) vg.Length {
 	var entries []entry
 	next := entry{x: place.Min.X}
 	for _, l := range p.lines {
-		w := markWidth + text.Width(l.name)
-		if next.x > place.Min.X && next.x+w > place.Max.X {
+		length := markWidth + text.Width(l.name)
+		if next.x > place.Min.X && next.x+length > place.Max.X {
 			next = entry{row: next.row + 1, x: place.Min.X}
 		}
 		entries = append(entries, next)
-		next.x += w + spacing
+		next.x += length + spacing
 	}
 	// Without room for all, the last row ends with the number of the others.
 	shown := len(entries)

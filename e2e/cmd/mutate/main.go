@@ -171,11 +171,11 @@ func findMutations(path string, source []byte) ([]mutation, error) {
 		return nil, err
 	}
 	var out []mutation
-	add := func(e ast.Expr, becomes string) {
-		start, end := set.Position(e.Pos()).Offset, set.Position(e.End()).Offset
+	add := func(expr ast.Expr, becomes string) {
+		start, end := set.Position(expr.Pos()).Offset, set.Position(expr.End()).Offset
 		out = append(out, mutation{
 			file:        path,
-			line:        set.Position(e.Pos()).Line,
+			line:        set.Position(expr.Pos()).Line,
 			begin:       start,
 			end:         end,
 			replacement: becomes,
@@ -191,18 +191,18 @@ func findMutations(path string, source []byte) ([]mutation, error) {
 				return true
 			}
 			for _, c := range n.Body.List {
-				for _, e := range c.(*ast.CaseClause).List {
-					addOperands(e, "false", add)
+				for _, expr := range c.(*ast.CaseClause).List {
+					addOperands(expr, "false", add)
 				}
 			}
 		case *ast.ReturnStmt:
-			for _, e := range n.Results {
-				if !isCondition(e) {
+			for _, expr := range n.Results {
+				if !isCondition(expr) {
 					continue
 				}
-				addOperands(e, "false", add)
-				if !isCompound(e) { // the operands of a compound condition become true already
-					add(e, "true")
+				addOperands(expr, "false", add)
+				if !isCompound(expr) { // the operands of a compound condition become true already
+					add(expr, "true")
 				}
 			}
 		}

@@ -104,12 +104,12 @@ func play(f flags, paths []string) error {
 // record writes the responses of a run as the wanted responses of a case.
 func record(c *golden.Case, results []golden.Result) error {
 	c.Want = nil
-	for _, r := range results {
+	for _, result := range results {
 		// Load has dropped the wanted responses, so a difference is a request that failed.
-		if len(r.Differences) > 0 {
-			return fmt.Errorf("%s step %d: %s", c.File, r.Step, r.Differences[0])
+		if len(result.Differences) > 0 {
+			return fmt.Errorf("%s step %d: %s", c.File, result.Step, result.Differences[0])
 		}
-		c.Want = append(c.Want, r.Got)
+		c.Want = append(c.Want, result.Got)
 	}
 	return c.Save()
 }

@@ -85,19 +85,19 @@ func validHistory() *history.History {
 }
 
 // readAt returns a correct read at the time of its revision.
-func readAt(t *history.ChangeLog, s history.Selection, kind history.ReadKind, revision int64) *history.Read {
-	r := &history.Read{
+func readAt(changeLog *history.ChangeLog, selection history.Selection, kind history.ReadKind, revision int64) *history.Read {
+	read := &history.Read{
 		Kind:      kind,
 		Client:    "reader",
-		Selection: s,
+		Selection: selection,
 		Start:     timeOf(revision),
 		End:       timeOf(revision),
 		Revision:  revision,
 	}
-	for _, v := range t.State(s, revision) {
-		r.Items = append(r.Items, v)
+	for _, v := range changeLog.State(selection, revision) {
+		read.Items = append(read.Items, v)
 	}
-	return r
+	return read
 }
 
 // operations returns operations on one object whose responses an order explains.
@@ -148,16 +148,16 @@ type damage struct {
 // TestCheckersFindDamage checks that each server error is found by exactly the checkers of the
 // guarantees that it violates.
 func TestCheckersFindDamage(t *testing.T) {
-	for _, d := range slices.Concat(watchDamages(), readDamages(), operationDamages()) {
-		t.Run(d.name, func(t *testing.T) {
+	for _, damage := range slices.Concat(watchDamages(), readDamages(), operationDamages()) {
+		t.Run(damage.name, func(t *testing.T) {
 			h := validHistory()
-			d.apply(h)
+			damage.apply(h)
 			found := map[string]bool{}
 			for _, v := range check.All(h) {
 				found[v.Guarantee] = true
 			}
 			for _, c := range check.Checkers() {
-				if want := slices.Contains(strings.Fields(d.violates), c.Guarantee); found[c.Guarantee] != want {
+				if want := slices.Contains(strings.Fields(damage.violates), c.Guarantee); found[c.Guarantee] != want {
 					t.Errorf("violation of %s found: %t, want %t: %v", c.Guarantee, found[c.Guarantee], want, c.Check(h))
 				}
 			}

@@ -81,8 +81,8 @@ func objectReads(h *history.History, client int) []history.Operation {
 		}
 		client++
 		shown := map[string]history.Version{}
-		for _, v := range read.Items {
-			shown[v.Key] = v
+		for _, version := range read.Items {
+			shown[version.Key] = version
 		}
 		everything := read.Selection
 		everything.Color = ""
@@ -90,7 +90,7 @@ func objectReads(h *history.History, client int) []history.Operation {
 			if !everything.Matches(history.Version{Key: key}) {
 				continue
 			}
-			v, exists := shown[key]
+			version, exists := shown[key]
 			if !exists && read.Selection.Color != "" {
 				continue // it may exist in another color
 			}
@@ -98,7 +98,7 @@ func objectReads(h *history.History, client int) []history.Operation {
 				Client:  client,
 				Verb:    history.Get,
 				Key:     key,
-				Value:   v.Value,
+				Value:   version.Value,
 				Start:   read.Start,
 				End:     read.End,
 				Outcome: history.Done,
@@ -115,7 +115,7 @@ func objectReads(h *history.History, client int) []history.Operation {
 // objectModel is the model of one object. Its state is the mark of the stored version, or "" if the
 // object does not exist.
 func objectModel() porcupine.Model {
-	m := porcupine.NondeterministicModel{
+	model := porcupine.NondeterministicModel{
 		Init:  func() []any { return []any{""} },
 		Step:  func(state, input, _ any) []any { return nextStates(state.(string), input.(history.Operation)) },
 		Equal: func(a, b any) bool { return a == b },
@@ -123,7 +123,7 @@ func objectModel() porcupine.Model {
 			return formatOperation(input.(history.Operation))
 		},
 	}
-	return m.ToModel()
+	return model.ToModel()
 }
 
 // nextStates returns the possible states after an operation, or none if its response is impossible.

@@ -27,17 +27,17 @@ func checkOrder(h *history.History, r *report) {
 
 // checkUnique checks that a session delivers each event once.
 func checkUnique(h *history.History, r *report) {
-	for _, s := range allSessions(h) {
+	for _, session := range allSessions(h) {
 		seen := map[changeID]time.Duration{}
-		for _, e := range s.Events() {
-			if e.Type == history.Bookmark {
+		for _, event := range session.Events() {
+			if event.Type == history.Bookmark {
 				continue
 			}
-			at := changeID{e.Key, e.Revision}
+			at := changeID{event.Key, event.Revision}
 			if before, again := seen[at]; again {
-				r.add(s.Name, e.Time, "%s was already delivered at %s", formatEvent(e), before)
+				r.add(session.Name, event.Time, "%s was already delivered at %s", formatEvent(event), before)
 			}
-			seen[at] = e.Time
+			seen[at] = event.Time
 		}
 	}
 }
@@ -47,20 +47,20 @@ func checkUnique(h *history.History, r *report) {
 func checkEventVersions(h *history.History, r *report) {
 	for _, watch := range h.AllWatches() {
 		stored := map[changeID]history.Event{}
-		for _, e := range h.ChangeLog.Events(watch.Selection) {
-			stored[changeID{e.Key, e.Revision}] = e
+		for _, event := range h.ChangeLog.Events(watch.Selection) {
+			stored[changeID{event.Key, event.Revision}] = event
 		}
 		for _, stream := range watch.Streams {
-			for _, e := range stream.Events {
-				if e.Type == history.Bookmark {
+			for _, event := range stream.Events {
+				if event.Type == history.Bookmark {
 					continue
 				}
-				want, happened := stored[changeID{e.Key, e.Revision}]
+				want, happened := stored[changeID{event.Key, event.Revision}]
 				switch {
 				case !happened:
-					r.add(watch.Name, e.Time, "%s does not match any change of the selection", formatEvent(e))
-				case want.Type != e.Type || want.Version != e.Version:
-					r.add(watch.Name, e.Time, "got %s, want %s", formatEvent(e), formatEvent(want))
+					r.add(watch.Name, event.Time, "%s does not match any change of the selection", formatEvent(event))
+				case want.Type != event.Type || want.Version != event.Version:
+					r.add(watch.Name, event.Time, "got %s, want %s", formatEvent(event), formatEvent(want))
 				}
 			}
 		}
@@ -105,13 +105,13 @@ func checkResumption(h *history.History, r *report) {
 			}
 			var first *history.Event
 			for j := range stream.Events {
-				e := &stream.Events[j]
-				if e.Revision <= stream.FromRevision && e.Type != history.Bookmark {
-					r.add(session.Name, e.Time, "%s was delivered by a stream that resumed at revision %d", formatEvent(*e),
+				event := &stream.Events[j]
+				if event.Revision <= stream.FromRevision && event.Type != history.Bookmark {
+					r.add(session.Name, event.Time, "%s was delivered by a stream that resumed at revision %d", formatEvent(*event),
 						stream.FromRevision)
 				}
-				if first == nil && e.Type != history.Bookmark {
-					first = e
+				if first == nil && event.Type != history.Bookmark {
+					first = event
 				}
 			}
 			due := history.Within(truth, stream.FromRevision, stream.Last())

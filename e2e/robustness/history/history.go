@@ -132,12 +132,12 @@ type Session struct {
 // Sessions splits a watch at the streams with a State.
 func (w *Watch) Sessions() []Session {
 	var all []Session
-	for _, s := range w.Streams {
-		if s.State != nil {
-			all = append(all, Session{Watch: w, Start: *s.State})
+	for _, stream := range w.Streams {
+		if stream.State != nil {
+			all = append(all, Session{Watch: w, Start: *stream.State})
 		}
 		if n := len(all); n > 0 {
-			all[n-1].Streams = append(all[n-1].Streams, s)
+			all[n-1].Streams = append(all[n-1].Streams, stream)
 		}
 	}
 	if n := len(all); n > 0 {

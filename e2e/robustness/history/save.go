@@ -38,21 +38,21 @@ func (h *History) Save(dir string) error {
 
 // saveLines writes records as JSON, one per line.
 func saveLines[T any](path string, records []T) (err error) {
-	f, err := os.Create(path)
+	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if closeErr := f.Close(); err == nil {
+		if closeErr := file.Close(); err == nil {
 			err = closeErr
 		}
 	}()
-	w := bufio.NewWriter(f)
-	enc := json.NewEncoder(w)
+	writer := bufio.NewWriter(file)
+	enc := json.NewEncoder(writer)
 	for i := range records {
 		if err := enc.Encode(&records[i]); err != nil {
 			return err
 		}
 	}
-	return w.Flush()
+	return writer.Flush()
 }

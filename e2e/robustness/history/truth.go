@@ -32,13 +32,13 @@ func (s Selection) Matches(v Version) bool {
 
 // Events returns the events that a watch of a selection must deliver. A version that leaves the
 // selection is delivered as deleted, with the content of the last selected version.
-func (t *ChangeLog) Events(s Selection) []Event {
+func (t *ChangeLog) Events(selection Selection) []Event {
 	live := map[string]Version{}
 	var events []Event
 	for _, change := range t.Changes {
 		old, existed := live[change.Key]
-		wasSelected := existed && s.Matches(old)
-		isSelected := !change.Deleted && s.Matches(change.Version)
+		wasSelected := existed && selection.Matches(old)
+		isSelected := !change.Deleted && selection.Matches(change.Version)
 		event := Event{Time: change.Time, Version: change.Version}
 		switch {
 		case isSelected && wasSelected:
@@ -63,16 +63,16 @@ func (t *ChangeLog) Events(s Selection) []Event {
 }
 
 // State returns the selected versions at a revision by key.
-func (t *ChangeLog) State(s Selection, revision int64) map[string]Version {
+func (t *ChangeLog) State(selection Selection, revision int64) map[string]Version {
 	state := map[string]Version{}
-	for _, c := range t.Changes {
-		if c.Revision > revision {
+	for _, change := range t.Changes {
+		if change.Revision > revision {
 			break
 		}
-		if c.Deleted || !s.Matches(c.Version) {
-			delete(state, c.Key)
+		if change.Deleted || !selection.Matches(change.Version) {
+			delete(state, change.Key)
 		} else {
-			state[c.Key] = c.Version
+			state[change.Key] = change.Version
 		}
 	}
 	return state

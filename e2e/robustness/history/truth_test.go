@@ -111,13 +111,13 @@ func TestSessionsBeginAtStates(t *testing.T) {
 	bookmark := func(r int64) history.Event {
 		return history.Event{Type: history.Bookmark, Version: history.Version{Revision: r}}
 	}
-	w := history.Watch{Streams: []history.Stream{
+	watch := history.Watch{Streams: []history.Stream{
 		{State: &history.Read{Revision: 5}, FromRevision: 5, Events: []history.Event{bookmark(7)}},
 		{FromRevision: 7},
 		{State: &history.Read{Revision: 9}, FromRevision: 9},
 		{FromRevision: 9, Events: []history.Event{bookmark(10), bookmark(12)}},
 	}}
-	sessions := w.Sessions()
+	sessions := watch.Sessions()
 	if len(sessions) != 2 {
 		t.Fatalf("got %d sessions, want 2", len(sessions))
 	}

@@ -41,17 +41,17 @@ func parseStorageKey(s string) (objectKey, bool) {
 
 // newObject returns a new object.
 func newObject(k objectKey, mark, color string) runtime.Object {
-	m := metav1.ObjectMeta{
+	objectMeta := metav1.ObjectMeta{
 		Namespace: k.namespace, Name: k.name,
 		Labels: map[string]string{history.Color: color}, Annotations: map[string]string{history.MarkAnnotation: mark},
 	}
 	if k.resource == pods {
 		return &corev1.Pod{
-			ObjectMeta: m,
+			ObjectMeta: objectMeta,
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/image"}}},
 		}
 	}
-	return &corev1.ConfigMap{ObjectMeta: m, Data: map[string]string{"name": k.name}}
+	return &corev1.ConfigMap{ObjectMeta: objectMeta, Data: map[string]string{"name": k.name}}
 }
 
 // emptyObject returns an object to decode into.

@@ -74,14 +74,14 @@ func objectRequest(r *rest.Request, k objectKey) *rest.Request {
 }
 
 // withSelection returns options with the selectors of a selection.
-func withSelection(s history.Selection, o metav1.ListOptions) metav1.ListOptions {
-	if s.Name != "" {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", s.Name).String()
+func withSelection(selection history.Selection, options metav1.ListOptions) metav1.ListOptions {
+	if selection.Name != "" {
+		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", selection.Name).String()
 	}
-	if s.Color != "" {
-		o.LabelSelector = labels.SelectorFromSet(labels.Set{history.Color: s.Color}).String()
+	if selection.Color != "" {
+		options.LabelSelector = labels.SelectorFromSet(labels.Set{history.Color: selection.Color}).String()
 	}
-	return o
+	return options
 }
 
 // listRequest returns a request for the selected objects.
@@ -91,23 +91,23 @@ func listRequest(c rest.Interface, s history.Selection, o metav1.ListOptions) *r
 }
 
 // list lists the selected objects in an encoding.
-func (r Replica) list(ctx context.Context, f encoding, s history.Selection, o metav1.ListOptions) (runtime.Object, error) {
-	o = withSelection(s, o)
+func (r Replica) list(ctx context.Context, f encoding, selection history.Selection, options metav1.ListOptions) (runtime.Object, error) {
+	options = withSelection(selection, options)
 	if f == metadataEncoding {
-		return r.metadataClient(s).List(ctx, o)
+		return r.metadataClient(selection).List(ctx, options)
 	}
-	list := emptyList(s.Resource)
-	return list, listRequest(r.typedClient(f), s, o).Do(ctx).Into(list)
+	list := emptyList(selection.Resource)
+	return list, listRequest(r.typedClient(f), selection, options).Do(ctx).Into(list)
 }
 
 // watch watches the selected objects in an encoding.
-func (r Replica) watch(ctx context.Context, f encoding, s history.Selection, o metav1.ListOptions) (watch.Interface, error) {
-	o = withSelection(s, o)
-	o.Watch = true
+func (r Replica) watch(ctx context.Context, f encoding, selection history.Selection, options metav1.ListOptions) (watch.Interface, error) {
+	options = withSelection(selection, options)
+	options.Watch = true
 	if f == metadataEncoding {
-		return r.metadataClient(s).Watch(ctx, o)
+		return r.metadataClient(selection).Watch(ctx, options)
 	}
-	return listRequest(r.typedClient(f), s, o).Watch(ctx)
+	return listRequest(r.typedClient(f), selection, options).Watch(ctx)
 }
 
 var errNoRevision = errors.New("the response has no resourceVersion")

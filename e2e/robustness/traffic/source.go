@@ -76,17 +76,17 @@ func (s *source) startWatch(ctx context.Context, listOptions metav1.ListOptions)
 			return nil, err
 		}
 	}
-	w, err := s.replicas[replica].watch(ctx, form, s.watch.Selection, listOptions)
+	client, err := s.replicas[replica].watch(ctx, form, s.watch.Selection, listOptions)
 	if err != nil {
 		return nil, err
 	}
-	t := &recordedWatch{recorder: s, upstream: w, events: make(chan watch.Event), stopped: make(chan struct{}), stream: stream}
+	t := &recordedWatch{recorder: s, upstream: client, events: make(chan watch.Event), stopped: make(chan struct{}), stream: stream}
 	if streaming {
 		t.initial = &history.Read{Kind: history.Initial, Client: s.watch.Name, Selection: s.watch.Selection, Start: stream.Start}
 		if listOptions.ResourceVersion != "" {
 			t.initial.Kind = history.NotOlder
 			if t.initial.MinRevision, err = parseRevision(listOptions.ResourceVersion); err != nil {
-				w.Stop()
+				client.Stop()
 				return nil, err
 			}
 		}
@@ -111,12 +111,12 @@ func (s *source) beginStream(stream history.Stream) {
 }
 
 // addEvent adds an event to the current stream. undo removes it.
-func (s *source) addEvent(e history.Event) (undo func()) {
+func (s *source) addEvent(event history.Event) (undo func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.watch.Streams) - 1
 	stream := &s.watch.Streams[n]
-	stream.Events = append(stream.Events, e)
+	stream.Events = append(stream.Events, event)
 	s.deliveredRevision.Store(stream.Last())
 	return func() {
 		s.mu.Lock()
@@ -192,16 +192,16 @@ func (t *recordedWatch) run() {
 // forward records and forwards events until the watch ends. It returns the reason of the end.
 func (t *recordedWatch) forward() string {
 	reason := "end of stream"
-	for e := range t.upstream.ResultChan() {
-		undo, err := t.recordEvent(e)
+	for event := range t.upstream.ResultChan() {
+		undo, err := t.recordEvent(event)
 		if err != nil {
 			return t.recorder.recordError(err).Error()
 		}
-		if e.Type == watch.Error {
-			reason = apierrors.FromObject(e.Object).Error()
+		if event.Type == watch.Error {
+			reason = apierrors.FromObject(event.Object).Error()
 		}
 		select {
-		case t.events <- e:
+		case t.events <- event:
 		case <-t.stopped:
 			undo()
 			return "stopped"

@@ -121,12 +121,12 @@ func (w *writer) get(ctx context.Context, k objectKey) (observedObject, bool) {
 func (w *writer) update(ctx context.Context, k objectKey, old observedObject) {
 	op := history.Operation{Verb: history.Update, Value: w.newMark(), Expected: old.value}
 	body := old.obj.DeepCopyObject()
-	m, err := meta.Accessor(body)
+	object, err := meta.Accessor(body)
 	if err != nil {
 		return
 	}
-	m.GetAnnotations()[history.MarkAnnotation] = op.Value
-	m.GetLabels()[history.Color] = pickOne(w.rand, colors())
+	object.GetAnnotations()[history.MarkAnnotation] = op.Value
+	object.GetLabels()[history.Color] = pickOne(w.rand, colors())
 	w.send(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
 		return objectRequest(c.Put(), k).Name(k.name).Body(body).Do(ctx).Into(into)
 	})
@@ -185,13 +185,13 @@ func (w *writer) send(ctx context.Context, k objectKey, op history.Operation,
 	now := observedObject{obj: result, value: op.Value}
 	op.Outcome = outcomeOf(err)
 	if op.Outcome == history.Done && op.Verb != history.Delete {
-		v, verr := versionOf(k.resource, result)
+		version, verr := versionOf(k.resource, result)
 		if verr != nil {
 			// An undecodable response has an unknown outcome. The error stays in the history.
 			op.Outcome = history.Unknown
 			err = verr
-		} else if op.Revision = v.Revision; op.Verb == history.Get {
-			op.Value, now.value = v.Value, v.Value
+		} else if op.Revision = version.Revision; op.Verb == history.Get {
+			op.Value, now.value = version.Value, version.Value
 		}
 	}
 	if err != nil {

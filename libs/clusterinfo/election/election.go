@@ -69,17 +69,17 @@ func New(options *Options, config *rest.Config, log *slog.Logger, registerer pro
 
 // NewWithClient returns an Elector that uses a client of the namespace, and an identity that must
 // be unique among the replicas.
-func NewWithClient(o *Options, leases Leases, identity string, log *slog.Logger, r prometheus.Registerer) *Election {
-	e := &Election{
-		options: *o, leases: leases, log: log.With("lease", o.ResourceNamespace+"/"+o.ResourceName), identity: identity,
+func NewWithClient(options *Options, leases Leases, identity string, log *slog.Logger, registerer prometheus.Registerer) *Election {
+	election := &Election{
+		options: *options, leases: leases, log: log.With("lease", options.ResourceNamespace+"/"+options.ResourceName), identity: identity,
 		status: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name:        "leader_election_master_status",
 			Help:        "[ALPHA] Gauge of whether this process is the leader: 1 for the leader, 0 otherwise.",
-			ConstLabels: prometheus.Labels{"name": o.ResourceName},
+			ConstLabels: prometheus.Labels{"name": options.ResourceName},
 		}),
 	}
-	r.MustRegister(e.status)
-	return e
+	registerer.MustRegister(election.status)
+	return election
 }
 
 // Ready is a health check. It fails until the leader is known.

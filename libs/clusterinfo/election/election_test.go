@@ -119,13 +119,13 @@ func TestFailedWorkEndsRun(t *testing.T) {
 		if err := <-a.done; !errors.Is(err, wrong) {
 			t.Errorf("Run() = %v, want error %v", err, wrong)
 		}
-		b := startCandidate(t, client, "b", runUntilCanceled)
+		replica := startCandidate(t, client, "b", runUntilCanceled)
 		advance(5 * time.Second)
-		if !b.working.Load() {
+		if !replica.working.Load() {
 			t.Error("b after a has failed: got idle, want leading with the released lease")
 		}
-		b.stop()
-		<-b.done
+		replica.stop()
+		<-replica.done
 	})
 }
 
@@ -136,13 +136,13 @@ func TestReadyWaitsForTheLease(t *testing.T) {
 		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("connection refused")
 		})
-		a := startCandidate(t, client, "a", runUntilCanceled)
+		replica := startCandidate(t, client, "a", runUntilCanceled)
 		advance(time.Minute)
-		if err := a.Ready(nil); err == nil || err.Error() != "waiting for the lease kube-system/test: not read yet" {
+		if err := replica.Ready(nil); err == nil || err.Error() != "waiting for the lease kube-system/test: not read yet" {
 			t.Errorf("Ready() = %v, want error \"waiting for the lease kube-system/test: not read yet\"", err)
 		}
-		a.stop()
-		if err := <-a.done; err != nil {
+		replica.stop()
+		if err := <-replica.done; err != nil {
 			t.Errorf("Run() = %v", err)
 		}
 	})

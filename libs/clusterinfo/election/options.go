@@ -38,18 +38,18 @@ func NewOptions(name string) *Options {
 
 // AddFlags declares the flags in the section "leader election".
 func (o *Options) AddFlags(s *options.Sections) {
-	f := s.Set("leader election")
-	f.BoolVar(&o.Enabled, "leader-elect", o.Enabled, "work only while holding a lease, so that several replicas can run")
-	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration,
+	flags := s.Set("leader election")
+	flags.BoolVar(&o.Enabled, "leader-elect", o.Enabled, "work only while holding a lease, so that several replicas can run")
+	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration,
 		"how long other candidates wait after the last observed renewal before they take over the lease")
-	f.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline,
+	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline,
 		"how long the leader tries to renew the lease before it stops leading; less than the lease duration")
-	f.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", o.RetryPeriod,
+	flags.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", o.RetryPeriod,
 		"time between two attempts to acquire or renew the lease")
-	f.StringVar(&o.ResourceLock, "leader-elect-resource-lock", o.ResourceLock,
+	flags.StringVar(&o.ResourceLock, "leader-elect-resource-lock", o.ResourceLock,
 		`kind of the lock object; only "leases" is supported`)
-	f.StringVar(&o.ResourceName, "leader-elect-resource-name", o.ResourceName, "name of the lease")
-	f.StringVar(&o.ResourceNamespace, "leader-elect-resource-namespace", o.ResourceNamespace, "namespace of the lease")
+	flags.StringVar(&o.ResourceName, "leader-elect-resource-name", o.ResourceName, "name of the lease")
+	flags.StringVar(&o.ResourceNamespace, "leader-elect-resource-namespace", o.ResourceNamespace, "namespace of the lease")
 }
 
 // Validate implements options.Options.

@@ -58,12 +58,12 @@ type key struct {
 // New starts a provider with one RS256 key.
 func New(t testing.TB) *Provider {
 	t.Helper()
-	p := &Provider{t: t, statusCode: http.StatusOK, requests: map[string]int{}}
-	p.server = httptest.NewTLSServer(http.HandlerFunc(p.serveHTTP))
-	t.Cleanup(p.server.Close)
-	p.issuerURL = p.server.URL
-	p.Rotate("RS256")
-	return p
+	provider := &Provider{t: t, statusCode: http.StatusOK, requests: map[string]int{}}
+	provider.server = httptest.NewTLSServer(http.HandlerFunc(provider.serveHTTP))
+	t.Cleanup(provider.server.Close)
+	provider.issuerURL = provider.server.URL
+	provider.Rotate("RS256")
+	return provider
 }
 
 // URL returns the provider's URL, which is the issuer of its tokens.
@@ -99,13 +99,13 @@ func (p *Provider) RotateSecretly(algorithm string) (publish func()) {
 }
 
 // Serve sets the handler for a path, for example of a claim source.
-func (p *Provider) Serve(path string, h http.HandlerFunc) {
+func (p *Provider) Serve(path string, handlerFunc http.HandlerFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.handlers == nil {
 		p.handlers = map[string]http.HandlerFunc{}
 	}
-	p.handlers[path] = h
+	p.handlers[path] = handlerFunc
 }
 
 // SetStatus sets the status of all responses; 200 is normal.
@@ -153,13 +153,13 @@ func (p *Provider) Hold() (release func()) {
 // Claims returns valid claims with changes. A nil value removes a claim.
 func (p *Provider) Claims(changes map[string]any) jwt.MapClaims {
 	now := time.Now()
-	c := jwt.MapClaims{
+	mapClaims := jwt.MapClaims{
 		"iss": p.URL(), "aud": ClientID, "sub": "ada",
 		"iat": now.Unix(), "exp": now.Add(validity).Unix(),
 	}
-	maps.Copy(c, changes)
-	maps.DeleteFunc(c, func(_ string, v any) bool { return v == nil })
-	return c
+	maps.Copy(mapClaims, changes)
+	maps.DeleteFunc(mapClaims, func(_ string, v any) bool { return v == nil })
+	return mapClaims
 }
 
 // Token signs a token with Claims.

@@ -53,12 +53,12 @@ func newConn(ctx context.Context, l *Listener, conn net.Conn) *Conn {
 }
 
 // Read implements net.Conn.
-func (c *Conn) Read(p []byte) (int, error) {
+func (c *Conn) Read(data []byte) (int, error) {
 	if c.ctx == nil {
-		return c.Conn.Read(p)
+		return c.Conn.Read(data)
 	}
 	c.releaseHandshakePermit()
-	n, err := c.Conn.Read(p)
+	n, err := c.Conn.Read(data)
 	if n == 0 || err != nil {
 		return n, err
 	}
@@ -131,9 +131,9 @@ func (c *Conn) Uncork() error {
 	return c.writeErr
 }
 
-// appendBuffered appends p to the buffered bytes. It acquires a permit of the limit of large
+// appendBuffered appends data to the buffered bytes. It acquires a permit of the limit of large
 // responses first, because the caller will encrypt more bytes until Uncork. The caller holds mu.
-func (c *Conn) appendBuffered(p []byte) {
+func (c *Conn) appendBuffered(data []byte) {
 	if !c.sendAcquired { // the wait is short, because permits are released soon
 		c.sendAcquired = c.listener.sendLimiter.Acquire(context.Background(), limit.Claim[string]{Key: c.network}) == nil
 	}
@@ -141,7 +141,7 @@ func (c *Conn) appendBuffered(p []byte) {
 		c.pooledBuffer = corkBuffers.Get().(*[]byte)
 		c.buffered = *c.pooledBuffer
 	}
-	c.buffered = append(c.buffered, p...)
+	c.buffered = append(c.buffered, data...)
 }
 
 // maxCorked is the maximum number of buffered bytes.
@@ -149,17 +149,17 @@ const maxCorked = 88 << 10
 
 var corkBuffers = sync.Pool{New: func() any { b := make([]byte, 0, maxCorked); return &b }}
 
-// writeToKernel releases the permit, because the client may be slow, and writes p in parts. The
+// writeToKernel releases the permit, because the client may be slow, and writes data in parts. The
 // caller holds mu.
-func (c *Conn) writeToKernel(p []byte) (n int, err error) {
+func (c *Conn) writeToKernel(data []byte) (n int, err error) {
 	if c.sendAcquired {
 		c.sendAcquired = false
 		c.listener.sendLimiter.Release(limit.Claim[string]{})
 	}
-	for n < len(p) && err == nil {
-		c.unacceptedBytes.Store(int64(len(p) - n))
+	for n < len(data) && err == nil {
+		c.unacceptedBytes.Store(int64(len(data) - n))
 		var accepted int
-		accepted, err = c.Conn.Write(p[n:min(len(p), n+partSize)])
+		accepted, err = c.Conn.Write(data[n:min(len(data), n+partSize)])
 		c.acceptedBytes.Add(int64(accepted))
 		n += accepted
 	}

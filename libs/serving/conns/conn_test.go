@@ -30,15 +30,15 @@ func (c *recordingConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 // tcpPair returns both ends of a TCP connection.
 func tcpPair(t *testing.T) (client, server net.Conn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
+	defer listener.Close()
+	if client, err = net.Dial("tcp", listener.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	if server, err = l.Accept(); err != nil {
+	if server, err = listener.Accept(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close(); server.Close() })
@@ -134,15 +134,15 @@ func TestCorkedBytesAreLimited(t *testing.T) {
 }
 
 // sendLarge writes p as large parts of a response are written.
-func sendLarge(c *Conn, p []byte) error {
+func sendLarge(conn *Conn, p []byte) error {
 	for part := range slices.Chunk(p, 64<<10) {
-		c.Cork()
+		conn.Cork()
 		for record := range slices.Chunk(part, 16<<10) {
-			if _, err := c.Write(record); err != nil {
+			if _, err := conn.Write(record); err != nil {
 				break // uncork returns it
 			}
 		}
-		if err := c.Uncork(); err != nil {
+		if err := conn.Uncork(); err != nil {
 			return err
 		}
 	}
@@ -162,24 +162,24 @@ func TestBlockedWritesHoldNoPermit(t *testing.T) {
 	ended := make(chan error, silent)
 	var conns []*Conn
 	for range silent {
-		c, _ := pair()
-		conns = append(conns, c)
-		go func() { ended <- sendLarge(c, large) }()
+		conn, _ := pair()
+		conns = append(conns, conn)
+		go func() { ended <- sendLarge(conn, large) }()
 	}
-	c, client := pair()
+	conn, client := pair()
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		_ = sendLarge(c, large)
-		_ = c.Close()
+		_ = sendLarge(conn, large)
+		_ = conn.Close()
 	}()
 	var got bytes.Buffer
 	if _, err := got.ReadFrom(client); err != nil || !bytes.Equal(got.Bytes(), large) {
 		t.Errorf("got %d bytes, %v, want all %d", got.Len(), err, len(large))
 	}
 	<-written
-	for _, c := range conns {
-		_ = c.Close()
+	for _, conn := range conns {
+		_ = conn.Close()
 	}
 	for range silent {
 		if err := <-ended; err == nil {
@@ -195,16 +195,16 @@ func TestBlockedWritesHoldNoPermit(t *testing.T) {
 // are written.
 func TestCorkedWritesHoldPermit(t *testing.T) {
 	listener := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
-	c := newConn(context.Background(), listener, &recordingConn{})
+	conn := newConn(context.Background(), listener, &recordingConn{})
 	for _, step := range []struct {
 		name string
 		do   func() error
 		free int
 	}{
-		{name: "write", do: func() error { _, err := c.Write(make([]byte, partSize)); return err }, free: 1},
-		{name: "cork", do: func() error { c.Cork(); return nil }, free: 1},
-		{name: "held write", do: func() error { _, err := c.Write(make([]byte, 16<<10)); return err }, free: 0},
-		{name: "uncork", do: c.Uncork, free: 1},
+		{name: "write", do: func() error { _, err := conn.Write(make([]byte, partSize)); return err }, free: 1},
+		{name: "cork", do: func() error { conn.Cork(); return nil }, free: 1},
+		{name: "held write", do: func() error { _, err := conn.Write(make([]byte, 16<<10)); return err }, free: 0},
+		{name: "uncork", do: conn.Uncork, free: 1},
 	} {
 		if err := step.do(); err != nil || 1-listener.sendLimiter.InUse() != step.free {
 			t.Errorf("%s: %d permits are free, want %d; error: %v", step.name, 1-listener.sendLimiter.InUse(), step.free, err)

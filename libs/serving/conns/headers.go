@@ -251,13 +251,13 @@ func (c *headerConn) Read(data []byte) (int, error) {
 }
 
 // readNext returns buffered bytes, or reads from the connection.
-func (c *headerConn) readNext(p []byte) (int, error) {
+func (c *headerConn) readNext(data []byte) (int, error) {
 	if len(c.afterHeader) > 0 {
-		n := copy(p, c.afterHeader)
+		n := copy(data, c.afterHeader)
 		c.afterHeader = dropPrefix(c.afterHeader, n)
 		return n, nil
 	}
-	n, err := c.Conn.Read(p)
+	n, err := c.Conn.Read(data)
 	c.mu.Lock()
 	c.requestsInRead = 0
 	c.mu.Unlock()
@@ -287,9 +287,9 @@ func (c *headerConn) releaseBytesLocked() {
 	}
 }
 
-// scanHeader looks in data for the empty line at the end of the header section. It returns the offset
-// after that line, and false. If the section continues after data, it returns len(data), and true. It
-// counts lines and bytes; a line ends with "\n" or "\r\n". The caller holds mu.
+// scanHeader looks in data for the empty line at the end of the header section. It returns the
+// offset after that line, and false. If the section continues after data, it returns len(data), and
+// true. It counts lines and bytes; a line ends with "\n" or "\r\n". The caller holds mu.
 func (c *headerConn) scanHeader(data []byte) (end int, more bool) {
 	if !c.inHeader {
 		return 0, false

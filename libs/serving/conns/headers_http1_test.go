@@ -297,12 +297,12 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 				text := getLine + headerLines(1, size) + endOfHeader + after
 				before := heap()
 				for range conns {
-					c := f.connect()
-					defer c.close()
-					c.send(text)
-					c.expect(http.StatusOK, "1 0")
+					http1Client := f.connect()
+					defer http1Client.close()
+					http1Client.send(text)
+					http1Client.expect(http.StatusOK, "1 0")
 					if after != "" {
-						c.expect(http.StatusOK, "0 0")
+						http1Client.expect(http.StatusOK, "0 0")
 					}
 				}
 				if more := heap() - before; more > conns*size/4 {
@@ -334,17 +334,17 @@ func TestHeaderPermitIsReleasedBeforeResponse(t *testing.T) {
 // TestHeaderPermitIsReleasedBeforeHandler checks that no permit is held while a handler runs.
 func TestHeaderPermitIsReleasedBeforeHandler(t *testing.T) {
 	testHTTP1(t, func(f *http1Server) {
-		c := f.connect()
-		c.send("POST /quiet HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n" + headerLines(1, 2*largeHeader) + endOfHeader)
+		http1Client := f.connect()
+		http1Client.send("POST /quiet HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n" + headerLines(1, 2*largeHeader) + endOfHeader)
 		time.Sleep(10 * time.Millisecond) // because large reads yield
 		synctest.Wait()
 		if n := 1 - f.limits.limiter.InUse(); n != 1 {
 			t.Errorf("%d permits are free while a handler waits, want 1", n)
 		}
 		close(f.release)
-		c.send("x")
-		c.expect(http.StatusOK, "2 1")
-		c.close()
+		http1Client.send("x")
+		http1Client.expect(http.StatusOK, "2 1")
+		http1Client.close()
 	})
 }
 
@@ -352,14 +352,14 @@ func TestHeaderPermitIsReleasedBeforeHandler(t *testing.T) {
 // after the response.
 func TestIdleConnectionReservesNothing(t *testing.T) {
 	testHTTP1(t, func(f *http1Server) {
-		c := f.connect()
-		c.send(getLine + headerLines(1, 900_000) + endOfHeader)
-		c.expect(http.StatusOK, "1 0")
+		http1Client := f.connect()
+		http1Client.send(getLine + headerLines(1, 900_000) + endOfHeader)
+		http1Client.expect(http.StatusOK, "1 0")
 		synctest.Wait()
 		if f.limits.reserved != 0 {
 			t.Errorf("an idle connection reserves %d bytes, want 0", f.limits.reserved)
 		}
-		c.close()
+		http1Client.close()
 	})
 }
 
@@ -367,13 +367,13 @@ func TestIdleConnectionReservesNothing(t *testing.T) {
 // its header section.
 func TestEmptyLinesBeforeRequestAreNotCounted(t *testing.T) {
 	testHTTP1(t, func(f *http1Server) {
-		c := f.connect()
-		c.send(postLine + "Content-Length: 1\r\n\r\nx")
-		c.expect(http.StatusOK, "1 1")
+		http1Client := f.connect()
+		http1Client.send(postLine + "Content-Length: 1\r\n\r\nx")
+		http1Client.expect(http.StatusOK, "1 1")
 		synctest.Wait()
-		c.send(endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader)
-		c.expect(http.StatusRequestHeaderFieldsTooLarge, "")
-		c.close()
+		http1Client.send(endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader)
+		http1Client.expect(http.StatusRequestHeaderFieldsTooLarge, "")
+		http1Client.close()
 	})
 }
 
@@ -459,12 +459,12 @@ type bufferedConn struct {
 	held    []byte
 }
 
-func (b *bufferedConn) Write(p []byte) (int, error) {
+func (b *bufferedConn) Write(data []byte) (int, error) {
 	if !b.holding {
-		return b.Conn.Write(p)
+		return b.Conn.Write(data)
 	}
-	b.held = append(b.held, p...)
-	return len(p), nil
+	b.held = append(b.held, data...)
+	return len(data), nil
 }
 
 // SetWriteDeadline does nothing. tls.Conn sets a past deadline when it closes.

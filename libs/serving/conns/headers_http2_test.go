@@ -30,13 +30,13 @@ type http2Client struct {
 // request sends a GET with further header fields.
 func (s *http2Client) request(path string, more ...hpack.HeaderField) error {
 	var block bytes.Buffer
-	e := hpack.NewEncoder(&block)
+	encoder := hpack.NewEncoder(&block)
 	var failed error
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "a"}, {":path", path}} {
-		failed = errors.Join(failed, e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+		failed = errors.Join(failed, encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
 	}
 	for _, f := range more {
-		failed = errors.Join(failed, e.WriteField(f))
+		failed = errors.Join(failed, encoder.WriteField(f))
 	}
 	s.id += 2 // stream ids of clients are odd
 	return errors.Join(failed,

@@ -173,13 +173,13 @@ type openConns struct {
 	conns map[*Conn]struct{}
 }
 
-func (o *openConns) add(c *Conn) {
+func (o *openConns) add(conn *Conn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.conns == nil {
 		o.conns = map[*Conn]struct{}{}
 	}
-	o.conns[c] = struct{}{}
+	o.conns[conn] = struct{}{}
 }
 
 func (o *openConns) remove(c *Conn) {

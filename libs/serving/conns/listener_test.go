@@ -45,7 +45,7 @@ func (p *pipeListener) dial() net.Conn {
 }
 
 // testHandshakes runs test in a synctest bubble with a Listener on a pipeListener.
-func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, h *Listener)) {
+func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, listener *Listener)) {
 	certFile, keyFile, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{
 		Dir:  t.TempDir(),
 		Name: "a",
@@ -59,20 +59,20 @@ func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, h *Li
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		m, err := NewMetrics(nil)
+		metrics, err := NewMetrics(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Errors = prometheus.NewCounter(prometheus.CounterOpts{Name: "errors"})
+		metrics.Errors = prometheus.NewCounter(prometheus.CounterOpts{Name: "errors"})
 		l := &pipeListener{conns: make(chan net.Conn)}
-		h := NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true},
-			slog.New(slog.DiscardHandler), m, limit.New[string](limit.Options{Size: 1}), nil)
-		test(t, l, h)
-		if err := h.Close(); err != nil {
+		listener := NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true},
+			slog.New(slog.DiscardHandler), metrics, limit.New[string](limit.Options{Size: 1}), nil)
+		test(t, l, listener)
+		if err := listener.Close(); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(handshakeGrace + rejectLinger) // in synctest time; rejected clients are read for rejectLinger
-		if n := h.handshakeLimiter.InUse(); n != 0 {
+		if n := listener.handshakeLimiter.InUse(); n != 0 {
 			t.Errorf("%d of %d permits are in use at the end, want 0", n, handshakePermits())
 		}
 	})
@@ -132,7 +132,7 @@ func TestHandshakeMetrics(t *testing.T) {
 		count := func(what string, shaken, failed, late float64) {
 			t.Helper()
 			synctest.Wait()
-			for name, c := range map[string]struct {
+			for name, test := range map[string]struct {
 				counter prometheus.Collector
 				want    float64
 			}{
@@ -142,8 +142,8 @@ func TestHandshakeMetrics(t *testing.T) {
 				"errors":  {counter: listener.metrics.Errors, want: failed + late},
 				"waiting": {counter: listener.metrics.waitingHandshakes, want: 0},
 			} {
-				if got := testutil.ToFloat64(c.counter); got != c.want {
-					t.Errorf("%s: %s = %v, want %v", what, name, got, c.want)
+				if got := testutil.ToFloat64(test.counter); got != test.want {
+					t.Errorf("%s: %s = %v, want %v", what, name, got, test.want)
 				}
 			}
 		}
@@ -179,14 +179,14 @@ func TestSendErrorIsReturned(t *testing.T) {
 		"TLS":        func(server, _ *tls.Conn) error { return server.CloseWrite() },
 		"connection": func(_, client *tls.Conn) error { return client.NetConn().Close() },
 	} {
-		testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+		testHandshakes(t, func(t *testing.T, l *pipeListener, listener *Listener) {
 			client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
 			go func() { _, _ = io.Copy(io.Discard, client) }()
-			conn, err := h.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}
-			pacedConn := newPacedConn(conn.(*tls.Conn), h.metrics, newAddressBuckets(addressFactor*resetRate))
+			pacedConn := newPacedConn(conn.(*tls.Conn), listener.metrics, newAddressBuckets(addressFactor*resetRate))
 			frame := make([]byte, 32<<10)
 			send := func() (int, error) {
 				pacedConn.Cork()
@@ -246,25 +246,25 @@ type plaintextConn struct {
 	sentHello bool
 }
 
-func (f *plaintextConn) Write(p []byte) (int, error) {
+func (f *plaintextConn) Write(data []byte) (int, error) {
 	if !f.sentHello {
 		f.sentHello = true
-		return f.Conn.Write(p)
+		return f.Conn.Write(data)
 	}
 	_, err := f.Conn.Write([]byte("GET /"))
-	return len(p), err
+	return len(data), err
 }
 
 // TestPlaintextAfterClientHelloGetsTLSAlert checks that plaintext during a handshake gets no HTTP
 // response.
 func TestPlaintextAfterClientHelloGetsTLSAlert(t *testing.T) {
 	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
-		c := l.dial()
-		if err := tls.Client(&plaintextConn{Conn: c},
+		conn := l.dial()
+		if err := tls.Client(&plaintextConn{Conn: conn},
 			&tls.Config{InsecureSkipVerify: true}).HandshakeContext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		got, err := io.ReadAll(c)
+		got, err := io.ReadAll(conn)
 		if err != nil || len(got) == 0 || bytes.Contains(got, []byte(plainHTTPResponse)) {
 			t.Errorf("got %q, %v, want a TLS alert", got, err)
 		}

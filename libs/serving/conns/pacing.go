@@ -46,15 +46,15 @@ func ServeHTTP2(server *http.Server, config h2.Config, resets int, metrics *Metr
 	server.RegisterOnShutdown(frames.Shutdown)
 	addresses := newAddressBuckets(resets)
 	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
-		http2.NextProtoTLS: func(_ *http.Server, c *tls.Conn, h http.Handler) {
+		http2.NextProtoTLS: func(_ *http.Server, conn *tls.Conn, handler http.Handler) {
 			ctx := context.Background()
-			if b, ok := h.(interface{ BaseContext() context.Context }); ok { // the context of the connection
+			if b, ok := handler.(interface{ BaseContext() context.Context }); ok { // the context of the connection
 				ctx = b.BaseContext()
 			}
-			paced := newPacedConn(c, metrics, addresses)
+			paced := newPacedConn(conn, metrics, addresses)
 			paced.headers = headers
 			defer addresses.removeConn(paced.sharedBucket)
-			frames.ServeConn(ctx, paced, h)
+			frames.ServeConn(ctx, paced, handler)
 			paced.ReserveHeader(0)
 		},
 	}
@@ -83,13 +83,13 @@ type pacedConn struct {
 }
 
 // newPacedConn returns a connection whose buckets are partly filled.
-func newPacedConn(c *tls.Conn, m *Metrics, addresses *addressBuckets) *pacedConn {
+func newPacedConn(conn *tls.Conn, metrics *Metrics, addresses *addressBuckets) *pacedConn {
 	now := time.Now()
-	below, _ := c.NetConn().(*Conn)
+	below, _ := conn.NetConn().(*Conn)
 	ctx, cancel := context.WithCancel(context.Background())
 	return &pacedConn{
-		Conn: c, below: below, metrics: m, ctx: ctx, cancel: cancel,
-		addresses: addresses, sharedBucket: addresses.addConn(clientNetwork(c), now),
+		Conn: conn, below: below, metrics: metrics, ctx: ctx, cancel: cancel,
+		addresses: addresses, sharedBucket: addresses.addConn(clientNetwork(conn), now),
 		resetBucket:   tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, refilledAt: now},
 		controlBucket: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, refilledAt: now},
 	}

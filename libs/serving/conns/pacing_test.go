@@ -67,7 +67,7 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 // TestAddressDebtDelaysOnlyResettingConnections checks that only connections that reset streams
 // wait for the debt of their address.
 func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
-	m, err := NewMetrics(nil)
+	metrics, err := NewMetrics(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 		now := time.Now()
 		full := tokenBucket{tokens: resetBurst, rate: resetRate, burst: resetBurst, refilledAt: now}
 		return &pacedConn{
-			metrics:       m,
+			metrics:       metrics,
 			addresses:     all,
 			sharedBucket:  all.addConn(from, now),
 			resetBucket:   full,

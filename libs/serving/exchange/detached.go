@@ -13,14 +13,14 @@ import (
 // returned. The engine reuses its own writer for another request then. The caller must not use
 // other writers of the response any more.
 func DetachableWriter(w http.ResponseWriter) http.ResponseWriter {
-	x := exchangeOf(w)
-	if x == nil {
+	exchange := exchangeOf(w)
+	if exchange == nil {
 		return w
 	}
-	if x.detached == nil {
-		x.detached = &detachedWriter{x: x}
+	if exchange.detached == nil {
+		exchange.detached = &detachedWriter{x: exchange}
 	}
-	return x.detached
+	return exchange.detached
 }
 
 // Detach lets a response outlive its handler, so that an idle response needs no goroutine. The
@@ -30,18 +30,18 @@ func DetachableWriter(w http.ResponseWriter) http.ResponseWriter {
 // must use AtEnd for the work at the end of the response. Detach returns false if the connection
 // does not support it, as with HTTP/1.1. It must be called once, as the last action of the handler.
 func Detach(w http.ResponseWriter, continuation func(end func(failure any))) bool {
-	x := exchangeOf(w)
-	if x == nil || x.detached == nil {
+	exchange := exchangeOf(w)
+	if exchange == nil || exchange.detached == nil {
 		return false
 	}
-	below, ok := x.ResponseWriter.(detacher)
+	below, ok := exchange.ResponseWriter.(detacher)
 	if !ok {
 		return false
 	}
-	x.isDetached = true
+	exchange.isDetached = true
 	below.Detach(func(end func(any)) {
 		var once sync.Once
-		endOnce := func(failure any) { once.Do(func() { end(x.runEndFuncs(failure)) }) }
+		endOnce := func(failure any) { once.Do(func() { end(exchange.runEndFuncs(failure)) }) }
 		defer func() {
 			if failure := recover(); failure != nil {
 				endOnce(Failed(failure))
@@ -55,12 +55,12 @@ func Detach(w http.ResponseWriter, continuation func(end func(failure any))) boo
 // CancelDetach cancels Detach after a panic of a filter. It returns the writer of DetachableWriter
 // and whether the response has started on it, or nil if that was not called.
 func CancelDetach(w http.ResponseWriter, failure any) (detached http.ResponseWriter, started bool) {
-	x := exchangeOf(w)
-	if x == nil || x.detached == nil {
+	exchange := exchangeOf(w)
+	if exchange == nil || exchange.detached == nil {
 		return nil, false
 	}
-	x.cancelDetach(failure)
-	return x.detached, x.detached.started
+	exchange.cancelDetach(failure)
+	return exchange.detached, exchange.detached.started
 }
 
 // cancelDetach cancels Detach, if it was called, and ends the response with a failure.

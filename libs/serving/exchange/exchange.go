@@ -106,17 +106,17 @@ type deadlines interface {
 // stallMetrics counts aborted bodies and responses.
 type stallMetrics struct{ bodies, responses prometheus.Counter }
 
-// newStallMetrics registers the metrics unless r is nil.
-func newStallMetrics(r prometheus.Registerer) (*stallMetrics, error) {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{
+// newStallMetrics registers the metrics unless registerer is nil.
+func newStallMetrics(registerer prometheus.Registerer) (*stallMetrics, error) {
+	counterVec := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "binnacle_stalled_clients_total",
 		Help: "Number of requests aborted because the client did not send the body or did not read the response, by part.",
 	}, []string{"part"})
-	m := &stallMetrics{bodies: v.WithLabelValues("body"), responses: v.WithLabelValues("answer")}
-	if r == nil {
+	m := &stallMetrics{bodies: counterVec.WithLabelValues("body"), responses: counterVec.WithLabelValues("answer")}
+	if registerer == nil {
 		return m, nil
 	}
-	return m, r.Register(v)
+	return m, registerer.Register(counterVec)
 }
 
 // pastDeadline interrupts reads or writes when it is set as the deadline.
@@ -269,18 +269,18 @@ func (x *Exchange) WriteHeader(code int) {
 }
 
 // Write implements http.ResponseWriter.
-func (x *Exchange) Write(p []byte) (n int, err error) {
-	x.unflushed += len(p)
+func (x *Exchange) Write(data []byte) (n int, err error) {
+	x.unflushed += len(data)
 	if x.unflushed < unboundedWrite || x.deadlines == nil {
-		return x.ResponseWriter.Write(p)
+		return x.ResponseWriter.Write(data)
 	}
 	for {
-		part := p[n:min(len(p), n+maxWrite)]
+		part := data[n:min(len(data), n+maxWrite)]
 		x.startWrite()
 		done, err := x.writePart(part)
 		err = x.endWrite(err)
 		n += done
-		if err != nil || n == len(p) {
+		if err != nil || n == len(data) {
 			return n, err
 		}
 	}
@@ -317,16 +317,16 @@ func (x *Exchange) FlushError() error {
 }
 
 // Send implements Sender.
-func (x *Exchange) Send(p []byte) error {
+func (x *Exchange) Send(data []byte) error {
 	below, ok := x.ResponseWriter.(Sender)
-	if !ok || x.deadlines == nil || x.unflushed > 0 || len(p) > maxWrite {
-		if _, err := x.Write(p); err != nil {
+	if !ok || x.deadlines == nil || x.unflushed > 0 || len(data) > maxWrite {
+		if _, err := x.Write(data); err != nil {
 			return err
 		}
 		return x.FlushError()
 	}
 	x.startWrite()
-	return x.endWrite(below.Send(p))
+	return x.endWrite(below.Send(data))
 }
 
 // endWrite stops the timer of a write and returns the error of the write. If the write was
@@ -379,13 +379,13 @@ type boundedBody struct {
 }
 
 // Read fails with os.ErrDeadlineExceeded if nothing arrives in time.
-func (b *boundedBody) Read(p []byte) (int, error) {
+func (b *boundedBody) Read(data []byte) (int, error) {
 	limit := b.stallTimeout
 	if !b.deadline.IsZero() {
 		limit = min(limit, time.Until(b.deadline))
 	}
 	b.readTimer.start(max(limit, 1))
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(data)
 	b.readTimer.stop()
 	if err == io.EOF {
 		b.eofSeen.Store(true)

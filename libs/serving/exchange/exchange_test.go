@@ -34,14 +34,14 @@ func newFakeWriter() *fakeWriter {
 	return &fakeWriter{ResponseRecorder: httptest.NewRecorder(), aborted: make(chan struct{})}
 }
 
-func (b *fakeWriter) Write(p []byte) (int, error) {
-	b.sizes = append(b.sizes, len(p))
+func (b *fakeWriter) Write(data []byte) (int, error) {
+	b.sizes = append(b.sizes, len(data))
 	if b.write != nil {
-		return b.write(p)
+		return b.write(data)
 	}
 	select {
 	case <-time.After(b.delay):
-		return len(p), nil
+		return len(data), nil
 	case <-b.aborted:
 		return 0, os.ErrDeadlineExceeded
 	}
@@ -133,7 +133,7 @@ func TestFinishSetsDeadlines(t *testing.T) {
 		"HTTP/2, unread body":      {proto: 2, long: false, body: unread, read: "", wrote: "2m0s"},
 		"HTTP/2 long-running":      {proto: 2, long: true, body: none, read: "", wrote: "none 2m0s"},
 	} {
-		testExchange(t, func(t *testing.T, l *Limits) {
+		testExchange(t, func(t *testing.T, limits *Limits) {
 			var in io.Reader
 			switch tc.body {
 			case none:
@@ -143,14 +143,14 @@ func TestFinishSetsDeadlines(t *testing.T) {
 				in = strings.NewReader("body")
 			}
 			fakeWriter := newFakeWriter()
-			x, r := l.Start(fakeWriter, request(tc.proto, in), tc.long)
+			exchange, r := limits.Start(fakeWriter, request(tc.proto, in), tc.long)
 			switch tc.body {
 			case part:
 				_, _ = r.Body.Read(make([]byte, 1))
 			case complete, broken:
 				_, _ = io.ReadAll(r.Body)
 			}
-			x.Finish()
+			exchange.Finish()
 			if got := formatDeadlines(fakeWriter.readDeadlines); got != tc.read {
 				t.Errorf("%s: read deadlines = %s, want %s", name, got, tc.read)
 			}
@@ -234,10 +234,10 @@ func TestWriteTimeouts(t *testing.T) {
 		"long-running, in time": {long: true, steady: false, takes: longRunningStall - 1, aborted: false},
 		"long-running, late":    {long: true, steady: false, takes: longRunningStall + 1, aborted: true},
 	} {
-		testExchange(t, func(t *testing.T, l *Limits) {
+		testExchange(t, func(t *testing.T, limits *Limits) {
 			fakeWriter := newFakeWriter()
 			fakeWriter.delay = tc.takes
-			exchange, _ := l.Start(fakeWriter, request(1, nil), tc.long)
+			exchange, _ := limits.Start(fakeWriter, request(1, nil), tc.long)
 			if tc.steady {
 				LimitStall(exchange)
 			}
@@ -245,7 +245,7 @@ func TestWriteTimeouts(t *testing.T) {
 			if got := err != nil; got != tc.aborted {
 				t.Errorf("%s: got error %v, want one: %t", name, err, tc.aborted)
 			}
-			if got := testutil.ToFloat64(l.metrics.responses) == 1; got != tc.aborted {
+			if got := testutil.ToFloat64(limits.metrics.responses) == 1; got != tc.aborted {
 				t.Errorf("%s: got an aborted response counted: %t, want %t", name, got, tc.aborted)
 			}
 			if want := map[bool]int{true: 1, false: 3}[tc.aborted]; len(fakeWriter.sizes) != want {
@@ -265,17 +265,17 @@ func TestWriteTimeouts(t *testing.T) {
 // directly.
 func TestWriterWithoutDeadlinesIsPassedThrough(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
-		w := httptest.NewRecorder()
-		x, _ := l.Start(w, request(1, strings.NewReader("body")), true)
-		if n, err := x.Write(make([]byte, largeSend)); n != largeSend || err != nil || w.Flushed {
-			t.Errorf("got %d bytes, %v, flushed: %t, want %d, not flushed", n, err, w.Flushed, largeSend)
+		responseRecorder := httptest.NewRecorder()
+		exchange, _ := l.Start(responseRecorder, request(1, strings.NewReader("body")), true)
+		if n, err := exchange.Write(make([]byte, largeSend)); n != largeSend || err != nil || responseRecorder.Flushed {
+			t.Errorf("got %d bytes, %v, flushed: %t, want %d, not flushed", n, err, responseRecorder.Flushed, largeSend)
 		}
-		x.Flush()
-		if !w.Flushed || w.Body.Len() != largeSend {
-			t.Errorf("got flushed: %t, %d bytes, want true, %d", w.Flushed, w.Body.Len(), largeSend)
+		exchange.Flush()
+		if !responseRecorder.Flushed || responseRecorder.Body.Len() != largeSend {
+			t.Errorf("got flushed: %t, %d bytes, want true, %d", responseRecorder.Flushed, responseRecorder.Body.Len(), largeSend)
 		}
-		x.Finish()
-		if http.NewResponseController(x).SetReadDeadline(time.Time{}) == nil {
+		exchange.Finish()
+		if http.NewResponseController(exchange).SetReadDeadline(time.Time{}) == nil {
 			t.Error("SetReadDeadline() after Finish = nil, want an error")
 		}
 	})
@@ -294,27 +294,27 @@ func (s slowWriter) Flush() { time.Sleep(2 * stallTimeout) }
 // deadlines.
 func TestWriterWithoutDeadlinesIsNotAborted(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
-		x, _ := l.Start(slowWriter{httptest.NewRecorder()}, request(1, nil), false)
-		_, err := x.Write(make([]byte, largeSend))
-		if err = errors.Join(err, x.FlushError()); err != nil {
+		exchange, _ := l.Start(slowWriter{httptest.NewRecorder()}, request(1, nil), false)
+		_, err := exchange.Write(make([]byte, largeSend))
+		if err = errors.Join(err, exchange.FlushError()); err != nil {
 			t.Error(err)
 		}
-		x.Finish()
+		exchange.Finish()
 	})
 }
 
 // TestBodyReadAfterHandlerIsNotAborted checks that a read that continues after the handler does not
 // abort the connection, which may serve another request by then.
 func TestBodyReadAfterHandlerIsNotAborted(t *testing.T) {
-	testExchange(t, func(t *testing.T, l *Limits) {
+	testExchange(t, func(t *testing.T, limits *Limits) {
 		in, out := io.Pipe()
-		x, r := l.Start(newFakeWriter(), request(1, in), false)
+		x, r := limits.Start(newFakeWriter(), request(1, in), false)
 		go func() { _, _ = r.Body.Read(make([]byte, 1)) }()
 		synctest.Wait()
 		x.Finish()
 		time.Sleep(2 * stallTimeout) // in synctest time
 		synctest.Wait()
-		if n := testutil.ToFloat64(l.metrics.bodies); n > 0 {
+		if n := testutil.ToFloat64(limits.metrics.bodies); n > 0 {
 			t.Errorf("%v bodies were aborted, want 0", n)
 		}
 		_ = out.Close()
@@ -324,14 +324,14 @@ func TestBodyReadAfterHandlerIsNotAborted(t *testing.T) {
 // TestResponseControllerReachesWriter checks that handlers can use the wrapped writer's methods.
 func TestResponseControllerReachesWriter(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
-		w := newFakeWriter()
-		x, _ := l.Start(w, request(1, nil), false)
+		fakeWriter := newFakeWriter()
+		exchange, _ := l.Start(fakeWriter, request(1, nil), false)
 		at := time.Now().Add(time.Second)
-		if err := http.NewResponseController(x).SetReadDeadline(at); err != nil || formatDeadlines(w.readDeadlines) != "1s" {
-			t.Errorf("got %v, %s, want 1s", err, formatDeadlines(w.readDeadlines))
+		if err := http.NewResponseController(exchange).SetReadDeadline(at); err != nil || formatDeadlines(fakeWriter.readDeadlines) != "1s" {
+			t.Errorf("got %v, %s, want 1s", err, formatDeadlines(fakeWriter.readDeadlines))
 		}
-		if err := x.FlushError(); err != nil || !w.Flushed {
-			t.Errorf("got %v, flushed: %t, want no error, true", err, w.Flushed)
+		if err := exchange.FlushError(); err != nil || !fakeWriter.Flushed {
+			t.Errorf("got %v, flushed: %t, want no error, true", err, fakeWriter.Flushed)
 		}
 	})
 }
@@ -353,18 +353,18 @@ func TestLargeWriteIsCorked(t *testing.T) {
 		"small, net/http fails":  {proto: 1, size: largeSend - 1, held: false, fails: gone, under: nil},
 		"HTTP/2, net/http fails": {proto: 2, size: largeSend, held: false, fails: gone, under: nil},
 	} {
-		testExchange(t, func(t *testing.T, l *Limits) {
+		testExchange(t, func(t *testing.T, limits *Limits) {
 			c := &corkedConn{err: tc.under}
-			w := newFakeWriter()
-			w.write = func(p []byte) (int, error) {
+			fakeWriter := newFakeWriter()
+			fakeWriter.write = func(data []byte) (int, error) {
 				if c.corked != tc.held {
 					t.Errorf("%s: got corked: %t, want %t", name, !tc.held, tc.held)
 				}
-				_, _ = c.Write(p)
-				return len(p), tc.fails
+				_, _ = c.Write(data)
+				return len(data), tc.fails
 			}
 			r := request(tc.proto, nil)
-			x, _ := l.Start(w, r.WithContext(WithConn(r.Context(), c)), false)
+			x, _ := limits.Start(fakeWriter, r.WithContext(WithConn(r.Context(), c)), false)
 			if _, err := x.Write(make([]byte, tc.size)); !errors.Is(err, errors.Join(tc.fails, tc.under)) &&
 				(err == nil) != (tc.fails == nil && tc.under == nil) {
 				t.Errorf("%s: Write() = %v", name, err)

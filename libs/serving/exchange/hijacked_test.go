@@ -129,14 +129,14 @@ func TestAbortedWriteDoesNotResume(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
 		w := newFakeWriter()
 		w.delay = stallTimeout
-		x, _ := l.Start(w, request(1, nil), false)
-		OnSlowWrite(x, func() bool { return false }, func() error {
+		exchange, _ := l.Start(w, request(1, nil), false)
+		OnSlowWrite(exchange, func() bool { return false }, func() error {
 			t.Error("resume was called after suspend returned false, want no call")
 			return nil
 		})
-		if _, err := x.Write(make([]byte, unboundedWrite)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if _, err := exchange.Write(make([]byte, unboundedWrite)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Write() = %v, want a deadline error", err)
 		}
-		x.Finish()
+		exchange.Finish()
 	})
 }

@@ -39,12 +39,12 @@ func (r *Recorder) Flush() {
 }
 
 // Send implements Sender.
-func (r *Recorder) Send(b []byte) error {
+func (r *Recorder) Send(data []byte) error {
 	if r.Code == 0 {
 		r.Code = http.StatusOK
 	}
-	r.Bytes += int64(len(b)) // includes the bytes of a failed send
-	return Send(r.ResponseWriter, b)
+	r.Bytes += int64(len(data)) // includes the bytes of a failed send
+	return Send(r.ResponseWriter, data)
 }
 
 // Hijack supports upgrades.

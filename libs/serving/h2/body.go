@@ -273,15 +273,15 @@ func (c *conn) accountData(h frameHeader, n int) (*stream, error) {
 // returns the number of bytes that the handler of s will not read.
 func (c *conn) copyToBody(s *stream, n int) (unwanted int, err error) {
 	for n > 0 {
-		p, err := c.peekData(n)
+		data, err := c.peekData(n)
 		if err != nil {
 			return 0, err
 		}
 		if s != nil {
-			unwanted += s.body.write(p)
+			unwanted += s.body.write(data)
 		}
-		_, _ = c.reader.Discard(len(p))
-		n -= len(p)
+		_, _ = c.reader.Discard(len(data))
+		n -= len(data)
 	}
 	return unwanted, nil
 }

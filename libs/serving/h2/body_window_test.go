@@ -123,8 +123,8 @@ func TestReadAfterBodyClose(t *testing.T) {
 // TestEndedBodyOpensNoWindow checks that reading a body sends no WINDOW_UPDATE for its stream after
 // the client has ended the request or reset the stream.
 func TestEndedBodyOpensNoWindow(t *testing.T) {
-	// Three frames are more than the quarter of the initial window from which a WINDOW_UPDATE is sent
-	// while a request goes on, and less than the window.
+	// Three frames are more than the quarter of the initial window from which a WINDOW_UPDATE is
+	// sent while a request goes on, and less than the window.
 	const frameSize, frames = 16 << 10, 3
 	for name, test := range map[string]struct {
 		end      func(c *rawClient)
@@ -167,13 +167,13 @@ func TestEndedBodyOpensNoWindow(t *testing.T) {
 			}()
 			// 3. No WINDOW_UPDATE of the stream arrives before the response to the second ping.
 			for {
-				f, err := client.ReadFrame()
+				frame, err := client.ReadFrame()
 				client.must(err)
-				if f.Header().Type == http2.FramePing {
+				if frame.Header().Type == http2.FramePing {
 					return
 				}
-				if f, ok := f.(*http2.WindowUpdateFrame); ok && f.StreamID == 1 {
-					t.Errorf("got a WINDOW_UPDATE of %d bytes for stream 1, want none", f.Increment)
+				if frame, ok := frame.(*http2.WindowUpdateFrame); ok && frame.StreamID == 1 {
+					t.Errorf("got a WINDOW_UPDATE of %d bytes for stream 1, want none", frame.Increment)
 				}
 			}
 		})
@@ -255,18 +255,18 @@ func exceedSendWindow(w http.ResponseWriter, _ *http.Request) {
 // connection window that another stream cannot use, because its own window is exhausted.
 func TestStreamGetsConnectionWindowWhileAnotherWaits(t *testing.T) {
 	const extra = 10_000 // bytes of the connection window that the first stream leaves
-	c := dialRaw(t, exceedSendWindow)
+	rawClient := dialRaw(t, exceedSendWindow)
 	// 1. The first stream exhausts its window, and the second the connection window.
-	c.must(c.WriteWindowUpdate(0, extra))
-	c.expectData(c.post("/", true), initialSendWindow)
-	c.ping()
-	second := c.post("/", true)
-	c.expectData(second, extra)
-	c.ping()
+	rawClient.must(rawClient.WriteWindowUpdate(0, extra))
+	rawClient.expectData(rawClient.post("/", true), initialSendWindow)
+	rawClient.ping()
+	second := rawClient.post("/", true)
+	rawClient.expectData(second, extra)
+	rawClient.ping()
 	// 2. Every increase of the connection window goes to the second stream.
 	for range 3 {
-		c.must(c.WriteWindowUpdate(0, 1000))
-		c.expectData(second, 1000)
+		rawClient.must(rawClient.WriteWindowUpdate(0, 1000))
+		rawClient.expectData(second, 1000)
 	}
 }
 
@@ -303,12 +303,12 @@ func TestClosedStreamWindowSendsNoEmptyData(t *testing.T) {
 	id := rawClient.post("/", true)
 	rawClient.waitFor("200")
 	rawClient.must(rawClient.WritePing(false, [8]byte{1}))
-	for f := http2.Frame(nil); f == nil || f.Header().Type != http2.FramePing; {
+	for frame := http2.Frame(nil); frame == nil || frame.Header().Type != http2.FramePing; {
 		var err error
-		f, err = rawClient.ReadFrame()
+		frame, err = rawClient.ReadFrame()
 		rawClient.must(err)
-		if f.Header().Type == http2.FrameData {
-			t.Fatalf("got DATA of %d bytes while the window is 0, want none", f.Header().Length)
+		if frame.Header().Type == http2.FrameData {
+			t.Fatalf("got DATA of %d bytes while the window is 0, want none", frame.Header().Length)
 		}
 	}
 	rawClient.must(rawClient.WriteWindowUpdate(id, 3))

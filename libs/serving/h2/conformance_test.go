@@ -53,13 +53,13 @@ func TestHeadEndsWithHeaders(t *testing.T) {
 			for headers, acked := false, false; !headers || !acked; {
 				f, err := rawClient.ReadFrame()
 				rawClient.must(err)
-				h := f.Header()
+				frameHeader := f.Header()
 				switch {
-				case h.StreamID == 1 && (headers || h.Type != http2.FrameHeaders || !h.Flags.Has(http2.FlagHeadersEndStream)):
-					t.Errorf("unexpected frame %v", h)
-				case h.StreamID == 1:
+				case frameHeader.StreamID == 1 && (headers || frameHeader.Type != http2.FrameHeaders || !frameHeader.Flags.Has(http2.FlagHeadersEndStream)):
+					t.Errorf("unexpected frame %v", frameHeader)
+				case frameHeader.StreamID == 1:
 					headers = true
-				case h.Type == http2.FramePing:
+				case frameHeader.Type == http2.FramePing:
 					acked = true
 				}
 			}
@@ -74,18 +74,18 @@ func TestHeadEndsWithHeaders(t *testing.T) {
 // TestLateTrailersAreIgnored checks that trailers on a stream that the server reset long ago are
 // ignored.
 func TestLateTrailersAreIgnored(t *testing.T) {
-	c := dialServer(t, h2.NewServer(config()), dialWire, func(http.ResponseWriter, *http.Request) {})
+	rawClient := dialServer(t, h2.NewServer(config()), dialWire, func(http.ResponseWriter, *http.Request) {})
 	const streams = 300
 	for range streams {
-		id := c.post("/", false) // reset after the response, because the body is not read
+		id := rawClient.post("/", false) // reset after the response, because the body is not read
 		for reset := false; !reset; {
-			f, err := c.ReadFrame()
-			c.must(err)
+			f, err := rawClient.ReadFrame()
+			rawClient.must(err)
 			reset = f.Header().Type == http2.FrameRSTStream && f.Header().StreamID == id
 		}
 	}
-	c.writeFrame(http2.FrameHeaders, endsHeaders|endsStream, 1, customField)
-	c.ping()
+	rawClient.writeFrame(http2.FrameHeaders, endsHeaders|endsStream, 1, customField)
+	rawClient.ping()
 }
 
 // TestWritesAfterTheHandlerFail checks that a goroutine of a handler gets an error once the handler
@@ -114,13 +114,13 @@ func TestWritesAfterTheHandlerFail(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "own")
 	}, nil)
-	c := server.client(t)
+	client := server.client(t)
 	for range 50 {
-		_, body := get(t, c, "/leaves")
+		_, body := get(t, client, "/leaves")
 		if len(bytes.ReplaceAll([]byte(body), []byte("late"), nil)) > 0 {
 			t.Errorf("got body %q, want only repetitions of late", body)
 		}
-		if _, body := get(t, c, "/other"); body != "own" {
+		if _, body := get(t, client, "/other"); body != "own" {
 			t.Errorf("another response has the body %q, want \"own\"", body)
 		}
 		if err := <-failed; err == nil {
@@ -152,14 +152,14 @@ func TestTinyWindowsComplete(t *testing.T) {
 		for {
 			f, err := rawClient.ReadFrame()
 			rawClient.must(err)
-			d, ok := f.(*http2.DataFrame)
+			dataFrame, ok := f.(*http2.DataFrame)
 			if !ok {
 				continue
 			}
-			if d.StreamEnded() {
+			if dataFrame.StreamEnded() {
 				break
 			}
-			rawClient.openWindows(d)
+			rawClient.openWindows(dataFrame)
 		}
 		if owed := wire.control.Load() - 2*wire.frames.Load(); owed > 10 {
 			t.Errorf("%d control frames exceed those allowed for %d DATA frames, want at most 10", owed, wire.frames.Load())

@@ -259,13 +259,13 @@ func (c *conn) handleControlFrame(h frameHeader, data []byte) error {
 }
 
 // checkPriority validates a PRIORITY frame. Priorities are not used.
-func checkPriority(h frameHeader, p []byte) error {
+func checkPriority(h frameHeader, data []byte) error {
 	switch {
 	case h.streamID == 0:
 		return newConnError(http2.ErrCodeProtocol, "PRIORITY on stream 0")
-	case len(p) != 5:
+	case len(data) != 5:
 		return &streamError{h.streamID, http2.ErrCodeFrameSize}
-	case priorityDependency(p) == h.streamID:
+	case priorityDependency(data) == h.streamID:
 		return &streamError{h.streamID, http2.ErrCodeProtocol}
 	}
 	return nil
@@ -273,18 +273,18 @@ func checkPriority(h frameHeader, p []byte) error {
 
 // handlePing acknowledges a PING. An acknowledgment from the client needs no handling, because
 // every frame proves that the client is alive.
-func (c *conn) handlePing(h frameHeader, p []byte) error {
+func (c *conn) handlePing(h frameHeader, data []byte) error {
 	switch {
 	case h.streamID != 0:
 		return newConnError(http2.ErrCodeProtocol, "PING on a stream")
-	case len(p) != 8:
+	case len(data) != 8:
 		return newConnError(http2.ErrCodeFrameSize, "PING of invalid size")
 	case h.has(http2.FlagPingAck):
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queue.append(appendPing(c.scratch[:0], http2.FlagPingAck, p))
+	c.queue.append(appendPing(c.scratch[:0], http2.FlagPingAck, data))
 	return nil
 }
 

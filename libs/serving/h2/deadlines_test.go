@@ -101,16 +101,16 @@ func TestHandlerDeadlines(t *testing.T) {
 							got <- test.handler(w, r)
 						}))
 				}()
-				f := http2.NewFramer(client, nil)
+				framer := http2.NewFramer(client, nil)
 				_, err := io.WriteString(client, http2.ClientPreface)
-				if err = errors.Join(err, f.WriteSettings(), f.WriteWindowUpdate(0, 1<<30),
-					f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, []byte(postRequest))); err != nil {
+				if err = errors.Join(err, framer.WriteSettings(), framer.WriteWindowUpdate(0, 1<<30),
+					framer.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, []byte(postRequest))); err != nil {
 					t.Fatal(err)
 				}
 				go func() { _, _ = io.Copy(io.Discard, client) }() // opens no window
 				go func() {
 					time.Sleep(30 * time.Second)
-					_ = f.WriteData(1, true, []byte("x")) // fails if the connection has ended
+					_ = framer.WriteData(1, true, []byte("x")) // fails if the connection has ended
 				}()
 				err = <-got
 				if elapsed := time.Since(start); elapsed != test.after || (err != nil) != test.fails {

@@ -53,8 +53,8 @@ func TestDetachedResponseReadsBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Trailer = http.Header{"X-Sum": {"1"}}
-	c := server.client(t)
-	resp, err := c.Do(req)
+	client := server.client(t)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestDetachedResponseReadsBody(t *testing.T) {
 	_, _ = io.WriteString(send, "body")
 	_ = send.Close()
 	// The next request on the connection is handled after everything before it has arrived.
-	if resp, err := c.Post("https://example.com/", "", strings.NewReader("")); err == nil {
+	if resp, err := client.Post("https://example.com/", "", strings.NewReader("")); err == nil {
 		defer resp.Body.Close()
 	} else {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestDetachedResponseReadsBody(t *testing.T) {
 // TestDetachedPanicIsLogged checks that the stack of a panic in another goroutine is logged.
 func TestDetachedPanicIsLogged(t *testing.T) {
 	logged := make(lineWriter, 10)
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		w.(detacher).Detach(func(end func(any)) {
 			failed := make(chan any)
@@ -84,7 +84,7 @@ func TestDetachedPanicIsLogged(t *testing.T) {
 			end(<-failed)
 		})
 	}, func(c *h2.Config) { c.Logger = slog.New(slog.NewTextHandler(logged, nil)) })
-	resp, err := s.client(t).Get("https://example.com/")
+	resp, err := server.client(t).Get("https://example.com/")
 	if err != nil {
 		t.Fatal(err)
 	}

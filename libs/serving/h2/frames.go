@@ -45,13 +45,13 @@ func appendFrameHeader(b []byte, length int, kind http2.FrameType, flags http2.F
 }
 
 // appendSettings appends a SETTINGS frame. Each setting has 2 bytes of ID and 4 bytes of value.
-func appendSettings(b []byte, settings ...http2.Setting) []byte {
-	b = appendFrameHeader(b, 6*len(settings), http2.FrameSettings, 0, 0)
+func appendSettings(data []byte, settings ...http2.Setting) []byte {
+	data = appendFrameHeader(data, 6*len(settings), http2.FrameSettings, 0, 0)
 	for _, s := range settings {
-		b = binary.BigEndian.AppendUint16(b, uint16(s.ID))
-		b = binary.BigEndian.AppendUint32(b, s.Val)
+		data = binary.BigEndian.AppendUint16(data, uint16(s.ID))
+		data = binary.BigEndian.AppendUint32(data, s.Val)
 	}
-	return b
+	return data
 }
 
 func appendWindowUpdate(b []byte, stream uint32, n int64) []byte {
@@ -94,14 +94,14 @@ func (e *streamError) Error() string { return fmt.Sprintf("stream %d: %s", e.str
 
 // unpad returns the payload without its padding. A padded payload is 1 byte of padding length, the
 // data, and the padding. It returns false if the padding exceeds the payload.
-func unpad(h frameHeader, p []byte) ([]byte, bool) {
+func unpad(h frameHeader, data []byte) ([]byte, bool) {
 	if !h.has(http2.FlagDataPadded) { // HEADERS use the same bit
-		return p, true
+		return data, true
 	}
-	if len(p) == 0 || int(p[0]) > len(p)-1 {
+	if len(data) == 0 || int(data[0]) > len(data)-1 {
 		return nil, false
 	}
-	return p[1 : len(p)-int(p[0])], true
+	return data[1 : len(data)-int(data[0])], true
 }
 
 // wireReader is the source of conn.reader. A read may block, so it first flushes the queue, reports
@@ -109,7 +109,7 @@ func unpad(h frameHeader, p []byte) ([]byte, bool) {
 type wireReader struct{ c *conn }
 
 // Read implements io.Reader.
-func (r wireReader) Read(p []byte) (int, error) {
+func (r wireReader) Read(data []byte) (int, error) {
 	c := r.c
 	if err := c.waitForQueue(true); err != nil {
 		return 0, err
@@ -120,7 +120,7 @@ func (r wireReader) Read(p []byte) (int, error) {
 		c.receivedControl = 0
 	}
 	c.wire.Throttle()
-	n, err := c.wire.Read(p)
+	n, err := c.wire.Read(data)
 	if n > 0 {
 		c.lastReadAt.Store(int64(c.now()))
 	}
@@ -228,18 +228,18 @@ func (c *conn) handleSettings(h frameHeader, data []byte) error {
 	c.receivedControl += len(c.streams) / streamsPerFrame
 	newWindow := unchanged
 	for ; len(data) > 0; data = data[settingLen:] {
-		s := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(data)), Val: binary.BigEndian.Uint32(data[2:])}
-		if err := s.Valid(); err != nil {
+		setting := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(data)), Val: binary.BigEndian.Uint32(data[2:])}
+		if err := setting.Valid(); err != nil {
 			if code, ok := err.(http2.ConnectionError); ok {
-				return newConnError(http2.ErrCode(code), s.String())
+				return newConnError(http2.ErrCode(code), setting.String())
 			}
-			return newConnError(http2.ErrCodeProtocol, s.String())
+			return newConnError(http2.ErrCodeProtocol, setting.String())
 		}
-		switch s.ID {
+		switch setting.ID {
 		case http2.SettingHeaderTableSize:
-			c.headerEncoder.SetMaxDynamicTableSize(s.Val)
+			c.headerEncoder.SetMaxDynamicTableSize(setting.Val)
 		case http2.SettingInitialWindowSize:
-			newWindow = int64(s.Val)
+			newWindow = int64(setting.Val)
 		}
 	}
 	if err := c.setInitialWindow(newWindow); err != nil {

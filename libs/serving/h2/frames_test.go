@@ -229,12 +229,12 @@ func TestFlowControlViolation(t *testing.T) {
 	heard := make(chan string, 1)
 	go func() {
 		for {
-			f, err := c.ReadFrame()
+			frame, err := c.ReadFrame()
 			if err != nil {
 				heard <- err.Error()
 				return
 			}
-			if f, ok := f.(*http2.GoAwayFrame); ok {
+			if f, ok := frame.(*http2.GoAwayFrame); ok {
 				heard <- f.ErrCode.String()
 				return
 			}
@@ -258,18 +258,18 @@ func TestFlowControlViolation(t *testing.T) {
 
 // TestTooManyStreamsAreRejected checks that streams beyond the limit are rejected one by one.
 func TestTooManyStreamsAreRejected(t *testing.T) {
-	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	rawClient := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	for range config().MaxStreams {
-		c.post("/", true)
+		rawClient.post("/", true)
 	}
-	c.ping()
-	c.post("/", true)
-	if got := c.readEvent(); got != "reset 201 REFUSED_STREAM" {
+	rawClient.ping()
+	rawClient.post("/", true)
+	if got := rawClient.readEvent(); got != "reset 201 REFUSED_STREAM" {
 		t.Errorf("got %s, want a refused stream", got)
 	}
-	c.must(c.WriteRSTStream(1, http2.ErrCodeCancel))
-	c.post("/", true)
-	c.ping()
+	rawClient.must(rawClient.WriteRSTStream(1, http2.ErrCodeCancel))
+	rawClient.post("/", true)
+	rawClient.ping()
 }
 
 // TestConnectionPreface checks the client preface, the first frame and the TLS state.

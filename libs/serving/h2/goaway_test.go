@@ -21,8 +21,8 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 	accepted, away := 0, 0
 	for i := range conns {
 		synctest.Test(t, func(t *testing.T) {
-			s := h2.NewServer(config())
-			rawClient := dialServer(t, s, dialWire, func(w http.ResponseWriter, r *http.Request) {
+			server := h2.NewServer(config())
+			rawClient := dialServer(t, server, dialWire, func(w http.ResponseWriter, r *http.Request) {
 				if i%2 == 0 && rand.IntN(requests) == 0 {
 					w.Header().Set("Connection", "close")
 				}
@@ -32,7 +32,7 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 			})
 			go func() {
 				time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
-				s.Shutdown()
+				server.Shutdown()
 			}()
 			var writing sync.WaitGroup
 			writing.Go(func() {

@@ -241,14 +241,14 @@ func TestManyStreams(t *testing.T) {
 // TestResetCancelsRequest checks that a client reset cancels the request's context.
 func TestResetCancelsRequest(t *testing.T) {
 	ended := make(chan struct{})
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		close(ended)
 	}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	r, _ := http.NewRequestWithContext(ctx, "GET", "https://example.com/", nil)
-	resp, err := s.client(t).Do(r)
+	resp, err := server.client(t).Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

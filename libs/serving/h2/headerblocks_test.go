@@ -39,15 +39,15 @@ func (c *rawClient) sendBlock(list []byte, size func() int) uint32 {
 	return id
 }
 
-func encodeRequest(e *hpack.Encoder, into *bytes.Buffer, more ...hpack.HeaderField) []byte {
+func encodeRequest(encoder *hpack.Encoder, into *bytes.Buffer, more ...hpack.HeaderField) []byte {
 	into.Reset()
-	for _, f := range append([]hpack.HeaderField{
+	for _, headerField := range append([]hpack.HeaderField{
 		{Name: ":method", Value: "GET"},
 		{Name: ":scheme", Value: "https"},
 		{Name: ":authority", Value: "a"},
 		{Name: ":path", Value: "/"},
 	}, more...) {
-		_ = e.WriteField(f) // into memory
+		_ = encoder.WriteField(headerField) // into memory
 	}
 	return slices.Clone(into.Bytes())
 }
@@ -109,13 +109,13 @@ func TestHeaderBlocksInFragments(t *testing.T) {
 		var more []hpack.HeaderField
 		want := http.Header{}
 		for range rnd.IntN(12) {
-			f := hpack.HeaderField{
+			headerField := hpack.HeaderField{
 				Name:      fmt.Sprint("x-", rnd.IntN(20)),
 				Value:     strings.Repeat(string(rune('0'+rnd.IntN(70))), rnd.IntN(2)*rnd.IntN(300)),
 				Sensitive: rnd.IntN(3) == 0,
 			}
-			more = append(more, f)
-			want.Add(f.Name, f.Value)
+			more = append(more, headerField)
+			want.Add(headerField.Name, headerField.Value)
 		}
 		if i%10 == 0 {
 			encoder.SetMaxDynamicTableSize(uint32(rnd.IntN(4096)))

@@ -39,13 +39,13 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 				w.fakeWire = newFakeWire(c)
 				return w
 			}, func(_ http.ResponseWriter, r *http.Request) { asked <- len(strings.Join(r.Header["X"], "")) })
-			for _, f := range []hpack.HeaderField{
+			for _, headerField := range []hpack.HeaderField{
 				{Name: ":method", Value: "GET"},
 				{Name: ":scheme", Value: "https"},
 				{Name: ":authority", Value: "a"},
 				{Name: ":path", Value: "/"},
 			} {
-				conn.must(conn.hpack.WriteField(f))
+				conn.must(conn.hpack.WriteField(headerField))
 			}
 			for range test.bytes / test.field {
 				conn.must(conn.hpack.WriteField(hpack.HeaderField{

@@ -102,14 +102,14 @@ func (b *headerBlock) isNewPseudoField(name string) bool {
 }
 
 // validField reports whether a request may have the field (RFC 9113, "HTTP Fields").
-func validField(f hpack.HeaderField) bool {
-	switch f.Name {
+func validField(headerField hpack.HeaderField) bool {
+	switch headerField.Name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
 		return false
 	case "te":
-		return f.Value == "trailers"
+		return headerField.Value == "trailers"
 	}
-	return isLower(f.Name) && httpguts.ValidHeaderFieldName(f.Name) && httpguts.ValidHeaderFieldValue(f.Value)
+	return isLower(headerField.Name) && httpguts.ValidHeaderFieldName(headerField.Name) && httpguts.ValidHeaderFieldValue(headerField.Value)
 }
 
 // isLower reports whether a name has no upper-case ASCII letter.
@@ -166,12 +166,12 @@ const largeFieldCount = 2000
 
 // hasManyFields reports whether a fragment may have largeFieldCount fields. One byte with the high
 // bit set stands for an indexed field.
-func hasManyFields(p []byte) bool {
-	if len(p) < largeFieldCount {
+func hasManyFields(data []byte) bool {
+	if len(data) < largeFieldCount {
 		return false
 	}
 	n := 0
-	for _, b := range p {
+	for _, b := range data {
 		n += int(b >> 7)
 	}
 	return n >= largeFieldCount
@@ -195,17 +195,17 @@ func (b *headerBlock) releasePermit() {
 
 // handleFragment decodes a fragment of a header block: the payload of a HEADERS or CONTINUATION
 // frame.
-func (c *conn) handleFragment(h frameHeader, p []byte) error {
+func (c *conn) handleFragment(h frameHeader, data []byte) error {
 	b := &c.headers
-	b.encodedBytes += len(p)
+	b.encodedBytes += len(data)
 	if b.encodedBytes > maxCompressedFactor*b.limit {
 		return newConnError(http2.ErrCodeEnhanceYourCalm, "header block too large")
 	}
-	if b.encodedBytes >= largeHeaders || hasManyFields(p) {
+	if b.encodedBytes >= largeHeaders || hasManyFields(data) {
 		b.acquirePermit()
 	}
 	defer b.releasePermit()
-	if err := b.decode(p); err != nil {
+	if err := b.decode(data); err != nil {
 		return newConnError(http2.ErrCodeCompression, err.Error())
 	}
 	if !h.has(http2.FlagHeadersEndHeaders) {
@@ -302,13 +302,13 @@ func (c *conn) handleTrailers(s *stream) error {
 	if !b.endStream || b.malformed || b.pseudoCount > 0 {
 		return &streamError{s.id, http2.ErrCodeProtocol}
 	}
-	for _, f := range b.fields {
-		name := c.canonicalName(f.Name)
+	for _, headerField := range b.fields {
+		name := c.canonicalName(headerField.Name)
 		if _, declared := s.request.Trailer[name]; declared && httpguts.ValidTrailerHeader(name) {
 			if s.receivedTrailer == nil {
 				s.receivedTrailer = http.Header{}
 			}
-			s.receivedTrailer[name] = append(s.receivedTrailer[name], f.Value)
+			s.receivedTrailer[name] = append(s.receivedTrailer[name], headerField.Value)
 		}
 	}
 	return c.endRequest(s)

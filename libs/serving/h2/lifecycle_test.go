@@ -19,19 +19,19 @@ import (
 // TestSettingsAreAcknowledgedOnce checks that SETTINGS are acknowledged once, and acknowledgments
 // not at all.
 func TestSettingsAreAcknowledgedOnce(t *testing.T) {
-	c := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
-	c.writeFrame(http2.FrameSettings, http2.FlagSettingsAck, 0, "")
-	c.must(c.WritePing(false, [8]byte{77}))
+	rawClient := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
+	rawClient.writeFrame(http2.FrameSettings, http2.FlagSettingsAck, 0, "")
+	rawClient.must(rawClient.WritePing(false, [8]byte{77}))
 	for acks := 0; ; {
-		f, err := c.ReadFrame()
-		c.must(err)
-		if f.Header().Type == http2.FramePing {
+		frame, err := rawClient.ReadFrame()
+		rawClient.must(err)
+		if frame.Header().Type == http2.FramePing {
 			if acks != 1 {
 				t.Errorf("got %d SETTINGS acknowledgments, want 1", acks)
 			}
 			return
 		}
-		if s, ok := f.(*http2.SettingsFrame); ok && s.IsAck() {
+		if s, ok := frame.(*http2.SettingsFrame); ok && s.IsAck() {
 			acks++
 		}
 	}
@@ -83,18 +83,18 @@ func TestRunningHandlerKeepsConnection(t *testing.T) {
 func TestUnreadBodiesAreRefunded(t *testing.T) {
 	const size, all = 60_000, 20 << 20 // more than the connection window
 	turn := make(chan struct{})
-	o := dialFlow(t, func(http.ResponseWriter, *http.Request) { <-turn })
+	flowClient := dialFlow(t, func(http.ResponseWriter, *http.Request) { <-turn })
 	for sent := 0; sent < all; sent += size {
-		id := o.open("/", size)
+		id := flowClient.open("/", size)
 		for remaining := size; remaining > 0; {
-			o.await(func() bool { return o.sendable(id, remaining) > 0 })
-			n := o.sendableNow(id, remaining)
+			flowClient.await(func() bool { return flowClient.sendable(id, remaining) > 0 })
+			n := flowClient.sendableNow(id, remaining)
 			remaining -= n
-			o.send(id, remaining == 0, make([]byte, n), nil)
+			flowClient.send(id, remaining == 0, make([]byte, n), nil)
 		}
-		o.must(o.WriteSettings()) // follows all data
+		flowClient.must(flowClient.WriteSettings()) // follows all data
 		turn <- struct{}{}
-		o.await(func() bool { return o.ended[id] })
+		flowClient.await(func() bool { return flowClient.ended[id] })
 	}
 }
 
@@ -261,12 +261,12 @@ func TestIdleTimeoutIgnoresQueuedResponses(t *testing.T) {
 		}
 		synctest.Wait()
 		for complete := 0; complete < responses; {
-			f, err := c.ReadFrame()
+			frame, err := c.ReadFrame()
 			if err != nil {
 				t.Errorf("got %d responses, then %v", complete, err)
 				break
 			}
-			if d, ok := f.(*http2.DataFrame); ok && d.StreamEnded() {
+			if d, ok := frame.(*http2.DataFrame); ok && d.StreamEnded() {
 				complete++
 				if complete == responses {
 					break

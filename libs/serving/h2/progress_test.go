@@ -74,15 +74,15 @@ func (d *bufferedWire) deliver() {
 	}
 }
 
-func (d *bufferedWire) Write(p []byte) (int, error) {
+func (d *bufferedWire) Write(data []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(d.buffered) > 1<<20 && d.err == nil {
 		d.cond.Wait()
 	}
-	d.buffered = append(d.buffered, p...)
+	d.buffered = append(d.buffered, data...)
 	d.cond.Broadcast()
-	return len(p), d.err
+	return len(data), d.err
 }
 
 func (d *bufferedWire) Close() error {
@@ -242,20 +242,21 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 	})
 }
 
-// TestDownloadCountsAsLiveness checks that a client that acknowledges data need not respond to a PING.
+// TestDownloadCountsAsLiveness checks that a client that acknowledges data need not respond to a
+// PING.
 func TestDownloadCountsAsLiveness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conf := productionConfig()
 		conf.PingAfter, conf.PingTimeout = time.Second, time.Second
-		c := dialSlow(t, conf, 20_000, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 400_000)) })
-		c.openAllWindows()
-		c.post("/", true)
+		rawClient := dialSlow(t, conf, 20_000, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 400_000)) })
+		rawClient.openAllWindows()
+		rawClient.post("/", true)
 		for complete := false; !complete; {
-			if f, ok := c.next().(*http2.DataFrame); ok {
+			if f, ok := rawClient.next().(*http2.DataFrame); ok {
 				complete = f.StreamEnded()
 			}
 		}
-		c.readAll() // returns only if the server closes the idle connection
+		rawClient.readAll() // returns only if the server closes the idle connection
 	})
 }
 
@@ -268,17 +269,17 @@ func TestStalledConnectionIsClosed(t *testing.T) {
 				failed := make(chan error, 1)
 				conf := productionConfig()
 				conf.ResponseTimeout = 0
-				c := dialSlow(t, conf, 1<<20, func(w http.ResponseWriter, r *http.Request) {
+				rawClient := dialSlow(t, conf, 1<<20, func(w http.ResponseWriter, r *http.Request) {
 					_, err := w.Write(make([]byte, 1<<20))
 					failed <- err
 				})
-				c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+				rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 				if window > 0 {
-					c.must(c.WriteWindowUpdate(0, window))
-					c.post("/", true)
+					rawClient.must(rawClient.WriteWindowUpdate(0, window))
+					rawClient.post("/", true)
 				} else {
-					c.post("/", true)
-					defer c.readInBackground()()
+					rawClient.post("/", true)
+					defer rawClient.readInBackground()()
 				}
 				if err := <-failed; !errors.Is(err, h2.ErrStalled) {
 					t.Errorf("Write() = %v, want ErrStalled", err)
@@ -335,13 +336,13 @@ func TestLongResponseNeedsMinRate(t *testing.T) {
 		t.Run(strconv.Itoa(rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				failed := make(chan error, 1)
-				c := dialSlow(t, productionConfig(), rate, func(w http.ResponseWriter, r *http.Request) {
+				rawClient := dialSlow(t, productionConfig(), rate, func(w http.ResponseWriter, r *http.Request) {
 					_, err := w.Write(make([]byte, 1<<20))
 					failed <- err
 				})
-				c.openAllWindows()
-				c.post("/", true)
-				defer c.readInBackground()()
+				rawClient.openAllWindows()
+				rawClient.post("/", true)
+				defer rawClient.readInBackground()()
 				if err := <-failed; (err == nil) != complete {
 					t.Errorf("Write() = %v, want success: %v", err, complete)
 				}

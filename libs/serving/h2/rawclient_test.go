@@ -131,16 +131,16 @@ func (c *rawClient) post(path string, end bool, more ...hpack.HeaderField) uint3
 func (c *rawClient) readStatuses(id uint32) (codes []string) {
 	c.t.Helper()
 	for {
-		f, err := c.ReadFrame()
+		frame, err := c.ReadFrame()
 		c.must(err)
-		if f.Header().StreamID != id {
+		if frame.Header().StreamID != id {
 			continue
 		}
-		if h, ok := f.(*http2.MetaHeadersFrame); ok {
+		if h, ok := frame.(*http2.MetaHeadersFrame); ok {
 			codes = append(codes, h.PseudoValue("status"))
 		}
-		if t := f.Header().Type; (t == http2.FrameHeaders || t == http2.FrameData) &&
-			f.Header().Flags.Has(http2.FlagDataEndStream) {
+		if t := frame.Header().Type; (t == http2.FrameHeaders || t == http2.FrameData) &&
+			frame.Header().Flags.Has(http2.FlagDataEndStream) {
 			return codes
 		}
 	}
@@ -176,13 +176,13 @@ func TestClosedStreamDropsQueuedFrames(t *testing.T) {
 // TestZeroWindowUpdateResetsStream checks that a WINDOW_UPDATE of 0 resets the stream, also after
 // the response has ended.
 func TestZeroWindowUpdateResetsStream(t *testing.T) {
-	c := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
-	id := c.post("/", true)
-	c.readStatuses(id)
-	c.must(c.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4)))
+	rawClient := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
+	id := rawClient.post("/", true)
+	rawClient.readStatuses(id)
+	rawClient.must(rawClient.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4)))
 	for {
-		f, err := c.ReadFrame()
-		c.must(err)
+		f, err := rawClient.ReadFrame()
+		rawClient.must(err)
 		if f, ok := f.(*http2.RSTStreamFrame); ok {
 			if f.StreamID != id || f.ErrCode != http2.ErrCodeProtocol {
 				t.Errorf("got %v, want a protocol error", f)
@@ -233,14 +233,14 @@ func TestFramesAfterReset(t *testing.T) {
 // TestContinuePrecedesResponse checks the order of the 100 response and the final response.
 func TestContinuePrecedesResponse(t *testing.T) {
 	both := make(chan struct{})
-	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
+	rawClient := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
 		close(both)
 	})
-	id := c.post("/", false, hpack.HeaderField{Name: "expect", Value: "100-continue"})
-	c.must(c.WriteData(id, true, []byte("the client did not wait")))
+	id := rawClient.post("/", false, hpack.HeaderField{Name: "expect", Value: "100-continue"})
+	rawClient.must(rawClient.WriteData(id, true, []byte("the client did not wait")))
 	<-both
-	if codes := c.readStatuses(id); len(codes) != 2 || codes[0] != "100" || codes[1] != "200" {
+	if codes := rawClient.readStatuses(id); len(codes) != 2 || codes[0] != "100" || codes[1] != "200" {
 		t.Errorf("statuses = %v, want 100 and 200", codes)
 	}
 }
@@ -345,12 +345,12 @@ func TestMalformedLargeHeadersGet431(t *testing.T) {
 		more = append(more, hpack.HeaderField{Name: "x", Value: string(bytes.Repeat([]byte("v"), 4000)), Sensitive: true})
 	}
 	rawClient.block.Reset()
-	for _, f := range append([]hpack.HeaderField{
+	for _, headerField := range append([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
 		{Name: ":scheme", Value: "https"},
 		{Name: ":path", Value: "/"},
 	}, more...) {
-		rawClient.must(rawClient.hpack.WriteField(f))
+		rawClient.must(rawClient.hpack.WriteField(headerField))
 	}
 	block := rawClient.block.Bytes()
 	sent := make(chan error, 1)

@@ -52,13 +52,13 @@ func (c *conn) newStream(id uint32) *stream {
 func (c *conn) headerMap(fields []hpack.HeaderField) http.Header {
 	header := make(http.Header, len(fields))
 	values := make([]string, len(fields)) // one array for the first value of each field
-	for i, f := range fields {
-		name := c.canonicalName(f.Name)
+	for i, headerField := range fields {
+		name := c.canonicalName(headerField.Name)
 		if earlier := header[name]; earlier != nil {
-			header[name] = append(earlier, f.Value)
+			header[name] = append(earlier, headerField.Value)
 			continue
 		}
-		values[i] = f.Value
+		values[i] = headerField.Value
 		header[name] = values[i : i+1 : i+1]
 	}
 	if cookies := header["Cookie"]; len(cookies) > 1 {

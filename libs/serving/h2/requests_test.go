@@ -155,13 +155,13 @@ func TestMalformedRequestResetsStream(t *testing.T) {
 		"a tunnel of a scheme":  fields(":method: CONNECT", ":authority: a", ":scheme: https"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, saw := dialDescribing(t)
-			c.sendHeaders(1, endsStream, list)
-			if got := c.readEvent(); got != "reset 1 PROTOCOL_ERROR" {
+			rawClient, saw := dialDescribing(t)
+			rawClient.sendHeaders(1, endsStream, list)
+			if got := rawClient.readEvent(); got != "reset 1 PROTOCOL_ERROR" {
 				t.Errorf("got %s, want a reset", got)
 			}
-			c.sendHeaders(3, endsStream, getFields())
-			if got := c.readEvent(); got != "200" {
+			rawClient.sendHeaders(3, endsStream, getFields())
+			if got := rawClient.readEvent(); got != "200" {
 				t.Errorf("next request got %s, want \"200\"", got)
 			}
 			<-saw

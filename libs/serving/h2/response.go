@@ -299,18 +299,18 @@ func (r *response) flushLocked() error {
 	return err
 }
 
-// Send does what Write and FlushError do. Once the header fields were sent, it sends p without
+// Send does what Write and FlushError do. Once the header fields were sent, it sends data without
 // copying it to the response buffer.
-func (r *response) Send(p []byte) error {
+func (r *response) Send(data []byte) error {
 	r.mu.Lock()
 	isUnbuffered := r.headerSent && len(r.data) == 0 && r.declaredLength < 0
 	if isUnbuffered && !r.handlerDone && r.mayHaveBody() && !r.isHead {
 		defer r.mu.Unlock()
-		r.written += int64(len(p))
-		return r.sendPart(p, writeAfterYield, false)
+		r.written += int64(len(data))
+		return r.sendPart(data, writeAfterYield, false)
 	}
 	r.mu.Unlock()
-	if _, err := r.Write(p); err != nil {
+	if _, err := r.Write(data); err != nil {
 		return err
 	}
 	return r.FlushError()

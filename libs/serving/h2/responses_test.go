@@ -88,15 +88,15 @@ func testResponses(t *testing.T, method string, all map[string]responseCase) {
 	for name, a := range all {
 		t.Run(name, func(t *testing.T) {
 			over := make(chan struct{})
-			c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) {
+			rawClient := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) {
 				defer close(over)
 				a.handler(t, w)
 			})
-			c.sendHeaders(1, endsStream, fields(":method: "+method, ":scheme: https", ":authority: a", ":path: /"))
-			if got := c.readResponse(1); got != a.want {
+			rawClient.sendHeaders(1, endsStream, fields(":method: "+method, ":scheme: https", ":authority: a", ":path: /"))
+			if got := rawClient.readResponse(1); got != a.want {
 				t.Errorf("response =\n%s, want\n%s", got, a.want)
 			}
-			c.ping()
+			rawClient.ping()
 			<-over
 		})
 	}
@@ -296,16 +296,16 @@ func TestResponseTrailers(t *testing.T) {
 // returned.
 func TestWritesFailAfterHandlerReturns(t *testing.T) {
 	kept := make(chan http.ResponseWriter, 1)
-	c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { kept <- w })
+	rawClient := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { kept <- w })
 	for id := uint32(1); id < 5; id += 2 {
-		c.sendHeaders(id, 0, getFields()) // the handler's end is known by the reset
-		if got := c.readResponse(id); got != "200; content-length=0" {
+		rawClient.sendHeaders(id, 0, getFields()) // the handler's end is known by the reset
+		if got := rawClient.readResponse(id); got != "200; content-length=0" {
 			t.Errorf("response = %s, want \"200; content-length=0\"", got)
 		}
-		if got := c.readEvent(); got != fmt.Sprint("reset ", id, " NO_ERROR") {
+		if got := rawClient.readEvent(); got != fmt.Sprint("reset ", id, " NO_ERROR") {
 			t.Errorf("got event %s, want the stream %d reset with NO_ERROR", got, id)
 		}
-		c.ping()
+		rawClient.ping()
 		w := <-kept
 		w.WriteHeader(http.StatusEarlyHints)
 		if n, err := w.Write([]byte("text")); err == nil || n > 0 {

@@ -154,9 +154,9 @@ func (c *conn) runCloseFuncs() {
 // write.
 func (c *conn) writeQueue() { c.writeQueueAndData(nil, nil, false) }
 
-// writeQueueAndData writes the queue, followed by the data data of s. data must fit into the send windows
-// and may be empty. end marks the last data of the response. The caller holds the token and mu,
-// which is released during the write.
+// writeQueueAndData writes the queue, followed by the data data of s. data must fit into the send
+// windows and may be empty. end marks the last data of the response. The caller holds the token and
+// mu, which is released during the write.
 //
 //  1. Count the data against the windows.
 //  2. Take over the queue, so that other streams can queue frames during the write.
@@ -213,23 +213,23 @@ func (c *conn) writeQueueAndData(s *stream, data []byte, end bool) {
 	}
 }
 
-// writeFrames writes the queued records, and p in DATA frames of the stream id, in as few TLS
+// writeFrames writes the queued records, and data in DATA frames of the stream id, in as few TLS
 // records as possible and in one write below TLS.
-func (c *conn) writeFrames(records []*[]byte, id uint32, p []byte, end bool) error {
-	if len(p) == 0 && len(records) == 1 {
+func (c *conn) writeFrames(records []*[]byte, id uint32, data []byte, end bool) error {
+	if len(data) == 0 && len(records) == 1 {
 		_, err := c.wire.Write(*records[0])
 		return err
 	}
 	c.wire.Cork()
-	err := c.writeRecords(records, id, p, end)
+	err := c.writeRecords(records, id, data, end)
 	if uncorkErr := c.wire.Uncork(); err == nil {
 		err = uncorkErr
 	}
 	return err
 }
 
-// writeRecords writes the queued records, followed by data in DATA frames of the stream id. The first
-// DATA frame fills up the last queued record.
+// writeRecords writes the queued records, followed by data in DATA frames of the stream id. The
+// first DATA frame fills up the last queued record.
 func (c *conn) writeRecords(records []*[]byte, id uint32, data []byte, end bool) error {
 	var last *[]byte // the buffer in which DATA frames are assembled
 	for i, r := range records {
@@ -284,19 +284,19 @@ type backlog struct {
 	extra   int // bytes of size that are reserved in Server.extra
 }
 
-// append copies p to the end of the queue.
-func (b *backlog) append(p []byte) {
-	b.size += len(p)
-	for len(p) > 0 {
+// append copies data to the end of the queue.
+func (b *backlog) append(data []byte) {
+	b.size += len(data)
+	for len(data) > 0 {
 		last := len(b.records) - 1
 		if last < 0 || len(*b.records[last]) == recordSize {
 			b.records = append(b.records, recordPool.Get().(*[]byte))
 			last++
 		}
 		record := b.records[last]
-		n := min(len(p), recordSize-len(*record))
-		*record = append(*record, p[:n]...)
-		p = p[n:]
+		n := min(len(data), recordSize-len(*record))
+		*record = append(*record, data[:n]...)
+		data = data[n:]
 	}
 }
 

@@ -111,13 +111,13 @@ type fakeWire struct {
 
 func (w *fakeWire) Cork()         {}
 func (w *fakeWire) Uncork() error { return w.released }
-func (w *fakeWire) Write(p []byte) (int, error) {
+func (w *fakeWire) Write(data []byte) (int, error) {
 	w.writes--
 	if w.writes == 0 {
 		return 0, errPingTimeout
 	}
-	w.written = append(w.written, p...)
-	return len(p), nil
+	w.written = append(w.written, data...)
+	return len(data), nil
 }
 
 // TestWriteFramesInOrder checks that records and data are written in order, and that any failure is

@@ -133,15 +133,15 @@ type dateValue struct {
 // isForbiddenCipher reports whether HTTP/2 forbids the TLS state: anything below TLS 1.2, and TLS
 // 1.2 without ephemeral keys and authenticated encryption (RFC 9113, "Prohibited TLS 1.2 Cipher
 // Suites").
-func isForbiddenCipher(s *tls.ConnectionState) bool {
-	if s.Version >= tls.VersionTLS13 {
+func isForbiddenCipher(connectionState *tls.ConnectionState) bool {
+	if connectionState.Version >= tls.VersionTLS13 {
 		return false
 	}
-	switch s.CipherSuite {
+	switch connectionState.CipherSuite {
 	case tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
 		tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256:
-		return s.Version < tls.VersionTLS12
+		return connectionState.Version < tls.VersionTLS12
 	}
 	return true
 }

@@ -133,16 +133,16 @@ func TestDeadlinePassesForReadingClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ended := make(chan struct{})
-			c := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire { return newFakeWire(conn) },
+			rawClient := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire { return newFakeWire(conn) },
 				func(w http.ResponseWriter, r *http.Request) {
 					defer close(ended)
 					_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 					for send(w) == nil {
 					}
 				})
-			c.openAllWindows()
-			c.post("/", true)
-			go c.readAll()
+			rawClient.openAllWindows()
+			rawClient.post("/", true)
+			go rawClient.readAll()
 			<-ended
 		})
 	}
@@ -159,8 +159,8 @@ func TestShutdownCompletesSlowResponse(t *testing.T) {
 func testShutdownCompletesSlowResponse(t *testing.T) {
 	const size = 600 << 10
 	started, end := make(chan struct{}), make(chan struct{})
-	s := h2.NewServer(config())
-	rawClient := dialServer(t, s, func(conn net.Conn) h2.Wire { return newFakeWire(conn) }, func(w http.ResponseWriter, r *http.Request) {
+	server := h2.NewServer(config())
+	rawClient := dialServer(t, server, func(conn net.Conn) h2.Wire { return newFakeWire(conn) }, func(w http.ResponseWriter, r *http.Request) {
 		close(started)
 		<-end
 		w.Header().Set("Content-Length", strconv.Itoa(size))
@@ -169,19 +169,19 @@ func testShutdownCompletesSlowResponse(t *testing.T) {
 	rawClient.openAllWindows()
 	rawClient.post("/", true)
 	<-started
-	s.Shutdown()
+	server.Shutdown()
 	close(end)
 	for got, slow := 0, true; ; {
 		f, err := rawClient.ReadFrame()
 		if err != nil {
 			t.Fatalf("%d of %d bytes, then %v", got, size, err)
 		}
-		d, ok := f.(*http2.DataFrame)
+		dataFrame, ok := f.(*http2.DataFrame)
 		if !ok {
 			continue
 		}
-		got += len(d.Data())
-		if d.StreamEnded() {
+		got += len(dataFrame.Data())
+		if dataFrame.StreamEnded() {
 			break
 		}
 		if slow && got > size-40<<10 { // the last part is being written
@@ -213,15 +213,15 @@ func testSlowReaderIsNotAborted(t *testing.T) {
 	const rate, watches = 400 << 10, 100 // rate in bytes per second
 	conf := config()
 	conf.WriteTimeout = time.Second
-	c := dialServer(t, h2.NewServer(conf), func(conn net.Conn) h2.Wire { return newFakeWire(conn) }, writeEvents)
-	c.openAllWindows()
+	rawClient := dialServer(t, h2.NewServer(conf), func(conn net.Conn) h2.Wire { return newFakeWire(conn) }, writeEvents)
+	rawClient.openAllWindows()
 	for range watches {
-		c.post("/", true)
+		rawClient.post("/", true)
 	}
 	buffer := make([]byte, 8<<10)
 	start := time.Now()
 	for total := 0; total < 5*rate; {
-		n, err := c.Conn.Read(buffer)
+		n, err := rawClient.Conn.Read(buffer)
 		if err != nil {
 			t.Fatalf("%d bytes, then %v", total, err)
 		}
@@ -251,12 +251,12 @@ func TestWatchesDoNotBlockLargeResponse(t *testing.T) {
 	for total := 0; len(received) < watches+1 || received[large] < 1<<20; {
 		f, err := rawClient.ReadFrame()
 		rawClient.must(err)
-		d, ok := f.(*http2.DataFrame)
+		dataFrame, ok := f.(*http2.DataFrame)
 		if !ok {
 			continue
 		}
-		received[d.StreamID] += len(d.Data())
-		total += len(d.Data())
+		received[dataFrame.StreamID] += len(dataFrame.Data())
+		total += len(dataFrame.Data())
 		if total > most {
 			t.Fatalf("of %d bytes, %d belong to the large response, and %d of %d streams received some", total,
 				received[large], len(received), watches+1)

@@ -77,12 +77,12 @@ func (c *timedClient) readEvents() {
 	signs := http2.NewFramer(c.Conn, nil) // a second framer, because the first one writes requests
 	record := func(what string) { c.events <- event{time.Since(c.start).Truncate(time.Second), what} }
 	for {
-		f, err := c.ReadFrame()
+		frame, err := c.ReadFrame()
 		if err != nil {
 			record("end")
 			return
 		}
-		switch f := f.(type) {
+		switch f := frame.(type) {
 		case *http2.PingFrame:
 			record("ping")
 			if c.acksPings {

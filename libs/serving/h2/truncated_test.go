@@ -22,18 +22,18 @@ func TestTruncatedDataFailsBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				got := make(chan error, 1)
-				c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
+				rawClient := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 					_, err := io.ReadAll(r.Body)
 					got <- err
 				})
-				go c.readAll()
-				c.writeFrame(http2.FrameHeaders, endsHeaders, 1, postBlock)
+				go rawClient.readAll()
+				rawClient.writeFrame(http2.FrameHeaders, endsHeaders, 1, postBlock)
 				for _, part := range []string{sent[:len(sent)-1], sent[len(sent)-1:]} {
 					synctest.Wait() // until everything was read
-					_, err := io.WriteString(c.Conn, part)
-					c.must(err)
+					_, err := io.WriteString(rawClient.Conn, part)
+					rawClient.must(err)
 				}
-				_ = c.Conn.Close()
+				_ = rawClient.Conn.Close()
 				if err := <-got; err == nil {
 					t.Error("reading the body succeeded, want an error")
 				}
@@ -46,15 +46,15 @@ func TestTruncatedDataFailsBody(t *testing.T) {
 // and returned to the window.
 func TestDataAfterResetIsRefunded(t *testing.T) {
 	const size, all = 60_000, 20 << 20 // more than the connection window
-	o := dialFlow(t, func(http.ResponseWriter, *http.Request) {})
+	flowClient := dialFlow(t, func(http.ResponseWriter, *http.Request) {})
 	for sent := 0; sent < all; sent += size {
-		id := o.open("/", size)
-		o.await(func() bool { return o.ended[id] })
+		id := flowClient.open("/", size)
+		flowClient.await(func() bool { return flowClient.ended[id] })
 		for remaining := size; remaining > 0; {
-			o.await(func() bool { return o.sendable(id, remaining) > 0 })
-			n := o.sendableNow(id, remaining)
+			flowClient.await(func() bool { return flowClient.sendable(id, remaining) > 0 })
+			n := flowClient.sendableNow(id, remaining)
 			remaining -= n
-			o.send(id, false, make([]byte, n), nil)
+			flowClient.send(id, false, make([]byte, n), nil)
 		}
 	}
 	c := dialRaw(t, func(http.ResponseWriter, *http.Request) {})

@@ -173,14 +173,14 @@ func TestWaitingBodiesDoNotBlockOthers(t *testing.T) {
 
 // TestPaddingIsRefunded checks that padding is returned to the windows, even if the data is short.
 func TestPaddingIsRefunded(t *testing.T) {
-	o := dialFlow(t, bodyReader(nil))
+	flowClient := dialFlow(t, bodyReader(nil))
 	const size, part = 60_000, 100
 	body, padding := make([]byte, part), make([]byte, 255)
-	id := o.open("/", size)
+	id := flowClient.open("/", size)
 	for remaining := size; remaining > 0; {
-		o.await(func() bool { return o.sendable(id, part+256) == part+256 })
+		flowClient.await(func() bool { return flowClient.sendable(id, part+256) == part+256 })
 		remaining -= part
-		o.send(id, remaining == 0, body, padding)
+		flowClient.send(id, remaining == 0, body, padding)
 	}
-	o.await(func() bool { return o.ended[id] })
+	flowClient.await(func() bool { return flowClient.ended[id] })
 }

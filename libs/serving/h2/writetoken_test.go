@@ -43,21 +43,21 @@ func TestQueueIsWrittenByGoroutine(t *testing.T) {
 			c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}),
 				c.WriteWindowUpdate(0, 1<<30)))
 		}()
-		read := func(until func(f http2.Frame) bool) {
+		read := func(until func(frame http2.Frame) bool) {
 			for {
-				f, err := c.ReadFrame()
+				frame, err := c.ReadFrame()
 				if err != nil {
 					return
 				}
-				if d, ok := f.(*http2.DataFrame); ok && d.StreamID == 3 {
+				if d, ok := frame.(*http2.DataFrame); ok && d.StreamID == 3 {
 					came.Add(int64(len(d.Data())))
 				}
-				if until(f) {
+				if until(frame) {
 					return
 				}
 			}
 		}
-		read(func(f http2.Frame) bool { s, ok := f.(*http2.SettingsFrame); return ok && s.IsAck() })
+		read(func(frame http2.Frame) bool { s, ok := frame.(*http2.SettingsFrame); return ok && s.IsAck() })
 		synctest.Wait()
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		c.writeFrame(http2.FrameHeaders, endFlags, 3, "\x83\x87\x44\x02/x\x41\x01a")
@@ -71,7 +71,9 @@ func TestQueueIsWrittenByGoroutine(t *testing.T) {
 			sizes["/x"] <- part
 		}
 		synctest.Wait()
-		read(func(f http2.Frame) bool { return f.Header().Type == http2.FrameData && f.Header().StreamID == 1 })
+		read(func(frame http2.Frame) bool {
+			return frame.Header().Type == http2.FrameData && frame.Header().StreamID == 1
+		})
 		synctest.Wait()
 		if flushed.Load() != 1 {
 			t.Errorf("got %d flushes, want 1: the handler no longer writes for other streams", flushed.Load())

@@ -67,20 +67,20 @@ type check struct {
 }
 
 // New returns a registry with the check "ping". The grace period starts now.
-func New(c Config) *Registry {
-	if c.Now == nil {
-		c.Now = time.Now
+func New(config Config) *Registry {
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	r := &Registry{
-		log:        c.Logger,
-		now:        c.Now,
-		started:    c.Now(),
-		livezGrace: c.LivezGracePeriod,
+	registry := &Registry{
+		log:        config.Logger,
+		now:        config.Now,
+		started:    config.Now(),
+		livezGrace: config.LivezGracePeriod,
 		slis:       newSLIs(),
 		states:     map[Endpoint]loggedState{},
 	}
-	r.Add("ping", func(*http.Request) error { return nil })
-	return r
+	registry.Add("ping", func(*http.Request) error { return nil })
+	return registry
 }
 
 // Add appends a check to the given endpoints, or to all if none are given. It panics if an endpoint
@@ -113,12 +113,12 @@ func (r *Registry) addCheck(added check) {
 }
 
 // checksOf returns the checks of an endpoint in the order of registration.
-func (r *Registry) checksOf(e Endpoint) []check {
+func (r *Registry) checksOf(endpoint Endpoint) []check {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var checks []check
 	for _, c := range r.checks {
-		if slices.Contains(c.endpoints, e) {
+		if slices.Contains(c.endpoints, endpoint) {
 			checks = append(checks, c)
 		}
 	}

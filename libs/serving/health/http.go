@@ -22,14 +22,14 @@ func (r *Registry) Mount(router gin.IRoutes) {
 // ServeHTTP serves the endpoints and the paths below them. Other paths get 404.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	first, name, single := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
-	for _, e := range Endpoints() {
+	for _, endpoint := range Endpoints() {
 		switch {
-		case string(e) != first:
+		case string(endpoint) != first:
 		case !single:
-			r.serveAll(e, w, req)
+			r.serveAll(endpoint, w, req)
 			return
 		default:
-			r.serveOne(e, name, w, req)
+			r.serveOne(endpoint, name, w, req)
 			return
 		}
 	}
@@ -116,12 +116,12 @@ func exclusions(checks []check, requested []string) (excluded map[string]bool, u
 }
 
 // serveOne runs one check and writes its result.
-func (r *Registry) serveOne(e Endpoint, name string, w http.ResponseWriter, req *http.Request) {
-	for _, c := range r.checksOf(e) {
+func (r *Registry) serveOne(endpoint Endpoint, name string, w http.ResponseWriter, req *http.Request) {
+	for _, c := range r.checksOf(endpoint) {
 		if c.name != name {
 			continue
 		}
-		if err := r.runCheck(e, c, req); err != nil {
+		if err := r.runCheck(endpoint, c, req); err != nil {
 			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 			return
 		}

@@ -26,13 +26,13 @@ func newSLIs() *slis {
 }
 
 // record records the result of a check for an endpoint.
-func (s *slis) record(e Endpoint, name string, err error) {
+func (s *slis) record(endpoint Endpoint, name string, err error) {
 	value, status := 1.0, "success"
 	if err != nil {
 		value, status = 0, "error"
 	}
-	s.last.WithLabelValues(name, string(e)).Set(value)
-	s.all.WithLabelValues(name, status, string(e)).Inc()
+	s.last.WithLabelValues(name, string(endpoint)).Set(value)
+	s.all.WithLabelValues(name, status, string(endpoint)).Inc()
 }
 
 // SLIs returns the gatherer for /metrics/slis.

@@ -38,12 +38,12 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 		registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			return []*dto.MetricFamily{{Name: new("x"), Help: new("x"), Type: kind.Enum(), Metric: append([]*dto.Metric(nil), series...)}}, nil
 		})
-		g, err := parseLifecycle(t, "--allow-metric-labels=x,user=ann").Gatherer(registry, slog.New(slog.DiscardHandler))
+		gatherer, err := parseLifecycle(t, "--allow-metric-labels=x,user=ann").Gatherer(registry, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			got := scrape(t, g, slog.New(slog.DiscardHandler))
+			got := scrape(t, gatherer, slog.New(slog.DiscardHandler))
 			for _, want := range []string{test.want, "cardinality_enforcement_unexpected_categorizations_total " + test.unexpected} {
 				if !strings.Contains(got, want+"\n") {
 					t.Errorf("%s: want %s in\n%s", kind, want, got)
@@ -60,14 +60,14 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 
 // TestStabilityAndDeprecationAreParsed checks how stability and deprecation are parsed.
 func TestStabilityAndDeprecationAreParsed(t *testing.T) {
-	r := prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
 	for name, help := range map[string]string{
 		"older_total": "[ALPHA] (Deprecated since 0.90.0) x", "newer_total": "[ALPHA] (Deprecated since 2.1.0) x",
 		"open_total": "[odd", "closed_total": "odd] x",
 	} {
-		r.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+		registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
 	}
-	got := exportedLines(t, parseLifecycle(t), r)
+	got := exportedLines(t, parseLifecycle(t), registry)
 	for line, want := range map[string]bool{
 		"older_total 0":          false,
 		"newer_total 0":          true,

@@ -30,14 +30,14 @@ type Lifecycle struct {
 }
 
 // AddFlags adds the metrics flags of Kubernetes components.
-func (l *Lifecycle) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&l.ShowHiddenFor, "show-hidden-metrics-for-version", "",
+func (l *Lifecycle) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&l.ShowHiddenFor, "show-hidden-metrics-for-version", "",
 		"The previous version as <major>.<minor>, to export metrics that were hidden since then. Only the previous minor version is allowed. It shows which metrics the next release will remove.")
-	f.StringSliceVar(&l.Disabled, "disabled-metrics", nil,
+	flags.StringSliceVar(&l.Disabled, "disabled-metrics", nil,
 		"Full names of metrics that are not exported, even if --show-hidden-metrics-for-version would export them.")
-	f.StringToStringVar(&l.AllowLabels, "allow-metric-labels", nil,
+	flags.StringToStringVar(&l.AllowLabels, "allow-metric-labels", nil,
 		"The values that labels of metrics may have, as <metric>,<label>=<value>,<value>...; others are shown as \"unexpected\". For several labels the flag is given again, or each of them is put in double quotes: \"metric1,label1=v1,v2\",\"metric2,label2=v1\".")
-	f.StringVar(&l.AllowLabelsManifest, "allow-metric-labels-manifest", "",
+	flags.StringVar(&l.AllowLabelsManifest, "allow-metric-labels-manifest", "",
 		"YAML file with the map of --allow-metric-labels, which takes precedence if set.")
 }
 

@@ -16,13 +16,13 @@ import (
 // parseLifecycle returns the Lifecycle for command-line arguments.
 func parseLifecycle(t *testing.T, args ...string) *metrics.Lifecycle {
 	t.Helper()
-	l := &metrics.Lifecycle{}
+	lifecycle := &metrics.Lifecycle{}
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	l.AddFlags(f)
+	lifecycle.AddFlags(f)
 	if err := f.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return lifecycle
 }
 
 // newTestRegistry returns a registry with one metric of each type and a label for the user.
@@ -57,12 +57,12 @@ func newTestRegistry() *prometheus.Registry {
 // exportedLines returns the exported lines without help.
 func exportedLines(t *testing.T, l *metrics.Lifecycle, r *prometheus.Registry) map[string]bool {
 	t.Helper()
-	g, err := l.Gatherer(r, slog.New(slog.DiscardHandler))
+	gatherer, err := l.Gatherer(r, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]bool{}
-	for line := range strings.Lines(scrape(t, g, slog.New(slog.DiscardHandler))) {
+	for line := range strings.Lines(scrape(t, gatherer, slog.New(slog.DiscardHandler))) {
 		line = strings.TrimSpace(line)
 		if !strings.HasPrefix(line, "#") {
 			out[line] = true
@@ -141,12 +141,12 @@ func TestLifecycleFlagsSelectMetrics(t *testing.T) {
 			never: nil,
 		},
 	} {
-		l := parseLifecycle(t, test.args...)
-		if errs := l.Validate(); len(errs) > 0 {
+		lifecycle := parseLifecycle(t, test.args...)
+		if errs := lifecycle.Validate(); len(errs) > 0 {
 			t.Errorf("%s: errors = %v, want none", name, errs)
 			continue
 		}
-		got := exportedLines(t, l, newTestRegistry())
+		got := exportedLines(t, lifecycle, newTestRegistry())
 		for _, want := range test.want {
 			if !got[want] {
 				t.Errorf("%s: want %s in %v", name, want, got)
@@ -166,12 +166,12 @@ func TestCountersNeverFall(t *testing.T) {
 	counterVec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[ALPHA] x"}, []string{"user"})
 	r.MustRegister(counterVec)
 	counterVec.WithLabelValues("bob").Add(7)
-	g, err := parseLifecycle(t, "--allow-metric-labels=asked_total,user=ann").Gatherer(r, slog.New(slog.DiscardHandler))
+	gatherer, err := parseLifecycle(t, "--allow-metric-labels=asked_total,user=ann").Gatherer(r, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		text := scrape(t, g, slog.New(slog.DiscardHandler))
+		text := scrape(t, gatherer, slog.New(slog.DiscardHandler))
 		for _, want := range []string{"cardinality_enforcement_unexpected_categorizations_total 7\n",
 			`registered_metrics_total{deprecated_version="",stability_level="ALPHA"} 1`} {
 			if !strings.Contains(text, want) {

@@ -55,14 +55,14 @@ func labelKeyOf(m *dto.Metric) string {
 }
 
 // newTestRegistry returns the number of samples of a series, or 1 for a gauge.
-func newTestRegistry(m *dto.Metric) float64 {
+func newTestRegistry(metric *dto.Metric) float64 {
 	switch {
-	case m.Counter != nil:
-		return m.Counter.GetValue()
-	case m.Histogram != nil:
-		return float64(m.Histogram.GetSampleCount())
-	case m.Summary != nil:
-		return float64(m.Summary.GetSampleCount())
+	case metric.Counter != nil:
+		return metric.Counter.GetValue()
+	case metric.Histogram != nil:
+		return float64(metric.Histogram.GetSampleCount())
+	case metric.Summary != nil:
+		return float64(metric.Summary.GetSampleCount())
 	}
 	return 1
 }
@@ -85,21 +85,21 @@ func copySeries(metric *dto.Metric) *dto.Metric {
 			CreatedTimestamp: metric.Summary.CreatedTimestamp,
 		}
 	case metric.Histogram != nil:
-		h := &dto.Histogram{
+		histogram := &dto.Histogram{
 			SampleCount:      metric.Histogram.SampleCount,
 			SampleSum:        metric.Histogram.SampleSum,
 			CreatedTimestamp: metric.Histogram.CreatedTimestamp,
 		}
 		for _, b := range metric.Histogram.Bucket {
-			h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: b.CumulativeCount, UpperBound: b.UpperBound})
+			histogram.Bucket = append(histogram.Bucket, &dto.Bucket{CumulativeCount: b.CumulativeCount, UpperBound: b.UpperBound})
 		}
-		out.Histogram = h
+		out.Histogram = histogram
 	}
 	return out
 }
 
-// addSeries adds the values of metric to those of sum, a series of the same family. It drops quantiles,
-// which cannot be added.
+// addSeries adds the values of metric to those of sum, a series of the same family. It drops
+// quantiles, which cannot be added.
 func addSeries(sum, metric *dto.Metric) {
 	switch {
 	case metric.Counter != nil:

@@ -26,13 +26,13 @@ var started = time.Now()
 // New returns a registry with the metrics of every process: Go runtime, process, and
 // kubernetes_build_info.
 func New() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(),
 	)
-	return r
+	return registry
 }
 
 // buildInfo returns the metric with the build information.

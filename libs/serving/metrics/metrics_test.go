@@ -17,12 +17,12 @@ import (
 
 func scrape(t *testing.T, g prometheus.Gatherer, log *slog.Logger) string {
 	t.Helper()
-	w := httptest.NewRecorder()
-	metrics.Handler(g, log).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	if w.Code != 200 {
-		t.Fatalf("status %d, want 200", w.Code)
+	responseRecorder := httptest.NewRecorder()
+	metrics.Handler(g, log).ServeHTTP(responseRecorder, httptest.NewRequest("GET", "/metrics", nil))
+	if responseRecorder.Code != 200 {
+		t.Fatalf("status %d, want 200", responseRecorder.Code)
 	}
-	return w.Body.String()
+	return responseRecorder.Body.String()
 }
 
 // TestEveryProcessHasItsBasicMetrics checks that a new registry has the metrics of the Go runtime

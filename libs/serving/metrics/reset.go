@@ -41,14 +41,14 @@ type resettable struct {
 func (r *resettable) reset() error {
 	families, err := r.source.Gather()
 	base := map[string]map[string]*dto.Metric{}
-	for _, f := range families {
+	for _, metricFamily := range families {
 		series := map[string]*dto.Metric{}
-		for _, m := range f.Metric {
+		for _, m := range metricFamily.Metric {
 			if m.Counter != nil || m.Histogram != nil {
 				series[labelKeyOf(m)] = m
 			}
 		}
-		base[f.GetName()] = series
+		base[metricFamily.GetName()] = series
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,31 +78,31 @@ func (r *resettable) Gather() ([]*dto.MetricFamily, error) {
 // series that have counted nothing since.
 func subtractBase(base map[string]*dto.Metric, series []*dto.Metric) []*dto.Metric {
 	out := make([]*dto.Metric, 0, len(series))
-	for _, m := range series {
-		before := base[labelKeyOf(m)]
+	for _, metric := range series {
+		before := base[labelKeyOf(metric)]
 		// A series that counted less has been removed and created again.
-		if len(m.Label) == 0 || before == nil || newTestRegistry(m) < newTestRegistry(before) {
-			out = append(out, m)
+		if len(metric.Label) == 0 || before == nil || newTestRegistry(metric) < newTestRegistry(before) {
+			out = append(out, metric)
 			continue
 		}
-		if newTestRegistry(m) > newTestRegistry(before) {
-			m = copySeries(m)
-			subtractSeries(m, before)
-			out = append(out, m)
+		if newTestRegistry(metric) > newTestRegistry(before) {
+			metric = copySeries(metric)
+			subtractSeries(metric, before)
+			out = append(out, metric)
 		}
 	}
 	return out
 }
 
 // subtractSeries subtracts the values of an earlier state of the same series.
-func subtractSeries(m, before *dto.Metric) {
-	if m.Counter != nil {
-		m.Counter.Value = new(m.Counter.GetValue() - before.Counter.GetValue())
+func subtractSeries(metric, before *dto.Metric) {
+	if metric.Counter != nil {
+		metric.Counter.Value = new(metric.Counter.GetValue() - before.Counter.GetValue())
 		return
 	}
-	m.Histogram.SampleCount = new(m.Histogram.GetSampleCount() - before.Histogram.GetSampleCount())
-	m.Histogram.SampleSum = new(m.Histogram.GetSampleSum() - before.Histogram.GetSampleSum())
+	metric.Histogram.SampleCount = new(metric.Histogram.GetSampleCount() - before.Histogram.GetSampleCount())
+	metric.Histogram.SampleSum = new(metric.Histogram.GetSampleSum() - before.Histogram.GetSampleSum())
 	for i, b := range before.Histogram.Bucket { // buckets of one family have equal bounds
-		m.Histogram.Bucket[i].CumulativeCount = new(m.Histogram.Bucket[i].GetCumulativeCount() - b.GetCumulativeCount())
+		metric.Histogram.Bucket[i].CumulativeCount = new(metric.Histogram.Bucket[i].GetCumulativeCount() - b.GetCumulativeCount())
 	}
 }

@@ -16,14 +16,14 @@ import (
 func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 	const limit = 10
 	registry := prometheus.NewRegistry()
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"name"})
+	counterVec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"name"})
 	s := metrics.NewSeries(metrics.SeriesConfig[string, prometheus.Counter]{
 		Limit:    limit,
-		Add:      func(k string) prometheus.Counter { return v.WithLabelValues(k) },
-		Remove:   func(k string) { v.DeleteLabelValues(k) },
+		Add:      func(k string) prometheus.Counter { return counterVec.WithLabelValues(k) },
+		Remove:   func(k string) { counterVec.DeleteLabelValues(k) },
 		Overflow: func(string) string { return "other" },
 	})
-	s.MustRegister(registry, v)
+	s.MustRegister(registry, counterVec)
 	// series returns the number of series and the sum of their values.
 	series := func() (n int, sum float64) {
 		t.Helper()

@@ -49,14 +49,14 @@ func (e ExpiryCollector) Describe(out chan<- *prometheus.Desc) { out <- expiryDe
 // Collect implements prometheus.Collector.
 func (e ExpiryCollector) Collect(out chan<- prometheus.Metric) {
 	seen := map[[2]string]bool{} // two uses may share a file
-	for _, c := range e {
-		id := [2]string{c.Use, c.file()}
+	for _, certificate := range e {
+		id := [2]string{certificate.Use, certificate.file()}
 		if seen[id] {
 			continue
 		}
 		seen[id] = true
 		out <- prometheus.MustNewConstMetric(expiryDesc(), prometheus.GaugeValue,
-			float64(c.Source.FirstExpiring().NotAfter.Unix()), id[0], id[1])
+			float64(certificate.Source.FirstExpiring().NotAfter.Unix()), id[0], id[1])
 	}
 }
 
@@ -86,8 +86,8 @@ func WarnOfExpiry(ctx context.Context, log *slog.Logger, certs []Certificate) er
 	defer tick.Stop()
 	for {
 		now := time.Now()
-		for i, c := range certs {
-			first := c.Source.FirstExpiring()
+		for i, certificate := range certs {
+			first := certificate.Source.FirstExpiring()
 			expired, last := !now.Before(first.NotAfter), &warned[i]
 			if !expiresSoon(first, now) || first.Equal(last.cert) && last.expired == expired && now.Sub(last.at) < warnInterval {
 				continue
@@ -95,7 +95,7 @@ func WarnOfExpiry(ctx context.Context, log *slog.Logger, certs []Certificate) er
 			last.cert = first
 			last.expired = expired
 			last.at = now
-			args := []any{"use", c.Use, "file", c.file(), "subject", first.Subject.String(), "end",
+			args := []any{"use", certificate.Use, "file", certificate.file(), "subject", first.Subject.String(), "end",
 				first.NotAfter.UTC().Format(time.RFC3339)}
 			if expired {
 				log.Error("certificate expired", args...)

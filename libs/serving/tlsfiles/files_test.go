@@ -28,19 +28,19 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	_, other := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
 	none, huge := filepath.Join(dir, "none"), filepath.Join(dir, "huge")
 	write(t, huge, append(read(t, cert), bytes.Repeat([]byte("\n"), 4<<20)...))
-	for _, c := range []struct{ cert, key, want string }{
+	for _, test := range []struct{ cert, key, want string }{
 		{cert: cert, key: key, want: ""},
 		{cert: none, key: key, want: none},
 		{cert: cert, key: none, want: none},
 		{cert: cert, key: other, want: "does not match"},
 		{cert: huge, key: key, want: huge + " is larger than"},
 	} {
-		p, err := tlsfiles.LoadPair(c.cert, c.key)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("LoadPair(%s, %s) = %v, want %q", c.cert, c.key, err, c.want)
+		pair, err := tlsfiles.LoadPair(test.cert, test.key)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("LoadPair(%s, %s) = %v, want %q", test.cert, test.key, err, test.want)
 		}
-		if err == nil && (len(p.Files()) != 2 || p.FirstExpiring() != p.Certificate().Leaf) {
-			t.Errorf("got files %v, want certificate and key", p.Files())
+		if err == nil && (len(pair.Files()) != 2 || pair.FirstExpiring() != pair.Certificate().Leaf) {
+			t.Errorf("got files %v, want certificate and key", pair.Files())
 		}
 	}
 	for file, want := range map[string]string{cert: "", none: none, huge: huge + " is larger than", key: key} {
@@ -93,15 +93,15 @@ func TestFirstExpiring(t *testing.T) {
 		"later":   {rest: read(t, later), want: "x"},
 		"damaged": {rest: tlsfiles.EncodeCertificate([]byte("x")), want: "x"},
 	} {
-		p, err := tlsfiles.FixedPair(append(read(t, cert), test.rest...), read(t, key))
+		pair, err := tlsfiles.FixedPair(append(read(t, cert), test.rest...), read(t, key))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.FirstExpiring().Subject.CommonName; !strings.HasPrefix(got, test.want+"-self-signed@") {
+		if got := pair.FirstExpiring().Subject.CommonName; !strings.HasPrefix(got, test.want+"-self-signed@") {
 			t.Errorf("%s: %s, want prefix %q", name, got, test.want+"-self-signed@")
 		}
-		if changed, err := p.Reload(); changed || err != nil || p.Files() != nil {
-			t.Errorf("FixedPair: Reload() = %t, %v, Files() = %v, want no change and no files", changed, err, p.Files())
+		if changed, err := pair.Reload(); changed || err != nil || pair.Files() != nil {
+			t.Errorf("FixedPair: Reload() = %t, %v, Files() = %v, want no change and no files", changed, err, pair.Files())
 		}
 	}
 }
@@ -115,14 +115,14 @@ func TestPairSignedByCAIsNotReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Now()
-	ca := &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}}
+	certificate := &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}}
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "leaf"},
 		NotBefore:    at.AddDate(-1, 0, 0),
 		NotAfter:     at.AddDate(0, 0, -1),
 	}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), key)
+	der, err := x509.CreateCertificate(rand.Reader, leaf, certificate, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}

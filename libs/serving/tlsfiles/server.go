@@ -61,12 +61,12 @@ func LoadServer(serverOptions ServerOptions) (*Server, error) {
 	if server.pair, err = LoadPair(serverOptions.CertFile, serverOptions.KeyFile); err != nil {
 		return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 	}
-	for _, n := range serverOptions.SNI {
-		pair, err := LoadPair(n.CertFile, n.KeyFile)
+	for _, namedPair := range serverOptions.SNI {
+		pair, err := LoadPair(namedPair.CertFile, namedPair.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-sni-cert-key: %w", err)
 		}
-		server.sni = append(server.sni, sniPair{pair: pair, names: n.Names})
+		server.sni = append(server.sni, sniPair{pair: pair, names: namedPair.Names})
 	}
 	if serverOptions.ClientCAFile != "" {
 		if server.clients, err = LoadBundle(serverOptions.ClientCAFile); err != nil {

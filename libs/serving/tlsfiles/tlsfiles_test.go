@@ -100,34 +100,40 @@ func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 	start := time.Now()
 	tests := []struct {
 		name   string
-		change func(s *tlsfiles.SelfSigned)
+		change func(selfSigned *tlsfiles.SelfSigned)
 		damage func(t *testing.T, cert, key string)
 		same   bool
 	}{
 		{name: "as it was", change: func(*tlsfiles.SelfSigned) {}, damage: nil, same: true},
-		{name: "fewer names", change: func(s *tlsfiles.SelfSigned) { s.DNS = nil }, damage: nil, same: true},
-		{name: "another name", change: func(s *tlsfiles.SelfSigned) { s.DNS = []string{"other"} }, damage: nil, same: false},
+		{name: "fewer names", change: func(selfSigned *tlsfiles.SelfSigned) { selfSigned.DNS = nil }, damage: nil, same: true},
+		{name: "another name", change: func(selfSigned *tlsfiles.SelfSigned) { selfSigned.DNS = []string{"other"} }, damage: nil, same: false},
 		{
 			name:   "another address",
-			change: func(s *tlsfiles.SelfSigned) { s.IPs = []net.IP{net.IPv4(10, 0, 0, 1)} },
+			change: func(selfSigned *tlsfiles.SelfSigned) { selfSigned.IPs = []net.IP{net.IPv4(10, 0, 0, 1)} },
 			damage: nil,
 			same:   false,
 		},
 		{
-			name:   "half a year later",
-			change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 6, 0) } },
+			name: "half a year later",
+			change: func(selfSigned *tlsfiles.SelfSigned) {
+				selfSigned.Now = func() time.Time { return start.AddDate(0, 6, 0) }
+			},
 			damage: nil,
 			same:   true,
 		},
 		{
-			name:   "a month before expiry",
-			change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 11, 10) } },
+			name: "a month before expiry",
+			change: func(selfSigned *tlsfiles.SelfSigned) {
+				selfSigned.Now = func() time.Time { return start.AddDate(0, 11, 10) }
+			},
 			damage: nil,
 			same:   false,
 		},
 		{
-			name:   "before it is valid",
-			change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(-1, 0, 0) } },
+			name: "before it is valid",
+			change: func(selfSigned *tlsfiles.SelfSigned) {
+				selfSigned.Now = func() time.Time { return start.AddDate(-1, 0, 0) }
+			},
 			damage: nil,
 			same:   false,
 		},
@@ -146,14 +152,14 @@ func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "x", DNS: []string{"localhost"}}
-			cert, key := loadOrCreatePair(t, s)
+			selfSigned := tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "x", DNS: []string{"localhost"}}
+			cert, key := loadOrCreatePair(t, selfSigned)
 			before := read(t, cert)
 			if tt.damage != nil {
 				tt.damage(t, cert, key)
 			}
-			tt.change(&s)
-			loadOrCreatePair(t, s)
+			tt.change(&selfSigned)
+			loadOrCreatePair(t, selfSigned)
 			if same := bytes.Equal(before, read(t, cert)); same != tt.same {
 				t.Errorf("same pair: %v, want %v", same, tt.same)
 			}

@@ -31,16 +31,16 @@ type reloader struct {
 
 // reload reloads all sources and logs changes and new errors.
 func (r *reloader) reload() {
-	for i, s := range r.sources {
-		changed, err := s.Reload()
+	for i, source := range r.sources {
+		changed, err := source.Reload()
 		switch {
 		case err != nil && err.Error() != r.lastErrors[i]:
 			r.lastErrors[i] = err.Error()
-			r.log.Error("failed to reload certificate files; keeping the previous ones", "files", s.Files(), "error", err)
+			r.log.Error("failed to reload certificate files; keeping the previous ones", "files", source.Files(), "error", err)
 		case err == nil:
 			r.lastErrors[i] = ""
 			if changed {
-				r.log.Info("certificate files reloaded", "files", s.Files())
+				r.log.Info("certificate files reloaded", "files", source.Files())
 			}
 		}
 	}

@@ -41,15 +41,15 @@ type Collector struct {
 // Start starts a collector, until the test ends.
 func Start(t testing.TB) *Collector {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Collector{Endpoint: l.Addr().String(), spansArrived: make(chan struct{})}
+	c := &Collector{Endpoint: listener.Addr().String(), spansArrived: make(chan struct{})}
 	s := grpc.NewServer()
 	collector.RegisterTraceServiceServer(s, c)
 	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Serve(l) }()
+	go func() { defer close(done); _ = s.Serve(listener) }()
 	t.Cleanup(func() { s.Stop(); <-done })
 	return c
 }
@@ -63,7 +63,7 @@ func (c *Collector) Hang() {
 
 // Export implements the service.
 func (c *Collector) Export(ctx context.Context,
-	r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	request *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	hang := c.hanging
 	c.mu.Unlock()
@@ -73,7 +73,7 @@ func (c *Collector) Export(ctx context.Context,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, rs := range r.GetResourceSpans() {
+	for _, rs := range request.GetResourceSpans() {
 		resourceAttributes := attributeValues(rs.GetResource().GetAttributes())
 		for _, ss := range rs.GetScopeSpans() {
 			for _, s := range ss.GetSpans() {
@@ -103,14 +103,14 @@ func (c *Collector) Export(ctx context.Context,
 
 func attributeValues(attributes []*common.KeyValue) map[string]string {
 	out := map[string]string{}
-	for _, a := range attributes {
-		switch v := a.GetValue().GetValue().(type) {
+	for _, keyValue := range attributes {
+		switch v := keyValue.GetValue().GetValue().(type) {
 		case *common.AnyValue_StringValue:
-			out[a.GetKey()] = v.StringValue
+			out[keyValue.GetKey()] = v.StringValue
 		case *common.AnyValue_IntValue:
-			out[a.GetKey()] = fmt.Sprint(v.IntValue)
+			out[keyValue.GetKey()] = fmt.Sprint(v.IntValue)
 		default:
-			out[a.GetKey()] = a.GetValue().String()
+			out[keyValue.GetKey()] = keyValue.GetValue().String()
 		}
 	}
 	return out

@@ -93,13 +93,13 @@ func natsPort(c Config, i int) (client, route int) {
 }
 
 // clusterFlags returns the flags with which an API server connects to etcd and NATS.
-func clusterFlags(c Config) []string {
-	layout := paths{dir: c.Dir}.certs()
+func clusterFlags(config Config) []string {
+	layout := paths{dir: config.Dir}.certs()
 	var etcdURLs, natsURLs []string
 	for i := range members {
-		client, _, _ := etcdPort(c, i)
+		client, _, _ := etcdPort(config, i)
 		etcdURLs = append(etcdURLs, localURL(client))
-		client, _ = natsPort(c, i)
+		client, _ = natsPort(config, i)
 		natsURLs = append(natsURLs, "tls://"+loopbackAddr(client))
 	}
 	return []string{
@@ -147,14 +147,14 @@ func natsConfig(c Config, i int) string {
 }
 
 // natsMembers returns the servers of the NATS cluster.
-func natsMembers(c Config) []instance {
+func natsMembers(config Config) []instance {
 	var out []instance
 	for i := range members {
-		client, _ := natsPort(c, i)
+		client, _ := natsPort(config, i)
 		out = append(out, instance{
 			name: memberName("nats", i), program: natsProgram, port: client, health: loopbackAddr(client), identity: identityNATS,
 			args: []string{
-				"--config=" + natsConfig(c, i), "--name=" + memberName("nats", i), "--addr=127.0.0.1",
+				"--config=" + natsConfig(config, i), "--name=" + memberName("nats", i), "--addr=127.0.0.1",
 				fmt.Sprintf("--port=%d", client), "--log-level=warn",
 			},
 		})

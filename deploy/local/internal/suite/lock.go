@@ -15,16 +15,16 @@ func lockFolder(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if err == nil {
-		return f, nil
+		return file, nil
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		err = fmt.Errorf("%s is in use by another process; choose another folder with --dir", dir)
 	}
-	return nil, errors.Join(err, f.Close())
+	return nil, errors.Join(err, file.Close())
 }

@@ -232,13 +232,13 @@ func isOK(ctx context.Context, client *http.Client, url string) (ready bool, rea
 }
 
 // usedPorts returns the ports of a plan, in ascending order.
-func usedPorts(c Config, p plan) (out []int) {
+func usedPorts(config Config, p plan) (out []int) {
 	n := Ports
-	if !c.HA {
+	if !config.HA {
 		n = len(p.groups)
 	}
 	for i := range n {
-		out = append(out, c.Port+i)
+		out = append(out, config.Port+i)
 	}
 	return out
 }
@@ -248,14 +248,14 @@ func checkPorts(c Config, p plan) error {
 	var busy []string
 	ports := usedPorts(c, p)
 	for _, port := range ports {
-		l, err := net.Listen("tcp", loopbackAddr(port))
+		listener, err := net.Listen("tcp", loopbackAddr(port))
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):
 			busy = append(busy, fmt.Sprint(port))
 		case err != nil:
 			return fmt.Errorf("--port: %w", err)
 		default:
-			l.Close()
+			listener.Close()
 		}
 	}
 	if len(busy) == 0 {

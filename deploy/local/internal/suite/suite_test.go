@@ -239,13 +239,13 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 		if err := <-runningSuite.done; err != nil {
 			t.Fatal(err)
 		}
-		ca, err := os.ReadFile(filepath.Join(dir, "certs", "ca", "serving-ca.crt"))
+		data, err := os.ReadFile(filepath.Join(dir, "certs", "ca", "serving-ca.crt"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			first = ca
-		} else if string(ca) != string(first) || strings.Contains(runningSuite.out.String(), " created ") {
+			first = data
+		} else if string(data) != string(first) || strings.Contains(runningSuite.out.String(), " created ") {
 			t.Errorf("start %d: got another CA or reports of created files, want the first CA unchanged\n%s", i+1, runningSuite.out.String())
 		}
 	}
@@ -256,9 +256,9 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 func TestExitedServiceStopsTheSuite(t *testing.T) {
 	t.Run("at the start", func(t *testing.T) {
 		t.Setenv("FAKE_tokencleaner", "die")
-		u := startSuite(t, nil)
-		err := <-u.done
-		text := u.out.String()
+		runningSuite := startSuite(t, nil)
+		err := <-runningSuite.done
+		text := runningSuite.out.String()
 		if err == nil || err.Error() != "tokencleaner exited (exit status 3)" {
 			t.Errorf("Up() = %v, want error \"tokencleaner exited (exit status 3)\"", err)
 		}
@@ -271,16 +271,16 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 		}
 	})
 	t.Run("later", func(t *testing.T) {
-		u := startSuite(t, nil)
-		u.out.await("all services are ready")
+		runningSuite := startSuite(t, nil)
+		runningSuite.out.await("all services are ready")
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-		if resp, err := (&http.Client{Transport: transport}).Get(fmt.Sprintf("https://127.0.0.1:%d/die", u.Port)); err == nil {
+		if resp, err := (&http.Client{Transport: transport}).Get(fmt.Sprintf("https://127.0.0.1:%d/die", runningSuite.Port)); err == nil {
 			resp.Body.Close()
 		}
-		if err := <-u.done; err == nil || err.Error() != "apiserver exited (exit status 4)" {
+		if err := <-runningSuite.done; err == nil || err.Error() != "apiserver exited (exit status 4)" {
 			t.Errorf("Up() = %v, want error \"apiserver exited (exit status 4)\"", err)
 		}
-		if text := u.out.String(); !strings.Contains(text, "    line without an end\n") {
+		if text := runningSuite.out.String(); !strings.Contains(text, "    line without an end\n") {
 			t.Errorf("output has no last line:\n%s", text)
 		}
 	})
@@ -313,15 +313,15 @@ func TestStopWhileWaitingIsNoError(t *testing.T) {
 // TestSecondSignalKills checks that a service that does not stop is killed after the second signal.
 func TestSecondSignalKills(t *testing.T) {
 	t.Setenv("FAKE_authn_webhook", "stubborn")
-	u := startSuite(t, nil)
-	u.out.await("all services are ready")
-	u.stop()
-	u.out.await("authz-webhook stopped")
-	u.kill()
-	if err := <-u.done; err != nil {
+	runningSuite := startSuite(t, nil)
+	runningSuite.out.await("all services are ready")
+	runningSuite.stop()
+	runningSuite.out.await("authz-webhook stopped")
+	runningSuite.kill()
+	if err := <-runningSuite.done; err != nil {
 		t.Errorf("Up() = %v, want nil", err)
 	}
-	if text := u.out.String(); !strings.Contains(text, "authn-webhook did not stop and was killed") {
+	if text := runningSuite.out.String(); !strings.Contains(text, "authn-webhook did not stop and was killed") {
 		t.Errorf("got output\n%s\nwant a report that authn-webhook was killed", text)
 	}
 }

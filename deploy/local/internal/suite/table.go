@@ -97,15 +97,15 @@ func isWebhook(name string) bool { return name == authnWebhook || name == authzW
 
 // serviceTable returns the services in the order of their start. The console is the last, because
 // it needs to know the others.
-func serviceTable(c Config) []service {
-	services := []service{{name: apiserver, args: apiserverArgs(c)}}
+func serviceTable(config Config) []service {
+	services := []service{{name: apiserver, args: apiserverArgs(config)}}
 	var last service
 	for i, name := range certs.Services() {
 		s := service{name: name, offset: i + 1, args: serviceArgs(name)}
 		switch {
 		case name == consoleService:
 			last = s
-		case name != certs.Controllers || !c.NoControllers:
+		case name != certs.Controllers || !config.NoControllers:
 			services = append(services, s)
 		}
 	}

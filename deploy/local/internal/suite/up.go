@@ -172,14 +172,14 @@ type run struct {
 }
 
 // newRun returns the state of a suite before its start.
-func newRun(c Config, out *console, todo plan) (*run, error) {
-	p := paths{dir: c.Dir}
-	asker, err := newProber(p.certs(), c.HA)
+func newRun(config Config, out *console, todo plan) (*run, error) {
+	p := paths{dir: config.Dir}
+	asker, err := newProber(p.certs(), config.HA)
 	if err != nil {
 		return nil, err
 	}
 	r := &run{
-		config:    c,
+		config:    config,
 		out:       out,
 		paths:     p,
 		prober:    asker,

@@ -200,17 +200,17 @@ func (c *client) receiveFrames(streams map[uint32][]string) (failed bool) {
 	c.closed = c.closed || closed
 	c.in.Write(p)
 	for c.in.Len() > 0 {
-		f, err := c.reader.ReadFrame()
+		frame, err := c.reader.ReadFrame()
 		if err != nil {
 			c.add("violation: %v", err)
 			c.in.Reset()
 			break
 		}
-		if g, ok := f.(*http2.GoAwayFrame); ok && g.ErrCode != http2.ErrCodeNo {
+		if g, ok := frame.(*http2.GoAwayFrame); ok && g.ErrCode != http2.ErrCodeNo {
 			failed = true
 		}
-		id := f.Header().StreamID
-		streams[id] = append(streams[id], c.describeFrame(f)...)
+		id := frame.Header().StreamID
+		streams[id] = append(streams[id], c.describeFrame(frame)...)
 	}
 	return failed
 }

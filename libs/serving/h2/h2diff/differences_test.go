@@ -206,14 +206,14 @@ func (d *differences) compare(name string, ours, standard []step) string {
 		if len(onlyOurs) == 0 && len(onlyStandard) == 0 {
 			continue
 		}
-		c := d.find(name, onlyOurs, onlyStandard)
-		if c == nil {
+		difference := d.find(name, onlyOurs, onlyStandard)
+		if difference == nil {
 			return fmt.Sprintf("  step %d\n  only ours:     %q\n  only standard: %q\n  ours:\n%s  standard:\n%s", i,
 				strings.Join(onlyOurs, "; "), strings.Join(onlyStandard, "; "),
 				formatSteps(ours[:min(i+1, len(ours))]), formatSteps(standard[:min(i+1, len(standard))]))
 		}
-		c.used = true
-		if c.last {
+		difference.used = true
+		if difference.last {
 			return ""
 		}
 	}

@@ -159,18 +159,18 @@ func headerScripts() (scripts []script) {
 			}})
 		}
 	}
-	for _, b := range bodies {
+	for _, bodyCase := range bodies {
 		for _, handler := range []string{"/read", "/hello", "/echo", "/some?n=2", "/close"} {
-			scripts = append(scripts, script{"body/" + b.name + " for " + handler, func(c *client) {
+			scripts = append(scripts, script{"body/" + bodyCase.name + " for " + handler, func(c *client) {
 				c.greet()
-				c.request(1, "POST", handler, false, b.fields...)
+				c.request(1, "POST", handler, false, bodyCase.fields...)
 				c.settle()
-				for i, p := range b.parts {
-					c.data(1, i == len(b.parts)-1 && b.trailers == nil, []byte(p))
+				for i, p := range bodyCase.parts {
+					c.data(1, i == len(bodyCase.parts)-1 && bodyCase.trailers == nil, []byte(p))
 					c.settle()
 				}
-				if b.trailers != nil {
-					c.headers(1, true, b.trailers...)
+				if bodyCase.trailers != nil {
+					c.headers(1, true, bodyCase.trailers...)
 				}
 				c.probe(3)
 			}})

@@ -47,14 +47,14 @@ func (l *ledger) grant(id uint32, n int64) {
 }
 
 func (l *ledger) headers(id uint32, end bool) error {
-	s := l.streams[id]
+	sent := l.streams[id]
 	switch {
-	case s == nil:
+	case sent == nil:
 		return fmt.Errorf("HEADERS on stream %d, which is idle", id)
-	case s.ended:
+	case sent.ended:
 		return fmt.Errorf("HEADERS on stream %d after its end", id)
 	}
-	s.begun, s.ended = true, end
+	sent.begun, sent.ended = true, end
 	return nil
 }
 

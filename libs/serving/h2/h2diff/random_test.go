@@ -159,12 +159,12 @@ func (w *randomClient) setting() string {
 
 // illegal sends a frame of the scripts, which may end the connection.
 func (w *randomClient) illegal() string {
-	id, f := w.stream(), frames[w.random.IntN(len(frames))]
-	f.send(w.client, id)
+	id, frame := w.stream(), frames[w.random.IntN(len(frames))]
+	frame.send(w.client, id)
 	if id == w.next {
 		w.next += 2
 	}
-	return fmt.Sprintf("%s on %d", f.name, id)
+	return fmt.Sprintf("%s on %d", frame.name, id)
 }
 
 // step takes a random action and waits until the server has handled it.

@@ -16,17 +16,17 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	known := newDifferences()
 	names := map[string]bool{}
-	for _, s := range allScripts() {
-		if names[s.name] {
-			t.Errorf("two scripts have the name %s", s.name)
+	for _, script := range allScripts() {
+		if names[script.name] {
+			t.Errorf("two scripts have the name %s", script.name)
 		}
-		names[s.name] = true
+		names[script.name] = true
 		var both [2][]step
 		for n, i := range implementations {
-			both[n] = exchange(t, i, s.run)
+			both[n] = exchange(t, i, script.run)
 		}
-		if text := known.compare(s.name, both[0], both[1]); text != "" {
-			t.Errorf("script %s: unexpected differences:\n%s", s.name, text)
+		if text := known.compare(script.name, both[0], both[1]); text != "" {
+			t.Errorf("script %s: unexpected differences:\n%s", script.name, text)
 		}
 	}
 	t.Logf("%d scripts", len(names))

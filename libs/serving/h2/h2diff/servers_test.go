@@ -60,14 +60,14 @@ func (wire) ReleaseHeaderPermit()     {}
 func (wire) ReserveHeader(int) bool   { return true }
 
 func serveOurs(conn *link, handler http.Handler) (shutdown, stop func()) {
-	s := h2.NewServer(h2.Config{
+	server := h2.NewServer(h2.Config{
 		MaxStreams: maxStreams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
 		PingAfter: 2 * idleTimeout, PingTimeout: idleTimeout, WriteTimeout: idleTimeout,
 		StallTimeout: writeTimeout, ResponseTimeout: writeTimeout, MinRate: 4 << 10, Logger: slog.New(slog.DiscardHandler),
 	})
 	var done sync.WaitGroup
-	done.Go(func() { s.ServeConn(context.Background(), wire{conn}, handler) })
-	return s.Shutdown, done.Wait
+	done.Go(func() { server.ServeConn(context.Background(), wire{conn}, handler) })
+	return server.Shutdown, done.Wait
 }
 
 // serveStandard serves a connection with net/http.

@@ -132,15 +132,15 @@ var frames = []frame{
 // stateScripts combines each state with each frame, and then checks with a new request whether the
 // connection works.
 func stateScripts() (scripts []script) {
-	for _, s := range states {
-		for _, f := range frames {
-			scripts = append(scripts, script{strings.Join([]string{"state", s.name, f.name}, "/"), func(c *client) {
+	for _, state := range states {
+		for _, frame := range frames {
+			scripts = append(scripts, script{strings.Join([]string{"state", state.name, frame.name}, "/"), func(c *client) {
 				c.greet()
 				c.request(1, "GET", "/hello", true)
 				c.settle()
-				s.enter(c)
+				state.enter(c)
 				c.settle()
-				f.send(c, 3)
+				frame.send(c, 3)
 				c.settle()
 				c.ping(1)
 				c.request(7, "GET", "/hello", true)

@@ -60,18 +60,18 @@ func (s *storm) handleFrame(f http2.Frame) error {
 	return nil
 }
 
-func (s *storm) data(id uint32, f *http2.DataFrame) error {
+func (s *storm) data(id uint32, dataFrame *http2.DataFrame) error {
 	stream := s.streams[id]
-	if err := s.ledger.data(id, int64(f.Length), f.StreamEnded()); err != nil {
+	if err := s.ledger.data(id, int64(dataFrame.Length), dataFrame.StreamEnded()); err != nil {
 		return err
 	}
-	if err := wrongByte(f.Data(), stream.received, stream.salt); err != nil {
+	if err := wrongByte(dataFrame.Data(), stream.received, stream.salt); err != nil {
 		return fmt.Errorf("stream %d: %w", id, err)
 	}
-	stream.received += len(f.Data())
-	stream.owed += int64(f.Length)
-	s.owed += int64(f.Length)
-	return s.responseEnded(id, f.StreamEnded())
+	stream.received += len(dataFrame.Data())
+	stream.owed += int64(dataFrame.Length)
+	s.owed += int64(dataFrame.Length)
+	return s.responseEnded(id, dataFrame.StreamEnded())
 }
 
 // responseEnded handles the end of a response.
@@ -108,15 +108,15 @@ func (s *storm) windowEnlarged(id uint32, n int64) error {
 	return nil
 }
 
-func (s *storm) settings(f *http2.SettingsFrame) error {
-	if f.IsAck() {
+func (s *storm) settings(settingsFrame *http2.SettingsFrame) error {
+	if settingsFrame.IsAck() {
 		if s.lowered >= 0 {
 			s.ledger.setInitial(s.lowered)
 			s.lowered = -1
 		}
 		return nil
 	}
-	if n, ok := f.Value(http2.SettingInitialWindowSize); ok {
+	if n, ok := settingsFrame.Value(http2.SettingInitialWindowSize); ok {
 		for _, stream := range s.streams {
 			stream.window += int64(n) - s.initial
 		}

@@ -62,10 +62,10 @@ func stormHandler(w http.ResponseWriter, r *http.Request) {
 	random := rand.New(rand.NewPCG(uint64(salt), 1))
 	received, err := 0, error(nil)
 	read := func() bool {
-		p := make([]byte, 1+random.IntN(20_000))
+		data := make([]byte, 1+random.IntN(20_000))
 		var n int
-		n, err = r.Body.Read(p)
-		if wrong := wrongByte(p[:n], received, salt); wrong != nil {
+		n, err = r.Body.Read(data)
+		if wrong := wrongByte(data[:n], received, salt); wrong != nil {
 			err = wrong
 		}
 		received += n
@@ -75,14 +75,14 @@ func stormHandler(w http.ResponseWriter, r *http.Request) {
 		if received < up && random.IntN(2) == 0 && !read() && !errors.Is(err, io.EOF) {
 			break
 		}
-		p := make([]byte, min(1+random.IntN(30_000), down-sent))
-		for i := range p {
-			p[i] = byteAt(sent+i, salt)
+		data := make([]byte, min(1+random.IntN(30_000), down-sent))
+		for i := range data {
+			data[i] = byteAt(sent+i, salt)
 		}
-		if _, err := w.Write(p); err != nil {
+		if _, err := w.Write(data); err != nil {
 			return // the client has canceled
 		}
-		sent += len(p)
+		sent += len(data)
 		if random.IntN(3) == 0 {
 			w.(http.Flusher).Flush()
 		}
@@ -301,14 +301,14 @@ func (s *storm) open() func() error {
 	for i := 0; i < len(fields); i += 2 {
 		_ = s.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // writes to memory
 	}
-	h := http2.HeadersFrameParam{
+	param := http2.HeadersFrameParam{
 		StreamID:      id,
 		BlockFragment: s.block.Bytes(),
 		EndStream:     stream.up < 0,
 		EndHeaders:    true,
 		PadLength:     uint8(s.random.IntN(2) * s.random.IntN(256)),
 	}
-	return func() error { return s.framer.WriteHeaders(h) }
+	return func() error { return s.framer.WriteHeaders(param) }
 }
 
 // upload returns a function that sends the next part of a request body, as far as the windows
