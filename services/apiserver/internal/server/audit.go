@@ -21,15 +21,15 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		rec := c.openRecord(w, r)
-		if rec == nil {
+		record := c.openRecord(w, r)
+		if record == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
 		state := request.FromContext(ctx)
-		rec.AddDuration(audit.Authentication, state.AuthenticationTime)
-		rec.AnnotateAll(state.TokenAnnotations)
-		if err := rec.Receive(ctx); err != nil {
+		record.AddDuration(audit.Authentication, state.AuthenticationTime)
+		record.AnnotateAll(state.TokenAnnotations)
+		if err := record.Receive(ctx); err != nil {
 			c.Logger.Error("request rejected: cannot record its audit event", "path", r.URL.Path, "error", err)
 			writeInternalError(w, r, errEventNotStored)
 			return
@@ -43,15 +43,15 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 				return
 			}
 			failure := recover()
-			rec.End(ctx, failure)
+			record.End(ctx, failure)
 			if failure != nil {
 				panic(failure)
 			}
 		}()
-		state.AuditEvent = rec
-		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r)
+		state.AuditEvent = record
+		next.ServeHTTP(&auditedWriter{ResponseWriter: w, record: record, request: r}, r)
 		hasReturned = true
-		exchange.AtEnd(w, func(failure any) { rec.End(ctx, failure) })
+		exchange.AtEnd(w, func(failure any) { record.End(ctx, failure) })
 	})
 }
 
@@ -73,13 +73,13 @@ func (c *Config) reject(w http.ResponseWriter, r *http.Request, err error) {
 
 // rejectWith rejects a request before its user is known. respond writes the response.
 func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, respond http.HandlerFunc) {
-	if rec := c.openRecord(w, r); rec != nil {
-		rec.SetUnauthenticated()
-		s := request.FromContext(r.Context())
-		rec.AnnotateAll(s.TokenAnnotations)
-		defer rec.Close()
-		s.AuditEvent = rec
-		w = &auditedWriter{ResponseWriter: w, rec: rec, r: r}
+	if record := c.openRecord(w, r); record != nil {
+		record.SetUnauthenticated()
+		state := request.FromContext(r.Context())
+		record.AnnotateAll(state.TokenAnnotations)
+		defer record.Close()
+		state.AuditEvent = record
+		w = &auditedWriter{ResponseWriter: w, record: record, request: r}
 	}
 	respond(w, r)
 }
@@ -87,8 +87,8 @@ func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, respond http
 // auditedWriter notifies an audit record when the response starts.
 type auditedWriter struct {
 	http.ResponseWriter
-	rec     *audit.Record
-	r       *http.Request
+	record  *audit.Record
+	request *http.Request
 	started bool
 }
 
@@ -96,7 +96,7 @@ type auditedWriter struct {
 func (w *auditedWriter) recordStart(code int) {
 	if !w.started {
 		w.started = true
-		w.rec.BeginResponse(w.r.Context(), code)
+		w.record.BeginResponse(w.request.Context(), code)
 	}
 }
 
@@ -111,7 +111,7 @@ func (w *auditedWriter) Write(b []byte) (int, error) {
 	w.recordStart(http.StatusOK)
 	start := time.Now()
 	n, err := w.ResponseWriter.Write(b)
-	w.rec.AddDuration(audit.Writing, time.Since(start))
+	w.record.AddDuration(audit.Writing, time.Since(start))
 	return n, err
 }
 
@@ -127,7 +127,7 @@ func (w *auditedWriter) Send(b []byte) error {
 	w.recordStart(http.StatusOK)
 	start := time.Now()
 	err := exchange.Send(w.ResponseWriter, b)
-	w.rec.AddDuration(audit.Writing, time.Since(start))
+	w.record.AddDuration(audit.Writing, time.Since(start))
 	return err
 }
 

@@ -36,18 +36,18 @@ func (l levelPolicy) Decide(*requestinfo.Info, *request.User) audit.Decision {
 	return audit.Decision{Level: audit.Level(l)}
 }
 
-// recordingSink is a sink that records copies of events, or returns fail if it is set.
+// recordingSink is a sink that records copies of events, or returns failure if it is set.
 type recordingSink struct {
-	mu     sync.Mutex
-	events []*audit.Event
-	fail   error
+	mu      sync.Mutex
+	events  []*audit.Event
+	failure error
 }
 
-func (k *recordingSink) Process(_ context.Context, event *audit.Event) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.fail != nil {
-		return k.fail
+func (s *recordingSink) Process(_ context.Context, event *audit.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure != nil {
+		return s.failure
 	}
 	event = new(*event)
 	event.Annotations = slices.Clone(event.Annotations)
@@ -57,23 +57,23 @@ func (k *recordingSink) Process(_ context.Context, event *audit.Event) error {
 	if event.Status != nil {
 		event.Status = new(*event.Status)
 	}
-	k.events = append(k.events, event)
+	s.events = append(s.events, event)
 	return nil
 }
 
 // stages returns stage, code and user of each event.
-func (k *recordingSink) stages() (out []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, e := range k.events {
-		s := e.Stage.String()
-		if e.Status != nil {
-			s += fmt.Sprint(" ", e.Status.Code)
+func (r *recordingSink) stages() (out []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, event := range r.events {
+		text := event.Stage.String()
+		if event.Status != nil {
+			text += fmt.Sprint(" ", event.Status.Code)
 		}
-		if e.User != nil {
-			s += " " + e.User.Name
+		if event.User != nil {
+			text += " " + event.User.Name
 		}
-		out = append(out, s)
+		out = append(out, text)
 	}
 	return out
 }
@@ -101,27 +101,27 @@ func newAuditFixture(t *testing.T, level audit.Level, change func(*server.Config
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &auditFixture{recordingSink: &recordingSink{}, registry: prometheus.NewRegistry()}
+	fixture := &auditFixture{recordingSink: &recordingSink{}, registry: prometheus.NewRegistry()}
 	config := server.Config{
 		Mux: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			a.handled++
+			fixture.handled++
 			mux(w, r)
 		}),
-		Responder:      responsewriters.Responder{Codec: c},
+		Responder:      responsewriters.Responder{Codec: apiCodec},
 		Authenticator:  fixedUser{&request.User{Name: "ada"}},
 		Authorizer:     &impersonationRules{},
-		Metrics:        telemetry.NewMetrics(a.registry),
+		Metrics:        telemetry.NewMetrics(fixture.registry),
 		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger:         slog.New(slog.DiscardHandler),
 		RequestTimeout: time.Minute,
 		Audit: audit.New(audit.Config{
 			Policy:     levelPolicy(level),
-			Sinks:      []audit.Sink{a.recordingSink},
-			Metrics:    audit.NewMetrics(a.registry),
+			Sinks:      []audit.Sink{fixture.recordingSink},
+			Metrics:    audit.NewMetrics(fixture.registry),
 			Logger:     slog.New(slog.DiscardHandler),
 			MaxObject:  1 << 20,
 			MaxObjects: 1 << 20,
@@ -130,10 +130,10 @@ func newAuditFixture(t *testing.T, level audit.Level, change func(*server.Config
 	if change != nil {
 		change(&config)
 	}
-	if a.Handler, err = server.Handler(config); err != nil {
+	if fixture.Handler, err = server.Handler(config); err != nil {
 		t.Fatal(err)
 	}
-	return a
+	return fixture
 }
 
 // serve sends a request. failure is the value of the handler's panic, or nil.
@@ -159,58 +159,58 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 		clientGone bool
 		mux        http.HandlerFunc
 		want       []string // events as stage, code and user
-		wantPanic  bool
+		wantPanic  bool     // the filters repeat the panic of the handler
 	}{
-		"a read": {mux: writeBody, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
-		"a watch": {
+		"read": {mux: writeBody, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
+		"watch": {
 			path: watchPath,
 			mux:  writeBody,
 			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"},
 		},
-		"a watch that is only flushed": {
+		"watch that is only flushed": {
 			path: watchPath,
 			mux:  func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() },
 			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"},
 		},
-		"a watch without a response": {
+		"watch without a response": {
 			path: watchPath,
 			mux:  func(http.ResponseWriter, *http.Request) {},
 			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"},
 		},
-		"an informational response": {
+		"informational response": {
 			mux:  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) },
 			want: []string{"RequestReceived ada", "ResponseComplete 404 ada"},
 		},
-		"a panic": {
+		"panic before the response": {
 			mux:  func(http.ResponseWriter, *http.Request) { panic("oh") },
 			want: []string{"RequestReceived ada", "Panic 500 ada"},
 		},
-		"the response is aborted": {
+		"aborted response": {
 			mux:       func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 			want:      []string{"RequestReceived ada", "Panic 500 ada"},
 			wantPanic: true,
 		},
-		"a panic after the response started": {
+		"panic after the response started": {
 			path:      watchPath,
 			mux:       func(w http.ResponseWriter, r *http.Request) { writeBody(w, r); panic("oh") },
 			want:      []string{"RequestReceived ada", "ResponseStarted 200 ada", "Panic 500 ada"},
 			wantPanic: true,
 		},
-		"the client disconnects before the response": {
+		"client disconnects before the response": {
 			clientGone: true,
 			mux:        writeBody,
 			want:       []string{"RequestReceived ada", "ResponseComplete 200 ada"},
 		},
-		"not authenticated": {
+		"failed authentication": {
 			change: func(c *server.Config) { c.Authenticator = rejectingAuthenticator{} },
 			want:   []string{"ResponseStarted 401"},
 		},
-		"a bad timeout": {path: listPath + "?timeout=x", want: []string{"ResponseStarted 400"}},
-		"reloading": {
+		"invalid timeout parameter": {path: listPath + "?timeout=x", want: []string{"ResponseStarted 400"}},
+		"resource that is being reloaded": {
 			change: func(c *server.Config) { c.Reloading = func(*requestinfo.Info) bool { return true } },
 			want:   []string{"ResponseStarted 429"},
 		},
-		"a long URL without a permit": {
+		"long URL without a permit": {
 			path:       listPath + "?labelSelector=" + strings.Repeat("x", 1<<20),
 			clientGone: true,
 			change: func(c *server.Config) {
@@ -219,22 +219,22 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 			},
 			want: []string{"ResponseStarted 429"},
 		},
-		"may not impersonate": {
+		"forbidden impersonation": {
 			header: []string{"Impersonate-User", "eve"},
 			want:   []string{"RequestReceived ada", "ResponseComplete 403 ada"},
 		},
-		"authorization fails": {
+		"failed authorization": {
 			change: func(c *server.Config) { c.Authorizer = failingAuthorizer{} },
 			want:   []string{"RequestReceived ada", "ResponseComplete 500 ada"},
 		},
-		"a path with dot segments": {
+		"path with dot segments": {
 			path: "/api/v1//..;/%2e%2e/x",
 			mux:  writeBody,
 			want: []string{"RequestReceived ada", "ResponseComplete 200 ada"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			auditFixture := newAuditFixture(t, audit.RequestResponse, test.change, test.mux)
+			fixture := newAuditFixture(t, audit.RequestResponse, test.change, test.mux)
 			path := test.path
 			if path == "" {
 				path = listPath
@@ -248,15 +248,15 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 				cancel()
 				r = r.WithContext(ctx)
 			}
-			rec, failure := auditFixture.serve(r)
-			if got := auditFixture.stages(); !slices.Equal(got, test.want) {
+			response, failure := fixture.serve(r)
+			if got := fixture.stages(); !slices.Equal(got, test.want) {
 				t.Errorf("got events %q, want %q", got, test.want)
 			}
 			if (failure != nil) != test.wantPanic {
-				t.Errorf("got panic %v, want one: %t", failure, test.wantPanic)
+				t.Errorf("got panic %v, want a panic: %t", failure, test.wantPanic)
 			}
-			if auditFixture.events[0].ID != rec.Header().Get("Audit-Id") || auditFixture.events[0].ID == "" {
-				t.Errorf("got event id %q, want the id %q of the response", auditFixture.events[0].ID, rec.Header().Get("Audit-Id"))
+			if fixture.events[0].ID != response.Header().Get("Audit-Id") || fixture.events[0].ID == "" {
+				t.Errorf("got event id %q, want the id %q of the response", fixture.events[0].ID, response.Header().Get("Audit-Id"))
 			}
 		})
 	}
@@ -271,39 +271,39 @@ func (failingAuthorizer) Authorize(context.Context, *authz.Attributes) (authz.De
 
 // TestRequestIsRejectedWhenAuditFails checks that a request is not handled if the sink fails.
 func TestRequestIsRejectedWhenAuditFails(t *testing.T) {
-	auditFixture := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
-	auditFixture.fail = errors.New("the disk is full")
-	rec, _ := auditFixture.serve(httptest.NewRequest("GET", listPath, nil))
+	fixture := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
+	fixture.failure = errors.New("the disk is full")
+	rec, _ := fixture.serve(httptest.NewRequest("GET", listPath, nil))
 	if rec.Code != 500 || !strings.Contains(rec.Body.String(), "failed to store audit event") ||
-		strings.Contains(rec.Body.String(), "disk") || auditFixture.handled != 0 {
-		t.Errorf("got %d %s, handled %d times, want 500 and 0", rec.Code, rec.Body, auditFixture.handled)
+		strings.Contains(rec.Body.String(), "disk") || fixture.handled != 0 {
+		t.Errorf("got %d %s, handled %d times, want 500 and 0", rec.Code, rec.Body, fixture.handled)
 	}
-	families, err := auditFixture.registry.Gather()
+	families, err := fixture.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range families {
-		if f.GetName() == "apiserver_audit_requests_rejected_total" && f.Metric[0].GetCounter().GetValue() != 1 {
-			t.Errorf("got %v, want 1", f)
+	for _, family := range families {
+		if family.GetName() == "apiserver_audit_requests_rejected_total" && family.Metric[0].GetCounter().GetValue() != 1 {
+			t.Errorf("metric of rejected requests: got %v, want 1", family)
 		}
 	}
-	auditFixture.fail = nil
-	if rec, _ := auditFixture.serve(httptest.NewRequest("GET", listPath, nil)); rec.Code != 200 || auditFixture.handled != 1 {
-		t.Errorf("afterwards: got %d, handled %d times, want 200 and 1", rec.Code, auditFixture.handled)
+	fixture.failure = nil
+	if rec, _ := fixture.serve(httptest.NewRequest("GET", listPath, nil)); rec.Code != 200 || fixture.handled != 1 {
+		t.Errorf("afterwards: got %d, handled %d times, want 200 and 1", rec.Code, fixture.handled)
 	}
 }
 
 // TestRejectedRequestIsAudited checks that a request rejected by the in-flight limit is recorded
 // with its user.
 func TestRejectedRequestIsAudited(t *testing.T) {
-	var a *auditFixture
+	var fixture *auditFixture
 	oneInFlight := func(c *server.Config) { c.Overload.MaxInFlight = 1 }
-	a = newAuditFixture(t, audit.Metadata, oneInFlight, func(w http.ResponseWriter, _ *http.Request) {
-		a.serve(httptest.NewRequest("GET", listPath, nil))
+	fixture = newAuditFixture(t, audit.Metadata, oneInFlight, func(w http.ResponseWriter, _ *http.Request) {
+		fixture.serve(httptest.NewRequest("GET", listPath, nil))
 		w.WriteHeader(200)
 	})
-	a.serve(httptest.NewRequest("GET", listPath, nil))
-	if got, want := a.stages(), []string{
+	fixture.serve(httptest.NewRequest("GET", listPath, nil))
+	if got, want := fixture.stages(), []string{
 		"RequestReceived ada", "RequestReceived ada", "ResponseComplete 429 ada", "ResponseComplete 200 ada",
 	}; !slices.Equal(got, want) {
 		t.Errorf("got events %q, want %q", got, want)
@@ -313,10 +313,10 @@ func TestRejectedRequestIsAudited(t *testing.T) {
 // TestAuditMemoryIsReleased checks that the memory of recorded objects is released after each
 // request. One user gets at most the free memory.
 func TestAuditMemoryIsReleased(t *testing.T) {
-	text := []byte(`"` + strings.Repeat("x", 400<<10) + `"`)
-	var a *auditFixture
-	var inner func()
-	a = newAuditFixture(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
+	text := []byte(`"` + strings.Repeat("x", 400<<10) + `"`) // two fit into the limit of 1 MiB, three do not
+	var fixture *auditFixture
+	var inner func() // sends a request while the handler of another one holds its object
+	fixture = newAuditFixture(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
 		rec := audit.FromContext(r.Context())
 		rec.SetResponseObject(text)
 		if next := inner; next != nil {
@@ -326,42 +326,42 @@ func TestAuditMemoryIsReleased(t *testing.T) {
 		_, _ = w.Write(text)
 	})
 	for range 10 { // one after the other
-		a.serve(httptest.NewRequest("GET", listPath, nil))
+		fixture.serve(httptest.NewRequest("GET", listPath, nil))
 	}
-	inner = func() { a.serve(httptest.NewRequest("GET", listPath, nil)) }
-	a.serve(httptest.NewRequest("GET", listPath, nil))
+	inner = func() { fixture.serve(httptest.NewRequest("GET", listPath, nil)) }
+	fixture.serve(httptest.NewRequest("GET", listPath, nil))
 	complete, truncated := 0, 0
-	for _, e := range a.events {
+	for _, e := range fixture.events {
 		if e.Stage == audit.ResponseComplete && e.ResponseObject != nil {
 			complete++
 		} else if e.Annotations.Get(audit.Truncated) == "true" {
 			truncated++
 		}
 	}
-	if complete != 11 || truncated != 1 {
+	if complete != 11 || truncated != 1 { // the inner request is truncated
 		t.Errorf("got %d complete and %d truncated events, want 11 and 1", complete, truncated)
 	}
 }
 
-// TestEscapedSizeCounts checks that the size limit applies to the event, in which markup characters
+// TestEscapedSizeCountsAgainstLimit checks that the size limit applies to the event, in which markup characters
 // are escaped.
-func TestEscapedSizeCounts(t *testing.T) {
-	for text, want := range map[string]bool{
+func TestEscapedSizeCountsAgainstLimit(t *testing.T) {
+	for object, isRecorded := range map[string]bool{
 		strings.Repeat("x", 400<<10):       true,
 		strings.Repeat("<", 80<<10):        true,
 		strings.Repeat("<", 400<<10):       false,
 		strings.Repeat("\u2028", 80<<10):   true,
 		strings.Repeat("\u2028x", 150<<10): false,
 	} {
-		a := newAuditFixture(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
-			audit.FromContext(r.Context()).SetResponseObject([]byte(`"` + text + `"`))
+		fixture := newAuditFixture(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
+			audit.FromContext(r.Context()).SetResponseObject([]byte(`"` + object + `"`))
 			w.WriteHeader(200)
 		})
-		a.serve(httptest.NewRequest("GET", listPath, nil))
-		last := a.events[len(a.events)-1]
-		if got := last.ResponseObject != nil; got != want || len(last.ResponseObject) > 1<<20 ||
-			want == (last.Annotations.Get(audit.Truncated) == "true") {
-			t.Errorf("%d bytes of %.5q: recorded = %v, want %v; %d bytes, %v", len(text), text, got, want,
+		fixture.serve(httptest.NewRequest("GET", listPath, nil))
+		last := fixture.events[len(fixture.events)-1]
+		if got := last.ResponseObject != nil; got != isRecorded || len(last.ResponseObject) > 1<<20 ||
+			isRecorded == (last.Annotations.Get(audit.Truncated) == "true") {
+			t.Errorf("%d bytes of %.5q: got recorded = %t, want %t; %d bytes, annotations %v", len(object), object, got, isRecorded,
 				len(last.ResponseObject), last.Annotations)
 		}
 	}
@@ -369,12 +369,12 @@ func TestEscapedSizeCounts(t *testing.T) {
 
 // BenchmarkAudit measures the cost of the filter.
 func BenchmarkAudit(b *testing.B) {
-	for _, l := range []audit.Level{audit.None, audit.Metadata} {
-		b.Run(l.String(), func(b *testing.B) {
+	for _, level := range []audit.Level{audit.None, audit.Metadata} {
+		b.Run(level.String(), func(b *testing.B) {
 			t := &testing.T{}
-			a := newAuditFixture(t, l, func(c *server.Config) {
+			fixture := newAuditFixture(t, level, func(c *server.Config) {
 				c.Audit = audit.New(audit.Config{
-					Policy:     levelPolicy(l),
+					Policy:     levelPolicy(level),
 					Sinks:      []audit.Sink{discardSink{}},
 					Metrics:    audit.NewMetrics(prometheus.NewRegistry()),
 					MaxObject:  1,
@@ -383,7 +383,7 @@ func BenchmarkAudit(b *testing.B) {
 			}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
 			b.ReportAllocs()
 			for b.Loop() {
-				a.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", listPath+"/p", nil))
+				fixture.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", listPath+"/p", nil))
 			}
 		})
 	}

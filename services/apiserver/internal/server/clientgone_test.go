@@ -37,28 +37,28 @@ func TestCanceledRequestCountsAs499(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, leave := context.WithCancel(t.Context())
-	leave()
+	ctx, disconnect := context.WithCancel(t.Context())
+	disconnect()
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/api/v1/namespaces/a/pods", nil))
-	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/api/v1/namespaces/a/pods", nil))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/api/v1/namespaces/a/pods", nil)) // counts as 500
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]float64{}
-	for _, f := range families {
-		if f.GetName() != "apiserver_request_total" {
+	for _, family := range families {
+		if family.GetName() != "apiserver_request_total" {
 			continue
 		}
-		for _, m := range f.Metric {
-			for _, l := range m.Label {
-				if l.GetName() == "code" {
-					got[l.GetValue()] = m.GetCounter().GetValue()
+		for _, metric := range family.Metric {
+			for _, label := range metric.Label {
+				if label.GetName() == "code" {
+					got[label.GetValue()] = metric.GetCounter().GetValue()
 				}
 			}
 		}
 	}
 	if want := map[string]float64{"499": 1, "500": 1}; !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+		t.Errorf("got requests by code %v, want %v", got, want)
 	}
 }

@@ -16,12 +16,12 @@ const originsHelp = "each pattern must be anchored to the start of the host by '
 // example.com matches evil-example.com.attacker.net. As in Kubernetes, the check only looks for the
 // characters of an anchor.
 func CheckOrigins(patterns []string) (errs []error) {
-	for _, p := range patterns {
-		if p == "" {
+	for _, pattern := range patterns {
+		if pattern == "" {
 			errs = append(errs, fmt.Errorf("empty value in --cors-allowed-origins, help: %s", originsHelp))
 			continue
 		}
-		if err := checkOrigin(p); err != nil {
+		if err := checkOrigin(pattern); err != nil {
 			errs = append(errs, fmt.Errorf("--cors-allowed-origins has an invalid regular expression: %w, help: %s", err, originsHelp))
 		}
 	}
@@ -51,14 +51,14 @@ func anchorsHostEnd(pattern string) bool {
 // requests.
 func (c *Config) corsFilter() (func(http.Handler) http.Handler, error) {
 	var patterns []*regexp.Regexp
-	for _, o := range c.AllowedOrigins {
-		re, err := regexp.Compile(o)
+	for _, pattern := range c.AllowedOrigins {
+		expression, err := regexp.Compile(pattern)
 		if err != nil {
 			return nil, fmt.Errorf("--cors-allowed-origins: %w", err)
 		}
-		patterns = append(patterns, re)
-		if !anchorsHostEnd(o) {
-			c.Logger.Warn("pattern in --cors-allowed-origins does not anchor the end of the host; end it with (:|$)", "pattern", o)
+		patterns = append(patterns, expression)
+		if !anchorsHostEnd(pattern) {
+			c.Logger.Warn("pattern in --cors-allowed-origins does not anchor the end of the host; end it with (:|$)", "pattern", pattern)
 		}
 	}
 	return func(next http.Handler) http.Handler {
@@ -67,18 +67,18 @@ func (c *Config) corsFilter() (func(http.Handler) http.Handler, error) {
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			origin := r.Header.Get("Origin")
-			isAllowed := func(re *regexp.Regexp) bool { return re.MatchString(origin) }
+			isAllowed := func(expression *regexp.Regexp) bool { return expression.MatchString(origin) }
 			if origin == "" || !slices.ContainsFunc(patterns, isAllowed) {
 				next.ServeHTTP(w, r)
 				return
 			}
-			h := w.Header()
-			h.Set("Access-Control-Allow-Origin", origin)
-			h.Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH")
-			h.Set("Access-Control-Allow-Headers",
+			header := w.Header()
+			header.Set("Access-Control-Allow-Origin", origin)
+			header.Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH")
+			header.Set("Access-Control-Allow-Headers",
 				"Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since")
-			h.Set("Access-Control-Expose-Headers", "Date")
-			h.Set("Access-Control-Allow-Credentials", "true")
+			header.Set("Access-Control-Expose-Headers", "Date")
+			header.Set("Access-Control-Allow-Credentials", "true")
 			if r.Method == http.MethodOptions { // a preflight request
 				w.WriteHeader(http.StatusNoContent)
 				return

@@ -22,15 +22,15 @@ import (
 
 // TestCheckOriginsRequiresAnchors checks that patterns of origins without anchors are rejected.
 func TestCheckOriginsRequiresAnchors(t *testing.T) {
-	const unpinned = "--cors-allowed-origins has an invalid regular expression: " +
+	const notAnchored = "--cors-allowed-origins has an invalid regular expression: " +
 		"regular expression does not pin to start/end of host in the origin header, help: "
 	for pattern, want := range map[string]string{
-		`example.com`:                unpinned,
-		`^example\.com`:              unpinned,
-		`^https?example\.com`:        unpinned,
-		`example\.com$`:              unpinned,
-		`example\.com(:|$)`:          unpinned,
-		`//example\.com`:             unpinned,
+		`example.com`:                notAnchored,
+		`^example\.com`:              notAnchored,
+		`^https?example\.com`:        notAnchored,
+		`example\.com$`:              notAnchored,
+		`example\.com(:|$)`:          notAnchored,
+		`//example\.com`:             notAnchored,
 		`//example\.com(:|$)`:        "",
 		`^https://example\.com(:|$)`: "",
 		`//example\.com:`:            "",
@@ -89,15 +89,15 @@ func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 			if origin != "" {
 				r.Header.Set("Origin", origin)
 			}
-			w := httptest.NewRecorder()
-			handler.ServeHTTP(w, r)
+			response := httptest.NewRecorder()
+			handler.ServeHTTP(response, r)
 			want := ""
 			if allowed {
 				want = origin
 			}
 			preflight := allowed && method == http.MethodOptions
-			if got := w.Header().Get("Access-Control-Allow-Origin"); got != want || (w.Code == http.StatusNoContent) != preflight {
-				t.Errorf("%s from %q: got allowed origin %q and code %d, want %q", method, origin, got, w.Code, want)
+			if got := response.Header().Get("Access-Control-Allow-Origin"); got != want || (response.Code == http.StatusNoContent) != preflight {
+				t.Errorf("%s from %q: got allowed origin %q and code %d, want %q", method, origin, got, response.Code, want)
 			}
 		}
 	}
@@ -105,10 +105,10 @@ func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 		t.Errorf("anchored patterns: got log %s, want none", log)
 	}
 	handler, _ = newCORSHandler(t, `^.*$`)
-	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, httptest.NewRequest(http.MethodOptions, "/api", nil))
-	if _, exists := w.Header()["Access-Control-Allow-Origin"]; exists || w.Code == http.StatusNoContent {
-		t.Errorf("request without Origin: got %d %v, want no CORS headers", w.Code, w.Header())
+	response := httptest.NewRecorder()
+	handler.ServeHTTP(response, httptest.NewRequest(http.MethodOptions, "/api", nil))
+	if _, exists := response.Header()["Access-Control-Allow-Origin"]; exists || response.Code == http.StatusNoContent {
+		t.Errorf("request without Origin: got %d %v, want no CORS headers", response.Code, response.Header())
 	}
 	if handler, err := server.Handler(server.Config{AllowedOrigins: []string{`^(`}}); err == nil || handler != nil {
 		t.Errorf("pattern %q: got handler %v, error %v, want nil and an error", `^(`, handler, err)

@@ -38,16 +38,16 @@ const maxParsedQuery = 1 << 10
 func LongRunning(kinds *apiset.Live, delegates routing.Delegates) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		if len(r.URL.RawQuery) >= maxParsedQuery {
-			short, u := *r, *r.URL
-			u.RawQuery = ""
-			if v, ok := api.Parameter(r.URL.RawQuery, "watch"); ok { // only this parameter matters
-				u.RawQuery = url.Values{"watch": {v}}.Encode()
+			short, shortURL := *r, *r.URL
+			shortURL.RawQuery = ""
+			if watch, ok := api.Parameter(r.URL.RawQuery, "watch"); ok { // only this parameter matters
+				shortURL.RawQuery = url.Values{"watch": {watch}}.Encode()
 			}
-			short.URL = &u
+			short.URL = &shortURL
 			r = &short
 		}
-		op := delegates.Resolve(r, kinds.Current())
-		return op.LongRunning() || op.Delegate != nil && httpstream.IsUpgradeRequest(r)
+		info := delegates.Resolve(r, kinds.Current())
+		return info.LongRunning() || info.Delegate != nil && httpstream.IsUpgradeRequest(r)
 	}
 }
 
@@ -60,16 +60,16 @@ func (c *Config) withRequestInfo(protection *overload.Filters) func(next http.Ha
 	overloaded := c.telemetryFilters().WithMetrics(c.withSecurityHeaders(reject))
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx, s := request.Derive(r.Context())
-			s.WaitTimes = &request.WaitTimes{}
-			s.Principal = request.PrincipalOf(nil, r.RemoteAddr)
+			ctx, state := request.Derive(r.Context())
+			state.WaitTimes = &request.WaitTimes{}
+			state.Principal = request.PrincipalOf(nil, r.RemoteAddr)
 			release, ok := protection.AdmitURL(r)
 			if !ok {
-				s.Info = c.truncatedRequestInfo(r)
+				state.Info = c.truncatedRequestInfo(r)
 				overloaded.ServeHTTP(w, r.WithContext(ctx))
 				return
 			}
-			s.Info = c.requestInfo(r, release)
+			state.Info = c.requestInfo(r, release)
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
 	}
@@ -84,23 +84,23 @@ func (c *Config) requestInfo(r *http.Request, release func()) *requestinfo.Info 
 // truncatedRequestInfo resolves the request info from the part of the path that needs no permit.
 // It serves metrics and audit of a rejected request, and is never executed.
 func (c *Config) truncatedRequestInfo(r *http.Request) *requestinfo.Info {
-	short, u := *r, *r.URL
-	u.Path = u.Path[:min(len(u.Path), overload.LargeURL)]
-	u.RawQuery = ""
-	short.URL = &u
+	short, shortURL := *r, *r.URL
+	shortURL.Path = shortURL.Path[:min(len(shortURL.Path), overload.LargeURL)]
+	shortURL.RawQuery = ""
+	short.URL = &shortURL
 	return c.Delegates.Resolve(&short, c.Kinds.Current())
 }
 
 // withSecurityHeaders sets the header fields that every response has, even a rejection.
 func (c *Config) withSecurityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		id := auditID(r)
-		h.Set("Audit-Id", id)
-		request.FromContext(r.Context()).TracedID = id[:min(len(id), request.MaxTracedID)]
-		h.Set("Cache-Control", "no-cache, private")
+		header := w.Header()
+		requestAuditID := auditID(r)
+		header.Set("Audit-Id", requestAuditID)
+		request.FromContext(r.Context()).TracedID = requestAuditID[:min(len(requestAuditID), request.MaxTracedID)]
+		header.Set("Cache-Control", "no-cache, private")
 		if len(c.StrictTransportSecurity) > 0 {
-			h.Set("Strict-Transport-Security", strings.Join(c.StrictTransportSecurity, "; "))
+			header.Set("Strict-Transport-Security", strings.Join(c.StrictTransportSecurity, "; "))
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -156,8 +156,8 @@ func (c *Config) withGoaway(next http.Handler) http.Handler {
 // long as the load at startup.
 func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := requestinfo.FromContext(r.Context())
-		if c.Reloading != nil && op.IsResource && c.Reloading(op) {
+		info := requestinfo.FromContext(r.Context())
+		if c.Reloading != nil && info.IsResource && c.Reloading(info) {
 			w.Header().Set("Retry-After", "1")
 			c.reject(w, r, status.Reloading())
 			return
@@ -171,25 +171,25 @@ func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 func (c *Config) withDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request.FromContext(r.Context()).Lifetime = r.Context()
-		op := requestinfo.FromContext(r.Context())
-		if op.LongRunning() {
-			if op.Verb == "watch" {
+		info := requestinfo.FromContext(r.Context())
+		if info.LongRunning() {
+			if info.Verb == "watch" {
 				exchange.LimitStall(w)
 			}
 			next.ServeHTTP(w, r)
 			return
 		}
 		limit := c.RequestTimeout
-		if s, _ := api.Parameter(r.URL.RawQuery, "timeout"); s != "" {
-			d, err := time.ParseDuration(s)
-			isIgnored := op.Verb == "watch" || op.LooksLongRunning() // Kubernetes does not read it
+		if timeout, _ := api.Parameter(r.URL.RawQuery, "timeout"); timeout != "" {
+			parsed, err := time.ParseDuration(timeout)
+			isIgnored := info.Verb == "watch" || info.LooksLongRunning() // Kubernetes does not read it
 			switch {
 			case err != nil && isIgnored:
 			case err != nil:
 				c.reject(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err)))
 				return
-			case d > 0 && d < limit:
-				limit = d
+			case parsed > 0 && parsed < limit:
+				limit = parsed
 			}
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
@@ -241,25 +241,25 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.FromContext(ctx))
-		rec := audit.FromContext(ctx)
+		record := audit.FromContext(ctx)
 
 		start := time.Now()
 		spanCtx, span := c.telemetryFilters().BeginSpan(ctx, "authorization")
 		decision, reason, err := c.Authorizer.Authorize(spanCtx, attrs)
 		span.End()
-		took := time.Since(start)
-		rec.AddDuration(audit.Authorization, took)
+		elapsed := time.Since(start)
+		record.AddDuration(audit.Authorization, elapsed)
 
 		if decision == authz.Allow {
-			rec.Annotate(decisionAnnotation, "allow")
-			rec.Annotate(reasonAnnotation, reason)
-			c.Metrics.Filters.Authorization.Observe(took.Seconds())
+			record.Annotate(decisionAnnotation, "allow")
+			record.Annotate(reasonAnnotation, reason)
+			c.Metrics.Filters.Authorization.Observe(elapsed.Seconds())
 			next.ServeHTTP(w, r)
 			return
 		}
 		if err != nil {
 			c.Logger.Warn("authorization failed", "path", r.URL.Path, "error", err)
-			rec.Annotate(reasonAnnotation, "internal error")
+			record.Annotate(reasonAnnotation, "internal error")
 			if errors.Is(err, limit.ErrFull) {
 				overload.TooManyRequests(w, 1)
 				return
@@ -267,8 +267,8 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 			writeInternalError(w, r, err)
 			return
 		}
-		rec.Annotate(decisionAnnotation, "forbid")
-		rec.Annotate(reasonAnnotation, reason)
+		record.Annotate(decisionAnnotation, "forbid")
+		record.Annotate(reasonAnnotation, reason)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		c.Responder.Error(w, r, authz.Forbidden(attrs, reason))
 	})

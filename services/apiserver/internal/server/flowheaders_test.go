@@ -18,20 +18,20 @@ import (
 )
 
 // inFlightRequests returns the number of running requests according to the metrics.
-func inFlightRequests(t *testing.T, r *prometheus.Registry) (n float64) {
+func inFlightRequests(t *testing.T, gatherer *prometheus.Registry) (total float64) {
 	t.Helper()
-	families, err := r.Gather()
+	families, err := gatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range families {
-		if f.GetName() == "apiserver_current_inflight_requests" {
-			for _, m := range f.Metric {
-				n += m.GetGauge().GetValue()
+	for _, family := range families {
+		if family.GetName() == "apiserver_current_inflight_requests" {
+			for _, metric := range family.Metric {
+				total += metric.GetGauge().GetValue()
 			}
 		}
 	}
-	return n
+	return total
 }
 
 // TestLongRunningRequestsPassFlowControl checks that a long-running request holds its seat until it
@@ -116,9 +116,9 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 func TestStrictTransportSecurityHeader(t *testing.T) {
 	for _, directives := range [][]string{nil, {"max-age=1", "preload"}} {
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.StrictTransportSecurity = directives })
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, newRequest("GET", "/version"))
-		values, exists := w.Header()["Strict-Transport-Security"]
+		response := httptest.NewRecorder()
+		h.ServeHTTP(response, newRequest("GET", "/version"))
+		values, exists := response.Header()["Strict-Transport-Security"]
 		if exists != (directives != nil) || exists && values[0] != "max-age=1; preload" {
 			t.Errorf("configured %q: got header %q, want them joined by \"; \", or no header", directives, values)
 		}
@@ -128,14 +128,14 @@ func TestStrictTransportSecurityHeader(t *testing.T) {
 // TestReloadingRejectsOnlyReloadedResources checks that requests for a resource are rejected with
 // 429 while its cache is being reloaded.
 func TestReloadingRejectsOnlyReloadedResources(t *testing.T) {
-	h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
-		c.Reloading = func(op *requestinfo.Info) bool { return op.Resource != "configmaps" }
+	handler := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
+		c.Reloading = func(info *requestinfo.Info) bool { return info.Resource != "configmaps" }
 	})
 	for path, want := range map[string]int{"/api/v1/pods": 429, "/api/v1/configmaps": 200, "/version": 200, "/readyz": 200} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, newRequest("GET", path))
-		if w.Code != want {
-			t.Errorf("%s: got %d, want %d", path, w.Code, want)
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, newRequest("GET", path))
+		if response.Code != want {
+			t.Errorf("%s: got %d, want %d", path, response.Code, want)
 		}
 	}
 }

@@ -81,8 +81,8 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 		}
 		audit.FromContext(ctx).Impersonate(target.user)
 		telemetry.ObserveSince(c.Metrics.Filters.Impersonation, start)
-		ctx, s := request.Derive(ctx)
-		s.User = target.user
+		ctx, state := request.Derive(ctx)
+		state.User = target.user
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -99,11 +99,11 @@ func (c *Config) authorizeImpersonation(r *http.Request, target *impersonatedUse
 	if !ok {
 		return errNoPermit
 	}
-	for a := range target.partAttributes() {
+	for attributes := range target.partAttributes() {
 		if r.Context().Err() != nil {
 			return apierrors.NewTimeoutError("timed out while waiting to authorize impersonation", 1)
 		}
-		if err := c.authorizeImpersonatedPart(r, a); err != nil {
+		if err := c.authorizeImpersonatedPart(r, attributes); err != nil {
 			return err
 		}
 	}
@@ -138,23 +138,23 @@ type impersonatedUser struct {
 
 // parseImpersonation parses the impersonation headers, except extra. It returns nil if there are
 // none.
-func parseImpersonation(h http.Header) (*impersonatedUser, error) {
-	if users := h[impersonateUser]; len(slices.Compact(slices.Clone(users))) > 1 {
+func parseImpersonation(header http.Header) (*impersonatedUser, error) {
+	if users := header[impersonateUser]; len(slices.Compact(slices.Clone(users))) > 1 {
 		return nil, apierrors.NewBadRequest("requested several users to impersonate")
 	}
-	user := &request.User{Name: h.Get(impersonateUser), UID: h.Get(impersonateUID), Groups: slices.Clone(h.Values(impersonateGroup))}
-	p := &impersonatedUser{user: user, header: h, size: len(user.Name) + len(user.UID)}
-	p.addSize("", user.Groups)
-	for name, values := range h {
+	user := &request.User{Name: header.Get(impersonateUser), UID: header.Get(impersonateUID), Groups: slices.Clone(header.Values(impersonateGroup))}
+	target := &impersonatedUser{user: user, header: header, size: len(user.Name) + len(user.UID)}
+	target.addSize("", user.Groups)
+	for name, values := range header {
 		if key, ok := strings.CutPrefix(name, impersonateExtra); ok {
-			p.extras = append(p.extras, name)
-			p.addSize(key, values)
+			target.extras = append(target.extras, name)
+			target.addSize(key, values)
 		}
 	}
 	if user.Name != "" {
-		return p, nil
+		return target, nil
 	}
-	if len(user.Groups) > 0 || len(p.extras) > 0 || user.UID != "" {
+	if len(user.Groups) > 0 || len(target.extras) > 0 || user.UID != "" {
 		return nil, apierrors.NewBadRequest("requested groups, extra information or a uid without impersonating a user")
 	}
 	return nil, nil
@@ -162,8 +162,8 @@ func parseImpersonation(h http.Header) (*impersonatedUser, error) {
 
 // addSize adds the size of a header field to size.
 func (p *impersonatedUser) addSize(key string, values []string) {
-	for _, v := range values {
-		p.size += len(key) + len(v) + headerFieldOverhead
+	for _, value := range values {
+		p.size += len(key) + len(value) + headerFieldOverhead
 	}
 }
 
@@ -192,20 +192,20 @@ func (p *impersonatedUser) nameAttributes() *authz.Attributes {
 func (p *impersonatedUser) partAttributes() iter.Seq[*authz.Attributes] {
 	return func(yield func(*authz.Attributes) bool) {
 		user := p.user
-		for _, g := range user.Groups {
-			if !yield(&authz.Attributes{Version: "v1", ResourceName: "groups", Name: g}) {
+		for _, group := range user.Groups {
+			if !yield(&authz.Attributes{Version: "v1", ResourceName: "groups", Name: group}) {
 				return
 			}
 		}
 		p.readExtra()
-		for _, k := range slices.Sorted(maps.Keys(user.Extra)) {
-			for _, v := range user.Extra[k] {
+		for _, key := range slices.Sorted(maps.Keys(user.Extra)) {
+			for _, value := range user.Extra[key] {
 				if !yield(&authz.Attributes{
 					Group:        authenticationGroup,
 					Version:      "v1",
 					ResourceName: "userextras",
-					Subresource:  k,
-					Name:         v,
+					Subresource:  key,
+					Name:         value,
 				}) {
 					return
 				}
@@ -219,15 +219,15 @@ func (p *impersonatedUser) partAttributes() iter.Seq[*authz.Attributes] {
 
 // addImpliedGroups adds the groups that the name of the user implies: those of a service account
 // unless the client named groups, and the group of authenticated or unauthenticated users.
-func addImpliedGroups(u *request.User) {
-	if namespace, _, ok := satoken.SplitUsername(u.Name); ok && len(u.Groups) == 0 {
-		u.Groups = satoken.Groups(namespace)
+func addImpliedGroups(user *request.User) {
+	if namespace, _, ok := satoken.SplitUsername(user.Name); ok && len(user.Groups) == 0 {
+		user.Groups = satoken.Groups(namespace)
 	}
 	group := api.GroupAuthenticated
-	if u.Name == api.UserAnonymous {
+	if user.Name == api.UserAnonymous {
 		group = api.GroupUnauthenticated
 	}
-	if !u.InGroup(group) && !u.InGroup(api.GroupUnauthenticated) {
-		u.Groups = append(u.Groups, group)
+	if !user.InGroup(group) && !user.InGroup(api.GroupUnauthenticated) {
+		user.Groups = append(user.Groups, group)
 	}
 }

@@ -36,16 +36,16 @@ type authorizerFunc struct {
 	decide func(context.Context, *authz.Attributes) authz.Decision
 }
 
-func (j authorizerFunc) Authorize(ctx context.Context, a *authz.Attributes) (authz.Decision, string, error) {
-	return j.decide(ctx, a), "", nil
+func (f authorizerFunc) Authorize(ctx context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	return f.decide(ctx, a), "", nil
 }
 
 // impersonationFixture sends impersonated requests through a server with one permit for large
 // requests.
 type impersonationFixture struct {
 	permits *limit.Queue[string]
-	c       *Config
-	h       http.Handler
+	config  *Config
+	handler http.Handler
 	passed  atomic.Bool
 
 	mu                sync.Mutex
@@ -70,62 +70,61 @@ func newImpersonationFixture(
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &impersonationFixture{permits: limit.New[string](limit.Options{Size: 1})}
-	i.c = &Config{
-		Overload:  overload.Options{Bounds: testBounds, LargeRequests: i.permits},
-		Responder: responsewriters.Responder{Codec: c},
+	fixture := &impersonationFixture{permits: limit.New[string](limit.Options{Size: 1})}
+	fixture.config = &Config{
+		Overload:  overload.Options{Bounds: testBounds, LargeRequests: fixture.permits},
+		Responder: responsewriters.Responder{Codec: apiCodec},
 		Metrics:   telemetry.NewMetrics(prometheus.NewRegistry()),
 		Logger:    slog.New(slog.DiscardHandler),
 	}
-	i.c.Authorizer = authorizerFunc{func(ctx context.Context, a *authz.Attributes) authz.Decision {
-		i.mu.Lock()
-		i.checkedWithPermit = append(i.checkedWithPermit, !i.permitIsFree())
-		i.mu.Unlock()
-		return decide(i, ctx, a)
+	fixture.config.Authorizer = authorizerFunc{func(ctx context.Context, a *authz.Attributes) authz.Decision {
+		fixture.mu.Lock()
+		fixture.checkedWithPermit = append(fixture.checkedWithPermit, !fixture.permitIsFree())
+		fixture.mu.Unlock()
+		return decide(fixture, ctx, a)
 	}}
-	i.h = overload.New(i.c.Overload, i.c.telemetryFilters()).WithWork(i.c.withImpersonation(
-		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { i.passed.Store(true) })))
-	return i
+	fixture.handler = overload.New(fixture.config.Overload, fixture.config.telemetryFilters()).WithWork(fixture.config.withImpersonation(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { fixture.passed.Store(true) })))
+	return fixture
 }
 
-func (i *impersonationFixture) permitIsFree() bool { return i.permits.InUse() == 0 }
+func (fixture *impersonationFixture) permitIsFree() bool { return fixture.permits.InUse() == 0 }
 
 // send sends a request that impersonates a user with groups, and returns the status code.
-func (i *impersonationFixture) send(ctx context.Context, groups ...string) int {
-	return i.sendAs(ctx, http.Header{"Impersonate-Group": groups})
+func (fixture *impersonationFixture) send(ctx context.Context, groups ...string) int {
+	return fixture.sendAs(ctx, http.Header{"Impersonate-Group": groups})
 }
 
 // sendAs sends a request with impersonation headers, and returns the status code.
-func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) int {
+func (fixture *impersonationFixture) sendAs(ctx context.Context, parts http.Header) int {
 	r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 	r.Header = parts.Clone()
 	r.Header.Set("Impersonate-User", "alice")
 	r = r.WithContext(requesttest.WithUser(requesttest.WithInfo(ctx, &requestinfo.Info{}), &request.User{Name: "boss"}))
-	w := httptest.NewRecorder()
-	i.h.ServeHTTP(w, r)
-	return w.Code
+	response := httptest.NewRecorder()
+	fixture.handler.ServeHTTP(response, r)
+	return response.Code
 }
 
 // TestLargeImpersonationNeedsPermit checks that a request that impersonates many groups holds a
 // permit during the checks, except the first check of the name and while a webhook answers. Without
 // a permit it is rejected.
 func TestLargeImpersonationNeedsPermit(t *testing.T) {
-	large := strings.Repeat("a", overload.LargeURL)
+	largeName := strings.Repeat("a", overload.LargeURL)
 	for name, tc := range map[string]struct {
-		decide decisionFunc
-		taken  bool // another request holds the permit
-		groups []string
-		// wantCode is the status code, wantHeld tells for each check whether the permit is taken.
+		decide   decisionFunc
+		taken    bool // another request holds the permit
+		groups   []string
 		wantCode int
-		wantHeld []bool
+		wantHeld []bool        // for each check, whether the permit is taken
 		maxWait  time.Duration // for the permit
 	}{
-		"few groups":    {decide: allowAll, taken: true, groups: []string{"a"}, wantCode: 200, wantHeld: []bool{true, true}},
-		"a large group": {decide: allowAll, groups: []string{large, "b"}, wantCode: 200, wantHeld: []bool{false, true, true}},
+		"few groups":  {decide: allowAll, taken: true, groups: []string{"a"}, wantCode: 200, wantHeld: []bool{true, true}},
+		"large group": {decide: allowAll, groups: []string{largeName, "b"}, wantCode: 200, wantHeld: []bool{false, true, true}},
 		"many empty groups": {
 			decide:   allowAll,
 			groups:   make([]string, overload.LargeURL/headerFieldOverhead),
@@ -135,48 +134,48 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 		"other requests hold all permits": {
 			decide:   allowAll,
 			taken:    true,
-			groups:   []string{large},
+			groups:   []string{largeName},
 			wantCode: 429,
 			wantHeld: []bool{true},
 			maxWait:  15 * time.Second,
 		},
-		"another server answers": {
-			decide: func(i *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
+		"authorizer waits for a webhook": {
+			decide: func(fixture *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
 				resume := request.Suspend(ctx)
-				if !i.permitIsFree() {
-					t.Error("the request holds the permit while it waits for another server")
+				if !fixture.permitIsFree() {
+					t.Error("the request holds the permit while it waits for the webhook")
 				}
 				resume()
 				return authz.Allow
 			},
-			groups:   []string{large, "b"},
+			groups:   []string{largeName, "b"},
 			wantCode: 200,
 			wantHeld: []bool{false, true, true},
 		},
-		"an unauthorized client": {
+		"client without permission": {
 			decide:   func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.NoOpinion },
 			taken:    true,
-			groups:   []string{large},
+			groups:   []string{largeName},
 			wantCode: 403,
 			wantHeld: []bool{true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				i := newImpersonationFixture(t, tc.decide)
+				fixture := newImpersonationFixture(t, tc.decide)
 				if tc.taken {
-					i.permits.TryAcquire(limit.Claim[string]{})
+					fixture.permits.TryAcquire(limit.Claim[string]{})
 				}
 				start := time.Now()
-				code := i.send(t.Context(), tc.groups...)
-				if code != tc.wantCode || i.passed.Load() != (tc.wantCode == 200) || time.Since(start) > tc.maxWait {
+				code := fixture.send(t.Context(), tc.groups...)
+				if code != tc.wantCode || fixture.passed.Load() != (tc.wantCode == 200) || time.Since(start) > tc.maxWait {
 					t.Errorf("got %d after %v, passed = %t, want %d within %v", code, time.Since(start),
-						i.passed.Load(), tc.wantCode, tc.maxWait)
+						fixture.passed.Load(), tc.wantCode, tc.maxWait)
 				}
-				if !slices.Equal(i.checkedWithPermit, tc.wantHeld) {
-					t.Errorf("checks with permit: got %v, want %v", i.checkedWithPermit, tc.wantHeld)
+				if !slices.Equal(fixture.checkedWithPermit, tc.wantHeld) {
+					t.Errorf("checks with permit: got %v, want %v", fixture.checkedWithPermit, tc.wantHeld)
 				}
-				if i.permitIsFree() == tc.taken {
+				if fixture.permitIsFree() == tc.taken {
 					t.Errorf("permit free afterwards = %t, want %t", !tc.taken, tc.taken)
 				}
 			})
@@ -188,7 +187,7 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 // cancellation.
 func TestImpersonationReleasesPermit(t *testing.T) {
 	large := strings.Repeat("a", overload.LargeURL)
-	i := newImpersonationFixture(t, func(_ *impersonationFixture, _ context.Context, a *authz.Attributes) authz.Decision {
+	fixture := newImpersonationFixture(t, func(_ *impersonationFixture, _ context.Context, a *authz.Attributes) authz.Decision {
 		if a.Name == large {
 			panic("odd")
 		}
@@ -196,21 +195,21 @@ func TestImpersonationReleasesPermit(t *testing.T) {
 	})
 	func() {
 		defer func() { _ = recover() }()
-		i.send(t.Context(), large)
+		fixture.send(t.Context(), large)
 	}()
-	if len(i.checkedWithPermit) != 2 || !i.permitIsFree() {
-		t.Errorf("after a panic: got %d checks, permit free = %t, want 2 and true", len(i.checkedWithPermit), i.permitIsFree())
+	if len(fixture.checkedWithPermit) != 2 || !fixture.permitIsFree() {
+		t.Errorf("after a panic: got %d checks, permit free = %t, want 2 and true", len(fixture.checkedWithPermit), fixture.permitIsFree())
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
-	i = newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision {
+	fixture = newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision {
 		cancel()
 		return authz.Allow
 	})
-	i.send(ctx, large, "b")
-	if i.passed.Load() || len(i.checkedWithPermit) != 1 || !i.permitIsFree() {
+	fixture.send(ctx, large, "b")
+	if fixture.passed.Load() || len(fixture.checkedWithPermit) != 1 || !fixture.permitIsFree() {
 		t.Errorf("after a cancellation: got %d checks, passed = %t, permit free = %t, want 1, false and true",
-			len(i.checkedWithPermit), i.passed.Load(), i.permitIsFree())
+			len(fixture.checkedWithPermit), fixture.passed.Load(), fixture.permitIsFree())
 	}
 }
 
@@ -218,30 +217,30 @@ func TestImpersonationReleasesPermit(t *testing.T) {
 // authorized and the request has a permit.
 func TestExtraIsParsedAfterNameIsAuthorized(t *testing.T) {
 	const fields = 5000
-	parts := http.Header{}
-	for n := range fields {
-		parts[fmt.Sprint("Impersonate-Extra-", n)] = []string{"a"}
+	manyExtras := http.Header{}
+	for index := range fields {
+		manyExtras[fmt.Sprint("Impersonate-Extra-", index)] = []string{"a"}
 	}
 	i := newImpersonationFixture(t, allowAll)
-	if code := i.sendAs(t.Context(), parts); code != 200 ||
+	if code := i.sendAs(t.Context(), manyExtras); code != 200 ||
 		!slices.Equal(i.checkedWithPermit, append([]bool{false}, slices.Repeat([]bool{true}, fields)...)) {
 		t.Errorf("got %d after %d checks, want 200 after %d", code, len(i.checkedWithPermit), fields+1)
 	}
 	i = newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision {
 		return authz.NoOpinion
 	})
-	unauthorizedAllocs := func(parts http.Header) float64 {
+	unauthorizedAllocs := func(manyExtras http.Header) float64 {
 		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
-		parts.Set("Impersonate-User", "alice")
-		r.Header = parts
+		manyExtras.Set("Impersonate-User", "alice")
+		r.Header = manyExtras
 		r = r.WithContext(requesttest.WithUser(
 			requesttest.WithInfo(t.Context(), &requestinfo.Info{}),
 			&request.User{Name: "unauthorized"},
 		))
-		return testing.AllocsPerRun(1, func() { i.h.ServeHTTP(httptest.NewRecorder(), r) })
+		return testing.AllocsPerRun(1, func() { i.handler.ServeHTTP(httptest.NewRecorder(), r) })
 	}
-	if few, many := unauthorizedAllocs(http.Header{}), unauthorizedAllocs(parts); many > few+fields/10 {
-		t.Errorf("%d extra fields of an unauthorized client: got %v allocations, want about the %v of a request without extra",
+	if few, many := unauthorizedAllocs(http.Header{}), unauthorizedAllocs(manyExtras); many > few+fields/10 {
+		t.Errorf("%d extra fields of an unauthorized client: got %v allocations, want about %v, as for a request without extra",
 			fields, many, few)
 	}
 }

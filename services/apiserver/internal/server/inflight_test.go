@@ -36,7 +36,7 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 				<-release
 			}
 		}),
-		Responder:      responsewriters.Responder{Codec: c},
+		Responder:      responsewriters.Responder{Codec: apiCodec},
 		Authenticator:  headerAuthenticator{},
 		Authorizer:     &impersonationRules{},
 		Metrics:        telemetry.NewMetrics(prometheus.NewRegistry()),
@@ -62,9 +62,9 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	send := func(name, method, path string) int {
 		r := httptest.NewRequest(method, path, nil)
 		r.Header.Set("Name", name)
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		return w.Code
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, r)
+		return response.Code
 	}
 	var wg sync.WaitGroup
 	rejected := make(chan int, 100)

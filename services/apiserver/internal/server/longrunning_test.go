@@ -27,23 +27,23 @@ func TestLongRunningRecognizesWatchesStreamsAndUpgrades(t *testing.T) {
 		return http.NotFoundHandler()
 	}}
 	isLongRunning := server.LongRunning(apiset.NewLive(apiset.Builder{}.Set(catalog, 0)), delegates)
-	for path, want := range map[string][2]bool{ // without an upgrade, and with one
-		"/api/v1/pods":                                  {false, false},
-		"/api/v1/pods?watch=1":                          {true, true},
-		"/api/v1/namespaces/n/pods/p/exec":              {true, true},
-		"/apis/ext.test/v1/namespaces/n/vms/a/console":  {false, true},
-		"/apis/ext.test/v1/namespaces/n/vms?watch=1":    {true, true},
-		"/apis/none.test/v1/namespaces/n/vms/a/console": {false, false},
-		"/version": {false, false},
+	for path, want := range map[string]struct{ withoutUpgrade, withUpgrade bool }{
+		"/api/v1/pods":                                  {},
+		"/api/v1/pods?watch=1":                          {withoutUpgrade: true, withUpgrade: true},
+		"/api/v1/namespaces/n/pods/p/exec":              {withoutUpgrade: true, withUpgrade: true},
+		"/apis/ext.test/v1/namespaces/n/vms/a/console":  {withUpgrade: true},
+		"/apis/ext.test/v1/namespaces/n/vms?watch=1":    {withoutUpgrade: true, withUpgrade: true},
+		"/apis/none.test/v1/namespaces/n/vms/a/console": {},
+		"/version": {},
 	} {
-		for i, upgrade := range []bool{false, true} {
+		for upgrade, isWanted := range map[bool]bool{false: want.withoutUpgrade, true: want.withUpgrade} {
 			r := httptest.NewRequest("GET", path, nil)
 			if upgrade {
 				r.Header.Set("Connection", "keep-alive, Upgrade")
 				r.Header.Set("Upgrade", "websocket")
 			}
-			if got := isLongRunning(r); got != want[i] {
-				t.Errorf("%s, upgrade %t: got %t, want %t", path, upgrade, got, want[i])
+			if got := isLongRunning(r); got != isWanted {
+				t.Errorf("%s, upgrade %t: got %t, want %t", path, upgrade, got, isWanted)
 			}
 		}
 	}

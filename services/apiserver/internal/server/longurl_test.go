@@ -24,28 +24,28 @@ func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := limit.New[string](limit.Options{Size: 1})
 		permit := limit.Claim[string]{Key: "test"}
-		counts := prometheus.NewRegistry()
-		c := &Config{
+		registry := prometheus.NewRegistry()
+		config := &Config{
 			Overload: overload.Options{LargeRequests: permits},
-			Metrics:  telemetry.NewMetrics(counts),
+			Metrics:  telemetry.NewMetrics(registry),
 			Kinds:    apiset.NewLive(&apiset.Set{}),
 			Logger:   slog.New(slog.DiscardHandler),
 		}
-		filter := c.withRequestInfo(overload.New(c.Overload, c.telemetryFilters()))
+		filter := config.withRequestInfo(overload.New(config.Overload, config.telemetryFilters()))
 		request := func(length int) *http.Request {
 			return httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", length), nil)
 		}
 
 		// 1. While the permit is held, a long URL is rejected and counted.
 		permits.TryAcquire(permit)
-		w := httptest.NewRecorder()
+		response := httptest.NewRecorder()
 		filter(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("the handler was called")
-		})).ServeHTTP(w, request(overload.LargeURL))
-		if w.Code != http.StatusTooManyRequests {
-			t.Errorf("got %d, want 429", w.Code)
+		})).ServeHTTP(response, request(overload.LargeURL))
+		if response.Code != http.StatusTooManyRequests {
+			t.Errorf("got %d, want 429", response.Code)
 		}
-		families, err := counts.Gather()
+		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}

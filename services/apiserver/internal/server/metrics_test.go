@@ -23,50 +23,52 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// metricValues returns the values of a metric by the values of some labels.
-func metricValues(t *testing.T, r *prometheus.Registry, name string, labels ...string) map[string]float64 {
+// metricValues returns the values of a metric above 0. A key holds the values of the given labels,
+// joined by spaces. The value of a histogram is its number of observations.
+func metricValues(t *testing.T, gatherer *prometheus.Registry, name string, labels ...string) map[string]float64 {
 	t.Helper()
-	families, err := r.Gather()
+	families, err := gatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]float64{}
-	for _, f := range families {
-		if f.GetName() != name {
+	values := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != name {
 			continue
 		}
-		for _, m := range f.Metric {
+		for _, metric := range family.Metric {
 			var key []string
 			for _, want := range labels {
-				for _, l := range m.Label {
-					if l.GetName() == want {
-						key = append(key, l.GetValue())
+				for _, label := range metric.Label {
+					if label.GetName() == want {
+						key = append(key, label.GetValue())
 					}
 				}
 			}
-			n := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-			if n > 0 {
-				out[strings.Join(key, " ")] += n
+			value := metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+			if value > 0 {
+				values[strings.Join(key, " ")] += value
 			}
 		}
 	}
-	return out
+	return values
 }
 
-// TestMetricLabelsOfRequests checks that labels describe the request, and that clients cannot create
-// arbitrary series.
-func TestMetricLabelsOfRequests(t *testing.T) {
+// TestMetricLabelsDescribeRequests checks that labels describe the request, and that clients cannot
+// create arbitrary series. A key of the expected values holds the values of the listed labels, joined by
+// spaces.
+func TestMetricLabelsDescribeRequests(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	code := http.StatusOK
-	handler := newHandler(t, func(w http.ResponseWriter, _ *http.Request) {
-		if code != 0 {
-			w.WriteHeader(code)
-			_, _ = io.WriteString(w, "x")
+	responseCode := http.StatusOK
+	handler := newHandler(t, func(response http.ResponseWriter, _ *http.Request) {
+		if responseCode != 0 {
+			response.WriteHeader(responseCode)
+			_, _ = io.WriteString(response, "x")
 		}
 	}, func(c *server.Config) {
 		c.Metrics = telemetry.NewMetrics(registry)
 		c.Delegates.Extension = func(gv schema.GroupVersion) http.Handler {
-			if gv.Group == "foreign.test" {
+			if gv.Group == "delegated.test" {
 				return http.NotFoundHandler()
 			}
 			return nil
@@ -79,43 +81,43 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 			r.ContentLength = 0
 		}
 		r.Header.Set("Content-Type", media)
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		return w
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, r)
+		return response
 	}
 	const pods = "/api/v1/namespaces/a/pods"
-	for _, c := range [][3]string{ // method, path, media type of the body
-		{"GET", pods},
-		{"GET", "/api/v1/pods"},
-		{"GET", pods + "/p"},
-		{"GET", pods + "/p/exec"},
-		{"GET", pods + "?watch=1"},
-		{"POST", pods + "?fieldValidation=Strict"},
-		{"POST", pods + "?dryRun=All"},
-		{"POST", pods + "?dryRun=x"},
-		{"POST", "/api/v1/namespaces/a/others"},
-		{"PATCH", pods + "/p", api.MediaApplyYAML},
-		{"PATCH", pods + "/p", api.MediaApplyCBOR + "; x=y"},
-		{"PATCH", pods + "/p", "application/merge-patch+json"},
-		{"PUT", pods + "/p", api.MediaApplyYAML},
-		{"GET", "/healthz"},
-		{"HEAD", "/apis"},
-		{"GET", "/openapi/v3"},
-		{"GET", "/openapi/v3/api/v1"},
-		{"GET", "/x"},
-		{"POST", "/x"},
-		{"GET", "/api/v1/others"},
-		{"POST", "/apis/foreign.test/v1/things"},
+	for _, request := range []struct{ method, path, media string }{
+		{method: "GET", path: pods},
+		{method: "GET", path: "/api/v1/pods"},
+		{method: "GET", path: pods + "/p"},
+		{method: "GET", path: pods + "/p/exec"},
+		{method: "GET", path: pods + "?watch=1"},
+		{method: "POST", path: pods + "?fieldValidation=Strict"},
+		{method: "POST", path: pods + "?dryRun=All"},
+		{method: "POST", path: pods + "?dryRun=x"},
+		{method: "POST", path: "/api/v1/namespaces/a/others"},
+		{method: "PATCH", path: pods + "/p", media: api.MediaApplyYAML},
+		{method: "PATCH", path: pods + "/p", media: api.MediaApplyCBOR + "; x=y"},
+		{method: "PATCH", path: pods + "/p", media: "application/merge-patch+json"},
+		{method: "PUT", path: pods + "/p", media: api.MediaApplyYAML},
+		{method: "GET", path: "/healthz"},
+		{method: "HEAD", path: "/apis"},
+		{method: "GET", path: "/openapi/v3"},
+		{method: "GET", path: "/openapi/v3/api/v1"},
+		{method: "GET", path: "/x"},
+		{method: "POST", path: "/x"},
+		{method: "GET", path: "/api/v1/others"},
+		{method: "POST", path: "/apis/delegated.test/v1/things"},
 	} {
-		send(t.Context(), c[0], c[1], c[2])
+		send(t.Context(), request.method, request.path, request.media)
 	}
 	canceledCtx, cancel := context.WithCancel(t.Context())
 	cancel()
-	code = http.StatusNotFound
+	responseCode = http.StatusNotFound
 	send(canceledCtx, "GET", pods, "")
-	code = 0
+	responseCode = 0
 	send(t.Context(), "GET", pods, "")
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		labels []string
 		want   map[string]float64
 	}{
@@ -172,21 +174,21 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 		"apiserver_longrunning_requests":      {labels: []string{"verb"}, want: map[string]float64{}},
 		"apiserver_current_inflight_requests": {labels: []string{"request_kind"}, want: map[string]float64{}},
 	} {
-		if got := metricValues(t, registry, name, c.labels...); !maps.Equal(got, c.want) {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		if got := metricValues(t, registry, name, test.labels...); !maps.Equal(got, test.want) {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}
 	}
 }
 
-// TestInFlightMetricsAndLimits checks that reads and writes have separate in-flight gauges and
+// TestReadsAndWritesCountSeparately checks that reads and writes have separate in-flight gauges and
 // limits.
-func TestInFlightMetricsAndLimits(t *testing.T) {
+func TestReadsAndWritesCountSeparately(t *testing.T) {
 	const pods = "/api/v1/namespaces/a/pods"
 	for _, test := range []struct {
 		method, path string
-		// Expected gauges while the request runs.
+		// The expected gauges while the request runs: requests in flight and long-running requests.
 		inflight, long map[string]float64
-		// Expected status codes of another read and another write at that time.
+		// The expected status codes of another read and another write at that time.
 		read, write int
 	}{
 		{
@@ -231,9 +233,9 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 			config.Overload.MaxMutatingInFlight = 1
 		})
 		send := func(method, path string) int {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, newRequest(method, path))
-			return w.Code
+			response := httptest.NewRecorder()
+			h.ServeHTTP(response, newRequest(method, path))
+			return response.Code
 		}
 		inside = func() {
 			inside = func() {}
@@ -263,12 +265,12 @@ func TestFlushPassesFilters(t *testing.T) {
 	var log bytes.Buffer
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
 		log.Reset()
-		h := newHandler(t, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, func(c *server.Config) {
+		h := newHandler(t, func(response http.ResponseWriter, _ *http.Request) { response.(http.Flusher).Flush() }, func(c *server.Config) {
 			c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level}))
 		})
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, newRequest("GET", "/api/v1/pods"))
-		if !w.Flushed {
+		response := httptest.NewRecorder()
+		h.ServeHTTP(response, newRequest("GET", "/api/v1/pods"))
+		if !response.Flushed {
 			t.Error("the response was not flushed")
 		}
 		if logged := strings.Contains(log.String(), "audit-ID=the-one"); logged != (level == slog.LevelDebug) {
@@ -280,8 +282,8 @@ func TestFlushPassesFilters(t *testing.T) {
 // countingAuthorizer counts its calls and denies mallory.
 type countingAuthorizer struct{ calls int }
 
-func (j *countingAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
-	j.calls++
+func (c *countingAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	c.calls++
 	if a.User.Name == "mallory" {
 		return authz.Deny, "", nil
 	}
@@ -299,7 +301,7 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 	}{
 		{user: "ann", path: "/apis/none.test/v1/xs", wantRefreshes: 1, wantAuthorizations: 2},
 		{user: "mallory", path: "/apis/none.test/v1/xs", wantAuthorizations: 1},
-		{user: "ann", path: "/apis/foreign.test/v1/xs", wantAuthorizations: 1},
+		{user: "ann", path: "/apis/delegated.test/v1/xs", wantAuthorizations: 1},
 		{user: "ann", path: "/apis/example.com/v1/namespaces/a/things/x", wantAuthorizations: 1},
 		{user: "ann", path: "/apis/example.com/v1/namespaces/a/things/x/unknown", wantAuthorizations: 1},
 		{user: "ann", path: "/apis/example.com/v1/namespaces/a/others", wantRefreshes: 1, wantAuthorizations: 2},
@@ -313,13 +315,13 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 		{user: "ann", path: "/", wantAuthorizations: 1},
 	} {
 		refreshes := 0
-		j := &countingAuthorizer{}
+		counting := &countingAuthorizer{}
 		handler := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(config *server.Config) {
 			config.Kinds = apiset.NewLive(kinds)
-			config.Authorizer = j
+			config.Authorizer = counting
 			config.Refresh = func(context.Context) *apiset.Set { refreshes++; return kinds }
 			config.Delegates.Extension = func(gv schema.GroupVersion) http.Handler {
-				if gv.Group == "foreign.test" {
+				if gv.Group == "delegated.test" {
 					return http.NotFoundHandler()
 				}
 				return nil
@@ -328,23 +330,23 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 		r := newRequest("GET", test.path)
 		r.Header.Set("Name", test.user)
 		handler.ServeHTTP(httptest.NewRecorder(), r)
-		if refreshes != test.wantRefreshes || j.calls != test.wantAuthorizations {
+		if refreshes != test.wantRefreshes || counting.calls != test.wantAuthorizations {
 			t.Errorf("%s, %s: got %d refreshes and %d authorizations, want %d and %d",
-				test.user, test.path, refreshes, j.calls, test.wantRefreshes, test.wantAuthorizations)
+				test.user, test.path, refreshes, counting.calls, test.wantRefreshes, test.wantAuthorizations)
 		}
 	}
 }
 
 // TestFlushPassesAudit checks that a handler can flush an audited response.
 func TestFlushPassesAudit(t *testing.T) {
-	a := newAuditFixture(t, 1, nil, func(w http.ResponseWriter, r *http.Request) {
+	fixture := newAuditFixture(t, 1, nil, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		if requestinfo.FromContext(r.Context()) == nil {
 			t.Error("the request has no request info")
 		}
 	})
-	w, _ := a.serve(httptest.NewRequest("GET", listPath, nil))
-	if !w.Flushed || !slices.Contains(a.stages(), "ResponseComplete 200 ada") {
-		t.Errorf("GET %s: got flushed = %t, audit events %v, want true, with ResponseComplete 200 ada", listPath, w.Flushed, a.stages())
+	w, _ := fixture.serve(httptest.NewRequest("GET", listPath, nil))
+	if !w.Flushed || !slices.Contains(fixture.stages(), "ResponseComplete 200 ada") {
+		t.Errorf("GET %s: got flushed = %t, audit events %v, want true, with ResponseComplete 200 ada", listPath, w.Flushed, fixture.stages())
 	}
 }

@@ -30,8 +30,8 @@ func (overloadedAuthenticator) Authenticate(*http.Request) (*request.User, error
 // overloadedAuthorizer fails for one verb because its webhook has too many waiting requests.
 type overloadedAuthorizer string
 
-func (b overloadedAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
-	if a.Verb == string(b) {
+func (o overloadedAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	if a.Verb == string(o) {
 		return authz.NoOpinion, "", fmt.Errorf("authorization webhook: %w", limit.ErrFull)
 	}
 	return authz.Allow, "", nil
@@ -73,10 +73,10 @@ func TestWebhookOverloadReturns429(t *testing.T) {
 			if name == "impersonated" {
 				r.Header.Set("Impersonate-User", "alice")
 			}
-			w := httptest.NewRecorder()
-			handler.ServeHTTP(w, r)
-			if again := w.Header().Get("Retry-After"); w.Code != test.code || (again != "") != (test.code == 429) {
-				t.Errorf("got %d with Retry-After %q, want %d: %s", w.Code, again, test.code, w.Body)
+			response := httptest.NewRecorder()
+			handler.ServeHTTP(response, r)
+			if again := response.Header().Get("Retry-After"); response.Code != test.code || (again != "") != (test.code == 429) {
+				t.Errorf("got %d with Retry-After %q, want %d: %s", response.Code, again, test.code, response.Body)
 			}
 		})
 	}

@@ -11,16 +11,16 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// A request for an unknown resource may be about one that another replica has just defined. Finding
-// out takes a read of the store and a wait, so only authorized requests may cause it, and it counts
-// against their limits. Two filters work together:
+// A request may name a resource that another replica has just defined. This server finds out with a
+// read of the store and a wait. Only authorized requests may cause them, and they count against the
+// limits of the request. Two filters work together:
 //
 //   - withAPISetRefresh, after the limits and authorization, reads the newest API set.
 //   - withUnknownResource, before them, resolves the request info with that set and sends the request
 //     through the limits and authorization again, so that the authorized operation is the executed one.
 //
-// The request keeps the deadline of the original request info: a watch found in this way ends with
-// the request timeout.
+// The request keeps the deadline of its original request info. Therefore a watch of a resource found in
+// this way ends with the request timeout.
 
 // withUnknownResource resolves a request again with the newest API set if its resource is unknown, or
 // if the handler returned it because another replica has deleted the definition of its resource.
@@ -35,8 +35,8 @@ func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 		// withAPISetRefresh, which sets newest.
 		if mayBeDefinedElsewhere(requestinfo.FromContext(ctx)) {
 			var newest *apiset.Set
-			refreshing, s := request.Derive(ctx)
-			s.RefreshAPISet = func(ctx context.Context) { newest = c.Refresh(ctx) }
+			refreshing, state := request.Derive(ctx)
+			state.RefreshAPISet = func(ctx context.Context) { newest = c.Refresh(ctx) }
 			limited.ServeHTTP(w, r.WithContext(refreshing))
 			if newest == nil {
 				return // rejected before withAPISetRefresh
@@ -46,13 +46,13 @@ func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 
 		// 2. A custom resource: resolve the request again each time that the handler returns it.
 		for range maxRetries {
-			op := requestinfo.FromContext(r.Context())
-			if op.Target == nil || !op.Target.Custom() {
+			info := requestinfo.FromContext(r.Context())
+			if info.Target == nil || !info.Target.Custom() {
 				break
 			}
-			op.AllowRetry() // the handler may return the request
+			info.AllowRetry() // the handler may return the request
 			limited.ServeHTTP(w, r)
-			if !op.RetryRequested() {
+			if !info.RetryRequested() {
 				return
 			}
 			r = c.resolveAgain(r, c.Refresh(ctx))
@@ -66,10 +66,10 @@ const maxRetries = 3
 
 // resolveAgain returns the request with a request info of a newer API set.
 func (c *Config) resolveAgain(r *http.Request, kinds *apiset.Set) *http.Request {
-	op := c.Delegates.Resolve(r, kinds)
-	audit.FromContext(r.Context()).SetRequestInfo(op)
-	ctx, s := request.Derive(r.Context())
-	s.Info = op
+	info := c.Delegates.Resolve(r, kinds)
+	audit.FromContext(r.Context()).SetRequestInfo(info)
+	ctx, state := request.Derive(r.Context())
+	state.Info = info
 	return r.WithContext(ctx)
 }
 
@@ -87,14 +87,14 @@ func (c *Config) withAPISetRefresh(next http.Handler) http.Handler {
 
 // mayBeDefinedElsewhere reports whether a request names an unknown resource that another replica
 // may have just defined. The group of a custom resource always contains a dot.
-func mayBeDefinedElsewhere(op *requestinfo.Info) bool {
-	if op.Delegate != nil {
+func mayBeDefinedElsewhere(info *requestinfo.Info) bool {
+	if info.Delegate != nil {
 		return false
 	}
-	if op.IsResource {
-		return op.Target == nil && strings.Contains(op.Group, ".") && op.Kinds.Resource(op.GVR()) == nil
+	if info.IsResource {
+		return info.Target == nil && strings.Contains(info.Group, ".") && info.Kinds.Resource(info.GVR()) == nil
 	}
-	parts := strings.Split(strings.Trim(op.Path, "/"), "/")
+	parts := strings.Split(strings.Trim(info.Path, "/"), "/")
 	isDiscovery := (len(parts) == 2 || len(parts) == 3) && parts[0] == "apis" // /apis/<group>[/<version>]
-	return isDiscovery && strings.Contains(parts[1], ".") && !op.Kinds.ServesGroup(parts[1])
+	return isDiscovery && strings.Contains(parts[1], ".") && !info.Kinds.ServesGroup(parts[1])
 }

@@ -34,7 +34,7 @@ type refreshFixture struct {
 	during func(*http.Request)
 }
 
-func (d *refreshFixture) Authenticate(r *http.Request) (*request.User, error) {
+func (fixture *refreshFixture) Authenticate(r *http.Request) (*request.User, error) {
 	if r.Header.Get("Name") == "" {
 		return nil, nil
 	}
@@ -42,10 +42,10 @@ func (d *refreshFixture) Authenticate(r *http.Request) (*request.User, error) {
 }
 
 // recordingAuthorizer records the request info of the authorized request and denies mallory.
-type recordingAuthorizer struct{ d *refreshFixture }
+type recordingAuthorizer struct{ fixture *refreshFixture }
 
 func (a recordingAuthorizer) Authorize(ctx context.Context, attrs *authz.Attributes) (authz.Decision, string, error) {
-	a.d.authorized = requestinfo.FromContext(ctx)
+	a.fixture.authorized = requestinfo.FromContext(ctx)
 	if attrs.User.Name == "mallory" {
 		return authz.Deny, "", nil
 	}
@@ -59,7 +59,7 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,24 +73,24 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &refreshFixture{}
-	d.Handler, err = server.Handler(server.Config{
+	fixture := &refreshFixture{}
+	fixture.Handler, err = server.Handler(server.Config{
 		Mux: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d.executed = requestinfo.FromContext(r.Context())
-			if d.during != nil {
-				d.during(r)
+			fixture.executed = requestinfo.FromContext(r.Context())
+			if fixture.during != nil {
+				fixture.during(r)
 			}
-			if d.executed.Target == nil {
+			if fixture.executed.Target == nil {
 				w.WriteHeader(404)
 			}
 		}),
-		Responder:     responsewriters.Responder{Codec: c},
-		Authenticator: d,
-		Authorizer:    recordingAuthorizer{d: d},
+		Responder:     responsewriters.Responder{Codec: apiCodec},
+		Authenticator: fixture,
+		Authorizer:    recordingAuthorizer{fixture: fixture},
 		Metrics:       telemetry.NewMetrics(prometheus.NewRegistry()),
 		Kinds:         apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Refresh: func(context.Context) *apiset.Set {
-			d.refreshes.Add(1)
+			fixture.refreshes.Add(1)
 			return apiset.Builder{}.Set(defined, 2)
 		},
 		Logger:         slog.New(slog.DiscardHandler),
@@ -100,18 +100,18 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d
+	return fixture
 }
 
 // send sends a GET and returns the status code. Without a name, the request is not authenticated.
-func (d *refreshFixture) send(name, path string) int {
+func (fixture *refreshFixture) send(name, path string) int {
 	r := httptest.NewRequest("GET", path, nil)
 	if name != "" {
 		r.Header.Set("Name", name)
 	}
-	w := httptest.NewRecorder()
-	d.ServeHTTP(w, r)
-	return w.Code
+	response := httptest.NewRecorder()
+	fixture.ServeHTTP(response, r)
+	return response.Code
 }
 
 const customPath = "/apis/example.com/v1/namespaces/a/things"
@@ -135,14 +135,14 @@ func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 		{user: "alice", path: "/api/v1/namespaces/a/pods", wantCode: 200},
 		{user: "alice", path: "/api/v1/namespaces/a/unknown", wantCode: 404},
 	} {
-		d := newRefreshFixture(t, 0)
-		code := d.send(test.user, test.path)
-		if code != test.wantCode || int(d.refreshes.Load()) != test.wantRefreshes {
+		fixture := newRefreshFixture(t, 0)
+		code := fixture.send(test.user, test.path)
+		if code != test.wantCode || int(fixture.refreshes.Load()) != test.wantRefreshes {
 			t.Errorf("user %q, %s: got code %d and %d refreshes, want %d and %d", test.user, test.path, code,
-				d.refreshes.Load(), test.wantCode, test.wantRefreshes)
+				fixture.refreshes.Load(), test.wantCode, test.wantRefreshes)
 		}
-		if rejected := code == 401 || code == 403; rejected && d.executed != nil || !rejected && d.authorized != d.executed {
-			t.Errorf("%q, %s: got %v executed, want what was authorized, %v", test.user, test.path, d.executed, d.authorized)
+		if rejected := code == 401 || code == 403; rejected && fixture.executed != nil || !rejected && fixture.authorized != fixture.executed {
+			t.Errorf("%q, %s: got %v executed, want what was authorized, %v", test.user, test.path, fixture.executed, fixture.authorized)
 		}
 	}
 }
@@ -160,20 +160,20 @@ func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 		{name: "watch of unknown resource", path: customPath + "?watch=1", wantMeanwhile: 200, wantRefreshes: 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			refreshFixture := newRefreshFixture(t, 1)
+			fixture := newRefreshFixture(t, 1)
 			var meanwhile int
-			refreshFixture.during = func(r *http.Request) {
-				refreshFixture.during = nil
+			fixture.during = func(r *http.Request) {
+				fixture.during = nil
 				if _, bounded := r.Context().Deadline(); !bounded {
 					t.Error("the request has no deadline")
 				}
-				meanwhile = refreshFixture.send("bob", customPath)
+				meanwhile = fixture.send("bob", customPath)
 			}
-			if code := refreshFixture.send("alice", test.path); code != 200 {
+			if code := fixture.send("alice", test.path); code != 200 {
 				t.Errorf("alice: got code %d, want 200", code)
 			}
-			if meanwhile != test.wantMeanwhile || int(refreshFixture.refreshes.Load()) != test.wantRefreshes {
-				t.Errorf("bob: got code %d and %d refreshes, want %d and %d", meanwhile, refreshFixture.refreshes.Load(), test.wantMeanwhile, test.wantRefreshes)
+			if meanwhile != test.wantMeanwhile || int(fixture.refreshes.Load()) != test.wantRefreshes {
+				t.Errorf("bob: got code %d and %d refreshes, want %d and %d", meanwhile, fixture.refreshes.Load(), test.wantMeanwhile, test.wantRefreshes)
 			}
 		})
 	}
@@ -192,19 +192,19 @@ func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 		{path: customPath, returns: 9, wantExecutions: 4, wantRefreshes: 4},
 		{path: "/api/v1/namespaces/a/pods", returns: 9, wantExecutions: 1},
 	} {
-		refreshFixture := newRefreshFixture(t, 0)
+		fixture := newRefreshFixture(t, 0)
 		executions := 0
-		refreshFixture.during = func(*http.Request) {
+		fixture.during = func(*http.Request) {
 			executions++
-			if refreshFixture.authorized != refreshFixture.executed {
-				t.Errorf("%s: got %v executed, want what was authorized, %v", test.path, refreshFixture.executed, refreshFixture.authorized)
+			if fixture.authorized != fixture.executed {
+				t.Errorf("%s: got %v executed, want what was authorized, %v", test.path, fixture.executed, fixture.authorized)
 			}
 			if executions <= test.returns {
-				refreshFixture.executed.Retry()
+				fixture.executed.Retry()
 			}
 		}
-		code := refreshFixture.send("alice", test.path)
-		refreshes := int(refreshFixture.refreshes.Load())
+		code := fixture.send("alice", test.path)
+		refreshes := int(fixture.refreshes.Load())
 		if code != 200 || executions != test.wantExecutions || refreshes != test.wantRefreshes {
 			t.Errorf("%s, returned %d times: got code %d, %d executions and %d refreshes, want 200, %d and %d",
 				test.path, test.returns, code, executions, refreshes, test.wantExecutions, test.wantRefreshes)

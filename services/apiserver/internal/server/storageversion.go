@@ -18,13 +18,13 @@ func (c *Config) withStorageVersion(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := requestinfo.FromContext(r.Context())
-		if !op.IsResource || !op.IsWrite() || registersStorageVersions(op) {
+		info := requestinfo.FromContext(r.Context())
+		if !info.IsResource || !info.IsWrite() || registersStorageVersions(info) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		gr := op.GVR().GroupResource()
-		custom := op.Target != nil && op.Target.Custom()
+		gr := info.GVR().GroupResource()
+		custom := info.Target != nil && info.Target.Custom()
 		if lastError, pending := c.StorageVersionPending(r.Context(), gr, custom); pending {
 			text := "<nil>"
 			if lastError != nil {
@@ -40,12 +40,12 @@ func (c *Config) withStorageVersion(next http.Handler) http.Handler {
 
 // registersStorageVersions reports whether the registration of storage versions needs the write. It
 // writes StorageVersion objects and the lease of the server.
-func registersStorageVersions(op *requestinfo.Info) bool {
-	switch op.Group {
+func registersStorageVersions(info *requestinfo.Info) bool {
+	switch info.Group {
 	case "internal.apiserver.k8s.io":
-		return op.Resource == "storageversions"
+		return info.Resource == "storageversions"
 	case "coordination.k8s.io":
-		return op.Resource == "leases" && op.Namespace == api.SystemNamespace
+		return info.Resource == "leases" && info.Namespace == api.SystemNamespace
 	}
 	return false
 }

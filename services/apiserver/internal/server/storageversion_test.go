@@ -44,15 +44,15 @@ func TestWritesWaitForStorageVersion(t *testing.T) {
 		{method: "PUT", path: "/apis/coordination.k8s.io/v1/namespaces/kube-system/pods/l", wantRejected: true},
 		{method: "POST", path: "/version"},
 	} {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, newRequest(test.method, test.path))
-		if (w.Code == http.StatusServiceUnavailable) != test.wantRejected {
-			t.Errorf("%s %s: got status %d: %s, want 503: %t", test.method, test.path, w.Code, w.Body, test.wantRejected)
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, newRequest(test.method, test.path))
+		if (response.Code == http.StatusServiceUnavailable) != test.wantRejected {
+			t.Errorf("%s %s: got status %d: %s, want 503: %t", test.method, test.path, response.Code, response.Body, test.wantRejected)
 		}
 		if test.wantRejected &&
-			(!strings.Contains(w.Body.String(), "wait for storage version registration to complete for resource: ") ||
-				!strings.Contains(w.Body.String(), ", last seen error: etcd is gone")) {
-			t.Errorf("%s %s: got body %s, want the resource and the last error", test.method, test.path, w.Body)
+			(!strings.Contains(response.Body.String(), "wait for storage version registration to complete for resource: ") ||
+				!strings.Contains(response.Body.String(), ", last seen error: etcd is gone")) {
+			t.Errorf("%s %s: got body %s, want the resource and the last error", test.method, test.path, response.Body)
 		}
 	}
 }

@@ -33,13 +33,13 @@ func newHandler(t testing.TB, mux http.HandlerFunc, change func(*server.Config))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := server.Config{
 		Mux:            mux,
-		Responder:      responsewriters.Responder{Codec: c},
+		Responder:      responsewriters.Responder{Codec: apiCodec},
 		Authenticator:  headerAuthenticator{},
 		Authorizer:     &impersonationRules{},
 		Metrics:        telemetry.NewMetrics(prometheus.NewRegistry()),
@@ -49,11 +49,11 @@ func newHandler(t testing.TB, mux http.HandlerFunc, change func(*server.Config))
 		Overload:       overload.Options{MaxInFlight: 20, MaxMutatingInFlight: 10},
 	}
 	change(&config)
-	h, err := server.Handler(config)
+	handler, err := server.Handler(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h
+	return handler
 }
 
 // newRequest returns a request of the user ann with a body of 5 bytes.
@@ -165,19 +165,19 @@ func TestSpanNames(t *testing.T) {
 	got := map[string]string{}
 	byID := map[string]tracingtest.Span{}
 	spans := collector.Spans()
-	for _, s := range spans {
-		byID[s.ID] = s
-		if s.Parent == "" && s.Name != "authentication" {
-			got[s.Attributes["http.method"]+" "+s.Attributes["http.target"]] = s.Name + " "
+	for _, span := range spans {
+		byID[span.ID] = span
+		if span.Parent == "" && span.Name != "authentication" {
+			got[span.Attributes["http.method"]+" "+span.Attributes["http.target"]] = span.Name + " "
 		}
 	}
-	for _, s := range spans {
-		switch s.Name {
+	for _, span := range spans {
+		switch span.Name {
 		case "":
 			t.Error("a span has no name")
 		case "Get", "List", "Update", "Patch", "Delete":
-			of := byID[s.Parent].Attributes
-			got[of["http.method"]+" "+of["http.target"]] += s.Name
+			parent := byID[span.Parent].Attributes
+			got[parent["http.method"]+" "+parent["http.target"]] += span.Name
 		}
 	}
 	for call, name := range want {
@@ -191,14 +191,14 @@ func TestSpanNames(t *testing.T) {
 // sampling rate of 0, and with every request traced.
 func BenchmarkFilters(b *testing.B) {
 	collector := tracingtest.Start(b)
-	off := "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: " + collector.Endpoint + "\n"
-	for name, file := range map[string]string{"without": "", "none": tracingtest.File(b, off), "all": collector.Config(b)} {
+	neverSampling := "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: " + collector.Endpoint + "\n"
+	for name, file := range map[string]string{"without": "", "none": tracingtest.File(b, neverSampling), "all": collector.Config(b)} {
 		b.Run(name, func(b *testing.B) {
 			config, err := (&tracing.Options{ConfigFile: file}).Read()
 			if err != nil {
 				b.Fatal(err)
 			}
-			p, err := tracing.New(b.Context(), tracing.Config{
+			provider, err := tracing.New(b.Context(), tracing.Config{
 				Configuration: config,
 				Logger:        slog.New(slog.DiscardHandler),
 				Metrics:       prometheus.NewRegistry(),
@@ -206,8 +206,8 @@ func BenchmarkFilters(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer p.Close()
-			h := newHandler(b, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Traces = p })
+			defer provider.Close()
+			h := newHandler(b, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Traces = provider })
 			r := newRequest("GET", "/api/v1/namespaces/a/pods/p")
 			b.ReportAllocs()
 			for b.Loop() {

@@ -28,16 +28,16 @@ import (
 // client.
 func startServer(t *testing.T, handler http.Handler, change func(*serving.Options)) (string, *http.Client) {
 	t.Helper()
-	o := serving.NewOptions("testd", 0)
-	o.CertDir = t.TempDir()
-	o.BindAddress = net.IPv4(127, 0, 0, 1)
-	change(o)
-	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
+	options := serving.NewOptions("testd", 0)
+	options.CertDir = t.TempDir()
+	options.BindAddress = net.IPv4(127, 0, 0, 1)
+	change(options)
+	if err := errors.Join(append(options.Validate(), options.Complete())...); err != nil {
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.DiscardHandler)
-	s, err := serving.NewServer(serving.Config{
-		Options: o,
+	httpsServer, err := serving.NewServer(serving.Config{
+		Options: options,
 		Logger:  logger,
 		Health:  health.New(health.Config{Logger: logger}),
 		Metrics: prometheus.NewRegistry(),
@@ -47,7 +47,7 @@ func startServer(t *testing.T, handler http.Handler, change func(*serving.Option
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, handler, func(*http.Request) bool { return true }) }()
+	go func() { done <- httpsServer.Run(ctx, handler, func(*http.Request) bool { return true }) }()
 	transport := &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 		ForceAttemptHTTP2: true,
@@ -59,47 +59,47 @@ func startServer(t *testing.T, handler http.Handler, change func(*serving.Option
 			t.Error(err)
 		}
 	})
-	return "https://" + s.Addr().String(), &http.Client{Transport: transport}
+	return "https://" + httpsServer.Addr().String(), &http.Client{Transport: transport}
 }
 
 // TestWatchIsRecordedUntilItEnds checks that a watch that continues after its handler counts as
 // running until it ends.
 func TestWatchIsRecordedUntilItEnds(t *testing.T) {
 	ends := make(chan func(any), 1)
-	auditFixture := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "begun\n")
+	fixture := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "started\n")
 		w.(http.Flusher).Flush()
 		if !exchange.Detach(w, func(end func(any)) { ends <- end }) {
 			t.Error("the response ends with the handler")
 			ends <- func(any) {}
 		}
 	})
-	url, client := startServer(t, auditFixture, func(*serving.Options) {})
+	url, client := startServer(t, fixture, func(*serving.Options) {})
 	resp, err := client.Get(url + watchPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	body := bufio.NewReader(resp.Body)
-	if line, err := body.ReadString('\n'); line != "begun\n" || err != nil {
-		t.Fatalf("got %q, %v, want %q and no error", line, err, "begun\n")
+	if line, err := body.ReadString('\n'); line != "started\n" || err != nil {
+		t.Fatalf("got %q, %v, want %q and no error", line, err, "started\n")
 	}
 	end := <-ends // the handler has returned
-	check := func(when string, wantEvents []string, wantRunning float64) {
+	checkRecorded := func(when string, wantEvents []string, wantRunning float64) {
 		t.Helper()
-		if got := auditFixture.stages(); !slices.Equal(got, wantEvents) {
+		if got := fixture.stages(); !slices.Equal(got, wantEvents) {
 			t.Errorf("%s: got audit events %q, want %q", when, got, wantEvents)
 		}
-		if n := metricValues(t, auditFixture.registry, "apiserver_longrunning_requests")[""]; n != wantRunning {
+		if n := metricValues(t, fixture.registry, "apiserver_longrunning_requests")[""]; n != wantRunning {
 			t.Errorf("%s: got %v long-running requests, want %v", when, n, wantRunning)
 		}
 	}
-	check("during the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada"}, 1)
+	checkRecorded("during the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada"}, 1)
 	end(nil)
 	if rest, err := io.ReadAll(body); len(rest) > 0 || err != nil {
 		t.Errorf("end of the watch: got %q, error %v, want the end of the body", rest, err)
 	}
-	check("after the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}, 0)
+	checkRecorded("after the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}, 0)
 }
 
 // TestTracedWatchEndsWithItsHandler checks that the span of a watch has the duration of its
@@ -122,7 +122,7 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			outlasts := make(chan bool, 1)
 			h := newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Traces = provider }, func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = io.WriteString(w, "begun\n")
+				_, _ = io.WriteString(w, "started\n")
 				outlasts <- exchange.Detach(w, func(end func(any)) { end(nil) })
 			})
 			url, client := startServer(t, h, func(*serving.Options) {})
@@ -130,8 +130,8 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if body, err := io.ReadAll(resp.Body); string(body) != "begun\n" || err != nil {
-				t.Errorf("got %q, %v, want %q and no error", body, err, "begun\n")
+			if body, err := io.ReadAll(resp.Body); string(body) != "started\n" || err != nil {
+				t.Errorf("got %q, %v, want %q and no error", body, err, "started\n")
 			}
 			resp.Body.Close()
 			if got := <-outlasts; got != (provider == nil) {
@@ -152,7 +152,7 @@ func TestWatchOfStalledClientIsClosed(t *testing.T) {
 			}
 		}
 	})
-	url, client := startServer(t, h, func(o *serving.Options) { o.StallTimeout = 50 * time.Millisecond })
+	url, client := startServer(t, h, func(options *serving.Options) { options.StallTimeout = 50 * time.Millisecond })
 	resp, err := client.Get(url + watchPath) // the client does not read the body
 	if err != nil {
 		t.Fatal(err)

@@ -53,15 +53,15 @@ func (f *Filters) WithBody(next http.Handler) http.Handler {
 func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		op := requestinfo.FromContext(ctx)
+		info := requestinfo.FromContext(ctx)
 		work := workFrom(ctx)
 
 		// 1. Receive the body and estimate the cost of the request.
-		cost := urlCost(op, r)
+		cost := urlCost(info, r)
 		// The work on these requests may turn out to be large later, because the stored object is large.
-		mayGrow := slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb)
+		mayGrow := slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, info.Verb)
 		received := 0
-		if hasBody(op, r) {
+		if hasBody(info, r) {
 			budget := levels.forLevel(request.FromContext(ctx).PriorityLevel)
 			reserved := &reservedBody{budget: budget, ctx: ctx, user: clientFrom(ctx)}
 			defer exchange.AtEnd(w, func(any) { reserved.release() })
@@ -71,7 +71,7 @@ func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Hand
 				return
 			}
 			received = len(body)
-			f.telemetry.Metrics.ObserveBody(op, received)
+			f.telemetry.Metrics.ObserveBody(info, received)
 			request.Step(ctx, request.StepBody)
 			cost += bodyCost(body, r)
 			mayGrow = true // the decoded object may be far larger than the text
@@ -103,16 +103,16 @@ func memoryOf(size, cost int) int {
 
 // hasBody reports whether a request has a body that a handler reads. A body whose announced length
 // is too large is left to the handler, which rejects it.
-func hasBody(op *requestinfo.Info, r *http.Request) bool {
-	known := op.Target != nil || op.Delegate != nil
-	return known && op.IsWrite() && !op.LongRunning() && r.ContentLength != 0 && r.ContentLength <= request.MaxBody
+func hasBody(info *requestinfo.Info, r *http.Request) bool {
+	known := info.Target != nil || info.Delegate != nil
+	return known && info.IsWrite() && !info.LongRunning() && r.ContentLength != 0 && r.ContentLength <= request.MaxBody
 }
 
 // maxBodyWait returns how long a request may wait for bytes or a permit.
 func maxBodyWait(ctx context.Context) time.Duration {
-	at, ok := ctx.Deadline()
+	deadline, ok := ctx.Deadline()
 	if !ok {
 		return bodyWaitWithoutDeadline
 	}
-	return time.Until(at) / bodyWaitShare
+	return time.Until(deadline) / bodyWaitShare
 }

@@ -1,7 +1,6 @@
 package overload
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,26 +29,26 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 		return &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 	}
 	for name, test := range map[string]struct {
-		op     *requestinfo.Info
+		info   *requestinfo.Info
 		length int64
 		want   bool
 	}{
-		"a write":                  {op: known("create"), length: 100_000, want: true},
-		"a small patch":            {op: known("patch"), length: 5, want: true},
-		"a deletion with options":  {op: known("deletecollection"), length: 20, want: true},
-		"unknown length":           {op: known("update"), length: -1, want: true},
-		"body of the maximum size": {op: known("update"), length: request.MaxBody, want: true},
-		"too large":                {op: known("update"), length: request.MaxBody + 1},
-		"none":                     {op: known("delete")},
-		"a read":                   {op: known("list"), length: 10},
-		"an unknown resource":      {op: &requestinfo.Info{Verb: "create", IsResource: true}, length: 10},
-		"another server's": {
-			op:     &requestinfo.Info{Verb: "create", IsResource: true, Delegate: http.NotFoundHandler()},
+		"write":                        {info: known("create"), length: 100_000, want: true},
+		"small patch":                  {info: known("patch"), length: 5, want: true},
+		"deletion with options":        {info: known("deletecollection"), length: 20, want: true},
+		"unknown length":               {info: known("update"), length: -1, want: true},
+		"body of the maximum size":     {info: known("update"), length: request.MaxBody, want: true},
+		"body beyond the maximum size": {info: known("update"), length: request.MaxBody + 1},
+		"no body":                      {info: known("delete")},
+		"read":                         {info: known("list"), length: 10},
+		"unknown resource":             {info: &requestinfo.Info{Verb: "create", IsResource: true}, length: 10},
+		"resource of a delegate": {
+			info:   &requestinfo.Info{Verb: "create", IsResource: true, Delegate: http.NotFoundHandler()},
 			length: 10,
 			want:   true,
 		},
-		"a connection": {
-			op: &requestinfo.Info{
+		"connection": {
+			info: &requestinfo.Info{
 				Verb:       "create",
 				IsResource: true,
 				Target:     &apiset.Resource{},
@@ -58,7 +57,7 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 			length: 10,
 		},
 	} {
-		if got := hasBody(test.op, &http.Request{ContentLength: test.length}); got != test.want {
+		if got := hasBody(test.info, &http.Request{ContentLength: test.length}); got != test.want {
 			t.Errorf("%s: hasBody returned %t, want %t", name, got, test.want)
 		}
 	}
@@ -68,16 +67,16 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 // has arrived.
 func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	received := make(chan string, 1)
-	c := newFilters(Options{Bounds: testBounds})
-	handler := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	filters := newFilters(Options{Bounds: testBounds})
+	handler := filters.WithBody(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		received <- fmt.Sprintf("%s, %v", body, err)
 	}))
 	bodyReader, bodyWriter := io.Pipe()
 	r := httptest.NewRequest("POST", "/", bodyReader)
 	r.ContentLength = 5
-	op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-	r = r.WithContext(requesttest.WithUser(requesttest.WithInfo(r.Context(), op), newClient("a").User))
+	info := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
+	r = r.WithContext(requesttest.WithUser(requesttest.WithInfo(r.Context(), info), newClient("a").User))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -104,66 +103,96 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	}
 }
 
-// TestBodyCostGrowsWithConversionAndValues checks that the cost of a large body is its size. It is
-// more if the body needs conversion or has many values, in lists, nested or in lines.
-func TestBodyCostGrowsWithConversionAndValues(t *testing.T) {
-	large := bytes.Repeat([]byte("x"), largeBody)
-	for media, times := range map[string]int{
-		"application/json": 1, "": 1, "application/vnd.kubernetes.protobuf": 1, "application/merge-patch+json": 1,
-		"application/yaml": costFactorYAML, "Application/YAML ;charset=utf-8": costFactorYAML, "application/cbor": costFactor,
-		"application/apply-patch+yaml": costFactorYAML, "application/apply-patch+cbor": costFactor,
-	} {
-		op := &requestinfo.Info{}
-		r := httptest.NewRequest("POST", "/", nil)
-		r = r.WithContext(requesttest.WithInfo(r.Context(), op))
-		r.Header.Set("Content-Type", media)
-		if n := bodyCost(large, r); n != times*largeBody {
-			t.Errorf("%q: got %d, want %d", media, n, times*largeBody)
+// bodyMedia holds the cost of a byte of a large body by media type.
+var bodyMedia = map[string]int{
+	"": 1, "application/json": 1, "application/merge-patch+json": 1,
+	"application/vnd.kubernetes.protobuf": 1,
+	"application/yaml":                    costFactorYAML, "Application/YAML ;charset=utf-8": costFactorYAML,
+	"application/apply-patch+yaml": costFactorYAML,
+	"application/cbor":             costFactor, "application/apply-patch+cbor": costFactor,
+}
+
+func isYAML(media string) bool { return strings.Contains(strings.ToLower(media), "yaml") }
+
+func isBinary(media string) bool {
+	return strings.HasSuffix(media, "protobuf") || strings.HasSuffix(media, "cbor")
+}
+
+// isConvertedYAML reports whether the handler converts a body that may also be JSON from YAML. It
+// decodes such a body of an apply patch as JSON.
+func isConvertedYAML(media string) bool {
+	return isYAML(media) && !strings.Contains(media, "apply-patch")
+}
+
+// costOf returns the cost of a body of a media type in a request with the request info.
+func costOf(info *requestinfo.Info, media, body string) int {
+	r := httptest.NewRequest("POST", "/", nil)
+	r = r.WithContext(requesttest.WithInfo(r.Context(), info))
+	r.Header.Set("Content-Type", media)
+	return bodyCost([]byte(body), r)
+}
+
+// TestBodyCostGrowsWithSizeAndConversion checks that the cost of a large body is its size, or a
+// multiple of its size if the body needs conversion.
+func TestBodyCostGrowsWithSizeAndConversion(t *testing.T) {
+	large := strings.Repeat("x", largeBody)
+	for media, costPerByte := range bodyMedia {
+		if cost := costOf(&requestinfo.Info{}, media, large); cost != costPerByte*largeBody {
+			t.Errorf("large body of %q: got cost %d, want %d", media, cost, costPerByte*largeBody)
 		}
-		if n := bodyCost(large[:largeBody/times-1], r); n != 0 {
-			t.Errorf("small body of %q: got %d, want 0", media, n)
+		if cost := costOf(&requestinfo.Info{}, media, large[:largeBody/costPerByte-1]); cost != 0 {
+			t.Errorf("small body of %q: got cost %d, want 0", media, cost)
 		}
-		if n := bodyCost(bytes.Repeat([]byte("{},"), minLargeBody/3), r); n != 0 {
-			t.Errorf("tiny body of %q: got %d, want 0", media, n)
+		if cost := costOf(&requestinfo.Info{Delegate: http.NotFoundHandler()}, media, large); cost != 0 {
+			t.Errorf("delegated body of %q: got cost %d, want 0", media, cost)
 		}
-		yaml := strings.Contains(strings.ToLower(media), "yaml")
-		binary := strings.HasSuffix(media, "protobuf") || strings.HasSuffix(media, "cbor")
-		// The handler decodes apply patches that are JSON as JSON. Other YAML is always converted.
-		alwaysYAML := yaml && !strings.Contains(media, "apply-patch")
-		for small, isLarge := range map[string]bool{
+	}
+}
+
+// TestBodyCostGrowsWithValues checks that a small body counts as large if it has many values: in
+// lists, nested or in lines.
+func TestBodyCostGrowsWithValues(t *testing.T) {
+	for media, costPerByte := range bodyMedia {
+		yaml, binary, convertedYAML := isYAML(media), isBinary(media), isConvertedYAML(media)
+		for body, isLarge := range map[string]bool{
+			strings.Repeat("{},", minLargeBody/3):                      false,
 			strings.Repeat(`"key":"value",`, largeBody/costPerValue+1): !binary,
 			strings.Repeat(`"key":"value",`, largeBody/costPerValue/2): false,
 			strings.Repeat("a: b\r", largeBody/costPerValue+1):         yaml,
 			strings.Repeat("{},", largeBody/20):                        !binary,
 			strings.Repeat("[", largeBody/20):                          !binary,
 			strings.Repeat("-\n", largeBody/20):                        yaml,
-			`{"a":"` + strings.Repeat("{},", largeBody/20) + `\","}`:   alwaysYAML,
+			`{"a":"` + strings.Repeat("{},", largeBody/20) + `\","}`:   convertedYAML,
 			"a: &a\nb: *a": yaml,
-			`{"a":"&*"}`:   alwaysYAML,
+			`{"a":"&*"}`:   convertedYAML,
 		} {
-			if n := bodyCost([]byte(small), r); (n != 0) != isLarge {
-				t.Errorf("%.12q… of %q: got cost %d, want more than 0: %t", small, media, n, isLarge)
+			if cost := costOf(&requestinfo.Info{}, media, body); (cost != 0) != isLarge {
+				t.Errorf("%.12q… of %q: got cost %d, want more than 0: %t", body, media, cost, isLarge)
 			}
 		}
-		longText := []byte(`{"a":"` + strings.Repeat("x", largeBody/2) + `"}`)
-		if n := bodyCost(longText, r); n != 0 && !alwaysYAML && !strings.HasSuffix(media, "cbor") {
-			t.Errorf("JSON with a long text as %q: got cost %d, want 0", media, n)
+		longText := `{"a":"` + strings.Repeat("x", largeBody/2) + `"}`
+		if cost := costOf(&requestinfo.Info{}, media, longText); cost != 0 && !convertedYAML && !strings.HasSuffix(media, "cbor") {
+			t.Errorf("JSON with a long text as %q: got cost %d, want 0", media, cost)
 		}
-		minimum := max(times, costPerValue/3) * largeBody
-		if n := bodyCost(bytes.Repeat([]byte("{},"), largeBody/3+1), r); !binary && n < minimum {
-			t.Errorf("many values of %q: got cost %d, want at least %d", media, n, minimum)
+		minimum := max(costPerByte, costPerValue/3) * largeBody
+		if cost := costOf(&requestinfo.Info{}, media, strings.Repeat("{},", largeBody/3+1)); !binary && cost < minimum {
+			t.Errorf("many values of %q: got cost %d, want at least %d", media, cost, minimum)
 		}
-		for _, compiled := range []struct{ group, resource string }{
-			{"apiextensions.k8s.io", "customresourcedefinitions"}, {"resource.k8s.io", "resourceclaims"},
+	}
+}
+
+// TestCompiledKindsCostMore checks that a small object of a kind that the server compiles counts as
+// large.
+func TestCompiledKindsCostMore(t *testing.T) {
+	body := strings.Repeat("x", largeBody/request.CostlyKind)
+	for media := range bodyMedia {
+		for _, info := range []*requestinfo.Info{
+			{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
+			{Group: "resource.k8s.io", Resource: "resourceclaims"},
 		} {
-			op.Group, op.Resource = compiled.group, compiled.resource
-			if n := bodyCost(bytes.Repeat([]byte("x"), largeBody/request.CostlyKind), r); n == 0 {
-				t.Errorf("small object of %s of %q: got %d, want more than 0", compiled.resource, media, n)
+			if cost := costOf(info, media, body); cost == 0 {
+				t.Errorf("%s of %q: got cost 0, want more", info.Resource, media)
 			}
-		}
-		op.Delegate = http.NotFoundHandler()
-		if n := bodyCost(large, r); n != 0 {
-			t.Errorf("delegated body of %q: got %d, want 0", media, n)
 		}
 	}
 }
@@ -174,7 +203,7 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	worked := make(chan int)
 	large := newSharedLimit(2 * testBounds.LargeBytesPerCPU)
-	handler := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
 		<-release
@@ -183,17 +212,17 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	defer all.Wait()
 	send := func(user string, n int, time time.Duration) (code func() int) {
 		ctx, cancel := context.WithTimeout(context.Background(), time)
-		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx = requesttest.WithUser(withWork(ctx, op, workLimits{bytes: large}), newClient(user, "system:masters").User)
+		info := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
+		ctx = requesttest.WithUser(withWork(ctx, info, workLimits{bytes: large}), newClient(user, "system:masters").User)
 		r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n))).WithContext(ctx)
-		w := httptest.NewRecorder()
+		response := httptest.NewRecorder()
 		done := make(chan struct{})
 		all.Go(func() {
 			defer close(done)
 			defer cancel()
-			handler.ServeHTTP(w, r)
+			handler.ServeHTTP(response, r)
 		})
-		return func() int { <-done; return w.Code }
+		return func() int { <-done; return response.Code }
 	}
 	pass := func(user string, n int) {
 		t.Helper()
@@ -216,36 +245,36 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	}
 }
 
-// TestLargeWorkIsReleasedWhenResponseBegins checks that a large request releases its bytes when the
+// TestLargeWorkIsReleasedWhenResponseStarts checks that a large request releases its bytes when the
 // response starts.
-func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
-	for name, start := range map[string]func(w http.ResponseWriter){
-		"status code only": func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
-		"body only":        func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
+func TestLargeWorkIsReleasedWhenResponseStarts(t *testing.T) {
+	for name, start := range map[string]func(response http.ResponseWriter){
+		"status code only": func(response http.ResponseWriter) { response.WriteHeader(http.StatusCreated) },
+		"body only":        func(response http.ResponseWriter) { _, _ = response.Write([]byte("x")) },
 		"webhooks":         nil,
 		"nothing":          nil,
 	} {
 		large := newSharedLimit(testBounds.LargeBytesPerCPU)
 		taken := make(chan bool, 1)
-		handler := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 			if large.InUse() == 0 {
 				t.Errorf("%s: got a running handler without bytes, want it to hold some", name)
 			}
-			w.WriteHeader(http.StatusEarlyHints)
+			response.WriteHeader(http.StatusEarlyHints)
 			taken <- large.InUse() > 0
 			if name == "webhooks" {
 				request.Started(r.Context())
 			} else if start != nil {
-				start(w)
+				start(response)
 			}
 			if name != "nothing" {
 				if large.InUse() != 0 {
-					t.Errorf("%s: got bytes held after the response began, want none", name)
+					t.Errorf("%s: got bytes held after the response started, want none", name)
 				}
 			}
 		}))
-		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx := requesttest.WithUser(withWork(t.Context(), op, workLimits{bytes: large}), newClient("a").User)
+		info := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
+		ctx := requesttest.WithUser(withWork(t.Context(), info, workLimits{bytes: large}), newClient("a").User)
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/",
 			strings.NewReader(strings.Repeat("x", largeBody))).WithContext(ctx))
 		if !<-taken || large.InUse() != 0 {
@@ -262,26 +291,26 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 		used := large.InUse
 		share := (large.Size() - large.Size()/reservedShare) / 2 // what one principal may hold
 		var estimates []int
-		handler := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 			for _, n := range estimates {
 				if request.Estimate(r.Context(), n) != nil {
-					w.WriteHeader(http.StatusTooManyRequests)
+					response.WriteHeader(http.StatusTooManyRequests)
 					return
 				}
 			}
-			w.Header().Set("Used", fmt.Sprint(used()))
+			response.Header().Set("Used", fmt.Sprint(used()))
 		}))
 		send := func(verb, target string) *http.Response {
-			op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
+			info := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			ctx = requesttest.WithUser(withWork(ctx, op, workLimits{bytes: large}), newClient("a").User)
-			w := httptest.NewRecorder()
-			handler.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
+			ctx = requesttest.WithUser(withWork(ctx, info, workLimits{bytes: large}), newClient("a").User)
+			response := httptest.NewRecorder()
+			handler.ServeHTTP(response, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
 			if n := used(); n != 0 && n != share {
 				t.Errorf("%s of %.20s: got %d bytes in use at the end, want 0 or %d", verb, target, n, share)
 			}
-			return w.Result()
+			return response.Result()
 		}
 		long := "/?fieldSelector=" + strings.Repeat("a", LargeURL)
 		for _, test := range []struct {
@@ -323,21 +352,21 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 }
 
 // TestWatchWithLongURLReleasesBytes checks that a watch with a long URL releases its bytes once it
-// has begun.
+// has started.
 func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	filters := newFilters(Options{Bounds: testBounds, Flow: newFlow(10, time.Second), Width: oneSeat})
 	var handled atomic.Int64 // an upgraded client cannot see the end of the handler
-	for name, start := range map[string]func(w http.ResponseWriter, r *http.Request) error{
-		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
-			f, ok := w.(http.Flusher)
+	for name, start := range map[string]func(response http.ResponseWriter, r *http.Request) error{
+		"flushed": func(response http.ResponseWriter, _ *http.Request) error {
+			flusher, ok := response.(http.Flusher)
 			if !ok {
 				return errors.New("the response cannot be flushed")
 			}
-			f.Flush()
+			flusher.Flush()
 			return nil
 		},
-		"upgraded": func(w http.ResponseWriter, _ *http.Request) error {
-			conn, _, err := http.NewResponseController(w).Hijack()
+		"upgraded": func(response http.ResponseWriter, _ *http.Request) error {
+			conn, _, err := http.NewResponseController(response).Hijack()
 			if err != nil {
 				return err
 			}
@@ -349,26 +378,26 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 		},
 	} {
 		large := newSharedLimit(testBounds.LargeBytesPerCPU) // the previous response may still be in progress
-		watch := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		watch := http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 			handled.Add(1)
 			if large.InUse() == 0 {
 				t.Errorf("%s: got a running handler without bytes, want it to hold some", name)
 			}
-			if err := start(w, r); err != nil {
+			if err := start(response, r); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			if n := large.InUse(); n != 0 {
-				t.Errorf("%s: got %d bytes used after the response began, want 0", name, n)
+				t.Errorf("%s: got %d bytes used after the response started, want 0", name, n)
 			}
 		})
-		h := newFilters(Options{Bounds: testBounds}).WithBody(filters.withFlowControl(watch))
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			op := &requestinfo.Info{Verb: "watch", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
-			ctx := withWork(r.Context(), op, workLimits{bytes: large})
-			h.ServeHTTP(w, r.WithContext(requesttest.WithUser(ctx, newClient("a").User)))
+		handler := newFilters(Options{Bounds: testBounds}).WithBody(filters.withFlowControl(watch))
+		testServer := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
+			info := &requestinfo.Info{Verb: "watch", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
+			ctx := withWork(r.Context(), info, workLimits{bytes: large})
+			handler.ServeHTTP(response, r.WithContext(requesttest.WithUser(ctx, newClient("a").User)))
 		}))
-		defer s.Close()
-		if res, err := s.Client().Get(s.URL + "/?labelSelector=" + strings.Repeat("a", LargeURL)); err == nil {
+		defer testServer.Close()
+		if res, err := testServer.Client().Get(testServer.URL + "/?labelSelector=" + strings.Repeat("a", LargeURL)); err == nil {
 			res.Body.Close()
 		}
 	}
@@ -381,11 +410,11 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 // the request that holds the bytes waits for.
 func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newFilters(Options{Bounds: testBounds, Flow: newFlow(1, time.Minute), Width: oneSeat})
+		filters := newFilters(Options{Bounds: testBounds, Flow: newFlow(1, time.Minute), Width: oneSeat})
 		large := newSharedLimit(testBounds.LargeBytesPerCPU)
 		estimate := make(chan struct{})
 		done := make(chan string, 2)
-		handler := c.withFlowControl(c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := filters.withFlowControl(filters.WithBody(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 			verb := requestinfo.FromContext(r.Context()).Verb
 			if verb == "patch" {
 				<-estimate
@@ -398,9 +427,9 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		send := func(verb, body string) {
-			op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
+			info := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
 			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-				requesttest.WithUser(withWork(ctx, op, workLimits{bytes: large}), newClient("a").User)))
+				requesttest.WithUser(withWork(ctx, info, workLimits{bytes: large}), newClient("a").User)))
 		}
 		held := newClient("b").newClaim(large, testBounds.LargeBytesPerCPU/2-largeBody)
 		large.TryAcquire(held)

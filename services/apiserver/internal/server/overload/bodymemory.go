@@ -83,105 +83,105 @@ func (b *reservedBody) receive(w http.ResponseWriter, r *http.Request) (body []b
 }
 
 // reserve waits until the body may occupy size bytes.
-func (b *reservedBody) reserve(size int) error {
+func (body *reservedBody) reserve(size int) error {
 	size = max(size, minBodySize)
-	if size <= b.size {
+	if size <= body.size {
 		return nil
 	}
-	claim, held, ok := b.acquireBytes(size - b.size)
-	if !ok && b.ctx.Err() != nil {
-		return b.ctx.Err()
+	claim, held, ok := body.acquireBytes(size - body.size)
+	if !ok && body.ctx.Err() != nil {
+		return body.ctx.Err()
 	}
 	if !ok {
 		return errNoMemory
 	}
-	b.mu.Lock()
-	ended := b.released
+	body.mu.Lock()
+	ended := body.released
 	if !ended {
-		b.size = size
+		body.size = size
 		if held {
-			b.claims = append(b.claims, claim)
+			body.claims = append(body.claims, claim)
 		}
 	}
-	b.mu.Unlock()
+	body.mu.Unlock()
 	if ended {
 		if held {
-			b.budget.Release(claim)
+			body.budget.Release(claim)
 		}
 		return errNoMemory
 	}
-	b.budget.recordSize(b, size)
+	body.budget.recordSize(body, size)
 	return nil
 }
 
 // acquireBytes waits for n more bytes. While it waits, it rejects stalled bodies. held reports
 // whether claim must be released: an administrator may be admitted without a claim.
-func (b *reservedBody) acquireBytes(n int) (claim limit.Claim[string], held, ok bool) {
-	if claim, held, ok = b.user.tryAcquire(b.budget.Queue, n); ok {
+func (body *reservedBody) acquireBytes(size int) (claim limit.Claim[string], held, ok bool) {
+	if claim, held, ok = body.user.tryAcquire(body.budget.Queue, size); ok {
 		return claim, held, true
 	}
-	ctx, cancel := context.WithTimeout(b.arrival, maxBodyWait(b.arrival))
+	ctx, cancel := context.WithTimeout(body.arrival, maxBodyWait(body.arrival))
 	defer cancel()
-	b.budget.evictStalled(b, claim)
+	body.budget.evictStalled(body, claim)
 	go func() {
 		ticker := time.NewTicker(evictInterval)
 		defer ticker.Stop()
 		for {
 			select {
 			case <-ticker.C:
-				b.budget.evictStalled(b, claim)
+				body.budget.evictStalled(body, claim)
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	held = b.budget.Acquire(ctx, claim) == nil
+	held = body.budget.Acquire(ctx, claim) == nil
 	return claim, held, held
 }
 
 // release releases the memory for good.
-func (b *reservedBody) release() {
-	b.mu.Lock()
-	claims := b.claims
-	b.claims = nil
-	b.released = true
-	b.mu.Unlock()
-	for _, c := range claims {
-		b.budget.Release(c)
+func (body *reservedBody) release() {
+	body.mu.Lock()
+	claims := body.claims
+	body.claims = nil
+	body.released = true
+	body.mu.Unlock()
+	for _, claim := range claims {
+		body.budget.Release(claim)
 	}
 }
 
 // addArriving adds a body to the bodies that may be evicted.
-func (b *bodyBudget) addArriving(r *reservedBody) {
+func (b *bodyBudget) addArriving(body *reservedBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r.reservedAt = time.Now()
-	b.arriving = append(b.arriving, r)
+	body.reservedAt = time.Now()
+	b.arriving = append(b.arriving, body)
 }
 
 // removeArriving removes a body from the bodies that may be evicted.
-func (b *bodyBudget) removeArriving(r *reservedBody) {
+func (b *bodyBudget) removeArriving(body *reservedBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.arriving = slices.DeleteFunc(b.arriving, func(o *reservedBody) bool { return o == r })
+	b.arriving = slices.DeleteFunc(b.arriving, func(other *reservedBody) bool { return other == body })
 }
 
 // recordSize records a new reservation of an arriving body.
-func (b *bodyBudget) recordSize(r *reservedBody, size int) {
+func (b *bodyBudget) recordSize(body *reservedBody, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r.occupied = size
-	r.reservedAt = time.Now()
+	body.occupied = size
+	body.reservedAt = time.Now()
 }
 
 // evictStalled rejects stalled bodies until r can acquire a claim. It evicts the bodies of
 // principals that would hold more than the principal of r, the largest holder first, and younger
 // bodies of the same principal. So the oldest body of a principal always completes.
-func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
+func (b *bodyBudget) evictStalled(body *reservedBody, claim limit.Claim[string]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	shortage, held := b.Shortage(c) // held is the number of bytes by principal
-	entitled := held[r.user.principal] + c.Cost
+	shortage, held := b.Shortage(claim) // held is the number of bytes by principal
+	entitled := held[body.user.principal] + claim.Cost
 	for _, other := range b.arriving {
 		if other.rejected { // its memory becomes free soon
 			shortage -= other.occupied
@@ -190,7 +190,7 @@ func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 	}
 	now := time.Now()
 	for shortage > 0 {
-		victim := b.stalledBody(r, held, entitled, now)
+		victim := b.stalledBody(body, held, entitled, now)
 		if victim == nil {
 			return
 		}
@@ -203,11 +203,11 @@ func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 
 // stalledBody returns the body to evict next in favor of r, nil if there is none. held is the
 // memory in bytes by principal. Other principals may hold as much as entitled. The caller holds mu.
-func (b *bodyBudget) stalledBody(r *reservedBody, held map[string]int, entitled int, now time.Time) *reservedBody {
+func (b *bodyBudget) stalledBody(body *reservedBody, held map[string]int, entitled int, now time.Time) *reservedBody {
 	var victim *reservedBody
 	arrivedLater := false // other arrived after r
 	for _, other := range b.arriving {
-		if other == r {
+		if other == body {
 			arrivedLater = true
 			continue
 		}
@@ -216,7 +216,7 @@ func (b *bodyBudget) stalledBody(r *reservedBody, held map[string]int, entitled 
 			continue
 		}
 		evictable := held[other.user.principal] > entitled
-		if other.user.principal == r.user.principal {
+		if other.user.principal == body.user.principal {
 			evictable = arrivedLater
 		}
 		if evictable && (victim == nil || held[other.user.principal] > held[victim.user.principal]) {
@@ -238,11 +238,11 @@ type levelBudgets struct {
 
 // forLevel returns the memory of a level. Requests without flow control share the level "".
 func (l *levelBudgets) forLevel(level string) *bodyBudget {
-	b, ok := l.levels.Load(level)
+	budget, ok := l.levels.Load(level)
 	if !ok {
-		b, _ = l.levels.LoadOrStore(level, &bodyBudget{
+		budget, _ = l.levels.LoadOrStore(level, &bodyBudget{
 			Queue: limit.New[string](limit.Options{Size: l.size, FairShare: true, MaxWaiting: l.maxWaiting}),
 		})
 	}
-	return b.(*bodyBudget)
+	return budget.(*bodyBudget)
 }

@@ -85,8 +85,8 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}
 		// Client a takes all memory of workload-low that it may have.
 		acquireAll(levels.forLevel("workload-low").Queue, newClient("a"))
-		h := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusCreated)
+		h := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
+			response.WriteHeader(http.StatusCreated)
 		}))
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // fake time
@@ -94,10 +94,10 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 			request.FromContext(ctx).PriorityLevel = level
 			ctx = requesttest.WithUser(ctx, newClient("a").User)
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
-			if w.Code != want || want == http.StatusTooManyRequests && w.Header().Get("Retry-After") != "1" {
-				t.Errorf("%s: got %d %v, want %d, with Retry-After 1 if it is 429", level, w.Code, w.Header(), want)
+			response := httptest.NewRecorder()
+			h.ServeHTTP(response, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
+			if response.Code != want || want == http.StatusTooManyRequests && response.Header().Get("Retry-After") != "1" {
+				t.Errorf("%s: got %d %v, want %d, with Retry-After 1 if it is 429", level, response.Code, response.Header(), want)
 			}
 		}
 	})

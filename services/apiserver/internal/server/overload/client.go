@@ -27,9 +27,9 @@ func clientFrom(ctx context.Context) client {
 
 // newClaim returns a claim of n units of q. The claim leaves a reserve free for nodes and the
 // suite's services, unless the client is one of them.
-func (u client) newClaim(q *limit.Queue[string], n int) limit.Claim[string] {
-	claim := limit.Claim[string]{Key: u.principal, Cost: n}
-	reserved := q.Size() / reservedShare
+func (u client) newClaim(queue *limit.Queue[string], cost int) limit.Claim[string] {
+	claim := limit.Claim[string]{Key: u.principal, Cost: cost}
+	reserved := queue.Size() / reservedShare
 	switch {
 	case u.User == nil:
 		claim.MinFree = reserved
@@ -45,18 +45,18 @@ func (u client) newClaim(q *limit.Queue[string], n int) limit.Claim[string] {
 
 // tryAcquire acquires a claim of n units of q. If too few are free, an administrator is
 // admitted without units: ok is true and held is false.
-func (u client) tryAcquire(q *limit.Queue[string], n int) (c limit.Claim[string], held, ok bool) {
-	c = u.newClaim(q, n)
-	master := u.InGroup(api.GroupMasters)
-	if master {
-		c.MinFree = 0
-		c.NoFairShare = true
+func (u client) tryAcquire(queue *limit.Queue[string], cost int) (claim limit.Claim[string], held, ok bool) {
+	claim = u.newClaim(queue, cost)
+	administrator := u.InGroup(api.GroupMasters)
+	if administrator {
+		claim.MinFree = 0
+		claim.NoFairShare = true
 	}
-	held = q.TryAcquire(c)
-	return c, held, held || master
+	held = queue.TryAcquire(claim)
+	return claim, held, held || administrator
 }
 
 // newSharedLimit returns a limit of n units that principals share; 0 means no limit.
-func newSharedLimit(n int) *limit.Queue[string] {
-	return limit.New[string](limit.Options{Size: n, FairShare: true})
+func newSharedLimit(size int) *limit.Queue[string] {
+	return limit.New[string](limit.Options{Size: size, FairShare: true})
 }

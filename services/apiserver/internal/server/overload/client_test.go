@@ -17,8 +17,8 @@ import (
 )
 
 // newFilters returns filters that record metrics in a new registry.
-func newFilters(o Options) *Filters {
-	return New(o, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
+func newFilters(options Options) *Filters {
+	return New(options, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
 }
 
 // newFlow returns a flow control with a number of seats.
@@ -38,13 +38,13 @@ func oneSeatOf(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
 
 // newClient returns the client of an authenticated user.
 func newClient(name string, groups ...string) client {
-	u := &request.User{Name: name, Groups: groups}
-	return client{u, request.PrincipalOf(u, "")}
+	user := &request.User{Name: name, Groups: groups}
+	return client{user, request.PrincipalOf(user, "")}
 }
 
 // withWork attaches the state of a request with limited work.
-func withWork(ctx context.Context, op *requestinfo.Info, limits workLimits) context.Context {
-	ctx = requesttest.WithInfo(ctx, op)
+func withWork(ctx context.Context, info *requestinfo.Info, limits workLimits) context.Context {
+	ctx = requesttest.WithInfo(ctx, info)
 	request.FromContext(ctx).Work = &work{limits: limits}
 	return ctx
 }
@@ -61,22 +61,22 @@ var testBounds = Bounds{
 }
 
 // newPermits returns a limit of n permits.
-func newPermits(n int) *limit.Queue[string] { return limit.New[string](limit.Options{Size: n}) }
+func newPermits(count int) *limit.Queue[string] { return limit.New[string](limit.Options{Size: count}) }
 
 // permit is the claim by which a test takes a permit.
 var permit = limit.Claim[string]{Key: "test"}
 
 // isFree reports whether a permit is free.
-func isFree(q *limit.Queue[string]) bool { return q.InUse() < q.Size() }
+func isFree(queue *limit.Queue[string]) bool { return queue.InUse() < queue.Size() }
 
 // acquireAll acquires units for a user until none are left for it, and returns their number.
-func acquireAll(q *limit.Queue[string], u client) (n int) {
+func acquireAll(queue *limit.Queue[string], user client) (acquired int) {
 	for {
-		_, held, ok := u.tryAcquire(q, 1)
+		_, held, ok := user.tryAcquire(queue, 1)
 		if !ok || !held {
-			return n
+			return acquired
 		}
-		n++
+		acquired++
 	}
 }
 
@@ -86,7 +86,7 @@ func TestLimitsReserveUnitsForNodesAndServices(t *testing.T) {
 	node := newClient("system:node:a", "system:nodes")
 	other := newClient("system:node:b", "system:nodes")
 	suite := newClient("system:binnacle:authn-webhook", "system:binnacle")
-	master := newClient("root", "system:masters")
+	administrator := newClient("root", "system:masters")
 	queue := newSharedLimit(100)
 	// 10 units are reserved, and one principal gets half of the others.
 	if n := acquireAll(queue, newClient("greedy")); n != 45 {
@@ -115,7 +115,7 @@ func TestLimitsReserveUnitsForNodesAndServices(t *testing.T) {
 	if n := queue.InUse(); n != 100 {
 		t.Errorf("got %d units used, want 100", n)
 	}
-	if _, held, ok := master.tryAcquire(queue, 1); held || !ok {
+	if _, held, ok := administrator.tryAcquire(queue, 1); held || !ok {
 		t.Errorf("administrator: got held = %t, ok = %t, want false, true", held, ok)
 	}
 	if _, _, ok := suite.tryAcquire(queue, 1); ok {

@@ -16,11 +16,11 @@ import (
 // with many values costs more than its size, because decoding, checking and rejecting the values
 // takes far longer than reading the text.
 func bodyCost(body []byte, r *http.Request) int {
-	op := requestinfo.FromContext(r.Context())
-	if len(body) == 0 || op.Delegate != nil {
+	info := requestinfo.FromContext(r.Context())
+	if len(body) == 0 || info.Delegate != nil {
 		return 0
 	}
-	if op.Verb == "delete" || op.Verb == "deletecollection" {
+	if info.Verb == "delete" || info.Verb == "deletecollection" {
 		return len(body) / largeBody * largeBody // DeleteOptions have no lists that grow
 	}
 	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
@@ -42,7 +42,7 @@ func bodyCost(body []byte, r *http.Request) int {
 	default:
 		cost = jsonCost(body)
 	}
-	if request.Compiled(op.Group, op.Resource) {
+	if request.Compiled(info.Group, info.Resource) {
 		cost *= request.CostlyKind
 	}
 	if cost < largeBody {
@@ -78,9 +78,9 @@ func jsonCost(body []byte) int {
 // urlCost estimates the cost of the URL of a request in the unit of bodyCost. It returns 0 if the
 // URL is not large. A URL of a delegated resource costs as much as any other, because its selectors
 // are parsed and repeated in errors, too.
-func urlCost(op *requestinfo.Info, r *http.Request) int {
+func urlCost(info *requestinfo.Info, r *http.Request) int {
 	size := len(r.URL.Path) + len(r.URL.RawQuery)
-	isConnection := op.LongRunning() && op.Verb != "watch"
+	isConnection := info.LongRunning() && info.Verb != "watch"
 	if size < LargeURL || isConnection {
 		return 0
 	}

@@ -22,19 +22,19 @@ func TestURLCost(t *testing.T) {
 	delegated := &requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()}
 	costOfLong := costFactor * (len(long) - 1) // without the question mark
 	for name, test := range map[string]struct {
-		op     *requestinfo.Info
+		info   *requestinfo.Info
 		target string
 		want   int
 	}{
-		"a list":                  {op: list, target: long, want: costOfLong},
-		"a long path":             {op: list, target: "/" + strings.Repeat("a", LargeURL), want: costFactor * (LargeURL + 1)},
-		"a watch":                 {op: &watch, target: long, want: costOfLong},
-		"a query below the limit": {op: list, target: "/?" + strings.Repeat("a", LargeURL-2), want: 0},
-		"a delegated request":     {op: delegated, target: long, want: costOfLong},
-		"a connection":            {op: &connect, target: long, want: 0},
+		"a list":                  {info: list, target: long, want: costOfLong},
+		"a long path":             {info: list, target: "/" + strings.Repeat("a", LargeURL), want: costFactor * (LargeURL + 1)},
+		"a watch":                 {info: &watch, target: long, want: costOfLong},
+		"a query below the limit": {info: list, target: "/?" + strings.Repeat("a", LargeURL-2), want: 0},
+		"a delegated request":     {info: delegated, target: long, want: costOfLong},
+		"a connection":            {info: &connect, target: long, want: 0},
 	} {
 		r := httptest.NewRequest("GET", test.target, nil)
-		if got := urlCost(test.op, r); got != test.want {
+		if got := urlCost(test.info, r); got != test.want {
 			t.Errorf("%s: got cost %d, want %d", name, got, test.want)
 		}
 	}

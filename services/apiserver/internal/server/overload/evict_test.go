@@ -11,21 +11,21 @@ import (
 
 // newArrivingBody returns a body of a user that is being received.
 func newArrivingBody(t *testing.T, budget *bodyBudget, name string) *reservedBody {
-	b := &reservedBody{budget: budget, ctx: t.Context(), user: newClient(name)}
-	b.arrival, b.reject = context.WithCancelCause(t.Context())
-	budget.addArriving(b)
+	body := &reservedBody{budget: budget, ctx: t.Context(), user: newClient(name)}
+	body.arrival, body.reject = context.WithCancelCause(t.Context())
+	budget.addArriving(body)
 	t.Cleanup(func() {
-		budget.removeArriving(b)
-		b.reject(nil)
+		budget.removeArriving(body)
+		body.reject(nil)
 	})
-	return b
+	return body
 }
 
 // releaseWhenRejected releases the memory of the body when it is rejected, as its request does.
-func (b *reservedBody) releaseWhenRejected() {
+func (body *reservedBody) releaseWhenRejected() {
 	go func() {
-		<-b.arrival.Done()
-		b.release()
+		<-body.arrival.Done()
+		body.release()
 	}()
 }
 
@@ -36,14 +36,14 @@ func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 		budget := &bodyBudget{Queue: newSharedLimit(testBounds.MinBodyBytes)}
 		for i := range 20 {
 			for {
-				b := newArrivingBody(t, budget, fmt.Sprintf("system:serviceaccount:n%d:a", i))
-				b.releaseWhenRejected()
-				c := b.user.newClaim(budget.Queue, 64<<10)
-				if !budget.TryAcquire(c) {
+				body := newArrivingBody(t, budget, fmt.Sprintf("system:serviceaccount:n%d:a", i))
+				body.releaseWhenRejected()
+				claim := body.user.newClaim(budget.Queue, 64<<10)
+				if !budget.TryAcquire(claim) {
 					break
 				}
-				b.claims = append(b.claims, c)
-				budget.recordSize(b, 64<<10)
+				body.claims = append(body.claims, claim)
+				budget.recordSize(body, 64<<10)
 			}
 		}
 		time.Sleep(stalledAfter)
@@ -66,8 +66,8 @@ func TestOldestBodyOfPrincipalCompletes(t *testing.T) {
 		second := newArrivingBody(t, budget, "a")
 		first.releaseWhenRejected()
 		second.releaseWhenRejected()
-		for _, b := range []*reservedBody{first, second} {
-			if err := b.reserve(1 << 20); err != nil {
+		for _, body := range []*reservedBody{first, second} {
+			if err := body.reserve(1 << 20); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -54,7 +54,9 @@ type Filters struct {
 }
 
 // New returns the filters. They record waits with t.
-func New(o Options, t *telemetry.Filters) *Filters { return &Filters{options: o, telemetry: t} }
+func New(options Options, recorders *telemetry.Filters) *Filters {
+	return &Filters{options: options, telemetry: recorders}
+}
 
 // WithWork adds the work of the request, which the limits of large requests count.
 func (f *Filters) WithWork(next http.Handler) http.Handler {
@@ -94,6 +96,6 @@ func AdmitHeaders(ctx context.Context, size int) (release func(), ok bool) {
 	if size < LargeURL {
 		return func() {}, true
 	}
-	w := workFrom(ctx)
-	return w.releaseWork, w.Estimate(ctx, largeBody)
+	work := workFrom(ctx)
+	return work.releaseWork, work.Estimate(ctx, largeBody)
 }

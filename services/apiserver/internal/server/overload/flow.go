@@ -29,16 +29,16 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 	stalled := newSharedLimit(f.options.Bounds.Stalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		op := requestinfo.FromContext(ctx)
-		longRunning := op.LongRunning()
+		info := requestinfo.FromContext(ctx)
+		longRunning := info.LongRunning()
 
 		// 1. Wait for seats.
-		admitted, class, err := f.acquireSeats(ctx, op)
+		admitted, class, err := f.acquireSeats(ctx, info)
 
 		// 2. Kubernetes does not classify long-running requests other than watches. So their responses
 		// have no headers of flow control, unless they are rejected. LooksLongRunning also covers paths
 		// that this server does not serve: Kubernetes decides by verb, subresource and path alone.
-		classified := !longRunning && !op.LooksLongRunning() || op.Verb == "watch"
+		classified := !longRunning && !info.LooksLongRunning() || info.Verb == "watch"
 		if classified || err != nil {
 			setFlowHeaders(w.Header(), class)
 		}
@@ -59,14 +59,14 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 		request.FromContext(ctx).PriorityLevel = class.Level
 		exchange.OnSlowWrite(w, seats.pauseForClient, seats.resume)
 		var onStarted func()
-		if longRunning || op.Delegate != nil {
+		if longRunning || info.Delegate != nil {
 			onStarted = seats.close
 		}
 		workFrom(ctx).attachSeats(seats, onStarted)
 
 		// 4. Serve the request.
 		if !longRunning {
-			inFlight := f.telemetry.Metrics.InFlight(op)
+			inFlight := f.telemetry.Metrics.InFlight(info)
 			inFlight.Inc()
 			defer inFlight.Dec()
 		}
@@ -75,13 +75,13 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 }
 
 // acquireSeats waits for the seats of a request and records the wait.
-func (f *Filters) acquireSeats(ctx context.Context, op *requestinfo.Info) (*flowcontrol.Request, flowcontrol.Class, error) {
+func (f *Filters) acquireSeats(ctx context.Context, info *requestinfo.Info) (*flowcontrol.Request, flowcontrol.Class, error) {
 	start := time.Now()
-	queued := f.telemetry.Metrics.Queued(op)
+	queued := f.telemetry.Metrics.Queued(info)
 	queued.Inc()
 	spanCtx, span := f.telemetry.BeginSpan(ctx, "priorityandfairness")
-	width := func(maximum int) flowcontrol.Width { return f.options.Width(op, maximum) }
-	admitted, class, err := f.options.Flow.Acquire(spanCtx, request.UserFrom(ctx), op, width)
+	width := func(maximum int) flowcontrol.Width { return f.options.Width(info, maximum) }
+	admitted, class, err := f.options.Flow.Acquire(spanCtx, request.UserFrom(ctx), info, width)
 	span.End()
 	queued.Dec()
 	took := telemetry.ObserveSince(f.telemetry.Metrics.Filters.FlowControl, start)
@@ -99,17 +99,17 @@ func clientResetStream(r *http.Request) bool {
 // Exempt reports whether flow control never rejects a request. Health checks are exempt because a
 // failed check restarts the server. The suite's own services are exempt because authentication and
 // authorization of all other requests depend on them.
-func Exempt(u *request.User, op *requestinfo.Info) bool {
-	return !op.IsResource && routing.IsHealth(op.Path) || isSuiteService(u)
+func Exempt(user *request.User, info *requestinfo.Info) bool {
+	return !info.IsResource && routing.IsHealth(info.Path) || isSuiteService(user)
 }
 
 // setFlowHeaders sets the headers that name the flow schema and priority level of the request.
-func setFlowHeaders(h http.Header, class flowcontrol.Class) {
+func setFlowHeaders(header http.Header, class flowcontrol.Class) {
 	if class.SchemaUID != "" {
-		h.Set(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID, class.SchemaUID)
+		header.Set(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID, class.SchemaUID)
 	}
 	if class.LevelUID != "" {
-		h.Set(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID, class.LevelUID)
+		header.Set(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID, class.LevelUID)
 	}
 }
 

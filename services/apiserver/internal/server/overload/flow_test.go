@@ -21,7 +21,7 @@ import (
 // TestResetStreamIsNotServed checks that a stream that is opened and reset at once does not reach
 // the handler.
 func TestResetStreamIsNotServed(t *testing.T) {
-	c := newFilters(Options{Bounds: testBounds, Flow: newFlow(10, time.Second), Width: oneSeat})
+	filters := newFilters(Options{Bounds: testBounds, Flow: newFlow(10, time.Second), Width: oneSeat})
 	for name, tc := range map[string]struct {
 		proto       int // major version of HTTP
 		canceled    bool
@@ -32,7 +32,7 @@ func TestResetStreamIsNotServed(t *testing.T) {
 		"HTTP/1, half closed": {proto: 1, canceled: true, wantHandled: true},
 	} {
 		handled := false
-		h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled = true }))
+		h := filters.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled = true }))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if tc.canceled {
@@ -42,10 +42,10 @@ func TestResetStreamIsNotServed(t *testing.T) {
 			newClient("root", "system:masters").User)
 		r := httptest.NewRequest("GET", "/version", nil).WithContext(ctx)
 		r.ProtoMajor = tc.proto
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if handled != tc.wantHandled || !handled && w.Code != status.ClosedRequest {
-			t.Errorf("%s: got handled: %t, status %d, want handled: %t", name, handled, w.Code, tc.wantHandled)
+		response := httptest.NewRecorder()
+		h.ServeHTTP(response, r)
+		if handled != tc.wantHandled || !handled && response.Code != status.ClosedRequest {
+			t.Errorf("%s: got handled: %t, status %d, want handled: %t", name, handled, response.Code, tc.wantHandled)
 		}
 	}
 }
@@ -59,35 +59,35 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 		Metrics:  flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now),
 		IsExempt: Exempt,
 	})
-	c := newFilters(Options{Bounds: testBounds, Flow: flow, Width: oneSeat})
+	filters := newFilters(Options{Bounds: testBounds, Flow: flow, Width: oneSeat})
 	// inside runs in the handler, while its request holds the only seat.
 	var inside func()
-	h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
-	send := func(op *requestinfo.Info, u *request.User) int {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(requesttest.WithUser(requesttest.WithInfo(t.Context(), op), u)))
-		return w.Code
+	h := filters.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
+	send := func(info *requestinfo.Info, u *request.User) int {
+		response := httptest.NewRecorder()
+		h.ServeHTTP(response, httptest.NewRequest("GET", "/", nil).WithContext(requesttest.WithUser(requesttest.WithInfo(t.Context(), info), u)))
+		return response.Code
 	}
 	path := func(p string) *requestinfo.Info { return &requestinfo.Info{Verb: "get", Method: "GET", Path: p} }
 	inside = func() {
 		inside = func() {} // for the requests below
 		for _, test := range []struct {
-			op   *requestinfo.Info
+			info *requestinfo.Info
 			user *request.User
 			code int
 		}{
-			{op: path("/version"), user: newClient("a").User, code: 429},
-			{op: path("/livez"), user: newClient("a").User, code: 200},
-			{op: path("/readyz/etcd"), user: newClient("a").User, code: 200},
-			{op: path("/healthz"), user: newClient("b").User, code: 200},
-			{op: path("/healthzz"), user: newClient("b").User, code: 429},
-			{op: &requestinfo.Info{Verb: "get", Method: "GET", Path: "/livez", IsResource: true}, user: newClient("a").User, code: 429},
-			{op: path("/version"), user: newClient("system:binnacle:authn-webhook", "system:binnacle").User, code: 200},
-			{op: path("/version"), user: newClient("system:binnacle:authn-webhook").User, code: 429},
-			{op: path("/version"), user: newClient("a", "system:binnacle").User, code: 429},
+			{info: path("/version"), user: newClient("a").User, code: 429},
+			{info: path("/livez"), user: newClient("a").User, code: 200},
+			{info: path("/readyz/etcd"), user: newClient("a").User, code: 200},
+			{info: path("/healthz"), user: newClient("b").User, code: 200},
+			{info: path("/healthzz"), user: newClient("b").User, code: 429},
+			{info: &requestinfo.Info{Verb: "get", Method: "GET", Path: "/livez", IsResource: true}, user: newClient("a").User, code: 429},
+			{info: path("/version"), user: newClient("system:binnacle:authn-webhook", "system:binnacle").User, code: 200},
+			{info: path("/version"), user: newClient("system:binnacle:authn-webhook").User, code: 429},
+			{info: path("/version"), user: newClient("a", "system:binnacle").User, code: 429},
 		} {
-			if code := send(test.op, test.user); code != test.code {
-				t.Errorf("%s of %s in %v: got %d, want %d", test.op.Path, test.user.Name, test.user.Groups, code, test.code)
+			if code := send(test.info, test.user); code != test.code {
+				t.Errorf("%s of %s in %v: got %d, want %d", test.info.Path, test.user.Name, test.user.Groups, code, test.code)
 			}
 		}
 	}
@@ -99,18 +99,18 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 // TestWaitingRequestReleasesSeats checks that another request can use the seats of a request that
 // waits.
 func TestWaitingRequestReleasesSeats(t *testing.T) {
-	c := newFilters(Options{Bounds: testBounds, Flow: newFlow(1, time.Second), Width: oneSeat})
+	filters := newFilters(Options{Bounds: testBounds, Flow: newFlow(1, time.Second), Width: oneSeat})
 	// inside runs in the handler, while its request holds the only seat.
 	var inside func(ctx context.Context)
-	h := c.withFlowControl(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
+	h := filters.withFlowControl(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
 	send := func() int {
 		ctx := requesttest.WithUser(
 			withWork(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}),
 			newClient("a").User,
 		)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
-		return w.Code
+		response := httptest.NewRecorder()
+		h.ServeHTTP(response, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
+		return response.Code
 	}
 	var codes []int
 	inside = func(ctx context.Context) {
@@ -141,22 +141,22 @@ func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flow := newFlow(1, time.Minute)
 		acquireSeat := func() *flowcontrol.Request {
-			r, _, err := flow.Acquire(t.Context(), newClient("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, oneSeatOf)
+			admitted, _, err := flow.Acquire(t.Context(), newClient("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, oneSeatOf)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return r
+			return admitted
 		}
-		w := &seatHolder{flow: flow, stalled: newSharedLimit(1), ctx: t.Context(), user: newClient("a"), request: acquireSeat()}
-		w.pauseForClient()
+		seats := &seatHolder{flow: flow, stalled: newSharedLimit(1), ctx: t.Context(), user: newClient("a"), request: acquireSeat()}
+		seats.pauseForClient()
 		other := acquireSeat()
 		resumed := make(chan error)
-		go func() { resumed <- w.resume() }()
+		go func() { resumed <- seats.resume() }()
 		synctest.Wait()
-		if err := w.resume(); err != nil {
+		if err := seats.resume(); err != nil {
 			t.Error(err)
 		}
-		w.close()
+		seats.close()
 		flow.Release(other)
 		<-resumed
 		start := time.Now()

@@ -14,8 +14,8 @@ import (
 )
 
 // isSuiteService reports whether a user is one of the suite's own services.
-func isSuiteService(u *request.User) bool {
-	return strings.HasPrefix(u.Name, api.UserSuitePrefix) && u.InGroup(api.GroupSuite)
+func isSuiteService(user *request.User) bool {
+	return strings.HasPrefix(user.Name, api.UserSuitePrefix) && user.InGroup(api.GroupSuite)
 }
 
 // withInFlightLimit limits concurrent reads and writes. It does not count watches. Other long-running
@@ -25,15 +25,15 @@ func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 	reads := newSharedLimit(f.options.MaxInFlight)
 	writes := newSharedLimit(f.options.MaxMutatingInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := requestinfo.FromContext(r.Context())
-		longRunning := op.LongRunning()
-		if longRunning && op.Verb == "watch" || !op.IsResource && routing.IsHealth(op.Path) {
+		info := requestinfo.FromContext(r.Context())
+		longRunning := info.LongRunning()
+		if longRunning && info.Verb == "watch" || !info.IsResource && routing.IsHealth(info.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		start := time.Now()
 		pool := reads
-		if op.IsWrite() {
+		if info.IsWrite() {
 			pool = writes
 		}
 		claim, held, ok := clientFrom(r.Context()).tryAcquire(pool, 1)
@@ -53,7 +53,7 @@ func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 		workFrom(r.Context()).attachSeats(nil, onStarted)
 		telemetry.ObserveSince(f.telemetry.Metrics.Filters.InFlight, start)
 		if !longRunning {
-			inFlight := f.telemetry.Metrics.InFlight(op)
+			inFlight := f.telemetry.Metrics.InFlight(info)
 			inFlight.Inc()
 			defer inFlight.Dec()
 		}

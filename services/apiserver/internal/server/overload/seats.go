@@ -71,15 +71,15 @@ func (h *seatHolder) release(started bool) bool {
 // releaseSeats releases the seats. It returns false if too many requests have released theirs. Half
 // of the limit is reserved for requests whose response has started. The caller holds mu.
 func (h *seatHolder) releaseSeats(started bool) bool {
-	c := h.user.newClaim(h.stalled, 1)
+	claim := h.user.newClaim(h.stalled, 1)
 	if !started { // half of the limit must stay free
-		c.MinFree += h.stalled.Size() / 2
+		claim.MinFree += h.stalled.Size() / 2
 	}
-	h.countsAsStalled = h.stalled.TryAcquire(c)
+	h.countsAsStalled = h.stalled.TryAcquire(claim)
 	if !h.countsAsStalled && !h.user.InGroup(api.GroupMasters) { // the limit never rejects administrators
 		return false
 	}
-	h.stalledClaim = c
+	h.stalledClaim = claim
 	h.released = true
 	h.flow.Suspend(h.request)
 	return true

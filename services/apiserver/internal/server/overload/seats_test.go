@@ -1,15 +1,11 @@
 package overload
 
 import (
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
-	"binnacle/services/apiserver/internal/server/routing"
 )
 
 // TestSeatsAreReleasedOnce checks that a request releases its seats once, not after its end. A
@@ -20,13 +16,13 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 		stalled := newSharedLimit(4)
 		start := func() *seatHolder {
 			t.Helper()
-			u := newClient("a")
-			op := &requestinfo.Info{Verb: "list", Path: "/x"}
-			q, _, err := flow.Acquire(t.Context(), u.User, op, nil)
+			user := newClient("a")
+			info := &requestinfo.Info{Verb: "list", Path: "/x"}
+			admitted, _, err := flow.Acquire(t.Context(), user.User, info, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return &seatHolder{flow: flow, stalled: stalled, ctx: t.Context(), user: u, request: q}
+			return &seatHolder{flow: flow, stalled: stalled, ctx: t.Context(), user: user, request: admitted}
 		}
 		wantStalled := func(step string, n int) {
 			t.Helper()
@@ -34,15 +30,15 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 				t.Errorf("%s: got %d stalled requests, want %d", step, stalled.InUse(), n)
 			}
 		}
-		pause := func(step string, h *seatHolder) {
+		pause := func(step string, seats *seatHolder) {
 			t.Helper()
-			if !h.pauseForClient() {
+			if !seats.pauseForClient() {
 				t.Errorf("%s: the request kept its seat, want it released", step)
 			}
 		}
-		resume := func(step string, h *seatHolder) {
+		resume := func(step string, seats *seatHolder) {
 			t.Helper()
-			if err := h.resume(); err != nil {
+			if err := seats.resume(); err != nil {
 				t.Errorf("%s: got error %v, want none", step, err)
 			}
 		}
@@ -95,29 +91,4 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 		}
 		third.close()
 	})
-}
-
-// TestProfilesHandlerServesOnlyProfiles checks that the handler of profiles serves no other path.
-func TestProfilesHandlerServesOnlyProfiles(t *testing.T) {
-	for path, want := range map[string]int{
-		"/debug/pprof/heap": 200, "/debug/pprof/": 200, "/debug/pprof//cmdline": 404, "/x": 404, "/": 404,
-	} {
-		w := httptest.NewRecorder()
-		routing.Profiles().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-		if w.Code != want {
-			t.Errorf("%s: got %d, want %d", path, w.Code, want)
-		}
-	}
-}
-
-// TestTimedProfilesAreServed checks that profiles that take a given time are served.
-func TestTimedProfilesAreServed(t *testing.T) {
-	for _, query := range []string{"profile?seconds=1", "trace?seconds=0.01"} {
-		w := httptest.NewRecorder()
-		(&routing.Mux{Profiling: true}).ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/"+query, nil))
-		if name, _, _ := strings.Cut(query, "?"); w.Code != http.StatusOK ||
-			!strings.Contains(w.Header().Get("Content-Disposition"), `"`+name+`"`) {
-			t.Errorf("%s: got status %d: %v, want status %d and a text with %q", query, w.Code, w.Header(), http.StatusOK, `"`+name+`"`)
-		}
-	}
 }

@@ -30,12 +30,12 @@ type workLimits struct {
 }
 
 // newWorkLimits returns the limits for the number of CPUs.
-func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
+func newWorkLimits(bounds Bounds, permits *limit.Queue[string]) workLimits {
 	newByteLimit := func(size int) *limit.Queue[string] {
-		return limit.New[string](limit.Options{Size: size, FairShare: true, MaxWaiting: b.WaitingBodies})
+		return limit.New[string](limit.Options{Size: size, FairShare: true, MaxWaiting: bounds.WaitingBodies})
 	}
-	working := b.LargeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1) // one CPU remains for other requests
-	return workLimits{bytes: newByteLimit(working), suspendedBytes: newByteLimit(b.SuspendedBytes), permits: permits}
+	working := bounds.LargeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1) // one CPU remains for other requests
+	return workLimits{bytes: newByteLimit(working), suspendedBytes: newByteLimit(bounds.SuspendedBytes), permits: permits}
 }
 
 // work implements request.Work. A request that turns out to be large holds bytes and a permit while
@@ -136,12 +136,12 @@ func (w *work) acquirePermit(ctx context.Context) bool {
 	if !w.needsPermit() {
 		return true
 	}
-	c := limit.Claim[string]{Key: request.Principal(ctx)}
-	if !w.acquireClaim(ctx, w.limits.permits, c) {
+	claim := limit.Claim[string]{Key: request.Principal(ctx)}
+	if !w.acquireClaim(ctx, w.limits.permits, claim) {
 		return false
 	}
 	if !w.needsPermit() { // the request was suspended or ended at the same time
-		w.limits.permits.Release(c)
+		w.limits.permits.Release(claim)
 		return true
 	}
 	w.mu.Lock()
@@ -152,14 +152,14 @@ func (w *work) acquirePermit(ctx context.Context) bool {
 
 // acquireClaim acquires a claim of a limit. If it has to wait, it releases the seats first. It
 // returns false if too many requests have released theirs, or if ctx ends.
-func (w *work) acquireClaim(ctx context.Context, q *limit.Queue[string], c limit.Claim[string]) bool {
-	if q.TryAcquire(c) {
+func (w *work) acquireClaim(ctx context.Context, queue *limit.Queue[string], claim limit.Claim[string]) bool {
+	if queue.TryAcquire(claim) {
 		return true
 	}
 	if !w.releaseSeats() {
 		return false
 	}
-	return q.Acquire(ctx, c) == nil
+	return queue.Acquire(ctx, claim) == nil
 }
 
 // needsPermit reports whether the request holds bytes, but no permit, and is neither suspended nor
@@ -233,12 +233,12 @@ func (w *work) moveToSuspendedBudget(ctx context.Context) {
 	if !w.hasBytes || w.inSuspendedBudget || w.suspensions == 0 {
 		return
 	}
-	c := clientFrom(ctx).newClaim(w.limits.suspendedBytes, w.bytes.Cost)
-	if !w.limits.suspendedBytes.TryAcquire(c) {
+	claim := clientFrom(ctx).newClaim(w.limits.suspendedBytes, w.bytes.Cost)
+	if !w.limits.suspendedBytes.TryAcquire(claim) {
 		return
 	}
 	w.limits.bytes.Release(w.bytes)
-	w.bytes = c
+	w.bytes = claim
 	w.inSuspendedBudget = true
 }
 
@@ -303,10 +303,10 @@ func (w *work) releasePermit() {
 // work, so that it cannot use their permits. Large work in the context acquires a separate permit.
 // end releases it.
 func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached context.Context, end func()) {
-	w := &work{limits: workLimits{permits: permits}}
-	detached, s := request.Derive(ctx)
-	s.Work = w
-	return detached, w.close
+	detachedWork := &work{limits: workLimits{permits: permits}}
+	detached, state := request.Derive(ctx)
+	state.Work = detachedWork
+	return detached, detachedWork.close
 }
 
 // PrincipalLimiter limits work by permits, which the principals of requests share. responsewriters
@@ -345,38 +345,38 @@ type startingWriter struct {
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *startingWriter) WriteHeader(code int) {
+func (response *startingWriter) WriteHeader(code int) {
 	if code >= http.StatusOK {
-		w.work.releaseWork()
+		response.work.releaseWork()
 	}
-	w.ResponseWriter.WriteHeader(code)
+	response.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements http.ResponseWriter.
-func (w *startingWriter) Write(b []byte) (int, error) {
-	w.work.releaseWork()
-	return w.ResponseWriter.Write(b)
+func (response *startingWriter) Write(b []byte) (int, error) {
+	response.work.releaseWork()
+	return response.ResponseWriter.Write(b)
 }
 
 // Flush implements http.Flusher, which watches need.
-func (w *startingWriter) Flush() {
-	w.work.releaseWork()
-	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+func (response *startingWriter) Flush() {
+	response.work.releaseWork()
+	if f, ok := response.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}
 }
 
 // Send implements exchange.Sender.
-func (w *startingWriter) Send(b []byte) error {
-	w.work.releaseWork()
-	return exchange.Send(w.ResponseWriter, b)
+func (response *startingWriter) Send(b []byte) error {
+	response.work.releaseWork()
+	return exchange.Send(response.ResponseWriter, b)
 }
 
 // Hijack implements http.Hijacker. An upgrade starts the response.
-func (w *startingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.work.releaseWork()
-	return http.NewResponseController(w.ResponseWriter).Hijack()
+func (response *startingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	response.work.releaseWork()
+	return http.NewResponseController(response.ResponseWriter).Hijack()
 }
 
 // Unwrap serves http.ResponseController.
-func (w *startingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (response *startingWriter) Unwrap() http.ResponseWriter { return response.ResponseWriter }

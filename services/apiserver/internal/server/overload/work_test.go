@@ -27,18 +27,18 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 		verb, body string
 		estimate   int // of the handler, in bytes
 	}{
-		"a large body":                     {verb: "create", body: strings.Repeat("x", largeBody), estimate: 0},
-		"a patch of a large object":        {verb: "patch", body: "{}", estimate: largeBody},
-		"a small update of a large object": {verb: "update", body: "{}", estimate: largeBody},
-		"a large patch of a large object":  {verb: "patch", body: strings.Repeat("x", largeBody), estimate: largeBody},
+		"large body":                     {verb: "create", body: strings.Repeat("x", largeBody), estimate: 0},
+		"patch of a large object":        {verb: "patch", body: "{}", estimate: largeBody},
+		"small update of a large object": {verb: "update", body: "{}", estimate: largeBody},
+		"large patch of a large object":  {verb: "patch", body: strings.Repeat("x", largeBody), estimate: largeBody},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				permits := newPermits(1)
-				c := newFilters(Options{LargeRequests: permits})
+				filters := newFilters(Options{LargeRequests: permits})
 				var reached atomic.Value // the last stage that the handler reached
 				proceed := make(chan struct{})
-				handler := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				handler := filters.WithBody(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 					if request.Estimate(r.Context(), tc.estimate) != nil {
 						t.Error("the work was not admitted")
 					}
@@ -48,7 +48,7 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 					resume()
 					reached.Store("more work")
 					<-proceed
-					w.WriteHeader(http.StatusOK)
+					response.WriteHeader(http.StatusOK)
 					reached.Store("response")
 					<-proceed
 				}))
@@ -68,9 +68,9 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					op := &requestinfo.Info{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
+					info := &requestinfo.Info{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
 					handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
-						requesttest.WithUser(withWork(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
+						requesttest.WithUser(withWork(ctx, info, newWorkLimits(testBounds, permits)), newClient("a").User)))
 				}()
 				const none = "no stage"
 				reached.Store(none)
@@ -106,17 +106,17 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 // TestSmallWorkNeedsNoPermit checks that small work is admitted while all permits are taken.
 func TestSmallWorkNeedsNoPermit(t *testing.T) {
 	permits := newPermits(1)
-	c := newFilters(Options{LargeRequests: permits})
+	filters := newFilters(Options{LargeRequests: permits})
 	permits.TryAcquire(permit)
 	for verb, body := range map[string]string{"create": strings.Repeat("x", largeBody-1), "patch": "{}", "get": ""} {
 		admitted := false
-		h := c.WithBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		handler := filters.WithBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			request.Suspend(r.Context())()
 			admitted = request.Estimate(r.Context(), largeBody-1) == nil
 		}))
-		op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-			requesttest.WithUser(withWork(t.Context(), op, newWorkLimits(testBounds, permits)), newClient("a").User)))
+		info := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
+			requesttest.WithUser(withWork(t.Context(), info, newWorkLimits(testBounds, permits)), newClient("a").User)))
 		if !admitted {
 			t.Errorf("%s: got small work rejected, want it admitted", verb)
 		}
@@ -128,33 +128,33 @@ func TestSmallWorkNeedsNoPermit(t *testing.T) {
 func TestRequestHoldsOnePermit(t *testing.T) {
 	// Each function runs while two goroutines wait for the permit. The function that it returns runs
 	// after they got it.
-	for name, interfere := range map[string]func(ctx context.Context, w *work) (finish func()){
+	for name, interfere := range map[string]func(ctx context.Context, requestWork *work) (finish func()){
 		"both goroutines continue":  func(context.Context, *work) func() { return func() {} },
-		"one goroutine waits again": func(ctx context.Context, w *work) func() { return w.Suspend(ctx) },
-		"the request ends":          func(_ context.Context, w *work) func() { w.close(); return func() {} },
+		"one goroutine waits again": func(ctx context.Context, requestWork *work) func() { return requestWork.Suspend(ctx) },
+		"the request ends":          func(_ context.Context, requestWork *work) func() { requestWork.close(); return func() {} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				permits := newPermits(2)
 				ctx := withWork(t.Context(), &requestinfo.Info{}, workLimits{permits: permits})
-				w := workFrom(ctx)
+				requestWork := workFrom(ctx)
 				for range 2 {
-					if !w.Estimate(ctx, largeBody) {
+					if !requestWork.Estimate(ctx, largeBody) {
 						t.Fatal("a free permit was rejected")
 					}
 				}
 				if n := permits.InUse(); n != 1 {
 					t.Errorf("the request holds %d permits, want 1", n)
 				}
-				resumeFirst := w.Suspend(ctx)
-				resumeSecond := w.Suspend(ctx)
+				resumeFirst := requestWork.Suspend(ctx)
+				resumeSecond := requestWork.Suspend(ctx)
 				for range 2 { // other requests hold them
 					permits.TryAcquire(permit)
 				}
 				go resumeFirst()
 				go resumeSecond()
 				synctest.Wait()
-				finish := interfere(ctx, w)
+				finish := interfere(ctx, requestWork)
 				permits.Release(permit)
 				permits.Release(permit)
 				synctest.Wait()
@@ -162,7 +162,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 					t.Errorf("the request holds %d permits while it waits or after its end, want 0", n)
 				}
 				finish()
-				w.close()
+				requestWork.close()
 				if n := permits.InUse(); n != 0 {
 					t.Errorf("got %d permits in use after the end, want 0", n)
 				}
@@ -216,20 +216,20 @@ func TestSuspendedBytesAreLimited(t *testing.T) {
 			time.Sleep(suspendedBytesTime)
 			synctest.Wait()
 		}
-		if b, s := limits.bytes.InUse(), limits.suspendedBytes.InUse(); b != largeBody || s != 2*largeBody {
-			t.Errorf("got %d bytes and %d bytes of suspended requests in use, want those of one request and two", b, s)
+		if working, suspended := limits.bytes.InUse(), limits.suspendedBytes.InUse(); working != largeBody || suspended != 2*largeBody {
+			t.Errorf("got %d bytes and %d bytes of suspended requests in use, want the bytes of one request and of two requests", working, suspended)
 		}
 		for _, end := range ends {
 			end()
 		}
-		if b, s, p := limits.bytes.InUse(), limits.suspendedBytes.InUse(), limits.permits.InUse(); b != 0 || s != 0 || p != 0 {
-			t.Errorf("got %d bytes, %d bytes of suspended requests and %d permits in use after the end, want 0 of each", b, s, p)
+		if working, suspended, permitsInUse := limits.bytes.InUse(), limits.suspendedBytes.InUse(), limits.permits.InUse(); working != 0 || suspended != 0 || permitsInUse != 0 {
+			t.Errorf("got %d bytes, %d bytes of suspended requests and %d permits in use after the end, want 0 of each", working, suspended, permitsInUse)
 		}
 	})
 }
 
 // TestSlowPermitsReleaseSeats checks that a request that waits for slow work releases its seats. It
-// is rejected if too many requests have released theirs, unless its response has begun.
+// is rejected if too many requests have released theirs, unless its response has started.
 func TestSlowPermitsReleaseSeats(t *testing.T) {
 	for name, tc := range map[string]struct {
 		permitTaken, responseStarted, canReleaseSeats bool
@@ -274,17 +274,17 @@ func TestBodyWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := newPermits(1)
 		permits.TryAcquire(permit)
-		h := newFilters(Options{LargeRequests: permits}).WithBody(
+		handler := newFilters(Options{LargeRequests: permits}).WithBody(
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
+		info := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		start := time.Now()
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
-			requesttest.WithUser(withWork(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
-		if d := time.Since(start); w.Code != http.StatusTooManyRequests || d > time.Minute/bodyWaitShare {
-			t.Errorf("got %d after %v, want 429 within %v", w.Code, d, time.Minute/bodyWaitShare)
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
+			requesttest.WithUser(withWork(ctx, info, newWorkLimits(testBounds, permits)), newClient("a").User)))
+		if elapsed := time.Since(start); response.Code != http.StatusTooManyRequests || elapsed > time.Minute/bodyWaitShare {
+			t.Errorf("got %d after %v, want 429 within %v", response.Code, elapsed, time.Minute/bodyWaitShare)
 		}
 	})
 }
@@ -294,12 +294,12 @@ func TestBodyWithoutPermitIsRejected(t *testing.T) {
 func TestWorkAfterResponseHoldsNothing(t *testing.T) {
 	limits := workLimits{bytes: newSharedLimit(8 * largeBody), permits: newPermits(1)}
 	var late context.Context
-	h := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	handler := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
-	op := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/", nil).WithContext(
-		requesttest.WithUser(withWork(t.Context(), op, limits), newClient("a").User)))
+	info := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/", nil).WithContext(
+		requesttest.WithUser(withWork(t.Context(), info, limits), newClient("a").User)))
 	_ = request.Estimate(late, largeBody)
 	if limits.bytes.InUse() != 0 || limits.permits.InUse() != 0 {
 		t.Errorf("%d bytes and %d permits are still held, want none", limits.bytes.InUse(), limits.permits.InUse())

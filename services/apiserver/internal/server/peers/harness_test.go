@@ -33,25 +33,25 @@ import (
 
 const prefix = "/registry/storageversions/"
 
-// versionSource is a store of storage versions to which a test may add more.
+// versionSource is a store of storage versions. A test adds versions to it through added.
 type versionSource struct {
-	first []storage.KeyValue
-	more  chan storage.KeyValue
+	initial []storage.KeyValue
+	added   chan storage.KeyValue
 }
 
 func (s *versionSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
-	return storage.Position{Revision: 10}, page(s.first)
+	return storage.Position{Revision: 10}, page(s.initial)
 }
 
 func (s *versionSource) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
-	for at := from.Revision + 1; ; at++ {
+	for revision := from.Revision + 1; ; revision++ {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case kv := <-s.more:
+		case kv := <-s.added:
 			if err := apply(storage.Batch{
-				Revision: at,
-				Events:   []storage.Event{{Type: storage.Created, Key: kv.Key, Value: kv.Value, Revision: at, CreateRevision: at}},
+				Revision: revision,
+				Events:   []storage.Event{{Type: storage.Created, Key: kv.Key, Value: kv.Value, Revision: revision, CreateRevision: revision}},
 			}); err != nil {
 				return err
 			}
@@ -63,23 +63,24 @@ func (*versionSource) Progress(context.Context) error { return nil }
 
 func (*versionSource) VerifyHistory(context.Context, storage.Position) (int64, error) { return 10, nil }
 
-// newStorageVersion returns a storage version; served has the served versions by replica.
+// newStorageVersion returns a stored storage version. served holds the served versions by replica,
+// owners the kinds of its owner references.
 func newStorageVersion(name string, served map[string][]string, owners ...string) storage.KeyValue {
-	v := apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	version := apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, kind := range owners {
-		v.OwnerReferences = append(v.OwnerReferences, metav1.OwnerReference{Kind: kind})
+		version.OwnerReferences = append(version.OwnerReferences, metav1.OwnerReference{Kind: kind})
 	}
 	for id, versions := range served {
-		v.Status.StorageVersions = append(v.Status.StorageVersions, apiserverinternalv1alpha1.ServerStorageVersion{
+		version.Status.StorageVersions = append(version.Status.StorageVersions, apiserverinternalv1alpha1.ServerStorageVersion{
 			APIServerID:    id,
 			ServedVersions: versions,
 		})
 	}
-	text, _ := json.Marshal(v) // cannot fail for this type
+	text, _ := json.Marshal(version) // cannot fail for this type
 	return storage.KeyValue{Key: prefix + name, Value: text, CreateRevision: 2, ModRevision: 2}
 }
 
-// fixture is a replica that proxies to others.
+// fixture is a replica that proxies requests to its peers.
 type fixture struct {
 	*peers.Peers
 	t      *testing.T
@@ -88,21 +89,21 @@ type fixture struct {
 	stop   func()
 
 	mu        sync.Mutex
-	addresses map[string]string
-	failure   error
-	reads     int
+	addresses map[string]string // by replica
+	failure   error             // of reads of the addresses
+	reads     int               // number of reads of the addresses
 	now       time.Time
-	gone      map[string]bool
+	gone      map[string]bool // replicas that do not exist any more
 	trusted   *x509.CertPool
-	rejected  []error
+	rejected  []error // errors of rejected requests
 	registry  *prometheus.Registry
 }
 
 // newFixture returns a proxy whose cache holds the given storage versions, and certificates for
 // replicas.
-func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
+func newFixture(t *testing.T, versions ...storage.KeyValue) *fixture {
 	t.Helper()
-	w := &fixture{
+	f := &fixture{
 		t:         t,
 		files:     certs.Layout{Dir: t.TempDir()},
 		addresses: map[string]string{},
@@ -110,14 +111,14 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 		registry:  prometheus.NewRegistry(),
 		now:       time.Now(),
 	}
-	if _, err := certs.Ensure(certs.Options{Dir: w.files.Dir}); err != nil {
+	if _, err := certs.Ensure(certs.Options{Dir: f.files.Dir}); err != nil {
 		t.Fatal(err)
 	}
-	w.trusted = w.peerPool()
-	w.source = &versionSource{all, make(chan storage.KeyValue)}
+	f.trusted = f.peerPool()
+	f.source = &versionSource{versions, make(chan storage.KeyValue)}
 	cache, err := watchcache.New(watchcache.Config{
-		Source:          w.source,
-		CurrentRevision: w.source,
+		Source:          f.source,
+		CurrentRevision: f.source,
 		Logger:          slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
 			Name: "storageversions", Prefix: prefix,
@@ -135,121 +136,123 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 	if err := cache.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.Peers = peers.New(peers.Config{
+	f.Peers = peers.New(peers.Config{
 		Identity: "me",
 		Store:    cache.Store(prefix),
 		MaxPages: 16,
 		Decode: func(e *objects.Entry) (*apiserverinternalv1alpha1.StorageVersion, error) {
-			v := &apiserverinternalv1alpha1.StorageVersion{}
-			if err := json.Unmarshal(e.Stored(), v); err != nil {
+			version2 := &apiserverinternalv1alpha1.StorageVersion{}
+			if err := json.Unmarshal(e.Stored(), version2); err != nil {
 				return nil, err
 			}
-			return v, nil
+			return version2, nil
 		},
 		Exists: func(id string) bool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return !w.gone[id]
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return !f.gone[id]
 		},
 		Addresses: func(context.Context) (map[string]string, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.reads++
-			return maps.Clone(w.addresses), w.failure
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.reads++
+			return maps.Clone(f.addresses), f.failure
 		},
 		Authorities: func() *x509.CertPool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.trusted
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.trusted
 		},
-		Certificate: func() *tls.Certificate { return w.newCertificate(w.files.FrontProxy()) },
-		Reject: func(rw http.ResponseWriter, _ *http.Request, err error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.rejected = append(w.rejected, err)
-			rw.WriteHeader(http.StatusServiceUnavailable)
+		Certificate: func() *tls.Certificate { return f.newCertificate(f.files.FrontProxy()) },
+		Reject: func(response http.ResponseWriter, _ *http.Request, err error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.rejected = append(f.rejected, err)
+			response.WriteHeader(http.StatusServiceUnavailable)
 		},
-		Metrics: peers.NewMetrics(w.registry),
+		Metrics: peers.NewMetrics(f.registry),
 		Logger:  slog.New(slog.DiscardHandler),
 		Now: func() time.Time {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.now
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.now
 		},
 	})
-	running.Go(func() { _ = w.Run(ctx) })
-	w.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
-	t.Cleanup(w.stop)
-	return w
+	running.Go(func() { _ = f.Run(ctx) })
+	f.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(f.stop)
+	return f
 }
 
 // peerPool returns a pool with the CA of the peers' certificates.
-func (w *fixture) peerPool() *x509.CertPool {
-	w.t.Helper()
-	text, err := os.ReadFile(w.files.CA(certs.ServingCA).Cert)
+func (f *fixture) peerPool() *x509.CertPool {
+	f.t.Helper()
+	text, err := os.ReadFile(f.files.CA(certs.ServingCA).Cert)
 	pool := x509.NewCertPool()
 	if err != nil || !pool.AppendCertsFromPEM(text) {
-		w.t.Fatal(errors.Join(err, errors.New("no CA certificate")))
+		f.t.Fatal(errors.Join(err, errors.New("no CA certificate")))
 	}
 	return pool
 }
 
-func (w *fixture) newCertificate(p certs.Pair) *tls.Certificate {
-	pair, err := tls.LoadX509KeyPair(p.Cert, p.Key)
+// newCertificate returns the certificate in a pair of files.
+func (f *fixture) newCertificate(files certs.Pair) *tls.Certificate {
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 	if err != nil {
-		w.t.Error(err)
+		f.t.Error(err)
 	}
 	return &pair
 }
 
 // expireAddresses advances the clock until cached addresses have expired.
-func (w *fixture) expireAddresses() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.now = w.now.Add(2 * time.Second)
+func (f *fixture) expireAddresses() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = f.now.Add(2 * time.Second)
 }
 
 // setAddress sets the address of a replica.
-func (w *fixture) setAddress(id, address string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.addresses[id] = address
+func (f *fixture) setAddress(id, address string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.addresses[id] = address
 }
 
 // startPeerWith starts a peer that serves all requests with a handler.
-func (w *fixture) startPeerWith(id string, answer http.HandlerFunc) *httptest.Server {
-	w.t.Helper()
-	s := httptest.NewUnstartedServer(answer)
-	w.startPeer(id, s)
-	return s
+func (f *fixture) startPeerWith(id string, handler http.HandlerFunc) *httptest.Server {
+	f.t.Helper()
+	testServer := httptest.NewUnstartedServer(handler)
+	f.startPeer(id, testServer)
+	return testServer
 }
 
 // startPeer starts a server as a peer and sets its address.
-func (w *fixture) startPeer(id string, s *httptest.Server) {
-	w.t.Helper()
-	s.TLS = &tls.Config{
+func (f *fixture) startPeer(id string, testServer *httptest.Server) {
+	f.t.Helper()
+	testServer.TLS = &tls.Config{
 		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{*w.newCertificate(w.files.APIServer())},
+		Certificates: []tls.Certificate{*f.newCertificate(f.files.APIServer())},
 		ClientAuth:   tls.RequestClientCert,
 	}
-	s.StartTLS()
-	w.t.Cleanup(s.Close)
-	w.setAddress(id, s.Listener.Addr().String())
+	testServer.StartTLS()
+	f.t.Cleanup(testServer.Close)
+	f.setAddress(id, testServer.Listener.Addr().String())
 }
 
-// send sends a request for a resource to a peer. It returns nil if no other replica serves it.
-func (w *fixture) send(resource string, header ...string) *httptest.ResponseRecorder {
-	w.t.Helper()
-	op := &requestinfo.Info{IsResource: true, Verb: "list", Group: "g", Version: "v1", Resource: resource}
+// send sends a request for a resource of group g to a peer. header alternates names and values. It
+// returns nil if no other replica serves the resource.
+func (f *fixture) send(resource string, header ...string) *httptest.ResponseRecorder {
+	f.t.Helper()
+	info := &requestinfo.Info{IsResource: true, Verb: "list", Group: "g", Version: "v1", Resource: resource}
 	r := httptest.NewRequest("GET", "/apis/g/v1/"+resource, nil)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	h := w.Handler(r, op)
-	if h == nil {
+	handler := f.Handler(r, info)
+	if handler == nil {
 		return nil
 	}
-	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, r.WithContext(requesttest.WithUser(r.Context(), &request.User{Name: "ada", Groups: []string{"dev"}})))
-	return rec
+	response := httptest.NewRecorder()
+	handler.ServeHTTP(response, r.WithContext(requesttest.WithUser(r.Context(), &request.User{Name: "ada", Groups: []string{"dev"}})))
+	return response
 }

@@ -22,9 +22,9 @@ type servingIndex struct {
 }
 
 // isCustom reports whether a storage version belongs to a custom resource.
-func isCustom(v *apiserverinternalv1alpha1.StorageVersion) bool {
-	return slices.ContainsFunc(v.OwnerReferences, func(o metav1.OwnerReference) bool {
-		return o.Kind == "CustomResourceDefinition"
+func isCustom(version *apiserverinternalv1alpha1.StorageVersion) bool {
+	return slices.ContainsFunc(version.OwnerReferences, func(owner metav1.OwnerReference) bool {
+		return owner.Kind == "CustomResourceDefinition"
 	})
 }
 
@@ -36,43 +36,43 @@ func (p *Peers) servingReplicas() map[resource][]string {
 	}
 	p.indexUpdates.Lock()
 	defer p.indexUpdates.Unlock()
-	s := p.Store.Snapshot()
+	snapshot := p.Store.Snapshot()
 	current = p.index.Load() // another goroutine may have updated the index
-	if current.serving != nil && current.version == s.Version() {
+	if current.serving != nil && current.version == snapshot.Version() {
 		return current.serving
 	}
-	next := &servingIndex{version: s.Version(), serving: map[resource][]string{}}
-	s.Ascend(p.Store.Prefix(), "", func(e *objects.Entry) bool {
-		v, err := p.Decode(e)
+	next := &servingIndex{version: snapshot.Version(), serving: map[resource][]string{}}
+	snapshot.Ascend(p.Store.Prefix(), "", func(entry *objects.Entry) bool {
+		version, err := p.Decode(entry)
 		if err != nil {
 			p.Logger.Warn("failed to decode storage version; requests for its resource are not proxied",
-				"storageversion", e.Name(), "error", err)
+				"storageversion", entry.Name(), "error", err)
 			return true
 		}
-		if isCustom(v) {
+		if isCustom(version) {
 			return true // every replica serves defined resources
 		}
-		next.add(v)
+		next.add(version)
 		return true
 	})
 	p.index.Store(next)
 	return next.serving
 }
 
-// add adds the replicas of a storage version.
-func (i *servingIndex) add(v *apiserverinternalv1alpha1.StorageVersion) {
+// add adds the replicas that serve the resource of a storage version.
+func (s *servingIndex) add(version *apiserverinternalv1alpha1.StorageVersion) {
 	// The name is group.resource, where the core group is called core. A served version contains
 	// its group too, which may be another group with the same objects.
-	name := v.Name[strings.LastIndex(v.Name, ".")+1:]
-	for _, replica := range v.Status.StorageVersions {
+	name := version.Name[strings.LastIndex(version.Name, ".")+1:]
+	for _, replica := range version.Status.StorageVersions {
 		for _, text := range replica.ServedVersions {
 			gv, err := schema.ParseGroupVersion(text)
 			if err != nil {
 				continue
 			}
-			r := gv.WithResource(name)
-			if !slices.Contains(i.serving[r], replica.APIServerID) {
-				i.serving[r] = append(i.serving[r], replica.APIServerID)
+			servedResource := gv.WithResource(name)
+			if !slices.Contains(s.serving[servedResource], replica.APIServerID) {
+				s.serving[servedResource] = append(s.serving[servedResource], replica.APIServerID)
 			}
 		}
 	}

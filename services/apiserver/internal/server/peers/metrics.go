@@ -13,12 +13,12 @@ import (
 type Metrics struct{ total *prometheus.CounterVec }
 
 // NewMetrics registers the metrics.
-func NewMetrics(r prometheus.Registerer) *Metrics {
-	m := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	result := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_rerouted_request_total", Help: "[ALPHA] Number of requests proxied to a peer, by response code.",
 	}, []string{"code"})}
-	r.MustRegister(m.total)
-	return m
+	registerer.MustRegister(result.total)
+	return result
 }
 
 // countResponse counts a request by the status code of its response.
@@ -49,11 +49,11 @@ func (r *codeRecorder) Write(b []byte) (int, error) {
 // Hijack implements http.Hijacker. It records 101 unless a status code was recorded before, because
 // the proxy hijacks a connection to upgrade it.
 func (r *codeRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
+	conn, response, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err == nil && r.code == 0 {
 		r.code = http.StatusSwitchingProtocols
 	}
-	return conn, rw, err
+	return conn, response, err
 }
 
 // Unwrap supports http.ResponseController.

@@ -26,11 +26,11 @@ var errNoReplica = errors.New("no replica that serves the resource is reachable"
 
 // peer is another replica.
 type peer struct {
-	id, address string
-	trusted     *x509.CertPool
-	proxy       *reverseproxy.Proxy
-	connections *clientcerts.Pool
-	stopProbes  context.CancelFunc
+	identity, address string
+	trusted           *x509.CertPool
+	proxy             *reverseproxy.Proxy
+	connections       *clientcerts.Pool
+	stopProbes        context.CancelFunc
 }
 
 // newPeer returns the peer at an address. trusted holds the CAs that verify its certificate.
@@ -38,7 +38,7 @@ func newPeer(peers *Peers, id, address string, trusted *x509.CertPool) *peer {
 	dialer := &net.Dialer{Timeout: reverseproxy.DialTimeout}
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: trusted}
 	peer := &peer{
-		id:          id,
+		identity:    id,
 		address:     address,
 		trusted:     trusted,
 		connections: reverseproxy.Connections(dialer.DialContext, tlsConfig, peers.Certificate),
@@ -74,11 +74,11 @@ func newPeer(peers *Peers, id, address string, trusted *x509.CertPool) *peer {
 func (p *peer) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/livez", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/livez", nil)
 	if err != nil {
 		return err
 	}
-	resp, err := p.connections.RoundTrip(r)
+	resp, err := p.connections.RoundTrip(req)
 	if err != nil {
 		// The idle connections may be broken too. The next request opens a new one.
 		p.connections.CloseIdleConnections()

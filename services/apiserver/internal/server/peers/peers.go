@@ -83,14 +83,14 @@ type Peers struct {
 }
 
 // New returns a Peers. Run must be called to close it.
-func New(c Config) *Peers {
-	if c.Now == nil {
-		c.Now = time.Now
+func New(config Config) *Peers {
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	p := &Peers{Config: c, pages: responselimit.NewPageLimiter(c.MaxPages), peers: map[string]*peer{}}
-	p.lifetime, p.cancel = context.WithCancel(context.Background())
-	p.index.Store(&servingIndex{})
-	return p
+	result := &Peers{Config: config, pages: responselimit.NewPageLimiter(config.MaxPages), peers: map[string]*peer{}}
+	result.lifetime, result.cancel = context.WithCancel(context.Background())
+	result.index.Store(&servingIndex{})
+	return result
 }
 
 // Run closes connections when ctx ends.
@@ -104,11 +104,11 @@ func (p *Peers) Run(ctx context.Context) error {
 
 // Handler returns a handler that proxies a request for a resource that this replica does not serve.
 // It returns nil if no other replica serves the resource or if a peer sent the request.
-func (p *Peers) Handler(r *http.Request, op *requestinfo.Info) http.Handler {
-	if !op.IsResource || r.Header.Get(Header) == "true" {
+func (p *Peers) Handler(r *http.Request, info *requestinfo.Info) http.Handler {
+	if !info.IsResource || r.Header.Get(Header) == "true" {
 		return nil
 	}
-	ids := p.otherReplicas(op.GVR())
+	ids := p.otherReplicas(info.GVR())
 	if len(ids) == 0 {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (p *Peers) peerAt(id, address string) *peer {
 }
 
 // otherReplicas returns the identities of the other replicas that serve a resource, in order.
-func (p *Peers) otherReplicas(r resource) []string {
+func (p *Peers) otherReplicas(gvr resource) []string {
 	isOther := func(id string) bool { return id != p.Identity && p.Exists(id) }
-	return slices.DeleteFunc(slices.Clone(p.servingReplicas()[r]), func(id string) bool { return !isOther(id) })
+	return slices.DeleteFunc(slices.Clone(p.servingReplicas()[gvr]), func(id string) bool { return !isOther(id) })
 }

@@ -37,33 +37,33 @@ func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 		storage.KeyValue{Key: prefix + "g.broken", Value: []byte("{"), CreateRevision: 2, ModRevision: 2},
 	)
 	fixture.gone["left"] = true
-	in := func(group, version, resource string) *requestinfo.Info {
+	infoOf := func(group, version, resource string) *requestinfo.Info {
 		return &requestinfo.Info{IsResource: true, Group: group, Version: version, Resource: resource}
 	}
 	for _, test := range []struct {
 		name   string
-		op     *requestinfo.Info
+		info   *requestinfo.Info
 		header string
 		want   bool
 	}{
-		{name: "served by another replica only", op: in("g", "v1", "theirs"), want: true},
-		{name: "other group with the same objects", op: in("old.g", "v1", "theirs"), want: true},
-		{name: "version that no replica serves", op: in("g", "v2", "theirs")},
-		{name: "request from a peer", op: in("g", "v1", "theirs"), header: "true"},
-		{name: "request with the header set to false", op: in("g", "v1", "theirs"), header: "false", want: true},
-		{name: "path without a resource", op: &requestinfo.Info{Group: "g", Version: "v1", Resource: "theirs"}},
-		{name: "served by both replicas", op: in("g", "v1", "both"), want: true},
-		{name: "served by this replica only", op: in("g", "v1", "mine")},
-		{name: "served by a replica that is gone", op: in("g", "v1", "gone")},
-		{name: "custom resource", op: in("g", "v1", "defined")},
-		{name: "storage version with another owner", op: in("g", "v1", "owned"), want: true},
-		{name: "core group", op: in("", "v1", "pods"), want: true},
-		{name: "resource without a storage version", op: in("g", "v1", "nobodys")},
-		{name: "storage version that cannot be decoded", op: in("g", "v1", "broken")},
+		{name: "served by another replica only", info: infoOf("g", "v1", "theirs"), want: true},
+		{name: "other group with the same objects", info: infoOf("old.g", "v1", "theirs"), want: true},
+		{name: "version that no replica serves", info: infoOf("g", "v2", "theirs")},
+		{name: "request from a peer", info: infoOf("g", "v1", "theirs"), header: "true"},
+		{name: "request with the header set to false", info: infoOf("g", "v1", "theirs"), header: "false", want: true},
+		{name: "path without a resource", info: &requestinfo.Info{Group: "g", Version: "v1", Resource: "theirs"}},
+		{name: "served by both replicas", info: infoOf("g", "v1", "both"), want: true},
+		{name: "served by this replica only", info: infoOf("g", "v1", "mine")},
+		{name: "served by a replica that is gone", info: infoOf("g", "v1", "gone")},
+		{name: "custom resource", info: infoOf("g", "v1", "defined")},
+		{name: "storage version with another owner", info: infoOf("g", "v1", "owned"), want: true},
+		{name: "core group", info: infoOf("", "v1", "pods"), want: true},
+		{name: "resource without a storage version", info: infoOf("g", "v1", "nobodys")},
+		{name: "storage version that cannot be decoded", info: infoOf("g", "v1", "broken")},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set(peers.Header, test.header)
-		if got := fixture.Handler(r, test.op) != nil; got != test.want {
+		if got := fixture.Handler(r, test.info) != nil; got != test.want {
 			t.Errorf("%s: proxied = %v, want %v", test.name, got, test.want)
 		}
 	}
@@ -72,17 +72,17 @@ func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 // TestHandlerUsesNewStorageVersions checks that a request is proxied as soon as a storage version
 // names a replica that serves its resource.
 func TestHandlerUsesNewStorageVersions(t *testing.T) {
-	w := newFixture(t, newStorageVersion("g.first", map[string][]string{"other": {"g/v1"}}))
-	w.startPeerWith("other", func(http.ResponseWriter, *http.Request) {})
-	if w.send("first") == nil {
+	fixture := newFixture(t, newStorageVersion("g.first", map[string][]string{"other": {"g/v1"}}))
+	fixture.startPeerWith("other", func(http.ResponseWriter, *http.Request) {})
+	if fixture.send("first") == nil {
 		t.Error("initial storage version: got its resource served here, want it proxied")
 	}
-	if w.send("later") != nil {
+	if fixture.send("later") != nil {
 		t.Error("resource without storage version: got it proxied, want it served here")
 	}
-	w.source.more <- newStorageVersion("g.later", map[string][]string{"other": {"g/v1"}})
-	awaitTrue(t, "new storage version used", func() bool { return w.send("later") != nil })
-	if w.send("first") == nil {
+	fixture.source.added <- newStorageVersion("g.later", map[string][]string{"other": {"g/v1"}})
+	awaitTrue(t, "new storage version used", func() bool { return fixture.send("later") != nil })
+	if fixture.send("first") == nil {
 		t.Error("initial storage version after a change: got its resource served here, want it proxied")
 	}
 }
@@ -91,13 +91,13 @@ func TestHandlerUsesNewStorageVersions(t *testing.T) {
 // proxy header.
 func TestProxiedRequestCarriesUser(t *testing.T) {
 	fixture := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
-	fixture.startPeerWith("other", func(rw http.ResponseWriter, r *http.Request) {
-		by := "no certificate"
-		if c := r.TLS.PeerCertificates; len(c) > 0 {
-			by = c[0].Subject.CommonName
+	fixture.startPeerWith("other", func(response http.ResponseWriter, r *http.Request) {
+		certificateName := "no certificate"
+		if certificates := r.TLS.PeerCertificates; len(certificates) > 0 {
+			certificateName = certificates[0].Subject.CommonName
 		}
-		_, _ = fmt.Fprint(rw, r.URL.Path, " ", r.Header.Get(peers.Header), " ", r.Header["X-Remote-User"],
-			r.Header["X-Remote-Group"], " ", by)
+		_, _ = fmt.Fprint(response, r.URL.Path, " ", r.Header.Get(peers.Header), " ", r.Header["X-Remote-User"],
+			r.Header["X-Remote-Group"], " ", certificateName)
 	})
 	rec := fixture.send("theirs", "X-Remote-User", "root", peers.Header, "no")
 	if want := "/apis/g/v1/theirs true [ada] [dev] front-proxy-client"; rec.Code != 200 || rec.Body.String() != want {
@@ -108,17 +108,17 @@ func TestProxiedRequestCarriesUser(t *testing.T) {
 
 // awaitCounts waits until the metric has the given values. An upgraded
 // connection is counted at its end.
-func (w *fixture) awaitCounts(want map[string]float64) {
-	w.t.Helper()
-	awaitTrue(w.t, fmt.Sprint("counts ", want), func() bool {
-		families, err := w.registry.Gather()
+func (f *fixture) awaitCounts(want map[string]float64) {
+	f.t.Helper()
+	awaitTrue(f.t, fmt.Sprint("counts ", want), func() bool {
+		families, err := f.registry.Gather()
 		if err != nil {
-			w.t.Fatal(err)
+			f.t.Fatal(err)
 		}
 		got := map[string]float64{}
-		for _, f := range families {
-			for _, m := range f.Metric {
-				got[m.Label[0].GetValue()] = m.GetCounter().GetValue()
+		for _, family := range families {
+			for _, metric := range family.Metric {
+				got[metric.Label[0].GetValue()] = metric.GetCounter().GetValue()
 			}
 		}
 		return maps.Equal(got, want)
@@ -128,14 +128,14 @@ func (w *fixture) awaitCounts(want map[string]float64) {
 // TestProxiedRequestsAreCountedByCode checks that responses are counted by their final code.
 func TestProxiedRequestsAreCountedByCode(t *testing.T) {
 	fixture := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
-	fixture.startPeerWith("other", func(rw http.ResponseWriter, r *http.Request) {
+	fixture.startPeerWith("other", func(response http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("Want") {
 		case "404":
-			rw.WriteHeader(http.StatusEarlyHints)
-			rw.WriteHeader(404)
-			_, _ = rw.Write([]byte("none"))
+			response.WriteHeader(http.StatusEarlyHints)
+			response.WriteHeader(404)
+			_, _ = response.Write([]byte("none"))
 		case "101":
-			conn, _, err := http.NewResponseController(rw).Hijack()
+			conn, _, err := http.NewResponseController(response).Hijack()
 			if err != nil {
 				t.Error(err)
 				return
@@ -144,9 +144,9 @@ func TestProxiedRequestsAreCountedByCode(t *testing.T) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nhello")
 		}
 	})
-	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		h := fixture.Handler(r, &requestinfo.Info{IsResource: true, Group: "g", Version: "v1", Resource: "theirs"})
-		h.ServeHTTP(rw, r.WithContext(requesttest.WithUser(r.Context(), &request.User{Name: "ada"})))
+	front := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
+		handler := fixture.Handler(r, &requestinfo.Info{IsResource: true, Group: "g", Version: "v1", Resource: "theirs"})
+		handler.ServeHTTP(response, r.WithContext(requesttest.WithUser(r.Context(), &request.User{Name: "ada"})))
 	}))
 	defer front.Close()
 	for _, want := range []string{"404", "200", "101"} {
@@ -196,12 +196,12 @@ func TestUnreachablePeersReturn503(t *testing.T) {
 	}
 }
 
-// awaitTrue polls check for a minute.
-func awaitTrue(t *testing.T, what string, check func() bool) {
+// awaitTrue waits until check returns true, for at most a minute.
+func awaitTrue(t *testing.T, condition string, check func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !check(); time.Sleep(20 * time.Millisecond) { // between polls of a condition
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not in time", what)
+			t.Fatalf("%s: not within a minute", condition)
 		}
 	}
 }
@@ -210,9 +210,9 @@ func awaitTrue(t *testing.T, what string, check func() bool) {
 // connections to the old one are closed.
 func TestRequestsFollowMovedPeer(t *testing.T) {
 	fixture := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
-	say := func(text string) (*httptest.Server, *atomic.Int64) {
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(rw, text)
+	startPeer := func(text string) (*httptest.Server, *atomic.Int64) {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(response, text)
 		}))
 		open := &atomic.Int64{}
 		server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -226,13 +226,13 @@ func TestRequestsFollowMovedPeer(t *testing.T) {
 		fixture.startPeer("other", server)
 		return server, open
 	}
-	_, first := say("first")
+	_, first := startPeer("first")
 	// A request may arrive before the connection of the one before it is idle.
 	awaitTrue(t, "request over an open connection", func() bool {
 		before := first.Load()
 		return fixture.send("theirs").Body.String() == "first" && before > 0 && first.Load() == before
 	})
-	_, second := say("second")
+	_, second := startPeer("second")
 	fixture.expireAddresses()
 	if got := fixture.send("theirs").Body.String(); got != "second" {
 		t.Errorf("moved peer: got %q, want %q", got, "second")
@@ -259,7 +259,7 @@ func TestRequestsFollowMovedPeer(t *testing.T) {
 		t.Errorf("removed peer: got %d %s, want 503", rec.Code, rec.Body)
 	}
 	awaitTrue(t, "connections to the second address closed", func() bool { return second.Load() == 0 })
-	_, third := say("third")
+	_, third := startPeer("third")
 	fixture.expireAddresses()
 	if got := fixture.send("theirs").Body.String(); got != "third" {
 		t.Errorf("peer that was added again: got %q, want %q", got, "third")
@@ -293,11 +293,11 @@ func TestReachablePeersArePreferred(t *testing.T) {
 	if rec := fixture.send("dead"); rec.Code < 500 || len(fixture.rejected) > 0 { // the proxy responds itself
 		t.Errorf("dead peer: got status %d, errors %v, want a server error of the proxy itself", rec.Code, fixture.rejected)
 	}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	_ = s.Listener.Close() // use the former port
-	if s.Listener, err = net.Listen("tcp", listener.Addr().String()); err != nil {
+	testServer := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	_ = testServer.Listener.Close() // use the former port
+	if testServer.Listener, err = net.Listen("tcp", listener.Addr().String()); err != nil {
 		t.Skip("the port is in use")
 	}
-	fixture.startPeer("dead", s)
+	fixture.startPeer("dead", testServer)
 	awaitTrue(t, "peer gets requests again", func() bool { return fixture.send("dead").Code == 200 })
 }

@@ -115,35 +115,35 @@ func (p *Presence) removeAddress(ctx context.Context) {
 
 // Addresses returns the addresses of live replicas by identity. It omits unusable addresses.
 func (p *Presence) Addresses(ctx context.Context) (map[string]string, error) {
-	res, err := p.Store.List(ctx, p.Root+presencePath, storage.ListOptions{})
+	listed, err := p.Store.List(ctx, p.Root+presencePath, storage.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]string{}
-	for _, kv := range res.Items {
-		e, err := p.Decode(kv.Value, kv.ModRevision)
+	addresses := map[string]string{}
+	for _, kv := range listed.Items {
+		endpoints, err := p.Decode(kv.Value, kv.ModRevision)
 		if err != nil {
 			p.Logger.Warn("failed to decode the address of a peer", "key", kv.Key, "error", err)
 			continue
 		}
-		id := e.Labels[identityLabel]
+		id := endpoints.Labels[identityLabel]
 		if id == "" || strings.TrimPrefix(kv.Key, p.Root+presencePath) != id {
 			continue
 		}
-		if address, ok := addressOf(e); ok {
-			out[id] = address
+		if address, ok := addressOf(endpoints); ok {
+			addresses[id] = address
 		}
 	}
-	return out, nil
+	return addresses, nil
 }
 
 // addressOf returns the host:port in endpoints, and false if it is unusable.
-func addressOf(e *corev1.Endpoints) (string, bool) {
-	if len(e.Subsets) == 0 || len(e.Subsets[0].Addresses) == 0 || len(e.Subsets[0].Ports) == 0 {
+func addressOf(endpoints *corev1.Endpoints) (string, bool) {
+	if len(endpoints.Subsets) == 0 || len(endpoints.Subsets[0].Addresses) == 0 || len(endpoints.Subsets[0].Ports) == 0 {
 		return "", false
 	}
-	ip := net.ParseIP(e.Subsets[0].Addresses[0].IP)
-	port := e.Subsets[0].Ports[0].Port
+	ip := net.ParseIP(endpoints.Subsets[0].Addresses[0].IP)
+	port := endpoints.Subsets[0].Ports[0].Port
 	if ip == nil || ip.IsUnspecified() || ip.IsMulticast() || port < 1 || port > 65535 {
 		return "", false
 	}

@@ -51,6 +51,7 @@ func (l *leaseStore) List(_ context.Context, prefix string, _ storage.ListOption
 	return out, l.failure
 }
 
+// putDirectly writes a value. The caller holds mu.
 func (l *leaseStore) putDirectly(key string, value []byte, opts storage.WriteOptions) (int64, error) {
 	if l.failure != nil {
 		return 0, l.failure
@@ -114,18 +115,18 @@ func (l *leaseStore) newPresence(id string, log *log) *peers.Presence {
 		IP:       net.IPv4(10, 0, 0, 7),
 		Port:     6443,
 		Logger:   slog.New(slog.NewTextHandler(log, nil)),
-		Encode: func(e *corev1.Endpoints) ([]byte, error) {
+		Encode: func(endpoints *corev1.Endpoints) ([]byte, error) {
 			if id == "unencodable" {
 				return nil, errors.New("encoding failed")
 			}
-			return json.Marshal(e)
+			return json.Marshal(endpoints)
 		},
 		Decode: func(value []byte, _ int64) (*corev1.Endpoints, error) {
-			e := &corev1.Endpoints{}
-			if err := json.Unmarshal(value, e); err != nil {
+			endpoints := &corev1.Endpoints{}
+			if err := json.Unmarshal(value, endpoints); err != nil {
 				return nil, err
 			}
-			return e, nil
+			return endpoints, nil
 		},
 	}
 }
@@ -151,10 +152,10 @@ func (l *log) String() string {
 func newLeaseStore() *leaseStore { return &leaseStore{values: map[string]storage.KeyValue{}} }
 
 // runPresence runs a Presence until stop is called.
-func runPresence(t *testing.T, p *peers.Presence) (stop func()) {
+func runPresence(t *testing.T, presence *peers.Presence) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
+	go func() { done <- presence.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -168,27 +169,27 @@ func runPresence(t *testing.T, p *peers.Presence) (stop func()) {
 // TestPresencePublishesAddressWhileRunning checks that a replica publishes its address while it
 // runs, and overwrites an older value.
 func TestPresencePublishesAddressWhileRunning(t *testing.T) {
-	leaseStore := newLeaseStore()
+	store := newLeaseStore()
 	logs := &log{}
-	leaseStore.values["/registry/peerserverleases/me"] = storage.KeyValue{
+	store.values["/registry/peerserverleases/me"] = storage.KeyValue{
 		Key:         "/registry/peerserverleases/me",
 		Value:       []byte("{}"),
 		ModRevision: 0,
 	}
 	for _, id := range []string{"me", "another"} {
-		p := leaseStore.newPresence(id, logs)
-		if p.Check(nil) == nil {
+		presence := store.newPresence(id, logs)
+		if presence.Check(nil) == nil {
 			t.Error("healthy before the address is published")
 		}
-		stop := runPresence(t, p)
-		awaitTrue(t, "address published", func() bool { return p.Check(nil) == nil })
-		at, err := p.Addresses(t.Context())
-		if fmt.Sprint(at) != fmt.Sprintf("map[%s:10.0.0.7:6443]", id) || err != nil || leaseStore.ttl != 15*time.Second {
-			t.Errorf("got addresses %v with TTL %s, %v, want 10.0.0.7:6443 with 15s", at, leaseStore.ttl, err)
+		stop := runPresence(t, presence)
+		awaitTrue(t, "address published", func() bool { return presence.Check(nil) == nil })
+		addresses, err := presence.Addresses(t.Context())
+		if fmt.Sprint(addresses) != fmt.Sprintf("map[%s:10.0.0.7:6443]", id) || err != nil || store.ttl != 15*time.Second {
+			t.Errorf("got addresses %v with TTL %s, %v, want 10.0.0.7:6443 with 15s", addresses, store.ttl, err)
 		}
 		stop()
-		if at, err := p.Addresses(t.Context()); len(at) > 0 || err != nil {
-			t.Errorf("after the end: got addresses %v, %v, want none", at, err)
+		if addresses, err := presence.Addresses(t.Context()); len(addresses) > 0 || err != nil {
+			t.Errorf("after the end: got addresses %v, %v, want none", addresses, err)
 		}
 	}
 	if logs.String() != "" {
@@ -202,22 +203,22 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 	for name, test := range map[string]struct {
 		id      string
 		failure error
-		well    bool
+		healthy bool // although the publication fails
 	}{
-		"the store is unavailable": {id: "me", failure: errors.New("the store is away")},
-		"the store is full":        {id: "me", failure: storage.ErrFull, well: true},
-		"unencodable":              {id: "unencodable"},
+		"the store is unavailable":      {id: "me", failure: errors.New("the store is away")},
+		"the store is full":             {id: "me", failure: storage.ErrFull, healthy: true},
+		"the address cannot be encoded": {id: "unencodable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			leaseStore := newLeaseStore()
+			store := newLeaseStore()
 			logs := &log{}
-			leaseStore.failure = test.failure
-			presence := leaseStore.newPresence(test.id, logs)
+			store.failure = test.failure
+			presence := store.newPresence(test.id, logs)
 			stop := runPresence(t, presence)
 			const warning = "failed to publish the address of this replica; retrying"
 			awaitTrue(t, "failure logged", func() bool { return strings.Contains(logs.String(), warning) })
-			if test.well {
+			if test.healthy {
 				awaitTrue(t, "healthy", func() bool { return presence.Check(nil) == nil })
 			} else if presence.Check(nil) == nil {
 				t.Error("healthy after a failed publication")
@@ -226,14 +227,14 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 				t.Errorf("addresses: %v", err)
 			}
 			started := time.Now()
-			leaseStore.setFailure(nil)
+			store.setFailure(nil)
 			if test.id == "me" {
-				awaitTrue(t, "address published", func() bool { at, _ := presence.Addresses(t.Context()); return len(at) == 1 })
+				awaitTrue(t, "address published", func() bool { addresses, _ := presence.Addresses(t.Context()); return len(addresses) == 1 })
 				if took := time.Since(started); took > 8*time.Second {
 					t.Errorf("retry took %s, want at most 8s", took)
 				}
 			}
-			leaseStore.setFailure(test.failure)
+			store.setFailure(test.failure)
 			stop()
 			const farewell = "failed to remove the address of this replica"
 			if got := strings.Contains(logs.String(), farewell); got != (test.failure != nil) {
@@ -246,30 +247,30 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 // TestAddressesIgnoresInvalidEntries checks that invalid addresses are ignored. Otherwise a writer of
 // these keys could redirect requests and their users.
 func TestAddressesIgnoresInvalidEntries(t *testing.T) {
-	leaseStore := newLeaseStore()
-	put := func(key, text string) {
-		leaseStore.values["/registry/peerserverleases/"+key] = storage.KeyValue{Key: "/registry/peerserverleases/" + key, Value: []byte(text)}
+	store := newLeaseStore()
+	storeValue := func(key, text string) {
+		store.values["/registry/peerserverleases/"+key] = storage.KeyValue{Key: "/registry/peerserverleases/" + key, Value: []byte(text)}
 	}
-	place := func(id, ip string, port int) string {
+	endpoints := func(id, ip string, port int) string {
 		return fmt.Sprintf(`{"metadata":{"labels":{"apiserverIdentity":%q}},"subsets":[{"addresses":[{"ip":%q}],"ports":[{"port":%d}]}]}`,
 			id, ip, port)
 	}
-	put("good", place("good", "10.0.0.1", 6443))
-	put("six", place("six", "2001:db8::1", 1))
-	put("last", place("last", "10.0.0.1", 65535))
-	put("other", place("third", "10.6.6.6", 6443)) // identity of another replica
-	put("", place("", "10.0.0.1", 6443))
-	put("nowhere", place("nowhere", "0.0.0.0", 6443))
-	put("many", place("many", "224.0.0.1", 6443))
-	put("name", place("name", "example.com", 6443))
-	put("zero", place("zero", "10.0.0.1", 0))
-	put("high", place("high", "10.0.0.1", 65536))
-	put("broken", "{")
-	put("empty", `{"metadata":{"labels":{"apiserverIdentity":"empty"}}}`)
-	put("portless", `{"metadata":{"labels":{"apiserverIdentity":"portless"}},"subsets":[{"addresses":[{"ip":"10.0.0.1"}]}]}`)
-	put("placeless", `{"metadata":{"labels":{"apiserverIdentity":"placeless"}},"subsets":[{"ports":[{"port":1}]}]}`)
-	at, err := leaseStore.newPresence("me", &log{}).Addresses(t.Context())
-	if want := "map[good:10.0.0.1:6443 last:10.0.0.1:65535 six:[2001:db8::1]:1]"; fmt.Sprint(at) != want || err != nil {
-		t.Errorf("got %v, %v, want %s", at, err, want)
+	storeValue("good", endpoints("good", "10.0.0.1", 6443))
+	storeValue("six", endpoints("six", "2001:db8::1", 1))
+	storeValue("last", endpoints("last", "10.0.0.1", 65535))
+	storeValue("other", endpoints("third", "10.6.6.6", 6443)) // identity of another replica
+	storeValue("", endpoints("", "10.0.0.1", 6443))
+	storeValue("nowhere", endpoints("nowhere", "0.0.0.0", 6443))
+	storeValue("many", endpoints("many", "224.0.0.1", 6443))
+	storeValue("name", endpoints("name", "example.com", 6443))
+	storeValue("zero", endpoints("zero", "10.0.0.1", 0))
+	storeValue("high", endpoints("high", "10.0.0.1", 65536))
+	storeValue("broken", "{")
+	storeValue("empty", `{"metadata":{"labels":{"apiserverIdentity":"empty"}}}`)
+	storeValue("portless", `{"metadata":{"labels":{"apiserverIdentity":"portless"}},"subsets":[{"addresses":[{"ip":"10.0.0.1"}]}]}`)
+	storeValue("placeless", `{"metadata":{"labels":{"apiserverIdentity":"placeless"}},"subsets":[{"ports":[{"port":1}]}]}`)
+	addresses, err := store.newPresence("me", &log{}).Addresses(t.Context())
+	if want := "map[good:10.0.0.1:6443 last:10.0.0.1:65535 six:[2001:db8::1]:1]"; fmt.Sprint(addresses) != want || err != nil {
+		t.Errorf("got %v, %v, want %s", addresses, err, want)
 	}
 }

@@ -14,14 +14,14 @@ import (
 // ServeProfiles serves profiles on a Unix socket until ctx ends. The
 // permissions of the file are the only access control.
 func ServeProfiles(ctx context.Context, path string) error {
-	l, err := listenPrivate(path)
+	listener, err := listenPrivate(path)
 	if err != nil {
 		return err
 	}
-	s := &http.Server{Handler: Profiles(), ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	profileServer := &http.Server{Handler: Profiles(), ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = profileServer.Close() })
 	defer stop()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := profileServer.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -42,13 +42,13 @@ func listenPrivate(path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	l, err := net.Listen("unix", path)
+	listener, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, err
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
+		listener.Close()
 		return nil, err
 	}
-	return l, nil
+	return listener, nil
 }

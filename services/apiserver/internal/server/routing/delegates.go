@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
-// Delegates finds other servers that serve resources that this server does not serve. Both
-// fields may be nil. The functions return nil if there is no such server.
+// Delegates finds the server of a resource that this server does not serve. Both fields may be nil.
+// The functions return nil if there is no server for the resource.
 type Delegates struct {
 	// Extension returns the extension server of a group version that is not built in. It takes
 	// precedence over custom resource definitions.
@@ -23,22 +23,22 @@ type Delegates struct {
 
 // Resolve returns the request info of a request, including the delegate that serves it.
 func (d Delegates) Resolve(r *http.Request, kinds *apiset.Set) *requestinfo.Info {
-	op := requestinfo.Resolve(r, kinds)
+	info := requestinfo.Resolve(r, kinds)
 	var extension http.Handler
-	if gv, ok := op.GroupVersion(); ok && d.Extension != nil && !kinds.BuiltIns().Serves(gv) {
+	if gv, ok := info.GroupVersion(); ok && d.Extension != nil && !kinds.BuiltIns().Serves(gv) {
 		extension = d.Extension(gv)
 		if extension != nil && kinds.Serves(gv) {
-			op = requestinfo.Resolve(r, kinds.BuiltIns()) // ignore the definitions
+			info = requestinfo.Resolve(r, kinds.BuiltIns()) // ignore the definitions
 		}
 	}
-	if op.Target != nil || op.HasEmptySegment || hasDotSegment(op.Path) {
-		return op
+	if info.Target != nil || info.HasEmptySegment || hasDotSegment(info.Path) {
+		return info
 	}
-	op.Delegate = extension
-	if op.Delegate == nil && d.Peer != nil && op.IsResource && kinds.Resource(op.GVR()) == nil {
-		op.Delegate = d.Peer(r, op)
+	info.Delegate = extension
+	if info.Delegate == nil && d.Peer != nil && info.IsResource && kinds.Resource(info.GVR()) == nil {
+		info.Delegate = d.Peer(r, info)
 	}
-	return op
+	return info
 }
 
 // hasDotSegment reports whether a path has a segment "." or "..". A delegate might normalize such a

@@ -1,3 +1,3 @@
-// Package routing finds the handler of a request: Mux by its path, Delegates by the server that has
-// its resource. It also has the debug endpoints that need no separate package.
+// Package routing finds the handler of a request. Mux selects it by path. Delegates finds another
+// server that serves the resource. The package also contains the small debug endpoints.
 package routing

@@ -11,16 +11,16 @@ import (
 const flowDumpPrefix = "/debug/api_priority_and_fairness/"
 
 // serveFlowDump serves the debug dumps of flow control.
-func serveFlowDump(w http.ResponseWriter, r *http.Request, c *flowcontrol.Controller) {
-	var b strings.Builder
+func serveFlowDump(w http.ResponseWriter, r *http.Request, controller *flowcontrol.Controller) {
+	var dump strings.Builder
 	var err error
 	switch strings.TrimPrefix(r.URL.Path, flowDumpPrefix) {
 	case "dump_priority_levels":
-		err = c.DumpLevels(&b)
+		err = controller.DumpLevels(&dump)
 	case "dump_queues":
-		err = c.DumpQueues(&b)
+		err = controller.DumpQueues(&dump)
 	case "dump_requests":
-		err = c.DumpRequests(&b, requestinfo.Truthy(r.URL.Query(), "includeRequestDetails"))
+		err = controller.DumpRequests(&dump, requestinfo.Truthy(r.URL.Query(), "includeRequestDetails"))
 	default:
 		http.NotFound(w, r)
 		return
@@ -31,5 +31,5 @@ func serveFlowDump(w http.ResponseWriter, r *http.Request, c *flowcontrol.Contro
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = w.Write([]byte(b.String())) // fails only if the client is gone
+	_, _ = w.Write([]byte(dump.String())) // fails only if the client is gone
 }

@@ -49,39 +49,39 @@ type Mux struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (mux *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
 	switch {
 	case strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/apis/"), path == "/api", path == "/apis":
-		m.serveAPI(w, r)
+		mux.serveAPI(w, r)
 	case IsHealth(path):
-		m.Health.ServeHTTP(w, r)
+		mux.Health.ServeHTTP(w, r)
 	case path == "/metrics":
-		m.Metrics.ServeHTTP(w, r)
+		mux.Metrics.ServeHTTP(w, r)
 	case path == "/metrics/slis":
-		m.SLIs.ServeHTTP(w, r)
+		mux.SLIs.ServeHTTP(w, r)
 	case path == "/version" || strings.HasPrefix(path, "/version/"):
-		m.serveVersion(w, r)
+		mux.serveVersion(w, r)
 	case strings.HasPrefix(path, "/openapi/"):
-		m.OpenAPI.ServeHTTP(w, r)
-	case m.Issuer != nil && path == satoken.DiscoveryPath:
-		m.serveMedia(w, r, api.MediaJSON, m.Issuer.ServeHTTP)
-	case m.Issuer != nil && path == satoken.JWKSPath:
-		m.serveMedia(w, r, satoken.JWKSMedia, m.Issuer.ServeHTTP)
+		mux.OpenAPI.ServeHTTP(w, r)
+	case mux.Issuer != nil && path == satoken.DiscoveryPath:
+		mux.serveMedia(w, r, api.MediaJSON, mux.Issuer.ServeHTTP)
+	case mux.Issuer != nil && path == satoken.JWKSPath:
+		mux.serveMedia(w, r, satoken.JWKSMedia, mux.Issuer.ServeHTTP)
 	case path == "/" || path == "" || path == "/index.html":
-		m.Discovery.ServePaths(w, r)
-	case m.Flagz != nil && path == "/flagz":
-		m.Flagz.ServeHTTP(w, r)
-	case m.Statusz != nil && path == "/statusz":
-		m.Statusz.ServeHTTP(w, r)
-	case m.Flow != nil && strings.HasPrefix(path, flowDumpPrefix):
-		serveFlowDump(w, r, m.Flow)
-	case m.LogFiles != "" && (path == "/logs" || strings.HasPrefix(path, "/logs/")):
-		m.serveLogs(w, r)
-	case m.Profiling && isProfile(path):
+		mux.Discovery.ServePaths(w, r)
+	case mux.Flagz != nil && path == "/flagz":
+		mux.Flagz.ServeHTTP(w, r)
+	case mux.Statusz != nil && path == "/statusz":
+		mux.Statusz.ServeHTTP(w, r)
+	case mux.Flow != nil && strings.HasPrefix(path, flowDumpPrefix):
+		serveFlowDump(w, r, mux.Flow)
+	case mux.LogFiles != "" && (path == "/logs" || strings.HasPrefix(path, "/logs/")):
+		mux.serveLogs(w, r)
+	case mux.Profiling && isProfile(path):
 		serveProfile(w, r)
-	case m.Profiling && path == verbosityPath:
-		m.serveVerbosity(w, r)
+	case mux.Profiling && path == verbosityPath:
+		mux.serveVerbosity(w, r)
 	default:
 		http.NotFound(w, r)
 	}
@@ -89,34 +89,34 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveLogs serves log files. It rejects a path that is not clean,
 // because only the path as written was authorized.
-func (m *Mux) serveLogs(w http.ResponseWriter, r *http.Request) {
+func (mux *Mux) serveLogs(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
-		m.API.Error(w, r, status.Method())
+		mux.API.Error(w, r, status.Method())
 		return
 	}
 	if named := strings.TrimSuffix(r.URL.Path, "/"); path.Clean(named) != named {
 		http.Error(w, "invalid URL path", http.StatusBadRequest)
 		return
 	}
-	http.StripPrefix("/logs", http.FileServer(http.Dir(m.LogFiles))).ServeHTTP(w, r)
+	http.StripPrefix("/logs", http.FileServer(http.Dir(mux.LogFiles))).ServeHTTP(w, r)
 }
 
 // serveVersion serves /version. Its errors are Statuses, as in discovery.
-func (m *Mux) serveVersion(w http.ResponseWriter, r *http.Request) {
+func (mux *Mux) serveVersion(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/version" && r.URL.Path != "/version/" {
-		m.API.Error(w, r, status.NoResource())
+		mux.API.Error(w, r, status.NoResource())
 		return
 	}
-	m.serveMedia(w, r, api.MediaJSON, m.Discovery.ServeVersion)
+	mux.serveMedia(w, r, api.MediaJSON, mux.Discovery.ServeVersion)
 }
 
 // serveMedia serves GET of a document with one media type.
-func (m *Mux) serveMedia(w http.ResponseWriter, r *http.Request, media string, serve http.HandlerFunc) {
+func (mux *Mux) serveMedia(w http.ResponseWriter, r *http.Request, media string, serve http.HandlerFunc) {
 	switch {
 	case r.Method != http.MethodGet:
-		m.API.Error(w, r, status.Method())
+		mux.API.Error(w, r, status.Method())
 	case !negotiation.Names(r.Header.Get("Accept"), func(t string) bool { return t == media }):
-		m.API.Error(w, r, status.NoRepresentation([]string{media}))
+		mux.API.Error(w, r, status.NoRepresentation([]string{media}))
 	default:
 		serve(w, r)
 	}
@@ -124,8 +124,8 @@ func (m *Mux) serveMedia(w http.ResponseWriter, r *http.Request, media string, s
 
 // IsHealth reports whether a path belongs to a health check.
 func IsHealth(path string) bool {
-	for _, p := range []string{"/healthz", "/livez", "/readyz"} {
-		if path == p || strings.HasPrefix(path, p+"/") {
+	for _, prefix := range []string{"/healthz", "/livez", "/readyz"} {
+		if path == prefix || strings.HasPrefix(path, prefix+"/") {
 			return true
 		}
 	}
@@ -134,18 +134,18 @@ func IsHealth(path string) bool {
 
 // servesPath reports whether the API set has the custom resource,
 // subresource or group version of a path.
-func servesPath(op *requestinfo.Info, gv schema.GroupVersion) bool {
-	if !op.IsResource {
-		return op.Kinds.Serves(gv)
+func servesPath(info *requestinfo.Info, gv schema.GroupVersion) bool {
+	if !info.IsResource {
+		return info.Kinds.Serves(gv)
 	}
-	return op.Target != nil || op.Subresource != "" && op.Kinds.Resource(op.GVR()) != nil
+	return info.Target != nil || info.Subresource != "" && info.Kinds.Resource(info.GVR()) != nil
 }
 
 // serveAPI serves all paths below /api and /apis: resources and discovery.
-func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
-	op := requestinfo.FromContext(r.Context())
-	if op.Delegate != nil {
-		op.Delegate.ServeHTTP(w, r)
+func (mux *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
+	info := requestinfo.FromContext(r.Context())
+	if info.Delegate != nil {
+		info.Delegate.ServeHTTP(w, r)
 		return
 	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -153,7 +153,7 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if parts[0] == "apis" && len(parts) > 1 {
 		groupVersion.Group = parts[1]
 		parts = parts[1:]
-		if groupVersion.Group == "" || !op.Kinds.ServesGroup(groupVersion.Group) && !m.Discovery.HasGroup(groupVersion.Group) {
+		if groupVersion.Group == "" || !info.Kinds.ServesGroup(groupVersion.Group) && !mux.Discovery.HasGroup(groupVersion.Group) {
 			http.NotFound(w, r)
 			return
 		}
@@ -161,45 +161,45 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if len(parts) > 1 {
 		groupVersion.Version = parts[1]
 	}
-	if groupVersion.Group != "" && groupVersion.Version != "" && !op.Kinds.BuiltIn(groupVersion.Group) && !servesPath(op, groupVersion) {
+	if groupVersion.Group != "" && groupVersion.Version != "" && !info.Kinds.BuiltIn(groupVersion.Group) && !servesPath(info, groupVersion) {
 		http.NotFound(w, r) // plain text, as for an unknown path
 		return
 	}
 	switch {
-	case op.IsResource:
-		m.API.ServeHTTP(w, r)
-	case groupVersion.Version != "" && !op.Kinds.Serves(groupVersion):
-		m.API.Error(w, r, status.NoResource())
-	case servesAnyMethod(op, parts[0], groupVersion):
-		m.serveDiscovery(w, r, parts[0], groupVersion)
+	case info.IsResource:
+		mux.API.ServeHTTP(w, r)
+	case groupVersion.Version != "" && !info.Kinds.Serves(groupVersion):
+		mux.API.Error(w, r, status.NoResource())
+	case servesAnyMethod(info, parts[0], groupVersion):
+		mux.serveDiscovery(w, r, parts[0], groupVersion)
 	case r.Method != http.MethodGet:
-		m.API.Error(w, r, status.Method())
-	case !m.API.Media.Supports(r.Header.Get("Accept")):
-		m.API.Error(w, r, status.NoRepresentation(m.API.Media.Objects()))
+		mux.API.Error(w, r, status.Method())
+	case !mux.API.Media.Supports(r.Header.Get("Accept")):
+		mux.API.Error(w, r, status.NoRepresentation(mux.API.Media.Objects()))
 	default:
-		m.serveDiscovery(w, r, parts[0], groupVersion)
+		mux.serveDiscovery(w, r, parts[0], groupVersion)
 	}
 }
 
 // servesAnyMethod reports whether Kubernetes serves a discovery document for any method. root is
 // api or apis if the path names no group.
-func servesAnyMethod(op *requestinfo.Info, root string, gv schema.GroupVersion) bool {
+func servesAnyMethod(info *requestinfo.Info, root string, gv schema.GroupVersion) bool {
 	if gv.Version != "" {
-		return !op.Kinds.BuiltIn(gv.Group)
+		return !info.Kinds.BuiltIn(gv.Group)
 	}
 	return root != "api" && gv.Group != apiregistrationv1.GroupName
 }
 
 // serveDiscovery serves a discovery document; see servesAnyMethod.
-func (m *Mux) serveDiscovery(w http.ResponseWriter, r *http.Request, root string, gv schema.GroupVersion) {
+func (mux *Mux) serveDiscovery(w http.ResponseWriter, r *http.Request, root string, gv schema.GroupVersion) {
 	switch {
 	case gv.Version != "":
-		m.Discovery.ServeGroupVersion(w, r, gv)
+		mux.Discovery.ServeGroupVersion(w, r, gv)
 	case gv.Group != "":
-		m.Discovery.ServeGroup(w, r, gv.Group)
+		mux.Discovery.ServeGroup(w, r, gv.Group)
 	case root == "api":
-		m.Discovery.ServeAPIRoot(w, r)
+		mux.Discovery.ServeAPIRoot(w, r)
 	default:
-		m.Discovery.ServeAPIsRoot(w, r)
+		mux.Discovery.ServeAPIsRoot(w, r)
 	}
 }

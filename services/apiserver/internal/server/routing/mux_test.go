@@ -22,23 +22,23 @@ func (versionDocuments) ServeVersion(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// newErrorAPI returns an API handler that can only write errors.
+// newErrorAPI returns an API that can only write errors.
 func newErrorAPI(t *testing.T) *handlers.API {
 	t.Helper()
 	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return handlers.New(handlers.Config{Responses: responsewriters.Responses{Responder: responsewriters.Responder{Codec: c}}})
+	return handlers.New(handlers.Config{Responses: responsewriters.Responses{Responder: responsewriters.Responder{Codec: apiCodec}}})
 }
 
 // TestVersionIsReadOnly checks that /version supports only GET, with errors as Statuses.
 func TestVersionIsReadOnly(t *testing.T) {
-	m := &routing.Mux{Discovery: versionDocuments{}, API: newErrorAPI(t)}
+	mux := &routing.Mux{Discovery: versionDocuments{}, API: newErrorAPI(t)}
 	for _, test := range []struct {
 		method, path string
 		code         int
@@ -50,10 +50,10 @@ func TestVersionIsReadOnly(t *testing.T) {
 		{method: "HEAD", path: "/version", code: 405},
 		{method: "GET", path: "/version/x", code: 404, reason: "NotFound"},
 	} {
-		w := httptest.NewRecorder()
-		m.ServeHTTP(w, httptest.NewRequest(test.method, test.path, nil))
-		if w.Code != test.code || !strings.Contains(w.Body.String(), test.reason) {
-			t.Errorf("%s %s: got %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.reason)
+		response := httptest.NewRecorder()
+		mux.ServeHTTP(response, httptest.NewRequest(test.method, test.path, nil))
+		if response.Code != test.code || !strings.Contains(response.Body.String(), test.reason) {
+			t.Errorf("%s %s: got %d %s, want %d %s", test.method, test.path, response.Code, response.Body, test.code, test.reason)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func TestLogsRequireCleanPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := &routing.Mux{API: newErrorAPI(t), LogFiles: dir}
+	mux := &routing.Mux{API: newErrorAPI(t), LogFiles: dir}
 	for _, test := range []struct {
 		method, path string
 		code         int
@@ -89,10 +89,10 @@ func TestLogsRequireCleanPath(t *testing.T) {
 		{method: "POST", path: "/logs/mine/own", code: 405, text: "MethodNotAllowed"},
 		{method: "HEAD", path: "/logs/mine/own", code: 405},
 	} {
-		w := httptest.NewRecorder()
-		m.ServeHTTP(w, httptest.NewRequest(test.method, test.path, nil))
-		if w.Code != test.code || !strings.Contains(w.Body.String(), test.text) {
-			t.Errorf("%s %s: got %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.text)
+		response := httptest.NewRecorder()
+		mux.ServeHTTP(response, httptest.NewRequest(test.method, test.path, nil))
+		if response.Code != test.code || !strings.Contains(response.Body.String(), test.text) {
+			t.Errorf("%s %s: got %d %s, want %d %s", test.method, test.path, response.Code, response.Body, test.code, test.text)
 		}
 	}
 }

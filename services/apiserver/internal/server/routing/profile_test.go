@@ -1,7 +1,9 @@
 package routing
 
 import (
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -28,11 +30,36 @@ func TestProfilesRequireExactPath(t *testing.T) {
 			if !profiling {
 				want = 404
 			}
-			w := httptest.NewRecorder()
-			(&Mux{Profiling: profiling}).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-			if w.Code != want {
-				t.Errorf("%s, profiling %t: got %d, want %d", path, profiling, w.Code, want)
+			response := httptest.NewRecorder()
+			(&Mux{Profiling: profiling}).ServeHTTP(response, httptest.NewRequest("GET", path, nil))
+			if response.Code != want {
+				t.Errorf("%s, profiling %t: got %d, want %d", path, profiling, response.Code, want)
 			}
+		}
+	}
+}
+
+// TestProfilesHandlerServesOnlyProfiles checks that the handler of profiles serves no other path.
+func TestProfilesHandlerServesOnlyProfiles(t *testing.T) {
+	for path, want := range map[string]int{
+		"/debug/pprof/heap": 200, "/debug/pprof/": 200, "/debug/pprof//cmdline": 404, "/x": 404, "/": 404,
+	} {
+		response := httptest.NewRecorder()
+		Profiles().ServeHTTP(response, httptest.NewRequest("GET", path, nil))
+		if response.Code != want {
+			t.Errorf("%s: got %d, want %d", path, response.Code, want)
+		}
+	}
+}
+
+// TestTimedProfilesAreServed checks that profiles that take a given time are served.
+func TestTimedProfilesAreServed(t *testing.T) {
+	for _, query := range []string{"profile?seconds=1", "trace?seconds=0.01"} {
+		response := httptest.NewRecorder()
+		(&Mux{Profiling: true}).ServeHTTP(response, httptest.NewRequest("GET", "/debug/pprof/"+query, nil))
+		if name, _, _ := strings.Cut(query, "?"); response.Code != http.StatusOK ||
+			!strings.Contains(response.Header().Get("Content-Disposition"), `"`+name+`"`) {
+			t.Errorf("%s: got status %d: %v, want status %d and a text with %q", query, response.Code, response.Header(), http.StatusOK, `"`+name+`"`)
 		}
 	}
 }

@@ -28,25 +28,26 @@ func newAPISet(t *testing.T) *apiset.Set {
 		t.Fatal(err)
 	}
 	set := apiset.Builder{}.Set(catalog, 0)
-	for _, n := range []registry.Names{
+	for _, names := range []registry.Names{
 		{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true},
 		{Group: "ext.test", Version: "v1", Resource: "vms", Kind: "VM", Namespaced: true},
 	} {
-		kind := &registry.Kind{Names: n, Virtual: true, Document: &registry.Document{}}
+		kind := &registry.Kind{Names: names, Virtual: true, Document: &registry.Document{}}
 		set = set.WithDefinitions([]apiset.Definition{
-			{Resource: schema.GroupResource{Group: n.Group, Resource: n.Resource}, Versions: []*apiset.Resource{{Kind: kind}}},
+			{Resource: schema.GroupResource{Group: names.Group, Resource: names.Resource}, Versions: []*apiset.Resource{{Kind: kind}}},
 		}, 1)
 	}
 	return set
 }
 
+// namedHandler is a handler that the test recognizes by its name.
 type namedHandler string
 
 func (namedHandler) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// TestDelegatesResolveByPath checks that a path is answered by this server, an extension server or
-// a peer.
-func TestDelegatesResolveByPath(t *testing.T) {
+// TestDelegateServesOnlyUnknownResources checks that this server, an extension server or a peer serves
+// a path.
+func TestDelegateServesOnlyUnknownResources(t *testing.T) {
 	kinds := newAPISet(t)
 	extension := func(gv schema.GroupVersion) http.Handler {
 		if strings.HasPrefix(gv.Group, "ext.") || gv.Group == "apps" || gv.Empty() {
@@ -56,7 +57,10 @@ func TestDelegatesResolveByPath(t *testing.T) {
 	}
 	peer := func(*http.Request, *requestinfo.Info) http.Handler { return namedHandler("peer") }
 	for _, test := range []struct {
-		path, all, extension, peer string
+		path string
+		// The expected delegate if both kinds of delegates, only extension servers, or only peers are
+		// configured; empty for this server.
+		all, extension, peer string
 	}{
 		{path: "/api/v1/pods"},
 		{path: "/apis/apps/v1/deployments"}, // built-in kinds have no delegate
@@ -84,23 +88,23 @@ func TestDelegatesResolveByPath(t *testing.T) {
 		// An empty resource is not delegated.
 		{path: "/apis/none.test//xs"},
 	} {
-		for what, want := range map[string]string{"all": test.all, "extension": test.extension, "peer": test.peer, "": ""} {
-			var f routing.Delegates
-			if what == "all" || what == "extension" {
-				f.Extension = extension
+		for configured, want := range map[string]string{"all": test.all, "extension": test.extension, "peer": test.peer, "": ""} {
+			var delegates routing.Delegates
+			if configured == "all" || configured == "extension" {
+				delegates.Extension = extension
 			}
-			if what == "all" || what == "peer" {
-				f.Peer = peer
+			if configured == "all" || configured == "peer" {
+				delegates.Peer = peer
 			}
 			r := httptest.NewRequest("GET", "/", nil)
 			r.URL.Path = test.path
-			op := f.Resolve(r, kinds)
+			info := delegates.Resolve(r, kinds)
 			got := ""
-			if op.Delegate != nil {
-				got = string(op.Delegate.(namedHandler))
+			if info.Delegate != nil {
+				got = string(info.Delegate.(namedHandler))
 			}
-			if got != want || got != "" && op.Target != nil {
-				t.Errorf("%s with delegates %q: got %q, want %q; target %v", test.path, what, got, want, op.Target != nil)
+			if got != want || got != "" && info.Target != nil {
+				t.Errorf("%s with delegates %q: got %q, want %q; target %v", test.path, configured, got, want, info.Target != nil)
 			}
 		}
 	}
@@ -109,7 +113,7 @@ func TestDelegatesResolveByPath(t *testing.T) {
 // documents is a discovery handler that writes the name of the document.
 type documents struct{}
 
-func writeText(w http.ResponseWriter, what string) { fmt.Fprint(w, what) }
+func writeText(w http.ResponseWriter, text string) { fmt.Fprint(w, text) }
 
 func (documents) HasGroup(name string) bool                            { return name == "ext.test" || name == "ext.other" }
 func (documents) ServeAPIRoot(w http.ResponseWriter, _ *http.Request)  { writeText(w, "api") }
@@ -123,13 +127,12 @@ func (documents) ServeGroupVersion(w http.ResponseWriter, _ *http.Request, gv sc
 func (documents) ServeVersion(w http.ResponseWriter, _ *http.Request) { writeText(w, "version") }
 func (documents) ServePaths(w http.ResponseWriter, _ *http.Request)   { writeText(w, "paths") }
 
-func textHandler(what string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, what) })
+func textHandler(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, text) })
 }
 
-// TestMuxRoutesPaths checks which handler serves each path, and which paths exist only if they are
-// configured.
-func TestMuxRoutesPaths(t *testing.T) {
+// TestMuxRoutesByPath checks the handler of each path. Some paths exist only if they are configured.
+func TestMuxRoutesByPath(t *testing.T) {
 	kinds := newAPISet(t)
 	full := &routing.Mux{
 		API:       newErrorAPI(t),
@@ -155,6 +158,8 @@ func TestMuxRoutesPaths(t *testing.T) {
 		OpenAPI:   full.OpenAPI,
 	}
 	const none = "404 page not found\n"
+	// full and bare are the expected bodies: the text of a handler, the reason of a Status, or "~" and
+	// a part of the body. An empty bare is the same as full.
 	for _, test := range []struct{ method, path, full, bare string }{
 		{method: "GET", path: "/", full: "paths"},
 		{method: "GET", path: "/x", full: none},
@@ -231,25 +236,26 @@ func TestMuxRoutesPaths(t *testing.T) {
 		if test.bare == "" {
 			test.bare = test.full
 		}
-		for m, want := range map[*routing.Mux]string{full: test.full, bare: test.bare} {
+		for mux, want := range map[*routing.Mux]string{full: test.full, bare: test.bare} {
 			r := httptest.NewRequest(test.method, "/", nil)
 			r.URL.Path = test.path
 			r = r.WithContext(requesttest.WithInfo(r.Context(), requestinfo.Resolve(r, kinds)))
-			w := httptest.NewRecorder()
-			m.ServeHTTP(w, r)
-			if got := w.Body.String(); got != want &&
+			response := httptest.NewRecorder()
+			mux.ServeHTTP(response, r)
+			if got := response.Body.String(); got != want &&
 				(len(got) < 60 || !strings.Contains(got, `"reason":"`+want+`"`)) &&
 				(want[0] != '~' || !strings.Contains(got, want[1:])) {
 				t.Errorf("%s %s: got %q, want %q", test.method, test.path, got, want)
 			}
 		}
 	}
+	// A delegate precedes the handler of the path.
 	r := httptest.NewRequest("GET", "/apis/ext.test/v1/vms", nil)
-	op := requestinfo.Resolve(r, kinds)
-	op.Delegate = textHandler("foreign")
-	w := httptest.NewRecorder()
-	full.ServeHTTP(w, r.WithContext(requesttest.WithInfo(r.Context(), op)))
-	if w.Body.String() != "foreign" {
-		t.Errorf("delegated path: got %s, want foreign", w.Body)
+	info := requestinfo.Resolve(r, kinds)
+	info.Delegate = textHandler("delegate")
+	response := httptest.NewRecorder()
+	full.ServeHTTP(response, r.WithContext(requesttest.WithInfo(r.Context(), info)))
+	if response.Body.String() != "delegate" {
+		t.Errorf("delegated path: got %s, want delegate", response.Body)
 	}
 }

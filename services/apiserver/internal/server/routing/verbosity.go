@@ -14,8 +14,8 @@ const (
 )
 
 // serveVerbosity sets the log level to the number in the body, with the responses of Kubernetes.
-func (m *Mux) serveVerbosity(w http.ResponseWriter, r *http.Request) {
-	code, text := m.setVerbosity(r)
+func (mux *Mux) serveVerbosity(w http.ResponseWriter, r *http.Request) {
+	code, text := mux.setVerbosity(r)
 	w.Header().Set("Content-Type", "text/plain")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
@@ -23,7 +23,7 @@ func (m *Mux) serveVerbosity(w http.ResponseWriter, r *http.Request) {
 }
 
 // setVerbosity sets the log level. It returns the status code and the text of the response.
-func (m *Mux) setVerbosity(r *http.Request) (code int, text string) {
+func (mux *Mux) setVerbosity(r *http.Request) (code int, text string) {
 	if r.Method != http.MethodPut {
 		return http.StatusNotAcceptable, "unsupported http method"
 	}
@@ -35,6 +35,6 @@ func (m *Mux) setVerbosity(r *http.Request) (code int, text string) {
 	if err != nil {
 		return http.StatusBadRequest, err.Error()
 	}
-	m.Verbosity(int(level))
+	mux.Verbosity(int(level))
 	return http.StatusOK, fmt.Sprintf("successfully set klog.logging.verbosity to %s", body)
 }

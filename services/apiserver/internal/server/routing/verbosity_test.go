@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestVerbosityChangesAtRunTime checks that PUT of /debug/flags/v sets the log level, with the
+// TestPutSetsVerbosity checks that PUT of /debug/flags/v sets the log level, with the
 // responses of Kubernetes.
-func TestVerbosityChangesAtRunTime(t *testing.T) {
+func TestPutSetsVerbosity(t *testing.T) {
 	for _, test := range []struct {
 		method, body string
 		code         int
 		text         string
-		want         int // the verbosity afterwards
+		want         int // the verbosity afterwards; 0 for no change
 	}{
 		{method: "PUT", body: "4", code: 200, text: "successfully set klog.logging.verbosity to 4", want: 4},
 		{method: "PUT", body: "1\n", code: 400, text: `strconv.ParseUint: parsing "1\n": invalid syntax`},
@@ -23,17 +23,17 @@ func TestVerbosityChangesAtRunTime(t *testing.T) {
 		{method: "GET", code: 406, text: "unsupported http method"},
 	} {
 		got := 0
-		m := &Mux{Profiling: true, Verbosity: func(n int) { got = n }}
-		w := httptest.NewRecorder()
-		m.ServeHTTP(w, httptest.NewRequest(test.method, "/debug/flags/v", strings.NewReader(test.body)))
-		if w.Code != test.code || !strings.HasPrefix(w.Body.String(), test.text) || got != test.want {
+		mux := &Mux{Profiling: true, Verbosity: func(n int) { got = n }}
+		response := httptest.NewRecorder()
+		mux.ServeHTTP(response, httptest.NewRequest(test.method, "/debug/flags/v", strings.NewReader(test.body)))
+		if response.Code != test.code || !strings.HasPrefix(response.Body.String(), test.text) || got != test.want {
 			t.Errorf("%s %q: got %d %q, verbosity %d, want %d %q, verbosity %d",
-				test.method, test.body, w.Code, w.Body.String(), got, test.code, test.text, test.want)
+				test.method, test.body, response.Code, response.Body.String(), got, test.code, test.text, test.want)
 		}
 	}
-	w := httptest.NewRecorder()
-	(&Mux{Verbosity: func(int) {}}).ServeHTTP(w, httptest.NewRequest("PUT", "/debug/flags/v", strings.NewReader("4")))
-	if w.Code != 404 {
-		t.Errorf("PUT without profiling: got %d, want 404", w.Code)
+	response := httptest.NewRecorder()
+	(&Mux{Verbosity: func(int) {}}).ServeHTTP(response, httptest.NewRequest("PUT", "/debug/flags/v", strings.NewReader("4")))
+	if response.Code != 404 {
+		t.Errorf("PUT without profiling: got %d, want 404", response.Code)
 	}
 }

@@ -14,8 +14,8 @@ import (
 func Flagz(component string, lines [][2]string) http.Handler {
 	return servePlainText(func(w io.Writer) {
 		fmt.Fprintf(w, pageHeader+"\n", component, "flags")
-		for _, l := range lines {
-			fmt.Fprintf(w, "%s=%s\n", l[0], l[1])
+		for _, line := range lines {
+			fmt.Fprintf(w, "%s=%s\n", line[0], line[1])
 		}
 	})
 }
@@ -24,12 +24,12 @@ func Flagz(component string, lines [][2]string) http.Handler {
 type Versions struct{ Binary, Emulation string }
 
 // Statusz serves the start time, uptime and versions of a component as text.
-func Statusz(component string, started time.Time, v Versions) http.Handler {
+func Statusz(component string, started time.Time, versions Versions) http.Handler {
 	return servePlainText(func(w io.Writer) {
-		up := int64(time.Since(started).Seconds())
+		uptime := int64(time.Since(started).Seconds())
 		fmt.Fprintf(w, pageHeader, component, "statusz")
 		fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\n",
-			started.Format(time.UnixDate), up/3600, up/60%60, up%60, runtime.Version(), v.Binary, v.Emulation)
+			started.Format(time.UnixDate), uptime/3600, uptime/60%60, uptime%60, runtime.Version(), versions.Binary, versions.Emulation)
 	})
 }
 

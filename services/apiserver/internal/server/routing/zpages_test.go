@@ -23,21 +23,21 @@ func TestZpagesRequireFeatureGates(t *testing.T) {
 			"": 406, "application/json": 406, "text/plain;charset=latin1": 406,
 			"*/*": 200, "text/plain; charset=UTF-8": 200, "application/json, text/*": 200,
 		} {
-			w := httptest.NewRecorder()
+			response := httptest.NewRecorder()
 			r := httptest.NewRequest(http.MethodGet, path, nil)
 			r.Header.Set("Accept", accept)
-			on.ServeHTTP(w, r)
-			if w.Code != code {
-				t.Errorf("%s with Accept %q: got %d, want %d", path, accept, w.Code, code)
+			on.ServeHTTP(response, r)
+			if response.Code != code {
+				t.Errorf("%s with Accept %q: got %d, want %d", path, accept, response.Code, code)
 			}
-			if code == http.StatusOK && !regexp.MustCompile(want).MatchString(w.Body.String()) {
-				t.Errorf("%s: got body %q, want a match of %q", path, w.Body, want)
+			if code == http.StatusOK && !regexp.MustCompile(want).MatchString(response.Body.String()) {
+				t.Errorf("%s: got body %q, want a match of %q", path, response.Body, want)
 			}
 		}
-		w := httptest.NewRecorder()
-		off.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		if w.Code != http.StatusNotFound {
-			t.Errorf("%s without its feature gate: got %d, want 404", path, w.Code)
+		response := httptest.NewRecorder()
+		off.ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
+		if response.Code != http.StatusNotFound {
+			t.Errorf("%s without its feature gate: got %d, want 404", path, response.Code)
 		}
 	}
 }

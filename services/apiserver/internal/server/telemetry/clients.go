@@ -17,10 +17,10 @@ const (
 	shownClients   = 20
 )
 
-// clientCounts counts the requests of the most active clients. The keys are principals, so that a
-// client cannot have many. If there are more clients than counters, a new client takes the counter of
-// the least active one and continues its count. Therefore the count of an active client may be too
-// high, but is never too low.
+// clientCounts counts the requests of the most active clients. The keys are principals, so that one
+// client has one key. If there are more clients than counters, a new client takes the counter of the
+// least active client and continues its count. Therefore a count may be too high, but is never too
+// low.
 type clientCounts struct {
 	mu     sync.Mutex // leaf lock
 	counts map[string]uint64
@@ -32,14 +32,14 @@ func newClientCounts() *clientCounts { return &clientCounts{counts: map[string]u
 func (c *clientCounts) add(client string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n, known := c.counts[client]
+	count, known := c.counts[client]
 	if !known && len(c.counts) >= countedClients {
 		byCount := func(a, b string) int { return cmp.Compare(c.counts[a], c.counts[b]) }
 		least := slices.MinFunc(slices.Collect(maps.Keys(c.counts)), byCount)
-		n = c.counts[least]
+		count = c.counts[least]
 		delete(c.counts, least)
 	}
-	c.counts[client] = n + 1
+	c.counts[client] = count + 1
 }
 
 func clientsDesc() *prometheus.Desc {

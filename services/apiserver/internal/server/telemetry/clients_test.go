@@ -33,9 +33,9 @@ func TestActiveClientsAreCounted(t *testing.T) {
 }
 
 // containsClient reports whether a client has at least a number of requests.
-func containsClient(all []*dto.Metric, name string, least float64) bool {
-	for _, m := range all {
-		if m.Label[0].GetValue() == name && m.Counter.GetValue() >= least {
+func containsClient(metrics []*dto.Metric, name string, minimum float64) bool {
+	for _, metric := range metrics {
+		if metric.Label[0].GetValue() == name && metric.Counter.GetValue() >= minimum {
 			return true
 		}
 	}

@@ -26,7 +26,7 @@ import (
 // Metrics holds the metrics of requests. They have the names of Kubernetes.
 type Metrics struct {
 	clients *clientCounts
-	// requests looks up the children of the four vectors by the labels of a request.
+	// requests returns the metrics in total, duration, sizes and sli by the labels of a request.
 	requests *metrics.Series[requestKey, *requestSeries]
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -62,7 +62,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	withoutDryRun := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 
 	// The vectors of finished requests.
-	m := &Metrics{
+	result := &Metrics{
 		clients: newClientCounts(),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
@@ -85,47 +85,47 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 			Buckets: latencyBuckets(),
 		}, withoutDryRun),
 	}
-	m.requests = metrics.NewSeries(metrics.SeriesConfig[requestKey, *requestSeries]{
+	result.requests = metrics.NewSeries(metrics.SeriesConfig[requestKey, *requestSeries]{
 		Limit:    maxRequestSeries,
-		Add:      m.newSeries,
-		Remove:   m.removeSeries,
+		Add:      result.newSeries,
+		Remove:   result.removeSeries,
 		Overflow: requestKey.overflowKey,
 	})
-	m.requests.MustRegister(registerer, m.total, m.duration, m.sizes, m.sli)
-	registerer.MustRegister(m.clients)
+	result.requests.MustRegister(registerer, result.total, result.duration, result.sizes, result.sli)
+	registerer.MustRegister(result.clients)
 
 	// The metrics of running requests, of filters and of bodies.
-	m.inflight = newReadWriteGauges(registerer, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
-	m.inqueue = newReadWriteGauges(
+	result.inflight = newReadWriteGauges(registerer, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
+	result.inqueue = newReadWriteGauges(
 		registerer,
 		"apiserver_current_inqueue_requests",
 		"[ALPHA] Number of requests queued by flow control, by kind.",
 	)
-	m.validation = newValidationTimes(registerer)
-	m.bodySizes = newBodySizes(registerer)
-	m.Filters = newFilterTimes(registerer)
+	result.validation = newValidationTimes(registerer)
+	result.bodySizes = newBodySizes(registerer)
+	result.Filters = newFilterTimes(registerer)
 	longRunning := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "apiserver_longrunning_requests",
 		Help: "[STABLE] Active long-running requests by verb, resource, scope and component.",
 	}, withoutDryRun)
-	m.longRunning = metrics.NewSeries(metrics.SeriesConfig[requestKey, prometheus.Gauge]{
+	result.longRunning = metrics.NewSeries(metrics.SeriesConfig[requestKey, prometheus.Gauge]{
 		Limit:    maxRequestSeries,
 		Overflow: requestKey.overflowKey,
 		Add:      func(k requestKey) prometheus.Gauge { return longRunning.WithLabelValues(k.labelsWithoutDryRun()...) },
 		Remove:   func(k requestKey) { longRunning.DeleteLabelValues(k.labelsWithoutDryRun()...) },
 	})
-	m.longRunning.MustRegister(registerer, longRunning)
-	return m
+	result.longRunning.MustRegister(registerer, longRunning)
+	return result
 }
 
-// InFlight returns the gauge of running requests of the kind of op: reading or mutating.
-func (m *Metrics) InFlight(op *requestinfo.Info) prometheus.Gauge { return m.inflight.gaugeFor(op) }
+// InFlight returns the gauge of running requests that read or that mutate, as info does.
+func (m *Metrics) InFlight(info *requestinfo.Info) prometheus.Gauge { return m.inflight.gaugeFor(info) }
 
-// Queued returns the gauge of requests of the kind of op that wait in flow control.
-func (m *Metrics) Queued(op *requestinfo.Info) prometheus.Gauge { return m.inqueue.gaugeFor(op) }
+// Queued returns the gauge of requests in flow control that read or that mutate, as info does.
+func (m *Metrics) Queued(info *requestinfo.Info) prometheus.Gauge { return m.inqueue.gaugeFor(info) }
 
 // ObserveBody records the size of a body in bytes. It does nothing unless the resource is served.
-func (m *Metrics) ObserveBody(op *requestinfo.Info, size int) { m.bodySizes.observeSize(op, size) }
+func (m *Metrics) ObserveBody(info *requestinfo.Info, size int) { m.bodySizes.observeSize(info, size) }
 
 // Filters holds the dependencies of the filters of this package.
 type Filters struct {
@@ -152,9 +152,9 @@ func (m *Metrics) KeepWhileServed(kinds *apiset.Live) {
 // isServedIn returns a function that reports whether the resource of a key is in an API set. A key
 // without a resource always is.
 func isServedIn(set *apiset.Set) func(requestKey) bool {
-	return func(k requestKey) bool {
-		return k.resource == "" ||
-			set.Resource(schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.resource}) != nil
+	return func(key requestKey) bool {
+		return key.resource == "" ||
+			set.Resource(schema.GroupVersionResource{Group: key.group, Version: key.version, Resource: key.resource}) != nil
 	}
 }
 
@@ -181,29 +181,29 @@ func (k requestKey) labelValues() []string {
 }
 
 // newSeries looks up the metrics of a key.
-func (m *Metrics) newSeries(k requestKey) *requestSeries {
-	base := k.labelValues()
-	s := &requestSeries{
-		total:    m.total.WithLabelValues(append(base, strconv.Itoa(k.code))...),
+func (m *Metrics) newSeries(key requestKey) *requestSeries {
+	base := key.labelValues()
+	series := &requestSeries{
+		total:    m.total.WithLabelValues(append(base, strconv.Itoa(key.code))...),
 		duration: m.duration.WithLabelValues(base...),
 	}
-	if k.verb == "GET" || k.verb == "LIST" {
-		s.size = m.sizes.WithLabelValues(k.labelsWithoutDryRun()...)
+	if key.verb == "GET" || key.verb == "LIST" {
+		series.size = m.sizes.WithLabelValues(key.labelsWithoutDryRun()...)
 	}
-	if k.verb != "WATCH" {
-		s.sli = m.sli.WithLabelValues(k.labelsWithoutDryRun()...)
+	if key.verb != "WATCH" {
+		series.sli = m.sli.WithLabelValues(key.labelsWithoutDryRun()...)
 	}
-	return s
+	return series
 }
 
 // removeSeries deletes the series of a key. Keys that differ in code or dry run share some of
 // them: they name the same resource, so they are removed together.
-func (m *Metrics) removeSeries(k requestKey) {
-	base := k.labelValues()
-	m.total.DeleteLabelValues(append(base, strconv.Itoa(k.code))...)
+func (m *Metrics) removeSeries(key requestKey) {
+	base := key.labelValues()
+	m.total.DeleteLabelValues(append(base, strconv.Itoa(key.code))...)
 	m.duration.DeleteLabelValues(base...)
-	m.sizes.DeleteLabelValues(k.labelsWithoutDryRun()...)
-	m.sli.DeleteLabelValues(k.labelsWithoutDryRun()...)
+	m.sizes.DeleteLabelValues(key.labelsWithoutDryRun()...)
+	m.sli.DeleteLabelValues(key.labelsWithoutDryRun()...)
 }
 
 const component = "apiserver"
@@ -213,15 +213,15 @@ func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		request.FromContext(r.Context()).Received = start
-		op := requestinfo.FromContext(r.Context())
-		isOwnWatch := op.LongRunning() && op.Verb == "watch" && op.Delegate == nil
+		info := requestinfo.FromContext(r.Context())
+		isOwnWatch := info.LongRunning() && info.Verb == "watch" && info.Delegate == nil
 		if isOwnWatch && f.Traces == nil { // a span must end with the handler
 			w = exchange.DetachableWriter(w)
 		}
-		rec := &exchange.Recorder{ResponseWriter: w}
-		key := f.requestKeyOf(r, op)
+		recorder := &exchange.Recorder{ResponseWriter: w}
+		key := f.requestKeyOf(r, info)
 		uncount := func() {}
-		if op.LongRunning() {
+		if info.LongRunning() {
 			longKey := key
 			longKey.dryRun = ""
 			running := f.Metrics.longRunning.WithLabels(longKey)
@@ -231,28 +231,28 @@ func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 		defer func() {
 			id := ""
 			if f.Logger.Enabled(r.Context(), slog.LevelDebug) {
-				id = rec.Header().Get("Audit-Id") // a watch drops its header fields
+				id = recorder.Header().Get("Audit-Id") // a watch drops its header fields
 			}
-			exchange.AtEnd(rec, func(any) {
+			exchange.AtEnd(recorder, func(any) {
 				uncount()
-				f.recordRequest(rec, r, op, key, start, id)
+				f.recordRequest(recorder, r, info, key, start, id)
 			})
 		}()
-		next.ServeHTTP(rec, r)
+		next.ServeHTTP(recorder, r)
 	})
 }
 
 // recordRequest records metrics and logs of a request whose response has ended.
 func (f *Filters) recordRequest(
-	rec *exchange.Recorder,
+	recorder *exchange.Recorder,
 	r *http.Request,
-	op *requestinfo.Info,
+	info *requestinfo.Info,
 	key requestKey,
 	start time.Time,
 	auditID string,
 ) {
 	// 1. Determine the status code and the duration.
-	key.code = rec.Code
+	key.code = recorder.Code
 	if key.code == 0 {
 		key.code = http.StatusOK
 	}
@@ -262,27 +262,27 @@ func (f *Filters) recordRequest(
 	took := time.Since(start)
 
 	// 2. Record the metrics.
-	s := f.Metrics.requests.WithLabels(key)
-	s.total.Inc()
+	series := f.Metrics.requests.WithLabels(key)
+	series.total.Inc()
 	if !routing.IsHealth(r.URL.Path) {
 		f.Metrics.clients.add(request.Principal(r.Context()))
 	}
-	s.duration.Observe(took.Seconds())
-	if s.size != nil {
-		s.size.Observe(float64(rec.Bytes))
+	series.duration.Observe(took.Seconds())
+	if series.size != nil {
+		series.size.Observe(float64(recorder.Bytes))
 	}
-	if s.sli != nil {
-		s.sli.Observe((took - request.FromContext(r.Context()).WaitTimes.Sum()).Seconds())
+	if series.sli != nil {
+		series.sli.Observe((took - request.FromContext(r.Context()).WaitTimes.Sum()).Seconds())
 	}
-	if op.Target != nil && op.IsWrite() {
+	if info.Target != nil && info.IsWrite() {
 		f.Metrics.observeValidation(r, took)
 	}
 
 	// 3. Write the log of slow requests and the access log.
-	f.logSlow(rec, r, op, start, took)
+	f.logSlow(recorder, r, info, start, took)
 	if f.Logger.Enabled(r.Context(), slog.LevelDebug) {
 		f.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
-			"audit-ID", auditID, "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.Bytes)
+			"audit-ID", auditID, "srcIP", r.RemoteAddr, "resp", key.code, "bytes", recorder.Bytes)
 	}
 }
 
@@ -292,46 +292,46 @@ var reportedVerbs = map[string]string{
 	"delete": "DELETE", "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT", "head": "GET",
 }
 
-// requestKeyOf returns the labels of a request. Paths without a served resource have none, so that
-// clients cannot create arbitrary series.
-func (f *Filters) requestKeyOf(r *http.Request, i *requestinfo.Info) requestKey {
-	k := requestKey{verb: "other", component: component}
-	if v, ok := reportedVerbs[i.Verb]; ok {
-		k.verb = v
+// requestKeyOf returns the labels of a request. Paths without a served resource have no labels of a
+// resource, so that clients cannot create arbitrary series.
+func (f *Filters) requestKeyOf(r *http.Request, info *requestinfo.Info) requestKey {
+	key := requestKey{verb: "other", component: component}
+	if v, ok := reportedVerbs[info.Verb]; ok {
+		key.verb = v
 	}
-	if !i.IsResource {
-		k.subresource, k.component = documentLabels(r.URL.Path)
-		return k
+	if !info.IsResource {
+		key.subresource, key.component = documentLabels(r.URL.Path)
+		return key
 	}
-	if i.Target == nil {
-		return k
+	if info.Target == nil {
+		return key
 	}
-	k.group = i.Group
-	k.version = i.Version
-	k.resource = i.Resource
-	k.subresource = i.Subresource
+	key.group = info.Group
+	key.version = info.Version
+	key.resource = info.Resource
+	key.subresource = info.Subresource
 	switch {
-	case i.LongRunning() && i.Verb != "watch":
-		k.verb = "CONNECT"
-	case i.Verb == "patch" && isApply(r):
-		k.verb = "APPLY"
+	case info.LongRunning() && info.Verb != "watch":
+		key.verb = "CONNECT"
+	case info.Verb == "patch" && isApply(r):
+		key.verb = "APPLY"
 	}
 	switch {
-	case i.Name != "", i.Verb == "create":
-		k.scope = "resource"
-	case i.Namespace != "":
-		k.scope = "namespace"
+	case info.Name != "", info.Verb == "create":
+		key.scope = "resource"
+	case info.Namespace != "":
+		key.scope = "namespace"
 	default:
-		k.scope = "cluster"
+		key.scope = "cluster"
 	}
 	if v, _ := api.Parameter(r.URL.RawQuery, "dryRun"); v == "All" {
-		k.dryRun = "All"
+		key.dryRun = "All"
 	}
-	return k
+	return key
 }
 
-// documentLabels returns the labels subresource and component for a path that is no resource. Some
-// handlers of kube-apiserver set no component.
+// documentLabels returns the labels subresource and component for a path that is no resource. As in
+// kube-apiserver, some paths have no component.
 func documentLabels(path string) (subresource, componentLabel string) {
 	switch {
 	case path == "/healthz", path == "/livez", path == "/readyz":

@@ -15,7 +15,7 @@ import (
 )
 
 // WithTracing creates a span for each authenticated request. Privileged users continue their own
-// traces. Every other client starts a trace, which links to the one that the client names
+// traces. Every other client starts a new trace with a link to the trace that it names
 // (Kubernetes: "Traces For Kubernetes System Components").
 func (f *Filters) WithTracing(next http.Handler) http.Handler {
 	incoming := tracing.Incoming{
@@ -35,14 +35,14 @@ const (
 // mayContinueTrace reports whether the authenticated user may continue a trace. Impersonation does
 // not change the result.
 func mayContinueTrace(r *http.Request) bool {
-	u := request.UserFrom(r.Context())
-	return u != nil && (slices.Contains(u.Groups, mastersGroup) || slices.Contains(u.Groups, monitoringGroup))
+	user := request.UserFrom(r.Context())
+	return user != nil && (slices.Contains(user.Groups, mastersGroup) || slices.Contains(user.Groups, monitoringGroup))
 }
 
 // spanName returns the name of the span of a request, as Kubernetes names it.
 func spanName(r *http.Request) string {
-	if op := requestinfo.FromContext(r.Context()); op != nil {
-		return op.Pattern()
+	if info := requestinfo.FromContext(r.Context()); info != nil {
+		return info.Pattern()
 	}
 	return r.Method
 }
@@ -78,15 +78,15 @@ func (f *Filters) WithOperationSpan(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := requestinfo.FromContext(r.Context())
-		name := operationNames[op.Verb]
-		if name == "" || op.Target == nil || op.LongRunning() {
+		info := requestinfo.FromContext(r.Context())
+		name := operationNames[info.Verb]
+		if name == "" || info.Target == nil || info.LongRunning() {
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx, span := tracing.Start(r.Context(), name, func() (out []attribute.KeyValue) {
-			for _, a := range operationAttributes(w, r, op) {
-				out = append(out, attribute.String(a.name, a.value))
+			for _, described := range operationAttributes(w, r, info) {
+				out = append(out, attribute.String(described.name, described.value))
 			}
 			return out
 		})
@@ -110,16 +110,16 @@ func truncateValue(header string) string {
 }
 
 // operationAttributes returns the attributes of an operation, named as in Kubernetes.
-func operationAttributes(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) []operationAttribute {
+func operationAttributes(w http.ResponseWriter, r *http.Request, info *requestinfo.Info) []operationAttribute {
 	scope := "cluster"
 	switch {
-	case op.Name != "", op.Verb == "create":
+	case info.Name != "", info.Verb == "create":
 		scope = "resource"
-	case op.Namespace != "":
+	case info.Namespace != "":
 		scope = "namespace"
 	}
-	verb := reportedVerbs[op.Verb]
-	if op.Verb == "patch" && isApply(r) {
+	verb := reportedVerbs[info.Verb]
+	if info.Verb == "patch" && isApply(r) {
 		verb = "APPLY"
 	}
 	client := "unknown"
@@ -131,13 +131,13 @@ func operationAttributes(w http.ResponseWriter, r *http.Request, op *requestinfo
 		{"accept", truncateValue(r.Header.Get("Accept"))},
 		{"audit-id", id[:min(len(id), request.MaxTracedID)]},
 		{"client", client},
-		{"api-group", op.Group},
-		{"api-version", op.Version},
-		{"name", op.Name},
-		{"subresource", op.Subresource},
-		{"namespace", op.Namespace},
+		{"api-group", info.Group},
+		{"api-version", info.Version},
+		{"name", info.Name},
+		{"subresource", info.Subresource},
+		{"namespace", info.Namespace},
 		{"protocol", r.Proto},
-		{"resource", op.Resource},
+		{"resource", info.Resource},
 		{"scope", scope},
 		{"url", truncateValue(r.URL.Path)},
 		{"user-agent", truncateValue(r.UserAgent())},

@@ -28,17 +28,17 @@ var execInfo = &requestinfo.Info{
 // TestProxiedConnectionReleasesInFlightSlot checks that a proxied connection does not count against
 // MaxInFlight.
 func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
-	c := newFilters(Options{Bounds: testBounds, MaxInFlight: 1})
+	filters := newFilters(Options{Bounds: testBounds, MaxInFlight: 1})
 	var inside http.HandlerFunc
-	h := c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
-	send := func(op *requestinfo.Info) int {
-		ctx := requesttest.WithUser(withWork(t.Context(), op, workLimits{}), newClient("a").User)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", op.Path, nil).WithContext(ctx))
-		return w.Code
+	h := filters.withInFlightLimit(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) { inside(response, r) }))
+	send := func(info *requestinfo.Info) int {
+		ctx := requesttest.WithUser(withWork(t.Context(), info, workLimits{}), newClient("a").User)
+		response := httptest.NewRecorder()
+		h.ServeHTTP(response, httptest.NewRequest("GET", info.Path, nil).WithContext(ctx))
+		return response.Code
 	}
 	get := func() int { return send(&requestinfo.Info{Verb: "get", Path: "/version"}) }
-	inside = func(w http.ResponseWriter, r *http.Request) {
+	inside = func(response http.ResponseWriter, r *http.Request) {
 		inside = func(http.ResponseWriter, *http.Request) {}
 		if code := get(); code != 429 {
 			t.Errorf("before the connection is proxied: got %d, want 429", code)
@@ -56,17 +56,17 @@ func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
 	}
 }
 
-// TestBegunRequestReleasesSeats checks that a request releases its seats when it has begun, also if
-// a filter outside registered a function for that event.
-func TestBegunRequestReleasesSeats(t *testing.T) {
+// TestStartedRequestReleasesSeats checks that a long-running or delegated request releases its seats
+// once it has started.
+func TestStartedRequestReleasesSeats(t *testing.T) {
 	for name, tc := range map[string]struct {
 		method string
-		op     *requestinfo.Info
+		info   *requestinfo.Info
 		query  string
 	}{
-		"watch, short target": {
+		"watch with a short URL": {
 			method: "GET",
-			op: &requestinfo.Info{
+			info: &requestinfo.Info{
 				Verb:       "watch",
 				Path:       "/api/v1/pods",
 				Method:     "GET",
@@ -75,9 +75,9 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 			},
 			query: "watch=1",
 		},
-		"watch, long target": {
+		"watch with a long URL": {
 			method: "GET",
-			op: &requestinfo.Info{
+			info: &requestinfo.Info{
 				Verb:       "watch",
 				Path:       "/api/v1/pods",
 				Method:     "GET",
@@ -86,39 +86,39 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 			},
 			query: "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)"),
 		},
-		"exec": {method: "GET", op: execInfo, query: "command=x"},
-		"patch of an aggregated API": {
+		"exec": {method: "GET", info: execInfo, query: "command=x"},
+		"patch of a delegated resource": {
 			method: "PATCH",
-			op:     &requestinfo.Info{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()},
+			info:   &requestinfo.Info{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()},
 		},
-		"get of an aggregated API": {
+		"get of a delegated resource": {
 			method: "GET",
-			op:     &requestinfo.Info{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()},
+			info:   &requestinfo.Info{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newFilters(Options{Bounds: testBounds, Flow: newFlow(1, time.Second), Width: oneSeat})
+			filters := newFilters(Options{Bounds: testBounds, Flow: newFlow(1, time.Second), Width: oneSeat})
 			var inside http.HandlerFunc
-			handler := c.WithBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
+			handler := filters.WithBody(filters.withFlowControl(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) { inside(response, r) })))
 			get := func() int {
 				ctx := requesttest.WithUser(withWork(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}),
 					newClient("a").User)
-				w := httptest.NewRecorder()
-				handler.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
-				return w.Code
+				response := httptest.NewRecorder()
+				handler.ServeHTTP(response, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
+				return response.Code
 			}
-			inside = func(w http.ResponseWriter, r *http.Request) {
+			inside = func(response http.ResponseWriter, r *http.Request) {
 				inside = func(http.ResponseWriter, *http.Request) {}
 				if code := get(); code != 429 {
-					t.Errorf("before the request has begun: got %d, want 429", code)
+					t.Errorf("before the request has started: got %d, want 429", code)
 				}
 				request.Started(r.Context())
 				if code := get(); code != 200 {
-					t.Errorf("after the request has begun: got %d, want 200", code)
+					t.Errorf("after the request has started: got %d, want 200", code)
 				}
 			}
-			ctx := requesttest.WithUser(withWork(t.Context(), tc.op, workLimits{}), newClient("a").User)
-			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
+			ctx := requesttest.WithUser(withWork(t.Context(), tc.info, workLimits{}), newClient("a").User)
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.info.Path+"?"+tc.query, nil).WithContext(ctx))
 		})
 	}
 }
