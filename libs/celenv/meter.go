@@ -13,6 +13,8 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/cel-go/interpreter"
+
+	"binnacle/libs/regexcost"
 )
 
 // meter counts the cost of an evaluation, as cel-go's interpreter.CostTracker does. That tracker
@@ -45,6 +47,8 @@ type meter struct {
 	standardCosts bool
 	// freeWeightUsed is how much weight was read at no cost, at most freeWeight.
 	freeWeightUsed uint64
+	// planCost is the cost of compiling the constant patterns that the plan keeps.
+	planCost uint64
 }
 
 // stepCost is the cost of a step.
@@ -244,33 +248,30 @@ func sizeOfContent(v ref.Val) uint64 {
 
 // A regular expression takes time in proportion to the text times the instructions of the pattern,
 // and cannot be interrupted. Nested repetitions such as (x{100}){10} have far more instructions
-// than bytes. CEL counts only the bytes. The meter therefore charges the instructions before the
-// call.
+// than bytes. Parsing takes milliseconds for a few bytes of some patterns. CEL counts only the bytes.
+// The meter therefore charges for parsing, compiling and matching before the call.
 const (
-	// stepsPerWeight is how many matching steps add 1 to the weight. A matching step applies one
-	// instruction of the pattern to one byte of the text.
+	// stepsPerWeight is how many steps of regexcost add 1 to the weight.
 	stepsPerWeight = 16
-	// stepsPerCompiled is how many matching steps take as long as compiling one instruction.
-	stepsPerCompiled = 100
+	// parsesPerCall is how many times a call may parse a pattern: for each of its charges, and to
+	// compile it.
+	parsesPerCall = 4
 	// maxKeptPattern is the maximum number of instructions of a constant pattern that a plan keeps
 	// compiled. A longer one is compiled for each call, so that a plan has a bounded size.
 	maxKeptPattern = 4096
-	// maxPatternBytes is the length up to which patternSize parses a pattern. It counts a longer one
-	// as maxSteps instructions, which no evaluation can pay for.
-	maxPatternBytes = 1 << 20
-	// maxSteps is more matching steps than any evaluation can pay for.
+	// maxSteps is more steps than any evaluation can pay for.
 	maxSteps = maxWeight * stepsPerWeight
 )
 
 // constantPatterns compiles constant patterns of up to maxKeptPattern instructions once for each
-// plan.
+// plan, unless they are expensive to parse.
 func constantPatterns() *interpreter.RegexOptimization {
 	standard := interpreter.MatchesRegexOptimization
 	return &interpreter.RegexOptimization{
 		Function:   standard.Function,
 		RegexIndex: standard.RegexIndex,
 		Factory: func(call interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
-			if patternSize(pattern) > maxKeptPattern {
+			if regexcost.ParseSteps(pattern) > regexcost.Cheap || patternSize(pattern) > maxKeptPattern {
 				return call, nil
 			}
 			return standard.Factory(call, pattern)
@@ -283,10 +284,12 @@ func constantPatterns() *interpreter.RegexOptimization {
 type patternMatch struct {
 	text, pattern int64 // step ids
 	// size is the number of instructions of a constant pattern. It is 0 if the pattern is known
-	// only when the call is evaluated.
+	// only when the call is evaluated, or is expensive to parse.
 	size uint64
 	// compiles reports whether each call compiles the pattern.
 	compiles bool
+	// planSteps is the number of steps in which a plan compiles a pattern that it keeps.
+	planSteps uint64
 }
 
 // newPatternMatch returns the patternMatch of a call, or nil if the function matches no pattern.
@@ -296,10 +299,18 @@ func newPatternMatch(call interpreter.InterpretableCall) *patternMatch {
 		return nil
 	}
 	m := &patternMatch{text: args[0].ID(), pattern: args[1].ID(), compiles: true}
-	if constant, ok := args[1].(interpreter.InterpretableConst); ok {
-		m.size = sizeOfPattern(constant.Value())
-		m.compiles = call.Function() != "matches" || m.size > maxKeptPattern
+	constant, ok := args[1].(interpreter.InterpretableConst)
+	if !ok {
+		return m
 	}
+	pattern, ok := constant.Value().(types.String)
+	parsing := regexcost.ParseSteps(string(pattern))
+	if !ok || parsing > regexcost.Cheap {
+		return m
+	}
+	m.size = patternSize(string(pattern))
+	m.compiles = call.Function() != "matches" || m.size > maxKeptPattern
+	m.planSteps = parsesPerCall*parsing + m.size*regexcost.StepsPerCompiled
 	return m
 }
 
@@ -308,21 +319,30 @@ func matchesPattern(function string) bool {
 	return function == "matches" || function == "find" || function == "findAll"
 }
 
-// chargePattern charges a match. Both arguments must be evaluated.
+// chargePattern charges a match. Both arguments must be evaluated. If the evaluation cannot pay for
+// parsing the pattern, it charges only that: the evaluation ends before the call.
 func (m *meter) chargePattern(match *patternMatch) {
+	var compilation uint64 // in steps
 	size := match.size
-	if size == 0 {
-		size = sizeOfPattern(m.valueOf(match.pattern))
-	}
-	steps := size * uint64(textLen(m.valueOf(match.text))+1)
 	if match.compiles {
-		steps += size * stepsPerCompiled
+		pattern, ok := m.valueOf(match.pattern).(types.String)
+		if !ok {
+			return // the call fails
+		}
+		m.chargeWeight(parsesPerCall * regexcost.ParseSteps(string(pattern)) / stepsPerWeight)
+		if m.cost > m.limit {
+			return
+		}
+		if size == 0 {
+			size = patternSize(string(pattern))
+		}
+		compilation = size * regexcost.StepsPerCompiled
 	}
-	m.chargeWeight(steps / stepsPerWeight)
+	m.chargeWeight((compilation + size*uint64(textLen(m.valueOf(match.text))+1)) / stepsPerWeight)
 }
 
-// findSteps returns the maximum number of matching steps for one match of findAll. The search for
-// each match may read the rest of the text, as x.*y|x does.
+// findSteps returns the maximum number of steps for one match of findAll. The search for each match
+// may read the rest of the text, as x.*y|x does.
 func findSteps(text int, patternSize uint64) uint64 { return uint64(text+1) * max(patternSize, 1) }
 
 // sizeOfPattern is patternSize of a value. A value that is no string has no instructions.
@@ -334,43 +354,12 @@ func sizeOfPattern(v ref.Val) uint64 {
 	return patternSize(string(pattern))
 }
 
-// patternSize returns the approximate number of instructions of a pattern, or its length if it is
-// invalid. It does not compile the pattern, because that may take seconds.
-func patternSize(pattern string) uint64 {
-	if len(pattern) > maxPatternBytes {
-		return maxSteps
-	}
-	parsed, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return uint64(len(pattern))
-	}
-	return min(instructionsOf(parsed), maxSteps)
-}
-
-// instructionsOf returns the approximate number of instructions of a parsed pattern. The parser
-// bounds the depth and the repetitions.
-func instructionsOf(regexp *syntax.Regexp) uint64 {
-	var parts uint64
-	for _, sub := range regexp.Sub {
-		parts += instructionsOf(sub)
-	}
-	switch regexp.Op {
-	case syntax.OpLiteral:
-		return uint64(len(regexp.Rune))
-	case syntax.OpRepeat:
-		if regexp.Max < 0 {
-			return parts*uint64(max(regexp.Min, 1)) + 1
-		}
-		return parts*uint64(regexp.Max) + uint64(regexp.Max-regexp.Min)
-	case syntax.OpCapture:
-		return parts + 2
-	default:
-		return parts + 1
-	}
-}
+// patternSize returns the approximate number of instructions of a pattern, at most maxSteps.
+func patternSize(pattern string) uint64 { return min(regexcost.Instructions(pattern), maxSteps) }
 
 // patternValidator rejects invalid constant patterns of the function matches. Like CEL's own
-// validator it checks the first argument, but it does not compile the pattern.
+// validator it checks the first argument, but it does not compile the pattern. It accepts patterns
+// that are expensive to parse. If one is invalid, its evaluation fails.
 type patternValidator struct{}
 
 // Name implements cel.ASTValidator.
@@ -385,6 +374,9 @@ func (patternValidator) Validate(_ *cel.Env, _ cel.ValidatorConfig, a *ast.AST, 
 		}
 		pattern, ok := args[0].AsLiteral().(types.String)
 		if !ok {
+			continue
+		}
+		if regexcost.ParseSteps(string(pattern)) > regexcost.Cheap {
 			continue
 		}
 		if _, err := syntax.Parse(string(pattern), syntax.Perl); err != nil {

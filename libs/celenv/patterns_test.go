@@ -22,6 +22,9 @@ func patternVariables(t *testing.T) (*celenv.Env, map[string]any) {
 		"long":    strings.Repeat("web.", 1000),
 		"names":   strings.Split(strings.Repeat("web-1,", 1000)+"web", ","),
 		"pattern": strings.Repeat("x{1000}", 3000),
+		"folded":  strings.Repeat(`(?i:[B-\x{1e942}])`, 1000),
+		"classes": strings.Repeat(`[\pL\pN]`, 5000),
+		"bytes":   strings.Repeat("()", 100_000),
 	}}
 }
 
@@ -30,18 +33,23 @@ func patternVariables(t *testing.T) (*celenv.Env, map[string]any) {
 func TestExpensivePatternsAreStopped(t *testing.T) {
 	env, values := patternVariables(t)
 	for name, expression := range map[string]string{
-		"repetitions in a constant":         `object.text.matches("(x?){1000}y")`,
-		"nested repetitions in a constant":  `object.text.matches("((x?){30}){30}y")`,
-		"global call":                       `matches(object.text, "((x?){30}){30}y")`,
-		"find":                              `object.text.find("(x?){1000}y") == ""`,
-		"findAll":                           `object.text.findAll("(x?){1000}y").size() == 0`,
-		"findAll with a limit":              `object.text.findAll("(x?){1000}y", 1).size() == 0`,
-		"findAll that searches the rest":    `object.text.findAll("x.*y|x").size() == 0`,
-		"findAll of many texts":             `object.names.all(n, object.long.findAll("[a-z]+").size() == 1000)`,
-		"compilation of a variable pattern": `"a".matches(object.pattern)`,
-		"compilation by find":               `"a".find(object.pattern) == ""`,
-		"compilation of a long constant":    `"a".matches("` + strings.Repeat("x{1000}", 3000) + `")`,
-		"pattern with a computed part":      `["a", "b"].exists(s, object.text.matches("(x?){1000}" + s))`,
+		"repetitions in a constant":           `object.text.matches("(x?){1000}y")`,
+		"nested repetitions in a constant":    `object.text.matches("((x?){30}){30}y")`,
+		"global call":                         `matches(object.text, "((x?){30}){30}y")`,
+		"find":                                `object.text.find("(x?){1000}y") == ""`,
+		"findAll":                             `object.text.findAll("(x?){1000}y").size() == 0`,
+		"findAll with a limit":                `object.text.findAll("(x?){1000}y", 1).size() == 0`,
+		"findAll that searches the rest":      `object.text.findAll("x.*y|x").size() == 0`,
+		"findAll of many texts":               `object.names.all(n, object.long.findAll("[a-z]+").size() == 1000)`,
+		"compilation of a variable pattern":   `"a".matches(object.pattern)`,
+		"compilation by find":                 `"a".find(object.pattern) == ""`,
+		"compilation of a long constant":      `"a".matches("` + strings.Repeat("x{1000}", 3000) + `")`,
+		"parsing of many ranges without case": `"a".matches(object.folded) || true`,
+		"parsing of Unicode classes":          `"a".matches(object.classes) || true`,
+		"parsing of a long pattern":           `object.names.all(n, n.matches(object.bytes))`,
+		"parsing of a range without case":     `object.names.all(n, n.matches("(?i)[B-\\x{1e942}]"))`,
+		"parsing by find":                     `object.names.all(n, n.find("(?i)[B-\\x{1e942}]") != "")`,
+		"pattern with a computed part":        `["a", "b"].exists(s, object.text.matches("(x?){1000}" + s))`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := env.Compile(expression)
@@ -68,6 +76,8 @@ func TestUsualPatternsMatch(t *testing.T) {
 		`object.name.findAll("[a-z]+").size() == 61`,
 		`object.name.findAll("[a-z]+", 2).size() == 2 && object.name.findAll("[a-z]+", 0).size() == 0`,
 		`object.long.findAll("[a-z]+").size() == 1000`,
+		`object.names.all(n, n.matches("(?i)^[a-zà-ÿ]+[-\\pN]*$"))`,
+		`object.names.filter(n, n == "web").all(n, n.matches("(?i)[B-\\x{1e942}]"))`,
 		`object.name.matches("^.{1,1000}$") && object.name.matches("^([a-z.]{1,50}){1,20}$")`,
 	} {
 		p, err := env.Compile(expression)

@@ -179,6 +179,9 @@ func (r *Runner) Run(ctx context.Context, variables Activation) (result ref.Val,
 		if p, err = r.newPlan(); err != nil {
 			return nil, 0, err
 		}
+		// How often expressions are planned depends on earlier evaluations, so the cost counts only for
+		// the sum.
+		costSumFrom(ctx).add(p.meter.planCost)
 	}
 	p.interruptibleVariables = interruptibleVariables{variables: variables, done: ctx.Done()}
 	p.meter.costSum = costSumFrom(ctx)

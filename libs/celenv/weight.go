@@ -78,6 +78,9 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 		return i, nil
 	}
 	match := newPatternMatch(call)
+	if match != nil && !match.compiles {
+		m.planCost += match.planSteps / (stepsPerWeight * weightPerCost)
+	}
 	if match == nil && !readsArguments(call.Function()) {
 		return i, nil
 	}

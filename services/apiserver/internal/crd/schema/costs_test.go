@@ -162,6 +162,22 @@ func TestCompilingPatternsCountsAsCost(t *testing.T) {
 	}
 }
 
+// TestParsingPatternsCountsAsCost checks that patterns that are expensive to parse count as costly
+// before they are compiled, and that their number for one object is bounded.
+func TestParsingPatternsCountsAsCost(t *testing.T) {
+	var properties, members []string
+	for i := range 50 {
+		properties = append(properties, fmt.Sprintf(`"p%d":{"type":"string","pattern":"(?i)[B-\\x{1e942}]|%[1]d"}`, i))
+		members = append(members, fmt.Sprintf(`"p%d":"%d"`, i, i))
+	}
+	program := withSmallLimit(compileText(t, `{"type":"object","properties":{`+strings.Join(properties, ",")+`}}`))
+	reports := 0
+	report := program.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, ratchets, func() { reports++ })
+	if got := fmt.Sprint(report.Schema); reports != 1 || !strings.Contains(got, "which is too expensive to evaluate") {
+		t.Errorf("got %d reports, %.300s, want 1 that contains %q", reports, got, "which is too expensive to evaluate")
+	}
+}
+
 // TestPatternBudgetBoundsCache checks that patterns beyond the budget are not cached, and that a
 // removed program releases its part of the budget.
 func TestPatternBudgetBoundsCache(t *testing.T) {

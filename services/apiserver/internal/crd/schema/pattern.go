@@ -2,11 +2,12 @@ package schema
 
 import (
 	"regexp"
-	"regexp/syntax"
 	"runtime"
 	"sync/atomic"
 
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
+
+	"binnacle/libs/regexcost"
 )
 
 // pattern is a regular expression that is compiled on first use and cached while the memory budget
@@ -34,10 +35,11 @@ func (p *pattern) get() (c *compiledPattern, fresh bool) {
 	c = &compiledPattern{}
 	c.re, c.err = regexp.Compile(p.text)
 	if c.err == nil {
-		c.size = instructions(p.text)
+		c.size = int(regexcost.Instructions(p.text))
 	}
 	p.size.Store(int64(c.size))
-	bytes := int64(len(p.text) + c.size*perInstruction)
+	// The ranges of a Unicode class take about as many bytes as parsing it takes steps.
+	bytes := int64(int(regexcost.ParseSteps(p.text)) + c.size*perInstruction)
 	if p.budget.acquire(bytes) && !p.cached.CompareAndSwap(nil, c) {
 		p.budget.acquire(-bytes) // another goroutine cached it first
 	}
@@ -79,20 +81,7 @@ func (s *budgetShare) acquire(bytes int64) bool {
 	return true
 }
 
-// instructions returns the number of instructions of an expression, or 0 if it does not compile.
-func instructions(text string) int {
-	parsed, err := syntax.Parse(text, syntax.Perl)
-	if err != nil {
-		return 0
-	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err != nil {
-		return 0
-	}
-	return len(program.Inst)
-}
-
-// Cost is counted in steps of one pattern instruction on one byte, of about 10 ns each.
+// Cost is counted in steps of regexcost, of about 10 ns each.
 const (
 	// costlyFrom is the cost from which one check counts as costly: about two milliseconds.
 	costlyFrom = 200_000
@@ -105,8 +94,6 @@ const (
 	perNode = 3
 	// perValue is the cost of a comparison with an enum value.
 	perValue = 8
-	// perCompiled is the cost of compiling an instruction, about a microsecond.
-	perCompiled = 100
 	// bytesPerCost is the number of error bytes that are formatted at a cost of 1.
 	bytesPerCost = 4
 )
@@ -132,12 +119,18 @@ func (c *checker) spendBudget(n int) bool {
 // compiledPattern returns a compiled pattern, or nil if the remaining budget is too small to
 // compile it.
 func (c *checker) compiledPattern(p *pattern) *compiledPattern {
-	if p.cached.Load() == nil && int(p.size.Load())*perCompiled > c.program.maxCost-c.spent {
+	if cached := p.cached.Load(); cached != nil {
+		return cached
+	}
+	const parses = 2 // by get
+	parsing := int(parses * regexcost.ParseSteps(p.text))
+	if parsing+int(p.size.Load())*regexcost.StepsPerCompiled > c.program.maxCost-c.spent {
 		return nil
 	}
+	c.addCost(parsing)
 	re, fresh := p.get()
 	if fresh {
-		c.addCost(re.size * perCompiled)
+		c.addCost(re.size * regexcost.StepsPerCompiled)
 	}
 	return re
 }

@@ -64,3 +64,15 @@ func TestInvalidPatternsGetCompilationError(t *testing.T) {
 		}
 	}
 }
+
+// TestExpensivePatternsAreNotParsed checks that the size of a schema bounds the time to check its
+// patterns. Each of the patterns takes milliseconds to parse, so they are not parsed.
+func TestExpensivePatternsAreNotParsed(t *testing.T) {
+	s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
+	for i := range 50_000 {
+		s.Properties[fmt.Sprint(i)] = v1.JSONSchemaProps{Type: "string", Pattern: fmt.Sprintf(`(?i)[B-\x{1e942}]%d(`, i)}
+	}
+	if errs := structural.Check(nil, structural.Minimize(s)); len(errs) > 0 {
+		t.Errorf("got %d errors, the first is %v, want none", len(errs), errs[0])
+	}
+}

@@ -1,8 +1,6 @@
 package structural
 
 import (
-	"regexp/syntax"
-
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
@@ -109,8 +107,7 @@ func (m *minimizer) isSimple(schemaProps *v1.JSONSchemaProps) bool {
 func (m *minimizer) isValidPattern(pattern string) bool {
 	ok, known := m.patterns[pattern]
 	if !known {
-		_, err := syntax.Parse(pattern, syntax.Perl)
-		ok = err == nil
+		ok = checkPattern(pattern) == nil
 		m.patterns[pattern] = ok
 	}
 	return ok
