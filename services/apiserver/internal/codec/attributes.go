@@ -45,59 +45,59 @@ type fieldProgram struct {
 
 // compileFields resolves the dotted JSON paths of a kind's selectable fields to protobuf field
 // numbers of its stored type.
-func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error) {
+func compileFields(kind *registry.Kind, stored reflect.Type) ([]fieldProgram, error) {
 	var out []fieldProgram
-	for _, s := range k.Presentation.Selectable {
-		p := fieldProgram{label: s.Label, compute: s.Value}
-		if s.Value == nil {
-			path := s.Path
+	for _, selectable := range kind.Presentation.Selectable {
+		fields := fieldProgram{label: selectable.Label, compute: selectable.Value}
+		if selectable.Value == nil {
+			path := selectable.Path
 			if path == "" {
-				path = s.Label
+				path = selectable.Label
 			}
 			var err error
-			if p.path, p.kind, err = resolveFieldPath(stored, strings.Split(path, ".")); err != nil {
-				return nil, fmt.Errorf("selectable field %s of %s: %w", s.Label, k.GVK(), err)
+			if fields.path, fields.kind, err = resolveFieldPath(stored, strings.Split(path, ".")); err != nil {
+				return nil, fmt.Errorf("selectable field %s of %s: %w", selectable.Label, kind.GVK(), err)
 			}
 		}
-		out = append(out, p)
+		out = append(out, fields)
 	}
 	return out, nil
 }
 
 // resolveFieldPath returns the protobuf field numbers of a path of JSON names, and the kind of its
 // value.
-func resolveFieldPath(t reflect.Type, path []string) ([]int, reflect.Kind, error) {
+func resolveFieldPath(goType reflect.Type, path []string) ([]int, reflect.Kind, error) {
 	var numbers []int
 	for _, name := range path {
-		for t.Kind() == reflect.Pointer {
-			t = t.Elem()
+		for goType.Kind() == reflect.Pointer {
+			goType = goType.Elem()
 		}
-		if t.Kind() != reflect.Struct {
-			return nil, 0, fmt.Errorf("%s is not a structure", t)
+		if goType.Kind() != reflect.Struct {
+			return nil, 0, fmt.Errorf("%s is not a structure", goType)
 		}
-		structField, ok := fieldByJSON(t, name)
+		structField, ok := fieldByJSON(goType, name)
 		if !ok {
-			return nil, 0, fmt.Errorf("%s has no field %q", t, name)
+			return nil, 0, fmt.Errorf("%s has no field %q", goType, name)
 		}
 		tag := strings.Split(structField.Tag.Get("protobuf"), ",")
 		if len(tag) < 2 {
-			return nil, 0, fmt.Errorf("%s.%s has no protobuf number", t, structField.Name)
+			return nil, 0, fmt.Errorf("%s.%s has no protobuf number", goType, structField.Name)
 		}
 		n, err := strconv.Atoi(tag[1])
 		if err != nil {
-			return nil, 0, fmt.Errorf("%s.%s: %w", t, structField.Name, err)
+			return nil, 0, fmt.Errorf("%s.%s: %w", goType, structField.Name, err)
 		}
 		numbers = append(numbers, n)
-		t = structField.Type
+		goType = structField.Type
 	}
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+	for goType.Kind() == reflect.Pointer {
+		goType = goType.Elem()
 	}
-	switch t.Kind() {
+	switch goType.Kind() {
 	case reflect.String, reflect.Bool, reflect.Int32, reflect.Int64, reflect.Int:
-		return numbers, t.Kind(), nil
+		return numbers, goType.Kind(), nil
 	}
-	return nil, 0, fmt.Errorf("%s cannot be selected by", t)
+	return nil, 0, fmt.Errorf("%s cannot be selected by", goType)
 }
 
 // fieldByJSON returns the field of a struct with a JSON name, also from inline structs.
@@ -129,14 +129,14 @@ func (p *fieldProgram) zeroValue() string {
 }
 
 // formatValue returns the value of a field on the wire as selectors see it.
-func (p *fieldProgram) formatValue(f wire.Field) string {
+func (p *fieldProgram) formatValue(field wire.Field) string {
 	switch p.kind {
 	case reflect.String:
-		return viewString(f.Data)
+		return viewString(field.Data)
 	case reflect.Bool:
-		return strconv.FormatBool(f.Value != 0)
+		return strconv.FormatBool(field.Value != 0)
 	default:
-		return strconv.FormatInt(int64(f.Value), 10)
+		return strconv.FormatInt(int64(field.Value), 10)
 	}
 }
 
@@ -158,15 +158,15 @@ func newFieldTree(fields []fieldProgram) (root fieldTree) {
 		level := &root
 		for j, number := range fields[i].path {
 			last := j == len(fields[i].path)-1
-			k := slices.IndexFunc(*level, func(b fieldBranch) bool { return b.number == number && !last && b.children != nil })
-			if k < 0 {
-				k = len(*level)
+			index := slices.IndexFunc(*level, func(b fieldBranch) bool { return b.number == number && !last && b.children != nil })
+			if index < 0 {
+				index = len(*level)
 				*level = append(*level, fieldBranch{number: number, fieldIndex: i})
 				if !last {
-					(*level)[k].children = fieldTree{}
+					(*level)[index].children = fieldTree{}
 				}
 			}
-			level = &(*level)[k].children
+			level = &(*level)[index].children
 		}
 	}
 	return root
@@ -239,17 +239,17 @@ func (c *KindCodec) attributes(stored []byte) (StoredAttributes, error) {
 	storedAttributes.Fields = make([]KeyValue, 0, len(c.fields))
 	var obj registry.Object
 	for i := range c.fields {
-		p := &c.fields[i]
-		v := p.zeroValue()
-		if p.compute != nil {
+		fields := &c.fields[i]
+		value := fields.zeroValue()
+		if fields.compute != nil {
 			if obj == nil {
 				if obj, err = c.decodeAsStored(stored); err != nil {
 					return storedAttributes, err
 				}
 			}
-			v = p.compute(obj)
+			value = fields.compute(obj)
 		}
-		storedAttributes.Fields = append(storedAttributes.Fields, KeyValue{p.label, v})
+		storedAttributes.Fields = append(storedAttributes.Fields, KeyValue{fields.label, value})
 	}
 	return storedAttributes, c.fieldTree.readValues(raw, c.fields, storedAttributes.Fields)
 }
@@ -314,34 +314,34 @@ func (c *KindCodec) attributesOfJSON(stored []byte) (StoredAttributes, error) {
 // readHead reads the kind, name, namespace and labels of an object from its JSON without decoding
 // the rest.
 func readHead(stored []byte) (storedAttributes StoredAttributes, kind string, err error) {
-	d, err := tape.Parse(stored)
+	doc, err := tape.Parse(stored)
 	if err != nil {
 		return storedAttributes, "", err
 	}
-	defer d.Release()
+	defer doc.Release()
 	text := func(object tape.Ref, name string) (text string) {
-		v := d.Find(object, name)
+		value := doc.Find(object, name)
 		switch {
-		case v == tape.None || d.Kind(v) == tape.Null:
-		case d.Kind(v) == tape.String:
-			text = strings.Clone(d.String(v))
+		case value == tape.None || doc.Kind(value) == tape.Null:
+		case doc.Kind(value) == tape.String:
+			text = strings.Clone(doc.String(value))
 		default:
 			err = fmt.Errorf("%s is not a string", name)
 		}
 		return text
 	}
 	object := func(within tape.Ref, name string) tape.Ref {
-		v := d.Find(within, name)
+		value := doc.Find(within, name)
 		switch {
-		case v == tape.None || d.Kind(v) == tape.Null:
+		case value == tape.None || doc.Kind(value) == tape.Null:
 			return tape.None
-		case d.Kind(v) != tape.Object:
+		case doc.Kind(value) != tape.Object:
 			err = fmt.Errorf("%s is not an object", name)
 			return tape.None
 		}
-		return v
+		return value
 	}
-	if d.Kind(tape.Root) != tape.Object {
+	if doc.Kind(tape.Root) != tape.Object {
 		return storedAttributes, "", errors.New("it is not an object")
 	}
 	kind = text(tape.Root, "kind")
@@ -349,9 +349,9 @@ func readHead(stored []byte) (storedAttributes StoredAttributes, kind string, er
 		storedAttributes.Name = text(m, "name")
 		storedAttributes.Namespace = text(m, "namespace")
 		if l := object(m, "labels"); l != tape.None {
-			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
-				if !d.IsShadowedKey(key) { // of equal keys, the last one applies
-					name := strings.Clone(d.String(key))
+			for key, end := doc.First(l), doc.Next(l); key < end; key = doc.Next(key + 1) {
+				if !doc.IsShadowedKey(key) { // of equal keys, the last one applies
+					name := strings.Clone(doc.String(key))
 					storedAttributes.Labels = append(storedAttributes.Labels, KeyValue{name, text(l, name)})
 				}
 			}

@@ -48,7 +48,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	deepCBOR := func(levels int) string {
 		return "\xd9\xd9\xf7\xa1\x41a" + strings.Repeat("\x81", levels) + "\x01"
 	}
-	for name, tc := range map[string]struct{ media, body, want string }{
+	for name, test := range map[string]struct{ media, body, want string }{
 		"aliases": {
 			media: api.MediaYAML,
 			body:  "kind: ConfigMap\napiVersion: v1\nmetadata:\n  labels: &l {a: b}\n  annotations: *l\n",
@@ -113,12 +113,12 @@ func TestBodiesAreBounded(t *testing.T) {
 		"deep CBOR":     {media: api.MediaCBOR, body: deepCBOR(600), want: "exceeded max nested level"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := codec.Decode(tc.media, []byte(tc.body), want, nil, true)
+			_, err := codec.Decode(test.media, []byte(test.body), want, nil, true)
 			switch {
-			case tc.want == "" && err != nil:
+			case test.want == "" && err != nil:
 				t.Errorf("Decode: got error %.200v, want none", err)
-			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
-				t.Errorf("Decode: got error %.200v, want %q", err, tc.want)
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("Decode: got error %.200v, want %q", err, test.want)
 			}
 		})
 	}
@@ -176,7 +176,7 @@ func TestProtobufIsBounded(t *testing.T) {
 func TestProtobufValuesAreCounted(t *testing.T) {
 	_, codec := newCodec(t)
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		pod              corev1.Pod
 		minimum, maximum int
 	}{
@@ -199,14 +199,14 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 			maximum: 10_100,
 		},
 	} {
-		b, err := codec.Encode(&tc.pod, gvk, api.MediaProtobuf, false)
+		data, err := codec.Encode(&test.pod, gvk, api.MediaProtobuf, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := codec.Checks.Values(api.MediaProtobuf, b, gvk); n < tc.minimum || n > tc.maximum {
-			t.Errorf("%s of %d bytes: got %d values, want %d to %d", name, len(b), n, tc.minimum, tc.maximum)
+		if n := codec.Checks.Values(api.MediaProtobuf, data, gvk); n < test.minimum || n > test.maximum {
+			t.Errorf("%s of %d bytes: got %d values, want %d to %d", name, len(data), n, test.minimum, test.maximum)
 		}
-		if n := codec.Checks.Values(api.MediaJSON, b, gvk); n != 0 {
+		if n := codec.Checks.Values(api.MediaJSON, data, gvk); n != 0 {
 			t.Errorf("%s declared as JSON: got %d values, want 0", name, n)
 		}
 	}
@@ -254,14 +254,14 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 
 // TestOptionsAreBounded checks that the limits of objects apply to options.
 func TestOptionsAreBounded(t *testing.T) {
-	_, c := newCodec(t)
+	_, objectCodec := newCodec(t)
 	dryRuns := strings.Repeat(bytesField(5, ""), doccheck.MaxValues+1)
 	for media, body := range map[string]string{
 		api.MediaYAML:     "x:\n" + strings.Repeat("- b\n", doccheck.MaxValues),
 		api.MediaJSON:     `{"x":[` + strings.Repeat("1,", doccheck.MaxValues) + `1]}`,
 		api.MediaProtobuf: "k8s\x00" + bytesField(2, dryRuns),
 	} {
-		if _, err := c.DecodeInto(media, []byte(body), &metav1.DeleteOptions{}); err == nil ||
+		if _, err := objectCodec.DecodeInto(media, []byte(body), &metav1.DeleteOptions{}); err == nil ||
 			!strings.Contains(err.Error(), "more than 262144 values") {
 			t.Errorf("DecodeInto of %s: got error %.200v, want one about too many values", media, err)
 		}

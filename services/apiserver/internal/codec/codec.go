@@ -202,14 +202,14 @@ func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (sche
 		if err != nil {
 			return gvk, err
 		}
-		m, ok := into.(interface{ Unmarshal([]byte) error })
+		message, ok := into.(interface{ Unmarshal([]byte) error })
 		if !ok {
 			return gvk, fmt.Errorf("%T has no protobuf form", into)
 		}
 		if err := c.Checks.CheckMessage(raw, into); err != nil {
 			return gvk, err
 		}
-		return gvk, m.Unmarshal(raw)
+		return gvk, message.Unmarshal(raw)
 	case api.MediaCBOR:
 		body, err = formats.CBORToJSON(body)
 	case api.MediaYAML:
@@ -274,17 +274,17 @@ var errFallback = errors.New("not eligible for the lazy field; use the generic d
 // and rejects an object with a Go type if the patch has changed its type. The validation of other
 // objects checks their type.
 func (k *KindCodec) DecodePatched(doc []byte, strict bool) (Decoded, error) {
-	d, err := k.DecodeBody(api.MediaJSON, doc, strict)
+	decoded, err := k.DecodeBody(api.MediaJSON, doc, strict)
 	switch {
 	case err != nil:
-	case d.TypeUnchecked:
-		if d.GVK.Version == "" {
+	case decoded.TypeUnchecked:
+		if decoded.GVK.Version == "" {
 			err = runtime.NewMissingVersionErr(string(doc))
 		}
-	case d.GVK != k.Kind.GVK():
-		err = UnknownConversion(d.GVK, k.Kind.GVK())
+	case decoded.GVK != k.Kind.GVK():
+		err = UnknownConversion(decoded.GVK, k.Kind.GVK())
 	}
-	return d, err
+	return decoded, err
 }
 
 // UnknownConversion returns the error for an object of the kind from where the kind to is expected.

@@ -47,14 +47,14 @@ func storedKinds(catalog *registry.Catalog) []*registry.Kind {
 }
 
 // sample returns an object of a kind with all metadata that the codec handles.
-func sample(t testing.TB, k *registry.Kind, name string) registry.Object {
+func sample(t testing.TB, kind *registry.Kind, name string) registry.Object {
 	t.Helper()
-	object, ok := k.New().(registry.Object)
+	object, ok := kind.New().(registry.Object)
 	if !ok {
-		t.Fatalf("%s: %T is not an object", k.GVK(), k.New())
+		t.Fatalf("%s: %T is not an object", kind.GVK(), kind.New())
 	}
 	object.SetName(name)
-	if k.Namespaced {
+	if kind.Namespaced {
 		object.SetNamespace("ns-1")
 	}
 	object.SetUID("11111111-2222-3333-4444-555555555555")
@@ -68,10 +68,10 @@ func sample(t testing.TB, k *registry.Kind, name string) registry.Object {
 // TestEveryKindKeepsItsMetadataInEveryForm encodes each stored kind in the stored form and all
 // response forms.
 func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
-	catalog, c := newCodec(t)
+	catalog, objectCodec := newCodec(t)
 	for _, kind := range storedKinds(catalog) {
 		t.Run(kind.GVK().String(), func(t *testing.T) {
-			kindCodec := c.ForKind(kind)
+			kindCodec := objectCodec.ForKind(kind)
 			obj := sample(t, kind, "a")
 			if kind.Default != nil {
 				kind.Default(obj)
@@ -80,7 +80,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			it := codec.Item{Stored: value, Revision: 42}
+			stored := codec.Item{Stored: value, Revision: 42}
 			want, err := kindCodec.DecodeStored(value, 42)
 			if err != nil {
 				t.Fatal(err)
@@ -91,23 +91,23 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 				t.Errorf("object after storing: got %+v, want the metadata of the original at resourceVersion 42", want)
 			}
 
-			proto, err := kindCodec.AppendProto(nil, it)
+			proto, err := kindCodec.AppendProto(nil, stored)
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "protobuf", want, decode(t, c, api.MediaProtobuf, proto, kind.GVK()))
+			equal(t, "protobuf", want, decode(t, objectCodec, api.MediaProtobuf, proto, kind.GVK()))
 
-			for _, et := range []codec.EventType{codec.Added, codec.Modified, codec.Deleted} {
-				frame, err := kindCodec.JSONFrame(et, it)
+			for _, eventType := range []codec.EventType{codec.Added, codec.Modified, codec.Deleted} {
+				frame, err := kindCodec.JSONFrame(eventType, stored)
 				if err != nil {
 					t.Fatal(err)
 				}
-				equal(t, "JSON", want, decode(t, c, api.MediaJSON, frame.Object(et), kind.GVK()))
-				checkEvent(t, frame, et.String(), kind)
+				equal(t, "JSON", want, decode(t, objectCodec, api.MediaJSON, frame.Object(eventType), kind.GVK()))
+				checkEvent(t, frame, eventType.String(), kind)
 				for _, to := range []codec.EventType{codec.Added, codec.Modified, codec.Deleted} {
-					checkEvent(t, frame.AppendWithEventType(nil, et, to), to.String(), kind)
+					checkEvent(t, frame.AppendWithEventType(nil, eventType, to), to.String(), kind)
 				}
-				item := kindCodec.AppendItem(nil, frame, et)
+				item := kindCodec.AppendItem(nil, frame, eventType)
 				var m map[string]any
 				if err := json.Unmarshal(item, &m); err != nil {
 					t.Fatalf("item %s: %v", item, err)
@@ -124,7 +124,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 			if attrs.Name != "a" || attrs.Namespace != obj.GetNamespace() || len(attrs.Labels) != len(obj.GetLabels()) {
 				t.Errorf("attributes = %+v, want name a, namespace %q and %d labels", attrs, obj.GetNamespace(), len(obj.GetLabels()))
 			}
-			partial, err := kindCodec.PartialFrame(codec.Added, "v1", it)
+			partial, err := kindCodec.PartialFrame(codec.Added, "v1", stored)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,24 +136,24 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 				pom.ResourceVersion != "42" || pom.Labels["app"] != "web" {
 				t.Errorf("metadata = %+v, want PartialObjectMetadata at resourceVersion 42 with label app=web", pom)
 			}
-			checkRow(t, kindCodec, it)
+			checkRow(t, kindCodec, stored)
 		})
 	}
 }
 
 // checkEvent checks the type, kind and line break of a watch frame.
-func checkEvent(t *testing.T, frame []byte, typ string, k *registry.Kind) {
+func checkEvent(t *testing.T, frame []byte, typ string, kind *registry.Kind) {
 	t.Helper()
-	var ev struct {
+	var event struct {
 		Type   string
 		Object metav1.PartialObjectMetadata
 	}
-	if err := json.Unmarshal(frame, &ev); err != nil {
+	if err := json.Unmarshal(frame, &event); err != nil {
 		t.Fatalf("frame %s: %v", frame, err)
 	}
-	if ev.Type != typ || ev.Object.Kind != k.Kind || ev.Object.APIVersion != k.GroupVersion().String() ||
+	if event.Type != typ || event.Object.Kind != kind.Kind || event.Object.APIVersion != kind.GroupVersion().String() ||
 		!bytes.HasSuffix(frame, []byte("\n")) || bytes.Count(frame, []byte("\n")) != 1 {
-		t.Errorf("frame = %s, want one line of type %s with a %s", frame, typ, k.Kind)
+		t.Errorf("frame = %s, want one line of type %s with a %s", frame, typ, kind.Kind)
 	}
 }
 
@@ -186,14 +186,14 @@ func checkRow(t *testing.T, kindCodec *codec.KindCodec, it codec.Item) {
 // decode decodes a body that must have the expected type and no unknown fields.
 func decode(t *testing.T, c *codec.Codec, media string, b []byte, gvk schema.GroupVersionKind) registry.Object {
 	t.Helper()
-	d, err := c.Decode(media, b, gvk, nil, true)
+	decoded, err := c.Decode(media, b, gvk, nil, true)
 	if err != nil {
 		t.Fatalf("%s: %v", b, err)
 	}
-	if d.GVK != gvk || len(d.Unknown) > 0 {
-		t.Errorf("decoded %v with unknown fields %v, want %v without any", d.GVK, d.Unknown, gvk)
+	if decoded.GVK != gvk || len(decoded.Unknown) > 0 {
+		t.Errorf("decoded %v with unknown fields %v, want %v without any", decoded.GVK, decoded.Unknown, gvk)
 	}
-	return d.Object.(registry.Object)
+	return decoded.Object.(registry.Object)
 }
 
 // equal fails the test if two objects differ. form names the encoding.
@@ -209,49 +209,49 @@ func equal(t *testing.T, form string, want, got runtime.Object) {
 // TestListsDecode checks that the library decodes lists that are assembled from heads, items and
 // tails, and that the announced sizes of items are right.
 func TestListsDecode(t *testing.T) {
-	catalog, c := newCodec(t)
-	for _, k := range storedKinds(catalog) {
-		kindCodec := c.ForKind(k)
+	catalog, objectCodec := newCodec(t)
+	for _, objectKind := range storedKinds(catalog) {
+		kindCodec := objectCodec.ForKind(objectKind)
 		var items []codec.Item
 		var messages [][]byte
 		encoder := kindCodec.ProtoItems(false)
 		size := 0
 		for i := range 3 {
-			value, err := kindCodec.EncodeStored(sample(t, k, fmt.Sprint("o", i)))
+			value, err := kindCodec.EncodeStored(sample(t, objectKind, fmt.Sprint("o", i)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			it := codec.Item{Stored: value, Revision: int64(7 + i)}
-			m, err := kindCodec.Message(it)
+			item := codec.Item{Stored: value, Revision: int64(7 + i)}
+			encoded, err := kindCodec.Message(item)
 			if err != nil {
 				t.Fatal(err)
 			}
-			n, err := encoder.Size(it)
-			if err != nil || n != codec.ProtoMessageSize(len(m)) {
-				t.Fatalf("%s: got item size %d, %v, want %d for its message", k.GVK(), n, err, codec.ProtoMessageSize(len(m)))
+			n, err := encoder.Size(item)
+			if err != nil || n != codec.ProtoMessageSize(len(encoded)) {
+				t.Fatalf("%s: got item size %d, %v, want %d for its message", objectKind.GVK(), n, err, codec.ProtoMessageSize(len(encoded)))
 			}
 			size += n
-			items = append(items, it)
-			messages = append(messages, m)
+			items = append(items, item)
+			messages = append(messages, encoded)
 		}
 		remaining := int64(5)
-		lm := metav1.ListMeta{ResourceVersion: "99", Continue: "x", RemainingItemCount: &remaining}
-		kind := k.Kind + "List"
-		version := k.GroupVersion().String()
-		proto, err := codec.AppendProtoListHead(nil, kind, version, lm, size)
+		listMeta := metav1.ListMeta{ResourceVersion: "99", Continue: "x", RemainingItemCount: &remaining}
+		kind := objectKind.Kind + "List"
+		version := objectKind.GroupVersion().String()
+		proto, err := codec.AppendProtoListHead(nil, kind, version, listMeta, size)
 		if err != nil {
 			t.Fatal(err)
 		}
-		data := codec.AppendListHead(nil, kind, version, lm)
-		for i, it := range items {
+		data := codec.AppendListHead(nil, kind, version, listMeta)
+		for i, item := range items {
 			before := len(proto)
-			if proto, err = encoder.Append(proto, it); err != nil {
+			if proto, err = encoder.Append(proto, item); err != nil {
 				t.Fatal(err)
 			}
 			if want := kindCodec.AppendProtoMessage(nil, messages[i], false); !bytes.Equal(proto[before:], want) {
-				t.Errorf("%s: got item %x, want %x", k.GVK(), proto[before:], want)
+				t.Errorf("%s: got item %x, want %x", objectKind.GVK(), proto[before:], want)
 			}
-			frame, err := kindCodec.JSONFrame(codec.Modified, it)
+			frame, err := kindCodec.JSONFrame(codec.Modified, item)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,24 +262,24 @@ func TestListsDecode(t *testing.T) {
 		}
 		proto = append(proto, codec.ProtoListTail()...)
 		data = append(data, codec.ListTail...)
-		gvk := k.GroupVersion().WithKind(kind)
+		gvk := objectKind.GroupVersion().WithKind(kind)
 		for media, b := range map[string][]byte{api.MediaProtobuf: proto, api.MediaJSON: data} {
-			decoded, err := c.Decode(media, b, gvk, k.NewList(), false)
+			decoded, err := objectCodec.Decode(media, b, gvk, objectKind.NewList(), false)
 			if err != nil {
-				t.Fatalf("%s %s: %v", k.GVK(), media, err)
+				t.Fatalf("%s %s: %v", objectKind.GVK(), media, err)
 			}
 			l, err := meta.ListAccessor(decoded.Object)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if l.GetResourceVersion() != "99" || l.GetContinue() != "x" || *l.GetRemainingItemCount() != 5 || meta.LenList(decoded.Object) != 3 {
-				t.Errorf("%s %s: got %+v, want 3 items at version 99, continue x, 5 remaining", k.GVK(), media, decoded.Object)
+				t.Errorf("%s %s: got %+v, want 3 items at version 99, continue x, 5 remaining", objectKind.GVK(), media, decoded.Object)
 			}
 			i := 0
 			_ = meta.EachListItem(decoded.Object, func(o runtime.Object) error {
-				m := o.(metav1.Object)
-				if m.GetName() != fmt.Sprint("o", i) || m.GetResourceVersion() != fmt.Sprint(7+i) {
-					t.Errorf("%s %s: item %d: got %s at %s, want o%d at %d", k.GVK(), media, i, m.GetName(), m.GetResourceVersion(), i, 7+i)
+				encoded := o.(metav1.Object)
+				if encoded.GetName() != fmt.Sprint("o", i) || encoded.GetResourceVersion() != fmt.Sprint(7+i) {
+					t.Errorf("%s %s: item %d: got %s at %s, want o%d at %d", objectKind.GVK(), media, i, encoded.GetName(), encoded.GetResourceVersion(), i, 7+i)
 				}
 				i++
 				return nil
@@ -440,17 +440,17 @@ func FuzzStoredValue(f *testing.F) {
 	f.Add(good)
 	f.Add([]byte("k8s\x00"))
 	f.Add([]byte(`{"metadata":{"name":"a"}}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		it := codec.Item{Stored: b, Revision: 3}
-		_, _ = kindCodec.Attributes(b)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		it := codec.Item{Stored: data, Revision: 3}
+		_, _ = kindCodec.Attributes(data)
 		_, _ = kindCodec.Message(it)
-		checkPositions(t, kindCodec, b)
+		checkPositions(t, kindCodec, data)
 		_, _ = kindCodec.PartialMessage(it)
 		if row, err := kindCodec.TableCells(it); err == nil {
 			if _, err := row.Append(nil, codec.NewAgeFormatter(time.Unix(1, 0))); err != nil {
 				t.Errorf("row cannot be encoded: %v", err)
 			}
 		}
-		_, _ = codec.Row(b).Append(nil, codec.NewAgeFormatter(time.Unix(1, 0)))
+		_, _ = codec.Row(data).Append(nil, codec.NewAgeFormatter(time.Unix(1, 0)))
 	})
 }

@@ -63,18 +63,18 @@ func (k *KindCodec) toUnstructured(d *tape.Doc) (*unstructured.Unstructured, err
 }
 
 // decodeDocument decodes an item of a kind without a Go type. It also returns the served JSON.
-func (k *KindCodec) decodeDocument(ctx context.Context, it Item) (registry.Object, []byte, error) {
-	d, err := k.parseServed(ctx, it)
+func (k *KindCodec) decodeDocument(ctx context.Context, item Item) (registry.Object, []byte, error) {
+	doc, err := k.parseServed(ctx, item)
 	if err != nil {
-		return nil, nil, k.wrapStoredError(it, err)
+		return nil, nil, k.wrapStoredError(item, err)
 	}
-	defer d.Release()
-	u, err := k.toUnstructured(d)
+	defer doc.Release()
+	u, err := k.toUnstructured(doc)
 	if err != nil {
-		return nil, nil, k.undecodableServed(d.Raw(), err)
+		return nil, nil, k.undecodableServed(doc.Raw(), err)
 	}
-	u.SetResourceVersion(FormatRevision(it.Revision))
-	return u, d.Raw(), nil
+	u.SetResourceVersion(FormatRevision(item.Revision))
+	return u, doc.Raw(), nil
 }
 
 // wrapStoredError returns the error for an item that cannot be served. It is an *UndecodableError
@@ -156,21 +156,21 @@ func (k *KindCodec) ServedJSON(obj registry.Object) ([]byte, error) {
 
 // documentFrame returns the watch frame of a stored document. It copies the text of most fields
 // instead of decoding the object.
-func (k *KindCodec) documentFrame(t EventType, item Item) (Frame, error) {
-	d, err := k.parseServed(context.Background(), item)
+func (k *KindCodec) documentFrame(eventType EventType, item Item) (Frame, error) {
+	doc, err := k.parseServed(context.Background(), item)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Release()
-	if d.Kind(tape.Root) != tape.Object {
+	defer doc.Release()
+	if doc.Kind(tape.Root) != tape.Object {
 		return nil, fmt.Errorf("stored %s is not a JSON object", k.Kind.Kind)
 	}
-	data := make([]byte, 0, len(k.heads[t])+len(d.Raw())+40)
-	data = append(data, k.heads[t]...)
+	data := make([]byte, 0, len(k.heads[eventType])+len(doc.Raw())+40)
+	data = append(data, k.heads[eventType]...)
 	first := true
-	for key, end := d.First(tape.Root), d.Next(tape.Root); key < end; key = d.Next(key + 1) {
-		name := d.String(key)
-		if name == "kind" || name == "apiVersion" || d.IsShadowedKey(key) {
+	for key, end := doc.First(tape.Root), doc.Next(tape.Root); key < end; key = doc.Next(key + 1) {
+		name := doc.String(key)
+		if name == "kind" || name == "apiVersion" || doc.IsShadowedKey(key) {
 			continue
 		}
 		if !first {
@@ -178,17 +178,17 @@ func (k *KindCodec) documentFrame(t EventType, item Item) (Frame, error) {
 		}
 		first = false
 		data = append(jsontext.AppendString(data, name), ':')
-		if name == "metadata" && d.Kind(key+1) == tape.Object {
-			data = appendMetadata(data, d, key+1, item.Revision)
+		if name == "metadata" && doc.Kind(key+1) == tape.Object {
+			data = appendMetadata(data, doc, key+1, item.Revision)
 			continue
 		}
-		data = append(data, d.Text(key+1)...)
+		data = append(data, doc.Text(key+1)...)
 	}
 	return append(data, '}', '}', '\n'), nil
 }
 
 // frameOfDocument returns the watch frame of a decoded document.
-func (k *KindCodec) frameOfDocument(t EventType, u *unstructured.Unstructured) (Frame, error) {
+func (k *KindCodec) frameOfDocument(eventType EventType, u *unstructured.Unstructured) (Frame, error) {
 	fields := map[string]any{} // the head contains kind and apiVersion
 	for name, v := range u.Object {
 		if name != "kind" && name != "apiVersion" {
@@ -199,16 +199,16 @@ func (k *KindCodec) frameOfDocument(t EventType, u *unstructured.Unstructured) (
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", k.Kind.Kind, err)
 	}
-	return joinFrame(k.heads[t], body), nil
+	return joinFrame(k.heads[eventType], body), nil
 }
 
 // appendMetadata appends metadata with its resourceVersion replaced by revision.
-func appendMetadata(dst []byte, d *tape.Doc, metadata tape.Ref, revision int64) []byte {
+func appendMetadata(dst []byte, doc *tape.Doc, metadata tape.Ref, revision int64) []byte {
 	dst = append(dst, '{')
 	first := true
-	for key, end := d.First(metadata), d.Next(metadata); key < end; key = d.Next(key + 1) {
-		name := d.String(key)
-		if name == "resourceVersion" || d.IsShadowedKey(key) {
+	for key, end := doc.First(metadata), doc.Next(metadata); key < end; key = doc.Next(key + 1) {
+		name := doc.String(key)
+		if name == "resourceVersion" || doc.IsShadowedKey(key) {
 			continue
 		}
 		if !first {
@@ -216,7 +216,7 @@ func appendMetadata(dst []byte, d *tape.Doc, metadata tape.Ref, revision int64) 
 		}
 		first = false
 		dst = append(jsontext.AppendString(dst, name), ':')
-		dst = append(dst, d.Text(key+1)...)
+		dst = append(dst, doc.Text(key+1)...)
 	}
 	if revision != 0 {
 		if !first {
@@ -279,7 +279,7 @@ func (k *KindCodec) decodeDocumentBody(media string, body []byte, strict bool) (
 		}
 		// The code below reports the errors in the order of Kubernetes.
 	}
-	d, err := tape.Parse(body)
+	doc, err := tape.Parse(body)
 	if tape.IsOutOfRange(err) && k.hasExpectedType(body) {
 		return out, err
 	}
@@ -287,12 +287,12 @@ func (k *KindCodec) decodeDocumentBody(media string, body []byte, strict bool) (
 	if err != nil {
 		return out, fmt.Errorf("couldn't get version/kind; json parse error: %w", err)
 	}
-	t, err := typeOf(d, original)
-	d.Release()
-	out.GVK = t.gvk()
+	names, err := typeOf(doc, original)
+	doc.Release()
+	out.GVK = names.gvk()
 	if runtime.IsMissingKind(err) && !strict { // Kubernetes knows the expected kind unless it is strict
 		out.GVK.Kind = k.Kind.Kind
-		if t.apiVersion == "" {
+		if names.apiVersion == "" {
 			out.GVK = k.Kind.GVK()
 		}
 	}
@@ -306,8 +306,8 @@ func (k *KindCodec) decodeDocumentBody(media string, body []byte, strict bool) (
 	}
 	out, err = k.addNormalized(out, normalized)
 	if u, ok := out.Object.(*unstructured.Unstructured); ok && otherType && err == nil {
-		u.SetKind(t.kind)
-		u.SetAPIVersion(t.apiVersion)
+		u.SetKind(names.kind)
+		u.SetAPIVersion(names.apiVersion)
 	}
 	return out, err
 }
@@ -320,37 +320,37 @@ func (t typeNames) gvk() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(t.apiVersion, t.kind)
 }
 
-// typeOf returns the kind and the apiVersion of the document d, which was decoded from body. It
+// typeOf returns the kind and the apiVersion of a document, which was decoded from body. It
 // returns an error if they have the wrong type or if the kind is missing. The apiVersion may be
 // missing.
-func typeOf(d *tape.Doc, body []byte) (t typeNames, err error) {
+func typeOf(doc *tape.Doc, body []byte) (names typeNames, err error) {
 	const unmarshalError = "couldn't get version/kind; json parse error: json: cannot unmarshal %s into Go "
-	switch d.Kind(tape.Root) {
+	switch doc.Kind(tape.Root) {
 	case tape.Object:
 	case tape.Null:
-		return t, runtime.NewMissingKindErr(string(body))
+		return names, runtime.NewMissingKindErr(string(body))
 	default:
-		return t, fmt.Errorf(unmarshalError+"value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
-			nameOfType(d.Kind(tape.Root)))
+		return names, fmt.Errorf(unmarshalError+"value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
+			nameOfType(doc.Kind(tape.Root)))
 	}
 	for _, name := range []string{"apiVersion", "kind"} {
-		if v := d.Find(tape.Root, name); v != tape.None && d.Kind(v) != tape.String && d.Kind(v) != tape.Null {
-			return t, fmt.Errorf(unmarshalError+"struct field .%s of type string", nameOfType(d.Kind(v)), name)
+		if v := doc.Find(tape.Root, name); v != tape.None && doc.Kind(v) != tape.String && doc.Kind(v) != tape.Null {
+			return names, fmt.Errorf(unmarshalError+"struct field .%s of type string", nameOfType(doc.Kind(v)), name)
 		}
 	}
-	apiVersion := textAt(d, tape.Root, "apiVersion")
+	apiVersion := textAt(doc, tape.Root, "apiVersion")
 	if _, err := schema.ParseGroupVersion(apiVersion); err != nil {
-		return t, err
+		return names, err
 	}
-	t.apiVersion = apiVersion
-	t.kind = textAt(d, tape.Root, "kind")
-	if t.kind == "" {
-		return t, runtime.NewMissingKindErr(string(body))
+	names.apiVersion = apiVersion
+	names.kind = textAt(doc, tape.Root, "kind")
+	if names.kind == "" {
+		return names, runtime.NewMissingKindErr(string(body))
 	}
-	if v := d.Find(tape.Root, "apiVersion"); v != tape.None && d.Kind(v) == tape.Null {
-		return t, fmt.Errorf(".apiVersion accessor error: <nil> is of the type <nil>, expected string")
+	if v := doc.Find(tape.Root, "apiVersion"); v != tape.None && doc.Kind(v) == tape.Null {
+		return names, fmt.Errorf(".apiVersion accessor error: <nil> is of the type <nil>, expected string")
 	}
-	return t, nil
+	return names, nil
 }
 
 // nameOfType returns the name of a JSON type in the messages of encoding/json.
@@ -385,14 +385,14 @@ var typePaths = jsontext.Compile(jsontext.Fields("apiVersion"), jsontext.Fields(
 
 // addNormalized sets the object of out from a normalized body, and adds the unknown and duplicate
 // fields.
-func (k *KindCodec) addNormalized(out Decoded, s registry.ServedDocument) (Decoded, error) {
-	for _, p := range s.Duplicates {
+func (k *KindCodec) addNormalized(out Decoded, served registry.ServedDocument) (Decoded, error) {
+	for _, p := range served.Duplicates {
 		out.Unknown = append(out.Unknown, fmt.Errorf("duplicate field %q", p))
 	}
-	for _, p := range s.Unknown {
+	for _, p := range served.Unknown {
 		out.Unknown = append(out.Unknown, fmt.Errorf("unknown field %q", p))
 	}
-	u, err := k.parseUnstructured(s.Doc)
+	u, err := k.parseUnstructured(served.Doc)
 	out.Object = u
 	return out, err
 }

@@ -19,41 +19,41 @@ import (
 // fieldMask selects fields of a message, by number. A nil mask selects the whole field.
 type fieldMask map[int]fieldMask
 
-// addPath selects the field at a path of JSON names below the type t.
-func (m fieldMask) addPath(t reflect.Type, path []string) error {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		t = t.Elem()
+// addPath selects the field at a path of JSON names below a Go type.
+func (m fieldMask) addPath(goType reflect.Type, path []string) error {
+	for goType.Kind() == reflect.Pointer || goType.Kind() == reflect.Slice {
+		goType = goType.Elem()
 	}
-	if t.Kind() != reflect.Struct {
-		return fmt.Errorf("%s is not a structure", t)
+	if goType.Kind() != reflect.Struct {
+		return fmt.Errorf("%s is not a structure", goType)
 	}
 	var structField reflect.StructField
-	for i := range t.NumField() {
-		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name == path[0] {
-			structField = t.Field(i)
+	for i := range goType.NumField() {
+		if name, _, _ := strings.Cut(goType.Field(i).Tag.Get("json"), ","); name == path[0] {
+			structField = goType.Field(i)
 		}
 	}
 	if structField.Name == "" {
-		return fmt.Errorf("%s has no field %q", t, path[0])
+		return fmt.Errorf("%s has no field %q", goType, path[0])
 	}
 	tag := strings.Split(structField.Tag.Get("protobuf"), ",")
 	if len(tag) < 2 {
-		return fmt.Errorf("%s.%s has no protobuf number", t, structField.Name)
+		return fmt.Errorf("%s.%s has no protobuf number", goType, structField.Name)
 	}
-	n, err := strconv.Atoi(tag[1])
+	number, err := strconv.Atoi(tag[1])
 	if err != nil {
-		return fmt.Errorf("%s.%s: %w", t, structField.Name, err)
+		return fmt.Errorf("%s.%s: %w", goType, structField.Name, err)
 	}
-	inner, known := m[n]
+	inner, known := m[number]
 	switch {
 	case len(path) == 1:
-		m[n] = nil
+		m[number] = nil
 		return nil
 	case known && inner == nil:
 		return nil // the whole field is already selected
 	case !known:
 		inner = fieldMask{}
-		m[n] = inner
+		m[number] = inner
 	}
 	return inner.addPath(structField.Type, path[1:])
 }
@@ -120,19 +120,19 @@ func (k *KindCodec) newFieldMask(paths []string) (fieldMask, error) {
 // their contents. Paths are JSON names separated by dots. Lists omit elements without selected
 // fields.
 func (k *KindCodec) FieldsDecoder(paths ...string) (func(Item) (registry.Object, error), error) {
-	m, err := k.newFieldMask(paths)
+	mask, err := k.newFieldMask(paths)
 	if err != nil {
 		return nil, err
 	}
-	return func(it Item) (registry.Object, error) {
-		if !k.servedAsStored || !wire.IsEnvelope(it.Stored) {
-			return k.DecodeStored(it.Stored, it.Revision)
+	return func(item Item) (registry.Object, error) {
+		if !k.servedAsStored || !wire.IsEnvelope(item.Stored) {
+			return k.DecodeStored(item.Stored, item.Revision)
 		}
 		obj, err := k.newProtoObject()
 		if err != nil {
 			return nil, err
 		}
-		if _, err := k.decodePart(obj, m, it, nil); err != nil {
+		if _, err := k.decodePart(obj, mask, item, nil); err != nil {
 			return nil, err
 		}
 		return obj, nil
@@ -189,8 +189,8 @@ type rowObject struct {
 // maxRowBuffer is the maximum capacity in bytes of a buffer that is reused. Large objects are rare.
 const maxRowBuffer = 64 << 10
 
-// withObject calls f with an object that has only the masked fields. f must not retain it.
-func (p *rowObjects) withObject(kindCodec *KindCodec, it Item, f func(registry.Object)) error {
+// withObject calls use with an object that has only the masked fields. use must not retain it.
+func (p *rowObjects) withObject(kindCodec *KindCodec, item Item, use func(registry.Object)) error {
 	row, _ := p.pool.Get().(*rowObject)
 	var err error
 	if row == nil {
@@ -199,10 +199,10 @@ func (p *rowObjects) withObject(kindCodec *KindCodec, it Item, f func(registry.O
 			return err
 		}
 	}
-	if row.buf, err = kindCodec.decodePart(row.obj, p.mask, it, row.buf); err != nil {
+	if row.buf, err = kindCodec.decodePart(row.obj, p.mask, item, row.buf); err != nil {
 		return err
 	}
-	f(row.obj)
+	use(row.obj)
 	if clearFields := kindCodec.Kind.Presentation.ClearColumnFields; clearFields != nil && cap(row.buf) <= maxRowBuffer {
 		clearFields(row.obj)
 		p.pool.Put(row)
@@ -253,11 +253,11 @@ type pathNode struct {
 
 // newDocumentFields returns the tree of selectable fields.
 func newDocumentFields(fields []registry.SelectableField) *documentFields {
-	f := &documentFields{root: pathNode{field: -1}}
+	selected := &documentFields{root: pathNode{field: -1}}
 	for i := range fields {
 		field := documentField{fields[i].Label, splitPath(&fields[i])}
-		f.all = append(f.all, field)
-		node := &f.root
+		selected.all = append(selected.all, field)
+		node := &selected.root
 		for _, name := range field.path {
 			next := node.children[name]
 			if next == nil {
@@ -271,7 +271,7 @@ func newDocumentFields(fields []registry.SelectableField) *documentFields {
 		}
 		node.field = i
 	}
-	return f
+	return selected
 }
 
 // splitPath returns the JSON names on the path of a field, which defaults to its label.
@@ -285,31 +285,31 @@ func splitPath(s *registry.SelectableField) []string {
 
 // attributes reads the labels and the selectable fields from a stored document.
 func (f *documentFields) attributes(stored []byte, absent MissingValues) (StoredAttributes, error) {
-	d, err := tape.Parse(stored)
+	doc, err := tape.Parse(stored)
 	if err != nil {
 		return StoredAttributes{}, err
 	}
-	defer d.Release()
+	defer doc.Release()
 	var storedAttributes StoredAttributes
-	if d.Kind(tape.Root) != tape.Object {
+	if doc.Kind(tape.Root) != tape.Object {
 		return storedAttributes, errors.New("stored value is not a JSON object")
 	}
-	if m := d.Find(tape.Root, "metadata"); m != tape.None && d.Kind(m) == tape.Object {
-		storedAttributes.Name = textAt(d, m, "name")
-		storedAttributes.Namespace = textAt(d, m, "namespace")
-		if l := d.Find(m, "labels"); l != tape.None && d.Kind(l) == tape.Object {
-			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
-				if d.Kind(key+1) == tape.String && !d.IsShadowedKey(key) {
-					storedAttributes.Labels = append(storedAttributes.Labels, KeyValue{strings.Clone(d.String(key)), strings.Clone(d.String(key + 1))})
+	if m := doc.Find(tape.Root, "metadata"); m != tape.None && doc.Kind(m) == tape.Object {
+		storedAttributes.Name = textAt(doc, m, "name")
+		storedAttributes.Namespace = textAt(doc, m, "namespace")
+		if l := doc.Find(m, "labels"); l != tape.None && doc.Kind(l) == tape.Object {
+			for key, end := doc.First(l), doc.Next(l); key < end; key = doc.Next(key + 1) {
+				if doc.Kind(key+1) == tape.String && !doc.IsShadowedKey(key) {
+					storedAttributes.Labels = append(storedAttributes.Labels, KeyValue{strings.Clone(doc.String(key)), strings.Clone(doc.String(key + 1))})
 				}
 			}
 		}
 	}
-	storedAttributes.Fields = f.appendValues(d, tape.Root, &f.root, nil)
+	storedAttributes.Fields = f.appendValues(doc, tape.Root, &f.root, nil)
 	if len(absent) > 0 {
-		apiVersion := textAt(d, tape.Root, "apiVersion")
+		apiVersion := textAt(doc, tape.Root, "apiVersion")
 		for i, parts := range absent[apiVersion[strings.LastIndexByte(apiVersion, '/')+1:]] {
-			if text := missingValue(d, f.all[i].path, parts); text != "" {
+			if text := missingValue(doc, f.all[i].path, parts); text != "" {
 				storedAttributes.Fields = append(storedAttributes.Fields, KeyValue{f.all[i].label, text})
 			}
 		}
@@ -317,27 +317,27 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Stored
 	return storedAttributes, nil
 }
 
-// appendValues appends the selectable fields at and below the value v that are scalars.
-func (f *documentFields) appendValues(d *tape.Doc, v tape.Ref, node *pathNode, into []KeyValue) []KeyValue {
+// appendValues appends the selectable fields at and below a value that are scalars.
+func (f *documentFields) appendValues(doc *tape.Doc, value tape.Ref, node *pathNode, into []KeyValue) []KeyValue {
 	if node.field >= 0 {
-		if text := scalarText(d, v); text != "" {
+		if text := scalarText(doc, value); text != "" {
 			into = append(into, KeyValue{f.all[node.field].label, text})
 		}
 	}
-	if len(node.children) == 0 || d.Kind(v) != tape.Object {
+	if len(node.children) == 0 || doc.Kind(value) != tape.Object {
 		return into
 	}
-	if len(node.children) < d.Len(v) { // look up the names in the smaller set
+	if len(node.children) < doc.Len(value) { // look up the names in the smaller set
 		for name, child := range node.children {
-			if member := d.Find(v, name); member != tape.None {
-				into = f.appendValues(d, member, child, into)
+			if member := doc.Find(value, name); member != tape.None {
+				into = f.appendValues(doc, member, child, into)
 			}
 		}
 		return into
 	}
-	for key, end := d.First(v), d.Next(v); key < end; key = d.Next(key + 1) {
-		if child := node.children[d.String(key)]; child != nil && !d.IsShadowedKey(key) {
-			into = f.appendValues(d, key+1, child, into)
+	for key, end := doc.First(value), doc.Next(value); key < end; key = doc.Next(key + 1) {
+		if child := node.children[doc.String(key)]; child != nil && !doc.IsShadowedKey(key) {
+			into = f.appendValues(doc, key+1, child, into)
 		}
 	}
 	return into
@@ -353,17 +353,17 @@ func textAt(d *tape.Doc, object tape.Ref, name string) string {
 
 // missingValue returns the value of a field for the first part of its path that a document lacks.
 // It returns "" if the document has the whole path.
-func missingValue(d *tape.Doc, path []string, absent []MissingValue) string {
-	v := tape.Root
+func missingValue(doc *tape.Doc, path []string, absent []MissingValue) string {
+	value := tape.Root
 	for i, name := range path {
-		if d.Kind(v) != tape.Object {
+		if doc.Kind(value) != tape.Object {
 			return ""
 		}
-		v = d.Find(v, name)
-		if v == tape.None {
+		value = doc.Find(value, name)
+		if value == tape.None {
 			return absent[i].Missing
 		}
-		if d.Kind(v) == tape.Null {
+		if doc.Kind(value) == tape.Null {
 			return absent[i].Null
 		}
 	}

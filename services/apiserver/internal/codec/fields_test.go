@@ -58,7 +58,7 @@ func TestFieldsDecoderDecodesRequestedFields(t *testing.T) {
 // TestTableCellsFromParts checks that decoding only the declared fields does not change table
 // cells.
 func TestTableCellsFromParts(t *testing.T) {
-	catalog, c := newCodec(t)
+	catalog, objectCodec := newCodec(t)
 	declared := false // a kind declares ColumnFields
 	for _, kind := range storedKinds(catalog) {
 		if kind.Presentation.ColumnFields == nil {
@@ -67,7 +67,7 @@ func TestTableCellsFromParts(t *testing.T) {
 		declared = true
 		all := *kind
 		all.Presentation.ColumnFields = nil
-		whole, err := c.NewKindCodec(&all)
+		whole, err := objectCodec.NewKindCodec(&all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestTableCellsFromParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := c.ForKind(kind).TableCells(it); err != nil || !bytes.Equal(got, want) {
+			if got, err := objectCodec.ForKind(kind).TableCells(it); err != nil || !bytes.Equal(got, want) {
 				t.Fatalf("%s: got cells %q, want %q (%v)", kind.Kind, got, want, err)
 			}
 		}
@@ -135,15 +135,15 @@ func BenchmarkFieldsDecoder(b *testing.B) {
 // BenchmarkCells computes the table cells of a running pod.
 func BenchmarkCells(b *testing.B) {
 	catalog, c := newCodec(b)
-	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
-	value, err := kc.EncodeStored(runningPod())
+	kindCodec := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
+	value, err := kindCodec.EncodeStored(runningPod())
 	if err != nil {
 		b.Fatal(err)
 	}
 	it := codec.Item{Stored: value, Revision: 42}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := kc.TableCells(it); err != nil {
+		if _, err := kindCodec.TableCells(it); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -51,20 +51,20 @@ func FormatRevision(r int64) string {
 	return string(transcode.AppendVersion(nil, r))
 }
 
-// ParseVersion returns the Revision of an Item that has the resourceVersion v. It returns an error
-// if v is not an unsigned integer.
-func ParseVersion(v string) (int64, error) {
-	if v == "" {
+// ParseVersion returns the Revision of an Item with a resourceVersion. It returns an error if the
+// resourceVersion is not an unsigned integer.
+func ParseVersion(resourceVersion string) (int64, error) {
+	if resourceVersion == "" {
 		return 0, nil
 	}
-	n, err := strconv.ParseUint(v, 10, 64)
+	revision, err := strconv.ParseUint(resourceVersion, 10, 64)
 	switch {
 	case err != nil:
 		return 0, err
-	case n == 0:
+	case revision == 0:
 		return transcode.VersionZero, nil
 	}
-	return int64(min(n, math.MaxInt64)), nil
+	return int64(min(revision, math.MaxInt64)), nil
 }
 
 // frameHead returns `{"type":"…","object":{"kind":"…","apiVersion":"…",`.
@@ -109,16 +109,16 @@ func (k *KindCodec) JSONFrame(eventType EventType, item Item) (Frame, error) {
 }
 
 // FrameOf encodes a decoded served object as the frame of an event.
-func (k *KindCodec) FrameOf(t EventType, obj registry.Object) (Frame, error) {
+func (k *KindCodec) FrameOf(eventType EventType, obj registry.Object) (Frame, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		return k.frameOfDocument(t, u)
+		return k.frameOfDocument(eventType, u)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	body, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", k.Kind.Kind, err)
 	}
-	return joinFrame(k.heads[t], body), nil
+	return joinFrame(k.heads[eventType], body), nil
 }
 
 // joinFrame joins a head and an object's JSON. The head replaces the opening brace.
@@ -191,18 +191,18 @@ const ListTail = "]}\n"
 
 // servedMessage returns the served protobuf message of an item without resourceVersion, and reports
 // whether it is the stored message.
-func (k *KindCodec) servedMessage(it Item) (message []byte, asStored bool, err error) {
+func (k *KindCodec) servedMessage(item Item) (message []byte, asStored bool, err error) {
 	if k.Kind.Document != nil {
 		return nil, false, fmt.Errorf("%s has no protobuf form", k.Kind.Kind)
 	}
 	var stored []byte
-	if k.servedAsStored && wire.IsEnvelope(it.Stored) {
-		stored, err = wire.Find(it.Stored[len(wire.EnvelopePrefix):], wire.UnknownRaw)
-		if err != nil || k.isDefaulted(it) {
+	if k.servedAsStored && wire.IsEnvelope(item.Stored) {
+		stored, err = wire.Find(item.Stored[len(wire.EnvelopePrefix):], wire.UnknownRaw)
+		if err != nil || k.isDefaulted(item) {
 			return stored, true, err
 		}
 	}
-	obj, err := k.DecodeItem(context.Background(), it)
+	obj, err := k.DecodeItem(context.Background(), item)
 	if err != nil {
 		return nil, false, err
 	}

@@ -34,7 +34,7 @@ func TestListsAreBounded(t *testing.T) {
 	listed := "kind: Pod\napiVersion: v1\nspec:\n  <<: [{containers: " + many + "}]\n"
 	part := list("{}", 22_000)
 	aliased := "kind: Pod\napiVersion: v1\nspec:\n  containers: &c " + part + "\n  initContainers: *c\n"
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		media, body  string
 		wantRejected bool
 	}{
@@ -82,14 +82,14 @@ func TestListsAreBounded(t *testing.T) {
 		"an object instead of a list": {media: api.MediaJSON, body: pod("containers", "{\"a\":"+many+"}")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if tc.media != api.MediaYAML && !json.Valid([]byte(tc.body)) {
+			if test.media != api.MediaYAML && !json.Valid([]byte(test.body)) {
 				t.Fatal("test body is not valid JSON")
 			}
-			_, err := codec.Decode(tc.media, []byte(tc.body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, false)
+			_, err := codec.Decode(test.media, []byte(test.body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, false)
 			isListError := err != nil &&
 				strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes")
-			if isListError != tc.wantRejected {
-				t.Errorf("got rejected %t, want %t: error %.200v", isListError, tc.wantRejected, err)
+			if isListError != test.wantRejected {
+				t.Errorf("got rejected %t, want %t: error %.200v", isListError, test.wantRejected, err)
 			}
 		})
 	}

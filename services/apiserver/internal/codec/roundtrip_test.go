@@ -47,7 +47,7 @@ func randomObjects(seed int64) *randfill.Filler {
 // they were encoded and decoded in each media type, and after they were stored.
 func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 	const rounds = 3
-	catalog, c := newCodec(t)
+	catalog, objectCodec := newCodec(t)
 	if n := len(catalog.Kinds()); n != 61 {
 		t.Errorf("got %d kinds, want 61", n)
 	}
@@ -57,14 +57,14 @@ func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 				obj := kind.New().(registry.Object)
 				randomObjects(seed).Fill(obj)
 				for _, media := range []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf, api.MediaCBOR} {
-					body, err := c.Encode(obj.DeepCopyObject(), kind.GVK(), media, false)
+					body, err := objectCodec.Encode(obj.DeepCopyObject(), kind.GVK(), media, false)
 					if err != nil {
 						t.Fatalf("%s: %v", media, err)
 					}
-					equal(t, media, obj, decode(t, c, media, body, kind.GVK()))
+					equal(t, media, obj, decode(t, objectCodec, media, body, kind.GVK()))
 				}
 				if !kind.Virtual {
-					checkStored(t, c, c.ForKind(kind), obj)
+					checkStored(t, objectCodec, objectCodec.ForKind(kind), obj)
 				}
 				if t.Failed() {
 					t.Fatalf("seed %d", seed)
@@ -76,7 +76,7 @@ func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 
 // checkStored stores an object as an older server might have done and reads it with its defaults.
 // If the stored form is another type, it may lose fields that it cannot express, once.
-func checkStored(t *testing.T, c *codec.Codec, kindCodec *codec.KindCodec, obj registry.Object) {
+func checkStored(t *testing.T, objectCodec *codec.Codec, kindCodec *codec.KindCodec, obj registry.Object) {
 	t.Helper()
 	var value []byte
 	storeAndRead := func(obj registry.Object) registry.Object {
@@ -107,11 +107,11 @@ func checkStored(t *testing.T, c *codec.Codec, kindCodec *codec.KindCodec, obj r
 		return
 	}
 	// Protobuf cannot express the types of embedded objects.
-	body, err := c.Encode(want.DeepCopyObject(), kindCodec.Kind.GVK(), api.MediaProtobuf, false)
+	body, err := objectCodec.Encode(want.DeepCopyObject(), kindCodec.Kind.GVK(), api.MediaProtobuf, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = decode(t, c, api.MediaProtobuf, body, kindCodec.Kind.GVK())
+	want = decode(t, objectCodec, api.MediaProtobuf, body, kindCodec.Kind.GVK())
 	defaulted, err := kindCodec.EncodeStored(want)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func checkStored(t *testing.T, c *codec.Codec, kindCodec *codec.KindCodec, obj r
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, read+name, want, decode(t, c, api.MediaProtobuf, body, kindCodec.Kind.GVK()))
+			equal(t, read+name, want, decode(t, objectCodec, api.MediaProtobuf, body, kindCodec.Kind.GVK()))
 		}
 	}
 }

@@ -252,15 +252,15 @@ func (k *KindCodec) CheckStored(value []byte) error {
 }
 
 // checkStoredInto rejects a stored value with a quantity that is too expensive to parse.
-func checkStoredInto(c *doccheck.Checker, stored []byte, into runtime.Object) error {
+func checkStoredInto(checker *doccheck.Checker, stored []byte, into runtime.Object) error {
 	if !wire.IsEnvelope(stored) {
-		return c.CheckInto(stored, into)
+		return checker.CheckInto(stored, into)
 	}
 	raw, _, _, err := wire.OpenEnvelope(stored)
 	if err != nil {
 		return err
 	}
-	return c.CheckMessage(raw, into)
+	return checker.CheckMessage(raw, into)
 }
 
 // newStored returns an empty object of the Go type in which the kind is stored.
@@ -309,7 +309,7 @@ func (k *KindCodec) unmarshalEnvelope(stored []byte, obj runtime.Object) error {
 	if kind != k.Kind.StoredGVK().Kind {
 		return errOtherKind
 	}
-	m, ok := obj.(interface{ Unmarshal([]byte) error })
+	message, ok := obj.(interface{ Unmarshal([]byte) error })
 	if !ok {
 		return fmt.Errorf("%T has no protobuf form", obj)
 	}
@@ -318,7 +318,7 @@ func (k *KindCodec) unmarshalEnvelope(stored []byte, obj runtime.Object) error {
 			return err
 		}
 	}
-	if err := m.Unmarshal(raw); err != nil {
+	if err := message.Unmarshal(raw); err != nil {
 		return fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
 	}
 	return nil
@@ -362,8 +362,8 @@ func (k *KindCodec) DecodeWithJSON(ctx context.Context, it Item) (registry.Objec
 
 // decodeServed decodes a stored value of a kind with a Go type into the served version, with
 // defaults.
-func (k *KindCodec) decodeServed(it Item) (registry.Object, error) {
-	obj, err := k.decodeAsStored(it.Stored)
+func (k *KindCodec) decodeServed(item Item) (registry.Object, error) {
+	obj, err := k.decodeAsStored(item.Stored)
 	if err != nil {
 		return nil, err
 	}
@@ -372,7 +372,7 @@ func (k *KindCodec) decodeServed(it Item) (registry.Object, error) {
 			return nil, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
 		}
 	}
-	k.completeDecoded(obj, it.Revision)
+	k.completeDecoded(obj, item.Revision)
 	return obj, nil
 }
 

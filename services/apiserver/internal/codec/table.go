@@ -96,14 +96,14 @@ func (k *KindCodec) AppendTableHead(dst []byte, version string, meta metav1.List
 	}
 	cols := k.columns()
 	defs := make([]metav1.TableColumnDefinition, 0, len(cols))
-	for _, c := range cols {
-		if c.Name != "" {
+	for _, column := range cols {
+		if column.Name != "" {
 			defs = append(defs, metav1.TableColumnDefinition{
-				Name:        c.Name,
-				Type:        c.Type,
-				Format:      c.Format,
-				Description: c.Description,
-				Priority:    c.Priority,
+				Name:        column.Name,
+				Type:        column.Type,
+				Format:      column.Format,
+				Description: column.Description,
+				Priority:    column.Priority,
 			})
 		}
 	}
@@ -176,14 +176,14 @@ func (k *KindCodec) cells(item Item) (cells []any, conditions []metav1.TableRowC
 		cells, err = k.cellsOfDocument(item)
 		return cells, nil, err
 	}
-	readCells := func(o registry.Object) {
+	readCells := func(object registry.Object) {
 		columns := k.columns()
 		cells = make([]any, len(columns))
 		for i, c := range columns {
-			cells[i] = c.Cell(o)
+			cells[i] = c.Cell(object)
 		}
 		if k.Kind.Presentation.RowConditions != nil {
-			conditions = k.Kind.Presentation.RowConditions(o)
+			conditions = k.Kind.Presentation.RowConditions(object)
 		}
 	}
 	err = k.withRowObject(item, readCells)
@@ -239,8 +239,8 @@ func (a *AgeFormatter) ageText(sec int64) string {
 
 // Append appends the row's JSON up to its object.
 func (r Row) Append(dst []byte, ages *AgeFormatter) ([]byte, error) {
-	n, width := binary.Uvarint(r)
-	if width <= 0 || n > uint64(len(r)) {
+	length, width := binary.Uvarint(r)
+	if width <= 0 || length > uint64(len(r)) {
 		return nil, errRow
 	}
 	data := []byte(r[width:])
@@ -250,7 +250,7 @@ func (r Row) Append(dst []byte, ages *AgeFormatter) ([]byte, error) {
 	}
 	var buffer [8]hole
 	holes := buffer[:0]
-	for range n {
+	for range length {
 		at, width := binary.Uvarint(data)
 		if width <= 0 {
 			return nil, errRow
@@ -300,15 +300,15 @@ func (k *KindCodec) metadata(item Item) (*metav1.ObjectMeta, error) {
 			return nil, fmt.Errorf("metadata: %w", err)
 		}
 	} else {
-		var p metav1.PartialObjectMetadata
-		err := json.Unmarshal(item.Stored, &p)
-		if k.Kind.Document != nil && (err != nil || p.Generation == 0) {
-			p, err = decodeRepairedMetadata(item.Stored, err)
+		var object metav1.PartialObjectMetadata
+		err := json.Unmarshal(item.Stored, &object)
+		if k.Kind.Document != nil && (err != nil || object.Generation == 0) {
+			object, err = decodeRepairedMetadata(item.Stored, err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		objectMeta = p.ObjectMeta
+		objectMeta = object.ObjectMeta
 	}
 	objectMeta.ResourceVersion = FormatRevision(item.Revision)
 	return &objectMeta, nil
@@ -317,18 +317,18 @@ func (k *KindCodec) metadata(item Item) (*metav1.ObjectMeta, error) {
 // decodeRepairedMetadata decodes the metadata of a stored document as Document.ToServed repairs it.
 // It returns cause if the value is not a document.
 func decodeRepairedMetadata(stored []byte, cause error) (metadata metav1.PartialObjectMetadata, err error) {
-	d, err := tape.Parse(stored)
+	doc, err := tape.Parse(stored)
 	if err != nil && cause != nil {
 		return metadata, cause
 	}
 	if err != nil {
 		return metadata, err
 	}
-	if d, err = objectmeta.Repair(d); err != nil {
+	if doc, err = objectmeta.Repair(doc); err != nil {
 		return metadata, err
 	}
-	defer d.Release()
-	err = json.Unmarshal(d.Raw(), &metadata)
+	defer doc.Release()
+	err = json.Unmarshal(doc.Raw(), &metadata)
 	return metadata, err
 }
 
@@ -383,14 +383,14 @@ func (k *KindCodec) PartialMessage(it Item) ([]byte, error) {
 const partialItemsField = 2
 
 // metadataSplice returns a Splice of the object's message, for use of its metadata alone.
-func (k *KindCodec) metadataSplice(it Item) (*wire.Splice, error) {
-	s := new(wire.Splice)
+func (k *KindCodec) metadataSplice(item Item) (*wire.Splice, error) {
+	splice := new(wire.Splice)
 	if k.Kind.Document == nil {
-		return s, k.prepareSplice(s, it)
+		return splice, k.prepareSplice(splice, item)
 	}
-	raw, err := k.metadataMessage(it)
+	raw, err := k.metadataMessage(item)
 	if err != nil {
 		return nil, err
 	}
-	return s, s.Init(raw, it.Revision)
+	return splice, splice.Init(raw, item.Revision)
 }

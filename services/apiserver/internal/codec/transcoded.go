@@ -17,14 +17,14 @@ type Memo = transcode.Memo
 // newProgram returns a function that compiles, on first use, the program that writes the JSON of a
 // kind's objects from their stored form. The function returns nil for kinds that are stored as
 // another type and for kinds with defaults that no rule describes.
-func newProgram(k *registry.Kind, servedAsStored bool, stored reflect.Type) func() *transcode.Program {
-	if !servedAsStored || k.Stored.JSON || k.Default != nil && k.DefaultedRules == nil {
+func newProgram(kind *registry.Kind, servedAsStored bool, stored reflect.Type) func() *transcode.Program {
+	if !servedAsStored || kind.Stored.JSON || kind.Default != nil && kind.DefaultedRules == nil {
 		return func() *transcode.Program { return nil }
 	}
 	return sync.OnceValue(func() *transcode.Program {
 		var rules []transcode.Rule
-		if k.DefaultedRules != nil {
-			rules = k.DefaultedRules()
+		if kind.DefaultedRules != nil {
+			rules = kind.DefaultedRules()
 		}
 		p, err := transcode.Compile(stored, rules...)
 		if err != nil {
@@ -49,16 +49,16 @@ func (k *KindCodec) Transcodes() bool { return k.program != nil && k.program() !
 
 // appendTranscoded appends the object of a stored value, without kind and apiVersion. It returns
 // false if the value has to be decoded.
-func appendTranscoded(p *transcode.Program, dst []byte, it Item, memo *Memo) ([]byte, bool) {
-	if p == nil || !wire.IsEnvelope(it.Stored) {
+func appendTranscoded(program *transcode.Program, dst []byte, item Item, memo *Memo) ([]byte, bool) {
+	if program == nil || !wire.IsEnvelope(item.Stored) {
 		return dst, false
 	}
-	raw, err := wire.Find(it.Stored[len(wire.EnvelopePrefix):], wire.UnknownRaw)
+	raw, err := wire.Find(item.Stored[len(wire.EnvelopePrefix):], wire.UnknownRaw)
 	if err != nil {
 		return dst, false
 	}
 	start := len(dst)
-	out, ok := p.Append(dst, raw, it.Revision, memo)
+	out, ok := program.Append(dst, raw, item.Revision, memo)
 	if !ok {
 		return dst[:start], false
 	}

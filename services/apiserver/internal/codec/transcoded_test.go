@@ -106,9 +106,9 @@ func randomServices() []any {
 
 // checkTranscoding checks that all JSON forms of a stored value equal those of the decoded object. It
 // reports whether the value was transcoded.
-func checkTranscoding(t *testing.T, kindCodec *codec.KindCodec, it codec.Item) (transcoded bool) {
+func checkTranscoding(t *testing.T, kindCodec *codec.KindCodec, stored codec.Item) (transcoded bool) {
 	t.Helper()
-	obj, err := kindCodec.DecodeItem(t.Context(), it)
+	obj, err := kindCodec.DecodeItem(t.Context(), stored)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,20 +128,20 @@ func checkTranscoding(t *testing.T, kindCodec *codec.KindCodec, it codec.Item) (
 		from := max(0, difference-80) // shows what precedes the difference
 		t.Fatalf("%s differs at byte %d: from byte %d on, got\n%.300s\nwant\n%.300s", form, difference, from, got[from:], want[from:])
 	}
-	frame, err := kindCodec.JSONFrame(codec.Modified, it)
+	frame, err := kindCodec.JSONFrame(codec.Modified, stored)
 	if err != nil {
 		t.Fatal(err)
 	}
 	requireEqual("watch frame", frame, want)
 	var memo codec.Memo
 	prefix := []byte{'x'} // contents of the buffer, which appending must keep
-	item, ok := kindCodec.AppendStoredItem(prefix, it, &memo)
+	item, ok := kindCodec.AppendStoredItem(prefix, stored, &memo)
 	if !ok {
 		requireEqual("buffer after a value that is not transcoded", item, prefix)
 		return false
 	}
 	requireEqual("list item", item, kindCodec.AppendItem(prefix, want, codec.Modified))
-	object, _ := kindCodec.AppendStored(prefix, it, &memo)
+	object, _ := kindCodec.AppendStored(prefix, stored, &memo)
 	requireEqual("object", object[len(prefix):], want.Object(codec.Modified))
 	return true
 }
@@ -184,7 +184,7 @@ func TestMetadataTranscodingMatchesDecoding(t *testing.T) {
 // TestCachedPositionsGiveSameEncoding checks that the encoding is the same whether
 // positions are searched or taken from an earlier call.
 func TestCachedPositionsGiveSameEncoding(t *testing.T) {
-	catalog, c := newCodec(t)
+	catalog, objectCodec := newCodec(t)
 	for i, kind := range storedKinds(catalog) {
 		for _, annotation := range []int{0, 100, 1 << 12, 1 << 17, 1 << 21} {
 			if annotation > 1<<12 && i%8 > 0 { // large values are slow, so check a few kinds
@@ -193,11 +193,11 @@ func TestCachedPositionsGiveSameEncoding(t *testing.T) {
 			obj := sample(t, kind, "a")
 			obj.SetAnnotations(map[string]string{"large": strings.Repeat("x", annotation)})
 			obj.SetSelfLink(strings.Repeat("s", annotation%1000)) // precedes the resource version
-			value, err := c.ForKind(kind).EncodeStored(obj)
+			value, err := objectCodec.ForKind(kind).EncodeStored(obj)
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkPositions(t, c.ForKind(kind), value)
+			checkPositions(t, objectCodec.ForKind(kind), value)
 		}
 	}
 }

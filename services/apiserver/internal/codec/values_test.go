@@ -71,23 +71,23 @@ func unservable() map[string]registry.Object {
 // TestProtobufRejectsValuesThatJSONCannotExpress checks that such values are rejected with the path
 // of the field, both in bodies and before they are stored.
 func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
-	catalog, c := newCodec(t)
+	catalog, objectCodec := newCodec(t)
 	for want, obj := range unservable() {
-		gvks, _, err := c.Scheme().ObjectKinds(obj)
+		gvks, _, err := objectCodec.Scheme().ObjectKinds(obj)
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := c.Encode(obj, gvks[0], api.MediaProtobuf, false)
+		body, err := objectCodec.Encode(obj, gvks[0], api.MediaProtobuf, false)
 		if err != nil {
 			t.Fatalf("%s: %v", want, err)
 		}
-		_, err = c.Decode(api.MediaProtobuf, body, gvks[0], nil, false)
+		_, err = objectCodec.Decode(api.MediaProtobuf, body, gvks[0], nil, false)
 		if invalid := new(doccheck.ValueError); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Decode() = %v, want a ValueError that starts with %s", err, want)
 		}
 		for _, k := range catalog.Kinds() {
 			if k.GVK() == gvks[0] && k.Stored.ToStored == nil && !k.Stored.JSON {
-				if err := c.ForKind(k).CheckStored(body); err == nil || !strings.HasPrefix(err.Error(), want) {
+				if err := objectCodec.ForKind(k).CheckStored(body); err == nil || !strings.HasPrefix(err.Error(), want) {
 					t.Errorf("CheckStored() = %v, want an error that starts with %s", err, want)
 				}
 			}
@@ -98,7 +98,7 @@ func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 // TestDecodeRejectsExpensiveQuantities checks that quantities that would take hours to parse are
 // rejected in each encoding.
 func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
-	_, c := newCodec(t)
+	_, objectCodec := newCodec(t)
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	quota := schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}
 	cbor, err := formats.JSONToCBOR([]byte(`{"kind":"ResourceQuota","apiVersion":"v1","spec":{"hard":{"cpu":"1e-2147483647"}}}`))
@@ -109,7 +109,7 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		return `{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"name":"a"},{"name":"b","resources":{"limits":{"cpu":` + quantity + `}}}]}}`
 	}
 	const path = "spec.containers[1].resources.limits.cpu: exponent"
-	for _, tc := range []struct {
+	for _, test := range []struct {
 		media, body, want string
 		gvk               schema.GroupVersionKind
 	}{
@@ -133,9 +133,9 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 			gvk:   quota,
 		},
 	} {
-		_, err := c.Decode(tc.media, []byte(tc.body), tc.gvk, nil, true)
-		if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
-			t.Errorf("%s %.60q: got %v, want %s", tc.media, tc.body, err, tc.want)
+		_, err := objectCodec.Decode(test.media, []byte(test.body), test.gvk, nil, true)
+		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s %.60q: got %v, want %s", test.media, test.body, err, test.want)
 		}
 	}
 	for name, body := range map[string]string{
@@ -143,7 +143,7 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		"wire type of a map value": "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x10\x11\n\x0f1e-000002147483",
 		"unknown group":            "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x20\xa3\x06\xa4\x06\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-000002147483",
 	} {
-		if _, err := c.Decode(
+		if _, err := objectCodec.Decode(
 			api.MediaProtobuf,
 			[]byte(body),
 			quota,
@@ -154,7 +154,7 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		}
 	}
 	tree := map[string]any{"spec": map[string]any{"hard": map[string]any{"cpu": "1e99999999"}}}
-	if err := c.Checks.CheckTree(tree, quota); err == nil || !strings.HasPrefix(err.Error(), "spec.hard.cpu: exponent") {
+	if err := objectCodec.Checks.CheckTree(tree, quota); err == nil || !strings.HasPrefix(err.Error(), "spec.hard.cpu: exponent") {
 		t.Errorf("CheckTree() = %v, want an error that starts with spec.hard.cpu: exponent", err)
 	}
 }
@@ -162,14 +162,14 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 // TestDecodeAcceptsTextThatLooksExpensive checks that text of other types is accepted although it
 // would be an invalid quantity, time or document.
 func TestDecodeAcceptsTextThatLooksExpensive(t *testing.T) {
-	_, c := newCodec(t)
+	_, objectCodec := newCodec(t)
 	gvk := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 	const body = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","creationTimestamp":"9999-12-31T23:59:59Z"},"data":{"a":"1e-2147483647","b":"\ud800","c":"9999-12-31T23:59:59-01:00"}}`
-	if _, err := c.Decode(api.MediaJSON, []byte(body), gvk, nil, true); err != nil {
+	if _, err := objectCodec.Decode(api.MediaJSON, []byte(body), gvk, nil, true); err != nil {
 		t.Errorf("Decode(%s): got error %v, want none", body, err)
 	}
 	late := strings.Replace(body, "23:59:59Z", "23:59:59-01:00", 1)
-	if _, err := c.Decode(api.MediaJSON, []byte(late), gvk, nil, true); err == nil ||
+	if _, err := objectCodec.Decode(api.MediaJSON, []byte(late), gvk, nil, true); err == nil ||
 		!strings.HasPrefix(err.Error(), "metadata.creationTimestamp: time") {
 		t.Errorf("time in the year 10000: got error %v, want one about metadata.creationTimestamp", err)
 	}
@@ -196,20 +196,20 @@ func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 // one byte can be stored, read again and served as JSON.
 func TestMutatedProtobufIsServedOrRejected(t *testing.T) {
 	const mutations = 200 // of each kind
-	catalog, c := newCodec(t)
+	catalog, objectCodec := newCodec(t)
 	for i, kind := range storedKinds(catalog) {
-		kindCodec := c.ForKind(kind)
+		kindCodec := objectCodec.ForKind(kind)
 		random := rand.New(rand.NewPCG(uint64(i), mutationSeed))
 		obj := kind.New().(registry.Object)
 		randomObjects(int64(i)+mutationSeed).NumElements(1, 2).NilChance(0.2).Fill(obj)
-		whole, err := c.Encode(obj, kind.GVK(), api.MediaProtobuf, false)
+		whole, err := objectCodec.Encode(obj, kind.GVK(), api.MediaProtobuf, false)
 		if err != nil {
 			continue // not every random object has a protobuf form
 		}
 		for range mutations {
 			body := bytes.Clone(whole)
 			body[4+random.IntN(len(body)-4)] = byte(random.Uint32())
-			d, err := c.Decode(api.MediaProtobuf, body, kind.GVK(), nil, false)
+			d, err := objectCodec.Decode(api.MediaProtobuf, body, kind.GVK(), nil, false)
 			got, ok := d.Object.(registry.Object)
 			if err != nil || !ok || d.GVK != kind.GVK() {
 				continue
@@ -242,7 +242,7 @@ func TestDecodeErrorsNameField(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "ConfigMap.metadata of type v1.ObjectMeta") {
 		t.Errorf("Decode of text as metadata = %v, want an error about ConfigMap.metadata", err)
 	}
-	d, err := c.Decode(
+	decoded, err := c.Decode(
 		api.MediaJSON,
 		[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","x":1},"data":{"a":"1","a":"2"}}`),
 		gvk,
@@ -252,7 +252,7 @@ func TestDecodeErrorsNameField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(d.Unknown); got != `[duplicate field "data.a" unknown field "metadata.x"]` &&
+	if got := fmt.Sprint(decoded.Unknown); got != `[duplicate field "data.a" unknown field "metadata.x"]` &&
 		got != `[unknown field "metadata.x" duplicate field "data.a"]` {
 		t.Errorf("unknown fields = %s, want duplicate data.a and unknown metadata.x", got)
 	}

@@ -41,18 +41,18 @@ func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
 			served[schema.GroupVersion{Group: g.Name, Version: v}] = true
 		}
 	}
-	for _, k := range kinds {
-		if !served[k.GroupVersion()] {
-			return nil, fmt.Errorf("kind %s: its group version is not declared", k.GVK())
+	for _, kind := range kinds {
+		if !served[kind.GroupVersion()] {
+			return nil, fmt.Errorf("kind %s: its group version is not declared", kind.GVK())
 		}
-		if catalog.byGVR[k.GVR()] != nil {
-			return nil, fmt.Errorf("resource %s is declared twice", k.GVR())
+		if catalog.byGVR[kind.GVR()] != nil {
+			return nil, fmt.Errorf("resource %s is declared twice", kind.GVR())
 		}
-		if !k.Virtual && k.Stored.Prefix == "" {
-			return nil, fmt.Errorf("kind %s: no stored prefix", k.GVK())
+		if !kind.Virtual && kind.Stored.Prefix == "" {
+			return nil, fmt.Errorf("kind %s: no stored prefix", kind.GVK())
 		}
-		catalog.byGVR[k.GVR()] = k
-		catalog.byGVK[k.GVK()] = k
+		catalog.byGVR[kind.GVR()] = kind
+		catalog.byGVK[kind.GVK()] = kind
 	}
 	return catalog, nil
 }
@@ -69,16 +69,16 @@ func (c *Catalog) Filter(match func(*Kind) bool) (*Catalog, error) {
 		}
 	}
 	var groups []Group
-	for _, g := range c.groups {
-		versions := g.Versions
-		g.Versions = nil
+	for _, group := range c.groups {
+		versions := group.Versions
+		group.Versions = nil
 		for _, v := range versions {
-			if used[schema.GroupVersion{Group: g.Name, Version: v}] {
-				g.Versions = append(g.Versions, v)
+			if used[schema.GroupVersion{Group: group.Name, Version: v}] {
+				group.Versions = append(group.Versions, v)
 			}
 		}
-		if len(g.Versions) > 0 {
-			groups = append(groups, g)
+		if len(group.Versions) > 0 {
+			groups = append(groups, group)
 		}
 	}
 	return NewCatalog(groups, kinds)

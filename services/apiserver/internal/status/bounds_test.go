@@ -66,18 +66,18 @@ func TestStatusIsBounded(t *testing.T) {
 		"a long name":    {err: apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), kept: "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st := FromError(test.err)
-			if len(st.Message) > MaxMessage+100 {
-				t.Errorf("got a message of %d bytes, want at most %d", len(st.Message), MaxMessage+100)
+			status := FromError(test.err)
+			if len(status.Message) > MaxMessage+100 {
+				t.Errorf("got a message of %d bytes, want at most %d", len(status.Message), MaxMessage+100)
 			}
-			if len(st.Message) > MaxMessage && !strings.HasSuffix(st.Message, " more bytes are left out)") {
-				t.Errorf("message of %d bytes: got no note of the omitted bytes, want one", len(st.Message))
+			if len(status.Message) > MaxMessage && !strings.HasSuffix(status.Message, " more bytes are left out)") {
+				t.Errorf("message of %d bytes: got no note of the omitted bytes, want one", len(status.Message))
 			}
 			var causes []metav1.StatusCause
 			size := 0
-			if st.Details != nil {
-				causes = st.Details.Causes
-				size = len(st.Details.Name)
+			if status.Details != nil {
+				causes = status.Details.Causes
+				size = len(status.Details.Name)
 			}
 			left := ""
 			if n := len(causes); n > 0 && causes[n-1].Field == "" {
@@ -96,8 +96,8 @@ func TestStatusIsBounded(t *testing.T) {
 		})
 	}
 	small := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3])
-	if st := FromError(small); st.Details != small.ErrStatus.Details || len(st.Details.Causes) != 3 {
-		t.Errorf("small Status: got details %+v, want them unchanged", st.Details)
+	if status := FromError(small); status.Details != small.ErrStatus.Details || len(status.Details.Causes) != 3 {
+		t.Errorf("small Status: got details %+v, want them unchanged", status.Details)
 	}
 }
 

@@ -48,12 +48,12 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierror
 	var message joinedError
 	causes := make([]metav1.StatusCause, 0, min(len(errs), MaxCauses))
 	size := 0
-	for i, e := range errs {
-		body := errorBody(e)
+	for i, fieldErr := range errs {
+		body := errorBody(fieldErr)
 		cause := metav1.StatusCause{
-			Type:    metav1.CauseType(e.Type),
+			Type:    metav1.CauseType(fieldErr.Type),
 			Message: Truncate(body, maxCause),
-			Field:   Truncate(e.Field, maxCause),
+			Field:   Truncate(fieldErr.Field, maxCause),
 		}
 		size += len(cause.Message) + len(cause.Field)
 		if size > MaxMessage || i == MaxCauses {
@@ -62,7 +62,7 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierror
 			break
 		}
 		causes = append(causes, cause)
-		message.add(e.Field + ": " + body)
+		message.add(fieldErr.Field + ": " + body)
 	}
 	err.ErrStatus.Details.Causes = causes
 	err.ErrStatus.Message += ": " + message.String()
@@ -149,14 +149,14 @@ func Shortened(status *metav1.Status) *metav1.Status {
 			RemainingItemCount: status.RemainingItemCount,
 		},
 	}
-	if d := status.Details; d != nil {
+	if details := status.Details; details != nil {
 		out.Details = &metav1.StatusDetails{
-			Name:              d.Name,
-			Group:             Truncate(d.Group, maxCause),
-			Kind:              Truncate(d.Kind, maxCause),
-			UID:               types.UID(Truncate(string(d.UID), maxCause)),
-			Causes:            d.Causes,
-			RetryAfterSeconds: d.RetryAfterSeconds,
+			Name:              details.Name,
+			Group:             Truncate(details.Group, maxCause),
+			Kind:              Truncate(details.Kind, maxCause),
+			UID:               types.UID(Truncate(string(details.UID), maxCause)),
+			Causes:            details.Causes,
+			RetryAfterSeconds: details.RetryAfterSeconds,
 		}
 	}
 	return boundStatus(&out)
@@ -199,13 +199,13 @@ func boundCauses(causes []metav1.StatusCause) []metav1.StatusCause {
 	return out
 }
 
-// Truncate returns s, or its first n bytes with a note of how much is left out.
-func Truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
+// Truncate returns text, or its first limit bytes with a note of how much is left out.
+func Truncate(text string, limit int) string {
+	if len(text) <= limit {
+		return text
 	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
 	}
-	return fmt.Sprintf("%s … (%d more bytes are left out)", strings.Clone(s[:n]), len(s)-n)
+	return fmt.Sprintf("%s … (%d more bytes are left out)", strings.Clone(text[:limit]), len(text)-limit)
 }

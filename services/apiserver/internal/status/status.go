@@ -183,14 +183,14 @@ var ErrModified = errors.New("the object has been modified; please apply your ch
 func FromError(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {
-		st := api.Status()
-		if st.Status == "" {
-			st.Status = metav1.StatusFailure
+		status := api.Status()
+		if status.Status == "" {
+			status.Status = metav1.StatusFailure
 		}
-		if st.Code == 0 {
-			st.Code = http.StatusInternalServerError
+		if status.Code == 0 {
+			status.Code = http.StatusInternalServerError
 		}
-		return boundStatus(&st)
+		return boundStatus(&status)
 	}
 	return boundStatus(&metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()})
 }

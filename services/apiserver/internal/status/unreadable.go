@@ -60,25 +60,25 @@ func DecryptionRejected(e *storage.CorruptObjectError) error {
 }
 
 // OfObject returns the error of reading or deleting one object.
-func (c CorruptObjects) OfObject(e *storage.CorruptObjectError) error {
-	if err := DecryptionRejected(e); err != nil {
+func (c CorruptObjects) OfObject(corrupt *storage.CorruptObjectError) error {
+	if err := DecryptionRejected(corrupt); err != nil {
 		return err
 	}
 	if !c.Named {
-		return internalError(e, e.Error())
+		return internalError(corrupt, corrupt.Error())
 	}
-	return apierrors.NewInternalError(corruptObjectError(strings.TrimPrefix(e.Key, c.Root), e))
+	return apierrors.NewInternalError(corruptObjectError(strings.TrimPrefix(corrupt.Key, c.Root), corrupt))
 }
 
 // OfWrite returns the error of changing one object.
-func (c CorruptObjects) OfWrite(e *storage.CorruptObjectError) error {
-	if err := DecryptionRejected(e); err != nil {
+func (c CorruptObjects) OfWrite(corrupt *storage.CorruptObjectError) error {
+	if err := DecryptionRejected(corrupt); err != nil {
 		return err
 	}
 	if !c.Named {
-		return internalError(e, e.Error())
+		return internalError(corrupt, corrupt.Error())
 	}
-	return internalError(e, corruptionDetail(e))
+	return internalError(corrupt, corruptionDetail(corrupt))
 }
 
 // CanStop reports whether a list with the given number of damaged objects can stop looking for
@@ -87,20 +87,20 @@ func (c CorruptObjects) CanStop(found int) bool { return !c.Named || found > max
 
 // OfList returns the error of a list that contains damaged objects.
 func (c CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage.CorruptObjectError) error {
-	for _, e := range damaged {
-		if err := DecryptionRejected(e); err != nil {
+	for _, corrupt := range damaged {
+		if err := DecryptionRejected(corrupt); err != nil {
 			return err
 		}
 	}
 	if !c.Named {
-		e := damaged[0]
-		if e.Undecodable {
-			return Failed(e.Error())
+		corrupt := damaged[0]
+		if corrupt.Undecodable {
+			return Failed(corrupt.Error())
 		}
-		return apierrors.NewInternalError(fmt.Errorf("unable to transform key %q: %w", e.Key, e.Err))
+		return apierrors.NewInternalError(fmt.Errorf("unable to transform key %q: %w", corrupt.Key, corrupt.Err))
 	}
 	details := &metav1.StatusDetails{Name: "list", Group: resource.Group, Kind: resource.Resource}
-	for i, e := range damaged {
+	for i, corrupt := range damaged {
 		if i == maxListedCorrupt {
 			details.Causes = append(details.Causes, metav1.StatusCause{
 				Type:    metav1.CauseTypeTooMany,
@@ -110,8 +110,8 @@ func (c CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage
 		}
 		details.Causes = append(details.Causes, metav1.StatusCause{
 			Type:    metav1.CauseTypeUnexpectedServerResponse,
-			Field:   e.Key,
-			Message: corruptObjectError(e.Key, e).Error(),
+			Field:   corrupt.Key,
+			Message: corruptObjectError(corrupt.Key, corrupt).Error(),
 		})
 	}
 	return Error(http.StatusInternalServerError, metav1.StatusReasonStoreReadError,

@@ -85,32 +85,32 @@ func (s *Server) Put(resource string, o Object) {
 	if err := json.Unmarshal(raw, &decoded); err != nil {
 		s.t.Fatal(err)
 	}
-	k := objectKey{resource, o.GetNamespace(), o.GetName()}
+	key := objectKey{resource, o.GetNamespace(), o.GetName()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kind := "ADDED"
-	if s.objects[k] != nil {
+	if s.objects[key] != nil {
 		kind = "MODIFIED"
 	}
-	s.objects[k] = decoded
-	s.recordEvent(k, kind, decoded)
+	s.objects[key] = decoded
+	s.recordEvent(key, kind, decoded)
 }
 
 // Delete removes an object.
 func (s *Server) Delete(resource, namespace, name string) {
-	k := objectKey{resource, namespace, name}
+	key := objectKey{resource, namespace, name}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := s.objects[k]
+	last := s.objects[key]
 	if last == nil {
-		s.t.Errorf("%v is not there to be deleted", k)
+		s.t.Errorf("%v is not there to be deleted", key)
 		return
 	}
-	delete(s.objects, k)
+	delete(s.objects, key)
 	meta := maps.Clone(last["metadata"].(object))
 	last = maps.Clone(last)
 	last["metadata"] = meta
-	s.recordEvent(k, "DELETED", last)
+	s.recordEvent(key, "DELETED", last)
 }
 
 // recordEvent adds an event and sets its revision. The caller holds mu.
@@ -166,39 +166,39 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	k, ok := parsePath(r.URL.Path)
+	key, ok := parsePath(r.URL.Path)
 	switch {
 	case !ok || r.Method != http.MethodGet:
 		http.NotFound(w, r)
-	case k.name != "":
-		s.get(w, r, k)
+	case key.name != "":
+		s.get(w, r, key)
 	case r.URL.Query().Get("watch") != "":
-		s.watch(w, r, k)
+		s.watch(w, r, key)
 	default:
-		s.list(w, r, k)
+		s.list(w, r, key)
 	}
 }
 
 // parsePath splits /api/v1[/namespaces/NS]/RESOURCE[/NAME].
-func parsePath(path string) (k objectKey, ok bool) {
+func parsePath(path string) (key objectKey, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/api/v1/")
 	parts := strings.Split(rest, "/")
 	if len(parts) > 2 && parts[0] == "namespaces" {
-		k.namespace = parts[1]
+		key.namespace = parts[1]
 		parts = parts[2:]
 	}
-	k.resource = parts[0]
+	key.resource = parts[0]
 	if len(parts) > 1 {
-		k.name = parts[1]
+		key.name = parts[1]
 	}
-	return k, ok && len(parts) <= 2
+	return key, ok && len(parts) <= 2
 }
 
 // get writes an object, or a Status with code 404.
-func (s *Server) get(w http.ResponseWriter, r *http.Request, k objectKey) {
+func (s *Server) get(w http.ResponseWriter, r *http.Request, key objectKey) {
 	s.mu.Lock()
 	s.gets++
-	found := inRequestedForm(r, s.objects[k])
+	found := inRequestedForm(r, s.objects[key])
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	if found == nil {
@@ -209,23 +209,23 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, k objectKey) {
 			"status":     "Failure",
 			"reason":     "NotFound",
 			"code":       404,
-			"message":    k.resource + " " + k.name + " not found",
+			"message":    key.resource + " " + key.name + " not found",
 		}
 	}
 	s.writeJSON(w, found)
 }
 
 // list writes the selected objects of a resource.
-func (s *Server) list(w http.ResponseWriter, r *http.Request, k objectKey) {
+func (s *Server) list(w http.ResponseWriter, r *http.Request, key objectKey) {
 	s.mu.Lock()
 	items := []object{}
 	for each, o := range s.objects {
-		if isSelected(r, k, each, o) {
+		if isSelected(r, key, each, o) {
 			items = append(items, inRequestedForm(r, o))
 		}
 	}
 	list := object{
-		"kind":       listKinds()[k.resource],
+		"kind":       listKinds()[key.resource],
 		"apiVersion": "v1",
 		"metadata":   object{"resourceVersion": strconv.Itoa(s.revision)},
 		"items":      items,
@@ -251,7 +251,7 @@ func listKinds() map[string]string {
 
 // watch streams the events after a revision. Revisions begin at 1 and each belongs to one event, so
 // the event of a revision has the index revision-1.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, k objectKey) {
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, key objectKey) {
 	from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil {
 		from = 0
@@ -273,7 +273,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k objectKey) {
 		}
 		s.mu.Unlock()
 		for _, e := range newEvents {
-			if isSelected(r, k, e.key, e.object) {
+			if isSelected(r, key, e.key, e.object) {
 				s.writeJSON(w, object{"type": e.kind, "object": inRequestedForm(r, e.object)})
 			}
 		}

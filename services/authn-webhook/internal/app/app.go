@@ -40,40 +40,40 @@ func (o *Options) buildService(log *slog.Logger) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &service{Service: runner}
-	if err := o.configure(s); err != nil {
+	svc := &service{Service: runner}
+	if err := o.configure(svc); err != nil {
 		if closeErr := runner.Close(); closeErr != nil {
 			log.Warn("closing the port", "error", closeErr)
 		}
 		return nil, err
 	}
-	return s, nil
+	return svc, nil
 }
 
 // configure registers the metrics, creates the authenticators and serves reviews to authorized callers.
-func (o *Options) configure(s *service) (err error) {
-	o.Features.Warn(s.Log)
-	if err := o.Features.Register(s.Metrics); err != nil {
+func (o *Options) configure(svc *service) (err error) {
+	o.Features.Warn(svc.Log)
+	if err := o.Features.Register(svc.Metrics); err != nil {
 		return err
 	}
-	if s.tokens, err = o.Tokens.buildAuthenticators(s.Service, o.Features); err != nil {
+	if svc.tokens, err = o.Tokens.buildAuthenticators(svc.Service, o.Features); err != nil {
 		return err
 	}
-	guard, err := callerauth.NewGuard(&o.Clients, s.Server.VerifyOptions)
+	guard, err := callerauth.NewGuard(&o.Clients, svc.Server.VerifyOptions)
 	if err != nil {
 		return err
 	}
 	// Continue the trace of a caller only if its certificate is valid.
-	s.Follow = guard.HasValidCertificate
+	svc.Follow = guard.HasValidCertificate
 	if o.Clients.AnyClient {
-		s.Log.Warn("any client that reaches the port may request reviews")
+		svc.Log.Warn("any client that reaches the port may request reviews")
 	}
 	handler := review.New(review.Config{
-		Token:   authenticator.Unreserved(s.tokens.union),
-		Logger:  s.Log,
-		Metrics: review.NewMetrics(s.Metrics),
+		Token:   authenticator.Unreserved(svc.tokens.union),
+		Logger:  svc.Log,
+		Metrics: review.NewMetrics(svc.Metrics),
 	})
-	reviews.Mount(s.Engine, guard, handler.Serve, review.NotAllowed, "/", "/authenticate")
+	reviews.Mount(svc.Engine, guard, handler.Serve, review.NotAllowed, "/", "/authenticate")
 	return nil
 }
 

@@ -130,14 +130,14 @@ func (f *fixture) run(o *Options) {
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 		f.t.Fatal(err)
 	}
-	s, err := o.buildService(slog.New(slog.NewTextHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	service, err := o.buildService(slog.New(slog.NewTextHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.url = "https://" + s.Server.Addr().String()
+	f.url = "https://" + service.Server.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- s.run(ctx) }()
+	go func() { done <- service.run(ctx) }()
 	f.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -170,7 +170,7 @@ func (f *fixture) get(path string) (int, string) {
 }
 
 // post sends a review and returns the status and the body of the response.
-func (f *fixture) post(c *http.Client, path, version, token string, audiences ...string) (int, string) {
+func (f *fixture) post(client *http.Client, path, version, token string, audiences ...string) (int, string) {
 	f.t.Helper()
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": version, "kind": "TokenReview", "spec": map[string]any{"token": token, "audiences": audiences},
@@ -178,7 +178,7 @@ func (f *fixture) post(c *http.Client, path, version, token string, audiences ..
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	resp, err := c.Post(f.url+path, "application/json", bytes.NewReader(body))
+	resp, err := client.Post(f.url+path, "application/json", bytes.NewReader(body))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func serviceAccount(uid string) *corev1.ServiceAccount {
 }
 
 // signed returns a token of the service account.
-func (f *fixture) signed(issuer string, b satoken.Binding, audiences ...string) string {
+func (f *fixture) signed(issuer string, binding satoken.Binding, audiences ...string) string {
 	f.t.Helper()
 	key, err := satoken.LoadPrivateKey(f.files.ServiceAccountKey())
 	if err != nil {
@@ -251,8 +251,8 @@ func (f *fixture) signed(issuer string, b satoken.Binding, audiences ...string) 
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	b.Namespace, b.ServiceAccount = "default", satoken.Ref{Name: "robot", UID: "uid-1"}
-	token, _, err := s.Sign(satoken.Request{Binding: b, Audiences: audiences, IssuedAt: time.Now(), Lifetime: time.Hour})
+	binding.Namespace, binding.ServiceAccount = "default", satoken.Ref{Name: "robot", UID: "uid-1"}
+	token, _, err := s.Sign(satoken.Request{Binding: binding, Audiences: audiences, IssuedAt: time.Now(), Lifetime: time.Hour})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -261,13 +261,13 @@ func (f *fixture) signed(issuer string, b satoken.Binding, audiences ...string) 
 
 // optionsWithAllTokens returns options with every kind of token.
 func (f *fixture) optionsWithAllTokens(provider *oidctest.Provider) *Options {
-	o := f.options()
-	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\nof-the-suite,system:binnacle:apiserver,4\n")
-	o.Tokens.BootstrapTokens = true
-	o.Tokens.ServiceAccounts.Issuers = []string{issuer}
-	o.Tokens.ServiceAccounts.KeyFiles = []string{f.files.ServiceAccountPublicKey()}
-	oidc := o.Tokens.JWT.OIDC
+	options := f.options()
+	options.Tokens.File = f.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\nof-the-suite,system:binnacle:apiserver,4\n")
+	options.Tokens.BootstrapTokens = true
+	options.Tokens.ServiceAccounts.Issuers = []string{issuer}
+	options.Tokens.ServiceAccounts.KeyFiles = []string{f.files.ServiceAccountPublicKey()}
+	oidc := options.Tokens.JWT.OIDC
 	oidc.IssuerURL, oidc.ClientID, oidc.UsernamePrefix = provider.URL(), oidctest.ClientID, "oidc:"
 	oidc.CAFile = f.write("oidc-ca.crt", provider.CA())
-	return o
+	return options
 }

@@ -27,8 +27,8 @@ type tokenAuthenticators struct {
 }
 
 // buildAuthenticators returns the authenticators of all kinds of tokens that are turned on.
-func (o *TokenOptions) buildAuthenticators(s *servicerunner.Service, gates *features.Gates) (*tokenAuthenticators, error) {
-	authenticators := &tokenAuthenticators{options: o, service: s, gates: gates}
+func (o *TokenOptions) buildAuthenticators(service *servicerunner.Service, gates *features.Gates) (*tokenAuthenticators, error) {
+	authenticators := &tokenAuthenticators{options: o, service: service, gates: gates}
 	lookups, err := authenticators.newObjects()
 	if err != nil {
 		return nil, err
@@ -45,24 +45,24 @@ func (o *TokenOptions) buildAuthenticators(s *servicerunner.Service, gates *feat
 		}
 	}
 	if len(authenticators.union) == 0 {
-		s.Log.Warn("no kind of token is configured, so every token is unknown")
+		service.Log.Warn("no kind of token is configured, so every token is unknown")
 	}
 	return authenticators, nil
 }
 
 // newObjects returns the objects that tokens depend on, or nil if no kind of token needs any.
 func (t *tokenAuthenticators) newObjects() (*objects.Objects, error) {
-	c := objects.Config{
+	config := objects.Config{
 		Client:          t.service.Client,
 		ServiceAccounts: len(t.options.ServiceAccounts.Issuers) > 0,
 		BootstrapTokens: t.options.BootstrapTokens,
 		Confirm:         t.options.ConfirmLookups,
 		Logger:          t.service.Log,
 	}
-	if !c.ServiceAccounts && !c.BootstrapTokens {
+	if !config.ServiceAccounts && !config.BootstrapTokens {
 		return nil, nil
 	}
-	found, err := objects.New(c)
+	found, err := objects.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -76,14 +76,14 @@ func (t *tokenAuthenticators) newFileAuthenticator(*objects.Objects) (authentica
 	if t.options.File == "" {
 		return nil, nil
 	}
-	f, warnings, err := tokenfile.Load(t.options.File)
+	tokens, warnings, err := tokenfile.Load(t.options.File)
 	if err != nil {
 		return nil, fmt.Errorf("--token-auth-file: %w", err)
 	}
 	for _, w := range warnings {
 		t.service.Log.Warn("token file", "file", t.options.File, "warning", w)
 	}
-	return authenticator.ForAudiences(t.options.audiences(), f), nil
+	return authenticator.ForAudiences(t.options.audiences(), tokens), nil
 }
 
 // newServiceAccountAuthenticator returns the authenticator of service account tokens, or nil.

@@ -73,14 +73,14 @@ func New(config Config) (*Objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client for look-ups: %w", err)
 	}
-	o := &Objects{
+	created := &Objects{
 		confirm: config.Confirm, log: config.Logger, secrets: secrets, metadata: partial,
 		guessLimiter: rate.NewLimiter(guessesPerSecond, guessesBurst),
 	}
-	if err := o.addWatches(config); err != nil {
+	if err := created.addWatches(config); err != nil {
 		return nil, fmt.Errorf("client for watches: %w", err)
 	}
-	return o, nil
+	return created, nil
 }
 
 // addWatches creates the watches of all resources that tokens depend on.

@@ -77,14 +77,14 @@ func eventually(t *testing.T, condition func() bool) {
 func lookUpUIDs(t *testing.T, lookups *objects.Objects) string {
 	t.Helper()
 	var out []string
-	add := func(m metav1.Object, err error) {
+	add := func(metadata metav1.Object, err error) {
 		switch {
 		case apierrors.IsNotFound(err):
 			out = append(out, "-")
 		case err != nil:
 			t.Errorf("lookup: %v", err)
 		default:
-			out = append(out, string(m.GetUID()))
+			out = append(out, string(metadata.GetUID()))
 		}
 	}
 	ctx := t.Context()

@@ -72,19 +72,19 @@ func newWatch(name string, log *slog.Logger,
 	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
 	follow func(context.Context, metav1.ListOptions) (apiwatch.Interface, error),
 ) *objectWatch {
-	w := &objectWatch{name: name, store: reflector.NewStore(keepFields, nil)}
-	w.reflector = reflector.New(reflector.Config{
+	watch := &objectWatch{name: name, store: reflector.NewStore(keepFields, nil)}
+	watch.reflector = reflector.New(reflector.Config{
 		Resource: name,
 		List:     list,
 		Watch:    follow,
-		Sink:     w.store,
+		Sink:     watch.store,
 		PageSize: pageSize,
 		MinRetry: minWatchRetry,
 		MaxRetry: maxWatchRetry,
 		Log:      log,
 		Level:    slog.LevelWarn,
 	})
-	return w
+	return watch
 }
 
 // keepFields returns the part of an object that lookups need.

@@ -97,14 +97,14 @@ func (h *Handler) authenticate(ctx context.Context,
 	if len(spec.Token) > authenticator.MaxTokenBytes {
 		return nil, false, authenticator.ErrTooLong
 	}
-	r, ok, err := h.config.Token.AuthenticateToken(ctx, spec.Token, spec.Audiences)
+	response, ok, err := h.config.Token.AuthenticateToken(ctx, spec.Token, spec.Audiences)
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	if len(spec.Audiences) > 0 && len(authenticator.Intersect(spec.Audiences, r.Audiences)) == 0 {
+	if len(spec.Audiences) > 0 && len(authenticator.Intersect(spec.Audiences, response.Audiences)) == 0 {
 		return nil, false, errors.New("the token is for other audiences")
 	}
-	return r, true, nil
+	return response, true, nil
 }
 
 // readReview parses the review in a request. Errors do not quote the body, which contains a token.
@@ -135,19 +135,19 @@ func readReview(w http.ResponseWriter,
 }
 
 // authenticatedStatus returns the status of a review whose token is valid.
-func authenticatedStatus(r *authenticator.Response) authenticationv1.TokenReviewStatus {
-	s := authenticationv1.TokenReviewStatus{
+func authenticatedStatus(response *authenticator.Response) authenticationv1.TokenReviewStatus {
+	status := authenticationv1.TokenReviewStatus{
 		Authenticated: true,
-		User:          authenticationv1.UserInfo{Username: r.User.Name, UID: r.User.UID, Groups: r.User.Groups},
-		Audiences:     r.Audiences,
+		User:          authenticationv1.UserInfo{Username: response.User.Name, UID: response.User.UID, Groups: response.User.Groups},
+		Audiences:     response.Audiences,
 	}
-	if len(r.User.Extra) > 0 {
-		s.User.Extra = make(map[string]authenticationv1.ExtraValue, len(r.User.Extra))
-		for k, v := range r.User.Extra {
-			s.User.Extra[k] = v
+	if len(response.User.Extra) > 0 {
+		status.User.Extra = make(map[string]authenticationv1.ExtraValue, len(response.User.Extra))
+		for k, v := range response.User.Extra {
+			status.User.Extra[k] = v
 		}
 	}
-	return s
+	return status
 }
 
 // responseInVersion returns the response in a version. Its spec is empty, so the token is not

@@ -57,15 +57,15 @@ type fixture struct {
 func newFixture() *fixture {
 	f := &fixture{registry: prometheus.NewRegistry()}
 	gin.SetMode(gin.ReleaseMode)
-	e := gin.New()
+	engine := gin.New()
 	h := review.New(review.Config{
 		Token:   authenticator.TokenFunc(fixedAuthenticator),
 		Logger:  slog.New(slog.NewTextHandler(&f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: review.NewMetrics(f.registry), Timeout: 20 * time.Millisecond,
 	})
-	e.POST("/", h.Serve)
-	e.GET("/", review.NotAllowed)
-	f.handler = e
+	engine.POST("/", h.Serve)
+	engine.GET("/", review.NotAllowed)
+	f.handler = engine
 	return f
 }
 
@@ -140,10 +140,10 @@ func TestReviews(t *testing.T) {
 		},
 	}
 	for _, version := range []string{v1, v1beta1} {
-		for _, tt := range tests {
-			t.Run(version+" "+tt.name, func(t *testing.T) {
+		for _, test := range tests {
+			t.Run(version+" "+test.name, func(t *testing.T) {
 				fixture := newFixture()
-				out := fixture.post(body(version, tt.token, tt.audiences...), "application/json; charset=utf-8")
+				out := fixture.post(body(version, test.token, test.audiences...), "application/json; charset=utf-8")
 				if out.Code != http.StatusOK {
 					t.Fatalf("got %d %s, want %v", out.Code, out.Body, http.StatusOK)
 				}
@@ -151,20 +151,20 @@ func TestReviews(t *testing.T) {
 				if err := json.Unmarshal(out.Body.Bytes(), &r); err != nil {
 					t.Fatal(err)
 				}
-				s := r.Status
+				status := r.Status
 				if r.APIVersion != version || r.Kind != "TokenReview" || r.Spec.Token != "" {
 					t.Errorf("got %s %s, spec %v; want %v, \"TokenReview\", \"\"", r.APIVersion, r.Kind, r.Spec, version)
 				}
-				if s.Authenticated != (tt.user != "") || s.User.Username != tt.user || s.Error != tt.err ||
-					!slices.Equal(s.Audiences, tt.got) {
-					t.Errorf("got status %+v, want user %q, error %q, audiences %q", s, tt.user, tt.err, tt.got)
+				if status.Authenticated != (test.user != "") || status.User.Username != test.user || status.Error != test.err ||
+					!slices.Equal(status.Audiences, test.got) {
+					t.Errorf("got status %+v, want user %q, error %q, audiences %q", status, test.user, test.err, test.got)
 				}
-				if tt.user == "ada" && (s.User.UID != "7" || s.User.Groups[0] != "dev" ||
-					s.User.Extra["example.org/x"][0] != "y") {
-					t.Errorf("got user %+v, want UID 7, group dev, extra example.org/x y", s.User)
+				if test.user == "ada" && (status.User.UID != "7" || status.User.Groups[0] != "dev" ||
+					status.User.Extra["example.org/x"][0] != "y") {
+					t.Errorf("got user %+v, want UID 7, group dev, extra example.org/x y", status.User)
 				}
-				fixture.wantOne(t, tt.result)
-				fixture.wantSecret(t, tt.token)
+				fixture.wantOne(t, test.result)
+				fixture.wantSecret(t, test.token)
 			})
 		}
 	}
@@ -173,14 +173,14 @@ func TestReviews(t *testing.T) {
 // TestNoDecision checks that an undecided review gets 503 with Retry-After.
 func TestNoDecision(t *testing.T) {
 	for _, token := range []string{"later", "slow"} {
-		f := newFixture()
-		out := f.post(body(v1, token), "application/json")
+		fixture := newFixture()
+		out := fixture.post(body(v1, token), "application/json")
 		if out.Code != http.StatusServiceUnavailable || out.Header().Get("Retry-After") == "" ||
 			!strings.Contains(out.Body.String(), `"reason":"ServiceUnavailable"`) {
 			t.Errorf("%s: got %d %s; want %v, other than \"\", text with `\"reason\":\"ServiceUnavailable\"`", token,
 				out.Code, out.Body, http.StatusServiceUnavailable)
 		}
-		f.wantOne(t, "unavailable")
+		fixture.wantOne(t, "unavailable")
 	}
 }
 

@@ -52,15 +52,15 @@ type Server struct {
 
 // New starts a server.
 func New() *Server {
-	s := &Server{
+	server := &Server{
 		revision:   10,
 		objects:    map[string]map[string]json.RawMessage{},
 		eventAdded: make(chan struct{}),
 		endWatches: make(chan struct{}),
 		listCounts: map[string]int{},
 	}
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
-	return s
+	server.Server = httptest.NewServer(http.HandlerFunc(server.serve))
+	return server
 }
 
 // Close ends all watches and the server.
@@ -114,7 +114,7 @@ type change struct {
 }
 
 // changeObject stores or deletes an object and returns the new revision.
-func (s *Server) changeObject(resource string, object Object, c change) int64 {
+func (s *Server) changeObject(resource string, object Object, request change) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
@@ -132,7 +132,7 @@ func (s *Server) changeObject(resource string, object Object, c change) int64 {
 	kind := "ADDED"
 	_, existed := s.objects[resource][key]
 	switch {
-	case c.deleted:
+	case request.deleted:
 		kind = "DELETED"
 		delete(s.objects[resource], key)
 	default:
@@ -144,7 +144,7 @@ func (s *Server) changeObject(resource string, object Object, c change) int64 {
 		}
 		s.objects[resource][key] = data
 	}
-	if c.notify {
+	if request.notify {
 		s.addEvent(resource, fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", kind, data))
 	}
 	return s.revision

@@ -38,18 +38,18 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 
 // buildService creates the service and binds its port.
 func (o *Options) buildService(log *slog.Logger) (*servicerunner.Service, *policy.Policy, error) {
-	s, err := servicerunner.New(Name, o.Options, log)
+	service, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := o.mountReviews(s)
+	rbacPolicy, err := o.mountReviews(service)
 	if err != nil {
-		if closeErr := s.Close(); closeErr != nil {
+		if closeErr := service.Close(); closeErr != nil {
 			log.Warn("closing the port", "error", closeErr)
 		}
 		return nil, nil, err
 	}
-	return s, p, nil
+	return service, rbacPolicy, nil
 }
 
 // mountReviews creates the authorizers and serves reviews.
@@ -57,7 +57,7 @@ func (o *Options) mountReviews(service *servicerunner.Service) (*policy.Policy, 
 	// 1. Create the policy, which holds the state of the authorizers RBAC and Node.
 	roles := slices.Contains(o.Modes, modeRBAC)
 	nodes := slices.Contains(o.Modes, modeNode)
-	p, err := policy.New(policy.Config{Client: service.Client, Rules: roles, Nodes: nodes, Logger: service.Log})
+	rbacPolicy, err := policy.New(policy.Config{Client: service.Client, Rules: roles, Nodes: nodes, Logger: service.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -65,16 +65,16 @@ func (o *Options) mountReviews(service *servicerunner.Service) (*policy.Policy, 
 	if err := o.Features.Register(service.Metrics); err != nil {
 		return nil, err
 	}
-	service.Health.Add("informer-sync", p.Check, health.Readyz)
+	service.Health.Add("informer-sync", rbacPolicy.Check, health.Readyz)
 
 	// 2. Create the authorizers in the order of the modes.
 	var chain authorizer.Chain
 	for _, m := range o.Modes {
 		switch m {
 		case modeNode:
-			chain = append(chain, node.NewAuthorizer(p.Graph, o.Features.Enabled))
+			chain = append(chain, node.NewAuthorizer(rbacPolicy.Graph, o.Features.Enabled))
 		case modeRBAC:
-			chain = append(chain, p.Engine)
+			chain = append(chain, rbacPolicy.Engine)
 		case modeABAC:
 			authz, err := abac.Load(o.PolicyFile, service.Log)
 			if err != nil {
@@ -85,18 +85,18 @@ func (o *Options) mountReviews(service *servicerunner.Service) (*policy.Policy, 
 	}
 
 	// 3. Serve reviews to authorized callers.
-	c := review.Config{
+	config := review.Config{
 		Authorizer:  chain,
 		Nodes:       nodes,
 		NoSelectors: !o.Features.Enabled(features.AuthorizeWithSelectors),
-		Ready:       func() error { return p.Check(nil) },
+		Ready:       func() error { return rbacPolicy.Check(nil) },
 		Logger:      service.Log,
 		Metrics:     review.NewMetrics(service.Metrics),
 	}
 	if roles {
-		c.Position = func() rbac.Position { return p.Engine.Snapshot().Position() }
+		config.Position = func() rbac.Position { return rbacPolicy.Engine.Snapshot().Position() }
 	}
-	handler := review.New(c)
+	handler := review.New(config)
 	guard, err := callerauth.NewGuard(&o.Clients, service.Server.VerifyOptions)
 	if err != nil {
 		return nil, err
@@ -106,5 +106,5 @@ func (o *Options) mountReviews(service *servicerunner.Service) (*policy.Policy, 
 		service.Log.Warn("any client that reaches the port may request reviews")
 	}
 	reviews.Mount(service.Engine, guard, handler.Serve, review.NotAllowed, "/", "/authorize")
-	return p, nil
+	return rbacPolicy, nil
 }

@@ -54,14 +54,14 @@ func clients(t *testing.T, names ...string) (ca []byte, certs map[string]tls.Cer
 		return der
 	}
 	certs = map[string]tls.Certificate{}
-	for i, n := range names {
+	for i, name := range names {
 		leaf := &x509.Certificate{
 			SerialNumber: big.NewInt(int64(i) + 2),
-			Subject:      pkix.Name{CommonName: n},
+			Subject:      pkix.Name{CommonName: name},
 			NotAfter:     time.Now().Add(time.Hour),
 			ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}
-		certs[n] = tls.Certificate{Certificate: [][]byte{sign(leaf)}, PrivateKey: key}
+		certs[name] = tls.Certificate{Certificate: [][]byte{sign(leaf)}, PrivateKey: key}
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sign(root)}), certs
 }
@@ -86,21 +86,21 @@ func start(t *testing.T, change func(*Options)) *fixture {
 	if err := os.WriteFile(caFile, ca, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := NewOptions()
-	o.AddFlags(&options.Sections{})
-	o.Client.Master = f.api.URL
-	o.Serving.BindAddress, o.Serving.SecurePort, o.Serving.CertDir, o.Serving.ClientCAFile = net.IPv4(127, 0, 0,
+	opts := NewOptions()
+	opts.AddFlags(&options.Sections{})
+	opts.Client.Master = f.api.URL
+	opts.Serving.BindAddress, opts.Serving.SecurePort, opts.Serving.CertDir, opts.Serving.ClientCAFile = net.IPv4(127, 0, 0,
 		1), 0, dir, caFile
 	if change != nil {
-		change(o)
+		change(opts)
 	}
-	if err := o.Complete(); err != nil {
+	if err := opts.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if errs := o.Validate(); len(errs) > 0 {
+	if errs := opts.Validate(); len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	service, p, err := o.buildService(slog.New(slog.DiscardHandler))
+	service, p, err := opts.buildService(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,19 +280,19 @@ func TestInvalidOptions(t *testing.T) {
 // TestBuildErrors checks that the service does not start with unusable files or addresses.
 func TestBuildErrors(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		"/no/such/policies": func(o *Options) { o.Modes, o.PolicyFile = []string{"ABAC"}, "/no/such/policies" },
-		"/no/such/cert":     func(o *Options) { o.Serving.CertFile, o.Serving.KeyFile = "/no/such/cert", "/no/such/key" },
-		"%zz":               func(o *Options) { o.Client.Master = "http://%zz" },
+		"/no/such/policies": func(opts *Options) { opts.Modes, opts.PolicyFile = []string{"ABAC"}, "/no/such/policies" },
+		"/no/such/cert":     func(opts *Options) { opts.Serving.CertFile, opts.Serving.KeyFile = "/no/such/cert", "/no/such/key" },
+		"%zz":               func(opts *Options) { opts.Client.Master = "http://%zz" },
 	} {
-		o := NewOptions()
-		o.AddFlags(&options.Sections{})
-		o.Client.Master, o.Clients.AnyClient = "http://127.0.0.1:1", true
-		o.Serving.BindAddress, o.Serving.SecurePort, o.Serving.CertDir = net.IPv4(127, 0, 0, 1), 0, t.TempDir()
-		change(o)
-		if err := o.Complete(); err != nil {
+		opts := NewOptions()
+		opts.AddFlags(&options.Sections{})
+		opts.Client.Master, opts.Clients.AnyClient = "http://127.0.0.1:1", true
+		opts.Serving.BindAddress, opts.Serving.SecurePort, opts.Serving.CertDir = net.IPv4(127, 0, 0, 1), 0, t.TempDir()
+		change(opts)
+		if err := opts.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+		if err := opts.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

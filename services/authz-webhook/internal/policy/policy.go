@@ -46,22 +46,22 @@ func New(config Config) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &reflectorAdder{Policy: policy, client: client, log: config.Logger}
+	adder := &reflectorAdder{Policy: policy, client: client, log: config.Logger}
 	if config.Rules {
-		a.add("clusterroles", &ruleSink{policy.Engine, rbac.KindClusterRole}, rbacv1.SchemeGroupVersion)
-		a.add("roles", &ruleSink{policy.Engine, rbac.KindRole}, rbacv1.SchemeGroupVersion)
-		a.add("clusterrolebindings", &ruleSink{policy.Engine, rbac.KindClusterRoleBinding}, rbacv1.SchemeGroupVersion)
-		a.add("rolebindings", &ruleSink{policy.Engine, rbac.KindRoleBinding}, rbacv1.SchemeGroupVersion)
+		adder.add("clusterroles", &ruleSink{policy.Engine, rbac.KindClusterRole}, rbacv1.SchemeGroupVersion)
+		adder.add("roles", &ruleSink{policy.Engine, rbac.KindRole}, rbacv1.SchemeGroupVersion)
+		adder.add("clusterrolebindings", &ruleSink{policy.Engine, rbac.KindClusterRoleBinding}, rbacv1.SchemeGroupVersion)
+		adder.add("rolebindings", &ruleSink{policy.Engine, rbac.KindRoleBinding}, rbacv1.SchemeGroupVersion)
 	}
 	if config.Nodes {
-		a.add("pods", &nodeSink{policy.Graph, node.Pod}, corev1.SchemeGroupVersion)
-		a.add("persistentvolumes", &nodeSink{policy.Graph, node.PersistentVolume}, corev1.SchemeGroupVersion)
-		a.add("volumeattachments", &nodeSink{policy.Graph, node.VolumeAttachment}, storagev1.SchemeGroupVersion)
-		a.optional = true // servers without dynamic resource allocation do not serve them
-		a.add("resourceslices", &nodeSink{policy.Graph, node.ResourceSlice}, resourcev1beta2.SchemeGroupVersion,
+		adder.add("pods", &nodeSink{policy.Graph, node.Pod}, corev1.SchemeGroupVersion)
+		adder.add("persistentvolumes", &nodeSink{policy.Graph, node.PersistentVolume}, corev1.SchemeGroupVersion)
+		adder.add("volumeattachments", &nodeSink{policy.Graph, node.VolumeAttachment}, storagev1.SchemeGroupVersion)
+		adder.optional = true // servers without dynamic resource allocation do not serve them
+		adder.add("resourceslices", &nodeSink{policy.Graph, node.ResourceSlice}, resourcev1beta2.SchemeGroupVersion,
 			resourcev1beta1.SchemeGroupVersion)
 	}
-	return policy, errors.Join(a.errs...)
+	return policy, errors.Join(adder.errs...)
 }
 
 // reflectorAdder adds reflectors to a policy.

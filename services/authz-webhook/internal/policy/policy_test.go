@@ -171,17 +171,17 @@ func TestInvalidAddressIsAnError(t *testing.T) {
 // TestResourceSliceVersions checks that resource slices are followed in the served version. Without
 // one, nothing waits for them.
 func TestResourceSliceVersions(t *testing.T) {
-	n1 := "n1"
-	older := &resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: n1}}
-	newer := &resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &n1}}
+	namespace1 := "n1"
+	older := &resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: namespace1}}
+	newer := &resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &namespace1}}
 	forbidden := newFixture(t)
 	forbidden.eventually("synced", func() bool { return forbidden.Check(nil) == nil })
 	forbidden.server.Put("resourceslices", newer)
-	forbidden.eventually("of its node", func() bool { return forbidden.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
+	forbidden.eventually("of its node", func() bool { return forbidden.Graph.HasReference(namespace1, node.ResourceSlice, "", "s") })
 	forbidden.server.ForbidVersions("v1beta1", "v1beta2")
 	forbidden.server.EndWatches(false)
 	forbidden.eventually("gone with the permission", func() bool {
-		return !forbidden.Graph.HasReference(n1, node.ResourceSlice, "", "s")
+		return !forbidden.Graph.HasReference(namespace1, node.ResourceSlice, "", "s")
 	})
 	for _, test := range []struct {
 		off   []string
@@ -191,15 +191,15 @@ func TestResourceSliceVersions(t *testing.T) {
 		{off: []string{"v1beta2"}, slice: older},
 		{off: []string{"v1beta1", "v1beta2"}},
 	} {
-		f := newFixture(t, test.off...)
-		f.eventually("synced", func() bool { return f.Check(nil) == nil })
+		fixture := newFixture(t, test.off...)
+		fixture.eventually("synced", func() bool { return fixture.Check(nil) == nil })
 		if test.slice == nil {
 			continue
 		}
-		f.server.Put("resourceslices", test.slice)
-		f.eventually("of its node", func() bool { return f.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
-		f.server.RemoveVersions("v1beta1", "v1beta2")
-		f.server.EndWatches(false)
-		f.eventually("gone with its kind", func() bool { return !f.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
+		fixture.server.Put("resourceslices", test.slice)
+		fixture.eventually("of its node", func() bool { return fixture.Graph.HasReference(namespace1, node.ResourceSlice, "", "s") })
+		fixture.server.RemoveVersions("v1beta1", "v1beta2")
+		fixture.server.EndWatches(false)
+		fixture.eventually("gone with its kind", func() bool { return !fixture.Graph.HasReference(namespace1, node.ResourceSlice, "", "s") })
 	}
 }

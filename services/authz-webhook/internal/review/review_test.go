@@ -108,14 +108,14 @@ func TestGroupsOnly(t *testing.T) {
 		!strings.Contains(w.Body.String(), `"allowed":true,"reason":" [dev] `) {
 		t.Errorf("got status %d: %s, want 200, allowed for the group dev", w.Code, w.Body)
 	}
-	e := gin.New()
-	e.POST("/", review.New(review.Config{
+	engine := gin.New()
+	engine.POST("/", review.New(review.Config{
 		Authorizer: byVerb{},
 		Ready:      func() error { return nil },
 		Logger:     slog.New(slog.DiscardHandler),
 		Metrics:    review.NewMetrics(prometheus.NewRegistry()),
 	}).Serve)
-	if w := post(e, fmt.Sprintf(asked, `"user":"system:node:n","groups":["system:nodes"]`),
+	if w := post(engine, fmt.Sprintf(asked, `"user":"system:node:n","groups":["system:nodes"]`),
 		"application/json"); w.Code != 200 || w.Header().Get("Cache-Control") != "" {
 		t.Errorf("got %d %v %s; want 200, \"\"", w.Code, w.Header(), w.Body)
 	}
@@ -185,16 +185,16 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		a, problems := authorizer.AttributesOf(authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes,
+		attributes, problems := authorizer.AttributesOf(authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes,
 			r.Spec.NonResourceAttributes)
 		for _, p := range problems {
 			_ = p.Error()
 		}
-		again := a.Spec()
-		if b, _ := authorizer.AttributesOf(a.User, again.ResourceAttributes,
-			again.NonResourceAttributes); b.Resource != a.Resource || b.Name != a.Name ||
-			len(b.FieldSelector) > len(a.FieldSelector) {
-			t.Errorf("%s: got %+v, then %+v; want %v, %v, at most %v", body, a, b, a.Resource, a.Name, len(a.FieldSelector))
+		again := attributes.Spec()
+		if b, _ := authorizer.AttributesOf(attributes.User, again.ResourceAttributes,
+			again.NonResourceAttributes); b.Resource != attributes.Resource || b.Name != attributes.Name ||
+			len(b.FieldSelector) > len(attributes.FieldSelector) {
+			t.Errorf("%s: got %+v, then %+v; want %v, %v, at most %v", body, attributes, b, attributes.Resource, attributes.Name, len(attributes.FieldSelector))
 		}
 	})
 }
@@ -203,16 +203,16 @@ func FuzzDecode(f *testing.F) {
 // bindings.
 func BenchmarkReview(b *testing.B) {
 	gin.SetMode(gin.ReleaseMode)
-	for _, n := range []int{10, 1000, 10000} {
+	for _, rules := range []int{10, 1000, 10000} {
 		e := rbac.New()
-		e.Update(func(tx *rbac.Tx) {
-			for i := range n {
+		e.Update(func(transaction *rbac.Tx) {
+			for i := range rules {
 				meta := metav1.ObjectMeta{Namespace: "a", Name: fmt.Sprint("r", i)}
-				tx.Set(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+				transaction.Set(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 					{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}},
 					{APIGroups: []string{"apps"}, Resources: []string{"deployments/scale"}, Verbs: []string{"get"}},
 				}})
-				tx.Set(&rbacv1.RoleBinding{
+				transaction.Set(&rbacv1.RoleBinding{
 					ObjectMeta: meta,
 					RoleRef:    rbacv1.RoleRef{Kind: rbac.KindRole, Name: meta.Name},
 					Subjects:   []rbacv1.Subject{{Kind: "User", Name: fmt.Sprint("u", i)}},
@@ -226,8 +226,8 @@ func BenchmarkReview(b *testing.B) {
 		engine := gin.New()
 		engine.POST("/", h.Serve)
 		for _, verb := range []string{"get", "delete"} {
-			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"u%d","groups":["dev","system:authenticated"],`+attrs+`}}`, n/2, verb)
-			b.Run(fmt.Sprintf("%s/%d", verb, n), func(b *testing.B) {
+			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"u%d","groups":["dev","system:authenticated"],`+attrs+`}}`, rules/2, verb)
+			b.Run(fmt.Sprintf("%s/%d", verb, rules), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					if w := post(engine, body, "application/json"); w.Code != 200 {

@@ -92,17 +92,17 @@ func (c *Controller) Run(ctx context.Context) error {
 	// 1. Create the queue, and the stores that put the map into it when they change.
 	c.listing.Store(true)
 	defer c.listing.Store(false)
-	r := &run{Controller: c, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+	state := &run{Controller: c, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetry, maxRetry),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, MetricsProvider: c.Queues})}
-	r.secrets = reflector.NewStore(signingToken, func(_, _ **bootstraptoken.Token) { r.queue.Add(mapKey) })
-	r.maps = reflector.NewStore(asConfigMap, func(_, _ **corev1.ConfigMap) { r.queue.Add(mapKey) })
+	state.secrets = reflector.NewStore(signingToken, func(_, _ **bootstraptoken.Token) { state.queue.Add(mapKey) })
+	state.maps = reflector.NewStore(asConfigMap, func(_, _ **corev1.ConfigMap) { state.queue.Add(mapKey) })
 
 	// 2. Follow the map and the secrets, and wait until both are listed.
 	var group sync.WaitGroup
 	defer group.Wait()
-	defer r.queue.ShutDown()
-	reflectors := []*reflector.Reflector{c.newSecretReflector(r.secrets), c.newMapReflector(r.maps)}
+	defer state.queue.ShutDown()
+	reflectors := []*reflector.Reflector{c.newSecretReflector(state.secrets), c.newMapReflector(state.maps)}
 	for _, f := range reflectors {
 		group.Go(func() { _ = f.Run(ctx) }) // ends with ctx
 	}
@@ -116,9 +116,9 @@ func (c *Controller) Run(ctx context.Context) error {
 
 	// 3. Process the queue.
 	c.listing.Store(false)
-	r.queue.Add(mapKey)
+	state.queue.Add(mapKey)
 	group.Go(func() {
-		for r.processNext(ctx) {
+		for state.processNext(ctx) {
 		}
 	})
 	<-ctx.Done()

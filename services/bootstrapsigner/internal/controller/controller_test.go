@@ -184,7 +184,7 @@ func TestPatchIsConditionalAndRetried(t *testing.T) {
 		failures := []error{apierrors.NewConflict(corev1.Resource("configmaps"), "x", errors.New("changed")),
 			errors.New("connection refused")}
 		var sent []string
-		b := run(t, func(c *fake.Clientset) {
+		fixture := run(t, func(c *fake.Clientset) {
 			c.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				sent = append(sent, string(a.(clienttesting.PatchAction).GetPatch()))
 				if len(sent) <= len(failures) {
@@ -193,8 +193,8 @@ func TestPatchIsConditionalAndRetried(t *testing.T) {
 				return false, nil, nil
 			})
 		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-absent": "x"}))
-		b.advance(time.Minute)
-		b.requireSigned("k", nil)
+		fixture.advance(time.Minute)
+		fixture.requireSigned("k", nil)
 		want := `{"data":{"jws-kubeconfig-absent":null},"metadata":{"resourceVersion":"7"}}`
 		if len(sent) != 3 || sent[0] != want || sent[2] != want {
 			t.Errorf("got patches %q, want three times %q", sent, want)

@@ -85,18 +85,18 @@ type decision struct {
 // to verify client certificates; false means that none is accepted.
 func NewAuthorizer(tokens TokenReviews, access SubjectAccessReviews,
 	verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
-	a := &Authorizer{
+	created := &Authorizer{
 		tokens: tokens, access: access, verify: verify, now: time.Now,
 		knownLimit:   limit.New[string](limit.Options{Size: maxConcurrent}),
 		unknownLimit: limit.New[string](limit.Options{Size: maxConcurrent, FairShare: true}),
 	}
-	for _, cache := range []**simplelru.LRU[credentialDigest, decision]{&a.admitted, &a.rejected} {
+	for _, cache := range []**simplelru.LRU[credentialDigest, decision]{&created.admitted, &created.rejected} {
 		var err error
 		if *cache, err = simplelru.NewLRU[credentialDigest, decision](maxDecisions, nil); err != nil {
 			return nil, fmt.Errorf("cache of decisions: %w", err)
 		}
 	}
-	return a, nil
+	return created, nil
 }
 
 // newRejection returns a rejection.
@@ -126,8 +126,8 @@ func (a *Authorizer) Check(r *http.Request) *reviews.Rejection {
 	}
 
 	// 2. Use a cached decision.
-	k := digestOf(token, leaf)
-	rejection, ok, wasAdmitted := a.cachedDecision(k)
+	digest := digestOf(token, leaf)
+	rejection, ok, wasAdmitted := a.cachedDecision(digest)
 	if ok {
 		return rejection
 	}
@@ -151,10 +151,10 @@ func (a *Authorizer) Check(r *http.Request) *reviews.Rejection {
 		var rejection *reviews.Rejection
 		user, rejection = a.reviewToken(ctx, token)
 		if rejection != nil {
-			return a.cacheDecision(k, rejection)
+			return a.cacheDecision(digest, rejection)
 		}
 	}
-	return a.cacheDecision(k, a.reviewAccess(ctx, user))
+	return a.cacheDecision(digest, a.reviewAccess(ctx, user))
 }
 
 // bearerToken returns the token of a request, and false if there is none.
@@ -219,7 +219,7 @@ func (a *Authorizer) cachedDecision(k credentialDigest) (rejection *reviews.Reje
 }
 
 // cacheDecision caches a definite result. It does not cache the unavailability of the API server.
-func (a *Authorizer) cacheDecision(k credentialDigest, rejection *reviews.Rejection) *reviews.Rejection {
+func (a *Authorizer) cacheDecision(digest credentialDigest, rejection *reviews.Rejection) *reviews.Rejection {
 	if rejection != nil && rejection.Code == http.StatusServiceUnavailable {
 		return rejection
 	}
@@ -229,8 +229,8 @@ func (a *Authorizer) cacheDecision(k credentialDigest, rejection *reviews.Reject
 	if rejection != nil {
 		cache, other = other, cache
 	}
-	other.Remove(k)
-	cache.Add(k, decision{rejection, a.now().Add(decisionTTL)})
+	other.Remove(digest)
+	cache.Add(digest, decision{rejection, a.now().Add(decisionTTL)})
 	return rejection
 }
 

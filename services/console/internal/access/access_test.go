@@ -80,38 +80,38 @@ type server struct {
 
 // newServer returns a fake client whose reviews are decided as documented for server.
 func newServer() *server {
-	s := &server{Clientset: fake.NewClientset()}
-	s.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		s.asked++
-		if s.fails {
+	console := &server{Clientset: fake.NewClientset()}
+	console.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		console.asked++
+		if console.fails {
 			return true, nil, errors.New("no etcd")
 		}
-		r := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
+		review := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
 		groups := map[string][]string{"ada": {"viewers"}, "bob": {"others"}}
-		r.Status.Authenticated = groups[r.Spec.Token] != nil || r.Spec.Token == "nameless"
-		if groups[r.Spec.Token] != nil {
-			r.Status.User = authenticationv1.UserInfo{
-				Username: r.Spec.Token,
-				Groups:   groups[r.Spec.Token],
+		review.Status.Authenticated = groups[review.Spec.Token] != nil || review.Spec.Token == "nameless"
+		if groups[review.Spec.Token] != nil {
+			review.Status.User = authenticationv1.UserInfo{
+				Username: review.Spec.Token,
+				Groups:   groups[review.Spec.Token],
 				Extra:    map[string]authenticationv1.ExtraValue{"k": {"v"}},
 			}
 		}
-		return true, r, nil
+		return true, review, nil
 	})
-	s.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		s.asked++
-		if s.fails {
+	console.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		console.asked++
+		if console.fails {
 			return true, nil, errors.New("no etcd")
 		}
-		r := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
-		for _, g := range r.Spec.Groups {
-			name := r.Spec.NonResourceAttributes
-			r.Status.Allowed = r.Status.Allowed || g == "viewers" && name.Path == "/metrics" && name.Verb == "get"
-			r.Status.Denied = r.Status.Denied || g == "denied"
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+		for _, g := range review.Spec.Groups {
+			name := review.Spec.NonResourceAttributes
+			review.Status.Allowed = review.Status.Allowed || g == "viewers" && name.Path == "/metrics" && name.Verb == "get"
+			review.Status.Denied = review.Status.Denied || g == "denied"
 		}
-		return true, r, nil
+		return true, review, nil
 	})
-	return s
+	return console
 }
 
 func ask(token string, certs ...*x509.Certificate) *http.Request {

@@ -34,10 +34,10 @@ func (s *blockingReviews) Create(ctx context.Context, review *authenticationv1.T
 // TestUnknownTokensBlockNoOthers checks that unknown tokens affect neither cached tokens, nor
 // clients with certificates, nor other networks.
 func TestUnknownTokensBlockNoOthers(t *testing.T) {
-	s := &blockingReviews{server: newServer(), asked: make(chan struct{}, 100), open: make(chan struct{})}
+	reviews := &blockingReviews{server: newServer(), asked: make(chan struct{}, 100), open: make(chan struct{})}
 	ours := newAuthority(t)
-	authorizer := newAuthorizer(t, s.server, ours)
-	authorizer.tokens = s
+	authorizer := newAuthorizer(t, reviews.server, ours)
+	authorizer.tokens = reviews
 	now := time.Now()
 	authorizer.now = func() time.Time { return now }
 	from := func(address string, r *http.Request) *http.Request {
@@ -54,14 +54,14 @@ func TestUnknownTokensBlockNoOthers(t *testing.T) {
 	now = now.Add(decisionTTL)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
-	defer close(s.open)
+	defer close(reviews.open)
 	for n := range 2 * maxConcurrent {
 		waiting.Go(func() {
 			authorizer.Check(from(fmt.Sprintf("[2001:db8::%x]:7", n+1), ask(fmt.Sprint("Bearer stranger", n))))
 		})
 	}
 	for range maxConcurrent / 2 {
-		<-s.asked
+		<-reviews.asked
 	}
 	for what, r := range map[string]*http.Request{
 		"cached token":       from(unknownClient, ask("Bearer ada")),
@@ -75,7 +75,7 @@ func TestUnknownTokensBlockNoOthers(t *testing.T) {
 		t.Errorf("another network: got %+v, want 403", got)
 	}
 	select {
-	case <-s.asked:
+	case <-reviews.asked:
 		t.Error("got another review of the network, want its requests limited")
 	default:
 	}

@@ -95,15 +95,15 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 
 // buildService creates the service and binds its port.
 func (o *Options) buildService(log *slog.Logger) (*servicerunner.Service, *page.Page, error) {
-	s, err := servicerunner.New(Name, o.Options, log)
+	service, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := o.mountPage(s)
+	p, err := o.mountPage(service)
 	if err != nil {
-		return nil, nil, errors.Join(err, s.Server.Close())
+		return nil, nil, errors.Join(err, service.Server.Close())
 	}
-	return s, p, nil
+	return service, p, nil
 }
 
 // mountPage creates the page with its authorizer and its scraper.
@@ -120,14 +120,14 @@ func (o *Options) mountPage(service *servicerunner.Service) (*page.Page, error) 
 	if err != nil {
 		return nil, err
 	}
-	p := page.New(page.Config{
+	view := page.New(page.Config{
 		Check:        authorizer.Check,
 		Scrape:       scraper.Scrape,
 		Interval:     o.Interval,
 		IdleInterval: o.IdleInterval,
 	})
-	p.Mount(service.Engine)
-	return p, nil
+	view.Mount(service.Engine)
+	return view, nil
 }
 
 // newReviewClients returns the clients for TokenReviews and SubjectAccessReviews. Both are

@@ -65,16 +65,16 @@ func servedFiles() map[string]struct{ name, media string } {
 
 // Mount adds the routes.
 func (p *Page) Mount(engine *gin.Engine) {
-	for path, f := range servedFiles() {
+	for path, file := range servedFiles() {
 		engine.GET(path, func(c *gin.Context) {
 			setSecurityHeaders(c.Writer.Header())
-			data, err := assets.ReadFile("assets/" + f.name)
+			data, err := assets.ReadFile("assets/" + file.name)
 			if err != nil { // unreachable: the file is embedded
 				c.Status(http.StatusNotFound)
 				return
 			}
 			c.Header("Cache-Control", "no-cache")
-			c.Data(http.StatusOK, f.media, data)
+			c.Data(http.StatusOK, file.media, data)
 		})
 	}
 	engine.GET("/state", p.serveState)

@@ -34,11 +34,11 @@ type fakeScraper struct {
 
 func newScrapes(t *testing.T) *fakeScraper {
 	t.Helper()
-	l := &fakeScraper{}
-	l.Page = New(Config{
-		Check: func(*http.Request) *reviews.Rejection { return l.rejection },
+	scraper := &fakeScraper{}
+	scraper.Page = New(Config{
+		Check: func(*http.Request) *reviews.Rejection { return scraper.rejection },
 		Scrape: func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.MissingTarget) {
-			l.n.Add(1)
+			scraper.n.Add(1)
 			return map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {Time: time.Now(), Ready: true}}, nil
 		},
 		Interval: 2 * time.Second, IdleInterval: 15 * time.Second,
@@ -47,9 +47,9 @@ func newScrapes(t *testing.T) *fakeScraper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Page.Mount(e)
-	l.handler = e
-	return l
+	scraper.Page.Mount(e)
+	scraper.handler = e
+	return scraper
 }
 
 func (l *fakeScraper) get(path string) *httptest.ResponseRecorder {
@@ -124,21 +124,21 @@ func TestPageFitsItsPolicy(t *testing.T) {
 // lists.
 func TestState(t *testing.T) {
 	l := newScrapes(t)
-	if w := l.get("/state"); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("before the first scrape: got %d, want %d", w.Code, http.StatusServiceUnavailable)
+	if recorder := l.get("/state"); recorder.Code != http.StatusServiceUnavailable {
+		t.Errorf("before the first scrape: got %d, want %d", recorder.Code, http.StatusServiceUnavailable)
 	}
 	l.Page.history.Add(time.Now(),
 		map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {Time: time.Now(), Ready: true}}, nil)
-	w := l.get("/state")
+	recorder := l.get("/state")
 	var s view.State
-	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 200 || len(s.Replicas) != 1 ||
-		!s.Replicas[0].Ready || w.Header().Get("Cache-Control") != "no-store" {
-		t.Errorf("got status %d, %v: %s, want 200 with one ready replica, no-store", w.Code, err, w.Body)
+	if err := json.Unmarshal(recorder.Body.Bytes(), &s); err != nil || recorder.Code != 200 || len(s.Replicas) != 1 ||
+		!s.Replicas[0].Ready || recorder.Header().Get("Cache-Control") != "no-store" {
+		t.Errorf("got status %d, %v: %s, want 200 with one ready replica, no-store", recorder.Code, err, recorder.Body)
 	}
 	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`, `"etcd":[]`,
 		`"resources":[]`, `"clients":[]`, `"series":[{`} { // never null
-		if !strings.Contains(w.Body.String(), list) {
-			t.Errorf("got %s, want the list %s in it", w.Body, list)
+		if !strings.Contains(recorder.Body.String(), list) {
+			t.Errorf("got %s, want the list %s in it", recorder.Body, list)
 		}
 	}
 }
@@ -158,25 +158,25 @@ func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 			return fakeScraper.n.Load() - before
 		}
 		synctest.Wait()
-		if n := fakeScraper.n.Load(); n != 1 {
-			t.Errorf("at the start: got %d scrapes, want 1", n)
+		if scrapes := fakeScraper.n.Load(); scrapes != 1 {
+			t.Errorf("at the start: got %d scrapes, want 1", scrapes)
 		}
-		if n := looked(time.Minute); n != 4 {
-			t.Errorf("in a minute without clients: got %d scrapes, want 4", n)
+		if scrapes := looked(time.Minute); scrapes != 4 {
+			t.Errorf("in a minute without clients: got %d scrapes, want 4", scrapes)
 		}
-		n := int64(0)
+		scrapes := int64(0)
 		for range 60 { // two clients that poll about every two seconds
 			fakeScraper.get("/state")
-			n += looked(500 * time.Millisecond)
+			scrapes += looked(500 * time.Millisecond)
 			fakeScraper.get("/state")
-			n += looked(500 * time.Millisecond)
+			scrapes += looked(500 * time.Millisecond)
 		}
-		if n < 29 || n > 31 {
-			t.Errorf("in a minute with clients: got %d scrapes, want n at least 29, n at most 31", n)
+		if scrapes < 29 || scrapes > 31 {
+			t.Errorf("in a minute with clients: got %d scrapes, want n at least 29, n at most 31", scrapes)
 		}
 		looked(time.Minute) // until the page counts as unused
-		if n := looked(time.Minute); n != 4 {
-			t.Errorf("in a later minute without clients: got %d scrapes, want 4", n)
+		if scrapes := looked(time.Minute); scrapes != 4 {
+			t.Errorf("in a later minute without clients: got %d scrapes, want 4", scrapes)
 		}
 		cancel()
 		if err := <-ended; err != nil {
@@ -236,7 +236,7 @@ func TestPageIsAccessible(t *testing.T) {
 }
 
 // contrast returns the contrast ratio of two colors as WCAG defines it.
-func contrast(t *testing.T, a, b string) float64 {
+func contrast(t *testing.T, colorA, colorB string) float64 {
 	t.Helper()
 	luminance := func(color string) (sum float64) {
 		n, err := strconv.ParseUint(color, 16, 32)
@@ -254,6 +254,6 @@ func contrast(t *testing.T, a, b string) float64 {
 		}
 		return sum
 	}
-	x, y := luminance(a), luminance(b)
+	x, y := luminance(colorA), luminance(colorB)
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }

@@ -73,19 +73,19 @@ func isProbe(l map[string]string) bool {
 }
 
 // classifyResponse describes requests that were rejected with an error code.
-func classifyResponse(l map[string]string) (subject, reason string, ok bool) {
-	if isProbe(l) { // a probe that finds a server not ready is not a rejection
+func classifyResponse(labels map[string]string) (subject, reason string, ok bool) {
+	if isProbe(labels) { // a probe that finds a server not ready is not a rejection
 		return "", "", false
 	}
-	reason, ok = rejectionCodes()[l["code"]]
+	reason, ok = rejectionCodes()[labels["code"]]
 	if !ok {
 		return "", "", false
 	}
-	subject = l["verb"]
-	for _, part := range []string{l["resource"], l["subresource"]} {
+	subject = labels["verb"]
+	for _, part := range []string{labels["resource"], labels["subresource"]} {
 		if part != "" {
 			subject += " " + strings.TrimPrefix(part, "/")
 		}
 	}
-	return subject, l["code"] + ": " + reason, true
+	return subject, labels["code"] + ": " + reason, true
 }

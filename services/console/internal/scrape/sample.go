@@ -213,14 +213,14 @@ func labelMap(m *dto.Metric) map[string]string {
 }
 
 // sampleValue returns the value of a counter, a gauge or an untyped series.
-func sampleValue(m *dto.Metric) float64 {
+func sampleValue(metric *dto.Metric) float64 {
 	switch {
-	case m.GetCounter() != nil:
-		return m.GetCounter().GetValue()
-	case m.GetGauge() != nil:
-		return m.GetGauge().GetValue()
+	case metric.GetCounter() != nil:
+		return metric.GetCounter().GetValue()
+	case metric.GetGauge() != nil:
+		return metric.GetGauge().GetValue()
 	}
-	return m.GetUntyped().GetValue()
+	return metric.GetUntyped().GetValue()
 }
 
 // filterFamilies returns the lines of some families, because scanning a line costs less than

@@ -188,18 +188,18 @@ func TestSampleHoldsShownMetrics(t *testing.T) {
 // TestEmbeddedEtcdIsTheOnlyMember checks that the metrics of an embedded etcd are shown as one
 // member.
 func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
-	var s Sample
+	var sample Sample
 	text := "# TYPE binnacle_embedded_etcd_quota_bytes gauge\nbinnacle_embedded_etcd_quota_bytes 1000\n# TYPE binnacle_embedded_etcd_used_bytes gauge\nbinnacle_embedded_etcd_used_bytes 900\n" +
 		"# TYPE binnacle_embedded_etcd_full gauge\nbinnacle_embedded_etcd_full 1\n# TYPE binnacle_embedded_etcd_disk_free_bytes gauge\nbinnacle_embedded_etcd_disk_free_bytes 7\n"
-	if err := s.readMetrics(strings.NewReader(text)); err != nil {
+	if err := sample.readMetrics(strings.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
 	want := []Member{{Endpoint: "embedded", Up: true, Leader: true, Used: 900, Quota: 1000, Alarms: []string{"NOSPACE"}}}
-	if fmt.Sprint(s.Members) != fmt.Sprint(want) {
-		t.Errorf("got members %v, want %v", s.Members, want)
+	if fmt.Sprint(sample.Members) != fmt.Sprint(want) {
+		t.Errorf("got members %v, want %v", sample.Members, want)
 	}
-	if s.DiskFree != 7 {
-		t.Errorf("got %v bytes free, want 7", s.DiskFree)
+	if sample.DiskFree != 7 {
+		t.Errorf("got %v bytes free, want 7", sample.DiskFree)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
 func TestInvalidMetrics(t *testing.T) {
 	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n",
 		maxSeries+1)
-	for name, c := range map[string]struct{ text, want string }{
+	for name, test := range map[string]struct{ text, want string }{
 		"too many series": {text: large, want: ErrTooLarge.Error()},
 		"a long line":     {text: "apiserver_request_total" + strings.Repeat("x", 2<<20), want: ErrTooLarge.Error()},
 		"not a number":    {text: "apiserver_request_total{verb=\"LIST\"} many\n", want: "cannot be read"},
@@ -216,9 +216,9 @@ func TestInvalidMetrics(t *testing.T) {
 		"a page":          {text: "<html>apiserver</html>\n", want: ""},
 	} {
 		var s Sample
-		if err := s.readMetrics(strings.NewReader(c.text)); (err == nil) != (c.want == "") ||
-			err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		if err := s.readMetrics(strings.NewReader(test.text)); (err == nil) != (test.want == "") ||
+			err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func FuzzMetrics(f *testing.F) {
 // reachable.
 func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 	server := func(metrics int) string {
-		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		scraper := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/metrics":
 				if r.Header.Get("Authorization") != "" {
@@ -253,8 +253,8 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 				fmt.Fprint(w, "[+]ping ok\n[-]fan-out failed: reason withheld\n")
 			}
 		}))
-		t.Cleanup(s.Close)
-		return s.Listener.Addr().String()
+		t.Cleanup(scraper.Close)
+		return scraper.Listener.Addr().String()
 	}
 	good, closed := server(http.StatusOK), server(http.StatusForbidden)
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
@@ -267,15 +267,15 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 		return Target{service, host, port}
 	}
 	// The httptest certificate is valid for example.com only.
-	s, err := New([]Target{
+	scraper, err := New([]Target{
 		target("example.com", good), target("example.com", closed), target("other", good),
 		target("example.com", gone.Addr().String()), {Service: "example.com", Host: "nowhere.invalid", Port: "1"},
 	}, &rest.Config{Host: "https://example.com", BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: testCA(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
-	samples, missing := s.Scrape(t.Context())
+	scraper.lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
+	samples, missing := scraper.Scrape(t.Context())
 	if len(missing) != 1 || missing[0].Service != "example.com" {
 		t.Errorf("got missing %v, want only example.com", missing)
 	}

@@ -73,18 +73,18 @@ func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []MissingTar
 	// 1. Find the replicas.
 	samples := map[Replica]*Sample{}
 	var missing []MissingTarget
-	for _, t := range s.targets {
+	for _, target := range s.targets {
 		lookupCtx, cancel := context.WithTimeout(ctx, scrapeTimeout)
-		addresses, err := t.lookUpReplicas(lookupCtx, s.lookup)
+		addresses, err := target.lookUpReplicas(lookupCtx, s.lookup)
 		cancel()
 		if err == nil && len(addresses) == 0 {
 			err = errors.New("no replica found")
 		}
 		if err != nil {
-			missing = append(missing, MissingTarget{t.Service, err})
+			missing = append(missing, MissingTarget{target.Service, err})
 		}
 		for _, a := range addresses {
-			samples[Replica{t.Service, a}] = &Sample{}
+			samples[Replica{target.Service, a}] = &Sample{}
 		}
 	}
 
@@ -103,16 +103,16 @@ func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []MissingTar
 }
 
 // scrapeReplica fills in the sample of a replica.
-func (s *Scraper) scrapeReplica(ctx context.Context, r Replica, sample *Sample) {
+func (s *Scraper) scrapeReplica(ctx context.Context, replica Replica, sample *Sample) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
-	sample.Err = s.getPath(ctx, r, "/metrics", func(resp *http.Response) error {
+	sample.Err = s.getPath(ctx, replica, "/metrics", func(resp *http.Response) error {
 		if resp.StatusCode != http.StatusOK {
 			return errors.New("/metrics returned " + resp.Status)
 		}
 		return sample.readMetrics(resp.Body)
 	})
-	err := s.getPath(ctx, r, "/readyz", func(resp *http.Response) error {
+	err := s.getPath(ctx, replica, "/readyz", func(resp *http.Response) error {
 		sample.Ready = resp.StatusCode == http.StatusOK
 		data, err := io.ReadAll(io.LimitReader(resp.Body, maxChecks))
 		for line := range strings.Lines(string(data)) {

@@ -27,14 +27,14 @@ type Target struct {
 var serviceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
 // ParseTarget parses SERVICE=https://HOST:PORT.
-func ParseTarget(s string) (Target, error) {
-	service, address, ok := strings.Cut(s, "=")
+func ParseTarget(text string) (Target, error) {
+	service, address, ok := strings.Cut(text, "=")
 	if !ok || !serviceName.MatchString(service) {
-		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", s)
+		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", text)
 	}
 	u, err := url.Parse(address)
 	if err != nil || !isHTTPSHostPort(u) {
-		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", s)
+		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", text)
 	}
 	return Target{Service: service, Host: u.Hostname(), Port: u.Port()}, nil
 }

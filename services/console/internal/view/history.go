@@ -60,18 +60,18 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 
 	// 1. Keep the samples of the last minute.
 	h.rounds = append(h.rounds, sampleRound{at, samples, missing})
-	h.rounds = slices.DeleteFunc(h.rounds, func(r sampleRound) bool { return r.at.Before(at.Add(-window)) })
+	h.rounds = slices.DeleteFunc(h.rounds, func(replica sampleRound) bool { return replica.at.Before(at.Add(-window)) })
 
 	// 2. Compare the counters of each replica with its last sample, and keep the new rejections.
 	var newRejections []Rejection
-	for r, s := range samples {
-		if s.Err != nil {
+	for replica, sample := range samples {
+		if sample.Err != nil {
 			continue
 		}
-		if previous := h.lastSamples[r]; previous != nil {
-			newRejections = append(newRejections, newRejectionsOf(at, r, previous, s)...)
+		if previous := h.lastSamples[replica]; previous != nil {
+			newRejections = append(newRejections, newRejectionsOf(at, replica, previous, sample)...)
 		}
-		h.lastSamples[r] = s
+		h.lastSamples[replica] = sample
 	}
 	slices.SortFunc(newRejections, func(a, b Rejection) int {
 		return strings.Compare(a.Service+a.Address+a.Subject+a.Reason, b.Service+b.Address+b.Subject+b.Reason)
@@ -86,7 +86,7 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 	}
 
 	// 4. Forget replicas that have been unreachable for long.
-	maps.DeleteFunc(h.lastSamples, func(_ scrape.Replica, s *scrape.Sample) bool { return s.Time.Before(at.Add(-lastSampleAge)) })
+	maps.DeleteFunc(h.lastSamples, func(_ scrape.Replica, sample *scrape.Sample) bool { return sample.Time.Before(at.Add(-lastSampleAge)) })
 }
 
 // newRejectionsOf returns the rejections between two samples of a replica.
@@ -145,15 +145,15 @@ func (h *History) State() (State, bool) {
 	// 2. Collect the replicas, and the rates and certificates of all of them.
 	rates := map[scrape.Request]*Rate{}
 	certificates := map[Certificate]bool{}
-	for r, s := range last.samples {
-		earliest := h.oldestSample(r)
-		out.Replicas = append(out.Replicas, newReplica(r, earliest, s))
-		if s.Err != nil {
+	for replica, sample := range last.samples {
+		earliest := h.oldestSample(replica)
+		out.Replicas = append(out.Replicas, newReplica(replica, earliest, sample))
+		if sample.Err != nil {
 			continue
 		}
-		addRates(rates, earliest, s)
-		for _, c := range s.Certificates {
-			certificates[Certificate{r.Service, c.Use, c.File, c.NotAfter.UTC()}] = true
+		addRates(rates, earliest, sample)
+		for _, c := range sample.Certificates {
+			certificates[Certificate{replica.Service, c.Use, c.File, c.NotAfter.UTC()}] = true
 		}
 	}
 

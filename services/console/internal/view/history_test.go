@@ -51,8 +51,8 @@ func round(samples ...any) map[scrape.Replica]*scrape.Sample {
 // TestRatesCoverTheLastMinute checks that rates compare the newest sample with the one of a minute
 // before.
 func TestRatesCoverTheLastMinute(t *testing.T) {
-	h := view.NewHistory()
-	if _, ok := h.State(); ok {
+	history := view.NewHistory()
+	if _, ok := history.State(); ok {
 		t.Error("State() before the first sample = true, want false")
 	}
 	for i := range 120 { // 10 per second at first, then 20
@@ -60,22 +60,22 @@ func TestRatesCoverTheLastMinute(t *testing.T) {
 		if i > 60 {
 			n = 600 + 20*float64(i-60)
 		}
-		h.Add(at, round(one, sample(at, n), two, sample(at, n)), nil)
+		history.Add(at, round(one, sample(at, n), two, sample(at, n)), nil)
 	}
-	s := state(t, h)
+	s := state(t, history)
 	if len(s.Replicas) != 2 || len(s.Requests) != 1 || s.Seconds != 60 {
 		t.Fatalf("got %+v, want 2 replicas and 1 kind of request over 60 s", s)
 	}
-	q, r := s.Requests[0], s.Replicas[0]
+	q, replica := s.Requests[0], s.Replicas[0]
 	if q.Verb != "LIST" || q.Code != "200" || math.Abs(q.PerSecond-40) > 0.5 || q.Total != 2*1780 {
 		t.Errorf("all replicas: got %+v, want LIST with 200, about 40 per second, %d in all", q, 2*1780)
 	}
-	if math.Abs(*r.Requests-20) > 0.5 || math.Abs(*r.CPU-0.2) > 0.01 {
-		t.Errorf("one replica: got %v requests per second, %v CPUs, want about 20, 0.2", *r.Requests, *r.CPU)
+	if math.Abs(*replica.Requests-20) > 0.5 || math.Abs(*replica.CPU-0.2) > 0.01 {
+		t.Errorf("one replica: got %v requests per second, %v CPUs, want about 20, 0.2", *replica.Requests, *replica.CPU)
 	}
 	// Half of the deliveries took at most 0.1 s, the rest up to 1 s.
-	if math.Abs(*r.DeliveryP99-0.982) > 0.001 {
-		t.Errorf("got p99 %v, want math.Abs(*r.DeliveryP99 - 0.982) at most 0.001", *r.DeliveryP99)
+	if math.Abs(*replica.DeliveryP99-0.982) > 0.001 {
+		t.Errorf("got p99 %v, want math.Abs(*r.DeliveryP99 - 0.982) at most 0.001", *replica.DeliveryP99)
 	}
 }
 
@@ -107,16 +107,16 @@ func TestRestartedReplica(t *testing.T) {
 // TestRejectionsAreListedOnce checks that only increases of counters are listed, newest first and
 // limited in number.
 func TestRejectionsAreListedOnce(t *testing.T) {
-	h := view.NewHistory()
+	history := view.NewHistory()
 	for i := range 300 {
 		at := begin.Add(time.Duration(i) * time.Second)
 		s := sample(at, 0)
 		for k := range 2 {
 			s.Rejections[scrape.Rejection{Subject: fmt.Sprint("what ", k), Reason: "why"}] = float64(i / 2) // every other second
 		}
-		h.Add(at, round(one, s), nil)
+		history.Add(at, round(one, s), nil)
 	}
-	got := state(t, h).Rejections
+	got := state(t, history).Rejections
 	if len(got) != 200 {
 		t.Fatalf("got %d refusals, want 200", len(got))
 	}
@@ -128,7 +128,7 @@ func TestRejectionsAreListedOnce(t *testing.T) {
 
 // TestMissingReplicas checks that missing services, failing checks and certificates are shown.
 func TestMissingReplicas(t *testing.T) {
-	h := view.NewHistory()
+	history := view.NewHistory()
 	ends := begin.Add(time.Hour)
 	s := sample(begin, 0)
 	s.Certificates = []scrape.Certificate{
@@ -136,8 +136,8 @@ func TestMissingReplicas(t *testing.T) {
 		{Use: "client-ca", File: "a.crt", NotAfter: begin},
 	}
 	s.Failing, s.Ready = []string{"fan-out"}, false
-	h.Add(begin, round(one, s, two, s), []scrape.MissingTarget{{Service: "console", Err: errors.New("no such host")}})
-	got := state(t, h)
+	history.Add(begin, round(one, s, two, s), []scrape.MissingTarget{{Service: "console", Err: errors.New("no such host")}})
+	got := state(t, history)
 	if len(got.Missing) != 1 || got.Missing[0].Error != "no such host" {
 		t.Errorf("got %+v, want one: no such host", got.Missing)
 	}
@@ -164,7 +164,7 @@ func TestOnlyAPIServersHaveWatchers(t *testing.T) {
 // TestSeriesCoverFifteenMinutes checks that points are kept at a distance and for a time, with the
 // rates and percentiles of all replicas.
 func TestSeriesCoverFifteenMinutes(t *testing.T) {
-	h := view.NewHistory()
+	history := view.NewHistory()
 	for i := range 1200 { // 20 minutes, scraped once per second
 		at, n := begin.Add(time.Duration(i)*time.Second), float64(10*i)
 		a, b := sample(at, n), sample(at, n)
@@ -172,9 +172,9 @@ func TestSeriesCoverFifteenMinutes(t *testing.T) {
 		b.Latencies = []scrape.Bucket{{Seconds: 0.1, Count: 0}, {Seconds: 1, Count: n}, {Seconds: math.Inf(1), Count: n}}
 		a.Watchers, b.Watchers, a.Memory, b.Memory, b.LagSeconds = 3, 4, 100, 200, 7
 		a.Members = []scrape.Member{{Cluster: "etcd-0", Endpoint: "e", Up: true, Size: 5000}}
-		h.Add(at, round(one, a, two, b), nil)
+		history.Add(at, round(one, a, two, b), nil)
 	}
-	got := state(t, h).Series
+	got := state(t, history).Series
 	if len(got) < 50 || len(got) > 70 || got[len(got)-1].Time.Sub(got[0].Time) > 15*time.Minute {
 		t.Fatalf("got %d points from %s to %s, want 50 to 70 within %v", len(got), got[0].Time, got[len(got)-1].Time,
 			15*time.Minute)
@@ -189,17 +189,17 @@ func TestSeriesCoverFifteenMinutes(t *testing.T) {
 // TestIdleReplicaIsNotBehind checks that the time between two signs of life of the change feed does
 // not count as lag.
 func TestIdleReplicaIsNotBehind(t *testing.T) {
-	for _, c := range []struct{ revisions, seconds, want float64 }{
+	for _, test := range []struct{ revisions, seconds, want float64 }{
 		{revisions: 0, seconds: 0.529, want: 0},
 		{revisions: 2, seconds: 0.529, want: 0.529},
 		{revisions: 0, seconds: 12, want: 12},
 	} {
 		h := view.NewHistory()
 		s := sample(begin, 0)
-		s.LagRevisions, s.LagSeconds = c.revisions, c.seconds
+		s.LagRevisions, s.LagSeconds = test.revisions, test.seconds
 		h.Add(begin, round(one, s), nil)
-		if got := *state(t, h).Replicas[0].LagSeconds; got != c.want {
-			t.Errorf("%+v: got %v, want %v", c, got, c.want)
+		if got := *state(t, h).Replicas[0].LagSeconds; got != test.want {
+			t.Errorf("%+v: got %v, want %v", test, got, test.want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func feedLag(s *scrape.Sample) float64 {
 func (h *History) newPoint(at time.Time, samples map[scrape.Replica]*scrape.Sample) Point {
 	point := Point{Time: at}
 	var previous, current []scrape.Bucket
-	for r, sample := range samples {
+	for replica, sample := range samples {
 		if sample.Err != nil {
 			continue
 		}
@@ -32,7 +32,7 @@ func (h *History) newPoint(at time.Time, samples map[scrape.Replica]*scrape.Samp
 		for _, m := range sample.Members {
 			point.EtcdSize = max(point.EtcdSize, m.Size)
 		}
-		earliest := h.oldestSample(r)
+		earliest := h.oldestSample(replica)
 		seconds := rateSeconds(earliest, sample)
 		if seconds == 0 {
 			continue
@@ -64,15 +64,15 @@ func addBuckets(a, b []scrape.Bucket) []scrape.Bucket {
 func etcdMembers(samples map[scrape.Replica]*scrape.Sample) []EtcdMember {
 	found := map[[2]string]EtcdMember{}
 	for r, s := range samples {
-		for _, m := range s.Members {
-			if m.Cluster == "" {
-				m.Endpoint = r.Address + " (" + m.Endpoint + ")"
+		for _, member := range s.Members {
+			if member.Cluster == "" {
+				member.Endpoint = r.Address + " (" + member.Endpoint + ")"
 			}
-			id := [2]string{m.Cluster, m.Endpoint}
-			if old, ok := found[id]; ok && (old.Up || !m.Up) {
+			id := [2]string{member.Cluster, member.Endpoint}
+			if old, ok := found[id]; ok && (old.Up || !member.Up) {
 				continue
 			}
-			found[id] = EtcdMember{m.Cluster, m.Endpoint, m.Up, m.Leader, m.Size, m.Used, m.Quota, m.Alarms}
+			found[id] = EtcdMember{member.Cluster, member.Endpoint, member.Up, member.Leader, member.Size, member.Used, member.Quota, member.Alarms}
 		}
 	}
 	out := slices.AppendSeq([]EtcdMember{}, maps.Values(found))
@@ -107,22 +107,22 @@ func largestResources(samples map[scrape.Replica]*scrape.Sample) []Resource {
 // mostActiveClients returns the most active clients of all API servers.
 func (h *History) mostActiveClients(samples map[scrape.Replica]*scrape.Sample) []Client {
 	found := map[string]Client{}
-	for r, s := range samples {
+	for r, sample := range samples {
 		earliest := h.oldestSample(r)
-		seconds := rateSeconds(earliest, s)
+		seconds := rateSeconds(earliest, sample)
 		var previous map[string]float64
 		if seconds > 0 {
 			previous = earliest.Clients
 		}
-		for name, n := range s.Clients {
-			c := found[name]
-			c.Client = name
-			c.Total = c.Total + n
+		for name, n := range sample.Clients {
+			client := found[name]
+			client.Client = name
+			client.Total = client.Total + n
 			// A client that had no counter before may have had requests.
 			if before, ok := previous[name]; ok {
-				c.PerSecond += max(0, n-before) / seconds
+				client.PerSecond += max(0, n-before) / seconds
 			}
-			found[name] = c
+			found[name] = client
 		}
 	}
 	out := slices.AppendSeq([]Client{}, maps.Values(found))

@@ -19,7 +19,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	c, err := newClients(service.Client)
+	clientSet, err := newClients(service.Client)
 	if err != nil {
 		return errors.Join(fmt.Errorf("clients of the API server: %w", err), service.Close())
 	}
@@ -27,15 +27,15 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, service.Close())
 	}
-	r := &runner{options: o, clients: c, log: log, queues: queuemetrics.New(service.Metrics), config: service.Client}
-	work := r.run
+	controllerRunner := &runner{options: o, clients: clientSet, log: log, queues: queuemetrics.New(service.Metrics), config: service.Client}
+	work := controllerRunner.run
 	if o.YieldToLease != "" {
-		y := &yieldingRunner{leases: c.leases(o.Election.ResourceNamespace), name: o.YieldToLease, log: log}
-		work = func(ctx context.Context) error { return y.run(ctx, r.run) }
+		y := &yieldingRunner{leases: clientSet.leases(o.Election.ResourceNamespace), name: o.YieldToLease, log: log}
+		work = func(ctx context.Context) error { return y.run(ctx, controllerRunner.run) }
 	}
 	service.Health.Add("leaderElection", elected.HealthCheck, health.Healthz, health.Livez)
 	service.Health.Add("lease", elected.Ready, health.Readyz)
-	service.Health.Add("controllers", r.check, health.Readyz)
+	service.Health.Add("controllers", controllerRunner.check, health.Readyz)
 	return service.Run(ctx, task.Task{Name: "controllers", Run: func(ctx context.Context) error {
 		return elected.Run(ctx, work)
 	}})

@@ -110,19 +110,19 @@ func newClients(config *rest.Config) (*clients, error) {
 }
 
 // quotaClients returns the clients of the quota controller.
-func quotaClients(b *clientBuilder, client *kubeclient.Client) quotas.Clients {
+func quotaClients(clients *clientBuilder, client *kubeclient.Client) quotas.Clients {
 	const claims = "resourceclaims"
-	all := newResourceClient[corev1.ResourceQuota, corev1.ResourceQuotaList](b, client, coreResource("resourcequotas"))
+	all := newResourceClient[corev1.ResourceQuota, corev1.ResourceQuotaList](clients, client, coreResource("resourcequotas"))
 	return quotas.Clients{
 		Quotas:   all.Namespaced(),
 		Status:   func(namespace string) quotas.StatusClient { return all.Namespace(namespace) },
-		Pods:     newResourceClient[corev1.Pod, corev1.PodList](b, client, coreResource("pods")).Namespaced(),
-		Services: newResourceClient[corev1.Service, corev1.ServiceList](b, client, coreResource("services")).Namespaced(),
-		VolumeClaims: newResourceClient[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](b, client,
+		Pods:     newResourceClient[corev1.Pod, corev1.PodList](clients, client, coreResource("pods")).Namespaced(),
+		Services: newResourceClient[corev1.Service, corev1.ServiceList](clients, client, coreResource("services")).Namespaced(),
+		VolumeClaims: newResourceClient[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](clients, client,
 			coreResource("persistentvolumeclaims")).Namespaced(),
-		DeviceClaimsV1beta1: newResourceClient[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](b, client,
+		DeviceClaimsV1beta1: newResourceClient[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](clients, client,
 			resourcev1beta1.SchemeGroupVersion.WithResource(claims)).Namespaced(),
-		DeviceClaimsV1beta2: newResourceClient[resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](b, client,
+		DeviceClaimsV1beta2: newResourceClient[resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](clients, client,
 			resourcev1beta2.SchemeGroupVersion.WithResource(claims)).Namespaced(),
 	}
 }

@@ -66,22 +66,22 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
 	o.Election.AddFlags(s)
 	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
-	fs := s.Set("controllers")
-	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
+	flags := s.Set("controllers")
+	flags.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
 		`Controllers to run: "*" for all, "name" for one, "-name" for all but one. Controllers: `+
 			strings.Join(controllerNames(), ", ")+".")
-	fs.StringVar(&o.YieldToLease, "yield-to-lease", o.YieldToLease,
+	flags.StringVar(&o.YieldToLease, "yield-to-lease", o.YieldToLease,
 		"Lease in the namespace of the own lease; no controller runs while another process holds it. Empty to run regardless.")
-	fs.StringVar(&o.RootCAFile, "root-ca-file", o.RootCAFile,
+	flags.StringVar(&o.RootCAFile, "root-ca-file", o.RootCAFile,
 		"File with the CA certificates that are published in every namespace; those of the kubeconfig if empty.")
-	fs.IntVar(&o.GCWorkers, "concurrent-gc-syncs", o.GCWorkers, "Number of garbage collector workers.")
-	fs.IntVar(&o.NamespaceWorkers, "concurrent-namespace-syncs", o.NamespaceWorkers,
+	flags.IntVar(&o.GCWorkers, "concurrent-gc-syncs", o.GCWorkers, "Number of garbage collector workers.")
+	flags.IntVar(&o.NamespaceWorkers, "concurrent-namespace-syncs", o.NamespaceWorkers,
 		"Number of namespaces that are deleted at the same time.")
-	fs.IntVar(&o.QuotaWorkers, "concurrent-resource-quota-syncs", o.QuotaWorkers,
+	flags.IntVar(&o.QuotaWorkers, "concurrent-resource-quota-syncs", o.QuotaWorkers,
 		"Number of resource quotas that are computed at the same time.")
-	fs.DurationVar(&o.NamespaceResync, "namespace-sync-period", o.NamespaceResync,
+	flags.DurationVar(&o.NamespaceResync, "namespace-sync-period", o.NamespaceResync,
 		"Interval at which all namespaces are checked.")
-	fs.DurationVar(&o.QuotaResync, "resource-quota-sync-period", o.QuotaResync,
+	flags.DurationVar(&o.QuotaResync, "resource-quota-sync-period", o.QuotaResync,
 		"Interval at which all resource quotas are computed again.")
 }
 

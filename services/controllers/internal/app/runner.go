@@ -129,8 +129,8 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 			quotaController.Changed(r, namespace, deleted)
 		}
 	}
-	g := graph.New(config)
-	builder = graph.NewBuilder(graph.BuilderConfig{Graph: g, Resources: t.resources, Client: t.clients.graphMetadata, Log: t.log})
+	ownerGraph := graph.New(config)
+	builder = graph.NewBuilder(graph.BuilderConfig{Graph: ownerGraph, Resources: t.resources, Client: t.clients.graphMetadata, Log: t.log})
 
 	// 2. Create the quota controller, which takes numbers of objects from the graph.
 	enabled := t.options.Features.Enabled
@@ -148,7 +148,7 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 	// 3. Start all of them.
 	t.builder.Store(builder)
 	t.group.Go(func() { builder.Run(ctx) })
-	t.startSelected(garbagecollector.Name, func() error { collector.Run(ctx, g, builder.InitialListDone()); return nil })
+	t.startSelected(garbagecollector.Name, func() error { collector.Run(ctx, ownerGraph, builder.InitialListDone()); return nil })
 	t.startSelected(quotas.Name, func() error { return quotaController.Run(ctx, builder.InitialListDone()) })
 }
 

@@ -34,14 +34,14 @@ func TestSelection(t *testing.T) {
 			on:    map[string]bool{"namespace-controller": false},
 		},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if errs := tt.items.validate(); len(errs) > 0 {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if errs := test.items.validate(); len(errs) > 0 {
 				t.Error(errs)
 			}
-			for name, want := range tt.on {
-				if got := tt.items.isSelected(name); got != want {
-					t.Errorf("selection %q: isSelected(%q) = %t, want %t", tt.items, name, got, want)
+			for name, want := range test.on {
+				if got := test.items.isSelected(name); got != want {
+					t.Errorf("selection %q: isSelected(%q) = %t, want %t", test.items, name, got, want)
 				}
 			}
 		})

@@ -35,20 +35,20 @@ type yieldingRunner struct {
 // run runs work while no other process holds the lease. It stops work when the lease becomes held,
 // and starts it again afterwards. It returns when ctx ends, or with the error of work.
 func (y *yieldingRunner) run(ctx context.Context, work func(context.Context) error) error {
-	var l leaseObservation
+	var observation leaseObservation
 	for ctx.Err() == nil {
-		held, err := y.leaseHeld(ctx, &l)
+		held, err := y.leaseHeld(ctx, &observation)
 		switch {
 		case err != nil:
 			y.log.Warn("failed to read the lease of another controller manager; retrying", "lease", y.name, "error", err)
 		case held:
-			y.log.Info("stepping aside for another controller manager", "lease", y.name, "holder", l.holder)
-			if err := y.waitForLease(ctx, &l, leaseIsFree); err != nil {
+			y.log.Info("stepping aside for another controller manager", "lease", y.name, "holder", observation.holder)
+			if err := y.waitForLease(ctx, &observation, leaseIsFree); err != nil {
 				return nil
 			}
 			y.log.Info("the other controller manager has ended", "lease", y.name)
 		default:
-			if err := y.runUntilHeld(ctx, &l, work); err != nil {
+			if err := y.runUntilHeld(ctx, &observation, work); err != nil {
 				return err
 			}
 		}
@@ -95,7 +95,7 @@ func (y *yieldingRunner) waitForLease(ctx context.Context, l *leaseObservation, 
 }
 
 // leaseHeld reads the lease and reports whether a process holds it.
-func (y *yieldingRunner) leaseHeld(ctx context.Context, l *leaseObservation) (bool, error) {
+func (y *yieldingRunner) leaseHeld(ctx context.Context, observation *leaseObservation) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
 	defer cancel()
 	object, err := y.leases.Get(ctx, y.name, metav1.GetOptions{})
@@ -105,7 +105,7 @@ func (y *yieldingRunner) leaseHeld(ctx context.Context, l *leaseObservation) (bo
 	if err != nil {
 		return false, err
 	}
-	return l.observe(object, time.Now()), nil
+	return observation.observe(object, time.Now()), nil
 }
 
 // leaseObservation is the last observation of a lease.

@@ -68,17 +68,17 @@ func (c *Controller) deleteObsolete(ctx context.Context) error {
 	var errs []error
 	err := kubeclient.EachPage(ctx, pageSize, c.Requests.List, func(page *certificatesv1.CertificateSigningRequestList) error {
 		for i := range page.Items {
-			r := &page.Items[i]
-			obsolete, err := isObsolete(r, time.Now())
+			request := &page.Items[i]
+			obsolete, err := isObsolete(request, time.Now())
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
+				errs = append(errs, fmt.Errorf("%s: %w", request.Name, err))
 			}
 			if !obsolete {
 				continue
 			}
-			err = c.Requests.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
+			err = c.Requests.Delete(ctx, request.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &request.UID}})
 			if err != nil && !apierrors.IsNotFound(err) {
-				errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
+				errs = append(errs, fmt.Errorf("%s: %w", request.Name, err))
 			}
 		}
 		return nil
@@ -92,15 +92,15 @@ func isObsolete(request *certificatesv1.CertificateSigningRequest, now time.Time
 	olderThan := func(t metav1.Time, age time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > age }
 	issued := len(request.Status.Certificate) > 0
 	approved := false
-	for _, c := range request.Status.Conditions {
-		switch c.Type {
+	for _, condition := range request.Status.Conditions {
+		switch condition.Type {
 		case certificatesv1.CertificateApproved:
 			approved = true
-			if issued && olderThan(c.LastUpdateTime, decidedAge) {
+			if issued && olderThan(condition.LastUpdateTime, decidedAge) {
 				return true, nil
 			}
 		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			if olderThan(c.LastUpdateTime, decidedAge) {
+			if olderThan(condition.LastUpdateTime, decidedAge) {
 				return true, nil
 			}
 		}

@@ -19,17 +19,17 @@ func TestRulesAreAppliedToTheSameRoleOnly(t *testing.T) {
 	client := fake.NewClientset()
 	var applied rbacv1.ClusterRole
 	client.PrependReactor("patch", "clusterroles", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		p, ok := a.(clienttesting.PatchActionImpl)
-		if !ok || p.GetPatchType() != types.ApplyPatchType {
+		patch, ok := a.(clienttesting.PatchActionImpl)
+		if !ok || patch.GetPatchType() != types.ApplyPatchType {
 			return false, nil, nil
 		}
-		if o := p.PatchOptions; o.FieldManager != Name || o.Force == nil || !*o.Force {
+		if o := patch.PatchOptions; o.FieldManager != Name || o.Force == nil || !*o.Force {
 			t.Errorf("options %+v, want the field manager and force", o)
 		}
-		return true, &applied, json.Unmarshal(p.GetPatch(), &applied)
+		return true, &applied, json.Unmarshal(patch.GetPatch(), &applied)
 	})
 	controller := New(Config{Roles: client.RbacV1().ClusterRoles(), Log: slog.New(slog.DiscardHandler)})
-	for _, r := range []*rbacv1.ClusterRole{
+	for _, role := range []*rbacv1.ClusterRole{
 		{
 			ObjectMeta:      metav1.ObjectMeta{Name: "all", UID: "uid-all"},
 			AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"part": "yes"}}}},
@@ -39,7 +39,7 @@ func TestRulesAreAppliedToTheSameRoleOnly(t *testing.T) {
 			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
 		},
 	} {
-		if err := controller.roles.GetStore().Add(r); err != nil {
+		if err := controller.roles.GetStore().Add(role); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -55,29 +55,29 @@ func newLRU[K comparable, V any]() *simplelru.LRU[K, V] {
 
 // correlate returns the Event to write, or nil if the subject has too many. The count of an Event
 // that exists is greater than one.
-func (c *correlator) correlate(o occurrence, now time.Time) *corev1.Event {
-	s, ok := c.subjects.Get(o.subject)
+func (c *correlator) correlate(seen occurrence, now time.Time) *corev1.Event {
+	state, ok := c.subjects.Get(seen.subject)
 	if !ok {
-		s = &subjectState{limit: rate.NewLimiter(rate.Every(subjectInterval), subjectBurst)}
-		c.subjects.Add(o.subject, s)
+		state = &subjectState{limit: rate.NewLimiter(rate.Every(subjectInterval), subjectBurst)}
+		c.subjects.Add(seen.subject, state)
 	}
-	key, message := o, o.message
-	if s.addMessage(o.message, now) {
+	key, message := seen, seen.message
+	if state.addMessage(seen.message, now) {
 		// All combined messages about a subject have one key, so they share one Event.
-		key.message, message = combinedPrefix, combinedPrefix+o.message
+		key.message, message = combinedPrefix, combinedPrefix+seen.message
 	}
-	e, ok := c.writtenEvents.Get(key)
+	event, ok := c.writtenEvents.Get(key)
 	if !ok {
-		e = newEvent(o.subject, now)
-		c.writtenEvents.Add(key, e)
+		event = newEvent(seen.subject, now)
+		c.writtenEvents.Add(key, event)
 	}
-	e.Count++
-	e.LastTimestamp, e.Message = metav1.NewTime(now), message
+	event.Count++
+	event.LastTimestamp, event.Message = metav1.NewTime(now), message
 	// An occurrence beyond the limit is counted, and becomes visible with the next written one.
-	if !s.limit.AllowN(now, 1) {
+	if !state.limit.AllowN(now, 1) {
 		return nil
 	}
-	return e.DeepCopy()
+	return event.DeepCopy()
 }
 
 // addMessage records a message, and reports whether it shares an Event with others.
@@ -97,17 +97,17 @@ func (s *subjectState) addMessage(message string, now time.Time) bool {
 }
 
 // newEvent returns an Event that has not occurred yet.
-func newEvent(s subject, now time.Time) *corev1.Event {
+func newEvent(about subject, now time.Time) *corev1.Event {
 	event := &corev1.Event{
-		InvolvedObject: s.about, Reason: s.reason, Type: corev1.EventTypeWarning,
+		InvolvedObject: about.about, Reason: about.reason, Type: corev1.EventTypeWarning,
 		FirstTimestamp: metav1.NewTime(now),
 	}
-	event.Namespace = s.about.Namespace
+	event.Namespace = about.about.Namespace
 	if event.Namespace == "" {
 		event.Namespace = metav1.NamespaceDefault
 	}
 	// The names of some objects are not valid in the name of an Event.
-	event.Name = fmt.Sprintf("%s.%x", s.about.Name, now.UnixNano())
+	event.Name = fmt.Sprintf("%s.%x", about.about.Name, now.UnixNano())
 	if len(validation.IsDNS1123Subdomain(event.Name)) > 0 {
 		event.Name = string(uuid.NewUUID())
 	}

@@ -25,7 +25,7 @@ var dependent = corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Name
 
 // start runs a recorder in a bubble.
 func start(t *testing.T, client *fake.Clientset) *events.Recorder {
-	r := events.New(events.Config{
+	recorder := events.New(events.Config{
 		Client: func(ns string) kubeclient.Interface[*corev1.Event, *corev1.EventList] {
 			return client.CoreV1().Events(ns)
 		},
@@ -33,9 +33,9 @@ func start(t *testing.T, client *fake.Clientset) *events.Recorder {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); r.Run(ctx) }()
+	go func() { defer close(done); recorder.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return r
+	return recorder
 }
 
 // written returns the Events of a namespace in the form "count message".
@@ -76,17 +76,17 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := &list.Items[0]
-		if e.InvolvedObject != dependent || e.Type != corev1.EventTypeWarning || e.Reason != "Bad" ||
-			e.Source.Component != "a-controller" || e.ReportingController != "a-controller" ||
-			e.Name != fmt.Sprintf("x.%x", first.UnixNano()) {
-			t.Errorf("got event %+v, want a warning Bad of a-controller about the dependent", e)
+		event := &list.Items[0]
+		if event.InvolvedObject != dependent || event.Type != corev1.EventTypeWarning || event.Reason != "Bad" ||
+			event.Source.Component != "a-controller" || event.ReportingController != "a-controller" ||
+			event.Name != fmt.Sprintf("x.%x", first.UnixNano()) {
+			t.Errorf("got event %+v, want a warning Bad of a-controller about the dependent", event)
 		}
-		if !e.FirstTimestamp.Time.Equal(first) || !e.LastTimestamp.Time.Equal(last) {
-			t.Errorf("occurred from %v to %v, want %v to %v", e.FirstTimestamp, e.LastTimestamp, first, last)
+		if !event.FirstTimestamp.Time.Equal(first) || !event.LastTimestamp.Time.Equal(last) {
+			t.Errorf("occurred from %v to %v, want %v to %v", event.FirstTimestamp, event.LastTimestamp, first, last)
 		}
 		// An Event that has expired is created again, with its count.
-		if err := client.CoreV1().Events("a").Delete(t.Context(), e.Name, metav1.DeleteOptions{}); err != nil {
+		if err := client.CoreV1().Events("a").Delete(t.Context(), event.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		warn(recorder, "one")
@@ -101,18 +101,18 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 func TestSimilarEventsAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		r := start(t, client)
+		recorder := start(t, client)
 		for i := range 12 {
-			warn(r, fmt.Sprintf("message %c", 'a'+i))
+			warn(recorder, fmt.Sprintf("message %c", 'a'+i))
 		}
-		warn(r, "message a")
+		warn(recorder, "message a")
 		got := written(t, client, "a")
 		if len(got) != 10 || !slices.Contains(got, "3 (combined from similar events): message l") ||
 			!slices.Contains(got, "2 message a") {
 			t.Errorf("got events %q; want 10, one that combines 3 similar ones, and 2 of message a", got)
 		}
 		time.Sleep(11 * time.Minute) // the bubble's time
-		warn(r, "later")
+		warn(recorder, "later")
 		if got := written(t, client, "a"); !slices.Contains(got, "1 later") {
 			t.Errorf("got events %q, want a new one after the window", got)
 		}
@@ -148,7 +148,7 @@ func TestEventsOfAnObjectAreLimited(t *testing.T) {
 // TestEventIsRetriedUnlessRejected checks how often an Event is sent after each kind of failure.
 func TestEventIsRetriedUnlessRejected(t *testing.T) {
 	rejected := apierrors.NewForbidden(corev1.Resource("events"), "x", errors.New("a test"))
-	for _, tt := range []struct {
+	for _, test := range []struct {
 		name     string
 		err      error
 		failures int
@@ -159,17 +159,17 @@ func TestEventIsRetriedUnlessRejected(t *testing.T) {
 		{name: "unreachable", err: errors.New("connection refused"), failures: 100, attempts: 12},
 		{name: "rejected", err: rejected, failures: 100, attempts: 1},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, attempts := fake.NewClientset(), 0
 				client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
 					attempts++
-					return attempts <= tt.failures, nil, tt.err
+					return attempts <= test.failures, nil, test.err
 				})
 				warn(start(t, client), "one")
 				time.Sleep(time.Hour) // the bubble's time
-				if got := written(t, client, "a"); attempts != tt.attempts || (len(got) == 1) != tt.written {
-					t.Errorf("got %d attempts, events %q, want %d, written: %t", attempts, got, tt.attempts, tt.written)
+				if got := written(t, client, "a"); attempts != test.attempts || (len(got) == 1) != test.written {
+					t.Errorf("got %d attempts, events %q, want %d, written: %t", attempts, got, test.attempts, test.written)
 				}
 			})
 		})

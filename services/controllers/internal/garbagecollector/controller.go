@@ -58,10 +58,10 @@ type Controller struct {
 }
 
 // New returns an idle controller. Its tasks must be those of the graph that it runs on.
-func New(c Config) *Controller {
+func New(config Config) *Controller {
 	queue := func(name string) workqueue.TypedRateLimitingInterface[task] {
 		return workers.NewQueue(workers.QueueConfig[task]{
-			Name: name, Metrics: c.Queues, Workers: c.Workers, Namespace: func(t task) string { return t.namespace },
+			Name: name, Metrics: config.Queues, Workers: config.Workers, Namespace: func(t task) string { return t.namespace },
 		})
 	}
 	absent, err := lru.New[graph.Identity, struct{}](maxAbsent)
@@ -69,7 +69,7 @@ func New(c Config) *Controller {
 		panic(err)
 	}
 	return &Controller{
-		Config:       c,
+		Config:       config,
 		deleteQueue:  queue("garbage_collector_attempt_to_delete"),
 		orphanQueue:  queue("garbage_collector_attempt_to_orphan"),
 		absentOwners: absent,
@@ -80,7 +80,7 @@ func New(c Config) *Controller {
 func (c *Controller) Tasks() graph.Tasks { return taskReceiver{c} }
 
 // Run works on a graph until ctx ends. listed is closed once the graph contains all objects.
-func (c *Controller) Run(ctx context.Context, g *graph.Graph, listed <-chan struct{}) {
+func (c *Controller) Run(ctx context.Context, ownerGraph *graph.Graph, listed <-chan struct{}) {
 	defer c.deleteQueue.ShutDown()
 	defer c.orphanQueue.ShutDown()
 	select {
@@ -88,7 +88,7 @@ func (c *Controller) Run(ctx context.Context, g *graph.Graph, listed <-chan stru
 		return
 	case <-listed:
 	}
-	c.graph = g
+	c.graph = ownerGraph
 	var group sync.WaitGroup
 	group.Go(func() {
 		workers.Run(ctx, workers.Config[task]{Name: Name, Queue: c.deleteQueue, Count: c.Workers, Log: c.Log, Sync: c.syncDelete})
@@ -137,18 +137,18 @@ var errOtherCoordinates = errors.New("references have other coordinates for the 
 
 // syncDelete handles a node of the queue of deletions.
 func (c *Controller) syncDelete(ctx context.Context, t task) error {
-	n := t.Node
-	state := c.graph.State(n)
+	node := t.Node
+	state := c.graph.State(node)
 	if !state.Current {
 		return nil // the object was removed meanwhile
 	}
-	err := c.attemptDelete(ctx, n, state)
+	err := c.attemptDelete(ctx, node, state)
 	switch {
 	case errors.Is(err, errAbsent), errors.Is(err, errNamespacedOwner):
 		return nil
 	case err != nil:
 		return fmt.Errorf("%s %s/%s: %w", state.Kind, state.Namespace, state.Name, err)
-	case !c.graph.State(n).Observed:
+	case !c.graph.State(node).Observed:
 		// The object exists, but no watch has returned it yet. It may be deleted before one does.
 		return fmt.Errorf("%s %s/%s: not observed yet", state.Kind, state.Namespace, state.Name)
 	}

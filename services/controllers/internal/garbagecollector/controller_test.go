@@ -180,16 +180,16 @@ func TestOwnerWithAnotherUIDIsAbsent(t *testing.T) {
 func TestDependentIsDeletedAfterItsOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner := object("owner")
-		b := newFixture(t, owner, object("x", ref("owner")))
-		b.requireRequests()
-		if err := b.client.Resource(b.resource.GroupVersionResource).Namespace("a").Delete(t.Context(), "owner",
+		fixture := newFixture(t, owner, object("x", ref("owner")))
+		fixture.requireRequests()
+		if err := fixture.client.Resource(fixture.resource.GroupVersionResource).Namespace("a").Delete(t.Context(), "owner",
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		b.client.ClearActions()
-		b.graph.Remove(b.resource, owner)
-		b.settle()
-		b.requireRequests("delete x")
+		fixture.client.ClearActions()
+		fixture.graph.Remove(fixture.resource, owner)
+		fixture.settle()
+		fixture.requireRequests("delete x")
 	})
 }
 
@@ -241,9 +241,9 @@ func TestClusterScopedDependentDoesNotRefuteNamespacedOwner(t *testing.T) {
 // deletes nothing.
 func TestUnservedResourceIsNoProofOfAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := object("x", ref("owner"))
-		b := newIdleFixture(t, x, object("owner"))
-		b.client.PrependReactor("get", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		metadataObject := object("x", ref("owner"))
+		fixture := newIdleFixture(t, metadataObject, object("owner"))
+		fixture.client.PrependReactor("get", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if g, ok := a.(clienttesting.GetAction); !ok || g.GetName() != "owner" {
 				return false, nil, nil
 			}
@@ -252,8 +252,8 @@ func TestUnservedResourceIsNoProofOfAbsence(t *testing.T) {
 				Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{},
 			}}
 		})
-		b.start(x)
-		b.requireRequests()
+		fixture.start(metadataObject)
+		fixture.requireRequests()
 	})
 }
 

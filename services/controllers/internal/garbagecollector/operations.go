@@ -75,7 +75,7 @@ func (c *Controller) getObject(ctx context.Context, id graph.Identity) (*metav1.
 // precondition if only other fields have changed.
 func (c *Controller) deleteUnchanged(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata,
 	policy metav1.DeletionPropagation) error {
-	o, err := c.clientFor(ctx, id)
+	client, err := c.clientFor(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -85,12 +85,12 @@ func (c *Controller) deleteUnchanged(ctx context.Context, id graph.Identity, lat
 		Preconditions:     &metav1.Preconditions{UID: &id.UID, ResourceVersion: &latest.ResourceVersion},
 		PropagationPolicy: &policy,
 	}
-	err = o.Delete(ctx, id.Name, options)
+	err = client.Delete(ctx, id.Name, options)
 	if !apierrors.IsConflict(err) {
 		return err
 	}
 
-	live, liveErr := o.Get(ctx, id.Name, metav1.GetOptions{})
+	live, liveErr := client.Get(ctx, id.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(liveErr) {
 		return liveErr
 	}
@@ -98,7 +98,7 @@ func (c *Controller) deleteUnchanged(ctx context.Context, id graph.Identity, lat
 		return err
 	}
 	options.Preconditions.ResourceVersion = nil
-	return o.Delete(ctx, id.Name, options)
+	return client.Delete(ctx, id.Name, options)
 }
 
 // isAbsent reports whether an error states that an object does not exist. A server that does not
@@ -115,7 +115,7 @@ func isAbsent(err error) bool {
 // patchObject patches the metadata of an object and returns the patched object.
 func (c *Controller) patchObject(ctx context.Context, id graph.Identity, format types.PatchType,
 	meta map[string]any) (*metav1.PartialObjectMetadata, error) {
-	o, err := c.clientFor(ctx, id)
+	client, err := c.clientFor(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (c *Controller) patchObject(ctx context.Context, id graph.Identity, format 
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return o.Patch(ctx, id.Name, format, body, metav1.PatchOptions{})
+	return client.Patch(ctx, id.Name, format, body, metav1.PatchOptions{})
 }
 
 // removeOwners removes owner references. Resources without strategic merge patches need the

@@ -113,20 +113,20 @@ func (p *progress) trueConditions() map[corev1.NamespaceConditionType]explanatio
 // has changed.
 func (p *progress) setConditions(status *corev1.NamespaceStatus, now metav1.Time) (changed bool) {
 	problems := p.trueConditions()
-	for _, c := range falseConditions() {
+	for _, failed := range falseConditions() {
 		next := corev1.NamespaceCondition{
-			Type:               c.kind,
+			Type:               failed.kind,
 			Status:             corev1.ConditionFalse,
 			LastTransitionTime: now,
-			Reason:             c.success.reason,
-			Message:            c.success.message,
+			Reason:             failed.success.reason,
+			Message:            failed.success.message,
 		}
-		if problem, ok := problems[c.kind]; ok {
+		if problem, ok := problems[failed.kind]; ok {
 			next.Status = corev1.ConditionTrue
 			next.Reason = problem.reason
 			next.Message = problem.message
 		}
-		i := slices.IndexFunc(status.Conditions, func(old corev1.NamespaceCondition) bool { return old.Type == c.kind })
+		i := slices.IndexFunc(status.Conditions, func(old corev1.NamespaceCondition) bool { return old.Type == failed.kind })
 		if i < 0 {
 			status.Conditions = append(status.Conditions, next)
 			changed = true

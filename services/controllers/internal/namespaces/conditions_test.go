@@ -90,18 +90,18 @@ func compare(t *testing.T, s corev1.NamespaceStatus, want []corev1.NamespaceCond
 	if len(s.Conditions) != len(want) {
 		t.Fatalf("got conditions %+v, want %d", s.Conditions, len(want))
 	}
-	for i, c := range s.Conditions {
+	for i, condition := range s.Conditions {
 		at := changed
 		if i == 1 {
 			at = kept
 		}
-		if !c.LastTransitionTime.Equal(&at) {
-			t.Errorf("%s: got transition time %v, want %v", c.Type, c.LastTransitionTime, at)
+		if !condition.LastTransitionTime.Equal(&at) {
+			t.Errorf("%s: got transition time %v, want %v", condition.Type, condition.LastTransitionTime, at)
 		}
-		c.LastTransitionTime = metav1.Time{}
+		condition.LastTransitionTime = metav1.Time{}
 		want[i].LastTransitionTime = metav1.Time{}
-		if c != want[i] {
-			t.Errorf("condition %+v\nwant %+v", c, want[i])
+		if condition != want[i] {
+			t.Errorf("condition %+v\nwant %+v", condition, want[i])
 		}
 	}
 }

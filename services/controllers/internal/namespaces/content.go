@@ -33,15 +33,15 @@ func podsResource() schema.GroupResource { return schema.GroupResource{Resource:
 // returns the estimated time in seconds until the remaining objects are gone.
 func (c *Controller) deleteContent(ctx context.Context, namespace *corev1.Namespace) (estimate int64, err error) {
 	// 1. Discover the resources of the namespace.
-	p := &progress{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
-	t, err := c.Resources.Get(ctx, tableAge)
+	state := &progress{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
+	table, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
-		p.discoveryErr = err
-		return 0, errors.Join(err, c.updateConditions(ctx, namespace, p))
+		state.discoveryErr = err
+		return 0, errors.Join(err, c.updateConditions(ctx, namespace, state))
 	}
-	p.discoveryErr = t.Failure
+	state.discoveryErr = table.Failure
 	var pods, others []*resources.Resource
-	for _, r := range t.Preferred {
+	for _, r := range table.Preferred {
 		switch {
 		case !r.Namespaced || !r.Can("delete"):
 		case r.GroupResource() == podsResource():
@@ -53,24 +53,24 @@ func (c *Controller) deleteContent(ctx context.Context, namespace *corev1.Namesp
 
 	// 2. Delete the pods first. They may need the other objects until they have ended.
 	for _, r := range pods {
-		seconds, err := c.deleteAll(ctx, r, namespace, p)
+		seconds, err := c.deleteAll(ctx, r, namespace, state)
 		estimate = max(estimate, seconds)
 		if err != nil {
-			p.failures = append(p.failures, fmt.Errorf("failed to delete pods for namespace: %s, err: %w", namespace.Name, err))
+			state.failures = append(state.failures, fmt.Errorf("failed to delete pods for namespace: %s, err: %w", namespace.Name, err))
 		}
 	}
 
 	// 3. Delete the other objects once no pod remains. One failed resource does not stop the others.
-	if len(p.remaining) == 0 {
+	if len(state.remaining) == 0 {
 		for _, r := range others {
-			seconds, err := c.deleteAll(ctx, r, namespace, p)
+			seconds, err := c.deleteAll(ctx, r, namespace, state)
 			estimate = max(estimate, seconds)
 			if err != nil {
-				p.failures = append(p.failures, err)
+				state.failures = append(state.failures, err)
 			}
 		}
 	}
-	return estimate, errors.Join(p.discoveryErr, errors.Join(p.failures...), c.updateConditions(ctx, namespace, p))
+	return estimate, errors.Join(state.discoveryErr, errors.Join(state.failures...), c.updateConditions(ctx, namespace, state))
 }
 
 // updateConditions writes the conditions if they have changed.
@@ -87,7 +87,7 @@ func (c *Controller) updateConditions(ctx context.Context, ns *corev1.Namespace,
 // deleteAll deletes the objects of a resource. It returns the estimated time in seconds until the
 // remaining ones are gone. Without an estimate, remaining objects are an error.
 func (c *Controller) deleteAll(ctx context.Context, resource *resources.Resource, namespace *corev1.Namespace,
-	p *progress) (estimate int64, err error) {
+	state *progress) (estimate int64, err error) {
 	// 1. Return if there are no objects.
 	if resource.Can("list") {
 		before, _, err := c.countObjects(ctx, resource, namespace.Name, nil)
@@ -114,9 +114,9 @@ func (c *Controller) deleteAll(ctx context.Context, resource *resources.Resource
 	if err != nil || n == 0 {
 		return estimate, err
 	}
-	p.remaining[resource.GroupVersionResource] = n
+	state.remaining[resource.GroupVersionResource] = n
 	for f, n := range finalizers {
-		p.finalizers[f] += n
+		state.finalizers[f] += n
 	}
 	switch {
 	case estimate != 0:

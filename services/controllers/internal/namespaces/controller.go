@@ -169,13 +169,13 @@ func (c *Controller) updateWithRetry(ctx context.Context, namespace *corev1.Name
 }
 
 // removeFinalizer removes the finalizer of this controller.
-func (c *Controller) removeFinalizer(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
+func (c *Controller) removeFinalizer(ctx context.Context, namespace *corev1.Namespace) (*corev1.Namespace, error) {
 	finalizers := []corev1.FinalizerName{}
-	for _, f := range ns.Spec.Finalizers {
+	for _, f := range namespace.Spec.Finalizers {
 		if f != corev1.FinalizerKubernetes {
 			finalizers = append(finalizers, f)
 		}
 	}
-	ns.Spec.Finalizers = finalizers
-	return c.Client.UpdateSubresource(ctx, ns, "finalize", metav1.UpdateOptions{})
+	namespace.Spec.Finalizers = finalizers
+	return c.Client.UpdateSubresource(ctx, namespace, "finalize", metav1.UpdateOptions{})
 }

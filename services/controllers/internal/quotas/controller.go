@@ -206,43 +206,43 @@ func (c *Controller) newTerminalPodInformer() (cache.SharedIndexInformer, error)
 
 // stripPod is a transform function. It keeps the identity of a pod.
 func stripPod(obj any) (any, error) {
-	p, ok := obj.(*corev1.Pod)
+	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj, nil
 	}
 	stripped := &corev1.Pod{}
-	stripped.Namespace = p.Namespace
-	stripped.Name = p.Name
-	stripped.UID = p.UID
-	stripped.ResourceVersion = p.ResourceVersion
+	stripped.Namespace = pod.Namespace
+	stripped.Name = pod.Name
+	stripped.UID = pod.UID
+	stripped.ResourceVersion = pod.ResourceVersion
 	return stripped, nil
 }
 
 // enqueueChanged queues a quota that is new or whose specification has changed.
 func (c *Controller) enqueueChanged(before, obj any) {
-	q, ok := obj.(*corev1.ResourceQuota)
+	quota, ok := obj.(*corev1.ResourceQuota)
 	if !ok {
 		return
 	}
-	if old, ok := before.(*corev1.ResourceQuota); ok && equality.Semantic.DeepEqual(old.Spec, q.Spec) {
+	if old, ok := before.(*corev1.ResourceQuota); ok && equality.Semantic.DeepEqual(old.Spec, quota.Spec) {
 		return
 	}
-	c.enqueue(q)
+	c.enqueue(quota)
 }
 
 // enqueue queues a quota. A quota whose status lacks limits or usage goes to the incompleteQueue,
 // because API servers reject requests until its status is complete.
-func (c *Controller) enqueue(q *corev1.ResourceQuota) {
+func (c *Controller) enqueue(quota *corev1.ResourceQuota) {
 	target := c.recomputeQueue
-	if !equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) {
+	if !equality.Semantic.DeepEqual(quota.Spec.Hard, quota.Status.Hard) {
 		target = c.incompleteQueue
 	}
-	for name := range q.Status.Hard {
-		if _, ok := q.Status.Used[name]; !ok && c.computesUsage(name) {
+	for name := range quota.Status.Hard {
+		if _, ok := quota.Status.Used[name]; !ok && c.computesUsage(name) {
 			target = c.incompleteQueue
 		}
 	}
-	target.Add(cache.MetaObjectToName(q))
+	target.Add(cache.MetaObjectToName(quota))
 }
 
 // enqueueForResource queues the quotas of a namespace that limit a resource.

@@ -76,17 +76,17 @@ func TestStatus(t *testing.T) {
 			want:   amounts("count/widgets.example.com", "4")},
 		{name: "foreign name", hard: amounts("example.com/thing", "5"), before: corev1.ResourceQuotaStatus{}, want: amounts()},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &corev1.ResourceQuota{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"},
-					Spec:       corev1.ResourceQuotaSpec{Hard: tt.hard, Scopes: tt.scopes}, Status: tt.before,
+					Spec:       corev1.ResourceQuotaSpec{Hard: test.hard, Scopes: test.scopes}, Status: test.before,
 				}
 				client := fake.NewClientset(q, pod("x", corev1.PodRunning, nil),
 					pod("y", corev1.PodPending, &seconds), pod("z", corev1.PodFailed, nil))
 				start(t, client, &fakeCounter{3})
-				requireStatus(t, client, tt.hard, tt.want)
+				requireStatus(t, client, test.hard, test.want)
 			})
 		})
 	}
@@ -157,18 +157,18 @@ func TestReplenishment(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"},
 			Spec:       corev1.ResourceQuotaSpec{Hard: hard},
 		})
-		n := &fakeCounter{3}
-		c := start(t, client, n)
+		counter := &fakeCounter{3}
+		controller := start(t, client, counter)
 		requireStatus(t, client, hard, amounts("configmaps", "3"))
-		n.n = 2
+		counter.n = 2
 		r := &resources.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}
-		c.Changed(r, "a", false)
+		controller.Changed(r, "a", false)
 		advance(time.Second)
 		requireStatus(t, client, hard, amounts("configmaps", "3"))
-		c.Changed(r, "a", true)
+		controller.Changed(r, "a", true)
 		advance(time.Second)
 		requireStatus(t, client, hard, amounts("configmaps", "2"))
-		n.n = 1
+		counter.n = 1
 		advance(time.Minute)
 		requireStatus(t, client, hard, amounts("configmaps", "1"))
 	})

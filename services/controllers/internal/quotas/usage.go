@@ -76,18 +76,18 @@ func (c *Controller) limitedResources(q *corev1.ResourceQuota) map[schema.GroupR
 func (c *Controller) totalUsage(ctx context.Context, resourceQuota *corev1.ResourceQuota) (total quota.Amounts, complete bool, errs []error) {
 	failed := quota.Amounts{}
 	total, complete = quota.Amounts{}, true
-	for r, e := range c.limitedResources(resourceQuota) {
+	for groupResource, e := range c.limitedResources(resourceQuota) {
 		zero := quota.Amounts{} // the names of this resource, each with the amount 0
 		for _, name := range quota.SelectNames(resourceQuota.Spec.Hard, e.MatchesResource) {
 			zero[name] = resource.Quantity{Format: resource.DecimalSI}
 		}
-		used, served, err := c.addUsage(ctx, resourceQuota, r, e, zero)
+		used, served, err := c.addUsage(ctx, resourceQuota, groupResource, e, zero)
 		if !served {
 			complete = false
 			continue
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("usage of %s: %w", r, err))
+			errs = append(errs, fmt.Errorf("usage of %s: %w", groupResource, err))
 			failed = quota.Plus(failed, zero)
 			continue
 		}

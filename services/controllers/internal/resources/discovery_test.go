@@ -38,7 +38,7 @@ func TestClientReadsAggregatedDiscovery(t *testing.T) {
 	legacy := response{200, metav1.APIGroupList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"},
 	}}
-	for _, tt := range []struct {
+	for _, test := range []struct {
 		name      string
 		core, all response
 		want      []string
@@ -50,12 +50,12 @@ func TestClientReadsAggregatedDiscovery(t *testing.T) {
 		{name: "other groups fail", core: core, all: failure(404), err: "broken"},
 		{name: "another format", core: core, all: legacy, err: "not aggregated"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if got := r.Header.Get("Accept"); got != media {
 					t.Errorf("%s accepts %s, want %v", r.URL.Path, got, media)
 				}
-				a, ok := map[string]response{"/api": tt.core, "/apis": tt.all}[r.URL.Path]
+				a, ok := map[string]response{"/api": test.core, "/apis": test.all}[r.URL.Path]
 				if !ok {
 					t.Errorf("got an unexpected request for %s", r.URL.Path)
 				}
@@ -69,17 +69,17 @@ func TestClientReadsAggregatedDiscovery(t *testing.T) {
 				t.Fatal(err)
 			}
 			table, err := resources.NewCache(client).Get(t.Context(), 0)
-			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) {
-					t.Errorf("Get: got error %v, want one that contains %q", err, tt.err)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("Get: got error %v, want one that contains %q", err, test.err)
 				}
 				return
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := names(table.Preferred); !slices.Equal(got, tt.want) {
-				t.Errorf("got preferred resources %q, want %q", got, tt.want)
+			if got := names(table.Preferred); !slices.Equal(got, test.want) {
+				t.Errorf("got preferred resources %q, want %q", got, test.want)
 			}
 		})
 	}

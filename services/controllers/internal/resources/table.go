@@ -83,18 +83,18 @@ func discover(ctx context.Context, d Discovery, before *Table) (*Table, error) {
 	for i := range groups {
 		// The preferred version of a group is the first one.
 		for j := range groups[i].Versions {
-			v := &groups[i].Versions[j]
-			gv := schema.GroupVersion{Group: groups[i].Name, Version: v.Version}
-			if v.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
-				stale = append(stale, gv)
+			version := &groups[i].Versions[j]
+			groupVersion := schema.GroupVersion{Group: groups[i].Name, Version: version.Version}
+			if version.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
+				stale = append(stale, groupVersion)
 				continue
 			}
 			// An invalid name must not hide the other resources.
-			if _, err := schema.ParseGroupVersion(gv.String()); err != nil {
+			if _, err := schema.ParseGroupVersion(groupVersion.String()); err != nil {
 				table.Failure = errors.Join(table.Failure, err)
 				continue
 			}
-			for _, r := range table.addGroupVersion(gv, v.Resources, before) {
+			for _, r := range table.addGroupVersion(groupVersion, version.Resources, before) {
 				if !seen[r.GroupResource()] {
 					seen[r.GroupResource()] = true
 					table.Preferred = append(table.Preferred, r)
@@ -117,17 +117,17 @@ func (t *Table) addGroupVersion(
 ) []*Resource {
 	var all []*Resource
 	for i := range list {
-		a := &list[i]
+		discovered := &list[i]
 		// A parent that exists only for its subresources has no kind.
-		noKind := a.ResponseKind == nil || *a.ResponseKind == metav1.GroupVersionKind{}
-		if noKind || isSubresource(a.Resource) {
+		noKind := discovered.ResponseKind == nil || *discovered.ResponseKind == metav1.GroupVersionKind{}
+		if noKind || isSubresource(discovered.Resource) {
 			continue
 		}
 		resource := &Resource{
-			GroupVersionResource: groupVersion.WithResource(a.Resource),
-			Kind:                 a.ResponseKind.Kind,
-			Namespaced:           a.Scope == apidiscoveryv2.ScopeNamespace,
-			verbs:                joinVerbs(a.Verbs),
+			GroupVersionResource: groupVersion.WithResource(discovered.Resource),
+			Kind:                 discovered.ResponseKind.Kind,
+			Namespaced:           discovered.Scope == apidiscoveryv2.ScopeNamespace,
+			verbs:                joinVerbs(discovered.Verbs),
 		}
 		kind := groupVersion.WithKind(resource.Kind)
 		if before != nil {

@@ -102,18 +102,18 @@ func TestInvalidGroupVersionIsAPartialFailure(t *testing.T) {
 // TestStaleGroupVersionKeepsItsResources checks that resources of a group version whose discovery
 // fails are kept, and that the failure is reported.
 func TestStaleGroupVersionKeepsItsResources(t *testing.T) {
-	d := served{
+	discovery := served{
 		group("", version("v1", resource("pods", "Pod"))),
 		group("example.com", version("v1", resource("widgets", "Widget"))),
 	}
-	c := resources.NewCache(&d)
-	if _, err := c.Get(t.Context(), 0); err != nil {
+	cache := resources.NewCache(&discovery)
+	if _, err := cache.Get(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	stale := apidiscoveryv2.DiscoveryFreshnessStale
-	d[1].Versions[0] = apidiscoveryv2.APIVersionDiscovery{Version: "v1", Freshness: stale}
+	discovery[1].Versions[0] = apidiscoveryv2.APIVersionDiscovery{Version: "v1", Freshness: stale}
 	for range 2 { // resources of a stale table are kept, too
-		table, err := c.Get(t.Context(), 0)
+		table, err := cache.Get(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,19 +110,19 @@ func (o *fairOrder[K]) Pop() (key K) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	i := o.nextRunnable()
-	ns := o.ring[i]
-	keys := o.waiting[ns]
+	namespace := o.ring[i]
+	keys := o.waiting[namespace]
 	key = keys[0]
 	keys[0] = *new(K) // the array outlives the key
 	o.ring = slices.Delete(o.ring, i, i+1)
 	if keys = keys[1:]; len(keys) > 0 {
-		o.waiting[ns] = keys
-		o.ring = append(o.ring, ns)
+		o.waiting[namespace] = keys
+		o.ring = append(o.ring, namespace)
 	} else {
-		delete(o.waiting, ns)
+		delete(o.waiting, namespace)
 	}
 	o.waitingCount--
-	o.running[ns]++
+	o.running[namespace]++
 	o.busyWorkers++
 	return key
 }

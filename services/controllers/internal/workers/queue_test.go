@@ -25,18 +25,18 @@ func newQueue(count int) workers.Config[string] {
 
 // TestQueueServesNamespacesInRotation checks that a namespace with many keys does not delay others.
 func TestQueueServesNamespacesInRotation(t *testing.T) {
-	q := newQueue(1).Queue
+	queue := newQueue(1).Queue
 	for i := range 1000 {
-		q.Add(fmt.Sprintf("a/%d", i))
+		queue.Add(fmt.Sprintf("a/%d", i))
 	}
-	q.Add("b/0")
-	q.Add("b/1")
-	q.Add("c/0")
+	queue.Add("b/0")
+	queue.Add("b/1")
+	queue.Add("c/0")
 	var got []string
 	for range 7 {
-		key, _ := q.Get()
+		key, _ := queue.Get()
 		got = append(got, key)
-		q.Done(key)
+		queue.Done(key)
 	}
 	if want := []string{"a/0", "b/0", "c/0", "a/1", "b/1", "a/2", "a/3"}; !slices.Equal(got, want) {
 		t.Errorf("got keys in the order %q, want %q", got, want)

@@ -34,16 +34,16 @@ type Config[K comparable] struct {
 
 // Run processes keys until ctx ends. It shuts the queue down and returns when all workers have
 // ended. Keys that still wait are dropped.
-func Run[K comparable](ctx context.Context, c Config[K]) {
+func Run[K comparable](ctx context.Context, config Config[K]) {
 	var group sync.WaitGroup
-	for range c.Count {
+	for range config.Count {
 		group.Go(func() {
-			for processNext(ctx, &c) {
+			for processNext(ctx, &config) {
 			}
 		})
 	}
 	<-ctx.Done()
-	c.Queue.ShutDown()
+	config.Queue.ShutDown()
 	group.Wait()
 }
 

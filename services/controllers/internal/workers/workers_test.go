@@ -17,18 +17,18 @@ func TestRepeatedFailuresOfAKeyAreLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const attempts = 10
 		var log bytes.Buffer
-		c := newQueue(1)
-		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+		config := newQueue(1)
+		config.Log = slog.New(slog.NewTextHandler(&log, nil))
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
-		c.Sync = func(context.Context, string) error {
+		config.Sync = func(context.Context, string) error {
 			if n++; n == attempts {
 				cancel()
 			}
 			return errors.New("always")
 		}
-		c.Queue.Add("a/0")
-		workers.Run(ctx, c)
+		config.Queue.Add("a/0")
+		workers.Run(ctx, config)
 		if got := strings.Count(log.String(), "sync failed"); got != 1 || n != attempts {
 			t.Errorf("got %d log lines of %d attempts, want 1 of %d:\n%s", got, n, attempts, log.String())
 		}

@@ -94,7 +94,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	// 1. Create the queue, and the store that schedules deletions when a secret changes.
 	c.listing.Store(true)
 	defer c.listing.Store(false)
-	r := &run{
+	state := &run{
 		Controller: c,
 		events:     newEventLog(c.Events, c.Log),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
@@ -102,13 +102,13 @@ func (c *Controller) Run(ctx context.Context) error {
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, MetricsProvider: c.Queues},
 		),
 	}
-	r.store = reflector.NewStore(newEntry, r.handleChange)
+	state.store = reflector.NewStore(newEntry, state.handleChange)
 
 	// 2. Follow the secrets, and wait until they are listed.
-	secrets := c.newReflector(r.store)
+	secrets := c.newReflector(state.store)
 	var group sync.WaitGroup
 	defer group.Wait()
-	defer r.queue.ShutDown()
+	defer state.queue.ShutDown()
 	group.Go(func() { _ = secrets.Run(ctx) }) // ends with ctx
 	select {
 	case <-secrets.InitialListDone():
@@ -118,10 +118,10 @@ func (c *Controller) Run(ctx context.Context) error {
 
 	// 3. Process the queue.
 	c.listing.Store(false)
-	c.Log.Debug("following bootstrap tokens", "secrets", len(r.store.All()))
+	c.Log.Debug("following bootstrap tokens", "secrets", len(state.store.All()))
 	for range workers {
 		group.Go(func() {
-			for r.processNext(ctx) {
+			for state.processNext(ctx) {
 			}
 		})
 	}
@@ -132,8 +132,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-check.C:
-			for _, e := range r.store.All() {
-				r.scheduleDeletion(&e)
+			for _, e := range state.store.All() {
+				state.scheduleDeletion(&e)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -156,14 +156,14 @@ func (r *run) handleChange(before, after *entry) {
 }
 
 // scheduleDeletion queues a secret for its deletion time if that is within horizon.
-func (r *run) scheduleDeletion(e *entry) {
-	due, ok := e.deletionTime(r.Tolerance)
+func (r *run) scheduleDeletion(queued *entry) {
+	due, ok := queued.deletionTime(r.Tolerance)
 	if !ok {
 		return
 	}
 	wait := time.Until(due)
 	if wait <= horizon {
-		r.queue.AddAfter(e.name, wait)
+		r.queue.AddAfter(queued.name, wait)
 	}
 }
 
@@ -190,27 +190,27 @@ func (r *run) processNext(ctx context.Context) bool {
 
 // deleteIfDue deletes a secret if its time has come, or reports an unreadable expiration.
 func (r *run) deleteIfDue(ctx context.Context, name string) error {
-	e, ok := r.store.Get(bootstraptoken.Namespace, name)
+	entry, ok := r.store.Get(bootstraptoken.Namespace, name)
 	if !ok {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if e.unreadable {
-		return r.events.writePending(ctx, &e)
+	if entry.unreadable {
+		return r.events.writePending(ctx, &entry)
 	}
-	due, ok := e.deletionTime(r.Tolerance)
+	due, ok := entry.deletionTime(r.Tolerance)
 	if !ok {
 		return nil
 	}
 	// time.Until would not notice a clock that was set back.
 	if time.Now().Round(0).Before(due) {
-		r.scheduleDeletion(&e)
+		r.scheduleDeletion(&entry)
 		return nil
 	}
-	uid := types.UID(e.uid)
+	uid := types.UID(entry.uid)
 	err := r.Secrets.Delete(ctx, name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &e.resourceVersion},
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &entry.resourceVersion},
 	})
 	if apierrors.IsNotFound(err) {
 		return nil

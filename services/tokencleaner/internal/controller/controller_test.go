@@ -140,21 +140,21 @@ func TestExpiredTokensAreDeleted(t *testing.T) {
 		{name: "in a far future", tolerance: 0, expiration: func() string { return "9999-12-31T23:59:59Z" }, gone: -1},
 		{name: "unreadable", tolerance: 0, expiration: func() string { return "tomorrow" }, gone: -1},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := run(t, tt.tolerance, nil, secret("aaaaaa", tt.expiration()))
+				fixture := run(t, test.tolerance, nil, secret("aaaaaa", test.expiration()))
 				switch {
-				case tt.gone < 0:
-					b.advance(100 * time.Hour)
-					b.requireExists("aaaaaa", true)
-				case tt.gone == 0:
-					b.requireExists("aaaaaa", false)
+				case test.gone < 0:
+					fixture.advance(100 * time.Hour)
+					fixture.requireExists("aaaaaa", true)
+				case test.gone == 0:
+					fixture.requireExists("aaaaaa", false)
 				default:
-					b.advance(tt.gone - settle - time.Nanosecond)
-					b.requireExists("aaaaaa", true)
-					b.advance(time.Nanosecond)
-					b.requireExists("aaaaaa", false)
+					fixture.advance(test.gone - settle - time.Nanosecond)
+					fixture.requireExists("aaaaaa", true)
+					fixture.advance(time.Nanosecond)
+					fixture.requireExists("aaaaaa", false)
 				}
 			})
 		})
@@ -248,19 +248,19 @@ func TestFailedDeletionsAreRetried(t *testing.T) {
 		{name: "refused", err: errors.New("connection refused"), want: 3},
 		{name: "gone already", err: apierrors.NewNotFound(corev1.Resource("secrets"), "x"), want: 1},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				failures := 2
-				b := run(t, 0, func(c *fake.Clientset) {
+				fixture := run(t, 0, func(c *fake.Clientset) {
 					c.PrependReactor("delete", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 						failures--
-						return failures >= 0, nil, tt.err
+						return failures >= 0, nil, test.err
 					})
 				}, secret("aaaaaa", expiresIn(-time.Second)))
-				b.advance(10 * time.Minute)
-				if n := len(b.deletes()); n != tt.want {
-					t.Errorf("got %d requests, want %d", n, tt.want)
+				fixture.advance(10 * time.Minute)
+				if n := len(fixture.deletes()); n != test.want {
+					t.Errorf("got %d requests, want %d", n, test.want)
 				}
 			})
 		})
@@ -315,7 +315,7 @@ func TestCheckWaitsForTheList(t *testing.T) {
 func TestRunCanBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		c := controller.New(controller.Config{
+		cleaner := controller.New(controller.Config{
 			Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace),
 			Events:  client.CoreV1().Events(bootstraptoken.Namespace),
 			Log:     slog.New(slog.DiscardHandler),
@@ -324,7 +324,7 @@ func TestRunCanBeRepeated(t *testing.T) {
 			id := fmt.Sprintf("aaaaa%d", i)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
-			go func() { done <- c.Run(ctx) }()
+			go func() { done <- cleaner.Run(ctx) }()
 			if _, err := client.CoreV1().Secrets(bootstraptoken.Namespace).Create(ctx,
 				secret(id, expiresIn(time.Second)), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)

@@ -45,26 +45,26 @@ var latestTime = time.Unix(0, 1<<63-1)
 
 // newEntry returns the entry of a secret.
 func newEntry(o metav1.Object) entry {
-	e := entry{name: o.GetName(), uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion()}
+	queued := entry{name: o.GetName(), uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion()}
 	s, ok := o.(*corev1.Secret)
 	if !ok || s.Type != bootstraptoken.SecretType {
-		return e
+		return queued
 	}
 	text := string(s.Data[bootstraptoken.KeyExpiration])
 	if text == "" {
-		return e
+		return queued
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	switch {
 	case err != nil:
-		e.unreadable = true
+		queued.unreadable = true
 	case at.After(latestTime): // never
 	case at.Before(time.Unix(0, 1)):
-		e.expires = 1
+		queued.expires = 1
 	default:
-		e.expires = at.UnixNano()
+		queued.expires = at.UnixNano()
 	}
-	return e
+	return queued
 }
 
 // newReflector returns a reflector that keeps the entries of all bootstrap tokens in store.

@@ -83,38 +83,38 @@ func (l *eventLog) recordWritten(e *entry, now event) {
 
 // writePending writes the Event of a secret if a write is pending. An Event that the API server
 // rejects is not written again.
-func (l *eventLog) writePending(ctx context.Context, e *entry) error {
-	next, ok := l.nextOccurrence(e)
+func (l *eventLog) writePending(ctx context.Context, queued *entry) error {
+	next, ok := l.nextOccurrence(queued)
 	if !ok {
 		return nil
 	}
 	now := metav1.Now()
 	err := l.patchEvent(ctx, next, now)
 	if next.name == "" || apierrors.IsNotFound(err) {
-		next = event{name: fmt.Sprintf("%s.%x", e.name, now.UnixNano()), count: 1}
-		_, err = l.client.Create(ctx, next.newObject(e, now), metav1.CreateOptions{})
+		next = event{name: fmt.Sprintf("%s.%x", queued.name, now.UnixNano()), count: 1}
+		_, err = l.client.Create(ctx, next.newObject(queued, now), metav1.CreateOptions{})
 	}
 	var rejected apierrors.APIStatus
 	if errors.As(err, &rejected) {
-		l.log.Warn("the API server rejected an event", "secret", e.name, "error", err)
+		l.log.Warn("the API server rejected an event", "secret", queued.name, "error", err)
 		next, err = event{}, nil
 	}
 	if err == nil {
-		l.recordWritten(e, next)
+		l.recordWritten(queued, next)
 	}
 	return err
 }
 
 // patchEvent adds an occurrence to an Event that exists.
-func (l *eventLog) patchEvent(ctx context.Context, e event, now metav1.Time) error {
-	if e.name == "" {
+func (l *eventLog) patchEvent(ctx context.Context, pending event, now metav1.Time) error {
+	if pending.name == "" {
 		return nil
 	}
-	data, err := json.Marshal(map[string]any{"count": e.count, "lastTimestamp": now.UTC().Format(time.RFC3339)})
+	data, err := json.Marshal(map[string]any{"count": pending.count, "lastTimestamp": now.UTC().Format(time.RFC3339)})
 	if err != nil {
 		return err
 	}
-	_, err = l.client.Patch(ctx, e.name, types.MergePatchType, data, metav1.PatchOptions{})
+	_, err = l.client.Patch(ctx, pending.name, types.MergePatchType, data, metav1.PatchOptions{})
 	return err
 }
 

@@ -81,14 +81,14 @@ func TestTokensDeletedByOtherClients(t *testing.T) {
 			return true, watches[len(watches)-1], nil
 		})
 		log := &warnings{Handler: slog.DiscardHandler}
-		c := controller.New(controller.Config{
+		cleaner := controller.New(controller.Config{
 			Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace),
 			Events:  client.CoreV1().Events(bootstraptoken.Namespace),
 			Log:     slog.New(log),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- c.Run(ctx) }()
+		go func() { done <- cleaner.Run(ctx) }()
 		b := &fixture{t: t, client: client}
 		b.advance(settle)
 		deleteSecret := func(id string) {

@@ -40,7 +40,7 @@ func BenchmarkMemory(b *testing.B) {
 			}
 			return true, list, nil
 		})
-		c := controller.New(controller.Config{
+		cleaner := controller.New(controller.Config{
 			Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace),
 			Events:  client.CoreV1().Events(bootstraptoken.Namespace),
 			Log:     slog.New(slog.DiscardHandler),
@@ -48,8 +48,8 @@ func BenchmarkMemory(b *testing.B) {
 		before := heap()
 		ctx, cancel := context.WithCancel(b.Context())
 		listed, done := make(chan struct{}), make(chan struct{})
-		c.Log = slog.New(listNotifier{slog.DiscardHandler, listed})
-		go func() { defer close(done); _ = c.Run(ctx) }()
+		cleaner.Log = slog.New(listNotifier{slog.DiscardHandler, listed})
+		go func() { defer close(done); _ = cleaner.Run(ctx) }()
 		<-listed
 		b.ReportMetric(float64(heap()-before)/secrets, "B/secret")
 		cancel()

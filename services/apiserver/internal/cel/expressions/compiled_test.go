@@ -27,14 +27,14 @@ func expectError(t *testing.T, what string, err error, want string) {
 // TestCompileRejectsWrongType checks that Compile returns a program only for a valid expression of the
 // expected type.
 func TestCompileRejectsWrongType(t *testing.T) {
-	c := newCompiler(t)
+	compiler := newCompiler(t)
 	for expression, wantErr := range map[string]string{
 		"true":          "",
 		"1":             "must evaluate to bool but got int",
 		"1 +":           "compilation failed",
 		"params.a == 1": "undeclared reference",
 	} {
-		program, err := c.Compile(expressions.VariableSet{}, expression, cel.BoolType)
+		program, err := compiler.Compile(expressions.VariableSet{}, expression, cel.BoolType)
 		expectError(t, "Compile("+expression+")", err, wantErr)
 		if hasProgram := program != nil; hasProgram != (wantErr == "") {
 			t.Errorf("Compile(%s): has a program: got %t, want %t", expression, hasProgram, wantErr == "")
@@ -44,15 +44,15 @@ func TestCompileRejectsWrongType(t *testing.T) {
 
 // TestJSONPatchRequiresPatches checks that an expression can use JSONPatch only if patches are visible.
 func TestJSONPatchRequiresPatches(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		visible expressions.VariableSet
 		wantErr string
 	}{
 		"with patches":    {visible: expressions.VariableSet{Patches: true}, wantErr: ""},
 		"without patches": {visible: expressions.VariableSet{}, wantErr: "compilation failed"},
 	} {
-		err := newCompiler(t).Check(c.visible, "[JSONPatch{op: 'remove', path: '/a'}]", cel.ListType(celenv.JSONPatchType))
-		expectError(t, "Check of a JSONPatch "+name, err, c.wantErr)
+		err := newCompiler(t).Check(test.visible, "[JSONPatch{op: 'remove', path: '/a'}]", cel.ListType(celenv.JSONPatchType))
+		expectError(t, "Check of a JSONPatch "+name, err, test.wantErr)
 	}
 }
 

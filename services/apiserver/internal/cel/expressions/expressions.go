@@ -113,10 +113,10 @@ func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 }
 
 // outputType returns the type of an expression. It returns an error unless the type is one of
-// expected; if expected is empty, every type is accepted. It charges the work to b, which may be
+// expected; if expected is empty, every type is accepted. It charges the work to budget, which may be
 // nil.
 func (e *envs) outputType(
-	b *celenv.CheckBudget,
+	budget *celenv.CheckBudget,
 	visible VariableSet,
 	expression string,
 	expected []*cel.Type,
@@ -125,7 +125,7 @@ func (e *envs) outputType(
 	if err != nil {
 		return nil, err
 	}
-	return outputType(env.Within(b), expression, expected)
+	return outputType(env.Within(budget), expression, expected)
 }
 
 // Check returns an error, with the wording of Kubernetes, unless the expression compiles and its
@@ -201,18 +201,18 @@ func (p *Policy) Check(visible VariableSet, expression string, expected ...*cel.
 // type twice as large as the previous one: [variables.a, variables.a].
 const maxTypes = 32
 
-// variableType returns the type of a variable whose expression has the type t. It keeps the types
+// variableType returns the type of a variable whose expression has the type celType. It keeps the types
 // of CEL itself. As in Kubernetes, other types become dynamic. So do types that are too large, and
 // nil.
-func variableType(t *cel.Type) *cel.Type {
-	if t == nil || countTypes(t, maxTypes+1) > maxTypes {
+func variableType(celType *cel.Type) *cel.Type {
+	if celType == nil || countTypes(celType, maxTypes+1) > maxTypes {
 		return cel.DynType
 	}
-	switch t.Kind() {
+	switch celType.Kind() {
 	case cel.ListKind:
-		return cel.ListType(variableType(t.Parameters()[0]))
+		return cel.ListType(variableType(celType.Parameters()[0]))
 	case cel.MapKind:
-		return cel.MapType(variableType(t.Parameters()[0]), variableType(t.Parameters()[1]))
+		return cel.MapType(variableType(celType.Parameters()[0]), variableType(celType.Parameters()[1]))
 	case cel.BoolKind,
 		cel.BytesKind,
 		cel.DoubleKind,
@@ -222,7 +222,7 @@ func variableType(t *cel.Type) *cel.Type {
 		cel.TimestampKind,
 		cel.UintKind,
 		cel.NullTypeKind:
-		return t
+		return celType
 	}
 	return cel.DynType
 }

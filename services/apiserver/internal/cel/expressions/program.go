@@ -72,15 +72,15 @@ func (p *Programs) Scope() *Scope { return &Scope{programs: p} }
 // type.
 func (s *Scope) Declare(visible VariableSet, name, expression string) (*celenv.Program, error) {
 	program, err := s.compile(visible, expression, nil, "")
-	t := cel.DynType
+	goType := cel.DynType
 	if err == nil {
-		t = variableType(program.OutputType())
+		goType = variableType(program.OutputType())
 	}
 	s.declarations = append(s.declarations, declaration{visible: visible, name: name, expression: expression})
 	if s.policy != nil {
-		s.policy.variables[name] = t
+		s.policy.variables[name] = goType
 	}
-	s.cacheKeyParts = append(s.cacheKeyParts, name+" "+t.String())
+	s.cacheKeyParts = append(s.cacheKeyParts, name+" "+goType.String())
 	return program, err
 }
 

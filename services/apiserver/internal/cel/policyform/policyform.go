@@ -8,16 +8,16 @@ import (
 )
 
 // Match converts the match constraints of a policy or binding.
-func Match(m *v1alpha1.MatchResources) *admissionv1.MatchResources {
-	if m == nil {
+func Match(match *v1alpha1.MatchResources) *admissionv1.MatchResources {
+	if match == nil {
 		return nil
 	}
 	return &admissionv1.MatchResources{
-		NamespaceSelector:    m.NamespaceSelector,
-		ObjectSelector:       m.ObjectSelector,
-		MatchPolicy:          (*admissionv1.MatchPolicyType)(m.MatchPolicy),
-		ResourceRules:        convertRules(m.ResourceRules),
-		ExcludeResourceRules: convertRules(m.ExcludeResourceRules),
+		NamespaceSelector:    match.NamespaceSelector,
+		ObjectSelector:       match.ObjectSelector,
+		MatchPolicy:          (*admissionv1.MatchPolicyType)(match.MatchPolicy),
+		ResourceRules:        convertRules(match.ResourceRules),
+		ExcludeResourceRules: convertRules(match.ExcludeResourceRules),
 	}
 }
 
@@ -38,15 +38,15 @@ func Variables(in []v1alpha1.Variable) []admissionv1.Variable {
 }
 
 // ParamRef converts the parameter reference of a binding.
-func ParamRef(r *v1alpha1.ParamRef) *admissionv1.ParamRef {
-	if r == nil {
+func ParamRef(paramRef *v1alpha1.ParamRef) *admissionv1.ParamRef {
+	if paramRef == nil {
 		return nil
 	}
 	return &admissionv1.ParamRef{
-		Name:                    r.Name,
-		Namespace:               r.Namespace,
-		Selector:                r.Selector,
-		ParameterNotFoundAction: (*admissionv1.ParameterNotFoundActionType)(r.ParameterNotFoundAction),
+		Name:                    paramRef.Name,
+		Namespace:               paramRef.Namespace,
+		Selector:                paramRef.Selector,
+		ParameterNotFoundAction: (*admissionv1.ParameterNotFoundActionType)(paramRef.ParameterNotFoundAction),
 	}
 }
 

@@ -79,15 +79,15 @@ func measureYAML(data []byte) (values int64, err error) {
 	if !aliases && marks <= MaxDepth && len(data) <= MaxKey {
 		return 0, nil
 	}
-	var n yaml.Node
-	if err = yaml.Unmarshal(data, &n); err != nil {
+	var node yaml.Node
+	if err = yaml.Unmarshal(data, &node); err != nil {
 		if !aliases {
 			return 0, nil // the decoder returns the error in Kubernetes' wording
 		}
 		return 0, fmt.Errorf("error converting YAML to JSON: %w", err)
 	}
 	m := yamlMeasurer{anchors: map[*yaml.Node]nodeSize{}}
-	total := m.sizeOf(&n)
+	total := m.sizeOf(&node)
 	switch {
 	case m.key > MaxKey:
 		return total.values, errKeyTooLong

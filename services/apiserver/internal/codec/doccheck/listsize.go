@@ -40,34 +40,34 @@ type typeShape struct {
 var unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 
 // shapeOf returns the shape of a type. The caller holds mu.
-func (c *Checker) shapeOf(t reflect.Type) *typeShape {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+func (c *Checker) shapeOf(goType reflect.Type) *typeShape {
+	for goType.Kind() == reflect.Pointer {
+		goType = goType.Elem()
 	}
-	if known, ok := c.shapes[t]; ok {
+	if known, ok := c.shapes[goType]; ok {
 		return known
 	}
 	out := &typeShape{}
-	if reflect.PointerTo(t).Implements(unmarshalerType) {
-		c.shapes[t] = out
-		if t.Kind() == reflect.Struct {
-			out.leaf = leafRule(t)
+	if reflect.PointerTo(goType).Implements(unmarshalerType) {
+		c.shapes[goType] = out
+		if goType.Kind() == reflect.Struct {
+			out.leaf = leafRule(goType)
 		}
-		c.addChoices(out, t)
+		c.addChoices(out, goType)
 		return out
 	}
-	switch t.Kind() {
+	switch goType.Kind() {
 	case reflect.Slice:
-		c.shapes[t] = out
-		out.size = int(t.Elem().Size())
-		out.elem = c.shapeOf(t.Elem())
+		c.shapes[goType] = out
+		out.size = int(goType.Elem().Size())
+		out.elem = c.shapeOf(goType.Elem())
 	case reflect.Map:
-		c.shapes[t] = out
-		out.elem = c.shapeOf(t.Elem())
+		c.shapes[goType] = out
+		out.elem = c.shapeOf(goType.Elem())
 	case reflect.Struct:
-		c.shapes[t] = out
+		c.shapes[goType] = out
 		out.fields = map[string]*typeShape{}
-		c.addFields(out, t)
+		c.addFields(out, goType)
 	default:
 		return nil
 	}
@@ -77,16 +77,16 @@ func (c *Checker) shapeOf(t reflect.Type) *typeShape {
 // addFields adds the fields of a struct to a shape, including those of embedded structs.
 func (c *Checker) addFields(to *typeShape, t reflect.Type) {
 	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		structField := t.Field(i)
+		name, _, _ := strings.Cut(structField.Tag.Get("json"), ",")
 		switch {
-		case name == "-" || !f.IsExported():
-		case name == "" && f.Anonymous && f.Type.Kind() == reflect.Struct:
-			c.addFields(to, f.Type)
+		case name == "-" || !structField.IsExported():
+		case name == "" && structField.Anonymous && structField.Type.Kind() == reflect.Struct:
+			c.addFields(to, structField.Type)
 		case name == "":
-			to.fields[f.Name] = c.shapeOf(f.Type)
+			to.fields[structField.Name] = c.shapeOf(structField.Type)
 		default:
-			to.fields[name] = c.shapeOf(f.Type)
+			to.fields[name] = c.shapeOf(structField.Type)
 		}
 	}
 }
@@ -165,16 +165,16 @@ func (c *Checker) shapeOfKind(seen, expected schema.GroupVersionKind) *typeShape
 
 // CheckJSON rejects a JSON object of a type if it exceeds the bounds, if its lists would take too
 // much memory, or if it has a value that cannot be served in every encoding.
-func (c *Checker) CheckJSON(b []byte, expected schema.GroupVersionKind) error {
-	values, err := countJSON(b)
-	if err != nil || values <= maxUncheckedValues && !mayBreakLeafRule(b) {
+func (c *Checker) CheckJSON(limits []byte, expected schema.GroupVersionKind) error {
+	values, err := countJSON(limits)
+	if err != nil || values <= maxUncheckedValues && !mayBreakLeafRule(limits) {
 		return err
 	}
-	seen, err := kjson.DefaultMetaFactory.Interpret(b)
+	seen, err := kjson.DefaultMetaFactory.Interpret(limits)
 	if err != nil {
 		return nil // the decoder reports it
 	}
-	return measureJSON(b, c.shapeOfKind(*seen, expected))
+	return measureJSON(limits, c.shapeOfKind(*seen, expected))
 }
 
 // measureJSON rejects a document whose lists would take too much memory, or that has a value that a
@@ -195,34 +195,34 @@ type listMeasurer struct {
 
 // addValue adds the value at i and returns the index of its end. The error is that of a leaf rule,
 // errListsTooLarge or jsontext.ErrMalformed.
-func (m *listMeasurer) addValue(i int, s *typeShape) (end int, err error) {
+func (m *listMeasurer) addValue(i int, shape *typeShape) (end int, err error) {
 	switch {
-	case s == nil || i == len(m.text):
+	case shape == nil || i == len(m.text):
 		return jsontext.Skip(m.text, i)
-	case s.leaf != nil:
+	case shape.leaf != nil:
 		if end, err = jsontext.Skip(m.text, i); err == nil {
-			err = s.leaf(m.text[i:end])
+			err = shape.leaf(m.text[i:end])
 		}
 		return end, err
 	case m.text[i] == '{':
 		return jsontext.MembersAt(m.text, i, func(name []byte, at int) (int, bool, error) {
 			field := jsontext.Name(name)
-			end, err := m.addValue(at, s.fieldShape(field))
+			end, err := m.addValue(at, shape.fieldShape(field))
 			if err != nil {
 				err = atField(field, err)
 			}
 			return end, true, err
 		})
 	case m.text[i] == '[':
-		elem, size := s.elementShape()
-		return jsontext.ElementsAt(m.text, i, func(n, at int) (int, bool, error) {
+		elem, size := shape.elementShape()
+		return jsontext.ElementsAt(m.text, i, func(count, at int) (int, bool, error) {
 			m.size += size
 			if m.size > MaxListBytes {
 				return 0, false, errListsTooLarge
 			}
 			end, err := m.addValue(at, elem)
 			if err != nil {
-				err = atField(fmt.Sprintf("[%d]", n), err)
+				err = atField(fmt.Sprintf("[%d]", count), err)
 			}
 			return end, true, err
 		})
@@ -266,31 +266,31 @@ func (c *Checker) CheckTree(tree map[string]any, of schema.GroupVersionKind) err
 
 // measureTree adds the size of a value's lists to size. It returns an error if the sum exceeds
 // MaxListBytes or if a leaf rule rejects a value.
-func measureTree(v any, s *typeShape, size *int) error {
-	if s == nil {
+func measureTree(content any, shape *typeShape, size *int) error {
+	if shape == nil {
 		return nil
 	}
-	if s.leaf != nil {
-		value, err := json.Marshal(v)
+	if shape.leaf != nil {
+		value, err := json.Marshal(content)
 		if err != nil {
 			return nil // the decoder reports it
 		}
-		return s.leaf(value)
+		return shape.leaf(value)
 	}
-	switch v := v.(type) {
+	switch content := content.(type) {
 	case map[string]any:
-		for name, inner := range v {
-			if err := measureTree(inner, s.fieldShape(name), size); err != nil {
+		for name, inner := range content {
+			if err := measureTree(inner, shape.fieldShape(name), size); err != nil {
 				return atField(name, err)
 			}
 		}
 	case []any:
-		elem, elementSize := s.elementShape()
-		*size += elementSize * len(v)
+		elem, elementSize := shape.elementShape()
+		*size += elementSize * len(content)
 		if *size > MaxListBytes {
 			return errListsTooLarge
 		}
-		for i, inner := range v {
+		for i, inner := range content {
 			if err := measureTree(inner, elem, size); err != nil {
 				return atField(fmt.Sprintf("[%d]", i), err)
 			}

@@ -61,26 +61,26 @@ func New(scheme *runtime.Scheme) *Checker {
 func (c *Checker) StoredType(t reflect.Type) *StoredMessage { return c.stored.typeOf(t) }
 
 // messageOf returns the message of a type, or nil for a type without fields. The caller holds mu.
-func (c *Checker) messageOf(t reflect.Type) *message {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		t = t.Elem()
+func (c *Checker) messageOf(goType reflect.Type) *message {
+	for goType.Kind() == reflect.Pointer || goType.Kind() == reflect.Slice {
+		goType = goType.Elem()
 	}
-	if t.Kind() != reflect.Struct {
+	if goType.Kind() != reflect.Struct {
 		return nil
 	}
-	if m := c.messages[t]; m != nil {
-		return m
+	if messageRules := c.messages[goType]; messageRules != nil {
+		return messageRules
 	}
-	m := &message{
+	messageRules := &message{
 		fields:  map[int]messageField{},
 		lists:   map[int]bool{},
 		texts:   map[int]textField{},
 		numbers: map[int]string{},
-		rule:    messageRule(t),
+		rule:    messageRule(goType),
 	}
-	c.messages[t] = m
-	for i := range t.NumField() {
-		structField := t.Field(i)
+	c.messages[goType] = messageRules
+	for i := range goType.NumField() {
+		structField := goType.Field(i)
 		parts := strings.Split(structField.Tag.Get("protobuf"), ",")
 		if len(parts) < 3 || parts[0] != "bytes" && parts[0] != "fixed64" {
 			continue
@@ -91,11 +91,11 @@ func (c *Checker) messageOf(t reflect.Type) *message {
 		}
 		name, _, _ := strings.Cut(structField.Tag.Get("json"), ",")
 		if isFloat(structField.Type) {
-			m.numbers[number] = name
+			messageRules.numbers[number] = name
 			continue
 		}
 		if text, ok := newTextField(name, structField.Type); ok {
-			m.texts[number] = text
+			messageRules.texts[number] = text
 		}
 		elemType := structField.Type
 		if elemType.Kind() == reflect.Map {
@@ -106,12 +106,12 @@ func (c *Checker) messageOf(t reflect.Type) *message {
 			if structField.Type.Kind() == reflect.Slice {
 				field.size = int(elemType.Elem().Size())
 			}
-			m.fields[number] = field
+			messageRules.fields[number] = field
 		} else {
-			m.lists[number] = parts[2] == "rep"
+			messageRules.lists[number] = parts[2] == "rep"
 		}
 	}
-	return m
+	return messageRules
 }
 
 // CheckProtobuf rejects a protobuf object that exceeds the bounds or is malformed. Some decoders
@@ -136,7 +136,7 @@ func (c *Checker) Values(media string, body []byte, expected schema.GroupVersion
 }
 
 // measureProtobuf measures the objects that a protobuf body decodes to.
-func (c *Checker) measureProtobuf(body []byte, want schema.GroupVersionKind) (m nodeSize, err error) {
+func (c *Checker) measureProtobuf(body []byte, want schema.GroupVersionKind) (size nodeSize, err error) {
 	raw, apiVersion, kind, err := wire.OpenEnvelope(body)
 	if err == nil {
 		gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
@@ -151,12 +151,12 @@ func (c *Checker) measureProtobuf(body []byte, want schema.GroupVersionKind) (m 
 		if obj, err = c.scheme.New(gvk); err != nil {
 			return nodeSize{}, nil // the decoder reports it
 		}
-		m, err = c.measureMessage(raw, obj)
+		size, err = c.measureMessage(raw, obj)
 	}
 	if !wire.IsEnvelope(body) {
-		return m, nil // the decoder rejects it
+		return size, nil // the decoder rejects it
 	}
-	return m, err
+	return size, err
 }
 
 // CheckMessage rejects a protobuf message of a Go type that exceeds the bounds.
@@ -233,17 +233,17 @@ func (m *message) check(data []byte, total *nodeSize) error {
 }
 
 // checkLeaf checks a field that is not a message.
-func (m *message) checkLeaf(f wire.Field) error {
-	switch f.Type {
+func (m *message) checkLeaf(field wire.Field) error {
+	switch field.Type {
 	case wire.Bytes:
-		if text, ok := m.texts[f.Num]; ok {
-			if err := text.check(f.Data); err != nil {
+		if text, ok := m.texts[field.Num]; ok {
+			if err := text.check(field.Data); err != nil {
 				return atField(text.name, err)
 			}
 		}
 	case wire.Fixed64:
-		if name, ok := m.numbers[f.Num]; ok {
-			if err := checkNumber(f.Value); err != nil {
+		if name, ok := m.numbers[field.Num]; ok {
+			if err := checkNumber(field.Value); err != nil {
 				return atField(name, err)
 			}
 		}
@@ -251,16 +251,16 @@ func (m *message) checkLeaf(f wire.Field) error {
 	return nil
 }
 
-// checkEntry checks a map entry whose value is a message m. An entry may contain several values,
+// checkEntry checks a map entry whose value is the message m. An entry may contain several values,
 // which some decoders merge into one.
-func (m *message) checkEntry(b []byte, total *nodeSize) error {
+func (m *message) checkEntry(encoded []byte, total *nodeSize) error {
 	values := 0
-	for len(b) > 0 {
-		field, rest, err := wire.Next(b)
+	for len(encoded) > 0 {
+		field, rest, err := wire.Next(encoded)
 		if err != nil {
 			return err
 		}
-		b = rest
+		encoded = rest
 		if field.Num != wire.MapValue {
 			continue
 		}

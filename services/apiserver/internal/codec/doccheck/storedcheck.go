@@ -43,14 +43,14 @@ func (s *storedMessages) typeOf(t reflect.Type) *StoredMessage {
 }
 
 // compile returns the description of a type. The caller holds mu.
-func (s *storedMessages) compile(t reflect.Type) *StoredMessage {
-	if storedMessage := s.byType[t]; storedMessage != nil {
+func (s *storedMessages) compile(goType reflect.Type) *StoredMessage {
+	if storedMessage := s.byType[goType]; storedMessage != nil {
 		return storedMessage
 	}
-	storedMessage := &StoredMessage{rule: storedRule(t)}
-	s.byType[t] = storedMessage
-	for i := range t.NumField() {
-		structField := t.Field(i)
+	storedMessage := &StoredMessage{rule: storedRule(goType)}
+	s.byType[goType] = storedMessage
+	for i := range goType.NumField() {
+		structField := goType.Field(i)
 		parts := strings.Split(structField.Tag.Get("protobuf"), ",")
 		if len(parts) < 3 {
 			continue
@@ -82,15 +82,15 @@ const noField = -1
 
 // wireOf returns the wire type of a field of a Go type. The Go type decides, because some struct
 // tags disagree with the generated code.
-func wireOf(t reflect.Type) int {
-	switch t.Kind() {
+func wireOf(goType reflect.Type) int {
+	switch goType.Kind() {
 	case reflect.Pointer:
-		return wireOf(t.Elem())
+		return wireOf(goType.Elem())
 	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Uint8 {
+		if goType.Elem().Kind() == reflect.Uint8 {
 			return wire.Bytes
 		}
-		return wireOf(t.Elem())
+		return wireOf(goType.Elem())
 	case reflect.Float64:
 		return wire.Fixed64
 	case reflect.Float32:
@@ -105,18 +105,18 @@ func wireOf(t reflect.Type) int {
 
 // storedRule returns the check for a stored message, which another server may have written. It
 // returns nil if the message's fields are checked one by one.
-func storedRule(t reflect.Type) func([]byte) error {
+func storedRule(goType reflect.Type) func([]byte) error {
 	switch {
-	case t == quantityType, timeTypes[t]:
-		return messageRule(t)
-	case t == intStringType:
+	case goType == quantityType, timeTypes[goType]:
+		return messageRule(goType)
+	case goType == intStringType:
 		return eachField(func(f wire.Field) error {
 			if f.Num == 1 && f.Type == wire.Varint && f.Value != uint64(intstr.Int) && f.Value != uint64(intstr.String) {
 				return invalidValue("type %d is neither an integer nor a string", f.Value)
 			}
 			return nil
 		})
-	case holdsRawJSON(t):
+	case holdsRawJSON(goType):
 		return eachField(func(f wire.Field) error {
 			if f.Num == 1 && f.Type == wire.Bytes && len(f.Data) > 0 && !json.Valid(f.Data) {
 				return invalidValue("invalid JSON in %q", shorten(f.Data))
@@ -137,16 +137,16 @@ func (m *StoredMessage) checkDepth(data []byte, depth int) error {
 		return m.rule(data)
 	}
 	for len(data) > 0 {
-		f, rest, err := wire.Next(data)
+		field, rest, err := wire.Next(data)
 		if err != nil {
 			return err
 		}
 		data = rest
-		if f.Num >= len(m.fields) || m.fields[f.Num].wire == noField {
+		if field.Num >= len(m.fields) || m.fields[field.Num].wire == noField {
 			continue
 		}
-		if err := m.fields[f.Num].checkDepth(f, depth); err != nil {
-			return atField(m.fields[f.Num].name, err)
+		if err := m.fields[field.Num].checkDepth(field, depth); err != nil {
+			return atField(m.fields[field.Num].name, err)
 		}
 	}
 	return nil
@@ -154,16 +154,16 @@ func (m *StoredMessage) checkDepth(data []byte, depth int) error {
 
 // checkDepth returns an error if JSON cannot represent a value of the field, or if the wire type
 // differs.
-func (s *storedField) checkDepth(f wire.Field, depth int) error {
+func (s *storedField) checkDepth(field wire.Field, depth int) error {
 	switch {
-	case f.Type != s.wire && !(s.list && f.Type == wire.Bytes):
+	case field.Type != s.wire && !(s.list && field.Type == wire.Bytes):
 		return wire.ErrMalformed
 	case s.isMap:
-		return s.checkEntry(f.Data, depth)
+		return s.checkEntry(field.Data, depth)
 	case s.message != nil:
-		return s.message.checkDepth(f.Data, depth+1)
+		return s.message.checkDepth(field.Data, depth+1)
 	case s.wire == wire.Fixed64:
-		if n := math.Float64frombits(f.Value); math.IsNaN(n) || math.IsInf(n, 0) {
+		if n := math.Float64frombits(field.Value); math.IsNaN(n) || math.IsInf(n, 0) {
 			return invalidValue("%v is not a number of JSON", n)
 		}
 	}
@@ -171,16 +171,16 @@ func (s *storedField) checkDepth(f wire.Field, depth int) error {
 }
 
 // checkEntry checks the values in a map entry.
-func (s *storedField) checkEntry(b []byte, depth int) error {
-	return eachField(func(f wire.Field) error {
-		if f.Num != wire.MapValue || s.message == nil {
+func (s *storedField) checkEntry(encoded []byte, depth int) error {
+	return eachField(func(field wire.Field) error {
+		if field.Num != wire.MapValue || s.message == nil {
 			return nil
 		}
-		if f.Type != wire.Bytes {
+		if field.Type != wire.Bytes {
 			return wire.ErrMalformed
 		}
-		return s.message.checkDepth(f.Data, depth+1)
-	})(b)
+		return s.message.checkDepth(field.Data, depth+1)
+	})(encoded)
 }
 
 // Check returns an error for a message that cannot be served.

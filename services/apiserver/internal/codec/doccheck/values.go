@@ -90,16 +90,16 @@ func checkSeconds(s int64) error {
 
 // messageRule returns the check for the protobuf message of a type. It returns nil if the message's
 // fields are checked one by one.
-func messageRule(t reflect.Type) func(b []byte) error {
+func messageRule(goType reflect.Type) func(b []byte) error {
 	switch {
-	case t == quantityType:
+	case goType == quantityType:
 		return eachField(func(f wire.Field) error {
 			if f.Num != 1 || f.Type != wire.Bytes {
 				return nil
 			}
 			return asValueError(quantity.CheckCost(string(f.Data)))
 		})
-	case t == intStringType:
+	case goType == intStringType:
 		return eachField(func(f wire.Field) error {
 			switch {
 			case f.Num == 1 && f.Type == wire.Varint && f.Value != uint64(intstr.Int) && f.Value != uint64(intstr.String):
@@ -109,14 +109,14 @@ func messageRule(t reflect.Type) func(b []byte) error {
 			}
 			return nil
 		})
-	case timeTypes[t]:
+	case timeTypes[goType]:
 		return eachField(func(f wire.Field) error {
 			if f.Num != 1 || f.Type != wire.Varint {
 				return nil
 			}
 			return checkSeconds(int64(f.Value))
 		})
-	case holdsRawJSON(t):
+	case holdsRawJSON(goType):
 		return eachField(func(f wire.Field) error {
 			if f.Num != 1 || f.Type != wire.Bytes || len(f.Data) == 0 {
 				return nil
@@ -132,16 +132,16 @@ const intOrStringText = 3
 
 // eachField returns a check of a message that checks each of its fields.
 func eachField(check func(wire.Field) error) func([]byte) error {
-	return func(b []byte) error {
-		for len(b) > 0 {
-			f, rest, err := wire.Next(b)
+	return func(encoded []byte) error {
+		for len(encoded) > 0 {
+			field, rest, err := wire.Next(encoded)
 			if err != nil {
 				return err
 			}
-			if err := check(f); err != nil {
+			if err := check(field); err != nil {
 				return err
 			}
-			b = rest
+			encoded = rest
 		}
 		return nil
 	}
@@ -195,37 +195,37 @@ func (t textField) check(data []byte) error {
 	if !t.isMap {
 		return checkText(data)
 	}
-	return eachField(func(f wire.Field) error {
+	return eachField(func(field wire.Field) error {
 		switch {
-		case f.Num != wire.MapKey && f.Num != wire.MapValue:
+		case field.Num != wire.MapKey && field.Num != wire.MapValue:
 			return nil
-		case f.Type != wire.Bytes && (f.Num == wire.MapKey || t.delimited): // some decoders ignore the wire type
+		case field.Type != wire.Bytes && (field.Num == wire.MapKey || t.delimited): // some decoders ignore the wire type
 			return wire.ErrMalformed
-		case f.Num == wire.MapValue && !t.textValues:
+		case field.Num == wire.MapValue && !t.textValues:
 			return nil
 		}
-		return checkText(f.Data)
+		return checkText(field.Data)
 	})(data)
 }
 
 // newTextField describes the text in a field of a Go type. It returns false if the field has no
 // text.
-func newTextField(name string, t reflect.Type) (textField, bool) {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		t = t.Elem()
+func newTextField(name string, goType reflect.Type) (textField, bool) {
+	for goType.Kind() == reflect.Pointer || goType.Kind() == reflect.Slice {
+		goType = goType.Elem()
 	}
-	switch t.Kind() {
+	switch goType.Kind() {
 	case reflect.String:
 		return textField{name: name}, true
 	case reflect.Map:
-		kind := t.Elem().Kind()
+		kind := goType.Elem().Kind()
 		delimited := kind == reflect.String || kind == reflect.Struct || kind == reflect.Slice || kind == reflect.Pointer
 		return textField{
 			name:       name,
 			isMap:      true,
 			textValues: kind == reflect.String,
 			delimited:  delimited,
-		}, t.Key().Kind() == reflect.String
+		}, goType.Key().Kind() == reflect.String
 	}
 	return textField{}, false
 }
@@ -248,11 +248,11 @@ func checkNumber(u uint64) error {
 
 // leafRule returns the check for a JSON value of a type that decodes itself. It returns nil if
 // there is nothing to check. The value is a string with its quotes, a number, or a document.
-func leafRule(t reflect.Type) func(value []byte) error {
+func leafRule(goType reflect.Type) func(value []byte) error {
 	switch {
-	case t == quantityType:
+	case goType == quantityType:
 		return func(value []byte) error { return asValueError(quantity.CheckCost(unquote(value))) }
-	case timeTypes[t]:
+	case timeTypes[goType]:
 		return func(value []byte) error {
 			parsed, err := time.Parse(time.RFC3339Nano, unquote(value))
 			if err != nil {
@@ -260,7 +260,7 @@ func leafRule(t reflect.Type) func(value []byte) error {
 			}
 			return checkSeconds(parsed.Unix())
 		}
-	case holdsRawJSON(t):
+	case holdsRawJSON(goType):
 		return checkSurrogates
 	}
 	return nil

@@ -98,23 +98,23 @@ func parseAccept(header string) []mediaRange {
 			continue
 		}
 		fields := strings.Split(part, ";")
-		c := mediaRange{typ: strings.ToLower(strings.TrimSpace(fields[0])), q: 1}
+		candidate := mediaRange{typ: strings.ToLower(strings.TrimSpace(fields[0])), q: 1}
 		for _, p := range fields[1:] {
 			name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
 			name = strings.TrimSpace(name)
 			value = strings.Trim(strings.TrimSpace(value), `"`)
 			if name == "q" {
 				if q, err := strconv.ParseFloat(value, 64); err == nil {
-					c.q = q
+					candidate.q = q
 				}
 				continue
 			}
-			if c.params == nil {
-				c.params = map[string]string{}
+			if candidate.params == nil {
+				candidate.params = map[string]string{}
 			}
-			c.params[name] = value
+			candidate.params[name] = value
 		}
-		out = append(out, c)
+		out = append(out, candidate)
 	}
 	sort.SliceStable(out, func(i, j int) bool { return out[i].q > out[j].q })
 	return out
@@ -249,12 +249,12 @@ func (m Media) Body(r *http.Request) (string, bool) {
 	if h == "" {
 		return api.MediaJSON, true
 	}
-	t, _, err := mime.ParseMediaType(h)
+	mediaType, _, err := mime.ParseMediaType(h)
 	if err != nil {
 		return "", false
 	}
-	if !m.supports(t) {
+	if !m.supports(mediaType) {
 		return "", false
 	}
-	return t, true
+	return mediaType, true
 }

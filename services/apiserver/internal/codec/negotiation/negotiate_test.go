@@ -64,7 +64,7 @@ func TestAccept(t *testing.T) {
 // TestPrettyForBrowsersAndCurl checks that interactive tools get indented JSON unless they ask
 // otherwise.
 func TestPrettyForBrowsersAndCurl(t *testing.T) {
-	for ua, want := range map[string]bool{
+	for userAgent, want := range map[string]bool{
 		"curl/8.0":          true,
 		"Wget/1":            true,
 		"Mozilla/5.0 (X11)": true,
@@ -72,9 +72,9 @@ func TestPrettyForBrowsersAndCurl(t *testing.T) {
 		"":                  false,
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set("User-Agent", ua)
+		r.Header.Set("User-Agent", userAgent)
 		if got, _ := media.Accept(r); got.Pretty != want {
-			t.Errorf("User-Agent %q: got pretty %v, want %v", ua, got.Pretty, want)
+			t.Errorf("User-Agent %q: got pretty %v, want %v", userAgent, got.Pretty, want)
 		}
 	}
 	r := httptest.NewRequest("GET", "/?pretty=false", nil)
@@ -86,15 +86,15 @@ func TestPrettyForBrowsersAndCurl(t *testing.T) {
 
 // TestBodyMediaType checks that a Content-Type selects a supported media type, and JSON by default.
 func TestBodyMediaType(t *testing.T) {
-	for h, want := range map[string]string{
+	for header, want := range map[string]string{
 		"": api.MediaJSON, "application/json; charset=utf-8": api.MediaJSON, "application/yaml": api.MediaYAML,
 		"application/vnd.kubernetes.protobuf": api.MediaProtobuf, "text/plain": "", "application/x-www-form-urlencoded": "", ";": "",
 	} {
 		r := httptest.NewRequest("POST", "/", nil)
-		r.Header.Set("Content-Type", h)
+		r.Header.Set("Content-Type", header)
 		got, ok := media.Body(r)
 		if got != want || ok != (want != "") {
-			t.Errorf("Content-Type %q: got %q, %v, want %q", h, got, ok, want)
+			t.Errorf("Content-Type %q: got %q, %v, want %q", header, got, ok, want)
 		}
 	}
 }

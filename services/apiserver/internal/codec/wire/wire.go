@@ -106,17 +106,17 @@ func Next(data []byte) (field Field, rest []byte, err error) {
 }
 
 // Find returns the content of the last field num of type Bytes, or nil if the message has none.
-func Find(b []byte, num int) ([]byte, error) {
+func Find(message []byte, num int) ([]byte, error) {
 	var found []byte
-	for len(b) > 0 {
-		f, rest, err := Next(b)
+	for len(message) > 0 {
+		f, rest, err := Next(message)
 		if err != nil {
 			return nil, err
 		}
 		if f.Num == num && f.Type == Bytes {
 			found = f.Data
 		}
-		b = rest
+		message = rest
 	}
 	return found, nil
 }
@@ -135,16 +135,16 @@ func OpenEnvelope(data []byte) (raw []byte, apiVersion, kind string, err error) 
 	}
 	data = data[4:]
 	for len(data) > 0 {
-		f, rest, err := Next(data)
+		field, rest, err := Next(data)
 		if err != nil {
 			return nil, "", "", fmt.Errorf("envelope: %w", err)
 		}
 		switch {
-		case f.Num == UnknownRaw && f.Type == Bytes:
-			raw = f.Data
-		case f.Num == UnknownTypeMeta && f.Type == Bytes:
-			for t := f.Data; len(t) > 0; {
-				typeField, typeRest, err := Next(t)
+		case field.Num == UnknownRaw && field.Type == Bytes:
+			raw = field.Data
+		case field.Num == UnknownTypeMeta && field.Type == Bytes:
+			for typeMeta := field.Data; len(typeMeta) > 0; {
+				typeField, typeRest, err := Next(typeMeta)
 				if err != nil {
 					return nil, "", "", fmt.Errorf("envelope: %w", err)
 				}
@@ -154,7 +154,7 @@ func OpenEnvelope(data []byte) (raw []byte, apiVersion, kind string, err error) 
 				case typeMetaKind:
 					kind = string(typeField.Data)
 				}
-				t = typeRest
+				typeMeta = typeRest
 			}
 		}
 		data = rest
@@ -207,23 +207,23 @@ type Splice struct {
 
 // Init sets the message and the resourceVersion of a revision. It searches raw for the old version.
 func (s *Splice) Init(raw []byte, revision int64) error {
-	f, rest, err := Next(raw)
-	if err != nil || f.Num != ObjectMetadata || f.Type != Bytes {
+	wireField, rest, err := Next(raw)
+	if err != nil || wireField.Num != ObjectMetadata || wireField.Type != Bytes {
 		return fmt.Errorf("object without leading metadata: %w", ErrMalformed)
 	}
-	s.meta = f.Data
+	s.meta = wireField.Data
 	s.rest = rest
-	s.versionStart = len(f.Data)
-	s.versionEnd = len(f.Data)
-	for data := f.Data; len(data) > 0; {
-		at := len(f.Data) - len(data)
+	s.versionStart = len(wireField.Data)
+	s.versionEnd = len(wireField.Data)
+	for data := wireField.Data; len(data) > 0; {
+		at := len(wireField.Data) - len(data)
 		field, fieldRest, err := Next(data)
 		if err != nil {
 			return fmt.Errorf("metadata: %w", err)
 		}
 		if field.Num == MetaResourceVersion {
 			s.versionStart = at
-			s.versionEnd = len(f.Data) - len(fieldRest)
+			s.versionEnd = len(wireField.Data) - len(fieldRest)
 			break
 		}
 		if field.Num > MetaResourceVersion {
@@ -336,14 +336,14 @@ func EnvelopeSize(apiVersion, kind string, rawSize int) int {
 
 // AppendEnvelope appends the start of an envelope for a message of rawSize bytes. The caller
 // appends the message and EnvelopeTail.
-func AppendEnvelope(b []byte, apiVersion, kind string, rawSize int) []byte {
-	b = append(b, EnvelopePrefix...)
-	b = AppendTag(b, UnknownTypeMeta, Bytes)
-	b = binary.AppendUvarint(b, uint64(1+SizeUvarint(len(apiVersion))+len(apiVersion)+1+SizeUvarint(len(kind))+len(kind)))
-	b = AppendString(b, typeMetaAPIVersion, apiVersion)
-	b = AppendString(b, typeMetaKind, kind)
-	b = AppendTag(b, UnknownRaw, Bytes)
-	return binary.AppendUvarint(b, uint64(rawSize))
+func AppendEnvelope(dst []byte, apiVersion, kind string, rawSize int) []byte {
+	dst = append(dst, EnvelopePrefix...)
+	dst = AppendTag(dst, UnknownTypeMeta, Bytes)
+	dst = binary.AppendUvarint(dst, uint64(1+SizeUvarint(len(apiVersion))+len(apiVersion)+1+SizeUvarint(len(kind))+len(kind)))
+	dst = AppendString(dst, typeMetaAPIVersion, apiVersion)
+	dst = AppendString(dst, typeMetaKind, kind)
+	dst = AppendTag(dst, UnknownRaw, Bytes)
+	return binary.AppendUvarint(dst, uint64(rawSize))
 }
 
 // EnvelopeTail is the end of an envelope: an empty contentEncoding and an empty contentType.

@@ -55,18 +55,18 @@ func (r *CustomVersions) Set(changed []kind.CRDChange, complete bool) {
 	}
 }
 
-// count adds delta (1 or -1) to the number of definitions for each version that d serves. d may be
-// nil. It reports whether the set of served group versions changed. The caller holds mu.
-func (r *CustomVersions) count(d *kind.CRD, delta int) (changed bool) {
-	if d == nil {
+// count adds delta (1 or -1) to the number of definitions for each version that definition
+// serves. definition may be nil. It reports whether the set of served group versions changed. The caller holds mu.
+func (r *CustomVersions) count(definition *kind.CRD, delta int) (changed bool) {
+	if definition == nil {
 		return false
 	}
-	for i := range d.Spec.Versions {
-		v := &d.Spec.Versions[i]
+	for i := range definition.Spec.Versions {
+		v := &definition.Spec.Versions[i]
 		if !v.Served {
 			continue
 		}
-		gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
+		gv := schema.GroupVersion{Group: definition.Spec.Group, Version: v.Name}
 		before := r.serving[gv]
 		after := before + delta
 		r.serving[gv] = after

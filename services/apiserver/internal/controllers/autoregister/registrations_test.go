@@ -22,17 +22,17 @@ func TestUnchangedRegistrationsAreNotRead(t *testing.T) {
 		var live []*apiregistrationv1.APIService
 		for i := range 1000 {
 			service := APIService{Group: fmt.Sprintf("g%d.ex.test", i), Version: "v1", GroupPriority: 1000, VersionPriority: 100}
-			s := &apiregistrationv1.APIService{
+			apiService := &apiregistrationv1.APIService{
 				ObjectMeta: metav1.ObjectMeta{Name: service.Name(), Labels: map[string]string{ManagedLabel: ManagedAlways}},
 				Spec:       service.Spec(),
 			}
 			if i%100 == 0 { // another client manages it
-				s.Labels, s.Spec.VersionPriority = nil, 7
+				apiService.Labels, apiService.Spec.VersionPriority = nil, 7
 			}
-			desired, live = append(desired, service), append(live, s)
+			desired, live = append(desired, service), append(live, apiService)
 		}
 		changed, lookups := make(chan struct{}), 0
-		r := &Registrations{ // without an API client, so that a read or write panics
+		registrations := &Registrations{ // without an API client, so that a read or write panics
 			Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
 				lookups++
 				return slices.Values(live), nil
@@ -43,7 +43,7 @@ func TestUnchangedRegistrationsAreNotRead(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- r.Run(ctx) }()
+		go func() { done <- registrations.Run(ctx) }()
 		for range 3 {
 			changed <- struct{}{}
 		}

@@ -31,18 +31,18 @@ func TestBundlesAreJoined(t *testing.T) {
 		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	}
 	old := newBundle(1, now.Add(-time.Minute))
-	a := newBundle(2, now.Add(time.Hour))
-	b := newBundle(3, now.Add(time.Hour))
+	bundleA := newBundle(2, now.Add(time.Hour))
+	bundleB := newBundle(3, now.Add(time.Hour))
 	for _, test := range []struct{ what, have, mine, want string }{
-		{what: "nothing yet", have: "", mine: a, want: a},
-		{what: "the same", have: a, mine: a, want: a},
-		{what: "another", have: a, mine: b, want: a + b},
-		{what: "more than mine", have: a + b, mine: b, want: a + b},
-		{what: "more, with a comment", have: "# mine\n" + a + b, mine: b, want: "# mine\n" + a + b},
-		{what: "expired", have: old + a, mine: b, want: a + b},
-		{what: "expired, mine is there", have: old + a, mine: a, want: a},
-		{what: "nonsense", have: "x", mine: a, want: a},
-		{what: "a key", have: "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", mine: a, want: a},
+		{what: "nothing yet", have: "", mine: bundleA, want: bundleA},
+		{what: "the same", have: bundleA, mine: bundleA, want: bundleA},
+		{what: "another", have: bundleA, mine: bundleB, want: bundleA + bundleB},
+		{what: "more than mine", have: bundleA + bundleB, mine: bundleB, want: bundleA + bundleB},
+		{what: "more, with a comment", have: "# mine\n" + bundleA + bundleB, mine: bundleB, want: "# mine\n" + bundleA + bundleB},
+		{what: "expired", have: old + bundleA, mine: bundleB, want: bundleA + bundleB},
+		{what: "expired, mine is there", have: old + bundleA, mine: bundleA, want: bundleA},
+		{what: "nonsense", have: "x", mine: bundleA, want: bundleA},
+		{what: "a key", have: "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", mine: bundleA, want: bundleA},
 	} {
 		if got := mergeBundles(test.have, test.mine, now); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.what, got, test.want)

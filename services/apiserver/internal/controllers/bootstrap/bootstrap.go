@@ -199,7 +199,7 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	firstDone := make(chan struct{}) // closed after the first hook, which the others wait for
 	closeFirst := sync.OnceFunc(func() { close(firstDone) })
 	var wg sync.WaitGroup
-	for i, h := range b.hooks {
+	for i, startHook := range b.hooks {
 		wg.Go(func() {
 			onDone := func() {}
 			if i == 0 {
@@ -211,8 +211,8 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 					return
 				}
 			}
-			b.runUntilDone(ctx, h, onDone)
-			b.repeatPeriodically(ctx, h)
+			b.runUntilDone(ctx, startHook, onDone)
+			b.repeatPeriodically(ctx, startHook)
 		})
 	}
 	wg.Wait()
@@ -234,13 +234,13 @@ const quietRetry = 200 * time.Millisecond
 // runUntilDone runs a hook until it succeeds once. It calls onDone when other hooks need not wait
 // for this one any longer. A full store counts as done, and the hook is retried: the server must
 // become ready so that clients can delete objects, and the objects of earlier runs still exist.
-func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, onDone func()) {
+func (b *Bootstrap) runUntilDone(ctx context.Context, startHook hook, onDone func()) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		startupCtx, state := request.Derive(ctx)
 		state.Startup = true
-		err := h.run(startupCtx)
+		err := startHook.run(startupCtx)
 		if err == nil {
-			h.done.Store(true)
+			startHook.done.Store(true)
 			onDone()
 			return
 		}
@@ -249,7 +249,7 @@ func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, onDone func()) {
 		}
 		if errors.Is(err, storage.ErrFull) {
 			b.storeFull.Store(true)
-			h.done.Store(true)
+			startHook.done.Store(true)
 			onDone()
 		}
 		level := slog.LevelError
@@ -259,7 +259,7 @@ func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, onDone func()) {
 		if isUsualAtStart {
 			level = slog.LevelDebug
 		}
-		b.Logger.Log(ctx, level, "failed to write bootstrap objects; retrying", "hook", h.name, "error", err)
+		b.Logger.Log(ctx, level, "failed to write bootstrap objects; retrying", "hook", startHook.name, "error", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -273,13 +273,13 @@ func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, onDone func()) {
 //
 // After each run of a hook with a trigger, the trigger is ignored for autoregister.RetryInterval.
 // Otherwise two replicas with different data could write without end.
-func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
-	if h.every == 0 {
+func (b *Bootstrap) repeatPeriodically(ctx context.Context, startHook hook) {
+	if startHook.every == 0 {
 		return
 	}
-	tick := time.NewTicker(h.every)
+	tick := time.NewTicker(startHook.every)
 	defer tick.Stop()
-	trigger := h.trigger // nil while it is ignored
+	trigger := startHook.trigger // nil while it is ignored
 	failed := false
 	reported := ""                 // the last logged error
 	var pauseOver <-chan time.Time // nil unless the trigger is ignored
@@ -291,22 +291,22 @@ func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
 			reported = ""
 		case <-trigger:
 		case <-pauseOver:
-			trigger = h.trigger
+			trigger = startHook.trigger
 			pauseOver = nil
 			if !failed {
 				continue
 			}
 		}
-		err := h.run(ctx)
+		err := startHook.run(ctx)
 		if err == nil {
 			reported = ""
 		}
 		failed = err != nil
 		if failed && ctx.Err() == nil && err.Error() != reported {
 			reported = err.Error()
-			b.Logger.Error("failed to write bootstrap objects", "hook", h.name, "error", err)
+			b.Logger.Error("failed to write bootstrap objects", "hook", startHook.name, "error", err)
 		}
-		if h.trigger != nil {
+		if startHook.trigger != nil {
 			trigger = nil
 			pauseOver = time.After(autoregister.RetryInterval)
 		}

@@ -52,17 +52,17 @@ func TestBootstrapWaitsForCaches(t *testing.T) {
 // TestBootstrapStopsWhenLoadingFails checks that no step starts if loading fails.
 func TestBootstrapStopsWhenLoadingFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	b := New(Config{Loaded: func(context.Context) error {
+	bootstrapper := New(Config{Loaded: func(context.Context) error {
 		cancel()
 		return errors.New("gone")
 	}})
-	for i := range b.hooks {
-		b.hooks[i].run = func(context.Context) error {
+	for i := range bootstrapper.hooks {
+		bootstrapper.hooks[i].run = func(context.Context) error {
 			t.Error("a step started")
 			return nil
 		}
 	}
-	if err := b.Run(ctx); !errors.Is(err, context.Canceled) {
+	if err := bootstrapper.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }

@@ -158,11 +158,11 @@ func (d *DanglingController) writePending(ctx context.Context) (limited bool, fi
 	names := slices.Sorted(maps.Keys(d.pending))
 	d.mu.Unlock()
 	for _, name := range names {
-		s, levelExists, exists := d.takePending(name)
+		state, levelExists, exists := d.takePending(name)
 		if !exists {
 			continue
 		}
-		target, changes := d.conditionToWrite(s, danglingCondition(s.level, levelExists))
+		target, changes := d.conditionToWrite(state, danglingCondition(state.level, levelExists))
 		if !changes {
 			continue
 		}
@@ -171,7 +171,7 @@ func (d *DanglingController) writePending(ctx context.Context) (limited bool, fi
 			limited = true
 			continue
 		}
-		if err := d.applyCondition(ctx, name, s, target); err != nil && !apierrors.IsNotFound(err) {
+		if err := d.applyCondition(ctx, name, state, target); err != nil && !apierrors.IsNotFound(err) {
 			d.requeue(name)
 			first = cmp.Or(first, err)
 		}
@@ -241,15 +241,15 @@ func (d *DanglingController) conditionToWrite(
 	target flowcontrolv1.FlowSchemaCondition,
 ) (flowcontrolv1.FlowSchemaCondition, bool) {
 	target.LastTransitionTime = metav1.NewTime(d.Now().UTC().Truncate(time.Second))
-	for _, c := range s.conditions {
-		if c.Type != target.Type {
+	for _, condition := range s.conditions {
+		if condition.Type != target.Type {
 			continue
 		}
-		if c.Status == target.Status {
-			if c.Reason == target.Reason && c.Message == target.Message {
+		if condition.Status == target.Status {
+			if condition.Reason == target.Reason && condition.Message == target.Message {
 				return target, false
 			}
-			target.LastTransitionTime = c.LastTransitionTime
+			target.LastTransitionTime = condition.LastTransitionTime
 		}
 	}
 	return target, true

@@ -64,16 +64,16 @@ func reconcileFlowConfig(t *testing.T, change func(*flowObjects)) *flowServer {
 		live.Schemas[i].Generation = 1
 	}
 	change(live)
-	f := &flowServer{bodies: map[string]string{}, lists: map[string]any{
+	server := &flowServer{bodies: map[string]string{}, lists: map[string]any{
 		"prioritylevelconfigurations": flowcontrolv1.PriorityLevelConfigurationList{Items: live.Levels},
 		"flowschemas":                 flowcontrolv1.FlowSchemaList{Items: live.Schemas},
 	}}
-	b := &Bootstrap{Config: Config{API: &internalclient.Client{Doer: f}}}
+	b := &Bootstrap{Config: Config{API: &internalclient.Client{Doer: server}}}
 	if err := b.reconcileFlowConfig(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	slices.Sort(f.writes)
-	return f
+	slices.Sort(server.writes)
+	return server
 }
 
 // TestFlowConfig checks which default levels and schemas are created, restored or kept.

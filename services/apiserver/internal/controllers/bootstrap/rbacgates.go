@@ -55,23 +55,23 @@ func readDefaults(gateEnabled func(features.Gate) bool) (*policyObjects, error) 
 	if err := json.Unmarshal(rbacDefaults, &all); err != nil {
 		return nil, fmt.Errorf("default roles: %w", err)
 	}
-	d := &policyObjects{Roles: all.Roles, RoleBindings: all.RoleBindings}
+	defaults := &policyObjects{Roles: all.Roles, RoleBindings: all.RoleBindings}
 	for i := range all.ClusterRoles {
-		r := &all.ClusterRoles[i]
-		if !r.isEnabled(gateEnabled) {
+		role := &all.ClusterRoles[i]
+		if !role.isEnabled(gateEnabled) {
 			continue
 		}
-		for j := range r.Rules {
-			if r.Rules[j].isEnabled(gateEnabled) {
-				r.ClusterRole.Rules = append(r.ClusterRole.Rules, r.Rules[j].PolicyRule)
+		for j := range role.Rules {
+			if role.Rules[j].isEnabled(gateEnabled) {
+				role.ClusterRole.Rules = append(role.ClusterRole.Rules, role.Rules[j].PolicyRule)
 			}
 		}
-		d.ClusterRoles = append(d.ClusterRoles, &r.ClusterRole)
+		defaults.ClusterRoles = append(defaults.ClusterRoles, &role.ClusterRole)
 	}
 	for i := range all.ClusterRoleBindings {
 		if b := &all.ClusterRoleBindings[i]; b.isEnabled(gateEnabled) {
-			d.ClusterRoleBindings = append(d.ClusterRoleBindings, &b.ClusterRoleBinding)
+			defaults.ClusterRoleBindings = append(defaults.ClusterRoleBindings, &b.ClusterRoleBinding)
 		}
 	}
-	return d, nil
+	return defaults, nil
 }

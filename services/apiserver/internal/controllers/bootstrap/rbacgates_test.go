@@ -99,15 +99,15 @@ func policyOf(t *testing.T, set string) map[string][]rbacv1.PolicyRule {
 			t.Fatal(err)
 		}
 	}
-	d, err := defaultPolicy(gates.Enabled)
+	defaults, err := defaultPolicy(gates.Enabled)
 	if err != nil {
 		t.Fatal(err)
 	}
 	roles := map[string][]rbacv1.PolicyRule{}
-	for _, r := range d.ClusterRoles {
+	for _, r := range defaults.ClusterRoles {
 		roles[r.Name] = append([]rbacv1.PolicyRule{}, r.Rules...)
 	}
-	for _, b := range d.ClusterRoleBindings {
+	for _, b := range defaults.ClusterRoleBindings {
 		if roles[b.RoleRef.Name] == nil {
 			t.Errorf("binding %s names the missing role %s", b.Name, b.RoleRef.Name)
 		}

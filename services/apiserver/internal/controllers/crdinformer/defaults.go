@@ -117,25 +117,25 @@ func (f *defaultsFinder) visitSchema(s *schema, node *pathNode, depth int) {
 	})
 }
 
-// visitValue records the selectable fields in v, the value of the field at node. s is the schema of
-// that field, or nil. If v is nil, the field is missing or null, and the default in s, if any, takes
-// its place.
-func (f *defaultsFinder) visitValue(s *schema, node *pathNode, v any) {
-	if v == nil && s != nil {
-		v = s.defaultValue()
+// visitValue records the selectable fields in content, the value of the field at node. level is
+// the schema of that field, or nil. If content is nil, the field is missing or null, and the default
+// in level, if any, takes its place.
+func (f *defaultsFinder) visitValue(level *schema, node *pathNode, content any) {
+	if content == nil && level != nil {
+		content = level.defaultValue()
 	}
 	if node.path >= 0 {
-		f.record(node, selectorText(v))
+		f.record(node, selectorText(content))
 	}
-	members, ok := v.(map[string]any)
+	members, ok := content.(map[string]any)
 	if !ok {
 		return
 	}
 
-	// 1. Visit the members of v. A null member gets the default of its schema, unless the schema is
+	// 1. Visit the members of content. A null member gets the default of its schema, unless the schema is
 	// nullable: then it stays null and has no fields.
 	eachChild(node, len(members), maps.Keys(members), func(name string, below *pathNode) {
-		member := s.property(name)
+		member := level.property(name)
 		value, present := members[name]
 		staysNull := value == nil && member != nil && member.Nullable
 		if present && !staysNull {
@@ -143,13 +143,13 @@ func (f *defaultsFinder) visitValue(s *schema, node *pathNode, v any) {
 		}
 	})
 
-	// 2. Visit the properties that v lacks. They get their own defaults.
-	if s == nil {
+	// 2. Visit the properties that content lacks. They get their own defaults.
+	if level == nil {
 		return
 	}
-	eachChild(node, len(s.Properties), maps.Keys(s.Properties), func(name string, below *pathNode) {
+	eachChild(node, len(level.Properties), maps.Keys(level.Properties), func(name string, below *pathNode) {
 		if _, present := members[name]; !present {
-			f.visitValue(s.Properties[name], below, nil)
+			f.visitValue(level.Properties[name], below, nil)
 		}
 	})
 }

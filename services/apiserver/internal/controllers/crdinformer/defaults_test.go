@@ -130,10 +130,10 @@ func TestFieldsOfManyVersions(t *testing.T) {
 		t.Errorf("got %v allocations for 20 versions and %v for 200, want at most %v", few, many, 20*few)
 	}
 	document := []byte(`{"apiVersion":"g.test/v1","metadata":{"name":"a"},"f8":"mine","f1599":"last"}`)
-	var a attributes.Attributes
+	var attrs attributes.Attributes
 	allocations := testing.AllocsPerRun(1, func() {
 		var err error
-		if a, err = resourceConfig.Attributes("", document); err != nil {
+		if attrs, err = resourceConfig.Attributes("", document); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -141,7 +141,7 @@ func TestFieldsOfManyVersions(t *testing.T) {
 		t.Errorf("got %v allocations for an object, want at most %v", allocations, 20*fields)
 	}
 	for field, want := range map[string]string{"f8": "mine", "f9": "f9", "f16": "", "f1599": "last"} {
-		if got := a.Fields.Get(field); got != want {
+		if got := attrs.Fields.Get(field); got != want {
 			t.Errorf("%s: got %q, want %q", field, got, want)
 		}
 	}

@@ -35,7 +35,7 @@ var versionFields = jsontext.Compile(jsontext.Fields("selectableFields"))
 // All versions share the watch cache. Selectors match the selectable fields of all versions in the
 // stored document; ignoreFields disables them.
 func DefinitionReader(
-	c *codec.Codec,
+	objectCodec *codec.Codec,
 	root string,
 	definable func(group, resource string) bool,
 	ignoreFields bool,
@@ -52,7 +52,7 @@ func DefinitionReader(
 			return watchcache.ResourceConfig{}, false
 		}
 		if ignoreFields {
-			return resourceConfig(c, root, group, plural, nil, nil), true
+			return resourceConfig(objectCodec, root, group, plural, nil, nil), true
 		}
 		paths, err := selectablePaths(commonFields, versions)
 		if err != nil {
@@ -62,14 +62,14 @@ func DefinitionReader(
 		if err != nil {
 			return watchcache.ResourceConfig{}, false
 		}
-		return resourceConfig(c, root, group, plural, paths, missing), true
+		return resourceConfig(objectCodec, root, group, plural, paths, missing), true
 	}
 }
 
 // resourceConfig returns the configuration of the watch cache for a custom resource. paths are the
 // paths of its selectable fields, and missing their values in documents that omit them.
 func resourceConfig(
-	c *codec.Codec,
+	objectCodec *codec.Codec,
 	root, group, plural string,
 	paths []string,
 	missing codec.MissingValues,
@@ -86,15 +86,15 @@ func resourceConfig(
 		Prefix:  root + "/" + prefix + "/",
 		Variant: variant(paths, missing),
 		Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
-			a, err := read(value)
+			stored, err := read(value)
 			if err != nil {
-				err = invalidValueError(c, group, plural, value, err)
+				err = invalidValueError(objectCodec, group, plural, value, err)
 			}
 			return attributes.Attributes{
-				Namespace: a.Namespace,
-				Name:      a.Name,
-				Labels:    attributes.SetFromPairsLike(recent, a.Labels),
-				Fields:    attributes.FieldsFromPairsLike(recent, a.Fields),
+				Namespace: stored.Namespace,
+				Name:      stored.Name,
+				Labels:    attributes.SetFromPairsLike(recent, stored.Labels),
+				Fields:    attributes.FieldsFromPairsLike(recent, stored.Fields),
 			}, err
 		},
 	}

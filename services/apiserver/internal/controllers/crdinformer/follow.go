@@ -69,17 +69,17 @@ type servedDefinition struct {
 }
 
 // New returns a Syncer.
-func New(c Config) *Syncer {
-	s := &Syncer{
-		Config:      c,
+func New(config Config) *Syncer {
+	syncer := &Syncer{
+		Config:      config,
 		defined:     map[string]*servedDefinition{},
 		definitions: sorted.NewMap[string, *kind.CRD](),
 		pending:     map[string]*servedDefinition{},
 		unreadable:  map[string]bool{},
 		seed:        maphash.MakeSeed(),
 	}
-	s.Informer = informer.New(informer.Config{Store: c.Definitions, Replace: s.replace, Apply: s.apply})
-	return s
+	syncer.Informer = informer.New(informer.Config{Store: config.Definitions, Replace: syncer.replace, Apply: syncer.apply})
+	return syncer
 }
 
 // OnSwapping registers a function to call with each update of the definitions before the API sets
@@ -169,11 +169,11 @@ func (s *Syncer) update(entry *objects.Entry) {
 }
 
 // define builds the resources of a definition and adds them to s.defined.
-func (s *Syncer) define(entry *objects.Entry, d *kind.CRD) error {
+func (s *Syncer) define(entry *objects.Entry, definition *kind.CRD) error {
 	key := entry.Key()
 
 	// 1. Find the kinds of the definition and the watch cache of its objects.
-	kinds := s.Maker.All(d)
+	kinds := s.Maker.All(definition)
 	if len(kinds) == 0 {
 		s.remove(key)
 		return nil
@@ -203,13 +203,13 @@ func (s *Syncer) define(entry *objects.Entry, d *kind.CRD) error {
 	}
 
 	// 3. Serve them with the next swap.
-	d.Kinds = kinds
+	definition.Kinds = kinds
 	s.markPending(key)
 	s.defined[key] = &servedDefinition{
-		definition: d, period: period,
+		definition: definition, period: period,
 		Definition: apiset.Definition{Resource: kinds[0].GVR().GroupResource(), Versions: resources},
 	}
-	s.definitions.Set(key, d)
+	s.definitions.Set(key, definition)
 	return nil
 }
 

@@ -83,43 +83,43 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	objectCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	kinds := catalog.Kinds()
 	k := kinds[slices.IndexFunc(kinds, func(k *registry.Kind) bool { return k.GVR() == gvr })]
-	r := &fixture{
+	informers := &fixture{
 		t:       t,
-		coder:   c.ForKind(k),
+		coder:   objectCodec.ForKind(k),
 		source:  &fakeStore{batches: make(chan storage.Batch)},
 		swaps:   make(chan kind.CRDUpdate, 1),
 		created: map[string]int64{},
 	}
 	for _, body := range loaded {
-		r.revision++
-		r.source.loaded = append(r.source.loaded, storage.KeyValue{
-			Key: r.key(body), Value: r.stored(body), ModRevision: r.revision, CreateRevision: r.revision,
+		informers.revision++
+		informers.source.loaded = append(informers.source.loaded, storage.KeyValue{
+			Key: informers.key(body), Value: informers.stored(body), ModRevision: informers.revision, CreateRevision: informers.revision,
 		})
-		r.created[r.key(body)] = r.revision
+		informers.created[informers.key(body)] = informers.revision
 	}
-	slices.SortFunc(r.source.loaded, func(a, b storage.KeyValue) int { return strings.Compare(a.Key, b.Key) })
-	r.revision++
+	slices.SortFunc(informers.source.loaded, func(a, b storage.KeyValue) int { return strings.Compare(a.Key, b.Key) })
+	informers.revision++
 	definable := func(string, string) bool { return true }
 	cache, err := watchcache.New(watchcache.Config{
-		Source:          r.source,
-		CurrentRevision: r.source,
+		Source:          informers.source,
+		CurrentRevision: informers.source,
 		ConfirmEvery:    time.Hour,
 		Logger:          slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
 			Name:            gvr.GroupResource().String(),
 			Prefix:          prefix,
 			Summary:         new(definition.Outliner).WithoutSchemas,
-			DefinedResource: crdinformer.DefinitionReader(c, "/registry", definable, false),
+			DefinedResource: crdinformer.DefinitionReader(objectCodec, "/registry", definable, false),
 			Packed:          true,
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
-				a, err := r.coder.Attributes(value)
+				a, err := informers.coder.Attributes(value)
 				return attributes.Attributes{Name: a.Name}, err
 			},
 		}},
@@ -127,35 +127,35 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := apiset.Builder{Codec: c, Cache: cache, Root: "/registry", Fields: apply.New(catalog, time.Now)}
-	r.live = apiset.NewLive(b.Set(catalog, 0))
+	b := apiset.Builder{Codec: objectCodec, Cache: cache, Root: "/registry", Fields: apply.New(catalog, time.Now)}
+	informers.live = apiset.NewLive(b.Set(catalog, 0))
 	syncer := crdinformer.New(crdinformer.Config{
 		Definitions: cache.Store(prefix),
 		Maker:       &kind.Maker{Rules: rules.NewCompiler()},
 		Definable:   definable,
 		Builder:     b,
 		Decode: func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error) {
-			obj, err := r.coder.DecodeStored(stored, revision)
+			obj, err := informers.coder.DecodeStored(stored, revision)
 			if err != nil {
 				return nil, err
 			}
 			return obj.(*apiextensionsv1.CustomResourceDefinition), nil
 		},
-		Live: []*apiset.Live{r.live}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Live: []*apiset.Live{informers.live}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	syncer.OnSwapped(func(s kind.CRDUpdate) {
 		select {
-		case r.swaps <- s:
+		case informers.swaps <- s:
 		case <-t.Context().Done():
 		}
 	})
-	r.syncer = syncer
+	informers.syncer = syncer
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- cache.Run(ctx) }()
 	go func() { done <- syncer.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done; <-done })
-	return r
+	return informers
 }
 
 // stored returns the stored form of a definition.
@@ -207,17 +207,17 @@ func (f *fixture) send(bodies []string, deleted ...string) {
 func (f *fixture) waitForSwaps() (changed []string, all []string) {
 	f.t.Helper()
 	for {
-		s := <-f.swaps
-		for _, c := range s.Changed {
+		update := <-f.swaps
+		for _, change := range update.Changed {
 			text := func(d *kind.CRD) string {
 				if d == nil {
 					return "-"
 				}
 				return d.Name
 			}
-			changed = append(changed, text(c.Old)+">"+text(c.New))
+			changed = append(changed, text(change.Old)+">"+text(change.New))
 		}
-		for d := range s.All {
+		for d := range update.All {
 			all = append(all, d.Name)
 		}
 		if f.live.Current().Revision() >= f.revision {
@@ -285,15 +285,15 @@ func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
 // BenchmarkDefinition measures the time from a change in the store until a definition is served,
 // besides many others.
 func BenchmarkDefinition(b *testing.B) {
-	for _, n := range []int{200, 3000, 5000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+	for _, count := range []int{200, 3000, 5000} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
 			var all []string
-			for i := range n {
+			for i := range count {
 				all = append(all, widgets(i, "True", ""))
 			}
 			f := newFixture(b, all...)
 			f.waitForSwaps()
-			body := []string{widgets(n, "True", "")}
+			body := []string{widgets(count, "True", "")}
 			b.ReportAllocs()
 			for b.Loop() {
 				f.send(body)

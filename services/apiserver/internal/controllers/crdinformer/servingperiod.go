@@ -41,15 +41,15 @@ var servedFields = jsontext.Compile(jsontext.Fields("spec"), jsontext.Fields("st
 
 // servesSame reports whether two entries are versions of the same definition (not of a recreated
 // one) and describe its resource in the same way.
-func servesSame(a, b *objects.Entry) bool {
-	if a.CreateRevision != b.CreateRevision {
+func servesSame(before, after *objects.Entry) bool {
+	if before.CreateRevision != after.CreateRevision {
 		return false
 	}
-	x, err := servedFields.Find(a.Stored(), nil)
+	x, err := servedFields.Find(before.Stored(), nil)
 	if err != nil {
 		return false
 	}
-	y, err := servedFields.Find(b.Stored(), nil)
+	y, err := servedFields.Find(after.Stored(), nil)
 	return err == nil && bytes.Equal(x[0], y[0]) && bytes.Equal(x[1], y[1])
 }
 

@@ -44,15 +44,15 @@ func newCandidate(leaseCandidate *coordinationv1beta1.LeaseCandidate, previous *
 	return next
 }
 
-// clampToNow returns the earlier of t and now, or the zero time if t is nil.
-func clampToNow(t *metav1.MicroTime, now time.Time) time.Time {
+// clampToNow returns the earlier of instant and now, or the zero time if instant is nil.
+func clampToNow(instant *metav1.MicroTime, now time.Time) time.Time {
 	switch {
-	case t == nil:
+	case instant == nil:
 		return time.Time{}
-	case t.After(now):
+	case instant.After(now):
 		return now
 	}
-	return t.Time
+	return instant.Time
 }
 
 // Durations of an election, as in Kubernetes.
@@ -116,14 +116,14 @@ func (c *candidate) pingedInFuture(now time.Time) bool {
 func strategyOf(all []*candidate) (coordinationv1.CoordinatedLeaseStrategy, error) {
 	newest := all[0]
 	var conflicting *candidate // as new as newest, but with another strategy
-	for _, c := range all[1:] {
-		difference := compareVersions(c.binary, newest.binary)
+	for _, contender := range all[1:] {
+		difference := compareVersions(contender.binary, newest.binary)
 		switch {
 		case difference > 0:
-			newest = c
+			newest = contender
 			conflicting = nil
-		case difference == 0 && c.Spec.Strategy != newest.Spec.Strategy:
-			conflicting = c
+		case difference == 0 && contender.Spec.Strategy != newest.Spec.Strategy:
+			conflicting = contender
 		}
 	}
 	if conflicting != nil {

@@ -149,14 +149,14 @@ func (e *elector) durationOf(l *coordinationv1.Lease) time.Duration {
 func (e *elector) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryPeriod)
 	defer cancel()
-	var l coordinationv1.Lease
-	if err := e.API.Get(ctx, e.key.leaseRef(), &l); err != nil || valueOf(l.Spec.HolderIdentity) != e.Identity {
+	var lease coordinationv1.Lease
+	if err := e.API.Get(ctx, e.key.leaseRef(), &lease); err != nil || valueOf(lease.Spec.HolderIdentity) != e.Identity {
 		return
 	}
 	second := int32(1)
-	l.Spec.HolderIdentity = nil
-	l.Spec.LeaseDurationSeconds = &second
-	if err := e.API.Update(ctx, e.key.leaseRef(), &l, nil); err != nil {
+	lease.Spec.HolderIdentity = nil
+	lease.Spec.LeaseDurationSeconds = &second
+	if err := e.API.Update(ctx, e.key.leaseRef(), &lease, nil); err != nil {
 		e.Logger.Warn("failed to release the leader election lease; another replica acquires it when it expires", "error", err)
 	}
 }

@@ -77,21 +77,21 @@ func (w *worker) evaluateLease(ctx context.Context, name namespacedName) (next t
 // candidates that have not expired.
 func (w *worker) deleteExpiredAndPing(ctx context.Context, all []*candidate, now time.Time) (retained []*candidate, err error) {
 	writes := 0
-	for _, c := range all {
-		expired := c.isExpired(now)
+	for _, contender := range all {
+		expired := contender.isExpired(now)
 		if !expired {
-			retained = append(retained, c)
+			retained = append(retained, contender)
 		}
 		// If a stale candidate is alive, it responds to the ping, so it does not expire.
-		stale := c.lastSeen.Add(candidateValidity/2).Before(now) && !c.isPingPending() && !c.lastSeen.IsZero()
-		needsWrite := expired || stale || c.pingedInFuture(now)
+		stale := contender.lastSeen.Add(candidateValidity/2).Before(now) && !contender.isPingPending() && !contender.lastSeen.IsZero()
+		needsWrite := expired || stale || contender.pingedInFuture(now)
 		if !needsWrite || writes == maxCandidates {
 			continue
 		}
 		if expired {
-			err = w.deleteCandidate(ctx, c)
+			err = w.deleteCandidate(ctx, contender)
 		} else {
-			err = w.ping(ctx, c, now)
+			err = w.ping(ctx, contender, now)
 		}
 		if err != nil {
 			return nil, err
@@ -184,15 +184,15 @@ func preferredHolder(l *coordinationv1.Lease, chosen *candidate) string {
 // pingSilent pings the candidates that have not reported recently. It returns the time until which
 // to wait for their reports, or the zero time if all candidates have reported.
 func (w *worker) pingSilent(ctx context.Context, all []*candidate, now time.Time) (until time.Time, err error) {
-	for _, c := range all {
+	for _, contender := range all {
 		switch {
-		case c.isPingPending():
-			if timeout := c.pingedAt.Add(pingTimeout); timeout.After(until) {
+		case contender.isPingPending():
+			if timeout := contender.pingedAt.Add(pingTimeout); timeout.After(until) {
 				until = timeout
 			}
-		case c.isAlive(now): // has reported
+		case contender.isAlive(now): // has reported
 		default:
-			if err := w.ping(ctx, c, now); err != nil {
+			if err := w.ping(ctx, contender, now); err != nil {
 				return now.Add(pingTimeout), err
 			}
 			until = now.Add(pingTimeout)
@@ -278,20 +278,20 @@ func setPreferredHolder(spec *coordinationv1.LeaseSpec, l *coordinationv1.Lease,
 	return true
 }
 
-// writeLease writes the spec of a lease, unless the lease has changed since it was read. l is the
+// writeLease writes the spec of a lease, unless the lease has changed since it was read. lease is the
 // lease as it was read, or nil to create it.
 func (w *worker) writeLease(
 	ctx context.Context,
 	name namespacedName,
-	l *coordinationv1.Lease,
+	lease *coordinationv1.Lease,
 	spec *coordinationv1.LeaseSpec,
 ) (err error) {
-	if l == nil {
-		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.namespace, Name: name.name}, Spec: *spec}
-		err = w.API.Create(ctx, internalclient.Collection(group, "v1", leases, name.namespace), l)
+	if lease == nil {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.namespace, Name: name.name}, Spec: *spec}
+		err = w.API.Create(ctx, internalclient.Collection(group, "v1", leases, name.namespace), lease)
 	} else {
-		l.Spec = *spec
-		err = w.API.Update(ctx, name.leaseRef(), l, nil)
+		lease.Spec = *spec
+		err = w.API.Update(ctx, name.leaseRef(), lease, nil)
 	}
 	if isConcurrentWrite(err) {
 		return nil

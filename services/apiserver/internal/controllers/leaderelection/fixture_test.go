@@ -72,31 +72,31 @@ func (f *fixture) Do(_ context.Context, call internalclient.Call, out any) error
 	f.maxAtOnce[call.Verb] = max(f.maxAtOnce[call.Verb], f.callsNow[call.Verb])
 	switch call.Verb {
 	case internalclient.Get:
-		o := f.stored[key(&call, call.Name)]
-		if o == nil {
+		object := f.stored[key(&call, call.Name)]
+		if object == nil {
 			return gone
 		}
-		return copyJSON(o, out)
+		return copyJSON(object, out)
 	case internalclient.List:
 		list := map[string]any{}
 		var items []any
-		for k, o := range f.stored {
+		for k, object := range f.stored {
 			if strings.HasPrefix(k, call.Resource+"/") {
-				items = append(items, o)
+				items = append(items, object)
 			}
 		}
 		list["items"] = items
 		return copyJSON(list, out)
 	case internalclient.Delete:
-		o := f.stored[key(&call, call.Name)]
-		if o == nil {
+		object := f.stored[key(&call, call.Name)]
+		if object == nil {
 			return gone
 		}
-		if v := call.Delete.Preconditions.ResourceVersion; *v != o.GetResourceVersion() {
+		if v := call.Delete.Preconditions.ResourceVersion; *v != object.GetResourceVersion() {
 			return apierrors.NewConflict(call.GroupResource(), call.Name, nil)
 		}
 		delete(f.stored, key(&call, call.Name))
-		f.notify(o)
+		f.notify(object)
 		return nil
 	}
 	sent := call.Body.(registry.Object).DeepCopyObject().(registry.Object)
@@ -144,18 +144,18 @@ func copyJSON(o, out any) error {
 
 // controller runs the controller of one replica. stop stops it and waits for its end.
 func (f *fixture) controller(identity string) (stop func()) {
-	k := leaderelection.New(leaderelection.Config{
+	created := leaderelection.New(leaderelection.Config{
 		API:      &internalclient.Client{Doer: f},
 		Identity: identity,
 		Logger:   slog.New(slog.NewJSONHandler(&f.logged, nil)),
 		Now:      time.Now,
 	})
 	f.mu.Lock()
-	f.controllers = append(f.controllers, k)
+	f.controllers = append(f.controllers, created)
 	f.mu.Unlock()
 	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = k.Run(ctx) }()
+	go func() { defer close(done); _ = created.Run(ctx) }()
 	stop = sync.OnceFunc(func() { cancel(); <-done })
 	f.t.Cleanup(stop)
 	return stop
@@ -164,7 +164,7 @@ func (f *fixture) controller(identity string) (stop func()) {
 // oldest is the strategy that elects the candidate with the oldest emulation version.
 const oldest = string(coordinationv1.OldestEmulationVersion)
 
-// addCandidate writes a candidate in namespace ns, or renews it. changes adjust its spec.
+// addCandidate writes a candidate in namespace "ns", or renews it. changes adjust its spec.
 func (f *fixture) addCandidate(
 	name, lease, emulation, binary, strategy string,
 	changes ...func(*coordinationv1beta1.LeaseCandidateSpec),
@@ -214,19 +214,19 @@ func (f *fixture) keepAliveAhead(ahead time.Duration, names ...string) (kill fun
 				return
 			}
 			f.mu.Lock()
-			for k, o := range f.stored {
+			for key, o := range f.stored {
 				switch o := o.(type) {
 				case *coordinationv1beta1.LeaseCandidate:
 					if alive[o.Name] && o.Spec.PingTime != nil && o.Spec.PingTime.After(o.Spec.RenewTime.Time) {
 						o = o.DeepCopy()
 						o.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(ahead)}
-						f.putObject(k, o)
+						f.putObject(key, o)
 					}
 				case *coordinationv1.Lease:
 					if h := o.Spec.HolderIdentity; h != nil && alive[*h] && o.Spec.PreferredHolder == nil {
 						o = o.DeepCopy()
 						o.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-						f.putObject(k, o)
+						f.putObject(key, o)
 					}
 				}
 			}
@@ -242,8 +242,8 @@ func (f *fixture) keepAliveAhead(ahead time.Duration, names ...string) (kill fun
 func (f *fixture) lease(at string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l, _ := f.stored["leases/"+at].(*coordinationv1.Lease)
-	if l == nil {
+	read, _ := f.stored["leases/"+at].(*coordinationv1.Lease)
+	if read == nil {
 		return "none"
 	}
 	text := func(p *string) string {
@@ -253,10 +253,10 @@ func (f *fixture) lease(at string) string {
 		return *p
 	}
 	strategy := "-"
-	if l.Spec.Strategy != nil {
-		strategy = string(*l.Spec.Strategy)
+	if read.Spec.Strategy != nil {
+		strategy = string(*read.Spec.Strategy)
 	}
-	return fmt.Sprintf("%s %s %s", text(l.Spec.HolderIdentity), text(l.Spec.PreferredHolder), strategy)
+	return fmt.Sprintf("%s %s %s", text(read.Spec.HolderIdentity), text(read.Spec.PreferredHolder), strategy)
 }
 
 // written returns the number of writes of an object.

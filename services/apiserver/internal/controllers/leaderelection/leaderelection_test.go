@@ -21,7 +21,7 @@ import (
 func TestStrategyElectsOldestVersion(t *testing.T) {
 	type c struct{ name, emulation, binary, strategy string }
 	const own, other = "example.com/mine", "example.com/other" // strategies that the server does not know
-	for _, tt := range []struct {
+	for _, test := range []struct {
 		name string
 		all  []c
 		dead []string
@@ -102,24 +102,24 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 			want: "a - " + oldest,
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fixture := newFixture(t)
 				var names []string
-				for _, c := range tt.all {
+				for _, c := range test.all {
 					fixture.addCandidate(c.name, "l", c.emulation, c.binary, c.strategy)
 					names = append(names, c.name)
 					advance(time.Second)
 				}
 				kill := fixture.keepAlive(names...)
-				for _, name := range tt.dead {
+				for _, name := range test.dead {
 					kill(name)
 				}
 				advance(10 * time.Second) // the initial renewals are too old to count
 				fixture.controller("one")
 				advance(15 * time.Second)
-				if got := fixture.lease("ns/l"); got != tt.want {
-					t.Errorf("got lease %s, want %s", got, tt.want)
+				if got := fixture.lease("ns/l"); got != test.want {
+					t.Errorf("got lease %s, want %s", got, test.want)
 				}
 			})
 		})
@@ -225,17 +225,17 @@ func TestOneControllerElects(t *testing.T) {
 // is a subject of election.
 func TestIneligibleLeasesAreSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		f.keepAlive("a", "b", "c")
-		f.addCandidate("a", "leader-election-controller", "1.1.0", "1.1.0", oldest)
-		f.addCandidate("b", "x/../y", "1.1.0", "1.1.0", oldest)
-		f.addCandidate("c", "l", "1.1.0", "1.1.0", oldest)
-		f.controller("one")
+		fixture := newFixture(t)
+		fixture.keepAlive("a", "b", "c")
+		fixture.addCandidate("a", "leader-election-controller", "1.1.0", "1.1.0", oldest)
+		fixture.addCandidate("b", "x/../y", "1.1.0", "1.1.0", oldest)
+		fixture.addCandidate("c", "l", "1.1.0", "1.1.0", oldest)
+		fixture.controller("one")
 		advance(time.Minute)
-		if got := f.lease("kube-system/leader-election-controller"); got != "one - -" {
+		if got := fixture.lease("kube-system/leader-election-controller"); got != "one - -" {
 			t.Errorf("got lease of the controller %s, want \"one - -\"", got)
 		}
-		if got := f.lease("ns/x/../y") + " " + f.lease("ns/l"); got != "none c - "+oldest {
+		if got := fixture.lease("ns/x/../y") + " " + fixture.lease("ns/l"); got != "none c - "+oldest {
 			t.Errorf("got leases %s, want %v", got, "none c - "+oldest)
 		}
 	})
@@ -247,7 +247,7 @@ func TestClocksAheadDoNotAffectElections(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	ahead := func(by time.Duration) *metav1.MicroTime { return &metav1.MicroTime{Time: time.Now().Add(by)} }
 	type spec = coordinationv1beta1.LeaseCandidateSpec
-	for _, tt := range []struct {
+	for _, test := range []struct {
 		name   string
 		change func(*spec)      // of candidate a
 		revive func(f *fixture) // keeps candidate a alive, or does nothing
@@ -265,16 +265,16 @@ func TestClocksAheadDoNotAffectElections(t *testing.T) {
 		{name: "live candidate with a pingTime in the future", change: func(s *spec) { s.PingTime = ahead(year) },
 			revive: func(f *fixture) { f.keepAlive("a") }, want: "a"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t)
-				f.addCandidate("a", "l", "1.32.0", "1.33.0", oldest, tt.change)
+				f.addCandidate("a", "l", "1.32.0", "1.33.0", oldest, test.change)
 				f.addCandidate("b", "l", "1.33.0", "1.33.0", oldest)
 				f.keepAlive("b")
-				tt.revive(f)
+				test.revive(f)
 				f.controller("one")
 				advance(30 * time.Second)
-				if got, want := f.lease("ns/l"), tt.want+" - "+oldest; got != want {
+				if got, want := f.lease("ns/l"), test.want+" - "+oldest; got != want {
 					t.Errorf("got lease %s, want %s", got, want)
 				}
 				if got := f.written("leasecandidates/ns/a"); got > 10 {
@@ -283,7 +283,7 @@ func TestClocksAheadDoNotAffectElections(t *testing.T) {
 				advance(50 * time.Minute)
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				isAlive := tt.want == "a"
+				isAlive := test.want == "a"
 				if exists := f.stored["leasecandidates/ns/a"] != nil; exists != isAlive {
 					t.Errorf("after 50 minutes: got candidate exists: %t, want %t", exists, isAlive)
 				}
@@ -400,17 +400,17 @@ func TestLogIsConcise(t *testing.T) {
 // failing leases.
 func TestLogOfManyLeasesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+		fixture := newFixture(t)
 		for i := range 1000 {
-			f.addCandidate(fmt.Sprint("a", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", oldest)
-			f.addCandidate(fmt.Sprint("b", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", "example.com/mine")
-			f.addCandidate(fmt.Sprint("c", i), fmt.Sprint("m", i), "1.33.0", "1.33.0", oldest)
+			fixture.addCandidate(fmt.Sprint("a", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", oldest)
+			fixture.addCandidate(fmt.Sprint("b", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", "example.com/mine")
+			fixture.addCandidate(fmt.Sprint("c", i), fmt.Sprint("m", i), "1.33.0", "1.33.0", oldest)
 		}
-		f.controller("one")
+		fixture.controller("one")
 		advance(4 * time.Second)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if n := bytes.Count(f.logged.Bytes(), []byte("\n")); n < 100 || n > 110 {
+		fixture.mu.Lock()
+		defer fixture.mu.Unlock()
+		if n := bytes.Count(fixture.logged.Bytes(), []byte("\n")); n < 100 || n > 110 {
 			t.Errorf("got %d lines; want at least 100, at most 110", n)
 		}
 	})

@@ -142,9 +142,9 @@ func (w *worker) readAll(ctx context.Context) error {
 }
 
 // setCandidate records the state of a candidate that was read, and queues its lease for evaluation.
-func (w *worker) setCandidate(c *coordinationv1beta1.LeaseCandidate) {
-	name := namespacedName{c.Namespace, c.Name}
-	lease := namespacedName{c.Namespace, c.Spec.LeaseName}
+func (w *worker) setCandidate(leaseCandidate *coordinationv1beta1.LeaseCandidate) {
+	name := namespacedName{leaseCandidate.Namespace, leaseCandidate.Name}
+	lease := namespacedName{leaseCandidate.Namespace, leaseCandidate.Spec.LeaseName}
 	previous := w.candidatesOf[w.leaseOf[name]][name]
 	if w.leaseOf[name] != lease { // a new candidate, possibly with the name of an old one
 		w.removeCandidate(name)
@@ -153,7 +153,7 @@ func (w *worker) setCandidate(c *coordinationv1beta1.LeaseCandidate) {
 		w.candidatesOf[lease] = map[namespacedName]*candidate{}
 		w.setContested(lease, true)
 	}
-	w.candidatesOf[lease][name] = newCandidate(c, previous, w.Now())
+	w.candidatesOf[lease][name] = newCandidate(leaseCandidate, previous, w.Now())
 	w.leaseOf[name] = lease
 	w.enqueue(job{resource: leases, namespacedName: lease})
 }
@@ -207,15 +207,15 @@ func (w *worker) logError(j job, err error) {
 	w.Logger.Warn("failed to elect leaders; retrying", "of", subject, "error", text)
 }
 
-// truncated returns s, or its first maxLogText bytes with a note if it is longer. It does not split
+// truncated returns text, or its first maxLogText bytes with a note if it is longer. It does not split
 // a UTF-8 character.
-func truncated(s string) string {
-	if len(s) <= maxLogText {
-		return s
+func truncated(text string) string {
+	if len(text) <= maxLogText {
+		return text
 	}
 	n := maxLogText
-	for n > 0 && !utf8.RuneStart(s[n]) {
+	for n > 0 && !utf8.RuneStart(text[n]) {
 		n--
 	}
-	return fmt.Sprintf("%s … (%d more bytes)", s[:n], len(s)-n)
+	return fmt.Sprintf("%s … (%d more bytes)", text[:n], len(text)-n)
 }

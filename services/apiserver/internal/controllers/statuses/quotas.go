@@ -32,7 +32,7 @@ func (q *Quotas) Change(ctx context.Context, namespace, name string, change func
 	ctx, release := q.Permit(ctx)
 	defer release()
 	kind := q.Kinds.Current().Resource(corev1.SchemeGroupVersion.WithResource("resourcequotas"))
-	r := &writes.Request{
+	write := &writes.Request{
 		Resource:  kind,
 		Sub:       kind.Subresource("status"),
 		Namespace: namespace,
@@ -43,7 +43,7 @@ func (q *Quotas) Change(ctx context.Context, namespace, name string, change func
 		// Reads need not wait for this write, because the next change reads from the store.
 		SkipWritten: true,
 	}
-	res, err := q.Writer().UpdateStored(ctx, r, func(obj registry.Object) error {
+	res, err := q.Writer().UpdateStored(ctx, write, func(obj registry.Object) error {
 		change(obj.(*corev1.ResourceQuota))
 		return nil
 	})

@@ -55,18 +55,18 @@ func WriteAvailable(
 	ctx context.Context,
 	client *internalclient.Client,
 	name string,
-	c apiregistrationv1.APIServiceCondition,
+	condition apiregistrationv1.APIServiceCondition,
 ) error {
 	ref := internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "").Named(name)
 	for range maxStatusAttempts {
-		var s apiregistrationv1.APIService
-		if err := client.Get(ctx, ref, &s); err != nil {
+		var apiService apiregistrationv1.APIService
+		if err := client.Get(ctx, ref, &apiService); err != nil {
 			return err
 		}
-		if !setAvailable(&s, c) {
+		if !setAvailable(&apiService, condition) {
 			return nil
 		}
-		if err := client.Update(ctx, ref.Subresource("status"), &s, nil); !apierrors.IsConflict(err) {
+		if err := client.Update(ctx, ref.Subresource("status"), &apiService, nil); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -99,30 +99,30 @@ func setAvailable(apiService *apiregistrationv1.APIService, condition apiregistr
 const maxEventReason = 512
 
 // RecordWebhookEvent creates an Event that involves the configuration of a webhook. It logs errors.
-func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log *slog.Logger, n webhooks.ReachabilityEvent) {
+func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log *slog.Logger, reachability webhooks.ReachabilityEvent) {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
-	e := &corev1.Event{
+	event := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "admission-webhook-", Namespace: metav1.NamespaceDefault},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: admissionregistrationv1.SchemeGroupVersion.String(),
-			Kind:       n.Kind,
-			Name:       n.Configuration,
+			Kind:       reachability.Kind,
+			Name:       reachability.Configuration,
 		},
 		Type: corev1.EventTypeWarning, Reason: "WebhookUnreachable",
 		Message: fmt.Sprintf("admission webhook %q is not called until it answers again: %s",
-			n.Webhook, status.Truncate(n.Reason, maxEventReason)),
+			reachability.Webhook, status.Truncate(reachability.Reason, maxEventReason)),
 		Source:         corev1.EventSource{Component: "binnacle-apiserver"},
 		FirstTimestamp: now,
 		LastTimestamp:  now,
 		Count:          1,
 	}
-	if n.Reachable {
-		e.Type = corev1.EventTypeNormal
-		e.Reason = "WebhookAnswers"
-		e.Message = fmt.Sprintf("admission webhook %q answers again", n.Webhook)
+	if reachability.Reachable {
+		event.Type = corev1.EventTypeNormal
+		event.Reason = "WebhookAnswers"
+		event.Message = fmt.Sprintf("admission webhook %q answers again", reachability.Webhook)
 	}
-	err := client.Create(ctx, internalclient.Collection("", "v1", "events", metav1.NamespaceDefault), e)
+	err := client.Create(ctx, internalclient.Collection("", "v1", "events", metav1.NamespaceDefault), event)
 	if err != nil && ctx.Err() == nil {
-		log.Warn("failed to write the event of a webhook", "configuration", n.Configuration, "webhook", n.Webhook, "error", err)
+		log.Warn("failed to write the event of a webhook", "configuration", reachability.Configuration, "webhook", reachability.Webhook, "error", err)
 	}
 }

@@ -93,18 +93,18 @@ func newCustomRecord(definition *apiextensionsv1.CustomResourceDefinition) recor
 // setOwner adds an owner reference to the definition of the record, and removes a reference to an
 // earlier definition of the same name. It returns false if it changes nothing, because the record
 // is of a built-in resource or the reference exists already.
-func (r *record) setOwner(o *metav1.ObjectMeta) bool {
+func (r *record) setOwner(meta *metav1.ObjectMeta) bool {
 	if r.owner == nil {
 		return false
 	}
 	isOwner := func(ref metav1.OwnerReference) bool { return reflect.DeepEqual(ref, *r.owner) }
-	if slices.ContainsFunc(o.OwnerReferences, isOwner) {
+	if slices.ContainsFunc(meta.OwnerReferences, isOwner) {
 		return false
 	}
-	o.OwnerReferences = slices.DeleteFunc(o.OwnerReferences, func(ref metav1.OwnerReference) bool {
+	meta.OwnerReferences = slices.DeleteFunc(meta.OwnerReferences, func(ref metav1.OwnerReference) bool {
 		return ref.APIVersion == r.owner.APIVersion && ref.Kind == r.owner.Kind && ref.Name == r.owner.Name
 	})
-	o.OwnerReferences = append(o.OwnerReferences, *r.owner)
+	meta.OwnerReferences = append(meta.OwnerReferences, *r.owner)
 	return true
 }
 
@@ -155,30 +155,30 @@ func (m *Manager) Run(ctx context.Context, log *slog.Logger) error {
 func (m *Manager) writeCustom(ctx context.Context) error {
 	var toWrite []*customRecord
 	m.mu.Lock()
-	for _, c := range m.custom {
-		if !c.written || c.stale {
-			c.stale = false
-			toWrite = append(toWrite, c)
+	for _, record := range m.custom {
+		if !record.written || record.stale {
+			record.stale = false
+			toWrite = append(toWrite, record)
 		}
 	}
 	m.mu.Unlock()
 	var errs []error
-	for _, c := range toWrite {
+	for _, record := range toWrite {
 		m.mu.RLock()
-		replaced := m.custom[c.record.resources[0]] != c
+		replaced := m.custom[record.record.resources[0]] != record
 		m.mu.RUnlock()
 		if replaced {
 			continue
 		}
-		err := m.publish(ctx, &c.record)
+		err := m.publish(ctx, &record.record)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", c.record.resources[0], err))
+			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", record.record.resources[0], err))
 		}
 		m.mu.Lock()
-		c.written = c.written || err == nil
-		c.stale = c.stale || err != nil
-		c.err = err
-		c.closeAttempted()
+		record.written = record.written || err == nil
+		record.stale = record.stale || err != nil
+		record.err = err
+		record.closeAttempted()
 		m.mu.Unlock()
 	}
 	return errors.Join(errs...)
@@ -191,8 +191,8 @@ func (m *Manager) waitForCustom(ctx context.Context, groupResource schema.GroupR
 	var limit <-chan time.Time
 	for {
 		m.mu.RLock()
-		c := m.custom[groupResource]
-		recorded := c == nil || c.written
+		record := m.custom[groupResource]
+		recorded := record == nil || record.written
 		m.mu.RUnlock()
 		if recorded {
 			return nil, false
@@ -203,18 +203,18 @@ func (m *Manager) waitForCustom(ctx context.Context, groupResource schema.GroupR
 			limit = timer.C
 		}
 		select {
-		case <-c.attempted:
+		case <-record.attempted:
 		case <-limit:
 			return context.DeadlineExceeded, true
 		case <-ctx.Done():
 			return ctx.Err(), true
 		}
 		m.mu.RLock()
-		isCurrent := m.custom[groupResource] == c
-		reason := c.err
-		written := c.written
+		isCurrent := m.custom[groupResource] == record
+		reason := record.err
+		written := record.written
 		m.mu.RUnlock()
-		if isCurrent { // otherwise, wait for the record that has replaced c
+		if isCurrent { // otherwise, wait for the record that has replaced this one
 			return reason, !written
 		}
 	}

@@ -159,16 +159,16 @@ func (m *Manager) Update(ctx context.Context) error {
 // WritesBlocked reports whether writes of a resource must be rejected because its record was not
 // written yet, and the last error. For a custom resource that has just been defined, WritesBlocked
 // first waits, for at most maxCustomWait.
-func (m *Manager) WritesBlocked(ctx context.Context, r schema.GroupResource, isCustom bool) (reason error, blocked bool) {
+func (m *Manager) WritesBlocked(ctx context.Context, resource schema.GroupResource, isCustom bool) (reason error, blocked bool) {
 	if isCustom {
-		return m.waitForCustom(ctx, r)
+		return m.waitForCustom(ctx, resource)
 	}
 	if m.complete.Load() {
 		return nil, false
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	reason, blocked = m.pending[r]
+	reason, blocked = m.pending[resource]
 	return reason, blocked
 }
 
@@ -231,17 +231,17 @@ func (m *Manager) setServerVersion(storageVersion *apiserverinternalv1alpha1.Sto
 // encoding version and the condition AllEncodingVersionsEqual. The status must contain at least one
 // record. before is the status before the change.
 func (m *Manager) setCommonVersion(
-	v *apiserverinternalv1alpha1.StorageVersion,
+	storageVersion *apiserverinternalv1alpha1.StorageVersion,
 	before *apiserverinternalv1alpha1.StorageVersionStatus,
 ) {
-	s := &v.Status
+	s := &storageVersion.Status
 	s.CommonEncodingVersion = &s.StorageVersions[0].EncodingVersion
 	for i := range s.StorageVersions {
 		if s.StorageVersions[i].EncodingVersion != s.StorageVersions[0].EncodingVersion {
 			s.CommonEncodingVersion = nil
 		}
 	}
-	m.setEqualCondition(v, before)
+	m.setEqualCondition(storageVersion, before)
 }
 
 // setEqualCondition sets the condition AllEncodingVersionsEqual, which reports whether all replicas

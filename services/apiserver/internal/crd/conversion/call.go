@@ -132,26 +132,26 @@ type convertedObjects struct {
 
 // extract collects the objects of a response and returns the response without them.
 func (o *convertedObjects) extract(raw []byte) ([]byte, error) {
-	t, err := tape.Parse(raw)
+	doc, err := tape.Parse(raw)
 	if err != nil {
 		return raw, nil // the decoder returns the error
 	}
-	defer t.Release()
-	response := t.Find(tape.Root, "response")
+	defer doc.Release()
+	response := doc.Find(tape.Root, "response")
 	if response == tape.None {
 		return raw, nil
 	}
-	list := t.Find(response, "convertedObjects")
-	if list == tape.None || t.Kind(list) != tape.Array {
+	list := doc.Find(response, "convertedObjects")
+	if list == tape.None || doc.Kind(list) != tape.Array {
 		return raw, nil
 	}
-	o.found, o.count = true, t.Len(list)
+	o.found, o.count = true, doc.Len(list)
 	if o.count <= o.limit {
-		for i, end := t.First(list), t.Next(list); i < end; i = t.Next(i) {
-			o.objects = append(o.objects, t.Text(i))
+		for i, end := doc.First(list), doc.Next(list); i < end; i = doc.Next(i) {
+			o.objects = append(o.objects, doc.Text(i))
 		}
 	}
-	start, end := t.Span(list)
+	start, end := doc.Span(list)
 	trimmed := make([]byte, 0, len(raw)-(end-start)+2)
 	return append(append(append(trimmed, raw[:start]...), "[]"...), raw[end:]...), nil
 }

@@ -54,18 +54,18 @@ func parseDocument(raw []byte) (*document, error) {
 }
 
 // documentFrom returns the type and metadata of a parsed object.
-func documentFrom(t *tape.Doc) (*document, error) {
-	if t.Kind(tape.Root) != tape.Object {
+func documentFrom(doc *tape.Doc) (*document, error) {
+	if doc.Kind(tape.Root) != tape.Object {
 		return nil, errors.New("it is not a JSON object")
 	}
-	d := &document{raw: t.Raw(), apiVersion: stringField(t, tape.Root, "apiVersion"), kind: stringField(t, tape.Root, "kind")}
-	if m := t.Find(tape.Root, "metadata"); m != tape.None {
-		d.metadata = t.Text(m)
-		if t.Kind(m) == tape.Object {
-			d.identity = identity{stringField(t, m, "name"), stringField(t, m, "namespace"), stringField(t, m, "uid")}
+	converted := &document{raw: doc.Raw(), apiVersion: stringField(doc, tape.Root, "apiVersion"), kind: stringField(doc, tape.Root, "kind")}
+	if m := doc.Find(tape.Root, "metadata"); m != tape.None {
+		converted.metadata = doc.Text(m)
+		if doc.Kind(m) == tape.Object {
+			converted.identity = identity{stringField(doc, m, "name"), stringField(doc, m, "namespace"), stringField(doc, m, "uid")}
 		}
 	}
-	return d, nil
+	return converted, nil
 }
 
 // stringField returns a member of an object, or "" if it is absent or not a string.
@@ -79,11 +79,11 @@ func stringField(t *tape.Doc, object tape.Ref, name string) string {
 // setConverted validates the object that the webhook returned for d, and sets d.converted to it
 // with the metadata of d.
 func (d *document) setConverted(converted []byte, target schema.GroupVersion) error {
-	t, got, err := readConverted(converted)
+	doc, got, err := readConverted(converted)
 	if err != nil {
 		return err
 	}
-	defer t.Release()
+	defer doc.Release()
 	if version, err := schema.ParseGroupVersion(got.apiVersion); err != nil || version != target {
 		return &typeError{fmt.Errorf("invalid groupVersion (expected %v, received %v)", target, version)}
 	}
@@ -97,7 +97,7 @@ func (d *document) setConverted(converted []byte, target schema.GroupVersion) er
 	case got.uid != d.uid:
 		return fmt.Errorf("must have the same UID: %v != %v", d.uid, got.uid)
 	}
-	d.converted, err = restoreMetadata(d.metadata, t)
+	d.converted, err = restoreMetadata(d.metadata, doc)
 	return err
 }
 
@@ -107,42 +107,42 @@ func readConverted(converted []byte) (*tape.Doc, *document, error) {
 	if len(converted) == 0 || string(bytes.TrimSpace(converted)) == "null" {
 		return nil, nil, &decodeError{errors.New("unexpected end of JSON input")}
 	}
-	t, err := tape.Parse(converted)
+	doc, err := tape.Parse(converted)
 	if err != nil {
 		return nil, nil, &decodeError{err}
 	}
-	if !t.Clean() {
-		clean, err := t.Canonicalize()
-		t.Release()
+	if !doc.Clean() {
+		clean, err := doc.Canonicalize()
+		doc.Release()
 		if err != nil {
 			return nil, nil, &decodeError{err}
 		}
-		t = clean
+		doc = clean
 	}
-	got, err := documentFrom(t)
+	got, err := documentFrom(doc)
 	if err != nil || got.kind == "" {
 		_, _, reason := unstructured.UnstructuredJSONScheme.Decode(converted, nil, nil)
 		if reason == nil {
 			reason = err
 		}
-		t.Release()
+		doc.Release()
 		return nil, nil, &decodeError{reason}
 	}
-	return t, got, nil
+	return doc, got, nil
 }
 
-// restoreMetadata returns the object t that the webhook returned, with the original metadata except
+// restoreMetadata returns the object that the webhook returned, with the original metadata except
 // for labels and annotations.
-func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
-	m := t.Find(tape.Root, "metadata")
-	if m == tape.None {
+func restoreMetadata(metadata []byte, doc *tape.Doc) ([]byte, error) {
+	metadataRef := doc.Find(tape.Root, "metadata")
+	if metadataRef == tape.None {
 		if metadata == nil {
-			return bytes.Clone(t.Raw()), nil
+			return bytes.Clone(doc.Raw()), nil
 		}
 		return nil, &metadataError{errors.New("missing metadata in converted object")}
 	}
-	if t.Kind(m) != tape.Object {
-		return nil, &metadataError{fmt.Errorf("invalid metadata of type %T in converted object", t.Any(m))}
+	if doc.Kind(metadataRef) != tape.Object {
+		return nil, &metadataError{fmt.Errorf("invalid metadata of type %T in converted object", doc.Any(metadataRef))}
 	}
 	if metadata == nil {
 		metadata = []byte("{}")
@@ -155,7 +155,7 @@ func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
 	}
 	changed := false
 	for _, name := range []string{"labels", "annotations"} {
-		text, err := stringMap(t, m, name, original[name], metadataValidators[name])
+		text, err := stringMap(doc, metadataRef, name, original[name], metadataValidators[name])
 		if err != nil {
 			return nil, &metadataError{err}
 		}
@@ -176,8 +176,8 @@ func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
 	}
 
 	// 2. Replace the metadata of the returned object.
-	raw := t.Raw()
-	start, end := t.Span(m)
+	raw := doc.Raw()
+	start, end := doc.Span(metadataRef)
 	out := make([]byte, 0, len(raw)-(end-start)+len(metadata))
 	return append(append(append(out, raw[:start]...), metadata...), raw[end:]...), nil
 }
@@ -191,27 +191,27 @@ var metadataValidators = map[string]func(map[string]string, *field.Path) field.E
 // stringMap returns the labels or annotations of a returned object as JSON, or nil if there are
 // none. It validates them if they differ from the original ones, which may be nil.
 func stringMap(
-	t *tape.Doc,
+	doc *tape.Doc,
 	metadata tape.Ref,
 	name string,
 	original json.RawMessage,
 	validate func(map[string]string, *field.Path) field.ErrorList,
 ) (json.RawMessage, error) {
-	v := t.Find(metadata, name)
-	if v == tape.None || t.Kind(v) == tape.Null {
+	ref := doc.Find(metadata, name)
+	if ref == tape.None || doc.Kind(ref) == tape.Null {
 		return nil, nil
 	}
-	if t.Kind(v) != tape.Object {
-		return nil, fmt.Errorf("invalid metadata.%s of type %T in converted object", name, t.Any(v))
+	if doc.Kind(ref) != tape.Object {
+		return nil, fmt.Errorf("invalid metadata.%s of type %T in converted object", name, doc.Any(ref))
 	}
 	returned := map[string]string{}
-	for key, end := t.First(v), t.Next(v); key < end; key = t.Next(key + 1) {
+	for key, end := doc.First(ref), doc.Next(ref); key < end; key = doc.Next(key + 1) {
 		value := key + 1
-		if t.Kind(value) != tape.String {
+		if doc.Kind(value) != tape.String {
 			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object",
-				name, t.String(key), t.Any(value))
+				name, doc.String(key), doc.Any(value))
 		}
-		returned[strings.Clone(t.String(key))] = strings.Clone(t.String(value))
+		returned[strings.Clone(doc.String(key))] = strings.Clone(doc.String(value))
 	}
 	var before map[string]string
 	if original != nil {
@@ -225,5 +225,5 @@ func stringMap(
 	if errs := validate(returned, field.NewPath("metadata", name)); len(errs) > 0 {
 		return nil, status.Aggregated(errs)
 	}
-	return bytes.Clone(t.Text(v)), nil
+	return bytes.Clone(doc.Text(ref)), nil
 }

@@ -133,20 +133,20 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 		}
 		maxResponse := min(remainingBytes, MaxResponse, maxGrowth*size+bytesPerObject*len(batch))
 		err := w.convertBatch(ctx, batch, target, maxResponse)
-		for _, d := range batch {
-			out[d.index] = d.converted
-			remainingBytes -= len(d.converted)
+		for _, converted := range batch {
+			out[converted.index] = converted.converted
+			remainingBytes -= len(converted.converted)
 		}
 		batch = batch[:0]
 		size = 0
 		return err
 	}
 	for i, raw := range docs {
-		d, err := parseDocument(raw)
+		converted, err := parseDocument(raw)
 		if err != nil {
 			return nil, err
 		}
-		if d.apiVersion == target.String() {
+		if converted.apiVersion == target.String() {
 			out[i] = raw
 			continue
 		}
@@ -155,8 +155,8 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 				return nil, err
 			}
 		}
-		d.index = i
-		batch = append(batch, d)
+		converted.index = i
+		batch = append(batch, converted)
 		size += len(raw)
 	}
 	return out, flush()
@@ -192,9 +192,9 @@ func (w *Webhook) convertBatch(ctx context.Context, batch []*document, target sc
 	return invalidResponse
 }
 
-// objectError returns the Status for err, the error of the returned object at an index of n
+// objectError returns the Status for err, the error of the returned object at an index of count
 // objects. newFailure returns a Status with the kind of the objects.
-func objectError(err error, index, n int, newFailure func(format string, args ...any) error) error {
+func objectError(err error, index, count int, newFailure func(format string, args ...any) error) error {
 	var undecodable *decodeError
 	if errors.As(err, &undecodable) {
 		return status.Error(http.StatusInternalServerError, "", undecodable.Error(), nil)
@@ -202,9 +202,9 @@ func objectError(err error, index, n int, newFailure func(format string, args ..
 	var badMetadata *metadataError
 	var badType *typeError
 	switch {
-	case n > 1 && errors.As(err, &badMetadata):
+	case count > 1 && errors.As(err, &badMetadata):
 		return newFailure("returned invalid metadata in object at index %d: %v", index, err)
-	case n > 1:
+	case count > 1:
 		return newFailure("returned invalid converted object at index %d: %v", index, err)
 	case errors.As(err, &badMetadata):
 		return newFailure("returned invalid metadata: %v", err)

@@ -47,16 +47,16 @@ type webhookServer struct {
 // startWebhook starts a webhook server that is closed at the end of the test.
 func startWebhook(t *testing.T) *webhookServer {
 	t.Helper()
-	s := &webhookServer{}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	webhook := &webhookServer{}
+	webhook.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request review
 		body, _ := io.ReadAll(r.Body)
 		if err := json.Unmarshal(body, &request); err != nil {
 			t.Error(err)
 		}
-		s.calls = append(s.calls, request)
-		if s.raw != nil {
-			s.raw(w)
+		webhook.calls = append(webhook.calls, request)
+		if webhook.raw != nil {
+			webhook.raw(w)
 			return
 		}
 		objects := []any{}
@@ -67,17 +67,17 @@ func startWebhook(t *testing.T) *webhookServer {
 		response := &review{Kind: request.Kind, APIVersion: request.APIVersion, Response: map[string]any{
 			"uid": request.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": objects,
 		}}
-		if s.change != nil {
-			s.change(response)
+		if webhook.change != nil {
+			webhook.change(response)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).
 			Encode(map[string]any{"kind": response.Kind, "apiVersion": response.APIVersion, "response": response.Response})
 	}))
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	return s
+	webhook.EnableHTTP2 = true
+	webhook.StartTLS()
+	t.Cleanup(webhook.Close)
+	return webhook
 }
 
 // webhook returns the conversion that calls the server. versions are the versions of its reviews.
@@ -125,14 +125,14 @@ func TestFirstKnownReviewVersionIsUsed(t *testing.T) {
 // TestRequestIsSuspendedDuringConversion checks that the request releases its seats while it waits
 // for the webhook.
 func TestRequestIsSuspendedDuringConversion(t *testing.T) {
-	s := startWebhook(t)
+	webhook := startWebhook(t)
 	var suspended, suspendedDuringCall atomic.Int64
-	s.change = func(*review) { suspendedDuringCall.Store(suspended.Load()) }
+	webhook.change = func(*review) { suspendedDuringCall.Store(suspended.Load()) }
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
 	request.FromContext(ctx).Work = &requesttest.Work{
 		OnSuspend: func() func() { suspended.Add(1); return func() { suspended.Add(-1) } },
 	}
-	if _, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
+	if _, err := webhook.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
 		t.Fatal(err)
 	}
 	if suspendedDuringCall.Load() != 1 || suspended.Load() != 0 {
@@ -282,14 +282,14 @@ func TestInvalidResponsesAreRejected(t *testing.T) {
 // TestOnlyLabelsAndAnnotationsMayChange checks that other changes of metadata in a response are
 // ignored.
 func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
-	s := startWebhook(t)
-	s.change = changeObject(func(o, m map[string]any) {
+	webhook := startWebhook(t)
+	webhook.change = changeObject(func(o, m map[string]any) {
 		m["labels"], m["annotations"] = map[string]any{"new": "1"}, nil
 		m["finalizers"], m["generation"], m["ownerReferences"] = []any{}, 99, []any{map[string]any{"name": "x"}}
 		m["resourceVersion"] = "7"
 		o["spec"] = map[string]any{"host": "h"}
 	})
-	out, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
+	out, err := webhook.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,16 +336,16 @@ func TestUnreadableResponsesAreRejected(t *testing.T) {
 
 // TestCanceledRequestEndsConversion checks that Convert returns when its request is canceled.
 func TestCanceledRequestEndsConversion(t *testing.T) {
-	s := startWebhook(t)
+	webhook := startWebhook(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var called atomic.Bool
 	canceled := make(chan struct{})
-	s.raw = func(http.ResponseWriter) {
+	webhook.raw = func(http.ResponseWriter) {
 		called.Store(true)
 		cancel()
 		<-canceled
 	}
-	_, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2")
+	_, err := webhook.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2")
 	close(canceled)
 	if !errors.Is(err, context.Canceled) || !called.Load() {
 		t.Errorf("Convert with a canceled request: got error %v, webhook called: %t; want %v, true",

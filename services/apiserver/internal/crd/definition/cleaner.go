@@ -108,30 +108,30 @@ func (c *cleanup) run(ctx context.Context) {
 
 // terminating returns the definition, or nil if it is gone or if only other finalizers remain.
 func (c *cleanup) terminating() (*v1.CustomResourceDefinition, int64) {
-	e, ok := c.Definitions.Get(c.Definitions.Prefix() + c.name)
+	entry, ok := c.Definitions.Get(c.Definitions.Prefix() + c.name)
 	if !ok {
 		return nil, 0
 	}
-	d, err := SummaryOf(e)
+	d, err := SummaryOf(entry)
 	if err != nil || d.DeletionTimestamp == nil || !slices.Contains(d.Finalizers, v1.CustomResourceCleanupFinalizer) {
 		return nil, 0
 	}
-	return d, e.Revision
+	return d, entry.Revision
 }
 
 // runStep runs the next step of the cleanup. The replica that sets the condition to "in progress"
 // deletes at once. A replica that finds the condition set deletes later, and only while the number
 // of objects does not fall.
 func (c *cleanup) runStep(ctx context.Context, definition *v1.CustomResourceDefinition, revision int64) error {
-	w := &statusWrite{client: c.Client, d: definition, revision: revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
+	write := &statusWrite{client: c.Client, d: definition, revision: revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
 	terminating := findCondition(&definition.Status, v1.Terminating)
 	switch {
 	case !c.Definable(definition.Spec.Group, definition.Spec.Names.Plural):
-		return w.removeFinalizer(ctx, overlapReason, overlapMessage)
+		return write.removeFinalizer(ctx, overlapReason, overlapMessage)
 	case !c.established && !IsTrue(definition, v1.Established):
-		return w.removeFinalizer(ctx, "NeverEstablished", "resource was never established")
+		return write.removeFinalizer(ctx, "NeverEstablished", "resource was never established")
 	case terminating == nil || terminating.Reason == "InstanceDeletionPending":
-		recorded, err := w.recordProgress(ctx, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+		recorded, err := write.recordProgress(ctx, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
 		if err != nil || !recorded {
 			return err
 		}
@@ -139,7 +139,7 @@ func (c *cleanup) runStep(ctx context.Context, definition *v1.CustomResourceDefi
 	case c.nextDeletion.IsZero():
 		c.nextDeletion = c.Now().Add(c.deletePause)
 	}
-	if err := c.deleteAndCount(ctx, w); err != nil || c.remaining > 0 {
+	if err := c.deleteAndCount(ctx, write); err != nil || c.remaining > 0 {
 		return err
 	}
 	none, err := c.Instances.RequireNoInstances(definition.Spec.Group, definition.Spec.Names.Plural)
@@ -147,25 +147,25 @@ func (c *cleanup) runStep(ctx context.Context, definition *v1.CustomResourceDefi
 		return err
 	}
 	// The precondition catches objects that were created since the count.
-	return w.removeFinalizer(ctx, "InstanceDeletionCompleted", "removed all instances", none)
+	return write.removeFinalizer(ctx, "InstanceDeletionCompleted", "removed all instances", none)
 }
 
 // deleteAndCount deletes the objects if a deletion is due, and counts the remaining ones.
-func (c *cleanup) deleteAndCount(ctx context.Context, w *statusWrite) error {
+func (c *cleanup) deleteAndCount(ctx context.Context, write *statusWrite) error {
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	group := w.d.Spec.Group
-	resource := w.d.Spec.Names.Plural
+	group := write.d.Spec.Group
+	resource := write.d.Spec.Names.Plural
 
 	// 1. Count the objects. While their number falls, another replica deletes them.
 	before := c.remaining
 	var err error
 	if c.remaining, err = c.Instances.Count(ctx, group, resource); err != nil {
-		return w.recordFailure(ctx, "could not list instances: ", err)
+		return write.recordFailure(ctx, "could not list instances: ", err)
 	}
 	if c.remaining > 0 && c.remaining < before {
 		c.deletePause = firstDeletePause
@@ -177,19 +177,19 @@ func (c *cleanup) deleteAndCount(ctx context.Context, w *statusWrite) error {
 		c.nextDeletion = c.Now().Add(c.deletePause)
 		c.deletePause = min(2*c.deletePause, maxDeletePause)
 		if err := c.Instances.Delete(ctx, group, resource); err != nil {
-			return w.recordFailure(ctx, "could not issue all deletes: ", err)
+			return write.recordFailure(ctx, "could not issue all deletes: ", err)
 		}
 		if c.remaining, err = c.Instances.Count(ctx, group, resource); err != nil {
-			return w.recordFailure(ctx, "could not list instances: ", err)
+			return write.recordFailure(ctx, "could not list instances: ", err)
 		}
 	}
 
 	// 3. Report that objects remain for long.
-	terminating := findCondition(&w.d.Status, v1.Terminating)
+	terminating := findCondition(&write.d.Status, v1.Terminating)
 	isOverdue := terminating.Reason == "InstanceDeletionInProgress" &&
-		w.now.Sub(terminating.LastTransitionTime.Time) > confirmTimeout
+		write.now.Sub(terminating.LastTransitionTime.Time) > confirmTimeout
 	if c.remaining > 0 && isOverdue {
-		_, err = w.recordProgress(ctx, "InstanceDeletionCheck",
+		_, err = write.recordProgress(ctx, "InstanceDeletionCheck",
 			"could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error())
 	}
 	return err

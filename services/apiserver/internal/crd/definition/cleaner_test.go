@@ -35,7 +35,7 @@ func (w *recordedWrites) PatchStatus(_ context.Context, _ string, _ any, precond
 func TestReleaseRequiresNoInstances(t *testing.T) {
 	none := storage.Precondition{Key: "/registry/example.com/things/", Prefix: true}
 	var writes recordedWrites
-	c := newCleaner(Config{
+	cleaner := newCleaner(Config{
 		Client: &writes, Instances: noInstances{none}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 		Definable: func(string, string) bool { return true },
 	})
@@ -43,7 +43,7 @@ func TestReleaseRequiresNoInstances(t *testing.T) {
 	d.Finalizers = []string{v1.CustomResourceCleanupFinalizer}
 	d.Spec.Group, d.Spec.Names.Plural = "example.com", "things"
 	SetCondition(&d.Status, *newCondition(v1.Terminating, true, "InstanceDeletionInProgress", ""), metav1.Now())
-	if err := (&cleanup{cleaner: c, established: true}).runStep(t.Context(), d, 5); err != nil {
+	if err := (&cleanup{cleaner: cleaner, established: true}).runStep(t.Context(), d, 5); err != nil {
 		t.Fatal(err)
 	}
 	if len(writes) != 1 || !slices.Equal(writes[0], []storage.Precondition{none}) {

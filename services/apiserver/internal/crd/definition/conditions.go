@@ -145,18 +145,18 @@ func nonStructuralCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDe
 	if d.Spec.PreserveUnknownFields {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "preserveUnknownFields"), true, "must be false"))
 	}
-	for i, v := range d.Spec.Versions {
-		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+	for i, version := range d.Spec.Versions {
+		if version.Schema == nil || version.Schema.OpenAPIV3Schema == nil {
 			continue
 		}
-		if err := structural.Unsupported(v.Schema.OpenAPIV3Schema); err != nil {
+		if err := structural.Unsupported(version.Schema.OpenAPIV3Schema); err != nil {
 			c := newCondition(v1.NonStructuralSchema, false, "StructuralError",
-				fmt.Sprintf("failed to check validation schema for version %s: %v", v.Name, err))
+				fmt.Sprintf("failed to check validation schema for version %s: %v", version.Name, err))
 			c.Status = v1.ConditionUnknown
 			return c
 		}
 		path := field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
-		errs = append(errs, structural.Check(path, v.Schema.OpenAPIV3Schema)...)
+		errs = append(errs, structural.Check(path, version.Schema.OpenAPIV3Schema)...)
 	}
 	if len(errs) == 0 {
 		return nil

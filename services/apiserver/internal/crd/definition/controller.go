@@ -111,14 +111,14 @@ func (c *Controller) apply(ctx context.Context, changes []watchcache.Event, _ in
 
 // addDefinition adds a definition to names, or replaces it. A definition that cannot be decoded
 // keeps its names, so that no other definition gets them.
-func (c *Controller) addDefinition(e *objects.Entry) {
-	d, err := SummaryOf(e)
+func (c *Controller) addDefinition(entry *objects.Entry) {
+	d, err := SummaryOf(entry)
 	if err != nil {
-		c.Logger.Error("failed to decode a CustomResourceDefinition", "definition", e.Name(), "error", err)
+		c.Logger.Error("failed to decode a CustomResourceDefinition", "definition", entry.Name(), "error", err)
 		return
 	}
-	c.names.Put(groupOf(e.Name()), NewNameClaim(d, e.CreateRevision))
-	c.summaries[e] = d
+	c.names.Put(groupOf(entry.Name()), NewNameClaim(d, entry.CreateRevision))
+	c.summaries[entry] = d
 }
 
 // writeStatuses updates the statuses of changed definitions and retries failed ones.

@@ -44,44 +44,44 @@ func NewNameConflicts() *NameConflicts {
 
 // Put adds or replaces a definition of a group.
 func (n *NameConflicts) Put(groupName string, nameClaim NameClaim) {
-	g := n.groups[groupName]
-	if g == nil {
-		g = &group{
+	apiGroup := n.groups[groupName]
+	if apiGroup == nil {
+		apiGroup = &group{
 			members:   map[string]*member{},
 			unsettled: map[string]*member{},
 			heldNames: newNameUsage(),
 			changed:   map[string]bool{},
 		}
-		n.groups[groupName] = g
+		n.groups[groupName] = apiGroup
 	}
-	m := g.members[nameClaim.Name]
-	if m == nil {
-		m = &member{}
-		g.members[nameClaim.Name] = m
+	claimant := apiGroup.members[nameClaim.Name]
+	if claimant == nil {
+		claimant = &member{}
+		apiGroup.members[nameClaim.Name] = claimant
 	} else {
-		g.heldNames.add(&m.claim.Accepted, -1)
+		apiGroup.heldNames.add(&claimant.claim.Accepted, -1)
 	}
-	m.claim = nameClaim
-	g.heldNames.add(&nameClaim.Accepted, 1)
-	delete(g.unsettled, nameClaim.Name)
+	claimant.claim = nameClaim
+	apiGroup.heldNames.add(&nameClaim.Accepted, 1)
+	delete(apiGroup.unsettled, nameClaim.Name)
 	if !sameNames(&nameClaim.Requested, &nameClaim.Accepted) {
-		g.unsettled[nameClaim.Name] = m
+		apiGroup.unsettled[nameClaim.Name] = claimant
 	}
-	g.changed[nameClaim.Name] = true
-	n.dirty[groupName] = g
+	apiGroup.changed[nameClaim.Name] = true
+	n.dirty[groupName] = apiGroup
 }
 
 // Remove removes a definition from a group.
 func (n *NameConflicts) Remove(groupName, definition string) {
-	g := n.groups[groupName]
-	if g == nil || g.members[definition] == nil {
+	apiGroup := n.groups[groupName]
+	if apiGroup == nil || apiGroup.members[definition] == nil {
 		return
 	}
-	g.heldNames.add(&g.members[definition].claim.Accepted, -1)
-	delete(g.members, definition)
-	delete(g.unsettled, definition)
-	g.changed[definition] = true
-	n.dirty[groupName] = g
+	apiGroup.heldNames.add(&apiGroup.members[definition].claim.Accepted, -1)
+	delete(apiGroup.members, definition)
+	delete(apiGroup.unsettled, definition)
+	apiGroup.changed[definition] = true
+	n.dirty[groupName] = apiGroup
 }
 
 // Decision returns the decision on a definition as of the last call of Resolve.
@@ -116,26 +116,26 @@ func (n *NameConflicts) Resolve() []DecisionChange {
 func (g *group) updateDecisions(groupName string, changes []DecisionChange) []DecisionChange {
 	unsettled := slices.Collect(maps.Values(g.unsettled))
 	claims := make([]NameClaim, len(unsettled))
-	for i, m := range unsettled {
-		claims[i] = m.claim
+	for i, member := range unsettled {
+		claims[i] = member.claim
 	}
 	for i, decision := range g.heldNames.assignNames(claims) {
-		m := unsettled[i]
-		if !g.changed[m.claim.Name] && !m.decision.equal(&decision) {
-			changes = append(changes, DecisionChange{Group: groupName, Name: m.claim.Name, Decision: decision})
+		member := unsettled[i]
+		if !g.changed[member.claim.Name] && !member.decision.equal(&decision) {
+			changes = append(changes, DecisionChange{Group: groupName, Name: member.claim.Name, Decision: decision})
 		}
-		m.decision = decision
+		member.decision = decision
 	}
 	for definition := range g.changed {
-		m := g.members[definition]
-		if m == nil {
+		member := g.members[definition]
+		if member == nil {
 			changes = append(changes, DecisionChange{Group: groupName, Name: definition, Removed: true})
 			continue
 		}
 		if g.unsettled[definition] == nil {
-			m.decision = Decision{Accepted: m.claim.Accepted, Established: m.claim.Established || !m.claim.InvalidWebhook}
+			member.decision = Decision{Accepted: member.claim.Accepted, Established: member.claim.Established || !member.claim.InvalidWebhook}
 		}
-		changes = append(changes, DecisionChange{Group: groupName, Name: definition, Decision: m.decision})
+		changes = append(changes, DecisionChange{Group: groupName, Name: definition, Decision: member.decision})
 	}
 	clear(g.changed)
 	return changes

@@ -11,7 +11,7 @@ import (
 // TestOutlinerRemovesSchemasAndManagedFields checks that the rest of a stored definition keeps its
 // text, and that other texts are returned as they are.
 func TestOutlinerRemovesSchemasAndManagedFields(t *testing.T) {
-	for _, tc := range []struct{ name, stored, want string }{
+	for _, test := range []struct{ name, stored, want string }{
 		{
 			name:   "one schema for all versions",
 			stored: `{"kind":"K","metadata":{"name":"a","managedFields":[{"manager":"m"}],"uid":"u"},"spec":{"group":"g","validation":{"openAPIV3Schema":{"type":"object"}},"versions":[{"name":"v1","served":true}]},"status":{"conditions":[]}}`,
@@ -30,8 +30,8 @@ func TestOutlinerRemovesSchemasAndManagedFields(t *testing.T) {
 		{name: "nothing", stored: "", want: ""},
 		{name: "protobuf", stored: "k8s\x00\x0a", want: "k8s\x00\x0a"},
 	} {
-		if got := string(new(definition.Outliner).WithoutSchemas([]byte(tc.stored))); got != tc.want {
-			t.Errorf("%s: WithoutSchemas(%s) = %s, want %s", tc.name, tc.stored, got, tc.want)
+		if got := string(new(definition.Outliner).WithoutSchemas([]byte(test.stored))); got != test.want {
+			t.Errorf("%s: WithoutSchemas(%s) = %s, want %s", test.name, test.stored, got, test.want)
 		}
 	}
 }

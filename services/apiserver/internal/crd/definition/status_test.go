@@ -191,15 +191,15 @@ func TestTransitionTimeIsThatOfStatusChange(t *testing.T) {
 
 // TestTerminateAddsFinalizerAndCondition checks that a deleted definition gets the finalizer once.
 func TestTerminateAddsFinalizerAndCondition(t *testing.T) {
-	d := gadgets()
-	d.Finalizers = []string{"example.com/other"}
-	Terminate(d, now)
-	Terminate(d, now)
-	if want := []string{"example.com/other", v1.CustomResourceCleanupFinalizer}; !reflect.DeepEqual(d.Finalizers, want) {
-		t.Errorf("got finalizers %v, want %v", d.Finalizers, want)
+	definition := gadgets()
+	definition.Finalizers = []string{"example.com/other"}
+	Terminate(definition, now)
+	Terminate(definition, now)
+	if want := []string{"example.com/other", v1.CustomResourceCleanupFinalizer}; !reflect.DeepEqual(definition.Finalizers, want) {
+		t.Errorf("got finalizers %v, want %v", definition.Finalizers, want)
 	}
 	const want = "Terminating=True InstanceDeletionPending: CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
-	if got := conditionsOf(d); got != want {
+	if got := conditionsOf(definition); got != want {
 		t.Errorf("got conditions %q, want %q", got, want)
 	}
 }

@@ -92,15 +92,15 @@ func decodeVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion,
 		if parts, err = versionPaths.Find(value, parts); err != nil {
 			return false
 		}
-		var v v1beta1.CustomResourceDefinitionVersion
+		var version v1beta1.CustomResourceDefinitionVersion
 		for i, target := range []any{ // in the order of versionPaths
-			&v.Name, &v.Served, &v.Storage, &v.Deprecated, &v.DeprecationWarning,
+			&version.Name, &version.Served, &version.Storage, &version.Deprecated, &version.DeprecationWarning,
 		} {
 			if err = decodePart(parts[i], target); err != nil {
 				return false
 			}
 		}
-		out = append(out, v)
+		out = append(out, version)
 		return true
 	})
 	if err == nil {

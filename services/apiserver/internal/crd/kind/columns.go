@@ -40,18 +40,18 @@ func (m *Maker) columnTableOf(v *apiextensionsv1.CustomResourceDefinitionVersion
 // adds, or the age if it adds none.
 func newColumnTable(version *apiextensionsv1.CustomResourceDefinitionVersion) *columnTable {
 	descriptions := metav1.ObjectMeta{}.SwaggerDoc()
-	t := &columnTable{}
+	table := &columnTable{}
 	var paths []jsontext.Path
 	// addColumn adds a column. path is nil if the column is not simple.
-	addColumn := func(c registry.Column, path jsontext.Path, format func(any) any) {
+	addColumn := func(column registry.Column, path jsontext.Path, format func(any) any) {
 		index := -1
 		if path != nil {
 			index = len(paths)
 			paths = append(paths, path)
 		}
-		t.columns = append(t.columns, c)
-		t.pathIndex = append(t.pathIndex, index)
-		t.format = append(t.format, format)
+		table.columns = append(table.columns, column)
+		table.pathIndex = append(table.pathIndex, index)
+		table.format = append(table.format, format)
 	}
 	addColumn(registry.Column{
 		Name:        "Name",
@@ -69,21 +69,21 @@ func newColumnTable(version *apiextensionsv1.CustomResourceDefinitionVersion) *c
 			Name: "Age", Type: "date", Description: descriptions["creationTimestamp"], JSONPath: ".metadata.creationTimestamp",
 		}}
 	}
-	for _, c := range additional {
-		if c.Description == "" {
-			c.Description = "Custom resource definition column (in JSONPath format): " + c.JSONPath
+	for _, column := range additional {
+		if column.Description == "" {
+			column.Description = "Custom resource definition column (in JSONPath format): " + column.JSONPath
 		}
 		addColumn(registry.Column{
-			Name:        c.Name,
-			Type:        c.Type,
-			Format:      c.Format,
-			Description: c.Description,
-			Priority:    c.Priority,
-			Cell:        cellFunc(c.Type, c.JSONPath),
-		}, simplePath(c.JSONPath), func(found any) any { return formatCell(c.Type, found) })
+			Name:        column.Name,
+			Type:        column.Type,
+			Format:      column.Format,
+			Description: column.Description,
+			Priority:    column.Priority,
+			Cell:        cellFunc(column.Type, column.JSONPath),
+		}, simplePath(column.JSONPath), func(found any) any { return formatCell(column.Type, found) })
 	}
-	t.paths = jsontext.Compile(paths...)
-	return t
+	table.paths = jsontext.Compile(paths...)
+	return table
 }
 
 // maxRowBytes is the maximum number of document bytes that the columns of a row read together. A
@@ -190,15 +190,15 @@ func cellFunc(columnType, path string) func(registry.Object) any {
 
 // formatCell returns a JSON value as a cell of a column type, or nil if the value has another type.
 // Any value can be a string.
-func formatCell(columnType string, v any) any {
+func formatCell(columnType string, value any) any {
 	if columnType != "string" {
-		return formatTypedCell(columnType, v)
+		return formatTypedCell(columnType, value)
 	}
-	if text, ok := v.(string); ok {
+	if text, ok := value.(string); ok {
 		return text
 	}
 	var w bytes.Buffer
-	if err := (&jsonpath.JSONPath{}).PrintResults(&w, []reflect.Value{reflect.ValueOf(v)}); err != nil {
+	if err := (&jsonpath.JSONPath{}).PrintResults(&w, []reflect.Value{reflect.ValueOf(value)}); err != nil {
 		return nil
 	}
 	return w.String()

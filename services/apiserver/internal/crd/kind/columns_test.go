@@ -58,32 +58,32 @@ var fieldNames = []string{
 }
 
 // randomPath returns a random JSON path, mostly of simple field names.
-func randomPath(r *rand.Rand) string {
-	var b strings.Builder
-	for n := 1 + r.IntN(4); n > 0; n-- {
-		name := fieldNames[r.IntN(len(fieldNames))]
+func randomPath(random *rand.Rand) string {
+	var builder strings.Builder
+	for n := 1 + random.IntN(4); n > 0; n-- {
+		name := fieldNames[random.IntN(len(fieldNames))]
 		if name == "" && n > 1 {
 			name = "a" // two dots are the recursive operator, whose order is undefined
 		}
-		switch r.IntN(12) {
+		switch random.IntN(12) {
 		case 0:
-			fmt.Fprintf(&b, "[%d]", r.IntN(5)-1)
+			fmt.Fprintf(&builder, "[%d]", random.IntN(5)-1)
 		case 1:
-			fmt.Fprintf(&b, "['%s']", name)
+			fmt.Fprintf(&builder, "['%s']", name)
 		case 2:
-			b.WriteString([]string{"[*]", "[0:2]", "[1,0]", "[?(@.a==1)]", "[-1:]", "[::2]", "[]"}[r.IntN(7)])
+			builder.WriteString([]string{"[*]", "[0:2]", "[1,0]", "[?(@.a==1)]", "[-1:]", "[::2]", "[]"}[random.IntN(7)])
 		case 3:
-			b.WriteString("." + strings.ReplaceAll(name, ".", `\.`) + fmt.Sprintf("[%d]", r.IntN(3)))
+			builder.WriteString("." + strings.ReplaceAll(name, ".", `\.`) + fmt.Sprintf("[%d]", random.IntN(3)))
 		default:
-			b.WriteString("." + strings.ReplaceAll(name, ".", `\.`))
+			builder.WriteString("." + strings.ReplaceAll(name, ".", `\.`))
 		}
 	}
-	return b.String()
+	return builder.String()
 }
 
 // appendValue appends a random JSON value, sometimes with duplicate keys and unusual texts.
-func appendValue(data []byte, r *rand.Rand, depth int) []byte {
-	n := r.IntN(12)
+func appendValue(data []byte, random *rand.Rand, depth int) []byte {
+	n := random.IntN(12)
 	if depth > 4 {
 		n %= 8
 	}
@@ -91,47 +91,47 @@ func appendValue(data []byte, r *rand.Rand, depth int) []byte {
 	case 0:
 		return append(data, "null"...)
 	case 1:
-		return append(data, []string{"true", "false"}[r.IntN(2)]...)
+		return append(data, []string{"true", "false"}[random.IntN(2)]...)
 	case 2:
-		return fmt.Appendf(data, "%d", r.Int64N(1<<53)-1<<52)
+		return fmt.Appendf(data, "%d", random.Int64N(1<<53)-1<<52)
 	case 3:
-		return append(data, []string{"0", "-0", "1.5", "1e3", "12345678901234567890", "1.0", "-2.5E-3"}[r.IntN(7)]...)
+		return append(data, []string{"0", "-0", "1.5", "1e3", "12345678901234567890", "1.0", "-2.5E-3"}[random.IntN(7)]...)
 	case 4:
 		texts := []string{
 			`"2026-11-22T10:00:00Z"`, `"2026-11-22"`, `"\u00fc\ud83d\ude00\ud800"`, `"\"\\\/<&>"`, "\"\xff\"", `""`, `"ü"`,
 		}
-		return append(data, texts[r.IntN(len(texts))]...)
+		return append(data, texts[random.IntN(len(texts))]...)
 	case 5, 6, 7:
-		return fmt.Appendf(data, "%q", fieldNames[r.IntN(len(fieldNames))])
+		return fmt.Appendf(data, "%q", fieldNames[random.IntN(len(fieldNames))])
 	case 8:
 		data = append(data, '[')
-		for i := range r.IntN(4) {
+		for i := range random.IntN(4) {
 			if i > 0 {
 				data = append(data, ',')
 			}
-			data = appendValue(data, r, depth+1)
+			data = appendValue(data, random, depth+1)
 		}
 		return append(data, ']')
 	}
-	return appendObject(data, r, depth)
+	return appendObject(data, random, depth)
 }
 
 // appendObject appends a random JSON object, sometimes with an escaped name or with spaces.
-func appendObject(data []byte, r *rand.Rand, depth int) []byte {
+func appendObject(data []byte, random *rand.Rand, depth int) []byte {
 	data = append(data, '{')
-	for i := range r.IntN(7) {
+	for i := range random.IntN(7) {
 		if i > 0 {
 			data = append(data, ',')
 		}
-		name, _ := json.Marshal(fieldNames[r.IntN(len(fieldNames))])
-		if r.IntN(8) == 0 {
+		name, _ := json.Marshal(fieldNames[random.IntN(len(fieldNames))])
+		if random.IntN(8) == 0 {
 			name = []byte(`"\u0061"`)
 		}
 		data = append(append(data, name...), ':')
-		if r.IntN(8) == 0 {
+		if random.IntN(8) == 0 {
 			data = append(data, "\n\t "...)
 		}
-		data = appendValue(data, r, depth+1)
+		data = appendValue(data, random, depth+1)
 	}
 	return append(data, '}')
 }
@@ -140,24 +140,24 @@ func appendObject(data []byte, r *rand.Rand, depth int) []byte {
 // those of the decoded object.
 func TestRowsMatchDecodedObjects(t *testing.T) {
 	const seed = 20261122
-	r := rand.New(rand.NewPCG(seed, 1))
+	random := rand.New(rand.NewPCG(seed, 1))
 	types := []string{"string", "integer", "number", "boolean", "date"}
 	filled, decoded := 0, 0
 	for round := range 300 {
 		var columns []v1.CustomResourceColumnDefinition
-		for i := range r.IntN(8) {
+		for i := range random.IntN(8) {
 			columns = append(columns,
-				v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: types[r.IntN(len(types))], JSONPath: randomPath(r)})
+				v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: types[random.IntN(len(types))], JSONPath: randomPath(random)})
 		}
-		k := columnsKind(t, columns)
+		kind := columnsKind(t, columns)
 		for range 40 {
-			doc := appendObject(nil, r, 0)
+			doc := appendObject(nil, random, 0)
 			obj := decodeDocument(t, doc)
-			got, err := k.Document.TableRow(doc, func() (registry.Object, error) { decoded++; return obj, nil })
+			got, err := kind.Document.TableRow(doc, func() (registry.Object, error) { decoded++; return obj, nil })
 			if err != nil {
 				t.Fatalf("seed %d, round %d: %s: %v", seed, round, doc, err)
 			}
-			for i, c := range k.Presentation.Columns {
+			for i, c := range kind.Presentation.Columns {
 				want := c.Cell(obj)
 				if want != nil && i > 0 {
 					filled++

@@ -84,15 +84,15 @@ func (d *CRD) SameVersion(other *CRD) bool {
 // NewCRD returns a definition. decodeOutline and decodeFull decode it again on each call. The
 // result of decodeOutline may lack the schemas.
 func NewCRD(decodeOutline, decodeFull func() (*apiextensionsv1.CustomResourceDefinition, error)) (*CRD, error) {
-	d, err := decodeOutline()
+	definition, err := decodeOutline()
 	if err != nil {
 		return nil, err
 	}
-	d.ManagedFields = nil
-	for i := range d.Spec.Versions {
-		d.Spec.Versions[i].Schema = nil
+	definition.ManagedFields = nil
+	for i := range definition.Spec.Versions {
+		definition.Spec.Versions[i].Schema = nil
 	}
-	return &CRD{CustomResourceDefinition: d, decodeFull: decodeFull}, nil
+	return &CRD{CustomResourceDefinition: definition, decodeFull: decodeFull}, nil
 }
 
 // Schema decodes the schema of a version. It returns nil if the version has none.
@@ -132,28 +132,28 @@ func (d *CRD) HasCondition(condition apiextensionsv1.CustomResourceDefinitionCon
 }
 
 // newKind returns the declaration of one version of a definition.
-func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion, s *versionSchema) *registry.Kind {
-	names := &d.Status.AcceptedNames
-	table := m.columnTableOf(v)
+func (m *Maker) newKind(definition *CRD, version *apiextensionsv1.CustomResourceDefinitionVersion, compiled *versionSchema) *registry.Kind {
+	names := &definition.Status.AcceptedNames
+	table := m.columnTableOf(version)
 	kind := &registry.Kind{
 		Names: registry.Names{
-			Group:                      d.Spec.Group,
-			Version:                    v.Name,
+			Group:                      definition.Spec.Group,
+			Version:                    version.Name,
 			Resource:                   names.Plural,
 			Singular:                   names.Singular,
 			Kind:                       names.Kind,
 			List:                       names.ListKind,
 			ShortNames:                 names.ShortNames,
 			Categories:                 names.Categories,
-			Namespaced:                 d.Spec.Scope == apiextensionsv1.NamespaceScoped,
+			Namespaced:                 definition.Spec.Scope == apiextensionsv1.NamespaceScoped,
 			AllowUnqualifiedFinalizers: true,
 			NamespaceRequired:          true,
 		},
 		New:     func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
 		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
 		Stored: registry.StorageForm{
-			Prefix:  d.Spec.Group + "/" + names.Plural,
-			Version: schema.GroupVersion{Group: d.Spec.Group, Version: storageVersion(d)},
+			Prefix:  definition.Spec.Group + "/" + names.Plural,
+			Version: schema.GroupVersion{Group: definition.Spec.Group, Version: storageVersion(definition)},
 			JSON:    true,
 		},
 		Create: registry.Create{NamedCreate: true},
@@ -161,19 +161,19 @@ func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 		Delete: registry.Delete{NoTable: true},
 		Presentation: registry.Presentation{
 			Columns:          table.columns,
-			Deprecated:       deprecationWarning(d, v),
+			Deprecated:       deprecationWarning(definition, version),
 			DeprecatedAlways: true,
 			Verbs:            []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		},
 	}
 
 	// A terminating definition only lets its objects be read and deleted.
-	if d.HasCondition(apiextensionsv1.Terminating) {
+	if definition.HasCondition(apiextensionsv1.Terminating) {
 		kind.Presentation.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 		kind.Create.DisabledReason = "create not allowed while custom resource definition is terminating"
 	}
 
-	fields := v.SelectableFields
+	fields := version.SelectableFields
 	if m.NoSelectableFields {
 		fields = nil
 	}
@@ -182,9 +182,9 @@ func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 			registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
 	}
 
-	kind.Document, kind.MergeType = s.newDocument(), s.mergeType
+	kind.Document, kind.MergeType = compiled.newDocument(), compiled.mergeType
 	kind.Document.TableRow = table.rowCells
-	s.addSubresources(kind)
+	compiled.addSubresources(kind)
 	kind.Parts = specStatusAccessors(kind.HasStatus())
 	kind.Create.Warnings = func(o registry.Object) []string { return finalizerWarnings(o.GetFinalizers(), nil) }
 	kind.Update.Warnings = func(o, old registry.Object) []string {
@@ -205,25 +205,25 @@ func storageVersion(d *CRD) string {
 
 // deprecationWarning returns the deprecation warning of a version, or "" if the version is not
 // deprecated. The default warning recommends the latest served version.
-func deprecationWarning(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) string {
-	if !v.Deprecated {
+func deprecationWarning(definition *CRD, crdVersion *apiextensionsv1.CustomResourceDefinitionVersion) string {
+	if !crdVersion.Deprecated {
 		return ""
 	}
-	if v.DeprecationWarning != nil {
-		return *v.DeprecationWarning
+	if crdVersion.DeprecationWarning != nil {
+		return *crdVersion.DeprecationWarning
 	}
 	replacement := ""
-	for i := range d.Spec.Versions {
-		other := &d.Spec.Versions[i]
-		isLater := version.CompareKubeAwareVersionStrings(v.Name, other.Name) < 0
+	for i := range definition.Spec.Versions {
+		other := &definition.Spec.Versions[i]
+		isLater := version.CompareKubeAwareVersionStrings(crdVersion.Name, other.Name) < 0
 		isLatest := replacement == "" || version.CompareKubeAwareVersionStrings(replacement, other.Name) < 0
 		if other.Served && !other.Deprecated && isLater && isLatest {
 			replacement = other.Name
 		}
 	}
-	text := fmt.Sprintf("%s/%s %s is deprecated", d.Spec.Group, v.Name, d.Spec.Names.Kind)
+	text := fmt.Sprintf("%s/%s %s is deprecated", definition.Spec.Group, crdVersion.Name, definition.Spec.Names.Kind)
 	if replacement != "" {
-		text += fmt.Sprintf("; use %s/%s %s", d.Spec.Group, replacement, d.Spec.Names.Kind)
+		text += fmt.Sprintf("; use %s/%s %s", definition.Spec.Group, replacement, definition.Spec.Names.Kind)
 	}
 	return text
 }

@@ -36,16 +36,16 @@ const (
 
 // newMergeSchema returns the merge rules of a schema, as schemaconv of kube-openapi derives them.
 // preserve is the definition's field preserveUnknownFields.
-func newMergeSchema(s *apiextensionsv1.JSONSchemaProps, preserve bool) mergeSchema {
+func newMergeSchema(props *apiextensionsv1.JSONSchemaProps, preserve bool) mergeSchema {
 	known := mergetypes.Schema()
-	if known == nil || s == nil {
+	if known == nil || props == nil {
 		return mergeSchema{}
 	}
-	if definesFields := s.Type == "object" || len(s.Properties) > 0; !definesFields {
+	if definesFields := props.Type == "object" || len(props.Properties) > 0; !definesFields {
 		return mergeSchema{}
 	}
-	preserve = preserve || preservesUnknown(s)
-	return mergeSchema{schema: known, root: smd.TypeRef{Inlined: smd.Atom{Map: mapOf(s, preserve, true)}}}
+	preserve = preserve || preservesUnknown(props)
+	return mergeSchema{schema: known, root: smd.TypeRef{Inlined: smd.Atom{Map: mapOf(props, preserve, true)}}}
 }
 
 // preservesUnknown reports whether a schema opts itself and everything below it into unknown fields.
@@ -100,9 +100,9 @@ func atomOf(schemaProps *apiextensionsv1.JSONSchemaProps, preserve bool) smd.Ato
 
 // mapOf returns the rule of an object. resource adds the fields that every resource has.
 func mapOf(schemaProps *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map {
-	m := &smd.Map{}
+	mapRules := &smd.Map{}
 	if schemaProps.XMapType != nil && *schemaProps.XMapType == "atomic" {
-		m.ElementRelationship = smd.Atomic
+		mapRules.ElementRelationship = smd.Atomic
 	}
 
 	// 1. The fields of the schema, sorted by name.
@@ -121,12 +121,12 @@ func mapOf(schemaProps *apiextensionsv1.JSONSchemaProps, preserve, resource bool
 				structField.Default = v
 			}
 		}
-		m.Fields = append(m.Fields, structField)
+		mapRules.Fields = append(mapRules.Fields, structField)
 	}
 
 	// 2. The fields that every resource has.
 	if resource {
-		m.Fields = append(m.Fields,
+		mapRules.Fields = append(mapRules.Fields,
 			smd.StructField{Name: "apiVersion", Type: smd.TypeRef{Inlined: scalarAtom(smd.String)}},
 			smd.StructField{Name: "kind", Type: smd.TypeRef{Inlined: scalarAtom(smd.String)}},
 			smd.StructField{Name: "metadata", Type: namedType(metadataType)})
@@ -136,15 +136,15 @@ func mapOf(schemaProps *apiextensionsv1.JSONSchemaProps, preserve, resource bool
 	additional := schemaProps.AdditionalProperties
 	switch {
 	case additional == nil:
-		if preserve || len(m.Fields) == 0 {
-			m.ElementType = namedType(deducedType)
+		if preserve || len(mapRules.Fields) == 0 {
+			mapRules.ElementType = namedType(deducedType)
 		}
 	case additional.Schema != nil:
-		m.ElementType = typeRefOf(additional.Schema, preserve)
+		mapRules.ElementType = typeRefOf(additional.Schema, preserve)
 	case additional.Allows:
-		m.ElementType = namedType(deducedType)
+		mapRules.ElementType = namedType(deducedType)
 	}
-	return m
+	return mapRules
 }
 
 // listOf returns the rule of a list by its list type.

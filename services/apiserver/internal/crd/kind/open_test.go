@@ -50,7 +50,7 @@ func kindsWithDefaults(t *testing.T, strategy v1.ConversionStrategyType) []*regi
 			Versions:   []v1.CustomResourceDefinitionVersion{version("v1"), version("v2")},
 		}}, nil
 	}
-	d, err := kind.NewCRD(read, read)
+	definition, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func kindsWithDefaults(t *testing.T, strategy v1.ConversionStrategyType) []*regi
 		Rules:      rules.NewCompiler(),
 		Conversion: func(*kind.CRD) kind.Conversion { return specChangingConversion{} },
 	}
-	return maker.All(d)
+	return maker.All(definition)
 }
 
 // TestParseServedMatchesToServed checks that ParseServed returns the same document as ToServed.
@@ -80,20 +80,20 @@ func TestParseServedMatchesToServed(t *testing.T) {
 			for name, text := range stored {
 				t.Run(string(strategy)+" "+k.Version+" "+name, func(t *testing.T) {
 					want, wantErr := k.Document.ToServed(t.Context(), [][]byte{[]byte(text)})
-					d, err := k.Document.ParseServed(t.Context(), []byte(text))
+					doc, err := k.Document.ParseServed(t.Context(), []byte(text))
 					if fmt.Sprint(err) != fmt.Sprint(wantErr) {
 						t.Fatalf("ParseServed(%s) = error %v, want %v", text, err, wantErr)
 					}
 					if err != nil {
 						return
 					}
-					defer d.Release()
-					if string(d.Raw()) != string(want[0]) {
-						t.Errorf("ParseServed(%s) = %s, want %s", text, d.Raw(), want[0])
+					defer doc.Release()
+					if string(doc.Raw()) != string(want[0]) {
+						t.Errorf("ParseServed(%s) = %s, want %s", text, doc.Raw(), want[0])
 					}
 					getsDefault := name == "without defaults" || name == "with unknown fields"
-					if getsDefault && !strings.Contains(string(d.Raw()), `"b":"of v1"`) {
-						t.Errorf("ParseServed(%s) = %s, want the default of the stored version", text, d.Raw())
+					if getsDefault && !strings.Contains(string(doc.Raw()), `"b":"of v1"`) {
+						t.Errorf("ParseServed(%s) = %s, want the default of the stored version", text, doc.Raw())
 					}
 				})
 			}

@@ -24,21 +24,21 @@ type family struct {
 }
 
 // newFamily returns the versions of a definition. Their schemas are read and compiled on first use.
-func (m *Maker) newFamily(d *CRD) *family {
-	f := &family{
-		group:          d.Spec.Group,
-		kind:           d.Spec.Names.Kind,
-		storageVersion: storageVersion(d),
+func (m *Maker) newFamily(definition *CRD) *family {
+	versions := &family{
+		group:          definition.Spec.Group,
+		kind:           definition.Spec.Names.Kind,
+		storageVersion: storageVersion(definition),
 		versions:       map[string]*versionSchema{},
 	}
-	if c := d.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter && m.Conversion != nil {
-		f.converter = m.Conversion(d)
+	if c := definition.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter && m.Conversion != nil {
+		versions.converter = m.Conversion(definition)
 	}
-	for i := range d.Spec.Versions {
-		v := &d.Spec.Versions[i]
-		f.versions[v.Name] = newVersionSchema(m, f, d, v)
+	for i := range definition.Spec.Versions {
+		v := &definition.Spec.Versions[i]
+		versions.versions[v.Name] = newVersionSchema(m, versions, definition, v)
 	}
-	return f
+	return versions
 }
 
 // versionSchema is the schema of one version, with everything that is compiled from it.
@@ -66,38 +66,38 @@ type versionSchema struct {
 
 // newVersionSchema returns the schema of a version.
 func newVersionSchema(maker *Maker, f *family, d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
-	s := &versionSchema{family: f, maker: maker, preserveUnknown: d.Spec.PreserveUnknownFields, version: v.Name}
-	s.readSchema = func() (*apiextensionsv1.JSONSchemaProps, error) { return d.Schema(v.Name) }
+	compiled := &versionSchema{family: f, maker: maker, preserveUnknown: d.Spec.PreserveUnknownFields, version: v.Name}
+	compiled.readSchema = func() (*apiextensionsv1.JSONSchemaProps, error) { return d.Schema(v.Name) }
 	if v.Subresources != nil {
-		s.scale = v.Subresources.Scale
-		s.status = v.Subresources.Status != nil
+		compiled.scale = v.Subresources.Scale
+		compiled.status = v.Subresources.Status != nil
 	}
-	s.program = schema.NewLazy(func() (*schema.Program, error) {
-		props, err := s.readSchema()
+	compiled.program = schema.NewLazy(func() (*schema.Program, error) {
+		props, err := compiled.readSchema()
 		if err != nil {
 			return nil, err
 		}
 		return maker.patterns.Compile(props)
 	})
-	s.rules = sync.OnceValues(func() (*rules.Rules, error) {
-		props, err := s.readSchema()
+	compiled.rules = sync.OnceValues(func() (*rules.Rules, error) {
+		props, err := compiled.readSchema()
 		if err != nil || props == nil {
 			return nil, err
 		}
-		p, err := s.program.Get()
+		p, err := compiled.program.Get()
 		if err != nil {
 			return nil, err
 		}
 		return maker.Rules.Compile(props, p), nil
 	})
-	s.merge = sync.OnceValue(func() mergeSchema {
-		props, err := s.readSchema()
+	compiled.merge = sync.OnceValue(func() mergeSchema {
+		props, err := compiled.readSchema()
 		if err != nil {
 			return mergeSchema{} // validate reports the error
 		}
-		return newMergeSchema(props, s.preserveUnknown)
+		return newMergeSchema(props, compiled.preserveUnknown)
 	})
-	return s
+	return compiled
 }
 
 // newDocument returns what the server needs to read and write objects of this version.
@@ -143,17 +143,17 @@ func (s *versionSchema) validate(ctx context.Context, documentWrite registry.Doc
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
-	r, err := s.rules()
+	ruleSet, err := s.rules()
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
 	if structuralErr := schema.StructuralError(slices.Concat(documentWrite.MetadataErrors, errs)); structuralErr != nil {
-		if r != nil {
+		if ruleSet != nil {
 			errs = append(errs, structuralErr)
 		}
 		return errs
 	}
-	return append(errs, r.Evaluate(ctx, object, old, documentWrite.Warn, documentWrite.BeforeCostlyRules)...)
+	return append(errs, ruleSet.Evaluate(ctx, object, old, documentWrite.Warn, documentWrite.BeforeCostlyRules)...)
 }
 
 // parseWithFractions parses the JSON of a write in the form of jsonWithFractions. The caller
@@ -169,14 +169,14 @@ func parseWithFractions(w registry.DocumentWrite) (*tape.Doc, error) {
 // checkSchema returns the errors of an object according to the schema, without the CEL rules. old
 // is the live object, or nil for a create. The error is set if the schema cannot be compiled.
 func (s *versionSchema) checkSchema(documentWrite registry.DocumentWrite, object, old *tape.Doc) (field.ErrorList, error) {
-	p, err := s.program.Get()
+	program, err := s.program.Get()
 	if err != nil {
 		return nil, err
 	}
 	statusOnly := documentWrite.Subresource == "status"
-	check := p.Check
+	check := program.Check
 	if statusOnly {
-		check = p.CheckStatus
+		check = program.CheckStatus
 	}
 	// Ratcheting tolerates the errors of values that an update does not change.
 	ratcheting := !s.maker.Rules.NoRatcheting

@@ -25,35 +25,35 @@ func (s *versionSchema) normalize(raw []byte, documentOptions registry.DocumentO
 	}
 
 	// 1. Parse the document.
-	d, err := tape.Parse(raw)
+	doc, err := tape.Parse(raw)
 	if err != nil {
 		return out, err
 	}
-	defer func() { d.Release() }() // of the document to which cleanMetadata may set d
-	if d.Kind(tape.Root) != tape.Object {
+	defer func() { doc.Release() }() // of the document to which cleanMetadata may set doc
+	if doc.Kind(tape.Root) != tape.Object {
 		return out, errNoObject
 	}
 	if documentOptions.ReportUnknown {
-		out.Duplicates = d.Duplicates() // cleaning removes them
+		out.Duplicates = doc.Duplicates() // cleaning removes them
 	}
 
 	// 2. Clean its metadata.
-	if d, out.Unknown, err = cleanMetadata(d, documentOptions.ReportUnknown, documentOptions.DropMalformedMetadata); err != nil {
+	if doc, out.Unknown, err = cleanMetadata(doc, documentOptions.ReportUnknown, documentOptions.DropMalformedMetadata); err != nil {
 		return out, err
 	}
 
 	// 3. Normalize it according to the schema of its version.
 	if documentOptions.OtherVersion {
-		other := s.schemaOf(d)
+		other := s.schemaOf(doc)
 		if other == nil {
-			out.Doc = d.Raw()
+			out.Doc = doc.Raw()
 			return out, nil
 		}
 		if program, err = other.program.Get(); err != nil {
 			return out, err
 		}
 	}
-	normalized, err := program.Normalize(d, schema.NormalizeOptions{
+	normalized, err := program.Normalize(doc, schema.NormalizeOptions{
 		Unknown:   documentOptions.ReportUnknown,
 		Lenient:   s.preserveUnknown,
 		KeepNulls: documentOptions.KeepNulls,
@@ -63,63 +63,63 @@ func (s *versionSchema) normalize(raw []byte, documentOptions registry.DocumentO
 	}
 	out.Unknown = append(out.Unknown, normalized.Unknown...)
 	out.Doc = normalized.Doc.Raw()
-	if normalized.Doc != d {
+	if normalized.Doc != doc {
 		normalized.Doc.Release()
 	}
 	return out, nil
 }
 
-// cleanMetadata converts the metadata of a document to its stored form. It returns d if nothing
-// changes. Otherwise it releases d and returns a new document.
-func cleanMetadata(d *tape.Doc, wantUnknown, dropMalformed bool) (*tape.Doc, []string, error) {
-	m := d.Find(tape.Root, "metadata")
-	if m == tape.None {
-		return d, nil, nil
+// cleanMetadata converts the metadata of a document to its stored form. It returns doc if nothing
+// changes. Otherwise it releases doc and returns a new document.
+func cleanMetadata(doc *tape.Doc, wantUnknown, dropMalformed bool) (*tape.Doc, []string, error) {
+	metadata := doc.Find(tape.Root, "metadata")
+	if metadata == tape.None {
+		return doc, nil, nil
 	}
-	clean, unknown, err := objectmeta.Clean(d.Text(m), wantUnknown, dropMalformed)
+	clean, unknown, err := objectmeta.Clean(doc.Text(metadata), wantUnknown, dropMalformed)
 	if err != nil {
-		return d, nil, err
+		return doc, nil, err
 	}
 	var paths []string
 	for _, u := range unknown {
 		paths = append(paths, "metadata."+strings.TrimPrefix(u, "."))
 	}
-	start, end := d.Span(m)
-	raw := d.Raw()
+	start, end := doc.Span(metadata)
+	raw := doc.Raw()
 	if string(clean) == string(raw[start:end]) {
-		return d, paths, nil
+		return doc, paths, nil
 	}
 	all := make([]byte, 0, len(raw)+len(clean))
 	all = append(append(append(all, raw[:start]...), clean...), raw[end:]...)
 	next, err := tape.Parse(all)
 	if err != nil {
-		return d, nil, err
+		return doc, nil, err
 	}
-	d.Release()
+	doc.Release()
 	return next, paths, nil
 }
 
 // parseStored reads a stored document, and defaults, prunes and cleans it by the schema of its own
 // version. It removes malformed metadata of embedded resources. It returns the version.
 func (f *family) parseStored(raw []byte) (*tape.Doc, string, error) {
-	d, err := tape.Parse(raw)
+	doc, err := tape.Parse(raw)
 	if err != nil {
 		return nil, "", err
 	}
-	if d.Kind(tape.Root) != tape.Object {
-		d.Release()
+	if doc.Kind(tape.Root) != tape.Object {
+		doc.Release()
 		return nil, "", errNoObject
 	}
-	if d, err = objectmeta.Repair(d); err != nil {
+	if doc, err = objectmeta.Repair(doc); err != nil {
 		return nil, "", err
 	}
-	version := versionOf(d)
+	version := versionOf(doc)
 	s := f.versions[version]
 	if s == nil { // the version no longer exists
-		return d, version, nil
+		return doc, version, nil
 	}
-	d, err = s.shapeStored(d, false)
-	return d, version, err
+	doc, err = s.shapeStored(doc, false)
+	return doc, version, err
 }
 
 // versionOf returns the version in a document's apiVersion.
@@ -134,14 +134,14 @@ func versionOf(d *tape.Doc) string {
 
 // schemaOf returns the schema of a document's version, or nil if the document has another kind or a
 // version that the definition lacks.
-func (f *family) schemaOf(d *tape.Doc) *versionSchema {
-	kind, apiVersion := d.Find(tape.Root, "kind"), d.Find(tape.Root, "apiVersion")
-	isString := func(v tape.Ref) bool { return v != tape.None && d.Kind(v) == tape.String }
+func (f *family) schemaOf(doc *tape.Doc) *versionSchema {
+	kind, apiVersion := doc.Find(tape.Root, "kind"), doc.Find(tape.Root, "apiVersion")
+	isString := func(v tape.Ref) bool { return v != tape.None && doc.Kind(v) == tape.String }
 	if !isString(kind) || !isString(apiVersion) {
 		return nil
 	}
-	version, ok := strings.CutPrefix(d.String(apiVersion), f.group+"/")
-	if !ok || d.String(kind) != f.kind {
+	version, ok := strings.CutPrefix(doc.String(apiVersion), f.group+"/")
+	if !ok || doc.String(kind) != f.kind {
 		return nil
 	}
 	return f.versions[version]
@@ -149,26 +149,26 @@ func (f *family) schemaOf(d *tape.Doc) *versionSchema {
 
 // shapeStored returns a stored document in its served form: with defaults, and without fields that
 // the schema does not have. A converted document gets no defaults. shapeStored takes ownership of
-// d. If defaults that were declared later make the document too large, it gets none, so that it can
+// doc. If defaults that were declared later make the document too large, it gets none, so that it can
 // be read and deleted.
-func (s *versionSchema) shapeStored(d *tape.Doc, converted bool) (*tape.Doc, error) {
-	p, err := s.program.Get()
+func (s *versionSchema) shapeStored(doc *tape.Doc, converted bool) (*tape.Doc, error) {
+	program, err := s.program.Get()
 	if err != nil {
-		d.Release()
+		doc.Release()
 		return nil, err
 	}
 	o := schema.NormalizeOptions{DropMalformed: true, Lenient: s.preserveUnknown, Undefaulted: converted}
-	out, err := p.Normalize(d, o)
+	out, err := program.Normalize(doc, o)
 	if errors.Is(err, schema.ErrTooLarge) && !o.Undefaulted {
 		o.Undefaulted = true
-		out, err = p.Normalize(d, o)
+		out, err = program.Normalize(doc, o)
 	}
 	if err != nil {
-		d.Release()
+		doc.Release()
 		return nil, fmt.Errorf("stored object: %w", err)
 	}
-	if out.Doc != d {
-		d.Release()
+	if out.Doc != doc {
+		doc.Release()
 	}
 	return out.Doc, nil
 }
@@ -268,13 +268,13 @@ func (f *family) convertDocuments(ctx context.Context, docs [][]byte, version st
 
 // withAPIVersion returns a document with another apiVersion.
 func withAPIVersion(raw []byte, apiVersion string) ([]byte, error) {
-	d, err := tape.Parse(raw)
+	doc, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Release()
-	v := d.Find(tape.Root, "apiVersion")
-	if v == tape.None {
+	defer doc.Release()
+	value := doc.Find(tape.Root, "apiVersion")
+	if value == tape.None {
 		var all map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &all); err != nil {
 			return nil, err
@@ -282,7 +282,7 @@ func withAPIVersion(raw []byte, apiVersion string) ([]byte, error) {
 		all["apiVersion"] = jsontext.AppendString(nil, apiVersion)
 		return json.Marshal(all)
 	}
-	start, end := d.Span(v)
+	start, end := doc.Span(value)
 	out := make([]byte, 0, len(raw)+len(apiVersion))
 	return append(jsontext.AppendString(append(out, raw[:start]...), apiVersion), raw[end:]...), nil
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // addSubresources declares scale and status if the version has them.
-func (s *versionSchema) addSubresources(k *registry.Kind) {
+func (s *versionSchema) addSubresources(kind *registry.Kind) {
 	verbs := []string{"get", "patch", "update"}
 	if s.scale != nil {
-		k.Subresources = append(k.Subresources,
+		kind.Subresources = append(kind.Subresources,
 			registry.Subresource{Name: "scale", GVK: scaleKind, Verbs: verbs, Scale: s.newScale()})
 	}
 	if s.status {
-		k.Subresources = append(k.Subresources,
-			registry.Subresource{Name: "status", GVK: schema.GroupVersionKind{Kind: k.Kind}, Verbs: verbs, Prepare: keepAllButStatus})
+		kind.Subresources = append(kind.Subresources,
+			registry.Subresource{Name: "status", GVK: schema.GroupVersionKind{Kind: kind.Kind}, Verbs: verbs, Prepare: keepAllButStatus})
 	}
 }
 
@@ -96,16 +96,16 @@ func (s *versionSchema) scaleErrors(object registry.Object, statusOnly bool) (er
 		paths = paths[1:]
 	}
 	for _, p := range paths {
-		n, _, err := unstructured.NestedInt64(fieldsOf(object), splitPath(p)...)
+		replicas, _, err := unstructured.NestedInt64(fieldsOf(object), splitPath(p)...)
 		const maxReplicas = 1<<31 - 1
 		fieldPath := field.NewPath(p)
 		switch {
 		case err != nil:
-			errs = append(errs, field.Invalid(fieldPath, n, err.Error()))
-		case n < 0:
-			errs = append(errs, field.Invalid(fieldPath, n, "should be a non-negative integer"))
-		case n > maxReplicas:
-			errs = append(errs, field.Invalid(fieldPath, n, "should be less than or equal to 2147483647"))
+			errs = append(errs, field.Invalid(fieldPath, replicas, err.Error()))
+		case replicas < 0:
+			errs = append(errs, field.Invalid(fieldPath, replicas, "should be a non-negative integer"))
+		case replicas > maxReplicas:
+			errs = append(errs, field.Invalid(fieldPath, replicas, "should be less than or equal to 2147483647"))
 		}
 	}
 	if p := s.scale.LabelSelectorPath; p != nil && *p != "" {

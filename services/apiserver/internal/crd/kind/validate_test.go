@@ -17,8 +17,8 @@ import (
 func scaledKind(t *testing.T, schema string) *registry.Kind {
 	t.Helper()
 	read := func() (*v1.CustomResourceDefinition, error) {
-		var s v1.JSONSchemaProps
-		err := json.Unmarshal([]byte(schema), &s)
+		var props v1.JSONSchemaProps
+		err := json.Unmarshal([]byte(schema), &props)
 		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 			Group: "example.com",
 			Scope: v1.NamespaceScoped,
@@ -26,7 +26,7 @@ func scaledKind(t *testing.T, schema string) *registry.Kind {
 				Name:    "v1",
 				Served:  true,
 				Storage: true,
-				Schema:  &v1.CustomResourceValidation{OpenAPIV3Schema: &s},
+				Schema:  &v1.CustomResourceValidation{OpenAPIV3Schema: &props},
 				Subresources: &v1.CustomResourceSubresources{
 					Status: &v1.CustomResourceSubresourceStatus{},
 					Scale:  &v1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.n", StatusReplicasPath: ".status.n"},
@@ -44,7 +44,7 @@ func scaledKind(t *testing.T, schema string) *registry.Kind {
 // TestStatusWriteIgnoresReplicasOfSpec checks that a write of the status does not validate the
 // replicas of the spec, which may be from before the definition had a scale subresource.
 func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
-	k := scaledKind(t, `{"type":"object","properties":{
+	kind := scaledKind(t, `{"type":"object","properties":{
 		"spec":{"type":"object","properties":{"n":{"type":"integer"}}},
 		"status":{"type":"object","properties":{"n":{"type":"integer"}}}}}`)
 	const text = `{"spec":{"n":-1},"status":{"n":-2}}`
@@ -55,7 +55,7 @@ func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
 		"scale":  {specError, statusError},
 		"status": {statusError},
 	} {
-		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{
+		errs := kind.Document.Validate(t.Context(), registry.DocumentWrite{
 			Object:      decodeDocument(t, []byte(text)),
 			JSON:        []byte(text),
 			OldJSON:     []byte(`{"spec":{"n":-1}}`),
@@ -68,7 +68,7 @@ func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
 // TestWholeFloatsAreNumbers checks that 1.0 is a number, although it is stored as 1. The texts are
 // those of kube-apiserver.
 func TestWholeFloatsAreNumbers(t *testing.T) {
-	k := scaledKind(t, `{"type":"object","properties":{
+	kind := scaledKind(t, `{"type":"object","properties":{
 		"s":{"type":"string"},
 		"i":{"type":"integer"},
 		"l":{"type":"array","items":{"type":"boolean"}},
@@ -86,7 +86,7 @@ func TestWholeFloatsAreNumbers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		expectErrors(t, text, k.Document.Validate(t.Context(), registry.DocumentWrite{Object: obj, JSON: stored}), want)
+		expectErrors(t, text, kind.Document.Validate(t.Context(), registry.DocumentWrite{Object: obj, JSON: stored}), want)
 	}
 }
 
@@ -114,14 +114,14 @@ func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
+	objectKind := (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
 	for text, want := range map[string]string{
 		`{"apiVersion":"example.com/v2","kind":"Widget","a":"x","b":"y"}`: "[a]",
 		`{"apiVersion":"example.com/v3","kind":"Widget","a":"x","b":"y"}`: "[]",
 		`{"apiVersion":"example.com/v2","kind":"Gadget","a":"x","b":"y"}`: "[]",
 		`{"apiVersion":"other.com/v2","kind":"Widget","a":"x","b":"y"}`:   "[]",
 	} {
-		normalized, err := k.Document.Normalize([]byte(text), registry.DocumentOptions{ReportUnknown: true, OtherVersion: true})
+		normalized, err := objectKind.Document.Normalize([]byte(text), registry.DocumentOptions{ReportUnknown: true, OtherVersion: true})
 		if got := fmt.Sprint(normalized.Unknown); err != nil || got != want {
 			t.Errorf("Normalize(%s): got unknown fields %s, error %v; want %s", text, got, err, want)
 		}

@@ -20,32 +20,32 @@ const maxPlainFloat = 1e21
 // jsonWithFractions returns the JSON of a write. Floats that are whole numbers have a fraction, as
 // in 1.0. Kubernetes validates decoded values: types, bounds and rules distinguish 1.0 from 1,
 // which are stored alike.
-func jsonWithFractions(w registry.DocumentWrite) ([]byte, error) {
-	u, ok := w.Object.(*unstructured.Unstructured)
+func jsonWithFractions(write registry.DocumentWrite) ([]byte, error) {
+	u, ok := write.Object.(*unstructured.Unstructured)
 	if !ok {
-		return w.JSON, nil
+		return write.JSON, nil
 	}
 	v, changed := withFractions(u.Object)
 	if !changed {
-		return w.JSON, nil
+		return write.JSON, nil
 	}
 	return tape.AppendValue(nil, v)
 }
 
 // withFractions returns a copy of a decoded value in which a json.Number with a fraction replaces
 // each float that is a whole number. It returns the value itself and false if there are none.
-func withFractions(v any) (any, bool) {
-	switch v := v.(type) {
+func withFractions(value any) (any, bool) {
+	switch value := value.(type) {
 	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < maxPlainFloat {
-			return json.Number(strconv.FormatFloat(v, 'f', 1, 64)), true
+		if value == math.Trunc(value) && math.Abs(value) < maxPlainFloat {
+			return json.Number(strconv.FormatFloat(value, 'f', 1, 64)), true
 		}
 	case map[string]any:
 		var out map[string]any
-		for key, member := range v {
+		for key, member := range value {
 			if replaced, changed := withFractions(member); changed {
 				if out == nil {
-					out = maps.Clone(v)
+					out = maps.Clone(value)
 				}
 				out[key] = replaced
 			}
@@ -55,10 +55,10 @@ func withFractions(v any) (any, bool) {
 		}
 	case []any:
 		var out []any
-		for i, element := range v {
+		for i, element := range value {
 			if replaced, changed := withFractions(element); changed {
 				if out == nil {
-					out = slices.Clone(v)
+					out = slices.Clone(value)
 				}
 				out[i] = replaced
 			}
@@ -67,5 +67,5 @@ func withFractions(v any) (any, bool) {
 			return out, true
 		}
 	}
-	return v, false
+	return value, false
 }

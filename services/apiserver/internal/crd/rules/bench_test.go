@@ -118,48 +118,48 @@ func BenchmarkWrite(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := compiler.Compile(s, program)
+	ruleSet := compiler.Compile(s, program)
 	data := typicalObject()
 	b.Logf("%d bytes", len(data))
 	// options describes a write: an update by an equal document or a create, with or without rules.
 	type options struct{ isUpdate, evaluateRules bool }
 	// write measures a write of a document without the network and storage.
-	write := func(b *testing.B, data []byte, o options) {
+	write := func(b *testing.B, data []byte, setup options) {
 		b.ReportAllocs()
 		b.SetBytes(int64(len(data)))
 		for b.Loop() {
-			d, err := tape.Parse(data)
+			doc, err := tape.Parse(data)
 			if err != nil {
 				b.Fatal(err)
 			}
-			normalized, err := program.Normalize(d, schema.NormalizeOptions{Unknown: true})
+			normalized, err := program.Normalize(doc, schema.NormalizeOptions{Unknown: true})
 			if err != nil {
 				b.Fatal(err)
 			}
 			var old *tape.Doc
-			if o.isUpdate {
+			if setup.isUpdate {
 				old = normalized.Doc
 			}
 			if errs := program.Check(normalized.Doc, old, true, nil).All(); len(errs) > 0 {
 				b.Fatal(errs)
 			}
-			if o.evaluateRules {
-				if errs := r.Evaluate(b.Context(), normalized.Doc, old, nil, nil); len(errs) > 0 {
+			if setup.evaluateRules {
+				if errs := ruleSet.Evaluate(b.Context(), normalized.Doc, old, nil, nil); len(errs) > 0 {
 					b.Fatal(errs)
 				}
 			}
-			d.Release()
+			doc.Release()
 		}
 	}
 	b.Run("parse", func(b *testing.B) {
 		b.ReportAllocs()
 		b.SetBytes(int64(len(data)))
 		for b.Loop() {
-			d, err := tape.Parse(data)
+			doc, err := tape.Parse(data)
 			if err != nil {
 				b.Fatal(err)
 			}
-			d.Release()
+			doc.Release()
 		}
 	})
 	b.Run("schema", func(b *testing.B) { write(b, data, options{}) })

@@ -108,15 +108,15 @@ func (s *scope) compileProgram(expression string, optional bool, expected *cel.T
 		return p, nil
 	}
 	defer s.compiler.Metrics.observeCompilation(time.Now())
-	c, problem := s.compileAndCheck(expression, optional, expected, "")
+	checked, problem := s.compileAndCheck(expression, optional, expected, "")
 	if problem != "" {
 		return nil, fmt.Errorf("%s", problem)
 	}
-	run, err := c.env.Runner(c.ast)
+	run, err := checked.env.Runner(checked.ast)
 	if err != nil {
 		return nil, err
 	}
-	return s.compiler.addShared(key, &program{run: run, usesOldSelf: c.usesOldSelf}), nil
+	return s.compiler.addShared(key, &program{run: run, usesOldSelf: checked.usesOldSelf}), nil
 }
 
 // findShared returns the shared program of an expression, or nil.
@@ -126,9 +126,9 @@ func (c *Compiler) findShared(key string) *program {
 	return c.shared[key].Value()
 }
 
-// addShared adds p to the shared programs. It returns the program to use, which is another one if
+// addShared adds a compiled program to the shared programs. It returns the program to use, which is another one if
 // an equal expression was compiled at the same time.
-func (c *Compiler) addShared(key string, p *program) *program {
+func (c *Compiler) addShared(key string, compiled *program) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if other := c.shared[key].Value(); other != nil {
@@ -142,6 +142,6 @@ func (c *Compiler) addShared(key string, p *program) *program {
 		}
 		c.sweepSize = 2*len(c.shared) + 256
 	}
-	c.shared[strings.Clone(key)] = weak.Make(p)
-	return p
+	c.shared[strings.Clone(key)] = weak.Make(compiled)
+	return compiled
 }

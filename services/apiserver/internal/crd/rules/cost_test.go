@@ -23,7 +23,7 @@ func TestEvaluationStopsAtCostBudget(t *testing.T) {
 			{"rule":"self != 'x' + self","messageExpression":"'%s'.format([self.contains('`+part+`')])"},
 			{"rule":"self == 'y'","messageExpression":"'%s'.format([self.contains('`+part+`')])"}]},
 		"n":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[{"rule":"self.all(x, x > 0)"}]}}}`)
-	r := compiler.Compile(s, nil)
+	ruleSet := compiler.Compile(s, nil)
 	text := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }
 	list := func(item string, n int) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
@@ -37,7 +37,7 @@ func TestEvaluationStopsAtCostBudget(t *testing.T) {
 		`{"m":` + text(300_000) + `}`:           `no further validation rules will be run due to call cost exceeds limit for messageExpression: "'%s'.format([self.contains('` + part + `')])"`,
 	}
 	for text, want := range tests {
-		errs := evaluate(t, r, parseDoc(t, text))
+		errs := evaluate(t, ruleSet, parseDoc(t, text))
 		if len(errs) != 1 || errs[0].Detail != want {
 			t.Errorf("%.20s: got %v\nwant %s", text, errs, want)
 		}
@@ -45,7 +45,7 @@ func TestEvaluationStopsAtCostBudget(t *testing.T) {
 
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	errs := r.Evaluate(canceled, parseDoc(t, `{"n":`+list("1", 1000)+`}`), nil, nil, nil)
+	errs := ruleSet.Evaluate(canceled, parseDoc(t, `{"n":`+list("1", 1000)+`}`), nil, nil, nil)
 	if len(errs) != 1 || !strings.HasPrefix(errs[0].Detail, "operation interrupted evaluating rule") {
 		t.Errorf("canceled context: got errors %v, want one interrupted rule", errs)
 	}
@@ -57,15 +57,15 @@ func TestExpensiveRulesAreReported(t *testing.T) {
 	s := parseSchema(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[
 		{"rule":"self.all(x, self.all(y, x + y > 0))"},{"rule":"self.all(x, x > 0)"}]}}}`)
 	r := compiler.Compile(s, nil)
-	for n, want := range map[int]int{3: 0, 200: 1} { // wanted reports by number of values
+	for cost, want := range map[int]int{3: 0, 200: 1} { // wanted reports by number of values
 		reports := 0
-		doc := parseDoc(t, `{"l":[`+strings.TrimSuffix(strings.Repeat("1,", n), ",")+`]}`)
+		doc := parseDoc(t, `{"l":[`+strings.TrimSuffix(strings.Repeat("1,", cost), ",")+`]}`)
 		errs := r.Evaluate(t.Context(), doc, nil, nil, func() { reports++ })
 		if len(errs) > 0 {
-			t.Errorf("%d values: got errors %v, want none", n, errs)
+			t.Errorf("%d values: got errors %v, want none", cost, errs)
 		}
 		if reports != want {
-			t.Errorf("%d values: got %d reports, want %d", n, reports, want)
+			t.Errorf("%d values: got %d reports, want %d", cost, reports, want)
 		}
 	}
 }
@@ -111,8 +111,8 @@ func TestCheckSchemaRejectsExpensiveRules(t *testing.T) {
 		`{"type":"array","maxItems":-5,"items":{"type":"string","x-kubernetes-validations":[{"rule":"self.matches('a*b')"}]}}`:                                             "",
 	}
 	for text, want := range tests {
-		s := parseSchema(t, `{"type":"object","properties":{"v":`+text+`}}`)
-		errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")})
+		props := parseSchema(t, `{"type":"object","properties":{"v":`+text+`}}`)
+		errs := compiler.CheckSchema(rules.SchemaCheck{Schema: props, Path: field.NewPath("s")})
 		if want == "" {
 			if len(errs) > 0 {
 				t.Errorf("%s: CheckSchema = %v, want no error", text, errs)
@@ -122,7 +122,7 @@ func TestCheckSchemaRejectsExpensiveRules(t *testing.T) {
 		if len(errs) == 0 || !strings.Contains(errs[0].Detail, want) {
 			t.Errorf("%s: CheckSchema = %v, want an error with %q", text, errs, want)
 		}
-		for _, e := range compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s"), AllowExpensive: true}) {
+		for _, e := range compiler.CheckSchema(rules.SchemaCheck{Schema: props, Path: field.NewPath("s"), AllowExpensive: true}) {
 			if strings.HasPrefix(e.Detail, "estimated") {
 				t.Errorf("%s: CheckSchema with AllowExpensive = %v, want no error about the cost", text, e)
 			}

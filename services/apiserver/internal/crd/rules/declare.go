@@ -81,17 +81,17 @@ func declare(schemaProps *v1.JSONSchemaProps, root bool) *decl {
 func atLeastZero(n int64) int64 { return max(n, 0) }
 
 // declareList returns the type of an array, or nil if CEL does not see it.
-func declareList(s *v1.JSONSchemaProps) *decl {
-	if s.Items == nil || s.Items.Schema == nil {
+func declareList(props *v1.JSONSchemaProps) *decl {
+	if props.Items == nil || props.Items.Schema == nil {
 		return nil
 	}
-	elem := declare(s.Items.Schema, s.Items.Schema.XEmbeddedResource)
+	elem := declare(props.Items.Schema, props.Items.Schema.XEmbeddedResource)
 	if elem == nil {
 		return nil
 	}
 	d := &decl{celType: cel.ListType(elem.celType), elem: elem, minBytes: emptyObject}
-	if s.MaxItems != nil {
-		d.maxSize = atLeastZero(*s.MaxItems)
+	if props.MaxItems != nil {
+		d.maxSize = atLeastZero(*props.MaxItems)
 	} else {
 		d.maxSize = (requestSize - emptyObject) / (elem.minBytes + 1)
 	}
@@ -105,18 +105,18 @@ func declareMap(schemaProps *v1.JSONSchemaProps) *decl {
 	if elem == nil {
 		return nil
 	}
-	d := &decl{
+	declaration := &decl{
 		celType:  cel.MapType(cel.StringType, elem.celType),
 		key:      scalarDecl(cel.StringType, minString, 0),
 		elem:     elem,
 		minBytes: emptyObject,
 	}
 	if schemaProps.MaxProperties != nil {
-		d.maxSize = atLeastZero(*schemaProps.MaxProperties)
+		declaration.maxSize = atLeastZero(*schemaProps.MaxProperties)
 	} else {
-		d.maxSize = (requestSize - emptyObject) / (elem.minBytes + mapEntryOverhead)
+		declaration.maxSize = (requestSize - emptyObject) / (elem.minBytes + mapEntryOverhead)
 	}
-	return d
+	return declaration
 }
 
 // declareString returns the type of a string by its format.
@@ -151,15 +151,15 @@ func declareString(schemaProps *v1.JSONSchemaProps) *decl {
 
 // withObjectFields returns the properties of a resource. They always include the type, name and
 // generateName.
-func withObjectFields(s *v1.JSONSchemaProps) map[string]v1.JSONSchemaProps {
+func withObjectFields(props *v1.JSONSchemaProps) map[string]v1.JSONSchemaProps {
 	stringSchema := v1.JSONSchemaProps{Type: "string"}
-	metadata := s.Properties["metadata"]
-	hasType := s.Properties["kind"].Type == "string" && s.Properties["apiVersion"].Type == "string"
+	metadata := props.Properties["metadata"]
+	hasType := props.Properties["kind"].Type == "string" && props.Properties["apiVersion"].Type == "string"
 	hasNames := metadata.Properties["name"].Type == "string" && metadata.Properties["generateName"].Type == "string"
 	if hasType && metadata.Type == "object" && hasNames {
-		return s.Properties
+		return props.Properties
 	}
-	properties := maps.Clone(s.Properties)
+	properties := maps.Clone(props.Properties)
 	if properties == nil {
 		properties = map[string]v1.JSONSchemaProps{}
 	}
@@ -182,29 +182,29 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 	for _, name := range s.Required {
 		required[name] = true
 	}
-	d := &decl{
+	declaration := &decl{
 		fields:     make(map[string]*decl, len(properties)),
 		fieldTypes: make(map[string]*cel.Type, len(properties)),
 		minBytes:   emptyObject,
 	}
 	for name, schemaProps := range properties {
-		f := declare(&schemaProps, schemaProps.XEmbeddedResource)
-		if f == nil {
+		fieldDecl := declare(&schemaProps, schemaProps.XEmbeddedResource)
+		if fieldDecl == nil {
 			continue
 		}
 		if escaped, ok := celenv.Escape(name); ok {
-			d.fields[escaped] = f
-			d.fieldTypes[escaped] = f.celType
-			if f.fields != nil || f.elem != nil {
-				d.objectFields = append(d.objectFields, f)
+			declaration.fields[escaped] = fieldDecl
+			declaration.fieldTypes[escaped] = fieldDecl.celType
+			if fieldDecl.fields != nil || fieldDecl.elem != nil {
+				declaration.objectFields = append(declaration.objectFields, fieldDecl)
 			}
 		}
 		if required[name] && !hasDefault(&schemaProps) {
-			d.minBytes += int64(len(name)) + f.minBytes + memberOverhead
+			declaration.minBytes += int64(len(name)) + fieldDecl.minBytes + memberOverhead
 		}
 	}
-	d.celType = cel.ObjectType(d.signature())
-	return d
+	declaration.celType = cel.ObjectType(declaration.signature())
+	return declaration
 }
 
 // hasDefault reports whether a schema has a default other than null.
@@ -256,21 +256,21 @@ func (o objectTypes) Fields(name string) (map[string]*cel.Type, bool) {
 	return f, ok
 }
 
-// add adds the object types of d.
-func (o objectTypes) add(d *decl) {
-	if d == nil {
+// add adds the object types of a declaration.
+func (o objectTypes) add(declaration *decl) {
+	if declaration == nil {
 		return
 	}
-	o.add(d.elem)
-	if d.fields == nil {
+	o.add(declaration.elem)
+	if declaration.fields == nil {
 		return
 	}
-	name := d.celType.TypeName()
+	name := declaration.celType.TypeName()
 	if _, ok := o[name]; ok {
 		return
 	}
-	o[name] = d.fieldTypes
-	for _, sub := range d.objectFields {
+	o[name] = declaration.fieldTypes
+	for _, sub := range declaration.objectFields {
 		o.add(sub)
 	}
 }

@@ -48,18 +48,18 @@ func (c *Compiler) NewSchemaChecker() func(SchemaCheck) field.ErrorList {
 }
 
 // checkSchema implements CheckSchema.
-func (s *session) checkSchema(d SchemaCheck) field.ErrorList {
-	if d.Schema == nil || !hasRules(d.Schema) {
+func (s *session) checkSchema(checked SchemaCheck) field.ErrorList {
+	if checked.Schema == nil || !hasRules(checked.Schema) {
 		return nil
 	}
-	invalidPaths := make([]string, len(d.KnownErrors))
-	for i, e := range d.KnownErrors {
+	invalidPaths := make([]string, len(checked.KnownErrors))
+	for i, e := range checked.KnownErrors {
 		invalidPaths[i] = e.Field
 	}
-	c := schemaCheck{session: s, invalidPaths: invalidPaths, allowExpensive: d.AllowExpensive}
+	c := schemaCheck{session: s, invalidPaths: invalidPaths, allowExpensive: checked.AllowExpensive}
 	one := uint64(1)
-	c.checkNode(d.Path, d.Schema, nil, &position{root: true, maxInstances: &one})
-	return append(c.errs, c.checkTotal(d.Path)...)
+	c.checkNode(checked.Path, checked.Schema, nil, &position{root: true, maxInstances: &one})
+	return append(c.errs, c.checkTotal(checked.Path)...)
 }
 
 // hasRules reports whether a schema or one below it has rules.
@@ -212,7 +212,7 @@ func (c *schemaCheck) checkRules(path *field.Path, schemaProps *v1.JSONSchemaPro
 // checkRule checks one rule and reports its errors in Kubernetes' order.
 func (c *schemaCheck) checkRule(
 	path *field.Path,
-	sc *scope,
+	ruleScope *scope,
 	validationRule *v1.ValidationRule,
 	maxInstances uint64,
 	uncorrelatable *field.Path,
@@ -221,9 +221,9 @@ func (c *schemaCheck) checkRule(
 
 	// 1. Type-check the rule, and limit its cost.
 	var cost uint64
-	rule, failure := sc.typeCheck(validationRule.Rule, optional, cel.BoolType, "")
+	rule, failure := ruleScope.typeCheck(validationRule.Rule, optional, cel.BoolType, "")
 	if failure == "" {
-		cost, failure = c.estimateCost(sc, rule)
+		cost, failure = c.estimateCost(ruleScope, rule)
 	}
 	cost = product(cost, maxInstances)
 	if cost > maxRuleCost && !c.allowExpensive {
@@ -235,7 +235,7 @@ func (c *schemaCheck) checkRule(
 	if failure != "" {
 		c.add(field.Invalid(path.Child("rule"), quotedRule{validationRule}, string(failure)))
 	} else if validationRule.MessageExpression != "" {
-		c.checkMessageExpression(path.Child("messageExpression"), sc, validationRule, optional)
+		c.checkMessageExpression(path.Child("messageExpression"), ruleScope, validationRule, optional)
 	}
 
 	// 3. Check the use of oldSelf.
@@ -260,14 +260,14 @@ func (c *schemaCheck) estimateCost(sc *scope, expr *checkedExpr) (uint64, proble
 }
 
 // checkMessageExpression checks the messageExpression of a rule.
-func (c *schemaCheck) checkMessageExpression(path *field.Path, sc *scope, r *v1.ValidationRule, optional bool) {
-	checked, failure := sc.typeCheck(r.MessageExpression, optional, cel.StringType, "messageExpression ")
+func (c *schemaCheck) checkMessageExpression(path *field.Path, sc *scope, rule *v1.ValidationRule, optional bool) {
+	checked, failure := sc.typeCheck(rule.MessageExpression, optional, cel.StringType, "messageExpression ")
 	var cost uint64
 	if failure == "" {
 		cost, failure = c.estimateCost(sc, checked)
 	}
 	if failure != "" {
-		c.add(field.Invalid(path, quotedRule{r}, string(failure)))
+		c.add(field.Invalid(path, quotedRule{rule}, string(failure)))
 		return
 	}
 	if cost > maxRuleCost && !c.allowExpensive {
@@ -339,16 +339,16 @@ type quotedRule struct{ rule *v1.ValidationRule }
 
 // String implements fmt.Stringer.
 func (q quotedRule) String() string {
-	r := q.rule
+	rule := q.rule
 	reason := "(*apiextensions.FieldValueErrorReason)(nil)"
 	optional := "(*bool)(nil)"
-	if r.Reason != nil {
-		reason = fmt.Sprintf("(*apiextensions.FieldValueErrorReason)(%q)", string(*r.Reason))
+	if rule.Reason != nil {
+		reason = fmt.Sprintf("(*apiextensions.FieldValueErrorReason)(%q)", string(*rule.Reason))
 	}
-	if r.OptionalOldSelf != nil {
-		optional = fmt.Sprintf("(*bool)(%t)", *r.OptionalOldSelf)
+	if rule.OptionalOldSelf != nil {
+		optional = fmt.Sprintf("(*bool)(%t)", *rule.OptionalOldSelf)
 	}
 	return fmt.Sprintf(
 		"apiextensions.ValidationRule{Rule:%q, Message:%q, MessageExpression:%q, Reason:%s, FieldPath:%q, OptionalOldSelf:%s}",
-		r.Rule, r.Message, r.MessageExpression, reason, r.FieldPath, optional)
+		rule.Rule, rule.Message, rule.MessageExpression, reason, rule.FieldPath, optional)
 }

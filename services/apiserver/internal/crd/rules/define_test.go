@@ -12,7 +12,7 @@ import (
 
 // TestCheckDefaultEvaluatesRulesOfDefaults checks that defaults that break a rule are reported.
 func TestCheckDefaultEvaluatesRulesOfDefaults(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","properties":{
+	props := parseSchema(t, `{"type":"object","properties":{
 		"a":{"type":"string","maxLength":9,"default":"old","x-kubernetes-validations":[
 			{"rule":"oldSelf.hasValue() || self == 'new'","optionalOldSelf":true,"message":"begin with new"},
 			{"rule":"self == oldSelf"}]},
@@ -21,7 +21,7 @@ func TestCheckDefaultEvaluatesRulesOfDefaults(t *testing.T) {
 			"items":{"type":"object","properties":{
 				"k":{"type":"string"},
 				"v":{"type":"integer","x-kubernetes-validations":[{"rule":"self == oldSelf"},{"rule":"self > 1"}]}}}}}}`)
-	errs := schema.CheckDefaults(t.Context(), field.NewPath("x"), s, true, compiler.CheckDefault)
+	errs := schema.CheckDefaults(t.Context(), field.NewPath("x"), props, true, compiler.CheckDefault)
 	var got []string
 	for _, e := range errs {
 		got = append(got, e.Error())

@@ -34,36 +34,36 @@ func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(stri
 	if costly != nil {
 		ctx = celenv.NewCostSum(costlyFrom, costly).NewContext(ctx)
 	}
-	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, budget: schema.RulesBudget, ratchets: r.ratchets}
+	evaluator := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, budget: schema.RulesBudget, ratchets: r.ratchets}
 	oldValue := tape.None
 	var correlated *pair
 	if old != nil {
 		oldValue = tape.Root
 		if r.program != nil {
-			e.comparer = r.program.NewComparer(doc, old)
+			evaluator.comparer = r.program.NewComparer(doc, old)
 			if r.ratchets {
 				correlated = &pair{node: schema.Root, value: tape.Root, old: tape.Root}
 			}
 		}
 	}
-	e.evaluate(r.root, nil, tape.Root, oldValue, ratchet{self: correlated})
-	return e.errs
+	evaluator.evaluate(r.root, nil, tape.Root, oldValue, ratchet{self: correlated})
+	return evaluator.errs
 }
 
 // CheckDefault implements schema.RulesOfDefault.
 func (c *Compiler) CheckDefault(
 	ctx context.Context,
 	path *field.Path,
-	s *v1.JSONSchemaProps,
+	props *v1.JSONSchemaProps,
 	root bool,
 	value []byte,
 	budget int64,
 ) (field.ErrorList, int64) {
-	if !hasRules(s) {
+	if !hasRules(props) {
 		return nil, budget
 	}
-	self := declare(s, root)
-	top := c.newSession().compileSchema(s, shapeOf(s, root), self, nil, schema.NoNode)
+	self := declare(props, root)
+	top := c.newSession().compileSchema(props, shapeOf(props, root), self, nil, schema.NoNode)
 	if top == nil {
 		return nil, budget
 	}
@@ -105,17 +105,17 @@ type pair struct {
 type ratchet struct{ self, enclosing *pair }
 
 // memberRatchet returns the ratchet of the member with a key. node is the schema of the member.
-func (e *evaluation) memberRatchet(r ratchet, key tape.Ref, node schema.NodeIndex) ratchet {
-	if r.self == nil {
-		return r
+func (e *evaluation) memberRatchet(ratcheting ratchet, key tape.Ref, node schema.NodeIndex) ratchet {
+	if ratcheting.self == nil {
+		return ratcheting
 	}
-	if r.enclosing == nil && (e.doc.IsText(key, "apiVersion") || e.doc.IsText(key, "kind")) {
+	if ratcheting.enclosing == nil && (e.doc.IsText(key, "apiVersion") || e.doc.IsText(key, "kind")) {
 		// The server gives the old resource the type of the new one, so there is nothing to compare.
 		return ratchet{}
 	}
-	sub := ratchet{enclosing: r.self}
-	if node != schema.NoNode && e.old.Kind(r.self.old) == tape.Object {
-		if old := e.old.Find(r.self.old, e.doc.String(key)); old != tape.None {
+	sub := ratchet{enclosing: ratcheting.self}
+	if node != schema.NoNode && e.old.Kind(ratcheting.self.old) == tape.Object {
+		if old := e.old.Find(ratcheting.self.old, e.doc.String(key)); old != tape.None {
 			sub.self = &pair{node: node, value: key + 1, old: old}
 		}
 	}
@@ -149,31 +149,31 @@ func (e *evaluation) unchanged(r ratchet) bool {
 
 // evaluate evaluates the rules of a value and of the values within it. oldValue is oldSelf, or
 // tape.None.
-func (e *evaluation) evaluate(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, r ratchet) {
+func (e *evaluation) evaluate(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, ratcheting ratchet) {
 	if e.doc.Kind(value) == tape.Null {
 		return
 	}
-	e.evaluateRules(rules, path, value, oldValue, r)
+	e.evaluateRules(rules, path, value, oldValue, ratcheting)
 	if e.budget < 0 {
 		return
 	}
 	switch e.doc.Kind(value) {
 	case tape.Array:
 		if rules.items != nil {
-			e.evaluateItems(rules, path, value, oldValue, r)
+			e.evaluateItems(rules, path, value, oldValue, ratcheting)
 		}
 	case tape.Object:
 		if rules.additional != nil {
-			e.evaluateMembers(rules, path, value, oldValue, r, mapValues)
+			e.evaluateMembers(rules, path, value, oldValue, ratcheting, mapValues)
 		}
 		if len(rules.properties) > 0 && e.budget >= 0 {
-			e.evaluateMembers(rules, path, value, oldValue, r, properties)
+			e.evaluateMembers(rules, path, value, oldValue, ratcheting, properties)
 		}
 	}
 }
 
 // evaluateItems evaluates the rules of the items of an array.
-func (e *evaluation) evaluateItems(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, r ratchet) {
+func (e *evaluation) evaluateItems(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, ratcheting ratchet) {
 	d := e.doc
 	index := 0
 	for item, end := d.First(value), d.Next(value); item < end; item = d.Next(item) {
@@ -183,7 +183,7 @@ func (e *evaluation) evaluateItems(rules *schemaRules, path *field.Path, value, 
 		} else if oldValue != tape.None && rules.shape.listType == keyedList {
 			oldItem = oldValue + (item - value) // a default is compared with itself
 		}
-		e.evaluate(rules.items, path.Index(index), item, oldItem, e.itemRatchet(rules, r, item))
+		e.evaluate(rules.items, path.Index(index), item, oldItem, e.itemRatchet(rules, ratcheting, item))
 		if e.budget < 0 {
 			return
 		}
@@ -198,10 +198,10 @@ const (
 )
 
 // evaluateMembers evaluates the members of an object that have rules.
-func (e *evaluation) evaluateMembers(rules *schemaRules, parent *field.Path, value, oldValue tape.Ref, r ratchet, isMap bool) {
+func (e *evaluation) evaluateMembers(rules *schemaRules, parent *field.Path, value, oldValue tape.Ref, ratcheting ratchet, isMap bool) {
 	d := e.doc
-	for k, end := d.First(value), d.Next(value); k < end; k = d.Next(k + 1) {
-		name := d.String(k)
+	for key, end := d.First(value), d.Next(value); key < end; key = d.Next(key + 1) {
+		name := d.String(key)
 		memberRules := rules.additional
 		if !isMap {
 			memberRules = rules.properties[name]
@@ -219,7 +219,7 @@ func (e *evaluation) evaluateMembers(rules *schemaRules, parent *field.Path, val
 		if oldValue != tape.None && e.old.Kind(oldValue) == tape.Object {
 			oldItem = e.old.Find(oldValue, name)
 		}
-		e.evaluate(memberRules, path, k+1, oldItem, e.memberRatchet(r, k, memberRules.node))
+		e.evaluate(memberRules, path, key+1, oldItem, e.memberRatchet(ratcheting, key, memberRules.node))
 		if e.budget < 0 {
 			return
 		}
@@ -249,7 +249,7 @@ func (v *variables) Parent() interpreter.Activation { return nil }
 func (e *evaluation) add(err *field.Error) { e.errs = append(e.errs, err) }
 
 // evaluateRules evaluates the rules of one schema on a value.
-func (e *evaluation) evaluateRules(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, r ratchet) {
+func (e *evaluation) evaluateRules(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, ratcheting ratchet) {
 	if rules.untyped {
 		e.add(field.Invalid(path, rules.shape.typeName,
 			"rule compiler initialization error: failed to convert to declType for CEL validation rules"))
@@ -286,7 +286,7 @@ func (e *evaluation) evaluateRules(rules *schemaRules, path *field.Path, value, 
 		if rule.optional {
 			vars = optional
 		}
-		if !e.evaluateRule(rules, rule, path, vars, r) {
+		if !e.evaluateRule(rules, rule, path, vars, ratcheting) {
 			return
 		}
 	}
@@ -300,7 +300,7 @@ func (e *evaluation) addOutOfBudget(rules *schemaRules, path *field.Path) {
 }
 
 // evaluateRule evaluates one rule and reports whether to continue.
-func (e *evaluation) evaluateRule(rules *schemaRules, rule *rule, path *field.Path, vars *variables, r ratchet) bool {
+func (e *evaluation) evaluateRule(rules *schemaRules, rule *rule, path *field.Path, vars *variables, ratcheting ratchet) bool {
 	result, cost, err := rule.condition.run.Run(e.ctx, vars)
 	if cost > math.MaxInt64 || int64(cost) > e.budget {
 		e.addOutOfBudget(rules, path)
@@ -317,14 +317,14 @@ func (e *evaluation) evaluateRule(rules *schemaRules, rule *rule, path *field.Pa
 	if rule.message != nil {
 		text, ok, detail := e.evaluateMessage(rule, vars)
 		if detail != "" {
-			e.report(rule, field.Invalid(failurePath(path, rule), rules.shape.typeName, detail), r)
+			e.report(rule, field.Invalid(failurePath(path, rule), rules.shape.typeName, detail), ratcheting)
 			return false
 		}
 		if ok {
 			message = text
 		}
 	}
-	e.report(rule, rule.failure(failurePath(path, rule), rules.shape.typeName, message), r)
+	e.report(rule, rule.failure(failurePath(path, rule), rules.shape.typeName, message), ratcheting)
 	return true
 }
 

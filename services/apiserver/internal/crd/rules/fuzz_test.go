@@ -59,7 +59,7 @@ func FuzzSchemasAndDocuments(f *testing.F) {
 		if doc == nil || old == nil {
 			return // such a document is rejected
 		}
-		r := compiler.Compile(&schemaProps, program)
+		ruleSet := compiler.Compile(&schemaProps, program)
 		const ratchets = true
 		var notifiesCostly func() // nil: long checks need no notification
 		for _, before := range []*tape.Doc{nil, old} {
@@ -67,7 +67,7 @@ func FuzzSchemasAndDocuments(f *testing.F) {
 				_ = e.Error()
 			}
 			program.CheckStatus(doc, before, ratchets, notifiesCostly)
-			for _, e := range r.Evaluate(ctx, doc, before, func(string) {}, nil) {
+			for _, e := range ruleSet.Evaluate(ctx, doc, before, func(string) {}, nil) {
 				_ = e.Error()
 			}
 		}
@@ -76,16 +76,16 @@ func FuzzSchemasAndDocuments(f *testing.F) {
 
 // normalizeTwice normalizes a document, checks that normalizing it again changes nothing, and
 // returns it. It returns nil if the document is invalid.
-func normalizeTwice(t *testing.T, p *schema.Program, data []byte) *tape.Doc {
+func normalizeTwice(t *testing.T, program *schema.Program, data []byte) *tape.Doc {
 	d, err := tape.Parse(data)
 	if err != nil {
 		return nil
 	}
-	first, err := p.Normalize(d, schema.NormalizeOptions{Unknown: true, DropMalformed: true})
+	first, err := program.Normalize(d, schema.NormalizeOptions{Unknown: true, DropMalformed: true})
 	if err != nil {
 		return nil
 	}
-	again, err := p.Normalize(first.Doc, schema.NormalizeOptions{DropMalformed: true})
+	again, err := program.Normalize(first.Doc, schema.NormalizeOptions{DropMalformed: true})
 	if err != nil {
 		t.Fatalf("%s: %v", first.Doc.Raw(), err)
 	}

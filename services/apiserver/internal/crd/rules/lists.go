@@ -244,16 +244,16 @@ func (l *list) Add(other ref.Val) ref.Val {
 }
 
 // identityOf returns a string that is equal for equal values.
-func identityOf(v ref.Val) string {
-	switch v := v.(type) {
+func identityOf(value ref.Val) string {
+	switch value := value.(type) {
 	case *object:
-		return string(v.doc.AppendCanonical([]byte("o"), v.node))
+		return string(value.doc.AppendCanonical([]byte("o"), value.node))
 	case *list:
-		if v.doc != nil {
-			return string(v.doc.AppendCanonical([]byte("l"), v.node))
+		if value.doc != nil {
+			return string(value.doc.AppendCanonical([]byte("l"), value.node))
 		}
 	}
-	return fmt.Sprintf("%s %v", v.Type().TypeName(), v.Value())
+	return fmt.Sprintf("%s %v", value.Type().TypeName(), value.Value())
 }
 
 // keysOf returns a string that is equal for items with equal keys.
@@ -262,12 +262,12 @@ func (l *list) keysOf(v ref.Val) string {
 	if !ok {
 		return ""
 	}
-	var b strings.Builder
+	var builder strings.Builder
 	for _, k := range l.shape.keys {
 		if key, found := findMember(m, k); found {
-			b.WriteString(identityOf(key))
+			builder.WriteString(identityOf(key))
 		}
-		b.WriteByte(0)
+		builder.WriteByte(0)
 	}
-	return b.String()
+	return builder.String()
 }

@@ -24,7 +24,7 @@ func TestUnchangedValuesOnlyWarn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := compiler.Compile(schemaProps, p)
+	ruleSet := compiler.Compile(schemaProps, p)
 	tests := []struct{ old, new, errors, warnings string }{ // messages of the rules, separated by commas
 		{
 			old:      `{"kind":"X","spec":{"n":0}}`,
@@ -38,15 +38,15 @@ func TestUnchangedValuesOnlyWarn(t *testing.T) {
 		{old: `{"kind":"K","spec":{"n":1,"l":[0]}}`, new: `{"kind":"K","spec":{"n":2,"l":[0]}}`, errors: "", warnings: "item"},
 		{old: `{"kind":"K","spec":{"n":1,"l":[0]}}`, new: `{"kind":"K","spec":{"n":1,"l":[0,1]}}`, errors: "item", warnings: ""},
 	}
-	for _, tt := range tests {
+	for _, test := range tests {
 		var warnings, errs []string
 		warn := func(w string) { warnings = append(warnings, w[strings.LastIndex(w, ": ")+2:]) }
-		for _, e := range r.Evaluate(t.Context(), parseDoc(t, tt.new), parseDoc(t, tt.old), warn, nil) {
+		for _, e := range ruleSet.Evaluate(t.Context(), parseDoc(t, test.new), parseDoc(t, test.old), warn, nil) {
 			errs = append(errs, e.Detail)
 		}
-		if strings.Join(errs, ",") != tt.errors || strings.Join(warnings, ",") != tt.warnings {
+		if strings.Join(errs, ",") != test.errors || strings.Join(warnings, ",") != test.warnings {
 			t.Errorf("%s after %s: got errors %q, warnings %q, want errors %q, warnings %q",
-				tt.new, tt.old, errs, warnings, tt.errors, tt.warnings)
+				test.new, test.old, errs, warnings, test.errors, test.warnings)
 		}
 	}
 }
@@ -55,10 +55,10 @@ func TestUnchangedValuesOnlyWarn(t *testing.T) {
 // unchanged value gives an error, and a rule with optionalOldSelf is not evaluated without an old
 // value.
 func TestNoRatchetingReportsUnchangedValues(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","properties":{
+	props := parseSchema(t, `{"type":"object","properties":{
 		"n":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0","message":"n"}]},
 		"o":{"type":"integer","x-kubernetes-validations":[{"rule":"oldSelf.hasValue()","optionalOldSelf":true,"message":"o"}]}}}`)
-	p, err := schema.Compile(s)
+	program, err := schema.Compile(props)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestNoRatchetingReportsUnchangedValues(t *testing.T) {
 		c := rules.NewCompiler()
 		c.NoRatcheting = noRatcheting
 		var errs []string
-		for _, e := range c.Compile(s, p).Evaluate(t.Context(), parseDoc(t, `{"n":0,"o":1}`), parseDoc(t, `{"n":0}`), nil, nil) {
+		for _, e := range c.Compile(props, program).Evaluate(t.Context(), parseDoc(t, `{"n":0,"o":1}`), parseDoc(t, `{"n":0}`), nil, nil) {
 			errs = append(errs, e.Detail)
 		}
 		if got := strings.Join(errs, ","); got != want {
@@ -78,22 +78,22 @@ func TestNoRatchetingReportsUnchangedValues(t *testing.T) {
 // TestManyToleratedItems checks that invalid items of an unchanged list are tolerated after one
 // comparison of the list. A comparison per item would take longer than the test's timeout.
 func TestManyToleratedItems(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","properties":{
+	props := parseSchema(t, `{"type":"object","properties":{
 		"n":{"type":"integer"},
 		"l":{"type":"array","items":{
 			"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},
 			"x-kubernetes-validations":[{"rule":"self.a > 1"}]}}}}`)
-	p, err := schema.Compile(s)
+	p, err := schema.Compile(props)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := compiler.Compile(s, p)
+	ruleSet := compiler.Compile(props, p)
 	const many = 100_000
 	// text returns an object with equal items. n differs, so that the object has changed.
 	text := func(item string, n int) string {
 		return fmt.Sprintf(`{"l":[%s%s],"n":%d}`, strings.Repeat(item+",", many-1), item, n)
 	}
-	for _, tt := range []struct {
+	for _, test := range []struct {
 		oldItem                string
 		wantErrs, wantWarnings int
 	}{
@@ -101,13 +101,13 @@ func TestManyToleratedItems(t *testing.T) {
 		{oldItem: `{"b":3,"a":1}`, wantErrs: many, wantWarnings: 0},
 	} {
 		warnings := 0
-		doc, old := parseDoc(t, text(`{"a":1,"b":2}`, 1)), parseDoc(t, text(tt.oldItem, 2))
-		errs := r.Evaluate(t.Context(), doc, old, func(string) { warnings++ }, nil)
-		if len(errs) != tt.wantErrs {
-			t.Errorf("after items %s: got %d errors, want %d", tt.oldItem, len(errs), tt.wantErrs)
+		doc, old := parseDoc(t, text(`{"a":1,"b":2}`, 1)), parseDoc(t, text(test.oldItem, 2))
+		errs := ruleSet.Evaluate(t.Context(), doc, old, func(string) { warnings++ }, nil)
+		if len(errs) != test.wantErrs {
+			t.Errorf("after items %s: got %d errors, want %d", test.oldItem, len(errs), test.wantErrs)
 		}
-		if warnings != tt.wantWarnings {
-			t.Errorf("after items %s: got %d warnings, want %d", tt.oldItem, warnings, tt.wantWarnings)
+		if warnings != test.wantWarnings {
+			t.Errorf("after items %s: got %d warnings, want %d", test.oldItem, warnings, test.wantWarnings)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func readJSON(t *testing.T, file string, into any) {
 }
 
 // checkWrite checks that the write gives the recorded result.
-func (s *step) checkWrite(t *testing.T, v servedVersion) {
+func (s *step) checkWrite(t *testing.T, version servedVersion) {
 	data := []byte(s.Doc)
 	if s.Raw != "" {
 		data = []byte(s.Raw)
@@ -112,7 +112,7 @@ func (s *step) checkWrite(t *testing.T, v servedVersion) {
 	unknown, problem := cleanMetadata(t, data)
 	var normalized schema.NormalizedDoc
 	if problem == "" {
-		normalized, problem = normalize(t, v, data)
+		normalized, problem = normalize(t, version, data)
 	}
 	if problem != "" {
 		_, want, _ := strings.Cut(s.Message, "cannot be handled as a Gadget: ")
@@ -131,7 +131,7 @@ func (s *step) checkWrite(t *testing.T, v servedVersion) {
 		}
 		return
 	}
-	errs := s.findErrors(t, v, normalized.Doc, &warnings)
+	errs := s.findErrors(t, version, normalized.Doc, &warnings)
 	got := errorTexts(errs)
 	accepted := s.Errors == nil && s.Message == ""
 	if s.Errors != nil && !slices.Equal(got, s.Errors) || accepted && len(got) > 0 {
@@ -179,27 +179,27 @@ func normalize(t *testing.T, v servedVersion, data []byte) (schema.NormalizedDoc
 }
 
 // findErrors validates the write and evaluates the rules. It appends to the warnings.
-func (s *step) findErrors(t *testing.T, v servedVersion, doc *tape.Doc, warnings *[]string) field.ErrorList {
+func (s *step) findErrors(t *testing.T, version servedVersion, doc *tape.Doc, warnings *[]string) field.ErrorList {
 	var old *tape.Doc
 	if s.Old != nil {
-		before, problem := normalize(t, v, s.Old)
+		before, problem := normalize(t, version, s.Old)
 		if problem != "" {
 			t.Fatal(problem)
 		}
 		old = before.Doc
 	}
-	report := v.program.Check(doc, old, true, nil)
+	report := version.program.Check(doc, old, true, nil)
 	if s.Status {
-		report = v.program.CheckStatus(doc, old, true, nil)
+		report = version.program.CheckStatus(doc, old, true, nil)
 	}
 	errs := report.All()
-	if v.rules == nil {
+	if version.rules == nil {
 		return errs
 	}
 	if e := schema.StructuralError(errs); e != nil {
 		return append(errs, e)
 	}
-	return append(errs, v.rules.Evaluate(t.Context(), doc, old, func(w string) { *warnings = append(*warnings, w) }, nil)...)
+	return append(errs, version.rules.Evaluate(t.Context(), doc, old, func(w string) { *warnings = append(*warnings, w) }, nil)...)
 }
 
 // checkStored checks the warnings and the stored object of an accepted write.
@@ -281,37 +281,37 @@ type definition struct {
 func TestRecordedDefinitions(t *testing.T) {
 	var list []definition
 	readJSON(t, "testdata/definitions.json", &list)
-	for _, d := range list {
-		t.Run(d.Name, func(t *testing.T) {
+	for _, crd := range list {
+		t.Run(crd.Name, func(t *testing.T) {
 			var got []string
 			var errs field.ErrorList
-			for i, s := range d.Schemas {
+			for i, s := range crd.Schemas {
 				path := field.NewPath("spec", "validation", "openAPIV3Schema")
-				if len(d.Schemas) > 1 {
+				if len(crd.Schemas) > 1 {
 					path = field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
 				}
 				errs = append(errs, checkDefinition(t, path, s)...)
 			}
 			got = ruleAndDefaultErrors(errorTexts(errs))
 			switch {
-			case d.Message != "":
-				if _, want, _ := strings.Cut(d.Message, " is invalid: "); replaceVariableTexts(errs.ToAggregate().Error()) != want {
+			case crd.Message != "":
+				if _, want, _ := strings.Cut(crd.Message, " is invalid: "); replaceVariableTexts(errs.ToAggregate().Error()) != want {
 					t.Errorf("got %v\nwant %s", errs.ToAggregate(), want)
 				}
-			case d.Fields != nil:
+			case crd.Fields != nil:
 				var fields []string
 				for _, e := range errs {
 					fields = append(fields, e.Field)
 				}
-				if !slices.Equal(fields, d.Fields) {
-					t.Errorf("got %q, want %q", fields, d.Fields)
+				if !slices.Equal(fields, crd.Fields) {
+					t.Errorf("got %q, want %q", fields, crd.Fields)
 				}
-			case d.Rejected:
+			case crd.Rejected:
 				if len(got) == 0 {
 					t.Error("the definition has no error about rules or defaults, want one")
 				}
 			default:
-				if want := ruleAndDefaultErrors(d.Errors); !slices.Equal(got, want) {
+				if want := ruleAndDefaultErrors(crd.Errors); !slices.Equal(got, want) {
 					t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}
 			}

@@ -50,19 +50,19 @@ type rule struct {
 	messageExpression string // text
 }
 
-// Compile returns the rules of a schema, or nil if it has none. p is the program of the same
+// Compile returns the rules of a schema, or nil if it has none. program is that of the same
 // schema. If it is nil, errors of unchanged values are not tolerated. The returned Rules do not
 // reference the schema.
-func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
+func (c *Compiler) Compile(s *v1.JSONSchemaProps, program *schema.Program) *Rules {
 	at := schema.Root
-	if p == nil {
+	if program == nil {
 		at = schema.NoNode
 	}
-	root := c.newSession().compileSchema(s, shapeOf(s, true), declare(s, true), p, at)
+	root := c.newSession().compileSchema(s, shapeOf(s, true), declare(s, true), program, at)
 	if root == nil {
 		return nil
 	}
-	return &Rules{program: p, root: root, metrics: c.Metrics, ratchets: !c.NoRatcheting}
+	return &Rules{program: program, root: root, metrics: c.Metrics, ratchets: !c.NoRatcheting}
 }
 
 // compileSchema returns the rules of a schema and of those below it, or nil if there are none. shape

@@ -112,7 +112,7 @@ func TestRuleSeesTypedValues(t *testing.T) {
 		`sets.contains(self.set, ['a']) && sets.equivalent(self.set, ['c','b','a'])`: "",
 		`self.set.exists_one(x, x == 'a') && size(self.set) == 3`:                    "",
 	}
-	d := parseDoc(t, objectOfAllTypes)
+	doc := parseDoc(t, objectOfAllTypes)
 	for rule, want := range tests {
 		t.Run(rule, func(t *testing.T) {
 			quoted, _ := json.Marshal(rule)
@@ -122,7 +122,7 @@ func TestRuleSeesTypedValues(t *testing.T) {
 			}
 			r := compiler.Compile(s, nil)
 			var got string
-			if errs := evaluate(t, r, d); len(errs) > 0 {
+			if errs := evaluate(t, r, doc); len(errs) > 0 {
 				got = errs[0].Detail
 			}
 			if got != want {

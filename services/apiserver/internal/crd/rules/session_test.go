@@ -26,18 +26,18 @@ func equalRules(fields int) *v1.JSONSchemaProps {
 // nestedRules returns a schema of nested objects that have one rule each. fields is the number of
 // fields of the innermost object.
 func nestedRules(levels, fields int) *v1.JSONSchemaProps {
-	s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
+	props := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 	for i := range fields {
-		s.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string"}
+		props.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string"}
 	}
 	for range levels {
-		s = &v1.JSONSchemaProps{
+		props = &v1.JSONSchemaProps{
 			Type:         "object",
-			Properties:   map[string]v1.JSONSchemaProps{"a": *s},
+			Properties:   map[string]v1.JSONSchemaProps{"a": *props},
 			XValidations: v1.ValidationRules{{Rule: "has(self.a)"}},
 		}
 	}
-	return s
+	return props
 }
 
 // expectValid fails the test if the rules of a schema have errors.

@@ -149,9 +149,9 @@ func stringForm(format string) form {
 	return formString
 }
 
-// childShape returns the shape of a property, or of unnamed values if name is empty. s is its
-// schema.
-func (shape *schemaShape) childShape(name string, s *v1.JSONSchemaProps) *schemaShape {
+// childShape returns the shape of a property, or of unnamed values if name is empty. props is
+// its schema.
+func (shape *schemaShape) childShape(name string, props *v1.JSONSchemaProps) *schemaShape {
 	var sub *schemaShape
 	if name == "" {
 		sub = shape.values
@@ -159,7 +159,7 @@ func (shape *schemaShape) childShape(name string, s *v1.JSONSchemaProps) *schema
 		sub = shape.memberShape(name)
 	}
 	if sub == nil {
-		sub = shapeOf(s, s.XEmbeddedResource)
+		sub = shapeOf(props, props.XEmbeddedResource)
 	}
 	return sub
 }

@@ -109,17 +109,17 @@ func ValidFieldPath(path string, schemaProps *v1.JSONSchemaProps, brackets bool)
 }
 
 // stepInto steps into a property or a value of a map.
-func stepInto(fieldPath *field.Path, s *v1.JSONSchemaProps, name string) (*field.Path, *v1.JSONSchemaProps, error) {
+func stepInto(fieldPath *field.Path, props *v1.JSONSchemaProps, name string) (*field.Path, *v1.JSONSchemaProps, error) {
 	switch {
-	case s == nil:
-	case len(s.Properties) > 0:
-		p, ok := s.Properties[name]
+	case props == nil:
+	case len(props.Properties) > 0:
+		p, ok := props.Properties[name]
 		if !ok {
 			return nil, nil, errNoField
 		}
 		return fieldPath.Child(name), &p, nil
-	case s.AdditionalProperties != nil: // possibly without a schema
-		return fieldPath.Key(name), s.AdditionalProperties.Schema, nil
+	case props.AdditionalProperties != nil: // possibly without a schema
+		return fieldPath.Key(name), props.AdditionalProperties.Schema, nil
 	}
 	return nil, nil, errNoField
 }
@@ -135,19 +135,19 @@ func nextWord(s string) string {
 }
 
 // readDotted reads the name after a dot.
-func readDotted(s string) (name, rest string, err error) {
-	if s == "" {
+func readDotted(text string) (name, rest string, err error) {
+	if text == "" {
 		return "", "", errors.New("unexpected end of JSON path")
 	}
-	name = nextWord(s)
-	if s[0] == '\'' {
-		if end := quotedEnd(s); end > 0 {
-			name = s[:end]
+	name = nextWord(text)
+	if text[0] == '\'' {
+		if end := quotedEnd(text); end > 0 {
+			name = text[:end]
 		} else {
-			name = s
+			name = text
 		}
 	}
-	return name, s[len(name):], nil
+	return name, text[len(name):], nil
 }
 
 // quotedEnd returns the index after the quoted text that starts s, or 0 if the quote is not closed.
@@ -161,27 +161,27 @@ func quotedEnd(s string) int {
 }
 
 // readBracketed reads the quoted name after a bracket, and the closing bracket.
-func readBracketed(s string) (name, rest string, err error) {
-	if s == "" {
+func readBracketed(text string) (name, rest string, err error) {
+	if text == "" {
 		return "", "", errors.New("unexpected end of JSON path")
 	}
 	end := 0
-	if s[0] == '\'' {
-		end = quotedEnd(s)
+	if text[0] == '\'' {
+		end = quotedEnd(text)
 	}
 	if end == 0 {
-		return "", "", fmt.Errorf("expected single quoted string but got %s", nextWord(s))
+		return "", "", fmt.Errorf("expected single quoted string but got %s", nextWord(text))
 	}
-	if name, err = unescapeQuoted(s[1 : end-1]); err != nil {
+	if name, err = unescapeQuoted(text[1 : end-1]); err != nil {
 		return "", "", fmt.Errorf("invalid string literal: %w", err)
 	}
 	switch {
-	case len(s) == end:
+	case len(text) == end:
 		return "", "", errors.New("unexpected end of JSON path")
-	case s[end] != ']':
-		return "", "", fmt.Errorf("expected ] but got %s", nextWord(s[end:]))
+	case text[end] != ']':
+		return "", "", fmt.Errorf("expected ] but got %s", nextWord(text[end:]))
 	}
-	return name, s[end+1:], nil
+	return name, text[end+1:], nil
 }
 
 // quotedEscapes maps the letters of escape sequences to their characters.
@@ -190,19 +190,19 @@ var quotedEscapes = map[byte]byte{
 }
 
 // unescapeQuoted replaces the escape sequences of a quoted name.
-func unescapeQuoted(s string) (string, error) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 == len(s) {
-			b.WriteByte(s[i])
+func unescapeQuoted(quoted string) (string, error) {
+	var builder strings.Builder
+	for i := 0; i < len(quoted); i++ {
+		if quoted[i] != '\\' || i+1 == len(quoted) {
+			builder.WriteByte(quoted[i])
 			continue
 		}
 		i++
-		c, ok := quotedEscapes[s[i]]
+		c, ok := quotedEscapes[quoted[i]]
 		if !ok {
-			return "", fmt.Errorf("invalid escape char %s", s[i-1:i+1])
+			return "", fmt.Errorf("invalid escape char %s", quoted[i-1:i+1])
 		}
-		b.WriteByte(c)
+		builder.WriteByte(c)
 	}
-	return b.String(), nil
+	return builder.String(), nil
 }

@@ -61,23 +61,23 @@ func objectValue(shape *schemaShape, doc *tape.Doc, node tape.Ref) ref.Val {
 }
 
 // numberValue returns a number, or a string where the schema allows both.
-func numberValue(f form, doc *tape.Doc, node tape.Ref) ref.Val {
+func numberValue(representation form, doc *tape.Doc, node tape.Ref) ref.Val {
 	kind := doc.Kind(node)
 	if kind == tape.Number {
 		n, isInt := doc.Int(node)
 		switch {
-		case f == formNumber:
+		case representation == formNumber:
 			return types.Double(doc.Float(node))
 		case isInt:
 			return types.Int(n)
 		}
 	}
 	switch {
-	case f == formIntOrString && kind == tape.String:
+	case representation == formIntOrString && kind == tape.String:
 		return types.String(doc.String(node))
-	case f == formIntOrString:
+	case representation == formIntOrString:
 		return types.NewErr("invalid data, expected XIntOrString value to be either a string or integer")
-	case f == formNumber:
+	case representation == formNumber:
 		return types.NewErr("invalid data, expected float, got %s", goType(doc, node))
 	}
 	return types.NewErr("invalid data, expected int, got %s", goType(doc, node))
@@ -87,34 +87,34 @@ func numberValue(f form, doc *tape.Doc, node tape.Ref) ref.Val {
 func goType(doc *tape.Doc, node tape.Ref) string { return fmt.Sprintf("%T", doc.Any(node)) }
 
 // stringValue returns a string as the type of its form.
-func stringValue(f form, s string) ref.Val {
+func stringValue(f form, text string) ref.Val {
 	switch f {
 	case formBytes:
 		var b strfmt.Base64
-		if err := b.UnmarshalText([]byte(s)); err != nil {
-			return types.NewErr("Invalid byte formatted string %s: %v", s, err)
+		if err := b.UnmarshalText([]byte(text)); err != nil {
+			return types.NewErr("Invalid byte formatted string %s: %v", text, err)
 		}
 		return types.Bytes(b)
 	case formDuration:
-		duration, err := strfmt.ParseDuration(s)
+		duration, err := strfmt.ParseDuration(text)
 		if err != nil {
-			return types.NewErr("Invalid duration %s: %v", s, err)
+			return types.NewErr("Invalid duration %s: %v", text, err)
 		}
 		return types.Duration{Duration: duration}
 	case formDate:
-		t, err := time.Parse(strfmt.RFC3339FullDate, s)
+		t, err := time.Parse(strfmt.RFC3339FullDate, text)
 		if err != nil {
-			return types.NewErr("Invalid date formatted string %s: %v", s, err)
+			return types.NewErr("Invalid date formatted string %s: %v", text, err)
 		}
 		return types.Timestamp{Time: t}
 	case formDateTime:
-		t, err := strfmt.ParseDateTime(s)
+		t, err := strfmt.ParseDateTime(text)
 		if err != nil {
-			return types.NewErr("Invalid date-time formatted string %s: %v", s, err)
+			return types.NewErr("Invalid date-time formatted string %s: %v", text, err)
 		}
 		return types.Timestamp{Time: time.Time(t)}
 	}
-	return types.String(s)
+	return types.String(text)
 }
 
 // opaque is a value whose type no schema defines. It can only be compared.
@@ -217,16 +217,16 @@ func findMember(m traits.Mapper, name string) (ref.Val, bool) {
 	return m.Find(types.String(name))
 }
 
-// member returns a member with the shape h, or false if the object does not have it.
+// member returns a member with the given shape, or false if the object does not have it.
 func (o *object) member(name string, shape *schemaShape) (ref.Val, bool) {
-	v := o.doc.Find(o.node, name)
-	if v == tape.None || shape == nil {
+	value := o.doc.Find(o.node, name)
+	if value == tape.None || shape == nil {
 		return nil, false
 	}
-	if o.shape.form == formObject && o.doc.Kind(v) == tape.Null {
+	if o.shape.form == formObject && o.doc.Kind(value) == tape.Null {
 		return nil, false // a null property counts as absent
 	}
-	return celValue(shape, o.doc, v), true
+	return celValue(shape, o.doc, value), true
 }
 
 // Type implements ref.Val.

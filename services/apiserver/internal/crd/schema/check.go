@@ -11,38 +11,38 @@ import (
 // Check checks a resource against the schema. old is the resource before an update, or nil on a
 // create. With ratchets, errors in values that have not changed are tolerated. If the check takes
 // long, Check calls costly once and then continues. costly may be nil.
-func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
-	var r Report
+func (p *Program) Check(doc, old *tape.Doc, ratchets bool, costly func()) Report {
+	var report Report
 	before := tape.None
 	if ratchets {
 		before = rootOf(old)
 	}
-	r.Schema, r.Compared = p.checkValue(Root, d, tape.Root, old, before, nil, costly)
-	r.Embedded = p.checkEmbeddedResources(d, nil)
-	r.Lists = p.checkLists(d, nil)
-	if len(r.Lists) > 0 && old != nil && len(p.checkLists(old, nil)) > 0 {
-		r.Lists = nil
+	report.Schema, report.Compared = p.checkValue(Root, doc, tape.Root, old, before, nil, costly)
+	report.Embedded = p.checkEmbeddedResources(doc, nil)
+	report.Lists = p.checkLists(doc, nil)
+	if len(report.Lists) > 0 && old != nil && len(p.checkLists(old, nil)) > 0 {
+		report.Lists = nil
 	}
-	return r
+	return report
 }
 
 // CheckStatus checks a resource against the schema when only its status may have changed. The
 // fields in Report.Schema start with status, but their messages do not mention it.
-func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Report {
+func (p *Program) CheckStatus(doc, old *tape.Doc, ratchets bool, costly func()) Report {
 	var report Report
-	status := d.Find(tape.Root, "status")
+	status := doc.Find(tape.Root, "status")
 	if at := p.Property(Root, "status"); status != tape.None && at != NoNode {
 		before := tape.None
 		if old != nil && ratchets {
 			before = old.Find(tape.Root, "status")
 		}
 		// A null equals an absent old status.
-		isUnchangedNull := old != nil && ratchets && before == tape.None && d.Kind(status) == tape.Null
+		isUnchangedNull := old != nil && ratchets && before == tape.None && doc.Kind(status) == tape.Null
 		if !isUnchangedNull {
-			report.Schema, report.Compared = p.checkValue(at, d, status, old, before, field.NewPath("status"), costly)
+			report.Schema, report.Compared = p.checkValue(at, doc, status, old, before, field.NewPath("status"), costly)
 		}
 	}
-	report.Lists = p.checkLists(d, nil)
+	report.Lists = p.checkLists(doc, nil)
 	if len(report.Lists) > 0 && old != nil && len(p.checkLists(old, nil)) > 0 {
 		report.Lists = nil
 	}
@@ -80,20 +80,20 @@ type checker struct {
 	spent  int    // cost so far; see addCost
 }
 
-// checkValue checks the value v of d against the schema of a node. before is the value of old with
-// which v is compared, or tape.None. base is the path of v. checkValue also returns the time spent on
+// checkValue checks a value of doc against the schema of a node. before is the value of old with
+// which it is compared, or tape.None. base is the path of the value. checkValue also returns the time spent on
 // comparing values.
 func (p *Program) checkValue(
 	at NodeIndex,
-	d *tape.Doc,
-	v tape.Ref,
+	doc *tape.Doc,
+	value tape.Ref,
 	old *tape.Doc,
 	before tape.Ref,
 	base *field.Path,
 	costly func(),
 ) (field.ErrorList, time.Duration) {
-	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base, costly: costly}
-	return c.checkAll(at, v, before), c.compared
+	c := checker{Comparer: Comparer{program: p, doc: doc, old: old}, base: base, costly: costly}
+	return c.checkAll(at, value, before), c.compared
 }
 
 // checkAll checks a value and returns all errors.
@@ -136,36 +136,36 @@ func (c *checker) dropErrors(failures, errCount int) {
 
 // checkKeywords checks a value against all keywords of a node. It returns the number of passed
 // checks.
-func (c *checker) checkKeywords(n *node, v, old tape.Ref) int {
+func (c *checker) checkKeywords(schemaNode *node, value, old tape.Ref) int {
 	c.addCost(perNode)
 	if c.spent > c.program.maxCost {
 		return 0
 	}
-	kind := c.doc.Kind(v)
+	kind := c.doc.Kind(value)
 	if kind == tape.Null {
-		return c.checkNull(n, v)
+		return c.checkNull(schemaNode, value)
 	}
 	matches := 1
-	if n.hasType || n.text != nil && n.text.format != "" {
+	if schemaNode.hasType || schemaNode.text != nil && schemaNode.text.format != "" {
 		matches++
-		if c.checkType(n, v, kind) {
+		if c.checkType(schemaNode, value, kind) {
 			matches++
 		}
 	}
-	matches += 1 + c.checkCombination(n, v)
+	matches += 1 + c.checkCombination(schemaNode, value)
 	switch kind {
 	case tape.String:
-		matches += 1 + c.checkText(n, v)
+		matches += 1 + c.checkText(schemaNode, value)
 	case tape.Number:
 		matches += 2
-		c.checkNumber(n, v)
+		c.checkNumber(schemaNode, value)
 	case tape.Array:
-		matches += 2 + c.checkArray(n, v, old)
+		matches += 2 + c.checkArray(schemaNode, value, old)
 	}
-	c.checkEnum(n, v)
+	c.checkEnum(schemaNode, value)
 	matches++
 	if kind == tape.Object {
-		matches += 1 + c.checkObject(n, v, old)
+		matches += 1 + c.checkObject(schemaNode, value, old)
 	}
 	return matches
 }
@@ -182,51 +182,51 @@ func (c *checker) checkNull(n *node, v tape.Ref) int {
 }
 
 // checkArray checks the items of an array.
-func (c *checker) checkArray(n *node, v, old tape.Ref) int {
+func (c *checker) checkArray(schemaNode *node, value, old tape.Ref) int {
 	matches := 0
-	if n.items != NoNode {
+	if schemaNode.items != NoNode {
 		i := int32(0)
-		for item, end := c.doc.First(v), c.doc.Next(v); item < end; item = c.doc.Next(item) {
+		for item, end := c.doc.First(value), c.doc.Next(value); item < end; item = c.doc.Next(item) {
 			c.steps = append(c.steps, step{kind: stepIndex, index: i})
-			matches += c.checkAndRatchet(n.items, item, c.keyedItem(n, old, item))
+			matches += c.checkAndRatchet(schemaNode.items, item, c.keyedItem(schemaNode, old, item))
 			c.steps = c.steps[:len(c.steps)-1]
 			i++
 		}
 	}
-	if n.bounds != nil {
-		c.checkItems(n.bounds, int64(c.doc.Len(v)))
+	if schemaNode.bounds != nil {
+		c.checkItems(schemaNode.bounds, int64(c.doc.Len(value)))
 	}
 	return matches
 }
 
 // checkObject checks the members of an object.
-func (c *checker) checkObject(n *node, v, old tape.Ref) int {
-	if n.bounds != nil {
-		c.checkProps(n.bounds, int64(c.doc.Len(v)))
+func (c *checker) checkObject(schemaNode *node, value, old tape.Ref) int {
+	if schemaNode.bounds != nil {
+		c.checkProps(schemaNode.bounds, int64(c.doc.Len(value)))
 	}
 	matches := 0
-	if n.additional == additionalForbidden || n.additional == additionalSchema {
-		matches += c.checkUnnamed(n, v, old)
+	if schemaNode.additional == additionalForbidden || schemaNode.additional == additionalSchema {
+		matches += c.checkUnnamed(schemaNode, value, old)
 	}
 
 	// 1. Check the members that the schema names.
-	seen := newIndexSet(len(n.props))
+	seen := newIndexSet(len(schemaNode.props))
 	next := 0
-	if len(n.props) > 0 {
-		for k, end := c.doc.First(v), c.doc.Next(v); k < end; k = c.doc.Next(k + 1) {
-			i := n.find(c.doc, k, next)
+	if len(schemaNode.props) > 0 {
+		for key, end := c.doc.First(value), c.doc.Next(value); key < end; key = c.doc.Next(key + 1) {
+			i := schemaNode.find(c.doc, key, next)
 			if i < 0 {
 				continue
 			}
 			next = i + 1
 			seen.set(i)
-			matches += c.checkMember(n.props[i].node, stepProp, k, old)
+			matches += c.checkMember(schemaNode.props[i].node, stepProp, key, old)
 		}
 	}
 
 	// 2. Report missing properties.
-	for _, r := range n.required {
-		isPresent := r.prop >= 0 && seen.has(r.prop) || r.prop < 0 && c.doc.Find(v, r.name) != tape.None
+	for _, r := range schemaNode.required {
+		isPresent := r.prop >= 0 && seen.has(r.prop) || r.prop < 0 && c.doc.Find(value, r.name) != tape.None
 		if isPresent {
 			continue
 		}
@@ -239,19 +239,19 @@ func (c *checker) checkObject(n *node, v, old tape.Ref) int {
 }
 
 // checkUnnamed checks members that the schema does not name.
-func (c *checker) checkUnnamed(n *node, v, old tape.Ref) int {
+func (c *checker) checkUnnamed(schemaNode *node, v, old tape.Ref) int {
 	matches := 0
 	next := 0
-	for k, end := c.doc.First(v), c.doc.Next(v); k < end; k = c.doc.Next(k + 1) {
-		if i := n.find(c.doc, k, next); i >= 0 {
+	for key, end := c.doc.First(v), c.doc.Next(v); key < end; key = c.doc.Next(key + 1) {
+		if i := schemaNode.find(c.doc, key, next); i >= 0 {
 			next = i + 1
 			continue
 		}
-		if n.additional == additionalForbidden {
-			c.reportForbidden(k)
+		if schemaNode.additional == additionalForbidden {
+			c.reportForbidden(key)
 			continue
 		}
-		matches += c.checkMember(n.values, stepValue, k, old)
+		matches += c.checkMember(schemaNode.values, stepValue, key, old)
 	}
 	return matches
 }
@@ -274,22 +274,22 @@ func (c *checker) checkMember(at NodeIndex, kind stepKind, key, old tape.Ref) in
 }
 
 // checkCombination checks anyOf, oneOf, allOf and not.
-func (c *checker) checkCombination(n *node, v tape.Ref) int {
+func (c *checker) checkCombination(schemaNode *node, value tape.Ref) int {
 	matches := 1
-	if n.combination == nil {
+	if schemaNode.combination == nil {
 		return matches
 	}
-	if len(n.combination.anyOf) > 0 {
-		matches += c.checkAnyOf(n.combination.anyOf, v)
+	if len(schemaNode.combination.anyOf) > 0 {
+		matches += c.checkAnyOf(schemaNode.combination.anyOf, value)
 	}
-	if len(n.combination.oneOf) > 0 {
-		matches += c.checkOneOf(n.combination.oneOf, v)
+	if len(schemaNode.combination.oneOf) > 0 {
+		matches += c.checkOneOf(schemaNode.combination.oneOf, value)
 	}
-	if len(n.combination.allOf) > 0 {
-		matches += c.checkAllOf(n.combination.allOf, v)
+	if len(schemaNode.combination.allOf) > 0 {
+		matches += c.checkAllOf(schemaNode.combination.allOf, value)
 	}
-	if n.combination.not != NoNode {
-		if ok, _ := c.probe(n.combination.not, v); ok {
+	if schemaNode.combination.not != NoNode {
+		if ok, _ := c.probe(schemaNode.combination.not, value); ok {
 			c.reportCombination("must not validate the schema (not)")
 		}
 	}
@@ -313,10 +313,10 @@ func (c *checker) reportBranch(at NodeIndex, v tape.Ref) int {
 }
 
 // checkAnyOf reports the errors of the branch with the most passed checks if no branch matches.
-func (c *checker) checkAnyOf(branches []NodeIndex, v tape.Ref) int {
+func (c *checker) checkAnyOf(branches []NodeIndex, value tape.Ref) int {
 	best, bestMatches := NoNode, 0
 	for _, at := range branches {
-		ok, matches := c.probe(at, v)
+		ok, matches := c.probe(at, value)
 		if ok {
 			return matches
 		}
@@ -328,15 +328,15 @@ func (c *checker) checkAnyOf(branches []NodeIndex, v tape.Ref) int {
 	if c.quiet > 0 { // Nothing is reported. Checking again would double the time with each nested anyOf.
 		return bestMatches
 	}
-	return c.reportBranch(best, v)
+	return c.reportBranch(best, value)
 }
 
 // checkOneOf is checkAnyOf, except that exactly one branch must match.
-func (c *checker) checkOneOf(branches []NodeIndex, v tape.Ref) int {
+func (c *checker) checkOneOf(branches []NodeIndex, value tape.Ref) int {
 	best, bestMatches := NoNode, 0 // of the invalid branches
 	valid, firstValidMatches := 0, 0
 	for _, at := range branches {
-		ok, matches := c.probe(at, v)
+		ok, matches := c.probe(at, value)
 		switch {
 		case ok:
 			valid++
@@ -355,7 +355,7 @@ func (c *checker) checkOneOf(branches []NodeIndex, v tape.Ref) int {
 		if c.quiet > 0 {
 			return bestMatches
 		}
-		return c.reportBranch(best, v)
+		return c.reportBranch(best, value)
 	}
 	c.reportCombination("must validate one and only one schema (oneOf). Found %d valid alternatives", valid)
 	return 0

@@ -78,15 +78,15 @@ func TestCheckToleratesUnchangedValues(t *testing.T) {
 			`list[0]: Invalid value: "x": must be an object for an array of list-type map`}},
 	}
 	p := compileText(t, keyedListSchema)
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			for _, e := range p.Check(parseDoc(t, []byte(tt.doc)), parseDoc(t, []byte(tt.old)), ratchets, nil).All() {
+			for _, e := range p.Check(parseDoc(t, []byte(test.doc)), parseDoc(t, []byte(test.old)), ratchets, nil).All() {
 				got = append(got, e.Error())
 			}
-			if !slices.Equal(got, tt.want) {
+			if !slices.Equal(got, test.want) {
 				t.Errorf("Check(%s) after %s: got errors\n%s\nwant\n%s",
-					tt.doc, tt.old, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+					test.doc, test.old, strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func TestCheckStatusIgnoresOtherFields(t *testing.T) {
 		got[1].Error() != `status.n: Invalid value: "string": n in body must be of type integer: "string"` {
 		t.Errorf("CheckStatus = %v, want errors of status.kind and status.n", got)
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, old string
 		ratchets  bool
 		want      int
@@ -111,9 +111,9 @@ func TestCheckStatusIgnoresOtherFields(t *testing.T) {
 		{name: "null where there was none, without ratcheting", old: `{}`, want: 1},
 		{name: "null where there was one", old: `{"status":{}}`, ratchets: true, want: 1},
 	} {
-		doc, old := parseDoc(t, []byte(`{"status":null}`)), parseDoc(t, []byte(c.old))
-		if got := program.CheckStatus(doc, old, c.ratchets, nil).Schema; len(got) != c.want {
-			t.Errorf("%s: got %v, want %d errors", c.name, got, c.want)
+		doc, old := parseDoc(t, []byte(`{"status":null}`)), parseDoc(t, []byte(test.old))
+		if got := program.CheckStatus(doc, old, test.ratchets, nil).Schema; len(got) != test.want {
+			t.Errorf("%s: got %v, want %d errors", test.name, got, test.want)
 		}
 	}
 	if r := program.CheckStatus(parseDoc(t, []byte(`{"list":["x"]}`)), nil, ratchets, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
@@ -128,15 +128,15 @@ func TestStructuralErrorsComeFirst(t *testing.T) {
 	if got := StructuralError(errsOfValues); got != nil {
 		t.Errorf("StructuralError(%v) = %v, want nil", errsOfValues, got)
 	}
-	for _, e := range []*field.Error{
+	for _, fieldErr := range []*field.Error{
 		field.Required(nil, ""),
 		field.TooLong(nil, "", 1),
 		field.TooMany(nil, 2, 1),
 		field.TypeInvalid(nil, 1, ""),
 		field.NotSupported[string](nil, 1, nil),
 	} {
-		if b := StructuralError(field.ErrorList{e}); b == nil || b.Field != "<nil>" {
-			t.Errorf("%v: got blocking error %v, want one of field <nil>", e.Type, b)
+		if b := StructuralError(field.ErrorList{fieldErr}); b == nil || b.Field != "<nil>" {
+			t.Errorf("%v: got blocking error %v, want one of field <nil>", fieldErr.Type, b)
 		}
 	}
 	r := Report{
@@ -144,9 +144,9 @@ func TestStructuralErrorsComeFirst(t *testing.T) {
 		Embedded: field.ErrorList{{Detail: "3"}},
 		Lists:    field.ErrorList{{Detail: "4"}},
 	}
-	for i, e := range r.All(&field.Error{Detail: "2"}) {
-		if e.Detail != string(rune('1'+i)) {
-			t.Errorf("got error %s at %d, want %d", e.Detail, i, i+1)
+	for i, fieldErr := range r.All(&field.Error{Detail: "2"}) {
+		if fieldErr.Detail != string(rune('1'+i)) {
+			t.Errorf("got error %s at %d, want %d", fieldErr.Detail, i, i+1)
 		}
 	}
 }
@@ -197,19 +197,19 @@ func TestCheckDefaultsRejectsInvalidDefaults(t *testing.T) {
 			want:   nil,
 		},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			var s v1.JSONSchemaProps
-			if err := json.Unmarshal([]byte(tt.schema), &s); err != nil {
+			if err := json.Unmarshal([]byte(test.schema), &s); err != nil {
 				t.Fatal(err)
 			}
 			got := CheckDefaults(t.Context(), field.NewPath("x"), &s, true, nil)
-			ok := len(got) == len(tt.want)
-			for i := range tt.want {
-				ok = ok && strings.HasPrefix(got[i].Error(), tt.want[i])
+			ok := len(got) == len(test.want)
+			for i := range test.want {
+				ok = ok && strings.HasPrefix(got[i].Error(), test.want[i])
 			}
 			if !ok {
-				t.Errorf("got %v\nwant %s", got, strings.Join(tt.want, "\n"))
+				t.Errorf("got %v\nwant %s", got, strings.Join(test.want, "\n"))
 			}
 		})
 	}
@@ -239,13 +239,13 @@ func TestCheckDefaultsEvaluatesRules(t *testing.T) {
 
 // BenchmarkEqualDocuments measures an update that changes nothing, of a list with many equal keys.
 func BenchmarkEqualDocuments(b *testing.B) {
-	p := compileText(b, keyedListSchema)
+	program := compileText(b, keyedListSchema)
 	text := `{"list":[` + strings.TrimSuffix(strings.Repeat(`{"a":"x","b":1,"v":9},`, 100), ",") + `]}`
 	d, err := tape.Parse([]byte(text))
 	if err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		p.Check(d, d, true, nil)
+		program.Check(d, d, true, nil)
 	}
 }

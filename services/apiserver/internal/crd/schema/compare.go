@@ -33,14 +33,14 @@ func (p *Program) NewComparer(d, old *tape.Doc) *Comparer {
 
 // Equal reports whether a value is unchanged. An object with members that the schema does not
 // describe is never equal.
-func (c *Comparer) Equal(at NodeIndex, v, old tape.Ref) bool {
-	if kind := c.doc.Kind(v); kind != tape.Object && kind != tape.Array {
-		return c.equal(at, v, old)
+func (c *Comparer) Equal(at NodeIndex, value, old tape.Ref) bool {
+	if kind := c.doc.Kind(value); kind != tape.Object && kind != tape.Array {
+		return c.equal(at, value, old)
 	}
-	compared := comparison{at, v, old}
+	compared := comparison{at, value, old}
 	isEqual, known := c.results[compared]
 	if !known {
-		isEqual = c.equal(at, v, old)
+		isEqual = c.equal(at, value, old)
 		if c.results == nil {
 			c.results = map[comparison]bool{}
 		}
@@ -64,11 +64,11 @@ func (c *Comparer) keyedItem(n *node, old, item tape.Ref) tape.Ref {
 }
 
 // findByKeys returns the first old item with the keys of item, or tape.None.
-func (c *Comparer) findByKeys(n *node, old, item tape.Ref) tape.Ref {
-	if len(n.keys) == 0 {
+func (c *Comparer) findByKeys(schemaNode *node, old, item tape.Ref) tape.Ref {
+	if len(schemaNode.keys) == 0 {
 		return tape.None
 	}
-	key, ok := scalarKeys(c.doc, n.keys, item)
+	key, ok := scalarKeys(c.doc, schemaNode.keys, item)
 	if !ok {
 		return tape.None
 	}
@@ -76,7 +76,7 @@ func (c *Comparer) findByKeys(n *node, old, item tape.Ref) tape.Ref {
 	if !ok {
 		items = make(map[string]tape.Ref, c.old.Len(old))
 		for i, end := c.old.First(old), c.old.Next(old); i < end; i = c.old.Next(i) {
-			k, ok := scalarKeys(c.old, n.keys, i)
+			k, ok := scalarKeys(c.old, schemaNode.keys, i)
 			if _, there := items[k]; ok && !there {
 				items[k] = i
 			}
@@ -94,66 +94,66 @@ func (c *Comparer) findByKeys(n *node, old, item tape.Ref) tape.Ref {
 
 // scalarKeys returns a string that is equal for items with equal keys, in the sense of ratcheting.
 // It returns false if the item lacks a key or if a key is not a scalar.
-func scalarKeys(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
-	if d.Kind(item) != tape.Object {
+func scalarKeys(doc *tape.Doc, keys []string, item tape.Ref) (string, bool) {
+	if doc.Kind(item) != tape.Object {
 		return "", false
 	}
-	var b strings.Builder
+	var builder strings.Builder
 	for _, k := range keys {
-		v := d.Find(item, k)
-		if v == tape.None {
+		value := doc.Find(item, k)
+		if value == tape.None {
 			return "", false
 		}
-		switch d.Kind(v) {
+		switch doc.Kind(value) {
 		case tape.True, tape.False:
-			b.Write(d.Text(v))
+			builder.Write(doc.Text(value))
 		case tape.Number:
-			if i, ok := d.Int(v); ok {
-				fmt.Fprintf(&b, "%d", i)
+			if i, ok := doc.Int(value); ok {
+				fmt.Fprintf(&builder, "%d", i)
 			} else if len(keys) == 1 {
-				fmt.Fprintf(&b, "f%g", d.Float(v))
+				fmt.Fprintf(&builder, "f%g", doc.Float(value))
 			} else { // with several keys, Kubernetes compares six digits
-				fmt.Fprintf(&b, "%f", d.Float(v))
+				fmt.Fprintf(&builder, "%f", doc.Float(value))
 			}
 		case tape.String:
-			fmt.Fprintf(&b, "%q", d.String(v))
+			fmt.Fprintf(&builder, "%q", doc.String(value))
 		default:
 			return "", false
 		}
-		b.WriteByte(0)
+		builder.WriteByte(0)
 	}
-	return b.String(), true
+	return builder.String(), true
 }
 
 // equal compares two values like Equal. It does not cache the result, because a value may have many
 // values within.
-func (c *Comparer) equal(at NodeIndex, v, old tape.Ref) bool {
-	kind, oldKind := c.doc.Kind(v), c.old.Kind(old)
+func (c *Comparer) equal(at NodeIndex, value, old tape.Ref) bool {
+	kind, oldKind := c.doc.Kind(value), c.old.Kind(old)
 	if kind == tape.Object || kind == tape.Array {
-		if isEqual, known := c.results[comparison{at, v, old}]; known {
+		if isEqual, known := c.results[comparison{at, value, old}]; known {
 			return isEqual
 		}
 	}
 	switch {
 	case kind == tape.Array && oldKind == tape.Array:
-		return c.equalLists(&c.program.nodes[at], v, old)
+		return c.equalLists(&c.program.nodes[at], value, old)
 	case kind == tape.Object && oldKind == tape.Object:
-		return c.equalObjects(&c.program.nodes[at], v, old)
+		return c.equalObjects(&c.program.nodes[at], value, old)
 	}
-	return tape.Equal(c.doc, v, c.old, old)
+	return tape.Equal(c.doc, value, c.old, old)
 }
 
 // equalLists reports whether two lists are equal. The order of lists of type map does not matter.
-func (c *Comparer) equalLists(n *node, v, old tape.Ref) bool {
-	if c.doc.Len(v) != c.old.Len(old) {
+func (c *Comparer) equalLists(schemaNode *node, value, old tape.Ref) bool {
+	if c.doc.Len(value) != c.old.Len(old) {
 		return false
 	}
-	if n.listType != listMap {
-		return tape.Equal(c.doc, v, c.old, old)
+	if schemaNode.listType != listMap {
+		return tape.Equal(c.doc, value, c.old, old)
 	}
-	for item, end := c.doc.First(v), c.doc.Next(v); item < end; item = c.doc.Next(item) {
-		oldItem := c.findByKeys(n, old, item)
-		if oldItem == tape.None || n.items == NoNode || !c.equal(n.items, item, oldItem) {
+	for item, end := c.doc.First(value), c.doc.Next(value); item < end; item = c.doc.Next(item) {
+		oldItem := c.findByKeys(schemaNode, old, item)
+		if oldItem == tape.None || schemaNode.items == NoNode || !c.equal(schemaNode.items, item, oldItem) {
 			return false
 		}
 	}
@@ -198,29 +198,29 @@ func (w *walker) record(e *field.Error) {
 }
 
 // visitChildren visits the members or items of a value for whose nodes matches returns true.
-func (w *walker) visitChildren(n *node, v tape.Ref, matches func(*node) bool, visit func(at NodeIndex, v tape.Ref)) {
-	d := w.doc
-	switch d.Kind(v) {
+func (w *walker) visitChildren(schemaNode *node, value tape.Ref, matches func(*node) bool, visit func(at NodeIndex, value tape.Ref)) {
+	doc := w.doc
+	switch doc.Kind(value) {
 	case tape.Array:
-		if n.items == NoNode || !matches(&w.program.nodes[n.items]) {
+		if schemaNode.items == NoNode || !matches(&w.program.nodes[schemaNode.items]) {
 			return
 		}
 		index := int32(0)
-		for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
-			w.visit(step{kind: stepIndex, index: index}, n.items, i, visit)
+		for i, end := doc.First(value), doc.Next(value); i < end; i = doc.Next(i) {
+			w.visit(step{kind: stepIndex, index: index}, schemaNode.items, i, visit)
 			index++
 		}
 	case tape.Object:
 		next := 0
-		for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
-			at, kind := n.values, stepValue
-			if i := n.find(d, k, next); i >= 0 {
+		for key, end := doc.First(value), doc.Next(value); key < end; key = doc.Next(key + 1) {
+			at, kind := schemaNode.values, stepValue
+			if i := schemaNode.find(doc, key, next); i >= 0 {
 				next = i + 1
-				at = n.props[i].node
+				at = schemaNode.props[i].node
 				kind = stepProp
 			}
 			if at != NoNode && matches(&w.program.nodes[at]) {
-				w.visit(step{kind: kind, key: k}, at, k+1, visit)
+				w.visit(step{kind: kind, key: key}, at, key+1, visit)
 			}
 		}
 	}
@@ -250,17 +250,17 @@ func (p *Program) checkLists(d *tape.Doc, base *field.Path) field.ErrorList {
 }
 
 // checkListsBelow checks the lists at and below a value.
-func (w *walker) checkListsBelow(at NodeIndex, v tape.Ref) {
-	n := &w.program.nodes[at]
-	if w.doc.Kind(v) == tape.Array {
-		switch n.listType {
+func (w *walker) checkListsBelow(at NodeIndex, value tape.Ref) {
+	schemaNode := &w.program.nodes[at]
+	if w.doc.Kind(value) == tape.Array {
+		switch schemaNode.listType {
 		case listSet:
-			w.checkSet(v)
+			w.checkSet(value)
 		case listMap:
-			w.checkKeyedList(n, v)
+			w.checkKeyedList(schemaNode, value)
 		}
 	}
-	w.visitChildren(n, v, hasSetsOrMaps, w.checkListsBelow)
+	w.visitChildren(schemaNode, value, hasSetsOrMaps, w.checkListsBelow)
 }
 
 // reportDuplicate reports an item that occurs earlier in its list.
@@ -271,16 +271,16 @@ func (w *walker) reportDuplicate(index int, value any) {
 }
 
 // checkSet reports each repeated value once.
-func (w *walker) checkSet(v tape.Ref) {
-	d := w.doc
-	if d.Len(v) <= 1 {
+func (w *walker) checkSet(value tape.Ref) {
+	doc := w.doc
+	if doc.Len(value) <= 1 {
 		return
 	}
-	times := make(stringCounts, d.Len(v))
+	times := make(stringCounts, doc.Len(value))
 	index := 0
-	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
-		if times.isSecond(identity(d, i)) {
-			w.reportDuplicate(index, d.Any(i))
+	for i, end := doc.First(value), doc.Next(value); i < end; i = doc.Next(i) {
+		if times.isSecond(identity(doc, i)) {
+			w.reportDuplicate(index, doc.Any(i))
 		}
 		index++
 	}
@@ -297,28 +297,28 @@ func (c stringCounts) isSecond(s string) bool {
 
 // identity returns a string that is equal for equal values. Scalars of different types differ: 1
 // and 1.0 differ, but not within objects.
-func identity(d *tape.Doc, v tape.Ref) string {
-	switch d.Kind(v) {
+func identity(doc *tape.Doc, value tape.Ref) string {
+	switch doc.Kind(value) {
 	case tape.Number:
-		if _, ok := d.Int(v); !ok {
-			return "float " + string(d.AppendCanonical(nil, v))
+		if _, ok := doc.Int(value); !ok {
+			return "float " + string(doc.AppendCanonical(nil, value))
 		}
 	case tape.String:
-		return `"` + d.String(v)
+		return `"` + doc.String(value)
 	}
-	return string(d.AppendCanonical(nil, v))
+	return string(doc.AppendCanonical(nil, value))
 }
 
 // checkKeyedList reports items with equal keys.
-func (w *walker) checkKeyedList(n *node, v tape.Ref) {
-	d := w.doc
+func (w *walker) checkKeyedList(schemaNode *node, value tape.Ref) {
+	doc := w.doc
 
 	// 1. All items must be objects.
 	index := 0
-	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
-		if k := d.Kind(i); k != tape.Object && k != tape.Null {
+	for i, end := doc.First(value), doc.Next(value); i < end; i = doc.Next(i) {
+		if k := doc.Kind(i); k != tape.Object && k != tape.Null {
 			if w.mayReport() {
-				w.record(field.Invalid(w.path().Index(index), d.Any(i), "must be an object for an array of list-type map"))
+				w.record(field.Invalid(w.path().Index(index), doc.Any(i), "must be an object for an array of list-type map"))
 			}
 			return
 		}
@@ -326,28 +326,28 @@ func (w *walker) checkKeyedList(n *node, v tape.Ref) {
 	}
 
 	// 2. Report each repeated key once.
-	if d.Len(v) <= 1 {
+	if doc.Len(value) <= 1 {
 		return
 	}
-	times := make(stringCounts, d.Len(v))
+	times := make(stringCounts, doc.Len(value))
 	index = 0
-	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
-		if times.isSecond(keyIdentity(d, n.keys, i)) {
-			w.reportDuplicate(index, keyValues(d, n.keys, i))
+	for i, end := doc.First(value), doc.Next(value); i < end; i = doc.Next(i) {
+		if times.isSecond(keyIdentity(doc, schemaNode.keys, i)) {
+			w.reportDuplicate(index, keyValues(doc, schemaNode.keys, i))
 		}
 		index++
 	}
 }
 
 // keyIdentity returns a string that is equal for items with equal keys, in the sense of duplicates.
-func keyIdentity(d *tape.Doc, keys []string, item tape.Ref) string {
+func keyIdentity(doc *tape.Doc, keys []string, item tape.Ref) string {
 	var data []byte
 	for _, k := range keys {
-		if v := d.Find(item, k); v != tape.None {
+		if v := doc.Find(item, k); v != tape.None {
 			if len(keys) == 1 {
-				return "=" + identity(d, v)
+				return "=" + identity(doc, v)
 			}
-			data = append(append(data, '='), d.AppendCanonical(nil, v)...)
+			data = append(append(data, '='), doc.AppendCanonical(nil, v)...)
 		}
 		data = append(data, 0)
 	}

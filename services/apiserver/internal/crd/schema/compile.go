@@ -24,21 +24,21 @@ func Compile(s *v1.JSONSchemaProps) (*Program, error) {
 func (b *PatternBudget) Compile(s *v1.JSONSchemaProps) (*Program, error) { return compile(s, b, false) }
 
 // compile compiles a schema. With defaults, the program checks default values.
-func compile(s *v1.JSONSchemaProps, budget *PatternBudget, defaults bool) (*Program, error) {
-	if s == nil {
-		s = &v1.JSONSchemaProps{}
+func compile(props *v1.JSONSchemaProps, budget *PatternBudget, defaults bool) (*Program, error) {
+	if props == nil {
+		props = &v1.JSONSchemaProps{}
 	}
-	c := compiler{program: &Program{checksDefaults: defaults, maxCost: MaxMatched}}
-	c.budget = newBudgetShare(budget, c.program)
-	if _, err := c.addNode(s, true); err != nil {
+	builder := compiler{program: &Program{checksDefaults: defaults, maxCost: MaxMatched}}
+	builder.budget = newBudgetShare(budget, builder.program)
+	if _, err := builder.addNode(props, true); err != nil {
 		return nil, err
 	}
-	c.program.nodes = slices.Clip(c.program.nodes)
-	if err := c.setDefaults(s, Root, outside); err != nil {
+	builder.program.nodes = slices.Clip(builder.program.nodes)
+	if err := builder.setDefaults(props, Root, outside); err != nil {
 		return nil, err
 	}
-	c.program.measureDefaults()
-	return c.program, nil
+	builder.program.measureDefaults()
+	return builder.program, nil
 }
 
 // measureDefaults computes maxDefaults and maxDefault.
@@ -68,7 +68,7 @@ func (c *compiler) addNode(schemaProps *v1.JSONSchemaProps, structural bool) (No
 	c.program.nodes = append(c.program.nodes, node{items: NoNode, values: NoNode})
 
 	// 2. Compile the keywords of the schema itself.
-	n := node{
+	compiled := node{
 		items:            NoNode,
 		values:           NoNode,
 		nullable:         schemaProps.Nullable,
@@ -76,31 +76,31 @@ func (c *compiler) addNode(schemaProps *v1.JSONSchemaProps, structural bool) (No
 		keys:             schemaProps.XListMapKeys,
 		preservesUnknown: schemaProps.XPreserveUnknownFields != nil && *schemaProps.XPreserveUnknownFields,
 	}
-	n.containsEmbedded = n.isEmbedded
-	n.listType = listTypeOf(schemaProps)
-	n.containsSetsOrMaps = n.listType == listSet || n.listType == listMap
-	c.setTypes(&n, schemaProps)
-	n.bounds = boundsOf(schemaProps)
-	n.text = c.textOf(schemaProps)
+	compiled.containsEmbedded = compiled.isEmbedded
+	compiled.listType = listTypeOf(schemaProps)
+	compiled.containsSetsOrMaps = compiled.listType == listSet || compiled.listType == listMap
+	c.setTypes(&compiled, schemaProps)
+	compiled.bounds = boundsOf(schemaProps)
+	compiled.text = c.textOf(schemaProps)
 	var err error
-	if n.enum, err = enumOf(schemaProps); err != nil {
+	if compiled.enum, err = enumOf(schemaProps); err != nil {
 		return NoNode, err
 	}
-	n.enumIndex = newEnumIndex(n.enum)
+	compiled.enumIndex = newEnumIndex(compiled.enum)
 
 	// 3. Compile the schemas within it.
-	if err := c.addChildren(&n, schemaProps, structural); err != nil {
+	if err := c.addChildren(&compiled, schemaProps, structural); err != nil {
 		return NoNode, err
 	}
-	if n.combination, err = c.addCombination(schemaProps); err != nil {
+	if compiled.combination, err = c.addCombination(schemaProps); err != nil {
 		return NoNode, err
 	}
 
 	// 4. Resolve the required properties, whose indexes are known now.
 	for _, name := range schemaProps.Required {
-		n.required = append(n.required, requirement{name: name, prop: n.propertyIndex(name)})
+		compiled.required = append(compiled.required, requirement{name: name, prop: compiled.propertyIndex(name)})
 	}
-	c.program.nodes[at] = n
+	c.program.nodes[at] = compiled
 	return at, nil
 }
 
@@ -119,29 +119,29 @@ func listTypeOf(s *v1.JSONSchemaProps) listType {
 }
 
 // setTypes sets the types that a value may have.
-func (c *compiler) setTypes(n *node, schemaProps *v1.JSONSchemaProps) {
-	n.typeText = schemaProps.Type
+func (c *compiler) setTypes(schemaNode *node, schemaProps *v1.JSONSchemaProps) {
+	schemaNode.typeText = schemaProps.Type
 	switch schemaProps.Type {
 	case "object":
-		n.types = typeObject
+		schemaNode.types = typeObject
 	case "array":
-		n.types = typeArray
+		schemaNode.types = typeArray
 	case "string":
-		n.types = typeString
+		schemaNode.types = typeString
 	case "integer":
-		n.types = typeInteger
+		schemaNode.types = typeInteger
 	case "number":
-		n.types = typeNumber
+		schemaNode.types = typeNumber
 	case "boolean":
-		n.types = typeBoolean
+		schemaNode.types = typeBoolean
 	case "null":
-		n.types = typeNull
+		schemaNode.types = typeNull
 	}
 	if schemaProps.XIntOrString && !c.program.checksDefaults {
-		n.types = typeInteger | typeString
-		n.typeText = "integer,string"
+		schemaNode.types = typeInteger | typeString
+		schemaNode.typeText = "integer,string"
 	}
-	n.hasType = n.typeText != ""
+	schemaNode.hasType = schemaNode.typeText != ""
 }
 
 // boundsOf returns the bounds of a schema, or nil.
@@ -174,16 +174,16 @@ func (c *compiler) textOf(schemaProps *v1.JSONSchemaProps) *textRules {
 	if format == "" && schemaProps.MinLength == nil && schemaProps.MaxLength == nil && schemaProps.Pattern == "" {
 		return nil
 	}
-	t := &textRules{
+	textRule := &textRules{
 		minLength:   schemaProps.MinLength,
 		maxLength:   schemaProps.MaxLength,
 		format:      format,
 		knownFormat: strfmt.Default.ContainsName(format),
 	}
 	if schemaProps.Pattern != "" {
-		t.pattern = &pattern{text: schemaProps.Pattern, budget: c.budget}
+		textRule.pattern = &pattern{text: schemaProps.Pattern, budget: c.budget}
 	}
-	return t
+	return textRule
 }
 
 // enumOf decodes the allowed values of a schema.
@@ -194,31 +194,31 @@ func enumOf(s *v1.JSONSchemaProps) ([]enumValue, error) {
 		if len(raw) == 0 {
 			raw = []byte("null")
 		}
-		d, err := tape.Parse(raw)
+		doc, err := tape.Parse(raw)
 		if err != nil {
 			return nil, fmt.Errorf("enum: %w", err)
 		}
-		v := enumValue{value: d.Any(tape.Root)}
-		switch d.Kind(tape.Root) {
+		enum := enumValue{value: doc.Any(tape.Root)}
+		switch doc.Kind(tape.Root) {
 		case tape.Object, tape.Array:
-			v.doc = d
+			enum.doc = doc
 		}
-		if text, ok := v.value.(string); ok {
-			v.text = text
+		if text, ok := enum.value.(string); ok {
+			enum.text = text
 		} else {
-			encoded, err := json.Marshal(v.value)
+			encoded, err := json.Marshal(enum.value)
 			if err != nil {
 				return nil, fmt.Errorf("enum: %w", err)
 			}
-			v.text = string(encoded)
+			enum.text = string(encoded)
 		}
-		list = append(list, v)
+		list = append(list, enum)
 	}
 	return list, nil
 }
 
 // addChildren adds the schemas of properties, additional properties and items.
-func (c *compiler) addChildren(n *node, schemaProps *v1.JSONSchemaProps, structural bool) error {
+func (c *compiler) addChildren(schemaNode *node, schemaProps *v1.JSONSchemaProps, structural bool) error {
 	names := make([]string, 0, len(schemaProps.Properties))
 	for name := range schemaProps.Properties {
 		names = append(names, name)
@@ -230,24 +230,24 @@ func (c *compiler) addChildren(n *node, schemaProps *v1.JSONSchemaProps, structu
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		n.props = append(n.props, prop{name: name, node: child})
-		c.inherit(n, child)
-		n.hasDefaults = n.hasDefaults || structural && hasDefault(&sub)
+		schemaNode.props = append(schemaNode.props, prop{name: name, node: child})
+		c.inherit(schemaNode, child)
+		schemaNode.hasDefaults = schemaNode.hasDefaults || structural && hasDefault(&sub)
 	}
-	if a := schemaProps.AdditionalProperties; a != nil && (structural || !c.program.checksDefaults) {
+	if additional := schemaProps.AdditionalProperties; additional != nil && (structural || !c.program.checksDefaults) {
 		switch {
-		case a.Schema != nil:
-			n.additional = additionalSchema
-			child, err := c.addNode(a.Schema, structural)
+		case additional.Schema != nil:
+			schemaNode.additional = additionalSchema
+			child, err := c.addNode(additional.Schema, structural)
 			if err != nil {
 				return fmt.Errorf("additionalProperties: %w", err)
 			}
-			n.values = child
-			c.inherit(n, child)
-		case a.Allows:
-			n.additional = additionalAllowed
+			schemaNode.values = child
+			c.inherit(schemaNode, child)
+		case additional.Allows:
+			schemaNode.additional = additionalAllowed
 		default:
-			n.additional = additionalForbidden
+			schemaNode.additional = additionalForbidden
 		}
 	}
 	if schemaProps.Items != nil && schemaProps.Items.Schema != nil {
@@ -255,8 +255,8 @@ func (c *compiler) addChildren(n *node, schemaProps *v1.JSONSchemaProps, structu
 		if err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
-		n.items = child
-		c.inherit(n, child)
+		schemaNode.items = child
+		c.inherit(schemaNode, child)
 	}
 	return nil
 }
@@ -278,23 +278,23 @@ func (c *compiler) addCombination(schemaProps *v1.JSONSchemaProps) (*combination
 	if len(schemaProps.AllOf) == 0 && len(schemaProps.AnyOf) == 0 && len(schemaProps.OneOf) == 0 && schemaProps.Not == nil {
 		return nil, nil
 	}
-	m := &combination{not: NoNode}
+	branches := &combination{not: NoNode}
 	var err error
-	if m.allOf, err = c.addAll(schemaProps.AllOf); err != nil {
+	if branches.allOf, err = c.addAll(schemaProps.AllOf); err != nil {
 		return nil, fmt.Errorf("allOf: %w", err)
 	}
-	if m.anyOf, err = c.addAll(schemaProps.AnyOf); err != nil {
+	if branches.anyOf, err = c.addAll(schemaProps.AnyOf); err != nil {
 		return nil, fmt.Errorf("anyOf: %w", err)
 	}
-	if m.oneOf, err = c.addAll(schemaProps.OneOf); err != nil {
+	if branches.oneOf, err = c.addAll(schemaProps.OneOf); err != nil {
 		return nil, fmt.Errorf("oneOf: %w", err)
 	}
 	if schemaProps.Not != nil {
-		if m.not, err = c.addNode(schemaProps.Not, false); err != nil {
+		if branches.not, err = c.addNode(schemaProps.Not, false); err != nil {
 			return nil, fmt.Errorf("not: %w", err)
 		}
 	}
-	return m, nil
+	return branches, nil
 }
 
 // addAll compiles a list of schemas.
@@ -312,35 +312,35 @@ func (c *compiler) addAll(schemas []v1.JSONSchemaProps) ([]NodeIndex, error) {
 
 // setDefaults sets the default values, innermost first. Each default is normalized by its own
 // schema, so that it can be inserted unchanged.
-func (c *compiler) setDefaults(schemaProps *v1.JSONSchemaProps, at NodeIndex, m metadataPosition) error {
-	n := &c.program.nodes[at]
-	for i, p := range n.props {
+func (c *compiler) setDefaults(schemaProps *v1.JSONSchemaProps, at NodeIndex, position metadataPosition) error {
+	schemaNode := &c.program.nodes[at]
+	for i, p := range schemaNode.props {
 		sub := schemaProps.Properties[p.name]
-		if err := c.setDefaults(&sub, p.node, m.child(schemaProps, p.name)); err != nil {
+		if err := c.setDefaults(&sub, p.node, position.child(schemaProps, p.name)); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if c.program.nodes[p.node].defaultValue != nil {
-			n.defaultedProps = append(n.defaultedProps, int32(i))
+			schemaNode.defaultedProps = append(schemaNode.defaultedProps, int32(i))
 		}
 	}
-	if n.values != NoNode {
-		if err := c.setDefaults(schemaProps.AdditionalProperties.Schema, n.values, m.child(schemaProps, "")); err != nil {
+	if schemaNode.values != NoNode {
+		if err := c.setDefaults(schemaProps.AdditionalProperties.Schema, schemaNode.values, position.child(schemaProps, "")); err != nil {
 			return fmt.Errorf("additionalProperties: %w", err)
 		}
 	}
-	if n.items != NoNode {
-		if err := c.setDefaults(schemaProps.Items.Schema, n.items, m.child(schemaProps, "")); err != nil {
+	if schemaNode.items != NoNode {
+		if err := c.setDefaults(schemaProps.Items.Schema, schemaNode.items, position.child(schemaProps, "")); err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
 	}
 	if !hasDefault(schemaProps) {
 		return nil
 	}
-	normalized, err := c.program.normalizeDefault(at, schemaProps.Default.Raw, m)
+	normalized, err := c.program.normalizeDefault(at, schemaProps.Default.Raw, position)
 	if err != nil {
 		return fmt.Errorf("default: %w", err)
 	}
-	n.defaultValue = normalized
+	schemaNode.defaultValue = normalized
 	return nil
 }
 

@@ -38,18 +38,18 @@ func TestLargeEnums(t *testing.T) {
 	enum := func(values []string) *Program {
 		return compileText(t, `{"x-kubernetes-preserve-unknown-fields":true,"enum":[`+strings.Join(values, ",")+`]}`)
 	}
-	p, q := enum(few), enum(many)
-	if p.nodes[Root].enumIndex != nil || q.nodes[Root].enumIndex == nil {
+	program, other := enum(few), enum(many)
+	if program.nodes[Root].enumIndex != nil || other.nodes[Root].enumIndex == nil {
 		t.Fatal("got indexes of enums in both programs, or in none, want one of the large enum only")
 	}
-	for _, v := range append(slices.Clone(few), `"b"`, `"98"`, `99`, `2.0`, `2.9`, `0`, `1000`, `1000.5`, `false`, `{"x":2}`, `{}`, `[]`, `"é"`, `9007199254740992`, `""`) {
-		d := parseDoc(t, []byte(v))
-		of := func(p *Program) bool {
-			c := checker{Comparer: Comparer{program: p, doc: d}}
-			return c.isInEnum(&p.nodes[Root], tape.Root)
+	for _, value := range append(slices.Clone(few), `"b"`, `"98"`, `99`, `2.0`, `2.9`, `0`, `1000`, `1000.5`, `false`, `{"x":2}`, `{}`, `[]`, `"é"`, `9007199254740992`, `""`) {
+		d := parseDoc(t, []byte(value))
+		of := func(program *Program) bool {
+			c := checker{Comparer: Comparer{program: program, doc: d}}
+			return c.isInEnum(&program.nodes[Root], tape.Root)
 		}
-		if is, want := of(q), of(p); is != want {
-			t.Errorf("%s: got %t, want %t", v, is, want)
+		if is, want := of(other), of(program); is != want {
+			t.Errorf("%s: got %t, want %t", value, is, want)
 		}
 	}
 }
@@ -188,17 +188,17 @@ func TestPatternBudgetBoundsCache(t *testing.T) {
 	}
 	var budget PatternBudget
 	cachedPatterns := func() (cached int) {
-		p, err := budget.Compile(&s)
+		program, err := budget.Compile(&s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if report := p.Check(parseDoc(t, []byte(object)), nil, ratchets, nil); len(report.Schema) > 0 {
+			if report := program.Check(parseDoc(t, []byte(object)), nil, ratchets, nil); len(report.Schema) > 0 {
 				t.Errorf("Check = %.300s, want no errors", fmt.Sprint(report.Schema))
 			}
 		}
-		for i := range p.nodes {
-			if text := p.nodes[i].text; text != nil && text.pattern.cached.Load() != nil {
+		for i := range program.nodes {
+			if text := program.nodes[i].text; text != nil && text.pattern.cached.Load() != nil {
 				cached++
 			}
 		}
@@ -229,14 +229,14 @@ func TestEachMissingPropertyIsReported(t *testing.T) {
 		required = append(required, fmt.Sprintf(`"p%d"`, many-1-i))
 		members = append(members, fmt.Sprintf(`"p%d":""`, i))
 	}
-	p := compileText(t, `{"type":"object","properties":{`+strings.Join(properties, ",")+`},
+	program := compileText(t, `{"type":"object","properties":{`+strings.Join(properties, ",")+`},
 		"required":["other",`+strings.Join(required, ",")+`]}`)
-	report := p.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, ratchets, nil)
+	report := program.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, ratchets, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "other" {
 		t.Errorf("Check = %.300s, want one error of other", fmt.Sprint(report.Schema))
 	}
 	members[7] = `"other":""`
-	report = p.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, ratchets, nil)
+	report = program.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, ratchets, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "p7" {
 		t.Errorf("Check = %.300s, want one error of p7", fmt.Sprint(report.Schema))
 	}

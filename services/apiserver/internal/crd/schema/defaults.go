@@ -35,14 +35,14 @@ type RulesOfDefault func(
 func CheckDefaults(
 	ctx context.Context,
 	path *field.Path,
-	s *v1.JSONSchemaProps,
+	props *v1.JSONSchemaProps,
 	requirePruned bool,
 	rules RulesOfDefault,
 ) field.ErrorList {
-	if !anyDefault(s) {
+	if !anyDefault(props) {
 		return nil
 	}
-	resource := *s
+	resource := *props
 	resource.XEmbeddedResource = true // the resource itself has a type and metadata
 	p, err := compile(&resource, new(PatternBudget), true)
 	if err != nil {
@@ -123,32 +123,32 @@ func (c *defaultsCheck) add(errs ...*field.Error) { c.errs = append(c.errs, errs
 
 // checkNode checks the default of a schema, and the defaults below it.
 func (c *defaultsCheck) checkNode(path *field.Path, schemaProps *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
-	n := &c.program.nodes[node]
-	if n.isEmbedded {
+	schemaNode := &c.program.nodes[node]
+	if schemaNode.isEmbedded {
 		enclosing = &enclosingResource{root: node}
 	}
 	if hasDefault(schemaProps) {
 		c.checkDefault(path.Child("default"), schemaProps, node, enclosing)
 	}
-	if n.items != NoNode && c.budget >= 0 {
-		c.checkNode(path.Child("items"), schemaProps.Items.Schema, n.items, enclosing.child("", false))
+	if schemaNode.items != NoNode && c.budget >= 0 {
+		c.checkNode(path.Child("items"), schemaProps.Items.Schema, schemaNode.items, enclosing.child("", false))
 	}
 	for i, name := range slices.Sorted(maps.Keys(schemaProps.Properties)) {
 		if c.budget < 0 {
 			return
 		}
 		sub := schemaProps.Properties[name]
-		meta := n.isEmbedded && (name == "metadata" || name == "apiVersion" || name == "kind")
-		c.checkNode(path.Child("properties").Key(name), &sub, n.props[i].node, enclosing.child(name, meta))
+		meta := schemaNode.isEmbedded && (name == "metadata" || name == "apiVersion" || name == "kind")
+		c.checkNode(path.Child("properties").Key(name), &sub, schemaNode.props[i].node, enclosing.child(name, meta))
 	}
 }
 
 // checkDefault checks one default. It stops after the first group of checks that reports errors.
 func (c *defaultsCheck) checkDefault(path *field.Path, schemaProps *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
 	// 1. Parse the default.
-	d, err := tape.Parse(schemaProps.Default.Raw)
-	if err == nil && !d.Clean() {
-		d, err = d.Canonicalize()
+	doc, err := tape.Parse(schemaProps.Default.Raw)
+	if err == nil && !doc.Clean() {
+		doc, err = doc.Canonicalize()
 	}
 	if err != nil {
 		c.add(field.Invalid(path, string(schemaProps.Default.Raw), err.Error()))
@@ -157,21 +157,21 @@ func (c *defaultsCheck) checkDefault(path *field.Path, schemaProps *v1.JSONSchem
 
 	// 2. Check its metadata and unknown fields.
 	if enclosing.meta {
-		if problem := c.checkMetadata(d, enclosing); problem != nil {
-			c.add(field.Invalid(path, d.Any(tape.Root), fmt.Sprintf("must result in valid metadata: %v", problem)))
+		if problem := c.checkMetadata(doc, enclosing); problem != nil {
+			c.add(field.Invalid(path, doc.Any(tape.Root), fmt.Sprintf("must result in valid metadata: %v", problem)))
 			return
 		}
 	} else {
-		if c.requirePruned && c.hasUnknownFields(d, node) {
-			c.add(field.Invalid(path, d.Any(tape.Root), "must not have unknown fields"))
+		if c.requirePruned && c.hasUnknownFields(doc, node) {
+			c.add(field.Invalid(path, doc.Any(tape.Root), "must not have unknown fields"))
 		}
-		cleaned, err := c.program.cleanEmbedded(d, node, path)
+		cleaned, err := c.program.cleanEmbedded(doc, node, path)
 		if err != nil {
 			c.add(asFieldError(path, err))
 			return
 		}
-		d = cleaned
-		w := walker{program: c.program, doc: d, base: path}
+		doc = cleaned
+		w := walker{program: c.program, doc: doc, base: path}
 		w.checkEmbeddedBelow(node, tape.Root)
 		if len(w.errs) > 0 {
 			c.add(w.errs...)
@@ -180,7 +180,7 @@ func (c *defaultsCheck) checkDefault(path *field.Path, schemaProps *v1.JSONSchem
 	}
 
 	// 3. Check it against the keywords of the schema.
-	keywords := checker{Comparer: Comparer{program: c.program, doc: d}, base: path, spent: c.spent}
+	keywords := checker{Comparer: Comparer{program: c.program, doc: doc}, base: path, spent: c.spent}
 	errs := keywords.checkAll(node, tape.Root, tape.None)
 	c.spent = keywords.spent
 	if c.spent > c.program.maxCost {
@@ -194,7 +194,7 @@ func (c *defaultsCheck) checkDefault(path *field.Path, schemaProps *v1.JSONSchem
 	// 4. Evaluate the rules.
 	if c.rules != nil {
 		var errs field.ErrorList
-		errs, c.budget = c.rules(c.ctx, path, schemaProps, node == enclosing.root, d.Raw(), c.budget)
+		errs, c.budget = c.rules(c.ctx, path, schemaProps, node == enclosing.root, doc.Raw(), c.budget)
 		c.add(errs...)
 	}
 }

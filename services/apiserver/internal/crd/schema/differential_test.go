@@ -43,22 +43,22 @@ func compareWithOracle(t *rapid.T) {
 	}
 	data, _ := json.Marshal(schemaProps)
 	t.Logf("schema %s", data)
-	d := randomDoc(t, program, &schemaProps)
-	text := d.Raw()
+	doc := randomDoc(t, program, &schemaProps)
+	text := doc.Raw()
 	update := rapid.Bool().Draw(t, "update")
 	var old *tape.Doc
 	var oldTree any
 	if update {
-		old = d
+		old = doc
 		if rapid.Bool().Draw(t, "other") {
 			old = randomDoc(t, program, &schemaProps)
-		} else if edited := changeValue(t, d); edited != nil {
+		} else if edited := changeValue(t, doc); edited != nil {
 			old = edited
 		}
 		oldTree = decode(old.Raw())
 	}
 	want := oracleCheck(&schemaProps, decode(text), oldTree, update)
-	got := errorTexts(program.Check(d, old, ratchets, nil).Schema)
+	got := errorTexts(program.Check(doc, old, ratchets, nil).Schema)
 	if !slices.Equal(got, want) {
 		t.Fatalf("document %s\ngot\n%s\nwant\n%s", text, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

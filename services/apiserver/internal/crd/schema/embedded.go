@@ -59,11 +59,11 @@ func (w *walker) recordBelow(errs field.ErrorList) {
 }
 
 // checkEmbedded checks an embedded resource, or a default of one.
-func checkEmbedded(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
+func checkEmbedded(doc *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	apiVersion := d.Find(v, "apiVersion")
-	kind := d.Find(v, "kind")
-	metadata := d.Find(v, "metadata")
+	apiVersion := doc.Find(v, "apiVersion")
+	kind := doc.Find(v, "kind")
+	metadata := doc.Find(v, "metadata")
 	if apiVersion == tape.None {
 		errs = append(errs, field.Required(at.Child("apiVersion"), "must not be empty"))
 	}
@@ -71,7 +71,7 @@ func checkEmbedded(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(at.Child("kind"), "must not be empty"))
 	}
 	if apiVersion != tape.None {
-		errs = append(errs, checkTypeField(d, apiVersion, at.Child("apiVersion"), func(s string) string {
+		errs = append(errs, checkTypeField(doc, apiVersion, at.Child("apiVersion"), func(s string) string {
 			if _, err := apischema.ParseGroupVersion(s); err != nil {
 				return err.Error()
 			}
@@ -79,7 +79,7 @@ func checkEmbedded(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 		})...)
 	}
 	if kind != tape.None {
-		errs = append(errs, checkTypeField(d, kind, at.Child("kind"), func(s string) string {
+		errs = append(errs, checkTypeField(doc, kind, at.Child("kind"), func(s string) string {
 			if problems := utilvalidation.IsDNS1035Label(strings.ToLower(s)); len(problems) > 0 {
 				return "may have mixed case, but should otherwise match: " + strings.Join(problems, ",")
 			}
@@ -87,7 +87,7 @@ func checkEmbedded(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 		})...)
 	}
 	if metadata != tape.None {
-		errs = append(errs, checkMetadata(d, metadata, at.Child("metadata"))...)
+		errs = append(errs, checkMetadata(doc, metadata, at.Child("metadata"))...)
 	}
 	return errs
 }
@@ -147,9 +147,9 @@ func (s *normalizer) cleanEmbeddedMetadata(at NodeIndex, key tape.Ref) {
 	if !s.doc.IsText(key, "metadata") {
 		return
 	}
-	d, v := s.doc, key+1
-	data := d.Text(v)
-	if d.Kind(v) == tape.Null {
+	doc, value := s.doc, key+1
+	data := doc.Text(value)
+	if doc.Kind(value) == tape.Null {
 		switch {
 		case s.emptiesNullMetadata(key):
 			data = []byte("{}")
@@ -163,21 +163,21 @@ func (s *normalizer) cleanEmbeddedMetadata(at NodeIndex, key tape.Ref) {
 			return
 		}
 	}
-	if d.Kind(v) != tape.Null && len(data) == len(d.Text(v)) && isCanonical(d, v) {
+	if doc.Kind(value) != tape.Null && len(data) == len(doc.Text(value)) && isCanonical(doc, value) {
 		return
 	}
 	out, unknown, err := objectmeta.Clean(data, s.options.Unknown, s.options.DropMalformed)
 	if err != nil {
 		if !s.options.DropMalformed {
 			s.steps[len(s.steps)-1].kind = stepProp
-			s.fail(field.Invalid(fieldPath(d, s.base, s.steps), d.Any(v), err.Error()))
+			s.fail(field.Invalid(fieldPath(doc, s.base, s.steps), doc.Any(value), err.Error()))
 		}
 		return
 	}
 	s.steps[len(s.steps)-1].kind = stepProp
 	s.reportUnknownMetadata(unknown)
-	if !bytes.Equal(out, d.Text(v)) {
-		start, end := d.Span(v)
+	if !bytes.Equal(out, doc.Text(value)) {
+		start, end := doc.Span(value)
 		s.replace(start, end, out)
 	}
 }
@@ -222,19 +222,19 @@ func (s *normalizer) fillMetadata(at NodeIndex, data []byte) []byte {
 
 // isCanonical reports whether metadata has only known, non-empty fields of the right types, so that
 // cleaning changes nothing.
-func isCanonical(d *tape.Doc, v tape.Ref) bool {
-	if d.Kind(v) != tape.Object {
+func isCanonical(doc *tape.Doc, v tape.Ref) bool {
+	if doc.Kind(v) != tape.Object {
 		return false
 	}
-	for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
+	for k, end := doc.First(v), doc.Next(v); k < end; k = doc.Next(k + 1) {
 		ok := false
-		switch value := k + 1; d.String(k) {
+		switch value := k + 1; doc.String(k) {
 		case "name", "generateName", "namespace", "uid", "resourceVersion", "selfLink":
-			ok = d.Kind(value) == tape.String && len(d.Text(value)) > 2
+			ok = doc.Kind(value) == tape.String && len(doc.Text(value)) > 2
 		case "labels", "annotations":
-			ok = d.Kind(value) == tape.Object && objectmeta.StringsOnly(d, value, 1)
+			ok = doc.Kind(value) == tape.Object && objectmeta.StringsOnly(doc, value, 1)
 		case "finalizers":
-			ok = d.Kind(value) == tape.Array && objectmeta.StringsOnly(d, value, 0)
+			ok = doc.Kind(value) == tape.Array && objectmeta.StringsOnly(doc, value, 0)
 		}
 		if !ok {
 			return false

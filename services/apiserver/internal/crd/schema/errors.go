@@ -90,8 +90,8 @@ func errorKeyOf(e *field.Error) errorKey {
 func (k errorKey) size() int { return len(k.field) + len(k.value) + len(k.detail) }
 
 // record adds an error unless an equal one is recorded.
-func (c *checker) record(e *field.Error) {
-	key := errorKeyOf(e)
+func (c *checker) record(fieldErr *field.Error) {
+	key := errorKeyOf(fieldErr)
 	c.addCost(key.size() / bytesPerCost) // dropErrors may remove the error, and the next one may be as long
 	if c.seen[key] {
 		return
@@ -101,7 +101,7 @@ func (c *checker) record(e *field.Error) {
 	}
 	c.seen[key] = true
 	c.size += key.size()
-	c.errs = append(c.errs, e)
+	c.errs = append(c.errs, fieldErr)
 }
 
 func (c *checker) reportInvalid(value func() any, format string, args ...any) {
@@ -163,38 +163,38 @@ const (
 )
 
 // bodyPath formats steps like the messages of schemas: a.b[0].c, with no special form for map keys.
-func bodyPath(d *tape.Doc, steps []step) string {
-	var b strings.Builder
-	for _, s := range steps {
-		switch s.kind {
+func bodyPath(doc *tape.Doc, steps []step) string {
+	var builder strings.Builder
+	for _, pathStep := range steps {
+		switch pathStep.kind {
 		case stepIndex:
-			b.WriteByte('[')
-			b.WriteString(strconv.Itoa(int(s.index)))
-			b.WriteByte(']')
+			builder.WriteByte('[')
+			builder.WriteString(strconv.Itoa(int(pathStep.index)))
+			builder.WriteByte(']')
 			continue
 		case stepProp:
-			if b.Len() > 0 {
-				b.WriteByte('.')
+			if builder.Len() > 0 {
+				builder.WriteByte('.')
 			}
 		case stepValue:
-			b.WriteByte('.')
+			builder.WriteByte('.')
 		}
-		b.WriteString(d.String(s.key))
+		builder.WriteString(doc.String(pathStep.key))
 	}
-	return b.String()
+	return builder.String()
 }
 
 // fieldPath appends steps to a path, with map keys in brackets.
-func fieldPath(d *tape.Doc, base *field.Path, steps []step) *field.Path {
+func fieldPath(doc *tape.Doc, base *field.Path, steps []step) *field.Path {
 	at := base
-	for _, s := range steps {
-		switch s.kind {
+	for _, pathStep := range steps {
+		switch pathStep.kind {
 		case stepIndex:
-			at = at.Index(int(s.index))
+			at = at.Index(int(pathStep.index))
 		case stepProp:
-			at = at.Child(d.String(s.key))
+			at = at.Child(doc.String(pathStep.key))
 		case stepValue:
-			at = at.Key(d.String(s.key))
+			at = at.Key(doc.String(pathStep.key))
 		}
 	}
 	return at

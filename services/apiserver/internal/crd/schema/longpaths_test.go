@@ -99,7 +99,7 @@ func TestErrorsWithLongPaths(t *testing.T) {
 // same way are validated in bounded memory.
 func TestManyInvalidOwners(t *testing.T) {
 	const many = 60_000
-	p := compileText(t, embeddedObject)
+	program := compileText(t, embeddedObject)
 	for name, test := range map[string]struct {
 		owners string
 		maxMiB uint64 // that may be allocated
@@ -110,7 +110,7 @@ func TestManyInvalidOwners(t *testing.T) {
 		doc := parseDoc(t, []byte(embeddedStart+`"ownerReferences":[`+test.owners+`]}}`))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		errs := p.Check(doc, nil, ratchets, nil).All()
+		errs := program.Check(doc, nil, ratchets, nil).All()
 		runtime.ReadMemStats(&after)
 		if len(errs) == 0 || !strings.HasPrefix(errs[0].Field, "metadata.ownerReferences") {
 			t.Errorf("%s: got errors %v, want one of metadata.ownerReferences first", name, errs)

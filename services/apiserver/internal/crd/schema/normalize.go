@@ -52,46 +52,46 @@ type NormalizedDoc struct {
 // Normalize fills in defaults, prunes unknown fields and unwanted nulls, and cleans the metadata of
 // embedded resources. It does not change apiVersion, kind and metadata of the resource. It returns
 // a *field.Error for malformed metadata of an embedded resource, ErrTooLarge or tape.ErrTooLarge.
-func (p *Program) Normalize(d *tape.Doc, normalizeOptions NormalizeOptions) (NormalizedDoc, error) {
+func (p *Program) Normalize(doc *tape.Doc, normalizeOptions NormalizeOptions) (NormalizedDoc, error) {
 	// 1. Remove repeated fields and invalid UTF-8.
-	result := NormalizedDoc{Doc: d}
-	if !d.Clean() {
+	result := NormalizedDoc{Doc: doc}
+	if !doc.Clean() {
 		if normalizeOptions.Unknown {
-			result.Duplicates = d.Duplicates()
+			result.Duplicates = doc.Duplicates()
 		}
-		cleaned, err := d.Canonicalize()
+		cleaned, err := doc.Canonicalize()
 		if err != nil {
 			return NormalizedDoc{}, err
 		}
-		d = cleaned
+		doc = cleaned
 		result.Doc = cleaned
 		result.Changed = true
 	}
 
 	// 2. Choose the operations, and normalize the document.
-	s := normalizer{program: p, doc: d, raw: d.Raw(), options: normalizeOptions, operations: allOperations}
+	run := normalizer{program: p, doc: doc, raw: doc.Raw(), options: normalizeOptions, operations: allOperations}
 	if normalizeOptions.Lenient {
-		s.operations = addDefaults | cleanMetadata
+		run.operations = addDefaults | cleanMetadata
 	}
 	if normalizeOptions.Undefaulted {
-		s.operations &^= addDefaults | removeNulls
+		run.operations &^= addDefaults | removeNulls
 	}
 	if normalizeOptions.KeepNulls {
-		s.operations &^= removeNulls
+		run.operations &^= removeNulls
 	}
-	s.normalizeResource()
-	if s.err != nil {
-		return NormalizedDoc{}, s.err
+	run.normalizeResource()
+	if run.err != nil {
+		return NormalizedDoc{}, run.err
 	}
 
 	// 3. Return the unknown fields and, if it has changed, the new document.
-	slices.Sort(s.unknown)
-	slices.Sort(s.unknownMeta)
-	result.Unknown = append(s.unknown, s.unknownMeta...)
-	if s.out == nil {
+	slices.Sort(run.unknown)
+	slices.Sort(run.unknownMeta)
+	result.Unknown = append(run.unknown, run.unknownMeta...)
+	if run.out == nil {
 		return result, nil
 	}
-	normalized, err := tape.Parse(s.finish())
+	normalized, err := tape.Parse(run.finish())
 	if err != nil {
 		return NormalizedDoc{}, err
 	}
@@ -167,45 +167,45 @@ func (s *normalizer) normalizeResource() {
 }
 
 // normalizeValue normalizes a value by a schema, which may be NoNode.
-func (s *normalizer) normalizeValue(at NodeIndex, v tape.Ref, m mode) {
+func (s *normalizer) normalizeValue(at NodeIndex, value tape.Ref, state mode) {
 	if s.err != nil {
 		return
 	}
-	kind := s.doc.Kind(v)
+	kind := s.doc.Kind(value)
 	if kind != tape.Object && kind != tape.Array {
 		return
 	}
 	if at == NoNode {
-		if m == prune {
-			s.pruneContents(v)
+		if state == prune {
+			s.pruneContents(value)
 		}
 		return
 	}
-	if m == prune && s.program.nodes[at].preservesUnknown {
-		m = preserve
+	if state == prune && s.program.nodes[at].preservesUnknown {
+		state = preserve
 	}
 	if kind == tape.Object {
-		s.normalizeObject(at, v, m, false)
+		s.normalizeObject(at, value, state, false)
 		return
 	}
-	s.normalizeArray(at, v, m)
+	s.normalizeArray(at, value, state)
 }
 
 // pruneContents prunes a value that no schema describes: it removes the members of objects, also
 // within arrays.
-func (s *normalizer) pruneContents(v tape.Ref) {
-	d := s.doc
-	switch d.Kind(v) {
+func (s *normalizer) pruneContents(value tape.Ref) {
+	doc := s.doc
+	switch doc.Kind(value) {
 	case tape.Array:
-		s.forEachItem(v, func(item tape.Ref) { s.pruneContents(item) })
+		s.forEachItem(value, func(item tape.Ref) { s.pruneContents(item) })
 	case tape.Object:
-		if d.Len(v) == 0 {
+		if doc.Len(value) == 0 {
 			return
 		}
-		for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
+		for k, end := doc.First(value), doc.Next(value); k < end; k = doc.Next(k + 1) {
 			s.reportUnknown(k, stepValue)
 		}
-		start, end := d.Span(v)
+		start, end := doc.Span(value)
 		s.replace(start+1, end-1)
 	}
 }
@@ -232,16 +232,16 @@ func (s *normalizer) reportUnknown(key tape.Ref, kind stepKind) {
 }
 
 // normalizeArray normalizes the items of an array.
-func (s *normalizer) normalizeArray(at NodeIndex, v tape.Ref, m mode) {
-	n := &s.program.nodes[at]
-	if n.items == NoNode {
-		if m == prune {
-			s.pruneContents(v)
+func (s *normalizer) normalizeArray(at NodeIndex, value tape.Ref, listMode mode) {
+	schemaNode := &s.program.nodes[at]
+	if schemaNode.items == NoNode {
+		if listMode == prune {
+			s.pruneContents(value)
 		}
 		return
 	}
-	item := &s.program.nodes[n.items]
-	s.forEachItem(v, func(i tape.Ref) {
+	item := &s.program.nodes[schemaNode.items]
+	s.forEachItem(value, func(i tape.Ref) {
 		if s.doc.Kind(i) == tape.Null {
 			if !item.nullable && item.defaultValue != nil && s.operations&addDefaults != 0 {
 				start, end := s.doc.Span(i)
@@ -249,7 +249,7 @@ func (s *normalizer) normalizeArray(at NodeIndex, v tape.Ref, m mode) {
 			}
 			return
 		}
-		s.normalizeValue(n.items, i, m)
+		s.normalizeValue(schemaNode.items, i, listMode)
 	})
 }
 
@@ -276,28 +276,28 @@ func (m metadataPosition) child(s *v1.JSONSchemaProps, name string) metadataPosi
 }
 
 // normalizeDefault fills in, prunes and cleans a default value by its own schema.
-func (p *Program) normalizeDefault(at NodeIndex, raw []byte, m metadataPosition) ([]byte, error) {
-	d, err := tape.Parse(raw)
+func (p *Program) normalizeDefault(at NodeIndex, raw []byte, position metadataPosition) ([]byte, error) {
+	doc, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	if !d.Clean() {
-		if d, err = d.Canonicalize(); err != nil {
+	if !doc.Clean() {
+		if doc, err = doc.Canonicalize(); err != nil {
 			return nil, err
 		}
 	}
-	s := normalizer{program: p, doc: d, raw: d.Raw(), options: NormalizeOptions{DropMalformed: true}, operations: allOperations}
-	if m == outside {
-		s.normalizeValue(at, tape.Root, prune)
+	shared := normalizer{program: p, doc: doc, raw: doc.Raw(), options: NormalizeOptions{DropMalformed: true}, operations: allOperations}
+	if position == outside {
+		shared.normalizeValue(at, tape.Root, prune)
 	} else {
-		s.operations &^= cleanMetadata
-		s.normalizeValue(at, tape.Root, keep)
+		shared.operations &^= cleanMetadata
+		shared.normalizeValue(at, tape.Root, keep)
 	}
-	if s.err != nil {
-		return nil, s.err
+	if shared.err != nil {
+		return nil, shared.err
 	}
-	normalized := s.finish()
-	if m == metadata {
+	normalized := shared.finish()
+	if position == metadata {
 		normalized, _, err = objectmeta.Clean(normalized, false, true)
 	}
 	return normalized, err

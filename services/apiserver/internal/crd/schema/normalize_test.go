@@ -99,29 +99,29 @@ func TestNormalizeEmbeddedResources(t *testing.T) {
 		},
 	}
 	program := compileText(t, embeddedSchema)
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.want == "" {
-				tt.want = tt.doc
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if test.want == "" {
+				test.want = test.doc
 			}
-			d := parseDoc(t, []byte(tt.doc))
-			normalized, err := program.Normalize(d, NormalizeOptions{Unknown: true})
+			document := parseDoc(t, []byte(test.doc))
+			normalized, err := program.Normalize(document, NormalizeOptions{Unknown: true})
 			var wrong *field.Error
-			if tt.err != "" {
-				if !errors.As(err, &wrong) || err.Error() != tt.err {
-					t.Errorf("Normalize(%s): got error %v\nwant %s", tt.doc, err, tt.err)
+			if test.err != "" {
+				if !errors.As(err, &wrong) || err.Error() != test.err {
+					t.Errorf("Normalize(%s): got error %v\nwant %s", test.doc, err, test.err)
 				}
-			} else if err != nil || string(normalized.Doc.Raw()) != tt.want || !slices.Equal(normalized.Unknown, tt.unknown) {
+			} else if err != nil || string(normalized.Doc.Raw()) != test.want || !slices.Equal(normalized.Unknown, test.unknown) {
 				t.Errorf("Normalize(%s): got %s, unknown fields %q, error %v\nwant %s, %q",
-					tt.doc, normalized.Doc.Raw(), normalized.Unknown, err, tt.want, tt.unknown)
+					test.doc, normalized.Doc.Raw(), normalized.Unknown, err, test.want, test.unknown)
 			}
-			if tt.dropped == "" {
-				tt.dropped = tt.want
+			if test.dropped == "" {
+				test.dropped = test.want
 			}
-			normalized, err = program.Normalize(d, NormalizeOptions{DropMalformed: true})
-			if err != nil || string(normalized.Doc.Raw()) != tt.dropped || normalized.Unknown != nil {
+			normalized, err = program.Normalize(document, NormalizeOptions{DropMalformed: true})
+			if err != nil || string(normalized.Doc.Raw()) != test.dropped || normalized.Unknown != nil {
 				t.Errorf("Normalize(%s) with DropMalformed: got %s, unknown fields %q, error %v\nwant %s, none",
-					tt.doc, normalized.Doc.Raw(), normalized.Unknown, err, tt.dropped)
+					test.doc, normalized.Doc.Raw(), normalized.Unknown, err, test.dropped)
 			}
 		})
 	}
@@ -195,14 +195,14 @@ func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 // TestNormalizeReportsFields checks which duplicate and unknown fields are reported, also without a
 // schema.
 func TestNormalizeReportsFields(t *testing.T) {
-	p := compileText(t, `{"type":"object","properties":{"spec":{"type":"object"}}}`)
-	normalized, err := p.Normalize(parseDoc(t, []byte(`{"spec":{"z":1,"a":1},"b":{"c":1},"b":2}`)), NormalizeOptions{Unknown: true})
+	program := compileText(t, `{"type":"object","properties":{"spec":{"type":"object"}}}`)
+	normalized, err := program.Normalize(parseDoc(t, []byte(`{"spec":{"z":1,"a":1},"b":{"c":1},"b":2}`)), NormalizeOptions{Unknown: true})
 	if err != nil || !slices.Equal(normalized.Duplicates, []string{"b"}) ||
 		!slices.Equal(normalized.Unknown, []string{"b", "spec.a", "spec.z"}) {
 		t.Errorf("got duplicates %q, unknown fields %q, error %v; want %v, %v",
 			normalized.Duplicates, normalized.Unknown, err, []string{"b"}, []string{"b", "spec.a", "spec.z"})
 	}
-	lenient, err := p.Normalize(parseDoc(t, []byte(`{"spec":{"z":1},"b":null}`)), NormalizeOptions{Unknown: true, Lenient: true})
+	lenient, err := program.Normalize(parseDoc(t, []byte(`{"spec":{"z":1},"b":null}`)), NormalizeOptions{Unknown: true, Lenient: true})
 	if err != nil || lenient.Changed || lenient.Unknown != nil {
 		t.Errorf("lenient: got %s, unknown %q, %v, want it unchanged without unknown fields", lenient.Doc.Raw(), lenient.Unknown, err)
 	}
@@ -247,17 +247,17 @@ func TestLargeInputsAreBounded(t *testing.T) {
 	}
 	text := `{"n":` + list(`"x"`, 100_000) + `,"m":{` + strings.TrimSuffix(members.String(), ",") + `},"s":` + list("1", 100_000) +
 		`,"k":[` + strings.TrimSuffix(items.String(), ",") + `]}`
-	d := parseDoc(t, []byte(text))
-	d, _ = d.Canonicalize()
-	if d == nil {
+	doc := parseDoc(t, []byte(text))
+	doc, _ = doc.Canonicalize()
+	if doc == nil {
 		t.Fatal("no cleaned document, want one")
 	}
-	report := program.Check(d, nil, ratchets, nil)
+	report := program.Check(doc, nil, ratchets, nil)
 	if len(report.Schema) != maxErrors || len(report.Lists) == 0 || len(report.Lists) > maxErrors {
 		t.Errorf("got %d errors of the schema and %d of lists, want %d and 1 to %[3]d",
 			len(report.Schema), len(report.Lists), maxErrors)
 	}
-	if again := program.Check(d, d, ratchets, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
+	if again := program.Check(doc, doc, ratchets, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
 		t.Errorf("unchanged: got error %v, want none", again.All()[0])
 	}
 	nested := parseDoc(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`))
@@ -279,15 +279,15 @@ func TestLargeInputsAreBounded(t *testing.T) {
 // TestDateTimeMatchesLibrary checks that the format date-time accepts the same texts as the
 // library.
 func TestDateTimeMatchesLibrary(t *testing.T) {
-	for _, s := range []string{
+	for _, text := range []string{
 		"2024-02-28T23:59:59Z", "2024-02-29T00:00:00Z", "2023-02-29T00:00:00Z",
 		"2024-13-01T00:00:00Z", "2024-00-01T00:00:00Z", "2024-01-00T00:00:00Z",
 		"2024-01-01T24:00:00Z", "2024-01-01T23:60:00Z", "2024-01-01T23:00:60Z", "2024-01-01t23:00:00z", "2024-01-01 23:00:00Z",
 		"2024-01-01T23:00:00+01:00", "2024-01-01T23:00:00.5Z", "0000-01-01T00:00:00Z", "2024-1-01T00:00:000Z",
 		"", "2024-01-01",
 	} {
-		if got, want := hasFormat("date-time", s), strfmt.Default.Validates("date-time", s); got != want {
-			t.Errorf("hasFormat(date-time, %q) = %v, want %v", s, got, want)
+		if got, want := hasFormat("date-time", text), strfmt.Default.Validates("date-time", text); got != want {
+			t.Errorf("hasFormat(date-time, %q) = %v, want %v", text, got, want)
 		}
 	}
 }

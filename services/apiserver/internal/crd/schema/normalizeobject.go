@@ -26,54 +26,54 @@ const (
 )
 
 // normalizeObject normalizes the members of an object, and adds defaults for missing ones.
-func (s *normalizer) normalizeObject(at NodeIndex, v tape.Ref, m mode, resource bool) {
-	n := &s.program.nodes[at]
-	d := s.doc
-	if m == prune && n.preservesUnknown {
-		m = preserve
+func (s *normalizer) normalizeObject(at NodeIndex, value tape.Ref, objectMode mode, resource bool) {
+	schemaNode := &s.program.nodes[at]
+	doc := s.doc
+	if objectMode == prune && schemaNode.preservesUnknown {
+		objectMode = preserve
 	}
 	var seen indexSet // properties that the object has
-	addsDefaults := n.hasDefaults && s.operations&addDefaults != 0
+	addsDefaults := schemaNode.hasDefaults && s.operations&addDefaults != 0
 	if addsDefaults {
-		seen = newIndexSet(len(n.props))
+		seen = newIndexSet(len(schemaNode.props))
 	}
 
 	// 1. Remove, replace or normalize each member.
-	start, end := d.Span(v)
+	start, end := doc.Span(value)
 	last := start + 1      // end of the last member, or start of the content
 	retained, next := 0, 0 // number of members that stay; index after the last found property
-	for k, stop := d.First(v), d.Next(v); k < stop && s.err == nil; k = d.Next(k + 1) {
-		i := n.find(d, k, next)
-		sub := n.values
+	for key, stop := doc.First(value), doc.Next(value); key < stop && s.err == nil; key = doc.Next(key + 1) {
+		i := schemaNode.find(doc, key, next)
+		sub := schemaNode.values
 		isNamed := i >= 0
 		if isNamed {
 			next = i + 1
-			sub = n.props[i].node
+			sub = schemaNode.props[i].node
 			seen.set(i)
 		}
-		valueStart, valueEnd := d.Span(k + 1)
-		meta := (resource || n.isEmbedded) && isMeta(d, k)
+		valueStart, valueEnd := doc.Span(key + 1)
+		meta := (resource || schemaNode.isEmbedded) && isMeta(doc, key)
 		if meta && resource { // the resource's own metadata stays as it is
 			retained++
 			last = valueEnd
 			continue
 		}
-		switch s.memberAction(n, sub, isNamed, meta, k, m) {
+		switch s.memberAction(schemaNode, sub, isNamed, meta, key, objectMode) {
 		case removeMember:
-			s.removeMember(k, last, retained, end)
+			s.removeMember(key, last, retained, end)
 		case replaceByDefault:
 			s.replace(valueStart, valueEnd, s.program.nodes[sub].defaultValue)
 			retained++
 		case keepMember:
 			retained++
-			s.normalizeMember(n, sub, isNamed, meta, k, m)
+			s.normalizeMember(schemaNode, sub, isNamed, meta, key, objectMode)
 		}
 		last = valueEnd
 	}
 
 	// 2. Add the defaults of missing members.
 	if addsDefaults {
-		s.appendDefaults(n, &seen, last, end-1, retained)
+		s.appendDefaults(schemaNode, &seen, last, end-1, retained)
 	}
 }
 
@@ -122,7 +122,7 @@ func (s *normalizer) removeMember(key tape.Ref, last, retained, end int) {
 }
 
 // normalizeMember normalizes the value of a member that stays.
-func (s *normalizer) normalizeMember(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) {
+func (s *normalizer) normalizeMember(schemaNode *node, sub NodeIndex, named, meta bool, key tape.Ref, memberMode mode) {
 	kind := stepValue
 	if named {
 		kind = stepProp
@@ -132,9 +132,9 @@ func (s *normalizer) normalizeMember(n *node, sub NodeIndex, named, meta bool, k
 	case meta && s.operations&cleanMetadata != 0:
 		s.cleanEmbeddedMetadata(sub, key)
 	case meta:
-	case !named && n.additional == additionalUnspecified:
+	case !named && schemaNode.additional == additionalUnspecified:
 		// No schema describes the value. It is kept unchanged.
-	case m == keep:
+	case memberMode == keep:
 		s.normalizeValue(sub, key+1, keep)
 	default:
 		s.normalizeValue(sub, key+1, prune)
@@ -144,12 +144,12 @@ func (s *normalizer) normalizeMember(n *node, sub NodeIndex, named, meta bool, k
 
 // appendDefaults appends the defaults of missing properties. last is the end of the last member,
 // brace the offset of the closing brace, and retained the number of members that stay.
-func (s *normalizer) appendDefaults(n *node, seen *indexSet, last, brace, retained int) {
-	for _, i := range n.defaultedProps {
+func (s *normalizer) appendDefaults(schemaNode *node, seen *indexSet, last, brace, retained int) {
+	for _, i := range schemaNode.defaultedProps {
 		if seen.has(int(i)) {
 			continue
 		}
-		defaultValue := s.program.nodes[n.props[i].node].defaultValue
+		defaultValue := s.program.nodes[schemaNode.props[i].node].defaultValue
 		at := brace
 		if retained > 0 {
 			at = max(last, s.copied)
@@ -159,7 +159,7 @@ func (s *normalizer) appendDefaults(n *node, seen *indexSet, last, brace, retain
 			comma = []byte{','}
 		}
 		retained++
-		s.replace(at, at, comma, jsontext.AppendString(nil, n.props[i].name), []byte{':'}, defaultValue)
+		s.replace(at, at, comma, jsontext.AppendString(nil, schemaNode.props[i].name), []byte{':'}, defaultValue)
 		last = at
 	}
 }

@@ -95,16 +95,16 @@ func oracleDefault(x any, schemaProps *v1.JSONSchemaProps) {
 func oracleNulls(x any, schemaProps *v1.JSONSchemaProps) {
 	switch x := x.(type) {
 	case map[string]any:
-		for k := range x {
+		for key := range x {
 			var sub *v1.JSONSchemaProps
 			if schemaProps != nil {
-				sub = subSchema(schemaProps, k)
+				sub = subSchema(schemaProps, key)
 			}
-			if sub != nil && x[k] == nil && !sub.Nullable && defaultOf(sub) == nil {
-				delete(x, k)
+			if sub != nil && x[key] == nil && !sub.Nullable && defaultOf(sub) == nil {
+				delete(x, key)
 				continue
 			}
-			oracleNulls(x[k], sub)
+			oracleNulls(x[key], sub)
 		}
 	case []any:
 		for i := range x {
@@ -126,33 +126,33 @@ func join(path, key string) string {
 
 // prune removes unknown fields from a tree. keepUnknown is set if an outer schema allows unknown
 // fields.
-func (o *oraclePruner) prune(x any, schemaProps *v1.JSONSchemaProps, path string, keepUnknown bool) {
+func (o *oraclePruner) prune(tree any, schemaProps *v1.JSONSchemaProps, path string, keepUnknown bool) {
 	if !keepUnknown && schemaProps != nil && schemaProps.XPreserveUnknownFields != nil {
 		keepUnknown = true
 	}
 	if keepUnknown && schemaProps == nil {
 		return
 	}
-	switch x := x.(type) {
+	switch tree := tree.(type) {
 	case map[string]any:
-		for k, v := range x {
-			if path == "" && slices.Contains([]string{"apiVersion", "kind", "metadata"}, k) {
+		for key, value := range tree {
+			if path == "" && slices.Contains([]string{"apiVersion", "kind", "metadata"}, key) {
 				continue
 			}
 			switch {
 			case schemaProps == nil:
-				o.unknown = append(o.unknown, join(path, k))
-				delete(x, k)
-			case schemaProps.AdditionalProperties != nil || hasKey(schemaProps, k):
-				o.prune(v, subSchema(schemaProps, k), join(path, k), false)
+				o.unknown = append(o.unknown, join(path, key))
+				delete(tree, key)
+			case schemaProps.AdditionalProperties != nil || hasKey(schemaProps, key):
+				o.prune(value, subSchema(schemaProps, key), join(path, key), false)
 			case !keepUnknown:
-				o.unknown = append(o.unknown, join(path, k))
-				delete(x, k)
+				o.unknown = append(o.unknown, join(path, key))
+				delete(tree, key)
 			}
 		}
 	case []any:
-		for i := range x {
-			o.prune(x[i], itemSchema(schemaProps), path+"["+strconv.Itoa(i)+"]", keepUnknown)
+		for i := range tree {
+			o.prune(tree[i], itemSchema(schemaProps), path+"["+strconv.Itoa(i)+"]", keepUnknown)
 		}
 	}
 }
@@ -162,27 +162,27 @@ func hasKey(s *v1.JSONSchemaProps, k string) bool { _, ok := s.Properties[k]; re
 
 // oracleNormalize returns the normalized document and the paths of unknown fields.
 func oracleNormalize(data []byte, schemaProps *v1.JSONSchemaProps) (any, []string) {
-	x := decode(data)
+	value := decode(data)
 	kept := map[string]any{}
-	m := x.(map[string]any)
+	members := value.(map[string]any)
 	for _, k := range []string{"apiVersion", "kind", "metadata"} {
-		if v, ok := m[k]; ok {
+		if v, ok := members[k]; ok {
 			kept[k] = v
-			delete(m, k)
+			delete(members, k)
 		}
 	}
 	// Defaults are pruned before they are applied, so they are not reported.
-	var o oraclePruner
-	before := runtime.DeepCopyJSONValue(x)
-	o.prune(before, schemaProps, "", false)
-	oracleDefault(x, schemaProps)
-	new(oraclePruner).prune(x, schemaProps, "", false)
-	oracleNulls(x, schemaProps)
+	var pruner oraclePruner
+	before := runtime.DeepCopyJSONValue(value)
+	pruner.prune(before, schemaProps, "", false)
+	oracleDefault(value, schemaProps)
+	new(oraclePruner).prune(value, schemaProps, "", false)
+	oracleNulls(value, schemaProps)
 	for k, v := range kept {
-		m[k] = v
+		members[k] = v
 	}
-	sort.Strings(o.unknown)
-	return x, o.unknown
+	sort.Strings(pruner.unknown)
+	return value, pruner.unknown
 }
 
 // toOpenAPI returns the schema as the library of kube-openapi reads it.
@@ -252,8 +252,8 @@ func (r *ratchet) SetPath(string)                 {}
 func (r *ratchet) Applies(any, reflect.Kind) bool { return true }
 
 func (r *ratchet) Validate(any) *validate.Result {
-	options := func(o *validate.SchemaValidatorOptions) {
-		o.NewValidatorForField = func(name string, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
+	options := func(opts *validate.SchemaValidatorOptions) {
+		opts.NewValidatorForField = func(name string, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
 			new, _ := r.value.(map[string]any)
 			old, ok := r.old.(map[string]any)
 			before, there := old[name]
@@ -261,7 +261,7 @@ func (r *ratchet) Validate(any) *validate.Result {
 				known: r.known && ok && there && !(r.path == "" && (name == "kind" || name == "apiVersion"))}
 			return sub
 		}
-		o.NewValidatorForIndex = func(i int, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
+		opts.NewValidatorForIndex = func(i int, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
 			list := r.value.([]any)
 			before, ok := matchingOldItem(r.props, r.value, r.old, i)
 			return &ratchet{schema: schema, props: itemSchema(r.props), path: path, value: list[i], old: before, known: r.known && ok}
@@ -317,29 +317,29 @@ func isScalar(v any) bool {
 }
 
 // oracleEqual reports whether a value is unchanged, so that its errors are tolerated.
-func oracleEqual(schemaProps *v1.JSONSchemaProps, x, old any) bool {
-	switch x := x.(type) {
+func oracleEqual(schemaProps *v1.JSONSchemaProps, left, old any) bool {
+	switch left := left.(type) {
 	case []any:
 		before, ok := old.([]any)
-		if !ok || len(before) != len(x) {
+		if !ok || len(before) != len(left) {
 			return false
 		}
-		for i := range x {
-			b, ok := matchingOldItem(schemaProps, x, old, i)
+		for i := range left {
+			b, ok := matchingOldItem(schemaProps, left, old, i)
 			if !ok || itemSchema(schemaProps) == nil {
-				return listTypeName(schemaProps) != "map" && reflect.DeepEqual(x, before)
+				return listTypeName(schemaProps) != "map" && reflect.DeepEqual(left, before)
 			}
-			if !oracleEqual(itemSchema(schemaProps), x[i], b) {
+			if !oracleEqual(itemSchema(schemaProps), left[i], b) {
 				return false
 			}
 		}
 		return true
 	case map[string]any:
 		before, ok := old.(map[string]any)
-		if !ok || len(before) != len(x) {
+		if !ok || len(before) != len(left) {
 			return false
 		}
-		for k, v := range x {
+		for k, v := range left {
 			b, ok := before[k]
 			if sub := subSchema(schemaProps, k); !ok || sub == nil || !oracleEqual(sub, v, b) {
 				return false
@@ -347,7 +347,7 @@ func oracleEqual(schemaProps *v1.JSONSchemaProps, x, old any) bool {
 		}
 		return true
 	}
-	return reflect.DeepEqual(x, old)
+	return reflect.DeepEqual(left, old)
 }
 
 // oracleCheck returns the errors of keywords, sorted.

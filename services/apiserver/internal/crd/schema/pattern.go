@@ -27,23 +27,23 @@ type compiledPattern struct {
 }
 
 // get returns the compiled pattern and reports whether it had to compile it.
-func (p *pattern) get() (c *compiledPattern, fresh bool) {
-	c = p.cached.Load()
-	if c != nil {
-		return c, false
+func (p *pattern) get() (compiled *compiledPattern, fresh bool) {
+	compiled = p.cached.Load()
+	if compiled != nil {
+		return compiled, false
 	}
-	c = &compiledPattern{}
-	c.re, c.err = regexp.Compile(p.text)
-	if c.err == nil {
-		c.size = int(regexcost.Instructions(p.text))
+	compiled = &compiledPattern{}
+	compiled.re, compiled.err = regexp.Compile(p.text)
+	if compiled.err == nil {
+		compiled.size = int(regexcost.Instructions(p.text))
 	}
-	p.size.Store(int64(c.size))
+	p.size.Store(int64(compiled.size))
 	// The ranges of a Unicode class take about as many bytes as parsing it takes steps.
-	bytes := int64(int(regexcost.ParseSteps(p.text)) + c.size*perInstruction)
-	if p.budget.acquire(bytes) && !p.cached.CompareAndSwap(nil, c) {
+	bytes := int64(int(regexcost.ParseSteps(p.text)) + compiled.size*perInstruction)
+	if p.budget.acquire(bytes) && !p.cached.CompareAndSwap(nil, compiled) {
 		p.budget.acquire(-bytes) // another goroutine cached it first
 	}
-	return c, true
+	return compiled, true
 }
 
 // PatternBudget is the memory budget for the compiled patterns of many programs. Patterns that
@@ -146,18 +146,18 @@ func hasFormat(format, text string) bool {
 
 // isCommonDateTime reports whether a text is a valid time in the form 2006-01-02T15:04:05Z. It
 // returns false for days after the 28th and for leap seconds, which need the general check.
-func isCommonDateTime(s string) bool {
+func isCommonDateTime(text string) bool {
 	const form = "0000-00-00T00:00:00Z"
-	if len(s) != len(form) {
+	if len(text) != len(form) {
 		return false
 	}
 	for i := range len(form) {
-		isDigit := s[i] >= '0' && s[i] <= '9'
-		if form[i] == '0' && !isDigit || form[i] != '0' && s[i] != form[i] {
+		isDigit := text[i] >= '0' && text[i] <= '9'
+		if form[i] == '0' && !isDigit || form[i] != '0' && text[i] != form[i] {
 			return false
 		}
 	}
-	twoDigits := func(i int) int { return int(s[i]-'0')*10 + int(s[i+1]-'0') }
+	twoDigits := func(i int) int { return int(text[i]-'0')*10 + int(text[i+1]-'0') }
 	month, day := twoDigits(5), twoDigits(8)
 	hour, minute, second := twoDigits(11), twoDigits(14), twoDigits(17)
 	return month >= 1 && month <= 12 && day >= 1 && day <= 28 && hour < 24 && minute < 60 && second < 60

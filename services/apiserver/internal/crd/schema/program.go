@@ -183,14 +183,14 @@ type enumValue struct {
 
 // find returns the index of a property, or -1. next is the index after the previous match, because
 // documents usually have their keys in order.
-func (n *node) find(d *tape.Doc, key tape.Ref, next int) int {
-	if next < len(n.props) && d.IsText(key, n.props[next].name) {
+func (n *node) find(doc *tape.Doc, key tape.Ref, next int) int {
+	if next < len(n.props) && doc.IsText(key, n.props[next].name) {
 		return next
 	}
 	if len(n.props) == 0 {
 		return -1
 	}
-	return n.propertyIndex(d.String(key))
+	return n.propertyIndex(doc.String(key))
 }
 
 // propertyIndex returns the index of the property with the given name, or -1. Properties are

@@ -199,22 +199,22 @@ func randomValue(t *rapid.T, schemaProps *v1.JSONSchemaProps, depth int) any {
 	}
 	switch schemaProps.Type {
 	case "object":
-		m := map[string]any{}
+		members := map[string]any{}
 		for _, k := range slices.Sorted(maps.Keys(schemaProps.Properties)) {
 			sub := schemaProps.Properties[k]
 			if !sometimes(t, 4) {
-				m[k] = randomValue(t, &sub, depth-1)
+				members[k] = randomValue(t, &sub, depth-1)
 			}
 		}
 		if schemaProps.AdditionalProperties != nil {
 			for range rapid.IntRange(0, 3).Draw(t, "members") {
-				m[pick(t, "key", "x", "y", "a.b/c")] = randomValue(t, schemaProps.AdditionalProperties.Schema, depth-1)
+				members[pick(t, "key", "x", "y", "a.b/c")] = randomValue(t, schemaProps.AdditionalProperties.Schema, depth-1)
 			}
 		}
 		if sometimes(t, 4) {
-			m[pick(t, "unknown", "u", "a", "kind", "ünknown")] = randomJSON(t, depth-1)
+			members[pick(t, "unknown", "u", "a", "kind", "ünknown")] = randomJSON(t, depth-1)
 		}
-		return m
+		return members
 	case "array":
 		var list []any
 		for range rapid.IntRange(0, 4).Draw(t, "items") {
@@ -271,51 +271,51 @@ func randomJSON(t *rapid.T, depth int) any {
 }
 
 // writeRandomly renders a document with the members in a drawn order and with spaces.
-func writeRandomly(t *rapid.T, b *strings.Builder, v any) {
+func writeRandomly(t *rapid.T, out *strings.Builder, value any) {
 	space := func() {
 		if sometimes(t, 10) {
-			b.WriteString(pick(t, "space", " ", "\n\t"))
+			out.WriteString(pick(t, "space", " ", "\n\t"))
 		}
 	}
 	space()
-	switch v := v.(type) {
+	switch value := value.(type) {
 	case map[string]any:
-		keys := make([]string, 0, len(v))
-		for k := range v {
-			keys = append(keys, k)
+		keys := make([]string, 0, len(value))
+		for key := range value {
+			keys = append(keys, key)
 		}
 		keys = rapid.Permutation(sortInPlace(keys)).Draw(t, "order")
-		b.WriteByte('{')
-		for i, k := range keys {
+		out.WriteByte('{')
+		for i, key := range keys {
 			if i > 0 {
-				b.WriteByte(',')
+				out.WriteByte(',')
 			}
 			space()
-			data, _ := json.Marshal(k)
-			b.Write(data)
+			data, _ := json.Marshal(key)
+			out.Write(data)
 			space()
-			b.WriteByte(':')
-			writeRandomly(t, b, v[k])
+			out.WriteByte(':')
+			writeRandomly(t, out, value[key])
 			space()
 		}
-		b.WriteByte('}')
+		out.WriteByte('}')
 	case []any:
-		b.WriteByte('[')
-		for i, x := range v {
+		out.WriteByte('[')
+		for i, x := range value {
 			if i > 0 {
-				b.WriteByte(',')
+				out.WriteByte(',')
 			}
-			writeRandomly(t, b, x)
+			writeRandomly(t, out, x)
 			space()
 		}
-		b.WriteByte(']')
+		out.WriteByte(']')
 	case json.RawMessage:
-		b.Write(v)
+		out.Write(value)
 	default:
-		data, err := json.Marshal(v)
+		data, err := json.Marshal(value)
 		if err != nil {
-			panic(fmt.Sprint(err, v))
+			panic(fmt.Sprint(err, value))
 		}
-		b.Write(data)
+		out.Write(data)
 	}
 }

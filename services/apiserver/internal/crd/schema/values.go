@@ -11,7 +11,7 @@ import (
 )
 
 // typeOf returns the type of a value and its name in schemas.
-func typeOf(d *tape.Doc, value tape.Ref, kind tape.Kind) (typeSet, string) {
+func typeOf(doc *tape.Doc, value tape.Ref, kind tape.Kind) (typeSet, string) {
 	switch kind {
 	case tape.Object:
 		return typeObject, "object"
@@ -20,7 +20,7 @@ func typeOf(d *tape.Doc, value tape.Ref, kind tape.Kind) (typeSet, string) {
 	case tape.String:
 		return typeString, "string"
 	case tape.Number:
-		if _, ok := d.Int(value); ok {
+		if _, ok := doc.Int(value); ok {
 			return typeInteger, "integer"
 		}
 		return typeNumber, "number"
@@ -30,24 +30,24 @@ func typeOf(d *tape.Doc, value tape.Ref, kind tape.Kind) (typeSet, string) {
 
 // checkType checks the type, and the format where it denotes a type. A string or array always
 // passes if the schema has a format and is not numeric.
-func (c *checker) checkType(n *node, value tape.Ref, kind tape.Kind) bool {
+func (c *checker) checkType(schemaNode *node, value tape.Ref, kind tape.Kind) bool {
 	actual, name := typeOf(c.doc, value, kind)
-	isNumeric := n.types&(typeNumber|typeInteger) != 0
-	isIntegerForNumber := actual == typeInteger && n.types&typeNumber != 0
-	isWholeForInteger := actual == typeNumber && n.types&typeInteger != 0 && swag.IsFloat64AJSONInteger(c.doc.Float(value))
-	matches := n.types&actual != 0 || isIntegerForNumber || isWholeForInteger
-	if n.text != nil && n.text.format != "" {
+	isNumeric := schemaNode.types&(typeNumber|typeInteger) != 0
+	isIntegerForNumber := actual == typeInteger && schemaNode.types&typeNumber != 0
+	isWholeForInteger := actual == typeNumber && schemaNode.types&typeInteger != 0 && swag.IsFloat64AJSONInteger(c.doc.Float(value))
+	matches := schemaNode.types&actual != 0 || isIntegerForNumber || isWholeForInteger
+	if schemaNode.text != nil && schemaNode.text.format != "" {
 		if kind == tape.String || kind == tape.Array {
 			if !isNumeric {
 				return true
 			}
-		} else if format := formatOf(actual); !matches && n.text.format != format {
-			c.reportWrongType(n.text.format, format)
+		} else if format := formatOf(actual); !matches && schemaNode.text.format != format {
+			c.reportWrongType(schemaNode.text.format, format)
 			return false
 		}
 	}
 	if !matches {
-		c.reportWrongType(n.typeText, name)
+		c.reportWrongType(schemaNode.typeText, name)
 	}
 	return matches
 }
@@ -65,113 +65,113 @@ func formatOf(jsonType typeSet) string {
 
 // checkText checks a string and returns the number of checks beyond the first.
 func (c *checker) checkText(n *node, value tape.Ref) int {
-	t := n.text
-	if t == nil {
+	textRule := n.text
+	if textRule == nil {
 		return 0
 	}
-	c.checkLengths(t, value)
-	if !t.knownFormat {
+	c.checkLengths(textRule, value)
+	if !textRule.knownFormat {
 		return 0
 	}
-	if text := c.doc.String(value); !hasFormat(t.format, text) {
-		c.reportWrongType(t.format, text)
+	if text := c.doc.String(value); !hasFormat(textRule.format, text) {
+		c.reportWrongType(textRule.format, text)
 	}
 	return 1
 }
 
 // checkLengths checks the length of a string.
-func (c *checker) checkLengths(t *textRules, value tape.Ref) {
-	if t.maxLength != nil || t.minLength != nil {
+func (c *checker) checkLengths(textRule *textRules, value tape.Ref) {
+	if textRule.maxLength != nil || textRule.minLength != nil {
 		length := int64(c.doc.Runes(value))
-		if t.maxLength != nil && length > *t.maxLength {
-			c.add(func(at *field.Path, name string) *field.Error { return field.TooLong(at, "", int(*t.maxLength)) })
+		if textRule.maxLength != nil && length > *textRule.maxLength {
+			c.add(func(at *field.Path, name string) *field.Error { return field.TooLong(at, "", int(*textRule.maxLength)) })
 			return
 		}
-		if t.minLength != nil && length < *t.minLength {
-			c.reportInvalid(func() any { return c.doc.String(value) }, "should be at least %d chars long", *t.minLength)
+		if textRule.minLength != nil && length < *textRule.minLength {
+			c.reportInvalid(func() any { return c.doc.String(value) }, "should be at least %d chars long", *textRule.minLength)
 			return
 		}
 	}
-	if t.pattern == nil {
+	if textRule.pattern == nil {
 		return
 	}
 	text := c.doc.String(value)
-	p := c.compiledPattern(t.pattern)
+	pattern := c.compiledPattern(textRule.pattern)
 	switch {
-	case p != nil && p.err != nil:
+	case pattern != nil && pattern.err != nil:
 		c.reportInvalid(func() any { return text },
-			"should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, p.err))
-	case p == nil || !c.spendBudget(p.size*(len(text)+1)):
+			"should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", textRule.pattern.text, pattern.err))
+	case pattern == nil || !c.spendBudget(pattern.size*(len(text)+1)):
 		c.reportInvalid(func() any { return text },
-			"should match '%s', which is too expensive to evaluate for all values that must match", t.pattern.text)
-	case !p.re.MatchString(text):
-		c.reportInvalid(func() any { return text }, "should match '%s'", t.pattern.text)
+			"should match '%s', which is too expensive to evaluate for all values that must match", textRule.pattern.text)
+	case !pattern.re.MatchString(text):
+		c.reportInvalid(func() any { return text }, "should match '%s'", textRule.pattern.text)
 	}
 }
 
 // checkNumber checks the bounds of a number.
 func (c *checker) checkNumber(n *node, value tape.Ref) {
-	b := n.bounds
-	if b == nil {
+	limits := n.bounds
+	if limits == nil {
 		return
 	}
 	if i, ok := c.doc.Int(value); ok {
-		c.checkInt(b, i)
+		c.checkInt(limits, i)
 		return
 	}
-	c.checkFloat(b, c.doc.Float(value))
+	c.checkFloat(limits, c.doc.Float(value))
 }
 
 // checkInt checks an integer. It compares integers: the bounds lose their fractions.
-func (c *checker) checkInt(b *bounds, i int64) {
-	if b.multipleOf != nil {
-		if factor := int64(*b.multipleOf); factor <= 0 {
+func (c *checker) checkInt(limits *bounds, i int64) {
+	if limits.multipleOf != nil {
+		if factor := int64(*limits.multipleOf); factor <= 0 {
 			c.addInvalidFactor(factor)
 		} else if i%factor != 0 {
 			c.reportInvalid(func() any { return i }, "should be a multiple of %v", factor)
 		}
 	}
-	if b.min != nil {
-		if m := int64(*b.min); i < m || b.exclusiveMin && i == m {
-			c.reportInvalid(func() any { return i }, atLeast(b.exclusiveMin), m)
+	if limits.min != nil {
+		if m := int64(*limits.min); i < m || limits.exclusiveMin && i == m {
+			c.reportInvalid(func() any { return i }, atLeast(limits.exclusiveMin), m)
 		}
 	}
-	if b.max != nil {
-		if m := int64(*b.max); i > m || b.exclusiveMax && i == m {
-			c.reportInvalid(func() any { return i }, atMost(b.exclusiveMax), m)
+	if limits.max != nil {
+		if m := int64(*limits.max); i > m || limits.exclusiveMax && i == m {
+			c.reportInvalid(func() any { return i }, atMost(limits.exclusiveMax), m)
 		}
 	}
 }
 
 // checkFloat checks a number that is not an integer.
-func (c *checker) checkFloat(b *bounds, f float64) {
-	if b.multipleOf != nil {
-		c.checkMultiple(*b.multipleOf, f)
+func (c *checker) checkFloat(limits *bounds, number float64) {
+	if limits.multipleOf != nil {
+		c.checkMultiple(*limits.multipleOf, number)
 	}
-	if b.min != nil {
-		if m := *b.min; f < m || b.exclusiveMin && f == m {
-			c.reportInvalid(func() any { return f }, atLeast(b.exclusiveMin), m)
+	if limits.min != nil {
+		if m := *limits.min; number < m || limits.exclusiveMin && number == m {
+			c.reportInvalid(func() any { return number }, atLeast(limits.exclusiveMin), m)
 		}
 	}
-	if b.max != nil {
-		if m := *b.max; f > m || b.exclusiveMax && f == m {
-			c.reportInvalid(func() any { return f }, atMost(b.exclusiveMax), m)
+	if limits.max != nil {
+		if m := *limits.max; number > m || limits.exclusiveMax && number == m {
+			c.reportInvalid(func() any { return number }, atMost(limits.exclusiveMax), m)
 		}
 	}
 }
 
 // checkMultiple checks multipleOf.
-func (c *checker) checkMultiple(factor, f float64) {
+func (c *checker) checkMultiple(factor, number float64) {
 	if factor <= 0 {
 		c.addInvalidFactor(factor)
 		return
 	}
-	times := f / factor
+	times := number / factor
 	if factor < 1 {
-		times = 1 / factor * f
+		times = 1 / factor * number
 	}
 	if !swag.IsFloat64AJSONInteger(times) {
-		c.reportInvalid(func() any { return f }, "should be a multiple of %v", factor)
+		c.reportInvalid(func() any { return number }, "should be a multiple of %v", factor)
 	}
 }
 
@@ -219,16 +219,16 @@ func (c *checker) checkProps(b *bounds, count int64) {
 }
 
 // checkEnum checks that a value is an allowed one.
-func (c *checker) checkEnum(n *node, value tape.Ref) {
-	if len(n.enum) == 0 {
+func (c *checker) checkEnum(schemaNode *node, value tape.Ref) {
+	if len(schemaNode.enum) == 0 {
 		return
 	}
-	if c.isInEnum(n, value) {
+	if c.isInEnum(schemaNode, value) {
 		return
 	}
 	c.add(func(at *field.Path, name string) *field.Error {
 		err := field.NotSupported[string](at, c.doc.Any(value), nil)
-		err.Detail = c.supportedDetail(n)
+		err.Detail = c.supportedDetail(schemaNode)
 		c.addCost(len(err.Detail)) // the detail is inspected again later
 		return err
 	})
@@ -249,8 +249,8 @@ func (c *checker) supportedDetail(n *node) string {
 
 // matchesEnumValue reports whether a value equals an enum value after conversion to the enum
 // value's type: 2.5 equals 2, and 97 equals "a". A null equals nothing.
-func (c *checker) matchesEnumValue(e *enumValue, value tape.Ref) bool {
-	switch expected := e.value.(type) {
+func (c *checker) matchesEnumValue(enum *enumValue, value tape.Ref) bool {
+	switch expected := enum.value.(type) {
 	case string:
 		switch c.doc.Kind(value) {
 		case tape.String:
@@ -274,7 +274,7 @@ func (c *checker) matchesEnumValue(e *enumValue, value tape.Ref) bool {
 	case nil:
 		return false
 	default:
-		return tape.Equal(c.doc, value, e.doc, tape.Root)
+		return tape.Equal(c.doc, value, enum.doc, tape.Root)
 	}
 	return false
 }
@@ -352,18 +352,18 @@ func (c *checker) isInEnum(n *node, value tape.Ref) bool {
 
 // isNumberInEnum reports whether a long enum contains a number.
 func (c *checker) isNumberInEnum(index *enumIndex, value tape.Ref) bool {
-	f := c.doc.Float(value)
+	number := c.doc.Float(value)
 	i, isInt := c.doc.Int(value)
 	if isInt {
 		if _, ok := index.texts[runeText(i)]; ok {
 			return true
 		}
 	} else {
-		i = int64(f)
+		i = int64(number)
 	}
 	if _, ok := index.ints[i]; ok {
 		return true
 	}
-	_, ok := index.floats[f]
+	_, ok := index.floats[number]
 	return ok
 }

@@ -118,24 +118,24 @@ func (c *checker) checkType(path *field.Path, schemaProps *v1.JSONSchemaProps, p
 
 // checkObjectFields checks the schemas of apiVersion, kind and metadata, which every object has.
 // They may define only the types of these fields and, at the root, restrict the names.
-func (c *checker) checkObjectFields(path *field.Path, s *v1.JSONSchemaProps, pos position) {
+func (c *checker) checkObjectFields(path *field.Path, props *v1.JSONSchemaProps, pos position) {
 	path = path.Child("properties")
-	if pos != root && !s.XEmbeddedResource {
+	if pos != root && !props.XEmbeddedResource {
 		return
 	}
 	for _, name := range []string{"apiVersion", "kind"} {
-		if f, ok := s.Properties[name]; ok && f.Type != "string" {
+		if f, ok := props.Properties[name]; ok && f.Type != "string" {
 			c.add(field.Invalid(path.Key(name).Child("type"), f.Type, "must be string"))
 		}
 	}
-	m, ok := s.Properties["metadata"]
+	member, ok := props.Properties["metadata"]
 	if !ok {
 		return
 	}
-	if m.Type != "object" {
-		c.add(field.Invalid(path.Key("metadata").Child("type"), m.Type, "must be object"))
+	if member.Type != "object" {
+		c.add(field.Invalid(path.Key("metadata").Child("type"), member.Type, "must be object"))
 	}
-	if pos == root && restrictsMetadata(m) {
+	if pos == root && restrictsMetadata(member) {
 		c.add(field.Forbidden(path.Key("metadata"),
 			"must not specify anything other than name and generateName, but metadata is implicitly specified"))
 	}
@@ -258,22 +258,22 @@ func (c *checker) requireCounterparts(typedPath, path *field.Path, typed, s *v1.
 	})
 }
 
-// requireCounterpart requires that typed, which may be nil, defines the fields of s, a schema
+// requireCounterpart requires that typed, which may be nil, defines the fields of props, a schema
 // within a junctor.
-func (c *checker) requireCounterpart(typedPath, path *field.Path, typed, s *v1.JSONSchemaProps) {
+func (c *checker) requireCounterpart(typedPath, path *field.Path, typed, props *v1.JSONSchemaProps) {
 	if typed == nil {
 		c.add(field.Required(typedPath, "because it is defined in "+path.String()))
 		return
 	}
-	c.requireCounterparts(typedPath, path, typed, s)
-	if elements := items(s); elements != nil {
+	c.requireCounterparts(typedPath, path, typed, props)
+	if elements := items(props); elements != nil {
 		c.requireCounterpart(typedPath.Child("items"), path.Child("items"), items(typed), elements)
 	}
-	forEachProperty(s.Properties, func(name string, s *v1.JSONSchemaProps) {
+	forEachProperty(props.Properties, func(name string, props *v1.JSONSchemaProps) {
 		var counterpart *v1.JSONSchemaProps
 		if t, ok := typed.Properties[name]; ok {
 			counterpart = &t
 		}
-		c.requireCounterpart(typedPath.Child("properties").Key(name), path.Child("properties").Key(name), counterpart, s)
+		c.requireCounterpart(typedPath.Child("properties").Key(name), path.Child("properties").Key(name), counterpart, props)
 	})
 }

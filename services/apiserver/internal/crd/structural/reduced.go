@@ -6,17 +6,17 @@ import (
 
 // Minimize returns the schema of a version without the properties that are certainly valid, which
 // are most of them. Checking the reduced schema returns the same errors, in the same order, as
-// checking s, and takes less time. A schema that has junctors, x-kubernetes-validations or other
-// keywords that refer to its contents keeps all of them. The result shares memory with s.
-func Minimize(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
-	if s == nil {
+// checking props, and takes less time. A schema that has junctors, x-kubernetes-validations or other
+// keywords that refer to its contents keeps all of them. The result shares memory with props.
+func Minimize(props *v1.JSONSchemaProps) *v1.JSONSchemaProps {
+	if props == nil {
 		return nil
 	}
 	m := minimizer{patterns: map[string]bool{}}
-	if s.Type != "object" || s.AdditionalProperties != nil || s.Nullable || !m.isSimple(s) {
-		return s
+	if props.Type != "object" || props.AdditionalProperties != nil || props.Nullable || !m.isSimple(props) {
+		return props
 	}
-	return m.reduce(s, true)
+	return m.reduce(props, true)
 }
 
 // minimizer caches which patterns are valid regular expressions.

@@ -58,16 +58,16 @@ func CBORToJSON(b []byte) ([]byte, error) {
 }
 
 // appendCBORHead appends the head of an item with its length (RFC 8949, section 3).
-func appendCBORHead(dst []byte, major byte, n int) []byte {
+func appendCBORHead(dst []byte, major byte, argument int) []byte {
 	switch {
-	case n < 24:
-		return append(dst, major|byte(n))
-	case n < 1<<8:
-		return append(dst, major|24, byte(n))
-	case n < 1<<16:
-		return binary.BigEndian.AppendUint16(append(dst, major|25), uint16(n))
+	case argument < 24:
+		return append(dst, major|byte(argument))
+	case argument < 1<<8:
+		return append(dst, major|24, byte(argument))
+	case argument < 1<<16:
+		return binary.BigEndian.AppendUint16(append(dst, major|25), uint16(argument))
 	}
-	return binary.BigEndian.AppendUint32(append(dst, major|26), uint32(n))
+	return binary.BigEndian.AppendUint32(append(dst, major|26), uint32(argument))
 }
 
 // appendCBORText appends a string as a byte string, like all strings of a response.
@@ -83,10 +83,10 @@ func AppendCBOREvent(dst []byte, typ string, object []byte) []byte {
 	return append(appendCBORText(dst, "object"), object...)
 }
 
-// AppendCBORListHead appends the start of a list of n elements. The caller appends the elements. No
+// AppendCBORListHead appends the start of a list of length elements. The caller appends the elements. No
 // text follows the last one, because the head states the number. head is the JSON of the list
 // without elements. elements is the name of the field that holds them.
-func AppendCBORListHead(dst, head []byte, elements string, n int) ([]byte, error) {
+func AppendCBORListHead(dst, head []byte, elements string, length int) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(head, &fields); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func AppendCBORListHead(dst, head []byte, elements string, n int) ([]byte, error
 		}
 		dst = append(appendCBORText(dst, name), item...)
 	}
-	return appendCBORHead(appendCBORText(dst, elements), cborArray, n), nil
+	return appendCBORHead(appendCBORText(dst, elements), cborArray, length), nil
 }
 
 // CBORItem converts the JSON of a list element to CBOR.
@@ -150,16 +150,16 @@ func JSONToYAML(data []byte) ([]byte, error) {
 
 // escapeForYAML escapes DEL, C1 control characters, the line breaks of YAML, the byte order mark
 // and noncharacters. They occur in strings only.
-func escapeForYAML(b []byte) []byte {
-	out := make([]byte, 0, len(b)+16)
-	for len(b) > 0 {
-		r, n := utf8.DecodeRune(b)
+func escapeForYAML(escaped []byte) []byte {
+	out := make([]byte, 0, len(escaped)+16)
+	for len(escaped) > 0 {
+		r, n := utf8.DecodeRune(escaped)
 		if r >= 0x7f && r <= 0x9f || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffe || r == 0xffff {
 			out = fmt.Appendf(out, "\\u%04x", r)
 		} else {
-			out = append(out, b[:n]...)
+			out = append(out, escaped[:n]...)
 		}
-		b = b[n:]
+		escaped = escaped[n:]
 	}
 	return out
 }

@@ -18,25 +18,25 @@ func value(t *rapid.T, depth int) any {
 	texts := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
 		"", " ", "a\n", "a\n\n b\n", "\ta", "- a", "a: b", "items: []", "|", "yes", "1", "\"", "#", strings.Repeat("word ", 40), "a\nitems: []\nb", "é\u2028", "\x7f", "\u0081\ufeff", "\uffff\u00a0",
 	}))
-	n := rapid.IntRange(0, 6).Draw(t, "kind")
+	length := rapid.IntRange(0, 6).Draw(t, "kind")
 	switch {
-	case n == 0 && depth > 0:
+	case length == 0 && depth > 0:
 		out := map[string]any{}
 		for range rapid.IntRange(0, 3).Draw(t, "fields") {
 			out[texts.Draw(t, "name")] = value(t, depth-1)
 		}
 		return out
-	case n == 1 && depth > 0:
+	case length == 1 && depth > 0:
 		out := []any{}
 		for range rapid.IntRange(0, 3).Draw(t, "elements") {
 			out = append(out, value(t, depth-1))
 		}
 		return out
-	case n == 2:
+	case length == 2:
 		return rapid.Float64Range(-1e6, 1e6).Draw(t, "number")
-	case n == 3:
+	case length == 3:
 		return rapid.Bool().Draw(t, "flag")
-	case n == 4:
+	case length == 4:
 		return nil
 	}
 	return texts.Draw(t, "text")
@@ -58,17 +58,17 @@ func TestItemLayoutMatchesList(t *testing.T) {
 			}
 			whole := []byte(head + string(bytes.Join(items, []byte(","))) + "]}")
 			for name, want := range map[string]func([]byte) ([]byte, error){"yaml": formats.JSONToYAML, "json": formats.Indent} {
-				l := formats.NewLayout(elements, name == "yaml")
-				got, err := l.AppendHead(nil, []byte(head+"]}"), len(items) == 0)
+				layout := formats.NewLayout(elements, name == "yaml")
+				got, err := layout.AppendHead(nil, []byte(head+"]}"), len(items) == 0)
 				for _, item := range items {
 					if err == nil {
-						got, err = l.AppendItem(got, item)
+						got, err = layout.AppendItem(got, item)
 					}
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				got = l.AppendTail(got)
+				got = layout.AppendTail(got)
 				if b, err := want(whole); err != nil || !bytes.Equal(got, b) {
 					t.Fatalf("%s: got\n%s\nwant (%v)\n%s", name, got, err, b)
 				}
@@ -84,17 +84,17 @@ func TestJSONToYAMLIsLossless(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		y, err := formats.JSONToYAML(data)
+		yamlText, err := formats.JSONToYAML(data)
 		if err != nil {
 			t.Fatalf("%q: %v", data, err)
 		}
-		back, err := yaml.YAMLToJSON(y)
+		back, err := yaml.YAMLToJSON(yamlText)
 		if err != nil {
-			t.Fatalf("%q as YAML %q: %v", data, y, err)
+			t.Fatalf("%q as YAML %q: %v", data, yamlText, err)
 		}
 		var was, is any
 		if json.Unmarshal(data, &was) != nil || json.Unmarshal(back, &is) != nil || !reflect.DeepEqual(was, is) {
-			t.Fatalf("YAML %q: got JSON %q, want %q", y, back, data)
+			t.Fatalf("YAML %q: got JSON %q, want %q", yamlText, back, data)
 		}
 	})
 }
@@ -119,14 +119,14 @@ func TestJSONToYAMLAcceptsAnyKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			y, err := formats.JSONToYAML(b)
+			yamlText, err := formats.JSONToYAML(b)
 			if err != nil {
 				t.Errorf("JSONToYAML with the key %.20q of %d bytes: %v", key, len(key), err)
 				continue
 			}
 			var got map[string]any
-			if err := yaml.Unmarshal(y, &got); err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("key %.20q of %d bytes: YAML %.100q is read as %.100v, %v, want %.100v", key, len(key), y, got, err, want)
+			if err := yaml.Unmarshal(yamlText, &got); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("key %.20q of %d bytes: YAML %.100q is read as %.100v, %v, want %.100v", key, len(key), yamlText, got, err, want)
 			}
 		}
 	}

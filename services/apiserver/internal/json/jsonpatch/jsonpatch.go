@@ -52,23 +52,23 @@ func Decode(raw []byte) (p Patch, err error) {
 
 // Apply returns the document with the patch applied. It returns an error if an operation cannot be
 // applied.
-func Apply(doc []byte, p Patch) ([]byte, error) {
+func Apply(doc []byte, patch Patch) ([]byte, error) {
 	if len(doc) == 0 {
 		return doc, nil
 	}
-	t := &tree{}
-	defer t.release()
-	root := t.newNode(doc)
-	if root == nil || !t.openNode(root) {
+	document := &tree{}
+	defer document.release()
+	root := document.newNode(doc)
+	if root == nil || !document.openNode(root) {
 		return nil, errors.New("the document is not a JSON object or list")
 	}
-	t.root = root.branch
-	for i, op := range p {
-		if err := t.apply(i, op); err != nil {
+	document.root = root.branch
+	for i, op := range patch {
+		if err := document.apply(i, op); err != nil {
 			return nil, err
 		}
 	}
-	return t.root.append(make([]byte, 0, len(doc))), nil
+	return document.root.append(make([]byte, 0, len(doc))), nil
 }
 
 // stringMember returns a string member of an operation.
@@ -206,7 +206,7 @@ func (t *tree) applyMove(op Operation) error {
 	if !ok {
 		return fmt.Errorf("move operation does not apply: doc is missing from path: %s: %w", from, errMissing)
 	}
-	n, err := source.get()
+	treeNode, err := source.get()
 	if err == nil {
 		err = t.removeAt(source)
 	}
@@ -221,7 +221,7 @@ func (t *tree) applyMove(op Operation) error {
 	if !ok {
 		return fmt.Errorf("move operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
 	}
-	if err := t.addAt(target, n); err != nil {
+	if err := t.addAt(target, treeNode); err != nil {
 		return fmt.Errorf("error in move for path: '%s': %w", path, err)
 	}
 	return nil
@@ -237,7 +237,7 @@ func (t *tree) applyCopy(op Operation) error {
 	if !ok {
 		return fmt.Errorf("copy operation does not apply: doc is missing from path: %s: %w", from, errMissing)
 	}
-	n, err := source.get()
+	treeNode, err := source.get()
 	if err != nil {
 		return fmt.Errorf("error in copy for from: '%s': %w", from, err)
 	}
@@ -249,13 +249,13 @@ func (t *tree) applyCopy(op Operation) error {
 	if !ok {
 		return fmt.Errorf("copy operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
 	}
-	t.copied += n.size()
+	t.copied += treeNode.size()
 	if t.copied > MaxCopies {
 		//nolint:staticcheck // the words that clients know
 		return fmt.Errorf("Unable to complete the copy, the accumulated size increase of copy is %d, exceeding the limit %d",
 			t.copied, MaxCopies)
 	}
-	if err := t.addAt(target, n.clone()); err != nil {
+	if err := t.addAt(target, treeNode.clone()); err != nil {
 		return fmt.Errorf("error while adding value during copy: %w", err)
 	}
 	return nil
@@ -267,20 +267,20 @@ func (t *tree) applyTest(i int, op Operation) error {
 	if err != nil {
 		return fmt.Errorf("test operation failed to decode path: %w", err)
 	}
-	n := &node{branch: t.root}
+	treeNode := &node{branch: t.root}
 	if path != "" {
 		target, ok := t.locate(path)
 		if !ok {
 			return fmt.Errorf("test operation does not apply: is missing path: %s: %w", path, errMissing)
 		}
-		if n, err = target.get(); err != nil {
+		if treeNode, err = target.get(); err != nil {
 			return fmt.Errorf("error in test for path: '%s': %w", path, err)
 		}
 	}
-	if _, hasValue := op["value"]; !hasValue && n == nil {
+	if _, hasValue := op["value"]; !hasValue && treeNode == nil {
 		return fmt.Errorf("operation %d, test, has no value", i)
 	}
-	if !t.equal(n, t.valueOf(op)) {
+	if !t.equal(treeNode, t.valueOf(op)) {
 		return fmt.Errorf("testing value %s failed: %w", path, ErrTestFailed)
 	}
 	return nil

@@ -54,14 +54,14 @@ func compareWithLibrary(t *testing.T, doc, patch []byte) (applied bool) {
 }
 
 // decodeTree decodes a document without loss of precision.
-func decodeTree(t *testing.T, doc []byte) (v any) {
+func decodeTree(t *testing.T, doc []byte) (value any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(doc))
 	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
+	if err := d.Decode(&value); err != nil {
 		t.Fatalf("%s: %v", doc, err)
 	}
-	return v
+	return value
 }
 
 // generator draws random documents and paths that often match.
@@ -72,23 +72,23 @@ type generator struct {
 
 // value returns a value of at most the given depth.
 func (d generator) value(depth int) any {
-	n := d.IntN(10)
+	size := d.IntN(10)
 	switch {
-	case n < 4 && depth > 0:
+	case size < 4 && depth > 0:
 		m := map[string]any{}
 		for range d.IntN(4) {
 			m[d.name()] = d.value(depth - 1)
 		}
 		return m
-	case n < 7 && depth > 0:
+	case size < 7 && depth > 0:
 		list := make([]any, d.IntN(4))
 		for i := range list {
 			list[i] = d.value(depth - 1)
 		}
 		return list
-	case n == 7:
+	case size == 7:
 		return d.IntN(3)
-	case n == 8:
+	case size == 8:
 		return []string{"", "<x>", "é", `"\`}[d.IntN(4)]
 	}
 	if d.nulls && d.IntN(2) == 0 {
@@ -117,26 +117,26 @@ func (d generator) path() (path string) {
 
 // TestApplyMatchesLibrary compares results and errors of random patches with those of the library.
 func TestApplyMatchesLibrary(t *testing.T) {
-	d := generator{Rand: rand.New(rand.NewPCG(1, 2))}
+	documents := generator{Rand: rand.New(rand.NewPCG(1, 2))}
 	applied := 0
 	const patches = 40_000
 	for range patches {
-		d.nulls = d.IntN(2) == 0
-		root := map[string]any{"a": d.value(3), "b": d.value(3), "0": []any{d.value(2), d.value(1)}}
+		documents.nulls = documents.IntN(2) == 0
+		root := map[string]any{"a": documents.value(3), "b": documents.value(3), "0": []any{documents.value(2), documents.value(1)}}
 		doc, _ := json.Marshal(root)
-		ops := make([]map[string]any, 1+d.IntN(5))
+		ops := make([]map[string]any, 1+documents.IntN(5))
 		for i := range ops {
-			kind := []string{"add", "remove", "replace", "move", "copy", "test", "add", "copy", "other"}[d.IntN(9)]
-			ops[i] = map[string]any{"op": kind, "path": d.path()}
+			kind := []string{"add", "remove", "replace", "move", "copy", "test", "add", "copy", "other"}[documents.IntN(9)]
+			ops[i] = map[string]any{"op": kind, "path": documents.path()}
 			if kind == "move" || kind == "copy" {
-				ops[i]["from"] = d.path()
+				ops[i]["from"] = documents.path()
 			}
-			d.nulls = kind == "test"
+			documents.nulls = kind == "test"
 			if kind == "add" || kind == "replace" || kind == "test" {
-				ops[i]["value"] = d.value(2)
+				ops[i]["value"] = documents.value(2)
 			}
-			if d.IntN(60) == 0 {
-				delete(ops[i], []string{"op", "path", "from"}[d.IntN(3)])
+			if documents.IntN(60) == 0 {
+				delete(ops[i], []string{"op", "path", "from"}[documents.IntN(3)])
 			}
 		}
 		patch, _ := json.Marshal(ops)

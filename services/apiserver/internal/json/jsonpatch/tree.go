@@ -78,42 +78,42 @@ func (n *node) rawText() []byte {
 	return n.source.doc.Text(n.at)
 }
 
-// openNode parses an object or a list into n.branch, one level deep. It returns false for other
+// openNode parses an object or a list into its branch, one level deep. It returns false for other
 // values.
-func (t *tree) openNode(n *node) bool {
-	if n.branch != nil {
+func (t *tree) openNode(treeNode *node) bool {
+	if treeNode.branch != nil {
 		return true
 	}
-	if b := n.rawText()[0]; b != '{' && b != '[' {
+	if b := treeNode.rawText()[0]; b != '{' && b != '[' {
 		return false
 	}
-	src := n.source
+	src := treeNode.source
 	if src.doc == nil {
 		var err error
 		if src.doc, err = tape.Parse(src.raw); err != nil {
 			return false
 		}
 	}
-	d := src.doc
-	n.branch = &branch{list: d.Kind(n.at) == tape.Array, depth: src.depth}
-	nodes := make([]node, 0, d.Len(n.at))
+	doc := src.doc
+	treeNode.branch = &branch{list: doc.Kind(treeNode.at) == tape.Array, depth: src.depth}
+	nodes := make([]node, 0, doc.Len(treeNode.at))
 	value := func(at tape.Ref) *node {
-		if d.Kind(at) == tape.Null {
+		if doc.Kind(at) == tape.Null {
 			return nil
 		}
 		nodes = append(nodes, node{source: src, at: at})
 		return &nodes[len(nodes)-1]
 	}
-	if n.branch.list {
-		n.branch.items = make([]*node, 0, d.Len(n.at))
-		for i, end := d.First(n.at), d.Next(n.at); i < end; i = d.Next(i) {
-			n.branch.items = append(n.branch.items, value(i))
+	if treeNode.branch.list {
+		treeNode.branch.items = make([]*node, 0, doc.Len(treeNode.at))
+		for i, end := doc.First(treeNode.at), doc.Next(treeNode.at); i < end; i = doc.Next(i) {
+			treeNode.branch.items = append(treeNode.branch.items, value(i))
 		}
 		return true
 	}
-	n.branch.members = make(map[string]*node, d.Len(n.at))
-	for k, end := d.First(n.at), d.Next(n.at); k < end; k = d.Next(k + 1) {
-		n.branch.members[d.String(k)] = value(k + 1) // the last duplicate counts
+	treeNode.branch.members = make(map[string]*node, doc.Len(treeNode.at))
+	for k, end := doc.First(treeNode.at), doc.Next(treeNode.at); k < end; k = doc.Next(k + 1) {
+		treeNode.branch.members[doc.String(k)] = value(k + 1) // the last duplicate counts
 	}
 	return true
 }
@@ -147,18 +147,18 @@ func invalidIndex(i int) error {
 	return fmt.Errorf("Unable to access invalid index: %d: %w", i, errIndex) //nolint:staticcheck // the words that clients know
 }
 
-// resolveIndex returns the index that the key denotes in a list of length n. Negative ones count
-// from the end.
-func resolveIndex(key string, n int) (int, error) {
+// resolveIndex returns the index that the key denotes in a list of the given length. Negative indexes
+// count from the end.
+func resolveIndex(key string, length int) (int, error) {
 	i, err := strconv.Atoi(key)
 	if err != nil {
 		return 0, err
 	}
-	if i >= n || i < -n {
+	if i >= length || i < -length {
 		return 0, invalidIndex(i)
 	}
 	if i < 0 {
-		i += n
+		i += length
 	}
 	return i, nil
 }
@@ -176,64 +176,64 @@ func (p location) get() (*node, error) {
 }
 
 // set replaces the value at the location, or adds a member.
-func (p location) set(n *node) error {
-	if err := p.updateDepths(n); err != nil {
+func (p location) set(treeNode *node) error {
+	if err := p.updateDepths(treeNode); err != nil {
 		return err
 	}
 	if !p.container.list {
-		p.container.members[p.key] = n
+		p.container.members[p.key] = treeNode
 		return nil
 	}
 	i, err := resolveIndex(p.key, len(p.container.items))
 	if err == nil {
-		p.container.items[i] = n
+		p.container.items[i] = treeNode
 	}
 	return err
 }
 
 // addAt adds or replaces a member, or inserts an element at the location.
-func (t *tree) addAt(p location, n *node) error {
-	if !p.container.list {
-		return p.set(n)
+func (t *tree) addAt(target location, treeNode *node) error {
+	if !target.container.list {
+		return target.set(treeNode)
 	}
-	i := len(p.container.items)
-	if p.key != "-" {
+	i := len(target.container.items)
+	if target.key != "-" {
 		var err error
-		i, err = resolveIndex(p.key, i+1)
+		i, err = resolveIndex(target.key, i+1)
 		if errors.Is(err, errIndex) {
 			return err
 		} else if err != nil {
-			return fmt.Errorf("value was not a proper array index: '%s': %w", p.key, err)
+			return fmt.Errorf("value was not a proper array index: '%s': %w", target.key, err)
 		}
 	}
-	if err := t.countShifted(len(p.container.items) - i); err != nil {
+	if err := t.countShifted(len(target.container.items) - i); err != nil {
 		return err
 	}
-	if err := p.updateDepths(n); err != nil {
+	if err := target.updateDepths(treeNode); err != nil {
 		return err
 	}
-	p.container.items = slices.Insert(p.container.items, i, n)
+	target.container.items = slices.Insert(target.container.items, i, treeNode)
 	return nil
 }
 
 // removeAt removes the value at the location.
-func (t *tree) removeAt(p location) error {
-	if !p.container.list {
-		if _, ok := p.container.members[p.key]; !ok {
+func (t *tree) removeAt(target location) error {
+	if !target.container.list {
+		if _, ok := target.container.members[target.key]; !ok {
 			//nolint:staticcheck // the words that clients know
-			return fmt.Errorf("Unable to remove nonexistent key: %s: %w", p.key, errMissing)
+			return fmt.Errorf("Unable to remove nonexistent key: %s: %w", target.key, errMissing)
 		}
-		delete(p.container.members, p.key)
+		delete(target.container.members, target.key)
 		return nil
 	}
-	i, err := resolveIndex(p.key, len(p.container.items))
+	i, err := resolveIndex(target.key, len(target.container.items))
 	if err != nil {
 		return err
 	}
-	if err := t.countShifted(len(p.container.items) - i); err != nil {
+	if err := t.countShifted(len(target.container.items) - i); err != nil {
 		return err
 	}
-	p.container.items = slices.Delete(p.container.items, i, i+1)
+	target.container.items = slices.Delete(target.container.items, i, i+1)
 	return nil
 }
 
@@ -303,17 +303,17 @@ func (n *node) clone() *node {
 	case n.branch == nil:
 		return &node{source: n.source, at: n.at}
 	}
-	b := &branch{list: n.branch.list, depth: n.branch.depth}
-	if !b.list {
-		b.members = make(map[string]*node, len(n.branch.members))
+	copied := &branch{list: n.branch.list, depth: n.branch.depth}
+	if !copied.list {
+		copied.members = make(map[string]*node, len(n.branch.members))
 		for key, m := range n.branch.members {
-			b.members[key] = m.clone()
+			copied.members[key] = m.clone()
 		}
 	}
 	for _, m := range n.branch.items {
-		b.items = append(b.items, m.clone())
+		copied.items = append(copied.items, m.clone())
 	}
-	return &node{branch: b}
+	return &node{branch: copied}
 }
 
 // equal reports whether two values are equal. Scalars are equal if their texts are.
@@ -324,17 +324,17 @@ func (t *tree) equal(a, b *node) bool {
 	if !t.openNode(a) || !t.openNode(b) {
 		return a.branch == nil && b.branch == nil && !t.openNode(b) && bytes.Equal(a.rawText(), b.rawText())
 	}
-	x, y := a.branch, b.branch
-	if x.list != y.list || len(x.members) != len(y.members) || len(x.items) != len(y.items) {
+	x, otherBranch := a.branch, b.branch
+	if x.list != otherBranch.list || len(x.members) != len(otherBranch.members) || len(x.items) != len(otherBranch.items) {
 		return false
 	}
 	for key, member := range x.members {
-		if other, ok := y.members[key]; !ok || !t.equal(member, other) {
+		if other, ok := otherBranch.members[key]; !ok || !t.equal(member, other) {
 			return false
 		}
 	}
 	for i, item := range x.items {
-		if !t.equal(item, y.items[i]) {
+		if !t.equal(item, otherBranch.items[i]) {
 			return false
 		}
 	}

@@ -131,12 +131,12 @@ func TestFindMatchesDecoding(t *testing.T) {
 }
 
 // walk returns the value at a path of a decoded document.
-func walk(v any, p jsontext.Path) (any, bool) {
+func walk(value any, p jsontext.Path) (any, bool) {
 	for _, step := range p {
-		switch node := v.(type) {
+		switch node := value.(type) {
 		case map[string]any:
 			var ok bool
-			v, ok = node[step.Name]
+			value, ok = node[step.Name]
 			if !ok || step.Element {
 				return nil, false
 			}
@@ -144,12 +144,12 @@ func walk(v any, p jsontext.Path) (any, bool) {
 			if !step.Element || step.Index >= len(node) {
 				return nil, false
 			}
-			v = node[step.Index]
+			value = node[step.Index]
 		default:
 			return nil, false
 		}
 	}
-	return v, true
+	return value, true
 }
 
 // FuzzFind checks that Find terminates, and that it returns valid values from valid documents.

@@ -48,35 +48,35 @@ const minIndexed = 16
 
 // Compile returns a set of paths.
 func Compile(paths ...Path) *Set {
-	s := &Set{size: len(paths)}
+	change := &Set{size: len(paths)}
 	for i, p := range paths {
-		end := &s.root
+		end := &change.root
 		for _, step := range p {
 			end = end.ensureChild(step)
 		}
 		end.pathNumbers = append(end.pathNumbers, i)
 	}
-	return s
+	return change
 }
 
 // ensureChild returns the child for a step. It creates the child if there is none.
-func (n *node) ensureChild(s Step) *node {
-	if s.Element {
-		if c := n.elementChild(s.Index); c != nil {
-			return c
+func (n *node) ensureChild(step Step) *node {
+	if step.Element {
+		if child := n.elementChild(step.Index); child != nil {
+			return child
 		}
-	} else if c := n.fieldChild([]byte(s.Name)); c != nil {
-		return c
+	} else if child := n.fieldChild([]byte(step.Name)); child != nil {
+		return child
 	}
-	c := &node{name: []byte(s.Name), index: s.Index}
-	if s.Element {
-		n.elements = append(n.elements, c)
-		n.indexed = updateIndex(n.indexed, n.elements, func(c *node) int { return c.index })
+	child := &node{name: []byte(step.Name), index: step.Index}
+	if step.Element {
+		n.elements = append(n.elements, child)
+		n.indexed = updateIndex(n.indexed, n.elements, func(child *node) int { return child.index })
 	} else {
-		n.fields = append(n.fields, c)
-		n.named = updateIndex(n.named, n.fields, func(c *node) string { return string(c.name) })
+		n.fields = append(n.fields, child)
+		n.named = updateIndex(n.named, n.fields, func(child *node) string { return string(child.name) })
 	}
-	return c
+	return child
 }
 
 // updateIndex adds the last of all nodes to the index by key, and returns the index. It returns nil

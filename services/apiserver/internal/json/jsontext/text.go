@@ -15,15 +15,15 @@ func AppendString(dst []byte, s string) []byte {
 }
 
 // AppendBytes appends the bytes of a string like AppendString.
-func AppendBytes(dst, s []byte) []byte {
-	if isPlain(s) {
+func AppendBytes(dst, text []byte) []byte {
+	if isPlain(text) {
 		n := len(dst)
-		dst = slices.Grow(dst, len(s)+2)[:n+len(s)+2]
+		dst = slices.Grow(dst, len(text)+2)[:n+len(text)+2]
 		dst[n], dst[len(dst)-1] = '"', '"'
-		copy(dst[n+1:], s)
+		copy(dst[n+1:], text)
 		return dst
 	}
-	return append(appendEscaped(append(dst, '"'), s), '"')
+	return append(appendEscaped(append(dst, '"'), text), '"')
 }
 
 // AppendContent appends a string like AppendString, without the quotes.
@@ -36,16 +36,16 @@ func AppendContent(dst []byte, s string) []byte {
 }
 
 // isPlain reports whether a string has no byte that encoding/json escapes or inspects.
-func isPlain(s []byte) bool {
-	if len(s) < 8 {
-		return plainEnd(s, 0) == len(s)
+func isPlain(text []byte) bool {
+	if len(text) < 8 {
+		return plainEnd(text, 0) == len(text)
 	}
-	for i := 0; i+8 < len(s); i += 8 {
-		if nonPlainBits(binary.LittleEndian.Uint64(s[i:])) != 0 {
+	for i := 0; i+8 < len(text); i += 8 {
+		if nonPlainBits(binary.LittleEndian.Uint64(text[i:])) != 0 {
 			return false
 		}
 	}
-	return nonPlainBits(binary.LittleEndian.Uint64(s[len(s)-8:])) == 0
+	return nonPlainBits(binary.LittleEndian.Uint64(text[len(text)-8:])) == 0
 }
 
 const hex = "0123456789abcdef"
@@ -66,17 +66,17 @@ func appendEscaped(dst, data []byte) []byte {
 			start = i
 			continue
 		}
-		r, n := utf8.DecodeRune(data[i:])
+		r, size := utf8.DecodeRune(data[i:])
 		switch {
-		case r == utf8.RuneError && n == 1:
+		case r == utf8.RuneError && size == 1:
 			dst = append(append(dst, data[start:i]...), `\ufffd`...)
-			start = i + n
+			start = i + size
 		case r == '\u2028' || r == '\u2029':
 			dst = append(append(dst, data[start:i]...), `\u202`...)
 			dst = append(dst, hex[r&0xf])
-			start = i + n
+			start = i + size
 		}
-		i += n
+		i += size
 	}
 	return append(dst, data[start:]...)
 }

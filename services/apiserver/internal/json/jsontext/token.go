@@ -119,15 +119,15 @@ func nonPlainBits(w uint64) uint64 {
 }
 
 // escapeLen returns the length of the escape after a backslash, or 0 for an invalid one.
-func escapeLen(b []byte) int {
-	if len(b) == 0 {
+func escapeLen(text []byte) int {
+	if len(text) == 0 {
 		return 0
 	}
-	switch b[0] {
+	switch text[0] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		return 1
 	case 'u':
-		if len(b) >= 5 && isHex(b[1]) && isHex(b[2]) && isHex(b[3]) && isHex(b[4]) {
+		if len(text) >= 5 && isHex(text[1]) && isHex(text[2]) && isHex(text[3]) && isHex(text[4]) {
 			return 5
 		}
 	}

@@ -27,19 +27,19 @@ func StringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
 // the paths of unknown fields below the metadata, if wantUnknown is set. An unset creationTimestamp
 // is omitted.
 func Clean(data []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []string, err error) {
-	d, err := tape.Parse(data)
+	doc, err := tape.Parse(data)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer d.Release()
+	defer doc.Release()
 	var meta metav1.ObjectMeta
-	sorted := d.AppendCanonical(nil, tape.Root)
+	sorted := doc.AppendCanonical(nil, tape.Root)
 	strict, err := kjson.UnmarshalStrict(sorted, &meta)
 	if err != nil {
-		if !dropMalformed || d.Kind(tape.Root) != tape.Object {
+		if !dropMalformed || doc.Kind(tape.Root) != tape.Object {
 			return nil, nil, err
 		}
-		meta, strict = decodeWellFormed(d)
+		meta, strict = decodeWellFormed(doc)
 	}
 	if wantUnknown {
 		for _, e := range strict {
@@ -52,7 +52,7 @@ func Clean(data []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []
 	if err != nil {
 		return nil, nil, err
 	}
-	if equalsCanonical(out, sorted) && !hasFraction(d) {
+	if equalsCanonical(out, sorted) && !hasFraction(doc) {
 		return data, unknown, nil
 	}
 	return out, unknown, nil

@@ -9,30 +9,30 @@ import (
 )
 
 // Repair returns a stored document with metadata that clients can decode. It removes unknown fields
-// and fields of a wrong type, and sets a missing generation to 1. It takes ownership of d, and
-// returns d if nothing changes.
-func Repair(d *tape.Doc) (*tape.Doc, error) {
-	m := d.Find(tape.Root, "metadata")
-	if m == tape.None || d.Kind(m) != tape.Object || isDecodable(d, m) {
-		return d, nil
+// and fields of a wrong type, and sets a missing generation to 1. It takes ownership of doc, and
+// returns doc if nothing changes.
+func Repair(doc *tape.Doc) (*tape.Doc, error) {
+	metadata := doc.Find(tape.Root, "metadata")
+	if metadata == tape.None || doc.Kind(metadata) != tape.Object || isDecodable(doc, metadata) {
+		return doc, nil
 	}
-	clean, _, err := Clean(d.Text(m), false, true)
+	clean, _, err := Clean(doc.Text(metadata), false, true)
 	if err != nil {
-		d.Release()
+		doc.Release()
 		return nil, err
 	}
 	found, err := generationPath.Find(clean, nil)
 	if err == nil && found[0] == nil {
 		clean, err = jsontext.Put(clean, []byte("1"), "generation")
 		if err != nil {
-			d.Release()
+			doc.Release()
 			return nil, err
 		}
 	}
-	start, end := d.Span(m)
-	raw := d.Raw()
+	start, end := doc.Span(metadata)
+	raw := doc.Raw()
 	repaired := slices.Concat(raw[:start], clean, raw[end:])
-	d.Release()
+	doc.Release()
 	return tape.Parse(repaired)
 }
 

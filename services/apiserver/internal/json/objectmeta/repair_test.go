@@ -18,14 +18,14 @@ func TestRepairDropsUndecodableFields(t *testing.T) {
 			want: `{"metadata":{"name":"a","generation":3,"labels":{"a":"b"}}}`},
 		{name: "no metadata", stored: `{"x":1}`, want: `{"x":1}`},
 	} {
-		d, err := tape.Parse([]byte(test.stored))
+		doc, err := tape.Parse([]byte(test.stored))
 		if err == nil {
-			d, err = Repair(d)
+			doc, err = Repair(doc)
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", test.name, err)
 		}
-		if got := string(d.Raw()); got != test.want {
+		if got := string(doc.Raw()); got != test.want {
 			t.Errorf("%s: Repair(%s) = %s, want %s", test.name, test.stored, got, test.want)
 		}
 	}

@@ -10,30 +10,30 @@ import (
 
 // AppendValue appends the JSON of a decoded value as encoding/json writes it, with sorted keys.
 // Negative zero is 0. It writes the types of Any itself and leaves other types to encoding/json.
-func AppendValue(dst []byte, v any) ([]byte, error) {
-	switch v := v.(type) {
+func AppendValue(dst []byte, value any) ([]byte, error) {
+	switch value := value.(type) {
 	case nil:
 		return append(dst, "null"...), nil
 	case string:
-		return jsontext.AppendString(dst, v), nil
+		return jsontext.AppendString(dst, value), nil
 	case bool:
-		return strconv.AppendBool(dst, v), nil
+		return strconv.AppendBool(dst, value), nil
 	case int64:
-		return strconv.AppendInt(dst, v, 10), nil
+		return strconv.AppendInt(dst, value, 10), nil
 	case float64:
-		if v == 0 { // also negative zero, which Kubernetes stores as 0
+		if value == 0 { // also negative zero, which Kubernetes stores as 0
 			return append(dst, '0'), nil
 		}
 	case map[string]any:
-		if v != nil {
-			return appendMap(dst, v)
+		if value != nil {
+			return appendMap(dst, value)
 		}
 	case []any:
-		if v != nil {
-			return appendSlice(dst, v)
+		if value != nil {
+			return appendSlice(dst, value)
 		}
 	}
-	b, err := json.Marshal(v)
+	b, err := json.Marshal(value)
 	return append(dst, b...), err
 }
 
@@ -85,10 +85,10 @@ func EqualValues(a, b any) bool {
 const fewKeys = 32
 
 // appendMap appends a map with its keys in order.
-func appendMap(dst []byte, m map[string]any) ([]byte, error) {
+func appendMap(dst []byte, members map[string]any) ([]byte, error) {
 	var few [fewKeys]string
 	keys := few[:0]
-	for key := range m {
+	for key := range members {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
@@ -99,7 +99,7 @@ func appendMap(dst []byte, m map[string]any) ([]byte, error) {
 		}
 		dst = append(jsontext.AppendString(dst, key), ':')
 		var err error
-		if dst, err = AppendValue(dst, m[key]); err != nil {
+		if dst, err = AppendValue(dst, members[key]); err != nil {
 			return dst, err
 		}
 	}

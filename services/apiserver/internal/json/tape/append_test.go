@@ -12,9 +12,9 @@ import (
 )
 
 // randomValue returns a random JSON value.
-func randomValue(r *rand.Rand, depth int) any {
+func randomValue(random *rand.Rand, depth int) any {
 	texts := []string{"", "a", "ü", "<&>", "\u2028", "\xff", "\"\\\n", "key"}
-	n := r.IntN(14)
+	n := random.IntN(14)
 	if depth > 4 {
 		n %= 9
 	}
@@ -22,31 +22,31 @@ func randomValue(r *rand.Rand, depth int) any {
 	case 0:
 		return nil
 	case 1:
-		return r.IntN(2) == 0
+		return random.IntN(2) == 0
 	case 2:
-		return r.Int64() - r.Int64()
+		return random.Int64() - random.Int64()
 	case 3:
-		return []float64{0, 1, 1.5, 1e21, 1e-7, -2.5e300}[r.IntN(6)]
+		return []float64{0, 1, 1.5, 1e21, 1e-7, -2.5e300}[random.IntN(6)]
 	case 4:
-		return []any{int32(7), map[string]any(nil), []any(nil), map[string]string{"b": "<", "a": "x"}, []string{"x"}}[r.IntN(5)]
+		return []any{int32(7), map[string]any(nil), []any(nil), map[string]string{"b": "<", "a": "x"}, []string{"x"}}[random.IntN(5)]
 	case 5, 6, 7, 8:
-		return texts[r.IntN(len(texts))]
+		return texts[random.IntN(len(texts))]
 	case 9, 10:
 		list := []any{}
-		for range r.IntN(5) {
-			list = append(list, randomValue(r, depth+1))
+		for range random.IntN(5) {
+			list = append(list, randomValue(random, depth+1))
 		}
 		return list
 	}
-	m := map[string]any{}
+	members := map[string]any{}
 	size := 6
 	if depth == 0 {
 		size = 80 // more than one batch of sorted keys
 	}
-	for i := range r.IntN(size) {
-		m[texts[r.IntN(len(texts))]+fmt.Sprint(i)] = randomValue(r, depth+1)
+	for i := range random.IntN(size) {
+		members[texts[random.IntN(len(texts))]+fmt.Sprint(i)] = randomValue(random, depth+1)
 	}
-	return m
+	return members
 }
 
 // TestAppendValueMatchesLibrary checks that AppendValue writes random values, and rejects values

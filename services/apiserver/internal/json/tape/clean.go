@@ -12,18 +12,18 @@ func (d *Doc) Canonicalize() (*Doc, error) {
 	return Parse(d.appendClean(make([]byte, 0, len(d.raw)), Root))
 }
 
-// appendClean appends the value at r, without members whose key occurs again later, and with
+// appendClean appends the value at ref, without members whose key occurs again later, and with
 // malformed text replaced.
-func (d *Doc) appendClean(out []byte, r Ref) []byte {
-	switch d.Kind(r) {
+func (d *Doc) appendClean(out []byte, ref Ref) []byte {
+	switch d.Kind(ref) {
 	case String, Key:
-		if d.entries[r].flags()&malformed != 0 {
-			return jsontext.AppendString(out, d.String(r))
+		if d.entries[ref].flags()&malformed != 0 {
+			return jsontext.AppendString(out, d.String(ref))
 		}
 	case Array:
 		out = append(out, '[')
-		for i, end := d.First(r), d.Next(r); i < end; i = d.Next(i) {
-			if i > r+1 {
+		for i, end := d.First(ref), d.Next(ref); i < end; i = d.Next(i) {
+			if i > ref+1 {
 				out = append(out, ',')
 			}
 			out = d.appendClean(out, i)
@@ -32,20 +32,20 @@ func (d *Doc) appendClean(out []byte, r Ref) []byte {
 	case Object:
 		out = append(out, '{')
 		first := true
-		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
-			if d.IsShadowedKey(k) {
+		for key, end := d.First(ref), d.Next(ref); key < end; key = d.Next(key + 1) {
+			if d.IsShadowedKey(key) {
 				continue
 			}
 			if !first {
 				out = append(out, ',')
 			}
 			first = false
-			out = append(d.appendClean(out, k), ':')
-			out = d.appendClean(out, k+1)
+			out = append(d.appendClean(out, key), ':')
+			out = d.appendClean(out, key+1)
 		}
 		return append(out, '}')
 	}
-	return append(out, d.Text(r)...)
+	return append(out, d.Text(ref)...)
 }
 
 const (
@@ -84,18 +84,18 @@ func (w *duplicateCollector) isFull() bool {
 	return len(w.found) >= maxDuplicates || w.bytes >= maxPathBytes || w.repeatedBytes >= maxComparedBytes
 }
 
-// walk collects the duplicate fields of the value at r, which has the path w.path.
-func (w *duplicateCollector) walk(r Ref) {
-	d := w.doc
+// walk collects the duplicate fields of the value at ref, which has the path w.path.
+func (w *duplicateCollector) walk(ref Ref) {
+	doc := w.doc
 	if w.isFull() {
 		return
 	}
 	prefix := len(w.path)
 	defer func() { w.path = w.path[:prefix] }()
-	switch d.Kind(r) {
+	switch doc.Kind(ref) {
 	case Array:
 		n := 0
-		for i, end := d.First(r), d.Next(r); i < end; i = d.Next(i) {
+		for i, end := doc.First(ref), doc.Next(ref); i < end; i = doc.Next(i) {
 			w.path = append(strconv.AppendInt(append(w.path[:prefix], '['), int64(n), 10), ']')
 			w.walk(i)
 			n++
@@ -104,8 +104,8 @@ func (w *duplicateCollector) walk(r Ref) {
 		// repeated holds the keys that occurred before and occur again: a key is shadowed at every
 		// occurrence except the last.
 		repeated := map[string]bool{}
-		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
-			name := d.String(k)
+		for key, end := doc.First(ref), doc.Next(ref); key < end; key = doc.Next(key + 1) {
+			name := doc.String(key)
 			w.path = w.path[:prefix]
 			if prefix > 0 {
 				w.path = append(w.path, '.')
@@ -114,10 +114,10 @@ func (w *duplicateCollector) walk(r Ref) {
 			if repeated[name] { // the second or a later occurrence
 				w.recordPath()
 			}
-			if d.IsShadowedKey(k) {
+			if doc.IsShadowedKey(key) {
 				repeated[name] = true
 			}
-			w.walk(k + 1)
+			w.walk(key + 1)
 		}
 	}
 }

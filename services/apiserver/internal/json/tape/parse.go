@@ -30,26 +30,26 @@ func Parse(raw []byte) (*Doc, error) {
 	if len(raw) > MaxBytes {
 		return nil, ErrTooLarge
 	}
-	d := pool.Get().(*Doc)
+	doc := pool.Get().(*Doc)
 	var open [32]Ref
-	p := parser{raw: raw, entries: d.entries[:0], open: open[:0], seen: d.keys}
-	if p.entries == nil {
-		p.entries = make([]entry, 0, 64+len(raw)/12)
+	parsing := parser{raw: raw, entries: doc.entries[:0], open: open[:0], seen: doc.keys}
+	if parsing.entries == nil {
+		parsing.entries = make([]entry, 0, 64+len(raw)/12)
 	}
-	err := p.parseDocument()
-	clear(p.seen)
-	d.raw = raw
-	d.entries = p.entries
-	d.unclean = p.unclean
-	d.keys = p.seen
+	err := parsing.parseDocument()
+	clear(parsing.seen)
+	doc.raw = raw
+	doc.entries = parsing.entries
+	doc.unclean = parsing.unclean
+	doc.keys = parsing.seen
 	if err != nil {
-		d.Release()
+		doc.Release()
 		if err == errInvalid { // never wrapped
 			err = syntaxError(raw)
 		}
 		return nil, err
 	}
-	return d, nil
+	return doc, nil
 }
 
 func (p *parser) skipSpace() {
@@ -172,14 +172,14 @@ func (p *parser) parseKey() error {
 
 // closeContainer completes the innermost array or object at the current character.
 func (p *parser) closeContainer() {
-	r := p.open[len(p.open)-1]
+	ref := p.open[len(p.open)-1]
 	p.open = p.open[:len(p.open)-1]
 	p.at++
-	e := &p.entries[r]
+	e := &p.entries[ref]
 	e.end = uint32(p.at)
 	e.next = Ref(len(p.entries))
 	if e.kind() == Object && e.count() > 1 {
-		p.markShadowed(r)
+		p.markShadowed(ref)
 	}
 }
 
@@ -194,15 +194,15 @@ func (p *parser) closeContainers() (done bool, err error) {
 			}
 			return true, nil
 		}
-		e := &p.entries[p.open[len(p.open)-1]]
-		if e.count() >= maxCount {
+		tapeEntry := &p.entries[p.open[len(p.open)-1]]
+		if tapeEntry.count() >= maxCount {
 			return false, ErrTooLarge
 		}
-		e.packed += 1 << 8
+		tapeEntry.packed += 1 << 8
 		if p.at >= len(p.raw) {
 			return false, errInvalid
 		}
-		object := e.kind() == Object
+		object := tapeEntry.kind() == Object
 		c := p.raw[p.at]
 		switch {
 		case c == ',':

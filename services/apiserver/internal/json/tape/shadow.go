@@ -17,24 +17,24 @@ func (p *parser) markShadowed(object Ref) {
 	if p.keysAscend(object) {
 		return
 	}
-	e := &p.entries[object]
-	n := e.count()
+	tapeEntry := &p.entries[object]
+	n := tapeEntry.count()
 	if n > maxPairwiseKeys {
 		p.markShadowedWithMap(object, n)
 		return
 	}
 	var seen [maxPairwiseKeys]Ref // the last occurrence of each key
 	count := 0
-	for k := object + 1; k < e.next; k = p.entries[k+1].next {
+	for key := object + 1; key < tapeEntry.next; key = p.entries[key+1].next {
 		for i := range count {
-			if p.equalKeys(seen[i], k) {
+			if p.equalKeys(seen[i], key) {
 				p.markKeyShadowed(seen[i])
 				seen[i] = seen[count-1]
 				count--
 				break
 			}
 		}
-		seen[count] = k
+		seen[count] = key
 		count++
 	}
 }
@@ -57,10 +57,10 @@ func (p *parser) keysAscend(object Ref) bool {
 	return true
 }
 
-// markShadowedWithMap does the work of markShadowed for an object of n members.
-func (p *parser) markShadowedWithMap(object Ref, n int) {
-	if p.seen == nil || n > maxReusedKeys {
-		p.seen = make(map[string]Ref, n)
+// markShadowedWithMap does the work of markShadowed for an object of count members.
+func (p *parser) markShadowedWithMap(object Ref, count int) {
+	if p.seen == nil || count > maxReusedKeys {
+		p.seen = make(map[string]Ref, count)
 	}
 	clear(p.seen)
 	for k, end := object+1, p.entries[object].next; k < end; k = p.entries[k+1].next {
@@ -70,7 +70,7 @@ func (p *parser) markShadowedWithMap(object Ref, n int) {
 		}
 		p.seen[name] = k
 	}
-	if n > maxReusedKeys {
+	if count > maxReusedKeys {
 		p.seen = nil
 	}
 }

@@ -38,7 +38,7 @@ var texts = []string{
 func compareWithDecoder(t *testing.T, data []byte) {
 	var want any
 	wantErr := kjson.UnmarshalCaseSensitivePreserveInts(data, &want)
-	d, err := tape.Parse(data)
+	doc, err := tape.Parse(data)
 	if (err == nil) != (wantErr == nil) {
 		t.Fatalf("Parse(%q): got error %v, want %v", data, err, wantErr)
 	}
@@ -48,15 +48,15 @@ func compareWithDecoder(t *testing.T, data []byte) {
 		}
 		return
 	}
-	defer d.Release()
-	if got := d.Any(tape.Root); !reflect.DeepEqual(got, want) {
+	defer doc.Release()
+	if got := doc.Any(tape.Root); !reflect.DeepEqual(got, want) {
 		t.Errorf("%q: got %#v, want %#v", data, got, want)
 	}
 	canonical, _ := json.Marshal(want)
-	if got := d.AppendCanonical(nil, tape.Root); string(got) != string(canonical) {
+	if got := doc.AppendCanonical(nil, tape.Root); string(got) != string(canonical) {
 		t.Errorf("%q: canonical form %s, want %s", data, got, canonical)
 	}
-	clean, err := d.Canonicalize()
+	clean, err := doc.Canonicalize()
 	if err != nil || !clean.Clean() {
 		t.Fatalf("%q: cleaned: %v", data, err)
 	}
@@ -179,23 +179,23 @@ func manyMembers(n int, backwards bool) string {
 // TestFindAndItem checks lookups in large objects and arrays, whose index concurrent callers build,
 // and that the last of two equal keys counts.
 func TestFindAndItem(t *testing.T) {
-	d := parse(t, `{`+manyMembers(100, false)+`,"list":[`+strings.Repeat("0,", 200)+`7]}`)
+	doc := parse(t, `{`+manyMembers(100, false)+`,"list":[`+strings.Repeat("0,", 200)+`7]}`)
 	var wait sync.WaitGroup
 	for range 4 {
 		wait.Go(func() {
-			if v := d.Find(tape.Root, "kkk"); v == tape.None || string(d.Text(v)) != "111" {
+			if v := doc.Find(tape.Root, "kkk"); v == tape.None || string(doc.Text(v)) != "111" {
 				t.Error("Find(kkk) in a large object: got another value or none, want 111")
 			}
-			if d.Find(tape.Root, "x") != tape.None {
+			if doc.Find(tape.Root, "x") != tape.None {
 				t.Error("Find(x) in a large object without x: got a value, want None")
 			}
-			if v := d.Item(d.Find(tape.Root, "list"), 200); string(d.Text(v)) != "7" {
-				t.Errorf("Item(200) of a large array = %s, want 7", d.Text(v))
+			if v := doc.Item(doc.Find(tape.Root, "list"), 200); string(doc.Text(v)) != "7" {
+				t.Errorf("Item(200) of a large array = %s, want 7", doc.Text(v))
 			}
 		})
 	}
 	wait.Wait()
-	if d.Find(d.Find(tape.Root, "list"), "a") != tape.None {
+	if doc.Find(doc.Find(tape.Root, "list"), "a") != tape.None {
 		t.Error("Find(a) in an array: got a value, want None")
 	}
 	last := parse(t, `{"a":1,"a":2}`)

@@ -26,15 +26,15 @@ func (d *Doc) String(r Ref) string {
 
 // Runes returns the length of a string in code points.
 func (d *Doc) Runes(r Ref) int {
-	e := &d.entries[r]
-	f := e.flags()
+	tapeEntry := &d.entries[r]
+	f := tapeEntry.flags()
 	switch {
 	case f&(escaped|malformed) != 0:
 		return utf8.RuneCountInString(d.String(r))
 	case f&wide != 0:
-		return utf8.RuneCount(d.raw[e.start:e.end])
+		return utf8.RuneCount(d.raw[tapeEntry.start:tapeEntry.end])
 	}
-	return int(e.end - e.start)
+	return int(tapeEntry.end - tapeEntry.start)
 }
 
 // unescape decodes the content of a string. Like in Go's decoder, invalid UTF-8 and lone surrogates
@@ -127,26 +127,26 @@ func (d *Doc) Float(r Ref) float64 {
 
 // Any decodes a value: map[string]any, []any, string, int64, float64, bool or
 // nil.
-func (d *Doc) Any(r Ref) any {
-	switch d.Kind(r) {
+func (d *Doc) Any(ref Ref) any {
+	switch d.Kind(ref) {
 	case False, True:
-		return d.Kind(r) == True
+		return d.Kind(ref) == True
 	case Number:
-		if n, ok := d.Int(r); ok {
+		if n, ok := d.Int(ref); ok {
 			return n
 		}
-		return d.Float(r)
+		return d.Float(ref)
 	case String, Key:
-		return strings.Clone(d.String(r))
+		return strings.Clone(d.String(ref))
 	case Array:
-		list := make([]any, 0, d.Len(r))
-		for i, end := d.First(r), d.Next(r); i < end; i = d.Next(i) {
+		list := make([]any, 0, d.Len(ref))
+		for i, end := d.First(ref), d.Next(ref); i < end; i = d.Next(i) {
 			list = append(list, d.Any(i))
 		}
 		return list
 	case Object:
-		m := make(map[string]any, d.Len(r))
-		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
+		m := make(map[string]any, d.Len(ref))
+		for k, end := d.First(ref), d.Next(ref); k < end; k = d.Next(k + 1) {
 			m[strings.Clone(d.String(k))] = d.Any(k + 1)
 		}
 		return m
@@ -156,33 +156,33 @@ func (d *Doc) Any(r Ref) any {
 
 // Equal reports whether two values are equal in the sense of reflect.DeepEqual after decoding. The
 // order of keys does not matter; 1 and 1.0 differ.
-func Equal(a *Doc, x Ref, b *Doc, y Ref) bool {
+func Equal(a *Doc, x Ref, other *Doc, y Ref) bool {
 	kind := a.Kind(x)
-	if kind != b.Kind(y) {
+	if kind != other.Kind(y) {
 		return false
 	}
-	if bytes.Equal(a.Text(x), b.Text(y)) {
+	if bytes.Equal(a.Text(x), other.Text(y)) {
 		return true
 	}
 	switch kind {
 	case Number:
-		return equalNumbers(a, x, b, y)
+		return equalNumbers(a, x, other, y)
 	case String:
-		return a.String(x) == b.String(y)
+		return a.String(x) == other.String(y)
 	case Array:
-		if a.Len(x) != b.Len(y) {
+		if a.Len(x) != other.Len(y) {
 			return false
 		}
 		i := a.First(x)
-		j := b.First(y)
-		for end := a.Next(x); i < end; i, j = a.Next(i), b.Next(j) {
-			if !Equal(a, i, b, j) {
+		j := other.First(y)
+		for end := a.Next(x); i < end; i, j = a.Next(i), other.Next(j) {
+			if !Equal(a, i, other, j) {
 				return false
 			}
 		}
 		return true
 	case Object:
-		return equalObjects(a, x, b, y)
+		return equalObjects(a, x, other, y)
 	}
 	return true
 }
@@ -211,27 +211,27 @@ func equalObjects(a *Doc, x Ref, b *Doc, y Ref) bool {
 
 // AppendCanonical appends a value in the form of Go's encoder: sorted keys, no spaces, and numbers
 // in their shortest form.
-func (d *Doc) AppendCanonical(out []byte, r Ref) []byte {
-	switch d.Kind(r) {
+func (d *Doc) AppendCanonical(out []byte, ref Ref) []byte {
+	switch d.Kind(ref) {
 	case Number:
-		if n, ok := d.Int(r); ok {
+		if n, ok := d.Int(ref); ok {
 			return strconv.AppendInt(out, n, 10)
 		}
-		return appendFloat(out, d.Float(r))
+		return appendFloat(out, d.Float(ref))
 	case String:
-		return jsontext.AppendString(out, d.String(r))
+		return jsontext.AppendString(out, d.String(ref))
 	case Array:
 		out = append(out, '[')
-		for i, end := d.First(r), d.Next(r); i < end; i = d.Next(i) {
-			if i > r+1 {
+		for i, end := d.First(ref), d.Next(ref); i < end; i = d.Next(i) {
+			if i > ref+1 {
 				out = append(out, ',')
 			}
 			out = d.AppendCanonical(out, i)
 		}
 		return append(out, ']')
 	case Object:
-		keys := make([]Ref, 0, d.Len(r))
-		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
+		keys := make([]Ref, 0, d.Len(ref))
+		for k, end := d.First(ref), d.Next(ref); k < end; k = d.Next(k + 1) {
 			if !d.IsShadowedKey(k) {
 				keys = append(keys, k)
 			}
@@ -248,20 +248,20 @@ func (d *Doc) AppendCanonical(out []byte, r Ref) []byte {
 		}
 		return append(out, '}')
 	}
-	return append(out, d.Text(r)...)
+	return append(out, d.Text(ref)...)
 }
 
 // appendFloat appends a float like Go's encoder, but writes negative zero as 0, as Kubernetes does.
-func appendFloat(out []byte, f float64) []byte {
-	if f == 0 {
+func appendFloat(out []byte, number float64) []byte {
+	if number == 0 {
 		return append(out, '0')
 	}
 	format := byte('f')
-	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
+	if abs := math.Abs(number); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 		format = 'e'
 	}
 	start := len(out)
-	out = strconv.AppendFloat(out, f, format, -1, 64)
+	out = strconv.AppendFloat(out, number, format, -1, 64)
 	// e-07 -> e-7
 	if n := len(out); format == 'e' && n-start >= 4 && out[n-4] == 'e' && out[n-3] == '-' && out[n-2] == '0' {
 		out[n-2] = out[n-1]

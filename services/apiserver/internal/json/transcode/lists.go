@@ -6,37 +6,37 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// appendList appends a list. b starts with the tag of the first element. Other fields may occur
-// between the elements. The scan of the message checked all bounds in b.
-func (r *runner) appendList(f *field, dst, b []byte, depth int) ([]byte, bool) {
+// appendList appends a list. encoded starts with the tag of the first element. Other fields may occur
+// between the elements. The scan of the message checked all bounds in encoded.
+func (r *runner) appendList(target *field, dst, encoded []byte, depth int) ([]byte, bool) {
 	dst = append(dst, '[')
 	ok := true
-	for i := 0; i < len(b); {
-		tag, next := varint(b, i)
-		n, end := varint(b, next)
+	for i := 0; i < len(encoded); {
+		tag, next := varint(encoded, i)
+		number, end := varint(encoded, next)
 		if tag&7 == wireBytes {
 			next = end
-			end += int(n)
+			end += int(number)
 		}
-		data := b[next:end]
+		data := encoded[next:end]
 		i = end
-		if tag != f.tag {
+		if tag != target.tag {
 			continue
 		}
 		if dst[len(dst)-1] != '[' {
 			dst = append(dst, ',')
 		}
-		switch f.elem {
+		switch target.elem {
 		case text:
 			dst = jsontext.AppendBytes(dst, data)
 		case boolean, number64:
-			dst = appendNumber(dst, f.elem, n)
+			dst = appendNumber(dst, target.elem, number)
 		case number32:
-			dst = appendNumber(dst, f.elem, uint64(int64(int32(n))))
+			dst = appendNumber(dst, target.elem, uint64(int64(int32(number))))
 		case nested:
-			dst, ok = r.appendValue(f, nested, dst, data, depth)
+			dst, ok = r.appendValue(target, nested, dst, data, depth)
 		default:
-			dst, ok = appendSpecial(dst, f.elem, data)
+			dst, ok = appendSpecial(dst, target.elem, data)
 		}
 		if !ok {
 			return dst, false
@@ -45,26 +45,26 @@ func (r *runner) appendList(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	return append(dst, ']'), true
 }
 
-// appendMap appends a map. b has the form that appendList reads. It returns false unless the keys
+// appendMap appends a map. encoded has the form that appendList reads. It returns false unless the keys
 // are in ascending order.
-func (r *runner) appendMap(f *field, dst, b []byte, depth int) ([]byte, bool) {
+func (r *runner) appendMap(target *field, dst, encoded []byte, depth int) ([]byte, bool) {
 	dst = append(dst, '{')
 	var last []byte
 	first := true
 	ok := true
-	for i := 0; i < len(b); {
-		tag, next := varint(b, i)
-		n, end := varint(b, next)
+	for i := 0; i < len(encoded); {
+		tag, next := varint(encoded, i)
+		n, end := varint(encoded, next)
 		if tag&7 == wireBytes {
 			next = end
 			end += int(n)
 		}
-		entry := b[next:end]
+		entry := encoded[next:end]
 		i = end
-		if tag != f.tag {
+		if tag != target.tag {
 			continue
 		}
-		key, v, isPlain := splitEntry(entry)
+		key, value, isPlain := splitEntry(entry)
 		if !isPlain {
 			return dst, false
 		}
@@ -77,15 +77,15 @@ func (r *runner) appendMap(f *field, dst, b []byte, depth int) ([]byte, bool) {
 		first = false
 		last = key
 		dst = append(jsontext.AppendBytes(dst, key), ':')
-		switch f.elem {
+		switch target.elem {
 		case text:
-			dst = jsontext.AppendBytes(dst, v)
+			dst = jsontext.AppendBytes(dst, value)
 		case binaryText:
-			dst = appendBinary(dst, v)
+			dst = appendBinary(dst, value)
 		case nested:
-			dst, ok = r.appendObject(f.of, dst, v, depth+1)
+			dst, ok = r.appendObject(target.of, dst, value, depth+1)
 		default:
-			dst, ok = appendSpecial(dst, f.elem, v)
+			dst, ok = appendSpecial(dst, target.elem, value)
 		}
 		if !ok {
 			return dst, false

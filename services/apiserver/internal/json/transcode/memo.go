@@ -47,16 +47,16 @@ type memoSlot struct {
 
 // attach prepares the memo for pieces of a program. It returns the pieces
 // of another program to that program's pool.
-func (m *Memo) attach(p *Program) {
-	if m == nil || m.of == p {
+func (m *Memo) attach(program *Program) {
+	if m == nil || m.of == program {
 		return
 	}
 	m.Done()
-	r, ok := p.memos.Get().(*memoState)
+	r, ok := program.memos.Get().(*memoState)
 	if !ok {
-		r = &memoState{scores: make([]score, p.count)}
+		r = &memoState{scores: make([]score, program.count)}
 	}
-	*m = Memo{of: p, memoState: r}
+	*m = Memo{of: program, memoState: r}
 }
 
 // Done returns the cached pieces to the program's pool.
@@ -71,11 +71,11 @@ func (m *Memo) recordHit(f *field) { m.scores[f.id].hits++ }
 
 // slotFor returns the slot of a piece, or nil if the piece is not cached. The slot may hold another
 // piece with the same hash.
-func (m *Memo) slotFor(f *field, raw []byte) *memoSlot {
+func (m *Memo) slotFor(target *field, raw []byte) *memoSlot {
 	if m == nil || len(raw) < minPiece || len(raw) > maxPiece {
 		return nil
 	}
-	fieldScore := &m.scores[f.id]
+	fieldScore := &m.scores[target.id]
 	fieldScore.lookups++
 	if fieldScore.lookups >= warmupLookups {
 		if fieldScore.hits*lookupsPerHit < fieldScore.lookups {
@@ -87,7 +87,7 @@ func (m *Memo) slotFor(f *field, raw []byte) *memoSlot {
 		}
 	}
 	// The hash covers the length, the tag, and the first and last 8 bytes of the piece.
-	hash := uint64(len(raw))<<32 | f.tag
+	hash := uint64(len(raw))<<32 | target.tag
 	hash = (hash ^ binary.LittleEndian.Uint64(raw)) * 0x9e3779b97f4a7c15
 	hash = (hash ^ hash>>29 ^ binary.LittleEndian.Uint64(raw[len(raw)-8:])) * 0xbf58476d1ce4e5b9
 	return &m.slots[(hash>>32)%memoSlots]
@@ -98,15 +98,15 @@ func (s *memoSlot) holds(f *field, raw []byte) bool { return s.of == f && bytes.
 
 // store offers the JSON of a piece to the slot. The first offer claims the slot and the second one
 // keeps the JSON. Another piece replaces a kept one only after maxMisses offers.
-func (s *memoSlot) store(f *field, raw, json []byte) {
+func (s *memoSlot) store(target *field, raw, json []byte) {
 	switch {
-	case s.holds(f, raw):
+	case s.holds(target, raw):
 		s.json = append(s.json[:0], json...)
 		s.ready = true
 	case s.ready && s.misses < maxMisses:
 		s.misses++
 	default:
-		s.of = f
+		s.of = target
 		s.raw = append(s.raw[:0], raw...)
 		s.ready = false
 		s.misses = 0

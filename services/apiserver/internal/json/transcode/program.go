@@ -97,22 +97,22 @@ const maxFields = 64
 
 // Compile returns the program of a type and of the types that it contains. The type is a struct
 // with protobuf and JSON tags and generated methods. Compile returns an error for a type that a
-// program cannot express. It ignores rules for types that t does not contain.
-func Compile(t reflect.Type, rules ...Rule) (*Program, error) {
-	c := compiler{known: map[reflect.Type]*message{}, rules: rules}
-	m, err := c.compileMessage(t)
+// program cannot express. It ignores rules for types that goType does not contain.
+func Compile(goType reflect.Type, rules ...Rule) (*Program, error) {
+	builder := compiler{known: map[reflect.Type]*message{}, rules: rules}
+	root, err := builder.compileMessage(goType)
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{root: m}
-	for i := range m.fields {
-		if f := &m.fields[i]; f.of != nil && f.of == c.known[reflect.TypeFor[metav1.ObjectMeta]()] && f.kind == nested {
+	p := &Program{root: root}
+	for i := range root.fields {
+		if f := &root.fields[i]; f.of != nil && f.of == builder.known[reflect.TypeFor[metav1.ObjectMeta]()] && f.kind == nested {
 			p.meta = i
-			p.count = c.count
+			p.count = builder.count
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("%s has no metadata", t)
+	return nil, fmt.Errorf("%s has no metadata", goType)
 }
 
 // compiler holds the messages that were compiled for one program.
@@ -123,62 +123,62 @@ type compiler struct {
 }
 
 // compileMessage returns the program of a struct type.
-func (c *compiler) compileMessage(t reflect.Type) (*message, error) {
-	if m := c.known[t]; m != nil {
-		return m, nil
+func (c *compiler) compileMessage(goType reflect.Type) (*message, error) {
+	if msg := c.known[goType]; msg != nil {
+		return msg, nil
 	}
-	if t.Kind() != reflect.Struct {
-		return nil, fmt.Errorf("%s is not a structure", t)
+	if goType.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("%s is not a structure", goType)
 	}
-	m := &message{}
-	c.known[t] = m
+	msg := &message{}
+	c.known[goType] = msg
 	names := map[string]int{}
-	for i := range t.NumField() {
-		f, err := c.compileField(t.Field(i))
+	for i := range goType.NumField() {
+		target, err := c.compileField(goType.Field(i))
 		if err != nil {
-			return nil, fmt.Errorf("%s.%s: %w", t, t.Field(i).Name, err)
+			return nil, fmt.Errorf("%s.%s: %w", goType, goType.Field(i).Name, err)
 		}
-		if f == nil {
+		if target == nil {
 			continue
 		}
-		if t == reflect.TypeFor[metav1.ObjectMeta]() && t.Field(i).Name == "ResourceVersion" {
-			f.kind = version
+		if goType == reflect.TypeFor[metav1.ObjectMeta]() && goType.Field(i).Name == "ResourceVersion" {
+			target.kind = version
 		}
-		names[nameOf(t.Field(i))] = len(m.fields)
-		m.fields = append(m.fields, *f)
+		names[nameOf(goType.Field(i))] = len(msg.fields)
+		msg.fields = append(msg.fields, *target)
 	}
-	if len(m.fields) > maxFields {
-		return nil, fmt.Errorf("%s has %d fields", t, len(m.fields))
+	if len(msg.fields) > maxFields {
+		return nil, fmt.Errorf("%s has %d fields", goType, len(msg.fields))
 	}
-	for i := range m.fields {
-		f := &m.fields[i]
-		for uint64(len(m.byTag)) <= f.tag {
-			m.byTag = append(m.byTag, 0)
+	for i := range msg.fields {
+		target := &msg.fields[i]
+		for uint64(len(msg.byTag)) <= target.tag {
+			msg.byTag = append(msg.byTag, 0)
 		}
-		if m.byTag[f.tag] != 0 {
-			return nil, fmt.Errorf("%s has the field %d twice", t, f.tag>>3)
+		if msg.byTag[target.tag] != 0 {
+			return nil, fmt.Errorf("%s has the field %d twice", goType, target.tag>>3)
 		}
-		m.byTag[f.tag] = uint8(i + 1)
-		if f.kind == list || f.kind == dictionary {
-			m.repeated |= 1 << i
+		msg.byTag[target.tag] = uint8(i + 1)
+		if target.kind == list || target.kind == dictionary {
+			msg.repeated |= 1 << i
 		}
-		if f.absent != nil || f.kind == version {
-			m.always |= 1 << i
+		if target.absent != nil || target.kind == version {
+			msg.always |= 1 << i
 		}
-		if f.of != nil && f.of.empty == nil && f.absent != nil && (f.kind == nested || f.kind == inline) {
-			m.needed |= 1 << i // defaults might set fields of a missing message
+		if target.of != nil && target.of.empty == nil && target.absent != nil && (target.kind == nested || target.kind == inline) {
+			msg.needed |= 1 << i // defaults might set fields of a missing message
 		}
 	}
-	m.ordered = slices.IsSortedFunc(m.fields, func(a, b field) int { return int(a.tag>>3) - int(b.tag>>3) })
-	for i := range m.fields {
-		m.fields[i].id = c.count
+	msg.ordered = slices.IsSortedFunc(msg.fields, func(a, b field) int { return int(a.tag>>3) - int(b.tag>>3) })
+	for i := range msg.fields {
+		msg.fields[i].id = c.count
 		c.count++
 	}
 	var err error
-	if m.empty, err = json.Marshal(reflect.Zero(t).Interface()); err != nil {
+	if msg.empty, err = json.Marshal(reflect.Zero(goType).Interface()); err != nil {
 		return nil, err
 	}
-	return m, c.applyRules(m, t, names)
+	return msg, c.applyRules(msg, goType, names)
 }
 
 // nameOf returns the JSON name of a field, or the type name of an inline field.
@@ -199,34 +199,34 @@ func (c *compiler) compileField(structField reflect.StructField) (*field, error)
 	if name == "-" || tag[0] == "-" || len(tag) < 2 || !structField.IsExported() {
 		return nil, errors.New("not in both forms")
 	}
-	n, err := strconv.Atoi(tag[1])
-	if err != nil || n <= 0 || n > 255 {
+	number, err := strconv.Atoi(tag[1])
+	if err != nil || number <= 0 || number > 255 {
 		return nil, fmt.Errorf("protobuf number %s", tag[1])
 	}
-	f := &field{}
-	wire, err := c.setKind(f, structField.Type)
+	target := &field{}
+	wire, err := c.setKind(target, structField.Type)
 	if err != nil {
 		return nil, err
 	}
-	if f.kind == wrapper {
+	if target.kind == wrapper {
 		return nil, errors.New("a list that is a message, outside of maps")
 	}
-	f.tag = uint64(n)<<3 | wire
+	target.tag = uint64(number)<<3 | wire
 	if name == "" {
-		if !structField.Anonymous || f.kind != nested || structField.Type.Kind() != reflect.Struct {
+		if !structField.Anonymous || target.kind != nested || structField.Type.Kind() != reflect.Struct {
 			return nil, errors.New("inline, and no structure")
 		}
-		f.kind = inline
+		target.kind = inline
 		zero, err := json.Marshal(reflect.Zero(structField.Type).Interface())
 		if len(zero) > 2 {
-			f.absent = append([]byte{','}, zero[1:len(zero)-1]...)
+			target.absent = append([]byte{','}, zero[1:len(zero)-1]...)
 		}
-		return f, err
+		return target, err
 	}
-	f.name = append(jsontext.AppendBytes([]byte{','}, []byte(name)), ':')
-	f.pointer = structField.Type.Kind() == reflect.Pointer
+	target.name = append(jsontext.AppendBytes([]byte{','}, []byte(name)), ':')
+	target.pointer = structField.Type.Kind() == reflect.Pointer
 	omitEmpty := strings.Contains(","+options+",", ",omitempty,")
-	f.always = f.pointer || !omitEmpty
+	target.always = target.pointer || !omitEmpty
 	for _, o := range strings.Split(options, ",") {
 		if o != "" && o != "omitempty" && o != "inline" {
 			return nil, fmt.Errorf("option %s", o)
@@ -237,100 +237,100 @@ func (c *compiler) compileField(structField reflect.StructField) (*field, error)
 		if err != nil {
 			return nil, err
 		}
-		f.absent = append(f.name[:len(f.name):len(f.name)], zero...)
+		target.absent = append(target.name[:len(target.name):len(target.name)], zero...)
 	}
-	return f, nil
+	return target, nil
 }
 
-// setKind sets how f writes values of the type t, and returns their wire type.
-func (c *compiler) setKind(f *field, t reflect.Type) (wire uint64, err error) {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
+// setKind sets how target writes values of a Go type, and returns their wire type.
+func (c *compiler) setKind(target *field, goType reflect.Type) (wire uint64, err error) {
+	if goType.Kind() == reflect.Pointer {
+		goType = goType.Elem()
 	}
-	f.kind = specialKind(t)
-	if f.kind != none {
+	target.kind = specialKind(goType)
+	if target.kind != none {
 		return wireBytes, nil
 	}
-	marshals := reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) ||
-		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextMarshaler]())
+	marshals := reflect.PointerTo(goType).Implements(reflect.TypeFor[json.Marshaler]()) ||
+		reflect.PointerTo(goType).Implements(reflect.TypeFor[encoding.TextMarshaler]())
 	if marshals {
-		return 0, fmt.Errorf("%s has a form of its own", t)
+		return 0, fmt.Errorf("%s has a form of its own", goType)
 	}
-	unmarshals := reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ Unmarshal([]byte) error }]())
-	switch t.Kind() {
+	unmarshals := reflect.PointerTo(goType).Implements(reflect.TypeFor[interface{ Unmarshal([]byte) error }]())
+	switch goType.Kind() {
 	case reflect.String:
-		f.kind = text
+		target.kind = text
 	case reflect.Bool:
-		f.kind = boolean
+		target.kind = boolean
 		return wireVarint, nil
 	case reflect.Int32:
-		f.kind = number32
+		target.kind = number32
 		return wireVarint, nil
 	case reflect.Int64:
-		f.kind = number64
+		target.kind = number64
 		return wireVarint, nil
 	case reflect.Struct:
 		if !unmarshals {
-			return 0, fmt.Errorf("%s is not a protobuf message", t)
+			return 0, fmt.Errorf("%s is not a protobuf message", goType)
 		}
-		f.kind = nested
-		f.of, err = c.compileMessage(t)
+		target.kind = nested
+		target.of, err = c.compileMessage(goType)
 	case reflect.Slice:
-		return c.setSliceKind(f, t, unmarshals)
+		return c.setSliceKind(target, goType, unmarshals)
 	case reflect.Map:
-		return wireBytes, c.setMapKind(f, t)
+		return wireBytes, c.setMapKind(target, goType)
 	default:
-		err = fmt.Errorf("values of %s", t)
+		err = fmt.Errorf("values of %s", goType)
 	}
 	return wireBytes, err
 }
 
-// setSliceKind sets how f writes a slice: as bytes, as a list of strings that has a message type
+// setSliceKind sets how target writes a slice: as bytes, as a list of strings that has a message type
 // (ExtraValue), or as any other list. It returns the wire type.
-func (c *compiler) setSliceKind(f *field, t reflect.Type, unmarshals bool) (uint64, error) {
-	elem := t.Elem()
+func (c *compiler) setSliceKind(target *field, goType reflect.Type, unmarshals bool) (uint64, error) {
+	elem := goType.Elem()
 	switch {
 	case elem.Kind() == reflect.Uint8:
-		f.kind = binaryText
+		target.kind = binaryText
 		return wireBytes, nil
 	case unmarshals && elem.Kind() == reflect.String:
-		f.kind = wrapper
+		target.kind = wrapper
 		return wireBytes, nil
 	case unmarshals || elem.Kind() == reflect.Pointer:
-		return 0, fmt.Errorf("lists of type %s", t)
+		return 0, fmt.Errorf("lists of type %s", goType)
 	}
 	element := field{}
 	wire, err := c.setKind(&element, elem)
 	switch element.kind {
 	case list, dictionary, binaryText, wrapper:
-		return 0, fmt.Errorf("lists of type %s", t)
+		return 0, fmt.Errorf("lists of type %s", goType)
 	}
-	f.kind = list
-	f.elem = element.kind
-	f.of = element.of
+	target.kind = list
+	target.elem = element.kind
+	target.of = element.of
 	return wire, err
 }
 
-// setMapKind sets how f writes a map.
-func (c *compiler) setMapKind(f *field, t reflect.Type) error {
-	if t.Key().Kind() != reflect.String || reflect.PointerTo(t.Key()).Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
-		return fmt.Errorf("keys of %s", t)
+// setMapKind sets how target writes a map.
+func (c *compiler) setMapKind(target *field, goType reflect.Type) error {
+	if goType.Key().Kind() != reflect.String || reflect.PointerTo(goType.Key()).Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return fmt.Errorf("keys of %s", goType)
 	}
 	value := field{}
-	wire, err := c.setKind(&value, t.Elem())
+	wire, err := c.setKind(&value, goType.Elem())
 	if err != nil {
 		return err
 	}
 	switch value.kind {
 	case list, dictionary:
-		return fmt.Errorf("values of %s", t)
+		return fmt.Errorf("values of %s", goType)
 	}
-	if wire != wireBytes || t.Elem().Kind() == reflect.Pointer {
-		return fmt.Errorf("values of %s", t)
+	if wire != wireBytes || goType.Elem().Kind() == reflect.Pointer {
+		return fmt.Errorf("values of %s", goType)
 	}
-	f.kind = dictionary
-	f.elem = value.kind
-	f.of = value.of
+	target.kind = dictionary
+	target.elem = value.kind
+	target.of = value.of
 	return nil
 }
 

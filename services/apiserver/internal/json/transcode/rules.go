@@ -113,18 +113,18 @@ type check struct {
 }
 
 // applyRules compiles the rules for a type. names maps field names to indexes.
-func (c *compiler) applyRules(m *message, t reflect.Type, names map[string]int) error {
+func (c *compiler) applyRules(msg *message, goType reflect.Type, names map[string]int) error {
 	for _, rule := range c.rules {
-		if rule.Of != t {
+		if rule.Of != goType {
 			continue
 		}
 		for _, name := range slices.Concat(rule.Set, rule.Fields) {
 			if _, ok := names[name]; !ok {
-				return fmt.Errorf("%s has no field %s that a rule could look at", t, name)
+				return fmt.Errorf("%s has no field %s that a rule could look at", goType, name)
 			}
 		}
 		for _, name := range rule.Set {
-			m.needed |= 1 << names[name]
+			msg.needed |= 1 << names[name]
 		}
 		if rule.Check == nil {
 			continue
@@ -133,33 +133,33 @@ func (c *compiler) applyRules(m *message, t reflect.Type, names map[string]int) 
 		for i, name := range rule.Fields {
 			compiled.fields[i] = int8(names[name])
 		}
-		m.checks = append(m.checks, compiled)
+		msg.checks = append(msg.checks, compiled)
 	}
-	for i := range m.fields {
-		m.fields[i].needed = m.needed>>i&1 != 0
+	for i := range msg.fields {
+		msg.fields[i].needed = msg.needed>>i&1 != 0
 	}
-	m.ordered = m.ordered && len(m.checks) == 0
+	msg.ordered = msg.ordered && len(msg.checks) == 0
 	// Defaults would change a message without fields.
-	if m.needed != 0 || len(m.checks) > 0 {
-		m.empty = nil
+	if msg.needed != 0 || len(msg.checks) > 0 {
+		msg.empty = nil
 	}
 	return nil
 }
 
 // satisfiesRules reports whether a scanned message satisfies the rules.
-func (m *message) satisfiesRules(b []byte, at []position, found uint64) bool {
+func (m *message) satisfiesRules(encoded []byte, at []position, found uint64) bool {
 	if found&m.needed != m.needed {
 		return false
 	}
 	for i := range m.checks {
-		ch := &m.checks[i]
+		check := &m.checks[i]
 		var inputs [4][]byte
-		for j := range ch.n {
-			if f := ch.fields[j]; found>>f&1 != 0 {
-				inputs[j] = b[at[f].from:at[f].to:at[f].to]
+		for j := range check.n {
+			if f := check.fields[j]; found>>f&1 != 0 {
+				inputs[j] = encoded[at[f].from:at[f].to:at[f].to]
 			}
 		}
-		if !ch.pass(inputs) {
+		if !check.pass(inputs) {
 			return false
 		}
 	}

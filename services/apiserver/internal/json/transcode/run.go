@@ -53,18 +53,18 @@ func (r *runner) appendObject(m *message, dst, b []byte, depth int) ([]byte, boo
 }
 
 // appendFields appends the fields of a message, each preceded by a comma.
-func (r *runner) appendFields(m *message, dst, b []byte, depth int) ([]byte, bool) {
-	if m.ordered && depth <= maxDepth {
-		dst, ok, reordered := r.appendInOrder(m, dst, b, depth)
+func (r *runner) appendFields(msg *message, dst, encoded []byte, depth int) ([]byte, bool) {
+	if msg.ordered && depth <= maxDepth {
+		dst, ok, reordered := r.appendInOrder(msg, dst, encoded, depth)
 		if !reordered {
 			return dst, ok
 		}
 	}
-	if len(m.fields) <= 16 {
+	if len(msg.fields) <= 16 {
 		var at [16]position
-		return r.scanAndAppend(m, dst, b, at[:], depth)
+		return r.scanAndAppend(msg, dst, encoded, at[:], depth)
 	}
-	return r.appendManyFields(m, dst, b, depth)
+	return r.appendManyFields(msg, dst, encoded, depth)
 }
 
 // appendManyFields is separate so that messages with few fields need little stack.
@@ -77,18 +77,18 @@ func (r *runner) appendManyFields(m *message, dst, b []byte, depth int) ([]byte,
 
 // scanAndAppend scans a message and appends its fields in the order of the Go type. at is scratch
 // space for the positions of the fields.
-func (r *runner) scanAndAppend(m *message, dst, data []byte, at []position, depth int) ([]byte, bool) {
-	found, ok := m.scan(data, at)
+func (r *runner) scanAndAppend(msg *message, dst, data []byte, at []position, depth int) ([]byte, bool) {
+	found, ok := msg.scan(data, at)
 	if !ok || depth > maxDepth {
 		return dst, false
 	}
-	if (m.needed != 0 || len(m.checks) > 0) && !m.satisfiesRules(data, at, found) {
+	if (msg.needed != 0 || len(msg.checks) > 0) && !msg.satisfiesRules(data, at, found) {
 		return dst, false
 	}
-	isOwn := r.takeOwnMetadata(m)
-	for remaining := found | m.always; remaining != 0; remaining &= remaining - 1 {
+	isOwn := r.takeOwnMetadata(msg)
+	for remaining := found | msg.always; remaining != 0; remaining &= remaining - 1 {
 		i := bits.TrailingZeros64(remaining)
-		f := &m.fields[i]
+		f := &msg.fields[i]
 		if found>>i&1 == 0 {
 			dst, ok = r.appendAbsentField(f, dst, isOwn, depth)
 		} else {
@@ -113,9 +113,9 @@ func (r *runner) takeOwnMetadata(m *message) bool {
 
 // appendInOrder appends the fields of a message that has them in the order of the Go type, so that
 // one pass is enough. If the order differs, it undoes its changes and returns reordered.
-func (r *runner) appendInOrder(m *message, dst, data []byte, depth int) (_ []byte, ok, reordered bool) {
+func (r *runner) appendInOrder(msg *message, dst, data []byte, depth int) (_ []byte, ok, reordered bool) {
 	begin, ownMetadata := len(dst), r.meta
-	isOwn := r.takeOwnMetadata(m)
+	isOwn := r.takeOwnMetadata(msg)
 	var found uint64
 	for i := 0; i < len(data); {
 		start := i
@@ -127,8 +127,8 @@ func (r *runner) appendInOrder(m *message, dst, data []byte, depth int) (_ []byt
 				return dst, false, false
 			}
 		}
-		n := m.fieldIndex(tag)
-		if n < 0 {
+		count := msg.fieldIndex(tag)
+		if count < 0 {
 			return dst, false, false
 		}
 		from, end := valueAt(data, next, tag)
@@ -136,21 +136,21 @@ func (r *runner) appendInOrder(m *message, dst, data []byte, depth int) (_ []byt
 			return dst, false, false
 		}
 		i = end
-		if n == len(m.fields) {
+		if count == len(msg.fields) {
 			continue // an unknown field
 		}
-		bit := uint64(1) << n
+		bit := uint64(1) << count
 		if found >= bit { // this field or a later one was already appended
 			r.meta = ownMetadata
 			return dst[:begin], false, true
 		}
-		if gap := m.always & (bit - 1); gap > found {
-			if dst, ok = r.appendAbsentFields(m, dst, gap, found, isOwn, depth); !ok {
+		if gap := msg.always & (bit - 1); gap > found {
+			if dst, ok = r.appendAbsentFields(msg, dst, gap, found, isOwn, depth); !ok {
 				return dst, false, false
 			}
 		}
 		found |= bit
-		if m.repeated&bit != 0 { // the value extends to the last of the adjacent entries
+		if msg.repeated&bit != 0 { // the value extends to the last of the adjacent entries
 			from = start
 			for bytes.HasPrefix(data[i:], data[start:next]) {
 				_, end = valueAt(data, i+next-start, tag)
@@ -160,14 +160,14 @@ func (r *runner) appendInOrder(m *message, dst, data []byte, depth int) (_ []byt
 				i = end
 			}
 		}
-		if dst, ok = r.appendField(&m.fields[n], dst, data[from:i], isOwn, depth); !ok {
+		if dst, ok = r.appendField(&msg.fields[count], dst, data[from:i], isOwn, depth); !ok {
 			return dst, false, false
 		}
 	}
-	if found&m.needed != m.needed {
+	if found&msg.needed != msg.needed {
 		return dst, false, false
 	}
-	dst, ok = r.appendAbsentFields(m, dst, m.always&^found, found, isOwn, depth)
+	dst, ok = r.appendAbsentFields(msg, dst, msg.always&^found, found, isOwn, depth)
 	return dst, ok, false
 }
 
@@ -183,14 +183,14 @@ func (r *runner) appendAbsentFields(m *message, dst []byte, gap, found uint64, i
 }
 
 // appendAbsentField appends a field that the message lacks.
-func (r *runner) appendAbsentField(f *field, dst []byte, isOwn bool, depth int) ([]byte, bool) {
+func (r *runner) appendAbsentField(target *field, dst []byte, isOwn bool, depth int) ([]byte, bool) {
 	switch {
-	case f.kind == version && isOwn:
-		return r.appendVersion(f, dst), true
-	case f.of != nil && f.of == r.meta:
-		return r.appendObject(f.of, append(dst, f.name...), nil, depth+1)
+	case target.kind == version && isOwn:
+		return r.appendVersion(target, dst), true
+	case target.of != nil && target.of == r.meta:
+		return r.appendObject(target.of, append(dst, target.name...), nil, depth+1)
 	}
-	return append(dst, f.absent...), true
+	return append(dst, target.absent...), true
 }
 
 // appendVersion appends the resourceVersion field, unless the object has no version.
@@ -211,71 +211,71 @@ func AppendVersion(dst []byte, version int64) []byte {
 }
 
 // appendField appends a field that the message has, with the value data.
-func (r *runner) appendField(f *field, dst, data []byte, isOwn bool, depth int) ([]byte, bool) {
-	switch f.kind {
+func (r *runner) appendField(target *field, dst, data []byte, isOwn bool, depth int) ([]byte, bool) {
+	switch target.kind {
 	case text, version, binaryText:
-		if f.kind == version && isOwn {
-			return r.appendVersion(f, dst), true
+		if target.kind == version && isOwn {
+			return r.appendVersion(target, dst), true
 		}
 		if len(data) == 0 {
-			if f.needed && !f.pointer {
+			if target.needed && !target.pointer {
 				return dst, false
 			}
-			if !f.always {
+			if !target.always {
 				return dst, true
 			}
 		}
-		dst = append(dst, f.name...)
-		if f.kind == binaryText {
+		dst = append(dst, target.name...)
+		if target.kind == binaryText {
 			return appendBinary(dst, data), true
 		}
 		return jsontext.AppendBytes(dst, data), true
 	case boolean, number32, number64:
-		n, _ := varint(data, 0)
-		if f.kind == number32 {
-			n = uint64(int64(int32(n)))
+		number, _ := varint(data, 0)
+		if target.kind == number32 {
+			number = uint64(int64(int32(number)))
 		}
-		if n == 0 {
-			if f.needed && !f.pointer {
+		if number == 0 {
+			if target.needed && !target.pointer {
 				return dst, false
 			}
-			if !f.always {
+			if !target.always {
 				return dst, true
 			}
 		}
-		return appendNumber(append(dst, f.name...), f.kind, n), true
+		return appendNumber(append(dst, target.name...), target.kind, number), true
 	case inline:
-		return r.appendFields(f.of, dst, data, depth+1)
+		return r.appendFields(target.of, dst, data, depth+1)
 	case list, dictionary, nested, embedded:
-		return r.appendValue(f, f.kind, append(dst, f.name...), data, depth)
+		return r.appendValue(target, target.kind, append(dst, target.name...), data, depth)
 	}
-	return appendSpecial(append(dst, f.name...), f.kind, data)
+	return appendSpecial(append(dst, target.name...), target.kind, data)
 }
 
-// appendValue appends a value that the memo may cache: a list, a map, a message or embedded JSON. k
-// is the kind of the field, or of its elements if data is an element.
-func (r *runner) appendValue(f *field, k kind, dst, data []byte, depth int) (_ []byte, ok bool) {
+// appendValue appends a value that the memo may cache: a list, a map, a message or embedded JSON.
+// fieldKind is the kind of the field, or of its elements if data is an element.
+func (r *runner) appendValue(target *field, fieldKind kind, dst, data []byte, depth int) (_ []byte, ok bool) {
 	var slot *memoSlot
-	if f.of == nil || f.of != r.meta { // the own metadata contains the version and is not cached
-		slot = r.memo.slotFor(f, data)
+	if target.of == nil || target.of != r.meta { // the own metadata contains the version and is not cached
+		slot = r.memo.slotFor(target, data)
 	}
-	if slot != nil && slot.ready && slot.holds(f, data) {
-		r.memo.recordHit(f)
+	if slot != nil && slot.ready && slot.holds(target, data) {
+		r.memo.recordHit(target)
 		return append(dst, slot.json...), true
 	}
 	at := len(dst)
-	switch k {
+	switch fieldKind {
 	case list:
-		dst, ok = r.appendList(f, dst, data, depth)
+		dst, ok = r.appendList(target, dst, data, depth)
 	case dictionary:
-		dst, ok = r.appendMap(f, dst, data, depth)
+		dst, ok = r.appendMap(target, dst, data, depth)
 	case nested:
-		dst, ok = r.appendObject(f.of, dst, data, depth+1)
+		dst, ok = r.appendObject(target.of, dst, data, depth+1)
 	default:
-		dst, ok = appendSpecial(dst, k, data)
+		dst, ok = appendSpecial(dst, fieldKind, data)
 	}
 	if slot != nil && ok {
-		slot.store(f, data, dst[at:])
+		slot.store(target, data, dst[at:])
 	}
 	return dst, ok
 }

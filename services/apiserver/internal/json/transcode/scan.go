@@ -21,8 +21,8 @@ func (m *message) scan(data []byte, at []position) (found uint64, ok bool) {
 				return 0, false
 			}
 		}
-		n := m.fieldIndex(tag)
-		if n < 0 {
+		count := m.fieldIndex(tag)
+		if count < 0 {
 			return 0, false
 		}
 		from, end := valueAt(data, next, tag)
@@ -30,10 +30,10 @@ func (m *message) scan(data []byte, at []position) (found uint64, ok bool) {
 			return 0, false
 		}
 		i = end
-		if n == len(m.fields) {
+		if count == len(m.fields) {
 			continue // an unknown field
 		}
-		bit := uint64(1) << n
+		bit := uint64(1) << count
 		repeated := m.repeated&bit != 0
 		switch {
 		case found&bit == 0:
@@ -41,9 +41,9 @@ func (m *message) scan(data []byte, at []position) (found uint64, ok bool) {
 			if repeated {
 				from = start
 			}
-			at[n] = position{uint32(from), uint32(i)}
+			at[count] = position{uint32(from), uint32(i)}
 		case repeated:
-			at[n].to = uint32(i)
+			at[count].to = uint32(i)
 		default:
 			return 0, false
 		}
@@ -109,7 +109,7 @@ func (m *message) isUnknown(tag uint64) bool {
 
 // varint reads a number and returns the index after it, or -1 if there is no valid number.
 func varint(b []byte, i int) (uint64, int) {
-	var v uint64
+	var value uint64
 	for shift := 0; i < len(b) && shift < 64; shift += 7 {
 		c := b[i]
 		i++
@@ -117,9 +117,9 @@ func varint(b []byte, i int) (uint64, int) {
 			if shift == 63 && c > 1 {
 				return 0, -1
 			}
-			return v | uint64(c)<<shift, i
+			return value | uint64(c)<<shift, i
 		}
-		v |= uint64(c&0x7f) << shift
+		value |= uint64(c&0x7f) << shift
 	}
 	return 0, -1
 }

@@ -48,22 +48,22 @@ func subjects(t testing.TB) []*subject {
 		t.Fatal(err)
 	}
 	var out []*subject
-	for _, k := range catalog.Kinds() {
-		if k.Virtual || k.Stored.JSON {
+	for _, kind := range catalog.Kinds() {
+		if kind.Virtual || kind.Stored.JSON {
 			continue
 		}
-		obj := k.New()
-		if k.Stored.New != nil {
-			obj = k.Stored.New()
+		obj := kind.New()
+		if kind.Stored.New != nil {
+			obj = kind.Stored.New()
 		}
-		s := &subject{name: k.GVK().String(), of: reflect.TypeOf(obj).Elem()}
-		if s.program, err = transcode.Compile(s.of); err != nil {
-			if k.Kind != "CustomResourceDefinition" {
-				t.Errorf("%s: got error %v, want none", s.name, err)
+		transcoder := &subject{name: kind.GVK().String(), of: reflect.TypeOf(obj).Elem()}
+		if transcoder.program, err = transcode.Compile(transcoder.of); err != nil {
+			if kind.Kind != "CustomResourceDefinition" {
+				t.Errorf("%s: got error %v, want none", transcoder.name, err)
 			}
 			continue
 		}
-		out = append(out, s)
+		out = append(out, transcoder)
 	}
 	partial := &subject{name: "metadata only", of: reflect.TypeFor[metav1.PartialObjectMetadata]()}
 	if partial.program, err = transcode.Compile(partial.of); err != nil {
@@ -182,17 +182,17 @@ var objects = flag.Int64("objects", 20, "random objects of each kind")
 // TestRandomObjectsAreTranscoded checks that random objects of all kinds are transcoded, with the
 // output of encoding/json.
 func TestRandomObjectsAreTranscoded(t *testing.T) {
-	for _, s := range subjects(t) {
-		t.Run(s.name, func(t *testing.T) {
+	for _, subject := range subjects(t) {
+		t.Run(subject.name, func(t *testing.T) {
 			for seed := range *objects {
-				raw := s.random(t, seed)
+				raw := subject.random(t, seed)
 				for _, version := range []int64{42, 0, 43, 44} {
-					if !s.matchesLibrary(t, raw, version) {
+					if !subject.matchesLibrary(t, raw, version) {
 						t.Fatalf("object of seed %d with version %d: got not transcoded, want transcoded", seed, version)
 					}
 				}
 			}
-			if !s.matchesLibrary(t, nil, 42) {
+			if !subject.matchesLibrary(t, nil, 42) {
 				t.Error("empty message: got not transcoded, want transcoded")
 			}
 		})
@@ -247,16 +247,16 @@ func damage(rnd *rand.Rand, data []byte) []byte {
 }
 
 // topFields splits a message into its fields.
-func topFields(b []byte) (out [][]byte) {
-	for len(b) > 0 {
-		tag, n := binary.Uvarint(b)
-		l, m := binary.Uvarint(b[n:])
+func topFields(encoded []byte) (out [][]byte) {
+	for len(encoded) > 0 {
+		tag, n := binary.Uvarint(encoded)
+		l, m := binary.Uvarint(encoded[n:])
 		end := n + m
 		if tag&7 == 2 {
 			end += int(l)
 		}
-		out = append(out, b[:end])
-		b = b[end:]
+		out = append(out, encoded[:end])
+		encoded = encoded[end:]
 	}
 	return out
 }
@@ -280,7 +280,7 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &subject{name: "quota", of: reflect.TypeFor[corev1.ResourceQuota](), program: p}
+	transcoder := &subject{name: "quota", of: reflect.TypeFor[corev1.ResourceQuota](), program: p}
 	transcoded := 0
 	for _, number := range []string{
 		"", "-1", "+1", "0", "00", "01", "1", "5", "999", "1000", "1024", "1500", "2048", "0.5", ".5", "1.",
@@ -296,7 +296,7 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 			// quantities
 			entry := append([]byte{1<<3 | 2, 1, 'c', 2<<3 | 2, byte(len(q) + 2), 1<<3 | 2, byte(len(q))}, q...)
 			spec := append([]byte{1<<3 | 2, byte(len(entry))}, entry...)
-			if s.matchesLibrary(t, append([]byte{2<<3 | 2, byte(len(spec))}, spec...), 1) {
+			if transcoder.matchesLibrary(t, append([]byte{2<<3 | 2, byte(len(spec))}, spec...), 1) {
 				transcoded++
 			}
 		}
@@ -309,9 +309,9 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 // TestCanonicalEmbeddedJSONIsTranscoded checks that embedded JSON is transcoded only if
 // encoding/json would leave it unchanged.
 func TestCanonicalEmbeddedJSONIsTranscoded(t *testing.T) {
-	s := &subject{name: "revision", of: reflect.TypeFor[corev1.ConfigMap]()}
+	transcoder := &subject{name: "revision", of: reflect.TypeFor[corev1.ConfigMap]()}
 	var err error
-	if s.program, err = transcode.Compile(s.of); err != nil {
+	if transcoder.program, err = transcode.Compile(transcoder.of); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
@@ -371,7 +371,7 @@ func TestCanonicalEmbeddedJSONIsTranscoded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ok := s.matchesLibrary(t, raw, 1); ok != test.ok {
+		if ok := transcoder.matchesLibrary(t, raw, 1); ok != test.ok {
 			t.Errorf("%s: transcoded: got %v, want %v", test.raw, ok, test.ok)
 		}
 	}

@@ -35,31 +35,31 @@ func appendSpecial(dst []byte, k kind, data []byte) ([]byte, bool) {
 }
 
 // onlyBytesField returns the content of a message that consists of the bytes field 1.
-func onlyBytesField(b []byte) ([]byte, bool) {
-	if len(b) < 2 || b[0] != 1<<3|wireBytes {
+func onlyBytesField(encoded []byte) ([]byte, bool) {
+	if len(encoded) < 2 || encoded[0] != 1<<3|wireBytes {
 		return nil, false
 	}
-	n, next := varint(b, 1)
-	if next < 0 || n != uint64(len(b)-next) {
+	n, next := varint(encoded, 1)
+	if next < 0 || n != uint64(len(encoded)-next) {
 		return nil, false
 	}
-	return b[next:], true
+	return encoded[next:], true
 }
 
 // readNumbers reads a message that contains only numbers: the fields 1 and 2.
 func readNumbers(b []byte) (one, two uint64, ok bool) {
 	for i := 0; i < len(b); {
 		tag := b[i]
-		var v uint64
-		v, i = varint(b, i+1)
+		var number uint64
+		number, i = varint(b, i+1)
 		if i < 0 {
 			return 0, 0, false
 		}
 		switch tag {
 		case 1<<3 | wireVarint:
-			one = v
+			one = number
 		case 2<<3 | wireVarint:
-			two = v
+			two = number
 		default:
 			return 0, 0, false
 		}
@@ -182,14 +182,14 @@ func appendWrapped(dst, data []byte) ([]byte, bool) {
 		if data[i] != 1<<3|wireBytes {
 			return dst, false
 		}
-		n, next := varint(data, i+1)
-		if next < 0 || n > uint64(len(data)-next) {
+		length, next := varint(data, i+1)
+		if next < 0 || length > uint64(len(data)-next) {
 			return dst, false
 		}
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		i = next + int(n)
+		i = next + int(length)
 		dst = jsontext.AppendBytes(dst, data[next:i])
 	}
 	return append(dst, ']'), true
@@ -211,9 +211,9 @@ func appendQuantity(dst, b []byte) ([]byte, bool) {
 // isCanonicalQuantity reports whether a quantity is a whole number without leading zeros that a
 // larger suffix cannot shorten: 100m, 64Mi and 0 are, 1000m and 064Mi are not.
 func isCanonicalQuantity(data []byte) bool {
-	n, i := int64(0), 0
+	number, i := int64(0), 0
 	for i < len(data) && data[i] >= '0' && data[i] <= '9' {
-		n = n*10 + int64(data[i]-'0')
+		number = number*10 + int64(data[i]-'0')
 		i++
 		if i > 15 {
 			return false
@@ -243,7 +243,7 @@ func isCanonicalQuantity(data []byte) bool {
 		maxDigits = 3
 		base = 1024
 	}
-	return i <= maxDigits && n%base != 0
+	return i <= maxDigits && number%base != 0
 }
 
 // appendEmbedded appends a JSON object that encoding/json would leave unchanged. It returns false

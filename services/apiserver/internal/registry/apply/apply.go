@@ -121,8 +121,8 @@ func (m *Manager) applyUnmapped(
 
 // checkPatch checks the kind and the managedFields of an apply patch and returns the kind.
 func (m *Manager) checkPatch(patch map[string]any) (schema.GroupVersionKind, error) {
-	u := unstructured.Unstructured{Object: patch}
-	gvk := u.GroupVersionKind()
+	object := unstructured.Unstructured{Object: patch}
+	gvk := object.GroupVersionKind()
 	if gvk != m.gvk {
 		return gvk, apierrors.NewBadRequest(fmt.Sprintf("invalid object type: %v", gvk))
 	}
@@ -134,8 +134,8 @@ func (m *Manager) checkPatch(patch map[string]any) (schema.GroupVersionKind, err
 
 // nameOf returns the namespace and name of a patch for messages.
 func nameOf(patch map[string]any) string {
-	u := unstructured.Unstructured{Object: patch}
-	return u.GetNamespace() + "/" + u.GetName()
+	object := unstructured.Unstructured{Object: patch}
+	return object.GetNamespace() + "/" + object.GetName()
 }
 
 // merged is the result of a merge. object is nil if nothing changes.
@@ -155,18 +155,18 @@ func (m *Manager) mergeApplied(
 ) (merged, error) {
 	sets := fieldpath.ManagedFields{}
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
-	for o, e := range entries {
-		sets[o.id()] = fieldpath.NewVersionedSet(e.Set, fieldpath.APIVersion(e.version), o.isApply())
+	for entryOwner, entry := range entries {
+		sets[entryOwner.id()] = fieldpath.NewVersionedSet(entry.Set, fieldpath.APIVersion(entry.version), entryOwner.isApply())
 		if m.filter != nil {
-			filters[fieldpath.APIVersion(e.version)] = m.filter
+			filters[fieldpath.APIVersion(entry.version)] = m.filter
 		}
 	}
 	version := fieldpath.APIVersion(m.gvk.GroupVersion().String())
 	if m.filter != nil {
 		filters[version] = m.filter
 	}
-	u := merge.UpdaterBuilder{Converter: &versions{m.view, ctx}, IgnoreFilter: filters}
-	object, sets, err := u.BuildUpdater().Apply(live, applied, version, sets, applier.id(), force)
+	updater := merge.UpdaterBuilder{Converter: &versions{m.view, ctx}, IgnoreFilter: filters}
+	object, sets, err := updater.BuildUpdater().Apply(live, applied, version, sets, applier.id(), force)
 	return merged{object: object, sets: sets}, err
 }
 
@@ -174,33 +174,33 @@ func (m *Manager) mergeApplied(
 // entry gets the current time.
 func (m *Manager) entriesAfter(result merged, before managed, applier owner) managed {
 	entries := managed{}
-	for id, s := range result.sets {
-		o := ownerOf(id)
-		set := s.Set()
-		if o == applier {
+	for id, versioned := range result.sets {
+		entryOwner := ownerOf(id)
+		set := versioned.Set()
+		if entryOwner == applier {
 			set = set.Difference(unownedFields)
 		}
-		if set.Empty() && o == applier {
+		if set.Empty() && entryOwner == applier {
 			continue
 		}
-		e := &entry{fieldSet: fieldSet{Set: set}, version: string(s.APIVersion())}
-		if previous := before[o]; previous != nil {
-			e.time = previous.time
+		managedEntry := &entry{fieldSet: fieldSet{Set: set}, version: string(versioned.APIVersion())}
+		if previous := before[entryOwner]; previous != nil {
+			managedEntry.time = previous.time
 			if previous.raw != nil && previous.Equals(set) {
-				e.fieldSet = previous.fieldSet
+				managedEntry.fieldSet = previous.fieldSet
 			}
 		}
-		if o == applier && result.object != nil {
-			e.time = truncateTime(m.fields.now())
+		if entryOwner == applier && result.object != nil {
+			managedEntry.time = truncateTime(m.fields.now())
 		}
-		entries[o] = e
+		entries[entryOwner] = managedEntry
 	}
 	return entries
 }
 
 // toObject converts a merged value to a defaulted object of the kind.
-func (v *view) toObject(t *typed.TypedValue) (registry.Object, error) {
-	obj, err := v.fromTyped(t)
+func (v *view) toObject(merged *typed.TypedValue) (registry.Object, error) {
+	obj, err := v.fromTyped(merged)
 	if err != nil {
 		return nil, err
 	}
@@ -208,14 +208,14 @@ func (v *view) toObject(t *typed.TypedValue) (registry.Object, error) {
 }
 
 // fromTyped converts a typed value to an object of the kind.
-func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {
-	content, ok := t.AsValue().Unstructured().(map[string]any)
+func (v *view) fromTyped(typedObject *typed.TypedValue) (registry.Object, error) {
+	content, ok := typedObject.AsValue().Unstructured().(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("%T is not an object", t.AsValue().Unstructured())
+		return nil, fmt.Errorf("%T is not an object", typedObject.AsValue().Unstructured())
 	}
 	obj := v.kind.New().(registry.Object)
-	if u, ok := obj.(runtime.Unstructured); ok {
-		u.SetUnstructuredContent(content)
+	if document, ok := obj.(runtime.Unstructured); ok {
+		document.SetUnstructuredContent(content)
 		return obj, nil
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, obj); err != nil {
@@ -226,9 +226,9 @@ func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {
 
 // Configure merges a configuration into an object and returns the tree of the result, which may
 // share memory with both. It does not change managedFields. It rejects a configuration that sets
-// atomic lists, maps or structs. k may be nil for objects with a Go type.
-func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
-	parseableType := f.mergeTypeFor(k, obj)
+// atomic lists, maps or structs. kind may be nil for objects with a Go type.
+func (f *Fields) Configure(kind *registry.Kind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
+	parseableType := f.mergeTypeFor(kind, obj)
 	patch := typed.AsTypedUnvalidated(value.NewValueInterface(configuration), parseableType.Schema, parseableType.TypeRef)
 	if exceedsLimits(patch) { // before the validation
 		return nil, errExceedsLimits()
@@ -245,8 +245,8 @@ func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration m
 			strings.Join(found, ", "))
 	}
 	var live *typed.TypedValue
-	if u, ok := obj.(runtime.Unstructured); ok {
-		live, err = parseableType.FromUnstructured(u.UnstructuredContent(), typed.AllowDuplicates)
+	if document, ok := obj.(runtime.Unstructured); ok {
+		live, err = parseableType.FromUnstructured(document.UnstructuredContent(), typed.AllowDuplicates)
 	} else {
 		live, err = parseableType.FromStructured(obj, typed.AllowDuplicates)
 	}
@@ -267,11 +267,11 @@ func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration m
 	return tree, nil
 }
 
-// mergeTypeFor returns the merge rules of an object. k is nil for objects with a Go type.
-func (f *Fields) mergeTypeFor(k *registry.Kind, obj runtime.Object) typed.ParseableType {
+// mergeTypeFor returns the merge rules of an object. kind is nil for objects with a Go type.
+func (f *Fields) mergeTypeFor(kind *registry.Kind, obj runtime.Object) typed.ParseableType {
 	switch {
-	case k != nil && k.MergeType != nil:
-		return k.MergeType()
+	case kind != nil && kind.MergeType != nil:
+		return kind.MergeType()
 	case untypedObject(obj):
 		return typed.DeducedParseableType
 	}
@@ -292,27 +292,27 @@ func checkNumbers(obj runtime.Object, configuration map[string]any) error {
 }
 
 // atomicPaths returns the paths of atomic lists and maps in a value.
-func atomicPaths(at fieldpath.Path, s *smd.Schema, ref smd.TypeRef, v value.Value) (found []string) {
-	atom, ok := s.Resolve(ref)
+func atomicPaths(at fieldpath.Path, rules *smd.Schema, ref smd.TypeRef, typedValue value.Value) (found []string) {
+	atom, ok := rules.Resolve(ref)
 	switch {
-	case !ok || v == nil || v.IsNull():
-	case v.IsMap() && atom.Map != nil:
+	case !ok || typedValue == nil || typedValue.IsNull():
+	case typedValue.IsMap() && atom.Map != nil:
 		if atom.Map.ElementRelationship == smd.Atomic {
 			found = append(found, at.String())
 		}
-		v.AsMap().Iterate(func(name string, field value.Value) bool {
+		typedValue.AsMap().Iterate(func(name string, field value.Value) bool {
 			if f, ok := atom.Map.FindField(name); ok {
-				found = append(found, atomicPaths(append(at, fieldpath.PathElement{FieldName: &name}), s, f.Type, field)...)
+				found = append(found, atomicPaths(append(at, fieldpath.PathElement{FieldName: &name}), rules, f.Type, field)...)
 			}
 			return true
 		})
-	case v.IsList() && atom.List != nil:
+	case typedValue.IsList() && atom.List != nil:
 		if atom.List.ElementRelationship == smd.Atomic {
 			found = append(found, at.String())
 		}
-		l := v.AsList()
-		for i := range l.Length() {
-			found = append(found, atomicPaths(append(at, fieldpath.PathElement{Index: &i}), s, atom.List.ElementType, l.At(i))...)
+		list := typedValue.AsList()
+		for i := range list.Length() {
+			found = append(found, atomicPaths(append(at, fieldpath.PathElement{Index: &i}), rules, atom.List.ElementType, list.At(i))...)
 		}
 	}
 	return found

@@ -31,14 +31,14 @@ func largePod(b *testing.B, kind *registry.Kind) *corev1.Pod {
 		pod.Annotations[fmt.Sprint("example.org/annotation-", i)] = "a value that is somewhat longer"
 	}
 	for i := range 3 {
-		c := corev1.Container{Name: fmt.Sprint("c", i), Image: "registry.example.org/some/image:v1", Resources: corev1.ResourceRequirements{
+		container := corev1.Container{Name: fmt.Sprint("c", i), Image: "registry.example.org/some/image:v1", Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi")},
 		}}
 		for j := range 8 {
-			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("VARIABLE_", j), Value: "some value"})
+			container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprint("VARIABLE_", j), Value: "some value"})
 		}
-		c.Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: "TCP"}}
-		pod.Spec.Containers = append(pod.Spec.Containers, c)
+		container.Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: "TCP"}}
+		pod.Spec.Containers = append(pod.Spec.Containers, container)
 	}
 	kind.Default(pod)
 	return pod
@@ -46,15 +46,15 @@ func largePod(b *testing.B, kind *registry.Kind) *corev1.Pod {
 
 func podManager(b *testing.B) (*Manager, *corev1.Pod) {
 	b.Helper()
-	f, catalog := builtinFields(b)
-	f.now = func() time.Time { return time.Unix(1e9, 0) }
-	k := catalog.Kind(podGVK)
-	m := f.Manager(k, nil)
-	p := largePod(b, k)
-	if err := m.Update(b.Context(), nil, p, "creator"); err != nil {
+	fields, catalog := builtinFields(b)
+	fields.now = func() time.Time { return time.Unix(1e9, 0) }
+	kind := catalog.Kind(podGVK)
+	manager := fields.Manager(kind, nil)
+	pod := largePod(b, kind)
+	if err := manager.Update(b.Context(), nil, pod, "creator"); err != nil {
 		b.Fatal(err)
 	}
-	return m, p
+	return manager, pod
 }
 
 // BenchmarkCreate measures the ownership of a new object.
@@ -71,14 +71,14 @@ func BenchmarkCreate(b *testing.B) {
 
 // BenchmarkUpdate measures the ownership of a changed object.
 func BenchmarkUpdate(b *testing.B) {
-	m, live := podManager(b)
+	manager, live := podManager(b)
 	obj := live.DeepCopy()
 	obj.Labels["label-1"] = "other"
 	managed := obj.ManagedFields
 	b.ReportAllocs()
 	for b.Loop() {
 		obj.ManagedFields = managed
-		if err := m.Update(b.Context(), live, obj, "updater"); err != nil {
+		if err := manager.Update(b.Context(), live, obj, "updater"); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -86,7 +86,7 @@ func BenchmarkUpdate(b *testing.B) {
 
 // BenchmarkApply measures an apply.
 func BenchmarkApply(b *testing.B) {
-	m, live := podManager(b)
+	manager, live := podManager(b)
 	patch := map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
 			"name": "p", "namespace": "n", "labels": map[string]any{"label-1": "value", "mine": "1"},
@@ -95,7 +95,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := m.Apply(b.Context(), live, runtime.DeepCopyJSON(patch), "applier", false); err != nil {
+		if _, err := manager.Apply(b.Context(), live, runtime.DeepCopyJSON(patch), "applier", false); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -30,8 +30,8 @@ func (c *changes) filteredBy(f fieldpath.Filter) *changes {
 // by reflection. Documents are compared by documentDifferences or, if it does not support them, by
 // the merge library.
 func (v *view) differences(live, obj registry.Object) (*changes, error) {
-	s := v.shape()
-	if s == nil {
+	shape := v.shape()
+	if shape == nil {
 		if ch, ok := v.documentDifferences(live, obj); ok {
 			return ch, nil
 		}
@@ -39,11 +39,11 @@ func (v *view) differences(live, obj registry.Object) (*changes, error) {
 	if live == nil {
 		live = v.kind.New().(registry.Object)
 	}
-	if s == nil {
+	if shape == nil {
 		return v.typedDifferences(live, obj)
 	}
 	c := newComparer()
-	c.compareObjects(s, reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem())
+	c.compareObjects(shape, reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem())
 	return c.changes(), errors.Join(c.errs...)
 }
 
@@ -109,21 +109,21 @@ func (c *comparer) popElement() {
 // compareObjects compares two objects, except for the fields that have no owner.
 func (c *comparer) compareObjects(s *fieldSchema, a, b reflect.Value) {
 	for i := range s.fields {
-		f := &s.fields[i]
-		switch f.name {
+		field := &s.fields[i]
+		switch field.name {
 		case "apiVersion", "kind":
 		case "metadata":
-			metaA, _ := f.valueIn(a)
-			metaB, _ := f.valueIn(b)
-			c.pushElement(fieldpath.PathElement{FieldName: &f.name})
-			for j := range f.fields {
-				if metaField := &f.fields[j]; !serverOwned(metaField.name) {
+			metaA, _ := field.valueIn(a)
+			metaB, _ := field.valueIn(b)
+			c.pushElement(fieldpath.PathElement{FieldName: &field.name})
+			for j := range field.fields {
+				if metaField := &field.fields[j]; !serverOwned(metaField.name) {
 					c.compareField(metaField, metaA, metaB)
 				}
 			}
 			c.popElement()
 		default:
-			c.compareField(f, a, b)
+			c.compareField(field, a, b)
 		}
 	}
 }
@@ -138,57 +138,57 @@ func serverOwned(name string) bool {
 }
 
 // compareField compares one field of two structs. Either struct may be null.
-func (c *comparer) compareField(f *fieldShape, a, b reflect.Value) {
+func (c *comparer) compareField(field *fieldShape, a, b reflect.Value) {
 	var fieldA, fieldB reflect.Value
 	var hasA, hasB bool
 	if a.IsValid() {
-		fieldA, hasA = f.valueIn(a)
+		fieldA, hasA = field.valueIn(a)
 	}
 	if b.IsValid() {
-		fieldB, hasB = f.valueIn(b)
+		fieldB, hasB = field.valueIn(b)
 	}
 	if !hasA && !hasB {
 		return
 	}
-	c.pushElement(fieldpath.PathElement{FieldName: &f.name})
-	c.compareValues(f.fieldSchema, fieldA, fieldB, hasA, hasB)
+	c.pushElement(fieldpath.PathElement{FieldName: &field.name})
+	c.compareValues(field.fieldSchema, fieldA, fieldB, hasA, hasB)
 	c.popElement()
 }
 
 // compareValues compares two values. Each may be absent, or null, which is present but not valid.
 // At least one is present.
-func (c *comparer) compareValues(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
+func (c *comparer) compareValues(shape *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	// 1. Compare values without parts, and values that are compared in another way.
 	switch {
-	case s.kind == foreignShape:
-		c.compareEncodings(s, a, b, hasA, hasB)
+	case shape.kind == foreignShape:
+		c.compareEncodings(shape, a, b, hasA, hasB)
 		return
-	case s.atomic:
-		c.compareLeaves(s, a, b, hasA, hasB)
+	case shape.atomic:
+		c.compareLeaves(shape, a, b, hasA, hasB)
 		return
 	}
-	bothEmpty := s.isEmpty(a) && s.isEmpty(b) // only for structs, maps and lists
+	bothEmpty := shape.isEmpty(a) && shape.isEmpty(b) // only for structs, maps and lists
 	if bothEmpty && !(a.IsValid() && b.IsValid()) {
-		c.compareLeaves(s, a, b, hasA, hasB)
+		c.compareLeaves(shape, a, b, hasA, hasB)
 		return
 	}
 
 	// 2. Compare the parts.
-	switch s.kind {
+	switch shape.kind {
 	case structShape:
-		for i := range s.fields {
-			c.compareField(&s.fields[i], a, b)
+		for i := range shape.fields {
+			c.compareField(&shape.fields[i], a, b)
 		}
 	case mapShape:
 		if bothEmpty {
 			return
 		}
-		c.compareMaps(s, a, b)
+		c.compareMaps(shape, a, b)
 	case listShape:
 		if bothEmpty {
 			return
 		}
-		c.compareLists(s, a, b)
+		c.compareLists(shape, a, b)
 	}
 
 	// 3. A value that only one side has is itself a change.
@@ -212,15 +212,15 @@ func (c *comparer) compareLeaves(s *fieldSchema, a, b reflect.Value, hasA, hasB 
 }
 
 // isEmpty reports whether a value is null or empty.
-func (s *fieldSchema) isEmpty(v reflect.Value) bool {
-	if !v.IsValid() {
+func (s *fieldSchema) isEmpty(value reflect.Value) bool {
+	if !value.IsValid() {
 		return true
 	}
 	if s.kind != structShape {
-		return v.Len() == 0
+		return value.Len() == 0
 	}
 	for i := range s.fields {
-		if _, has := s.fields[i].valueIn(v); has {
+		if _, has := s.fields[i].valueIn(value); has {
 			return false
 		}
 	}
@@ -228,23 +228,23 @@ func (s *fieldSchema) isEmpty(v reflect.Value) bool {
 }
 
 // compareMaps compares two maps. Either may be invalid.
-func (c *comparer) compareMaps(s *fieldSchema, a, b reflect.Value) {
+func (c *comparer) compareMaps(shape *fieldSchema, a, b reflect.Value) {
 	for _, key := range keysOf(a) {
 		valueA := dereference(a.MapIndex(key))
 		var entryB reflect.Value // invalid if b lacks the key
 		if b.IsValid() {
 			entryB = b.MapIndex(key)
 		}
-		if entryB.IsValid() && s.elem.atomic && equal(s.elem, valueA, dereference(entryB), nullEqualsNull) {
+		if entryB.IsValid() && shape.elem.atomic && equal(shape.elem, valueA, dereference(entryB), nullEqualsNull) {
 			continue // avoid work on the path for the usual case
 		}
-		c.compareEntries(s, key.String(), valueA, entryB, true)
+		c.compareEntries(shape, key.String(), valueA, entryB, true)
 	}
 	for _, key := range keysOf(b) {
 		if a.IsValid() && a.MapIndex(key).IsValid() {
 			continue
 		}
-		c.compareEntries(s, key.String(), reflect.Value{}, b.MapIndex(key), false)
+		c.compareEntries(shape, key.String(), reflect.Value{}, b.MapIndex(key), false)
 	}
 }
 
@@ -258,15 +258,16 @@ func keysOf(m reflect.Value) []reflect.Value {
 	return keys
 }
 
-// compareEntries compares the values of two maps at one key. entryB is invalid if b lacks the key.
-func (c *comparer) compareEntries(s *fieldSchema, key string, valueA, entryB reflect.Value, hasA bool) {
+// compareEntries compares the values of two maps at one key. entryB is invalid if the second map
+// lacks the key.
+func (c *comparer) compareEntries(shape *fieldSchema, key string, valueA, entryB reflect.Value, hasA bool) {
 	hasB := entryB.IsValid()
 	valueB := entryB
 	if hasB {
 		valueB = dereference(entryB)
 	}
 	c.pushElement(fieldpath.PathElement{FieldName: &key})
-	c.compareValues(s.elem, valueA, valueB, hasA, hasB)
+	c.compareValues(shape.elem, valueA, valueB, hasA, hasB)
 	c.popElement()
 }
 
@@ -279,25 +280,25 @@ type element struct {
 
 // compareLists compares two lists whose elements are identified by keys or by value. Either may be
 // invalid.
-func (c *comparer) compareLists(s *fieldSchema, a, b reflect.Value) {
-	if a.IsValid() && b.IsValid() && equal(s, a, b, nullEqualsNull) {
+func (c *comparer) compareLists(shape *fieldSchema, a, b reflect.Value) {
+	if a.IsValid() && b.IsValid() && equal(shape, a, b, nullEqualsNull) {
 		return
 	}
 
 	// 1. Collect the elements of both lists.
 	all := make([]element, 0, listLength(a)+listLength(b))
-	collect := func(v reflect.Value, inB bool) {
-		p, err := s.pathElement(v)
+	collect := func(value reflect.Value, inB bool) {
+		pathElement, err := shape.pathElement(value)
 		if err != nil {
 			if len(c.errs) == 0 { // one error is enough, and there may be many
 				c.errs = append(c.errs, fmt.Errorf("%s: %w", c.path, err))
 			}
 			return
 		}
-		all = append(all, element{p, v, inB})
+		all = append(all, element{pathElement, value, inB})
 	}
-	eachElement(a, func(v reflect.Value) { collect(v, false) })
-	eachElement(b, func(v reflect.Value) { collect(v, true) })
+	eachElement(a, func(value reflect.Value) { collect(value, false) })
+	eachElement(b, func(value reflect.Value) { collect(value, true) })
 
 	// 2. Sort them by path, because insertion into a set is fast in path order. The elements of a
 	// remain before those of b.
@@ -314,7 +315,7 @@ func (c *comparer) compareLists(s *fieldSchema, a, b reflect.Value) {
 			fromA++
 		}
 		c.pushElement(all[0].path)
-		c.compareElements(s, all[:fromA], all[fromA:atPath])
+		c.compareElements(shape, all[:fromA], all[fromA:atPath])
 		c.popElement()
 		all = all[atPath:]
 	}
@@ -340,7 +341,7 @@ func eachElement(list reflect.Value, f func(reflect.Value)) {
 
 // compareElements compares the elements of two lists at one path. Usually each list has at most one.
 // As in the merge library, duplicates have one owner as a whole.
-func (c *comparer) compareElements(s *fieldSchema, a, b []element) {
+func (c *comparer) compareElements(shape *fieldSchema, a, b []element) {
 	hasDuplicatesA, hasDuplicatesB := len(a) > 1, len(b) > 1
 	switch {
 	case !hasDuplicatesA && !hasDuplicatesB:
@@ -351,19 +352,19 @@ func (c *comparer) compareElements(s *fieldSchema, a, b []element) {
 		if len(b) == 1 {
 			valueB = b[0].v
 		}
-		c.compareValues(s.elem, valueA, valueB, len(a) == 1, len(b) == 1)
+		c.compareValues(shape.elem, valueA, valueB, len(a) == 1, len(b) == 1)
 	case hasDuplicatesA && hasDuplicatesB:
-		if !slices.EqualFunc(a, b, func(x, y element) bool { return equal(s.elem, x.v, y.v, nullEqualsNull) }) {
+		if !slices.EqualFunc(a, b, func(x, y element) bool { return equal(shape.elem, x.v, y.v, nullEqualsNull) }) {
 			c.set.insert(c.path)
 		}
 	case hasDuplicatesA:
 		if len(b) == 1 { // it replaces the duplicates
-			c.compareValues(s.elem, reflect.Value{}, b[0].v, false, true)
+			c.compareValues(shape.elem, reflect.Value{}, b[0].v, false, true)
 		}
 		c.removed.insert(c.path)
 	default:
 		if len(a) == 1 { // the duplicates replace it
-			c.compareValues(s.elem, a[0].v, reflect.Value{}, true, false)
+			c.compareValues(shape.elem, a[0].v, reflect.Value{}, true, false)
 		}
 		c.set.insert(c.path)
 	}

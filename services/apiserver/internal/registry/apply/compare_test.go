@@ -31,45 +31,45 @@ func builtinFields(t testing.TB) (*Fields, *registry.Catalog) {
 
 // mutate returns a copy of an object with parts of its JSON removed, changed, duplicated and
 // reordered at random. It returns the object itself if its type does not accept the change.
-func mutate(t *testing.T, r *rand.Rand, kind *registry.Kind, obj registry.Object) registry.Object {
+func mutate(t *testing.T, random *rand.Rand, kind *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var change func(v any) any
-	change = func(v any) any {
-		switch v := v.(type) {
+	var change func(value any) any
+	change = func(value any) any {
+		switch value := value.(type) {
 		case map[string]any:
-			for key, x := range v {
-				if r.Intn(12) == 0 {
-					delete(v, key)
+			for key, x := range value {
+				if random.Intn(12) == 0 {
+					delete(value, key)
 					continue
 				}
-				v[key] = change(x)
+				value[key] = change(x)
 			}
 		case []any:
-			for i := range v {
-				v[i] = change(v[i])
+			for i := range value {
+				value[i] = change(value[i])
 			}
-			switch r.Intn(8) {
+			switch random.Intn(8) {
 			case 0:
 				return []any{}
 			case 1:
-				if len(v) > 0 {
-					return append(v, runtime.DeepCopyJSONValue(v[r.Intn(len(v))]))
+				if len(value) > 0 {
+					return append(value, runtime.DeepCopyJSONValue(value[random.Intn(len(value))]))
 				}
 			case 2:
-				r.Shuffle(len(v), func(i, j int) { v[i], v[j] = v[j], v[i] })
+				random.Shuffle(len(value), func(i, j int) { value[i], value[j] = value[j], value[i] })
 			}
 		case string:
-			if r.Intn(12) == 0 {
-				return v + "x"
+			if random.Intn(12) == 0 {
+				return value + "x"
 			}
 		case bool:
-			return v != (r.Intn(12) == 0)
+			return value != (random.Intn(12) == 0)
 		}
-		return v
+		return value
 	}
 	out := kind.New().(registry.Object)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(change(tree).(map[string]any), out); err != nil {
@@ -79,18 +79,18 @@ func mutate(t *testing.T, r *rand.Rand, kind *registry.Kind, obj registry.Object
 }
 
 // roundTrip returns an object as it is after encoding and decoding: empty fields are nil.
-func roundTrip(t *testing.T, k *registry.Kind, obj registry.Object) registry.Object {
+func roundTrip(t *testing.T, kind *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	obj.SetManagedFields(nil)
 	b, err := json.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := k.New().(registry.Object)
+	out := kind.New().(registry.Object)
 	if err := json.Unmarshal(b, out); err != nil {
 		t.Fatal(err)
 	}
-	out.GetObjectKind().SetGroupVersionKind(k.GVK())
+	out.GetObjectKind().SetGroupVersionKind(kind.GVK())
 	return out
 }
 
@@ -113,7 +113,7 @@ func TestDifferencesMatchTheMergeLibrary(t *testing.T) {
 		t.Run(kind.GVK().String(), func(t *testing.T) {
 			view := fields.views[kind]
 			for seed := int64(0); seed < rounds; seed++ {
-				r := rand.New(rand.NewSource(seed))
+				random := rand.New(rand.NewSource(seed))
 				fill := newFiller(seed)
 				a := kind.New().(registry.Object)
 				b := kind.New().(registry.Object)
@@ -124,8 +124,8 @@ func TestDifferencesMatchTheMergeLibrary(t *testing.T) {
 				empty := kind.New().(registry.Object)
 				for i, pair := range [][2]registry.Object{
 					{a, a},
-					{a, mutate(t, r, kind, a)},
-					{a, mutate(t, r, kind, a)},
+					{a, mutate(t, random, kind, a)},
+					{a, mutate(t, random, kind, a)},
 					{empty, a},
 					{a, empty},
 					{a, b},

@@ -18,13 +18,13 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// spec returns an object with n members.
-func spec(n int) map[string]any {
-	m := map[string]any{}
-	for i := range n {
-		m[fmt.Sprint("k", i)] = "v"
+// spec returns an object with count members.
+func spec(count int) map[string]any {
+	members := map[string]any{}
+	for i := range count {
+		members[fmt.Sprint("k", i)] = "v"
 	}
-	return m
+	return members
 }
 
 // TestApplyLimitsMembers checks that an apply rejects a patch or a live object with more than
@@ -67,9 +67,9 @@ func TestApplyLimitsMembers(t *testing.T) {
 // TestApplyLimitsMembersWithoutGoType checks that MaxMembers also holds for objects without a Go
 // type, but not for atomic lists.
 func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
-	m := newCustomManager(t, "")
+	manager := newCustomManager(t, "")
 	object := func(spec map[string]any) registry.Object { return &unstructured.Unstructured{Object: newThing(spec)} }
-	if err := m.Update(t.Context(), nil, object(spec(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
+	if err := manager.Update(t.Context(), nil, object(spec(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("got error %.200v, want RequestEntityTooLarge for too many members only", err)
 	}
 	long := make([]any, MaxMembers+1) // lists without rules are atomic
@@ -77,7 +77,7 @@ func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
 		long[i] = map[string]any{"x": int64(i)}
 	}
 	obj := object(map[string]any{"points": long})
-	if err := m.Update(t.Context(), nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
+	if err := manager.Update(t.Context(), nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
 		t.Errorf("long atomic list: got error %v, want one entry of managed fields", err)
 	}
 }
@@ -144,10 +144,10 @@ func TestManyConflictsOfLongPaths(t *testing.T) {
 	if err := conflictError(conflicts); !errors.As(err, &statusErr) {
 		t.Fatal(err)
 	}
-	s := statusErr.Status()
-	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxConflictBytes ||
-		!strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
+	status := statusErr.Status()
+	if causes := len(status.Details.Causes); causes < 10 || causes > 20 || len(status.Message) > 2*maxConflictBytes ||
+		!strings.HasPrefix(status.Message, "Apply failed with 1000 conflicts: ") {
 		t.Errorf("got %d causes, %d bytes: %.100s, want a message that begins with %q",
-			n, len(s.Message), s.Message, "Apply failed with 1000 conflicts: ")
+			causes, len(status.Message), status.Message, "Apply failed with 1000 conflicts: ")
 	}
 }

@@ -34,15 +34,15 @@ func (v *view) documentDifferences(live, obj registry.Object) (*changes, bool) {
 	if !ok || root.Map == nil || root.Map.ElementRelationship == smd.Atomic {
 		return nil, false
 	}
-	d := documentDiffPool.Get().(*documentDiff)
-	defer d.release()
-	d.schema = rules.Schema
-	d.set.root = fieldpath.NewSet()
-	d.removed.root = fieldpath.NewSet()
-	if !d.compareObjects(root.Map, liveContent, document.UnstructuredContent()) {
+	diff := documentDiffPool.Get().(*documentDiff)
+	defer diff.release()
+	diff.schema = rules.Schema
+	diff.set.root = fieldpath.NewSet()
+	diff.removed.root = fieldpath.NewSet()
+	if !diff.compareObjects(root.Map, liveContent, document.UnstructuredContent()) {
 		return nil, false
 	}
-	return &changes{set: d.set.root, removed: d.removed.root}, true
+	return &changes{set: diff.set.root, removed: diff.removed.root}, true
 }
 
 var documentDiffPool = sync.Pool{New: func() any { return &documentDiff{path: make(fieldpath.Path, 0, 16)} }}
@@ -76,8 +76,8 @@ func (d *documentDiff) release() {
 	documentDiffPool.Put(d)
 }
 
-func (d *documentDiff) withElement(e fieldpath.PathElement, visit func() bool) bool {
-	d.path = append(d.path, e)
+func (d *documentDiff) withElement(element fieldpath.PathElement, visit func() bool) bool {
+	d.path = append(d.path, element)
 	ok := visit()
 	d.path = d.path[:len(d.path)-1]
 	d.set.truncate(len(d.path))
@@ -86,9 +86,9 @@ func (d *documentDiff) withElement(e fieldpath.PathElement, visit func() bool) b
 }
 
 // addOneSided adds a value that only one document has to side.
-func (d *documentDiff) addOneSided(side *pathSet, e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
+func (d *documentDiff) addOneSided(side *pathSet, element fieldpath.PathElement, ref smd.TypeRef, v any) bool {
 	d.oneSided = side
-	return d.addChild(e, ref, v)
+	return d.addChild(element, ref, v)
 }
 
 // compareValues compares two unequal values at the path.
@@ -142,11 +142,11 @@ func (d *documentDiff) compareObjects(rules *smd.Map, a, b map[string]any) bool 
 		return false
 	}
 	start := len(d.names)
-	for name, v := range a {
+	for name, valueA := range a {
 		if name == "managedFields" && d.inMetadata() {
 			continue // managedFields has no owner
 		}
-		if w, ok := b[name]; !ok || !tape.EqualValues(v, w) {
+		if valueB, ok := b[name]; !ok || !tape.EqualValues(valueA, valueB) {
 			d.names = append(d.names, name)
 		}
 	}
@@ -163,16 +163,16 @@ func (d *documentDiff) compareObjects(rules *smd.Map, a, b map[string]any) bool 
 		if !ok {
 			return false
 		}
-		v, inA := a[name]
-		w, inB := b[name]
-		e := fieldpath.PathElement{FieldName: &name}
+		valueA, inA := a[name]
+		valueB, inB := b[name]
+		element := fieldpath.PathElement{FieldName: &name}
 		switch {
 		case !inA:
-			ok = d.addOneSided(&d.set, e, ref, w)
+			ok = d.addOneSided(&d.set, element, ref, valueB)
 		case !inB:
-			ok = d.addOneSided(&d.removed, e, ref, v)
+			ok = d.addOneSided(&d.removed, element, ref, valueA)
 		default:
-			ok = d.withElement(e, func() bool { return d.compareValues(ref, v, w) })
+			ok = d.withElement(element, func() bool { return d.compareValues(ref, valueA, valueB) })
 		}
 		if !ok {
 			return false
@@ -202,42 +202,42 @@ func (d *documentDiff) compareLists(rules *smd.List, a, b []any) bool {
 		return false
 	}
 	before := fieldpath.MakePathElementMap(len(a))
-	for _, v := range a {
-		pathElement, ok := elementOf(rules, v)
+	for _, valueA := range a {
+		pathElement, ok := elementOf(rules, valueA)
 		if !ok {
 			return false
 		}
 		if _, twice := before.Get(pathElement); twice {
 			return false
 		}
-		before.Insert(pathElement, v)
+		before.Insert(pathElement, valueA)
 	}
 	now := fieldpath.MakePathElementMap(len(b))
-	for _, w := range b {
-		pathElement, ok := elementOf(rules, w)
+	for _, valueB := range b {
+		pathElement, ok := elementOf(rules, valueB)
 		if !ok {
 			return false
 		}
 		if _, twice := now.Get(pathElement); twice {
 			return false
 		}
-		now.Insert(pathElement, w)
-		v, there := before.Get(pathElement)
+		now.Insert(pathElement, valueB)
+		valueA, there := before.Get(pathElement)
 		switch {
 		case !there:
-			ok = d.addOneSided(&d.set, pathElement, rules.ElementType, w)
-		case !tape.EqualValues(v, w):
-			ok = d.withElement(pathElement, func() bool { return d.compareValues(rules.ElementType, v, w) })
+			ok = d.addOneSided(&d.set, pathElement, rules.ElementType, valueB)
+		case !tape.EqualValues(valueA, valueB):
+			ok = d.withElement(pathElement, func() bool { return d.compareValues(rules.ElementType, valueA, valueB) })
 		default: // equal elements are still checked, because the lists differ
-			ok = d.matchesType(rules.ElementType, w)
+			ok = d.matchesType(rules.ElementType, valueB)
 		}
 		if !ok {
 			return false
 		}
 	}
-	for _, v := range a {
-		pathElement, _ := elementOf(rules, v)
-		if _, there := now.Get(pathElement); !there && !d.addOneSided(&d.removed, pathElement, rules.ElementType, v) {
+	for _, valueA := range a {
+		pathElement, _ := elementOf(rules, valueA)
+		if _, there := now.Get(pathElement); !there && !d.addOneSided(&d.removed, pathElement, rules.ElementType, valueA) {
 			return false
 		}
 	}
@@ -289,15 +289,15 @@ func (d *documentDiff) addChild(e fieldpath.PathElement, ref smd.TypeRef, v any)
 
 // addFields adds the fields of an object that only one side has. It returns false if the comparison
 // needs the library.
-func (d *documentDiff) addFields(rules *smd.Map, m map[string]any) bool {
+func (d *documentDiff) addFields(rules *smd.Map, members map[string]any) bool {
 	was := d.insideAtomic
 	d.insideAtomic = was || rules.ElementRelationship == smd.Atomic
 	defer func() { d.insideAtomic = was }()
-	if !d.insideAtomic && len(m) > MaxMembers {
+	if !d.insideAtomic && len(members) > MaxMembers {
 		return false
 	}
 	start := len(d.names)
-	for name := range m {
+	for name := range members {
 		d.names = append(d.names, name)
 	}
 	end := len(d.names)
@@ -308,7 +308,7 @@ func (d *documentDiff) addFields(rules *smd.Map, m map[string]any) bool {
 		if !ok {
 			return false
 		}
-		if !d.addChild(fieldpath.PathElement{FieldName: &name}, ref, m[name]) {
+		if !d.addChild(fieldpath.PathElement{FieldName: &name}, ref, members[name]) {
 			return false
 		}
 	}
@@ -318,26 +318,26 @@ func (d *documentDiff) addFields(rules *smd.Map, m map[string]any) bool {
 
 // addElements adds the elements of a list that only one side has. It returns false if the
 // comparison needs the library.
-func (d *documentDiff) addElements(rules *smd.List, l []any) bool {
+func (d *documentDiff) addElements(rules *smd.List, list []any) bool {
 	was := d.insideAtomic
 	d.insideAtomic = was || rules.ElementRelationship == smd.Atomic
 	defer func() { d.insideAtomic = was }()
 	keyed := rules.ElementRelationship == smd.Associative
-	if keyed && len(l) > MaxMembers {
+	if keyed && len(list) > MaxMembers {
 		return false
 	}
 	var seen fieldpath.PathElementSet
-	for _, v := range l {
-		var e fieldpath.PathElement
+	for _, value := range list {
+		var element fieldpath.PathElement
 		if keyed {
 			var ok bool
-			e, ok = elementOf(rules, v)
-			if !ok || !d.insideAtomic && seen.Has(e) {
+			element, ok = elementOf(rules, value)
+			if !ok || !d.insideAtomic && seen.Has(element) {
 				return false
 			}
-			seen.Insert(e)
+			seen.Insert(element)
 		}
-		if !d.addChild(e, rules.ElementType, v) {
+		if !d.addChild(element, rules.ElementType, value) {
 			return false
 		}
 	}
@@ -345,25 +345,25 @@ func (d *documentDiff) addElements(rules *smd.List, l []any) bool {
 }
 
 // elementOf returns the path element of an element of a set or keyed list.
-func elementOf(rules *smd.List, v any) (pathElement fieldpath.PathElement, ok bool) {
+func elementOf(rules *smd.List, content any) (pathElement fieldpath.PathElement, ok bool) {
 	if len(rules.Keys) == 0 {
-		if !matchesScalar(smd.Untyped, v) {
+		if !matchesScalar(smd.Untyped, content) {
 			return pathElement, false
 		}
-		scalar := value.NewValueInterface(v)
+		scalar := value.NewValueInterface(content)
 		return fieldpath.PathElement{Value: &scalar}, true
 	}
-	m, ok := v.(map[string]any)
+	m, ok := content.(map[string]any)
 	if !ok {
 		return pathElement, false
 	}
 	keys := make(value.FieldList, 0, len(rules.Keys))
 	for _, name := range rules.Keys {
-		v, has := m[name]
-		if !has || !matchesScalar(smd.Untyped, v) {
+		content, has := m[name]
+		if !has || !matchesScalar(smd.Untyped, content) {
 			return pathElement, false
 		}
-		keys = append(keys, value.Field{Name: name, Value: value.NewValueInterface(v)})
+		keys = append(keys, value.Field{Name: name, Value: value.NewValueInterface(content)})
 	}
 	keys.Sort()
 	return fieldpath.PathElement{Key: &keys}, true

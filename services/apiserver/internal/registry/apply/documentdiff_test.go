@@ -72,11 +72,11 @@ func (d documentGenerator) drawAny(depth int) any {
 
 // drawSpec returns a random object with fields of all merge rules.
 func (d documentGenerator) drawSpec(depth int) map[string]any {
-	m := map[string]any{}
+	content := map[string]any{}
 	if depth == 0 {
-		return m
+		return content
 	}
-	for name, of := range map[string]func() any{
+	for name, drawElement := range map[string]func() any{
 		"text": func() any { return []any{"a", "b", "c"}[d.Intn(3)] }, "number": func() any { return []any{int64(1), 1.5}[d.Intn(2)] },
 		"truth": func() any { return d.Intn(2) == 0 }, "anything": d.drawScalar,
 		"free": func() any { return d.drawAny(3) }, "nested": func() any { return d.drawSpec(depth - 1) },
@@ -102,15 +102,15 @@ func (d documentGenerator) drawSpec(depth int) map[string]any {
 		if d.Intn(often) > 0 {
 			continue
 		}
-		m[name] = of()
+		content[name] = drawElement()
 		switch d.Intn(100) {
 		case 0:
-			m[name] = nil
+			content[name] = nil
 		case 1:
-			m[name] = d.drawAny(2) // may be invalid
+			content[name] = d.drawAny(2) // may be invalid
 		}
 	}
-	return m
+	return content
 }
 
 // drawMixed returns a document with parts of both.
@@ -118,22 +118,22 @@ func (d documentGenerator) drawMixed(a, b any) any {
 	switch x := a.(type) {
 	case map[string]any:
 		if y, ok := b.(map[string]any); ok {
-			m := map[string]any{}
+			mixed := map[string]any{}
 			for name, v := range x {
 				w, both := y[name]
 				switch {
 				case both:
-					m[name] = d.drawMixed(v, w)
+					mixed[name] = d.drawMixed(v, w)
 				case d.Intn(4) > 0:
-					m[name] = v
+					mixed[name] = v
 				}
 			}
 			for name, w := range y {
 				if _, both := x[name]; !both && d.Intn(4) == 0 {
-					m[name] = w
+					mixed[name] = w
 				}
 			}
-			return m
+			return mixed
 		}
 	case []any:
 		if y, ok := b.([]any); ok && d.Intn(2) == 0 {

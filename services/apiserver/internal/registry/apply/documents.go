@@ -91,18 +91,18 @@ func listOf(tree any) ([]any, bool) {
 }
 
 // sameEntry reports whether two entries of managedFields are equal, except for their times.
-func sameEntry(x, y map[string]any) bool {
+func sameEntry(treeA, treeB map[string]any) bool {
 	size := func(m map[string]any) int {
 		if _, ok := m["time"]; ok {
 			return len(m) - 1
 		}
 		return len(m)
 	}
-	if size(x) != size(y) {
+	if size(treeA) != size(treeB) {
 		return false
 	}
-	for name, v := range x {
-		if w, ok := y[name]; name != "time" && (!ok || !tape.EqualValues(v, w)) {
+	for name, v := range treeA {
+		if w, ok := treeB[name]; name != "time" && (!ok || !tape.EqualValues(v, w)) {
 			return false
 		}
 	}
@@ -183,67 +183,67 @@ func (r ManagedFields) recordedFields(entries []metav1.ManagedFieldsEntry, raw [
 }
 
 // treeOfEntry returns the tree of an entry. known returns the existing tree of its fields, or nil.
-func treeOfEntry(e *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[string]any, bool) {
-	m := make(map[string]any, 7)
+func treeOfEntry(entry *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[string]any, bool) {
+	tree := make(map[string]any, 7)
 	put := func(name, text string) {
 		if text != "" {
-			m[name] = text
+			tree[name] = text
 		}
 	}
-	put("manager", e.Manager)
-	put("operation", string(e.Operation))
-	put("apiVersion", e.APIVersion)
-	put("fieldsType", e.FieldsType)
-	put("subresource", e.Subresource)
-	if e.Time != nil {
-		if e.Time.IsZero() {
+	put("manager", entry.Manager)
+	put("operation", string(entry.Operation))
+	put("apiVersion", entry.APIVersion)
+	put("fieldsType", entry.FieldsType)
+	put("subresource", entry.Subresource)
+	if entry.Time != nil {
+		if entry.Time.IsZero() {
 			return nil, false
 		}
-		m["time"] = e.Time.UTC().Format(time.RFC3339)
+		tree["time"] = entry.Time.UTC().Format(time.RFC3339)
 	}
-	if e.FieldsV1 == nil {
-		return m, true
+	if entry.FieldsV1 == nil {
+		return tree, true
 	}
-	fields := known(e.FieldsV1.Raw)
+	fields := known(entry.FieldsV1.Raw)
 	if fields == nil {
-		d, err := tape.Parse(e.FieldsV1.Raw)
+		d, err := tape.Parse(entry.FieldsV1.Raw)
 		if err != nil {
 			return nil, false
 		}
 		defer d.Release()
 		fields = d.Any(tape.Root)
 	}
-	m["fieldsV1"] = fields
-	return m, true
+	tree["fieldsV1"] = fields
+	return tree, true
 }
 
 // differingParts returns the parts of two trees that differ. It omits members that are equal in
 // both, at any depth. differ is false if no part is left.
-func differingParts(a, b map[string]any) (x, y map[string]any, differ bool) {
-	x = map[string]any{}
-	y = map[string]any{}
-	for name, v := range a {
-		w, ok := b[name]
+func differingParts(a, b map[string]any) (partsA, partsB map[string]any, differ bool) {
+	partsA = map[string]any{}
+	partsB = map[string]any{}
+	for name, valueA := range a {
+		valueB, ok := b[name]
 		if !ok {
-			x[name] = v
+			partsA[name] = valueA
 			continue
 		}
-		vm, vIsMap := v.(map[string]any)
-		wm, wIsMap := w.(map[string]any)
+		vm, vIsMap := valueA.(map[string]any)
+		wm, wIsMap := valueB.(map[string]any)
 		if vIsMap && wIsMap {
 			if p, q, differ := differingParts(vm, wm); differ {
-				x[name], y[name] = p, q
+				partsA[name], partsB[name] = p, q
 			}
-		} else if !tape.EqualValues(v, w) {
-			x[name], y[name] = v, w
+		} else if !tape.EqualValues(valueA, valueB) {
+			partsA[name], partsB[name] = valueA, valueB
 		}
 	}
-	for name, w := range b {
+	for name, valueB := range b {
 		if _, ok := a[name]; !ok {
-			y[name] = w
+			partsB[name] = valueB
 		}
 	}
-	return x, y, len(x) > 0 || len(y) > 0
+	return partsA, partsB, len(partsA) > 0 || len(partsB) > 0
 }
 
 // withoutEqualParts returns two objects without the parts that documents have in common, and
@@ -275,26 +275,26 @@ func withoutManagedFields(tree map[string]any) map[string]any {
 // below the included names. It is a fast check: they may differ in other ways even if it returns
 // false.
 func clearlyDiffer(a, b map[string]any, include func(name string) bool) bool {
-	for name, v := range a {
-		w, ok := b[name]
+	for name, valueA := range a {
+		valueB, ok := b[name]
 		if !ok || !include(name) {
 			continue
 		}
-		switch v := v.(type) {
+		switch valueA := valueA.(type) {
 		case map[string]any:
-			if wm, ok := w.(map[string]any); ok && clearlyDiffer(v, wm, includeAll) {
+			if wm, ok := valueB.(map[string]any); ok && clearlyDiffer(valueA, wm, includeAll) {
 				return true
 			}
 		case string:
-			if text, ok := w.(string); ok && text != v {
+			if text, ok := valueB.(string); ok && text != valueA {
 				return true
 			}
 		case int64:
-			if n, ok := w.(int64); ok && n != v {
+			if n, ok := valueB.(int64); ok && n != valueA {
 				return true
 			}
 		case bool:
-			if flag, ok := w.(bool); ok && flag != v {
+			if flag, ok := valueB.(bool); ok && flag != valueA {
 				return true
 			}
 		}
@@ -306,14 +306,14 @@ func includeAll(string) bool { return true }
 
 // documentsClearlyDiffer is clearlyDiffer for the owned fields of two objects.
 func documentsClearlyDiffer(a, b registry.Object) bool {
-	x, aIsDocument := a.(*unstructured.Unstructured)
-	y, bIsDocument := b.(*unstructured.Unstructured)
+	documentA, aIsDocument := a.(*unstructured.Unstructured)
+	documentB, bIsDocument := b.(*unstructured.Unstructured)
 	if !aIsDocument || !bIsDocument {
 		return false
 	}
-	metaX, _ := x.Object["metadata"].(map[string]any)
-	metaY, _ := y.Object["metadata"].(map[string]any)
+	metaX, _ := documentA.Object["metadata"].(map[string]any)
+	metaY, _ := documentB.Object["metadata"].(map[string]any)
 	isOwnedMeta := func(name string) bool { return !serverOwned(name) }
 	isOwned := func(name string) bool { return name != "metadata" && name != "apiVersion" && name != "kind" }
-	return clearlyDiffer(metaX, metaY, isOwnedMeta) || clearlyDiffer(x.Object, y.Object, isOwned)
+	return clearlyDiffer(metaX, metaY, isOwnedMeta) || clearlyDiffer(documentA.Object, documentB.Object, isOwned)
 }

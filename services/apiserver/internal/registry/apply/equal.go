@@ -15,8 +15,8 @@ import (
 // Equal reports whether two objects of the kind are equal, except for managedFields. An empty list or
 // map equals an absent one.
 func (m *Manager) Equal(a, b registry.Object) bool {
-	s := m.shape()
-	if s == nil {
+	shape := m.shape()
+	if shape == nil {
 		if documentsClearlyDiffer(a, b) {
 			return false
 		}
@@ -25,15 +25,15 @@ func (m *Manager) Equal(a, b registry.Object) bool {
 	}
 	x := reflect.ValueOf(a).Elem()
 	y := reflect.ValueOf(b).Elem()
-	for i := range s.fields {
-		f := &s.fields[i]
-		if f.name == "metadata" {
-			if !equalMeta(f, x, y) {
+	for i := range shape.fields {
+		field := &shape.fields[i]
+		if field.name == "metadata" {
+			if !equalMeta(field, x, y) {
 				return false
 			}
 			continue
 		}
-		if !equalField(f, x, y, nullEqualsEmpty) {
+		if !equalField(field, x, y, nullEqualsEmpty) {
 			return false
 		}
 	}
@@ -70,19 +70,19 @@ const (
 )
 
 // equal reports whether two values have equal JSON.
-func equal(s *fieldSchema, a, b reflect.Value, how nullComparison) bool {
+func equal(shape *fieldSchema, a, b reflect.Value, how nullComparison) bool {
 	if !a.IsValid() || !b.IsValid() {
-		bothEmpty := (s.kind == mapShape || s.kind == listShape) && s.isEmpty(a) && s.isEmpty(b)
+		bothEmpty := (shape.kind == mapShape || shape.kind == listShape) && shape.isEmpty(a) && shape.isEmpty(b)
 		return a.IsValid() == b.IsValid() || how == nullEqualsEmpty && bothEmpty
 	}
-	switch s.kind {
+	switch shape.kind {
 	case scalarShape:
 		return equalScalars(a, b)
 	case opaqueShape, foreignShape:
 		return equalOpaque(a, b)
 	case structShape:
-		for i := range s.fields {
-			if !equalField(&s.fields[i], a, b, how) {
+		for i := range shape.fields {
+			if !equalField(&shape.fields[i], a, b, how) {
 				return false
 			}
 		}
@@ -95,7 +95,7 @@ func equal(s *fieldSchema, a, b reflect.Value, how nullComparison) bool {
 		}
 		for it := a.MapRange(); it.Next(); {
 			other := b.MapIndex(it.Key())
-			if !other.IsValid() || !equal(s.elem, dereference(it.Value()), dereference(other), how) {
+			if !other.IsValid() || !equal(shape.elem, dereference(it.Value()), dereference(other), how) {
 				return false
 			}
 		}
@@ -104,7 +104,7 @@ func equal(s *fieldSchema, a, b reflect.Value, how nullComparison) bool {
 			return false
 		}
 		for i := range a.Len() {
-			if !equal(s.elem, dereference(a.Index(i)), dereference(b.Index(i)), how) {
+			if !equal(shape.elem, dereference(a.Index(i)), dereference(b.Index(i)), how) {
 				return false
 			}
 		}

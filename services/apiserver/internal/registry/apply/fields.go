@@ -28,11 +28,11 @@ type Fields struct {
 func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 	fields := &Fields{setCache: newFieldSetCache(), now: now, views: map[*registry.Kind]*view{}}
 	var roots []reflect.Type
-	for _, k := range catalog.Kinds() {
-		if obj := k.New(); !untypedObject(obj) {
+	for _, kind := range catalog.Kinds() {
+		if obj := kind.New(); !untypedObject(obj) {
 			roots = append(roots, reflect.TypeOf(obj).Elem())
 		}
-		for _, s := range k.Subresources {
+		for _, s := range kind.Subresources {
 			if s.New != nil {
 				roots = append(roots, reflect.TypeOf(s.New()).Elem())
 			}
@@ -40,17 +40,17 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 	}
 	fields.types = newMergeTypes(roots)
 	versions := map[string]map[string]*view{}
-	for _, k := range catalog.Kinds() {
+	for _, kind := range catalog.Kinds() {
 		// Kinds of one group with one storage prefix are versions of each other. A kind that is not
 		// stored has only one version.
-		storageKey := k.Group + "/" + k.Stored.Prefix
-		if k.Virtual {
-			storageKey = k.GVK().String()
+		storageKey := kind.Group + "/" + kind.Stored.Prefix
+		if kind.Virtual {
+			storageKey = kind.GVK().String()
 		}
 		if versions[storageKey] == nil {
 			versions[storageKey] = map[string]*view{}
 		}
-		fields.views[k] = fields.add(k, versions[storageKey])
+		fields.views[kind] = fields.add(kind, versions[storageKey])
 	}
 	return fields
 }
@@ -207,7 +207,7 @@ func (k *fieldSetCache) get(key setKey) (fieldSet, bool) {
 }
 
 // add caches a decoded set, unless it is too large.
-func (k *fieldSetCache) add(key setKey, s fieldSet) {
+func (k *fieldSetCache) add(key setKey, fields fieldSet) {
 	if len(key.raw) > maxCachedBytes/8 {
 		return
 	}
@@ -217,7 +217,7 @@ func (k *fieldSetCache) add(key setKey, s fieldSet) {
 		return
 	}
 	k.bytes += len(key.raw)
-	k.byKey.Add(key, s)
+	k.byKey.Add(key, fields)
 	for k.bytes > maxCachedBytes {
 		k.byKey.RemoveOldest()
 	}

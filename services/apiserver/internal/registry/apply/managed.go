@@ -78,36 +78,36 @@ var (
 
 // decode decodes the managedFields of an object of a kind.
 func (v *view) decode(list []metav1.ManagedFieldsEntry) (managed, error) {
-	m := make(managed, len(list))
+	entries := make(managed, len(list))
 	for i := range list {
-		e := &list[i]
-		o := owner{Manager: e.Manager, Operation: e.Operation, Subresource: e.Subresource}
-		switch e.Operation {
+		managedEntry := &list[i]
+		entryOwner := owner{Manager: managedEntry.Manager, Operation: managedEntry.Operation, Subresource: managedEntry.Subresource}
+		switch managedEntry.Operation {
 		case metav1.ManagedFieldsOperationApply:
 		case metav1.ManagedFieldsOperationUpdate:
-			o.APIVersion = e.APIVersion
+			entryOwner.APIVersion = managedEntry.APIVersion
 		default:
 			return nil, errOperation
 		}
 		switch {
-		case e.APIVersion == "":
+		case managedEntry.APIVersion == "":
 			return nil, errVersion
-		case e.FieldsType == "":
+		case managedEntry.FieldsType == "":
 			return nil, fmt.Errorf("missing fieldsType in managed fields entry %d", i)
-		case e.FieldsType != fieldsV1:
-			return nil, fmt.Errorf("invalid fieldsType %q in managed fields entry %d", e.FieldsType, i)
+		case managedEntry.FieldsType != fieldsV1:
+			return nil, fmt.Errorf("invalid fieldsType %q in managed fields entry %d", managedEntry.FieldsType, i)
 		}
 		raw := []byte("{}")
-		if e.FieldsV1 != nil {
-			raw = e.FieldsV1.Raw
+		if managedEntry.FieldsV1 != nil {
+			raw = managedEntry.FieldsV1.Raw
 		}
-		set, err := v.inVersion(e.APIVersion).parseFieldSet(raw)
+		set, err := v.inVersion(managedEntry.APIVersion).parseFieldSet(raw)
 		if err != nil {
 			return nil, fmt.Errorf("managed fields entry %d: %w", i, err)
 		}
-		m[o] = &entry{fieldSet: set, version: e.APIVersion, time: e.Time}
+		entries[entryOwner] = &entry{fieldSet: set, version: managedEntry.APIVersion, time: managedEntry.Time}
 	}
-	return m, nil
+	return entries, nil
 }
 
 // Check returns an error if managedFields of the kind are invalid.
@@ -131,38 +131,38 @@ func (m managed) encode() ([]metav1.ManagedFieldsEntry, error) {
 		return nil, nil
 	}
 	list := make([]metav1.ManagedFieldsEntry, 0, len(m))
-	for o, e := range m {
-		raw := e.raw
+	for owner, entry := range m {
+		raw := entry.raw
 		if raw == nil {
 			var err error
-			if raw, err = e.ToJSON(); err != nil {
-				return nil, fmt.Errorf("encode the fields of %s: %w", o.Manager, err)
+			if raw, err = entry.ToJSON(); err != nil {
+				return nil, fmt.Errorf("encode the fields of %s: %w", owner.Manager, err)
 			}
 		}
 		list = append(list, metav1.ManagedFieldsEntry{
-			Manager:     o.Manager,
-			Operation:   o.Operation,
-			APIVersion:  e.version,
-			Time:        e.time,
+			Manager:     owner.Manager,
+			Operation:   owner.Operation,
+			APIVersion:  entry.version,
+			Time:        entry.time,
 			FieldsType:  fieldsV1,
 			FieldsV1:    &metav1.FieldsV1{Raw: raw},
-			Subresource: o.Subresource,
+			Subresource: owner.Subresource,
 		})
 	}
-	slices.SortFunc(list, func(a, b metav1.ManagedFieldsEntry) int {
-		if c := strings.Compare(string(a.Operation), string(b.Operation)); c != 0 {
+	slices.SortFunc(list, func(first, second metav1.ManagedFieldsEntry) int {
+		if c := strings.Compare(string(first.Operation), string(second.Operation)); c != 0 {
 			return c
 		}
-		if x, y := unixSeconds(a.Time), unixSeconds(b.Time); x != y {
+		if x, y := unixSeconds(first.Time), unixSeconds(second.Time); x != y {
 			return int(x - y)
 		}
-		if c := strings.Compare(a.Manager, b.Manager); c != 0 {
+		if c := strings.Compare(first.Manager, second.Manager); c != 0 {
 			return c
 		}
-		if c := strings.Compare(a.APIVersion, b.APIVersion); c != 0 {
+		if c := strings.Compare(first.APIVersion, second.APIVersion); c != 0 {
 			return c
 		}
-		return strings.Compare(a.Subresource, b.Subresource)
+		return strings.Compare(first.Subresource, second.Subresource)
 	})
 	return list, nil
 }
@@ -256,14 +256,14 @@ func conflictError(conflicts merge.Conflicts) error {
 
 // String returns the owner as conflict messages name it.
 func (o owner) String() string {
-	s := fmt.Sprintf("%q", o.Manager)
+	text := fmt.Sprintf("%q", o.Manager)
 	if o.Subresource != "" {
-		s += fmt.Sprintf(" with subresource %q", o.Subresource)
+		text += fmt.Sprintf(" with subresource %q", o.Subresource)
 	}
 	if !o.isApply() {
-		s += " using " + o.APIVersion
+		text += " using " + o.APIVersion
 	}
-	return s
+	return text
 }
 
 // MaxMembers limits the map keys or list elements at one path that can have separate owners. The
@@ -296,22 +296,22 @@ type pathCounter struct {
 
 // exceedsLimits reports whether a value exceeds the limits. path is the size in bytes of the
 // value's path.
-func (w *pathCounter) exceedsLimits(ref smd.TypeRef, x value.Value, path int) (exceeded bool) {
+func (w *pathCounter) exceedsLimits(ref smd.TypeRef, typedValue value.Value, path int) (exceeded bool) {
 	w.paths += path
 	if w.paths > MaxPaths {
 		return true
 	}
-	if x == nil || x.IsNull() {
+	if typedValue == nil || typedValue.IsNull() {
 		return false
 	}
 	atom, _ := w.schema.Resolve(ref) // values without a type are visited for their paths
 	switch {
-	case x.IsMap():
-		m := x.AsMap()
+	case typedValue.IsMap():
+		m := typedValue.AsMap()
 		if atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic && m.Length() > MaxMembers {
 			return true
 		}
-		m.Iterate(func(key string, y value.Value) bool {
+		m.Iterate(func(key string, child value.Value) bool {
 			element := smd.TypeRef{}
 			if atom.Map != nil {
 				element = atom.Map.ElementType
@@ -319,26 +319,26 @@ func (w *pathCounter) exceedsLimits(ref smd.TypeRef, x value.Value, path int) (e
 					element = f.Type
 				}
 			}
-			exceeded = w.exceedsLimits(element, y, path+len(key)+1)
+			exceeded = w.exceedsLimits(element, child, path+len(key)+1)
 			return !exceeded
 		})
-	case x.IsList():
-		l := x.AsList()
+	case typedValue.IsList():
+		list := typedValue.AsList()
 		associative := atom.List != nil && atom.List.ElementRelationship != smd.Atomic
-		if associative && l.Length() > MaxMembers {
+		if associative && list.Length() > MaxMembers {
 			return true
 		}
 		element := smd.TypeRef{}
 		if atom.List != nil {
 			element = atom.List.ElementType
 		}
-		for i := range l.Length() {
-			y := l.At(i)
+		for i := range list.Length() {
+			child := list.At(i)
 			step := indexStep
 			if associative {
-				step += keySize(atom.List, y)
+				step += keySize(atom.List, child)
 			}
-			if w.exceedsLimits(element, y, path+step) {
+			if w.exceedsLimits(element, child, path+step) {
 				return true
 			}
 		}
@@ -350,21 +350,21 @@ func (w *pathCounter) exceedsLimits(ref smd.TypeRef, x value.Value, path int) (e
 const indexStep = 8
 
 // keySize returns the size in bytes of the key of a list element.
-func keySize(l *smd.List, x value.Value) (n int) {
+func keySize(list *smd.List, x value.Value) (size int) {
 	switch {
 	case x == nil:
 	case x.IsString():
 		return len(x.AsString())
 	case x.IsMap():
 		m := x.AsMap()
-		for _, key := range l.Keys {
-			n += len(key) + 1
+		for _, key := range list.Keys {
+			size += len(key) + 1
 			if v, ok := m.Get(key); ok && v != nil && v.IsString() {
-				n += len(v.AsString())
+				size += len(v.AsString())
 			}
 		}
 	}
-	return n
+	return size
 }
 
 // compareTyped compares two values with structured-merge-diff. It returns an error if one of them

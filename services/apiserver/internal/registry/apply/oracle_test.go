@@ -307,15 +307,15 @@ func (s *comparison) checkOwnedFieldsExist() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for o, e := range s.m.decodeOrNone(s.live.GetManagedFields()) {
+	for owner, e := range s.m.decodeOrNone(s.live.GetManagedFields()) {
 		if e.Empty() {
-			s.t.Fatalf("%s: got an entry without fields, want none", o)
+			s.t.Fatalf("%s: got an entry without fields, want none", owner)
 		}
 		t := s.m.typed()
 		e.Leaves().Difference(all.EnsureNamedFieldsAreMembers(t.Schema, t.TypeRef)).Iterate(func(p fieldpath.Path) {
 			// Fields that were applied empty are omitted.
 			if last := p[len(p)-1]; last.FieldName == nil || !mayBeEmpty[*last.FieldName] {
-				s.t.Fatalf("%s: got the missing field %s, want only existing ones", o, p)
+				s.t.Fatalf("%s: got the missing field %s, want only existing ones", owner, p)
 			}
 		})
 	}
@@ -340,22 +340,22 @@ func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 // The object and the owners equal those of apimachinery's field manager, owned fields exist, a
 // forced apply leaves no conflict, and a repeated apply changes nothing.
 func TestSequencesMatchApimachinery(t *testing.T) {
-	m := deploymentManager(t, "")
-	field := newReferenceManager(t, m)
+	manager := deploymentManager(t, "")
+	field := newReferenceManager(t, manager)
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(noDeadline{t}, func(t *rapid.T) {
-			s := &comparison{
+			compared := &comparison{
 				t:             t,
-				m:             m,
+				m:             manager,
 				reference:     field,
-				live:          m.kind.New().(registry.Object),
-				referenceLive: referenceConverter{m}.empty(),
+				live:          manager.kind.New().(registry.Object),
+				referenceLive: referenceConverter{manager}.empty(),
 			}
 			for range rapid.IntRange(1, 4).Draw(t, "requests") {
 				if rapid.Bool().Draw(t, "apply?") {
-					s.applyToBoth()
+					compared.applyToBoth()
 				} else {
-					s.updateBoth()
+					compared.updateBoth()
 				}
 			}
 		})
@@ -376,14 +376,14 @@ func TestOwnershipComparesTextOfQuantities(t *testing.T) {
 		{"1", "2"},
 	} {
 		with := func(q string) *appsv1.Deployment {
-			d := &appsv1.Deployment{}
-			d.Name = "a"
-			d.UID = "u"
-			d.Spec.Template.Spec.Containers = []corev1.Container{
+			deployment := &appsv1.Deployment{}
+			deployment.Name = "a"
+			deployment.UID = "u"
+			deployment.Spec.Template.Spec.Containers = []corev1.Container{
 				{Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse(q)}}},
 			}
-			d.GetObjectKind().SetGroupVersionKind(manager.gvk)
-			return d
+			deployment.GetObjectKind().SetGroupVersionKind(manager.gvk)
+			return deployment
 		}
 		live := with(texts[0])
 		obj := with(texts[1])

@@ -27,11 +27,11 @@ func (c *clock) Now() time.Time { return c.now }
 
 func managerOf(t *testing.T, gvk schema.GroupVersionKind, sub string) (*Manager, *clock) {
 	t.Helper()
-	f, catalog := builtinFields(t)
-	c := &clock{time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)}
-	f.now = c.Now
-	k := catalog.Kind(gvk)
-	return f.Manager(k, k.Subresource(sub)), c
+	fields, catalog := builtinFields(t)
+	fakeClock := &clock{time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)}
+	fields.now = fakeClock.Now
+	kind := catalog.Kind(gvk)
+	return fields.Manager(kind, kind.Subresource(sub)), fakeClock
 }
 
 var (
@@ -40,14 +40,14 @@ var (
 )
 
 func configMap(pairs ...string) *corev1.ConfigMap {
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", UID: "u"}}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", UID: "u"}}
 	for i := 0; i < len(pairs); i += 2 {
-		if cm.Data == nil {
-			cm.Data = map[string]string{}
+		if object.Data == nil {
+			object.Data = map[string]string{}
 		}
-		cm.Data[pairs[i]] = pairs[i+1]
+		object.Data[pairs[i]] = pairs[i+1]
 	}
-	return cm
+	return object
 }
 
 // formatOwners returns the managedFields of an object as text, one entry per line.
@@ -150,16 +150,16 @@ func TestSubresourcesIgnoreManagedFields(t *testing.T) {
 // TestUntrackedUntilApplied checks that an object without managedFields stays untracked until the
 // first apply, which attributes existing fields to before-first-apply.
 func TestUntrackedUntilApplied(t *testing.T) {
-	m, _ := managerOf(t, configMapGVK, "")
+	manager, _ := managerOf(t, configMapGVK, "")
 	live := configMap("a", "1")
 	obj := configMap("a", "2")
-	updateAs(t, m, live, obj, "someone")
+	updateAs(t, manager, live, obj, "someone")
 	wantOwners(t, obj, "")
 	patch := map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"},
 		"data": map[string]any{"b": "1"},
 	}
-	out, err := m.Apply(t.Context(), obj, patch, "applier", false)
+	out, err := manager.Apply(t.Context(), obj, patch, "applier", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestEntryTimeChangesOnlyWithFields(t *testing.T) {
 // TestOldUpdatesAreMerged checks that the oldest update entries beyond maxUpdateManagers are merged
 // into one of ancientManager.
 func TestOldUpdatesAreMerged(t *testing.T) {
-	m, c := managerOf(t, configMapGVK, "")
+	manager, clock := managerOf(t, configMapGVK, "")
 	var live registry.Object
 	for i := range 15 {
 		obj := configMap()
@@ -205,9 +205,9 @@ func TestOldUpdatesAreMerged(t *testing.T) {
 		for j := range i + 1 {
 			obj.Data[fmt.Sprint("k", j)] = "v"
 		}
-		updateAs(t, m, live, obj, fmt.Sprint("m", i))
+		updateAs(t, manager, live, obj, fmt.Sprint("m", i))
 		live = obj
-		c.now = c.now.Add(time.Minute)
+		clock.now = clock.now.Add(time.Minute)
 	}
 	list := live.GetManagedFields()
 	if len(list) != maxUpdateManagers {
@@ -256,7 +256,7 @@ func TestMergedUpdatesOfClients(t *testing.T) {
 
 // TestManyUpdatesAreMergedInPairs checks that the work to merge many updates is not quadratic.
 func TestManyUpdatesAreMergedInPairs(t *testing.T) {
-	m, _ := managerOf(t, configMapGVK, "")
+	manager, _ := managerOf(t, configMapGVK, "")
 	took := func(n int) uint64 {
 		managers := make([]string, n)
 		for i := range managers {
@@ -266,7 +266,7 @@ func TestManyUpdatesAreMergedInPairs(t *testing.T) {
 		live := obj.DeepCopy()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		updateAs(t, m, live, obj, "z")
+		updateAs(t, manager, live, obj, "z")
 		runtime.ReadMemStats(&after)
 		if n := len(obj.ManagedFields); n != maxUpdateManagers {
 			t.Fatalf("got %d entries, want %v", n, maxUpdateManagers)
@@ -281,26 +281,26 @@ func TestManyUpdatesAreMergedInPairs(t *testing.T) {
 // TestSetOfOtherVersionIsConverted checks that a set of another version is converted when its fields change.
 func TestSetOfOtherVersionIsConverted(t *testing.T) {
 	f, catalog := builtinFields(t)
-	v1 := f.Manager(catalog.Kind(autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
-	v2 := f.Manager(catalog.Kind(autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
+	managerV1 := f.Manager(catalog.Kind(autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
+	managerV2 := f.Manager(catalog.Kind(autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
 	cpu := int32(50)
-	a := &autoscalingv1.HorizontalPodAutoscaler{
+	autoscalerV1 := &autoscalingv1.HorizontalPodAutoscaler{
 		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3, TargetCPUUtilizationPercentage: &cpu},
 	}
-	a.Name = "a"
-	a.UID = "u"
-	updateAs(t, v1, nil, a, "one")
+	autoscalerV1.Name = "a"
+	autoscalerV1.UID = "u"
+	updateAs(t, managerV1, nil, autoscalerV1, "one")
 	const one = `{"f:spec":{"f:maxReplicas":{},"f:targetCPUUtilizationPercentage":{}}}`
-	wantOwners(t, a, "one Update autoscaling/v1 "+one)
+	wantOwners(t, autoscalerV1, "one Update autoscaling/v1 "+one)
 
-	live, err := v1.convert(t.Context(), a, v2.view)
+	live, err := managerV1.convert(t.Context(), autoscalerV1, managerV2.view)
 	if err != nil {
 		t.Fatal(err)
 	}
 	autoscaler := live.DeepCopyObject().(*autoscalingv2.HorizontalPodAutoscaler)
 	more := int32(70)
 	autoscaler.Spec.Metrics[0].Resource.Target.AverageUtilization = &more
-	updateAs(t, v2, live, autoscaler, "two")
+	updateAs(t, managerV2, live, autoscaler, "two")
 	wantOwners(
 		t,
 		autoscaler,
@@ -312,15 +312,15 @@ func TestSetOfOtherVersionIsConverted(t *testing.T) {
 		"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
 		"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"maxReplicas": int64(5)},
 	}
-	back, err := v2.convert(t.Context(), autoscaler, v1.view)
+	back, err := managerV2.convert(t.Context(), autoscaler, managerV1.view)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v1.Apply(t.Context(), back, patch, "three", false); !apierrors.IsConflict(err) ||
+	if _, err := managerV1.Apply(t.Context(), back, patch, "three", false); !apierrors.IsConflict(err) ||
 		!strings.Contains(err.Error(), `conflict with "one" using autoscaling/v1: .spec.maxReplicas`) {
 		t.Fatalf("got %v, want a conflict", err)
 	}
-	out, err := v1.Apply(t.Context(), back, patch, "three", true)
+	out, err := managerV1.Apply(t.Context(), back, patch, "three", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestSetOfOtherVersionIsConverted(t *testing.T) {
 	// An entry with an unknown version is dropped.
 	out.GetManagedFields()[1].APIVersion = "autoscaling/v3"
 	next := out.DeepCopyObject().(registry.Object)
-	updateAs(t, v1, out, next, "x")
+	updateAs(t, managerV1, out, next, "x")
 	wantOwners(t, next, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`)
 }
 
@@ -399,25 +399,25 @@ func TestInvalidPatchesAreRejected(t *testing.T) {
 
 // TestSetCacheIsBounded checks that the cache of parsed field sets stays within maxCachedBytes.
 func TestSetCacheIsBounded(t *testing.T) {
-	m, _ := managerOf(t, configMapGVK, "")
+	manager, _ := managerOf(t, configMapGVK, "")
 	for i := range 3000 {
 		raw := fmt.Appendf(nil, `{"f:data":{"f:%0200d":{}}}`, i)
 		for range 2 {
-			s, err := m.parseFieldSet(raw)
+			s, err := manager.parseFieldSet(raw)
 			if err != nil || string(s.raw) != string(raw) {
 				t.Fatalf("%s: %v", s.raw, err)
 			}
 		}
 	}
-	k := m.fields.setCache
-	if sum := 0; k.bytes > maxCachedBytes || k.byKey.Len() == 0 {
-		t.Errorf("got %d sets of %d bytes, want some in at most %d", k.byKey.Len(), k.bytes, maxCachedBytes)
+	cache := manager.fields.setCache
+	if sum := 0; cache.bytes > maxCachedBytes || cache.byKey.Len() == 0 {
+		t.Errorf("got %d sets of %d bytes, want some in at most %d", cache.byKey.Len(), cache.bytes, maxCachedBytes)
 	} else {
-		for _, key := range k.byKey.Keys() {
+		for _, key := range cache.byKey.Keys() {
 			sum += len(key.raw)
 		}
-		if sum != k.bytes {
-			t.Errorf("got %d counted bytes, want %d", sum, k.bytes)
+		if sum != cache.bytes {
+			t.Errorf("got %d counted bytes, want %d", sum, cache.bytes)
 		}
 	}
 }

@@ -90,68 +90,68 @@ func encodesItself(t reflect.Type) bool {
 }
 
 // compile returns the schema of a type under a rule. Atomic values have no rules for their parts.
-func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, atomic bool) *fieldSchema {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+func (c *compiler) compile(goType reflect.Type, rule smd.TypeRef, atomic bool) *fieldSchema {
+	for goType.Kind() == reflect.Pointer {
+		goType = goType.Elem()
 	}
-	key := shapeKey{t: t, atomic: atomic}
+	key := shapeKey{t: goType, atomic: atomic}
 	if rule.NamedType != nil {
 		key.name = *rule.NamedType
 	}
 	if rule.ElementRelationship != nil {
 		key.relation = *rule.ElementRelationship
 	}
-	cachable := t.Kind() == reflect.Struct && (atomic || rule.NamedType != nil)
-	if s := c.done[key]; cachable && s != nil {
-		return s
+	cachable := goType.Kind() == reflect.Struct && (atomic || rule.NamedType != nil)
+	if shape := c.done[key]; cachable && shape != nil {
+		return shape
 	}
-	s := &fieldSchema{}
+	shape := &fieldSchema{}
 	if cachable {
-		c.done[key] = s // before its fields: types may be recursive
+		c.done[key] = shape // before its fields: types may be recursive
 	}
 	atom, known := c.schema.Resolve(rule)
-	c.fillShape(s, t, rule, atom, atomic || !known)
-	return s
+	c.fillShape(shape, goType, rule, atom, atomic || !known)
+	return shape
 }
 
 // fillShape sets the fields of a shape for a type and its merge rules.
-func (c *compiler) fillShape(s *fieldSchema, t reflect.Type, rule smd.TypeRef, atom smd.Atom, atomic bool) {
-	s.atomic = atomic
+func (c *compiler) fillShape(shape *fieldSchema, goType reflect.Type, rule smd.TypeRef, atom smd.Atom, atomic bool) {
+	shape.atomic = atomic
 	switch {
-	case encodesItself(t):
-		s.kind = opaqueShape
+	case encodesItself(goType):
+		shape.kind = opaqueShape
 		partsHaveOwners := atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic ||
 			atom.List != nil && atom.List.ElementRelationship != smd.Atomic
 		if !atomic && partsHaveOwners {
-			s.kind = foreignShape
-			s.typed = typed.ParseableType{Schema: c.schema, TypeRef: rule}
+			shape.kind = foreignShape
+			shape.typed = typed.ParseableType{Schema: c.schema, TypeRef: rule}
 		}
-		s.atomic = s.kind == opaqueShape
-	case t.Kind() == reflect.Struct:
-		s.kind = structShape
-		s.atomic = atomic || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
-		c.addStructFields(s, t, nil, atom.Map)
-	case t.Kind() == reflect.Map:
-		s.kind = mapShape
-		s.atomic = atomic || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
-		s.elem = c.compile(t.Elem(), elementRule(atom.Map, s.atomic), s.atomic)
-	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
-		s.kind = listShape
-		s.atomic = atomic || atom.List == nil || atom.List.ElementRelationship != smd.Associative
+		shape.atomic = shape.kind == opaqueShape
+	case goType.Kind() == reflect.Struct:
+		shape.kind = structShape
+		shape.atomic = atomic || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
+		c.addStructFields(shape, goType, nil, atom.Map)
+	case goType.Kind() == reflect.Map:
+		shape.kind = mapShape
+		shape.atomic = atomic || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
+		shape.elem = c.compile(goType.Elem(), elementRule(atom.Map, shape.atomic), shape.atomic)
+	case goType.Kind() == reflect.Slice && goType.Elem().Kind() != reflect.Uint8:
+		shape.kind = listShape
+		shape.atomic = atomic || atom.List == nil || atom.List.ElementRelationship != smd.Associative
 		var element smd.TypeRef
-		if !s.atomic {
+		if !shape.atomic {
 			element = atom.List.ElementType
 		}
-		s.elem = c.compile(t.Elem(), element, s.atomic)
-		if !s.atomic {
-			c.listKeys(s, atom.List)
+		shape.elem = c.compile(goType.Elem(), element, shape.atomic)
+		if !shape.atomic {
+			c.listKeys(shape, atom.List)
 		}
-	case t.Kind() == reflect.Interface:
-		s.kind = opaqueShape
-		s.atomic = true
+	case goType.Kind() == reflect.Interface:
+		shape.kind = opaqueShape
+		shape.atomic = true
 	default:
-		s.kind = scalarShape
-		s.atomic = true
+		shape.kind = scalarShape
+		shape.atomic = true
 	}
 }
 
@@ -163,9 +163,9 @@ func elementRule(m *smd.Map, atomic bool) smd.TypeRef {
 	return m.ElementType
 }
 
-// addStructFields adds the fields of a struct, and of the structs embedded in it, to s. parentIndex is
-// the index path of an embedded struct, nil for s itself.
-func (c *compiler) addStructFields(s *fieldSchema, t reflect.Type, parentIndex []int, rules *smd.Map) {
+// addStructFields adds the fields of a struct, and of the structs embedded in it, to shape. parentIndex
+// is the index path of an embedded struct, nil for the struct itself.
+func (c *compiler) addStructFields(shape *fieldSchema, t reflect.Type, parentIndex []int, rules *smd.Map) {
 	for i := range t.NumField() {
 		structField := t.Field(i)
 		name, options, _ := strings.Cut(structField.Tag.Get("json"), ",")
@@ -173,7 +173,7 @@ func (c *compiler) addStructFields(s *fieldSchema, t reflect.Type, parentIndex [
 		switch {
 		case name == "-" || !structField.IsExported():
 		case name == "" && structField.Anonymous:
-			c.addStructFields(s, structField.Type, index, rules)
+			c.addStructFields(shape, structField.Type, index, rules)
 		case name != "":
 			var rule smd.TypeRef
 			if rules != nil {
@@ -182,34 +182,34 @@ func (c *compiler) addStructFields(s *fieldSchema, t reflect.Type, parentIndex [
 					rule = sf.Type
 				}
 			}
-			s.fields = append(s.fields, fieldShape{
+			shape.fields = append(shape.fields, fieldShape{
 				name:        name,
 				index:       index,
 				omitEmpty:   strings.Contains(options, "omitempty"),
-				fieldSchema: c.compile(structField.Type, rule, s.atomic),
+				fieldSchema: c.compile(structField.Type, rule, shape.atomic),
 			})
 		}
 	}
 }
 
 // listKeys sets the key fields of a list of type map.
-func (c *compiler) listKeys(s *fieldSchema, list *smd.List) {
+func (c *compiler) listKeys(shape *fieldSchema, list *smd.List) {
 	element, _ := c.schema.Resolve(list.ElementType)
 	for _, name := range list.Keys {
-		for i := range s.elem.fields {
-			if s.elem.fields[i].name != name {
+		for i := range shape.elem.fields {
+			if shape.elem.fields[i].name != name {
 				continue
 			}
-			k := keyShape{fieldShape: &s.elem.fields[i]}
+			keyField := keyShape{fieldShape: &shape.elem.fields[i]}
 			if element.Map != nil {
-				if sf, ok := element.Map.FindField(name); ok && sf.Default != nil {
-					k.defaultValue = value.NewValueInterface(sf.Default)
+				if structField, ok := element.Map.FindField(name); ok && structField.Default != nil {
+					keyField.defaultValue = value.NewValueInterface(structField.Default)
 				}
 			}
-			s.keys = append(s.keys, k)
+			shape.keys = append(shape.keys, keyField)
 		}
 	}
-	if len(s.keys) != len(list.Keys) {
+	if len(shape.keys) != len(list.Keys) {
 		panic(fmt.Sprintf("a list key is no field of the list elements: %v", list.Keys)) // both come from one definition
 	}
 }
@@ -217,62 +217,62 @@ func (c *compiler) listKeys(s *fieldSchema, list *smd.List) {
 // valueIn returns the value of the field in a struct, and whether it is present: an empty one may
 // be omitted. A null value is present and invalid.
 func (f *fieldShape) valueIn(structure reflect.Value) (reflect.Value, bool) {
-	v := structure
+	value := structure
 	for _, i := range f.index {
-		v = v.Field(i)
+		value = value.Field(i)
 	}
-	if f.omitEmpty && isOmittable(v) {
+	if f.omitEmpty && isOmittable(value) {
 		return reflect.Value{}, false
 	}
-	return dereference(v), true
+	return dereference(value), true
 }
 
 // dereference follows pointers and interfaces. The result for null, including a nil map or slice,
 // is invalid.
-func dereference(v reflect.Value) reflect.Value {
-	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
-		if v.IsNil() {
+func dereference(value reflect.Value) reflect.Value {
+	for value.Kind() == reflect.Pointer || value.Kind() == reflect.Interface {
+		if value.IsNil() {
 			return reflect.Value{}
 		}
-		v = v.Elem()
+		value = value.Elem()
 	}
-	if (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.IsNil() {
+	if (value.Kind() == reflect.Map || value.Kind() == reflect.Slice) && value.IsNil() {
 		return reflect.Value{}
 	}
-	return v
+	return value
 }
 
 // isOmittable reports whether omitempty omits a value.
-func isOmittable(v reflect.Value) bool {
-	switch v.Kind() {
+func isOmittable(value reflect.Value) bool {
+	switch value.Kind() {
 	case reflect.Map, reflect.Slice, reflect.String, reflect.Array:
-		return v.Len() == 0
+		return value.Len() == 0
 	case reflect.Struct:
 		return false
 	default:
-		return v.IsZero()
+		return value.IsZero()
 	}
 }
 
 // pathElement returns the path element that identifies an element of a list.
-func (s *fieldSchema) pathElement(v reflect.Value) (fieldpath.PathElement, error) {
-	if !v.IsValid() {
+func (s *fieldSchema) pathElement(goValue reflect.Value) (fieldpath.PathElement, error) {
+	if !goValue.IsValid() {
 		return fieldpath.PathElement{}, errors.New("a set or keyed list has a null element")
 	}
 	if len(s.keys) == 0 {
-		x := scalarValue(v)
+		x := scalarValue(goValue)
 		return fieldpath.PathElement{Value: &x}, nil
 	}
 	keys := make(value.FieldList, 0, len(s.keys))
-	for _, k := range s.keys {
-		f, has := k.valueIn(v)
+	for _, keyField := range s.keys {
+		f, has := keyField.valueIn(goValue)
 		switch {
 		case has && f.IsValid():
-			keys = append(keys, value.Field{Name: k.name, Value: scalarValue(f)})
-		case k.defaultValue != nil:
-			keys = append(keys, value.Field{Name: k.name, Value: k.defaultValue})
+			keys = append(keys, value.Field{Name: keyField.name, Value: scalarValue(f)})
+		case keyField.defaultValue != nil:
+			keys = append(keys, value.Field{Name: keyField.name, Value: keyField.defaultValue})
 		default:
-			return fieldpath.PathElement{}, fmt.Errorf("list element lacks key field %q", k.name)
+			return fieldpath.PathElement{}, fmt.Errorf("list element lacks key field %q", keyField.name)
 		}
 	}
 	keys.Sort()
@@ -280,18 +280,18 @@ func (s *fieldSchema) pathElement(v reflect.Value) (fieldpath.PathElement, error
 }
 
 // scalarValue returns a scalar as a value of a path element.
-func scalarValue(v reflect.Value) value.Value {
+func scalarValue(goValue reflect.Value) value.Value {
 	switch {
-	case v.CanInt():
-		return value.NewValueInterface(v.Int())
-	case v.CanUint():
-		return value.NewValueInterface(int64(v.Uint()))
-	case v.CanFloat():
-		return value.NewValueInterface(v.Float())
-	case v.Kind() == reflect.Bool:
-		return value.NewValueInterface(v.Bool())
-	case v.Kind() == reflect.String:
-		return value.NewValueInterface(v.String())
+	case goValue.CanInt():
+		return value.NewValueInterface(goValue.Int())
+	case goValue.CanUint():
+		return value.NewValueInterface(int64(goValue.Uint()))
+	case goValue.CanFloat():
+		return value.NewValueInterface(goValue.Float())
+	case goValue.Kind() == reflect.Bool:
+		return value.NewValueInterface(goValue.Bool())
+	case goValue.Kind() == reflect.String:
+		return value.NewValueInterface(goValue.String())
 	}
-	return value.NewValueInterface(decodedJSON(v))
+	return value.NewValueInterface(decodedJSON(goValue))
 }

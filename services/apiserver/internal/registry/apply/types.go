@@ -36,17 +36,17 @@ const (
 // derived on first use.
 func newMergeTypes(roots []reflect.Type) *mergeTypes {
 	return &mergeTypes{schema: sync.OnceValue(func() *smd.Schema {
-		d := &deriver{known: map[string]bool{}}
+		typeDeriver := &deriver{known: map[string]bool{}}
 		if known := mergetypes.Schema(); known != nil {
-			d.types = slices.Clip(known.Types)
+			typeDeriver.types = slices.Clip(known.Types)
 		}
-		for i := range d.types {
-			d.known[d.types[i].Name] = true
+		for i := range typeDeriver.types {
+			typeDeriver.known[typeDeriver.types[i].Name] = true
 		}
 		for _, t := range roots {
-			d.typeRef(t, "")
+			typeDeriver.typeRef(t, "")
 		}
-		return &smd.Schema{Types: d.types}
+		return &smd.Schema{Types: typeDeriver.types}
 	})}
 }
 
@@ -72,16 +72,16 @@ func scalarRef(s smd.Scalar) smd.TypeRef { return smd.TypeRef{Inlined: smd.Atom{
 // namedRef returns a reference to the rules of a named type.
 func namedRef(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
 
-// typeRef returns a reference to the merge rules of t, the type of a field with the given tag. The
+// typeRef returns a reference to the merge rules of goType, the type of a field with the given tag. The
 // tag selects the rules of a list. The rules of a struct are added to the schema first.
-func (d *deriver) typeRef(t reflect.Type, tag reflect.StructTag) smd.TypeRef {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+func (d *deriver) typeRef(goType reflect.Type, tag reflect.StructTag) smd.TypeRef {
+	for goType.Kind() == reflect.Pointer {
+		goType = goType.Elem()
 	}
-	if t.PkgPath() != "" && d.known[typename.ForType(t)] {
-		return namedRef(typename.ForType(t))
+	if goType.PkgPath() != "" && d.known[typename.ForType(goType)] {
+		return namedRef(typename.ForType(goType))
 	}
-	switch value := reflect.New(t).Interface().(type) {
+	switch value := reflect.New(goType).Interface().(type) {
 	case schemaTyped:
 		if len(value.OpenAPISchemaType()) == 1 && value.OpenAPISchemaType()[0] == "string" {
 			return scalarRef(smd.Untyped)
@@ -90,16 +90,16 @@ func (d *deriver) typeRef(t reflect.Type, tag reflect.StructTag) smd.TypeRef {
 	case json.Marshaler:
 		return namedRef(untypedAtomic)
 	}
-	switch t.Kind() {
+	switch goType.Kind() {
 	case reflect.Struct:
-		return d.structRef(t)
+		return d.structRef(goType)
 	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Uint8 {
+		if goType.Elem().Kind() == reflect.Uint8 {
 			return scalarRef(smd.String)
 		}
-		return smd.TypeRef{Inlined: smd.Atom{List: d.listRules(t, tag)}}
+		return smd.TypeRef{Inlined: smd.Atom{List: d.listRules(goType, tag)}}
 	case reflect.Map:
-		return smd.TypeRef{Inlined: smd.Atom{Map: &smd.Map{ElementType: d.typeRef(t.Elem(), "")}}}
+		return smd.TypeRef{Inlined: smd.Atom{Map: &smd.Map{ElementType: d.typeRef(goType.Elem(), "")}}}
 	case reflect.String:
 		return scalarRef(smd.String)
 	case reflect.Bool:
@@ -141,17 +141,17 @@ func (d *deriver) structRef(t reflect.Type) smd.TypeRef {
 	return namedRef(name)
 }
 
-// addFields adds the JSON fields of a struct to m, including those of embedded structs.
-func (d *deriver) addFields(m *smd.Map, t reflect.Type) {
+// addFields adds the JSON fields of a struct to mapRules, including those of embedded structs.
+func (d *deriver) addFields(mapRules *smd.Map, t reflect.Type) {
 	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		structField := t.Field(i)
+		name, _, _ := strings.Cut(structField.Tag.Get("json"), ",")
 		switch {
-		case name == "-" || !f.IsExported():
-		case name == "" && f.Anonymous:
-			d.addFields(m, f.Type)
+		case name == "-" || !structField.IsExported():
+		case name == "" && structField.Anonymous:
+			d.addFields(mapRules, structField.Type)
 		case name != "":
-			m.Fields = append(m.Fields, smd.StructField{Name: name, Type: d.typeRef(f.Type, f.Tag)})
+			mapRules.Fields = append(mapRules.Fields, smd.StructField{Name: name, Type: d.typeRef(structField.Type, structField.Tag)})
 		}
 	}
 }
@@ -183,8 +183,8 @@ func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 }
 
 // compareEncodings compares the JSON of two values of a type that encodes itself.
-func (c *comparer) compareEncodings(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
-	comparison, err := compareTyped(typedFrom(s, a, hasA), typedFrom(s, b, hasB))
+func (c *comparer) compareEncodings(shape *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
+	comparison, err := compareTyped(typedFrom(shape, a, hasA), typedFrom(shape, b, hasB))
 	if err != nil {
 		c.errs = append(c.errs, err)
 		return
@@ -201,19 +201,19 @@ func (c *comparer) compareEncodings(s *fieldSchema, a, b reflect.Value, hasA, ha
 		c.set.insert(c.path)
 	case !hasB:
 		c.removed.insert(c.path)
-	case comparison.IsSame() && !equal(s, a, b, nullEqualsNull):
+	case comparison.IsSame() && !equal(shape, a, b, nullEqualsNull):
 		c.set.insert(c.path)
 	}
 }
 
 // typedFrom returns a value with the merge rules of a foreign shape. An absent value becomes null.
-func typedFrom(s *fieldSchema, v reflect.Value, has bool) *typed.TypedValue {
+func typedFrom(shape *fieldSchema, v reflect.Value, has bool) *typed.TypedValue {
 	if !has {
-		return typed.AsTypedUnvalidated(nil, s.typed.Schema, s.typed.TypeRef)
+		return typed.AsTypedUnvalidated(nil, shape.typed.Schema, shape.typed.TypeRef)
 	}
 	var plain any
 	if v.IsValid() {
 		plain = decodedJSON(v)
 	}
-	return typed.AsTypedUnvalidated(value.NewValueInterface(plain), s.typed.Schema, s.typed.TypeRef)
+	return typed.AsTypedUnvalidated(value.NewValueInterface(plain), shape.typed.Schema, shape.typed.TypeRef)
 }

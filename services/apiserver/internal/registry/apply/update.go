@@ -92,11 +92,11 @@ func (m *Manager) newOwner(manager string, op metav1.ManagedFieldsOperationType)
 	if manager == "" {
 		manager = unknownManager
 	}
-	o := owner{Manager: manager, Operation: op, Subresource: m.subresource}
-	if !o.isApply() {
-		o.APIVersion = m.gvk.GroupVersion().String()
+	result := owner{Manager: manager, Operation: op, Subresource: m.subresource}
+	if !result.isApply() {
+		result.APIVersion = m.gvk.GroupVersion().String()
 	}
-	return o
+	return result
 }
 
 // recordChanges moves the ownership of the fields that differ between live and obj to an owner. live
@@ -114,26 +114,26 @@ func (m *Manager) recordChanges(ctx context.Context, live, obj registry.Object, 
 
 	// 2. Remove the changed fields from all entries. Each entry names fields as they are in its own
 	// version, so the objects are compared in that version, once for each version.
-	for o, e := range entries {
-		ch, ok := changes[e.version]
+	for entryOwner, managedEntry := range entries {
+		difference, ok := changes[managedEntry.version]
 		if !ok {
-			if ch, err = m.differencesIn(ctx, e.version, live, obj); err != nil {
+			if difference, err = m.differencesIn(ctx, managedEntry.version, live, obj); err != nil {
 				return err
 			}
-			changes[e.version] = ch
+			changes[managedEntry.version] = difference
 		}
-		if ch == nil { // a version that is no longer served
-			delete(entries, o)
+		if difference == nil { // a version that is no longer served
+			delete(entries, entryOwner)
 			continue
 		}
-		changed := ch.set
-		if o == to { // keep its encoding if its set already includes all taken fields
+		changed := difference.set
+		if entryOwner == to { // keep its encoding if its set already includes all taken fields
 			changed = changed.Difference(used)
 		}
-		if rest := e.minus(changed).minus(ch.removed); rest.Empty() {
-			delete(entries, o)
-		} else if rest.Set != e.Set { // the same pointer means that no field was removed
-			entries[o] = &entry{fieldSet: rest, version: e.version, time: e.time}
+		if rest := managedEntry.minus(changed).minus(difference.removed); rest.Empty() {
+			delete(entries, entryOwner)
+		} else if rest.Set != managedEntry.Set { // the same pointer means that no field was removed
+			entries[entryOwner] = &entry{fieldSet: rest, version: managedEntry.version, time: managedEntry.time}
 		}
 	}
 
@@ -142,8 +142,8 @@ func (m *Manager) recordChanges(ctx context.Context, live, obj registry.Object, 
 		return nil
 	}
 	before := fieldSet{}
-	if e := entries[to]; e != nil {
-		before = e.fieldSet
+	if managedEntry := entries[to]; managedEntry != nil {
+		before = managedEntry.fieldSet
 	}
 	entries[to] = &entry{fieldSet: before.plus(used), version: own, time: truncateTime(m.fields.now())}
 	return nil
@@ -178,9 +178,9 @@ func (m *Manager) differencesIn(ctx context.Context, version string, live, obj r
 func (m managed) limitUpdateEntries() error {
 	// 1. Sort the owners of update entries by age.
 	var updaters []owner
-	for o := range m {
-		if !o.isApply() {
-			updaters = append(updaters, o)
+	for entryOwner := range m {
+		if !entryOwner.isApply() {
+			updaters = append(updaters, entryOwner)
 		}
 	}
 	excess := len(updaters) - maxUpdateManagers
@@ -198,28 +198,28 @@ func (m managed) limitUpdateEntries() error {
 	// one of that version must go. It then becomes the entry of ancientManager, unless there is one.
 	first := map[string]owner{}            // the oldest owner of each version
 	merged := map[owner][]*fieldpath.Set{} // sets of removed entries, by the entry that gets them
-	for _, o := range updaters {
+	for _, entryOwner := range updaters {
 		if excess <= 0 {
 			break
 		}
-		e := m[o]
-		oldest, seen := first[e.version]
+		managedEntry := m[entryOwner]
+		oldest, seen := first[managedEntry.version]
 		if !seen {
-			first[e.version] = o
+			first[managedEntry.version] = entryOwner
 			continue
 		}
-		bucket := owner{Manager: ancientManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: e.version}
-		if o == bucket {
+		bucket := owner{Manager: ancientManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: managedEntry.version}
+		if entryOwner == bucket {
 			continue
 		}
 		if m[bucket] == nil {
 			m[bucket] = m[oldest]
 			delete(m, oldest)
 		}
-		delete(m, o)
+		delete(m, entryOwner)
 		// The bucket gets the time of the latest merged entry.
-		m[bucket] = &entry{fieldSet: m[bucket].fieldSet, version: e.version, time: e.time}
-		merged[bucket] = append(merged[bucket], e.Set)
+		m[bucket] = &entry{fieldSet: m[bucket].fieldSet, version: managedEntry.version, time: managedEntry.time}
+		merged[bucket] = append(merged[bucket], managedEntry.Set)
 		excess--
 	}
 
@@ -235,15 +235,15 @@ func (m managed) limitUpdateEntries() error {
 // quadratic time.
 func union(sets []*fieldpath.Set) *fieldpath.Set {
 	for len(sets) > 1 {
-		n := 0
+		merged := 0
 		for i := 0; i < len(sets); i += 2 {
-			sets[n] = sets[i]
+			sets[merged] = sets[i]
 			if i+1 < len(sets) {
-				sets[n] = sets[i].Union(sets[i+1])
+				sets[merged] = sets[i].Union(sets[i+1])
 			}
-			n++
+			merged++
 		}
-		sets = sets[:n]
+		sets = sets[:merged]
 	}
 	return sets[0]
 }
@@ -262,13 +262,13 @@ func (m *Manager) withoutLastApplied(manager string, live registry.Object, confl
 	if allowed == nil {
 		return conflicts
 	}
-	var rest merge.Conflicts
-	for _, c := range conflicts {
-		if !allowed.Has(c.Path) {
-			rest = append(rest, c)
+	var remaining merge.Conflicts
+	for _, conflict := range conflicts {
+		if !allowed.Has(conflict.Path) {
+			remaining = append(remaining, conflict)
 		}
 	}
-	return rest
+	return remaining
 }
 
 // lastApplied returns the fields of the annotation that have the same value in the object. It
@@ -282,7 +282,7 @@ func (m *Manager) lastApplied(live registry.Object) *fieldpath.Set {
 	if json.Unmarshal([]byte(text), last) != nil || last.GetAPIVersion() != m.gvk.GroupVersion().String() {
 		return nil
 	}
-	have, err := m.asTyped(live, typed.AllowDuplicates)
+	current, err := m.asTyped(live, typed.AllowDuplicates)
 	if err != nil {
 		return nil
 	}
@@ -294,11 +294,11 @@ func (m *Manager) lastApplied(live registry.Object) *fieldpath.Set {
 	if err != nil {
 		return nil
 	}
-	d, err := applied.Compare(have)
+	comparison, err := applied.Compare(current)
 	if err != nil {
 		return nil
 	}
-	return set.Difference(d.Modified).Difference(d.Added).Difference(d.Removed)
+	return set.Difference(comparison.Modified).Difference(comparison.Added).Difference(comparison.Removed)
 }
 
 // syncLastApplied updates the annotation of client-side apply, if present, so that its user can
@@ -308,11 +308,11 @@ func syncLastApplied(manager string, obj registry.Object, patch map[string]any) 
 	if manager != lastAppliedManager || annotations[corev1.LastAppliedConfigAnnotation] == "" {
 		return nil
 	}
-	u := (&unstructured.Unstructured{Object: patch}).DeepCopy()
-	own := u.GetAnnotations()
+	applied := (&unstructured.Unstructured{Object: patch}).DeepCopy()
+	own := applied.GetAnnotations()
 	delete(own, corev1.LastAppliedConfigAnnotation)
-	u.SetAnnotations(own)
-	data, err := runtime.Encode(unstructured.UnstructuredJSONScheme, u)
+	applied.SetAnnotations(own)
+	data, err := runtime.Encode(unstructured.UnstructuredJSONScheme, applied)
 	if err != nil {
 		return fmt.Errorf("encode the last applied configuration: %w", err)
 	}

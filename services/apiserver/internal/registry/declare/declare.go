@@ -90,8 +90,8 @@ func SetValidation[T registry.Object](k *registry.Kind, rules func(fld validate.
 // SpecStatusAccessors returns the registry.SpecStatusAccessors of a kind. partsOf returns pointers
 // to the spec and status of an object.
 func SpecStatusAccessors[T registry.Object, S, U any](partsOf func(T) (*S, *U)) registry.SpecStatusAccessors {
-	p := SpecAccessors(func(o T) *S { spec, _ := partsOf(o); return spec })
-	p.CopyStatus = func(to, from registry.Object) {
+	accessors := SpecAccessors(func(o T) *S { spec, _ := partsOf(o); return spec })
+	accessors.CopyStatus = func(to, from registry.Object) {
 		_, target := partsOf(to.(T))
 		if from == nil { // A nil from clears the status.
 			var empty U
@@ -101,7 +101,7 @@ func SpecStatusAccessors[T registry.Object, S, U any](partsOf func(T) (*S, *U)) 
 		_, source := partsOf(from.(T))
 		*target = *source
 	}
-	return p
+	return accessors
 }
 
 // SpecAccessors returns the registry.SpecStatusAccessors of a kind without a status. specOf returns

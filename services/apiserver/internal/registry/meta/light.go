@@ -46,9 +46,9 @@ func (d documentWithoutFieldSets) GetManagedFields() []metav1.ManagedFieldsEntry
 // DecodeEntry decodes a managedFields entry. fieldsOf returns its field set. It returns false for an
 // entry with unknown or mistyped fields.
 func DecodeEntry(tree any, fieldsOf func(map[string]any) (*metav1.FieldsV1, error)) (entry metav1.ManagedFieldsEntry, ok bool) {
-	m, ok := tree.(map[string]any)
-	for name, v := range m {
-		text, valid := v.(string)
+	members, ok := tree.(map[string]any)
+	for name, value := range members {
+		text, valid := value.(string)
 		switch name {
 		case "manager":
 			entry.Manager = text
@@ -66,7 +66,7 @@ func DecodeEntry(tree any, fieldsOf func(map[string]any) (*metav1.FieldsV1, erro
 			valid = valid && err == nil
 		case "fieldsV1":
 			var fields map[string]any
-			if fields, valid = v.(map[string]any); valid {
+			if fields, valid = value.(map[string]any); valid {
 				var err error
 				entry.FieldsV1, err = fieldsOf(fields)
 				valid = err == nil

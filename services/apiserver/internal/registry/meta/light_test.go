@@ -24,7 +24,7 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 		"time":       "2026-11-23T00:00:00Z",
 		"fieldsV1":   map[string]any{"f:spec": map[string]any{}},
 	}
-	with := func(name string, v any) map[string]any {
+	validExcept := func(name string, v any) map[string]any {
 		entry := runtime.DeepCopyJSON(valid)
 		entry[name] = v
 		return entry
@@ -35,24 +35,24 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 	}{
 		"valid entries": {entries: []any{valid, valid}, want: ""},
 		"unknown operation": {
-			entries: []any{valid, with("operation", "Delete")},
+			entries: []any{valid, validExcept("operation", "Delete")},
 			want:    "metadata.managedFields[1].operation: Invalid value: \"Delete\": must be `Apply` or `Update`",
 		},
 		"unknown fieldsType": {
-			entries: []any{with("fieldsType", "FieldsV2")},
+			entries: []any{validExcept("fieldsType", "FieldsV2")},
 			want:    "metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`",
 		},
 		"long manager": {
-			entries: []any{with("manager", strings.Repeat("m", 200))},
+			entries: []any{validExcept("manager", strings.Repeat("m", 200))},
 			want:    "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes",
 		},
 		"long subresource": {
-			entries: []any{with("subresource", strings.Repeat("s", 300))},
+			entries: []any{validExcept("subresource", strings.Repeat("s", 300))},
 			want:    "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes",
 		},
 		// A malformed entry makes unstructured.Unstructured drop all entries.
-		"malformed time":  {entries: []any{with("time", "now"), with("operation", "Delete")}, want: ""},
-		"malformed entry": {entries: []any{"x", with("operation", "Delete")}, want: ""},
+		"malformed time":  {entries: []any{validExcept("time", "now"), validExcept("operation", "Delete")}, want: ""},
+		"malformed entry": {entries: []any{"x", validExcept("operation", "Delete")}, want: ""},
 	} {
 		object := func() *unstructured.Unstructured {
 			return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{

@@ -211,12 +211,12 @@ func TestValidateUpdate(t *testing.T) {
 			if test.before != nil {
 				test.before(old)
 			}
-			now := old.DeepCopy()
-			test.change(now)
+			changed := old.DeepCopy()
+			test.change(changed)
 			got := errorTexts(meta.ValidateUpdate(
 				kind,
 				nil,
-				&corev1.ConfigMap{ObjectMeta: *now},
+				&corev1.ConfigMap{ObjectMeta: *changed},
 				&corev1.ConfigMap{ObjectMeta: *old},
 				noRules,
 			))
@@ -274,13 +274,13 @@ func TestServerFields(t *testing.T) {
 	t.Run("create", func(t *testing.T) {
 		obj := &corev1.ConfigMap{ObjectMeta: *sent.DeepCopy()}
 		meta.SetServerFields(obj, "given", at)
-		m := obj.ObjectMeta
-		if m.UID != "given" || !m.CreationTimestamp.Equal(&at) || m.DeletionTimestamp != nil ||
-			m.DeletionGracePeriodSeconds != nil || m.SelfLink != "" {
-			t.Errorf("got server fields %+v", m)
+		metadata := obj.ObjectMeta
+		if metadata.UID != "given" || !metadata.CreationTimestamp.Equal(&at) || metadata.DeletionTimestamp != nil ||
+			metadata.DeletionGracePeriodSeconds != nil || metadata.SelfLink != "" {
+			t.Errorf("got server fields %+v", metadata)
 		}
-		if m.Generation != 9 || m.Name != "a" {
-			t.Errorf("got fields of the client %+v, want generation 9, name a", m)
+		if metadata.Generation != 9 || metadata.Name != "a" {
+			t.Errorf("got fields of the client %+v, want generation 9, name a", metadata)
 		}
 	})
 	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
@@ -292,10 +292,10 @@ func TestServerFields(t *testing.T) {
 	t.Run("update", func(t *testing.T) {
 		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: other, SelfLink: "/x"}}
 		meta.KeepServerFields(obj, old)
-		m := obj.ObjectMeta
-		if m.UID != "u" || !m.CreationTimestamp.Equal(&at) || !m.DeletionTimestamp.Equal(&at) ||
-			*m.DeletionGracePeriodSeconds != 6 || m.SelfLink != "" {
-			t.Errorf("got server fields %+v", m)
+		metadata := obj.ObjectMeta
+		if metadata.UID != "u" || !metadata.CreationTimestamp.Equal(&at) || !metadata.DeletionTimestamp.Equal(&at) ||
+			*metadata.DeletionGracePeriodSeconds != 6 || metadata.SelfLink != "" {
+			t.Errorf("got server fields %+v", metadata)
 		}
 	})
 	t.Run("update with a uid and a grace period", func(t *testing.T) {

@@ -18,36 +18,36 @@ import (
 // TestManyOwnersErrorsMatchApimachinery checks that the errors of many owner references equal those of apimachinery, which
 // validates each on its own.
 func TestManyOwnersErrorsMatchApimachinery(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2))
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
-	yes, no := true, false
-	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	isController, notController := true, false
+	choose := func(choices ...string) string { return choices[random.IntN(len(choices))] }
 	for round := range 40 {
 		made := metav1.ObjectMeta{
-			Name:       pick("a", "A"),
+			Name:       choose("a", "A"),
 			Namespace:  "n",
-			Labels:     map[string]string{pick("a", "-"): "b"},
-			Finalizers: []string{pick("a.b/c", "orphan", "-/-")},
+			Labels:     map[string]string{choose("a", "-"): "b"},
+			Finalizers: []string{choose("a.b/c", "orphan", "-/-")},
 			ManagedFields: []metav1.ManagedFieldsEntry{
-				{FieldsType: pick("FieldsV1", "x"), Operation: metav1.ManagedFieldsOperationUpdate},
+				{FieldsType: choose("FieldsV1", "x"), Operation: metav1.ManagedFieldsOperationUpdate},
 			},
 		}
-		for range 50 + r.IntN(200) {
+		for range 50 + random.IntN(200) {
 			ownerReference := metav1.OwnerReference{
-				APIVersion: pick("v1", "apps/v1", "", "apps/", "a/b/c"),
-				Kind:       pick("Pod", "Event", ""),
-				Name:       pick("x", "y", ""),
+				APIVersion: choose("v1", "apps/v1", "", "apps/", "a/b/c"),
+				Kind:       choose("Pod", "Event", ""),
+				Name:       choose("x", "y", ""),
 				UID:        "u",
 			}
-			switch r.IntN(12) {
+			switch random.IntN(12) {
 			case 0:
 				ownerReference.UID = ""
 			case 1:
-				ownerReference.Controller = &no
+				ownerReference.Controller = &notController
 			case 2:
-				ownerReference.Controller = &yes
+				ownerReference.Controller = &isController
 			case 3: // as many kinds as owners
-				ownerReference.Kind = fmt.Sprint(r.Uint64())
+				ownerReference.Kind = fmt.Sprint(random.Uint64())
 				ownerReference.UID = ""
 			}
 			made.OwnerReferences = append(made.OwnerReferences, ownerReference)

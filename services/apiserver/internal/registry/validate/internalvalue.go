@@ -18,19 +18,19 @@ func InPackage(text, pkg string) string {
 }
 
 // InternalValue returns a value whose text in messages has the names of Kubernetes' internal types,
-// such as core.Pod for v1.Pod. It returns v itself if no part of v has a type of the API.
-func InternalValue(v any) any {
-	value := reflect.ValueOf(v)
+// such as core.Pod for v1.Pod. It returns content itself if no part of it has a type of the API.
+func InternalValue(content any) any {
+	value := reflect.ValueOf(content)
 	if value.Kind() == reflect.Pointer && !value.IsNil() {
 		value = value.Elem()
 	}
 	if value.Kind() != reflect.Struct && value.Kind() != reflect.Slice && value.Kind() != reflect.Map {
-		return v
+		return content
 	}
 	groups := map[string]string{}
 	collectGroups(value.Type(), groups, map[reflect.Type]bool{})
 	if len(groups) == 0 {
-		return v
+		return content
 	}
 	return internalText{value.Interface(), groups}
 }
@@ -54,25 +54,25 @@ func (g internalText) String() string {
 }
 
 // collectGroups adds the groups of all API types that occur in a type.
-func collectGroups(t reflect.Type, groups map[string]string, seen map[reflect.Type]bool) {
-	if seen[t] {
+func collectGroups(goType reflect.Type, groups map[string]string, seen map[reflect.Type]bool) {
+	if seen[goType] {
 		return
 	}
-	seen[t] = true
-	group := path.Base(path.Dir(t.PkgPath()))
-	isAPI := t.PkgPath() != "" && versionedType.MatchString(t.String())
+	seen[goType] = true
+	group := path.Base(path.Dir(goType.PkgPath()))
+	isAPI := goType.PkgPath() != "" && versionedType.MatchString(goType.String())
 	if isAPI && group != "meta" { // types of metav1 have no internal name
-		groups[t.String()] = group
+		groups[goType.String()] = group
 	}
-	switch t.Kind() {
+	switch goType.Kind() {
 	case reflect.Map:
-		collectGroups(t.Key(), groups, seen)
-		collectGroups(t.Elem(), groups, seen)
+		collectGroups(goType.Key(), groups, seen)
+		collectGroups(goType.Elem(), groups, seen)
 	case reflect.Pointer, reflect.Slice, reflect.Array:
-		collectGroups(t.Elem(), groups, seen)
+		collectGroups(goType.Elem(), groups, seen)
 	case reflect.Struct:
-		for i := range t.NumField() {
-			collectGroups(t.Field(i).Type, groups, seen)
+		for i := range goType.NumField() {
+			collectGroups(goType.Field(i).Type, groups, seen)
 		}
 	}
 }

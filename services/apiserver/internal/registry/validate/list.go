@@ -87,16 +87,16 @@ func (f Field) Union(extraDetail string) *Union { return &Union{path: f, extraDe
 func (u *Union) Count() int { return u.set }
 
 // Member adds a field to a union. Its rules apply if it is the first one that is set.
-func Member[T any](u *Union, name string, value *T, rules func(Field, *T)) {
+func Member[T any](union *Union, name string, value *T, rules func(Field, *T)) {
 	if value == nil {
 		return
 	}
-	u.set++
-	if u.set > 1 && u.extraDetail != "" {
-		u.path.Forbidden(name, u.extraDetail)
+	union.set++
+	if union.set > 1 && union.extraDetail != "" {
+		union.path.Forbidden(name, union.extraDetail)
 		return
 	}
-	rules(u.path.Child(name), value)
+	rules(union.path.Child(name), value)
 }
 
 // AnyMember adds a field to a union, like Member, but its rules apply even if an earlier field is

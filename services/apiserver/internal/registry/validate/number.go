@@ -108,14 +108,14 @@ func (f Field) CheckPortOrName(name string, port intstr.IntOrString) {
 }
 
 // CheckNonNegativeIntOrPercent requires a non-negative number, or a percentage.
-func (f Field) CheckNonNegativeIntOrPercent(name string, v intstr.IntOrString) {
-	switch v.Type {
+func (f Field) CheckNonNegativeIntOrPercent(name string, value intstr.IntOrString) {
+	switch value.Type {
 	case intstr.String:
-		f.InvalidMessages(name, v, content.IsValidPercent(v.StrVal))
+		f.InvalidMessages(name, value, content.IsValidPercent(value.StrVal))
 	case intstr.Int:
-		f.CheckNonNegative(name, int64(v.IntVal))
+		f.CheckNonNegative(name, int64(value.IntVal))
 	default:
-		f.Invalid(name, v, "must be an integer or percentage (e.g '5%%')")
+		f.Invalid(name, value, "must be an integer or percentage (e.g '5%%')")
 	}
 }
 

@@ -11,25 +11,25 @@ import (
 // CheckWebhookURL requires an https URL without credentials, parameters or fragment.
 func (f Field) CheckWebhookURL(name, address string) {
 	const form = "; desired format: https://host[/path]"
-	u, err := url.Parse(address)
+	parsed, err := url.Parse(address)
 	if err != nil {
 		f.Required(name, "url must be a valid URL: "+err.Error()+form)
 		return
 	}
-	if u.Scheme != "https" {
-		f.Invalid(name, u.Scheme, "'https' is the only allowed URL scheme"+form)
+	if parsed.Scheme != "https" {
+		f.Invalid(name, parsed.Scheme, "'https' is the only allowed URL scheme"+form)
 	}
-	if u.Host == "" {
-		f.Invalid(name, u.Host, "host must be specified"+form)
+	if parsed.Host == "" {
+		f.Invalid(name, parsed.Host, "host must be specified"+form)
 	}
-	if u.User != nil {
-		f.Invalid(name, u.User.String(), "user information is not permitted in the URL")
+	if parsed.User != nil {
+		f.Invalid(name, parsed.User.String(), "user information is not permitted in the URL")
 	}
-	if u.Fragment != "" {
-		f.Invalid(name, u.Fragment, "fragments are not permitted in the URL")
+	if parsed.Fragment != "" {
+		f.Invalid(name, parsed.Fragment, "fragments are not permitted in the URL")
 	}
-	if u.RawQuery != "" {
-		f.Invalid(name, u.RawQuery, "query parameters are not permitted in the URL")
+	if parsed.RawQuery != "" {
+		f.Invalid(name, parsed.RawQuery, "query parameters are not permitted in the URL")
 	}
 }
 

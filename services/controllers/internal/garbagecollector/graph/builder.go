@@ -90,17 +90,17 @@ func (b *Builder) InitialListDone() <-chan struct{} { return b.listed }
 
 // Count returns the number of objects of a resource in a namespace, and false if the resource is
 // not followed. It fails if the resource is not listed yet.
-func (b *Builder) Count(r schema.GroupResource, namespace string) (n int, followed bool, err error) {
+func (b *Builder) Count(resource schema.GroupResource, namespace string) (n int, followed bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range b.monitors {
-		if m.resource.GroupResource() != r {
+		if m.resource.GroupResource() != resource {
 			continue
 		}
 		if !m.Synced() {
-			return 0, true, fmt.Errorf("%s are not listed yet", r)
+			return 0, true, fmt.Errorf("%s are not listed yet", resource)
 		}
-		return b.Graph.Count(r, namespace), true, nil
+		return b.Graph.Count(resource, namespace), true, nil
 	}
 	return 0, false, nil
 }

@@ -53,7 +53,7 @@ func TestRejectedWatchesDoNotCauseAStreamOfLists(t *testing.T) {
 			}
 			return true, nil, apierrors.NewResourceExpired("too old")
 		})
-		f := graph.NewBuilder(graph.BuilderConfig{
+		builder := graph.NewBuilder(graph.BuilderConfig{
 			Graph: graph.New(graph.Config{}), Client: client, Log: slog.New(slog.DiscardHandler),
 			Resources: resources.NewCache(served{
 				Resource:     "configmaps",
@@ -62,7 +62,7 @@ func TestRejectedWatchesDoNotCauseAStreamOfLists(t *testing.T) {
 			}),
 		})
 		done := make(chan struct{})
-		go func() { defer close(done); f.Run(ctx) }()
+		go func() { defer close(done); builder.Run(ctx) }()
 		time.Sleep(10 * time.Second) // the bubble's time
 		cancel()
 		<-done

@@ -51,14 +51,14 @@ type namespacedResource struct {
 }
 
 // New returns an empty graph.
-func New(c Config) *Graph {
-	if c.Tasks == nil {
-		c.Tasks = noTasks{}
+func New(config Config) *Graph {
+	if config.Tasks == nil {
+		config.Tasks = noTasks{}
 	}
-	if c.Changed == nil {
-		c.Changed = func(*resources.Resource, string, bool) {}
+	if config.Changed == nil {
+		config.Changed = func(*resources.Resource, string, bool) {}
 	}
-	return &Graph{Config: c, nodes: map[uid]*Node{}, nonCanonical: map[uid]types.UID{}, counts: map[namespacedResource]int{}}
+	return &Graph{Config: config, nodes: map[uid]*Node{}, nonCanonical: map[uid]types.UID{}, counts: map[namespacedResource]int{}}
 }
 
 // noTasks ignores all tasks.
@@ -79,16 +79,16 @@ type State struct {
 }
 
 // State returns the state of a node.
-func (g *Graph) State(n *Node) State {
+func (g *Graph) State(node *Node) State {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return State{
-		Identity:           g.identity(n),
-		Observed:           n.hasFlag(flagObserved),
-		Deleting:           n.hasFlag(flagDeleting),
-		DeletingDependents: n.hasFlag(flagDeletingDependents),
-		HasDependents:      len(n.dependents) > 0,
-		Current:            g.nodes[n.uid] == n,
+		Identity:           g.identity(node),
+		Observed:           node.hasFlag(flagObserved),
+		Deleting:           node.hasFlag(flagDeleting),
+		DeletingDependents: node.hasFlag(flagDeletingDependents),
+		HasDependents:      len(node.dependents) > 0,
+		Current:            g.nodes[node.uid] == node,
 	}
 }
 
@@ -103,14 +103,14 @@ type Dependent struct {
 }
 
 // Dependents returns the dependents of a node.
-func (g *Graph) Dependents(n *Node) []Dependent {
+func (g *Graph) Dependents(node *Node) []Dependent {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	out := make([]Dependent, 0, len(n.dependents))
-	for d := range n.dependents {
+	out := make([]Dependent, 0, len(node.dependents))
+	for d := range node.dependents {
 		dep := Dependent{Node: d, Identity: g.identity(d), DeletingDependents: d.hasFlag(flagDeletingDependents)}
-		if n.namespace.Value() == "" || n.namespace == d.namespace {
-			refers := func(o owner) bool { return o.uid == n.uid && o.blocks }
+		if node.namespace.Value() == "" || node.namespace == d.namespace {
+			refers := func(o owner) bool { return o.uid == node.uid && o.blocks }
 			dep.Blocks = slices.ContainsFunc(d.owners, refers)
 		}
 		out = append(out, dep)
@@ -159,16 +159,16 @@ func (g *Graph) ownersOf(refs []metav1.OwnerReference) []owner {
 	for i := range refs {
 		r := &refs[i]
 		u, _ := packUID(r.UID)
-		o := owner{
+		ref := owner{
 			kind:   unique.Make(apiKind{r.APIVersion, r.Kind}),
 			name:   r.Name,
 			uid:    u,
 			blocks: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion,
 		}
-		if n := g.nodes[o.uid]; n != nil && n.name == o.name {
-			o.name = n.name
+		if n := g.nodes[ref.uid]; n != nil && n.name == ref.name {
+			ref.name = n.name
 		}
-		out = append(out, o)
+		out = append(out, ref)
 	}
 	return out
 }

@@ -130,35 +130,35 @@ func TestUnknownOwnerIsVerified(t *testing.T) {
 // TestVirtualOwnerIsObserved checks that an observed owner clears the doubt, except for references
 // with another name.
 func TestVirtualOwnerIsObserved(t *testing.T) {
-	g, tasks := newGraph()
-	r := configMaps()
-	g.Observe(r, object("x", ref("owner")))
+	ownerGraph, tasks := newGraph()
+	resource := configMaps()
+	ownerGraph.Observe(resource, object("x", ref("owner")))
 	tasks.requireTasks(t, "delete owner")
-	g.Observe(r, object("owner"))
+	ownerGraph.Observe(resource, object("owner"))
 	tasks.requireTasks(t)
 	wrong := ref("owner")
 	wrong.Name = "other"
-	g.Observe(r, object("y", wrong))
+	ownerGraph.Observe(resource, object("y", wrong))
 	tasks.requireTasks(t, "delete y")
 }
 
 // TestVirtualOwnerHasAlternativeIdentities checks that each identity by which dependents refer to a
 // virtual owner is verified.
 func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
-	g, tasks := newGraph()
+	ownerGraph, tasks := newGraph()
 	r := configMaps()
 	wrong := ref("owner")
 	wrong.Name = "wrong"
-	g.Observe(r, object("x", wrong))
+	ownerGraph.Observe(r, object("x", wrong))
 	owner := tasks.lastNode
 	tasks.requireTasks(t, "delete wrong")
-	g.Observe(r, object("y", ref("owner")))
+	ownerGraph.Observe(r, object("y", ref("owner")))
 	tasks.requireTasks(t, "delete y")
-	if !g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "wrong", UID: "uid-owner"}) {
+	if !ownerGraph.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "wrong", UID: "uid-owner"}) {
 		t.Error("RemoveVirtual() = false, want true: y refers to the owner by another name")
 	}
 	tasks.requireTasks(t, "absent wrong", "delete x")
-	if name := g.State(owner).Name; name != "owner" {
+	if name := ownerGraph.State(owner).Name; name != "owner" {
 		t.Errorf("got identity %q, want owner", name)
 	}
 }
@@ -167,23 +167,23 @@ func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 // reference can be any text, and that of a former owner must not stay in memory.
 func TestTextsOfRemovedNodesAreReleased(t *testing.T) {
 	const changes, size = 64, 1 << 20
-	g, tasks := newGraph()
-	r := configMaps()
+	ownerGraph, tasks := newGraph()
+	resource := configMaps()
 	before := heap()
 	for i := range changes {
 		owner := ref("owner")
 		owner.UID = types.UID(fmt.Sprintf("%0*d", size, i))
-		g.Observe(r, object("x", owner))
-		g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "owner", UID: owner.UID})
+		ownerGraph.Observe(resource, object("x", owner))
+		ownerGraph.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "owner", UID: owner.UID})
 		owner.UID += "x"
-		g.Observe(r, object("x", owner))
+		ownerGraph.Observe(resource, object("x", owner))
 		tasks.tasks, tasks.lastNode = nil, nil
 	}
-	g.Remove(r, object("x"))
+	ownerGraph.Remove(resource, object("x"))
 	if grown, most := heap()-before, int64(changes/4*size); grown > most {
 		t.Errorf("the heap has grown by %d MiB after %d uids of 1 MiB, want at most %d MiB", grown>>20, 2*changes, most>>20)
 	}
-	if n := g.Len(); n != 0 {
+	if n := ownerGraph.Len(); n != 0 {
 		t.Errorf("got %d nodes, want 0", n)
 	}
 }
@@ -216,29 +216,29 @@ func TestDependentOfVirtualClusterScopedOwnerIsVerified(t *testing.T) {
 // TestForegroundDeletion checks that foreground deletion queues the owner and its dependents once,
 // and the owner again when a dependent is gone.
 func TestForegroundDeletion(t *testing.T) {
-	g, tasks := newGraph()
-	r := configMaps()
-	g.Observe(r, object("owner"))
-	g.Observe(r, object("x", blockingRef("owner")))
-	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
+	ownerGraph, tasks := newGraph()
+	resource := configMaps()
+	ownerGraph.Observe(resource, object("owner"))
+	ownerGraph.Observe(resource, object("x", blockingRef("owner")))
+	ownerGraph.Observe(resource, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	tasks.requireTasks(t, "delete owner", "delete x")
-	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
+	ownerGraph.Observe(resource, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	tasks.requireTasks(t)
-	g.Remove(r, object("x"))
+	ownerGraph.Remove(resource, object("x"))
 	tasks.requireTasks(t, "delete owner")
 }
 
 // TestUnblockedOwnerIsQueued checks that an owner is queued when a blocking reference to it
 // disappears.
 func TestUnblockedOwnerIsQueued(t *testing.T) {
-	g, tasks := newGraph()
+	ownerGraph, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, object("owner"))
-	g.Observe(r, object("x", blockingRef("owner")))
-	g.Observe(r, object("x", ref("owner")))
+	ownerGraph.Observe(r, object("owner"))
+	ownerGraph.Observe(r, object("x", blockingRef("owner")))
+	ownerGraph.Observe(r, object("x", ref("owner")))
 	tasks.requireTasks(t, "delete owner")
-	g.Observe(r, object("y", blockingRef("owner")))
-	g.Observe(r, object("y"))
+	ownerGraph.Observe(r, object("y", blockingRef("owner")))
+	ownerGraph.Observe(r, object("y"))
 	tasks.requireTasks(t, "delete owner")
 }
 
@@ -256,18 +256,18 @@ func TestOrphaningComesFirst(t *testing.T) {
 // TestSweepRemovesWhatAListLacks checks that objects that a complete list does not contain are
 // removed.
 func TestSweepRemovesWhatAListLacks(t *testing.T) {
-	g, tasks := newGraph()
-	r := configMaps()
-	g.Observe(r, object("owner"))
-	g.Observe(r, object("x", ref("owner")))
-	if n := g.Count(r.GroupResource(), "a"); n != 2 {
+	ownerGraph, tasks := newGraph()
+	resource := configMaps()
+	ownerGraph.Observe(resource, object("owner"))
+	ownerGraph.Observe(resource, object("x", ref("owner")))
+	if n := ownerGraph.Count(resource.GroupResource(), "a"); n != 2 {
 		t.Errorf("got count %d, want 2", n)
 	}
-	epoch := g.StartList()
-	g.Observe(r, object("x", ref("owner")))
-	g.Sweep(r, epoch)
+	epoch := ownerGraph.StartList()
+	ownerGraph.Observe(resource, object("x", ref("owner")))
+	ownerGraph.Sweep(resource, epoch)
 	tasks.requireTasks(t, "absent owner", "delete x")
-	if n := g.Count(r.GroupResource(), "a"); n != 1 {
+	if n := ownerGraph.Count(resource.GroupResource(), "a"); n != 1 {
 		t.Errorf("got count %d, want 1", n)
 	}
 }
@@ -275,33 +275,33 @@ func TestSweepRemovesWhatAListLacks(t *testing.T) {
 // TestSweepRemovesObjectsOfAnotherVersion checks that a list of a new version replaces the objects
 // of the former version.
 func TestSweepRemovesObjectsOfAnotherVersion(t *testing.T) {
-	g, _ := newGraph()
+	ownerGraph, _ := newGraph()
 	former, now := configMaps(), configMaps()
 	now.Version = "v2"
-	g.Observe(former, object("x"))
-	epoch := g.StartList()
+	ownerGraph.Observe(former, object("x"))
+	epoch := ownerGraph.StartList()
 	// The monitor of the former version may still run.
-	g.Observe(former, object("y"))
-	g.Sweep(now, epoch)
-	if n := g.Count(now.GroupResource(), "a"); n != 1 || g.Len() != 1 {
-		t.Errorf("got count %d and %d nodes, want 1 and 1: only y was observed since the list began", n, g.Len())
+	ownerGraph.Observe(former, object("y"))
+	ownerGraph.Sweep(now, epoch)
+	if n := ownerGraph.Count(now.GroupResource(), "a"); n != 1 || ownerGraph.Len() != 1 {
+		t.Errorf("got count %d and %d nodes, want 1 and 1: only y was observed since the list began", n, ownerGraph.Len())
 	}
 }
 
 // TestVirtualOwnerWithoutDependentsIsRemoved checks that a virtual node is removed with its last
 // dependent.
 func TestVirtualOwnerWithoutDependentsIsRemoved(t *testing.T) {
-	g, tasks := newGraph()
-	r := configMaps()
+	ownerGraph, tasks := newGraph()
+	resource := configMaps()
 	unknown := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Unknown", Name: "owner", UID: "uid-owner"}
-	g.Observe(r, object("x", unknown))
-	g.Observe(r, object("y", unknown))
-	g.Observe(r, object("x"))
-	if n := g.Len(); n != 3 || !g.State(tasks.lastNode).Current {
+	ownerGraph.Observe(resource, object("x", unknown))
+	ownerGraph.Observe(resource, object("y", unknown))
+	ownerGraph.Observe(resource, object("x"))
+	if n := ownerGraph.Len(); n != 3 || !ownerGraph.State(tasks.lastNode).Current {
 		t.Errorf("got %d nodes while y refers to the owner, want x, y and the current node of the owner", n)
 	}
-	g.Remove(r, object("y", unknown))
-	if n := g.Len(); n != 1 || g.State(tasks.lastNode).Current {
+	ownerGraph.Remove(resource, object("y", unknown))
+	if n := ownerGraph.Len(); n != 1 || ownerGraph.State(tasks.lastNode).Current {
 		t.Errorf("got %d nodes after the last reference to the owner is gone, want only x", n)
 	}
 }
@@ -309,16 +309,16 @@ func TestVirtualOwnerWithoutDependentsIsRemoved(t *testing.T) {
 // TestDependentInAnotherNamespaceDoesNotBlock checks that only dependents in the namespace of the
 // owner block its deletion.
 func TestDependentInAnotherNamespaceDoesNotBlock(t *testing.T) {
-	g, tasks := newGraph()
+	ownerGraph, tasks := newGraph()
 	r := configMaps()
 	elsewhere := object("x", blockingRef("owner"))
 	elsewhere.Namespace = "b"
-	g.Observe(r, object("owner"))
-	g.Observe(r, elsewhere)
-	g.Observe(r, object("y", blockingRef("owner")))
-	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
+	ownerGraph.Observe(r, object("owner"))
+	ownerGraph.Observe(r, elsewhere)
+	ownerGraph.Observe(r, object("y", blockingRef("owner")))
+	ownerGraph.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	blocking := map[string]bool{}
-	for _, d := range g.Dependents(tasks.lastNode) {
+	for _, d := range ownerGraph.Dependents(tasks.lastNode) {
 		blocking[d.Name] = d.Blocks
 	}
 	if len(blocking) != 2 || blocking["x"] || !blocking["y"] {
@@ -343,14 +343,14 @@ func TestNodeIsLoggedByItsUID(t *testing.T) {
 
 // BenchmarkManyOwners changes an object with as many owner references as fit in an object.
 func BenchmarkManyOwners(b *testing.B) {
-	g, _ := newGraph()
+	ownerGraph, _ := newGraph()
 	r := configMaps()
 	x := object("x")
 	for i := range 50_000 {
 		x.OwnerReferences = append(x.OwnerReferences, ref(fmt.Sprintf("%05d", i)))
 	}
 	for b.Loop() {
-		g.Observe(r, x)
+		ownerGraph.Observe(r, x)
 		x.OwnerReferences[0], x.OwnerReferences[1] = x.OwnerReferences[1], x.OwnerReferences[0]
 	}
 }
@@ -361,7 +361,7 @@ func BenchmarkMemory(b *testing.B) {
 	const objects, perOwner = 100_000, 10
 	for range b.N {
 		before := heap()
-		g := graph.New(graph.Config{})
+		ownerGraph := graph.New(graph.Config{})
 		resource := configMaps()
 		for i := range objects {
 			m := object(fmt.Sprintf("object-with-a-name-%06d", i))
@@ -375,11 +375,11 @@ func BenchmarkMemory(b *testing.B) {
 					UID:        types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", o)),
 				}}
 			}
-			g.Observe(resource, m)
+			ownerGraph.Observe(resource, m)
 		}
 		b.ReportMetric(float64(heap()-before)/objects, "B/object")
-		if g.Len() != objects {
-			b.Errorf("got %d nodes, want %v", g.Len(), objects)
+		if ownerGraph.Len() != objects {
+			b.Errorf("got %d nodes, want %v", ownerGraph.Len(), objects)
 		}
 	}
 }

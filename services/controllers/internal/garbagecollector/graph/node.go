@@ -73,14 +73,14 @@ func (n *Node) setFlag(f nodeFlags, on bool) {
 }
 
 // identity returns the identity of a node. The caller holds mu.
-func (g *Graph) identity(n *Node) Identity {
-	k := n.kind.Value()
+func (g *Graph) identity(node *Node) Identity {
+	k := node.kind.Value()
 	return Identity{
 		APIVersion: k.apiVersion,
 		Kind:       k.kind,
-		Namespace:  n.namespace.Value(),
-		Name:       n.name,
-		UID:        g.originalUID(n.uid),
+		Namespace:  node.namespace.Value(),
+		Name:       node.name,
+		UID:        g.originalUID(node.uid),
 	}
 }
 

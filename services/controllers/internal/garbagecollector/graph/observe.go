@@ -74,15 +74,15 @@ func (g *Graph) setObservedIdentity(node *Node, observed Identity) {
 	if !isVirtual {
 		return
 	}
-	for d := range node.dependents {
-		if d.refersOnlyTo(node.uid, observed) {
+	for dependent := range node.dependents {
+		if dependent.refersOnlyTo(node.uid, observed) {
 			continue
 		}
-		if observed.Namespace != "" && d.namespace.Value() != observed.Namespace {
-			i := slices.IndexFunc(d.owners, func(o owner) bool { return o.uid == node.uid })
-			g.Tasks.InvalidNamespace(g.identity(d), g.referencedIdentity(d, &d.owners[i]))
+		if observed.Namespace != "" && dependent.namespace.Value() != observed.Namespace {
+			i := slices.IndexFunc(dependent.owners, func(o owner) bool { return o.uid == node.uid })
+			g.Tasks.InvalidNamespace(g.identity(dependent), g.referencedIdentity(dependent, &dependent.owners[i]))
 		}
-		g.requestDelete(d)
+		g.requestDelete(dependent)
 	}
 }
 
@@ -263,15 +263,15 @@ func (g *Graph) Remove(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 
 // Sweep removes the objects of a resource that were not observed since a complete list began. That
 // includes objects that were observed in other versions of the resource, whose monitor has stopped.
-func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
+func (g *Graph) Sweep(resource *resources.Resource, epoch uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	swept := r.GroupResource()
+	swept := resource.GroupResource()
 	for _, n := range g.nodes {
 		if n.resource == nil || n.epoch >= epoch {
 			continue
 		}
-		if n.resource == r || n.resource.GroupResource() == swept {
+		if n.resource == resource || n.resource.GroupResource() == swept {
 			g.removeNode(n, g.identity(n))
 		}
 	}
@@ -346,15 +346,15 @@ func (g *Graph) RemoveVirtual(id Identity) (mustVerifyAgain bool) {
 // replaceIdentity gives a virtual node, whose identity is absent, the next identity by which its
 // dependents refer to it. Identities have the order of compareIdentities, and the first follows the
 // last. It returns false if there is no other identity.
-func (g *Graph) replaceIdentity(n *Node, dependents []*Node) (replaced bool) {
-	absent := g.identity(n)
-	next, found := leastIdentity(n, dependents, func(id Identity) bool { return compareIdentities(id, absent) > 0 })
+func (g *Graph) replaceIdentity(node *Node, dependents []*Node) (replaced bool) {
+	absent := g.identity(node)
+	next, found := leastIdentity(node, dependents, func(id Identity) bool { return compareIdentities(id, absent) > 0 })
 	if !found {
-		next, found = leastIdentity(n, dependents, func(id Identity) bool { return compareIdentities(id, absent) != 0 })
+		next, found = leastIdentity(node, dependents, func(id Identity) bool { return compareIdentities(id, absent) != 0 })
 	}
 	if found {
 		next.UID = absent.UID
-		n.setCoordinates(next)
+		node.setCoordinates(next)
 	}
 	return found
 }
@@ -363,14 +363,14 @@ func (g *Graph) replaceIdentity(n *Node, dependents []*Node) (replaced bool) {
 // and by which dependents refer to a node. The result has no uid. It does not collect the
 // identities, because an object can refer to a uid by tens of thousands of them.
 func leastIdentity(n *Node, dependents []*Node, accept func(Identity) bool) (least Identity, found bool) {
-	for _, d := range dependents {
-		for i := range d.owners {
-			o := &d.owners[i]
+	for _, dependent := range dependents {
+		for i := range dependent.owners {
+			o := &dependent.owners[i]
 			if o.uid != n.uid {
 				continue
 			}
 			k := o.kind.Value()
-			id := Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: d.namespace.Value(), Name: o.name}
+			id := Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: dependent.namespace.Value(), Name: o.name}
 			if accept(id) && (!found || compareIdentities(id, least) < 0) {
 				least, found = id, true
 			}

@@ -17,7 +17,7 @@ var hyphenPositions = [...]int{8, 13, 18, 23}
 const uuidLen = 36
 
 // packUID returns a uid in 16 bytes, and whether canonicalUUID restores the text from it.
-func packUID(text types.UID) (u uid, canonical bool) {
+func packUID(text types.UID) (id uid, canonical bool) {
 	if len(text) == uuidLen {
 		var digits [32]byte
 		d := digits[:0]
@@ -27,13 +27,13 @@ func packUID(text types.UID) (u uid, canonical bool) {
 			from = hyphen + 1
 		}
 		d = append(d, text[from:]...)
-		if _, err := hex.Decode(u[:], d); err == nil && u.canonicalUUID() == text {
-			return u, true
+		if _, err := hex.Decode(id[:], d); err == nil && id.canonicalUUID() == text {
+			return id, true
 		}
 	}
 	sum := sha256.Sum256([]byte(text))
-	copy(u[:], sum[:])
-	return u, false
+	copy(id[:], sum[:])
+	return id, false
 }
 
 // canonicalUUID formats the bytes as a UUID: lower-case digits in five groups.

@@ -55,27 +55,27 @@ func randomValue(seed int64) *everything {
 // bytes do not depend on the buffer.
 func TestRoundTrip(t *testing.T) {
 	for seed := int64(1); seed <= 200; seed++ {
-		v := randomValue(seed)
-		data, err := apitype.Marshal(v)
+		sample := randomValue(seed)
+		data, err := apitype.Marshal(sample)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(data) != apitype.Size(v) {
-			t.Fatalf("seed %d: got %d bytes, want the size %d", seed, len(data), apitype.Size(v))
+		if len(data) != apitype.Size(sample) {
+			t.Fatalf("seed %d: got %d bytes, want the size %d", seed, len(data), apitype.Size(sample))
 		}
 		var back everything
 		if err := apitype.Unmarshal(data, &back); err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(v, &back) {
-			t.Fatalf("seed %d:\n got %+v\nwant %+v", seed, back, v)
+		if !reflect.DeepEqual(sample, &back) {
+			t.Fatalf("seed %d:\n got %+v\nwant %+v", seed, back, sample)
 		}
-		if c := apitype.DeepCopy(v); !reflect.DeepEqual(v, c) {
+		if c := apitype.DeepCopy(sample); !reflect.DeepEqual(sample, c) {
 			t.Fatalf("seed %d: got a copy that differs from the original", seed)
 		}
 		// The bytes do not depend on the buffer.
 		buf := make([]byte, len(data)+3)
-		n, err := apitype.MarshalToSizedBuffer(v, buf)
+		n, err := apitype.MarshalToSizedBuffer(sample, buf)
 		if err != nil || !bytes.Equal(buf[len(buf)-n:], data) {
 			t.Fatalf("seed %d: MarshalToSizedBuffer: got error %v or other bytes than Marshal", seed, err)
 		}
@@ -153,7 +153,7 @@ func TestMalformedMessagesAreRejected(t *testing.T) {
 
 // TestUnknownFieldsAreSkipped checks that unknown fields of every wire type are skipped.
 func TestUnknownFieldsAreSkipped(t *testing.T) {
-	var v everything
+	var sample everything
 	data := []byte{
 		0x9b, 2, 0x9b, 2, 8, 1, 0x9c, 2, 0x9c, 2, // nested groups
 		0xa5, 2, 1, 2, 3, 4, // fixed32
@@ -162,17 +162,17 @@ func TestUnknownFieldsAreSkipped(t *testing.T) {
 		0xa0, 2, 5, // varint
 		5<<3 | 2, 1, 'x',
 	}
-	if err := apitype.Unmarshal(data, &v); err != nil {
+	if err := apitype.Unmarshal(data, &sample); err != nil {
 		t.Fatal(err)
 	}
-	if v.Text != "x" {
-		t.Errorf("got text %q, want %q", v.Text, "x")
+	if sample.Text != "x" {
+		t.Errorf("got text %q, want %q", sample.Text, "x")
 	}
 }
 
 // TestTypesWithoutProtobufFormAreErrors checks that types without a protobuf form are errors.
 func TestTypesWithoutProtobufFormAreErrors(t *testing.T) {
-	for name, v := range map[string]any{
+	for name, value := range map[string]any{
 		"a channel": &struct {
 			C chan int `protobuf:"bytes,1"`
 		}{},
@@ -192,7 +192,7 @@ func TestTypesWithoutProtobufFormAreErrors(t *testing.T) {
 		"no pointer": everything{},
 		"nil":        (*everything)(nil),
 	} {
-		if _, err := apitype.Marshal(v); err == nil {
+		if _, err := apitype.Marshal(value); err == nil {
 			t.Errorf("%s: got no error, want one", name)
 		}
 	}

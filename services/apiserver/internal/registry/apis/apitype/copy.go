@@ -28,18 +28,18 @@ func DeepCopy[T any](v *T) *T {
 var flatTypes sync.Map
 
 // isFlat reports whether an assignment copies values of a type completely.
-func isFlat(t reflect.Type) bool {
-	switch t.Kind() {
+func isFlat(goType reflect.Type) bool {
+	switch goType.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
 		return false
 	case reflect.Array:
-		return isFlat(t.Elem())
+		return isFlat(goType.Elem())
 	case reflect.Struct:
-		if known, ok := flatTypes.Load(t); ok {
+		if known, ok := flatTypes.Load(goType); ok {
 			return known.(bool)
 		}
-		result := hasFlatFields(t)
-		flatTypes.Store(t, result)
+		result := hasFlatFields(goType)
+		flatTypes.Store(goType, result)
 		return result
 	default:
 		return true
@@ -58,56 +58,56 @@ func hasFlatFields(t reflect.Type) bool {
 	return true
 }
 
-// copyReferences replaces every reference in v, a shallow copy, by a copy of its target.
-func copyReferences(v reflect.Value) {
-	if isFlat(v.Type()) {
+// copyReferences replaces every reference in value, a shallow copy, by a copy of its target.
+func copyReferences(value reflect.Value) {
+	if isFlat(value.Type()) {
 		return
 	}
-	switch v.Kind() {
+	switch value.Kind() {
 	case reflect.Struct:
-		for i := 0; i < v.NumField(); i++ {
-			if v.Type().Field(i).IsExported() {
-				copyReferences(v.Field(i))
+		for i := 0; i < value.NumField(); i++ {
+			if value.Type().Field(i).IsExported() {
+				copyReferences(value.Field(i))
 			}
 		}
 	case reflect.Array:
-		for i := 0; i < v.Len(); i++ {
-			copyReferences(v.Index(i))
+		for i := 0; i < value.Len(); i++ {
+			copyReferences(value.Index(i))
 		}
 	case reflect.Pointer:
-		if v.IsNil() || v.Type().Implements(immutableType) {
+		if value.IsNil() || value.Type().Implements(immutableType) {
 			return
 		}
-		c := reflect.New(v.Type().Elem())
-		c.Elem().Set(v.Elem())
-		copyReferences(c.Elem())
-		v.Set(c)
+		copied := reflect.New(value.Type().Elem())
+		copied.Elem().Set(value.Elem())
+		copyReferences(copied.Elem())
+		value.Set(copied)
 	case reflect.Slice:
-		if v.IsNil() {
+		if value.IsNil() {
 			return
 		}
-		c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
-		reflect.Copy(c, v)
-		if !isFlat(v.Type().Elem()) {
-			for i := 0; i < c.Len(); i++ {
-				copyReferences(c.Index(i))
+		copied := reflect.MakeSlice(value.Type(), value.Len(), value.Len())
+		reflect.Copy(copied, value)
+		if !isFlat(value.Type().Elem()) {
+			for i := 0; i < copied.Len(); i++ {
+				copyReferences(copied.Index(i))
 			}
 		}
-		v.Set(c)
+		value.Set(copied)
 	case reflect.Map:
-		if v.IsNil() {
+		if value.IsNil() {
 			return
 		}
-		c := reflect.MakeMapWithSize(v.Type(), v.Len())
-		for it := v.MapRange(); it.Next(); {
+		copied := reflect.MakeMapWithSize(value.Type(), value.Len())
+		for it := value.MapRange(); it.Next(); {
 			item := addressableCopy(it.Value())
 			copyReferences(item)
-			c.SetMapIndex(it.Key(), item)
+			copied.SetMapIndex(it.Key(), item)
 		}
-		v.Set(c)
+		value.Set(copied)
 	case reflect.Interface:
-		if obj, ok := v.Interface().(runtime.Object); ok && !v.IsNil() {
-			v.Set(reflect.ValueOf(obj.DeepCopyObject()))
+		if obj, ok := value.Interface().(runtime.Object); ok && !value.IsNil() {
+			value.Set(reflect.ValueOf(obj.DeepCopyObject()))
 		}
 	}
 }

@@ -36,14 +36,14 @@ func Marshal(v any) ([]byte, error) {
 
 // MarshalToSizedBuffer writes the protobuf form to the end of buf and returns its size.
 func MarshalToSizedBuffer(v any, buf []byte) (int, error) {
-	rv, p, err := structOf(v)
+	value, compiled, err := structOf(v)
 	if err != nil {
 		return 0, err
 	}
-	if p.size(rv) > len(buf) {
+	if compiled.size(value) > len(buf) {
 		return 0, io.ErrShortBuffer
 	}
-	return p.marshal(rv, buf)
+	return compiled.marshal(value, buf)
 }
 
 // sizeVarint returns the size of a number as a varint.
@@ -57,26 +57,26 @@ func (s *step) tag() uint64 { return uint64(s.num)<<3 | uint64(s.elem.form.wireT
 func (p *program) size(v reflect.Value) int {
 	n := 0
 	for i := range p.steps {
-		s := &p.steps[i]
-		f := v.Field(s.index)
-		tag := sizeVarint(uint64(s.num) << 3)
-		switch s.multiplicity {
+		fieldStep := &p.steps[i]
+		fieldValue := v.Field(fieldStep.index)
+		tag := sizeVarint(uint64(fieldStep.num) << 3)
+		switch fieldStep.multiplicity {
 		case singleValue:
-			if s.elem.isOmitted(f) {
+			if fieldStep.elem.isOmitted(fieldValue) {
 				continue
 			}
-			n += tag + s.elem.size(f)
+			n += tag + fieldStep.elem.size(fieldValue)
 		case pointerValue:
-			if !f.IsNil() {
-				n += tag + s.elem.size(f.Elem())
+			if !fieldValue.IsNil() {
+				n += tag + fieldStep.elem.size(fieldValue.Elem())
 			}
 		case sliceValue:
-			for j := 0; j < f.Len(); j++ {
-				n += tag + s.elem.size(f.Index(j))
+			for j := 0; j < fieldValue.Len(); j++ {
+				n += tag + fieldStep.elem.size(fieldValue.Index(j))
 			}
 		case mapValue:
-			for it := f.MapRange(); it.Next(); {
-				n += tag + prefixedSize(s.entrySize(it.Key(), addressableCopy(it.Value())))
+			for it := fieldValue.MapRange(); it.Next(); {
+				n += tag + prefixedSize(fieldStep.entrySize(it.Key(), addressableCopy(it.Value())))
 			}
 		}
 	}
@@ -107,22 +107,22 @@ func addressableCopy(v reflect.Value) reflect.Value {
 }
 
 // size returns the size of a value, including its length prefix if it has one.
-func (e *element) size(v reflect.Value) int {
+func (e *element) size(value reflect.Value) int {
 	switch e.form {
 	case formBool:
 		return 1
 	case formInt:
-		return sizeVarint(uint64(v.Int()))
+		return sizeVarint(uint64(value.Int()))
 	case formUint:
-		return sizeVarint(v.Uint())
+		return sizeVarint(value.Uint())
 	case formDouble:
 		return 8
 	case formString, formBytes:
-		return prefixedSize(v.Len())
+		return prefixedSize(value.Len())
 	case formStruct:
-		return prefixedSize(e.sub.size(v))
+		return prefixedSize(e.sub.size(value))
 	default:
-		return prefixedSize(v.Addr().Interface().(message).Size())
+		return prefixedSize(value.Addr().Interface().(message).Size())
 	}
 }
 
@@ -173,89 +173,89 @@ func (p *program) write(w *writer, v reflect.Value) error {
 }
 
 // write encodes a field in front of what is written.
-func (s *step) write(w *writer, f reflect.Value) error {
+func (s *step) write(out *writer, fieldValue reflect.Value) error {
 	switch s.multiplicity {
 	case singleValue:
-		if s.elem.isOmitted(f) {
+		if s.elem.isOmitted(fieldValue) {
 			return nil
 		}
 	case pointerValue:
-		if f.IsNil() {
+		if fieldValue.IsNil() {
 			return nil
 		}
-		f = f.Elem()
+		fieldValue = fieldValue.Elem()
 	case sliceValue:
-		for j := f.Len() - 1; j >= 0; j-- {
-			if err := s.elem.write(w, f.Index(j)); err != nil {
+		for j := fieldValue.Len() - 1; j >= 0; j-- {
+			if err := s.elem.write(out, fieldValue.Index(j)); err != nil {
 				return err
 			}
-			w.writeVarint(s.tag())
+			out.writeVarint(s.tag())
 		}
 		return nil
 	case mapValue:
-		return s.writeMap(w, f)
+		return s.writeMap(out, fieldValue)
 	}
-	if err := s.elem.write(w, f); err != nil {
+	if err := s.elem.write(out, fieldValue); err != nil {
 		return err
 	}
-	w.writeVarint(s.tag())
+	out.writeVarint(s.tag())
 	return nil
 }
 
 // writeMap encodes the entries of a map in the order of their keys.
-func (s *step) writeMap(w *writer, f reflect.Value) error {
+func (s *step) writeMap(out *writer, f reflect.Value) error {
 	keys := f.MapKeys()
 	sort.Slice(keys, func(i, j int) bool { return keys[i].String() < keys[j].String() })
 	for j := len(keys) - 1; j >= 0; j-- {
-		end := w.start
+		end := out.start
 		value := addressableCopy(f.MapIndex(keys[j]))
 		if !s.elem.isOmitted(value) {
-			if err := s.elem.write(w, value); err != nil {
+			if err := s.elem.write(out, value); err != nil {
 				return err
 			}
-			w.writeVarint(2<<3 | uint64(s.elem.form.wireType()))
+			out.writeVarint(2<<3 | uint64(s.elem.form.wireType()))
 		}
-		w.writeString(keys[j].String())
-		w.writeVarint(1<<3 | wireBytes)
-		w.writeVarint(uint64(end - w.start))
-		w.writeVarint(s.tag())
+		out.writeString(keys[j].String())
+		out.writeVarint(1<<3 | wireBytes)
+		out.writeVarint(uint64(end - out.start))
+		out.writeVarint(s.tag())
 	}
 	return nil
 }
 
 // write encodes a single value in front of what is written.
-func (e *element) write(w *writer, v reflect.Value) error {
+func (e *element) write(out *writer, value reflect.Value) error {
 	switch e.form {
 	case formBool:
 		var b uint64
-		if v.Bool() {
+		if value.Bool() {
 			b = 1
 		}
-		w.writeVarint(b)
+		out.writeVarint(b)
 	case formInt:
-		w.writeVarint(uint64(v.Int()))
+		out.writeVarint(uint64(value.Int()))
 	case formUint:
-		w.writeVarint(v.Uint())
+		out.writeVarint(value.Uint())
 	case formDouble:
-		w.start -= 8
-		binary.LittleEndian.PutUint64(w.buf[w.start:], math.Float64bits(v.Float()))
+		out.start -= 8
+		binary.LittleEndian.PutUint64(out.buf[out.start:], math.Float64bits(value.Float()))
 	case formString:
-		w.writeString(v.String())
+		out.writeString(value.String())
 	case formBytes:
-		w.writeBytes(v.Bytes())
+		out.writeBytes(value.Bytes())
 	case formStruct:
-		end := w.start
-		if err := e.sub.write(w, v); err != nil {
+		end := out.start
+		if err := e.sub.write(out, value); err != nil {
 			return err
 		}
-		w.writeVarint(uint64(end - w.start))
+		out.writeVarint(uint64(end - out.start))
 	case formMessage:
-		n, err := v.Addr().Interface().(message).MarshalToSizedBuffer(w.buf[:w.start])
+		n, err := value.Addr().Interface().(message).MarshalToSizedBuffer(out.buf[:out.start])
 		if err != nil {
 			return err
 		}
-		w.start -= n
-		w.writeVarint(uint64(n))
+		out.start -= n
+		out.writeVarint(uint64(n))
 	}
 	return nil
 }

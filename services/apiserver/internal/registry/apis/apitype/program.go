@@ -92,16 +92,16 @@ type program struct {
 // binary.
 var programs sync.Map
 
-func programOf(t reflect.Type) (*program, error) {
-	if p, ok := programs.Load(t); ok {
+func programOf(goType reflect.Type) (*program, error) {
+	if p, ok := programs.Load(goType); ok {
 		return p.(*program), nil
 	}
 	c := compiler{}
-	p, err := c.compile(t)
+	p, err := c.compile(goType)
 	if err != nil {
 		return nil, err
 	}
-	programs.Store(t, p)
+	programs.Store(goType, p)
 	return p, nil
 }
 
@@ -110,40 +110,40 @@ func programOf(t reflect.Type) (*program, error) {
 type compiler map[reflect.Type]*program
 
 // compile returns the program of a struct.
-func (c compiler) compile(t reflect.Type) (*program, error) {
-	if p := c[t]; p != nil {
-		return p, nil
+func (c compiler) compile(goType reflect.Type) (*program, error) {
+	if compiled := c[goType]; compiled != nil {
+		return compiled, nil
 	}
-	if t.Kind() != reflect.Struct {
-		return nil, fmt.Errorf("%s is not a struct", t)
+	if goType.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("%s is not a struct", goType)
 	}
-	p := &program{typ: t, byNum: map[int]*step{}}
-	c[t] = p
-	for i := 0; i < t.NumField(); i++ {
-		f := t.Field(i)
-		tag := f.Tag.Get("protobuf")
+	compiled := &program{typ: goType, byNum: map[int]*step{}}
+	c[goType] = compiled
+	for i := 0; i < goType.NumField(); i++ {
+		structField := goType.Field(i)
+		tag := structField.Tag.Get("protobuf")
 		if tag == "" {
 			continue
 		}
 		num, err := fieldNumber(tag)
 		if err != nil {
-			return nil, fmt.Errorf("%s.%s: %w", t, f.Name, err)
+			return nil, fmt.Errorf("%s.%s: %w", goType, structField.Name, err)
 		}
 		s := step{index: i, num: num}
-		if err := c.setField(&s, f.Type); err != nil {
-			return nil, fmt.Errorf("%s.%s: %w", t, f.Name, err)
+		if err := c.setField(&s, structField.Type); err != nil {
+			return nil, fmt.Errorf("%s.%s: %w", goType, structField.Name, err)
 		}
-		p.steps = append(p.steps, s)
+		compiled.steps = append(compiled.steps, s)
 	}
-	sort.Slice(p.steps, func(i, j int) bool { return p.steps[i].num < p.steps[j].num })
-	for i := range p.steps {
-		s := &p.steps[i]
-		if p.byNum[s.num] != nil {
-			return nil, fmt.Errorf("%s has two fields of number %d", t, s.num)
+	sort.Slice(compiled.steps, func(i, j int) bool { return compiled.steps[i].num < compiled.steps[j].num })
+	for i := range compiled.steps {
+		s := &compiled.steps[i]
+		if compiled.byNum[s.num] != nil {
+			return nil, fmt.Errorf("%s has two fields of number %d", goType, s.num)
 		}
-		p.byNum[s.num] = s
+		compiled.byNum[s.num] = s
 	}
-	return p, nil
+	return compiled, nil
 }
 
 // fieldNumber returns the field number in a protobuf tag, such as 3 in "bytes,3,opt,name=kind".
@@ -160,22 +160,22 @@ func fieldNumber(tag string) (int, error) {
 }
 
 // setField sets the multiplicity and the element of a step from the type of its field.
-func (c compiler) setField(s *step, t reflect.Type) (err error) {
+func (c compiler) setField(fieldStep *step, goType reflect.Type) (err error) {
 	switch {
-	case t.Kind() == reflect.Pointer:
-		s.multiplicity = pointerValue
-		t = t.Elem()
-	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
-		s.multiplicity = sliceValue
-		t = t.Elem()
-	case t.Kind() == reflect.Map && !isMessage(t):
-		if t.Key().Kind() != reflect.String {
-			return fmt.Errorf("maps by %s are not supported", t.Key())
+	case goType.Kind() == reflect.Pointer:
+		fieldStep.multiplicity = pointerValue
+		goType = goType.Elem()
+	case goType.Kind() == reflect.Slice && goType.Elem().Kind() != reflect.Uint8:
+		fieldStep.multiplicity = sliceValue
+		goType = goType.Elem()
+	case goType.Kind() == reflect.Map && !isMessage(goType):
+		if goType.Key().Kind() != reflect.String {
+			return fmt.Errorf("maps by %s are not supported", goType.Key())
 		}
-		s.multiplicity = mapValue
-		t = t.Elem()
+		fieldStep.multiplicity = mapValue
+		goType = goType.Elem()
 	}
-	s.elem, err = c.elementOf(t)
+	fieldStep.elem, err = c.elementOf(goType)
 	return err
 }
 
@@ -183,38 +183,38 @@ func (c compiler) setField(s *step, t reflect.Type) (err error) {
 func isMessage(t reflect.Type) bool { return reflect.PointerTo(t).Implements(messageType) }
 
 // elementOf returns the element of a type.
-func (c compiler) elementOf(t reflect.Type) (element, error) {
-	e := element{typ: t}
-	if isMessage(t) {
-		e.form = formMessage
-		return e, nil
+func (c compiler) elementOf(goType reflect.Type) (element, error) {
+	compiled := element{typ: goType}
+	if isMessage(goType) {
+		compiled.form = formMessage
+		return compiled, nil
 	}
-	switch t.Kind() {
+	switch goType.Kind() {
 	case reflect.Bool:
-		e.form = formBool
+		compiled.form = formBool
 	case reflect.Int32, reflect.Int64:
-		e.form = formInt
+		compiled.form = formInt
 	case reflect.Uint32, reflect.Uint64:
-		e.form = formUint
+		compiled.form = formUint
 	case reflect.Float64:
-		e.form = formDouble
+		compiled.form = formDouble
 	case reflect.String:
-		e.form = formString
+		compiled.form = formString
 	case reflect.Slice:
-		if t.Elem().Kind() != reflect.Uint8 {
-			return e, fmt.Errorf("%s is not supported", t)
+		if goType.Elem().Kind() != reflect.Uint8 {
+			return compiled, fmt.Errorf("%s is not supported", goType)
 		}
-		e.form = formBytes
+		compiled.form = formBytes
 	case reflect.Struct:
-		e.form = formStruct
+		compiled.form = formStruct
 		var err error
-		if e.sub, err = c.compile(t); err != nil {
-			return e, err
+		if compiled.sub, err = c.compile(goType); err != nil {
+			return compiled, err
 		}
 	default:
-		return e, fmt.Errorf("%s is not supported", t)
+		return compiled, fmt.Errorf("%s is not supported", goType)
 	}
-	return e, nil
+	return compiled, nil
 }
 
 // structOf returns the struct that v points to and its program.

@@ -51,47 +51,47 @@ func readUvarint(b []byte) (uint64, []byte, error) {
 // readValue reads one field: a tag, which holds the field number and, in the lowest three bits, the
 // wire type, and then the content. It returns a group as a value of wire type wireStart without
 // content.
-func readValue(data []byte) (v value, rest []byte, err error) {
+func readValue(data []byte) (encoded value, rest []byte, err error) {
 	tag, data, err := readUvarint(data)
 	if err != nil {
-		return v, nil, err
+		return encoded, nil, err
 	}
 	if tag>>3 == 0 || tag>>3 > 1<<29-1 {
-		return v, nil, errNumber
+		return encoded, nil, errNumber
 	}
-	v.field = int(tag >> 3)
-	v.wire = int(tag & 7)
-	switch v.wire {
+	encoded.field = int(tag >> 3)
+	encoded.wire = int(tag & 7)
+	switch encoded.wire {
 	case wireVarint:
-		v.num, data, err = readUvarint(data)
+		encoded.num, data, err = readUvarint(data)
 	case wireFixed64:
 		if len(data) < 8 {
-			return v, nil, io.ErrUnexpectedEOF
+			return encoded, nil, io.ErrUnexpectedEOF
 		}
-		v.num = binary.LittleEndian.Uint64(data)
+		encoded.num = binary.LittleEndian.Uint64(data)
 		data = data[8:]
 	case wireFixed32:
 		if len(data) < 4 {
-			return v, nil, io.ErrUnexpectedEOF
+			return encoded, nil, io.ErrUnexpectedEOF
 		}
-		v.num = uint64(binary.LittleEndian.Uint32(data))
+		encoded.num = uint64(binary.LittleEndian.Uint32(data))
 		data = data[4:]
 	case wireBytes:
-		var n uint64
-		if n, data, err = readUvarint(data); err != nil {
-			return v, nil, err
+		var number uint64
+		if number, data, err = readUvarint(data); err != nil {
+			return encoded, nil, err
 		}
-		if n > uint64(len(data)) {
-			return v, nil, io.ErrUnexpectedEOF
+		if number > uint64(len(data)) {
+			return encoded, nil, io.ErrUnexpectedEOF
 		}
-		v.raw = data[:n:n]
-		data = data[n:]
+		encoded.raw = data[:number:number]
+		data = data[number:]
 	case wireStart:
 		data, err = skipGroup(data)
 	default:
-		err = fmt.Errorf("protobuf: illegal wire type %d", v.wire)
+		err = fmt.Errorf("protobuf: illegal wire type %d", encoded.wire)
 	}
-	return v, data, err
+	return encoded, data, err
 }
 
 // skipGroup skips to the end of a group, without recursion.
@@ -123,49 +123,49 @@ func (p *program) read(data []byte, into reflect.Value, depth int) error {
 		return errDepth
 	}
 	for len(data) > 0 {
-		v, rest, err := readValue(data)
+		encoded, rest, err := readValue(data)
 		if err != nil {
 			return err
 		}
 		data = rest
-		s := p.byNum[v.field]
-		if s == nil {
+		fieldStep := p.byNum[encoded.field]
+		if fieldStep == nil {
 			continue
 		}
-		if err := s.read(v, into.Field(s.index), depth); err != nil {
+		if err := fieldStep.read(encoded, into.Field(fieldStep.index), depth); err != nil {
 			if errors.Is(err, errDepth) {
 				return err
 			}
-			return fmt.Errorf("%s: %w", p.typ.Field(s.index).Name, err)
+			return fmt.Errorf("%s: %w", p.typ.Field(fieldStep.index).Name, err)
 		}
 	}
 	return nil
 }
 
 // read decodes one occurrence of a field. A slice gets one more element.
-func (s *step) read(v value, f reflect.Value, depth int) error {
+func (s *step) read(encoded value, fieldValue reflect.Value, depth int) error {
 	switch s.multiplicity {
 	case pointerValue:
-		if f.IsNil() {
-			f.Set(reflect.New(s.elem.typ))
+		if fieldValue.IsNil() {
+			fieldValue.Set(reflect.New(s.elem.typ))
 		}
-		return s.elem.read(v, f.Elem(), depth)
+		return s.elem.read(encoded, fieldValue.Elem(), depth)
 	case sliceValue:
-		f.Set(reflect.Append(f, reflect.Zero(s.elem.typ)))
-		return s.elem.read(v, f.Index(f.Len()-1), depth)
+		fieldValue.Set(reflect.Append(fieldValue, reflect.Zero(s.elem.typ)))
+		return s.elem.read(encoded, fieldValue.Index(fieldValue.Len()-1), depth)
 	case mapValue:
-		return s.readEntry(v, f, depth)
+		return s.readEntry(encoded, fieldValue, depth)
 	default:
-		return s.elem.read(v, f, depth)
+		return s.elem.read(encoded, fieldValue, depth)
 	}
 }
 
 // readEntry decodes an entry of a map.
-func (s *step) readEntry(v value, f reflect.Value, depth int) error {
+func (s *step) readEntry(v value, fieldValue reflect.Value, depth int) error {
 	if v.wire != wireBytes {
 		return fmt.Errorf("protobuf: wire type %d in place of a map entry", v.wire)
 	}
-	key := reflect.New(f.Type().Key()).Elem()
+	key := reflect.New(fieldValue.Type().Key()).Elem()
 	item := reflect.New(s.elem.typ).Elem()
 	for data := v.raw; len(data) > 0; {
 		part, rest, err := readValue(data)
@@ -185,43 +185,43 @@ func (s *step) readEntry(v value, f reflect.Value, depth int) error {
 			}
 		}
 	}
-	if f.IsNil() {
-		f.Set(reflect.MakeMap(f.Type()))
+	if fieldValue.IsNil() {
+		fieldValue.Set(reflect.MakeMap(fieldValue.Type()))
 	}
-	f.SetMapIndex(key, item)
+	fieldValue.SetMapIndex(key, item)
 	return nil
 }
 
 // read decodes a single value.
-func (e *element) read(v value, into reflect.Value, depth int) error {
-	if v.wire != e.form.wireType() {
-		return fmt.Errorf("protobuf: wire type %d in place of %d", v.wire, e.form.wireType())
+func (e *element) read(encoded value, into reflect.Value, depth int) error {
+	if encoded.wire != e.form.wireType() {
+		return fmt.Errorf("protobuf: wire type %d in place of %d", encoded.wire, e.form.wireType())
 	}
 	switch e.form {
 	case formBool:
-		into.SetBool(v.num != 0)
+		into.SetBool(encoded.num != 0)
 	case formInt:
 		if into.Kind() == reflect.Int32 {
-			into.SetInt(int64(int32(v.num)))
+			into.SetInt(int64(int32(encoded.num)))
 		} else {
-			into.SetInt(int64(v.num))
+			into.SetInt(int64(encoded.num))
 		}
 	case formUint:
 		if into.Kind() == reflect.Uint32 {
-			into.SetUint(uint64(uint32(v.num)))
+			into.SetUint(uint64(uint32(encoded.num)))
 		} else {
-			into.SetUint(v.num)
+			into.SetUint(encoded.num)
 		}
 	case formDouble:
-		into.SetFloat(math.Float64frombits(v.num))
+		into.SetFloat(math.Float64frombits(encoded.num))
 	case formString:
-		into.SetString(string(v.raw))
+		into.SetString(string(encoded.raw))
 	case formBytes:
-		into.SetBytes(append(make([]byte, 0, len(v.raw)), v.raw...))
+		into.SetBytes(append(make([]byte, 0, len(encoded.raw)), encoded.raw...))
 	case formStruct:
-		return e.sub.read(v.raw, into, depth+1)
+		return e.sub.read(encoded.raw, into, depth+1)
 	case formMessage:
-		return into.Addr().Interface().(message).Unmarshal(v.raw)
+		return into.Addr().Interface().(message).Unmarshal(encoded.raw)
 	}
 	return nil
 }

@@ -59,21 +59,21 @@ var parsedSchema = sync.OnceValue(func() *smd.Schema {
 
 // Read decodes the output of Write.
 func Read(r io.Reader) ([]smd.TypeDef, error) {
-	var d fileContent
-	if err := gob.NewDecoder(r).Decode(&d); err != nil {
+	var content fileContent
+	if err := gob.NewDecoder(r).Decode(&content); err != nil {
 		return nil, fmt.Errorf("read merge rules: %w", err)
 	}
-	for _, f := range d.Defaults {
-		if f.Type >= len(d.Types) || d.Types[f.Type].Map == nil || f.Field >= len(d.Types[f.Type].Map.Fields) {
-			return nil, fmt.Errorf("read merge rules: a default of no field: %+v", f)
+	for _, field := range content.Defaults {
+		if field.Type >= len(content.Types) || content.Types[field.Type].Map == nil || field.Field >= len(content.Types[field.Type].Map.Fields) {
+			return nil, fmt.Errorf("read merge rules: a default of no field: %+v", field)
 		}
-		value, err := f.value()
+		value, err := field.value()
 		if err != nil {
 			return nil, fmt.Errorf("read merge rules: %w", err)
 		}
-		d.Types[f.Type].Map.Fields[f.Field].Default = value
+		content.Types[field.Type].Map.Fields[field.Field].Default = value
 	}
-	return d.Types, nil
+	return content.Types, nil
 }
 
 // value returns the default as YAML decodes it.
@@ -91,24 +91,24 @@ func (f fieldDefault) value() (any, error) {
 
 // Write encodes types and removes the defaults from them.
 func Write(writer io.Writer, types []smd.TypeDef) error {
-	d := fileContent{Types: types}
+	content := fileContent{Types: types}
 	for i, typeDef := range types {
 		if typeDef.Map == nil {
 			continue
 		}
 		for k := range typeDef.Map.Fields {
 			field := &typeDef.Map.Fields[k]
-			f := fieldDefault{Type: i, Field: k, Text: fmt.Sprint(field.Default)}
+			fieldEntry := fieldDefault{Type: i, Field: k, Text: fmt.Sprint(field.Default)}
 			switch v := field.Default.(type) {
 			case nil:
 				continue
 			case string: // textDefault is the zero value
 			case int:
-				f.Kind = numberDefault
+				fieldEntry.Kind = numberDefault
 			case bool:
-				f.Kind = boolDefault
+				fieldEntry.Kind = boolDefault
 			case map[any]any:
-				f.Kind = emptyMapDefault
+				fieldEntry.Kind = emptyMapDefault
 				if len(v) > 0 {
 					return fmt.Errorf("write merge rules: %s.%s has a default that is not empty", typeDef.Name, field.Name)
 				}
@@ -116,8 +116,8 @@ func Write(writer io.Writer, types []smd.TypeDef) error {
 				return fmt.Errorf("write merge rules: %s.%s has a default of type %T", typeDef.Name, field.Name, v)
 			}
 			field.Default = nil
-			d.Defaults = append(d.Defaults, f)
+			content.Defaults = append(content.Defaults, fieldEntry)
 		}
 	}
-	return gob.NewEncoder(writer).Encode(d)
+	return gob.NewEncoder(writer).Encode(content)
 }

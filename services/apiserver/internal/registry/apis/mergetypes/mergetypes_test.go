@@ -49,14 +49,14 @@ func TestDefaultsSurvive(t *testing.T) {
 			{Name: "map", Default: map[any]any{}}, {Name: "nothing"}, {Name: "empty", Default: ""},
 		}
 	}
-	var b bytes.Buffer
+	var encoded bytes.Buffer
 	if err := mergetypes.Write(
-		&b,
+		&encoded,
 		[]smd.TypeDef{{Name: "a"}, {Name: "b", Atom: smd.Atom{Map: &smd.Map{Fields: fields()}}}},
 	); err != nil {
 		t.Fatal(err)
 	}
-	types, err := mergetypes.Read(&b)
+	types, err := mergetypes.Read(&encoded)
 	if err != nil {
 		t.Fatal(err)
 	}

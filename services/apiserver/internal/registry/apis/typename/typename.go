@@ -23,14 +23,14 @@ var publishedPackages = []struct{ own, kubernetes string }{
 
 // ForType returns the name of a Go type in documents, such as io.k8s.api.core.v1.Pod for
 // k8s.io/api/core/v1.Pod.
-func ForType(t reflect.Type) string {
-	path := t.PkgPath()
+func ForType(goType reflect.Type) string {
+	path := goType.PkgPath()
 	for _, p := range publishedPackages {
 		if rest, ok := strings.CutPrefix(path, p.own); ok {
 			path = p.kubernetes + rest
 		}
 	}
-	return Friendly(path) + "." + t.Name()
+	return Friendly(path) + "." + goType.Name()
 }
 
 // Friendly returns a path with the labels of its host reversed and with dots as separators.

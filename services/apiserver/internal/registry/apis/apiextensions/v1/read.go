@@ -63,32 +63,32 @@ type schemaReader struct{ *tape.Doc }
 
 // read sets into to a value. It returns false for an unusual value: one with another type, or with
 // a member that is unknown or not structural.
-func (r schemaReader) read(v tape.Ref, into reflect.Value) bool {
-	kind := r.Kind(v)
+func (r schemaReader) read(value tape.Ref, into reflect.Value) bool {
+	kind := r.Kind(value)
 	switch p := into.Addr().Interface().(type) {
 	case *JSON:
 		if kind != tape.Null {
-			p.Raw = bytes.Clone(r.Text(v))
+			p.Raw = bytes.Clone(r.Text(value))
 		}
 		return true
 	case *JSONSchemaPropsOrArray: // a structural schema has no array
 		p.Schema = &JSONSchemaProps{}
-		return r.read(v, reflect.ValueOf(p.Schema).Elem())
+		return r.read(value, reflect.ValueOf(p.Schema).Elem())
 	case *JSONSchemaPropsOrBool:
 		p.Allows = kind == tape.Object || kind == tape.True
 		if kind != tape.Object {
 			return p.Allows || kind == tape.False
 		}
 		p.Schema = &JSONSchemaProps{}
-		return r.read(v, reflect.ValueOf(p.Schema).Elem())
+		return r.read(value, reflect.ValueOf(p.Schema).Elem())
 	}
 	switch into.Kind() {
 	case reflect.Pointer:
 		into.Set(reflect.New(into.Type().Elem()))
-		return r.read(v, into.Elem())
+		return r.read(value, into.Elem())
 	case reflect.String:
 		if kind == tape.String {
-			into.SetString(strings.Clone(r.String(v)))
+			into.SetString(strings.Clone(r.String(value)))
 		}
 		return kind == tape.String
 	case reflect.Bool:
@@ -98,22 +98,22 @@ func (r schemaReader) read(v tape.Ref, into reflect.Value) bool {
 		if kind != tape.Number {
 			return false
 		}
-		n, ok := r.Int(v)
+		n, ok := r.Int(value)
 		into.SetInt(n)
 		return ok
 	case reflect.Float64:
 		if kind != tape.Number {
 			return false
 		}
-		n := r.Float(v)
+		n := r.Float(value)
 		into.SetFloat(n)
 		return !math.IsInf(n, 0)
 	case reflect.Slice:
-		return r.readArray(v, into)
+		return r.readArray(value, into)
 	case reflect.Map:
-		return r.readMap(v, into)
+		return r.readMap(value, into)
 	default:
-		return r.readStruct(v, into)
+		return r.readStruct(value, into)
 	}
 }
 

@@ -81,15 +81,15 @@ func TestSchemaTextMatchesEncodingJSON(t *testing.T) {
 
 // TestUnionIsEncodedAsMember checks that a union is encoded as the member that is set.
 func TestUnionIsEncodedAsMember(t *testing.T) {
-	a := v1.JSONSchemaProps{Type: "a<"}
+	first := v1.JSONSchemaProps{Type: "a<"}
 	b := v1.JSONSchemaProps{
 		Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{ \"x\": 1 }")}}},
 	}
-	for want, v := range map[string]any{
-		`{"type":"a\u003c"}`: v1.JSONSchemaPropsOrArray{Schema: &a},
+	for want, value := range map[string]any{
+		`{"type":"a\u003c"}`: v1.JSONSchemaPropsOrArray{Schema: &first},
 		`[{"type":"a\u003c"},{"items":{"default":{"x":1}}}]`: v1.JSONSchemaPropsOrArray{
-			JSONSchemas: []v1.JSONSchemaProps{a, b},
-			Schema:      &a,
+			JSONSchemas: []v1.JSONSchemaProps{first, b},
+			Schema:      &first,
 		},
 		`null`: v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{}},
 		`{"additionalItems":false,"additionalProperties":true}`: v1.JSONSchemaProps{
@@ -98,10 +98,10 @@ func TestUnionIsEncodedAsMember(t *testing.T) {
 		},
 		`{"items":{"default":{"x":1}}}`: v1.JSONSchemaPropsOrBool{Schema: &b},
 		`{"dependencies":{"a":["b"],"c":{"type":"a\u003c"},"d":null}}`: v1.JSONSchemaProps{
-			Dependencies: v1.JSONSchemaDependencies{"a": {Property: []string{"b"}, Schema: &a}, "c": {Schema: &a}, "d": {}},
+			Dependencies: v1.JSONSchemaDependencies{"a": {Property: []string{"b"}, Schema: &first}, "c": {Schema: &first}, "d": {}},
 		},
 	} {
-		if got, err := json.Marshal(v); err != nil || string(got) != want && !sameMembers(got, want) {
+		if got, err := json.Marshal(value); err != nil || string(got) != want && !sameMembers(got, want) {
 			t.Errorf("got %s, %v; want %s", got, err, want)
 		}
 	}
@@ -141,15 +141,15 @@ func TestUnusualTextOfSchemas(t *testing.T) {
 		"{\"type\":\"\xff\"}", `{"\u0074ype":"a"}`, ` { "type" : "a" , "enum" : [ { "b" : 1 } ] } `, `{"externalDocs":{"url":"u","more":1}}`, `{"externalDocs":7}`, `{"dependencies":{"a":["b"]}}`,
 		`{"nullable":"true"}`, `{"allOf":[{}],"anyOf":{}}`, `{"default":{"a": 1}}`, `{"type":"a"}x`,
 	}
-	r := rand.New(rand.NewSource(20261122))
+	random := rand.New(rand.NewSource(20261122))
 	for seed := range int64(100) { // randomly damaged valid texts
 		var s v1.JSONSchemaProps
 		randomSchemas(seed).Fill(&s)
 		data := s.AppendJSON(nil)
 		for range 10 {
 			bad := bytes.Clone(data)
-			bad[r.Intn(len(bad))] = "{}[]\",:0antu\x00"[r.Intn(13)]
-			texts = append(texts, string(bad), string(bad[:r.Intn(len(bad))]))
+			bad[random.Intn(len(bad))] = "{}[]\",:0antu\x00"[random.Intn(13)]
+			texts = append(texts, string(bad), string(bad[:random.Intn(len(bad))]))
 		}
 	}
 	for _, text := range texts {

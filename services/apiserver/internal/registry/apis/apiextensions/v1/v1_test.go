@@ -86,16 +86,16 @@ func TestBytesEqualReference(t *testing.T) {
 // original unchanged.
 func TestDeepCopySharesOnlySchemas(t *testing.T) {
 	for i, test := range readRecording(t) {
-		var d v1.CustomResourceDefinition
-		if err := d.Unmarshal(test.Proto); err != nil {
+		var definition v1.CustomResourceDefinition
+		if err := definition.Unmarshal(test.Proto); err != nil {
 			t.Fatal(err)
 		}
-		c := d.DeepCopyObject().(*v1.CustomResourceDefinition)
-		if !reflect.DeepEqual(&d, c) {
+		c := definition.DeepCopyObject().(*v1.CustomResourceDefinition)
+		if !reflect.DeepEqual(&definition, c) {
 			t.Fatalf("case %d: got a copy that differs from the original", i)
 		}
 		overwriteAll(reflect.ValueOf(c).Elem())
-		pb, err := d.Marshal()
+		pb, err := definition.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,15 +142,15 @@ func overwriteAll(value reflect.Value) {
 // TestDefinitionSurvivesSerializers checks that a definition survives a round trip through the serializers of
 // apimachinery.
 func TestDefinitionSurvivesSerializers(t *testing.T) {
-	s := runtime.NewScheme()
-	if err := v1.AddToScheme(s); err != nil {
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	gvk := v1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	for name, ser := range map[string]runtime.Serializer{
-		"protobuf": protobuf.NewSerializer(s, s),
-		"json":     kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, s, s, kjson.SerializerOptions{Strict: true}),
-		"yaml":     kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, s, s, kjson.SerializerOptions{Yaml: true}),
+		"protobuf": protobuf.NewSerializer(scheme, scheme),
+		"json":     kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Strict: true}),
+		"yaml":     kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Yaml: true}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i, r := range readRecording(t) {
@@ -287,19 +287,19 @@ func FuzzUnmarshal(f *testing.F) {
 		if err := d.Unmarshal(data); err != nil {
 			return
 		}
-		pb, err := d.Marshal()
+		encoded, err := d.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
 		var back v1.CustomResourceDefinition
-		if err := back.Unmarshal(pb); err != nil {
+		if err := back.Unmarshal(encoded); err != nil {
 			t.Fatalf("decode after encode: %v", err)
 		}
 		again, err := back.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(pb, again) {
+		if !bytes.Equal(encoded, again) {
 			t.Fatal("encoding twice gives different bytes")
 		}
 	})

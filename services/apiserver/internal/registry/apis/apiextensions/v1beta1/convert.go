@@ -23,17 +23,17 @@ func FromV1(in *v1.CustomResourceDefinition) *CustomResourceDefinition {
 		},
 	}
 	for i := range spec.Versions {
-		v := &spec.Versions[i]
+		version := &spec.Versions[i]
 		out.Spec.Versions = append(out.Spec.Versions, CustomResourceDefinitionVersion{
-			Name:                     v.Name,
-			Served:                   v.Served,
-			Storage:                  v.Storage,
-			Deprecated:               v.Deprecated,
-			DeprecationWarning:       v.DeprecationWarning,
-			Schema:                   (*CustomResourceValidation)(v.Schema),
-			Subresources:             v.Subresources,
-			SelectableFields:         v.SelectableFields,
-			AdditionalPrinterColumns: columnsFromV1(v.AdditionalPrinterColumns),
+			Name:                     version.Name,
+			Served:                   version.Served,
+			Storage:                  version.Storage,
+			Deprecated:               version.Deprecated,
+			DeprecationWarning:       version.DeprecationWarning,
+			Schema:                   (*CustomResourceValidation)(version.Schema),
+			Subresources:             version.Subresources,
+			SelectableFields:         version.SelectableFields,
+			AdditionalPrinterColumns: columnsFromV1(version.AdditionalPrinterColumns),
 		})
 	}
 	if c := spec.Conversion; c != nil {
@@ -119,17 +119,17 @@ func ToV1(in *CustomResourceDefinition) *v1.CustomResourceDefinition {
 
 // versionToV1 returns the served form of a version, with the values at the top level of spec that it
 // shares.
-func versionToV1(spec *CustomResourceDefinitionSpec, v *CustomResourceDefinitionVersion) v1.CustomResourceDefinitionVersion {
+func versionToV1(spec *CustomResourceDefinitionSpec, version *CustomResourceDefinitionVersion) v1.CustomResourceDefinitionVersion {
 	out := v1.CustomResourceDefinitionVersion{
-		Name:                     v.Name,
-		Served:                   v.Served,
-		Storage:                  v.Storage,
-		Deprecated:               v.Deprecated,
-		DeprecationWarning:       v.DeprecationWarning,
-		Schema:                   (*v1.CustomResourceValidation)(v.Schema),
-		Subresources:             v.Subresources,
-		SelectableFields:         v.SelectableFields,
-		AdditionalPrinterColumns: columnsToV1(v.AdditionalPrinterColumns),
+		Name:                     version.Name,
+		Served:                   version.Served,
+		Storage:                  version.Storage,
+		Deprecated:               version.Deprecated,
+		DeprecationWarning:       version.DeprecationWarning,
+		Schema:                   (*v1.CustomResourceValidation)(version.Schema),
+		Subresources:             version.Subresources,
+		SelectableFields:         version.SelectableFields,
+		AdditionalPrinterColumns: columnsToV1(version.AdditionalPrinterColumns),
 	}
 	if spec.Validation != nil {
 		out.Schema = apitype.DeepCopy((*v1.CustomResourceValidation)(spec.Validation))
@@ -147,15 +147,15 @@ func versionToV1(spec *CustomResourceDefinitionSpec, v *CustomResourceDefinition
 }
 
 // conversionToV1 returns the served form of a conversion.
-func conversionToV1(c *CustomResourceConversion) *v1.CustomResourceConversion {
-	out := &v1.CustomResourceConversion{Strategy: c.Strategy}
-	if c.WebhookClientConfig != nil || c.ConversionReviewVersions != nil {
+func conversionToV1(conversion *CustomResourceConversion) *v1.CustomResourceConversion {
+	out := &v1.CustomResourceConversion{Strategy: conversion.Strategy}
+	if conversion.WebhookClientConfig != nil || conversion.ConversionReviewVersions != nil {
 		out.Webhook = &v1.WebhookConversion{
-			ClientConfig:             c.WebhookClientConfig,
-			ConversionReviewVersions: c.ConversionReviewVersions,
+			ClientConfig:             conversion.WebhookClientConfig,
+			ConversionReviewVersions: conversion.ConversionReviewVersions,
 		}
 	}
-	if c.Strategy == v1.WebhookConverter && len(c.ConversionReviewVersions) == 0 {
+	if conversion.Strategy == v1.WebhookConverter && len(conversion.ConversionReviewVersions) == 0 {
 		// The default is the version of this group version.
 		if out.Webhook == nil {
 			out.Webhook = &v1.WebhookConversion{}

@@ -17,7 +17,7 @@ import (
 // TestStoredBytesEqualReference compares with recorded definitions in v1 and the bytes that the
 // reference server stores for them.
 func TestStoredBytesEqualReference(t *testing.T) {
-	b, err := os.ReadFile("testdata/recorded.json")
+	data, err := os.ReadFile("testdata/recorded.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestStoredBytesEqualReference(t *testing.T) {
 		JSON  json.RawMessage
 		Proto []byte
 	}
-	if err := json.Unmarshal(b, &cases); err != nil {
+	if err := json.Unmarshal(data, &cases); err != nil {
 		t.Fatal(err)
 	}
 	for i, test := range cases {
@@ -50,8 +50,8 @@ func TestStoredBytesEqualReference(t *testing.T) {
 		}
 		if !equality.Semantic.DeepEqual(definition, back) {
 			a, _ := json.Marshal(definition)
-			b, _ := json.Marshal(back)
-			t.Errorf("case %d: read back\n got %s\nwant %s", i, b, a)
+			data, _ := json.Marshal(back)
+			t.Errorf("case %d: read back\n got %s\nwant %s", i, data, a)
 		}
 	}
 }
@@ -84,17 +84,17 @@ func TestCommonPartsAreStoredOnce(t *testing.T) {
 			},
 		},
 	}}
-	s := v1beta1.FromV1(definition)
-	if s.Spec.Version != "v2" || s.Spec.Validation == nil || s.Spec.Versions[0].Schema != nil || s.Spec.Versions[1].Schema != nil {
-		t.Errorf("got spec %+v, want version v2 with the common schema at the top", s.Spec)
+	source := v1beta1.FromV1(definition)
+	if source.Spec.Version != "v2" || source.Spec.Validation == nil || source.Spec.Versions[0].Schema != nil || source.Spec.Versions[1].Schema != nil {
+		t.Errorf("got spec %+v, want version v2 with the common schema at the top", source.Spec)
 	}
-	if len(s.Spec.AdditionalPrinterColumns) != 1 || s.Spec.SelectableFields != nil || len(s.Spec.Versions[1].SelectableFields) != 1 {
-		t.Errorf("got spec %+v, want the common column at the top, the fields in the second version", s.Spec)
+	if len(source.Spec.AdditionalPrinterColumns) != 1 || source.Spec.SelectableFields != nil || len(source.Spec.Versions[1].SelectableFields) != 1 {
+		t.Errorf("got spec %+v, want the common column at the top, the fields in the second version", source.Spec)
 	}
 	if definition.Spec.Versions[0].Schema == nil {
 		t.Error("the served object was modified")
 	}
-	back := v1beta1.ToV1(s)
+	back := v1beta1.ToV1(source)
 	if !reflect.DeepEqual(definition, back) {
 		t.Errorf("got %v, want %v", back, definition)
 	}
@@ -105,14 +105,14 @@ func TestCommonPartsAreStoredOnce(t *testing.T) {
 
 // TestDefinitionsOfOlderServersAreRead reads definitions that older servers stored.
 func TestDefinitionsOfOlderServersAreRead(t *testing.T) {
-	var s v1beta1.CustomResourceDefinition
+	var source v1beta1.CustomResourceDefinition
 	text := `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition","metadata":{"name":"ws.example.com"},
 	"spec":{"group":"example.com","version":"v1","names":{"plural":"ws","kind":"W"},"additionalPrinterColumns":[{"name":"A","type":"string","JSONPath":".a"}],
 	"conversion":{"strategy":"Webhook","webhookClientConfig":{"url":"https://h"}}}}`
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
+	if err := json.Unmarshal([]byte(text), &source); err != nil {
 		t.Fatal(err)
 	}
-	definition := v1beta1.ToV1(&s)
+	definition := v1beta1.ToV1(&source)
 	want := v1.CustomResourceDefinitionSpec{
 		Group: "example.com",
 		Names: v1.CustomResourceDefinitionNames{Plural: "ws", Kind: "W"},
