@@ -7,14 +7,14 @@ import (
 
 // Errors without details.
 var (
-	// ErrNotFound: the key does not exist (at the requested revision).
+	// ErrNotFound means that the key does not exist at the requested revision.
 	ErrNotFound = errors.New("key not found")
 	// ErrUnavailable wraps failures to reach the store or to get its response in time. After a
 	// write the outcome is unknown.
 	ErrUnavailable = errors.New("storage is unavailable")
 	// ErrFull wraps ErrUnavailable: the store is out of space and accepts only deletions.
 	ErrFull = fmt.Errorf("%w", ErrUnavailable)
-	// ErrTooLarge: the store rejects a value of this size.
+	// ErrTooLarge means that the store rejects a value of this size.
 	ErrTooLarge = errors.New("value is too large to store")
 )
 
@@ -73,7 +73,7 @@ func (e *ReplacedError) Error() string {
 		e.KnownRevision, e.Reason)
 }
 
-// ReopenedError reports that existing values may have become readable or unreadable.
+// ReopenedError reports that existing values may have become readable or corrupt.
 type ReopenedError struct{}
 
-func (e *ReopenedError) Error() string { return "stored values may have become readable or unreadable" }
+func (e *ReopenedError) Error() string { return "stored values may have become readable or corrupt" }

@@ -20,19 +20,19 @@ type ChangeID struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ChangeIDOf returns the id of the change that an event describes.
+// ChangeIDOf returns the ID of the change that an event describes.
 func ChangeIDOf(e *Event) ChangeID {
 	value := storedForm(e.Value, e.Seal)
-	m := ChangeID{Key: e.Key, Revision: e.Revision, Deleted: e.Type == Deleted, Size: len(value)}
+	id := ChangeID{Key: e.Key, Revision: e.Revision, Deleted: e.Type == Deleted, Size: len(value)}
 	head := make([]byte, 0, 64)
 	head = append(head, byte(e.Type))
 	head = binary.AppendVarint(head, e.CreateRevision)
 	head = append(head, e.Key...)
-	m.Sum = crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, value)
-	return m
+	id.Sum = crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, value)
+	return id
 }
 
-// ChangeIDOfValue returns the id of the last change of a stored value.
+// ChangeIDOfValue returns the ID of the last change of a stored value.
 func ChangeIDOfValue(kv *KeyValue) ChangeID {
 	e := Event{
 		Type:           Updated,
@@ -48,8 +48,10 @@ func ChangeIDOfValue(kv *KeyValue) ChangeID {
 	return ChangeIDOf(&e)
 }
 
-// Equal reports whether two ids identify the same change of the same history.
-func (m ChangeID) Equal(o ChangeID) bool { return m.Revision == o.Revision && m.Sum == o.Sum }
+// Equal reports whether two IDs identify the same change of the same history.
+func (id ChangeID) Equal(other ChangeID) bool {
+	return id.Revision == other.Revision && id.Sum == other.Sum
+}
 
 // Position is the position of a reader that follows the changes below a prefix, with the data
 // that the store's history must contain there. A store that was restored from a backup

@@ -9,7 +9,7 @@ type Seal struct {
 	// Stale means that the value would be stored differently today, so the next write should
 	// rewrite it.
 	Stale bool
-	// Err means that the value is unreadable and absent.
+	// Err means that the value is corrupt. The plain value is absent.
 	Err *CorruptObjectError
 }
 
@@ -20,9 +20,10 @@ type CorruptObjectError struct {
 	Revision int64
 	// Undecodable means that the value was decrypted but is no object. Otherwise decryption failed.
 	Undecodable bool
-	// Passing means that the failure may be temporary: the same value may be readable later.
-	Passing bool
-	Err     error
+	// Transient means that the same value may be readable later, for example because a key management
+	// service did not respond.
+	Transient bool
+	Err       error
 }
 
 func (e *CorruptObjectError) Error() string { return e.Err.Error() }

@@ -128,7 +128,7 @@ type Watcher interface {
 // of those in errors.go, or a context error.
 type Interface interface {
 	// Get reads one key: linearizably if revision is 0, and as of that revision otherwise. A
-	// missing key is ErrNotFound, an unreadable value *CorruptObjectError. Lists return this error
+	// missing key is ErrNotFound, a corrupt value *CorruptObjectError. Lists return this error
 	// beside the key. The second result is the store's revision of the read, also with these
 	// errors.
 	Get(ctx context.Context, key string, revision int64) (KeyValue, int64, error)

@@ -98,7 +98,7 @@ func (e *Entry) RecordPrevious(old *Entry) {
 	if e.corruption == nil {
 		return
 	}
-	e.RecordReadable(old.LastReadable(), !e.corruption.err.Passing && (old == nil || old.NeverReadable()))
+	e.RecordReadable(old.LastReadable(), !e.corruption.err.Transient && (old == nil || old.NeverReadable()))
 }
 
 // RecordReadable records the last readable version of an unreadable entry, if it is known, and

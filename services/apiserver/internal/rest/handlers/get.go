@@ -188,7 +188,7 @@ func (a *API) intactEntry(call *Call, entry *objects.Entry, revision int64) (*ob
 	if revision == 0 && a.CorruptObjects.Named {
 		return nil, apierrors.NewNotFound(call.GroupResource(), call.Info.Name)
 	}
-	if corruption.Passing {
+	if corruption.Transient {
 		kv, _, err := a.Store.Get(call.Context(), entry.Key(), 0)
 		if err == nil {
 			entry = call.Store.Entry(kv)

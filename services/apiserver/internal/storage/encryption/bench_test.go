@@ -12,7 +12,7 @@ func BenchmarkProviders(b *testing.B) {
 	value := append([]byte("k8s\x00"), bytes.Repeat([]byte("v"), 4<<10)...)
 	for _, p := range allProviders(b) {
 		s := newRawStore()
-		store := s.storeWith(openConfig(b, rulesYAML(ruleYAML("secrets", p.with))))
+		store := s.storeWith(openConfig(b, rulesYAML(ruleYAML("secrets", p.configuration))))
 		b.Run("create/"+p.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -19,7 +19,7 @@ const sealedPrefix = "k8s:enc:"
 var (
 	errNoMatchingPrefix = errors.New("no matching prefix found")
 	errSealed           = errors.New("identity transformer tried to read encrypted data")
-	// errLooksSealed: such a value could not be read again.
+	// errLooksSealed rejects a plain value with the prefix, which could not be read again.
 	errLooksSealed = fmt.Errorf("a value that begins with %q cannot be stored as it is", sealedPrefix)
 )
 
@@ -28,9 +28,9 @@ func isSealed(value []byte) bool { return bytes.HasPrefix(value, []byte(sealedPr
 // Transformer encrypts and decrypts the values of one provider, or of one of its keys.
 type Transformer interface {
 	// Seal appends the encrypted value to dst.
-	Seal(ctx context.Context, dst, value []byte, of ValueContext) ([]byte, error)
+	Seal(ctx context.Context, dst, value []byte, valueContext ValueContext) ([]byte, error)
 	// Open returns the value, and whether it would be encrypted differently today.
-	Open(ctx context.Context, sealed []byte, of ValueContext) (value []byte, stale bool, err error)
+	Open(ctx context.Context, sealed []byte, valueContext ValueContext) (value []byte, stale bool, err error)
 }
 
 // ValueContext identifies a value: the key that it is stored under, to which it is bound, and its
@@ -66,11 +66,11 @@ func (l *prefixedTransformer) metricName() string {
 }
 
 // Seal implements Transformer.
-func (c *transformerChain) Seal(ctx context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
+func (c *transformerChain) Seal(ctx context.Context, dst, value []byte, valueContext ValueContext) ([]byte, error) {
 	start := time.Now()
-	l := &c.links[0]
-	out, err := l.transformer.Seal(ctx, append(dst, l.prefix...), value, of)
-	c.metrics.recordTransformation(of.Resource, kms.ToStorage, l.metricName(), start, err)
+	link := &c.links[0]
+	out, err := link.transformer.Seal(ctx, append(dst, link.prefix...), value, valueContext)
+	c.metrics.recordTransformation(valueContext.Resource, kms.ToStorage, link.metricName(), start, err)
 	return out, err
 }
 
@@ -79,12 +79,12 @@ func (c *transformerChain) Open(ctx context.Context, sealed []byte, valueContext
 	start := time.Now()
 	var failed []error
 	for i := range c.links {
-		l := &c.links[i]
-		if !hasPrefix(sealed, l.prefix) || l.prefix == "" && isSealed(sealed) {
+		link := &c.links[i]
+		if !hasPrefix(sealed, link.prefix) || link.prefix == "" && isSealed(sealed) {
 			continue
 		}
-		value, stale, err := l.transformer.Open(ctx, sealed[len(l.prefix):], valueContext)
-		c.metrics.recordTransformation(valueContext.Resource, kms.FromStorage, l.metricName(), start, err)
+		value, stale, err := link.transformer.Open(ctx, sealed[len(link.prefix):], valueContext)
+		c.metrics.recordTransformation(valueContext.Resource, kms.FromStorage, link.metricName(), start, err)
 		if err == nil {
 			return value, stale || i > 0, nil
 		}
@@ -154,13 +154,13 @@ func (identityTransformer) Open(_ context.Context, sealed []byte, _ ValueContext
 type cipherTransformer struct{ ciphers.Cipher }
 
 // Seal implements Transformer.
-func (k cipherTransformer) Seal(_ context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
-	return k.Cipher.Seal(dst, value, []byte(of.Key))
+func (k cipherTransformer) Seal(_ context.Context, dst, value []byte, valueContext ValueContext) ([]byte, error) {
+	return k.Cipher.Seal(dst, value, []byte(valueContext.Key))
 }
 
 // Open implements Transformer.
-func (k cipherTransformer) Open(_ context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
-	value, err := k.Cipher.Open(sealed, []byte(of.Key))
+func (k cipherTransformer) Open(_ context.Context, sealed []byte, valueContext ValueContext) ([]byte, bool, error) {
+	value, err := k.Cipher.Open(sealed, []byte(valueContext.Key))
 	return value, false, err
 }
 
@@ -168,11 +168,11 @@ func (k cipherTransformer) Open(_ context.Context, sealed []byte, of ValueContex
 type kmsTransformer struct{ kms.Provider }
 
 // Seal implements Transformer.
-func (p kmsTransformer) Seal(ctx context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
-	return p.Provider.Seal(ctx, dst, value, of.Key)
+func (p kmsTransformer) Seal(ctx context.Context, dst, value []byte, valueContext ValueContext) ([]byte, error) {
+	return p.Provider.Seal(ctx, dst, value, valueContext.Key)
 }
 
 // Open implements Transformer.
-func (p kmsTransformer) Open(ctx context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
-	return p.Provider.Open(ctx, sealed, of.Key)
+func (p kmsTransformer) Open(ctx context.Context, sealed []byte, valueContext ValueContext) ([]byte, bool, error) {
+	return p.Provider.Open(ctx, sealed, valueContext.Key)
 }

@@ -18,9 +18,9 @@ func absentPlugin(name string) string {
 	return "kms: {apiVersion: v2, name: " + name + ", endpoint: 'unix:///nowhere/" + name + "', timeout: 10ms}"
 }
 
-// TestUnusableConfigurationIsReported checks that an unusable configuration is counted and logged
+// TestUnusableConfigurationIsCountedAndLoggedOnce checks that an unusable configuration is counted and logged
 // once while it does not change, and that it is retried only if its plugins are unhealthy.
-func TestUnusableConfigurationIsReported(t *testing.T) {
+func TestUnusableConfigurationIsCountedAndLoggedOnce(t *testing.T) {
 	reg, b := newMetricsBuilder(t)
 	log := &logBuffer{}
 	b.HealthTimeout = time.Millisecond

@@ -14,31 +14,27 @@ func pluginAt(endpoint, name string) string {
 	return fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: '%s', timeout: 5s}", name, endpoint)
 }
 
-// TestAllPluginsAreChecked checks that the health check reports exactly the unhealthy plugins.
-func TestAllPluginsAreChecked(t *testing.T) {
-	one := kmstest.New(t)
-	two := kmstest.New(t)
+// TestHealthCheckReportsEachUnhealthyPlugin checks that the health check reports exactly the unhealthy plugins.
+func TestHealthCheckReportsEachUnhealthyPlugin(t *testing.T) {
+	first := kmstest.New(t)
+	second := kmstest.New(t)
 	b := newBuilder(t)
 	b.Intervals = shortIntervals()
-	live := openWith(t, b, rulesYAML(ruleYAML("secrets", pluginAt(one.Endpoint(), "one"), pluginAt(two.Endpoint(), "two"))), false)
+	live := openWith(t, b, rulesYAML(ruleYAML("secrets", pluginAt(first.Endpoint(), "one"), pluginAt(second.Endpoint(), "two"))), false)
 	const (
-		ill1 = "kms-provider-0: kmsv2 Provider one is not healthy, error: got unexpected healthz status: ill"
-		ill2 = "kms-provider-1: kmsv2 Provider two is not healthy, error: got unexpected healthz status: ill"
+		firstError  = "kms-provider-0: kmsv2 Provider one is not healthy, error: got unexpected healthz status: ill"
+		secondError = "kms-provider-1: kmsv2 Provider two is not healthy, error: got unexpected healthz status: ill"
 	)
-	for _, test := range []struct{ one, two, want string }{
-		{one: "ok", two: "ok"},
-		{one: "ill", two: "ok", want: ill1},
-		{one: "ok", two: "ill", want: ill2},
-		{
-			one:  "ill",
-			two:  "ill",
-			want: "[" + ill1 + ", " + ill2 + "]",
-		},
+	for _, test := range []struct{ firstHealth, secondHealth, want string }{
+		{firstHealth: "ok", secondHealth: "ok"},
+		{firstHealth: "ill", secondHealth: "ok", want: firstError},
+		{firstHealth: "ok", secondHealth: "ill", want: secondError},
+		{firstHealth: "ill", secondHealth: "ill", want: "[" + firstError + ", " + secondError + "]"},
 	} {
-		one.SetHealth(test.one)
-		two.SetHealth(test.two)
+		first.SetHealth(test.firstHealth)
+		second.SetHealth(test.secondHealth)
 		got := ""
-		awaitTrue(t, "reported", func() bool {
+		awaitTrue(t, fmt.Sprintf("health check result %q", test.want), func() bool {
 			if err := live.CheckAll(httptest.NewRequestWithContext(t.Context(), "GET", "/healthz", nil)); err != nil {
 				got = err.Error()
 			} else {
@@ -49,16 +45,16 @@ func TestAllPluginsAreChecked(t *testing.T) {
 	}
 }
 
-// TestErrorOfKeysWithSameNameIsReportedOnce checks an error that several keys with one name
-// return.
+// TestErrorOfKeysWithSameNameIsReportedOnce checks that an error that several keys of one name return
+// occurs once in the text.
 func TestErrorOfKeysWithSameNameIsReportedOnce(t *testing.T) {
 	s := newRawStore()
 	mustCreate(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))))), secretKey, plainValue())
 	third := strings.Repeat("A", 43) + "="
-	others := s.storeWith(openConfig(t,
+	rotated := s.storeWith(openConfig(t,
 		rulesYAML(ruleYAML("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+third+"}]}"))))
-	if _, _, err := getValue(t, others, secretKey); err == nil || err.Error() != "cipher: message authentication failed" {
-		t.Errorf("got %v", err)
+	if _, _, err := getValue(t, rotated, secretKey); err == nil || err.Error() != "cipher: message authentication failed" {
+		t.Errorf("got %v, want one authentication error", err)
 	}
 }
 

@@ -118,19 +118,19 @@ func decodeStrictly(data []byte) (*Configuration, error) {
 		return nil, err
 	}
 	configuration := &Configuration{}
-	strict, err := json.UnmarshalStrict(text, configuration)
+	strictErrors, err := json.UnmarshalStrict(text, configuration)
 	if err != nil {
 		return nil, err
 	}
-	if len(strict) > 0 {
-		var all bytes.Buffer
-		for i, err := range strict {
+	if len(strictErrors) > 0 {
+		var texts bytes.Buffer
+		for i, err := range strictErrors {
 			if i > 0 {
-				_, _ = io.WriteString(&all, ", ")
+				_, _ = io.WriteString(&texts, ", ")
 			}
-			all.WriteString(err.Error())
+			texts.WriteString(err.Error())
 		}
-		return nil, fmt.Errorf("strict decoding error: %s", all.String())
+		return nil, fmt.Errorf("strict decoding error: %s", texts.String())
 	}
 	return configuration, nil
 }
@@ -181,5 +181,5 @@ func (c *Configuration) setDefaults() {
 	}
 }
 
-// ErrWithoutFile: automatic reload needs a file.
+// ErrWithoutFile means that automatic reload was requested without a configuration file.
 var ErrWithoutFile = errors.New("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")

@@ -19,13 +19,13 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // readRecording reads a recording of Kubernetes.
-func readRecording(t testing.TB, file string, into any) {
+func readRecording(t testing.TB, file string, target any) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(data, into); err != nil {
+	if err := json.Unmarshal(data, target); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -187,9 +187,9 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	}
 }
 
-// TestOldKindOfConfiguration checks that the kind EncryptionConfig, which early documentation used, is
+// TestOldKindIsAcceptedInV1Only checks that the kind EncryptionConfig, which early documentation used, is
 // accepted in the version v1 and in no other one.
-func TestOldKindOfConfiguration(t *testing.T) {
+func TestOldKindIsAcceptedInV1Only(t *testing.T) {
 	text := strings.Replace(rulesYAML(ruleYAML("secrets", identityTransformer)), "EncryptionConfiguration", "EncryptionConfig", 1)
 	for apiVersion, ok := range map[string]bool{"v1": true, "apiserver.config.k8s.io/v1": false, "v2": false} {
 		_, err := encryption.Parse("f", []byte(strings.Replace(text, "apiserver.config.k8s.io/v1", apiVersion, 1)), false)

@@ -29,29 +29,29 @@ func newMetricsBuilder(t testing.TB) (*prometheus.Registry, *encryption.Builder)
 // TestOperationsAreCounted checks the counts of encryptions and decryptions by provider and
 // outcome, and the durations of successful ones.
 func TestOperationsAreCounted(t *testing.T) {
-	p := kmstest.New(t)
+	kmsPlugin := kmstest.New(t)
 	reg, b := newMetricsBuilder(t)
 	b.Intervals = kms.Intervals{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour}
 	rawStore := newRawStore()
-	const seal, other, lost = "/registry/secrets/default/s", "/registry/configmaps/default/c", "/registry/secrets/default/l"
-	mustCreate(t, rawStore.storeWith(openKMS(t, p, 5*time.Second, nil)), lost, plainValue())
-	p.UseKey("key-2")
-	p.RemoveKey("key-1")
-	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
+	const encrypted, plain, lost = "/registry/secrets/default/s", "/registry/configmaps/default/c", "/registry/secrets/default/l"
+	mustCreate(t, rawStore.storeWith(openKMS(t, kmsPlugin, 5*time.Second, nil)), lost, plainValue())
+	kmsPlugin.UseKey("key-2")
+	kmsPlugin.RemoveKey("key-1")
+	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", kmsPlugin.Endpoint())
 	store := rawStore.storeWith(openWith(t, b,
 		rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32), plugin), ruleYAML("configmaps", identityTransformer)), false))
-	mustCreate(t, store, seal, plainValue())
-	mustCreate(t, store, other, plainValue())
-	if _, err := store.Create(t.Context(), other, []byte("k8s:enc:x"), storage.WriteOptions{}); err == nil {
+	mustCreate(t, store, encrypted, plainValue())
+	mustCreate(t, store, plain, plainValue())
+	if _, err := store.Create(t.Context(), plain, []byte("k8s:enc:x"), storage.WriteOptions{}); err == nil {
 		t.Error("value with an encryption prefix was stored")
 	}
-	for key, bad := range map[string]bool{seal: false, other: false, lost: true} {
+	for key, bad := range map[string]bool{encrypted: false, plain: false, lost: true} {
 		if _, _, err := getValue(t, store, key); (err != nil) != bad {
 			t.Errorf("%s: got %v, want error %t", key, err, bad)
 		}
 	}
-	rawStore.values[seal] = []byte("no prefix")
-	if _, _, err := getValue(t, store, seal); err == nil {
+	rawStore.values[encrypted] = []byte("no prefix")
+	if _, _, err := getValue(t, store, encrypted); err == nil {
 		t.Error("value without a prefix was decrypted")
 	}
 	operations := kmstest.Samples(t, reg, "apiserver_storage_transformation_operations_total")
@@ -66,13 +66,13 @@ func TestOperationsAreCounted(t *testing.T) {
 	if fmt.Sprint(operations) != fmt.Sprint(want) {
 		t.Errorf("got counts %v, want %v", operations, want)
 	}
-	took := kmstest.Samples(t, reg, "apiserver_storage_transformation_duration_seconds")
+	durations := kmstest.Samples(t, reg, "apiserver_storage_transformation_duration_seconds")
 	want = map[string]float64{
 		"to_storage k8s:enc:aesgcm:v1:": 1, "to_storage k1:": 1, "from_storage k8s:enc:aesgcm:v1:": 1, "from_storage k1:": 1,
 		"to_storage identity": 1, "from_storage identity": 1,
 	}
-	if fmt.Sprint(took) != fmt.Sprint(want) {
-		t.Errorf("got durations %v, want %v", took, want)
+	if fmt.Sprint(durations) != fmt.Sprint(want) {
+		t.Errorf("got durations %v, want %v", durations, want)
 	}
 }
 

@@ -21,11 +21,11 @@
 // # Converted values
 //
 // A Converter, if configured, receives each value after decryption and returns it in its current
-// stored form. A converted value is stale. A value that cannot be decoded is unreadable.
+// stored form. A converted value is stale. A value that cannot be decoded is corrupt.
 //
 // # Unreadable values
 //
-// An unreadable value is reported as *storage.CorruptObjectError, alone or beside its key. It does
+// A corrupt value is reported as *storage.CorruptObjectError, alone or beside its key. It does
 // not affect other values: the watch cache keeps its key.
 //
 // # States of Live, which holds the current Set
@@ -38,7 +38,7 @@
 //
 // A write encrypts and a read decrypts with the Set that it started with. When a key was removed,
 // the Source ends its stream with *storage.ReopenedError, and the cache reads everything again
-// without ending watches. When an unreadable value has become readable (through another
+// without ending watches. When a corrupt value has become readable (through another
 // configuration, or a recovered plugin), watchers have missed it: the cache reloads as if history
 // were compacted.
 //

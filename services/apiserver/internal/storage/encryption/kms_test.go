@@ -22,9 +22,9 @@ import (
 // patience bounds waits for expected events.
 const patience = 30 * time.Second
 
-func awaitTrue(t testing.TB, what string, check func() bool) {
+func awaitTrue(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !check(); time.Sleep(5 * time.Millisecond) { // between polls
+	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) { // between polls
 		if time.Now().After(deadline) {
 			t.Fatalf("timeout waiting for: %s", what)
 		}
@@ -64,8 +64,8 @@ func keyOf(t testing.TB, stored []byte) string {
 	return ""
 }
 
-// TestStoredByKMS compares stored values and plugin calls with those of Kubernetes.
-func TestStoredByKMS(t *testing.T) {
+// TestStoredKMSValuesMatchKubernetes compares stored values and plugin calls with those of Kubernetes.
+func TestStoredKMSValuesMatchKubernetes(t *testing.T) {
 	var cases []struct {
 		Name   string
 		Stored struct {
@@ -211,7 +211,7 @@ func TestKnownKeysWorkWithoutPlugin(t *testing.T) {
 			for _, ctx := range []context.Context{t.Context(), kms.FailFast(t.Context())} {
 				_, _, err := store.Get(ctx, "/registry/secrets/default/unseen", 0)
 				var why *storage.CorruptObjectError
-				if !errors.As(err, &why) || !why.Passing {
+				if !errors.As(err, &why) || !why.Transient {
 					t.Errorf("value of an unknown key: got %v, want a temporary error", err)
 				}
 			}
@@ -238,7 +238,8 @@ func TestKnownKeysWorkWithoutPlugin(t *testing.T) {
 	}
 }
 
-// TestOperationsFailWithoutPlugin checks that all operations fail with an error.
+// TestOperationsFailWithoutPlugin checks that reads, writes and the health check fail while the plugin
+// has never responded.
 func TestOperationsFailWithoutPlugin(t *testing.T) {
 	plugin := kmstest.New(t)
 	s := newRawStore()
@@ -255,28 +256,28 @@ func TestOperationsFailWithoutPlugin(t *testing.T) {
 	}
 	err := live.Current().Check(t.Context(), 0)
 	if err == nil || !strings.Contains(err.Error(), "rpc error: code = DeadlineExceeded") {
-		t.Errorf("health: got %v", err)
+		t.Errorf("health: got %v, want DeadlineExceeded", err)
 	}
 	plugin.Start()
 	awaitTrue(t, "read", func() bool { _, _, err := getValue(t, store, secretKey); return err == nil })
 }
 
-// TestUnhealthyPluginStillEncrypts checks the error of the health check, which is that of
-// Kubernetes.
+// TestUnhealthyPluginStillEncrypts checks that a plugin with an unhealthy status encrypts, while the
+// health check fails with the error of Kubernetes.
 func TestUnhealthyPluginStillEncrypts(t *testing.T) {
 	p := kmstest.New(t)
-	s := newRawStore()
+	rawStore := newRawStore()
 	live := openKMS(t, p, 5*time.Second, nil)
 	p.SetHealth("broken")
 	awaitTrue(t, "unhealthy", func() bool {
 		err := live.Current().Check(t.Context(), 0)
 		return err != nil && err.Error() == "kmsv2 Provider rec is not healthy, error: got unexpected healthz status: broken"
 	})
-	mustCreate(t, s.storeWith(live), secretKey, plainValue())
+	mustCreate(t, rawStore.storeWith(live), secretKey, plainValue())
 }
 
-// TestValuesOfLostKeyAreUnreadable checks that values of a lost key cannot be read.
-func TestValuesOfLostKeyAreUnreadable(t *testing.T) {
+// TestValuesOfLostKeyAreCorrupt checks that reading a value of a lost key fails with the plugin's code.
+func TestValuesOfLostKeyAreCorrupt(t *testing.T) {
 	plugin := kmstest.New(t)
 	s := newRawStore()
 	mustCreate(t, s.storeWith(openKMS(t, plugin, 5*time.Second, nil)), secretKey, plainValue())
@@ -284,18 +285,19 @@ func TestValuesOfLostKeyAreUnreadable(t *testing.T) {
 	plugin.RemoveKey("key-1")
 	store := s.storeWith(openKMS(t, plugin, 5*time.Second, nil))
 	for _, test := range []struct {
-		reject bool
-		code   string
+		reject    bool
+		code      string
+		transient bool
 	}{
 		{reject: false, code: "InvalidArgument"},
-		{reject: true, code: "Internal"},
-	} { // a permanent and a temporary error
+		{reject: true, code: "Internal", transient: true},
+	} {
 		plugin.RejectCalls(test.reject)
 		_, _, err := getValue(t, store, secretKey)
 		var why *storage.CorruptObjectError
-		if !errors.As(err, &why) || why.Passing != test.reject ||
+		if !errors.As(err, &why) || why.Transient != test.transient ||
 			!strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+test.code) {
-			t.Errorf("got error %v, want an UnreadableError with Passing %t and code %s", err, test.reject, test.code)
+			t.Errorf("got error %v, want a CorruptObjectError with Transient %t and code %s", err, test.transient, test.code)
 		}
 	}
 }
@@ -323,26 +325,26 @@ func TestConcurrentReadersShareCalls(t *testing.T) {
 		}
 	}
 	if n := plugin.Calls("Decrypt"); n == readers {
-		t.Errorf("got %d Decrypt calls, want fewer than readers", n)
+		t.Errorf("got %d Decrypt calls, want fewer than the %d readers", n, readers)
 	}
 }
 
-// sealedBy is a plugin and an etcd with a value encrypted by it.
-type sealedBy struct {
+// pluginFixture is a plugin and an etcd that holds a value encrypted by it.
+type pluginFixture struct {
 	plugin *kmstest.Plugin
-	raw    storage.Interface
+	store  storage.Interface
 }
 
-func newPluginWithValue(t *testing.T) *sealedBy {
+func newPluginWithValue(t *testing.T) *pluginFixture {
 	t.Helper()
-	s := &sealedBy{kmstest.New(t), etcdtest.Embedded(t)}
-	mustCreate(t, encryption.NewStore(s.raw, openKMS(t, s.plugin, 5*time.Second, nil), builtIn(), nil), secretKey, plainValue())
+	s := &pluginFixture{kmstest.New(t), etcdtest.Embedded(t)}
+	mustCreate(t, encryption.NewStore(s.store, openKMS(t, s.plugin, 5*time.Second, nil), builtIn(), nil), secretKey, plainValue())
 	return s
 }
 
-// TestManyKeysHaveFewSamples checks that a plugin that reports many key IDs does not fill the
-// metrics.
-func TestManyKeysHaveFewSamples(t *testing.T) {
+// TestKeyMetricsKeepHundredSeries checks that the metrics keep samples of the last 100 key IDs only: a
+// plugin chooses its key IDs, and may report any number of them.
+func TestKeyMetricsKeepHundredSeries(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m, err := encryption.NewMetrics(reg)
 	if err != nil {

@@ -81,7 +81,7 @@ func (l *Live) Run(ctx context.Context) error {
 // applyContent handles new content of the file. It returns false for content whose plugins are not
 // healthy: such content is retried, and logged once.
 func (l *Live) applyContent(ctx context.Context, data []byte, err error) (done bool) {
-	again := err == nil && l.pendingContent != nil && bytes.Equal(data, l.pendingContent)
+	retried := err == nil && l.pendingContent != nil && bytes.Equal(data, l.pendingContent)
 	if err != nil {
 		err = readError(l.file, err)
 	} else {
@@ -93,7 +93,7 @@ func (l *Live) applyContent(ctx context.Context, data []byte, err error) (done b
 	l.pendingContent = nil
 	if errors.As(err, new(*unhealthyError)) {
 		l.pendingContent = data
-		if again {
+		if retried {
 			return false
 		}
 	}
@@ -118,9 +118,9 @@ func (l *Live) replaceConfig(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, cmp.Or(l.builder.HealthTimeout, defaultHealthTimeout))
+	healthCtx, cancel := context.WithTimeout(ctx, cmp.Or(l.builder.HealthTimeout, defaultHealthTimeout))
 	defer cancel()
-	if err := next.waitHealthy(within); err != nil {
+	if err := next.waitHealthy(healthCtx); err != nil {
 		next.Close()
 		return err
 	}

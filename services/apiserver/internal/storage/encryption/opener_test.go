@@ -12,7 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestResourceIsDerivedFromKey checks keys of resources and others, which are never encrypted.
+// TestResourceIsDerivedFromKey checks the resources of keys. A key without a resource is never
+// encrypted.
 func TestResourceIsDerivedFromKey(t *testing.T) {
 	for key, want := range map[string]string{
 		"/registry/secrets/default/s":            "secrets",
@@ -40,7 +41,7 @@ func TestResourceIsDerivedFromKey(t *testing.T) {
 // TestSharedBatchIsNotModified checks that decryption leaves the batch of the source unchanged.
 // Deletions have nothing to decrypt.
 func TestSharedBatchIsNotModified(t *testing.T) {
-	const first, second, open1 = "/registry/secrets/default/a", "/registry/secrets/default/b", "/registry/configmaps/default/c"
+	const first, second, plainKey = "/registry/secrets/default/a", "/registry/secrets/default/b", "/registry/configmaps/default/c"
 	live := openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))))
 	rawStore := newRawStore()
 	mustCreate(t, rawStore.storeWith(live), first, plainValue())
@@ -48,7 +49,7 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 	batch := storage.Batch{
 		Revision: 5,
 		Events: []storage.Event{
-			{Type: storage.Created, Key: open1, Revision: 2, CreateRevision: 2, Value: []byte("open")},
+			{Type: storage.Created, Key: plainKey, Revision: 2, CreateRevision: 2, Value: []byte("open")},
 			{Type: storage.Created, Key: first, Revision: 3, CreateRevision: 3, Value: rawStore.values[first]},
 			{Type: storage.Created, Key: second, Revision: 4, CreateRevision: 4, Value: rawStore.values[second]},
 			{Type: storage.Deleted, Key: first, Revision: 5},
@@ -67,20 +68,20 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 		t.Fatalf("got %d events, want 4", len(seen.Events))
 	}
 	for i, want := range [][]byte{[]byte("open"), plainValue(), plainValue(), nil} {
-		e := seen.Events[i]
-		if !bytes.Equal(e.Value, want) || (e.Seal != nil) != (i == 1 || i == 2) {
-			t.Errorf("event %d: got %.20q, seal %+v, want %.20q, and a seal on events 1 and 2 only", i, e.Value, e.Seal, want)
+		event := seen.Events[i]
+		if !bytes.Equal(event.Value, want) || (event.Seal != nil) != (i == 1 || i == 2) {
+			t.Errorf("event %d: got %.20q, seal %+v, want %.20q, and a seal on events 1 and 2 only", i, event.Value, event.Seal, want)
 		}
 	}
 	for i, key := range []string{1: first, 2: second} {
-		if e := batch.Events[i]; key != "" && (e.Seal != nil || !bytes.Equal(e.Value, rawStore.values[key])) {
-			t.Errorf("event %d of the source: got %.20q, seal %+v, want it unchanged", i, e.Value, e.Seal)
+		if event := batch.Events[i]; key != "" && (event.Seal != nil || !bytes.Equal(event.Value, rawStore.values[key])) {
+			t.Errorf("event %d of the source: got %.20q, seal %+v, want it unchanged", i, event.Value, event.Seal)
 		}
 	}
 }
 
 // TestValuesWithoutRuleAreStoredPlain checks that values without a rule are plain, and that encrypted ones among
-// them are unreadable.
+// them are corrupt.
 func TestValuesWithoutRuleAreStoredPlain(t *testing.T) {
 	s := newRawStore()
 	sealed := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
@@ -97,7 +98,8 @@ func TestValuesWithoutRuleAreStoredPlain(t *testing.T) {
 	}
 }
 
-// TestUnencryptableValueIsNotWritten checks that the store is not changed.
+// TestUnencryptableValueIsNotWritten checks that Create and Update of a value that cannot be
+// encrypted return SealError and leave the store unchanged.
 func TestUnencryptableValueIsNotWritten(t *testing.T) {
 	raw := etcdtest.Embedded(t)
 	s := encryption.NewStore(raw, openConfig(t, rulesYAML(ruleYAML("secrets", "identity: {}"))), builtIn(), nil)
@@ -119,8 +121,9 @@ func TestUnencryptableValueIsNotWritten(t *testing.T) {
 	}
 }
 
-// TestPlainValuesAreNotCovered checks a configuration that reads only encrypted values.
-func TestPlainValuesAreNotCovered(t *testing.T) {
+// TestOnlyIdentityCoversPlainValues checks that a new rule keeps existing plain values readable only
+// if it has the identity provider.
+func TestOnlyIdentityCoversPlainValues(t *testing.T) {
 	before := openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aesgcm", key32)))).Current()
 	for provider, want := range map[string]bool{keysYAML("secretbox", key32): false, "identity: {}": true} {
 		now := openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aesgcm", key32)), ruleYAML("secrets", provider))).Current()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -129,7 +130,7 @@ func mustCreate(t testing.TB, s *encryption.Store, key string, value []byte) {
 	}
 }
 
-// getValue returns a value, whether it is stale, and the reason why it is unreadable.
+// getValue returns a value, whether it is stale, and the reason why it is corrupt.
 func getValue(t testing.TB, s *encryption.Store, key string) (string, bool, error) {
 	t.Helper()
 	kv, _, err := s.Get(t.Context(), key, 0)
@@ -139,9 +140,9 @@ func getValue(t testing.TB, s *encryption.Store, key string) (string, bool, erro
 	return string(kv.Value), kv.Stale(), err
 }
 
-// TestStoredValues compares stored values with those of Kubernetes: prefix, size and layout. Each
+// TestStoredValuesMatchKubernetes compares stored values with those of Kubernetes: prefix, size and layout. Each
 // configuration reads the values of all earlier ones.
-func TestStoredValues(t *testing.T) {
+func TestStoredValuesMatchKubernetes(t *testing.T) {
 	var cases []struct {
 		Name, Configuration string
 		Stored              struct {
@@ -185,9 +186,9 @@ func TestStoredValues(t *testing.T) {
 	}
 }
 
-// TestLayouts decrypts stored values independently, and reads values that were encrypted
+// TestStoredLayoutsMatchStandardCiphers decrypts stored values independently, and reads values that were encrypted
 // independently.
-func TestLayouts(t *testing.T) {
+func TestStoredLayoutsMatchStandardCiphers(t *testing.T) {
 	key := []byte("0123456789abcdef0123456789abcdef")
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -254,50 +255,48 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestMostSpecificRuleEncrypts checks which provider encrypts which resource.
+// TestMostSpecificRuleEncrypts checks that the most specific of several rules encrypts a resource, as
+// in Kubernetes.
 func TestMostSpecificRuleEncrypts(t *testing.T) {
-	var cases []struct {
+	var recorded []struct {
 		Name, Configuration string
-		Stored              map[string]any
+		Stored              json.RawMessage
 	}
-	var raw []map[string]any
-	readRecording(t, "stored-values.json", &raw)
-	last := raw[len(raw)-1]
-	cases = append(cases, struct {
-		Name, Configuration string
-		Stored              map[string]any
-	}{last["name"].(string), last["configuration"].(string), last["stored"].(map[string]any)})
-	for _, c := range cases {
-		rawStore := newRawStore()
-		store := rawStore.storeWith(openConfig(t, c.Configuration))
-		for key, want := range c.Stored {
-			if want == "absent" {
-				continue
+	readRecording(t, "stored-values.json", &recorded)
+	rules := recorded[len(recorded)-1] // the configuration with several rules
+	var storedPrefixes map[string]any  // by key; nil means unencrypted
+	if err := json.Unmarshal(rules.Stored, &storedPrefixes); err != nil {
+		t.Fatal(err)
+	}
+	rawStore := newRawStore()
+	store := rawStore.storeWith(openConfig(t, rules.Configuration))
+	for key, want := range storedPrefixes {
+		if want == "absent" {
+			continue
+		}
+		mustCreate(t, store, key, plainValue())
+		prefix, _ := want.(string)
+		if prefix == "" {
+			if !bytes.Equal(rawStore.values[key], plainValue()) {
+				t.Errorf("%s: got stored value %.40q, want it unencrypted", key, rawStore.values[key])
 			}
-			mustCreate(t, store, key, plainValue())
-			prefix, _ := want.(string)
-			if prefix == "" {
-				if !bytes.Equal(rawStore.values[key], plainValue()) {
-					t.Errorf("%s: got stored value %.40q, want it unencrypted", key, rawStore.values[key])
-				}
-			} else if !bytes.HasPrefix(rawStore.values[key], []byte(prefix)) {
-				t.Errorf("%s: got stored value %.40q, want prefix %s", key, rawStore.values[key], prefix)
-			}
-			if got, stale, err := getValue(t, store, key); got != string(plainValue()) || stale || err != nil {
-				t.Errorf("%s: got %.20q, stale %t, %v, want the plain value, not stale", key, got, stale, err)
-			}
+		} else if !bytes.HasPrefix(rawStore.values[key], []byte(prefix)) {
+			t.Errorf("%s: got stored value %.40q, want prefix %s", key, rawStore.values[key], prefix)
+		}
+		if got, stale, err := getValue(t, store, key); got != string(plainValue()) || stale || err != nil {
+			t.Errorf("%s: got %.20q, stale %t, %v, want the plain value, not stale", key, got, stale, err)
 		}
 	}
 }
 
 // provider is a provider for the common tests.
 type provider struct {
-	name   string
-	with   string // its configuration
-	others string // its configuration with another key
-	bound  bool   // authenticates the storage key of the value
-	safe   bool   // authenticates the value
-	plugin *kmstest.Plugin
+	name                  string
+	configuration         string // its configuration
+	otherKeyConfiguration string // its configuration with another key
+	bindsKey              bool   // authenticates the storage key of the value
+	authenticates         bool   // authenticates the value
+	plugin                *kmstest.Plugin
 }
 
 func allProviders(t testing.TB) []provider {
@@ -306,26 +305,27 @@ func allProviders(t testing.TB) []provider {
 		return fmt.Sprintf("kms: {apiVersion: %s, name: %s, endpoint: '%s', timeout: 5s}", version, name, plugin.Endpoint())
 	}
 	return []provider{
-		{name: "identity", with: identityTransformer, others: identityTransformer},
-		{name: "aescbc", with: keysYAML("aescbc", key32), others: keysYAML("aescbc", other32)},
-		{name: "aesgcm", with: keysYAML("aesgcm", key32), others: keysYAML("aesgcm", other32), bound: true, safe: true},
-		{name: "secretbox", with: keysYAML("secretbox", key32), others: keysYAML("secretbox", other32), safe: true},
-		{name: "kms v2", with: kmsOf("v2", "p"), others: kmsOf("v2", "other"), bound: true, safe: true, plugin: plugin},
-		{name: "kms v1", with: kmsOf("v1", "p"), others: kmsOf("v1", "other"), bound: true, safe: true, plugin: plugin},
+		{name: "identity", configuration: identityTransformer, otherKeyConfiguration: identityTransformer},
+		{name: "aescbc", configuration: keysYAML("aescbc", key32), otherKeyConfiguration: keysYAML("aescbc", other32)},
+		{name: "aesgcm", configuration: keysYAML("aesgcm", key32), otherKeyConfiguration: keysYAML("aesgcm", other32), bindsKey: true, authenticates: true},
+		{name: "secretbox", configuration: keysYAML("secretbox", key32), otherKeyConfiguration: keysYAML("secretbox", other32), authenticates: true},
+		{name: "kms v2", configuration: kmsOf("v2", "p"), otherKeyConfiguration: kmsOf("v2", "other"), bindsKey: true, authenticates: true, plugin: plugin},
+		{name: "kms v1", configuration: kmsOf("v1", "p"), otherKeyConfiguration: kmsOf("v1", "other"), bindsKey: true, authenticates: true, plugin: plugin},
 	}
 }
 
-// TestProvidersShareBehavior checks the common behaviour of all providers.
-func TestProvidersShareBehavior(t *testing.T) {
+// TestAllProvidersEncryptAndDecrypt checks the behaviour that all providers share: round trips of
+// values of all sizes, and the outcome for moved, stale and corrupt values.
+func TestAllProvidersEncryptAndDecrypt(t *testing.T) {
 	for _, provider := range allProviders(t) {
 		t.Run(provider.name, func(t *testing.T) {
 			rawStore := newRawStore()
-			live := openConfig(t, rulesYAML(ruleYAML("secrets", provider.with)))
+			live := openConfig(t, rulesYAML(ruleYAML("secrets", provider.configuration)))
 			store := rawStore.storeWith(live)
 			for _, size := range []int{0, 1, 15, 16, 17, 4095, 1 << 20} {
 				value := append([]byte("k8s\x00"), bytes.Repeat([]byte{'v'}, size)...)
 				mustCreate(t, store, secretKey, value)
-				if provider.with != identityTransformer && size > 15 && bytes.Contains(rawStore.values[secretKey], value[4:20]) {
+				if provider.configuration != identityTransformer && size > 15 && bytes.Contains(rawStore.values[secretKey], value[4:20]) {
 					t.Error("stored value is not encrypted")
 				}
 				if got, stale, err := getValue(t, store, secretKey); got != string(value) || stale || err != nil {
@@ -335,38 +335,38 @@ func TestProvidersShareBehavior(t *testing.T) {
 			mustCreate(t, store, secretKey, plainValue())
 			sealed := rawStore.values[secretKey]
 			mustCreate(t, store, secretKey, plainValue())
-			if provider.with != identityTransformer && bytes.Equal(sealed, rawStore.values[secretKey]) {
+			if provider.configuration != identityTransformer && bytes.Equal(sealed, rawStore.values[secretKey]) {
 				t.Error("two encryptions of a value are equal")
 			}
-			t.Run("moved", func(t *testing.T) {
+			t.Run("value moved to another key", func(t *testing.T) {
 				rawStore.values["/registry/secrets/default/other"] = sealed
-				if _, _, err := getValue(t, store, "/registry/secrets/default/other"); (err != nil) != provider.bound {
-					t.Errorf("value copied from another key: got %v", err)
+				if _, _, err := getValue(t, store, "/registry/secrets/default/other"); (err != nil) != provider.bindsKey {
+					t.Errorf("value copied from another key: got %v, want error %t", err, provider.bindsKey)
 				}
 			})
-			if provider.with == identityTransformer {
+			if provider.configuration == identityTransformer {
 				return
 			}
-			t.Run("another key", func(t *testing.T) {
-				got, _, err := getValue(t, rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", provider.others, identityTransformer)))),
+			t.Run("value of another encryption key", func(t *testing.T) {
+				got, _, err := getValue(t, rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", provider.otherKeyConfiguration, identityTransformer)))),
 					secretKey)
 				if err == nil && got == string(plainValue()) {
 					t.Error("value was decrypted with another key")
 				}
 			})
-			t.Run("stale", func(t *testing.T) {
-				first := rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", provider.with, identityTransformer))))
+			t.Run("value of a later provider is stale", func(t *testing.T) {
+				first := rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", provider.configuration, identityTransformer))))
 				rawStore.values["/registry/secrets/default/plain"] = plainValue()
 				got, stale, err := getValue(t, first, "/registry/secrets/default/plain")
 				if got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("plain value: got %.9q, stale %t, %v, want it stale", got, stale, err)
 				}
-				second := rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", identityTransformer, provider.with))))
+				second := rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", identityTransformer, provider.configuration))))
 				if got, stale, err := getValue(t, second, secretKey); got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("encrypted value: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 				}
 			})
-			t.Run("damaged", func(t *testing.T) {
+			t.Run("corrupt value", func(t *testing.T) {
 				draw := rand.New(rand.NewPCG(1, 2))
 				for range 300 {
 					bad := bytes.Clone(sealed)
@@ -377,12 +377,12 @@ func TestProvidersShareBehavior(t *testing.T) {
 					}
 					rawStore.values[secretKey] = bad
 					got, _, err := getValue(t, store, secretKey)
-					if provider.safe && err == nil {
-						t.Fatalf("damaged value was decrypted to %.40q", got)
+					if provider.authenticates && err == nil {
+						t.Fatalf("corrupt value was decrypted to %.40q", got)
 					}
 					var why *storage.CorruptObjectError
 					if err != nil && (!errors.As(err, &why) || why.Key != secretKey || why.Revision != 1) {
-						t.Fatalf("got %v, want UnreadableError", err)
+						t.Fatalf("got %v, want CorruptObjectError", err)
 					}
 				}
 			})
@@ -394,32 +394,32 @@ func TestProvidersShareBehavior(t *testing.T) {
 // stored unencrypted.
 func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 	rawStore := newRawStore()
-	sealer := rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aescbc", key32)))))
-	mustCreate(t, sealer, secretKey, plainValue())
-	look := rawStore.values[secretKey]
+	encrypting := rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aescbc", key32)))))
+	mustCreate(t, encrypting, secretKey, plainValue())
+	sealedValue := rawStore.values[secretKey]
 	for name, store := range map[string]*encryption.Store{
 		"without a configuration": rawStore.storeWith(encryption.NewIdentity()),
 		"not covered":             rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aescbc", key32))))),
 		"identity": rawStore.storeWith(openConfig(t,
 			rulesYAML(ruleYAML("secrets", identityTransformer, keysYAML("aescbc", key32))))),
 	} {
-		if _, err := store.Create(t.Context(), secretKey, look, storage.WriteOptions{}); err == nil {
+		if _, err := store.Create(t.Context(), secretKey, sealedValue, storage.WriteOptions{}); err == nil {
 			t.Errorf("%s: got a value with an encryption prefix stored unencrypted, want an error", name)
 		}
 	}
 	if _, _, err := getValue(t, rawStore.storeWith(encryption.NewIdentity()), secretKey); err == nil ||
 		err.Error() != "identity transformer tried to read encrypted data" {
-		t.Errorf("got %v", err)
+		t.Errorf("read without a configuration: got %v, want an error of the identity transformer", err)
 	}
 	// Inside an encrypted value the prefix has no meaning.
-	mustCreate(t, sealer, secretKey, look)
-	if got, _, err := getValue(t, sealer, secretKey); got != string(look) || err != nil {
-		t.Errorf("got %.40q, %v, want %.40q", got, err, look)
+	mustCreate(t, encrypting, secretKey, sealedValue)
+	if got, _, err := getValue(t, encrypting, secretKey); got != string(sealedValue) || err != nil {
+		t.Errorf("got %.40q, %v, want %.40q", got, err, sealedValue)
 	}
 }
 
-// TestKeysWithSameName checks that the right key is found if a rotation uses the same name twice.
-func TestKeysWithSameName(t *testing.T) {
+// TestRightKeyOfSameNameDecrypts checks that the right key is found if a rotation uses the same name twice.
+func TestRightKeyOfSameNameDecrypts(t *testing.T) {
 	s := newRawStore()
 	mustCreate(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))))), secretKey, plainValue())
 	both := s.storeWith(openConfig(t,

@@ -40,15 +40,15 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 			p := newPluginWithValue(t)
 			test.reject(p.plugin)
 			live := openKMS(t, p.plugin, 500*time.Millisecond, nil)
-			w := newFixtureOn(t, p.raw, live)
-			if got, err := w.wantCached(t, secretKey); err == nil {
+			w := newFixtureOn(t, p.store, live)
+			if got, err := w.cachedValue(t, secretKey); err == nil {
 				t.Fatalf("before the key is accepted: got %.9q, want an error", got)
 			}
 			p.plugin.FailDecrypt("key-1", codes.OK)
 			p.plugin.ReturnWrongKeys(false)
 			restartPlugin(t, p.plugin, live)
 			awaitTrue(t, "readable", func() bool {
-				got, err := w.wantCached(t, secretKey)
+				got, err := w.cachedValue(t, secretKey)
 				return err == nil && got == string(plainValue())
 			})
 		})
@@ -77,11 +77,11 @@ func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 			const after = "/registry/secrets/default/t"
 			mustCreate(t, seal(), after, plainValue()) // with an unknown seed
 			for _, key := range []string{secretKey, after} {
-				if got, err := w.wantCached(t, key); err != nil || got != string(plainValue()) {
+				if got, err := w.cachedValue(t, key); err != nil || got != string(plainValue()) {
 					t.Errorf("%s: got %.9q, %v, want the plain value", key, got, err)
 				}
 			}
-			if _, err := w.wantCached(t, "/registry/secrets/default/a0"); err == nil {
+			if _, err := w.cachedValue(t, "/registry/secrets/default/a0"); err == nil {
 				t.Error("value of the lost key is readable")
 			}
 			if n := plugin.Calls("Decrypt"); n >= lost {
@@ -106,10 +106,10 @@ func TestManyLostKeysDoNotHideRecovery(t *testing.T) {
 	plugin.FailDecrypt("key-2", codes.Unknown)
 	live := openKMS(t, plugin, 500*time.Millisecond, nil)
 	w := newFixtureOn(t, raw, live)
-	if _, err := w.wantCached(t, secretKey); err == nil {
+	if _, err := w.cachedValue(t, secretKey); err == nil {
 		t.Fatal("value of a rejected key is readable")
 	}
 	plugin.FailDecrypt("key-2", codes.OK)
 	restartPlugin(t, plugin, live)
-	awaitTrue(t, "readable", func() bool { _, err := w.wantCached(t, secretKey); return err == nil })
+	awaitTrue(t, "readable", func() bool { _, err := w.cachedValue(t, secretKey); return err == nil })
 }

@@ -65,32 +65,32 @@ func (b *Builder) Build(ctx context.Context, c *Configuration, recovered func())
 }
 
 // addChains adds the chains of a configuration to a set.
-func (b *Builder) addChains(ctx context.Context, set *Set, c *Configuration, recovered func()) error {
-	for i := range c.Resources {
-		rule := &c.Resources[i]
+func (b *Builder) addChains(ctx context.Context, set *Set, configuration *Configuration, recovered func()) error {
+	for i := range configuration.Resources {
+		rule := &configuration.Resources[i]
 		var links []prefixedTransformer
-		var opens []string
+		var keyIDs []string
 		for j := range rule.Providers {
-			l, names, err := b.newLink(ctx, set, &rule.Providers[j], recovered)
+			link, names, err := b.newLink(ctx, set, &rule.Providers[j], recovered)
 			if err != nil {
 				return err
 			}
-			links = append(links, l)
-			opens = append(opens, names...)
+			links = append(links, link)
+			keyIDs = append(keyIDs, names...)
 		}
 		for _, name := range rule.Resources {
-			gr := schema.ParseGroupResource(name)
-			for _, wider := range []schema.GroupResource{{Group: gr.Group, Resource: "*"}, {Group: "*", Resource: "*"}} {
-				if set.chains[wider] != nil {
-					return fmt.Errorf("resource %q is masked by earlier rule %q", resourceName(gr), resourceName(wider))
+			groupResource := schema.ParseGroupResource(name)
+			for _, widerRule := range []schema.GroupResource{{Group: groupResource.Group, Resource: "*"}, {Group: "*", Resource: "*"}} {
+				if set.chains[widerRule] != nil {
+					return fmt.Errorf("resource %q is masked by earlier rule %q", resourceName(groupResource), resourceName(widerRule))
 				}
 			}
-			if set.chains[gr] == nil {
-				set.chains[gr], set.decryptable[gr] = &transformerChain{errNoMatch: errNoMatchingPrefix, metrics: b.Metrics}, map[string]bool{}
+			if set.chains[groupResource] == nil {
+				set.chains[groupResource], set.decryptable[groupResource] = &transformerChain{errNoMatch: errNoMatchingPrefix, metrics: b.Metrics}, map[string]bool{}
 			}
-			set.chains[gr].links = append(set.chains[gr].links, links...)
-			for _, o := range opens {
-				set.decryptable[gr][o] = true
+			set.chains[groupResource].links = append(set.chains[groupResource].links, links...)
+			for _, o := range keyIDs {
+				set.decryptable[groupResource][o] = true
 			}
 		}
 	}
@@ -136,25 +136,25 @@ func (b *Builder) newLink(
 // newKeysLink creates a provider with several keys, each with its own prefix. It also returns the
 // identities of the keys.
 func (b *Builder) newKeysLink(
-	prefix, none string,
+	prefix, noMatchText string,
 	keys []Key,
-	make func([]byte) (ciphers.Cipher, error),
+	newCipher func([]byte) (ciphers.Cipher, error),
 ) (prefixedTransformer, []string, error) {
-	c := &transformerChain{errNoMatch: errors.New(none), metrics: b.Metrics}
-	var opens []string
+	chain := &transformerChain{errNoMatch: errors.New(noMatchText), metrics: b.Metrics}
+	var keyIDs []string
 	for i := range keys {
 		secret, err := base64.StdEncoding.DecodeString(keys[i].Secret)
 		if err != nil {
 			return prefixedTransformer{}, nil, fmt.Errorf("could not obtain secret for named key %s: %w", keys[i].Name, err)
 		}
-		cipher, err := make(secret)
+		cipher, err := newCipher(secret)
 		if err != nil {
 			return prefixedTransformer{}, nil, fmt.Errorf("key %s: %w", keys[i].Name, err)
 		}
-		c.links = append(c.links, prefixedTransformer{prefix: keys[i].Name + ":", transformer: cipherTransformer{cipher}})
-		opens = append(opens, fmt.Sprintf("%s%s %x", prefix, keys[i].Name, sha256.Sum256(secret)))
+		chain.links = append(chain.links, prefixedTransformer{prefix: keys[i].Name + ":", transformer: cipherTransformer{cipher}})
+		keyIDs = append(keyIDs, fmt.Sprintf("%s%s %x", prefix, keys[i].Name, sha256.Sum256(secret)))
 	}
-	return prefixedTransformer{prefix: prefix, transformer: c}, opens, nil
+	return prefixedTransformer{prefix: prefix, transformer: chain}, keyIDs, nil
 }
 
 // newKMSLink returns the link of a KMS provider, and the prefixes of the values that it decrypts.
@@ -221,14 +221,14 @@ func (s *Set) ruleFor(gr schema.GroupResource) schema.GroupResource {
 // specific rule decides how a value is decrypted, so rules of both Sets are compared.
 func (s *Set) canDecryptAll(other *Set) bool {
 	for _, rules := range []map[schema.GroupResource]map[string]bool{s.decryptable, other.decryptable} {
-		for of := range rules {
-			now := s.decryptable[s.ruleFor(of)]
-			for o := range other.decryptable[other.ruleFor(of)] {
-				if !now[o] {
+		for groupResource := range rules {
+			ownKeys := s.decryptable[s.ruleFor(groupResource)]
+			for keyID := range other.decryptable[other.ruleFor(groupResource)] {
+				if !ownKeys[keyID] {
 					return false
 				}
 			}
-			if other.chains[other.ruleFor(of)] == nil && !now[prefixIdentity] {
+			if other.chains[other.ruleFor(groupResource)] == nil && !ownKeys[prefixIdentity] {
 				return false // its values may be plain
 			}
 		}
@@ -321,24 +321,24 @@ func NewResources(root string, builtIn map[string]schema.GroupResource) *Resourc
 //	/registry/services/specs/ns/a     -> services, if builtIn contains "services/specs/"
 //	/registry/example.com/things/ns/a -> things.example.com
 func (r *Resources) ForKey(key string) (schema.GroupResource, bool) {
-	rest, ok := strings.CutPrefix(key, r.root)
+	path, ok := strings.CutPrefix(key, r.root)
 	if !ok {
 		return schema.GroupResource{}, false
 	}
-	first := strings.IndexByte(rest, '/') + 1
-	if first == 0 {
+	firstEnd := strings.IndexByte(path, '/') + 1
+	if firstEnd == 0 {
 		return schema.GroupResource{}, false
 	}
-	if gr, ok := r.builtIn[rest[:first]]; ok {
+	if gr, ok := r.builtIn[path[:firstEnd]]; ok {
 		return gr, true
 	}
-	second := strings.IndexByte(rest[first:], '/')
-	if second <= 0 {
+	secondLength := strings.IndexByte(path[firstEnd:], '/')
+	if secondLength <= 0 {
 		return schema.GroupResource{}, false
 	}
-	if gr, ok := r.builtIn[rest[:first+second+1]]; ok {
+	if gr, ok := r.builtIn[path[:firstEnd+secondLength+1]]; ok {
 		return gr, true
 	}
-	group := rest[:first-1]
-	return schema.GroupResource{Group: group, Resource: rest[first : first+second]}, strings.IndexByte(group, '.') > 0
+	group := path[:firstEnd-1]
+	return schema.GroupResource{Group: group, Resource: path[firstEnd : firstEnd+secondLength]}, strings.IndexByte(group, '.') > 0
 }

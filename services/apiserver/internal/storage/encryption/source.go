@@ -27,8 +27,8 @@ type Source struct {
 	changes <-chan struct{}
 	// loadedWith is the Set with which the values in the cache were decrypted.
 	loadedWith *Set
-	// damagedCount counts the undecryptable values since the cache was loaded.
-	damagedCount atomic.Int64
+	// corruptCount counts the corrupt values since the cache was loaded.
+	corruptCount atomic.Int64
 
 	mu sync.Mutex // leaf lock
 	// samples holds undecryptable values that may become readable unchanged: one per key that a
@@ -49,7 +49,7 @@ func NewSource(inner Stream, live *Live, r *Resources, c Converter) *Source {
 
 // Load implements watchcache.Source.
 func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
-	s.damagedCount.Store(0)
+	s.corruptCount.Store(0)
 	s.mu.Lock()
 	s.samples = map[string]*storage.Seal{}
 	s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 	position, err := s.Stream.Load(ctx, func(items []storage.KeyValue) error {
 		for i := range items {
 			s.codec.openKeyValue(ctx, &items[i])
-			s.noteDamage(items[i].Seal)
+			s.recordCorrupt(items[i].Seal)
 		}
 		return page(items)
 	})
@@ -68,7 +68,7 @@ func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 	return position, err
 }
 
-// errReadable means that an unreadable value has become readable.
+// errReadable means that a corrupt value has become readable.
 var errReadable = fmt.Errorf("values that could not be read are readable now: %w", &storage.CompactedError{})
 
 // Follow implements watchcache.Source. It ends with *storage.ReopenedError if another configuration
@@ -101,9 +101,9 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 		before := s.codec.live.Current()
 		b = s.codec.openBatch(opening, b)
 		for i := range b.Events {
-			s.noteDamage(b.Events[i].Seal)
+			s.recordCorrupt(b.Events[i].Seal)
 		}
-		if s.damagedCount.Load() > 0 && s.codec.live.Current() != before {
+		if s.corruptCount.Load() > 0 && s.codec.live.Current() != before {
 			err := &storage.ReopenedError{} // the change may have been checked before this damage was known
 			cancel(err)
 			return err
@@ -117,24 +117,24 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 	return err
 }
 
-// noteDamage counts undecryptable values.
-func (s *Source) noteDamage(seal *storage.Seal) {
+// recordCorrupt counts a corrupt value. It keeps the value as a sample if a retry may decrypt it.
+func (s *Source) recordCorrupt(seal *storage.Seal) {
 	if seal == nil || seal.Err == nil {
 		return
 	}
-	s.damagedCount.Add(1)
+	s.corruptCount.Add(1)
 	var requested *kms.KeyError
 	name := ""
 	if errors.As(seal.Err.Err, &requested) {
 		name = requested.Key
-	} else if !seal.Err.Passing {
+	} else if !seal.Err.Transient {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.samples[name]; !known && len(s.samples) == maxSamples {
-		for any := range s.samples { // permanently lost keys make room for other ones
-			delete(s.samples, any)
+		for sample := range s.samples { // permanently lost keys make room for other ones
+			delete(s.samples, sample)
 			break
 		}
 	}
@@ -142,11 +142,11 @@ func (s *Source) noteDamage(seal *storage.Seal) {
 }
 
 // reloadReason returns why every value must be decrypted again: its key is no longer available, or
-// an unreadable value may be readable now. Nil means that there is no reason.
+// a corrupt value may be readable now. Nil means that there is no reason.
 func (s *Source) reloadReason(ctx context.Context) error {
 	now := s.codec.live.Current()
 	if now != s.loadedWith {
-		if s.damagedCount.Load() > 0 || !now.canDecryptAll(s.loadedWith) {
+		if s.corruptCount.Load() > 0 || !now.canDecryptAll(s.loadedWith) {
 			return &storage.ReopenedError{}
 		}
 		s.loadedWith = now // Load does not run while Follow does

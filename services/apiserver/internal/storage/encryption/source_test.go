@@ -21,12 +21,12 @@ type fixedSource struct {
 	follow func(ctx context.Context) error
 }
 
-func (k fixedSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
-	return storage.Position{Revision: 1}, page(slices.Clone(k.items))
+func (s fixedSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, page(slices.Clone(s.items))
 }
 
-func (k fixedSource) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
-	return k.follow(ctx)
+func (s fixedSource) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
+	return s.follow(ctx)
 }
 
 func (fixedSource) Progress(context.Context) error { return nil }
@@ -37,16 +37,16 @@ func (s *rawStore) storedItem(key string) storage.KeyValue {
 }
 
 // newLoadedSource returns a source that has loaded its stream.
-func newLoadedSource(t testing.TB, k fixedSource, live *encryption.Live) *encryption.Source {
+func newLoadedSource(t testing.TB, stream fixedSource, live *encryption.Live) *encryption.Source {
 	t.Helper()
-	source := encryption.NewSource(k, live, builtIn(), nil)
+	source := encryption.NewSource(stream, live, builtIn(), nil)
 	if _, err := source.Load(t.Context(), func([]storage.KeyValue) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return source
 }
 
-func untilCancelled(ctx context.Context) error {
+func waitForEnd(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -90,15 +90,15 @@ func TestSourceFollowReturnsReason(t *testing.T) {
 				live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", other32)))), nil)
 			}
 			if err := source.Follow(ctx, storage.Position{Revision: 1}, nil); !test.want(err) {
-				t.Errorf("got %v", err)
+				t.Errorf("Follow: got %v", err)
 			}
 		})
 	}
 }
 
-// TestDamageDoesNotHideReturnOfPlugin checks a permanently unreadable value after one that waits
+// TestPermanentlyCorruptValueDoesNotHideReturnOfPlugin checks a permanently corrupt value after one that waits
 // for a plugin.
-func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
+func TestPermanentlyCorruptValueDoesNotHideReturnOfPlugin(t *testing.T) {
 	plugin := kmstest.New(t)
 	s := newRawStore()
 	const damaged = "/registry/secrets/default/damaged"
@@ -108,7 +108,7 @@ func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
 	live := openKMS(t, plugin, 100*time.Millisecond, nil)
 	source := newLoadedSource(t, fixedSource{
 		[]storage.KeyValue{s.storedItem(secretKey), s.storedItem(damaged)},
-		untilCancelled,
+		waitForEnd,
 	}, live)
 	ended := make(chan error, 1)
 	go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()
@@ -123,9 +123,9 @@ func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
 	}
 }
 
-// TestRetriesAreBounded checks that the number of retried samples is limited, and that the limit
+// TestRetriedSamplesAreBounded checks that the number of retried samples is limited, and that the limit
 // is fully used.
-func TestRetriesAreBounded(t *testing.T) {
+func TestRetriedSamplesAreBounded(t *testing.T) {
 	const samples = 64
 	plugin := kmstest.New(t)
 	rawStore := newRawStore()
@@ -161,7 +161,7 @@ func TestRetriesAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := openKMS(t, plugin, 5*time.Second, pacing)
-			source := newLoadedSource(t, fixedSource{items, untilCancelled}, live)
+			source := newLoadedSource(t, fixedSource{items, waitForEnd}, live)
 			before := plugin.Calls("Decrypt")
 			ended := make(chan error, 1)
 			go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()

@@ -213,7 +213,7 @@ func (v *valueCodec) openValue(ctx context.Context, key string, revision int64, 
 	return value, seal
 }
 
-// decryptValue returns the plain value of a stored one, or the reason why it is unreadable.
+// decryptValue returns the plain value of a stored one, or the reason why it is corrupt.
 func (v *valueCodec) decryptValue(
 	ctx context.Context,
 	groupResource schema.GroupResource,
@@ -226,12 +226,12 @@ func (v *valueCodec) decryptValue(
 		if !isSealed(stored) {
 			return stored, nil
 		}
-		return nil, unreadableSeal(key, revision, stored, errSealed)
+		return nil, corruptSeal(key, revision, stored, errSealed)
 	}
 	value, stale, err := c.Open(ctx, stored, ValueContext{key, groupResource.String()})
 	switch {
 	case err != nil:
-		return nil, unreadableSeal(key, revision, stored, err)
+		return nil, corruptSeal(key, revision, stored, err)
 	case isSealed(stored):
 		return value, &storage.Seal{Stored: stored, Stale: stale}
 	case stale:
@@ -240,15 +240,15 @@ func (v *valueCodec) decryptValue(
 	return value, nil
 }
 
-// unreadableSeal returns the Seal of a value that cannot be read because of err.
-func unreadableSeal(key string, revision int64, stored []byte, err error) *storage.Seal {
+// corruptSeal returns the Seal of a value that cannot be read because of err.
+func corruptSeal(key string, revision int64, stored []byte, err error) *storage.Seal {
 	return &storage.Seal{
 		Stored: stored,
 		Err: &storage.CorruptObjectError{
-			Key:      key,
-			Revision: revision,
-			Err:      err,
-			Passing:  kms.Unavailable(err),
+			Key:       key,
+			Revision:  revision,
+			Err:       err,
+			Transient: kms.Unavailable(err),
 		},
 	}
 }

@@ -55,12 +55,12 @@ func newFixture(t *testing.T, live *encryption.Live) *fixture {
 // newFixtureOn returns an encrypting store over raw, with a watch cache of secrets.
 func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *fixture {
 	t.Helper()
-	w := &fixture{raw: raw, live: live, store: encryption.NewStore(raw, live, builtIn(), nil)}
+	created := &fixture{raw: raw, live: live, store: encryption.NewStore(raw, live, builtIn(), nil)}
 	var err error
-	w.cache, err = watchcache.New(watchcache.Config{
+	created.cache, err = watchcache.New(watchcache.Config{
 		Source:          encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil),
 		CurrentRevision: raw,
-		HistoryReader:   w.store,
+		HistoryReader:   created.store,
 		Resources: []watchcache.ResourceConfig{{
 			Name:   "secrets",
 			Prefix: "/registry/secrets/",
@@ -76,22 +76,22 @@ func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *f
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- w.cache.Run(ctx) }()
+	go func() { done <- created.cache.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	if err := w.cache.WaitReady(t.Context()); err != nil {
+	if err := created.cache.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.secrets = w.cache.Store("secrets")
-	return w
+	created.secrets = created.cache.Store("secrets")
+	return created
 }
 
-// wantCached returns the cached value of a key and why it is unreadable.
-func (w *fixture) wantCached(t *testing.T, key string) (string, error) {
+// cachedValue returns the cached value of a key and why it is corrupt.
+func (w *fixture) cachedValue(t *testing.T, key string) (string, error) {
 	t.Helper()
 	if _, err := w.cache.MostRecent(t.Context()); err != nil {
 		t.Fatal(err)
@@ -103,12 +103,12 @@ func (w *fixture) wantCached(t *testing.T, key string) (string, error) {
 	return string(e.Stored()), e.Corrupt()
 }
 
-// TestCacheOfEncryptedValues checks that the cache has decrypted values, resumes by the stored
-// ones, and has unreadable objects beside readable ones.
-func TestCacheOfEncryptedValues(t *testing.T) {
+// TestCacheHoldsDecryptedValues checks that the cache has decrypted values, resumes by the stored
+// ones, and holds corrupt objects beside readable ones.
+func TestCacheHoldsDecryptedValues(t *testing.T) {
 	fixture := newFixture(t, openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
 	mustCreate(t, fixture.store, secretKey, plainValue())
-	if got, err := fixture.wantCached(t, secretKey); got != string(plainValue()) || err != nil {
+	if got, err := fixture.cachedValue(t, secretKey); got != string(plainValue()) || err != nil {
 		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
 	stored, _, err := fixture.raw.Get(t.Context(), secretKey, 0)
@@ -127,7 +127,7 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 	if _, err := fixture.raw.Create(t.Context(), moved, stored.Value, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := fixture.wantCached(t, moved); got != "" || err == nil || err.Error() != "cipher: message authentication failed" {
+	if got, err := fixture.cachedValue(t, moved); got != "" || err == nil || err.Error() != "cipher: message authentication failed" {
 		t.Errorf("value copied from another key: got %.20q, %v, want no value and an authentication error", got, err)
 	}
 	mustCreate(t, fixture.store, "/registry/secrets/default/after", plainValue())
@@ -135,7 +135,7 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 	if err != nil || len(evs) != 1 || evs[0].Entry.Name() != "after" {
 		t.Errorf("got events %v, %v, want ADDED after", evs, err)
 	}
-	// The unreadable object was not reported, so neither is its deletion.
+	// The corrupt object was not reported, so neither is its deletion.
 	remove := func(key string) {
 		t.Helper()
 		kv, _, err := fixture.raw.Get(t.Context(), key, 0)
@@ -154,10 +154,10 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 	}
 }
 
-// TestUnreadableObjectDeletedExpiresWatch checks that the deletion of an object that was never
+// TestDeletionOfCorruptObjectExpiresWatch checks that the deletion of an object that was never
 // readable expires watches. They may know the object from another replica, and its last state is
 // unknown.
-func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
+func TestDeletionOfCorruptObjectExpiresWatch(t *testing.T) {
 	raw := etcdtest.Embedded(t)
 	revision, err := raw.Create(t.Context(), secretKey, []byte("k8s:enc:aesgcm:v1:gone:x"), storage.WriteOptions{})
 	if err != nil {
@@ -181,9 +181,9 @@ func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 	}
 }
 
-// TestObjectDamagedWhileWatched checks that watchers receive the readable versions and the
+// TestWatchersSkipCorruptVersions checks that watchers receive the readable versions and the
 // deletion.
-func TestObjectDamagedWhileWatched(t *testing.T) {
+func TestWatchersSkipCorruptVersions(t *testing.T) {
 	fixture := newFixture(t, openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
 	mustCreate(t, fixture.store, secretKey, plainValue())
 	revision, err := fixture.cache.MostRecent(t.Context())
@@ -202,18 +202,18 @@ func TestObjectDamagedWhileWatched(t *testing.T) {
 		defer watch.Close()
 		watchers = append(watchers, watch)
 	}
-	rev := revision
-	put := func(s storage.Interface, value string) {
+	modRevision := revision
+	update := func(s storage.Interface, value string) {
 		t.Helper()
-		if rev, err = s.Update(t.Context(), secretKey, []byte(value), rev, storage.WriteOptions{}); err != nil {
+		if modRevision, err = s.Update(t.Context(), secretKey, []byte(value), modRevision, storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put(fixture.raw, "k8s:enc:aesgcm:v1:k1:damaged")
-	put(fixture.store, "again")
-	put(fixture.raw, "k8s:enc:aesgcm:v1:k1:damaged")
-	put(fixture.raw, "k8s:enc:aesgcm:v1:gone:damaged")
-	if _, err := fixture.raw.Delete(t.Context(), secretKey, rev); err != nil {
+	update(fixture.raw, "k8s:enc:aesgcm:v1:k1:damaged")
+	update(fixture.store, "again")
+	update(fixture.raw, "k8s:enc:aesgcm:v1:k1:damaged")
+	update(fixture.raw, "k8s:enc:aesgcm:v1:gone:damaged")
+	if _, err := fixture.raw.Delete(t.Context(), secretKey, modRevision); err != nil {
 		t.Fatal(err)
 	}
 	mustCreate(t, fixture.store, secretKey, []byte("third"))
@@ -235,7 +235,7 @@ func TestObjectDamagedWhileWatched(t *testing.T) {
 }
 
 // TestReloadAppliesOnlyValidFiles checks that a valid file is applied and an invalid one is not, and that values become
-// readable or unreadable without a restart.
+// readable or corrupt without a restart.
 func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	first := rulesYAML(ruleYAML("secrets", keysYAML("aescbc", key32)))
@@ -257,7 +257,7 @@ func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 	if _, err := fixture.raw.Create(t.Context(), damaged, s.values[damaged], storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fixture.wantCached(t, damaged); err == nil {
+	if _, err := fixture.cachedValue(t, damaged); err == nil {
 		t.Error("value of an unknown key is readable")
 	}
 	apply := func(content string) {
@@ -267,8 +267,8 @@ func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 		awaitTrue(t, "configuration applied", func() bool { return live.Current() != was })
 	}
 	apply(rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32), keysYAML("aescbc", key32))))
-	awaitTrue(t, "readable", func() bool { _, err := fixture.wantCached(t, damaged); return err == nil })
-	if got, err := fixture.wantCached(t, secretKey); got != string(plainValue()) || err != nil {
+	awaitTrue(t, "readable", func() bool { _, err := fixture.cachedValue(t, damaged); return err == nil })
+	if got, err := fixture.cachedValue(t, secretKey); got != string(plainValue()) || err != nil {
 		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
 	before := live.Current()
@@ -280,7 +280,7 @@ func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 		t.Error("invalid configuration was applied")
 	}
 	apply(next)
-	awaitTrue(t, "unreadable", func() bool { _, err := fixture.wantCached(t, secretKey); return err != nil })
+	awaitTrue(t, "the value to become corrupt", func() bool { _, err := fixture.cachedValue(t, secretKey); return err != nil })
 }
 
 // TestRotationLosesNoWriteUnderLoad checks that during rotations every read returns a written value, and no
@@ -349,44 +349,44 @@ func TestRotationLosesNoWriteUnderLoad(t *testing.T) {
 	work.Wait()
 	for i := range writers {
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
-		if got, err := fixture.wantCached(t, key); got != fmt.Sprint(written[i].Load()) || err != nil {
+		if got, err := fixture.cachedValue(t, key); got != fmt.Sprint(written[i].Load()) || err != nil {
 			t.Errorf("%s: got %q, %v, want the last write, %d", key, got, err, written[i].Load())
 		}
 	}
 }
 
-// TestCachedValuesAppearWhenPluginReturns checks values that could not be decrypted while the
-// plugin was gone.
-func TestCachedValuesAppearWhenPluginReturns(t *testing.T) {
+// TestCorruptValuesRecoverWhenPluginReturns checks that cached values that could not be decrypted
+// while the plugin was gone become readable once it returns.
+func TestCorruptValuesRecoverWhenPluginReturns(t *testing.T) {
 	p := newPluginWithValue(t)
 	p.plugin.Stop()
 	live := openKMS(t, p.plugin, 100*time.Millisecond, nil)
-	w := newFixtureOn(t, p.raw, live)
+	w := newFixtureOn(t, p.store, live)
 	mustCreate(t, encryption.NewStore(w.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
-	if _, err := w.wantCached(t, secretKey); err == nil {
+	if _, err := w.cachedValue(t, secretKey); err == nil {
 		t.Error("value is readable without the plugin")
 	}
 	p.plugin.Start()
-	awaitTrue(t, "readable", func() bool { got, err := w.wantCached(t, secretKey); return err == nil && got == string(plainValue()) })
+	awaitTrue(t, "readable", func() bool { got, err := w.cachedValue(t, secretKey); return err == nil && got == string(plainValue()) })
 }
 
-// TestHangingDecryptionBlocksNothing checks a plugin that is healthy but does not decrypt. Values
-// with its keys are unreadable, everything else works, and the values become readable when it
+// TestHangingDecryptionDoesNotBlockOtherValues checks a plugin that is healthy but does not decrypt. Values
+// configuration its keys are corrupt, everything else works, and the values become readable when it
 // responds.
-func TestHangingDecryptionBlocksNothing(t *testing.T) {
+func TestHangingDecryptionDoesNotBlockOtherValues(t *testing.T) {
 	sealedBy := newPluginWithValue(t)
 	sealedBy.plugin.HangMethod("Decrypt")
 	live := openKMS(t, sealedBy.plugin, time.Hour, nil)
-	fixture := newFixtureOn(t, sealedBy.raw, live)
-	if _, err := fixture.wantCached(t, secretKey); err == nil {
+	fixture := newFixtureOn(t, sealedBy.store, live)
+	if _, err := fixture.cachedValue(t, secretKey); err == nil {
 		t.Error("value is readable without decryption")
 	}
-	other, err := sealedBy.raw.Revision(t.Context())
+	other, err := sealedBy.store.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A change that needs a key precedes one that does not.
-	stored, _, err := sealedBy.raw.Get(t.Context(), secretKey, 0)
+	stored, _, err := sealedBy.store.Get(t.Context(), secretKey, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +394,7 @@ func TestHangingDecryptionBlocksNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustCreate(t, encryption.NewStore(fixture.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
-	if got, err := fixture.wantCached(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
+	if got, err := fixture.cachedValue(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
 		t.Errorf("after revision %d: got %.20q, %v, want %q", other, got, err, "plain")
 	}
 	if err := live.Current().Check(t.Context(), 0); err != nil {
@@ -402,14 +402,14 @@ func TestHangingDecryptionBlocksNothing(t *testing.T) {
 	}
 	sealedBy.plugin.Resume()
 	awaitTrue(t, "readable", func() bool {
-		got, err := fixture.wantCached(t, secretKey)
+		got, err := fixture.cachedValue(t, secretKey)
 		return err == nil && got == string(plainValue())
 	})
 }
 
-// TestNarrowerRuleIsDetected checks that values of a wider rule are unreadable under a narrower
+// TestNarrowerRuleMayLoseValues checks that values of a wider rule become corrupt under a narrower
 // one without its key, although the wider rule still exists.
-func TestNarrowerRuleIsDetected(t *testing.T) {
+func TestNarrowerRuleMayLoseValues(t *testing.T) {
 	for _, test := range []struct {
 		name, before, after string
 		lost                bool
@@ -449,7 +449,7 @@ func TestNarrowerRuleIsDetected(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			before, after := openConfig(t, test.before).Current(), openConfig(t, test.after).Current()
 			if got := !after.Covers(before); got != test.lost {
-				t.Errorf("values become unreadable: got %t, want %t", got, test.lost)
+				t.Errorf("values become corrupt: got %t, want %t", got, test.lost)
 			}
 			if !after.Covers(after) || !before.Covers(before) {
 				t.Error("configuration does not cover itself")

@@ -30,9 +30,9 @@ func (s batchSource) Follow(ctx context.Context, _ storage.Position, apply func(
 
 func (batchSource) Progress(context.Context) error { return nil }
 
-// TestConfigurationAppliedDuringDecryption checks that values that the old configuration could not
+// TestConfigurationAppliedDuringDecryptionReopensValues checks that values that the old configuration could not
 // decrypt are decrypted again with the new one, if it is applied while a batch is being decrypted.
-func TestConfigurationAppliedDuringDecryption(t *testing.T) {
+func TestConfigurationAppliedDuringDecryptionReopensValues(t *testing.T) {
 	p := kmstest.New(t)
 	rawStore := newRawStore()
 	const local, far = "/registry/secrets/default/local", "/registry/secrets/default/far"

@@ -86,40 +86,40 @@ func validateOverlap(resources []string, path *field.Path) field.ErrorList {
 func validateNames(resources []string, path *field.Path) (errs field.ErrorList) {
 	for i, r := range resources {
 		groupResource := schema.ParseGroupResource(r)
-		wrong := ""
+		problem := ""
 		switch {
 		case strings.ContainsFunc(r, unicode.IsUpper):
-			wrong = textUppercase
+			problem = textUppercase
 		case r == "*":
-			wrong = textLoneStar
+			problem = textLoneStar
 		case slices.Contains([]string{"apiserveripinfo", "serviceipallocations", "servicenodeportallocations"}, r):
-			wrong = textNoAPI
+			problem = textNoAPI
 		case groupResource.Group == "events.k8s.io":
-			wrong = textEventsGroup
+			problem = textEventsGroup
 		case groupResource.Group == "extensions":
-			wrong = textExtensions
+			problem = textExtensions
 		case groupResource.Group == "*" && groupResource.Resource != "*":
-			wrong = textAcrossGroups
+			problem = textAcrossGroups
 		default:
 			continue
 		}
-		errs = append(errs, field.Invalid(path.Index(i), r, wrong))
+		errs = append(errs, field.Invalid(path.Index(i), r, problem))
 	}
 	return errs
 }
 
 // String returns the form in which Kubernetes prints a provider in messages.
 func (p *ProviderConfiguration) String() string {
-	one := func(field, kind string, set bool) string {
+	fieldText := func(field, kind string, set bool) string {
 		if set {
 			return fmt.Sprintf("%s:(*apiserver.%s)(set)", field, kind)
 		}
 		return fmt.Sprintf("%s:(*apiserver.%s)(nil)", field, kind)
 	}
 	return "apiserver.ProviderConfiguration{" + strings.Join([]string{
-		one("AESGCM", "AESConfiguration", p.AESGCM != nil), one("AESCBC", "AESConfiguration", p.AESCBC != nil),
-		one("Secretbox", "SecretboxConfiguration", p.Secretbox != nil), one("Identity", "IdentityConfiguration", p.Identity != nil),
-		one("KMS", "KMSConfiguration", p.KMS != nil),
+		fieldText("AESGCM", "AESConfiguration", p.AESGCM != nil), fieldText("AESCBC", "AESConfiguration", p.AESCBC != nil),
+		fieldText("Secretbox", "SecretboxConfiguration", p.Secretbox != nil), fieldText("Identity", "IdentityConfiguration", p.Identity != nil),
+		fieldText("KMS", "KMSConfiguration", p.KMS != nil),
 	}, ", ") + "}"
 }
 
@@ -131,16 +131,16 @@ func (s fixedText) String() string { return s.text }
 // validate checks that the provider has exactly one kind, and validates it. names holds the names
 // of the KMS providers so far.
 func (p *ProviderConfiguration) validate(path *field.Path, names map[string]bool, reload bool) field.ErrorList {
-	n := 0
+	kinds := 0
 	for _, set := range []bool{p.AESGCM != nil, p.AESCBC != nil, p.Secretbox != nil, p.Identity != nil, p.KMS != nil} {
 		if set {
-			n++
+			kinds++
 		}
 	}
 	switch {
-	case n == 0:
+	case kinds == 0:
 		return field.ErrorList{field.Invalid(path, fixedText{p.String()}, textNoProvider)}
-	case n > 1:
+	case kinds > 1:
 		return field.ErrorList{field.Invalid(path, fixedText{p.String()}, textManyProviders)}
 	case p.KMS != nil:
 		errs := p.KMS.validate(path.Child("kms"), names, reload)
@@ -190,31 +190,31 @@ func (c *KeysConfiguration) validate(path *field.Path, lengths ...int) (errs fie
 
 // validate validates a KMS provider.
 func (c *KMSConfiguration) validate(path *field.Path, names map[string]bool, reload bool) (errs field.ErrorList) {
-	bad := func(child string, value any, text string) {
+	addInvalid := func(child string, value any, text string) {
 		errs = append(errs, field.Invalid(path.Child(child), value, text))
 	}
 	switch {
 	case c.Name == "":
 		errs = append(errs, field.Required(path.Child("name"), fmt.Sprintf(textMandatory, "name", "provider")))
 	case c.APIVersion != kmsV1 && strings.Contains(c.Name, ":"):
-		bad("name", c.Name, fmt.Sprintf("invalid KMS provider name %s, must not contain ':'", c.Name))
+		addInvalid("name", c.Name, fmt.Sprintf("invalid KMS provider name %s, must not contain ':'", c.Name))
 	case (c.APIVersion != kmsV1 || reload) && names[c.Name]:
-		bad("name", c.Name, fmt.Sprintf("duplicate KMS provider name %s, names must be unique", c.Name))
+		addInvalid("name", c.Name, fmt.Sprintf("duplicate KMS provider name %s, names must be unique", c.Name))
 	}
 	if c.Timeout.Duration <= 0 {
-		bad("timeout", fixedText{fmt.Sprintf("v1.Duration{Duration:%d}", c.Timeout.Duration)}, "timeout should be a positive value")
+		addInvalid("timeout", fixedText{fmt.Sprintf("v1.Duration{Duration:%d}", c.Timeout.Duration)}, "timeout should be a positive value")
 	}
 	errs = append(errs, c.validateEndpoint(path.Child("endpoint"))...)
 	if c.CacheSize != nil {
 		switch {
 		case c.APIVersion == kmsV2:
-			bad("cachesize", *c.CacheSize, "cachesize is not supported in v2")
+			addInvalid("cachesize", *c.CacheSize, "cachesize is not supported in v2")
 		case *c.CacheSize == 0:
-			bad("cachesize", *c.CacheSize, "cachesize should be a positive value, or negative to disable")
+			addInvalid("cachesize", *c.CacheSize, "cachesize should be a positive value, or negative to disable")
 		}
 	}
 	if c.APIVersion != kmsV1 && c.APIVersion != kmsV2 {
-		bad("apiVersion", c.APIVersion, "unsupported apiVersion apiVersion for KMS provider, only v1 and v2 are supported")
+		addInvalid("apiVersion", c.APIVersion, "unsupported apiVersion apiVersion for KMS provider, only v1 and v2 are supported")
 	}
 	return errs
 }

@@ -18,7 +18,7 @@ func TestReplicaFarBehindCatchesUp(t *testing.T) {
 	suite := newSuite(t, 1, 1<<20)
 	from := suite.store.newest()
 
-	// 1. Write more than a single watch reads (catchUpFrom). Some slices have no change below the
+	// 1. Write more than a single watch reads (minCatchUpLag). Some slices have no change below the
 	// root, because more revisions than sliceRevisions in a row are outside. Some values have 1 MiB.
 	// The other revisions change 1 to 3 keys.
 	const writes = 7000
@@ -37,26 +37,26 @@ func TestReplicaFarBehindCatchesUp(t *testing.T) {
 
 	// 2. Catch up. Meanwhile, write more from time to time, and break the watches while the replica
 	// receives the events after the 3000th. apply records its errors for compareHistory.
-	f := newFeed(suite.store, testRoot, 1, quietLog())
-	go f.run(t.Context(), storage.Position{Revision: from})
-	rec := replicaLog{applied: from}
-	for rec.applied < suite.store.newest() {
-		_ = rec.apply(<-f.batches)
-		if n := len(rec.events); n%50 == 0 && n < writes {
+	feed := newFeed(suite.store, testRoot, 1, quietLog())
+	go feed.run(t.Context(), storage.Position{Revision: from})
+	recorded := replicaLog{applied: from}
+	for recorded.applied < suite.store.newest() {
+		_ = recorded.apply(<-feed.batches)
+		if n := len(recorded.events); n%50 == 0 && n < writes {
 			suite.store.write(1, 20)
 		}
-		if n := len(rec.events); n > 3000 && n < 3100 {
+		if n := len(recorded.events); n > 3000 && n < 3100 {
 			suite.store.breakWatches()
 		}
 	}
-	if err := rec.compareHistory(suite.store.historySince(from)); err != nil {
+	if err := recorded.compareHistory(suite.store.historySince(from)); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestCatchUpOverEtcd checks that a replica that catches up with etcd receives the same events from
+// TestCatchUpDeliversSameEventsFromSlicesAndHistory checks that a replica that catches up with etcd receives the same events from
 // watches of slices as from the history, and in the expected number of batches.
-func TestCatchUpOverEtcd(t *testing.T) {
+func TestCatchUpDeliversSameEventsFromSlicesAndHistory(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	from, err := store.Revision(t.Context())
 	if err != nil {
@@ -65,7 +65,7 @@ func TestCatchUpOverEtcd(t *testing.T) {
 	var writers sync.WaitGroup
 	for w := range 32 {
 		writers.Go(func() {
-			for i := range catchUpFrom / 20 {
+			for i := range minCatchUpLag / 20 {
 				key := fmt.Sprintf("%sthings/%d-%d", testRoot, w, i)
 				if i%5 == 4 {
 					key = fmt.Sprintf("/elsewhere/%d-%d", w, i)
@@ -91,15 +91,15 @@ func TestCatchUpOverEtcd(t *testing.T) {
 		"through history": {store: store, batches: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFeed(source.store, testRoot, 1, quietLog())
-			go f.run(t.Context(), storage.Position{Revision: from})
-			rec := replicaLog{applied: from}
+			feed := newFeed(source.store, testRoot, 1, quietLog())
+			go feed.run(t.Context(), storage.Position{Revision: from})
+			recorded := replicaLog{applied: from}
 			batches := 0
-			for rec.applied < rev {
-				_ = rec.apply(<-f.batches)
+			for recorded.applied < rev {
+				_ = recorded.apply(<-feed.batches)
 				batches++
 			}
-			if err := rec.compareHistory(want); err != nil {
+			if err := recorded.compareHistory(want); err != nil {
 				t.Error(err)
 			}
 			if batches != source.batches {
@@ -134,11 +134,11 @@ func TestCatchUpOfFewChangesNeedsNoWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f := newFeed(store, testRoot, 1, quietLog())
-	go f.run(t.Context(), storage.Position{Revision: from})
-	rec := replicaLog{applied: from}
-	_ = rec.apply(<-f.batches)
-	if err := rec.compareHistory(readHistoryOf(t, store.Store, from, from+3)); err != nil {
+	feed := newFeed(store, testRoot, 1, quietLog())
+	go feed.run(t.Context(), storage.Position{Revision: from})
+	recorded := replicaLog{applied: from}
+	_ = recorded.apply(<-feed.batches)
+	if err := recorded.compareHistory(readHistoryOf(t, store.Store, from, from+3)); err != nil {
 		t.Error(err)
 	}
 	if after := <-store.after; after != from+3 {

@@ -13,15 +13,15 @@ import (
 
 // operator is the root of trust of a NATS server, with one account.
 type operator struct {
-	claims  *jwt.OperatorClaims
-	account nkeys.KeyPair
-	jwt     string // of the account
-	public  string // key of the account
+	claims       *jwt.OperatorClaims
+	account      nkeys.KeyPair
+	accountToken string // of the account
+	accountKey   string // key of the account
 }
 
 func newOperator(t *testing.T) *operator {
 	t.Helper()
-	keys := func(make func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
+	newKeys := func(make func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
 		pair, err := make()
 		if err != nil {
 			t.Fatal(err)
@@ -32,14 +32,14 @@ func newOperator(t *testing.T) *operator {
 		}
 		return pair, public
 	}
-	root, rootPublic := keys(nkeys.CreateOperator)
-	o := &operator{claims: jwt.NewOperatorClaims(rootPublic)}
-	o.account, o.public = keys(nkeys.CreateAccount)
+	root, rootPublic := newKeys(nkeys.CreateOperator)
+	created := &operator{claims: jwt.NewOperatorClaims(rootPublic)}
+	created.account, created.accountKey = newKeys(nkeys.CreateAccount)
 	var err error
-	if o.jwt, err = jwt.NewAccountClaims(o.public).Encode(root); err != nil {
+	if created.accountToken, err = jwt.NewAccountClaims(created.accountKey).Encode(root); err != nil {
 		t.Fatal(err)
 	}
-	return o
+	return created
 }
 
 // writeCredentials writes a credentials file of a user with access to the subjects of one cluster.
@@ -94,7 +94,7 @@ func startNATS(t *testing.T, o *server.Options) *server.Server {
 func TestServerAcceptsOnlySignedUsers(t *testing.T) {
 	trusted := newOperator(t)
 	resolver := &server.MemAccResolver{}
-	if err := resolver.Store(trusted.public, trusted.jwt); err != nil {
+	if err := resolver.Store(trusted.accountKey, trusted.accountToken); err != nil {
 		t.Fatal(err)
 	}
 	srv := startNATS(t, &server.Options{
@@ -109,12 +109,12 @@ func TestServerAcceptsOnlySignedUsers(t *testing.T) {
 
 	store := newFakeStore()
 	elector := newFakeElector(store)
-	replica := func(id, file string) *process {
-		o := NewOptions()
-		o.Servers = []string{srv.ClientURL()}
-		o.CredentialsFile = file
+	startReplica := func(id, file string) *process {
+		options := NewOptions()
+		options.Servers = []string{srv.ClientURL()}
+		options.CredentialsFile = file
 		fanout, err := New(Config{
-			Options:   o,
+			Options:   options,
 			Store:     store,
 			Elector:   elector,
 			Root:      testRoot,
@@ -125,19 +125,19 @@ func TestServerAcceptsOnlySignedUsers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &process{Fanout: fanout, from: store.newest(), seen: make(chan struct{})}
-		p.rec.applied = p.from
-		runProcess(t, p)
-		return p
+		started := &process{Fanout: fanout, from: store.newest(), seen: make(chan struct{})}
+		started.recorded.applied = started.from
+		runProcess(t, started)
+		return started
 	}
 	cluster := NewOptions().ClusterID
-	first := replica("first", trusted.writeCredentials(t, cluster))
+	first := startReplica("first", trusted.writeCredentials(t, cluster))
 	first.untilSource(t, sourceLocal)
-	second := replica("second", trusted.writeCredentials(t, cluster))
+	second := startReplica("second", trusted.writeCredentials(t, cluster))
 	second.untilSource(t, sourceNATS)
 
 	file := newOperator(t).writeCredentials(t, cluster)
-	third := replica("third", file)
+	third := startReplica("third", file)
 	store.write(1, 10)
 	third.untilCurrent(t, store)
 	if s := third.State(); s.Connected || s.Source != sourceStore {

@@ -41,8 +41,8 @@
 //
 // In state store the replica has its own store watch after C. Messages of the chain that answered
 // wait in a bounded queue that drops the oldest. A fall is a change from nats or local to store because
-// of a fault. A replica that falls often waits longer, with jitter, before it joins again. Neither state loses, duplicates or reorders a change; they differ
-// in the load of the store. A subscription that the NATS server rejects is retried
+// of a fault. A replica that falls often waits longer, with jitter, before it joins again. No state
+// loses, duplicates or reorders a change. The states differ in the load of the store. A subscription that the NATS server rejects is retried
 // (transport.go).
 //
 // # Heartbeats

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// overEtcd starts a replica over a store on etcd.
-func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *process {
+// startProcessOverEtcd starts a replica over a store on etcd.
+func startProcessOverEtcd(t *testing.T, store *etcd.Store, replicaID string, servers []string) *process {
 	t.Helper()
 	o := NewOptions()
 	o.Servers = servers
@@ -21,7 +21,7 @@ func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *pro
 		Store:     store,
 		Elector:   etcd.NewElector(store, time.Second),
 		Root:      testRoot,
-		ID:        id,
+		ID:        replicaID,
 		Logger:    quietLog(),
 		Heartbeat: 250 * time.Millisecond,
 	})
@@ -34,7 +34,7 @@ func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *pro
 		t.Fatal(err)
 	}
 	p.from = at.Revision
-	p.rec.applied = at.Revision
+	p.recorded.applied = at.Revision
 	runProcess(t, p)
 	return p
 }
@@ -91,7 +91,7 @@ func TestReplicasFollowEtcd(t *testing.T) {
 	ctx := t.Context()
 	var replicas []*process
 	for _, id := range []string{"p", "a", "b"} {
-		p := overEtcd(t, store, id, []string{url})
+		p := startProcessOverEtcd(t, store, id, []string{url})
 		p.untilStream(t)
 		replicas = append(replicas, p)
 	}
@@ -101,26 +101,27 @@ func TestReplicasFollowEtcd(t *testing.T) {
 	}
 	first := replicas[0]
 	first.untilSource(t, sourceLocal)
-	first.awaitCondition(t, "the writes", func() bool { return first.rec.revision() >= rev })
+	first.awaitCondition(t, "the writes", func() bool { return first.recorded.revision() >= rev })
 	first.stop()
 	rev = churnObjects(t, ctx, store, 1)
 	for _, p := range replicas[1:] {
-		p.awaitCondition(t, "the writes", func() bool { return p.rec.revision() >= rev })
+		p.awaitCondition(t, "the writes", func() bool { return p.recorded.revision() >= rev })
 		p.untilStream(t)
 	}
 	rev = churnObjects(t, ctx, store, 2)
 	for _, p := range replicas[1:] {
-		p.awaitCondition(t, "the writes", func() bool { return p.rec.revision() >= rev })
-		if err := p.rec.compareHistory(readHistoryOf(t, store, p.from, rev)); err != nil {
+		p.awaitCondition(t, "the writes", func() bool { return p.recorded.revision() >= rev })
+		if err := p.recorded.compareHistory(readHistoryOf(t, store, p.from, rev)); err != nil {
 			t.Errorf("%s: %v", p.id, err)
 		}
 	}
 }
 
-// Progress reaches a revision outside the root without a write to etcd.
-func TestProgressOverEtcd(t *testing.T) {
+// TestProgressReachesRevisionOutsideRootInEtcd checks that Progress reaches a revision outside the
+// root without a write to etcd.
+func TestProgressReachesRevisionOutsideRootInEtcd(t *testing.T) {
 	store := etcdtest.Embedded(t)
-	p := overEtcd(t, store, "alone", nil)
+	p := startProcessOverEtcd(t, store, "alone", nil)
 	p.untilSource(t, sourceLocal)
 	for i := range 20 {
 		rev, err := store.Create(t.Context(), fmt.Sprintf("/elsewhere/%d", i), []byte("x"), storage.WriteOptions{})
@@ -130,6 +131,6 @@ func TestProgressOverEtcd(t *testing.T) {
 		if err := p.Progress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		p.awaitCondition(t, "the revision", func() bool { return p.rec.revision() >= rev })
+		p.awaitCondition(t, "the revision", func() bool { return p.recorded.revision() >= rev })
 	}
 }

@@ -23,31 +23,36 @@ func newBus(payload int) *bus { return &bus{payload: payload, nodes: map[*busNod
 // busNode is a transport with faults for the messages that it receives.
 type busNode struct {
 	bus     *bus
-	ev      linkEvents
+	events  linkEvents
 	notify  chan struct{} // receives a value when queue grows
 	done    chan struct{} // closed by close
 	stopped chan struct{} // closed when run returns
 
-	mu       sync.Mutex
-	up       bool
-	closed   bool
-	handlers map[string]func([]byte)
-	queue    []func() // deliveries and events, in order
+	mu        sync.Mutex
+	connected bool
+	closed    bool
+	handlers  map[string]func([]byte)
+	queue     []func() // deliveries and events, in order
 
-	// drop, repeat, damage and swap are the numbers of messages that still get the fault.
-	drop, repeat, damage, swap int
-	held                       func()   // a swapped delivery, which follows the next one
-	recent                     []func() // the last 100 deliveries, oldest first
+	faults faults
+	held   func()   // a swapped delivery, which follows the next one
+	recent []func() // the last 100 deliveries, oldest first
+}
+
+// faults holds, for each fault, the number of messages that still get it.
+type faults struct {
+	drop, repeat, damage int
+	swap                 int // with the message after it
 }
 
 func newBusNode(b *bus) *busNode {
-	return &busNode{bus: b, up: true, handlers: map[string]func([]byte){}}
+	return &busNode{bus: b, connected: true, handlers: map[string]func([]byte){}}
 }
 
 // dial starts a new connection of the node. It keeps the faults.
-func (n *busNode) dial(ev linkEvents) (transport, error) {
+func (n *busNode) dial(events linkEvents) (transport, error) {
 	n.mu.Lock()
-	n.ev = ev
+	n.events = events
 	n.closed = false
 	n.queue = nil
 	n.held = nil
@@ -55,8 +60,8 @@ func (n *busNode) dial(ev linkEvents) (transport, error) {
 	n.notify = make(chan struct{}, 1)
 	n.done = make(chan struct{})
 	n.stopped = make(chan struct{})
-	if n.up {
-		n.enqueueLocked(ev.up)
+	if n.connected {
+		n.enqueueLocked(events.onUp)
 	}
 	n.mu.Unlock()
 	n.bus.mu.Lock()
@@ -99,7 +104,7 @@ func (n *busNode) run() {
 
 func (n *busNode) publish(subject string, data []byte) error {
 	n.mu.Lock()
-	up := n.up && !n.closed
+	up := n.connected && !n.closed
 	n.mu.Unlock()
 	if !up {
 		return errBusDown
@@ -128,20 +133,20 @@ func (n *busNode) deliverWithFaults(subject string, data []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	handle := n.handlers[subject]
-	if !n.up || n.closed || handle == nil {
+	if !n.connected || n.closed || handle == nil {
 		return
 	}
-	if n.drop > 0 {
-		n.drop--
+	if n.faults.drop > 0 {
+		n.faults.drop--
 		return
 	}
-	if n.damage > 0 && len(data) > 0 {
-		n.damage--
+	if n.faults.damage > 0 && len(data) > 0 {
+		n.faults.damage--
 		data[len(data)/2] ^= 0x40
 	}
 	deliver := func() { handle(data) }
-	if n.swap > 0 && n.held == nil {
-		n.swap--
+	if n.faults.swap > 0 && n.held == nil {
+		n.faults.swap--
 		n.held = deliver
 		return
 	}
@@ -150,8 +155,8 @@ func (n *busNode) deliverWithFaults(subject string, data []byte) {
 		n.recent = n.recent[1:]
 	}
 	n.enqueueLocked(deliver)
-	if n.repeat > 0 {
-		n.repeat--
+	if n.faults.repeat > 0 {
+		n.faults.repeat--
 		n.enqueueLocked(deliver)
 	}
 	if n.held != nil {
@@ -168,19 +173,19 @@ func (n *busNode) subscribe(subject string, handle func([]byte)) error {
 }
 
 // setConnected restores or cuts the connection.
-func (n *busNode) setConnected(up bool) {
+func (n *busNode) setConnected(connected bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.up == up {
+	if n.connected == connected {
 		return
 	}
-	n.up = up
+	n.connected = connected
 	switch {
-	case n.ev.up == nil || n.closed:
-	case up:
-		n.enqueueLocked(n.ev.up)
+	case n.events.onUp == nil || n.closed:
+	case connected:
+		n.enqueueLocked(n.events.onUp)
 	default:
-		n.enqueueLocked(func() { n.ev.down(errBusDown) })
+		n.enqueueLocked(func() { n.events.onDown(errBusDown) })
 	}
 }
 
@@ -189,20 +194,17 @@ func (n *busNode) setConnected(up bool) {
 func (n *busNode) redeliverEarlier(age int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.up && !n.closed && len(n.recent) > age {
+	if n.connected && !n.closed && len(n.recent) > age {
 		n.enqueueLocked(n.recent[len(n.recent)-1-age])
 	}
 }
 
-// setFaults sets how many of the next messages are dropped, repeated, damaged or swapped.
-func (n *busNode) setFaults(drop, repeat, damage, swap int) {
+// setFaults sets the faults of the next messages.
+func (n *busNode) setFaults(next faults) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.drop = drop
-	n.repeat = repeat
-	n.damage = damage
-	n.swap = swap
-	if swap == 0 {
+	n.faults = next
+	if next.swap == 0 {
 		n.held = nil
 	}
 }

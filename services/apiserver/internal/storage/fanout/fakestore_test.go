@@ -17,37 +17,37 @@ const testRoot = "/registry/"
 type fakeStore struct {
 	storage.Interface
 
-	mu        sync.Mutex
-	history   []storage.Event
-	revision  int64
-	compacted int64
-	down      bool          // every call fails
-	stalled   bool          // watches deliver nothing
-	changed   chan struct{} // closed at the next change of anything above
-	broken    chan struct{} // closed to end running watches
-	watches   int
-	lives     int // number of restorations, which names the history
+	mu           sync.Mutex
+	history      []storage.Event
+	revision     int64
+	compacted    int64
+	down         bool          // every call fails
+	stalled      bool          // watches deliver nothing
+	changed      chan struct{} // closed at the next change of anything above
+	broken       chan struct{} // closed to end running watches
+	watches      int
+	restorations int // number of restorations, which names the history
 }
 
 func newFakeStore() *fakeStore {
 	return &fakeStore{revision: 10, changed: make(chan struct{}), broken: make(chan struct{})}
 }
 
-func (s *fakeStore) update(f func()) {
+func (s *fakeStore) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f()
+	change()
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
 // write sets n keys to values of the given size at one revision.
-func (s *fakeStore) write(n, size int) int64 {
+func (s *fakeStore) write(keys, size int) int64 {
 	var rev int64
 	s.update(func() {
 		s.revision++
 		rev = s.revision
-		for i := range n {
+		for i := range keys {
 			event := storage.Event{
 				Type:           storage.Created,
 				Revision:       rev,
@@ -55,7 +55,7 @@ func (s *fakeStore) write(n, size int) int64 {
 				Key:            fmt.Sprintf("%sthings/%d-%d", testRoot, rev, i),
 				Value:          make([]byte, size),
 			}
-			copy(event.Value, fmt.Sprint(s.lives, event.Key))
+			copy(event.Value, fmt.Sprint(s.restorations, event.Key))
 			switch {
 			case rev%3 == 1:
 				event.Type = storage.Updated
@@ -64,8 +64,8 @@ func (s *fakeStore) write(n, size int) int64 {
 				event.Type = storage.Deleted
 				event.CreateRevision = 0
 				event.Value = nil
-				if s.lives > 0 { // otherwise all histories would have the same deletion
-					event.Key = fmt.Sprintf("%s-%d", event.Key, s.lives)
+				if s.restorations > 0 { // otherwise all histories would have the same deletion
+					event.Key = fmt.Sprintf("%s-%d", event.Key, s.restorations)
 				}
 			}
 			s.history = append(s.history, event)
@@ -159,16 +159,16 @@ func (s *fakeStore) position() storage.Position {
 
 // restore returns the store to its state n revisions ago, as a backup does, and then writes the
 // given number of other changes.
-func (s *fakeStore) restore(n, instead int64) {
+func (s *fakeStore) restore(back, writes int64) {
 	s.update(func() {
-		s.revision = max(s.revision-n, 11)
+		s.revision = max(s.revision-back, 11)
 		s.compacted = min(s.compacted, s.revision)
 		s.history = slices.Clone(s.history[:s.indexLocked(s.revision)])
-		s.lives++
+		s.restorations++
 		close(s.broken)
 		s.broken = make(chan struct{})
 	})
-	for range instead {
+	for range writes {
 		s.write(1, 51)
 	}
 }
@@ -233,7 +233,7 @@ func (s *fakeStore) watchLocked(ctx context.Context, after int64) (storage.Watch
 		return nil, storage.ErrUnavailable
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &fakeWatcher{s: s, after: after, out: make(chan storage.Batch, 4), cancel: cancel, broken: s.broken, life: s.lives}
+	w := &fakeWatcher{store: s, after: after, batches: make(chan storage.Batch, 4), cancel: cancel, broken: s.broken, restorations: s.restorations}
 	s.watches++
 	go w.run(ctx)
 	return w, nil
@@ -241,33 +241,33 @@ func (s *fakeStore) watchLocked(ctx context.Context, after int64) (storage.Watch
 
 // fakeWatcher is a watch of a fakeStore.
 type fakeWatcher struct {
-	s              *fakeStore
-	out            chan storage.Batch
+	store          *fakeStore
+	batches        chan storage.Batch
 	cancel         context.CancelFunc
 	broken         chan struct{}
-	life           int // history in which it started
+	restorations   int // history in which it started
 	after          int64
 	progressWanted bool  // guarded by s.mu
 	err            error // guarded by s.mu
 }
 
-func (w *fakeWatcher) Batches() <-chan storage.Batch { return w.out }
+func (w *fakeWatcher) Batches() <-chan storage.Batch { return w.batches }
 func (w *fakeWatcher) Stop()                         { w.cancel() }
 
 func (w *fakeWatcher) Err() error {
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
 	return w.err
 }
 
 func (w *fakeWatcher) Progress(ctx context.Context) error {
-	w.s.update(func() { w.progressWanted = true })
+	w.store.update(func() { w.progressWanted = true })
 	return ctx.Err()
 }
 
 func (w *fakeWatcher) run(ctx context.Context) {
 	defer w.cancel()
-	defer close(w.out)
+	defer close(w.batches)
 	for {
 		b, ok, changed, err := w.nextBatch()
 		if err != nil {
@@ -276,7 +276,7 @@ func (w *fakeWatcher) run(ctx context.Context) {
 		}
 		var out chan storage.Batch
 		if ok {
-			out = w.out
+			out = w.batches
 			changed = nil
 		}
 		select {
@@ -293,18 +293,18 @@ func (w *fakeWatcher) run(ctx context.Context) {
 }
 
 func (w *fakeWatcher) endWith(err error) {
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
 	w.err = err
-	w.s.watches--
+	w.store.watches--
 }
 
 // nextBatch returns the batch to deliver, if there is one.
 func (w *fakeWatcher) nextBatch() (batch storage.Batch, ok bool, changed chan struct{}, err error) {
-	fakeStore := w.s
+	fakeStore := w.store
 	fakeStore.mu.Lock()
 	defer fakeStore.mu.Unlock()
-	if fakeStore.lives != w.life { // the store was restored since
+	if fakeStore.restorations != w.restorations { // the store was restored since
 		return batch, false, nil, storage.ErrUnavailable
 	}
 	if fakeStore.stalled {
@@ -336,15 +336,15 @@ type fakeElector struct {
 	seat  chan struct{} // holds a token while the seat is free
 
 	mu        sync.Mutex
-	id        string        // of the elected candidate, or ""
+	leader    string        // of the elected candidate, or ""
 	lost      chan struct{} // closed when its term ends; nil without a term
 	suspended bool          // no candidate is elected
 }
 
-func newFakeElector(s *fakeStore) *fakeElector {
-	e := &fakeElector{store: s, seat: make(chan struct{}, 1)}
-	e.seat <- struct{}{}
-	return e
+func newFakeElector(store *fakeStore) *fakeElector {
+	elector := &fakeElector{store: store, seat: make(chan struct{}, 1)}
+	elector.seat <- struct{}{}
+	return elector
 }
 
 func (e *fakeElector) Campaign(ctx context.Context, _, id string) (<-chan struct{}, func(), error) {
@@ -356,7 +356,7 @@ func (e *fakeElector) Campaign(ctx context.Context, _, id string) (<-chan struct
 	lost := make(chan struct{})
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.id = id
+	e.leader = id
 	e.lost = lost
 	return lost, func() { e.endTerm(lost) }, nil
 }
@@ -369,7 +369,7 @@ func (e *fakeElector) endTerm(lost chan struct{}) {
 		return
 	}
 	close(lost)
-	e.id = ""
+	e.leader = ""
 	e.lost = nil
 	e.store.writeOutsideRoot()
 	if !e.suspended {
@@ -405,5 +405,5 @@ func (e *fakeElector) endCurrentTerm() {
 func (e *fakeElector) currentLeader() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.id
+	return e.leader
 }

@@ -29,7 +29,7 @@ const (
 // Elector elects one of the replicas that campaign under a name.
 type Elector interface {
 	// Campaign blocks until id is elected, or until ctx ends. lost is closed when the leadership is
-	// lost, before another replica can be elected. resign gives it up. Between two terms the
+	// onLost, before another replica can be elected. resign gives it up. Between two terms the
 	// store's revision grows.
 	Campaign(ctx context.Context, name, id string) (lost <-chan struct{}, resign func(), err error)
 }
@@ -163,28 +163,28 @@ func (f *Fanout) Run(ctx context.Context) error {
 	} else if dial == nil {
 		dial = natsDialer(f.options, nil, f.id, f.heartbeat, f.log)
 	}
-	t, err := dial(linkEvents{up: f.linkUp, down: f.linkDown, lost: func() { f.inbox.markLost(reasonSlow) }})
+	connected, err := dial(linkEvents{onUp: f.linkUp, onDown: f.linkDown, onLost: func() { f.inbox.markLost(reasonSlow) }})
 	if err != nil {
 		return err
 	}
-	defer t.close()
-	f.transport = t
+	defer connected.close()
+	f.transport = connected
 
 	// 2. Subscribe.
-	if err := t.subscribe(f.changeSubject, f.handleMessage); err != nil {
+	if err := connected.subscribe(f.changeSubject, f.handleMessage); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	if err := t.subscribe(f.requestSubject, f.handleRequest); err != nil {
+	if err := connected.subscribe(f.requestSubject, f.handleRequest); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	if f.deliveries != nil {
-		if err := t.subscribeWithHeader(f.traceSubject, f.handleNote); err != nil {
+		if err := connected.subscribeWithHeader(f.traceSubject, f.handleNote); err != nil {
 			return fmt.Errorf("subscribe: %w", err)
 		}
 	}
 
 	// 3. Publish whenever this replica is elected.
-	f.connected.Store(&t)
+	f.connected.Store(&connected)
 	defer f.connected.Store(nil)
 	f.requestHeartbeat()
 	f.campaignRepeatedly(ctx)
@@ -316,18 +316,18 @@ func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 		readErr = f.readPages(ctx, pages)
 	})
 	defer func() { cancel(); reading.Wait() }()
-	var at storage.Position
+	var position storage.Position
 	for res := range pages {
-		at.Revision = res.Revision
-		at.Store = res.Store
+		position.Revision = res.Revision
+		position.Store = res.Store
 		if err := page(res.Items); err != nil {
-			return at, err
+			return position, err
 		}
 	}
 	if readErr == nil {
 		f.loaded.Store(true)
 	}
-	return at, readErr
+	return position, readErr
 }
 
 // readPages sends everything below the root as of the revision of the first page.

@@ -13,7 +13,7 @@ import (
 )
 
 // feed reads the changes of the store after a revision. When its watch ends, it opens another watch
-// at the position that it reached.
+// appliedAt the position that it reached.
 type feed struct {
 	store storage.Interface
 	root  string
@@ -54,7 +54,7 @@ func (f *feed) requestProgress() {
 
 // run delivers the changes after a position until ctx ends.
 func (f *feed) run(ctx context.Context, after storage.Position) {
-	delays := backoff{first: f.minReopenDelay, maximum: 30 * time.Second}
+	delays := backoff{minimum: f.minReopenDelay, maximum: 30 * time.Second}
 	for {
 		reached, err := f.deliverWatch(ctx, after)
 		if ctx.Err() != nil {
@@ -135,8 +135,8 @@ func watchError(w storage.Watcher) error {
 
 // backoff computes growing delays with jitter.
 type backoff struct {
-	first, maximum time.Duration
-	current        time.Duration
+	minimum, maximum time.Duration
+	current          time.Duration
 }
 
 // reset makes the next delay the first one again.
@@ -144,7 +144,7 @@ func (b *backoff) reset() { b.current = 0 }
 
 // nextDelay returns a delay between half and all of the current step.
 func (b *backoff) nextDelay() time.Duration {
-	b.current = min(max(2*b.current, b.first), b.maximum)
+	b.current = min(max(2*b.current, b.minimum), b.maximum)
 	return jitter(b.current)
 }
 
@@ -169,10 +169,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // for the first of many. Watches that start at different revisions share the steps. So history is
 // read in slices by several concurrent watches, and the next watches start together.
 const (
-	// sliceRevisions is slightly less than what etcd sends to a watch in one step.
+	// sliceRevisions is slightly less than etcd sends to a watch in one step (1,000 revisions).
 	sliceRevisions = 990
-	// catchUpFrom is the minimum lag, in revisions, for concurrent watches.
-	catchUpFrom = 2 * sliceRevisions
+	// minCatchUpLag is the minimum lag, in revisions, for concurrent watches.
+	minCatchUpLag = 2 * sliceRevisions
 	// catchUpWatches and catchUpBytes bound the slices that are read concurrently, by their number
 	// and by their size, as far as slices are of equal size.
 	catchUpWatches = 32
@@ -199,7 +199,7 @@ func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Pos
 		return after, err
 	}
 	level := slog.LevelInfo
-	if newest-after.Revision < catchUpFrom {
+	if newest-after.Revision < minCatchUpLag {
 		level = slog.LevelDebug
 	}
 	f.log.Log(ctx, level, "reading missed changes from the store", "after", after.Revision, "until", newest)
@@ -208,7 +208,7 @@ func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Pos
 			return reached, err
 		}
 	}
-	if newest-after.Revision < catchUpFrom { // one watch suffices
+	if newest-after.Revision < minCatchUpLag { // one watch suffices
 		return after, nil
 	}
 	return f.readSlices(ctx, after, newest)
@@ -218,12 +218,12 @@ func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Pos
 // false if the store cannot do this.
 func (f *feed) readHistory(
 	ctx context.Context,
-	h storage.HistoryReader,
+	reader storage.HistoryReader,
 	after storage.Position,
 	newest int64,
 ) (storage.Position, bool, error) {
 	for after.Revision < newest {
-		b, ok, err := h.Changes(ctx, f.root, after.Revision, newest, historyReadBytes)
+		b, ok, err := reader.Changes(ctx, f.root, after.Revision, newest, historyReadBytes)
 		if !ok || err != nil {
 			return after, ok, err
 		}
@@ -295,7 +295,7 @@ func (s *historyRange) readRange(ctx context.Context, f *feed) error {
 			for i := range b.Events {
 				if e := &b.Events[i]; e.Revision <= s.until {
 					s.events = append(s.events, *e)
-					s.bytes += eventBytes + len(e.Key) + len(e.Value)
+					s.bytes += eventOverhead + len(e.Key) + len(e.Value)
 				}
 			}
 			if b.Revision >= s.until {

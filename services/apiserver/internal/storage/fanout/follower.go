@@ -77,25 +77,25 @@ type followerState struct {
 // It returns the error of ctx or apply. *storage.CompactedError means that the store no longer keeps
 // the next changes. *storage.ReplacedError means that the store's history does not contain the
 // position. Both require another Load.
-func (fanout *Fanout) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
-	if !fanout.followerState.following.CompareAndSwap(false, true) {
+func (f *Fanout) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
+	if !f.followerState.following.CompareAndSwap(false, true) {
 		return errFollowing
 	}
-	fanout.followerState.joined.Store(false)
-	defer fanout.followerState.following.Store(false)
-	fo := &follower{
-		fanout:      fanout,
+	f.followerState.joined.Store(false)
+	defer f.followerState.following.Store(false)
+	started := &follower{
+		fanout:      f,
 		apply:       apply,
 		position:    from,
-		fallBackoff: backoff{first: fanout.heartbeat / 4, maximum: 30 * fanout.heartbeat},
+		fallBackoff: backoff{minimum: f.heartbeat / 4, maximum: 30 * f.heartbeat},
 	}
-	defer fo.stop()
-	if fanout.deliveries != nil {
-		fanout.deliveries.reset()
+	defer started.stop()
+	if f.deliveries != nil {
+		f.deliveries.reset()
 	}
-	fo.setPosition(from)
-	fanout.followerState.lastApplied.set()
-	return fo.run(ctx)
+	started.setPosition(from)
+	f.followerState.lastApplied.set()
+	return started.run(ctx)
 }
 
 // stop stops the feeds and drops the waiting messages.

@@ -31,42 +31,42 @@ import (
 
 // extendsHistory reports whether the message certainly belongs to the history of a position: both
 // agree on the changes that they share. The message must end after the position.
-func (f *message) extendsHistory(at storage.Position) bool {
-	last := at.Last.Revision
+func (m *message) extendsHistory(position storage.Position) bool {
+	last := position.Last.Revision
 	loadedFromEmptyStore := last == 0
 	if loadedFromEmptyStore {
 		return true
 	}
-	if last <= f.previous {
-		if f.last.Revision == 0 {
+	if last <= m.previous {
+		if m.last.Revision == 0 {
 			return false // nothing to compare with
 		}
-		if f.loaded {
-			return f.last.Equal(at.Last)
+		if m.loaded {
+			return m.last.Equal(position.Last)
 		}
 	}
-	return !f.conflictsWith(at)
+	return !m.conflictsWith(position)
 }
 
 // conflictsWith reports whether the message certainly belongs to another history than a position.
 // The message must not begin after the position.
-func (f *message) conflictsWith(at storage.Position) bool {
-	last := at.Last
+func (m *message) conflictsWith(position storage.Position) bool {
+	last := position.Last
 	switch {
-	case last.Revision == 0 || last.Revision > f.revision: // nothing to compare
+	case last.Revision == 0 || last.Revision > m.revision: // nothing to compare
 		return false
-	case last.Revision > f.previous: // the message must contain the change, unless it was withheld
-		return !f.withheld && !slices.ContainsFunc(f.events, func(e storage.Event) bool {
+	case last.Revision > m.previous: // the message must contain the change, unless it was withheld
+		return !m.withheld && !slices.ContainsFunc(m.events, func(e storage.Event) bool {
 			return e.Revision == last.Revision && storage.ChangeIDOf(&e).Equal(last)
 		})
-	case f.last.Revision == 0: // the publisher does not know its last change
+	case m.last.Revision == 0: // the publisher does not know its last change
 		return false
-	case f.loaded && f.last.Revision < last.Revision: // the publisher may have missed a deletion
+	case m.loaded && m.last.Revision < last.Revision: // the publisher may have missed a deletion
 		return false
-	case f.last.Revision > last.Revision: // the replica lacks a change, unless it may have missed a deletion
-		return at.QuietAt(f.last.Revision)
+	case m.last.Revision > last.Revision: // the replica lacks a change, unless it may have missed a deletion
+		return position.QuietAt(m.last.Revision)
 	}
-	return !f.last.Equal(last)
+	return !m.last.Equal(last)
 }
 
 // queueJoinRequest queues a replica's request for a check of the store. It is safe for concurrent use.
@@ -97,18 +97,18 @@ func (p *publisher) openFeed(ctx context.Context) (_ *feed, stop func()) {
 	p.pending = nil
 	p.mu.Unlock()
 
-	f := newFeed(p.f.store, p.f.root, p.f.heartbeat/4, p.f.log)
-	f.progressRequests = p.progressRequests
+	opened := newFeed(p.fanout.store, p.fanout.root, p.fanout.heartbeat/4, p.fanout.log)
+	opened.progressRequests = p.progressRequests
 	p.requestProgress()
-	at := p.chained
-	at.Revision = max(at.Revision, p.progressed)
+	position := p.chained
+	position.Revision = max(position.Revision, p.progressed)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.run(ctx, at)
+		opened.run(ctx, position)
 	}()
-	return f, func() {
+	return opened, func() {
 		cancel()
 		<-done
 	}

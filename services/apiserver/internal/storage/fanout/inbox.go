@@ -11,12 +11,12 @@ import (
 // Bounds of the messages that wait to be applied. The oldest are dropped first, so the waiting
 // messages are always the end of the stream.
 const (
-	inboxFrames = 1 << 14
-	inboxBytes  = 64 << 20
-	// frameBytes is the size counted for a message in addition to its changes, and eventBytes that
+	maxInboxMessages = 1 << 14
+	maxInboxBytes    = 64 << 20
+	// messageOverhead is the size counted for a message in addition to its changes, and eventOverhead that
 	// for a change in addition to its key and value.
-	frameBytes = 128
-	eventBytes = 128
+	messageOverhead = 128
+	eventOverhead   = 128
 )
 
 // gapReason is the reason why a replica leaves the stream and reads from the store.
@@ -88,28 +88,28 @@ func (in *inbox) wakeFollower() {
 
 // push adds a message and never blocks. It returns false if the replica does not listen to the
 // message's chain.
-func (in *inbox) push(f message) bool {
+func (in *inbox) push(m message) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 
 	// 1. Ignore other chains, except one that answers the request.
-	if f.chain != in.chain || in.chain == 0 {
-		if !in.answersLocked(&f) {
-			in.recordOtherChainLocked(&f)
+	if m.chain != in.chain || in.chain == 0 {
+		if !in.answersLocked(&m) {
+			in.recordOtherChainLocked(&m)
 			return false
 		}
 		in.dropAllLocked()
-		in.chain = f.chain
-		in.epoch = f.epoch
-		in.revision = f.revision
+		in.chain = m.chain
+		in.epoch = m.epoch
+		in.revision = m.revision
 		in.loss = noReason
 	}
 
 	// 2. Update the state of the stream.
-	in.revision = max(in.revision, f.revision)
-	in.local = f.local
+	in.revision = max(in.revision, m.revision)
+	in.local = m.local
 	in.requested = time.Time{}
-	if f.end {
+	if m.end {
 		in.lastMessage = time.Time{}
 		in.loss = reasonEnd
 		in.wakeFollower()
@@ -121,14 +121,14 @@ func (in *inbox) push(f message) bool {
 	}
 
 	// 3. Queue the message.
-	f.bytes = frameBytes
-	for i := range f.events {
-		e := &f.events[i]
-		f.bytes += eventBytes + len(e.Key) + len(e.Value)
+	m.bytes = messageOverhead
+	for i := range m.events {
+		e := &m.events[i]
+		m.bytes += eventOverhead + len(e.Key) + len(e.Value)
 	}
-	in.queue = append(in.queue, f)
-	in.bytes += f.bytes
-	for in.bytes > inboxBytes || len(in.queue)-in.head > inboxFrames {
+	in.queue = append(in.queue, m)
+	in.bytes += m.bytes
+	for in.bytes > maxInboxBytes || len(in.queue)-in.head > maxInboxMessages {
 		in.dropOldestLocked()
 	}
 	in.wakeFollower()
@@ -137,25 +137,25 @@ func (in *inbox) push(f message) bool {
 
 // answersLocked reports whether the replica listens to the chain of a message from now on: its
 // publisher has checked the store since the request, and is newer than that of the current chain.
-func (in *inbox) answersLocked(f *message) bool {
-	if !in.following || in.joinRequest == 0 || !slices.Contains(f.answers, in.joinRequest) {
+func (in *inbox) answersLocked(m *message) bool {
+	if !in.following || in.joinRequest == 0 || !slices.Contains(m.answers, in.joinRequest) {
 		return false
 	}
-	return in.chain == 0 || f.epoch > in.epoch
+	return in.chain == 0 || m.epoch > in.epoch
 }
 
 // recordOtherChainLocked records a message of a chain that the replica does not listen to.
-func (in *inbox) recordOtherChainLocked(f *message) {
+func (in *inbox) recordOtherChainLocked(m *message) {
 	switch {
-	case f.end:
+	case m.end:
 	case in.chain == 0:
-		if in.candidate != f.chain {
-			in.candidate = f.chain
+		if in.candidate != m.chain {
+			in.candidate = m.chain
 			in.candidateIsNew = true
 			in.wakeFollower()
 		}
-	case f.epoch > max(in.epoch, in.otherEpoch) && in.loss == noReason:
-		in.otherEpoch = f.epoch
+	case m.epoch > max(in.epoch, in.otherEpoch) && in.loss == noReason:
+		in.otherEpoch = m.epoch
 		in.loss = reasonPublisher
 		in.wakeFollower()
 	}
@@ -223,39 +223,39 @@ func (in *inbox) dropOldestLocked() {
 // takeNext removes and returns the oldest message if it continues at a position or ends before it.
 // Otherwise the message stays and takeNext returns the reason to leave the stream. ok is false if no
 // message waits.
-func (in *inbox) takeNext(at storage.Position) (f message, gap gapReason, ok bool) {
+func (in *inbox) takeNext(position storage.Position) (next message, gap gapReason, ok bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.head == len(in.queue) {
 		return message{}, noReason, false
 	}
-	f = in.queue[in.head]
+	next = in.queue[in.head]
 	switch {
-	case f.previous > at.Revision:
-		return f, reasonChain, true
-	case f.conflictsWith(at):
-		return f, reasonHistory, true
-	case f.revision <= at.Revision:
-	case f.withheld:
-		return f, reasonWithheld, true
-	case !f.extendsHistory(at):
-		return f, reasonHistory, true
+	case next.previous > position.Revision:
+		return next, reasonChain, true
+	case next.conflictsWith(position):
+		return next, reasonHistory, true
+	case next.revision <= position.Revision:
+	case next.withheld:
+		return next, reasonWithheld, true
+	case !next.extendsHistory(position):
+		return next, reasonHistory, true
 	}
 	in.dropOldestLocked()
-	return f, noReason, true
+	return next, noReason, true
 }
 
 // canContinue reports whether a replica at a position can continue with the stream: the stream is
 // alive, and either a waiting message continues there or, if none waits, the stream has reached the
 // desired revision.
-func (in *inbox) canContinue(at storage.Position, desired int64, maxSilence time.Duration) bool {
+func (in *inbox) canContinue(position storage.Position, desired int64, maxSilence time.Duration) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	// 1. Drop the messages that end before the position. The last of them decides whether the chain
 	// has the same history.
 	conflicting := false
-	for in.head < len(in.queue) && in.queue[in.head].revision <= at.Revision {
-		conflicting = in.queue[in.head].conflictsWith(at)
+	for in.head < len(in.queue) && in.queue[in.head].revision <= position.Revision {
+		conflicting = in.queue[in.head].conflictsWith(position)
 		in.dropOldestLocked()
 	}
 	if conflicting {
@@ -267,8 +267,8 @@ func (in *inbox) canContinue(at storage.Position, desired int64, maxSilence time
 		return false
 	}
 	if in.head < len(in.queue) {
-		f := &in.queue[in.head]
-		if f.withheld || f.previous > at.Revision || !f.extendsHistory(at) {
+		next := &in.queue[in.head]
+		if next.withheld || next.previous > position.Revision || !next.extendsHistory(position) {
 			return false
 		}
 	} else if in.revision < desired {

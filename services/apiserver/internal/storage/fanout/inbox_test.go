@@ -1,100 +1,79 @@
 package fanout
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestReplicaContinuesWithWaitingMessages checks when a replica at a position can continue with the waiting messages.
+// TestReplicaContinuesWithWaitingMessages checks when a replica that has applied appliedRevision can
+// continue with the waiting messages, or with a stream that has reached wantedRevision.
 func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
-	const silence, request = time.Hour, 7
+	const silence, request, wantedRevision = time.Hour, 7, 10
 	for name, test := range map[string]struct {
-		frames                          []message
-		appliedRevision, wantedRevision int64
-		want                            bool
+		messages        []message
+		appliedRevision int64 // 0 means wantedRevision
+		want            bool
 	}{
-		"no message": {appliedRevision: 10, wantedRevision: 10},
+		"no message": {},
 		"reached exactly": {
-			frames:          []message{{previous: 5, revision: 10}},
-			appliedRevision: 10,
-			wantedRevision:  10,
-			want:            true,
+			messages: []message{{previous: 5, revision: 10}},
+			want:     true,
 		},
 		"past the wanted revision": {
-			frames:          []message{{previous: 5, revision: 10}},
+			messages:        []message{{previous: 5, revision: 10}},
 			appliedRevision: 12,
-			wantedRevision:  10,
 			want:            true,
 		},
-		"behind": {frames: []message{{previous: 5, revision: 9}}, appliedRevision: 10, wantedRevision: 10},
+		"behind": {messages: []message{{previous: 5, revision: 9}}},
 		"a waiting message continues": {
-			frames:          []message{{previous: 5, revision: 12}},
-			appliedRevision: 10,
-			wantedRevision:  10,
-			want:            true,
+			messages: []message{{previous: 5, revision: 12}},
+			want:     true,
 		},
-		"a waiting message is beyond": {frames: []message{{previous: 11, revision: 12}}, appliedRevision: 10, wantedRevision: 10},
+		"a waiting message is beyond": {messages: []message{{previous: 11, revision: 12}}},
 		"a passed one, then a gap": {
-			frames:          []message{{previous: 5, revision: 9}, {previous: 11, revision: 12}},
-			appliedRevision: 10,
-			wantedRevision:  10,
+			messages: []message{{previous: 5, revision: 9}, {previous: 11, revision: 12}},
 		},
 		"a waiting message is withheld": {
-			frames:          []message{{previous: 5, revision: 12, withheld: true}},
-			appliedRevision: 10,
-			wantedRevision:  10,
+			messages: []message{{previous: 5, revision: 12, withheld: true}},
 		},
 		"a passed message was withheld": {
-			frames:          []message{{previous: 5, revision: 10, withheld: true}},
-			appliedRevision: 10,
-			wantedRevision:  10,
-			want:            true,
+			messages: []message{{previous: 5, revision: 10, withheld: true}},
+			want:     true,
 		},
 		"the publisher resigned": {
-			frames:          []message{{previous: 5, revision: 10}, {revision: 10, end: true}},
-			appliedRevision: 10,
-			wantedRevision:  10,
+			messages: []message{{previous: 5, revision: 10}, {revision: 10, end: true}},
 		},
 		"the next publisher began": {
-			frames: []message{
+			messages: []message{
 				{previous: 5, revision: 10},
 				{revision: 10, end: true},
 				{epoch: 1, previous: 10, revision: 10},
 			},
-			appliedRevision: 10,
-			wantedRevision:  10,
-			want:            true,
+			want: true,
 		},
 		"the next publisher is behind": {
-			frames:          []message{{previous: 5, revision: 10}, {epoch: 1, previous: 8, revision: 8}},
-			appliedRevision: 10,
-			wantedRevision:  10,
+			messages: []message{{previous: 5, revision: 10}, {epoch: 1, previous: 8, revision: 8}},
 		},
-		"no answer": {frames: []message{{chain: 1, previous: 5, revision: 10}}, appliedRevision: 10, wantedRevision: 10},
+		"no answer": {messages: []message{{chain: 1, previous: 5, revision: 10}}},
 		"another request was answered": {
-			frames:          []message{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1}}},
-			appliedRevision: 10,
-			wantedRevision:  10,
+			messages: []message{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1}}},
 		},
 		"one of many was answered": {
-			frames:          []message{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1, request}}},
-			appliedRevision: 10,
-			wantedRevision:  10,
-			want:            true,
+			messages: []message{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1, request}}},
+			want:     true,
 		},
 		"only a chain without answer is ahead": {
-			frames:          []message{{previous: 5, revision: 9}, {chain: 9, previous: 5, revision: 10}},
-			appliedRevision: 10,
-			wantedRevision:  10,
+			messages: []message{{previous: 5, revision: 9}, {chain: 9, previous: 5, revision: 10}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := newInbox()
 			in.startFollowing()
 			in.awaitJoinAnswer(request)
-			for _, f := range test.frames {
+			for _, f := range test.messages {
 				if f.chain == 0 {
 					f.chain = 1 + f.epoch
 					f.answers = []uint64{request}
@@ -102,13 +81,13 @@ func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 				in.push(f)
 				in.joinAnswerMissing(silence)
 			}
-			at := storage.Position{Revision: test.appliedRevision}
-			if got := in.canContinue(at, test.wantedRevision, silence); got != test.want {
-				t.Errorf("canContinue(%+v, wanted revision %d) = %t, want %t", at, test.wantedRevision, got, test.want)
+			at := storage.Position{Revision: cmp.Or(test.appliedRevision, int64(wantedRevision))}
+			if got := in.canContinue(at, wantedRevision, silence); got != test.want {
+				t.Errorf("canContinue(%+v, wanted revision %d): got %t, want %t", at, wantedRevision, got, test.want)
 			}
 			in.markLost(reasonLink)
-			if in.canContinue(at, test.wantedRevision, silence) {
-				t.Error("canContinue after markLost = true, want false")
+			if in.canContinue(at, wantedRevision, silence) {
+				t.Error("canContinue after markLost: got true, want false")
 			}
 		})
 	}
@@ -119,17 +98,17 @@ func TestInboxDropsOldestMessages(t *testing.T) {
 	in := newInbox()
 	in.startFollowing()
 	in.awaitJoinAnswer(1)
-	const n = 3*inboxFrames + 7
-	for i := range int64(n) {
+	const sent = 3*maxInboxMessages + 7
+	for i := range int64(sent) {
 		in.push(message{chain: 1, answers: []uint64{1}, previous: i, revision: i + 1})
 	}
-	appliedRevision := int64(n - inboxFrames)
-	for i := range inboxFrames {
-		f, gap, ok := in.takeNext(storage.Position{Revision: appliedRevision})
-		if !ok || gap != noReason || f.previous != appliedRevision {
-			t.Fatalf("message %d: got %+v, gap %q, %t, want one that follows %d", i, f, gap, ok, appliedRevision)
+	appliedRevision := int64(sent - maxInboxMessages)
+	for i := range maxInboxMessages {
+		next, gap, ok := in.takeNext(storage.Position{Revision: appliedRevision})
+		if !ok || gap != noReason || next.previous != appliedRevision {
+			t.Fatalf("message %d: got %+v, gap %q, %t, want one that follows %d", i, next, gap, ok, appliedRevision)
 		}
-		appliedRevision = f.revision
+		appliedRevision = next.revision
 	}
 	if _, _, ok := in.takeNext(storage.Position{Revision: appliedRevision}); ok || in.bytes != 0 {
 		t.Errorf("emptied inbox: got a message: %t, %d bytes, want none", ok, in.bytes)

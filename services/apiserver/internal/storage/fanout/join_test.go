@@ -27,7 +27,7 @@ func (s *suite) awaitIdle() { synctest.Wait() }
 
 func (r *replica) wantRevision(t *testing.T, want int64) {
 	t.Helper()
-	if got := r.rec.revision(); got != want {
+	if got := r.recorded.revision(); got != want {
 		t.Errorf("%s: got revision %d, want %d", r.id, got, want)
 	}
 }
@@ -52,15 +52,15 @@ func TestProgressReachesRevisionsOutsideTheRoot(t *testing.T) {
 			suite.awaitIdle()
 			r.wantRevision(t, suite.store.newest())
 		}
-		l := suite.anyListener()
-		l.node.setConnected(false)
+		listener := suite.anyListener()
+		listener.node.setConnected(false)
 		suite.awaitIdle()
 		suite.store.writeOutsideRoot()
-		if err := l.Progress(t.Context()); err != nil {
+		if err := listener.Progress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		suite.awaitIdle()
-		l.wantRevision(t, suite.store.newest())
+		listener.wantRevision(t, suite.store.newest())
 	})
 }
 
@@ -77,17 +77,16 @@ func TestHeartbeatsCarryProgress(t *testing.T) {
 }
 
 // TestHangingPublisherIsDetected checks that a publisher that hangs without losing its term or
-// connection is
-// detected by its silence, or earlier by a replica that waits for an answer.
+// connection is detected by its silence, or earlier by a replica that waits for an answer.
 func TestHangingPublisherIsDetected(t *testing.T) {
-	for name, ask := range map[string]bool{"silence": false, "unanswered": true} {
+	for name, requestProgress := range map[string]bool{"silence": false, "unanswered request": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := settledSuite(t, 2)
 				replica := s.anyListener()
-				replica.node.setFaults(1<<30, 0, 0, 0)
+				replica.node.setFaults(faults{drop: 1 << 30})
 				rev := s.store.write(1, 10)
-				if ask {
+				if requestProgress {
 					if err := replica.Progress(t.Context()); err != nil {
 						t.Fatal(err)
 					}
@@ -107,13 +106,13 @@ func TestHangingPublisherIsDetected(t *testing.T) {
 func TestDamagedMessageIsReadFromStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settledSuite(t, 2)
-		l := s.anyListener()
-		l.node.setFaults(0, 0, 1, 0)
+		listener := s.anyListener()
+		listener.node.setFaults(faults{damage: 1})
 		rev := s.store.write(1, 10)
 		s.awaitIdle()
-		l.wantRevision(t, rev)
+		listener.wantRevision(t, rev)
 		s.settle(2 * DefaultHeartbeat)
-		l.wantSource(t, sourceNATS)
+		listener.wantSource(t, sourceNATS)
 	})
 }
 
@@ -144,35 +143,35 @@ func TestOlderEpochIsIgnored(t *testing.T) {
 func TestOtherClusterIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settledSuite(t, 2)
-		l := s.anyListener()
-		before := l.State()
+		listener := s.anyListener()
+		before := listener.State()
 		other := message{cluster: "other", epoch: 1 << 40, previous: before.Revision, revision: before.Revision + 1}
-		s.bus.send(nil, l.changeSubject, appendMessage(nil, &other))
+		s.bus.send(nil, listener.changeSubject, appendMessage(nil, &other))
 		s.awaitIdle()
-		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
+		if after := listener.State(); after.Revision != before.Revision || after.Changes != before.Changes {
 			t.Errorf("got state %+v, want %+v", after, before)
 		}
 	})
 }
 
-// TestPublisherHandsOver checks that another replica publishes when the publisher ends, and that no
+// TestEndedPublisherIsReplacedWithoutLoss checks that another replica publishes when the publisher ends, and that no
 // change is lost.
-func TestPublisherHandsOver(t *testing.T) {
+func TestEndedPublisherIsReplacedWithoutLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settledSuite(t, 3)
-		replica := s.currentPublisher()
-		l := s.anyListener()
-		replica.cancelRun()
+		ended := s.currentPublisher()
+		listener := s.anyListener()
+		ended.cancelRun()
 		s.awaitIdle()
 		rev := s.store.write(1, 10)
 		s.awaitIdle()
-		l.wantRevision(t, rev)
-		replica.wantRevision(t, rev)
+		listener.wantRevision(t, rev)
+		ended.wantRevision(t, rev)
 		s.settle(5 * DefaultHeartbeat)
-		if s.currentPublisher() == replica || s.currentPublisher() == nil {
+		if s.currentPublisher() == ended || s.currentPublisher() == nil {
 			t.Error("no other replica took over")
 		}
-		replica.wantSource(t, sourceStore)
+		ended.wantSource(t, sourceStore)
 	})
 }
 
@@ -188,7 +187,7 @@ func TestNewReplicaJoinsStream(t *testing.T) {
 		watches := suite.store.runningWatches()
 
 		behind := suite.addReplica(t, 7)
-		behind.rec.applied = 11
+		behind.recorded.applied = 11
 		behind.from = 11
 		behind.startRun()
 		suite.settle(2 * DefaultHeartbeat)
@@ -197,7 +196,7 @@ func TestNewReplicaJoinsStream(t *testing.T) {
 		behind.wantRevision(t, suite.store.newest())
 
 		current := suite.addReplica(t, 8)
-		current.rec.applied = suite.store.newest()
+		current.recorded.applied = suite.store.newest()
 		current.from = suite.store.newest()
 		current.startRun()
 		suite.settle(2 * DefaultHeartbeat)
@@ -219,24 +218,24 @@ func TestNewReplicaJoinsStream(t *testing.T) {
 	})
 }
 
-// TestRepeatedLossesAreDamped checks that a replica with frequent losses does not switch between
+// TestReplicaWithFrequentLossesRejoinsRarely checks that a replica with frequent losses does not switch between
 // stream and store all the time.
-func TestRepeatedLossesAreDamped(t *testing.T) {
+func TestReplicaWithFrequentLossesRejoinsRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		suite := settledSuite(t, 2)
 		replica := suite.anyListener()
 		before := replica.State().Changes
 		const falls = 600
 		for range falls {
-			replica.node.setFaults(1, 0, 0, 0)
+			replica.node.setFaults(faults{drop: 1})
 			suite.store.write(1, 10)
 			suite.store.write(1, 10)
 			suite.settle(DefaultHeartbeat / 2)
 		}
 		if n := replica.State().Changes - before; n < 4 || n > falls/10 {
-			t.Errorf("source changed %d times in %d losses, want 4 to 60", n, falls)
+			t.Errorf("got %d source changes in %d losses, want 4 to %d", n, falls, falls/10)
 		}
-		replica.node.setFaults(0, 0, 0, 0)
+		replica.node.setFaults(faults{})
 		suite.settle(40 * DefaultHeartbeat)
 		if err := suite.checkConverged(); err != nil {
 			t.Error(err)
@@ -256,13 +255,13 @@ func TestSlowReplicaReadsFromStore(t *testing.T) {
 		gate := make(chan struct{})
 		ctx := t.Context()
 		replica.running.Go(func() {
-			_ = replica.Follow(ctx, replica.rec.at(), func(b storage.Batch) error {
+			_ = replica.Follow(ctx, replica.recorded.currentPosition(), func(b storage.Batch) error {
 				<-gate
-				return replica.rec.apply(b)
+				return replica.recorded.apply(b)
 			})
 		})
 		replica.cancelFollow = func() {}
-		const writes = inboxFrames + 1000
+		const writes = maxInboxMessages + 1000
 		for range writes {
 			suite.store.write(1, 10)
 			suite.awaitIdle()
@@ -270,8 +269,8 @@ func TestSlowReplicaReadsFromStore(t *testing.T) {
 		replica.inbox.mu.Lock()
 		waiting := len(replica.inbox.queue) - replica.inbox.head
 		replica.inbox.mu.Unlock()
-		if waiting > inboxFrames {
-			t.Errorf("%d messages wait, want at most %d", waiting, inboxFrames)
+		if waiting > maxInboxMessages {
+			t.Errorf("got %d waiting messages, want at most %d", waiting, maxInboxMessages)
 		}
 		close(gate)
 		suite.settle(3 * DefaultHeartbeat)
@@ -281,21 +280,21 @@ func TestSlowReplicaReadsFromStore(t *testing.T) {
 	})
 }
 
-// TestSplitKeepsTheChain checks that batches split into several messages, and messages split into
+// TestSplitMessagesFormChainWithoutGaps checks that batches split into several messages, and messages split into
 // parts, form one chain without gaps.
-func TestSplitKeepsTheChain(t *testing.T) {
+func TestSplitMessagesFormChainWithoutGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		suite := settledSuite(t, 2)
 
 		// 1. Record the messages of the publisher. A message in parts counts once it is complete.
 		tap := newBusNode(suite.bus)
-		if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
+		if _, err := tap.dial(linkEvents{onUp: func() {}, onDown: func(error) {}}); err != nil {
 			t.Fatal(err)
 		}
 		defer tap.close()
 		var received []*message
 		var parts partAssembler
-		parted := 0 // number of received parts
+		partCount := 0 // number of received parts
 		if err := tap.subscribe(suite.anyListener().changeSubject, func(b []byte) {
 			m, err := decodeMessage(b)
 			if err != nil {
@@ -303,7 +302,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 				return
 			}
 			if m.part != nil {
-				parted++
+				partCount++
 				whole, ok := parts.addPart(m)
 				if !ok {
 					return
@@ -339,8 +338,8 @@ func TestSplitKeepsTheChain(t *testing.T) {
 			}
 			at = m.revision
 		}
-		if at != last || parted < 2 || len(received) < 3 {
-			t.Errorf("got %d messages up to %d, %d parts, want up to %d", len(received), at, parted, last)
+		if at != last || partCount < 2 || len(received) < 3 {
+			t.Errorf("got %d messages up to %d, %d parts, want up to %d", len(received), at, partCount, last)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 //
 // Subjects are binnacle.CLUSTER.changes (messages below) and binnacle.CLUSTER.ask (requests:
 // without content for a heartbeat, with an identifier of 8 bytes for a check of the store), where
-// CLUSTER is the cluster id. Publishers on these subjects are trusted with the content of the
+// CLUSTER is the cluster ID. Publishers on these subjects are trusted with the content of the
 // caches, so grant them to the credentials of the replicas only.
 //
 // All numbers are unsigned LEB128 (uvarint) of at most 63 bits unless a width is given. Strings and
@@ -28,8 +28,8 @@ import (
 //	epoch       number    the store's revision after the publisher's election
 //	chain       number    random name of the chain
 //	previous    number    revision that the chain had reached before
-//	last        number    revision of the newest change up to previous, but for deletions
-//	                      if loaded; 0 when unknown
+//	last        number    revision of the newest change up to previous; if loaded,
+//	                      deletions after it are possible; 0 when unknown
 //	sum         4 bytes   of that change, little endian: CRC-32C of its type (1 byte),
 //	                      creation revision (zigzag varint), key and value
 //	advance     number    revision - previous
@@ -70,9 +70,9 @@ const (
 	maxKeyBytes     = 1<<16 - 1
 	maxClusterBytes = 63
 
-	formatVersion = 3
-	checksumBytes = 4
-	sumBytes      = 4
+	formatVersion  = 3
+	checksumBytes  = 4
+	changeSumBytes = 4
 	// maxAnswers is how many requests one message answers.
 	maxAnswers  = 32
 	answerBytes = 8
@@ -106,27 +106,27 @@ type message struct {
 	// last is the newest change up to previous. A message carries its revision and sum. It is the
 	// zero ChangeID if it is not known.
 	last storage.ChangeID
-	// loaded: there may have been deletions between last and previous.
+	// loaded means that there may have been deletions between last and previous.
 	loaded   bool
 	revision int64
-	// withheld: the changes did not fit and must be read from the store.
+	// withheld means that the changes did not fit into messages. Receivers read them from the store.
 	withheld bool
-	// end: the publisher stops.
+	// end means that the publisher stops.
 	end    bool
 	events []storage.Event
 	// answers holds the requests that the latest check of the store answers.
 	answers []uint64
-	// part: this is only a piece of the message.
+	// part is set in a piece of a message that is sent in parts.
 	part *part
 
-	// local: passed directly by this replica's own publisher.
+	// local means that this replica's own publisher passed the message directly.
 	local bool
 	bytes int // estimated size in memory, while the message waits
 }
 
 // messageSize returns an upper bound of the encoded size of a message without changes, in bytes.
 func messageSize(cluster string) int {
-	return len(magic) + 2 + 7*binary.MaxVarintLen64 + len(cluster) + sumBytes + checksumBytes
+	return len(magic) + 2 + 7*binary.MaxVarintLen64 + len(cluster) + changeSumBytes + checksumBytes
 }
 
 // eventSize returns an upper bound of the encoded size of a change, in bytes.
@@ -210,7 +210,7 @@ func decodeMessage(data []byte) (*message, error) {
 
 // parseMessage decodes and verifies a message.
 func parseMessage(data []byte) (*message, error) {
-	flags, rest, err := openFrame(data)
+	flags, rest, err := openMessage(data)
 	if err != nil {
 		return nil, err
 	}
@@ -248,9 +248,9 @@ func parseMessage(data []byte) (*message, error) {
 	return m, nil
 }
 
-// openFrame verifies the magic, the version and the checksum. It returns the flags and the bytes
+// openMessage verifies the magic, the version and the checksum. It returns the flags and the bytes
 // between them and the checksum.
-func openFrame(data []byte) (flags byte, rest []byte, err error) {
+func openMessage(data []byte) (flags byte, rest []byte, err error) {
 	if len(data) > maxMessageBytes {
 		return 0, nil, fmt.Errorf("%d bytes are more than %d", len(data), maxMessageBytes)
 	}
@@ -380,12 +380,12 @@ func (r *messageReader) readNumber() int64 {
 
 // readSum reads four bytes.
 func (r *messageReader) readSum() uint32 {
-	if len(r.rest) < sumBytes {
+	if len(r.rest) < changeSumBytes {
 		r.recordError("a sum is cut off")
 		return 0
 	}
 	v := binary.LittleEndian.Uint32(r.rest)
-	r.rest = r.rest[sumBytes:]
+	r.rest = r.rest[changeSumBytes:]
 	return v
 }
 

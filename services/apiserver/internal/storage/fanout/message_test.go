@@ -106,75 +106,65 @@ func TestDamagedMessagesAreRejected(t *testing.T) {
 	if _, err := decodeMessage(whole); err != nil {
 		t.Fatal(err)
 	}
-	change := func(f func(m *message)) []byte {
+	changed := func(f func(m *message)) []byte {
 		m := sampleMessage()
 		f(m)
 		return appendMessage(nil, m)
 	}
-	set := func(i int, v byte) []byte {
+	// withByte returns the good message with another byte at an index.
+	withByte := func(i int, v byte) []byte {
 		b := encodedBody(good)
 		b[i] = v
 		return withChecksum(b)
 	}
-	head := func(fields ...uint64) []byte {
+	// messageWith returns a message of cluster c with the given numbers after the cluster.
+	messageWith := func(fields ...uint64) []byte {
 		b := []byte{magic[0], magic[1], formatVersion, 0, 1, 'c'}
 		for _, f := range fields {
 			b = binary.AppendUvarint(b, f)
 		}
 		return withChecksum(b)
 	}
+	// afterHead returns a message with a valid head up to the advance, and then the given bytes: the
+	// count and the content.
+	afterHead := func(flags byte, content ...byte) []byte {
+		b := []byte{magic[0], magic[1], formatVersion, flags, 1, 'c', 1, 1, 1, 0, 0, 0, 0, 0, 1}
+		return withChecksum(append(b, content...))
+	}
 	for name, data := range map[string][]byte{
-		"empty":             nil,
-		"only a checksum":   withChecksum(nil),
-		"other magic":       set(0, 'x'),
-		"other version":     set(2, formatVersion+1),
-		"unknown flag":      set(3, 32),
-		"part without data": set(3, flagPart),
-		"part that ends": withChecksum(append([]byte{
-			magic[0], magic[1], formatVersion, flagPart | flagEnd, 1, 'c',
-		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 1, 'x')),
-		"part beyond the last": withChecksum(append([]byte{
-			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
-		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 2, 2, 1, 'x')),
-		"part of one": withChecksum(append([]byte{
-			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
-		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 'x')),
-		"part with changes": withChecksum(append([]byte{
-			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
-		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, 2, 1, 'x')),
-		"empty part": withChecksum(append([]byte{
-			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
-		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 0)),
-		"answer that ends": withChecksum(append([]byte{
-			magic[0], magic[1], formatVersion, flagAnswer | flagEnd, 1, 'c',
-		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8)),
-		"answer of nothing": withChecksum(append([]byte{
-			magic[0], magic[1], formatVersion, flagAnswer, 1, 'c',
-		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0)),
-		"answer that is cut off": withChecksum(append([]byte{
-			magic[0], magic[1], formatVersion, flagAnswer, 1, 'c',
-		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7)),
-		"answer to too many": withChecksum(append([]byte{
-			magic[0], magic[1], formatVersion, flagAnswer, 1, 'c', 1, 1, 1, 0, 0, 0, 0, 0, 1, maxAnswers + 1,
-		}, make([]byte, answerBytes*(maxAnswers+1))...)),
-		"flag with changes":          set(3, flagWithheld),
-		"cluster without name":       set(4, 0),
-		"cluster beyond the end":     set(4, 250),
+		"empty":                      nil,
+		"only a checksum":            withChecksum(nil),
+		"other magic":                withByte(0, 'x'),
+		"other version":              withByte(2, formatVersion+1),
+		"unknown flag":               withByte(3, 32),
+		"part without data":          withByte(3, flagPart),
+		"part that ends":             afterHead(flagPart|flagEnd, 0, 0, 2, 1, 'x'),
+		"part beyond the last":       afterHead(flagPart, 0, 2, 2, 1, 'x'),
+		"part of one":                afterHead(flagPart, 0, 0, 1, 1, 'x'),
+		"part with changes":          afterHead(flagPart, 1, 0, 2, 1, 'x'),
+		"empty part":                 afterHead(flagPart, 0, 0, 2, 0),
+		"answer that ends":           afterHead(flagAnswer|flagEnd, 1, 1, 2, 3, 4, 5, 6, 7, 8),
+		"answer of nothing":          afterHead(flagAnswer, 0),
+		"answer that is cut off":     afterHead(flagAnswer, 1, 1, 2, 3, 4, 5, 6, 7),
+		"answer to too many":         afterHead(flagAnswer, append([]byte{maxAnswers + 1}, make([]byte, answerBytes*(maxAnswers+1))...)...),
+		"flag with changes":          withByte(3, flagWithheld),
+		"cluster without name":       withByte(4, 0),
+		"cluster beyond the end":     withByte(4, 250),
 		"wrong checksum":             append(append([]byte{}, whole[:len(whole)-1]...), whole[len(whole)-1]^1),
 		"bytes left over":            withChecksum(append(encodedBody(good), 0)),
-		"epoch too large":            head(1<<63, 1, 1, 0, 0, 0, 0, 0, 0, 0),
-		"last after previous":        head(1, 1, 1, 2, 0, 0, 0, 0, 1, 0),
+		"epoch too large":            messageWith(1<<63, 1, 1, 0, 0, 0, 0, 0, 0, 0),
+		"last after previous":        messageWith(1, 1, 1, 2, 0, 0, 0, 0, 1, 0),
 		"sum cut off":                withChecksum([]byte{magic[0], magic[1], formatVersion, 0, 1, 'c', 1, 1, 1, 1, 9, 9, 9}),
-		"revision too large":         head(1, 1, 1<<62, 0, 0, 0, 0, 0, 1<<62, 0),
-		"count without changes":      head(1, 1, 1, 0, 0, 0, 0, 0, 1, 3),
-		"count too large":            head(1, 1, 1, 0, 0, 0, 0, 0, 1, maxEvents+1),
-		"unknown type":               change(func(m *message) { m.events[0].Type = 4 }),
-		"no type":                    change(func(m *message) { m.events[2].Type = 0 }),
-		"change at the previous":     change(func(m *message) { m.events[0].Revision, m.events[0].CreateRevision = 10, 0 }),
-		"change beyond the revision": change(func(m *message) { m.events[2].Revision = 16 }),
-		"created before history":     head(1, 1, 10, 0, 0, 0, 0, 0, 1, 1, 1, 1, 13, 1, 'k', 0),
-		"empty key":                  change(func(m *message) { m.events[1].Key = "" }),
-		"key too long":               change(func(m *message) { m.events[1].Key = string(make([]byte, maxKeyBytes+1)) }),
+		"revision too large":         messageWith(1, 1, 1<<62, 0, 0, 0, 0, 0, 1<<62, 0),
+		"count without changes":      messageWith(1, 1, 1, 0, 0, 0, 0, 0, 1, 3),
+		"count too large":            messageWith(1, 1, 1, 0, 0, 0, 0, 0, 1, maxEvents+1),
+		"unknown type":               changed(func(m *message) { m.events[0].Type = 4 }),
+		"no type":                    changed(func(m *message) { m.events[2].Type = 0 }),
+		"change at the previous":     changed(func(m *message) { m.events[0].Revision, m.events[0].CreateRevision = 10, 0 }),
+		"change beyond the revision": changed(func(m *message) { m.events[2].Revision = 16 }),
+		"created before history":     messageWith(1, 1, 10, 0, 0, 0, 0, 0, 1, 1, 1, 1, 13, 1, 'k', 0),
+		"empty key":                  changed(func(m *message) { m.events[1].Key = "" }),
+		"key too long":               changed(func(m *message) { m.events[1].Key = string(make([]byte, maxKeyBytes+1)) }),
 		"too large":                  make([]byte, maxMessageBytes+1),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -145,7 +145,7 @@ type deliveries struct {
 // delivery records when the batch of the revisions from first to last was applied.
 type delivery struct {
 	first, last int64
-	at          time.Time
+	appliedAt   time.Time
 	source      string
 }
 
@@ -165,33 +165,33 @@ func (ds *deliveries) recordApplied(b storage.Batch, source string) {
 	if len(b.Events) == 0 {
 		return
 	}
-	d := delivery{b.Events[0].Revision, b.Revision, time.Now(), source}
+	applied := delivery{b.Events[0].Revision, b.Revision, time.Now(), source}
 	ds.mu.Lock()
 	if len(ds.delivered) >= maxDelivered {
 		ds.delivered = slices.Delete(ds.delivered, 0, maxDelivered/4)
 	}
-	ds.delivered = append(ds.delivered, d)
+	ds.delivered = append(ds.delivered, applied)
 	var due []writeNote
 	ds.notes = slices.DeleteFunc(ds.notes, func(n writeNote) bool {
-		if n.revision > d.last {
+		if n.revision > applied.last {
 			return false
 		}
-		if n.revision >= d.first {
+		if n.revision >= applied.first {
 			due = append(due, n)
 		}
 		return true
 	})
 	ds.mu.Unlock()
 	for _, n := range due {
-		ds.addSpan(n, d)
+		ds.addSpan(n, applied)
 	}
 }
 
 // handleNote handles a note. It adds the span if the change is applied, and otherwise keeps the
 // note.
-func (ds *deliveries) handleNote(n writeNote) {
+func (ds *deliveries) handleNote(note writeNote) {
 	ds.mu.Lock()
-	i, found := slices.BinarySearchFunc(ds.delivered, n.revision, func(d delivery, revision int64) int {
+	i, found := slices.BinarySearchFunc(ds.delivered, note.revision, func(d delivery, revision int64) int {
 		switch {
 		case d.last < revision:
 			return -1
@@ -209,11 +209,11 @@ func (ds *deliveries) handleNote(n writeNote) {
 		if len(ds.notes) >= maxNotes { // their changes may never arrive
 			ds.notes = slices.Delete(ds.notes, 0, 1)
 		}
-		ds.notes = append(ds.notes, n)
+		ds.notes = append(ds.notes, note)
 	}
 	ds.mu.Unlock()
 	if found {
-		ds.addSpan(n, d)
+		ds.addSpan(note, d)
 	}
 }
 
@@ -229,29 +229,29 @@ func (ds *deliveries) reset() {
 // addSpan adds a span to the trace of the write. It lasts from the store's response until this
 // replica applied the change. The writer's clock may be ahead of this replica's: then the span has
 // no duration.
-func (ds *deliveries) addSpan(n writeNote, d delivery) {
-	start := n.wrote
-	if start.After(d.at) {
-		start = d.at
+func (ds *deliveries) addSpan(note writeNote, applied delivery) {
+	start := note.wrote
+	if start.After(applied.appliedAt) {
+		start = applied.appliedAt
 	}
-	_, s := ds.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), n.from), "Deliver change",
+	_, s := ds.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), note.from), "Deliver change",
 		trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
-			attribute.Int64("revision", n.revision), attribute.String("replica", ds.replica), attribute.String("source", d.source)))
-	s.End(trace.WithTimestamp(d.at))
+			attribute.Int64("revision", note.revision), attribute.String("replica", ds.replica), attribute.String("source", applied.source)))
+	s.End(trace.WithTimestamp(applied.appliedAt))
 }
 
 // AnnounceWrite publishes a note that a traced request wrote a revision, and handles the note on
 // this replica. at is the time of the store's response. Without tracing it does nothing. It never
 // blocks.
-func (f *Fanout) AnnounceWrite(ctx context.Context, _ string, revision int64, at time.Time) {
+func (f *Fanout) AnnounceWrite(ctx context.Context, _ string, revision int64, respondedAt time.Time) {
 	from := trace.SpanContextFromContext(ctx)
 	if f.deliveries == nil || !from.IsSampled() {
 		return
 	}
-	f.deliveries.handleNote(writeNote{revision, at, from})
+	f.deliveries.handleNote(writeNote{revision, respondedAt, from})
 	if t := f.connected.Load(); t != nil && !f.audience.alone {
 		body := binary.LittleEndian.AppendUint64(make([]byte, 0, noteBytes), uint64(revision))
-		body = binary.LittleEndian.AppendUint64(body, uint64(at.UnixNano()))
+		body = binary.LittleEndian.AppendUint64(body, uint64(respondedAt.UnixNano()))
 		header := nats.Header{}
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
 		if err := (*t).publishWithHeader(f.traceSubject, header, body); err != nil {

@@ -70,9 +70,9 @@ func TestReplicaWithoutServersReadsLocally(t *testing.T) {
 	}
 }
 
-// TestThreeReplicasAndServerRestart checks that replicas over a real NATS server lose no change
+// TestReplicasLoseNoChangeWhenServerRestarts checks that replicas over a real NATS server lose no change
 // when the server restarts.
-func TestThreeReplicasAndServerRestart(t *testing.T) {
+func TestReplicasLoseNoChangeWhenServerRestarts(t *testing.T) {
 	srv, url := listenNATS(t, 0)
 	port := srv.Addr().(*net.TCPAddr).Port
 	store := newFakeStore()
@@ -96,7 +96,7 @@ func TestThreeReplicasAndServerRestart(t *testing.T) {
 			default:
 				rev := store.write(1+i%3, 3000)
 				for _, p := range append(others, first) {
-					p.awaitCondition(t, "the write", func() bool { return p.rec.revision() >= rev })
+					p.awaitCondition(t, "the write", func() bool { return p.recorded.revision() >= rev })
 				}
 			}
 		}
@@ -128,13 +128,13 @@ func TestThreeReplicasAndServerRestart(t *testing.T) {
 // TestUnreachableServersUseStore checks that a replica reads from the store until a NATS server is
 // reachable.
 func TestUnreachableServersUseStore(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := "nats://" + l.Addr().String()
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
+	url := "nats://" + listener.Addr().String()
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
 	store := newFakeStore()
@@ -149,8 +149,8 @@ func TestUnreachableServersUseStore(t *testing.T) {
 	p.untilSource(t, sourceLocal)
 }
 
-// TestBadFilesFailRun checks that Run returns an error for unusable files.
-func TestBadFilesFailRun(t *testing.T) {
+// TestRunFailsForUnusableFiles checks that Run returns an error for unusable files.
+func TestRunFailsForUnusableFiles(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad")
 	if err := os.WriteFile(bad, []byte("nothing"), 0o600); err != nil {
@@ -178,12 +178,12 @@ func TestBadFilesFailRun(t *testing.T) {
 	}
 }
 
-// TestOneFollowAtATime checks that a second Follow or Run is an error.
-func TestOneFollowAtATime(t *testing.T) {
+// TestSecondFollowAndRunAreErrors checks that a second Follow or Run is an error.
+func TestSecondFollowAndRunAreErrors(t *testing.T) {
 	store := newFakeStore()
 	p := startProcess(t, store, nil, "one", nil, nil)
 	p.untilSource(t, sourceLocal)
-	if err := p.Follow(t.Context(), storage.Position{}, p.rec.apply); !errors.Is(err, errFollowing) {
+	if err := p.Follow(t.Context(), storage.Position{}, p.recorded.apply); !errors.Is(err, errFollowing) {
 		t.Errorf("second Follow: got error %v, want %v", err, errFollowing)
 	}
 	if err := p.Run(t.Context()); err == nil {
@@ -196,14 +196,14 @@ func TestOneFollowAtATime(t *testing.T) {
 func TestApplyErrorEndsFollow(t *testing.T) {
 	store := newFakeStore()
 	store.write(1, 10)
-	f := mustFanout(store, newFakeElector(store), "x")
+	f := newTestFanout(store, newFakeElector(store), "x")
 	want := errors.New("enough")
 	err := f.Follow(t.Context(), storage.Position{Revision: 10}, func(storage.Batch) error { return want })
 	if !errors.Is(err, want) {
 		t.Errorf("Follow: got error %v, want %v of apply", err, want)
 	}
 	if f.Check(t.Context()) == nil {
-		t.Error("Check succeeds without Follow")
+		t.Error("Check after Follow: got no error, want one")
 	}
 }
 
@@ -212,24 +212,24 @@ func TestApplyErrorEndsFollow(t *testing.T) {
 func TestFreshnessIgnoresClockChanges(t *testing.T) {
 	store := newFakeStore()
 	store.write(1, 10)
-	f := mustFanout(store, newFakeElector(store), "x")
+	replica := newTestFanout(store, newFakeElector(store), "x")
 	read := time.Now()
 	var passed, ahead time.Duration
-	f.followerState.lastApplied.start(func() time.Time { return clocktest.Set(t, read.Add(passed), ahead) })
-	err := f.Follow(t.Context(), storage.Position{Revision: 1}, func(storage.Batch) error {
+	replica.followerState.lastApplied.start(func() time.Time { return clocktest.Set(t, read.Add(passed), ahead) })
+	err := replica.Follow(t.Context(), storage.Position{Revision: 1}, func(storage.Batch) error {
 		for _, ahead = range []time.Duration{3 * time.Hour, -3 * time.Hour} {
-			if err := f.Check(t.Context()); err != nil {
+			if err := replica.Check(t.Context()); err != nil {
 				t.Errorf("Check with the clock set by %s: %v", ahead, err)
 			}
 		}
 		passed = time.Hour
-		if f.Check(t.Context()) == nil {
-			t.Error("Check succeeds after an hour without messages while the clock is set back")
+		if replica.Check(t.Context()) == nil {
+			t.Error("Check after an hour without messages, with the clock set back: got no error, want one")
 		}
 		return errors.New("enough")
 	})
 	if err == nil {
-		t.Error("Follow returned no error")
+		t.Error("Follow: got no error, want that of apply")
 	}
 }
 
@@ -240,9 +240,9 @@ func TestFirstLoadReadsAtWantedRevision(t *testing.T) {
 	for range 10 {
 		store.write(1, 10)
 	}
-	load := func(f *Fanout) int64 {
+	load := func(replica *Fanout) int64 {
 		t.Helper()
-		revision, err := f.Load(t.Context(), func([]storage.KeyValue) error { return nil })
+		revision, err := replica.Load(t.Context(), func([]storage.KeyValue) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,18 +250,18 @@ func TestFirstLoadReadsAtWantedRevision(t *testing.T) {
 	}
 	newest := store.newest()
 	wanted := newest - 5
-	f := mustFanout(store, newFakeElector(store), "x")
-	f.since = func(context.Context) int64 { return wanted }
-	if got := load(f); got != wanted {
+	replica := newTestFanout(store, newFakeElector(store), "x")
+	replica.since = func(context.Context) int64 { return wanted }
+	if got := load(replica); got != wanted {
 		t.Errorf("first load at %d, want %d", got, wanted)
 	}
-	if got := load(f); got != newest {
+	if got := load(replica); got != newest {
 		t.Errorf("second load at %d, want %d", got, newest)
 	}
 	store.compact()
-	f = mustFanout(store, newFakeElector(store), "y")
-	f.since = func(context.Context) int64 { return wanted }
-	if got := load(f); got != newest {
+	replica = newTestFanout(store, newFakeElector(store), "y")
+	replica.since = func(context.Context) int64 { return wanted }
+	if got := load(replica); got != newest {
 		t.Errorf("load of a compacted revision at %d, want %d", got, newest)
 	}
 }
@@ -273,7 +273,7 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 	for range firstPage + 2*maxPage + 10 {
 		store.write(2, 10)
 	}
-	fanout := mustFanout(store, newFakeElector(store), "x")
+	fanout := newTestFanout(store, newFakeElector(store), "x")
 	at := store.newest()
 	seen, last, pages := 0, "", 0
 	rev, err := fanout.Load(t.Context(), func(items []storage.KeyValue) error {
@@ -295,7 +295,7 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 		}
 	}
 	if err != nil || rev.Revision != at || seen != want || pages < 4 {
-		t.Errorf("got position %+v, %d of %d values, %d pages, %v", rev, seen, want, pages, err)
+		t.Errorf("got position %+v, %d values, %d pages, %v, want revision %d, %d values, at least 4 pages", rev, seen, pages, err, at, want)
 	}
 	store.setDown(true)
 	if _, err := fanout.Load(t.Context(), func([]storage.KeyValue) error { return nil }); !errors.Is(err, storage.ErrUnavailable) {
@@ -306,42 +306,42 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 // TestInvalidOptionsAreRejected checks which options are valid, and that errors name the flag.
 func TestInvalidOptionsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
-		o    Options
-		want string
+		options Options
+		want    string
 	}{
-		"default":            {o: NewOptions(), want: ""},
-		"servers":            {o: Options{ClusterID: "a-1_B", Servers: []string{"nats://a:4222", "tls://b"}}, want: ""},
-		"no cluster":         {o: Options{}, want: "--cluster-id"},
-		"dot in the cluster": {o: Options{ClusterID: "a.b"}, want: "--cluster-id"},
-		"wildcard":           {o: Options{ClusterID: "*"}, want: "--cluster-id"},
-		"long cluster":       {o: Options{ClusterID: strings.Repeat("a", 64)}, want: "--cluster-id"},
-		"scheme":             {o: Options{ClusterID: "a", Servers: []string{"http://a"}}, want: "--nats-servers"},
-		"no scheme":          {o: Options{ClusterID: "a", Servers: []string{"a:4222"}}, want: "--nats-servers"},
-		"no host":            {o: Options{ClusterID: "a", Servers: []string{"nats://:4222"}}, want: "--nats-servers"},
-		"key alone":          {o: Options{ClusterID: "a", Servers: []string{"nats://a"}, KeyFile: "k"}, want: "together"},
-		"files alone":        {o: Options{ClusterID: "a", CAFile: "k"}, want: "need --nats-servers"},
+		"default":            {options: NewOptions(), want: ""},
+		"servers":            {options: Options{ClusterID: "a-1_B", Servers: []string{"nats://a:4222", "tls://b"}}, want: ""},
+		"no cluster":         {options: Options{}, want: "--cluster-id"},
+		"dot in the cluster": {options: Options{ClusterID: "a.b"}, want: "--cluster-id"},
+		"wildcard":           {options: Options{ClusterID: "*"}, want: "--cluster-id"},
+		"long cluster":       {options: Options{ClusterID: strings.Repeat("a", 64)}, want: "--cluster-id"},
+		"scheme":             {options: Options{ClusterID: "a", Servers: []string{"http://a"}}, want: "--nats-servers"},
+		"no scheme":          {options: Options{ClusterID: "a", Servers: []string{"a:4222"}}, want: "--nats-servers"},
+		"no host":            {options: Options{ClusterID: "a", Servers: []string{"nats://:4222"}}, want: "--nats-servers"},
+		"key alone":          {options: Options{ClusterID: "a", Servers: []string{"nats://a"}, KeyFile: "k"}, want: "together"},
+		"files alone":        {options: Options{ClusterID: "a", CAFile: "k"}, want: "need --nats-servers"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := test.o.Validate()
+			err := test.options.Validate()
 			if (test.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("got error %v, want %q", err, test.want)
 			}
 		})
 	}
 	if _, err := New(Config{Options: NewOptions()}); err == nil {
-		t.Error("New accepted an empty configuration")
+		t.Error("New without a store: got no error, want one")
 	}
 }
 
 // BenchmarkEvent measures one change from the store's watch to the apply of a replica.
 func BenchmarkEvent(b *testing.B) {
-	for _, way := range []string{sourceLocal, sourceNATS, "nats in process"} {
+	for _, source := range []string{sourceLocal, sourceNATS, "nats in process"} {
 		for _, burst := range []int{1, 100} {
-			b.Run(fmt.Sprintf("%s/burst=%d", way, burst), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%s/burst=%d", source, burst), func(b *testing.B) {
 				b.StopTimer()
 				store := newFakeStore()
 				var p *process
-				switch way {
+				switch source {
 				case sourceLocal:
 					p = startProcess(b, store, nil, "p", nil, nil)
 					p.untilSource(b, sourceLocal)
@@ -355,7 +355,7 @@ func BenchmarkEvent(b *testing.B) {
 					p.untilSource(b, sourceNATS)
 					defer pub.stop()
 				default:
-					p = inProcess(b, store)
+					p = startListenerInProcess(b, store)
 				}
 				defer p.stop()
 				b.ReportAllocs()
@@ -366,7 +366,7 @@ func BenchmarkEvent(b *testing.B) {
 					for range burst {
 						rev = store.write(1, 3000)
 					}
-					p.awaitCondition(b, "revision", func() bool { return p.rec.revision() >= rev })
+					p.awaitCondition(b, "revision", func() bool { return p.recorded.revision() >= rev })
 				}
 				b.StopTimer()
 				b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
@@ -386,8 +386,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// inProcess starts a publisher and a listener on one embedded server and returns the listener.
-func inProcess(b *testing.B, store *fakeStore) *process {
+// startListenerInProcess starts a publisher and a listener on one embedded server and returns the listener.
+func startListenerInProcess(b *testing.B, store *fakeStore) *process {
 	b.Helper()
 	srv, err := startServer(quietLog())
 	if err != nil {
@@ -397,10 +397,10 @@ func inProcess(b *testing.B, store *fakeStore) *process {
 	elector := newFakeElector(store)
 	var p *process
 	for _, id := range []string{"p", "c"} {
-		f := mustFanout(store, elector, id)
+		f := newTestFanout(store, elector, id)
 		f.dial = natsDialer(Options{}, srv, id, DefaultHeartbeat, quietLog())
 		p = &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
-		p.rec.applied = p.from
+		p.recorded.applied = p.from
 		runProcess(b, p)
 		p.untilStream(b)
 	}

@@ -56,8 +56,8 @@ func (o *Options) Validate() error {
 }
 
 // checkServer returns an error unless s is the address of a NATS server.
-func checkServer(s string) error {
-	u, err := url.Parse(s)
+func checkServer(address string) error {
+	u, err := url.Parse(address)
 	if err != nil {
 		return fmt.Errorf("parse address: %w", err)
 	}
@@ -139,6 +139,6 @@ type StreamElector struct {
 }
 
 // Campaign implements Elector.
-func (o StreamElector) Campaign(ctx context.Context, name, id string) (<-chan struct{}, func(), error) {
-	return o.Elector.Campaign(ctx, name+"-"+o.Stream, id)
+func (e StreamElector) Campaign(ctx context.Context, name, id string) (<-chan struct{}, func(), error) {
+	return e.Elector.Campaign(ctx, name+"-"+e.Stream, id)
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Large objects make no replica read from the store, because messages above the limit are sent in
-// parts.
+// TestLargeObjectsStayOnTheStream checks that large objects make no replica read from the store,
+// because messages above the payload limit are sent in parts.
 func TestLargeObjectsStayOnTheStream(t *testing.T) {
 	inSuite(t, 4096, func(t *testing.T, s *suite) {
 		changes := func() (out []int) {
@@ -38,16 +38,16 @@ func TestLargeObjectsStayOnTheStream(t *testing.T) {
 // TestFaultyPartsAreReadFromStore checks that a part that is lost, repeated, damaged or reordered
 // is a gap, which is filled from the store.
 func TestFaultyPartsAreReadFromStore(t *testing.T) {
-	for name, spoil := range map[string]func(*busNode){
-		"lost":    func(n *busNode) { n.setFaults(2, 0, 0, 0) },
-		"doubled": func(n *busNode) { n.setFaults(0, 2, 0, 0) },
-		"damaged": func(n *busNode) { n.setFaults(0, 0, 2, 0) },
-		"swapped": func(n *busNode) { n.setFaults(0, 0, 0, 2) },
+	for name, addFaults := range map[string]func(*busNode){
+		"lost":    func(n *busNode) { n.setFaults(faults{drop: 2}) },
+		"doubled": func(n *busNode) { n.setFaults(faults{repeat: 2}) },
+		"damaged": func(n *busNode) { n.setFaults(faults{damage: 2}) },
+		"swapped": func(n *busNode) { n.setFaults(faults{swap: 2}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inSuite(t, 4096, func(_ *testing.T, s *suite) {
 				for range 5 {
-					spoil(s.anyListener().node)
+					addFaults(s.anyListener().node)
 					s.store.write(1, 30_000)
 					s.store.write(1, 10)
 					s.settle(5 * time.Second)
@@ -57,8 +57,9 @@ func TestFaultyPartsAreReadFromStore(t *testing.T) {
 	}
 }
 
-// With a very small payload limit, replicas read from the store.
-func TestTinyPayloads(t *testing.T) {
+// TestPayloadLimitTooSmallForPartsUsesStore checks that replicas read large changes from the store if
+// the payload limit is too small for parts.
+func TestPayloadLimitTooSmallForPartsUsesStore(t *testing.T) {
 	inSuite(t, minPartPayload-1, func(_ *testing.T, s *suite) {
 		for range 3 {
 			s.store.write(1, 5_000)
@@ -107,20 +108,20 @@ func TestPartsFormMessageInOrderOnly(t *testing.T) {
 		"empty": {want: false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var a partAssembler
+			var assembler partAssembler
 			var got []byte
 			done := false
 			for _, m := range test.parts {
-				if b, ok := a.addPart(m); ok {
+				if b, ok := assembler.addPart(m); ok {
 					got = b
 					done = true
 				}
 			}
 			if done != test.want || test.want && !bytes.Equal(got, whole) {
-				t.Errorf("got %t, %d bytes, want %t", done, len(got), test.want)
+				t.Errorf("got a whole message: %t, with %d bytes, want %t", done, len(got), test.want)
 			}
-			if test.want && a.data != nil {
-				t.Error("assembly keeps data")
+			if test.want && assembler.data != nil {
+				t.Error("partAssembler keeps the data of a complete message, want none")
 			}
 		})
 	}
@@ -129,13 +130,13 @@ func TestPartsFormMessageInOrderOnly(t *testing.T) {
 // countChanges returns a function that counts the changes published on a bus.
 func countChanges(t *testing.T, b *bus) func() int {
 	tap := newBusNode(b)
-	n := 0
-	if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
+	changes := 0
+	if _, err := tap.dial(linkEvents{onUp: func() {}, onDown: func(error) {}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := tap.subscribe("binnacle.default.changes", func(data []byte) {
 		if m, err := decodeMessage(data); err != nil || len(m.events) > 0 {
-			n++
+			changes++
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -143,7 +144,7 @@ func countChanges(t *testing.T, b *bus) func() int {
 	t.Cleanup(tap.close)
 	return func() int {
 		synctest.Wait()
-		return n
+		return changes
 	}
 }
 
@@ -169,7 +170,7 @@ func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 		}
 		other := suite.addReplica(t, 1)
 		suite.replicas = append(suite.replicas, other)
-		other.rec.applied = suite.store.newest()
+		other.recorded.applied = suite.store.newest()
 		other.from = suite.store.newest()
 		other.startRun()
 		other.startFollow(suite.store)

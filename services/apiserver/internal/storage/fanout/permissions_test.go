@@ -25,20 +25,20 @@ func restrictedOptions(port int, allowed string) *server.Options {
 func TestRestoredPermissionResumesStream(t *testing.T) {
 	srv := startNATS(t, restrictedOptions(server.RANDOM_PORT, "binnacle.>"))
 	defer stopNATS(srv)
-	at, err := url.Parse(srv.ClientURL())
+	serverURL, err := url.Parse(srv.ClientURL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var port int
-	if _, err := fmt.Sscan(at.Port(), &port); err != nil {
+	if _, err := fmt.Sscan(serverURL.Port(), &port); err != nil {
 		t.Fatal(err)
 	}
 	store := newFakeStore()
 	elector := newFakeElector(store)
-	as := func(user string) []string { return []string{fmt.Sprintf("nats://%s:p@%s", user, at.Host)} }
-	first := startProcess(t, store, elector, "first", as("first"), nil)
+	serversAs := func(user string) []string { return []string{fmt.Sprintf("nats://%s:p@%s", user, serverURL.Host)} }
+	first := startProcess(t, store, elector, "first", serversAs("first"), nil)
 	first.untilSource(t, sourceLocal)
-	second := startProcess(t, store, elector, "second", as("second"), nil)
+	second := startProcess(t, store, elector, "second", serversAs("second"), nil)
 	second.untilSource(t, sourceNATS)
 	for range 2 {
 		if err := srv.ReloadOptions(restrictedOptions(port, "other")); err != nil {

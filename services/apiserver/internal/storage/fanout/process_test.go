@@ -39,10 +39,10 @@ func stopNATS(srv *server.Server) {
 // process is a replica connected to a NATS server.
 type process struct {
 	*Fanout
-	rec    replicaLog
-	from   int64
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	recorded replicaLog
+	from     int64
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
 
 	mu   sync.Mutex
 	seen chan struct{} // closed after the next batch
@@ -56,7 +56,7 @@ func (p *process) nextBatchSeen() <-chan struct{} {
 }
 
 func (p *process) apply(b storage.Batch) error {
-	err := p.rec.apply(b)
+	err := p.recorded.apply(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.seen)
@@ -89,28 +89,28 @@ func startProcess(
 		t.Fatal(err)
 	}
 	p := &process{Fanout: fanout, from: store.newest(), seen: make(chan struct{})}
-	p.rec.applied = p.from
+	p.recorded.applied = p.from
 	runProcess(t, p)
 	return p
 }
 
 // runProcess runs a replica until the test ends.
-func runProcess(t testing.TB, p *process) {
+func runProcess(t testing.TB, replica *process) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p.cancel = cancel
-	p.done.Go(func() {
-		if err := p.Run(ctx); err != nil {
-			t.Errorf("run %s: %v", p.id, err)
+	replica.cancel = cancel
+	replica.done.Go(func() {
+		if err := replica.Run(ctx); err != nil {
+			t.Errorf("run %s: %v", replica.id, err)
 		}
 	})
-	p.done.Go(func() {
-		err := p.Follow(ctx, storage.Position{Revision: p.from}, p.apply)
+	replica.done.Go(func() {
+		err := replica.Follow(ctx, storage.Position{Revision: replica.from}, replica.apply)
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("follow %s: %v", p.id, err)
+			t.Errorf("follow %s: %v", replica.id, err)
 		}
 	})
-	t.Cleanup(p.stop)
+	t.Cleanup(replica.stop)
 }
 
 func (p *process) stop() {
@@ -119,19 +119,19 @@ func (p *process) stop() {
 }
 
 // awaitCondition waits for a condition that batches or heartbeats cause.
-func (p *process) awaitCondition(t testing.TB, what string, ok func() bool) {
+func (p *process) awaitCondition(t testing.TB, description string, condition func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	for {
 		next := p.nextBatchSeen()
-		if ok() {
+		if condition() {
 			return
 		}
 		select {
 		case <-next:
 		case <-deadline.C:
-			t.Fatalf("%s: timeout waiting for %s in state %+v", p.id, what, p.State())
+			t.Fatalf("%s: timeout waiting for %s in state %+v", p.id, description, p.State())
 		}
 	}
 }
@@ -149,8 +149,8 @@ func (p *process) untilStream(t testing.TB) {
 func (p *process) untilCurrent(t testing.TB, store *fakeStore) {
 	t.Helper()
 	rev := store.newest()
-	p.awaitCondition(t, fmt.Sprintf("revision %d", rev), func() bool { return p.rec.revision() >= rev })
-	if err := p.rec.compareHistory(store.historySince(p.from)); err != nil {
+	p.awaitCondition(t, fmt.Sprintf("revision %d", rev), func() bool { return p.recorded.revision() >= rev })
+	if err := p.recorded.compareHistory(store.historySince(p.from)); err != nil {
 		t.Error(err)
 	}
 }

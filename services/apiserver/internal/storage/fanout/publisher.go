@@ -28,8 +28,8 @@ var errDisconnected = errors.New("no connection to NATS")
 // publisher publishes changes during one term of leadership. historycheck.go has its methods for
 // requests to join.
 type publisher struct {
-	f     *Fanout
-	epoch int64
+	fanout *Fanout
+	epoch  int64
 	// chain is the name of the published chain. A publisher whose next changes are compacted starts
 	// a chain with another name.
 	chain int64
@@ -38,11 +38,11 @@ type publisher struct {
 	chained          storage.Position
 	progressed       int64
 	progressRequests chan struct{} // makes the running feed request progress from the store
-	buf              []byte
+	encoded          []byte
 	// lastSent is when the last message was published.
 	lastSent time.Time
 	// answering holds the requests to join that are answered when the running feed delivers its
-	// first batch.
+	// minimum batch.
 	answering []uint64
 
 	checks  chan struct{} // signals new requests in pending
@@ -52,7 +52,7 @@ type publisher struct {
 
 // campaignRepeatedly campaigns for leadership repeatedly, until ctx ends.
 func (f *Fanout) campaignRepeatedly(ctx context.Context) {
-	delays := backoff{first: f.heartbeat, maximum: 30 * f.heartbeat}
+	delays := backoff{minimum: f.heartbeat, maximum: 30 * f.heartbeat}
 	for f.link.awaitUp(ctx) {
 		started := time.Now()
 		err := f.runTerm(ctx)
@@ -94,7 +94,7 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 		return errors.New("the election was lost at once")
 	default:
 	}
-	p := &publisher{f: f, epoch: epoch, progressRequests: make(chan struct{}, 1), checks: make(chan struct{}, 1)}
+	p := &publisher{fanout: f, epoch: epoch, progressRequests: make(chan struct{}, 1), checks: make(chan struct{}, 1)}
 	// Replicas may have sent their requests to an earlier publisher. Assume that there are some, so
 	// that changes are published.
 	f.audience.recordRequest()
@@ -111,49 +111,49 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 }
 
 // chainStart returns where a new chain starts. If this replica follows the stream, the chain starts
-// at its position. Most other replicas have about the same position, so the stream continues for
+// appliedAt its position. Most other replicas have about the same position, so the stream continues for
 // them. Otherwise, for example while this replica still catches up, the chain starts at newest.
 func (f *Fanout) chainStart(ctx context.Context, newest int64) storage.Position {
-	at := f.followerState.position.Load()
+	position := f.followerState.position.Load()
 	onStream := f.followerState.following.Load() && f.followerState.joined.Load()
-	if onStream && at != nil && at.Revision > 0 && at.Revision <= newest {
-		return *at
+	if onStream && position != nil && position.Revision > 0 && position.Revision <= newest {
+		return *position
 	}
 	return f.lastChange(ctx, newest)
 }
 
 const (
-	// lookback and lookbackBytes bound how many revisions and bytes a new publisher reads to find
+	// maxLookback and maxLookbackBytes bound how many revisions and bytes a new publisher reads to find
 	// the last change before its chain. Without that change, replicas at the start of the chain must
 	// ask the store.
-	lookback, lookbackBytes = 64, 8 << 20
+	maxLookback, maxLookbackBytes = 64, 8 << 20
 )
 
 // lastChange returns the position of the newest revision, with the last change if it is near.
 func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Position {
-	at := storage.Position{Revision: newest}
-	h, ok := f.store.(storage.HistoryReader)
+	position := storage.Position{Revision: newest}
+	reader, ok := f.store.(storage.HistoryReader)
 	if !ok {
-		return at
+		return position
 	}
-	for _, back := range []int64{1, lookback} {
-		b, ok, err := h.Changes(ctx, f.root, max(newest-back, 0), newest, lookbackBytes)
+	for _, back := range []int64{1, maxLookback} {
+		b, ok, err := reader.Changes(ctx, f.root, max(newest-back, 0), newest, maxLookbackBytes)
 		if !ok || err != nil || b.Revision != newest { // replicas ask for unknown changes later
-			return at
+			return position
 		}
 		if len(b.Events) > 0 {
-			return at.Advance(b)
+			return position.Advance(b)
 		}
 	}
-	return at
+	return position
 }
 
 // beginChain starts a chain and announces it.
-func (p *publisher) beginChain(at storage.Position) {
+func (p *publisher) beginChain(position storage.Position) {
 	p.chain = rand.Int64()
-	p.chained = at
-	p.progressed = at.Revision
-	p.publishMessage(p.newMessage(at.Revision))
+	p.chained = position
+	p.progressed = position.Revision
+	p.publishMessage(p.newMessage(position.Revision))
 }
 
 // newMessage returns a message that continues the chain.
@@ -169,7 +169,7 @@ func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 		if compacted := new(storage.CompactedError); !errors.As(err, &compacted) {
 			return err
 		}
-		newest, err := p.f.store.Revision(ctx)
+		newest, err := p.fanout.store.Revision(ctx)
 		if err != nil {
 			return fmt.Errorf("read the revision after a compaction: %w", err)
 		}
@@ -181,7 +181,7 @@ func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 func (p *publisher) publishChain(ctx context.Context, lost <-chan struct{}) error {
 	feed, stop := p.openFeed(ctx)
 	defer func() { stop() }()
-	tick := time.NewTicker(p.f.heartbeat / 2)
+	tick := time.NewTicker(p.fanout.heartbeat / 2)
 	defer tick.Stop()
 	for {
 		select {
@@ -192,12 +192,12 @@ func (p *publisher) publishChain(ctx context.Context, lost <-chan struct{}) erro
 		case err := <-feed.failed:
 			return err
 		case <-tick.C:
-			if down := p.f.link.downFor(); down > p.f.maxSilence() {
+			if down := p.fanout.link.downFor(); down > p.fanout.maxSilence() {
 				return errDisconnected
 			}
 			// Without changes, a heartbeat is due: progress of the store becomes a batch without
 			// events. As ticks are half a heartbeat apart, this happens on every other tick.
-			if time.Since(p.lastSent) >= p.f.heartbeat*3/4 {
+			if time.Since(p.lastSent) >= p.fanout.heartbeat*3/4 {
 				p.requestProgress()
 			}
 		case <-lost:
@@ -215,7 +215,7 @@ func (p *publisher) publishChain(ctx context.Context, lost <-chan struct{}) erro
 
 // appendWaiting adds batches that are already waiting, up to batchBytes, so that they share a message.
 // It does not modify the events of batch.
-func (p *publisher) appendWaiting(f *feed, batch storage.Batch) storage.Batch {
+func (p *publisher) appendWaiting(running *feed, batch storage.Batch) storage.Batch {
 	if len(batch.Events) == 0 {
 		return batch
 	}
@@ -223,7 +223,7 @@ func (p *publisher) appendWaiting(f *feed, batch storage.Batch) storage.Batch {
 	copied := false
 	for size < batchBytes {
 		select {
-		case waiting := <-f.batches:
+		case waiting := <-running.batches:
 			if !copied {
 				batch.Events = append([]storage.Event(nil), batch.Events...)
 				copied = true
@@ -269,36 +269,36 @@ func (p *publisher) handleBatch(batch storage.Batch) {
 func (p *publisher) sendEvents(batch storage.Batch) {
 	// 1. Determine the sizes of events in bytes: the maximum of a message that is sent whole, the
 	// maximum of one that may be sent in parts, and the size up to which revisions share a message.
-	payload := min(p.f.transport.maxPayload(), maxMessageBytes)
-	maxWhole := payload - messageSize(p.f.cluster)
+	payload := min(p.fanout.transport.maxPayload(), maxMessageBytes)
+	maxWhole := payload - messageSize(p.fanout.cluster)
 	maxSize := maxWhole
 	if payload >= minPartPayload {
-		maxSize = maxMessageBytes - messageSize(p.f.cluster)
+		maxSize = maxMessageBytes - messageSize(p.fanout.cluster)
 	}
 	desired := min(maxWhole, batchBytes)
 
 	events := batch.Events
 	for len(events) > 0 {
 		// 2. Take at least one revision, and more as long as they fit.
-		n, size := 0, 0
-		for n < len(events) {
-			count, bytes := revisionOf(events[n:])
-			if n > 0 && (size+bytes > desired || n+count > maxEvents) {
+		taken, size := 0, 0
+		for taken < len(events) {
+			count, bytes := revisionOf(events[taken:])
+			if taken > 0 && (size+bytes > desired || taken+count > maxEvents) {
 				break
 			}
-			n += count
+			taken += count
 			size += bytes
 		}
 
 		// 3. Send them. Replicas read a revision that is too large from the store.
-		m := p.newMessage(events[n-1].Revision)
-		m.events = events[:n]
-		if size > maxSize || n > maxEvents {
+		m := p.newMessage(events[taken-1].Revision)
+		m.events = events[:taken]
+		if size > maxSize || taken > maxEvents {
 			m.events = nil
 			m.withheld = true
 		}
-		sent := events[:n]
-		events = events[n:]
+		sent := events[:taken]
+		events = events[taken:]
 		if len(events) == 0 {
 			m.revision = batch.Revision
 		}
@@ -325,13 +325,13 @@ func (p *publisher) publishMessage(m message) {
 // deliverLocally passes a message to this replica itself.
 func (p *publisher) deliverLocally(m message) {
 	m.epoch, m.chain, m.withheld, m.local = p.epoch, p.chain, false, true
-	p.f.inbox.push(m)
+	p.fanout.inbox.push(m)
 }
 
 // sendToPeers publishes a message for the other replicas, unless none listens. If a message is not
 // sent, replicas notice the gap by the next one.
 func (p *publisher) sendToPeers(m message) {
-	fanout := p.f
+	fanout := p.fanout
 	if fanout.audience.alone {
 		p.lastSent = time.Now()
 		return
@@ -342,19 +342,19 @@ func (p *publisher) sendToPeers(m message) {
 	m.cluster = fanout.cluster
 	m.epoch = p.epoch
 	m.chain = p.chain
-	p.buf = appendMessage(p.buf[:0], &m)
+	p.encoded = appendMessage(p.encoded[:0], &m)
 	p.lastSent = time.Now()
 	var err error
-	if limit := fanout.transport.maxPayload(); len(p.buf) > limit && limit >= minPartPayload {
-		err = p.sendParts(&m, p.buf, limit-partSize(fanout.cluster))
-	} else if err = fanout.transport.publish(fanout.changeSubject, p.buf); err == nil {
-		fanout.metrics.recordPublished(len(p.buf))
+	if limit := fanout.transport.maxPayload(); len(p.encoded) > limit && limit >= minPartPayload {
+		err = p.sendParts(&m, p.encoded, limit-partSize(fanout.cluster))
+	} else if err = fanout.transport.publish(fanout.changeSubject, p.encoded); err == nil {
+		fanout.metrics.recordPublished(len(p.encoded))
 	}
 	if err != nil {
 		fanout.metrics.publishErrors.Inc()
 	}
-	if cap(p.buf) > 4*batchBytes {
-		p.buf = nil
+	if cap(p.encoded) > 4*batchBytes {
+		p.encoded = nil
 	}
 }
 
@@ -363,9 +363,9 @@ func (p *publisher) announceEnd() {
 	m := p.newMessage(p.progressed)
 	m.end = true
 	p.publishMessage(m)
-	if p.f.link.downFor() == 0 {
-		if err := p.f.transport.flush(resignWait); err != nil {
-			p.f.log.Debug("the last message may not have been sent", "error", err)
+	if p.fanout.link.downFor() == 0 {
+		if err := p.fanout.transport.flush(resignWait); err != nil {
+			p.fanout.log.Debug("the last message may not have been sent", "error", err)
 		}
 	}
 }

@@ -28,14 +28,14 @@ func (h historyStore) Changes(_ context.Context, _ string, after, until int64, _
 // stream without reading the store.
 func TestPublisherStatesLastChange(t *testing.T) {
 	for name, test := range map[string]struct {
-		later   int // revisions outside the root
-		compact bool
-		blind   bool
-		known   bool
+		later   int  // revisions outside the root after the last change
+		compact bool // compact the history up to these revisions
+		blind   bool // the store cannot read history
+		known   bool // want the last change in the position
 	}{
 		"at the newest revision":           {known: true},
-		"some revisions before":            {later: lookback - 1, known: true},
-		"many revisions before":            {later: lookback},
+		"some revisions before":            {later: maxLookback - 1, known: true},
+		"many revisions before":            {later: maxLookback},
 		"compacted":                        {later: 10, compact: true},
 		"a store that cannot read history": {blind: true},
 	} {

@@ -24,7 +24,7 @@ func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 				previous: at - 1,
 				revision: at + 1,
 				events: []storage.Event{
-					replica.rec.events[len(replica.rec.events)-1],
+					replica.recorded.events[len(replica.recorded.events)-1],
 					{Type: storage.Created, Key: testRoot + "new", Revision: at + 1},
 				},
 			}
@@ -60,8 +60,8 @@ func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {
 			late()
 		}
 		suite.awaitIdle()
-		if replica.rec.loads != 1 || len(replica.rec.events) > 0 {
-			t.Errorf("loaded %d times with events %+v, want 1 without events", replica.rec.loads, replica.rec.events)
+		if replica.recorded.loads != 1 || len(replica.recorded.events) > 0 {
+			t.Errorf("loaded %d times with events %+v, want 1 without events", replica.recorded.loads, replica.recorded.events)
 		}
 		suite.elector.resumeElection()
 		suite.settle(time.Minute)
@@ -87,7 +87,7 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				suite := settledSuite(t, 2)
 				replica := suite.anyListener()
-				before, events := replica.State(), len(replica.rec.events)
+				before, events := replica.State(), len(replica.recorded.events)
 				replica.inbox.mu.Lock()
 				epoch, chain := replica.inbox.epoch, replica.inbox.chain
 				replica.inbox.mu.Unlock()
@@ -99,12 +99,12 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 					revision: before.Revision + 1,
 					events:   []storage.Event{{Type: storage.Created, Key: testRoot + "new", Revision: before.Revision + 1}},
 				}
-				change(&next, replica.rec.events[events-1])
+				change(&next, replica.recorded.events[events-1])
 				suite.bus.send(nil, replica.changeSubject, appendMessage(nil, &next))
 				suite.awaitIdle()
-				if after := replica.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(replica.rec.events) != events {
+				if after := replica.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(replica.recorded.events) != events {
 					t.Errorf("got state %+v after %+v, %d events after %d, want a change at the same revision without events",
-						after, before, len(replica.rec.events), events)
+						after, before, len(replica.recorded.events), events)
 				}
 			})
 		})

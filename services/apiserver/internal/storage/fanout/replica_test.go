@@ -37,8 +37,8 @@ func (r *replicaLog) apply(b storage.Batch) error {
 	return nil
 }
 
-// at returns the position of the follower.
-func (r *replicaLog) at() storage.Position {
+// appliedAt returns the position of the follower.
+func (r *replicaLog) currentPosition() storage.Position {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.position
@@ -89,9 +89,9 @@ func (r *replicaLog) compareHistory(want []storage.Event) error {
 // replica is a Fanout with its follower, as in a process.
 type replica struct {
 	*Fanout
-	node *busNode
-	rec  replicaLog
-	from int64 // revision before the first event of rec
+	node     *busNode
+	recorded replicaLog
+	from     int64 // revision before the first event of rec
 
 	cancelRun, cancelFollow context.CancelFunc
 	running                 sync.WaitGroup
@@ -121,12 +121,12 @@ func newSuite(t *testing.T, replicas, payload int) *suite {
 func (s *suite) addReplica(t *testing.T, i int) *replica {
 	t.Helper()
 	r := &replica{node: newBusNode(s.bus)}
-	r.Fanout = mustFanout(s.store, s.elector, fmt.Sprintf("r%d", i))
+	r.Fanout = newTestFanout(s.store, s.elector, fmt.Sprintf("r%d", i))
 	r.dial = r.node.dial
 	return r
 }
 
-func mustFanout(store storage.Interface, elector Elector, id string) *Fanout {
+func newTestFanout(store storage.Interface, elector Elector, id string) *Fanout {
 	o := NewOptions()
 	o.Servers = []string{"nats://unused"}
 	f, err := New(Config{Options: o, Store: store, Elector: elector, Root: testRoot, ID: id, Logger: quietLog()})
@@ -141,9 +141,9 @@ func (r *replica) startRun() {
 	r.cancelRun = cancel
 	r.running.Go(func() {
 		if err := r.Run(ctx); err != nil {
-			r.rec.mu.Lock()
-			r.rec.err = errors.Join(r.rec.err, err)
-			r.rec.mu.Unlock()
+			r.recorded.mu.Lock()
+			r.recorded.err = errors.Join(r.recorded.err, err)
+			r.recorded.mu.Unlock()
 		}
 	})
 }
@@ -155,17 +155,17 @@ func (r *replica) startFollow(store *fakeStore) {
 	r.cancelFollow = cancel
 	r.running.Go(func() {
 		for ctx.Err() == nil {
-			err := r.Follow(ctx, r.rec.at(), r.rec.apply)
+			err := r.Follow(ctx, r.recorded.currentPosition(), r.recorded.apply)
 			compacted := new(storage.CompactedError)
 			replaced := new(storage.ReplacedError)
 			if errors.As(err, &compacted) || errors.As(err, &replaced) {
-				r.rec.mu.Lock()
-				r.rec.position = store.position()
-				r.rec.events = nil
-				r.rec.applied = r.rec.position.Revision
-				r.from = r.rec.applied
-				r.rec.loads++
-				r.rec.mu.Unlock()
+				r.recorded.mu.Lock()
+				r.recorded.position = store.position()
+				r.recorded.events = nil
+				r.recorded.applied = r.recorded.position.Revision
+				r.from = r.recorded.applied
+				r.recorded.loads++
+				r.recorded.mu.Unlock()
 			}
 		}
 	})
@@ -181,9 +181,9 @@ func (r *replica) stop() {
 func (s *suite) startAll() {
 	s.store.write(1, 50) // an empty history would match every store
 	for _, r := range s.replicas {
-		r.rec.position = s.store.position()
-		r.rec.applied = r.rec.position.Revision
-		r.from = r.rec.position.Revision
+		r.recorded.position = s.store.position()
+		r.recorded.applied = r.recorded.position.Revision
+		r.from = r.recorded.position.Revision
 		r.startRun()
 		r.startFollow(s.store)
 	}
@@ -205,10 +205,10 @@ func (s *suite) settle(d time.Duration) {
 // checkConverged returns an error unless each replica has the whole history of the store.
 func (s *suite) checkConverged() error {
 	for i, r := range s.replicas {
-		if got, want := r.rec.revision(), s.store.newest(); got != want {
+		if got, want := r.recorded.revision(), s.store.newest(); got != want {
 			return fmt.Errorf("replica %d is at %d, the store at %d (%+v)", i, got, want, r.State())
 		}
-		if err := r.rec.compareHistory(s.store.historySince(r.from)); err != nil {
+		if err := r.recorded.compareHistory(s.store.historySince(r.from)); err != nil {
 			return fmt.Errorf("replica %d: %w", i, err)
 		}
 	}

@@ -9,68 +9,68 @@ import (
 	"pgregory.net/rapid"
 )
 
-// step is an event in a suite.
+// step is one action on a suite. amount scales it, where it has a size.
 type step struct {
-	what    string
+	action  string
 	replica int
-	n       int
+	amount  int
 }
 
 var steps = []string{
-	"write", "write", "write", "burst", "large", "bump", "compact",
-	"wait", "wait", "drop", "repeat", "damage", "swap", "cut", "join",
-	"depose", "kill", "refollow", "break", "down", "up", "stall", "go", "restore", "echo",
+	"write", "write", "write", "burst", "large", "write outside root", "compact",
+	"wait", "wait", "drop", "repeat", "damage", "swap", "disconnect", "reconnect",
+	"end term", "replace replica", "refollow", "break", "down", "up", "stall", "unstall", "restore", "redeliver",
 }
 
 func drawSteps(t *rapid.T) []step {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		return step{
-			what:    rapid.SampledFrom(steps).Draw(t, "what"),
+			action:  rapid.SampledFrom(steps).Draw(t, "action"),
 			replica: rapid.IntRange(0, 2).Draw(t, "replica"),
-			n:       rapid.IntRange(1, 5).Draw(t, "n"),
+			amount:  rapid.IntRange(1, 5).Draw(t, "amount"),
 		}
 	}), 1, 60).Draw(t, "steps")
 }
 
 // runStep executes one step of a schedule.
-func (s *suite) runStep(st step) {
-	replica := s.replicas[st.replica]
-	switch st.what {
+func (s *suite) runStep(next step) {
+	replica := s.replicas[next.replica]
+	switch next.action {
 	case "write":
-		s.store.write(st.n, 50)
+		s.store.write(next.amount, 50)
 	case "burst":
-		for range 20 * st.n {
+		for range 20 * next.amount {
 			s.store.write(1, 50)
 		}
 	case "large":
 		s.store.write(1, 5000)
-	case "bump":
+	case "write outside root":
 		s.store.writeOutsideRoot()
 	case "compact":
 		s.compactIfSafe()
 	case "restore":
-		s.store.restore(int64(st.n), int64(3*st.replica))
+		s.store.restore(int64(next.amount), int64(3*next.replica))
 	case "wait":
 		// From a fraction of a heartbeat to more than all timeouts.
-		time.Sleep(20 * time.Millisecond << (2 * st.n))
+		time.Sleep(20 * time.Millisecond << (2 * next.amount))
 	case "drop":
-		replica.node.setFaults(st.n, 0, 0, 0)
+		replica.node.setFaults(faults{drop: next.amount})
 	case "repeat":
-		replica.node.setFaults(0, st.n, 0, 0)
+		replica.node.setFaults(faults{repeat: next.amount})
 	case "damage":
-		replica.node.setFaults(0, 0, st.n, 0)
+		replica.node.setFaults(faults{damage: next.amount})
 	case "swap":
-		replica.node.setFaults(0, 0, 0, st.n)
-	case "echo":
-		replica.node.redeliverEarlier(2 * st.n)
-	case "cut":
+		replica.node.setFaults(faults{swap: next.amount})
+	case "redeliver":
+		replica.node.redeliverEarlier(2 * next.amount)
+	case "disconnect":
 		replica.node.setConnected(false)
-	case "join":
+	case "reconnect":
 		replica.node.setConnected(true)
-	case "depose":
+	case "end term":
 		s.elector.endCurrentTerm()
-	case "kill":
-		s.replaceReplica(st.replica)
+	case "replace replica":
+		s.replaceReplica(next.replica)
 	case "refollow":
 		replica.cancelFollow()
 		synctest.Wait()
@@ -78,11 +78,11 @@ func (s *suite) runStep(st step) {
 	case "break":
 		s.store.breakWatches()
 	case "down", "up":
-		s.store.setDown(st.what == "down")
-	case "stall", "go":
-		s.store.setStalled(st.what == "stall")
+		s.store.setDown(next.action == "down")
+	case "stall", "unstall":
+		s.store.setStalled(next.action == "stall")
 	}
-	if st.n%2 == 0 {
+	if next.amount%2 == 0 {
 		synctest.Wait()
 	}
 }
@@ -91,7 +91,7 @@ func (s *suite) runStep(st step) {
 // detected afterwards.
 func (s *suite) compactIfSafe() {
 	for _, r := range s.replicas {
-		if !s.store.contains(r.rec.at()) {
+		if !s.store.contains(r.recorded.currentPosition()) {
 			return
 		}
 	}
@@ -99,27 +99,27 @@ func (s *suite) compactIfSafe() {
 }
 
 // replaceReplica ends a replica without notice to the others and starts a new one with its history.
-func (s *suite) replaceReplica(i int) {
-	r := s.replicas[i]
-	r.node.setConnected(false)
-	r.stop()
-	n := &replica{node: newBusNode(s.bus), from: r.from}
-	n.Fanout = mustFanout(s.store, s.elector, r.id)
-	n.dial = n.node.dial
-	n.rec.applied = r.rec.applied
-	n.rec.position = r.rec.position
-	n.rec.events = r.rec.events
-	n.rec.err = r.rec.err
-	s.replicas[i] = n
-	n.startRun()
-	n.startFollow(s.store)
+func (s *suite) replaceReplica(index int) {
+	ended := s.replicas[index]
+	ended.node.setConnected(false)
+	ended.stop()
+	successor := &replica{node: newBusNode(s.bus), from: ended.from}
+	successor.Fanout = newTestFanout(s.store, s.elector, ended.id)
+	successor.dial = successor.node.dial
+	successor.recorded.applied = ended.recorded.applied
+	successor.recorded.position = ended.recorded.position
+	successor.recorded.events = ended.recorded.events
+	successor.recorded.err = ended.recorded.err
+	s.replicas[index] = successor
+	successor.startRun()
+	successor.startFollow(s.store)
 }
 
 func (s *suite) healAll() {
 	s.store.setDown(false)
 	s.store.setStalled(false)
 	for _, r := range s.replicas {
-		r.node.setFaults(0, 0, 0, 0)
+		r.node.setFaults(faults{})
 		r.node.setConnected(true)
 	}
 	s.settle(2 * time.Minute)
@@ -140,9 +140,9 @@ func TestReplicasRecoverFromRandomFaults(t *testing.T) {
 			for i, st := range plan {
 				suite.runStep(st)
 				for j, r := range suite.replicas {
-					r.rec.mu.Lock()
-					err := r.rec.err
-					r.rec.mu.Unlock()
+					r.recorded.mu.Lock()
+					err := r.recorded.err
+					r.recorded.mu.Unlock()
 					if err != nil {
 						failure = fmt.Errorf("step %d (%+v), replica %d: %w", i, st, j, err)
 						return

@@ -70,28 +70,28 @@ func (f *Fanout) Check(context.Context) error {
 const startSources = 2
 
 // setSource records, logs and counts a switch of the source.
-func (f *Fanout) setSource(s string) {
+func (f *Fanout) setSource(source string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.currentSource == s {
+	if f.currentSource == source {
 		return
 	}
 	if f.currentSource != sourceNone {
 		f.metrics.source.WithLabelValues(f.currentSource).Set(0)
 	}
-	f.currentSource = s
+	f.currentSource = source
 	f.sourceSince = time.Now()
-	if s == sourceNone {
+	if source == sourceNone {
 		return
 	}
 	f.sourceChanges++
-	f.metrics.source.WithLabelValues(s).Set(1)
-	f.metrics.changes.WithLabelValues(s).Inc()
+	f.metrics.source.WithLabelValues(source).Set(1)
+	f.metrics.changes.WithLabelValues(source).Inc()
 	level := slog.LevelInfo
 	if f.sourceChanges <= startSources {
 		level = slog.LevelDebug
 	}
-	f.log.Log(context.Background(), level, "source of changes", "source", s, "revision", f.followerState.applied.Load())
+	f.log.Log(context.Background(), level, "source of changes", "source", source, "revision", f.followerState.applied.Load())
 }
 
 // currentSourceName returns the source that the replica reads from.
@@ -154,21 +154,21 @@ func (l *linkState) awaitUp(ctx context.Context) bool {
 // timestamp is when something last happened. It uses the monotonic clock: after a step back of the
 // wall clock, a timestamp would stay recent for hours.
 type timestamp struct {
-	now   func() time.Time
-	began time.Time
-	after atomic.Int64 // nanoseconds since began; 0 is never
+	now     func() time.Time
+	began   time.Time
+	elapsed atomic.Int64 // nanoseconds since began; 0 is never
 }
 
 func (m *timestamp) start(now func() time.Time) { m.now, m.began = now, now() }
 
 // set records that it happens now.
-func (m *timestamp) set() { m.after.Store(max(int64(m.now().Sub(m.began)), 1)) }
+func (m *timestamp) set() { m.elapsed.Store(max(int64(m.now().Sub(m.began)), 1)) }
 
 // age returns how long ago it last happened, or the maximum if never.
 func (m *timestamp) age() time.Duration {
-	at := m.after.Load()
-	if at == 0 {
+	elapsed := m.elapsed.Load()
+	if elapsed == 0 {
 		return math.MaxInt64
 	}
-	return m.now().Sub(m.began) - time.Duration(at)
+	return m.now().Sub(m.began) - time.Duration(elapsed)
 }

@@ -60,46 +60,46 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			}
 		},
 		"dropped messages": func(_ *testing.T, s *suite) {
-			s.anyListener().node.setFaults(3, 0, 0, 0)
+			s.anyListener().node.setFaults(faults{drop: 3})
 			writes(s, 10)
 		},
 		"the last message is dropped": func(_ *testing.T, s *suite) {
-			s.anyListener().node.setFaults(1, 0, 0, 0)
+			s.anyListener().node.setFaults(faults{drop: 1})
 			writes(s, 1)
 			s.settle(2 * time.Second)
 		},
 		"repeated messages": func(t *testing.T, s *suite) {
-			l := s.anyListener()
-			before := l.State().Changes
-			l.node.setFaults(0, 5, 0, 0)
+			listener := s.anyListener()
+			before := listener.State().Changes
+			listener.node.setFaults(faults{repeat: 5})
 			writes(s, 10)
-			if l.State().Changes != before {
+			if listener.State().Changes != before {
 				t.Error("replica left the stream because of repeated messages")
 			}
 		},
 		"swapped messages": func(_ *testing.T, s *suite) {
-			s.anyListener().node.setFaults(0, 0, 0, 2)
+			s.anyListener().node.setFaults(faults{swap: 2})
 			writes(s, 10)
 		},
 		"damaged messages": func(_ *testing.T, s *suite) {
-			s.anyListener().node.setFaults(0, 0, 2, 0)
+			s.anyListener().node.setFaults(faults{damage: 2})
 			writes(s, 10)
 		},
 		"listener cut off": func(t *testing.T, s *suite) {
-			l := s.anyListener()
-			l.node.setConnected(false)
+			listener := s.anyListener()
+			listener.node.setConnected(false)
 			writes(s, 10)
-			if got := l.State().Source; got != sourceStore || l.rec.revision() != s.store.newest() {
-				t.Errorf("got source %s at %d, want store at %d", got, l.rec.revision(), s.store.newest())
+			if got := listener.State().Source; got != sourceStore || listener.recorded.revision() != s.store.newest() {
+				t.Errorf("got source %s at %d, want store at %d", got, listener.recorded.revision(), s.store.newest())
 			}
-			l.node.setConnected(true)
+			listener.node.setConnected(true)
 			writes(s, 3)
 		},
 		"publisher cut off for a moment": func(t *testing.T, s *suite) {
 			p := s.currentPublisher()
 			p.node.setConnected(false)
 			writes(s, 10)
-			if p.State().Source != sourceLocal || p.rec.revision() != s.store.newest() {
+			if p.State().Source != sourceLocal || p.recorded.revision() != s.store.newest() {
 				t.Error("publisher's own replica does not continue without a connection")
 			}
 			p.node.setConnected(true)
@@ -172,7 +172,7 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			s.settle(5 * time.Second)
 			for _, r := range s.replicas {
 				// Listeners detect the restoration by the first message of the new history.
-				if r == s.currentPublisher() && r.rec.loads == 0 {
+				if r == s.currentPublisher() && r.recorded.loads == 0 {
 					t.Error("publisher did not detect the restoration")
 				}
 			}
@@ -183,16 +183,16 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			s.store.restore(5, 20)
 		},
 		"compaction": func(t *testing.T, s *suite) {
-			l := s.anyListener()
-			l.node.setConnected(false)
+			listener := s.anyListener()
+			listener.node.setConnected(false)
 			s.store.setDown(true)
 			s.store.breakWatches()
 			writes(s, 3)
 			s.store.compact()
 			s.store.setDown(false)
 			s.settle(5 * time.Minute)
-			l.node.setConnected(true)
-			if l.rec.loads == 0 {
+			listener.node.setConnected(true)
+			if listener.recorded.loads == 0 {
 				t.Error("Follow did not return the compaction")
 			}
 		},

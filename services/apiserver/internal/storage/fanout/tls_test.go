@@ -75,16 +75,16 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 }
 
 // secureServer starts a server that requires client certificates of the CA.
-func secureServer(t *testing.T, ca, cert, key string) (url string) {
+func secureServer(t *testing.T, caFile, cert, key string) (url string) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()
-	data, err := os.ReadFile(ca)
+	data, err := os.ReadFile(caFile)
 	if err != nil || !pool.AppendCertsFromPEM(data) {
-		t.Fatalf("read %s: %v", ca, err)
+		t.Fatalf("read %s: %v", caFile, err)
 	}
 	srv, err := server.NewServer(&server.Options{
 		Host:      "127.0.0.1",
@@ -130,7 +130,7 @@ func TestReplicaNeedsClientCertificateForNATS(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
-		p.rec.applied = p.from
+		p.recorded.applied = p.from
 		runProcess(t, p)
 		return p
 	}
@@ -146,6 +146,6 @@ func TestReplicaNeedsClientCertificateForNATS(t *testing.T) {
 		p.untilCurrent(t, store)
 	}
 	if unknown.State().Connected {
-		t.Error("replica without a certificate is connected")
+		t.Error("replica without a client certificate: got a connection, want none")
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestNotesMatchDeliveries checks that notes and deliveries match in any order, once each, and
-// that unmatched ones are bounded.
-func TestNotesMatchDeliveries(t *testing.T) {
+// TestNoteAndDeliveryGiveOneSpan checks that notes and deliveries match in any order, once each, and
+// that the kept ones without a match are bounded.
+func TestNoteAndDeliveryGiveOneSpan(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	deliveries := newDeliveries(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), "r")
-	of := func(revision int64) writeNote {
+	noteAt := func(revision int64) writeNote {
 		return writeNote{
 			revision: revision,
 			wrote:    time.Now(),
@@ -28,10 +28,10 @@ func TestNotesMatchDeliveries(t *testing.T) {
 			}),
 		}
 	}
-	has := func(first, last int64) {
+	deliver := func(first, last int64) {
 		deliveries.recordApplied(storage.Batch{Events: []storage.Event{{Revision: first}}, Revision: last}, sourceNATS)
 	}
-	ended := func(want ...int64) {
+	wantSpansOf := func(want ...int64) {
 		t.Helper()
 		var got []int64
 		for _, s := range spans.Ended() {
@@ -55,34 +55,37 @@ func TestNotesMatchDeliveries(t *testing.T) {
 			}
 		}
 	}
-	has(5, 5)
-	has(6, 9)
-	ended()
-	deliveries.handleNote(of(7)) // after the delivery
-	ended(7)
-	deliveries.handleNote(of(12)) // before the delivery
-	deliveries.handleNote(of(10))
-	ended()
-	has(10, 11)
-	ended(10)
-	has(12, 12)
-	ended(12)
-	has(12, 12)
-	deliveries.handleNote(of(2)) // of a forgotten delivery
-	ended()
-	deliveries.handleNote(of(20))
+	// 1. A note finds the batch that contains its revision, whatever comes first.
+	deliver(5, 5)
+	deliver(6, 9)
+	wantSpansOf()
+	deliveries.handleNote(noteAt(7)) // after the delivery
+	wantSpansOf(7)
+	deliveries.handleNote(noteAt(12)) // before the delivery
+	deliveries.handleNote(noteAt(10))
+	wantSpansOf()
+	deliver(10, 11)
+	wantSpansOf(10)
+	deliver(12, 12)
+	wantSpansOf(12)
+	// 2. A repeated delivery, a forgotten one, and one of another history add no span.
+	deliver(12, 12)
+	deliveries.handleNote(noteAt(2)) // of a forgotten delivery
+	wantSpansOf()
+	deliveries.handleNote(noteAt(20))
 	deliveries.reset() // another history
-	has(20, 20)
-	ended()
+	deliver(20, 20)
+	wantSpansOf()
+	// 3. Notes and deliveries without a match are bounded, and the newest ones still match.
 	for i := range int64(2 * maxDelivered) {
-		has(100+i, 100+i)
-		deliveries.handleNote(of(1_000_000 + i))
+		deliver(100+i, 100+i)
+		deliveries.handleNote(noteAt(1_000_000 + i))
 	}
 	if len(deliveries.delivered) > maxDelivered || len(deliveries.notes) > maxNotes {
 		t.Errorf("got %d deliveries and %d notes, want at most %d and %d", len(deliveries.delivered), len(deliveries.notes), maxDelivered, maxNotes)
 	}
-	ended()
-	deliveries.handleNote(of(500_000)) // notes without deliveries displace no others
-	has(500_000, 500_000)
-	ended(500_000)
+	wantSpansOf()
+	deliveries.handleNote(noteAt(500_000)) // notes without deliveries displace no others
+	deliver(500_000, 500_000)
+	wantSpansOf(500_000)
 }

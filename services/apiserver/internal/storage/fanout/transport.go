@@ -34,10 +34,10 @@ type transport interface {
 
 // linkEvents are the callbacks of a transport. It calls them from its own goroutines.
 type linkEvents struct {
-	up   func()
-	down func(error)
-	// lost reports that received messages were dropped.
-	lost func()
+	onUp   func()
+	onDown func(error)
+	// onLost reports that received messages were dropped.
+	onLost func()
 }
 
 // dialer creates a transport. It does not wait for a connection.
@@ -58,7 +58,7 @@ const (
 type isolatedTransport struct{}
 
 func dialIsolated(ev linkEvents) (transport, error) {
-	ev.up()
+	ev.onUp()
 	return isolatedTransport{}, nil
 }
 
@@ -77,14 +77,14 @@ type natsTransport struct {
 	subscriptions subscriptionSet
 }
 
-// natsDialer connects to the servers of the options, or through inProcess. The heartbeat scales the
+// natsDialer connects to the servers of the options, or through startListenerInProcess. The heartbeat scales the
 // delay between attempts to subscribe.
-func natsDialer(options Options, inProcess nats.InProcessConnProvider, id string, heartbeat time.Duration, log *slog.Logger) dialer {
+func natsDialer(options Options, inProcess nats.InProcessConnProvider, replicaID string, heartbeat time.Duration, log *slog.Logger) dialer {
 	return func(ev linkEvents) (transport, error) {
 		t := &natsTransport{closed: make(chan struct{}), subscriptions: subscriptionSet{wait: retryHeartbeats * heartbeat}}
 		opts := nats.Options{
 			Servers: options.Servers,
-			Name:    "binnacle apiserver " + id,
+			Name:    "binnacle apiserver " + replicaID,
 			// A publisher passes messages to its own replica directly.
 			NoEcho:               true,
 			AllowReconnect:       true,
@@ -101,9 +101,9 @@ func natsDialer(options Options, inProcess nats.InProcessConnProvider, id string
 			FlusherTimeout:       flusherTimeout,
 			SubChanLen:           nats.DefaultMaxChanLen,
 			IgnoreAuthErrorAbort: true,
-			ConnectedCB:          func(*nats.Conn) { ev.up() },
-			ReconnectedCB:        func(*nats.Conn) { ev.up() },
-			DisconnectedErrCB:    func(_ *nats.Conn, err error) { ev.down(err) },
+			ConnectedCB:          func(*nats.Conn) { ev.onUp() },
+			ReconnectedCB:        func(*nats.Conn) { ev.onUp() },
+			DisconnectedErrCB:    func(_ *nats.Conn, err error) { ev.onDown(err) },
 			ClosedCB:             func(*nats.Conn) { close(t.closed) },
 			ReconnectErrCB:       logNewErrors(log),
 			AsyncErrorCB: func(conn *nats.Conn, _ *nats.Subscription, err error) {
@@ -112,7 +112,7 @@ func natsDialer(options Options, inProcess nats.InProcessConnProvider, id string
 				}
 				log.Warn("NATS reports an error", "error", err)
 				if errors.Is(err, nats.ErrSlowConsumer) {
-					ev.lost()
+					ev.onLost()
 				}
 			},
 		}
@@ -204,15 +204,15 @@ const retryHeartbeats = 5
 // subscription that it rejected, or removed because permissions changed, while the connection
 // lasts. So subscriptionSet retries it until it succeeds.
 type subscriptionSet struct {
-	wait   time.Duration // between a rejection and the next attempt
-	mu     sync.Mutex    // guards the fields below; only locks of the connection are acquired under it
-	all    map[string]*subscription
-	closed bool
+	wait      time.Duration // between a rejection and the next attempt
+	mu        sync.Mutex    // guards the fields below; only locks of the connection are acquired under it
+	bySubject map[string]*subscription
+	closed    bool
 }
 
 // subscription is the subscription to one subject.
 type subscription struct {
-	sub         *nats.Subscription
+	current     *nats.Subscription
 	handle      nats.MsgHandler
 	retry       *time.Timer // set while the next attempt is pending
 	lastAttempt time.Time   // zero before the first retry
@@ -230,13 +230,13 @@ func (e *subscriptionSet) subscribe(conn *nats.Conn, subject string, handle nats
 		handle(m)
 	}}
 	var err error
-	if subscribed.sub, err = conn.Subscribe(subject, subscribed.handle); err != nil {
+	if subscribed.current, err = conn.Subscribe(subject, subscribed.handle); err != nil {
 		return err
 	}
-	if e.all == nil {
-		e.all = map[string]*subscription{}
+	if e.bySubject == nil {
+		e.bySubject = map[string]*subscription{}
 	}
-	e.all[subject] = subscribed
+	e.bySubject[subject] = subscribed
 	return nil
 }
 
@@ -249,7 +249,7 @@ func (e *subscriptionSet) handleRejection(conn *nats.Conn, err error) (repeated 
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for subject, subscribed := range e.all { // only the text of the error has the subject
+	for subject, subscribed := range e.bySubject { // only the text of the error has the subject
 		if e.closed || !strings.Contains(err.Error(), "Subscription to "+strconv.Quote(subject)) {
 			continue
 		}
@@ -268,12 +268,12 @@ func (e *subscriptionSet) resubscribe(conn *nats.Conn, subject string) {
 	if e.closed {
 		return
 	}
-	subscribed := e.all[subject]
+	subscribed := e.bySubject[subject]
 	subscribed.retry = nil
 	subscribed.lastAttempt = time.Now()
-	_ = subscribed.sub.Unsubscribe()                                        // the server may have removed it already
+	_ = subscribed.current.Unsubscribe()                                    // the server may have removed it already
 	if sub, err := conn.Subscribe(subject, subscribed.handle); err == nil { // otherwise the connection is closed
-		subscribed.sub = sub
+		subscribed.current = sub
 	}
 }
 
@@ -282,7 +282,7 @@ func (e *subscriptionSet) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
-	for _, subscribed := range e.all {
+	for _, subscribed := range e.bySubject {
 		if subscribed.retry != nil {
 			subscribed.retry.Stop()
 		}
@@ -377,10 +377,10 @@ func (p *publisher) sendParts(m *message, encoded []byte, size int) error {
 	for i := range total {
 		end := min((i+1)*size, len(encoded))
 		data := appendPart(nil, m, part{index: i, total: total, data: encoded[i*size : end]})
-		if err := p.f.transport.publish(p.f.changeSubject, data); err != nil {
+		if err := p.fanout.transport.publish(p.fanout.changeSubject, data); err != nil {
 			return err
 		}
-		p.f.metrics.recordPublished(len(data))
+		p.fanout.metrics.recordPublished(len(data))
 	}
 	return nil
 }

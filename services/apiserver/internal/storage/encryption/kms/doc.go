@@ -7,7 +7,7 @@
 //
 // A provider generates a random seed, has the plugin encrypt it once, and encrypts values with keys
 // derived from it (ciphers.Derived). Each value is stored together with the encrypted seed and the
-// id of the plugin's key (object.go).
+// ID of the plugin's key (object.go).
 //
 //	none ── Status names a key, Encrypt answers with it ──► current ─┐
 //	  ▲                                                       │  ▲   │ Status names it
@@ -17,7 +17,7 @@
 //	                                          expired: decrypts, no longer encrypts
 //
 // The provider reads the status of the plugin each minute, each ten seconds while it is unhealthy,
-// and for health checks. A new key id starts a new seed and makes earlier values stale.
+// and for health checks. A new key ID starts a new seed and makes earlier values stale.
 //
 // # Version 1
 //
@@ -25,8 +25,9 @@
 //
 // # Limits
 //
-// A call takes at most the configured time. Impatient callers (Impatient: the stream of changes,
-// which must not block) wait one second for it; the call continues, and its result is kept. While a
+// A call takes at most the configured time. Impatient callers, marked by FailFast, wait one second for it. The
+// stream of changes is impatient because it must not block. The call continues, and its result is
+// kept. While a
 // call fails, or has not decrypted a key in that time, requests of impatient callers that need
 // another call are rejected immediately. Requests that need no call continue. One call decrypts a
 // key for all callers. Decrypted keys are bounded in number, and dropped after an hour without use.

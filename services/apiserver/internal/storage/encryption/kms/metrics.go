@@ -15,22 +15,22 @@ import (
 
 // Metrics holds the metrics of all plugins.
 type Metrics struct {
-	latency    *prometheus.HistogramVec
-	keyIDs     *prometheus.CounterVec
-	keyIDLast  *prometheus.GaugeVec
-	statusLast *prometheus.GaugeVec
-	invalid    *prometheus.CounterVec
-	sources    *prometheus.GaugeVec
-	fill       prometheus.Gauge
-	generation prometheus.Histogram
-	failures   prometheus.Counter
-	misses     prometheus.Counter
-	// recentUses and recentStatusKeys bound the keys with samples: plugins choose the ids.
+	latency            *prometheus.HistogramVec
+	keyIDs             *prometheus.CounterVec
+	keyIDLast          *prometheus.GaugeVec
+	statusLast         *prometheus.GaugeVec
+	invalidKeyIDs      *prometheus.CounterVec
+	cacheSize          *prometheus.GaugeVec
+	cacheFill          prometheus.Gauge
+	generationDuration prometheus.Histogram
+	generationFailures prometheus.Counter
+	cacheMisses        prometheus.Counter
+	// recentUses and recentStatusKeys bound the keys with samples: plugins choose the IDs.
 	recentUses, recentStatusKeys *lru.Cache[keyLabels, struct{}]
 	namingMu                     sync.Mutex // held while these caches and the samples change
 }
 
-// maxSeries is how many keys have samples, the most recently used ones, as in Kubernetes.
+// maxSeries bounds the keys that have samples: the most recently used ones, as in Kubernetes.
 const maxSeries = 100
 
 // keyLabels holds the labels of a sample.
@@ -57,28 +57,28 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Name: envelope + "key_id_hash_status_last_timestamp_seconds",
 			Help: "Unix timestamp in seconds of the last status of a KMS plugin with a key.",
 		}, []string{"provider_name", "key_id_hash", "apiserver_id_hash"}),
-		invalid: prometheus.NewCounterVec(prometheus.CounterOpts{
+		invalidKeyIDs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: envelope + "invalid_key_id_from_status_total",
 			Help: "Invalid key IDs in statuses of KMS plugins, by error.",
 		}, []string{"provider_name", "error"}),
-		sources: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		cacheSize: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: envelope + "dek_source_cache_size",
 			Help: "Cached decrypted keys of KMS version 2.",
 		}, []string{"provider_name"}),
-		fill: prometheus.NewGauge(prometheus.GaugeOpts{
+		cacheFill: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: envelope + "dek_cache_fill_percent",
 			Help: "[ALPHA] Fill level in percent of the key cache of KMS version 1.",
 		}),
-		generation: prometheus.NewHistogram(prometheus.HistogramOpts{
+		generationDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    store + "data_key_generation_duration_seconds",
 			Help:    "[ALPHA] Time in seconds to generate a data key.",
 			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 14),
 		}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{
+		generationFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: store + "data_key_generation_failures_total",
 			Help: "[ALPHA] Number of failures to generate a data encryption key.",
 		}),
-		misses: prometheus.NewCounter(prometheus.CounterOpts{
+		cacheMisses: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: store + "envelope_transformation_cache_misses_total",
 			Help: "[ALPHA] Number of data keys of KMS version 1 that were not cached and had to be decrypted by the plugin.",
 		}),
@@ -96,8 +96,8 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		return nil, err
 	}
 	for _, c := range []prometheus.Collector{
-		metrics.latency, metrics.keyIDs, metrics.keyIDLast, metrics.statusLast, metrics.invalid, metrics.sources, metrics.fill, metrics.generation,
-		metrics.failures, metrics.misses,
+		metrics.latency, metrics.keyIDs, metrics.keyIDLast, metrics.statusLast, metrics.invalidKeyIDs, metrics.cacheSize, metrics.cacheFill, metrics.generationDuration,
+		metrics.generationFailures, metrics.cacheMisses,
 	} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of KMS plugins: %w", err)
@@ -137,7 +137,7 @@ const (
 	ToStorage   = "to_storage"
 )
 
-// recordUse records the use of a key. key and server are hashes of ids.
+// recordUse records the use of a key.key and server are hashes of IDs.
 func (m *Metrics) recordUse(direction, provider, key, server string) {
 	m.namingMu.Lock()
 	defer m.namingMu.Unlock()
@@ -158,9 +158,9 @@ func (m *Metrics) recordStatusKey(provider, key, server string) {
 func (m *Metrics) generateKey(key []byte, read func([]byte) (int, error)) error {
 	start := time.Now()
 	if _, err := read(key); err != nil {
-		m.failures.Inc()
+		m.generationFailures.Inc()
 		return fmt.Errorf("draw a key: %w", err)
 	}
-	m.generation.Observe(time.Since(start).Seconds())
+	m.generationDuration.Observe(time.Since(start).Seconds())
 	return nil
 }

@@ -58,16 +58,16 @@ type storedValue struct {
 	data []byte
 }
 
-var errMalformed = errors.New("unexpected EOF")
+var errTruncated = errors.New("unexpected EOF")
 
 // parseObject parses and validates a stored value.
 func parseObject(data []byte) (*storedValue, error) {
 	// 1. Decode the fields. Unknown ones are skipped.
-	o := &storedValue{}
+	stored := &storedValue{}
 	for len(data) > 0 {
 		num, typ, n := protowire.ConsumeTag(data)
 		if n < 0 {
-			return nil, errMalformed
+			return nil, errTruncated
 		}
 		data = data[n:]
 
@@ -75,53 +75,53 @@ func parseObject(data []byte) (*storedValue, error) {
 		case typ == protowire.BytesType && num <= fieldAnnotations:
 			v, n := protowire.ConsumeBytes(data)
 			if n < 0 {
-				return nil, errMalformed
+				return nil, errTruncated
 			}
 			data = data[n:]
-			if err := o.setBytesField(num, v); err != nil {
+			if err := stored.setBytesField(num, v); err != nil {
 				return nil, err
 			}
 
 		case typ == protowire.VarintType && num == fieldSourceType:
 			v, n := protowire.ConsumeVarint(data)
 			if n < 0 {
-				return nil, errMalformed
+				return nil, errTruncated
 			}
-			o.sourceType = v
+			stored.sourceType = v
 			data = data[n:]
 
 		default:
 			n := protowire.ConsumeFieldValue(num, typ, data)
 			if n < 0 {
-				return nil, errMalformed
+				return nil, errTruncated
 			}
 			data = data[n:]
 		}
 	}
 
 	// 2. Validate them.
-	o.sortAnnotations()
-	if len(o.data) == 0 {
+	stored.sortAnnotations()
+	if len(stored.data) == 0 {
 		return nil, errors.New("encrypted data is empty")
 	}
-	return o, o.validate()
+	return stored, stored.validate()
 }
 
 // setBytesField sets a field of the stored form whose type is bytes.
-func (o *storedValue) setBytesField(number protowire.Number, v []byte) error {
+func (o *storedValue) setBytesField(number protowire.Number, data []byte) error {
 	switch number {
 	case fieldData:
-		o.data = v
+		o.data = data
 	case fieldKeyID:
-		o.keyID = string(v)
+		o.keyID = string(data)
 	case fieldSource:
-		o.source = slices.Clone(v)
+		o.source = slices.Clone(data)
 	case fieldAnnotations:
-		a, err := parseAnnotation(v)
+		parsed, err := parseAnnotation(data)
 		if err != nil {
 			return err
 		}
-		o.annotations = append(o.annotations, a)
+		o.annotations = append(o.annotations, parsed)
 	}
 	return nil
 }
@@ -131,12 +131,12 @@ func parseAnnotation(data []byte) (a annotation, err error) {
 	for len(data) > 0 {
 		num, typ, n := protowire.ConsumeTag(data)
 		if n < 0 {
-			return a, errMalformed
+			return a, errTruncated
 		}
 		data = data[n:]
 		n = protowire.ConsumeFieldValue(num, typ, data)
 		if n < 0 {
-			return a, errMalformed
+			return a, errTruncated
 		}
 		if typ == protowire.BytesType {
 			v, _ := protowire.ConsumeBytes(data)
@@ -159,7 +159,7 @@ func (e *envelope) sortAnnotations() {
 	e.annotations = slices.CompactFunc(e.annotations, func(a, b annotation) bool { return a.name == b.name })
 }
 
-// validate checks the response of a plugin, or its stored form.
+// validate returns an error if the response of a plugin, or its stored form, violates a bound.
 func (e *envelope) validate() error {
 	if e.sourceType > typeSeed {
 		return fmt.Errorf("unknown encryptedDEKSourceType: %d", e.sourceType)
@@ -231,12 +231,12 @@ func (e *envelope) appendTo(dst []byte) []byte {
 // hash identifies the envelope. It covers all fields, because all of them are sent to the plugin
 // and affect the resulting key.
 func (e *envelope) hash() (out [sha256.Size]byte) {
-	h := sha256.New()
+	digest := sha256.New()
 	writePart := func(b []byte) {
 		var n [8]byte
 		binary.BigEndian.PutUint64(n[:], uint64(len(b)))
-		h.Write(n[:])
-		h.Write(b)
+		digest.Write(n[:])
+		digest.Write(b)
 	}
 	writePart(binary.AppendUvarint(nil, e.sourceType))
 	writePart(e.source)
@@ -245,7 +245,7 @@ func (e *envelope) hash() (out [sha256.Size]byte) {
 		writePart([]byte(a.name))
 		writePart(a.value)
 	}
-	h.Sum(out[:0])
+	digest.Sum(out[:0])
 	return out
 }
 
@@ -262,8 +262,8 @@ func (e *envelope) annotationMap() map[string][]byte {
 }
 
 // annotationsOf converts the annotations of a plugin's response.
-func annotationsOf(m map[string][]byte) (out []annotation) {
-	for name, value := range m {
+func annotationsOf(response map[string][]byte) (out []annotation) {
+	for name, value := range response {
 		out = append(out, annotation{name, slices.Clone(value)})
 	}
 	slices.SortFunc(out, func(a, b annotation) int { return strings.Compare(a.name, b.name) })

@@ -61,7 +61,7 @@ func isTimeout(err error) bool {
 	return false
 }
 
-// awaitCall waits for a running call, at most patience if ctx is impatient. A later result is kept.
+// awaitCall waits for a running call, at most impatientTimeout if ctx is impatient. A later result is kept.
 func (r *responsiveness) awaitCall(ctx context.Context, done <-chan struct{}) error {
 	if isImpatient(ctx) {
 		timer := time.NewTimer(impatientTimeout)
@@ -126,12 +126,12 @@ func (e *sectionError) Error() string {
 func (e *sectionError) Unwrap() error { return e.err }
 
 // checkCached calls the plugin unless a recent result is available.
-func (h *healthCache) checkCached(ctx context.Context, pace Intervals, readStatus func(context.Context) error) error {
+func (h *healthCache) checkCached(ctx context.Context, intervals Intervals, readStatus func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	retained := pace.HealthyTTL
+	retained := intervals.HealthyTTL
 	if h.err != nil {
-		retained = pace.UnhealthyTTL
+		retained = intervals.UnhealthyTTL
 	}
 	if !h.checkedAt.IsZero() && time.Since(h.checkedAt) < retained {
 		return h.err
@@ -159,11 +159,11 @@ func (h *healthCache) readStatus(ctx context.Context, readStatus func(context.Co
 
 // pollStatus polls readStatus until ctx ends. The interval depends on whether the last call
 // succeeded.
-func pollStatus(ctx context.Context, pace Intervals, lastErr error, readStatus func(context.Context) error) {
+func pollStatus(ctx context.Context, intervals Intervals, lastErr error, readStatus func(context.Context) error) {
 	for err := lastErr; ; {
-		wait := pace.HealthyInterval
+		wait := intervals.HealthyInterval
 		if err != nil {
-			wait = pace.UnhealthyInterval
+			wait = intervals.UnhealthyInterval
 		}
 		timer := time.NewTimer(wait)
 		select {

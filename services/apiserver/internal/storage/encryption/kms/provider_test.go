@@ -21,7 +21,7 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 	for _, test := range []struct {
 		name, method string
 		check        bool // call Status instead of Decrypt
-		healed       bool // recovers by a status
+		healed       bool // Status detects that the plugin responds again
 	}{
 		{name: "status", method: "Status", check: true, healed: true},
 		{name: "decryption, with a healthy status", method: "Decrypt"},
@@ -69,36 +69,37 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 	}
 }
 
-// TestHealthIsCached checks that results are cached as configured.
+// TestHealthIsCached checks that healthy and unhealthy results are cached for their own time.
 func TestHealthIsCached(t *testing.T) {
 	for _, test := range []struct {
 		name, health string
-		well, ill    time.Duration
-		calls        int // the first one and two checks
+		healthyTTL   time.Duration
+		unhealthyTTL time.Duration
+		calls        int // by the constructor and two checks
 	}{
-		{name: "healthy result, cached", health: "ok", well: time.Hour, ill: time.Nanosecond, calls: 1},
+		{name: "healthy result, cached", health: "ok", healthyTTL: time.Hour, unhealthyTTL: time.Nanosecond, calls: 1},
 		{
-			name:   "healthy result, not cached",
-			health: "ok",
-			well:   time.Nanosecond,
-			ill:    time.Hour,
-			calls:  3,
+			name:         "healthy result, not cached",
+			health:       "ok",
+			healthyTTL:   time.Nanosecond,
+			unhealthyTTL: time.Hour,
+			calls:        3,
 		},
-		{name: "unhealthy result, cached", health: "no", well: time.Nanosecond, ill: time.Hour, calls: 1},
+		{name: "unhealthy result, cached", health: "no", healthyTTL: time.Nanosecond, unhealthyTTL: time.Hour, calls: 1},
 		{
-			name:   "unhealthy result, not cached",
-			health: "no",
-			well:   time.Hour,
-			ill:    time.Nanosecond,
-			calls:  3,
+			name:         "unhealthy result, not cached",
+			health:       "no",
+			healthyTTL:   time.Hour,
+			unhealthyTTL: time.Nanosecond,
+			calls:        3,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			p.SetHealth(test.health)
 			cfg := newConfig(t, p)
-			cfg.Intervals.HealthyTTL = test.well
-			cfg.Intervals.UnhealthyTTL = test.ill
+			cfg.Intervals.HealthyTTL = test.healthyTTL
+			cfg.Intervals.UnhealthyTTL = test.unhealthyTTL
 			provider := newV2Provider(t, cfg)
 			for range 2 {
 				if err := provider.Check(t.Context()); (err != nil) != (test.health == "no") {
@@ -113,20 +114,20 @@ func TestHealthIsCached(t *testing.T) {
 }
 
 // TestPluginsAreProbedAtInterval checks the different intervals of healthy and unhealthy plugins.
-func TestPluginsAreProbedAtInterval(t *testing.T) {
+func TestProbeIntervalDependsOnHealth(t *testing.T) {
 	for _, test := range []struct {
-		health    string
-		well, ill time.Duration
+		health                             string
+		healthyInterval, unhealthyInterval time.Duration
 	}{
-		{health: "ok", well: time.Millisecond, ill: time.Hour},
-		{health: "no", well: time.Hour, ill: time.Millisecond},
+		{health: "ok", healthyInterval: time.Millisecond, unhealthyInterval: time.Hour},
+		{health: "no", healthyInterval: time.Hour, unhealthyInterval: time.Millisecond},
 	} {
 		t.Run(test.health, func(t *testing.T) {
 			p := kmstest.New(t)
 			p.SetHealth(test.health)
 			cfg := newConfig(t, p)
-			cfg.Intervals.HealthyInterval = test.well
-			cfg.Intervals.UnhealthyInterval = test.ill
+			cfg.Intervals.HealthyInterval = test.healthyInterval
+			cfg.Intervals.UnhealthyInterval = test.unhealthyInterval
 			provider := newV2Provider(t, cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})

@@ -123,8 +123,8 @@ func (c *connection) withTimeout(ctx context.Context) (context.Context, context.
 type Config struct {
 	Name, Endpoint string
 	Timeout        time.Duration
-	// CacheSize is how many decrypted keys of version 1 are kept. A negative value keeps up to
-	// maxKeys.
+	// CacheSize bounds the decrypted keys of version 1 in the cache. 0 disables the cache. A negative
+	// value means maxKeys.
 	CacheSize int
 	// ServerID identifies this server in metrics.
 	ServerID  string
@@ -147,8 +147,8 @@ type Intervals struct {
 	HealthyTTL, UnhealthyTTL time.Duration
 	// SeedLifetime is how long a seed encrypts values after the last healthy status.
 	SeedLifetime time.Duration
-	// RefreshTimeout is how long an unsuccessful result counts: that a key is unavailable, for
-	// impatient callers, or a key that has not decrypted any value.
+	// RefreshTimeout is how long an unsuccessful result is used. For impatient callers that is the
+	// rejection of a key, for all callers a key that has not decrypted any value.
 	RefreshTimeout time.Duration
 }
 

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const storedKey = "/registry/secrets/default/s"
 
 // newConfig returns the configuration of a plugin that is probed only on demand.
-func newConfig(t testing.TB, p *kmstest.Plugin) kms.Config {
+func newConfig(t testing.TB, plugin *kmstest.Plugin) kms.Config {
 	t.Helper()
 	m, err := kms.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
@@ -29,7 +29,7 @@ func newConfig(t testing.TB, p *kmstest.Plugin) kms.Config {
 	}
 	return kms.Config{
 		Name:      "rec",
-		Endpoint:  p.Endpoint(),
+		Endpoint:  plugin.Endpoint(),
 		Timeout:   5 * time.Second,
 		ServerID:  "test",
 		Logger:    slog.New(slog.DiscardHandler),
@@ -44,9 +44,9 @@ func newConfig(t testing.TB, p *kmstest.Plugin) kms.Config {
 	}
 }
 
-func newV2Provider(t testing.TB, c kms.Config) kms.Provider {
+func newV2Provider(t testing.TB, config kms.Config) kms.Provider {
 	t.Helper()
-	p, err := kms.NewV2(t.Context(), c)
+	p, err := kms.NewV2(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +56,8 @@ func newV2Provider(t testing.TB, c kms.Config) kms.Provider {
 
 // field is a field of a stored value.
 type field struct {
-	num protowire.Number
-	raw []byte // including its tag
+	number  protowire.Number
+	encoded []byte // including its tag
 }
 
 func stringField(num protowire.Number, v string) field {
@@ -74,7 +74,7 @@ func annotationField(name, value string) field {
 
 func joinFields(fields ...field) (out []byte) {
 	for _, f := range fields {
-		out = append(out, f.raw...)
+		out = append(out, f.encoded...)
 	}
 	return out
 }
@@ -94,7 +94,7 @@ func fieldsOf(t testing.TB, b []byte) (out []field) {
 }
 
 // TestV2StoredFormsAreDecrypted checks which stored values can be decrypted and the errors for others.
-func TestV2StoredFormsAreDecrypted(t *testing.T) {
+func TestV2StoredFormIsDecryptedOrRejected(t *testing.T) {
 	plugin := kmstest.New(t)
 	provider := newV2Provider(t, newConfig(t, plugin))
 	sealed, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
@@ -103,10 +103,10 @@ func TestV2StoredFormsAreDecrypted(t *testing.T) {
 	}
 	good := fieldsOf(t, sealed)
 	without := func(num protowire.Number, more ...field) []byte {
-		return joinFields(append(slices.DeleteFunc(slices.Clone(good), func(f field) bool { return f.num == num }), more...)...)
+		return joinFields(append(slices.DeleteFunc(slices.Clone(good), func(f field) bool { return f.number == num }), more...)...)
 	}
 	with := func(more ...field) []byte { return joinFields(append(slices.Clone(good), more...)...) }
-	cut := func(f field) field { return field{f.num, f.raw[:len(f.raw)-1]} }
+	cut := func(f field) field { return field{f.number, f.encoded[:len(f.encoded)-1]} }
 	name := func(i int) string { return string(rune('a'+i)) + ".example" }
 	var large []field
 	for i := range 8 {

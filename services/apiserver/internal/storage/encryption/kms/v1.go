@@ -26,11 +26,11 @@ const (
 // that key, and the value encrypted with it by GCM; before 1.25 by CBC.
 type v1 struct {
 	Config
-	conn    *connection
-	plugin  kmsv1.KeyManagementServiceClient
-	health  healthCache
-	keys    *lru.Cache[string, *v1Cipher] // nil caches none
-	keySize int
+	conn      *connection
+	plugin    kmsv1.KeyManagementServiceClient
+	health    healthCache
+	keys      *lru.Cache[string, *v1Cipher] // nil caches none
+	cacheSize int
 	responsiveness
 	version struct { // whether the plugin's version was confirmed
 		mu sync.Mutex
@@ -45,28 +45,28 @@ type v1Cipher struct {
 }
 
 // NewV1 connects to a plugin of version 1.
-func NewV1(c Config) (Provider, error) {
-	c.Intervals = c.Intervals.withDefaults()
-	conn, err := newConnection(&c)
+func NewV1(config Config) (Provider, error) {
+	config.Intervals = config.Intervals.withDefaults()
+	conn, err := newConnection(&config)
 	if err != nil {
 		return nil, err
 	}
-	p := &v1{
-		Config:         c,
+	provider := &v1{
+		Config:         config,
 		conn:           conn,
-		responsiveness: c.newResponsiveness(),
+		responsiveness: config.newResponsiveness(),
 		plugin:         kmsv1.NewKeyManagementServiceClient(conn.ClientConn),
-		keySize:        c.CacheSize,
+		cacheSize:      config.CacheSize,
 	}
-	if p.keySize < 0 || p.keySize > maxKeys {
-		p.keySize = maxKeys
+	if provider.cacheSize < 0 || provider.cacheSize > maxKeys {
+		provider.cacheSize = maxKeys
 	}
-	if p.keySize > 0 {
-		if p.keys, err = lru.New[string, *v1Cipher](p.keySize); err != nil {
+	if provider.cacheSize > 0 {
+		if provider.keys, err = lru.New[string, *v1Cipher](provider.cacheSize); err != nil {
 			return nil, err
 		}
 	}
-	return p, nil
+	return provider, nil
 }
 
 // Close implements Provider.
@@ -82,7 +82,7 @@ func (p *v1) Run(ctx context.Context) {
 	pollStatus(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.callNow(ctx, p.checkRoundTrip) })
 }
 
-// checkRoundTrip has the plugin encrypt and decrypt a text.
+// checkRoundTrip returns an error unless the plugin encrypts and decrypts a text.
 func (p *v1) checkRoundTrip(ctx context.Context) error {
 	const text = "ping"
 	sealed, err := p.encryptKey(ctx, []byte(text))
@@ -117,7 +117,7 @@ func (p *v1) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// encryptKey lets the plugin encrypt a data key.
+// encryptKey returns a data key encrypted by the plugin.
 func (p *v1) encryptKey(ctx context.Context, key []byte) ([]byte, error) {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
@@ -134,7 +134,7 @@ func (p *v1) encryptKey(ctx context.Context, key []byte) ([]byte, error) {
 	return response.GetCipher(), nil
 }
 
-// decryptKey has the plugin decrypt a data key.
+// decryptKey returns a data key decrypted by the plugin.
 func (p *v1) decryptKey(ctx context.Context, sealed []byte) ([]byte, error) {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
@@ -158,13 +158,13 @@ func (p *v1) Seal(ctx context.Context, dst, value []byte, key string) ([]byte, e
 	if err != nil {
 		return nil, fmt.Errorf("failed to encrypt DEK, error: %w", err)
 	}
-	c, err := p.cacheCipher(sealed, dek)
+	cipher, err := p.cacheCipher(sealed, dek)
 	if err != nil {
 		return nil, err
 	}
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(sealed)))
 	dst = append(dst, sealed...)
-	return c.gcm.Seal(dst, value, []byte(key))
+	return cipher.gcm.Seal(dst, value, []byte(key))
 }
 
 // awaitEncryptedKey is encryptKey for a waiting caller. It waits until the call ends: no other
@@ -188,12 +188,12 @@ func (p *v1) cacheCipher(sealed, dek []byte) (*v1Cipher, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &v1Cipher{gcm, cbc}
+	cipher := &v1Cipher{gcm, cbc}
 	if p.keys != nil {
-		p.keys.Add(string(sealed), c)
-		p.Metrics.fill.Set(float64(p.keys.Len()) / float64(p.keySize))
+		p.keys.Add(string(sealed), cipher)
+		p.Metrics.cacheFill.Set(float64(p.keys.Len()) / float64(p.cacheSize))
 	}
-	return c, nil
+	return cipher, nil
 }
 
 // Open implements Provider.
@@ -201,22 +201,22 @@ func (p *v1) Open(ctx context.Context, sealed []byte, key string) ([]byte, bool,
 	if len(sealed) < v1LengthSize {
 		return nil, false, errors.New("invalid data encountered by envelope transformer, length too short for the length of a key")
 	}
-	n := int(binary.BigEndian.Uint16(sealed))
+	keyLength := int(binary.BigEndian.Uint16(sealed))
 	sealed = sealed[v1LengthSize:]
-	if n == 0 || n > len(sealed) {
-		return nil, false, fmt.Errorf("invalid data encountered by envelope transformer, a key of %d bytes in %d", n, len(sealed))
+	if keyLength == 0 || keyLength > len(sealed) {
+		return nil, false, fmt.Errorf("invalid data encountered by envelope transformer, a key of %d bytes in %d", keyLength, len(sealed))
 	}
-	dek, sealed := sealed[:n], sealed[n:]
-	c, err := p.cipherOf(ctx, dek)
+	dek, sealed := sealed[:keyLength], sealed[keyLength:]
+	cipher, err := p.cipherOf(ctx, dek)
 	if err != nil {
 		return nil, false, err
 	}
-	value, err := c.gcm.Open(sealed, []byte(key))
+	value, err := cipher.gcm.Open(sealed, []byte(key))
 	if err == nil {
 		return value, false, nil
 	}
 	// CBC may decrypt a modified value to garbage, but hardly to the beginning of an object.
-	if legacy, legacyErr := c.cbc.Open(sealed, nil); legacyErr == nil &&
+	if legacy, legacyErr := cipher.cbc.Open(sealed, nil); legacyErr == nil &&
 		(bytes.HasPrefix(legacy, []byte("k8s\x00")) || bytes.HasPrefix(legacy, []byte("{"))) {
 		return legacy, true, nil
 	}
@@ -226,22 +226,22 @@ func (p *v1) Open(ctx context.Context, sealed []byte, key string) ([]byte, bool,
 // cipherOf returns the cipher of an encrypted data key, from the cache or from the plugin.
 func (p *v1) cipherOf(ctx context.Context, sealed []byte) (*v1Cipher, error) {
 	if p.keys != nil {
-		if c, ok := p.keys.Get(string(sealed)); ok {
-			return c, nil
+		if cipher, ok := p.keys.Get(string(sealed)); ok {
+			return cipher, nil
 		}
 	}
-	p.Metrics.misses.Inc()
+	p.Metrics.cacheMisses.Inc()
 	if isImpatient(ctx) && p.isUnresponsive() {
 		return nil, &UnavailableError{fmt.Errorf("error while decrypting key: KMS provider %s did not respond recently", p.Name)}
 	}
-	var c *v1Cipher
+	var cipher *v1Cipher
 	var err error
 	done := make(chan struct{})
 	go func() { // ends with the call, which is bounded
 		defer close(done)
 		var dek []byte
 		if dek, err = p.decryptKey(ctx, sealed); err == nil {
-			c, err = p.cacheCipher(sealed, dek)
+			cipher, err = p.cacheCipher(sealed, dek)
 		}
 		p.recordDecryption(err)
 	}()
@@ -251,5 +251,5 @@ func (p *v1) cipherOf(ctx context.Context, sealed []byte) (*v1Cipher, error) {
 	if err != nil {
 		return nil, &KeyError{string(sealed), fmt.Errorf("error while decrypting key: %w", err)}
 	}
-	return c, nil
+	return cipher, nil
 }

@@ -19,9 +19,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
-func newV1Provider(t testing.TB, c kms.Config) kms.Provider {
+func newV1Provider(t testing.TB, config kms.Config) kms.Provider {
 	t.Helper()
-	p, err := kms.NewV1(c)
+	p, err := kms.NewV1(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,21 +39,21 @@ func encryptedKey(key []byte) []byte {
 }
 
 // v1Value returns a stored value of version 1.
-func v1Value(key, sealed []byte) []byte {
+func v1Value(key, encryptedValue []byte) []byte {
 	out := binary.BigEndian.AppendUint16(nil, uint16(len(key)))
-	return append(append(out, encryptedKey(key)...), sealed...)
+	return append(append(out, encryptedKey(key)...), encryptedValue...)
 }
 
 // checkError checks that an error contains a text. An empty text means no error.
-func checkError(t testing.TB, what string, err error, want string) {
+func checkError(t testing.TB, operation string, err error, want string) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-		t.Errorf("%s: got %v, want %q", what, err, want)
+		t.Errorf("%s: got %v, want %q", operation, err, want)
 	}
 }
 
 // TestV1StoredFormsAreDecrypted checks which stored values of version 1 can be decrypted and the errors for others.
-func TestV1StoredFormsAreDecrypted(t *testing.T) {
+func TestV1StoredFormIsDecryptedOrRejected(t *testing.T) {
 	provider := newV1Provider(t, newConfig(t, kmstest.New(t)))
 	key := bytes.Repeat([]byte("d"), 32)
 	gcm, err1 := ciphers.NewGCM(key)
@@ -68,7 +68,7 @@ func TestV1StoredFormsAreDecrypted(t *testing.T) {
 		}
 		return v1Value(key, sealed)
 	}
-	const message = "cipher: message authentication failed"
+	const authenticationFailed = "cipher: message authentication failed"
 	for _, test := range []struct {
 		name   string
 		sealed []byte
@@ -77,10 +77,10 @@ func TestV1StoredFormsAreDecrypted(t *testing.T) {
 		want   string
 	}{
 		{name: "encrypted by GCM", sealed: seal(gcm, "value", storedKey), value: "value"},
-		{name: "of another key", sealed: seal(gcm, "value", "/other"), want: message},
+		{name: "of another key", sealed: seal(gcm, "value", "/other"), want: authenticationFailed},
 		{name: "an object, encrypted by CBC", sealed: seal(cbc, "k8s\x00value", ""), value: "k8s\x00value", stale: true},
 		{name: "JSON, encrypted by CBC", sealed: seal(cbc, "{}", ""), value: "{}", stale: true},
-		{name: "another value, encrypted by CBC", sealed: seal(cbc, "value", ""), want: message},
+		{name: "another value, encrypted by CBC", sealed: seal(cbc, "value", ""), want: authenticationFailed},
 		{name: "empty", want: "length too short"},
 		{name: "half a length", sealed: []byte{0}, want: "length too short"},
 		{name: "no key", sealed: []byte{0, 0}, want: "a key of 0 bytes in 0"},
@@ -108,13 +108,13 @@ func TestV1PluginFailuresAreErrors(t *testing.T) {
 	const noVersion = "failed get version from remote KMS provider: rpc error: " + late
 	for _, test := range []struct {
 		name              string
-		with              func(*kmstest.Plugin)
+		breakPlugin       func(*kmstest.Plugin)
 		seal, open, check string
 	}{
-		{name: "works", with: func(*kmstest.Plugin) {}},
+		{name: "works", breakPlugin: func(*kmstest.Plugin) {}},
 		{
 			name: "rejects all calls",
-			with: func(plugin *kmstest.Plugin) {
+			breakPlugin: func(plugin *kmstest.Plugin) {
 				plugin.RejectCalls(true)
 			},
 			seal:  "failed to encrypt DEK, error: " + internal,
@@ -122,47 +122,47 @@ func TestV1PluginFailuresAreErrors(t *testing.T) {
 			check: "failed to perform encrypt section of the healthz check for KMS Provider rec, error: " + internal,
 		},
 		{
-			name:  "hangs in Decrypt",
-			with:  func(plugin *kmstest.Plugin) { plugin.HangMethod("Decrypt") },
-			open:  "error while decrypting key: rpc error: " + late,
-			check: "failed to perform decrypt section of the healthz check for KMS Provider rec, error: rpc error: " + late,
+			name:        "hangs in Decrypt",
+			breakPlugin: func(plugin *kmstest.Plugin) { plugin.HangMethod("Decrypt") },
+			open:        "error while decrypting key: rpc error: " + late,
+			check:       "failed to perform decrypt section of the healthz check for KMS Provider rec, error: rpc error: " + late,
 		},
 		{
-			name:  "decrypts to another key",
-			with:  func(plugin *kmstest.Plugin) { plugin.ReturnWrongKeys(true) },
-			open:  "message authentication failed",
-			check: "failed to decrypt: KMS Provider rec returned another value",
+			name:        "decrypts to another key",
+			breakPlugin: func(plugin *kmstest.Plugin) { plugin.ReturnWrongKeys(true) },
+			open:        "message authentication failed",
+			check:       "failed to decrypt: KMS Provider rec returned another value",
 		},
 		{
-			name:  "encrypts to an empty value",
-			with:  func(plugin *kmstest.Plugin) { plugin.SetCiphertext([]byte{}) },
-			seal:  "encrypted a key to 0 bytes",
-			check: "encrypted a key to 0 bytes",
+			name:        "encrypts to an empty value",
+			breakPlugin: func(plugin *kmstest.Plugin) { plugin.SetCiphertext([]byte{}) },
+			seal:        "encrypted a key to 0 bytes",
+			check:       "encrypted a key to 0 bytes",
 		},
 		{
-			name:  "encrypts to a too large value",
-			with:  func(plugin *kmstest.Plugin) { plugin.SetCiphertext(make([]byte, 1025)) },
-			seal:  "encrypted a key to 1025 bytes",
-			check: "encrypted a key to 1025 bytes",
+			name:        "encrypts to a too large value",
+			breakPlugin: func(plugin *kmstest.Plugin) { plugin.SetCiphertext(make([]byte, 1025)) },
+			seal:        "encrypted a key to 1025 bytes",
+			check:       "encrypted a key to 1025 bytes",
 		},
 		{
-			name:  "encrypts to a value of maximum size",
-			with:  func(plugin *kmstest.Plugin) { plugin.SetCiphertext(make([]byte, 1024)) },
-			check: "returned another value",
+			name:        "encrypts to a value of maximum size",
+			breakPlugin: func(plugin *kmstest.Plugin) { plugin.SetCiphertext(make([]byte, 1024)) },
+			check:       "returned another value",
 		},
 		{
-			name:  "reports another version",
-			with:  func(plugin *kmstest.Plugin) { plugin.SetV1Version("v2") },
-			seal:  version,
-			open:  version,
-			check: version,
+			name:        "reports another version",
+			breakPlugin: func(plugin *kmstest.Plugin) { plugin.SetV1Version("v2") },
+			seal:        version,
+			open:        version,
+			check:       version,
 		},
 		{
-			name:  "hangs in Version",
-			with:  func(plugin *kmstest.Plugin) { plugin.HangMethod("Version") },
-			seal:  noVersion,
-			open:  noVersion,
-			check: noVersion,
+			name:        "hangs in Version",
+			breakPlugin: func(plugin *kmstest.Plugin) { plugin.HangMethod("Version") },
+			seal:        noVersion,
+			open:        noVersion,
+			check:       noVersion,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestV1PluginFailuresAreErrors(t *testing.T) {
 				}
 				return newV1Provider(t, cfg)
 			}
-			test.with(plugin)
+			test.breakPlugin(plugin)
 			_, err = newProvider(test.seal).Seal(t.Context(), nil, []byte("value"), storedKey)
 			checkError(t, "Seal", err, test.seal)
 			_, _, err = newProvider(test.open).Open(t.Context(), sealed, storedKey)
@@ -209,12 +209,12 @@ func TestVersionIsRequestedOnce(t *testing.T) {
 }
 
 // TestOldKeysAreCached checks cache sizes.
-func TestOldKeysAreCached(t *testing.T) {
+func TestV1KeyCacheHasConfiguredSize(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		size  int
-		calls int // for two values, read twice in turn
-		fill  float64
+		calls int     // of Decrypt
+		fill  float64 // metric of the fill level, in percent
 	}{
 		{name: "none", calls: 4},
 		{name: "one", size: 1, calls: 4, fill: 1},
@@ -249,7 +249,7 @@ func TestOldKeysAreCached(t *testing.T) {
 			for range 2 {
 				for _, v := range values {
 					if got, _, err := provider.Open(t.Context(), v, storedKey); string(got) != "value" || err != nil {
-						t.Fatalf("Open = %q, %v, want value", got, err)
+						t.Fatalf("Open: got %q, %v, want value", got, err)
 					}
 				}
 			}
@@ -281,7 +281,7 @@ func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 	provider := newV1Provider(t, newConfig(t, plugin))
 	impatient := kms.FailFast(t.Context())
 	if got, _, err := provider.Open(impatient, sealed, storedKey); string(got) != "value" || err != nil {
-		t.Errorf("impatient Open = %q, %v, want value", got, err)
+		t.Errorf("impatient Open: got %q, %v, want value", got, err)
 	}
 	plugin.HangMethod("Decrypt")
 	ended, end := context.WithCancel(t.Context())
@@ -298,11 +298,11 @@ func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 	}
 	plugin.Resume()
 	if got, _, err := provider.Open(t.Context(), sealed, storedKey); string(got) != "value" || err != nil {
-		t.Errorf("impatient Open = %q, %v, want value", got, err)
+		t.Errorf("impatient Open: got %q, %v, want value", got, err)
 	}
 }
 
-// TestInvalidEndpointsAreRejected checks both versions.
+// TestInvalidEndpointsAreRejected checks that both versions reject endpoints that are no Unix sockets.
 func TestInvalidEndpointsAreRejected(t *testing.T) {
 	c := newConfig(t, kmstest.New(t))
 	for endpoint, want := range map[string]string{
@@ -339,7 +339,7 @@ func TestSocketPathsMayContainURLCharacters(t *testing.T) {
 
 // TestCachedCheckOmitsCall checks that only the check that calls the plugin reports which call
 // failed.
-func TestCachedCheckOmitsCall(t *testing.T) {
+func TestCachedCheckOmitsNameOfFailedCall(t *testing.T) {
 	plugin := kmstest.New(t)
 	plugin.RejectCalls(true)
 	cfg := newConfig(t, plugin)

@@ -57,25 +57,25 @@ type decryptedKey struct {
 	cipher  ciphers.Cipher
 	created time.Time
 	used    atomic.Int64 // Unix nanoseconds
-	// proven: the key has decrypted a value, or encrypts new ones. Otherwise the plugin's response
-	// may have been wrong.
+	// proven means that the key has decrypted a value, or encrypts new ones. Otherwise the plugin's
+	// response may have been wrong.
 	proven atomic.Bool
 }
 
 // rejection is why the plugin did not decrypt a key.
 type rejection struct {
-	err error
-	at  time.Time
+	err        error
+	rejectedAt time.Time
 }
 
 // seedState holds the current seed.
 type seedState struct {
 	envelope
-	sum     envelopeHash
-	seedKey *decryptedKey // decrypts values of this seed
-	cipher  *ciphers.Derived
-	keyHash string
-	expires time.Time
+	envelopeID envelopeHash
+	seedKey    *decryptedKey // decrypts values of this seed
+	cipher     *ciphers.Derived
+	keyHash    string
+	expires    time.Time
 }
 
 var errNoSeed = errors.New("got unexpected nil transformer")
@@ -88,22 +88,22 @@ func NewV2(ctx context.Context, config Config) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &v2{
+	provider := &v2{
 		Config:         config,
 		conn:           conn,
 		responsiveness: config.newResponsiveness(),
 		plugin:         kmsv2.NewKeyManagementServiceClient(conn.ClientConn),
 	}
-	if p.openKeys, err = lru.New[envelopeHash, *decryptedKey](maxKeys); err != nil {
+	if provider.openKeys, err = lru.New[envelopeHash, *decryptedKey](maxKeys); err != nil {
 		return nil, err
 	}
-	if p.rejected, err = lru.New[envelopeHash, rejection](maxRejected); err != nil {
+	if provider.rejected, err = lru.New[envelopeHash, rejection](maxRejected); err != nil {
 		return nil, err
 	}
-	if err := p.health.callNow(ctx, p.readStatus); err != nil {
-		p.Logger.Warn("KMS plugin is unhealthy; retrying", "provider", config.Name, "error", err)
+	if err := provider.health.callNow(ctx, provider.readStatus); err != nil {
+		provider.Logger.Warn("KMS plugin is unhealthy; retrying", "provider", config.Name, "error", err)
 	}
-	return p, nil
+	return provider, nil
 }
 
 // Close implements Provider.
@@ -134,8 +134,8 @@ func (p *v2) readStatus(ctx context.Context) error {
 	if v := statusResponse.GetVersion(); v != apiVersion && v != apiVersionBeta {
 		errs = append(errs, fmt.Errorf("expected KMSv2 API version %s, got %s", apiVersion, v))
 	}
-	if word, err := checkKeyID(statusResponse.GetKeyId()); err != nil {
-		p.Metrics.invalid.WithLabelValues(p.Name, word).Inc()
+	if label, err := checkKeyID(statusResponse.GetKeyId()); err != nil {
+		p.Metrics.invalidKeyIDs.WithLabelValues(p.Name, label).Inc()
 		errs = append(errs, fmt.Errorf("got invalid KMSv2 KeyID hash %q: %w", Hash(statusResponse.GetKeyId()), err))
 	} else {
 		p.Metrics.recordStatusKey(p.Name, Hash(statusResponse.GetKeyId()), Hash(p.ServerID))
@@ -165,10 +165,10 @@ func joinErrors(errs []error) error {
 }
 
 // useKey extends the current seed if the plugin's key is unchanged, and otherwise starts a new one.
-func (p *v2) useKey(ctx context.Context, id string) error {
+func (p *v2) useKey(ctx context.Context, keyID string) error {
 	expires := time.Now().Add(p.Intervals.SeedLifetime) // counted from before the plugin is called
 	current := p.state.Load()
-	if current != nil && current.keyID == id {
+	if current != nil && current.keyID == keyID {
 		extended := *current
 		extended.expires = expires
 		p.state.Store(&extended)
@@ -177,11 +177,11 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 	next, err := p.newSeed(ctx)
 	switch {
 	case err != nil:
-	case next.keyID != id:
-		err = fmt.Errorf("the status has key %q, but the response to an encryption has %q", Hash(id), Hash(next.keyID))
+	case next.keyID != keyID:
+		err = fmt.Errorf("the status has key %q, but the response to an encryption has %q", Hash(keyID), Hash(next.keyID))
 	default:
 		next.expires = expires
-		next.seedKey = p.cacheKey(next.sum, next.cipher)
+		next.seedKey = p.cacheKey(next.envelopeID, next.cipher)
 		next.seedKey.proven.Store(true)
 		p.state.Store(next)
 		p.Logger.Info("KMS plugin uses a new key", "provider", p.Name, "key", next.keyHash)
@@ -193,7 +193,7 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 	return fmt.Errorf("failed to rotate DEK of KMS provider %s: %w", p.Name, err)
 }
 
-// newSeed creates a random seed and has the plugin encrypt it.
+// newSeed creates a random seed, encrypted by the plugin.
 func (p *v2) newSeed(ctx context.Context) (*seedState, error) {
 	seed := make([]byte, ciphers.MinSeed)
 	if err := p.Metrics.generateKey(seed, rand.Read); err != nil {
@@ -206,18 +206,18 @@ func (p *v2) newSeed(ctx context.Context) (*seedState, error) {
 	if bytes.Equal(response.GetCiphertext(), seed) {
 		return nil, errors.New("the plugin returned the plaintext from an encryption")
 	}
-	s := &seedState{envelope: envelope{
+	next := &seedState{envelope: envelope{
 		keyID:       response.GetKeyId(),
 		source:      slices.Clone(response.GetCiphertext()),
 		sourceType:  typeSeed,
 		annotations: annotationsOf(response.GetAnnotations()),
 	}}
-	if err := s.validate(); err != nil {
+	if err := next.validate(); err != nil {
 		return nil, fmt.Errorf("response to an encryption: %w", err)
 	}
-	s.sum, s.keyHash = s.envelope.hash(), Hash(s.keyID)
-	s.cipher, err = ciphers.NewDerived(seed)
-	return s, err
+	next.envelopeID, next.keyHash = next.envelope.hash(), Hash(next.keyID)
+	next.cipher, err = ciphers.NewDerived(seed)
+	return next, err
 }
 
 // Seal implements Provider.
@@ -227,24 +227,24 @@ func (p *v2) Seal(ctx context.Context, dst, value []byte, key string) (_ []byte,
 		span.Fail(err)
 		span.End()
 	}()
-	s := p.state.Load()
-	if s == nil {
+	state := p.state.Load()
+	if state == nil {
 		return nil, errNoSeed
 	}
-	if now := time.Now(); now.After(s.expires) {
+	if now := time.Now(); now.After(state.expires) {
 		return nil, fmt.Errorf("encryptedDEKSource with keyID hash %q expired at %s (current time is %s)",
-			s.keyHash, s.expires.Format(time.RFC3339), now.Format(time.RFC3339))
+			state.keyHash, state.expires.Format(time.RFC3339), now.Format(time.RFC3339))
 	}
 	span.Event("About to encrypt data using DEK")
 	dst = appendHead(dst, len(value)+ciphers.DerivedOverhead)
-	if dst, err = s.cipher.Seal(dst, value, []byte(key)); err != nil {
+	if dst, err = state.cipher.Seal(dst, value, []byte(key)); err != nil {
 		span.Event("Data encryption failed")
 		return nil, err
 	}
 	span.Event("Data encryption succeeded")
-	p.Metrics.recordUse(ToStorage, p.Name, s.keyHash, Hash(p.ServerID))
+	p.Metrics.recordUse(ToStorage, p.Name, state.keyHash, Hash(p.ServerID))
 	span.Event("About to encode encrypted object")
-	dst = s.appendTo(dst)
+	dst = state.appendTo(dst)
 	span.Event("Encoded encrypted object")
 	return dst, nil
 }
@@ -264,131 +264,131 @@ func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte,
 		span.Fail(err)
 		span.End()
 	}()
-	s := p.state.Load()
-	if s == nil {
+	state := p.state.Load()
+	if state == nil {
 		return nil, false, &UnavailableError{errNoSeed}
 	}
 	span.Event("About to decode encrypted object")
-	o, err := parseObject(sealed)
+	stored, err := parseObject(sealed)
 	if err != nil {
 		span.Event("Decoding encrypted object failed")
 		return nil, false, fmt.Errorf("stored value of KMS provider %s: %w", p.Name, err)
 	}
 	span.Event("Decoded encrypted object")
-	c, err := p.cipherOf(ctx, s, &o.envelope, span)
+	decrypted, err := p.cipherOf(ctx, state, &stored.envelope, span)
 	if err != nil {
 		return nil, false, err
 	}
 	span.Event("About to decrypt data using DEK")
-	if value, err = c.cipher.Open(o.data, []byte(key)); err != nil {
-		if !c.proven.Load() {
-			id := o.hash()
+	if value, err = decrypted.cipher.Open(stored.data, []byte(key)); err != nil {
+		if !decrypted.proven.Load() {
+			id := stored.hash()
 			err = &KeyError{string(id[:]), err}
 		}
 		span.Event("Data decryption failed")
 		return nil, false, err
 	}
 	span.Event("Data decryption succeeded")
-	if !c.proven.Load() {
-		c.proven.Store(true)
+	if !decrypted.proven.Load() {
+		decrypted.proven.Store(true)
 	}
-	hash := s.keyHash
-	if o.keyID != s.keyID {
-		hash = Hash(o.keyID)
+	hash := state.keyHash
+	if stored.keyID != state.keyID {
+		hash = Hash(stored.keyID)
 	}
 	p.Metrics.recordUse(FromStorage, p.Name, hash, Hash(p.ServerID))
-	return value, o.keyID != s.keyID || o.sourceType != s.sourceType, nil
+	return value, stored.keyID != state.keyID || stored.sourceType != state.sourceType, nil
 }
 
 // cipherOf returns the key that decrypts values of an envelope: the current seed, a cached key, or
 // one that the plugin decrypts.
-func (p *v2) cipherOf(ctx context.Context, s *seedState, e *envelope, span tracing.Span) (*decryptedKey, error) {
-	id := e.hash()
-	if id == s.sum {
-		return s.seedKey, nil
+func (p *v2) cipherOf(ctx context.Context, state *seedState, keyEnvelope *envelope, span tracing.Span) (*decryptedKey, error) {
+	hash := keyEnvelope.hash()
+	if hash == state.envelopeID {
+		return state.seedKey, nil
 	}
 	now := time.Now()
-	if o, ok := p.openKeys.Get(id); ok && (o.proven.Load() || now.Sub(o.created) < p.Intervals.RefreshTimeout) {
-		if now.UnixNano()-o.used.Swap(now.UnixNano()) < int64(maxUnused) {
-			return o, nil
+	if cached, ok := p.openKeys.Get(hash); ok && (cached.proven.Load() || now.Sub(cached.created) < p.Intervals.RefreshTimeout) {
+		if now.UnixNano()-cached.used.Swap(now.UnixNano()) < int64(maxUnused) {
+			return cached, nil
 		}
 	}
 	span.Event("About to decrypt DEK using remote service")
-	o, err := p.decryptKey(ctx, id, e, now)
+	cached, err := p.decryptKey(ctx, hash, keyEnvelope, now)
 	if err != nil {
 		span.Event("DEK decryption failed")
-		return nil, &KeyError{string(id[:]), err}
+		return nil, &KeyError{string(hash[:]), err}
 	}
 	span.Event("DEK decryption succeeded")
-	return o, nil
+	return cached, nil
 }
 
-// decryptKey has the plugin decrypt a key once for all concurrent callers. Impatient callers use
+// decryptKey calls the plugin once for all concurrent callers to decrypt a key. Impatient callers use
 // the known state of the plugin and of the key.
-func (p *v2) decryptKey(ctx context.Context, id envelopeHash, e *envelope, now time.Time) (*decryptedKey, error) {
+func (p *v2) decryptKey(ctx context.Context, keyHash envelopeHash, keyEnvelope *envelope, now time.Time) (*decryptedKey, error) {
 	if isImpatient(ctx) {
 		if p.isUnresponsive() {
 			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not respond recently", p.Name)}
 		}
-		if r, ok := p.rejected.Get(id); ok && now.Sub(r.at) < p.Intervals.RefreshTimeout {
+		if r, ok := p.rejected.Get(keyHash); ok && now.Sub(r.rejectedAt) < p.Intervals.RefreshTimeout {
 			return nil, r.err
 		}
 	}
-	var created singleflight.Result
-	result := p.flights.DoChan(string(id[:]), func() (any, error) {
-		o, err := p.callDecrypt(ctx, id, e)
+	var flight singleflight.Result
+	result := p.flights.DoChan(string(keyHash[:]), func() (any, error) {
+		o, err := p.callDecrypt(ctx, keyHash, keyEnvelope)
 		if err != nil {
-			p.rejected.Add(id, rejection{err, time.Now()})
+			p.rejected.Add(keyHash, rejection{err, time.Now()})
 		} else {
-			p.rejected.Remove(id)
+			p.rejected.Remove(keyHash)
 		}
 		p.recordDecryption(err)
 		return o, err
 	})
 	done := make(chan struct{})
 	go func() { // ends with the call, which is bounded
-		created = <-result
+		flight = <-result
 		close(done)
 	}()
 	if err := p.awaitCall(ctx, done); err != nil {
 		return nil, fmt.Errorf("failed to decrypt DEK, error: KMS provider %s: %w", p.Name, err)
 	}
-	if created.Err != nil {
-		return nil, created.Err
+	if flight.Err != nil {
+		return nil, flight.Err
 	}
-	return created.Val.(*decryptedKey), nil
+	return flight.Val.(*decryptedKey), nil
 }
 
 // cacheKey caches a decrypted key.
 func (p *v2) cacheKey(id envelopeHash, c ciphers.Cipher) *decryptedKey {
-	o := &decryptedKey{cipher: c, created: time.Now()}
-	o.used.Store(time.Now().UnixNano())
-	p.openKeys.Add(id, o)
-	p.Metrics.sources.WithLabelValues(p.Name).Set(float64(p.openKeys.Len()))
-	return o
+	key := &decryptedKey{cipher: c, created: time.Now()}
+	key.used.Store(time.Now().UnixNano())
+	p.openKeys.Add(id, key)
+	p.Metrics.cacheSize.WithLabelValues(p.Name).Set(float64(p.openKeys.Len()))
+	return key
 }
 
-// callDecrypt has the plugin decrypt a key, and caches it.
-func (p *v2) callDecrypt(ctx context.Context, id envelopeHash, e *envelope) (*decryptedKey, error) {
+// callDecrypt calls the plugin to decrypt a key, and caches it.
+func (p *v2) callDecrypt(ctx context.Context, id envelopeHash, keyEnvelope *envelope) (*decryptedKey, error) {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	response, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{
-		Ciphertext:  e.source,
-		KeyId:       e.keyID,
-		Annotations: e.annotationMap(),
+		Ciphertext:  keyEnvelope.source,
+		KeyId:       keyEnvelope.keyID,
+		Annotations: keyEnvelope.annotationMap(),
 		Uid:         uuid.NewString(),
 	})
 	if err = p.recordResult(err); err != nil {
 		return nil, fmt.Errorf("failed to decrypt DEK, error: %w", err)
 	}
-	var c ciphers.Cipher
-	if e.sourceType == typeSeed {
-		c, err = ciphers.NewDerived(response.GetPlaintext())
+	var cipher ciphers.Cipher
+	if keyEnvelope.sourceType == typeSeed {
+		cipher, err = ciphers.NewDerived(response.GetPlaintext())
 	} else {
-		c, err = ciphers.NewGCM(response.GetPlaintext())
+		cipher, err = ciphers.NewGCM(response.GetPlaintext())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the key that KMS provider %s decrypted: %w", p.Name, err)
 	}
-	return p.cacheKey(id, c), nil
+	return p.cacheKey(id, cipher), nil
 }

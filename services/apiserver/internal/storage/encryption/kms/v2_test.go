@@ -19,68 +19,68 @@ import (
 
 // TestPluginStatusIsValidated checks the errors for invalid statuses.
 func TestPluginStatusIsValidated(t *testing.T) {
-	const ill = "kmsv2 Provider rec is not healthy, error: "
+	const unhealthy = "kmsv2 Provider rec is not healthy, error: "
 	for _, test := range []struct {
-		name string
-		with func(*kmstest.Plugin)
-		want string
-		word string // label in metrics
+		name        string
+		breakPlugin func(*kmstest.Plugin)
+		want        string
+		label       string // label in metrics
 	}{
-		{name: "valid", with: func(*kmstest.Plugin) {}},
-		{name: "an earlier version", with: func(p *kmstest.Plugin) { p.SetVersion("v2beta1") }},
+		{name: "valid", breakPlugin: func(*kmstest.Plugin) {}},
+		{name: "an earlier version", breakPlugin: func(p *kmstest.Plugin) { p.SetVersion("v2beta1") }},
 		{
-			name: "another version",
-			with: func(p *kmstest.Plugin) { p.SetVersion("v3") },
-			want: ill + "expected KMSv2 API version v2, got v3",
+			name:        "another version",
+			breakPlugin: func(p *kmstest.Plugin) { p.SetVersion("v3") },
+			want:        unhealthy + "expected KMSv2 API version v2, got v3",
 		},
 		{
-			name: "another version and unhealthy",
-			with: func(p *kmstest.Plugin) { p.SetVersion("v3"); p.SetHealth("no") },
-			want: ill + "[got unexpected healthz status: no, expected KMSv2 API version v2, got v3]",
+			name:        "another version and unhealthy",
+			breakPlugin: func(p *kmstest.Plugin) { p.SetVersion("v3"); p.SetHealth("no") },
+			want:        unhealthy + "[got unexpected healthz status: no, expected KMSv2 API version v2, got v3]",
 		},
 		{
-			name: "no key",
-			with: func(p *kmstest.Plugin) { p.UseKey("") },
-			want: ill + `got invalid KMSv2 KeyID hash "": keyID is empty`,
-			word: "empty",
+			name:        "no key",
+			breakPlugin: func(p *kmstest.Plugin) { p.UseKey("") },
+			want:        unhealthy + `got invalid KMSv2 KeyID hash "": keyID is empty`,
+			label:       "empty",
 		},
 		{
-			name: "a long key",
-			with: func(p *kmstest.Plugin) { p.UseKey(strings.Repeat("k", 1025)) },
-			want: "keyID is 1025 bytes",
-			word: "too_long",
+			name:        "a long key",
+			breakPlugin: func(p *kmstest.Plugin) { p.UseKey(strings.Repeat("k", 1025)) },
+			want:        "keyID is 1025 bytes",
+			label:       "too_long",
 		},
 		{
-			name: "another key than it uses",
-			with: func(p *kmstest.Plugin) { p.EncryptWith("key-9") },
-			want: "but the response to an encryption has",
+			name:        "another key than it uses",
+			breakPlugin: func(p *kmstest.Plugin) { p.EncryptWith("key-9") },
+			want:        "but the response to an encryption has",
 		},
-		// see mask
+		// kmstest masks with the last byte of the key ID. The mask of "Z" (0x5a) is zero.
 		{
-			name: "encryption returns its input",
-			with: func(p *kmstest.Plugin) { p.UseKey("key-Z") },
-			want: "returned the plaintext from an encryption",
-		},
-		{
-			name: "encryption returns nothing",
-			with: func(p *kmstest.Plugin) { p.SetCiphertext([]byte{}) },
-			want: "response to an encryption: encrypted DEK source is empty",
+			name:        "encryption returns its input",
+			breakPlugin: func(p *kmstest.Plugin) { p.UseKey("key-Z") },
+			want:        "returned the plaintext from an encryption",
 		},
 		{
-			name: "no response",
-			with: func(p *kmstest.Plugin) { p.HangMethod("Status") },
-			want: "failed to perform status section of the healthz check for KMS Provider rec, error: rpc error: code = DeadlineExceeded",
+			name:        "encryption returns nothing",
+			breakPlugin: func(p *kmstest.Plugin) { p.SetCiphertext([]byte{}) },
+			want:        "response to an encryption: encrypted DEK source is empty",
 		},
 		{
-			name: "no encryption",
-			with: func(p *kmstest.Plugin) { p.RejectCalls(true) },
-			want: ill + "failed to rotate DEK of KMS provider rec: failed to encrypt DEK, error: rpc error: code = Internal",
+			name:        "no response",
+			breakPlugin: func(p *kmstest.Plugin) { p.HangMethod("Status") },
+			want:        "failed to perform status section of the healthz check for KMS Provider rec, error: rpc error: code = DeadlineExceeded",
+		},
+		{
+			name:        "no encryption",
+			breakPlugin: func(p *kmstest.Plugin) { p.RejectCalls(true) },
+			want:        unhealthy + "failed to rotate DEK of KMS provider rec: failed to encrypt DEK, error: rpc error: code = Internal",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			reg := prometheus.NewRegistry()
-			test.with(p)
+			test.breakPlugin(p)
 			m, err := kms.NewMetrics(reg)
 			if err != nil {
 				t.Fatal(err)
@@ -92,8 +92,8 @@ func TestPluginStatusIsValidated(t *testing.T) {
 			}
 			checkError(t, "Check", newV2Provider(t, cfg).Check(t.Context()), test.want)
 			got := kmstest.Samples(t, reg, "apiserver_envelope_encryption_invalid_key_id_from_status_total")
-			if n := got[test.word+" rec"]; len(got) > 1 || (n > 0) != (test.word != "") {
-				t.Errorf("got counts %v, want only %q", got, test.word)
+			if n := got[test.label+" rec"]; len(got) > 1 || (n > 0) != (test.label != "") {
+				t.Errorf("got counts %v, want only %q", got, test.label)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestPluginStatusIsValidated(t *testing.T) {
 // is reported.
 func TestSeedChangesWithKey(t *testing.T) {
 	plugin := kmstest.New(t)
-	plugin.SetHealth("ill")
+	plugin.SetHealth("failing")
 	cfg := newConfig(t, plugin)
 	recovered := 0
 	cfg.Recovered = func() { recovered++ }
@@ -125,7 +125,7 @@ func TestSeedChangesWithKey(t *testing.T) {
 	}
 }
 
-// TestExpiredSeedOnlyDecrypts checks that values can still be decrypted.
+// TestExpiredSeedOnlyDecrypts checks that a seed that has expired decrypts values, but encrypts none.
 func TestExpiredSeedOnlyDecrypts(t *testing.T) {
 	cfg := newConfig(t, kmstest.New(t))
 	sealed, err := newV2Provider(t, cfg).Seal(t.Context(), nil, []byte("value"), storedKey)
@@ -141,7 +141,8 @@ func TestExpiredSeedOnlyDecrypts(t *testing.T) {
 	}
 }
 
-// TestWithoutSeedOperationsFail checks that the errors are temporary.
+// TestWithoutSeedOperationsFail checks that Seal and Open fail temporarily while the plugin has not
+// encrypted a seed.
 func TestWithoutSeedOperationsFail(t *testing.T) {
 	p := kmstest.New(t)
 	p.RejectCalls(true)
@@ -151,7 +152,7 @@ func TestWithoutSeedOperationsFail(t *testing.T) {
 	_, _, err = provider.Open(t.Context(), nil, storedKey)
 	checkError(t, "Open", err, "got unexpected nil transformer")
 	if !kms.Unavailable(err) {
-		t.Errorf("got permanent error %v", err)
+		t.Errorf("Open: got permanent error %v, want a temporary one", err)
 	}
 }
 
@@ -165,8 +166,8 @@ func sealedBySeed(t testing.TB, p *kmstest.Plugin) []byte {
 	return sealed
 }
 
-// TestValuesOfOtherKeysAreStale checks that they can be decrypted and are counted by their own
-// key.
+// TestValuesOfOtherKeysAreStale checks that values of other keys are decrypted, are stale, and are
+// counted by their own key.
 func TestValuesOfOtherKeysAreStale(t *testing.T) {
 	plugin := kmstest.New(t)
 	reg := prometheus.NewRegistry()
@@ -226,25 +227,25 @@ func maskedBy(key []byte, last byte) []byte {
 // again, since the plugin may have returned a wrong one. Errors of such a key are temporary.
 func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		doubt  time.Duration
-		proven bool
-		calls  int
+		name           string
+		refreshTimeout time.Duration
+		proven         bool
+		calls          int
 	}{
-		{name: "in doubt", doubt: time.Nanosecond, calls: 2},
-		{name: "not yet", doubt: time.Hour, calls: 1},
+		{name: "in doubt", refreshTimeout: time.Nanosecond, calls: 2},
+		{name: "not yet", refreshTimeout: time.Hour, calls: 1},
 		{
-			name:   "proven",
-			doubt:  time.Nanosecond,
-			proven: true,
-			calls:  1,
+			name:           "proven",
+			refreshTimeout: time.Nanosecond,
+			proven:         true,
+			calls:          1,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			plugin := kmstest.New(t)
 			sealed := sealedBySeed(t, plugin)
 			cfg := newConfig(t, plugin)
-			cfg.Intervals.RefreshTimeout = test.doubt
+			cfg.Intervals.RefreshTimeout = test.refreshTimeout
 			provider := newV2Provider(t, cfg)
 			if test.proven {
 				if _, _, err := provider.Open(t.Context(), sealed, storedKey); err != nil {
@@ -254,8 +255,8 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 			for range 2 {
 				_, _, err := provider.Open(t.Context(), sealed, "/other")
 				checkError(t, "Open", err, "message authentication failed")
-				if doubted := errors.As(err, new(*kms.KeyError)); doubted == test.proven {
-					t.Errorf("key in doubt: got %t, want %t", doubted, !test.proven)
+				if inDoubt := errors.As(err, new(*kms.KeyError)); inDoubt == test.proven {
+					t.Errorf("key in refreshTimeout: got %t, want %t", inDoubt, !test.proven)
 				}
 			}
 			if n := plugin.Calls("Decrypt"); n != test.calls {

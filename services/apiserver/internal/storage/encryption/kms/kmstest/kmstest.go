@@ -19,7 +19,7 @@ import (
 	kmsv2 "k8s.io/kms/apis/v2"
 )
 
-// Plugin is a KMS plugin for tests.
+// Plugin is a KMS plugin for tests. Its methods are safe for concurrent use.
 type Plugin struct {
 	t      testing.TB
 	socket string
@@ -33,15 +33,15 @@ type Plugin struct {
 	encryptKey string
 	// keys holds the existing keys.
 	keys map[string]bool
-	// rejects makes Encrypt and Decrypt fail.
-	rejects bool
+	// rejectCalls makes Encrypt and Decrypt fail.
+	rejectCalls bool
 	// hang blocks calls of hangMethod, or of all methods if that is empty, until it is closed. nil
 	// means that calls do not block.
 	hang       chan struct{}
 	hangMethod string
 	// calls counts the calls by method.
 	calls map[string]int
-	// decryptErrors holds the codes with which Decrypt rejects keys.
+	// decryptErrors holds the codes with which Decrypt rejectCalls keys.
 	decryptErrors map[string]codes.Code
 	// wrongKeys makes Decrypt return wrong data encryption keys.
 	wrongKeys bool
@@ -140,7 +140,7 @@ func (p *Plugin) Resume() {
 }
 
 // RejectCalls sets whether Encrypt and Decrypt fail.
-func (p *Plugin) RejectCalls(reject bool) { p.update(func() { p.rejects = reject }) }
+func (p *Plugin) RejectCalls(reject bool) { p.update(func() { p.rejectCalls = reject }) }
 
 // UseKey switches the plugin to another key.
 func (p *Plugin) UseKey(id string) {
@@ -206,12 +206,12 @@ func (p *Plugin) Calls(method string) int {
 var errRejected = errors.New("rejected")
 
 // beginCall counts a call and blocks it while the plugin hangs. It returns an error if the plugin
-// rejects the call.
+// rejectCalls the call.
 func (p *Plugin) beginCall(ctx context.Context, method string) error {
 	p.mu.Lock()
 	p.calls[method]++
 	hang := p.hang
-	rejects := p.rejects && (method == "Encrypt" || method == "Decrypt")
+	rejectCalls := p.rejectCalls && (method == "Encrypt" || method == "Decrypt")
 	if p.hangMethod != "" && p.hangMethod != method {
 		hang = nil
 	}
@@ -223,7 +223,7 @@ func (p *Plugin) beginCall(ctx context.Context, method string) error {
 			return ctx.Err()
 		}
 	}
-	if rejects {
+	if rejectCalls {
 		return status.Error(codes.Internal, errRejected.Error())
 	}
 	return nil
