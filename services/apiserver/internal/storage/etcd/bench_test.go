@@ -38,7 +38,7 @@ func BenchmarkStore(b *testing.B) {
 	quorum := server.Config()
 	quorum.LocalRevision = nil
 	for name, cfg := range map[string]etcd.Config{"single": server.Config(), "quorum": quorum} {
-		store := etcdtest.Store(b, cfg)
+		store := etcdtest.NewStore(b, cfg)
 		ctx := b.Context()
 		value := bytes.Repeat([]byte("0123456789abcdef"), 375)
 		n := 0

@@ -31,7 +31,7 @@ type Compactor struct {
 
 // compactionRound is the last round that a Compactor knows, and the revision at which it started. A
 // backup of etcd contains both, so a compactor never relies on a history that no longer exists.
-type compactionRound struct{ version, revision int64 }
+type compactionRound struct{ number, revision int64 }
 
 // Run compacts until the context ends. Failed rounds are logged and retried after an interval.
 func (c *Compactor) Run(ctx context.Context) error {
@@ -65,19 +65,19 @@ func (c *Compactor) tryRound(ctx context.Context, last compactionRound) (compact
 	ctx, cancel := context.WithTimeout(ctx, c.Interval)
 	defer cancel()
 	resp, err := c.Store.kv.Txn(ctx).
-		If(clientv3.Compare(clientv3.Version(compactKey), "=", last.version),
+		If(clientv3.Compare(clientv3.Version(compactKey), "=", last.number),
 			clientv3.Compare(clientv3.ModRevision(compactKey), "=", last.revision)).
 		Then(clientv3.OpPut(compactKey, strconv.FormatInt(last.revision, 10))).
 		Else(clientv3.OpGet(compactKey)).
 		Commit()
 	if err != nil {
-		return last, fmt.Errorf("beginning round %d: %w", last.version+1, c.Store.translateError(ctx, err))
+		return last, fmt.Errorf("beginning round %d: %w", last.number+1, c.Store.translateError(ctx, err))
 	}
-	next := compactionRound{version: last.version + 1, revision: resp.Header.Revision}
+	next := compactionRound{number: last.number + 1, revision: resp.Header.Revision}
 	if !resp.Succeeded {
 		next = compactionRound{}
 		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			next = compactionRound{version: kvs[0].Version, revision: kvs[0].ModRevision}
+			next = compactionRound{number: kvs[0].Version, revision: kvs[0].ModRevision}
 		}
 		return next, nil
 	}

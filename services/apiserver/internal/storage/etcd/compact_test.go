@@ -19,7 +19,7 @@ import (
 // writes the revision that its winner saw one round earlier, and compacts history up to it.
 func TestCompactorsShareRounds(t *testing.T) {
 	server := etcdtest.PrivateServer(t)
-	store := etcdtest.Store(t, server.Config())
+	store := etcdtest.NewStore(t, server.Config())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	first, err := store.Create(ctx, "/registry/pods/a", nil, storage.WriteOptions{})
@@ -65,9 +65,9 @@ func TestCompactorsShareRounds(t *testing.T) {
 	}
 }
 
-// TestCompactorDisabled checks that a Compactor without an interval only waits for the end of its
+// TestCompactorWithoutIntervalOnlyWaits checks that a Compactor without an interval only waits for the end of its
 // context.
-func TestCompactorDisabled(t *testing.T) {
+func TestCompactorWithoutIntervalOnlyWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := (&etcd.Compactor{Store: etcdtest.Embedded(t)}).Run(ctx); err != nil {
@@ -75,7 +75,8 @@ func TestCompactorDisabled(t *testing.T) {
 	}
 }
 
-// History reports the revision of the last compaction, from which on reads succeed.
+// TestHistoryStartsAtCompaction checks that History reports the revision of the last compaction, from
+// which on reads succeed.
 func TestHistoryStartsAtCompaction(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -102,7 +103,7 @@ func TestHistoryStartsAtCompaction(t *testing.T) {
 	}
 	oldest, newest, err = store.History(ctx)
 	if err != nil || oldest > newest {
-		t.Fatalf("History = %d, %d, %v, want oldest at most newest", oldest, newest, err)
+		t.Fatalf("History: got %d, %d, %v, want oldest at most newest", oldest, newest, err)
 	}
 	if _, _, err := store.Get(ctx, "/registry/pods/a", oldest); err != nil {
 		t.Errorf("read at %d: %v", oldest, err)

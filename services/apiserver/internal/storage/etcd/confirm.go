@@ -21,26 +21,26 @@ const maxComparedValue = 2 << 10
 
 // VerifyHistory implements storage.Interface. Only linearizable reads prove that the store's
 // revision went backwards: a lagging member is also behind its earlier revisions.
-func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (_ int64, err error) {
+func (s *Store) VerifyHistory(ctx context.Context, position storage.Position) (_ int64, err error) {
 	defer s.metrics.observe("revision", s.prefix, time.Now(), &err)
-	last := at.Last
-	if s.newest != nil || last.Revision == 0 {
-		return s.confirmNewest(ctx, at)
+	last := position.Last
+	if s.localRevision != nil || last.Revision == 0 {
+		return s.confirmNewest(ctx, position)
 	}
 	// At the position, the key has the value of its last change.
-	opts := []clientv3.OpOption{clientv3.WithRev(max(last.Revision, at.Revision))}
+	opts := []clientv3.OpOption{clientv3.WithRev(max(last.Revision, position.Revision))}
 	comparesValue := last.Size <= maxComparedValue
 	if !comparesValue {
 		opts = append(opts, clientv3.WithKeysOnly())
 	}
 	resp, err := s.hedgedGet(ctx, last.Key, opts...)
 	if errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
-		return s.confirmNewest(ctx, at)
+		return s.confirmNewest(ctx, position)
 	}
 	if err != nil {
 		return 0, s.translateError(ctx, err)
 	}
-	if err := confirmHeader(at, resp.Header); err != nil {
+	if err := confirmHeader(position, resp.Header); err != nil {
 		return 0, err
 	}
 	unchanged := last.Deleted // then the key must be absent
@@ -49,7 +49,7 @@ func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (_ int64
 		unchanged = !last.Deleted && kv.ModRevision == last.Revision && (!comparesValue || storage.ChangeIDOfValue(&kv).Equal(last))
 	}
 	if !unchanged {
-		return 0, at.HistoryReplaced(resp.Header.Revision, fmt.Sprintf("the change of %s at %d is missing", last.Key, last.Revision))
+		return 0, position.HistoryReplaced(resp.Header.Revision, fmt.Sprintf("the change of %s at %d is missing", last.Key, last.Revision))
 	}
 	return resp.Header.Revision, nil
 }
@@ -57,9 +57,9 @@ func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (_ int64
 // confirmNewest compares revisions only. An etcd in this process cannot be replaced while it is in
 // use, but its watches deliver a change shortly before its revision includes it. If such an etcd
 // seems to be behind, it is read once more, through consensus.
-func (s *Store) confirmNewest(ctx context.Context, at storage.Position) (int64, error) {
-	if s.newest != nil {
-		if newest, err := s.readRevision(ctx); err != nil || newest >= at.Revision {
+func (s *Store) confirmNewest(ctx context.Context, position storage.Position) (int64, error) {
+	if s.localRevision != nil {
+		if newest, err := s.readRevision(ctx); err != nil || newest >= position.Revision {
 			return newest, err
 		}
 	}
@@ -67,41 +67,41 @@ func (s *Store) confirmNewest(ctx context.Context, at storage.Position) (int64, 
 	if err != nil {
 		return 0, s.translateError(ctx, err)
 	}
-	if err := confirmHeader(at, resp.Header); err != nil {
+	if err := confirmHeader(position, resp.Header); err != nil {
 		return 0, err
 	}
 	return resp.Header.Revision, nil
 }
 
 // confirmHeader compares the header of a linearizable response with the position.
-func confirmHeader(at storage.Position, h *pb.ResponseHeader) error {
-	if err := confirmCluster(at, h); err != nil {
+func confirmHeader(position storage.Position, header *pb.ResponseHeader) error {
+	if err := confirmCluster(position, header); err != nil {
 		return err
 	}
-	if h.Revision < at.Revision {
-		return revisionWentBack(at, h.Revision)
+	if header.Revision < position.Revision {
+		return revisionWentBack(position, header.Revision)
 	}
 	return nil
 }
 
 // confirmCluster returns an error if the response is from another cluster.
-func confirmCluster(at storage.Position, h *pb.ResponseHeader) error {
-	if id := h.GetClusterId(); at.Store != 0 && id != 0 && id != at.Store {
-		return at.HistoryReplaced(h.Revision, fmt.Sprintf("etcd cluster ID is %x, want %x", id, at.Store))
+func confirmCluster(position storage.Position, header *pb.ResponseHeader) error {
+	if id := header.GetClusterId(); position.Store != 0 && id != 0 && id != position.Store {
+		return position.HistoryReplaced(header.Revision, fmt.Sprintf("etcd cluster ID is %x, want %x", id, position.Store))
 	}
 	return nil
 }
 
 // revisionWentBack returns the error for a store whose newest revision is before the position.
-func revisionWentBack(at storage.Position, newest int64) error {
-	return at.HistoryReplaced(newest, fmt.Sprintf("newest revision of the store is %d", newest))
+func revisionWentBack(position storage.Position, newest int64) error {
+	return position.HistoryReplaced(newest, fmt.Sprintf("newest revision of the store is %d", newest))
 }
 
 const (
 	// statusTimeout bounds the wait for the version of a member.
 	statusTimeout = 5 * time.Second
-	// trustRetry is the interval of further attempts to read the version of a member.
-	trustRetry = 30 * time.Second
+	// versionRetry is the interval of further attempts to read the version of a member.
+	versionRetry = 30 * time.Second
 )
 
 // progressReliability states whether a member's progress notifications are reliable. Before 3.4.31
@@ -120,8 +120,8 @@ const (
 const progressMarker = "binnacle-progress"
 
 // hasReliableProgress reports whether progress notifications of an etcd version are reliable.
-func hasReliableProgress(v string) bool {
-	parsed, err := version.ParseGeneric(v)
+func hasReliableProgress(etcdVersion string) bool {
+	parsed, err := version.ParseGeneric(etcdVersion)
 	if err != nil || parsed.Major() < 3 {
 		return false
 	}
@@ -136,7 +136,7 @@ func hasReliableProgress(v string) bool {
 // member is the status of an endpoint.
 type member struct {
 	endpoint string
-	id       uint64
+	memberID uint64
 	version  string
 	err      error
 }
@@ -146,7 +146,7 @@ type member struct {
 // result holds for all endpoints together, and is known only if all responded. reason explains the
 // result.
 func (s *Store) progressReliabilityOf(ctx context.Context, serving uint64) (result progressReliability, reason string) {
-	if s.newest != nil { // in this process, so it has the version of the build
+	if s.localRevision != nil { // in this process, so it has the version of the build
 		return progressReliable, ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
@@ -171,7 +171,7 @@ func (s *Store) progressReliabilityOf(ctx context.Context, serving uint64) (resu
 				result = progressUnknown
 			}
 		}
-		if member.err == nil && member.id == serving && serving != 0 {
+		if member.err == nil && member.memberID == serving && serving != 0 {
 			if outdated {
 				return progressUnreliable, reasons[len(reasons)-1]
 			}
@@ -182,12 +182,12 @@ func (s *Store) progressReliabilityOf(ctx context.Context, serving uint64) (resu
 }
 
 // readVersion reads the status of an endpoint.
-func readVersion(ctx context.Context, c *clientv3.Client, endpoint string) member {
-	resp, err := c.Status(ctx, endpoint)
+func readVersion(ctx context.Context, client *clientv3.Client, endpoint string) member {
+	resp, err := client.Status(ctx, endpoint)
 	if err != nil {
 		return member{endpoint: endpoint, err: err}
 	}
-	return member{endpoint: endpoint, id: resp.Header.MemberId, version: resp.Version}
+	return member{endpoint: endpoint, memberID: resp.Header.MemberId, version: resp.Version}
 }
 
 // resolveReliability retries until the reliability of the serving member is known, and sends
@@ -211,8 +211,8 @@ func (s *stream) resolveReliability() {
 				"prefix", s.prefix, "reason", reason)
 		case progressUnknown:
 			s.store.log.Warn("unknown etcd version; polling its revision instead of using progress notifications",
-				"prefix", s.prefix, "reason", reason, "retryAfter", trustRetry)
-			retry.Reset(trustRetry)
+				"prefix", s.prefix, "reason", reason, "retryAfter", versionRetry)
+			retry.Reset(versionRetry)
 		}
 		select {
 		case s.resolved <- result:

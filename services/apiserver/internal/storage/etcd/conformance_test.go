@@ -28,14 +28,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestConformanceEmbedded runs the conformance suite on embedded servers.
-func TestConformanceEmbedded(t *testing.T) {
+// TestConformanceOfEmbeddedEtcd runs the conformance suite on embedded servers.
+func TestConformanceOfEmbeddedEtcd(t *testing.T) {
 	t.Parallel()
 	storagetest.Run(t, func(t *testing.T) storage.Interface { return etcdtest.Embedded(t) })
 }
 
-// TestConformanceDialed uses the same server over the network, as a client of a cluster does.
-func TestConformanceDialed(t *testing.T) {
+// TestConformanceOfDialedEtcd uses the same server over the network, as a client of a cluster does.
+func TestConformanceOfDialedEtcd(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("repeats the suite of the embedded server")
@@ -47,7 +47,7 @@ func TestConformanceDialed(t *testing.T) {
 	storagetest.RunReplaced(t, open)
 }
 
-// TestConformanceExternal runs the conformance suite on the external etcd, if one is configured.
-func TestConformanceExternal(t *testing.T) {
+// TestConformanceOfExternalEtcd runs the conformance suite on the external etcd, if one is configured.
+func TestConformanceOfExternalEtcd(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storage.Interface { return etcdtest.OpenExternalEmptied(t) })
 }

@@ -14,26 +14,26 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// countedWatch records how many events each watch response of etcd has.
-type countedWatch struct {
+// eventCountingWatch records how many events each watch response of etcd has.
+type eventCountingWatch struct {
 	pb.WatchClient
 	eventCounts chan int // receives the count of each response with events
 }
 
 // Watch implements pb.WatchClient.
-func (w *countedWatch) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+func (w *eventCountingWatch) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
 	stream, err := w.WatchClient.Watch(ctx, opts...)
-	return &countedStream{Watch_WatchClient: stream, eventCounts: w.eventCounts}, err
+	return &eventCountingStream{Watch_WatchClient: stream, eventCounts: w.eventCounts}, err
 }
 
-// countedStream is a stream of countedWatch.
-type countedStream struct {
+// eventCountingStream is a stream of eventCountingWatch.
+type eventCountingStream struct {
 	pb.Watch_WatchClient
 	eventCounts chan int
 }
 
 // Recv implements pb.Watch_WatchClient.
-func (s *countedStream) Recv() (*pb.WatchResponse, error) {
+func (s *eventCountingStream) Recv() (*pb.WatchResponse, error) {
 	r, err := s.Watch_WatchClient.Recv()
 	if err == nil && len(r.Events) > 0 {
 		s.eventCounts <- len(r.Events)
@@ -49,9 +49,9 @@ func TestWatchResponsesAreNotFragmented(t *testing.T) {
 	const keysPerTxn = 64
 	server := etcdtest.PrivateServer(t)
 	cfg := server.Config()
-	counted := &countedWatch{WatchClient: cfg.Watch, eventCounts: make(chan int, txns+1)}
+	counted := &eventCountingWatch{WatchClient: cfg.Watch, eventCounts: make(chan int, txns+1)}
 	cfg.Watch = counted
-	store := etcdtest.Store(t, cfg)
+	store := etcdtest.NewStore(t, cfg)
 	start, err := store.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -125,10 +125,10 @@ func checkServers(servers []string) (secure bool, err error) {
 	if len(servers) == 0 {
 		return false, errors.New("etcd: no servers given")
 	}
-	for i, s := range servers {
-		scheme, rest, ok := strings.Cut(s, "://")
-		if !ok || rest == "" {
-			return false, fmt.Errorf("etcd: server %q is not a URL", s)
+	for i, server := range servers {
+		scheme, address, ok := strings.Cut(server, "://")
+		if !ok || address == "" {
+			return false, fmt.Errorf("etcd: server %q is not a URL", server)
 		}
 		var tls bool
 		switch scheme {
@@ -136,7 +136,7 @@ func checkServers(servers []string) (secure bool, err error) {
 		case "https", "unixs":
 			tls = true
 		default:
-			return false, fmt.Errorf("etcd: server %q: scheme %q is not known", s, scheme)
+			return false, fmt.Errorf("etcd: server %q: scheme %q is not known", server, scheme)
 		}
 		if i > 0 && tls != secure {
 			return false, errors.New("etcd: some servers are https and others are not")
@@ -183,16 +183,16 @@ func tlsConfig(opts DialOptions) (*tls.Config, error) {
 // ZapLogger returns a zap logger that writes warnings and errors to a slog logger;
 // nil discards. The etcd client and the embedded server log through it. Messages
 // that contain one of the known texts are dropped.
-func ZapLogger(to *slog.Logger, suppressed ...string) *zap.Logger {
-	if to == nil {
+func ZapLogger(logger *slog.Logger, suppressed ...string) *zap.Logger {
+	if logger == nil {
 		return zap.NewNop()
 	}
-	return zap.New(zapCore{to: to.Handler(), suppressed: suppressed})
+	return zap.New(zapCore{handler: logger.Handler(), suppressed: suppressed})
 }
 
 // zapCore is immutable, as zap requires.
 type zapCore struct {
-	to         slog.Handler
+	handler    slog.Handler
 	suppressed []string
 }
 
@@ -204,11 +204,11 @@ func zapLevel(l zapcore.Level) slog.Level {
 }
 
 func (c zapCore) Enabled(l zapcore.Level) bool {
-	return l >= zapcore.WarnLevel && c.to.Enabled(context.Background(), zapLevel(l))
+	return l >= zapcore.WarnLevel && c.handler.Enabled(context.Background(), zapLevel(l))
 }
 
 func (c zapCore) With(fields []zapcore.Field) zapcore.Core {
-	return zapCore{to: c.to.WithAttrs(zapAttrs(fields)), suppressed: c.suppressed}
+	return zapCore{handler: c.handler.WithAttrs(zapAttrs(fields)), suppressed: c.suppressed}
 }
 
 func (c zapCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -226,7 +226,7 @@ func (c zapCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		r.AddAttrs(slog.String("logger", e.LoggerName))
 	}
 	r.AddAttrs(zapAttrs(fields)...)
-	return c.to.Handle(context.Background(), r)
+	return c.handler.Handle(context.Background(), r)
 }
 
 func (zapCore) Sync() error { return nil }

@@ -53,9 +53,9 @@ func TestDialRejectsInvalidOptions(t *testing.T) {
 	}
 }
 
-// TestDialTLS checks that the client uses the certificate that is on disk when it connects, and
+// TestDialUsesCurrentCertificateAndRejectsOtherCA checks that the client uses the certificate that is on disk when it connects, and
 // rejects a server with a certificate of another CA.
-func TestDialTLS(t *testing.T) {
+func TestDialUsesCurrentCertificateAndRejectsOtherCA(t *testing.T) {
 	dir := t.TempDir()
 	authority := newAuthority(t)
 	other := newAuthority(t)
@@ -85,16 +85,16 @@ func TestDialTLS(t *testing.T) {
 	proxy := etcdtest.NewProxyOn(t, listener, etcdtest.ListeningServer(t).Endpoint())
 	servers := []string{"https://" + plain.Addr().String()}
 	certFile, keyFile := authority.issue(t, dir, "client")
-	dial := func(caFile string) *etcd.Store {
+	storeTrusting := func(caFile string) *etcd.Store {
 		t.Helper()
 		client, err := etcd.Dial(etcd.DialOptions{Servers: servers, CAFile: caFile, CertFile: certFile, KeyFile: keyFile})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { client.Close() })
-		return etcdtest.Store(t, etcd.Config{Client: client})
+		return etcdtest.NewStore(t, etcd.Config{Client: client})
 	}
-	store := dial(caFile)
+	store := storeTrusting(caFile)
 	if _, err := store.Revision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestDialTLS(t *testing.T) {
 		t.Fatalf("after renewal the server got client certificate %q, want renewed", got)
 	}
 
-	err = dial(otherFile).Ping(t.Context())
+	err = storeTrusting(otherFile).Ping(t.Context())
 	if !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
 		t.Fatalf("server of another CA: got %v, want ErrUnavailable with the certificate error", err)
 	}
@@ -131,7 +131,7 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{}
-	a.cert, a.key = sign(t, &x509.Certificate{
+	a.cert, a.key = issueCertificate(t, &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "authority"},
 		IsCA:                  true,
 		BasicConstraintsValid: true,
@@ -147,7 +147,7 @@ func (a *authority) writeCertificate(t *testing.T, dir, name string) string {
 // issue writes a certificate for the loopback address.
 func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile string) {
 	t.Helper()
-	cert, key := sign(t, &x509.Certificate{
+	cert, key := issueCertificate(t, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -160,8 +160,8 @@ func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile str
 		writePEM(t, filepath.Join(dir, name+".key"), "EC PRIVATE KEY", der)
 }
 
-// sign returns a certificate, which is self-signed if by is nil.
-func sign(t *testing.T, template *x509.Certificate, by *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
+// issueCertificate returns a certificate, which is self-signed if by is nil.
+func issueCertificate(t *testing.T, template *x509.Certificate, issuer *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -170,10 +170,10 @@ func sign(t *testing.T, template *x509.Certificate, by *authority) (*x509.Certif
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
 	template.NotBefore = time.Now().Add(-time.Hour)
 	template.NotAfter = time.Now().Add(time.Hour)
-	if by == nil {
-		by = &authority{cert: template, key: key}
+	if issuer == nil {
+		issuer = &authority{cert: template, key: key}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, &key.PublicKey, by.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer.cert, &key.PublicKey, issuer.key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,9 @@ const DefaultElectionTTL = 5 * time.Second
 // counts from its arrival. So the leader notices its loss before etcd elects another leader. A
 // margin of a fifth of the lifetime covers clocks of different speed.
 type Elector struct {
-	store *Store
-	ttl   time.Duration
-	log   *slog.Logger
+	store    *Store
+	lifetime time.Duration
+	log      *slog.Logger
 }
 
 // NewElector returns an Elector. A ttl of 0 means DefaultElectionTTL. etcd counts lifetimes in
@@ -38,7 +38,7 @@ func NewElector(s *Store, ttl time.Duration) *Elector {
 	if ttl <= 0 {
 		ttl = DefaultElectionTTL
 	}
-	return &Elector{store: s, ttl: ttl, log: s.log}
+	return &Elector{store: s, lifetime: ttl, log: s.log}
 }
 
 // Campaign blocks until this candidate is elected. The context bounds the wait only. id identifies
@@ -47,15 +47,15 @@ func NewElector(s *Store, ttl time.Duration) *Elector {
 // confirmed it or is unreachable. It must also be called after a loss, to release resources.
 func (e *Elector) Campaign(ctx context.Context, name, id string) (lost <-chan struct{}, resign func(), err error) {
 	for {
-		c, err := e.newCandidate(ctx, name, id)
+		next, err := e.newCandidate(ctx, name, id)
 		if err != nil {
 			return nil, nil, err
 		}
-		err = c.awaitElection(ctx)
+		err = next.awaitElection(ctx)
 		if err == nil {
-			return c.lost, c.resign, nil
+			return next.lost, next.resign, nil
 		}
-		c.resign()
+		next.resign()
 		if !errors.Is(err, errLeaseLost) {
 			return nil, nil, err
 		}
@@ -82,12 +82,12 @@ type candidate struct {
 func (e *Elector) newCandidate(ctx context.Context, name, id string) (*candidate, error) {
 	prefix := ElectionPrefix + name + "/"
 	since := time.Now()
-	grant, err := e.store.client.Grant(ctx, int64((e.ttl+time.Second-1)/time.Second))
+	grant, err := e.store.client.Grant(ctx, int64((e.lifetime+time.Second-1)/time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("election %q: lease: %w", name, e.store.translateError(ctx, err))
 	}
 	renewing, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c := &candidate{
+	created := &candidate{
 		elector: e,
 		prefix:  prefix,
 		lease:   grant.ID,
@@ -95,14 +95,14 @@ func (e *Elector) newCandidate(ctx context.Context, name, id string) (*candidate
 		cancel:  cancel,
 		renewed: make(chan struct{}),
 	}
-	go c.keepRenewing(renewing, since, time.Duration(grant.TTL)*time.Second)
+	go created.keepRenewing(renewing, since, time.Duration(grant.TTL)*time.Second)
 	resp, err := e.store.kv.Put(ctx, fmt.Sprintf("%s%016x", prefix, int64(grant.ID)), id, clientv3.WithLease(grant.ID))
 	if err != nil {
-		c.resign()
+		created.resign()
 		return nil, fmt.Errorf("election %q: %w", name, e.store.translateError(ctx, err))
 	}
-	c.revision = resp.Header.Revision
-	return c, nil
+	created.revision = resp.Header.Revision
+	return created, nil
 }
 
 // awaitElection returns nil when no candidate is older.
@@ -134,7 +134,7 @@ func (c *candidate) awaitElection(ctx context.Context) error {
 // awaitDeletion returns when the key was deleted, or after a while: an etcd that was restored from
 // a backup does not deliver changes at revisions that the watch has passed.
 func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) error {
-	recheck := time.NewTimer(c.elector.ttl)
+	recheck := time.NewTimer(c.elector.lifetime)
 	defer recheck.Stop()
 	watcher, err := c.elector.store.Watch(ctx, key, after)
 	if err != nil {
@@ -198,14 +198,14 @@ func (c *candidate) keepRenewing(ctx context.Context, lastRenewal time.Time, ttl
 		select {
 		case <-ticker.C:
 			renewNow = true
-		case r := <-renewals:
-			lastErr = r.err
-			if r.err == nil && r.sent.After(lastRenewal) {
-				lastRenewal = r.sent
+		case attempt := <-renewals:
+			lastErr = attempt.err
+			if attempt.err == nil && attempt.sent.After(lastRenewal) {
+				lastRenewal = attempt.sent
 				expiry.Reset(time.Until(lastRenewal.Add(validFor)))
 			}
-			if errors.Is(r.err, rpctypes.ErrLeaseNotFound) {
-				c.elector.log.Warn("election lost", "election", c.prefix, "error", r.err)
+			if errors.Is(attempt.err, rpctypes.ErrLeaseNotFound) {
+				c.elector.log.Warn("election lost", "election", c.prefix, "error", attempt.err)
 				return
 			}
 		case <-expiry.C:
@@ -221,10 +221,10 @@ func (c *candidate) keepRenewing(ctx context.Context, lastRenewal time.Time, ttl
 func (c *candidate) renewOnce(ctx context.Context, until time.Time, renewals chan<- renewal) {
 	expiring, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	r := renewal{sent: time.Now()}
-	_, r.err = c.elector.store.client.KeepAliveOnce(expiring, c.lease)
+	attempt := renewal{sent: time.Now()}
+	_, attempt.err = c.elector.store.client.KeepAliveOnce(expiring, c.lease)
 	select {
-	case renewals <- r:
+	case renewals <- attempt:
 	case <-ctx.Done():
 	}
 }

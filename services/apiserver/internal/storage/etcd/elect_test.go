@@ -32,13 +32,13 @@ func startCampaign(ctx context.Context, e *etcd.Elector, id string) <-chan elect
 	return out
 }
 
-func awaitValue[T any](t *testing.T, what string, c <-chan T) T {
+func awaitValue[T any](t *testing.T, description string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
 	case <-time.After(patience):
-		t.Fatalf("timeout waiting for %s", what)
+		t.Fatalf("timeout waiting for %s", description)
 	}
 	panic("unreachable")
 }
@@ -100,7 +100,7 @@ func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 // TestElectionEndsWithItsLease checks that a leader learns that its lease was revoked.
 func TestElectionEndsWithItsLease(t *testing.T) {
 	server := etcdtest.PrivateServer(t)
-	e := etcd.NewElector(etcdtest.Store(t, server.Config()), time.Second)
+	e := etcd.NewElector(etcdtest.NewStore(t, server.Config()), time.Second)
 	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "first"))
 	if first.err != nil {
 		t.Fatal(first.err)
@@ -145,8 +145,8 @@ func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	far := etcd.NewElector(etcdtest.Store(t, etcd.Config{Client: client}), 2*time.Second)
-	near := etcd.NewElector(etcdtest.Store(t, server.Config()), 2*time.Second)
+	far := etcd.NewElector(etcdtest.NewStore(t, etcd.Config{Client: client}), 2*time.Second)
+	near := etcd.NewElector(etcdtest.NewStore(t, server.Config()), 2*time.Second)
 
 	first := awaitValue(t, "the first", startCampaign(t.Context(), far, "far"))
 	if first.err != nil {
@@ -200,7 +200,7 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	e := etcd.NewElector(etcdtest.Store(t, etcd.Config{Client: client}), 2*time.Second)
+	e := etcd.NewElector(etcdtest.NewStore(t, etcd.Config{Client: client}), 2*time.Second)
 	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "first"))
 	if first.err != nil {
 		t.Fatal(first.err)
@@ -220,7 +220,7 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 // the candidate.
 func TestElectionKeysAreReadable(t *testing.T) {
 	server := etcdtest.PrivateServer(t)
-	e := etcd.NewElector(etcdtest.Store(t, server.Config()), 0)
+	e := etcd.NewElector(etcdtest.NewStore(t, server.Config()), 0)
 	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "replica-a"))
 	if first.err != nil {
 		t.Fatal(first.err)

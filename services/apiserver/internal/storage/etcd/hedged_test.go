@@ -14,9 +14,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestNewestRevisionDespiteStalledMember checks that a stalled member, which gets every second
+// TestStalledMemberDoesNotDelayNewestRevision checks that a stalled member, which gets every second
 // read, does not delay reads of the newest revision.
-func TestNewestRevisionDespiteStalledMember(t *testing.T) {
+func TestStalledMemberDoesNotDelayNewestRevision(t *testing.T) {
 	t.Parallel()
 	var attempts atomic.Int64
 	stalled := func(
@@ -42,14 +42,14 @@ func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	store := etcdtest.Store(t, etcd.Config{Client: client})
+	store := etcdtest.NewStore(t, etcd.Config{Client: client})
 	at, err := store.Create(t.Context(), "/registry/pods/a", []byte("a"), storage.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for what, read := range map[string]func() (int64, error){
+	for name, read := range map[string]func() (int64, error){
 		"revision":  func() (int64, error) { return store.Revision(ctx) },
 		"confirmed": func() (int64, error) { return store.VerifyHistory(ctx, storage.Position{Revision: at}) },
 		"a change confirmed": func() (int64, error) {
@@ -62,7 +62,7 @@ func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 		},
 	} {
 		if got, err := read(); got != at || err != nil {
-			t.Errorf("%s: got %d, %v, want %d", what, got, err, at)
+			t.Errorf("%s: got %d, %v, want %d", name, got, err, at)
 		}
 	}
 }

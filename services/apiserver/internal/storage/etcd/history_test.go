@@ -13,28 +13,28 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestChangesMatchWatch checks that changes returns the same events as a watch, in whole revisions,
+// TestChangesReturnsEventsOfWatch checks that changes returns the same events as a watch, in whole revisions,
 // with any byte limit.
-func TestChangesMatchWatch(t *testing.T) {
+func TestChangesReturnsEventsOfWatch(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.PrivateServer(t)
-	store := etcdtest.Store(t, server.Config())
+	store := etcdtest.NewStore(t, server.Config())
 	const prefix = "/registry/pods/"
 	from, err := store.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := rand.New(rand.NewSource(1))
+	random := rand.New(rand.NewSource(1))
 	key := func(i int) string {
 		return []string{"/registry/nodes/", prefix, prefix, prefix, "/registry/services/"}[i%5] + fmt.Sprint(i)
 	}
 	for range 700 { // more revisions than one read examines
 		var ops []clientv3.Op
-		for _, i := range r.Perm(40)[:1+r.Intn(4)] {
-			if r.Intn(3) == 0 {
+		for _, i := range random.Perm(40)[:1+random.Intn(4)] {
+			if random.Intn(3) == 0 {
 				ops = append(ops, clientv3.OpDelete(key(i)))
 			} else {
-				ops = append(ops, clientv3.OpPut(key(i), fmt.Sprintf("%0*d", 1+r.Intn(200), i)))
+				ops = append(ops, clientv3.OpPut(key(i), fmt.Sprintf("%0*d", 1+random.Intn(200), i)))
 			}
 		}
 		if _, err := server.Client().Txn(t.Context()).Then(ops...).Commit(); err != nil {

@@ -44,23 +44,23 @@ func TestUnixSocketIsPrivate(t *testing.T) {
 // configured CA are rejected.
 func TestTLSListenerRequiresClientCertificate(t *testing.T) {
 	dir := t.TempDir()
-	a := newAuthority(t)
+	trusted := newAuthority(t)
 	other := newAuthority(t)
-	ca := a.writeCertificate(t, dir, "ca")
-	cert, key := a.issue(t, dir, "server")
+	caFile := trusted.writeCertificate(t, dir, "ca")
+	cert, key := trusted.issue(t, dir, "server")
 	server, err := embedded.Start(t.Context(), embedded.Options{
 		DataDir:      filepath.Join(dir, "data"),
 		ListenClient: "https://127.0.0.1:0",
 		CertFile:     cert,
 		KeyFile:      key,
-		ClientCAFile: ca,
+		ClientCAFile: caFile,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer server.Stop()
 	ping := func(issuer *authority) error {
-		o := etcd.DialOptions{Servers: []string{server.Endpoint()}, CAFile: ca}
+		o := etcd.DialOptions{Servers: []string{server.Endpoint()}, CAFile: caFile}
 		if issuer != nil {
 			o.CertFile, o.KeyFile = issuer.issue(t, dir, "client")
 		}
@@ -69,9 +69,9 @@ func TestTLSListenerRequiresClientCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		return etcdtest.Store(t, etcd.Config{Client: c}).Ping(shortContext(t))
+		return etcdtest.NewStore(t, etcd.Config{Client: c}).Ping(shortContext(t))
 	}
-	if err := ping(a); err != nil {
+	if err := ping(trusted); err != nil {
 		t.Error(err)
 	}
 	if ping(nil) == nil {

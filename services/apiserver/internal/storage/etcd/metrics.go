@@ -56,7 +56,7 @@ func newMetrics(reg prometheus.Registerer, prefix string, size sizeCollector, cl
 		Name: "etcd_request_errors_total",
 		Help: "[ALPHA] Etcd failed request counts for each operation and object type.",
 	}, labels)
-	m := &metrics{
+	created := &metrics{
 		prefix: strings.TrimRight(prefix, "/") + "/",
 		leaseObjects: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "etcd_lease_object_counts",
@@ -64,28 +64,28 @@ func newMetrics(reg prometheus.Registerer, prefix string, size sizeCollector, cl
 			Buckets: []float64{10, 50, 100, 500, 1000, 2500, 5000},
 		}),
 	}
-	m.series = servingmetrics.NewSeries(servingmetrics.SeriesConfig[seriesKey, *operationSeries]{
+	created.series = servingmetrics.NewSeries(servingmetrics.SeriesConfig[seriesKey, *operationSeries]{
 		Limit:    maxSeries,
-		Overflow: func(k seriesKey) seriesKey { return seriesKey{k.operation, "other"} },
-		Add: func(k seriesKey) *operationSeries {
-			s := &operationSeries{requests: requests.WithLabelValues(k.operation, k.kind)}
-			s.errors = func() prometheus.Counter { return failures.WithLabelValues(k.operation, k.kind) }
-			if k.operation != watchOperation {
-				s.duration = duration.WithLabelValues(k.operation, k.kind)
+		Overflow: func(key seriesKey) seriesKey { return seriesKey{key.operation, "other"} },
+		Add: func(key seriesKey) *operationSeries {
+			added := &operationSeries{requests: requests.WithLabelValues(key.operation, key.kind)}
+			added.errors = func() prometheus.Counter { return failures.WithLabelValues(key.operation, key.kind) }
+			if key.operation != watchOperation {
+				added.duration = duration.WithLabelValues(key.operation, key.kind)
 			}
-			return s
+			return added
 		},
-		Remove: func(k seriesKey) {
-			for _, v := range []interface{ DeleteLabelValues(...string) bool }{duration, requests, failures} {
-				v.DeleteLabelValues(k.operation, k.kind)
+		Remove: func(key seriesKey) {
+			for _, vector := range []interface{ DeleteLabelValues(...string) bool }{duration, requests, failures} {
+				vector.DeleteLabelValues(key.operation, key.kind)
 			}
 		},
 	})
 	if reg == nil {
-		return m, nil
+		return created, nil
 	}
-	err := m.series.Register(reg, duration, requests, failures)
-	collectors := []prometheus.Collector{m.leaseObjects, size}
+	err := created.series.Register(reg, duration, requests, failures)
+	collectors := []prometheus.Collector{created.leaseObjects, size}
 	if cluster != nil {
 		collectors = append(collectors, cluster)
 	}
@@ -97,7 +97,7 @@ func newMetrics(reg prometheus.Registerer, prefix string, size sizeCollector, cl
 	if err != nil {
 		return nil, fmt.Errorf("etcd metrics: %w", err)
 	}
-	return m, nil
+	return created, nil
 }
 
 // KeepSeriesWhile removes the series of custom resources that are no longer defined. The types of
@@ -105,8 +105,8 @@ func newMetrics(reg prometheus.Registerer, prefix string, size sizeCollector, cl
 func (s *Store) KeepSeriesWhile(served func() func(schema.GroupResource) bool) {
 	s.metrics.series.KeepWhile(func() func(seriesKey) bool {
 		live := served()
-		return func(k seriesKey) bool {
-			group, resource, ok := strings.Cut(k.kind, "/")
+		return func(key seriesKey) bool {
+			group, resource, ok := strings.Cut(key.kind, "/")
 			return !ok || !strings.Contains(group, ".") || live(schema.GroupResource{Group: group, Resource: resource})
 		}
 	})
@@ -115,11 +115,11 @@ func (s *Store) KeepSeriesWhile(served func() func(schema.GroupResource) bool) {
 // observe records an operation. Callers defer it at the start of the operation: err points to the
 // operation's named result.
 func (m *metrics) observe(operation, key string, start time.Time, err *error) {
-	s := m.series.WithLabels(seriesKey{operation, m.typeSegment(key)})
-	s.duration.Observe(time.Since(start).Seconds())
-	s.requests.Inc()
+	series := m.series.WithLabels(seriesKey{operation, m.typeSegment(key)})
+	series.duration.Observe(time.Since(start).Seconds())
+	series.requests.Inc()
 	if isFailure(*err) {
-		s.errors().Inc()
+		series.errors().Inc()
 	}
 }
 
@@ -171,7 +171,7 @@ type memberCollector struct {
 	cluster string
 	log     *slog.Logger
 
-	up, leader, size, used, quota, alarm *prometheus.Desc
+	responding, leader, size, used, quota, alarm *prometheus.Desc
 }
 
 // newMemberCollector describes the metrics of the members of a cluster.
@@ -181,13 +181,13 @@ func newMemberCollector(client *clientv3.Client, cluster string, log *slog.Logge
 			help, append([]string{"storage_cluster_id", "endpoint"}, labels...), nil)
 	}
 	return &memberCollector{
-		client:  client,
-		cluster: cluster,
-		log:     log,
-		up:      desc("up", "1 if the etcd member responds to this replica, 0 otherwise."),
-		leader:  desc("leader", "1 if the etcd member leads its cluster, 0 otherwise."),
-		size:    desc("size_bytes", "Size in bytes of the etcd member's database file."),
-		used:    desc("used_bytes", "Used bytes of the etcd member's database. Defragmentation frees the rest of the file."),
+		client:     client,
+		cluster:    cluster,
+		log:        log,
+		responding: desc("up", "1 if the etcd member responds to this replica, 0 otherwise."),
+		leader:     desc("leader", "1 if the etcd member leads its cluster, 0 otherwise."),
+		size:       desc("size_bytes", "Size in bytes of the etcd member's database file."),
+		used:       desc("used_bytes", "Used bytes of the etcd member's database. Defragmentation frees the rest of the file."),
 		quota: desc("quota_bytes",
 			"Database size in bytes at which the etcd member rejects writes. Absent if etcd does not report it (before 3.6)."),
 		alarm: desc("alarm", "1 for each active alarm that the etcd member reports, such as NOSPACE and CORRUPT.", "alarm"),
@@ -196,7 +196,7 @@ func newMemberCollector(client *clientv3.Client, cluster string, log *slog.Logge
 
 // Describe implements prometheus.Collector.
 func (m *memberCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.up, m.leader, m.size, m.used, m.quota, m.alarm} {
+	for _, d := range []*prometheus.Desc{m.responding, m.leader, m.size, m.used, m.quota, m.alarm} {
 		out <- d
 	}
 }
@@ -214,28 +214,28 @@ func (m *memberCollector) Collect(out chan<- prometheus.Metric) {
 
 // collectMember reads the metrics of one member.
 func (m *memberCollector) collectMember(ctx context.Context, endpoint string, out chan<- prometheus.Metric) {
-	emit := func(d *prometheus.Desc, value float64, labels ...string) {
+	sendGauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{m.cluster, endpoint}, labels...)...)
 	}
 	status, err := m.client.Status(ctx, endpoint)
 	if err != nil {
 		m.log.Debug("the status of an etcd member is not known", "endpoint", endpoint, "error", err)
-		emit(m.up, 0)
+		sendGauge(m.responding, 0)
 		return
 	}
-	emit(m.up, 1)
+	sendGauge(m.responding, 1)
 	leads := 0.0
 	if status.Leader == status.Header.MemberId {
 		leads = 1
 	}
-	emit(m.leader, leads)
-	emit(m.size, float64(status.DbSize))
-	emit(m.used, float64(status.DbSizeInUse))
+	sendGauge(m.leader, leads)
+	sendGauge(m.size, float64(status.DbSize))
+	sendGauge(m.used, float64(status.DbSizeInUse))
 	if status.DbSizeQuota > 0 {
-		emit(m.quota, float64(status.DbSizeQuota))
+		sendGauge(m.quota, float64(status.DbSizeQuota))
 	}
 	for alarm := range alarmsOf(status.Errors) {
-		emit(m.alarm, 1, alarm)
+		sendGauge(m.alarm, 1, alarm)
 	}
 }
 
@@ -290,13 +290,13 @@ func (d sizeCollector) Collect(out chan<- prometheus.Metric) {
 
 // sizeOf reads the size from a random server of a client.
 func sizeOf(ctx context.Context, c *clientv3.Client) (int64, error) {
-	all := c.Endpoints()
-	if len(all) == 0 {
+	endpoints := c.Endpoints()
+	if len(endpoints) == 0 {
 		return 0, errors.New("the client has no servers")
 	}
-	answer, err := c.Status(ctx, all[rand.IntN(len(all))])
+	response, err := c.Status(ctx, endpoints[rand.IntN(len(endpoints))])
 	if err != nil {
 		return 0, err
 	}
-	return answer.DbSize, nil
+	return response.DbSize, nil
 }

@@ -20,16 +20,16 @@ func gatherValues(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]float64{}
+	values := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.Metric {
-			out[operationSeries(f, m)] = m.Counter.GetValue() + m.Gauge.GetValue()
+			values[operationSeries(f, m)] = m.Counter.GetValue() + m.Gauge.GetValue()
 		}
 	}
-	return out
+	return values
 }
 
-// operationSeries holds the metrics of an operation on a type of objects.
+// operationSeries returns the name and the label values of a series, separated by spaces.
 func operationSeries(f *dto.MetricFamily, m *dto.Metric) string {
 	name := f.GetName()
 	for _, l := range m.Label {
@@ -46,7 +46,7 @@ func TestEtcdCallsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	store := etcdtest.Store(t, etcd.Config{Client: client, Metrics: registry, Prefix: "/registry"})
+	store := etcdtest.NewStore(t, etcd.Config{Client: client, Metrics: registry, Prefix: "/registry"})
 	for _, key := range []string{"/registry/pods/a/b", "/registry/services/specs/a/b", "/registry/ex.test/things/a/b"} {
 		if _, _, err := store.Get(t.Context(), key, 0); err != storage.ErrNotFound { //nolint:errorlint // returned unwrapped
 			t.Fatal(err)
@@ -67,39 +67,40 @@ func TestEtcdCallsAreCounted(t *testing.T) {
 	}
 }
 
-// TestSizeIsMissingWithoutEtcd checks that other metrics are still collected.
+// TestSizeIsMissingWithoutEtcd checks that a store whose etcd does not report its size omits only that
+// metric.
 func TestSizeIsMissingWithoutEtcd(t *testing.T) {
-	r := prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.ListeningServer(t).Endpoint()}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	etcdtest.Store(t, etcd.Config{
+	etcdtest.NewStore(t, etcd.Config{
 		Client:  client,
-		Metrics: r,
+		Metrics: registry,
 		Size:    func(context.Context) (int64, error) { return 0, storage.ErrUnavailable },
 	})
-	if _, exists := gatherValues(t, r)["apiserver_storage_size_bytes etcd-0"]; exists {
+	if _, exists := gatherValues(t, registry)["apiserver_storage_size_bytes etcd-0"]; exists {
 		t.Error("size of an unreachable etcd is reported")
 	}
 }
 
-// TestMembersAreReported checks the metrics of a member with an alarm, and of one that does not
+// TestMetricsReportEachMember checks the metrics of a member with an alarm, and of one that does not
 // respond.
-func TestMembersAreReported(t *testing.T) {
+func TestMetricsReportEachMember(t *testing.T) {
 	server := etcdtest.ListeningServer(t)
 	down := etcdtest.NewProxy(t, server.Endpoint())
-	r := prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{server.Endpoint(), down.Endpoint()}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	etcdtest.Store(t, etcd.Config{Client: client, Metrics: r})
-	etcdtest.Full(t, server)
+	etcdtest.NewStore(t, etcd.Config{Client: client, Metrics: registry})
+	etcdtest.FillQuota(t, server)
 	down.Cut()
-	got := gatherValues(t, r)
+	got := gatherValues(t, registry)
 	prefix := "binnacle_etcd_member_"
 	for series, want := range map[string]float64{
 		"up " + server.Endpoint():            1,

@@ -37,7 +37,7 @@ func (b *lockedBuffer) String() string {
 // once.
 func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out lockedBuffer
+		var log lockedBuffer
 		var failing atomic.Bool
 		monitor := &etcd.Monitor{
 			Ping: func(context.Context) error {
@@ -47,7 +47,7 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 				return nil
 			},
 			Endpoints: []string{"https://etcd-0:2379"},
-			Logger:    slog.New(slog.NewTextHandler(&out, nil)),
+			Logger:    slog.New(slog.NewTextHandler(&log, nil)),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -55,13 +55,13 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if text := out.String(); text != "" {
+		if text := log.String(); text != "" {
 			t.Errorf("while etcd responds: got log %s, want none", text)
 		}
 		failing.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		text := out.String()
+		text := log.String()
 		if n := strings.Count(text, "etcd unreachable"); n < 6 || n > 12 {
 			t.Errorf("got %d warnings in a minute, want 6 to 12:\n%s", n, text)
 		}
@@ -71,8 +71,8 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 		failing.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := strings.Count(out.String(), "etcd reachable again"); n != 1 {
-			t.Errorf("got %d messages of recovery, want 1:\n%s", n, out.String())
+		if n := strings.Count(log.String(), "etcd reachable again"); n != 1 {
+			t.Errorf("got %d messages of recovery, want 1:\n%s", n, log.String())
 		}
 		cancel()
 		if err := <-done; err != nil {

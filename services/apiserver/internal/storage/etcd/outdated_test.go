@@ -26,12 +26,12 @@ func startOutdated(t *testing.T, version string) (*etcdtest.OldVersionProxy, *et
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	return old, etcdtest.Store(t, etcd.Config{Client: client, Logger: slog.New(slog.NewTextHandler(log, nil))}), log
+	return old, etcdtest.NewStore(t, etcd.Config{Client: client, Logger: slog.New(slog.NewTextHandler(log, nil))}), log
 }
 
-// TestProgressOfOutdatedEtcd checks versions before 3.4.31 and 3.5.13, whose progress
+// TestProgressOfOutdatedEtcdFollowsEvents checks versions before 3.4.31 and 3.5.13, whose progress
 // notifications may overtake events. Trusting them would lose the events.
-func TestProgressOfOutdatedEtcd(t *testing.T) {
+func TestProgressOfOutdatedEtcdFollowsEvents(t *testing.T) {
 	for version, reliable := range map[string]bool{"3.5.12": false, "3.4.30": false, "3.3.27": false, "3.4.31": true, "3.5.13": true, "3.6.0-rc.1": true, "4.0.0": true} {
 		t.Run(version, func(t *testing.T) {
 			old, store, log := startOutdated(t, version)
@@ -46,7 +46,7 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 			if b := awaitValue(t, "an event", watcher.Batches()); len(b.Events) != 1 {
 				t.Fatalf("got %+v, want one event", b)
 			}
-			old.Hold()
+			old.HoldEvents()
 			wrote, err := store.Create(t.Context(), "/registry/pods/a", nil, storage.WriteOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -71,22 +71,22 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 				close(marked)
 			}()
 			awaitValue(t, "the marker", marked)
-			old.Release()
+			old.ReleaseEvents()
 			if b := awaitValue(t, "the event", watcher.Batches()); len(b.Events) == 0 ||
 				b.Events[0].Key != "/registry/pods/a" || b.Events[0].Revision != wrote {
 				t.Errorf("got %+v, want the event of pod a", b)
 			}
 			watcher.Stop()
 			if text := log.String(); !strings.Contains(text, "upgrade etcd") || !strings.Contains(text, version) {
-				t.Errorf("log = %q, want \"upgrade etcd\" and version %s", text, version)
+				t.Errorf("got log %q, want \"upgrade etcd\" and version %s", text, version)
 			}
 		})
 	}
 }
 
-// TestProgressWithoutNotifications checks that progress is determined without notifications of an
+// TestProgressOfOutdatedEtcdNeedsNoNotification checks that progress is determined without notifications of an
 // outdated etcd.
-func TestProgressWithoutNotifications(t *testing.T) {
+func TestProgressOfOutdatedEtcdNeedsNoNotification(t *testing.T) {
 	_, store, _ := startOutdated(t, "3.5.1")
 	start, err := store.Create(t.Context(), "/registry/pods/a", nil, storage.WriteOptions{})
 	if err != nil {
@@ -97,7 +97,7 @@ func TestProgressWithoutNotifications(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	progress := func(least int64) {
+	wantProgress := func(least int64) {
 		t.Helper()
 		if err := w.Progress(t.Context()); err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestProgressWithoutNotifications(t *testing.T) {
 			b = awaitValue(t, "progress", w.Batches())
 		}
 	}
-	progress(start)
+	wantProgress(start)
 	if _, _, err := store.Get(t.Context(), marker, 0); err == nil {
 		t.Error("a marker was written without a change, want none")
 	}
@@ -114,16 +114,16 @@ func TestProgressWithoutNotifications(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	progress(elsewhere)
+	wantProgress(elsewhere)
 	inside, err := store.Create(t.Context(), "/registry/pods/b", nil, storage.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	progress(inside)
+	wantProgress(inside)
 }
 
-// TestUnknownEtcdIsUnreliable checks endpoints that respond for another member than the one that
-// serves the watch, or not at all.
+// TestUnknownEtcdIsUnreliable checks the reliability of notifications if the endpoints respond for
+// another member than the one that serves the watch, or not at all.
 func TestUnknownEtcdIsUnreliable(t *testing.T) {
 	t.Parallel()
 	target := etcdtest.ListeningServer(t).Endpoint()
@@ -175,8 +175,8 @@ func TestUnknownEtcdIsUnreliable(t *testing.T) {
 	checks.Wait()
 }
 
-// TestConformanceOutdated runs the conformance suite without progress notifications.
-func TestConformanceOutdated(t *testing.T) {
+// TestConformanceOfOutdatedEtcd runs the conformance suite without progress notifications.
+func TestConformanceOfOutdatedEtcd(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("repeats the suite of the embedded server")

@@ -20,9 +20,9 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	w := &fixture{T: t, servers: [2]*embedded.Server{etcdtest.ListeningServer(t), etcdtest.ListeningServer(t)}}
-	w.proxy = etcdtest.NewProxy(t, w.servers[0].Endpoint())
-	return w
+	created := &fixture{T: t, servers: [2]*embedded.Server{etcdtest.ListeningServer(t), etcdtest.ListeningServer(t)}}
+	created.proxy = etcdtest.NewProxy(t, created.servers[0].Endpoint())
+	return created
 }
 
 // writeKeys changes keys in one server.
@@ -126,7 +126,7 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 	}
 }
 
-// confirmAfterOutage retries Confirm until the outage is over.
+// confirmAfterOutage repeats VerifyHistory until the outage is over.
 func confirmAfterOutage(ctx context.Context, s storage.Interface, at storage.Position) (rev int64, err error) {
 	for {
 		rev, err = s.VerifyHistory(ctx, at)
@@ -145,17 +145,17 @@ func isReplaced(err error) bool {
 // just before its revision counts is not taken for a replaced store.
 func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
 	cfg := etcdtest.ListeningServer(t).Config()
-	counts := cfg.LocalRevision
+	actual := cfg.LocalRevision
 	calls := make(chan struct{}, 1)
 	cfg.LocalRevision = func() (int64, error) {
 		select {
 		case calls <- struct{}{}:
 		default:
 		}
-		rev, err := counts()
+		rev, err := actual()
 		return rev - 1, err
 	}
-	store := etcdtest.Store(t, cfg)
+	store := etcdtest.NewStore(t, cfg)
 	events, err := store.Watch(t.Context(), "/registry/", 1)
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
 	}
 	write("1")
 	if newest, err := store.VerifyHistory(t.Context(), position); err != nil || newest != position.Revision {
-		t.Errorf("Confirm = %d, %v, want %d", newest, err, position.Revision)
+		t.Errorf("VerifyHistory: got %d, %v, want %d", newest, err, position.Revision)
 	}
 	for len(calls) > 0 {
 		<-calls

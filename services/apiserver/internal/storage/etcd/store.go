@@ -67,7 +67,7 @@ type Store struct {
 	client             *clientv3.Client
 	kv                 clientv3.KV
 	watches            pb.WatchClient
-	newest             func() (int64, error)
+	localRevision      func() (int64, error)
 	changes            func(from, end string, after, until int64, bytes int) ([]storage.Event, int64, int64, error)
 	prefix             string
 	defaultReadOptions []clientv3.OpOption
@@ -120,15 +120,15 @@ func New(cfg Config) (*Store, error) {
 
 	// 3. Create the store.
 	store := &Store{
-		client:    cfg.Client,
-		kv:        cfg.Client.KV,
-		watches:   cfg.Watch,
-		newest:    cfg.LocalRevision,
-		changes:   cfg.Changes,
-		prefix:    cfg.Prefix,
-		log:       cfg.Logger,
-		metrics:   m,
-		leasePool: &leasePool{client: cfg.Client.Lease, reuse: cfg.LeaseReuse, objects: m.leaseObjects, lock: make(chan struct{}, 1)},
+		client:        cfg.Client,
+		kv:            cfg.Client.KV,
+		watches:       cfg.Watch,
+		localRevision: cfg.LocalRevision,
+		changes:       cfg.Changes,
+		prefix:        cfg.Prefix,
+		log:           cfg.Logger,
+		metrics:       m,
+		leasePool:     &leasePool{client: cfg.Client.Lease, reuse: cfg.LeaseReuse, objects: m.leaseObjects, lock: make(chan struct{}, 1)},
 	}
 	if cfg.LocalRevision != nil {
 		store.defaultReadOptions = []clientv3.OpOption{clientv3.WithSerializable()}
@@ -220,8 +220,8 @@ func (s *Store) Revision(ctx context.Context) (_ int64, err error) {
 
 // readRevision reads the root, a key that never exists: the response is only a header.
 func (s *Store) readRevision(ctx context.Context) (int64, error) {
-	if s.newest != nil {
-		newest, err := s.newest()
+	if s.localRevision != nil {
+		newest, err := s.localRevision()
 		if err != nil {
 			return 0, s.translateError(ctx, err)
 		}
@@ -315,17 +315,17 @@ type getResult struct {
 // of the newest revision, so hedgedGet repeats that read in parallel on another member. All attempts
 // start after the call, so any response is valid.
 func (s *Store) hedgedGet(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	if s.newest != nil || len(s.client.Endpoints()) < 2 {
+	if s.localRevision != nil || len(s.client.Endpoints()) < 2 {
 		return s.kv.Get(ctx, key, opts...)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan getResult)
 	get := func() {
-		var g getResult
-		g.resp, g.err = s.kv.Get(ctx, key, opts...)
+		var result getResult
+		result.resp, result.err = s.kv.Get(ctx, key, opts...)
 		select {
-		case results <- g:
+		case results <- result:
 		case <-ctx.Done():
 		}
 	}
@@ -335,8 +335,8 @@ func (s *Store) hedgedGet(ctx context.Context, key string, opts ...clientv3.OpOp
 	defer hedge.Stop()
 	for {
 		select {
-		case g := <-results:
-			return g.resp, g.err
+		case result := <-results:
+			return result.resp, result.err
 		case <-hedge.C:
 			go get()
 			delay *= 2

@@ -31,15 +31,15 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 // TestLeasesAreShared checks that up to 1000 values of the same lifetime share a lease.
 func TestLeasesAreShared(t *testing.T) {
 	server := etcdtest.PrivateServer(t)
-	store := etcdtest.Store(t, server.Config())
+	store := etcdtest.NewStore(t, server.Config())
 	ctx := t.Context()
-	create := func(n int, ttl time.Duration) {
+	createWithTTL := func(n int, ttl time.Duration) {
 		t.Helper()
 		if _, err := store.Create(ctx, fmt.Sprintf("/registry/events/e%d", n), nil, storage.WriteOptions{TTL: ttl}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	leases := func() int {
+	countLeases := func() int {
 		t.Helper()
 		all, err := server.Client().Leases(ctx)
 		if err != nil {
@@ -48,17 +48,17 @@ func TestLeasesAreShared(t *testing.T) {
 		return len(all.Leases)
 	}
 	for i := range 1000 {
-		create(i, time.Hour)
+		createWithTTL(i, time.Hour)
 	}
-	if n := leases(); n != 1 {
+	if n := countLeases(); n != 1 {
 		t.Fatalf("got %d leases for 1000 values, want 1", n)
 	}
-	create(1000, time.Hour)
-	if n := leases(); n != 2 {
+	createWithTTL(1000, time.Hour)
+	if n := countLeases(); n != 2 {
 		t.Fatalf("got %d leases for 1001 values, want 2", n)
 	}
-	create(1001, time.Minute)
-	if n := leases(); n != 3 {
+	createWithTTL(1001, time.Minute)
+	if n := countLeases(); n != 3 {
 		t.Fatalf("value of another lifetime: got %d leases, want 3", n)
 	}
 	all, err := server.Client().Leases(ctx)
@@ -80,7 +80,7 @@ func TestLeasesAreShared(t *testing.T) {
 // error.
 func TestLostLeaseIsReplaced(t *testing.T) {
 	server := etcdtest.PrivateServer(t)
-	store := etcdtest.Store(t, server.Config())
+	store := etcdtest.NewStore(t, server.Config())
 	for i := range 2 {
 		if _, err := store.Create(t.Context(), fmt.Sprintf("/registry/events/e%d", i), nil,
 			storage.WriteOptions{TTL: time.Hour}); err != nil {
@@ -102,20 +102,20 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.ListeningServer(t)
 	proxy := etcdtest.NewProxy(t, server.Endpoint())
-	direct := etcdtest.Store(t, server.Config())
-	far := etcdtest.OpenEmptied(t, proxy.Endpoint())
+	direct := etcdtest.NewStore(t, server.Config())
+	overProxy := etcdtest.OpenEmptied(t, proxy.Endpoint())
 
 	start, err := direct.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	watcher, err := far.Watch(t.Context(), "/registry/", start)
+	watcher, err := overProxy.Watch(t.Context(), "/registry/", start)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer watcher.Stop()
 	last, wrote := start, start
-	take := func() {
+	receiveAll := func() {
 		t.Helper()
 		for last < wrote {
 			b := awaitValue(t, "events", watcher.Batches())
@@ -138,7 +138,7 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 			}
 		}
 		proxy.Heal()
-		take()
+		receiveAll()
 	}
 	// A progress request that is lost with its stream is repeated.
 	proxy.Cut()
@@ -164,21 +164,21 @@ func TestUnreachableEtcdIsReported(t *testing.T) {
 	proxy.Cut()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	outage := func(what string, err error) {
+	wantOutage := func(operation string, err error) {
 		t.Helper()
 		if !errors.Is(err, storage.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: got %v, want an outage", what, err)
+			t.Errorf("%s: got %v, want an outage", operation, err)
 		}
 	}
 	_, err := store.Create(ctx, "/registry/pods/a", nil, storage.WriteOptions{})
-	outage("create", err)
+	wantOutage("create", err)
 	_, err = store.Update(ctx, "/registry/pods/a", nil, 1, storage.WriteOptions{TTL: time.Hour})
-	outage("update", err)
+	wantOutage("update", err)
 	_, err = store.Delete(ctx, "/registry/pods/a", 1)
-	outage("delete", err)
+	wantOutage("delete", err)
 	_, err = store.Revision(ctx)
-	outage("revision", err)
-	outage("ping", store.Ping(ctx))
+	wantOutage("revision", err)
+	wantOutage("ping", store.Ping(ctx))
 
 	proxy.Heal()
 	healed, done := context.WithTimeout(t.Context(), patience)
@@ -194,7 +194,7 @@ func TestMetricsAreLabelledByResource(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	cfg := etcdtest.PrivateServer(t).Config()
 	cfg.Metrics = reg
-	store := etcdtest.Store(t, cfg)
+	store := etcdtest.NewStore(t, cfg)
 	ctx := t.Context()
 	for _, key := range []string{
 		"/registry/pods/ns/a", "/registry/services/specs/ns/a", "/registry/services/endpoints/ns/a",

@@ -74,7 +74,7 @@ func (w *watch) runStream() error {
 	}
 	defer s.retryTicker.Stop()
 	s.retryTicker.Stop() // until the first request for progress
-	s.restartFromKnown()
+	s.recheckLastChange()
 	if err := client.Send(s.createRequest()); err != nil {
 		return err
 	}
@@ -205,23 +205,23 @@ type probeResult struct {
 
 // readNewest reads the newest revision and sends it to probed. The stream itself reports outages.
 func (s *stream) readNewest() {
-	var p probeResult
+	var result probeResult
 	var err error
-	p.newest, err = s.store.confirmNewest(s.ctx, s.probedAt)
+	result.newest, err = s.store.confirmNewest(s.ctx, s.probedAt)
 	if isFinal(err) {
-		p.replaced = err
+		result.replaced = err
 	}
-	s.probed <- p
+	s.probed <- result
 }
 
 // handleProbe handles the result of a probe of the newest revision.
-func (s *stream) handleProbe(p probeResult, helpers *sync.WaitGroup) error {
+func (s *stream) handleProbe(result probeResult, helpers *sync.WaitGroup) error {
 	s.probing = false
-	newest := p.newest
+	newest := result.newest
 	s.reachedFrom = s.reachedFrom || newest >= s.from
 	switch {
-	case p.replaced != nil:
-		return p.replaced
+	case result.replaced != nil:
+		return result.replaced
 	case newest == 0 || !s.awaitingProgress:
 		return nil
 	case s.reachedFrom && s.reliability == progressReliable:
@@ -299,14 +299,14 @@ func (s *stream) createRequest() *pb.WatchRequest {
 }
 
 // forwardResponses passes the responses of a stream to the watch until it breaks.
-func forwardResponses(ctx context.Context, s pb.Watch_WatchClient, to chan<- *pb.WatchResponse) error {
+func forwardResponses(ctx context.Context, grpcStream pb.Watch_WatchClient, responses chan<- *pb.WatchResponse) error {
 	for {
-		resp, err := s.Recv()
+		resp, err := grpcStream.Recv()
 		if err != nil {
 			return err
 		}
 		select {
-		case to <- resp:
+		case responses <- resp:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -327,9 +327,9 @@ const maxRedelivered = 900
 // that nothing changed since can still be confirmed.
 var errLastCompacted = errors.New("the last change that was delivered is compacted")
 
-// restartFromKnown makes the stream begin with the last known change, or with the oldest later
+// recheckLastChange makes the stream begin with the last known change, or with the oldest later
 // revision that is not compacted.
-func (s *stream) restartFromKnown() {
+func (s *stream) recheckLastChange() {
 	last := s.position.Last.Revision
 	from := max(last, s.compacted)
 	if last == 0 || from > s.position.Revision || s.position.Revision-from > maxRedelivered {

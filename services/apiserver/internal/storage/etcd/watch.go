@@ -33,12 +33,12 @@ const (
 // at the revision after the last delivered one. So it detects an etcd that was restored from a
 // backup. A stream (stream.go) has another goroutine, which only receives.
 type watch struct {
-	store  *Store
-	prefix string
-	ctx    context.Context
-	cancel context.CancelFunc
-	out    chan storage.Batch
-	done   chan struct{}
+	store   *Store
+	prefix  string
+	ctx     context.Context
+	cancel  context.CancelFunc
+	batches chan storage.Batch
+	done    chan struct{}
 	// progressRequests wakes run to request progress.
 	progressRequests chan struct{}
 
@@ -84,7 +84,7 @@ func (s *Store) startWatch(ctx context.Context, prefix string, from storage.Posi
 		prefix:           prefix,
 		ctx:              ctx,
 		cancel:           cancel,
-		out:              make(chan storage.Batch, watchBuffer),
+		batches:          make(chan storage.Batch, watchBuffer),
 		done:             make(chan struct{}),
 		progressRequests: make(chan struct{}, 1),
 		position:         from,
@@ -94,7 +94,7 @@ func (s *Store) startWatch(ctx context.Context, prefix string, from storage.Posi
 	return w, nil
 }
 
-func (w *watch) Batches() <-chan storage.Batch { return w.out }
+func (w *watch) Batches() <-chan storage.Batch { return w.batches }
 
 func (w *watch) Err() error {
 	w.mu.Lock()
@@ -123,7 +123,7 @@ func (w *watch) Progress(ctx context.Context) error {
 // run streams until the watch ends, and reconnects after errors.
 func (w *watch) run() {
 	defer close(w.done)
-	defer close(w.out)
+	defer close(w.batches)
 	defer w.cancel()
 	backoff := minBackoff
 	for {
@@ -176,7 +176,7 @@ func (w *watch) setError(err error) {
 // first.
 func (w *watch) deliverBatch(b storage.Batch) {
 	select {
-	case w.out <- b:
+	case w.batches <- b:
 		if len(b.Events) > 0 {
 			w.compacted = 0
 		}
@@ -189,21 +189,21 @@ func (w *watch) deliverBatch(b storage.Batch) {
 // toBatch converts etcd's events to a batch of the contract.
 func toBatch(events []*mvccpb.Event) storage.Batch {
 	out := make([]storage.Event, len(events))
-	for i, e := range events {
-		ev := storage.Event{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}
+	for i, etcdEvent := range events {
+		event := storage.Event{Key: string(etcdEvent.Kv.Key), Revision: etcdEvent.Kv.ModRevision}
 		switch {
-		case e.Type == mvccpb.DELETE:
-			ev.Type = storage.Deleted
-		case e.Kv.CreateRevision == e.Kv.ModRevision:
-			ev.Type = storage.Created
-			ev.Value = e.Kv.Value
-			ev.CreateRevision = e.Kv.CreateRevision
+		case etcdEvent.Type == mvccpb.DELETE:
+			event.Type = storage.Deleted
+		case etcdEvent.Kv.CreateRevision == etcdEvent.Kv.ModRevision:
+			event.Type = storage.Created
+			event.Value = etcdEvent.Kv.Value
+			event.CreateRevision = etcdEvent.Kv.CreateRevision
 		default:
-			ev.Type = storage.Updated
-			ev.Value = e.Kv.Value
-			ev.CreateRevision = e.Kv.CreateRevision
+			event.Type = storage.Updated
+			event.Value = etcdEvent.Kv.Value
+			event.CreateRevision = etcdEvent.Kv.CreateRevision
 		}
-		out[i] = ev
+		out[i] = event
 	}
 	return storage.Batch{Events: out, Revision: out[len(out)-1].Revision}
 }

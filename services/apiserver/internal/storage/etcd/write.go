@@ -65,13 +65,13 @@ func (s *Store) Update(
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (_ int64, err error) {
+func (s *Store) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (_ int64, err error) {
 	defer s.metrics.observe("delete", key, time.Now(), &err)
 	if expected <= 0 {
 		return 0, s.conflictWithLive(ctx, key)
 	}
 	resp, err := s.kv.Txn(ctx).
-		If(conditionsOf(clientv3.Compare(clientv3.ModRevision(key), "=", expected), while)...).
+		If(conditionsOf(clientv3.Compare(clientv3.ModRevision(key), "=", expected), preconditions)...).
 		Then(clientv3.OpDelete(key)).
 		Else(clientv3.OpGet(key)).
 		Commit()
@@ -83,16 +83,16 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 
 // conditionsOf returns the conditions of a transaction: the condition on its own key, and the
 // preconditions.
-func conditionsOf(keyCondition clientv3.Cmp, while []storage.Precondition) []clientv3.Cmp {
-	all := []clientv3.Cmp{keyCondition}
-	for _, p := range while {
-		c := clientv3.Compare(clientv3.CreateRevision(p.Key), "=", p.CreateRevision)
+func conditionsOf(keyCondition clientv3.Cmp, preconditions []storage.Precondition) []clientv3.Cmp {
+	conditions := []clientv3.Cmp{keyCondition}
+	for _, p := range preconditions {
+		condition := clientv3.Compare(clientv3.CreateRevision(p.Key), "=", p.CreateRevision)
 		if p.Prefix {
-			c = c.WithPrefix()
+			condition = condition.WithPrefix()
 		}
-		all = append(all, c)
+		conditions = append(conditions, condition)
 	}
-	return all
+	return conditions
 }
 
 // commitPut commits a transaction that writes a value, with a lease if it expires. A missing lease
@@ -111,19 +111,19 @@ func (s *Store) commitPut(
 		}
 		return resp, nil
 	}
-	for again := false; ; again = true {
-		id, err := s.leasePool.get(ctx, opts.TTL)
+	for retried := false; ; retried = true {
+		lease, err := s.leasePool.leaseFor(ctx, opts.TTL)
 		if err != nil {
 			return nil, s.translateError(ctx, err)
 		}
-		resp, err := txn(clientv3.OpPut(key, bytesAsString(value), clientv3.WithLease(id))).Commit()
+		resp, err := txn(clientv3.OpPut(key, bytesAsString(value), clientv3.WithLease(lease))).Commit()
 		if err == nil {
 			return resp, nil
 		}
-		if again || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		if retried || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return nil, s.translateError(ctx, err)
 		}
-		s.leasePool.forgetLease(id)
+		s.leasePool.forgetLease(lease)
 	}
 }
 
@@ -153,7 +153,7 @@ func (s *Store) conflictWithLive(ctx context.Context, key string) error {
 	return &storage.ConflictError{Live: live}
 }
 
-// readError is wrap for reads at a revision. It reads the newest revision if the error must contain
+// readError is translateError for reads at a revision. It reads the newest revision if the error must contain
 // it.
 func (s *Store) readError(ctx context.Context, err error) error {
 	if !errors.Is(err, rpctypes.ErrFutureRev) {
@@ -229,13 +229,13 @@ type leasePool struct {
 	// It guards the fields below and is held while a lease is granted, because all waiters need the
 	// same lease.
 	lock    chan struct{}
-	id      clientv3.LeaseID
+	leaseID clientv3.LeaseID
 	expires time.Time
 	count   int
 }
 
-// get returns a lease that lives for at least ttl.
-func (l *leasePool) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
+// leaseFor returns a lease that lives for at least ttl.
+func (l *leasePool) leaseFor(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	select {
 	case l.lock <- struct{}{}:
 	case <-ctx.Done():
@@ -247,35 +247,35 @@ func (l *leasePool) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseI
 	slack := min(ttl/20, l.reuse)
 	// etcd counts in seconds, so up to one more second is due to rounding here.
 	remaining := l.expires.Sub(now)
-	if l.id != 0 && l.count < maxLeaseObjects && remaining >= ttl && remaining <= ttl+slack+time.Second {
+	if l.leaseID != 0 && l.count < maxLeaseObjects && remaining >= ttl && remaining <= ttl+slack+time.Second {
 		l.count++
-		return l.id, nil
+		return l.leaseID, nil
 	}
 	resp, err := l.client.Grant(ctx, int64((ttl+slack+time.Second-1)/time.Second))
 	if err != nil {
 		return 0, err
 	}
 	l.dropCurrent()
-	l.id = resp.ID
+	l.leaseID = resp.ID
 	l.expires = now.Add(time.Duration(resp.TTL) * time.Second)
 	l.count = 1
-	return l.id, nil
+	return l.leaseID, nil
 }
 
 // forgetLease drops a lease that etcd no longer knows.
 func (l *leasePool) forgetLease(id clientv3.LeaseID) {
 	l.lock <- struct{}{}
 	defer func() { <-l.lock }()
-	if l.id == id {
+	if l.leaseID == id {
 		l.dropCurrent()
 	}
 }
 
 // dropCurrent drops the current lease. The caller holds lock.
 func (l *leasePool) dropCurrent() {
-	if l.id != 0 {
+	if l.leaseID != 0 {
 		l.objects.Observe(float64(l.count))
 	}
-	l.id = 0
+	l.leaseID = 0
 	l.count = 0
 }

@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
-// TestZapLoggerLevelsAndFields checks that warnings and errors are logged with their fields, and
+// TestZapLoggerWritesWarningsWithFields checks that warnings and errors are logged with their fields, and
 // known and less important messages are dropped.
-func TestZapLoggerLevelsAndFields(t *testing.T) {
+func TestZapLoggerWritesWarningsWithFields(t *testing.T) {
 	var out bytes.Buffer
 	to := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{
 		Level: slog.LevelDebug,

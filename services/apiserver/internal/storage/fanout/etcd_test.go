@@ -84,7 +84,7 @@ func churnObjects(t *testing.T, ctx context.Context, store *etcd.Store, round in
 // when the publisher changes and a value is too large for NATS.
 func TestReplicasFollowEtcd(t *testing.T) {
 	server := etcdtest.PrivateServer(t)
-	store := etcdtest.Store(t, server.Config())
+	store := etcdtest.NewStore(t, server.Config())
 	srv, url := listenNATS(t, 0)
 	defer stopNATS(srv)
 

@@ -13,7 +13,7 @@ import (
 )
 
 // feed reads the changes of the store after a revision. When its watch ends, it opens another watch
-// appliedAt the position that it reached.
+// at the position that it reached.
 type feed struct {
 	store storage.Interface
 	root  string

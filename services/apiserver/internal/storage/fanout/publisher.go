@@ -111,7 +111,7 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 }
 
 // chainStart returns where a new chain starts. If this replica follows the stream, the chain starts
-// appliedAt its position. Most other replicas have about the same position, so the stream continues for
+// at its position. Most other replicas have about the same position, so the stream continues for
 // them. Otherwise, for example while this replica still catches up, the chain starts at newest.
 func (f *Fanout) chainStart(ctx context.Context, newest int64) storage.Position {
 	position := f.followerState.position.Load()

@@ -37,7 +37,7 @@ func (r *replicaLog) apply(b storage.Batch) error {
 	return nil
 }
 
-// appliedAt returns the position of the follower.
+// currentPosition returns the position of the follower.
 func (r *replicaLog) currentPosition() storage.Position {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,10 +25,10 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	dropped := int(revision - s.oldestRevision())
 	// The history has one change for each revision, and the first one is of the oldest revision. The
 	// slice has the changes after it, up to the new oldest revision.
-	for _, c := range s.history[1 : dropped+1] {
+	for _, entry := range s.history[1 : dropped+1] {
 		// Reads of the new oldest revision and later ones do not need earlier versions.
-		c.version.previous = nil
-		if newest, _ := s.keys.Get(c.version.Key); newest == c.version && !newest.isLive() {
+		entry.version.previous = nil
+		if newest, _ := s.keys.Get(entry.version.Key); newest == entry.version && !newest.isLive() {
 			s.keys.Delete(newest.Key)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 
 // expiryQueue holds the versions that expire, the next one first, and the timer for it.
 type expiryQueue struct {
-	queue  versionHeap
-	timer  *time.Timer
-	closed bool
+	versions versionHeap
+	timer    *time.Timer
+	closed   bool
 }
 
 // add queues a version. expire runs when the next version of the queue is due.
@@ -17,15 +17,15 @@ func (e *expiryQueue) add(v *version, expire func()) {
 	if e.closed {
 		return
 	}
-	heap.Push(&e.queue, v)
-	if e.queue[0] == v {
+	heap.Push(&e.versions, v)
+	if e.versions[0] == v {
 		e.resetTimer(expire)
 	}
 }
 
 // resetTimer sets the timer to the expiry of the next version.
 func (e *expiryQueue) resetTimer(expire func()) {
-	wait := time.Until(e.queue[0].expires)
+	wait := time.Until(e.versions[0].expires)
 	if e.timer == nil {
 		e.timer = time.AfterFunc(wait, expire)
 		return
@@ -36,7 +36,7 @@ func (e *expiryQueue) resetTimer(expire func()) {
 // close stops the timer. Later versions are not expired.
 func (e *expiryQueue) close() {
 	e.closed = true
-	e.queue = nil
+	e.versions = nil
 	if e.timer != nil {
 		e.timer.Stop()
 	}
@@ -47,13 +47,13 @@ func (s *Store) expireDue() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	for len(s.expiry.queue) > 0 && !s.expiry.queue[0].expires.After(now) {
-		due := heap.Pop(&s.expiry.queue).(*version)
+	for len(s.expiry.versions) > 0 && !s.expiry.versions[0].expires.After(now) {
+		due := heap.Pop(&s.expiry.versions).(*version)
 		if current, _ := s.keys.Get(due.Key); current == due {
 			s.removeKey(due.Key)
 		}
 	}
-	if len(s.expiry.queue) > 0 {
+	if len(s.expiry.versions) > 0 {
 		s.expiry.resetTimer(s.expireDue)
 	}
 }

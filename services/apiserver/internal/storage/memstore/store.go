@@ -30,14 +30,14 @@ func (v *version) keyValue() storage.KeyValue {
 	return storage.KeyValue{Key: v.Key, Value: v.Value, ModRevision: v.Revision, CreateRevision: v.CreateRevision}
 }
 
-// change is one revision of the history.
-type change struct {
+// historyEntry is one revision of the history: the change that it made.
+type historyEntry struct {
 	revision int64
 	// version is nil for the revision of an empty store.
 	version *version
 	// followed is closed once next is set.
 	followed chan struct{}
-	next     *change
+	next     *historyEntry
 }
 
 // Store implements storage.Interface and storage.HistoryReader. Values that it returns
@@ -49,7 +49,7 @@ type Store struct {
 	keys sorted.Map[string, *version]
 	// history has one change per revision without gaps. The first is the revision to
 	// which the store was compacted, the last is the newest.
-	history []*change
+	history []*historyEntry
 	expiry  expiryQueue
 }
 
@@ -60,7 +60,7 @@ var (
 
 // New returns an empty Store at revision 1, as an empty etcd is.
 func New() *Store {
-	return &Store{keys: sorted.NewMap[string, *version](), history: []*change{{revision: 1, followed: make(chan struct{})}}}
+	return &Store{keys: sorted.NewMap[string, *version](), history: []*historyEntry{{revision: 1, followed: make(chan struct{})}}}
 }
 
 // Close stops the expiry of values. The Store stays readable.
@@ -70,11 +70,11 @@ func (s *Store) Close() {
 	s.expiry.close()
 }
 
-func (s *Store) oldestRevision() int64 { return s.history[0].revision }
-func (s *Store) newestChange() *change { return s.history[len(s.history)-1] }
+func (s *Store) oldestRevision() int64       { return s.history[0].revision }
+func (s *Store) newestChange() *historyEntry { return s.history[len(s.history)-1] }
 
 // changeAt returns the change at a revision that is kept.
-func (s *Store) changeAt(r int64) *change { return s.history[r-s.oldestRevision()] }
+func (s *Store) changeAt(revision int64) *historyEntry { return s.history[revision-s.oldestRevision()] }
 
 // readRevision returns the revision that a read at revision uses; 0 means the newest. It returns an
 // error for a compacted or future revision.

@@ -111,9 +111,9 @@ func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watcher.Stop()
-	const n = 20_000 // more than the batches that wait for the receiver
+	const changes = 20_000 // more than the batches that wait for the receiver
 	var last int64
-	for i := range n {
+	for i := range changes {
 		key := "/registry/" + string(rune('a'+i%26))
 		last = mustCreate(t, store, key, "v", storage.WriteOptions{})
 		if i%26 == 25 {

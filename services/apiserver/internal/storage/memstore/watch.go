@@ -17,10 +17,10 @@ const (
 
 // watch follows the history from change to change, in a separate goroutine.
 type watch struct {
-	prefix string
-	ctx    context.Context
-	cancel context.CancelFunc
-	out    chan storage.Batch
+	prefix  string
+	ctx     context.Context
+	cancel  context.CancelFunc
+	batches chan storage.Batch
 	// progressRequests has an element if progress was requested.
 	progressRequests chan struct{}
 	done             chan struct{}
@@ -80,7 +80,7 @@ func (s *Store) startWatch(ctx context.Context, prefix string, after int64, fail
 		ctx:              ctx,
 		cancel:           cancel,
 		err:              failed,
-		out:              make(chan storage.Batch, watchBuffer),
+		batches:          make(chan storage.Batch, watchBuffer),
 		progressRequests: make(chan struct{}, 1),
 		done:             make(chan struct{}),
 	}
@@ -93,14 +93,14 @@ func (s *Store) startWatch(ctx context.Context, prefix string, after int64, fail
 		return w, nil
 	}
 	// The oldest change itself comes next.
-	before := &change{revision: after, next: s.history[0], followed: make(chan struct{})}
+	before := &historyEntry{revision: after, next: s.history[0], followed: make(chan struct{})}
 	close(before.followed)
 	go w.run(before, after)
 	return w, nil
 }
 
 // Batches implements storage.Watcher.
-func (w *watch) Batches() <-chan storage.Batch { return w.out }
+func (w *watch) Batches() <-chan storage.Batch { return w.batches }
 
 // Err implements storage.Watcher.
 func (w *watch) Err() error { return w.err }
@@ -124,7 +124,7 @@ func (w *watch) Progress(ctx context.Context) error {
 }
 
 // run delivers the changes after the change last whose revisions are greater than after.
-func (w *watch) run(last *change, after int64) {
+func (w *watch) run(last *historyEntry, after int64) {
 	defer w.finish()
 	for requested := false; ; {
 		var events []storage.Event
@@ -150,8 +150,8 @@ func (w *watch) run(last *change, after int64) {
 }
 
 // collectEvents returns the watch's events after the change last, at most maxBatch, and the last
-// change that it inspected. That is the newest one if there are fewer events.
-func (w *watch) collectEvents(last *change, after int64) ([]storage.Event, *change) {
+// historyEntry that it inspected. That is the newest one if there are fewer events.
+func (w *watch) collectEvents(last *historyEntry, after int64) ([]storage.Event, *historyEntry) {
 	var events []storage.Event
 	for len(events) < maxBatch {
 		select {
@@ -170,7 +170,7 @@ func (w *watch) collectEvents(last *change, after int64) ([]storage.Event, *chan
 // deliverBatch sends a batch, unless the watch ends first.
 func (w *watch) deliverBatch(b storage.Batch) {
 	select {
-	case w.out <- b:
+	case w.batches <- b:
 	case <-w.ctx.Done():
 	}
 }
@@ -178,6 +178,6 @@ func (w *watch) deliverBatch(b storage.Batch) {
 // finish closes the channels of the watch.
 func (w *watch) finish() {
 	w.cancel()
-	close(w.out)
+	close(w.batches)
 	close(w.done)
 }

@@ -122,7 +122,7 @@ func (s *Store) appendVersion(v *version) int64 {
 		v.CreateRevision = v.Revision
 	}
 	v.previous, _ = s.keys.Set(v.Key, v)
-	c := &change{revision: v.Revision, version: v, followed: make(chan struct{})}
+	c := &historyEntry{revision: v.Revision, version: v, followed: make(chan struct{})}
 	s.history = append(s.history, c)
 	last.next = c
 	close(last.followed)

@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/routed"
 )
 
-// TestEachKeyHasItsStore checks that all operations use the store of the key and no other one.
-func TestEachKeyHasItsStore(t *testing.T) {
+// TestEachOperationUsesStoreOfItsKey checks that all operations use the store of the key and no other one.
+func TestEachOperationUsesStoreOfItsKey(t *testing.T) {
 	main := etcdtest.Embedded(t)
 	other := etcdtest.Embedded(t)
 	store := &routed.Store{
@@ -28,12 +28,12 @@ func TestEachKeyHasItsStore(t *testing.T) {
 		"events/":                         false,
 	} {
 		t.Run(key, func(t *testing.T) {
-			has := storage.Interface(main)
-			lacks := storage.Interface(other)
+			own := storage.Interface(main)
+			foreign := storage.Interface(other)
 			if elsewhere {
-				has, lacks = lacks, has
+				own, foreign = foreign, own
 			}
-			before, err := lacks.Revision(t.Context())
+			before, err := foreign.Revision(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func TestEachKeyHasItsStore(t *testing.T) {
 			if rev, err = store.Update(t.Context(), key, []byte("2"), rev, storage.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if kv, _, err := has.Get(t.Context(), key, 0); err != nil || string(kv.Value) != "2" {
+			if kv, _, err := own.Get(t.Context(), key, 0); err != nil || string(kv.Value) != "2" {
 				t.Errorf("store of the key: got %q, %v, want 2", kv.Value, err)
 			}
 			for b := range w.Batches() {
@@ -69,10 +69,10 @@ func TestEachKeyHasItsStore(t *testing.T) {
 			if _, err := store.Delete(t.Context(), key, rev); err != nil {
 				t.Error(err)
 			}
-			if _, _, err := has.Get(t.Context(), key, 0); !errors.Is(err, storage.ErrNotFound) {
+			if _, _, err := own.Get(t.Context(), key, 0); !errors.Is(err, storage.ErrNotFound) {
 				t.Errorf("deleted key: got %v, want ErrNotFound", err)
 			}
-			if after, err := lacks.Revision(t.Context()); err != nil || after != before {
+			if after, err := foreign.Revision(t.Context()); err != nil || after != before {
 				t.Errorf("other store: got revision %d, %v, want %d", after, err, before)
 			}
 		})
@@ -92,8 +92,8 @@ func TestPreconditionsOfOtherStoresAreIgnored(t *testing.T) {
 	store := &routed.Store{Interface: main, ByPrefix: map[string]storage.Interface{"/registry/events/": other}}
 	otherStoreKey := storage.Precondition{Key: "/registry/a", CreateRevision: 1 << 30}
 	absentPrefix := storage.Precondition{Key: "/registry/events/", Prefix: true}
-	while := []storage.Precondition{otherStoreKey, absentPrefix}
-	writeOptions := storage.WriteOptions{Preconditions: while}
+	preconditions := []storage.Precondition{otherStoreKey, absentPrefix}
+	writeOptions := storage.WriteOptions{Preconditions: preconditions}
 	rev, err := store.Create(t.Context(), "/registry/events/e", []byte("1"), writeOptions)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestPreconditionsOfOtherStoresAreIgnored(t *testing.T) {
 	if _, err := store.Create(t.Context(), "/registry/b", []byte("1"), writeOptions); !errors.As(err, &precondition) {
 		t.Errorf("failing precondition in the main store: got %v, want PreconditionError", err)
 	}
-	if while[0] != otherStoreKey || while[1] != absentPrefix {
-		t.Errorf("got preconditions %+v, want them unchanged", while)
+	if preconditions[0] != otherStoreKey || preconditions[1] != absentPrefix {
+		t.Errorf("got preconditions %+v, want them unchanged", preconditions)
 	}
 }

@@ -107,11 +107,11 @@ var readTests = []test{
 // readsSeeWrites checks that every kind of read that starts after an acknowledged write sees it.
 func readsSeeWrites(s *suite) {
 	var wg sync.WaitGroup
-	for g := range 4 {
+	for worker := range 4 {
 		wg.Go(func() {
 			for i := range 25 {
-				k := fmt.Sprintf("/registry/pods/g%d/p%d", g, i)
-				rev, err := s.store.Create(s.ctx, k, []byte("x"), storage.WriteOptions{})
+				key := fmt.Sprintf("/registry/pods/g%d/p%d", worker, i)
+				rev, err := s.store.Create(s.ctx, key, []byte("x"), storage.WriteOptions{})
 				if err != nil {
 					s.Errorf("create: %v", err)
 					return
@@ -119,10 +119,10 @@ func readsSeeWrites(s *suite) {
 				if at, err := s.store.Revision(s.ctx); err != nil || at < rev {
 					s.Errorf("revision %d, %v after a write at %d", at, err, rev)
 				}
-				if kv, _, err := s.store.Get(s.ctx, k, 0); err != nil || kv.ModRevision != rev {
+				if kv, _, err := s.store.Get(s.ctx, key, 0); err != nil || kv.ModRevision != rev {
 					s.Errorf("got revision %d, %v after a write at %d", kv.ModRevision, err, rev)
 				}
-				if res, err := s.store.List(s.ctx, k, storage.ListOptions{}); err != nil || res.Revision < rev || len(res.Items) == 0 {
+				if res, err := s.store.List(s.ctx, key, storage.ListOptions{}); err != nil || res.Revision < rev || len(res.Items) == 0 {
 					s.Errorf("list at %d of %d items, %v after a write at %d", res.Revision, len(res.Items), err, rev)
 				}
 			}
@@ -142,13 +142,13 @@ var listTests = []test{
 		s.wantKeys(res, "/registry/pods/a", "/registry/pods/b")
 		first, second := res.Items[0], res.Items[1]
 		if string(first.Value) != "va2" || first.ModRevision != a2 || first.CreateRevision != a {
-			s.Fatalf("first item %+v", first)
+			s.Fatalf("first item: got %+v, want va2 at %d, created at %d", first, a2, a)
 		}
 		if string(second.Value) != "vb" || second.ModRevision != b || second.CreateRevision != b {
-			s.Fatalf("second item %+v", second)
+			s.Fatalf("second item: got %+v, want vb at %d", second, b)
 		}
 		if res.Revision != s.revision() || res.Count != 2 || res.HasMore {
-			s.Fatalf("revision %d, count %d, more %v", res.Revision, res.Count, res.HasMore)
+			s.Fatalf("got revision %d, count %d, more %v, want %d, 2, false", res.Revision, res.Count, res.HasMore, s.revision())
 		}
 	}},
 	{"EmptyPrefix", func(s *suite) {
@@ -178,7 +178,7 @@ var listTests = []test{
 	{"PagesHaveOneRevision", listPages},
 	{"LimitIsExact", func(s *suite) {
 		for i := range 3 {
-			s.create(keyOf(i), "v")
+			s.create(podKey(i), "v")
 		}
 		for limit, more := range map[int64]bool{1: true, 2: true, 3: false, 4: false} {
 			res := s.list("/registry/pods/", storage.ListOptions{Limit: limit})
@@ -189,15 +189,15 @@ var listTests = []test{
 	}},
 	{"StartsAtKey", func(s *suite) {
 		for i := range 4 {
-			s.create(keyOf(i), "v")
+			s.create(podKey(i), "v")
 		}
-		res := s.list("/registry/pods/", storage.ListOptions{StartKey: keyOf(2)})
-		s.wantKeys(res, keyOf(2), keyOf(3))
+		res := s.list("/registry/pods/", storage.ListOptions{StartKey: podKey(2)})
+		s.wantKeys(res, podKey(2), podKey(3))
 		if res.Count != 2 {
 			s.Fatalf("count %d, want 2, the keys from the first one on", res.Count)
 		}
-		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: keyOf(2) + "\x00"}), keyOf(3))
-		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: "/registry/a", Limit: 1}), keyOf(0))
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: podKey(2) + "\x00"}), podKey(3))
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: "/registry/a", Limit: 1}), podKey(0))
 		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: "/registry/z"}))
 	}},
 	{"ReturnsStateAtRevision", func(s *suite) {
@@ -235,17 +235,17 @@ var listTests = []test{
 func listPages(s *suite) {
 	var expected []string
 	for i := range 10 {
-		s.create(keyOf(i), "v")
-		expected = append(expected, keyOf(i))
+		s.create(podKey(i), "v")
+		expected = append(expected, podKey(i))
 	}
-	var got storage.ListResult
+	var collected storage.ListResult
 	opts := storage.ListOptions{Limit: 3}
 	for page := 0; ; page++ {
 		res := s.list("/registry/pods/", opts)
 		if left := int64(10 - 3*page); res.Count != left {
 			s.Fatalf("page %d: count %d, want %d", page, res.Count, left)
 		}
-		got.Items = append(got.Items, res.Items...)
+		collected.Items = append(collected.Items, res.Items...)
 		s.create(fmt.Sprintf("/registry/pods/ns/p%06d-later", page), "v")
 		if !res.HasMore {
 			break
@@ -253,7 +253,7 @@ func listPages(s *suite) {
 		opts.Revision = res.Revision
 		opts.StartKey = res.Items[len(res.Items)-1].Key + "\x00"
 	}
-	s.wantKeys(got, expected...)
+	s.wantKeys(collected, expected...)
 }
 
 // listOneRevision checks that a list that is too long for one request to the store still shows one
@@ -262,10 +262,10 @@ func listOneRevision(s *suite) {
 	const items = 1200
 	value := bytes.Repeat([]byte("x"), 100)
 	var fill sync.WaitGroup
-	for g := range 8 {
+	for worker := range 8 {
 		fill.Go(func() {
-			for i := g; i < items; i += 8 {
-				if _, err := s.store.Create(s.ctx, keyOf(i), value, storage.WriteOptions{}); err != nil {
+			for i := worker; i < items; i += 8 {
+				if _, err := s.store.Create(s.ctx, podKey(i), value, storage.WriteOptions{}); err != nil {
 					s.Errorf("create: %v", err)
 					return
 				}
@@ -284,10 +284,10 @@ func listOneRevision(s *suite) {
 				return
 			default:
 			}
-			k := fmt.Sprintf("%s-mark", keyOf((i*397)%items))
-			rev, err := s.store.Create(s.ctx, k, value, storage.WriteOptions{})
+			key := fmt.Sprintf("%s-mark", podKey((i*397)%items))
+			rev, err := s.store.Create(s.ctx, key, value, storage.WriteOptions{})
 			if err == nil {
-				_, err = s.store.Delete(s.ctx, k, rev)
+				_, err = s.store.Delete(s.ctx, key, rev)
 			}
 			if err != nil {
 				s.Errorf("writer: %v", err)

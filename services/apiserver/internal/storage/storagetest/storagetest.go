@@ -45,12 +45,12 @@ func RunReplaced(t *testing.T, open func(t *testing.T) storage.Interface) {
 // runGroup runs each test on its own store, in a subtest of the group.
 func runGroup(t *testing.T, name string, tests []test, open func(t *testing.T) storage.Interface) {
 	t.Run(name, func(t *testing.T) {
-		for _, c := range tests {
-			t.Run(c.name, func(t *testing.T) {
+		for _, testCase := range tests {
+			t.Run(testCase.name, func(t *testing.T) {
 				t.Parallel()
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				c.run(&suite{T: t, ctx: ctx, store: open(t)})
+				testCase.run(&suite{T: t, ctx: ctx, store: open(t)})
 			})
 		}
 	})
@@ -183,5 +183,5 @@ func (s *suite) wantNotFound(err error) {
 	}
 }
 
-// keyOf returns the key of the nth object.
-func keyOf(n int) string { return fmt.Sprintf("/registry/pods/ns/p%06d", n) }
+// podKey returns the key of the nth object.
+func podKey(n int) string { return fmt.Sprintf("/registry/pods/ns/p%06d", n) }

@@ -34,7 +34,7 @@ var watchTests = []test{
 	{"StartsAfterRevision", func(s *suite) {
 		var revs []int64
 		for i := range 4 {
-			revs = append(revs, s.create(keyOf(i), "v"))
+			revs = append(revs, s.create(podKey(i), "v"))
 		}
 		for i, after := range revs[:3] {
 			got := s.watch("/registry/pods/", after).nextEvents(3 - i)
@@ -105,7 +105,7 @@ var watchTests = []test{
 		start := s.revision()
 		var rev int64
 		for i := range 500 {
-			rev = s.create(keyOf(i), "v")
+			rev = s.create(podKey(i), "v")
 		}
 		w := s.watch("/registry/pods/", start)
 		s.wantProgress(w, rev)
@@ -120,7 +120,7 @@ var watchTests = []test{
 		for g := range 8 {
 			wg.Go(func() {
 				for i := g; i < n; i += 8 {
-					if _, err := s.store.Create(s.ctx, keyOf(i), []byte("v"), storage.WriteOptions{}); err != nil {
+					if _, err := s.store.Create(s.ctx, podKey(i), []byte("v"), storage.WriteOptions{}); err != nil {
 						s.Errorf("create: %v", err)
 						return
 					}
@@ -144,7 +144,7 @@ var watchTests = []test{
 	{"StopEndsUnreadWatch", func(s *suite) {
 		w := s.watch("/registry/pods/", s.revision())
 		for i := range 200 {
-			s.create(keyOf(i), "v")
+			s.create(podKey(i), "v")
 		}
 		w.Stop()
 		if err := w.awaitEnd(); err != nil {
@@ -174,16 +174,16 @@ var watchTests = []test{
 
 // wantProgress requests progress once and waits for the revision. A watch may deliver other
 // batches first, and the response to an earlier request.
-func (s *suite) wantProgress(w *checkedWatch, rev int64) {
+func (s *suite) wantProgress(watch *checkedWatch, rev int64) {
 	s.Helper()
-	if err := w.Progress(s.ctx); err != nil {
+	if err := watch.Progress(s.ctx); err != nil {
 		s.Fatalf("progress: %v", err)
 	}
-	for w.last < rev || !w.idle {
-		b := w.nextBatch()
-		w.idle = len(b.Events) == 0
+	for watch.last < rev || !watch.idle {
+		b := watch.nextBatch()
+		watch.idle = len(b.Events) == 0
 	}
-	w.idle = false
+	watch.idle = false
 }
 
 // progressAfterEvents checks that a batch with a revision comes after every event up to it, also
@@ -192,16 +192,16 @@ func progressAfterEvents(s *suite) {
 	const n = 300
 	start := s.revision()
 	w := s.watch("/registry/pods/", start)
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	var workers sync.WaitGroup
+	workers.Go(func() {
 		for i := range n {
-			if _, err := s.store.Create(s.ctx, keyOf(i), []byte("v"), storage.WriteOptions{}); err != nil {
+			if _, err := s.store.Create(s.ctx, podKey(i), []byte("v"), storage.WriteOptions{}); err != nil {
 				s.Errorf("create: %v", err)
 				return
 			}
 		}
 	})
-	wg.Go(func() {
+	workers.Go(func() {
 		for range n {
 			if err := w.Progress(s.ctx); err != nil {
 				s.Errorf("progress: %v", err)
@@ -209,9 +209,9 @@ func progressAfterEvents(s *suite) {
 			}
 		}
 	})
-	// next fails if an event is not after the revision claimed before it.
+	// nextEvents fails if an event is not after the revision of the batch before it.
 	w.nextEvents(n)
-	wg.Wait()
+	workers.Wait()
 }
 
 // eachEventOnce checks, with many writers and watchers from different revisions, that each watcher
@@ -228,26 +228,26 @@ func eachEventOnce(s *suite) {
 		revs = map[int64]string{}
 		wg   sync.WaitGroup
 	)
-	for g := range writers {
+	for writer := range writers {
 		wg.Go(func() {
-			k := keyOf(g)
+			key := podKey(writer)
 			var rev int64
 			for i := range writes {
 				var err error
 				switch {
 				case rev == 0:
-					rev, err = s.store.Create(s.ctx, k, []byte(fmt.Sprint(i)), storage.WriteOptions{})
+					rev, err = s.store.Create(s.ctx, key, []byte(fmt.Sprint(i)), storage.WriteOptions{})
 				case i%5 == 4:
-					rev, err = s.store.Delete(s.ctx, k, rev)
+					rev, err = s.store.Delete(s.ctx, key, rev)
 				default:
-					rev, err = s.store.Update(s.ctx, k, []byte(fmt.Sprint(i)), rev, storage.WriteOptions{})
+					rev, err = s.store.Update(s.ctx, key, []byte(fmt.Sprint(i)), rev, storage.WriteOptions{})
 				}
 				if err != nil {
 					s.Errorf("write: %v", err)
 					return
 				}
 				mu.Lock()
-				revs[rev] = k
+				revs[rev] = key
 				mu.Unlock()
 				if i%5 == 4 {
 					rev = 0
@@ -257,9 +257,9 @@ func eachEventOnce(s *suite) {
 	}
 	wg.Wait()
 	watches = append(watches, s.watch("/registry/pods/", start))
-	for i, w := range watches {
+	for i, watch := range watches {
 		seen := map[int64]string{}
-		for _, e := range w.nextEvents(writers * writes) {
+		for _, e := range watch.nextEvents(writers * writes) {
 			seen[e.Revision] = e.Key
 		}
 		if !reflect.DeepEqual(seen, revs) {
@@ -316,7 +316,7 @@ var compactTests = []test{
 		w := s.watch("/registry/pods/", second)
 		third := s.update("/registry/pods/a", "v3", second)
 		if got := w.nextEvents(1); got[0].Revision != third {
-			s.Fatalf("got %+v", got)
+			s.Fatalf("got %+v, want revision %d", got, third)
 		}
 	}},
 	{"RunningWatchContinues", func(s *suite) {

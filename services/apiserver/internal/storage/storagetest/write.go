@@ -115,7 +115,7 @@ func writesWithPreconditions(s *suite) {
 	rev := s.create(key, "v1")
 	none := storage.Precondition{Key: "/registry/others/", Prefix: true}
 	exists := storage.Precondition{Key: "/registry/definitions/things", CreateRevision: definition}
-	for name, c := range map[string]struct {
+	for name, testCase := range map[string]struct {
 		preconditions []storage.Precondition
 		hold          bool
 	}{
@@ -143,7 +143,7 @@ func writesWithPreconditions(s *suite) {
 				s.Errorf("%s, %s: got %v, want PreconditionError", name, subject, err)
 			}
 		}
-		writeOptions := storage.WriteOptions{Preconditions: c.preconditions}
+		writeOptions := storage.WriteOptions{Preconditions: testCase.preconditions}
 		before := s.revision()
 		_, err := s.store.Create(s.ctx, key, []byte("other"), writeOptions)
 		if existing := new(storage.ExistsError); !errors.As(err, &existing) {
@@ -153,12 +153,12 @@ func writesWithPreconditions(s *suite) {
 		if conflict := new(storage.ConflictError); !errors.As(err, &conflict) {
 			s.Errorf("%s: update at another revision: got %v", name, err)
 		}
-		if !c.hold {
+		if !testCase.hold {
 			_, err := s.store.Create(s.ctx, key+"b", []byte("b"), writeOptions)
 			wantPreconditionError("create", err)
 			_, err = s.store.Update(s.ctx, key, []byte("other"), rev, writeOptions)
 			wantPreconditionError("update", err)
-			_, err = s.store.Delete(s.ctx, key, rev, c.preconditions...)
+			_, err = s.store.Delete(s.ctx, key, rev, testCase.preconditions...)
 			wantPreconditionError("delete", err)
 			if now := s.revision(); now != before {
 				s.Errorf("%s: got revision %d, want %d", name, now, before)
@@ -172,7 +172,7 @@ func writesWithPreconditions(s *suite) {
 		if created, err = s.store.Update(s.ctx, key+"b", []byte("c"), created, writeOptions); err != nil {
 			s.Fatalf("%s: update: %v", name, err)
 		}
-		if _, err = s.store.Delete(s.ctx, key+"b", created, c.preconditions...); err != nil {
+		if _, err = s.store.Delete(s.ctx, key+"b", created, testCase.preconditions...); err != nil {
 			s.Errorf("%s: delete: %v", name, err)
 		}
 	}
@@ -189,12 +189,12 @@ func noUpdateIsLost(s *suite) {
 		wg.Go(func() {
 			live := start
 			for done := 0; done < increments; {
-				n, err := strconv.Atoi(string(live.Value))
+				count, err := strconv.Atoi(string(live.Value))
 				if err != nil {
 					s.Error(err)
 					return
 				}
-				next := []byte(strconv.Itoa(n + 1))
+				next := []byte(strconv.Itoa(count + 1))
 				rev, err := s.store.Update(s.ctx, "/registry/pods/counter", next, live.ModRevision, storage.WriteOptions{})
 				var conflict *storage.ConflictError
 				switch {
@@ -219,9 +219,9 @@ func oneCreatorWins(s *suite) {
 	for round := range 20 {
 		var wg sync.WaitGroup
 		won := make(chan int64, 4)
-		for g := range 4 {
+		for creator := range 4 {
 			wg.Go(func() {
-				rev, err := s.store.Create(s.ctx, keyOf(round), []byte(fmt.Sprint(g)), storage.WriteOptions{})
+				rev, err := s.store.Create(s.ctx, podKey(round), []byte(fmt.Sprint(creator)), storage.WriteOptions{})
 				var exists *storage.ExistsError
 				if err == nil {
 					won <- rev
@@ -241,7 +241,7 @@ func oneCreatorWins(s *suite) {
 // Values that share its lease do not expire early, and an update determines again whether the
 // value expires.
 func expiredValueIsDeleted(s *suite) {
-	w := s.watch("/registry/events/", 0)
+	watch := s.watch("/registry/events/", 0)
 	updated, err := s.store.Create(s.ctx, "/registry/events/updated", []byte("v1"), storage.WriteOptions{TTL: time.Second})
 	if err != nil {
 		s.Fatal(err)
@@ -255,27 +255,27 @@ func expiredValueIsDeleted(s *suite) {
 		}
 		last = rev
 	}
-	long, err := s.store.Create(s.ctx, "/registry/events/long", []byte("v"), storage.WriteOptions{TTL: time.Hour})
+	longLived, err := s.store.Create(s.ctx, "/registry/events/long", []byte("v"), storage.WriteOptions{TTL: time.Hour})
 	if err != nil {
 		s.Fatal(err)
 	}
 	retained := s.create("/registry/events/kept", "v")
 	seen := map[string]bool{}
 	for len(seen) < 3 {
-		for _, e := range w.nextBatch().Events {
+		for _, e := range watch.nextBatch().Events {
 			if e.Type != storage.Deleted {
 				continue
 			}
 			if e.Revision <= last || e.Value != nil || e.CreateRevision != 0 {
-				s.Fatalf("got expiry event %+v", e)
+				s.Fatalf("got expiry event %+v, want a deletion after %d without a value", e, last)
 			}
 			seen[e.Key] = true
 		}
 	}
 	if !seen["/registry/events/e0"] || !seen["/registry/events/e1"] || !seen["/registry/events/e2"] {
-		s.Fatalf("got expired keys %v", seen)
+		s.Fatalf("got expired keys %v, want e0, e1 and e2", seen)
 	}
 	s.wantNewest("/registry/events/kept", "v", retained)
-	s.wantNewest("/registry/events/long", "v", long)
+	s.wantNewest("/registry/events/long", "v", longLived)
 	s.wantNewest("/registry/events/updated", "v2", updated)
 }

@@ -113,7 +113,8 @@ func TestHealthIsCached(t *testing.T) {
 	}
 }
 
-// TestPluginsAreProbedAtInterval checks the different intervals of healthy and unhealthy plugins.
+// TestProbeIntervalDependsOnHealth checks that healthy and unhealthy plugins are probed at their own
+// interval.
 func TestProbeIntervalDependsOnHealth(t *testing.T) {
 	for _, test := range []struct {
 		health                             string

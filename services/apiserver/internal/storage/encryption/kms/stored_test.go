@@ -93,7 +93,8 @@ func fieldsOf(t testing.TB, b []byte) (out []field) {
 	return out
 }
 
-// TestV2StoredFormsAreDecrypted checks which stored values can be decrypted and the errors for others.
+// TestV2StoredFormIsDecryptedOrRejected checks which stored values are decrypted, and the errors for
+// the other ones.
 func TestV2StoredFormIsDecryptedOrRejected(t *testing.T) {
 	plugin := kmstest.New(t)
 	provider := newV2Provider(t, newConfig(t, plugin))

@@ -52,7 +52,8 @@ func checkError(t testing.TB, operation string, err error, want string) {
 	}
 }
 
-// TestV1StoredFormsAreDecrypted checks which stored values of version 1 can be decrypted and the errors for others.
+// TestV1StoredFormIsDecryptedOrRejected checks which stored values of version 1 are decrypted, and the
+// errors for the other ones.
 func TestV1StoredFormIsDecryptedOrRejected(t *testing.T) {
 	provider := newV1Provider(t, newConfig(t, kmstest.New(t)))
 	key := bytes.Repeat([]byte("d"), 32)
@@ -208,7 +209,8 @@ func TestVersionIsRequestedOnce(t *testing.T) {
 	}
 }
 
-// TestOldKeysAreCached checks cache sizes.
+// TestV1KeyCacheHasConfiguredSize checks how many decrypted keys the cache holds. Two values with their
+// own keys are read twice in turn: without room for both keys, each read calls the plugin.
 func TestV1KeyCacheHasConfiguredSize(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -337,7 +339,7 @@ func TestSocketPathsMayContainURLCharacters(t *testing.T) {
 	checkError(t, "version 2", newV2Provider(t, cfg).Check(t.Context()), "")
 }
 
-// TestCachedCheckOmitsCall checks that only the check that calls the plugin reports which call
+// TestCachedCheckOmitsNameOfFailedCall checks that only the check that calls the plugin reports which call
 // failed.
 func TestCachedCheckOmitsNameOfFailedCall(t *testing.T) {
 	plugin := kmstest.New(t)

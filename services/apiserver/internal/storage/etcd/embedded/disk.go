@@ -32,11 +32,11 @@ const (
 // diskSpace returns the size of the file system of a folder, and the free space that this process
 // may use, in bytes. Both are 0 if unknown.
 func diskSpace(dir string) (size, free int64) {
-	var s syscall.Statfs_t
-	if err := syscall.Statfs(dir, &s); err != nil {
+	var stats syscall.Statfs_t
+	if err := syscall.Statfs(dir, &stats); err != nil {
 		return 0, 0
 	}
-	return int64(s.Blocks) * int64(s.Bsize), int64(s.Bavail) * int64(s.Bsize)
+	return int64(stats.Blocks) * int64(stats.Bsize), int64(stats.Bavail) * int64(stats.Bsize)
 }
 
 // beyondReserve returns the free bytes of a disk beyond the reserve, and false if they are unknown.

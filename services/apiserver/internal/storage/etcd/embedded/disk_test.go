@@ -20,12 +20,12 @@ func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 	}
 	defer server.Stop()
 	free := int64(1 << 30)
-	m := &maintenance{server: server, log: slog.New(slog.DiscardHandler), space: func(string) (int64, int64) { return 1 << 40, free }}
+	maintained := &maintenance{server: server, log: slog.New(slog.DiscardHandler), space: func(string) (int64, int64) { return 1 << 40, free }}
 	reserved := func() bool {
 		info, err := os.Stat(filepath.Join(dir, reserveName))
 		return err == nil && info.Size() == reserveBytes
 	}
-	if err := errors.Join(m.checkDisk(t.Context()), m.reserveSpace(t.Context())); err != nil || !reserved() {
+	if err := errors.Join(maintained.checkDisk(t.Context()), maintained.reserveSpace(t.Context())); err != nil || !reserved() {
 		t.Fatalf("enough space: got error %v, reserved %v, want no error and reserved space", err, reserved())
 	}
 	if _, err := server.client.Put(t.Context(), "a", "b"); err != nil {
@@ -33,7 +33,7 @@ func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 	}
 	free = scarceBytes - 1
 	for range 2 { // the second check has no more to do
-		if err := errors.Join(m.checkDisk(t.Context()), m.runDue(t.Context()), m.reserveSpace(t.Context())); err != nil || reserved() {
+		if err := errors.Join(maintained.checkDisk(t.Context()), maintained.runDueTasks(t.Context()), maintained.reserveSpace(t.Context())); err != nil || reserved() {
 			t.Errorf("almost full: got error %v, reserved %v, want no error and no reserved space", err, reserved())
 		}
 		free = reserveBytes + ampleBytes // not enough room for the reserve, too
@@ -48,7 +48,7 @@ func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 		t.Errorf("deletion on an almost full disk: got %v, want no error", err)
 	}
 	free = reserveBytes + ampleBytes + 1
-	if err := m.checkDisk(t.Context()); err != nil || !reserved() {
+	if err := maintained.checkDisk(t.Context()); err != nil || !reserved() {
 		t.Errorf("space again: got error %v, reserved %v, want no error and reserved space", err, reserved())
 	}
 	if _, err := server.client.Put(t.Context(), "a", "c"); err != nil {

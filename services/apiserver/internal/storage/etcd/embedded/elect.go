@@ -16,21 +16,21 @@ import (
 // electNow makes the only member leader without waiting for its election timeout. The timeout can
 // then be long, so that an idle server rarely wakes up. It sends the message that a leader sends to
 // its chosen successor; raft ignores it where it does not apply.
-func electNow(ctx context.Context, etcdServer *etcdserver.EtcdServer) error {
-	id := uint64(etcdServer.MemberID())
+func electNow(ctx context.Context, server *etcdserver.EtcdServer) error {
+	id := uint64(server.MemberID())
 	ticker := time.NewTicker(500 * time.Microsecond)
 	defer ticker.Stop()
-	for etcdServer.Leader() == 0 {
-		if hasReplayed(etcdServer) {
-			if err := etcdServer.Process(ctx, raftpb.Message{Type: raftpb.MsgTimeoutNow, From: id, To: id}); err != nil {
+	for server.Leader() == 0 {
+		if hasReplayed(server) {
+			if err := server.Process(ctx, raftpb.Message{Type: raftpb.MsgTimeoutNow, From: id, To: id}); err != nil {
 				return fmt.Errorf("electing the only member: %w", err)
 			}
 		}
 		select {
 		case <-ticker.C:
-		case <-etcdServer.ReadyNotify():
+		case <-server.ReadyNotify():
 			return nil
-		case <-etcdServer.StopNotify():
+		case <-server.StopNotify():
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -42,9 +42,9 @@ func electNow(ctx context.Context, etcdServer *etcdserver.EtcdServer) error {
 // hasReplayed reports whether raft itself, not only the server above it, has applied its log. An
 // election inspects the entries that raft has not applied. It panics if the server has already
 // dropped some of them from memory.
-func hasReplayed(s *etcdserver.EtcdServer) bool {
-	committed := s.CommittedIndex()
-	if committed == 0 || s.AppliedIndex() < committed {
+func hasReplayed(server *etcdserver.EtcdServer) bool {
+	committed := server.CommittedIndex()
+	if committed == 0 || server.AppliedIndex() < committed {
 		return false
 	}
 	status, ok := raftStatus(committed) // without a status, the member is elected after the timeout
@@ -65,16 +65,16 @@ func raftStatus(committed uint64) (raft.Status, bool) {
 
 // checkLog returns an error if the log ends before the state of the database. etcd then accepts
 // requests, but does not respond to them until the log has grown to its former length.
-func checkLog(s *etcdserver.EtcdServer) error {
-	applied, _ := schema.ReadConsistentIndex(s.Backend().ReadTx())
-	status, ok := raftStatus(s.CommittedIndex())
+func checkLog(server *etcdserver.EtcdServer) error {
+	applied, _ := schema.ReadConsistentIndex(server.Backend().ReadTx())
+	status, ok := raftStatus(server.CommittedIndex())
 	if !ok || status.RaftState != raft.StateLeader {
 		return nil
 	}
 	last := status.Progress[status.ID].Match
 	if last < applied {
 		return fmt.Errorf("the log in %s ends at %d, and the database in %s has %d: the end of the log is lost, or they do not belong together; restore the folder from a backup",
-			filepath.Join(s.Cfg.DataDir, "member", "wal"), last, filepath.Join(s.Cfg.DataDir, "member", "snap"), applied)
+			filepath.Join(server.Cfg.DataDir, "member", "wal"), last, filepath.Join(server.Cfg.DataDir, "member", "snap"), applied)
 	}
 	return nil
 }

@@ -103,22 +103,22 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded etcd: --data-dir=%s: %w", opts.DataDir, err)
 	}
-	e, err := startEtcd(opts)
+	started, err := startEtcd(opts)
 	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
-	s := &Server{etcd: e, lock: lock, quota: e.Config().QuotaBackendBytes, log: opts.Logger}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+	server := &Server{etcd: started, lock: lock, quota: started.Config().QuotaBackendBytes, log: opts.Logger}
+	if server.log == nil {
+		server.log = slog.New(slog.DiscardHandler)
 	}
-	s.client = newClient(e.Server, &s.gate)
-	s.watches = newWatchClient(e.Server, &s.gate)
-	if err := s.finishStart(ctx, opts); err != nil {
-		s.Stop()
+	server.client = newClient(started.Server, &server.gate)
+	server.watches = newWatchClient(started.Server, &server.gate)
+	if err := server.finishStart(ctx, opts); err != nil {
+		server.Stop()
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
-	return s, nil
+	return server, nil
 }
 
 // startEtcd starts etcd, and releases the reserved space before if the disk is almost full.

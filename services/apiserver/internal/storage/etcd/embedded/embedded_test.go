@@ -30,13 +30,13 @@ const childVariable = "EMBEDDED_TEST_CHILD"
 // TestKilledServerKeepsAcknowledgedWrites it runs that test's server instead.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childVariable); dir != "" {
-		runChild(dir)
+		runChildProcess(dir)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// runChild writes values and prints each acknowledged revision, until it is killed.
-func runChild(dir string) {
+// runChildProcess writes values and prints each acknowledged revision, until it is killed.
+func runChildProcess(dir string) {
 	server, err := embedded.Start(context.Background(), embedded.Options{DataDir: dir})
 	if err != nil {
 		fmt.Println(err)
@@ -52,7 +52,7 @@ func runChild(dir string) {
 		os.Exit(1)
 	}
 	for i := 0; ; i++ {
-		rev, err := store.Create(context.Background(), keyOf(i), []byte("v"), storage.WriteOptions{})
+		rev, err := store.Create(context.Background(), podKey(i), []byte("v"), storage.WriteOptions{})
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
@@ -61,7 +61,7 @@ func runChild(dir string) {
 	}
 }
 
-func keyOf(i int) string { return fmt.Sprintf("/registry/pods/p%06d", i) }
+func podKey(i int) string { return fmt.Sprintf("/registry/pods/p%06d", i) }
 
 func openStore(t *testing.T, dir string) (*embedded.Server, *etcd.Store) {
 	t.Helper()
@@ -88,7 +88,7 @@ func TestDataSurvivesRestart(t *testing.T) {
 	var last int64
 	for i := range 50 {
 		var err error
-		if last, err = store.Create(t.Context(), keyOf(i), []byte(strconv.Itoa(i)), storage.WriteOptions{}); err != nil {
+		if last, err = store.Create(t.Context(), podKey(i), []byte(strconv.Itoa(i)), storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -184,16 +184,16 @@ func TestStopEndsWatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Create(t.Context(), keyOf(0), nil, storage.WriteOptions{}); err != nil {
+	if _, err := store.Create(t.Context(), podKey(0), nil, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	<-watcher.Batches()
 	server.Stop()
-	_, err = store.Create(t.Context(), keyOf(1), nil, storage.WriteOptions{})
+	_, err = store.Create(t.Context(), podKey(1), nil, storage.WriteOptions{})
 	wantStopped(t, "create", err)
-	_, err = store.Create(t.Context(), keyOf(1), nil, storage.WriteOptions{TTL: time.Hour})
+	_, err = store.Create(t.Context(), podKey(1), nil, storage.WriteOptions{TTL: time.Hour})
 	wantStopped(t, "create with a lease", err)
-	_, _, err = store.Get(t.Context(), keyOf(0), 0)
+	_, _, err = store.Get(t.Context(), podKey(0), 0)
 	wantStopped(t, "get", err)
 	_, err = store.List(t.Context(), "/registry/", storage.ListOptions{})
 	wantStopped(t, "list", err)
@@ -206,10 +206,10 @@ func TestStopEndsWatches(t *testing.T) {
 	}
 }
 
-func wantStopped(t *testing.T, what string, err error) {
+func wantStopped(t *testing.T, operation string, err error) {
 	t.Helper()
 	if !errors.Is(err, storage.ErrUnavailable) {
-		t.Errorf("%s on a stopped server: got %v, want ErrUnavailable", what, err)
+		t.Errorf("%s on a stopped server: got %v, want ErrUnavailable", operation, err)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestStopFailsRequestsInProgress(t *testing.T) {
 	server, store := openStore(t, t.TempDir())
 	var wg sync.WaitGroup
 	started := make(chan struct{}, 100)
-	for g := range 6 {
+	for worker := range 6 {
 		wg.Go(func() {
 			watcher, err := store.Watch(t.Context(), "/registry/", 0)
 			if err != nil {
@@ -227,7 +227,7 @@ func TestStopFailsRequestsInProgress(t *testing.T) {
 			}
 			defer watcher.Stop()
 			for i := 0; ; i++ {
-				_, err := store.Create(t.Context(), keyOf(g*1_000_000+i), []byte("v"), storage.WriteOptions{})
+				_, err := store.Create(t.Context(), podKey(worker*1_000_000+i), []byte("v"), storage.WriteOptions{})
 				if err == nil {
 					_, err = store.List(t.Context(), "/registry/", storage.ListOptions{})
 				}
@@ -270,7 +270,7 @@ func TestStartRejectsUnusableOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if s, err := embedded.Start(t.Context(), opts); err == nil {
 				s.Stop()
-				t.Fatal("Start returned no error")
+				t.Fatal("Start: got no error, want one")
 			}
 		})
 	}
@@ -279,12 +279,12 @@ func TestStartRejectsUnusableOptions(t *testing.T) {
 	server.Stop()
 }
 
-// TestStartReportsLostLog checks a database that is newer than its log.
+// TestStartReportsLostLog checks the error of Start for a database that is newer than its log.
 func TestStartReportsLostLog(t *testing.T) {
 	dir := t.TempDir()
 	server, store := openStore(t, dir)
 	for i := range 100 {
-		if _, err := store.Create(t.Context(), keyOf(i), nil, storage.WriteOptions{}); err != nil {
+		if _, err := store.Create(t.Context(), podKey(i), nil, storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -296,7 +296,7 @@ func TestStartReportsLostLog(t *testing.T) {
 	server, err := embedded.Start(t.Context(), embedded.Options{DataDir: dir})
 	if err == nil {
 		server.Stop()
-		t.Fatal("Start returned no error")
+		t.Fatal("Start: got no error, want one")
 	}
 	if !strings.Contains(err.Error(), "the end of the log is lost") {
 		t.Errorf("Start = %v, want an error about the lost end of the log", err)

@@ -29,23 +29,23 @@ func (s *Server) readChanges(
 		return nil, 0, 0, err
 	}
 	defer s.gate.inside.Done()
-	h := historyReader{from: from, end: end, reached: after}
-	for h.reached < until && h.bytes < maxBytes {
-		if err := h.readUntil(s.etcd.Server.Backend().ReadTx(), min(h.reached+windowRevisions, until), maxBytes); err != nil {
+	reader := historyReader{from: from, before: end, reached: after}
+	for reader.reached < until && reader.bytes < maxBytes {
+		if err := reader.readUntil(s.etcd.Server.Backend().ReadTx(), min(reader.reached+windowRevisions, until), maxBytes); err != nil {
 			return nil, 0, 0, err
 		}
 	}
 	// History is marked compacted before it is removed.
-	return h.events, h.reached, s.etcd.Server.KV().FirstRev(), nil
+	return reader.events, reader.reached, s.etcd.Server.KV().FirstRev(), nil
 }
 
 // historyReader reads the changes of a range of keys, revision by revision.
 type historyReader struct {
-	from, end string
-	events    []storage.Event
-	bytes     int
-	reached   int64           // the last revision that was read
-	kv        mvccpb.KeyValue // reused for each change
+	from, before string
+	events       []storage.Event
+	bytes        int
+	reached      int64           // the last revision that was read
+	reused       mvccpb.KeyValue // reused for each change
 }
 
 // readUntil continues to a revision, or to an earlier one if maxBytes is reached. No write
@@ -61,16 +61,16 @@ func (h *historyReader) readUntil(tx backend.ReadTx, until int64, maxBytes int) 
 			return nil
 		}
 		h.reached = revision
-		key := h.kv.Key
-		h.kv.Reset()
-		h.kv.Key = key[:0]
-		if err := h.kv.Unmarshal(value); err != nil {
+		key := h.reused.Key
+		h.reused.Reset()
+		h.reused.Key = key[:0]
+		if err := h.reused.Unmarshal(value); err != nil {
 			return fmt.Errorf("change at %d: %w", revision, err)
 		}
 		h.bytes += len(value)
-		e := eventOf(&h.kv, revision, mvcc.IsTombstone(revisions[i]))
-		if h.from <= e.Key && (e.Key < h.end || h.end == "\x00") {
-			h.events = append(h.events, e)
+		event := eventOf(&h.reused, revision, mvcc.IsTombstone(revisions[i]))
+		if h.from <= event.Key && (event.Key < h.before || h.before == "\x00") {
+			h.events = append(h.events, event)
 		}
 	}
 	h.reached = until

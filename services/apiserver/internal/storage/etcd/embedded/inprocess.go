@@ -44,11 +44,11 @@ func (g *gate) close() {
 }
 
 // newClient returns a client whose requests and watches pass the gate.
-func newClient(s *etcdserver.EtcdServer, g *gate) *clientv3.Client {
-	c := v3client.New(s)
-	direct := adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(s))
-	c.KV = clientv3.NewKVFromKVClient(&kvClient{direct: direct, gate: g}, c)
-	return c
+func newClient(server *etcdserver.EtcdServer, admission *gate) *clientv3.Client {
+	client := v3client.New(server)
+	direct := adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(server))
+	client.KV = clientv3.NewKVFromKVClient(&kvClient{direct: direct, gate: admission}, client)
+	return client
 }
 
 // kvClient is a pb.KVClient behind a gate.
@@ -118,10 +118,10 @@ type watchClient struct {
 }
 
 // newWatchClient returns a client whose streams pass the gate.
-func newWatchClient(s *etcdserver.EtcdServer, g *gate) *watchClient {
+func newWatchClient(server *etcdserver.EtcdServer, g *gate) *watchClient {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &watchClient{
-		direct: adapter.WatchServerToWatchClient(&watchServer{WatchServer: v3rpc.NewWatchServer(s), gate: g}),
+		direct: adapter.WatchServerToWatchClient(&watchServer{WatchServer: v3rpc.NewWatchServer(server), gate: g}),
 		ctx:    ctx,
 		stop:   cancel,
 	}

@@ -39,24 +39,24 @@ func (s messageWatcher) Write(e zapcore.Entry, _ []zapcore.Field) error {
 	return nil
 }
 
-// etcd warns every 30 s of each log file beyond five that it still needs. That is normal with
-// large objects.
+// TestNeededLogFilesCauseNoWarning checks that the warning about log files that etcd still needs is
+// dropped. etcd repeats it every 30 s for each file beyond five, which is normal with large objects.
 func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 	setSegmentSize() // as Start does
 	size := wal.SegmentSizeBytes
 	wal.SegmentSizeBytes = 64 << 10
 	defer func() { wal.SegmentSizeBytes = size }()
 	dir := t.TempDir()
-	s, err := Start(t.Context(), Options{DataDir: dir})
+	first, err := Start(t.Context(), Options{DataDir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 12 {
-		if _, err := s.client.Put(t.Context(), "/registry/k", strings.Repeat("v", 60<<10)); err != nil {
+		if _, err := first.client.Put(t.Context(), "/registry/k", strings.Repeat("v", 60<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.Stop()
+	first.Stop()
 	if files, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal")); err != nil ||
 		len(files) <= int(embed.DefaultMaxWALs) {
 		t.Fatalf("log has %d files, %v, want more than %d", len(files), err, embed.DefaultMaxWALs)
@@ -71,7 +71,7 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 	watch := messageWatcher{zapcore.WarnLevel, "failed to lock file", &sync.Once{}, make(chan struct{})}
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewTee(etcd.ZapLogger(slogger, suppressedWarnings...).Core(),
 		watch)))
-	e, err := embed.StartEtcd(cfg)
+	started, err := embed.StartEtcd(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("etcd did not check its files")
 	}
-	e.Close()
+	started.Close()
 	if strings.Contains(log.String(), "lock file") {
 		t.Errorf("log contains warnings about locked files, want none:\n%s", log.String())
 	}

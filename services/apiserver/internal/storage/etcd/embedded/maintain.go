@@ -67,7 +67,7 @@ func (m *maintenance) run(ctx context.Context) error {
 		}
 	}
 	runTask(m.checkDisk)
-	runTask(m.runDue)
+	runTask(m.runDueTasks)
 	for {
 		select {
 		case <-ctx.Done():
@@ -75,14 +75,14 @@ func (m *maintenance) run(ctx context.Context) error {
 		case <-disk.C:
 			runTask(m.checkDisk)
 		case <-ticker.C:
-			runTask(m.runDue)
+			runTask(m.runDueTasks)
 			runTask(m.reserveSpace)
 		}
 	}
 }
 
-// runDue does the maintenance that is due.
-func (m *maintenance) runDue(ctx context.Context) error {
+// runDueTasks does the maintenance that is due.
+func (m *maintenance) runDueTasks(ctx context.Context) error {
 	server := m.server
 	if err := server.gate.enter(); err != nil {
 		return err

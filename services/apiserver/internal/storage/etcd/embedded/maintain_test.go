@@ -21,7 +21,7 @@ import (
 func startWithQuota(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes.Buffer) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
-	s, err := Start(t.Context(), Options{DataDir: dir, QuotaBytes: quota, Metrics: reg})
+	server, err := Start(t.Context(), Options{DataDir: dir, QuotaBytes: quota, Metrics: reg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +29,8 @@ func startWithQuota(t *testing.T, dir string, quota int64) (*Server, *maintenanc
 		t.Errorf("got %d metrics, %v, want 7", len(families), err)
 	}
 	log := &bytes.Buffer{}
-	return s, &maintenance{
-		server:       s,
+	return server, &maintenance{
+		server:       server,
 		log:          slog.New(slog.NewTextHandler(log, nil)),
 		interval:     time.Hour,
 		minReclaimed: 1 << 20,
@@ -50,10 +50,10 @@ func randomText(n int) string {
 func objectKey(i int) string { return fmt.Sprintf("/registry/secrets/s%04d", i) }
 
 // fillDatabase writes objects until the quota is reached and returns their number.
-func fillDatabase(t *testing.T, s *Server, from int) int {
+func fillDatabase(t *testing.T, server *Server, from int) int {
 	t.Helper()
 	for i := from; i < 10_000; i++ {
-		if _, err := s.client.Put(t.Context(), objectKey(i), randomText(50<<10)); err != nil {
+		if _, err := server.client.Put(t.Context(), objectKey(i), randomText(50<<10)); err != nil {
 			if !errors.Is(err, rpctypes.ErrNoSpace) {
 				t.Fatal(err)
 			}
@@ -64,9 +64,9 @@ func fillDatabase(t *testing.T, s *Server, from int) int {
 	return 0
 }
 
-func writesRejected(t *testing.T, s *Server) bool {
+func writesRejected(t *testing.T, server *Server) bool {
 	t.Helper()
-	_, err := s.client.Put(t.Context(), "/registry/probe", "v")
+	_, err := server.client.Put(t.Context(), "/registry/probe", "v")
 	if err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func writesRejected(t *testing.T, s *Server) bool {
 
 func maintainOnce(t *testing.T, m *maintenance) {
 	t.Helper()
-	if err := m.runDue(t.Context()); err != nil {
+	if err := m.runDueTasks(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -101,16 +101,16 @@ func maintainUntil(t *testing.T, m *maintenance, done func() bool) {
 func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 	server, maintenance, log := startWithQuota(t, t.TempDir(), 8<<20)
 	defer server.Stop()
-	n := fillDatabase(t, server, 0)
+	written := fillDatabase(t, server, 0)
 	for maintainOnce(t, maintenance); !writesRejected(t, server); maintainOnce(t, maintenance) { // until compaction frees nothing
-		n = fillDatabase(t, server, n)
+		written = fillDatabase(t, server, written)
 	}
 	if !strings.Contains(log.String(), "delete objects, or restart with a larger --quota-backend-bytes") {
 		t.Errorf("got log\n%s\nwant a line that says what to do", log)
 	}
 	// etcd compares its quota with the size of the last commit, so that n may exceed the quota.
 	const remaining = 40 // 2 of 8 MB
-	for i := range n - remaining {
+	for i := range written - remaining {
 		if _, err := server.client.Delete(t.Context(), objectKey(i)); err != nil {
 			t.Fatal(err)
 		}
@@ -118,32 +118,33 @@ func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 	maintainOnce(t, maintenance) // history since the previous look is kept
 	maintainUntil(t, maintenance, func() bool { return !writesRejected(t, server) })
 	if server.outOfSpace() {
-		t.Error("alarm is still active")
+		t.Error("got an active alarm, want none")
 	}
 	// All other objects still exist.
-	for i := n - remaining; i < n; i++ {
+	for i := written - remaining; i < written; i++ {
 		if resp, err := server.client.Get(t.Context(), objectKey(i)); err != nil || len(resp.Kvs) != 1 {
-			t.Fatalf("object %d: %v", i, err)
+			t.Fatalf("object %d after the deletions: got %v, want it kept", i, err)
 		}
 	}
 }
 
-// History alone can fill a database. It is compacted.
+// TestFullDatabaseCompactsHistory checks that a database that history alone has filled is compacted
+// and accepts writes again.
 func TestFullDatabaseCompactsHistory(t *testing.T) {
-	s, m, _ := startWithQuota(t, t.TempDir(), 8<<20)
-	defer s.Stop()
+	server, maintained, _ := startWithQuota(t, t.TempDir(), 8<<20)
+	defer server.Stop()
 	for i := 0; ; i++ {
-		if _, err := s.client.Put(t.Context(), objectKey(0), randomText(100<<10)); errors.Is(err, rpctypes.ErrNoSpace) {
+		if _, err := server.client.Put(t.Context(), objectKey(0), randomText(100<<10)); errors.Is(err, rpctypes.ErrNoSpace) {
 			break
 		} else if err != nil || i > 1000 {
 			t.Fatal(err)
 		}
 	}
-	maintainUntil(t, m, func() bool { return !writesRejected(t, s) })
+	maintainUntil(t, maintained, func() bool { return !writesRejected(t, server) })
 }
 
-// History is compacted before it fills the database, even if a client writes faster than regular
-// compactions run. The newer half of it is kept.
+// TestHistoryIsCompactedBeforeItFillsDatabase checks that history is compacted before it fills the
+// database, even if a client writes faster than regular compactions run. The newer half of it is kept.
 func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 	const quota = 64 << 20
 	server, _, log := startWithQuota(t, t.TempDir(), quota)
@@ -172,28 +173,29 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 	}
 	_, err := server.client.Get(t.Context(), "/registry/configmaps/b/large", clientv3.WithRev(revisions[len(revisions)-5]))
 	if err != nil {
-		t.Errorf("the newest history is lost: %v", err)
+		t.Errorf("read in the newer half of history: got %v, want no error", err)
 	}
 	if resp, err := server.client.Get(t.Context(), objectKey(0)); err != nil || len(resp.Kvs) != 1 {
 		t.Errorf("got %v, %v, want the value kept", resp, err)
 	}
 }
 
-// TestRaisedQuotaEndsAlarm checks that a larger quota also ends the alarm.
+// TestRaisedQuotaEndsAlarm checks that a server that was full accepts writes after a restart with a
+// larger quota.
 func TestRaisedQuotaEndsAlarm(t *testing.T) {
 	dir := t.TempDir()
 	server, _, _ := startWithQuota(t, dir, 4<<20)
 	fillDatabase(t, server, 0)
 	server.Stop()
-	server, m, _ := startWithQuota(t, dir, 16<<20)
+	server, maintained, _ := startWithQuota(t, dir, 16<<20)
 	defer server.Stop()
 	if !writesRejected(t, server) {
-		t.Error("alarm ended without maintenance")
+		t.Error("before maintenance: got an accepted write, want ErrNoSpace")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	m.interval = time.Millisecond
+	maintained.interval = time.Millisecond
 	done := make(chan error, 1)
-	go func() { done <- m.run(ctx) }()
+	go func() { done <- maintained.run(ctx) }()
 	for writesRejected(t, server) {
 	}
 	cancel()
@@ -202,19 +204,20 @@ func TestRaisedQuotaEndsAlarm(t *testing.T) {
 	}
 }
 
-// Free pages are returned to the file system when few writes happen.
+// TestIdleDatabaseIsDefragmented checks that free pages are returned to the file system only when few
+// writes happen.
 func TestIdleDatabaseIsDefragmented(t *testing.T) {
 	server, maintenance, log := startWithQuota(t, t.TempDir(), 0)
 	defer server.Stop()
-	const n = 100
-	for i := range n {
+	const objects = 100
+	for i := range objects {
 		if _, err := server.client.Put(t.Context(), objectKey(i), randomText(100<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	maintainOnce(t, maintenance)
 	var last int64
-	for i := range n - 5 {
+	for i := range objects - 5 {
 		resp, err := server.client.Delete(t.Context(), objectKey(i))
 		if err != nil {
 			t.Fatal(err)

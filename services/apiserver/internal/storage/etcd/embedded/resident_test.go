@@ -16,9 +16,9 @@ func TestResidentSizeCoversReadPages(t *testing.T) {
 	dir := t.TempDir()
 	server, _, _ := startWithQuota(t, dir, 64<<20)
 	defer server.Stop()
-	const objects, each = 40, 50 << 10
+	const objects, objectBytes = 40, 50 << 10
 	for i := range objects {
-		if _, err := server.client.Put(t.Context(), objectKey(i), randomText(each)); err != nil {
+		if _, err := server.client.Put(t.Context(), objectKey(i), randomText(objectBytes)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -26,8 +26,8 @@ func TestResidentSizeCoversReadPages(t *testing.T) {
 	if resp, err := server.client.Get(t.Context(), "/registry/", clientv3.WithPrefix()); err != nil || len(resp.Kvs) != objects {
 		t.Fatalf("Get = %v, %v, want %d keys", resp, err, objects)
 	}
-	if got, size := residentFile(dir), server.etcd.Server.Backend().Size(); got < objects*each || got > size {
-		t.Errorf("got %d resident bytes of a file of %d, want at least the %d that were read", got, size, objects*each)
+	if got, size := residentFile(dir), server.etcd.Server.Backend().Size(); got < objects*objectBytes || got > size {
+		t.Errorf("got %d resident bytes of a file of %d, want at least the %d that were read", got, size, objects*objectBytes)
 	}
 	if got := residentFile(t.TempDir()); got != 0 {
 		t.Errorf("missing file: got %d resident bytes, want 0", got)

@@ -32,11 +32,11 @@ type trimmer struct {
 	log    *slog.Logger
 	space  func(dir string) (size, free int64)
 
-	// minUsed is the smallest number of used bytes since the last compaction, about the size of the
-	// live values.
-	minUsed int64
-	// middle is the newest revision at which half of the allowed history was used.
-	middle int64
+	// liveBytes approximates the size of the live values: it is the smallest number of used bytes
+	// since the last compaction.
+	liveBytes int64
+	// halfUsedRevision is the newest revision at which half of the allowed history was used.
+	halfUsedRevision int64
 }
 
 // run trims periodically until ctx ends.
@@ -66,28 +66,28 @@ func (t *trimmer) trimHistory(ctx context.Context) error {
 	newest := server.etcd.Server.KV().Rev()
 	size := backend.Size()
 	used := backend.SizeInUse()
-	if used <= t.minUsed || t.minUsed == 0 {
-		t.minUsed = used
-		t.middle = newest
+	if used <= t.liveBytes || t.liveBytes == 0 {
+		t.liveBytes = used
+		t.halfUsedRevision = newest
 	}
 	room := server.quota
 	if free, known := beyondReserve(server.etcd.Server.Cfg.DataDir, t.space); known {
 		room = min(room, size+free-ampleBytes)
 	}
-	history := used - t.minUsed
-	maxHistory := max((room-t.minUsed)/historyShare, minHistory)
+	history := used - t.liveBytes
+	maxHistory := max((room-t.liveBytes)/historyShare, minHistory)
 	switch {
 	case history <= maxHistory/2:
-		t.middle = newest
-	case history > maxHistory && t.middle > 0:
+		t.halfUsedRevision = newest
+	case history > maxHistory && t.halfUsedRevision > 0:
 		t.log.Warn("compacting the history of the embedded etcd before its time, because it takes much room",
-			"bytes", history, "limit", maxHistory, "revision", t.middle)
-		_, err := server.client.Compact(ctx, t.middle, clientv3.WithCompactPhysical())
+			"bytes", history, "limit", maxHistory, "revision", t.halfUsedRevision)
+		_, err := server.client.Compact(ctx, t.halfUsedRevision, clientv3.WithCompactPhysical())
 		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 			return fmt.Errorf("compact: %w", err)
 		}
-		_, t.minUsed = server.databaseSizes() // the remaining history counts as live
-		t.middle = server.etcd.Server.KV().Rev()
+		_, t.liveBytes = server.databaseSizes() // the remaining history counts as live
+		t.halfUsedRevision = server.etcd.Server.KV().Rev()
 	}
 	return nil
 }

@@ -21,19 +21,19 @@ const ServersVariable = "BINNACLE_TEST_ETCD"
 // PrivateServer starts an embedded server without a listener in a directory of the test, and stops it at the end of the test.
 func PrivateServer(t testing.TB) *embedded.Server {
 	t.Helper()
-	return start(t, "")
+	return startServer(t, "")
 }
 
 // ListeningServer starts an embedded server that can be dialed at its Endpoint.
 func ListeningServer(t testing.TB) *embedded.Server {
 	t.Helper()
-	return start(t, "http://127.0.0.1:0")
+	return startServer(t, "http://127.0.0.1:0")
 }
 
-// start starts an embedded server that listens at a URL, or is private if the URL is empty.
-func start(t testing.TB, listen string) *embedded.Server {
+// startServer starts an embedded server that listens at a URL, or is private if the URL is empty.
+func startServer(t testing.TB, listen string) *embedded.Server {
 	t.Helper()
-	s, err := embedded.Start(context.Background(), embedded.Options{
+	server, err := embedded.Start(context.Background(), embedded.Options{
 		DataDir:      t.TempDir(),
 		ListenClient: listen,
 		Logger:       Logger(t),
@@ -41,18 +41,18 @@ func start(t testing.TB, listen string) *embedded.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Stop)
-	return s
+	t.Cleanup(server.Stop)
+	return server
 }
 
 // Embedded opens a store on a new, empty embedded server.
 func Embedded(t testing.TB) *etcd.Store {
 	t.Helper()
-	return Store(t, PrivateServer(t).Config())
+	return NewStore(t, PrivateServer(t).Config())
 }
 
-// Store opens a store.
-func Store(t testing.TB, cfg etcd.Config) *etcd.Store {
+// NewStore opens a store.
+func NewStore(t testing.TB, cfg etcd.Config) *etcd.Store {
 	t.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = Logger(t)
@@ -85,7 +85,7 @@ func OpenEmptied(t testing.TB, servers ...string) *etcd.Store {
 	if _, err := client.Delete(context.Background(), "\x00", clientv3.WithFromKey()); err != nil {
 		t.Fatal(err)
 	}
-	return Store(t, etcd.Config{Client: client})
+	return NewStore(t, etcd.Config{Client: client})
 }
 
 // Logger writes to the test's log.

@@ -11,11 +11,11 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
-// Full makes a server that can be dialed reject all writes except deletions, like one that has
+// FillQuota makes a server that can be dialed reject all writes except deletions, like one that has
 // reached its quota.
-func Full(t testing.TB, s *embedded.Server) {
+func FillQuota(t testing.TB, server *embedded.Server) {
 	t.Helper()
-	conn, err := grpc.NewClient(strings.TrimPrefix(s.Endpoint(), "http://"),
+	conn, err := grpc.NewClient(strings.TrimPrefix(server.Endpoint(), "http://"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

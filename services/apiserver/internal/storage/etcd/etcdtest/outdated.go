@@ -45,29 +45,29 @@ func NewOldVersionProxy(t testing.TB, endpoint, version string) *OldVersionProxy
 	if err != nil {
 		t.Fatal(err)
 	}
-	oldVersionProxy := &OldVersionProxy{version: version, conn: conn, addr: "http://" + listener.Addr().String(), released: make(chan struct{})}
-	close(oldVersionProxy.released)
-	oldVersionProxy.newest = func() (int64, error) {
+	proxy := &OldVersionProxy{version: version, conn: conn, addr: "http://" + listener.Addr().String(), released: make(chan struct{})}
+	close(proxy.released)
+	proxy.newest = func() (int64, error) {
 		resp, err := pb.NewKVClient(conn).Range(context.Background(), &pb.RangeRequest{Key: []byte("k")})
 		return resp.GetHeader().GetRevision(), err
 	}
-	oldVersionProxy.server = grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(oldVersionProxy.forwardCall))
+	proxy.server = grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(proxy.forwardCall))
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = oldVersionProxy.server.Serve(listener) }) // ends with Stop
+	serving.Go(func() { _ = proxy.server.Serve(listener) }) // ends with Stop
 	t.Cleanup(func() {
-		oldVersionProxy.Release()
-		oldVersionProxy.server.Stop()
+		proxy.ReleaseEvents()
+		proxy.server.Stop()
 		serving.Wait()
 		conn.Close()
 	})
-	return oldVersionProxy
+	return proxy
 }
 
 // Endpoint returns the URL for clients.
 func (o *OldVersionProxy) Endpoint() string { return o.addr }
 
-// Hold delays events, but not progress notifications.
-func (o *OldVersionProxy) Hold() {
+// HoldEvents delays events, but not progress notifications.
+func (o *OldVersionProxy) HoldEvents() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	select {
@@ -77,8 +77,8 @@ func (o *OldVersionProxy) Hold() {
 	}
 }
 
-// Release delivers the held events.
-func (o *OldVersionProxy) Release() {
+// ReleaseEvents delivers the held events.
+func (o *OldVersionProxy) ReleaseEvents() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	select {
@@ -114,7 +114,7 @@ func (rawCodec) Unmarshal(data []byte, v any) error {
 type proxiedCall struct {
 	proxy  *OldVersionProxy
 	method string
-	down   grpc.ServerStream
+	client grpc.ServerStream
 
 	mu sync.Mutex // guards sends to the client
 }
@@ -123,7 +123,7 @@ type proxiedCall struct {
 func (c *proxiedCall) sendToClient(data []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.down.SendMsg(&data)
+	return c.client.SendMsg(&data)
 }
 
 // forwardCall forwards a call to etcd in both directions.
@@ -137,16 +137,16 @@ func (o *OldVersionProxy) forwardCall(_ any, down grpc.ServerStream) error {
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		ctx = metadata.NewOutgoingContext(ctx, md.Copy())
 	}
-	up, err := o.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.ForceCodec(rawCodec{}))
+	upstream, err := o.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.ForceCodec(rawCodec{}))
 	if err != nil {
 		return err
 	}
-	c := &proxiedCall{proxy: o, method: method, down: down}
+	c := &proxiedCall{proxy: o, method: method, client: down}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.forwardRequests(up) })
+	g.Go(func() error { return c.forwardRequests(upstream) })
 	g.Go(func() error {
 		defer cancel()
-		return c.forwardResponses(ctx, up)
+		return c.forwardResponses(ctx, upstream)
 	})
 	return g.Wait()
 }
@@ -155,7 +155,7 @@ func (o *OldVersionProxy) forwardCall(_ any, down grpc.ServerStream) error {
 func (c *proxiedCall) forwardRequests(clientStream grpc.ClientStream) error {
 	for {
 		var data []byte
-		if err := c.down.RecvMsg(&data); err != nil {
+		if err := c.client.RecvMsg(&data); err != nil {
 			if errors.Is(err, io.EOF) {
 				return clientStream.CloseSend()
 			}
@@ -199,10 +199,10 @@ func (c *proxiedCall) answerProgress(data []byte) (answered bool, err error) {
 }
 
 // forwardResponses forwards responses.
-func (c *proxiedCall) forwardResponses(ctx context.Context, up grpc.ClientStream) error {
+func (c *proxiedCall) forwardResponses(ctx context.Context, upstream grpc.ClientStream) error {
 	for {
 		var data []byte
-		if err := up.RecvMsg(&data); err != nil {
+		if err := upstream.RecvMsg(&data); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}

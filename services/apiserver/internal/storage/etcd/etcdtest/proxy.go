@@ -16,7 +16,7 @@ type Proxy struct {
 	// mu guards the fields below.
 	mu     sync.Mutex
 	target string
-	cut    bool
+	isCut  bool
 	conns  map[net.Conn]bool
 }
 
@@ -31,20 +31,20 @@ func NewProxy(t testing.TB, endpoint string) *Proxy {
 }
 
 // NewProxyOn is NewProxy on a listener, which may add TLS.
-func NewProxyOn(t testing.TB, l net.Listener, endpoint string) *Proxy {
+func NewProxyOn(t testing.TB, listener net.Listener, endpoint string) *Proxy {
 	t.Helper()
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{listener: l, target: u.Host, conns: map[net.Conn]bool{}}
-	p.handlers.Go(p.acceptLoop)
+	proxy := &Proxy{listener: listener, target: u.Host, conns: map[net.Conn]bool{}}
+	proxy.handlers.Go(proxy.acceptLoop)
 	t.Cleanup(func() {
-		p.listener.Close()
-		p.Cut()
-		p.handlers.Wait()
+		proxy.listener.Close()
+		proxy.Cut()
+		proxy.handlers.Wait()
 	})
-	return p
+	return proxy
 }
 
 // Endpoint returns the URL for clients, without TLS.
@@ -54,7 +54,7 @@ func (p *Proxy) Endpoint() string { return "http://" + p.listener.Addr().String(
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cut = true
+	p.isCut = true
 	for c := range p.conns {
 		c.Close()
 	}
@@ -64,7 +64,7 @@ func (p *Proxy) Cut() {
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cut = false
+	p.isCut = false
 }
 
 // Switch breaks all connections, and connects new ones to another server.
@@ -78,7 +78,7 @@ func (p *Proxy) Switch(t testing.TB, endpoint string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = u.Host
-	p.cut = false
+	p.isCut = false
 }
 
 // acceptLoop handles connections until the listener is closed.
@@ -124,7 +124,7 @@ func (p *Proxy) track(conns ...net.Conn) bool {
 	for _, c := range conns {
 		p.conns[c] = true
 	}
-	return !p.cut
+	return !p.isCut
 }
 
 // untrack removes closed connections.

@@ -10,10 +10,10 @@ import (
 
 // ReplayHistory copies the changes of an etcd up to a revision to another etcd, at the same
 // revisions. changeLast returns the value of the last change in the copy.
-func ReplayHistory(t testing.TB, from, to *embedded.Server, until int64, changeLast func(value string) string) {
+func ReplayHistory(t testing.TB, source, target *embedded.Server, until int64, changeLast func(value string) string) {
 	t.Helper()
 	revisions := map[int64][]clientv3.Op{}
-	watch := from.Client().Watch(t.Context(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(2))
+	watch := source.Client().Watch(t.Context(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(2))
 	for last := int64(0); last < until; {
 		r, ok := <-watch
 		if !ok || r.Err() != nil {
@@ -33,7 +33,7 @@ func ReplayHistory(t testing.TB, from, to *embedded.Server, until int64, changeL
 		}
 	}
 	for revision := int64(2); revision <= until; revision++ {
-		r, err := to.Client().Txn(t.Context()).Then(revisions[revision]...).Commit()
+		r, err := target.Client().Txn(t.Context()).Then(revisions[revision]...).Commit()
 		if err != nil || r.Header.Revision != revision {
 			t.Fatalf("got revision %d for a change, want %d: %v", r.Header.Revision, revision, err)
 		}

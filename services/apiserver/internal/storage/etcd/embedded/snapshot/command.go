@@ -92,11 +92,11 @@ type StatusCommand struct {
 
 // Run prints the state of the snapshot.
 func (c *StatusCommand) Run(context.Context, *slog.Logger) error {
-	i, err := Status(c.From)
+	state, err := Status(c.From)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(c.Output, "revision  %d\nkeys      %d\nbytes     %d\nhash      %x\nversion   %s\n",
-		i.Revision, i.Keys, i.Bytes, i.Hash, i.Version)
+		state.Revision, state.Keys, state.Bytes, state.Hash, state.Version)
 	return err
 }

@@ -78,16 +78,16 @@ func (o *SaveOptions) databaseSize(ctx context.Context) (int64, error) {
 	defer cancel()
 	// The wrapper of the client retries until the deadline and loses the reason. A direct
 	// call fails as soon as a connection cannot be made.
-	found, err := pb.NewMaintenanceClient(o.Client.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
+	response, err := pb.NewMaintenanceClient(o.Client.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
 	if err != nil {
 		return 0, errors.New(status.Convert(err).Message())
 	}
-	return found.DbSize, nil
+	return response.DbSize, nil
 }
 
 // copyTo copies a snapshot of the server to a file and verifies its checksum. It returns the size
 // in bytes.
-func (o *SaveOptions) copyTo(ctx context.Context, to *os.File, database int64) (int64, error) {
+func (o *SaveOptions) copyTo(ctx context.Context, file *os.File, database int64) (int64, error) {
 	from, err := o.Client.Snapshot(ctx)
 	if err != nil {
 		return 0, err
@@ -95,14 +95,14 @@ func (o *SaveOptions) copyTo(ctx context.Context, to *os.File, database int64) (
 	defer from.Close()
 	sum := &trailingChecksum{hash: sha256.New()}
 	progress := &progressWriter{report: o.Progress, size: database, last: time.Now()}
-	size, err := io.Copy(io.MultiWriter(to, sum, progress), from)
+	size, err := io.Copy(io.MultiWriter(file, sum, progress), from)
 	if err != nil {
 		return 0, err
 	}
 	if err := sum.verify(size); err != nil {
 		return 0, err
 	}
-	return size, to.Sync()
+	return size, file.Sync()
 }
 
 // trailingChecksum hashes everything that is written to it, except for the last

@@ -52,7 +52,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 	data := filepath.Join(dir, "data")
 	path := filepath.Join(dir, "snapshot.db")
 	server, socket := startEtcd(t, data)
-	store := etcdtest.Store(t, server.Config())
+	store := etcdtest.NewStore(t, server.Config())
 	for i := range 100 {
 		if _, err := store.Create(t.Context(), fmt.Sprintf("%s%d", key, i),
 			[]byte(strings.Repeat("v", 5000)), storage.WriteOptions{}); err != nil {
@@ -68,7 +68,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 		t.Errorf("saved %d bytes, file %v, %v, want a private file of at least 500,000 bytes", size, info, err)
 	}
 	if _, err := saveSnapshot(t, socket, path); err == nil || !strings.Contains(err.Error(), "already exists") {
-		t.Errorf("second snapshot with the same name: got %v", err)
+		t.Errorf("second snapshot with the same name: got %v, want an error: it exists", err)
 	}
 	server.Stop()
 
@@ -84,16 +84,16 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := snapshot.Restore(options); err == nil || !strings.Contains(err.Error(), "already exists") {
-				t.Errorf("second restoration: got %v", err)
+				t.Errorf("second restoration: got %v, want an error: the folder exists", err)
 			}
-			again, _ := startEtcd(t, restored)
-			defer again.Stop()
-			object, err := etcdtest.Store(t, again.Config()).Create(t.Context(), "/registry/pods/new", []byte("v"), storage.WriteOptions{})
-			if err != nil || object <= saved.Revision+snapshot.DefaultRevisionBump {
+			started, _ := startEtcd(t, restored)
+			defer started.Stop()
+			revision, err := etcdtest.NewStore(t, started.Config()).Create(t.Context(), "/registry/pods/new", []byte("v"), storage.WriteOptions{})
+			if err != nil || revision <= saved.Revision+snapshot.DefaultRevisionBump {
 				t.Errorf("write after a restoration: got revision %d, %v, want one after %d",
-					object, err, saved.Revision+snapshot.DefaultRevisionBump)
+					revision, err, saved.Revision+snapshot.DefaultRevisionBump)
 			}
-			if _, err := etcdtest.Store(t, again.Config()).Create(t.Context(), key+"7", []byte("v"), storage.WriteOptions{}); err == nil {
+			if _, err := etcdtest.NewStore(t, started.Config()).Create(t.Context(), key+"7", []byte("v"), storage.WriteOptions{}); err == nil {
 				t.Error("create of a saved key: got no error, want one: the key exists")
 			}
 		})
@@ -118,8 +118,8 @@ func TestSaveFailsWithoutEtcd(t *testing.T) {
 	}
 }
 
-// TestDamagedSnapshotIsRejected checks that Status and Restore reject incomplete and changed files.
-func TestDamagedSnapshotIsRejected(t *testing.T) {
+// TestIncompleteSnapshotIsRejected checks that Status and Restore reject incomplete and changed files.
+func TestIncompleteSnapshotIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "snapshot.db")
 	server, socket := startEtcd(t, filepath.Join(dir, "data"))
@@ -135,7 +135,7 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 	changed := slices.Clone(saved)
 	changed[len(changed)/2] ^= 1
 	for name, content := range map[string][]byte{
-		"text": []byte("damaged"), "empty": nil, "first half": saved[:len(saved)/2], "first pages": saved[:8192], "changed": changed,
+		"text": []byte("no database"), "empty": nil, "first half": saved[:len(saved)/2], "first pages": saved[:8192], "changed": changed,
 	} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
@@ -155,9 +155,9 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 	}
 }
 
-// TestBackupsAreKeptInNumber checks that a backup removes older ones and the rest of a failed
+// TestBackupKeepsNewestAndRemovesOlder checks that a backup removes older ones and the rest of a failed
 // one, that it keeps other files, and that a failed backup removes nothing.
-func TestBackupsAreKeptInNumber(t *testing.T) {
+func TestBackupKeepsNewestAndRemovesOlder(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
 		"etcd-20240101T000000Z.db", "etcd-20240102T000000Z.db", "etcd-20240103T000000Z.db",
@@ -168,7 +168,7 @@ func TestBackupsAreKeptInNumber(t *testing.T) {
 		}
 	}
 	command := snapshot.SaveCommand{Endpoint: "unix://" + filepath.Join(dir, "none.sock"), ToDir: dir, Keep: 2, Timeout: time.Minute}
-	names := func() (out []string) {
+	fileNames := func() (out []string) {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -178,9 +178,9 @@ func TestBackupsAreKeptInNumber(t *testing.T) {
 		}
 		return out
 	}
-	before := names()
-	if err := command.Run(t.Context(), etcdtest.Logger(t)); err == nil || !slices.Equal(names(), before) {
-		t.Errorf("without etcd: got error %v, files %v, want an error and %v", err, names(), before)
+	before := fileNames()
+	if err := command.Run(t.Context(), etcdtest.Logger(t)); err == nil || !slices.Equal(fileNames(), before) {
+		t.Errorf("without etcd: got error %v, files %v, want an error and %v", err, fileNames(), before)
 	}
 	server, socket := startEtcd(t, filepath.Join(t.TempDir(), "data"))
 	defer server.Stop()
@@ -188,7 +188,7 @@ func TestBackupsAreKeptInNumber(t *testing.T) {
 	if err := command.Run(t.Context(), etcdtest.Logger(t)); err != nil {
 		t.Fatal(err)
 	}
-	got := names()
+	got := fileNames()
 	if len(got) != 4 || got[0] != "etcd-20240103T000000Z.db" || !slices.Equal(got[2:], []string{"etcd-mine.db", "notes"}) {
 		t.Fatalf("files after the backups = %v, want etcd-20240103T000000Z.db, a newer backup, etcd-mine.db and notes", got)
 	}
