@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
 // Network is a target network of connections.
@@ -50,7 +51,7 @@ func New(c *Configuration, registerer prometheus.Registerer) (*Selector, error) 
 		t := selection.Connection.Transport
 		switch {
 		case selection.Connection.ProxyProtocol == GRPC:
-			d.proxy = &konnectivity{socket: t.UDS.UDSName}
+			d.proxy = &konnectivity{socket: t.UDS.UDSName, closeTimeout: client.CloseTimeout}
 			d.labels = []string{"grpc", "uds"}
 			exposeTunnels(registerer)
 		case selection.Connection.ProxyProtocol == HTTPConnect && t.UDS != nil:

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -274,6 +275,7 @@ func TestBlockedTunnelCanBeClosed(t *testing.T) {
 	l, path := egresstest.Socket(t)
 	p.ServeGRPC(t, l)
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
+	s.SetCloseTimeout(10 * time.Millisecond)
 	conn, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
 	if err != nil {
 		t.Fatal(err)

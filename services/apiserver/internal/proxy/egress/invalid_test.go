@@ -165,6 +165,7 @@ func TestWriteDeadlineClosesTunnel(t *testing.T) {
 	l, path := egresstest.Socket(t)
 	p.ServeGRPC(t, l)
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
+	s.SetCloseTimeout(10 * time.Millisecond)
 	dial := func() net.Conn {
 		conn, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
 		if err != nil {

@@ -19,7 +19,8 @@ import (
 // If the server at the destination sends data before the client does, the konnectivity library may
 // lose this data. The API server uses TLS, in which the client always sends first.
 type konnectivity struct {
-	socket string // path of the Unix domain socket
+	socket       string        // path of the Unix domain socket
+	closeTimeout time.Duration // how long a closed connection may wait for the proxy's agreement
 }
 
 // connect opens a tunnel to the konnectivity server.
@@ -41,14 +42,15 @@ func (k *konnectivity) connect(ctx context.Context) (proxyConn, error) {
 		closeTunnel()
 		return nil, fmt.Errorf("dialing proxy %q failed: %w", k.socket, err)
 	}
-	return &konnectivityTunnel{Tunnel: tunnel, closeTunnel: closeTunnel, proxy: k.socket}, nil
+	return &konnectivityTunnel{Tunnel: tunnel, closeTunnel: closeTunnel, closeTimeout: k.closeTimeout, proxy: k.socket}, nil
 }
 
 // konnectivityTunnel is a tunnel for one connection, before the connection is opened.
 type konnectivityTunnel struct {
 	client.Tunnel
-	closeTunnel context.CancelFunc
-	proxy       string // path of the proxy's socket, for errors
+	closeTunnel  context.CancelFunc
+	closeTimeout time.Duration
+	proxy        string // path of the proxy's socket, for errors
 }
 
 // dial implements proxyConn. It connects to a destination through the tunnel.
@@ -58,15 +60,16 @@ func (t *konnectivityTunnel) dial(ctx context.Context, addr string) (net.Conn, e
 		t.closeTunnel()
 		return nil, fmt.Errorf("proxy error from %s while dialing %s: %w", t.proxy, addr, err)
 	}
-	return &tunnelConn{Conn: conn, closeTunnel: t.closeTunnel, remote: address(addr)}, nil
+	return &tunnelConn{Conn: conn, closeTunnel: t.closeTunnel, closeTimeout: t.closeTimeout, remote: address(addr)}, nil
 }
 
 // tunnelConn is a connection through a tunnel, with its remote address.
 type tunnelConn struct {
 	net.Conn
-	closeTunnel context.CancelFunc
-	remote      address
-	closed      sync.Once
+	closeTunnel  context.CancelFunc
+	closeTimeout time.Duration
+	remote       address
+	closed       sync.Once
 
 	mu       sync.Mutex  // leaf lock
 	deadline *time.Timer // closes the tunnel after the write deadline; nil without one
@@ -78,7 +81,7 @@ func (t *tunnelConn) Close() error {
 		go func() {
 			// A write blocks while the proxy does not read, and then blocks Close. Closing the
 			// tunnel unblocks both.
-			timer := time.AfterFunc(client.CloseTimeout, t.closeTunnel)
+			timer := time.AfterFunc(t.closeTimeout, t.closeTunnel)
 			defer timer.Stop()
 			_ = t.Conn.Close() // notifies the proxy if it is reachable
 			t.closeTunnel()
@@ -88,7 +91,7 @@ func (t *tunnelConn) Close() error {
 }
 
 // SetWriteDeadline implements net.Conn. TLS uses it for its closing alert. The tunnel is closed
-// when the deadline passes, but not before client.CloseTimeout. A deadline in the past has no
+// when the deadline passes, but not before closeTimeout. A deadline in the past has no
 // effect: TLS sets it when it will not write any more, but may still read.
 func (t *tunnelConn) SetWriteDeadline(at time.Time) error {
 	t.mu.Lock()
@@ -98,7 +101,7 @@ func (t *tunnelConn) SetWriteDeadline(at time.Time) error {
 		t.deadline = nil
 	}
 	if left := time.Until(at); left > 0 {
-		t.deadline = time.AfterFunc(max(left, client.CloseTimeout), t.closeTunnel)
+		t.deadline = time.AfterFunc(max(left, t.closeTimeout), t.closeTunnel)
 	}
 	return nil
 }
