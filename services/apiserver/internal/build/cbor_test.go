@@ -168,46 +168,49 @@ func TestCBORWatch(t *testing.T) {
 	a := startCBOR(t)
 	rv := a.want(201, "POST", secrets, `{"metadata":{"name":"s"},"data":{"k":"AP8B"}}`).version()
 	for _, accept := range []string{cborType, cborType + "-seq", cborType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		req, err := http.NewRequestWithContext(ctx, "GET",
-			a.url+secrets+"?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Accept", accept)
-		resp, err := a.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := resp.Header.Get("Content-Type"); got != cborType+"-seq" {
-			t.Errorf("got Content-Type %s, want %s-seq", got, cborType)
-		}
-		var types []string
-		frames := cbor.NewFramer().NewFrameReader(resp.Body)
-		for {
-			buf := make([]byte, 1<<16)
-			n, err := frames.Read(buf)
-			if err == io.EOF {
-				break
-			}
+		t.Run(accept, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, "GET",
+				a.url+secrets+"?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=1", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var e metav1.WatchEvent
-			if err := direct.Unmarshal(buf[:n], &e); err != nil {
+			req.Header.Set("Accept", accept)
+			resp, err := a.client.Do(req)
+			if err != nil {
 				t.Fatal(err)
 			}
-			types = append(types, e.Type)
-			o := unstructured.Unstructured{Object: *readCBOR[map[string]any](t, e.Object.Raw)}
-			if e.Type == "ADDED" && o.GetName() != "s" || o.GetResourceVersion() < rv {
-				t.Errorf("got event %s of %v, want additions of s only, from version %s on", e.Type, o, rv)
+			defer resp.Body.Close()
+			if got := resp.Header.Get("Content-Type"); got != cborType+"-seq" {
+				t.Errorf("got Content-Type %s, want %s-seq", got, cborType)
 			}
-		}
-		if len(types) == 0 || types[0] != "ADDED" {
-			t.Errorf("%s: got events %v, want ADDED first", accept, types)
-		}
-		resp.Body.Close()
-		cancel()
+			var types []string
+			frames := cbor.NewFramer().NewFrameReader(resp.Body)
+			for {
+				buf := make([]byte, 1<<16)
+				n, err := frames.Read(buf)
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				var e metav1.WatchEvent
+				if err := direct.Unmarshal(buf[:n], &e); err != nil {
+					t.Fatal(err)
+				}
+				types = append(types, e.Type)
+				o := unstructured.Unstructured{Object: *readCBOR[map[string]any](t, e.Object.Raw)}
+				if e.Type == "ADDED" && o.GetName() != "s" || o.GetResourceVersion() < rv {
+					t.Errorf("got event %s of %v, want additions of s only, from version %s on", e.Type, o, rv)
+				}
+			}
+			if len(types) == 0 || types[0] != "ADDED" {
+				t.Errorf("%s: got events %v, want ADDED first", accept, types)
+			}
+		})
 	}
 }
 

@@ -210,7 +210,7 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 			release := converters.holding()
 			defer release()
 			converters.forget()
-			answer := api.send(door.method, door.path+"&timeout=1s", door.body("late"), "Content-Type", door.media)
+			answer := api.send(door.method, door.path+"&timeout=500ms", door.body("late"), "Content-Type", door.media)
 			calls := converters.forget()
 			left := api.get(things + "/owned")
 			if answer.code != 504 {

@@ -25,16 +25,13 @@ const (
 
 // candidate is a process that takes part in leader election with client-go, as components of
 // Kubernetes do. leads is closed when it becomes leader, and ended when it has ended.
-type candidate struct {
-	leads, ended chan struct{}
-	kill         func()
-}
+type candidate struct{ leads, ended chan struct{} }
 
 // runCandidate runs a candidate of the client library until it stops leading or the test ends. binary
 // and emulation are its versions.
 func (a *api) runCandidate(name, binary, emulation string) *candidate {
 	a.t.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: a.url, Transport: a.client.Transport})
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: a.url, Transport: a.client.Transport, QPS: -1})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -53,8 +50,8 @@ func (a *api) runCandidate(name, binary, emulation string) *candidate {
 		Lock:          lock,
 		Name:          "example",
 		Coordinated:   true,
-		LeaseDuration: 3 * time.Second,
-		RenewDeadline: 2 * time.Second,
+		LeaseDuration: 2 * time.Second,
+		RenewDeadline: time.Second,
 		RetryPeriod:   200 * time.Millisecond,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { close(s.leads) },
@@ -64,17 +61,16 @@ func (a *api) runCandidate(name, binary, emulation string) *candidate {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	ctx, kill := context.WithCancel(a.t.Context())
-	s.kill = kill
+	ctx, end := context.WithCancel(a.t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); leaseCandidate.Run(ctx) }()
 	go func() {
 		defer close(s.ended)
 		elector.Run(ctx)
-		kill() // a former leader ends
+		end() // a former leader ends
 		<-done
 	}()
-	a.t.Cleanup(func() { kill(); <-s.ended })
+	a.t.Cleanup(func() { end(); <-s.ended })
 	return s
 }
 
@@ -98,8 +94,7 @@ func coordinated(t *testing.T, o *config.Options) {
 }
 
 // TestOldestCandidateLeads checks that the candidate with the oldest emulation version becomes leader
-// even if it starts later, that another one follows when it ends, and that this works through any
-// replica and after the electing replica ends.
+// even if it starts later, and that this works through a replica that does not elect leaders.
 func TestOldestCandidateLeads(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -130,27 +125,6 @@ func TestOldestCandidateLeads(t *testing.T) {
 	two.within("the oldest leads", oldest.leads)
 	if got := spec("holderIdentity") + " " + spec("leaseTransitions"); got != "old 1" {
 		t.Errorf("got holder and transitions %s, want old 1", got)
-	}
-
-	// 3. The replica that elects leaders ends, and then the leader. The other replica elects the next
-	// one. There are four LeaseCandidates: Host_new, old, next and newer.
-	holder := fmt.Sprint(two.get(controllerLease).at("spec", "holderIdentity"))
-	one.stop()
-	next := two.runCandidate("next", "1.33.0", "1.33.0")
-	newer := two.runCandidate("newer", "1.34.0", "1.33.0")
-	two.eventually("both stand", func() bool {
-		items, _ := two.get("/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates").at("items").([]any)
-		return len(items) == 4
-	})
-	oldest.kill()
-	two.within("another one leads when the leader is dead", next.leads)
-	if now := fmt.Sprint(two.get(controllerLease).at("spec", "holderIdentity")); now == holder {
-		t.Errorf("got holder %s again, want another one", now)
-	}
-	select {
-	case <-newer.leads:
-		t.Error("a second candidate leads, want one leader")
-	default:
 	}
 }
 

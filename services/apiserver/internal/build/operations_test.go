@@ -10,6 +10,7 @@ import (
 
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -41,6 +42,8 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 			api.send("GET", "/api/v1/pods?watch=1&timeoutSeconds=1", "", as("proxy")...).code == 200 &&
 			api.send("GET", "/api/v1/configmaps?fieldSelector=metadata.name%3Dc", "", as("one")...).code == 200
 	})
+	var requests sync.WaitGroup // some of them take a second
+	defer requests.Wait()
 	for _, test := range []struct {
 		user, request string
 		code          int
@@ -84,21 +87,23 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 
 		{
 			user:    "alice",
-			request: "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&resourceVersionMatch=Exact",
+			request: "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&resourceVersionMatch=Exact&timeout=200ms",
 			code:    504,
 		},
-		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&limit=1", code: 504},
+		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&limit=1&timeout=200ms", code: 504},
 		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=-1", code: 200},
 	} {
-		method, path, _ := strings.Cut(test.request, " ")
-		if got := api.send(method, path, configMap("c"), append(as(test.user), "Content-Type", contentType(method))...); got.code != test.code {
-			t.Errorf("%s: %s: got %d, want %d: %s", test.user, test.request, got.code, test.code, got.body)
-		} else if got.code == 504 &&
-			(got.header.Get("Retry-After") != "1" ||
-				!strings.Contains(string(got.body), "Too large resource version: 999999999, current: ")) {
-			t.Errorf("%s: got Retry-After %q: %s, want 1 and the message of a too large resource version",
-				test.request, got.header.Get("Retry-After"), got.body)
-		}
+		requests.Go(func() {
+			method, path, _ := strings.Cut(test.request, " ")
+			if got := api.send(method, path, configMap("c"), append(as(test.user), "Content-Type", contentType(method))...); got.code != test.code {
+				t.Errorf("%s: %s: got %d, want %d: %s", test.user, test.request, got.code, test.code, got.body)
+			} else if got.code == 504 &&
+				(got.header.Get("Retry-After") != "1" ||
+					!strings.Contains(string(got.body), "Too large resource version: 999999999, current: ")) {
+				t.Errorf("%s: got Retry-After %q: %s, want 1 and the message of a too large resource version",
+					test.request, got.header.Get("Retry-After"), got.body)
+			}
+		})
 	}
 }
 
@@ -140,7 +145,7 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 		query := pick("", "", "watch=1&", "dryRun=All&", "fieldSelector=metadata.name%3Da&",
 			"fieldSelector=metadata.name%3Da&watch=1&", "labelSelector=of%3Db&") + "timeoutSeconds=1&resourceVersion=0"
 		method := pick("GET", "GET", "GET", "DELETE", "PATCH", "POST", "PUT", "HEAD", "OPTIONS")
-		if method == http.MethodGet && (prefix == "watch/" || strings.Contains(query, "watch=1")) && i%10 != 0 {
+		if method == http.MethodGet && (prefix == "watch/" || strings.Contains(query, "watch=1")) && i%20 != 0 {
 			continue // each takes a second
 		}
 		body := fmt.Sprintf(`{"metadata":{"labels":{"of":"x%d"}}}`, i)

@@ -270,7 +270,7 @@ func TestBookmarkPrecedesTimeout(t *testing.T) {
 	configMaps := a.own("configmaps")
 	rv := a.get(configMaps).version()
 	later := a.want(201, "POST", a.own("secrets"), `{"metadata":{"name":"elsewhere"}}`).version()
-	got := a.events(configMaps+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion="+rv, 2)
+	got := a.events(configMaps+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion="+rv, 1)
 	if len(got) != 1 || got[0]["type"] != "BOOKMARK" {
 		t.Fatalf("got events %v, want one BOOKMARK", got)
 	}
@@ -322,7 +322,7 @@ func TestTooManyRequests(t *testing.T) {
 	codes := map[int]int{}
 	for range 16 {
 		wg.Go(func() {
-			for range 20 {
+			for range 5 {
 				// A list of a future version blocks for 3 s, or until its own timeout.
 				r := api.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
 				mu.Lock()

@@ -56,19 +56,56 @@ func testOptions(t *testing.T, dir string) *config.Options {
 
 // newTestOptions also returns the certificate of an administrator.
 func newTestOptions(dir string) (*config.Options, tls.Certificate, error) {
-	o := config.NewOptions()
-	o.AddFlags(&options.Sections{})
-	o.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
-	o.Serving.SecurePort = 0
-	o.Serving.CertDir = dir
+	pair, err := servingPair()
+	if err != nil {
+		return nil, tls.Certificate{}, err
+	}
+	for name, content := range pair {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return nil, tls.Certificate{}, err
+		}
+	}
+	o := localOptions(dir)
 	o.Serving.ClientCAFile = filepath.Join(dir, "ca.crt")
-	o.Etcd.Backend = config.BackendMemory
-	o.Host = fmt.Sprintf("host-%d", hosts.Add(1))
 	ca, admin, err := newClientPair()
 	if err != nil {
 		return nil, admin, err
 	}
 	return o, admin, os.WriteFile(o.Serving.ClientCAFile, ca, 0o600)
+}
+
+// servingPair returns the files of a self-signed serving certificate, by name. Servers have copies
+// of it, because generating an RSA key takes a third of the time of a server's start.
+var servingPair = sync.OnceValues(func() (map[string][]byte, error) {
+	dir, err := os.MkdirTemp("", "pair")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	o := localOptions(dir)
+	if err := o.Complete(); err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	for _, path := range []string{o.Serving.CertFile, o.Serving.KeyFile} {
+		if files[filepath.Base(path)], err = os.ReadFile(path); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+})
+
+// localOptions returns options of a server with a store in memory and a free port of the loopback
+// interface.
+func localOptions(dir string) *config.Options {
+	o := config.NewOptions()
+	o.AddFlags(&options.Sections{})
+	o.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
+	o.Serving.SecurePort = 0
+	o.Serving.CertDir = dir
+	o.Etcd.Backend = config.BackendMemory
+	o.Host = fmt.Sprintf("host-%d", hosts.Add(1))
+	return o
 }
 
 // onEtcd selects the embedded etcd, with its data in a directory of the test.

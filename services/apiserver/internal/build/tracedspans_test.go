@@ -49,19 +49,12 @@ func missingSpans(spans []tracingtest.Span, trace string, want []wantedSpan) (ou
 	return out
 }
 
-// wantSpans waits for spans of a trace.
+// wantSpans checks the received spans of a trace. A server exports its last spans when it stops.
 func wantSpans(t *testing.T, c *tracingtest.Collector, trace string, want []wantedSpan) {
 	t.Helper()
-	var lacks []string
-	defer func() {
-		if len(lacks) > 0 {
-			t.Errorf("got a trace without spans %v, want them", lacks)
-		}
-	}()
-	c.Wait(t, func(spans []tracingtest.Span) bool {
-		lacks = missingSpans(spans, trace, want)
-		return len(lacks) == 0
-	})
+	if lacks := missingSpans(c.Spans(), trace, want); len(lacks) > 0 {
+		t.Errorf("got a trace without spans %v, want them", lacks)
+	}
 }
 
 // unsampled returns a configuration of traces without a rate.
@@ -77,6 +70,7 @@ func traceparent(trace string) string { return "00-" + trace + "-b7ad6b716920333
 // expects its spans.
 func TestRequestSpansMatchKubernetes(t *testing.T) {
 	skipInShortMode(t)
+	t.Parallel()
 	collector := tracingtest.Start(t)
 	etcd := etcdtest.ListeningServer(t)
 	api := start(t, func(o *config.Options) {
@@ -94,6 +88,7 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 		"initial value restored", "About to Encode", "Encode succeeded", "TransformToStorage succeeded", "Transaction prepared",
 		"Txn call completed", "Transaction committed", "decode succeeded",
 	}
+	wanted := map[string][]wantedSpan{} // by trace
 	for i, test := range []struct {
 		method, path, body, media string
 		root, operation           string
@@ -202,7 +197,7 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 			call := message
 			call.name = test.call
 			call.parent = test.store.name
-			wantSpans(t, collector, trace, []wantedSpan{
+			wanted[trace] = []wantedSpan{
 				{
 					name:       test.root,
 					attributes: map[string]string{"user_agent.original": "tracing.test", "http.target": test.path, "http.method": test.method},
@@ -234,8 +229,12 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 						"encoder":   `{"encodeGV":"v1","encoder":"protobuf","name":"versioning"}`,
 					},
 				},
-			})
+			}
 		})
+	}
+	api.stop()
+	for trace, want := range wanted {
+		wantSpans(t, collector, trace, want)
 	}
 }
 
@@ -244,6 +243,7 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 // update without changes does.
 func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 	skipInShortMode(t)
+	t.Parallel()
 	collector := tracingtest.Start(t)
 	plugin := kmstest.New(t)
 	api, _ := encrypted(t, encrypting("secrets",
@@ -257,6 +257,8 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 	)
 	provider := map[string]string{"transformer.provider.name": "kms-provider"}
 	api.want(201, "POST", secrets, secret("fake", "bar"), "Traceparent", traceparent(writing))
+	api.want(200, "PUT", secrets+"/fake", secret("fake", "bar"), "Traceparent", traceparent(reading))
+	api.stop()
 	wantSpans(t, collector, writing, []wantedSpan{{
 		name:       "TransformToStorage with envelopeTransformer",
 		parent:     "Create etcd3",
@@ -265,7 +267,6 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 			"About to encrypt data using DEK", "Data encryption succeeded", "About to encode encrypted object", "Encoded encrypted object",
 		},
 	}})
-	api.want(200, "PUT", secrets+"/fake", secret("fake", "bar"), "Traceparent", traceparent(reading))
 	wantSpans(t, collector, reading, []wantedSpan{{
 		name:       "TransformFromStorage with envelopeTransformer",
 		parent:     "Get etcd3",
@@ -279,6 +280,7 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 // TestOnlyPrivilegedUsersContinueTraces sends sampled and unsampled traces of several users.
 func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 	skipInShortMode(t)
+	t.Parallel()
 	collector := tracingtest.Start(t)
 	api := start(t, func(o *config.Options) {
 		o.Tracing.ConfigFile = unsampled(t, collector)
@@ -300,6 +302,7 @@ func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 	api.get("/version", "Traceparent", traceparent(impersonated), "Impersonate-User", "other")
 	b.get("/version", "Traceparent", traceparent(monitoring), "Authorization", "Bearer watcher")
 	api.get("/version", "Traceparent", traceparent(masters))
+	api.stop()
 	for _, trace := range []string{masters, monitoring, impersonated} {
 		wantSpans(t, collector, trace, []wantedSpan{{name: "GET", attributes: map[string]string{"http.method": "GET"}}})
 	}
