@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -345,47 +346,51 @@ func (m *machine) follow(t *rapid.T) {
 // testModel performs random operations on a store and compares lists, counts and events of a cache
 // with the model. change adjusts the configuration of the cache.
 func testModel(t *testing.T, change func(*watchcache.Config)) {
-	rapid.Check(t, func(rt *rapid.T) {
-		store := newMemStore()
-		for i := range 10 {
-			store.put(fmt.Sprintf("%sa/%d", pods, i%6), podOnNode("n1"))
-		}
-		clk := &clock{now: time.Unix(1e9, 0)}
-		sub := &subTest{T: t}
-		defer sub.cleanup()
-		m := &machine{
-			clock: clk,
-			rig: newRig(sub, store, func(cfg *watchcache.Config) {
-				cfg.Now = clk.Now
-				if rapid.Bool().Draw(rt, "labels") { // index labels early
-					cfg.LabelsFrom = 1
+	// The fake clock skips the waits for progress of the store. rapid asks a *testing.T for its
+	// deadline, which synctest does not allow.
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
+			store := newMemStore()
+			for i := range 10 {
+				store.put(fmt.Sprintf("%sa/%d", pods, i%6), podOnNode("n1"))
+			}
+			clk := &clock{now: time.Unix(1e9, 0)}
+			sub := &subTest{T: t}
+			defer sub.cleanup()
+			m := &machine{
+				clock: clk,
+				rig: newRig(sub, store, func(cfg *watchcache.Config) {
+					cfg.Now = clk.Now
+					if rapid.Bool().Draw(rt, "labels") { // index labels early
+						cfg.LabelsFrom = 1
+					}
+					change(cfg)
+				}),
+			}
+			sub.Cleanup(func() {
+				for _, w := range m.watchers {
+					w.Close()
 				}
-				change(cfg)
-			}),
-		}
-		sub.Cleanup(func() {
+			})
+			rt.Repeat(map[string]func(*rapid.T){
+				"write":       m.write,
+				"transaction": m.transaction,
+				"outside":     func(*rapid.T) { m.store.bump() },
+				"read":        m.read,
+				"watch":       m.watchFrom,
+				"follow":      m.follow,
+				"disconnect":  func(*rapid.T) { m.store.breakWatches() },
+				"compact": func(t *rapid.T) {
+					if rapid.IntRange(0, 4).Draw(t, "really") == 0 {
+						m.store.compact(m.store.now())
+					}
+				},
+				"time": func(t *rapid.T) { clk.advance(time.Duration(rapid.IntRange(0, 200).Draw(t, "s")) * time.Second) },
+			})
 			for _, w := range m.watchers {
-				w.Close()
+				m.drainWatcher(rt, w)
 			}
 		})
-		rt.Repeat(map[string]func(*rapid.T){
-			"write":       m.write,
-			"transaction": m.transaction,
-			"outside":     func(*rapid.T) { m.store.bump() },
-			"read":        m.read,
-			"watch":       m.watchFrom,
-			"follow":      m.follow,
-			"disconnect":  func(*rapid.T) { m.store.breakWatches() },
-			"compact": func(t *rapid.T) {
-				if rapid.IntRange(0, 4).Draw(t, "really") == 0 {
-					m.store.compact(m.store.now())
-				}
-			},
-			"time": func(t *rapid.T) { clk.advance(time.Duration(rapid.IntRange(0, 200).Draw(t, "s")) * time.Second) },
-		})
-		for _, w := range m.watchers {
-			m.drainWatcher(rt, w)
-		}
 	})
 }
 
