@@ -21,6 +21,7 @@ import (
 func eachProtocol(t *testing.T, test func(t *testing.T, options *serving.Options)) {
 	for _, name := range []string{"own", "standard", "http1"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			options := shortStallOptions(t)
 			options.DisableHTTP2 = name == "http1"
 			if !options.DisableHTTP2 {

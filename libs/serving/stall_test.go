@@ -234,6 +234,7 @@ func TestUnreadResponseIsAborted(t *testing.T) {
 				write = withStallLimit(write)
 			}
 			t.Run(name+" HTTP/1 "+what, func(t *testing.T) {
+				t.Parallel()
 				r, handlerErr := startStalling(t, shortStallOptions(t), long, write)
 				conn := dial(t, r, "http/1.1")
 				fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -243,6 +244,7 @@ func TestUnreadResponseIsAborted(t *testing.T) {
 			})
 			for _, implementation := range []string{"own", "standard"} {
 				t.Run(name+" HTTP/2 "+what+" "+implementation, func(t *testing.T) {
+					t.Parallel()
 					o := shortStallOptions(t)
 					o.HTTP2Implementation = implementation
 					r, handlerErr := startStalling(t, o, long, write)
