@@ -24,7 +24,7 @@ func TestServerStartsWithFullStore(t *testing.T) {
 	if r, err := etcd.Client().Delete(t.Context(), "/registry/namespaces/kube-node-lease"); err != nil || r.Deleted != 1 {
 		t.Fatalf("got %+v, %v, want one deleted key", r, err)
 	}
-	etcdtest.Full(t, etcd)
+	etcdtest.FillQuota(t, etcd)
 	a := start(t, on)
 	a.want(200, "GET", "/livez", "")
 	if r := a.want(500, "POST", configMaps, configMap("more")); !strings.Contains(string(r.body),

@@ -27,7 +27,7 @@ func TestServiceRangeChanges(t *testing.T) {
 	a := with("10.0.0.0/24")
 	a.want(200, "DELETE", cidr, "")
 	a.stop()
-	store := etcdtest.Store(t, etcd.Config())
+	store := etcdtest.NewStore(t, etcd.Config())
 	const key = "/registry/services/specs/default/kubernetes"
 	kv, _, err := store.Get(t.Context(), key, 0)
 	if err != nil {
