@@ -1,12 +1,17 @@
 package tracing_test
 
 import (
+	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -82,8 +87,8 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-// provider returns a provider that is closed when the test ends.
-func provider(t *testing.T, content string) (*tracing.Provider, *prometheus.Registry) {
+// provider returns a provider. A nil dial connects directly.
+func provider(t *testing.T, content string, dial dialFunc) (*tracing.Provider, *prometheus.Registry) {
 	t.Helper()
 	config, err := (&tracing.Options{ConfigFile: tracingtest.File(t, content)}).Read()
 	if err != nil {
@@ -96,12 +101,16 @@ func provider(t *testing.T, content string) (*tracing.Provider, *prometheus.Regi
 		Instance:      "one",
 		Logger:        slog.New(slog.DiscardHandler),
 		Metrics:       registry,
+		Dial:          dial,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p, registry
 }
+
+// dialFunc is the type of Config.Dial.
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 const (
 	sampled   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -129,7 +138,7 @@ func TestSamplingDecision(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			collector := tracingtest.Start(t)
-			p, _ := provider(t, head+test.rate+"endpoint: "+collector.Endpoint+"\n")
+			p, _ := provider(t, head+test.rate+"endpoint: "+collector.Endpoint+"\n", nil)
 			var sent string
 			next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				out, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://elsewhere.example/x", nil)
@@ -184,7 +193,7 @@ func TestSamplingDecision(t *testing.T) {
 // memory.
 func TestSpanTextsAreLimited(t *testing.T) {
 	collector := tracingtest.Start(t)
-	p, _ := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: "+collector.Endpoint+"\n")
+	p, _ := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: "+collector.Endpoint+"\n", nil)
 	long := strings.Repeat("x", 1<<20)
 	h := p.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.URL.Path }},
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -211,37 +220,40 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestUnavailableCollectorDoesNotBlock checks that an unreachable or hanging collector does not
-// block requests, and that lost spans are counted.
+// block requests, and that lost spans are counted. Closing waits for the collector, hence the fake
+// clock.
 func TestUnavailableCollectorDoesNotBlock(t *testing.T) {
-	hanging := tracingtest.Start(t)
-	hanging.Hang()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := listener.Addr().String()
-	listener.Close()
-	for name, endpoint := range map[string]string{"hangs": hanging.Endpoint, "is gone": gone} {
+	for name, dial := range map[string]dialFunc{
+		"hangs": func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			time.AfterFunc(time.Minute, func() { server.Close() })
+			go func() { _, _ = io.Copy(io.Discard, server) }()
+			return client, nil
+		},
+		"is gone": func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED },
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // closing waits for the collector
-			p, metrics := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: "+endpoint+"\n")
-			h := p.Handler(tracing.Incoming{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-			const many = 10_000 // more than the queue holds
-			for range many {
-				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))
-			}
-			p.Close()
-			got, err := metrics.Gather()
-			if err != nil {
-				t.Fatal(err)
-			}
-			counts := map[string]float64{}
-			for _, m := range got[0].GetMetric() {
-				counts[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
-			}
-			if counts["ended"] != many || counts["exported"] != 0 || counts["lost"] > many/2 {
-				t.Errorf("got counts %v, want %v ended, none exported and at most %v lost", counts, many, many/2)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				defer time.Sleep(time.Minute) // the hanging connection closes
+				p, metrics := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: collector:4317\n", dial)
+				h := p.Handler(tracing.Incoming{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				const many = 10_000 // more than the queue holds
+				for range many {
+					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))
+				}
+				p.Close()
+				got, err := metrics.Gather()
+				if err != nil {
+					t.Fatal(err)
+				}
+				counts := map[string]float64{}
+				for _, m := range got[0].GetMetric() {
+					counts[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+				}
+				if counts["ended"] != many || counts["exported"] != 0 || counts["lost"] > many/2 {
+					t.Errorf("got counts %v, want %v ended, none exported and at most %v lost", counts, many, many/2)
+				}
+			})
 		})
 	}
 }

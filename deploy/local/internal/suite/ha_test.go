@@ -75,11 +75,14 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 	restart := make(chan struct{})
 	runningSuite := startSuite(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
 	runningSuite.out.await("all services are ready")
-	for _, name := range []string{"apiserver-0", "etcd-2", "nats-1", "tokencleaner-0"} {
-		start := len(runningSuite.out.String())
+	killed := []string{"apiserver-0", "etcd-2", "nats-1", "tokencleaner-0"}
+	start := len(runningSuite.out.String())
+	for _, name := range killed {
 		if err := syscall.Kill(pid(t, runningSuite.out.String(), name), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, name := range killed {
 		runningSuite.out.awaitAfter(start, name+" is ready after")
 		said := runningSuite.out.String()[start:]
 		for _, want := range []string{name + " exited (signal: killed); its last lines:",
@@ -89,7 +92,7 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 			}
 		}
 	}
-	start := len(runningSuite.out.String())
+	start = len(runningSuite.out.String())
 	if err := syscall.Kill(pid(t, runningSuite.out.String(), "apiserver-0"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +111,9 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 
 // TestSuiteEndsWithoutQuorum checks that the suite ends some time after etcd has lost its quorum.
 func TestSuiteEndsWithoutQuorum(t *testing.T) {
-	runningSuite := startSuite(t, func(c *suite.Config) { c.HA, c.QuorumPatience = true, 3*time.Second })
+	runningSuite := startSuite(t, func(c *suite.Config) {
+		c.HA, c.QuorumPatience, c.RestartDelay = true, 1500*time.Millisecond, 100*time.Millisecond
+	})
 	runningSuite.out.await("all services are ready")
 	t.Setenv("FAKE_etcd", "die") // from now on
 	for i := range 3 {

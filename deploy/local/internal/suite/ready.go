@@ -17,11 +17,10 @@ import (
 )
 
 const (
-	probeInterval  = 50 * time.Millisecond
-	probeTimeout   = 5 * time.Second
-	reportInterval = 3 * time.Second
-	settleTimeout  = 2 * time.Second
-	maxResponse    = 64 << 10
+	probeInterval = 50 * time.Millisecond
+	probeTimeout  = 5 * time.Second
+	settleTimeout = 2 * time.Second
+	maxResponse   = 64 << 10
 )
 
 // identity selects the credentials of a readiness check.
@@ -125,7 +124,7 @@ func (pr *prober) giveTimeToStart(group []*process) {
 }
 
 // waitUntilReady polls a service until it is ready, and periodically logs the state.
-func (pr *prober) waitUntilReady(ctx context.Context, c *console, p *process) error {
+func (pr *prober) waitUntilReady(ctx context.Context, c *console, p *process, reportInterval time.Duration) error {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	report := time.NewTicker(reportInterval)

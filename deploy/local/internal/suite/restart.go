@@ -13,22 +13,27 @@ import (
 // A replicated suite is meant for failure tests: a process that exits is restarted, after a delay
 // that doubles with each exit until the process has run for a while.
 const (
-	firstRestartDelay = time.Second
-	maxRestartDelay   = 30 * time.Second
-	stableAfter       = time.Minute
+	maxRestartDelay = 30 * time.Second
+	stableAfter     = time.Minute
 	// quorumInterval is the interval of quorum checks of etcd.
 	quorumInterval = time.Second
 )
 
 // restarts tracks exited processes. The goroutine of Up owns it.
 type restarts struct {
+	firstDelay   time.Duration
 	exits        map[string]int         // consecutive exits, by instance
 	timers       map[string]*time.Timer // of waiting instances
 	dueInstances chan instance          // has capacity for all instances
 }
 
-func newRestarts(instances int) *restarts {
-	return &restarts{exits: map[string]int{}, timers: map[string]*time.Timer{}, dueInstances: make(chan instance, instances)}
+func newRestarts(instances int, firstDelay time.Duration) *restarts {
+	return &restarts{
+		firstDelay:   firstDelay,
+		exits:        map[string]int{},
+		timers:       map[string]*time.Timer{},
+		dueInstances: make(chan instance, instances),
+	}
 }
 
 // delayFor returns the restart delay of an instance that has just exited.
@@ -40,7 +45,7 @@ func (rs *restarts) delayFor(p *process) (wait time.Duration, attempt int) {
 	attempt = rs.exits[p.name]
 	wait = maxRestartDelay
 	if shift := attempt - 1; shift < 5 {
-		wait = min(maxRestartDelay, firstRestartDelay<<shift)
+		wait = min(maxRestartDelay, rs.firstDelay<<shift)
 	}
 	return wait, attempt
 }

@@ -290,7 +290,7 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 // returned after the timeout.
 func TestUpReportsProgress(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	u := startSuite(t, func(c *suite.Config) { c.Timeout = 4 * time.Second })
+	u := startSuite(t, func(c *suite.Config) { c.Timeout, c.ReportInterval = time.Second, 200*time.Millisecond })
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
 		t.Errorf("Up() = %v, want the error: apiserver is not ready: failing checks: etcd", err)
 	}

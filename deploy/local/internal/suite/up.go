@@ -36,8 +36,13 @@ type Config struct {
 	QuorumPatience time.Duration
 	// RenewInterval is the interval of checks for certificates that expire soon; 0 means a day.
 	RenewInterval time.Duration
-	Out           io.Writer
-	Color         bool
+	// ReportInterval is the interval of messages about a service that is not ready; 0 means 3 s.
+	ReportInterval time.Duration
+	// RestartDelay is the delay before the first restart of a replicated suite's process that exits; 0
+	// means a second.
+	RestartDelay time.Duration
+	Out          io.Writer
+	Color        bool
 }
 
 // Up runs the suite until ctx ends, which is not an error, or until a failure; with HA, until it
@@ -48,6 +53,12 @@ func Up(ctx, killNow context.Context, config Config) error {
 	}
 	if config.RenewInterval == 0 {
 		config.RenewInterval = 24 * time.Hour
+	}
+	if config.ReportInterval == 0 {
+		config.ReportInterval = 3 * time.Second
+	}
+	if config.RestartDelay == 0 {
+		config.RestartDelay = time.Second
 	}
 
 	// 1. Plan the processes, and make what they need.
@@ -192,7 +203,7 @@ func newRun(config Config, out *console, todo plan) (*run, error) {
 		n += len(g)
 	}
 	r.exited = make(chan *process, n)
-	r.restarts = newRestarts(n)
+	r.restarts = newRestarts(n, r.config.RestartDelay)
 	r.fatal = make(chan error, 1)
 	r.ended = make(chan struct{})
 	return r, nil
@@ -250,7 +261,7 @@ func (r *run) startAgain(i instance) (*process, error) {
 
 // waitForRestarted waits until a restarted process is ready.
 func (r *run) waitForRestarted(ctx context.Context, p *process) error {
-	if err := r.prober.waitUntilReady(ctx, r.out, p); err != nil {
+	if err := r.prober.waitUntilReady(ctx, r.out, p, r.config.ReportInterval); err != nil {
 		return err
 	}
 	r.out.printf("%s is ready after %.1fs", p.name, time.Since(p.begin).Seconds())
@@ -264,7 +275,7 @@ func (r *run) waitReady(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		for _, g := range r.groups {
 			for _, p := range g {
-				group.Go(func() error { return r.prober.waitUntilReady(ctx, r.out, p) })
+				group.Go(func() error { return r.prober.waitUntilReady(ctx, r.out, p, r.config.ReportInterval) })
 			}
 		}
 		return group.Wait()
