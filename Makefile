@@ -10,9 +10,9 @@ SERVICES := apiserver authn-webhook authz-webhook tokencleaner bootstrapsigner c
 # Static binaries; only the race detector needs cgo.
 export CGO_ENABLED ?= 0
 # Binaries have no symbol table and no debug information, unless DEBUG is set. The tag nomsgpack
-# excludes an encoding of gin that no service uses.
+# excludes an encoding of gin that no service uses, and grpcnotrace pages of gRPC that need templates.
 DEBUG    ?=
-BUILD     = $(GO) build -trimpath -tags=nomsgpack $(if $(DEBUG),,-ldflags="-s -w")
+BUILD     = $(GO) build -trimpath -tags=nomsgpack,grpcnotrace $(if $(DEBUG),,-ldflags="-s -w")
 # The e2e module has its own go.mod, so that its clients are not ours.
 E2E      := $(wildcard e2e/go.mod)
 
@@ -93,6 +93,7 @@ RACE := $(addprefix ./libs/,filewatch serving/... task) \
 test-unit: ## Run the tests of the main module, except those of make test-race
 	$(GO) test -vet=off -p 3 -timeout 15m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort))
 	$(GO) -C tools test ./...
+	@for m in third_party/*; do $(GO) -C $$m test ./... || exit 1; done
 
 .PHONY: test-race
 test-race: ## Run the tests of packages where goroutines meet, with the race detector

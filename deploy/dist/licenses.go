@@ -46,6 +46,7 @@ func listModules(ctx context.Context, arch string) ([]module, error) {
 			Module   *struct {
 				Path, Version, Dir string
 				Main               bool
+				Replace            *struct{ Version string }
 			}
 		}
 		err := dec.Decode(&p)
@@ -60,6 +61,8 @@ func listModules(ctx context.Context, arch string) ([]module, error) {
 		case p.Standard:
 		case p.Module == nil || p.Module.Main:
 			continue
+		case p.Module.Replace != nil && p.Module.Replace.Version == "":
+			continue // a folder of this repository, which the program's license covers
 		default:
 			m = module{path: p.Module.Path, version: p.Module.Version, dir: p.Module.Dir}
 		}

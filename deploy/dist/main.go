@@ -196,7 +196,7 @@ func (c *config) buildBinary(ctx context.Context, arch, path string) error {
 	if c.Commit != "" {
 		flags = append(flags, "-X", versionPath+".commit="+c.Commit, "-X", versionPath+".date="+c.Time.Format(time.RFC3339))
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=nomsgpack",
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=nomsgpack,grpcnotrace",
 		"-ldflags="+strings.Join(flags, " "), "-o", path, programPath)
 	cmd.Env = buildEnv(arch)
 	if out, err := cmd.CombinedOutput(); err != nil {

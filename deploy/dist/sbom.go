@@ -102,6 +102,9 @@ func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, 
 	deps := append([]*debug.Module{{Path: standardLibrary, Version: info.GoVersion}}, info.Deps...)
 	for i, d := range deps {
 		if d.Replace != nil {
+			if d.Replace.Version == "" {
+				continue // a folder of this repository, which the program's license covers
+			}
 			d = d.Replace
 		}
 		p, err := newPackage(i, d, notices)

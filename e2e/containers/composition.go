@@ -79,7 +79,7 @@ func buildImages(tag, checkout string) error {
 		}
 		return nil
 	}
-	build := []string{"build", "-tags=nomsgpack", "-ldflags=-s -w", "-o", bin + "/"} // as deploy/images does
+	build := []string{"build", "-tags=nomsgpack,grpcnotrace", "-ldflags=-s -w", "-o", bin + "/"} // as deploy/images does
 	var packages []string
 	for _, s := range suiteServices() {
 		packages = append(packages, "./services/"+s)

@@ -4,11 +4,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/registry/valuediff"
 )
 
 // claimGates holds the feature gates of fields in claims.
@@ -91,7 +91,7 @@ func validateClaimChanges(fld validate.Field, claim, old *corev1.PersistentVolum
 	if !validate.SemanticEqual(now, was) {
 		fld.Forbidden("spec",
 			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+
-				diff.ObjectDiff(was, now))
+				valuediff.Text(was, now))
 	}
 
 	request := claim.Spec.Resources.Requests[corev1.ResourceStorage]

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -18,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/registry/valuediff"
 )
 
 // persistentVolumes declares the cluster-scoped kind PersistentVolume.
@@ -102,7 +102,7 @@ func validateVolumeChanges(fld validate.Field, persistentVolume, old *corev1.Per
 	}
 	if !validate.SemanticEqual(now, old.Spec.PersistentVolumeSource) {
 		fld.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+
-			diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
+			valuediff.Text(old.Spec.PersistentVolumeSource, now))
 	}
 	fld.CheckImmutable("volumeMode", persistentVolume.Spec.VolumeMode, old.Spec.VolumeMode)
 	affinity, was := persistentVolume.Spec.NodeAffinity, old.Spec.NodeAffinity

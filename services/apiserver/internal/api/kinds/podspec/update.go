@@ -9,11 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/diff"
 	content "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/registry/valuediff"
 )
 
 // ValidateCreate validates a new pod.
@@ -121,7 +121,7 @@ func (r *Rules) ValidateUpdate(fld validate.Field, pod, old *corev1.Pod) {
 		validateGatedPods(spec, rest, &old.Spec)
 	}
 	if !validate.SemanticEqual(rest, &old.Spec) {
-		fld.Forbidden("spec", onlyMutableFieldsDetail+diff.ObjectDiff(old.Spec, *rest))
+		fld.Forbidden("spec", onlyMutableFieldsDetail+valuediff.Text(old.Spec, *rest))
 	}
 }
 
@@ -272,7 +272,7 @@ func (r *Rules) ValidateEphemeralContainers(fld validate.Field, pod, old *corev1
 			fld.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
 		case !validate.SemanticEqual(*was, pod.Spec.EphemeralContainers[j]):
 			fld.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
-				was.Name, validate.InPackage(diff.ObjectDiff(*was, pod.Spec.EphemeralContainers[j]), "core")))
+				was.Name, validate.InPackage(valuediff.Text(*was, pod.Spec.EphemeralContainers[j]), "core")))
 		}
 	}
 }

@@ -75,7 +75,7 @@ func createReserve(dir string) error {
 
 // reserveSpace reserves space, unless the disk is almost full.
 func (m *maintenance) reserveSpace(context.Context) error {
-	dir := m.server.etcd.Server.Cfg.DataDir
+	dir := m.server.member.server.Cfg.DataDir
 	free, known := beyondReserve(dir, m.space)
 	if m.diskFull || !known || free < ampleBytes {
 		return nil
@@ -90,11 +90,11 @@ func (m *maintenance) checkDisk(ctx context.Context) error {
 		return err
 	}
 	defer s.gate.inside.Done()
-	dir := s.etcd.Server.Cfg.DataDir
+	dir := s.member.server.Cfg.DataDir
 	free, known := beyondReserve(dir, m.space)
 	setAlarm := func(action pb.AlarmRequest_AlarmAction) error {
-		_, err := s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{
-			MemberID: uint64(s.etcd.Server.MemberID()),
+		_, err := s.member.server.Alarm(ctx, &pb.AlarmRequest{
+			MemberID: uint64(s.member.server.MemberID()),
 			Action:   action,
 			Alarm:    pb.AlarmType_NOSPACE,
 		})

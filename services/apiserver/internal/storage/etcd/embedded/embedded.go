@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,9 +21,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
 	"binnacle/services/apiserver/internal/storage/etcd"
@@ -80,7 +77,7 @@ type Options struct {
 
 // Server is a running etcd server.
 type Server struct {
-	etcd    *embed.Etcd
+	member  *member
 	client  *clientv3.Client
 	watches *watchClient
 	gate    gate
@@ -108,12 +105,12 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 		lock.Close()
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
-	server := &Server{etcd: started, lock: lock, quota: started.Config().QuotaBackendBytes, log: opts.Logger}
+	server := &Server{member: started, lock: lock, quota: started.server.Cfg.QuotaBackendBytes, log: opts.Logger}
 	if server.log == nil {
 		server.log = slog.New(slog.DiscardHandler)
 	}
-	server.client = newClient(started.Server, &server.gate)
-	server.watches = newWatchClient(started.Server, &server.gate)
+	server.client = newClient(started.server, &server.gate)
+	server.watches = newWatchClient(started.server, &server.gate)
 	if err := server.finishStart(ctx, opts); err != nil {
 		server.Stop()
 		return nil, fmt.Errorf("embedded etcd: %w", err)
@@ -122,18 +119,14 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 }
 
 // startEtcd starts etcd, and releases the reserved space before if the disk is almost full.
-func startEtcd(opts Options) (*embed.Etcd, error) {
-	cfg, err := etcdConfig(opts)
-	if err != nil {
-		return nil, err
-	}
+func startEtcd(opts Options) (*member, error) {
 	free, known := beyondReserve(opts.DataDir, diskSpace)
 	if known && free < scarceBytes {
 		if err := releaseReserve(opts.DataDir); err != nil {
 			return nil, err
 		}
 	}
-	return embed.StartEtcd(cfg)
+	return startMember(opts, etcd.ZapLogger(opts.Logger, suppressedWarnings...))
 }
 
 // finishStart waits until the server is ready, and completes its setup.
@@ -159,23 +152,23 @@ func (s *Server) finishStart(ctx context.Context, opts Options) error {
 
 // awaitReady waits until the server serves requests.
 func (s *Server) awaitReady(ctx context.Context) error {
-	if err := electNow(ctx, s.etcd.Server); err != nil {
+	if err := electNow(ctx, s.member.server); err != nil {
 		return err
 	}
 	ticker := time.NewTicker(checkLogInterval)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-s.etcd.Server.ReadyNotify():
+		case <-s.member.server.ReadyNotify():
 			return nil
-		case err := <-s.etcd.Err():
+		case err := <-s.member.errs:
 			return err
-		case <-s.etcd.Server.StopNotify():
+		case <-s.member.server.StopNotify():
 			return errors.New("the server stopped")
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C:
-			if err := checkLog(s.etcd.Server); err != nil {
+			if err := checkLog(s.member.server); err != nil {
 				return err
 			}
 		}
@@ -198,7 +191,7 @@ func (s *Server) Config() etcd.Config {
 
 // databaseBytes returns the size of the database in bytes.
 func (s *Server) databaseBytes(context.Context) (int64, error) {
-	return s.etcd.Server.Backend().Size(), nil
+	return s.member.server.Backend().Size(), nil
 }
 
 func (s *Server) newestRevision() (int64, error) {
@@ -206,23 +199,26 @@ func (s *Server) newestRevision() (int64, error) {
 		return 0, err
 	}
 	defer s.gate.inside.Done()
-	return s.etcd.Server.KV().Rev(), nil
+	return s.member.server.KV().Rev(), nil
 }
 
 // Endpoint returns the public address of the server; empty if it is private.
 func (s *Server) Endpoint() string {
-	if len(s.etcd.Clients) == 0 {
+	if s.member.listener == nil {
 		return ""
 	}
-	addr := s.etcd.Clients[0].Addr()
-	if addr.Network() == "unix" {
+	addr := s.member.listener.Addr()
+	switch {
+	case addr.Network() == "unix":
 		return "unix://" + addr.String()
+	case s.member.server.Cfg.ClientCertAuthEnabled:
+		return "https://" + addr.String()
 	}
-	return s.etcd.Config().ListenClientUrls[0].Scheme + "://" + addr.String()
+	return "http://" + addr.String()
 }
 
 // Err delivers a failure that stopped the server. Stop closes it.
-func (s *Server) Err() <-chan error { return s.etcd.Err() }
+func (s *Server) Err() <-chan error { return s.member.errs }
 
 // Stop shuts down the server. All acknowledged writes are on disk already. Watches that other
 // clients hold open delay it by up to five seconds. It is called once.
@@ -230,7 +226,7 @@ func (s *Server) Stop() {
 	s.watches.stop()
 	s.gate.close()
 	s.client.Close()
-	s.etcd.Close()
+	s.member.stop()
 	s.lock.Close()
 }
 
@@ -264,65 +260,6 @@ var suppressedWarnings = []string{
 	"failed to lock file",
 	// etcd publishes its name repeatedly without a pause until it leads.
 	"failed to publish local member to cluster through raft",
-}
-
-// etcdConfig returns the configuration of etcd.
-func etcdConfig(opts Options) (*embed.Config, error) {
-	cfg := embed.NewConfig()
-	cfg.Name = "binnacle"
-	cfg.Dir = opts.DataDir
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcd.ZapLogger(opts.Logger, suppressedWarnings...))
-	cfg.ListenPeerUrls = nil
-	cfg.ListenClientUrls = nil
-	cfg.EnableGRPCGateway = false
-	if opts.ListenClient != "" {
-		if err := configureListener(cfg, opts); err != nil {
-			return nil, err
-		}
-	}
-	cfg.TickMs = uint(tickInterval / time.Millisecond)
-	cfg.ElectionMs = uint(electionTimeout / time.Millisecond)
-	cfg.QuotaBackendBytes = opts.QuotaBytes
-	if opts.QuotaBytes == 0 {
-		cfg.QuotaBackendBytes = DefaultQuota
-	}
-	cfg.SnapshotCount = snapshotCount
-	cfg.SnapshotCatchUpEntries = catchUpEntries
-	cfg.ExperimentalSnapshotCatchUpEntries = catchUpEntries
-	cfg.MaxWalFiles = walFiles
-	cfg.WatchProgressNotifyInterval = progressInterval
-	cfg.AutoCompactionRetention = "0"
-	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
-	return cfg, nil
-}
-
-// configureListener configures the listener for other processes.
-func configureListener(cfg *embed.Config, opts Options) error {
-	u, err := url.Parse(opts.ListenClient)
-	if err != nil {
-		return fmt.Errorf("client address: %w", err)
-	}
-	switch u.Scheme {
-	case "http", "unix":
-	case "https":
-		if opts.CertFile == "" || opts.KeyFile == "" || opts.ClientCAFile == "" {
-			return errors.New("a listener with TLS needs a certificate, its key and the CA of its clients")
-		}
-		cfg.ClientTLSInfo = transport.TLSInfo{
-			CertFile:       opts.CertFile,
-			KeyFile:        opts.KeyFile,
-			TrustedCAFile:  opts.ClientCAFile,
-			ClientCertAuth: true,
-		}
-	default:
-		return fmt.Errorf("client address %q is neither https, http nor unix", opts.ListenClient)
-	}
-	cfg.ListenClientUrls = []url.URL{*u}
-	if u.Scheme != "unix" {
-		cfg.AdvertiseClientUrls = cfg.ListenClientUrls
-	}
-	return nil
 }
 
 // lockDir locks the directory for this process. etcd itself would wait forever for a directory in

@@ -31,12 +31,12 @@ func (s *Server) readChanges(
 	defer s.gate.inside.Done()
 	reader := historyReader{from: from, before: end, reached: after}
 	for reader.reached < until && reader.bytes < maxBytes {
-		if err := reader.readUntil(s.etcd.Server.Backend().ReadTx(), min(reader.reached+windowRevisions, until), maxBytes); err != nil {
+		if err := reader.readUntil(s.member.server.Backend().ReadTx(), min(reader.reached+windowRevisions, until), maxBytes); err != nil {
 			return nil, 0, 0, err
 		}
 	}
 	// History is marked compacted before it is removed.
-	return reader.events, reader.reached, s.etcd.Server.KV().FirstRev(), nil
+	return reader.events, reader.reached, s.member.server.KV().FirstRev(), nil
 }
 
 // historyReader reads the changes of a range of keys, revision by revision.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -58,20 +57,15 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 	}
 	first.Stop()
 	if files, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal")); err != nil ||
-		len(files) <= int(embed.DefaultMaxWALs) {
-		t.Fatalf("log has %d files, %v, want more than %d", len(files), err, embed.DefaultMaxWALs)
+		len(files) <= walFiles {
+		t.Fatalf("log has %d files, %v, want more than %d", len(files), err, walFiles)
 	}
 
 	var log bytes.Buffer // written only by etcd, read after it has ended
 	slogger := slog.New(slog.NewTextHandler(&log, nil))
-	cfg, err := etcdConfig(Options{DataDir: dir, Logger: slogger})
-	if err != nil {
-		t.Fatal(err)
-	}
 	watch := messageWatcher{zapcore.WarnLevel, "failed to lock file", &sync.Once{}, make(chan struct{})}
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewTee(etcd.ZapLogger(slogger, suppressedWarnings...).Core(),
-		watch)))
-	started, err := embed.StartEtcd(cfg)
+	started, err := startMember(Options{DataDir: dir}, zap.New(zapcore.NewTee(
+		etcd.ZapLogger(slogger, suppressedWarnings...).Core(), watch)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +76,7 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("etcd did not check its files")
 	}
-	started.Close()
+	started.stop()
 	if strings.Contains(log.String(), "lock file") {
 		t.Errorf("log contains warnings about locked files, want none:\n%s", log.String())
 	}

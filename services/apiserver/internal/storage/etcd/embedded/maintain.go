@@ -89,7 +89,7 @@ func (m *maintenance) runDueTasks(ctx context.Context) error {
 	}
 	defer server.gate.inside.Done()
 	now := time.Now()
-	newest := server.etcd.Server.KV().Rev()
+	newest := server.member.server.KV().Rev()
 	previous := m.revision
 	elapsed := now.Sub(m.checkedAt)
 	m.revision = newest
@@ -136,8 +136,8 @@ func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 			"bytes", size, "used", used, "quota", server.quota)
 		return nil
 	}
-	_, err = server.etcd.Server.Alarm(ctx, &pb.AlarmRequest{
-		MemberID: uint64(server.etcd.Server.MemberID()),
+	_, err = server.member.server.Alarm(ctx, &pb.AlarmRequest{
+		MemberID: uint64(server.member.server.MemberID()),
 		Action:   pb.AlarmRequest_DEACTIVATE,
 		Alarm:    pb.AlarmType_NOSPACE,
 	})
@@ -152,7 +152,7 @@ func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 func (m *maintenance) defragment(reason string) error {
 	start := time.Now()
 	before, _ := m.server.databaseSizes()
-	if err := m.server.etcd.Server.Defragment(); err != nil {
+	if err := m.server.member.server.Defragment(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	after, _ := m.server.databaseSizes()
@@ -163,12 +163,12 @@ func (m *maintenance) defragment(reason string) error {
 
 // outOfSpace reports whether etcd rejects writes for lack of space.
 func (s *Server) outOfSpace() bool {
-	return slices.ContainsFunc(s.etcd.Server.Alarms(), func(a *pb.AlarmMember) bool { return a.Alarm == pb.AlarmType_NOSPACE })
+	return slices.ContainsFunc(s.member.server.Alarms(), func(a *pb.AlarmMember) bool { return a.Alarm == pb.AlarmType_NOSPACE })
 }
 
 // databaseSizes returns the size of the database file and the used part of it, in bytes.
 func (s *Server) databaseSizes() (size, used int64) {
-	b := s.etcd.Server.Backend()
+	b := s.member.server.Backend()
 	b.ForceCommit() // freed space counts only after a commit
 	return b.Size(), b.SizeInUse()
 }
@@ -192,23 +192,23 @@ func (s *Server) registerMetrics(reg prometheus.Registerer) error {
 	var errs []error
 	collectors := []prometheus.Collector{
 		gauge("size_bytes", "Size in bytes of the embedded etcd's database file.", func() float64 {
-			return float64(s.etcd.Server.Backend().Size())
+			return float64(s.member.server.Backend().Size())
 		}),
 		gauge("used_bytes", "Used bytes of the embedded etcd's database.", func() float64 {
-			return float64(s.etcd.Server.Backend().SizeInUse())
+			return float64(s.member.server.Backend().SizeInUse())
 		}),
 		gauge("resident_bytes", "Resident bytes of the embedded etcd's database file, which the kernel can reclaim. 0 if unknown.",
 			func() float64 {
-				return float64(residentFile(s.etcd.Server.Cfg.DataDir))
+				return float64(residentFile(s.member.server.Cfg.DataDir))
 			}),
 		gauge("quota_bytes", "Database size in bytes at which the embedded etcd rejects writes.",
 			func() float64 { return float64(s.quota) }),
 		gauge("disk_size_bytes", "Size in bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 {
-			size, _ := diskSpace(s.etcd.Server.Cfg.DataDir)
+			size, _ := diskSpace(s.member.server.Cfg.DataDir)
 			return float64(size)
 		}),
 		gauge("disk_free_bytes", "Free bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 {
-			_, free := diskSpace(s.etcd.Server.Cfg.DataDir)
+			_, free := diskSpace(s.member.server.Cfg.DataDir)
 			return float64(free)
 		}),
 		gauge("full", "1 while the embedded etcd rejects writes because its quota is reached.", func() float64 {

@@ -22,11 +22,11 @@ func TestResidentSizeCoversReadPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	server.etcd.Server.KV().Commit()
+	server.member.server.KV().Commit()
 	if resp, err := server.client.Get(t.Context(), "/registry/", clientv3.WithPrefix()); err != nil || len(resp.Kvs) != objects {
 		t.Fatalf("Get = %v, %v, want %d keys", resp, err, objects)
 	}
-	if got, size := residentFile(dir), server.etcd.Server.Backend().Size(); got < objects*objectBytes || got > size {
+	if got, size := residentFile(dir), server.member.server.Backend().Size(); got < objects*objectBytes || got > size {
 		t.Errorf("got %d resident bytes of a file of %d, want at least the %d that were read", got, size, objects*objectBytes)
 	}
 	if got := residentFile(t.TempDir()); got != 0 {

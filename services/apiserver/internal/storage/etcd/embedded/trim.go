@@ -62,8 +62,8 @@ func (t *trimmer) trimHistory(ctx context.Context) error {
 		return err
 	}
 	defer server.gate.inside.Done()
-	backend := server.etcd.Server.Backend()
-	newest := server.etcd.Server.KV().Rev()
+	backend := server.member.server.Backend()
+	newest := server.member.server.KV().Rev()
 	size := backend.Size()
 	used := backend.SizeInUse()
 	if used <= t.liveBytes || t.liveBytes == 0 {
@@ -71,7 +71,7 @@ func (t *trimmer) trimHistory(ctx context.Context) error {
 		t.halfUsedRevision = newest
 	}
 	room := server.quota
-	if free, known := beyondReserve(server.etcd.Server.Cfg.DataDir, t.space); known {
+	if free, known := beyondReserve(server.member.server.Cfg.DataDir, t.space); known {
 		room = min(room, size+free-ampleBytes)
 	}
 	history := used - t.liveBytes
@@ -87,7 +87,7 @@ func (t *trimmer) trimHistory(ctx context.Context) error {
 			return fmt.Errorf("compact: %w", err)
 		}
 		_, t.liveBytes = server.databaseSizes() // the remaining history counts as live
-		t.halfUsedRevision = server.etcd.Server.KV().Rev()
+		t.halfUsedRevision = server.member.server.KV().Rev()
 	}
 	return nil
 }
