@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
@@ -20,12 +22,12 @@ import (
 
 // aliasBomb returns a YAML document whose aliases expand to 8^levels copies of a text.
 func aliasBomb(levels int, text string) string {
-	b := "kind: ConfigMap\napiVersion: v1\nl0: &l0 [" + text + "]\n"
+	document := "kind: ConfigMap\napiVersion: v1\nl0: &l0 [" + text + "]\n"
 	for i := range levels {
 		alias := fmt.Sprintf("*l%d", i)
-		b += fmt.Sprintf("l%d: &l%d [%s]\n", i+1, i+1, strings.Join(slices.Repeat([]string{alias}, 8), ","))
+		document += fmt.Sprintf("l%d: &l%d [%s]\n", i+1, i+1, strings.Join(slices.Repeat([]string{alias}, 8), ","))
 	}
-	return b
+	return document
 }
 
 // bytesField returns a length-delimited protobuf field. number is at most 15.
@@ -42,7 +44,7 @@ func nested(open, end string, levels int) string {
 // type, before they are decoded.
 func TestBodiesAreBounded(t *testing.T) {
 	_, codec := newCodec(t)
-	want := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	configMapGVK := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	list := func(element string, n int) string { return strings.Repeat(element+",", n-1) + element }
 	configMap := func(rest string) string { return `{"kind":"ConfigMap","apiVersion":"v1",` + rest + `}` }
 	deepCBOR := func(levels int) string {
@@ -113,7 +115,7 @@ func TestBodiesAreBounded(t *testing.T) {
 		"deep CBOR":     {media: api.MediaCBOR, body: deepCBOR(600), want: "exceeded max nested level"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := codec.Decode(test.media, []byte(test.body), want, nil, true)
+			_, err := codec.Decode(test.media, []byte(test.body), configMapGVK, nil, true)
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("Decode: got error %.200v, want none", err)
@@ -132,42 +134,48 @@ func TestProtobufIsBounded(t *testing.T) {
 	typeMeta := field(1, field(1, "v1")+field(2, "Pod"))
 	gvkPod := corev1.SchemeGroupVersion.WithKind("Pod")
 
-	// Each element of these lists takes two bytes.
-	body := "k8s\x00" + typeMeta + field(2, field(2, strings.Repeat("\x12\x00", doccheck.MaxContainers)))
-	_, err := codec.Decode(api.MediaProtobuf, []byte(body), gvkPod, nil, true)
-	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
-		t.Errorf("many containers: got error %v, want one about lists that are too large", err)
-	}
-	body = "k8s\x00" + typeMeta + field(2, field(1, strings.Repeat("\x6a\x00", doccheck.MaxContainers)))
-	_, err = codec.Decode(api.MediaProtobuf, []byte(body), gvkPod, nil, true)
-	if err == nil || !strings.Contains(err.Error(), "more than 131072 lists and objects") {
-		t.Errorf("many owners: got error %v, want one about too many lists and objects", err)
+	encode := func(obj runtime.Object, gvk schema.GroupVersionKind) []byte {
+		t.Helper()
+		data, err := codec.Encode(obj, gvk, api.MediaProtobuf, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, doccheck.MaxValues+1)}}
-	data, err := codec.Encode(pod, gvkPod, api.MediaProtobuf, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = codec.Decode(api.MediaProtobuf, data, gvkPod, nil, true)
-	if err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
-		t.Errorf("many finalizers: got error %v, want one about too many values", err)
-	}
-	schema := &apiextensionsv1.JSONSchemaProps{}
+	deep := &apiextensionsv1.JSONSchemaProps{}
 	for range doccheck.MaxDepth {
-		schema = &apiextensionsv1.JSONSchemaProps{Not: schema}
+		deep = &apiextensionsv1.JSONSchemaProps{Not: deep}
 	}
 	crd := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
-			{Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}},
+			{Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: deep}},
 		},
 	}}
-	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
-	if data, err = codec.Encode(crd, gvk, api.MediaProtobuf, false); err != nil {
-		t.Fatal(err)
-	}
-	_, err = codec.Decode(api.MediaProtobuf, data, gvk, nil, true)
-	if err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
-		t.Errorf("deep schema: got error %v, want one about too many levels", err)
+	gvkCRD := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
+	for name, test := range map[string]struct {
+		body []byte
+		gvk  schema.GroupVersionKind
+		want string // part of the error
+	}{
+		// Each container and each owner takes two bytes.
+		"many containers": {
+			body: []byte("k8s\x00" + typeMeta + field(2, field(2, strings.Repeat("\x12\x00", doccheck.MaxContainers)))),
+			gvk:  gvkPod,
+			want: "the lists of the document take more than 16777216 bytes",
+		},
+		"many owners": {
+			body: []byte("k8s\x00" + typeMeta + field(2, field(1, strings.Repeat("\x6a\x00", doccheck.MaxContainers)))),
+			gvk:  gvkPod,
+			want: "more than 131072 lists and objects",
+		},
+		"many finalizers": {body: encode(pod, gvkPod), gvk: gvkPod, want: "more than 262144 values"},
+		"deep schema":     {body: encode(crd, gvkCRD), gvk: gvkCRD, want: "nested more than 500 levels deep"},
+	} {
+		_, err := codec.Decode(api.MediaProtobuf, test.body, test.gvk, nil, true)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got error %v, want one that contains %q", name, err, test.want)
+		}
 	}
 }
 
@@ -203,15 +211,15 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := codec.Checks.Values(api.MediaProtobuf, data, gvk); n < test.minimum || n > test.maximum {
-			t.Errorf("%s of %d bytes: got %d values, want %d to %d", name, len(data), n, test.minimum, test.maximum)
+		if values := codec.Checks.Values(api.MediaProtobuf, data, gvk); values < test.minimum || values > test.maximum {
+			t.Errorf("%s of %d bytes: got %d values, want %d to %d", name, len(data), values, test.minimum, test.maximum)
 		}
-		if n := codec.Checks.Values(api.MediaJSON, data, gvk); n != 0 {
-			t.Errorf("%s declared as JSON: got %d values, want 0", name, n)
+		if values := codec.Checks.Values(api.MediaJSON, data, gvk); values != 0 {
+			t.Errorf("%s declared as JSON: got %d values, want 0", name, values)
 		}
 	}
-	if n := codec.Checks.Values(api.MediaProtobuf, []byte("k8s\x00\xff"), gvk); n != 0 {
-		t.Errorf("invalid body: got %d values, want 0", n)
+	if values := codec.Checks.Values(api.MediaProtobuf, []byte("k8s\x00\xff"), gvk); values != 0 {
+		t.Errorf("invalid body: got %d values, want 0", values)
 	}
 }
 

@@ -38,9 +38,9 @@ func newCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 // storedKinds returns the kinds that have a stored form.
 func storedKinds(catalog *registry.Catalog) []*registry.Kind {
 	var out []*registry.Kind
-	for _, k := range catalog.Kinds() {
-		if !k.Virtual {
-			out = append(out, k)
+	for _, kind := range catalog.Kinds() {
+		if !kind.Virtual {
+			out = append(out, kind)
 		}
 	}
 	return out
@@ -95,24 +95,24 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "protobuf", want, decode(t, objectCodec, api.MediaProtobuf, proto, kind.GVK()))
+			checkEqual(t, "protobuf", want, decode(t, objectCodec, api.MediaProtobuf, proto, kind.GVK()))
 
 			for _, eventType := range []codec.EventType{codec.Added, codec.Modified, codec.Deleted} {
 				frame, err := kindCodec.JSONFrame(eventType, stored)
 				if err != nil {
 					t.Fatal(err)
 				}
-				equal(t, "JSON", want, decode(t, objectCodec, api.MediaJSON, frame.Object(eventType), kind.GVK()))
+				checkEqual(t, "JSON", want, decode(t, objectCodec, api.MediaJSON, frame.Object(eventType), kind.GVK()))
 				checkEvent(t, frame, eventType.String(), kind)
 				for _, to := range []codec.EventType{codec.Added, codec.Modified, codec.Deleted} {
 					checkEvent(t, frame.AppendWithEventType(nil, eventType, to), to.String(), kind)
 				}
 				item := kindCodec.AppendItem(nil, frame, eventType)
-				var m map[string]any
-				if err := json.Unmarshal(item, &m); err != nil {
+				var members map[string]any
+				if err := json.Unmarshal(item, &members); err != nil {
 					t.Fatalf("item %s: %v", item, err)
 				}
-				if _, has := m["kind"]; has {
+				if _, has := members["kind"]; has {
 					t.Errorf("got list item %s, want no kind", item)
 				}
 			}
@@ -128,13 +128,13 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var pom metav1.PartialObjectMetadata
-			if err := json.Unmarshal(partial.Object(codec.Added), &pom); err != nil {
+			var metadata metav1.PartialObjectMetadata
+			if err := json.Unmarshal(partial.Object(codec.Added), &metadata); err != nil {
 				t.Fatal(err)
 			}
-			if pom.Kind != "PartialObjectMetadata" || pom.APIVersion != "meta.k8s.io/v1" ||
-				pom.ResourceVersion != "42" || pom.Labels["app"] != "web" {
-				t.Errorf("metadata = %+v, want PartialObjectMetadata at resourceVersion 42 with label app=web", pom)
+			if metadata.Kind != "PartialObjectMetadata" || metadata.APIVersion != "meta.k8s.io/v1" ||
+				metadata.ResourceVersion != "42" || metadata.Labels["app"] != "web" {
+				t.Errorf("metadata = %+v, want PartialObjectMetadata at resourceVersion 42 with label app=web", metadata)
 			}
 			checkRow(t, kindCodec, stored)
 		})
@@ -158,37 +158,37 @@ func checkEvent(t *testing.T, frame []byte, typ string, kind *registry.Kind) {
 }
 
 // checkRow checks that an object has a table row with the right number of cells and the right age.
-func checkRow(t *testing.T, kindCodec *codec.KindCodec, it codec.Item) {
+func checkRow(t *testing.T, kindCodec *codec.KindCodec, item codec.Item) {
 	t.Helper()
-	row, err := kindCodec.TableCells(it)
+	row, err := kindCodec.TableCells(item)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := kindCodec.AppendTableHead(nil, "v1", metav1.ListMeta{ResourceVersion: "42"}, true)
-	if b, err = row.Append(b, codec.NewAgeFormatter(time.Unix(1700000000+90, 0))); err != nil {
+	encoded := kindCodec.AppendTableHead(nil, "v1", metav1.ListMeta{ResourceVersion: "42"}, true)
+	if encoded, err = row.Append(encoded, codec.NewAgeFormatter(time.Unix(1700000000+90, 0))); err != nil {
 		t.Fatal(err)
 	}
 	var table metav1.Table
-	if err := json.Unmarshal(append(b, "}"+codec.ListTail...), &table); err != nil {
-		t.Fatalf("%s: %v", b, err)
+	if err := json.Unmarshal(append(encoded, "}"+codec.ListTail...), &table); err != nil {
+		t.Fatalf("%s: %v", encoded, err)
 	}
 	cells := max(len(table.ColumnDefinitions), len(kindCodec.Kind.Presentation.Columns))
 	if len(table.Rows) != 1 || len(table.Rows[0].Cells) != cells {
 		t.Fatalf("table = %+v, want one row of %d cells", table, cells)
 	}
-	for i, col := range table.ColumnDefinitions {
-		if col.Name == "Age" && table.Rows[0].Cells[i] != "90s" {
+	for i, column := range table.ColumnDefinitions {
+		if column.Name == "Age" && table.Rows[0].Cells[i] != "90s" {
 			t.Errorf("got age %v, want 90s", table.Rows[0].Cells[i])
 		}
 	}
 }
 
 // decode decodes a body that must have the expected type and no unknown fields.
-func decode(t *testing.T, c *codec.Codec, media string, b []byte, gvk schema.GroupVersionKind) registry.Object {
+func decode(t *testing.T, objectCodec *codec.Codec, media string, body []byte, gvk schema.GroupVersionKind) registry.Object {
 	t.Helper()
-	decoded, err := c.Decode(media, b, gvk, nil, true)
+	decoded, err := objectCodec.Decode(media, body, gvk, nil, true)
 	if err != nil {
-		t.Fatalf("%s: %v", b, err)
+		t.Fatalf("%s: %v", body, err)
 	}
 	if decoded.GVK != gvk || len(decoded.Unknown) > 0 {
 		t.Errorf("decoded %v with unknown fields %v, want %v without any", decoded.GVK, decoded.Unknown, gvk)
@@ -196,19 +196,19 @@ func decode(t *testing.T, c *codec.Codec, media string, b []byte, gvk schema.Gro
 	return decoded.Object.(registry.Object)
 }
 
-// equal fails the test if two objects differ. form names the encoding.
-func equal(t *testing.T, form string, want, got runtime.Object) {
+// checkEqual fails the test if two objects differ. form names the encoding.
+func checkEqual(t *testing.T, form string, want, got runtime.Object) {
 	t.Helper()
 	if !apiequality.Semantic.DeepEqual(want, got) {
-		a, _ := json.Marshal(want)
-		b, _ := json.Marshal(got)
-		t.Errorf("%s: want %s\n got %s", form, a, b)
+		wantJSON, _ := json.Marshal(want)
+		gotJSON, _ := json.Marshal(got)
+		t.Errorf("%s: want %s\n got %s", form, wantJSON, gotJSON)
 	}
 }
 
-// TestListsDecode checks that the library decodes lists that are assembled from heads, items and
+// TestAssembledListsDecode checks that the library decodes lists that are assembled from heads, items and
 // tails, and that the announced sizes of items are right.
-func TestListsDecode(t *testing.T) {
+func TestAssembledListsDecode(t *testing.T) {
 	catalog, objectCodec := newCodec(t)
 	for _, objectKind := range storedKinds(catalog) {
 		kindCodec := objectCodec.ForKind(objectKind)
@@ -268,11 +268,11 @@ func TestListsDecode(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s %s: %v", objectKind.GVK(), media, err)
 			}
-			l, err := meta.ListAccessor(decoded.Object)
+			list, err := meta.ListAccessor(decoded.Object)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l.GetResourceVersion() != "99" || l.GetContinue() != "x" || *l.GetRemainingItemCount() != 5 || meta.LenList(decoded.Object) != 3 {
+			if list.GetResourceVersion() != "99" || list.GetContinue() != "x" || *list.GetRemainingItemCount() != 5 || meta.LenList(decoded.Object) != 3 {
 				t.Errorf("%s %s: got %+v, want 3 items at version 99, continue x, 5 remaining", objectKind.GVK(), media, decoded.Object)
 			}
 			i := 0
@@ -288,9 +288,9 @@ func TestListsDecode(t *testing.T) {
 	}
 }
 
-// TestStoredForm checks that stored values are protobuf in its envelope, or JSON for the groups
+// TestStoredFormIsProtobufOrJSON checks that stored values are protobuf in its envelope, or JSON for the groups
 // that Kubernetes stores as JSON, and that both contain the stored version.
-func TestStoredForm(t *testing.T) {
+func TestStoredFormIsProtobufOrJSON(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, kind := range storedKinds(catalog) {
 		value, err := c.ForKind(kind).EncodeStored(sample(t, kind, "a"))
@@ -302,10 +302,10 @@ func TestStoredForm(t *testing.T) {
 			t.Errorf("%s: got stored value %.40q, want JSON: %t", kind.GVK(), value, wantJSON)
 		}
 		if wantJSON {
-			var tm metav1.TypeMeta
-			if err := json.Unmarshal(value, &tm); err != nil || tm.Kind != kind.Kind ||
-				tm.APIVersion != kind.StoredGVK().GroupVersion().String() {
-				t.Errorf("%s: got type %+v, %v, want that of the stored version, %s", kind.GVK(), tm, err, kind.StoredGVK())
+			var typeMeta metav1.TypeMeta
+			if err := json.Unmarshal(value, &typeMeta); err != nil || typeMeta.Kind != kind.Kind ||
+				typeMeta.APIVersion != kind.StoredGVK().GroupVersion().String() {
+				t.Errorf("%s: got type %+v, %v, want that of the stored version, %s", kind.GVK(), typeMeta, err, kind.StoredGVK())
 			}
 		}
 		if bytes.Contains(value, []byte("resourceVersion")) {
@@ -324,12 +324,12 @@ func TestRepeatedMessagesAreMerged(t *testing.T) {
 		Spec:       corev1.PodSpec{NodeName: "node-1", HostNetwork: true},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
-	then := &corev1.Pod{
+	second := &corev1.Pod{
 		Spec:   corev1.PodSpec{NodeName: "node-7", RestartPolicy: corev1.RestartPolicyNever},
 		Status: corev1.PodStatus{Phase: corev1.PodFailed, PodIP: "10.0.0.1"},
 	}
 	envelope := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
-	for _, part := range []*corev1.Pod{first, then} {
+	for _, part := range []*corev1.Pod{first, second} {
 		b, err := part.Marshal()
 		if err != nil {
 			t.Fatal(err)
@@ -340,20 +340,20 @@ func TestRepeatedMessagesAreMerged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := kindCodec.Attributes(append([]byte("k8s\x00"), b...))
+	attrs, err := kindCodec.Attributes(append([]byte("k8s\x00"), b...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for _, p := range a.Fields {
-		got[p.Key] = p.Value
+	for _, field := range attrs.Fields {
+		got[field.Key] = field.Value
 	}
-	for k, v := range map[string]string{
+	for label, wantValue := range map[string]string{
 		"spec.nodeName": "node-7", "spec.restartPolicy": "Never", "spec.hostNetwork": "false",
 		"status.phase": "Failed", "status.podIP": "10.0.0.1",
 	} {
-		if got[k] != v {
-			t.Errorf("%s: got %q, want %q", k, got[k], v)
+		if got[label] != wantValue {
+			t.Errorf("%s: got %q, want %q", label, got[label], wantValue)
 		}
 	}
 }
@@ -380,46 +380,46 @@ func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 	}
 	pod.Kind = "Pod"
 	pod.APIVersion = "v1"
-	js, err := json.Marshal(pod)
+	jsonText, err := json.Marshal(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for form, value := range map[string][]byte{"protobuf": proto, "JSON": js} {
-		a, err := kindCodec.Attributes(value)
+	for form, value := range map[string][]byte{"protobuf": proto, "JSON": jsonText} {
+		attrs, err := kindCodec.Attributes(value)
 		if err != nil {
 			t.Fatalf("%s: %v", form, err)
 		}
 		got := map[string]string{}
-		for _, p := range a.Fields {
-			got[p.Key] = p.Value
+		for _, field := range attrs.Fields {
+			got[field.Key] = field.Value
 		}
-		for k, v := range want {
-			if g, ok := got[k]; !ok || g != v {
-				t.Errorf("%s: %s: got %q, want %q", form, k, g, v)
+		for label, wantValue := range want {
+			if g, ok := got[label]; !ok || g != wantValue {
+				t.Errorf("%s: %s: got %q, want %q", form, label, g, wantValue)
 			}
 		}
 	}
 }
 
-// TestDamagedStoredValuesAreErrors checks that decoding a damaged stored value is an error and
+// TestCorruptStoredValuesAreErrors checks that decoding a corrupt stored value is an error and
 // never panics.
-func TestDamagedStoredValuesAreErrors(t *testing.T) {
+func TestCorruptStoredValuesAreErrors(t *testing.T) {
 	catalog, c := newCodec(t)
-	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-	kindCodec := c.ForKind(k)
-	good, err := kindCodec.EncodeStored(sample(t, k, "a"))
+	kind := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
+	kindCodec := c.ForKind(kind)
+	valid, err := kindCodec.EncodeStored(sample(t, kind, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	huge := append([]byte("k8s\x00\x12"), binary.AppendUvarint(nil, 1<<40)...)
 	for name, b := range map[string][]byte{
 		"empty": {}, "no envelope": []byte("hello"), "prefix alone": []byte("k8s\x00"), "a length beyond the end": huge,
-		"cut in the middle": good[:len(good)/2], "JSON of a list": []byte("[]"), "a field number of zero": []byte("k8s\x00\x00\x00"),
+		"cut in the middle": valid[:len(valid)/2], "JSON of a list": []byte("[]"), "a field number of zero": []byte("k8s\x00\x00\x00"),
 	} {
-		it := codec.Item{Stored: b, Revision: 1}
+		item := codec.Item{Stored: b, Revision: 1}
 		_, decodeErr := kindCodec.DecodeStored(b, 1)
-		_, protoErr := kindCodec.AppendProto(nil, it)
-		_, jsonErr := kindCodec.JSONFrame(codec.Added, it)
+		_, protoErr := kindCodec.AppendProto(nil, item)
+		_, jsonErr := kindCodec.JSONFrame(codec.Added, item)
 		if protoErr == nil || (decodeErr == nil) != (jsonErr == nil) {
 			t.Errorf("%s: got errors DecodeStored: %v, AppendProto: %v, JSONFrame: %v; want AppendProto to fail, and the others to agree",
 				name, decodeErr, protoErr, jsonErr)
@@ -431,22 +431,22 @@ func TestDamagedStoredValuesAreErrors(t *testing.T) {
 // that is encoded can be appended.
 func FuzzStoredValue(f *testing.F) {
 	catalog, c := newCodec(f)
-	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-	kindCodec := c.ForKind(k)
-	good, err := kindCodec.EncodeStored(sample(f, k, "a"))
+	kind := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
+	kindCodec := c.ForKind(kind)
+	valid, err := kindCodec.EncodeStored(sample(f, kind, "a"))
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(good)
+	f.Add(valid)
 	f.Add([]byte("k8s\x00"))
 	f.Add([]byte(`{"metadata":{"name":"a"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		it := codec.Item{Stored: data, Revision: 3}
+		item := codec.Item{Stored: data, Revision: 3}
 		_, _ = kindCodec.Attributes(data)
-		_, _ = kindCodec.Message(it)
+		_, _ = kindCodec.Message(item)
 		checkPositions(t, kindCodec, data)
-		_, _ = kindCodec.PartialMessage(it)
-		if row, err := kindCodec.TableCells(it); err == nil {
+		_, _ = kindCodec.PartialMessage(item)
+		if row, err := kindCodec.TableCells(item); err == nil {
 			if _, err := row.Append(nil, codec.NewAgeFormatter(time.Unix(1, 0))); err != nil {
 				t.Errorf("row cannot be encoded: %v", err)
 			}

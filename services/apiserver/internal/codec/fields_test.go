@@ -38,8 +38,8 @@ func TestFieldsDecoderDecodesRequestedFields(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: whole.Name, Labels: whole.Labels, ResourceVersion: "42"},
 			Data:       whole.Data,
 		}
-		for _, o := range whole.OwnerReferences {
-			want.OwnerReferences = append(want.OwnerReferences, metav1.OwnerReference{UID: o.UID})
+		for _, owner := range whole.OwnerReferences {
+			want.OwnerReferences = append(want.OwnerReferences, metav1.OwnerReference{UID: owner.UID})
 		}
 		if !apiequality.Semantic.DeepEqual(got, want) {
 			t.Fatalf("seed %d: got\n%+v, want\n%+v", seed, got, want)
@@ -55,9 +55,9 @@ func TestFieldsDecoderDecodesRequestedFields(t *testing.T) {
 	}
 }
 
-// TestTableCellsFromParts checks that decoding only the declared fields does not change table
+// TestTableCellsNeedOnlyColumnFields checks that decoding only the declared fields does not change table
 // cells.
-func TestTableCellsFromParts(t *testing.T) {
+func TestTableCellsNeedOnlyColumnFields(t *testing.T) {
 	catalog, objectCodec := newCodec(t)
 	declared := false // a kind declares ColumnFields
 	for _, kind := range storedKinds(catalog) {
@@ -65,9 +65,9 @@ func TestTableCellsFromParts(t *testing.T) {
 			continue
 		}
 		declared = true
-		all := *kind
-		all.Presentation.ColumnFields = nil
-		whole, err := objectCodec.NewKindCodec(&all)
+		undeclared := *kind
+		undeclared.Presentation.ColumnFields = nil
+		whole, err := objectCodec.NewKindCodec(&undeclared)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,12 +78,12 @@ func TestTableCellsFromParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			it := codec.Item{Stored: value, Revision: 42}
-			want, err := whole.TableCells(it)
+			item := codec.Item{Stored: value, Revision: 42}
+			want, err := whole.TableCells(item)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := objectCodec.ForKind(kind).TableCells(it); err != nil || !bytes.Equal(got, want) {
+			if got, err := objectCodec.ForKind(kind).TableCells(item); err != nil || !bytes.Equal(got, want) {
 				t.Fatalf("%s: got cells %q, want %q (%v)", kind.Kind, got, want, err)
 			}
 		}
@@ -113,11 +113,11 @@ func BenchmarkFieldsDecoder(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	it := codec.Item{Stored: value, Revision: 42}
+	item := codec.Item{Stored: value, Revision: 42}
 	b.Run("fields", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := decodeFields(it); err != nil {
+			if _, err := decodeFields(item); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -140,10 +140,10 @@ func BenchmarkCells(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	it := codec.Item{Stored: value, Revision: 42}
+	item := codec.Item{Stored: value, Revision: 42}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := kindCodec.TableCells(it); err != nil {
+		if _, err := kindCodec.TableCells(item); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -187,12 +187,12 @@ func runningPod() *corev1.Pod {
 			ContainerID: "containerd://d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35",
 		})
 	}
-	for _, of := range []corev1.PodConditionType{
+	for _, conditionType := range []corev1.PodConditionType{
 		corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady,
 		corev1.PodScheduled,
 	} {
 		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
-			Type:               of,
+			Type:               conditionType,
 			Status:             corev1.ConditionTrue,
 			LastTransitionTime: now,
 		})

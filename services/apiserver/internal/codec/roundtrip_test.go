@@ -61,7 +61,7 @@ func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 					if err != nil {
 						t.Fatalf("%s: %v", media, err)
 					}
-					equal(t, media, obj, decode(t, objectCodec, media, body, kind.GVK()))
+					checkEqual(t, media, obj, decode(t, objectCodec, media, body, kind.GVK()))
 				}
 				if !kind.Virtual {
 					checkStored(t, objectCodec, objectCodec.ForKind(kind), obj)
@@ -102,7 +102,7 @@ func checkStored(t *testing.T, objectCodec *codec.Codec, kindCodec *codec.KindCo
 	}
 	want.SetResourceVersion("42")
 	want.SetSelfLink("")
-	equal(t, "store", want, storeAndRead(obj))
+	checkEqual(t, "store", want, storeAndRead(obj))
 	if kindCodec.Kind.Stored.JSON {
 		return
 	}
@@ -123,7 +123,7 @@ func checkStored(t *testing.T, objectCodec *codec.Codec, kindCodec *codec.KindCo
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, read+name, want, decode(t, objectCodec, api.MediaProtobuf, body, kindCodec.Kind.GVK()))
+			checkEqual(t, read+name, want, decode(t, objectCodec, api.MediaProtobuf, body, kindCodec.Kind.GVK()))
 		}
 	}
 }

@@ -85,9 +85,9 @@ func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 		if invalid := new(doccheck.ValueError); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Decode() = %v, want a ValueError that starts with %s", err, want)
 		}
-		for _, k := range catalog.Kinds() {
-			if k.GVK() == gvks[0] && k.Stored.ToStored == nil && !k.Stored.JSON {
-				if err := objectCodec.ForKind(k).CheckStored(body); err == nil || !strings.HasPrefix(err.Error(), want) {
+		for _, kind := range catalog.Kinds() {
+			if kind.GVK() == gvks[0] && kind.Stored.ToStored == nil && !kind.Stored.JSON {
+				if err := objectCodec.ForKind(kind).CheckStored(body); err == nil || !strings.HasPrefix(err.Error(), want) {
 					t.Errorf("CheckStored() = %v, want an error that starts with %s", err, want)
 				}
 			}
@@ -180,11 +180,11 @@ func TestDecodeAcceptsTextThatLooksExpensive(t *testing.T) {
 func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 	catalog, c := newCodec(t)
 	const value = "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-002147483647"
-	for _, k := range catalog.Kinds() {
-		if k.Kind != "ResourceQuota" {
+	for _, kind := range catalog.Kinds() {
+		if kind.Kind != "ResourceQuota" {
 			continue
 		}
-		_, err := c.ForKind(k).DecodeStored([]byte(value), 1)
+		_, err := c.ForKind(kind).DecodeStored([]byte(value), 1)
 		if undecodable := new(codec.UndecodableError); !errors.As(err, &undecodable) ||
 			!strings.Contains(err.Error(), "exponent of quantity") {
 			t.Errorf("got error %v, want an UndecodableError about the exponent of quantity", err)

@@ -31,15 +31,10 @@ func TestStatusIsBounded(t *testing.T) {
 	for i := range medium {
 		medium[i] = field.Invalid(at.Index(i), strings.Repeat("x", 1000), "is wrong")
 	}
-	if err := Invalid(schema.GroupKind{Kind: "Pod"}, "p", medium); len(err.ErrStatus.Details.Causes) > 100 ||
-		len(err.ErrStatus.Message) > MaxMessage+1000 {
-		t.Errorf("200 errors of 1000 bytes: got %d causes and a message of %d bytes, want at most 100 and about 64 KiB",
-			len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
-	}
 	for name, test := range map[string]struct {
-		err error
-		// left describes the omitted causes, kept is the number of the others.
-		kept, left string
+		err  error
+		kept string // the number of the causes that the Status contains
+		left string // the text about the omitted causes
 	}{
 		"a few": {err: Invalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3]), kept: "3"},
 		"many": {
@@ -84,8 +79,8 @@ func TestStatusIsBounded(t *testing.T) {
 				left = causes[n-1].Message
 				causes = causes[:n-1]
 			}
-			for _, x := range causes {
-				size += len(x.Message) + len(x.Field)
+			for _, cause := range causes {
+				size += len(cause.Message) + len(cause.Field)
 			}
 			if size > MaxMessage+maxCause+100 {
 				t.Errorf("got causes of %d bytes, want at most %d", size, MaxMessage+maxCause+100)
@@ -95,8 +90,28 @@ func TestStatusIsBounded(t *testing.T) {
 			}
 		})
 	}
-	small := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3])
-	if status := FromError(small); status.Details != small.ErrStatus.Details || len(status.Details.Causes) != 3 {
+}
+
+// TestInvalidLimitsTotalSize checks that Invalid omits causes when their texts exceed MaxMessage,
+// even if they are fewer than MaxCauses.
+func TestInvalidLimitsTotalSize(t *testing.T) {
+	at := field.NewPath("spec")
+	medium := make(field.ErrorList, 200)
+	for i := range medium {
+		medium[i] = field.Invalid(at.Index(i), strings.Repeat("x", 1000), "is wrong")
+	}
+	if err := Invalid(schema.GroupKind{Kind: "Pod"}, "p", medium); len(err.ErrStatus.Details.Causes) > 100 ||
+		len(err.ErrStatus.Message) > MaxMessage+1000 {
+		t.Errorf("200 errors of 1000 bytes: got %d causes and a message of %d bytes, want at most 100 and about 64 KiB",
+			len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
+	}
+}
+
+// TestSmallStatusIsUnchanged checks that FromError does not copy the details of a small Status.
+func TestSmallStatusIsUnchanged(t *testing.T) {
+	causes := field.ErrorList{field.Required(field.NewPath("spec"), ""), field.Required(field.NewPath("status"), "")}
+	small := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", causes)
+	if status := FromError(small); status.Details != small.ErrStatus.Details || len(status.Details.Causes) != 2 {
 		t.Errorf("small Status: got details %+v, want them unchanged", status.Details)
 	}
 }
@@ -123,13 +138,13 @@ func TestInvalidShortensLongValues(t *testing.T) {
 }
 
 // TestErrorsAreAggregated checks that the text equals that of apimachinery, with each error once
-// and brackets around several, and that it is bounded.
+// and brackets around several.
 func TestErrorsAreAggregated(t *testing.T) {
 	at := field.NewPath("spec")
-	one := field.Required(at.Index(0), "first")
-	other := field.Invalid(at.Index(1), "x", "second")
+	first := field.Required(at.Index(0), "first")
+	second := field.Invalid(at.Index(1), "x", "second")
 	for name, errs := range map[string]field.ErrorList{
-		"none": nil, "one": {one}, "the same twice": {one, one}, "two": {one, other}, "one of two twice": {one, other, one},
+		"none": nil, "one": {first}, "the same twice": {first, first}, "two": {first, second}, "one of two twice": {first, second, first},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := schema.GroupKind{Kind: "Pod"}
@@ -142,10 +157,15 @@ func TestErrorsAreAggregated(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAggregatedFormatsOnlyShownErrors checks that the text of many errors is bounded, and that errors
+// beyond the bound are not formatted.
+func TestAggregatedFormatsOnlyShownErrors(t *testing.T) {
 	many := make([]error, 200_000)
 	formatted := 0
 	for i := range many {
-		many[i] = words(func() string { formatted++; return fmt.Sprint("error ", i) })
+		many[i] = lazyError(func() string { formatted++; return fmt.Sprint("error ", i) })
 	}
 	text := Aggregated(many).Error()
 	if len(text) > MaxMessage+100 ||
@@ -156,6 +176,7 @@ func TestErrorsAreAggregated(t *testing.T) {
 	}
 }
 
-type words func() string
+// lazyError is an error whose text a function returns.
+type lazyError func() string
 
-func (w words) Error() string { return w() }
+func (e lazyError) Error() string { return e() }

@@ -19,8 +19,8 @@ func formatShort(err error) string {
 	if err == nil {
 		return "none"
 	}
-	st := FromError(err)
-	return fmt.Sprintf("%d %s %.60s", st.Code, st.Reason, st.Message)
+	status := FromError(err)
+	return fmt.Sprintf("%d %s %.60s", status.Code, status.Reason, status.Message)
 }
 
 var pods = schema.GroupResource{Group: "g", Resource: "pods"}
@@ -68,24 +68,33 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 	if got := formatShort(full); !errors.Is(full, storage.ErrFull) || got != "500 InternalError put: storage is unavailable" {
 		t.Errorf("full store: got %s, want the error of an unavailable store that wraps ErrFull", got)
 	}
+}
+
+// TestNotAcceptableNamesMediaTypes checks that the error lists the supported media types.
+func TestNotAcceptableNamesMediaTypes(t *testing.T) {
 	if got := formatShort(NotAcceptable([]string{"a/b", "c/d"})); !strings.HasSuffix(got, "accepted: a/b, c/d") {
 		t.Errorf("NotAcceptable(a/b, c/d): got %s, want both media types", got)
 	}
-	if st := FromError(&apierrors.StatusError{}); st.Status != metav1.StatusFailure || st.Code != 500 {
-		t.Errorf("empty Status: got %+v, want Failure with code 500", st)
+}
+
+// TestFromErrorCompletesEmptyStatus checks that an empty Status becomes a failure with code 500, and
+// that the Status of another server is unchanged.
+func TestFromErrorCompletesEmptyStatus(t *testing.T) {
+	if status := FromError(&apierrors.StatusError{}); status.Status != metav1.StatusFailure || status.Code != 500 {
+		t.Errorf("empty Status: got %+v, want Failure with code 500", status)
 	}
 	other := metav1.Status{Status: "Odd", Code: 299}
-	if st := FromError(&apierrors.StatusError{ErrStatus: other}); st.Status != "Odd" || st.Code != 299 {
-		t.Errorf("Status of another server: got %+v, want it unchanged", st)
+	if status := FromError(&apierrors.StatusError{ErrStatus: other}); status.Status != "Odd" || status.Code != 299 {
+		t.Errorf("Status of another server: got %+v, want it unchanged", status)
 	}
 }
 
-// TestUnreadableErrorsNameKeysIfAllowed checks that keys are reported only to users who may delete unreadable
+// TestCorruptObjectErrorsNameKeysIfAllowed checks that keys are reported only to users who may delete corrupt
 // objects, and that rejected decryptions are not reported as corruption.
-func TestUnreadableErrorsNameKeysIfAllowed(t *testing.T) {
-	closed := &storage.CorruptObjectError{Key: "/root/pods/a", Revision: 7, Err: errors.New("no key")}
-	odd := &storage.CorruptObjectError{Key: "/root/pods/b", Revision: 7, Undecodable: true, Err: errors.New("no object")}
-	late := &storage.CorruptObjectError{Key: "/root/pods/c", Err: fmt.Errorf("open: %w", ManyWait())}
+func TestCorruptObjectErrorsNameKeysIfAllowed(t *testing.T) {
+	undecryptable := &storage.CorruptObjectError{Key: "/root/pods/a", Revision: 7, Err: errors.New("no key")}
+	undecodable := &storage.CorruptObjectError{Key: "/root/pods/b", Revision: 7, Undecodable: true, Err: errors.New("no object")}
+	rejected := &storage.CorruptObjectError{Key: "/root/pods/c", Err: fmt.Errorf("open: %w", ManyWait())}
 	const wait = "429 TooManyRequests Too many requests wait already, please try again later"
 	named := CorruptObjects{Named: true, Root: "/root"}
 	plain := CorruptObjects{Root: "/root"}
@@ -94,43 +103,57 @@ func TestUnreadableErrorsNameKeysIfAllowed(t *testing.T) {
 		err  error
 		want string
 	}{
-		{name: "named object", err: named.OfObject(closed),
+		{name: "named object", err: named.OfObject(undecryptable),
 			want: "500 InternalError Internal error occurred: StorageError: corrupt object, Code:"},
-		{name: "object", err: plain.OfObject(closed), want: "500 InternalError Internal error occurred: no key"},
-		{name: "undecodable object", err: plain.OfObject(odd), want: "500  no object"},
-		{name: "rejected object", err: named.OfObject(late), want: wait},
+		{name: "object", err: plain.OfObject(undecryptable), want: "500 InternalError Internal error occurred: no key"},
+		{name: "undecodable object", err: plain.OfObject(undecodable), want: "500  no object"},
+		{name: "rejected object", err: named.OfObject(rejected), want: wait},
 		{
 			name: "named write",
-			err:  named.OfWrite(closed),
+			err:  named.OfWrite(undecryptable),
 			want: "500 InternalError Internal error occurred: data from the storage is not transf",
 		},
-		{name: "named undecodable write", err: named.OfWrite(odd), want: "500  object not decodable revision=7: no object"},
-		{name: "write", err: plain.OfWrite(closed), want: "500 InternalError Internal error occurred: no key"},
-		{name: "rejected write", err: named.OfWrite(late), want: wait},
-		{name: "list", err: plain.OfList(pods, []*storage.CorruptObjectError{closed, odd}),
+		{name: "named undecodable write", err: named.OfWrite(undecodable), want: "500  object not decodable revision=7: no object"},
+		{name: "write", err: plain.OfWrite(undecryptable), want: "500 InternalError Internal error occurred: no key"},
+		{name: "rejected write", err: named.OfWrite(rejected), want: wait},
+		{name: "list", err: plain.OfList(pods, []*storage.CorruptObjectError{undecryptable, undecodable}),
 			want: `500 InternalError Internal error occurred: unable to transform key "/root/pods`},
-		{name: "undecodable list", err: plain.OfList(pods, []*storage.CorruptObjectError{odd}), want: "500  no object"},
-		{name: "rejected list", err: named.OfList(pods, []*storage.CorruptObjectError{closed, late}), want: wait},
+		{name: "undecodable list", err: plain.OfList(pods, []*storage.CorruptObjectError{undecodable}), want: "500  no object"},
+		{name: "rejected list", err: named.OfList(pods, []*storage.CorruptObjectError{undecryptable, rejected}), want: wait},
 	} {
 		if got := formatShort(test.err); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
 		}
 	}
-	if message := FromError(named.OfObject(closed)).Message; !strings.Contains(message, "Key: /pods/a,") {
+	if message := FromError(named.OfObject(undecryptable)).Message; !strings.Contains(message, "Key: /pods/a,") {
 		t.Errorf("got message %q, want the key /pods/a", message)
 	}
+}
+
+// TestListErrorNamesAtMost100CorruptObjects checks that the error of a list names 100 corrupt objects,
+// and has one more cause that states that there are others.
+func TestListErrorNamesAtMost100CorruptObjects(t *testing.T) {
+	corrupt := &storage.CorruptObjectError{Key: "/root/pods/a", Revision: 7, Err: errors.New("no key")}
+	named := CorruptObjects{Named: true, Root: "/root"}
 	many := make([]*storage.CorruptObjectError, 200)
 	for i := range many {
-		many[i] = closed
+		many[i] = corrupt
 	}
-	st := FromError(named.OfList(pods, many))
-	if causes := st.Details.Causes; st.Reason != metav1.StatusReasonStoreReadError || len(causes) != 101 ||
-		causes[0].Field != closed.Key || causes[100].Type != metav1.CauseTypeTooMany {
-		t.Errorf("list of 200 unreadable objects: got %s, %d causes, want StorageReadError, 101 causes", st.Reason, len(causes))
+	status := FromError(named.OfList(pods, many))
+	if causes := status.Details.Causes; status.Reason != metav1.StatusReasonStoreReadError || len(causes) != 101 ||
+		causes[0].Field != corrupt.Key || causes[100].Type != metav1.CauseTypeTooMany {
+		t.Errorf("list of 200 corrupt objects: got %s, %d causes, want StorageReadError, 101 causes", status.Reason, len(causes))
 	}
+}
+
+// TestCanStopAfterReportableObjects checks that a list may stop after more corrupt objects than its
+// error names, or after the first one if it names none.
+func TestCanStopAfterReportableObjects(t *testing.T) {
+	named := CorruptObjects{Named: true, Root: "/root"}
+	plain := CorruptObjects{Root: "/root"}
 	for found, want := range map[int]bool{1: false, 100: false, 101: true} {
 		if got := named.CanStop(found); got != want || !plain.CanStop(found) {
-			t.Errorf("Enough(%d): got %t, want %t; without names: got %t, want true", found, got, want, plain.CanStop(found))
+			t.Errorf("CanStop(%d): got %t, want %t; without names: got %t, want true", found, got, want, plain.CanStop(found))
 		}
 	}
 }
@@ -154,11 +177,11 @@ func TestForeignStatusIsBounded(t *testing.T) {
 		},
 	}
 	got := Shortened(foreign)
-	if n := got.Size(); n > MaxMessage+10*(maxCause+100) {
-		t.Errorf("Status with texts of 1 MiB: got %d bytes, want at most %d", n, MaxMessage+10*(maxCause+100))
+	if size := got.Size(); size > MaxMessage+10*(maxCause+100) {
+		t.Errorf("Status with texts of 1 MiB: got %d bytes, want at most %d", size, MaxMessage+10*(maxCause+100))
 	}
-	if d := got.Details; got.Code != 418 || d == nil || d.UID != "u" || d.RetryAfterSeconds != 3 || len(d.Causes) != 1 {
-		t.Errorf("short fields: got code %d, details %+v, want code 418, uid u, 3 s, one cause", got.Code, d)
+	if details := got.Details; got.Code != 418 || details == nil || details.UID != "u" || details.RetryAfterSeconds != 3 || len(details.Causes) != 1 {
+		t.Errorf("short fields: got code %d, details %+v, want code 418, uid u, 3 s, one cause", got.Code, details)
 	}
 	if got := Shortened(&metav1.Status{Message: "m"}); got.Details != nil || got.Message != "m" {
 		t.Errorf("short Status: got %+v, want it unchanged", got)

@@ -14,13 +14,13 @@ import (
 )
 
 // expectError fails the test unless err contains want, or is nil if want is empty.
-func expectError(t *testing.T, what string, err error, want string) {
+func expectError(t *testing.T, call string, err error, want string) {
 	t.Helper()
 	switch {
 	case want == "" && err != nil:
-		t.Errorf("%s = %v, want nil", what, err)
+		t.Errorf("%s = %v, want nil", call, err)
 	case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
-		t.Errorf("%s = %v, want an error that contains %q", what, err, want)
+		t.Errorf("%s = %v, want an error that contains %q", call, err, want)
 	}
 }
 
@@ -110,14 +110,14 @@ func TestInvalidVariableFailsOnlyWhenEvaluated(t *testing.T) {
 	}
 	// 3. Its evaluation.
 	noValue := func() any { return nil }
-	in := &expressions.Input{Object: noValue, OldObject: noValue, Request: noValue, NamespaceObject: noValue}
-	in.Variables = expressions.Variables([]string{"number", "invalid"}, func(name string) (ref.Val, error) {
+	input := &expressions.Input{Object: noValue, OldObject: noValue, Request: noValue, NamespaceObject: noValue}
+	input.Variables = expressions.Variables([]string{"number", "invalid"}, func(name string) (ref.Val, error) {
 		if name == "invalid" {
 			return nil, errors.New("does not compile")
 		}
 		return types.Int(1), nil
 	})
-	_, err = program.Bool(t.Context(), in.Values(), nil)
+	_, err = program.Bool(t.Context(), input.Values(), nil)
 	expectError(t, "Bool()", err, `composited variable "invalid" fails to evaluate: does not compile`)
 }
 

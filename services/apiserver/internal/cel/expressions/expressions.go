@@ -56,10 +56,10 @@ func (c *Compiler) WithLimit() *Compiler {
 }
 
 func newCompiler(base *celenv.BaseEnv) *Compiler {
-	c := &Compiler{base: base, patches: sync.OnceValues(base.Patches)}
-	c.types, c.requestType, c.namespaceType = commonTypes()
-	c.envs = &envs{compiler: c, types: c.types, built: map[VariableSet]*celenv.Env{}}
-	return c
+	compiler := &Compiler{base: base, patches: sync.OnceValues(base.Patches)}
+	compiler.types, compiler.requestType, compiler.namespaceType = commonTypes()
+	compiler.envs = &envs{compiler: compiler, types: compiler.types, built: map[VariableSet]*celenv.Env{}}
+	return compiler
 }
 
 // envs holds a CEL environment for each VariableSet. It is safe for concurrent use.

@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// isWantedError reports whether err contains want, or is nil if want is empty.
-func isWantedError(err error, want string) bool {
+// matchesWantedError reports whether err contains want, or is nil if want is empty.
+func matchesWantedError(err error, want string) bool {
 	if err == nil || want == "" {
 		return err == nil && want == ""
 	}
@@ -21,11 +21,11 @@ func isWantedError(err error, want string) bool {
 // newCompiler returns a compiler.
 func newCompiler(t testing.TB) *expressions.Compiler {
 	t.Helper()
-	c, err := expressions.New()
+	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return compiler
 }
 
 // TestExpressionsSeeVisibleVariables checks which variables an expression may use, and their types.
@@ -73,10 +73,10 @@ func TestExpressionsSeeVisibleVariables(t *testing.T) {
 		{visible: all, expression: "1", want: cel.StringType, wantErr: "must evaluate to string but got int"},
 		{visible: all, expression: "1 +", want: cel.IntType, wantErr: "compilation failed: ERROR: <input>:1:4: Syntax error"},
 	}
-	for _, tt := range tests {
-		err := compiler.Check(tt.visible, tt.expression, tt.want)
-		if !isWantedError(err, tt.wantErr) {
-			t.Errorf("Check(%+v, %q, %v) = %v, want error %q", tt.visible, tt.expression, tt.want, err, tt.wantErr)
+	for _, test := range tests {
+		err := compiler.Check(test.visible, test.expression, test.want)
+		if !matchesWantedError(err, test.wantErr) {
+			t.Errorf("Check(%+v, %q, %v) = %v, want error %q", test.visible, test.expression, test.want, err, test.wantErr)
 		}
 	}
 	const want = "must evaluate to one of [string null_type] but got int"
@@ -88,9 +88,9 @@ func TestExpressionsSeeVisibleVariables(t *testing.T) {
 // TestPolicyChecksTypesOfVariables checks that expressions of a policy see its declared
 // variables with their types.
 func TestPolicyChecksTypesOfVariables(t *testing.T) {
-	c := newCompiler(t)
-	policy := c.Policy()
-	other := c.Policy()
+	compiler := newCompiler(t)
+	policy := compiler.Policy()
+	other := compiler.Policy()
 	visible := expressions.VariableSet{Authorizer: true}
 	if err := policy.Check(visible, "variables.list == 1", cel.BoolType); err == nil {
 		t.Error("Check with a variable before its declaration = nil, want an error")
@@ -115,7 +115,7 @@ func TestPolicyChecksTypesOfVariables(t *testing.T) {
 		"variables.list.map(x, x['a']).sum() == 1 && has(object.a)": "",
 	} {
 		err := policy.Check(visible, expression, cel.BoolType)
-		if !isWantedError(err, wantErr) {
+		if !matchesWantedError(err, wantErr) {
 			t.Errorf("Check(%q) = %v, want error %q", expression, err, wantErr)
 		}
 	}
@@ -132,9 +132,9 @@ func FuzzCheck(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	c := newCompiler(f)
+	compiler := newCompiler(f)
 	f.Fuzz(func(t *testing.T, expression string) {
-		policy := c.Policy()
+		policy := compiler.Policy()
 		visible := expressions.VariableSet{Params: true, Authorizer: true}
 		declared := policy.Declare(visible, "v", expression)
 		checked := policy.Check(visible, expression, cel.BoolType)
@@ -150,11 +150,11 @@ func FuzzCheck(f *testing.F) {
 // TestVariablesDoNotGrowTypes checks that if variables double the types of others, the type
 // eventually becomes dynamic.
 func TestVariablesDoNotGrowTypes(t *testing.T) {
-	c, err := expressions.New()
+	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := c.Policy()
+	policy := compiler.Policy()
 	if err := policy.Declare(expressions.VariableSet{}, "v0", "[1]"); err != nil {
 		t.Fatal(err)
 	}

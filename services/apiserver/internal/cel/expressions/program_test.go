@@ -12,26 +12,26 @@ import (
 // TestEqualExpressionsShareProgram checks that equal expressions share a program if everything that they
 // depend on is equal.
 func TestEqualExpressionsShareProgram(t *testing.T) {
-	c, err := expressions.New()
+	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	programs := expressions.NewPrograms(c)
+	programs := expressions.NewPrograms(compiler)
 	// compiled returns the program of an expression after the declaration of the variable v, unless
 	// variable is empty.
 	compiled := func(visible expressions.VariableSet, variable, expression string, want *cel.Type) *celenv.Program {
 		t.Helper()
-		s := programs.Scope()
+		scope := programs.Scope()
 		if variable != "" {
-			if _, err := s.Declare(expressions.VariableSet{}, "v", variable); err != nil {
+			if _, err := scope.Declare(expressions.VariableSet{}, "v", variable); err != nil {
 				t.Fatal(err)
 			}
 		}
-		p, err := s.Compile(visible, expression, want)
+		program, err := scope.Compile(visible, expression, want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p
+		return program
 	}
 	const noVariable, text = "", "has(object.a)"
 	first := compiled(expressions.VariableSet{}, noVariable, text, cel.BoolType)

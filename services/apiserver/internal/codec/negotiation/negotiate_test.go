@@ -11,8 +11,8 @@ import (
 // media has the media types that are always supported.
 var media negotiation.Media
 
-// TestAccept checks which of the supported types and forms an Accept header selects.
-func TestAccept(t *testing.T) {
+// TestAcceptSelectsSupportedTypeAndForm checks which of the supported types and forms an Accept header selects.
+func TestAcceptSelectsSupportedTypeAndForm(t *testing.T) {
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for _, test := range []struct {
 		accept string
@@ -52,18 +52,18 @@ func TestAccept(t *testing.T) {
 		},
 		{accept: "application/json;pretty=1", want: negotiation.Choice{Media: api.MediaJSON, Pretty: true}, ok: true},
 	} {
-		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set("Accept", test.accept)
-		got, ok := media.Accept(r, negotiation.Table, negotiation.PartialObject)
+		req := httptest.NewRequest("GET", "/", nil)
+		req.Header.Set("Accept", test.accept)
+		got, ok := media.Accept(req, negotiation.Table, negotiation.PartialObject)
 		if ok != test.ok || got != test.want {
 			t.Errorf("Accept %q: got %+v, %v, want %+v, %v", test.accept, got, ok, test.want, test.ok)
 		}
 	}
 }
 
-// TestPrettyForBrowsersAndCurl checks that interactive tools get indented JSON unless they ask
+// TestBrowsersAndCurlGetIndentedJSON checks that interactive tools get indented JSON unless they ask
 // otherwise.
-func TestPrettyForBrowsersAndCurl(t *testing.T) {
+func TestBrowsersAndCurlGetIndentedJSON(t *testing.T) {
 	for userAgent, want := range map[string]bool{
 		"curl/8.0":          true,
 		"Wget/1":            true,
@@ -71,28 +71,28 @@ func TestPrettyForBrowsersAndCurl(t *testing.T) {
 		"kubectl/v1.33":     false,
 		"":                  false,
 	} {
-		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set("User-Agent", userAgent)
-		if got, _ := media.Accept(r); got.Pretty != want {
+		req := httptest.NewRequest("GET", "/", nil)
+		req.Header.Set("User-Agent", userAgent)
+		if got, _ := media.Accept(req); got.Pretty != want {
 			t.Errorf("User-Agent %q: got pretty %v, want %v", userAgent, got.Pretty, want)
 		}
 	}
-	r := httptest.NewRequest("GET", "/?pretty=false", nil)
-	r.Header.Set("User-Agent", "curl/8.0")
-	if got, _ := media.Accept(r); got.Pretty {
+	req := httptest.NewRequest("GET", "/?pretty=false", nil)
+	req.Header.Set("User-Agent", "curl/8.0")
+	if got, _ := media.Accept(req); got.Pretty {
 		t.Error("curl with pretty=false: got pretty, want not")
 	}
 }
 
-// TestBodyMediaType checks that a Content-Type selects a supported media type, and JSON by default.
-func TestBodyMediaType(t *testing.T) {
+// TestContentTypeSelectsMediaTypeOfBody checks that a Content-Type selects a supported media type, and JSON by default.
+func TestContentTypeSelectsMediaTypeOfBody(t *testing.T) {
 	for header, want := range map[string]string{
 		"": api.MediaJSON, "application/json; charset=utf-8": api.MediaJSON, "application/yaml": api.MediaYAML,
 		"application/vnd.kubernetes.protobuf": api.MediaProtobuf, "text/plain": "", "application/x-www-form-urlencoded": "", ";": "",
 	} {
-		r := httptest.NewRequest("POST", "/", nil)
-		r.Header.Set("Content-Type", header)
-		got, ok := media.Body(r)
+		req := httptest.NewRequest("POST", "/", nil)
+		req.Header.Set("Content-Type", header)
+		got, ok := media.Body(req)
 		if got != want || ok != (want != "") {
 			t.Errorf("Content-Type %q: got %q, %v, want %q", header, got, ok, want)
 		}
@@ -102,12 +102,12 @@ func TestBodyMediaType(t *testing.T) {
 // FuzzAccept checks that every accepted header has a media type, and that none panics.
 func FuzzAccept(f *testing.F) {
 	f.Add("application/json;as=Table;v=v1;g=meta.k8s.io, */*;q=0.1")
-	f.Fuzz(func(t *testing.T, h string) {
-		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set("Accept", h)
-		if c, ok := media.Accept(r); ok && c.Media == "" {
-			t.Errorf("%q: got a choice without a media type, want one with it", h)
+	f.Fuzz(func(t *testing.T, accept string) {
+		req := httptest.NewRequest("GET", "/", nil)
+		req.Header.Set("Accept", accept)
+		if choice, ok := media.Accept(req); ok && choice.Media == "" {
+			t.Errorf("%q: got a choice without a media type, want one with it", accept)
 		}
-		media.Supports(h)
+		media.Supports(accept)
 	})
 }

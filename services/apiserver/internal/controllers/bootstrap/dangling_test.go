@@ -10,11 +10,11 @@ import (
 // six times a minute, which does not affect other schemas.
 func TestCompetingStatusWritesAreLimited(t *testing.T) {
 	now := time.Now()
-	d := NewDanglingController(nil, slog.New(slog.DiscardHandler))
-	d.Now = func() time.Time { return now }
+	controller := NewDanglingController(nil, slog.New(slog.DiscardHandler))
+	controller.Now = func() time.Time { return now }
 	allowedWrites := func(name string, times int) (allowed int) {
 		for range times {
-			if d.allowWrite(name) {
+			if controller.allowWrite(name) {
 				allowed++
 			}
 		}

@@ -17,11 +17,11 @@ func TestDueTasksRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		due, start := make(chan struct{}, 1), time.Now()
 		due <- struct{}{}
-		var ran []time.Duration
-		b := &Bootstrap{Config: Config{Logger: slog.New(slog.DiscardHandler)}}
-		go b.repeatPeriodically(ctx, hook{every: time.Hour, trigger: due, run: func(context.Context) error {
-			ran = append(ran, time.Since(start))
-			switch len(ran) {
+		var runTimes []time.Duration
+		bootstrap := &Bootstrap{Config: Config{Logger: slog.New(slog.DiscardHandler)}}
+		go bootstrap.repeatPeriodically(ctx, hook{every: time.Hour, trigger: due, run: func(context.Context) error {
+			runTimes = append(runTimes, time.Since(start))
+			switch len(runTimes) {
 			case 1:
 				return errors.New("not now")
 			case 2, 3: // another writer reverts the result
@@ -32,13 +32,13 @@ func TestDueTasksRun(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		want := []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}
-		if !slices.Equal(ran, want) {
-			t.Fatalf("got runs after %v, want after %v", ran, want)
+		if !slices.Equal(runTimes, want) {
+			t.Fatalf("got runs after %v, want after %v", runTimes, want)
 		}
 		due <- struct{}{}
 		synctest.Wait()
-		if want = append(want, time.Minute); !slices.Equal(ran, want) {
-			t.Errorf("got runs after %v, want after %v", ran, want)
+		if want = append(want, time.Minute); !slices.Equal(runTimes, want) {
+			t.Errorf("got runs after %v, want after %v", runTimes, want)
 		}
 		cancel()
 	})

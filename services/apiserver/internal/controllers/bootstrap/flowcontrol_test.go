@@ -68,21 +68,21 @@ func reconcileFlowConfig(t *testing.T, change func(*flowObjects)) *flowServer {
 		"prioritylevelconfigurations": flowcontrolv1.PriorityLevelConfigurationList{Items: live.Levels},
 		"flowschemas":                 flowcontrolv1.FlowSchemaList{Items: live.Schemas},
 	}}
-	b := &Bootstrap{Config: Config{API: &internalclient.Client{Doer: server}}}
-	if err := b.reconcileFlowConfig(t.Context()); err != nil {
+	bootstrap := &Bootstrap{Config: Config{API: &internalclient.Client{Doer: server}}}
+	if err := bootstrap.reconcileFlowConfig(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(server.writes)
 	return server
 }
 
-// TestFlowConfig checks which default levels and schemas are created, restored or kept.
-func TestFlowConfig(t *testing.T) {
-	level := func(f *flowObjects, name string) *flowcontrolv1.PriorityLevelConfiguration {
-		return &f.Levels[slices.IndexFunc(f.Levels, func(l flowcontrolv1.PriorityLevelConfiguration) bool { return l.Name == name })]
+// TestReconcileRestoresDefaultFlowConfig checks which default levels and schemas are created, restored or kept.
+func TestReconcileRestoresDefaultFlowConfig(t *testing.T) {
+	level := func(server *flowObjects, name string) *flowcontrolv1.PriorityLevelConfiguration {
+		return &server.Levels[slices.IndexFunc(server.Levels, func(l flowcontrolv1.PriorityLevelConfiguration) bool { return l.Name == name })]
 	}
-	schema := func(f *flowObjects, name string) *flowcontrolv1.FlowSchema {
-		return &f.Schemas[slices.IndexFunc(f.Schemas, func(s flowcontrolv1.FlowSchema) bool { return s.Name == name })]
+	schema := func(server *flowObjects, name string) *flowcontrolv1.FlowSchema {
+		return &server.Schemas[slices.IndexFunc(server.Schemas, func(s flowcontrolv1.FlowSchema) bool { return s.Name == name })]
 	}
 	shares := int32(99)
 	for _, test := range []struct {
@@ -92,40 +92,42 @@ func TestFlowConfig(t *testing.T) {
 		body   string // substring of the body of the single write
 	}{
 		{name: "unchanged", change: func(*flowObjects) {}, want: "", body: ""},
-		{name: "changed suggested level", change: func(f *flowObjects) { level(f, "workload-low").Spec.Limited.NominalConcurrencyShares = &shares },
+		{name: "changed suggested level", change: func(server *flowObjects) {
+			level(server, "workload-low").Spec.Limited.NominalConcurrencyShares = &shares
+		},
 			want: "update prioritylevelconfigurations/workload-low", body: `"nominalConcurrencyShares":100`},
-		{name: "changed shares of the exempt level", change: func(f *flowObjects) { level(f, "exempt").Spec.Exempt.NominalConcurrencyShares = &shares }, want: "", body: ""},
-		{name: "schema without auto-update", change: func(f *flowObjects) {
-			s := schema(f, "service-accounts")
+		{name: "changed shares of the exempt level", change: func(server *flowObjects) { level(server, "exempt").Spec.Exempt.NominalConcurrencyShares = &shares }, want: "", body: ""},
+		{name: "schema without auto-update", change: func(server *flowObjects) {
+			s := schema(server, "service-accounts")
 			s.Annotations[autoUpdateSpec], s.Spec.MatchingPrecedence = "false", 8888
 		}, want: "", body: ""},
-		{name: "changed schema without annotation", change: func(f *flowObjects) {
-			s := schema(f, "global-default")
+		{name: "changed schema without annotation", change: func(server *flowObjects) {
+			s := schema(server, "global-default")
 			s.Annotations, s.Generation, s.Spec.MatchingPrecedence = nil, 2, 9901
 		}, want: "update flowschemas/global-default", body: `"apf.kubernetes.io/autoupdate-spec":"false"`},
-		{name: "unchanged level without annotation", change: func(f *flowObjects) { level(f, "global-default").Annotations = nil },
+		{name: "unchanged level without annotation", change: func(server *flowObjects) { level(server, "global-default").Annotations = nil },
 			want: "update prioritylevelconfigurations/global-default", body: `"apf.kubernetes.io/autoupdate-spec":"true"`},
-		{name: "mandatory schema without auto-update", change: func(f *flowObjects) {
-			s := schema(f, "catch-all")
+		{name: "mandatory schema without auto-update", change: func(server *flowObjects) {
+			s := schema(server, "catch-all")
 			s.Annotations[autoUpdateSpec], s.Spec.DistinguisherMethod = "false", nil
 		}, want: "update flowschemas/catch-all", body: `"distinguisherMethod":{"type":"ByUser"}`},
-		{name: "only the annotation of a mandatory schema", change: func(f *flowObjects) { schema(f, "catch-all").Annotations[autoUpdateSpec] = "false" }, want: "", body: ""},
-		{name: "other labels", change: func(f *flowObjects) { schema(f, "probes").Labels = map[string]string{"a": "b"} }, want: "", body: ""},
-		{name: "user-created schema with auto-update", change: func(f *flowObjects) {
-			f.Schemas = append(f.Schemas, *schema(f, "probes").DeepCopy())
-			f.Schemas[len(f.Schemas)-1].Name = "own"
+		{name: "only the annotation of a mandatory schema", change: func(server *flowObjects) { schema(server, "catch-all").Annotations[autoUpdateSpec] = "false" }, want: "", body: ""},
+		{name: "other labels", change: func(server *flowObjects) { schema(server, "probes").Labels = map[string]string{"a": "b"} }, want: "", body: ""},
+		{name: "user-created schema with auto-update", change: func(server *flowObjects) {
+			server.Schemas = append(server.Schemas, *schema(server, "probes").DeepCopy())
+			server.Schemas[len(server.Schemas)-1].Name = "own"
 		},
 			want: "delete flowschemas/own", body: `"preconditions"`},
-		{name: "missing objects", change: func(f *flowObjects) { f.Levels = nil; f.Schemas = f.Schemas[1:] },
+		{name: "missing objects", change: func(server *flowObjects) { server.Levels = nil; server.Schemas = server.Schemas[1:] },
 			want: "create flowschemas/catch-all create prioritylevelconfigurations/catch-all create prioritylevelconfigurations/exempt create prioritylevelconfigurations/global-default " +
 				"create prioritylevelconfigurations/leader-election create prioritylevelconfigurations/node-high create prioritylevelconfigurations/system " +
 				"create prioritylevelconfigurations/workload-high create prioritylevelconfigurations/workload-low", body: ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := reconcileFlowConfig(t, test.change)
-			got := strings.Join(f.writes, " ")
-			if got != test.want || test.body != "" && !strings.Contains(f.bodies[got], test.body) {
-				t.Errorf("got writes %q with body %s, want %q with a body that contains %q", got, f.bodies[got], test.want, test.body)
+			server := reconcileFlowConfig(t, test.change)
+			got := strings.Join(server.writes, " ")
+			if got != test.want || test.body != "" && !strings.Contains(server.bodies[got], test.body) {
+				t.Errorf("got writes %q with body %s, want %q with a body that contains %q", got, server.bodies[got], test.want, test.body)
 			}
 		})
 	}

@@ -69,11 +69,11 @@ func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 					t.Errorf("%s: got role in both or neither of the policies, want it in only one", role)
 				}
 			}
-			for role, r := range test.rules {
-				before, _ := rbac.Covers(defaults[role], []rbacv1.PolicyRule{r})
-				after, _ := rbac.Covers(got[role], []rbacv1.PolicyRule{r})
+			for role, gatedRule := range test.rules {
+				before, _ := rbac.Covers(defaults[role], []rbacv1.PolicyRule{gatedRule})
+				after, _ := rbac.Covers(got[role], []rbacv1.PolicyRule{gatedRule})
 				if before == after {
-					t.Errorf("%s: got rule %v covered: %t by both policies, want it covered by only one", role, r, after)
+					t.Errorf("%s: got rule %v covered: %t by both policies, want it covered by only one", role, gatedRule, after)
 				}
 			}
 		})
@@ -104,12 +104,12 @@ func policyOf(t *testing.T, set string) map[string][]rbacv1.PolicyRule {
 		t.Fatal(err)
 	}
 	roles := map[string][]rbacv1.PolicyRule{}
-	for _, r := range defaults.ClusterRoles {
-		roles[r.Name] = append([]rbacv1.PolicyRule{}, r.Rules...)
+	for _, role := range defaults.ClusterRoles {
+		roles[role.Name] = append([]rbacv1.PolicyRule{}, role.Rules...)
 	}
-	for _, b := range defaults.ClusterRoleBindings {
-		if roles[b.RoleRef.Name] == nil {
-			t.Errorf("binding %s names the missing role %s", b.Name, b.RoleRef.Name)
+	for _, binding := range defaults.ClusterRoleBindings {
+		if roles[binding.RoleRef.Name] == nil {
+			t.Errorf("binding %s names the missing role %s", binding.Name, binding.RoleRef.Name)
 		}
 	}
 	return roles

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestDefaultsOfSelectableFields checks that field selectors see objects with their defaults.
-func TestDefaultsOfSelectableFields(t *testing.T) {
+// TestFieldSelectorsSeeDefaults checks that field selectors see objects with their defaults.
+func TestFieldSelectorsSeeDefaults(t *testing.T) {
 	const versions = `[
 		{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{
 			"x":{"type":"string","default":"one"},
@@ -28,8 +28,8 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	var fields []registry.SelectableField
-	for _, p := range paths {
-		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
+	for _, path := range paths {
+		fields = append(fields, registry.SelectableField{Label: path[1:], Path: path})
 	}
 	read := codec.DocumentAttributes(fields, absent)
 	for name, test := range map[string]struct {
@@ -66,35 +66,50 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 		"stored in a version without defaults": {document: `{"apiVersion":"g/v3","spec":{"x":"x"}}`, want: [6]string{5: "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := read([]byte(test.document))
+			attrs, err := read([]byte(test.document))
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := map[string]string{}
-			for _, f := range a.Fields {
-				got[f.Key] = f.Value
+			for _, field := range attrs.Fields {
+				got[field.Key] = field.Value
 			}
-			for i, f := range fields {
-				if got[f.Label] != test.want[i] {
-					t.Errorf("%s: got %q, want %q", f.Label, got[f.Label], test.want[i])
+			for i, field := range fields {
+				if got[field.Label] != test.want[i] {
+					t.Errorf("%s: got %q, want %q", field.Label, got[field.Label], test.want[i])
 				}
 			}
 		})
 	}
-	if _, err := missingValues(paths, []byte(`{`)); err == nil {
+}
+
+// TestMissingValuesRejectsMalformedVersions checks that versions that are not JSON are an error.
+func TestMissingValuesRejectsMalformedVersions(t *testing.T) {
+	if _, err := missingValues([]string{".spec.x"}, []byte(`{`)); err == nil {
 		t.Error("missingValues(malformed versions) = nil error, want one")
+	}
+}
+
+// TestVariantDependsOnDefaults checks that attributes with and without defaults have different variants,
+// so that the cache does not mix them.
+func TestVariantDependsOnDefaults(t *testing.T) {
+	paths := []string{".spec.x"}
+	absent, err := missingValues(paths, []byte(`[{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","properties":{
+		"spec":{"type":"object","properties":{"x":{"type":"string","default":"one"}}}}}}}]`))
+	if err != nil {
+		t.Fatal(err)
 	}
 	if variant(paths, absent) == variant(paths, nil) {
 		t.Error("variant with and without defaults: got equal ones, want different ones")
 	}
 }
 
-// TestFieldsOfManyVersions checks that the cost of selectable fields is linear in the number of
+// TestCostOfSelectableFieldsIsLinearInVersions checks that the cost of selectable fields is linear in the number of
 // versions, and an object costs only its own version.
-func TestFieldsOfManyVersions(t *testing.T) {
+func TestCostOfSelectableFieldsIsLinearInVersions(t *testing.T) {
 	const fields = 8 // per version
 	define := func(versions int) (resourceConfig watchcache.ResourceConfig, allocated float64) {
-		var all []any
+		var versionTrees []any
 		for i := range versions {
 			properties, selectable := map[string]any{}, []any{}
 			for j := range fields {
@@ -102,13 +117,13 @@ func TestFieldsOfManyVersions(t *testing.T) {
 				properties[name] = map[string]any{"type": "string", "default": name}
 				selectable = append(selectable, map[string]any{"jsonPath": "." + name})
 			}
-			all = append(all, map[string]any{
+			versionTrees = append(versionTrees, map[string]any{
 				"name": fmt.Sprintf("v%d", i), "selectableFields": selectable,
 				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": properties}},
 			})
 		}
 		stored, err := json.Marshal(map[string]any{
-			"spec":   map[string]any{"group": "g.test", "names": map[string]any{"plural": "ws"}, "versions": all},
+			"spec":   map[string]any{"group": "g.test", "names": map[string]any{"plural": "ws"}, "versions": versionTrees},
 			"status": map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}},
 		})
 		if err != nil {

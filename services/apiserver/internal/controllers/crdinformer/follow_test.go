@@ -89,27 +89,27 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	}
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	kinds := catalog.Kinds()
-	k := kinds[slices.IndexFunc(kinds, func(k *registry.Kind) bool { return k.GVR() == gvr })]
-	informers := &fixture{
+	definitionKind := kinds[slices.IndexFunc(kinds, func(definitionKind *registry.Kind) bool { return definitionKind.GVR() == gvr })]
+	f := &fixture{
 		t:       t,
-		coder:   objectCodec.ForKind(k),
+		coder:   objectCodec.ForKind(definitionKind),
 		source:  &fakeStore{batches: make(chan storage.Batch)},
 		swaps:   make(chan kind.CRDUpdate, 1),
 		created: map[string]int64{},
 	}
 	for _, body := range loaded {
-		informers.revision++
-		informers.source.loaded = append(informers.source.loaded, storage.KeyValue{
-			Key: informers.key(body), Value: informers.stored(body), ModRevision: informers.revision, CreateRevision: informers.revision,
+		f.revision++
+		f.source.loaded = append(f.source.loaded, storage.KeyValue{
+			Key: f.key(body), Value: f.stored(body), ModRevision: f.revision, CreateRevision: f.revision,
 		})
-		informers.created[informers.key(body)] = informers.revision
+		f.created[f.key(body)] = f.revision
 	}
-	slices.SortFunc(informers.source.loaded, func(a, b storage.KeyValue) int { return strings.Compare(a.Key, b.Key) })
-	informers.revision++
+	slices.SortFunc(f.source.loaded, func(attrs, builder storage.KeyValue) int { return strings.Compare(attrs.Key, builder.Key) })
+	f.revision++
 	definable := func(string, string) bool { return true }
 	cache, err := watchcache.New(watchcache.Config{
-		Source:          informers.source,
-		CurrentRevision: informers.source,
+		Source:          f.source,
+		CurrentRevision: f.source,
 		ConfirmEvery:    time.Hour,
 		Logger:          slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
@@ -119,53 +119,53 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 			DefinedResource: crdinformer.DefinitionReader(objectCodec, "/registry", definable, false),
 			Packed:          true,
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
-				a, err := informers.coder.Attributes(value)
-				return attributes.Attributes{Name: a.Name}, err
+				attrs, err := f.coder.Attributes(value)
+				return attributes.Attributes{Name: attrs.Name}, err
 			},
 		}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := apiset.Builder{Codec: objectCodec, Cache: cache, Root: "/registry", Fields: apply.New(catalog, time.Now)}
-	informers.live = apiset.NewLive(b.Set(catalog, 0))
+	builder := apiset.Builder{Codec: objectCodec, Cache: cache, Root: "/registry", Fields: apply.New(catalog, time.Now)}
+	f.live = apiset.NewLive(builder.Set(catalog, 0))
 	syncer := crdinformer.New(crdinformer.Config{
 		Definitions: cache.Store(prefix),
 		Maker:       &kind.Maker{Rules: rules.NewCompiler()},
 		Definable:   definable,
-		Builder:     b,
+		Builder:     builder,
 		Decode: func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error) {
-			obj, err := informers.coder.DecodeStored(stored, revision)
+			obj, err := f.coder.DecodeStored(stored, revision)
 			if err != nil {
 				return nil, err
 			}
 			return obj.(*apiextensionsv1.CustomResourceDefinition), nil
 		},
-		Live: []*apiset.Live{informers.live}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Live: []*apiset.Live{f.live}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	syncer.OnSwapped(func(s kind.CRDUpdate) {
 		select {
-		case informers.swaps <- s:
+		case f.swaps <- s:
 		case <-t.Context().Done():
 		}
 	})
-	informers.syncer = syncer
+	f.syncer = syncer
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- cache.Run(ctx) }()
 	go func() { done <- syncer.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done; <-done })
-	return informers
+	return f
 }
 
 // stored returns the stored form of a definition.
 func (f *fixture) stored(body string) []byte {
 	f.t.Helper()
-	d, err := f.coder.DecodeBody("application/json", []byte(body), true)
+	decoded, err := f.coder.DecodeBody("application/json", []byte(body), true)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	stored, err := f.coder.EncodeStored(d.Object.(registry.Object))
+	stored, err := f.coder.EncodeStored(decoded.Object.(registry.Object))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -174,11 +174,11 @@ func (f *fixture) stored(body string) []byte {
 
 // key returns the key of a definition.
 func (f *fixture) key(body string) string {
-	d, err := f.coder.DecodeBody("application/json", []byte(body), true)
+	decoded, err := f.coder.DecodeBody("application/json", []byte(body), true)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return prefix + d.Object.(registry.Object).GetName()
+	return prefix + decoded.Object.(registry.Object).GetName()
 }
 
 // send sends changed and deleted definitions in one batch.
@@ -209,16 +209,16 @@ func (f *fixture) waitForSwaps() (changed []string, all []string) {
 	for {
 		update := <-f.swaps
 		for _, change := range update.Changed {
-			text := func(d *kind.CRD) string {
-				if d == nil {
+			text := func(crd *kind.CRD) string {
+				if crd == nil {
 					return "-"
 				}
-				return d.Name
+				return crd.Name
 			}
 			changed = append(changed, text(change.Old)+">"+text(change.New))
 		}
-		for d := range update.All {
-			all = append(all, d.Name)
+		for crd := range update.All {
+			all = append(all, crd.Name)
 		}
 		if f.live.Current().Revision() >= f.revision {
 			return changed, all
@@ -240,8 +240,8 @@ func widgets(i int, established string, more string) string {
 }
 
 // serves reports whether a set has the resource of the definition widgets(i, …).
-func (f *fixture) serves(s *apiset.Set, i int) bool {
-	return s.Resource(
+func (f *fixture) serves(set *apiset.Set, i int) bool {
+	return set.Resource(
 		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("widget%ds", i)},
 	) != nil
 }
@@ -259,13 +259,13 @@ func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
 		if got := strings.Join(all, " "); got != wantAll {
 			t.Errorf("got served %q, want %q", got, wantAll)
 		}
-		s := fixture.live.Current()
+		set := fixture.live.Current()
 		for i := range 6 {
-			if fixture.serves(s, i) != slices.Contains(served, i) {
-				t.Errorf("widget%d: got served: %t, want %t", i, fixture.serves(s, i), slices.Contains(served, i))
+			if fixture.serves(set, i) != slices.Contains(served, i) {
+				t.Errorf("widget%d: got served: %t, want %t", i, fixture.serves(set, i), slices.Contains(served, i))
 			}
 		}
-		return s
+		return set
 	}
 	const w1, w2, w3, w4 = "widget1s.example.com", "widget2s.example.com", "widget3s.example.com", "widget4s.example.com"
 	first := check("->"+w1+" ->"+w2, w1+" "+w2, 1, 2)
@@ -275,8 +275,8 @@ func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
 	check(w1+">- "+w2+">"+w2+" ->"+w3, w2+" "+w3+" "+w4, 2, 3, 4)
 	fixture.send([]string{widgets(2, "False", "")}, w3)
 	check(w2+">- "+w3+">-", w4, 4)
-	for i, s := range []*apiset.Set{first, second} {
-		if !fixture.serves(s, 1) || !fixture.serves(s, 2) || fixture.serves(s, 3) || fixture.serves(s, 4) != (i == 1) {
+	for i, set := range []*apiset.Set{first, second} {
+		if !fixture.serves(set, 1) || !fixture.serves(set, 2) || fixture.serves(set, 3) || fixture.serves(set, 4) != (i == 1) {
 			t.Errorf("snapshot %d: got other widgets served later, want it unchanged", i)
 		}
 	}
@@ -287,11 +287,11 @@ func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
 func BenchmarkDefinition(b *testing.B) {
 	for _, count := range []int{200, 3000, 5000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
-			var all []string
+			var definitions []string
 			for i := range count {
-				all = append(all, widgets(i, "True", ""))
+				definitions = append(definitions, widgets(i, "True", ""))
 			}
-			f := newFixture(b, all...)
+			f := newFixture(b, definitions...)
 			f.waitForSwaps()
 			body := []string{widgets(count, "True", "")}
 			b.ReportAllocs()

@@ -17,23 +17,23 @@ func TestRefreshesShareReads(t *testing.T) {
 	var reads atomic.Int64
 	confirm := func(at int64) int64 { reads.Add(1); return at }
 	fixture.source.confirm.Store(&confirm)
-	const callers, each = 200, 20
+	const callers, refreshesPerCaller = 200, 20
 	const interval = 5 * time.Millisecond // between the starts of two reads
-	var all sync.WaitGroup
+	var group sync.WaitGroup
 	start := time.Now()
 	for range callers {
-		all.Go(func() {
-			for range each {
-				if s := fixture.syncer.NewestSet(t.Context(), fixture.live); !fixture.serves(s, 1) {
+		group.Go(func() {
+			for range refreshesPerCaller {
+				if set := fixture.syncer.NewestSet(t.Context(), fixture.live); !fixture.serves(set, 1) {
 					t.Error("set without the initial definition, want it served")
 				}
 			}
 		})
 	}
-	all.Wait()
+	group.Wait()
 	maxReads := int64(time.Since(start)/interval) + 2
-	if n := reads.Load(); n > maxReads || n < each {
-		t.Errorf("got %d reads for %d refreshes, %d of them in sequence, want %d to %d", n, callers*each, each, each, maxReads)
+	if count := reads.Load(); count > maxReads || count < refreshesPerCaller {
+		t.Errorf("got %d reads for %d refreshes, %d of them in sequence, want %d to %d", count, callers*refreshesPerCaller, refreshesPerCaller, refreshesPerCaller, maxReads)
 	}
 }
 
@@ -58,14 +58,14 @@ func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
 	// Another replica creates a definition, and the client has its response.
 	second := refresh()
 	respond <- at
-	if s := <-first; fixture.serves(s, 2) {
+	if set := <-first; fixture.serves(set, 2) {
 		t.Error("first refresh: got the new definition served before its event, want it not served")
 	}
 	<-start
 	respond <- at + 1
 	fixture.send([]string{widgets(2, "True", "")})
 	fixture.waitForSwaps()
-	if s := <-second; !fixture.serves(s, 2) {
+	if set := <-second; !fixture.serves(set, 2) {
 		t.Error("second refresh: got the definition from before it not served, want it served")
 	}
 }

@@ -116,14 +116,14 @@ func (c *candidate) pingedInFuture(now time.Time) bool {
 func strategyOf(all []*candidate) (coordinationv1.CoordinatedLeaseStrategy, error) {
 	newest := all[0]
 	var conflicting *candidate // as new as newest, but with another strategy
-	for _, contender := range all[1:] {
-		difference := compareVersions(contender.binary, newest.binary)
+	for _, candidate := range all[1:] {
+		difference := compareVersions(candidate.binary, newest.binary)
 		switch {
 		case difference > 0:
-			newest = contender
+			newest = candidate
 			conflicting = nil
-		case difference == 0 && contender.Spec.Strategy != newest.Spec.Strategy:
-			conflicting = contender
+		case difference == 0 && candidate.Spec.Strategy != newest.Spec.Strategy:
+			conflicting = candidate
 		}
 	}
 	if conflicting != nil {

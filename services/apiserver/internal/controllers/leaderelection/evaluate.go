@@ -77,21 +77,21 @@ func (w *worker) evaluateLease(ctx context.Context, name namespacedName) (next t
 // candidates that have not expired.
 func (w *worker) deleteExpiredAndPing(ctx context.Context, all []*candidate, now time.Time) (retained []*candidate, err error) {
 	writes := 0
-	for _, contender := range all {
-		expired := contender.isExpired(now)
+	for _, candidate := range all {
+		expired := candidate.isExpired(now)
 		if !expired {
-			retained = append(retained, contender)
+			retained = append(retained, candidate)
 		}
 		// If a stale candidate is alive, it responds to the ping, so it does not expire.
-		stale := contender.lastSeen.Add(candidateValidity/2).Before(now) && !contender.isPingPending() && !contender.lastSeen.IsZero()
-		needsWrite := expired || stale || contender.pingedInFuture(now)
+		stale := candidate.lastSeen.Add(candidateValidity/2).Before(now) && !candidate.isPingPending() && !candidate.lastSeen.IsZero()
+		needsWrite := expired || stale || candidate.pingedInFuture(now)
 		if !needsWrite || writes == maxCandidates {
 			continue
 		}
 		if expired {
-			err = w.deleteCandidate(ctx, contender)
+			err = w.deleteCandidate(ctx, candidate)
 		} else {
-			err = w.ping(ctx, contender, now)
+			err = w.ping(ctx, candidate, now)
 		}
 		if err != nil {
 			return nil, err
@@ -184,15 +184,15 @@ func preferredHolder(l *coordinationv1.Lease, chosen *candidate) string {
 // pingSilent pings the candidates that have not reported recently. It returns the time until which
 // to wait for their reports, or the zero time if all candidates have reported.
 func (w *worker) pingSilent(ctx context.Context, all []*candidate, now time.Time) (until time.Time, err error) {
-	for _, contender := range all {
+	for _, candidate := range all {
 		switch {
-		case contender.isPingPending():
-			if timeout := contender.pingedAt.Add(pingTimeout); timeout.After(until) {
+		case candidate.isPingPending():
+			if timeout := candidate.pingedAt.Add(pingTimeout); timeout.After(until) {
 				until = timeout
 			}
-		case contender.isAlive(now): // has reported
+		case candidate.isAlive(now): // has reported
 		default:
-			if err := w.ping(ctx, contender, now); err != nil {
+			if err := w.ping(ctx, candidate, now); err != nil {
 				return now.Add(pingTimeout), err
 			}
 			until = now.Add(pingTimeout)

@@ -51,8 +51,8 @@ func newFixture(t *testing.T) *fixture {
 	}
 }
 
-// key returns the key of an object of the call's resource and namespace.
-func key(c *internalclient.Call, name string) string {
+// objectKey returns the key of an object of the call's resource and namespace.
+func objectKey(c *internalclient.Call, name string) string {
 	return c.Resource + "/" + c.Namespace + "/" + name
 }
 
@@ -60,7 +60,7 @@ func key(c *internalclient.Call, name string) string {
 func (f *fixture) Do(_ context.Context, call internalclient.Call, out any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	gone := apierrors.NewNotFound(call.GroupResource(), call.Name)
+	notFound := apierrors.NewNotFound(call.GroupResource(), call.Name)
 	if f.down {
 		return apierrors.NewServiceUnavailable("down")
 	}
@@ -72,63 +72,63 @@ func (f *fixture) Do(_ context.Context, call internalclient.Call, out any) error
 	f.maxAtOnce[call.Verb] = max(f.maxAtOnce[call.Verb], f.callsNow[call.Verb])
 	switch call.Verb {
 	case internalclient.Get:
-		object := f.stored[key(&call, call.Name)]
+		object := f.stored[objectKey(&call, call.Name)]
 		if object == nil {
-			return gone
+			return notFound
 		}
 		return copyJSON(object, out)
 	case internalclient.List:
 		list := map[string]any{}
 		var items []any
-		for k, object := range f.stored {
-			if strings.HasPrefix(k, call.Resource+"/") {
+		for key, object := range f.stored {
+			if strings.HasPrefix(key, call.Resource+"/") {
 				items = append(items, object)
 			}
 		}
 		list["items"] = items
 		return copyJSON(list, out)
 	case internalclient.Delete:
-		object := f.stored[key(&call, call.Name)]
+		object := f.stored[objectKey(&call, call.Name)]
 		if object == nil {
-			return gone
+			return notFound
 		}
-		if v := call.Delete.Preconditions.ResourceVersion; *v != object.GetResourceVersion() {
+		if version := call.Delete.Preconditions.ResourceVersion; *version != object.GetResourceVersion() {
 			return apierrors.NewConflict(call.GroupResource(), call.Name, nil)
 		}
-		delete(f.stored, key(&call, call.Name))
+		delete(f.stored, objectKey(&call, call.Name))
 		f.notify(object)
 		return nil
 	}
 	sent := call.Body.(registry.Object).DeepCopyObject().(registry.Object)
-	current := f.stored[key(&call, sent.GetName())]
+	current := f.stored[objectKey(&call, sent.GetName())]
 	switch {
 	case call.Verb == internalclient.Create && current != nil:
 		return apierrors.NewAlreadyExists(call.GroupResource(), sent.GetName())
 	case call.Verb == internalclient.Update && current == nil:
-		return gone
+		return notFound
 	case call.Verb == internalclient.Update && current.GetResourceVersion() != sent.GetResourceVersion():
 		return apierrors.NewConflict(call.GroupResource(), call.Name, nil)
 	}
-	f.putObject(key(&call, sent.GetName()), sent)
+	f.putObject(objectKey(&call, sent.GetName()), sent)
 	return nil
 }
 
 // putObject stores an object under a key and notifies the controllers. The caller holds mu.
-func (f *fixture) putObject(at string, o registry.Object) {
+func (f *fixture) putObject(at string, object registry.Object) {
 	f.revision++
-	o.SetResourceVersion(strconv.Itoa(f.revision))
-	f.stored[at] = o
+	object.SetResourceVersion(strconv.Itoa(f.revision))
+	f.stored[at] = object
 	f.writes[at]++
-	f.notify(o)
+	f.notify(object)
 }
 
 // notify reports a change to the controllers.
-func (f *fixture) notify(o registry.Object) {
+func (f *fixture) notify(object registry.Object) {
 	for _, controller := range f.controllers {
-		if _, isLease := o.(*coordinationv1.Lease); isLease {
-			controller.LeaseChanged(o.GetNamespace(), o.GetName())
+		if _, isLease := object.(*coordinationv1.Lease); isLease {
+			controller.LeaseChanged(object.GetNamespace(), object.GetName())
 		} else {
-			controller.CandidateChanged(o.GetNamespace(), o.GetName())
+			controller.CandidateChanged(object.GetNamespace(), object.GetName())
 		}
 	}
 }
@@ -214,19 +214,19 @@ func (f *fixture) keepAliveAhead(ahead time.Duration, names ...string) (kill fun
 				return
 			}
 			f.mu.Lock()
-			for key, o := range f.stored {
-				switch o := o.(type) {
+			for key, object := range f.stored {
+				switch object := object.(type) {
 				case *coordinationv1beta1.LeaseCandidate:
-					if alive[o.Name] && o.Spec.PingTime != nil && o.Spec.PingTime.After(o.Spec.RenewTime.Time) {
-						o = o.DeepCopy()
-						o.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(ahead)}
-						f.putObject(key, o)
+					if alive[object.Name] && object.Spec.PingTime != nil && object.Spec.PingTime.After(object.Spec.RenewTime.Time) {
+						object = object.DeepCopy()
+						object.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(ahead)}
+						f.putObject(key, object)
 					}
 				case *coordinationv1.Lease:
-					if h := o.Spec.HolderIdentity; h != nil && alive[*h] && o.Spec.PreferredHolder == nil {
-						o = o.DeepCopy()
-						o.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-						f.putObject(key, o)
+					if holder := object.Spec.HolderIdentity; holder != nil && alive[*holder] && object.Spec.PreferredHolder == nil {
+						object = object.DeepCopy()
+						object.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+						f.putObject(key, object)
 					}
 				}
 			}
@@ -246,11 +246,11 @@ func (f *fixture) lease(at string) string {
 	if read == nil {
 		return "none"
 	}
-	text := func(p *string) string {
-		if p == nil {
+	text := func(value *string) string {
+		if value == nil {
 			return "-"
 		}
-		return *p
+		return *value
 	}
 	strategy := "-"
 	if read.Spec.Strategy != nil {

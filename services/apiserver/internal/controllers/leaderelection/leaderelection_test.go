@@ -19,17 +19,17 @@ import (
 // TestStrategyElectsOldestVersion checks which candidate is elected by the versions, strategies and
 // states of all candidates.
 func TestStrategyElectsOldestVersion(t *testing.T) {
-	type c struct{ name, emulation, binary, strategy string }
+	type candidate struct{ name, emulation, binary, strategy string }
 	const own, other = "example.com/mine", "example.com/other" // strategies that the server does not know
 	for _, test := range []struct {
-		name string
-		all  []c
-		dead []string
-		want string
+		name         string
+		candidates   []candidate // in the order of their creation
+		unresponsive []string
+		want         string // the lease in the form of fixture.lease
 	}{
 		{
 			name: "the oldest emulation version",
-			all: []c{
+			candidates: []candidate{
 				{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
 				{name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest},
 			},
@@ -37,7 +37,7 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 		},
 		{
 			name: "versions compare as numbers",
-			all: []c{
+			candidates: []candidate{
 				{name: "a", emulation: "1.10.0", binary: "1.33.0", strategy: oldest},
 				{name: "b", emulation: "1.9.0", binary: "1.33.0", strategy: oldest},
 			},
@@ -45,7 +45,7 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 		},
 		{
 			name: "the oldest binary of equal emulation versions",
-			all: []c{
+			candidates: []candidate{
 				{name: "a", emulation: "1.32.0", binary: "1.33.1", strategy: oldest},
 				{name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest},
 			},
@@ -53,7 +53,7 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 		},
 		{
 			name: "the oldest candidate of equal versions",
-			all: []c{
+			candidates: []candidate{
 				{name: "b", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
 				{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
 			},
@@ -61,24 +61,24 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 		},
 		{
 			name: "a candidate that does not respond is not elected",
-			all: []c{
+			candidates: []candidate{
 				{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
 				{name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest},
 			},
-			dead: []string{"b"},
-			want: "a - " + oldest,
+			unresponsive: []string{"b"},
+			want:         "a - " + oldest,
 		},
 		{
 			name: "no leader if no candidate responds",
-			all: []c{
+			candidates: []candidate{
 				{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
 			},
-			dead: []string{"a"},
-			want: "none",
+			unresponsive: []string{"a"},
+			want:         "none",
 		},
 		{
 			name: "the strategy of the newest binary counts",
-			all: []c{
+			candidates: []candidate{
 				{name: "a", emulation: "1.32.0", binary: "1.33.0", strategy: oldest},
 				{name: "b", emulation: "1.33.0", binary: "1.34.0", strategy: own},
 			},
@@ -86,7 +86,7 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 		},
 		{
 			name: "no leader if strategies conflict",
-			all: []c{
+			candidates: []candidate{
 				{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
 				{name: "b", emulation: "1.33.0", binary: "1.33.0", strategy: own},
 			},
@@ -94,7 +94,7 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 		},
 		{
 			name: "conflicting strategies of older binaries do not count",
-			all: []c{
+			candidates: []candidate{
 				{name: "a", emulation: "1.31.0", binary: "1.32.0", strategy: own},
 				{name: "b", emulation: "1.32.0", binary: "1.32.0", strategy: other},
 				{name: "c", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
@@ -106,13 +106,13 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fixture := newFixture(t)
 				var names []string
-				for _, c := range test.all {
+				for _, c := range test.candidates {
 					fixture.addCandidate(c.name, "l", c.emulation, c.binary, c.strategy)
 					names = append(names, c.name)
 					advance(time.Second)
 				}
 				kill := fixture.keepAlive(names...)
-				for _, name := range test.dead {
+				for _, name := range test.unresponsive {
 					kill(name)
 				}
 				advance(10 * time.Second) // the initial renewals are too old to count
@@ -126,8 +126,8 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 	}
 }
 
-// TestLeaseLifecycle takes a lease through all transitions, one after the other.
-func TestLeaseLifecycle(t *testing.T) {
+// TestLeaseFollowsItsCandidates takes a lease through all transitions, one after the other.
+func TestLeaseFollowsItsCandidates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fixture := newFixture(t)
 		kill := fixture.keepAlive("new", "old", "older")
@@ -167,9 +167,9 @@ func TestLeaseLifecycle(t *testing.T) {
 		fixture.keepAlive("new")
 		advance(time.Second)
 		fixture.mu.Lock()
-		l := fixture.stored["leases/ns/l"].DeepCopyObject().(*coordinationv1.Lease)
-		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-time.Hour)}
-		fixture.putObject("leases/ns/l", l)
+		lease := fixture.stored["leases/ns/l"].DeepCopyObject().(*coordinationv1.Lease)
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-time.Hour)}
+		fixture.putObject("leases/ns/l", lease)
 		fixture.mu.Unlock()
 		advance(10 * time.Second)
 		if got := fixture.lease("ns/l"); got != "new - "+oldest {
@@ -205,6 +205,16 @@ func TestOneControllerElects(t *testing.T) {
 		if got := fixture.lease(controllerLease); got != "two - -" {
 			t.Errorf("after the first controller stopped: got lease %s, want \"two - -\"", got)
 		}
+	})
+}
+
+// TestElectionContinuesAfterOutage checks that the controller elects again after all calls have failed
+// for a minute.
+func TestElectionContinuesAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fixture := newFixture(t)
+		fixture.controller("one")
+		advance(time.Second)
 		fixture.mu.Lock()
 		fixture.down = true
 		fixture.mu.Unlock()
@@ -313,13 +323,13 @@ func TestChangeReconcilesOneLease(t *testing.T) {
 			advance(200 * time.Millisecond)
 		}
 		listsAfter, getsAfter := reads()
-		if n := listsAfter - lists; n > 0 {
-			t.Errorf("got %d lists for 10 changes, want none", n)
+		if count := listsAfter - lists; count > 0 {
+			t.Errorf("got %d lists for 10 changes, want none", count)
 		}
 		// Each lease is also reconciled every few seconds, and the controllers' lease is renewed.
 		const maxGets = 150
-		if n := getsAfter - gets; n > maxGets {
-			t.Errorf("got %d reads for 10 changes, want at most %d", n, maxGets)
+		if count := getsAfter - gets; count > maxGets {
+			t.Errorf("got %d reads for 10 changes, want at most %d", count, maxGets)
 		}
 	})
 }
@@ -350,20 +360,20 @@ func TestManyCandidatesArePingedInParts(t *testing.T) {
 		advance(40 * time.Minute)
 		fixture.mu.Lock()
 		defer fixture.mu.Unlock()
-		if n := len(fixture.stored); n != 3 { // the leases and the leader
-			t.Errorf("got %d remaining objects, want 3", n)
+		if count := len(fixture.stored); count != 3 { // the leases and the leader
+			t.Errorf("got %d remaining objects, want 3", count)
 		}
 		for _, verb := range []internalclient.Verb{internalclient.Update, internalclient.Delete} {
-			if n := fixture.maxAtOnce[verb]; n > 100 || fixture.calls[verb] < 250 {
-				t.Errorf("got %d calls at once, %d in total of %s; want at most 100, at least 250", n, fixture.calls[verb], verb)
+			if count := fixture.maxAtOnce[verb]; count > 100 || fixture.calls[verb] < 250 {
+				t.Errorf("got %d calls at once, %d in total of %s; want at most 100, at least 250", count, fixture.calls[verb], verb)
 			}
 		}
 	})
 }
 
-// TestLogIsConcise checks that a problem of a lease is logged once, also if other leases have problems.
+// TestEachLeaseProblemIsLoggedOnce checks that a problem of a lease is logged once, also if other leases have problems.
 // Texts of clients are truncated.
-func TestLogIsConcise(t *testing.T) {
+func TestEachLeaseProblemIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fixture := newFixture(t)
 		long := "example.com/" + strings.Repeat("x", 100_000)
@@ -410,8 +420,8 @@ func TestLogOfManyLeasesIsBounded(t *testing.T) {
 		advance(4 * time.Second)
 		fixture.mu.Lock()
 		defer fixture.mu.Unlock()
-		if n := bytes.Count(fixture.logged.Bytes(), []byte("\n")); n < 100 || n > 110 {
-			t.Errorf("got %d lines; want at least 100, at most 110", n)
+		if count := bytes.Count(fixture.logged.Bytes(), []byte("\n")); count < 100 || count > 110 {
+			t.Errorf("got %d lines; want at least 100, at most 110", count)
 		}
 	})
 }

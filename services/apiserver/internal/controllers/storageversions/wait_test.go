@@ -18,12 +18,12 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		manager := New(nil, "a", &registry.Catalog{}, &registry.Catalog{}, time.Now)
 		defined := func(versions ...string) *apiextensionsv1.CustomResourceDefinition {
-			d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "foos.example.com"}}
-			d.Spec.Group, d.Spec.Names.Plural = "example.com", "foos"
-			for _, v := range versions {
-				d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{Name: v, Served: true})
+			definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "foos.example.com"}}
+			definition.Spec.Group, definition.Spec.Names.Plural = "example.com", "foos"
+			for _, version := range versions {
+				definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{Name: version, Served: true})
 			}
-			return d
+			return definition
 		}
 		foos := schema.GroupResource{Group: "example.com", Resource: "foos"}
 		manager.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1")})
@@ -39,9 +39,9 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 			t.Fatal("the wait ended before the newer definition was published")
 		}
 		manager.mu.Lock()
-		c := manager.custom[foos]
-		c.written = true
-		c.closeAttempted()
+		record := manager.custom[foos]
+		record.written = true
+		record.closeAttempted()
 		manager.mu.Unlock()
 		start := time.Now()
 		if isBlocked := <-blocked; isBlocked || time.Since(start) > 0 {

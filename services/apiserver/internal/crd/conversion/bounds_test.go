@@ -37,11 +37,11 @@ func TestResponseIsBoundedByRequest(t *testing.T) {
 		"object that is longer than the limit of bytes": {objects: `{"apiVersion":"conv.test/v2","kind":"Ep","x":"` + strings.Repeat("x", 2<<20) + `"}`,
 			want: prefix + "failed: unexpected error when reading response body"},
 	} {
-		s := startWebhook(t)
-		s.raw = rawObjects(test.objects)
-		w := s.webhook(t, "v1beta1")
+		server := startWebhook(t)
+		server.rawResponse = rawObjects(test.objects)
+		webhook := server.newConversion(t, "v1beta1")
 		convert := func() error {
-			_, err := w.Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
+			_, err := webhook.Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
 			return err
 		}
 		_ = convert() // opens the connection
@@ -68,20 +68,24 @@ func TestAllResponsesAreBoundedByObjects(t *testing.T) {
 		docs = append(docs, fmt.Appendf(nil,
 			`{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"n%d"},"x":%q}`, i, strings.Repeat("x", 1<<20+1)))
 	}
-	if _, err := webhookServer.webhook(t, "v1").Convert(t.Context(), docs[:2], "v2"); err != nil {
+	if _, err := webhookServer.newConversion(t, "v1").Convert(t.Context(), docs[:2], "v2"); err != nil {
 		t.Errorf("Convert(two objects) = %v, want no error", err)
 	}
 
 	// Each response is within its own limit, but all together exceed theirs.
 	filling += filling
 	webhookServer.calls = nil
-	if _, err := webhookServer.webhook(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(webhookServer.calls) > 1 {
+	if _, err := webhookServer.newConversion(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(webhookServer.calls) > 1 {
 		t.Errorf("Convert(40 large objects) = %v after %d calls, want an error after the first", err, len(webhookServer.calls))
 	}
+}
 
-	// Small objects that become large are bounded together.
-	webhookServer.calls, docs = nil, nil
-	filling = strings.Repeat("x", 1<<20)
+// TestGrownObjectsAreBoundedTogether checks that small objects that become large in a conversion are
+// bounded together.
+func TestGrownObjectsAreBoundedTogether(t *testing.T) {
+	webhookServer := startWebhook(t)
+	filling := strings.Repeat("x", 1<<20)
+	var docs [][]byte
 	webhookServer.change = func(r *review) {
 		for _, o := range r.Response["convertedObjects"].([]any)[:40] {
 			o.(map[string]any)["filling"] = filling
@@ -90,7 +94,7 @@ func TestAllResponsesAreBoundedByObjects(t *testing.T) {
 	for i := range 2500 {
 		docs = append(docs, fmt.Appendf(nil, `{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"n%d"}}`, i))
 	}
-	if _, err := webhookServer.webhook(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(webhookServer.calls) != 2 {
+	if _, err := webhookServer.newConversion(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(webhookServer.calls) != 2 {
 		t.Errorf("Convert(2500 small objects) = %v after %d calls, want an error after the second", err, len(webhookServer.calls))
 	}
 }

@@ -39,9 +39,9 @@ type review struct {
 // responses, and raw replaces them.
 type webhookServer struct {
 	*httptest.Server
-	calls  []review
-	change func(*review)
-	raw    func(http.ResponseWriter)
+	calls       []review
+	change      func(*review)
+	rawResponse func(http.ResponseWriter)
 }
 
 // startWebhook starts a webhook server that is closed at the end of the test.
@@ -55,8 +55,8 @@ func startWebhook(t *testing.T) *webhookServer {
 			t.Error(err)
 		}
 		webhook.calls = append(webhook.calls, request)
-		if webhook.raw != nil {
-			webhook.raw(w)
+		if webhook.rawResponse != nil {
+			webhook.rawResponse(w)
 			return
 		}
 		objects := []any{}
@@ -80,8 +80,8 @@ func startWebhook(t *testing.T) *webhookServer {
 	return webhook
 }
 
-// webhook returns the conversion that calls the server. versions are the versions of its reviews.
-func (s *webhookServer) webhook(t *testing.T, versions ...string) *conversion.Webhook {
+// newConversion returns the conversion that calls the server. versions are the versions of its reviews.
+func (s *webhookServer) newConversion(t *testing.T, versions ...string) *conversion.Webhook {
 	t.Helper()
 	caller, err := conversion.NewCaller(&webhookclient.Services{}, webhookclient.Dialers{}, nil, nil)
 	if err != nil {
@@ -110,12 +110,12 @@ func TestFirstKnownReviewVersionIsUsed(t *testing.T) {
 	for versions, want := range map[string]string{
 		"v1 v1beta1": "v1", "v1beta1": "v1beta1", "v1beta1 v1": "v1beta1", "v9 v1": "v1",
 	} {
-		s := startWebhook(t)
-		out, err := s.webhook(t, strings.Fields(versions)...).Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
+		server := startWebhook(t)
+		out, err := server.newConversion(t, strings.Fields(versions)...).Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
 		if err != nil || !strings.Contains(string(out[0]), `"conv.test/v2"`) {
 			t.Fatalf("review versions %q: Convert = %s, %v; want an object of conv.test/v2", versions, out, err)
 		}
-		if got := s.calls[0]; got.APIVersion != "apiextensions.k8s.io/"+want || got.Request.DesiredAPIVersion != "conv.test/v2" {
+		if got := server.calls[0]; got.APIVersion != "apiextensions.k8s.io/"+want || got.Request.DesiredAPIVersion != "conv.test/v2" {
 			t.Errorf("review versions %q: got a review of %s for %s, want apiextensions.k8s.io/%s for conv.test/v2",
 				versions, got.APIVersion, got.Request.DesiredAPIVersion, want)
 		}
@@ -132,7 +132,7 @@ func TestRequestIsSuspendedDuringConversion(t *testing.T) {
 	request.FromContext(ctx).Work = &requesttest.Work{
 		OnSuspend: func() func() { suspended.Add(1); return func() { suspended.Add(-1) } },
 	}
-	if _, err := webhook.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
+	if _, err := webhook.newConversion(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
 		t.Fatal(err)
 	}
 	if suspendedDuringCall.Load() != 1 || suspended.Load() != 0 {
@@ -152,17 +152,17 @@ func TestObjectsAreConvertedInBatches(t *testing.T) {
 		}
 		docs = append(docs, fmt.Appendf(nil, `{"apiVersion":"conv.test/%s","kind":"Ep","metadata":{"name":"n%d"}}`, version, i))
 	}
-	out, err := webhookServer.webhook(t, "v1").Convert(t.Context(), docs, "v2")
+	out, err := webhookServer.newConversion(t, "v1").Convert(t.Context(), docs, "v2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, d := range out {
-		var o struct {
+	for i, doc := range out {
+		var object struct {
 			APIVersion string
 			Metadata   struct{ Name string }
 		}
-		if err := json.Unmarshal(d, &o); err != nil || o.APIVersion != "conv.test/v2" || o.Metadata.Name != fmt.Sprint("n", i) {
-			t.Fatalf("object %d: got %s, %v; want n%d of conv.test/v2", i, d, err, i)
+		if err := json.Unmarshal(doc, &object); err != nil || object.APIVersion != "conv.test/v2" || object.Metadata.Name != fmt.Sprint("n", i) {
+			t.Fatalf("object %d: got %s, %v; want n%d of conv.test/v2", i, doc, err, i)
 		}
 	}
 	if len(webhookServer.calls) != 2 {
@@ -176,21 +176,21 @@ func TestObjectsAreConvertedInBatches(t *testing.T) {
 
 // changeObject returns a change that modifies the first object of a response and its metadata.
 func changeObject(modify func(object, metadata map[string]any)) func(*review) {
-	return func(r *review) {
-		o := r.Response["convertedObjects"].([]any)[0].(map[string]any)
-		m, _ := o["metadata"].(map[string]any)
-		modify(o, m)
+	return func(response *review) {
+		object := response.Response["convertedObjects"].([]any)[0].(map[string]any)
+		m, _ := object["metadata"].(map[string]any)
+		modify(object, m)
 	}
 }
 
 // setResponse returns a change that sets a field of the response, or removes it if value is nil.
 func setResponse(name string, value any) func(*review) {
-	return func(r *review) {
+	return func(response *review) {
 		if value == nil {
-			delete(r.Response, name)
+			delete(response.Response, name)
 			return
 		}
-		r.Response[name] = value
+		response.Response[name] = value
 	}
 }
 
@@ -266,14 +266,14 @@ func TestInvalidResponsesAreRejected(t *testing.T) {
 			want:   returned + "invalid metadata: [metadata.labels: Invalid value: \"a b\": name part must consist of",
 		},
 	} {
-		s := startWebhook(t)
-		s.change = test.change
-		_, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
+		server := startWebhook(t)
+		server.change = test.change
+		_, err := server.newConversion(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got error %v, want one that contains %q", name, err, test.want)
 		}
-		var st apierrors.APIStatus
-		if !errors.As(err, &st) || st.Status().Code != 500 || st.Status().Reason != "" {
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) || status.Status().Code != 500 || status.Status().Reason != "" {
 			t.Errorf("%s: got error %#v, want a Status with code 500 and no reason", name, err)
 		}
 	}
@@ -289,7 +289,7 @@ func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
 		m["resourceVersion"] = "7"
 		o["spec"] = map[string]any{"host": "h"}
 	})
-	out, err := webhook.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
+	out, err := webhook.newConversion(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,9 +306,9 @@ func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
 	}
 }
 
-// TestUnreadableResponsesAreRejected checks that a response that cannot be decoded gives the error that
+// TestUndecodableResponsesAreRejected checks that a response that cannot be decoded gives the error that
 // kube-apiserver returns.
-func TestUnreadableResponsesAreRejected(t *testing.T) {
+func TestUndecodableResponsesAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		respond func(http.ResponseWriter)
 		want    string // part of the error
@@ -324,10 +324,10 @@ func TestUnreadableResponsesAreRejected(t *testing.T) {
 		"JSON string": {respond: func(w http.ResponseWriter) { fmt.Fprint(w, `"x"`) },
 			want: "couldn't get version/kind; json parse error: json: cannot unmarshal string"},
 	} {
-		s := startWebhook(t)
-		s.raw = test.respond
+		server := startWebhook(t)
+		server.rawResponse = test.respond
 		want := "conversion webhook for conv.test/v1, Kind=Ep failed: " + test.want
-		_, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
+		_, err := server.newConversion(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want one that contains %q", name, err, want)
 		}
@@ -340,12 +340,12 @@ func TestCanceledRequestEndsConversion(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var called atomic.Bool
 	canceled := make(chan struct{})
-	webhook.raw = func(http.ResponseWriter) {
+	webhook.rawResponse = func(http.ResponseWriter) {
 		called.Store(true)
 		cancel()
 		<-canceled
 	}
-	_, err := webhook.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2")
+	_, err := webhook.newConversion(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2")
 	close(canceled)
 	if !errors.Is(err, context.Canceled) || !called.Load() {
 		t.Errorf("Convert with a canceled request: got error %v, webhook called: %t; want %v, true",

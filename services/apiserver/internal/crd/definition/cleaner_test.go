@@ -33,20 +33,20 @@ func (w *recordedWrites) PatchStatus(_ context.Context, _ string, _ any, precond
 // TestReleaseRequiresNoInstances checks that the finalizer is removed under the precondition that
 // no instance was created since the count.
 func TestReleaseRequiresNoInstances(t *testing.T) {
-	none := storage.Precondition{Key: "/registry/example.com/things/", Prefix: true}
+	noObjects := storage.Precondition{Key: "/registry/example.com/things/", Prefix: true}
 	var writes recordedWrites
 	cleaner := newCleaner(Config{
-		Client: &writes, Instances: noInstances{none}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Client: &writes, Instances: noInstances{noObjects}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 		Definable: func(string, string) bool { return true },
 	})
-	d := &v1.CustomResourceDefinition{}
-	d.Finalizers = []string{v1.CustomResourceCleanupFinalizer}
-	d.Spec.Group, d.Spec.Names.Plural = "example.com", "things"
-	SetCondition(&d.Status, *newCondition(v1.Terminating, true, "InstanceDeletionInProgress", ""), metav1.Now())
-	if err := (&cleanup{cleaner: cleaner, established: true}).runStep(t.Context(), d, 5); err != nil {
+	definition := &v1.CustomResourceDefinition{}
+	definition.Finalizers = []string{v1.CustomResourceCleanupFinalizer}
+	definition.Spec.Group, definition.Spec.Names.Plural = "example.com", "things"
+	SetCondition(&definition.Status, *newCondition(v1.Terminating, true, "InstanceDeletionInProgress", ""), metav1.Now())
+	if err := (&cleanup{cleaner: cleaner, established: true}).runStep(t.Context(), definition, 5); err != nil {
 		t.Fatal(err)
 	}
-	if len(writes) != 1 || !slices.Equal(writes[0], []storage.Precondition{none}) {
-		t.Errorf("got writes with preconditions %+v, want one with %+v", writes, none)
+	if len(writes) != 1 || !slices.Equal(writes[0], []storage.Precondition{noObjects}) {
+		t.Errorf("got writes with preconditions %+v, want one with %+v", writes, noObjects)
 	}
 }

@@ -21,10 +21,10 @@ const thingsPrefix = "/registry/example.com/things/"
 var deletionTime = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 
 // putThing stores a custom resource with the given members of metadata.
-func putThing(t *testing.T, s storage.Interface, key, metadata string) {
+func putThing(t *testing.T, store storage.Interface, key, metadata string) {
 	t.Helper()
 	value := `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{` + metadata + `},"spec":{"a":[1.0,{"metadata":{}}]}}`
-	if _, err := s.Create(context.Background(), key, []byte(value), storage.WriteOptions{}); err != nil {
+	if _, err := store.Create(context.Background(), key, []byte(value), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -48,8 +48,8 @@ func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	putThing(t, store, "/registry/example.com/thingsandmore/ns/x", `"name":"x"`)
 
 	// 2. Count the objects below the resource's own prefix.
-	if n, err := stored.Count(ctx, "example.com", "things"); err != nil || n != 1103 {
-		t.Fatalf("Count = %d, %v; want 1103", n, err)
+	if count, err := stored.Count(ctx, "example.com", "things"); err != nil || count != 1103 {
+		t.Fatalf("Count = %d, %v; want 1103", count, err)
 	}
 
 	// 3. Delete them. The remaining ones are sorted by key: held, marked and the one that looks similar.
@@ -61,8 +61,8 @@ func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var keys []string
-	for _, kv := range remaining.Items {
-		keys = append(keys, strings.TrimPrefix(kv.Key, "/registry/example.com/"))
+	for _, keyValue := range remaining.Items {
+		keys = append(keys, strings.TrimPrefix(keyValue.Key, "/registry/example.com/"))
 	}
 	if got, want := strings.Join(keys, " "), "things/ns/held things/ns/marked thingsandmore/ns/x"; got != want {
 		t.Fatalf("got remaining objects %q, want %q", got, want)
@@ -77,8 +77,8 @@ func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {
 		t.Fatal(err)
 	}
-	if kv, _, err := store.Get(ctx, thingsPrefix+"ns/marked", 0); err != nil || kv.ModRevision != revision {
-		t.Errorf("terminating object: got revision %d, %v; want %d", kv.ModRevision, err, revision)
+	if keyValue, _, err := store.Get(ctx, thingsPrefix+"ns/marked", 0); err != nil || keyValue.ModRevision != revision {
+		t.Errorf("terminating object: got revision %d, %v; want %d", keyValue.ModRevision, err, revision)
 	}
 }
 
@@ -101,12 +101,12 @@ func (s *finalizerStore) Delete(
 		if err != nil {
 			return 0, err
 		}
-		var o map[string]any
-		if err := json.Unmarshal(keyValue.Value, &o); err != nil {
+		var object map[string]any
+		if err := json.Unmarshal(keyValue.Value, &object); err != nil {
 			return 0, err
 		}
-		o["metadata"].(map[string]any)["finalizers"] = []string{"example.com/late"}
-		value, err := json.Marshal(o)
+		object["metadata"].(map[string]any)["finalizers"] = []string{"example.com/late"}
+		value, err := json.Marshal(object)
 		if err != nil {
 			return 0, err
 		}
@@ -127,9 +127,9 @@ func TestConcurrentFinalizerIsRespected(t *testing.T) {
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {
 		t.Fatal(err)
 	}
-	kv, _, err := store.Get(ctx, thingsPrefix+"a", 0)
-	if err != nil || !strings.Contains(string(kv.Value), `"deletionTimestamp"`) {
-		t.Errorf("got object %s, %v; want one with a deletionTimestamp", kv.Value, err)
+	keyValue, _, err := store.Get(ctx, thingsPrefix+"a", 0)
+	if err != nil || !strings.Contains(string(keyValue.Value), `"deletionTimestamp"`) {
+		t.Errorf("got object %s, %v; want one with a deletionTimestamp", keyValue.Value, err)
 	}
 }
 
@@ -151,8 +151,8 @@ func TestOtherPrefixesAreRejected(t *testing.T) {
 	} {
 		key := "/registry/" + test.group + "/" + test.resource + "/a"
 		putThing(t, store, key, `"name":"a"`)
-		if n, err := stored.Count(ctx, test.group, test.resource); err == nil {
-			t.Errorf("Count(%q, %q) = %d, want an error", test.group, test.resource, n)
+		if count, err := stored.Count(ctx, test.group, test.resource); err == nil {
+			t.Errorf("Count(%q, %q) = %d, want an error", test.group, test.resource, count)
 		}
 		if err := stored.Delete(ctx, test.group, test.resource); err == nil {
 			t.Errorf("Delete(%q, %q) = nil, want an error", test.group, test.resource)
@@ -178,8 +178,8 @@ func TestCorruptInstanceDoesNotBlockOthers(t *testing.T) {
 	if err := stored.Delete(ctx, "example.com", "things"); err == nil || !strings.Contains(err.Error(), thingsPrefix+"b") {
 		t.Errorf("Delete = %v, want an error that names %s", err, thingsPrefix+"b")
 	}
-	if n, err := stored.Count(ctx, "example.com", "things"); n != 1 || err != nil {
-		t.Errorf("Count after Delete = %d, %v; want 1", n, err)
+	if count, err := stored.Count(ctx, "example.com", "things"); count != 1 || err != nil {
+		t.Errorf("Count after Delete = %d, %v; want 1", count, err)
 	}
 	if _, _, err := store.Get(ctx, thingsPrefix+"c", 0); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("Get(%q) = %v, want %v", thingsPrefix+"c", err, storage.ErrNotFound)

@@ -13,10 +13,10 @@ import (
 
 // named returns the names of a definition, in the order plural, singular, kind, list kind, short
 // names.
-func named(n ...string) v1.CustomResourceDefinitionNames {
-	out := v1.CustomResourceDefinitionNames{Plural: n[0], Singular: n[1], Kind: n[2], ListKind: n[3]}
-	if len(n) > 4 {
-		out.ShortNames = n[4:]
+func named(names ...string) v1.CustomResourceDefinitionNames {
+	out := v1.CustomResourceDefinitionNames{Plural: names[0], Singular: names[1], Kind: names[2], ListKind: names[3]}
+	if len(names) > 4 {
+		out.ShortNames = names[4:]
 	}
 	return out
 }
@@ -133,14 +133,14 @@ func TestOldestDefinitionWins(t *testing.T) {
 		Accepted:    named("as", "a", "A", "AList", "x"),
 		Established: true,
 	}
-	late := NameClaim{Name: "b", Created: 2, Requested: named("bs", "b", "B", "BList", "x")}
-	early := NameClaim{Name: "c", Created: 1, Requested: named("cs", "c", "C", "CList", "x")}
-	v := Decide([]NameClaim{late, holder, early})
-	if v[2].Conflict != nil || !slices.Equal(v[2].Accepted.ShortNames, []string{"x"}) {
-		t.Errorf("oldest definition: got %+v, want the short name x and no conflict", v[2])
+	second := NameClaim{Name: "b", Created: 2, Requested: named("bs", "b", "B", "BList", "x")}
+	oldest := NameClaim{Name: "c", Created: 1, Requested: named("cs", "c", "C", "CList", "x")}
+	decisions := Decide([]NameClaim{second, holder, oldest})
+	if decisions[2].Conflict != nil || !slices.Equal(decisions[2].Accepted.ShortNames, []string{"x"}) {
+		t.Errorf("oldest definition: got %+v, want the short name x and no conflict", decisions[2])
 	}
-	if v[0].Conflict == nil {
-		t.Errorf("second definition: got %+v, want a conflict", v[0])
+	if decisions[0].Conflict == nil {
+		t.Errorf("second definition: got %+v, want a conflict", decisions[0])
 	}
 }
 
@@ -148,12 +148,12 @@ func TestOldestDefinitionWins(t *testing.T) {
 func drawClaims(t *rapid.T) []NameClaim {
 	letter := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
 	names := func(label string) v1.CustomResourceDefinitionNames {
-		short := rapid.SliceOfNDistinct(letter, 0, 2, rapid.ID).Draw(t, label+" short")
-		if len(short) == 0 {
-			short = nil
+		shortNames := rapid.SliceOfNDistinct(letter, 0, 2, rapid.ID).Draw(t, label+" short")
+		if len(shortNames) == 0 {
+			shortNames = nil
 		}
 		return v1.CustomResourceDefinitionNames{
-			Plural: letter.Draw(t, label+" plural"), Singular: letter.Draw(t, label+" singular"), ShortNames: short,
+			Plural: letter.Draw(t, label+" plural"), Singular: letter.Draw(t, label+" singular"), ShortNames: shortNames,
 			Kind: letter.Draw(t, label+" kind"), ListKind: letter.Draw(t, label+" list kind"),
 		}
 	}
@@ -177,8 +177,8 @@ func drawClaims(t *rapid.T) []NameClaim {
 // byName returns the decisions by the names of their claims.
 func byName(claims []NameClaim, decisions []Decision) map[string]Decision {
 	out := map[string]Decision{}
-	for i, c := range claims {
-		out[c.Name] = decisions[i]
+	for i, claim := range claims {
+		out[claim.Name] = decisions[i]
 	}
 	return out
 }
@@ -209,7 +209,7 @@ func TestDecisionIsStable(t *testing.T) {
 	})
 }
 
-// TestAcceptedNamesAreUnique checks that no name is accepted for two new definitions.
+// TestAcceptedNamesAreUnique checks that no name is acceptedConditions for two new definitions.
 func TestAcceptedNamesAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		claims := drawClaims(t)
@@ -223,12 +223,12 @@ func TestAcceptedNamesAreUnique(t *testing.T) {
 			}
 			owners[name] = claim
 		}
-		for i, v := range Decide(claims) {
-			for _, n := range append([]string{v.Accepted.Plural, v.Accepted.Singular}, v.Accepted.ShortNames...) {
-				accept(resources, n, i)
+		for i, decision := range Decide(claims) {
+			for _, name := range append([]string{decision.Accepted.Plural, decision.Accepted.Singular}, decision.Accepted.ShortNames...) {
+				accept(resources, name, i)
 			}
-			accept(kinds, v.Accepted.Kind, i)
-			accept(kinds, v.Accepted.ListKind, i)
+			accept(kinds, decision.Accepted.Kind, i)
+			accept(kinds, decision.Accepted.ListKind, i)
 		}
 	})
 }
@@ -240,33 +240,33 @@ func TestIncrementalDecisionsEqualDecide(t *testing.T) {
 		nameConflicts := NewNameConflicts()
 		present, changes := map[string]NameClaim{}, map[string]Decision{}
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
-			for _, c := range drawClaims(t) {
+			for _, claim := range drawClaims(t) {
 				if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
-					nameConflicts.Remove("g", c.Name)
-					delete(present, c.Name)
+					nameConflicts.Remove("g", claim.Name)
+					delete(present, claim.Name)
 				} else {
-					nameConflicts.Put("g", c)
-					present[c.Name] = c
+					nameConflicts.Put("g", claim)
+					present[claim.Name] = claim
 				}
 			}
-			for _, c := range nameConflicts.Resolve() {
-				if c.Removed {
-					delete(changes, c.Name)
+			for _, claim := range nameConflicts.Resolve() {
+				if claim.Removed {
+					delete(changes, claim.Name)
 				} else {
-					changes[c.Name] = c.Decision
+					changes[claim.Name] = claim.Decision
 				}
 			}
 			var claims []NameClaim
-			for _, c := range present {
-				claims = append(claims, c)
+			for _, claim := range present {
+				claims = append(claims, claim)
 			}
 			want := byName(claims, Decide(claims))
 			if !reflect.DeepEqual(changes, want) {
 				t.Fatalf("got changes %+v, want %+v", changes, want)
 			}
-			for name, v := range want {
-				if got, ok := nameConflicts.Decision("g", name); !ok || !reflect.DeepEqual(got, v) {
-					t.Fatalf("Decision(%q) = %+v, %t; want %+v", name, got, ok, v)
+			for name, decision := range want {
+				if got, ok := nameConflicts.Decision("g", name); !ok || !reflect.DeepEqual(got, decision) {
+					t.Fatalf("Decision(%q) = %+v, %t; want %+v", name, got, ok, decision)
 				}
 			}
 		}

@@ -22,12 +22,12 @@ func TestOutlinerRemovesSchemasAndManagedFields(t *testing.T) {
 			stored: `{"spec": {"versions": [ {"name":"v1","schema":{"a":[1,"]}"]}}, {"schema":{},"name":"v2"} ] } }`,
 			want:   `{"spec":{"versions":[{"name":"v1"},{"name":"v2"}]}}`,
 		},
-		{name: "nothing to leave out", stored: `{"spec":{"versions":null},"metadata":7}`, want: `{"spec":{"versions":null},"metadata":7}`},
+		{name: "neither schemas nor managed fields", stored: `{"spec":{"versions":null},"metadata":7}`, want: `{"spec":{"versions":null},"metadata":7}`},
 		{name: "cut off", stored: `{"spec":{"versions":[{"name"`, want: `{"spec":{"versions":[{"name"`},
 		{name: "a schema twice", stored: `{"spec":{"versions":[{"schema":{},"schema":{"a":1}}]}}`, want: `{"spec":{"versions":[{"schema":{},"schema":{"a":1}}]}}`},
 		{name: "escapes in names", stored: `{"sp\u0065c":{"versions":[]}}`, want: `{"sp\u0065c":{"versions":[]}}`},
 		{name: "no object", stored: "[1]", want: "[1]"},
-		{name: "nothing", stored: "", want: ""},
+		{name: "empty", stored: "", want: ""},
 		{name: "protobuf", stored: "k8s\x00\x0a", want: "k8s\x00\x0a"},
 	} {
 		if got := string(new(definition.Outliner).WithoutSchemas([]byte(test.stored))); got != test.want {
@@ -52,9 +52,9 @@ func TestReusedOutlinerRemovesSchemas(t *testing.T) {
 	}
 }
 
-// TestDefinitionsWithPlaceholdersRoundTrip checks that a definition that is decoded with
+// TestDefinitionsWithPlaceholdersAreEncodedInFull checks that a definition that is decoded with
 // placeholders for its schemas is encoded like the full one.
-func TestDefinitionsWithPlaceholdersRoundTrip(t *testing.T) {
+func TestDefinitionsWithPlaceholdersAreEncodedInFull(t *testing.T) {
 	const head = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1beta1","metadata":{"name":"a.g.example","annotations":{"note":"{\"openAPIV3Schema\":{\"title\":\"#0\"}}"}},"spec":{"group":"g.example"`
 	for name, spec := range map[string]string{
 		"one schema for all versions":      `,"validation":{"openAPIV3Schema":{"type":"object","title":"#0"}},"versions":[{"name":"v1","served":true,"storage":true},{"name":"v2","served":true,"storage":false}]`,
@@ -65,11 +65,11 @@ func TestDefinitionsWithPlaceholdersRoundTrip(t *testing.T) {
 		"no schema":                        `,"versions":[{"name":"v1","served":true,"storage":true}]`,
 	} {
 		decodeAndEncode := func(data []byte) []byte {
-			d := &v1beta1.CustomResourceDefinition{}
-			if err := json.Unmarshal(data, d); err != nil {
+			decoded := &v1beta1.CustomResourceDefinition{}
+			if err := json.Unmarshal(data, decoded); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			served := v1beta1.ToV1(d)
+			served := v1beta1.ToV1(decoded)
 			served.Status.StoredVersions = []string{"v7"}
 			out, err := json.Marshal(v1beta1.FromV1(served))
 			if err != nil {

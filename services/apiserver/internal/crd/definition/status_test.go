@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
 )
 
-// now is the time of status changes.
-var now = metav1.NewTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
+// statusTime is the time of status changes.
+var statusTime = metav1.NewTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
 
 // gadgets returns a definition after its creation.
 func gadgets() *v1.CustomResourceDefinition {
@@ -39,16 +39,16 @@ func gadgets() *v1.CustomResourceDefinition {
 }
 
 // conditionsOf returns the conditions of a definition, one per line.
-func conditionsOf(d *v1.CustomResourceDefinition) string {
+func conditionsOf(definition *v1.CustomResourceDefinition) string {
 	var out []string
-	for _, c := range d.Status.Conditions {
-		out = append(out, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+	for _, condition := range definition.Status.Conditions {
+		out = append(out, fmt.Sprintf("%s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message))
 	}
 	return strings.Join(out, "\n")
 }
 
-// accepted holds the conditions of an established definition.
-const accepted = "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=True InitialNamesAccepted: the initial names have been accepted"
+// acceptedConditions holds the conditions of an established definition.
+const acceptedConditions = "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=True InitialNamesAccepted: the initial names have been accepted"
 
 // TestStatusSetsConditions checks the conditions that Status sets, and that a second call changes
 // nothing.
@@ -59,7 +59,7 @@ func TestStatusSetsConditions(t *testing.T) {
 		conflict *Conflict
 		want     string // the conditions in the form of conditionsOf
 	}{
-		{name: "names accepted", want: accepted},
+		{name: "names accepted", want: acceptedConditions},
 		{
 			name: "names rejected", conflict: &Conflict{"KindConflict", `"Gadget" is already in use`},
 			want: "NamesAccepted=False KindConflict: \"Gadget\" is already in use\n" +
@@ -90,7 +90,7 @@ func TestStatusSetsConditions(t *testing.T) {
 				definition.Spec.Group = "x.k8s.io"
 				definition.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "https://example.com/1"}
 			},
-			want: accepted +
+			want: acceptedConditions +
 				"\nKubernetesAPIApprovalPolicyConformant=True ApprovedAnnotation: approved in https://example.com/1",
 		},
 		{
@@ -99,13 +99,13 @@ func TestStatusSetsConditions(t *testing.T) {
 				definition.Spec.Group = "kubernetes.io"
 				definition.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "unapproved, yet"}
 			},
-			want: accepted +
+			want: acceptedConditions +
 				"\nKubernetesAPIApprovalPolicyConformant=False UnapprovedAnnotation: not approved: \"unapproved, yet\"",
 		},
 		{
 			name:   "approval missing",
 			change: func(definition *v1.CustomResourceDefinition) { definition.Spec.Group = "k8s.io" },
-			want: accepted +
+			want: acceptedConditions +
 				"\nKubernetesAPIApprovalPolicyConformant=False MissingAnnotation: protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
 		},
 		{
@@ -114,7 +114,7 @@ func TestStatusSetsConditions(t *testing.T) {
 				definition.Spec.PreserveUnknownFields = true
 				definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties = map[string]v1.JSONSchemaProps{"a": {}}
 			},
-			want: accepted +
+			want: acceptedConditions +
 				"\nNonStructuralSchema=True Violations: [spec.preserveUnknownFields: Invalid value: true: must be false, spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]",
 		},
 		{
@@ -122,7 +122,7 @@ func TestStatusSetsConditions(t *testing.T) {
 			change: func(definition *v1.CustomResourceDefinition) {
 				definition.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x"
 			},
-			want: accepted +
+			want: acceptedConditions +
 				"\nNonStructuralSchema=Unknown StructuralError: failed to check validation schema for version v1: OpenAPIV3Schema 'id' is not supported",
 		},
 		{
@@ -133,7 +133,7 @@ func TestStatusSetsConditions(t *testing.T) {
 					{Type: "Mine", Status: "Perhaps"},
 				}
 			},
-			want: "Mine=Perhaps : \n" + accepted,
+			want: "Mine=Perhaps : \n" + acceptedConditions,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestStatusSetsConditions(t *testing.T) {
 				Conflict:    test.conflict,
 				Established: claim.Established || test.conflict == nil && !claim.InvalidWebhook,
 			}
-			if !setStatus(definition, decision, now) {
+			if !setStatus(definition, decision, statusTime) {
 				t.Error("setStatus = false, want true")
 			}
 			if got := conditionsOf(definition); got != test.want {
@@ -156,7 +156,7 @@ func TestStatusSetsConditions(t *testing.T) {
 			if definition.Status.AcceptedNames.Kind != "Gadget" {
 				t.Errorf("got accepted kind %q, want Gadget", definition.Status.AcceptedNames.Kind)
 			}
-			if setStatus(definition, decision, metav1.NewTime(now.Add(time.Hour))) {
+			if setStatus(definition, decision, metav1.NewTime(statusTime.Add(time.Hour))) {
 				t.Errorf("second setStatus = true, want false; conditions\n%s", conditionsOf(definition))
 			}
 		})
@@ -165,7 +165,7 @@ func TestStatusSetsConditions(t *testing.T) {
 
 // TestTransitionTimeIsThatOfStatusChange checks that a new reason or message keeps the time.
 func TestTransitionTimeIsThatOfStatusChange(t *testing.T) {
-	later := metav1.NewTime(now.Add(time.Hour))
+	later := metav1.NewTime(statusTime.Add(time.Hour))
 	status := &v1.CustomResourceDefinitionStatus{}
 	condition := *newCondition(v1.NamesAccepted, false, "A", "a")
 	const changes, unchanged = true, false
@@ -176,25 +176,25 @@ func TestTransitionTimeIsThatOfStatusChange(t *testing.T) {
 				condition, at, got, status.Conditions[0].LastTransitionTime, wantChanged, wantTime)
 		}
 	}
-	set(condition, now, changes, now)
-	set(condition, later, unchanged, now)
+	set(condition, statusTime, changes, statusTime)
+	set(condition, later, unchanged, statusTime)
 	condition.Reason = "B"
-	set(condition, later, changes, now)
+	set(condition, later, changes, statusTime)
 	condition.Status = v1.ConditionTrue
 	set(condition, later, changes, later)
 	// A condition that was set without a time gets none until its status changes.
 	status.Conditions[0].LastTransitionTime = metav1.Time{}
-	set(condition, now, unchanged, metav1.Time{})
+	set(condition, statusTime, unchanged, metav1.Time{})
 	condition.Message = "b"
-	set(condition, now, changes, now)
+	set(condition, statusTime, changes, statusTime)
 }
 
 // TestTerminateAddsFinalizerAndCondition checks that a deleted definition gets the finalizer once.
 func TestTerminateAddsFinalizerAndCondition(t *testing.T) {
 	definition := gadgets()
 	definition.Finalizers = []string{"example.com/other"}
-	Terminate(definition, now)
-	Terminate(definition, now)
+	Terminate(definition, statusTime)
+	Terminate(definition, statusTime)
 	if want := []string{"example.com/other", v1.CustomResourceCleanupFinalizer}; !reflect.DeepEqual(definition.Finalizers, want) {
 		t.Errorf("got finalizers %v, want %v", definition.Finalizers, want)
 	}
@@ -209,7 +209,7 @@ func TestTerminateAddsFinalizerAndCondition(t *testing.T) {
 func TestDecodeSummaryOmitsLargeFields(t *testing.T) {
 	full := gadgets()
 	full.UID, full.Generation = "u", 3
-	full.CreationTimestamp, full.DeletionTimestamp = now, &now
+	full.CreationTimestamp, full.DeletionTimestamp = statusTime, &statusTime
 	full.Labels = map[string]string{"a": "b"}
 	full.Annotations = map[string]string{"c": `d "e"`}
 	full.Finalizers = []string{v1.CustomResourceCleanupFinalizer}
@@ -225,10 +225,10 @@ func TestDecodeSummaryOmitsLargeFields(t *testing.T) {
 		ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}, ConversionReviewVersions: []string{"v1"},
 	}}
 	full.Status.AcceptedNames = full.Spec.Names
-	SetCondition(&full.Status, *newCondition(v1.Established, true, "A", "a"), now)
-	summarize := func(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinition {
+	SetCondition(&full.Status, *newCondition(v1.Established, true, "A", "a"), statusTime)
+	summarize := func(definition *v1.CustomResourceDefinition) *v1.CustomResourceDefinition {
 		t.Helper()
-		stored, err := json.Marshal(v1beta1.FromV1(d))
+		stored, err := json.Marshal(v1beta1.FromV1(definition))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,8 +260,8 @@ func TestDecodeSummaryOmitsLargeFields(t *testing.T) {
 		`{"status":{"conditions":{}}}`,
 		`{"spec":{"preserveUnknownFields":false,"versions":[{"name":1}]}}`,
 	} {
-		if d, err := DecodeSummary([]byte(invalid)); err == nil {
-			t.Errorf("DecodeSummary(%q) = %+v, want an error", invalid, d)
+		if definition, err := DecodeSummary([]byte(invalid)); err == nil {
+			t.Errorf("DecodeSummary(%q) = %+v, want an error", invalid, definition)
 		}
 	}
 }

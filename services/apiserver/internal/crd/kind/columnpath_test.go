@@ -62,8 +62,8 @@ func TestAmplifyingColumnsStayEmpty(t *testing.T) {
 		`.spec.b` + strings.Repeat(`'x'`, 500):                  "", // more steps than an object has levels
 		`.spec.m[?(@[` + strings.Repeat(`'v',`, 8) + `'v'])].n`: "",
 	} {
-		k := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
-		got := k.Presentation.Columns[1].Cell(decodeDocument(t, doc))
+		columnKind := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
+		got := columnKind.Presentation.Columns[1].Cell(decodeDocument(t, doc))
 		text, _ := got.(string)
 		if text != want || got != nil && want == "" {
 			t.Errorf("path %.60s: got cell %v, want %q", path, got, want)
@@ -88,8 +88,8 @@ func TestColumnsBeyondRowLimitStayEmpty(t *testing.T) {
 			t.Fatal(err)
 		}
 		filled := 0
-		for _, c := range cells[1:] {
-			if c != nil {
+		for _, cell := range cells[1:] {
+			if cell != nil {
 				filled++
 			}
 		}

@@ -29,27 +29,27 @@ func columnsKind(t testing.TB, columns []v1.CustomResourceColumnDefinition) *reg
 			},
 		}}, nil
 	}
-	d, err := kind.NewCRD(read, read)
+	definition, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
+	return (&kind.Maker{Rules: rules.NewCompiler()}).All(definition)[0]
 }
 
 // decodeDocument decodes a document like the codec: with the version, kind and revision of the
 // object.
 func decodeDocument(t *testing.T, doc []byte) registry.Object {
 	t.Helper()
-	d, err := tape.Parse(doc)
+	parsed, err := tape.Parse(doc)
 	if err != nil {
 		t.Fatalf("%s: %v", doc, err)
 	}
-	defer d.Release()
-	u := &unstructured.Unstructured{Object: d.Any(tape.Root).(map[string]any)}
-	u.SetAPIVersion("example.com/v1")
-	u.SetKind("Thing")
-	u.SetResourceVersion("17")
-	return u
+	defer parsed.Release()
+	object := &unstructured.Unstructured{Object: parsed.Any(tape.Root).(map[string]any)}
+	object.SetAPIVersion("example.com/v1")
+	object.SetKind("Thing")
+	object.SetResourceVersion("17")
+	return object
 }
 
 // fieldNames is a short list, so that random paths often match.
@@ -60,9 +60,9 @@ var fieldNames = []string{
 // randomPath returns a random JSON path, mostly of simple field names.
 func randomPath(random *rand.Rand) string {
 	var builder strings.Builder
-	for n := 1 + random.IntN(4); n > 0; n-- {
+	for remaining := 1 + random.IntN(4); remaining > 0; remaining-- {
 		name := fieldNames[random.IntN(len(fieldNames))]
-		if name == "" && n > 1 {
+		if name == "" && remaining > 1 {
 			name = "a" // two dots are the recursive operator, whose order is undefined
 		}
 		switch random.IntN(12) {
@@ -83,11 +83,11 @@ func randomPath(random *rand.Rand) string {
 
 // appendValue appends a random JSON value, sometimes with duplicate keys and unusual texts.
 func appendValue(data []byte, random *rand.Rand, depth int) []byte {
-	n := random.IntN(12)
+	choice := random.IntN(12)
 	if depth > 4 {
-		n %= 8
+		choice %= 8
 	}
-	switch n {
+	switch choice {
 	case 0:
 		return append(data, "null"...)
 	case 1:
@@ -157,8 +157,8 @@ func TestRowsMatchDecodedObjects(t *testing.T) {
 			if err != nil {
 				t.Fatalf("seed %d, round %d: %s: %v", seed, round, doc, err)
 			}
-			for i, c := range kind.Presentation.Columns {
-				want := c.Cell(obj)
+			for i, column := range kind.Presentation.Columns {
+				want := column.Cell(obj)
 				if want != nil && i > 0 {
 					filled++
 				}
@@ -197,13 +197,13 @@ func TestSimpleColumnsNeedNoObject(t *testing.T) {
 		".kind":                              true,
 		".metadata":                          true,
 	} {
-		k := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
+		columnKind := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
 		decoded := false
-		got, err := k.Document.TableRow(doc, func() (registry.Object, error) { decoded = true; return decodeDocument(t, doc), nil })
+		got, err := columnKind.Document.TableRow(doc, func() (registry.Object, error) { decoded = true; return decodeDocument(t, doc), nil })
 		if err != nil || decoded != wantDecoded {
 			t.Errorf("path %s: got decoded %t, error %v; want %t", path, decoded, err, wantDecoded)
 		}
-		if want := k.Presentation.Columns[1].Cell(decodeDocument(t, doc)); !reflect.DeepEqual(got[1], want) || got[0] != "n" {
+		if want := columnKind.Presentation.Columns[1].Cell(decodeDocument(t, doc)); !reflect.DeepEqual(got[1], want) || got[0] != "n" {
 			t.Errorf("path %s: got cells %v, want n and %v", path, got, want)
 		}
 	}
@@ -214,12 +214,12 @@ func BenchmarkRow(b *testing.B) {
 	doc := []byte(`{"apiVersion":"example.com/v1","kind":"Thing",` +
 		`"metadata":{"name":"n","creationTimestamp":"2026-11-22T10:00:00Z"},` +
 		`"spec":{"replicas":3,"text":"` + strings.Repeat("x", 5500) + `"},"status":{"ready":true}}`)
-	k := columnsKind(b, []v1.CustomResourceColumnDefinition{
+	columnKind := columnsKind(b, []v1.CustomResourceColumnDefinition{
 		{Name: "Replicas", Type: "integer", JSONPath: ".spec.replicas"}, {Name: "Ready", Type: "string", JSONPath: ".status.ready"},
 		{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
 	})
 	for b.Loop() {
-		if _, err := k.Document.TableRow(doc, nil); err != nil {
+		if _, err := columnKind.Document.TableRow(doc, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -60,12 +60,12 @@ func TestMergeSchemaMatchesKubeOpenAPI(t *testing.T) {
 // sorted returns a rule with its fields in a fixed order.
 func sorted(atom smd.Atom) smd.Atom {
 	if atom.Map != nil {
-		m := &smd.Map{ElementType: sortedRef(atom.Map.ElementType), ElementRelationship: atom.Map.ElementRelationship}
-		for _, f := range atom.Map.Fields {
-			m.Fields = append(m.Fields, smd.StructField{Name: f.Name, Type: sortedRef(f.Type), Default: f.Default})
+		rules := &smd.Map{ElementType: sortedRef(atom.Map.ElementType), ElementRelationship: atom.Map.ElementRelationship}
+		for _, field := range atom.Map.Fields {
+			rules.Fields = append(rules.Fields, smd.StructField{Name: field.Name, Type: sortedRef(field.Type), Default: field.Default})
 		}
-		slices.SortFunc(m.Fields, func(x, y smd.StructField) int { return strings.Compare(x.Name, y.Name) })
-		atom.Map = m
+		slices.SortFunc(rules.Fields, func(x, y smd.StructField) int { return strings.Compare(x.Name, y.Name) })
+		atom.Map = rules
 	}
 	if atom.List != nil {
 		atom.List = &smd.List{
@@ -78,10 +78,10 @@ func sorted(atom smd.Atom) smd.Atom {
 }
 
 // sortedRef returns a type with its fields in a fixed order.
-func sortedRef(r smd.TypeRef) smd.TypeRef {
-	if a := r.Inlined; a.Scalar != nil && a.Map != nil && len(a.Map.Fields) == 0 {
+func sortedRef(ref smd.TypeRef) smd.TypeRef {
+	if atom := ref.Inlined; atom.Scalar != nil && atom.Map != nil && len(atom.Map.Fields) == 0 {
 		return namedType(deducedType) // kube-openapi expands it
 	}
-	r.Inlined = sorted(r.Inlined)
-	return r
+	ref.Inlined = sorted(ref.Inlined)
+	return ref
 }

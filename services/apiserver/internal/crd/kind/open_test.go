@@ -17,8 +17,8 @@ type specChangingConversion struct{}
 
 func (specChangingConversion) Convert(_ context.Context, docs [][]byte, version string) ([][]byte, error) {
 	out := make([][]byte, len(docs))
-	for i, d := range docs {
-		text := strings.ReplaceAll(string(d), "example.com/v1", "example.com/"+version)
+	for i, doc := range docs {
+		text := strings.ReplaceAll(string(doc), "example.com/v1", "example.com/"+version)
 		out[i] = []byte(strings.ReplaceAll(text, `"a":"quiet"`, `"a":"loud","gone":1`))
 	}
 	return out, nil
@@ -76,11 +76,11 @@ func TestParseServedMatchesToServed(t *testing.T) {
 		"not JSON":             `{"apiVersion":`,
 	}
 	for _, strategy := range []v1.ConversionStrategyType{v1.NoneConverter, v1.WebhookConverter} {
-		for _, k := range kindsWithDefaults(t, strategy) {
+		for _, served := range kindsWithDefaults(t, strategy) {
 			for name, text := range stored {
-				t.Run(string(strategy)+" "+k.Version+" "+name, func(t *testing.T) {
-					want, wantErr := k.Document.ToServed(t.Context(), [][]byte{[]byte(text)})
-					doc, err := k.Document.ParseServed(t.Context(), []byte(text))
+				t.Run(string(strategy)+" "+served.Version+" "+name, func(t *testing.T) {
+					want, wantErr := served.Document.ToServed(t.Context(), [][]byte{[]byte(text)})
+					doc, err := served.Document.ParseServed(t.Context(), []byte(text))
 					if fmt.Sprint(err) != fmt.Sprint(wantErr) {
 						t.Fatalf("ParseServed(%s) = error %v, want %v", text, err, wantErr)
 					}

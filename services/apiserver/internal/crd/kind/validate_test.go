@@ -34,11 +34,11 @@ func scaledKind(t *testing.T, schema string) *registry.Kind {
 			}},
 		}}, err
 	}
-	d, err := kind.NewCRD(read, read)
+	definition, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
+	return (&kind.Maker{Rules: rules.NewCompiler()}).All(definition)[0]
 }
 
 // TestStatusWriteIgnoresReplicasOfSpec checks that a write of the status does not validate the
@@ -110,11 +110,11 @@ func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {
 			Versions: []v1.CustomResourceDefinitionVersion{version("v1", "a"), version("v2", "b")},
 		}}, nil
 	}
-	d, err := kind.NewCRD(read, read)
+	definition, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	objectKind := (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
+	objectKind := (&kind.Maker{Rules: rules.NewCompiler()}).All(definition)[0]
 	for text, want := range map[string]string{
 		`{"apiVersion":"example.com/v2","kind":"Widget","a":"x","b":"y"}`: "[a]",
 		`{"apiVersion":"example.com/v3","kind":"Widget","a":"x","b":"y"}`: "[]",
@@ -144,11 +144,11 @@ func TestMalformedMetadataIsRejectedOrDropped(t *testing.T) {
 			},
 		}}, nil
 	}
-	d, err := kind.NewCRD(read, read)
+	definition, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	document := (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0].Document
+	document := (&kind.Maker{Rules: rules.NewCompiler()}).All(definition)[0].Document
 	const before, after = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{`, `"name":"n"}}`
 	for _, malformed := range []string{`"creationTimestamp":"x",`, `"generation":1.5,`} {
 		text := []byte(before + malformed + after)

@@ -15,9 +15,9 @@ import (
 
 // wideSchema returns a schema of 60 fields and five rules.
 func wideSchema() *v1.JSONSchemaProps {
-	limit := func(n int64) *int64 { return &n }
+	pointerTo := func(n int64) *int64 { return &n }
 	text := func(max int64) v1.JSONSchemaProps {
-		return v1.JSONSchemaProps{Type: "string", MaxLength: limit(max), Description: strings.Repeat("about a field ", 5)}
+		return v1.JSONSchemaProps{Type: "string", MaxLength: pointerTo(max), Description: strings.Repeat("about a field ", 5)}
 	}
 	spec := v1.JSONSchemaProps{Type: "object", Required: []string{"f0"}, Properties: map[string]v1.JSONSchemaProps{}}
 	for i := range 40 {
@@ -29,7 +29,7 @@ func wideSchema() *v1.JSONSchemaProps {
 		case 2:
 			spec.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "boolean"}
 		case 3:
-			spec.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string", Pattern: "^[a-z0-9-]+$", MaxLength: limit(63)}
+			spec.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string", Pattern: "^[a-z0-9-]+$", MaxLength: pointerTo(63)}
 		}
 	}
 	port := v1.JSONSchemaProps{Type: "object", Required: []string{"name"}, Properties: map[string]v1.JSONSchemaProps{
@@ -45,7 +45,7 @@ func wideSchema() *v1.JSONSchemaProps {
 	keyed := "map"
 	spec.Properties["ports"] = v1.JSONSchemaProps{
 		Type:         "array",
-		MaxItems:     limit(64),
+		MaxItems:     pointerTo(64),
 		XListType:    &keyed,
 		XListMapKeys: []string{"name"},
 		Items:        &v1.JSONSchemaPropsOrArray{Schema: &port},
@@ -54,7 +54,7 @@ func wideSchema() *v1.JSONSchemaProps {
 	labels := text(100)
 	spec.Properties["labels"] = v1.JSONSchemaProps{
 		Type:                 "object",
-		MaxProperties:        limit(64),
+		MaxProperties:        pointerTo(64),
 		AdditionalProperties: &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &labels},
 	}
 	spec.XValidations = v1.ValidationRules{
@@ -75,7 +75,7 @@ func wideSchema() *v1.JSONSchemaProps {
 	}
 	status := v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{
 		"observedGeneration": {Type: "integer", Format: "int64"}, "phase": text(20),
-		"conditions": {Type: "array", MaxItems: limit(20), Items: &v1.JSONSchemaPropsOrArray{Schema: &condition}},
+		"conditions": {Type: "array", MaxItems: pointerTo(20), Items: &v1.JSONSchemaPropsOrArray{Schema: &condition}},
 	}, XValidations: v1.ValidationRules{{Rule: "!has(self.phase) || self.phase != 'Bad'"}}}
 	return &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"spec": spec, "status": status}}
 }
@@ -113,12 +113,12 @@ func typicalObject() []byte {
 
 // BenchmarkWrite measures the stages of a write of a custom resource.
 func BenchmarkWrite(b *testing.B) {
-	s := wideSchema()
-	program, err := schema.Compile(s)
+	schemaProps := wideSchema()
+	program, err := schema.Compile(schemaProps)
 	if err != nil {
 		b.Fatal(err)
 	}
-	ruleSet := compiler.Compile(s, program)
+	ruleSet := compiler.Compile(schemaProps, program)
 	data := typicalObject()
 	b.Logf("%d bytes", len(data))
 	// options describes a write: an update by an equal document or a create, with or without rules.
@@ -201,32 +201,32 @@ func BenchmarkDefinition(b *testing.B) {
 		heap := func() uint64 {
 			runtime.GC()
 			runtime.GC()
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			return m.HeapAlloc
+			var stats runtime.MemStats
+			runtime.ReadMemStats(&stats)
+			return stats.HeapAlloc
 		}
-		const n = 100
-		programs, all := make([]*schema.Program, n), make([]*rules.Rules, n)
+		const count = 100
+		programs, ruleSets := make([]*schema.Program, count), make([]*rules.Rules, count)
 		compiler.Compile(schemaProps, nil)
 		before := heap()
-		for i := range n {
+		for i := range count {
 			programs[i], _ = schema.Compile(schemaProps)
 		}
 		compiled := heap()
-		for i := range n {
-			all[i] = compiler.Compile(schemaProps, programs[i])
+		for i := range count {
+			ruleSets[i] = compiler.Compile(schemaProps, programs[i])
 		}
 		shared := heap()
 		alone := rules.NewCompiler()
-		one := alone.Compile(schemaProps, nil)
+		aloneRules := alone.Compile(schemaProps, nil)
 		unshared := heap()
 		runtime.KeepAlive(programs)
-		runtime.KeepAlive(all)
-		runtime.KeepAlive(one)
+		runtime.KeepAlive(ruleSets)
+		runtime.KeepAlive(aloneRules)
 		for b.Loop() {
 		}
-		b.ReportMetric(float64(compiled-before)/n, "B/schema")
-		b.ReportMetric(float64(shared-compiled)/n, "B/rules-shared")
+		b.ReportMetric(float64(compiled-before)/count, "B/schema")
+		b.ReportMetric(float64(shared-compiled)/count, "B/rules-shared")
 		b.ReportMetric(float64(unshared-shared), "B/compiler+rules")
 	})
 }

@@ -12,18 +12,16 @@ import (
 	"binnacle/services/apiserver/internal/crd/schema"
 )
 
-// TestEvaluationStopsAtCostBudget checks that rules that cost too much, and rules of a canceled
-// request, end with one error.
+// TestEvaluationStopsAtCostBudget checks that rules that cost too much end with one error.
 func TestEvaluationStopsAtCostBudget(t *testing.T) {
 	// Searching for 400 bytes costs four units per byte of the text.
 	part := strings.Repeat("b", 400)
-	s := parseSchema(t, `{"type":"object","properties":{
+	schemaProps := parseSchema(t, `{"type":"object","properties":{
 		"l":{"type":"array","items":{"type":"string","x-kubernetes-validations":[{"rule":"!self.contains('`+part+`')","message":"long"}]}},
 		"m":{"type":"string","x-kubernetes-validations":[
 			{"rule":"self != 'x' + self","messageExpression":"'%s'.format([self.contains('`+part+`')])"},
-			{"rule":"self == 'y'","messageExpression":"'%s'.format([self.contains('`+part+`')])"}]},
-		"n":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[{"rule":"self.all(x, x > 0)"}]}}}`)
-	ruleSet := compiler.Compile(s, nil)
+			{"rule":"self == 'y'","messageExpression":"'%s'.format([self.contains('`+part+`')])"}]}}}`)
+	ruleSet := compiler.Compile(schemaProps, nil)
 	text := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }
 	list := func(item string, n int) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
@@ -42,10 +40,16 @@ func TestEvaluationStopsAtCostBudget(t *testing.T) {
 			t.Errorf("%.20s: got %v\nwant %s", text, errs, want)
 		}
 	}
+}
 
+// TestCanceledRequestInterruptsRules checks that the rules of a canceled request end with one error.
+func TestCanceledRequestInterruptsRules(t *testing.T) {
+	ruleSet := compiler.Compile(parseSchema(t, `{"type":"object","properties":{
+		"n":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[{"rule":"self.all(x, x > 0)"}]}}}`), nil)
+	numbers := "[" + strings.Repeat("1,", 999) + "1]"
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	errs := ruleSet.Evaluate(canceled, parseDoc(t, `{"n":`+list("1", 1000)+`}`), nil, nil, nil)
+	errs := ruleSet.Evaluate(canceled, parseDoc(t, `{"n":`+numbers+`}`), nil, nil, nil)
 	if len(errs) != 1 || !strings.HasPrefix(errs[0].Detail, "operation interrupted evaluating rule") {
 		t.Errorf("canceled context: got errors %v, want one interrupted rule", errs)
 	}
@@ -54,18 +58,18 @@ func TestEvaluationStopsAtCostBudget(t *testing.T) {
 // TestExpensiveRulesAreReported checks that rules that cost much are reported, also for short
 // values.
 func TestExpensiveRulesAreReported(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[
+	schemaProps := parseSchema(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[
 		{"rule":"self.all(x, self.all(y, x + y > 0))"},{"rule":"self.all(x, x > 0)"}]}}}`)
-	r := compiler.Compile(s, nil)
-	for cost, want := range map[int]int{3: 0, 200: 1} { // wanted reports by number of values
+	ruleSet := compiler.Compile(schemaProps, nil)
+	for values, want := range map[int]int{3: 0, 200: 1} { // wanted reports by number of values
 		reports := 0
-		doc := parseDoc(t, `{"l":[`+strings.TrimSuffix(strings.Repeat("1,", cost), ",")+`]}`)
-		errs := r.Evaluate(t.Context(), doc, nil, nil, func() { reports++ })
+		doc := parseDoc(t, `{"l":[`+strings.TrimSuffix(strings.Repeat("1,", values), ",")+`]}`)
+		errs := ruleSet.Evaluate(t.Context(), doc, nil, nil, func() { reports++ })
 		if len(errs) > 0 {
-			t.Errorf("%d values: got errors %v, want none", cost, errs)
+			t.Errorf("%d values: got errors %v, want none", values, errs)
 		}
 		if reports != want {
-			t.Errorf("%d values: got %d reports, want %d", cost, reports, want)
+			t.Errorf("%d values: got %d reports, want %d", values, reports, want)
 		}
 	}
 }

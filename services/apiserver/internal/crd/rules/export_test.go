@@ -4,11 +4,11 @@ package rules
 func (c *Compiler) Shared() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := 0
-	for _, w := range c.shared {
-		if w.Value() != nil {
-			n++
+	count := 0
+	for _, shared := range c.shared {
+		if shared.Value() != nil {
+			count++
 		}
 	}
-	return n
+	return count
 }

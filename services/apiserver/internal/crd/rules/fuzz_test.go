@@ -77,11 +77,11 @@ func FuzzSchemasAndDocuments(f *testing.F) {
 // normalizeTwice normalizes a document, checks that normalizing it again changes nothing, and
 // returns it. It returns nil if the document is invalid.
 func normalizeTwice(t *testing.T, program *schema.Program, data []byte) *tape.Doc {
-	d, err := tape.Parse(data)
+	doc, err := tape.Parse(data)
 	if err != nil {
 		return nil
 	}
-	first, err := program.Normalize(d, schema.NormalizeOptions{Unknown: true, DropMalformed: true})
+	first, err := program.Normalize(doc, schema.NormalizeOptions{Unknown: true, DropMalformed: true})
 	if err != nil {
 		return nil
 	}

@@ -20,11 +20,11 @@ func TestUnchangedValuesOnlyWarn(t *testing.T) {
 			"l":{"type":"array","maxItems":5,"items":{"type":"integer","x-kubernetes-validations":[
 				{"rule":"self > 0","message":"item"}]}},
 			"x":{"type":"string"}}}}}`)
-	p, err := schema.Compile(schemaProps)
+	program, err := schema.Compile(schemaProps)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ruleSet := compiler.Compile(schemaProps, p)
+	ruleSet := compiler.Compile(schemaProps, program)
 	tests := []struct{ old, new, errors, warnings string }{ // messages of the rules, separated by commas
 		{
 			old:      `{"kind":"X","spec":{"n":0}}`,
@@ -63,10 +63,10 @@ func TestNoRatchetingReportsUnchangedValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	for noRatcheting, want := range map[bool]string{false: "o", true: "n"} { // the rule that gives an error
-		c := rules.NewCompiler()
-		c.NoRatcheting = noRatcheting
+		noRatchetingCompiler := rules.NewCompiler()
+		noRatchetingCompiler.NoRatcheting = noRatcheting
 		var errs []string
-		for _, e := range c.Compile(props, program).Evaluate(t.Context(), parseDoc(t, `{"n":0,"o":1}`), parseDoc(t, `{"n":0}`), nil, nil) {
+		for _, e := range noRatchetingCompiler.Compile(props, program).Evaluate(t.Context(), parseDoc(t, `{"n":0,"o":1}`), parseDoc(t, `{"n":0}`), nil, nil) {
 			errs = append(errs, e.Detail)
 		}
 		if got := strings.Join(errs, ","); got != want {
@@ -75,19 +75,19 @@ func TestNoRatchetingReportsUnchangedValues(t *testing.T) {
 	}
 }
 
-// TestManyToleratedItems checks that invalid items of an unchanged list are tolerated after one
+// TestManyUnchangedItemsOnlyWarn checks that invalid items of an unchanged list are tolerated after one
 // comparison of the list. A comparison per item would take longer than the test's timeout.
-func TestManyToleratedItems(t *testing.T) {
+func TestManyUnchangedItemsOnlyWarn(t *testing.T) {
 	props := parseSchema(t, `{"type":"object","properties":{
 		"n":{"type":"integer"},
 		"l":{"type":"array","items":{
 			"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},
 			"x-kubernetes-validations":[{"rule":"self.a > 1"}]}}}}`)
-	p, err := schema.Compile(props)
+	program, err := schema.Compile(props)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ruleSet := compiler.Compile(props, p)
+	ruleSet := compiler.Compile(props, program)
 	const many = 100_000
 	// text returns an object with equal items. n differs, so that the object has changed.
 	text := func(item string, n int) string {

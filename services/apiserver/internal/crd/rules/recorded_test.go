@@ -53,13 +53,13 @@ type servedVersion struct {
 }
 
 // compileVersion compiles a schema and its rules.
-func compileVersion(t *testing.T, s *v1.JSONSchemaProps) servedVersion {
+func compileVersion(t *testing.T, schemaProps *v1.JSONSchemaProps) servedVersion {
 	t.Helper()
-	p, err := schema.Compile(s)
+	program, err := schema.Compile(schemaProps)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return servedVersion{program: p, rules: compiler.Compile(s, p)}
+	return servedVersion{program: program, rules: compiler.Compile(schemaProps, program)}
 }
 
 // compiler is shared by the tests of this package.
@@ -79,12 +79,12 @@ func TestRecordedWritesMatchReferenceServer(t *testing.T) {
 			}
 			readJSON(t, file, &recorded)
 			versions := map[string]servedVersion{}
-			for _, s := range recorded.Steps {
-				for name, schema := range s.Schema {
+			for _, recordedStep := range recorded.Steps {
+				for name, schema := range recordedStep.Schema {
 					versions[name] = compileVersion(t, schema)
 				}
-				if s.Name != "" {
-					t.Run(s.Name, func(t *testing.T) { s.checkWrite(t, versions[s.Version]) })
+				if recordedStep.Name != "" {
+					t.Run(recordedStep.Name, func(t *testing.T) { recordedStep.checkWrite(t, versions[recordedStep.Version]) })
 				}
 			}
 		})
@@ -122,8 +122,8 @@ func (s *step) checkWrite(t *testing.T, version servedVersion) {
 		return
 	}
 	var warnings []string
-	for _, u := range append(unknown, normalized.Unknown...) {
-		warnings = append(warnings, `unknown field "`+u+`"`)
+	for _, path := range append(unknown, normalized.Unknown...) {
+		warnings = append(warnings, `unknown field "`+path+`"`)
 	}
 	if _, strict, ok := strings.Cut(s.Message, "strict decoding error: "); ok {
 		if got := strings.Join(warnings, ", "); got != strict {
@@ -149,29 +149,29 @@ func (s *step) checkWrite(t *testing.T, version servedVersion) {
 // cleanMetadata returns the paths of unknown fields of the metadata of a resource.
 func cleanMetadata(t *testing.T, data []byte) (unknown []string, problem string) {
 	t.Helper()
-	d, err := tape.Parse(data)
+	doc, err := tape.Parse(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Release()
-	_, paths, err := objectmeta.Clean(d.Text(d.Find(tape.Root, "metadata")), true, false)
+	defer doc.Release()
+	_, paths, err := objectmeta.Clean(doc.Text(doc.Find(tape.Root, "metadata")), true, false)
 	if err != nil {
 		return nil, err.Error()
 	}
-	for _, p := range paths {
-		unknown = append(unknown, "metadata."+p)
+	for _, path := range paths {
+		unknown = append(unknown, "metadata."+path)
 	}
 	return unknown, ""
 }
 
 // normalize returns a normalized document, or the text of an error.
-func normalize(t *testing.T, v servedVersion, data []byte) (schema.NormalizedDoc, string) {
+func normalize(t *testing.T, version servedVersion, data []byte) (schema.NormalizedDoc, string) {
 	t.Helper()
-	d, err := tape.Parse(data)
+	doc, err := tape.Parse(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	normalized, err := v.program.Normalize(d, schema.NormalizeOptions{Unknown: true})
+	normalized, err := version.program.Normalize(doc, schema.NormalizeOptions{Unknown: true})
 	if err != nil {
 		return schema.NormalizedDoc{}, err.Error()
 	}
@@ -196,8 +196,8 @@ func (s *step) findErrors(t *testing.T, version servedVersion, doc *tape.Doc, wa
 	if version.rules == nil {
 		return errs
 	}
-	if e := schema.StructuralError(errs); e != nil {
-		return append(errs, e)
+	if structural := schema.StructuralError(errs); structural != nil {
+		return append(errs, structural)
 	}
 	return append(errs, version.rules.Evaluate(t.Context(), doc, old, func(w string) { *warnings = append(*warnings, w) }, nil)...)
 }
@@ -220,9 +220,9 @@ func (s *step) checkStored(t *testing.T, doc *tape.Doc, warnings []string) {
 }
 
 // canonical returns a value as JSON without variable texts.
-func canonical(t *testing.T, v any) string {
+func canonical(t *testing.T, value any) string {
 	t.Helper()
-	data, err := json.Marshal(v)
+	data, err := json.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,11 +232,11 @@ func canonical(t *testing.T, v any) string {
 // canonicalText returns a JSON text like canonical.
 func canonicalText(t *testing.T, data []byte) string {
 	t.Helper()
-	var v any
-	if err := json.Unmarshal(data, &v); err != nil {
+	var value any
+	if err := json.Unmarshal(data, &value); err != nil {
 		t.Fatal(err)
 	}
-	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(canonical(t, v))
+	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(canonical(t, value))
 }
 
 // variableTexts lists texts that differ in each recording, and their replacements.
@@ -250,11 +250,11 @@ var variableTexts = []struct {
 }
 
 // replaceVariableTexts replaces texts that differ in each recording.
-func replaceVariableTexts(s string) string {
-	for _, text := range variableTexts {
-		s = text.pattern.ReplaceAllString(s, text.replacement)
+func replaceVariableTexts(text string) string {
+	for _, variable := range variableTexts {
+		text = variable.pattern.ReplaceAllString(text, variable.replacement)
 	}
-	return s
+	return text
 }
 
 // errorTexts returns the fields and texts of errors, without variable texts.
@@ -276,21 +276,21 @@ type definition struct {
 	Rejected bool                  `json:"refused"`
 }
 
-// TestRecordedDefinitions checks that definitions give the errors of a kube-apiserver about rules
+// TestRecordedDefinitionsMatchReferenceServer checks that definitions give the errors of a kube-apiserver about rules
 // and defaults.
-func TestRecordedDefinitions(t *testing.T) {
-	var list []definition
-	readJSON(t, "testdata/definitions.json", &list)
-	for _, crd := range list {
+func TestRecordedDefinitionsMatchReferenceServer(t *testing.T) {
+	var recorded []definition
+	readJSON(t, "testdata/definitions.json", &recorded)
+	for _, crd := range recorded {
 		t.Run(crd.Name, func(t *testing.T) {
 			var got []string
 			var errs field.ErrorList
-			for i, s := range crd.Schemas {
+			for i, schemaProps := range crd.Schemas {
 				path := field.NewPath("spec", "validation", "openAPIV3Schema")
 				if len(crd.Schemas) > 1 {
 					path = field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
 				}
-				errs = append(errs, checkDefinition(t, path, s)...)
+				errs = append(errs, checkDefinition(t, path, schemaProps)...)
 			}
 			got = ruleAndDefaultErrors(errorTexts(errs))
 			switch {

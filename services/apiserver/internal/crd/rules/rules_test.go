@@ -18,27 +18,27 @@ import (
 // parseSchema decodes a schema that must be valid JSON.
 func parseSchema(t testing.TB, text string) *v1.JSONSchemaProps {
 	t.Helper()
-	var s v1.JSONSchemaProps
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
+	var schemaProps v1.JSONSchemaProps
+	if err := json.Unmarshal([]byte(text), &schemaProps); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	return &s
+	return &schemaProps
 }
 
 // parseDoc parses a document that must be valid JSON.
 func parseDoc(t testing.TB, text string) *tape.Doc {
 	t.Helper()
-	d, err := tape.Parse([]byte(text))
+	doc, err := tape.Parse([]byte(text))
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	return d
+	return doc
 }
 
 // evaluate checks a document as a create, without warnings or reports of costs.
-func evaluate(t testing.TB, r *rules.Rules, d *tape.Doc) field.ErrorList {
+func evaluate(t testing.TB, ruleSet *rules.Rules, doc *tape.Doc) field.ErrorList {
 	t.Helper()
-	return r.Evaluate(t.Context(), d, nil, nil, nil)
+	return ruleSet.Evaluate(t.Context(), doc, nil, nil, nil)
 }
 
 // compileError is the prefix of the error of a rule that does not compile.
@@ -116,13 +116,13 @@ func TestRuleSeesTypedValues(t *testing.T) {
 	for rule, want := range tests {
 		t.Run(rule, func(t *testing.T) {
 			quoted, _ := json.Marshal(rule)
-			s := parseSchema(t, fmt.Sprintf(schemaOfAllTypes, quoted))
-			if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")}); len(errs) > 0 {
+			schemaProps := parseSchema(t, fmt.Sprintf(schemaOfAllTypes, quoted))
+			if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: schemaProps, Path: field.NewPath("s")}); len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			r := compiler.Compile(s, nil)
+			ruleSet := compiler.Compile(schemaProps, nil)
 			var got string
-			if errs := evaluate(t, r, doc); len(errs) > 0 {
+			if errs := evaluate(t, ruleSet, doc); len(errs) > 0 {
 				got = errs[0].Detail
 			}
 			if got != want {
@@ -167,10 +167,10 @@ func TestValuesWithoutTypeFailRules(t *testing.T) {
 			want:   0,
 		},
 	}
-	for name, tt := range tests {
-		errs := evaluate(t, compiler.Compile(parseSchema(t, tt.schema), nil), parseDoc(t, tt.doc))
-		if len(errs) != tt.want {
-			t.Errorf("%s: got errors %v, want %d", name, errs, tt.want)
+	for name, test := range tests {
+		errs := evaluate(t, compiler.Compile(parseSchema(t, test.schema), nil), parseDoc(t, test.doc))
+		if len(errs) != test.want {
+			t.Errorf("%s: got errors %v, want %d", name, errs, test.want)
 		}
 		for _, err := range errs {
 			if err.Detail != message {
@@ -199,9 +199,9 @@ func TestInvalidValuesFailRules(t *testing.T) {
 	}
 	for rule, want := range tests {
 		quoted, _ := json.Marshal(rule)
-		s := parseSchema(t, fmt.Sprintf(schemaOfAllTypes, quoted))
+		schemaProps := parseSchema(t, fmt.Sprintf(schemaOfAllTypes, quoted))
 		var got string
-		if errs := evaluate(t, compiler.Compile(s, nil), wrong); len(errs) > 0 {
+		if errs := evaluate(t, compiler.Compile(schemaProps, nil), wrong); len(errs) > 0 {
 			got = errs[0].Detail
 		}
 		if !strings.HasPrefix(got, want) {
@@ -213,16 +213,16 @@ func TestInvalidValuesFailRules(t *testing.T) {
 // TestEqualRulesShareOneProgram checks that concurrent compilations share a program while it is in
 // use.
 func TestEqualRulesShareOneProgram(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}}}`)
+	schemaProps := parseSchema(t, `{"type":"object","properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}}}`)
 	compiler := rules.NewCompiler()
 	var wait sync.WaitGroup
-	all := make([]*rules.Rules, 8)
-	for i := range all {
+	ruleSets := make([]*rules.Rules, 8)
+	for i := range ruleSets {
 		wait.Go(func() {
-			all[i] = compiler.Compile(s, nil)
-			for _, n := range []string{"0", "1"} {
-				if errs := evaluate(t, all[i], parseDoc(t, `{"a":`+n+`}`)); (len(errs) == 0) != (n == "1") {
-					t.Errorf("Evaluate(a: %s) = %v, want an error only for 0", n, errs)
+			ruleSets[i] = compiler.Compile(schemaProps, nil)
+			for _, number := range []string{"0", "1"} {
+				if errs := evaluate(t, ruleSets[i], parseDoc(t, `{"a":`+number+`}`)); (len(errs) == 0) != (number == "1") {
+					t.Errorf("Evaluate(a: %s) = %v, want an error only for 0", number, errs)
 				}
 			}
 		})
@@ -231,8 +231,8 @@ func TestEqualRulesShareOneProgram(t *testing.T) {
 	if got := compiler.Shared(); got != 1 {
 		t.Errorf("compilers share %d programs of one rule, want 1", got)
 	}
-	runtime.KeepAlive(all)
-	clear(all)
+	runtime.KeepAlive(ruleSets)
+	clear(ruleSets)
 	runtime.GC()
 	if got := compiler.Shared(); got != 0 {
 		t.Errorf("got %d programs after their last use, want 0", got)

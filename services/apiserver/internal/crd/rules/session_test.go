@@ -14,13 +14,13 @@ import (
 // equalRules returns a schema with fields that have the same rule.
 func equalRules(fields int) *v1.JSONSchemaProps {
 	limit := int64(10)
-	s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
+	schemaProps := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 	for i := range fields {
-		s.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string", MaxLength: &limit, XValidations: v1.ValidationRules{
+		schemaProps.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string", MaxLength: &limit, XValidations: v1.ValidationRules{
 			{Rule: "self.startsWith('a') && self != oldSelf", MessageExpression: "'not ' + self"},
 		}}
 	}
-	return s
+	return schemaProps
 }
 
 // nestedRules returns a schema of nested objects that have one rule each. fields is the number of
@@ -41,9 +41,9 @@ func nestedRules(levels, fields int) *v1.JSONSchemaProps {
 }
 
 // expectValid fails the test if the rules of a schema have errors.
-func expectValid(t testing.TB, s *v1.JSONSchemaProps) {
+func expectValid(t testing.TB, schemaProps *v1.JSONSchemaProps) {
 	t.Helper()
-	if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")}); len(errs) > 0 {
+	if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: schemaProps, Path: field.NewPath("s")}); len(errs) > 0 {
 		t.Fatalf("CheckSchema = %v, want no errors", errs)
 	}
 }
@@ -120,11 +120,11 @@ func TestEqualRulesAreReportedSeparately(t *testing.T) {
 
 // BenchmarkEqualRules measures rules that a definition has many times.
 func BenchmarkEqualRules(b *testing.B) {
-	for name, s := range map[string]*v1.JSONSchemaProps{"fields": equalRules(2000), "levels": nestedRules(200, 5000)} {
+	for name, schemaProps := range map[string]*v1.JSONSchemaProps{"fields": equalRules(2000), "levels": nestedRules(200, 5000)} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				expectValid(b, s)
+				expectValid(b, schemaProps)
 			}
 		})
 	}

@@ -77,12 +77,12 @@ func TestCheckToleratesUnchangedValues(t *testing.T) {
 			`list[0]: Invalid value: "string": list[0] in body must be of type object: "string"`,
 			`list[0]: Invalid value: "x": must be an object for an array of list-type map`}},
 	}
-	p := compileText(t, keyedListSchema)
+	program := compileText(t, keyedListSchema)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			for _, e := range p.Check(parseDoc(t, []byte(test.doc)), parseDoc(t, []byte(test.old)), ratchets, nil).All() {
-				got = append(got, e.Error())
+			for _, fieldErr := range program.Check(parseDoc(t, []byte(test.doc)), parseDoc(t, []byte(test.old)), ratchets, nil).All() {
+				got = append(got, fieldErr.Error())
 			}
 			if !slices.Equal(got, test.want) {
 				t.Errorf("Check(%s) after %s: got errors\n%s\nwant\n%s",
@@ -116,8 +116,8 @@ func TestCheckStatusIgnoresOtherFields(t *testing.T) {
 			t.Errorf("%s: got %v, want %d errors", test.name, got, test.want)
 		}
 	}
-	if r := program.CheckStatus(parseDoc(t, []byte(`{"list":["x"]}`)), nil, ratchets, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
-		t.Errorf("without a status: got %v, want no schema errors and one of lists", r)
+	if report := program.CheckStatus(parseDoc(t, []byte(`{"list":["x"]}`)), nil, ratchets, nil); len(report.Schema) > 0 || len(report.Lists) != 1 {
+		t.Errorf("without a status: got %v, want no schema errors and one of lists", report)
 	}
 }
 
@@ -135,16 +135,16 @@ func TestStructuralErrorsComeFirst(t *testing.T) {
 		field.TypeInvalid(nil, 1, ""),
 		field.NotSupported[string](nil, 1, nil),
 	} {
-		if b := StructuralError(field.ErrorList{fieldErr}); b == nil || b.Field != "<nil>" {
-			t.Errorf("%v: got blocking error %v, want one of field <nil>", fieldErr.Type, b)
+		if blocking := StructuralError(field.ErrorList{fieldErr}); blocking == nil || blocking.Field != "<nil>" {
+			t.Errorf("%v: got blocking error %v, want one of field <nil>", fieldErr.Type, blocking)
 		}
 	}
-	r := Report{
+	report := Report{
 		Schema:   field.ErrorList{{Detail: "1"}},
 		Embedded: field.ErrorList{{Detail: "3"}},
 		Lists:    field.ErrorList{{Detail: "4"}},
 	}
-	for i, fieldErr := range r.All(&field.Error{Detail: "2"}) {
+	for i, fieldErr := range report.All(&field.Error{Detail: "2"}) {
 		if fieldErr.Detail != string(rune('1'+i)) {
 			t.Errorf("got error %s at %d, want %d", fieldErr.Detail, i, i+1)
 		}
@@ -199,11 +199,11 @@ func TestCheckDefaultsRejectsInvalidDefaults(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			var s v1.JSONSchemaProps
-			if err := json.Unmarshal([]byte(test.schema), &s); err != nil {
+			var props v1.JSONSchemaProps
+			if err := json.Unmarshal([]byte(test.schema), &props); err != nil {
 				t.Fatal(err)
 			}
-			got := CheckDefaults(t.Context(), field.NewPath("x"), &s, true, nil)
+			got := CheckDefaults(t.Context(), field.NewPath("x"), &props, true, nil)
 			ok := len(got) == len(test.want)
 			for i := range test.want {
 				ok = ok && strings.HasPrefix(got[i].Error(), test.want[i])
@@ -241,11 +241,11 @@ func TestCheckDefaultsEvaluatesRules(t *testing.T) {
 func BenchmarkEqualDocuments(b *testing.B) {
 	program := compileText(b, keyedListSchema)
 	text := `{"list":[` + strings.TrimSuffix(strings.Repeat(`{"a":"x","b":1,"v":9},`, 100), ",") + `]}`
-	d, err := tape.Parse([]byte(text))
+	doc, err := tape.Parse([]byte(text))
 	if err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		program.Check(d, d, true, nil)
+		program.Check(doc, doc, true, nil)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestLargeEnums checks that an enum with many values is a hash lookup, and accepts the same values
+// TestLargeEnumAcceptsSameValuesAsSmallEnum checks that an enum with many values is a hash lookup, and accepts the same values
 // as a small one.
-func TestLargeEnums(t *testing.T) {
+func TestLargeEnumAcceptsSameValuesAsSmallEnum(t *testing.T) {
 	few := []string{
 		`"a"`,
 		`"97"`,
@@ -38,40 +38,40 @@ func TestLargeEnums(t *testing.T) {
 	enum := func(values []string) *Program {
 		return compileText(t, `{"x-kubernetes-preserve-unknown-fields":true,"enum":[`+strings.Join(values, ",")+`]}`)
 	}
-	program, other := enum(few), enum(many)
-	if program.nodes[Root].enumIndex != nil || other.nodes[Root].enumIndex == nil {
+	small, large := enum(few), enum(many)
+	if small.nodes[Root].enumIndex != nil || large.nodes[Root].enumIndex == nil {
 		t.Fatal("got indexes of enums in both programs, or in none, want one of the large enum only")
 	}
 	for _, value := range append(slices.Clone(few), `"b"`, `"98"`, `99`, `2.0`, `2.9`, `0`, `1000`, `1000.5`, `false`, `{"x":2}`, `{}`, `[]`, `"é"`, `9007199254740992`, `""`) {
-		d := parseDoc(t, []byte(value))
-		of := func(program *Program) bool {
-			c := checker{Comparer: Comparer{program: program, doc: d}}
-			return c.isInEnum(&program.nodes[Root], tape.Root)
+		doc := parseDoc(t, []byte(value))
+		accepts := func(small *Program) bool {
+			c := checker{Comparer: Comparer{program: small, doc: doc}}
+			return c.isInEnum(&small.nodes[Root], tape.Root)
 		}
-		if is, want := of(other), of(program); is != want {
-			t.Errorf("%s: got %t, want %t", value, is, want)
+		if got, want := accepts(large), accepts(small); got != want {
+			t.Errorf("%s: got %t, want %t", value, got, want)
 		}
 	}
 }
 
-// TestExpensivePatterns checks that expensive matches are reported before they run, and very
+// TestExpensivePatternsAreReportedOrRejected checks that expensive matches are reported before they run, and very
 // expensive ones are rejected.
-func TestExpensivePatterns(t *testing.T) {
+func TestExpensivePatternsAreReportedOrRejected(t *testing.T) {
 	program := compileText(
 		t,
 		`{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`,
 	)
 	program.Check(parseDoc(t, []byte(`{"a":"","b":""}`)), nil, ratchets, nil) // compile the patterns
 	for name, test := range map[string]struct {
-		a, b    int // lengths of the values
-		reports int
-		wrong   string
+		a, b        int // lengths of the values
+		wantReports int
+		wantErr     string // part of an error; empty if none is wanted
 	}{
 		"short":                 {a: 10, b: 10},
-		"long, for a pattern":   {a: 1000, b: 10, reports: 1},
+		"long, for a pattern":   {a: 1000, b: 10, wantReports: 1},
 		"long, for another":     {a: 10, b: 20_000},
-		"both":                  {a: 1000, b: 100_000, reports: 1},
-		"longer than the limit": {a: 300_000, b: 10, wrong: "which is too expensive to evaluate"},
+		"both":                  {a: 1000, b: 100_000, wantReports: 1},
+		"longer than the limit": {a: 300_000, b: 10, wantErr: "which is too expensive to evaluate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			doc, err := json.Marshal(map[string]string{"a": strings.Repeat("x", test.a), "b": strings.Repeat("x", test.b)})
@@ -80,60 +80,60 @@ func TestExpensivePatterns(t *testing.T) {
 			}
 			reports := 0
 			report := program.Check(parseDoc(t, doc), nil, ratchets, func() { reports++ })
-			if reports != test.reports {
-				t.Errorf("got %d reports, want %d", reports, test.reports)
+			if reports != test.wantReports {
+				t.Errorf("got %d reports, want %d", reports, test.wantReports)
 			}
-			if got := fmt.Sprint(report.Schema); (len(report.Schema) > 0) != (test.wrong != "") || !strings.Contains(got, test.wrong) {
-				t.Errorf("got errors %.300s, want one that contains %q, or none if that is empty", got, test.wrong)
+			if got := fmt.Sprint(report.Schema); (len(report.Schema) > 0) != (test.wantErr != "") || !strings.Contains(got, test.wantErr) {
+				t.Errorf("got errors %.300s, want one that contains %q, or none if that is empty", got, test.wantErr)
 			}
 		})
 	}
 }
 
-// TestExpensiveBranches checks that the cost of nested branches is linear in their depth. Many
+// TestCostOfBranchesIsLinearAndBounded checks that the cost of nested branches is linear in their depth. Many
 // branches for many values are reported before they run, and too many are rejected.
-func TestExpensiveBranches(t *testing.T) {
+func TestCostOfBranchesIsLinearAndBounded(t *testing.T) {
 	nested := func(keyword string, depth int) string {
-		s := `{"maximum":0}`
+		branches := `{"maximum":0}`
 		for range depth {
-			s = `{"` + keyword + `":[` + s + `]}`
+			branches = `{"` + keyword + `":[` + branches + `]}`
 		}
-		return s
+		return branches
 	}
-	wide := func(n int) string {
-		return `{"type":"array","items":{"type":"integer","anyOf":[` + strings.Repeat(`{"maximum":0},`, n-1) + `{"maximum":0}]}}`
+	wide := func(count int) string {
+		return `{"type":"array","items":{"type":"integer","anyOf":[` + strings.Repeat(`{"maximum":0},`, count-1) + `{"maximum":0}]}}`
 	}
-	ones := func(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
+	ones := func(count int) string { return "[" + strings.Repeat("1,", count-1) + "1]" }
 	for name, test := range map[string]struct {
 		schema, value string
-		reports       int
-		wrong         string
+		wantReports   int
+		wantErr       string // part of an error
 	}{
-		"a hundred nested in anyOf":  {schema: nested("anyOf", 100), value: "1", reports: 0, wrong: "must validate at least one schema (anyOf)"},
-		"a hundred nested in oneOf":  {schema: nested("oneOf", 100), value: "1", reports: 0, wrong: "must validate one and only one schema (oneOf)"},
-		"few for few":                {schema: wide(3), value: ones(100), reports: 0, wrong: "should be less than or equal to 0"},
-		"many for many":              {schema: wide(300), value: ones(1000), reports: 1, wrong: "should be less than or equal to 0"},
-		"more values than the limit": {schema: wide(3000), value: ones(5000), reports: 1, wrong: "too many values times schemas"},
+		"a hundred nested in anyOf":  {schema: nested("anyOf", 100), value: "1", wantReports: 0, wantErr: "must validate at least one schema (anyOf)"},
+		"a hundred nested in oneOf":  {schema: nested("oneOf", 100), value: "1", wantReports: 0, wantErr: "must validate one and only one schema (oneOf)"},
+		"few for few":                {schema: wide(3), value: ones(100), wantReports: 0, wantErr: "should be less than or equal to 0"},
+		"many for many":              {schema: wide(300), value: ones(1000), wantReports: 1, wantErr: "should be less than or equal to 0"},
+		"more values than the limit": {schema: wide(3000), value: ones(5000), wantReports: 1, wantErr: "too many values times schemas"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reports := 0
-			p := withSmallLimit(compileText(t, `{"type":"object","properties":{"x":`+test.schema+`}}`))
-			report := p.Check(parseDoc(t, []byte(`{"x":`+test.value+`}`)), nil, ratchets, func() { reports++ })
-			if reports != test.reports {
-				t.Errorf("got %d reports, want %d", reports, test.reports)
+			program := withSmallLimit(compileText(t, `{"type":"object","properties":{"x":`+test.schema+`}}`))
+			report := program.Check(parseDoc(t, []byte(`{"x":`+test.value+`}`)), nil, ratchets, func() { reports++ })
+			if reports != test.wantReports {
+				t.Errorf("got %d reports, want %d", reports, test.wantReports)
 			}
-			if got := fmt.Sprint(report.Schema); !strings.Contains(got, test.wrong) {
-				t.Errorf("got errors %.300s, want one that contains %q, or none if that is empty", got, test.wrong)
+			if got := fmt.Sprint(report.Schema); !strings.Contains(got, test.wantErr) {
+				t.Errorf("got errors %.300s, want one that contains %q, or none if that is empty", got, test.wantErr)
 			}
 		})
 	}
 }
 
-// schemaWithSlowPatterns returns a schema of n strings with patterns that are slow to compile, and
+// schemaWithSlowPatterns returns a schema of count strings with patterns that are slow to compile, and
 // an object that matches.
-func schemaWithSlowPatterns(n int, more string) (schema, object string) {
+func schemaWithSlowPatterns(count int, more string) (schema, object string) {
 	var properties, members []string
-	for i := range n {
+	for i := range count {
 		properties = append(properties,
 			fmt.Sprintf(`"p%d":{"type":"string","pattern":"^(x?){1000}%d$"%s}`, i, i, strings.ReplaceAll(more, "$", fmt.Sprint(i))))
 		members = append(members, fmt.Sprintf(`"p%d":"%d"`, i, i))
@@ -152,11 +152,11 @@ func TestCompilingPatternsCountsAsCost(t *testing.T) {
 		t.Errorf("got %d reports, %.300s, want 1 that contains %q", reports, got, "too many values times schemas")
 	}
 	schema, _ = schemaWithSlowPatterns(many, `,"default":"$"`)
-	var s v1.JSONSchemaProps
-	if err := json.Unmarshal([]byte(schema), &s); err != nil {
+	var props v1.JSONSchemaProps
+	if err := json.Unmarshal([]byte(schema), &props); err != nil {
 		t.Fatal(err)
 	}
-	errs := CheckDefaults(t.Context(), nil, &s, true, nil)
+	errs := CheckDefaults(t.Context(), nil, &props, true, nil)
 	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "too many values times schemas") {
 		t.Errorf("CheckDefaults = %.300s, want one error about too many values times schemas", fmt.Sprint(errs))
 	}
@@ -182,13 +182,13 @@ func TestParsingPatternsCountsAsCost(t *testing.T) {
 // removed program releases its part of the budget.
 func TestPatternBudgetBoundsCache(t *testing.T) {
 	schema, object := schemaWithSlowPatterns(20, "")
-	var s v1.JSONSchemaProps
-	if err := json.Unmarshal([]byte(schema), &s); err != nil {
+	var props v1.JSONSchemaProps
+	if err := json.Unmarshal([]byte(schema), &props); err != nil {
 		t.Fatal(err)
 	}
 	var budget PatternBudget
 	cachedPatterns := func() (cached int) {
-		program, err := budget.Compile(&s)
+		program, err := budget.Compile(&props)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,10 +268,10 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 // object. Visiting all of them would take minutes.
 func TestOnlyPropertiesWithDefaultsAreVisited(t *testing.T) {
 	const many, objects = 100_000, 60_000
-	p := compileText(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{
+	program := compileText(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{
 		`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`)
 	doc := parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, objects-1)+`{"p000007":""}]}`))
-	normalized, err := p.Normalize(doc, NormalizeOptions{})
+	normalized, err := program.Normalize(doc, NormalizeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,33 +284,34 @@ func TestOnlyPropertiesWithDefaultsAreVisited(t *testing.T) {
 // expensive, and their number is bounded.
 func TestManyMissingPropertiesAreExpensive(t *testing.T) {
 	for name, test := range map[string]struct {
-		many, objects, reports int
-		wrong                  string
+		many, objects int // properties of each object, and objects
+		wantReports   int
+		wantErr       string // part of an error
 	}{
-		"few properties in few objects":   {many: 100, objects: 100, reports: 0, wrong: `[l[0].p0: Required value`},
-		"many properties in many objects": {many: 2_000, objects: 200, reports: 1, wrong: `[l[0].p0: Required value`},
-		"more than the limit":             {many: 4_000, objects: 2_000, reports: 1, wrong: "too many values times schemas"},
+		"few properties in few objects":   {many: 100, objects: 100, wantReports: 0, wantErr: `[l[0].p0: Required value`},
+		"many properties in many objects": {many: 2_000, objects: 200, wantReports: 1, wantErr: `[l[0].p0: Required value`},
+		"more than the limit":             {many: 4_000, objects: 2_000, wantReports: 1, wantErr: "too many values times schemas"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var required []string
 			for i := range test.many {
 				required = append(required, fmt.Sprintf(`"p%d"`, i))
 			}
-			p := withSmallLimit(compileText(t, `{"type":"object","properties":{
+			program := withSmallLimit(compileText(t, `{"type":"object","properties":{
 				"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(required, ",")+`]}}}}`))
 			reports := 0
-			report := p.Check(parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, test.objects-1)+`{}]}`)), nil, ratchets, func() { reports++ })
-			if got := fmt.Sprint(report.Schema); reports != test.reports || !strings.Contains(got, test.wrong) {
-				t.Errorf("got %d reports, %.300s, want %d that contain %q", reports, got, test.reports, test.wrong)
+			report := program.Check(parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, test.objects-1)+`{}]}`)), nil, ratchets, func() { reports++ })
+			if got := fmt.Sprint(report.Schema); reports != test.wantReports || !strings.Contains(got, test.wantErr) {
+				t.Errorf("got %d reports, %.300s, want %d that contain %q", reports, got, test.wantReports, test.wantErr)
 			}
 		})
 	}
 }
 
-// manyProperties returns the text of n properties of type string.
-func manyProperties(n int) string {
+// manyProperties returns the text of count properties of type string.
+func manyProperties(count int) string {
 	var all []string
-	for i := range n {
+	for i := range count {
 		all = append(all, fmt.Sprintf(`"p%06d":{"type":"string"}`, i))
 	}
 	return strings.Join(all, ",")

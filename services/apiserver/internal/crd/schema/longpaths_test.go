@@ -19,10 +19,10 @@ func nestUnderLongKeys(keys int, schema, value string) (string, string) {
 	return `{"type":"object","properties":{"x":` + schema + `}}`, `{"x":` + value + `}`
 }
 
-// joinNumbered joins n strings that contain their numbers.
-func joinNumbered(n int, format string) string {
+// joinNumbered joins count strings that contain their numbers.
+func joinNumbered(count int, format string) string {
 	var all []string
-	for i := range n {
+	for i := range count {
 		all = append(all, fmt.Sprintf(format, i))
 	}
 	return strings.Join(all, ",")
@@ -35,9 +35,9 @@ const (
 	embeddedStart  = `{"apiVersion":"v1","kind":"K","metadata":{"name":"n",`
 )
 
-// TestErrorsWithLongPaths checks that errors with long paths are reported up to a limit in bytes,
+// TestErrorsWithLongPathsAreLimitedInBytes checks that errors with long paths are reported up to a limit in bytes,
 // the first ones as usual.
-func TestErrorsWithLongPaths(t *testing.T) {
+func TestErrorsWithLongPathsAreLimitedInBytes(t *testing.T) {
 	const many = 300
 	checkErrors := func(p *Program, doc string) []string {
 		var all []string
@@ -71,18 +71,18 @@ func TestErrorsWithLongPaths(t *testing.T) {
 		"unknown embedded metadata": {schema: `{"type":"array","items":` + embeddedObject + `}`, value: `[%s]`, wrong: embeddedStart + `"a":%d}}`, find: unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// with returns the errors of a value with wrong parts, nested under long keys.
-			with := func(keys, wrong int) []string {
-				s, v := nestUnderLongKeys(keys, test.schema, fmt.Sprintf(test.value, joinNumbered(wrong, test.wrong)))
-				return test.find(compileText(t, s), v)
+			// errorsBelow returns the errors of a value with wrong parts, nested under long keys.
+			errorsBelow := func(keys, wrong int) []string {
+				text, v := nestUnderLongKeys(keys, test.schema, fmt.Sprintf(test.value, joinNumbered(wrong, test.wrong)))
+				return test.find(compileText(t, text), v)
 			}
-			if short := with(0, many); len(short) < many {
+			if short := errorsBelow(0, many); len(short) < many {
 				t.Fatalf("short paths: got %d errors, want at least %d", len(short), many)
 			}
-			long, first := with(3, many), with(3, 1)
+			long, first := errorsBelow(3, many), errorsBelow(3, 1)
 			size := 0
-			for _, s := range long {
-				size += len(s)
+			for _, text := range long {
+				size += len(text)
 			}
 			if size < maxErrorBytes/4 || size > 2*maxErrorBytes {
 				t.Errorf("got %d errors in %d bytes, want %d to %d bytes", len(long), size, maxErrorBytes/4, 2*maxErrorBytes)
@@ -95,9 +95,9 @@ func TestErrorsWithLongPaths(t *testing.T) {
 	}
 }
 
-// TestManyInvalidOwners checks that owner references of embedded resources that are invalid in the
+// TestInvalidOwnersAreCheckedInBoundedMemory checks that owner references of embedded resources that are invalid in the
 // same way are validated in bounded memory.
-func TestManyInvalidOwners(t *testing.T) {
+func TestInvalidOwnersAreCheckedInBoundedMemory(t *testing.T) {
 	const many = 60_000
 	program := compileText(t, embeddedObject)
 	for name, test := range map[string]struct {
@@ -121,9 +121,9 @@ func TestManyInvalidOwners(t *testing.T) {
 	}
 }
 
-// TestLongPathsAfterChanges checks that unchanged errors do not count towards the limit of bytes,
+// TestUnchangedErrorsDoNotCountTowardsLimit checks that unchanged errors do not count towards the limit of bytes,
 // but the time to find them is bounded.
-func TestLongPathsAfterChanges(t *testing.T) {
+func TestUnchangedErrorsDoNotCountTowardsLimit(t *testing.T) {
 	numbers := `{"type":"object","additionalProperties":{"type":"integer"}}`
 	for name, test := range map[string]struct {
 		keys, wrong int
@@ -138,12 +138,12 @@ func TestLongPathsAfterChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			values := joinNumbered(test.wrong, `"a%04d":"x"`)
-			s, before := nestUnderLongKeys(test.keys, numbers, "{"+values+"}")
+			schema, before := nestUnderLongKeys(test.keys, numbers, "{"+values+"}")
 			if test.changed != "" {
 				values += "," + test.changed
 			}
 			_, after := nestUnderLongKeys(test.keys, numbers, "{"+values+"}")
-			errs := withSmallLimit(compileText(t, s)).Check(parseDoc(t, []byte(after)), parseDoc(t, []byte(before)), ratchets, nil).Schema
+			errs := withSmallLimit(compileText(t, schema)).Check(parseDoc(t, []byte(after)), parseDoc(t, []byte(before)), ratchets, nil).Schema
 			var got field.ErrorType
 			if len(errs) > 0 {
 				got = errs[len(errs)-1].Type

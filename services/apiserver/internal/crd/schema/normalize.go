@@ -167,7 +167,7 @@ func (s *normalizer) normalizeResource() {
 }
 
 // normalizeValue normalizes a value by a schema, which may be NoNode.
-func (s *normalizer) normalizeValue(at NodeIndex, value tape.Ref, state mode) {
+func (s *normalizer) normalizeValue(at NodeIndex, value tape.Ref, valueMode mode) {
 	if s.err != nil {
 		return
 	}
@@ -176,19 +176,19 @@ func (s *normalizer) normalizeValue(at NodeIndex, value tape.Ref, state mode) {
 		return
 	}
 	if at == NoNode {
-		if state == prune {
+		if valueMode == prune {
 			s.pruneContents(value)
 		}
 		return
 	}
-	if state == prune && s.program.nodes[at].preservesUnknown {
-		state = preserve
+	if valueMode == prune && s.program.nodes[at].preservesUnknown {
+		valueMode = preserve
 	}
 	if kind == tape.Object {
-		s.normalizeObject(at, value, state, false)
+		s.normalizeObject(at, value, valueMode, false)
 		return
 	}
-	s.normalizeArray(at, value, state)
+	s.normalizeArray(at, value, valueMode)
 }
 
 // pruneContents prunes a value that no schema describes: it removes the members of objects, also
@@ -286,17 +286,17 @@ func (p *Program) normalizeDefault(at NodeIndex, raw []byte, position metadataPo
 			return nil, err
 		}
 	}
-	shared := normalizer{program: p, doc: doc, raw: doc.Raw(), options: NormalizeOptions{DropMalformed: true}, operations: allOperations}
+	run := normalizer{program: p, doc: doc, raw: doc.Raw(), options: NormalizeOptions{DropMalformed: true}, operations: allOperations}
 	if position == outside {
-		shared.normalizeValue(at, tape.Root, prune)
+		run.normalizeValue(at, tape.Root, prune)
 	} else {
-		shared.operations &^= cleanMetadata
-		shared.normalizeValue(at, tape.Root, keep)
+		run.operations &^= cleanMetadata
+		run.normalizeValue(at, tape.Root, keep)
 	}
-	if shared.err != nil {
-		return nil, shared.err
+	if run.err != nil {
+		return nil, run.err
 	}
-	normalized := shared.finish()
+	normalized := run.finish()
 	if position == metadata {
 		normalized, _, err = objectmeta.Clean(normalized, false, true)
 	}

@@ -17,15 +17,15 @@ import (
 // compileText compiles a schema written as JSON.
 func compileText(t testing.TB, text string) *Program {
 	t.Helper()
-	var s v1.JSONSchemaProps
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
+	var props v1.JSONSchemaProps
+	if err := json.Unmarshal([]byte(text), &props); err != nil {
 		t.Fatal(err)
 	}
-	p, err := Compile(&s)
+	program, err := Compile(&props)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return program
 }
 
 // withSmallLimit gives a program a 64th of its limit: with the race detector, a check takes about
@@ -145,19 +145,19 @@ func TestNormalizeKeepsText(t *testing.T) {
 			want: `{"l":[{},[{}],3],"d":{"e":"g"}}`,
 		},
 	}
-	p := compileText(t, `{"type":"object","properties":{"n":{"type":"number"},"s":{"type":"string"},"l":{"type":"array"},
+	program := compileText(t, `{"type":"object","properties":{"n":{"type":"number"},"s":{"type":"string"},"l":{"type":"array"},
 		"d":{"type":"object","default":{"x":1},"properties":{"e":{"type":"string","default":"f"}}}}}`)
-	for _, tt := range tests {
-		normalized, err := p.Normalize(parseDoc(t, []byte(tt.doc)), NormalizeOptions{})
-		if err != nil || string(normalized.Doc.Raw()) != tt.want {
-			t.Errorf("%s: Normalize(%s) = %s, %v, want %s", tt.name, tt.doc, normalized.Doc.Raw(), err, tt.want)
+	for _, test := range tests {
+		normalized, err := program.Normalize(parseDoc(t, []byte(test.doc)), NormalizeOptions{})
+		if err != nil || string(normalized.Doc.Raw()) != test.want {
+			t.Errorf("%s: Normalize(%s) = %s, %v, want %s", test.name, test.doc, normalized.Doc.Raw(), err, test.want)
 		}
 	}
 }
 
-// TestDefaultsOfEmbeddedMetadata checks that defaults of metadata are pruned by the fields of
+// TestMetadataDefaultsArePrunedByObjectMeta checks that defaults of metadata are pruned by the fields of
 // ObjectMeta, not by the schema.
-func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
+func TestMetadataDefaultsArePrunedByObjectMeta(t *testing.T) {
 	const resource = `{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","default":{"name":"Bar","unknown":"x","labels":{"a":"b"}}}}}`
 	program := compileText(t, `{"type":"object","properties":{
 		"one":`+resource+`,"list":{"type":"array","items":`+resource+`},"map":{"type":"object","additionalProperties":`+resource+`},
@@ -192,9 +192,9 @@ func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 	}
 }
 
-// TestNormalizeReportsFields checks which duplicate and unknown fields are reported, also without a
-// schema.
-func TestNormalizeReportsFields(t *testing.T) {
+// TestNormalizeReportsDuplicateAndUnknownFields checks which duplicate and unknown fields are
+// reported.
+func TestNormalizeReportsDuplicateAndUnknownFields(t *testing.T) {
 	program := compileText(t, `{"type":"object","properties":{"spec":{"type":"object"}}}`)
 	normalized, err := program.Normalize(parseDoc(t, []byte(`{"spec":{"z":1,"a":1},"b":{"c":1},"b":2}`)), NormalizeOptions{Unknown: true})
 	if err != nil || !slices.Equal(normalized.Duplicates, []string{"b"}) ||
@@ -206,11 +206,16 @@ func TestNormalizeReportsFields(t *testing.T) {
 	if err != nil || lenient.Changed || lenient.Unknown != nil {
 		t.Errorf("lenient: got %s, unknown %q, %v, want it unchanged without unknown fields", lenient.Doc.Raw(), lenient.Unknown, err)
 	}
+}
+
+// TestNormalizeWithoutSchemaKeepsTypeAndMetadata checks that without a schema all fields except
+// apiVersion, kind and metadata are unknown.
+func TestNormalizeWithoutSchemaKeepsTypeAndMetadata(t *testing.T) {
 	none, err := Compile(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	normalized, err = none.Normalize(
+	normalized, err := none.Normalize(
 		parseDoc(t, []byte(`{"apiVersion":"v1","kind":"K","metadata":{"a":1},"x":1}`)),
 		NormalizeOptions{},
 	)
@@ -222,35 +227,42 @@ func TestNormalizeReportsFields(t *testing.T) {
 	}
 }
 
-// TestLargeInputsAreBounded checks the bounds on defaults, on reported errors and on time. Without
-// a bound, the test would not end.
-func TestLargeInputsAreBounded(t *testing.T) {
+// repeatItem returns the text of a list of count equal items.
+func repeatItem(item string, count int) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(item+",", count), ",") + "]"
+}
+
+// TestNormalizeRejectsTooLargeDefaults checks that a document that would be too large with its defaults
+// is rejected.
+func TestNormalizeRejectsTooLargeDefaults(t *testing.T) {
 	large, _ := json.Marshal(strings.Repeat("d", 10_000))
 	program := compileText(t, `{"type":"object","properties":{
-		"l":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","default":`+string(large)+`}}}},
-		"n":{"type":"array","items":{"type":"integer"}},"m":{"type":"object","additionalProperties":{"type":"integer"}},
-		"s":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}},
-		"k":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a"],"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}}}}}}`)
-	list := func(item string, n int) string {
-		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
-	}
-	manyItems := parseDoc(t, []byte(`{"l":`+list("{}", 100_000)+`}`))
+		"l":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","default":`+string(large)+`}}}}}}`)
+	manyItems := parseDoc(t, []byte(`{"l":`+repeatItem("{}", 100_000)+`}`))
 	if _, err := program.Normalize(manyItems, NormalizeOptions{}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("defaults of many items: got error %v, want %v", err, ErrTooLarge)
 	}
+}
+
+// TestCheckLimitsErrors checks that Check returns at most maxErrors errors of the schema and of lists,
+// and none for an unchanged document. Without the limits, the test would exceed its timeout.
+func TestCheckLimitsErrors(t *testing.T) {
+	program := compileText(t, `{"type":"object","properties":{
+		"n":{"type":"array","items":{"type":"integer"}},"m":{"type":"object","additionalProperties":{"type":"integer"}},
+		"s":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}},
+		"k":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a"],"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}}}}}}`)
 	var members, items strings.Builder
 	for i := range 50_000 {
-		k, _ := json.Marshal(strings.Repeat("x", i%7) + string(rune('a'+i%26)) + strings.Repeat("1", 1+i%9) +
+		key, _ := json.Marshal(strings.Repeat("x", i%7) + string(rune('a'+i%26)) + strings.Repeat("1", 1+i%9) +
 			string(rune(0x4e00+i%20000)))
-		members.WriteString(string(k) + `:"x",`)
-		items.WriteString(`{"a":` + string(k) + `,"b":"x"},`)
+		members.WriteString(string(key) + `:"x",`)
+		items.WriteString(`{"a":` + string(key) + `,"b":"x"},`)
 	}
-	text := `{"n":` + list(`"x"`, 100_000) + `,"m":{` + strings.TrimSuffix(members.String(), ",") + `},"s":` + list("1", 100_000) +
+	text := `{"n":` + repeatItem(`"x"`, 100_000) + `,"m":{` + strings.TrimSuffix(members.String(), ",") + `},"s":` + repeatItem("1", 100_000) +
 		`,"k":[` + strings.TrimSuffix(items.String(), ",") + `]}`
-	doc := parseDoc(t, []byte(text))
-	doc, _ = doc.Canonicalize()
-	if doc == nil {
-		t.Fatal("no cleaned document, want one")
+	doc, err := parseDoc(t, []byte(text)).Canonicalize()
+	if err != nil {
+		t.Fatal(err)
 	}
 	report := program.Check(doc, nil, ratchets, nil)
 	if len(report.Schema) != maxErrors || len(report.Lists) == 0 || len(report.Lists) > maxErrors {
@@ -260,6 +272,12 @@ func TestLargeInputsAreBounded(t *testing.T) {
 	if again := program.Check(doc, doc, ratchets, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
 		t.Errorf("unchanged: got error %v, want none", again.All()[0])
 	}
+}
+
+// TestNormalizeLimitsUnknownFields checks that an unknown field is removed at any depth, and that at
+// most maxUnknown unknown fields are reported.
+func TestNormalizeLimitsUnknownFields(t *testing.T) {
+	program := compileText(t, `{"type":"object"}`)
 	nested := parseDoc(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`))
 	normalized, err := program.Normalize(nested, NormalizeOptions{Unknown: true})
 	if err != nil || string(normalized.Doc.Raw()) != `{}` {
@@ -292,19 +310,23 @@ func TestDateTimeMatchesLibrary(t *testing.T) {
 	}
 }
 
-// TestLazyCompilesOnce checks that a lazy schema is compiled at its first use, and that invalid
-// schemas give errors.
+// TestLazyCompilesOnce checks that a lazy schema is compiled once, at its first use.
 func TestLazyCompilesOnce(t *testing.T) {
 	calls := 0
-	l := NewLazy(func() (*Program, error) { calls++; return Compile(nil) })
+	lazy := NewLazy(func() (*Program, error) { calls++; return Compile(nil) })
 	if calls != 0 {
 		t.Errorf("before the first Get: got %d compilations, want 0", calls)
 	}
-	first, err := l.Get()
-	second, _ := l.Get()
+	first, err := lazy.Get()
+	second, _ := lazy.Get()
 	if err != nil || first != second || calls != 1 {
 		t.Errorf("two calls of Get: got programs %p and %p, %d compilations, %v, want one", first, second, calls, err)
 	}
+}
+
+// TestCompileRejectsMalformedJSON checks that Compile returns an error for an enum value or a default
+// that is not JSON.
+func TestCompileRejectsMalformedJSON(t *testing.T) {
 	if _, err := Compile(&v1.JSONSchemaProps{Enum: []v1.JSON{{Raw: []byte("{")}}}); err == nil {
 		t.Error("invalid enum: error = nil, want one")
 	}

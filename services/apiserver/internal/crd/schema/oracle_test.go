@@ -20,8 +20,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// This file implements normalization and validation on decoded trees in the plainest way. It uses
-// the validation library of kube-openapi for keywords.
+// This file is the oracle of the differential tests: it implements normalization and validation on
+// decoded trees in the plainest way. It uses the validation library of kube-openapi for keywords.
 
 // decode returns the tree of a JSON text, with integers as int64.
 func decode(data []byte) any {
@@ -60,55 +60,55 @@ func itemSchema(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 }
 
 // oracleDefault sets the defaults of a schema in a tree.
-func oracleDefault(x any, schemaProps *v1.JSONSchemaProps) {
+func oracleDefault(tree any, schemaProps *v1.JSONSchemaProps) {
 	if schemaProps == nil {
 		return
 	}
-	switch x := x.(type) {
+	switch tree := tree.(type) {
 	case map[string]any:
-		for k, p := range schemaProps.Properties {
-			if d := defaultOf(&p); d != nil {
-				if v, ok := x[k]; !ok || v == nil && !p.Nullable {
-					x[k] = d
+		for name, property := range schemaProps.Properties {
+			if defaultValue := defaultOf(&property); defaultValue != nil {
+				if value, ok := tree[name]; !ok || value == nil && !property.Nullable {
+					tree[name] = defaultValue
 				}
 			}
 		}
-		for k := range x {
-			sub := subSchema(schemaProps, k)
-			if sub != nil && x[k] == nil && !sub.Nullable {
-				x[k] = defaultOf(sub)
+		for name := range tree {
+			sub := subSchema(schemaProps, name)
+			if sub != nil && tree[name] == nil && !sub.Nullable {
+				tree[name] = defaultOf(sub)
 			}
-			oracleDefault(x[k], sub)
+			oracleDefault(tree[name], sub)
 		}
 	case []any:
 		items := itemSchema(schemaProps)
-		for i := range x {
-			if items != nil && x[i] == nil && !items.Nullable {
-				x[i] = defaultOf(items)
+		for i := range tree {
+			if items != nil && tree[i] == nil && !items.Nullable {
+				tree[i] = defaultOf(items)
 			}
-			oracleDefault(x[i], items)
+			oracleDefault(tree[i], items)
 		}
 	}
 }
 
 // oracleNulls removes nulls that a schema does not allow from a tree.
-func oracleNulls(x any, schemaProps *v1.JSONSchemaProps) {
-	switch x := x.(type) {
+func oracleNulls(tree any, schemaProps *v1.JSONSchemaProps) {
+	switch tree := tree.(type) {
 	case map[string]any:
-		for key := range x {
+		for key := range tree {
 			var sub *v1.JSONSchemaProps
 			if schemaProps != nil {
 				sub = subSchema(schemaProps, key)
 			}
-			if sub != nil && x[key] == nil && !sub.Nullable && defaultOf(sub) == nil {
-				delete(x, key)
+			if sub != nil && tree[key] == nil && !sub.Nullable && defaultOf(sub) == nil {
+				delete(tree, key)
 				continue
 			}
-			oracleNulls(x[key], sub)
+			oracleNulls(tree[key], sub)
 		}
 	case []any:
-		for i := range x {
-			oracleNulls(x[i], itemSchema(schemaProps))
+		for i := range tree {
+			oracleNulls(tree[i], itemSchema(schemaProps))
 		}
 	}
 }
@@ -163,12 +163,12 @@ func hasKey(s *v1.JSONSchemaProps, k string) bool { _, ok := s.Properties[k]; re
 // oracleNormalize returns the normalized document and the paths of unknown fields.
 func oracleNormalize(data []byte, schemaProps *v1.JSONSchemaProps) (any, []string) {
 	value := decode(data)
-	kept := map[string]any{}
+	typeAndMetadata := map[string]any{}
 	members := value.(map[string]any)
-	for _, k := range []string{"apiVersion", "kind", "metadata"} {
-		if v, ok := members[k]; ok {
-			kept[k] = v
-			delete(members, k)
+	for _, name := range []string{"apiVersion", "kind", "metadata"} {
+		if value, ok := members[name]; ok {
+			typeAndMetadata[name] = value
+			delete(members, name)
 		}
 	}
 	// Defaults are pruned before they are applied, so they are not reported.
@@ -178,8 +178,8 @@ func oracleNormalize(data []byte, schemaProps *v1.JSONSchemaProps) (any, []strin
 	oracleDefault(value, schemaProps)
 	new(oraclePruner).prune(value, schemaProps, "", false)
 	oracleNulls(value, schemaProps)
-	for k, v := range kept {
-		members[k] = v
+	for name, value := range typeAndMetadata {
+		members[name] = value
 	}
 	sort.Strings(pruner.unknown)
 	return value, pruner.unknown
@@ -210,12 +210,12 @@ func asValidated(out *spec.Schema, schemaProps *v1.JSONSchemaProps) *spec.Schema
 	if !supportedFormats[strings.ReplaceAll(out.Format, "-", "")] {
 		out.Format = ""
 	}
-	for i, e := range schemaProps.Enum {
-		out.Enum[i] = decode(e.Raw)
+	for i, value := range schemaProps.Enum {
+		out.Enum[i] = decode(value.Raw)
 	}
-	for k, p := range schemaProps.Properties {
-		sub := out.Properties[k]
-		out.Properties[k] = *asValidated(&sub, &p)
+	for name, property := range schemaProps.Properties {
+		sub := out.Properties[name]
+		out.Properties[name] = *asValidated(&sub, &property)
 	}
 	if schemaProps.AdditionalProperties != nil && schemaProps.AdditionalProperties.Schema != nil {
 		asValidated(out.AdditionalProperties.Schema, schemaProps.AdditionalProperties.Schema)
@@ -254,11 +254,11 @@ func (r *ratchet) Applies(any, reflect.Kind) bool { return true }
 func (r *ratchet) Validate(any) *validate.Result {
 	options := func(opts *validate.SchemaValidatorOptions) {
 		opts.NewValidatorForField = func(name string, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
-			new, _ := r.value.(map[string]any)
+			current, _ := r.value.(map[string]any)
 			old, ok := r.old.(map[string]any)
-			before, there := old[name]
-			sub := &ratchet{schema: schema, props: subSchema(r.props, name), path: path, value: new[name], old: before,
-				known: r.known && ok && there && !(r.path == "" && (name == "kind" || name == "apiVersion"))}
+			before, hadField := old[name]
+			sub := &ratchet{schema: schema, props: subSchema(r.props, name), path: path, value: current[name], old: before,
+				known: r.known && ok && hadField && !(r.path == "" && (name == "kind" || name == "apiVersion"))}
 			return sub
 		}
 		opts.NewValidatorForIndex = func(i int, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
@@ -293,14 +293,14 @@ func matchingOldItem(schemaProps *v1.JSONSchemaProps, list, old any, i int) (any
 		if !ok {
 			return nil, false
 		}
-		for _, b := range before {
-			m, ok := b.(map[string]any)
+		for _, oldItem := range before {
+			members, ok := oldItem.(map[string]any)
 			if ok &&
 				!slices.ContainsFunc(
 					schemaProps.XListMapKeys,
-					func(k string) bool { return !isScalar(item[k]) || !reflect.DeepEqual(item[k], m[k]) },
+					func(k string) bool { return !isScalar(item[k]) || !reflect.DeepEqual(item[k], members[k]) },
 				) {
-				return m, true
+				return members, true
 			}
 		}
 	}
@@ -325,11 +325,11 @@ func oracleEqual(schemaProps *v1.JSONSchemaProps, left, old any) bool {
 			return false
 		}
 		for i := range left {
-			b, ok := matchingOldItem(schemaProps, left, old, i)
+			oldValue, ok := matchingOldItem(schemaProps, left, old, i)
 			if !ok || itemSchema(schemaProps) == nil {
 				return listTypeName(schemaProps) != "map" && reflect.DeepEqual(left, before)
 			}
-			if !oracleEqual(itemSchema(schemaProps), left[i], b) {
+			if !oracleEqual(itemSchema(schemaProps), left[i], oldValue) {
 				return false
 			}
 		}
@@ -340,8 +340,8 @@ func oracleEqual(schemaProps *v1.JSONSchemaProps, left, old any) bool {
 			return false
 		}
 		for k, v := range left {
-			b, ok := before[k]
-			if sub := subSchema(schemaProps, k); !ok || sub == nil || !oracleEqual(sub, v, b) {
+			oldValue, ok := before[k]
+			if sub := subSchema(schemaProps, k); !ok || sub == nil || !oracleEqual(sub, v, oldValue) {
 				return false
 			}
 		}
@@ -351,10 +351,10 @@ func oracleEqual(schemaProps *v1.JSONSchemaProps, left, old any) bool {
 }
 
 // oracleCheck returns the errors of keywords, sorted.
-func oracleCheck(s *v1.JSONSchemaProps, x, old any, update bool) []string {
-	r := &ratchet{schema: toOpenAPI(s), props: s, value: x, old: old, known: update}
+func oracleCheck(props *v1.JSONSchemaProps, value, old any, update bool) []string {
+	validator := &ratchet{schema: toOpenAPI(props), props: props, value: value, old: old, known: update}
 	var list field.ErrorList
-	for _, err := range r.Validate(nil).Errors {
+	for _, err := range validator.Validate(nil).Errors {
 		list = append(list, toFieldError(err))
 	}
 	return errorTexts(list)
@@ -379,11 +379,11 @@ func toFieldError(err error) *field.Error {
 		return field.Required(at, "")
 	case openapierrors.EnumFailCode:
 		var shown []string
-		for _, v := range validation.Values {
-			text, ok := v.(string)
+		for _, allowed := range validation.Values {
+			text, ok := allowed.(string)
 			if !ok {
-				b, _ := json.Marshal(v)
-				text = string(b)
+				encoded, _ := json.Marshal(allowed)
+				text = string(encoded)
 			}
 			shown = append(shown, text)
 		}
@@ -410,10 +410,10 @@ func errorTexts(list field.ErrorList) []string {
 
 // canonical returns a value as JSON with sorted fields.
 func canonical(v any) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	if err := e.Encode(v); err != nil {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	if err := encoder.Encode(v); err != nil {
 		panic(err)
 	}
-	return b.String()
+	return text.String()
 }

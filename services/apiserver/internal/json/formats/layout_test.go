@@ -13,30 +13,30 @@ import (
 	"binnacle/services/apiserver/internal/json/formats"
 )
 
-// value draws a JSON value with strings that are hard to quote and indent in YAML.
-func value(t *rapid.T, depth int) any {
+// randomValue draws a JSON value with strings that are hard to quote and indent in YAML.
+func randomValue(t *rapid.T, depth int) any {
 	texts := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
 		"", " ", "a\n", "a\n\n b\n", "\ta", "- a", "a: b", "items: []", "|", "yes", "1", "\"", "#", strings.Repeat("word ", 40), "a\nitems: []\nb", "é\u2028", "\x7f", "\u0081\ufeff", "\uffff\u00a0",
 	}))
-	length := rapid.IntRange(0, 6).Draw(t, "kind")
+	choice := rapid.IntRange(0, 6).Draw(t, "kind")
 	switch {
-	case length == 0 && depth > 0:
+	case choice == 0 && depth > 0:
 		out := map[string]any{}
 		for range rapid.IntRange(0, 3).Draw(t, "fields") {
-			out[texts.Draw(t, "name")] = value(t, depth-1)
+			out[texts.Draw(t, "name")] = randomValue(t, depth-1)
 		}
 		return out
-	case length == 1 && depth > 0:
+	case choice == 1 && depth > 0:
 		out := []any{}
 		for range rapid.IntRange(0, 3).Draw(t, "elements") {
-			out = append(out, value(t, depth-1))
+			out = append(out, randomValue(t, depth-1))
 		}
 		return out
-	case length == 2:
+	case choice == 2:
 		return rapid.Float64Range(-1e6, 1e6).Draw(t, "number")
-	case length == 3:
+	case choice == 3:
 		return rapid.Bool().Draw(t, "flag")
-	case length == 4:
+	case choice == 4:
 		return nil
 	}
 	return texts.Draw(t, "text")
@@ -50,7 +50,7 @@ func TestItemLayoutMatchesList(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			var items [][]byte
 			for range rapid.IntRange(0, 4).Draw(t, "items") {
-				b, err := json.Marshal(map[string]any{"metadata": value(t, 3), rapid.String().Draw(t, "more"): value(t, 3)})
+				b, err := json.Marshal(map[string]any{"metadata": randomValue(t, 3), rapid.String().Draw(t, "more"): randomValue(t, 3)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -80,7 +80,7 @@ func TestItemLayoutMatchesList(t *testing.T) {
 // TestJSONToYAMLIsLossless converts random JSON to YAML and back.
 func TestJSONToYAMLIsLossless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		data, err := json.Marshal(value(t, 4))
+		data, err := json.Marshal(randomValue(t, 4))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,11 +9,11 @@ import (
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 )
 
-// TestApply checks the results of the operations, and the limits of depth, copies and shifted
+// TestApplyReturnsResultOrError checks the results of the operations, and the limits of depth, copies and shifted
 // elements.
-func TestApply(t *testing.T) {
+func TestApplyReturnsResultOrError(t *testing.T) {
 	list := func(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
-	times := func(op string, n int) string { return "[" + strings.Repeat(op+",", n-1) + op + "]" }
+	repeat := func(op string, n int) string { return "[" + strings.Repeat(op+",", n-1) + op + "]" }
 	for name, test := range map[string]struct {
 		doc, patch, want string
 		err              string
@@ -72,42 +72,42 @@ func TestApply(t *testing.T) {
 		},
 		"many changes of a short list": {
 			doc:   `{"a":[0]}`,
-			patch: times(`{"op":"replace","path":"/a/0","value":1}`, 5000),
+			patch: repeat(`{"op":"replace","path":"/a/0","value":1}`, 5000),
 			want:  `{"a":[1]}`,
 		},
 		"many changes of a long list": {
 			doc:   fmt.Sprintf(`{"a":%s}`, list(100_000)),
-			patch: times(`{"op":"add","path":"/a/0","value":1}`, 1000),
+			patch: repeat(`{"op":"add","path":"/a/0","value":1}`, 1000),
 			err:   jsonpatch.ErrMoved.Error(),
 		},
 		"many changes of an added long list": {
 			doc:   `{}`,
-			patch: `[{"op":"add","path":"/a","value":` + list(100_000) + `},` + times(`{"op":"remove","path":"/a/0"}`, 1000)[1:],
+			patch: `[{"op":"add","path":"/a","value":` + list(100_000) + `},` + repeat(`{"op":"remove","path":"/a/0"}`, 1000)[1:],
 			err:   jsonpatch.ErrMoved.Error(),
 		},
 		"many moves": {
 			doc:   fmt.Sprintf(`{"a":%s,"b":"[,,"}`, list(30_000)),
-			patch: times(`{"op":"move","from":"/a/0","path":"/a/1"}`, 1000),
+			patch: repeat(`{"op":"move","from":"/a/0","path":"/a/1"}`, 1000),
 			err:   jsonpatch.ErrMoved.Error(),
 		},
 		"many appends": {
 			doc:   fmt.Sprintf(`{"a":%s}`, list(100_000)),
-			patch: times(`{"op":"add","path":"/a/-","value":0}`, 1000),
+			patch: repeat(`{"op":"add","path":"/a/-","value":0}`, 1000),
 			want:  fmt.Sprintf(`{"a":%s}`, list(101_000)),
 		},
 		"many changes of members beside a long list": {
 			doc:   fmt.Sprintf(`{"a":%s}`, list(100_000)),
-			patch: times(`{"op":"add","path":"/b","value":0}`, 1000),
+			patch: repeat(`{"op":"add","path":"/b","value":0}`, 1000),
 			want:  fmt.Sprintf(`{"a":%s,"b":0}`, list(100_000)),
 		},
 		"few changes of a long list": {
 			doc:   fmt.Sprintf(`{"a":%s}`, list(100_000)),
-			patch: times(`{"op":"remove","path":"/a/0"}`, 100),
+			patch: repeat(`{"op":"remove","path":"/a/0"}`, 100),
 			want:  fmt.Sprintf(`{"a":%s}`, list(99_900)),
 		},
 		"copies exceed the size limit": {
 			doc:   fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", 100_000)),
-			patch: times(`{"op":"copy","from":"/a","path":"/b"}`, 40),
+			patch: repeat(`{"op":"copy","from":"/a","path":"/b"}`, 40),
 			err:   "copy",
 		},
 	} {
@@ -128,19 +128,28 @@ func TestApply(t *testing.T) {
 			}
 		})
 	}
-	p, _ := jsonpatch.Decode([]byte(`[{"op":"test","path":"/a","value":1}]`))
-	if _, err := jsonpatch.Apply([]byte(`{"a":2}`), p); !errors.Is(err, jsonpatch.ErrTestFailed) {
-		t.Errorf("failing test: got %v, want ErrTestFailed", err)
+}
+
+// TestFailedTestOperationIsErrTestFailed checks the error of a test operation whose value differs.
+func TestFailedTestOperationIsErrTestFailed(t *testing.T) {
+	patch, err := jsonpatch.Decode([]byte(`[{"op":"test","path":"/a","value":1}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := jsonpatch.Apply([]byte(`{"a":2}`), patch); !errors.Is(err, jsonpatch.ErrTestFailed) {
+		t.Errorf("Apply(test of another value) = %v, want ErrTestFailed", err)
 	}
 }
 
-// nested returns n nested objects.
-func nested(n int) string { return strings.Repeat(`{"a":`, n) + "{}" + strings.Repeat("}", n) }
+// nested returns the given number of nested objects.
+func nested(depth int) string {
+	return strings.Repeat(`{"a":`, depth) + "{}" + strings.Repeat("}", depth)
+}
 
-// deeper returns a patch of n operations. Each adds an object of the given depth inside the object
+// deeper returns a patch of count operations. Each adds an object of the given depth inside the object
 // that the one before added.
-func deeper(n, depth int) string {
-	ops := make([]string, n)
+func deeper(count, depth int) string {
+	ops := make([]string, count)
 	for i := range ops {
 		ops[i] = fmt.Sprintf(`{"op":"add","path":"/a%s","value":%s}`, strings.Repeat("/a", i*(depth+1)), nested(depth))
 	}

@@ -18,21 +18,21 @@ import (
 // is no result to compare with.
 func applyWithLibrary(doc, patch []byte) (out []byte, err error, panics bool) {
 	defer func() { panics = recover() != nil }()
-	p, err := library.DecodePatch(patch)
+	decoded, err := library.DecodePatch(patch)
 	if err != nil {
 		return nil, err, false
 	}
-	out, err = p.Apply(doc)
+	out, err = decoded.Apply(doc)
 	return out, err, false
 }
 
 // applyWithPackage applies a patch with the package under test.
 func applyWithPackage(doc, patch []byte) ([]byte, error) {
-	p, err := jsonpatch.Decode(patch)
+	decoded, err := jsonpatch.Decode(patch)
 	if err != nil {
 		return nil, err
 	}
-	return jsonpatch.Apply(doc, p)
+	return jsonpatch.Apply(doc, decoded)
 }
 
 // compareWithLibrary fails the test if package and library differ in the result or error of a
@@ -56,9 +56,9 @@ func compareWithLibrary(t *testing.T, doc, patch []byte) (applied bool) {
 // decodeTree decodes a document without loss of precision.
 func decodeTree(t *testing.T, doc []byte) (value any) {
 	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(doc))
-	d.UseNumber()
-	if err := d.Decode(&value); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(doc))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
 		t.Fatalf("%s: %v", doc, err)
 	}
 	return value
@@ -72,23 +72,23 @@ type generator struct {
 
 // value returns a value of at most the given depth.
 func (d generator) value(depth int) any {
-	size := d.IntN(10)
+	choice := d.IntN(10)
 	switch {
-	case size < 4 && depth > 0:
+	case choice < 4 && depth > 0:
 		m := map[string]any{}
 		for range d.IntN(4) {
 			m[d.name()] = d.value(depth - 1)
 		}
 		return m
-	case size < 7 && depth > 0:
+	case choice < 7 && depth > 0:
 		list := make([]any, d.IntN(4))
 		for i := range list {
 			list[i] = d.value(depth - 1)
 		}
 		return list
-	case size == 7:
+	case choice == 7:
 		return d.IntN(3)
-	case size == 8:
+	case choice == 8:
 		return []string{"", "<x>", "é", `"\`}[d.IntN(4)]
 	}
 	if d.nulls && d.IntN(2) == 0 {
@@ -172,8 +172,8 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// BenchmarkDeep changes a value deep in a large document.
-func BenchmarkDeep(b *testing.B) {
+// BenchmarkAddToDeepDocument changes a value deep in a large document.
+func BenchmarkAddToDeepDocument(b *testing.B) {
 	const depth = 480
 	doc := []byte(nestedWith(depth, fmt.Sprintf(`"x":%q`, bytes.Repeat([]byte("x"), 1<<20))))
 	path := string(bytes.Repeat([]byte("/a"), depth)) + "/q"
@@ -184,6 +184,6 @@ func BenchmarkDeep(b *testing.B) {
 	}
 }
 
-func nestedWith(n int, inside string) string {
-	return string(bytes.Repeat([]byte(`{"a":`), n)) + "{" + inside + "}" + string(bytes.Repeat([]byte("}"), n))
+func nestedWith(depth int, inside string) string {
+	return string(bytes.Repeat([]byte(`{"a":`), depth)) + "{" + inside + "}" + string(bytes.Repeat([]byte("}"), depth))
 }

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// TestFind checks the values at paths of one document. A path that leads nowhere has no value.
-func TestFind(t *testing.T) {
+// TestFindReturnsValueAtPath checks the values at paths of one document. A path that leads nowhere has no value.
+func TestFindReturnsValueAtPath(t *testing.T) {
 	const doc = ` {"a": {"b": [10, {"c":"x"}, null], "q\"uo\u0074e": true}, "s": "} \" ]", "e": {}, "l": [], "n": -1.5e3 ,"twice":{"x":1}, "twice":{"y":2}} `
 	element := func(i int) jsontext.Step { return jsontext.Step{Element: true, Index: i} }
 	tests := []struct {
@@ -34,16 +34,16 @@ func TestFind(t *testing.T) {
 		{path: jsontext.Fields("twice", "y"), want: "2"},
 	}
 	var paths []jsontext.Path
-	for _, tt := range tests {
-		paths = append(paths, tt.path)
+	for _, test := range tests {
+		paths = append(paths, test.path)
 	}
 	got, err := jsontext.Compile(paths...).Find([]byte(doc), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, tt := range tests {
-		if string(got[i]) != tt.want {
-			t.Errorf("value at %v = %q, want %q", tt.path, got[i], tt.want)
+	for i, test := range tests {
+		if string(got[i]) != test.want {
+			t.Errorf("value at %v = %q, want %q", test.path, got[i], test.want)
 		}
 	}
 }
@@ -62,8 +62,8 @@ func TestMalformedDocumentIsRejected(t *testing.T) {
 	}
 }
 
-// anyJSON draws a value as decoded by encoding/json.
-func anyJSON(depth int) *rapid.Generator[any] {
+// randomJSON draws a value as decoded by encoding/json.
+func randomJSON(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		maxKind := 5 // lists and objects only above the last level
 		if depth == 0 {
@@ -79,9 +79,9 @@ func anyJSON(depth int) *rapid.Generator[any] {
 		case 3:
 			return nil
 		case 4:
-			return rapid.SliceOfN(anyJSON(depth-1), 0, 3).Draw(t, "list")
+			return rapid.SliceOfN(randomJSON(depth-1), 0, 3).Draw(t, "list")
 		default:
-			return map[string]any(rapid.MapOfN(name, anyJSON(depth-1), 0, 4).Draw(t, "object"))
+			return map[string]any(rapid.MapOfN(name, randomJSON(depth-1), 0, 4).Draw(t, "object"))
 		}
 	})
 }
@@ -91,7 +91,7 @@ var name = rapid.SampledFrom([]string{"a", "b", `"`, `\`, "{", "é"})
 // TestFindMatchesDecoding checks that Find returns what a walk through the decoded document finds.
 func TestFindMatchesDecoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		doc := map[string]any(rapid.MapOfN(name, anyJSON(3), 0, 4).Draw(t, "doc"))
+		doc := map[string]any(rapid.MapOfN(name, randomJSON(3), 0, 4).Draw(t, "doc"))
 		raw, err := json.Marshal(doc)
 		if err != nil {
 			t.Fatal(err)
@@ -166,16 +166,16 @@ func FuzzFind(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", doc, err)
 		}
-		for _, v := range got {
-			if v != nil && !json.Valid(v) {
-				t.Fatalf("%q: found %q, want valid JSON", doc, v)
+		for _, value := range got {
+			if value != nil && !json.Valid(value) {
+				t.Fatalf("%q: found %q, want valid JSON", doc, value)
 			}
 		}
 	})
 }
 
-// TestPut checks where Put inserts or replaces a value, and its errors.
-func TestPut(t *testing.T) {
+// TestPutSetsValueAtPath checks where Put inserts or replaces a value, and its errors.
+func TestPutSetsValueAtPath(t *testing.T) {
 	for _, test := range []struct {
 		doc  string
 		path []string
@@ -212,7 +212,7 @@ func TestPut(t *testing.T) {
 // TestPutChangesOnlyThePath checks that all other values are unchanged.
 func TestPutChangesOnlyThePath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		doc := map[string]any(rapid.MapOfN(name, anyJSON(3), 0, 4).Draw(t, "doc"))
+		doc := map[string]any(rapid.MapOfN(name, randomJSON(3), 0, 4).Draw(t, "doc"))
 		raw, err := json.Marshal(doc)
 		if err != nil {
 			t.Fatal(err)

@@ -25,10 +25,10 @@ func TestManyPathsMatchFewPaths(t *testing.T) {
 			Path{{Name: "l"}, {Index: 100 + i, Element: true}})
 	}
 	many := Compile(append(paths, paths...)...) // each path twice
-	for name, n := range map[string]*node{
+	for name, pathNode := range map[string]*node{
 		"the root": &many.root, "o": many.root.fieldChild([]byte("o")), "l": many.root.fieldChild([]byte("l")),
 	} {
-		if n.named == nil && n.indexed == nil {
+		if pathNode.named == nil && pathNode.indexed == nil {
 			t.Fatalf("set of %d paths: children of %s are not in a map, want one", 2*len(paths), name)
 		}
 	}

@@ -30,8 +30,8 @@ func TestAppendStringMatchesEncodingJSON(t *testing.T) {
 	}
 }
 
-// tokens are strings, numbers and other texts, valid and invalid.
-var tokens = []string{
+// jsonTexts are strings, numbers and other texts, valid and invalid.
+var jsonTexts = []string{
 	`""`, `"a"`, `"long enough for a word"`, `"\"\\\/\b\f\n\r\t\u00e9"`, `"\u12"`, `"\x"`, `"\`, `"a`, "\"\x1f\"", "\"tab\tin a text\"", `"<>&"`, "\"\u2028\"", "\"é€𝄞\"", "\"\xff\"",
 	`0`, `-0`, `7`, `-12`, `00`, `01`, `-`, `1.`, `1.5`, `.5`, `1e5`, `1E+5`, `1e-05`, `1e`, `1.5e+`, `+1`, `0x1`, `1_0`, `NaN`,
 	`true`, `false`, `null`, `tru`, `nul`, `{}`, `[]`, `{"a":1}`, `{"a":}`, `{"a":1,}`, `{,}`, `[1,2]`, `[1,]`, `[,1]`, `{1:2}`, `{"a"}`, `[{"b":[]},"x"]`, `{"a":1]`, `[1}`, `{}{}`, ``,
@@ -40,7 +40,7 @@ var tokens = []string{
 // TestStringAndNumberAcceptWhatEncodingJSONAccepts checks that String and Number find the end of
 // valid tokens, also in the middle of a document, and reject invalid ones.
 func TestStringAndNumberAcceptWhatEncodingJSONAccepts(t *testing.T) {
-	for _, text := range tokens {
+	for _, text := range jsonTexts {
 		for _, prefix := range []string{"", "1234567", "12345678"} {
 			doc := []byte(prefix + text)
 			end := -1
@@ -75,7 +75,7 @@ func TestStringReportsFeatures(t *testing.T) {
 // TestCompactMatchesEncodingJSON checks that Compact accepts exactly the texts that encoding/json
 // writes unchanged, up to 64 levels.
 func TestCompactMatchesEncodingJSON(t *testing.T) {
-	for _, token := range tokens {
+	for _, token := range jsonTexts {
 		for _, text := range []string{
 			"[" + token + "]", `{"k":` + token + `}`, `{"k":[` + token + `,"after"]}`, `[ ` + token + `]`,
 			"[" + token + "] ",
@@ -100,8 +100,8 @@ func TestCompactMatchesEncodingJSON(t *testing.T) {
 	}
 }
 
-// TestMeasure checks the counts of each structure, and that text inside strings does not count.
-func TestMeasure(t *testing.T) {
+// TestMeasureIgnoresTextInStrings checks the counts of each structure, and that text inside strings does not count.
+func TestMeasureIgnoresTextInStrings(t *testing.T) {
 	for text, want := range map[string]jsontext.Size{
 		``:                            {},
 		`"a,[{:\"}"`:                  {},
@@ -117,8 +117,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestLoneSurrogate checks that only an escape without its other half is reported.
-func TestLoneSurrogate(t *testing.T) {
+// TestLoneSurrogateIgnoresPairs checks that only an escape without its other half is reported.
+func TestLoneSurrogateIgnoresPairs(t *testing.T) {
 	for text, want := range map[string]string{
 		`"\ud834\udd1e"`: "", `"\u00e9"`: "", `"\\ud834"`: "", `"\`: "",
 		`"\ud834"`: `\ud834`, `"\udd1e"`: `\udd1e`, `"\ud834\ud834\udd1e"`: `\ud834`, `"\uD834\u0041"`: `\uD834`,

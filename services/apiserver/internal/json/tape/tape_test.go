@@ -83,8 +83,8 @@ func FuzzParseMatchesDecoder(f *testing.F) {
 	f.Fuzz(compareWithDecoder)
 }
 
-// TestDuplicates checks the paths of repeated keys: each path once, in the order of the document.
-func TestDuplicates(t *testing.T) {
+// TestDuplicatesReturnsEachPathOnce checks the paths of repeated keys: each path once, in the order of the document.
+func TestDuplicatesReturnsEachPathOnce(t *testing.T) {
 	many := strings.Repeat(`"k":1,`, 30)
 	tests := map[string][]string{
 		`{"a":1,"b":{"c":1}}`:                               nil,
@@ -139,9 +139,9 @@ func TestDuplicatePathsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEqual checks that Equal ignores white space, escapes and the order of keys, and distinguishes
+// TestEqualIgnoresSpellingAndOrder checks that Equal ignores white space, escapes and the order of keys, and distinguishes
 // integers from floats.
-func TestEqual(t *testing.T) {
+func TestEqualIgnoresSpellingAndOrder(t *testing.T) {
 	large := `{` + manyMembers(40, false) + `}`
 	tests := []struct {
 		a, b string
@@ -157,9 +157,9 @@ func TestEqual(t *testing.T) {
 		{a: large, b: `{` + manyMembers(40, true) + `}`, want: true},
 		{a: large, b: `{` + manyMembers(39, true) + `,"x":0}`},
 	}
-	for _, tt := range tests {
-		if got := tape.Equal(parse(t, tt.a), tape.Root, parse(t, tt.b), tape.Root); got != tt.want {
-			t.Errorf("Equal(%s, %s) = %v, want %v", tt.a, tt.b, got, tt.want)
+	for _, test := range tests {
+		if got := tape.Equal(parse(t, test.a), tape.Root, parse(t, test.b), tape.Root); got != test.want {
+			t.Errorf("Equal(%s, %s) = %v, want %v", test.a, test.b, got, test.want)
 		}
 	}
 }

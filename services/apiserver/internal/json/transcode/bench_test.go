@@ -93,11 +93,11 @@ func benchSubject(b *testing.B) (*subject, []byte) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := &subject{name: "pod", of: reflect.TypeFor[corev1.Pod]()}
-	if s.program, err = transcode.Compile(s.of); err != nil {
+	transcoder := &subject{name: "pod", goType: reflect.TypeFor[corev1.Pod]()}
+	if transcoder.program, err = transcode.Compile(transcoder.goType); err != nil {
 		b.Fatal(err)
 	}
-	return s, raw
+	return transcoder, raw
 }
 
 // BenchmarkPod measures the transcoding of a pod.

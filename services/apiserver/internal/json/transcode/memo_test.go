@@ -21,11 +21,11 @@ func TestMemoHoldsNoInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, size := range []int{1 << 10, 1 << 20} {
-		o := &corev1.ConfigMap{
+		configMap := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: "c", Labels: map[string]string{"app.kubernetes.io/name": strings.Repeat("n", 40)}},
 			Data:       map[string]string{"k": strings.Repeat("v", size)},
 		}
-		raw, err := o.Marshal()
+		raw, err := configMap.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -127,8 +127,8 @@ func (r *runner) appendInOrder(msg *message, dst, data []byte, depth int) (_ []b
 				return dst, false, false
 			}
 		}
-		count := msg.fieldIndex(tag)
-		if count < 0 {
+		index := msg.fieldIndex(tag)
+		if index < 0 {
 			return dst, false, false
 		}
 		from, end := valueAt(data, next, tag)
@@ -136,10 +136,10 @@ func (r *runner) appendInOrder(msg *message, dst, data []byte, depth int) (_ []b
 			return dst, false, false
 		}
 		i = end
-		if count == len(msg.fields) {
+		if index == len(msg.fields) {
 			continue // an unknown field
 		}
-		bit := uint64(1) << count
+		bit := uint64(1) << index
 		if found >= bit { // this field or a later one was already appended
 			r.meta = ownMetadata
 			return dst[:begin], false, true
@@ -160,7 +160,7 @@ func (r *runner) appendInOrder(msg *message, dst, data []byte, depth int) (_ []b
 				i = end
 			}
 		}
-		if dst, ok = r.appendField(&msg.fields[count], dst, data[from:i], isOwn, depth); !ok {
+		if dst, ok = r.appendField(&msg.fields[index], dst, data[from:i], isOwn, depth); !ok {
 			return dst, false, false
 		}
 	}

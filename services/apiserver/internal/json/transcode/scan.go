@@ -21,8 +21,8 @@ func (m *message) scan(data []byte, at []position) (found uint64, ok bool) {
 				return 0, false
 			}
 		}
-		count := m.fieldIndex(tag)
-		if count < 0 {
+		index := m.fieldIndex(tag)
+		if index < 0 {
 			return 0, false
 		}
 		from, end := valueAt(data, next, tag)
@@ -30,10 +30,10 @@ func (m *message) scan(data []byte, at []position) (found uint64, ok bool) {
 			return 0, false
 		}
 		i = end
-		if count == len(m.fields) {
+		if index == len(m.fields) {
 			continue // an unknown field
 		}
-		bit := uint64(1) << count
+		bit := uint64(1) << index
 		repeated := m.repeated&bit != 0
 		switch {
 		case found&bit == 0:
@@ -41,9 +41,9 @@ func (m *message) scan(data []byte, at []position) (found uint64, ok bool) {
 			if repeated {
 				from = start
 			}
-			at[count] = position{uint32(from), uint32(i)}
+			at[index] = position{uint32(from), uint32(i)}
 		case repeated:
-			at[count].to = uint32(i)
+			at[index].to = uint32(i)
 		default:
 			return 0, false
 		}

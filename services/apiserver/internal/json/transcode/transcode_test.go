@@ -33,12 +33,12 @@ type message interface {
 // subject is a stored type with the program under test.
 type subject struct {
 	name    string
-	of      reflect.Type
+	goType  reflect.Type
 	program *transcode.Program
 	memo    transcode.Memo
 }
 
-func (s *subject) newMessage() message { return reflect.New(s.of).Interface().(message) }
+func (s *subject) newMessage() message { return reflect.New(s.goType).Interface().(message) }
 
 // subjects returns the stored types of all kinds that have a program.
 func subjects(t testing.TB) []*subject {
@@ -56,8 +56,8 @@ func subjects(t testing.TB) []*subject {
 		if kind.Stored.New != nil {
 			obj = kind.Stored.New()
 		}
-		transcoder := &subject{name: kind.GVK().String(), of: reflect.TypeOf(obj).Elem()}
-		if transcoder.program, err = transcode.Compile(transcoder.of); err != nil {
+		transcoder := &subject{name: kind.GVK().String(), goType: reflect.TypeOf(obj).Elem()}
+		if transcoder.program, err = transcode.Compile(transcoder.goType); err != nil {
 			if kind.Kind != "CustomResourceDefinition" {
 				t.Errorf("%s: got error %v, want none", transcoder.name, err)
 			}
@@ -65,8 +65,8 @@ func subjects(t testing.TB) []*subject {
 		}
 		out = append(out, transcoder)
 	}
-	partial := &subject{name: "metadata only", of: reflect.TypeFor[metav1.PartialObjectMetadata]()}
-	if partial.program, err = transcode.Compile(partial.of); err != nil {
+	partial := &subject{name: "metadata only", goType: reflect.TypeFor[metav1.PartialObjectMetadata]()}
+	if partial.program, err = transcode.Compile(partial.goType); err != nil {
 		t.Fatal(err)
 	}
 	out = append(out, partial)
@@ -131,13 +131,13 @@ func randomObjects(seed int64) *randfill.Filler {
 		`{"a":[1,-2.5e+3,"x",null,true,false,[],{}],"b":"\u00e9\n","c":0}`, `{"gr\u00fcn":"grün"}`, `{"a":[[],[{}]]}`,
 	}
 	quantities := []string{"0", "1", "100m", "1500m", "64Mi", "1Gi", "1536Mi", "3k", "12M", "7G", "2T", "5Ti", "1001", "1025Ki"}
-	one := func(c randfill.Continue, of []string) string { return of[c.Intn(len(of))] }
+	choose := func(c randfill.Continue, choices []string) string { return choices[c.Intn(len(choices))] }
 	return randfill.NewWithSeed(seed).NilChance(0.5).NumElements(1, 3).MaxDepth(14).Funcs(
 		func(t *metav1.TypeMeta, _ randfill.Continue) { *t = metav1.TypeMeta{} },
-		func(s *string, c randfill.Continue) { *s = one(c, texts) },
+		func(s *string, c randfill.Continue) { *s = choose(c, texts) },
 		func(n *int32, c randfill.Continue) { *n = int32(c.Uint64()) * int32(c.Intn(3)) },
 		func(n *int64, c randfill.Continue) { *n = int64(c.Uint64()) * int64(c.Intn(3)) },
-		func(q *resource.Quantity, c randfill.Continue) { *q = resource.MustParse(one(c, quantities)) },
+		func(q *resource.Quantity, c randfill.Continue) { *q = resource.MustParse(choose(c, quantities)) },
 		func(t *metav1.Time, c randfill.Continue) {
 			*t = (metav1.Time{})
 			if c.Intn(4) > 0 {
@@ -153,13 +153,13 @@ func randomObjects(seed int64) *randfill.Filler {
 		func(i *intstr.IntOrString, c randfill.Continue) {
 			*i = intstr.FromInt32(int32(c.Uint64()))
 			if c.Intn(2) > 0 {
-				*i = intstr.FromString(one(c, texts))
+				*i = intstr.FromString(choose(c, texts))
 			}
 		},
 		func(r *runtime.RawExtension, c randfill.Continue) {
-			*r = runtime.RawExtension{Raw: []byte(one(c, raws))}
+			*r = runtime.RawExtension{Raw: []byte(choose(c, raws))}
 		},
-		func(f *metav1.FieldsV1, c randfill.Continue) { f.Raw = []byte(one(c, raws)) },
+		func(f *metav1.FieldsV1, c randfill.Continue) { f.Raw = []byte(choose(c, raws)) },
 	)
 }
 
@@ -199,16 +199,16 @@ func TestRandomObjectsAreTranscoded(t *testing.T) {
 	}
 }
 
-// TestDamagedMessagesMatchLibrary checks that damaged messages are either not transcoded or have
+// TestMutatedMessagesMatchLibrary checks that mutated messages are either not transcoded or have
 // the output of encoding/json.
-func TestDamagedMessagesMatchLibrary(t *testing.T) {
-	for _, s := range subjects(t) {
-		t.Run(s.name, func(t *testing.T) {
+func TestMutatedMessagesMatchLibrary(t *testing.T) {
+	for _, subject := range subjects(t) {
+		t.Run(subject.name, func(t *testing.T) {
 			transcoded := 0
 			rounds := 10 * *objects
 			for seed := range rounds {
 				rnd := rand.New(rand.NewPCG(uint64(seed), 1))
-				if s.matchesLibrary(t, damage(rnd, s.random(t, seed/10)), 42) {
+				if subject.matchesLibrary(t, mutate(rnd, subject.random(t, seed/10)), 42) {
 					transcoded++
 				}
 			}
@@ -219,8 +219,8 @@ func TestDamagedMessagesMatchLibrary(t *testing.T) {
 	}
 }
 
-// damage returns a message with one of several random changes.
-func damage(rnd *rand.Rand, data []byte) []byte {
+// mutate returns a message with one of several random changes.
+func mutate(rnd *rand.Rand, data []byte) []byte {
 	data = bytes.Clone(data)
 	if len(data) == 0 {
 		return []byte{byte(rnd.Uint32())}
@@ -261,15 +261,15 @@ func topFields(encoded []byte) (out [][]byte) {
 	return out
 }
 
-// FuzzAppend checks arbitrary bytes as messages of each type, like TestDamagedMessagesMatchLibrary.
+// FuzzAppend checks arbitrary bytes as messages of each type, like TestMutatedMessagesMatchLibrary.
 func FuzzAppend(f *testing.F) {
-	all := subjects(f)
-	for i, s := range all {
+	transcoders := subjects(f)
+	for i, s := range transcoders {
 		f.Add(uint8(i), s.random(f, int64(i)), int64(42))
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, raw []byte, version int64) {
 		// The memo keeps its input, which the fuzzer overwrites.
-		all[int(kind)%len(all)].matchesLibrary(t, bytes.Clone(raw), version)
+		transcoders[int(kind)%len(transcoders)].matchesLibrary(t, bytes.Clone(raw), version)
 	})
 }
 
@@ -280,7 +280,7 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transcoder := &subject{name: "quota", of: reflect.TypeFor[corev1.ResourceQuota](), program: p}
+	transcoder := &subject{name: "quota", goType: reflect.TypeFor[corev1.ResourceQuota](), program: p}
 	transcoded := 0
 	for _, number := range []string{
 		"", "-1", "+1", "0", "00", "01", "1", "5", "999", "1000", "1024", "1500", "2048", "0.5", ".5", "1.",
@@ -309,9 +309,9 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 // TestCanonicalEmbeddedJSONIsTranscoded checks that embedded JSON is transcoded only if
 // encoding/json would leave it unchanged.
 func TestCanonicalEmbeddedJSONIsTranscoded(t *testing.T) {
-	transcoder := &subject{name: "revision", of: reflect.TypeFor[corev1.ConfigMap]()}
+	transcoder := &subject{name: "revision", goType: reflect.TypeFor[corev1.ConfigMap]()}
 	var err error
-	if transcoder.program, err = transcode.Compile(transcoder.of); err != nil {
+	if transcoder.program, err = transcode.Compile(transcoder.goType); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {

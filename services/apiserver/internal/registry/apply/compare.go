@@ -273,9 +273,9 @@ func (c *comparer) compareEntries(shape *fieldSchema, key string, valueA, entryB
 
 // element is an element of one of two associative lists, a or b.
 type element struct {
-	path fieldpath.PathElement // identifies the element by its key or value
-	v    reflect.Value
-	inB  bool
+	path  fieldpath.PathElement // identifies the element by its key or value
+	value reflect.Value
+	inB   bool
 }
 
 // compareLists compares two lists whose elements are identified by keys or by value. Either may be
@@ -347,24 +347,24 @@ func (c *comparer) compareElements(shape *fieldSchema, a, b []element) {
 	case !hasDuplicatesA && !hasDuplicatesB:
 		var valueA, valueB reflect.Value
 		if len(a) == 1 {
-			valueA = a[0].v
+			valueA = a[0].value
 		}
 		if len(b) == 1 {
-			valueB = b[0].v
+			valueB = b[0].value
 		}
 		c.compareValues(shape.elem, valueA, valueB, len(a) == 1, len(b) == 1)
 	case hasDuplicatesA && hasDuplicatesB:
-		if !slices.EqualFunc(a, b, func(x, y element) bool { return equal(shape.elem, x.v, y.v, nullEqualsNull) }) {
+		if !slices.EqualFunc(a, b, func(x, y element) bool { return equal(shape.elem, x.value, y.value, nullEqualsNull) }) {
 			c.set.insert(c.path)
 		}
 	case hasDuplicatesA:
 		if len(b) == 1 { // it replaces the duplicates
-			c.compareValues(shape.elem, reflect.Value{}, b[0].v, false, true)
+			c.compareValues(shape.elem, reflect.Value{}, b[0].value, false, true)
 		}
 		c.removed.insert(c.path)
 	default:
 		if len(a) == 1 { // the duplicates replace it
-			c.compareValues(shape.elem, a[0].v, reflect.Value{}, true, false)
+			c.compareValues(shape.elem, a[0].value, reflect.Value{}, true, false)
 		}
 		c.set.insert(c.path)
 	}

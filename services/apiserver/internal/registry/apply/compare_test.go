@@ -130,16 +130,16 @@ func TestDifferencesMatchTheMergeLibrary(t *testing.T) {
 					{a, empty},
 					{a, b},
 				} {
-					wantAgreement(t, view, fmt.Sprintf("seed %d, pair %d", seed, i), pair[0], pair[1])
+					checkDifferences(t, view, fmt.Sprintf("seed %d, pair %d", seed, i), pair[0], pair[1])
 				}
 			}
 		})
 	}
 }
 
-// wantAgreement checks that the compiled comparison of two objects has the result of the merge
+// checkDifferences checks that the compiled comparison of two objects has the result of the merge
 // library. name names the pair in errors.
-func wantAgreement(t *testing.T, v *view, name string, a, b registry.Object) {
+func checkDifferences(t *testing.T, v *view, name string, a, b registry.Object) {
 	t.Helper()
 	got, gotErr := v.differences(a, b)
 	want, wantErr := v.typedDifferences(a, b)

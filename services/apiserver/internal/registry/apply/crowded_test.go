@@ -36,9 +36,9 @@ func TestApplyLimitsMembers(t *testing.T) {
 	}
 	fields := New(catalog, time.Now)
 	var manager *Manager
-	for _, k := range catalog.Kinds() {
-		if k.GVK() == corev1.SchemeGroupVersion.WithKind("ConfigMap") {
-			manager = fields.Manager(k, nil)
+	for _, kind := range catalog.Kinds() {
+		if kind.GVK() == corev1.SchemeGroupVersion.WithKind("ConfigMap") {
+			manager = fields.Manager(kind, nil)
 		}
 	}
 	patch := func(n int) map[string]any {
@@ -52,8 +52,8 @@ func TestApplyLimitsMembers(t *testing.T) {
 		t.Errorf("large patch: got error %.200v, want RequestEntityTooLarge", err)
 	}
 	live := &corev1.ConfigMap{Data: map[string]string{}}
-	for k := range spec(MaxMembers + 1) {
-		live.Data[k] = "v"
+	for kind := range spec(MaxMembers + 1) {
+		live.Data[kind] = "v"
 	}
 	if _, err := manager.Apply(t.Context(), live, patch(1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("large live object: got error %.200v, want RequestEntityTooLarge", err)
@@ -67,9 +67,9 @@ func TestApplyLimitsMembers(t *testing.T) {
 // TestApplyLimitsMembersWithoutGoType checks that MaxMembers also holds for objects without a Go
 // type, but not for atomic lists.
 func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
-	manager := newCustomManager(t, "")
+	thingManager := newCustomManager(t, "")
 	object := func(spec map[string]any) registry.Object { return &unstructured.Unstructured{Object: newThing(spec)} }
-	if err := manager.Update(t.Context(), nil, object(spec(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
+	if err := thingManager.Update(t.Context(), nil, object(spec(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("got error %.200v, want RequestEntityTooLarge for too many members only", err)
 	}
 	long := make([]any, MaxMembers+1) // lists without rules are atomic
@@ -77,7 +77,7 @@ func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
 		long[i] = map[string]any{"x": int64(i)}
 	}
 	obj := object(map[string]any{"points": long})
-	if err := manager.Update(t.Context(), nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
+	if err := thingManager.Update(t.Context(), nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
 		t.Errorf("long atomic list: got error %v, want one entry of managed fields", err)
 	}
 }
@@ -91,17 +91,17 @@ func TestApplyLimitsPathBytes(t *testing.T) {
 	}
 	fields := New(catalog, time.Now)
 	var manager *Manager
-	for _, k := range catalog.Kinds() {
-		if k.GVK() == corev1.SchemeGroupVersion.WithKind("Pod") {
-			manager = fields.Manager(k, nil)
+	for _, kind := range catalog.Kinds() {
+		if kind.GVK() == corev1.SchemeGroupVersion.WithKind("Pod") {
+			manager = fields.Manager(kind, nil)
 		}
 	}
 	patch := func(keyLength, elements int, extraFields map[string]any) map[string]any {
 		var env []any
 		for i := range elements {
-			e := map[string]any{"name": fmt.Sprint("e", i)}
-			maps.Copy(e, extraFields)
-			env = append(env, e)
+			element := map[string]any{"name": fmt.Sprint("e", i)}
+			maps.Copy(element, extraFields)
+			env = append(env, element)
 		}
 		container := map[string]any{"name": strings.Repeat("a", keyLength), "env": env}
 		return map[string]any{
@@ -133,8 +133,8 @@ func TestApplyLimitsPathBytes(t *testing.T) {
 	}
 }
 
-// TestManyConflictsOfLongPaths checks that the conflicts in the error are limited in bytes.
-func TestManyConflictsOfLongPaths(t *testing.T) {
+// TestConflictErrorIsBounded checks that the conflicts in the error are limited in bytes.
+func TestConflictErrorIsBounded(t *testing.T) {
 	key := strings.Repeat("k", 60_000)
 	var conflicts merge.Conflicts
 	for i := range 1000 {

@@ -46,9 +46,9 @@ func newThing(spec map[string]any) map[string]any {
 	return map[string]any{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}, "spec": spec}
 }
 
-// TestObjectsWithoutGoType checks that objects without a Go type are merged by their rules. Without
+// TestObjectsWithoutGoTypeMergeByRules checks that objects without a Go type are merged by their rules. Without
 // rules, maps merge by key and lists are atomic.
-func TestObjectsWithoutGoType(t *testing.T) {
+func TestObjectsWithoutGoTypeMergeByRules(t *testing.T) {
 	const rules = `types:
 - name: thing
   map:
@@ -106,7 +106,7 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantOwners(t, out, strings.Split(test.want, "\n")...)
+			checkOwners(t, out, strings.Split(test.want, "\n")...)
 			parts, _, _ := unstructured.NestedSlice(out.(*unstructured.Unstructured).Object, "spec", "parts")
 			if len(parts) != test.parts {
 				t.Errorf("got parts %v, want %d", parts, test.parts)

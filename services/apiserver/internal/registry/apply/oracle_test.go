@@ -31,7 +31,7 @@ var deploymentGVK = appsv1.SchemeGroupVersion.WithKind("Deployment")
 // referenceConverter adapts a Manager's rules and Go types to the field manager of apimachinery.
 type referenceConverter struct{ m *Manager }
 
-// newReferenceManager returns the field manager of apimachinery with the rules and Go types of m.
+// newReferenceManager returns the field manager of apimachinery with the rules and Go types of a manager.
 func newReferenceManager(t testing.TB, m *Manager) *managedfields.FieldManager {
 	t.Helper()
 	p := referenceConverter{m}
@@ -160,7 +160,7 @@ func drawDeployment(t *rapid.T, whole bool) map[string]any {
 // comparison sends the same requests to the manager and to apimachinery's field manager.
 type comparison struct {
 	t             *rapid.T
-	m             *Manager
+	manager       *Manager
 	reference     *managedfields.FieldManager
 	live          registry.Object
 	referenceLive registry.Object
@@ -176,7 +176,7 @@ func (s *comparison) drawManager() string {
 func (s *comparison) applyToBoth() {
 	patch, manager, force := drawDeployment(s.t, false), s.drawManager(), rapid.Bool().Draw(s.t, "force")
 	before := s.live.DeepCopyObject()
-	got, gotErr := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), manager, force)
+	got, gotErr := s.manager.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), manager, force)
 	if !sameJSON(before, s.live) {
 		s.t.Fatalf("live object is changed, want it unchanged:\n%s", toJSON(s.live))
 	}
@@ -223,19 +223,19 @@ func (s *comparison) checkIdempotence(patch map[string]any, manager string) {
 		return
 	}
 	time.Sleep(time.Minute)
-	got, err := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), manager, false)
-	if err != nil || !EqualExceptTimes(got.GetManagedFields(), s.live.GetManagedFields()) || !s.m.Equal(got, s.live) {
+	got, err := s.manager.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), manager, false)
+	if err != nil || !EqualExceptTimes(got.GetManagedFields(), s.live.GetManagedFields()) || !s.manager.Equal(got, s.live) {
 		s.t.Fatalf("same apply again: got %v\n%s\nwant\n%s", err, toJSON(got), toJSON(s.live))
 	}
 }
 
 // checkSoleOwner checks that no other manager owns fields that a forced apply changed.
 func (s *comparison) checkSoleOwner(before, after registry.Object, manager string) {
-	d, err := s.m.differences(before, after)
+	d, err := s.manager.differences(before, after)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for o, e := range s.m.decodeOrNone(after.GetManagedFields()) {
+	for o, e := range s.manager.decodeOrNone(after.GetManagedFields()) {
 		if both := e.Intersection(d.set); !(o.Manager == manager && o.isApply()) && !both.Empty() {
 			s.t.Fatalf("%s: got forced fields %s, want none of them", o, both)
 		}
@@ -247,7 +247,7 @@ func (s *comparison) checkSoleOwner(before, after registry.Object, manager strin
 func (s *comparison) updateBoth() {
 	manager := s.drawManager()
 	tree := drawDeployment(s.t, true)
-	obj := s.m.kind.New().(registry.Object)
+	obj := s.manager.kind.New().(registry.Object)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, obj); err != nil {
 		s.t.Fatal(err)
 	}
@@ -259,13 +259,13 @@ func (s *comparison) updateBoth() {
 		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x", Operation: "Apply", APIVersion: "apps/v1"}})
 	}
 	want := obj.DeepCopyObject()
-	want.GetObjectKind().SetGroupVersionKind(s.m.gvk)
+	want.GetObjectKind().SetGroupVersionKind(s.manager.gvk)
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	live := s.live
 	if live.GetUID() == "" {
 		live = nil
 	}
-	if err := s.m.Update(context.Background(), live, obj, manager); err != nil {
+	if err := s.manager.Update(context.Background(), live, obj, manager); err != nil {
 		s.t.Fatal(err)
 	}
 	other, err := s.reference.Update(s.referenceLive.DeepCopyObject(), want, manager)
@@ -279,9 +279,9 @@ func (s *comparison) updateBoth() {
 func (s *comparison) acceptResults(got, want registry.Object) {
 	time.Sleep(time.Second)
 	want = want.DeepCopyObject().(registry.Object)
-	want.GetObjectKind().SetGroupVersionKind(s.m.gvk)
+	want.GetObjectKind().SetGroupVersionKind(s.manager.gvk)
 	a := got.DeepCopyObject()
-	a.GetObjectKind().SetGroupVersionKind(s.m.gvk)
+	a.GetObjectKind().SetGroupVersionKind(s.manager.gvk)
 	if !sameJSON(a, want) {
 		s.t.Fatalf("got\n%s, want\n%s", toJSON(a), toJSON(want))
 	}
@@ -299,7 +299,7 @@ var mayBeEmpty = map[string]bool{"labels": true, "finalizers": true, "args": tru
 func (s *comparison) checkOwnedFieldsExist() {
 	obj := s.live.DeepCopyObject().(registry.Object)
 	obj.SetManagedFields(nil)
-	value, err := s.m.asTyped(obj, typed.AllowDuplicates)
+	value, err := s.manager.asTyped(obj, typed.AllowDuplicates)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -307,11 +307,11 @@ func (s *comparison) checkOwnedFieldsExist() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for owner, e := range s.m.decodeOrNone(s.live.GetManagedFields()) {
+	for owner, e := range s.manager.decodeOrNone(s.live.GetManagedFields()) {
 		if e.Empty() {
 			s.t.Fatalf("%s: got an entry without fields, want none", owner)
 		}
-		t := s.m.typed()
+		t := s.manager.typed()
 		e.Leaves().Difference(all.EnsureNamedFieldsAreMembers(t.Schema, t.TypeRef)).Iterate(func(p fieldpath.Path) {
 			// Fields that were applied empty are omitted.
 			if last := p[len(p)-1]; last.FieldName == nil || !mayBeEmpty[*last.FieldName] {
@@ -346,7 +346,7 @@ func TestSequencesMatchApimachinery(t *testing.T) {
 		rapid.Check(noDeadline{t}, func(t *rapid.T) {
 			compared := &comparison{
 				t:             t,
-				m:             manager,
+				manager:       manager,
 				reference:     field,
 				live:          manager.kind.New().(registry.Object),
 				referenceLive: referenceConverter{manager}.empty(),
@@ -375,7 +375,7 @@ func TestOwnershipComparesTextOfQuantities(t *testing.T) {
 		{"1Gi", "01Gi"},
 		{"1", "2"},
 	} {
-		with := func(q string) *appsv1.Deployment {
+		deploymentWithCPU := func(q string) *appsv1.Deployment {
 			deployment := &appsv1.Deployment{}
 			deployment.Name = "a"
 			deployment.UID = "u"
@@ -385,8 +385,8 @@ func TestOwnershipComparesTextOfQuantities(t *testing.T) {
 			deployment.GetObjectKind().SetGroupVersionKind(manager.gvk)
 			return deployment
 		}
-		live := with(texts[0])
-		obj := with(texts[1])
+		live := deploymentWithCPU(texts[0])
+		obj := deploymentWithCPU(texts[1])
 		updateAs(t, manager, nil, live, "one")
 		other := obj.DeepCopy()
 		live.SetUID("u")

@@ -70,16 +70,16 @@ func updateAs(t *testing.T, m *Manager, live, obj registry.Object, manager strin
 	}
 }
 
-func wantOwners(t *testing.T, o registry.Object, want ...string) {
+func checkOwners(t *testing.T, o registry.Object, want ...string) {
 	t.Helper()
 	if got := formatOwners(o); got != strings.Join(want, "\n") {
 		t.Fatalf("owners:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
 	}
 }
 
-// TestManagedFieldsOfTheRequest covers managedFields in requests (specification: "Field ownership",
+// TestUpdateUsesValidManagedFieldsOfRequest covers managedFields in requests (specification: "Field ownership",
 // rule 8).
-func TestManagedFieldsOfTheRequest(t *testing.T) {
+func TestUpdateUsesValidManagedFieldsOfRequest(t *testing.T) {
 	given := metav1.ManagedFieldsEntry{
 		Manager:    "given",
 		Operation:  "Update",
@@ -114,14 +114,14 @@ func TestManagedFieldsOfTheRequest(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m, _ := managerOf(t, configMapGVK, test.sub)
+			manager, _ := managerOf(t, configMapGVK, test.sub)
 			live := configMap("a", "1", "b", "1")
-			updateAs(t, m, nil, live, "first")
-			wantOwners(t, live, first)
+			updateAs(t, manager, nil, live, "first")
+			checkOwners(t, live, first)
 			obj := configMap("a", "1", "b", "2")
 			obj.ManagedFields = test.list
-			updateAs(t, m, live, obj, "second")
-			wantOwners(t, obj, test.want...)
+			updateAs(t, manager, live, obj, "second")
+			checkOwners(t, obj, test.want...)
 		})
 	}
 }
@@ -137,24 +137,24 @@ func TestSubresourcesIgnoreManagedFields(t *testing.T) {
 	}
 	updateAs(t, m, nil, live, "creator")
 	const creator = `creator Update v1 {"f:spec":{"f:nodeName":{}}}`
-	wantOwners(t, live, creator)
+	checkOwners(t, live, creator)
 	status, _ := managerOf(t, podGVK, "status")
 	obj := live.DeepCopy()
 	obj.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	obj.Spec.NodeName = "other"
 	obj.Status.Phase = "Running"
 	updateAs(t, status, live, obj, "kubelet")
-	wantOwners(t, obj, creator, `kubelet Update/status v1 {"f:status":{"f:phase":{}}}`)
+	checkOwners(t, obj, creator, `kubelet Update/status v1 {"f:status":{"f:phase":{}}}`)
 }
 
-// TestUntrackedUntilApplied checks that an object without managedFields stays untracked until the
+// TestObjectIsUntrackedUntilApplied checks that an object without managedFields stays untracked until the
 // first apply, which attributes existing fields to before-first-apply.
-func TestUntrackedUntilApplied(t *testing.T) {
+func TestObjectIsUntrackedUntilApplied(t *testing.T) {
 	manager, _ := managerOf(t, configMapGVK, "")
 	live := configMap("a", "1")
 	obj := configMap("a", "2")
 	updateAs(t, manager, live, obj, "someone")
-	wantOwners(t, obj, "")
+	checkOwners(t, obj, "")
 	patch := map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"},
 		"data": map[string]any{"b": "1"},
@@ -163,7 +163,7 @@ func TestUntrackedUntilApplied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantOwners(t, out, `applier Apply v1 {"f:data":{"f:b":{}}}`, `before-first-apply Update v1 {"f:data":{".":{},"f:a":{}}}`)
+	checkOwners(t, out, `applier Apply v1 {"f:data":{"f:b":{}}}`, `before-first-apply Update v1 {"f:data":{".":{},"f:a":{}}}`)
 }
 
 // TestEntryTimeChangesOnlyWithFields checks that the time of an entry changes only with its fields.
@@ -235,8 +235,8 @@ func updatedBy(managers ...string) *corev1.ConfigMap {
 	return obj
 }
 
-// TestMergedUpdatesOfClients checks updates that a client sends with the name of merged ones.
-func TestMergedUpdatesOfClients(t *testing.T) {
+// TestOldUpdatesAreMergedIntoEntryOfClient checks updates that a client sends with the name of merged ones.
+func TestOldUpdatesAreMergedIntoEntryOfClient(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
 	managers := []string{"first", ancientManager}
 	for i := range 12 {
@@ -257,8 +257,8 @@ func TestMergedUpdatesOfClients(t *testing.T) {
 // TestManyUpdatesAreMergedInPairs checks that the work to merge many updates is not quadratic.
 func TestManyUpdatesAreMergedInPairs(t *testing.T) {
 	manager, _ := managerOf(t, configMapGVK, "")
-	took := func(n int) uint64 {
-		managers := make([]string, n)
+	allocated := func(count int) uint64 {
+		managers := make([]string, count)
 		for i := range managers {
 			managers[i] = fmt.Sprint("m", i)
 		}
@@ -268,12 +268,12 @@ func TestManyUpdatesAreMergedInPairs(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		updateAs(t, manager, live, obj, "z")
 		runtime.ReadMemStats(&after)
-		if n := len(obj.ManagedFields); n != maxUpdateManagers {
-			t.Fatalf("got %d entries, want %v", n, maxUpdateManagers)
+		if count := len(obj.ManagedFields); count != maxUpdateManagers {
+			t.Fatalf("got %d entries, want %v", count, maxUpdateManagers)
 		}
 		return after.TotalAlloc - before.TotalAlloc
 	}
-	if few, many := took(500), took(4000); many > 16*few {
+	if few, many := allocated(500), allocated(4000); many > 16*few {
 		t.Errorf("got %d bytes allocated for 500 managers and %d for 4000, want at most 16 times as many", few, many)
 	}
 }
@@ -291,7 +291,7 @@ func TestSetOfOtherVersionIsConverted(t *testing.T) {
 	autoscalerV1.UID = "u"
 	updateAs(t, managerV1, nil, autoscalerV1, "one")
 	const one = `{"f:spec":{"f:maxReplicas":{},"f:targetCPUUtilizationPercentage":{}}}`
-	wantOwners(t, autoscalerV1, "one Update autoscaling/v1 "+one)
+	checkOwners(t, autoscalerV1, "one Update autoscaling/v1 "+one)
 
 	live, err := managerV1.convert(t.Context(), autoscalerV1, managerV2.view)
 	if err != nil {
@@ -301,7 +301,7 @@ func TestSetOfOtherVersionIsConverted(t *testing.T) {
 	more := int32(70)
 	autoscaler.Spec.Metrics[0].Resource.Target.AverageUtilization = &more
 	updateAs(t, managerV2, live, autoscaler, "two")
-	wantOwners(
+	checkOwners(
 		t,
 		autoscaler,
 		`one Update autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`,
@@ -324,18 +324,18 @@ func TestSetOfOtherVersionIsConverted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantOwners(t, out, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`,
+	checkOwners(t, out, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`,
 		`two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`)
 	// An entry with an unknown version is dropped.
 	out.GetManagedFields()[1].APIVersion = "autoscaling/v3"
 	next := out.DeepCopyObject().(registry.Object)
 	updateAs(t, managerV1, out, next, "x")
-	wantOwners(t, next, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`)
+	checkOwners(t, next, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`)
 }
 
-// TestFromClientSideApply checks that apply takes over fields of client-side apply without a
+// TestApplyTakesOverFieldsOfClientSideApply checks that apply takes over fields of client-side apply without a
 // conflict. The client may return to client-side apply.
-func TestFromClientSideApply(t *testing.T) {
+func TestApplyTakesOverFieldsOfClientSideApply(t *testing.T) {
 	manager, _ := managerOf(t, configMapGVK, "")
 	config := map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a", "namespace": "n"}, "data": map[string]any{"a": "1", "b": "1"},

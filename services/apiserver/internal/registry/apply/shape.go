@@ -65,7 +65,7 @@ func (v *view) shapeOf() *fieldSchema {
 
 // shapeKey identifies a shape: a Go type with the merge rules of its schema type.
 type shapeKey struct {
-	t        reflect.Type
+	goType   reflect.Type
 	name     string
 	relation smd.ElementRelationship
 	atomic   bool
@@ -94,7 +94,7 @@ func (c *compiler) compile(goType reflect.Type, rule smd.TypeRef, atomic bool) *
 	for goType.Kind() == reflect.Pointer {
 		goType = goType.Elem()
 	}
-	key := shapeKey{t: goType, atomic: atomic}
+	key := shapeKey{goType: goType, atomic: atomic}
 	if rule.NamedType != nil {
 		key.name = *rule.NamedType
 	}

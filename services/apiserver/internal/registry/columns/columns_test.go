@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/columns"
 )
 
-// TestTypedColumns checks the type, priority and cell of each kind of column, and that the cell is
+// TestColumnHasTypePriorityAndCell checks the type, priority and cell of each kind of column, and that the cell is
 // nil for an object of another type.
-func TestTypedColumns(t *testing.T) {
+func TestColumnHasTypePriorityAndCell(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", HostNetwork: true, Containers: make([]corev1.Container, 2)}}
 	for _, test := range []struct {
 		column   registry.Column
@@ -51,34 +51,34 @@ func TestTypedColumns(t *testing.T) {
 func TestCellTextsOfEmptyValues(t *testing.T) {
 	containers := []corev1.Container{{Name: "a", Image: "x:1"}, {Name: "b", Image: "y"}}
 	names, images := columns.Containers(containers)
-	for _, test := range []struct{ what, got, want string }{
-		{what: "names", got: names, want: "a,b"},
-		{what: "images", got: images, want: "x:1,y"},
-		{what: "container names", got: columns.ContainerNames(containers), want: "a,b"},
-		{what: "container images", got: columns.ContainerImages(containers), want: "x:1,y"},
-		{what: "no containers", got: columns.ContainerNames(nil)},
-		{what: "labels", got: columns.Labels(map[string]string{"b": "2", "a": "1"}), want: "a=1,b=2"},
-		{what: "no labels", got: columns.Labels(nil), want: "<none>"},
+	for _, test := range []struct{ name, got, want string }{
+		{name: "names", got: names, want: "a,b"},
+		{name: "images", got: images, want: "x:1,y"},
+		{name: "container names", got: columns.ContainerNames(containers), want: "a,b"},
+		{name: "container images", got: columns.ContainerImages(containers), want: "x:1,y"},
+		{name: "no containers", got: columns.ContainerNames(nil)},
+		{name: "labels", got: columns.Labels(map[string]string{"b": "2", "a": "1"}), want: "a=1,b=2"},
+		{name: "no labels", got: columns.Labels(nil), want: "<none>"},
 		{
-			what: "selector",
+			name: "selector",
 			got:  columns.Selector(&metav1.LabelSelector{MatchLabels: map[string]string{"a": "1"}}),
 			want: "a=1",
 		},
-		{what: "empty selector", got: columns.Selector(&metav1.LabelSelector{}), want: "<none>"},
-		{what: "no selector", got: columns.Selector(nil), want: "<none>"},
-		{what: "or none", got: columns.OrNone(""), want: "<none>"},
-		{what: "not none", got: columns.OrNone("x"), want: "x"},
-		{what: "first of none", got: columns.First(nil, 3), want: "<none>"},
-		{what: "first of few", got: columns.First([]string{"a", "b", "c"}, 3), want: "a,b,c"},
-		{what: "first of many", got: columns.First([]string{"a", "b", "c", "d", "e"}, 3), want: "a,b,c + 2 more..."},
+		{name: "empty selector", got: columns.Selector(&metav1.LabelSelector{}), want: "<none>"},
+		{name: "no selector", got: columns.Selector(nil), want: "<none>"},
+		{name: "or none", got: columns.OrNone(""), want: "<none>"},
+		{name: "not none", got: columns.OrNone("x"), want: "x"},
+		{name: "first of none", got: columns.First(nil, 3), want: "<none>"},
+		{name: "first of few", got: columns.First([]string{"a", "b", "c"}, 3), want: "a,b,c"},
+		{name: "first of many", got: columns.First([]string{"a", "b", "c", "d", "e"}, 3), want: "a,b,c + 2 more..."},
 		{
-			what: "doc",
+			name: "doc",
 			got:  columns.Doc(corev1.NodeSystemInfo{}, "osImage"),
 			want: "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy)).",
 		},
 	} {
 		if test.got != test.want {
-			t.Errorf("%s: got %q, want %q", test.what, test.got, test.want)
+			t.Errorf("%s: got %q, want %q", test.name, test.got, test.want)
 		}
 	}
 }

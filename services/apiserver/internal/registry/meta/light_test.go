@@ -12,9 +12,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-// TestManagedFieldsOfDocuments checks the validation errors of managedFields of custom resources,
+// TestInvalidManagedFieldsOfDocumentsAreRejected checks the validation errors of managedFields of custom resources,
 // which are validated without their field sets.
-func TestManagedFieldsOfDocuments(t *testing.T) {
+func TestInvalidManagedFieldsOfDocumentsAreRejected(t *testing.T) {
 	kind := &registry.Kind{Names: registry.Names{Kind: "Widget", AllowUnqualifiedFinalizers: true}}
 	valid := map[string]any{
 		"manager":    "m",

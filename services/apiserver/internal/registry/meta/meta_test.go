@@ -28,8 +28,8 @@ const (
 	badValue     = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 
-// TestValidateCreate checks the errors of the metadata of new objects.
-func TestValidateCreate(t *testing.T) {
+// TestValidateCreateReturnsMetadataErrors checks the errors of the metadata of new objects.
+func TestValidateCreateReturnsMetadataErrors(t *testing.T) {
 	namespaced := &registry.Kind{
 		Names: registry.Names{
 			Namespaced: true,
@@ -162,8 +162,8 @@ func TestValidateCreate(t *testing.T) {
 	}
 }
 
-// TestValidateUpdate checks the errors of changed metadata, which Kubernetes reports twice.
-func TestValidateUpdate(t *testing.T) {
+// TestValidateUpdateReturnsErrorsOfChange checks the errors of changed metadata, which Kubernetes reports twice.
+func TestValidateUpdateReturnsErrorsOfChange(t *testing.T) {
 	kind := &registry.Kind{
 		Names: registry.Names{
 			Namespaced: true,
@@ -257,8 +257,8 @@ func TestUpdateValidatesUnchangedGenerateName(t *testing.T) {
 
 func noRules(field.ErrorList) field.ErrorList { return nil }
 
-// TestServerFields checks which metadata of the client the server overwrites, and which it keeps.
-func TestServerFields(t *testing.T) {
+// TestServerFieldsOverwriteThoseOfClient checks which metadata of the client the server overwrites, and which it keeps.
+func TestServerFieldsOverwriteThoseOfClient(t *testing.T) {
 	at := metav1.NewTime(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC))
 	other := metav1.NewTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
 	five, six := int64(5), int64(6)
@@ -307,8 +307,8 @@ func TestServerFields(t *testing.T) {
 	})
 }
 
-// TestNameRulesAllowOnlyValidNames checks which names and name prefixes each rule allows.
-func TestNameRulesAllowOnlyValidNames(t *testing.T) {
+// TestNameRulesAcceptOnlyValidNames checks which names and name prefixes each rule allows.
+func TestNameRulesAcceptOnlyValidNames(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for _, test := range []struct {
 		name   string
@@ -337,9 +337,9 @@ func TestNameRulesAllowOnlyValidNames(t *testing.T) {
 	}
 }
 
-// TestGenerateName checks that generated names keep the prefix, have at most 63 characters, and
+// TestGenerateNameKeepsPrefixWithinLimit checks that generated names keep the prefix, have at most 63 characters, and
 // differ.
-func TestGenerateName(t *testing.T) {
+func TestGenerateNameKeepsPrefixWithinLimit(t *testing.T) {
 	for prefix, kept := range map[string]string{
 		"job-":                  "job-",
 		"":                      "",

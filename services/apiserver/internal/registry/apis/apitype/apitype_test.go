@@ -12,11 +12,13 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/apitype"
 )
 
+// inner is a recursive message.
 type inner struct {
 	Text string `protobuf:"bytes,1,opt,name=text"`
 	Self *inner `protobuf:"bytes,2,opt,name=self"`
 }
 
+// everything has a field of each Go type that apitype supports.
 type everything struct {
 	ignored   string
 	Bool      bool              `protobuf:"varint,1,opt,name=bool"`
@@ -51,9 +53,9 @@ func randomValue(seed int64) *everything {
 	return &v
 }
 
-// TestRoundTrip checks that random values survive encoding, decoding and copying, and that the
+// TestValuesSurviveRoundTrip checks that random values survive encoding, decoding and copying, and that the
 // bytes do not depend on the buffer.
-func TestRoundTrip(t *testing.T) {
+func TestValuesSurviveRoundTrip(t *testing.T) {
 	for seed := int64(1); seed <= 200; seed++ {
 		sample := randomValue(seed)
 		data, err := apitype.Marshal(sample)
@@ -70,7 +72,7 @@ func TestRoundTrip(t *testing.T) {
 		if !reflect.DeepEqual(sample, &back) {
 			t.Fatalf("seed %d:\n got %+v\nwant %+v", seed, back, sample)
 		}
-		if c := apitype.DeepCopy(sample); !reflect.DeepEqual(sample, c) {
+		if copied := apitype.DeepCopy(sample); !reflect.DeepEqual(sample, copied) {
 			t.Fatalf("seed %d: got a copy that differs from the original", seed)
 		}
 		// The bytes do not depend on the buffer.
@@ -82,8 +84,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestAgreesWithGeneratedCode compares with the generated code of a Kubernetes type.
-func TestAgreesWithGeneratedCode(t *testing.T) {
+// TestMarshalMatchesGeneratedCode compares with the generated code of a Kubernetes type.
+func TestMarshalMatchesGeneratedCode(t *testing.T) {
 	for seed := int64(1); seed <= 50; seed++ {
 		var status policyv1.PodDisruptionBudgetStatus
 		randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).Funcs(
@@ -112,16 +114,17 @@ func TestAgreesWithGeneratedCode(t *testing.T) {
 	}
 }
 
-// TestMalformedMessagesAreRejected checks that malformed messages are rejected.
+// TestMalformedMessagesAreRejected checks that Unmarshal returns an error for messages that are cut,
+// have a wrong wire type, or are nested too deeply.
 func TestMalformedMessagesAreRejected(t *testing.T) {
 	deep := []byte{}
 	for i := 0; i < 12000; i++ {
-		n := len(deep)
+		length := len(deep)
 		head := []byte{2<<3 | 2}
-		for ; n >= 0x80; n >>= 7 {
-			head = append(head, byte(n)|0x80)
+		for ; length >= 0x80; length >>= 7 {
+			head = append(head, byte(length)|0x80)
 		}
-		deep = append(append(head, byte(n)), deep...)
+		deep = append(append(head, byte(length)), deep...)
 	}
 	for name, data := range map[string][]byte{
 		"cut in a tag":              {0x80},

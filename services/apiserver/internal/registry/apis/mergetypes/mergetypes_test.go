@@ -41,8 +41,8 @@ func sameAtom(a, b *smd.Atom) bool {
 	return reflect.DeepEqual(a.Scalar, b.Scalar) && reflect.DeepEqual(a.List, b.List)
 }
 
-// TestDefaultsSurvive checks that defaults of all types are decoded as they were encoded.
-func TestDefaultsSurvive(t *testing.T) {
+// TestDefaultsSurviveWriteAndRead checks that defaults of all types are decoded as they were encoded.
+func TestDefaultsSurviveWriteAndRead(t *testing.T) {
 	fields := func() []smd.StructField {
 		return []smd.StructField{
 			{Name: "text", Default: "TCP"}, {Name: "number", Default: 1}, {Name: "switch", Default: false},

@@ -81,24 +81,24 @@ func TestSchemaTextMatchesEncodingJSON(t *testing.T) {
 
 // TestUnionIsEncodedAsMember checks that a union is encoded as the member that is set.
 func TestUnionIsEncodedAsMember(t *testing.T) {
-	first := v1.JSONSchemaProps{Type: "a<"}
-	b := v1.JSONSchemaProps{
+	stringSchema := v1.JSONSchemaProps{Type: "a<"}
+	itemsSchema := v1.JSONSchemaProps{
 		Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{ \"x\": 1 }")}}},
 	}
 	for want, value := range map[string]any{
-		`{"type":"a\u003c"}`: v1.JSONSchemaPropsOrArray{Schema: &first},
+		`{"type":"a\u003c"}`: v1.JSONSchemaPropsOrArray{Schema: &stringSchema},
 		`[{"type":"a\u003c"},{"items":{"default":{"x":1}}}]`: v1.JSONSchemaPropsOrArray{
-			JSONSchemas: []v1.JSONSchemaProps{first, b},
-			Schema:      &first,
+			JSONSchemas: []v1.JSONSchemaProps{stringSchema, itemsSchema},
+			Schema:      &stringSchema,
 		},
 		`null`: v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{}},
 		`{"additionalItems":false,"additionalProperties":true}`: v1.JSONSchemaProps{
 			AdditionalItems:      &v1.JSONSchemaPropsOrBool{},
 			AdditionalProperties: &v1.JSONSchemaPropsOrBool{Allows: true},
 		},
-		`{"items":{"default":{"x":1}}}`: v1.JSONSchemaPropsOrBool{Schema: &b},
+		`{"items":{"default":{"x":1}}}`: v1.JSONSchemaPropsOrBool{Schema: &itemsSchema},
 		`{"dependencies":{"a":["b"],"c":{"type":"a\u003c"},"d":null}}`: v1.JSONSchemaProps{
-			Dependencies: v1.JSONSchemaDependencies{"a": {Property: []string{"b"}, Schema: &first}, "c": {Schema: &first}, "d": {}},
+			Dependencies: v1.JSONSchemaDependencies{"a": {Property: []string{"b"}, Schema: &stringSchema}, "c": {Schema: &stringSchema}, "d": {}},
 		},
 	} {
 		if got, err := json.Marshal(value); err != nil || string(got) != want && !sameMembers(got, want) {
@@ -130,9 +130,9 @@ func BenchmarkDeepSchema(b *testing.B) {
 	}
 }
 
-// TestUnusualTextOfSchemas checks that damaged or unusual text is decoded like encoding/json does,
+// TestUnusualSchemaTextMatchesEncodingJSON checks that damaged or unusual text is decoded like encoding/json does,
 // or rejected with the same error.
-func TestUnusualTextOfSchemas(t *testing.T) {
+func TestUnusualSchemaTextMatchesEncodingJSON(t *testing.T) {
 	texts := []string{
 		"", "null", "[]", "7", "{", `{"type"}`, `{"type":7}`, `{"Type":"a","TYPE":"b"}`, `{"type":"a","type":"b"}`, `{"properties":{"a":{"type":"x"},"a":{"format":"y"}}}`,
 		`{"properties":{"a":null}}`, `{"properties":[]}`, `{"items":[{},null]}`, `{"items":7}`, `{"items":null,"not":null,"default":null,"enum":[null,1]}`, `{"additionalProperties":7}`,
@@ -162,17 +162,19 @@ func TestUnusualTextOfSchemas(t *testing.T) {
 	}
 }
 
+// BenchmarkReadSchema compares the two decoders of schemas on the first recorded schema of at least
+// 5000 bytes.
 func BenchmarkReadSchema(b *testing.B) {
-	for _, r := range readRecording(b) {
+	for _, recorded := range readRecording(b) {
 		var d v1.CustomResourceDefinition
-		if err := json.Unmarshal(r.JSON, &d); err != nil {
+		if err := json.Unmarshal(recorded.JSON, &d); err != nil {
 			b.Fatal(err)
 		}
-		for _, v := range d.Spec.Versions {
-			if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+		for _, version := range d.Spec.Versions {
+			if version.Schema == nil || version.Schema.OpenAPIV3Schema == nil {
 				continue
 			}
-			data := v.Schema.OpenAPIV3Schema.AppendJSON(nil)
+			data := version.Schema.OpenAPIV3Schema.AppendJSON(nil)
 			if len(data) < 5000 {
 				continue
 			}

@@ -36,34 +36,35 @@ func readRecording(t testing.TB) (out []struct {
 	return out
 }
 
-// normalizeEscapes normalizes escapes.
-func normalizeEscapes(t *testing.T, b []byte) string {
+// normalizeEscapes decodes JSON and encodes it again, so that texts that differ only in their escapes
+// become equal.
+func normalizeEscapes(t *testing.T, data []byte) string {
 	t.Helper()
-	var v any
-	if err := json.Unmarshal(b, &v); err != nil {
+	var value any
+	if err := json.Unmarshal(data, &value); err != nil {
 		t.Fatal(err)
 	}
-	out, err := json.Marshal(v)
+	out, err := json.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(out)
 }
 
-// TestBytesEqualReference checks that definitions have the same protobuf and JSON bytes as in the
+// TestEncodingsEqualReference checks that definitions have the same protobuf and JSON bytes as in the
 // library of the reference.
-func TestBytesEqualReference(t *testing.T) {
+func TestEncodingsEqualReference(t *testing.T) {
 	for i, test := range readRecording(t) {
 		var definition v1.CustomResourceDefinition
 		if err := json.Unmarshal(test.JSON, &definition); err != nil {
 			t.Fatal(err)
 		}
-		pb, err := definition.Marshal()
+		encoded, err := definition.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(pb, test.Proto) {
-			t.Errorf("case %d: protobuf differs (%d bytes, want %d)", i, len(pb), len(test.Proto))
+		if !bytes.Equal(encoded, test.Proto) {
+			t.Errorf("case %d: protobuf differs (%d bytes, want %d)", i, len(encoded), len(test.Proto))
 		}
 		if definition.Size() != len(test.Proto) {
 			t.Errorf("case %d: size %d, want %d", i, definition.Size(), len(test.Proto))
@@ -72,11 +73,11 @@ func TestBytesEqualReference(t *testing.T) {
 		if err := back.Unmarshal(test.Proto); err != nil {
 			t.Fatal(err)
 		}
-		js, err := json.Marshal(&back)
+		jsonText, err := json.Marshal(&back)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := normalizeEscapes(t, js), normalizeEscapes(t, test.JSON); got != want {
+		if got, want := normalizeEscapes(t, jsonText), normalizeEscapes(t, test.JSON); got != want {
 			t.Errorf("case %d: JSON\n got %s\nwant %s", i, got, want)
 		}
 	}
@@ -90,16 +91,16 @@ func TestDeepCopySharesOnlySchemas(t *testing.T) {
 		if err := definition.Unmarshal(test.Proto); err != nil {
 			t.Fatal(err)
 		}
-		c := definition.DeepCopyObject().(*v1.CustomResourceDefinition)
-		if !reflect.DeepEqual(&definition, c) {
+		copied := definition.DeepCopyObject().(*v1.CustomResourceDefinition)
+		if !reflect.DeepEqual(&definition, copied) {
 			t.Fatalf("case %d: got a copy that differs from the original", i)
 		}
-		overwriteAll(reflect.ValueOf(c).Elem())
-		pb, err := definition.Marshal()
+		overwriteAll(reflect.ValueOf(copied).Elem())
+		encoded, err := definition.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(pb, test.Proto) {
+		if !bytes.Equal(encoded, test.Proto) {
 			t.Errorf("case %d: got the original changed with its copy, want it unchanged", i)
 		}
 	}
@@ -147,23 +148,23 @@ func TestDefinitionSurvivesSerializers(t *testing.T) {
 		t.Fatal(err)
 	}
 	gvk := v1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
-	for name, ser := range map[string]runtime.Serializer{
+	for name, serializer := range map[string]runtime.Serializer{
 		"protobuf": protobuf.NewSerializer(scheme, scheme),
 		"json":     kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Strict: true}),
 		"yaml":     kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Yaml: true}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for i, r := range readRecording(t) {
+			for i, recorded := range readRecording(t) {
 				var definition v1.CustomResourceDefinition
-				if err := definition.Unmarshal(r.Proto); err != nil {
+				if err := definition.Unmarshal(recorded.Proto); err != nil {
 					t.Fatal(err)
 				}
 				definition.SetGroupVersionKind(gvk)
 				var buf bytes.Buffer
-				if err := ser.Encode(&definition, &buf); err != nil {
+				if err := serializer.Encode(&definition, &buf); err != nil {
 					t.Fatal(err)
 				}
-				back, got, err := ser.Decode(buf.Bytes(), nil, nil)
+				back, got, err := serializer.Decode(buf.Bytes(), nil, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -171,10 +172,10 @@ func TestDefinitionSurvivesSerializers(t *testing.T) {
 				if *got != gvk {
 					t.Errorf("case %d: got kind %s, want %s", i, got, gvk)
 				}
-				a, _ := json.Marshal(&definition)
-				b, _ := json.Marshal(back)
-				if !bytes.Equal(a, b) {
-					t.Errorf("case %d:\n got %s\nwant %s", i, b, a)
+				want, _ := json.Marshal(&definition)
+				decoded, _ := json.Marshal(back)
+				if !bytes.Equal(want, decoded) {
+					t.Errorf("case %d:\n got %s\nwant %s", i, decoded, want)
 				}
 			}
 		})
@@ -184,11 +185,11 @@ func TestDefinitionSurvivesSerializers(t *testing.T) {
 // TestListAndReviewKeepTheirOwnForm checks that lists and reviews are encoded as a whole, although
 // they embed types with their own protobuf methods.
 func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
-	s := runtime.NewScheme()
-	if err := v1.AddToScheme(s); err != nil {
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	ser := protobuf.NewSerializer(s, s)
+	serializer := protobuf.NewSerializer(scheme, scheme)
 	list := &v1.CustomResourceDefinitionList{Items: make([]v1.CustomResourceDefinition, 2)}
 	list.ResourceVersion = "7"
 	list.Items[0].Name = "a"
@@ -205,10 +206,10 @@ func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
 	review.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("ConversionReview"))
 	for _, obj := range []runtime.Object{list, review} {
 		var buf bytes.Buffer
-		if err := ser.Encode(obj, &buf); err != nil {
+		if err := serializer.Encode(obj, &buf); err != nil {
 			t.Fatal(err)
 		}
-		back, _, err := ser.Decode(buf.Bytes(), nil, nil)
+		back, _, err := serializer.Decode(buf.Bytes(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,37 +223,40 @@ func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
 	}
 }
 
-// TestUnionsInJSON checks the JSON of the types that hold one of two alternatives, such as a schema
+// TestUnionsKeepTheirJSONForm checks the JSON of the types that hold one of two alternatives, such as a schema
 // or a boolean.
-func TestUnionsInJSON(t *testing.T) {
-	for _, test := range []struct{ in, out string }{
-		{in: `{"items":{"type":"string"}}`, out: ``},
-		{in: `{"items":[{"type":"string"},{"type":"integer"}]}`, out: ``},
-		{in: `{"additionalProperties":true}`, out: ``},
-		{in: `{"additionalProperties":false}`, out: ``},
-		{in: `{"additionalProperties":{"type":"string"}}`, out: ``},
-		{in: `{"dependencies":{"a":["b"],"c":{"type":"string"}}}`, out: ``},
-		{in: `{"default":{"a": [1, null]},"enum":["x",null,1.50]}`, out: `{"default":{"a":[1,null]},"enum":["x",null,1.50]}`},
-		{in: `{"default":null}`, out: `{}`},
-		{in: `{"x-kubernetes-validations":[{"rule":"self == 1"}]}`, out: ``},
+func TestUnionsKeepTheirJSONForm(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want string // empty if the text is encoded unchanged
+	}{
+		{text: `{"items":{"type":"string"}}`},
+		{text: `{"items":[{"type":"string"},{"type":"integer"}]}`},
+		{text: `{"additionalProperties":true}`},
+		{text: `{"additionalProperties":false}`},
+		{text: `{"additionalProperties":{"type":"string"}}`},
+		{text: `{"dependencies":{"a":["b"],"c":{"type":"string"}}}`},
+		{text: `{"default":{"a": [1, null]},"enum":["x",null,1.50]}`, want: `{"default":{"a":[1,null]},"enum":["x",null,1.50]}`},
+		{text: `{"default":null}`, want: `{}`},
+		{text: `{"x-kubernetes-validations":[{"rule":"self == 1"}]}`},
 	} {
-		var s v1.JSONSchemaProps
-		if err := json.Unmarshal([]byte(test.in), &s); err != nil {
-			t.Fatalf("%s: %v", test.in, err)
+		var props v1.JSONSchemaProps
+		if err := json.Unmarshal([]byte(test.text), &props); err != nil {
+			t.Fatalf("%s: %v", test.text, err)
 		}
-		got, err := json.Marshal(&s)
+		got, err := json.Marshal(&props)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if test.out == "" {
-			test.out = test.in
+		if test.want == "" {
+			test.want = test.text
 		}
-		if string(got) != test.out {
-			t.Errorf("%s: got %s, want %s", test.in, got, test.out)
+		if string(got) != test.want {
+			t.Errorf("%s: got %s, want %s", test.text, got, test.want)
 		}
 	}
-	var s v1.JSONSchemaProps
-	if err := json.Unmarshal([]byte(`{"additionalProperties":"x"}`), &s); err == nil {
+	var props v1.JSONSchemaProps
+	if err := json.Unmarshal([]byte(`{"additionalProperties":"x"}`), &props); err == nil {
 		t.Error("string: error = nil, want one")
 	}
 }
@@ -274,20 +278,21 @@ func TestStrategicMergeUsesRuleAsKey(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal checks that whatever can be decoded can be encoded, with the same bytes each time.
+// FuzzUnmarshal checks that every message that can be decoded can be encoded, with the same bytes each
+// time.
 func FuzzUnmarshal(f *testing.F) {
-	for _, r := range readRecording(f) {
-		if len(r.Proto) < 1000 {
-			f.Add(r.Proto)
+	for _, recorded := range readRecording(f) {
+		if len(recorded.Proto) < 1000 {
+			f.Add(recorded.Proto)
 		}
 	}
 	f.Add([]byte{0x0b, 0x0b, 0x0c, 0x0c})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var d v1.CustomResourceDefinition
-		if err := d.Unmarshal(data); err != nil {
+		var definition v1.CustomResourceDefinition
+		if err := definition.Unmarshal(data); err != nil {
 			return
 		}
-		encoded, err := d.Marshal()
+		encoded, err := definition.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,9 +58,9 @@ func TestWireFormHasFieldNumbersOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestListThroughTheSerializer checks that a list survives a round trip through the protobuf
+// TestListSurvivesSerializer checks that a list survives a round trip through the protobuf
 // serializer.
-func TestListThroughTheSerializer(t *testing.T) {
+func TestListSurvivesSerializer(t *testing.T) {
 	s := runtime.NewScheme()
 	if err := v1.AddToScheme(s); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestWeightCountsDefaults checks that the weight of a document is at least its size with defaults.
-func TestWeightCountsDefaults(t *testing.T) {
+// TestEstimateSizeCoversDefaults checks that the estimated size of a document is at least
+// its size with defaults.
+func TestEstimateSizeCoversDefaults(t *testing.T) {
 	const cbor = true
 	item := v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 	for i := range 100 {
@@ -30,7 +31,7 @@ func TestWeightCountsDefaults(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		doc       string
-		maxFactor int // upper bound of the weight, as a multiple of the resulting size
+		maxFactor int // upper bound of the estimate, as a multiple of the resulting size
 	}{
 		"no defaults":  {doc: `{"other":"` + strings.Repeat("x", 5000) + `"}`, maxFactor: 2},
 		"many objects": {doc: `{"items":[` + strings.TrimSuffix(strings.Repeat("{},", 500), ",") + `]}`, maxFactor: 3},
@@ -45,26 +46,26 @@ func TestWeightCountsDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		size := max(len(normalized.Doc.Raw()), len(test.doc))
-		if n := program.EstimateSize([]byte(test.doc), !cbor); n < size || n > test.maxFactor*size {
-			t.Errorf("%s: got weight %d, want %d to %d", name, n, size, test.maxFactor*size)
+		if estimate := program.EstimateSize([]byte(test.doc), !cbor); estimate < size || estimate > test.maxFactor*size {
+			t.Errorf("%s: got estimate %d, want %d to %d", name, estimate, size, test.maxFactor*size)
 		}
 	}
 	const defaults = 500 * 100 * len(`"field0":"default"`) // bytes of the defaults of 500 items
 	for name, test := range map[string]struct {
-		doc       string
-		cbor      bool
-		minWeight int
+		doc         string
+		cbor        bool
+		minEstimate int
 	}{
-		"YAML":                       {doc: "items:\n" + strings.Repeat("- a: 1\n", 500), minWeight: defaults},
-		"YAML with carriage returns": {doc: "items:\r" + strings.Repeat("- a: 1\r", 500), minWeight: defaults},
-		"CBOR":                       {doc: strings.Repeat("\xa0", 500), cbor: true, minWeight: defaults},
-		"CBOR nulls":                 {doc: strings.Repeat("\xf6", 500), cbor: true, minWeight: 500},
+		"YAML":                       {doc: "items:\n" + strings.Repeat("- a: 1\n", 500), minEstimate: defaults},
+		"YAML with carriage returns": {doc: "items:\r" + strings.Repeat("- a: 1\r", 500), minEstimate: defaults},
+		"CBOR":                       {doc: strings.Repeat("\xa0", 500), cbor: true, minEstimate: defaults},
+		"CBOR nulls":                 {doc: strings.Repeat("\xf6", 500), cbor: true, minEstimate: 500},
 	} {
-		if n := program.EstimateSize([]byte(test.doc), test.cbor); n < test.minWeight {
-			t.Errorf("%s: got weight %d, want at least %d", name, n, test.minWeight)
+		if estimate := program.EstimateSize([]byte(test.doc), test.cbor); estimate < test.minEstimate {
+			t.Errorf("%s: got estimate %d, want at least %d", name, estimate, test.minEstimate)
 		}
 	}
-	if n := (*schema.Program)(nil).EstimateSize([]byte("{}"), !cbor); n != 2 {
-		t.Errorf("without a schema: got weight %d, want 2", n)
+	if estimate := (*schema.Program)(nil).EstimateSize([]byte("{}"), !cbor); estimate != 2 {
+		t.Errorf("without a schema: got estimate %d, want 2", estimate)
 	}
 }

@@ -10,19 +10,22 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 )
 
+// servedResource returns the served resource of the definition widgets(1, …), or nil.
+func servedResource(f *fixture) *apiset.Resource {
+	return f.live.Current().Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widget1s"})
+}
+
+// described returns a definition whose schema has a description.
+func described(text string) string { return widgets(1, "True", fmt.Sprintf(`,"description":%q`, text)) }
+
 // TestOnlyChangesThatAffectObjectsEndPeriod checks that cached encodings and watches survive changes
 // of a definition that do not affect its objects. Other changes end them.
 func TestOnlyChangesThatAffectObjectsEndPeriod(t *testing.T) {
-	servedResource := func(informer *fixture) *apiset.Resource {
-		return informer.live.Current().Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widget1s"})
-	}
-	described := func(text string) string { return widgets(1, "True", fmt.Sprintf(`,"description":%q`, text)) }
 	annotated := func(body, text string) string {
 		return strings.Replace(body, `"metadata":{`, fmt.Sprintf(`"metadata":{"annotations":{"a":%q},`, text), 1)
 	}
-	informer := newFixture(t, described("first"))
-	informer.waitForSwaps()
-	first := servedResource(informer)
+	f := newFixture(t, described("first"))
+	f.waitForSwaps()
 	for name, test := range map[string]struct {
 		body string
 		ends bool
@@ -33,36 +36,49 @@ func TestOnlyChangesThatAffectObjectsEndPeriod(t *testing.T) {
 		"not established":   {body: widgets(1, "False", `,"description":"first"`)}, // its store ends them
 		"no served version": {body: strings.Replace(described("first"), `"served":true`, `"served":false`, 1), ends: true},
 	} {
-		informer.send([]string{described("first")})
-		informer.waitForSwaps()
-		before := servedResource(informer)
-		informer.send([]string{test.body})
-		informer.waitForSwaps()
+		f.send([]string{described("first")})
+		f.waitForSwaps()
+		before := servedResource(f)
+		f.send([]string{test.body})
+		f.waitForSwaps()
 		if test.ends {
 			<-before.DefinitionContext.Done() // shortly after the new definition is served
 		} else if before.DefinitionContext.Err() != nil {
 			t.Errorf("%s: got ended watches, want them to continue", name)
 		}
-		if after := servedResource(informer); after != nil && (after.Slot == before.Slot) == test.ends {
+		if after := servedResource(f); after != nil && (after.Slot == before.Slot) == test.ends {
 			t.Errorf("%s: got slot %d after %d, want another one: %t", name, after.Slot, before.Slot, test.ends)
 		}
 	}
+}
+
+// TestEachChangedSchemaGetsUnusedSlot checks that no slot of an earlier definition is used again, so that
+// no encoding of an earlier definition is found in the cache.
+func TestEachChangedSchemaGetsUnusedSlot(t *testing.T) {
+	f := newFixture(t, described("first"))
+	f.waitForSwaps()
+	first := servedResource(f)
 	seen := map[int]bool{first.Slot: true}
 	for i := range 1100 {
-		informer.send([]string{described(fmt.Sprint(i))})
-		informer.waitForSwaps()
-		if slot := servedResource(informer).Slot; seen[slot] {
+		f.send([]string{described(fmt.Sprint(i))})
+		f.waitForSwaps()
+		if slot := servedResource(f).Slot; seen[slot] {
 			t.Fatalf("after %d changes: got slot %d of an earlier definition, want a new one", i, slot)
 		} else {
 			seen[slot] = true
 		}
 	}
-	informer.send([]string{described("again")})
-	informer.waitForSwaps()
-	before := servedResource(informer)
-	informer.send(nil, "widget1s.example.com")
-	informer.waitForSwaps()
-	if before.DefinitionContext.Err() != nil { // the store has ended them by then
+}
+
+// TestDeletedDefinitionDoesNotEndWatchesEarly checks that the informer does not end the watches of a
+// deleted definition. The store ends them after their last events.
+func TestDeletedDefinitionDoesNotEndWatchesEarly(t *testing.T) {
+	f := newFixture(t, described("first"))
+	f.waitForSwaps()
+	before := servedResource(f)
+	f.send(nil, "widget1s.example.com")
+	f.waitForSwaps()
+	if before.DefinitionContext.Err() != nil {
 		t.Error("deleted definition: got ended watches before their last events, want them to continue")
 	}
 }
