@@ -112,8 +112,8 @@ func (a *admissionBuilder) pluginFactories() map[string]pluginFactory {
 		nodetaint.Name:       withoutConfiguration(nodetaint.Plugin{}),
 		priority.Name:        withoutConfiguration(&priority.Plugin{Classes: lister.NewClasses(objects, priorityClasses, priority.Default)}),
 		defaulttolerationseconds.Name: withoutConfiguration(defaulttolerationseconds.Plugin{
-			NotReady:    a.o.NotReadySeconds,
-			Unreachable: a.o.UnreachableSeconds,
+			NotReady:    a.options.NotReadySeconds,
+			Unreachable: a.options.UnreachableSeconds,
 		}),
 		defaultstorageclass.Name: withoutConfiguration(&defaultstorageclass.Plugin{
 			Classes: lister.NewClasses(objects, storageClasses, defaultstorageclass.Default),
@@ -150,7 +150,7 @@ type initializer interface{ ValidateInitialization() error }
 // admissionBuilder constructs the admission chain.
 type admissionBuilder struct {
 	*base
-	o          *config.AdmissionOptions
+	options    *config.AdmissionOptions
 	caches     *caches
 	sets       *apiSets
 	authz      *authorization
@@ -169,28 +169,28 @@ type admissionBuilder struct {
 // newAdmission creates the admission chain. writer returns the writer, which is created later,
 // because it needs the chain. large is the limiter for large requests.
 func newAdmission(
-	b *base,
-	o *config.AdmissionOptions,
+	base *base,
+	options *config.AdmissionOptions,
 	caches *caches,
 	sets *apiSets,
-	z *authorization,
+	authz *authorization,
 	network *network,
 	compiler func() (*expressions.Compiler, error),
 	writer func() *writes.Writer,
 	large *limit.Queue[string],
 ) (*admission.Chain, error) {
 	builder := &admissionBuilder{
-		base:       b,
-		o:          o,
+		base:       base,
+		options:    options,
 		caches:     caches,
 		sets:       sets,
-		authz:      z,
+		authz:      authz,
 		network:    network,
 		compiler:   compiler,
 		writer:     writer,
 		large:      large,
 		namespaces: &namespaces{&lister.Namespaces{Objects: caches.objects(true), Kind: caches.core("namespaces")}, sets.client},
-		responses:  webhookclient.NewResponseLimiter(b.limits.MaxLargeWebhookResponses),
+		responses:  webhookclient.NewResponseLimiter(base.limits.MaxLargeWebhookResponses),
 	}
 	return builder.newChain()
 }
@@ -198,7 +198,7 @@ func newAdmission(
 // newChain returns the chain of the enabled plugins in their order, followed by the plugins
 // that cannot be disabled.
 func (a *admissionBuilder) newChain() (*admission.Chain, error) {
-	admissionOptions := a.o
+	admissionOptions := a.options
 	file, err := configuration.Load(admissionOptions.ConfigFile, plugins.Names())
 	if err != nil {
 		return nil, fmt.Errorf("--admission-control-config-file: failed to apply admission: failed to read plugin config: %w", err)
@@ -245,8 +245,8 @@ func newPlugin(factory pluginFactory, name string, file *configuration.File) (an
 	if err != nil {
 		return nil, fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
 	}
-	if i, ok := plugin.(initializer); ok {
-		if err := i.ValidateInitialization(); err != nil {
+	if initialized2, ok := plugin.(initializer); ok {
+		if err := initialized2.ValidateInitialization(); err != nil {
 			return nil, fmt.Errorf("failed to initialize admission plugin %q: %w", name, err)
 		}
 	}
@@ -261,8 +261,8 @@ type namespaces struct {
 
 // Create implements namespaceautoprovision.Namespaces.
 func (n *namespaces) Create(ctx context.Context, name string) error {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	return n.client.Create(ctx, internalclient.Collection("", "v1", "namespaces", ""), ns)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return n.client.Create(ctx, internalclient.Collection("", "v1", "namespaces", ""), namespace)
 }
 
 // newRBACEscalation creates the plugin that prevents users from granting permissions that they do
@@ -335,11 +335,11 @@ func (a *admissionBuilder) optionalPlugins() map[string]pluginFactory {
 
 // newImagePolicy creates the plugin ImagePolicyWebhook.
 func (a *admissionBuilder) newImagePolicy(data []byte) (any, error) {
-	c, err := imagepolicy.Load(data)
+	configuration, err := imagepolicy.Load(data)
 	if err != nil {
 		return nil, err
 	}
-	plugin, err := imagepolicy.New(c, imagepolicy.RealClock())
+	plugin, err := imagepolicy.New(configuration, imagepolicy.RealClock())
 	if err != nil {
 		return nil, err
 	}
@@ -349,11 +349,11 @@ func (a *admissionBuilder) newImagePolicy(data []byte) (any, error) {
 
 // newResourceQuota creates the plugin that charges writes to quotas.
 func (a *admissionBuilder) newResourceQuota(configuration []byte) (any, error) {
-	c, err := resourcequota.Load(configuration)
+	quotaConfiguration, err := resourcequota.Load(configuration)
 	if err != nil {
 		return nil, err
 	}
-	on := a.gates.Enabled
+	enabled := a.gates.Enabled
 	cached, err := lister.NewCachedLister[*corev1.ResourceQuota](a.caches.objects(true),
 		a.caches.core("resourcequotas"), a.limits.Cached, "metadata.name", "spec.scopes",
 		"spec.scopeSelector", "status")
@@ -367,13 +367,13 @@ func (a *admissionBuilder) newResourceQuota(configuration []byte) (any, error) {
 			Writer:       a.writer,
 			Permit:       func(ctx context.Context) (context.Context, func()) { return overload.WithPermit(ctx, a.large) },
 		},
-		Configuration: c,
+		Configuration: quotaConfiguration,
 		Now:           time.Now,
 		Gates: quota.Gates{
-			InPlaceResize:     on(features.InPlacePodVerticalScaling),
-			PodLevel:          on(features.PodLevelResources),
-			Devices:           on(features.DynamicResourceAllocation),
-			AttributesClasses: on(features.VolumeAttributesClass),
+			InPlaceResize:     enabled(features.InPlacePodVerticalScaling),
+			PodLevel:          enabled(features.PodLevelResources),
+			Devices:           enabled(features.DynamicResourceAllocation),
+			AttributesClasses: enabled(features.VolumeAttributesClass),
 		},
 	}), nil
 }

@@ -58,39 +58,39 @@ type apiSets struct {
 // newAPISets creates the API sets of the built-in kinds and the internal client. writer returns the
 // writer that the internal client uses. The client must not call it before the writer exists: the
 // writer is created later, because it needs admission, and admission needs the client.
-func newAPISets(b *base, caches *caches, stores *stores, auditor *audit.Auditor, writer func() *writes.Writer) *apiSets {
-	a := &apiSets{
+func newAPISets(base *base, caches *caches, stores *stores, auditor *audit.Auditor, writer func() *writes.Writer) *apiSets {
+	result := &apiSets{
 		fields: apply.New(caches.catalog, time.Now),
 		respond: responsewriters.Responder{
 			Codec: caches.codec,
-			Media: negotiation.Media{CBOR: b.gates.Enabled(features.CBORServingAndStorage)},
+			Media: negotiation.Media{CBOR: base.gates.Enabled(features.CBORServingAndStorage)},
 		},
 	}
-	a.builder = apiset.Builder{
+	result.builder = apiset.Builder{
 		Codec:     caches.codec,
 		Cache:     caches.cache,
 		Elsewhere: caches.overrideClusters.caches(),
-		Root:      b.root,
-		Fields:    a.fields,
+		Root:      base.root,
+		Fields:    result.fields,
 	}
-	all := a.builder.Set(caches.catalog, 0)
-	a.allKinds = apiset.NewLive(all)
-	a.kinds = apiset.NewLive(all.Filter(caches.served))
-	a.client = &internalclient.Client{Doer: &internalclient.Server{
-		Kinds:   a.allKinds,
+	all := result.builder.Set(caches.catalog, 0)
+	result.allKinds = apiset.NewLive(all)
+	result.kinds = apiset.NewLive(all.Filter(caches.served))
+	result.client = &internalclient.Client{Doer: &internalclient.Server{
+		Kinds:   result.allKinds,
 		Cache:   caches.cache,
 		Codec:   caches.codec,
 		Writer:  writer,
-		Logger:  b.log,
+		Logger:  base.log,
 		Audit:   auditor,
-		Metrics: internalclient.NewMetrics(b.metrics),
-		Traces:  b.traces,
+		Metrics: internalclient.NewMetrics(base.metrics),
+		Traces:  base.traces,
 	}}
 	if main, ok := stores.store.(*etcd.Store); ok {
 		// The metrics of a custom resource exist only while the resource is served.
-		main.KeepSeriesWhile(func() func(schema.GroupResource) bool { return a.allKinds.Current().ServesResource })
+		main.KeepSeriesWhile(func() func(schema.GroupResource) bool { return result.allKinds.Current().ServesResource })
 	}
-	return a
+	return result
 }
 
 // storedKind returns the declaration of a kind, or nil if the kind is not served or not stored.
@@ -119,21 +119,21 @@ type customResources struct {
 }
 
 // newCustomResources creates the parts that serve custom resources, and adds their tasks.
-func newCustomResources(b *base, caches *caches, stores *stores, sets *apiSets, network *network) (*customResources, error) {
-	informer, err := newDefinitionInformer(b, caches, sets, network)
+func newCustomResources(base *base, caches *caches, stores *stores, sets *apiSets, network *network) (*customResources, error) {
+	informer, err := newDefinitionInformer(base, caches, sets, network)
 	if err != nil {
 		return nil, err
 	}
 	controller := definition.NewController(definition.Config{
 		Definitions: sets.allKinds.Current().Resource(definitionsResource()).Store,
 		Client:      statuses.Definitions{Client: sets.client},
-		Instances:   &definition.StoredInstances{Store: stores.values, Root: b.root, Now: time.Now},
+		Instances:   &definition.StoredInstances{Store: stores.values, Root: base.root, Now: time.Now},
 		Definable:   caches.definable(),
-		Logger:      b.log,
+		Logger:      base.log,
 		Now:         time.Now,
 	})
-	b.lifetime.inBackground("custom resources", informer.Run)
-	b.lifetime.whileServing("definitions", controller.Run)
+	base.lifetime.inBackground("custom resources", informer.Run)
+	base.lifetime.whileServing("definitions", controller.Run)
 	return &customResources{informer: informer, controller: controller}, nil
 }
 
@@ -146,17 +146,17 @@ func (c *customResources) waitForRevision(ctx context.Context, revision int64) {
 
 // newDefinitionInformer creates the informer that adds the resources of definitions to the API
 // sets.
-func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *network) (*crdinformer.Syncer, error) {
+func newDefinitionInformer(base *base, caches *caches, sets *apiSets, network *network) (*crdinformer.Syncer, error) {
 	resource := sets.allKinds.Current().Resource(definitionsResource())
-	limiter := webhookclient.NewResponseLimiter(b.limits.MaxLargeWebhookResponses)
-	caller, err := conversion.NewCaller(network.services, network.dialers, limiter, b.webhookMetrics)
+	limiter := webhookclient.NewResponseLimiter(base.limits.MaxLargeWebhookResponses)
+	caller, err := conversion.NewCaller(network.services, network.dialers, limiter, base.webhookMetrics)
 	if err != nil {
 		return nil, err
 	}
-	b.lifetime.onClose(caller.Close)
+	base.lifetime.onClose(caller.Close)
 	compiler := rules.NewCompiler()
-	compiler.NoRatcheting = !b.gates.Enabled(features.CRDValidationRatcheting)
-	compiler.Metrics = rules.NewMetrics(b.metrics)
+	compiler.NoRatcheting = !base.gates.Enabled(features.CRDValidationRatcheting)
+	compiler.Metrics = rules.NewMetrics(base.metrics)
 	definable := caches.definable()
 	return crdinformer.New(crdinformer.Config{
 		Definitions: resource.Store,
@@ -166,7 +166,7 @@ func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *netw
 		},
 		Maker: &kind.Maker{
 			Rules:              compiler,
-			NoSelectableFields: !b.gates.Enabled(features.CustomResourceFieldSelectors),
+			NoSelectableFields: !base.gates.Enabled(features.CustomResourceFieldSelectors),
 			Conversion: func(d *kind.CRD) kind.Conversion {
 				if w := conversion.New(caller, d.CustomResourceDefinition); w != nil {
 					return w
@@ -177,7 +177,7 @@ func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *netw
 		Builder: sets.builder,
 		Decode:  lister.Decoder[*apiextensionsv1.CustomResourceDefinition](resource.Coder),
 		Live:    []*apiset.Live{sets.kinds, sets.allKinds},
-		Logger:  b.log,
+		Logger:  base.log,
 	}), nil
 }
 
@@ -192,8 +192,8 @@ type documents struct {
 // the extension servers (remotes). issuer means that the token issuer's documents are served. paths
 // returns the paths that are served in addition to the API.
 func newDocuments(
-	b *base,
-	o *config.Options,
+	base *base,
+	options *config.Options,
 	catalogs *catalogs,
 	respond responsewriters.Responder,
 	issuer bool,
@@ -201,8 +201,8 @@ func newDocuments(
 	remotes *aggregation.Aggregator,
 	informer *crdinformer.Syncer,
 ) (*documents, error) {
-	minor := o.Compatibility.Emulation().Minor
-	docs, err := discovery.New(catalogs.served, respond.Error, discovery.WithServerAddress(b.address),
+	minor := options.Compatibility.Emulation().Minor
+	docs, err := discovery.New(catalogs.served, respond.Error, discovery.WithServerAddress(base.address),
 		discovery.WithPaths(paths), discovery.WithVersionPriority(builtin.VersionPriority),
 		discovery.WithVersion(version.Emulating(minor)))
 	if err != nil {
@@ -213,7 +213,7 @@ func newDocuments(
 		Patches:       patch.MediaTypes(true, respond.Media.CBOR),
 		CustomPatches: patch.MediaTypes(false, false),
 		Release:       fmt.Sprintf("%s.%d", version.Major, minor),
-		NoEnums:       !b.gates.Enabled(features.OpenAPIEnums),
+		NoEnums:       !base.gates.Enabled(features.OpenAPIEnums),
 		Reject:        respond.Error,
 	})
 	if err != nil {
@@ -231,14 +231,14 @@ func newDocuments(
 // documents, makes registrations compare the APIServices with the served custom resources, and
 // checks the availability of the extension servers in remotes.
 func followAPIServices(
-	b *base,
+	base *base,
 	caches *caches,
 	remotes *aggregation.Aggregator,
 	docs *customdocs.Updater,
 	registrations *autoregister.CustomVersions,
 ) {
 	store := caches.lookup(apiServiceResource()).Store
-	b.lifetime.whileServing("apiservices of extension servers", func(ctx context.Context) error {
+	base.lifetime.whileServing("apiservices of extension servers", func(ctx context.Context) error {
 		return informer.Follow(ctx, store, objects.Selection{}, func([]watchcache.Event) {
 			docs.ExtensionsChanged()
 			registrations.Notify()

@@ -31,7 +31,7 @@ const failureTTL = 10 * time.Second
 // authentication holds the authenticator of bearer tokens and the issuer of service account tokens.
 type authentication struct {
 	*base
-	o          *config.AuthenticationOptions
+	options    *config.AuthenticationOptions
 	servingKey string // key file of the server's certificate
 	caches     *caches
 
@@ -49,17 +49,17 @@ type authentication struct {
 // is the key file of the server's certificate.
 func newAuthentication(
 	ctx context.Context,
-	b *base,
+	base *base,
 	options *config.AuthenticationOptions,
 	servingKey string,
 	caches *caches,
 	client *internalclient.Client,
 ) (*authentication, error) {
-	a := &authentication{base: b, o: options, servingKey: servingKey, caches: caches, tokens: authn.NoTokens{}}
+	result := &authentication{base: base, options: options, servingKey: servingKey, caches: caches, tokens: authn.NoTokens{}}
 	var union authenticator.Union
-	newServiceAccountTokens := func() (authenticator.Token, error) { return a.newServiceAccountTokens(ctx) }
+	newServiceAccountTokens := func() (authenticator.Token, error) { return result.newServiceAccountTokens(ctx) }
 	for _, newAuthenticator := range []func() (authenticator.Token, error){
-		a.newTokenFile, newServiceAccountTokens, a.newBootstrapTokens, a.newJWTTokens, a.newTokenWebhook,
+		result.newTokenFile, newServiceAccountTokens, result.newBootstrapTokens, result.newJWTTokens, result.newTokenWebhook,
 	} {
 		t, err := newAuthenticator()
 		if err != nil {
@@ -70,33 +70,33 @@ func newAuthentication(
 		}
 	}
 	if len(union) == 0 {
-		return a, nil
+		return result, nil
 	}
 	var err error
-	a.reviews, err = tokenreviews.New(tokenreviews.Config{
+	result.reviews, err = tokenreviews.New(tokenreviews.Config{
 		Token:      authenticator.Unreserved(union),
 		Audiences:  options.Audiences,
 		SuccessTTL: options.Webhook.CacheTTL,
 		FailureTTL: failureTTL,
 		Timeout:    tokenwebhook.Timeout,
 		Objects:    caches.objects(false),
-		Legacy:     tokenreviews.SecretTokens{Objects: caches.objects(false), Client: client, Logger: b.log},
-		Logger:     b.log,
-		Registerer: b.metrics,
+		Legacy:     tokenreviews.SecretTokens{Objects: caches.objects(false), Client: client, Logger: base.log},
+		Logger:     base.log,
+		Registerer: base.metrics,
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.tokens = a.reviews
-	b.lifetime.inBackground("token reviews", a.followObjects)
-	if a.jwt != nil {
-		b.lifetime.inBackground("issuers of tokens", a.jwt.Run)
+	result.tokens = result.reviews
+	base.lifetime.inBackground("token reviews", result.followObjects)
+	if result.jwt != nil {
+		base.lifetime.inBackground("issuers of tokens", result.jwt.Run)
 	}
-	if a.signer != nil {
-		b.lifetime.inBackground("keys of the external token signer", a.signer.Run)
-		a.followSigner()
+	if result.signer != nil {
+		base.lifetime.inBackground("keys of the external token signer", result.signer.Run)
+		result.followSigner()
 	}
-	return a, nil
+	return result, nil
 }
 
 // followObjects invalidates cached token reviews when an object changes on which the token depends.
@@ -111,7 +111,7 @@ func (a *authentication) followObjects(ctx context.Context) error {
 // newChain returns the authenticator of requests, which tries all methods in order. clientCAs
 // returns the CAs of client certificates.
 func (a *authentication) newChain(clientCAs func() *x509.CertPool) (authn.Authenticator, error) {
-	options := a.o
+	options := a.options
 	chain := authn.Chain{internalclient.Authenticator{}}
 	if options.ProxyCAs != nil {
 		proxy, err := authn.NewFrontProxy(options.ProxyCAs.Pool, options.Proxy.Names, options.Proxy.Headers)
@@ -143,7 +143,7 @@ func (a *authentication) newChain(clientCAs func() *x509.CertPool) (authn.Authen
 // authorizer allows everything, a file without conditions is ignored, because it would give
 // anonymous requests full control of the cluster.
 func (a *authentication) anonymousAllowed(path string) bool {
-	o := a.o
+	o := a.options
 	c := a.jwt.Anonymous()
 	if c == nil {
 		return o.Anonymous
@@ -156,7 +156,7 @@ func (a *authentication) anonymousAllowed(path string) bool {
 // issuer. It also returns nil if a webhook reviews tokens and no verification key is configured,
 // because the webhook then reviews service account tokens too.
 func (a *authentication) newServiceAccountTokens(ctx context.Context) (authenticator.Token, error) {
-	options := a.o
+	options := a.options
 	if len(options.ServiceAccountIssuers) == 0 {
 		return nil, nil
 	}
@@ -207,7 +207,7 @@ func (a *authentication) newServiceAccountTokens(ctx context.Context) (authentic
 // newVerifier returns an authenticator of service account tokens. c contains the verification
 // keys or their source; newVerifier sets the other fields.
 func (a *authentication) newVerifier(c satoken.Config) (authenticator.Token, error) {
-	o := a.o
+	o := a.options
 	c.Issuers = o.ServiceAccountIssuers
 	c.Audiences = o.Audiences
 	c.Lookup = o.ServiceAccountLookup
@@ -220,16 +220,16 @@ func (a *authentication) newVerifier(c satoken.Config) (authenticator.Token, err
 // verifyingKeys returns the keys in --service-account-key-file. Without such files, it returns the
 // key of the server's certificate (serving). An error of that key is ignored if there is a signing
 // key, because the certificate may have a key type that cannot sign tokens.
-func verifyingKeys(o *config.AuthenticationOptions, serving string) ([]satoken.PublicKey, error) {
-	if len(o.ServiceAccountKeyFiles) > 0 {
-		keys, err := satoken.LoadPublicKeys(o.ServiceAccountKeyFiles...)
+func verifyingKeys(options *config.AuthenticationOptions, serving string) ([]satoken.PublicKey, error) {
+	if len(options.ServiceAccountKeyFiles) > 0 {
+		keys, err := satoken.LoadPublicKeys(options.ServiceAccountKeyFiles...)
 		if err != nil {
 			return nil, fmt.Errorf("--service-account-key-file: %w", err)
 		}
 		return keys, nil
 	}
 	keys, err := satoken.LoadPublicKeys(serving)
-	if err != nil && o.ServiceAccountSigner == "" {
+	if err != nil && options.ServiceAccountSigner == "" {
 		return nil, fmt.Errorf("--service-account-key-file is not given, and --tls-private-key-file: %w", err)
 	}
 	return keys, nil
@@ -239,7 +239,7 @@ func verifyingKeys(o *config.AuthenticationOptions, serving string) ([]satoken.P
 // a.documents, unless the issuer is not an https URL and cannot have such documents. maxAge returns
 // how long clients may cache them.
 func (a *authentication) publishKeys(keys []satoken.PublicKey, maxAge func() time.Duration) *issuerdocs.Documents {
-	d := issuerdocs.New(a.o.ServiceAccountIssuers[0], a.jwksURI(), maxAge)
+	d := issuerdocs.New(a.options.ServiceAccountIssuers[0], a.jwksURI(), maxAge)
 	if err := d.Update(keys); err != nil {
 		a.log.Warn("the issuer of service account tokens cannot be discovered", "error", err)
 	} else {
@@ -250,7 +250,7 @@ func (a *authentication) publishKeys(keys []satoken.PublicKey, maxAge func() tim
 
 // jwksURI returns the URL of the published keys.
 func (a *authentication) jwksURI() string {
-	if uri := a.o.ServiceAccountJWKSURI; uri != "" {
+	if uri := a.options.ServiceAccountJWKSURI; uri != "" {
 		return uri
 	}
 	return "https://" + a.address + satoken.JWKSPath
@@ -267,24 +267,24 @@ func (a *authentication) issuerPaths() []string {
 // newTokenFile creates the authenticator for --token-auth-file. It returns nil if the flag is not
 // set.
 func (a *authentication) newTokenFile() (authenticator.Token, error) {
-	o := a.o
-	if o.TokenFile == "" {
+	options := a.options
+	if options.TokenFile == "" {
 		return nil, nil
 	}
-	f, warnings, err := tokenfile.Load(o.TokenFile)
+	f, warnings, err := tokenfile.Load(options.TokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("--token-auth-file: %w", err)
 	}
 	for _, w := range warnings {
-		a.log.Warn("token file", "file", o.TokenFile, "warning", w)
+		a.log.Warn("token file", "file", options.TokenFile, "warning", w)
 	}
-	return authenticator.ForAudiences(o.Audiences, f), nil
+	return authenticator.ForAudiences(options.Audiences, f), nil
 }
 
 // newBootstrapTokens creates the authenticator of bootstrap tokens. It returns nil if they are
 // disabled.
 func (a *authentication) newBootstrapTokens() (authenticator.Token, error) {
-	o := a.o
+	o := a.options
 	if !o.BootstrapTokens {
 		return nil, nil
 	}
@@ -294,7 +294,7 @@ func (a *authentication) newBootstrapTokens() (authenticator.Token, error) {
 // newJWTTokens creates the authenticator for the issuers in --oidc-issuer-url or
 // --authentication-config. It returns nil if neither flag is set.
 func (a *authentication) newJWTTokens() (authenticator.Token, error) {
-	options := a.o
+	options := a.options
 	if !options.JWT.IsSet() {
 		return nil, nil
 	}
@@ -318,7 +318,7 @@ func (a *authentication) newJWTTokens() (authenticator.Token, error) {
 // whyAnonymousFixed returns the reason why the configuration file must not configure anonymous
 // requests, or "" if it may.
 func (a *authentication) whyAnonymousFixed() string {
-	if a.o.AnonymousGiven() {
+	if a.options.AnonymousGiven() {
 		return "must not be set when the flag --anonymous-auth is given"
 	}
 	return authnconfig.AnonymousGate(a.gates)
@@ -327,15 +327,15 @@ func (a *authentication) whyAnonymousFixed() string {
 // newTokenWebhook creates the authenticator that calls the token webhook. It returns nil if there
 // is none.
 func (a *authentication) newTokenWebhook() (authenticator.Token, error) {
-	o := a.o
-	if o.Webhook.Kubeconfig == "" {
+	options := a.options
+	if options.Webhook.Kubeconfig == "" {
 		return nil, nil
 	}
 	client, err := tokenwebhook.New(tokenwebhook.Config{
 		Logger:     a.log,
-		Kubeconfig: o.Webhook.Kubeconfig,
-		Version:    o.Webhook.Version,
-		Audiences:  o.Audiences,
+		Kubeconfig: options.Webhook.Kubeconfig,
+		Version:    options.Webhook.Version,
+		Audiences:  options.Audiences,
 		Registerer: a.metrics,
 		Calls:      a.webhookMetrics,
 		Dial:       a.egress.DialerFor(egress.ControlPlane),
@@ -350,7 +350,7 @@ func (a *authentication) newTokenWebhook() (authenticator.Token, error) {
 // newExternalTokens connects to the external signer of service account tokens. It creates the
 // issuer, and returns an authenticator that verifies tokens with the keys of the signer.
 func (a *authentication) newExternalTokens(ctx context.Context) (authenticator.Token, error) {
-	options := a.o
+	options := a.options
 	metrics, err := externaljwt.NewMetrics(a.metrics)
 	if err != nil {
 		return nil, err

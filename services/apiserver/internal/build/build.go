@@ -42,11 +42,11 @@ type apiServer struct {
 }
 
 // Run runs the server until ctx is canceled or a task fails, and then shuts it down gracefully.
-func Run(ctx context.Context, o *config.Options, log *slog.Logger) error {
-	enableContentionProfiles(&o.Debug)
+func Run(ctx context.Context, options *config.Options, log *slog.Logger) error {
+	enableContentionProfiles(&options.Debug)
 	lifetime := &lifecycle{}
 	defer lifetime.close()
-	if _, err := build(ctx, o, log, lifetime); err != nil {
+	if _, err := build(ctx, options, log, lifetime); err != nil {
 		return err
 	}
 	return lifetime.run(ctx)
@@ -144,10 +144,10 @@ func (a *apiServer) serveAPI(ctx context.Context, options *config.Options, audit
 // newMainHandler creates the handler of all requests. It also creates the documents about the API
 // and the health checks, which the handler serves.
 func (a *apiServer) newMainHandler(options *config.Options, api *handlers.API) (http.Handler, error) {
-	b, sec, extensions := a.base, a.security, a.delegates.extensions
-	otherPaths := func() []string { return pathsOutsideAPI(options, a.listener.health, sec.authn.issuerPaths()) }
+	b, security, extensions := a.base, a.security, a.delegates.extensions
+	otherPaths := func() []string { return pathsOutsideAPI(options, a.listener.health, security.authn.issuerPaths()) }
 	docs, err := newDocuments(b, options, a.catalogs, a.sets.respond,
-		sec.authn.documents != nil, otherPaths, extensions, a.custom.informer)
+		security.authn.documents != nil, otherPaths, extensions, a.custom.informer)
 	if err != nil {
 		return nil, err
 	}
@@ -158,16 +158,16 @@ func (a *apiServer) newMainHandler(options *config.Options, api *handlers.API) (
 		stores:      a.stores,
 		caches:      a.caches,
 		custom:      a.custom,
-		security:    sec,
+		security:    security,
 		delegates:   a.delegates,
 		controllers: a.controllers,
 	}
 	ready.addHealthChecks(a.listener.health, options)
-	routes, err := newRouter(b, options, a.listener, a.stores, sec, api, docs)
+	routes, err := newRouter(b, options, a.listener, a.stores, security, api, docs)
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(b, options, a.listener.server, routes, a.sets, sec, a.custom, a.delegates,
+	return newHandler(b, options, a.listener.server, routes, a.sets, security, a.custom, a.delegates,
 		a.controllers.storageVersions, ready.reloading)
 }
 
@@ -297,7 +297,7 @@ func newBase(
 	if err := options.Features.Register(metrics); err != nil {
 		return nil, err
 	}
-	b := &base{
+	result := &base{
 		log:            log,
 		metrics:        metrics,
 		gates:          options.Features,
@@ -309,16 +309,16 @@ func newBase(
 		root:           path.Join("/", options.Etcd.Prefix),
 		endpoint:       endpoint{port: l.port, address: l.address},
 	}
-	if b.egress, err = newEgress(options.Compatibility.EgressSelector, metrics); err != nil {
+	if result.egress, err = newEgress(options.Compatibility.EgressSelector, metrics); err != nil {
 		return nil, err
 	}
-	b.traces, err = b.newTracing(ctx, &options.Tracing)
-	if err != nil || b.traces == nil {
-		return b, err
+	result.traces, err = result.newTracing(ctx, &options.Tracing)
+	if err != nil || result.traces == nil {
+		return result, err
 	}
-	b.webhookMetrics.Traced(b.traces)
-	lifetime.onClose(b.traces.Close)
-	return b, nil
+	result.webhookMetrics.Traced(result.traces)
+	lifetime.onClose(result.traces.Close)
+	return result, nil
 }
 
 // newEgress creates the egress selector from a configuration file. It returns nil if file is empty.
@@ -326,11 +326,11 @@ func newEgress(file string, metrics prometheus.Registerer) (*egress.Selector, er
 	if file == "" {
 		return nil, nil
 	}
-	c, err := egress.Read(file)
+	configuration, err := egress.Read(file)
 	if err != nil {
 		return nil, err
 	}
-	selector, err := egress.New(c, metrics)
+	selector, err := egress.New(configuration, metrics)
 	if err != nil {
 		return nil, fmt.Errorf("failed to setup egress selector: %w", err)
 	}
@@ -339,20 +339,20 @@ func newEgress(file string, metrics prometheus.Registerer) (*egress.Selector, er
 
 // newTracing creates the trace provider. Without a configuration it returns nil, and requests have
 // no overhead.
-func (b *base) newTracing(ctx context.Context, o *tracing.Options) (*tracing.Provider, error) {
-	file, err := o.Read()
+func (base *base) newTracing(ctx context.Context, options *tracing.Options) (*tracing.Provider, error) {
+	file, err := options.Read()
 	if file == nil || err != nil {
 		return nil, err
 	}
-	if !b.gates.Enabled(features.APIServerTracing) {
+	if !base.gates.Enabled(features.APIServerTracing) {
 		return nil, errors.New("APIServerTracing feature is not enabled, but tracing config file was provided")
 	}
 	return tracing.New(ctx, tracing.Config{
 		Configuration: file,
 		Service:       config.Name,
-		Instance:      b.identity,
-		Dial:          b.egress.DialerFor(egress.ControlPlane),
-		Logger:        b.log,
-		Metrics:       b.metrics,
+		Instance:      base.identity,
+		Dial:          base.egress.DialerFor(egress.ControlPlane),
+		Logger:        base.log,
+		Metrics:       base.metrics,
 	})
 }

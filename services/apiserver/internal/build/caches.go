@@ -51,10 +51,10 @@ type caches struct {
 }
 
 // newCaches creates the watch caches. They read the decrypted change streams of the stores.
-func newCaches(b *base, options *config.Options, catalogs *catalogs, stores *stores) (*caches, error) {
-	k := &caches{
+func newCaches(base *base, options *config.Options, catalogs *catalogs, stores *stores) (*caches, error) {
+	result := &caches{
 		catalogs:         catalogs,
-		memory:           memory.New(memory.Limit(int64(options.Memory.Caches)), b.metrics),
+		memory:           memory.New(memory.Limit(int64(options.Memory.Caches)), base.metrics),
 		overrideClusters: stores.overrideClusters,
 		resourceClusters: stores.resourceClusters,
 		kindWrites:       newKindWrites(),
@@ -65,44 +65,44 @@ func newCaches(b *base, options *config.Options, catalogs *catalogs, stores *sto
 		source = options.WrapSource(source)
 	}
 	shared := watchcache.Config{
-		Memory:        k.memory,
+		Memory:        result.memory,
 		HistoryBytes:  int64(options.Memory.History),
 		LoadsHistory:  true,
 		HistoryReader: stores.values,
-		Root:          b.root + "/",
+		Root:          base.root + "/",
 	}
 	main := shared
-	all := catalogs.resources(b.gates)
+	all := catalogs.resources(base.gates)
 	main.Source = source
 	main.CurrentRevision = stores.store
-	main.Logger = b.log
-	main.Registerer = b.metrics
-	main.Resources = k.resourcesIn(nil, all)
+	main.Logger = base.log
+	main.Registerer = base.metrics
+	main.Resources = result.resourcesIn(nil, all)
 	var err error
-	if k.cache, err = watchcache.New(main); err != nil {
+	if result.cache, err = watchcache.New(main); err != nil {
 		return nil, err
 	}
-	b.lifetime.inBackground("watch cache", k.cache.Run)
-	b.lifetime.inBackground("memory release", idlememory.Release)
-	for _, other := range k.overrideClusters {
-		c := shared
-		c.Source = stores.decrypted(other.fanout)
-		c.CurrentRevision = other.store
-		c.Logger = b.log.With("etcd", other.name())
-		c.Registerer = other.registerer()
-		c.Resources = k.resourcesIn(other, all)
-		if other.cache, err = watchcache.New(c); err != nil {
+	base.lifetime.inBackground("watch cache", result.cache.Run)
+	base.lifetime.inBackground("memory release", idlememory.Release)
+	for _, other := range result.overrideClusters {
+		clusterConfig := shared
+		clusterConfig.Source = stores.decrypted(other.fanout)
+		clusterConfig.CurrentRevision = other.store
+		clusterConfig.Logger = base.log.With("etcd", other.name())
+		clusterConfig.Registerer = other.registerer()
+		clusterConfig.Resources = result.resourcesIn(other, all)
+		if other.cache, err = watchcache.New(clusterConfig); err != nil {
 			return nil, err
 		}
-		b.lifetime.inBackground(other.name()+": watch cache", other.cache.Run)
+		base.lifetime.inBackground(other.name()+": watch cache", other.cache.Run)
 	}
-	return k, nil
+	return result, nil
 }
 
 // resourcesIn returns the resources that a cluster stores. A nil cluster stands for the main store.
-func (k *caches) resourcesIn(c *cluster, all []watchcache.ResourceConfig) (out []watchcache.ResourceConfig) {
+func (c *caches) resourcesIn(other *cluster, all []watchcache.ResourceConfig) (out []watchcache.ResourceConfig) {
 	for _, r := range all {
-		if k.overrideClusters.forPrefix(r.Prefix) == c {
+		if c.overrideClusters.forPrefix(r.Prefix) == other {
 			out = append(out, r)
 		}
 	}
@@ -110,76 +110,76 @@ func (k *caches) resourcesIn(c *cluster, all []watchcache.ResourceConfig) (out [
 }
 
 // storeOf returns the watch cache of the resource with a key prefix.
-func (k *caches) storeOf(prefix string) *watchcache.Store {
-	if c := k.overrideClusters.forPrefix(prefix); c != nil {
-		return c.cache.Store(prefix)
+func (c *caches) storeOf(prefix string) *watchcache.Store {
+	if other := c.overrideClusters.forPrefix(prefix); other != nil {
+		return other.cache.Store(prefix)
 	}
-	return k.cache.Store(prefix)
+	return c.cache.Store(prefix)
 }
 
 // lookup returns the cached objects of a built-in resource, with the coder that decodes them.
-func (k *caches) lookup(gvr schema.GroupVersionResource) lister.CachedResource {
-	kind := k.catalog.Resource(gvr)
-	prefix := apiset.KeyPrefix(k.root, kind)
+func (c *caches) lookup(gvr schema.GroupVersionResource) lister.CachedResource {
+	kind := c.catalog.Resource(gvr)
+	prefix := apiset.KeyPrefix(c.root, kind)
 	return lister.CachedResource{
 		Resource: gvr.GroupResource(),
 		Prefix:   prefix,
-		Store:    k.storeOf(prefix),
-		Coder:    k.codec.ForKind(kind),
-		Barrier:  k.kindWrites[gvr.GroupResource()],
+		Store:    c.storeOf(prefix),
+		Coder:    c.codec.ForKind(kind),
+		Barrier:  c.kindWrites[gvr.GroupResource()],
 	}
 }
 
 // core is lookup for a resource of the core group.
-func (k *caches) core(resource string) lister.CachedResource {
-	return k.lookup(corev1.SchemeGroupVersion.WithResource(resource))
+func (c *caches) core(resource string) lister.CachedResource {
+	return c.lookup(corev1.SchemeGroupVersion.WithResource(resource))
 }
 
 // objects returns the listers of service accounts, pods, secrets and nodes. If confirm is set, a
 // lister confirms that the cache is current before it reports that an object does not exist.
-func (k *caches) objects(confirm bool) *lister.Objects {
+func (c *caches) objects(confirm bool) *lister.Objects {
 	return &lister.Objects{
-		Cache:           k.cache,
+		Cache:           c.cache,
 		Confirm:         confirm,
-		ServiceAccounts: k.core("serviceaccounts"),
-		Pods:            k.core("pods"),
-		Secrets:         k.core("secrets"),
-		Nodes:           k.core("nodes"),
+		ServiceAccounts: c.core("serviceaccounts"),
+		Pods:            c.core("pods"),
+		Secrets:         c.core("secrets"),
+		Nodes:           c.core("nodes"),
 	}
 }
 
 // waitForWrites waits until the watch cache of a kind contains all writes that this server has
 // acknowledged. If the cache of another etcd cluster is not loaded, it returns an error.
-func (k *caches) waitForWrites(ctx context.Context, r *apiset.Resource) error {
-	c := k.overrideClusters.forPrefix(r.Prefix)
+func (c *caches) waitForWrites(ctx context.Context, resource *apiset.Resource) error {
+	other := c.overrideClusters.forPrefix(resource.Prefix)
 	switch {
-	case c == nil:
-		return k.allWrites.Wait(ctx, k.cache)
-	case !c.cache.Ready():
+	case other == nil:
+		return c.allWrites.Wait(ctx, c.cache)
+	case !other.cache.Ready():
 		return watchcache.ErrNotReady
 	}
-	return c.allWrites.Wait(ctx, c.cache)
+	return other.allWrites.Wait(ctx, other.cache)
 }
 
 // recordWrite records the revision of a write in two read-your-writes barriers: the one for all kinds,
 // because parameters of policies may have any kind, and the one for the written kind, if it exists.
-func (k *caches) recordWrite(r schema.GroupResource, revision int64) {
-	cache, all := k.cache, k.allWrites
-	if c := k.resourceClusters[r]; c != nil {
-		cache = c.cache
-		all = &c.allWrites
+func (c *caches) recordWrite(resource schema.GroupResource, revision int64) {
+	cache, all := c.cache, c.allWrites
+	if other := c.resourceClusters[resource]; other != nil {
+		cache = other.cache
+		all = &other.allWrites
 	}
 	all.Record(cache.Incarnation(), revision)
-	if w := k.kindWrites[r]; w != nil {
-		w.Record(cache.Incarnation(), revision)
+	if barrier := c.kindWrites[resource]; barrier != nil {
+		barrier.Record(cache.Incarnation(), revision)
 	}
 }
 
 // loaded reports whether the watch cache of the main store was loaded at least once.
-func (k *caches) loaded() bool { return k.cache.Ready() || k.cache.Incarnation() > 0 }
+func (c *caches) loaded() bool { return c.cache.Ready() || c.cache.Incarnation() > 0 }
 
-func corruptObjectReporter(b *base) status.CorruptObjects {
-	return status.CorruptObjects{Named: b.gates.Enabled(features.AllowUnsafeMalformedObjectDeletion), Root: b.root}
+func corruptObjectReporter(base *base) status.CorruptObjects {
+	return status.CorruptObjects{Named: base.gates.Enabled(features.AllowUnsafeMalformedObjectDeletion), Root: base.root}
 }
 
 // catalogs holds the built-in kinds.
@@ -192,18 +192,18 @@ type catalogs struct {
 }
 
 // newCatalogs creates the catalogs of built-in kinds. The options determine which kinds are served.
-func newCatalogs(b *base, options *config.Options) (*catalogs, error) {
+func newCatalogs(base *base, options *config.Options) (*catalogs, error) {
 	settings := registry.Settings{
 		AllowPrivileged: options.AllowPrivileged,
 		PrimaryFamily:   options.PrimaryFamily(),
 		StoreJSON:       options.Compatibility.StorageMediaType == names.MediaJSON,
-		Gates:           b.gates,
+		Gates:           base.gates,
 	}
 	all, err := builtin.AllKinds(settings)
 	if err != nil {
 		return nil, err
 	}
-	gate := func(k *registry.Kind) bool { return k.Gate == "" || b.gates.Enabled(k.Gate) }
+	gate := func(k *registry.Kind) bool { return k.Gate == "" || base.gates.Enabled(k.Gate) }
 	serves, err := options.Compatibility.Emulation().Serves(all, options.RuntimeConfig, gate)
 	if err != nil {
 		return nil, err
@@ -216,20 +216,20 @@ func newCatalogs(b *base, options *config.Options) (*catalogs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &catalogs{catalog: all, served: served, codec: coders, root: b.root}, nil
+	return &catalogs{catalog: all, served: served, codec: coders, root: base.root}, nil
 }
 
 // stored returns the built-in resources by their key prefixes. If several kinds share a prefix, it
 // returns the resource of the kind that is stored without conversion.
 func (c *catalogs) stored() map[string]schema.GroupResource {
-	out := map[string]schema.GroupResource{}
-	for _, k := range c.catalog.Kinds() {
-		if k.Virtual || k.Stored.ToStored != nil && c.sharesStore(k) {
+	resources := map[string]schema.GroupResource{}
+	for _, kind := range c.catalog.Kinds() {
+		if kind.Virtual || kind.Stored.ToStored != nil && c.sharesStore(kind) {
 			continue
 		}
-		out[apiset.KeyPrefix(c.root, k)] = k.StoredGroupResource()
+		resources[apiset.KeyPrefix(c.root, kind)] = kind.StoredGroupResource()
 	}
-	return out
+	return resources
 }
 
 // sharesStore reports whether another kind is stored under the same prefix.
@@ -269,21 +269,21 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 			Name:   kind.GVR().GroupResource().String(),
 			Prefix: apiset.KeyPrefix(c.root, kind),
 			Attributes: func(key string, value []byte) (attributes.Attributes, error) {
-				a, err := coder.Attributes(value)
+				stored, err := coder.Attributes(value)
 				if errors.As(err, new(*doccheck.ValueError)) { // its text does not name the object
 					err = fmt.Errorf("stored value of %s cannot be served: %w", key, err)
 				}
 				return attributes.Attributes{
-					Namespace: a.Namespace,
-					Name:      a.Name,
-					Labels:    attributes.SetFromPairsLike(recent, a.Labels),
-					Fields:    attributes.FieldsFromPairsLike(recent, a.Fields),
+					Namespace: stored.Namespace,
+					Name:      stored.Name,
+					Labels:    attributes.SetFromPairsLike(recent, stored.Labels),
+					Fields:    attributes.FieldsFromPairsLike(recent, stored.Fields),
 				}, err
 			},
 		}
-		for _, f := range kind.Presentation.Selectable {
-			if f.Index {
-				resourceConfig.Index = append(resourceConfig.Index, f.Label)
+		for _, field := range kind.Presentation.Selectable {
+			if field.Index {
+				resourceConfig.Index = append(resourceConfig.Index, field.Label)
 			}
 		}
 		if kind.GVR() == definitionsResource() {
@@ -303,7 +303,7 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 // client that has created such an object must see its effect in the next request to this server.
 func newKindWrites() map[schema.GroupResource]*lister.WriteBarrier {
 	written := map[schema.GroupResource]*lister.WriteBarrier{}
-	for _, r := range []schema.GroupResource{
+	for _, resource := range []schema.GroupResource{
 		{Resource: "namespaces"}, {Resource: "serviceaccounts"}, {Resource: "limitranges"}, {Resource: "resourcequotas"},
 		{Group: schedulingv1.GroupName, Resource: "priorityclasses"}, {Group: storagev1.GroupName, Resource: "storageclasses"},
 		{Group: networkingv1.GroupName, Resource: "ingressclasses"}, {Group: nodev1.GroupName, Resource: "runtimeclasses"},
@@ -314,7 +314,7 @@ func newKindWrites() map[schema.GroupResource]*lister.WriteBarrier {
 		{Group: admissionregistrationv1.GroupName, Resource: "mutatingadmissionpolicies"},
 		{Group: admissionregistrationv1.GroupName, Resource: "mutatingadmissionpolicybindings"},
 	} {
-		written[r] = &lister.WriteBarrier{}
+		written[resource] = &lister.WriteBarrier{}
 	}
 	return written
 }

@@ -48,72 +48,72 @@ type controllers struct {
 
 // newControllers creates the controllers that the options enable.
 func newControllers(
-	b *base,
+	base *base,
 	options *config.Options,
 	caches *caches,
 	stores *stores,
 	sets *apiSets,
 	custom *customResources,
-	z *authorization,
+	authz *authorization,
 	services *allocator.Allocator,
 	info *bootstrap.ExtensionInfo,
 ) *controllers {
-	c := &controllers{
-		storageVersions: newStorageVersions(b, caches.catalogs, sets.client, custom.informer),
-		leaderElection:  newLeaderElection(b, caches, sets.client),
+	result := &controllers{
+		storageVersions: newStorageVersions(base, caches.catalogs, sets.client, custom.informer),
+		leaderElection:  newLeaderElection(base, caches, sets.client),
 	}
 	endpoints := caches.core("endpoints").Coder
-	on := b.gates.Enabled
+	enabled := base.gates.Enabled
 	start := bootstrap.Config{
 		API:                     sets.client,
 		Store:                   stores.store,
-		Root:                    b.root,
-		Logger:                  b.log,
+		Root:                    base.root,
+		Logger:                  base.log,
 		Now:                     time.Now,
 		EncodeEndpoints:         func(e *corev1.Endpoints) ([]byte, error) { return endpoints.EncodeStored(e) },
-		Identity:                b.identity,
+		Identity:                base.identity,
 		Instance:                uuid.NewString(),
-		Hostname:                b.host,
+		Hostname:                base.host,
 		AdvertiseAddress:        options.AdvertiseAddress,
-		SecurePort:              b.port,
+		SecurePort:              base.port,
 		ServiceRanges:           options.Services.Ranges,
-		NoIdentity:              !on(features.APIServerIdentity),
-		NoServiceCIDR:           !on(features.MultiCIDRServiceAllocator),
+		NoIdentity:              !enabled(features.APIServerIdentity),
+		NoServiceCIDR:           !enabled(features.MultiCIDRServiceAllocator),
 		NodePort:                options.Services.KubernetesNodePort,
 		ForeignEndpoints:        options.Services.EndpointReconciler == config.ReconcileNone,
 		AuthenticationConfig:    info.Data,
 		AuthenticationConfigDue: info.Changes(),
 		APIServices:             apiServices(caches.served),
 		Loaded:                  caches.cache.WaitReady,
-		FeatureEnabled:          on,
-		PolicySeen:              z.waitForNewest,
+		FeatureEnabled:          enabled,
+		PolicySeen:              authz.waitForNewest,
 		RepairAllocations:       services.Repair,
 		RepairInterval:          allocator.RepairInterval,
 	}
-	if c.storageVersions != nil {
-		start.StorageVersions = c.storageVersions.Update
+	if result.storageVersions != nil {
+		start.StorageVersions = result.storageVersions.Update
 	}
 	// Bootstrap is a serving task. So at shutdown it removes this replica from the kubernetes
 	// service while the watch caches still run.
-	c.bootstrap = bootstrap.New(start)
-	b.lifetime.whileServing("initial objects", c.bootstrap.Run)
-	roles := &bootstrap.RoleAggregator{API: sets.client, Policy: z.policy.Engine, Logger: b.log, Changed: z.changed}
-	b.lifetime.whileServing("aggregated cluster roles", roles.Run)
-	return c
+	result.bootstrap = bootstrap.New(start)
+	base.lifetime.whileServing("initial objects", result.bootstrap.Run)
+	roles := &bootstrap.RoleAggregator{API: sets.client, Policy: authz.policy.Engine, Logger: base.log, Changed: authz.changed}
+	base.lifetime.whileServing("aggregated cluster roles", roles.Run)
+	return result
 }
 
 // apiServices returns the APIServices of the built-in group versions.
 func apiServices(served *registry.Catalog) (out []autoregister.APIService) {
-	for _, g := range served.Groups() {
-		if g.Name == apiregistrationv1.GroupName {
+	for _, group := range served.Groups() {
+		if group.Name == apiregistrationv1.GroupName {
 			continue
 		}
-		for _, v := range g.Versions {
-			gv := schema.GroupVersion{Group: g.Name, Version: v}
+		for _, version := range group.Versions {
+			gv := schema.GroupVersion{Group: group.Name, Version: version}
 			out = append(out, autoregister.APIService{
-				Group:           g.Name,
-				Version:         v,
-				GroupPriority:   g.Priority,
+				Group:           group.Name,
+				Version:         version,
+				GroupPriority:   group.Priority,
 				VersionPriority: builtin.VersionPriority(gv),
 			})
 		}
@@ -124,7 +124,7 @@ func apiServices(served *registry.Catalog) (out []autoregister.APIService) {
 // newRegistrations creates the controller that maintains the APIServices of custom resources. It
 // returns the set of their group versions.
 func newRegistrations(
-	b *base,
+	base *base,
 	caches *caches,
 	sets *apiSets,
 	informer *crdinformer.Syncer,
@@ -142,20 +142,20 @@ func newRegistrations(
 		},
 		Desired: customVersions.Desired,
 		Changed: customVersions.Changed(),
-		Logger:  b.log,
+		Logger:  base.log,
 		Gone: func(ctx context.Context, group, version string) bool {
 			removed := !informer.NewestSet(ctx, sets.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
 			return removed && customVersions.AllKnown()
 		},
 	}
-	b.lifetime.whileServing("API services of custom resources", registrations.Run)
+	base.lifetime.whileServing("API services of custom resources", registrations.Run)
 	return customVersions
 }
 
 // newExtensionInfo creates the data that extension servers need to authenticate clients, and adds
 // the tasks that keep it up to date.
 func newExtensionInfo(
-	b *base,
+	base *base,
 	options *config.AuthenticationOptions,
 	clientCAs *tlsfiles.Bundle,
 	caches *caches,
@@ -165,14 +165,14 @@ func newExtensionInfo(
 		ProxyCAs:     options.ProxyCAs,
 		ProxyNames:   options.Proxy.Names,
 		ProxyHeaders: options.Proxy.Headers,
-		Logger:       b.log,
+		Logger:       base.log,
 	})
 	configMaps := caches.core("configmaps").Store
-	b.lifetime.whileServing("authentication configuration for extension servers", func(ctx context.Context) error {
+	base.lifetime.whileServing("authentication configuration for extension servers", func(ctx context.Context) error {
 		return extensionInfo.FollowObject(ctx, configMaps)
 	})
 	if clientCAs != nil || options.ProxyCAs != nil {
-		b.lifetime.whileServing("certificate authorities for extension servers", extensionInfo.FollowFiles)
+		base.lifetime.whileServing("certificate authorities for extension servers", extensionInfo.FollowFiles)
 	}
 	return extensionInfo
 }
@@ -180,23 +180,23 @@ func newExtensionInfo(
 // newLeaderElection creates the controller of coordinated leader election. It returns nil if the
 // feature gate is disabled. The controller also runs if lease candidates are not served; it then
 // finds none.
-func newLeaderElection(b *base, caches *caches, client *internalclient.Client) *leaderelection.Controller {
-	if !b.gates.Enabled(features.CoordinatedLeaderElection) {
+func newLeaderElection(base *base, caches *caches, client *internalclient.Client) *leaderelection.Controller {
+	if !base.gates.Enabled(features.CoordinatedLeaderElection) {
 		return nil
 	}
 	controller := leaderelection.New(leaderelection.Config{
 		API:      client,
-		Identity: b.host + "_" + uuid.NewString(),
-		Logger:   b.log,
+		Identity: base.host + "_" + uuid.NewString(),
+		Logger:   base.log,
 		Now:      time.Now,
 	})
 	candidates := caches.lookup(coordinationv1beta1.SchemeGroupVersion.WithResource("leasecandidates")).Store
 	leases := caches.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")).Store
-	b.lifetime.whileServing("leader election", controller.Run)
-	b.lifetime.whileServing("lease candidates", func(ctx context.Context) error {
+	base.lifetime.whileServing("leader election", controller.Run)
+	base.lifetime.whileServing("lease candidates", func(ctx context.Context) error {
 		return informer.FollowNames(ctx, candidates, controller.CandidateChanged)
 	})
-	b.lifetime.whileServing("leases of leader election", func(ctx context.Context) error {
+	base.lifetime.whileServing("leases of leader election", func(ctx context.Context) error {
 		return informer.FollowNames(ctx, leases, controller.LeaseChanged)
 	})
 	return controller
@@ -205,15 +205,15 @@ func newLeaderElection(b *base, caches *caches, client *internalclient.Client) *
 // newStorageVersions creates the manager of StorageVersion objects of this
 // replica. It returns nil if a required gate is disabled.
 func newStorageVersions(
-	b *base,
+	base *base,
 	catalogs *catalogs,
 	client *internalclient.Client,
 	informer *crdinformer.Syncer,
 ) *storageversions.Manager {
-	if on := b.gates.Enabled; !on(features.StorageVersionAPI) || !on(features.APIServerIdentity) {
+	if on := base.gates.Enabled; !on(features.StorageVersionAPI) || !on(features.APIServerIdentity) {
 		return nil
 	}
-	m := storageversions.New(client, b.identity, catalogs.catalog, catalogs.served, time.Now)
+	manager := storageversions.New(client, base.identity, catalogs.catalog, catalogs.served, time.Now)
 	// The manager must know changed definitions before clients can use them, so that it blocks
 	// writes.
 	informer.OnSwapping(func(s kind.CRDUpdate) {
@@ -221,10 +221,10 @@ func newStorageVersions(
 		for d := range s.All {
 			definitionsResource = append(definitionsResource, d.CustomResourceDefinition)
 		}
-		m.Define(definitionsResource)
+		manager.Define(definitionsResource)
 	})
-	b.lifetime.whileServing("storage versions of custom resources", func(ctx context.Context) error { return m.Run(ctx, b.log) })
-	return m
+	base.lifetime.whileServing("storage versions of custom resources", func(ctx context.Context) error { return manager.Run(ctx, base.log) })
+	return manager
 }
 
 // etcdCheckTTL is how long the result of the etcd health check is cached. Without the cache,
@@ -244,21 +244,21 @@ type readiness struct {
 
 // addHealthChecks adds the health checks in the order in which clients see them. The names and the
 // order are those of kube-apiserver.
-func (r *readiness) addHealthChecks(h *health.Registry, options *config.Options) {
-	h.Add("log", func(*http.Request) error { return nil })
+func (r *readiness) addHealthChecks(registry *health.Registry, options *config.Options) {
+	registry.Add("log", func(*http.Request) error { return nil })
 	etcd := health.Shared(options.Etcd.HealthTimeout, etcdCheckTTL, r.stores.store.Ping)
-	h.Add("etcd", etcd)
+	registry.Add("etcd", etcd)
 	if options.Etcd.ReadyTimeout != options.Etcd.HealthTimeout {
 		etcd = health.Shared(options.Etcd.ReadyTimeout, etcdCheckTTL, r.stores.store.Ping)
 	}
-	h.Add("etcd-readiness", etcd, health.Readyz)
-	r.stores.overrideClusters.addChecks(h)
-	r.stores.encryptionConfig.AddHealthChecks(h, options.Encryption.Reload)
-	h.Add("informer-sync", func(req *http.Request) error {
+	registry.Add("etcd-readiness", etcd, health.Readyz)
+	r.stores.overrideClusters.addChecks(registry)
+	r.stores.encryptionConfig.AddHealthChecks(registry, options.Encryption.Reload)
+	registry.Add("informer-sync", func(req *http.Request) error {
 		return errors.Join(r.synced(), r.stores.overrideClusters.synced(req))
 	}, health.Readyz)
-	h.Add("fan-out", func(req *http.Request) error { return r.stores.fanout.Check(req.Context()) }, health.Readyz)
-	r.addStartChecks(h, options.Encryption.Reload)
+	registry.Add("fan-out", func(req *http.Request) error { return r.stores.fanout.Check(req.Context()) }, health.Readyz)
+	r.addStartChecks(registry, options.Encryption.Reload)
 }
 
 // synced returns an error unless the watch cache, the definitions and the RBAC policy are loaded.
@@ -409,8 +409,8 @@ func (r *readiness) aggregationChecks() []startCheck {
 func (r *readiness) newRegistrationCheck() health.Check {
 	var complete atomic.Bool
 	var names []string
-	for _, s := range apiServices(r.caches.served) {
-		names = append(names, s.Version+"."+s.Group)
+	for _, service := range apiServices(r.caches.served) {
+		names = append(names, service.Version+"."+service.Group)
 	}
 	return func(*http.Request) error {
 		if complete.Load() || r.controllers.bootstrap.StoreFull() {

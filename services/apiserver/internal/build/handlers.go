@@ -54,7 +54,7 @@ type writeBarriers map[schema.GroupResource]func(context.Context, int64)
 
 // newWriter creates the writer, through which all writes of objects pass.
 func newWriter(
-	b *base,
+	base *base,
 	requestOptions *config.RequestOptions,
 	caches *caches,
 	stores *stores,
@@ -64,14 +64,14 @@ func newWriter(
 	serviceAllocator *allocator.Allocator,
 	barriers writeBarriers,
 ) *writes.Writer {
-	enabled := b.gates.Enabled
+	enabled := base.gates.Enabled
 	return writes.New(writes.Config{
 		Codec:          caches.codec,
 		Fields:         sets.fields,
 		Store:          stores.values,
 		Admission:      chain,
 		Authorizer:     authz.chain,
-		CorruptObjects: corruptObjectReporter(b),
+		CorruptObjects: corruptObjectReporter(base),
 		EventTTL:       requestOptions.EventTTL,
 		Declared: writes.DeclarativeValidationOptions{
 			Enabled:  enabled(features.DeclarativeValidation),
@@ -80,20 +80,20 @@ func newWriter(
 		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "services"}: serviceAllocator},
 		Written:    caches.recordWrite,
 		Updated: map[schema.GroupResource]func(old, obj registry.Object){
-			{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}: certificates.NewDurations(b.metrics).Observe,
+			{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}: certificates.NewDurations(base.metrics).Observe,
 		},
 		WaitForRevision:    barriers,
 		NoGarbageCollector: !requestOptions.GarbageCollector,
 		Now:                time.Now,
-		Logger:             b.log,
-		Metrics:            writes.NewMetrics(b.metrics),
+		Logger:             base.log,
+		Metrics:            writes.NewMetrics(base.metrics),
 	})
 }
 
 // newHandlers creates the handlers of the resource API.
 func newHandlers(
-	b *base,
-	o *config.Options,
+	base *base,
+	options *config.Options,
 	caches *caches,
 	stores *stores,
 	sets *apiSets,
@@ -103,8 +103,8 @@ func newHandlers(
 ) (*handlers.API, error) {
 	// 1. Cancel stopping when long-running requests must end.
 	stopping, cancel := context.WithCancel(context.Background())
-	b.lifetime.onClose(cancel)
-	b.lifetime.inBackground("end of long-running requests", func(ctx context.Context) error {
+	base.lifetime.onClose(cancel)
+	base.lifetime.inBackground("end of long-running requests", func(ctx context.Context) error {
 		select {
 		case <-httpsServer.LongRunningStop():
 			cancel()
@@ -114,41 +114,41 @@ func newHandlers(
 	})
 
 	// 2. Create the parts that only handlers use.
-	compressor, err := compress.New(caches.memory, b.metrics)
+	compressor, err := compress.New(caches.memory, base.metrics)
 	if err != nil {
 		return nil, err
 	}
-	upstream, err := newUpstream(b, o.Upstream)
+	upstream, err := newUpstream(base, options.Upstream)
 	if err != nil {
 		return nil, err
 	}
-	metrics := handlers.NewMetrics(b.metrics)
+	metrics := handlers.NewMetrics(base.metrics)
 	metrics.KeepWhileServed(sets.kinds)
 
 	return handlers.New(handlers.Config{
 		Kinds:          sets.allKinds,
 		Store:          stores.values,
-		Root:           b.root,
+		Root:           base.root,
 		Writer:         writer,
-		CorruptObjects: corruptObjectReporter(b),
+		CorruptObjects: corruptObjectReporter(base),
 		Responses: responsewriters.Responses{
 			Responder:   sets.respond,
 			Compress:    compressor,
 			Limiter:     overload.PrincipalLimiter{Queue: httpsServer.LongResponses()},
 			Slow:        overload.SlowPrincipalLimiter{PrincipalLimiter: overload.PrincipalLimiter{Queue: httpsServer.LargeRequests()}},
-			Conversions: responsewriters.NewConversions(b.limits.Conversions),
+			Conversions: responsewriters.NewConversions(base.limits.Conversions),
 			Now:         time.Now,
 		},
-		Operations:              newOperations(b, sets, sec, writer, upstream),
+		Operations:              newOperations(base, sets, sec, writer, upstream),
 		Components:              newComponents(stores),
-		DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
-		MinRequestTimeout:       time.Duration(o.Requests.MinRequestTimeout) * time.Second,
+		DeleteCollectionWorkers: options.Requests.DeleteCollectionWorkers,
+		MinRequestTimeout:       time.Duration(options.Requests.MinRequestTimeout) * time.Second,
 		BookmarkInterval:        handlers.BookmarkInterval,
-		WatchList:               b.gates.Enabled(features.WatchList),
-		NoCache:                 !o.Compatibility.WatchCache,
+		WatchList:               base.gates.Enabled(features.WatchList),
+		NoCache:                 !options.Compatibility.WatchCache,
 		Stopping:                stopping,
-		ProxyLimit:              reverseproxy.NewLimit(o.Upstream.MaxProxied, b.limits.MinProxied, b.limits.MaxProxied, b.metrics),
-		Logger:                  b.log,
+		ProxyLimit:              reverseproxy.NewLimit(options.Upstream.MaxProxied, base.limits.MinProxied, base.limits.MaxProxied, base.metrics),
+		Logger:                  base.log,
 		Metrics:                 metrics,
 	}), nil
 }
@@ -163,13 +163,13 @@ func newComponents(stores *stores) []componentstatus.Component {
 
 // newOperations returns the handlers of operations other than reads and writes of stored objects.
 func newOperations(
-	b *base,
+	base *base,
 	sets *apiSets,
 	sec *security,
 	writer *writes.Writer,
 	upstream *kubeletproxy.Upstream,
 ) []handlers.Operation {
-	enabled, respond := b.gates.Enabled, sets.respond
+	enabled, respond := base.gates.Enabled, sets.respond
 	return slices.Concat(
 		pods.Operations(pods.Config{
 			Responder:         respond,
@@ -208,7 +208,7 @@ type router struct {
 
 // newRouter creates the router.
 func newRouter(
-	b *base,
+	base *base,
 	o *config.Options,
 	listener *listener,
 	stores *stores,
@@ -216,7 +216,7 @@ func newRouter(
 	api *handlers.API,
 	docs *documents,
 ) (*router, error) {
-	gatherer, err := o.Metrics.Gatherer(stores.overrideClusters.gatherer(b.metrics), b.log)
+	gatherer, err := o.Metrics.Gatherer(stores.overrideClusters.gatherer(base.metrics), base.log)
 	if err != nil {
 		return nil, err
 	}
@@ -229,12 +229,12 @@ func newRouter(
 		API:       api,
 		Discovery: docs.discovery,
 		Health:    listener.health,
-		Metrics:   serveMetrics(gatherer, b.log),
-		SLIs:      serveMetrics(listener.health.SLIs(), b.log),
+		Metrics:   serveMetrics(gatherer, base.log),
+		SLIs:      serveMetrics(listener.health.SLIs(), base.log),
 		OpenAPI:   docs.openapi,
 		Issuer:    sec.authn.documents,
 		Profiling: o.Debug.Profiling,
-		Verbosity: func(n int) { options.SetVerbosity(b.log, n) },
+		Verbosity: func(n int) { options.SetVerbosity(base.log, n) },
 	}
 	addZPages(mux, o)
 	if o.Debug.LogFiles {
@@ -247,8 +247,8 @@ func newRouter(
 // if storage versions are not tracked. reloading reports whether the cache of a request's resource is
 // being reloaded.
 func newHandler(
-	b *base,
-	o *config.Options,
+	base *base,
+	options *config.Options,
 	httpsServer *serving.Server,
 	routes *router,
 	sets *apiSets,
@@ -268,26 +268,26 @@ func newHandler(
 		Responder:       sets.respond,
 		Authenticator:   authenticator,
 		Authorizer:      sec.authz.metrics.Requests(sec.authz.chain),
-		Metrics:         telemetry.NewMetrics(b.metrics),
+		Metrics:         telemetry.NewMetrics(base.metrics),
 		Kinds:           sets.kinds,
 		Delegates:       delegates.forOtherServers(),
 		Reloading:       reloading,
 		Refresh:         func(ctx context.Context) *apiset.Set { return custom.informer.NewestSet(ctx, sets.kinds) },
-		Logger:          b.log,
-		RequestTimeout:  o.Serving.RequestTimeout,
+		Logger:          base.log,
+		RequestTimeout:  options.Serving.RequestTimeout,
 		Overload: overload.Options{
-			Bounds:              b.limits.Requests,
+			Bounds:              base.limits.Requests,
 			Flow:                sec.flow.Control,
 			Width:               width.Estimate,
-			MaxInFlight:         o.Requests.MaxInFlight,
-			MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
+			MaxInFlight:         options.Requests.MaxInFlight,
+			MaxMutatingInFlight: options.Requests.MaxMutatingInFlight,
 			LargeRequests:       httpsServer.LargeRequests(),
 		},
-		StrictTransportSecurity: o.Requests.HSTS,
-		GoawayChance:            o.Requests.GoawayChance,
-		AllowedOrigins:          o.Requests.AllowedOrigins,
+		StrictTransportSecurity: options.Requests.HSTS,
+		GoawayChance:            options.Requests.GoawayChance,
+		AllowedOrigins:          options.Requests.AllowedOrigins,
 		Audit:                   sec.audit.auditor,
-		Traces:                  b.traces,
+		Traces:                  base.traces,
 	}
 	if versions != nil {
 		c.StorageVersionPending = versions.WritesBlocked
@@ -297,43 +297,43 @@ func newHandler(
 
 // pathsOutsideAPI returns the paths that are served in addition to the API, for discovery. issuer
 // holds the paths of the token issuer's documents.
-func pathsOutsideAPI(o *config.Options, h *health.Registry, issuer []string) []string {
+func pathsOutsideAPI(options *config.Options, registry *health.Registry, issuer []string) []string {
 	paths := []string{"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
-	for _, e := range health.Endpoints() {
-		paths = append(paths, "/"+string(e))
-		for _, check := range h.Names(e) {
-			paths = append(paths, "/"+string(e)+"/"+check)
+	for _, endpoint := range health.Endpoints() {
+		paths = append(paths, "/"+string(endpoint))
+		for _, check := range registry.Names(endpoint) {
+			paths = append(paths, "/"+string(endpoint)+"/"+check)
 		}
 	}
-	if o.Debug.LogFiles {
+	if options.Debug.LogFiles {
 		paths = append(paths, "/logs")
 	}
-	if o.Features.Enabled("ComponentFlagz") {
+	if options.Features.Enabled("ComponentFlagz") {
 		paths = append(paths, "/flagz")
 	}
-	if o.Features.Enabled("ComponentStatusz") {
+	if options.Features.Enabled("ComponentStatusz") {
 		paths = append(paths, "/statusz")
 	}
 	return append(paths, issuer...)
 }
 
 // addZPages adds /flagz and /statusz to the mux if their feature gates are enabled.
-func addZPages(mux *routing.Mux, o *config.Options) {
+func addZPages(mux *routing.Mux, options *config.Options) {
 	const name = "kube-apiserver"
-	if o.Features.Enabled("ComponentFlagz") {
-		mux.Flagz = routing.Flagz(name, o.FlagValues())
+	if options.Features.Enabled("ComponentFlagz") {
+		mux.Flagz = routing.Flagz(name, options.FlagValues())
 	}
-	if o.Features.Enabled("ComponentStatusz") {
+	if options.Features.Enabled("ComponentStatusz") {
 		mux.Statusz = routing.Statusz(name, time.Now(), routing.Versions{
 			Binary:    strings.TrimPrefix(version.Kubernetes, "v"),
-			Emulation: fmt.Sprintf("%s.%d", version.Major, o.Compatibility.Emulation().Minor),
+			Emulation: fmt.Sprintf("%s.%d", version.Major, options.Compatibility.Emulation().Minor),
 		})
 	}
 }
 
 // enableContentionProfiles enables the block and mutex profiles if the options demand it.
-func enableContentionProfiles(o *config.DebugOptions) {
-	if o.Profiling && o.ContentionProfiling {
+func enableContentionProfiles(options *config.DebugOptions) {
+	if options.Profiling && options.ContentionProfiling {
 		runtime.SetBlockProfileRate(1)
 		runtime.SetMutexProfileFraction(1)
 	}
@@ -348,53 +348,53 @@ func viewOf[T registry.Object](caches *caches, gvr schema.GroupVersionResource) 
 // newAllocator creates the allocator of cluster IPs and node ports. It writes IPAddress objects
 // with the internal client, although writes of services call it.
 func newAllocator(
-	b *base,
+	base *base,
 	serviceOptions *config.ServiceOptions,
 	caches *caches,
 	stores *stores,
 	client *internalclient.Client,
 ) *allocator.Allocator {
 	var prefixes []netip.Prefix
-	for _, r := range serviceOptions.Ranges {
-		if prefix, err := netip.ParsePrefix(r.String()); err == nil {
+	for _, serviceRange := range serviceOptions.Ranges {
+		if prefix, err := netip.ParsePrefix(serviceRange.String()); err == nil {
 			prefixes = append(prefixes, prefix)
 		}
 	}
-	a := allocator.New(allocator.Config{
+	services := allocator.New(allocator.Config{
 		API:        client,
 		Store:      stores.store,
-		Root:       b.root,
+		Root:       base.root,
 		Cache:      caches.cache,
 		Services:   viewOf[*corev1.Service](caches, corev1.SchemeGroupVersion.WithResource("services")),
 		Addresses:  viewOf[*networkingv1.IPAddress](caches, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
 		Ranges:     viewOf[*networkingv1.ServiceCIDR](caches, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
 		Prefixes:   prefixes,
 		Ports:      serviceOptions.NodePorts,
-		DualWrite:  !b.gates.Enabled(features.DisableAllocatorDualWrite),
-		Bitmap:     !b.gates.Enabled(features.MultiCIDRServiceAllocator),
+		DualWrite:  !base.gates.Enabled(features.DisableAllocatorDualWrite),
+		Bitmap:     !base.gates.Enabled(features.MultiCIDRServiceAllocator),
 		Scheme:     caches.codec.Scheme(),
-		Identity:   b.host,
+		Identity:   base.host,
 		Now:        time.Now,
-		Logger:     b.log,
-		Registerer: b.metrics,
+		Logger:     base.log,
+		Registerer: base.metrics,
 	})
-	if b.gates.Enabled(features.MultiCIDRServiceAllocator) {
-		b.lifetime.whileServing("repair of addresses of services", a.FollowServices)
-		b.lifetime.whileServing("repair of deleted addresses", a.FollowAddresses)
+	if base.gates.Enabled(features.MultiCIDRServiceAllocator) {
+		base.lifetime.whileServing("repair of addresses of services", services.FollowServices)
+		base.lifetime.whileServing("repair of deleted addresses", services.FollowAddresses)
 	}
-	return a
+	return services
 }
 
 // newUpstream creates the proxy to kubelets and pods.
-func newUpstream(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error) {
-	if o.CAFile == "" {
-		b.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
+func newUpstream(base *base, options kubeletproxy.Options) (*kubeletproxy.Upstream, error) {
+	if options.CAFile == "" {
+		base.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
 	}
-	o.MaxPages = b.limits.MaxRewrittenPages
-	upstream, err := kubeletproxy.New(o, b.metrics, b.egress.DialerFor(egress.Cluster))
+	options.MaxPages = base.limits.MaxRewrittenPages
+	upstream, err := kubeletproxy.New(options, base.metrics, base.egress.DialerFor(egress.Cluster))
 	if err != nil {
 		return nil, err
 	}
-	b.lifetime.onClose(upstream.Close)
-	return upstream.Traced(b.traces), nil
+	base.lifetime.onClose(upstream.Close)
+	return upstream.Traced(base.traces), nil
 }

@@ -59,11 +59,11 @@ func newListener(options *config.Options, log *slog.Logger, metrics *prometheus.
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{health: health.New(health.Config{LivezGracePeriod: options.Serving.LivezGracePeriod, Logger: log})}
-	l.server, err = serving.NewServer(serving.Config{
+	result := &listener{health: health.New(health.Config{LivezGracePeriod: options.Serving.LivezGracePeriod, Logger: log})}
+	result.server, err = serving.NewServer(serving.Config{
 		Options:         options.Serving,
 		Logger:          log,
-		Health:          l.health,
+		Health:          result.health,
 		Clients:         clients,
 		Metrics:         metrics,
 		HandshakeErrors: telemetry.NewHandshakeErrors(metrics),
@@ -71,20 +71,20 @@ func newListener(options *config.Options, log *slog.Logger, metrics *prometheus.
 	if err != nil {
 		return nil, err
 	}
-	lifetime.onClose(func() { _ = l.server.Close() })
-	l.port = options.Serving.SecurePort
-	if a, ok := l.server.Addr().(*net.TCPAddr); ok {
-		l.port = a.Port
+	lifetime.onClose(func() { _ = result.server.Close() })
+	result.port = options.Serving.SecurePort
+	if bound, ok := result.server.Addr().(*net.TCPAddr); ok {
+		result.port = bound.Port
 	}
-	l.address = advertisedAddress(options, l.port)
-	return l, nil
+	result.address = advertisedAddress(options, result.port)
+	return result, nil
 }
 
 // advertisedAddress returns the host:port at which clients reach this server.
-func advertisedAddress(o *config.Options, port int) string {
-	host := o.ExternalHostname
+func advertisedAddress(options *config.Options, port int) string {
+	host := options.ExternalHostname
 	if host == "" {
-		return net.JoinHostPort(o.AdvertiseAddress.String(), strconv.Itoa(port))
+		return net.JoinHostPort(options.AdvertiseAddress.String(), strconv.Itoa(port))
 	}
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host
@@ -95,8 +95,8 @@ func advertisedAddress(o *config.Options, port int) string {
 // clientCertificates returns the client certificates of this server and the CAs that it trusts, for
 // metrics of their expiry. The clients themselves read the files separately.
 func clientCertificates(options *config.Options) ([]tlsfiles.Certificate, error) {
-	var out []tlsfiles.Certificate
-	for _, c := range []struct{ use, ca, cert, key, caFlag, certFlag string }{
+	var certificates []tlsfiles.Certificate
+	for _, files := range []struct{ use, ca, cert, key, caFlag, certFlag string }{
 		{
 			use:      "etcd",
 			ca:       options.Etcd.CAFile,
@@ -114,22 +114,22 @@ func clientCertificates(options *config.Options) ([]tlsfiles.Certificate, error)
 			certFlag: "--nats-cert-file, --nats-key-file",
 		},
 	} {
-		if c.cert != "" {
-			pair, err := tlsfiles.LoadPair(c.cert, c.key)
+		if files.cert != "" {
+			pair, err := tlsfiles.LoadPair(files.cert, files.key)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.certFlag, err)
+				return nil, fmt.Errorf("%s: %w", files.certFlag, err)
 			}
-			out = append(out, tlsfiles.Certificate{Use: c.use + "-client", Source: pair})
+			certificates = append(certificates, tlsfiles.Certificate{Use: files.use + "-client", Source: pair})
 		}
-		if c.ca != "" {
-			bundle, err := tlsfiles.LoadBundle(c.ca)
+		if files.ca != "" {
+			bundle, err := tlsfiles.LoadBundle(files.ca)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.caFlag, err)
+				return nil, fmt.Errorf("%s: %w", files.caFlag, err)
 			}
-			out = append(out, tlsfiles.Certificate{Use: c.use + "-ca", Source: bundle})
+			certificates = append(certificates, tlsfiles.Certificate{Use: files.use + "-ca", Source: bundle})
 		}
 	}
-	for _, c := range []struct{ use, kubeconfig, flag string }{
+	for _, files := range []struct{ use, kubeconfig, flag string }{
 		{
 			use:        "authentication-webhook",
 			kubeconfig: options.Authentication.Webhook.Kubeconfig,
@@ -137,16 +137,16 @@ func clientCertificates(options *config.Options) ([]tlsfiles.Certificate, error)
 		},
 		{use: "authorization-webhook", kubeconfig: options.Authorization.WebhookConfigFile, flag: "--authorization-webhook-config-file"},
 	} {
-		if c.kubeconfig == "" {
+		if files.kubeconfig == "" {
 			continue
 		}
-		certs, err := kubeclient.CertificatesOf(c.use, c.kubeconfig)
+		certs, err := kubeclient.CertificatesOf(files.use, files.kubeconfig)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.flag, err)
+			return nil, fmt.Errorf("%s: %w", files.flag, err)
 		}
-		out = append(out, certs...)
+		certificates = append(certificates, certs...)
 	}
-	return out, nil
+	return certificates, nil
 }
 
 // network holds the means to connect to webhooks and to services of the cluster.
@@ -158,11 +158,11 @@ type network struct {
 // newNetwork creates the connections to webhooks and services. handler returns the handler of all
 // requests, which is created later. It serves webhooks that this server itself implements.
 // aggregatorRouting connects to the endpoints of services instead of their cluster IPs.
-func newNetwork(b *base, caches *caches, aggregatorRouting bool, handler func() http.Handler) *network {
+func newNetwork(base *base, caches *caches, aggregatorRouting bool, handler func() http.Handler) *network {
 	objects := &lister.Objects{Cache: caches.cache}
 	services := caches.core("services")
-	s := &webhookclient.Services{
-		LocalAddress: b.address,
+	webhookServices := &webhookclient.Services{
+		LocalAddress: base.address,
 		Internal:     internalclient.Transport{Handler: handler},
 		Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 			return lister.Get[*corev1.Service](ctx, objects, &services, namespace, name)
@@ -170,26 +170,26 @@ func newNetwork(b *base, caches *caches, aggregatorRouting bool, handler func() 
 	}
 	if aggregatorRouting {
 		endpoints := caches.core("endpoints")
-		s.Endpoints = func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error) {
+		webhookServices.Endpoints = func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error) {
 			return lister.Get[*corev1.Endpoints](ctx, objects, &endpoints, namespace, name)
 		}
 	}
 	return &network{
-		services: s,
-		dialers:  webhookclient.Dialers{Cluster: clusterDial(b), URLs: b.egress.DialerFor(egress.ControlPlane)},
+		services: webhookServices,
+		dialers:  webhookclient.Dialers{Cluster: clusterDial(base), URLs: base.egress.DialerFor(egress.ControlPlane)},
 	}
 }
 
 // clusterDial returns the dialer for services of the cluster, or nil if connections need no proxy.
 // This server is also such a service. The dialer connects to it directly, because the proxy may not
 // reach it.
-func clusterDial(b *base) webhookclient.Dial {
-	dial := b.egress.DialerFor(egress.Cluster)
+func clusterDial(base *base) webhookclient.Dial {
+	dial := base.egress.DialerFor(egress.Cluster)
 	if dial == nil {
 		return nil
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if addr == b.address {
+		if addr == base.address {
 			return (&net.Dialer{}).DialContext(ctx, network, addr)
 		}
 		return dial(ctx, network, addr)
@@ -211,7 +211,7 @@ type delegates struct {
 // newDelegates creates the connections to extension servers and peers. acquireSlot acquires a slot
 // for a proxied request; see aggregation.Config.AcquireSlot.
 func newDelegates(
-	b *base,
+	base *base,
 	options *config.Options,
 	caches *caches,
 	stores *stores,
@@ -219,18 +219,18 @@ func newDelegates(
 	network *network,
 	acquireSlot func(*http.Request) (func(), error),
 ) (*delegates, error) {
-	d := &delegates{client: sets.client}
+	result := &delegates{client: sets.client}
 	var err error
-	if d.proxyClientCert, err = loadProxyClient(&options.Aggregation); err != nil {
+	if result.proxyClientCert, err = loadProxyClient(&options.Aggregation); err != nil {
 		return nil, err
 	}
-	if d.proxyClientCert != nil {
-		b.lifetime.whileServing("certificate for extension servers and peers", func(ctx context.Context) error {
-			return tlsfiles.Watch(ctx, b.log, d.proxyClientCert)
+	if result.proxyClientCert != nil {
+		base.lifetime.whileServing("certificate for extension servers and peers", func(ctx context.Context) error {
+			return tlsfiles.Watch(ctx, base.log, result.proxyClientCert)
 		})
 	}
-	d.addExtensions(b, options, caches, sets.kinds, network, acquireSlot)
-	return d, d.addPeers(b, options, caches, stores, sets.respond.Error)
+	result.addExtensions(base, options, caches, sets.kinds, network, acquireSlot)
+	return result, result.addPeers(base, options, caches, stores, sets.respond.Error)
 }
 
 // certificate returns the client certificate for extension servers and peers, or nil if there is
@@ -249,16 +249,16 @@ func (d *delegates) forOtherServers() routing.Delegates {
 
 // peer returns a handler that proxies a request to another replica that serves the resource, or nil
 // if there is none.
-func (d *delegates) peer(r *http.Request, op *requestinfo.Info) http.Handler {
+func (d *delegates) peer(r *http.Request, info *requestinfo.Info) http.Handler {
 	if d.peers == nil {
 		return nil
 	}
-	return d.peers.Handler(r, op)
+	return d.peers.Handler(r, info)
 }
 
 // addExtensions creates the aggregator of extension servers.
 func (d *delegates) addExtensions(
-	b *base,
+	base *base,
 	options *config.Options,
 	caches *caches,
 	kinds *apiset.Live,
@@ -290,14 +290,14 @@ func (d *delegates) addExtensions(
 		Write: func(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
 			return statuses.WriteAvailable(ctx, d.client, name, c)
 		},
-		Metrics: aggregation.NewMetrics(b.metrics),
-		Traces:  b.traces,
-		Logger:  b.log,
+		Metrics: aggregation.NewMetrics(base.metrics),
+		Traces:  base.traces,
+		Logger:  base.log,
 		Now:     time.Now,
 	})
-	b.lifetime.whileServing("extension servers", d.extensions.Run)
+	base.lifetime.whileServing("extension servers", d.extensions.Run)
 	for _, kind := range []lister.CachedResource{services, endpoints} {
-		b.lifetime.whileServing(kind.Resource.Resource+" of extension servers", func(ctx context.Context) error {
+		base.lifetime.whileServing(kind.Resource.Resource+" of extension servers", func(ctx context.Context) error {
 			return informer.FollowNames(ctx, kind.Store, d.extensions.ServiceChanged)
 		})
 	}
@@ -305,15 +305,15 @@ func (d *delegates) addExtensions(
 
 // loadProxyClient loads the client certificate for extension servers and peers. It returns nil if
 // it is not configured.
-func loadProxyClient(o *config.AggregationOptions) (*tlsfiles.Pair, error) {
-	c := o.ProxyClient
+func loadProxyClient(options *config.AggregationOptions) (*tlsfiles.Pair, error) {
+	files := options.ProxyClient
 	switch {
-	case c.CertFile == "" && c.KeyFile == "":
+	case files.CertFile == "" && files.KeyFile == "":
 		return nil, nil
-	case c.CertFile == "" || c.KeyFile == "":
+	case files.CertFile == "" || files.KeyFile == "":
 		return nil, errors.New("--proxy-client-cert-file and --proxy-client-key-file have to be given together")
 	}
-	pair, err := tlsfiles.LoadPair(c.CertFile, c.KeyFile)
+	pair, err := tlsfiles.LoadPair(files.CertFile, files.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
 	}
@@ -327,17 +327,17 @@ func apiServiceResource() schema.GroupVersionResource {
 // addPeers creates the publisher of this replica's address and the proxy to other replicas, if the
 // feature gate is enabled. The proxy also needs --peer-ca-file. reject responds with an error.
 func (d *delegates) addPeers(
-	b *base,
+	base *base,
 	options *config.Options,
 	caches *caches,
 	stores *stores,
 	reject func(http.ResponseWriter, *http.Request, error),
 ) (err error) {
-	if !b.gates.Enabled(features.UnknownVersionInteroperabilityProxy) {
+	if !base.gates.Enabled(features.UnknownVersionInteroperabilityProxy) {
 		return nil
 	}
 	coder := caches.core("endpoints").Coder
-	port := b.port
+	port := base.port
 	if options.Aggregation.Peers.AdvertisePort != "" {
 		if port, err = strconv.Atoi(options.Aggregation.Peers.AdvertisePort); err != nil {
 			return fmt.Errorf("--peer-advertise-port: %w", err)
@@ -345,15 +345,15 @@ func (d *delegates) addPeers(
 	}
 	d.presence = &peers.Presence{
 		Store:    stores.store,
-		Root:     b.root,
-		Identity: b.identity,
-		Logger:   b.log,
+		Root:     base.root,
+		Identity: base.identity,
+		Logger:   base.log,
 		IP:       net.ParseIP(cmp.Or(options.Aggregation.Peers.AdvertiseIP, options.AdvertiseAddress.String())),
 		Port:     port,
 		Encode:   func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
 		Decode:   lister.Decoder[*corev1.Endpoints](coder),
 	}
-	b.lifetime.whileServing("presence for peers", d.presence.Run)
+	base.lifetime.whileServing("presence for peers", d.presence.Run)
 	if options.Aggregation.Peers.CAFile == "" {
 		return nil
 	}
@@ -364,7 +364,7 @@ func (d *delegates) addPeers(
 	versions := caches.lookup(apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions"))
 	leases := caches.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases"))
 	d.peers = peers.New(peers.Config{
-		Identity:    b.identity,
+		Identity:    base.identity,
 		Store:       versions.Store,
 		Addresses:   d.presence.Addresses,
 		Authorities: authorities.Pool,
@@ -377,13 +377,13 @@ func (d *delegates) addPeers(
 		MaxRequests: options.Requests.MaxPerServer(),
 		MaxPages:    options.Bounds.MaxRewrittenPages,
 		Reject:      reject,
-		Metrics:     peers.NewMetrics(b.metrics),
-		Traces:      b.traces,
-		Logger:      b.log,
+		Metrics:     peers.NewMetrics(base.metrics),
+		Traces:      base.traces,
+		Logger:      base.log,
 	})
-	b.lifetime.whileServing("peers", d.peers.Run)
-	b.lifetime.whileServing("authorities of peers", func(ctx context.Context) error {
-		return tlsfiles.Watch(ctx, b.log, authorities)
+	base.lifetime.whileServing("peers", d.peers.Run)
+	base.lifetime.whileServing("authorities of peers", func(ctx context.Context) error {
+		return tlsfiles.Watch(ctx, base.log, authorities)
 	})
 	return nil
 }

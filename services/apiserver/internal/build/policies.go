@@ -35,17 +35,17 @@ func (a *admissionBuilder) compilerWithCosts(strict features.Gate) func() (*expr
 		return a.compiler
 	}
 	return sync.OnceValues(func() (*expressions.Compiler, error) {
-		c, err := a.compiler()
+		costless, err := a.compiler()
 		if err != nil {
 			return nil, err
 		}
-		return c.WithStandardCosts(), nil
+		return costless.WithStandardCosts(), nil
 	})
 }
 
 // newPolicyConfig returns the configuration of the plugin for a type of admission policies.
 func (a *admissionBuilder) newPolicyConfig(
-	sort policies.PolicyType,
+	policyType policies.PolicyType,
 	compiler func() (*expressions.Compiler, error),
 ) (policies.Config, error) {
 	parameters, err := policies.NewParameters(
@@ -56,11 +56,11 @@ func (a *admissionBuilder) newPolicyConfig(
 		return policies.Config{}, err
 	}
 	programs := sync.OnceValues(func() (*expressions.Programs, error) {
-		c, err := compiler()
+		shared2, err := compiler()
 		if err != nil {
 			return nil, err
 		}
-		return expressions.NewPrograms(c), nil
+		return expressions.NewPrograms(shared2), nil
 	})
 	return policies.Config{
 		Ready:      a.policiesReadable,
@@ -74,12 +74,12 @@ func (a *admissionBuilder) newPolicyConfig(
 			if err != nil {
 				return nil, nil, err
 			}
-			c, err := compiler()
-			return shared, c, err
+			shared2, err := compiler()
+			return shared, shared2, err
 		},
 		Codec:           a.caches.codec,
 		StructEncodings: &views.StructEncodings{},
-		Metrics:         policies.NewMetrics(a.metrics, sort),
+		Metrics:         policies.NewMetrics(a.metrics, policyType),
 		Logger:          a.log,
 	}, nil
 }
@@ -94,10 +94,10 @@ func (a *admissionBuilder) policiesReadable() bool {
 		"validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies",
 		"mutatingadmissionpolicybindings",
 	} {
-		if s := a.caches.cache.Store((schema.GroupResource{
+		if store := a.caches.cache.Store((schema.GroupResource{
 			Group:    admissionregistrationv1.GroupName,
 			Resource: resource,
-		}).String()); s != nil && !s.HasReadableVersions() {
+		}).String()); store != nil && !store.HasReadableVersions() {
 			return false
 		}
 	}
@@ -118,11 +118,11 @@ func (a *admissionBuilder) newValidatingPolicies(configuration []byte) (any, err
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
 	}
-	c, err := a.newPolicyConfig(policies.ValidatingPolicies, a.compilerWithCosts(features.StrictCostEnforcementForVAP))
+	policyConfig, err := a.newPolicyConfig(policies.ValidatingPolicies, a.compilerWithCosts(features.StrictCostEnforcementForVAP))
 	if err != nil {
 		return nil, err
 	}
-	return policies.NewValidating(c, a.policySource("v1", "validatingadmissionpolicies"),
+	return policies.NewValidating(policyConfig, a.policySource("v1", "validatingadmissionpolicies"),
 		a.policySource("v1", "validatingadmissionpolicybindings")), nil
 }
 
@@ -135,18 +135,18 @@ func (a *admissionBuilder) newMutatingPolicies(configuration []byte) (any, error
 	if !a.gates.Enabled(features.MutatingAdmissionPolicy) {
 		return struct{}{}, nil // implements none of the interfaces of plugins
 	}
-	c, err := a.newPolicyConfig(policies.MutatingPolicies, a.compiler)
+	policyConfig, err := a.newPolicyConfig(policies.MutatingPolicies, a.compiler)
 	if err != nil {
 		return nil, err
 	}
-	c.Configure = func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
+	policyConfig.Configure = func(gvk schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
 		var kind *registry.Kind
-		if r := a.sets.kinds.Current().StoredKind(of); r != nil {
-			kind = r.Kind
+		if resource := a.sets.kinds.Current().StoredKind(gvk); resource != nil {
+			kind = resource.Kind
 		}
 		return a.sets.fields.Configure(kind, obj, configuration)
 	}
-	return policies.NewMutating(c, a.policySource("v1alpha1", "mutatingadmissionpolicies"),
+	return policies.NewMutating(policyConfig, a.policySource("v1alpha1", "mutatingadmissionpolicies"),
 		a.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
 }
 
@@ -230,53 +230,53 @@ func (a *admissionBuilder) newWebhookConfig() func(resource string, configuratio
 }
 
 // newMutatingWebhooks creates the plugin for mutating webhooks. It returns err if it is not nil.
-func (a *admissionBuilder) newMutatingWebhooks(c webhooks.Config, err error) (any, error) {
+func (a *admissionBuilder) newMutatingWebhooks(config webhooks.Config, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := webhooks.NewMutating(c)
+	plugin, err := webhooks.NewMutating(config)
 	if err != nil {
 		return nil, err
 	}
-	a.lifetime.onClose(m.Close)
-	return m, nil
+	a.lifetime.onClose(plugin.Close)
+	return plugin, nil
 }
 
 // newValidatingWebhooks creates the plugin for validating webhooks. It returns err if it is not
 // nil.
-func (a *admissionBuilder) newValidatingWebhooks(c webhooks.Config, err error) (any, error) {
+func (a *admissionBuilder) newValidatingWebhooks(config webhooks.Config, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := webhooks.NewValidating(c)
+	plugin, err := webhooks.NewValidating(config)
 	if err != nil {
 		return nil, err
 	}
-	a.lifetime.onClose(v.Close)
-	return v, nil
+	a.lifetime.onClose(plugin.Close)
+	return plugin, nil
 }
 
 // newTypeChecks adds a controller that writes type-checking results to the statuses of
 // ValidatingAdmissionPolicies. It checks policies again when definitions of custom resources
 // change, because the types of the objects may have changed.
 func newTypeChecks(
-	b *base,
+	base *base,
 	catalogs *catalogs,
 	sets *apiSets,
 	informer *crdinformer.Syncer,
 	compiler func() (*expressions.Compiler, error),
 ) {
-	k := sets.allKinds.Current().Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
+	policyResource := sets.allKinds.Current().Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	served := typecheck.NewServedSchemas(catalogs.codec.Scheme(), catalogs.served, sets.kinds)
 	controller := typecheck.New(typecheck.Config{
-		Policies:        k.Store,
-		Decode:          lister.EntryDecoder[*admissionregistrationv1.ValidatingAdmissionPolicy](k.Coder),
+		Policies:        policyResource.Store,
+		Decode:          lister.EntryDecoder[*admissionregistrationv1.ValidatingAdmissionPolicy](policyResource.Coder),
 		Schemas:         served.Schemas,
 		WaitForRevision: informer.WaitForRevision,
 		Compiler:        compiler,
 		Client:          statuses.Policies{Client: sets.client},
-		Logger:          b.log,
+		Logger:          base.log,
 	})
 	informer.OnSwapped(func(update kind.CRDUpdate) { controller.Redefined(served.Set(update)) })
-	b.lifetime.whileServing("types of admission policies", controller.Run)
+	base.lifetime.whileServing("types of admission policies", controller.Run)
 }

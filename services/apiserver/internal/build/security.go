@@ -45,19 +45,19 @@ type security struct {
 // newSecurity creates authentication, authorization and flow control. auditing exists already.
 func newSecurity(
 	ctx context.Context,
-	b *base,
-	o *config.Options,
+	base *base,
+	options *config.Options,
 	caches *caches,
 	client *internalclient.Client,
 	audit *auditing,
 ) (*security, error) {
-	s := &security{audit: audit, flow: newFlow(b, &o.Requests, caches, client)}
+	result := &security{audit: audit, flow: newFlow(base, &options.Requests, caches, client)}
 	var err error
-	if s.authn, err = newAuthentication(ctx, b, &o.Authentication, o.Serving.KeyFile, caches, client); err != nil {
+	if result.authn, err = newAuthentication(ctx, base, &options.Authentication, options.Serving.KeyFile, caches, client); err != nil {
 		return nil, err
 	}
-	s.authz, err = newAuthorization(b, &o.Authorization, caches)
-	return s, err
+	result.authz, err = newAuthorization(base, &options.Authorization, caches)
+	return result, err
 }
 
 // auditing holds the auditor and its backends.
@@ -71,73 +71,73 @@ type auditing struct {
 
 // newAuditing reads the audit policy and opens the backends. As in Kubernetes, auditing is off
 // unless there are a policy and a backend. limiter limits the concurrent work on large events.
-func newAuditing(b *base, auditOptions *config.AuditOptions, limiter audit.Limiter) (*auditing, error) {
-	a := &auditing{log: b.log, file: auditOptions.PolicyFile}
+func newAuditing(base *base, auditOptions *config.AuditOptions, limiter audit.Limiter) (*auditing, error) {
+	result := &auditing{log: base.log, file: auditOptions.PolicyFile}
 	var auditPolicy *policy.Policy
 	if auditOptions.PolicyFile != "" {
 		var err error
-		if a.policy, err = filewatch.Read(auditOptions.PolicyFile); err != nil {
+		if result.policy, err = filewatch.Read(auditOptions.PolicyFile); err != nil {
 			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: failed to read file path %q: %w", auditOptions.PolicyFile, err)
 		}
-		if auditPolicy, err = a.parsePolicy(a.policy); err != nil {
+		if auditPolicy, err = result.parsePolicy(result.policy); err != nil {
 			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: %w", err)
 		}
 	}
-	metrics := audit.NewMetrics(b.metrics)
+	metrics := audit.NewMetrics(base.metrics)
 	backendConfig := backends.Config{
 		Metrics:    metrics,
-		Logger:     b.log,
-		Dial:       b.egress.DialerFor(egress.ControlPlane),
+		Logger:     base.log,
+		Dial:       base.egress.DialerFor(egress.ControlPlane),
 		Limiter:    limiter,
-		QueueBytes: b.limits.MaxAuditQueueBytes,
-		MaxPosts:   b.limits.MaxConcurrentAuditPosts,
+		QueueBytes: base.limits.MaxAuditQueueBytes,
+		MaxPosts:   base.limits.MaxConcurrentAuditPosts,
 	}
 	if auditOptions.Log.Enabled() && auditPolicy != nil {
 		backend, err := backends.NewLog(&auditOptions.Log, backendConfig, os.Stdout)
 		if err != nil {
 			return nil, err
 		}
-		a.addBackend(b.lifetime, backend)
+		result.addBackend(base.lifetime, backend)
 	}
 	if auditOptions.Webhook.Enabled() && auditPolicy != nil {
 		backend, err := backends.NewWebhook(&auditOptions.Webhook, backendConfig)
 		if err != nil {
 			return nil, fmt.Errorf("initializing audit webhook: %w", err)
 		}
-		a.addBackend(b.lifetime, backend)
+		result.addBackend(base.lifetime, backend)
 	}
-	if len(a.backends) == 0 {
+	if len(result.backends) == 0 {
 		if auditOptions.Log.Enabled() || auditOptions.Webhook.Enabled() {
-			b.log.Warn("no audit policy file was provided; no requests are audited; set --audit-policy-file")
+			base.log.Warn("no audit policy file was provided; no requests are audited; set --audit-policy-file")
 		}
-		return a, nil
+		return result, nil
 	}
 	maxEvent := int64(0)
 	sinks := []audit.Sink{}
-	for _, backend := range a.backends {
+	for _, backend := range result.backends {
 		maxEvent = max(maxEvent, backend.MaxEvent())
 		sinks = append(sinks, backend)
 	}
-	a.auditor = audit.New(audit.Config{
+	result.auditor = audit.New(audit.Config{
 		Policy:     auditPolicy,
 		Sinks:      sinks,
 		Metrics:    metrics,
-		Logger:     b.log,
-		MaxObject:  min(maxEvent, b.limits.MaxAuditObjectBytes),
-		MaxObjects: b.limits.MaxAuditObjectsBytes,
+		Logger:     base.log,
+		MaxObject:  min(maxEvent, base.limits.MaxAuditObjectBytes),
+		MaxObjects: base.limits.MaxAuditObjectsBytes,
 		Limiter:    limiter,
 		Slow:       auditOptions.LatencyThreshold,
 	})
-	b.lifetime.inBackground("audit policy", a.followPolicy)
-	return a, nil
+	base.lifetime.inBackground("audit policy", result.followPolicy)
+	return result, nil
 }
 
 // addBackend adds a backend, and the background task that delivers its queued events.
-func (a *auditing) addBackend(lifetime *lifecycle, b *backends.Backend) {
-	a.backends = append(a.backends, b)
-	lifetime.inBackground("audit", b.Run)
+func (a *auditing) addBackend(lifetime *lifecycle, backend *backends.Backend) {
+	a.backends = append(a.backends, backend)
+	lifetime.inBackground("audit", backend.Run)
 	lifetime.onClose(func() {
-		if err := b.Close(); err != nil {
+		if err := backend.Close(); err != nil {
 			a.log.Warn("failed to close the audit log", "error", err)
 		}
 	})
@@ -146,8 +146,8 @@ func (a *auditing) addBackend(lifetime *lifecycle, b *backends.Backend) {
 // beginShutdown limits, from now on, how long requests wait for the delivery of their events. So a
 // slow backend does not delay the shutdown.
 func (a *auditing) beginShutdown() {
-	for _, b := range a.backends {
-		b.BeginShutdown()
+	for _, backend := range a.backends {
+		backend.BeginShutdown()
 	}
 }
 
@@ -198,11 +198,11 @@ func loadAuthorization(
 	if err != nil {
 		return nil, nil, fmt.Errorf("--authorization-config: %w", err)
 	}
-	c, err := authzconfig.Parse(data, conditions)
+	configuration, err := authzconfig.Parse(data, conditions)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--authorization-config %s: %w", options.ConfigFile, err)
 	}
-	return c, data, nil
+	return configuration, data, nil
 }
 
 // rbacResource returns a resource of rbac.authorization.k8s.io.
@@ -222,7 +222,7 @@ func (a *authorization) waitForRevision(ctx context.Context, revision int64) {
 const policySettleTime = 2 * time.Second
 
 // newAuthorization creates the chain of authorizers.
-func newAuthorization(b *base, options *config.AuthorizationOptions, caches *caches) (*authorization, error) {
+func newAuthorization(base *base, options *config.AuthorizationOptions, caches *caches) (*authorization, error) {
 	var conditions *authzwebhook.Compiler
 	var err error
 	if options.ConfigFile != "" { // flags have no match conditions, and the CEL environment is expensive
@@ -234,66 +234,66 @@ func newAuthorization(b *base, options *config.AuthorizationOptions, caches *cac
 	if err != nil {
 		return nil, err
 	}
-	policy, err := policyConfig(b, caches, configuration.Has(authzconfig.Node))
+	policy, err := policyConfig(base, caches, configuration.Has(authzconfig.Node))
 	if err != nil {
 		return nil, err
 	}
-	a := &authorization{
+	result := &authorization{
 		policy:   authz.NewPolicy(policy),
-		metrics:  authz.NewMetrics(b.metrics),
+		metrics:  authz.NewMetrics(base.metrics),
 		changed:  make(chan struct{}, 1),
 		usesRBAC: configuration.Has(authzconfig.RBAC) || configuration.Has(authzconfig.Webhook),
 	}
-	a.policy.OnChange(func(rbac.Change) {
+	result.policy.OnChange(func(rbac.Change) {
 		select {
-		case a.changed <- struct{}{}:
+		case result.changed <- struct{}{}:
 		default: // a notification is pending
 		}
 	})
-	a.chain, err = modes.New(&modes.Builder{
-		Policy:         a.policy,
+	result.chain, err = modes.New(&modes.Builder{
+		Policy:         result.policy,
 		Nodes:          configuration.Has(authzconfig.Node),
-		FeatureEnabled: b.gates.Enabled,
+		FeatureEnabled: base.gates.Enabled,
 		Conditions:     conditions,
-		Metrics:        a.metrics,
-		WebhookMetrics: authzwebhook.NewMetrics(b.metrics),
-		MaxWaiting:     b.limits.MaxQueuedAuthorizations,
-		Calls:          b.webhookMetrics,
-		Dial:           b.egress.DialerFor(egress.ControlPlane),
-		Logger:         b.log,
+		Metrics:        result.metrics,
+		WebhookMetrics: authzwebhook.NewMetrics(base.metrics),
+		MaxWaiting:     base.limits.MaxQueuedAuthorizations,
+		Calls:          base.webhookMetrics,
+		Dial:           base.egress.DialerFor(egress.ControlPlane),
+		Logger:         base.log,
 	}, configuration)
 	if err != nil {
 		return nil, err
 	}
-	b.lifetime.onClose(a.chain.Close)
-	b.lifetime.inBackground("policy", a.policy.Run)
+	base.lifetime.onClose(result.chain.Close)
+	base.lifetime.inBackground("policy", result.policy.Run)
 	if options.ConfigFile != "" {
-		reloads := modes.NewReloadMetrics(b.metrics, b.address)
-		b.lifetime.inBackground("authorization configuration", func(ctx context.Context) error {
-			return a.chain.Follow(ctx, options.ConfigFile, data, reloads, b.log)
+		reloads := modes.NewReloadMetrics(base.metrics, base.address)
+		base.lifetime.inBackground("authorization configuration", func(ctx context.Context) error {
+			return result.chain.Follow(ctx, options.ConfigFile, data, reloads, base.log)
 		})
 	}
-	return a, nil
+	return result, nil
 }
 
 // policyConfig returns the sources of the objects on which RBAC and, if nodes is set, the node
 // authorizer depend.
-func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, error) {
+func policyConfig(base *base, caches *caches, nodes bool) (authz.PolicyConfig, error) {
 	source := func(gvr schema.GroupVersionResource) authz.Source {
 		kind := caches.lookup(gvr)
 		return authz.Source{
 			Store: kind.Store,
-			Decode: func(e *objects.Entry) (metav1.Object, error) {
-				return kind.Coder.DecodeStored(e.Stored(), e.Revision)
+			Decode: func(entry *objects.Entry) (metav1.Object, error) {
+				return kind.Coder.DecodeStored(entry.Stored(), entry.Revision)
 			},
 		}
 	}
 	core := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Version: "v1", Resource: resource}
 	}
-	c := authz.PolicyConfig{
+	config := authz.PolicyConfig{
 		Cache:  caches.cache,
-		Logger: b.log,
+		Logger: base.log,
 		Rules: map[string]authz.Source{
 			rbac.KindRole:               source(rbacv1.SchemeGroupVersion.WithResource("roles")),
 			rbac.KindClusterRole:        source(rbacv1.SchemeGroupVersion.WithResource("clusterroles")),
@@ -305,14 +305,14 @@ func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, erro
 		pods := source(core("pods"))
 		decodeFields, err := caches.core("pods").Coder.FieldsDecoder(node.PodPaths()...)
 		if err != nil {
-			return c, err
+			return config, err
 		}
-		pods.Decode = func(e *objects.Entry) (metav1.Object, error) {
-			l := e.Borrow()
-			defer l.Release()
-			return decodeFields(codec.Item{Stored: l.Value, Revision: e.Revision})
+		pods.Decode = func(entry *objects.Entry) (metav1.Object, error) {
+			loan := entry.Borrow()
+			defer loan.Release()
+			return decodeFields(codec.Item{Stored: loan.Value, Revision: entry.Revision})
 		}
-		c.Nodes = map[node.Kind]authz.Source{
+		config.Nodes = map[node.Kind]authz.Source{
 			node.Pod:              pods,
 			node.PersistentVolume: source(core("persistentvolumes")),
 			node.VolumeAttachment: source(schema.GroupVersionResource{
@@ -323,7 +323,7 @@ func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, erro
 			node.ResourceSlice: source(resourcev1beta1.SchemeGroupVersion.WithResource("resourceslices")),
 		}
 	}
-	return c, nil
+	return config, nil
 }
 
 // waitForNewest waits until the RBAC policy reflects the newest revision of the store, but not
@@ -341,15 +341,15 @@ func flowResource(name string) schema.GroupResource {
 
 // newFlow creates the configurator of flow control. Its field Control is nil if priority and
 // fairness is disabled.
-func newFlow(b *base, requestOptions *config.RequestOptions, caches *caches, client *internalclient.Client) *flowcontrol.Configurator {
+func newFlow(base *base, requestOptions *config.RequestOptions, caches *caches, client *internalclient.Client) *flowcontrol.Configurator {
 	kind := func(name string) lister.CachedResource {
 		return caches.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
 	}
-	dangling := bootstrap.NewDanglingController(client, b.log)
+	dangling := bootstrap.NewDanglingController(client, base.log)
 	configurator := flowcontrol.NewConfigurator(kind("prioritylevelconfigurations"), kind("flowschemas"), dangling)
-	b.lifetime.whileServing("flow schemas", configurator.Schemas.Run)
-	b.lifetime.whileServing("priority levels", configurator.Levels.Run)
-	b.lifetime.whileServing("statuses of flow schemas", dangling.Run)
+	base.lifetime.whileServing("flow schemas", configurator.Schemas.Run)
+	base.lifetime.whileServing("priority levels", configurator.Levels.Run)
+	base.lifetime.whileServing("statuses of flow schemas", dangling.Run)
 	seats := requestOptions.MaxInFlight + requestOptions.MaxMutatingInFlight
 	if !requestOptions.PriorityAndFairness || seats == 0 {
 		return configurator
@@ -363,8 +363,8 @@ func newFlow(b *base, requestOptions *config.RequestOptions, caches *caches, cli
 			}
 		},
 		MaxWait: 15 * time.Second,
-		Metrics: flowcontrol.NewMetrics(b.metrics, requestOptions.MaxInFlight, requestOptions.MaxMutatingInFlight, time.Now),
+		Metrics: flowcontrol.NewMetrics(base.metrics, requestOptions.MaxInFlight, requestOptions.MaxMutatingInFlight, time.Now),
 	})
-	b.lifetime.inBackground("flow control", configurator.Control.Run)
+	base.lifetime.inBackground("flow control", configurator.Control.Run)
 	return configurator
 }

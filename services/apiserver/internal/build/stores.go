@@ -54,47 +54,47 @@ type stores struct {
 }
 
 // newStores opens the stores and creates their change streams. auditor may be nil.
-func newStores(ctx context.Context, b *base, options *config.Options, catalogs *catalogs, auditor *audit.Auditor) (*stores, error) {
-	main, err := newMainStore(ctx, b, &options.Etcd)
+func newStores(ctx context.Context, base *base, options *config.Options, catalogs *catalogs, auditor *audit.Auditor) (*stores, error) {
+	main, err := newMainStore(ctx, base, &options.Etcd)
 	if err != nil {
 		return nil, err
 	}
-	s := &stores{
+	result := &stores{
 		mainStore:           main,
-		root:                b.root,
-		encryptionResources: encryption.NewResources(b.root+"/", catalogs.stored()),
+		root:                base.root,
+		encryptionResources: encryption.NewResources(base.root+"/", catalogs.stored()),
 		olderVersions:       olderversions.New(catalogs.catalog, catalogs.codec),
 	}
-	if s.overrideClusters, err = openClusters(b, &options.Etcd, catalogs); err != nil {
+	if result.overrideClusters, err = openClusters(base, &options.Etcd, catalogs); err != nil {
 		return nil, err
 	}
-	s.resourceClusters = s.overrideClusters.resources(catalogs)
-	if s.encryptionConfig, err = newEncryption(ctx, b, &options.Encryption); err != nil {
+	result.resourceClusters = result.overrideClusters.resources(catalogs)
+	if result.encryptionConfig, err = newEncryption(ctx, base, &options.Encryption); err != nil {
 		return nil, err
 	}
-	id := fmt.Sprintf("%s:%d", b.host, b.port)
-	if s.fanout, err = fanout.New(fanout.Config{
+	id := fmt.Sprintf("%s:%d", base.host, base.port)
+	if result.fanout, err = fanout.New(fanout.Config{
 		Options:    options.Fanout,
 		Store:      main.store,
 		Elector:    main.elector,
-		Root:       b.root + "/",
-		Since:      fanout.SinceLastCompaction(main.store, b.log),
+		Root:       base.root + "/",
+		Since:      fanout.SinceLastCompaction(main.store, base.log),
 		ID:         id,
-		Logger:     b.log,
-		Registerer: b.metrics,
+		Logger:     base.log,
+		Registerer: base.metrics,
 	}); err != nil {
 		return nil, err
 	}
-	s.fanout.Traced(b.traces)
-	b.lifetime.inBackground("fan-out", s.fanout.Run)
-	for _, other := range s.overrideClusters {
-		if err := other.follow(b, options.Fanout, id); err != nil {
+	result.fanout.Traced(base.traces)
+	base.lifetime.inBackground("fan-out", result.fanout.Run)
+	for _, other := range result.overrideClusters {
+		if err := other.follow(base, options.Fanout, id); err != nil {
 			return nil, err
 		}
 	}
-	encrypted := withAuditTimes(s.overrideClusters.route(main.store), auditor)
-	s.values = s.withTraces(encryption.NewStore(encrypted, s.encryptionConfig, s.encryptionResources, s.olderVersions), b.traces)
-	return s, nil
+	encrypted := withAuditTimes(result.overrideClusters.route(main.store), auditor)
+	result.values = result.withTraces(encryption.NewStore(encrypted, result.encryptionConfig, result.encryptionResources, result.olderVersions), base.traces)
+	return result, nil
 }
 
 // withAuditTimes returns a store that adds the duration of its operations to audit events. It
@@ -122,10 +122,10 @@ func (s *stores) withTraces(values storage.Interface, traces *tracing.Provider) 
 
 // fanoutOf returns the change stream that contains the changes of a key.
 func (s *stores) fanoutOf(key string) *fanout.Fanout {
-	for _, c := range s.overrideClusters {
-		for _, prefix := range c.prefixes {
+	for _, other := range s.overrideClusters {
+		for _, prefix := range other.prefixes {
 			if strings.HasPrefix(key, prefix) {
-				return c.fanout
+				return other.fanout
 			}
 		}
 	}
@@ -152,52 +152,52 @@ type mainStore struct {
 }
 
 // newMainStore opens the main store.
-func newMainStore(ctx context.Context, b *base, etcdOptions *config.EtcdOptions) (*mainStore, error) {
+func newMainStore(ctx context.Context, base *base, etcdOptions *config.EtcdOptions) (*mainStore, error) {
 	if etcdOptions.Backend == config.BackendMemory {
-		s := memstore.New()
-		b.lifetime.onClose(s.Close)
-		b.lifetime.inBackground("compactor", func(ctx context.Context) error { return s.CompactEvery(ctx, etcdOptions.CompactionInterval) })
-		return &mainStore{store: s}, nil
+		store := memstore.New()
+		base.lifetime.onClose(store.Close)
+		base.lifetime.inBackground("compactor", func(ctx context.Context) error { return store.CompactEvery(ctx, etcdOptions.CompactionInterval) })
+		return &mainStore{store: store}, nil
 	}
-	m := &mainStore{}
-	connection, err := m.connect(ctx, b, etcdOptions)
+	result := &mainStore{}
+	connection, err := result.connect(ctx, base, etcdOptions)
 	if err != nil {
 		return nil, err
 	}
-	connection.Prefix = b.root
+	connection.Prefix = base.root
 	connection.LeaseReuse = time.Duration(etcdOptions.LeaseReuseSeconds) * time.Second
-	connection.Logger = b.log
-	connection.Metrics = b.metrics
-	s, err := etcd.New(connection)
+	connection.Logger = base.log
+	connection.Metrics = base.metrics
+	store, err := etcd.New(connection)
 	if err != nil {
 		return nil, err
 	}
-	m.store = s
-	m.elector = etcd.NewElector(s, 0)
-	b.lifetime.inBackground("compactor", (&etcd.Compactor{Store: s, Interval: etcdOptions.CompactionInterval, Logger: b.log}).Run)
+	result.store = store
+	result.elector = etcd.NewElector(store, 0)
+	base.lifetime.inBackground("compactor", (&etcd.Compactor{Store: store, Interval: etcdOptions.CompactionInterval, Logger: base.log}).Run)
 	if len(etcdOptions.Servers) > 0 {
-		b.lifetime.inBackground("etcd monitor", (&etcd.Monitor{Ping: s.Ping, Endpoints: etcdOptions.Servers, Logger: b.log}).Run)
+		base.lifetime.inBackground("etcd monitor", (&etcd.Monitor{Ping: store.Ping, Endpoints: etcdOptions.Servers, Logger: base.log}).Run)
 	}
-	return m, nil
+	return result, nil
 }
 
 // connect connects to the etcd servers, or starts the embedded etcd.
-func (m *mainStore) connect(ctx context.Context, b *base, etcdOptions *config.EtcdOptions) (c etcd.Config, err error) {
+func (m *mainStore) connect(ctx context.Context, base *base, etcdOptions *config.EtcdOptions) (c etcd.Config, err error) {
 	if len(etcdOptions.Servers) > 0 {
 		c.Client, err = etcd.Dial(etcd.DialOptions{
 			Servers:  etcdOptions.Servers,
 			CAFile:   etcdOptions.CAFile,
 			CertFile: etcdOptions.CertFile,
 			KeyFile:  etcdOptions.KeyFile,
-			Logger:   b.log,
-			Metrics:  b.metrics,
-			Dial:     b.egress.DialerFor(egress.Etcd),
-			Traces:   b.traces.ChildrenOnly(),
+			Logger:   base.log,
+			Metrics:  base.metrics,
+			Dial:     base.egress.DialerFor(egress.Etcd),
+			Traces:   base.traces.ChildrenOnly(),
 		})
 		if err != nil {
 			return c, fmt.Errorf("--etcd-servers: %w", err)
 		}
-		b.lifetime.onClose(func() { _ = c.Client.Close() })
+		base.lifetime.onClose(func() { _ = c.Client.Close() })
 		return c, nil
 	}
 	m.etcd, err = embedded.Start(ctx, embedded.Options{
@@ -207,15 +207,15 @@ func (m *mainStore) connect(ctx context.Context, b *base, etcdOptions *config.Et
 		CertFile:     etcdOptions.Embedded.CertFile,
 		KeyFile:      etcdOptions.Embedded.KeyFile,
 		ClientCAFile: etcdOptions.Embedded.TrustedCAFile,
-		Logger:       b.log,
-		Metrics:      b.metrics,
+		Logger:       base.log,
+		Metrics:      base.metrics,
 	})
 	if err != nil {
 		return c, err
 	}
-	b.lifetime.onClose(m.etcd.Stop)
-	b.lifetime.inBackground("embedded etcd", m.watchEtcd)
-	b.lifetime.inBackground("embedded etcd's maintenance", m.etcd.Maintain)
+	base.lifetime.onClose(m.etcd.Stop)
+	base.lifetime.inBackground("embedded etcd", m.watchEtcd)
+	base.lifetime.inBackground("embedded etcd's maintenance", m.etcd.Maintain)
 	return m.etcd.Config(), nil
 }
 
@@ -231,8 +231,8 @@ func (m *mainStore) watchEtcd(ctx context.Context) error {
 }
 
 // newEncryption reads the encryption configuration. Without a file, nothing is encrypted.
-func newEncryption(ctx context.Context, b *base, options *config.EncryptionOptions) (*encryption.Live, error) {
-	metrics, err := encryption.NewMetrics(b.metrics)
+func newEncryption(ctx context.Context, base *base, options *config.EncryptionOptions) (*encryption.Live, error) {
+	metrics, err := encryption.NewMetrics(base.metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -240,20 +240,20 @@ func newEncryption(ctx context.Context, b *base, options *config.EncryptionOptio
 		return encryption.NewIdentity(), nil
 	}
 	live, err := encryption.Open(ctx, options.ConfigFile, options.Reload, &encryption.Builder{
-		KMSv1:    b.gates.Enabled(features.KMSv1),
-		ServerID: b.identity,
+		KMSv1:    base.gates.Enabled(features.KMSv1),
+		ServerID: base.identity,
 		Wait: func(ctx context.Context, wait func(context.Context) error) error {
 			return request.Wait(ctx, status.ManyWait(), wait)
 		},
-		Logger:  b.log,
+		Logger:  base.log,
 		Metrics: metrics,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--encryption-provider-config: %w", err)
 	}
-	b.lifetime.onClose(live.Close)
+	base.lifetime.onClose(live.Close)
 	if options.Reload {
-		b.lifetime.inBackground("encryption configuration", live.Run)
+		base.lifetime.inBackground("encryption configuration", live.Run)
 	}
 	return live, nil
 }
@@ -279,57 +279,57 @@ func (c *cluster) name() string { return "etcd-override-" + strconv.Itoa(c.numbe
 
 // openClusters opens the clusters of --etcd-servers-overrides in the order of their key prefixes.
 // It does not fail if they are unavailable.
-func openClusters(b *base, etcdOptions *config.EtcdOptions, catalogs *catalogs) (clusters, error) {
-	prefixesByServers := etcdOptions.OverridePrefixes(catalogs.stored(), func(of schema.GroupResource) {
-		b.log.Warn("--etcd-servers-overrides names a resource that is not stored, or that shares the storage of another resource",
-			"resource", of.String())
+func openClusters(base *base, etcdOptions *config.EtcdOptions, catalogs *catalogs) (clusters, error) {
+	prefixesByServers := etcdOptions.OverridePrefixes(catalogs.stored(), func(resource schema.GroupResource) {
+		base.log.Warn("--etcd-servers-overrides names a resource that is not stored, or that shares the storage of another resource",
+			"resource", resource.String())
 	})
-	var out clusters
-	for _, servers := range slices.SortedFunc(maps.Keys(prefixesByServers), func(a, b string) int {
-		return strings.Compare(prefixesByServers[a][0], prefixesByServers[b][0])
+	var opened clusters
+	for _, servers := range slices.SortedFunc(maps.Keys(prefixesByServers), func(a, base string) int {
+		return strings.Compare(prefixesByServers[a][0], prefixesByServers[base][0])
 	}) {
 		other := &cluster{
-			number: len(out), servers: strings.Split(servers, ";"), prefixes: prefixesByServers[servers],
+			number: len(opened), servers: strings.Split(servers, ";"), prefixes: prefixesByServers[servers],
 			metrics: prometheus.NewRegistry(),
 		}
-		if err := other.open(b, etcdOptions); err != nil {
+		if err := other.open(base, etcdOptions); err != nil {
 			return nil, err
 		}
-		out = append(out, other)
+		opened = append(opened, other)
 	}
-	return out, nil
+	return opened, nil
 }
 
 // open opens the store of the cluster.
-func (c *cluster) open(b *base, etcdOptions *config.EtcdOptions) error {
+func (c *cluster) open(base *base, etcdOptions *config.EtcdOptions) error {
 	client, err := etcd.Dial(etcd.DialOptions{
 		Servers:  c.servers,
 		CAFile:   etcdOptions.CAFile,
 		CertFile: etcdOptions.CertFile,
 		KeyFile:  etcdOptions.KeyFile,
-		Logger:   b.log,
+		Logger:   base.log,
 		Metrics:  c.registerer(),
-		Dial:     b.egress.DialerFor(egress.Etcd),
-		Traces:   b.traces.ChildrenOnly(),
+		Dial:     base.egress.DialerFor(egress.Etcd),
+		Traces:   base.traces.ChildrenOnly(),
 	})
 	if err != nil {
 		return fmt.Errorf("--etcd-servers-overrides: %w", err)
 	}
-	b.lifetime.onClose(func() { _ = client.Close() })
+	base.lifetime.onClose(func() { _ = client.Close() })
 	if c.store, err = etcd.New(etcd.Config{
 		Client:     client,
-		Prefix:     b.root,
+		Prefix:     base.root,
 		LeaseReuse: time.Duration(etcdOptions.LeaseReuseSeconds) * time.Second,
-		Logger:     b.log,
+		Logger:     base.log,
 		Metrics:    c.registerer(),
 		Cluster:    "etcd-" + strconv.Itoa(c.number+1),
 	}); err != nil {
 		return err
 	}
-	b.lifetime.inBackground(c.name()+": compactor", (&etcd.Compactor{
+	base.lifetime.inBackground(c.name()+": compactor", (&etcd.Compactor{
 		Store:    c.store,
 		Interval: etcdOptions.CompactionInterval,
-		Logger:   b.log,
+		Logger:   base.log,
 	}).Run)
 	c.alive = health.Shared(etcdOptions.ReadyTimeout, etcdCheckTTL, c.store.Ping)
 	return nil
@@ -342,26 +342,26 @@ func (c *cluster) registerer() prometheus.Registerer {
 }
 
 // follow creates the change stream of the cluster. id identifies this replica.
-func (c *cluster) follow(b *base, o fanout.Options, id string) (err error) {
+func (c *cluster) follow(base *base, fanoutOptions fanout.Options, id string) (err error) {
 	// The name depends only on the overrides, so that replicas with the same overrides use the same
 	// stream.
-	o.ClusterID = fanout.StreamName(o.ClusterID, strings.TrimPrefix(c.prefixes[0], b.root))
-	log := b.log.With("etcd", c.name())
+	fanoutOptions.ClusterID = fanout.StreamName(fanoutOptions.ClusterID, strings.TrimPrefix(c.prefixes[0], base.root))
+	log := base.log.With("etcd", c.name())
 	if c.fanout, err = fanout.New(fanout.Config{
-		Options:    o,
-		Alone:      len(o.Servers) == 0,
+		Options:    fanoutOptions,
+		Alone:      len(fanoutOptions.Servers) == 0,
 		Store:      c.store,
-		Elector:    fanout.StreamElector{Elector: etcd.NewElector(c.store, 0), Stream: o.ClusterID},
-		Root:       b.root + "/",
-		Since:      fanout.SinceLastCompaction(c.store, b.log),
+		Elector:    fanout.StreamElector{Elector: etcd.NewElector(c.store, 0), Stream: fanoutOptions.ClusterID},
+		Root:       base.root + "/",
+		Since:      fanout.SinceLastCompaction(c.store, base.log),
 		ID:         id,
 		Logger:     log,
 		Registerer: c.registerer(),
 	}); err != nil {
 		return err
 	}
-	c.fanout.Traced(b.traces)
-	b.lifetime.inBackground(c.name()+": fan-out", c.fanout.Run)
+	c.fanout.Traced(base.traces)
+	base.lifetime.inBackground(c.name()+": fan-out", c.fanout.Run)
 	return nil
 }
 
@@ -369,32 +369,32 @@ func (c *cluster) follow(b *base, o fanout.Options, id string) (err error) {
 type clusters []*cluster
 
 // forPrefix returns the cluster that stores the keys with a prefix, or nil if the main store does.
-func (l clusters) forPrefix(prefix string) *cluster {
-	for _, c := range l {
-		if slices.Contains(c.prefixes, prefix) {
-			return c
+func (c clusters) forPrefix(prefix string) *cluster {
+	for _, other := range c {
+		if slices.Contains(other.prefixes, prefix) {
+			return other
 		}
 	}
 	return nil
 }
 
 // resources returns the cluster of each resource that the clusters store.
-func (l clusters) resources(catalogs *catalogs) map[schema.GroupResource]*cluster {
+func (c clusters) resources(catalogs *catalogs) map[schema.GroupResource]*cluster {
 	out := map[schema.GroupResource]*cluster{}
-	for _, k := range catalogs.catalog.Kinds() { // several kinds may share a prefix
-		if other := l.forPrefix(apiset.KeyPrefix(catalogs.root, k)); other != nil && !k.Virtual {
-			out[k.GroupResource()] = other
+	for _, kind := range catalogs.catalog.Kinds() { // several kinds may share a prefix
+		if other := c.forPrefix(apiset.KeyPrefix(catalogs.root, kind)); other != nil && !kind.Virtual {
+			out[kind.GroupResource()] = other
 		}
 	}
 	return out
 }
 
 // caches returns the watch caches of the clusters by the key prefixes of their resources.
-func (l clusters) caches() map[string]*watchcache.Cache {
+func (c clusters) caches() map[string]*watchcache.Cache {
 	out := map[string]*watchcache.Cache{}
-	for _, c := range l {
-		for _, prefix := range c.prefixes {
-			out[prefix] = c.cache
+	for _, other := range c {
+		for _, prefix := range other.prefixes {
+			out[prefix] = other.cache
 		}
 	}
 	return out
@@ -402,42 +402,42 @@ func (l clusters) caches() map[string]*watchcache.Cache {
 
 // route returns a store that routes each key to the cluster that stores it, and all other keys to
 // main.
-func (l clusters) route(main storage.Interface) storage.Interface {
-	if len(l) == 0 {
+func (c clusters) route(main storage.Interface) storage.Interface {
+	if len(c) == 0 {
 		return main
 	}
-	r := &routed.Store{Interface: main, ByPrefix: map[string]storage.Interface{}}
-	for _, c := range l {
-		for _, prefix := range c.prefixes {
-			r.ByPrefix[prefix] = c.store
+	routes := &routed.Store{Interface: main, ByPrefix: map[string]storage.Interface{}}
+	for _, other := range c {
+		for _, prefix := range other.prefixes {
+			routes.ByPrefix[prefix] = other.store
 		}
 	}
-	return r
+	return routes
 }
 
 // gatherer returns a gatherer for the metrics of the server, in main, and those of all clusters.
-func (l clusters) gatherer(main *prometheus.Registry) prometheus.Gatherer {
-	if len(l) == 0 {
+func (c clusters) gatherer(main *prometheus.Registry) prometheus.Gatherer {
+	if len(c) == 0 {
 		return main
 	}
 	all := prometheus.Gatherers{main}
-	for _, c := range l {
-		all = append(all, c.metrics)
+	for _, other := range c {
+		all = append(all, other.metrics)
 	}
 	return all
 }
 
 // addChecks adds a health check of each cluster. They do not affect the readiness of the server.
-func (l clusters) addChecks(h *health.Registry) {
-	for _, c := range l {
-		h.AddInformational(c.name(), c.alive)
+func (c clusters) addChecks(registry *health.Registry) {
+	for _, other := range c {
+		registry.AddInformational(other.name(), other.alive)
 	}
 }
 
 // synced returns an error until the resources of all reachable clusters are loaded.
-func (l clusters) synced(r *http.Request) error {
-	for _, c := range l {
-		if !c.cache.Ready() && c.alive(r) == nil {
+func (c clusters) synced(r *http.Request) error {
+	for _, other := range c {
+		if !other.cache.Ready() && other.alive(r) == nil {
 			return watchcache.ErrNotReady
 		}
 	}
@@ -445,9 +445,9 @@ func (l clusters) synced(r *http.Request) error {
 }
 
 // components returns the components for the clusters in componentstatuses.
-func (l clusters) components() (out []componentstatus.Component) {
-	for _, c := range l {
-		out = append(out, componentstatus.Etcd("etcd-"+strconv.Itoa(c.number+1), c.store))
+func (c clusters) components() (out []componentstatus.Component) {
+	for _, other := range c {
+		out = append(out, componentstatus.Etcd("etcd-"+strconv.Itoa(other.number+1), other.store))
 	}
 	return out
 }
