@@ -13,7 +13,7 @@ import (
 )
 
 // startError returns the error of a start with changed options.
-func startError(t *testing.T, change func(dir string, o *config.Options)) string {
+func startError(t *testing.T, change func(dir string, options *config.Options)) string {
 	t.Helper()
 	dir := t.TempDir()
 	o := testOptions(t, dir)
@@ -96,13 +96,13 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := startError(t, func(dir string, o *config.Options) {
-				o.Admission.Enable = test.admission.Enable
-				o.Admission.Disable = test.admission.Disable
-				o.Admission.AdmissionControl = test.admission.AdmissionControl
+			got := startError(t, func(dir string, options *config.Options) {
+				options.Admission.Enable = test.admission.Enable
+				options.Admission.Disable = test.admission.Disable
+				options.Admission.AdmissionControl = test.admission.AdmissionControl
 				if test.config != "" {
-					o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
-					if err := os.WriteFile(o.Admission.ConfigFile, []byte(test.config), 0o600); err != nil {
+					options.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
+					if err := os.WriteFile(options.Admission.ConfigFile, []byte(test.config), 0o600); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -128,15 +128,15 @@ func TestEveryAdmissionPluginCanBeEnabled(t *testing.T) {
 		"- {name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: <dir>/images}}}\n" +
 		"- {name: EventRateLimit, configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1000, burst: 1000}]}}\n"
 	images := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1/x'}}]\ncontexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n"
-	got := startError(t, func(dir string, o *config.Options) {
+	got := startError(t, func(dir string, options *config.Options) {
 		for _, name := range plugins.Names() {
 			if name != "MutatingAdmissionPolicy" {
-				o.Admission.Enable = append(o.Admission.Enable, name)
+				options.Admission.Enable = append(options.Admission.Enable, name)
 			}
 		}
-		o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
+		options.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
 		for file, content := range map[string]string{
-			o.Admission.ConfigFile:       strings.ReplaceAll(pluginConfig, "<dir>", dir),
+			options.Admission.ConfigFile: strings.ReplaceAll(pluginConfig, "<dir>", dir),
 			filepath.Join(dir, "images"): images,
 		} {
 			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {

@@ -40,9 +40,9 @@ func texts(v any) (out []string) {
 }
 
 // names returns the names of the objects of a collection.
-func (a *api) names(path string) map[string]bool {
+func (api *testServer) names(path string) map[string]bool {
 	out := map[string]bool{}
-	items, _ := a.get(path).at("items").([]any)
+	items, _ := api.get(path).field("items").([]any)
 	for _, i := range items {
 		out[fmt.Sprint(i.(map[string]any)["metadata"].(map[string]any)["name"])] = true
 	}
@@ -50,8 +50,8 @@ func (a *api) names(path string) map[string]bool {
 }
 
 // nodePort returns the node port of the first port of a service.
-func nodePort(r answer) int {
-	ports, _ := r.at("spec", "ports").([]any)
+func nodePort(r apiResponse) int {
+	ports, _ := r.field("spec", "ports").([]any)
 	if len(ports) == 0 {
 		return 0
 	}
@@ -66,14 +66,14 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	t.Parallel()
 	const addresses, nodePorts, asked = 29, 28, 40 // a /27 minus the address of the kubernetes service
 	etcd := etcdtest.ListeningServer(t)
-	var replicas []*api
+	var replicas []*testServer
 	for i := range 3 {
-		replicas = append(replicas, start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			o.Services.ClusterIPRange = "10.0.0.0/27"
-			o.Services.NodePorts = utilnet.PortRange{Base: 30000, Size: nodePorts}
-			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
+		replicas = append(replicas, startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			options.Services.ClusterIPRange = "10.0.0.0/27"
+			options.Services.NodePorts = utilnet.PortRange{Base: 30000, Size: nodePorts}
+			options.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
 
@@ -91,23 +91,23 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 				if i >= nodePorts {
 					kind = "ClusterIP"
 				}
-				answer := replicas[i%3].send("POST", servicesPath, service(name, fmt.Sprintf(`"type":%q,`, kind)+onePort))
+				response := replicas[i%3].send("POST", servicesPath, service(name, fmt.Sprintf(`"type":%q,`, kind)+onePort))
 				mu.Lock()
 				defer mu.Unlock()
-				if answer.code == 500 && strings.HasSuffix(fmt.Sprint(answer.at("message")), "range is full") {
+				if response.code == 500 && strings.HasSuffix(fmt.Sprint(response.field("message")), "range is full") {
 					failed++
 					return
 				}
-				if answer.code != 201 {
-					t.Errorf("create of %s: got status %d: %s, want 201", name, answer.code, answer.body)
+				if response.code != 201 {
+					t.Errorf("create of %s: got status %d: %s, want 201", name, response.code, response.body)
 					return
 				}
-				ip := fmt.Sprint(answer.at("spec", "clusterIP"))
+				ip := fmt.Sprint(response.field("spec", "clusterIP"))
 				if other := ips[ip]; other != "" {
 					t.Errorf("%s got the address %s of %s, want a free one", name, ip, other)
 				}
 				ips[ip] = name
-				if port := nodePort(answer); kind == "NodePort" {
+				if port := nodePort(response); kind == "NodePort" {
 					if other := ports[port]; other != "" {
 						t.Errorf("%s got the port %d of %s, want a free one", name, port, other)
 					}
@@ -132,7 +132,7 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 		// Delete all services. Their addresses become free.
 		for name := range a.names(servicesPath) {
 			if name != "kubernetes" {
-				a.want(200, "DELETE", servicesPath+"/"+name, "")
+				a.mustSend(200, "DELETE", servicesPath+"/"+name, "")
 			}
 		}
 		if live := a.names(addressesPath); len(live) != 1 || !live["10.0.0.1"] {
@@ -145,41 +145,41 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 // of change, and that released ones are free for other services.
 func TestServicesAllocateAndRelease(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		o.Services.ClusterIPRange = "10.0.0.0/24,fd00::/112"
-		o.Services.NodePorts = utilnet.PortRange{Base: 30000, Size: 4}
+	api := startServer(t, func(options *config.Options) {
+		options.Services.ClusterIPRange = "10.0.0.0/24,fd00::/112"
+		options.Services.NodePorts = utilnet.PortRange{Base: 30000, Size: 4}
 	})
 	wantTaken := func(ip string) {
 		t.Helper()
-		api.want(200, "GET", addressesPath+"/"+ip, "")
+		api.mustSend(200, "GET", addressesPath+"/"+ip, "")
 	}
 	wantFree := func(ip string) {
 		t.Helper()
-		api.want(404, "GET", addressesPath+"/"+ip, "")
+		api.mustSend(404, "GET", addressesPath+"/"+ip, "")
 	}
-	patch := func(code int, name, spec string) answer {
+	patch := func(code int, name, spec string) apiResponse {
 		t.Helper()
-		return api.want(code, "PATCH", servicesPath+"/"+name, `{"spec":{`+spec+`}}`, "Content-Type", mergePatch)
+		return api.mustSend(code, "PATCH", servicesPath+"/"+name, `{"spec":{`+spec+`}}`, "Content-Type", mergePatch)
 	}
 
 	// 1. A create takes an address. A create that fails, and a dry run, take none.
-	s := api.want(201, "POST", servicesPath, service("a", `"clusterIP":"10.0.0.7",`+onePort))
-	if got := fmt.Sprint(s.at("spec", "ipFamilies"), s.at("spec", "ipFamilyPolicy")); got != "[IPv4]SingleStack" {
+	s := api.mustSend(201, "POST", servicesPath, service("a", `"clusterIP":"10.0.0.7",`+onePort))
+	if got := fmt.Sprint(s.field("spec", "ipFamilies"), s.field("spec", "ipFamilyPolicy")); got != "[IPv4]SingleStack" {
 		t.Errorf("got families and policy %s, want [IPv4]SingleStack", got)
 	}
-	api.want(409, "POST", servicesPath, service("a", onePort))
+	api.mustSend(409, "POST", servicesPath, service("a", onePort))
 	if live := api.names(addressesPath); len(live) != 2 {
 		t.Errorf("after a create that failed: got addresses %v, want 2", live)
 	}
-	api.want(422, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.7",`+onePort))
-	api.want(201, "POST", servicesPath+"?dryRun=All", service("b", `"type":"NodePort",`+onePort))
+	api.mustSend(422, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.7",`+onePort))
+	api.mustSend(201, "POST", servicesPath+"?dryRun=All", service("b", `"type":"NodePort",`+onePort))
 	if live := api.names(addressesPath); len(live) != 2 {
 		t.Errorf("after a dry run: got addresses %v, want 2", live)
 	}
 
 	// 2. A change of the IP family policy takes or releases the second address.
 	s = patch(200, "a", `"ipFamilyPolicy":"PreferDualStack"`)
-	ips := texts(s.at("spec", "clusterIPs"))
+	ips := texts(s.field("spec", "clusterIPs"))
 	if len(ips) != 2 || ips[0] != "10.0.0.7" || !strings.HasPrefix(ips[1], "fd00::") {
 		t.Fatalf("after the upgrade to two families: got addresses %v, want 10.0.0.7 and one of fd00::/112", ips)
 	}
@@ -193,59 +193,59 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 	if port < 30000 || port > 30003 {
 		t.Fatalf("got node port %d, want one from 30000 to 30003", port)
 	}
-	again := api.want(200, "PUT", servicesPath+"/a", service("a", `"type":"NodePort",`+onePort))
+	again := api.mustSend(200, "PUT", servicesPath+"/a", service("a", `"type":"NodePort",`+onePort))
 	if got := nodePort(again); got != port {
 		t.Errorf("after an update without node port: got node port %d, want %d", got, port)
 	}
-	if got := again.at("spec", "clusterIP"); got != "10.0.0.7" {
+	if got := again.field("spec", "clusterIP"); got != "10.0.0.7" {
 		t.Errorf("after an update without address: got address %v, want 10.0.0.7", got)
 	}
-	api.want(422, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","ports":[{"port":80,"nodePort":%d}]`, port)))
+	api.mustSend(422, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","ports":[{"port":80,"nodePort":%d}]`, port)))
 
 	// 4. A change to ExternalName releases the address and the port, and another service can take
 	// them.
 	s = patch(200, "a", `"type":"ExternalName","externalName":"x.example.com"`)
-	if s.at("spec", "clusterIP") != nil || nodePort(s) != 0 || s.at("spec", "ipFamilies") != nil {
+	if s.field("spec", "clusterIP") != nil || nodePort(s) != 0 || s.field("spec", "ipFamilies") != nil {
 		t.Errorf("ExternalName: got %s, want a service without address, node port and families", s.body)
 	}
 	wantFree("10.0.0.7")
-	api.want(201, "POST", servicesPath,
+	api.mustSend(201, "POST", servicesPath,
 		service("b", fmt.Sprintf(`"type":"NodePort","clusterIP":"10.0.0.7","ports":[{"port":80,"nodePort":%d}]`,
 			port)))
 	s = patch(200, "a", `"type":"ClusterIP","externalName":null`)
-	if s.at("spec", "clusterIP") == nil {
+	if s.field("spec", "clusterIP") == nil {
 		t.Errorf("ClusterIP after ExternalName: got %s, want a service with an address", s.body)
 	}
 
 	// 5. When all four node ports are used, including the one for health checks, a create fails
 	// until one is released.
-	lb := api.want(201, "POST", servicesPath, service("l", `"type":"LoadBalancer","externalTrafficPolicy":"Local",`+onePort))
-	if lb.at("spec", "healthCheckNodePort") == nil {
+	lb := api.mustSend(201, "POST", servicesPath, service("l", `"type":"LoadBalancer","externalTrafficPolicy":"Local",`+onePort))
+	if lb.field("spec", "healthCheckNodePort") == nil {
 		t.Errorf("got %s, want a service with a health check port", lb.body)
 	}
-	full := api.want(201, "POST", servicesPath, service("f", `"type":"NodePort",`+onePort))
-	rejected := api.want(500, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
+	full := api.mustSend(201, "POST", servicesPath, service("f", `"type":"NodePort",`+onePort))
+	rejected := api.mustSend(500, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
 	const noPort = "Internal error occurred: failed to allocate a nodePort: range is full"
-	if got := rejected.at("message"); got != noPort {
+	if got := rejected.field("message"); got != noPort {
 		t.Errorf("got message %v, want %q", got, noPort)
 	}
 	patch(200, "l", `"externalTrafficPolicy":"Cluster"`) // releases its health check port
-	api.want(201, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
-	api.want(200, "DELETE", servicesPath+"/f", "")
-	if r := api.want(201, "POST", servicesPath, service("h", `"type":"NodePort",`+onePort)); nodePort(r) != nodePort(full) {
-		t.Errorf("got node port %d, want the released one, %d", nodePort(r), nodePort(full))
+	api.mustSend(201, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
+	api.mustSend(200, "DELETE", servicesPath+"/f", "")
+	if response := api.mustSend(201, "POST", servicesPath, service("h", `"type":"NodePort",`+onePort)); nodePort(response) != nodePort(full) {
+		t.Errorf("got node port %d, want the released one, %d", nodePort(response), nodePort(full))
 	}
 
 	// 6. The IP families of headless and of dual-stack services.
-	none := api.want(201, "POST", servicesPath, service("none", `"clusterIP":"None","ports":[{"port":80}]`))
-	if got := fmt.Sprint(none.at("spec", "ipFamilies"), none.at("spec", "ipFamilyPolicy")); got != "[IPv4 IPv6]RequireDualStack" {
+	none := api.mustSend(201, "POST", servicesPath, service("none", `"clusterIP":"None","ports":[{"port":80}]`))
+	if got := fmt.Sprint(none.field("spec", "ipFamilies"), none.field("spec", "ipFamilyPolicy")); got != "[IPv4 IPv6]RequireDualStack" {
 		t.Errorf("headless service: got families and policy %s, want [IPv4 IPv6]RequireDualStack", got)
 	}
-	both := api.want(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","ipFamilies":["IPv6"],`+onePort))
-	if got := fmt.Sprint(both.at("spec", "ipFamilies")); got != "[IPv6 IPv4]" {
+	both := api.mustSend(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","ipFamilies":["IPv6"],`+onePort))
+	if got := fmt.Sprint(both.field("spec", "ipFamilies")); got != "[IPv6 IPv4]" {
 		t.Errorf("IPv6 first: got families %s, want [IPv6 IPv4]", got)
 	}
-	if got := fmt.Sprint(both.at("spec", "clusterIP")); !strings.HasPrefix(got, "fd00::") {
+	if got := fmt.Sprint(both.field("spec", "clusterIP")); !strings.HasPrefix(got, "fd00::") {
 		t.Errorf("IPv6 first: got address %s, want one of fd00::/112", got)
 	}
 }
@@ -253,7 +253,7 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 // TestClusterIPRules checks the messages for invalid cluster IPs and IP families.
 func TestClusterIPRules(t *testing.T) {
 	t.Parallel()
-	api := shared(t)
+	api := sharedServer(t)
 	for spec, want := range map[string]string{
 		`"ipFamilyPolicy":"RequireDualStack",`:                 `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`,
 		`"ipFamilies":["IPv6"],`:                               `spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`,
@@ -271,30 +271,30 @@ func TestClusterIPRules(t *testing.T) {
 		`"ipFamilies":["IPv6"],"clusterIP":"10.0.0.9",`:        "expected an IPv6 value as indicated by `ipFamilies[0]`",
 		`"clusterIP":"10.0.0.9","clusterIPs":["10.0.0.9","10.0.0.8"],"ipFamilyPolicy":"PreferDualStack",`: `may specify no more than one IP for each IP family`,
 	} {
-		r := api.want(422, "POST", servicesPath, service("s", spec+onePort))
-		if !strings.Contains(fmt.Sprint(r.at("message")), want) {
-			t.Errorf("%s: %v\nlacks %s", spec, r.at("message"), want)
+		response := api.mustSend(422, "POST", servicesPath, service("s", spec+onePort))
+		if !strings.Contains(fmt.Sprint(response.field("message")), want) {
+			t.Errorf("%s: %v\nlacks %s", spec, response.field("message"), want)
 		}
 	}
-	r := api.want(422, "POST", servicesPath, service("", onePort))
-	if got := fmt.Sprint(r.at("message")); !strings.Contains(got, "metadata.name: Required value") {
+	response := api.mustSend(422, "POST", servicesPath, service("", onePort))
+	if got := fmt.Sprint(response.field("message")); !strings.Contains(got, "metadata.name: Required value") {
 		t.Errorf("service without a name: got message %s, want one about its name", got)
 	}
 }
 
 // secondAllocator returns an allocator beside that of the server.
-func (a *api) secondAllocator() *allocator.Allocator {
-	b := *a.server.base
+func (api *testServer) secondAllocator() *allocator.Allocator {
+	b := *api.server.base
 	b.metrics = prometheus.NewRegistry()
 	b.host = "test"
 	b.lifetime = &lifecycle{}
-	return newAllocator(&b, &a.options.Services, a.server.caches, a.server.stores, a.server.sets.client)
+	return newAllocator(&b, &api.options.Services, api.server.caches, api.server.stores, api.server.sets.client)
 }
 
 // TestRepairFixesAllocations breaks allocations in every way that a crash can.
 func TestRepairFixesAllocations(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	allocator := api.secondAllocator()
 	allocator.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
 	repair := func() {
@@ -303,18 +303,18 @@ func TestRepairFixesAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	api.want(201, "POST", servicesPath,
+	api.mustSend(201, "POST", servicesPath,
 		service("a", `"type":"NodePort","clusterIP":"10.0.0.40","ports":[{"port":80,"nodePort":31000}]`))
-	api.want(201, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.41",`+onePort))
+	api.mustSend(201, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.41",`+onePort))
 	address := func(ip, name, by string) string {
 		return fmt.Sprintf(`{"apiVersion":"networking.k8s.io/v1","kind":"IPAddress","metadata":{"name":%q,"labels":{"ipaddress.kubernetes.io/ip-family":"IPv4","ipaddress.kubernetes.io/managed-by":%q}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":%q}}}`,
 			ip, by, name)
 	}
-	api.want(201, "POST", addressesPath, address("10.0.0.50", "gone", "ipallocator.k8s.io")) // leaked
-	api.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not the address of the service
-	api.want(201, "POST", addressesPath, address("10.0.0.52", "gone", "other"))
-	api.want(200, "DELETE", addressesPath+"/10.0.0.40", "") // lost
-	key := api.server.base.root + "/ipaddresses/10.0.0.41"  // has another owner
+	api.mustSend(201, "POST", addressesPath, address("10.0.0.50", "gone", "ipallocator.k8s.io")) // leaked
+	api.mustSend(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not the address of the service
+	api.mustSend(201, "POST", addressesPath, address("10.0.0.52", "gone", "other"))
+	api.mustSend(200, "DELETE", addressesPath+"/10.0.0.40", "") // lost
+	key := api.server.base.root + "/ipaddresses/10.0.0.41"      // has another owner
 	keyValue, _, err := api.server.stores.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -332,16 +332,16 @@ func TestRepairFixesAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	repair()
-	api.want(404, "GET", addressesPath+"/10.0.0.50", "")
-	api.want(404, "GET", addressesPath+"/10.0.0.51", "")
-	api.want(200, "GET", addressesPath+"/10.0.0.52", "")
-	api.want(200, "GET", addressesPath+"/10.0.0.40", "")
-	if owner := api.get(addressesPath+"/10.0.0.41").at("spec", "parentRef", "name"); owner != "b" {
+	api.mustSend(404, "GET", addressesPath+"/10.0.0.50", "")
+	api.mustSend(404, "GET", addressesPath+"/10.0.0.51", "")
+	api.mustSend(200, "GET", addressesPath+"/10.0.0.52", "")
+	api.mustSend(200, "GET", addressesPath+"/10.0.0.40", "")
+	if owner := api.get(addressesPath+"/10.0.0.41").field("spec", "parentRef", "name"); owner != "b" {
 		t.Errorf("address of b: got owner %v, want b", owner)
 	}
-	api.want(422, "POST", servicesPath, service("c", `"type":"NodePort","ports":[{"port":80,"nodePort":31000}]`))
+	api.mustSend(422, "POST", servicesPath, service("c", `"type":"NodePort","ports":[{"port":80,"nodePort":31000}]`))
 	events := func() int {
-		items, _ := api.get("/apis/events.k8s.io/v1/namespaces/default/events").at("items").([]any)
+		items, _ := api.get("/apis/events.k8s.io/v1/namespaces/default/events").field("items").([]any)
 		return len(items)
 	}
 	created := events()

@@ -18,14 +18,14 @@ import (
 // TestAuditAnnotations replays requests that call webhooks and evaluate policies.
 func TestAuditAnnotations(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, nil)
-	w.prepare(201, "POST", "/api/v1/namespaces/a/configmaps?fieldManager=recorder", `{"metadata":{"name":"ex"},"data":{"k":"v"}}`)
-	w.prepare(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", deprecatedDefinition)
+	fixture := startAudited(t, nil)
+	fixture.prepare(201, "POST", "/api/v1/namespaces/a/configmaps?fieldManager=recorder", `{"metadata":{"name":"ex"},"data":{"k":"v"}}`)
+	fixture.prepare(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", deprecatedDefinition)
 	hook := newAuditHook(t)
 	clean := func() {}
-	replayFile(w, "4-annotations.json", func(_ int, r *recorded) {
+	replayFile(fixture, "4-annotations.json", func(_ int, r *recorded) {
 		clean()
-		clean = hook.arrange(w, r)
+		clean = hook.arrange(fixture, r)
 	})
 	clean()
 }
@@ -99,12 +99,12 @@ func cond(s, text string) string {
 
 // arrange creates the objects that a recorded request needs, and returns a function that removes
 // them.
-func (h *auditHook) arrange(w *auditFixture, r *recorded) func() {
+func (h *auditHook) arrange(fixture *auditFixture, r *recorded) func() {
 	mutating := func(name string, hooks ...string) func() {
-		return w.register("mutatingwebhookconfigurations", name, `"webhooks":[`+strings.Join(hooks, ",")+`]`)
+		return fixture.register("mutatingwebhookconfigurations", name, `"webhooks":[`+strings.Join(hooks, ",")+`]`)
 	}
 	validating := func(path, failure string) func() {
-		return w.register("validatingwebhookconfigurations", "conf", `"webhooks":[`+h.webhook("h.ex.test", path, failure, "")+`]`)
+		return fixture.register("validatingwebhookconfigurations", "conf", `"webhooks":[`+h.webhook("h.ex.test", path, failure, "")+`]`)
 	}
 	const never = "Never"
 	switch r.Name {
@@ -127,32 +127,32 @@ func (h *auditHook) arrange(w *auditFixture, r *recorded) func() {
 	case "two mutating webhooks with reinvocation":
 		return mutating("c", h.webhook("a.ex.test", "/a", "Fail", "IfNeeded"), h.webhook("b.ex.test", "/b", "Fail", never))
 	case "policy, action Audit, validation fails":
-		return w.policy(`"validations":[{"expression":"false","message":"msg"}]`, `"Audit"`)
+		return fixture.policy(`"validations":[{"expression":"false","message":"msg"}]`, `"Audit"`)
 	case "policy, actions Audit and Warn, two validations fail":
-		return w.policy(`"validations":[{"expression":"false"},{"expression":"object.data.k=='x'","messageExpression":"'got '+object.data.k"}]`,
+		return fixture.policy(`"validations":[{"expression":"false"},{"expression":"object.data.k=='x'","messageExpression":"'got '+object.data.k"}]`,
 			`"Audit","Warn"`)
 	case "policy, action Deny":
-		return w.policy(`"validations":[{"expression":"false","message":"msg"}]`, `"Deny"`)
+		return fixture.policy(`"validations":[{"expression":"false","message":"msg"}]`, `"Deny"`)
 	case "policy with auditAnnotations":
-		return w.policy(`"auditAnnotations":[{"key":"high","valueExpression":"'value '+object.metadata.name"}]`, `"Audit"`)
+		return fixture.policy(`"auditAnnotations":[{"key":"high","valueExpression":"'value '+object.metadata.name"}]`, `"Audit"`)
 	case "policy, expression error, Audit":
-		return w.policy(`"validations":[{"expression":"object.data.none=='1'"}]`, `"Audit"`)
+		return fixture.policy(`"validations":[{"expression":"object.data.none=='1'"}]`, `"Audit"`)
 	}
 	return func() {}
 }
 
-func (w *auditFixture) register(resource, name, fields string) func() {
-	w.t.Helper()
-	w.prepare(201, "POST", admissionPath+resource, fmt.Sprintf(`{"metadata":{"name":%q},%s}`, name, fields))
-	return func() { w.prepare(200, "DELETE", admissionPath+resource+"/"+name, "") }
+func (fixture *auditFixture) register(resource, name, fields string) func() {
+	fixture.t.Helper()
+	fixture.prepare(201, "POST", admissionPath+resource, fmt.Sprintf(`{"metadata":{"name":%q},%s}`, name, fields))
+	return func() { fixture.prepare(200, "DELETE", admissionPath+resource+"/"+name, "") }
 }
 
 // policy creates a policy with its binding, and waits until it applies.
-func (w *auditFixture) policy(spec, actions string) func() {
-	w.t.Helper()
+func (fixture *auditFixture) policy(spec, actions string) func() {
+	fixture.t.Helper()
 	rules := `"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}`
-	p := w.register("validatingadmissionpolicies", "pol.ex.test", `"spec":{`+rules+`,`+spec+`}`)
-	b := w.register("validatingadmissionpolicybindings",
+	p := fixture.register("validatingadmissionpolicies", "pol.ex.test", `"spec":{`+rules+`,`+spec+`}`)
+	b := fixture.register("validatingadmissionpolicybindings",
 		"bind", `"spec":{"policyName":"pol.ex.test","validationActions":[`+actions+`]}`)
 	return func() { b(); p() }
 }
@@ -160,12 +160,12 @@ func (w *auditFixture) policy(spec, actions string) func() {
 // TestAuditTruncates replays requests whose events are too large.
 func TestAuditTruncates(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *config.Options) {
-		o.Audit.Log.Truncate.Enabled = true
-		o.Audit.Log.Truncate.MaxEventSize = 2500
-		o.Audit.Log.Truncate.MaxBatchSize = 4000
+	fixture := startAudited(t, func(options *config.Options) {
+		options.Audit.Log.Truncate.Enabled = true
+		options.Audit.Log.Truncate.MaxEventSize = 2500
+		options.Audit.Log.Truncate.MaxBatchSize = 4000
 	})
-	replayFile(w, "6-truncated.json", nil)
+	replayFile(fixture, "6-truncated.json", nil)
 }
 
 // TestAuditOfConnections replays requests that are proxied to a kubelet.
@@ -186,29 +186,29 @@ func TestAuditOfConnections(t *testing.T) {
 		_ = conn.Close()
 	}))
 	defer kubelet.Close()
-	w := startAudited(t, nil)
+	fixture := startAudited(t, nil)
 	port := kubelet.URL[strings.LastIndex(kubelet.URL, ":")+1:]
-	w.replace = strings.NewReplacer("<hook>", port)
-	w.prepare(201, "POST", "/api/v1/nodes",
+	fixture.replace = strings.NewReplacer("<hook>", port)
+	fixture.prepare(201, "POST", "/api/v1/nodes",
 		`{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"127.0.0.1"},{"type":"Hostname","address":"localhost"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":`+
 			port+`}}}}`)
-	w.prepare(201, "POST", "/api/v1/namespaces/a/pods",
+	fixture.prepare(201, "POST", "/api/v1/namespaces/a/pods",
 		`{"metadata":{"name":"p"},"spec":{"nodeName":"n1","automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"},{"name":"d","image":"i"}]}}`)
-	w.prepare(200, "PATCH", "/api/v1/namespaces/a/pods/p/status",
+	fixture.prepare(200, "PATCH", "/api/v1/namespaces/a/pods/p/status",
 		`{"status":{"podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}}`, "Content-Type", mergePatch)
-	replayFile(w, "10-kubelet-requests.json", nil)
+	replayFile(fixture, "10-kubelet-requests.json", nil)
 }
 
 // TestLegacyAuditFormat replays requests that were logged in the legacy format.
 func TestLegacyAuditFormat(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *config.Options) { o.Audit.Log.Format = "legacy" })
+	fixture := startAudited(t, func(options *config.Options) { options.Audit.Log.Format = "legacy" })
 	for _, recorded := range recordings(t, "7-legacy-format.json") {
-		_, id := w.ask(&recorded)
+		_, id := fixture.ask(&recorded)
 		var got []string
-		w.eventually("audited: "+recorded.Name, func() bool {
+		fixture.waitUntil("audited: "+recorded.Name, func() bool {
 			got = nil
-			for line := range strings.Lines(w.read()) {
+			for line := range strings.Lines(fixture.read()) {
 				if strings.Contains(line, id) {
 					got = append(got, strings.TrimSuffix(line, "\n"))
 				}

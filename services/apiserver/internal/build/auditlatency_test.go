@@ -23,18 +23,18 @@ type auditEvent struct {
 }
 
 // startAuditingAll starts a server that audits all requests at the highest level.
-func startAuditingAll(t *testing.T, change func(*config.Options)) (*api, func(id string) []auditEvent) {
+func startAuditingAll(t *testing.T, change func(*config.Options)) (*testServer, func(id string) []auditEvent) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "audit.log")
-	a := start(t, func(o *config.Options) {
-		o.Audit.PolicyFile = filepath.Join(t.TempDir(), "policy.yaml")
-		o.Audit.Log.Path = log
-		replaceFile(t, o.Audit.PolicyFile, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]\n")
+	api := startServer(t, func(options *config.Options) {
+		options.Audit.PolicyFile = filepath.Join(t.TempDir(), "policy.yaml")
+		options.Audit.Log.Path = log
+		replaceFile(t, options.Audit.PolicyFile, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]\n")
 		if change != nil {
-			change(o)
+			change(options)
 		}
 	})
-	return a, func(id string) (out []auditEvent) {
+	return api, func(id string) (out []auditEvent) {
 		data, err := os.ReadFile(log)
 		if err != nil {
 			t.Fatal(err)
@@ -53,18 +53,18 @@ func startAuditingAll(t *testing.T, change func(*config.Options)) (*api, func(id
 // Kubernetes.
 func TestLatencyIsAudited(t *testing.T) {
 	t.Parallel()
-	a, audited := startAuditingAll(t, func(o *config.Options) { o.Audit.LatencyThreshold = time.Nanosecond })
-	a.want(201, "POST", configMaps, configMap("c"), "Audit-Id", "create")
-	a.want(200, "GET", configMaps+"/c", "", "Audit-Id", "get")
-	a.want(200, "GET", configMaps, "", "Audit-Id", "list")
-	a.want(200, "PATCH", configMaps+"/c", `{"data":{"a":"b"}}`, "Content-Type", mergePatch, "Audit-Id", "patch")
+	api, audited := startAuditingAll(t, func(options *config.Options) { options.Audit.LatencyThreshold = time.Nanosecond })
+	api.mustSend(201, "POST", configMaps, configMap("c"), "Audit-Id", "create")
+	api.mustSend(200, "GET", configMaps+"/c", "", "Audit-Id", "get")
+	api.mustSend(200, "GET", configMaps, "", "Audit-Id", "list")
+	api.mustSend(200, "PATCH", configMaps+"/c", `{"data":{"a":"b"}}`, "Content-Type", mergePatch, "Audit-Id", "patch")
 	for id, parts := range map[string]string{
 		"create": "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
 		"get":    "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
 		"list":   "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
 		"patch":  "total authentication authorization apf-queue-wait etcd decode-response-object serialize-response-object response-write",
 	} {
-		a.eventually("audited: "+id, func() bool { e := audited(id); return len(e) > 0 && e[len(e)-1].Stage == "ResponseComplete" })
+		api.waitUntil("audited: "+id, func() bool { e := audited(id); return len(e) > 0 && e[len(e)-1].Stage == "ResponseComplete" })
 		events := audited(id)
 		got := events[len(events)-1].Annotations
 		want := map[string]bool{}
@@ -88,7 +88,7 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 	t.Parallel()
 	api, audited := startAuditingAll(t, nil)
 	extension := startExtension(t, api)
-	api.eventually("available", func() bool { return api.available() == "True Passed all checks passed" })
+	api.waitUntil("available", func() bool { return api.available() == "True Passed all checks passed" })
 	const path = "/apis/ext.test/v1/namespaces/n/things"
 	for _, test := range []struct {
 		id, method, path, body, verb, name string
@@ -107,11 +107,11 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 		{id: "patch", method: "PATCH", path: path + "/t", body: `{}`, verb: "patch", name: "t", code: 200},
 		{id: "delete", method: "DELETE", path: path + "/t", verb: "delete", name: "t", code: 200},
 	} {
-		api.want(test.code, test.method, test.path, test.body, "Audit-Id", test.id)
+		api.mustSend(test.code, test.method, test.path, test.body, "Audit-Id", test.id)
 		if seen := extension.last(); seen.Header.Get("Audit-Id") != test.id {
 			t.Errorf("extension server received Audit-Id %q, want %q", seen.Header.Get("Audit-Id"), test.id)
 		}
-		api.eventually("audited: "+test.id, func() bool { return len(audited(test.id)) == 2 })
+		api.waitUntil("audited: "+test.id, func() bool { return len(audited(test.id)) == 2 })
 		events := audited(test.id)
 		if got := fmt.Sprint(events[0].Stage, " ", events[1].Stage); got != "RequestReceived ResponseComplete" {
 			t.Errorf("%s: got stages %s, want RequestReceived and ResponseComplete", test.id, got)
@@ -138,8 +138,8 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 		}
 	}
 	extension.Close()
-	api.eventually("gone", func() bool { return api.send("GET", path, "", "Audit-Id", "gone").code == 503 })
-	api.eventually("audited", func() bool { return len(audited("gone")) > 1 })
+	api.waitUntil("gone", func() bool { return api.send("GET", path, "", "Audit-Id", "gone").code == 503 })
+	api.waitUntil("audited", func() bool { return len(audited("gone")) > 1 })
 	events := audited("gone")
 	if events[len(events)-1].ResponseStatus.Code != 503 && events[len(events)-1].ResponseStatus.Code != 200 {
 		t.Errorf("got events %+v, want the last with status 503 or 200", events)

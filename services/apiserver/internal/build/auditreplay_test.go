@@ -47,7 +47,7 @@ func recordings(t *testing.T, name string) (out []recorded) {
 
 // auditFixture is a server that audits to a file, and its clients.
 type auditFixture struct {
-	*api
+	*testServer
 	file string
 	anon *http.Client
 	own  *http.Client
@@ -64,7 +64,7 @@ const auditUsers = "t-bob,bob,u-bob\nt-alice,alice,u-alice\nt-admin,tokenadmin,u
 func startAudited(t *testing.T, change func(*config.Options)) *auditFixture {
 	t.Helper()
 	dir := t.TempDir()
-	w := &auditFixture{file: filepath.Join(dir, "audit.log"), expected: map[string]int{}, replace: strings.NewReplacer()}
+	fixture := &auditFixture{file: filepath.Join(dir, "audit.log"), expected: map[string]int{}, replace: strings.NewReplacer()}
 	files := map[string]string{"policy.yaml": recordings(t, "1-verbs.json")[0].Policy, "tokens.csv": auditUsers}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -72,56 +72,56 @@ func startAudited(t *testing.T, change func(*config.Options)) *auditFixture {
 		}
 	}
 	key := signingKey(t)
-	w.api = start(t, func(o *config.Options) {
-		issuing(key)(o)
-		o.Admission.Disable = nil
-		o.Authorization.Modes = []string{"RBAC"}
-		o.Authentication.TokenFile = filepath.Join(dir, "tokens.csv")
-		o.Audit.PolicyFile = filepath.Join(dir, "policy.yaml")
-		o.Audit.Log.Path = w.file
+	fixture.testServer = startServer(t, func(options *config.Options) {
+		issuing(key)(options)
+		options.Admission.Disable = nil
+		options.Authorization.Modes = []string{"RBAC"}
+		options.Authentication.TokenFile = filepath.Join(dir, "tokens.csv")
+		options.Audit.PolicyFile = filepath.Join(dir, "policy.yaml")
+		options.Audit.Log.Path = fixture.file
 		if change != nil {
-			change(o)
+			change(options)
 		}
 	})
-	w.anon = &http.Client{
+	fixture.anon = &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
 			DisableCompression: true,
 			DisableKeepAlives:  true,
 		},
 	}
-	certificates := w.client.Transport.(*http.Transport).TLSClientConfig
-	w.own = &http.Client{
+	certificates := fixture.client.Transport.(*http.Transport).TLSClientConfig
+	fixture.own = &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true, Certificates: certificates.Certificates},
 			DisableCompression: true,
 			DisableKeepAlives:  true,
 		},
 	}
-	for _, ns := range []string{"a", "req", "meta", "none", "omit", "stages"} {
-		w.prepare(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"`+ns+`"}}`)
+	for _, namespace := range []string{"a", "req", "meta", "none", "omit", "stages"} {
+		fixture.prepare(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`)
 	}
-	w.prepare(201, "POST", "/api/v1/namespaces",
+	fixture.prepare(201, "POST", "/api/v1/namespaces",
 		`{"metadata":{"name":"psa","labels":{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/audit":"restricted"}}}`)
-	for _, ns := range []string{"a", "psa"} {
-		w.prepare(201, "POST", "/api/v1/namespaces/"+ns+"/serviceaccounts", `{"metadata":{"name":"default"}}`)
+	for _, namespace := range []string{"a", "psa"} {
+		fixture.prepare(201, "POST", "/api/v1/namespaces/"+namespace+"/serviceaccounts", `{"metadata":{"name":"default"}}`)
 	}
-	r := w.prepare(201, "POST", "/api/v1/namespaces/a/serviceaccounts/default/token", `{"spec":{}}`)
-	w.account, _ = r.at("status", "token").(string)
-	return w
+	r := fixture.prepare(201, "POST", "/api/v1/namespaces/a/serviceaccounts/default/token", `{"spec":{}}`)
+	fixture.account, _ = r.field("status", "token").(string)
+	return fixture
 }
 
 // preparing is the User-Agent of requests that are not in the recordings.
 const preparing = "preparing"
 
-func (w *auditFixture) prepare(code int, method, path, body string, header ...string) answer {
-	w.t.Helper()
-	return w.want(code, method, path, body, append(header, "User-Agent", preparing)...)
+func (fixture *auditFixture) prepare(code int, method, path, body string, header ...string) apiResponse {
+	fixture.t.Helper()
+	return fixture.mustSend(code, method, path, body, append(header, "User-Agent", preparing)...)
 }
 
 // ask sends a recorded request. It returns the status code and the audit ID.
-func (w *auditFixture) ask(r *recorded) (int, string) {
-	w.t.Helper()
+func (fixture *auditFixture) ask(r *recorded) (int, string) {
+	fixture.t.Helper()
 	test := r.Client
 	body := []byte(test.Body)
 	var text string
@@ -130,13 +130,13 @@ func (w *auditFixture) ask(r *recorded) (int, string) {
 	} else if len(body) > 0 {
 		compact := &bytes.Buffer{}
 		if err := json.Compact(compact, body); err != nil {
-			w.t.Fatal(err)
+			fixture.t.Fatal(err)
 		}
 		body = compact.Bytes()
 	}
-	req, err := http.NewRequest(test.Method, w.url+w.replace.Replace(test.Path), bytes.NewReader([]byte(w.replace.Replace(string(body)))))
+	req, err := http.NewRequest(test.Method, fixture.url+fixture.replace.Replace(test.Path), bytes.NewReader([]byte(fixture.replace.Replace(string(body)))))
 	if err != nil {
-		w.t.Fatal(err)
+		fixture.t.Fatal(err)
 	}
 	req.Header.Set("User-Agent", "recorder")
 	if len(r.Lines) > 0 && bytes.HasPrefix(r.Lines[0], []byte("{")) && !bytes.Contains(r.Lines[0], []byte(`"userAgent"`)) {
@@ -148,51 +148,51 @@ func (w *auditFixture) ask(r *recorded) (int, string) {
 	for k, v := range test.Headers {
 		req.Header.Set(k, v)
 	}
-	client := w.own
+	client := fixture.own
 	if len(test.User) > 0 {
-		client = w.anon
+		client = fixture.anon
 		var user string
 		_ = json.Unmarshal(test.User, &user) // null means no user
 		if token, ok := strings.CutPrefix(user, "token:"); ok {
 			req.Header.Set("Authorization", "Bearer "+token)
 		} else if user != "" {
-			req.Header.Set("Authorization", "Bearer "+w.account)
+			req.Header.Set("Authorization", "Bearer "+fixture.account)
 		}
 	}
-	resp, err := client.Do(req)
+	httpResponse, err := client.Do(req)
 	if err != nil {
-		w.t.Fatalf("%s: %v", r.Name, err)
+		fixture.t.Fatalf("%s: %v", r.Name, err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusSwitchingProtocols && !strings.Contains(r.Name, "ended by the client") {
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-			w.t.Errorf("%s: %v", r.Name, err)
+	defer httpResponse.Body.Close()
+	if httpResponse.StatusCode != http.StatusSwitchingProtocols && !strings.Contains(r.Name, "ended by the client") {
+		if _, err := io.Copy(io.Discard, httpResponse.Body); err != nil {
+			fixture.t.Errorf("%s: %v", r.Name, err)
 		}
 	}
-	id := resp.Header.Get("Audit-Id")
-	return resp.StatusCode, id
+	id := httpResponse.Header.Get("Audit-Id")
+	return httpResponse.StatusCode, id
 }
 
 // read returns the complete lines of the log. The last line may be half written.
-func (w *auditFixture) read() string {
-	data, err := os.ReadFile(w.file)
+func (fixture *auditFixture) read() string {
+	data, err := os.ReadFile(fixture.file)
 	if err != nil && !os.IsNotExist(err) {
-		w.t.Fatal(err)
+		fixture.t.Fatal(err)
 	}
 	return string(data[:bytes.LastIndexByte(data, '\n')+1])
 }
 
 // logged returns the lines of each request in order.
-func (w *auditFixture) logged() map[string][]json.RawMessage {
-	w.t.Helper()
+func (fixture *auditFixture) logged() map[string][]json.RawMessage {
+	fixture.t.Helper()
 	out := map[string][]json.RawMessage{}
-	for _, line := range bytes.SplitAfter([]byte(w.read()), []byte("\n")) {
+	for _, line := range bytes.SplitAfter([]byte(fixture.read()), []byte("\n")) {
 		var e struct{ AuditID, UserAgent string }
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			continue // incomplete
 		}
 		if err := json.Unmarshal(line, &e); err != nil {
-			w.t.Fatalf("%v in line %q", err, line)
+			fixture.t.Fatalf("%v in line %q", err, line)
 		}
 		if e.UserAgent != preparing && e.UserAgent != "Go-http-client/2.0" && e.UserAgent != "Go-http-client/1.1" {
 			out[e.AuditID] = append(out[e.AuditID], line)
@@ -203,22 +203,22 @@ func (w *auditFixture) logged() map[string][]json.RawMessage {
 
 // replay sends a recorded request and compares its events. knownDifference is the reason for which
 // they differ, or "". If they do not differ although there is a reason, that is an error, too.
-func (w *auditFixture) replay(r *recorded, knownDifference string) {
-	w.t.Helper()
+func (fixture *auditFixture) replay(r *recorded, knownDifference string) {
+	fixture.t.Helper()
 	// 1. Send the request and wait for its events.
-	code, id := w.ask(r)
+	code, id := fixture.ask(r)
 	var got []json.RawMessage
-	w.eventually("audited: "+r.Name, func() bool {
-		all := w.logged()
+	fixture.waitUntil("audited: "+r.Name, func() bool {
+		all := fixture.logged()
 		if id == "" { // upgrade responses of other servers have no ID
-			id = w.unknown(all)
+			id = fixture.unknown(all)
 		}
 		got = all[id]
 		return len(got) >= len(r.Lines) && (knownDifference == "" || isComplete(got))
 	})
-	w.expected[id] = len(r.Lines)
+	fixture.expected[id] = len(r.Lines)
 	if knownDifference != "" {
-		w.expected[id] = -1
+		fixture.expected[id] = -1
 	}
 
 	// 2. Compare them with the recorded ones.
@@ -230,8 +230,8 @@ func (w *auditFixture) replay(r *recorded, knownDifference string) {
 		wrong = append(wrong, fmt.Sprintf("%d lines, want %d", len(got), len(r.Lines)))
 	}
 	for i := range min(len(got), len(r.Lines)) {
-		line := scrubbed(w.t, w.replace.Replace(string(got[i])))
-		want := scrubbed(w.t, w.replace.Replace(string(r.Lines[i])))
+		line := scrubbed(fixture.t, fixture.replace.Replace(string(got[i])))
+		want := scrubbed(fixture.t, fixture.replace.Replace(string(r.Lines[i])))
 		if !strings.Contains(want, latencies) {
 			line = inTime(line)
 		}
@@ -241,26 +241,26 @@ func (w *auditFixture) replay(r *recorded, knownDifference string) {
 	}
 	switch {
 	case knownDifference == "" && len(wrong) > 0:
-		w.t.Errorf("%s: got events that differ from the recorded ones, want equal ones:\n%s", r.Name, strings.Join(wrong, "\n"))
+		fixture.t.Errorf("%s: got events that differ from the recorded ones, want equal ones:\n%s", r.Name, strings.Join(wrong, "\n"))
 	case knownDifference != "" && len(wrong) == 0:
-		w.t.Errorf("%s: got the recorded events, want the known difference: %s", r.Name, knownDifference)
+		fixture.t.Errorf("%s: got the recorded events, want the known difference: %s", r.Name, knownDifference)
 	}
 }
 
 // checkUnexpected reports events of requests that the test did not send.
-func (w *auditFixture) checkUnexpected() {
-	w.t.Helper()
-	for id, lines := range w.logged() {
-		if n, ok := w.expected[id]; !ok || n >= 0 && n != len(lines) {
-			w.t.Errorf("request %s: got %d events, want %d: %s", id, len(lines), n, lines)
+func (fixture *auditFixture) checkUnexpected() {
+	fixture.t.Helper()
+	for id, lines := range fixture.logged() {
+		if n, ok := fixture.expected[id]; !ok || n >= 0 && n != len(lines) {
+			fixture.t.Errorf("request %s: got %d events, want %d: %s", id, len(lines), n, lines)
 		}
 	}
 }
 
 // unknown returns an audit ID that no earlier request had, or "".
-func (w *auditFixture) unknown(all map[string][]json.RawMessage) string {
+func (fixture *auditFixture) unknown(all map[string][]json.RawMessage) string {
 	for id := range all {
-		if _, ok := w.expected[id]; !ok {
+		if _, ok := fixture.expected[id]; !ok {
 			return id
 		}
 	}
@@ -369,17 +369,17 @@ func isUnsteady(name string) bool {
 	return name == "request timeout=1ms" // may complete in time
 }
 
-func replayFile(w *auditFixture, name string, before func(i int, r *recorded)) {
+func replayFile(fixture *auditFixture, name string, before func(i int, r *recorded)) {
 	knownDifferences := differences()
-	for i, r := range recordings(w.t, name) {
+	for i, r := range recordings(fixture.t, name) {
 		if before != nil {
 			before(i, &r)
 		}
 		if r.Client != nil && !isUnsteady(r.Name) {
-			w.replay(&r, knownDifferences[name+": "+r.Name])
+			fixture.replay(&r, knownDifferences[name+": "+r.Name])
 		}
 	}
-	w.checkUnexpected()
+	fixture.checkUnexpected()
 }
 
 // TestAuditRecordings replays recordings of kube-apiserver and compares the audit events of each
@@ -387,31 +387,31 @@ func replayFile(w *auditFixture, name string, before func(i int, r *recorded)) {
 func TestAuditRecordings(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	w := startAudited(t, nil)
+	fixture := startAudited(t, nil)
 	for _, name := range []string{"1-verbs.json", "2-refusals-and-identities.json", "3-policy-rules.json", "9-apply-json.json"} {
-		replayFile(w, name, func(_ int, r *recorded) { w.stage(name, r) })
+		replayFile(fixture, name, func(_ int, r *recorded) { fixture.stage(name, r) })
 	}
 	if t.Failed() {
 		return
 	}
-	if !slices.Contains(w.metricsLines(), `apiserver_audit_level_total{level="RequestResponse"}`) {
+	if !slices.Contains(fixture.metricsLines(), `apiserver_audit_level_total{level="RequestResponse"}`) {
 		t.Error("got no metric apiserver_audit_level_total of RequestResponse, want one")
 	}
 }
 
-func (w *auditFixture) metricsLines() (names []string) {
-	for line := range strings.Lines(string(w.get("/metrics").body)) {
+func (fixture *auditFixture) metricsLines() (names []string) {
+	for line := range strings.Lines(string(fixture.get("/metrics").body)) {
 		names = append(names, strings.Fields(line)[0])
 	}
 	return names
 }
 
 // stage creates the objects that the requests of a recording need.
-func (w *auditFixture) stage(file string, r *recorded) {
+func (fixture *auditFixture) stage(file string, r *recorded) {
 	switch file + ": " + r.Name {
 	case "2-refusals-and-identities.json: already exists (409)":
-		w.prepare(201, "POST", "/api/v1/namespaces/a/configmaps?fieldManager=recorder", `{"metadata":{"name":"ex"},"data":{"k":"v"}}`)
+		fixture.prepare(201, "POST", "/api/v1/namespaces/a/configmaps?fieldManager=recorder", `{"metadata":{"name":"ex"},"data":{"k":"v"}}`)
 	case "2-refusals-and-identities.json: conflict (409)":
-		w.replace = strings.NewReplacer("<rv-1>", "1")
+		fixture.replace = strings.NewReplacer("<rv-1>", "1")
 	}
 }

@@ -113,13 +113,13 @@ func TestAuditWebhook(t *testing.T) {
 	}
 	var want recorded
 	t.Run("server", func(t *testing.T) {
-		w := startAudited(t, func(o *config.Options) {
-			o.Audit.Webhook.ConfigFile = kubeconfig
-			o.Audit.Webhook.Batch.MaxWait = 1e12
-			o.Audit.Webhook.Batch.MaxSize = 1000
+		fixture := startAudited(t, func(options *config.Options) {
+			options.Audit.Webhook.ConfigFile = kubeconfig
+			options.Audit.Webhook.Batch.MaxWait = 1e12
+			options.Audit.Webhook.Batch.MaxSize = 1000
 		})
 		want = recordings(t, "1-verbs.json")[3]
-		if _, id := w.ask(&want); id == "" {
+		if _, id := fixture.ask(&want); id == "" {
 			t.Error("got a response without Audit-Id, want one with it")
 		}
 	})
@@ -147,7 +147,7 @@ func TestAuditWebhook(t *testing.T) {
 func TestAuditPolicyIsReloaded(t *testing.T) {
 	t.Parallel()
 	var file string
-	auditFixture := startAudited(t, func(o *config.Options) { file = o.Audit.PolicyFile })
+	fixture := startAudited(t, func(options *config.Options) { file = options.Audit.PolicyFile })
 	write := func(rules string) {
 		t.Helper()
 		if err := errors.Join(os.WriteFile(file+".new",
@@ -156,16 +156,16 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 		}
 	}
 	count := func(status string) bool {
-		return strings.Contains(string(auditFixture.get("/metrics").body), fmt.Sprintf("binnacle_audit_policy_reloads_total{status=%q} 1", status))
+		return strings.Contains(string(fixture.get("/metrics").body), fmt.Sprintf("binnacle_audit_policy_reloads_total{status=%q} 1", status))
 	}
 	write("rules: [{level: Odd}]\n")
-	auditFixture.eventually("rejected", func() bool { return count("failure") })
+	fixture.waitUntil("rejected", func() bool { return count("failure") })
 	get := recordings(t, "3-policy-rules.json")[16] // /version
-	auditFixture.replay(&get, "")
+	fixture.replay(&get, "")
 	write("rules: [{level: None}]\n")
-	auditFixture.eventually("followed", func() bool { return count("success") })
-	_, id := auditFixture.ask(&get)
-	if lines := auditFixture.logged()[id]; len(lines) != 0 {
+	fixture.waitUntil("followed", func() bool { return count("success") })
+	_, id := fixture.ask(&get)
+	if lines := fixture.logged()[id]; len(lines) != 0 {
 		t.Errorf("level None: got events %s, want none", lines)
 	}
 }
@@ -173,35 +173,35 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 // TestAuditMetadataContainsNoSecrets covers tokens in bodies and headers, and issued tokens.
 func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 	t.Parallel()
-	auditFixture := startAudited(t, func(o *config.Options) {
-		if err := os.WriteFile(o.Audit.PolicyFile,
+	fixture := startAudited(t, func(options *config.Options) {
+		if err := os.WriteFile(options.Audit.PolicyFile,
 			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
 	const secret = "s3cr3t"
 	kept := base64.StdEncoding.EncodeToString([]byte(secret))
-	auditFixture.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"`+secret+`"}}`)
-	auditFixture.want(201, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"`+secret+`"}}`)
-	auditFixture.want(422, "POST", "/api/v1/namespaces/a/secrets",
+	fixture.mustSend(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"`+secret+`"}}`)
+	fixture.mustSend(201, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"`+secret+`"}}`)
+	fixture.mustSend(422, "POST", "/api/v1/namespaces/a/secrets",
 		`{"metadata":{"name":"t"},"type":"kubernetes.io/tls","stringData":{"k":"`+secret+`"}}`)
-	auditFixture.want(200, "PATCH", "/api/v1/namespaces/a/secrets/s", `{"stringData":{"l":"`+secret+`"}}`, "Content-Type", mergePatch)
+	fixture.mustSend(200, "PATCH", "/api/v1/namespaces/a/secrets/s", `{"stringData":{"l":"`+secret+`"}}`, "Content-Type", mergePatch)
 	for media, patch := range map[string]string{
 		mergePatch:                               `{"data":{"m":"!"}}`,
 		"application/json-patch+json":            `[{"op":"add","path":"/data/m","value":"!"}]`,
 		"application/strategic-merge-patch+json": `{"data":"` + secret + `"}`,
 	} { // responses contain the whole secret
-		r := auditFixture.want(422, "PATCH", "/api/v1/namespaces/a/secrets/s", patch, "Content-Type", media)
-		if text := fmt.Sprint(r.at("message")); !strings.Contains(text, secret) && !strings.Contains(text, kept) {
+		response := fixture.mustSend(422, "PATCH", "/api/v1/namespaces/a/secrets/s", patch, "Content-Type", media)
+		if text := fmt.Sprint(response.field("message")); !strings.Contains(text, secret) && !strings.Contains(text, kept) {
 			t.Errorf("%s: got message %s, want the rejected content in it", media, text)
 		}
 	}
-	auditFixture.want(200, "GET", "/api/v1/namespaces/a/secrets/s", "")
-	made := auditFixture.want(201, "POST", "/api/v1/namespaces/a/serviceaccounts/default/token", `{"spec":{}}`)
-	token := fmt.Sprint(made.at("status", "token"))
-	auditFixture.bearer().want(200, "GET", "/version", "", "Authorization", "Bearer "+token)
-	auditFixture.bearer().want(401, "GET", "/version", "", "Authorization", "Bearer "+secret)
-	text := auditFixture.read()
+	fixture.mustSend(200, "GET", "/api/v1/namespaces/a/secrets/s", "")
+	made := fixture.mustSend(201, "POST", "/api/v1/namespaces/a/serviceaccounts/default/token", `{"spec":{}}`)
+	token := fmt.Sprint(made.field("status", "token"))
+	fixture.bearer().mustSend(200, "GET", "/version", "", "Authorization", "Bearer "+token)
+	fixture.bearer().mustSend(401, "GET", "/version", "", "Authorization", "Bearer "+secret)
+	text := fixture.read()
 	if n := strings.Count(text, "\n"); n < 15 {
 		t.Fatalf("got %d lines of events, want at least 15", n)
 	}

@@ -46,29 +46,29 @@ func signingKey(t *testing.T) string {
 }
 
 func issuing(key string) func(*config.Options) {
-	return func(o *config.Options) {
-		o.Authentication.ServiceAccountIssuers = []string{"https://issuer"}
-		o.Authentication.ServiceAccountSigner = key
+	return func(options *config.Options) {
+		options.Authentication.ServiceAccountIssuers = []string{"https://issuer"}
+		options.Authentication.ServiceAccountSigner = key
 	}
 }
 
 // bearer returns a client without a certificate.
-func (a *api) bearer() *api {
+func (api *testServer) bearer() *testServer {
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
-	a.t.Cleanup(tr.CloseIdleConnections)
-	return &api{t: a.t, url: a.url, client: &http.Client{Transport: tr, Timeout: 30 * time.Second}}
+	api.t.Cleanup(tr.CloseIdleConnections)
+	return &testServer{t: api.t, url: api.url, client: &http.Client{Transport: tr, Timeout: 30 * time.Second}}
 }
 
-func (a *api) whoami(token string) answer {
-	return a.send(http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+func (api *testServer) whoami(token string) apiResponse {
+	return api.send(http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`, "Authorization", "Bearer "+token)
 }
 
-func (a *api) token(account, spec string) string {
-	a.t.Helper()
-	r := a.want(http.StatusCreated, http.MethodPost, accounts+"/"+account+"/token",
+func (api *testServer) token(account, spec string) string {
+	api.t.Helper()
+	response := api.mustSend(http.StatusCreated, http.MethodPost, accounts+"/"+account+"/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
-	return fmt.Sprint(r.at("status", "token"))
+	return fmt.Sprint(response.field("status", "token"))
 }
 
 // claims returns the unverified claims of a token.
@@ -93,8 +93,8 @@ func object(kind, name, rest string) string {
 // object is deleted, even if an object of the same name exists again.
 func TestTokenEndsWithBoundObject(t *testing.T) {
 	t.Parallel()
-	a := start(t, issuing(signingKey(t)))
-	b := a.bearer()
+	api := startServer(t, issuing(signingKey(t)))
+	b := api.bearer()
 	pods, secrets := "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
 	pod := object("Pod", "p", `,"spec":{"serviceAccountName":"sa","nodeName":"n","containers":[{"name":"c","image":"i"}]}`)
 	for name, test := range map[string]struct {
@@ -124,26 +124,26 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a.send(http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
-			a.send(http.MethodPost, "/api/v1/nodes", object("Node", "n", ""))
-			a.send(http.MethodPost, secrets, object("Secret", "s", ""))
-			a.send(http.MethodPost, pods, pod)
-			token := a.token("sa", test.spec)
+			api.send(http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
+			api.send(http.MethodPost, "/api/v1/nodes", object("Node", "n", ""))
+			api.send(http.MethodPost, secrets, object("Secret", "s", ""))
+			api.send(http.MethodPost, pods, pod)
+			token := api.token("sa", test.spec)
 			for range 3 {
 				r := b.whoami(token)
-				if r.code != http.StatusCreated || r.at("status", "userInfo", "username") != "system:serviceaccount:default:sa" {
+				if r.code != http.StatusCreated || r.field("status", "userInfo", "username") != "system:serviceaccount:default:sa" {
 					t.Fatalf("got status %d: %s, want status 201 and user system:serviceaccount:default:sa", r.code, r.body)
 				}
-				if r.at("status", "userInfo", "extra", "authentication.kubernetes.io/"+test.extra) == nil {
+				if r.field("status", "userInfo", "extra", "authentication.kubernetes.io/"+test.extra) == nil {
 					t.Errorf("got %s, want extra %s", r.body, test.extra)
 				}
 			}
-			a.want(http.StatusOK, http.MethodDelete, test.path, "")
+			api.mustSend(http.StatusOK, http.MethodDelete, test.path, "")
 			began := time.Now()
-			a.eventually("rejected", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
+			api.waitUntil("rejected", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
 			t.Logf("rejected %v after the delete was acknowledged", time.Since(began))
 			collection, _, _ := strings.Cut(test.path, "?")
-			a.want(http.StatusCreated, http.MethodPost, collection[:strings.LastIndex(collection, "/")], test.remake)
+			api.mustSend(http.StatusCreated, http.MethodPost, collection[:strings.LastIndex(collection, "/")], test.remake)
 			if r := b.whoami(token); r.code != http.StatusUnauthorized {
 				t.Errorf("token bound to a deleted object, after its recreation: got status %d, want 401", r.code)
 			}
@@ -155,18 +155,18 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 // accounts, objects or lifetimes are rejected.
 func TestTokenRequest(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		issuing(signingKey(t))(o)
-		o.Authentication.ServiceAccountMaxExpiration = 2 * time.Hour
+	api := startServer(t, func(options *config.Options) {
+		issuing(signingKey(t))(options)
+		options.Authentication.ServiceAccountMaxExpiration = 2 * time.Hour
 	})
-	api.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
-	api.want(http.StatusCreated, http.MethodPost, "/api/v1/nodes", object("Node", "n", ""))
-	api.want(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/pods",
+	api.mustSend(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
+	api.mustSend(http.StatusCreated, http.MethodPost, "/api/v1/nodes", object("Node", "n", ""))
+	api.mustSend(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/pods",
 		object("Pod", "p", `,"spec":{"serviceAccountName":"sa","nodeName":"n","containers":[{"name":"c","image":"i"}]}`))
-	api.want(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/pods",
+	api.mustSend(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/pods",
 		object("Pod", "other", `,"spec":{"serviceAccountName":"other","nodeName":"gone","containers":[{"name":"c","image":"i"}]}`))
 
-	request := func(spec string) answer {
+	request := func(spec string) apiResponse {
 		return api.send(http.MethodPost, accounts+"/sa/token",
 			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
 	}
@@ -190,7 +190,7 @@ func TestTokenRequest(t *testing.T) {
 
 	// 2. A lifetime over the maximum is shortened, with a warning.
 	r := request(`{"expirationSeconds":86400}`)
-	if r.code != http.StatusCreated || r.at("spec", "expirationSeconds") != float64(7200) {
+	if r.code != http.StatusCreated || r.field("spec", "expirationSeconds") != float64(7200) {
 		t.Errorf("expiration over the maximum: got status %d: %s, want status 201 and 7200 s", r.code, r.body)
 	}
 	const shortened = "requested expiration of 86400 seconds shortened to 7200 seconds"
@@ -202,7 +202,7 @@ func TestTokenRequest(t *testing.T) {
 	// to a year, unless it is for another audience.
 	const toPod = `"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"p"}`
 	r = request(`{"expirationSeconds":3607,` + toPod + `}`)
-	c = claims(t, fmt.Sprint(r.at("status", "token")))
+	c = claims(t, fmt.Sprint(r.field("status", "token")))
 	k, _ := c["kubernetes.io"].(map[string]any)
 	if got := lifetime(c); got != 365*24*3600 {
 		t.Errorf("extended token: got a lifetime of %v s, want a year", got)
@@ -214,7 +214,7 @@ func TestTokenRequest(t *testing.T) {
 		t.Errorf("extended token: got claims %v, want a pod and the UID of a node", c)
 	}
 	r = request(`{"expirationSeconds":3607,"audiences":["vault"],` + toPod + `}`)
-	c = claims(t, fmt.Sprint(r.at("status", "token")))
+	c = claims(t, fmt.Sprint(r.field("status", "token")))
 	if got := lifetime(c); got != 3607 {
 		t.Errorf("token for another audience: got a lifetime of %v s, want 3607", got)
 	}
@@ -224,9 +224,9 @@ func TestTokenRequest(t *testing.T) {
 		!bytes.Contains(r.body, []byte("different serviceaccount name")) {
 		t.Errorf("pod of another account: got status %d: %s, want 400 and %q", r.code, r.body, "different serviceaccount name")
 	}
-	if r := api.send(http.MethodPost, accounts+"/sa/token",
-		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); r.code != http.StatusBadRequest {
-		t.Errorf("another namespace: got status %d: %s, want 400", r.code, r.body)
+	if response := api.send(http.MethodPost, accounts+"/sa/token",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); response.code != http.StatusBadRequest {
+		t.Errorf("another namespace: got status %d: %s, want 400", response.code, response.body)
 	}
 
 	// 5. The documents of the issuer are served to GET only.
@@ -234,18 +234,18 @@ func TestTokenRequest(t *testing.T) {
 		"/.well-known/openid-configuration": "application/json",
 		"/openid/v1/jwks":                   "application/jwk-set+json",
 	} {
-		if r := api.get(path); r.code != http.StatusOK || r.header.Get("Content-Type") != media || r.object() == nil {
-			t.Errorf("%s: got status %d, headers %v: %s, want 200 and an object of type %s", path, r.code, r.header, r.body, media)
+		if response := api.get(path); response.code != http.StatusOK || response.header.Get("Content-Type") != media || response.object() == nil {
+			t.Errorf("%s: got status %d, headers %v: %s, want 200 and an object of type %s", path, response.code, response.header, response.body, media)
 		}
 		for _, method := range []string{http.MethodPost, http.MethodHead, http.MethodOptions} {
-			if r := api.send(method, path, ""); r.code != http.StatusMethodNotAllowed || r.header.Get("Content-Type") != "application/json" {
+			if response := api.send(method, path, ""); response.code != http.StatusMethodNotAllowed || response.header.Get("Content-Type") != "application/json" {
 				t.Errorf("%s %s: got status %d: %v, want status %d and %q",
-					method, path, r.code, r.header, http.StatusMethodNotAllowed, "application/json")
+					method, path, response.code, response.header, http.StatusMethodNotAllowed, "application/json")
 			}
 		}
 	}
-	if r := api.get("/"); !bytes.Contains(r.body, []byte("/openid/v1/jwks")) {
-		t.Errorf("got paths %s, want /openid/v1/jwks among them", r.body)
+	if response := api.get("/"); !bytes.Contains(response.body, []byte("/openid/v1/jwks")) {
+		t.Errorf("got paths %s, want /openid/v1/jwks among them", response.body)
 	}
 }
 
@@ -253,13 +253,13 @@ func TestTokenRequest(t *testing.T) {
 // requests nor keys, and accepts no token.
 func TestTokenRequestNeedsIssuer(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	accounts := a.own("serviceaccounts")
-	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
-	a.want(http.StatusNotFound, http.MethodPost, accounts+"/sa/token",
+	api := sharedServer(t)
+	accounts := api.namespaced("serviceaccounts")
+	api.mustSend(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
+	api.mustSend(http.StatusNotFound, http.MethodPost, accounts+"/sa/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`)
-	a.want(http.StatusNotFound, http.MethodGet, "/openid/v1/jwks", "")
-	if r := a.bearer().whoami("x"); r.code != http.StatusUnauthorized {
+	api.mustSend(http.StatusNotFound, http.MethodGet, "/openid/v1/jwks", "")
+	if r := api.bearer().whoami("x"); r.code != http.StatusUnauthorized {
 		t.Errorf("got status %d, want status %d", r.code, http.StatusUnauthorized)
 	}
 }
@@ -272,12 +272,12 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("static-token,alice,u1,\"dev,ops\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, func(o *config.Options) {
-		o.Authentication.BootstrapTokens = true
-		o.Authentication.TokenFile = file
-		o.Authentication.Audiences = []string{"api"}
+	api := startServer(t, func(options *config.Options) {
+		options.Authentication.BootstrapTokens = true
+		options.Authentication.TokenFile = file
+		options.Authentication.Audiences = []string{"api"}
 	})
-	b := a.bearer()
+	b := api.bearer()
 	const secrets, token = "/api/v1/namespaces/kube-system/secrets", "abcdef.0123456789abcdef"
 	secret := func(key string) string {
 		return `{"apiVersion":"v1","kind":"Secret","type":"bootstrap.kubernetes.io/token","metadata":{"name":"bootstrap-token-abcdef"},"stringData":{"token-id":"abcdef","token-secret":"` +
@@ -288,34 +288,34 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 	if r := b.whoami(token); r.code != http.StatusUnauthorized {
 		t.Fatalf("before the account exists: got status %d, want 401", r.code)
 	}
-	a.want(http.StatusCreated, http.MethodPost, secrets, secret("0123456789abcdef"))
-	a.eventually("known", func() bool {
-		return b.whoami(token).at("status", "userInfo", "username") == "system:bootstrap:abcdef"
+	api.mustSend(http.StatusCreated, http.MethodPost, secrets, secret("0123456789abcdef"))
+	api.waitUntil("known", func() bool {
+		return b.whoami(token).field("status", "userInfo", "username") == "system:bootstrap:abcdef"
 	})
-	a.want(http.StatusOK, http.MethodPut, secrets+"/bootstrap-token-abcdef", secret("fedcba9876543210"))
-	a.eventually("rejected", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
-	a.eventually("the new one is known", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusCreated })
-	a.want(http.StatusOK, http.MethodDelete, secrets+"/bootstrap-token-abcdef", "")
-	a.eventually("rejected", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusUnauthorized })
+	api.mustSend(http.StatusOK, http.MethodPut, secrets+"/bootstrap-token-abcdef", secret("fedcba9876543210"))
+	api.waitUntil("rejected", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
+	api.waitUntil("the new one is known", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusCreated })
+	api.mustSend(http.StatusOK, http.MethodDelete, secrets+"/bootstrap-token-abcdef", "")
+	api.waitUntil("rejected", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusUnauthorized })
 
 	// 2. A token of the file authenticates its user.
-	if r := b.whoami("static-token"); r.at("status", "userInfo", "username") != "alice" ||
+	if r := b.whoami("static-token"); r.field("status", "userInfo", "username") != "alice" ||
 		!bytes.Contains(r.body, []byte("system:authenticated")) {
 		t.Errorf("static token: got status %d: %s, want alice in system:authenticated", r.code, r.body)
 	}
 
 	// 3. Token reviews know the tokens of the file and check the audience.
-	review := func(spec string) answer {
-		return a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
+	review := func(spec string) apiResponse {
+		return api.mustSend(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
 			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":`+spec+`}`)
 	}
-	if r := review(`{"token":"static-token"}`); r.at("status", "authenticated") != true ||
-		r.at("status", "user", "username") != "alice" ||
-		fmt.Sprint(r.at("status", "audiences")) != "[api]" {
+	if r := review(`{"token":"static-token"}`); r.field("status", "authenticated") != true ||
+		r.field("status", "user", "username") != "alice" ||
+		fmt.Sprint(r.field("status", "audiences")) != "[api]" {
 		t.Errorf("review of the static token: got %s, want alice authenticated for [api]", r.body)
 	}
 	for _, spec := range []string{`{"token":"static-token","audiences":["other"]}`, `{"token":"unknown"}`} {
-		if r := review(spec); r.at("status", "authenticated") != nil || r.at("status", "error") == nil {
+		if r := review(spec); r.field("status", "authenticated") != nil || r.field("status", "error") == nil {
 			t.Errorf("review of %s: got %s, want an error and no authentication", spec, r.body)
 		}
 	}
@@ -341,22 +341,22 @@ func TestTokenWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := signingKey(t)
-	a := start(t, func(o *config.Options) {
-		issuing(key)(o)
-		o.Authentication.Webhook.Kubeconfig = kubeconfig
+	api := startServer(t, func(options *config.Options) {
+		issuing(key)(options)
+		options.Authentication.Webhook.Kubeconfig = kubeconfig
 	})
-	b := a.bearer()
-	a.eventually("kept", func() bool {
+	b := api.bearer()
+	api.waitUntil("kept", func() bool {
 		before := asked.Load()
-		return b.whoami("bobs").at("status", "userInfo", "username") == "bob" && asked.Load() == before
+		return b.whoami("bobs").field("status", "userInfo", "username") == "bob" && asked.Load() == before
 	})
 	if r := b.whoami("alices"); r.code != http.StatusUnauthorized {
 		t.Errorf("token unknown to the service: got status %d, want 401", r.code)
 	}
 	// The server issues such tokens, but has no key to verify them.
-	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
+	api.mustSend(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
 	before := asked.Load()
-	if r := b.whoami(a.token("sa", `{}`)); r.code != http.StatusUnauthorized {
+	if r := b.whoami(api.token("sa", `{}`)); r.code != http.StatusUnauthorized {
 		t.Errorf("service account token without key: got status %d, want 401", r.code)
 	}
 	if asked.Load() == before {
@@ -380,8 +380,8 @@ func TestFrontProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := certs.Layout{Dir: dir}
-	a := start(t, func(o *config.Options) {
-		p := &o.Authentication.Proxy
+	api := startServer(t, func(options *config.Options) {
+		p := &options.Authentication.Proxy
 		p.CAFile = files.CA(certs.FrontProxyCA).Cert
 		p.Headers.Username = []string{"X-Remote-User"}
 		p.Headers.Group = []string{"X-Remote-Group"}
@@ -392,30 +392,30 @@ func TestFrontProxy(t *testing.T) {
 	}
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}
 	t.Cleanup(tr.CloseIdleConnections)
-	proxy := &api{t: t, url: a.url, client: &http.Client{Transport: tr}}
+	proxy := &testServer{t: t, url: api.url, client: &http.Client{Transport: tr}}
 	const (
 		path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 		body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	)
-	r := proxy.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol", "X-Remote-Group", "dev")
-	if r.at("status", "userInfo", "username") != "carol" ||
-		fmt.Sprint(r.at("status", "userInfo", "groups")) != "[dev system:authenticated]" {
-		t.Errorf("got %s, want user carol with groups [dev system:authenticated]", r.body)
+	response := proxy.mustSend(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol", "X-Remote-Group", "dev")
+	if response.field("status", "userInfo", "username") != "carol" ||
+		fmt.Sprint(response.field("status", "userInfo", "groups")) != "[dev system:authenticated]" {
+		t.Errorf("got %s, want user carol with groups [dev system:authenticated]", response.body)
 	}
-	if r := a.want(http.StatusCreated, http.MethodPost,
-		path, body, "X-Remote-User", "carol"); r.at("status", "userInfo", "username") != "admin" {
-		t.Errorf("X-Remote-User of a client that is no proxy: got %s, want user admin", r.body)
+	if response := api.mustSend(http.StatusCreated, http.MethodPost,
+		path, body, "X-Remote-User", "carol"); response.field("status", "userInfo", "username") != "admin" {
+		t.Errorf("X-Remote-User of a client that is no proxy: got %s, want user admin", response.body)
 	}
 	for _, groups := range []string{"dev", "system:binnacle"} {
-		proxy.want(http.StatusUnauthorized, http.MethodGet, "/api/v1/secrets", "", "X-Remote-User",
+		proxy.mustSend(http.StatusUnauthorized, http.MethodGet, "/api/v1/secrets", "", "X-Remote-User",
 			"system:binnacle:authn-webhook", "X-Remote-Group", groups)
 	}
-	if r := proxy.send(http.MethodPost, path, body); r.code != http.StatusUnauthorized {
-		t.Errorf("proxy without X-Remote-User: got status %d, want 401", r.code)
+	if response := proxy.send(http.MethodPost, path, body); response.code != http.StatusUnauthorized {
+		t.Errorf("proxy without X-Remote-User: got status %d, want 401", response.code)
 	}
-	a.eventually("published", func() bool {
-		r := a.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
-		return r.at("data", "requestheader-username-headers") == `["X-Remote-User"]` &&
-			r.at("data", "requestheader-client-ca-file") != nil
+	api.waitUntil("published", func() bool {
+		response := api.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
+		return response.field("data", "requestheader-username-headers") == `["X-Remote-User"]` &&
+			response.field("data", "requestheader-client-ca-file") != nil
 	})
 }

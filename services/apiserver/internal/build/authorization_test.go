@@ -16,9 +16,9 @@ import (
 
 const rbacPath = "/apis/rbac.authorization.k8s.io/v1"
 
-func withRBAC(o *config.Options) { o.Authorization.Modes = []string{"Node", "RBAC"} }
+func withRBAC(options *config.Options) { options.Authorization.Modes = []string{"Node", "RBAC"} }
 
-func as(user string, groups ...string) []string {
+func asUser(user string, groups ...string) []string {
 	h := []string{"Impersonate-User", user}
 	for _, g := range groups {
 		h = append(h, "Impersonate-Group", g)
@@ -45,22 +45,22 @@ const readsPods = `{"apiGroups":[""],"resources":["pods"],"verbs":["get","list"]
 // TestBootstrapPolicyExistsWhenReady checks a server as soon as it is ready.
 func TestBootstrapPolicyExistsWhenReady(t *testing.T) {
 	t.Parallel()
-	api := start(t, withRBAC)
+	api := startServer(t, withRBAC)
 	for resource, want := range map[string]int{"clusterroles": 66, "clusterrolebindings": 47, "roles": 7, "rolebindings": 7} {
-		items, _ := api.get(rbacPath + "/" + resource).at("items").([]any)
+		items, _ := api.get(rbacPath + "/" + resource).field("items").([]any)
 		if len(items) != want {
 			t.Errorf("%d default %s, want %d", len(items), resource, want)
 		}
 	}
-	api.want(200, "GET", "/apis", "", as("alice")...)
-	api.want(200, "GET", "/version", "", as("system:anonymous", "system:unauthenticated")...)
-	api.want(403, "GET", "/apis", "", as("system:anonymous", "system:unauthenticated")...)
-	api.want(403, "GET", "/api/v1/pods", "", as("alice")...)
-	api.want(200, "GET", "/api/v1/services", "", as("system:kube-scheduler")...)
-	api.want(201, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+	api.mustSend(200, "GET", "/apis", "", asUser("alice")...)
+	api.mustSend(200, "GET", "/version", "", asUser("system:anonymous", "system:unauthenticated")...)
+	api.mustSend(403, "GET", "/apis", "", asUser("system:anonymous", "system:unauthenticated")...)
+	api.mustSend(403, "GET", "/api/v1/pods", "", asUser("alice")...)
+	api.mustSend(200, "GET", "/api/v1/services", "", asUser("system:kube-scheduler")...)
+	api.mustSend(201, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/api","verb":"get"}}}`,
-		as("alice")...)
-	if rules, _ := api.get(rbacPath + "/clusterroles/admin").at("rules").([]any); len(rules) < 20 {
+		asUser("alice")...)
+	if rules, _ := api.get(rbacPath + "/clusterroles/admin").field("rules").([]any); len(rules) < 20 {
 		t.Errorf("aggregated role admin: got %d rules, want at least 20", len(rules))
 	}
 }
@@ -69,24 +69,24 @@ func TestBootstrapPolicyExistsWhenReady(t *testing.T) {
 // and that invalid bindings are rejected.
 func TestRBACChangesApplyAtOnce(t *testing.T) {
 	t.Parallel()
-	api := start(t, withRBAC)
-	api.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
+	api := startServer(t, withRBAC)
+	api.mustSend(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
 	const bindings, pods = rbacPath + "/namespaces/default/rolebindings", "/api/v1/namespaces/default/pods"
 	for range 10 {
-		api.want(201, "POST", bindings, bindingOf("b", "ClusterRole", "reader", "alice"))
-		api.eventually("allowed", func() bool { return api.send("GET", pods, "", as("alice")...).code == 200 })
-		api.want(200, "DELETE", bindings+"/b", "")
-		api.eventually("rejected", func() bool { return api.send("GET", pods, "", as("alice")...).code == 403 })
+		api.mustSend(201, "POST", bindings, bindingOf("b", "ClusterRole", "reader", "alice"))
+		api.waitUntil("allowed", func() bool { return api.send("GET", pods, "", asUser("alice")...).code == 200 })
+		api.mustSend(200, "DELETE", bindings+"/b", "")
+		api.waitUntil("rejected", func() bool { return api.send("GET", pods, "", asUser("alice")...).code == 403 })
 	}
-	rejected := api.want(422, "POST", bindings, strings.Replace(bindingOf("c", "ClusterRole", "reader", "alice"),
+	rejected := api.mustSend(422, "POST", bindings, strings.Replace(bindingOf("c", "ClusterRole", "reader", "alice"),
 		`"kind":"User"`, `"kind":"Robot"`, 1))
-	if text := fmt.Sprint(rejected.at("message")); !strings.Contains(text,
+	if text := fmt.Sprint(rejected.field("message")); !strings.Contains(text,
 		`subjects[0].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"`) {
 		t.Errorf("got message %s, want the kind Robot rejected with the supported ones", text)
 	}
-	api.want(201, "POST", bindings, bindingOf("c", "ClusterRole", "reader", "alice"))
-	changed := api.want(422, "PUT", bindings+"/c", bindingOf("c", "ClusterRole", "view", "alice"))
-	if text := fmt.Sprint(changed.at("message")); !strings.Contains(text,
+	api.mustSend(201, "POST", bindings, bindingOf("c", "ClusterRole", "reader", "alice"))
+	changed := api.mustSend(422, "PUT", bindings+"/c", bindingOf("c", "ClusterRole", "view", "alice"))
+	if text := fmt.Sprint(changed.field("message")); !strings.Contains(text,
 		`roleRef: Invalid value: rbac.RoleRef{APIGroup:"rbac.authorization.k8s.io", Kind:"ClusterRole", Name:"view"}: cannot change roleRef`) {
 		t.Errorf("got message %s, want the error that roleRef cannot change", text)
 	}
@@ -95,25 +95,25 @@ func TestRBACChangesApplyAtOnce(t *testing.T) {
 // TestAggregatedRolesAreUpdated checks that an aggregated role follows the roles that it selects.
 func TestAggregatedRolesAreUpdated(t *testing.T) {
 	t.Parallel()
-	api := start(t, withRBAC)
+	api := startServer(t, withRBAC)
 	total := strings.Replace(role("total", ""), `"rules":[]`,
 		`"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"total"}}]}`, 1)
-	api.want(201, "POST", rbacPath+"/clusterroles", total)
+	api.mustSend(201, "POST", rbacPath+"/clusterroles", total)
 	count := func(want int) {
 		t.Helper()
-		api.eventually(fmt.Sprint(want, " rules"), func() bool {
-			rules, _ := api.get(rbacPath + "/clusterroles/total").at("rules").([]any)
+		api.waitUntil(fmt.Sprint(want, " rules"), func() bool {
+			rules, _ := api.get(rbacPath + "/clusterroles/total").field("rules").([]any)
 			return len(rules) == want
 		})
 	}
-	api.want(201, "POST", rbacPath+"/clusterroles", role("one", readsPods, "to", "total"))
+	api.mustSend(201, "POST", rbacPath+"/clusterroles", role("one", readsPods, "to", "total"))
 	count(1)
-	api.want(201, "POST", rbacPath+"/clusterroles",
+	api.mustSend(201, "POST", rbacPath+"/clusterroles",
 		role("two", `{"nonResourceURLs":["/x"],"verbs":["get"]},`+readsPods, "to", "total"))
 	count(2)
-	api.want(200, "DELETE", rbacPath+"/clusterroles/two", "")
+	api.mustSend(200, "DELETE", rbacPath+"/clusterroles/two", "")
 	count(1)
-	api.want(200, "DELETE", rbacPath+"/clusterroles/one", "")
+	api.mustSend(200, "DELETE", rbacPath+"/clusterroles/one", "")
 	count(0)
 }
 
@@ -121,25 +121,25 @@ func TestAggregatedRolesAreUpdated(t *testing.T) {
 // role, whatever its name looks like in a path.
 func TestAggregatedRolesWithUnusualNames(t *testing.T) {
 	t.Parallel()
-	api := start(t, withRBAC)
+	api := startServer(t, withRBAC)
 	const roles = rbacPath + "/clusterroles"
 	from := func(name, label string) string {
 		return strings.Replace(role(name, ""), `"rules":[]`,
 			`"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"`+label+`"}}]}`, 1)
 	}
-	rules := func(path string) string { return fmt.Sprint(api.get(roles + "/" + path).at("rules")) }
-	api.want(201, "POST", roles, from("victim", "good"))
-	before := api.get(roles + "/victim").version()
-	api.want(201, "POST", roles, role("more", `{"nonResourceURLs":["/evil"],"verbs":["get"]}`, "to", "evil"))
+	rules := func(path string) string { return fmt.Sprint(api.get(roles + "/" + path).field("rules")) }
+	api.mustSend(201, "POST", roles, from("victim", "good"))
+	before := api.get(roles + "/victim").resourceVersion()
+	api.mustSend(201, "POST", roles, role("more", `{"nonResourceURLs":["/evil"],"verbs":["get"]}`, "to", "evil"))
 	for _, odd := range []struct{ name, path string }{
 		{name: "victim?x", path: "victim%3Fx"},
 		{name: "victim#x", path: "victim%23x"},
 		{name: "victim x", path: "victim%20x"},
 	} {
-		api.want(201, "POST", roles, from(odd.name, "evil"))
-		api.eventually(odd.name+" filled", func() bool { return strings.Contains(rules(odd.path), "/evil") })
+		api.mustSend(201, "POST", roles, from(odd.name, "evil"))
+		api.waitUntil(odd.name+" filled", func() bool { return strings.Contains(rules(odd.path), "/evil") })
 	}
-	if after := api.get(roles + "/victim"); after.version() != before {
+	if after := api.get(roles + "/victim"); after.resourceVersion() != before {
 		t.Errorf("got another role written: %s, want version %s", after.body, before)
 	}
 }
@@ -150,12 +150,15 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	dir := t.TempDir()
-	on := func(o *config.Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir }
+	on := func(options *config.Options) {
+		withRBAC(options)
+		options.Etcd.Backend, options.Etcd.DataDir = config.BackendEtcd, dir
+	}
 	t.Run("first", func(t *testing.T) {
-		api := start(t, on)
+		api := startServer(t, on)
 		patch := func(path, body string) {
 			t.Helper()
-			api.want(200, "PATCH", rbacPath+path, body, "Content-Type", "application/merge-patch+json")
+			api.mustSend(200, "PATCH", rbacPath+path, body, "Content-Type", "application/merge-patch+json")
 		}
 		patch("/clusterroles/system:discovery", `{"rules":[{"nonResourceURLs":["/own"],"verbs":["get"]}],"metadata":{"labels":null}}`)
 		patch("/clusterrolebindings/system:basic-user", `{"subjects":null}`)
@@ -163,20 +166,20 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 		patch("/clusterrolebindings/system:discovery",
 			`{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}],
 			"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false","note":"narrowed"}}}`)
-		api.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:public-info-viewer", "")
+		api.mustSend(200, "DELETE", rbacPath+"/clusterrolebindings/system:public-info-viewer", "")
 		patch("/clusterroles/system:basic-user",
 			`{"rules":null,"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false"}}}`)
 		patch("/clusterroles/view", `{"aggregationRule":null,"rules":null}`)
-		api.want(200, "DELETE", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
-		api.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:monitoring", "")
+		api.mustSend(200, "DELETE", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
+		api.mustSend(200, "DELETE", rbacPath+"/clusterrolebindings/system:monitoring", "")
 		other := strings.Replace(strings.Replace(bindingOf("system:monitoring", "ClusterRole", "view", "x"),
 			"RoleBinding", "ClusterRoleBinding", 1), `"kind":"User","name":"x"`, `"kind":"Group","name":"mine"`, 1)
-		api.want(201, "POST", rbacPath+"/clusterrolebindings", other)
+		api.mustSend(201, "POST", rbacPath+"/clusterrolebindings", other)
 	})
-	api := start(t, on)
+	api := startServer(t, on)
 	rules := func(path string) int {
-		r, _ := api.get(rbacPath + path).at("rules").([]any)
-		return len(r)
+		response, _ := api.get(rbacPath + path).field("rules").([]any)
+		return len(response)
 	}
 	discovery := fmt.Sprint(api.get(rbacPath + "/clusterroles/system:discovery").object())
 	for _, want := range []string{"/own", "/openapi", "rbac-defaults"} {
@@ -184,24 +187,24 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 			t.Errorf("system:discovery: got %s, want it to contain %s", discovery, want)
 		}
 	}
-	subjects := fmt.Sprint(api.get(rbacPath + "/clusterrolebindings/system:basic-user").at("subjects"))
+	subjects := fmt.Sprint(api.get(rbacPath + "/clusterrolebindings/system:basic-user").field("subjects"))
 	if !strings.Contains(subjects, "system:authenticated") {
 		t.Errorf("system:basic-user: got subjects %s, want system:authenticated among them", subjects)
 	}
 	info := api.get(rbacPath + "/clusterrolebindings/system:public-info-viewer")
-	if subjects := fmt.Sprint(info.at("subjects")); strings.Contains(subjects, "unauthenticated") ||
+	if subjects := fmt.Sprint(info.field("subjects")); strings.Contains(subjects, "unauthenticated") ||
 		!strings.Contains(subjects, "system:authenticated") {
 		t.Errorf("system:public-info-viewer: got subjects %s, want system:authenticated, not system:unauthenticated", subjects)
 	}
-	if note := info.at("metadata", "annotations", "note"); note != "narrowed" {
+	if note := info.field("metadata", "annotations", "note"); note != "narrowed" {
 		t.Errorf("system:public-info-viewer: got annotation %v, want that of system:discovery, narrowed", note)
 	}
 	if got := rules("/clusterroles/system:basic-user"); got != 0 {
 		t.Errorf("role with autoupdate=false: got %d rules, want it unchanged, without rules", got)
 	}
-	api.want(200, "GET", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
-	api.eventually("view is aggregated", func() bool { return rules("/clusterroles/view") > 5 })
-	got := fmt.Sprint(api.get(rbacPath+"/clusterrolebindings/system:monitoring").at("roleRef", "name"))
+	api.mustSend(200, "GET", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
+	api.waitUntil("view is aggregated", func() bool { return rules("/clusterroles/view") > 5 })
+	got := fmt.Sprint(api.get(rbacPath+"/clusterrolebindings/system:monitoring").field("roleRef", "name"))
 	if got != "system:monitoring" {
 		t.Errorf("binding system:monitoring: got role %s, want system:monitoring", got)
 	}
@@ -211,20 +214,20 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 // rules.
 func TestAccessReviews(t *testing.T) {
 	t.Parallel()
-	api := start(t, withRBAC)
-	api.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
-	api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "reader", "alice"))
-	api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("gone", "Role", "gone", "alice"))
-	api.eventually("bound", func() bool {
-		return api.send("GET", "/api/v1/namespaces/default/pods", "", as("alice")...).code == 200
+	api := startServer(t, withRBAC)
+	api.mustSend(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
+	api.mustSend(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "reader", "alice"))
+	api.mustSend(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("gone", "Role", "gone", "alice"))
+	api.waitUntil("bound", func() bool {
+		return api.send("GET", "/api/v1/namespaces/default/pods", "", asUser("alice")...).code == 200
 	})
 	const reviews = "/apis/authorization.k8s.io/v1"
 
 	// 1. A rules review lists the rules of the user and the roles that are missing.
-	rules := api.want(201, "POST", reviews+"/selfsubjectrulesreviews",
+	rules := api.mustSend(201, "POST", reviews+"/selfsubjectrulesreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"default"}}`,
-		as("alice")...)
-	text := fmt.Sprint(rules.at("status"))
+		asUser("alice")...)
+	text := fmt.Sprint(rules.field("status"))
 	for _, want := range []string{
 		"resources:[pods]", "selfsubjectrulesreviews", "nonResourceURLs:", "incomplete:false",
 		`role.rbac.authorization.k8s.io "gone" not found`,
@@ -233,14 +236,14 @@ func TestAccessReviews(t *testing.T) {
 			t.Errorf("rules %s\nlack %s", text, want)
 		}
 	}
-	none := api.want(400, "POST", reviews+"/selfsubjectrulesreviews",
-		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, as("alice")...)
-	if none.at("message") != "no namespace on request" {
-		t.Errorf("got message %v, want %q", none.at("message"), "no namespace on request")
+	none := api.mustSend(400, "POST", reviews+"/selfsubjectrulesreviews",
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, asUser("alice")...)
+	if none.field("message") != "no namespace on request" {
+		t.Errorf("got message %v, want %q", none.field("message"), "no namespace on request")
 	}
 
 	// 2. An access review evaluates selectors, and reports those that it cannot parse.
-	review := func(attrs string) answer {
+	review := func(attrs string) apiResponse {
 		return api.send("POST", reviews+"/subjectaccessreviews",
 			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"namespace":"default","verb":"list","resource":"pods"`+
 				attrs+`}}}`)
@@ -251,8 +254,8 @@ func TestAccessReviews(t *testing.T) {
 		`,"labelSelector":{"rawSelector":"&"},"fieldSelector":{"rawSelector":"a in b"}`:                                  `evaluationError:spec.resourceAttributes.fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error`,
 		`,"fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]},{"key":"a","operator":"Exists"}]}`: `evaluationError:spec.resourceAttributes.fieldSelector partially ignored due to parse error`,
 	} {
-		if r := review(attrs); r.code != 201 || !strings.Contains(fmt.Sprint(r.at("status")), want) {
-			t.Errorf("%s: got %d %v, want 201 and a status that contains %q", attrs, r.code, r.at("status"), want)
+		if r := review(attrs); r.code != 201 || !strings.Contains(fmt.Sprint(r.field("status")), want) {
+			t.Errorf("%s: got %d %v, want 201 and a status that contains %q", attrs, r.code, r.field("status"), want)
 		}
 	}
 
@@ -263,8 +266,8 @@ func TestAccessReviews(t *testing.T) {
 		`,"fieldSelector":{"requirements":[{"operator":"In"}]}`:                                              "spec.resourceAttributes.fieldSelector.requirements[0].key: Required value: must be specified, spec.resourceAttributes.fieldSelector.requirements[0].values: Required value",
 		`,"fieldSelector":{"requirements":[{"key":"a","operator":"Exists","values":["b"]}]}`:                 "spec.resourceAttributes.fieldSelector.requirements[0].values: Forbidden",
 	} {
-		if r := review(attrs); r.code != 422 || !strings.Contains(fmt.Sprint(r.at("message")), want) {
-			t.Errorf("%s: got %d %v, want 422 and a message that contains %q", attrs, r.code, r.at("message"), want)
+		if r := review(attrs); r.code != 422 || !strings.Contains(fmt.Sprint(r.field("message")), want) {
+			t.Errorf("%s: got %d %v, want 422 and a message that contains %q", attrs, r.code, r.field("message"), want)
 		}
 	}
 }
@@ -273,21 +276,21 @@ func TestAccessReviews(t *testing.T) {
 // has.
 func TestPrivilegeEscalationIsRejected(t *testing.T) {
 	t.Parallel()
-	api := start(t, withRBAC)
-	api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("admin", "ClusterRole", "admin", "carl"))
-	api.eventually("bound", func() bool {
-		return api.send("GET", rbacPath+"/namespaces/default/roles", "", as("carl")...).code == 200
+	api := startServer(t, withRBAC)
+	api.mustSend(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("admin", "ClusterRole", "admin", "carl"))
+	api.waitUntil("bound", func() bool {
+		return api.send("GET", rbacPath+"/namespaces/default/roles", "", asUser("carl")...).code == 200
 	})
-	r := api.want(403, "POST", rbacPath+"/namespaces/default/rolebindings",
-		bindingOf("x", "ClusterRole", "cluster-admin", "carl"), as("carl")...)
+	response := api.mustSend(403, "POST", rbacPath+"/namespaces/default/rolebindings",
+		bindingOf("x", "ClusterRole", "cluster-admin", "carl"), asUser("carl")...)
 	const forbidden = `rolebindings.rbac.authorization.k8s.io "x" is forbidden: user "carl" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`
-	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text, forbidden) {
+	if text := fmt.Sprint(response.field("message")); !strings.HasPrefix(text, forbidden) {
 		t.Errorf("got message %s, want it to begin with %s", text, forbidden)
 	}
 	// What admin holds by aggregation comes a moment after what it has itself.
-	api.eventually("granted", func() bool {
+	api.waitUntil("granted", func() bool {
 		return api.send("POST", rbacPath+"/namespaces/default/rolebindings",
-			bindingOf("x", "ClusterRole", "view", "dan"), as("carl")...).code == 201
+			bindingOf("x", "ClusterRole", "view", "dan"), asUser("carl")...).code == 201
 	})
 }
 

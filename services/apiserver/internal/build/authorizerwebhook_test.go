@@ -85,10 +85,10 @@ func TestAuthorizationWebhook(t *testing.T) {
 	t.Parallel()
 	webhook := newAuthorizerWebhook(t)
 	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	api := start(t, func(o *config.Options) {
-		o.Authorization.Modes = []string{authzconfig.Webhook}
-		o.Authorization.WebhookConfigFile = webhook.file
-		o.Authorization.WebhookVersion = "v1"
+	api := startServer(t, func(options *config.Options) {
+		options.Authorization.Modes = []string{authzconfig.Webhook}
+		options.Authorization.WebhookConfigFile = webhook.file
+		options.Authorization.WebhookVersion = "v1"
 	})
 
 	// The server and the services of the suite are authorized without the webhook. The webhook is
@@ -97,7 +97,7 @@ func TestAuthorizationWebhook(t *testing.T) {
 		t.Errorf("start of the server: got access reviews %+v, want none", reviews)
 	}
 	const pods = "/api/v1/namespaces/default/pods"
-	api.want(200, "GET", pods+"?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db", "", as("alice", "dev")...)
+	api.mustSend(200, "GET", pods+"?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db", "", asUser("alice", "dev")...)
 	reviews := webhook.reviews()
 	if len(reviews) != 1 {
 		t.Fatalf("got access reviews %+v, want one", reviews)
@@ -108,14 +108,14 @@ func TestAuthorizationWebhook(t *testing.T) {
 	if got := reviews[0].ResourceAttributes; got == nil || got.FieldSelector == nil || got.LabelSelector == nil {
 		t.Errorf("got a review of %+v, want one with both selectors", got)
 	}
-	api.want(200, "GET", pods, "", as("system:binnacle:authz-webhook", "system:binnacle")...)
+	api.mustSend(200, "GET", pods, "", asUser("system:binnacle:authz-webhook", "system:binnacle")...)
 	if reviews := webhook.reviews(); len(reviews) != 0 {
 		t.Errorf("service of the suite: got access reviews %+v, want none", reviews)
 	}
 
 	// Cached decisions stay valid, whatever the webhook responds. A change of any
 	// role invalidates them.
-	reads := func() int { return api.send("GET", pods, "", as("alice")...).code }
+	reads := func() int { return api.send("GET", pods, "", asUser("alice")...).code }
 	if code := reads(); code != 200 {
 		t.Fatalf("allowed user: got status %d, want 200", code)
 	}
@@ -123,28 +123,28 @@ func TestAuthorizationWebhook(t *testing.T) {
 	if code := reads(); code != 200 {
 		t.Errorf("cached decision: got status %d, want 200", code)
 	}
-	api.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
-	api.eventually("rejected", func() bool { return reads() == 403 })
-	answer := api.want(403, "GET", pods, "", as("alice")...)
+	api.mustSend(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
+	api.waitUntil("rejected", func() bool { return reads() == 403 })
+	response := api.mustSend(403, "GET", pods, "", asUser("alice")...)
 	const denied = `pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "default": no more`
-	if text := answer.at("message"); text != denied {
+	if text := response.field("message"); text != denied {
 		t.Errorf("got message %v, want %s", text, denied)
 	}
 
 	// A failing webhook allows nothing, and is called again.
 	webhook.says(500, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	answer = api.want(500, "DELETE", pods+"/p", "", as("alice")...)
+	response = api.mustSend(500, "DELETE", pods+"/p", "", asUser("alice")...)
 	const failed = `Internal Server Error: "/api/v1/namespaces/default/pods/p": `
-	if text := string(answer.body); !strings.HasPrefix(text, failed) {
+	if text := string(response.body); !strings.HasPrefix(text, failed) {
 		t.Errorf("got body %s, want it to begin with %s", text, failed)
 	}
-	if got := answer.header.Get("Content-Type"); got != "text/plain; charset=utf-8" {
+	if got := response.header.Get("Content-Type"); got != "text/plain; charset=utf-8" {
 		t.Errorf("got Content-Type %q, want text/plain; charset=utf-8", got)
 	}
-	api.want(500, "PUT", pods+"/p", "{}", as("bob")...)
-	api.want(200, "GET", pods, "") // administrators are not affected
+	api.mustSend(500, "PUT", pods+"/p", "{}", asUser("bob")...)
+	api.mustSend(200, "GET", pods, "") // administrators are not affected
 	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	api.want(404, "DELETE", pods+"/p", "", as("alice")...)
+	api.mustSend(404, "DELETE", pods+"/p", "", asUser("alice")...)
 }
 
 // TestAuthorizationConfigIsReloaded replaces the file of a running server.
@@ -168,14 +168,14 @@ func TestAuthorizationConfigIsReloaded(t *testing.T) {
 		}
 	}
 	put(`{expression: "request.user != 'bob'"}, {expression: "request.resourceAttributes.namespace != ''"}`, "Deny")
-	api := start(t, func(o *config.Options) { o.Authorization.ConfigFile = file })
+	api := startServer(t, func(options *config.Options) { options.Authorization.ConfigFile = file })
 	const pods = "/api/v1/namespaces/default/pods"
-	api.want(200, "GET", pods, "", as("alice")...)
-	api.want(403, "GET", pods, "", as("bob")...)       // the webhook is skipped, and RBAC has no opinion
-	api.want(500, "GET", "/version", "", as("ann")...) // a condition fails, and denies what RBAC would allow
-	api.want(200, "GET", "/version", "", as("bob")...) // a condition that is false outweighs one that fails
+	api.mustSend(200, "GET", pods, "", asUser("alice")...)
+	api.mustSend(403, "GET", pods, "", asUser("bob")...)       // the webhook is skipped, and RBAC has no opinion
+	api.mustSend(500, "GET", "/version", "", asUser("ann")...) // a condition fails, and denies what RBAC would allow
+	api.mustSend(200, "GET", "/version", "", asUser("bob")...) // a condition that is false outweighs one that fails
 	reloads := func(status string) string {
-		for line := range strings.Lines(string(api.want(200, "GET", "/metrics", "").body)) {
+		for line := range strings.Lines(string(api.mustSend(200, "GET", "/metrics", "").body)) {
 			if strings.HasPrefix(line, "apiserver_authorization_config_controller_automatic_reloads_total") &&
 				strings.Contains(line, status) {
 				return strings.TrimSpace(line[strings.LastIndexByte(line, ' '):])
@@ -184,11 +184,11 @@ func TestAuthorizationConfigIsReloaded(t *testing.T) {
 		return ""
 	}
 	put(`{expression: "request.user == 'bob'"}`, "NoOpinion")
-	api.eventually("the new file is in use", func() bool { return api.send("GET", pods, "", as("bob")...).code == 200 })
-	api.want(403, "GET", pods, "", as("alice")...)
+	api.waitUntil("the new file is in use", func() bool { return api.send("GET", pods, "", asUser("bob")...).code == 200 })
+	api.mustSend(403, "GET", pods, "", asUser("alice")...)
 	put(`{expression: "request.user =="}`, "NoOpinion")
-	api.eventually("the bad file is noticed", func() bool { return reloads("failure") == "1" })
-	api.want(200, "GET", pods, "", as("bob")...)
+	api.waitUntil("the bad file is noticed", func() bool { return reloads("failure") == "1" })
+	api.mustSend(200, "GET", pods, "", asUser("bob")...)
 	if n := reloads("success"); n != "1" {
 		t.Errorf("got %s successful reloads, want 1", n)
 	}
@@ -197,62 +197,62 @@ func TestAuthorizationConfigIsReloaded(t *testing.T) {
 // TestNodeRestrictionPlugins checks that the plugins are enabled and in their place.
 func TestNodeRestrictionPlugins(t *testing.T) {
 	t.Parallel()
-	api := start(t, withRBAC)
+	api := startServer(t, withRBAC)
 	node := func(name string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q}}`, name)
 	}
-	n1 := as("system:node:n1", "system:nodes")
-	made := api.want(201, "POST", "/api/v1/nodes", node("n1"), n1...)
-	if taints := fmt.Sprint(made.at("spec", "taints")); !strings.Contains(taints, "node.kubernetes.io/not-ready") {
+	n1 := asUser("system:node:n1", "system:nodes")
+	made := api.mustSend(201, "POST", "/api/v1/nodes", node("n1"), n1...)
+	if taints := fmt.Sprint(made.field("spec", "taints")); !strings.Contains(taints, "node.kubernetes.io/not-ready") {
 		t.Errorf("got taints %s, want node.kubernetes.io/not-ready", taints)
 	}
-	r := api.want(403, "POST", "/api/v1/nodes", node("n2"), n1...)
+	response := api.mustSend(403, "POST", "/api/v1/nodes", node("n2"), n1...)
 	const otherNode = `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"`
-	if text := r.at("message"); text != otherNode {
+	if text := response.field("message"); text != otherNode {
 		t.Errorf("got message %v, want %s", text, otherNode)
 	}
-	api.want(201, "POST", "/api/v1/namespaces/default/serviceaccounts",
+	api.mustSend(201, "POST", "/api/v1/namespaces/default/serviceaccounts",
 		`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"sa"}}`)
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":%q,"serviceAccountName":"sa","containers":[{"name":"c","image":"i"}],"volumes":[{"name":"t","projected":{"sources":[{"serviceAccountToken":{"audience":"vault","path":"t"}}]}}]}}`
 	const pods = "/api/v1/namespaces/default/pods"
-	api.want(201, "POST", pods, fmt.Sprintf(pod, "mine", "n1"))
-	api.want(201, "POST", pods, fmt.Sprintf(pod, "theirs", "n2"))
-	api.want(403, "DELETE", pods+"/theirs", "", n1...)
-	api.want(200, "DELETE", pods+"/mine?gracePeriodSeconds=0", "", n1...)
-	api.want(404, "DELETE", pods+"/mine", "", n1...)
+	api.mustSend(201, "POST", pods, fmt.Sprintf(pod, "mine", "n1"))
+	api.mustSend(201, "POST", pods, fmt.Sprintf(pod, "theirs", "n2"))
+	api.mustSend(403, "DELETE", pods+"/theirs", "", n1...)
+	api.mustSend(200, "DELETE", pods+"/mine?gracePeriodSeconds=0", "", n1...)
+	api.mustSend(404, "DELETE", pods+"/mine", "", n1...)
 }
 
 // TestNodesWriteOnlyOwnResourceSlices covers both versions of the kind, which is off by default.
 func TestNodesWriteOnlyOwnResourceSlices(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		withRBAC(o)
-		if err := o.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"); err != nil {
+	api := startServer(t, func(options *config.Options) {
+		withRBAC(options)
+		if err := options.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	n1 := as("system:node:n1", "system:nodes")
+	n1 := asUser("system:node:n1", "system:nodes")
 	for _, version := range []string{"v1beta1", "v1beta2"} {
 		path := "/apis/resource.k8s.io/" + version + "/resourceslices"
 		slice := func(name, node string) string {
 			return fmt.Sprintf(`{"apiVersion":"resource.k8s.io/%s","kind":"ResourceSlice","metadata":{"name":%q},"spec":{"driver":"d.example.com","nodeName":%q,"pool":{"name":"p","resourceSliceCount":1}}}`,
 				version, name, node)
 		}
-		r := api.want(403, "POST", path, slice("forged", "n2"), n1...)
-		text := r.at("message")
+		response := api.mustSend(403, "POST", path, slice("forged", "n2"), n1...)
+		text := response.field("message")
 		if text != `resourceslices.resource.k8s.io "forged" is forbidden: can only create ResourceSlice with the same NodeName as the requesting node` {
 			t.Errorf("got message %v, want one about the NodeName of the ResourceSlice", text)
 		}
-		api.want(201, "POST", path, slice("mine-"+version, "n1"), n1...)
-		api.want(201, "POST", path, slice("theirs-"+version, "n2"))
-		api.eventually("seen", func() bool { return api.get(path+"/mine-"+version, n1...).code == 200 })
-		api.want(403, "GET", path+"/theirs-"+version, "", n1...)
-		api.want(403, "DELETE", path+"/theirs-"+version, "", n1...)
-		api.want(403, "GET", path, "", n1...)
-		api.want(403, "GET", path+"?fieldSelector=spec.nodeName%3Dn2", "", n1...)
-		api.want(200, "GET", path+"?fieldSelector=spec.nodeName%3Dn1", "", n1...)
-		api.want(200, "DELETE", path+"?fieldSelector=spec.nodeName%3Dn1", "", n1...)
-		api.want(404, "GET", path+"/mine-"+version, "")
-		api.want(200, "GET", path+"/theirs-"+version, "")
+		api.mustSend(201, "POST", path, slice("mine-"+version, "n1"), n1...)
+		api.mustSend(201, "POST", path, slice("theirs-"+version, "n2"))
+		api.waitUntil("seen", func() bool { return api.get(path+"/mine-"+version, n1...).code == 200 })
+		api.mustSend(403, "GET", path+"/theirs-"+version, "", n1...)
+		api.mustSend(403, "DELETE", path+"/theirs-"+version, "", n1...)
+		api.mustSend(403, "GET", path, "", n1...)
+		api.mustSend(403, "GET", path+"?fieldSelector=spec.nodeName%3Dn2", "", n1...)
+		api.mustSend(200, "GET", path+"?fieldSelector=spec.nodeName%3Dn1", "", n1...)
+		api.mustSend(200, "DELETE", path+"?fieldSelector=spec.nodeName%3Dn1", "", n1...)
+		api.mustSend(404, "GET", path+"/mine-"+version, "")
+		api.mustSend(200, "GET", path+"/theirs-"+version, "")
 	}
 }

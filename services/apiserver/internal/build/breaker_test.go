@@ -65,7 +65,7 @@ const failuresThatOpen = 3
 // is known to be unreachable, and that it is called again when it is back.
 func TestUnreachableWebhookIsSkippedUntilItReturns(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	other, _ := newRejectingWebhook(t, "") // all test servers have the same certificate
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,24 +73,24 @@ func TestUnreachableWebhookIsSkippedUntilItReturns(t *testing.T) {
 	}
 	at := gone.Addr().String()
 	gone.Close()
-	api.want(201, "POST", hooksPath, hookFor("gone", "https://"+at, "Fail", other))
+	api.mustSend(201, "POST", hooksPath, hookFor("gone", "https://"+at, "Fail", other))
 	for range failuresThatOpen {
-		api.want(500, "POST", "/api/v1/namespaces/default/configmaps", configMap("x"))
+		api.mustSend(500, "POST", "/api/v1/namespaces/default/configmaps", configMap("x"))
 	}
-	r := api.want(500, "POST", "/api/v1/namespaces/kube-system/configmaps", configMap("x"))
-	if r.header.Get("Retry-After") == "" {
-		t.Errorf("open circuit: got no Retry-After, want one: %s", r.body)
+	response := api.mustSend(500, "POST", "/api/v1/namespaces/kube-system/configmaps", configMap("x"))
+	if response.header.Get("Retry-After") == "" {
+		t.Errorf("open circuit: got no Retry-After, want one: %s", response.body)
 	}
-	api.want(200, "DELETE", hooksPath+"/gone", "")
-	api.want(201, "POST", "/api/v1/namespaces/default/configmaps", configMap("x"))
+	api.mustSend(200, "DELETE", hooksPath+"/gone", "")
+	api.mustSend(201, "POST", "/api/v1/namespaces/default/configmaps", configMap("x"))
 
 	// The webhook returns at the same address.
-	api.want(201, "POST", hooksPath, hookFor("back", "https://"+at, "Fail", other))
+	api.mustSend(201, "POST", hooksPath, hookFor("back", "https://"+at, "Fail", other))
 	for range failuresThatOpen {
-		api.want(500, "POST", "/api/v1/namespaces/default/configmaps", configMap("y"))
+		api.mustSend(500, "POST", "/api/v1/namespaces/default/configmaps", configMap("y"))
 	}
 	_, calls := newRejectingWebhook(t, at)
-	api.eventually("asking it again", func() bool {
+	api.waitUntil("asking it again", func() bool {
 		return api.send("POST", "/api/v1/namespaces/default/configmaps", configMap("y")).code == 400
 	})
 	if calls.Load() == 0 {

@@ -22,8 +22,8 @@ func protectedDefinition(group, plural, kind string) string {
 // resource.
 func TestDefinitionsOfBuiltInResources(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	api.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api := startServer(t, nil)
+	api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	for _, test := range []struct{ group, plural, kind string }{
 		{group: "apiextensions.k8s.io", plural: "customresourcedefinitions", kind: "CustomResourceDefinition"},
 		{group: "apiregistration.k8s.io", plural: "apiservices", kind: "APIService"},
@@ -32,36 +32,36 @@ func TestDefinitionsOfBuiltInResources(t *testing.T) {
 		{group: "coordination.k8s.io", plural: "foos", kind: "Foo"},
 	} {
 		path, v9 := definitionsPath+"/"+test.plural+"."+test.group, "/apis/"+test.group+"/v9/"+test.plural
-		api.want(201, "POST", definitionsPath, protectedDefinition(test.group, test.plural, test.kind))
-		api.eventually("established", func() bool {
+		api.mustSend(201, "POST", definitionsPath, protectedDefinition(test.group, test.plural, test.kind))
+		api.waitUntil("established", func() bool {
 			got := api.get(path).conditions()
 			return got["Established"] == "True InitialNamesAccepted" && got["NamesAccepted"] == "True NoConflicts"
 		})
-		api.want(404, "GET", v9, "")
-		api.want(404, "POST", v9,
+		api.mustSend(404, "GET", v9, "")
+		api.mustSend(404, "POST", v9,
 			fmt.Sprintf(`{"apiVersion":"%s/v9","kind":%q,"metadata":{"name":"a.example.com"}}`, test.group, test.kind))
-		api.want(404, "GET", "/apis/"+test.group+"/v9", "")
+		api.mustSend(404, "GET", "/apis/"+test.group+"/v9", "")
 		if test.plural != "foos" {
-			api.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
+			api.mustSend(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
 		}
-		api.want(200, "DELETE", path, "")
-		api.eventually("gone", func() bool { return api.get(path).code == 404 })
+		api.mustSend(200, "DELETE", path, "")
+		api.waitUntil("gone", func() bool { return api.get(path).code == 404 })
 		if test.plural != "foos" {
-			api.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
+			api.mustSend(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
 		}
 	}
-	api.want(200, "GET", definitionsPath+"/things.example.com", "")
-	api.want(201, "POST", definitionsPath, definitionOf("others", "Other", ""))
-	api.want(200, "GET", "/apis/example.com/v1/others", "")
+	api.mustSend(200, "GET", definitionsPath+"/things.example.com", "")
+	api.mustSend(201, "POST", definitionsPath, definitionOf("others", "Other", ""))
+	api.mustSend(200, "GET", "/apis/example.com/v1/others", "")
 }
 
 // TestForgedDefinitionServesNothing writes a definition into the store that the API rejects. It
 // serves nothing, and its deletion keeps the objects of other resources.
 func TestForgedDefinitionServesNothing(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	victim := "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
-	api.want(201, "POST", victim,
+	api.mustSend(201, "POST", victim,
 		`{"metadata":{"name":"victim"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"a"}}`)
 	const names = `"plural":"kube-system","singular":"forged","kind":"Forged","listKind":"ForgedList"`
 	_, err := api.server.stores.store.Create(context.Background(),
@@ -75,18 +75,18 @@ func TestForgedDefinitionServesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := definitionsPath + "/kube-system.rolebindings"
-	api.eventually("seen", func() bool { return api.get(path).code == 200 })
-	api.want(404, "GET", "/apis/rolebindings/v1/kube-system", "")
-	api.want(200, "DELETE", path, "")
-	api.eventually("gone", func() bool { return api.get(path).code == 404 })
-	api.want(200, "GET", victim+"/victim", "")
+	api.waitUntil("seen", func() bool { return api.get(path).code == 200 })
+	api.mustSend(404, "GET", "/apis/rolebindings/v1/kube-system", "")
+	api.mustSend(200, "DELETE", path, "")
+	api.waitUntil("gone", func() bool { return api.get(path).code == 404 })
+	api.mustSend(200, "GET", victim+"/victim", "")
 }
 
 // TestCustomResourceKeysDoNotCollide checks that no definition can claim the keys of built-in
 // kinds.
 func TestCustomResourceKeysDoNotCollide(t *testing.T) {
 	t.Parallel()
-	for _, k := range shared(t).server.catalogs.catalog.Kinds() {
+	for _, k := range sharedServer(t).server.catalogs.catalog.Kinds() {
 		group, resource, _ := strings.Cut(k.Stored.Prefix, "/")
 		if !k.Virtual && definition.HasOwnKeyPrefix(group, resource) {
 			t.Errorf("%s: a custom resource got the key prefix %s, want it reserved", k.GVK(), k.Stored.Prefix)

@@ -28,9 +28,9 @@ const (
 	cborType = "application/cbor"
 )
 
-func startCBOR(t *testing.T) *api {
-	return start(t, func(o *config.Options) {
-		if err := o.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
+func startCBOR(t *testing.T) *testServer {
+	return startServer(t, func(options *config.Options) {
+		if err := options.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -68,11 +68,11 @@ func TestCBOR(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"a": "b"}},
 		Data:       map[string][]byte{"k": {0, 255, 1}},
 	}
-	r := api.want(201, "POST", secrets, inCBOR(t, in), "Content-Type", cborType, "Accept", cborType)
-	if got := r.header.Get("Content-Type"); got != cborType {
+	response := api.mustSend(201, "POST", secrets, inCBOR(t, in), "Content-Type", cborType, "Accept", cborType)
+	if got := response.header.Get("Content-Type"); got != cborType {
 		t.Errorf("got Content-Type %s, want %s", got, cborType)
 	}
-	created := readCBOR[corev1.Secret](t, r.body)
+	created := readCBOR[corev1.Secret](t, response.body)
 	if created.Kind != "Secret" || created.Type != corev1.SecretTypeOpaque || created.CreationTimestamp.IsZero() {
 		t.Errorf("create: got %+v, want an opaque Secret with a creation timestamp", created)
 	}
@@ -80,7 +80,7 @@ func TestCBOR(t *testing.T) {
 		t.Errorf("create: got data %v, want %v", created.Data, in.Data)
 	}
 	for i := range 30 { // exceeds the short encoding of a length
-		api.want(201, "POST", secrets, fmt.Sprintf(`{"metadata":{"name":"n%d"}}`, i))
+		api.mustSend(201, "POST", secrets, fmt.Sprintf(`{"metadata":{"name":"n%d"}}`, i))
 	}
 
 	// The decoder of apimachinery accepts each form.
@@ -118,13 +118,13 @@ func TestCBOR(t *testing.T) {
 	if len(table.Rows) != 31 || len(table.ColumnDefinitions) == 0 || len(table.Rows[0].Cells) != len(table.ColumnDefinitions) {
 		t.Errorf("table: got %+v, want 31 rows with a cell per column", table)
 	}
-	s := readCBOR[metav1.Status](t, api.want(404, "GET", secrets+"/none", "", "Accept", cborType).body)
+	s := readCBOR[metav1.Status](t, api.mustSend(404, "GET", secrets+"/none", "", "Accept", cborType).body)
 	if s.Reason != metav1.StatusReasonNotFound {
 		t.Errorf("missing object: got status %+v, want reason NotFound", s)
 	}
 	created.Data["k2"] = []byte("x")
 	updated := readCBOR[corev1.Secret](t,
-		api.want(200, "PUT", secrets+"/s", inCBOR(t, created), "Content-Type", cborType, "Accept", cborType).body)
+		api.mustSend(200, "PUT", secrets+"/s", inCBOR(t, created), "Content-Type", cborType, "Accept", cborType).body)
 	if len(updated.Data) != 2 || updated.ResourceVersion == created.ResourceVersion {
 		t.Errorf("update: got %+v, want 2 keys of data and another resource version than %s", updated, created.ResourceVersion)
 	}
@@ -154,9 +154,9 @@ func TestCBORRefused(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			api := *api
 			api.t = t
-			r := api.want(test.code, "POST", secrets+"?fieldValidation=Strict", test.body, "Content-Type", cborType)
-			if !strings.Contains(string(r.body), test.wantText) {
-				t.Errorf("got body %s, want it to contain %q", r.body, test.wantText)
+			response := api.mustSend(test.code, "POST", secrets+"?fieldValidation=Strict", test.body, "Content-Type", cborType)
+			if !strings.Contains(string(response.body), test.wantText) {
+				t.Errorf("got body %s, want it to contain %q", response.body, test.wantText)
 			}
 		})
 	}
@@ -165,29 +165,29 @@ func TestCBORRefused(t *testing.T) {
 // TestCBORWatch checks that a watch can be encoded as a sequence of CBOR items.
 func TestCBORWatch(t *testing.T) {
 	t.Parallel()
-	a := startCBOR(t)
-	rv := a.want(201, "POST", secrets, `{"metadata":{"name":"s"},"data":{"k":"AP8B"}}`).version()
+	api := startCBOR(t)
+	revision := api.mustSend(201, "POST", secrets, `{"metadata":{"name":"s"},"data":{"k":"AP8B"}}`).resourceVersion()
 	for _, accept := range []string{cborType, cborType + "-seq", cborType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
 		t.Run(accept, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			req, err := http.NewRequestWithContext(ctx, "GET",
-				a.url+secrets+"?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=1", nil)
+				api.url+secrets+"?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=1", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			req.Header.Set("Accept", accept)
-			resp, err := a.client.Do(req)
+			httpResponse, err := api.client.Do(req)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer resp.Body.Close()
-			if got := resp.Header.Get("Content-Type"); got != cborType+"-seq" {
+			defer httpResponse.Body.Close()
+			if got := httpResponse.Header.Get("Content-Type"); got != cborType+"-seq" {
 				t.Errorf("got Content-Type %s, want %s-seq", got, cborType)
 			}
 			var types []string
-			frames := cbor.NewFramer().NewFrameReader(resp.Body)
+			frames := cbor.NewFramer().NewFrameReader(httpResponse.Body)
 			for {
 				buf := make([]byte, 1<<16)
 				n, err := frames.Read(buf)
@@ -203,8 +203,8 @@ func TestCBORWatch(t *testing.T) {
 				}
 				types = append(types, e.Type)
 				o := unstructured.Unstructured{Object: *readCBOR[map[string]any](t, e.Object.Raw)}
-				if e.Type == "ADDED" && o.GetName() != "s" || o.GetResourceVersion() < rv {
-					t.Errorf("got event %s of %v, want additions of s only, from version %s on", e.Type, o, rv)
+				if e.Type == "ADDED" && o.GetName() != "s" || o.GetResourceVersion() < revision {
+					t.Errorf("got event %s of %v, want additions of s only, from version %s on", e.Type, o, revision)
 				}
 			}
 			if len(types) == 0 || types[0] != "ADDED" {
@@ -217,9 +217,9 @@ func TestCBORWatch(t *testing.T) {
 // TestCBORIsOffByDefault checks that CBOR is rejected unless its feature gate is enabled.
 func TestCBORIsOffByDefault(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	a.want(406, "GET", secrets, "", "Accept", cborType)
-	a.want(415, "POST", secrets, inCBOR(t, map[string]any{"metadata": map[string]any{"name": "x"}}), "Content-Type", cborType)
-	a.want(415, "PATCH", secrets+"/x?fieldManager=m", inCBOR(t, map[string]any{}), "Content-Type", "application/apply-patch+cbor")
-	a.want(406, "GET", secrets+"?watch=1", "", "Accept", cborType+"-seq")
+	api := sharedServer(t)
+	api.mustSend(406, "GET", secrets, "", "Accept", cborType)
+	api.mustSend(415, "POST", secrets, inCBOR(t, map[string]any{"metadata": map[string]any{"name": "x"}}), "Content-Type", cborType)
+	api.mustSend(415, "PATCH", secrets+"/x?fieldManager=m", inCBOR(t, map[string]any{}), "Content-Type", "application/apply-patch+cbor")
+	api.mustSend(406, "GET", secrets+"?watch=1", "", "Accept", cborType+"-seq")
 }

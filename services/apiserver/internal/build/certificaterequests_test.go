@@ -39,10 +39,10 @@ func requestFor(t *testing.T, name, signer string, subject pkix.Name) string {
 }
 
 // grant binds a user to a new cluster role.
-func (a *api) grant(user, rules string) {
-	a.t.Helper()
-	a.want(201, "POST", rbacPath+"/clusterroles", role(user, rules))
-	a.want(201, "POST", rbacPath+"/clusterrolebindings", strings.Replace(bindingOf(user, "ClusterRole", user, user),
+func (api *testServer) grant(user, rules string) {
+	api.t.Helper()
+	api.mustSend(201, "POST", rbacPath+"/clusterroles", role(user, rules))
+	api.mustSend(201, "POST", rbacPath+"/clusterrolebindings", strings.Replace(bindingOf(user, "ClusterRole", user, user),
 		`"RoleBinding"`, `"ClusterRoleBinding"`, 1))
 }
 
@@ -57,22 +57,22 @@ const (
 // administrator.
 func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 	t.Parallel()
-	api := start(t, withRBAC)
+	api := startServer(t, withRBAC)
 	api.grant("bob", `{"apiGroups":["certificates.k8s.io"],"resources":["*"],"verbs":["*"]}`)
 	api.grant("cadmin", allOfRequests)
 	api.grant("alice",
 		allOfRequests+
 			`,{"apiGroups":["certificates.k8s.io"],"resources":["signers"],"verbs":["approve","sign"],"resourceNames":["ex.test/*","`+
 			clientSigner+`"]}`)
-	api.eventually("granted", func() bool {
-		return api.get(requestsPath, as("alice")...).code == 200 &&
-			api.get(requestsPath, as("cadmin")...).code == 200 &&
-			api.get(requestsPath, as("bob")...).code == 200
+	api.waitUntil("granted", func() bool {
+		return api.get(requestsPath, asUser("alice")...).code == 200 &&
+			api.get(requestsPath, asUser("cadmin")...).code == 200 &&
+			api.get(requestsPath, asUser("bob")...).code == 200
 	})
 	ca, _ := clientPair(t)
 	issued := fmt.Sprintf(`{"status":{"certificate":%q}}`, base64.StdEncoding.EncodeToString(ca))
 	masters := pkix.Name{CommonName: "m", Organization: []string{"dev", "system:masters"}}
-	patch := func(user string) []string { return append(as(user), "Content-Type", mergePatch) }
+	patch := func(user string) []string { return append(asUser(user), "Content-Type", mergePatch) }
 	for _, test := range []struct {
 		user, method, path, body string
 		code                     int
@@ -115,9 +115,9 @@ func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 		},
 		{user: "alice", method: "PATCH", path: "/ok/status", body: issued, code: 200},
 	} {
-		r := api.send(test.method, requestsPath+test.path, test.body, patchFor(test.method, patch(test.user))...)
-		if r.code != test.code || test.want != "" && r.at("message") != test.want {
-			t.Errorf("%s %s %s: got %d, want %d %s:\n%s", test.user, test.method, test.path, r.code, test.code, test.want, r.body)
+		response := api.send(test.method, requestsPath+test.path, test.body, patchFor(test.method, patch(test.user))...)
+		if response.code != test.code || test.want != "" && response.field("message") != test.want {
+			t.Errorf("%s %s %s: got %d, want %d %s:\n%s", test.user, test.method, test.path, response.code, test.code, test.want, response.body)
 		}
 	}
 }
@@ -134,9 +134,9 @@ func patchFor(method string, header []string) []string {
 // whatever plugins are disabled.
 func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		withRBAC(o)
-		o.Admission.Disable = []string{"CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction"}
+	api := startServer(t, func(options *config.Options) {
+		withRBAC(options)
+		options.Admission.Disable = []string{"CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction"}
 	})
 	for name, test := range map[string]struct {
 		signer  string
@@ -152,10 +152,10 @@ func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 		"another": {signer: "ex.test/s", subject: pkix.Name{CommonName: "system:binnacle:apiserver"}, code: 403},
 		"masters": {signer: clientSigner, subject: pkix.Name{CommonName: "x", Organization: []string{"system:masters"}}, code: 201},
 	} {
-		r := api.want(test.code, "POST", requestsPath, requestFor(t, name, test.signer, test.subject))
+		response := api.mustSend(test.code, "POST", requestsPath, requestFor(t, name, test.signer, test.subject))
 		if want := fmt.Sprintf("certificatesigningrequests.certificates.k8s.io %q is forbidden: user names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services",
-			name); test.code == 403 && r.at("message") != want {
-			t.Errorf("%s: got message %v, want %s", name, r.at("message"), want)
+			name); test.code == 403 && response.field("message") != want {
+			t.Errorf("%s: got message %v, want %s", name, response.field("message"), want)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func issued(t *testing.T, lifetime time.Duration) string {
 // TestIssuedDurationsAreCounted checks that the metric of issued certificates compares their
 // durations with the requested ones.
 func TestIssuedDurationsAreCounted(t *testing.T) {
-	api := start(t, nil)
+	api := startServer(t, nil)
 	for name, lifetime := range map[string]time.Duration{
 		"as-requested": 65 * time.Minute, "longer": 2 * time.Hour, "unspecified": time.Hour,
 	} {
@@ -187,12 +187,12 @@ func TestIssuedDurationsAreCounted(t *testing.T) {
 		if name != "unspecified" {
 			request = strings.Replace(request, `"spec":{`, `"spec":{"expirationSeconds":3600,`, 1)
 		}
-		api.want(201, "POST", requestsPath, request)
-		api.want(200, "PATCH", requestsPath+"/"+name+"/approval", approved, "Content-Type", "application/merge-patch+json")
-		api.want(200, "PATCH", requestsPath+"/"+name+"/status?dryRun=All",
+		api.mustSend(201, "POST", requestsPath, request)
+		api.mustSend(200, "PATCH", requestsPath+"/"+name+"/approval", approved, "Content-Type", "application/merge-patch+json")
+		api.mustSend(200, "PATCH", requestsPath+"/"+name+"/status?dryRun=All",
 			`{"status":{"certificate":"`+issued(t, lifetime)+`"}}`, "Content-Type",
 			"application/merge-patch+json")
-		api.want(200, "PATCH", requestsPath+"/"+name+"/status",
+		api.mustSend(200, "PATCH", requestsPath+"/"+name+"/status",
 			`{"status":{"certificate":"`+issued(t, lifetime)+`"}}`, "Content-Type",
 			"application/merge-patch+json")
 	}

@@ -14,31 +14,31 @@ import (
 func TestCompressedListsFollowDefinitions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	const gadgets, definition = "/apis/example.com/v1/namespaces/default/gadgets", definitionsPath + "/gadgets.example.com"
 	with := func(properties string) string {
 		return strings.Replace(definitionOf("gadgets", "Gadget", ""), `{"type":"object"}`,
 			`{"type":"object","properties":{`+properties+`}}`, 1)
 	}
-	api.want(201, "POST", definitionsPath, with(`"text":{"type":"string"},"secret":{"type":"string"}`))
+	api.mustSend(201, "POST", definitionsPath, with(`"text":{"type":"string"},"secret":{"type":"string"}`))
 	long := strings.Repeat("long ", 1000)
 	for i := range 40 {
-		api.want(201, "POST", gadgets,
+		api.mustSend(201, "POST", gadgets,
 			fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"g%d"},"text":%q,"secret":"s"}`,
 				i, long))
 	}
 	// shown counts the objects of a compressed list, and those with each field.
 	shown := func() string {
-		r := api.want(200, "GET", gadgets, "", "Accept-Encoding", "gzip")
-		if r.header.Get("Content-Encoding") != "gzip" {
+		response := api.mustSend(200, "GET", gadgets, "", "Accept-Encoding", "gzip")
+		if response.header.Get("Content-Encoding") != "gzip" {
 			t.Fatal("got an uncompressed list, want gzip")
 		}
-		z, err := gzip.NewReader(bytes.NewReader(r.body))
+		reader, err := gzip.NewReader(bytes.NewReader(response.body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var list struct{ Items []map[string]any }
-		if err := json.NewDecoder(z).Decode(&list); err != nil {
+		if err := json.NewDecoder(reader).Decode(&list); err != nil {
 			t.Fatal(err)
 		}
 		secret, color := 0, 0
@@ -57,7 +57,7 @@ func TestCompressedListsFollowDefinitions(t *testing.T) {
 			t.Fatalf("got %s, want 40: 40 secret, 0 red", got)
 		}
 	}
-	api.want(200, "PATCH", definition, with(`"text":{"type":"string"},"color":{"type":"string","default":"red"}`),
+	api.mustSend(200, "PATCH", definition, with(`"text":{"type":"string"},"color":{"type":"string","default":"red"}`),
 		"Content-Type", mergePatch)
 	if got := shown(); got != "40: 0 secret, 40 red" {
 		t.Errorf("got %s by the new definition, want 40: 0 secret, 40 red", got)

@@ -14,13 +14,13 @@ import (
 )
 
 // node creates a node whose kubelet has a URL.
-func (a *api) node(name, at string) {
-	a.t.Helper()
+func (api *testServer) node(name, at string) {
+	api.t.Helper()
 	u, err := url.Parse(at)
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
-	a.want(201, "POST", "/api/v1/nodes",
+	api.mustSend(201, "POST", "/api/v1/nodes",
 		fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`,
 			name, u.Hostname(), u.Port()))
 }
@@ -68,13 +68,13 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	api.account()
 	api.node("n", kubelet.URL)
 	api.pod("p", "n", "")
 	api.pod("waiting", "", "")
 	api.pod("lost", "nowhere", "")
-	api.want(201, "POST", podsPath,
+	api.mustSend(201, "POST", podsPath,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"initContainers":[{"name":"i","image":"x"}],"containers":[{"name":"c","image":"x"},{"name":"broken","image":"x"}]}}`)
 
 	// The kubelet returns the request that it receives.
@@ -109,12 +109,12 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 		},
 		{path: "p/log?stream=Stdout", code: 422, want: "stream: Forbidden: may not be specified"},
 	} {
-		r := api.want(test.code, "GET", podsPath+"/"+test.path, "")
-		if !strings.Contains(string(r.body), test.want) {
-			t.Errorf("%s: %s\nlacks %s", test.path, r.body, test.want)
+		response := api.mustSend(test.code, "GET", podsPath+"/"+test.path, "")
+		if !strings.Contains(string(response.body), test.want) {
+			t.Errorf("%s: %s\nlacks %s", test.path, response.body, test.want)
 		}
-		if test.code == 200 && r.header.Get("Content-Type") != "text/plain" {
-			t.Errorf("%s: got headers %v, want Content-Type text/plain", test.path, r.header)
+		if test.code == 200 && response.header.Get("Content-Type") != "text/plain" {
+			t.Errorf("%s: got headers %v, want Content-Type text/plain", test.path, response.header)
 		}
 	}
 	for path, want := range map[string]string{
@@ -128,13 +128,13 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 		"p/exec?container=none&command=x&tty=": "container none is not valid for pod p",
 	} {
 		for _, method := range []string{"GET", "POST"} {
-			if r := api.want(400, method, podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
-				t.Errorf("%s %s: got body %s, want it to contain %q", method, path, r.body, want)
+			if response := api.mustSend(400, method, podsPath+"/"+path, ""); !strings.Contains(string(response.body), want) {
+				t.Errorf("%s %s: got body %s, want it to contain %q", method, path, response.body, want)
 			}
 		}
 	}
-	api.want(405, "PUT", podsPath+"/p/exec", "")
-	api.want(405, "POST", podsPath+"/p/log", "")
+	api.mustSend(405, "PUT", podsPath+"/p/exec", "")
+	api.mustSend(405, "POST", podsPath+"/p/log", "")
 }
 
 // TestSplitLogStreams checks that the parameter stream of a log request reaches the kubelet.
@@ -142,8 +142,8 @@ func TestSplitLogStreams(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
-	api := start(t, func(o *config.Options) {
-		if err := o.Features.Set("PodLogsQuerySplitStreams=true"); err != nil {
+	api := startServer(t, func(options *config.Options) {
+		if err := options.Features.Set("PodLogsQuerySplitStreams=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -153,16 +153,16 @@ func TestSplitLogStreams(t *testing.T) {
 	for path, want := range map[string]string{
 		"p/log": "stream=All", "p/log?stream=Stderr": "stream=Stderr",
 	} {
-		if r := api.want(200, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
-			t.Errorf("%s: got body %s, want it to contain %q", path, r.body, want)
+		if response := api.mustSend(200, "GET", podsPath+"/"+path, ""); !strings.Contains(string(response.body), want) {
+			t.Errorf("%s: got body %s, want it to contain %q", path, response.body, want)
 		}
 	}
 	for path, want := range map[string]string{
 		"p/log?stream=both":               `stream: Unsupported value: \"both\": supported values: \"All\", \"Stderr\", \"Stdout\"`,
 		"p/log?stream=Stdout&tailLines=1": "mutually exclusive",
 	} {
-		if r := api.want(422, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
-			t.Errorf("%s: got body %s, want it to contain %q", path, r.body, want)
+		if response := api.mustSend(422, "GET", podsPath+"/"+path, ""); !strings.Contains(string(response.body), want) {
+			t.Errorf("%s: got body %s, want it to contain %q", path, response.body, want)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestLogsHaveNoOtherForm(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	api.account()
 	api.node("n", kubelet.URL)
 	api.pod("p", "n", "")
@@ -203,8 +203,8 @@ func TestLogsHaveNoOtherForm(t *testing.T) {
 			if code == 200 && name == "waiting" {
 				code = 204
 			}
-			if r := api.want(code, "GET", podsPath+"/"+name+"/log", "", "Accept", test.accept); !strings.Contains(string(r.body), test.want) {
-				t.Errorf("%s, Accept %s: got body %s, want it to contain %q", name, test.accept, r.body, test.want)
+			if response := api.mustSend(code, "GET", podsPath+"/"+name+"/log", "", "Accept", test.accept); !strings.Contains(string(response.body), test.want) {
+				t.Errorf("%s, Accept %s: got body %s, want it to contain %q", name, test.accept, response.body, test.want)
 			}
 		}
 	}
@@ -233,7 +233,7 @@ func TestProxySubresources(t *testing.T) {
 	u, _ := url.Parse(kubelet.URL)
 
 	// 2. Create pods, services and endpoints that refer to the target.
-	api := start(t, nil)
+	api := startServer(t, nil)
 	api.account()
 	api.node("n", kubelet.URL)
 	api.pod("p", "n", fmt.Sprintf(`{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}`, host, host))
@@ -244,26 +244,26 @@ func TestProxySubresources(t *testing.T) {
 		"portless": {ports: "[]", ip: host},
 		"mapped":   {ports: "[]", ip: "::ffff:" + host},
 	} {
-		api.want(201, "POST", podsPath,
+		api.mustSend(201, "POST", podsPath,
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":"n","automountServiceAccountToken":false,
 			"containers":[{"name":"a","image":"x"},{"name":"b","image":"x","ports":%s}]}}`, name, test.ports))
-		api.want(200, "PATCH", podsPath+"/"+name+"/status",
+		api.mustSend(200, "PATCH", podsPath+"/"+name+"/status",
 			fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, test.ip, test.ip),
 			"Content-Type", mergePatch)
 	}
-	api.want(201, "POST", "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"bare"}}`)
-	api.want(201, "POST", servicesPath, service("s", `"ports":[{"name":"web","port":80},{"name":"dead","port":81}]`))
-	api.want(201, "POST", servicesPath, service("empty", `"ports":[{"port":80}]`))
+	api.mustSend(201, "POST", "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"bare"}}`)
+	api.mustSend(201, "POST", servicesPath, service("s", `"ports":[{"name":"web","port":80},{"name":"dead","port":81}]`))
+	api.mustSend(201, "POST", servicesPath, service("empty", `"ports":[{"port":80}]`))
 	endpoints := func(name, ref string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":%q%s}],"ports":[{"name":"web","port":%s}]}]}`,
 			name, host, ref, port)
 	}
 	const endpointsPath = "/api/v1/namespaces/default/endpoints"
-	api.want(201, "POST", endpointsPath, endpoints("s", `,"targetRef":{"kind":"Pod","namespace":"default","name":"p"}`))
-	api.want(201, "POST", endpointsPath, endpoints("empty", ""))
-	api.want(201, "POST", servicesPath, service("unsaid", `"ports":[{"name":"web","port":80}]`))
-	api.want(201, "POST", endpointsPath, endpoints("unsaid", `,"targetRef":{"namespace":"default","name":"p"}`))
-	api.want(201, "POST", servicesPath, service("alone", `"ports":[{"name":"web","port":80}]`))
+	api.mustSend(201, "POST", endpointsPath, endpoints("s", `,"targetRef":{"kind":"Pod","namespace":"default","name":"p"}`))
+	api.mustSend(201, "POST", endpointsPath, endpoints("empty", ""))
+	api.mustSend(201, "POST", servicesPath, service("unsaid", `"ports":[{"name":"web","port":80}]`))
+	api.mustSend(201, "POST", endpointsPath, endpoints("unsaid", `,"targetRef":{"namespace":"default","name":"p"}`))
+	api.mustSend(201, "POST", servicesPath, service("alone", `"ports":[{"name":"web","port":80}]`))
 	api.pod("elsewhere", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
 	// Endpoints may contain any address, but it must be that of a pod.
 	for name, ref := range map[string]string{
@@ -272,11 +272,11 @@ func TestProxySubresources(t *testing.T) {
 		"lost":    `,"targetRef":{"kind":"Pod","namespace":"default","name":"absent"}`,
 		"odd":     `,"targetRef":{"kind":"Node","namespace":"default","name":"p"}`,
 	} {
-		api.want(201, "POST", servicesPath, service(name, `"ports":[{"name":"web","port":80}]`))
-		api.want(201, "POST", endpointsPath, endpoints(name, ref))
-		r := api.want(503, "GET", "/api/v1/namespaces/default/services/"+name+":web/proxy/", "")
-		if want := fmt.Sprintf("no endpoints available for service %q", name); r.at("message") != want {
-			t.Errorf("%s: got %v, want %v", name, r.at("message"), want)
+		api.mustSend(201, "POST", servicesPath, service(name, `"ports":[{"name":"web","port":80}]`))
+		api.mustSend(201, "POST", endpointsPath, endpoints(name, ref))
+		response := api.mustSend(503, "GET", "/api/v1/namespaces/default/services/"+name+":web/proxy/", "")
+		if want := fmt.Sprintf("no endpoints available for service %q", name); response.field("message") != want {
+			t.Errorf("%s: got %v, want %v", name, response.field("message"), want)
 		}
 	}
 	api.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -396,36 +396,36 @@ func TestProxySubresources(t *testing.T) {
 		if strings.Contains(test.want, "said") {
 			body = "said"
 		}
-		r := api.want(test.code, test.method, test.path, body, "X-Say", "hello", "Content-Type", "text/x", "Accept", "image/png")
-		if !strings.Contains(string(r.body), test.want) {
-			t.Errorf("%s %s: %s\nlacks %s", test.method, test.path, r.body, test.want)
+		response := api.mustSend(test.code, test.method, test.path, body, "X-Say", "hello", "Content-Type", "text/x", "Accept", "image/png")
+		if !strings.Contains(string(response.body), test.want) {
+			t.Errorf("%s %s: %s\nlacks %s", test.method, test.path, response.body, test.want)
 		}
-		if test.code == 200 && r.header.Get("X-Saw") != "hello" {
-			t.Errorf("%s %s: got headers %v, want X-Saw hello from the target", test.method, test.path, r.header)
+		if test.code == 200 && response.header.Get("X-Saw") != "hello" {
+			t.Errorf("%s %s: got headers %v, want X-Saw hello from the target", test.method, test.path, response.header)
 		}
 	}
 	// A target must not receive user headers that it may trust.
 	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
-		r := api.want(200, "GET", "/api/v1/"+path+"/proxy/x", "", "Authorization", "Bearer secret",
+		response := api.mustSend(200, "GET", "/api/v1/"+path+"/proxy/x", "", "Authorization", "Bearer secret",
 			"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Remote-Uid", "0", "X-Remote-Extra-Scopes", "all",
 			"X_Remote_User", "root")
-		if !strings.HasSuffix(string(r.body), ` auth=""`) {
-			t.Errorf("%s: target received %s, want no user headers", path, r.body)
+		if !strings.HasSuffix(string(response.body), ` auth=""`) {
+			t.Errorf("%s: target received %s, want no user headers", path, response.body)
 		}
 	}
-	r := api.want(302, "GET", "/api/v1/namespaces/default/pods/p:"+port+"/proxy/moved", "")
-	if to := r.header.Get("Location"); to != "/api/v1/namespaces/default/pods/p:"+port+"/proxy/there" {
+	response := api.mustSend(302, "GET", "/api/v1/namespaces/default/pods/p:"+port+"/proxy/moved", "")
+	if to := response.header.Get("Location"); to != "/api/v1/namespaces/default/pods/p:"+port+"/proxy/there" {
 		t.Errorf("got redirection to %s, want one below the path of the proxy", to)
 	}
 	// Connections that admission rejects are not opened.
-	api.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+	api.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration",
 		"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"failurePolicy":"Fail","sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"operations":["CONNECT"],"apiGroups":[""],"apiVersions":["v1"],"resources":["nodes/proxy","pods/proxy","services/proxy"]}]}]}`)
-	api.eventually("rejected", func() bool { return api.get("/api/v1/nodes/n/proxy/x").code == 500 })
+	api.waitUntil("rejected", func() bool { return api.get("/api/v1/nodes/n/proxy/x").code == 500 })
 	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
-		if r := api.want(500, "GET", "/api/v1/"+path+"/proxy/x", ""); !strings.Contains(string(r.body), "no.example.com") {
-			t.Errorf("%s: got body %s, want the webhook no.example.com named", path, r.body)
+		if response := api.mustSend(500, "GET", "/api/v1/"+path+"/proxy/x", ""); !strings.Contains(string(response.body), "no.example.com") {
+			t.Errorf("%s: got body %s, want the webhook no.example.com named", path, response.body)
 		}
 	}
 }
@@ -434,10 +434,10 @@ func TestProxySubresources(t *testing.T) {
 // cause an error response.
 func TestInvalidProxyTargets(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	api.account()
 	nodeAt := func(name, address string) {
-		api.want(201, "POST", "/api/v1/nodes",
+		api.mustSend(201, "POST", "/api/v1/nodes",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`,
 				name, address))
 	}
@@ -447,15 +447,15 @@ func TestInvalidProxyTargets(t *testing.T) {
 	for _, name := range []string{
 		"p:abc", "p:-1", "p:+1", "p:1%40evil", "p:1%3f", "http:p:1%23", "p:1%20", "p:%25", "https:p:http",
 	} {
-		r := api.want(400, "GET", pods+name+"/proxy/", "")
-		if want := "invalid pod request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
-			t.Errorf("%s: got body %s, want a message that begins with %q", name, r.body, want)
+		response := api.mustSend(400, "GET", pods+name+"/proxy/", "")
+		if want := "invalid pod request "; !strings.HasPrefix(fmt.Sprint(response.field("message")), want) {
+			t.Errorf("%s: got body %s, want a message that begins with %q", name, response.body, want)
 		}
 	}
 	for _, name := range []string{"n:abc", "n:1%40evil"} {
-		r := api.want(400, "GET", nodes+name+"/proxy/", "")
-		if want := "invalid node request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
-			t.Errorf("%s: got body %s, want a message that begins with %q", name, r.body, want)
+		response := api.mustSend(400, "GET", nodes+name+"/proxy/", "")
+		if want := "invalid node request "; !strings.HasPrefix(fmt.Sprint(response.field("message")), want) {
+			t.Errorf("%s: got body %s, want a message that begins with %q", name, response.body, want)
 		}
 	}
 	for i, address := range []string{"bad host", "user@evil", "evil/x", "evil?x", "evil#x", "[::1"} {
@@ -467,9 +467,9 @@ func TestInvalidProxyTargets(t *testing.T) {
 			nodes + node + "/proxy/", pods + pod + "/exec?command=x&stdout=1", pods + pod + "/attach",
 			pods + pod + "/portforward", pods + pod + "/log",
 		} {
-			r := api.want(503, "GET", path, "")
-			if !strings.HasPrefix(fmt.Sprint(r.at("message")), "error trying to reach service: ") {
-				t.Errorf("%q, %s: got body %s, want a message that begins with %q", address, path, r.body, "error trying to reach service: ")
+			response := api.mustSend(503, "GET", path, "")
+			if !strings.HasPrefix(fmt.Sprint(response.field("message")), "error trying to reach service: ") {
+				t.Errorf("%q, %s: got body %s, want a message that begins with %q", address, path, response.body, "error trying to reach service: ")
 			}
 		}
 	}

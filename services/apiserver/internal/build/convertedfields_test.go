@@ -15,7 +15,7 @@ import (
 // version, because a webhook computes it from a field of the stored version.
 func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	converters := newConverters(t)
 	converters.convert = func(o map[string]any) {
 		if strings.HasSuffix(fmt.Sprint(o["apiVersion"]), "/v2") {
@@ -28,19 +28,19 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 	}
 
 	// 1. The stored version v1 has the field hostPort. Only v2 has the selectable field host.
-	api.want(201, "POST", definitionsPath,
+	api.mustSend(201, "POST", definitionsPath,
 		fmt.Sprintf(`{"metadata":{"name":"hosts.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"hosts","kind":"Host"},"versions":[
 		{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"hostPort":{"type":"string"}}}}},
 		{"name":"v2","served":true,"storage":false,"selectableFields":[{"jsonPath":".host"}],"schema":{"openAPIV3Schema":{"type":"object","properties":{"host":{"type":"string"}}}}}],
 		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%q,"caBundle":%q}}}}}`, converters.URL, converters.ca()))
 	const v1, v2 = "/apis/example.com/v1/namespaces/default/hosts", "/apis/example.com/v2/namespaces/default/hosts"
 	for name, host := range map[string]string{"a": "host1", "b": "host2", "c": "host1", "d": "host1"} {
-		api.want(201, "POST", v1, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Host","metadata":{"name":%q},"hostPort":"%s:80"}`,
+		api.mustSend(201, "POST", v1, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Host","metadata":{"name":%q},"hostPort":"%s:80"}`,
 			name, host))
 	}
-	names := func(list answer, key string) string {
+	names := func(list apiResponse, key string) string {
 		var all []string
-		items, _ := list.at(key).([]any)
+		items, _ := list.field(key).([]any)
 		for _, item := range items {
 			o := item.(map[string]any)
 			if inner, ok := o["object"].(map[string]any); ok {
@@ -58,41 +58,41 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 		{accept: "application/json;as=Table;g=meta.k8s.io;v=v1", key: "rows"},
 		{accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", key: "items"},
 	} {
-		if got := names(api.want(200, "GET", selected, "", "Accept", form.accept), form.key); got != "a c d" {
-			t.Errorf("%s: got %q, want %q", form.accept, got, "a c d")
+		if response := names(api.mustSend(200, "GET", selected, "", "Accept", form.accept), form.key); response != "a c d" {
+			t.Errorf("%s: got %q, want %q", form.accept, response, "a c d")
 		}
 	}
-	first := api.want(200, "GET", selected+"&limit=2", "")
-	rest := api.want(200, "GET", selected+"&limit=2&continue="+fmt.Sprint(first.at("metadata", "continue")), "")
+	first := api.mustSend(200, "GET", selected+"&limit=2", "")
+	rest := api.mustSend(200, "GET", selected+"&limit=2&continue="+fmt.Sprint(first.field("metadata", "continue")), "")
 	if got := names(first, "items") + ", " + names(rest, "items"); got != "a c, d" {
 		t.Errorf("got pages %q, want %q", got, "a c, d")
 	}
-	if got := names(api.want(200, "GET", v2+"?fieldSelector=host!%3Dhost1,metadata.name%3Db", ""), "items"); got != "b" {
-		t.Errorf("selected by host and name: got %q, want b", got)
+	if response := names(api.mustSend(200, "GET", v2+"?fieldSelector=host!%3Dhost1,metadata.name%3Db", ""), "items"); response != "b" {
+		t.Errorf("selected by host and name: got %q, want b", response)
 	}
 
 	// 3. A watch reports objects that start or cease to match.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET",
-		api.url+selected+"&watch=1&resourceVersion="+fmt.Sprint(rest.at("metadata", "resourceVersion")), nil)
+		api.url+selected+"&watch=1&resourceVersion="+fmt.Sprint(rest.field("metadata", "resourceVersion")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := api.client.Do(req)
+	httpResponse, err := api.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer httpResponse.Body.Close()
 	const merge = "application/merge-patch+json"
-	api.want(200, "PATCH", v1+"/b", `{"metadata":{"labels":{"x":"y"}}}`, "Content-Type", merge)
-	api.want(200, "PATCH", v1+"/b", `{"hostPort":"host1:90"}`, "Content-Type", merge)
-	api.want(200, "PATCH", v1+"/a", `{"metadata":{"labels":{"x":"y"}}}`, "Content-Type", merge)
-	api.want(200, "PATCH", v1+"/c", `{"hostPort":"host2:90"}`, "Content-Type", merge)
-	api.want(200, "DELETE", v1+"/c", "")
-	api.want(200, "DELETE", selected, "")
+	api.mustSend(200, "PATCH", v1+"/b", `{"metadata":{"labels":{"x":"y"}}}`, "Content-Type", merge)
+	api.mustSend(200, "PATCH", v1+"/b", `{"hostPort":"host1:90"}`, "Content-Type", merge)
+	api.mustSend(200, "PATCH", v1+"/a", `{"metadata":{"labels":{"x":"y"}}}`, "Content-Type", merge)
+	api.mustSend(200, "PATCH", v1+"/c", `{"hostPort":"host2:90"}`, "Content-Type", merge)
+	api.mustSend(200, "DELETE", v1+"/c", "")
+	api.mustSend(200, "DELETE", selected, "")
 	var events []string
-	for lines := bufio.NewScanner(resp.Body); len(events) < 6 && lines.Scan(); {
+	for lines := bufio.NewScanner(httpResponse.Body); len(events) < 6 && lines.Scan(); {
 		var e struct {
 			Type   string
 			Object struct {
@@ -109,7 +109,7 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 	if got := strings.Join(events, ", "); got != want {
 		t.Errorf("events %s, want %s", got, want)
 	}
-	if got := names(api.want(200, "GET", v2, ""), "items"); got != "" {
-		t.Errorf("after the collection was deleted: got %q, want no objects", got)
+	if response := names(api.mustSend(200, "GET", v2, ""), "items"); response != "" {
+		t.Errorf("after the collection was deleted: got %q, want no objects", response)
 	}
 }

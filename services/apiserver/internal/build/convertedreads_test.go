@@ -10,17 +10,17 @@ import (
 func TestConversionEndsWithItsRequests(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api, converters := start(t, nil), newConverters(t)
-	api.want(201, "POST", definitionsPath, converters.definition("things", "Thing"))
-	api.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
+	api, converters := startServer(t, nil), newConverters(t)
+	api.mustSend(201, "POST", definitionsPath, converters.definition("things", "Thing"))
+	api.mustSend(201, "POST", "/apis/example.com/v1/namespaces/default/things",
 		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
 	release := converters.holding()
 	defer release()
 	for _, path := range []string{
 		"/apis/example.com/v2/namespaces/default/things/a", "/apis/example.com/v3/namespaces/default/things",
 	} {
-		if r := api.send("GET", path+"?timeout=1s", ""); r.code != 504 {
-			t.Errorf("%s, hanging webhook: got status %d: %.300s, want 504", path, r.code, r.body)
+		if response := api.send("GET", path+"?timeout=1s", ""); response.code != 504 {
+			t.Errorf("%s, hanging webhook: got status %d: %.300s, want 504", path, response.code, response.body)
 		}
 		select {
 		case <-converters.gone:
@@ -29,5 +29,5 @@ func TestConversionEndsWithItsRequests(t *testing.T) {
 		}
 	}
 	release()
-	api.want(200, "GET", "/apis/example.com/v2/namespaces/default/things/a", "")
+	api.mustSend(200, "GET", "/apis/example.com/v2/namespaces/default/things/a", "")
 }

@@ -117,11 +117,11 @@ func (c *converters) definition(plural, kind string) string {
 func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	converters := newConverters(t)
 	const things, maps = "/apis/example.com/v1/namespaces/default/things", "/api/v1/namespaces/default/configmaps"
-	api.want(201, "POST", definitionsPath, converters.definition("things", "Thing"))
-	api.want(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"param"}}`)
+	api.mustSend(201, "POST", definitionsPath, converters.definition("things", "Thing"))
+	api.mustSend(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"param"}}`)
 	large := strings.Repeat("x", 100<<10)
 	thing := func(name string) string {
 		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":%q},"spec":{"large":%q}}`, name, large)
@@ -132,12 +132,12 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 			fmt.Sprintf(`{"manager":"m%[1]d","operation":"Apply","apiVersion":"example.com/v%[1]d","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:f%[1]d":{}}}}`,
 				i+1))
 	}
-	api.want(201, "POST", things, thing("owned"))
+	api.mustSend(201, "POST", things, thing("owned"))
 	for _, patch := range []string{
 		`{"spec":{"f1":1,"f2":1,"f3":1,"f4":1}}`,
 		`{"metadata":{"managedFields":[` + strings.Join(owners, ",") + `]}}`,
 	} {
-		api.want(200, "PATCH", things+"/owned", patch, "Content-Type", "application/merge-patch+json")
+		api.mustSend(200, "PATCH", things+"/owned", patch, "Content-Type", "application/merge-patch+json")
 	}
 	policy := func(resources, more string) string {
 		return `{"metadata":{"name":"p.example.com"},"spec":{` + more +
@@ -204,17 +204,17 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for path, body := range door.configure {
-				api.want(201, "POST", path, body)
-				defer api.want(200, "DELETE", path+"/p.example.com", "")
+				api.mustSend(201, "POST", path, body)
+				defer api.mustSend(200, "DELETE", path+"/p.example.com", "")
 			}
 			release := converters.holding()
 			defer release()
 			converters.forget()
-			answer := api.send(door.method, door.path+"&timeout=500ms", door.body("late"), "Content-Type", door.media)
+			response := api.send(door.method, door.path+"&timeout=500ms", door.body("late"), "Content-Type", door.media)
 			calls := converters.forget()
 			left := api.get(things + "/owned")
-			if answer.code != 504 {
-				t.Errorf("hanging webhook: got status %d: %.300s, want 504", answer.code, answer.body)
+			if response.code != 504 {
+				t.Errorf("hanging webhook: got status %d: %.300s, want 504", response.code, response.body)
 			}
 			if calls != 1 {
 				t.Errorf("hanging webhook: got %d calls, want 1", calls)
@@ -236,10 +236,10 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 				}
 			}
 			begin := time.Now()
-			answer = api.send("POST", "/api/v1/namespaces/default/secrets?dryRun=All&timeout=20s",
+			response = api.send("POST", "/api/v1/namespaces/default/secrets?dryRun=All&timeout=20s",
 				fmt.Sprintf(`{"metadata":{"name":"other"},"stringData":{"large":%q}}`, large))
-			if answer.code != 201 {
-				t.Errorf("another large request meanwhile: got status %d after %v: %.300s, want 201", answer.code, time.Since(begin), answer.body)
+			if response.code != 201 {
+				t.Errorf("another large request meanwhile: got status %d after %v: %.300s, want 201", response.code, time.Since(begin), response.body)
 			}
 		})
 	}

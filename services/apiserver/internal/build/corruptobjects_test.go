@@ -11,44 +11,44 @@ import (
 )
 
 // overwrite writes a value directly into the store.
-func (a *api) overwrite(key, value string) {
-	a.t.Helper()
-	ctx := a.t.Context()
-	_, err := a.server.stores.store.Create(ctx, key, []byte(value), storage.WriteOptions{})
+func (api *testServer) overwrite(key, value string) {
+	api.t.Helper()
+	ctx := api.t.Context()
+	_, err := api.server.stores.store.Create(ctx, key, []byte(value), storage.WriteOptions{})
 	var exists *storage.ExistsError
 	var changed *storage.ConflictError // the server also writes the status of a policy
 	for errors.As(err, &exists) || errors.As(err, &changed) {
 		exists = nil
 		changed = nil
 		var kv storage.KeyValue
-		if kv, _, err = a.server.stores.store.Get(ctx, key, 0); err == nil {
-			_, err = a.server.stores.store.Update(ctx, key, []byte(value), kv.ModRevision, storage.WriteOptions{})
+		if kv, _, err = api.server.stores.store.Get(ctx, key, 0); err == nil {
+			_, err = api.server.stores.store.Update(ctx, key, []byte(value), kv.ModRevision, storage.WriteOptions{})
 		}
 	}
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 }
 
 // damage creates the initial state of the recordings, and returns the resource version that
 // includes it.
-func (a *api) damage() string {
+func (api *testServer) damage() string {
 	const at = "/registry/secrets/default/"
 	for _, name := range strings.Split("abcdefgh", "") {
-		a.overwrite(at+"bad-"+name, "k8s:enc:aescbc:v1:gone:0123456789abcdef")
+		api.overwrite(at+"bad-"+name, "k8s:enc:aescbc:v1:gone:0123456789abcdef")
 	}
-	a.overwrite(at+"nonsense", "\xffnonsense")
-	a.overwrite(at+"proto", "k8s\x00\x0a\xffnonsense")
-	a.overwrite(at+"otherkind", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"otherkind","namespace":"default"}}`)
-	a.overwrite(at+"baduid",
+	api.overwrite(at+"nonsense", "\xffnonsense")
+	api.overwrite(at+"proto", "k8s\x00\x0a\xffnonsense")
+	api.overwrite(at+"otherkind", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"otherkind","namespace":"default"}}`)
+	api.overwrite(at+"baduid",
 		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"othername","namespace":"default","uid":"u-1"},"type":"Opaque"}`)
-	return a.want(201, "POST", secrets+"?fieldManager=recorder",
-		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"good"},"data":{"a":"Yg=="}}`).version()
+	return api.mustSend(201, "POST", secrets+"?fieldManager=recorder",
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"good"},"data":{"a":"Yg=="}}`).resourceVersion()
 }
 
-func withUnsafeDelete(o *config.Options) {
-	withRBAC(o)
-	if err := o.Features.Set("AllowUnsafeMalformedObjectDeletion=true"); err != nil {
+func withUnsafeDelete(options *config.Options) {
+	withRBAC(options)
+	if err := options.Features.Set("AllowUnsafeMalformedObjectDeletion=true"); err != nil {
 		panic(err)
 	}
 }
@@ -56,15 +56,15 @@ func withUnsafeDelete(o *config.Options) {
 // TestUnsafeDelete replays deletions of objects that cannot be read.
 func TestUnsafeDelete(t *testing.T) {
 	t.Parallel()
-	api := start(t, withUnsafeDelete)
+	api := startServer(t, withUnsafeDelete)
 	for user, verbs := range map[string]string{
 		"alice": `"get","delete","unsafe-delete-ignore-read-errors"`,
 		"bob":   `"get","list","watch","update","delete","deletecollection"`,
 	} {
-		api.want(201, "POST", rbacPath+"/clusterroles", role(user, `{"apiGroups":[""],"resources":["secrets"],"verbs":[`+verbs+`]}`))
-		api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf(user, "ClusterRole", user, user))
+		api.mustSend(201, "POST", rbacPath+"/clusterroles", role(user, `{"apiGroups":[""],"resources":["secrets"],"verbs":[`+verbs+`]}`))
+		api.mustSend(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf(user, "ClusterRole", user, user))
 	}
-	before := api.get(secrets).version()
+	before := api.get(secrets).resourceVersion()
 	watched := api.damage()
 	for _, exchange := range readRecording(t, "unreadable", "1-gate-on.json") {
 		switch {
@@ -84,12 +84,12 @@ func TestUnsafeDelete(t *testing.T) {
 			continue // below
 		case exchange.Name == "list after all of them are deleted":
 			for _, name := range []string{"d", "e", "f", "g", "h"} {
-				api.want(200, "DELETE", secrets+"/bad-"+name+"?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
+				api.mustSend(200, "DELETE", secrets+"/bad-"+name+"?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
 			}
 		}
 		if user, ok := strings.CutPrefix(exchange.Request.User, "token:t-"); ok {
-			api.eventually("known", func() bool { return api.send("GET", secrets+"/good", "", as(user)...).code == 200 })
-			api.replay(t, exchange, as(user)...)
+			api.waitUntil("known", func() bool { return api.send("GET", secrets+"/good", "", asUser(user)...).code == 200 })
+			api.replay(t, exchange, asUser(user)...)
 			continue
 		}
 		api.replay(t, exchange)
@@ -100,7 +100,7 @@ func TestUnsafeDelete(t *testing.T) {
 		secrets + "?watch=true&timeoutSeconds=1&resourceVersion=" + watched: "",
 	} {
 		events := ""
-		for line := range strings.Lines(string(api.want(200, "GET", path, "").body)) {
+		for line := range strings.Lines(string(api.mustSend(200, "GET", path, "").body)) {
 			var ev struct {
 				Type   string
 				Object struct{ Metadata struct{ Name string } }
@@ -119,15 +119,15 @@ func TestUnsafeDelete(t *testing.T) {
 // TestUnsafeDeleteOfCustomResources replays deletions of custom resources that cannot be read.
 func TestUnsafeDeleteOfCustomResources(t *testing.T) {
 	t.Parallel()
-	a := start(t, withUnsafeDelete)
-	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	api := startServer(t, withUnsafeDelete)
+	api.mustSend(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
-	a.eventually("served", func() bool { return a.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
-	a.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids",
+	api.waitUntil("served", func() bool { return api.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
+	api.mustSend(201, "POST", "/apis/ex.test/v1/namespaces/default/wids",
 		`{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"}}`)
-	a.overwrite("/registry/ex.test/wids/default/bad", "nonsense")
+	api.overwrite("/registry/ex.test/wids/default/bad", "nonsense")
 	for _, x := range readRecording(t, "unreadable", "2-custom-resources.json") {
-		a.replay(t, x)
+		api.replay(t, x)
 	}
 }
 
@@ -135,17 +135,17 @@ func TestUnsafeDeleteOfCustomResources(t *testing.T) {
 // intended: our cache is ready and has all readable objects.
 func TestCorruptObjects(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	api.damage()
-	api.want(200, "GET", "/readyz", "")
+	api.mustSend(200, "GET", "/readyz", "")
 	for _, x := range readRecording(t, "unreadable", "3-gate-off.json") {
 		if x.Request != nil {
 			api.replay(t, x)
 		}
 	}
-	api.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
+	api.mustSend(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
 	const other = "/api/v1/namespaces/other/secrets"
-	api.want(201, "POST", other, `{"metadata":{"name":"s"}}`)
+	api.mustSend(201, "POST", other, `{"metadata":{"name":"s"}}`)
 	for _, test := range []struct {
 		path string
 		code int
@@ -160,7 +160,7 @@ func TestCorruptObjects(t *testing.T) {
 		{path: secrets + "?fieldSelector=metadata.name%3Dbaduid", code: 200},
 		{path: secrets + "?fieldSelector=metadata.name%3Dbad-b", code: 500},
 	} {
-		api.want(test.code, "GET", test.path, "")
+		api.mustSend(test.code, "GET", test.path, "")
 	}
 	// The function damage writes eight values with a lost key, two without a format and one of
 	// another kind. The value of baduid is readable.
@@ -173,8 +173,8 @@ func TestCorruptObjects(t *testing.T) {
 // TestCorruptFieldFailsReads corrupts a field that no selector reads.
 func TestCorruptFieldFailsReads(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	api.want(201, "POST", secrets, `{"metadata":{"name":"good"},"data":{"a":"Yg=="}}`)
+	api := startServer(t, nil)
+	api.mustSend(201, "POST", secrets, `{"metadata":{"name":"good"},"data":{"a":"Yg=="}}`)
 	kv, _, err := api.server.stores.store.Get(t.Context(), "/registry/secrets/default/good", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -187,15 +187,15 @@ func TestCorruptFieldFailsReads(t *testing.T) {
 	bad := []byte(string(kv.Value))
 	bad[at+3] = 0x7f
 	api.overwrite("/registry/secrets/default/good", string(bad))
-	api.eventually("damaged", func() bool { return api.get(secrets).code == 500 })
+	api.waitUntil("damaged", func() bool { return api.get(secrets).code == 500 })
 	for _, path := range []string{secrets + "/good", secrets, secrets + "?limit=5"} {
 		for _, accept := range []string{"application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
-			if r := api.get(path, "Accept", accept); r.code != 500 || !strings.Contains(string(r.body), "unexpected EOF") {
-				t.Errorf("%s as %s: got status %d: %s, want 500 with \"unexpected EOF\"", path, accept, r.code, r.body)
+			if response := api.get(path, "Accept", accept); response.code != 500 || !strings.Contains(string(response.body), "unexpected EOF") {
+				t.Errorf("%s as %s: got status %d: %s, want 500 with \"unexpected EOF\"", path, accept, response.code, response.body)
 			}
 		}
 	}
-	if items := api.get(secrets + "?resourceVersion=0").at("items"); len(items.([]any)) != 0 {
+	if items := api.get(secrets + "?resourceVersion=0").field("items"); len(items.([]any)) != 0 {
 		t.Errorf("list at any version: got items %v, want none", items)
 	}
 }
@@ -204,7 +204,7 @@ func TestCorruptFieldFailsReads(t *testing.T) {
 // rejected, and that the previous state of a policy stays in force.
 func TestUnreadablePoliciesRejectWrites(t *testing.T) {
 	t.Parallel()
-	api := start(t, withUnsafeDelete)
+	api := startServer(t, withUnsafeDelete)
 	const kinds = "/apis/admissionregistration.k8s.io/v1/"
 	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	for _, resource := range []string{
@@ -212,30 +212,30 @@ func TestUnreadablePoliciesRejectWrites(t *testing.T) {
 		"validatingwebhookconfigurations", "mutatingwebhookconfigurations",
 	} {
 		api.overwrite("/registry/"+resource+"/bad", "k8s:enc:aescbc:v1:gone:x")
-		api.eventually("rejected", func() bool { return api.send("POST", configMaps+"?dryRun=All", configMap("c")).code == 403 })
-		api.want(200, "DELETE", kinds+resource+"/bad"+unsafe, "")
-		api.want(201, "POST", configMaps+"?dryRun=All", configMap("c"))
+		api.waitUntil("rejected", func() bool { return api.send("POST", configMaps+"?dryRun=All", configMap("c")).code == 403 })
+		api.mustSend(200, "DELETE", kinds+resource+"/bad"+unsafe, "")
+		api.mustSend(201, "POST", configMaps+"?dryRun=All", configMap("c"))
 	}
-	api.want(201, "POST", kinds+"validatingadmissionpolicies",
+	api.mustSend(201, "POST", kinds+"validatingadmissionpolicies",
 		`{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"object.metadata.name != 'no'"}]}}`)
-	api.want(201, "POST", kinds+"validatingadmissionpolicybindings",
+	api.mustSend(201, "POST", kinds+"validatingadmissionpolicybindings",
 		`{"metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
-	api.want(422, "POST", configMaps, configMap("no"))
+	api.mustSend(422, "POST", configMaps, configMap("no"))
 	api.overwrite("/registry/validatingadmissionpolicies/p", "k8s:enc:aescbc:v1:gone:x")
-	api.eventually("damaged", func() bool { return api.get(kinds+"validatingadmissionpolicies/p").code == 500 })
-	api.want(422, "POST", configMaps, configMap("no"))
-	api.want(201, "POST", configMaps, configMap("yes"))
+	api.waitUntil("damaged", func() bool { return api.get(kinds+"validatingadmissionpolicies/p").code == 500 })
+	api.mustSend(422, "POST", configMaps, configMap("no"))
+	api.mustSend(201, "POST", configMaps, configMap("yes"))
 }
 
 // TestLimitedWatchesReportCorruptObjects checks that a watch with limit=1 gets the same error as
 // one without a limit.
 func TestLimitedWatchesReportCorruptObjects(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.overwrite("/registry/secrets/default/bad", "k8s:enc:aescbc:v1:gone:x")
-	a.eventually("damaged", func() bool { return a.get(secrets).code == 500 })
+	api := startServer(t, nil)
+	api.overwrite("/registry/secrets/default/bad", "k8s:enc:aescbc:v1:gone:x")
+	api.waitUntil("damaged", func() bool { return api.get(secrets).code == 500 })
 	for _, query := range []string{"?watch=1&timeoutSeconds=1", "?watch=1&timeoutSeconds=1&limit=1"} {
-		if text := a.want(500, "GET", secrets+query, "").at("message"); !strings.Contains(text.(string), "secrets/default/bad") {
+		if text := api.mustSend(500, "GET", secrets+query, "").field("message"); !strings.Contains(text.(string), "secrets/default/bad") {
 			t.Errorf("%s: got message %v, want the key secrets/default/bad in it", query, text)
 		}
 	}

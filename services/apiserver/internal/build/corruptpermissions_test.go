@@ -17,31 +17,31 @@ import (
 
 // corrupt replaces a stored object with an invalid value, or creates an invalid value if there is
 // none. mend deletes it.
-func (a *api) corrupt(path string) (mend func()) {
-	a.t.Helper()
-	key := a.server.base.root + "/" + path
+func (api *testServer) corrupt(path string) (mend func()) {
+	api.t.Helper()
+	key := api.server.base.root + "/" + path
 	for { // the server updates statuses
-		kv, _, err := a.server.stores.store.Get(a.t.Context(), key, 0)
+		kv, _, err := api.server.stores.store.Get(api.t.Context(), key, 0)
 		if errors.Is(err, storage.ErrNotFound) {
-			_, err = a.server.stores.store.Create(a.t.Context(), key, []byte("no object"), storage.WriteOptions{})
+			_, err = api.server.stores.store.Create(api.t.Context(), key, []byte("no object"), storage.WriteOptions{})
 		} else if err == nil {
-			_, err = a.server.stores.store.Update(a.t.Context(), key, []byte("no object"), kv.ModRevision, storage.WriteOptions{})
+			_, err = api.server.stores.store.Update(api.t.Context(), key, []byte("no object"), kv.ModRevision, storage.WriteOptions{})
 		}
 		if conflict := new(storage.ConflictError); err != nil && !errors.As(err, &conflict) {
-			a.t.Fatal(err)
+			api.t.Fatal(err)
 		}
 		if err == nil {
 			break
 		}
 	}
 	return func() {
-		a.t.Helper()
-		kv, _, err := a.server.stores.store.Get(a.t.Context(), key, 0)
+		api.t.Helper()
+		kv, _, err := api.server.stores.store.Get(api.t.Context(), key, 0)
 		if err == nil {
-			_, err = a.server.stores.store.Delete(a.t.Context(), key, kv.ModRevision)
+			_, err = api.server.stores.store.Delete(api.t.Context(), key, kv.ModRevision)
 		}
 		if err != nil {
-			a.t.Fatal(err)
+			api.t.Fatal(err)
 		}
 	}
 }
@@ -50,29 +50,29 @@ func (a *api) corrupt(path string) (mend func()) {
 // permissions is not treated as absent.
 func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	name := 0
-	attempt := func() answer {
+	attempt := func() apiResponse {
 		name++
 		return api.send("POST", configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"}}`, name))
 	}
 	unreadable := func(path string) {
 		t.Helper()
-		api.eventually(path+" cannot be read", func() bool { return api.get(path).code == 500 })
+		api.waitUntil(path+" cannot be read", func() bool { return api.get(path).code == 500 })
 	}
 	const rules = `"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]`
 
-	api.want(201, "POST", "/api/v1/namespaces",
+	api.mustSend(201, "POST", "/api/v1/namespaces",
 		`{"metadata":{"name":"strict","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"hostNetwork":true,"containers":[{"name":"c","image":"x:1"}]}}`
-	api.want(403, "POST", "/api/v1/namespaces/strict/pods", pod)
+	api.mustSend(403, "POST", "/api/v1/namespaces/strict/pods", pod)
 	api.corrupt("namespaces/strict")
 	unreadable("/api/v1/namespaces/strict")
-	api.want(500, "POST", "/api/v1/namespaces/strict/pods", pod)
+	api.mustSend(500, "POST", "/api/v1/namespaces/strict/pods", pod)
 
-	api.want(201, "POST", admissionPath+"validatingadmissionpolicies",
+	api.mustSend(201, "POST", admissionPath+"validatingadmissionpolicies",
 		`{"metadata":{"name":"no"},"spec":{"matchConstraints":{`+rules+`},"validations":[{"expression":"false"}]}}`)
-	api.want(201, "POST", admissionPath+"validatingadmissionpolicybindings",
+	api.mustSend(201, "POST", admissionPath+"validatingadmissionpolicybindings",
 		`{"metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
 	rejected := func(what string, code int, text string) {
 		t.Helper()
@@ -89,9 +89,9 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	rejected("a binding that cannot be read any more", 422, "denied request")
 	remove()
 	removeBinding()
-	api.eventually("no policy any more", func() bool { return attempt().code == 201 })
+	api.waitUntil("no policy any more", func() bool { return attempt().code == 201 })
 
-	api.want(201, "POST", admissionPath+"validatingwebhookconfigurations",
+	api.mustSend(201, "POST", admissionPath+"validatingwebhookconfigurations",
 		`{"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","sideEffects":"None","admissionReviewVersions":["v1"],
 		"clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]}]}`)
 	rejected("a webhook", 500, "failed calling webhook")
@@ -99,7 +99,7 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	unreadable(admissionPath + "validatingwebhookconfigurations/no")
 	rejected("a webhook that cannot be read any more", 500, "failed calling webhook")
 	remove()
-	api.eventually("no webhook any more", func() bool { return attempt().code == 201 })
+	api.waitUntil("no webhook any more", func() bool { return attempt().code == 201 })
 
 	for _, resource := range []string{
 		"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicybindings",
@@ -108,7 +108,7 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 		unreadable(admissionPath + resource + "/never")
 		rejected(resource+" that could never be read", 403, "not yet ready to handle request")
 		remove()
-		api.eventually(resource+" is gone", func() bool { return attempt().code == 201 })
+		api.waitUntil(resource+" is gone", func() bool { return attempt().code == 201 })
 	}
 }
 
@@ -122,14 +122,14 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := start(t, func(o *config.Options) {
-		o.Audit.PolicyFile = policy
-		o.Audit.Log.Path = log
-		if err := o.Features.Set(string(features.AllowUnsafeMalformedObjectDeletion) + "=true"); err != nil {
+	api := startServer(t, func(options *config.Options) {
+		options.Audit.PolicyFile = policy
+		options.Audit.Log.Path = log
+		if err := options.Features.Set(string(features.AllowUnsafeMalformedObjectDeletion) + "=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	api.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bad"}}`)
+	api.mustSend(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bad"}}`)
 	api.corrupt("configmaps/default/bad")
 	const option = "?ignoreStoreReadErrorWithClusterBreakingPotential="
 	for _, test := range []struct {
@@ -143,9 +143,9 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 		{name: "bad", query: option + "true", code: 200, audited: true},
 	} {
 		id := uuid.NewString()
-		api.want(test.code, "DELETE", configMaps+"/"+test.name+test.query, "", "Audit-Id", id)
+		api.mustSend(test.code, "DELETE", configMaps+"/"+test.name+test.query, "", "Audit-Id", id)
 		line := ""
-		api.eventually("the end of "+id, func() bool {
+		api.waitUntil("the end of "+id, func() bool {
 			text, err := os.ReadFile(log)
 			if err != nil {
 				t.Fatal(err)

@@ -21,29 +21,29 @@ func versioned(plural string, versions ...string) string {
 		plural, strings.ToUpper(plural[:1])+plural[1:], strings.Join(all, ","))
 }
 
-func (a *api) registration(version string) answer {
-	return a.get(apiServicesPath + "/" + version + ".ex.test")
+func (api *testServer) registration(version string) apiResponse {
+	return api.get(apiServicesPath + "/" + version + ".ex.test")
 }
 
 // TestCustomGroupVersionsHaveAPIServices checks that each version of a custom resource has an
 // APIService while it is served, and that an existing APIService is not replaced.
 func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	theirs := api.want(201, "POST", apiServicesPath,
+	api := startServer(t, nil)
+	theirs := api.mustSend(201, "POST", apiServicesPath,
 		`{"metadata":{"name":"v2alpha1.ex.test"},"spec":{"group":"ex.test","version":"v2alpha1","groupPriorityMinimum":7,"versionPriority":8}}`)
-	api.want(201, "POST", definitionsPath, versioned("as", "v1", "v2alpha1"))
-	api.want(201, "POST", definitionsPath, versioned("bs", "v1", "v1beta1"))
+	api.mustSend(201, "POST", definitionsPath, versioned("as", "v1", "v2alpha1"))
+	api.mustSend(201, "POST", definitionsPath, versioned("bs", "v1", "v1beta1"))
 	is := func(version string) bool {
 		r := api.registration(version)
 		var want any
 		_ = json.Unmarshal(fmt.Appendf(nil, registered, version), &want)
-		return r.code == 200 && reflect.DeepEqual(r.at("spec"), want)
+		return r.code == 200 && reflect.DeepEqual(r.field("spec"), want)
 	}
 	for _, v := range []string{"v1", "v1beta1"} {
-		api.eventually("registered", func() bool { return is(v) })
+		api.waitUntil("registered", func() bool { return is(v) })
 		r := api.registration(v)
-		if r.at("metadata", "labels", "kube-aggregator.kubernetes.io/automanaged") != "true" ||
+		if r.field("metadata", "labels", "kube-aggregator.kubernetes.io/automanaged") != "true" ||
 			r.conditions()["Available"] != "True Local" {
 			t.Errorf("%s: got %s, want %q and %q", v, r.body, "true", "True Local")
 		}
@@ -51,25 +51,25 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 			t.Errorf("got %s, want the field manager kube-apiserver", r.body)
 		}
 	}
-	if r := api.registration("v2alpha1"); r.version() != theirs.version() {
-		t.Errorf("APIService of another owner: got %s, want version %s", r.body, theirs.version())
+	if r := api.registration("v2alpha1"); r.resourceVersion() != theirs.resourceVersion() {
+		t.Errorf("APIService of another owner: got %s, want version %s", r.body, theirs.resourceVersion())
 	}
 
-	api.want(200, "DELETE", apiServicesPath+"/v1.ex.test", "")
-	api.eventually("registered again", func() bool { return is("v1") })
-	api.want(200, "PATCH", apiServicesPath+"/v1.ex.test", `{"spec":{"versionPriority":99}}`, "Content-Type", mergePatch)
-	api.eventually("as it has to be", func() bool { return is("v1") })
-	api.want(200, "PATCH", apiServicesPath+"/v1beta1.ex.test",
+	api.mustSend(200, "DELETE", apiServicesPath+"/v1.ex.test", "")
+	api.waitUntil("registered again", func() bool { return is("v1") })
+	api.mustSend(200, "PATCH", apiServicesPath+"/v1.ex.test", `{"spec":{"versionPriority":99}}`, "Content-Type", mergePatch)
+	api.waitUntil("as it has to be", func() bool { return is("v1") })
+	api.mustSend(200, "PATCH", apiServicesPath+"/v1beta1.ex.test",
 		`{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},"spec":{"versionPriority":99}}`,
 		"Content-Type", mergePatch)
 
-	api.want(200, "DELETE", definitionsPath+"/bs.ex.test", "")
-	api.eventually("not served", func() bool { return api.get("/apis/ex.test/v1beta1").code == 404 })
+	api.mustSend(200, "DELETE", definitionsPath+"/bs.ex.test", "")
+	api.waitUntil("not served", func() bool { return api.get("/apis/ex.test/v1beta1").code == 404 })
 	if !is("v1") {
 		t.Error("got no APIService of v1, want it kept: another definition has the version")
 	}
-	api.want(200, "DELETE", definitionsPath+"/as.ex.test", "")
-	api.eventually("gone", func() bool { return api.registration("v1").code == 404 })
+	api.mustSend(200, "DELETE", definitionsPath+"/as.ex.test", "")
+	api.waitUntil("gone", func() bool { return api.registration("v1").code == 404 })
 	for _, v := range []string{"v2alpha1", "v1beta1"} {
 		if r := api.registration(v); r.code != 200 {
 			t.Errorf("APIService of a user for %s: got status %d: %s, want 200", v, r.code, r.body)
@@ -81,24 +81,24 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 // serve their group version.
 func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	registered := func(version string) {
 		t.Helper()
-		api.eventually("registered", func() bool { return api.registration(version).code == 200 })
+		api.waitUntil("registered", func() bool { return api.registration(version).code == 200 })
 	}
-	api.want(201, "POST", definitionsPath, versioned("as", "v1"))
+	api.mustSend(201, "POST", definitionsPath, versioned("as", "v1"))
 	registered("v1")
 	const at = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 	for _, broken := range []string{"as.ex.test", "bs.ex.test"} { // the definition that serves v1, then another one
 		api.overwrite(at+broken,
 			`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"`+
 				broken+`"},"spec":{"versions":5}}`)
-		api.eventually("not served", func() bool { return api.get("/apis/ex.test/v1/as").code == 404 })
+		api.waitUntil("not served", func() bool { return api.get("/apis/ex.test/v1/as").code == 404 })
 		// The next registration happens after the change was processed, and the one after that
 		// after all group versions were checked.
 		for _, n := range []string{"1", "2"} {
 			version := "v2" + map[string]string{"as.ex.test": "alpha", "bs.ex.test": "beta"}[broken] + n
-			api.want(201, "POST", definitionsPath, versioned("c"+version, version))
+			api.mustSend(201, "POST", definitionsPath, versioned("c"+version, version))
 			registered(version)
 		}
 		if r := api.registration("v1"); r.code != 200 {
@@ -115,7 +115,7 @@ func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	api.eventually("removed when all definitions can be read", func() bool { return api.registration("v1").code == 404 })
+	api.waitUntil("removed when all definitions can be read", func() bool { return api.registration("v1").code == 404 })
 }
 
 // TestReplicasWriteAPIServiceOnce checks that each APIService is written and deleted once, whatever
@@ -124,24 +124,24 @@ func TestReplicasWriteAPIServiceOnce(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	all := replicasOn(t, 3)
-	since := all[0].get(apiServicesPath).version()
+	since := all[0].get(apiServicesPath).resourceVersion()
 	const n = 5
 	for i := range n {
-		all[i%3].want(201, "POST", definitionsPath, versioned(fmt.Sprintf("k%d", i), fmt.Sprintf("v%d", i+1)))
+		all[i%3].mustSend(201, "POST", definitionsPath, versioned(fmt.Sprintf("k%d", i), fmt.Sprintf("v%d", i+1)))
 	}
 	for i := range n {
 		version := fmt.Sprintf("v%d", i+1)
 		for _, a := range all {
-			a.eventually("registered", func() bool { return a.registration(version).code == 200 })
+			a.waitUntil("registered", func() bool { return a.registration(version).code == 200 })
 		}
 	}
 	for i := range n {
-		all[(i+1)%3].want(200, "DELETE", definitionsPath+fmt.Sprintf("/k%d.ex.test", i), "")
+		all[(i+1)%3].mustSend(200, "DELETE", definitionsPath+fmt.Sprintf("/k%d.ex.test", i), "")
 	}
 	for i := range n {
 		version := fmt.Sprintf("v%d", i+1)
 		for _, a := range all {
-			a.eventually("gone", func() bool { return a.registration(version).code == 404 })
+			a.waitUntil("gone", func() bool { return a.registration(version).code == 404 })
 		}
 	}
 	got := map[string]int{}

@@ -50,13 +50,13 @@ func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 		{args: []string{"--authorization-mode=RBAC,AlwaysAllow"}, code: http.StatusUnauthorized},
 		{args: []string{"--authorization-mode=RBAC"}, code: http.StatusOK},
 	} {
-		a := start(t, func(o *config.Options) {
+		api := startServer(t, func(options *config.Options) {
 			from := optionsFromFlags(t, test.args...)
-			o.Authentication.Anonymous = true
-			o.Authorization.Modes = from.Authorization.Modes
+			options.Authentication.Anonymous = true
+			options.Authorization.Modes = from.Authorization.Modes
 		})
 		for _, path := range []string{"/version", "/livez"} {
-			if code := a.getAnonymously(path); code != test.code {
+			if code := api.getAnonymously(path); code != test.code {
 				t.Errorf("%v: %s without a credential: got %d, want %d", test.args, path, code, test.code)
 			}
 		}
@@ -114,10 +114,10 @@ func TestAuthenticationConfigDoesNotOpenCluster(t *testing.T) {
 		`{"enabled":true,"conditions":[{"path":"/livez"}]}`: {http.StatusOK, http.StatusUnauthorized},
 	} {
 		file := filepath.Join(t.TempDir(), "authn.yaml")
-		a := start(t, func(o *config.Options) {
-			o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "p:", `,"anonymous":`+anonymous))
+		api := startServer(t, func(options *config.Options) {
+			options.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "p:", `,"anonymous":`+anonymous))
 		})
-		if got := [2]int{a.getAnonymously("/livez"), a.getAnonymously("/api/v1/secrets")}; got != codes {
+		if got := [2]int{api.getAnonymously("/livez"), api.getAnonymously("/api/v1/secrets")}; got != codes {
 			t.Errorf("%s: got %v, want %v", anonymous, got, codes)
 		}
 	}

@@ -23,9 +23,9 @@ func definitionOf(plural, kind, more string) string {
 }
 
 // conditions returns the conditions of a definition: type=status and reason.
-func (r answer) conditions() map[string]string {
+func (r apiResponse) conditions() map[string]string {
 	out := map[string]string{}
-	list, _ := r.at("status", "conditions").([]any)
+	list, _ := r.field("status", "conditions").([]any)
 	for _, c := range list {
 		c, _ := c.(map[string]any)
 		out[fmt.Sprint(c["type"])] = fmt.Sprintf("%v %v", c["status"], c["reason"])
@@ -34,15 +34,15 @@ func (r answer) conditions() map[string]string {
 }
 
 // replicasOn starts n replicas of one cluster.
-func replicasOn(t *testing.T, n int) []*api {
+func replicasOn(t *testing.T, n int) []*testServer {
 	t.Helper()
 	etcd := etcdtest.ListeningServer(t)
-	var out []*api
+	var out []*testServer
 	for i := range n {
-		out = append(out, start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
+		out = append(out, startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			options.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
 	return out
@@ -66,16 +66,16 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 		wg.Go(func() {
 			a := replicas[i%len(replicas)]
 			name := fmt.Sprintf("things%c", 'a'+i)
-			r := a.send("POST", definitionsPath, definitionOf(name, "Thing", ""))
-			if r.code != 201 || len(r.conditions()) > 0 {
-				t.Errorf("create: got status %d: %s, want 201 and no conditions", r.code, r.body)
+			response := a.send("POST", definitionsPath, definitionOf(name, "Thing", ""))
+			if response.code != 201 || len(response.conditions()) > 0 {
+				t.Errorf("create: got status %d: %s, want 201 and no conditions", response.code, response.body)
 				return
 			}
 			got := a.get(definitionsPath + "/" + name + ".example.com").conditions()
 			if got["NamesAccepted"] == "" || got["Established"] == "" {
 				t.Errorf("%s after its create: got conditions %v, want NamesAccepted and Established", name, got)
 			}
-			revision, _ := strconv.ParseInt(r.version(), 10, 64)
+			revision, _ := strconv.ParseInt(response.resourceVersion(), 10, 64)
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, made{name, revision})
@@ -101,8 +101,8 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 		}
 	}
 	// The next definition gets the released names.
-	replicas[1].want(200, "DELETE", definitionsPath+"/"+first.name+".example.com", "")
-	replicas[0].eventually("one of the others established", func() bool {
+	replicas[1].mustSend(200, "DELETE", definitionsPath+"/"+first.name+".example.com", "")
+	replicas[0].waitUntil("one of the others established", func() bool {
 		established := 0
 		for _, m := range all {
 			if strings.HasPrefix(replicas[0].get(definitionsPath + "/" + m.name + ".example.com").conditions()["Established"], "True") {
@@ -120,7 +120,7 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	t.Parallel()
 	replicas := replicasOn(t, 2)
 	api, store := replicas[0], replicas[0].server.stores.store
-	api.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	prefix := api.server.base.root + "/example.com/things/ns/"
 	put := func(name, metadata string) {
 		t.Helper()
@@ -135,15 +135,15 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	put("held", `,"finalizers":["a/b"]`)
 
 	path := definitionsPath + "/things.example.com"
-	if r := api.want(409, "DELETE", path,
-		`{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`); !strings.Contains(fmt.Sprint(r.at("message")),
+	if response := api.mustSend(409, "DELETE", path,
+		`{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`); !strings.Contains(fmt.Sprint(response.field("message")),
 		"Precondition failed: UID in precondition: other, UID in object meta: ") {
 		t.Errorf("got %s, want a message that contains %q",
-			r.body, "Precondition failed: UID in precondition: other, UID in object meta: ")
+			response.body, "Precondition failed: UID in precondition: other, UID in object meta: ")
 	}
-	r := api.want(200, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground"}`)
-	if got := fmt.Sprintf("%v %v %v %s", r.at("metadata", "finalizers"), r.at("metadata", "generation"),
-		r.at("metadata", "deletionGracePeriodSeconds"), r.conditions()["Terminating"]); got != "[customresourcecleanup.apiextensions.k8s.io] 1 <nil> True InstanceDeletionPending" {
+	response := api.mustSend(200, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground"}`)
+	if got := fmt.Sprintf("%v %v %v %s", response.field("metadata", "finalizers"), response.field("metadata", "generation"),
+		response.field("metadata", "deletionGracePeriodSeconds"), response.conditions()["Terminating"]); got != "[customresourcecleanup.apiextensions.k8s.io] 1 <nil> True InstanceDeletionPending" {
 		t.Errorf("the deletion shows %s", got)
 	}
 	left := func() int64 {
@@ -153,13 +153,13 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 		}
 		return res.Count
 	}
-	api.eventually("left with what is held", func() bool { return left() == 1 })
+	api.waitUntil("left with what is held", func() bool { return left() == 1 })
 	for _, on := range replicas {
 		if got := on.get(path).conditions()["Terminating"]; got != "True InstanceDeletionInProgress" {
 			t.Errorf("during the deletion: got Terminating %s, want True InstanceDeletionInProgress", got)
 		}
 	}
-	api.want(409, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api.mustSend(409, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	kv, _, err := store.Get(context.Background(), prefix+"held", 0)
 	if err != nil || !strings.Contains(string(kv.Value), "deletionTimestamp") {
 		t.Fatalf("got stored value %s, %v, want one with deletionTimestamp", kv.Value, err)
@@ -167,24 +167,24 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	if _, err := store.Delete(context.Background(), prefix+"held", kv.ModRevision); err != nil {
 		t.Fatal(err)
 	}
-	api.eventually("gone", func() bool { return api.get(path).code == 404 })
-	api.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api.waitUntil("gone", func() bool { return api.get(path).code == 404 })
+	api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 }
 
 // TestDeletionOfUnestablishedDefinition checks that its deletion does not look for objects.
 func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-	a.want(201, "POST", definitionsPath, definitionOf("others", "Thing", ""))
-	key := a.server.base.root + "/example.com/others/ns/x"
-	if _, err := a.server.stores.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"x"}}`),
+	api := startServer(t, nil)
+	api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api.mustSend(201, "POST", definitionsPath, definitionOf("others", "Thing", ""))
+	key := api.server.base.root + "/example.com/others/ns/x"
+	if _, err := api.server.stores.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"x"}}`),
 		storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	a.want(200, "DELETE", definitionsPath+"/others.example.com", "")
-	a.eventually("gone", func() bool { return a.get(definitionsPath+"/others.example.com").code == 404 })
-	if _, _, err := a.server.stores.store.Get(context.Background(), key, 0); err != nil {
+	api.mustSend(200, "DELETE", definitionsPath+"/others.example.com", "")
+	api.waitUntil("gone", func() bool { return api.get(definitionsPath+"/others.example.com").code == 404 })
+	if _, _, err := api.server.stores.store.Get(context.Background(), key, 0); err != nil {
 		t.Errorf("object of another owner: got %v", err)
 	}
 }
@@ -195,36 +195,36 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.ListeningServer(t)
-	on := func(o *config.Options) {
-		o.Etcd.Backend = config.BackendEtcd
-		o.Etcd.Servers = []string{etcd.Endpoint()}
+	on := func(options *config.Options) {
+		options.Etcd.Backend = config.BackendEtcd
+		options.Etcd.Servers = []string{etcd.Endpoint()}
 	}
 	key := ""
 	t.Run("begun", func(t *testing.T) {
-		a := start(t, on)
-		a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-		key = a.server.base.root + "/example.com/things/ns/held"
-		if _, err := a.server.stores.store.Create(context.Background(), key,
+		api := startServer(t, on)
+		api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+		key = api.server.base.root + "/example.com/things/ns/held"
+		if _, err := api.server.stores.store.Create(context.Background(), key,
 			[]byte(`{"metadata":{"name":"held","finalizers":["a/b"]}}`), storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		a.want(200, "DELETE", definitionsPath+"/things.example.com", "")
-		a.eventually("in progress", func() bool {
-			return a.get(definitionsPath + "/things.example.com").conditions()["Terminating"] == "True InstanceDeletionInProgress"
+		api.mustSend(200, "DELETE", definitionsPath+"/things.example.com", "")
+		api.waitUntil("in progress", func() bool {
+			return api.get(definitionsPath + "/things.example.com").conditions()["Terminating"] == "True InstanceDeletionInProgress"
 		})
 	})
-	a := start(t, on)
-	kv, _, err := a.server.stores.store.Get(context.Background(), key, 0)
+	api := startServer(t, on)
+	kv, _, err := api.server.stores.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Remove the mark.
-	if _, err := a.server.stores.store.Update(context.Background(), key,
+	if _, err := api.server.stores.store.Update(context.Background(), key,
 		[]byte(`{"metadata":{"name":"held"}}`), kv.ModRevision, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	a.eventually("gone", func() bool { return a.get(definitionsPath+"/things.example.com").code == 404 })
-	if _, _, err := a.server.stores.store.Get(context.Background(), key, 0); err == nil {
+	api.waitUntil("gone", func() bool { return api.get(definitionsPath+"/things.example.com").code == 404 })
+	if _, _, err := api.server.stores.store.Get(context.Background(), key, 0); err == nil {
 		t.Error("got the object still stored, want it deleted")
 	}
 }
@@ -233,8 +233,8 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 // create another one.
 func TestCreateChecksNameInPath(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	api.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api := startServer(t, nil)
+	api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	const things = "/apis/example.com/v1/namespaces/default/things"
 	for _, test := range []struct {
 		name, metadata, message string
@@ -261,12 +261,12 @@ func TestCreateChecksNameInPath(t *testing.T) {
 		},
 		{name: "its name", metadata: `{"name":"a"}`, code: 201},
 	} {
-		r := api.want(test.code, "POST", things+"/a", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":`+test.metadata+`}`)
-		if message, _ := r.at("message").(string); !strings.Contains(message, test.message) {
+		response := api.mustSend(test.code, "POST", things+"/a", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":`+test.metadata+`}`)
+		if message, _ := response.field("message").(string); !strings.Contains(message, test.message) {
 			t.Errorf("%s: got message %s, want it to contain %q", test.name, message, test.message)
 		}
 	}
-	if items, _ := api.get(things).at("items").([]any); len(items) != 1 {
+	if items, _ := api.get(things).field("items").([]any); len(items) != 1 {
 		t.Errorf("got items %v, want one", items)
 	}
 }

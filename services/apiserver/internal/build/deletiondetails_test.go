@@ -9,7 +9,7 @@ import (
 // propagation policy has the warning that pods are kept.
 func TestJobCollectionDeletionWarnsOfOrphans(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := startServer(t, nil)
 	for _, test := range []struct {
 		query  string
 		code   int
@@ -20,8 +20,8 @@ func TestJobCollectionDeletionWarnsOfOrphans(t *testing.T) {
 		{query: "resourceVersion=x", code: 400, warned: true},
 		{query: "fieldSelector=a%3Db", code: 400},
 	} {
-		r := a.want(test.code, "DELETE", "/apis/batch/v1/namespaces/default/jobs?"+test.query, "")
-		warning := r.header.Get("Warning")
+		response := api.mustSend(test.code, "DELETE", "/apis/batch/v1/namespaces/default/jobs?"+test.query, "")
+		warning := response.header.Get("Warning")
 		if got := strings.Contains(warning, "child pods are preserved by default"); got != test.warned {
 			t.Errorf("%s: got warning %q, want one: %t", test.query, warning, test.warned)
 		}
@@ -32,14 +32,14 @@ func TestJobCollectionDeletionWarnsOfOrphans(t *testing.T) {
 func TestDeletionDetails(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
-	a := start(t, issuing(key))
-	a.account()
+	api := startServer(t, issuing(key))
+	api.account()
 	const ending = "/api/v1/namespaces/ending"
 	pod := func(name, more string) string {
 		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` +
 			name + `"},"spec":{` + more + `"containers":[{"name":"c","image":"i"}]}}`
 	}
-	a.steps(t, []step{
+	api.steps(t, []step{
 		{what: "create a pod", method: "POST", path: podsPath, body: pod("p", `"nodeName":"gone",`), code: 201},
 		{
 			what:   "delete the pod gracefully",

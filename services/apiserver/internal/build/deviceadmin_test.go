@@ -12,12 +12,12 @@ import (
 // allocations in every version. The device status that drivers report follows the allocation.
 func TestDeviceAdminAccess(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		_ = o.Features.Set("DynamicResourceAllocation=true,DRAAdminAccess=true")
-		_ = o.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,resource.k8s.io/v1alpha3=true")
+	api := startServer(t, func(options *config.Options) {
+		_ = options.Features.Set("DynamicResourceAllocation=true,DRAAdminAccess=true")
+		_ = options.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,resource.k8s.io/v1alpha3=true")
 	})
 	const merge = mergePatch
-	api.want(201, "POST", "/api/v1/namespaces",
+	api.mustSend(201, "POST", "/api/v1/namespaces",
 		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"admins","labels":{"resource.k8s.io/admin-access":"true"}}}`)
 	const old, newest = `"adminAccess":true,"deviceClassName":"x"`, `"exactly":{"adminAccess":true,"deviceClassName":"x"}`
 	object := func(version, kind, name, request string) string {
@@ -35,35 +35,35 @@ func TestDeviceAdminAccess(t *testing.T) {
 			"resourceclaims": "ResourceClaim", "resourceclaimtemplates": "ResourceClaimTemplate",
 		} {
 			name := strings.ReplaceAll(version, "v", "c")
-			answer := api.want(422, "POST", path(version, "default", resource), object(version, kind, name, request))
-			if got := fmt.Sprint(answer.at("details", "causes")); !strings.Contains(got, "field:spec.devices.requests[0].adminAccess") ||
+			response := api.mustSend(422, "POST", path(version, "default", resource), object(version, kind, name, request))
+			if got := fmt.Sprint(response.field("details", "causes")); !strings.Contains(got, "field:spec.devices.requests[0].adminAccess") ||
 				!strings.Contains(got, "label on the containing namespace") {
 				t.Errorf("%s %s: got causes %s, want one of adminAccess that names the label of the namespace", version, resource, got)
 			}
-			api.want(201, "POST", path(version, "admins", resource), object(version, kind, name, request))
+			api.mustSend(201, "POST", path(version, "admins", resource), object(version, kind, name, request))
 		}
 	}
 
 	claim := path("v1beta2", "default", "resourceclaims") + "/c"
-	api.want(201, "POST", path("v1beta2", "default", "resourceclaims"),
+	api.mustSend(201, "POST", path("v1beta2", "default", "resourceclaims"),
 		object("v1beta2", "ResourceClaim", "c", `"exactly":{"deviceClassName":"x"}`))
 	const allocation = `{"metadata":{"labels":{"a":"b"}},"status":{"allocation":{"devices":{"results":[{"request":"r","driver":"d.example.com","pool":"p","device":"one"%s}]}},"devices":[{"driver":"d.example.com","pool":"p","device":"one"}]}}`
-	answer := api.want(422, "PATCH", claim+"/status", fmt.Sprintf(allocation, `,"adminAccess":true`), "Content-Type", merge)
-	got := fmt.Sprint(answer.at("details", "causes"))
+	response := api.mustSend(422, "PATCH", claim+"/status", fmt.Sprintf(allocation, `,"adminAccess":true`), "Content-Type", merge)
+	got := fmt.Sprint(response.field("details", "causes"))
 	if !strings.Contains(got, "field:status.allocation.devices.results[0].adminAccess") {
 		t.Errorf("allocation: got causes %s, want one of status.allocation.devices.results[0].adminAccess", got)
 	}
-	api.want(200, "PATCH", "/api/v1/namespaces/default",
+	api.mustSend(200, "PATCH", "/api/v1/namespaces/default",
 		`{"metadata":{"labels":{"resource.k8s.io/admin-access":"true"}}}`, "Content-Type", merge)
-	answer = api.want(200, "PATCH", claim+"/status", fmt.Sprintf(allocation, `,"adminAccess":true`), "Content-Type", merge)
-	if answer.at("metadata", "labels") != nil || answer.at("status", "devices") == nil {
-		t.Errorf("patched status: got %s, want devices and no labels", answer.body)
+	response = api.mustSend(200, "PATCH", claim+"/status", fmt.Sprintf(allocation, `,"adminAccess":true`), "Content-Type", merge)
+	if response.field("metadata", "labels") != nil || response.field("status", "devices") == nil {
+		t.Errorf("patched status: got %s, want devices and no labels", response.body)
 	}
-	api.want(200, "PATCH", "/api/v1/namespaces/default", `{"metadata":{"labels":null}}`, "Content-Type", merge)
-	api.want(200, "PATCH", claim+"/status", `{"status":{"reservedFor":[{"resource":"pods","name":"p","uid":"u"}]}}`,
+	api.mustSend(200, "PATCH", "/api/v1/namespaces/default", `{"metadata":{"labels":null}}`, "Content-Type", merge)
+	api.mustSend(200, "PATCH", claim+"/status", `{"status":{"reservedFor":[{"resource":"pods","name":"p","uid":"u"}]}}`,
 		"Content-Type", merge)
-	answer = api.want(200, "PATCH", claim+"/status", `{"status":{"allocation":null,"reservedFor":null}}`, "Content-Type", merge)
-	if answer.at("status", "devices") != nil {
-		t.Errorf("claim without allocation: got %s, want no devices", answer.body)
+	response = api.mustSend(200, "PATCH", claim+"/status", `{"status":{"allocation":null,"reservedFor":null}}`, "Content-Type", merge)
+	if response.field("status", "devices") != nil {
+		t.Errorf("claim without allocation: got %s, want no devices", response.body)
 	}
 }

@@ -18,18 +18,18 @@ import (
 )
 
 // allocatedBits reads a range allocation like a server without IPAddress objects.
-func (a *api) allocatedBits(name string) (span string, offsets []int, revision int64) {
-	a.t.Helper()
-	keyValue, _, err := a.server.stores.store.Get(context.Background(), a.server.base.root+"/ranges/"+name, 0)
+func (api *testServer) allocatedBits(name string) (span string, offsets []int, revision int64) {
+	api.t.Helper()
+	keyValue, _, err := api.server.stores.store.Get(context.Background(), api.server.base.root+"/ranges/"+name, 0)
 	if errors.Is(err, storage.ErrNotFound) {
 		return "", nil, 0
 	}
 	rangeAllocation := &corev1.RangeAllocation{}
 	if err == nil {
-		_, _, err = protobuf.NewSerializer(a.server.catalogs.codec.Scheme(), a.server.catalogs.codec.Scheme()).Decode(keyValue.Value, nil, rangeAllocation)
+		_, _, err = protobuf.NewSerializer(api.server.catalogs.codec.Scheme(), api.server.catalogs.codec.Scheme()).Decode(keyValue.Value, nil, rangeAllocation)
 	}
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 	bits := new(big.Int).SetBytes(rangeAllocation.Data)
 	for i := range bits.BitLen() {
@@ -41,8 +41,8 @@ func (a *api) allocatedBits(name string) (span string, offsets []int, revision i
 }
 
 // setBits writes a range allocation like such a server.
-func (a *api) setBits(name, span string, offsets []int, revision int64) {
-	a.t.Helper()
+func (api *testServer) setBits(name, span string, offsets []int, revision int64) {
+	api.t.Helper()
 	bits := new(big.Int)
 	for _, i := range offsets {
 		bits.SetBit(bits, i, 1)
@@ -50,20 +50,20 @@ func (a *api) setBits(name, span string, offsets []int, revision int64) {
 	r := &corev1.RangeAllocation{Range: span, Data: bits.Bytes()}
 	r.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("RangeAllocation"))
 	var value strings.Builder
-	err := protobuf.NewSerializer(a.server.catalogs.codec.Scheme(), a.server.catalogs.codec.Scheme()).Encode(r, &value)
+	err := protobuf.NewSerializer(api.server.catalogs.codec.Scheme(), api.server.catalogs.codec.Scheme()).Encode(r, &value)
 	if err == nil {
-		_, err = a.server.stores.store.Update(context.Background(), a.server.base.root+"/ranges/"+name,
+		_, err = api.server.stores.store.Update(context.Background(), api.server.base.root+"/ranges/"+name,
 			[]byte(value.String()), revision, storage.WriteOptions{})
 	}
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 }
 
-func (a *api) wantBits(what, name, span string, offsets ...int) {
-	a.t.Helper()
-	if s, got, _ := a.allocatedBits(name); s != span || fmt.Sprint(got) != fmt.Sprint(offsets) {
-		a.t.Errorf("%s: %s of %q: got allocated offsets %v, want %v of %q", what, name, s, got, offsets, span)
+func (api *testServer) wantBits(what, name, span string, offsets ...int) {
+	api.t.Helper()
+	if s, got, _ := api.allocatedBits(name); s != span || fmt.Sprint(got) != fmt.Sprint(offsets) {
+		api.t.Errorf("%s: %s of %q: got allocated offsets %v, want %v of %q", what, name, s, got, offsets, span)
 	}
 }
 
@@ -74,63 +74,63 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	t.Parallel()
 	const first, second = "serviceips", "secondaryserviceips"
 	etcd := etcdtest.ListeningServer(t)
-	run := func(gates string) *api {
-		return start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			o.Services.ClusterIPRange = "10.0.0.0/29,fd00::/112" // the first has 6 addresses
-			if err := o.Features.Set(gates); err != nil {
+	run := func(gates string) *testServer {
+		return startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			options.Services.ClusterIPRange = "10.0.0.0/29,fd00::/112" // the first has 6 addresses
+			if err := options.Features.Set(gates); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
 	alone := run("DisableAllocatorDualWrite=true")
-	alone.want(201, "POST", servicesPath, service("before", `"clusterIP":"10.0.0.6",`+onePort))
+	alone.mustSend(201, "POST", servicesPath, service("before", `"clusterIP":"10.0.0.6",`+onePort))
 	if s, _, _ := alone.allocatedBits(first); s != "" {
 		t.Errorf("without dual writes: got a range allocation of %s, want none", s)
 	}
 
 	a := run("DisableAllocatorDualWrite=false")
-	a.want(201, "POST", servicesPath, service("two",
+	a.mustSend(201, "POST", servicesPath, service("two",
 		`"ipFamilyPolicy":"RequireDualStack","clusterIPs":["10.0.0.3","fd00::ff"],"clusterIP":"10.0.0.3",`+onePort))
 	a.wantBits("after a service", first, "10.0.0.0/29", 0, 2, 5)
 	a.wantBits("after a service", second, "fd00::/112", 254)
-	a.want(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
-	a.want(409, "POST", servicesPath, service("two", onePort))
+	a.mustSend(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
+	a.mustSend(409, "POST", servicesPath, service("two", onePort))
 	a.wantBits("after a dry run and a refusal", first, "10.0.0.0/29", 0, 2, 5)
 
 	span, offsets, revision := a.allocatedBits(first)
 	a.setBits(first, span, append(offsets, 3), revision) // of a server without IPAddress objects
-	r := a.want(422, "POST", servicesPath, service("taken", `"clusterIP":"10.0.0.4",`+onePort))
+	response := a.mustSend(422, "POST", servicesPath, service("taken", `"clusterIP":"10.0.0.4",`+onePort))
 	const allocated = "failed to allocate IP 10.0.0.4: provided IP is already allocated"
-	if got := fmt.Sprint(r.at("message")); !strings.Contains(got, allocated) {
+	if got := fmt.Sprint(response.field("message")); !strings.Contains(got, allocated) {
 		t.Errorf("got message %s, want it to contain %q", got, allocated)
 	}
-	a.want(404, "GET", addressesPath+"/10.0.0.4", "")
+	a.mustSend(404, "GET", addressesPath+"/10.0.0.4", "")
 	got := map[string]bool{}
 	for _, name := range []string{"x", "y"} {
-		got[fmt.Sprint(a.want(201, "POST", servicesPath, service(name, onePort)).at("spec", "clusterIP"))] = true
+		got[fmt.Sprint(a.mustSend(201, "POST", servicesPath, service(name, onePort)).field("spec", "clusterIP"))] = true
 	}
 	if !got["10.0.0.2"] || !got["10.0.0.5"] {
 		t.Errorf("got addresses %v, want the free ones, 10.0.0.2 and 10.0.0.5", got)
 	}
-	a.want(500, "POST", servicesPath, service("z", onePort))
+	a.mustSend(500, "POST", servicesPath, service("z", onePort))
 	a.wantBits("when all are taken", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
 
 	_, offsets, revision = a.allocatedBits(first)
 	a.setBits(first, span, append(offsets[:3:3], 4, 5), revision) // the other server releases it
-	if ip := a.want(201, "POST", servicesPath, service("z", onePort)).at("spec", "clusterIP"); ip != "10.0.0.4" {
+	if ip := a.mustSend(201, "POST", servicesPath, service("z", onePort)).field("spec", "clusterIP"); ip != "10.0.0.4" {
 		t.Errorf("got address %v, want the free one, 10.0.0.4", ip)
 	}
 	for _, name := range []string{"x", "y", "z", "two", "before"} {
-		a.want(200, "DELETE", servicesPath+"/"+name, "")
+		a.mustSend(200, "DELETE", servicesPath+"/"+name, "")
 	}
 	a.wantBits("after all were deleted", first, "10.0.0.0/29", 0)
 	a.wantBits("after all were deleted", second, "fd00::/112")
 
 	// A leaked address is released once it is certain to be unused, and the address of a
 	// service is allocated again.
-	a.want(201, "POST", servicesPath, service("kept", `"clusterIP":"10.0.0.5",`+onePort))
+	a.mustSend(201, "POST", servicesPath, service("kept", `"clusterIP":"10.0.0.5",`+onePort))
 	_, _, revision = a.allocatedBits(first)
 	a.setBits(first, span, []int{0, 3}, revision)
 	allocator := a.secondAllocator()
@@ -147,7 +147,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	}
 	_, _, revision = a.allocatedBits(first)
 	a.setBits(first, "10.1.0.0/29", []int{1, 2}, revision) // of another range
-	a.want(201, "POST", servicesPath, service("after", `"clusterIP":"10.0.0.2",`+onePort))
+	a.mustSend(201, "POST", servicesPath, service("after", `"clusterIP":"10.0.0.2",`+onePort))
 	a.wantBits("after another range", first, span, 0, 1, 4)
 }
 
@@ -156,36 +156,36 @@ func TestDualWriteForOlderServers(t *testing.T) {
 func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	const first = "serviceips"
-	api := start(t, func(o *config.Options) {
-		o.Services.ClusterIPRange = "10.0.0.0/29" // six addresses
-		if err := o.Features.Set("MultiCIDRServiceAllocator=false"); err != nil {
+	api := startServer(t, func(options *config.Options) {
+		options.Services.ClusterIPRange = "10.0.0.0/29" // six addresses
+		if err := options.Features.Set("MultiCIDRServiceAllocator=false"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	api.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "")
+	api.mustSend(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "")
 	api.wantBits("after the start", first, "10.0.0.0/29", 0) // the kubernetes service
-	api.want(201, "POST", servicesPath, service("chosen", `"clusterIP":"10.0.0.3",`+onePort))
-	api.want(404, "GET", addressesPath+"/10.0.0.3", "")
+	api.mustSend(201, "POST", servicesPath, service("chosen", `"clusterIP":"10.0.0.3",`+onePort))
+	api.mustSend(404, "GET", addressesPath+"/10.0.0.3", "")
 	for range 2 {
-		api.want(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
+		api.mustSend(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
 	}
 	api.wantBits("after a service and dry runs", first, "10.0.0.0/29", 0, 2)
 	for clusterIP, want := range map[string]string{
 		"10.0.0.3": "failed to allocate IP 10.0.0.3: provided IP is already allocated",
 		"10.9.0.1": "failed to allocate IP 10.9.0.1: the provided IP (10.9.0.1) is not in the valid range. The range of valid IPs is 10.0.0.0/29",
 	} {
-		got := api.want(422, "POST", servicesPath, service("refused", `"clusterIP":"`+clusterIP+`",`+onePort)).at("message")
-		if !strings.Contains(fmt.Sprint(got), want) {
-			t.Errorf("message %v, want %s", got, want)
+		response := api.mustSend(422, "POST", servicesPath, service("refused", `"clusterIP":"`+clusterIP+`",`+onePort)).field("message")
+		if !strings.Contains(fmt.Sprint(response), want) {
+			t.Errorf("message %v, want %s", response, want)
 		}
 	}
 	for _, name := range []string{"b", "c", "d", "e"} {
-		api.want(201, "POST", servicesPath, service(name, onePort))
+		api.mustSend(201, "POST", servicesPath, service(name, onePort))
 	}
-	api.want(500, "POST", servicesPath, service("full", onePort))
-	api.want(200, "DELETE", servicesPath+"/chosen", "")
+	api.mustSend(500, "POST", servicesPath, service("full", onePort))
+	api.mustSend(200, "DELETE", servicesPath+"/chosen", "")
 	api.wantBits("after a deletion", first, "10.0.0.0/29", 0, 1, 3, 4, 5)
-	if ip := api.want(201, "POST", servicesPath, service("again", onePort)).at("spec", "clusterIP"); ip != "10.0.0.3" {
+	if ip := api.mustSend(201, "POST", servicesPath, service("again", onePort)).field("spec", "clusterIP"); ip != "10.0.0.3" {
 		t.Errorf("clusterIP %v, want the released address", ip)
 	}
 
@@ -196,7 +196,7 @@ func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 		t.Fatal(err)
 	}
 	api.wantBits("after a repair", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
-	events := fmt.Sprint(api.want(200, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", "").at("items"))
+	events := fmt.Sprint(api.mustSend(200, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", "").field("items"))
 	if !strings.Contains(events, "Cluster IP [IPv4]:10.0.0.3 is not allocated; repairing") {
 		t.Errorf("got events %s, want one of the repair of 10.0.0.3", events)
 	}

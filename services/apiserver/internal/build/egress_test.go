@@ -58,13 +58,13 @@ func TestEgressProxies(t *testing.T) {
 	if err := clientcmd.WriteToFile(*kubeconfig, webhook.file); err != nil {
 		t.Fatal(err)
 	}
-	api := start(t, func(o *config.Options) {
-		o.Etcd.Backend = config.BackendEtcd
-		o.Etcd.Servers = []string{"http://etcd.invalid:2379"}
-		o.Authorization.Modes = []string{authzconfig.Webhook}
-		o.Authorization.WebhookConfigFile = webhook.file
-		o.Authorization.WebhookVersion = "v1"
-		o.Compatibility.EgressSelector = writeFile(t, filepath.Join(t.TempDir(), "egress"), fmt.Sprintf(`
+	api := startServer(t, func(options *config.Options) {
+		options.Etcd.Backend = config.BackendEtcd
+		options.Etcd.Servers = []string{"http://etcd.invalid:2379"}
+		options.Authorization.Modes = []string{authzconfig.Webhook}
+		options.Authorization.WebhookConfigFile = webhook.file
+		options.Authorization.WebhookVersion = "v1"
+		options.Compatibility.EgressSelector = writeFile(t, filepath.Join(t.TempDir(), "egress"), fmt.Sprintf(`
 apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration
 egressSelections:
@@ -76,8 +76,8 @@ egressSelections:
   connection: {proxyProtocol: HTTPConnect, transport: {tcp: {url: "https://%s", tlsConfig: {caBundle: %s, clientCert: %s, clientKey: %s}}}}
 `, etcdSocket, clusterSocket, controlListener.Addr(), cert, cert, key))
 	})
-	api.want(201, "POST", configMaps, configMap("kept"))
-	api.want(200, "GET", configMaps, "", as("alice")...)
+	api.mustSend(201, "POST", configMaps, configMap("kept"))
+	api.mustSend(200, "GET", configMaps, "", asUser("alice")...)
 	if got := len(webhook.reviews()); got != 1 {
 		t.Errorf("got %d calls of the authorization webhook, want 1", got)
 	}
@@ -88,37 +88,37 @@ egressSelections:
 	api.account()
 	api.node("n", "https://node.invalid:10250")
 	api.pod("p", "n", "")
-	if r := api.want(200, "GET", podsPath+"/p/log", ""); !strings.Contains(string(r.body), "/containerLogs/default/p/c") {
-		t.Errorf("got logs %s, want those of the path /containerLogs/default/p/c", r.body)
+	if response := api.mustSend(200, "GET", podsPath+"/p/log", ""); !strings.Contains(string(response.body), "/containerLogs/default/p/c") {
+		t.Errorf("got logs %s, want those of the path /containerLogs/default/p/c", response.body)
 	}
 
 	ext := &extension{}
 	ext.Server = httptest.NewTLSServer(ext)
 	defer ext.Close()
 	toCluster.Forward("ext.invalid:443", host(t, ext.URL))
-	api.want(201, "POST", "/api/v1/namespaces/default/services",
+	api.mustSend(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"ext.invalid"}}`)
-	api.want(201, "POST", apiServicesPath,
+	api.mustSend(201, "POST", apiServicesPath,
 		`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"ext"}}}`)
-	api.eventually("available", func() bool { return strings.HasPrefix(api.available(), "True") })
-	api.want(200, "GET", "/apis/ext.test/v1/namespaces/default/things/t", "")
+	api.waitUntil("available", func() bool { return strings.HasPrefix(api.available(), "True") })
+	api.mustSend(200, "GET", "/apis/ext.test/v1/namespaces/default/things/t", "")
 
 	hook := httptest.NewTLSServer(http.NotFoundHandler())
 	defer hook.Close()
 	toControl.Forward("hook.invalid:443", host(t, hook.URL))
 	toCluster.Forward("service.invalid:443", host(t, hook.URL))
-	api.want(201, "POST", "/api/v1/namespaces/default/services",
+	api.mustSend(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"service.invalid"}}`)
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
 	for name, client := range map[string]string{
 		"url": `"url":"https://hook.invalid/"`, "service": `"service":{"namespace":"default","name":"hook"}`,
 	} {
-		api.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+		api.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 			fmt.Sprintf(`{"metadata":{"name":%q},"webhooks":[{"name":"h.ex.test","clientConfig":{%s,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
 			"objectSelector":{"matchLabels":{"for":%q}},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`, name, client, bundle, name))
-		r := api.want(500, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"for":%q}}}`, name))
-		if !strings.Contains(string(r.body), "certificate is valid for example.com") {
-			t.Errorf("%s: got body %s, want it to contain %q", name, r.body, "certificate is valid for example.com")
+		response := api.mustSend(500, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"for":%q}}}`, name))
+		if !strings.Contains(string(response.body), "certificate is valid for example.com") {
+			t.Errorf("%s: got body %s, want it to contain %q", name, response.body, "certificate is valid for example.com")
 		}
 	}
 	for what, test := range map[string]struct {
@@ -136,7 +136,7 @@ egressSelections:
 			t.Errorf("%s: asked for %v, want %v", what, asked, test.want)
 		}
 	}
-	if r := api.get("/metrics"); !strings.Contains(string(r.body),
+	if response := api.get("/metrics"); !strings.Contains(string(response.body),
 		`apiserver_egress_dialer_dial_start_total{protocol="grpc",transport="uds"}`) {
 		t.Error("got no metric of dials through a gRPC proxy, want one")
 	}

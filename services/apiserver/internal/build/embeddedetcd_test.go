@@ -12,20 +12,20 @@ import (
 func TestFullDatabase(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		onEtcd(t)(o)
-		o.Etcd.Embedded.QuotaBytes = config.MinQuota
+	api := startServer(t, func(options *config.Options) {
+		onEtcd(t)(options)
+		options.Etcd.Embedded.QuotaBytes = config.MinQuota
 	})
 	for i := range 40 {
-		r := api.send("POST", configMaps, configMap(fmt.Sprint("c", i), "k", strings.Repeat("v", 900_000)))
-		if r.code == 201 {
+		response := api.send("POST", configMaps, configMap(fmt.Sprint("c", i), "k", strings.Repeat("v", 900_000)))
+		if response.code == 201 {
 			continue
 		}
-		if r.code != 500 || !strings.HasSuffix(fmt.Sprint(r.at("message")), "etcdserver: mvcc: database space exceeded") {
+		if response.code != 500 || !strings.HasSuffix(fmt.Sprint(response.field("message")), "etcdserver: mvcc: database space exceeded") {
 			t.Errorf("got status %d: %s, want status 500 and a text that ends with %q",
-				r.code, r.body, "etcdserver: mvcc: database space exceeded")
+				response.code, response.body, "etcdserver: mvcc: database space exceeded")
 		}
-		api.want(200, "DELETE", configMaps+"/c0", "")
+		api.mustSend(200, "DELETE", configMaps+"/c0", "")
 		if m := api.get("/metrics"); !strings.Contains(string(m.body), "binnacle_embedded_etcd_full 1") {
 			t.Error("got a metric that does not report the full database, want binnacle_embedded_etcd_full 1")
 		}

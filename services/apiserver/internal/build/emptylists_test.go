@@ -6,7 +6,7 @@ import "testing"
 // to its creation and in a later read, as in Kubernetes.
 func TestEmptyListsAreNullInResponses(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	for _, test := range []struct{ path, body, parent, field string }{
 		{
 			path:   "/apis/storage.k8s.io/v1/csinodes",
@@ -25,9 +25,9 @@ func TestEmptyListsAreNullInResponses(t *testing.T) {
 			field: "endpoints",
 		},
 	} {
-		created := api.want(201, "POST", test.path, test.body)
-		read := api.want(200, "GET", test.path+"/n", "")
-		for what, r := range map[string]answer{"created": created, "read": read} {
+		created := api.mustSend(201, "POST", test.path, test.body)
+		read := api.mustSend(200, "GET", test.path+"/n", "")
+		for what, r := range map[string]apiResponse{"created": created, "read": read} {
 			o := r.object()
 			if test.parent != "" {
 				o = o[test.parent].(map[string]any)

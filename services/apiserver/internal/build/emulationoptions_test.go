@@ -14,7 +14,7 @@ import (
 // TestEmulatedVersion checks what clients see of an emulated version.
 func TestEmulatedVersion(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) { o.Compatibility.Emulated.Versions = []string{"1.32"} })
+	api := startServer(t, func(options *config.Options) { options.Compatibility.Emulated.Versions = []string{"1.32"} })
 	var v apiversion.Info
 	if err := json.Unmarshal(api.get("/version").body, &v); err != nil {
 		t.Fatal(err)
@@ -27,15 +27,15 @@ func TestEmulatedVersion(t *testing.T) {
 	if !strings.HasPrefix(v.GitVersion, "v1.33.") {
 		t.Errorf("got gitVersion %s, want one of v1.33", v.GitVersion)
 	}
-	api.want(200, "GET", "/apis/networking.k8s.io/v1/networkpolicies", "")
-	api.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs", "")
-	if r := api.get("/apis/networking.k8s.io/v1"); strings.Contains(string(r.body), "servicecidrs") {
-		t.Errorf("got resources %s, want none of servicecidrs", r.body)
+	api.mustSend(200, "GET", "/apis/networking.k8s.io/v1/networkpolicies", "")
+	api.mustSend(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs", "")
+	if response := api.get("/apis/networking.k8s.io/v1"); strings.Contains(string(response.body), "servicecidrs") {
+		t.Errorf("got resources %s, want none of servicecidrs", response.body)
 	}
-	if r := api.get("/openapi/v3/apis/networking.k8s.io/v1"); strings.Contains(string(r.body), "servicecidrs") {
+	if response := api.get("/openapi/v3/apis/networking.k8s.io/v1"); strings.Contains(string(response.body), "servicecidrs") {
 		t.Error("got an OpenAPI document with servicecidrs, want none: they are not served")
 	}
-	api.want(201, "POST", servicesPath, service("s", onePort)) // its IPAddress is not served
+	api.mustSend(201, "POST", servicesPath, service("s", onePort)) // its IPAddress is not served
 	metrics := string(api.get("/metrics").body)
 	if want := `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`; !strings.Contains(metrics, want) {
 		t.Errorf("got metrics without %s, want the gates of 1.32", want)

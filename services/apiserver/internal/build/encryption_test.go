@@ -47,40 +47,40 @@ func replaceFile(t testing.TB, file, content string) {
 }
 
 // encrypted starts a server with a configuration, and returns the file.
-func encrypted(t *testing.T, configuration string, change func(*config.Options)) (*api, string) {
+func encrypted(t *testing.T, configuration string, change func(*config.Options)) (*testServer, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	replaceFile(t, file, configuration)
-	return start(t, func(o *config.Options) {
-		o.Encryption.ConfigFile = file
+	return startServer(t, func(options *config.Options) {
+		options.Encryption.ConfigFile = file
 		if change != nil {
-			change(o)
+			change(options)
 		}
 	}), file
 }
 
-func reloading(o *config.Options) { o.Encryption.Reload = true }
+func reloading(options *config.Options) { options.Encryption.Reload = true }
 
 func secret(name, value string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"data":{"k":%q}}`, name, base64.StdEncoding.EncodeToString([]byte(value)))
 }
 
 // stored returns the stored value of a key.
-func (a *api) stored(key string) []byte {
-	a.t.Helper()
-	kv, _, err := a.server.stores.store.Get(a.t.Context(), key, 0)
+func (api *testServer) stored(key string) []byte {
+	api.t.Helper()
+	kv, _, err := api.server.stores.store.Get(api.t.Context(), key, 0)
 	if err != nil {
-		a.t.Fatalf("%s: %v", key, err)
+		api.t.Fatalf("%s: %v", key, err)
 	}
 	return kv.Value
 }
 
 // reconfigured writes a configuration and waits until it is loaded.
-func (a *api) reconfigured(file, configuration string) {
-	a.t.Helper()
-	was := a.server.stores.encryptionConfig.Current()
-	replaceFile(a.t, file, configuration)
-	a.eventually("taken up", func() bool { return a.server.stores.encryptionConfig.Current() != was })
+func (api *testServer) reconfigured(file, configuration string) {
+	api.t.Helper()
+	was := api.server.stores.encryptionConfig.Current()
+	replaceFile(api.t, file, configuration)
+	api.waitUntil("taken up", func() bool { return api.server.stores.encryptionConfig.Current() != was })
 }
 
 // TestReadErrors replays the errors for values that cannot be decrypted. One difference is
@@ -101,14 +101,14 @@ func TestReadErrors(t *testing.T) {
 		if i > 0 && len(providers) > 0 {
 			api.reconfigured(file, encrypting("secrets", providers...))
 		}
-		api.want(201, "POST", secrets, secret(fmt.Sprintf("s%d", i), "value"))
+		api.mustSend(201, "POST", secrets, secret(fmt.Sprintf("s%d", i), "value"))
 	}
 	reopened := func(configuration string) {
 		t.Helper()
 		const loads = `apiserver_watch_cache_initializations_total{resource="secrets"}`
 		before := api.sample(loads)
 		api.reconfigured(file, configuration)
-		api.eventually("reloaded", func() bool { return api.sample(loads) > before })
+		api.waitUntil("reloaded", func() bool { return api.sample(loads) > before })
 	}
 	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret)))
 	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"))
@@ -129,12 +129,12 @@ func TestReadErrors(t *testing.T) {
 			}
 			continue
 		case exchange.Name == "readyz":
-			api.eventually("ready", func() bool { return api.get("/readyz").code == http.StatusOK })
+			api.waitUntil("ready", func() bool { return api.get("/readyz").code == http.StatusOK })
 			continue
 		case exchange.Response.Status == 429:
-			r := api.want(500, exchange.Request.Method, exchange.Request.Path, "")
+			response := api.mustSend(500, exchange.Request.Method, exchange.Request.Path, "")
 			const noKey = `Internal error occurred: unable to transform key "/registry/secrets/default/s0": no matching key was found for the provided AES transformer`
-			if text := fmt.Sprint(r.at("message")); text != noKey {
+			if text := fmt.Sprint(response.field("message")); text != noKey {
 				t.Errorf("%s: got message %s, want %s", exchange.Name, text, noKey)
 			}
 			continue
@@ -153,7 +153,7 @@ func TestReadErrors(t *testing.T) {
 		}
 		api.replay(t, exchange)
 	}
-	api.eventually("ready", func() bool { return api.get("/readyz").code == http.StatusOK })
+	api.waitUntil("ready", func() bool { return api.get("/readyz").code == http.StatusOK })
 }
 
 // TestEncryptionConfigIsReloaded replays reloads of the configuration.
@@ -174,16 +174,16 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	checks("/livez", false)
 	checks("/readyz", true)
 	checks("/healthz", true)
-	api.want(200, "GET", "/readyz/kms-providers", "")
-	api.want(404, "GET", "/livez/kms-providers", "")
-	api.want(201, "POST", secrets, secret("first", "value"))
+	api.mustSend(200, "GET", "/readyz/kms-providers", "")
+	api.mustSend(404, "GET", "/livez/kms-providers", "")
+	api.mustSend(201, "POST", secrets, secret("first", "value"))
 	api.reconfigured(file,
 		encrypting("secrets", keyed("secretbox", "k2", secondSecret), keyed("aescbc", "k1", firstSecret), "identity: {}"))
-	api.want(201, "POST", secrets, secret("second", "value"))
+	api.mustSend(201, "POST", secrets, secret("second", "value"))
 	if got := api.stored("/registry/secrets/default/second"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
 		t.Errorf("stored is %.40q, want prefix k8s:enc:secretbox:v1:k2:", got)
 	}
-	api.want(200, "GET", secrets+"/first", "")
+	api.mustSend(200, "GET", secrets+"/first", "")
 	reloads := func(status string) float64 {
 		return api.sample(`apiserver_encryption_config_controller_automatic_reloads_total{apiserver_id_hash="` +
 			api.serverHash() + `",status="` + status + `"}`)
@@ -192,27 +192,27 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 		t.Errorf("got %v successful reloads, want 1", n)
 	}
 	replaceFile(t, file, encrypting("secrets", keyed("aescbc", "k3", "short")))
-	api.eventually("counted", func() bool { return reloads("failure") == 1 })
-	api.want(201, "POST", secrets, secret("third", "value"))
+	api.waitUntil("counted", func() bool { return reloads("failure") == 1 })
+	api.mustSend(201, "POST", secrets, secret("third", "value"))
 	if got := api.stored("/registry/secrets/default/third"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
 		t.Errorf("after an invalid file: stored is %.40q, want prefix k8s:enc:secretbox:v1:k2:", got)
 	}
-	newest := api.want(200, "GET", secrets, "").version()
+	newest := api.mustSend(200, "GET", secrets, "").resourceVersion()
 	var watches []*watched // continue when objects cannot be decrypted any more
 	for _, query := range []string{"", "&fieldSelector=type%3DOpaque", "&labelSelector=!none"} {
 		watches = append(watches, watchOf(api, secrets+"?watch=true&resourceVersion="+newest+query),
 			watchOf(api, "/api/v1/secrets?watch=true&resourceVersion="+newest+query))
 	}
 	api.reconfigured(file, encrypting("secrets", "identity: {}"))
-	api.eventually("read no more", func() bool { return api.get(secrets+"/first").code == 500 })
-	if text := fmt.Sprint(api.get(secrets + "/first").at("message")); text != "Internal error occurred: no matching prefix found" {
+	api.waitUntil("read no more", func() bool { return api.get(secrets+"/first").code == 500 })
+	if text := fmt.Sprint(api.get(secrets + "/first").field("message")); text != "Internal error occurred: no matching prefix found" {
 		t.Errorf("got message %s, want %q", text, "Internal error occurred: no matching prefix found")
 	}
-	api.want(201, "POST", secrets, secret("fourth", "value"))
+	api.mustSend(201, "POST", secrets, secret("fourth", "value"))
 	if got := api.stored("/registry/secrets/default/fourth"); !bytes.HasPrefix(got, []byte("k8s\x00")) {
 		t.Errorf("stored is %.40q, want unencrypted protobuf, prefix %q", got, "k8s\x00")
 	}
-	api.want(500, "GET", secrets, "")
+	api.mustSend(500, "GET", secrets, "")
 	for _, w := range watches {
 		if got := w.next(); got != "ADDED fourth" {
 			t.Errorf("got event %s, want ADDED fourth", got)
@@ -221,13 +221,13 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	api.eventually("counted", func() bool { return reloads("failure") == 2 })
-	api.want(200, "GET", secrets+"/fourth", "")
+	api.waitUntil("counted", func() bool { return reloads("failure") == 2 })
+	api.mustSend(200, "GET", secrets+"/fourth", "")
 }
 
 // serverHash returns the ID of this server in metrics.
-func (a *api) serverHash() string {
-	for line := range strings.Lines(string(a.get("/metrics").body)) {
+func (api *testServer) serverHash() string {
+	for line := range strings.Lines(string(api.get("/metrics").body)) {
 		if _, rest, ok := strings.Cut(line, `apiserver_id_hash="`); ok {
 			hash, _, _ := strings.Cut(rest, `"`)
 			return hash
@@ -242,7 +242,7 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api, file := encrypted(t, encrypting("secrets", "identity: {}"), reloading)
-	api.want(201, "POST", secrets, secret("s", "value"))
+	api.mustSend(201, "POST", secrets, secret("s", "value"))
 	const key = "/registry/secrets/default/s"
 	if got := api.stored(key); !bytes.HasPrefix(got, []byte("k8s\x00")) {
 		t.Fatalf("stored is %.40q, want unencrypted protobuf, prefix %q", got, "k8s\x00")
@@ -261,25 +261,25 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 		{configuration: encrypting("secrets", "identity: {}", keyed("secretbox", "a:b", firstSecret)), prefix: "k8s\x00"},
 	} {
 		api.reconfigured(file, next.configuration)
-		live := api.want(200, "GET", secrets+"/s", "")
-		if dry := api.want(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.version() != live.version() {
-			t.Errorf("dry run: got version %s, want %s", dry.version(), live.version())
+		live := api.mustSend(200, "GET", secrets+"/s", "")
+		if dry := api.mustSend(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.resourceVersion() != live.resourceVersion() {
+			t.Errorf("dry run: got version %s, want %s", dry.resourceVersion(), live.resourceVersion())
 		}
 		if got := api.stored(key); !bytes.HasPrefix(got, []byte(prefix)) {
 			t.Errorf("after a dry run: stored is %.40q, want the previous prefix %q", got, prefix)
 		}
-		rewritten := api.want(200, "PUT", secrets+"/s", string(live.body))
+		rewritten := api.mustSend(200, "PUT", secrets+"/s", string(live.body))
 		if got := api.stored(key); !bytes.HasPrefix(got, []byte(next.prefix)) {
 			t.Errorf("outdated value: stored is %.40q, want prefix %q", got, next.prefix)
 		}
-		if rewritten.version() == live.version() {
-			t.Errorf("outdated value: got version %s unchanged, want a later one", live.version())
+		if rewritten.resourceVersion() == live.resourceVersion() {
+			t.Errorf("outdated value: got version %s unchanged, want a later one", live.resourceVersion())
 		}
-		if again := api.want(200, "PUT", secrets+"/s", string(rewritten.body)); again.version() != rewritten.version() {
-			t.Errorf("update of a current value: got version %s, want %s", again.version(), rewritten.version())
+		if again := api.mustSend(200, "PUT", secrets+"/s", string(rewritten.body)); again.resourceVersion() != rewritten.resourceVersion() {
+			t.Errorf("update of a current value: got version %s, want %s", again.resourceVersion(), rewritten.resourceVersion())
 		}
-		if again := api.want(200, "PATCH", secrets+"/s", `{}`, "Content-Type", mergePatch); again.version() != rewritten.version() {
-			t.Errorf("patch of a current value: got version %s, want %s", again.version(), rewritten.version())
+		if again := api.mustSend(200, "PATCH", secrets+"/s", `{}`, "Content-Type", mergePatch); again.resourceVersion() != rewritten.resourceVersion() {
+			t.Errorf("patch of a current value: got version %s, want %s", again.resourceVersion(), rewritten.resourceVersion())
 		}
 		prefix = next.prefix
 	}
@@ -314,22 +314,22 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 
 	// 2. Write objects of several kinds that contain the plain text.
 	var data string
-	api, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(o *config.Options) {
-		onEtcd(t)(o)
-		o.Fanout.Servers = []string{bus.ClientURL()}
-		data = o.Etcd.DataDir
+	api, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(options *config.Options) {
+		onEtcd(t)(options)
+		options.Fanout.Servers = []string{bus.ClientURL()}
+		data = options.Etcd.DataDir
 	})
 	// Changes are published only on request.
 	ask := func() { _ = listener.Publish("binnacle."+api.options.Fanout.ClusterID+".ask", nil) }
 	ask()
-	api.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	api.mustSend(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
-	api.eventually("served", func() bool { return api.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
-	api.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids",
+	api.waitUntil("served", func() bool { return api.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
+	api.mustSend(201, "POST", "/apis/ex.test/v1/namespaces/default/wids",
 		`{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"},"spec":"`+plain+`"}`)
-	api.want(201, "POST", configMaps, configMap("c", "k", plain))
-	api.want(201, "POST", secrets, secret("s", plain))
-	api.want(201, "POST", "/api/v1/namespaces/default/events",
+	api.mustSend(201, "POST", configMaps, configMap("c", "k", plain))
+	api.mustSend(201, "POST", secrets, secret("s", plain))
+	api.mustSend(201, "POST", "/api/v1/namespaces/default/events",
 		`{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"},"message":"`+plain+`"}`)
 
 	// 3. Search the messages and the data directory for the plain text. An unencrypted marker
@@ -344,7 +344,7 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 			found++
 		}
 	}
-	api.eventually("published", func() bool {
+	api.waitUntil("published", func() bool {
 		ask()
 		for {
 			select {
@@ -376,7 +376,7 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 		"/apis/ex.test/v1/namespaces/default/wids/w", configMaps + "/c", secrets + "/s",
 		"/api/v1/namespaces/default/events/e",
 	} {
-		api.want(200, "GET", path, "")
+		api.mustSend(200, "GET", path, "")
 	}
 	for _, key := range []string{
 		"/registry/ex.test/wids/default/w", "/registry/events/default/e",
@@ -399,23 +399,23 @@ func TestStartWithoutKMS(t *testing.T) {
 	replaceFile(t, file, encrypting("secrets",
 		"kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 200ms}",
 		"identity: {}"))
-	api := startUnready(t, func(o *config.Options) { o.Encryption.ConfigFile = file })
-	api.eventually("loaded", func() bool { return strings.Contains(string(api.get("/readyz?verbose").body), "[+]informer-sync ok") })
-	api.eventually("bootstrapped", func() bool { return api.get("/api/v1/namespaces/default").code == 200 })
+	api := startUnreadyServer(t, func(options *config.Options) { options.Encryption.ConfigFile = file })
+	api.waitUntil("loaded", func() bool { return strings.Contains(string(api.get("/readyz?verbose").body), "[+]informer-sync ok") })
+	api.waitUntil("bootstrapped", func() bool { return api.get("/api/v1/namespaces/default").code == 200 })
 	for path, want := range map[string]int{
 		"/readyz/kms-providers": 500, "/healthz/kms-providers": 500, "/healthz/kms-provider-0": 404,
 		"/livez/kms-providers": 404, "/livez": 200,
 	} {
-		api.eventually("answered by "+path, func() bool { return api.get(path).code == want })
+		api.waitUntil("answered by "+path, func() bool { return api.get(path).code == want })
 	}
-	rejected := api.want(500, "POST", secrets, secret("s", "value"))
-	if text := fmt.Sprint(rejected.at("message")); text != "Internal error occurred: got unexpected nil transformer" {
+	rejected := api.mustSend(500, "POST", secrets, secret("s", "value"))
+	if text := fmt.Sprint(rejected.field("message")); text != "Internal error occurred: got unexpected nil transformer" {
 		t.Errorf("got message %s, want %q", text, "Internal error occurred: got unexpected nil transformer")
 	}
-	api.want(201, "POST", configMaps, configMap("c"))
+	api.mustSend(201, "POST", configMaps, configMap("c"))
 	plugin.Start()
-	api.eventually("ready", func() bool { return api.get("/readyz").code == http.StatusOK })
-	api.want(201, "POST", secrets, secret("s", "value"))
+	api.waitUntil("ready", func() bool { return api.get("/readyz").code == http.StatusOK })
+	api.mustSend(201, "POST", secrets, secret("s", "value"))
 	if got := api.stored("/registry/secrets/default/s"); !bytes.HasPrefix(got, []byte("k8s:enc:kms:v2:rec:")) {
 		t.Errorf("stored is %.40q, want prefix k8s:enc:kms:v2:rec:", got)
 	}
@@ -426,8 +426,8 @@ func TestEncryptionMetrics(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	a, _ := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret)), nil)
-	a.want(201, "POST", secrets, secret("s", "value"))
-	a.want(200, "GET", secrets+"/s", "")
+	a.mustSend(201, "POST", secrets, secret("s", "value"))
+	a.mustSend(200, "GET", secrets+"/s", "")
 	body := string(a.get("/metrics").body)
 	for _, x := range readRecordedMetrics(t) {
 		if !strings.Contains(body, "# TYPE "+x.Name+" "+x.Type+"\n") {

@@ -18,14 +18,14 @@ func TestKubernetesEndpointSliceFollowsIPFamily(t *testing.T) {
 		{address: "192.0.2.1", family: "IPv4"},
 	} {
 		t.Run(test.family, func(t *testing.T) {
-			a := start(t, func(o *config.Options) {
-				o.Etcd.Backend = config.BackendEtcd
-				o.Etcd.Servers = []string{etcd.Endpoint()}
-				o.AdvertiseAddress = net.ParseIP(test.address)
+			api := startServer(t, func(options *config.Options) {
+				options.Etcd.Backend = config.BackendEtcd
+				options.Etcd.Servers = []string{etcd.Endpoint()}
+				options.AdvertiseAddress = net.ParseIP(test.address)
 			})
-			a.eventually("slice of "+test.family, func() bool {
-				s := a.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
-				return s.at("addressType") == test.family
+			api.waitUntil("slice of "+test.family, func() bool {
+				s := api.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
+				return s.field("addressType") == test.family
 			})
 		})
 	}

@@ -12,13 +12,13 @@ func TestEtcdPrefixGetsLeadingSlash(t *testing.T) {
 	for prefix, root := range map[string]string{"/registry": "/registry", "a/registry": "/a/registry", "a//b/": "/a/b"} {
 		t.Run(prefix, func(t *testing.T) {
 			etcd := etcdtest.ListeningServer(t)
-			a := start(t, func(o *config.Options) {
-				o.Etcd.Backend = config.BackendEtcd
-				o.Etcd.Servers = []string{etcd.Endpoint()}
-				o.Etcd.Prefix = prefix
+			api := startServer(t, func(options *config.Options) {
+				options.Etcd.Backend = config.BackendEtcd
+				options.Etcd.Servers = []string{etcd.Endpoint()}
+				options.Etcd.Prefix = prefix
 			})
-			a.want(201, "POST", configMaps, configMap("c"))
-			if _, _, err := a.server.stores.store.Get(t.Context(), root+"/configmaps/default/c", 0); err != nil {
+			api.mustSend(201, "POST", configMaps, configMap("c"))
+			if _, _, err := api.server.stores.store.Get(t.Context(), root+"/configmaps/default/c", 0); err != nil {
 				t.Error(err)
 			}
 		})

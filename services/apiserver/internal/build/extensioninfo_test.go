@@ -21,8 +21,8 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	if err := os.WriteFile(file, first, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	api := start(t, func(o *config.Options) {
-		p := &o.Authentication.Proxy
+	api := startServer(t, func(options *config.Options) {
+		p := &options.Authentication.Proxy
 		p.CAFile = file
 		p.Names = []string{"front-proxy-client"}
 		p.Headers.Username = []string{"X-Remote-User"}
@@ -32,10 +32,10 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	})
 	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 	data := func() map[string]any {
-		d, _ := api.get(at).at("data").(map[string]any)
+		d, _ := api.get(at).field("data").(map[string]any)
 		return d
 	}
-	api.eventually("published", func() bool { return len(data()) == 7 })
+	api.waitUntil("published", func() bool { return len(data()) == 7 })
 	d := data()
 	for key, want := range map[string]string{
 		"requestheader-client-ca-file":       string(first),
@@ -53,11 +53,11 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 		t.Errorf("got client-ca-file %q, want a PEM certificate", ca)
 	}
 
-	before := api.get(at).version()
+	before := api.get(at).resourceVersion()
 	patch := func(data map[string]any) {
 		t.Helper()
 		b, _ := json.Marshal(map[string]any{"data": data})
-		api.want(200, "PATCH", at, string(b), "Content-Type", mergePatch)
+		api.mustSend(200, "PATCH", at, string(b), "Content-Type", mergePatch)
 	}
 	// Additional CAs stay; invalid and missing data is repaired.
 	patch(map[string]any{
@@ -68,7 +68,7 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 		"client-ca-file":                 string(first),
 		"more":                           "x",
 	})
-	api.eventually("mended", func() bool {
+	api.waitUntil("mended", func() bool {
 		d := data()
 		clients, _ := d["client-ca-file"].(string)
 		return d["requestheader-allowed-names"] == `["theirs","front-proxy-client"]` &&
@@ -78,7 +78,7 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 			d["more"] == "x" &&
 			strings.Count(clients, "BEGIN CERTIFICATE") == 2
 	})
-	if api.get(at).version() == before {
+	if api.get(at).resourceVersion() == before {
 		t.Error("got an unchanged ConfigMap, want it written")
 	}
 
@@ -86,12 +86,12 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	if err := os.WriteFile(file, second, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	api.eventually("both authorities", func() bool { return data()["requestheader-client-ca-file"] == string(first)+string(second) })
+	api.waitUntil("both authorities", func() bool { return data()["requestheader-client-ca-file"] == string(first)+string(second) })
 	if err := os.WriteFile(file, append(second, first...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	api.want(200, "DELETE", at, "")
-	api.eventually("repaired", func() bool { return data()["requestheader-client-ca-file"] == string(second)+string(first) })
+	api.mustSend(200, "DELETE", at, "")
+	api.waitUntil("repaired", func() bool { return data()["requestheader-client-ca-file"] == string(second)+string(first) })
 }
 
 // TestDamagedCAFileKeepsPublishedCAs checks that the published CAs are those in use.
@@ -99,17 +99,17 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	var file string
-	api := start(t, func(o *config.Options) { file = o.Serving.ClientCAFile })
+	api := startServer(t, func(options *config.Options) { file = options.Serving.ClientCAFile })
 	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 	published := func() any {
-		data, _ := api.get(at).at("data").(map[string]any)
+		data, _ := api.get(at).field("data").(map[string]any)
 		return data["client-ca-file"]
 	}
 	good, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	api.eventually("published", func() bool { return published() == string(good) })
+	api.waitUntil("published", func() bool { return published() == string(good) })
 	for what, damage := range map[string]func() error{
 		"half":  func() error { return os.WriteFile(file, good[:len(good)/2], 0o600) },
 		"empty": func() error { return os.WriteFile(file, nil, 0o600) },
@@ -118,8 +118,8 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 		if err := damage(); err != nil {
 			t.Fatal(err)
 		}
-		api.want(200, "DELETE", at, "")
-		api.eventually(what+", published again", func() bool { return api.get(at).code == 200 })
+		api.mustSend(200, "DELETE", at, "")
+		api.waitUntil(what+", published again", func() bool { return api.get(at).code == 200 })
 		if got := published(); got != string(good) {
 			t.Errorf("%s: got published CA %q, want the valid one", what, got)
 		}
@@ -130,16 +130,16 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 func TestListedPathsAreServed(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := shared(t)
+	api := sharedServer(t)
 	listed := map[string]bool{}
-	for _, p := range a.get("/").at("paths").([]any) {
+	for _, p := range api.get("/").field("paths").([]any) {
 		path := p.(string)
 		listed[path] = true
 		want := 200
 		if path == "/openapi/v3/" {
 			want = 404 // as in kube-apiserver: the prefix of documents
 		}
-		if code := a.get(path).code; code != want {
+		if code := api.get(path).code; code != want {
 			t.Errorf("%s: got code %d, want %d", path, code, want)
 		}
 	}

@@ -66,15 +66,15 @@ func (e *extension) last() *http.Request {
 const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 
 // startExtension starts an extension server and registers it without verification of its certificate.
-func startExtension(t *testing.T, a *api) *extension {
+func startExtension(t *testing.T, api *testServer) *extension {
 	t.Helper()
-	return registerExtension(t, a, func(*extension) string { return `"insecureSkipTLSVerify":true` })
+	return registerExtension(t, api, func(*extension) string { return `"insecureSkipTLSVerify":true` })
 }
 
 // startVerifiedExtension is like startExtension, but the certificate is verified.
-func startVerifiedExtension(t *testing.T, a *api) *extension {
+func startVerifiedExtension(t *testing.T, api *testServer) *extension {
 	t.Helper()
-	return registerExtension(t, a, func(e *extension) string {
+	return registerExtension(t, api, func(e *extension) string {
 		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})
 		return fmt.Sprintf(`"caBundle":%q`, base64.StdEncoding.EncodeToString(ca))
 	})
@@ -82,7 +82,7 @@ func startVerifiedExtension(t *testing.T, a *api) *extension {
 
 // registerExtension starts an extension server and registers it. verification returns the field of
 // the APIService that determines how its certificate is verified.
-func registerExtension(t *testing.T, a *api, verification func(*extension) string) *extension {
+func registerExtension(t *testing.T, api *testServer, verification func(*extension) string) *extension {
 	t.Helper()
 	e := &extension{}
 	e.Server = httptest.NewUnstartedServer(e)
@@ -90,22 +90,22 @@ func registerExtension(t *testing.T, a *api, verification func(*extension) strin
 	e.StartTLS()
 	t.Cleanup(e.Close)
 	_, port, _ := net.SplitHostPort(e.Listener.Addr().String())
-	a.want(201, "POST", "/api/v1/namespaces/default/services",
+	api.mustSend(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	a.want(201, "POST", apiServicesPath,
+	api.mustSend(201, "POST", apiServicesPath,
 		`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,`+
 			verification(e)+`,"service":{"namespace":"default","name":"ext","port":`+port+`}}}`)
 	return e
 }
 
 // available returns the condition Available of the extension's APIService.
-func (a *api) available() string {
+func (api *testServer) available() string {
 	var s struct {
 		Status struct {
 			Conditions []struct{ Type, Status, Reason, Message string }
 		}
 	}
-	_ = json.Unmarshal(a.get(apiServicesPath+"/v1.ext.test").body, &s)
+	_ = json.Unmarshal(api.get(apiServicesPath+"/v1.ext.test").body, &s)
 	for _, c := range s.Status.Conditions {
 		if c.Type == "Available" {
 			return c.Status + " " + c.Reason + " " + c.Message
@@ -119,15 +119,15 @@ func (a *api) available() string {
 func TestExtensionServer(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, nil)
-	if r := api.get("/apis/ext.test/v1"); r.code != 404 {
-		t.Errorf("before the registration: got status %d: %s, want 404", r.code, r.body)
+	api := startServer(t, nil)
+	if response := api.get("/apis/ext.test/v1"); response.code != 404 {
+		t.Errorf("before the registration: got status %d: %s, want 404", response.code, response.body)
 	}
 
 	// 1. Requests reach the server with the user that was impersonated, without credentials, and
 	// with the audit ID of the response.
 	extension := startExtension(t, api)
-	api.eventually("available", func() bool { return api.available() == "True Passed all checks passed" })
+	api.waitUntil("available", func() bool { return api.available() == "True Passed all checks passed" })
 
 	for _, test := range []struct{ method, path, body, wantRequest string }{
 		{
@@ -153,18 +153,18 @@ func TestExtensionServer(t *testing.T) {
 			wantRequest: "DELETE /apis/ext.test/v1/namespaces/n/things/t",
 		},
 	} {
-		r := api.want(200, test.method, test.path, test.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b",
+		response := api.mustSend(200, test.method, test.path, test.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b",
 			"Impersonate-User", "eve", "Impersonate-Group", "system:masters")
-		if r.at("asked") != test.wantRequest || r.at("body") != test.body {
-			t.Errorf("%s %s: got %s, want %v and %v", test.method, test.path, r.body, test.wantRequest, test.body)
+		if response.field("asked") != test.wantRequest || response.field("body") != test.body {
+			t.Errorf("%s %s: got %s, want %v and %v", test.method, test.path, response.body, test.wantRequest, test.body)
 		}
 		received := extension.last().Header
 		if received.Get("X-Remote-User") != "eve" || received.Get("X-Remote-Extra-A") != "" ||
 			received.Get("Impersonate-User") != "" || received.Get("Authorization") != "" {
 			t.Errorf("%s: extension server received headers %v, want user eve and no credentials of the client", test.path, received)
 		}
-		if id := received.Get("Audit-Id"); id == "" || r.header.Get("Audit-Id") != id || len(r.header.Values("Audit-Id")) != 1 {
-			t.Errorf("extension server received Audit-Id %q, client %q, want the same one", id, r.header.Values("Audit-Id"))
+		if id := received.Get("Audit-Id"); id == "" || response.header.Get("Audit-Id") != id || len(response.header.Values("Audit-Id")) != 1 {
+			t.Errorf("extension server received Audit-Id %q, client %q, want the same one", id, response.header.Values("Audit-Id"))
 		}
 	}
 
@@ -175,63 +175,63 @@ func TestExtensionServer(t *testing.T) {
 		"/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things",
 		"/apis/ext.test/v1//things",
 	} {
-		if r := api.get(path); r.code != 404 || extension.last() != before {
-			t.Errorf("%s: got status %d: %s, want status 404 without a request to the server after %v", path, r.code, r.body, before)
+		if response := api.get(path); response.code != 404 || extension.last() != before {
+			t.Errorf("%s: got status %d: %s, want status 404 without a request to the server after %v", path, response.code, response.body, before)
 		}
 	}
-	if r := api.get("/apis/ext.test/v1/namespaces/n/things/redirect"); r.code != 502 {
-		t.Errorf("redirect: got status %d: %s, want 502", r.code, r.body)
+	if response := api.get("/apis/ext.test/v1/namespaces/n/things/redirect"); response.code != 502 {
+		t.Errorf("redirect: got status %d: %s, want 502", response.code, response.body)
 	}
 
 	// 3. Discovery lists the resources of the server.
-	api.eventually("discovery", func() bool {
-		r := api.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-		return strings.Contains(string(r.body),
+	api.waitUntil("discovery", func() bool {
+		response := api.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		return strings.Contains(string(response.body),
 			`{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"things"`) &&
-			strings.Contains(string(r.body), `"freshness":"Current"`)
+			strings.Contains(string(response.body), `"freshness":"Current"`)
 	})
-	if r := api.want(200, "GET", "/apis/ext.test", ""); r.at("preferredVersion", "groupVersion") != "ext.test/v1" {
-		t.Errorf("/apis/ext.test: got %s, want the preferred version ext.test/v1", r.body)
+	if response := api.mustSend(200, "GET", "/apis/ext.test", ""); response.field("preferredVersion", "groupVersion") != "ext.test/v1" {
+		t.Errorf("/apis/ext.test: got %s, want the preferred version ext.test/v1", response.body)
 	}
-	if r := api.want(200, "GET", "/apis/ext.test/v1", ""); !strings.Contains(string(r.body), "things") {
-		t.Errorf("/apis/ext.test/v1: got %s, want the resource things", r.body)
+	if response := api.mustSend(200, "GET", "/apis/ext.test/v1", ""); !strings.Contains(string(response.body), "things") {
+		t.Errorf("/apis/ext.test/v1: got %s, want the resource things", response.body)
 	}
 
 	// 4. While the server fails its checks, requests get 503.
 	extension.breaks(true)
-	api.want(200, "PATCH", apiServicesPath+"/v1.ext.test",
+	api.mustSend(200, "PATCH", apiServicesPath+"/v1.ext.test",
 		`{"spec":{"versionPriority":16}}`, "Content-Type", "application/merge-patch+json")
-	api.eventually("unavailable", func() bool {
+	api.waitUntil("unavailable", func() bool {
 		return strings.HasPrefix(api.available(), "False FailedDiscoveryCheck failing or missing response from")
 	})
-	r := api.get("/apis/ext.test/v1/namespaces/n/things/t")
-	if r.code != 503 || string(r.body) != "service unavailable\n" {
-		t.Errorf("unavailable server: got status %d: %q, want 503 and %q", r.code, r.body, "service unavailable\n")
+	response := api.get("/apis/ext.test/v1/namespaces/n/things/t")
+	if response.code != 503 || string(response.body) != "service unavailable\n" {
+		t.Errorf("unavailable server: got status %d: %q, want 503 and %q", response.code, response.body, "service unavailable\n")
 	}
 	extension.breaks(false)
-	api.eventually("available again", func() bool { return api.get("/apis/ext.test/v1/namespaces/n/things/t").code == 200 })
+	api.waitUntil("available again", func() bool { return api.get("/apis/ext.test/v1/namespaces/n/things/t").code == 200 })
 
 	// 5. An APIService without a service is local: the paths are not served.
 	var live map[string]any
 	_ = json.Unmarshal(api.get(apiServicesPath+"/v1.ext.test").body, &live)
 	const local = "True Local Local APIServices are always available"
-	api.want(200, "PATCH", apiServicesPath+"/v1.ext.test",
+	api.mustSend(200, "PATCH", apiServicesPath+"/v1.ext.test",
 		`{"spec":{"service":null,"insecureSkipTLSVerify":false}}`, "Content-Type", mergePatch)
-	api.eventually("local", func() bool { return api.available() == local })
+	api.waitUntil("local", func() bool { return api.available() == local })
 	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1"} {
-		if r := api.get(path); r.code != 404 {
-			t.Errorf("%s without a server: got status %d: %s, want 404", path, r.code, r.body)
+		if response := api.get(path); response.code != 404 {
+			t.Errorf("%s without a server: got status %d: %s, want 404", path, response.code, response.body)
 		}
 	}
 	spec, _ := json.Marshal(map[string]any{"spec": live["spec"]})
-	api.want(200, "PATCH", apiServicesPath+"/v1.ext.test", string(spec), "Content-Type", mergePatch)
-	api.eventually("available through its server", func() bool { return api.available() == "True Passed all checks passed" })
+	api.mustSend(200, "PATCH", apiServicesPath+"/v1.ext.test", string(spec), "Content-Type", mergePatch)
+	api.waitUntil("available through its server", func() bool { return api.available() == "True Passed all checks passed" })
 
 	// 6. Deleting the APIService ends the paths at once.
-	api.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
+	api.mustSend(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
 	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1", "/apis/ext.test"} {
-		if r := api.get(path); r.code != 404 {
-			t.Errorf("%s after the APIService was deleted: got status %d: %s, want 404", path, r.code, r.body)
+		if response := api.get(path); response.code != 404 {
+			t.Errorf("%s after the APIService was deleted: got status %d: %s, want 404", path, response.code, response.body)
 		}
 	}
 }
@@ -240,14 +240,14 @@ func TestExtensionServer(t *testing.T) {
 // certificate receives no requests.
 func TestExtensionServerCertificateIsVerified(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	e := startVerifiedExtension(t, a) // its certificate is for example.com
-	a.eventually("available", func() bool { return strings.HasPrefix(a.available(), "True Passed") })
-	r := a.get("/apis/ext.test/v1/namespaces/n/things/t")
-	if r.code != 503 ||
-		!strings.HasPrefix(string(r.body), "error trying to reach service: tls: failed to verify certificate: x509: ") {
+	api := startServer(t, nil)
+	e := startVerifiedExtension(t, api) // its certificate is for example.com
+	api.waitUntil("available", func() bool { return strings.HasPrefix(api.available(), "True Passed") })
+	response := api.get("/apis/ext.test/v1/namespaces/n/things/t")
+	if response.code != 503 ||
+		!strings.HasPrefix(string(response.body), "error trying to reach service: tls: failed to verify certificate: x509: ") {
 		t.Errorf("got status %d: %s, want status 503 and a text that begins with %q",
-			r.code, r.body, "error trying to reach service: tls: failed to verify certificate: x509: ")
+			response.code, response.body, "error trying to reach service: tls: failed to verify certificate: x509: ")
 	}
 	if e.last() != nil {
 		t.Error("the server received a request, want none")
@@ -258,26 +258,26 @@ func TestExtensionServerCertificateIsVerified(t *testing.T) {
 // Service has no usable endpoint.
 func TestUnreachableExtensionServers(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	api.want(201, "POST", "/api/v1/namespaces/default/services",
+	api := startServer(t, nil)
+	api.mustSend(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
 	for _, test := range []struct{ service, port, want string }{
 		{service: "none", port: "443", want: `False ServiceNotFound service/none in "default" is not present`},
 		{service: "cip", port: "8443", want: `False ServicePortError service/cip in "default" is not listening on port 8443`},
 		{service: "cip", port: "443", want: `False EndpointsNotFound cannot find endpoints for service/cip in "default"`},
 	} {
-		api.want(201, "POST", apiServicesPath,
+		api.mustSend(201, "POST", apiServicesPath,
 			`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,
 			"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"`+test.service+`","port":`+test.port+`}}}`)
-		api.eventually(test.want, func() bool { return api.available() == test.want })
-		if r := api.get("/apis/ext.test/v1"); r.code != 503 {
-			t.Errorf("%s: got status %d: %s, want status 503", test.want, r.code, r.body)
+		api.waitUntil(test.want, func() bool { return api.available() == test.want })
+		if response := api.get("/apis/ext.test/v1"); response.code != 503 {
+			t.Errorf("%s: got status %d: %s, want status 503", test.want, response.code, response.body)
 		}
-		r := api.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-		if !strings.Contains(string(r.body),
+		response := api.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		if !strings.Contains(string(response.body),
 			`{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","freshness":"Stale"}]}`) {
-			t.Errorf("%s: discovery %s", test.want, r.body)
+			t.Errorf("%s: discovery %s", test.want, response.body)
 		}
-		api.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
+		api.mustSend(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
 	}
 }

@@ -15,10 +15,10 @@ import (
 
 // external configures an external signer.
 func external(t *testing.T, s *externaljwttest.Signer) func(*config.Options) {
-	return func(o *config.Options) {
-		o.Authentication.ServiceAccountIssuers = []string{"https://issuer"}
-		o.Authentication.ServiceAccountSigningEndpoint = s.Socket
-		if err := o.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=true"); err != nil {
+	return func(options *config.Options) {
+		options.Authentication.ServiceAccountIssuers = []string{"https://issuer"}
+		options.Authentication.ServiceAccountSigningEndpoint = s.Socket
+		if err := options.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=true"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,8 +30,8 @@ func TestExternalSigner(t *testing.T) {
 	signer.Start()
 	var initial externaljwttest.State
 	signer.Change(func(s *externaljwttest.State) { initial = *s })
-	api := start(t, external(t, signer))
-	api.want(201, "POST", accounts, `{"metadata":{"name":"sa-1"}}`)
+	api := startServer(t, external(t, signer))
+	api.mustSend(201, "POST", accounts, `{"metadata":{"name":"sa-1"}}`)
 	other := externaljwttest.NewKey(t)
 	n := 0
 	for _, test := range []struct {
@@ -80,30 +80,30 @@ func TestExternalSigner(t *testing.T) {
 					test.sign(s)
 				}
 			})
-			got := api.send("POST", accounts+"/sa-1/token",
+			response := api.send("POST", accounts+"/sa-1/token",
 				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
 			if test.rejected != "" {
-				if got.code != http.StatusInternalServerError || got.at("message") != test.rejected {
-					t.Errorf("%d %s, want %s", got.code, got.body, test.rejected)
+				if response.code != http.StatusInternalServerError || response.field("message") != test.rejected {
+					t.Errorf("%d %s, want %s", response.code, response.body, test.rejected)
 				}
 				return
 			}
-			if got.code != http.StatusCreated {
-				t.Fatalf("got status %d: %s, want status %d", got.code, got.body, http.StatusCreated)
+			if response.code != http.StatusCreated {
+				t.Fatalf("got status %d: %s, want status %d", response.code, response.body, http.StatusCreated)
 			}
 			if test.keys != nil {
 				signer.Change(test.keys)
 			}
-			token := fmt.Sprint(got.at("status", "token"))
-			review := api.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews",
+			token := fmt.Sprint(response.field("status", "token"))
+			review := api.mustSend(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews",
 				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`)
-			if authenticated := review.at("status", "authenticated") == true; authenticated != test.authenticated {
+			if authenticated := review.field("status", "authenticated") == true; authenticated != test.authenticated {
 				t.Errorf("%s, want authenticated: %v", review.body, test.authenticated)
 			}
 		})
 	}
 	signer.Stop()
-	jwks := api.want(200, "GET", "/openid/v1/jwks", "")
+	jwks := api.mustSend(200, "GET", "/openid/v1/jwks", "")
 	if !strings.Contains(string(jwks.body), `"kid":"kid-1"`) || strings.Contains(string(jwks.body), "kid-4") {
 		t.Errorf("got keys %s, want kid-1 and not kid-4", jwks.body)
 	}
@@ -118,13 +118,13 @@ func TestExternalSignerBoundsLifetimes(t *testing.T) {
 	signer := externaljwttest.New(t)
 	signer.Change(func(s *externaljwttest.State) { s.MaxLifetime = 7200 })
 	signer.Start()
-	a := start(t, external(t, signer))
-	a.want(201, "POST", accounts, `{"metadata":{"name":"sa-1"}}`)
-	got := a.want(201, "POST", accounts+"/sa-1/token",
+	api := startServer(t, external(t, signer))
+	api.mustSend(201, "POST", accounts, `{"metadata":{"name":"sa-1"}}`)
+	response := api.mustSend(201, "POST", accounts+"/sa-1/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":86400}}`)
-	if fmt.Sprint(got.at("spec", "expirationSeconds")) != "7200" ||
-		!strings.Contains(got.header.Get("Warning"), "requested expiration of 86400 seconds shortened to 7200 seconds") {
-		t.Errorf("got %s, warning %q, want 7200 s and a warning of the shorter lifetime", got.body, got.header.Get("Warning"))
+	if fmt.Sprint(response.field("spec", "expirationSeconds")) != "7200" ||
+		!strings.Contains(response.header.Get("Warning"), "requested expiration of 86400 seconds shortened to 7200 seconds") {
+		t.Errorf("got %s, warning %q, want 7200 s and a warning of the shorter lifetime", response.body, response.header.Get("Warning"))
 	}
 }
 
@@ -141,23 +141,23 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 		{
 			name:   "key file",
 			want:   "(They are mutually exclusive)",
-			change: func(o *config.Options) { o.Authentication.ServiceAccountKeyFiles = []string{key} },
+			change: func(options *config.Options) { options.Authentication.ServiceAccountKeyFiles = []string{key} },
 		},
 		{
 			name:   "signing key file",
 			want:   "(They are mutually exclusive)",
-			change: func(o *config.Options) { o.Authentication.ServiceAccountSigner = key },
+			change: func(options *config.Options) { options.Authentication.ServiceAccountSigner = key },
 		},
 		{
 			name:   "no path",
 			want:   `invalid value "x.sock" passed for `,
-			change: func(o *config.Options) { o.Authentication.ServiceAccountSigningEndpoint = "x.sock" },
+			change: func(options *config.Options) { options.Authentication.ServiceAccountSigningEndpoint = "x.sock" },
 		},
 		{
 			name: "no gate",
 			want: "requires enabling ExternalServiceAccountTokenSigner feature gate",
-			change: func(o *config.Options) {
-				if err := o.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=false"); err != nil {
+			change: func(options *config.Options) {
+				if err := options.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=false"); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -165,7 +165,7 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 		{
 			name:   "longer than the signer allows",
 			want:   "service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: 3h0m0s > 2h0m0s",
-			change: func(o *config.Options) { o.Authentication.ServiceAccountMaxExpiration = 3 * time.Hour },
+			change: func(options *config.Options) { options.Authentication.ServiceAccountMaxExpiration = 3 * time.Hour },
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -16,12 +16,12 @@ const (
 )
 
 // flowOf creates a priority level with few seats, and a flow schema for a user.
-func (a *api) flowOf(user, level, response string, shares int) {
-	a.t.Helper()
-	a.want(201, "POST", flowLevels,
+func (api *testServer) flowOf(user, level, response string, shares int) {
+	api.t.Helper()
+	api.mustSend(201, "POST", flowLevels,
 		fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":%d,"borrowingLimitPercent":0,"limitResponse":%s}}}`,
 			level, shares, response))
-	a.want(201, "POST", flowSchemas,
+	api.mustSend(201, "POST", flowSchemas,
 		fmt.Sprintf(`{"metadata":{"name":"of-%s"},"spec":{"matchingPrecedence":2,"priorityLevelConfiguration":{"name":%q},"rules":[{
 		"subjects":[{"kind":"User","user":{"name":%q}}],
 		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}],
@@ -34,12 +34,12 @@ func (a *api) flowOf(user, level, response string, shares int) {
 func TestPriorityLevelLimitsClient(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
-	uid := func(path string) any { return api.get(path).at("metadata", "uid") }
-	var first answer
-	api.eventually("the schema counts", func() bool {
-		first = api.get(configMaps, as("alice")...)
+	uid := func(path string) any { return api.get(path).field("metadata", "uid") }
+	var first apiResponse
+	api.waitUntil("the schema counts", func() bool {
+		first = api.get(configMaps, asUser("alice")...)
 		return first.header.Get("X-Kubernetes-Pf-Flowschema-Uid") == uid(flowSchemas+"/of-alice")
 	})
 	got, want := first.header.Get("X-Kubernetes-Pf-Flowschema-Uid"), uid(flowSchemas+"/of-alice")
@@ -56,19 +56,19 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 		wg.Go(func() {
 			for range 10 {
 				// A list of a future version blocks until its timeout.
-				r := api.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
+				response := api.get(configMaps+"?resourceVersion=999999999&timeout=200ms", asUser("alice")...)
 				mu.Lock()
-				codes[r.code]++
-				if r.code == http.StatusTooManyRequests &&
-					(string(r.body) != "Too many requests, please try again later.\n" || r.header.Get("Retry-After") == "") {
+				codes[response.code]++
+				if response.code == http.StatusTooManyRequests &&
+					(string(response.body) != "Too many requests, please try again later.\n" || response.header.Get("Retry-After") == "") {
 					t.Errorf("got rejection %q with Retry-After %q, want %q and a Retry-After",
-						r.body, r.header.Get("Retry-After"), "Too many requests, please try again later.\n")
+						response.body, response.header.Get("Retry-After"), "Too many requests, please try again later.\n")
 				}
 				mu.Unlock()
-				if h := api.get("/livez", as("alice")...); h.code != 200 {
+				if h := api.get("/livez", asUser("alice")...); h.code != 200 {
 					t.Errorf("/livez: got status %d, want 200", h.code)
 				}
-				if other := api.get(configMaps, as("bob")...); other.code != 200 {
+				if other := api.get(configMaps, asUser("bob")...); other.code != 200 {
 					t.Errorf("another user: got status %d: %s, want 200", other.code, other.body)
 				}
 			}
@@ -78,9 +78,9 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusGatewayTimeout] == 0 || len(codes) != 2 {
 		t.Errorf("got responses by status %v, want only 429 and 504, and both", codes)
 	}
-	api.want(200, "DELETE", flowSchemas+"/of-alice", "")
-	api.eventually("a schema that was deleted does not count", func() bool {
-		return api.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") != first.header.Get("X-Kubernetes-Pf-Flowschema-Uid")
+	api.mustSend(200, "DELETE", flowSchemas+"/of-alice", "")
+	api.waitUntil("a schema that was deleted does not count", func() bool {
+		return api.get(configMaps, asUser("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") != first.header.Get("X-Kubernetes-Pf-Flowschema-Uid")
 	})
 }
 
@@ -88,8 +88,8 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 // initial objects.
 func TestWatchReleasesSeatsAfterInitialState(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	api.want(201, "POST", configMaps, configMap("a"))
+	api := startServer(t, nil)
+	api.mustSend(201, "POST", configMaps, configMap("a"))
 	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	for range 3 {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", api.url+configMaps+"?watch=true", nil)
@@ -97,44 +97,44 @@ func TestWatchReleasesSeatsAfterInitialState(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Impersonate-User", "alice")
-		resp, err := api.client.Do(req)
+		httpResponse, err := api.client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer resp.Body.Close()
-		if resp.StatusCode != 200 {
-			t.Fatalf("watch: got status %d, want 200", resp.StatusCode)
+		defer httpResponse.Body.Close()
+		if httpResponse.StatusCode != 200 {
+			t.Fatalf("watch: got status %d, want 200", httpResponse.StatusCode)
 		}
-		if _, err := resp.Body.Read(make([]byte, 1)); err != nil { // the initial objects
+		if _, err := httpResponse.Body.Read(make([]byte, 1)); err != nil { // the initial objects
 			t.Fatal(err)
 		}
-		api.eventually("a free seat", func() bool { return api.get(configMaps, as("alice")...).code == 200 })
+		api.waitUntil("a free seat", func() bool { return api.get(configMaps, asUser("alice")...).code == 200 })
 	}
 }
 
 // TestFlowControlDebugPages checks the tables of priority levels, queues and requests.
 func TestFlowControlDebugPages(t *testing.T) {
 	t.Parallel()
-	api := shared(t)
+	api := sharedServer(t)
 	const path = "/debug/api_priority_and_fairness/"
-	if r := api.get(path + "dump_priority_levels"); r.code != 200 ||
-		!strings.HasPrefix(string(r.body), "PriorityLevelName, ActiveQueues, IsIdle,") ||
-		!strings.Contains(string(r.body), "\nexempt,") {
-		t.Errorf("dump_priority_levels: got status %d: %s, want 200 and a table with the level exempt", r.code, r.body)
+	if response := api.get(path + "dump_priority_levels"); response.code != 200 ||
+		!strings.HasPrefix(string(response.body), "PriorityLevelName, ActiveQueues, IsIdle,") ||
+		!strings.Contains(string(response.body), "\nexempt,") {
+		t.Errorf("dump_priority_levels: got status %d: %s, want 200 and a table with the level exempt", response.code, response.body)
 	}
-	if r := api.get(path + "dump_queues"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName,") {
-		t.Errorf("dump_queues: got status %d: %s, want 200 and a table", r.code, r.body)
+	if response := api.get(path + "dump_queues"); response.code != 200 || !strings.HasPrefix(string(response.body), "PriorityLevelName,") {
+		t.Errorf("dump_queues: got status %d: %s, want 200 and a table", response.code, response.body)
 	}
-	if r := api.get(path + "dump_requests?includeRequestDetails=1"); r.code != 200 ||
-		!strings.Contains(string(r.body), path+"dump_requests,") {
-		t.Errorf("dump_requests: got status %d: %s, want 200 and this request in the table", r.code, r.body)
+	if response := api.get(path + "dump_requests?includeRequestDetails=1"); response.code != 200 ||
+		!strings.Contains(string(response.body), path+"dump_requests,") {
+		t.Errorf("dump_requests: got status %d: %s, want 200 and this request in the table", response.code, response.body)
 	}
-	if r := api.get(path + "dump_nothing"); r.code != 404 {
-		t.Errorf("unknown dump: got status %d, want 404", r.code)
+	if response := api.get(path + "dump_nothing"); response.code != 404 {
+		t.Errorf("unknown dump: got status %d, want 404", response.code)
 	}
-	off := start(t, func(o *config.Options) { o.Requests.PriorityAndFairness = false })
-	if r := off.get(path + "dump_queues"); r.code != 404 {
-		t.Errorf("priority and fairness disabled: got status %d, want 404", r.code)
+	off := startServer(t, func(options *config.Options) { options.Requests.PriorityAndFairness = false })
+	if response := off.get(path + "dump_queues"); response.code != 404 {
+		t.Errorf("priority and fairness disabled: got status %d, want 404", response.code)
 	}
 }
 
@@ -142,15 +142,15 @@ func TestFlowControlDebugPages(t *testing.T) {
 // of schemas.
 func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	api := startServer(t, nil)
+	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	const mine = flowSchemas + "/of-alice"
-	a.eventually("the status was set", func() bool { return a.get(mine).at("status", "conditions") != nil })
-	f := a.server.security.flow
+	api.waitUntil("the status was set", func() bool { return api.get(mine).field("status", "conditions") != nil })
+	f := api.server.security.flow
 	made := map[string]int{}
 	f.OnChange(func(name string) { made[name]++ })
 	for i := range 3 {
-		a.want(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i),
+		api.mustSend(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i),
 			"Content-Type", "application/merge-patch+json")
 	}
 	f.OnChange(func(string) {})
@@ -163,11 +163,13 @@ func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 // an update, and that the change applies once its request has completed.
 func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	judge := func() string { return api.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") }
+	api := startServer(t, nil)
+	judge := func() string {
+		return api.get(configMaps, asUser("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid")
+	}
 	before := judge()
 	f := api.server.security.flow
-	api.want(201, "POST", flowLevels,
+	api.mustSend(201, "POST", flowLevels,
 		`{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
 	making := make(chan struct{})
 	goOn := make(chan struct{})
@@ -177,7 +179,7 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 			once.Do(func() { close(making); <-goOn })
 		}
 	})
-	made := make(chan answer)
+	made := make(chan apiResponse)
 	go func() {
 		made <- api.send("POST", flowSchemas,
 			`{"metadata":{"name":"of-alice"},"spec":{"matchingPrecedence":50,"priorityLevelConfiguration":{"name":"wide"},"rules":[{
@@ -189,7 +191,7 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 		t.Errorf("before the create: got schema %q, want %q", got, before)
 	}
 	close(goOn)
-	if r := <-made; r.code != 201 || judge() != r.at("metadata", "uid") {
+	if r := <-made; r.code != 201 || judge() != r.field("metadata", "uid") {
 		t.Errorf("create: got status %d: %s, schema in force %q, want 201 and the new schema in force", r.code, r.body, judge())
 	}
 }

@@ -13,25 +13,25 @@ func TestServerStartsWithFullStore(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.ListeningServer(t)
-	on := func(o *config.Options) {
-		o.Etcd.Backend = config.BackendEtcd
-		o.Etcd.Servers = []string{etcd.Endpoint()}
+	on := func(options *config.Options) {
+		options.Etcd.Backend = config.BackendEtcd
+		options.Etcd.Servers = []string{etcd.Endpoint()}
 	}
 	t.Run("before", func(t *testing.T) {
-		start(t, on).want(201, "POST", configMaps, configMap("much"))
+		startServer(t, on).mustSend(201, "POST", configMaps, configMap("much"))
 	})
 	// Free some space first.
 	if r, err := etcd.Client().Delete(t.Context(), "/registry/namespaces/kube-node-lease"); err != nil || r.Deleted != 1 {
 		t.Fatalf("got %+v, %v, want one deleted key", r, err)
 	}
 	etcdtest.FillQuota(t, etcd)
-	a := start(t, on)
-	a.want(200, "GET", "/livez", "")
-	if r := a.want(500, "POST", configMaps, configMap("more")); !strings.Contains(string(r.body),
+	api := startServer(t, on)
+	api.mustSend(200, "GET", "/livez", "")
+	if response := api.mustSend(500, "POST", configMaps, configMap("more")); !strings.Contains(string(response.body),
 		"etcdserver: mvcc: database space exceeded") {
-		t.Errorf("write to a full store: got %s, want the error of etcd: database space exceeded", r.body)
+		t.Errorf("write to a full store: got %s, want the error of etcd: database space exceeded", response.body)
 	}
-	a.want(200, "GET", configMaps+"/much", "")
-	a.want(200, "DELETE", configMaps+"/much", "")
-	a.want(404, "GET", configMaps+"/much", "")
+	api.mustSend(200, "GET", configMaps+"/much", "")
+	api.mustSend(200, "DELETE", configMaps+"/much", "")
+	api.mustSend(404, "GET", configMaps+"/much", "")
 }

@@ -19,8 +19,8 @@ import (
 // equivalent client requests.
 func TestInternalCalls(t *testing.T) {
 	t.Parallel()
-	auditFixture := startAudited(t, func(o *config.Options) {
-		err := os.WriteFile(o.Audit.PolicyFile,
+	fixture := startAudited(t, func(options *config.Options) {
+		err := os.WriteFile(options.Audit.PolicyFile,
 			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Request, resources: [{resources: [secrets]}]}, {level: RequestResponse}]\n"),
 			0o600)
 		if err != nil {
@@ -28,7 +28,7 @@ func TestInternalCalls(t *testing.T) {
 		}
 	})
 	ctx := t.Context()
-	client := auditFixture.server.sets.client
+	client := fixture.server.sets.client
 	all := internalclient.Collection("", "v1", "configmaps", "")
 	here := internalclient.Collection("", "v1", "configmaps", "a")
 	there := internalclient.Collection("", "v1", "configmaps", "req")
@@ -117,14 +117,14 @@ func TestInternalCalls(t *testing.T) {
 	must(client.LabelSecret(ctx, "a", "s", "l", "v"))
 
 	// 4. All these calls were audited.
-	auditFixture.checkOwnCalls(t)
+	fixture.checkOwnCalls(t)
 }
 
 // checkOwnCalls checks the events of internal calls.
-func (w *auditFixture) checkOwnCalls(t *testing.T) {
+func (fixture *auditFixture) checkOwnCalls(t *testing.T) {
 	t.Helper()
 	recorded := map[string]bool{}
-	for line := range strings.Lines(w.read()) {
+	for line := range strings.Lines(fixture.read()) {
 		var test struct {
 			Verb, RequestURI string
 			User             struct{ Username string }

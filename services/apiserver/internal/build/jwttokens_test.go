@@ -30,28 +30,28 @@ func writeFile(t *testing.T, path, content string) string {
 }
 
 // getAnonymously gets a path without credentials.
-func (a *api) getAnonymously(path string) int { return a.bearer().get(path).code }
+func (api *testServer) getAnonymously(path string) int { return api.bearer().get(path).code }
 
 // TestOIDCTokens checks that tokens of an issuer that is set by --oidc flags authenticate with
 // their groups.
 func TestOIDCTokens(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
-	a := start(t, func(o *config.Options) {
-		withRBAC(o)
-		oidc := o.Authentication.JWT.OIDC
+	api := startServer(t, func(options *config.Options) {
+		withRBAC(options)
+		oidc := options.Authentication.JWT.OIDC
 		oidc.IssuerURL = provider.URL()
 		oidc.ClientID = oidctest.ClientID
 		oidc.GroupsClaim = "groups"
 		oidc.GroupsPrefix = "oidc:"
 		oidc.CAFile = writeFile(t, filepath.Join(t.TempDir(), "ca.crt"), provider.CA())
 	})
-	b := a.bearer()
+	b := api.bearer()
 	token := provider.Token(map[string]any{"groups": []string{"dev"}})
-	a.eventually("known", func() bool { return b.whoami(token).code == http.StatusCreated })
+	api.waitUntil("known", func() bool { return b.whoami(token).code == http.StatusCreated })
 	r := b.whoami(token)
-	if r.at("status", "userInfo", "username") != provider.URL()+"#ada" ||
-		fmt.Sprint(r.at("status", "userInfo", "groups")) != "[oidc:dev system:authenticated]" {
+	if r.field("status", "userInfo", "username") != provider.URL()+"#ada" ||
+		fmt.Sprint(r.field("status", "userInfo", "groups")) != "[oidc:dev system:authenticated]" {
 		t.Errorf("got %s, want user #ada with groups [oidc:dev system:authenticated]", r.body)
 	}
 	before := token
@@ -68,7 +68,7 @@ func TestOIDCTokens(t *testing.T) {
 	if r := b.whoami(before[:len(before)-8]); r.code != http.StatusUnauthorized {
 		t.Errorf("truncated token: got status %d, want 401", r.code)
 	}
-	if code := a.getAnonymously("/version"); code != http.StatusOK {
+	if code := api.getAnonymously("/version"); code != http.StatusOK {
 		t.Errorf("anonymous: got status %d, want 200", code)
 	}
 }
@@ -90,19 +90,19 @@ func TestAuthenticationConfigFile(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
 	file := filepath.Join(t.TempDir(), "authn.yaml")
-	a := start(t, func(o *config.Options) {
-		withRBAC(o)
-		o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "one:",
+	api := startServer(t, func(options *config.Options) {
+		withRBAC(options)
+		options.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "one:",
 			`,"anonymous":{"enabled":true,"conditions":[{"path":"/livez"},{"path":"/readyz"}]}`))
 	})
-	b := a.bearer()
+	b := api.bearer()
 	token := provider.Token(nil)
-	name := func() any { return b.whoami(token).at("status", "userInfo", "username") }
-	a.eventually("known", func() bool { return name() == "one:ada" })
+	name := func() any { return b.whoami(token).field("status", "userInfo", "username") }
+	api.waitUntil("known", func() bool { return name() == "one:ada" })
 	for path, want := range map[string]int{
 		"/livez": http.StatusOK, "/version": http.StatusUnauthorized, "/livez/ping": http.StatusUnauthorized,
 	} {
-		if code := a.getAnonymously(path); code != want {
+		if code := api.getAnonymously(path); code != want {
 			t.Errorf("anonymous, %s: got %d, want %d", path, code, want)
 		}
 	}
@@ -117,13 +117,13 @@ func TestAuthenticationConfigFile(t *testing.T) {
 	}
 	// A new file applies at once, also to cached identities.
 	writeFile(t, file, authenticationFile(t, provider, "two:", `,"anonymous":{"enabled":false}`))
-	a.eventually("reloaded", func() bool { return name() == "two:ada" })
-	if code := a.getAnonymously("/livez"); code != http.StatusUnauthorized {
+	api.waitUntil("reloaded", func() bool { return name() == "two:ada" })
+	if code := api.getAnonymously("/livez"); code != http.StatusUnauthorized {
 		t.Errorf("anonymous requests disabled: got status %d, want 401", code)
 	}
 	writeFile(t, file, "broken")
-	a.eventually("counted", func() bool {
-		m := string(a.get("/metrics").body)
+	api.waitUntil("counted", func() bool {
+		m := string(api.get("/metrics").body)
 		return strings.Contains(m, "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds") &&
 			strings.Contains(m, `status="failure"} 1`)
 	})
@@ -132,8 +132,8 @@ func TestAuthenticationConfigFile(t *testing.T) {
 	}
 	// A file without anonymous settings does not relax the previous ones.
 	writeFile(t, file, authenticationFile(t, provider, "three:", ""))
-	a.eventually("reloaded", func() bool { return name() == "three:ada" })
-	if code := a.getAnonymously("/livez"); code != http.StatusUnauthorized {
+	api.waitUntil("reloaded", func() bool { return name() == "three:ada" })
+	if code := api.getAnonymously("/livez"); code != http.StatusUnauthorized {
 		t.Errorf("file without anonymous: got status %d, want 401", code)
 	}
 }

@@ -13,16 +13,16 @@ import (
 // different settings.
 func TestKindSettingsReachClients(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		o.AllowPrivileged = true
-		if err := o.Features.Set(string(features.DeclarativeValidationTakeover) + "=true"); err != nil {
+	api := startServer(t, func(options *config.Options) {
+		options.AllowPrivileged = true
+		if err := options.Features.Set(string(features.DeclarativeValidationTakeover) + "=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
 	t.Run("causes", func(t *testing.T) {
-		r := api.want(http.StatusUnprocessableEntity, http.MethodPost, podsPath,
+		response := api.mustSend(http.StatusUnprocessableEntity, http.MethodPost, podsPath,
 			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"A","image":""}]}}`)
-		causes, _ := r.at("details", "causes").([]any)
+		causes, _ := response.field("details", "causes").([]any)
 		var fields []string
 		for _, c := range causes {
 			m, _ := c.(map[string]any)
@@ -35,29 +35,29 @@ func TestKindSettingsReachClients(t *testing.T) {
 		}
 	})
 	t.Run("privileged containers", func(t *testing.T) {
-		api.want(http.StatusCreated, http.MethodPost, podsPath,
+		api.mustSend(http.StatusCreated, http.MethodPost, podsPath,
 			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","securityContext":{"privileged":true}}]}}`)
 	})
 	t.Run("declared rules take over", func(t *testing.T) {
-		r := api.want(http.StatusUnprocessableEntity, http.MethodPost, "/api/v1/namespaces/default/replicationcontrollers",
+		response := api.mustSend(http.StatusUnprocessableEntity, http.MethodPost, "/api/v1/namespaces/default/replicationcontrollers",
 			`{"metadata":{"name":"r"},"spec":{"replicas":-1,"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
-		got, _ := r.at("message").(string)
+		got, _ := response.field("message").(string)
 		if got != `ReplicationController "r" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0` {
 			t.Errorf("got message %q, want spec.replicas rejected", got)
 		}
 	})
 	t.Run("warnings", func(t *testing.T) {
-		r := api.want(http.StatusCreated, http.MethodPost, podsPath+"?dryRun=All",
+		response := api.mustSend(http.StatusCreated, http.MethodPost, podsPath+"?dryRun=All",
 			`{"metadata":{"name":"w"},"spec":{"nodeSelector":{"beta.kubernetes.io/os":"linux"},"containers":[{"name":"c","image":"i"}]}}`)
-		got := r.header.Get("Warning")
+		got := response.header.Get("Warning")
 		want := `299 - "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"`
 		if got != want {
 			t.Errorf("warning is %s, want %s", got, want)
 		}
 	})
 	t.Run("deprecated kinds", func(t *testing.T) {
-		r := api.want(http.StatusOK, http.MethodGet, "/api/v1/namespaces/default/endpoints", "")
-		got, want := r.header.Get("Warning"), `299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"`
+		response := api.mustSend(http.StatusOK, http.MethodGet, "/api/v1/namespaces/default/endpoints", "")
+		got, want := response.header.Get("Warning"), `299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"`
 		if got != want {
 			t.Errorf("warning is %s, want %s", got, want)
 		}

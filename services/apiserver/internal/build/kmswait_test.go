@@ -19,32 +19,32 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	replaceFile(t, file, encrypting("secrets",
 		"kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 5m}", "identity: {}"))
-	on := func(o *config.Options) {
-		o.Etcd.Backend = config.BackendEtcd
-		o.Etcd.Servers = servers
-		o.Encryption.ConfigFile = file
+	on := func(options *config.Options) {
+		options.Etcd.Backend = config.BackendEtcd
+		options.Etcd.Servers = servers
+		options.Encryption.ConfigFile = file
 	}
-	t.Run("before", func(t *testing.T) { start(t, on).want(201, "POST", secrets, secret("s", "value")) })
+	t.Run("before", func(t *testing.T) { startServer(t, on).mustSend(201, "POST", secrets, secret("s", "value")) })
 
 	plugin.HangMethod("Decrypt")
-	api := start(t, on)
+	api := startServer(t, on)
 	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
-	api.eventually("the schema counts", func() bool {
-		return api.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == api.get(flowLevels+
-			"/tiny").at("metadata", "uid")
+	api.waitUntil("the schema counts", func() bool {
+		return api.get(configMaps, asUser("alice")...).header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == api.get(flowLevels+
+			"/tiny").field("metadata", "uid")
 	})
 	const dispatched = `apiserver_flowcontrol_dispatched_requests_total{flow_schema="of-alice",priority_level="tiny"}`
-	responses := make(chan answer, 2)
-	for _, send := range []func() answer{
-		func() answer { return api.get(secrets+"/s", as("alice")...) },
-		func() answer {
-			return api.send("PATCH", secrets+"/s", `{"data":{"more":"YQ=="}}`, append(as("alice"), "Content-Type", mergePatch)...)
+	responses := make(chan apiResponse, 2)
+	for _, send := range []func() apiResponse{
+		func() apiResponse { return api.get(secrets+"/s", asUser("alice")...) },
+		func() apiResponse {
+			return api.send("PATCH", secrets+"/s", `{"data":{"more":"YQ=="}}`, append(asUser("alice"), "Content-Type", mergePatch)...)
 		},
 	} {
 		before := api.sample(dispatched)
 		go func() { responses <- send() }()
-		api.eventually("a seat", func() bool { return api.sample(dispatched) > before })
-		api.eventually("other requests proceed", func() bool { return api.get(configMaps, as("alice")...).code == 200 })
+		api.waitUntil("a seat", func() bool { return api.sample(dispatched) > before })
+		api.waitUntil("other requests proceed", func() bool { return api.get(configMaps, asUser("alice")...).code == 200 })
 		if len(responses) > 0 {
 			t.Fatalf("got status %d while the plugin hangs, want no response yet", (<-responses).code)
 		}

@@ -26,21 +26,21 @@ type laggingSource struct {
 }
 
 // startLagging starts a server whose cache can lag.
-func startLagging(t *testing.T, configure ...func(*config.Options)) (*api, *laggingSource) {
+func startLagging(t *testing.T, configure ...func(*config.Options)) (*testServer, *laggingSource) {
 	t.Helper()
 	l := &laggingSource{requested: make(chan struct{}, 1)}
-	a := start(t, func(o *config.Options) {
+	api := startServer(t, func(options *config.Options) {
 		for _, set := range configure {
-			set(o)
+			set(options)
 		}
-		o.WrapSource = func(s watchcache.Source) watchcache.Source {
+		options.WrapSource = func(s watchcache.Source) watchcache.Source {
 			l.Source = s
 			return l
 		}
 	})
 	l.lags.Store(true)
 	t.Cleanup(func() { l.lags.Store(false); l.let() })
-	return a, l
+	return api, l
 }
 
 func (l *laggingSource) let() {
@@ -83,37 +83,37 @@ func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
 	hook, _ := newRejectingWebhook(t, "")
 	const patch = "application/merge-patch+json"
 	for i := range 3 {
-		ns := fmt.Sprintf("/api/v1/namespaces/n-%d", i)
-		api.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, i))
-		api.want(201, "POST", ns+"/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/configmaps":"0"}}}`)
-		api.want(200, "PATCH", ns+"/resourcequotas/q/status",
+		namespace := fmt.Sprintf("/api/v1/namespaces/n-%d", i)
+		api.mustSend(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, i))
+		api.mustSend(201, "POST", namespace+"/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/configmaps":"0"}}}`)
+		api.mustSend(200, "PATCH", namespace+"/resourcequotas/q/status",
 			`{"status":{"hard":{"count/configmaps":"0"},"used":{"count/configmaps":"0"}}}`, "Content-Type",
 			patch)
-		api.want(403, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
-		api.want(200, "DELETE", ns+"/resourcequotas/q", "")
-		api.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
+		api.mustSend(403, "POST", namespace+"/configmaps", `{"metadata":{"name":"c"}}`)
+		api.mustSend(200, "DELETE", namespace+"/resourcequotas/q", "")
+		api.mustSend(201, "POST", namespace+"/configmaps", `{"metadata":{"name":"c"}}`)
 
-		api.want(201, "POST", ns+"/limitranges",
+		api.mustSend(201, "POST", namespace+"/limitranges",
 			`{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Container","default":{"cpu":"1"}}]}}`)
-		pod := api.want(201, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		pod := api.mustSend(201, "POST", namespace+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 		if !strings.Contains(string(pod.body), `"limits":{"cpu":"1"}`) {
 			t.Fatalf("got pod %s, want the limits of the LimitRange", pod.body)
 		}
-		api.want(200, "PATCH", ns, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, "Content-Type", patch)
-		api.want(403, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		api.mustSend(200, "PATCH", namespace, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, "Content-Type", patch)
+		api.mustSend(403, "POST", namespace+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 
-		api.want(201, "POST", hooksPath, hookFor("h", hook.URL, "Fail", hook))
-		api.want(400, "POST", ns+"/configmaps", `{"metadata":{"name":"d"}}`)
-		api.want(200, "DELETE", hooksPath+"/h", "")
-		api.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"d"}}`)
+		api.mustSend(201, "POST", hooksPath, hookFor("h", hook.URL, "Fail", hook))
+		api.mustSend(400, "POST", namespace+"/configmaps", `{"metadata":{"name":"d"}}`)
+		api.mustSend(200, "DELETE", hooksPath+"/h", "")
+		api.mustSend(201, "POST", namespace+"/configmaps", `{"metadata":{"name":"d"}}`)
 
-		api.want(201, "POST", policiesPath,
+		api.mustSend(201, "POST", policiesPath,
 			`{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
-		api.want(201, "POST", bindingsPath, `{"metadata":{"name":"b"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
-		api.want(422, "POST", ns+"/configmaps", `{"metadata":{"name":"e"}}`)
-		api.want(200, "DELETE", policiesPath+"/p", "")
-		api.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"e"}}`)
-		api.want(200, "DELETE", bindingsPath+"/b", "")
+		api.mustSend(201, "POST", bindingsPath, `{"metadata":{"name":"b"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
+		api.mustSend(422, "POST", namespace+"/configmaps", `{"metadata":{"name":"e"}}`)
+		api.mustSend(200, "DELETE", policiesPath+"/p", "")
+		api.mustSend(201, "POST", namespace+"/configmaps", `{"metadata":{"name":"e"}}`)
+		api.mustSend(200, "DELETE", bindingsPath+"/b", "")
 	}
 }
 
@@ -136,9 +136,9 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
-	api.want(201, "POST", configMaps, configMap("c"))
-	api.want(200, "GET", configMaps+"?limit=1", "") // waits until the cache has it
-	api.want(201, "POST", hooksPath,
+	api.mustSend(201, "POST", configMaps, configMap("c"))
+	api.mustSend(200, "GET", configMaps+"?limit=1", "") // waits until the cache has it
+	api.mustSend(201, "POST", hooksPath,
 		fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["UPDATE","DELETE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]}]}`, hook.URL, ca))
 	for i, test := range []struct {
@@ -163,7 +163,7 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 		if test.method == "PATCH" {
 			header[1] = mergePatch
 		}
-		api.want(test.code, test.method, configMaps+"/c", test.body, header...)
+		api.mustSend(test.code, test.method, configMaps+"/c", test.body, header...)
 		if n := calls.Load() - before; n != 1 {
 			t.Errorf("%d: %s: got %d calls, want 1", i, test.method, n)
 		}
@@ -174,15 +174,15 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 // resourceVersion=0 as recent as those without it.
 func TestVersionZeroWithoutWatchCache(t *testing.T) {
 	t.Parallel()
-	a, _ := startLagging(t, func(o *config.Options) { o.Compatibility.WatchCache = false })
+	api, _ := startLagging(t, func(options *config.Options) { options.Compatibility.WatchCache = false })
 	const path = "/api/v1/namespaces/default/configmaps"
 	for i, query := range []string{
 		"/0?resourceVersion=0", "?resourceVersion=0", "?resourceVersion=0&limit=10",
 		"?resourceVersion=0&resourceVersionMatch=NotOlderThan", "?resourceVersion=0&labelSelector=!x",
 	} {
-		created := a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"%d"}}`, i))
-		if r := a.want(200, "GET", path+query, ""); !strings.Contains(string(r.body), `"resourceVersion":"`+created.version()+`"`) {
-			t.Errorf("%s: got %s, want resource version %s", query, r.body, created.version())
+		created := api.mustSend(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"%d"}}`, i))
+		if response := api.mustSend(200, "GET", path+query, ""); !strings.Contains(string(response.body), `"resourceVersion":"`+created.resourceVersion()+`"`) {
+			t.Errorf("%s: got %s, want resource version %s", query, response.body, created.resourceVersion())
 		}
 	}
 }

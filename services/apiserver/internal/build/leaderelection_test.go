@@ -29,21 +29,21 @@ type candidate struct{ leads, ended chan struct{} }
 
 // runCandidate runs a candidate of the client library until it stops leading or the test ends. binary
 // and emulation are its versions.
-func (a *api) runCandidate(name, binary, emulation string) *candidate {
-	a.t.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: a.url, Transport: a.client.Transport, QPS: -1})
+func (api *testServer) runCandidate(name, binary, emulation string) *candidate {
+	api.t.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: api.url, Transport: api.client.Transport, QPS: -1})
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 	leaseCandidate, _, err := leaderelection.NewCandidate(client, "kube-system", name, "example", binary,
 		emulation, coordinationv1.OldestEmulationVersion)
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, "kube-system", "example", client.CoreV1(),
 		client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: name})
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 	s := &candidate{leads: make(chan struct{}), ended: make(chan struct{})}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -59,9 +59,9 @@ func (a *api) runCandidate(name, binary, emulation string) *candidate {
 		},
 	})
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
-	ctx, end := context.WithCancel(a.t.Context())
+	ctx, end := context.WithCancel(api.t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); leaseCandidate.Run(ctx) }()
 	go func() {
@@ -70,25 +70,25 @@ func (a *api) runCandidate(name, binary, emulation string) *candidate {
 		end() // a former leader ends
 		<-done
 	}()
-	a.t.Cleanup(func() { end(); <-s.ended })
+	api.t.Cleanup(func() { end(); <-s.ended })
 	return s
 }
 
 // within fails the test unless happens is closed within a minute.
-func (a *api) within(what string, happens <-chan struct{}) {
-	a.t.Helper()
+func (api *testServer) within(what string, happens <-chan struct{}) {
+	api.t.Helper()
 	select {
 	case <-happens:
 	case <-time.After(time.Minute):
-		a.t.Fatalf("%s: not within a minute; the lease is %s", what, a.get(contestedLease).body)
+		api.t.Fatalf("%s: not within a minute; the lease is %s", what, api.get(contestedLease).body)
 	}
 }
 
 // coordinated enables coordinated leader election.
-func coordinated(t *testing.T, o *config.Options) {
+func coordinated(t *testing.T, options *config.Options) {
 	t.Helper()
-	if err := errors.Join(o.Features.Set("CoordinatedLeaderElection=true"),
-		o.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true")); err != nil {
+	if err := errors.Join(options.Features.Set("CoordinatedLeaderElection=true"),
+		options.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -99,18 +99,18 @@ func TestOldestCandidateLeads(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.ListeningServer(t)
-	replica := func() *api {
-		return start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			coordinated(t, o)
+	replica := func() *testServer {
+		return startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			coordinated(t, options)
 		})
 	}
 	one := replica()
-	one.eventually("an electing replica exists", func() bool { return one.get(controllerLease).code == http.StatusOK })
+	one.waitUntil("an electing replica exists", func() bool { return one.get(controllerLease).code == http.StatusOK })
 	two := replica()
-	two.want(200, "GET", "/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller", "")
-	spec := func(field string) string { return fmt.Sprint(two.get(contestedLease).at("spec", field)) }
+	two.mustSend(200, "GET", "/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller", "")
+	spec := func(field string) string { return fmt.Sprint(two.get(contestedLease).field("spec", field)) }
 
 	// 1. The only candidate leads.
 	first := two.runCandidate("Host_new", "1.33.0", "1.33.0")
@@ -131,12 +131,12 @@ func TestOldestCandidateLeads(t *testing.T) {
 // TestNoElectionWithoutGate checks that candidates can be created but no leader is elected.
 func TestNoElectionWithoutGate(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		if err := o.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true"); err != nil {
+	api := startServer(t, func(options *config.Options) {
+		if err := options.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	api.want(201, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates",
+	api.mustSend(201, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates",
 		`{"apiVersion":"coordination.k8s.io/v1beta1","kind":"LeaseCandidate","metadata":{"name":"a"},
 		"spec":{"leaseName":"example","binaryVersion":"1.33.0","emulationVersion":"1.33.0","strategy":"OldestEmulationVersion","renewTime":"2026-01-01T00:00:00.000000Z"}}`)
 	if api.server.controllers.leaderElection != nil {

@@ -40,7 +40,7 @@ var common commonServer
 // that needs it and stops after the last test.
 type commonServer struct {
 	start      sync.Once
-	api        *api
+	api        *testServer
 	err        error
 	stop       func() error
 	dir        string
@@ -48,18 +48,18 @@ type commonServer struct {
 }
 
 func (c *commonServer) run() {
-	var o *config.Options
+	var options *config.Options
 	c.dir, c.err = os.MkdirTemp("", "apiserver")
 	if c.err != nil {
 		return
 	}
-	o, admin, err := newTestOptions(c.dir)
+	options, admin, err := newTestOptions(c.dir)
 	c.err = err
 	if err != nil {
 		return
 	}
-	o.Admission.Disable = []string{serviceaccount.Name}
-	c.api, c.stop, c.err = run(o, admin)
+	options.Admission.Disable = []string{serviceaccount.Name}
+	c.api, c.stop, c.err = runServer(options, admin)
 }
 
 func (c *commonServer) close() (err error) {
@@ -72,9 +72,9 @@ func (c *commonServer) close() (err error) {
 	return err
 }
 
-// shared returns the server that tests share, with a new namespace for this test. A test
+// sharedServer returns the server that tests share, with a new namespace for this test. A test
 // may use it if it works only in its namespace, or fails to write elsewhere.
-func shared(t *testing.T) *api {
+func sharedServer(t *testing.T) *testServer {
 	t.Helper()
 	common.start.Do(common.run)
 	if common.err != nil {
@@ -82,11 +82,13 @@ func shared(t *testing.T) *api {
 	}
 	a := *common.api
 	a.t = t
-	a.ns = fmt.Sprintf("test-%d", common.namespaces.Add(1))
-	a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
-	a.want(http.StatusCreated, http.MethodPost, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, a.ns))
+	a.namespace = fmt.Sprintf("test-%d", common.namespaces.Add(1))
+	a.waitUntil("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
+	a.mustSend(http.StatusCreated, http.MethodPost, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, a.namespace))
 	return &a
 }
 
-// own returns the path of a resource of the core group in the test's namespace.
-func (a *api) own(resource string) string { return "/api/v1/namespaces/" + a.ns + "/" + resource }
+// namespaced returns the path of a resource of the core group in the test's namespace.
+func (api *testServer) namespaced(resource string) string {
+	return "/api/v1/namespaces/" + api.namespace + "/" + resource
+}

@@ -21,12 +21,12 @@ import (
 )
 
 // families returns the metric families of the server.
-func (a *api) families() map[string]*dto.MetricFamily {
-	a.t.Helper()
+func (api *testServer) families() map[string]*dto.MetricFamily {
+	api.t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	out, err := parser.TextToMetricFamilies(bytes.NewReader(a.want(200, "GET", "/metrics", "").body))
+	out, err := parser.TextToMetricFamilies(bytes.NewReader(api.mustSend(200, "GET", "/metrics", "").body))
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 	return out
 }
@@ -151,9 +151,9 @@ func TestMetricFamiliesOfKubernetes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, onEtcd(t))
-	a.useMetrics()
-	got := a.families()
+	api := startServer(t, onEtcd(t))
+	api.useMetrics()
+	got := api.families()
 	for line := range strings.Lines(string(recorded)) {
 		name, stability, _ := strings.Cut(strings.TrimSpace(line), " ")
 		metricFamily := got[name]
@@ -189,14 +189,14 @@ func TestMetricFamiliesOfKubernetes(t *testing.T) {
 // TestMetricsCountRequests checks the values after requests of all kinds.
 func TestMetricsCountRequests(t *testing.T) {
 	t.Parallel()
-	a := start(t, onEtcd(t))
+	api := startServer(t, onEtcd(t))
 
 	// Cause at least one sample of every metric, and one failed TLS handshake.
-	a.useMetrics()
-	if resp, err := http.Get(strings.Replace(a.url, "https", "http", 1)); err == nil {
-		resp.Body.Close()
+	api.useMetrics()
+	if httpResponse, err := http.Get(strings.Replace(api.url, "https", "http", 1)); err == nil {
+		httpResponse.Body.Close()
 	}
-	got := a.families()
+	got := api.families()
 	count := func(name string, labels ...string) (n float64) {
 		for _, m := range got[name].GetMetric() {
 			all := map[string]string{}
@@ -295,12 +295,12 @@ func TestMetricsCountRequests(t *testing.T) {
 // TestMetricsFlags checks disabled metrics and label values that are not allowed.
 func TestMetricsFlags(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) {
-		o.Metrics = optionsFromFlags(t, "--disabled-metrics=apiserver_storage_objects",
+	api := startServer(t, func(options *config.Options) {
+		options.Metrics = optionsFromFlags(t, "--disabled-metrics=apiserver_storage_objects",
 			"--allow-metric-labels=apiserver_request_total,code=200").Metrics
 	})
-	a.get("/nothing")
-	got := a.families()
+	api.get("/nothing")
+	got := api.families()
 	if got["apiserver_storage_objects"] != nil {
 		t.Error("got disabled metrics, want none")
 	}
@@ -321,37 +321,37 @@ func TestMetricsFlags(t *testing.T) {
 }
 
 // useMetrics sends requests of all kinds.
-func (a *api) useMetrics() {
-	a.t.Helper()
+func (api *testServer) useMetrics() {
+	api.t.Helper()
 	pod := `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
-	a.want(201, "POST", "/api/v1/namespaces/default/pods?fieldValidation=Strict", pod)
-	a.want(200, "PATCH", "/api/v1/namespaces/default/pods/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
-	a.want(200, "PATCH", "/api/v1/namespaces/default/pods/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
-	a.want(200, "GET", "/api/v1/componentstatuses", "")
-	a.watching("/api/v1/namespaces/default/pods?watch=1&resourceVersion=0")
-	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}`)
-	a.want(201, "POST", definitionsPath,
+	api.mustSend(201, "POST", "/api/v1/namespaces/default/pods?fieldValidation=Strict", pod)
+	api.mustSend(200, "PATCH", "/api/v1/namespaces/default/pods/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
+	api.mustSend(200, "PATCH", "/api/v1/namespaces/default/pods/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
+	api.mustSend(200, "GET", "/api/v1/componentstatuses", "")
+	api.watching("/api/v1/namespaces/default/pods?watch=1&resourceVersion=0")
+	api.mustSend(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}`)
+	api.mustSend(201, "POST", definitionsPath,
 		`{"metadata":{"name":"ruled.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"ruled","kind":"Ruled"},"versions":[{"name":"v1","served":true,"storage":true,
 		"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-validations":[{"rule":"self.n > 0"}],"properties":{"n":{"type":"integer"}}}}}]}}`)
 	ruled := "/apis/ex.test/v1/namespaces/default/ruled"
-	a.eventually("served", func() bool { return a.get(ruled).code == 200 })
-	a.want(201, "POST", ruled, `{"apiVersion":"ex.test/v1","kind":"Ruled","metadata":{"name":"r"},"n":1}`)
-	a.want(200, "PATCH", ruled+"/r", `{"n":2}`, "Content-Type", mergePatch)
-	a.want(201, "POST", apiServicesPath,
+	api.waitUntil("served", func() bool { return api.get(ruled).code == 200 })
+	api.mustSend(201, "POST", ruled, `{"apiVersion":"ex.test/v1","kind":"Ruled","metadata":{"name":"r"},"n":1}`)
+	api.mustSend(200, "PATCH", ruled+"/r", `{"n":2}`, "Content-Type", mergePatch)
+	api.mustSend(201, "POST", apiServicesPath,
 		`{"metadata":{"name":"v9.ex.test"},"spec":{"group":"ex.test","version":"v9","groupPriorityMinimum":7,"versionPriority":8,"service":{"namespace":"default","name":"s"}}}`)
-	a.eventually("looked for", func() bool {
+	api.waitUntil("looked for", func() bool {
 		shown := map[string]bool{}
-		for _, m := range a.families()["aggregator_unavailable_apiservice"].GetMetric() {
+		for _, m := range api.families()["aggregator_unavailable_apiservice"].GetMetric() {
 			shown[m.Label[0].GetValue()] = true
 		}
 		return shown["v9.ex.test"] && shown["v1.apps"] && shown["v1.ex.test"]
 	})
-	a.webhook()
+	api.webhook()
 }
 
 // webhook creates a ConfigMap that a webhook sees.
-func (a *api) webhook() {
-	a.t.Helper()
+func (api *testServer) webhook() {
+	api.t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
 		_ = json.NewDecoder(r.Body).Decode(&review)
@@ -359,27 +359,27 @@ func (a *api) webhook() {
 			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`,
 			review.Request.UID)
 	}))
-	a.t.Cleanup(server.Close)
+	api.t.Cleanup(server.Close)
 	authorizerWebhook := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{
 		Type:  "CERTIFICATE",
 		Bytes: server.Certificate().Raw,
 	}))
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+	api.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 		fmt.Sprintf(`{"metadata":{"name":"w"},"webhooks":[{"name":"w.ex.test","sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],"clientConfig":{"url":%q,"caBundle":%q}}]}`, server.URL, authorizerWebhook))
-	a.want(201, "POST", configMaps, configMap("asked"))
+	api.mustSend(201, "POST", configMaps, configMap("asked"))
 }
 
 // TestHealthCheckMetrics checks the metrics of health checks.
 func TestHealthCheckMetrics(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.want(200, "GET", "/livez", "")
-	text := string(a.want(200, "GET", "/metrics/slis", "").body)
+	api := startServer(t, nil)
+	api.mustSend(200, "GET", "/livez", "")
+	text := string(api.mustSend(200, "GET", "/metrics/slis", "").body)
 	if want := `kubernetes_healthcheck{name="etcd",type="livez"} 1`; !strings.Contains(text, want) {
 		t.Errorf("%s\nhas no %s", text, want)
 	}
-	if paths := string(a.get("/").body); !strings.Contains(paths, `"/metrics/slis"`) {
+	if paths := string(api.get("/").body); !strings.Contains(paths, `"/metrics/slis"`) {
 		t.Errorf("got paths %s, want /metrics/slis among them", paths)
 	}
 }

@@ -22,20 +22,20 @@ var ages = regexp.MustCompile(`"(\d+[hms])+"`)
 func TestListsOfOldVersions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		if err := o.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
+	api := startServer(t, func(options *config.Options) {
+		if err := options.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
 			t.Fatal(err)
 		}
-		o.Memory.Caches = 1 << 20
-		o.Memory.History = 1 << 10
+		options.Memory.Caches = 1 << 20
+		options.Memory.History = 1 << 10
 	})
 
 	// 1. Store more than the caches hold.
 	large := strings.Repeat("this is a line of some length\n", 12500)
 	for i := range 12 {
-		api.want(201, "POST", configMaps, configMap(fmt.Sprint("large-", i), "text", large, "odd", "\u0085\x7f"))
+		api.mustSend(201, "POST", configMaps, configMap(fmt.Sprint("large-", i), "text", large, "odd", "\u0085\x7f"))
 	}
-	version := api.get(configMaps).version()
+	version := api.get(configMaps).resourceVersion()
 	forms := []struct{ name, query, accept, encoding string }{
 		{name: "JSON", accept: "application/json"},
 		{name: "JSON, compressed", accept: "application/json", encoding: "gzip"},
@@ -63,24 +63,24 @@ func TestListsOfOldVersions(t *testing.T) {
 	}
 	read := func(query, accept, encoding string) []byte {
 		t.Helper()
-		answer := api.want(200, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+version+query, "",
+		response := api.mustSend(200, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+version+query, "",
 			"Accept", accept, "Accept-Encoding", encoding)
-		if (answer.header.Get("Content-Encoding") == "gzip") != (encoding == "gzip") {
-			t.Errorf("Accept-Encoding %q: got Content-Encoding %q, want gzip only on request", encoding, answer.header.Get("Content-Encoding"))
+		if (response.header.Get("Content-Encoding") == "gzip") != (encoding == "gzip") {
+			t.Errorf("Accept-Encoding %q: got Content-Encoding %q, want gzip only on request", encoding, response.header.Get("Content-Encoding"))
 		}
 		if encoding == "gzip" {
-			z, err := gzip.NewReader(bytes.NewReader(answer.body))
+			reader, err := gzip.NewReader(bytes.NewReader(response.body))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if answer.body, err = io.ReadAll(z); err != nil {
+			if response.body, err = io.ReadAll(reader); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if !strings.Contains(accept, "Table") {
-			return answer.body
+			return response.body
 		}
-		return ages.ReplaceAll(answer.body, []byte(`"age"`))
+		return ages.ReplaceAll(response.body, []byte(`"age"`))
 	}
 
 	// 2. Read the list in all forms while the cache has its version.
@@ -99,7 +99,7 @@ func TestListsOfOldVersions(t *testing.T) {
 		if _, ok := store.SnapshotAt(revision, nil); !ok {
 			break
 		}
-		api.want(200, "PUT", configMaps+"/large-"+fmt.Sprint(i%12), configMap("large-"+fmt.Sprint(i%12), "text", large+fmt.Sprint(i)))
+		api.mustSend(200, "PUT", configMaps+"/large-"+fmt.Sprint(i%12), configMap("large-"+fmt.Sprint(i%12), "text", large+fmt.Sprint(i)))
 	}
 
 	// 4. The lists that are read from etcd now must equal those from the cache.
@@ -119,46 +119,46 @@ func TestListsOfOldVersions(t *testing.T) {
 	}
 	// The rest of a list that started at the old version.
 	first := api.get(configMaps + "?resourceVersionMatch=Exact&limit=7&resourceVersion=" + version)
-	rest := api.get(configMaps + "?limit=7&continue=" + fmt.Sprint(first.at("metadata", "continue")))
-	if n, m := len(first.at("items").([]any)), len(rest.at("items").([]any)); n != 7 ||
+	rest := api.get(configMaps + "?limit=7&continue=" + fmt.Sprint(first.field("metadata", "continue")))
+	if n, m := len(first.field("items").([]any)), len(rest.field("items").([]any)); n != 7 ||
 		m != len(cachedItems(api, version))-7 ||
-		fmt.Sprint(first.at("metadata", "remainingItemCount")) != fmt.Sprint(m) {
-		t.Errorf("got pages of %d and %d items, metadata %v, want 7 and the remaining items", n, m, first.at("metadata"))
+		fmt.Sprint(first.field("metadata", "remainingItemCount")) != fmt.Sprint(m) {
+		t.Errorf("got pages of %d and %d items, metadata %v, want 7 and the remaining items", n, m, first.field("metadata"))
 	}
 	expireByCompaction(t, api)
 }
 
 // expireByCompaction checks that a list cannot be continued, or read at its version, once the store
 // has compacted that version, although the resource has not changed and the cache has it.
-func expireByCompaction(t *testing.T, a *api) {
-	first := a.get(configMaps + "?limit=7")
-	exact := configMaps + "?resourceVersionMatch=Exact&resourceVersion=" + first.version()
-	next := configMaps + "?limit=7&continue=" + fmt.Sprint(first.at("metadata", "continue"))
-	a.want(200, "GET", exact, "")
-	rest := a.get(next)
-	other := a.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"newer"}}`)
-	revision, err := strconv.ParseInt(other.version(), 10, 64)
+func expireByCompaction(t *testing.T, api *testServer) {
+	first := api.get(configMaps + "?limit=7")
+	exact := configMaps + "?resourceVersionMatch=Exact&resourceVersion=" + first.resourceVersion()
+	next := configMaps + "?limit=7&continue=" + fmt.Sprint(first.field("metadata", "continue"))
+	api.mustSend(200, "GET", exact, "")
+	rest := api.get(next)
+	other := api.mustSend(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"newer"}}`)
+	revision, err := strconv.ParseInt(other.resourceVersion(), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.server.stores.store.Compact(t.Context(), revision); err != nil {
+	if err := api.server.stores.store.Compact(t.Context(), revision); err != nil {
 		t.Fatal(err)
 	}
-	a.want(410, "GET", exact, "")
-	a.want(410, "GET", exact+"&limit=7", "")
+	api.mustSend(410, "GET", exact, "")
+	api.mustSend(410, "GET", exact+"&limit=7", "")
 	for _, accept := range []string{
 		"application/json", "application/vnd.kubernetes.protobuf",
 		"application/json;as=Table;v=v1;g=meta.k8s.io",
 	} {
-		a.want(410, "GET", next, "", "Accept", accept)
+		api.mustSend(410, "GET", next, "", "Accept", accept)
 	}
-	expired := a.want(410, "GET", next, "")
-	again := a.get(configMaps + "?limit=7&continue=" + fmt.Sprint(expired.at("metadata", "continue")))
-	if got, want := fmt.Sprint(again.at("items")), fmt.Sprint(rest.at("items")); got != want {
+	expired := api.mustSend(410, "GET", next, "")
+	again := api.get(configMaps + "?limit=7&continue=" + fmt.Sprint(expired.field("metadata", "continue")))
+	if got, want := fmt.Sprint(again.field("items")), fmt.Sprint(rest.field("items")); got != want {
 		t.Errorf("the fresh token continues with %.300s, want %.300s", got, want)
 	}
 }
 
-func cachedItems(a *api, version string) []any {
-	return a.get(configMaps + "?resourceVersionMatch=Exact&resourceVersion=" + version).at("items").([]any)
+func cachedItems(api *testServer, version string) []any {
+	return api.get(configMaps + "?resourceVersionMatch=Exact&resourceVersion=" + version).field("items").([]any)
 }

@@ -21,26 +21,26 @@ import (
 func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, withRBAC)
-	for _, ns := range []string{"mine", "yours"} {
-		api.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns))
-		api.want(201, "POST", "/api/v1/namespaces/"+ns+"/configmaps", configMap("c"))
-		api.want(201, "POST", "/api/v1/namespaces/"+ns+"/pods",
+	api := startServer(t, withRBAC)
+	for _, namespace := range []string{"mine", "yours"} {
+		api.mustSend(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, namespace))
+		api.mustSend(201, "POST", "/api/v1/namespaces/"+namespace+"/configmaps", configMap("c"))
+		api.mustSend(201, "POST", "/api/v1/namespaces/"+namespace+"/pods",
 			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 	}
-	api.want(201, "POST", rbacPath+"/namespaces/mine/rolebindings", bindingOf("b", "ClusterRole", "cluster-admin", "alice"))
-	api.want(201, "POST", rbacPath+"/clusterroles", role("proxies",
+	api.mustSend(201, "POST", rbacPath+"/namespaces/mine/rolebindings", bindingOf("b", "ClusterRole", "cluster-admin", "alice"))
+	api.mustSend(201, "POST", rbacPath+"/clusterroles", role("proxies",
 		`{"apiGroups":["*"],"resources":["*"],"verbs":["proxy"]},{"apiGroups":[""],"resources":["pods"],"verbs":["watch"]}`))
-	api.want(201, "POST", rbacPath+"/clusterroles", role("one",
+	api.mustSend(201, "POST", rbacPath+"/clusterroles", role("one",
 		`{"apiGroups":[""],"resources":["configmaps"],"resourceNames":["c"],"verbs":["list","watch","deletecollection"]}`))
 	for user, role := range map[string]string{"proxy": "proxies", "one": "one"} {
 		b := strings.Replace(bindingOf(user, "ClusterRole", role, user), `"kind":"RoleBinding"`, `"kind":"ClusterRoleBinding"`, 1)
-		api.want(201, "POST", rbacPath+"/clusterrolebindings", b)
+		api.mustSend(201, "POST", rbacPath+"/clusterrolebindings", b)
 	}
-	api.eventually("bound", func() bool {
-		return api.send("GET", "/api/v1/namespaces/mine/pods", "", as("alice")...).code == 200 &&
-			api.send("GET", "/api/v1/pods?watch=1&timeoutSeconds=1", "", as("proxy")...).code == 200 &&
-			api.send("GET", "/api/v1/configmaps?fieldSelector=metadata.name%3Dc", "", as("one")...).code == 200
+	api.waitUntil("bound", func() bool {
+		return api.send("GET", "/api/v1/namespaces/mine/pods", "", asUser("alice")...).code == 200 &&
+			api.send("GET", "/api/v1/pods?watch=1&timeoutSeconds=1", "", asUser("proxy")...).code == 200 &&
+			api.send("GET", "/api/v1/configmaps?fieldSelector=metadata.name%3Dc", "", asUser("one")...).code == 200
 	})
 	var requests sync.WaitGroup // some of them take a second
 	defer requests.Wait()
@@ -95,13 +95,13 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 	} {
 		requests.Go(func() {
 			method, path, _ := strings.Cut(test.request, " ")
-			if got := api.send(method, path, configMap("c"), append(as(test.user), "Content-Type", contentType(method))...); got.code != test.code {
-				t.Errorf("%s: %s: got %d, want %d: %s", test.user, test.request, got.code, test.code, got.body)
-			} else if got.code == 504 &&
-				(got.header.Get("Retry-After") != "1" ||
-					!strings.Contains(string(got.body), "Too large resource version: 999999999, current: ")) {
+			if response := api.send(method, path, configMap("c"), append(asUser(test.user), "Content-Type", contentType(method))...); response.code != test.code {
+				t.Errorf("%s: %s: got %d, want %d: %s", test.user, test.request, response.code, test.code, response.body)
+			} else if response.code == 504 &&
+				(response.header.Get("Retry-After") != "1" ||
+					!strings.Contains(string(response.body), "Too large resource version: 999999999, current: ")) {
 				t.Errorf("%s: got Retry-After %q: %s, want 1 and the message of a too large resource version",
-					test.request, got.header.Get("Retry-After"), got.body)
+					test.request, response.header.Get("Retry-After"), response.body)
 			}
 		})
 	}
@@ -121,11 +121,11 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 	t.Parallel()
 	webhook := newAuthorizerWebhook(t)
 	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	api := start(t, func(o *config.Options) {
-		o.Authorization.Modes = []string{"Webhook"}
-		o.Authorization.WebhookConfigFile = webhook.file
+	api := startServer(t, func(options *config.Options) {
+		options.Authorization.Modes = []string{"Webhook"}
+		options.Authorization.WebhookConfigFile = webhook.file
 	})
-	w := &clusterState{api: api, before: map[string]string{}}
+	w := &clusterState{testServer: api, before: map[string]string{}}
 	w.fill()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
@@ -155,13 +155,13 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 
 		// 2. Send it, and compare what it returns and changes with the access review.
 		webhook.reviews() // forget earlier reviews
-		r := api.send(method, path+"?"+query, body, append(as(fmt.Sprint("user", i)), "Content-Type", contentType(method))...)
+		response := api.send(method, path+"?"+query, body, append(asUser(fmt.Sprint("user", i)), "Content-Type", contentType(method))...)
 		reviews := webhook.reviews()
 		if len(reviews) == 0 || reviews[0].ResourceAttributes == nil {
 			t.Fatalf("%s %s: got no access review of a resource, want one", method, path)
 		}
-		responses[r.code]++
-		w.check(t, method+" "+path+"?"+query, r, reviews)
+		responses[response.code]++
+		w.check(t, method+" "+path+"?"+query, response, reviews)
 		if i%100 == 99 {
 			w.fill()
 		}
@@ -173,7 +173,7 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 
 // clusterState is the state that the requests of a test can see and change.
 type clusterState struct {
-	*api
+	*testServer
 	before map[string]string // resource/namespace/name → resourceVersion, before the next request
 }
 
@@ -190,8 +190,8 @@ func (w *clusterState) fill() {
 		meta := fmt.Sprintf(`"metadata":{"name":%q,"labels":{"of":%q}}`, n, n)
 		w.send("POST", "/api/v1/namespaces", `{`+meta+`}`)
 		w.send("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", `{"value":1,`+meta+`}`)
-		for _, ns := range []string{"a", "b"} {
-			in := "/api/v1/namespaces/" + ns
+		for _, namespace := range []string{"a", "b"} {
+			in := "/api/v1/namespaces/" + namespace
 			w.send("POST", in+"/configmaps", `{`+meta+`}`)
 			w.send("POST", in+"/serviceaccounts", `{`+meta+`}`)
 			w.send("POST", in+"/pods", `{`+meta+`,"spec":{"containers":[{"name":"c","image":"i"}]}}`)
@@ -207,30 +207,30 @@ func (w *clusterState) now() map[string]string {
 		"/api/v1/configmaps", "/api/v1/serviceaccounts", "/api/v1/namespaces",
 		"/apis/scheduling.k8s.io/v1/priorityclasses", "/api/v1/pods",
 	} {
-		items, _ := w.get(list).at("items").([]any)
+		items, _ := w.get(list).field("items").([]any)
 		for _, i := range items {
 			m := i.(map[string]any)["metadata"].(map[string]any)
-			ns, _ := m["namespace"].(string)
-			out[list[strings.LastIndex(list, "/")+1:]+"/"+ns+"/"+m["name"].(string)] = m["resourceVersion"].(string)
+			namespace, _ := m["namespace"].(string)
+			out[list[strings.LastIndex(list, "/")+1:]+"/"+namespace+"/"+m["name"].(string)] = m["resourceVersion"].(string)
 		}
 	}
 	return out
 }
 
 // check verifies that everything that a request shows or changes was authorized.
-func (w *clusterState) check(t *testing.T, what string, r answer, reviews []authorizationv1.SubjectAccessReviewSpec) {
+func (w *clusterState) check(t *testing.T, what string, r apiResponse, reviews []authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
-	covers := func(verbs []string, resource, ns, name string) bool {
+	covers := func(verbs []string, resource, namespace, name string) bool {
 		return slices.ContainsFunc(reviews, func(s authorizationv1.SubjectAccessReviewSpec) bool {
 			q := s.ResourceAttributes
 			if resource == "namespaces" {
-				ns = q.Namespace
-				if ns != "" && ns != name {
+				namespace = q.Namespace
+				if namespace != "" && namespace != name {
 					return false
 				}
 			}
 			return q.Resource == resource && slices.Contains(verbs, q.Verb) &&
-				(q.Namespace == "" || q.Namespace == ns) && (q.Name == "" || q.Name == name)
+				(q.Namespace == "" || q.Namespace == namespace) && (q.Name == "" || q.Name == name)
 		})
 	}
 	if r.code < 300 {
@@ -238,13 +238,13 @@ func (w *clusterState) check(t *testing.T, what string, r answer, reviews []auth
 			for _, o := range objectsIn(line) {
 				m, _ := o["metadata"].(map[string]any)
 				name, _ := m["name"].(string)
-				ns, _ := m["namespace"].(string)
+				namespace, _ := m["namespace"].(string)
 				if resource := clusterStateKinds[fmt.Sprint(o["kind"])]; resource != "" &&
 					!covers([]string{
 						"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
-					}, resource, ns, name) {
+					}, resource, namespace, name) {
 					t.Errorf("%s: got %s %s/%s in the response, want only what the review covers, %+v",
-						what, resource, ns, name, *reviews[0].ResourceAttributes)
+						what, resource, namespace, name, *reviews[0].ResourceAttributes)
 				}
 			}
 		}

@@ -53,13 +53,13 @@ func TestEtcdOverrides(t *testing.T) {
 	bus := startBus(t)
 	encryption := filepath.Join(dir, "enc.yaml")
 	replaceFile(t, encryption, encrypting("deployments.apps", keyed("aesgcm", "k1", firstSecret), "identity: {}"))
-	replica := func() *api {
-		return start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{main.Endpoint()}
-			o.Etcd.Overrides = []string{"/events#unix://" + socket, "apps/deployments#unix://" + socket}
-			o.Fanout.Servers = []string{bus.ClientURL()}
-			o.Encryption.ConfigFile = encryption
+	replica := func() *testServer {
+		return startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{main.Endpoint()}
+			options.Etcd.Overrides = []string{"/events#unix://" + socket, "apps/deployments#unix://" + socket}
+			options.Fanout.Servers = []string{bus.ClientURL()}
+			options.Encryption.ConfigFile = encryption
 		})
 	}
 	a := replica()
@@ -74,9 +74,9 @@ func TestEtcdOverrides(t *testing.T) {
 		}
 		return kv.Value
 	}
-	event := a.want(201, "POST", eventsPath, eventOf("e"))
-	a.want(201, "POST", deploymentsPath, deploymentOne)
-	a.want(201, "POST", configMaps, configMap("c"))
+	event := a.mustSend(201, "POST", eventsPath, eventOf("e"))
+	a.mustSend(201, "POST", deploymentsPath, deploymentOne)
+	a.mustSend(201, "POST", configMaps, configMap("c"))
 	second1 := a.server.stores.overrideClusters[0].store
 	for key, there := range map[string]bool{
 		"/registry/events/default/e": true, "/registry/deployments/default/d": true,
@@ -94,21 +94,21 @@ func TestEtcdOverrides(t *testing.T) {
 	}
 	// The other replica returns the same objects in each kind of read.
 	for _, path := range []string{eventsPath + "/e", "/apis/events.k8s.io/v1/namespaces/default/events/e", deploymentsPath + "/d"} {
-		b.want(200, "GET", path, "")
+		b.mustSend(200, "GET", path, "")
 	}
-	list := b.want(200, "GET", eventsPath, "")
-	if revision, err := second1.Revision(t.Context()); err != nil || atoi(t, list.version()) > revision ||
-		atoi(t, list.version()) < atoi(t, event.version()) {
+	list := b.mustSend(200, "GET", eventsPath, "")
+	if revision, err := second1.Revision(t.Context()); err != nil || atoi(t, list.resourceVersion()) > revision ||
+		atoi(t, list.resourceVersion()) < atoi(t, event.resourceVersion()) {
 		t.Errorf("got list at %s, want between its event at %s and the cluster at %d (error %v)",
-			list.version(), event.version(), revision, err)
+			list.resourceVersion(), event.resourceVersion(), revision, err)
 	}
-	b.eventually("fed by the stream", func() bool {
+	b.waitUntil("fed by the stream", func() bool {
 		s := b.server.stores.overrideClusters[0].fanout.State().Source
 		return s == "nats" || s == "local"
 	})
 	// A watch resumes from versions of the other cluster.
-	events := watchOf(b, eventsPath+"?watch=true&resourceVersion="+list.version())
-	a.want(201, "POST", eventsPath, eventOf("f"))
+	events := watchOf(b, eventsPath+"?watch=true&resourceVersion="+list.resourceVersion())
+	a.mustSend(201, "POST", eventsPath, eventOf("f"))
 	if got := events.next(); got != "ADDED f" {
 		t.Errorf("got event %s, want ADDED f", got)
 	}
@@ -122,24 +122,24 @@ func TestEtcdOverrides(t *testing.T) {
 			t.Errorf("there is no metric %s", want)
 		}
 	}
-	a.want(200, "GET", "/readyz/etcd-override-0", "")
+	a.mustSend(200, "GET", "/readyz/etcd-override-0", "")
 
 	other.Stop()
-	for _, r := range []*api{a, b} {
-		r.eventually("health check fails", func() bool {
+	for _, r := range []*testServer{a, b} {
+		r.waitUntil("health check fails", func() bool {
 			return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError
 		})
 		if got := r.get("/readyz?verbose"); got.code != 200 ||
 			!strings.Contains(string(got.body), "[-]etcd-override-0 failed: reason withheld, does not count") {
 			t.Errorf("/readyz: got status %d: %s, want 200 and a failing check that does not count", got.code, got.body)
 		}
-		r.want(200, "GET", "/livez", "")
-		r.want(200, "GET", configMaps, "")
-		r.want(200, "GET", eventsPath+"?resourceVersion=0", "")
+		r.mustSend(200, "GET", "/livez", "")
+		r.mustSend(200, "GET", configMaps, "")
+		r.mustSend(200, "GET", eventsPath+"?resourceVersion=0", "")
 	}
-	a.want(201, "POST", configMaps, configMap("meanwhile"))
-	if got := a.send("POST", eventsPath+"?timeout=200ms", eventOf("lost")); got.code < 500 {
-		t.Errorf("write without its cluster: got status %d, want a server error", got.code)
+	a.mustSend(201, "POST", configMaps, configMap("meanwhile"))
+	if response := a.send("POST", eventsPath+"?timeout=200ms", eventOf("lost")); response.code < 500 {
+		t.Errorf("write without its cluster: got status %d, want a server error", response.code)
 	}
 	if got := b.get(eventsPath + "?timeout=200ms"); got.code < 500 {
 		t.Errorf("read without its cluster: got status %d, want a server error", got.code)
@@ -147,13 +147,13 @@ func TestEtcdOverrides(t *testing.T) {
 
 	again := startSecondEtcd(t, socket, data)
 	t.Cleanup(again.Stop)
-	a.eventually("back", func() bool { return a.send("POST", eventsPath, eventOf("g")).code == 201 })
+	a.waitUntil("back", func() bool { return a.send("POST", eventsPath, eventOf("g")).code == 201 })
 	for got := events.next(); got != "ADDED g"; got = events.next() {
 		if got != "ADDED lost" {
 			t.Fatalf("got event %s, want ADDED lost", got)
 		}
 	}
-	b.want(200, "GET", eventsPath+"/g", "")
+	b.mustSend(200, "GET", eventsPath+"/g", "")
 }
 
 // TestUnavailableOverrideAtStart checks that the resources of a missing cluster do not appear
@@ -162,9 +162,9 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
-	api := start(t, func(o *config.Options) {
-		onEtcd(t)(o)
-		o.Etcd.Overrides = []string{"policy/poddisruptionbudgets#unix://" + socket, "apps/deployments#unix://" + socket}
+	api := startServer(t, func(options *config.Options) {
+		onEtcd(t)(options)
+		options.Etcd.Overrides = []string{"policy/poddisruptionbudgets#unix://" + socket, "apps/deployments#unix://" + socket}
 	})
 	api.account()
 	api.pod("p", "n", ready)
@@ -172,22 +172,22 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 		deploymentsPath + "?resourceVersion=0", deploymentsPath + "/d?resourceVersion=0",
 		deploymentsPath + "/d/scale?resourceVersion=0", deploymentsPath + "?watch=true&resourceVersion=0",
 	} {
-		api.want(429, "GET", path, "")
+		api.mustSend(429, "GET", path, "")
 	}
-	if r := api.send("POST", podsPath+"/p/eviction?timeout=200ms", eviction("p", "")); r.code < 500 {
-		t.Errorf("eviction without budgets: got status %d: %s, want a server error", r.code, r.body)
+	if response := api.send("POST", podsPath+"/p/eviction?timeout=200ms", eviction("p", "")); response.code < 500 {
+		t.Errorf("eviction without budgets: got status %d: %s, want a server error", response.code, response.body)
 	}
-	api.want(201, "POST", policiesPath,
+	api.mustSend(201, "POST", policiesPath,
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"apps/v1","kind":"Deployment"},"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
-	api.want(201, "POST", bindingsPath, policyBinding("p", denies+`,"paramRef":{"name":"d","parameterNotFoundAction":"Allow"}`))
-	if r := api.send("POST", configMaps, configMap("c")); r.code < 400 {
-		t.Errorf("policy with unreadable parameters: got status %d, want the request rejected", r.code)
+	api.mustSend(201, "POST", bindingsPath, policyBinding("p", denies+`,"paramRef":{"name":"d","parameterNotFoundAction":"Allow"}`))
+	if response := api.send("POST", configMaps, configMap("c")); response.code < 400 {
+		t.Errorf("policy with unreadable parameters: got status %d, want the request rejected", response.code)
 	}
 	again := startSecondEtcd(t, socket, filepath.Join(t.TempDir(), "data"))
 	t.Cleanup(again.Stop)
-	api.eventually("there", func() bool { return api.send("GET", deploymentsPath+"?resourceVersion=0", "").code == 200 })
-	api.want(201, "POST", configMaps, configMap("c"))
-	api.want(201, "POST", podsPath+"/p/eviction", eviction("p", ""))
+	api.waitUntil("there", func() bool { return api.send("GET", deploymentsPath+"?resourceVersion=0", "").code == 200 })
+	api.mustSend(201, "POST", configMaps, configMap("c"))
+	api.mustSend(201, "POST", podsPath+"/p/eviction", eviction("p", ""))
 }
 
 // TestStreamsOfOneEtcdHaveOwnPublishers checks that each stream has a publisher if one etcd stores
@@ -197,14 +197,14 @@ func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 	t.Parallel()
 	main := etcdtest.ListeningServer(t)
 	bus := startBus(t)
-	a := start(t, func(o *config.Options) {
-		o.Etcd.Backend = config.BackendEtcd
-		o.Etcd.Servers = []string{main.Endpoint()}
-		o.Etcd.Overrides = []string{"/events#" + main.Endpoint()}
-		o.Fanout.Servers = []string{bus.ClientURL()}
+	api := startServer(t, func(options *config.Options) {
+		options.Etcd.Backend = config.BackendEtcd
+		options.Etcd.Servers = []string{main.Endpoint()}
+		options.Etcd.Overrides = []string{"/events#" + main.Endpoint()}
+		options.Fanout.Servers = []string{bus.ClientURL()}
 	})
-	a.eventually("published", func() bool {
-		return a.server.stores.fanout.State().Publisher && a.server.stores.overrideClusters[0].fanout.State().Publisher
+	api.waitUntil("published", func() bool {
+		return api.server.stores.fanout.State().Publisher && api.server.stores.overrideClusters[0].fanout.State().Publisher
 	})
 }
 
@@ -216,33 +216,33 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	other := startSecondEtcd(t, socket, filepath.Join(dir, "data"))
-	api := start(t, func(o *config.Options) {
-		onEtcd(t)(o)
-		o.Etcd.Overrides = []string{"/events#unix://" + socket}
+	api := startServer(t, func(options *config.Options) {
+		onEtcd(t)(options)
+		options.Etcd.Overrides = []string{"/events#unix://" + socket}
 	})
 	for _, name := range []string{"a", "b", "c"} {
-		api.want(201, "POST", eventsPath, eventOf(name))
+		api.mustSend(201, "POST", eventsPath, eventOf(name))
 	}
-	api.want(201, "POST", configMaps, configMap("c"))
-	events := watchOf(api, eventsPath+"?watch=true&resourceVersion="+api.get(eventsPath).version())
-	others := watchOf(api, configMaps+"?watch=true&resourceVersion="+api.get(configMaps).version())
+	api.mustSend(201, "POST", configMaps, configMap("c"))
+	events := watchOf(api, eventsPath+"?watch=true&resourceVersion="+api.get(eventsPath).resourceVersion())
+	others := watchOf(api, configMaps+"?watch=true&resourceVersion="+api.get(configMaps).resourceVersion())
 	other.Stop()
 	again := startSecondEtcd(t, socket, filepath.Join(dir, "empty"))
 	t.Cleanup(again.Stop)
-	api.eventually("noticed", func() bool { return api.server.stores.overrideClusters[0].cache.Incarnation() == 1 })
-	api.eventually("reloaded", func() bool {
-		r := api.get(eventsPath)
-		items, _ := r.at("items").([]any)
-		return r.code == 200 && len(items) == 0
+	api.waitUntil("noticed", func() bool { return api.server.stores.overrideClusters[0].cache.Incarnation() == 1 })
+	api.waitUntil("reloaded", func() bool {
+		response := api.get(eventsPath)
+		items, _ := response.field("items").([]any)
+		return response.code == 200 && len(items) == 0
 	})
 	if got := events.next(); got != "ERROR " {
 		t.Errorf("watch of a reloaded resource: got event %q, want an error", got)
 	}
-	api.want(201, "POST", configMaps, configMap("d"))
+	api.mustSend(201, "POST", configMaps, configMap("d"))
 	if got := others.next(); got != "ADDED d" || api.server.caches.cache.Incarnation() != 0 {
 		t.Errorf("other watch: got %s, era %d", got, api.server.caches.cache.Incarnation())
 	}
-	api.want(201, "POST", eventsPath, eventOf("e"))
+	api.mustSend(201, "POST", eventsPath, eventOf("e"))
 }
 
 func atoi(t *testing.T, s string) int64 {
@@ -256,19 +256,19 @@ func atoi(t *testing.T, s string) int64 {
 
 // watched holds the events of a running watch.
 type watched struct {
-	api     *api
+	api     *testServer
 	decoder *json.Decoder
 }
 
-func watchOf(a *api, path string) *watched {
-	a.t.Helper()
-	client := &http.Client{Transport: a.client.Transport}
-	r, err := client.Get(a.url + path)
+func watchOf(api *testServer, path string) *watched {
+	api.t.Helper()
+	client := &http.Client{Transport: api.client.Transport}
+	r, err := client.Get(api.url + path)
 	if err != nil || r.StatusCode != 200 {
-		a.t.Fatalf("got %v %v, want no error and 200", r, err)
+		api.t.Fatalf("got %v %v, want no error and 200", r, err)
 	}
-	a.t.Cleanup(func() { r.Body.Close() })
-	return &watched{a, json.NewDecoder(r.Body)}
+	api.t.Cleanup(func() { r.Body.Close() })
+	return &watched{api, json.NewDecoder(r.Body)}
 }
 
 // next returns the type of the next event and the name of its object.

@@ -14,8 +14,8 @@ import (
 // as its own user, without a certificate authority.
 func TestWebhookOfTheServerItself(t *testing.T) {
 	t.Parallel()
-	auditFixture := startAudited(t, func(o *config.Options) {
-		err := os.WriteFile(o.Audit.PolicyFile,
+	fixture := startAudited(t, func(options *config.Options) {
+		err := os.WriteFile(options.Audit.PolicyFile,
 			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600)
 		if err != nil {
 			t.Fatal(err)
@@ -25,17 +25,17 @@ func TestWebhookOfTheServerItself(t *testing.T) {
 		"service": `{"service":{"namespace":"default","name":"kubernetes","path":"/webhook-service"}}`,
 		"url":     `{"url":"https://kubernetes.default.svc/webhook-url"}`,
 	} {
-		remove := auditFixture.register("mutatingwebhookconfigurations",
+		remove := fixture.register("mutatingwebhookconfigurations",
 			name, fmt.Sprintf(`"webhooks":[{"name":"h.ex.test","clientConfig":%s,"failurePolicy":"Fail","sideEffects":"None",
 			"admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]`, clientConfig))
-		a := auditFixture.prepare(500, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"c"}}`)
-		if message, _ := a.at("message").(string); !strings.Contains(message, "could not find the requested resource") {
+		a := fixture.prepare(500, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"c"}}`)
+		if message, _ := a.field("message").(string); !strings.Contains(message, "could not find the requested resource") {
 			t.Errorf("%s: got message %s, want it to contain %q", name, message, "could not find the requested resource")
 		}
 		remove()
 	}
 	called := map[string]string{} // users by path
-	for line := range strings.Lines(auditFixture.read()) {
+	for line := range strings.Lines(fixture.read()) {
 		var e struct {
 			RequestURI string
 			User       struct{ Username string }
@@ -51,5 +51,5 @@ func TestWebhookOfTheServerItself(t *testing.T) {
 			t.Errorf("%s: called as %q, want system:apiserver", path, called[path])
 		}
 	}
-	auditFixture.want(404, "GET", "/webhook-url", "", "Authorization", "Bearer t-admin") // other users get 404
+	fixture.mustSend(404, "GET", "/webhook-url", "", "Authorization", "Bearer t-admin") // other users get 404
 }

@@ -49,8 +49,8 @@ func newPeerFixture(t *testing.T) *peerFixture {
 }
 
 // replica starts a replica; runtimeConfig is its --runtime-config.
-func (w *peerFixture) replica(runtimeConfig string, change ...func(*config.Options)) *api {
-	return start(w.t, func(options *config.Options) {
+func (w *peerFixture) replica(runtimeConfig string, change ...func(*config.Options)) *testServer {
+	return startServer(w.t, func(options *config.Options) {
 		w.t.Helper()
 		if err := errors.Join(options.Features.Set("StorageVersionAPI=true,APIServerIdentity=true,UnknownVersionInteroperabilityProxy=true"),
 			options.RuntimeConfig.Set(strings.Trim("internal.apiserver.k8s.io/v1alpha1=true,"+runtimeConfig, ","))); err != nil {
@@ -77,15 +77,15 @@ func (w *peerFixture) replica(runtimeConfig string, change ...func(*config.Optio
 }
 
 // serves waits until the storage versions and the address of a replica are published.
-func (a *api) serves() {
-	a.t.Helper()
+func (api *testServer) serves() {
+	api.t.Helper()
 	for _, hook := range []string{"built-in-resources-storage-version-updater", "peer-endpoint-reconciler-controller"} {
-		a.want(200, "GET", "/readyz/poststarthook/"+hook, "")
+		api.mustSend(200, "GET", "/readyz/poststarthook/"+hook, "")
 	}
 }
 
-func (a *api) rerouted(code int) float64 {
-	return max(0, a.sample(fmt.Sprintf(`apiserver_rerouted_request_total{code="%d"}`, code)))
+func (api *testServer) rerouted(code int) float64 {
+	return max(0, api.sample(fmt.Sprintf(`apiserver_rerouted_request_total{code="%d"}`, code)))
 }
 
 func cronJob(name string) string {
@@ -104,56 +104,56 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 	a := w.replica("batch/v1=false,certificates.k8s.io/v1=false")
 	a.serves()
 
-	made := a.want(201, "POST", cronJobs, cronJob("one"))
-	if got := b.want(200, "GET", cronJobs+"/one", "").at("metadata", "uid"); got != made.at("metadata", "uid") {
-		t.Errorf("read from the other server: got UID %v, want %v", got, made.at("metadata", "uid"))
+	made := a.mustSend(201, "POST", cronJobs, cronJob("one"))
+	if response := b.mustSend(200, "GET", cronJobs+"/one", "").field("metadata", "uid"); response != made.field("metadata", "uid") {
+		t.Errorf("read from the other server: got UID %v, want %v", response, made.field("metadata", "uid"))
 	}
-	a.want(409, "POST", cronJobs, cronJob("one"))
-	a.want(200, "GET", cronJobs+"/one", "")
-	a.want(404, "GET", cronJobs+"/none", "")
-	if items, _ := a.want(200, "GET", cronJobs+"?limit=5", "").at("items").([]any); len(items) != 1 {
+	a.mustSend(409, "POST", cronJobs, cronJob("one"))
+	a.mustSend(200, "GET", cronJobs+"/one", "")
+	a.mustSend(404, "GET", cronJobs+"/none", "")
+	if items, _ := a.mustSend(200, "GET", cronJobs+"?limit=5", "").field("items").([]any); len(items) != 1 {
 		t.Errorf("got %d items, want 1", len(items))
 	}
-	a.want(200, "PATCH", cronJobs+"/one", `{"spec":{"suspend":true}}`, "Content-Type", mergePatch)
-	b.want(201, "POST", cronJobs, cronJob("two"))
+	a.mustSend(200, "PATCH", cronJobs+"/one", `{"spec":{"suspend":true}}`, "Content-Type", mergePatch)
+	b.mustSend(201, "POST", cronJobs, cronJob("two"))
 	var seen []string
-	for _, e := range a.events(cronJobs+"?watch=1&timeoutSeconds=20&resourceVersion="+made.version(), 2) {
+	for _, e := range a.watchEvents(cronJobs+"?watch=1&timeoutSeconds=20&resourceVersion="+made.resourceVersion(), 2) {
 		seen = append(seen, fmt.Sprint(e["type"], " ", e["object"].(map[string]any)["metadata"].(map[string]any)["name"]))
 	}
 	if fmt.Sprint(seen) != "[MODIFIED one ADDED two]" {
 		t.Errorf("got events %v, want [MODIFIED one ADDED two]", seen)
 	}
-	a.want(200, "DELETE", cronJobs+"/two", "")
+	a.mustSend(200, "DELETE", cronJobs+"/two", "")
 	if n := a.rerouted(201); n != 1 {
 		t.Errorf("got %v rerouted requests with 201, want 1", n)
 	}
-	a.want(404, "GET", "/apis/batch/v1", "")
-	a.want(404, "GET", "/apis/batch/v9/namespaces/default/cronjobs", "")
-	a.want(404, "GET", "/apis/apps/v1/namespaces/default/cronjobs", "")
-	a.want(200, "GET", "/api/v1/namespaces/default", "")
+	a.mustSend(404, "GET", "/apis/batch/v1", "")
+	a.mustSend(404, "GET", "/apis/batch/v9/namespaces/default/cronjobs", "")
+	a.mustSend(404, "GET", "/apis/apps/v1/namespaces/default/cronjobs", "")
+	a.mustSend(200, "GET", "/api/v1/namespaces/default", "")
 	if n := a.rerouted(404); n != 1 { // the object does not exist at the peer
 		t.Errorf("got %v rerouted requests with 404, want 1: the others have no serving peer", n)
 	}
 
 	// The peer authenticates the user, whatever headers the client sends.
-	created := a.want(201, "POST", requestsPath, requestFor(t, "carols", "ex.test/any",
-		pkix.Name{CommonName: "any"}), append(as("carol", "dev"), "Impersonate-Uid", "7", "Impersonate-Extra-Scope", "x",
+	created := a.mustSend(201, "POST", requestsPath, requestFor(t, "carols", "ex.test/any",
+		pkix.Name{CommonName: "any"}), append(asUser("carol", "dev"), "Impersonate-Uid", "7", "Impersonate-Extra-Scope", "x",
 		"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X_Remote_User", "root", "X-Remote-Extra-Scope", "all",
 		"X-Our-User", "root", "X-Our-Group", "system:masters", "X-Our-Extra-Scope", "all")...)
-	if got := fmt.Sprint(created.at("spec", "username"), created.at("spec", "uid"),
-		created.at("spec", "groups"), created.at("spec", "extra")); got != "carol7[dev system:authenticated] map[scope:[x]]" {
+	if got := fmt.Sprint(created.field("spec", "username"), created.field("spec", "uid"),
+		created.field("spec", "groups"), created.field("spec", "extra")); got != "carol7[dev system:authenticated] map[scope:[x]]" {
 		t.Errorf("peer received user %s, want carol7[dev system:authenticated] map[scope:[x]]", got)
 	}
 
 	// A request that claims to come from a peer is not proxied.
-	a.want(404, "GET", cronJobs+"/one", "", peers.Header, "true")
-	b.want(200, "GET", cronJobs+"/one", "", peers.Header, "true", "X-Remote-User", "root")
+	a.mustSend(404, "GET", cronJobs+"/one", "", peers.Header, "true")
+	b.mustSend(200, "GET", cronJobs+"/one", "", peers.Header, "true", "X-Remote-User", "root")
 
 	b.stop()
-	a.eventually("the peer is unreachable", func() bool {
-		r := a.get(cronJobs + "/one")
-		return r.code == http.StatusServiceUnavailable && r.at("reason") == "ServiceUnavailable" &&
-			r.at("message") == "Error getting ip and port info of the remote server while proxying"
+	a.waitUntil("the peer is unreachable", func() bool {
+		response := a.get(cronJobs + "/one")
+		return response.code == http.StatusServiceUnavailable && response.field("reason") == "ServiceUnavailable" &&
+			response.field("message") == "Error getting ip and port info of the remote server while proxying"
 	})
 }
 
@@ -168,20 +168,20 @@ func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 	strict := w.replica("batch/v1=false", withRBAC)
 	lax.serves()
 	strict.serves()
-	b.want(201, "POST", cronJobs, cronJob("one"))
-	for name, a := range map[string]*api{"allowed here alone": lax, "allowed nowhere": strict} {
-		if r := a.get(cronJobs+"/one", as("carol")...); r.code != http.StatusForbidden ||
-			!strings.Contains(string(r.body), `User \"carol\" cannot get resource \"cronjobs\"`) {
+	b.mustSend(201, "POST", cronJobs, cronJob("one"))
+	for name, a := range map[string]*testServer{"allowed here alone": lax, "allowed nowhere": strict} {
+		if response := a.get(cronJobs+"/one", asUser("carol")...); response.code != http.StatusForbidden ||
+			!strings.Contains(string(response.body), `User \"carol\" cannot get resource \"cronjobs\"`) {
 			t.Errorf("%s: got status %d: %s, want status %d and a text with %q",
-				name, r.code, r.body, http.StatusForbidden, `User \"carol\" cannot get resource \"cronjobs\"`)
+				name, response.code, response.body, http.StatusForbidden, `User \"carol\" cannot get resource \"cronjobs\"`)
 		}
 	}
 	if n := strict.rerouted(403); n != 0 {
 		t.Errorf("got %v rerouted forbidden requests, want none", n)
 	}
 	b.grant("carol", `{"apiGroups":["batch"],"resources":["cronjobs"],"verbs":["get"]}`)
-	strict.eventually("allowed", func() bool { return strict.get(cronJobs+"/one", as("carol")...).code == 200 })
-	strict.want(403, "DELETE", cronJobs+"/one", "", as("carol")...)
+	strict.waitUntil("allowed", func() bool { return strict.get(cronJobs+"/one", asUser("carol")...).code == 200 })
+	strict.mustSend(403, "DELETE", cronJobs+"/one", "", asUser("carol")...)
 }
 
 // TestProxiedRequestIsNotProxiedAgain starts replicas that publish wrong storage versions about
@@ -196,15 +196,15 @@ func TestProxiedRequestIsNotProxiedAgain(t *testing.T) {
 	b.serves()
 	const said, scalers = storageVersionsPath +
 		"/autoscaling.horizontalpodautoscalers", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
-	v := a.want(200, "GET", said, "")
+	v := a.mustSend(200, "GET", said, "")
 	lie := bytes.ReplaceAll(v.body, []byte(`"servedVersions":["autoscaling/v2"]`),
 		[]byte(`"servedVersions":["autoscaling/v1","autoscaling/v2"]`))
 	if bytes.Equal(lie, v.body) {
 		t.Fatalf("got an unchanged body %s, want a manipulated one", v.body)
 	}
-	a.want(404, "GET", scalers, "")
-	a.want(200, "PUT", said+"/status", string(lie))
-	a.eventually("carried on", func() bool { a.want(404, "GET", scalers, ""); return a.rerouted(404) > 0 })
+	a.mustSend(404, "GET", scalers, "")
+	a.mustSend(200, "PUT", said+"/status", string(lie))
+	a.waitUntil("carried on", func() bool { a.mustSend(404, "GET", scalers, ""); return a.rerouted(404) > 0 })
 	if n := b.rerouted(404); n != 0 {
 		t.Errorf("got %v requests rerouted back, want none", n)
 	}
@@ -220,29 +220,29 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 	api := w.replica("batch/v1=false")
 	api.serves()
 	const things = "/apis/example.com/v1/namespaces/default/things"
-	b.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-	b.want(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
-	b.eventually("published", func() bool { return b.get(storageVersionsPath+"/example.com.things").code == 200 })
-	b.want(200, "DELETE", definitionsPath+"/things.example.com", "")
-	b.eventually("not defined", func() bool { return b.get(definitionsPath+"/things.example.com").code == 404 })
+	b.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	b.mustSend(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
+	b.waitUntil("published", func() bool { return b.get(storageVersionsPath+"/example.com.things").code == 200 })
+	b.mustSend(200, "DELETE", definitionsPath+"/things.example.com", "")
+	b.waitUntil("not defined", func() bool { return b.get(definitionsPath+"/things.example.com").code == 404 })
 	identity := b.server.delegates.presence.Identity
 	b.stop()
-	api.eventually("found to be gone", func() bool { return api.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
-	if r := api.get(things + "/a"); r.code != http.StatusNotFound {
-		t.Errorf("undefined resource: got status %d: %s, want 404", r.code, r.body)
+	api.waitUntil("found to be gone", func() bool { return api.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
+	if response := api.get(things + "/a"); response.code != http.StatusNotFound {
+		t.Errorf("undefined resource: got status %d: %s, want 404", response.code, response.body)
 	}
-	api.want(200, "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+identity, "")
-	api.eventually("not to be expected", func() bool { return api.get(cronJobs+"/one").code == http.StatusNotFound })
+	api.mustSend(200, "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+identity, "")
+	api.waitUntil("not to be expected", func() bool { return api.get(cronJobs+"/one").code == http.StatusNotFound })
 }
 
 // TestUnreachableOrForgedPeers checks that the request is rejected and discloses nothing.
 func TestUnreachableOrForgedPeers(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	peerFixture := newPeerFixture(t)
-	b := peerFixture.replica("")
+	fixture := newPeerFixture(t)
+	b := fixture.replica("")
 	b.serves()
-	api := peerFixture.replica("batch/v1=false")
+	api := fixture.replica("batch/v1=false")
 	api.serves()
 	identity := b.server.delegates.presence.Identity
 	b.stop()
@@ -258,21 +258,21 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 		{port: at.Port(), want: "certificate"},
 	} {
 		end := api.pretend(identity, c.port)
-		api.eventually("rejected because of "+c.want, func() bool {
-			r := api.get(cronJobs + "/one")
-			return r.code == http.StatusServiceUnavailable && strings.Contains(string(r.body), c.want)
+		api.waitUntil("rejected because of "+c.want, func() bool {
+			response := api.get(cronJobs + "/one")
+			return response.code == http.StatusServiceUnavailable && strings.Contains(string(response.body), c.want)
 		})
 		end()
 	}
 	if n := asked.Load(); n != 0 {
 		t.Errorf("another server received %d requests, want none", n)
 	}
-	c := peerFixture.replica("")
+	c := fixture.replica("")
 	c.serves()
-	c.want(201, "POST", cronJobs, cronJob("one"))
+	c.mustSend(201, "POST", cronJobs, cronJob("one"))
 	defer api.pretend(identity, "1")()
 	inARow := 0
-	api.eventually("asking the one that answers alone", func() bool {
+	api.waitUntil("asking the one that answers alone", func() bool {
 		inARow++
 		if api.get(cronJobs+"/one").code != 200 {
 			inARow = 0
@@ -282,8 +282,8 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 }
 
 // pretend publishes the address of a replica until end is called.
-func (a *api) pretend(identity, port string) (end func()) {
-	p := a.server.delegates.presence
+func (api *testServer) pretend(identity, port string) (end func()) {
+	p := api.server.delegates.presence
 	presence := &peers.Presence{
 		Store:    p.Store,
 		Root:     p.Root,
@@ -294,10 +294,10 @@ func (a *api) pretend(identity, port string) (end func()) {
 		Logger:   slog.New(slog.DiscardHandler),
 	}
 	_, _ = fmt.Sscan(port, &presence.Port)
-	ctx, cancel := context.WithCancel(a.t.Context())
+	ctx, cancel := context.WithCancel(api.t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = presence.Run(ctx) }()
-	a.eventually("said", func() bool { return presence.Check(nil) == nil })
+	api.waitUntil("said", func() bool { return presence.Check(nil) == nil })
 	return func() { cancel(); <-done }
 }
 
@@ -378,17 +378,17 @@ func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 			t.Errorf("%s: got %d bytes back, %v, want all %d", name, out.Len(), err, len(big))
 		}
 	}
-	api.eventually("counted", func() bool { return api.rerouted(101) == 2 })
+	api.waitUntil("counted", func() bool { return api.rerouted(101) == 2 })
 }
 
 // clientTLS returns the client certificate.
-func (a *api) clientTLS() rest.TLSClientConfig {
-	a.t.Helper()
-	pair := a.client.Transport.(*http.Transport).TLSClientConfig.Certificates[0]
+func (api *testServer) clientTLS() rest.TLSClientConfig {
+	api.t.Helper()
+	pair := api.client.Transport.(*http.Transport).TLSClientConfig.Certificates[0]
 	return rest.TLSClientConfig{
 		Insecure: true,
 		CertData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}),
-		KeyData:  keyPEM(a.t, pair),
+		KeyData:  keyPEM(api.t, pair),
 	}
 }
 

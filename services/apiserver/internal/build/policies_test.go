@@ -30,8 +30,8 @@ const denies = `,"validationActions":["Deny"]`
 // TestPoliciesApplyAtOnce follows each write that affects policies by a request that depends on it.
 func TestPoliciesApplyAtOnce(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	api.want(201, "POST", definitionsPath, definitionOf("limits", "Limit", ""))
+	api := startServer(t, nil)
+	api.mustSend(201, "POST", definitionsPath, definitionOf("limits", "Limit", ""))
 	const dry, limits = configMaps + "?dryRun=All", "/apis/example.com/v1/namespaces/default/limits"
 	object := configMap("a", "k", "v")
 	no := admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"false","message":"no"}]`)
@@ -148,12 +148,12 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 // TestPoliciesCannotBlockTheirOwnRepair checks that a policy can be changed whatever it says.
 func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := startServer(t, nil)
 	everything := strings.Replace(admissionPolicy("all", "*", "*",
 		`"validations":[{"expression":"false","message":"nothing goes"}]`), `"v1"`, `"*"`, 1)
-	a.want(201, "POST", policiesPath, everything)
-	a.want(201, "POST", bindingsPath, policyBinding("all", denies))
-	a.steps(t, []step{
+	api.mustSend(201, "POST", policiesPath, everything)
+	api.mustSend(201, "POST", bindingsPath, policyBinding("all", denies))
+	api.steps(t, []step{
 		{what: "an object", method: "POST", path: configMaps, body: configMap("a"), code: 422, has: []string{"nothing goes"}},
 		{
 			what:   "a webhook configuration",
@@ -188,17 +188,17 @@ func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 // they name.
 func TestPoliciesMatchOtherVersions(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	const (
 		scalers     = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 		deployments = "/apis/apps/v1/namespaces/default/deployments"
 	)
-	api.want(201, "POST", policiesPath, admissionPolicy("e", "autoscaling", "horizontalpodautoscalers",
+	api.mustSend(201, "POST", policiesPath, admissionPolicy("e", "autoscaling", "horizontalpodautoscalers",
 		`"validations":[{"expression":"object.apiVersion == 'autoscaling/v1' && object.spec.targetCPUUtilizationPercentage <= 50","message":"too much"}]`))
-	api.want(201, "POST", bindingsPath, policyBinding("e", denies))
-	api.want(201, "POST", policiesPath, admissionPolicy("s", "apps", "deployments/scale",
+	api.mustSend(201, "POST", bindingsPath, policyBinding("e", denies))
+	api.mustSend(201, "POST", policiesPath, admissionPolicy("s", "apps", "deployments/scale",
 		`"validations":[{"expression":"object.spec.replicas < 3 && request.subResource == 'scale'","message":"too many replicas"}]`))
-	api.want(201, "POST", bindingsPath, policyBinding("s", denies))
+	api.mustSend(201, "POST", bindingsPath, policyBinding("s", denies))
 	scaler := func(percent int) string {
 		return fmt.Sprintf(`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":%d}}}]}}`,
 			percent)
@@ -236,9 +236,9 @@ func TestPoliciesMatchOtherVersions(t *testing.T) {
 // TestMutatingPoliciesApplyAtOnce is TestPoliciesApplyAtOnce for mutating policies.
 func TestMutatingPoliciesApplyAtOnce(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		_ = o.RuntimeConfig.Set("admissionregistration.k8s.io/v1alpha1=true")
-		if err := o.Features.Set("MutatingAdmissionPolicy=true"); err != nil {
+	api := startServer(t, func(options *config.Options) {
+		_ = options.RuntimeConfig.Set("admissionregistration.k8s.io/v1alpha1=true")
+		if err := options.Features.Set("MutatingAdmissionPolicy=true"); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -29,11 +29,11 @@ func paramBinding(name, policy, paramRef string) string {
 
 // grantToBob creates a cluster role with one rule, and binds it to the user bob. groups, resources and
 // verbs are JSON lists.
-func (a *api) grantToBob(t *testing.T, name, groups, resources, verbs string) {
+func (api *testServer) grantToBob(t *testing.T, name, groups, resources, verbs string) {
 	t.Helper()
-	a.want(201, "POST", clusterRolesPath, fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":%s,"resources":%s,"verbs":%s}]}`,
+	api.mustSend(201, "POST", clusterRolesPath, fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":%s,"resources":%s,"verbs":%s}]}`,
 		name, groups, resources, verbs))
-	a.want(201, "POST", clusterRoleBindingsPath,
+	api.mustSend(201, "POST", clusterRoleBindingsPath,
 		fmt.Sprintf(`{"metadata":{"name":%[1]q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%[1]q},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`,
 			name))
 }
@@ -43,7 +43,7 @@ func (a *api) grantToBob(t *testing.T, name, groups, resources, verbs string) {
 // what paramRef refers to.
 func TestPolicyParametersRequirePermission(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) { o.Authorization.Modes = []string{"RBAC"} })
+	api := startServer(t, func(options *config.Options) { options.Authorization.Modes = []string{"RBAC"} })
 	const (
 		errNeedsGetOnKind = `is invalid: spec.paramKind: Forbidden: user \u0026{bob  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`
 		errNeedsGetOnRef  = `is invalid: spec.paramRef: Forbidden: user \u0026{bob  [system:authenticated] map[]} does not have \"get\" permission on the object referenced by paramRef`
@@ -60,12 +60,12 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 	asBob := func(steps ...bobStep) {
 		t.Helper()
 		for _, s := range steps {
-			headers := as("bob")
+			headers := asUser("bob")
 			if s.method == "PATCH" {
 				headers = append(headers, "Content-Type", mergePatch)
 			}
-			if r := api.send(s.method, s.path, s.body, headers...); r.code != s.code || !strings.Contains(string(r.body), s.wantErr) {
-				t.Errorf("%s: got %d %s, want %d and %q", s.what, r.code, r.body, s.code, s.wantErr)
+			if response := api.send(s.method, s.path, s.body, headers...); response.code != s.code || !strings.Contains(string(response.body), s.wantErr) {
+				t.Errorf("%s: got %d %s, want %d and %q", s.what, response.code, response.body, s.code, s.wantErr)
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 			body: `{"spec":{"paramKind":{"apiVersion":"v1","kind":"Secret"}}}`, code: 422, wantErr: errNeedsGetOnKind,
 		},
 	)
-	api.want(201, "POST", policiesPath, secretPolicy("p")) // as the administrator
+	api.mustSend(201, "POST", policiesPath, secretPolicy("p")) // as the administrator
 	asBob(
 		bobStep{
 			what: "update a policy without a change of its parameters", method: "PATCH", path: policiesPath + "/p",
@@ -107,9 +107,9 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 	)
 
 	// 2. With get on the secret default/s.
-	api.want(201, "POST", clusterRolesPath,
+	api.mustSend(201, "POST", clusterRolesPath,
 		`{"metadata":{"name":"one"},"rules":[{"apiGroups":[""],"resources":["secrets"],"resourceNames":["s"],"verbs":["get"]}]}`)
-	api.want(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+	api.mustSend(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
 		`{"metadata":{"name":"one"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"one"},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`)
 	asBob(
 		bobStep{

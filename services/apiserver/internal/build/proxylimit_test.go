@@ -49,7 +49,7 @@ func newSilentKubelet(t *testing.T) *silentKubelet {
 
 // proxyFixture is a server with a silent kubelet, the node n and the pod p on that node.
 type proxyFixture struct {
-	*api
+	*testServer
 	*silentKubelet
 	ctx  context.Context // of waiting requests
 	http *http.Client    // HTTP/1
@@ -63,7 +63,7 @@ type proxyFixture struct {
 // gets half of the slots, rounded up if odd, the second one half of the rest, and so on.
 func startProxyFixture(t *testing.T, most int) *proxyFixture {
 	c := &proxyFixture{silentKubelet: newSilentKubelet(t)}
-	c.api = start(t, func(o *config.Options) { o.Upstream.MaxProxied = most })
+	c.testServer = startServer(t, func(options *config.Options) { options.Upstream.MaxProxied = most })
 	c.account()
 	c.node("n", c.Server.URL)
 	c.pod("p", "n", "")
@@ -74,7 +74,7 @@ func startProxyFixture(t *testing.T, most int) *proxyFixture {
 	c.http = &http.Client{Transport: plain}
 	t.Cleanup(func() {
 		cancel()
-		c.eventually("all have ended", func() bool { return c.sample("binnacle_carried_requests") == 0 })
+		c.waitUntil("all have ended", func() bool { return c.sample("binnacle_carried_requests") == 0 })
 		plain.CloseIdleConnections()
 	})
 	return c
@@ -93,7 +93,7 @@ const (
 func (c *proxyFixture) wait(ctx context.Context, path, user string, groups ...string) int {
 	c.t.Helper()
 	answered := make(chan int, 1)
-	go func() { answered <- c.ask(ctx, c.client, path, as(user, groups...)) }()
+	go func() { answered <- c.ask(ctx, c.client, path, asUser(user, groups...)) }()
 	select {
 	case <-c.asked:
 		return 0
@@ -112,13 +112,13 @@ func (c *proxyFixture) ask(ctx context.Context, by *http.Client, path string, he
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
-	resp, err := by.Do(r)
+	httpResponse, err := by.Do(r)
 	if err != nil {
 		return 0
 	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode
+	defer httpResponse.Body.Close()
+	_, _ = io.Copy(io.Discard, httpResponse.Body)
+	return httpResponse.StatusCode
 }
 
 // TestProxiedRequestsAreShared checks that one user, or the service accounts of one namespace,
@@ -129,13 +129,13 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 	// 2 of the 20 slots are for administrators, so users share 18. In this order, they get: alice 9
 	// of 18, the service accounts of the namespace mine 5 of 9, bob 2 of 4, carol 1 of 2, dave the
 	// last one, and erin none.
-	proxyFixture := startProxyFixture(t, 20)
-	leaving, leave := context.WithCancel(proxyFixture.ctx)
+	fixture := startProxyFixture(t, 20)
+	leaving, leave := context.WithCancel(fixture.ctx)
 	defer leave()
 	// fill sends requests of the users in turn until one is rejected. It returns the number of slots
 	// that they got.
 	fill := func(ctx context.Context, users ...string) (n int) {
-		for ; proxyFixture.wait(ctx, []string{ofNode, ofLog}[n%2], users[n%len(users)]) == 0; n++ {
+		for ; fixture.wait(ctx, []string{ofNode, ofLog}[n%2], users[n%len(users)]) == 0; n++ {
 		}
 		return n
 	}
@@ -148,41 +148,41 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 		ofNode, ofNode + "hello", ofLog, ofExec, podsPath + "/p/attach", podsPath + "/p/portforward",
 		podsPath + "/p/proxy/", servicesPath + "/s/proxy/",
 	} {
-		r := proxyFixture.want(429, "GET", path, "", as("alice")...)
-		if r.header.Get("Retry-After") != "1" || r.at("reason") != "TooManyRequests" {
-			t.Errorf("%s: got body %s and headers %v, want Retry-After %q and reason %q", path, r.body, r.header, "1", "TooManyRequests")
+		response := fixture.mustSend(429, "GET", path, "", asUser("alice")...)
+		if response.header.Get("Retry-After") != "1" || response.field("reason") != "TooManyRequests" {
+			t.Errorf("%s: got body %s and headers %v, want Retry-After %q and reason %q", path, response.body, response.header, "1", "TooManyRequests")
 		}
 	}
-	proxyFixture.want(200, "GET", podsPath+"/p", "", as("alice")...)
+	fixture.mustSend(200, "GET", podsPath+"/p", "", asUser("alice")...)
 
 	// 2. The service accounts of a namespace share half of the rest. Another namespace has its own
 	// share.
-	if n := fill(proxyFixture.ctx, "system:serviceaccount:mine:a", "system:serviceaccount:mine:b"); n != 5 {
+	if n := fill(fixture.ctx, "system:serviceaccount:mine:a", "system:serviceaccount:mine:b"); n != 5 {
 		t.Errorf("the service accounts of a namespace have %d places, want half of 9", n)
 	}
-	proxyFixture.want(200, "GET", ofNode+"hello", "", as("system:serviceaccount:other:a")...)
+	fixture.mustSend(200, "GET", ofNode+"hello", "", asUser("system:serviceaccount:other:a")...)
 
 	// 3. Other users take the rest. Administrators still get a slot.
 	for _, user := range []string{"bob", "carol", "dave", "erin"} {
-		fill(proxyFixture.ctx, user)
+		fill(fixture.ctx, user)
 	}
-	proxyFixture.want(429, "GET", ofNode+"hello", "", as("frank")...)
-	proxyFixture.want(200, "GET", ofNode+"hello", "")
-	if n := proxyFixture.sample("binnacle_carried_requests"); n != 18 {
+	fixture.mustSend(429, "GET", ofNode+"hello", "", asUser("frank")...)
+	fixture.mustSend(200, "GET", ofNode+"hello", "")
+	if n := fixture.sample("binnacle_carried_requests"); n != 18 {
 		t.Errorf("got %v carried requests, want 18", n)
 	}
 	// Each of the six calls of fill ended with a rejection, and alice had 8 more.
-	if n := proxyFixture.sample("binnacle_carried_requests_refused_total"); n < 14 {
+	if n := fixture.sample("binnacle_carried_requests_refused_total"); n < 14 {
 		t.Errorf("got %v rejected requests, want at least 14", n)
 	}
 
 	// 4. Only the requests of alice end.
 	leave()
 	for range 9 {
-		<-proxyFixture.left
+		<-fixture.left
 	}
-	proxyFixture.eventually("places are back", func() bool { return proxyFixture.sample("binnacle_carried_requests") == 9 })
-	proxyFixture.want(200, "GET", ofNode+"hello", "", as("alice")...)
+	fixture.waitUntil("places are back", func() bool { return fixture.sample("binnacle_carried_requests") == 9 })
+	fixture.mustSend(200, "GET", ofNode+"hello", "", asUser("alice")...)
 }
 
 // TestAnonymousProxiedRequestsShareByAddress checks that all anonymous requests from one address
@@ -197,8 +197,8 @@ func TestAnonymousProxiedRequestsShareByAddress(t *testing.T) {
 	if n != 5 {
 		t.Errorf("they have %d places, want half of 9", n)
 	}
-	c.want(429, "GET", ofNode+"hello", "", as("other", "system:unauthenticated")...)
-	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
+	c.mustSend(429, "GET", ofNode+"hello", "", asUser("other", "system:unauthenticated")...)
+	c.mustSend(200, "GET", ofNode+"hello", "", asUser("alice")...)
 }
 
 // TestSingleProxySlotIsShared checks that a single slot is available to all users, not only to
@@ -211,30 +211,30 @@ func TestSingleProxySlotIsShared(t *testing.T) {
 	if code := c.wait(leaving, ofNode, "alice"); code != 0 {
 		t.Fatalf("first request: got status %d, want none yet", code)
 	}
-	c.want(429, "GET", ofNode+"hello", "", as("bob")...)
-	c.want(429, "GET", ofNode+"hello", "")
+	c.mustSend(429, "GET", ofNode+"hello", "", asUser("bob")...)
+	c.mustSend(429, "GET", ofNode+"hello", "")
 	leave()
 	<-c.left
-	c.eventually("the place is back", func() bool { return c.sample("binnacle_carried_requests") == 0 })
-	c.want(200, "GET", ofNode+"hello", "", as("bob")...)
+	c.waitUntil("the place is back", func() bool { return c.sample("binnacle_carried_requests") == 0 })
+	c.mustSend(200, "GET", ofNode+"hello", "", asUser("bob")...)
 }
 
 // TestUpgradedConnectionHoldsProxySlot checks that an upgraded connection holds a slot until it ends.
 // alice may hold 5 of the 9 slots for users, so her sixth connection is rejected.
 func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 	t.Parallel()
-	proxyFixture := startProxyFixture(t, 10)
+	fixture := startProxyFixture(t, 10)
 	open := func(path string) (io.Closer, int) {
-		r, err := http.NewRequestWithContext(proxyFixture.ctx, http.MethodGet, proxyFixture.url+path, nil)
+		r, err := http.NewRequestWithContext(fixture.ctx, http.MethodGet, fixture.url+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header = http.Header{"Impersonate-User": {"alice"}, "Connection": {"Upgrade"}, "Upgrade": {"x"}}
-		resp, err := proxyFixture.http.Do(r)
+		httpResponse, err := fixture.http.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return resp.Body, resp.StatusCode
+		return httpResponse.Body, httpResponse.StatusCode
 	}
 	var conns []io.Closer
 	for i := range 6 {
@@ -245,15 +245,15 @@ func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 		}
 		conns = append(conns, conn)
 	}
-	proxyFixture.want(429, "GET", ofNode+"hello", "", as("alice")...)
-	proxyFixture.want(200, "GET", ofNode+"hello", "", as("bob")...)
+	fixture.mustSend(429, "GET", ofNode+"hello", "", asUser("alice")...)
+	fixture.mustSend(200, "GET", ofNode+"hello", "", asUser("bob")...)
 	// Close three of the five connections, which leaves two.
 	for _, conn := range conns[:3] {
 		_ = conn.Close()
-		<-proxyFixture.left
+		<-fixture.left
 	}
-	proxyFixture.eventually("places are back", func() bool { return proxyFixture.sample("binnacle_carried_requests") == 2 })
-	proxyFixture.want(200, "GET", ofNode+"hello", "", as("alice")...)
+	fixture.waitUntil("places are back", func() bool { return fixture.sample("binnacle_carried_requests") == 2 })
+	fixture.mustSend(200, "GET", ofNode+"hello", "", asUser("alice")...)
 }
 
 // TestProxiedRequestReleasesSeats checks that a request releases its seats of API Priority and
@@ -261,21 +261,21 @@ func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 // request.
 func TestProxiedRequestReleasesSeats(t *testing.T) {
 	t.Parallel()
-	proxyFixture := startProxyFixture(t, 0)
-	proxyFixture.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
-	uid := fmt.Sprint(proxyFixture.get(flowSchemas+"/of-alice").at("metadata", "uid"))
-	proxyFixture.eventually("the schema counts", func() bool {
-		return proxyFixture.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") == uid
+	fixture := startProxyFixture(t, 0)
+	fixture.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
+	uid := fmt.Sprint(fixture.get(flowSchemas+"/of-alice").field("metadata", "uid"))
+	fixture.waitUntil("the schema counts", func() bool {
+		return fixture.get(configMaps, asUser("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") == uid
 	})
 	for _, path := range []string{ofNode, ofLog} {
 		for range 3 {
-			if code := proxyFixture.wait(proxyFixture.ctx, path, "alice"); code != 0 {
+			if code := fixture.wait(fixture.ctx, path, "alice"); code != 0 {
 				t.Errorf("%s: got code %d, want 0", path, code)
 			}
 		}
 	}
-	proxyFixture.want(200, "GET", configMaps, "", as("alice")...)
-	if by := proxyFixture.get(ofNode+"hello", as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid"); by != "" {
+	fixture.mustSend(200, "GET", configMaps, "", asUser("alice")...)
+	if by := fixture.get(ofNode+"hello", asUser("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid"); by != "" {
 		t.Errorf("got flow schema %s, want none", by)
 	}
 }

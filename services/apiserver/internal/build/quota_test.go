@@ -15,17 +15,17 @@ import (
 const quotaPath = "/api/v1/namespaces/default/resourcequotas"
 
 // limit creates a quota and waits until it applies.
-func (a *api) limit(name, hard, used string) {
-	a.t.Helper()
-	a.want(201, "POST", quotaPath, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"hard":%s}}`, name, hard))
-	a.want(200, "PATCH", quotaPath+"/"+name+"/status",
+func (api *testServer) limit(name, hard, used string) {
+	api.t.Helper()
+	api.mustSend(201, "POST", quotaPath, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"hard":%s}}`, name, hard))
+	api.mustSend(200, "PATCH", quotaPath+"/"+name+"/status",
 		fmt.Sprintf(`{"status":{"hard":%s,"used":%s}}`, hard, used), "Content-Type",
 		"application/merge-patch+json")
 }
 
-func (a *api) used(quota, name string) string {
-	a.t.Helper()
-	return fmt.Sprint(a.want(200, "GET", quotaPath+"/"+quota, "").at("status", "used", name))
+func (api *testServer) used(quota, name string) string {
+	api.t.Helper()
+	return fmt.Sprint(api.mustSend(200, "GET", quotaPath+"/"+quota, "").field("status", "used", name))
 }
 
 // TestQuotaHoldsAcrossReplicas lets three replicas compete for a quota, with failing writes and dry
@@ -35,20 +35,20 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	t.Parallel()
 	const limit, asked = 40, 90
 	etcd := etcdtest.ListeningServer(t)
-	var replicas []*api
+	var replicas []*testServer
 	for i := range 3 {
-		replicas = append(replicas, start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
+		replicas = append(replicas, startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			options.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
 	a := replicas[0]
-	a.want(201, "POST", configMaps, `{"metadata":{"name":"taken"}}`)
+	a.mustSend(201, "POST", configMaps, `{"metadata":{"name":"taken"}}`)
 	a.limit("q", `{"count/configmaps":"`+fmt.Sprint(limit+1)+`"}`, `{"count/configmaps":"1"}`)
 	a.limit("other", `{"configmaps":"1000"}`, `{"configmaps":"1"}`)
 	for _, r := range replicas {
-		r.want(200, "GET", quotaPath, "") // waits until the replica has them
+		r.mustSend(200, "GET", quotaPath, "") // waits until the replica has them
 	}
 
 	// 1. Create more objects than the quota allows, through all replicas at once. Failing creates
@@ -59,28 +59,28 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	for i := range asked {
 		r := replicas[i%3]
 		wg.Go(func() {
-			got := r.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"}}`, i))
+			response := r.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"}}`, i))
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case got.code == 201:
+			case response.code == 201:
 				created++
-			case got.code == 403 &&
-				strings.Contains(string(got.body), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps="):
+			case response.code == 403 &&
+				strings.Contains(string(response.body), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps="):
 				rejected++
 			default:
-				t.Errorf("got status %d: %s, want 201 or 403", got.code, got.body)
+				t.Errorf("got status %d: %s, want 201 or 403", response.code, response.body)
 			}
 		})
 		if i%3 == 0 {
 			wg.Go(func() {
-				if got := r.send("POST", configMaps, `{"metadata":{"name":"taken"}}`); got.code != 409 && got.code != 403 {
-					t.Errorf("create of an existing object: got status %d: %s, want 409 or 403", got.code, got.body)
+				if response := r.send("POST", configMaps, `{"metadata":{"name":"taken"}}`); response.code != 409 && response.code != 403 {
+					t.Errorf("create of an existing object: got status %d: %s, want 409 or 403", response.code, response.body)
 				}
 			})
 			wg.Go(func() {
-				if got := r.send("POST", configMaps+"?dryRun=All", `{"metadata":{"name":"dry"}}`); got.code != 201 && got.code != 403 {
-					t.Errorf("dry run: got status %d: %s, want 201 or 403", got.code, got.body)
+				if response := r.send("POST", configMaps+"?dryRun=All", `{"metadata":{"name":"dry"}}`); response.code != 201 && response.code != 403 {
+					t.Errorf("dry run: got status %d: %s, want 201 or 403", response.code, response.body)
 				}
 			})
 		}
@@ -88,7 +88,7 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	wg.Wait()
 
 	// 2. The quota was not exceeded.
-	listed, _ := a.want(200, "GET", configMaps, "").at("items").([]any)
+	listed, _ := a.mustSend(200, "GET", configMaps, "").field("items").([]any)
 	stored := 0
 	for _, item := range listed {
 		if m, ok := item.(map[string]any)["metadata"].(map[string]any); ok && m["name"] != "kube-root-ca.crt" {
@@ -107,34 +107,34 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 
 	// 3. The usage is counted right in the end, and the rest of the quota can be used.
 	// Released charges may become available with a delay.
-	a.eventually("counted right", func() bool {
+	a.waitUntil("counted right", func() bool {
 		return a.used("q", "count/configmaps") == fmt.Sprint(stored) && a.used("other", "configmaps") == fmt.Sprint(stored)
 	})
 	for i := stored; i < limit+1; i++ {
-		replicas[i%3].want(201, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"rest-%d"}}`, i))
+		replicas[i%3].mustSend(201, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"rest-%d"}}`, i))
 	}
-	a.want(403, "POST", configMaps, `{"metadata":{"name":"one-too-many"}}`)
+	a.mustSend(403, "POST", configMaps, `{"metadata":{"name":"one-too-many"}}`)
 }
 
 // TestQuotaCountsCustomResources checks that custom resources are counted like built-in kinds.
 func TestQuotaCountsCustomResources(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	api.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	api := startServer(t, nil)
+	api.mustSend(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 		"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	api.limit("q", `{"count/widgets.example.com":"1"}`, `{"count/widgets.example.com":"0"}`)
 	widgets := "/apis/example.com/v1/namespaces/default/widgets"
-	api.want(201, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
-	rejected := api.want(403, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"}}`)
+	api.mustSend(201, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
+	rejected := api.mustSend(403, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"}}`)
 	want := `widgets.example.com "b" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, used: count/widgets.example.com=1, limited: count/widgets.example.com=1`
-	if got := fmt.Sprint(rejected.at("message")); got != want {
+	if got := fmt.Sprint(rejected.field("message")); got != want {
 		t.Errorf("got rejection %s, want %s", got, want)
 	}
 	// A write that fails after the charge releases it.
 	api.limit("r", `{"configmaps":"2"}`, `{"configmaps":"0"}`)
-	api.want(201, "POST", configMaps, `{"metadata":{"name":"a"}}`)
-	api.want(409, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	api.mustSend(201, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	api.mustSend(409, "POST", configMaps, `{"metadata":{"name":"a"}}`)
 	if used := api.used("r", "configmaps"); used != "1" {
 		t.Errorf("got usage %s, want 1", used)
 	}
@@ -145,7 +145,7 @@ func TestQuotaCountsCustomResources(t *testing.T) {
 func TestLargeQuotasUseLimiter(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	var hard strings.Builder
 	hard.WriteString(`{"configmaps":"7"`)
 	for i := range 1500 {
@@ -159,13 +159,13 @@ func TestLargeQuotasUseLimiter(t *testing.T) {
 	var created, rejected atomic.Int64
 	for i := range 10 {
 		wg.Go(func() {
-			switch got := api.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"k":%q}}`, i, large)); got.code {
+			switch response := api.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"k":%q}}`, i, large)); response.code {
 			case 201:
 				created.Add(1)
 			case 403:
 				rejected.Add(1)
 			default:
-				t.Errorf("got status %d: %s, want 201 or 403", got.code, got.body)
+				t.Errorf("got status %d: %s, want 201 or 403", response.code, response.body)
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestLargeQuotasUseLimiter(t *testing.T) {
 	if got := fmt.Sprint(created.Load(), " created, ", rejected.Load(), " rejected"); got != "7 created, 3 rejected" {
 		t.Errorf("got %s, want 7 created, 3 rejected", got)
 	}
-	api.eventually("counted right", func() bool { return api.used("a", "configmaps") == "7" && api.used("b", "configmaps") == "7" })
+	api.waitUntil("counted right", func() bool { return api.used("a", "configmaps") == "7" && api.used("b", "configmaps") == "7" })
 }
 
 // TestLargeLimitRanges checks that all apply, in the order of their creation, also if they are too
@@ -181,25 +181,25 @@ func TestLargeQuotasUseLimiter(t *testing.T) {
 func TestLargeLimitRanges(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := shared(t)
-	limits := api.own("limitranges")
+	api := sharedServer(t)
+	limits := api.namespaced("limitranges")
 	var other strings.Builder
 	for i := range 10_000 {
 		fmt.Fprintf(&other, `,{"type":"example.com/x%04d","max":{"cpu":"1"},"min":{"cpu":"1m"}}`, i)
 	}
 	for i, cpu := range []string{"2", "3"} {
-		api.want(201, "POST", limits,
+		api.mustSend(201, "POST", limits,
 			fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"limits":[{"type":"Container","default":{"cpu":%q}}%s]}}`,
 				9-i, cpu, other.String()))
 	}
-	api.want(201, "POST", limits, `{"metadata":{"name":"0"},"spec":{"limits":[{"type":"Container","max":{"memory":"1Gi"}}]}}`)
-	pods := api.own("pods") + "?dryRun=All"
+	api.mustSend(201, "POST", limits, `{"metadata":{"name":"0"},"spec":{"limits":[{"type":"Container","max":{"memory":"1Gi"}}]}}`)
+	pods := api.namespaced("pods") + "?dryRun=All"
 	for range 2 {
-		got := api.want(201, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
-		if !strings.Contains(string(got.body), `"limits":{"cpu":"2","memory":"1Gi"}`) {
-			t.Errorf("got %s, want the limits cpu 2 and memory 1Gi", got.body)
+		response := api.mustSend(201, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		if !strings.Contains(string(response.body), `"limits":{"cpu":"2","memory":"1Gi"}`) {
+			t.Errorf("got %s, want the limits cpu 2 and memory 1Gi", response.body)
 		}
-		api.want(403, "POST", pods,
+		api.mustSend(403, "POST", pods,
 			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"memory":"2Gi"}}}]}}`)
 	}
 }

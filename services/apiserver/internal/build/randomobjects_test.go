@@ -36,10 +36,10 @@ func TestRandomObjects(t *testing.T) {
 	t.Parallel()
 	seed := number("BINNACLE_RANDOM_SEED", 1)
 	rounds := number("BINNACLE_RANDOM_ROUNDS", 1)
-	api := start(t, func(o *config.Options) {
-		_ = o.RuntimeConfig.Set("api/all=true")
-		_ = o.Features.Set("AllAlpha=true,AllBeta=true")
-		o.Admission.TypeChecks = false
+	api := startServer(t, func(options *config.Options) {
+		_ = options.RuntimeConfig.Set("api/all=true")
+		_ = options.Features.Set("AllAlpha=true,AllBeta=true")
+		options.Admission.TypeChecks = false
 	})
 	minimal := minimalObjects(t)
 	codes := map[int]int{}
@@ -49,11 +49,11 @@ func TestRandomObjects(t *testing.T) {
 				continue
 			}
 			r := &randomWriter{
-				api:     api,
-				kind:    k,
-				seed:    seed + round,
-				minimal: minimal[k.GroupVersion().String()+"/"+k.Resource],
-				codes:   codes,
+				testServer: api,
+				kind:       k,
+				seed:       seed + round,
+				minimal:    minimal[k.GroupVersion().String()+"/"+k.Resource],
+				codes:      codes,
 			}
 			r.rand = rand.New(rand.NewPCG(uint64(r.seed), uint64(len(k.Resource))))
 			r.run()
@@ -99,7 +99,7 @@ func minimalObjects(t *testing.T) map[string]map[string]any {
 
 // randomWriter writes objects of a kind.
 type randomWriter struct {
-	*api
+	*testServer
 	kind    *registry.Kind
 	seed    int
 	rand    *rand.Rand
@@ -176,7 +176,7 @@ func (r *randomWriter) run() {
 }
 
 // write sends an object and checks the response.
-func (r *randomWriter) write(method, path string, object map[string]any) answer {
+func (r *randomWriter) write(method, path string, object map[string]any) apiResponse {
 	text, err := json.Marshal(object)
 	if err != nil {
 		r.t.Fatal(err)
@@ -185,29 +185,29 @@ func (r *randomWriter) write(method, path string, object map[string]any) answer 
 	if method == http.MethodPatch {
 		header = []string{"Content-Type", "application/merge-patch+json"}
 	}
-	got := r.send(method, path, string(text), header...)
-	r.codes[got.code]++
-	if wrong := misfit(got); wrong != "" {
-		r.t.Errorf("seed %d: %s %s: %s: %d %.900s\n%.3000s", r.seed, method, path, wrong, got.code, got.body, text)
+	response := r.send(method, path, string(text), header...)
+	r.codes[response.code]++
+	if wrong := misfit(response); wrong != "" {
+		r.t.Errorf("seed %d: %s %s: %s: %d %.900s\n%.3000s", r.seed, method, path, wrong, response.code, response.body, text)
 	}
-	return got
+	return response
 }
 
 // misfit returns what is wrong with a response.
-func misfit(got answer) string {
+func misfit(got apiResponse) string {
 	switch {
 	case got.code >= 200 && got.code < 300:
 		return ""
 	case got.code < 400 || got.code >= 500:
 		return "neither taken nor rejected"
 	}
-	if message, _ := got.at("message").(string); message == "" {
+	if message, _ := got.field("message").(string); message == "" {
 		return "rejected for nothing"
 	}
 	if got.code != http.StatusUnprocessableEntity {
 		return ""
 	}
-	causes, _ := got.at("details", "causes").([]any)
+	causes, _ := got.field("details", "causes").([]any)
 	for _, c := range causes {
 		cause := c.(map[string]any)
 		if field, _ := cause["field"].(string); field == "" &&

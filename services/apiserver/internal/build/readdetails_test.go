@@ -10,10 +10,10 @@ import (
 func TestReadDetails(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
-	api := start(t, func(o *config.Options) { withRBAC(o); issuing(key)(o) })
+	api := startServer(t, func(options *config.Options) { withRBAC(options); issuing(key)(options) })
 	api.account()
 	for _, name := range []string{"a", "b", "c"} {
-		api.want(201, "POST", configMaps, configMap(name))
+		api.mustSend(201, "POST", configMaps, configMap(name))
 	}
 	const partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	token := api.token("default", `{}`)
@@ -154,18 +154,18 @@ func TestReadDetails(t *testing.T) {
 			has:    []string{`"kind":"APIGroupList"`},
 		},
 	})
-	api.want(201, "POST", rbacPath+"/clusterroles", role("binder",
+	api.mustSend(201, "POST", rbacPath+"/clusterroles", role("binder",
 		`{"apiGroups":["rbac.authorization.k8s.io"],"resources":["rolebindings"],"verbs":["*"]}`))
-	api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("binder", "ClusterRole", "binder", "bob"))
+	api.mustSend(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("binder", "ClusterRole", "binder", "bob"))
 	bindings := rbacPath + "/namespaces/default/rolebindings"
-	api.eventually("allowed to bind", func() bool { return api.get(bindings, as("bob")...).code == 200 })
+	api.waitUntil("allowed to bind", func() bool { return api.get(bindings, asUser("bob")...).code == 200 })
 	api.steps(t, []step{
 		{
 			what:   "a role that is not there",
 			method: "POST",
 			path:   bindings,
 			body:   bindingOf("b", "ClusterRole", "none", "alice"),
-			header: as("bob"),
+			header: asUser("bob"),
 			code:   404,
 			has:    []string{`rolebindings.rbac.authorization.k8s.io "none" not found`},
 		},

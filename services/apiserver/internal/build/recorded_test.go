@@ -44,13 +44,13 @@ func readRecording(t *testing.T, path ...string) (out []exchange) {
 
 // replay sends a recorded request and compares the response. header holds additional pairs of a
 // header name and its value.
-func (a *api) replay(t *testing.T, x exchange, header ...string) {
+func (api *testServer) replay(t *testing.T, x exchange, header ...string) {
 	t.Helper()
 	body := string(x.Request.Body)
 	for k, v := range x.Request.Headers {
 		header = append(header, k, v)
 	}
-	response := a.send(x.Request.Method, x.Request.Path, body, header...)
+	response := api.send(x.Request.Method, x.Request.Path, body, header...)
 	if response.code != x.Response.Status {
 		t.Errorf("%s: got status %d, want %d: %s", x.Name, response.code, x.Response.Status, response.body)
 		return

@@ -17,18 +17,18 @@ func TestDefinitionsAfterRestore(t *testing.T) {
 	old := etcdtest.ListeningServer(t)
 	restored := etcdtest.ListeningServer(t)
 	proxy := etcdtest.NewProxy(t, old.Endpoint())
-	api := start(t, func(o *config.Options) {
-		o.Etcd.Backend = config.BackendEtcd
-		o.Etcd.Servers = []string{proxy.Endpoint()}
+	api := startServer(t, func(options *config.Options) {
+		options.Etcd.Backend = config.BackendEtcd
+		options.Etcd.Servers = []string{proxy.Endpoint()}
 	})
 	const document = "/openapi/v3/apis/example.com/v1"
-	api.want(201, "POST", definitionsPath, strings.Replace(definitionOf("gadgets", "Gadget", ""),
+	api.mustSend(201, "POST", definitionsPath, strings.Replace(definitionOf("gadgets", "Gadget", ""),
 		`{"type":"object"}`, `{"type":"object","properties":{"width":{"type":"integer"}}}`, 1))
-	api.want(201, "POST", policiesPath,
+	api.mustSend(201, "POST", policiesPath,
 		admissionPolicy("p", "example.com", "gadgets", `"validations":[{"expression":"object.width > 0"}]`))
 	api.waitForStatus("p", "1")
-	at := api.want(200, "PATCH", definitionsPath+"/gadgets.example.com", `{"metadata":{"labels":{"a":"b"}}}`,
-		"Content-Type", mergePatch).version()
+	at := api.mustSend(200, "PATCH", definitionsPath+"/gadgets.example.com", `{"metadata":{"labels":{"a":"b"}}}`,
+		"Content-Type", mergePatch).resourceVersion()
 	until, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
 		t.Fatal(err)
@@ -39,10 +39,10 @@ func TestDefinitionsAfterRestore(t *testing.T) {
 
 	etcdtest.ReplayHistory(t, old, restored, until, func(value string) string { return strings.ReplaceAll(value, "width", "depth") })
 	proxy.Switch(t, restored.Endpoint())
-	api.eventually("the definition is the restored one", func() bool {
+	api.waitUntil("the definition is the restored one", func() bool {
 		return strings.Contains(string(api.get(definitionsPath+"/gadgets.example.com").body), "depth")
 	})
-	api.eventually("the document is of the restored definition", func() bool {
+	api.waitUntil("the document is of the restored definition", func() bool {
 		text := string(api.get(document).body)
 		return strings.Contains(text, "depth") && !strings.Contains(text, "width")
 	})

@@ -9,7 +9,7 @@ import (
 // TestInvalidReviewsAreRejected also checks that a local review stays in its namespace.
 func TestInvalidReviewsAreRejected(t *testing.T) {
 	t.Parallel()
-	api := start(t, withRBAC)
+	api := startServer(t, withRBAC)
 	const reviews, local = "/apis/authorization.k8s.io/v1", "/namespaces/default/localsubjectaccessreviews"
 	review := func(kind, namespace, spec string) string {
 		return fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"metadata":{"namespace":%q},"spec":{%s}}`,
@@ -130,8 +130,8 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 	})
 	result := api.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
-		append(as("alice"), "Impersonate-Extra-Of", "a", "Impersonate-Extra-Other", "c")...)
-	if got := fmt.Sprint(result.at("status", "userInfo", "extra")); got != "map[of:[a] other:[c]]" {
+		append(asUser("alice"), "Impersonate-Extra-Of", "a", "Impersonate-Extra-Other", "c")...)
+	if got := fmt.Sprint(result.field("status", "userInfo", "extra")); got != "map[of:[a] other:[c]]" {
 		t.Errorf("got status %d, extra %s, want map[of:[a] other:[c]]", result.code, got)
 	}
 }
@@ -139,10 +139,10 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 // TestTokenRequestIsRejected covers missing accounts, invalid requests, and rejections of webhooks.
 func TestTokenRequestIsRejected(t *testing.T) {
 	t.Parallel()
-	api := start(t, issuing(signingKey(t)))
-	api.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
-	api.want(201, "POST", accounts, object("ServiceAccount", "none", ""))
-	api.want(200, "DELETE", accounts+"/none", "")
+	api := startServer(t, issuing(signingKey(t)))
+	api.mustSend(201, "POST", accounts, object("ServiceAccount", "sa", ""))
+	api.mustSend(201, "POST", accounts, object("ServiceAccount", "none", ""))
+	api.mustSend(200, "DELETE", accounts+"/none", "")
 	token := func(name, namespace, spec string) string {
 		return fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"name":%q,"namespace":%q},"spec":{%s}}`,
 			name, namespace, spec)
@@ -220,15 +220,15 @@ func TestTokenRequestIsRejected(t *testing.T) {
 	})
 	for _, kind := range []string{"mutating", "validating"} {
 		hooks := "/apis/admissionregistration.k8s.io/v1/" + kind + "webhookconfigurations"
-		api.want(201, "POST", hooks,
+		api.mustSend(201, "POST", hooks,
 			`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":"https://127.0.0.1:1"},"failurePolicy":"Fail",
 			"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["serviceaccounts/token"],"operations":["CREATE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]}]}`)
-		api.eventually(kind+" webhooks are asked", func() bool {
-			r := api.send("POST", at, token("", "", ""))
-			return r.code == 500 && strings.Contains(string(r.body), "failed calling webhook") &&
-				!strings.Contains(string(r.body), `"token":"`)
+		api.waitUntil(kind+" webhooks are asked", func() bool {
+			response := api.send("POST", at, token("", "", ""))
+			return response.code == 500 && strings.Contains(string(response.body), "failed calling webhook") &&
+				!strings.Contains(string(response.body), `"token":"`)
 		})
-		api.want(200, "DELETE", hooks+"/h", "")
-		api.eventually("tokens are made again", func() bool { return api.send("POST", at, token("", "", "")).code == 201 })
+		api.mustSend(200, "DELETE", hooks+"/h", "")
+		api.waitUntil("tokens are made again", func() bool { return api.send("POST", at, token("", "", "")).code == 201 })
 	}
 }

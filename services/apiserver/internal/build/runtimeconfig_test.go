@@ -22,10 +22,10 @@ func TestRuntimeConfig(t *testing.T) {
 
 	// 1. The first server enables beta versions and disables some stable ones.
 	t.Run("on", func(t *testing.T) {
-		api := start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.DataDir = dir
-			_ = o.RuntimeConfig.Set("api/beta=true,autoscaling/v1=false,batch/v1/cronjobs=false,node.k8s.io/v1=false")
+		api := startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.DataDir = dir
+			_ = options.RuntimeConfig.Set("api/beta=true,autoscaling/v1=false,batch/v1/cronjobs=false,node.k8s.io/v1=false")
 		})
 		for path, code := range map[string]int{
 			slices:                  200,
@@ -40,34 +40,34 @@ func TestRuntimeConfig(t *testing.T) {
 			"/apis/node.k8s.io/v1/runtimeclasses":                 404,
 			"/apis/batch/v1/namespaces/default/cronjobs/x/status": 404,
 		} {
-			if r := api.get(path); r.code != code {
-				t.Errorf("%s: got %d, want %d", path, r.code, code)
+			if response := api.get(path); response.code != code {
+				t.Errorf("%s: got %d, want %d", path, response.code, code)
 			}
 		}
 
 		// Objects of an enabled version are the same objects in other versions.
-		if ip := api.want(200, "GET", betaIP+"/10.0.0.1", ""); ip.at("apiVersion") != "networking.k8s.io/v1beta1" {
-			t.Errorf("got apiVersion %v, want networking.k8s.io/v1beta1", ip.at("apiVersion"))
+		if ip := api.mustSend(200, "GET", betaIP+"/10.0.0.1", ""); ip.field("apiVersion") != "networking.k8s.io/v1beta1" {
+			t.Errorf("got apiVersion %v, want networking.k8s.io/v1beta1", ip.field("apiVersion"))
 		}
-		api.want(201, "POST", "/apis/networking.k8s.io/v1beta1/servicecidrs",
+		api.mustSend(201, "POST", "/apis/networking.k8s.io/v1beta1/servicecidrs",
 			`{"apiVersion":"networking.k8s.io/v1beta1","kind":"ServiceCIDR","metadata":{"name":"more"},"spec":{"cidrs":["10.9.0.0/24"]}}`)
-		if c := api.want(200, "GET", "/apis/networking.k8s.io/v1/servicecidrs/more", ""); c.at("apiVersion") != "networking.k8s.io/v1" {
-			t.Errorf("got apiVersion %v, want networking.k8s.io/v1", c.at("apiVersion"))
+		if c := api.mustSend(200, "GET", "/apis/networking.k8s.io/v1/servicecidrs/more", ""); c.field("apiVersion") != "networking.k8s.io/v1" {
+			t.Errorf("got apiVersion %v, want networking.k8s.io/v1", c.field("apiVersion"))
 		}
-		api.want(201, "POST", slices,
+		api.mustSend(201, "POST", slices,
 			`{"apiVersion":"resource.k8s.io/v1beta1","kind":"ResourceSlice","metadata":{"name":"s"},"spec":{"driver":"d.example.com","nodeName":"n","pool":{"name":"p","resourceSliceCount":1}}}`)
-		if got := api.get(slices + "?fieldSelector=spec.nodeName%3Dn").at("items"); len(got.([]any)) != 1 {
+		if got := api.get(slices + "?fieldSelector=spec.nodeName%3Dn").field("items"); len(got.([]any)) != 1 {
 			t.Errorf("selected by node: got %v, want one slice", got)
 		}
-		api.want(201, "POST", "/apis/resource.k8s.io/v1beta2/namespaces/default/resourceclaims",
+		api.mustSend(201, "POST", "/apis/resource.k8s.io/v1beta2/namespaces/default/resourceclaims",
 			`{"apiVersion":"resource.k8s.io/v1beta2","kind":"ResourceClaim","metadata":{"name":"c"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"x"}}]}}}`)
-		claim := api.want(200, "GET", "/apis/resource.k8s.io/v1beta1/namespaces/default/resourceclaims/c", "")
-		got := fmt.Sprint(claim.at("spec", "devices", "requests"))
+		claim := api.mustSend(200, "GET", "/apis/resource.k8s.io/v1beta1/namespaces/default/resourceclaims/c", "")
+		got := fmt.Sprint(claim.field("spec", "devices", "requests"))
 		if got != "[map[allocationMode:ExactCount count:1 deviceClassName:x name:r]]" {
 			t.Errorf("older version: got requests %s, want one with the device class x", got)
 		}
 		// Kubernetes removed this version in 1.33, so it cannot be enabled.
-		api.want(404, "POST", "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews",
+		api.mustSend(404, "POST", "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews",
 			`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"SelfSubjectReview"}`)
 
 		// Discovery, OpenAPI and APIServices list the enabled versions only.
@@ -84,22 +84,22 @@ func TestRuntimeConfig(t *testing.T) {
 			strings.Contains(docs, "apis/autoscaling/v1\"") {
 			t.Errorf("got OpenAPI documents %s, want resource.k8s.io/v1beta1 and not autoscaling/v1", docs)
 		}
-		api.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
+		api.mustSend(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
 	})
 
 	// 2. The second server has the same data and the default versions.
-	api := start(t, func(o *config.Options) { o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir })
+	api := startServer(t, func(options *config.Options) { options.Etcd.Backend, options.Etcd.DataDir = config.BackendEtcd, dir })
 	for path, code := range map[string]int{
 		slices: 404, betaIP: 404, "/apis/resource.k8s.io": 404, "/apis/autoscaling/v1": 200,
 		"/apis/batch/v1/cronjobs": 200,
 	} {
-		if r := api.get(path); r.code != code {
-			t.Errorf("%s: got %d, want %d", path, r.code, code)
+		if response := api.get(path); response.code != code {
+			t.Errorf("%s: got %d, want %d", path, response.code, code)
 		}
 	}
-	api.want(404, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
-	api.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1.autoscaling", "")
-	if v := fmt.Sprint(api.get("/apis/networking.k8s.io").at("versions")); strings.Contains(v, "v1beta1") {
+	api.mustSend(404, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
+	api.mustSend(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1.autoscaling", "")
+	if v := fmt.Sprint(api.get("/apis/networking.k8s.io").field("versions")); strings.Contains(v, "v1beta1") {
 		t.Errorf("got versions %s, want them without v1beta1", v)
 	}
 }
@@ -108,44 +108,44 @@ func TestRuntimeConfig(t *testing.T) {
 // the stored one.
 func TestAlphaVersions(t *testing.T) {
 	t.Parallel()
-	api := start(t, func(o *config.Options) {
-		_ = o.RuntimeConfig.Set("api/alpha=true,api/beta=true")
-		_ = o.Features.Set("ClusterTrustBundle=true,StorageVersionMigrator=true,VolumeAttributesClass=true")
+	api := startServer(t, func(options *config.Options) {
+		_ = options.RuntimeConfig.Set("api/alpha=true,api/beta=true")
+		_ = options.Features.Set("ClusterTrustBundle=true,StorageVersionMigrator=true,VolumeAttributesClass=true")
 	})
 	const group = "/apis/resource.k8s.io/"
-	api.want(201, "POST", group+"v1alpha3/resourceslices",
+	api.mustSend(201, "POST", group+"v1alpha3/resourceslices",
 		`{"apiVersion":"resource.k8s.io/v1alpha3","kind":"ResourceSlice","metadata":{"name":"s"},"spec":{"driver":"d.example.com","nodeName":"n","pool":{"name":"p","resourceSliceCount":1},"devices":[{"name":"a","basic":{"capacity":{"memory":"1Gi"}}}]}}`)
 	for version, want := range map[string]string{
 		"v1alpha3": "[map[basic:map[capacity:map[memory:1Gi]] name:a]]",
 		"v1beta1":  "[map[basic:map[capacity:map[memory:map[value:1Gi]]] name:a]]",
 		"v1beta2":  "[map[capacity:map[memory:map[value:1Gi]] name:a]]",
 	} {
-		if got := fmt.Sprint(api.want(200, "GET", group+version+"/resourceslices/s", "").at("spec", "devices")); got != want {
-			t.Errorf("devices in %s are %s, want %s", version, got, want)
+		if response := fmt.Sprint(api.mustSend(200, "GET", group+version+"/resourceslices/s", "").field("spec", "devices")); response != want {
+			t.Errorf("devices in %s are %s, want %s", version, response, want)
 		}
 	}
-	api.want(201, "POST", "/apis/storage.k8s.io/v1alpha1/volumeattributesclasses",
+	api.mustSend(201, "POST", "/apis/storage.k8s.io/v1alpha1/volumeattributesclasses",
 		`{"apiVersion":"storage.k8s.io/v1alpha1","kind":"VolumeAttributesClass","metadata":{"name":"fast"},"driverName":"d","parameters":{"a":"b"}}`)
-	c := api.want(200, "GET", "/apis/storage.k8s.io/v1beta1/volumeattributesclasses/fast", "")
-	if c.at("apiVersion") != "storage.k8s.io/v1beta1" {
-		t.Errorf("got apiVersion %v, want storage.k8s.io/v1beta1", c.at("apiVersion"))
+	c := api.mustSend(200, "GET", "/apis/storage.k8s.io/v1beta1/volumeattributesclasses/fast", "")
+	if c.field("apiVersion") != "storage.k8s.io/v1beta1" {
+		t.Errorf("got apiVersion %v, want storage.k8s.io/v1beta1", c.field("apiVersion"))
 	}
-	rule := api.want(201, "POST", group+"v1alpha3/devicetaintrules",
+	rule := api.mustSend(201, "POST", group+"v1alpha3/devicetaintrules",
 		`{"apiVersion":"resource.k8s.io/v1alpha3","kind":"DeviceTaintRule","metadata":{"name":"r"},"spec":{"taint":{"key":"a","effect":"NoExecute"}}}`)
-	if rule.at("spec", "taint", "timeAdded") == nil {
+	if rule.field("spec", "taint", "timeAdded") == nil {
 		t.Errorf("got %s, want spec.taint.timeAdded", rule.body)
 	}
 	const migrations = "/apis/storagemigration.k8s.io/v1alpha1/storageversionmigrations"
-	api.want(201, "POST", migrations,
+	api.mustSend(201, "POST", migrations,
 		`{"apiVersion":"storagemigration.k8s.io/v1alpha1","kind":"StorageVersionMigration","metadata":{"name":"m"},"spec":{"resource":{"version":"v1","resource":"secrets"}}}`)
-	api.want(200, "PATCH", migrations+"/m/status",
+	api.mustSend(200, "PATCH", migrations+"/m/status",
 		`{"status":{"resourceVersion":"5"}}`, "Content-Type", "application/merge-patch+json")
-	api.want(422, "PATCH", migrations+"/m/status",
+	api.mustSend(422, "PATCH", migrations+"/m/status",
 		`{"status":{"resourceVersion":"6"}}`, "Content-Type", "application/merge-patch+json")
-	api.want(201, "POST", "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions",
+	api.mustSend(201, "POST", "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions",
 		`{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"apps.deployments"},"spec":{}}`)
-	api.want(404, "GET", "/apis/networking.k8s.io/v1alpha1", "")
-	groups := fmt.Sprint(api.get("/apis/certificates.k8s.io").at("versions"))
+	api.mustSend(404, "GET", "/apis/networking.k8s.io/v1alpha1", "")
+	groups := fmt.Sprint(api.get("/apis/certificates.k8s.io").field("versions"))
 	if !strings.Contains(groups, "v1alpha1") {
 		t.Errorf("got versions %s, want v1alpha1 among them", groups)
 	}
@@ -155,12 +155,12 @@ func TestAlphaVersions(t *testing.T) {
 // itself.
 func TestServerWithoutOptionalGroups(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) { _ = o.RuntimeConfig.Set("api/all=false,api/v1=true") })
-	a.want(404, "GET", addressesPath, "")
-	if s := a.want(201, "POST", servicesPath, service("s", onePort)); s.at("spec", "clusterIP") == nil {
+	api := startServer(t, func(options *config.Options) { _ = options.RuntimeConfig.Set("api/all=false,api/v1=true") })
+	api.mustSend(404, "GET", addressesPath, "")
+	if s := api.mustSend(201, "POST", servicesPath, service("s", onePort)); s.field("spec", "clusterIP") == nil {
 		t.Errorf("got service %s, want one with an address", s.body)
 	}
-	if r := a.get("/apis").at("groups"); len(r.([]any)) != 0 {
-		t.Errorf("got groups %v, want none", r)
+	if response := api.get("/apis").field("groups"); len(response.([]any)) != 0 {
+		t.Errorf("got groups %v, want none", response)
 	}
 }

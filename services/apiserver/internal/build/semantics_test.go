@@ -24,19 +24,19 @@ import (
 func TestConcurrentWritersLoseNothing(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := shared(t)
-	configMaps := api.own("configmaps")
-	api.want(201, "POST", configMaps, configMap("counter", "n", "0"))
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
+	api.mustSend(201, "POST", configMaps, configMap("counter", "n", "0"))
 	const writers, times = 8, 15
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
 			for i := range times {
 				for {
-					r := api.get(configMaps + "/counter")
+					response := api.get(configMaps + "/counter")
 					var n int
-					_, _ = fmt.Sscan(fmt.Sprint(r.at("data", "n")), &n)
-					o := r.object()
+					_, _ = fmt.Sscan(fmt.Sprint(response.field("data", "n")), &n)
+					o := response.object()
 					o["data"].(map[string]any)["n"] = fmt.Sprint(n + 1)
 					b, _ := json.Marshal(o)
 					if put := api.send("PUT", configMaps+"/counter", string(b)); put.code == 200 {
@@ -46,12 +46,12 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 						return
 					}
 				}
-				api.want(200, "PATCH", configMaps+"/counter", fmt.Sprintf(`{"data":{"w%d-%d":"x"}}`, w, i), "Content-Type", mergePatch)
+				api.mustSend(200, "PATCH", configMaps+"/counter", fmt.Sprintf(`{"data":{"w%d-%d":"x"}}`, w, i), "Content-Type", mergePatch)
 			}
 		})
 	}
 	wg.Wait()
-	data := api.get(configMaps + "/counter").at("data").(map[string]any)
+	data := api.get(configMaps + "/counter").field("data").(map[string]any)
 	if data["n"] != fmt.Sprint(writers*times) || len(data) != 1+writers*times {
 		t.Errorf("got n = %v and %d keys, want %d and %d", data["n"], len(data), writers*times, 1+writers*times)
 	}
@@ -60,19 +60,19 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 // TestReadsSeeAcknowledgedWrites checks every kind of consistent read directly after a write.
 func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
 	for i := range 50 {
 		name := fmt.Sprint("c", i)
-		rv := a.want(201, "POST", configMaps, configMap(name)).version()
-		if r := a.get(configMaps + "/" + name); r.code != 200 || r.version() != rv {
-			t.Fatalf("get: got %d at %s, want %s", r.code, r.version(), rv)
+		revision := api.mustSend(201, "POST", configMaps, configMap(name)).resourceVersion()
+		if response := api.get(configMaps + "/" + name); response.code != 200 || response.resourceVersion() != revision {
+			t.Fatalf("get: got %d at %s, want %s", response.code, response.resourceVersion(), revision)
 		}
-		if n := len(a.get(configMaps).at("items").([]any)); n != i+1 {
+		if n := len(api.get(configMaps).field("items").([]any)); n != i+1 {
 			t.Fatalf("list: got %d items, want %d", n, i+1)
 		}
-		if n := len(a.get(configMaps + "?resourceVersionMatch=NotOlderThan&resourceVersion=" + rv).at("items").([]any)); n != i+1 {
-			t.Fatalf("list not older than %s: got %d items, want %d", rv, n, i+1)
+		if n := len(api.get(configMaps + "?resourceVersionMatch=NotOlderThan&resourceVersion=" + revision).field("items").([]any)); n != i+1 {
+			t.Fatalf("list not older than %s: got %d items, want %d", revision, n, i+1)
 		}
 	}
 }
@@ -81,21 +81,21 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 // a token was compacted.
 func TestPagesHaveOneVersion(t *testing.T) {
 	t.Parallel()
-	api := shared(t)
-	configMaps := api.own("configmaps")
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
 	for i := range 10 {
-		api.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%02d", i)))
+		api.mustSend(201, "POST", configMaps, configMap(fmt.Sprintf("c%02d", i)))
 	}
-	first := api.want(200, "GET", configMaps+"?limit=4", "")
-	token := fmt.Sprint(first.at("metadata", "continue"))
-	if first.at("metadata", "remainingItemCount") != 6.0 {
-		t.Errorf("got %v remaining items, want 6", first.at("metadata", "remainingItemCount"))
+	first := api.mustSend(200, "GET", configMaps+"?limit=4", "")
+	token := fmt.Sprint(first.field("metadata", "continue"))
+	if first.field("metadata", "remainingItemCount") != 6.0 {
+		t.Errorf("got %v remaining items, want 6", first.field("metadata", "remainingItemCount"))
 	}
-	api.want(200, "DELETE", configMaps+"/c05", "")
-	api.want(201, "POST", configMaps, configMap("c055"))
-	next := api.want(200, "GET", configMaps+"?continue="+token, "")
-	if got := len(next.at("items").([]any)); got != 6 || next.version() != first.version() {
-		t.Errorf("%d items at %s, want 6 at %s", got, next.version(), first.version())
+	api.mustSend(200, "DELETE", configMaps+"/c05", "")
+	api.mustSend(201, "POST", configMaps, configMap("c055"))
+	next := api.mustSend(200, "GET", configMaps+"?continue="+token, "")
+	if got := len(next.field("items").([]any)); got != 6 || next.resourceVersion() != first.resourceVersion() {
+		t.Errorf("%d items at %s, want 6 at %s", got, next.resourceVersion(), first.resourceVersion())
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
@@ -109,8 +109,8 @@ func TestPagesHaveOneVersion(t *testing.T) {
 	raw, _ = json.Marshal(content)
 	old := api.get(configMaps + "?limit=4&continue=" + base64.RawURLEncoding.EncodeToString(raw))
 	if old.code == 410 {
-		again := api.want(200, "GET", configMaps+"?continue="+fmt.Sprint(old.at("metadata", "continue")), "")
-		if len(again.at("items").([]any)) != 6 {
+		again := api.mustSend(200, "GET", configMaps+"?continue="+fmt.Sprint(old.field("metadata", "continue")), "")
+		if len(again.field("items").([]any)) != 6 {
 			t.Errorf("rest after 410: got %s, want 6 items", again.body)
 		}
 	} else if old.code != 200 { // a new store may still have version 1
@@ -120,26 +120,26 @@ func TestPagesHaveOneVersion(t *testing.T) {
 		"x", "e30",
 		base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/"}`)),
 	} {
-		if r := api.get(configMaps + "?continue=" + bad); r.code != 400 {
-			t.Errorf("token %s: got status %d: %s, want 400", bad, r.code, r.body)
+		if response := api.get(configMaps + "?continue=" + bad); response.code != 400 {
+			t.Errorf("token %s: got status %d: %s, want 400", bad, response.code, response.body)
 		}
 	}
 }
 
 // bothWays returns a list without compression, and the same list decompressed.
-func (a *api) bothWays(accept string) (plain, unzipped []byte) {
-	a.t.Helper()
-	plain = a.want(200, "GET", configMaps, "", "Accept", accept).body
-	zipped := a.want(200, "GET", configMaps, "", "Accept", accept, "Accept-Encoding", "gzip")
+func (api *testServer) bothWays(accept string) (plain, unzipped []byte) {
+	api.t.Helper()
+	plain = api.mustSend(200, "GET", configMaps, "", "Accept", accept).body
+	zipped := api.mustSend(200, "GET", configMaps, "", "Accept", accept, "Accept-Encoding", "gzip")
 	if zipped.header.Get("Content-Encoding") != "gzip" {
-		a.t.Fatalf("%s: got an uncompressed response, want gzip", accept)
+		api.t.Fatalf("%s: got an uncompressed response, want gzip", accept)
 	}
-	z, err := gzip.NewReader(bytes.NewReader(zipped.body))
+	reader, err := gzip.NewReader(bytes.NewReader(zipped.body))
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
-	if unzipped, err = io.ReadAll(z); err != nil {
-		a.t.Fatalf("%s: %v", accept, err)
+	if unzipped, err = io.ReadAll(reader); err != nil {
+		api.t.Fatalf("%s: %v", accept, err)
 	}
 	return plain, unzipped
 }
@@ -147,9 +147,9 @@ func (a *api) bothWays(accept string) (plain, unzipped []byte) {
 // TestCompressedListEqualsPlainList checks each form, repeatedly and after changes.
 func TestCompressedListEqualsPlainList(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	for i := range 120 {
-		api.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%03d", i), "k", strings.Repeat(fmt.Sprint(i), 1500)))
+		api.mustSend(201, "POST", configMaps, configMap(fmt.Sprintf("c%03d", i), "k", strings.Repeat(fmt.Sprint(i), 1500)))
 	}
 	for round := range 2 {
 		for _, accept := range []string{
@@ -168,10 +168,10 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 				t.Errorf("round %d, %s: got %d bytes, want %d", round, accept, len(unzipped), len(plain))
 			}
 		}
-		api.want(200, "PATCH", configMaps+"/c060", `{"data":{"k":"changed"}}`, "Content-Type", mergePatch)
-		api.want(200, "DELETE", fmt.Sprintf("%s/c01%d", configMaps, round), "")
+		api.mustSend(200, "PATCH", configMaps+"/c060", `{"data":{"k":"changed"}}`, "Content-Type", mergePatch)
+		api.mustSend(200, "DELETE", fmt.Sprintf("%s/c01%d", configMaps, round), "")
 	}
-	if r := api.get(configMaps+"/c001", "Accept-Encoding", "gzip"); r.header.Get("Content-Encoding") != "" {
+	if response := api.get(configMaps+"/c001", "Accept-Encoding", "gzip"); response.header.Get("Content-Encoding") != "" {
 		t.Error("small response: got a Content-Encoding, want none")
 	}
 }
@@ -179,7 +179,7 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 // TestLargeObjectsAreCompressed checks responses to reads and writes of one object.
 func TestLargeObjectsAreCompressed(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	body := configMap("large", "k", strings.Repeat("text ", 40000))
 	for _, test := range []struct{ method, path, body, contentType string }{
 		{method: "POST", path: configMaps, body: body},
@@ -197,36 +197,36 @@ func TestLargeObjectsAreCompressed(t *testing.T) {
 			if test.contentType != "" {
 				header = append(header, "Content-Type", test.contentType)
 			}
-			got := api.send(test.method, path, test.body, header...)
-			if got.code >= 300 || got.header.Get("Content-Encoding") != "gzip" || len(got.body) > 100000 {
+			response := api.send(test.method, path, test.body, header...)
+			if response.code >= 300 || response.header.Get("Content-Encoding") != "gzip" || len(response.body) > 100000 {
 				t.Errorf("%s, %s: got status %d, %d bytes in encoding %q, want success and at most 100000 in gzip",
-					test.method, accept, got.code, len(got.body),
-					got.header.Get("Content-Encoding"))
+					test.method, accept, response.code, len(response.body),
+					response.header.Get("Content-Encoding"))
 			}
 		}
 	}
 }
 
-// events reads a watch until n events have arrived or the stream ends.
-func (a *api) events(path string, n int) (out []map[string]any) {
-	a.t.Helper()
+// watchEvents reads a watch until n events have arrived or the stream ends.
+func (api *testServer) watchEvents(path string, n int) (out []map[string]any) {
+	api.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", a.url+path, nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", api.url+path, nil)
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
-	resp, err := a.client.Do(req)
+	httpResponse, err := api.client.Do(req)
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
+	defer httpResponse.Body.Close()
+	lines := bufio.NewScanner(httpResponse.Body)
 	lines.Buffer(nil, 4<<20)
 	for len(out) < n && lines.Scan() {
 		var e map[string]any
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			a.t.Errorf("event %s: %v", lines.Bytes(), err)
+			api.t.Errorf("event %s: %v", lines.Bytes(), err)
 		}
 		out = append(out, e)
 	}
@@ -236,18 +236,18 @@ func (a *api) events(path string, n int) (out []map[string]any) {
 // TestWatchListStreamsInitialState checks the initial objects and the bookmark that follows them.
 func TestWatchListStreamsInitialState(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) {
-		if err := o.Features.Set(string(features.WatchList) + "=true"); err != nil {
+	api := startServer(t, func(options *config.Options) {
+		if err := options.Features.Set(string(features.WatchList) + "=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	rv := ""
+	revision := ""
 	for i := range 3 {
-		rv = a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i))).version()
+		revision = api.mustSend(201, "POST", configMaps, configMap(fmt.Sprint("c", i))).resourceVersion()
 	}
-	got := a.events(configMaps+
+	got := api.watchEvents(configMaps+
 		"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion="+
-		rv,
+		revision,
 		4)
 	if len(got) != 4 {
 		t.Fatalf("got %d events, want 4", len(got))
@@ -266,11 +266,11 @@ func TestWatchListStreamsInitialState(t *testing.T) {
 // TestBookmarkPrecedesTimeout checks that an idle watch receives a bookmark before it ends.
 func TestBookmarkPrecedesTimeout(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
-	rv := a.get(configMaps).version()
-	later := a.want(201, "POST", a.own("secrets"), `{"metadata":{"name":"elsewhere"}}`).version()
-	got := a.events(configMaps+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion="+rv, 1)
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
+	revision := api.get(configMaps).resourceVersion()
+	later := api.mustSend(201, "POST", api.namespaced("secrets"), `{"metadata":{"name":"elsewhere"}}`).resourceVersion()
+	got := api.watchEvents(configMaps+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion="+revision, 1)
 	if len(got) != 1 || got[0]["type"] != "BOOKMARK" {
 		t.Fatalf("got events %v, want one BOOKMARK", got)
 	}
@@ -285,18 +285,18 @@ func TestWatchesEndAtShutdown(t *testing.T) {
 	t.Parallel()
 	ended := make(chan int, 1)
 	t.Run("server", func(t *testing.T) {
-		a := start(t, nil)
+		api := startServer(t, nil)
 		opened := make(chan struct{})
 		go func() {
-			resp, err := a.client.Get(a.url + configMaps + "?watch=1")
+			httpResponse, err := api.client.Get(api.url + configMaps + "?watch=1")
 			if err != nil {
 				ended <- -1
 				close(opened)
 				return
 			}
 			close(opened)
-			b, _ := io.ReadAll(resp.Body)
-			resp.Body.Close()
+			b, _ := io.ReadAll(httpResponse.Body)
+			httpResponse.Body.Close()
 			ended <- len(b)
 		}()
 		<-opened
@@ -316,7 +316,9 @@ func TestWatchesEndAtShutdown(t *testing.T) {
 func TestTooManyRequests(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, func(o *config.Options) { o.Requests.MaxInFlight, o.Requests.PriorityAndFairness = 1, false })
+	api := startServer(t, func(options *config.Options) {
+		options.Requests.MaxInFlight, options.Requests.PriorityAndFairness = 1, false
+	})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	codes := map[int]int{}
@@ -324,9 +326,9 @@ func TestTooManyRequests(t *testing.T) {
 		wg.Go(func() {
 			for range 5 {
 				// A list of a future version blocks for 3 s, or until its own timeout.
-				r := api.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
+				response := api.get(configMaps+"?resourceVersion=999999999&timeout=200ms", asUser("alice")...)
 				mu.Lock()
-				codes[r.code]++
+				codes[response.code]++
 				mu.Unlock()
 			}
 		})
@@ -335,14 +337,14 @@ func TestTooManyRequests(t *testing.T) {
 	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusGatewayTimeout] == 0 {
 		t.Errorf("got responses by status %v, want some with 429 and some with 504", codes)
 	}
-	api.want(200, "GET", configMaps, "")
+	api.mustSend(200, "GET", configMaps, "")
 }
 
 // TestInvalidRequestsDoNotPanic sends requests that no client should send.
 func TestInvalidRequestsDoNotPanic(t *testing.T) {
 	t.Parallel()
-	api := shared(t)
-	configMaps := api.own("configmaps")
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
 	for _, test := range []struct {
 		method, path, body, contentType string
 		most                            int
@@ -434,15 +436,15 @@ func TestInvalidRequestsDoNotPanic(t *testing.T) {
 		{method: "PUT", path: configMaps + "/a", body: `{}`, most: 400},
 		{method: "GET", path: "/api/v1/namespaces/default/configmaps/a/b/c/d", most: 404},
 	} {
-		r := api.send(test.method, test.path, test.body, "Content-Type", test.contentType)
-		if r.code < 400 || r.code > test.most || r.code >= 500 {
-			t.Errorf("%s %s %.40q: got status %d: %.200s, want one from 400 to %d", test.method, test.path, test.body, r.code, r.body, test.most)
+		response := api.send(test.method, test.path, test.body, "Content-Type", test.contentType)
+		if response.code < 400 || response.code > test.most || response.code >= 500 {
+			t.Errorf("%s %s %.40q: got status %d: %.200s, want one from 400 to %d", test.method, test.path, test.body, response.code, response.body, test.most)
 		}
-		if r.at("kind") != "Status" && r.code != 404 {
-			t.Errorf("%s %s: got %.100s, want a Status", test.method, test.path, r.body)
+		if response.field("kind") != "Status" && response.code != 404 {
+			t.Errorf("%s %s: got %.100s, want a Status", test.method, test.path, response.body)
 		}
 	}
-	api.want(200, "GET", "/healthz", "")
+	api.mustSend(200, "GET", "/healthz", "")
 }
 
 // TestObjectsOfOneLeaseExpire checks that a client that is disconnected while etcd deletes all
@@ -452,12 +454,12 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 	t.Parallel()
 	const n, cut = 150, 20
 	const path = "/api/v1/namespaces/default/events"
-	api := start(t, onEtcd(t))
-	rv := ""
+	api := startServer(t, onEtcd(t))
+	revision := ""
 	for i := range n {
-		rv = api.want(201, "POST", path,
+		revision = api.mustSend(201, "POST", path,
 			fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`,
-				i)).version()
+				i)).resourceVersion()
 	}
 	store := api.server.stores.etcd.Client()
 	leases, err := store.Leases(t.Context())
@@ -477,7 +479,7 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 		meta := e["object"].(map[string]any)["metadata"].(map[string]any)
 		return fmt.Sprint(meta["name"]), fmt.Sprint(meta["resourceVersion"])
 	}
-	first := api.events(path+"?watch=1&timeoutSeconds=10&resourceVersion="+rv, cut)
+	first := api.watchEvents(path+"?watch=1&timeoutSeconds=10&resourceVersion="+revision, cut)
 	last := ""
 	for _, e := range first {
 		if e["type"] != "DELETED" {
@@ -486,7 +488,7 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 		object, at := name(e)
 		seen[object], last = true, at
 	}
-	for _, e := range api.events(path+"?watch=1&timeoutSeconds=5&resourceVersion="+last, n) {
+	for _, e := range api.watchEvents(path+"?watch=1&timeoutSeconds=5&resourceVersion="+last, n) {
 		object, _ := name(e)
 		seen[object] = true
 	}

@@ -30,16 +30,16 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// api is a running server and a client with an administrator's certificate.
-type api struct {
+// testServer is a running server and a client with an administrator's certificate.
+type testServer struct {
 	t      *testing.T
 	server *apiServer
 	// options are those that the server was started with.
 	options *config.Options
 	url     string
 	client  *http.Client
-	// ns is the namespace of the test on the shared server.
-	ns string
+	// namespace is the namespace of the test on the shared server.
+	namespace string
 	// stop ends the server before the end of the test.
 	stop func()
 }
@@ -111,33 +111,33 @@ func localOptions(dir string) *config.Options {
 // onEtcd selects the embedded etcd, with its data in a directory of the test.
 func onEtcd(t *testing.T) func(*config.Options) {
 	dir := t.TempDir()
-	return func(o *config.Options) { o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir }
+	return func(options *config.Options) { options.Etcd.Backend, options.Etcd.DataDir = config.BackendEtcd, dir }
 }
 
 // hosts counts the servers of the tests. Each has its own hostname, so that replicas have different
 // identities.
 var hosts atomic.Int64
 
-// start starts a server and waits until it is ready. Its store is in memory unless change says
+// startServer starts a server and waits until it is ready. Its store is in memory unless change says
 // otherwise.
-func start(t *testing.T, change func(*config.Options)) *api {
+func startServer(t *testing.T, change func(*config.Options)) *testServer {
 	t.Helper()
-	a := startUnready(t, change)
-	var ready answer
+	api := startUnreadyServer(t, change)
+	var ready apiResponse
 	defer func() {
 		if ready.code != http.StatusOK {
 			t.Logf("readyz: %d %s", ready.code, ready.body)
 		}
 	}()
-	a.eventually("ready", func() bool {
-		ready = a.get("/readyz?verbose")
+	api.waitUntil("ready", func() bool {
+		ready = api.get("/readyz?verbose")
 		return ready.code == http.StatusOK
 	})
-	return a
+	return api
 }
 
-// startUnready starts a server without waiting until it is ready.
-func startUnready(t *testing.T, change func(*config.Options)) *api {
+// startUnreadyServer starts a server without waiting until it is ready.
+func startUnreadyServer(t *testing.T, change func(*config.Options)) *testServer {
 	t.Helper()
 	o, admin, err := newTestOptions(t.TempDir())
 	if err != nil {
@@ -148,7 +148,7 @@ func startUnready(t *testing.T, change func(*config.Options)) *api {
 	if change != nil {
 		change(o)
 	}
-	a, stop, err := run(o, admin)
+	a, stop, err := runServer(o, admin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,17 +161,17 @@ func startUnready(t *testing.T, change func(*config.Options)) *api {
 	return a
 }
 
-// run runs a server until stop is called.
-func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, err error) {
-	if err := o.Complete(); err != nil {
+// runServer runs a server until stop is called.
+func runServer(options *config.Options, admin tls.Certificate) (api *testServer, stop func() error, err error) {
+	if err := options.Complete(); err != nil {
 		return nil, nil, err
 	}
-	if err := errors.Join(o.Validate()...); err != nil {
+	if err := errors.Join(options.Validate()...); err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	life := &lifecycle{}
-	apiServer, err := build(ctx, o, slog.New(slog.DiscardHandler), life)
+	apiServer, err := build(ctx, options, slog.New(slog.DiscardHandler), life)
 	if err != nil {
 		cancel()
 		life.close()
@@ -184,13 +184,13 @@ func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, e
 		ForceAttemptHTTP2:  true,
 		DisableCompression: true,
 	}
-	a = &api{
+	api = &testServer{
 		server:  apiServer,
-		options: o,
+		options: options,
 		url:     "https://" + apiServer.listener.server.Addr().String(),
 		client:  &http.Client{Transport: transport, Timeout: 30 * time.Second},
 	}
-	return a, func() error {
+	return api, func() error {
 		transport.CloseIdleConnections()
 		cancel()
 		err := <-done
@@ -200,10 +200,10 @@ func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, e
 }
 
 // buildAndRelease builds a server that does not run, and returns the error.
-func buildAndRelease(ctx context.Context, o *config.Options, log *slog.Logger) error {
+func buildAndRelease(ctx context.Context, options *config.Options, log *slog.Logger) error {
 	life := &lifecycle{}
 	defer life.close()
-	_, err := build(ctx, o, log, life)
+	_, err := build(ctx, options, log, life)
 	return err
 }
 
@@ -252,32 +252,33 @@ func newClientPair() ([]byte, tls.Certificate, error) {
 	}, nil
 }
 
-func (a *api) eventually(what string, check func() bool) {
-	a.t.Helper()
+// waitUntil polls check until it returns true. It fails the test after 2 minutes.
+func (api *testServer) waitUntil(condition string, check func() bool) {
+	api.t.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
 	for !check() {
 		if time.Now().After(deadline) {
-			a.t.Fatalf("not %s in time", what)
+			api.t.Fatalf("not %s within 2 minutes", condition)
 		}
 		time.Sleep(10 * time.Millisecond) // between polls of a condition
 	}
 }
 
-// answer is a complete response.
-type answer struct {
+// apiResponse is a complete response of the server.
+type apiResponse struct {
 	code   int
 	header http.Header
 	body   []byte
 }
 
 // object returns the decoded body.
-func (r answer) object() (o map[string]any) {
+func (r apiResponse) object() (o map[string]any) {
 	_ = json.Unmarshal(r.body, &o)
 	return o
 }
 
-// at returns the value at a path of the decoded body.
-func (r answer) at(path ...string) any {
+// field returns the value at a path of the decoded body, or nil if there is none.
+func (r apiResponse) field(path ...string) any {
 	var v any = r.object()
 	for _, p := range path {
 		m, _ := v.(map[string]any)
@@ -286,48 +287,52 @@ func (r answer) at(path ...string) any {
 	return v
 }
 
-func (r answer) version() string { return fmt.Sprint(r.at("metadata", "resourceVersion")) }
+func (r apiResponse) resourceVersion() string {
+	return fmt.Sprint(r.field("metadata", "resourceVersion"))
+}
 
-// send sends a request; header pairs follow the body.
-func (a *api) send(method, path, body string, header ...string) answer {
-	a.t.Helper()
-	req, err := http.NewRequest(method, a.url+path, bytes.NewBufferString(body))
+// send sends a request. header alternates names and values. An error of the connection becomes the
+// body of a response with code 0.
+func (api *testServer) send(method, path, body string, header ...string) apiResponse {
+	api.t.Helper()
+	req, err := http.NewRequest(method, api.url+path, bytes.NewBufferString(body))
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := a.client.Do(req)
+	httpResponse, err := api.client.Do(req)
 	if err != nil {
-		return answer{body: []byte(err.Error())}
+		return apiResponse{body: []byte(err.Error())}
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
+	defer httpResponse.Body.Close()
+	b, err := io.ReadAll(httpResponse.Body)
 	if err != nil {
-		a.t.Errorf("%s %s: %v", method, path, err)
+		api.t.Errorf("%s %s: %v", method, path, err)
 	}
-	return answer{resp.StatusCode, resp.Header, b}
+	return apiResponse{httpResponse.StatusCode, httpResponse.Header, b}
 }
 
-func (a *api) get(path string, header ...string) answer {
-	a.t.Helper()
-	return a.send(http.MethodGet, path, "", header...)
+func (api *testServer) get(path string, header ...string) apiResponse {
+	api.t.Helper()
+	return api.send(http.MethodGet, path, "", header...)
 }
 
-// want sends a request and checks the status code.
-func (a *api) want(code int, method, path, body string, header ...string) answer {
-	a.t.Helper()
-	r := a.send(method, path, body, header...)
-	if r.code != code {
-		a.t.Fatalf("%s %s: got %d, want %d: %s", method, path, r.code, code, r.body)
+// mustSend sends a request. It fails the test unless the response has the status code.
+func (api *testServer) mustSend(code int, method, path, body string, header ...string) apiResponse {
+	api.t.Helper()
+	response := api.send(method, path, body, header...)
+	if response.code != code {
+		api.t.Fatalf("%s %s: got %d, want %d: %s", method, path, response.code, code, response.body)
 	}
-	return r
+	return response
 }
 
 const configMaps = "/api/v1/namespaces/default/configmaps"
 
+// configMap returns a config map. data alternates keys and values.
 func configMap(name string, data ...string) string {
 	d := map[string]string{}
 	for i := 0; i+1 < len(data); i += 2 {

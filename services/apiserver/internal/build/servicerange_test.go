@@ -17,15 +17,15 @@ func TestServiceRangeChanges(t *testing.T) {
 	t.Parallel()
 	const cidr, service = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "/api/v1/namespaces/default/services/kubernetes"
 	etcd := etcdtest.ListeningServer(t)
-	with := func(ranges string) *api {
-		return start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			o.Services.ClusterIPRange = ranges
+	with := func(ranges string) *testServer {
+		return startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			options.Services.ClusterIPRange = ranges
 		})
 	}
 	a := with("10.0.0.0/24")
-	a.want(200, "DELETE", cidr, "")
+	a.mustSend(200, "DELETE", cidr, "")
 	a.stop()
 	store := etcdtest.NewStore(t, etcd.Config())
 	const key = "/registry/services/specs/default/kubernetes"
@@ -37,9 +37,9 @@ func TestServiceRangeChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	a = with("10.7.0.0/24,fd07::/112")
-	a.eventually("in the new range", func() bool {
-		r := a.get(cidr)
-		return fmt.Sprint(r.at("spec", "cidrs")) == "[10.7.0.0/24 fd07::/112]" && strings.Contains(string(r.body), `"Ready"`) &&
-			a.get(service).at("spec", "clusterIP") == "10.7.0.1"
+	a.waitUntil("in the new range", func() bool {
+		response := a.get(cidr)
+		return fmt.Sprint(response.field("spec", "cidrs")) == "[10.7.0.0/24 fd07::/112]" && strings.Contains(string(response.body), `"Ready"`) &&
+			a.get(service).field("spec", "clusterIP") == "10.7.0.1"
 	})
 }

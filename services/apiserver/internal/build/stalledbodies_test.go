@@ -17,7 +17,7 @@ import (
 func TestStalledBodiesTimeOut(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, func(o *config.Options) { o.Serving.StallTimeout = 200 * time.Millisecond })
+	api := startServer(t, func(options *config.Options) { options.Serving.StallTimeout = 200 * time.Millisecond })
 	tlsConfig := api.client.Transport.(*http.Transport).TLSClientConfig.Clone()
 	tlsConfig.NextProtos = []string{"http/1.1"}
 	for _, test := range []struct{ method, path, contentType string }{
@@ -34,16 +34,16 @@ func TestStalledBodiesTimeOut(t *testing.T) {
 		fmt.Fprintf(conn,
 			"%s %s HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: 3000000\r\n\r\n{", test.method,
 			test.path, test.contentType)
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		httpResponse, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatalf("%s %s: %v", test.method, test.path, err)
 		}
-		body, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != http.StatusRequestTimeout {
+		body, err := io.ReadAll(httpResponse.Body)
+		if err != nil || httpResponse.StatusCode != http.StatusRequestTimeout {
 			t.Errorf("%s %s: got status %d: %s, %v, want no error and %v",
-				test.method, test.path, resp.StatusCode, body, err, http.StatusRequestTimeout)
+				test.method, test.path, httpResponse.StatusCode, body, err, http.StatusRequestTimeout)
 		}
 		conn.Close()
 	}
-	api.want(200, "GET", "/api/v1/namespaces/default", "")
+	api.mustSend(200, "GET", "/api/v1/namespaces/default", "")
 }

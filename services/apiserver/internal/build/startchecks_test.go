@@ -31,9 +31,9 @@ poststarthook/kube-apiserver-autoregistration autoregister-completion
 poststarthook/apiservice-openapi-controller poststarthook/apiservice-openapiv3-controller`
 
 // passing returns the names of the checks that an endpoint reports as passed.
-func (a *api) passing(endpoint string) []string {
+func (api *testServer) passing(endpoint string) []string {
 	var names []string
-	for _, line := range strings.Split(string(a.want(http.StatusOK, "GET", endpoint+"?verbose", "").body), "\n") {
+	for _, line := range strings.Split(string(api.mustSend(http.StatusOK, "GET", endpoint+"?verbose", "").body), "\n") {
 		if name, ok := strings.CutPrefix(line, "[+]"); ok {
 			names = append(names, strings.TrimSuffix(name, " ok"))
 		}
@@ -53,9 +53,9 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 		{name: "without RBAC", change: func(*config.Options) {}, edits: strings.NewReplacer("poststarthook/rbac/bootstrap-roles ", "")},
 		{
 			name: "without flow control",
-			change: func(o *config.Options) {
-				withRBAC(o)
-				o.Requests.PriorityAndFairness = false
+			change: func(options *config.Options) {
+				withRBAC(options)
+				options.Requests.PriorityAndFairness = false
 			},
 			edits: strings.NewReplacer(
 				"poststarthook/priority-and-fairness-config-consumer", "poststarthook/max-in-flight-filter",
@@ -64,9 +64,9 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 		},
 		{
 			name: "changed feature gates",
-			change: func(o *config.Options) {
-				withRBAC(o)
-				err := o.Features.Set("APIServerIdentity=false,MultiCIDRServiceAllocator=false,DisableAllocatorDualWrite=false,WatchCacheInitializationPostStartHook=true")
+			change: func(options *config.Options) {
+				withRBAC(options)
+				err := options.Features.Set("APIServerIdentity=false,MultiCIDRServiceAllocator=false,DisableAllocatorDualWrite=false,WatchCacheInitializationPostStartHook=true")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,7 +79,7 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			api := start(t, tt.change)
+			api := startServer(t, tt.change)
 			want := strings.Fields(tt.edits.Replace(startedByDefault))
 			for _, endpoint := range []string{"/livez", "/healthz"} {
 				if got := api.passing(endpoint); !slices.Equal(got, want) {
@@ -92,7 +92,7 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 				t.Errorf("/readyz: got %q, want %q", got, ready)
 			}
 			for _, name := range want {
-				api.want(http.StatusOK, "GET", "/livez/"+name, "")
+				api.mustSend(http.StatusOK, "GET", "/livez/"+name, "")
 			}
 		})
 	}
@@ -118,9 +118,9 @@ func (u *unloaded) Load(ctx context.Context, page func([]storage.KeyValue) error
 // watch cache is not loaded.
 func TestHealthChecksFailUntilComponentsStart(t *testing.T) {
 	u := &unloaded{open: make(chan struct{})}
-	api := startUnready(t, func(o *config.Options) {
-		withRBAC(o)
-		o.WrapSource = func(s watchcache.Source) watchcache.Source {
+	api := startUnreadyServer(t, func(options *config.Options) {
+		withRBAC(options)
+		options.WrapSource = func(s watchcache.Source) watchcache.Source {
 			u.Source = s
 			return u
 		}
@@ -132,7 +132,7 @@ func TestHealthChecksFailUntilComponentsStart(t *testing.T) {
 		want := notFinished
 		switch name {
 		case "poststarthook/priority-and-fairness-filter": // needs no objects
-			api.eventually(name, func() bool { return api.get("/livez/"+name).code == http.StatusOK })
+			api.waitUntil(name, func() bool { return api.get("/livez/"+name).code == http.StatusOK })
 			continue
 		case "autoregister-completion":
 			want = "internal server error: missing APIService: [v1. v1.admissionregistration.k8s.io "
@@ -143,10 +143,10 @@ func TestHealthChecksFailUntilComponentsStart(t *testing.T) {
 		}
 	}
 	all := "?verbose&exclude=" + strings.Join(waiting, "&exclude=")
-	if got := api.want(http.StatusOK, "GET", "/livez"+all, ""); !strings.Contains(string(got.body),
+	if response := api.mustSend(http.StatusOK, "GET", "/livez"+all, ""); !strings.Contains(string(response.body),
 		"[+]autoregister-completion excluded: ok\n") {
-		t.Errorf("/livez without the waiting checks: got %s, want autoregister-completion excluded", got.body)
+		t.Errorf("/livez without the waiting checks: got %s, want autoregister-completion excluded", response.body)
 	}
 	close(u.open)
-	api.eventually("live", func() bool { return api.get("/livez").code == http.StatusOK })
+	api.waitUntil("live", func() bool { return api.get("/livez").code == http.StatusOK })
 }

@@ -14,10 +14,10 @@ import (
 
 const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
-func withStorageVersions(t *testing.T, o *config.Options) {
+func withStorageVersions(t *testing.T, options *config.Options) {
 	t.Helper()
-	if err := errors.Join(o.Features.Set("StorageVersionAPI=true,APIServerIdentity=true"),
-		o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true")); err != nil {
+	if err := errors.Join(options.Features.Set("StorageVersionAPI=true,APIServerIdentity=true"),
+		options.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -28,18 +28,18 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.ListeningServer(t)
-	replica := func() *api {
-		return start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			withStorageVersions(t, o)
+	replica := func() *testServer {
+		return startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			withStorageVersions(t, options)
 		})
 	}
 	a := replica()
 	b := replica()
-	for _, r := range []*api{a, b} {
-		r.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
-		r.want(201, "POST", configMaps, configMap(fmt.Sprintf("of-%d", r.server.base.port)))
+	for _, r := range []*testServer{a, b} {
+		r.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+		r.mustSend(201, "POST", configMaps, configMap(fmt.Sprintf("of-%d", r.server.base.port)))
 	}
 	for name, want := range map[string]struct{ encoding, decodable string }{
 		"core.pods":                            {encoding: "v1", decodable: "[v1]"},
@@ -47,11 +47,11 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 		"apps.deployments":                     {encoding: "apps/v1", decodable: "[apps/v1]"},
 		"autoscaling.horizontalpodautoscalers": {encoding: "autoscaling/v2", decodable: "[autoscaling/v1 autoscaling/v2]"},
 	} {
-		answer := a.want(200, "GET", storageVersionsPath+"/"+name, "")
-		if common := fmt.Sprint(answer.at("status", "commonEncodingVersion")); common != want.encoding {
+		response := a.mustSend(200, "GET", storageVersionsPath+"/"+name, "")
+		if common := fmt.Sprint(response.field("status", "commonEncodingVersion")); common != want.encoding {
 			t.Errorf("%s: got common version %s, want %s", name, common, want.encoding)
 		}
-		entries, _ := answer.at("status", "storageVersions").([]any)
+		entries, _ := response.field("status", "storageVersions").([]any)
 		ids := map[any]bool{}
 		for _, s := range entries {
 			s := s.(map[string]any)
@@ -65,7 +65,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 		if len(ids) != 2 {
 			t.Errorf("%s: got servers %v, want 2", name, ids)
 		}
-		conditions, _ := answer.at("status", "conditions").([]any)
+		conditions, _ := response.field("status", "conditions").([]any)
 		if len(conditions) != 1 || conditions[0].(map[string]any)["type"] != "AllEncodingVersionsEqual" ||
 			conditions[0].(map[string]any)["status"] != "True" {
 			t.Errorf("%s: got conditions %v, want only AllEncodingVersionsEqual, True", name, conditions)
@@ -74,12 +74,12 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 	if got := a.get(storageVersionsPath + "/events.k8s.io.events"); got.code != http.StatusNotFound {
 		t.Errorf("resource with the key prefix of another: got status %d, want 404", got.code)
 	}
-	silent := start(t, func(o *config.Options) { // publishes nothing without the gates
-		if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true"); err != nil {
+	silent := startServer(t, func(options *config.Options) { // publishes nothing without the gates
+		if err := options.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if items, _ := silent.get(storageVersionsPath).at("items").([]any); len(items) != 0 {
+	if items, _ := silent.get(storageVersionsPath).field("items").([]any); len(items) != 0 {
 		t.Errorf("without the gates: got %d storage versions, want none", len(items))
 	}
 }
@@ -88,7 +88,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 // in the storage version.
 func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := startServer(t, nil)
 	const scaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 	for _, test := range []struct{ name, key, path, stored, want string }{
 		{
@@ -107,24 +107,24 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			a := &api{t: t, server: a.server, url: a.url, client: a.client}
-			a.overwrite(test.key, test.stored)
-			var before answer
-			a.eventually("there", func() bool { before = a.get(test.path); return before.code == 200 })
-			after := a.want(200, "PUT", test.path, string(before.body))
-			if after.version() == before.version() {
-				t.Errorf("got version %s unchanged, want the object rewritten", after.version())
+			api := &testServer{t: t, server: api.server, url: api.url, client: api.client}
+			api.overwrite(test.key, test.stored)
+			var before apiResponse
+			api.waitUntil("there", func() bool { before = api.get(test.path); return before.code == 200 })
+			after := api.mustSend(200, "PUT", test.path, string(before.body))
+			if after.resourceVersion() == before.resourceVersion() {
+				t.Errorf("got version %s unchanged, want the object rewritten", after.resourceVersion())
 			}
-			if got := string(a.stored(test.key)); !strings.HasPrefix(got, "k8s\x00") || !strings.Contains(got[:min(len(got), 80)], test.want) {
+			if got := string(api.stored(test.key)); !strings.HasPrefix(got, "k8s\x00") || !strings.Contains(got[:min(len(got), 80)], test.want) {
 				t.Errorf("stored is %.80q, want protobuf of version %s", got, test.want)
 			}
-			if again := a.want(200, "PUT", test.path, string(after.body)); again.version() != after.version() {
-				t.Errorf("update of a current object: got version %s, want %s", again.version(), after.version())
+			if again := api.mustSend(200, "PUT", test.path, string(after.body)); again.resourceVersion() != after.resourceVersion() {
+				t.Errorf("update of a current object: got version %s, want %s", again.resourceVersion(), after.resourceVersion())
 			}
 		})
 	}
 	t.Run("converted", func(t *testing.T) {
-		objectsOfOlderVersions(&api{t: t, server: a.server, url: a.url, client: a.client})
+		objectsOfOlderVersions(&testServer{t: t, server: api.server, url: api.url, client: api.client})
 	})
 }
 
@@ -134,15 +134,15 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.ListeningServer(t)
-	replica := func() *api {
-		return start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			withStorageVersions(t, o)
+	replica := func() *testServer {
+		return startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			withStorageVersions(t, options)
 		})
 	}
 	a := replica()
-	a.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	a.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 	definition := func(stored string) string {
 		version := func(name string, served bool) string {
 			return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object"}}}`,
@@ -152,23 +152,23 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 			"names":{"plural":"things","kind":"Thing"},"versions":[` +
 			version("v1", true) + "," + version("v2", true) + "," + version("v0", false) + `]}}`
 	}
-	created := a.want(201, "POST", definitionsPath, definition("v1"))
-	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
+	created := a.mustSend(201, "POST", definitionsPath, definition("v1"))
+	a.mustSend(201, "POST", "/apis/example.com/v1/namespaces/default/things",
 		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
 	// published returns the common version, and the versions of each replica.
 	published := func() (common string, replicas map[string]string) {
-		v := a.want(200, "GET", storageVersionsPath+"/example.com.things", "")
-		owners, _ := v.at("metadata", "ownerReferences").([]any)
-		if len(owners) != 1 || fmt.Sprint(owners[0].(map[string]any)["uid"]) != fmt.Sprint(created.at("metadata", "uid")) {
+		v := a.mustSend(200, "GET", storageVersionsPath+"/example.com.things", "")
+		owners, _ := v.field("metadata", "ownerReferences").([]any)
+		if len(owners) != 1 || fmt.Sprint(owners[0].(map[string]any)["uid"]) != fmt.Sprint(created.field("metadata", "uid")) {
 			t.Errorf("got owners %v, want only the new definition", owners)
 		}
 		replicas = map[string]string{}
-		all, _ := v.at("status", "storageVersions").([]any)
+		all, _ := v.field("status", "storageVersions").([]any)
 		for _, s := range all {
 			s := s.(map[string]any)
 			replicas[fmt.Sprint(s["apiServerID"])] = fmt.Sprint(s["encodingVersion"], s["decodableVersions"], s["servedVersions"])
 		}
-		return fmt.Sprint(v.at("status", "commonEncodingVersion")), replicas
+		return fmt.Sprint(v.field("status", "commonEncodingVersion")), replicas
 	}
 	const others = "[example.com/v1 example.com/v2 example.com/v0] [example.com/v1 example.com/v2]"
 	hasVersion := func(version string, replicas int) func() bool {
@@ -186,11 +186,11 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 		t.Error(published())
 	}
 	replica()
-	a.eventually("published by both", hasVersion("example.com/v1", 2))
-	a.want(200, "PATCH", definitionsPath+"/things.example.com",
+	a.waitUntil("published by both", hasVersion("example.com/v1", 2))
+	a.mustSend(200, "PATCH", definitionsPath+"/things.example.com",
 		fmt.Sprintf(`{"spec":%s}`, strings.TrimSuffix(definition("v2")[strings.Index(definition("v2"), `"spec":`)+len(`"spec":`):],
 			"}")), "Content-Type", mergePatch)
-	a.eventually("published with the new version", hasVersion("example.com/v2", 2))
+	a.waitUntil("published with the new version", hasVersion("example.com/v2", 2))
 }
 
 // TestWebhooksDoNotPreventStart checks that a replica registers the versions of built-in resources
@@ -200,31 +200,31 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.ListeningServer(t)
-	replica := func() *api {
-		return start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			withStorageVersions(t, o)
+	replica := func() *testServer {
+		return startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			withStorageVersions(t, options)
 		})
 	}
 	a := replica()
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+	a.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"no"},
 		"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]},"validations":[{"expression":"false"}]}}`)
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+	a.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+	a.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"no"},
 		"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]}]}`)
 	const other = `{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"other.things"},"spec":{}}`
-	a.eventually("rejected to clients", func() bool { return a.send("POST", storageVersionsPath, other).code >= 400 })
+	a.waitUntil("rejected to clients", func() bool { return a.send("POST", storageVersionsPath, other).code >= 400 })
 	b := replica()
-	b.eventually("telling", func() bool {
+	b.waitUntil("telling", func() bool {
 		return b.get("/readyz/poststarthook/built-in-resources-storage-version-updater").code == 200
 	})
-	b.want(201, "POST", configMaps, configMap("c"))
-	b.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	b.mustSend(201, "POST", configMaps, configMap("c"))
+	b.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	create := func() int {
 		return b.send("POST", "/apis/example.com/v1/namespaces/default/things",
 			`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`).code
@@ -232,9 +232,9 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 	if code := create(); code != 503 {
 		t.Errorf("create before its version is published: got status %d, want 503", code)
 	}
-	b.want(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/no", "")
-	b.want(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/no", "")
-	b.eventually("registered without them", func() bool { return create() == 201 })
+	b.mustSend(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/no", "")
+	b.mustSend(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/no", "")
+	b.waitUntil("registered without them", func() bool { return create() == 201 })
 }
 
 // TestStorageVersionsAreWithdrawn checks that a replica that restarts with fewer resources
@@ -243,13 +243,13 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.ListeningServer(t)
-	replica := func(host, runtimeConfig string) *api {
-		return start(t, func(o *config.Options) {
-			o.Host = host
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			withStorageVersions(t, o)
-			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + runtimeConfig); err != nil {
+	replica := func(host, runtimeConfig string) *testServer {
+		return startServer(t, func(options *config.Options) {
+			options.Host = host
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			withStorageVersions(t, options)
+			if err := options.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + runtimeConfig); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -259,10 +259,10 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 	b := replica("second", "storage.k8s.io/v1=false")
 	// servers returns the number of servers that published a version.
 	servers := func(path string) int {
-		all, _ := b.get(path).at("status", "storageVersions").([]any)
+		all, _ := b.get(path).field("status", "storageVersions").([]any)
 		return len(all)
 	}
-	b.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	b.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 	if n := servers(cronJobs); n != 2 {
 		t.Fatalf("storage version of cron jobs: got %d servers, want 2", n)
 	}
@@ -271,58 +271,58 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 	}
 	a.stop()
 	a = replica("first", "batch/v1=false,storage.k8s.io/v1=false")
-	a.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	a.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 	if n := servers(cronJobs); n != 1 {
 		t.Errorf("after a server left: got %d servers of cron jobs, want 1", n)
 	}
-	if r := b.get(nodes); r.code != http.StatusNotFound {
-		t.Errorf("unserved resource: got status %d: %s, want 404", r.code, r.body)
+	if response := b.get(nodes); response.code != http.StatusNotFound {
+		t.Errorf("unserved resource: got status %d: %s, want 404", response.code, response.body)
 	}
 }
 
 // objectsOfOlderVersions adds checks of values that an older Kubernetes stored: reads, watches and
 // writes see the converted object, and a write stores it in the storage version.
-func objectsOfOlderVersions(a *api) {
+func objectsOfOlderVersions(api *testServer) {
 	const budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 	const label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
-	before := a.get(budgets).version()
-	a.overwrite("/registry/poddisruptionbudgets/default/old",
+	before := api.get(budgets).resourceVersion()
+	api.overwrite("/registry/poddisruptionbudgets/default/old",
 		`{"kind":"PodDisruptionBudget","apiVersion":"policy/v1beta1","metadata":{"name":"old","namespace":"default","uid":"u-1"},"spec":{"minAvailable":1,"selector":{}}}`)
-	a.eventually("seen", func() bool { return a.get(budgets+"/old").code == http.StatusOK })
+	api.waitUntil("seen", func() bool { return api.get(budgets+"/old").code == http.StatusOK })
 	for _, path := range []string{
 		budgets + "/old", budgets, budgets + "?resourceVersion=0",
 		budgets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before,
 	} {
-		if text := string(a.want(200, "GET", path, "").body); !strings.Contains(text, label) {
-			a.t.Errorf("%s: got %s, want the label %s", path, text, label)
+		if text := string(api.mustSend(200, "GET", path, "").body); !strings.Contains(text, label) {
+			api.t.Errorf("%s: got %s, want the label %s", path, text, label)
 		}
 	}
-	live := a.want(200, "GET", budgets+"/old", "")
-	if text := string(a.want(200, "PUT", budgets+"/old", string(live.body)).body); !strings.Contains(text, label) {
-		a.t.Errorf("update: got %s, want the label %s", text, label)
+	live := api.mustSend(200, "GET", budgets+"/old", "")
+	if text := string(api.mustSend(200, "PUT", budgets+"/old", string(live.body)).body); !strings.Contains(text, label) {
+		api.t.Errorf("update: got %s, want the label %s", text, label)
 	}
-	if got := a.stored("/registry/poddisruptionbudgets/default/old"); !bytes.Contains(got, []byte("\x09policy/v1\x12")) ||
+	if got := api.stored("/registry/poddisruptionbudgets/default/old"); !bytes.Contains(got, []byte("\x09policy/v1\x12")) ||
 		!bytes.Contains(got, []byte(label)) {
-		a.t.Errorf("stored is %q, want version policy/v1 and the label %s", got, label)
+		api.t.Errorf("stored is %q, want version policy/v1 and the label %s", got, label)
 	}
 
 	// A claim that was stored without dataSourceRef can be changed.
 	const claims = "/api/v1/namespaces/default/persistentvolumeclaims"
-	a.overwrite("/registry/persistentvolumeclaims/default/old",
+	api.overwrite("/registry/persistentvolumeclaims/default/old",
 		`{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"old","namespace":"default","uid":"u-2","finalizers":["kubernetes.io/pvc-protection"]},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},"dataSource":{"kind":"PersistentVolumeClaim","name":"other"},"volumeMode":"Filesystem"},"status":{"phase":"Pending"}}`)
-	a.eventually("seen", func() bool { return a.get(claims+"/old").at("spec", "dataSourceRef", "name") == "other" })
-	a.want(200, "PATCH", claims+"/old", `{"metadata":{"finalizers":null}}`, "Content-Type", mergePatch)
-	a.want(200, "DELETE", claims+"/old", "")
-	a.want(404, "GET", claims+"/old", "")
+	api.waitUntil("seen", func() bool { return api.get(claims+"/old").field("spec", "dataSourceRef", "name") == "other" })
+	api.mustSend(200, "PATCH", claims+"/old", `{"metadata":{"finalizers":null}}`, "Content-Type", mergePatch)
+	api.mustSend(200, "DELETE", claims+"/old", "")
+	api.mustSend(404, "GET", claims+"/old", "")
 
 	// Unknown versions are not decoded.
-	a.overwrite("/registry/configmaps/default/unknown",
+	api.overwrite("/registry/configmaps/default/unknown",
 		`{"kind":"ConfigMap","apiVersion":"v7","metadata":{"name":"unknown","namespace":"default"},"data":{"a":"b"}}`)
 	for _, path := range []string{configMaps + "/unknown", configMaps} {
-		if text := string(a.want(500, "GET", path, "").body); !strings.Contains(text,
+		if text := string(api.mustSend(500, "GET", path, "").body); !strings.Contains(text,
 			`no kind \"ConfigMap\" is registered for version \"v7\"`) {
-			a.t.Errorf("%s: got %s, want the error that ConfigMap has no version v7", path, text)
+			api.t.Errorf("%s: got %s, want the error that ConfigMap has no version v7", path, text)
 		}
 	}
-	a.want(500, "PATCH", configMaps+"/unknown", `{"data":{"a":"c"}}`, "Content-Type", mergePatch)
+	api.mustSend(500, "PATCH", configMaps+"/unknown", `{"data":{"a":"c"}}`, "Content-Type", mergePatch)
 }

@@ -14,17 +14,17 @@ import (
 // in each form, and changes it.
 func TestStoredMetadataIsRepaired(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	api.want(http.StatusCreated, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	api := startServer(t, nil)
+	api.mustSend(http.StatusCreated, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	const things = "/apis/example.com/v1/namespaces/default/things"
-	api.eventually("served", func() bool { return api.get(things).code == http.StatusOK })
+	api.waitUntil("served", func() bool { return api.get(things).code == http.StatusOK })
 	_, err := api.server.stores.store.Create(context.Background(),
 		api.server.base.root+"/example.com/things/default/a", []byte(`{"apiVersion":"example.com/v1","kind":"Thing",
 		"metadata":{"name":"a","namespace":"default","uid":"1","unknown":42,"annotations":{"bar":"abc","foo":42},"labels":{"l":"m"},"generation":null,"creationTimestamp":"2020-01-01T00:00:00Z"}}`), storage.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	api.eventually("seen", func() bool { return api.get(things+"/a").code == http.StatusOK })
+	api.waitUntil("seen", func() bool { return api.get(things+"/a").code == http.StatusOK })
 	const form, watch = ";g=meta.k8s.io;v=v1", things + "?watch=1&timeoutSeconds=1"
 	var requests sync.WaitGroup // watches take a second
 	for accept, paths := range map[string][]string{
@@ -51,11 +51,11 @@ func TestStoredMetadataIsRepaired(t *testing.T) {
 		}
 	}
 	requests.Wait()
-	api.want(http.StatusOK, "GET", things, "", "Accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList"+form)
-	changed := api.want(http.StatusOK, "PATCH", things+"/a", `{"metadata":{"annotations":{"x":"y"}}}`,
+	api.mustSend(http.StatusOK, "GET", things, "", "Accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList"+form)
+	changed := api.mustSend(http.StatusOK, "PATCH", things+"/a", `{"metadata":{"annotations":{"x":"y"}}}`,
 		"Content-Type", "application/merge-patch+json")
-	if got := changed.at("metadata", "generation"); got != float64(1) {
+	if got := changed.field("metadata", "generation"); got != float64(1) {
 		t.Errorf("after a change of the metadata: got generation %v, want 1", got)
 	}
-	api.want(http.StatusOK, "DELETE", things+"/a", "")
+	api.mustSend(http.StatusOK, "DELETE", things+"/a", "")
 }

@@ -31,13 +31,13 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 	provider := oidctest.New(t)
 	dir := t.TempDir()
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
-	api := start(t, func(o *config.Options) {
-		o.Authentication.Webhook.Kubeconfig = writeFile(t, filepath.Join(dir, "webhook"),
+	api := startServer(t, func(options *config.Options) {
+		options.Authentication.Webhook.Kubeconfig = writeFile(t, filepath.Join(dir, "webhook"),
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`,
 				service.URL, ca))
-		o.Authentication.TokenFile = writeFile(t, filepath.Join(dir, "tokens"),
+		options.Authentication.TokenFile = writeFile(t, filepath.Join(dir, "tokens"),
 			"file-name,system:binnacle:tokencleaner,1\nfile-group,alice,2,\"dev,system:binnacle\"\nfile-free,alice,3,system:binnacles\n")
-		oidc := o.Authentication.JWT.OIDC
+		oidc := options.Authentication.JWT.OIDC
 		oidc.IssuerURL = provider.URL()
 		oidc.ClientID = oidctest.ClientID
 		oidc.GroupsClaim = "groups"
@@ -46,7 +46,7 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 	})
 	b := api.bearer()
 	ada := provider.Token(nil)
-	api.eventually("the provider is known", func() bool { return b.whoami(ada).code == http.StatusCreated })
+	api.waitUntil("the provider is known", func() bool { return b.whoami(ada).code == http.StatusCreated })
 	for token, code := range map[string]int{
 		"file-name": 401, "file-group": 401, "file-free": 201,
 		"system:binnacle:apiserver/system:binnacle": 401, "system:binnacle:x/dev": 401, "bob/system:binnacle": 401, "bob/dev": 201,
@@ -57,10 +57,10 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 			t.Errorf("%.40s: got status %d: %s, want status %d", token, r.code, r.body, code)
 		}
 	}
-	r := api.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
+	response := api.mustSend(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"file-name"}}`)
-	if r.at("status", "authenticated") != nil ||
-		!strings.Contains(fmt.Sprint(r.at("status", "error")), "reserved for the suite's own services") {
-		t.Errorf("got review %s, want an error: the name is reserved for the suite's own services", r.body)
+	if response.field("status", "authenticated") != nil ||
+		!strings.Contains(fmt.Sprint(response.field("status", "error")), "reserved for the suite's own services") {
+		t.Errorf("got review %s, want an error: the name is reserved for the suite's own services", response.body)
 	}
 }

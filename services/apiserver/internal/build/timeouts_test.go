@@ -6,14 +6,14 @@ import "testing"
 // passes.
 func TestRequestTimeoutIsReported(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
+	api := sharedServer(t)
 	for path, body := range map[string]string{
 		"/api/v1/namespaces/default/services":   `{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}`,
 		"/api/v1/namespaces/default/configmaps": configMap("c"),
 		"/api/v1/namespaces/absent/configmaps":  configMap("c"),
 	} {
-		if r := a.send("POST", path+"?timeout=1ns", body); r.code != 504 {
-			t.Errorf("%s: got status %d: %s, want status 504", path, r.code, r.body)
+		if response := api.send("POST", path+"?timeout=1ns", body); response.code != 504 {
+			t.Errorf("%s: got status %d: %s, want status 504", path, response.code, response.body)
 		}
 	}
 }

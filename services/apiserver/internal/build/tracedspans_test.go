@@ -73,10 +73,10 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 	t.Parallel()
 	collector := tracingtest.Start(t)
 	etcd := etcdtest.ListeningServer(t)
-	api := start(t, func(o *config.Options) {
-		o.Etcd.Backend = config.BackendEtcd
-		o.Etcd.Servers = []string{etcd.Endpoint()}
-		o.Tracing.ConfigFile = unsampled(t, collector)
+	api := startServer(t, func(options *config.Options) {
+		options.Etcd.Backend = config.BackendEtcd
+		options.Etcd.Servers = []string{etcd.Endpoint()}
+		options.Tracing.ConfigFile = unsampled(t, collector)
 	})
 	const nodes, node, accept = "/api/v1/nodes", "/api/v1/nodes/fake", "application/vnd.kubernetes.protobuf, */*"
 	message := wantedSpan{attributes: map[string]string{"rpc.system": "grpc"}, events: []string{"message"}}
@@ -180,8 +180,8 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 			if test.media != "" {
 				header = append(header, "Content-Type", test.media)
 			}
-			if got := api.send(test.method, test.path, test.body, header...); got.code/100 != 2 {
-				t.Fatalf("got status %d: %s, want 2xx", got.code, got.body)
+			if response := api.send(test.method, test.path, test.body, header...); response.code/100 != 2 {
+				t.Fatalf("got status %d: %s, want 2xx", response.code, response.body)
 			}
 			test.store.parent = test.operation
 			if test.store.attributes == nil {
@@ -247,8 +247,8 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 	collector := tracingtest.Start(t)
 	plugin := kmstest.New(t)
 	api, _ := encrypted(t, encrypting("secrets",
-		"kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(o *config.Options) {
-		o.Tracing.ConfigFile = unsampled(t, collector)
+		"kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(options *config.Options) {
+		options.Tracing.ConfigFile = unsampled(t, collector)
 	})
 	const (
 		secrets = "/api/v1/namespaces/default/secrets"
@@ -256,8 +256,8 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 		reading = "0af7651916cd43dd8448eb211c803102"
 	)
 	provider := map[string]string{"transformer.provider.name": "kms-provider"}
-	api.want(201, "POST", secrets, secret("fake", "bar"), "Traceparent", traceparent(writing))
-	api.want(200, "PUT", secrets+"/fake", secret("fake", "bar"), "Traceparent", traceparent(reading))
+	api.mustSend(201, "POST", secrets, secret("fake", "bar"), "Traceparent", traceparent(writing))
+	api.mustSend(200, "PUT", secrets+"/fake", secret("fake", "bar"), "Traceparent", traceparent(reading))
 	api.stop()
 	wantSpans(t, collector, writing, []wantedSpan{{
 		name:       "TransformToStorage with envelopeTransformer",
@@ -282,9 +282,9 @@ func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	collector := tracingtest.Start(t)
-	api := start(t, func(o *config.Options) {
-		o.Tracing.ConfigFile = unsampled(t, collector)
-		o.Authentication.TokenFile = tracingtest.File(t, "watcher,watcher,1,system:monitoring\nother,other,2,others\n")
+	api := startServer(t, func(options *config.Options) {
+		options.Tracing.ConfigFile = unsampled(t, collector)
+		options.Authentication.TokenFile = tracingtest.File(t, "watcher,watcher,1,system:monitoring\nother,other,2,others\n")
 	})
 	const (
 		masters      = "0af7651916cd43dd8448eb211c803101"

@@ -45,12 +45,12 @@ func TestWriteIsOneTrace(t *testing.T) {
 	collector := tracingtest.Start(t)
 	etcd := etcdtest.ListeningServer(t)
 	bus := startBus(t)
-	replica := func() *api {
-		return start(t, func(o *config.Options) {
-			o.Etcd.Backend = config.BackendEtcd
-			o.Etcd.Servers = []string{etcd.Endpoint()}
-			o.Fanout.Servers = []string{bus.ClientURL()}
-			o.Tracing.ConfigFile = collector.Config(t)
+	replica := func() *testServer {
+		return startServer(t, func(options *config.Options) {
+			options.Etcd.Backend = config.BackendEtcd
+			options.Etcd.Servers = []string{etcd.Endpoint()}
+			options.Fanout.Servers = []string{bus.ClientURL()}
+			options.Tracing.ConfigFile = collector.Config(t)
 		})
 	}
 	a := replica()
@@ -66,14 +66,14 @@ func TestWriteIsOneTrace(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+	a.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 		fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"h.ex.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`,
 			hook.URL, bundle))
 	// 1. Create an object as part of a caller's trace, and wait for its delivery.
 	const caller, callerSpan = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-	a.want(201, "POST", configMaps, configMap("traced"), "Traceparent", "00-"+caller+"-"+callerSpan+"-01", "Audit-Id", "the-one")
-	for _, replica := range []*api{a, b} {
-		replica.eventually("delivered", func() bool { return replica.get(configMaps+"/traced?resourceVersion=0").code == 200 })
+	a.mustSend(201, "POST", configMaps, configMap("traced"), "Traceparent", "00-"+caller+"-"+callerSpan+"-01", "Audit-Id", "the-one")
+	for _, replica := range []*testServer{a, b} {
+		replica.waitUntil("delivered", func() bool { return replica.get(configMaps+"/traced?resourceVersion=0").code == 200 })
 	}
 
 	// 2. Stop the servers, which then export all spans.
@@ -212,5 +212,5 @@ func reviewUID(r *http.Request) string {
 	if _, err := body.ReadFrom(r.Body); err != nil {
 		return ""
 	}
-	return fmt.Sprint(answer{body: body.Bytes()}.at("request", "uid"))
+	return fmt.Sprint(apiResponse{body: body.Bytes()}.field("request", "uid"))
 }

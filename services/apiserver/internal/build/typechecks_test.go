@@ -10,11 +10,11 @@ import (
 
 // checked returns the type-checking result in the status of a policy: the observed generation, and
 // the first warning of each expression.
-func (a *api) checked(name string) string {
-	a.t.Helper()
-	p := a.want(200, "GET", policiesPath+"/"+name, "")
-	out := fmt.Sprint(p.at("status", "observedGeneration"))
-	list, _ := p.at("status", "typeChecking", "expressionWarnings").([]any)
+func (api *testServer) checked(name string) string {
+	api.t.Helper()
+	p := api.mustSend(200, "GET", policiesPath+"/"+name, "")
+	out := fmt.Sprint(p.field("status", "observedGeneration"))
+	list, _ := p.field("status", "typeChecking", "expressionWarnings").([]any)
 	for _, w := range list {
 		m := w.(map[string]any)
 		first, _, _ := strings.Cut(fmt.Sprint(m["warning"]), "\n")
@@ -24,9 +24,9 @@ func (a *api) checked(name string) string {
 }
 
 // waitForStatus waits until the status of a policy contains a text.
-func (a *api) waitForStatus(name, want string) {
-	a.t.Helper()
-	a.eventually(fmt.Sprintf("the status of %s contains %q", name, want), func() bool { return a.checked(name) == want })
+func (api *testServer) waitForStatus(name, want string) {
+	api.t.Helper()
+	api.waitUntil(fmt.Sprintf("the status of %s contains %q", name, want), func() bool { return api.checked(name) == want })
 }
 
 // TestPolicyTypeChecks checks the warnings in the status of a policy, also after changes of the
@@ -37,24 +37,24 @@ func TestPolicyTypeChecks(t *testing.T) {
 	replicas := replicasOn(t, 2)
 	a, b := replicas[0], replicas[1]
 	const wrong = " spec.validations[0].expression: "
-	a.want(201, "POST", policiesPath,
+	a.mustSend(201, "POST", policiesPath,
 		admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat.size() > 0"}]`))
 	a.waitForStatus("p", "1"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:7: undefined field 'dat'")
-	a.want(200, "PATCH", policiesPath+"/p",
+	a.mustSend(200, "PATCH", policiesPath+"/p",
 		`{"spec":{"validations":[{"expression":"object.data.size() > 0"}]}}`, "Content-Type",
 		"application/merge-patch+json")
 	a.waitForStatus("p", "2")
-	a.want(200, "PATCH", policiesPath+"/p", `{"spec":{"validations":[{"expression":"object.data == 1"}]}}`,
+	a.mustSend(200, "PATCH", policiesPath+"/p", `{"spec":{"validations":[{"expression":"object.data == 1"}]}}`,
 		"Content-Type", "application/merge-patch+json")
 	a.waitForStatus("p",
 		"3"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(map(string, string), int)'")
-	b.want(200, "PATCH", policiesPath+"/p/status",
+	b.mustSend(200, "PATCH", policiesPath+"/p/status",
 		`{"status":{"observedGeneration":0}}`, "Content-Type", "application/merge-patch+json")
 	b.waitForStatus("p",
 		"3"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(map(string, string), int)'")
 
 	// An undefined resource has no types; once it is defined, it is checked.
-	a.want(201, "POST", policiesPath, admissionPolicy("c", "example.com", "gadgets",
+	a.mustSend(201, "POST", policiesPath, admissionPolicy("c", "example.com", "gadgets",
 		`"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},"validations":[{"expression":"object.spec.size < params.spec.max"}]`))
 	a.waitForStatus("c", "1")
 	with := func(definition, field, kind string) string {
@@ -64,40 +64,40 @@ func TestPolicyTypeChecks(t *testing.T) {
 	}
 	gadgets := definitionOf("gadgets", "Gadget", "")
 	limits := definitionOf("limits", "Limit", "")
-	b.want(201, "POST", definitionsPath, with(gadgets, "length", "integer"))
+	b.mustSend(201, "POST", definitionsPath, with(gadgets, "length", "integer"))
 	a.waitForStatus("c", "1"+wrong+"example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'size'")
-	b.want(200, "PATCH", definitionsPath+"/gadgets.example.com", with(gadgets, "size", "integer"),
+	b.mustSend(200, "PATCH", definitionsPath+"/gadgets.example.com", with(gadgets, "size", "integer"),
 		"Content-Type", "application/merge-patch+json")
 	a.waitForStatus("c", "1")
-	b.want(201, "POST", definitionsPath, with(limits, "max", "string"))
+	b.mustSend(201, "POST", definitionsPath, with(limits, "max", "string"))
 	a.waitForStatus("c",
 		"1"+wrong+"example.com/v1, Kind=Gadget: ERROR: <input>:1:18: found no matching overload for '_<_' applied to '(int, string)'")
-	b.want(200, "DELETE", definitionsPath+"/limits.example.com", "")
+	b.mustSend(200, "DELETE", definitionsPath+"/limits.example.com", "")
 	a.waitForStatus("c", "1")
-	b.want(200, "DELETE", definitionsPath+"/gadgets.example.com", "")
+	b.mustSend(200, "DELETE", definitionsPath+"/gadgets.example.com", "")
 
 	// The result keeps the field manager of Kubernetes.
-	before := a.want(200, "GET", policiesPath+"/p", "")
-	if managers := fmt.Sprint(before.at("metadata", "managedFields")); !strings.Contains(managers,
+	before := a.mustSend(200, "GET", policiesPath+"/p", "")
+	if managers := fmt.Sprint(before.field("metadata", "managedFields")); !strings.Contains(managers,
 		"manager:validatingadmissionpolicy-status operation:Apply subresource:status") {
 		t.Errorf("got managers %s, want validatingadmissionpolicy-status with operation Apply", managers)
 	}
-	restarted := start(t, func(o *config.Options) { o.Etcd = a.options.Etcd })
-	restarted.want(201, "POST", policiesPath, admissionPolicy("last", "", "configmaps", `"validations":[{"expression":"true"}]`))
+	restarted := startServer(t, func(options *config.Options) { options.Etcd = a.options.Etcd })
+	restarted.mustSend(201, "POST", policiesPath, admissionPolicy("last", "", "configmaps", `"validations":[{"expression":"true"}]`))
 	restarted.waitForStatus("last", "1") // checked after the others
-	if after := restarted.want(200, "GET", policiesPath+"/p", ""); after.version() != before.version() {
-		t.Errorf("unchanged status after a restart: got %s, want version %s", after.body, before.version())
+	if after := restarted.mustSend(200, "GET", policiesPath+"/p", ""); after.resourceVersion() != before.resourceVersion() {
+		t.Errorf("unchanged status after a restart: got %s, want version %s", after.body, before.resourceVersion())
 	}
 }
 
 // TestPolicyTypeChecksCanBeDisabled checks the flag.
 func TestPolicyTypeChecksCanBeDisabled(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *config.Options) { o.Admission.TypeChecks = false })
-	p := a.want(201, "POST", policiesPath,
+	api := startServer(t, func(options *config.Options) { options.Admission.TypeChecks = false })
+	p := api.mustSend(201, "POST", policiesPath,
 		admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat == 1"}]`))
-	a.want(201, "POST", definitionsPath, definitionOf("gadgets", "Gadget", ""))
-	if now := a.want(200, "GET", policiesPath+"/p", ""); now.version() != p.version() {
-		t.Errorf("got policy %s, want version %s", now.body, p.version())
+	api.mustSend(201, "POST", definitionsPath, definitionOf("gadgets", "Gadget", ""))
+	if now := api.mustSend(200, "GET", policiesPath+"/p", ""); now.resourceVersion() != p.resourceVersion() {
+		t.Errorf("got policy %s, want version %s", now.body, p.resourceVersion())
 	}
 }

@@ -18,20 +18,20 @@ import (
 func TestUncommonFlags(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "debug")
-	api := start(t, func(o *config.Options) {
-		o.Authorization.Modes = []string{"RBAC"}
-		o.Debug.LogFiles = true
-		o.Debug.Socket = socket
-		o.ExternalHostname = "api.example.com"
-		o.Services.EndpointReconciler = config.ReconcileNone
-		o.Requests.GarbageCollector = false
-		o.Requests.DeleteCollectionWorkers = 4
+	api := startServer(t, func(options *config.Options) {
+		options.Authorization.Modes = []string{"RBAC"}
+		options.Debug.LogFiles = true
+		options.Debug.Socket = socket
+		options.ExternalHostname = "api.example.com"
+		options.Services.EndpointReconciler = config.ReconcileNone
+		options.Requests.GarbageCollector = false
+		options.Requests.DeleteCollectionWorkers = 4
 	})
 	address := fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, api.server.base.port)
-	if r := api.get("/api"); !strings.Contains(string(r.body), address) {
-		t.Errorf("got %s, want it to contain %s", r.body, address)
+	if response := api.get("/api"); !strings.Contains(string(response.body), address) {
+		t.Errorf("got %s, want it to contain %s", response.body, address)
 	}
-	api.want(200, "GET", "/logs/", "")
+	api.mustSend(200, "GET", "/logs/", "")
 	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer anonymous.CloseIdleConnections()
 	if r, err := anonymous.Get(api.url + "/logs/"); err != nil || r.StatusCode != http.StatusForbidden {
@@ -39,7 +39,7 @@ func TestUncommonFlags(t *testing.T) {
 	} else {
 		r.Body.Close()
 	}
-	api.want(404, "GET", "/api/v1/namespaces/default/endpoints/kubernetes", "")
+	api.mustSend(404, "GET", "/api/v1/namespaces/default/endpoints/kubernetes", "")
 
 	local := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -60,10 +60,10 @@ func TestUncommonFlags(t *testing.T) {
 	}
 
 	for i := range 20 {
-		api.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i), "k", "v"))
+		api.mustSend(201, "POST", configMaps, configMap(fmt.Sprint("c", i), "k", "v"))
 	}
-	api.want(200, "DELETE", configMaps, `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`)
-	if r := api.get(configMaps); strings.Contains(string(r.body), `"name":"c`) {
-		t.Errorf("without garbage collector: got %s, want the object deleted at once", r.body)
+	api.mustSend(200, "DELETE", configMaps, `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`)
+	if response := api.get(configMaps); strings.Contains(string(response.body), `"name":"c`) {
+		t.Errorf("without garbage collector: got %s, want the object deleted at once", response.body)
 	}
 }

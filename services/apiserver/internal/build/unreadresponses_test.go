@@ -13,35 +13,35 @@ import (
 )
 
 // say opens a connection, sends text, and leaves it open.
-func (a *api) say(text string) {
-	a.t.Helper()
-	tlsConfig := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+func (api *testServer) say(text string) {
+	api.t.Helper()
+	tlsConfig := api.client.Transport.(*http.Transport).TLSClientConfig.Clone()
 	tlsConfig.NextProtos = []string{"http/1.1"}
-	conn, err := tls.Dial("tcp", a.server.listener.server.Addr().String(), tlsConfig)
+	conn, err := tls.Dial("tcp", api.server.listener.server.Addr().String(), tlsConfig)
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
-	a.t.Cleanup(func() { conn.Close() })
+	api.t.Cleanup(func() { conn.Close() })
 	if _, err := io.WriteString(conn, text); err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 }
 
 // TestMissingBodiesHoldNoSeats uses a priority level with one seat.
 func TestMissingBodiesHoldNoSeats(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	api := startServer(t, nil)
+	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	for _, length := range []int{10, 100_000, 3_000_000} {
-		a.say(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{",
+		api.say(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{",
 			configMaps, length))
-		a.eventually("a free seat", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
+		api.waitUntil("a free seat", func() bool { return api.get(configMaps, asUser("alice")...).code == 200 })
 	}
-	a.say("PUT " + configMaps +
+	api.say("PUT " + configMaps +
 		"/a HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
-	a.eventually("a free seat", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
+	api.waitUntil("a free seat", func() bool { return api.get(configMaps, asUser("alice")...).code == 200 })
 	for range 20 {
-		a.eventually("a free seat", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
+		api.waitUntil("a free seat", func() bool { return api.get(configMaps, asUser("alice")...).code == 200 })
 	}
 }
 
@@ -50,16 +50,16 @@ func TestMissingBodiesHoldNoSeats(t *testing.T) {
 func TestUnreadResponsesHoldNoSeats(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *config.Options) { o.Serving.StallTimeout = time.Hour })
+	api := startServer(t, func(options *config.Options) { options.Serving.StallTimeout = time.Hour })
 	for i := range 12 {
-		a.want(201, "POST", configMaps,
+		api.mustSend(201, "POST", configMaps,
 			fmt.Sprintf(`{"metadata":{"name":"large-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 1_000_000)))
 	}
-	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	for _, query := range []string{"", "?watch=true", "?limit=100"} {
 		for range 3 {
-			a.say("GET " + configMaps + query + " HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\n\r\n")
-			a.eventually("a free seat", func() bool { return a.get(configMaps+"/large-0", as("alice")...).code == 200 })
+			api.say("GET " + configMaps + query + " HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\n\r\n")
+			api.waitUntil("a free seat", func() bool { return api.get(configMaps+"/large-0", asUser("alice")...).code == 200 })
 		}
 	}
 }

@@ -19,16 +19,16 @@ import (
 )
 
 // storedAs returns what another server stores of an object that this one rejects.
-func (a *api) storedAs(obj registry.Object, apiVersion, kind string) string {
-	a.t.Helper()
+func (api *testServer) storedAs(obj registry.Object, apiVersion, kind string) string {
+	api.t.Helper()
 	raw, err := obj.(interface{ Marshal() ([]byte, error) }).Marshal()
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}
 	envelope, err := unknown.Marshal()
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
 	return "k8s\x00" + string(envelope)
 }
@@ -47,12 +47,12 @@ type unservableValue struct {
 const podSpec = `{"containers":[{"name":"a","image":"b"}]}`
 
 // unservable returns values by the path of their collection.
-func unservable(a *api) map[string]unservableValue {
+func unservable(api *testServer) map[string]unservableValue {
 	late := metav1.NewTime(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))
 	return map[string]unservableValue{
 		"/api/v1/namespaces/default/services": {
 			key: "services/specs/default/unservable",
-			value: a.storedAs(&corev1.Service{
+			value: api.storedAs(&corev1.Service{
 				ObjectMeta: metaOf("unservable"),
 				Spec: corev1.ServiceSpec{
 					Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.IntOrString{Type: 7}}},
@@ -63,7 +63,7 @@ func unservable(a *api) map[string]unservableValue {
 		},
 		"/apis/apps/v1/namespaces/default/deployments": {
 			key: "deployments/default/unservable",
-			value: a.storedAs(&appsv1.Deployment{
+			value: api.storedAs(&appsv1.Deployment{
 				ObjectMeta: metaOf("unservable"),
 				Spec: appsv1.DeploymentSpec{
 					Template: corev1.PodTemplateSpec{
@@ -82,7 +82,7 @@ func unservable(a *api) map[string]unservableValue {
 		},
 		"/apis/apps/v1/namespaces/default/controllerrevisions": {
 			key: "controllerrevisions/default/unservable",
-			value: a.storedAs(&appsv1.ControllerRevision{
+			value: api.storedAs(&appsv1.ControllerRevision{
 				ObjectMeta: metaOf("unservable"),
 				Data:       runtime.RawExtension{Raw: []byte(`{"a":`)},
 			}, "apps/v1", "ControllerRevision"),
@@ -91,7 +91,7 @@ func unservable(a *api) map[string]unservableValue {
 		},
 		"/api/v1/namespaces/default/pods": {
 			key: "pods/default/unservable",
-			value: a.storedAs(&corev1.Pod{
+			value: api.storedAs(&corev1.Pod{
 				ObjectMeta: metaOf("unservable"),
 				Status:     corev1.PodStatus{StartTime: &late},
 			}, "v1", "Pod"),
@@ -121,26 +121,26 @@ var readForms = []string{
 // TestUnservableObjectDoesNotFailOtherReads checks that an object that cannot be decoded fails its
 // own reads only. Lists and watches from the cache omit it.
 func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
-	api := start(t, func(o *config.Options) {
-		if err := o.Features.Set("CBORServingAndStorage=true,WatchList=true"); err != nil {
+	api := startServer(t, func(options *config.Options) {
+		if err := options.Features.Set("CBORServingAndStorage=true,WatchList=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	for path, bad := range unservable(api) {
-		api.want(201, "POST", path, `{"metadata":{"name":"good"},`+bad.good+`}`)
-		version := api.get(path).version()
+		api.mustSend(201, "POST", path, `{"metadata":{"name":"good"},`+bad.good+`}`)
+		version := api.get(path).resourceVersion()
 		api.overwrite("/registry/"+bad.key, bad.value)
-		api.eventually("the value to arrive", func() bool { return api.get(path).code == 500 })
+		api.waitUntil("the value to arrive", func() bool { return api.get(path).code == 500 })
 		for _, accept := range readForms {
 			one := strings.Replace(accept, "MetadataList", "Metadata", 1)
-			if r := api.get(path+"/unservable", "Accept", one); r.code != 500 {
-				t.Errorf("GET %s/unservable as %s: got status %d: %s, want 500", path, accept, r.code, r.body)
+			if response := api.get(path+"/unservable", "Accept", one); response.code != 500 {
+				t.Errorf("GET %s/unservable as %s: got status %d: %s, want 500", path, accept, response.code, response.body)
 			}
-			if r := api.get(path+"?resourceVersion=0", "Accept", accept); r.code != 200 ||
-				!bytes.Contains(r.body, []byte("good")) || bytes.Contains(r.body, []byte("unservable")) {
-				t.Errorf("list %s as %s: got status %d: %s, want 200 and only the object good", path, accept, r.code, r.body)
+			if response := api.get(path+"?resourceVersion=0", "Accept", accept); response.code != 200 ||
+				!bytes.Contains(response.body, []byte("good")) || bytes.Contains(response.body, []byte("unservable")) {
+				t.Errorf("list %s as %s: got status %d: %s, want 200 and only the object good", path, accept, response.code, response.body)
 			}
 			if accept == "application/yaml" { // not supported by watches
 				continue
@@ -150,16 +150,16 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 				"sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
 			} {
 				watches.Go(func() {
-					r := api.get(path+"?watch=1&timeoutSeconds=1&"+query, "Accept", one)
-					if r.code != 200 || bytes.Contains(r.body, []byte("ERROR")) || bytes.Contains(r.body, []byte("unservable")) {
+					response := api.get(path+"?watch=1&timeoutSeconds=1&"+query, "Accept", one)
+					if response.code != 200 || bytes.Contains(response.body, []byte("ERROR")) || bytes.Contains(response.body, []byte("unservable")) {
 						t.Errorf("watch %s?%s as %s: got status %d: %s, want 200 and no event of the unservable object",
-							path, query, accept, r.code, r.body)
+							path, query, accept, response.code, response.body)
 					}
 				})
 			}
 		}
-		for _, r := range []answer{api.get(path + "/unservable"), api.get(path), api.send("DELETE", path+"/unservable", "")} {
-			if text := fmt.Sprint(r.at("message")); r.code != 500 || !strings.Contains(text, bad.text) {
+		for _, r := range []apiResponse{api.get(path + "/unservable"), api.get(path), api.send("DELETE", path+"/unservable", "")} {
+			if text := fmt.Sprint(r.field("message")); r.code != 500 || !strings.Contains(text, bad.text) {
 				t.Errorf("%s: got %d %s, want %q", path, r.code, text, bad.text)
 			}
 		}
@@ -169,37 +169,37 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 // TestUnservableObjectIsDeletedByUnsafeDelete checks that an object that cannot be decoded can be
 // deleted only by an unsafe delete.
 func TestUnservableObjectIsDeletedByUnsafeDelete(t *testing.T) {
-	a := start(t, withUnsafeDelete)
-	for path, bad := range unservable(a) {
-		a.overwrite("/registry/"+bad.key, bad.value)
-		a.eventually("the value to arrive", func() bool { return a.get(path).code == 500 })
-		if r := a.want(500, "GET", path, ""); !strings.Contains(string(r.body), `"field":"/registry/`+bad.key+`"`) {
-			t.Errorf("list %s: got %s, want the key /registry/%s as field of the error", path, r.body, bad.key)
+	api := startServer(t, withUnsafeDelete)
+	for path, bad := range unservable(api) {
+		api.overwrite("/registry/"+bad.key, bad.value)
+		api.waitUntil("the value to arrive", func() bool { return api.get(path).code == 500 })
+		if response := api.mustSend(500, "GET", path, ""); !strings.Contains(string(response.body), `"field":"/registry/`+bad.key+`"`) {
+			t.Errorf("list %s: got %s, want the key /registry/%s as field of the error", path, response.body, bad.key)
 		}
-		a.want(500, "DELETE", path+"/unservable", "")
-		a.want(200, "DELETE", path+"/unservable?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
-		a.want(200, "GET", path, "")
+		api.mustSend(500, "DELETE", path+"/unservable", "")
+		api.mustSend(200, "DELETE", path+"/unservable?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
+		api.mustSend(200, "GET", path, "")
 	}
 }
 
 // TestUnservableNumberDoesNotFailOtherReads stores a number in a custom resource that Go clients
 // cannot decode.
 func TestUnservableNumberDoesNotFailOtherReads(t *testing.T) {
-	api := start(t, nil)
+	api := startServer(t, nil)
 	const path = "/apis/ex.test/v1/namespaces/default/wids"
-	api.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	api.mustSend(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
-	api.eventually("served", func() bool { return api.get(path).code == 200 })
-	api.want(400, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable"},"n":1e999}`)
-	api.want(201, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"good"}}`)
+	api.waitUntil("served", func() bool { return api.get(path).code == 200 })
+	api.mustSend(400, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable"},"n":1e999}`)
+	api.mustSend(201, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"good"}}`)
 	api.overwrite("/registry/ex.test/wids/default/unservable",
 		`{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable","namespace":"default"},"n":1e999}`)
-	api.eventually("the value to arrive", func() bool { return api.get(path).code == 500 })
-	api.want(500, "GET", path+"/unservable", "")
+	api.waitUntil("the value to arrive", func() bool { return api.get(path).code == 500 })
+	api.mustSend(500, "GET", path+"/unservable", "")
 	for _, query := range []string{"?resourceVersion=0", "?watch=1&timeoutSeconds=1&resourceVersion=0"} {
-		if r := api.want(200, "GET", path+query, ""); !bytes.Contains(r.body, []byte(`"good"`)) ||
-			bytes.Contains(r.body, []byte("unservable")) {
-			t.Errorf("%s: got %s, want only the object good", query, r.body)
+		if response := api.mustSend(200, "GET", path+query, ""); !bytes.Contains(response.body, []byte(`"good"`)) ||
+			bytes.Contains(response.body, []byte("unservable")) {
+			t.Errorf("%s: got %s, want only the object good", query, response.body)
 		}
 	}
 }
@@ -207,16 +207,16 @@ func TestUnservableNumberDoesNotFailOtherReads(t *testing.T) {
 // TestStoredInvalidUTF8IsServed checks that JSON contains the replacement character, as in
 // Kubernetes.
 func TestStoredInvalidUTF8IsServed(t *testing.T) {
-	a := start(t, nil)
+	api := startServer(t, nil)
 	pod := &corev1.Pod{ObjectMeta: metaOf("odd"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a\xff"}}}}
-	a.overwrite("/registry/pods/default/odd", a.storedAs(pod, "v1", "Pod"))
-	a.eventually("the value to arrive", func() bool { return a.get("/api/v1/namespaces/default/pods/odd").code == 200 })
+	api.overwrite("/registry/pods/default/odd", api.storedAs(pod, "v1", "Pod"))
+	api.waitUntil("the value to arrive", func() bool { return api.get("/api/v1/namespaces/default/pods/odd").code == 200 })
 	for _, path := range []string{
 		"/api/v1/namespaces/default/pods/odd", "/api/v1/pods",
 		"/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=0",
 	} {
-		if r := a.want(200, "GET", path, ""); !bytes.Contains(r.body, []byte("a\ufffd")) && !bytes.Contains(r.body, []byte(`a\ufffd`)) {
-			t.Errorf("%s: got %s, want the invalid byte replaced", path, r.body)
+		if response := api.mustSend(200, "GET", path, ""); !bytes.Contains(response.body, []byte("a\ufffd")) && !bytes.Contains(response.body, []byte(`a\ufffd`)) {
+			t.Errorf("%s: got %s, want the invalid byte replaced", path, response.body)
 		}
 	}
 }

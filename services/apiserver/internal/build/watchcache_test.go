@@ -15,14 +15,14 @@ import (
 )
 
 // sample returns the value of a metric line.
-func (a *api) sample(line string) float64 {
-	a.t.Helper()
-	scanner := bufio.NewScanner(bytes.NewReader(a.get("/metrics").body))
+func (api *testServer) sample(line string) float64 {
+	api.t.Helper()
+	scanner := bufio.NewScanner(bytes.NewReader(api.get("/metrics").body))
 	for scanner.Scan() {
 		if value, ok := strings.CutPrefix(scanner.Text(), line+" "); ok {
 			v, err := strconv.ParseFloat(value, 64)
 			if err != nil {
-				a.t.Fatal(err)
+				api.t.Fatal(err)
 			}
 			return v
 		}
@@ -33,16 +33,16 @@ func (a *api) sample(line string) float64 {
 // TestConsistentReadsAreCounted checks that only consistent reads count, by resource.
 func TestConsistentReadsAreCounted(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := startServer(t, nil)
 	const line = `apiserver_watch_cache_consistent_read_total{fallback="false",resource="replicasets.apps",success="true"}`
-	if n := a.sample(line); n != 0 {
+	if n := api.sample(line); n != 0 {
 		t.Fatalf("before any read: got count %v, want 0", n)
 	}
 	const path = "/apis/apps/v1/namespaces/default/replicasets"
 	for _, path := range []string{path, path + "?limit=5", path + "/none", path + "?resourceVersion=0"} {
-		a.get(path)
+		api.get(path)
 	}
-	if n := a.sample(line); n != 3 {
+	if n := api.sample(line); n != 3 {
 		t.Errorf("got %v counted reads, want 3", n)
 	}
 }
@@ -52,21 +52,21 @@ func TestConsistentReadsAreCounted(t *testing.T) {
 func TestWatchOfSlowReaderEnds(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, func(o *config.Options) { o.Memory.History = 1 << 20 })
+	api := startServer(t, func(options *config.Options) { options.Memory.History = 1 << 20 })
 	const path, n = "/api/v1/namespaces/default/configmaps", 16
 	value := strings.Repeat("x", 1000<<10)
 	for i := range n {
-		api.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"m%d"},"data":{"v":%q}}`, i, value))
+		api.mustSend(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"m%d"},"data":{"v":%q}}`, i, value))
 	}
 	const line = `binnacle_watch_cache_watchers{resource="configmaps"}`
 	others := api.sample(line)
-	resp, err := api.client.Get(api.url + path + "?watch=1&timeoutSeconds=600") // HTTP/2
+	httpResponse, err := api.client.Get(api.url + path + "?watch=1&timeoutSeconds=600") // HTTP/2
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	if resp.ProtoMajor != 2 {
-		t.Errorf("got protocol %s, want HTTP/2", resp.Proto)
+	defer httpResponse.Body.Close()
+	if httpResponse.ProtoMajor != 2 {
+		t.Errorf("got protocol %s, want HTTP/2", httpResponse.Proto)
 	}
 	transport := api.client.Transport.(*http.Transport)
 	conn, err := tls.DialWithDialer(&net.Dialer{}, "tcp", strings.TrimPrefix(api.url, "https://"), &tls.Config{
@@ -81,11 +81,11 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 	if _, err := fmt.Fprintf(conn, "GET %s?watch=1&timeoutSeconds=600 HTTP/1.1\r\nHost: test\r\n\r\n", path); err != nil {
 		t.Fatal(err)
 	}
-	api.eventually("watching", func() bool { return api.sample(line) == others+2 })
+	api.waitUntil("watching", func() bool { return api.sample(line) == others+2 })
 	for i := range n {
-		api.want(200, "PUT", path+fmt.Sprintf("/m%d", i), fmt.Sprintf(`{"metadata":{"name":"m%d"}}`, i))
+		api.mustSend(200, "PUT", path+fmt.Sprintf("/m%d", i), fmt.Sprintf(`{"metadata":{"name":"m%d"}}`, i))
 	}
-	api.eventually("cut off", func() bool { return api.sample(line) == others })
+	api.waitUntil("cut off", func() bool { return api.sample(line) == others })
 	if n := api.sample(`apiserver_terminated_watchers_total{resource="configmaps"}`); n != 2 {
 		t.Errorf("got %v terminated watchers, want 2", n)
 	}
@@ -96,44 +96,44 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 func TestSelectorsOfWatchesAreLimited(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	selector := "a+in+(v" + strings.Repeat(",v", 150_000) + ")"
 	watch := func(user, selector string) *http.Response {
 		req, err := http.NewRequest("GET", api.url+configMaps+"?watch=1&timeoutSeconds=600&labelSelector="+selector, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		headers := as(user)
+		headers := asUser(user)
 		for i := 0; i < len(headers); i += 2 {
 			req.Header.Add(headers[i], headers[i+1])
 		}
-		resp, err := api.client.Do(req)
+		httpResponse, err := api.client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { resp.Body.Close() })
-		return resp
+		t.Cleanup(func() { httpResponse.Body.Close() })
+		return httpResponse
 	}
 	var watches []*http.Response
 	for len(watches) < 100 {
-		resp := watch("carol", selector)
-		if resp.StatusCode == http.StatusTooManyRequests {
+		httpResponse := watch("carol", selector)
+		if httpResponse.StatusCode == http.StatusTooManyRequests {
 			break
 		}
-		watches = append(watches, resp)
+		watches = append(watches, httpResponse)
 	}
 	if n := len(watches); n == 0 || n == 100 {
 		t.Fatalf("got %d of 100 watches with large selectors admitted, want some and not all", n)
 	}
 	for user, selector := range map[string]string{"dave": selector, "carol": "a"} {
-		if resp := watch(user, selector); resp.StatusCode != http.StatusOK {
-			t.Errorf("watch of %s with a selector of %d bytes: got %s, want 200", user, len(selector), resp.Status)
+		if httpResponse := watch(user, selector); httpResponse.StatusCode != http.StatusOK {
+			t.Errorf("watch of %s with a selector of %d bytes: got %s, want 200", user, len(selector), httpResponse.Status)
 		}
 	}
 	for _, w := range watches {
 		w.Body.Close()
 	}
-	api.eventually("room for selectors", func() bool { return watch("carol", selector).StatusCode == http.StatusOK })
+	api.waitUntil("room for selectors", func() bool { return watch("carol", selector).StatusCode == http.StatusOK })
 }
 
 // TestSecretsAreNotInDictionary checks that parts of ConfigMaps are shared, and that parts of
@@ -141,17 +141,17 @@ func TestSelectorsOfWatchesAreLimited(t *testing.T) {
 func TestSecretsAreNotInDictionary(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, nil)
+	api := startServer(t, nil)
 	text := strings.Repeat("says much the same as others do. ", 200)
 	for i := range 40 {
-		a.want(201, "POST", "/api/v1/namespaces/default/configmaps",
+		api.mustSend(201, "POST", "/api/v1/namespaces/default/configmaps",
 			fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"k":%q}}`, i, text))
-		a.want(201, "POST", "/api/v1/namespaces/default/secrets",
+		api.mustSend(201, "POST", "/api/v1/namespaces/default/secrets",
 			fmt.Sprintf(`{"metadata":{"name":"s%d"},"stringData":{"k":%q}}`, i, text))
 	}
 	of := func(resource string) (stored, kept float64) {
-		return a.sample(`binnacle_watch_cache_value_bytes{resource="` +
-			resource + `"}`), a.sample(`binnacle_watch_cache_value_kept_bytes{resource="` + resource + `"}`)
+		return api.sample(`binnacle_watch_cache_value_bytes{resource="` +
+			resource + `"}`), api.sample(`binnacle_watch_cache_value_kept_bytes{resource="` + resource + `"}`)
 	}
 	if stored, kept := of("configmaps"); kept > stored*3/4 {
 		t.Errorf("ConfigMaps of %v bytes: got %v bytes in the cache, want at most three quarters", stored, kept)

@@ -71,14 +71,14 @@ const mutatingHooksPath = "/apis/admissionregistration.k8s.io/v1/mutatingwebhook
 // changes of earlier ones, in any version.
 func TestWebhookSelectorsSeeEarlierChanges(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := startServer(t, nil)
 	c := newMutatingServer(t)
 	const kind = "horizontalpodautoscalers"
 	labelled := `,"objectSelector":{"matchLabels":{"x":"y"}}`
-	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/labels", "v2", kind, "")+`,`+
+	api.mustSend(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/labels", "v2", kind, "")+`,`+
 		c.webhook("/other", "v1", kind, labelled)+`,`+c.webhook("/same", "v2", kind, labelled)+`]}`)
 	c.answers("/labels", `[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
-	a.want(201, "POST", "/apis/autoscaling/v1/namespaces/default/"+kind,
+	api.mustSend(201, "POST", "/apis/autoscaling/v1/namespaces/default/"+kind,
 		`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
 	if got := fmt.Sprint(c.calledPaths()); got != "[/labels /other /same]" {
 		t.Errorf("got calls %s, want [/labels /other /same]", got)
@@ -88,17 +88,17 @@ func TestWebhookSelectorsSeeEarlierChanges(t *testing.T) {
 // TestDefaultsApplyAfterWebhooks checks that a webhook may remove fields that have defaults.
 func TestDefaultsApplyAfterWebhooks(t *testing.T) {
 	t.Parallel()
-	api := start(t, issuing(signingKey(t)))
-	mutatingServer := newMutatingServer(t)
-	api.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
-	api.want(201, "POST", configMaps, object("ConfigMap", "c", ""))
-	api.want(201, "POST", mutatingHooksPath,
-		`{"metadata":{"name":"h"},"webhooks":[`+mutatingServer.webhook("/token", "*", "serviceaccounts/token", "")+
-			`,`+mutatingServer.webhook("/map", "*", "configmaps", "")+`]}`)
-	mutatingServer.answers("/token", `[{"op":"remove","path":"/spec/expirationSeconds"}]`)
-	r := api.want(201, "POST", accounts+"/sa/token",
+	api := startServer(t, issuing(signingKey(t)))
+	webhook := newMutatingServer(t)
+	api.mustSend(201, "POST", accounts, object("ServiceAccount", "sa", ""))
+	api.mustSend(201, "POST", configMaps, object("ConfigMap", "c", ""))
+	api.mustSend(201, "POST", mutatingHooksPath,
+		`{"metadata":{"name":"h"},"webhooks":[`+webhook.webhook("/token", "*", "serviceaccounts/token", "")+
+			`,`+webhook.webhook("/map", "*", "configmaps", "")+`]}`)
+	webhook.answers("/token", `[{"op":"remove","path":"/spec/expirationSeconds"}]`)
+	response := api.mustSend(201, "POST", accounts+"/sa/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
-	if seconds := r.at("spec", "expirationSeconds"); seconds != float64(3600) {
+	if seconds := response.field("spec", "expirationSeconds"); seconds != float64(3600) {
 		t.Errorf("got a token for %v s, want 3600", seconds)
 	}
 	for i, patch := range []string{
@@ -106,10 +106,10 @@ func TestDefaultsApplyAfterWebhooks(t *testing.T) {
 		`[{"op":"remove","path":"/metadata/uid"},{"op":"remove","path":"/metadata/resourceVersion"}]`,
 		`[{"op":"replace","path":"/metadata/resourceVersion","value":"0"}]`,
 	} {
-		mutatingServer.answers("/map", patch)
-		r := api.send("PATCH", configMaps+"/c", fmt.Sprintf(`{"data":{"i":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
-		if r.code != 200 || r.at("metadata", "namespace") != "default" || r.at("data", "i") != fmt.Sprint(i) {
-			t.Errorf("%s: got status %d: %s, want status 200 and %q and %v", patch, r.code, r.body, "default", fmt.Sprint(i))
+		webhook.answers("/map", patch)
+		response := api.send("PATCH", configMaps+"/c", fmt.Sprintf(`{"data":{"i":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
+		if response.code != 200 || response.field("metadata", "namespace") != "default" || response.field("data", "i") != fmt.Sprint(i) {
+			t.Errorf("%s: got status %d: %s, want status 200 and %q and %v", patch, response.code, response.body, "default", fmt.Sprint(i))
 		}
 	}
 }
@@ -120,28 +120,28 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	t.Cleanup(kubelet.Close)
-	api := start(t, nil)
-	mutatingServer := newMutatingServer(t)
+	api := startServer(t, nil)
+	webhook := newMutatingServer(t)
 	api.account()
 	api.node("n", kubelet.URL)
 	api.pod("p", "n", "")
-	api.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+mutatingServer.webhook("/proxy", "*", "nodes/proxy", "")+`,`+
-		mutatingServer.webhook("/exec", "*", "pods/exec", "")+`,`+mutatingServer.webhook("/attach", "*", "pods/attach", "")+`]}`)
+	api.mustSend(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+webhook.webhook("/proxy", "*", "nodes/proxy", "")+`,`+
+		webhook.webhook("/exec", "*", "pods/exec", "")+`,`+webhook.webhook("/attach", "*", "pods/attach", "")+`]}`)
 	for patch, want := range map[string]string{
 		"": "GET /asked ",
 		`[{"op":"replace","path":"/path","value":"/other/"}]`: "GET /other/ ",
 		`[{"op":"replace","path":"/path","value":"other"}]`:   "GET /other ",
 	} {
-		mutatingServer.answers("/proxy", patch)
-		if r := api.get("/api/v1/nodes/n/proxy/asked"); r.code != 200 || !strings.HasPrefix(string(r.body), want) {
-			t.Errorf("%s: got status %d: %s, want 200 and a body that begins with %q", patch, r.code, r.body, want)
+		webhook.answers("/proxy", patch)
+		if response := api.get("/api/v1/nodes/n/proxy/asked"); response.code != 200 || !strings.HasPrefix(string(response.body), want) {
+			t.Errorf("%s: got status %d: %s, want 200 and a body that begins with %q", patch, response.code, response.body, want)
 		}
 	}
 	for _, sub := range []string{"exec", "attach"} {
-		mutatingServer.answers("/"+sub, `[{"op":"add","path":"/container","value":"other"}]`)
-		if r := api.send("POST", podsPath+"/p/"+sub+"?command=x&stdout=true&container=c", ""); r.code != 400 ||
-			r.at("message") != "container other is not valid for pod p" {
-			t.Errorf("%s: got status %d: %s, want status 400 and %q", sub, r.code, r.body, "container other is not valid for pod p")
+		webhook.answers("/"+sub, `[{"op":"add","path":"/container","value":"other"}]`)
+		if response := api.send("POST", podsPath+"/p/"+sub+"?command=x&stdout=true&container=c", ""); response.code != 400 ||
+			response.field("message") != "container other is not valid for pod p" {
+			t.Errorf("%s: got status %d: %s, want status 400 and %q", sub, response.code, response.body, "container other is not valid for pod p")
 		}
 	}
 }
@@ -150,28 +150,28 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 // validation does not see other changes.
 func TestWebhooksChangeScale(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
-	mutatingServer := newMutatingServer(t)
+	api := startServer(t, nil)
+	webhook := newMutatingServer(t)
 	const deployments = "/apis/apps/v1/namespaces/default/deployments"
-	api.want(201, "POST", deployments,
+	api.mustSend(201, "POST", deployments,
 		`{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
-	api.want(201, "POST", mutatingHooksPath,
-		`{"metadata":{"name":"h"},"webhooks":[`+mutatingServer.webhook("/scale", "*", "deployments/scale", "")+`]}`)
-	api.want(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale",
+	api.mustSend(201, "POST", mutatingHooksPath,
+		`{"metadata":{"name":"h"},"webhooks":[`+webhook.webhook("/scale", "*", "deployments/scale", "")+`]}`)
+	api.mustSend(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale",
 		`"validations":[{"expression":"object.metadata.name == 'd' && object.metadata.uid == oldObject.metadata.uid && !has(object.metadata.labels) && object.spec.replicas == 9"}]`))
-	api.want(201, "POST", bindingsPath, policyBinding("p", denies))
-	mutatingServer.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/name","value":"x"},
+	api.mustSend(201, "POST", bindingsPath, policyBinding("p", denies))
+	webhook.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/name","value":"x"},
 		{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
-	r := api.want(200, "PATCH", deployments+"/d/scale", `{"spec":{"replicas":2}}`, "Content-Type", "application/merge-patch+json")
-	if r.at("metadata", "name") != "d" || r.at("spec", "replicas") != float64(9) {
-		t.Errorf("got scale %s, want the name d and 9 replicas", r.body)
+	response := api.mustSend(200, "PATCH", deployments+"/d/scale", `{"spec":{"replicas":2}}`, "Content-Type", "application/merge-patch+json")
+	if response.field("metadata", "name") != "d" || response.field("spec", "replicas") != float64(9) {
+		t.Errorf("got scale %s, want the name d and 9 replicas", response.body)
 	}
 	for of, code := range map[string]int{"uid": 409, "resourceVersion": 409} {
-		mutatingServer.answers("/scale",
+		webhook.answers("/scale",
 			`[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+of+`","value":"1"}]`)
-		if r := api.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type",
-			"application/merge-patch+json"); r.code != code {
-			t.Errorf("webhook changes the %s: got status %d: %s, want %d", of, r.code, r.body, code)
+		if response := api.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type",
+			"application/merge-patch+json"); response.code != code {
+			t.Errorf("webhook changes the %s: got status %d: %s, want %d", of, response.code, response.body, code)
 		}
 	}
 }

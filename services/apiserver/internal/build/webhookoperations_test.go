@@ -15,7 +15,7 @@ import (
 // after mutating and before validating webhooks.
 func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 
 	// 1. A mutating webhook makes each invalid object valid if mutates is set. A validating webhook
 	// counts its calls.
@@ -55,11 +55,11 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	for _, name := range []string{"p", "q"} {
-		api.want(201, "POST", podsPath, `{"metadata":{"name":"`+name+`"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		api.mustSend(201, "POST", podsPath, `{"metadata":{"name":"`+name+`"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 	}
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
 	for path, kind := range map[string]string{"/change": "mutating", "/validate": "validating"} {
-		api.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/"+kind+"webhookconfigurations",
+		api.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/"+kind+"webhookconfigurations",
 			fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},
 			"rules":[{"apiGroups":["*"],"apiVersions":["*"],"resources":["pods/binding","bindings","pods/eviction","subjectaccessreviews","tokenreviews"],"operations":["CREATE"]}],
 			"sideEffects":"None","admissionReviewVersions":["v1"]}]}`, hook.URL+path, ca))
@@ -105,19 +105,19 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 	} {
 		mutates.Store(false)
 		before := validated.Load()
-		if r := api.send("POST", test.path, test.body); r.code != test.code || r.at("message") != test.message {
-			t.Errorf("%s: got status %d: %s, want status %d and %v", test.path, r.code, r.body, test.code, test.message)
+		if response := api.send("POST", test.path, test.body); response.code != test.code || response.field("message") != test.message {
+			t.Errorf("%s: got status %d: %s, want status %d and %v", test.path, response.code, response.body, test.code, test.message)
 		}
 		if n := validated.Load() - before; n != 0 {
 			t.Errorf("%s: got %d calls of validating webhooks for an invalid object, want none", test.path, n)
 		}
 		mutates.Store(true)
-		api.want(201, "POST", test.path, test.body)
+		api.mustSend(201, "POST", test.path, test.body)
 		if n := validated.Load() - before; n != 1 {
 			t.Errorf("%s: got %d calls of validating webhooks, want 1", test.path, n)
 		}
 	}
-	if node := api.get(podsPath+"/p").at("spec", "nodeName"); node != "n1" {
+	if node := api.get(podsPath+"/p").field("spec", "nodeName"); node != "n1" {
 		t.Errorf("got node %v, want n1", node)
 	}
 }

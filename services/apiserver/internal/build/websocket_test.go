@@ -32,13 +32,13 @@ var readMessages = websocket.Codec{Unmarshal: func(data []byte, kind byte, v any
 }}
 
 // dialSocket opens a WebSocket.
-func (a *api) dialSocket(path, accept string, protocols ...string) (*websocket.Conn, error) {
-	a.t.Helper()
-	c, err := websocket.NewConfig(strings.Replace(a.url, "https:", "wss:", 1)+path, "http://localhost")
+func (api *testServer) dialSocket(path, accept string, protocols ...string) (*websocket.Conn, error) {
+	api.t.Helper()
+	c, err := websocket.NewConfig(strings.Replace(api.url, "https:", "wss:", 1)+path, "http://localhost")
 	if err != nil {
-		a.t.Fatal(err)
+		api.t.Fatal(err)
 	}
-	security := a.client.Transport.(*http.Transport).TLSClientConfig
+	security := api.client.Transport.(*http.Transport).TLSClientConfig
 	c.TlsConfig = &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}
 	c.Protocol = protocols
 	if accept != "" {
@@ -63,10 +63,10 @@ func TestLogsOverWebSocket(t *testing.T) {
 		left.Store(true)
 	}))
 	defer kubelet.Close()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	api.account()
 	api.node("n", kubelet.URL)
-	api.want(201, "POST", podsPath,
+	api.mustSend(201, "POST", podsPath,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"},{"name":"endless","image":"x"}]}}`)
 	const log, wanted = podsPath +
 		"/p/log?container=c&tailLines=3&timestamps=true", `GET /containerLogs/default/p/c?tailLines=3&timestamps=true  auth=""`
@@ -147,17 +147,17 @@ func TestLogsOverWebSocket(t *testing.T) {
 		}
 	}
 	conn.Close()
-	api.eventually("the server leaves the kubelet when the client leaves", left.Load)
+	api.waitUntil("the server leaves the kubelet when the client leaves", left.Load)
 	watchOverWebSocket(api)
 }
 
 // watchOverWebSocket checks that a message is an event in the form of kube-apiserver.
-func watchOverWebSocket(a *api) {
-	t := a.t
+func watchOverWebSocket(api *testServer) {
+	t := api.t
 	t.Helper()
 	const path = "/api/v1/nodes?watch=true&timeoutSeconds=20"
 	event := func(accept string) message {
-		conn, err := a.dialSocket(path, accept)
+		conn, err := api.dialSocket(path, accept)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +178,7 @@ func watchOverWebSocket(a *api) {
 		!bytes.HasPrefix(e.Object.Raw, []byte("k8s\x00")) {
 		t.Errorf("protobuf: got message of type %d: %q (%v), want a binary one with ADDED and protobuf", m.kind, m.data, err)
 	}
-	c, err := http.NewRequest(http.MethodGet, a.url+path, nil)
+	c, err := http.NewRequest(http.MethodGet, api.url+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,15 +186,15 @@ func watchOverWebSocket(a *api) {
 		"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
 		"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
 	}
-	security := a.client.Transport.(*http.Transport).TLSClientConfig
+	security := api.client.Transport.(*http.Transport).TLSClientConfig
 	plain := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}}
 	defer plain.CloseIdleConnections()
-	resp, err := plain.RoundTrip(c)
+	httpResponse, err := plain.RoundTrip(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("watch without an origin: got %s, want 403", resp.Status)
+	httpResponse.Body.Close()
+	if httpResponse.StatusCode != http.StatusForbidden {
+		t.Errorf("watch without an origin: got %s, want 403", httpResponse.Status)
 	}
 }

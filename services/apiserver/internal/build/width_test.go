@@ -16,9 +16,9 @@ import (
 func TestRequestWidths(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	for i := range 250 {
-		api.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i)))
+		api.mustSend(201, "POST", configMaps, configMap(fmt.Sprint("c", i)))
 	}
 	watch := func(path string) {
 		api.watching(path)
@@ -82,13 +82,13 @@ func TestRequestWidths(t *testing.T) {
 }
 
 // watching opens a watch for the duration of the test.
-func (a *api) watching(path string) {
-	a.t.Helper()
-	req := httptest.NewRequest("GET", a.url+path, nil).WithContext(a.t.Context())
+func (api *testServer) watching(path string) {
+	api.t.Helper()
+	req := httptest.NewRequest("GET", api.url+path, nil).WithContext(api.t.Context())
 	req.RequestURI = ""
-	resp, err := a.client.Do(req)
-	if err != nil || resp.StatusCode != 200 {
-		a.t.Fatalf("watch %s: got %v, %v, want 200", path, resp, err)
+	httpResponse, err := api.client.Do(req)
+	if err != nil || httpResponse.StatusCode != 200 {
+		api.t.Fatalf("watch %s: got %v, %v, want 200", path, httpResponse, err)
 	}
-	a.t.Cleanup(func() { resp.Body.Close() })
+	api.t.Cleanup(func() { httpResponse.Body.Close() })
 }

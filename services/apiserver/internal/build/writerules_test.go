@@ -12,9 +12,9 @@ const strategicPatch = "application/strategic-merge-patch+json"
 // and encoding, and rejects other kinds without a deletion.
 func TestDeleteReadsDeleteOptionsOfAnyVersion(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
-	a.steps(t, []step{
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
+	api.steps(t, []step{
 		{what: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
 		{
 			what:   "delete options of another group version",
@@ -57,9 +57,9 @@ func TestDeleteReadsDeleteOptionsOfAnyVersion(t *testing.T) {
 // another UID conflicts.
 func TestUIDOfObjectIsImmutable(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
-	a.steps(t, []step{
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
+	api.steps(t, []step{
 		{what: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
 		{
 			what:   "a merge patch of the UID",
@@ -93,9 +93,9 @@ func TestUIDOfObjectIsImmutable(t *testing.T) {
 // in name and UID, and that its metadata and spec are validated.
 func TestScaleWritesAreValidated(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	deployments := "/apis/apps/v1/namespaces/" + a.ns + "/deployments"
-	a.steps(t, []step{
+	api := sharedServer(t)
+	deployments := "/apis/apps/v1/namespaces/" + api.namespace + "/deployments"
+	api.steps(t, []step{
 		{
 			what:   "create a deployment",
 			method: "POST",
@@ -154,9 +154,9 @@ func TestScaleWritesAreValidated(t *testing.T) {
 // the addresses in its status.
 func TestServiceTypeChangeClearsLoadBalancer(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	services := a.own("services")
-	a.steps(t, []step{
+	api := sharedServer(t)
+	services := api.namespaced("services")
+	api.steps(t, []step{
 		{
 			what:   "create a service with a load balancer",
 			method: "POST",
@@ -188,9 +188,9 @@ func TestServiceTypeChangeClearsLoadBalancer(t *testing.T) {
 // lacks the merge key.
 func TestStrategicPatchRequiresMergeKey(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
-	a.steps(t, []step{
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
+	api.steps(t, []step{
 		{
 			what:   "create an owned object",
 			method: "POST",
@@ -214,9 +214,9 @@ func TestStrategicPatchRequiresMergeKey(t *testing.T) {
 // feature gate of the option is disabled.
 func TestIgnoreReadErrorsIsIgnoredWithoutGate(t *testing.T) {
 	t.Parallel()
-	a := start(t, withRBAC)
+	api := startServer(t, withRBAC)
 	const ignoreReadErrors = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
-	a.steps(t, []step{
+	api.steps(t, []step{
 		{what: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
 		{
 			what:   "the option for unreadable objects is ignored while its feature gate is disabled",
@@ -231,9 +231,9 @@ func TestIgnoreReadErrorsIsIgnoredWithoutGate(t *testing.T) {
 // TestLeaseUpdateRequiresResourceVersion checks that a lease cannot be updated unconditionally.
 func TestLeaseUpdateRequiresResourceVersion(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	leases := "/apis/coordination.k8s.io/v1/namespaces/" + a.ns + "/leases"
-	a.steps(t, []step{
+	api := sharedServer(t)
+	leases := "/apis/coordination.k8s.io/v1/namespaces/" + api.namespace + "/leases"
+	api.steps(t, []step{
 		{
 			what:   "create a lease",
 			method: "POST",
@@ -258,9 +258,9 @@ func TestLeaseUpdateRequiresResourceVersion(t *testing.T) {
 // The server is not shared, because the APIService appears in discovery.
 func TestAPIServiceStatusPatchKeepsSpecAndMetadata(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	api := startServer(t, nil)
 	const apiServices = "/apis/apiregistration.k8s.io/v1/apiservices"
-	a.steps(t, []step{
+	api.steps(t, []step{
 		{
 			what:   "create an APIService",
 			method: "POST",
@@ -284,7 +284,7 @@ func TestAPIServiceStatusPatchKeepsSpecAndMetadata(t *testing.T) {
 // resource resets, because the manager's value was not stored.
 func TestManagedFieldsOmitResetFields(t *testing.T) {
 	t.Parallel()
-	api := start(t, nil)
+	api := startServer(t, nil)
 	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 	api.steps(t, []step{
 		{
@@ -314,8 +314,8 @@ func TestManagedFieldsOmitResetFields(t *testing.T) {
 	})
 	request := strings.Replace(requestFor(t, "r", "example.com/s", pkix.Name{CommonName: "x"}), `"name":"r"`,
 		`"name":"r","labels":{"c":"d"}`, 1)
-	if r := api.want(201, "POST", requestsPath, request); strings.Contains(string(r.body), "f:spec") {
-		t.Errorf("got %s, want no managed fields of the spec", r.body)
+	if response := api.mustSend(201, "POST", requestsPath, request); strings.Contains(string(response.body), "f:spec") {
+		t.Errorf("got %s, want no managed fields of the spec", response.body)
 	}
 	api.steps(t, []step{
 		{
@@ -334,21 +334,21 @@ func TestManagedFieldsOmitResetFields(t *testing.T) {
 // the metadata. As in Kubernetes, several validations check the same fields, so causes repeat.
 func TestMetadataErrorsRepeatCauses(t *testing.T) {
 	t.Parallel()
-	api := shared(t)
-	configMaps := api.own("configmaps")
-	metadataCauses := func(r answer) string {
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
+	metadataCauses := func(r apiResponse) string {
 		var fields []string
-		causes, _ := r.at("details", "causes").([]any)
+		causes, _ := r.field("details", "causes").([]any)
 		for _, cause := range causes {
 			field, _ := cause.(map[string]any)["field"].(string)
 			fields = append(fields, strings.TrimPrefix(field, "metadata."))
 		}
 		return strings.Join(fields, " ")
 	}
-	api.want(201, "POST", configMaps, configMap("live"))
-	api.want(201, "POST", configMaps,
+	api.mustSend(201, "POST", configMaps, configMap("live"))
+	api.mustSend(201, "POST", configMaps,
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"terminating","finalizers":["a.b/c"]}}`)
-	api.want(200, "DELETE", configMaps+"/terminating", "")
+	api.mustSend(200, "DELETE", configMaps+"/terminating", "")
 	for _, test := range []struct{ object, patch, wantCauses string }{
 		{
 			object:     "terminating",
@@ -366,8 +366,8 @@ func TestMetadataErrorsRepeatCauses(t *testing.T) {
 			wantCauses: "deletionTimestamp deletionGracePeriodSeconds deletionTimestamp deletionGracePeriodSeconds",
 		},
 	} {
-		r := api.want(422, "PATCH", configMaps+"/"+test.object, test.patch, "Content-Type", mergePatch)
-		if got := metadataCauses(r); got != test.wantCauses {
+		response := api.mustSend(422, "PATCH", configMaps+"/"+test.object, test.patch, "Content-Type", mergePatch)
+		if got := metadataCauses(response); got != test.wantCauses {
 			t.Errorf("%s of the %s object: got causes %q, want %q", test.patch, test.object, got, test.wantCauses)
 		}
 	}

@@ -17,50 +17,50 @@ const (
 // create (specification: "Field ownership", rule 9).
 func TestApplyNeedsCreatePermission(t *testing.T) {
 	t.Parallel()
-	api := start(t, withRBAC)
-	api.want(201, "POST", rbacPath+"/clusterroles", role("patcher",
+	api := startServer(t, withRBAC)
+	api.mustSend(201, "POST", rbacPath+"/clusterroles", role("patcher",
 		`{"apiGroups":["","coordination.k8s.io"],"resources":["configmaps","leases"],"verbs":["patch","update"]}`))
-	api.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "patcher", "alice"))
-	alice := append(as("alice"), "Content-Type", applyPatch)
+	api.mustSend(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "patcher", "alice"))
+	alice := append(asUser("alice"), "Content-Type", applyPatch)
 	const path = configMaps + "/a?fieldManager=m"
-	api.eventually("allowed to patch", func() bool { return api.send("PATCH", path, configMap("b"), alice...).code == 400 })
-	rejected := api.want(403, "PATCH", path, configMap("a"), alice...)
+	api.waitUntil("allowed to patch", func() bool { return api.send("PATCH", path, configMap("b"), alice...).code == 400 })
+	rejected := api.mustSend(403, "PATCH", path, configMap("a"), alice...)
 	const forbidden = `configmaps "a" is forbidden: User "alice" cannot create resource "configmaps" in API group "" in the namespace "default"`
-	if text := fmt.Sprint(rejected.at("message")); text != forbidden {
+	if text := fmt.Sprint(rejected.field("message")); text != forbidden {
 		t.Errorf("got message %s, want %s", text, forbidden)
 	}
-	api.want(201, "POST", configMaps, configMap("a"))
-	api.want(200, "PATCH", path, configMap("a", "k", "v"), alice...)
+	api.mustSend(201, "POST", configMaps, configMap("a"))
+	api.mustSend(200, "PATCH", path, configMap("a", "k", "v"), alice...)
 	lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"}}`
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
-	api.want(403, "PUT", leases, lease, as("alice")...)
-	api.want(201, "PUT", leases, lease)
-	version := api.get(leases).version()
-	api.want(200, "PUT", leases, strings.Replace(lease, `"name":"l"`, `"name":"l","resourceVersion":"`+version+`"`, 1), as("alice")...)
+	api.mustSend(403, "PUT", leases, lease, asUser("alice")...)
+	api.mustSend(201, "PUT", leases, lease)
+	version := api.get(leases).resourceVersion()
+	api.mustSend(200, "PUT", leases, strings.Replace(lease, `"name":"l"`, `"name":"l","resourceVersion":"`+version+`"`, 1), asUser("alice")...)
 }
 
 // TestConcurrentAppliesLoseNothing checks that a conflicting apply is retried.
 func TestConcurrentAppliesLoseNothing(t *testing.T) {
 	t.Parallel()
-	api := shared(t)
-	configMaps := api.own("configmaps")
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
 	const appliers = 12
 	var wg sync.WaitGroup
 	for i := range appliers {
 		wg.Go(func() {
 			path := fmt.Sprintf("%s/shared?fieldManager=m%d", configMaps, i)
 			for _, value := range []string{"1", "2", "3"} {
-				r := api.send("PATCH", path, configMap("shared", fmt.Sprint("k", i), value), "Content-Type", applyPatch)
-				if r.code != http.StatusOK && r.code != http.StatusCreated {
-					t.Errorf("m%d: got status %d: %s, want 200 or 201", i, r.code, r.body)
+				response := api.send("PATCH", path, configMap("shared", fmt.Sprint("k", i), value), "Content-Type", applyPatch)
+				if response.code != http.StatusOK && response.code != http.StatusCreated {
+					t.Errorf("m%d: got status %d: %s, want 200 or 201", i, response.code, response.body)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	got := api.get(configMaps + "/shared")
-	data, _ := got.at("data").(map[string]any)
-	entries, _ := got.at("metadata", "managedFields").([]any)
+	data, _ := got.field("data").(map[string]any)
+	entries, _ := got.field("metadata", "managedFields").([]any)
 	if len(data) != appliers || len(entries) != appliers {
 		t.Errorf("got %d keys and %d managers, want %d of each: %s", len(data), len(entries), appliers, got.body)
 	}
@@ -69,9 +69,9 @@ func TestConcurrentAppliesLoseNothing(t *testing.T) {
 // TestNoOpWritesAreNotStored covers all kinds of writes.
 func TestNoOpWritesAreNotStored(t *testing.T) {
 	t.Parallel()
-	api := shared(t)
-	configMaps := api.own("configmaps")
-	api.want(201, "PATCH", configMaps+"/a?fieldManager=m", configMap("a", "k", "v"), "Content-Type", applyPatch)
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
+	api.mustSend(201, "PATCH", configMaps+"/a?fieldManager=m", configMap("a", "k", "v"), "Content-Type", applyPatch)
 	before := api.get(configMaps + "/a")
 	for _, c := range []struct{ method, body, media string }{
 		{method: "PATCH", body: configMap("a", "k", "v"), media: applyPatch},
@@ -81,9 +81,9 @@ func TestNoOpWritesAreNotStored(t *testing.T) {
 		{method: "PATCH", body: `[{"op":"add","path":"/data/k","value":"v"}]`, media: jsonPatch},
 		{method: "PUT", body: configMap("a", "k", "v"), media: "application/json"},
 	} {
-		r := api.want(200, c.method, configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
-		if string(r.body) != string(before.body) {
-			t.Errorf("%s of %s: got %s, want it unchanged, %s", c.media, c.body, r.body, before.body)
+		response := api.mustSend(200, c.method, configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
+		if string(response.body) != string(before.body) {
+			t.Errorf("%s of %s: got %s, want it unchanged, %s", c.media, c.body, response.body, before.body)
 		}
 	}
 }
@@ -92,9 +92,9 @@ func TestNoOpWritesAreNotStored(t *testing.T) {
 // applied, and that they change nothing.
 func TestInvalidPatches(t *testing.T) {
 	t.Parallel()
-	api := shared(t)
-	configMaps := api.own("configmaps")
-	api.want(201, "POST", configMaps, configMap("a", "k", "v"))
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
+	api.mustSend(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
 	for _, test := range []struct {
 		code        int
@@ -147,12 +147,12 @@ func TestInvalidPatches(t *testing.T) {
 		{code: 415, media: "application/apply-patch+cbor", body: "\xa0", message: "415"},
 		{code: 415, media: "application/json", body: "{}", message: "415"},
 	} {
-		r := api.send("PATCH", configMaps+"/a?fieldManager=m", test.body, "Content-Type", test.media)
-		if r.code != test.code || !strings.Contains(fmt.Sprint(r.at("message")), test.message) {
-			t.Errorf("%s %s: got %d %s, want %d %s", test.media, test.body, r.code, r.body, test.code, test.message)
+		response := api.send("PATCH", configMaps+"/a?fieldManager=m", test.body, "Content-Type", test.media)
+		if response.code != test.code || !strings.Contains(fmt.Sprint(response.field("message")), test.message) {
+			t.Errorf("%s %s: got %d %s, want %d %s", test.media, test.body, response.code, response.body, test.code, test.message)
 		}
 	}
-	if v := api.get(configMaps+"/a").at("data", "k"); v != "v" {
+	if v := api.get(configMaps+"/a").field("data", "k"); v != "v" {
 		t.Errorf("got value %v, want v", v)
 	}
 }
@@ -161,9 +161,9 @@ func TestInvalidPatches(t *testing.T) {
 // nothing.
 func TestFieldValidation(t *testing.T) {
 	t.Parallel()
-	api := shared(t)
-	configMaps := api.own("configmaps")
-	api.want(201, "POST", configMaps, configMap("a", "k", "v"))
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
+	api.mustSend(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
 	for _, test := range []struct{ method, media, body, warning string }{
 		{
@@ -201,22 +201,22 @@ func TestFieldValidation(t *testing.T) {
 		},
 	} {
 		for _, mode := range []string{"Ignore", "Warn", "Strict", ""} {
-			answer := api.send(test.method, configMaps+"/a?dryRun=All&fieldManager=m&force=true&fieldValidation="+mode,
+			response := api.send(test.method, configMaps+"/a?dryRun=All&fieldManager=m&force=true&fieldValidation="+mode,
 				test.body, "Content-Type", test.media)
 			if test.media != applyPatch {
-				answer = api.send(test.method, configMaps+"/a?dryRun=All&fieldManager=m&fieldValidation="+mode, test.body, "Content-Type", test.media)
+				response = api.send(test.method, configMaps+"/a?dryRun=All&fieldManager=m&fieldValidation="+mode, test.body, "Content-Type", test.media)
 			}
-			warning := answer.header.Get("Warning")
+			warning := response.header.Get("Warning")
 			want := ""
 			if mode == "Warn" || mode == "" {
 				want = `299 - "` + strings.ReplaceAll(test.warning, `"`, `\"`) + `"`
 			}
-			rejected := answer.code == 400 || answer.code == 422
+			rejected := response.code == 400 || response.code == 422
 			if rejected != (mode == "Strict") || warning != want {
-				t.Errorf("%s %s %q: got %d, warning %q, want %q: %s", test.media, test.body, mode, answer.code, warning, want, answer.body)
+				t.Errorf("%s %s %q: got %d, warning %q, want %q: %s", test.media, test.body, mode, response.code, warning, want, response.body)
 			}
-			if mode == "Strict" && !strings.Contains(fmt.Sprint(answer.at("message")), test.warning) {
-				t.Errorf("%s: got %s, want a message that contains %q", test.body, answer.body, test.warning)
+			if mode == "Strict" && !strings.Contains(fmt.Sprint(response.field("message")), test.warning) {
+				t.Errorf("%s: got %s, want a message that contains %q", test.body, response.body, test.warning)
 			}
 		}
 	}
@@ -225,14 +225,14 @@ func TestFieldValidation(t *testing.T) {
 // TestDuplicateOwnerReferences checks that a duplicate owner is dropped with a warning.
 func TestDuplicateOwnerReferences(t *testing.T) {
 	t.Parallel()
-	a := shared(t)
-	configMaps := a.own("configmaps")
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
 	owner := `{"apiVersion":"v1","kind":"Node","name":"n","uid":"u1"}`
-	r := a.want(201, "POST", configMaps,
+	response := api.mustSend(201, "POST", configMaps,
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","ownerReferences":[`+owner+`,`+owner+`]}}`)
-	if refs, _ := r.at("metadata", "ownerReferences").([]any); len(refs) != 1 ||
-		!strings.Contains(r.header.Get("Warning"), "duplicate UID(s) observed: u1") {
-		t.Errorf("got owners %v, warning %q, want one owner and a warning of the duplicate UID u1", refs, r.header.Get("Warning"))
+	if refs, _ := response.field("metadata", "ownerReferences").([]any); len(refs) != 1 ||
+		!strings.Contains(response.header.Get("Warning"), "duplicate UID(s) observed: u1") {
+		t.Errorf("got owners %v, warning %q, want one owner and a warning of the duplicate UID u1", refs, response.header.Get("Warning"))
 	}
 }
 
@@ -240,22 +240,22 @@ func TestDuplicateOwnerReferences(t *testing.T) {
 func TestLargeObjectsDropManagedFields(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	api := shared(t)
-	configMaps := api.own("configmaps")
+	api := sharedServer(t)
+	configMaps := api.namespaced("configmaps")
 	var data []string
 	for i := range 28000 {
 		data = append(data, fmt.Sprintf("key-%020d", i), "v")
 	}
-	r := api.want(201, "POST", configMaps, configMap("large", data...))
-	if r.at("metadata", "managedFields") != nil {
-		t.Errorf("got %s, want no managedFields", r.body)
+	response := api.mustSend(201, "POST", configMaps, configMap("large", data...))
+	if response.field("metadata", "managedFields") != nil {
+		t.Errorf("got %s, want no managedFields", response.body)
 	}
-	api.want(200, "PATCH", configMaps+"/large", `{"data":{"more":"1"}}`, "Content-Type", mergePatch)
-	api.want(201, "POST", configMaps, configMap("larger", data[:54000]...))
-	r = api.want(413, "PATCH", configMaps+"/larger",
+	api.mustSend(200, "PATCH", configMaps+"/large", `{"data":{"more":"1"}}`, "Content-Type", mergePatch)
+	api.mustSend(201, "POST", configMaps, configMap("larger", data[:54000]...))
+	response = api.mustSend(413, "PATCH", configMaps+"/larger",
 		configMap("larger", "x", strings.Repeat("x", 900<<10)), "Content-Type", mergePatch)
-	if !strings.Contains(fmt.Sprint(r.at("message")), "too large") {
-		t.Errorf("got message %v, want it to contain %q", r.at("message"), "too large")
+	if !strings.Contains(fmt.Sprint(response.field("message")), "too large") {
+		t.Errorf("got message %v, want it to contain %q", response.field("message"), "too large")
 	}
 }
 
@@ -271,12 +271,12 @@ func TestApplyInCBOR(t *testing.T) {
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"k": value},
 		})
 	}
-	r := api.want(201, "PATCH", configMaps+"/a?fieldManager=m", object("1"), "Content-Type", media)
-	if r.at("data", "k") != "1" {
-		t.Errorf("create: got %s, want the value 1", r.body)
+	response := api.mustSend(201, "PATCH", configMaps+"/a?fieldManager=m", object("1"), "Content-Type", media)
+	if response.field("data", "k") != "1" {
+		t.Errorf("create: got %s, want the value 1", response.body)
 	}
-	api.want(409, "PATCH", configMaps+"/a?fieldManager=n", object("2"), "Content-Type", media)
-	api.want(200, "PATCH", configMaps+"/a?fieldManager=n&force=true", object("2"), "Content-Type", media)
-	api.want(422, "PATCH", configMaps+"/a", object("2"), "Content-Type", media)
-	api.want(400, "PATCH", configMaps+"/a?fieldManager=n", "{", "Content-Type", media)
+	api.mustSend(409, "PATCH", configMaps+"/a?fieldManager=n", object("2"), "Content-Type", media)
+	api.mustSend(200, "PATCH", configMaps+"/a?fieldManager=n&force=true", object("2"), "Content-Type", media)
+	api.mustSend(422, "PATCH", configMaps+"/a", object("2"), "Content-Type", media)
+	api.mustSend(400, "PATCH", configMaps+"/a?fieldManager=n", "{", "Content-Type", media)
 }
