@@ -32,9 +32,9 @@ func startError(t *testing.T, change func(dir string, options *config.Options)) 
 	return ""
 }
 
-// TestInvalidAdmissionFlags checks that the server does not start with admission flags or files
+// TestInvalidAdmissionFlagsFailStart checks that the server does not start with admission flags or files
 // that contradict each other or name unknown plugins.
-func TestInvalidAdmissionFlags(t *testing.T) {
+func TestInvalidAdmissionFlagsFailStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -24,6 +24,7 @@ const (
 	addressesPath = "/apis/networking.k8s.io/v1/ipaddresses"
 )
 
+// service returns a service with fields of its spec.
 func service(name, spec string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":%q},"spec":{%s}}`, name, spec)
 }
@@ -33,8 +34,8 @@ const onePort = `"selector":{"a":"b"},"ports":[{"port":80}]`
 // texts returns the strings of a decoded list.
 func texts(v any) (out []string) {
 	list, _ := v.([]any)
-	for _, x := range list {
-		out = append(out, fmt.Sprint(x))
+	for _, item := range list {
+		out = append(out, fmt.Sprint(item))
 	}
 	return out
 }
@@ -43,28 +44,28 @@ func texts(v any) (out []string) {
 func (api *testServer) names(path string) map[string]bool {
 	out := map[string]bool{}
 	items, _ := api.get(path).field("items").([]any)
-	for _, i := range items {
-		out[fmt.Sprint(i.(map[string]any)["metadata"].(map[string]any)["name"])] = true
+	for _, item := range items {
+		out[fmt.Sprint(item.(map[string]any)["metadata"].(map[string]any)["name"])] = true
 	}
 	return out
 }
 
 // nodePort returns the node port of the first port of a service.
-func nodePort(r apiResponse) int {
-	ports, _ := r.field("spec", "ports").([]any)
+func nodePort(service apiResponse) int {
+	ports, _ := service.field("spec", "ports").([]any)
 	if len(ports) == 0 {
 		return 0
 	}
-	n, _ := ports[0].(map[string]any)["nodePort"].(float64)
-	return int(n)
+	port, _ := ports[0].(map[string]any)["nodePort"].(float64)
+	return int(port)
 }
 
-// TestAllocationsAreUniqueAcrossReplicas lets three replicas compete for more
-// addresses and ports than there are.
+// TestAllocationsAreUniqueAcrossReplicas checks that three replicas that compete for more addresses and
+// ports than there are allocate each of them once.
 func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	const addresses, nodePorts, asked = 29, 28, 40 // a /27 minus the address of the kubernetes service
+	const addresses, nodePorts, creates = 29, 28, 40 // a /27 has 30 addresses; the service kubernetes has one
 	etcd := etcdtest.ListeningServer(t)
 	var replicas []*testServer
 	for i := range 3 {
@@ -84,7 +85,7 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 		ports := map[int]string{}
 		failed := 0
 		var wg sync.WaitGroup
-		for i := range asked {
+		for i := range creates {
 			wg.Go(func() {
 				name := fmt.Sprintf("s-%d-%d", round, i)
 				kind := "NodePort"
@@ -121,21 +122,21 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 		if len(ips) != addresses {
 			t.Errorf("got %d allocated addresses, want %d", len(ips), addresses)
 		}
-		if failed != asked-addresses {
-			t.Errorf("got %d rejected creates, want %d", failed, asked-addresses)
+		if failed != creates-addresses {
+			t.Errorf("got %d rejected creates, want %d", failed, creates-addresses)
 		}
-		a := replicas[round]
-		if live := a.names(addressesPath); len(live) != addresses+1 {
+		replica := replicas[round]
+		if live := replica.names(addressesPath); len(live) != addresses+1 {
 			t.Errorf("%d addresses are taken, want %d", len(live), addresses+1)
 		}
 
 		// Delete all services. Their addresses become free.
-		for name := range a.names(servicesPath) {
+		for name := range replica.names(servicesPath) {
 			if name != "kubernetes" {
-				a.mustSend(200, "DELETE", servicesPath+"/"+name, "")
+				replica.mustSend(200, "DELETE", servicesPath+"/"+name, "")
 			}
 		}
-		if live := a.names(addressesPath); len(live) != 1 || !live["10.0.0.1"] {
+		if live := replica.names(addressesPath); len(live) != 1 || !live["10.0.0.1"] {
 			t.Errorf("after all services were deleted: got addresses %v, want only 10.0.0.1", live)
 		}
 	}
@@ -163,8 +164,8 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 	}
 
 	// 1. A create takes an address. A create that fails, and a dry run, take none.
-	s := api.mustSend(201, "POST", servicesPath, service("a", `"clusterIP":"10.0.0.7",`+onePort))
-	if got := fmt.Sprint(s.field("spec", "ipFamilies"), s.field("spec", "ipFamilyPolicy")); got != "[IPv4]SingleStack" {
+	created := api.mustSend(201, "POST", servicesPath, service("a", `"clusterIP":"10.0.0.7",`+onePort))
+	if got := fmt.Sprint(created.field("spec", "ipFamilies"), created.field("spec", "ipFamilyPolicy")); got != "[IPv4]SingleStack" {
 		t.Errorf("got families and policy %s, want [IPv4]SingleStack", got)
 	}
 	api.mustSend(409, "POST", servicesPath, service("a", onePort))
@@ -178,8 +179,8 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 	}
 
 	// 2. A change of the IP family policy takes or releases the second address.
-	s = patch(200, "a", `"ipFamilyPolicy":"PreferDualStack"`)
-	ips := texts(s.field("spec", "clusterIPs"))
+	created = patch(200, "a", `"ipFamilyPolicy":"PreferDualStack"`)
+	ips := texts(created.field("spec", "clusterIPs"))
 	if len(ips) != 2 || ips[0] != "10.0.0.7" || !strings.HasPrefix(ips[1], "fd00::") {
 		t.Fatalf("after the upgrade to two families: got addresses %v, want 10.0.0.7 and one of fd00::/112", ips)
 	}
@@ -188,8 +189,8 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 	wantFree(ips[1])
 
 	// 3. An update without node port and address keeps both.
-	s = patch(200, "a", `"type":"NodePort"`)
-	port := nodePort(s)
+	created = patch(200, "a", `"type":"NodePort"`)
+	port := nodePort(created)
 	if port < 30000 || port > 30003 {
 		t.Fatalf("got node port %d, want one from 30000 to 30003", port)
 	}
@@ -204,17 +205,17 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 
 	// 4. A change to ExternalName releases the address and the port, and another service can take
 	// them.
-	s = patch(200, "a", `"type":"ExternalName","externalName":"x.example.com"`)
-	if s.field("spec", "clusterIP") != nil || nodePort(s) != 0 || s.field("spec", "ipFamilies") != nil {
-		t.Errorf("ExternalName: got %s, want a service without address, node port and families", s.body)
+	created = patch(200, "a", `"type":"ExternalName","externalName":"x.example.com"`)
+	if created.field("spec", "clusterIP") != nil || nodePort(created) != 0 || created.field("spec", "ipFamilies") != nil {
+		t.Errorf("ExternalName: got %s, want a service without address, node port and families", created.body)
 	}
 	wantFree("10.0.0.7")
 	api.mustSend(201, "POST", servicesPath,
 		service("b", fmt.Sprintf(`"type":"NodePort","clusterIP":"10.0.0.7","ports":[{"port":80,"nodePort":%d}]`,
 			port)))
-	s = patch(200, "a", `"type":"ClusterIP","externalName":null`)
-	if s.field("spec", "clusterIP") == nil {
-		t.Errorf("ClusterIP after ExternalName: got %s, want a service with an address", s.body)
+	created = patch(200, "a", `"type":"ClusterIP","externalName":null`)
+	if created.field("spec", "clusterIP") == nil {
+		t.Errorf("ClusterIP after ExternalName: got %s, want a service with an address", created.body)
 	}
 
 	// 5. When all four node ports are used, including the one for health checks, a create fails
@@ -250,8 +251,8 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 	}
 }
 
-// TestClusterIPRules checks the messages for invalid cluster IPs and IP families.
-func TestClusterIPRules(t *testing.T) {
+// TestInvalidClusterIPsAreRejected checks the messages for invalid cluster IPs and IP families.
+func TestInvalidClusterIPsAreRejected(t *testing.T) {
 	t.Parallel()
 	api := sharedServer(t)
 	for spec, want := range map[string]string{
@@ -273,7 +274,7 @@ func TestClusterIPRules(t *testing.T) {
 	} {
 		response := api.mustSend(422, "POST", servicesPath, service("s", spec+onePort))
 		if !strings.Contains(fmt.Sprint(response.field("message")), want) {
-			t.Errorf("%s: %v\nlacks %s", spec, response.field("message"), want)
+			t.Errorf("%s: got message %v, want it to contain %s", spec, response.field("message"), want)
 		}
 	}
 	response := api.mustSend(422, "POST", servicesPath, service("", onePort))
@@ -284,14 +285,15 @@ func TestClusterIPRules(t *testing.T) {
 
 // secondAllocator returns an allocator beside that of the server.
 func (api *testServer) secondAllocator() *allocator.Allocator {
-	b := *api.server.base
-	b.metrics = prometheus.NewRegistry()
-	b.host = "test"
-	b.lifetime = &lifecycle{}
-	return newAllocator(&b, &api.options.Services, api.server.caches, api.server.stores, api.server.sets.client)
+	base := *api.server.base
+	base.metrics = prometheus.NewRegistry()
+	base.host = "test"
+	base.lifetime = &lifecycle{}
+	return newAllocator(&base, &api.options.Services, api.server.caches, api.server.stores, api.server.sets.client)
 }
 
-// TestRepairFixesAllocations breaks allocations in every way that a crash can.
+// TestRepairFixesAllocations checks that a repair fixes allocations that a crash has left inconsistent:
+// leaked, lost and owned by another service.
 func TestRepairFixesAllocations(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
@@ -306,9 +308,9 @@ func TestRepairFixesAllocations(t *testing.T) {
 	api.mustSend(201, "POST", servicesPath,
 		service("a", `"type":"NodePort","clusterIP":"10.0.0.40","ports":[{"port":80,"nodePort":31000}]`))
 	api.mustSend(201, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.41",`+onePort))
-	address := func(ip, name, by string) string {
+	address := func(ip, name, manager string) string {
 		return fmt.Sprintf(`{"apiVersion":"networking.k8s.io/v1","kind":"IPAddress","metadata":{"name":%q,"labels":{"ipaddress.kubernetes.io/ip-family":"IPv4","ipaddress.kubernetes.io/managed-by":%q}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":%q}}}`,
-			ip, by, name)
+			ip, manager, name)
 	}
 	api.mustSend(201, "POST", addressesPath, address("10.0.0.50", "gone", "ipallocator.k8s.io")) // leaked
 	api.mustSend(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not the address of the service

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// listed returns the versions that /apis/NAME lists.
-func (api *testServer) listed(name string) string {
+// listedVersions returns the versions that /apis/NAME lists.
+func (api *testServer) listedVersions(name string) string {
 	response := api.get("/apis/" + name)
 	var g metav1.APIGroup
 	if response.code != 200 || json.Unmarshal(response.body, &g) != nil {
@@ -36,7 +36,7 @@ func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 				`","groupPriorityMinimum":1000,"versionPriority":100`+service+`}}`)
 	}
 	register("v1", "local.test", "")
-	api.waitUntil("listed", func() bool { return api.listed("local.test") == "v1" })
+	api.waitUntil("listed", func() bool { return api.listedVersions("local.test") == "v1" })
 	if got := string(api.get("/apis").body); !strings.Contains(got, `"local.test"`) {
 		t.Errorf("/apis: got %s, want the group local.test", got)
 	}
@@ -53,7 +53,7 @@ func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 	api.mustSend(200, "PATCH", apiServicesPath+"/v1.local.test",
 		`{"spec":{"insecureSkipTLSVerify":true,`+service+`}}`, "Content-Type", mergePatch)
 	api.waitUntil("proxied", func() bool { return api.get("/apis/local.test/v1").code == 503 })
-	if got := api.listed("local.test"); got != "v1" {
+	if got := api.listedVersions("local.test"); got != "v1" {
 		t.Errorf("with an extension server: got listed versions %q, want v1", got)
 	}
 	if got := aggregated(); !strings.Contains(got, "local.test") {
@@ -62,7 +62,7 @@ func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 	api.mustSend(200, "PATCH", apiServicesPath+"/v1.local.test",
 		`{"spec":{"insecureSkipTLSVerify":null,"service":null}}`, "Content-Type", mergePatch)
 	api.waitUntil("no longer proxied", func() bool { return api.get("/apis/local.test/v1").code == 404 })
-	if got := api.listed("local.test"); got != "v1" {
+	if got := api.listedVersions("local.test"); got != "v1" {
 		t.Errorf("/apis/local.test: got versions %q, want v1", got)
 	}
 	if got := aggregated(); strings.Contains(got, "local.test") {
@@ -71,9 +71,9 @@ func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 
 	api.mustSend(201, "POST", definitionsPath, versioned("as", "v1"))
 	register("v9", "ex.test", "")
-	api.waitUntil("listed with the version of a definition", func() bool { return api.listed("ex.test") == "v9 v1" })
+	api.waitUntil("listed with the version of a definition", func() bool { return api.listedVersions("ex.test") == "v9 v1" })
 	register("v7", "apps", "")
-	api.waitUntil("listed with a built-in version", func() bool { return api.listed("apps") == "v7 v1" })
+	api.waitUntil("listed with a built-in version", func() bool { return api.listedVersions("apps") == "v7 v1" })
 	if response := api.mustSend(404, "GET", "/apis/apps/v7", ""); response.field("message") != "the server could not find the requested resource" {
 		t.Errorf("/apis/apps/v7: got %s, want the message %q", response.body, "the server could not find the requested resource")
 	}

@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// TestAuditAnnotations replays requests that call webhooks and evaluate policies.
-func TestAuditAnnotations(t *testing.T) {
+// TestAuditAnnotationsMatchRecordings replays requests that call webhooks and evaluate policies.
+func TestAuditAnnotationsMatchRecordings(t *testing.T) {
 	t.Parallel()
 	fixture := startAudited(t, nil)
 	fixture.prepare(201, "POST", "/api/v1/namespaces/a/configmaps?fieldManager=recorder", `{"metadata":{"name":"ex"},"data":{"k":"v"}}`)
@@ -44,7 +44,7 @@ type auditHook struct {
 // newAuditHook starts an admission webhook. The path of its URL selects the response: a patch,
 // audit annotations, a rejection or an error.
 func newAuditHook(t *testing.T) *auditHook {
-	h := &auditHook{Server: httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	hook := &auditHook{Server: httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		var review struct {
 			Request struct {
@@ -52,7 +52,7 @@ func newAuditHook(t *testing.T) *auditHook {
 			} `json:"request"`
 		}
 		if err := json.Unmarshal(body, &review); err != nil || r.URL.Path == "/fail" {
-			rw.WriteHeader(http.StatusInternalServerError)
+			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
 		response := map[string]any{"uid": review.Request.UID, "allowed": r.URL.Path != "/refuse"}
@@ -72,15 +72,15 @@ func newAuditHook(t *testing.T) *auditHook {
 			response["auditAnnotations"] = map[string]string{"k": "v"}
 			response["status"] = map[string]any{"message": "no"}
 		}
-		_ = json.NewEncoder(rw).Encode(map[string]any{
+		_ = json.NewEncoder(w).Encode(map[string]any{
 			"apiVersion": "admission.k8s.io/v1",
 			"kind":       "AdmissionReview",
 			"response":   response,
 		})
 	}))}
-	t.Cleanup(h.Close)
-	h.bundle = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw}))
-	return h
+	t.Cleanup(hook.Close)
+	hook.bundle = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
+	return hook
 }
 
 const admissionPath = "/apis/admissionregistration.k8s.io/v1/"
@@ -157,8 +157,8 @@ func (fixture *auditFixture) policy(spec, actions string) func() {
 	return func() { b(); p() }
 }
 
-// TestAuditTruncates replays requests whose events are too large.
-func TestAuditTruncates(t *testing.T) {
+// TestLargeAuditEventsAreTruncated replays requests whose events are too large.
+func TestLargeAuditEventsAreTruncated(t *testing.T) {
 	t.Parallel()
 	fixture := startAudited(t, func(options *config.Options) {
 		options.Audit.Log.Truncate.Enabled = true
@@ -168,8 +168,8 @@ func TestAuditTruncates(t *testing.T) {
 	replayFile(fixture, "6-truncated.json", nil)
 }
 
-// TestAuditOfConnections replays requests that are proxied to a kubelet.
-func TestAuditOfConnections(t *testing.T) {
+// TestConnectionsAreAuditedAsRecorded replays requests that are proxied to a kubelet.
+func TestConnectionsAreAuditedAsRecorded(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		upgrade := r.Header.Get("Upgrade")
@@ -199,8 +199,8 @@ func TestAuditOfConnections(t *testing.T) {
 	replayFile(fixture, "10-kubelet-requests.json", nil)
 }
 
-// TestLegacyAuditFormat replays requests that were logged in the legacy format.
-func TestLegacyAuditFormat(t *testing.T) {
+// TestLegacyAuditFormatMatchesRecordings replays requests that were logged in the legacy format.
+func TestLegacyAuditFormatMatchesRecordings(t *testing.T) {
 	t.Parallel()
 	fixture := startAudited(t, func(options *config.Options) { options.Audit.Log.Format = "legacy" })
 	for _, recorded := range recordings(t, "7-legacy-format.json") {
@@ -237,15 +237,15 @@ type posted struct {
 }
 
 func newPosted(t *testing.T) *posted {
-	p := &posted{bodies: make(chan string, 100)}
-	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	received := &posted{bodies: make(chan string, 100)}
+	received.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		p.bodies <- string(body)
+		received.bodies <- string(body)
 	}))
-	p.EnableHTTP2 = true
-	p.StartTLS()
-	t.Cleanup(p.Close)
-	return p
+	received.EnableHTTP2 = true
+	received.StartTLS()
+	t.Cleanup(received.Close)
+	return received
 }
 
 func (p *posted) next(t *testing.T) string {

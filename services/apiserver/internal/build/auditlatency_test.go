@@ -58,25 +58,25 @@ func TestLatencyIsAudited(t *testing.T) {
 	api.mustSend(200, "GET", configMaps+"/c", "", "Audit-Id", "get")
 	api.mustSend(200, "GET", configMaps, "", "Audit-Id", "list")
 	api.mustSend(200, "PATCH", configMaps+"/c", `{"data":{"a":"b"}}`, "Content-Type", mergePatch, "Audit-Id", "patch")
-	for id, parts := range map[string]string{
+	for auditID, parts := range map[string]string{
 		"create": "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
 		"get":    "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
 		"list":   "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
 		"patch":  "total authentication authorization apf-queue-wait etcd decode-response-object serialize-response-object response-write",
 	} {
-		api.waitUntil("audited: "+id, func() bool { e := audited(id); return len(e) > 0 && e[len(e)-1].Stage == "ResponseComplete" })
-		events := audited(id)
+		api.waitUntil("audited: "+auditID, func() bool { e := audited(auditID); return len(e) > 0 && e[len(e)-1].Stage == "ResponseComplete" })
+		events := audited(auditID)
 		got := events[len(events)-1].Annotations
 		want := map[string]bool{}
 		for _, part := range strings.Fields(parts) {
 			want["apiserver.latency.k8s.io/"+part] = true
 			if _, err := time.ParseDuration(got["apiserver.latency.k8s.io/"+part]); err != nil {
-				t.Errorf("%s: got annotations %v, want a duration of %s", id, got, part)
+				t.Errorf("%s: got annotations %v, want a duration of %s", auditID, got, part)
 			}
 		}
 		for key := range got {
 			if strings.HasPrefix(key, "apiserver.latency.k8s.io/") && !want[key] {
-				t.Errorf("%s: got latency annotation %s, want only %v", id, key, want)
+				t.Errorf("%s: got latency annotation %s, want only %v", auditID, key, want)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 	t.Parallel()
 	api, audited := startAuditingAll(t, nil)
 	extension := startExtension(t, api)
-	api.waitUntil("available", func() bool { return api.available() == "True Passed all checks passed" })
+	api.waitUntil("available", func() bool { return api.availableCondition() == "True Passed all checks passed" })
 	const path = "/apis/ext.test/v1/namespaces/n/things"
 	for _, test := range []struct {
 		id, method, path, body, verb, name string

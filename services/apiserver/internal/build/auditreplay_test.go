@@ -20,16 +20,16 @@ import (
 // recorded is a request and the audit events of kube-apiserver 1.33.13.
 type recorded struct {
 	Name   string
-	Policy string
-	Flags  []string
+	Policy string   // audit policy, in YAML
+	Flags  []string // of kube-apiserver
 	Client *struct {
 		Method, Path string
 		Headers      map[string]string
 		Body         json.RawMessage
-		User         json.RawMessage
+		User         json.RawMessage // see ask; absent for the administrator
 	}
-	Status int
-	Lines  []json.RawMessage
+	Status int               // status code of the response
+	Lines  []json.RawMessage // of the audit log
 }
 
 // recordings reads a file of recordings; see testdata/audit/README.md.
@@ -48,13 +48,13 @@ func recordings(t *testing.T, name string) (out []recorded) {
 // auditFixture is a server that audits to a file, and its clients.
 type auditFixture struct {
 	*testServer
-	file string
-	anon *http.Client
-	own  *http.Client
+	file string       // audit log
+	anon *http.Client // without a certificate
+	own  *http.Client // with an administrator's certificate
 	// expected maps the audit IDs of sent requests to their number of lines, or -1 for any number.
 	expected map[string]int
-	account  string // token of the service account a/default
-	replace  *strings.Replacer
+	account  string            // requestToken of the service account a/default
+	replace  *strings.Replacer // of placeholders in recordings
 }
 
 // auditUsers is the content of the token file.
@@ -114,12 +114,15 @@ func startAudited(t *testing.T, change func(*config.Options)) *auditFixture {
 // preparing is the User-Agent of requests that are not in the recordings.
 const preparing = "preparing"
 
+// prepare sends a request that is not in the recordings, and checks its status code.
 func (fixture *auditFixture) prepare(code int, method, path, body string, header ...string) apiResponse {
 	fixture.t.Helper()
 	return fixture.mustSend(code, method, path, body, append(header, "User-Agent", preparing)...)
 }
 
-// ask sends a recorded request. It returns the status code and the audit ID.
+// ask sends a recorded request. It returns the status code and the audit ID. A user "token:" and a text
+// authenticates with that token, any other user with the token of the service account a/default, and
+// null without credentials.
 func (fixture *auditFixture) ask(r *recorded) (int, string) {
 	fixture.t.Helper()
 	test := r.Client
@@ -182,43 +185,44 @@ func (fixture *auditFixture) read() string {
 	return string(data[:bytes.LastIndexByte(data, '\n')+1])
 }
 
-// logged returns the lines of each request in order.
+// logged returns the lines of each request by audit ID, in order. It omits the requests of prepare and
+// of the test's other clients.
 func (fixture *auditFixture) logged() map[string][]json.RawMessage {
 	fixture.t.Helper()
 	out := map[string][]json.RawMessage{}
 	for _, line := range bytes.SplitAfter([]byte(fixture.read()), []byte("\n")) {
-		var e struct{ AuditID, UserAgent string }
+		var event struct{ AuditID, UserAgent string }
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			continue // incomplete
 		}
-		if err := json.Unmarshal(line, &e); err != nil {
+		if err := json.Unmarshal(line, &event); err != nil {
 			fixture.t.Fatalf("%v in line %q", err, line)
 		}
-		if e.UserAgent != preparing && e.UserAgent != "Go-http-client/2.0" && e.UserAgent != "Go-http-client/1.1" {
-			out[e.AuditID] = append(out[e.AuditID], line)
+		if event.UserAgent != preparing && event.UserAgent != "Go-http-client/2.0" && event.UserAgent != "Go-http-client/1.1" {
+			out[event.AuditID] = append(out[event.AuditID], line)
 		}
 	}
 	return out
 }
 
 // replay sends a recorded request and compares its events. knownDifference is the reason for which
-// they differ, or "". If they do not differ although there is a reason, that is an error, too.
+// they may differ, or "". Equal events in spite of a reason are an error, too.
 func (fixture *auditFixture) replay(r *recorded, knownDifference string) {
 	fixture.t.Helper()
 	// 1. Send the request and wait for its events.
-	code, id := fixture.ask(r)
+	code, auditID := fixture.ask(r)
 	var got []json.RawMessage
 	fixture.waitUntil("audited: "+r.Name, func() bool {
 		all := fixture.logged()
-		if id == "" { // upgrade responses of other servers have no ID
-			id = fixture.unknown(all)
+		if auditID == "" { // upgrade responses of other servers have no ID
+			auditID = fixture.unknown(all)
 		}
-		got = all[id]
+		got = all[auditID]
 		return len(got) >= len(r.Lines) && (knownDifference == "" || isComplete(got))
 	})
-	fixture.expected[id] = len(r.Lines)
+	fixture.expected[auditID] = len(r.Lines)
 	if knownDifference != "" {
-		fixture.expected[id] = -1
+		fixture.expected[auditID] = -1
 	}
 
 	// 2. Compare them with the recorded ones.
@@ -272,17 +276,18 @@ func isComplete(lines []json.RawMessage) bool {
 	return len(lines) > 0 && bytes.Contains(lines[len(lines)-1], []byte(`"stage":"ResponseComplete"`))
 }
 
-var scrubs = []struct{ pattern, with string }{
-	{pattern: `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid-\d+>`, with: "<uid>"},
-	{pattern: `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`, with: "<time>"},
-	{pattern: `("resourceVersion":)"(\d+|<rv-\d+>)"`, with: `$1"<rv>"`},
-	{pattern: `gen-[a-z0-9]{5}\b|gen-<random>`, with: "gen-<random>"},
-	{pattern: `X509SHA256=[0-9a-f]{64}`, with: "X509SHA256=<hex>"},
-	{pattern: `JTI=<[a-z0-9-]+>`, with: "JTI=<uid>"},
-	{pattern: `"eyJ2IjoibWV0YS[A-Za-z0-9_-]+"`, with: `"<continue>"`},
-	{pattern: `"[0-9.]+(ns|µs|ms|s)"`, with: `"<duration>"`},
+// scrubs replaces the parts of a line that differ between runs.
+var scrubs = []struct{ pattern, replacement string }{
+	{pattern: `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid-\d+>`, replacement: "<uid>"},
+	{pattern: `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`, replacement: "<time>"},
+	{pattern: `("resourceVersion":)"(\d+|<rv-\d+>)"`, replacement: `$1"<rv>"`},
+	{pattern: `gen-[a-z0-9]{5}\b|gen-<random>`, replacement: "gen-<random>"},
+	{pattern: `X509SHA256=[0-9a-f]{64}`, replacement: "X509SHA256=<hex>"},
+	{pattern: `JTI=<[a-z0-9-]+>`, replacement: "JTI=<uid>"},
+	{pattern: `"eyJ2IjoibWV0YS[A-Za-z0-9_-]+"`, replacement: `"<continue>"`},
+	{pattern: `"[0-9.]+(ns|µs|ms|s)"`, replacement: `"<duration>"`},
 	{pattern: `"apiserver\.latency\.k8s\.io/[a-z-]+":"<duration>",`}, // slow requests
-	{pattern: `127\.0\.0\.1:(\d+|<port>)`, with: "127.0.0.1:<port>"},
+	{pattern: `127\.0\.0\.1:(\d+|<port>)`, replacement: "127.0.0.1:<port>"},
 }
 
 // scrubbed replaces the parts of a line that differ between runs. It keeps the order of fields.
@@ -306,9 +311,10 @@ func inTime(line string) string {
 	return strings.NewReplacer(`,}`, `}`, `"annotations":{},`, ``, `,"annotations":{}`, ``).Replace(line)
 }
 
+// scrub applies scrubs to a text.
 func scrub(text string) string {
 	for _, s := range scrubs {
-		text = regexp.MustCompile(s.pattern).ReplaceAllString(text, s.with)
+		text = regexp.MustCompile(s.pattern).ReplaceAllString(text, s.replacement)
 	}
 	return text
 }
@@ -369,6 +375,7 @@ func isUnsteady(name string) bool {
 	return name == "request timeout=1ms" // may complete in time
 }
 
+// replayFile replays the recordings of a file. before, if set, runs before each of them.
 func replayFile(fixture *auditFixture, name string, before func(i int, r *recorded)) {
 	knownDifferences := differences()
 	for i, r := range recordings(fixture.t, name) {
@@ -382,9 +389,9 @@ func replayFile(fixture *auditFixture, name string, before func(i int, r *record
 	fixture.checkUnexpected()
 }
 
-// TestAuditRecordings replays recordings of kube-apiserver and compares the audit events of each
+// TestAuditEventsMatchRecordings replays recordings of kube-apiserver and compares the audit events of each
 // request.
-func TestAuditRecordings(t *testing.T) {
+func TestAuditEventsMatchRecordings(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	fixture := startAudited(t, nil)
@@ -399,6 +406,7 @@ func TestAuditRecordings(t *testing.T) {
 	}
 }
 
+// metricsLines returns the first word of each line of the metrics.
 func (fixture *auditFixture) metricsLines() (names []string) {
 	for line := range strings.Lines(string(fixture.get("/metrics").body)) {
 		names = append(names, strings.Fields(line)[0])

@@ -24,8 +24,8 @@ import (
 	"binnacle/services/apiserver/internal/server/overload"
 )
 
-// TestAuditStartFailures replays policies and flags that prevent the start.
-func TestAuditStartFailures(t *testing.T) {
+// TestInvalidAuditFlagsFailStart replays policies and flags that prevent the start.
+func TestInvalidAuditFlagsFailStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("testdata", "audit", "8-start-failures.json"))
@@ -93,9 +93,9 @@ func messages(t *testing.T, quoted, dir string) []string {
 	return []string{text}
 }
 
-// TestAuditWebhook checks that queued events are delivered at the end, and that the policy is
+// TestAuditWebhookReceivesEvents checks that queued events are delivered at the end, and that the policy is
 // reloaded.
-func TestAuditWebhook(t *testing.T) {
+func TestAuditWebhookReceivesEvents(t *testing.T) {
 	t.Parallel()
 	hook := newPosted(t)
 	dir := t.TempDir()

@@ -64,7 +64,7 @@ func (api *testServer) whoami(token string) apiResponse {
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`, "Authorization", "Bearer "+token)
 }
 
-func (api *testServer) token(account, spec string) string {
+func (api *testServer) requestToken(account, spec string) string {
 	api.t.Helper()
 	response := api.mustSend(http.StatusCreated, http.MethodPost, accounts+"/"+account+"/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
@@ -94,7 +94,7 @@ func object(kind, name, rest string) string {
 func TestTokenEndsWithBoundObject(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, issuing(signingKey(t)))
-	b := api.bearer()
+	bearer := api.bearer()
 	pods, secrets := "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
 	pod := object("Pod", "p", `,"spec":{"serviceAccountName":"sa","nodeName":"n","containers":[{"name":"c","image":"i"}]}`)
 	for name, test := range map[string]struct {
@@ -128,9 +128,9 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 			api.send(http.MethodPost, "/api/v1/nodes", object("Node", "n", ""))
 			api.send(http.MethodPost, secrets, object("Secret", "s", ""))
 			api.send(http.MethodPost, pods, pod)
-			token := api.token("sa", test.spec)
+			token := api.requestToken("sa", test.spec)
 			for range 3 {
-				r := b.whoami(token)
+				r := bearer.whoami(token)
 				if r.code != http.StatusCreated || r.field("status", "userInfo", "username") != "system:serviceaccount:default:sa" {
 					t.Fatalf("got status %d: %s, want status 201 and user system:serviceaccount:default:sa", r.code, r.body)
 				}
@@ -140,20 +140,20 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 			}
 			api.mustSend(http.StatusOK, http.MethodDelete, test.path, "")
 			began := time.Now()
-			api.waitUntil("rejected", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
+			api.waitUntil("rejected", func() bool { return bearer.whoami(token).code == http.StatusUnauthorized })
 			t.Logf("rejected %v after the delete was acknowledged", time.Since(began))
 			collection, _, _ := strings.Cut(test.path, "?")
 			api.mustSend(http.StatusCreated, http.MethodPost, collection[:strings.LastIndex(collection, "/")], test.remake)
-			if r := b.whoami(token); r.code != http.StatusUnauthorized {
+			if r := bearer.whoami(token); r.code != http.StatusUnauthorized {
 				t.Errorf("token bound to a deleted object, after its recreation: got status %d, want 401", r.code)
 			}
 		})
 	}
 }
 
-// TestTokenRequest checks the claims and lifetimes of requested tokens, and that requests for other
+// TestTokenRequestIssuesLimitedTokens checks the claims and lifetimes of requested tokens, and that requests for other
 // accounts, objects or lifetimes are rejected.
-func TestTokenRequest(t *testing.T) {
+func TestTokenRequestIssuesLimitedTokens(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, func(options *config.Options) {
 		issuing(signingKey(t))(options)
@@ -172,19 +172,21 @@ func TestTokenRequest(t *testing.T) {
 	}
 
 	// 1. The default token lives an hour and is for the issuer itself.
-	c := claims(t, api.token("sa", `{}`))
-	lifetime := func(c map[string]any) float64 { return c["exp"].(float64) - c["iat"].(float64) }
+	tokenClaims := claims(t, api.requestToken("sa", `{}`))
+	lifetime := func(tokenClaims map[string]any) float64 {
+		return tokenClaims["exp"].(float64) - tokenClaims["iat"].(float64)
+	}
 	const parties = "https://issuer [https://issuer] system:serviceaccount:default:sa"
-	if got := fmt.Sprint(c["iss"], " ", c["aud"], " ", c["sub"]); got != parties {
+	if got := fmt.Sprint(tokenClaims["iss"], " ", tokenClaims["aud"], " ", tokenClaims["sub"]); got != parties {
 		t.Errorf("got issuer, audiences, subject %q, want %q", got, parties)
 	}
-	if got := lifetime(c); got != 3600 {
+	if got := lifetime(tokenClaims); got != 3600 {
 		t.Errorf("got a token for %v s, want 3600", got)
 	}
-	if c["nbf"] != c["iat"] {
-		t.Errorf("got a token valid from %v, want from its issue, %v", c["nbf"], c["iat"])
+	if tokenClaims["nbf"] != tokenClaims["iat"] {
+		t.Errorf("got a token valid from %v, want from its issue, %v", tokenClaims["nbf"], tokenClaims["iat"])
 	}
-	if c["jti"] == "" {
+	if tokenClaims["jti"] == "" {
 		t.Error("got a token without id, want one")
 	}
 
@@ -202,20 +204,20 @@ func TestTokenRequest(t *testing.T) {
 	// to a year, unless it is for another audience.
 	const toPod = `"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"p"}`
 	r = request(`{"expirationSeconds":3607,` + toPod + `}`)
-	c = claims(t, fmt.Sprint(r.field("status", "token")))
-	k, _ := c["kubernetes.io"].(map[string]any)
-	if got := lifetime(c); got != 365*24*3600 {
+	tokenClaims = claims(t, fmt.Sprint(r.field("status", "token")))
+	kubernetesClaims, _ := tokenClaims["kubernetes.io"].(map[string]any)
+	if got := lifetime(tokenClaims); got != 365*24*3600 {
 		t.Errorf("extended token: got a lifetime of %v s, want a year", got)
 	}
-	if got := k["warnafter"].(float64) - c["iat"].(float64); got != 3607 {
+	if got := kubernetesClaims["warnafter"].(float64) - tokenClaims["iat"].(float64); got != 3607 {
 		t.Errorf("extended token: got warnings after %v s, want 3607", got)
 	}
-	if k["pod"] == nil || k["node"].(map[string]any)["uid"] == nil {
-		t.Errorf("extended token: got claims %v, want a pod and the UID of a node", c)
+	if kubernetesClaims["pod"] == nil || kubernetesClaims["node"].(map[string]any)["uid"] == nil {
+		t.Errorf("extended token: got claims %v, want a pod and the UID of a node", tokenClaims)
 	}
 	r = request(`{"expirationSeconds":3607,"audiences":["vault"],` + toPod + `}`)
-	c = claims(t, fmt.Sprint(r.field("status", "token")))
-	if got := lifetime(c); got != 3607 {
+	tokenClaims = claims(t, fmt.Sprint(r.field("status", "token")))
+	if got := lifetime(tokenClaims); got != 3607 {
 		t.Errorf("token for another audience: got a lifetime of %v s, want 3607", got)
 	}
 
@@ -264,9 +266,9 @@ func TestTokenRequestNeedsIssuer(t *testing.T) {
 	}
 }
 
-// TestBootstrapTokensAndTokenFile checks that tokens of the file and of bootstrap secrets
+// TestBootstrapAndStaticTokensAuthenticate checks that tokens of the file and of bootstrap secrets
 // authenticate, and that changes of the secrets apply at once.
-func TestBootstrapTokensAndTokenFile(t *testing.T) {
+func TestBootstrapAndStaticTokensAuthenticate(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("static-token,alice,u1,\"dev,ops\"\n"), 0o600); err != nil {
@@ -277,7 +279,7 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 		options.Authentication.TokenFile = file
 		options.Authentication.Audiences = []string{"api"}
 	})
-	b := api.bearer()
+	bearer := api.bearer()
 	const secrets, token = "/api/v1/namespaces/kube-system/secrets", "abcdef.0123456789abcdef"
 	secret := func(key string) string {
 		return `{"apiVersion":"v1","kind":"Secret","type":"bootstrap.kubernetes.io/token","metadata":{"name":"bootstrap-token-abcdef"},"stringData":{"token-id":"abcdef","token-secret":"` +
@@ -285,21 +287,21 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 	}
 
 	// 1. A bootstrap token is valid while its secret exists with the same key.
-	if r := b.whoami(token); r.code != http.StatusUnauthorized {
+	if r := bearer.whoami(token); r.code != http.StatusUnauthorized {
 		t.Fatalf("before the account exists: got status %d, want 401", r.code)
 	}
 	api.mustSend(http.StatusCreated, http.MethodPost, secrets, secret("0123456789abcdef"))
 	api.waitUntil("known", func() bool {
-		return b.whoami(token).field("status", "userInfo", "username") == "system:bootstrap:abcdef"
+		return bearer.whoami(token).field("status", "userInfo", "username") == "system:bootstrap:abcdef"
 	})
 	api.mustSend(http.StatusOK, http.MethodPut, secrets+"/bootstrap-token-abcdef", secret("fedcba9876543210"))
-	api.waitUntil("rejected", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
-	api.waitUntil("the new one is known", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusCreated })
+	api.waitUntil("rejected", func() bool { return bearer.whoami(token).code == http.StatusUnauthorized })
+	api.waitUntil("the new one is known", func() bool { return bearer.whoami("abcdef.fedcba9876543210").code == http.StatusCreated })
 	api.mustSend(http.StatusOK, http.MethodDelete, secrets+"/bootstrap-token-abcdef", "")
-	api.waitUntil("rejected", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusUnauthorized })
+	api.waitUntil("rejected", func() bool { return bearer.whoami("abcdef.fedcba9876543210").code == http.StatusUnauthorized })
 
 	// 2. A token of the file authenticates its user.
-	if r := b.whoami("static-token"); r.field("status", "userInfo", "username") != "alice" ||
+	if r := bearer.whoami("static-token"); r.field("status", "userInfo", "username") != "alice" ||
 		!bytes.Contains(r.body, []byte("system:authenticated")) {
 		t.Errorf("static token: got status %d: %s, want alice in system:authenticated", r.code, r.body)
 	}
@@ -321,8 +323,8 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 	}
 }
 
-// TestTokenWebhook starts a server whose bearer tokens a webhook reviews.
-func TestTokenWebhook(t *testing.T) {
+// TestTokenWebhookReviewsTokens starts a server whose bearer tokens a webhook reviews.
+func TestTokenWebhookReviewsTokens(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	service := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -345,35 +347,35 @@ func TestTokenWebhook(t *testing.T) {
 		issuing(key)(options)
 		options.Authentication.Webhook.Kubeconfig = kubeconfig
 	})
-	b := api.bearer()
+	bearer := api.bearer()
 	api.waitUntil("kept", func() bool {
 		before := asked.Load()
-		return b.whoami("bobs").field("status", "userInfo", "username") == "bob" && asked.Load() == before
+		return bearer.whoami("bobs").field("status", "userInfo", "username") == "bob" && asked.Load() == before
 	})
-	if r := b.whoami("alices"); r.code != http.StatusUnauthorized {
+	if r := bearer.whoami("alices"); r.code != http.StatusUnauthorized {
 		t.Errorf("token unknown to the service: got status %d, want 401", r.code)
 	}
 	// The server issues such tokens, but has no key to verify them.
 	api.mustSend(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
 	before := asked.Load()
-	if r := b.whoami(api.token("sa", `{}`)); r.code != http.StatusUnauthorized {
+	if r := bearer.whoami(api.requestToken("sa", `{}`)); r.code != http.StatusUnauthorized {
 		t.Errorf("service account token without key: got status %d, want 401", r.code)
 	}
 	if asked.Load() == before {
 		t.Error("service account token without key: got no token review, want one")
 	}
 	service.Close()
-	if r := b.whoami("bobs"); r.code != http.StatusCreated {
+	if r := bearer.whoami("bobs"); r.code != http.StatusCreated {
 		t.Errorf("cached token while the service is down: got status %d, want 201", r.code)
 	}
-	if r := b.whoami("somebodys"); r.code != http.StatusUnauthorized {
+	if r := bearer.whoami("somebodys"); r.code != http.StatusUnauthorized {
 		t.Errorf("token not cached while the service is down: got status %d, want 401", r.code)
 	}
 }
 
-// TestFrontProxy checks that user headers count only with a client certificate of the front proxy
+// TestFrontProxyHeadersNeedItsCertificate checks that user headers count only with a client certificate of the front proxy
 // CA.
-func TestFrontProxy(t *testing.T) {
+func TestFrontProxyHeadersNeedItsCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if _, err := certs.Ensure(certs.Options{Dir: dir}); err != nil {
@@ -381,18 +383,18 @@ func TestFrontProxy(t *testing.T) {
 	}
 	files := certs.Layout{Dir: dir}
 	api := startServer(t, func(options *config.Options) {
-		p := &options.Authentication.Proxy
-		p.CAFile = files.CA(certs.FrontProxyCA).Cert
-		p.Headers.Username = []string{"X-Remote-User"}
-		p.Headers.Group = []string{"X-Remote-Group"}
+		proxyOptions := &options.Authentication.Proxy
+		proxyOptions.CAFile = files.CA(certs.FrontProxyCA).Cert
+		proxyOptions.Headers.Username = []string{"X-Remote-User"}
+		proxyOptions.Headers.Group = []string{"X-Remote-Group"}
 	})
 	pair, err := tls.LoadX509KeyPair(files.FrontProxy().Cert, files.FrontProxy().Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}
-	t.Cleanup(tr.CloseIdleConnections)
-	proxy := &testServer{t: t, url: api.url, client: &http.Client{Transport: tr}}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}
+	t.Cleanup(transport.CloseIdleConnections)
+	proxy := &testServer{t: t, url: api.url, client: &http.Client{Transport: transport}}
 	const (
 		path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 		body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`

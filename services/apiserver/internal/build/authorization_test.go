@@ -16,25 +16,29 @@ import (
 
 const rbacPath = "/apis/rbac.authorization.k8s.io/v1"
 
+// withRBAC enables the authorizers Node and RBAC.
 func withRBAC(options *config.Options) { options.Authorization.Modes = []string{"Node", "RBAC"} }
 
+// asUser returns the headers that impersonate a user, for testServer.send.
 func asUser(user string, groups ...string) []string {
-	h := []string{"Impersonate-User", user}
-	for _, g := range groups {
-		h = append(h, "Impersonate-Group", g)
+	header := []string{"Impersonate-User", user}
+	for _, group := range groups {
+		header = append(header, "Impersonate-Group", group)
 	}
-	return h
+	return header
 }
 
+// role returns a cluster role with rules, and with a label if labels has a key and a value.
 func role(name, rules string, labels ...string) string {
-	l := ""
+	labelsField := ""
 	if len(labels) == 2 {
-		l = fmt.Sprintf(`,"labels":{%q:%q}`, labels[0], labels[1])
+		labelsField = fmt.Sprintf(`,"labels":{%q:%q}`, labels[0], labels[1])
 	}
 	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":%q%s},"rules":[%s]}`,
-		name, l, rules)
+		name, labelsField, rules)
 }
 
+// bindingOf returns a role binding of a user to a role of a kind.
 func bindingOf(name, kind, role, user string) string {
 	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":%q,"name":%q},"subjects":[{"kind":"User","name":%q}]}`,
 		name, kind, role, user)
@@ -42,14 +46,15 @@ func bindingOf(name, kind, role, user string) string {
 
 const readsPods = `{"apiGroups":[""],"resources":["pods"],"verbs":["get","list"]}`
 
-// TestBootstrapPolicyExistsWhenReady checks a server as soon as it is ready.
+// TestBootstrapPolicyExistsWhenReady checks that the default roles and bindings exist and apply as soon
+// as the server is ready.
 func TestBootstrapPolicyExistsWhenReady(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, withRBAC)
 	for resource, want := range map[string]int{"clusterroles": 66, "clusterrolebindings": 47, "roles": 7, "rolebindings": 7} {
 		items, _ := api.get(rbacPath + "/" + resource).field("items").([]any)
 		if len(items) != want {
-			t.Errorf("%d default %s, want %d", len(items), resource, want)
+			t.Errorf("got %d default %s, want %d", len(items), resource, want)
 		}
 	}
 	api.mustSend(200, "GET", "/apis", "", asUser("alice")...)
@@ -117,9 +122,9 @@ func TestAggregatedRolesAreUpdated(t *testing.T) {
 	count(0)
 }
 
-// TestAggregatedRolesWithUnusualNames checks that the aggregated rules are written to the right
+// TestAggregatedRolesWithUnusualNamesAreUpdated checks that the aggregated rules are written to the right
 // role, whatever its name looks like in a path.
-func TestAggregatedRolesWithUnusualNames(t *testing.T) {
+func TestAggregatedRolesWithUnusualNamesAreUpdated(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, withRBAC)
 	const roles = rbacPath + "/clusterroles"
@@ -150,12 +155,12 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	dir := t.TempDir()
-	on := func(options *config.Options) {
+	configure := func(options *config.Options) {
 		withRBAC(options)
 		options.Etcd.Backend, options.Etcd.DataDir = config.BackendEtcd, dir
 	}
 	t.Run("first", func(t *testing.T) {
-		api := startServer(t, on)
+		api := startServer(t, configure)
 		patch := func(path, body string) {
 			t.Helper()
 			api.mustSend(200, "PATCH", rbacPath+path, body, "Content-Type", "application/merge-patch+json")
@@ -176,10 +181,10 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 			"RoleBinding", "ClusterRoleBinding", 1), `"kind":"User","name":"x"`, `"kind":"Group","name":"mine"`, 1)
 		api.mustSend(201, "POST", rbacPath+"/clusterrolebindings", other)
 	})
-	api := startServer(t, on)
+	api := startServer(t, configure)
 	rules := func(path string) int {
-		response, _ := api.get(rbacPath + path).field("rules").([]any)
-		return len(response)
+		value, _ := api.get(rbacPath + path).field("rules").([]any)
+		return len(value)
 	}
 	discovery := fmt.Sprint(api.get(rbacPath + "/clusterroles/system:discovery").object())
 	for _, want := range []string{"/own", "/openapi", "rbac-defaults"} {
@@ -210,9 +215,9 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 	}
 }
 
-// TestAccessReviews checks the answers of access reviews and rules reviews for users with RBAC
+// TestAccessReviewsReportRBACDecisions checks the answers of access reviews and rules reviews for users with RBAC
 // rules.
-func TestAccessReviews(t *testing.T) {
+func TestAccessReviewsReportRBACDecisions(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, withRBAC)
 	api.mustSend(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
@@ -233,7 +238,7 @@ func TestAccessReviews(t *testing.T) {
 		`role.rbac.authorization.k8s.io "gone" not found`,
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("rules %s\nlack %s", text, want)
+			t.Errorf("got rules %s, want them to contain %s", text, want)
 		}
 	}
 	none := api.mustSend(400, "POST", reviews+"/selfsubjectrulesreviews",
@@ -294,9 +299,9 @@ func TestPrivilegeEscalationIsRejected(t *testing.T) {
 	})
 }
 
-// TestAuthorizationOptions checks which combinations of authorization flags and files the server
+// TestInvalidAuthorizationFlagsAreRejected checks which combinations of authorization flags and files the server
 // accepts.
-func TestAuthorizationOptions(t *testing.T) {
+func TestInvalidAuthorizationFlagsAreRejected(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config")

@@ -47,15 +47,15 @@ func newAuthorizerWebhook(t *testing.T) *authorizerWebhook {
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	t.Cleanup(server.Close)
-	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{
+	client := clientcmdapi.NewConfig()
+	client.Clusters["c"] = &clientcmdapi.Cluster{
 		Server:                   server.URL,
 		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 	}
-	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
-	c.CurrentContext = "x"
+	client.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
+	client.CurrentContext = "x"
 	webhook.file = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*c, webhook.file); err != nil {
+	if err := clientcmd.WriteToFile(*client, webhook.file); err != nil {
 		t.Fatal(err)
 	}
 	return webhook
@@ -79,9 +79,9 @@ func (z *authorizerWebhook) reviews() []authorizationv1.SubjectAccessReviewSpec 
 	return specs
 }
 
-// TestAuthorizationWebhook checks what the authorization webhook is asked, and that its answers,
+// TestAuthorizationWebhookDecides checks what the authorization webhook is asked, and that its answers,
 // failures and cache decide requests.
-func TestAuthorizationWebhook(t *testing.T) {
+func TestAuthorizationWebhookDecides(t *testing.T) {
 	t.Parallel()
 	webhook := newAuthorizerWebhook(t)
 	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
@@ -150,8 +150,8 @@ func TestAuthorizationWebhook(t *testing.T) {
 // TestAuthorizationConfigIsReloaded replaces the file of a running server.
 func TestAuthorizationConfigIsReloaded(t *testing.T) {
 	t.Parallel()
-	z := newAuthorizerWebhook(t)
-	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	webhook := newAuthorizerWebhook(t)
+	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	file := filepath.Join(t.TempDir(), "authorization.yaml")
 	put := func(conditions, policy string) {
 		t.Helper()
@@ -159,7 +159,7 @@ func TestAuthorizationConfigIsReloaded(t *testing.T) {
 			"    timeout: 10s\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: " +
 			policy + "\n" +
 			"    connectionInfo: {type: KubeConfigFile, kubeConfigFile: " +
-			z.file + "}\n    matchConditions: [" + conditions + "]\n- {type: RBAC, name: rbac}\n"
+			webhook.file + "}\n    matchConditions: [" + conditions + "]\n- {type: RBAC, name: rbac}\n"
 		if err := os.WriteFile(file+".new", []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -194,8 +194,8 @@ func TestAuthorizationConfigIsReloaded(t *testing.T) {
 	}
 }
 
-// TestNodeRestrictionPlugins checks that the plugins are enabled and in their place.
-func TestNodeRestrictionPlugins(t *testing.T) {
+// TestNodePluginsRestrictNodes checks that the plugins are enabled and in their place.
+func TestNodePluginsRestrictNodes(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, withRBAC)
 	node := func(name string) string {

@@ -71,9 +71,9 @@ func TestUnreachableWebhookIsSkippedUntilItReturns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := gone.Addr().String()
+	address := gone.Addr().String()
 	gone.Close()
-	api.mustSend(201, "POST", hooksPath, hookFor("gone", "https://"+at, "Fail", other))
+	api.mustSend(201, "POST", hooksPath, hookFor("gone", "https://"+address, "Fail", other))
 	for range failuresThatOpen {
 		api.mustSend(500, "POST", "/api/v1/namespaces/default/configmaps", configMap("x"))
 	}
@@ -85,11 +85,11 @@ func TestUnreachableWebhookIsSkippedUntilItReturns(t *testing.T) {
 	api.mustSend(201, "POST", "/api/v1/namespaces/default/configmaps", configMap("x"))
 
 	// The webhook returns at the same address.
-	api.mustSend(201, "POST", hooksPath, hookFor("back", "https://"+at, "Fail", other))
+	api.mustSend(201, "POST", hooksPath, hookFor("back", "https://"+address, "Fail", other))
 	for range failuresThatOpen {
 		api.mustSend(500, "POST", "/api/v1/namespaces/default/configmaps", configMap("y"))
 	}
-	_, calls := newRejectingWebhook(t, at)
+	_, calls := newRejectingWebhook(t, address)
 	api.waitUntil("asking it again", func() bool {
 		return api.send("POST", "/api/v1/namespaces/default/configmaps", configMap("y")).code == 400
 	})

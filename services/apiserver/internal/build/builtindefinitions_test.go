@@ -17,10 +17,10 @@ func protectedDefinition(group, plural, kind string) string {
 		group, plural, kind, strings.ToLower(kind))
 }
 
-// TestDefinitionsOfBuiltInResources checks that a definition of another version of a built-in group
+// TestDefinitionInBuiltInGroupServesNothing checks that a definition of another version of a built-in group
 // is established but serves nothing, and that its deletion keeps the objects of the built-in
 // resource.
-func TestDefinitionsOfBuiltInResources(t *testing.T) {
+func TestDefinitionInBuiltInGroupServesNothing(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
@@ -56,7 +56,7 @@ func TestDefinitionsOfBuiltInResources(t *testing.T) {
 }
 
 // TestForgedDefinitionServesNothing writes a definition into the store that the API rejects. It
-// serves nothing, and its deletion keeps the objects of other resources.
+// waitUntilPublished nothing, and its deletion keeps the objects of other resources.
 func TestForgedDefinitionServesNothing(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)

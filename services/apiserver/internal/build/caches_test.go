@@ -12,9 +12,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestCachesWithoutServer constructs the groups up to the caches alone. An object that
-// is written to the stores appears in the caches.
-func TestCachesWithoutServer(t *testing.T) {
+// TestCachesReceiveStoredObjects checks that an object that is written to the stores appears in the
+// caches, without the parts of the server that build creates later.
+func TestCachesReceiveStoredObjects(t *testing.T) {
 	t.Parallel()
 	options := testOptions(t, t.TempDir())
 	if err := options.Complete(); err != nil {
@@ -26,15 +26,15 @@ func TestCachesWithoutServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newCatalogs(base, options)
+	catalogs, err := newCatalogs(base, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stores, err := newStores(t.Context(), base, options, c, nil)
+	stores, err := newStores(t.Context(), base, options, catalogs, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	caches, err := newCaches(base, options, c, stores)
+	caches, err := newCaches(base, options, catalogs, stores)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,16 +59,16 @@ func readCBOR[T any](t *testing.T, b []byte) *T {
 	return &out
 }
 
-// TestCBOR checks that objects, lists, patches and errors are read and written in CBOR.
-func TestCBOR(t *testing.T) {
+// TestObjectsAreServedInCBOR checks that objects, lists, patches and errors are read and written in CBOR.
+func TestObjectsAreServedInCBOR(t *testing.T) {
 	t.Parallel()
 	api := startCBOR(t)
-	in := &corev1.Secret{
+	secret := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"a": "b"}},
 		Data:       map[string][]byte{"k": {0, 255, 1}},
 	}
-	response := api.mustSend(201, "POST", secrets, inCBOR(t, in), "Content-Type", cborType, "Accept", cborType)
+	response := api.mustSend(201, "POST", secrets, inCBOR(t, secret), "Content-Type", cborType, "Accept", cborType)
 	if got := response.header.Get("Content-Type"); got != cborType {
 		t.Errorf("got Content-Type %s, want %s", got, cborType)
 	}
@@ -76,8 +76,8 @@ func TestCBOR(t *testing.T) {
 	if created.Kind != "Secret" || created.Type != corev1.SecretTypeOpaque || created.CreationTimestamp.IsZero() {
 		t.Errorf("create: got %+v, want an opaque Secret with a creation timestamp", created)
 	}
-	if !reflect.DeepEqual(created.Data, in.Data) {
-		t.Errorf("create: got data %v, want %v", created.Data, in.Data)
+	if !reflect.DeepEqual(created.Data, secret.Data) {
+		t.Errorf("create: got data %v, want %v", created.Data, secret.Data)
 	}
 	for i := range 30 { // exceeds the short encoding of a length
 		api.mustSend(201, "POST", secrets, fmt.Sprintf(`{"metadata":{"name":"n%d"}}`, i))
@@ -86,8 +86,8 @@ func TestCBOR(t *testing.T) {
 	// The decoder of apimachinery accepts each form.
 	decoder := cbor.NewSerializer(scheme.Scheme, scheme.Scheme, cbor.Strict(true))
 	obj, _, err := decoder.Decode(api.get(secrets+"/s", "Accept", cborType).body, nil, nil)
-	if got, ok := obj.(*corev1.Secret); err != nil || !ok || !reflect.DeepEqual(got.Data, in.Data) {
-		t.Errorf("get: got %+v, %v, want a Secret with data %v", obj, err, in.Data)
+	if got, ok := obj.(*corev1.Secret); err != nil || !ok || !reflect.DeepEqual(got.Data, secret.Data) {
+		t.Errorf("get: got %+v, %v, want a Secret with data %v", obj, err, secret.Data)
 	}
 	for _, limit := range []int{0, 25} {
 		obj, _, err = decoder.Decode(api.get(fmt.Sprintf("%s?limit=%d", secrets, limit), "Accept", cborType).body, nil, nil)
@@ -104,8 +104,8 @@ func TestCBOR(t *testing.T) {
 		if (limit == 0) != (list.Continue == "") {
 			t.Errorf("list with limit %d: got continue token %q, want one only with a limit", limit, list.Continue)
 		}
-		if last := list.Items[len(list.Items)-1]; limit == 0 && !reflect.DeepEqual(last.Data, in.Data) {
-			t.Errorf("list: got last item %+v, want one with data %v", last, in.Data)
+		if last := list.Items[len(list.Items)-1]; limit == 0 && !reflect.DeepEqual(last.Data, secret.Data) {
+			t.Errorf("list: got last item %+v, want one with data %v", last, secret.Data)
 		}
 	}
 	const partial = cborType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -130,8 +130,8 @@ func TestCBOR(t *testing.T) {
 	}
 }
 
-// TestCBORRefused checks the status codes and messages for invalid bodies.
-func TestCBORRefused(t *testing.T) {
+// TestInvalidCBORIsRejected checks the status codes and messages for invalid bodies.
+func TestInvalidCBORIsRejected(t *testing.T) {
 	t.Parallel()
 	api := startCBOR(t)
 	for _, test := range []struct {
@@ -162,8 +162,8 @@ func TestCBORRefused(t *testing.T) {
 	}
 }
 
-// TestCBORWatch checks that a watch can be encoded as a sequence of CBOR items.
-func TestCBORWatch(t *testing.T) {
+// TestWatchIsServedInCBOR checks that a watch can be encoded as a sequence of CBOR items.
+func TestWatchIsServedInCBOR(t *testing.T) {
 	t.Parallel()
 	api := startCBOR(t)
 	revision := api.mustSend(201, "POST", secrets, `{"metadata":{"name":"s"},"data":{"k":"AP8B"}}`).resourceVersion()
@@ -190,7 +190,7 @@ func TestCBORWatch(t *testing.T) {
 			frames := cbor.NewFramer().NewFrameReader(httpResponse.Body)
 			for {
 				buf := make([]byte, 1<<16)
-				n, err := frames.Read(buf)
+				count, err := frames.Read(buf)
 				if err == io.EOF {
 					break
 				}
@@ -198,7 +198,7 @@ func TestCBORWatch(t *testing.T) {
 					t.Fatal(err)
 				}
 				var e metav1.WatchEvent
-				if err := direct.Unmarshal(buf[:n], &e); err != nil {
+				if err := direct.Unmarshal(buf[:count], &e); err != nil {
 					t.Fatal(err)
 				}
 				types = append(types, e.Type)

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// node creates a node whose kubelet has a URL.
-func (api *testServer) node(name, at string) {
+// createNode creates a node whose kubelet has a URL.
+func (api *testServer) createNode(name, at string) {
 	api.t.Helper()
 	u, err := url.Parse(at)
 	if err != nil {
@@ -69,11 +69,11 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
 	api := startServer(t, nil)
-	api.account()
-	api.node("n", kubelet.URL)
-	api.pod("p", "n", "")
-	api.pod("waiting", "", "")
-	api.pod("lost", "nowhere", "")
+	api.createDefaultAccount()
+	api.createNode("n", kubelet.URL)
+	api.createPod("p", "n", "")
+	api.createPod("waiting", "", "")
+	api.createPod("lost", "nowhere", "")
 	api.mustSend(201, "POST", podsPath,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"initContainers":[{"name":"i","image":"x"}],"containers":[{"name":"c","image":"x"},{"name":"broken","image":"x"}]}}`)
 
@@ -111,7 +111,7 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	} {
 		response := api.mustSend(test.code, "GET", podsPath+"/"+test.path, "")
 		if !strings.Contains(string(response.body), test.want) {
-			t.Errorf("%s: %s\nlacks %s", test.path, response.body, test.want)
+			t.Errorf("%s: got body %s, want it to contain %s", test.path, response.body, test.want)
 		}
 		if test.code == 200 && response.header.Get("Content-Type") != "text/plain" {
 			t.Errorf("%s: got headers %v, want Content-Type text/plain", test.path, response.header)
@@ -137,8 +137,8 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	api.mustSend(405, "POST", podsPath+"/p/log", "")
 }
 
-// TestSplitLogStreams checks that the parameter stream of a log request reaches the kubelet.
-func TestSplitLogStreams(t *testing.T) {
+// TestLogStreamReachesKubelet checks that the parameter stream of a log request reaches the kubelet.
+func TestLogStreamReachesKubelet(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
@@ -147,9 +147,9 @@ func TestSplitLogStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	api.account()
-	api.node("n", kubelet.URL)
-	api.pod("p", "n", "")
+	api.createDefaultAccount()
+	api.createNode("n", kubelet.URL)
+	api.createPod("p", "n", "")
 	for path, want := range map[string]string{
 		"p/log": "stream=All", "p/log?stream=Stderr": "stream=Stderr",
 	} {
@@ -167,16 +167,16 @@ func TestSplitLogStreams(t *testing.T) {
 	}
 }
 
-// TestLogsHaveNoOtherForm checks the responses to requests for the log of a pod as an object.
-func TestLogsHaveNoOtherForm(t *testing.T) {
+// TestLogsAreServedOnlyAsText checks the responses to requests for the log of a pod as an object.
+func TestLogsAreServedOnlyAsText(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
 	api := startServer(t, nil)
-	api.account()
-	api.node("n", kubelet.URL)
-	api.pod("p", "n", "")
-	api.pod("waiting", "", "")
+	api.createDefaultAccount()
+	api.createNode("n", kubelet.URL)
+	api.createPod("p", "n", "")
+	api.createPod("waiting", "", "")
 	const forms = ";g=meta.k8s.io;v=v1;as="
 	for _, test := range []struct {
 		accept, want string
@@ -210,9 +210,9 @@ func TestLogsHaveNoOtherForm(t *testing.T) {
 	}
 }
 
-// TestProxySubresources checks the requests that nodes, pods and services receive through the proxy
+// TestProxySubresourcesReachTargets checks the requests that nodes, pods and services receive through the proxy
 // subresources, and which targets are rejected.
-func TestProxySubresources(t *testing.T) {
+func TestProxySubresourcesReachTargets(t *testing.T) {
 	t.Parallel()
 	host := outside(t)
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -230,15 +230,15 @@ func TestProxySubresources(t *testing.T) {
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
-	u, _ := url.Parse(kubelet.URL)
+	kubeletURL, _ := url.Parse(kubelet.URL)
 
 	// 2. Create pods, services and endpoints that refer to the target.
 	api := startServer(t, nil)
-	api.account()
-	api.node("n", kubelet.URL)
-	api.pod("p", "n", fmt.Sprintf(`{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}`, host, host))
-	api.pod("self", "n", `{"phase":"Running","podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}`)
-	api.pod("none", "n", "")
+	api.createDefaultAccount()
+	api.createNode("n", kubelet.URL)
+	api.createPod("p", "n", fmt.Sprintf(`{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}`, host, host))
+	api.createPod("self", "n", `{"phase":"Running","podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}`)
+	api.createPod("none", "n", "")
 	for name, test := range map[string]struct{ ports, ip string }{
 		"declared": {ports: `[{"containerPort":` + port + `},{"containerPort":1}]`, ip: host},
 		"portless": {ports: "[]", ip: host},
@@ -264,7 +264,7 @@ func TestProxySubresources(t *testing.T) {
 	api.mustSend(201, "POST", servicesPath, service("unsaid", `"ports":[{"name":"web","port":80}]`))
 	api.mustSend(201, "POST", endpointsPath, endpoints("unsaid", `,"targetRef":{"namespace":"default","name":"p"}`))
 	api.mustSend(201, "POST", servicesPath, service("alone", `"ports":[{"name":"web","port":80}]`))
-	api.pod("elsewhere", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
+	api.createPod("elsewhere", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
 	// Endpoints may contain any address, but it must be that of a pod.
 	for name, ref := range map[string]string{
 		"forged":  `,"targetRef":{"kind":"Pod","namespace":"default","name":"elsewhere"}`,
@@ -289,7 +289,7 @@ func TestProxySubresources(t *testing.T) {
 		want         string
 	}{
 		{method: "GET", path: "/api/v1/nodes/n/proxy/healthz?x=1", code: 200, want: "GET /healthz?x=1 "},
-		{method: "GET", path: "/api/v1/nodes/n:" + u.Port() + "/proxy/a/b/", code: 200, want: "GET /a/b/ "},
+		{method: "GET", path: "/api/v1/nodes/n:" + kubeletURL.Port() + "/proxy/a/b/", code: 200, want: "GET /a/b/ "},
 		{method: "POST", path: "/api/v1/nodes/n/proxy/run", code: 200, want: "POST /run said "},
 		{method: "PATCH", path: "/api/v1/nodes/n/proxy/run", code: 200, want: "PATCH /run said "},
 		{method: "GET", path: "/api/v1/nodes/absent/proxy/metrics", code: 404, want: `nodes \"absent\" not found`},
@@ -430,19 +430,19 @@ func TestProxySubresources(t *testing.T) {
 	}
 }
 
-// TestInvalidProxyTargets checks that invalid ports in requests and invalid addresses of nodes
+// TestInvalidProxyTargetsAreRejected checks that invalid ports in requests and invalid addresses of nodes
 // cause an error response.
-func TestInvalidProxyTargets(t *testing.T) {
+func TestInvalidProxyTargetsAreRejected(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
-	api.account()
+	api.createDefaultAccount()
 	nodeAt := func(name, address string) {
 		api.mustSend(201, "POST", "/api/v1/nodes",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`,
 				name, address))
 	}
 	nodeAt("n", "10.99.99.99")
-	api.pod("p", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
+	api.createPod("p", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
 	const pods, nodes = "/api/v1/namespaces/default/pods/", "/api/v1/nodes/"
 	for _, name := range []string{
 		"p:abc", "p:-1", "p:+1", "p:1%40evil", "p:1%3f", "http:p:1%23", "p:1%20", "p:%25", "https:p:http",
@@ -462,7 +462,7 @@ func TestInvalidProxyTargets(t *testing.T) {
 		node := fmt.Sprint("bad", i)
 		pod := fmt.Sprint("on", i)
 		nodeAt(node, address)
-		api.pod(pod, node, "")
+		api.createPod(pod, node, "")
 		for _, path := range []string{
 			nodes + node + "/proxy/", pods + pod + "/exec?command=x&stdout=1", pods + pod + "/attach",
 			pods + pod + "/portforward", pods + pod + "/log",

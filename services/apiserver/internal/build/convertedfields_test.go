@@ -93,17 +93,17 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 	api.mustSend(200, "DELETE", selected, "")
 	var events []string
 	for lines := bufio.NewScanner(httpResponse.Body); len(events) < 6 && lines.Scan(); {
-		var e struct {
+		var event struct {
 			Type   string
 			Object struct {
 				Host     string
 				Metadata struct{ Name string }
 			}
 		}
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			t.Fatal(err)
 		}
-		events = append(events, e.Type+" "+e.Object.Metadata.Name+" "+e.Object.Host)
+		events = append(events, event.Type+" "+event.Object.Metadata.Name+" "+event.Object.Host)
 	}
 	want := "ADDED b host1, MODIFIED a host1, DELETED c host1, DELETED a host1, DELETED b host1, DELETED d host1"
 	if got := strings.Join(events, ", "); got != want {

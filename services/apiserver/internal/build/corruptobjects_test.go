@@ -30,9 +30,9 @@ func (api *testServer) overwrite(key, value string) {
 	}
 }
 
-// damage creates the initial state of the recordings, and returns the resource version that
+// storeCorruptObjects creates the initial state of the recordings, and returns the resource version that
 // includes it.
-func (api *testServer) damage() string {
+func (api *testServer) storeCorruptObjects() string {
 	const at = "/registry/secrets/default/"
 	for _, name := range strings.Split("abcdefgh", "") {
 		api.overwrite(at+"bad-"+name, "k8s:enc:aescbc:v1:gone:0123456789abcdef")
@@ -53,8 +53,8 @@ func withUnsafeDelete(options *config.Options) {
 	}
 }
 
-// TestUnsafeDelete replays deletions of objects that cannot be read.
-func TestUnsafeDelete(t *testing.T) {
+// TestUnsafeDeleteRemovesOnlyCorruptObjects replays deletions of objects that cannot be read.
+func TestUnsafeDeleteRemovesOnlyCorruptObjects(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, withUnsafeDelete)
 	for user, verbs := range map[string]string{
@@ -65,7 +65,7 @@ func TestUnsafeDelete(t *testing.T) {
 		api.mustSend(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf(user, "ClusterRole", user, user))
 	}
 	before := api.get(secrets).resourceVersion()
-	watched := api.damage()
+	watched := api.storeCorruptObjects()
 	for _, exchange := range readRecording(t, "unreadable", "1-gate-on.json") {
 		switch {
 		case exchange.Request == nil:
@@ -116,8 +116,8 @@ func TestUnsafeDelete(t *testing.T) {
 	}
 }
 
-// TestUnsafeDeleteOfCustomResources replays deletions of custom resources that cannot be read.
-func TestUnsafeDeleteOfCustomResources(t *testing.T) {
+// TestUnsafeDeleteRemovesCorruptCustomResources replays deletions of custom resources that cannot be read.
+func TestUnsafeDeleteRemovesCorruptCustomResources(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, withUnsafeDelete)
 	api.mustSend(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -131,12 +131,12 @@ func TestUnsafeDeleteOfCustomResources(t *testing.T) {
 	}
 }
 
-// TestCorruptObjects replays errors of corrupt objects without the gate. One difference is
+// TestCorruptObjectErrorsMatchRecordings replays errors of corrupt objects without the gate. One difference is
 // intended: our cache is ready and has all readable objects.
-func TestCorruptObjects(t *testing.T) {
+func TestCorruptObjectErrorsMatchRecordings(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
-	api.damage()
+	api.storeCorruptObjects()
 	api.mustSend(200, "GET", "/readyz", "")
 	for _, x := range readRecording(t, "unreadable", "3-gate-off.json") {
 		if x.Request != nil {
@@ -165,7 +165,7 @@ func TestCorruptObjects(t *testing.T) {
 	// The function damage writes eight values with a lost key, two without a format and one of
 	// another kind. The value of baduid is readable.
 	const damaged = 8 + 2 + 1
-	if n := api.sample(`binnacle_watch_cache_damaged_objects{resource="secrets"}`); n != damaged {
+	if n := api.metricValue(`binnacle_watch_cache_damaged_objects{resource="secrets"}`); n != damaged {
 		t.Errorf("got %v damaged objects, want %d", n, damaged)
 	}
 }
@@ -175,16 +175,16 @@ func TestCorruptFieldFailsReads(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	api.mustSend(201, "POST", secrets, `{"metadata":{"name":"good"},"data":{"a":"Yg=="}}`)
-	kv, _, err := api.server.stores.store.Get(t.Context(), "/registry/secrets/default/good", 0)
+	stored, _, err := api.server.stores.store.Get(t.Context(), "/registry/secrets/default/good", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The length of the first data entry exceeds the value.
-	at := strings.Index(string(kv.Value), "\x12\x06\x0a\x01a\x12\x01b")
+	at := strings.Index(string(stored.Value), "\x12\x06\x0a\x01a\x12\x01b")
 	if at < 0 {
-		t.Fatalf("got value %q, want one with the data entry a", kv.Value)
+		t.Fatalf("got value %q, want one with the data entry a", stored.Value)
 	}
-	bad := []byte(string(kv.Value))
+	bad := []byte(string(stored.Value))
 	bad[at+3] = 0x7f
 	api.overwrite("/registry/secrets/default/good", string(bad))
 	api.waitUntil("damaged", func() bool { return api.get(secrets).code == 500 })
@@ -200,9 +200,9 @@ func TestCorruptFieldFailsReads(t *testing.T) {
 	}
 }
 
-// TestUnreadablePoliciesRejectWrites checks that writes that an unreadable policy may forbid are
+// TestCorruptPoliciesRejectWrites checks that writes that an unreadable policy may forbid are
 // rejected, and that the previous state of a policy stays in force.
-func TestUnreadablePoliciesRejectWrites(t *testing.T) {
+func TestCorruptPoliciesRejectWrites(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, withUnsafeDelete)
 	const kinds = "/apis/admissionregistration.k8s.io/v1/"

@@ -21,11 +21,11 @@ func (api *testServer) corrupt(path string) (mend func()) {
 	api.t.Helper()
 	key := api.server.base.root + "/" + path
 	for { // the server updates statuses
-		kv, _, err := api.server.stores.store.Get(api.t.Context(), key, 0)
+		stored, _, err := api.server.stores.store.Get(api.t.Context(), key, 0)
 		if errors.Is(err, storage.ErrNotFound) {
 			_, err = api.server.stores.store.Create(api.t.Context(), key, []byte("no object"), storage.WriteOptions{})
 		} else if err == nil {
-			_, err = api.server.stores.store.Update(api.t.Context(), key, []byte("no object"), kv.ModRevision, storage.WriteOptions{})
+			_, err = api.server.stores.store.Update(api.t.Context(), key, []byte("no object"), stored.ModRevision, storage.WriteOptions{})
 		}
 		if conflict := new(storage.ConflictError); err != nil && !errors.As(err, &conflict) {
 			api.t.Fatal(err)
@@ -36,9 +36,9 @@ func (api *testServer) corrupt(path string) (mend func()) {
 	}
 	return func() {
 		api.t.Helper()
-		kv, _, err := api.server.stores.store.Get(api.t.Context(), key, 0)
+		stored, _, err := api.server.stores.store.Get(api.t.Context(), key, 0)
 		if err == nil {
-			_, err = api.server.stores.store.Delete(api.t.Context(), key, kv.ModRevision)
+			_, err = api.server.stores.store.Delete(api.t.Context(), key, stored.ModRevision)
 		}
 		if err != nil {
 			api.t.Fatal(err)
@@ -46,9 +46,9 @@ func (api *testServer) corrupt(path string) (mend func()) {
 	}
 }
 
-// TestUnreadablePermissionObjectsGrantNothing checks that an unreadable object that decides on
+// TestCorruptPermissionObjectsGrantNothing checks that an unreadable object that decides on
 // permissions is not treated as absent.
-func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
+func TestCorruptPermissionObjectsGrantNothing(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	name := 0
@@ -142,16 +142,16 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 		{name: "none", query: option + "true", code: 422, audited: true},
 		{name: "bad", query: option + "true", code: 200, audited: true},
 	} {
-		id := uuid.NewString()
-		api.mustSend(test.code, "DELETE", configMaps+"/"+test.name+test.query, "", "Audit-Id", id)
+		auditID := uuid.NewString()
+		api.mustSend(test.code, "DELETE", configMaps+"/"+test.name+test.query, "", "Audit-Id", auditID)
 		line := ""
-		api.waitUntil("the end of "+id, func() bool {
+		api.waitUntil("the end of "+auditID, func() bool {
 			text, err := os.ReadFile(log)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for l := range strings.Lines(string(text)) {
-				if strings.Contains(l, id) && strings.Contains(l, `"stage":"ResponseComplete"`) {
+				if strings.Contains(l, auditID) && strings.Contains(l, `"stage":"ResponseComplete"`) {
 					line = l
 				}
 			}

@@ -21,7 +21,7 @@ func versioned(plural string, versions ...string) string {
 		plural, strings.ToUpper(plural[:1])+plural[1:], strings.Join(all, ","))
 }
 
-func (api *testServer) registration(version string) apiResponse {
+func (api *testServer) apiService(version string) apiResponse {
 	return api.get(apiServicesPath + "/" + version + ".ex.test")
 }
 
@@ -34,15 +34,15 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 		`{"metadata":{"name":"v2alpha1.ex.test"},"spec":{"group":"ex.test","version":"v2alpha1","groupPriorityMinimum":7,"versionPriority":8}}`)
 	api.mustSend(201, "POST", definitionsPath, versioned("as", "v1", "v2alpha1"))
 	api.mustSend(201, "POST", definitionsPath, versioned("bs", "v1", "v1beta1"))
-	is := func(version string) bool {
-		r := api.registration(version)
+	isRegistered := func(version string) bool {
+		r := api.apiService(version)
 		var want any
 		_ = json.Unmarshal(fmt.Appendf(nil, registered, version), &want)
 		return r.code == 200 && reflect.DeepEqual(r.field("spec"), want)
 	}
 	for _, v := range []string{"v1", "v1beta1"} {
-		api.waitUntil("registered", func() bool { return is(v) })
-		r := api.registration(v)
+		api.waitUntil("registered", func() bool { return isRegistered(v) })
+		r := api.apiService(v)
 		if r.field("metadata", "labels", "kube-aggregator.kubernetes.io/automanaged") != "true" ||
 			r.conditions()["Available"] != "True Local" {
 			t.Errorf("%s: got %s, want %q and %q", v, r.body, "true", "True Local")
@@ -51,40 +51,40 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 			t.Errorf("got %s, want the field manager kube-apiserver", r.body)
 		}
 	}
-	if r := api.registration("v2alpha1"); r.resourceVersion() != theirs.resourceVersion() {
+	if r := api.apiService("v2alpha1"); r.resourceVersion() != theirs.resourceVersion() {
 		t.Errorf("APIService of another owner: got %s, want version %s", r.body, theirs.resourceVersion())
 	}
 
 	api.mustSend(200, "DELETE", apiServicesPath+"/v1.ex.test", "")
-	api.waitUntil("registered again", func() bool { return is("v1") })
+	api.waitUntil("registered again", func() bool { return isRegistered("v1") })
 	api.mustSend(200, "PATCH", apiServicesPath+"/v1.ex.test", `{"spec":{"versionPriority":99}}`, "Content-Type", mergePatch)
-	api.waitUntil("as it has to be", func() bool { return is("v1") })
+	api.waitUntil("as it has to be", func() bool { return isRegistered("v1") })
 	api.mustSend(200, "PATCH", apiServicesPath+"/v1beta1.ex.test",
 		`{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},"spec":{"versionPriority":99}}`,
 		"Content-Type", mergePatch)
 
 	api.mustSend(200, "DELETE", definitionsPath+"/bs.ex.test", "")
 	api.waitUntil("not served", func() bool { return api.get("/apis/ex.test/v1beta1").code == 404 })
-	if !is("v1") {
+	if !isRegistered("v1") {
 		t.Error("got no APIService of v1, want it kept: another definition has the version")
 	}
 	api.mustSend(200, "DELETE", definitionsPath+"/as.ex.test", "")
-	api.waitUntil("gone", func() bool { return api.registration("v1").code == 404 })
+	api.waitUntil("gone", func() bool { return api.apiService("v1").code == 404 })
 	for _, v := range []string{"v2alpha1", "v1beta1"} {
-		if r := api.registration(v); r.code != 200 {
+		if r := api.apiService(v); r.code != 200 {
 			t.Errorf("APIService of a user for %s: got status %d: %s, want 200", v, r.code, r.body)
 		}
 	}
 }
 
-// TestAPIServicesAreKeptWhileDefinitionIsUnreadable checks that an unreadable definition may still
+// TestAPIServicesAreKeptWhileDefinitionIsCorrupt checks that an unreadable definition may still
 // serve their group version.
-func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
+func TestAPIServicesAreKeptWhileDefinitionIsCorrupt(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	registered := func(version string) {
 		t.Helper()
-		api.waitUntil("registered", func() bool { return api.registration(version).code == 200 })
+		api.waitUntil("registered", func() bool { return api.apiService(version).code == 200 })
 	}
 	api.mustSend(201, "POST", definitionsPath, versioned("as", "v1"))
 	registered("v1")
@@ -101,21 +101,21 @@ func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
 			api.mustSend(201, "POST", definitionsPath, versioned("c"+version, version))
 			registered(version)
 		}
-		if r := api.registration("v1"); r.code != 200 {
+		if r := api.apiService("v1"); r.code != 200 {
 			t.Fatalf("while %s cannot be read: got status %d for v1, want 200", broken, r.code)
 		}
 		if broken == "as.ex.test" {
 			api.overwrite(at+"bs.ex.test", "nonsense")
 		}
-		kv, _, err := api.server.stores.store.Get(t.Context(), at+broken, 0)
+		stored, _, err := api.server.stores.store.Get(t.Context(), at+broken, 0)
 		if err == nil {
-			_, err = api.server.stores.store.Delete(t.Context(), at+broken, kv.ModRevision)
+			_, err = api.server.stores.store.Delete(t.Context(), at+broken, stored.ModRevision)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	api.waitUntil("removed when all definitions can be read", func() bool { return api.registration("v1").code == 404 })
+	api.waitUntil("removed when all definitions can be read", func() bool { return api.apiService("v1").code == 404 })
 }
 
 // TestReplicasWriteAPIServiceOnce checks that each APIService is written and deleted once, whatever
@@ -132,7 +132,7 @@ func TestReplicasWriteAPIServiceOnce(t *testing.T) {
 	for i := range n {
 		version := fmt.Sprintf("v%d", i+1)
 		for _, a := range all {
-			a.waitUntil("registered", func() bool { return a.registration(version).code == 200 })
+			a.waitUntil("registered", func() bool { return a.apiService(version).code == 200 })
 		}
 	}
 	for i := range n {
@@ -141,7 +141,7 @@ func TestReplicasWriteAPIServiceOnce(t *testing.T) {
 	for i := range n {
 		version := fmt.Sprintf("v%d", i+1)
 		for _, a := range all {
-			a.waitUntil("gone", func() bool { return a.registration(version).code == 404 })
+			a.waitUntil("gone", func() bool { return a.apiService(version).code == 404 })
 		}
 	}
 	got := map[string]int{}

@@ -26,19 +26,19 @@ func definitionOf(plural, kind, more string) string {
 func (r apiResponse) conditions() map[string]string {
 	out := map[string]string{}
 	list, _ := r.field("status", "conditions").([]any)
-	for _, c := range list {
-		c, _ := c.(map[string]any)
-		out[fmt.Sprint(c["type"])] = fmt.Sprintf("%v %v", c["status"], c["reason"])
+	for _, condition := range list {
+		condition, _ := condition.(map[string]any)
+		out[fmt.Sprint(condition["type"])] = fmt.Sprintf("%v %v", condition["status"], condition["reason"])
 	}
 	return out
 }
 
 // replicasOn starts n replicas of one cluster.
-func replicasOn(t *testing.T, n int) []*testServer {
+func replicasOn(t *testing.T, count int) []*testServer {
 	t.Helper()
 	etcd := etcdtest.ListeningServer(t)
 	var out []*testServer
-	for i := range n {
+	for i := range count {
 		out = append(out, startServer(t, func(options *config.Options) {
 			options.Etcd.Backend = config.BackendEtcd
 			options.Etcd.Servers = []string{etcd.Endpoint()}
@@ -48,9 +48,9 @@ func replicasOn(t *testing.T, n int) []*testServer {
 	return out
 }
 
-// TestConcurrentDefinitionsOfOneKind lets replicas create definitions of one kind at the same time.
-// Each is decided when its request completes, and the oldest one gets the kind.
-func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
+// TestOldestOfConcurrentDefinitionsGetsKind checks that the oldest of the definitions that two replicas
+// create for one kind at the same time gets the kind. Each has its conditions when its request completes.
+func TestOldestOfConcurrentDefinitionsGetsKind(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	const each = 5
@@ -64,14 +64,14 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range each * len(replicas) {
 		wg.Go(func() {
-			a := replicas[i%len(replicas)]
+			replica := replicas[i%len(replicas)]
 			name := fmt.Sprintf("things%c", 'a'+i)
-			response := a.send("POST", definitionsPath, definitionOf(name, "Thing", ""))
+			response := replica.send("POST", definitionsPath, definitionOf(name, "Thing", ""))
 			if response.code != 201 || len(response.conditions()) > 0 {
 				t.Errorf("create: got status %d: %s, want 201 and no conditions", response.code, response.body)
 				return
 			}
-			got := a.get(definitionsPath + "/" + name + ".example.com").conditions()
+			got := replica.get(definitionsPath + "/" + name + ".example.com").conditions()
 			if got["NamesAccepted"] == "" || got["Established"] == "" {
 				t.Errorf("%s after its create: got conditions %v, want NamesAccepted and Established", name, got)
 			}
@@ -86,26 +86,26 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 		return
 	}
 	first := all[0]
-	for _, m := range all {
-		if m.revision < first.revision {
-			first = m
+	for _, definition := range all {
+		if definition.revision < first.revision {
+			first = definition
 		}
 	}
-	for _, m := range all {
+	for _, definition := range all {
 		want := map[string]string{"NamesAccepted": "False ListKindConflict", "Established": "False NotAccepted"}
-		if m == first {
+		if definition == first {
 			want = map[string]string{"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted"}
 		}
-		if got := replicas[0].get(definitionsPath + "/" + m.name + ".example.com").conditions(); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s (first is %s): got conditions %v, want %v", m.name, first.name, got, want)
+		if got := replicas[0].get(definitionsPath + "/" + definition.name + ".example.com").conditions(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s (first is %s): got conditions %v, want %v", definition.name, first.name, got, want)
 		}
 	}
 	// The next definition gets the released names.
 	replicas[1].mustSend(200, "DELETE", definitionsPath+"/"+first.name+".example.com", "")
 	replicas[0].waitUntil("one of the others established", func() bool {
 		established := 0
-		for _, m := range all {
-			if strings.HasPrefix(replicas[0].get(definitionsPath + "/" + m.name + ".example.com").conditions()["Established"], "True") {
+		for _, definition := range all {
+			if strings.HasPrefix(replicas[0].get(definitionsPath + "/" + definition.name + ".example.com").conditions()["Established"], "True") {
 				established++
 			}
 		}
@@ -122,7 +122,7 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	api, store := replicas[0], replicas[0].server.stores.store
 	api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	prefix := api.server.base.root + "/example.com/things/ns/"
-	put := func(name, metadata string) {
+	storeThing := func(name, metadata string) {
 		t.Helper()
 		if _, err := store.Create(context.Background(), prefix+name,
 			fmt.Appendf(nil, `{"metadata":{"name":%q%s}}`, name, metadata), storage.WriteOptions{}); err != nil {
@@ -130,9 +130,9 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 		}
 	}
 	for i := range 30 {
-		put(fmt.Sprint("free", i), "")
+		storeThing(fmt.Sprint("free", i), "")
 	}
-	put("held", `,"finalizers":["a/b"]`)
+	storeThing("held", `,"finalizers":["a/b"]`)
 
 	path := definitionsPath + "/things.example.com"
 	if response := api.mustSend(409, "DELETE", path,
@@ -144,7 +144,7 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	response := api.mustSend(200, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground"}`)
 	if got := fmt.Sprintf("%v %v %v %s", response.field("metadata", "finalizers"), response.field("metadata", "generation"),
 		response.field("metadata", "deletionGracePeriodSeconds"), response.conditions()["Terminating"]); got != "[customresourcecleanup.apiextensions.k8s.io] 1 <nil> True InstanceDeletionPending" {
-		t.Errorf("the deletion shows %s", got)
+		t.Errorf("got definition in deletion %s, want its finalizer and Terminating", got)
 	}
 	left := func() int64 {
 		res, err := store.List(context.Background(), prefix, storage.ListOptions{})
@@ -160,19 +160,20 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 		}
 	}
 	api.mustSend(409, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-	kv, _, err := store.Get(context.Background(), prefix+"held", 0)
-	if err != nil || !strings.Contains(string(kv.Value), "deletionTimestamp") {
-		t.Fatalf("got stored value %s, %v, want one with deletionTimestamp", kv.Value, err)
+	stored, _, err := store.Get(context.Background(), prefix+"held", 0)
+	if err != nil || !strings.Contains(string(stored.Value), "deletionTimestamp") {
+		t.Fatalf("got stored value %s, %v, want one with deletionTimestamp", stored.Value, err)
 	}
-	if _, err := store.Delete(context.Background(), prefix+"held", kv.ModRevision); err != nil {
+	if _, err := store.Delete(context.Background(), prefix+"held", stored.ModRevision); err != nil {
 		t.Fatal(err)
 	}
 	api.waitUntil("gone", func() bool { return api.get(path).code == 404 })
 	api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 }
 
-// TestDeletionOfUnestablishedDefinition checks that its deletion does not look for objects.
-func TestDeletionOfUnestablishedDefinition(t *testing.T) {
+// TestUnestablishedDefinitionIsDeletedWithoutCleanup checks that the deletion of a definition that was
+// never established deletes no objects.
+func TestUnestablishedDefinitionIsDeletedWithoutCleanup(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
@@ -185,7 +186,7 @@ func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 	api.mustSend(200, "DELETE", definitionsPath+"/others.example.com", "")
 	api.waitUntil("gone", func() bool { return api.get(definitionsPath+"/others.example.com").code == 404 })
 	if _, _, err := api.server.stores.store.Get(context.Background(), key, 0); err != nil {
-		t.Errorf("object of another owner: got %v", err)
+		t.Errorf("object below the key prefix of the definition: got error %v, want none", err)
 	}
 }
 
@@ -195,13 +196,13 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.ListeningServer(t)
-	on := func(options *config.Options) {
+	configure := func(options *config.Options) {
 		options.Etcd.Backend = config.BackendEtcd
 		options.Etcd.Servers = []string{etcd.Endpoint()}
 	}
 	key := ""
-	t.Run("begun", func(t *testing.T) {
-		api := startServer(t, on)
+	t.Run("first replica", func(t *testing.T) {
+		api := startServer(t, configure)
 		api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 		key = api.server.base.root + "/example.com/things/ns/held"
 		if _, err := api.server.stores.store.Create(context.Background(), key,
@@ -213,14 +214,14 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 			return api.get(definitionsPath + "/things.example.com").conditions()["Terminating"] == "True InstanceDeletionInProgress"
 		})
 	})
-	api := startServer(t, on)
-	kv, _, err := api.server.stores.store.Get(context.Background(), key, 0)
+	api := startServer(t, configure)
+	stored, _, err := api.server.stores.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Remove the mark.
+	// Remove the finalizer.
 	if _, err := api.server.stores.store.Update(context.Background(), key,
-		[]byte(`{"metadata":{"name":"held"}}`), kv.ModRevision, storage.WriteOptions{}); err != nil {
+		[]byte(`{"metadata":{"name":"held"}}`), stored.ModRevision, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	api.waitUntil("gone", func() bool { return api.get(definitionsPath+"/things.example.com").code == 404 })

@@ -27,17 +27,17 @@ func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
 		options.Etcd.Servers = []string{etcd.Endpoint()}
 	}
 	api := startServer(t, on)
-	l := &laggingSource{requested: make(chan struct{}, 1)}
+	lagging := &laggingSource{requested: make(chan struct{}, 1)}
 	second := startServer(t, func(options *config.Options) {
 		on(options)
 		options.AdvertiseAddress = net.IPv4(127, 0, 0, 2)
 		options.WrapSource = func(s watchcache.Source) watchcache.Source {
-			l.Source = s
-			return l
+			lagging.Source = s
+			return lagging
 		}
 	})
-	t.Cleanup(func() { l.lags.Store(false); l.let() })
-	l.lags.Store(true)
+	t.Cleanup(func() { lagging.lags.Store(false); lagging.let() })
+	lagging.lags.Store(true)
 	const things = "/apis/example.com/v1/namespaces/default/things"
 	const applied = `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"x"}}`
 	apply := []string{"Content-Type", "application/apply-patch+yaml"}

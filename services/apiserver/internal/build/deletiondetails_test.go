@@ -28,38 +28,39 @@ func TestJobCollectionDeletionWarnsOfOrphans(t *testing.T) {
 	}
 }
 
-// TestDeletionDetails covers the deletion of objects and of namespaces.
-func TestDeletionDetails(t *testing.T) {
+// TestDeletionsFollowOptions checks the effects of delete options, and that a terminating namespace
+// accepts no new objects.
+func TestDeletionsFollowOptions(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
 	api := startServer(t, issuing(key))
-	api.account()
+	api.createDefaultAccount()
 	const ending = "/api/v1/namespaces/ending"
 	pod := func(name, more string) string {
 		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` +
 			name + `"},"spec":{` + more + `"containers":[{"name":"c","image":"i"}]}}`
 	}
 	api.steps(t, []step{
-		{what: "create a pod", method: "POST", path: podsPath, body: pod("p", `"nodeName":"gone",`), code: 201},
+		{name: "create a pod", method: "POST", path: podsPath, body: pod("p", `"nodeName":"gone",`), code: 201},
 		{
-			what:   "delete the pod gracefully",
+			name:   "delete the pod gracefully",
 			method: "DELETE",
 			path:   podsPath + "/p",
 			code:   200,
 			has:    []string{`"deletionGracePeriodSeconds":30`, `"generation":2`},
 		},
 		{
-			what:   "delete the pod at once",
+			name:   "delete the pod at once",
 			method: "DELETE",
 			path:   podsPath + "/p",
 			body:   `{"gracePeriodSeconds":0}`,
 			code:   200,
 			has:    []string{`"deletionGracePeriodSeconds":0`, `"generation":2`},
 		},
-		{what: "the pod is gone", method: "GET", path: podsPath + "/p", code: 404},
+		{name: "the pod is gone", method: "GET", path: podsPath + "/p", code: 404},
 
 		{
-			what:   "create a namespace",
+			name:   "create a namespace",
 			method: "POST",
 			path:   "/api/v1/namespaces",
 			body:   `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ending","generation":4},"spec":{"finalizers":["kubernetes"]}}`,
@@ -67,16 +68,16 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{`"generation":4`},
 		},
 		{
-			what:   "create a service account in it",
+			name:   "create a service account in it",
 			method: "POST",
 			path:   ending + "/serviceaccounts",
 			body:   `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`,
 			code:   201,
 		},
-		{what: "create a pod in it", method: "POST", path: ending + "/pods", body: pod("p", ""), code: 201},
-		{what: "delete the namespace", method: "DELETE", path: ending, code: 200, has: []string{`"generation":4`, "Terminating"}},
+		{name: "create a pod in it", method: "POST", path: ending + "/pods", body: pod("p", ""), code: 201},
+		{name: "delete the namespace", method: "DELETE", path: ending, code: 200, has: []string{`"generation":4`, "Terminating"}},
 		{
-			what:   "a token request in a terminating namespace",
+			name:   "a token request in a terminating namespace",
 			method: "POST",
 			path:   ending + "/serviceaccounts/default/token",
 			body:   `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest"}`,
@@ -84,7 +85,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"it is being terminated"},
 		},
 		{
-			what:   "a pod binding in a terminating namespace",
+			name:   "a pod binding in a terminating namespace",
 			method: "POST",
 			path:   ending + "/pods/p/binding",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p"},"target":{"name":"n"}}`,
@@ -92,7 +93,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{`pods "p" is forbidden`},
 		},
 		{
-			what:   "a binding in a terminating namespace",
+			name:   "a binding in a terminating namespace",
 			method: "POST",
 			path:   ending + "/bindings",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p"},"target":{"name":"n"}}`,
@@ -100,7 +101,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{`bindings "p" is forbidden`},
 		},
 		{
-			what:   "an eviction in a terminating namespace",
+			name:   "an eviction in a terminating namespace",
 			method: "POST",
 			path:   ending + "/pods/p/eviction",
 			body:   `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"p"}}`,
@@ -108,7 +109,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"it is being terminated"},
 		},
 		{
-			what:   "a review in a terminating namespace is allowed",
+			name:   "a review in a terminating namespace is allowed",
 			method: "POST",
 			path:   "/apis/authorization.k8s.io/v1/namespaces/ending/localsubjectaccessreviews",
 			body:   `{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","metadata":{"namespace":"ending"},"spec":{"user":"u","resourceAttributes":{"namespace":"ending","verb":"get","resource":"pods"}}}`,
@@ -116,7 +117,7 @@ func TestDeletionDetails(t *testing.T) {
 		},
 
 		{
-			what:   "create a definition",
+			name:   "create a definition",
 			method: "POST",
 			path:   definitionsPath,
 			body:   definitionOf("endings", "Ending", ""),
@@ -124,23 +125,23 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{`"generation":1`},
 		},
 		{
-			what:   "delete the definition",
+			name:   "delete the definition",
 			method: "DELETE",
 			path:   definitionsPath + "/endings.example.com",
 			code:   200,
 			lacks:  []string{`"generation":2`},
 		},
 
-		{what: "create a pod on a missing node", method: "POST", path: podsPath, body: pod("q", `"nodeName":"gone",`), code: 201},
+		{name: "create a pod on a missing node", method: "POST", path: podsPath, body: pod("q", `"nodeName":"gone",`), code: 201},
 		{
-			what:   "the log of a pod on a missing node",
+			name:   "the log of a pod on a missing node",
 			method: "GET",
 			path:   podsPath + "/q/log",
 			code:   404,
 			has:    []string{`pods "gone" not found`},
 		},
 		{
-			what:   "a pod binding with another namespace",
+			name:   "a pod binding with another namespace",
 			method: "POST",
 			path:   podsPath + "/q/binding",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","namespace":"ending"},"target":{"name":"n"}}`,
@@ -148,7 +149,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
 		},
 		{
-			what:   "a binding with another namespace",
+			name:   "a binding with another namespace",
 			method: "POST",
 			path:   "/api/v1/namespaces/default/bindings",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","namespace":"ending"},"target":{"name":"n"}}`,
@@ -156,7 +157,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
 		},
 		{
-			what:   "a pod binding without a name",
+			name:   "a pod binding without a name",
 			method: "POST",
 			path:   podsPath + "/q/binding",
 			body:   `{"apiVersion":"v1","kind":"Binding","target":{"name":"n"}}`,
@@ -164,7 +165,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"name in URL does not match name in Binding object"},
 		},
 		{
-			what:   "a binding without a name",
+			name:   "a binding without a name",
 			method: "POST",
 			path:   "/api/v1/namespaces/default/bindings",
 			body:   `{"apiVersion":"v1","kind":"Binding","target":{"name":"n"}}`,
@@ -172,7 +173,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"Name parameter required."},
 		},
 		{
-			what:   "a binding of a bound pod",
+			name:   "a binding of a bound pod",
 			method: "POST",
 			path:   podsPath + "/q/binding",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q"},"target":{"name":"n"}}`,
@@ -180,7 +181,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{`Operation cannot be fulfilled on pods/binding "q"`},
 		},
 		{
-			what:   "a pod binding with another UID",
+			name:   "a pod binding with another UID",
 			method: "POST",
 			path:   podsPath + "/q/binding",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","uid":"x"},"target":{"name":"n"}}`,

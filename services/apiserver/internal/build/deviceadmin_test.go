@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// TestDeviceAdminAccess checks that a label of the namespace decides on claims, templates and
+// TestDeviceAdminAccessRequiresNamespaceLabel checks that a label of the namespace decides on claims, templates and
 // allocations in every version. The device status that drivers report follows the allocation.
-func TestDeviceAdminAccess(t *testing.T) {
+func TestDeviceAdminAccessRequiresNamespaceLabel(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, func(options *config.Options) {
 		_ = options.Features.Set("DynamicResourceAllocation=true,DRAAdminAccess=true")

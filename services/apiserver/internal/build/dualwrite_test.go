@@ -60,16 +60,16 @@ func (api *testServer) setBits(name, span string, offsets []int, revision int64)
 	}
 }
 
-func (api *testServer) wantBits(what, name, span string, offsets ...int) {
+func (api *testServer) checkAllocatedBits(what, name, span string, offsets ...int) {
 	api.t.Helper()
 	if s, got, _ := api.allocatedBits(name); s != span || fmt.Sprint(got) != fmt.Sprint(offsets) {
 		api.t.Errorf("%s: %s of %q: got allocated offsets %v, want %v of %q", what, name, s, got, offsets, span)
 	}
 }
 
-// TestDualWriteForOlderServers checks that addresses of the configured ranges are also recorded in,
+// TestAddressesAreAlsoRecordedForOlderServers checks that addresses of the configured ranges are also recorded in,
 // and read from, the range allocations of servers without IPAddress objects.
-func TestDualWriteForOlderServers(t *testing.T) {
+func TestAddressesAreAlsoRecordedForOlderServers(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	const first, second = "serviceips", "secondaryserviceips"
@@ -90,50 +90,50 @@ func TestDualWriteForOlderServers(t *testing.T) {
 		t.Errorf("without dual writes: got a range allocation of %s, want none", s)
 	}
 
-	a := run("DisableAllocatorDualWrite=false")
-	a.mustSend(201, "POST", servicesPath, service("two",
+	api := run("DisableAllocatorDualWrite=false")
+	api.mustSend(201, "POST", servicesPath, service("two",
 		`"ipFamilyPolicy":"RequireDualStack","clusterIPs":["10.0.0.3","fd00::ff"],"clusterIP":"10.0.0.3",`+onePort))
-	a.wantBits("after a service", first, "10.0.0.0/29", 0, 2, 5)
-	a.wantBits("after a service", second, "fd00::/112", 254)
-	a.mustSend(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
-	a.mustSend(409, "POST", servicesPath, service("two", onePort))
-	a.wantBits("after a dry run and a refusal", first, "10.0.0.0/29", 0, 2, 5)
+	api.checkAllocatedBits("after a service", first, "10.0.0.0/29", 0, 2, 5)
+	api.checkAllocatedBits("after a service", second, "fd00::/112", 254)
+	api.mustSend(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
+	api.mustSend(409, "POST", servicesPath, service("two", onePort))
+	api.checkAllocatedBits("after a dry run and a refusal", first, "10.0.0.0/29", 0, 2, 5)
 
-	span, offsets, revision := a.allocatedBits(first)
-	a.setBits(first, span, append(offsets, 3), revision) // of a server without IPAddress objects
-	response := a.mustSend(422, "POST", servicesPath, service("taken", `"clusterIP":"10.0.0.4",`+onePort))
+	span, offsets, revision := api.allocatedBits(first)
+	api.setBits(first, span, append(offsets, 3), revision) // of a server without IPAddress objects
+	response := api.mustSend(422, "POST", servicesPath, service("taken", `"clusterIP":"10.0.0.4",`+onePort))
 	const allocated = "failed to allocate IP 10.0.0.4: provided IP is already allocated"
 	if got := fmt.Sprint(response.field("message")); !strings.Contains(got, allocated) {
 		t.Errorf("got message %s, want it to contain %q", got, allocated)
 	}
-	a.mustSend(404, "GET", addressesPath+"/10.0.0.4", "")
+	api.mustSend(404, "GET", addressesPath+"/10.0.0.4", "")
 	got := map[string]bool{}
 	for _, name := range []string{"x", "y"} {
-		got[fmt.Sprint(a.mustSend(201, "POST", servicesPath, service(name, onePort)).field("spec", "clusterIP"))] = true
+		got[fmt.Sprint(api.mustSend(201, "POST", servicesPath, service(name, onePort)).field("spec", "clusterIP"))] = true
 	}
 	if !got["10.0.0.2"] || !got["10.0.0.5"] {
 		t.Errorf("got addresses %v, want the free ones, 10.0.0.2 and 10.0.0.5", got)
 	}
-	a.mustSend(500, "POST", servicesPath, service("z", onePort))
-	a.wantBits("when all are taken", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
+	api.mustSend(500, "POST", servicesPath, service("z", onePort))
+	api.checkAllocatedBits("when all are taken", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
 
-	_, offsets, revision = a.allocatedBits(first)
-	a.setBits(first, span, append(offsets[:3:3], 4, 5), revision) // the other server releases it
-	if ip := a.mustSend(201, "POST", servicesPath, service("z", onePort)).field("spec", "clusterIP"); ip != "10.0.0.4" {
+	_, offsets, revision = api.allocatedBits(first)
+	api.setBits(first, span, append(offsets[:3:3], 4, 5), revision) // the other server releases it
+	if ip := api.mustSend(201, "POST", servicesPath, service("z", onePort)).field("spec", "clusterIP"); ip != "10.0.0.4" {
 		t.Errorf("got address %v, want the free one, 10.0.0.4", ip)
 	}
 	for _, name := range []string{"x", "y", "z", "two", "before"} {
-		a.mustSend(200, "DELETE", servicesPath+"/"+name, "")
+		api.mustSend(200, "DELETE", servicesPath+"/"+name, "")
 	}
-	a.wantBits("after all were deleted", first, "10.0.0.0/29", 0)
-	a.wantBits("after all were deleted", second, "fd00::/112")
+	api.checkAllocatedBits("after all were deleted", first, "10.0.0.0/29", 0)
+	api.checkAllocatedBits("after all were deleted", second, "fd00::/112")
 
 	// A leaked address is released once it is certain to be unused, and the address of a
 	// service is allocated again.
-	a.mustSend(201, "POST", servicesPath, service("kept", `"clusterIP":"10.0.0.5",`+onePort))
-	_, _, revision = a.allocatedBits(first)
-	a.setBits(first, span, []int{0, 3}, revision)
-	allocator := a.secondAllocator()
+	api.mustSend(201, "POST", servicesPath, service("kept", `"clusterIP":"10.0.0.5",`+onePort))
+	_, _, revision = api.allocatedBits(first)
+	api.setBits(first, span, []int{0, 3}, revision)
+	allocator := api.secondAllocator()
 	allocator.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
 	for i := range 4 {
 		if err := allocator.Repair(context.Background()); err != nil {
@@ -143,17 +143,17 @@ func TestDualWriteForOlderServers(t *testing.T) {
 		if i == 3 {
 			want = []int{0, 4}
 		}
-		a.wantBits(fmt.Sprintf("repair %d", i), first, span, want...)
+		api.checkAllocatedBits(fmt.Sprintf("repair %d", i), first, span, want...)
 	}
-	_, _, revision = a.allocatedBits(first)
-	a.setBits(first, "10.1.0.0/29", []int{1, 2}, revision) // of another range
-	a.mustSend(201, "POST", servicesPath, service("after", `"clusterIP":"10.0.0.2",`+onePort))
-	a.wantBits("after another range", first, span, 0, 1, 4)
+	_, _, revision = api.allocatedBits(first)
+	api.setBits(first, "10.1.0.0/29", []int{1, 2}, revision) // of another range
+	api.mustSend(201, "POST", servicesPath, service("after", `"clusterIP":"10.0.0.2",`+onePort))
+	api.checkAllocatedBits("after another range", first, span, 0, 1, 4)
 }
 
-// TestAllocationWithoutServiceCIDRs disables MultiCIDRServiceAllocator. Addresses are then recorded
+// TestRangeAllocationsReplaceServiceCIDRs disables MultiCIDRServiceAllocator. Addresses are then recorded
 // only in range allocations.
-func TestAllocationWithoutServiceCIDRs(t *testing.T) {
+func TestRangeAllocationsReplaceServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	const first = "serviceips"
 	api := startServer(t, func(options *config.Options) {
@@ -163,20 +163,20 @@ func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 		}
 	})
 	api.mustSend(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "")
-	api.wantBits("after the start", first, "10.0.0.0/29", 0) // the kubernetes service
+	api.checkAllocatedBits("after the start", first, "10.0.0.0/29", 0) // the kubernetes service
 	api.mustSend(201, "POST", servicesPath, service("chosen", `"clusterIP":"10.0.0.3",`+onePort))
 	api.mustSend(404, "GET", addressesPath+"/10.0.0.3", "")
 	for range 2 {
 		api.mustSend(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
 	}
-	api.wantBits("after a service and dry runs", first, "10.0.0.0/29", 0, 2)
+	api.checkAllocatedBits("after a service and dry runs", first, "10.0.0.0/29", 0, 2)
 	for clusterIP, want := range map[string]string{
 		"10.0.0.3": "failed to allocate IP 10.0.0.3: provided IP is already allocated",
 		"10.9.0.1": "failed to allocate IP 10.9.0.1: the provided IP (10.9.0.1) is not in the valid range. The range of valid IPs is 10.0.0.0/29",
 	} {
-		response := api.mustSend(422, "POST", servicesPath, service("refused", `"clusterIP":"`+clusterIP+`",`+onePort)).field("message")
-		if !strings.Contains(fmt.Sprint(response), want) {
-			t.Errorf("message %v, want %s", response, want)
+		got := api.mustSend(422, "POST", servicesPath, service("refused", `"clusterIP":"`+clusterIP+`",`+onePort)).field("message")
+		if !strings.Contains(fmt.Sprint(got), want) {
+			t.Errorf("message %v, want %s", got, want)
 		}
 	}
 	for _, name := range []string{"b", "c", "d", "e"} {
@@ -184,7 +184,7 @@ func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 	}
 	api.mustSend(500, "POST", servicesPath, service("full", onePort))
 	api.mustSend(200, "DELETE", servicesPath+"/chosen", "")
-	api.wantBits("after a deletion", first, "10.0.0.0/29", 0, 1, 3, 4, 5)
+	api.checkAllocatedBits("after a deletion", first, "10.0.0.0/29", 0, 1, 3, 4, 5)
 	if ip := api.mustSend(201, "POST", servicesPath, service("again", onePort)).field("spec", "clusterIP"); ip != "10.0.0.3" {
 		t.Errorf("clusterIP %v, want the released address", ip)
 	}
@@ -195,7 +195,7 @@ func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 	if err := api.secondAllocator().Repair(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	api.wantBits("after a repair", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
+	api.checkAllocatedBits("after a repair", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
 	events := fmt.Sprint(api.mustSend(200, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", "").field("items"))
 	if !strings.Contains(events, "Cluster IP [IPv4]:10.0.0.3 is not allocated; repairing") {
 		t.Errorf("got events %s, want one of the repair of 10.0.0.3", events)

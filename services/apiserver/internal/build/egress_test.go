@@ -85,9 +85,9 @@ egressSelections:
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
 	toCluster.Forward("node.invalid:10250", host(t, kubelet.URL))
-	api.account()
-	api.node("n", "https://node.invalid:10250")
-	api.pod("p", "n", "")
+	api.createDefaultAccount()
+	api.createNode("n", "https://node.invalid:10250")
+	api.createPod("p", "n", "")
 	if response := api.mustSend(200, "GET", podsPath+"/p/log", ""); !strings.Contains(string(response.body), "/containerLogs/default/p/c") {
 		t.Errorf("got logs %s, want those of the path /containerLogs/default/p/c", response.body)
 	}
@@ -100,7 +100,7 @@ egressSelections:
 		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"ext.invalid"}}`)
 	api.mustSend(201, "POST", apiServicesPath,
 		`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"ext"}}}`)
-	api.waitUntil("available", func() bool { return strings.HasPrefix(api.available(), "True") })
+	api.waitUntil("available", func() bool { return strings.HasPrefix(api.availableCondition(), "True") })
 	api.mustSend(200, "GET", "/apis/ext.test/v1/namespaces/default/things/t", "")
 
 	hook := httptest.NewTLSServer(http.NotFoundHandler())

@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// TestFullDatabase checks that clients get a clear error, and may delete.
-func TestFullDatabase(t *testing.T) {
+// TestFullDatabaseAllowsDeletions checks that clients get a clear error, and may delete.
+func TestFullDatabaseAllowsDeletions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := startServer(t, func(options *config.Options) {

@@ -27,13 +27,13 @@ func TestEmptyListsAreNullInResponses(t *testing.T) {
 	} {
 		created := api.mustSend(201, "POST", test.path, test.body)
 		read := api.mustSend(200, "GET", test.path+"/n", "")
-		for what, r := range map[string]apiResponse{"created": created, "read": read} {
+		for name, r := range map[string]apiResponse{"created": created, "read": read} {
 			o := r.object()
 			if test.parent != "" {
 				o = o[test.parent].(map[string]any)
 			}
 			if v, ok := o[test.field]; !ok || v != nil {
-				t.Errorf("%s: %s object has %s = %v (present: %t), want null (present: true)", test.path, what, test.field, v, ok)
+				t.Errorf("%s: %s object has %s = %v (present: %t), want null (present: true)", test.path, name, test.field, v, ok)
 			}
 		}
 	}

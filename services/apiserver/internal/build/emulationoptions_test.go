@@ -11,21 +11,21 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
-// TestEmulatedVersion checks what clients see of an emulated version.
-func TestEmulatedVersion(t *testing.T) {
+// TestEmulatedVersionHidesNewerAPIs checks what clients see of an emulated version.
+func TestEmulatedVersionHidesNewerAPIs(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, func(options *config.Options) { options.Compatibility.Emulated.Versions = []string{"1.32"} })
-	var v apiversion.Info
-	if err := json.Unmarshal(api.get("/version").body, &v); err != nil {
+	var version apiversion.Info
+	if err := json.Unmarshal(api.get("/version").body, &version); err != nil {
 		t.Fatal(err)
 	}
-	versions := fmt.Sprintf("%s.%s, emulates %s.%s, compatible with %s.%s", v.Major, v.Minor,
-		v.EmulationMajor, v.EmulationMinor, v.MinCompatibilityMajor, v.MinCompatibilityMinor)
+	versions := fmt.Sprintf("%s.%s, emulates %s.%s, compatible with %s.%s", version.Major, version.Minor,
+		version.EmulationMajor, version.EmulationMinor, version.MinCompatibilityMajor, version.MinCompatibilityMinor)
 	if want := "1.33, emulates 1.32, compatible with 1.31"; versions != want {
 		t.Errorf("got versions %q, want %q", versions, want)
 	}
-	if !strings.HasPrefix(v.GitVersion, "v1.33.") {
-		t.Errorf("got gitVersion %s, want one of v1.33", v.GitVersion)
+	if !strings.HasPrefix(version.GitVersion, "v1.33.") {
+		t.Errorf("got gitVersion %s, want one of v1.33", version.GitVersion)
 	}
 	api.mustSend(200, "GET", "/apis/networking.k8s.io/v1/networkpolicies", "")
 	api.mustSend(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs", "")

@@ -75,18 +75,18 @@ func (api *testServer) stored(key string) []byte {
 	return kv.Value
 }
 
-// reconfigured writes a configuration and waits until it is loaded.
-func (api *testServer) reconfigured(file, configuration string) {
+// reloadConfiguration writes a configuration and waits until it is loaded.
+func (api *testServer) reloadConfiguration(file, configuration string) {
 	api.t.Helper()
 	was := api.server.stores.encryptionConfig.Current()
 	replaceFile(api.t, file, configuration)
 	api.waitUntil("taken up", func() bool { return api.server.stores.encryptionConfig.Current() != was })
 }
 
-// TestReadErrors replays the errors for values that cannot be decrypted. One difference is
+// TestDecryptionErrorsMatchRecordings replays the errors for values that cannot be decrypted. One difference is
 // intended: our cache is ready and has all readable objects, so a list gets the error of a
 // collection deletion instead of 429.
-func TestReadErrors(t *testing.T) {
+func TestDecryptionErrorsMatchRecordings(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	const at = "/registry/secrets/default/"
@@ -99,16 +99,16 @@ func TestReadErrors(t *testing.T) {
 		{keyed("secretbox", "k1", firstSecret), keyed("aescbc", "k1", firstSecret), keyed("aesgcm", "k1", firstSecret)},
 	} {
 		if i > 0 && len(providers) > 0 {
-			api.reconfigured(file, encrypting("secrets", providers...))
+			api.reloadConfiguration(file, encrypting("secrets", providers...))
 		}
 		api.mustSend(201, "POST", secrets, secret(fmt.Sprintf("s%d", i), "value"))
 	}
 	reopened := func(configuration string) {
 		t.Helper()
 		const loads = `apiserver_watch_cache_initializations_total{resource="secrets"}`
-		before := api.sample(loads)
-		api.reconfigured(file, configuration)
-		api.waitUntil("reloaded", func() bool { return api.sample(loads) > before })
+		before := api.metricValue(loads)
+		api.reloadConfiguration(file, configuration)
+		api.waitUntil("reloaded", func() bool { return api.metricValue(loads) > before })
 	}
 	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret)))
 	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"))
@@ -177,7 +177,7 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	api.mustSend(200, "GET", "/readyz/kms-providers", "")
 	api.mustSend(404, "GET", "/livez/kms-providers", "")
 	api.mustSend(201, "POST", secrets, secret("first", "value"))
-	api.reconfigured(file,
+	api.reloadConfiguration(file,
 		encrypting("secrets", keyed("secretbox", "k2", secondSecret), keyed("aescbc", "k1", firstSecret), "identity: {}"))
 	api.mustSend(201, "POST", secrets, secret("second", "value"))
 	if got := api.stored("/registry/secrets/default/second"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
@@ -185,7 +185,7 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	}
 	api.mustSend(200, "GET", secrets+"/first", "")
 	reloads := func(status string) float64 {
-		return api.sample(`apiserver_encryption_config_controller_automatic_reloads_total{apiserver_id_hash="` +
+		return api.metricValue(`apiserver_encryption_config_controller_automatic_reloads_total{apiserver_id_hash="` +
 			api.serverHash() + `",status="` + status + `"}`)
 	}
 	if n := reloads("success"); n != 1 {
@@ -203,7 +203,7 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 		watches = append(watches, watchOf(api, secrets+"?watch=true&resourceVersion="+newest+query),
 			watchOf(api, "/api/v1/secrets?watch=true&resourceVersion="+newest+query))
 	}
-	api.reconfigured(file, encrypting("secrets", "identity: {}"))
+	api.reloadConfiguration(file, encrypting("secrets", "identity: {}"))
 	api.waitUntil("read no more", func() bool { return api.get(secrets+"/first").code == 500 })
 	if text := fmt.Sprint(api.get(secrets + "/first").field("message")); text != "Internal error occurred: no matching prefix found" {
 		t.Errorf("got message %s, want %q", text, "Internal error occurred: no matching prefix found")
@@ -260,7 +260,7 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 		},
 		{configuration: encrypting("secrets", "identity: {}", keyed("secretbox", "a:b", firstSecret)), prefix: "k8s\x00"},
 	} {
-		api.reconfigured(file, next.configuration)
+		api.reloadConfiguration(file, next.configuration)
 		live := api.mustSend(200, "GET", secrets+"/s", "")
 		if dry := api.mustSend(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.resourceVersion() != live.resourceVersion() {
 			t.Errorf("dry run: got version %s, want %s", dry.resourceVersion(), live.resourceVersion())
@@ -388,9 +388,9 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	}
 }
 
-// TestStartWithoutKMS checks that the server starts and reports missing plugins, that other
+// TestServerStartsWithoutKMSPlugin checks that the server starts and reports missing plugins, that other
 // resources work, and that the rest recovers with the plugin.
-func TestStartWithoutKMS(t *testing.T) {
+func TestServerStartsWithoutKMSPlugin(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	plugin := kmstest.New(t)
@@ -421,8 +421,8 @@ func TestStartWithoutKMS(t *testing.T) {
 	}
 }
 
-// TestEncryptionMetrics checks that the recorded metrics exist.
-func TestEncryptionMetrics(t *testing.T) {
+// TestEncryptionMetricsMatchRecordings checks that the recorded metrics exist.
+func TestEncryptionMetricsMatchRecordings(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	a, _ := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret)), nil)

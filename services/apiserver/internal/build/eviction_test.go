@@ -11,15 +11,15 @@ const (
 	budgetsPath = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 )
 
-// account creates the service account default.
-func (api *testServer) account() {
+// createDefaultAccount creates the service account default.
+func (api *testServer) createDefaultAccount() {
 	api.t.Helper()
 	api.mustSend(201, "POST", "/api/v1/namespaces/default/serviceaccounts",
 		`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
 }
 
-// pod creates a pod on a node, with a status.
-func (api *testServer) pod(name, node, status string) {
+// createPod creates a pod on a node, with a status.
+func (api *testServer) createPod(name, node, status string) {
 	api.t.Helper()
 	api.mustSend(201, "POST", podsPath,
 		fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":"x"}},"spec":{"nodeName":%q,"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x:1","ports":[{"containerPort":8080}]}]}}`,
@@ -44,7 +44,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := startServer(t, nil)
-	api.account()
+	api.createDefaultAccount()
 	evict := func(code int, name, more string) apiResponse {
 		t.Helper()
 		return api.mustSend(code, "POST", podsPath+"/"+name+"/eviction", eviction(name, more))
@@ -60,11 +60,11 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 		api.mustSend(200, "PATCH", budgetsPath+"/b/status", `{"status":`+status+`}`, "Content-Type", mergePatch)
 	}
 	for _, name := range []string{"a", "b", "c", "free"} {
-		api.pod(name, "n", ready)
+		api.createPod(name, "n", ready)
 	}
-	api.pod("bad", "n", unready)
-	api.pod("done", "n", `{"phase":"Succeeded"}`)
-	api.pod("waiting", "", "")
+	api.createPod("bad", "n", unready)
+	api.createPod("done", "n", `{"phase":"Succeeded"}`)
+	api.createPod("waiting", "", "")
 	evict(404, "none", "")
 	evict(404, "none", `,"deleteOptions":{"dryRun":["Foo"]}`)
 	response := api.mustSend(400, "POST", podsPath+"/a/eviction", eviction("b", ""))
@@ -137,7 +137,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	evict(201, "waiting", "")
 	gone("waiting")
 
-	api.pod("bad2", "n", unready)
+	api.createPod("bad2", "n", unready)
 	budget(`{"currentHealthy":1}`)
 	evict(429, "bad2", "")
 	api.mustSend(200, "PATCH", budgetsPath+"/b", `{"spec":{"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, "Content-Type", mergePatch)

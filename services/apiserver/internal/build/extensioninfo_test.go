@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// TestExtensionAuthenticationConfigMap checks that the ConfigMap is repaired after any change, and
+// TestExtensionAuthenticationConfigMapIsRepaired checks that the ConfigMap is repaired after any change, and
 // follows the CA files.
-func TestExtensionAuthenticationConfigMap(t *testing.T) {
+func TestExtensionAuthenticationConfigMapIsRepaired(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	dir := t.TempDir()
@@ -110,7 +110,7 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 		t.Fatal(err)
 	}
 	api.waitUntil("published", func() bool { return published() == string(good) })
-	for what, damage := range map[string]func() error{
+	for name, damage := range map[string]func() error{
 		"half":  func() error { return os.WriteFile(file, good[:len(good)/2], 0o600) },
 		"empty": func() error { return os.WriteFile(file, nil, 0o600) },
 		"gone":  func() error { return os.Remove(file) },
@@ -119,9 +119,9 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 			t.Fatal(err)
 		}
 		api.mustSend(200, "DELETE", at, "")
-		api.waitUntil(what+", published again", func() bool { return api.get(at).code == 200 })
+		api.waitUntil(name+", published again", func() bool { return api.get(at).code == 200 })
 		if got := published(); got != string(good) {
-			t.Errorf("%s: got published CA %q, want the valid one", what, got)
+			t.Errorf("%s: got published CA %q, want the valid one", name, got)
 		}
 	}
 }

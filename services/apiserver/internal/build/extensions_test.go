@@ -84,22 +84,22 @@ func startVerifiedExtension(t *testing.T, api *testServer) *extension {
 // the APIService that determines how its certificate is verified.
 func registerExtension(t *testing.T, api *testServer, verification func(*extension) string) *extension {
 	t.Helper()
-	e := &extension{}
-	e.Server = httptest.NewUnstartedServer(e)
-	e.EnableHTTP2 = true
-	e.StartTLS()
-	t.Cleanup(e.Close)
-	_, port, _ := net.SplitHostPort(e.Listener.Addr().String())
+	server := &extension{}
+	server.Server = httptest.NewUnstartedServer(server)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	api.mustSend(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
 	api.mustSend(201, "POST", apiServicesPath,
 		`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,`+
-			verification(e)+`,"service":{"namespace":"default","name":"ext","port":`+port+`}}}`)
-	return e
+			verification(server)+`,"service":{"namespace":"default","name":"ext","port":`+port+`}}}`)
+	return server
 }
 
-// available returns the condition Available of the extension's APIService.
-func (api *testServer) available() string {
+// availableCondition returns the condition Available of the extension's APIService.
+func (api *testServer) availableCondition() string {
 	var s struct {
 		Status struct {
 			Conditions []struct{ Type, Status, Reason, Message string }
@@ -114,9 +114,9 @@ func (api *testServer) available() string {
 	return ""
 }
 
-// TestExtensionServer checks that requests, discovery and OpenAPI of a registered extension server
+// TestRequestsAreProxiedToExtensionServer checks that requests, discovery and OpenAPI of a registered extension server
 // are served through this server until it is unregistered.
-func TestExtensionServer(t *testing.T) {
+func TestRequestsAreProxiedToExtensionServer(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := startServer(t, nil)
@@ -127,7 +127,7 @@ func TestExtensionServer(t *testing.T) {
 	// 1. Requests reach the server with the user that was impersonated, without credentials, and
 	// with the audit ID of the response.
 	extension := startExtension(t, api)
-	api.waitUntil("available", func() bool { return api.available() == "True Passed all checks passed" })
+	api.waitUntil("available", func() bool { return api.availableCondition() == "True Passed all checks passed" })
 
 	for _, test := range []struct{ method, path, body, wantRequest string }{
 		{
@@ -202,7 +202,7 @@ func TestExtensionServer(t *testing.T) {
 	api.mustSend(200, "PATCH", apiServicesPath+"/v1.ext.test",
 		`{"spec":{"versionPriority":16}}`, "Content-Type", "application/merge-patch+json")
 	api.waitUntil("unavailable", func() bool {
-		return strings.HasPrefix(api.available(), "False FailedDiscoveryCheck failing or missing response from")
+		return strings.HasPrefix(api.availableCondition(), "False FailedDiscoveryCheck failing or missing response from")
 	})
 	response := api.get("/apis/ext.test/v1/namespaces/n/things/t")
 	if response.code != 503 || string(response.body) != "service unavailable\n" {
@@ -217,7 +217,7 @@ func TestExtensionServer(t *testing.T) {
 	const local = "True Local Local APIServices are always available"
 	api.mustSend(200, "PATCH", apiServicesPath+"/v1.ext.test",
 		`{"spec":{"service":null,"insecureSkipTLSVerify":false}}`, "Content-Type", mergePatch)
-	api.waitUntil("local", func() bool { return api.available() == local })
+	api.waitUntil("local", func() bool { return api.availableCondition() == local })
 	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1"} {
 		if response := api.get(path); response.code != 404 {
 			t.Errorf("%s without a server: got status %d: %s, want 404", path, response.code, response.body)
@@ -225,7 +225,7 @@ func TestExtensionServer(t *testing.T) {
 	}
 	spec, _ := json.Marshal(map[string]any{"spec": live["spec"]})
 	api.mustSend(200, "PATCH", apiServicesPath+"/v1.ext.test", string(spec), "Content-Type", mergePatch)
-	api.waitUntil("available through its server", func() bool { return api.available() == "True Passed all checks passed" })
+	api.waitUntil("available through its server", func() bool { return api.availableCondition() == "True Passed all checks passed" })
 
 	// 6. Deleting the APIService ends the paths at once.
 	api.mustSend(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
@@ -241,22 +241,22 @@ func TestExtensionServer(t *testing.T) {
 func TestExtensionServerCertificateIsVerified(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
-	e := startVerifiedExtension(t, api) // its certificate is for example.com
-	api.waitUntil("available", func() bool { return strings.HasPrefix(api.available(), "True Passed") })
+	server := startVerifiedExtension(t, api) // its certificate is for example.com
+	api.waitUntil("available", func() bool { return strings.HasPrefix(api.availableCondition(), "True Passed") })
 	response := api.get("/apis/ext.test/v1/namespaces/n/things/t")
 	if response.code != 503 ||
 		!strings.HasPrefix(string(response.body), "error trying to reach service: tls: failed to verify certificate: x509: ") {
 		t.Errorf("got status %d: %s, want status 503 and a text that begins with %q",
 			response.code, response.body, "error trying to reach service: tls: failed to verify certificate: x509: ")
 	}
-	if e.last() != nil {
+	if server.last() != nil {
 		t.Error("the server received a request, want none")
 	}
 }
 
-// TestUnreachableExtensionServers checks the condition Available and the status code if a
+// TestExtensionServerWithoutEndpointIsUnavailable checks the condition Available and the status code if a
 // Service has no usable endpoint.
-func TestUnreachableExtensionServers(t *testing.T) {
+func TestExtensionServerWithoutEndpointIsUnavailable(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	api.mustSend(201, "POST", "/api/v1/namespaces/default/services",
@@ -269,7 +269,7 @@ func TestUnreachableExtensionServers(t *testing.T) {
 		api.mustSend(201, "POST", apiServicesPath,
 			`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,
 			"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"`+test.service+`","port":`+test.port+`}}}`)
-		api.waitUntil(test.want, func() bool { return api.available() == test.want })
+		api.waitUntil(test.want, func() bool { return api.availableCondition() == test.want })
 		if response := api.get("/apis/ext.test/v1"); response.code != 503 {
 			t.Errorf("%s: got status %d: %s, want status 503", test.want, response.code, response.body)
 		}

@@ -24,8 +24,8 @@ func external(t *testing.T, s *externaljwttest.Signer) func(*config.Options) {
 	}
 }
 
-// TestExternalSigner issues and verifies tokens as the tests of Kubernetes do.
-func TestExternalSigner(t *testing.T) {
+// TestExternalSignerSignsTokens issues and verifies tokens as the tests of Kubernetes do.
+func TestExternalSignerSignsTokens(t *testing.T) {
 	signer := externaljwttest.New(t)
 	signer.Start()
 	var initial externaljwttest.State
@@ -33,7 +33,7 @@ func TestExternalSigner(t *testing.T) {
 	api := startServer(t, external(t, signer))
 	api.mustSend(201, "POST", accounts, `{"metadata":{"name":"sa-1"}}`)
 	other := externaljwttest.NewKey(t)
-	n := 0
+	nodes := 0
 	for _, test := range []struct {
 		name          string
 		sign, keys    func(*externaljwttest.State)
@@ -71,7 +71,7 @@ func TestExternalSigner(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			n++
+			nodes++
 			signer.Change(func(s *externaljwttest.State) {
 				*s = initial
 				s.Header = map[string]any{"alg": "ES256", "kid": "kid-1", "typ": "JWT"}
@@ -108,7 +108,7 @@ func TestExternalSigner(t *testing.T) {
 		t.Errorf("got keys %s, want kid-1 and not kid-4", jwks.body)
 	}
 	age := jwks.header.Get("Cache-Control")
-	if !strings.HasPrefix(age, "public, max-age=") || age == "public, max-age=3600" && n == 0 {
+	if !strings.HasPrefix(age, "public, max-age=") || age == "public, max-age=3600" && nodes == 0 {
 		t.Errorf("got Cache-Control %s, want public and the age that the signer states", age)
 	}
 }

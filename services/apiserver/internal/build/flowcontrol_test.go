@@ -15,8 +15,8 @@ const (
 	flowLevels  = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations"
 )
 
-// flowOf creates a priority level with few seats, and a flow schema for a user.
-func (api *testServer) flowOf(user, level, response string, shares int) {
+// createFlow creates a priority level with few seats, and a flow schema for a user.
+func (api *testServer) createFlow(user, level, response string, shares int) {
 	api.t.Helper()
 	api.mustSend(201, "POST", flowLevels,
 		fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":%d,"borrowingLimitPercent":0,"limitResponse":%s}}}`,
@@ -35,7 +35,7 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := startServer(t, nil)
-	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
+	api.createFlow("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
 	uid := func(path string) any { return api.get(path).field("metadata", "uid") }
 	var first apiResponse
 	api.waitUntil("the schema counts", func() bool {
@@ -90,7 +90,7 @@ func TestWatchReleasesSeatsAfterInitialState(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	api.mustSend(201, "POST", configMaps, configMap("a"))
-	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	api.createFlow("alice", "tiny", `{"type":"Reject"}`, 0)
 	for range 3 {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", api.url+configMaps+"?watch=true", nil)
 		if err != nil {
@@ -112,8 +112,8 @@ func TestWatchReleasesSeatsAfterInitialState(t *testing.T) {
 	}
 }
 
-// TestFlowControlDebugPages checks the tables of priority levels, queues and requests.
-func TestFlowControlDebugPages(t *testing.T) {
+// TestDebugPagesShowFlowControl checks the tables of priority levels, queues and requests.
+func TestDebugPagesShowFlowControl(t *testing.T) {
 	t.Parallel()
 	api := sharedServer(t)
 	const path = "/debug/api_priority_and_fairness/"
@@ -143,7 +143,7 @@ func TestFlowControlDebugPages(t *testing.T) {
 func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
-	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	api.createFlow("alice", "tiny", `{"type":"Reject"}`, 0)
 	const mine = flowSchemas + "/of-alice"
 	api.waitUntil("the status was set", func() bool { return api.get(mine).field("status", "conditions") != nil })
 	f := api.server.security.flow

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestFlowObjects checks that flow schemas and priority levels exist from the start, and that their
+// TestFlowObjectsExistFromStart checks that flow schemas and priority levels exist from the start, and that their
 // statuses are updated.
-func TestFlowObjects(t *testing.T) {
+func TestFlowObjectsExistFromStart(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	const group = "/apis/flowcontrol.apiserver.k8s.io/v1"
@@ -37,9 +37,9 @@ func TestFlowObjects(t *testing.T) {
 	})
 }
 
-// TestComponentStatuses checks that components are probed when the statuses are read, in every
+// TestComponentStatusesAreProbedOnRead checks that components are probed when the statuses are read, in every
 // form.
-func TestComponentStatuses(t *testing.T) {
+func TestComponentStatusesAreProbedOnRead(t *testing.T) {
 	t.Parallel()
 	api := sharedServer(t)
 	const path = "/api/v1/componentstatuses"

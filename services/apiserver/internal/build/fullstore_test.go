@@ -13,19 +13,19 @@ func TestServerStartsWithFullStore(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.ListeningServer(t)
-	on := func(options *config.Options) {
+	configure := func(options *config.Options) {
 		options.Etcd.Backend = config.BackendEtcd
 		options.Etcd.Servers = []string{etcd.Endpoint()}
 	}
 	t.Run("before", func(t *testing.T) {
-		startServer(t, on).mustSend(201, "POST", configMaps, configMap("much"))
+		startServer(t, configure).mustSend(201, "POST", configMaps, configMap("much"))
 	})
 	// Free some space first.
 	if r, err := etcd.Client().Delete(t.Context(), "/registry/namespaces/kube-node-lease"); err != nil || r.Deleted != 1 {
 		t.Fatalf("got %+v, %v, want one deleted key", r, err)
 	}
 	etcdtest.FillQuota(t, etcd)
-	api := startServer(t, on)
+	api := startServer(t, configure)
 	api.mustSend(200, "GET", "/livez", "")
 	if response := api.mustSend(500, "POST", configMaps, configMap("more")); !strings.Contains(string(response.body),
 		"etcdserver: mvcc: database space exceeded") {

@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// TestInternalCalls checks that internal calls have the effect and the audit events of the
+// TestInternalCallsAreAuditedLikeRequests checks that internal calls have the effect and the audit events of the
 // equivalent client requests.
-func TestInternalCalls(t *testing.T) {
+func TestInternalCallsAreAuditedLikeRequests(t *testing.T) {
 	t.Parallel()
 	fixture := startAudited(t, func(options *config.Options) {
 		err := os.WriteFile(options.Audit.PolicyFile,

@@ -32,9 +32,9 @@ func writeFile(t *testing.T, path, content string) string {
 // getAnonymously gets a path without credentials.
 func (api *testServer) getAnonymously(path string) int { return api.bearer().get(path).code }
 
-// TestOIDCTokens checks that tokens of an issuer that is set by --oidc flags authenticate with
+// TestOIDCTokensAuthenticate checks that tokens of an issuer that is set by --oidc flags authenticate with
 // their groups.
-func TestOIDCTokens(t *testing.T) {
+func TestOIDCTokensAuthenticate(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
 	api := startServer(t, func(options *config.Options) {
@@ -46,26 +46,26 @@ func TestOIDCTokens(t *testing.T) {
 		oidc.GroupsPrefix = "oidc:"
 		oidc.CAFile = writeFile(t, filepath.Join(t.TempDir(), "ca.crt"), provider.CA())
 	})
-	b := api.bearer()
+	bearer := api.bearer()
 	token := provider.Token(map[string]any{"groups": []string{"dev"}})
-	api.waitUntil("known", func() bool { return b.whoami(token).code == http.StatusCreated })
-	r := b.whoami(token)
+	api.waitUntil("known", func() bool { return bearer.whoami(token).code == http.StatusCreated })
+	r := bearer.whoami(token)
 	if r.field("status", "userInfo", "username") != provider.URL()+"#ada" ||
 		fmt.Sprint(r.field("status", "userInfo", "groups")) != "[oidc:dev system:authenticated]" {
 		t.Errorf("got %s, want user #ada with groups [oidc:dev system:authenticated]", r.body)
 	}
 	before := token
 	provider.Rotate("RS256")
-	if r := b.whoami(provider.Token(nil)); r.code != http.StatusCreated {
+	if r := bearer.whoami(provider.Token(nil)); r.code != http.StatusCreated {
 		t.Errorf("token of the new key: got status %d, want 201", r.code)
 	}
-	if r := b.whoami(before); r.code != http.StatusUnauthorized {
+	if r := bearer.whoami(before); r.code != http.StatusUnauthorized {
 		t.Errorf("token of a withdrawn key: got status %d, want 401", r.code)
 	}
-	if r := b.whoami(provider.Token(map[string]any{"exp": 1})); r.code != http.StatusUnauthorized {
+	if r := bearer.whoami(provider.Token(map[string]any{"exp": 1})); r.code != http.StatusUnauthorized {
 		t.Errorf("expired token: got status %d, want 401", r.code)
 	}
-	if r := b.whoami(before[:len(before)-8]); r.code != http.StatusUnauthorized {
+	if r := bearer.whoami(before[:len(before)-8]); r.code != http.StatusUnauthorized {
 		t.Errorf("truncated token: got status %d, want 401", r.code)
 	}
 	if code := api.getAnonymously("/version"); code != http.StatusOK {
@@ -84,9 +84,9 @@ func authenticationFile(t *testing.T, provider *oidctest.Provider, prefix, anony
 		provider.URL(), oidctest.ClientID, ca, prefix, anonymous)
 }
 
-// TestAuthenticationConfigFile checks that tokens and anonymous requests follow the authentication
+// TestAuthenticationFollowsConfigFile checks that tokens and anonymous requests follow the authentication
 // configuration file, also after it changes.
-func TestAuthenticationConfigFile(t *testing.T) {
+func TestAuthenticationFollowsConfigFile(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
 	file := filepath.Join(t.TempDir(), "authn.yaml")
@@ -95,9 +95,9 @@ func TestAuthenticationConfigFile(t *testing.T) {
 		options.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "one:",
 			`,"anonymous":{"enabled":true,"conditions":[{"path":"/livez"},{"path":"/readyz"}]}`))
 	})
-	b := api.bearer()
+	bearer := api.bearer()
 	token := provider.Token(nil)
-	name := func() any { return b.whoami(token).field("status", "userInfo", "username") }
+	name := func() any { return bearer.whoami(token).field("status", "userInfo", "username") }
 	api.waitUntil("known", func() bool { return name() == "one:ada" })
 	for path, want := range map[string]int{
 		"/livez": http.StatusOK, "/version": http.StatusUnauthorized, "/livez/ping": http.StatusUnauthorized,
@@ -112,7 +112,7 @@ func TestAuthenticationConfigFile(t *testing.T) {
 	if got := name(); got != "one:ada" {
 		t.Errorf("token of the new key: got user %v, want one:ada", got)
 	}
-	if code := b.whoami(withdrawn).code; code != http.StatusUnauthorized {
+	if code := bearer.whoami(withdrawn).code; code != http.StatusUnauthorized {
 		t.Errorf("token of a withdrawn key: got status %d, want 401", code)
 	}
 	// A new file applies at once, also to cached identities.
@@ -138,9 +138,9 @@ func TestAuthenticationConfigFile(t *testing.T) {
 	}
 }
 
-// TestConflictingAuthenticationFlags checks that the server does not start with authentication
+// TestConflictingAuthenticationFlagsFailStart checks that the server does not start with authentication
 // flags and files that contradict each other.
-func TestConflictingAuthenticationFlags(t *testing.T) {
+func TestConflictingAuthenticationFlagsFailStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	provider := oidctest.New(t)

@@ -19,16 +19,16 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	replaceFile(t, file, encrypting("secrets",
 		"kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 5m}", "identity: {}"))
-	on := func(options *config.Options) {
+	configure := func(options *config.Options) {
 		options.Etcd.Backend = config.BackendEtcd
 		options.Etcd.Servers = servers
 		options.Encryption.ConfigFile = file
 	}
-	t.Run("before", func(t *testing.T) { startServer(t, on).mustSend(201, "POST", secrets, secret("s", "value")) })
+	t.Run("before", func(t *testing.T) { startServer(t, configure).mustSend(201, "POST", secrets, secret("s", "value")) })
 
 	plugin.HangMethod("Decrypt")
-	api := startServer(t, on)
-	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
+	api := startServer(t, configure)
+	api.createFlow("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
 	api.waitUntil("the schema counts", func() bool {
 		return api.get(configMaps, asUser("alice")...).header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == api.get(flowLevels+
 			"/tiny").field("metadata", "uid")
@@ -41,9 +41,9 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 			return api.send("PATCH", secrets+"/s", `{"data":{"more":"YQ=="}}`, append(asUser("alice"), "Content-Type", mergePatch)...)
 		},
 	} {
-		before := api.sample(dispatched)
+		before := api.metricValue(dispatched)
 		go func() { responses <- send() }()
-		api.waitUntil("a seat", func() bool { return api.sample(dispatched) > before })
+		api.waitUntil("a seat", func() bool { return api.metricValue(dispatched) > before })
 		api.waitUntil("other requests proceed", func() bool { return api.get(configMaps, asUser("alice")...).code == 200 })
 		if len(responses) > 0 {
 			t.Fatalf("got status %d while the plugin hangs, want no response yet", (<-responses).code)

@@ -28,19 +28,19 @@ type laggingSource struct {
 // startLagging starts a server whose cache can lag.
 func startLagging(t *testing.T, configure ...func(*config.Options)) (*testServer, *laggingSource) {
 	t.Helper()
-	l := &laggingSource{requested: make(chan struct{}, 1)}
+	source := &laggingSource{requested: make(chan struct{}, 1)}
 	api := startServer(t, func(options *config.Options) {
 		for _, set := range configure {
 			set(options)
 		}
 		options.WrapSource = func(s watchcache.Source) watchcache.Source {
-			l.Source = s
-			return l
+			source.Source = s
+			return source
 		}
 	})
-	l.lags.Store(true)
-	t.Cleanup(func() { l.lags.Store(false); l.let() })
-	return api, l
+	source.lags.Store(true)
+	t.Cleanup(func() { source.lags.Store(false); source.let() })
+	return api, source
 }
 
 func (l *laggingSource) let() {
@@ -170,9 +170,9 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 	}
 }
 
-// TestVersionZeroWithoutWatchCache checks that --watch-cache=false makes reads with
+// TestReadsAreCurrentWithoutWatchCache checks that --watch-cache=false makes reads with
 // resourceVersion=0 as recent as those without it.
-func TestVersionZeroWithoutWatchCache(t *testing.T) {
+func TestReadsAreCurrentWithoutWatchCache(t *testing.T) {
 	t.Parallel()
 	api, _ := startLagging(t, func(options *config.Options) { options.Compatibility.WatchCache = false })
 	const path = "/api/v1/namespaces/default/configmaps"

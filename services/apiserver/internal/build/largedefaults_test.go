@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestDefaultsThatMakeObjectsTooLarge checks that objects that later defaults would make too large
+// TestDefaultsBeyondSizeLimitAreOmitted checks that objects that later defaults would make too large
 // are served without them, and can be patched and deleted. Complete updates apply the defaults and
 // are rejected.
-func TestDefaultsThatMakeObjectsTooLarge(t *testing.T) {
+func TestDefaultsBeyondSizeLimitAreOmitted(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := startServer(t, nil)

@@ -45,7 +45,7 @@ func (api *testServer) runCandidate(name, binary, emulation string) *candidate {
 	if err != nil {
 		api.t.Fatal(err)
 	}
-	s := &candidate{leads: make(chan struct{}), ended: make(chan struct{})}
+	started := &candidate{leads: make(chan struct{}), ended: make(chan struct{})}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          lock,
 		Name:          "example",
@@ -54,7 +54,7 @@ func (api *testServer) runCandidate(name, binary, emulation string) *candidate {
 		RenewDeadline: time.Second,
 		RetryPeriod:   200 * time.Millisecond,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { close(s.leads) },
+			OnStartedLeading: func(context.Context) { close(started.leads) },
 			OnStoppedLeading: func() {},
 		},
 	})
@@ -65,22 +65,22 @@ func (api *testServer) runCandidate(name, binary, emulation string) *candidate {
 	done := make(chan struct{})
 	go func() { defer close(done); leaseCandidate.Run(ctx) }()
 	go func() {
-		defer close(s.ended)
+		defer close(started.ended)
 		elector.Run(ctx)
 		end() // a former leader ends
 		<-done
 	}()
-	api.t.Cleanup(func() { end(); <-s.ended })
-	return s
+	api.t.Cleanup(func() { end(); <-started.ended })
+	return started
 }
 
-// within fails the test unless happens is closed within a minute.
-func (api *testServer) within(what string, happens <-chan struct{}) {
+// waitFor fails the test unless happens is closed within a minute.
+func (api *testServer) waitFor(name string, happens <-chan struct{}) {
 	api.t.Helper()
 	select {
 	case <-happens:
 	case <-time.After(time.Minute):
-		api.t.Fatalf("%s: not within a minute; the lease is %s", what, api.get(contestedLease).body)
+		api.t.Fatalf("%s: not within a minute; the lease is %s", name, api.get(contestedLease).body)
 	}
 }
 
@@ -114,15 +114,15 @@ func TestOldestCandidateLeads(t *testing.T) {
 
 	// 1. The only candidate leads.
 	first := two.runCandidate("Host_new", "1.33.0", "1.33.0")
-	two.within("the only candidate leads", first.leads)
+	two.waitFor("the only candidate leads", first.leads)
 	if got := spec("holderIdentity") + " " + spec("strategy"); got != "Host_new OldestEmulationVersion" {
 		t.Errorf("got holder and strategy %s, want Host_new OldestEmulationVersion", got)
 	}
 
 	// 2. A candidate with an older emulation version replaces it.
 	oldest := two.runCandidate("old", "1.33.0", "1.32.0")
-	two.within("the newer one makes way", first.ended)
-	two.within("the oldest leads", oldest.leads)
+	two.waitFor("the newer one makes way", first.ended)
+	two.waitFor("the oldest leads", oldest.leads)
 	if got := spec("holderIdentity") + " " + spec("leaseTransitions"); got != "old 1" {
 		t.Errorf("got holder and transitions %s, want old 1", got)
 	}

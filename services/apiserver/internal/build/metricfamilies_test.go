@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// families returns the metric families of the server.
-func (api *testServer) families() map[string]*dto.MetricFamily {
+// metricFamilies returns the metric families of the server.
+func (api *testServer) metricFamilies() map[string]*dto.MetricFamily {
 	api.t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	out, err := parser.TextToMetricFamilies(bytes.NewReader(api.mustSend(200, "GET", "/metrics", "").body))
@@ -129,9 +129,9 @@ var shapes = map[string]string{
 }
 
 // shape returns the type, the number of buckets and the labels of a family.
-func shape(f *dto.MetricFamily) string {
-	m := f.Metric[0]
-	parts := []string{f.GetType().String()}
+func shape(family *dto.MetricFamily) string {
+	m := family.Metric[0]
+	parts := []string{family.GetType().String()}
 	if h := m.Histogram; h != nil {
 		parts = append(parts, fmt.Sprint(len(h.Bucket)))
 	}
@@ -152,8 +152,8 @@ func TestMetricFamiliesOfKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := startServer(t, onEtcd(t))
-	api.useMetrics()
-	got := api.families()
+	api.sendMeasuredRequests()
+	got := api.metricFamilies()
 	for line := range strings.Lines(string(recorded)) {
 		name, stability, _ := strings.Cut(strings.TrimSpace(line), " ")
 		metricFamily := got[name]
@@ -192,15 +192,15 @@ func TestMetricsCountRequests(t *testing.T) {
 	api := startServer(t, onEtcd(t))
 
 	// Cause at least one sample of every metric, and one failed TLS handshake.
-	api.useMetrics()
+	api.sendMeasuredRequests()
 	if httpResponse, err := http.Get(strings.Replace(api.url, "https", "http", 1)); err == nil {
 		httpResponse.Body.Close()
 	}
-	got := api.families()
-	count := func(name string, labels ...string) (n float64) {
-		for _, m := range got[name].GetMetric() {
+	got := api.metricFamilies()
+	count := func(name string, labels ...string) (value float64) {
+		for _, metric := range got[name].GetMetric() {
 			all := map[string]string{}
-			for _, l := range m.Label {
+			for _, l := range metric.Label {
 				all[l.GetName()] = l.GetValue()
 			}
 			fits := true
@@ -208,10 +208,10 @@ func TestMetricsCountRequests(t *testing.T) {
 				fits = fits && all[labels[i]] == labels[i+1]
 			}
 			if fits {
-				n += m.Counter.GetValue() + m.Gauge.GetValue() + float64(m.Histogram.GetSampleCount())
+				value += metric.Counter.GetValue() + metric.Gauge.GetValue() + float64(metric.Histogram.GetSampleCount())
 			}
 		}
-		return n
+		return value
 	}
 
 	// Each sum over the samples with the labels must be in its range.
@@ -286,21 +286,21 @@ func TestMetricsCountRequests(t *testing.T) {
 		{name: "aggregator_unavailable_apiservice", labels: []string{"name", "v9.ex.test"}, least: 1, most: 1},
 		{name: "aggregator_unavailable_apiservice", labels: []string{"name", "v1.apps"}},
 	} {
-		if n := count(test.name, test.labels...); n < test.least || n > test.most {
-			t.Errorf("%s %v: got %v, want %v to %v", test.name, test.labels, n, test.least, test.most)
+		if value := count(test.name, test.labels...); value < test.least || value > test.most {
+			t.Errorf("%s %v: got %v, want %v to %v", test.name, test.labels, value, test.least, test.most)
 		}
 	}
 }
 
-// TestMetricsFlags checks disabled metrics and label values that are not allowed.
-func TestMetricsFlags(t *testing.T) {
+// TestMetricsFlagsLimitMetrics checks disabled metrics and label values that are not allowed.
+func TestMetricsFlagsLimitMetrics(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, func(options *config.Options) {
 		options.Metrics = optionsFromFlags(t, "--disabled-metrics=apiserver_storage_objects",
 			"--allow-metric-labels=apiserver_request_total,code=200").Metrics
 	})
 	api.get("/nothing")
-	got := api.families()
+	got := api.metricFamilies()
 	if got["apiserver_storage_objects"] != nil {
 		t.Error("got disabled metrics, want none")
 	}
@@ -320,15 +320,15 @@ func TestMetricsFlags(t *testing.T) {
 	}
 }
 
-// useMetrics sends requests of all kinds.
-func (api *testServer) useMetrics() {
+// sendMeasuredRequests sends requests of all kinds.
+func (api *testServer) sendMeasuredRequests() {
 	api.t.Helper()
 	pod := `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
 	api.mustSend(201, "POST", "/api/v1/namespaces/default/pods?fieldValidation=Strict", pod)
 	api.mustSend(200, "PATCH", "/api/v1/namespaces/default/pods/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
 	api.mustSend(200, "PATCH", "/api/v1/namespaces/default/pods/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
 	api.mustSend(200, "GET", "/api/v1/componentstatuses", "")
-	api.watching("/api/v1/namespaces/default/pods?watch=1&resourceVersion=0")
+	api.openWatch("/api/v1/namespaces/default/pods?watch=1&resourceVersion=0")
 	api.mustSend(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}`)
 	api.mustSend(201, "POST", definitionsPath,
 		`{"metadata":{"name":"ruled.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"ruled","kind":"Ruled"},"versions":[{"name":"v1","served":true,"storage":true,
@@ -341,16 +341,16 @@ func (api *testServer) useMetrics() {
 		`{"metadata":{"name":"v9.ex.test"},"spec":{"group":"ex.test","version":"v9","groupPriorityMinimum":7,"versionPriority":8,"service":{"namespace":"default","name":"s"}}}`)
 	api.waitUntil("looked for", func() bool {
 		shown := map[string]bool{}
-		for _, m := range api.families()["aggregator_unavailable_apiservice"].GetMetric() {
+		for _, m := range api.metricFamilies()["aggregator_unavailable_apiservice"].GetMetric() {
 			shown[m.Label[0].GetValue()] = true
 		}
 		return shown["v9.ex.test"] && shown["v1.apps"] && shown["v1.ex.test"]
 	})
-	api.webhook()
+	api.createObservedConfigMap()
 }
 
-// webhook creates a ConfigMap that a webhook sees.
-func (api *testServer) webhook() {
+// createObservedConfigMap creates a ConfigMap that a webhook sees.
+func (api *testServer) createObservedConfigMap() {
 	api.t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
@@ -370,8 +370,8 @@ func (api *testServer) webhook() {
 	api.mustSend(201, "POST", configMaps, configMap("asked"))
 }
 
-// TestHealthCheckMetrics checks the metrics of health checks.
-func TestHealthCheckMetrics(t *testing.T) {
+// TestHealthChecksAreMeasured checks the metrics of health checks.
+func TestHealthChecksAreMeasured(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	api.mustSend(200, "GET", "/livez", "")

@@ -17,9 +17,9 @@ import (
 
 var ages = regexp.MustCompile(`"(\d+[hms])+"`)
 
-// TestListsOfOldVersions checks that a list is the same in every form, whether it comes from the
+// TestListsOfOldRevisionsAreEqualInAllForms checks that a list is the same in every form, whether it comes from the
 // cache or, once the cache has dropped the version, from the store in pages.
-func TestListsOfOldVersions(t *testing.T) {
+func TestListsOfOldRevisionsAreEqualInAllForms(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := startServer(t, func(options *config.Options) {
@@ -85,8 +85,8 @@ func TestListsOfOldVersions(t *testing.T) {
 
 	// 2. Read the list in all forms while the cache has its version.
 	cached := map[string][]byte{}
-	for _, f := range forms {
-		cached[f.name] = read(f.query, f.accept, f.encoding)
+	for _, form := range forms {
+		cached[form.name] = read(form.query, form.accept, form.encoding)
 	}
 
 	// 3. Write until the cache has forgotten the version.
@@ -103,18 +103,18 @@ func TestListsOfOldVersions(t *testing.T) {
 	}
 
 	// 4. The lists that are read from etcd now must equal those from the cache.
-	for _, f := range forms {
-		got := read(f.query, f.accept, f.encoding)
-		want := cached[f.name]
-		if f.accept == cborType { // field order is undefined
+	for _, form := range forms {
+		got := read(form.query, form.accept, form.encoding)
+		want := cached[form.name]
+		if form.accept == cborType { // field order is undefined
 			same := reflect.DeepEqual(readCBOR[any](t, got), readCBOR[any](t, want))
 			if !same {
-				t.Errorf("%s: got another list than before, want the same", f.name)
+				t.Errorf("%s: got another list than before, want the same", form.name)
 			}
 			continue
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s: %d bytes, %d from the cache:\n%.300q\n%.300q", f.name, len(got), len(want), got, want)
+			t.Errorf("%s: %d bytes, %d from the cache:\n%.300q\n%.300q", form.name, len(got), len(want), got, want)
 		}
 	}
 	// The rest of a list that started at the old version.

@@ -16,8 +16,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// TestNamespacePermissionsStayInNamespace requests paths that were once authorized as one thing and
-// executed as another.
+// TestNamespacePermissionsStayInNamespace checks that permissions in one namespace, for one name or for
+// one verb allow nothing else, also for paths that could be read in two ways.
 func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -125,23 +125,23 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 		options.Authorization.Modes = []string{"Webhook"}
 		options.Authorization.WebhookConfigFile = webhook.file
 	})
-	w := &clusterState{testServer: api, before: map[string]string{}}
-	w.fill()
+	state := &clusterState{testServer: api, before: map[string]string{}}
+	state.fill()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
 	responses := map[int]int{} // number by status code
 	for i := range 1500 {
 		// 1. Draw a request.
 		prefix := pick("", "", "", "", "watch/", "proxy/")
-		in := pick("", "namespaces/a/", "namespaces/b/", "namespaces/a/namespaces/b/", "namespaces/a//", "/namespaces/b/")
-		what := pick("configmaps", "serviceaccounts", "namespaces", "priorityclasses", "pods")
+		input := pick("", "namespaces/a/", "namespaces/b/", "namespaces/a/namespaces/b/", "namespaces/a//", "/namespaces/b/")
+		resource := pick("configmaps", "serviceaccounts", "namespaces", "priorityclasses", "pods")
 		name := pick("", "/a", "/b", "/a", "/b", "//a", "/a/", "/a/status", "/b/log", "/a/finalize", "/a/b", "/a%2Fb",
 			"/b/scale", "/../b")
 		root := "/api/v1/"
-		if what == "priorityclasses" {
+		if resource == "priorityclasses" {
 			root = "/apis/scheduling.k8s.io/v1/"
 		}
-		path := root + prefix + in + what + name
+		path := root + prefix + input + resource + name
 		query := pick("", "", "watch=1&", "dryRun=All&", "fieldSelector=metadata.name%3Da&",
 			"fieldSelector=metadata.name%3Da&watch=1&", "labelSelector=of%3Db&") + "timeoutSeconds=1&resourceVersion=0"
 		method := pick("GET", "GET", "GET", "DELETE", "PATCH", "POST", "PUT", "HEAD", "OPTIONS")
@@ -161,9 +161,9 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 			t.Fatalf("%s %s: got no access review of a resource, want one", method, path)
 		}
 		responses[response.code]++
-		w.check(t, method+" "+path+"?"+query, response, reviews)
+		state.check(t, method+" "+path+"?"+query, response, reviews)
 		if i%100 == 99 {
-			w.fill()
+			state.fill()
 		}
 	}
 	if responses[200] < 50 || responses[404] < 50 || responses[405] < 10 {
@@ -218,19 +218,19 @@ func (w *clusterState) now() map[string]string {
 }
 
 // check verifies that everything that a request shows or changes was authorized.
-func (w *clusterState) check(t *testing.T, what string, r apiResponse, reviews []authorizationv1.SubjectAccessReviewSpec) {
+func (w *clusterState) check(t *testing.T, request string, r apiResponse, reviews []authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
 	covers := func(verbs []string, resource, namespace, name string) bool {
 		return slices.ContainsFunc(reviews, func(s authorizationv1.SubjectAccessReviewSpec) bool {
-			q := s.ResourceAttributes
+			query := s.ResourceAttributes
 			if resource == "namespaces" {
-				namespace = q.Namespace
+				namespace = query.Namespace
 				if namespace != "" && namespace != name {
 					return false
 				}
 			}
-			return q.Resource == resource && slices.Contains(verbs, q.Verb) &&
-				(q.Namespace == "" || q.Namespace == namespace) && (q.Name == "" || q.Name == name)
+			return query.Resource == resource && slices.Contains(verbs, query.Verb) &&
+				(query.Namespace == "" || query.Namespace == namespace) && (query.Name == "" || query.Name == name)
 		})
 	}
 	if r.code < 300 {
@@ -244,12 +244,12 @@ func (w *clusterState) check(t *testing.T, what string, r apiResponse, reviews [
 						"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
 					}, resource, namespace, name) {
 					t.Errorf("%s: got %s %s/%s in the response, want only what the review covers, %+v",
-						what, resource, namespace, name, *reviews[0].ResourceAttributes)
+						request, resource, namespace, name, *reviews[0].ResourceAttributes)
 				}
 			}
 		}
 	}
-	if strings.HasPrefix(what, "GET") && len(reviews) == 1 &&
+	if strings.HasPrefix(request, "GET") && len(reviews) == 1 &&
 		slices.Contains([]string{"get", "list", "watch"}, reviews[0].ResourceAttributes.Verb) {
 		return // an authorized read
 	}
@@ -261,14 +261,14 @@ func (w *clusterState) check(t *testing.T, what string, r apiResponse, reviews [
 		}
 		parts := strings.SplitN(key, "/", 3)
 		if !covers([]string{"create", "update", "patch", "delete", "deletecollection"}, parts[0], parts[1], parts[2]) {
-			t.Errorf("%s: got %s changed, want only what the review covers, %+v", what, key, *reviews[0].ResourceAttributes)
+			t.Errorf("%s: got %s changed, want only what the review covers, %+v", request, key, *reviews[0].ResourceAttributes)
 		}
 		delete(w.before, key)
 	}
 	for key := range w.before {
 		parts := strings.SplitN(key, "/", 3)
 		if !covers([]string{"delete", "deletecollection", "update", "patch"}, parts[0], parts[1], parts[2]) {
-			t.Errorf("%s: got %s removed, want only what the review covers, %+v", what, key, *reviews[0].ResourceAttributes)
+			t.Errorf("%s: got %s removed, want only what the review covers, %+v", request, key, *reviews[0].ResourceAttributes)
 		}
 	}
 	w.before = now
@@ -277,18 +277,18 @@ func (w *clusterState) check(t *testing.T, what string, r apiResponse, reviews [
 // objectsIn returns the objects in a line of a response: an object, the items of a list, or the object
 // in a watch event.
 func objectsIn(line string) []map[string]any {
-	var o map[string]any
-	if json.Unmarshal([]byte(line), &o) != nil {
+	var object map[string]any
+	if json.Unmarshal([]byte(line), &object) != nil {
 		return nil
 	}
-	if inner, ok := o["object"].(map[string]any); ok {
-		o = inner
+	if inner, ok := object["object"].(map[string]any); ok {
+		object = inner
 	}
-	items, ok := o["items"].([]any)
+	items, ok := object["items"].([]any)
 	if !ok {
-		return []map[string]any{o}
+		return []map[string]any{object}
 	}
-	kind := strings.TrimSuffix(fmt.Sprint(o["kind"]), "List")
+	kind := strings.TrimSuffix(fmt.Sprint(object["kind"]), "List")
 	var out []map[string]any
 	for _, i := range items {
 		if m, ok := i.(map[string]any); ok {

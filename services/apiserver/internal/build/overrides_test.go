@@ -19,7 +19,7 @@ import (
 // startSecondEtcd starts an etcd that a test can stop and start again with the same data.
 func startSecondEtcd(t *testing.T, socket, data string) *embedded.Server {
 	t.Helper()
-	s, err := embedded.Start(t.Context(), embedded.Options{
+	server, err := embedded.Start(t.Context(), embedded.Options{
 		DataDir:      data,
 		ListenClient: "unix://" + socket,
 		Logger:       etcdtest.Logger(t),
@@ -27,7 +27,7 @@ func startSecondEtcd(t *testing.T, socket, data string) *embedded.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return server
 }
 
 const (
@@ -40,9 +40,9 @@ func eventOf(name string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"involvedObject":{"namespace":"default"},"message":"m"}`, name)
 }
 
-// TestEtcdOverrides runs two replicas on two etcd clusters with one stream each. It checks the
+// TestOverriddenResourcesAreStoredInTheirCluster runs two replicas on two etcd clusters with one stream each. It checks the
 // stored objects, their versions, and the effect of an unavailable cluster.
-func TestEtcdOverrides(t *testing.T) {
+func TestOverriddenResourcesAreStoredInTheirCluster(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	dir := t.TempDir()
@@ -62,22 +62,22 @@ func TestEtcdOverrides(t *testing.T) {
 			options.Encryption.ConfigFile = encryption
 		})
 	}
-	a := replica()
-	b := replica()
-	if n := len(a.server.stores.overrideClusters); n != 1 {
+	first := replica()
+	second := replica()
+	if n := len(first.server.stores.overrideClusters); n != 1 {
 		t.Fatalf("got %d clusters beside the main one, want 1", n)
 	}
 	keeps := func(s storage.Interface, key string) []byte {
-		kv, _, err := s.Get(t.Context(), key, 0)
+		stored, _, err := s.Get(t.Context(), key, 0)
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
 			t.Fatal(err)
 		}
-		return kv.Value
+		return stored.Value
 	}
-	event := a.mustSend(201, "POST", eventsPath, eventOf("e"))
-	a.mustSend(201, "POST", deploymentsPath, deploymentOne)
-	a.mustSend(201, "POST", configMaps, configMap("c"))
-	second1 := a.server.stores.overrideClusters[0].store
+	event := first.mustSend(201, "POST", eventsPath, eventOf("e"))
+	first.mustSend(201, "POST", deploymentsPath, deploymentOne)
+	first.mustSend(201, "POST", configMaps, configMap("c"))
+	second1 := first.server.stores.overrideClusters[0].store
 	for key, there := range map[string]bool{
 		"/registry/events/default/e": true, "/registry/deployments/default/d": true,
 		"/registry/configmaps/default/c": false,
@@ -85,7 +85,7 @@ func TestEtcdOverrides(t *testing.T) {
 		if got := keeps(second1, key) != nil; got != there {
 			t.Errorf("%s in the other cluster: got %t, want %t", key, got, there)
 		}
-		if got := keeps(a.server.stores.store, key) != nil; got == there {
+		if got := keeps(first.server.stores.store, key) != nil; got == there {
 			t.Errorf("%s in the main cluster: got %t, want %t", key, got, !there)
 		}
 	}
@@ -94,25 +94,25 @@ func TestEtcdOverrides(t *testing.T) {
 	}
 	// The other replica returns the same objects in each kind of read.
 	for _, path := range []string{eventsPath + "/e", "/apis/events.k8s.io/v1/namespaces/default/events/e", deploymentsPath + "/d"} {
-		b.mustSend(200, "GET", path, "")
+		second.mustSend(200, "GET", path, "")
 	}
-	list := b.mustSend(200, "GET", eventsPath, "")
+	list := second.mustSend(200, "GET", eventsPath, "")
 	if revision, err := second1.Revision(t.Context()); err != nil || atoi(t, list.resourceVersion()) > revision ||
 		atoi(t, list.resourceVersion()) < atoi(t, event.resourceVersion()) {
 		t.Errorf("got list at %s, want between its event at %s and the cluster at %d (error %v)",
 			list.resourceVersion(), event.resourceVersion(), revision, err)
 	}
-	b.waitUntil("fed by the stream", func() bool {
-		s := b.server.stores.overrideClusters[0].fanout.State().Source
+	second.waitUntil("fed by the stream", func() bool {
+		s := second.server.stores.overrideClusters[0].fanout.State().Source
 		return s == "nats" || s == "local"
 	})
 	// A watch resumes from versions of the other cluster.
-	events := watchOf(b, eventsPath+"?watch=true&resourceVersion="+list.resourceVersion())
-	a.mustSend(201, "POST", eventsPath, eventOf("f"))
+	events := watchOf(second, eventsPath+"?watch=true&resourceVersion="+list.resourceVersion())
+	first.mustSend(201, "POST", eventsPath, eventOf("f"))
 	if got := events.next(); got != "ADDED f" {
 		t.Errorf("got event %s, want ADDED f", got)
 	}
-	metrics := string(a.get("/metrics").body)
+	metrics := string(first.get("/metrics").body)
 	for _, want := range []string{
 		`apiserver_storage_size_bytes{etcd_cluster="etcd-override-0",storage_cluster_id="etcd-1"}`,
 		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"}`,
@@ -122,10 +122,10 @@ func TestEtcdOverrides(t *testing.T) {
 			t.Errorf("there is no metric %s", want)
 		}
 	}
-	a.mustSend(200, "GET", "/readyz/etcd-override-0", "")
+	first.mustSend(200, "GET", "/readyz/etcd-override-0", "")
 
 	other.Stop()
-	for _, r := range []*testServer{a, b} {
+	for _, r := range []*testServer{first, second} {
 		r.waitUntil("health check fails", func() bool {
 			return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError
 		})
@@ -137,28 +137,28 @@ func TestEtcdOverrides(t *testing.T) {
 		r.mustSend(200, "GET", configMaps, "")
 		r.mustSend(200, "GET", eventsPath+"?resourceVersion=0", "")
 	}
-	a.mustSend(201, "POST", configMaps, configMap("meanwhile"))
-	if response := a.send("POST", eventsPath+"?timeout=200ms", eventOf("lost")); response.code < 500 {
+	first.mustSend(201, "POST", configMaps, configMap("meanwhile"))
+	if response := first.send("POST", eventsPath+"?timeout=200ms", eventOf("lost")); response.code < 500 {
 		t.Errorf("write without its cluster: got status %d, want a server error", response.code)
 	}
-	if got := b.get(eventsPath + "?timeout=200ms"); got.code < 500 {
+	if got := second.get(eventsPath + "?timeout=200ms"); got.code < 500 {
 		t.Errorf("read without its cluster: got status %d, want a server error", got.code)
 	}
 
 	again := startSecondEtcd(t, socket, data)
 	t.Cleanup(again.Stop)
-	a.waitUntil("back", func() bool { return a.send("POST", eventsPath, eventOf("g")).code == 201 })
+	first.waitUntil("back", func() bool { return first.send("POST", eventsPath, eventOf("g")).code == 201 })
 	for got := events.next(); got != "ADDED g"; got = events.next() {
 		if got != "ADDED lost" {
 			t.Fatalf("got event %s, want ADDED lost", got)
 		}
 	}
-	b.mustSend(200, "GET", eventsPath+"/g", "")
+	second.mustSend(200, "GET", eventsPath+"/g", "")
 }
 
-// TestUnavailableOverrideAtStart checks that the resources of a missing cluster do not appear
+// TestResourcesOfUnavailableOverrideAreNotEmpty checks that the resources of a missing cluster do not appear
 // empty.
-func TestUnavailableOverrideAtStart(t *testing.T) {
+func TestResourcesOfUnavailableOverrideAreNotEmpty(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -166,8 +166,8 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 		onEtcd(t)(options)
 		options.Etcd.Overrides = []string{"policy/poddisruptionbudgets#unix://" + socket, "apps/deployments#unix://" + socket}
 	})
-	api.account()
-	api.pod("p", "n", ready)
+	api.createDefaultAccount()
+	api.createPod("p", "n", ready)
 	for _, path := range []string{
 		deploymentsPath + "?resourceVersion=0", deploymentsPath + "/d?resourceVersion=0",
 		deploymentsPath + "/d/scale?resourceVersion=0", deploymentsPath + "?watch=true&resourceVersion=0",

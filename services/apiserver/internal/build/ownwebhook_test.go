@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// TestWebhookOfTheServerItself registers webhooks that are the API server itself. They are called
+// TestServerCallsItselfAsWebhook registers webhooks that are the API server itself. They are called
 // as its own user, without a certificate authority.
-func TestWebhookOfTheServerItself(t *testing.T) {
+func TestServerCallsItselfAsWebhook(t *testing.T) {
 	t.Parallel()
 	fixture := startAudited(t, func(options *config.Options) {
 		err := os.WriteFile(options.Audit.PolicyFile,
@@ -36,15 +36,15 @@ func TestWebhookOfTheServerItself(t *testing.T) {
 	}
 	called := map[string]string{} // users by path
 	for line := range strings.Lines(fixture.read()) {
-		var e struct {
+		var event struct {
 			RequestURI string
 			User       struct{ Username string }
 		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
 			t.Fatal(err)
 		}
-		path, _, _ := strings.Cut(e.RequestURI, "?")
-		called[path] = e.User.Username
+		path, _, _ := strings.Cut(event.RequestURI, "?")
+		called[path] = event.User.Username
 	}
 	for _, path := range []string{"/webhook-service", "/webhook-url"} {
 		if called[path] != "system:apiserver" {

@@ -76,16 +76,16 @@ func (w *peerFixture) replica(runtimeConfig string, change ...func(*config.Optio
 	})
 }
 
-// serves waits until the storage versions and the address of a replica are published.
-func (api *testServer) serves() {
+// waitUntilPublished waits until the storage versions and the address of a replica are published.
+func (api *testServer) waitUntilPublished() {
 	api.t.Helper()
 	for _, hook := range []string{"built-in-resources-storage-version-updater", "peer-endpoint-reconciler-controller"} {
 		api.mustSend(200, "GET", "/readyz/poststarthook/"+hook, "")
 	}
 }
 
-func (api *testServer) rerouted(code int) float64 {
-	return max(0, api.sample(fmt.Sprintf(`apiserver_rerouted_request_total{code="%d"}`, code)))
+func (api *testServer) proxiedRequests(code int) float64 {
+	return max(0, api.metricValue(fmt.Sprintf(`apiserver_rerouted_request_total{code="%d"}`, code)))
 }
 
 func cronJob(name string) string {
@@ -99,44 +99,44 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	w := newPeerFixture(t)
-	b := w.replica("")
-	b.serves()
-	a := w.replica("batch/v1=false,certificates.k8s.io/v1=false")
-	a.serves()
+	full := w.replica("")
+	full.waitUntilPublished()
+	limited := w.replica("batch/v1=false,certificates.k8s.io/v1=false")
+	limited.waitUntilPublished()
 
-	made := a.mustSend(201, "POST", cronJobs, cronJob("one"))
-	if response := b.mustSend(200, "GET", cronJobs+"/one", "").field("metadata", "uid"); response != made.field("metadata", "uid") {
-		t.Errorf("read from the other server: got UID %v, want %v", response, made.field("metadata", "uid"))
+	made := limited.mustSend(201, "POST", cronJobs, cronJob("one"))
+	if value := full.mustSend(200, "GET", cronJobs+"/one", "").field("metadata", "uid"); value != made.field("metadata", "uid") {
+		t.Errorf("read from the other server: got UID %v, want %v", value, made.field("metadata", "uid"))
 	}
-	a.mustSend(409, "POST", cronJobs, cronJob("one"))
-	a.mustSend(200, "GET", cronJobs+"/one", "")
-	a.mustSend(404, "GET", cronJobs+"/none", "")
-	if items, _ := a.mustSend(200, "GET", cronJobs+"?limit=5", "").field("items").([]any); len(items) != 1 {
+	limited.mustSend(409, "POST", cronJobs, cronJob("one"))
+	limited.mustSend(200, "GET", cronJobs+"/one", "")
+	limited.mustSend(404, "GET", cronJobs+"/none", "")
+	if items, _ := limited.mustSend(200, "GET", cronJobs+"?limit=5", "").field("items").([]any); len(items) != 1 {
 		t.Errorf("got %d items, want 1", len(items))
 	}
-	a.mustSend(200, "PATCH", cronJobs+"/one", `{"spec":{"suspend":true}}`, "Content-Type", mergePatch)
-	b.mustSend(201, "POST", cronJobs, cronJob("two"))
+	limited.mustSend(200, "PATCH", cronJobs+"/one", `{"spec":{"suspend":true}}`, "Content-Type", mergePatch)
+	full.mustSend(201, "POST", cronJobs, cronJob("two"))
 	var seen []string
-	for _, e := range a.watchEvents(cronJobs+"?watch=1&timeoutSeconds=20&resourceVersion="+made.resourceVersion(), 2) {
+	for _, e := range limited.watchEvents(cronJobs+"?watch=1&timeoutSeconds=20&resourceVersion="+made.resourceVersion(), 2) {
 		seen = append(seen, fmt.Sprint(e["type"], " ", e["object"].(map[string]any)["metadata"].(map[string]any)["name"]))
 	}
 	if fmt.Sprint(seen) != "[MODIFIED one ADDED two]" {
 		t.Errorf("got events %v, want [MODIFIED one ADDED two]", seen)
 	}
-	a.mustSend(200, "DELETE", cronJobs+"/two", "")
-	if n := a.rerouted(201); n != 1 {
+	limited.mustSend(200, "DELETE", cronJobs+"/two", "")
+	if n := limited.proxiedRequests(201); n != 1 {
 		t.Errorf("got %v rerouted requests with 201, want 1", n)
 	}
-	a.mustSend(404, "GET", "/apis/batch/v1", "")
-	a.mustSend(404, "GET", "/apis/batch/v9/namespaces/default/cronjobs", "")
-	a.mustSend(404, "GET", "/apis/apps/v1/namespaces/default/cronjobs", "")
-	a.mustSend(200, "GET", "/api/v1/namespaces/default", "")
-	if n := a.rerouted(404); n != 1 { // the object does not exist at the peer
+	limited.mustSend(404, "GET", "/apis/batch/v1", "")
+	limited.mustSend(404, "GET", "/apis/batch/v9/namespaces/default/cronjobs", "")
+	limited.mustSend(404, "GET", "/apis/apps/v1/namespaces/default/cronjobs", "")
+	limited.mustSend(200, "GET", "/api/v1/namespaces/default", "")
+	if n := limited.proxiedRequests(404); n != 1 { // the object does not exist at the peer
 		t.Errorf("got %v rerouted requests with 404, want 1: the others have no serving peer", n)
 	}
 
 	// The peer authenticates the user, whatever headers the client sends.
-	created := a.mustSend(201, "POST", requestsPath, requestFor(t, "carols", "ex.test/any",
+	created := limited.mustSend(201, "POST", requestsPath, requestFor(t, "carols", "ex.test/any",
 		pkix.Name{CommonName: "any"}), append(asUser("carol", "dev"), "Impersonate-Uid", "7", "Impersonate-Extra-Scope", "x",
 		"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X_Remote_User", "root", "X-Remote-Extra-Scope", "all",
 		"X-Our-User", "root", "X-Our-Group", "system:masters", "X-Our-Extra-Scope", "all")...)
@@ -146,12 +146,12 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 	}
 
 	// A request that claims to come from a peer is not proxied.
-	a.mustSend(404, "GET", cronJobs+"/one", "", peers.Header, "true")
-	b.mustSend(200, "GET", cronJobs+"/one", "", peers.Header, "true", "X-Remote-User", "root")
+	limited.mustSend(404, "GET", cronJobs+"/one", "", peers.Header, "true")
+	full.mustSend(200, "GET", cronJobs+"/one", "", peers.Header, "true", "X-Remote-User", "root")
 
-	b.stop()
-	a.waitUntil("the peer is unreachable", func() bool {
-		response := a.get(cronJobs + "/one")
+	full.stop()
+	limited.waitUntil("the peer is unreachable", func() bool {
+		response := limited.get(cronJobs + "/one")
 		return response.code == http.StatusServiceUnavailable && response.field("reason") == "ServiceUnavailable" &&
 			response.field("message") == "Error getting ip and port info of the remote server while proxying"
 	})
@@ -162,13 +162,13 @@ func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	w := newPeerFixture(t)
-	b := w.replica("", withRBAC)
-	b.serves()
+	peer := w.replica("", withRBAC)
+	peer.waitUntilPublished()
 	lax := w.replica("batch/v1=false")
 	strict := w.replica("batch/v1=false", withRBAC)
-	lax.serves()
-	strict.serves()
-	b.mustSend(201, "POST", cronJobs, cronJob("one"))
+	lax.waitUntilPublished()
+	strict.waitUntilPublished()
+	peer.mustSend(201, "POST", cronJobs, cronJob("one"))
 	for name, a := range map[string]*testServer{"allowed here alone": lax, "allowed nowhere": strict} {
 		if response := a.get(cronJobs+"/one", asUser("carol")...); response.code != http.StatusForbidden ||
 			!strings.Contains(string(response.body), `User \"carol\" cannot get resource \"cronjobs\"`) {
@@ -176,10 +176,10 @@ func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 				name, response.code, response.body, http.StatusForbidden, `User \"carol\" cannot get resource \"cronjobs\"`)
 		}
 	}
-	if n := strict.rerouted(403); n != 0 {
+	if n := strict.proxiedRequests(403); n != 0 {
 		t.Errorf("got %v rerouted forbidden requests, want none", n)
 	}
-	b.grant("carol", `{"apiGroups":["batch"],"resources":["cronjobs"],"verbs":["get"]}`)
+	peer.grant("carol", `{"apiGroups":["batch"],"resources":["cronjobs"],"verbs":["get"]}`)
 	strict.waitUntil("allowed", func() bool { return strict.get(cronJobs+"/one", asUser("carol")...).code == 200 })
 	strict.mustSend(403, "DELETE", cronJobs+"/one", "", asUser("carol")...)
 }
@@ -190,22 +190,22 @@ func TestProxiedRequestIsNotProxiedAgain(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	w := newPeerFixture(t)
-	a := w.replica("autoscaling/v1=false")
-	b := w.replica("autoscaling/v1=false")
-	a.serves()
-	b.serves()
+	first := w.replica("autoscaling/v1=false")
+	second := w.replica("autoscaling/v1=false")
+	first.waitUntilPublished()
+	second.waitUntilPublished()
 	const said, scalers = storageVersionsPath +
 		"/autoscaling.horizontalpodautoscalers", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
-	v := a.mustSend(200, "GET", said, "")
+	v := first.mustSend(200, "GET", said, "")
 	lie := bytes.ReplaceAll(v.body, []byte(`"servedVersions":["autoscaling/v2"]`),
 		[]byte(`"servedVersions":["autoscaling/v1","autoscaling/v2"]`))
 	if bytes.Equal(lie, v.body) {
 		t.Fatalf("got an unchanged body %s, want a manipulated one", v.body)
 	}
-	a.mustSend(404, "GET", scalers, "")
-	a.mustSend(200, "PUT", said+"/status", string(lie))
-	a.waitUntil("carried on", func() bool { a.mustSend(404, "GET", scalers, ""); return a.rerouted(404) > 0 })
-	if n := b.rerouted(404); n != 0 {
+	first.mustSend(404, "GET", scalers, "")
+	first.mustSend(200, "PUT", said+"/status", string(lie))
+	first.waitUntil("carried on", func() bool { first.mustSend(404, "GET", scalers, ""); return first.proxiedRequests(404) > 0 })
+	if n := second.proxiedRequests(404); n != 0 {
 		t.Errorf("got %v requests rerouted back, want none", n)
 	}
 }
@@ -215,18 +215,18 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	w := newPeerFixture(t)
-	b := w.replica("")
-	b.serves()
+	peer := w.replica("")
+	peer.waitUntilPublished()
 	api := w.replica("batch/v1=false")
-	api.serves()
+	api.waitUntilPublished()
 	const things = "/apis/example.com/v1/namespaces/default/things"
-	b.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-	b.mustSend(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
-	b.waitUntil("published", func() bool { return b.get(storageVersionsPath+"/example.com.things").code == 200 })
-	b.mustSend(200, "DELETE", definitionsPath+"/things.example.com", "")
-	b.waitUntil("not defined", func() bool { return b.get(definitionsPath+"/things.example.com").code == 404 })
-	identity := b.server.delegates.presence.Identity
-	b.stop()
+	peer.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	peer.mustSend(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
+	peer.waitUntil("published", func() bool { return peer.get(storageVersionsPath+"/example.com.things").code == 200 })
+	peer.mustSend(200, "DELETE", definitionsPath+"/things.example.com", "")
+	peer.waitUntil("not defined", func() bool { return peer.get(definitionsPath+"/things.example.com").code == 404 })
+	identity := peer.server.delegates.presence.Identity
+	peer.stop()
 	api.waitUntil("found to be gone", func() bool { return api.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
 	if response := api.get(things + "/a"); response.code != http.StatusNotFound {
 		t.Errorf("undefined resource: got status %d: %s, want 404", response.code, response.body)
@@ -235,15 +235,15 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 	api.waitUntil("not to be expected", func() bool { return api.get(cronJobs+"/one").code == http.StatusNotFound })
 }
 
-// TestUnreachableOrForgedPeers checks that the request is rejected and discloses nothing.
-func TestUnreachableOrForgedPeers(t *testing.T) {
+// TestUnreachableOrForgedPeersAreRejected checks that the request is rejected and discloses nothing.
+func TestUnreachableOrForgedPeersAreRejected(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	fixture := newPeerFixture(t)
 	b := fixture.replica("")
-	b.serves()
+	b.waitUntilPublished()
 	api := fixture.replica("batch/v1=false")
-	api.serves()
+	api.waitUntilPublished()
 	identity := b.server.delegates.presence.Identity
 	b.stop()
 	var asked atomic.Int32
@@ -257,7 +257,7 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 		{port: "1", want: "connection refused"},
 		{port: at.Port(), want: "certificate"},
 	} {
-		end := api.pretend(identity, c.port)
+		end := api.publishAddress(identity, c.port)
 		api.waitUntil("rejected because of "+c.want, func() bool {
 			response := api.get(cronJobs + "/one")
 			return response.code == http.StatusServiceUnavailable && strings.Contains(string(response.body), c.want)
@@ -268,11 +268,11 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 		t.Errorf("another server received %d requests, want none", n)
 	}
 	c := fixture.replica("")
-	c.serves()
+	c.waitUntilPublished()
 	c.mustSend(201, "POST", cronJobs, cronJob("one"))
-	defer api.pretend(identity, "1")()
+	defer api.publishAddress(identity, "1")()
 	inARow := 0
-	api.waitUntil("asking the one that answers alone", func() bool {
+	api.waitUntil("proxying to the reachable peer only", func() bool {
 		inARow++
 		if api.get(cronJobs+"/one").code != 200 {
 			inARow = 0
@@ -281,8 +281,8 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 	})
 }
 
-// pretend publishes the address of a replica until end is called.
-func (api *testServer) pretend(identity, port string) (end func()) {
+// publishAddress publishes the address of a replica until end is called.
+func (api *testServer) publishAddress(identity, port string) (end func()) {
 	p := api.server.delegates.presence
 	presence := &peers.Presence{
 		Store:    p.Store,
@@ -306,7 +306,7 @@ func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := newPeerFixture(t).replica("")
-	api.serves()
+	api.waitUntilPublished()
 	presence := api.server.delegates.presence
 	at := func(id, ip string, port int32) string {
 		e := &corev1.Endpoints{
@@ -349,12 +349,12 @@ func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 	defer kubelet.Close()
 	w := newPeerFixture(t)
 	b := w.replica("")
-	b.serves()
-	b.account()
-	b.node("n", kubelet.URL)
-	b.pod("p", "n", "")
+	b.waitUntilPublished()
+	b.createDefaultAccount()
+	b.createNode("n", kubelet.URL)
+	b.createPod("p", "n", "")
 	api := w.replica("v1=false")
-	api.serves()
+	api.waitUntilPublished()
 	restConfig := &rest.Config{Host: api.url, TLSClientConfig: api.clientTLS()}
 	at, err := url.Parse(api.url + podsPath + "/p/exec?stdin=true&stdout=true&command=cat")
 	if err != nil {
@@ -378,7 +378,7 @@ func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 			t.Errorf("%s: got %d bytes back, %v, want all %d", name, out.Len(), err, len(big))
 		}
 	}
-	api.waitUntil("counted", func() bool { return api.rerouted(101) == 2 })
+	api.waitUntil("counted", func() bool { return api.proxiedRequests(101) == 2 })
 }
 
 // clientTLS returns the client certificate.

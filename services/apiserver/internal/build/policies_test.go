@@ -34,8 +34,8 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 	api.mustSend(201, "POST", definitionsPath, definitionOf("limits", "Limit", ""))
 	const dry, limits = configMaps + "?dryRun=All", "/apis/example.com/v1/namespaces/default/limits"
 	object := configMap("a", "k", "v")
-	no := admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"false","message":"no"}]`)
-	yes := `{"spec":{"validations":[{"expression":"true"}]}}`
+	denyingPolicy := admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"false","message":"no"}]`)
+	allowingPatch := `{"spec":{"validations":[{"expression":"true"}]}}`
 	max := `"validations":[{"expression":"object.data.size() <= int(params.data.max)","message":"too many"}]`
 	limited := `"validations":[{"expression":"object.data.size() <= int(params.metadata.labels.max)","message":"above the limit"}]`
 
@@ -43,44 +43,44 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 	// show only sometimes.
 	for range 5 {
 		api.steps(t, []step{
-			{what: "create the policy", method: "POST", path: policiesPath, body: no, code: 201},
-			{what: "allowed without a binding", method: "POST", path: dry, body: object, code: 201},
-			{what: "create its binding", method: "POST", path: bindingsPath, body: policyBinding("p", denies), code: 201},
-			{what: "denied with a binding", method: "POST", path: dry, body: object, code: 422, has: []string{"no"}},
+			{name: "create the policy", method: "POST", path: policiesPath, body: denyingPolicy, code: 201},
+			{name: "allowed without a binding", method: "POST", path: dry, body: object, code: 201},
+			{name: "create its binding", method: "POST", path: bindingsPath, body: policyBinding("p", denies), code: 201},
+			{name: "denied with a binding", method: "POST", path: dry, body: object, code: 422, has: []string{"no"}},
 			{
-				what:   "make the binding warn",
+				name:   "make the binding warn",
 				method: "PATCH",
 				path:   bindingsPath + "/p",
 				body:   `{"spec":{"validationActions":["Warn"]}}`,
 				code:   200,
 			},
-			{what: "allowed with a warning", method: "POST", path: dry, body: object, code: 201},
+			{name: "allowed with a warning", method: "POST", path: dry, body: object, code: 201},
 			{
-				what:   "make the binding deny",
+				name:   "make the binding deny",
 				method: "PATCH",
 				path:   bindingsPath + "/p",
 				body:   `{"spec":{"validationActions":["Deny"]}}`,
 				code:   200,
 			},
-			{what: "denied", method: "POST", path: dry, body: object, code: 422},
-			{what: "make the policy allow all", method: "PATCH", path: policiesPath + "/p", body: yes, code: 200},
-			{what: "allowed", method: "POST", path: dry, body: object, code: 201},
-			{what: "delete the policy", method: "DELETE", path: policiesPath + "/p", code: 200},
-			{what: "create the policy again", method: "POST", path: policiesPath, body: no, code: 201},
-			{what: "denied again", method: "POST", path: dry, body: object, code: 422},
-			{what: "delete the binding", method: "DELETE", path: bindingsPath + "/p", code: 200},
-			{what: "allowed again", method: "POST", path: dry, body: object, code: 201},
-			{what: "delete the policy", method: "DELETE", path: policiesPath + "/p", code: 200},
+			{name: "denied", method: "POST", path: dry, body: object, code: 422},
+			{name: "make the policy allow all", method: "PATCH", path: policiesPath + "/p", body: allowingPatch, code: 200},
+			{name: "allowed", method: "POST", path: dry, body: object, code: 201},
+			{name: "delete the policy", method: "DELETE", path: policiesPath + "/p", code: 200},
+			{name: "create the policy again", method: "POST", path: policiesPath, body: denyingPolicy, code: 201},
+			{name: "denied again", method: "POST", path: dry, body: object, code: 422},
+			{name: "delete the binding", method: "DELETE", path: bindingsPath + "/p", code: 200},
+			{name: "allowed again", method: "POST", path: dry, body: object, code: 201},
+			{name: "delete the policy", method: "DELETE", path: policiesPath + "/p", code: 200},
 
 			{
-				what:   "create a policy with a ConfigMap as parameter",
+				name:   "create a policy with a ConfigMap as parameter",
 				method: "POST",
 				path:   policiesPath,
 				body:   admissionPolicy("m", "", "configmaps", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`+max),
 				code:   201,
 			},
 			{
-				what:   "create its binding",
+				name:   "create its binding",
 				method: "POST",
 				path:   bindingsPath,
 				body: policyBinding("m",
@@ -88,59 +88,59 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 						`,"paramRef":{"name":"max","parameterNotFoundAction":"Deny"},"matchResources":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"],"resourceNames":["a"]}]}`),
 				code: 201,
 			},
-			{what: "denied without the parameter", method: "POST", path: dry, body: object, code: 422, has: []string{"no params found"}},
-			{what: "create the parameter", method: "POST", path: configMaps, body: configMap("max", "max", "1"), code: 201},
-			{what: "allowed within the limit", method: "POST", path: dry, body: object, code: 201},
-			{what: "lower the limit", method: "PATCH", path: configMaps + "/max", body: `{"data":{"max":"0"}}`, code: 200},
-			{what: "denied beyond the limit", method: "POST", path: dry, body: object, code: 422, has: []string{"too many"}},
-			{what: "delete the parameter", method: "DELETE", path: configMaps + "/max", code: 200},
+			{name: "denied without the parameter", method: "POST", path: dry, body: object, code: 422, has: []string{"no params found"}},
+			{name: "create the parameter", method: "POST", path: configMaps, body: configMap("max", "max", "1"), code: 201},
+			{name: "allowed within the limit", method: "POST", path: dry, body: object, code: 201},
+			{name: "lower the limit", method: "PATCH", path: configMaps + "/max", body: `{"data":{"max":"0"}}`, code: 200},
+			{name: "denied beyond the limit", method: "POST", path: dry, body: object, code: 422, has: []string{"too many"}},
+			{name: "delete the parameter", method: "DELETE", path: configMaps + "/max", code: 200},
 			{
-				what:   "denied without the parameter again",
+				name:   "denied without the parameter again",
 				method: "POST",
 				path:   dry,
 				body:   object,
 				code:   422,
 				has:    []string{"no params found"},
 			},
-			{what: "delete the binding", method: "DELETE", path: bindingsPath + "/m", code: 200},
-			{what: "delete the policy", method: "DELETE", path: policiesPath + "/m", code: 200},
+			{name: "delete the binding", method: "DELETE", path: bindingsPath + "/m", code: 200},
+			{name: "delete the policy", method: "DELETE", path: policiesPath + "/m", code: 200},
 
 			{
-				what:   "create a policy with custom resources as parameters",
+				name:   "create a policy with custom resources as parameters",
 				method: "POST",
 				path:   policiesPath,
 				body:   admissionPolicy("l", "", "configmaps", `"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},`+limited),
 				code:   201,
 			},
 			{
-				what:   "create its binding",
+				name:   "create its binding",
 				method: "POST",
 				path:   bindingsPath,
 				body:   policyBinding("l", denies+`,"paramRef":{"selector":{},"parameterNotFoundAction":"Allow"}`),
 				code:   201,
 			},
-			{what: "allowed without parameters", method: "POST", path: dry, body: object, code: 201},
+			{name: "allowed without parameters", method: "POST", path: dry, body: object, code: 201},
 			{
-				what:   "create a parameter",
+				name:   "create a parameter",
 				method: "POST",
 				path:   limits,
 				body:   `{"apiVersion":"example.com/v1","kind":"Limit","metadata":{"name":"x","labels":{"max":"1"}}}`,
 				code:   201,
 			},
-			{what: "allowed within the limit", method: "POST", path: dry, body: object, code: 201},
+			{name: "allowed within the limit", method: "POST", path: dry, body: object, code: 201},
 			{
-				what:   "create another parameter with a lower limit",
+				name:   "create another parameter with a lower limit",
 				method: "POST",
 				path:   limits,
 				body:   `{"apiVersion":"example.com/v1","kind":"Limit","metadata":{"name":"y","labels":{"max":"0"}}}`,
 				code:   201,
 			},
-			{what: "denied beyond the limit", method: "POST", path: dry, body: object, code: 422, has: []string{"above the limit"}},
-			{what: "delete the lower limit", method: "DELETE", path: limits + "/y", code: 200},
-			{what: "allowed within the other limit", method: "POST", path: dry, body: object, code: 201},
-			{what: "delete all parameters", method: "DELETE", path: limits, code: 200},
-			{what: "delete the binding", method: "DELETE", path: bindingsPath + "/l", code: 200},
-			{what: "delete the policy", method: "DELETE", path: policiesPath + "/l", code: 200},
+			{name: "denied beyond the limit", method: "POST", path: dry, body: object, code: 422, has: []string{"above the limit"}},
+			{name: "delete the lower limit", method: "DELETE", path: limits + "/y", code: 200},
+			{name: "allowed within the other limit", method: "POST", path: dry, body: object, code: 201},
+			{name: "delete all parameters", method: "DELETE", path: limits, code: 200},
+			{name: "delete the binding", method: "DELETE", path: bindingsPath + "/l", code: 200},
+			{name: "delete the policy", method: "DELETE", path: policiesPath + "/l", code: 200},
 		})
 	}
 }
@@ -154,9 +154,9 @@ func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 	api.mustSend(201, "POST", policiesPath, everything)
 	api.mustSend(201, "POST", bindingsPath, policyBinding("all", denies))
 	api.steps(t, []step{
-		{what: "an object", method: "POST", path: configMaps, body: configMap("a"), code: 422, has: []string{"nothing goes"}},
+		{name: "an object", method: "POST", path: configMaps, body: configMap("a"), code: 422, has: []string{"nothing goes"}},
 		{
-			what:   "a webhook configuration",
+			name:   "a webhook configuration",
 			method: "POST",
 			path:   "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 			body:   `{"metadata":{"name":"w"}}`,
@@ -164,29 +164,29 @@ func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 			has:    []string{"nothing goes"},
 		},
 		{
-			what:   "a question",
+			name:   "a question",
 			method: "POST",
 			path:   "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 			body:   `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`,
 			code:   201,
 		},
-		{what: "another binding", method: "POST", path: bindingsPath, body: policyBinding("other", denies), code: 201},
+		{name: "another binding", method: "POST", path: bindingsPath, body: policyBinding("other", denies), code: 201},
 		{
-			what:   "another policy",
+			name:   "another policy",
 			method: "POST",
 			path:   policiesPath,
 			body:   strings.Replace(everything, `"all"`, `"other"`, 1),
 			code:   201,
 		},
-		{what: "the policy", method: "PATCH", path: policiesPath + "/all", body: `{"metadata":{"labels":{"a":"b"}}}`, code: 200},
-		{what: "the bindings no more", method: "DELETE", path: bindingsPath, code: 200},
-		{what: "an object then", method: "POST", path: configMaps, body: configMap("a"), code: 201},
+		{name: "the policy", method: "PATCH", path: policiesPath + "/all", body: `{"metadata":{"labels":{"a":"b"}}}`, code: 200},
+		{name: "the bindings no more", method: "DELETE", path: bindingsPath, code: 200},
+		{name: "an object then", method: "POST", path: configMaps, body: configMap("a"), code: 201},
 	})
 }
 
-// TestPoliciesMatchOtherVersions checks that policies see the version and the subresources that
+// TestPoliciesSeeTheVersionTheyMatch checks that policies see the version and the subresources that
 // they name.
-func TestPoliciesMatchOtherVersions(t *testing.T) {
+func TestPoliciesSeeTheVersionTheyMatch(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	const (
@@ -204,26 +204,26 @@ func TestPoliciesMatchOtherVersions(t *testing.T) {
 			percent)
 	}
 	api.steps(t, []step{
-		{what: "a scaler of v2", method: "POST", path: scalers, body: scaler(40), code: 201},
-		{what: "one that does too much", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 422, has: []string{"too much"}},
+		{name: "a scaler of v2", method: "POST", path: scalers, body: scaler(40), code: 201},
+		{name: "one that does too much", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 422, has: []string{"too much"}},
 		{
-			what:   "an exact policy",
+			name:   "an exact policy",
 			method: "PATCH",
 			path:   policiesPath + "/e",
 			body:   `{"spec":{"matchConstraints":{"matchPolicy":"Exact"}}}`,
 			code:   200,
 		},
-		{what: "is not for it", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 200},
+		{name: "is not for it", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 200},
 		{
-			what:   "a deployment",
+			name:   "a deployment",
 			method: "POST",
 			path:   deployments,
 			body:   `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":5,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 			code:   201,
 		},
-		{what: "its scale", method: "PATCH", path: deployments + "/d/scale", body: `{"spec":{"replicas":2}}`, code: 200},
+		{name: "its scale", method: "PATCH", path: deployments + "/d/scale", body: `{"spec":{"replicas":2}}`, code: 200},
 		{
-			what:   "too high a scale",
+			name:   "too high a scale",
 			method: "PATCH",
 			path:   deployments + "/d/scale",
 			body:   `{"spec":{"replicas":4}}`,
@@ -251,20 +251,20 @@ func TestMutatingPoliciesApplyAtOnce(t *testing.T) {
 	for range 5 {
 		api.steps(t, []step{
 			{
-				what:   "create the policy",
+				name:   "create the policy",
 				method: "POST",
 				path:   changersPath,
 				body:   admissionPolicy("p", "", "configmaps", sets("one")),
 				code:   201,
 			},
-			{what: "allowed without a binding", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":"one"`}},
-			{what: "its binding", method: "POST", path: changersBound, body: policyBinding("p", ""), code: 201},
-			{what: "with it", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"one"`}},
-			{what: "another value", method: "PATCH", path: changersPath + "/p", body: `{"spec":{` + sets("two") + `}}`, code: 200},
-			{what: "with that", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"two"`}},
-			{what: "delete the binding", method: "DELETE", path: changersBound + "/p", code: 200},
-			{what: "without it", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":`}},
-			{what: "delete the policy", method: "DELETE", path: changersPath + "/p", code: 200},
+			{name: "allowed without a binding", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":"one"`}},
+			{name: "its binding", method: "POST", path: changersBound, body: policyBinding("p", ""), code: 201},
+			{name: "with it", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"one"`}},
+			{name: "another value", method: "PATCH", path: changersPath + "/p", body: `{"spec":{` + sets("two") + `}}`, code: 200},
+			{name: "with that", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"two"`}},
+			{name: "delete the binding", method: "DELETE", path: changersBound + "/p", code: 200},
+			{name: "without it", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":`}},
+			{name: "delete the policy", method: "DELETE", path: changersPath + "/p", code: 200},
 		})
 	}
 }

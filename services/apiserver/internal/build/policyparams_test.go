@@ -52,7 +52,7 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 		allSecrets        = `"selector":{},"namespace":"default"`
 	)
 	type bobStep struct {
-		what               string
+		name               string
 		method, path, body string
 		code               int
 		wantErr            string // part of the response
@@ -65,7 +65,7 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 				headers = append(headers, "Content-Type", mergePatch)
 			}
 			if response := api.send(s.method, s.path, s.body, headers...); response.code != s.code || !strings.Contains(string(response.body), s.wantErr) {
-				t.Errorf("%s: got %d %s, want %d and %q", s.what, response.code, response.body, s.code, s.wantErr)
+				t.Errorf("%s: got %d %s, want %d and %q", s.name, response.code, response.body, s.code, s.wantErr)
 			}
 		}
 	}
@@ -74,34 +74,34 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 	// 1. Without any permission on secrets.
 	asBob(
 		bobStep{
-			what: "create a policy without parameters", method: "POST", path: policiesPath,
+			name: "create a policy without parameters", method: "POST", path: policiesPath,
 			body: admissionPolicy("plain", "", "configmaps", `"validations":[{"expression":"true"}]`), code: 201,
 		},
 		bobStep{
-			what: "create a binding without parameters", method: "POST", path: bindingsPath,
+			name: "create a binding without parameters", method: "POST", path: bindingsPath,
 			body: policyBinding("plain", denies), code: 201,
 		},
 		bobStep{
-			what: "create a policy with secrets as parameters", method: "POST", path: policiesPath,
+			name: "create a policy with secrets as parameters", method: "POST", path: policiesPath,
 			body: secretPolicy("p"), code: 422, wantErr: errNeedsGetOnKind,
 		},
 		bobStep{
-			what: "add secrets as parameters to a policy", method: "PATCH", path: policiesPath + "/plain",
+			name: "add secrets as parameters to a policy", method: "PATCH", path: policiesPath + "/plain",
 			body: `{"spec":{"paramKind":{"apiVersion":"v1","kind":"Secret"}}}`, code: 422, wantErr: errNeedsGetOnKind,
 		},
 	)
 	api.mustSend(201, "POST", policiesPath, secretPolicy("p")) // as the administrator
 	asBob(
 		bobStep{
-			what: "update a policy without a change of its parameters", method: "PATCH", path: policiesPath + "/p",
+			name: "update a policy without a change of its parameters", method: "PATCH", path: policiesPath + "/p",
 			body: `{"metadata":{"labels":{"a":"b"}}}`, code: 200,
 		},
 		bobStep{
-			what: "bind a secret to a policy", method: "POST", path: bindingsPath,
+			name: "bind a secret to a policy", method: "POST", path: bindingsPath,
 			body: paramBinding("p", "p", secretS), code: 422, wantErr: errNeedsGetOnRef,
 		},
 		bobStep{
-			what: "bind a secret to a policy that does not exist", method: "POST", path: bindingsPath,
+			name: "bind a secret to a policy that does not exist", method: "POST", path: bindingsPath,
 			body: paramBinding("unknown", "unknown", secretS), code: 422, wantErr: errNeedsGetOnRef,
 		},
 	)
@@ -113,23 +113,23 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 		`{"metadata":{"name":"one"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"one"},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`)
 	asBob(
 		bobStep{
-			what: "bind the permitted secret", method: "POST", path: bindingsPath,
+			name: "bind the permitted secret", method: "POST", path: bindingsPath,
 			body: paramBinding("p", "p", secretS), code: 201,
 		},
 		bobStep{
-			what: "bind secrets by a selector", method: "POST", path: bindingsPath,
+			name: "bind secrets by a selector", method: "POST", path: bindingsPath,
 			body: paramBinding("selected", "p", allSecrets), code: 422, wantErr: errNeedsListOnRef,
 		},
 		bobStep{
-			what: "change the namespace of the bound secret", method: "PATCH", path: bindingsPath + "/p",
+			name: "change the namespace of the bound secret", method: "PATCH", path: bindingsPath + "/p",
 			body: `{"spec":{"paramRef":{"namespace":"kube-system"}}}`, code: 422, wantErr: errNeedsGetOnRef,
 		},
 		bobStep{
-			what: "change the name of the bound secret", method: "PATCH", path: bindingsPath + "/p",
+			name: "change the name of the bound secret", method: "PATCH", path: bindingsPath + "/p",
 			body: `{"spec":{"paramRef":{"name":"other"}}}`, code: 422, wantErr: errNeedsGetOnRef,
 		},
 		bobStep{
-			what: "create another policy with secrets as parameters", method: "POST", path: policiesPath,
+			name: "create another policy with secrets as parameters", method: "POST", path: policiesPath,
 			body: secretPolicy("q"), code: 422, wantErr: errNeedsGetOnKind,
 		},
 	)
@@ -138,11 +138,11 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 	api.grantToBob(t, "secrets", `[""]`, `["secrets"]`, `["get"]`)
 	asBob(
 		bobStep{
-			what: "create a policy with permitted parameters", method: "POST", path: policiesPath,
+			name: "create a policy with permitted parameters", method: "POST", path: policiesPath,
 			body: secretPolicy("q"), code: 201,
 		},
 		bobStep{
-			what: "bind another permitted secret", method: "PATCH", path: bindingsPath + "/p",
+			name: "bind another permitted secret", method: "PATCH", path: bindingsPath + "/p",
 			body: `{"spec":{"paramRef":{"name":"other"}}}`, code: 200,
 		},
 	)

@@ -23,14 +23,14 @@ type silentKubelet struct {
 
 func newSilentKubelet(t *testing.T) *silentKubelet {
 	t.Helper()
-	s := &silentKubelet{asked: make(chan struct{}, 64), left: make(chan struct{}, 64)}
-	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	kubelet := &silentKubelet{asked: make(chan struct{}, 64), left: make(chan struct{}, 64)}
+	kubelet.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hello" {
 			return
 		}
-		defer func() { s.left <- struct{}{} }()
+		defer func() { kubelet.left <- struct{}{} }()
 		if r.Header.Get("Upgrade") == "" {
-			s.asked <- struct{}{}
+			kubelet.asked <- struct{}{}
 			<-r.Context().Done()
 			return
 		}
@@ -43,8 +43,8 @@ func newSilentKubelet(t *testing.T) *silentKubelet {
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 		_, _ = io.Copy(io.Discard, conn)
 	}))
-	t.Cleanup(s.Close)
-	return s
+	t.Cleanup(kubelet.Close)
+	return kubelet
 }
 
 // proxyFixture is a server with a silent kubelet, the node n and the pod p on that node.
@@ -57,27 +57,27 @@ type proxyFixture struct {
 
 // startProxyFixture starts a server that proxies at most the given number of requests at the same
 // time; 0 means the default limit. One tenth of the limit, and at least 1, is for administrators. A
-// limit of 1 is for all users.
+// createQuota of 1 is for all users.
 //
 // A user gets a request admitted only while it holds fewer slots than are free. So the first user
 // gets half of the slots, rounded up if odd, the second one half of the rest, and so on.
 func startProxyFixture(t *testing.T, most int) *proxyFixture {
-	c := &proxyFixture{silentKubelet: newSilentKubelet(t)}
-	c.testServer = startServer(t, func(options *config.Options) { options.Upstream.MaxProxied = most })
-	c.account()
-	c.node("n", c.Server.URL)
-	c.pod("p", "n", "")
+	fixture := &proxyFixture{silentKubelet: newSilentKubelet(t)}
+	fixture.testServer = startServer(t, func(options *config.Options) { options.Upstream.MaxProxied = most })
+	fixture.createDefaultAccount()
+	fixture.createNode("n", fixture.Server.URL)
+	fixture.createPod("p", "n", "")
 	ctx, cancel := context.WithCancel(t.Context())
-	c.ctx = ctx
-	security := c.client.Transport.(*http.Transport).TLSClientConfig
+	fixture.ctx = ctx
+	security := fixture.client.Transport.(*http.Transport).TLSClientConfig
 	plain := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}}
-	c.http = &http.Client{Transport: plain}
+	fixture.http = &http.Client{Transport: plain}
 	t.Cleanup(func() {
 		cancel()
-		c.waitUntil("all have ended", func() bool { return c.sample("binnacle_carried_requests") == 0 })
+		fixture.waitUntil("all have ended", func() bool { return fixture.metricValue("binnacle_carried_requests") == 0 })
 		plain.CloseIdleConnections()
 	})
-	return c
+	return fixture
 }
 
 // Paths that are proxied to the kubelet: of the node itself, of the log and of a command of the pod.
@@ -103,7 +103,7 @@ func (c *proxyFixture) wait(ctx context.Context, path, user string, groups ...st
 }
 
 // ask returns the status code of the response, or 0 if the request ended without one.
-func (c *proxyFixture) ask(ctx context.Context, by *http.Client, path string, header []string) int {
+func (c *proxyFixture) ask(ctx context.Context, client *http.Client, path string, header []string) int {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
 	if err != nil {
 		c.t.Error(err)
@@ -112,7 +112,7 @@ func (c *proxyFixture) ask(ctx context.Context, by *http.Client, path string, he
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
-	httpResponse, err := by.Do(r)
+	httpResponse, err := client.Do(r)
 	if err != nil {
 		return 0
 	}
@@ -121,10 +121,10 @@ func (c *proxyFixture) ask(ctx context.Context, by *http.Client, path string, he
 	return httpResponse.StatusCode
 }
 
-// TestProxiedRequestsAreShared checks that one user, or the service accounts of one namespace,
+// TestProxySlotsAreSharedFairly checks that one user, or the service accounts of one namespace,
 // leave slots for others, that administrators have slots of their own, and that slots are released
 // when clients disconnect.
-func TestProxiedRequestsAreShared(t *testing.T) {
+func TestProxySlotsAreSharedFairly(t *testing.T) {
 	t.Parallel()
 	// 2 of the 20 slots are for administrators, so users share 18. In this order, they get: alice 9
 	// of 18, the service accounts of the namespace mine 5 of 9, bob 2 of 4, carol 1 of 2, dave the
@@ -168,11 +168,11 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 	}
 	fixture.mustSend(429, "GET", ofNode+"hello", "", asUser("frank")...)
 	fixture.mustSend(200, "GET", ofNode+"hello", "")
-	if n := fixture.sample("binnacle_carried_requests"); n != 18 {
+	if n := fixture.metricValue("binnacle_carried_requests"); n != 18 {
 		t.Errorf("got %v carried requests, want 18", n)
 	}
 	// Each of the six calls of fill ended with a rejection, and alice had 8 more.
-	if n := fixture.sample("binnacle_carried_requests_refused_total"); n < 14 {
+	if n := fixture.metricValue("binnacle_carried_requests_refused_total"); n < 14 {
 		t.Errorf("got %v rejected requests, want at least 14", n)
 	}
 
@@ -181,7 +181,7 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 	for range 9 {
 		<-fixture.left
 	}
-	fixture.waitUntil("places are back", func() bool { return fixture.sample("binnacle_carried_requests") == 9 })
+	fixture.waitUntil("places are back", func() bool { return fixture.metricValue("binnacle_carried_requests") == 9 })
 	fixture.mustSend(200, "GET", ofNode+"hello", "", asUser("alice")...)
 }
 
@@ -189,34 +189,34 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 // count as one user.
 func TestAnonymousProxiedRequestsShareByAddress(t *testing.T) {
 	t.Parallel()
-	c := startProxyFixture(t, 10) // 1 slot is for administrators
+	fixture := startProxyFixture(t, 10) // 1 slot is for administrators
 	n := 0
-	for c.wait(c.ctx, ofNode, "system:anonymous") == 0 {
+	for fixture.wait(fixture.ctx, ofNode, "system:anonymous") == 0 {
 		n++
 	}
 	if n != 5 {
 		t.Errorf("they have %d places, want half of 9", n)
 	}
-	c.mustSend(429, "GET", ofNode+"hello", "", asUser("other", "system:unauthenticated")...)
-	c.mustSend(200, "GET", ofNode+"hello", "", asUser("alice")...)
+	fixture.mustSend(429, "GET", ofNode+"hello", "", asUser("other", "system:unauthenticated")...)
+	fixture.mustSend(200, "GET", ofNode+"hello", "", asUser("alice")...)
 }
 
 // TestSingleProxySlotIsShared checks that a single slot is available to all users, not only to
 // administrators.
 func TestSingleProxySlotIsShared(t *testing.T) {
 	t.Parallel()
-	c := startProxyFixture(t, 1)
-	leaving, leave := context.WithCancel(c.ctx)
+	fixture := startProxyFixture(t, 1)
+	leaving, leave := context.WithCancel(fixture.ctx)
 	defer leave()
-	if code := c.wait(leaving, ofNode, "alice"); code != 0 {
+	if code := fixture.wait(leaving, ofNode, "alice"); code != 0 {
 		t.Fatalf("first request: got status %d, want none yet", code)
 	}
-	c.mustSend(429, "GET", ofNode+"hello", "", asUser("bob")...)
-	c.mustSend(429, "GET", ofNode+"hello", "")
+	fixture.mustSend(429, "GET", ofNode+"hello", "", asUser("bob")...)
+	fixture.mustSend(429, "GET", ofNode+"hello", "")
 	leave()
-	<-c.left
-	c.waitUntil("the place is back", func() bool { return c.sample("binnacle_carried_requests") == 0 })
-	c.mustSend(200, "GET", ofNode+"hello", "", asUser("bob")...)
+	<-fixture.left
+	fixture.waitUntil("the place is back", func() bool { return fixture.metricValue("binnacle_carried_requests") == 0 })
+	fixture.mustSend(200, "GET", ofNode+"hello", "", asUser("bob")...)
 }
 
 // TestUpgradedConnectionHoldsProxySlot checks that an upgraded connection holds a slot until it ends.
@@ -252,7 +252,7 @@ func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 		_ = conn.Close()
 		<-fixture.left
 	}
-	fixture.waitUntil("places are back", func() bool { return fixture.sample("binnacle_carried_requests") == 2 })
+	fixture.waitUntil("places are back", func() bool { return fixture.metricValue("binnacle_carried_requests") == 2 })
 	fixture.mustSend(200, "GET", ofNode+"hello", "", asUser("alice")...)
 }
 
@@ -262,7 +262,7 @@ func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 func TestProxiedRequestReleasesSeats(t *testing.T) {
 	t.Parallel()
 	fixture := startProxyFixture(t, 0)
-	fixture.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
+	fixture.createFlow("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
 	uid := fmt.Sprint(fixture.get(flowSchemas+"/of-alice").field("metadata", "uid"))
 	fixture.waitUntil("the schema counts", func() bool {
 		return fixture.get(configMaps, asUser("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") == uid

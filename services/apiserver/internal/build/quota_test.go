@@ -14,8 +14,8 @@ import (
 
 const quotaPath = "/api/v1/namespaces/default/resourcequotas"
 
-// limit creates a quota and waits until it applies.
-func (api *testServer) limit(name, hard, used string) {
+// createQuota creates a quota and waits until it applies.
+func (api *testServer) createQuota(name, hard, used string) {
 	api.t.Helper()
 	api.mustSend(201, "POST", quotaPath, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"hard":%s}}`, name, hard))
 	api.mustSend(200, "PATCH", quotaPath+"/"+name+"/status",
@@ -23,7 +23,7 @@ func (api *testServer) limit(name, hard, used string) {
 		"application/merge-patch+json")
 }
 
-func (api *testServer) used(quota, name string) string {
+func (api *testServer) quotaUsage(quota, name string) string {
 	api.t.Helper()
 	return fmt.Sprint(api.mustSend(200, "GET", quotaPath+"/"+quota, "").field("status", "used", name))
 }
@@ -43,10 +43,10 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 			options.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
-	a := replicas[0]
-	a.mustSend(201, "POST", configMaps, `{"metadata":{"name":"taken"}}`)
-	a.limit("q", `{"count/configmaps":"`+fmt.Sprint(limit+1)+`"}`, `{"count/configmaps":"1"}`)
-	a.limit("other", `{"configmaps":"1000"}`, `{"configmaps":"1"}`)
+	api := replicas[0]
+	api.mustSend(201, "POST", configMaps, `{"metadata":{"name":"taken"}}`)
+	api.createQuota("q", `{"count/configmaps":"`+fmt.Sprint(limit+1)+`"}`, `{"count/configmaps":"1"}`)
+	api.createQuota("other", `{"configmaps":"1000"}`, `{"configmaps":"1"}`)
 	for _, r := range replicas {
 		r.mustSend(200, "GET", quotaPath, "") // waits until the replica has them
 	}
@@ -88,7 +88,7 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	wg.Wait()
 
 	// 2. The quota was not exceeded.
-	listed, _ := a.mustSend(200, "GET", configMaps, "").field("items").([]any)
+	listed, _ := api.mustSend(200, "GET", configMaps, "").field("items").([]any)
 	stored := 0
 	for _, item := range listed {
 		if m, ok := item.(map[string]any)["metadata"].(map[string]any); ok && m["name"] != "kube-root-ca.crt" {
@@ -107,13 +107,13 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 
 	// 3. The usage is counted right in the end, and the rest of the quota can be used.
 	// Released charges may become available with a delay.
-	a.waitUntil("counted right", func() bool {
-		return a.used("q", "count/configmaps") == fmt.Sprint(stored) && a.used("other", "configmaps") == fmt.Sprint(stored)
+	api.waitUntil("counted right", func() bool {
+		return api.quotaUsage("q", "count/configmaps") == fmt.Sprint(stored) && api.quotaUsage("other", "configmaps") == fmt.Sprint(stored)
 	})
 	for i := stored; i < limit+1; i++ {
 		replicas[i%3].mustSend(201, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"rest-%d"}}`, i))
 	}
-	a.mustSend(403, "POST", configMaps, `{"metadata":{"name":"one-too-many"}}`)
+	api.mustSend(403, "POST", configMaps, `{"metadata":{"name":"one-too-many"}}`)
 }
 
 // TestQuotaCountsCustomResources checks that custom resources are counted like built-in kinds.
@@ -123,7 +123,7 @@ func TestQuotaCountsCustomResources(t *testing.T) {
 	api.mustSend(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 		"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
-	api.limit("q", `{"count/widgets.example.com":"1"}`, `{"count/widgets.example.com":"0"}`)
+	api.createQuota("q", `{"count/widgets.example.com":"1"}`, `{"count/widgets.example.com":"0"}`)
 	widgets := "/apis/example.com/v1/namespaces/default/widgets"
 	api.mustSend(201, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
 	rejected := api.mustSend(403, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"}}`)
@@ -132,10 +132,10 @@ func TestQuotaCountsCustomResources(t *testing.T) {
 		t.Errorf("got rejection %s, want %s", got, want)
 	}
 	// A write that fails after the charge releases it.
-	api.limit("r", `{"configmaps":"2"}`, `{"configmaps":"0"}`)
+	api.createQuota("r", `{"configmaps":"2"}`, `{"configmaps":"0"}`)
 	api.mustSend(201, "POST", configMaps, `{"metadata":{"name":"a"}}`)
 	api.mustSend(409, "POST", configMaps, `{"metadata":{"name":"a"}}`)
-	if used := api.used("r", "configmaps"); used != "1" {
+	if used := api.quotaUsage("r", "configmaps"); used != "1" {
 		t.Errorf("got usage %s, want 1", used)
 	}
 }
@@ -152,8 +152,8 @@ func TestLargeQuotasUseLimiter(t *testing.T) {
 		fmt.Fprintf(&hard, `,"count/kind%04d.example.com":"100"`, i)
 	}
 	hard.WriteString("}")
-	api.limit("a", hard.String(), `{"configmaps":"0"}`)
-	api.limit("b", hard.String(), `{"configmaps":"0"}`)
+	api.createQuota("a", hard.String(), `{"configmaps":"0"}`)
+	api.createQuota("b", hard.String(), `{"configmaps":"0"}`)
 	large := strings.Repeat("x", 100_000)
 	var wg sync.WaitGroup
 	var created, rejected atomic.Int64
@@ -173,12 +173,14 @@ func TestLargeQuotasUseLimiter(t *testing.T) {
 	if got := fmt.Sprint(created.Load(), " created, ", rejected.Load(), " rejected"); got != "7 created, 3 rejected" {
 		t.Errorf("got %s, want 7 created, 3 rejected", got)
 	}
-	api.waitUntil("counted right", func() bool { return api.used("a", "configmaps") == "7" && api.used("b", "configmaps") == "7" })
+	api.waitUntil("counted right", func() bool {
+		return api.quotaUsage("a", "configmaps") == "7" && api.quotaUsage("b", "configmaps") == "7"
+	})
 }
 
-// TestLargeLimitRanges checks that all apply, in the order of their creation, also if they are too
+// TestLargeLimitRangesApplyInOrder checks that all apply, in the order of their creation, also if they are too
 // large to be cached.
-func TestLargeLimitRanges(t *testing.T) {
+func TestLargeLimitRangesApplyInOrder(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := sharedServer(t)

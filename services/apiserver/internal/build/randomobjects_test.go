@@ -27,11 +27,11 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestRandomObjects writes random objects of every kind, and random changes of valid ones. Each is
+// TestRandomObjectsAreAcceptedOrRejectedWithReason writes random objects of every kind, and random changes of valid ones. Each is
 // accepted or rejected with a reason, and accepted objects can be read in every form.
 // BINNACLE_RANDOM_SEED and BINNACLE_RANDOM_ROUNDS select other or longer runs; a seed reproduces a
 // failure.
-func TestRandomObjects(t *testing.T) {
+func TestRandomObjectsAreAcceptedOrRejectedWithReason(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	seed := number("BINNACLE_RANDOM_SEED", 1)
@@ -44,19 +44,19 @@ func TestRandomObjects(t *testing.T) {
 	minimal := minimalObjects(t)
 	codes := map[int]int{}
 	for round := range rounds {
-		for _, k := range api.server.catalogs.served.Kinds() {
-			if !k.HasVerb("create") {
+		for _, kind := range api.server.catalogs.served.Kinds() {
+			if !kind.HasVerb("create") {
 				continue
 			}
-			r := &randomWriter{
+			writer := &randomWriter{
 				testServer: api,
-				kind:       k,
+				kind:       kind,
 				seed:       seed + round,
-				minimal:    minimal[k.GroupVersion().String()+"/"+k.Resource],
+				minimal:    minimal[kind.GroupVersion().String()+"/"+kind.Resource],
 				codes:      codes,
 			}
-			r.rand = rand.New(rand.NewPCG(uint64(r.seed), uint64(len(k.Resource))))
-			r.run()
+			writer.rand = rand.New(rand.NewPCG(uint64(writer.seed), uint64(len(kind.Resource))))
+			writer.run()
 		}
 	}
 	if codes[http.StatusOK] < 50 || codes[http.StatusCreated] < 50 || codes[http.StatusUnprocessableEntity] < 100 {
@@ -145,20 +145,20 @@ func (r *randomWriter) run() {
 	for range 3 {
 		r.write(http.MethodPost, r.collection()+query, r.mixed(valid, filled, "n"+strconv.Itoa(r.rand.IntN(1e6))))
 	}
-	at := r.collection() + "/" + name
+	step := r.collection() + "/" + name
 	if code := r.write(http.MethodPost, r.collection(), valid).code; query != "" || code != http.StatusCreated {
 		if query == "" {
 			return
 		}
-		r.write(http.MethodDelete, at, nil)
+		r.write(http.MethodDelete, step, nil)
 		return
 	}
 	for range 3 {
-		r.write(http.MethodPut, at, r.mixed(valid, filled, name))
-		r.write(http.MethodPatch, at, r.mixed(map[string]any{}, filled, name))
+		r.write(http.MethodPut, step, r.mixed(valid, filled, name))
+		r.write(http.MethodPatch, step, r.mixed(map[string]any{}, filled, name))
 		for i := range r.kind.Subresources {
 			if s := &r.kind.Subresources[i]; s.HasVerb("update") && !s.Connect {
-				r.write(http.MethodPut, at+"/"+s.Name, r.mixed(valid, filled, name))
+				r.write(http.MethodPut, step+"/"+s.Name, r.mixed(valid, filled, name))
 			}
 		}
 	}
@@ -166,13 +166,13 @@ func (r *randomWriter) run() {
 		"application/json", "application/vnd.kubernetes.protobuf",
 		"application/json;as=Table;v=v1;g=meta.k8s.io",
 	} {
-		for _, path := range []string{at, r.collection()} {
+		for _, path := range []string{step, r.collection()} {
 			if got := r.get(path, "Accept", form); got.code != http.StatusOK && got.code != http.StatusNotFound {
 				r.t.Errorf("%s as %s: got status %d: %.500s, want 200 or 404", path, form, got.code, got.body)
 			}
 		}
 	}
-	r.write(http.MethodDelete, at+"?gracePeriodSeconds=0", nil)
+	r.write(http.MethodDelete, step+"?gracePeriodSeconds=0", nil)
 }
 
 // write sends an object and checks the response.
@@ -254,9 +254,9 @@ func (r *randomWriter) mixed(base, other map[string]any, name string) map[string
 }
 
 // graft copies one value, at any depth.
-func (r *randomWriter) graft(to, from map[string]any) {
+func (r *randomWriter) graft(target, source map[string]any) {
 	var names []string
-	for name := range from {
+	for name := range source {
 		if name != "apiVersion" && name != "kind" {
 			names = append(names, name)
 		}
@@ -266,18 +266,18 @@ func (r *randomWriter) graft(to, from map[string]any) {
 	}
 	sort.Strings(names)
 	name := names[r.rand.IntN(len(names))]
-	inner, isMap := from[name].(map[string]any)
-	into, has := to[name].(map[string]any)
-	if isMap && (has || to[name] == nil) && r.rand.IntN(5) > 0 {
+	inner, isMap := source[name].(map[string]any)
+	into, has := target[name].(map[string]any)
+	if isMap && (has || target[name] == nil) && r.rand.IntN(5) > 0 {
 		if !has {
 			into = map[string]any{}
-			to[name] = into
+			target[name] = into
 		}
 		r.graft(into, inner)
 		return
 	}
-	if list, ok := to[name].([]any); ok && len(list) > 0 {
-		theirs, _ := from[name].([]any)
+	if list, ok := target[name].([]any); ok && len(list) > 0 {
+		theirs, _ := source[name].([]any)
 		item, isItem := list[0].(map[string]any)
 		if len(theirs) > 0 && isItem {
 			if other, ok := theirs[0].(map[string]any); ok {
@@ -286,7 +286,7 @@ func (r *randomWriter) graft(to, from map[string]any) {
 			}
 		}
 	}
-	to[name] = runtime.DeepCopyJSONValue(from[name])
+	target[name] = runtime.DeepCopyJSONValue(source[name])
 }
 
 // filled returns an object with random content.
@@ -299,43 +299,47 @@ func (r *randomWriter) filled() map[string]any {
 		"example.com", "$(A)", "2026-01-01T00:00:00Z", "object.spec", "a=b,c in (d)", "\xff",
 	}
 	fill := randfill.NewWithSeed(int64(r.seed)).NilChance(0.3).NumElements(0, 3).MaxDepth(12).Funcs(
-		func(s *string, c randfill.Continue) { *s = texts[c.Intn(len(texts))] },
-		func(q *resource.Quantity, c randfill.Continue) {
-			*q = *resource.NewMilliQuantity(c.Int63()>>uint(c.Intn(63))-c.Int63n(10), resource.DecimalSI)
+		func(s *string, container randfill.Continue) { *s = texts[container.Intn(len(texts))] },
+		func(q *resource.Quantity, container randfill.Continue) {
+			*q = *resource.NewMilliQuantity(container.Int63()>>uint(container.Intn(63))-container.Int63n(10), resource.DecimalSI)
 		},
-		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<33), 0) },
-		func(t *metav1.MicroTime, c randfill.Continue) {
-			*t = metav1.NewMicroTime(time.Unix(c.Int63n(1<<33), 0))
+		func(t *metav1.Time, container randfill.Continue) { *t = metav1.Unix(container.Int63n(1<<33), 0) },
+		func(t *metav1.MicroTime, container randfill.Continue) {
+			*t = metav1.NewMicroTime(time.Unix(container.Int63n(1<<33), 0))
 		},
-		func(v *intstr.IntOrString, c randfill.Continue) {
-			*v = intstr.FromInt32(int32(c.Uint64()))
-			if c.Bool() {
-				*v = intstr.FromString(texts[c.Intn(len(texts))])
+		func(v *intstr.IntOrString, container randfill.Continue) {
+			*v = intstr.FromInt32(int32(container.Uint64()))
+			if container.Bool() {
+				*v = intstr.FromString(texts[container.Intn(len(texts))])
 			}
 		},
-		func(e *runtime.RawExtension, c randfill.Continue) {
-			e.Raw = []byte([]string{"{}", `{"a":1}`, "[1]", "null", "1"}[c.Intn(5)])
+		func(e *runtime.RawExtension, container randfill.Continue) {
+			e.Raw = []byte([]string{"{}", `{"a":1}`, "[1]", "null", "1"}[container.Intn(5)])
 		},
-		func(j *apiextensionsv1.JSON, c randfill.Continue) {
-			j.Raw = []byte([]string{"{}", `"a"`, "[1]", "1"}[c.Intn(4)])
+		func(j *apiextensionsv1.JSON, container randfill.Continue) {
+			j.Raw = []byte([]string{"{}", `"a"`, "[1]", "1"}[container.Intn(4)])
 		},
 		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
-		func(n *int32, c randfill.Continue) { *n = int32(c.Uint64()) >> uint(c.Intn(32)) },
-		func(n *int64, c randfill.Continue) { *n = int64(c.Uint64()) >> uint(c.Intn(64)) },
-		func(m *metav1.ObjectMeta, c randfill.Continue) {
-			m.Name = "r" + strconv.Itoa(c.Intn(1e6))
-			switch c.Intn(8) {
+		func(n *int32, container randfill.Continue) {
+			*n = int32(container.Uint64()) >> uint(container.Intn(32))
+		},
+		func(n *int64, container randfill.Continue) {
+			*n = int64(container.Uint64()) >> uint(container.Intn(64))
+		},
+		func(metadata *metav1.ObjectMeta, container randfill.Continue) {
+			metadata.Name = "r" + strconv.Itoa(container.Intn(1e6))
+			switch container.Intn(8) {
 			case 0:
-				c.Fill(&m.Labels)
+				container.Fill(&metadata.Labels)
 			case 1:
-				c.Fill(&m.Annotations)
+				container.Fill(&metadata.Annotations)
 			case 2:
-				c.Fill(&m.OwnerReferences)
+				container.Fill(&metadata.OwnerReferences)
 			case 3:
-				m.UID = types.UID(texts[c.Intn(len(texts))])
+				metadata.UID = types.UID(texts[container.Intn(len(texts))])
 			}
 		},
-		func(m *metav1.ManagedFieldsEntry, _ randfill.Continue) {},
+		func(metadata *metav1.ManagedFieldsEntry, _ randfill.Continue) {},
 	)
 	obj := r.kind.New()
 	fill.Fill(obj)
@@ -347,11 +351,11 @@ func (r *randomWriter) filled() map[string]any {
 	return out
 }
 
-func jsonOf(t *testing.T, v any) (out map[string]any) {
+func jsonOf(t *testing.T, value any) (out map[string]any) {
 	t.Helper()
-	text, err := json.Marshal(v)
+	text, err := json.Marshal(value)
 	if err != nil {
-		t.Fatalf("%T: %v", v, err)
+		t.Fatalf("%T: %v", value, err)
 	}
 	if err := json.Unmarshal(text, &out); err != nil {
 		t.Fatal(err)

@@ -6,24 +6,25 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// TestReadDetails covers reads and access reviews.
-func TestReadDetails(t *testing.T) {
+// TestReadsFollowParameters checks the effects of the parameters of reads, and the metadata in the
+// responses to reviews.
+func TestReadsFollowParameters(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
 	api := startServer(t, func(options *config.Options) { withRBAC(options); issuing(key)(options) })
-	api.account()
+	api.createDefaultAccount()
 	for _, name := range []string{"a", "b", "c"} {
 		api.mustSend(201, "POST", configMaps, configMap(name))
 	}
 	const partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-	token := api.token("default", `{}`)
+	token := api.requestToken("default", `{}`)
 	review := func(kind, version, more string) string {
 		return `{"apiVersion":"` + version + `","kind":"` + kind + `","metadata":{"namespace":"other"},"spec":{` + more + `}}`
 	}
 	const authentication, authorization = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
 	api.steps(t, []step{
 		{
-			what:   "a list at any version ignores the limit",
+			name:   "a list at any version ignores the limit",
 			method: "GET",
 			path:   configMaps + "?limit=1&resourceVersion=0",
 			code:   200,
@@ -31,7 +32,7 @@ func TestReadDetails(t *testing.T) {
 			lacks:  []string{"continue", "remainingItemCount"},
 		},
 		{
-			what:   "a list at the newest version respects the limit",
+			name:   "a list at the newest version respects the limit",
 			method: "GET",
 			path:   configMaps + "?limit=1",
 			code:   200,
@@ -39,14 +40,14 @@ func TestReadDetails(t *testing.T) {
 			lacks:  []string{`"name":"c"`},
 		},
 		{
-			what:   "watch on the path of an object returns the object",
+			name:   "watch on the path of an object returns the object",
 			method: "GET",
 			path:   configMaps + "/a?watch=1",
 			code:   200,
 			has:    []string{`"kind":"ConfigMap"`},
 		},
 		{
-			what:   "a deletion returns a Status although partial metadata was requested",
+			name:   "a deletion returns a Status although partial metadata was requested",
 			method: "DELETE",
 			path:   configMaps + "/a",
 			header: []string{"Accept", partial},
@@ -54,21 +55,21 @@ func TestReadDetails(t *testing.T) {
 			has:    []string{`"kind":"Status"`, `"Success"`},
 		},
 		{
-			what:   "a list of one name ignores the limit and an old version",
+			name:   "a list of one name ignores the limit and an old version",
 			method: "GET",
 			path:   configMaps + "?limit=1&resourceVersion=1&fieldSelector=metadata.name%3Db",
 			code:   200,
 			has:    []string{`"name":"b"`},
 		},
 		{
-			what:   "a watch of componentstatuses rejects sendInitialEvents and ignores the timeout",
+			name:   "a watch of componentstatuses rejects sendInitialEvents and ignores the timeout",
 			method: "GET",
 			path:   "/api/v1/componentstatuses?watch=1&sendInitialEvents=true&timeout=x",
 			code:   422,
 			has:    []string{"sendInitialEvents is forbidden for watch"},
 		},
 		{
-			what:   "a disruption budget with invalid metadata and spec reports the spec only",
+			name:   "a disruption budget with invalid metadata and spec reports the spec only",
 			method: "POST",
 			path:   "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
 			body:   `{"metadata":{"name":"a","labels":{"a":"b c"}},"spec":{"maxUnavailable":-1}}`,
@@ -77,14 +78,14 @@ func TestReadDetails(t *testing.T) {
 			lacks:  []string{"metadata.labels"},
 		},
 		{
-			what:   "componentstatuses reject export",
+			name:   "componentstatuses reject export",
 			method: "GET",
 			path:   "/api/v1/componentstatuses/x?export=true",
 			code:   400,
 			has:    []string{"export parameter"},
 		},
 		{
-			what:   "a rules review returns the rules without the spec",
+			name:   "a rules review returns the rules without the spec",
 			method: "POST",
 			path:   "/apis/" + authorization + "/selfsubjectrulesreviews",
 			body:   review("SelfSubjectRulesReview", authorization, `"namespace":"default"`),
@@ -93,7 +94,7 @@ func TestReadDetails(t *testing.T) {
 			lacks:  []string{"managedFields", `"namespace"`},
 		},
 		{
-			what:   "a SubjectAccessReview drops the namespace",
+			name:   "a SubjectAccessReview drops the namespace",
 			method: "POST",
 			path:   "/apis/" + authorization + "/subjectaccessreviews",
 			body:   review("SubjectAccessReview", authorization, `"user":"u","resourceAttributes":{"verb":"get","resource":"pods"}`),
@@ -101,7 +102,7 @@ func TestReadDetails(t *testing.T) {
 			lacks:  []string{"other"},
 		},
 		{
-			what:   "a TokenReview drops the namespace",
+			name:   "a TokenReview drops the namespace",
 			method: "POST",
 			path:   "/apis/" + authentication + "/tokenreviews",
 			body:   review("TokenReview", authentication, `"token":"x"`),
@@ -110,7 +111,7 @@ func TestReadDetails(t *testing.T) {
 			lacks:  []string{"other"},
 		},
 		{
-			what:   "a TokenReview reports all reasons",
+			name:   "a TokenReview reports all reasons",
 			method: "POST",
 			path:   "/apis/" + authentication + "/tokenreviews",
 			body:   review("TokenReview", authentication, `"token":"`+token+`","audiences":["elsewhere"]`),
@@ -118,7 +119,7 @@ func TestReadDetails(t *testing.T) {
 			has:    []string{`"error":"[invalid bearer token, token audiences [`},
 		},
 		{
-			what:   "a cluster-scoped object drops the namespace",
+			name:   "a cluster-scoped object drops the namespace",
 			method: "POST",
 			path:   "/api/v1/nodes",
 			body:   `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","namespace":"other"}}`,
@@ -126,27 +127,27 @@ func TestReadDetails(t *testing.T) {
 			lacks:  []string{"other"},
 		},
 		{
-			what:   "events.k8s.io rejects the field labels of core events",
+			name:   "events.k8s.io rejects the field labels of core events",
 			method: "GET",
 			path:   "/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dx",
 			code:   400,
 			has:    []string{"field label not supported: involvedObject.name"},
 		},
 		{
-			what:   "events.k8s.io accepts its own field labels",
+			name:   "events.k8s.io accepts its own field labels",
 			method: "GET",
 			path:   "/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=regarding.name%3Dx,reportingController%3Dy",
 			code:   200,
 		},
 		{
-			what:   "the old form of aggregated discovery alone is not acceptable",
+			name:   "the old form of aggregated discovery alone is not acceptable",
 			method: "GET",
 			path:   "/apis",
 			header: []string{"Accept", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"},
 			code:   406,
 		},
 		{
-			what:   "the old form of aggregated discovery next to JSON gives JSON",
+			name:   "the old form of aggregated discovery next to JSON gives JSON",
 			method: "GET",
 			path:   "/apis",
 			header: []string{"Accept", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"},
@@ -161,7 +162,7 @@ func TestReadDetails(t *testing.T) {
 	api.waitUntil("allowed to bind", func() bool { return api.get(bindings, asUser("bob")...).code == 200 })
 	api.steps(t, []step{
 		{
-			what:   "a role that is not there",
+			name:   "a role that is not there",
 			method: "POST",
 			path:   bindings,
 			body:   bindingOf("b", "ClusterRole", "none", "alice"),

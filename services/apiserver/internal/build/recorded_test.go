@@ -44,21 +44,21 @@ func readRecording(t *testing.T, path ...string) (out []exchange) {
 
 // replay sends a recorded request and compares the response. header holds additional pairs of a
 // header name and its value.
-func (api *testServer) replay(t *testing.T, x exchange, header ...string) {
+func (api *testServer) replay(t *testing.T, recorded exchange, header ...string) {
 	t.Helper()
-	body := string(x.Request.Body)
-	for k, v := range x.Request.Headers {
+	body := string(recorded.Request.Body)
+	for k, v := range recorded.Request.Headers {
 		header = append(header, k, v)
 	}
-	response := api.send(x.Request.Method, x.Request.Path, body, header...)
-	if response.code != x.Response.Status {
-		t.Errorf("%s: got status %d, want %d: %s", x.Name, response.code, x.Response.Status, response.body)
+	response := api.send(recorded.Request.Method, recorded.Request.Path, body, header...)
+	if response.code != recorded.Response.Status {
+		t.Errorf("%s: got status %d, want %d: %s", recorded.Name, response.code, recorded.Response.Status, response.body)
 		return
 	}
 	var got any
 	_ = json.Unmarshal(response.body, &got) // got stays nil, which differs from the recording
-	if difference := findDifference(got, x.Response.Body, ""); difference != "" {
-		t.Errorf("%s: the body differs from the recording: %s\ngot body:\n%s", x.Name, difference, response.body)
+	if difference := findDifference(got, recorded.Response.Body, ""); difference != "" {
+		t.Errorf("%s: the body differs from the recording: %s\ngot body:\n%s", recorded.Name, difference, response.body)
 	}
 }
 

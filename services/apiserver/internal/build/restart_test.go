@@ -17,7 +17,7 @@ func TestWatchResumesAfterRestart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	servers := []string{etcdtest.ListeningServer(t).Endpoint()}
-	on := func(options *config.Options) {
+	configure := func(options *config.Options) {
 		options.Etcd.Backend, options.Etcd.Servers = config.BackendEtcd, servers
 	}
 	const things, others = "/apis/example.com/v1/namespaces/default/things", "/apis/example.com/v1/namespaces/default/others"
@@ -26,7 +26,7 @@ func TestWatchResumesAfterRestart(t *testing.T) {
 	}
 	from := map[string]string{}
 	t.Run("before", func(t *testing.T) {
-		api := startServer(t, on)
+		api := startServer(t, configure)
 		api.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 		api.mustSend(201, "POST", things, object("Thing", "first"))
 		forgetHistory(t, api) // the history after this contains the definition
@@ -43,7 +43,7 @@ func TestWatchResumesAfterRestart(t *testing.T) {
 		api.mustSend(200, "DELETE", configMaps+"/second", "")
 		api.mustSend(200, "DELETE", others+"/second", "")
 	})
-	api := startServer(t, on)
+	api := startServer(t, configure)
 	for path, version := range from {
 		var got []string
 		for _, e := range api.watchEvents(path+"?watch=1&timeoutSeconds=5&resourceVersion="+version, 3) {

@@ -9,9 +9,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestDefinitionsAfterRestore restores a store that reuses revisions for other definitions. API
+// TestDocumentsFollowRestoredDefinitions restores a store that reuses revisions for other definitions. API
 // documents and policy statuses follow.
-func TestDefinitionsAfterRestore(t *testing.T) {
+func TestDocumentsFollowRestoredDefinitions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	old := etcdtest.ListeningServer(t)

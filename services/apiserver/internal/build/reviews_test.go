@@ -24,18 +24,18 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 	within := func(namespace, spec string) string { return review("LocalSubjectAccessReview", namespace, spec) }
 	const neither = "spec.resourceAttributes: Invalid value: \"null\": exactly one of nonResourceAttributes or resourceAttributes must be specified"
 	api.steps(t, []step{
-		{what: "a review of a user", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + pods), code: 201},
+		{name: "a review of a user", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + pods), code: 201},
 		{
-			what:   "a review of a group",
+			name:   "a review of a group",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews",
 			body:   subject(`"groups":["system:masters"],` + pods),
 			code:   201,
 			has:    []string{`"allowed":true`},
 		},
-		{what: "a review of a path", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + path), code: 201},
+		{name: "a review of a path", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + path), code: 201},
 		{
-			what:   "a review without user",
+			name:   "a review without user",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews",
 			body:   subject(pods),
@@ -43,7 +43,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"spec.user: Invalid value: \"\": at least one of user or group must be specified"},
 		},
 		{
-			what:   "a review without attributes",
+			name:   "a review without attributes",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews",
 			body:   subject(`"user":"u"`),
@@ -51,7 +51,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{neither},
 		},
 		{
-			what:   "a review of a resource and a path",
+			name:   "a review of a resource and a path",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews",
 			body:   subject(by + pods + "," + path),
@@ -59,16 +59,16 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"cannot be specified in combination with resourceAttributes"},
 		},
 		{
-			what:   "an unknown dry run option",
+			name:   "an unknown dry run option",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews?dryRun=Odd",
 			body:   subject(by + pods),
 			code:   422,
 			has:    []string{"dryRun"},
 		},
-		{what: "invalid JSON", method: "POST", path: reviews + "/subjectaccessreviews", body: `{"spec":`, code: 400},
+		{name: "invalid JSON", method: "POST", path: reviews + "/subjectaccessreviews", body: `{"spec":`, code: 400},
 		{
-			what:   "a review with a label",
+			name:   "a review with a label",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews",
 			body:   strings.Replace(subject(by+pods), `"namespace":""`, `"labels":{"a":"b"}`, 1),
@@ -76,7 +76,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"metadata: Invalid value", "must be empty"},
 		},
 		{
-			what:   "a self review without attributes",
+			name:   "a self review without attributes",
 			method: "POST",
 			path:   reviews + "/selfsubjectaccessreviews",
 			body:   review("SelfSubjectAccessReview", "", ""),
@@ -84,7 +84,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{neither},
 		},
 		{
-			what:   "a TokenReview without a token",
+			name:   "a TokenReview without a token",
 			method: "POST",
 			path:   "/apis/authentication.k8s.io/v1/tokenreviews",
 			body:   `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`,
@@ -92,10 +92,10 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"token is required for TokenReview in authentication"},
 		},
 
-		{what: "a local review in its namespace", method: "POST", path: reviews + local, body: within("default", by+pods), code: 201},
-		{what: "a local review without namespace", method: "POST", path: reviews + local, body: within("", by+pods), code: 201},
+		{name: "a local review in its namespace", method: "POST", path: reviews + local, body: within("default", by+pods), code: 201},
+		{name: "a local review without namespace", method: "POST", path: reviews + local, body: within("", by+pods), code: 201},
 		{
-			what:   "a local review with another namespace in its metadata",
+			name:   "a local review with another namespace in its metadata",
 			method: "POST",
 			path:   reviews + local,
 			body:   within("other", by+pods),
@@ -103,7 +103,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
 		},
 		{
-			what:   "a local review of another namespace",
+			name:   "a local review of another namespace",
 			method: "POST",
 			path:   reviews + local,
 			body:   within("default", by+strings.Replace(pods, `"default"`, `"other"`, 1)),
@@ -111,7 +111,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{`spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace`},
 		},
 		{
-			what:   "a local review of a path",
+			name:   "a local review of a path",
 			method: "POST",
 			path:   reviews + local,
 			body:   within("default", by+path),
@@ -120,7 +120,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			lacks:  []string{"resourceAttributes.namespace"},
 		},
 		{
-			what:   "a local review without user",
+			name:   "a local review without user",
 			method: "POST",
 			path:   reviews + local,
 			body:   within("default", pods),
@@ -150,7 +150,7 @@ func TestTokenRequestIsRejected(t *testing.T) {
 	const at = accounts + "/sa/token"
 	api.steps(t, []step{
 		{
-			what:   "the name of the account",
+			name:   "the name of the account",
 			method: "POST",
 			path:   at,
 			body:   token("sa", "default", ""),
@@ -158,7 +158,7 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			has:    []string{`"expirationSeconds":3600`, `"token":"`},
 		},
 		{
-			what:   "another name",
+			name:   "another name",
 			method: "POST",
 			path:   at,
 			body:   token("sb", "", ""),
@@ -166,7 +166,7 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			has:    []string{"metadata.name", "must match the service account name if specified"},
 		},
 		{
-			what:   "another namespace",
+			name:   "another namespace",
 			method: "POST",
 			path:   at,
 			body:   token("sa", "other", ""),
@@ -174,7 +174,7 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
 		},
 		{
-			what:   "a missing account",
+			name:   "a missing account",
 			method: "POST",
 			path:   accounts + "/none/token",
 			body:   token("", "", ""),
@@ -182,24 +182,24 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			has:    []string{`serviceaccounts \"none\" not found`},
 		},
 		{
-			what:   "an unknown dry run option",
+			name:   "an unknown dry run option",
 			method: "POST",
 			path:   at + "?dryRun=Odd",
 			body:   token("", "", ""),
 			code:   422,
 			has:    []string{"dryRun"},
 		},
-		{what: "invalid JSON", method: "POST", path: at, body: `{"spec":`, code: 400},
+		{name: "invalid JSON", method: "POST", path: at, body: `{"spec":`, code: 400},
 		{
-			what:   "another kind",
+			name:   "another kind",
 			method: "POST",
 			path:   at,
 			body:   `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`,
 			code:   400,
 		},
-		{what: "the minimum lifetime", method: "POST", path: at, body: token("", "", `"expirationSeconds":600`), code: 201},
+		{name: "the minimum lifetime", method: "POST", path: at, body: token("", "", `"expirationSeconds":600`), code: 201},
 		{
-			what:   "less than the minimum lifetime",
+			name:   "less than the minimum lifetime",
 			method: "POST",
 			path:   at,
 			body:   token("", "", `"expirationSeconds":599`),
@@ -207,9 +207,9 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			has:    []string{"may not specify a duration less than 10 minutes"},
 			lacks:  []string{`"token"`},
 		},
-		{what: "the maximum lifetime", method: "POST", path: at, body: token("", "", `"expirationSeconds":4294967296`), code: 201},
+		{name: "the maximum lifetime", method: "POST", path: at, body: token("", "", `"expirationSeconds":4294967296`), code: 201},
 		{
-			what:   "more than the maximum lifetime",
+			name:   "more than the maximum lifetime",
 			method: "POST",
 			path:   at,
 			body:   token("", "", `"expirationSeconds":4294967297`),

@@ -9,9 +9,9 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// TestRuntimeConfig checks which versions --runtime-config enables and disables, and that stored
+// TestRuntimeConfigSelectsVersions checks which versions --runtime-config enables and disables, and that stored
 // objects survive a change.
-func TestRuntimeConfig(t *testing.T) {
+func TestRuntimeConfigSelectsVersions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -104,9 +104,9 @@ func TestRuntimeConfig(t *testing.T) {
 	}
 }
 
-// TestAlphaVersions starts a server with every version, and reads objects in versions other than
+// TestObjectsAreServedInAlphaVersions starts a server with every version, and reads objects in versions other than
 // the stored one.
-func TestAlphaVersions(t *testing.T) {
+func TestObjectsAreServedInAlphaVersions(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, func(options *config.Options) {
 		_ = options.RuntimeConfig.Set("api/alpha=true,api/beta=true")
@@ -120,8 +120,8 @@ func TestAlphaVersions(t *testing.T) {
 		"v1beta1":  "[map[basic:map[capacity:map[memory:map[value:1Gi]]] name:a]]",
 		"v1beta2":  "[map[capacity:map[memory:map[value:1Gi]] name:a]]",
 	} {
-		if response := fmt.Sprint(api.mustSend(200, "GET", group+version+"/resourceslices/s", "").field("spec", "devices")); response != want {
-			t.Errorf("devices in %s are %s, want %s", version, response, want)
+		if got := fmt.Sprint(api.mustSend(200, "GET", group+version+"/resourceslices/s", "").field("spec", "devices")); got != want {
+			t.Errorf("devices in %s are %s, want %s", version, got, want)
 		}
 	}
 	api.mustSend(201, "POST", "/apis/storage.k8s.io/v1alpha1/volumeattributesclasses",
@@ -151,16 +151,16 @@ func TestAlphaVersions(t *testing.T) {
 	}
 }
 
-// TestServerWithoutOptionalGroups starts a server that serves only the core group, but uses others
+// TestServerRunsWithoutOptionalGroups starts a server that serves only the core group, but uses others
 // itself.
-func TestServerWithoutOptionalGroups(t *testing.T) {
+func TestServerRunsWithoutOptionalGroups(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, func(options *config.Options) { _ = options.RuntimeConfig.Set("api/all=false,api/v1=true") })
 	api.mustSend(404, "GET", addressesPath, "")
 	if s := api.mustSend(201, "POST", servicesPath, service("s", onePort)); s.field("spec", "clusterIP") == nil {
 		t.Errorf("got service %s, want one with an address", s.body)
 	}
-	if response := api.get("/apis").field("groups"); len(response.([]any)) != 0 {
-		t.Errorf("got groups %v, want none", response)
+	if got := api.get("/apis").field("groups"); len(got.([]any)) != 0 {
+		t.Errorf("got groups %v, want none", got)
 	}
 }

@@ -29,7 +29,7 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 	api.mustSend(201, "POST", configMaps, configMap("counter", "n", "0"))
 	const writers, times = 8, 15
 	var wg sync.WaitGroup
-	for w := range writers {
+	for writer := range writers {
 		wg.Go(func() {
 			for i := range times {
 				for {
@@ -46,7 +46,7 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 						return
 					}
 				}
-				api.mustSend(200, "PATCH", configMaps+"/counter", fmt.Sprintf(`{"data":{"w%d-%d":"x"}}`, w, i), "Content-Type", mergePatch)
+				api.mustSend(200, "PATCH", configMaps+"/counter", fmt.Sprintf(`{"data":{"w%d-%d":"x"}}`, writer, i), "Content-Type", mergePatch)
 			}
 		})
 	}
@@ -77,9 +77,9 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 	}
 }
 
-// TestPagesHaveOneVersion follows continue tokens while the list changes, and after the version of
+// TestPagesHaveOneRevision follows continue tokens while the list changes, and after the version of
 // a token was compacted.
-func TestPagesHaveOneVersion(t *testing.T) {
+func TestPagesHaveOneRevision(t *testing.T) {
 	t.Parallel()
 	api := sharedServer(t)
 	configMaps := api.namespaced("configmaps")
@@ -95,7 +95,7 @@ func TestPagesHaveOneVersion(t *testing.T) {
 	api.mustSend(201, "POST", configMaps, configMap("c055"))
 	next := api.mustSend(200, "GET", configMaps+"?continue="+token, "")
 	if got := len(next.field("items").([]any)); got != 6 || next.resourceVersion() != first.resourceVersion() {
-		t.Errorf("%d items at %s, want 6 at %s", got, next.resourceVersion(), first.resourceVersion())
+		t.Errorf("got %d items at %s, want 6 at %s", got, next.resourceVersion(), first.resourceVersion())
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
@@ -105,7 +105,7 @@ func TestPagesHaveOneVersion(t *testing.T) {
 	if err := json.Unmarshal(raw, &content); err != nil || content["v"] != "meta.k8s.io/v1" || content["start"] != "c03\x00" {
 		t.Errorf("got token %s, want version meta.k8s.io/v1 and the start after c03", raw)
 	}
-	content["rv"] = 1 // a compacted or invalid version
+	content["rv"] = 1 // a compacted or invalid revision
 	raw, _ = json.Marshal(content)
 	old := api.get(configMaps + "?limit=4&continue=" + base64.RawURLEncoding.EncodeToString(raw))
 	if old.code == 410 {
@@ -113,7 +113,7 @@ func TestPagesHaveOneVersion(t *testing.T) {
 		if len(again.field("items").([]any)) != 6 {
 			t.Errorf("rest after 410: got %s, want 6 items", again.body)
 		}
-	} else if old.code != 200 { // a new store may still have version 1
+	} else if old.code != 200 { // a new store may still have revision 1
 		t.Errorf("expired token: got status %d: %s, want 410", old.code, old.body)
 	}
 	for _, bad := range []string{
@@ -126,7 +126,7 @@ func TestPagesHaveOneVersion(t *testing.T) {
 	}
 }
 
-// bothWays returns a list without compression, and the same list decompressed.
+// bothWays requests a list without compression and with it. It returns both bodies uncompressed.
 func (api *testServer) bothWays(accept string) (plain, unzipped []byte) {
 	api.t.Helper()
 	plain = api.mustSend(200, "GET", configMaps, "", "Accept", accept).body
@@ -144,7 +144,8 @@ func (api *testServer) bothWays(accept string) (plain, unzipped []byte) {
 	return plain, unzipped
 }
 
-// TestCompressedListEqualsPlainList checks each form, repeatedly and after changes.
+// TestCompressedListEqualsPlainList checks that a compressed list has the same content as an
+// uncompressed one, in each form, repeatedly and after changes.
 func TestCompressedListEqualsPlainList(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
@@ -176,7 +177,7 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 	}
 }
 
-// TestLargeObjectsAreCompressed checks responses to reads and writes of one object.
+// TestLargeObjectsAreCompressed checks that responses with a large object are compressed on request.
 func TestLargeObjectsAreCompressed(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
@@ -207,8 +208,8 @@ func TestLargeObjectsAreCompressed(t *testing.T) {
 	}
 }
 
-// watchEvents reads a watch until n events have arrived or the stream ends.
-func (api *testServer) watchEvents(path string, n int) (out []map[string]any) {
+// watchEvents returns the events of a watch: at most limit, fewer if the stream ends before.
+func (api *testServer) watchEvents(path string, limit int) (out []map[string]any) {
 	api.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
@@ -223,7 +224,7 @@ func (api *testServer) watchEvents(path string, n int) (out []map[string]any) {
 	defer httpResponse.Body.Close()
 	lines := bufio.NewScanner(httpResponse.Body)
 	lines.Buffer(nil, 4<<20)
-	for len(out) < n && lines.Scan() {
+	for len(out) < limit && lines.Scan() {
 		var e map[string]any
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			api.t.Errorf("event %s: %v", lines.Bytes(), err)
@@ -252,9 +253,9 @@ func TestWatchListStreamsInitialState(t *testing.T) {
 	if len(got) != 4 {
 		t.Fatalf("got %d events, want 4", len(got))
 	}
-	for _, e := range got[:3] {
-		if e["type"] != "ADDED" {
-			t.Errorf("got event %v, want ADDED", e)
+	for _, event := range got[:3] {
+		if event["type"] != "ADDED" {
+			t.Errorf("got event %v, want ADDED", event)
 		}
 	}
 	meta := got[3]["object"].(map[string]any)["metadata"].(map[string]any)
@@ -311,19 +312,19 @@ func TestWatchesEndAtShutdown(t *testing.T) {
 	}
 }
 
-// TestTooManyRequests checks that requests beyond the limit get 429, except those of
+// TestRequestsBeyondLimitAreRejected checks that requests beyond the limit get 429, except those of
 // administrators.
-func TestTooManyRequests(t *testing.T) {
+func TestRequestsBeyondLimitAreRejected(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := startServer(t, func(options *config.Options) {
 		options.Requests.MaxInFlight, options.Requests.PriorityAndFairness = 1, false
 	})
-	var wg sync.WaitGroup
+	var clients sync.WaitGroup
 	var mu sync.Mutex
 	codes := map[int]int{}
 	for range 16 {
-		wg.Go(func() {
+		clients.Go(func() {
 			for range 5 {
 				// A list of a future version blocks for 3 s, or until its own timeout.
 				response := api.get(configMaps+"?resourceVersion=999999999&timeout=200ms", asUser("alice")...)
@@ -333,14 +334,14 @@ func TestTooManyRequests(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	clients.Wait()
 	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusGatewayTimeout] == 0 {
 		t.Errorf("got responses by status %v, want some with 429 and some with 504", codes)
 	}
 	api.mustSend(200, "GET", configMaps, "")
 }
 
-// TestInvalidRequestsDoNotPanic sends requests that no client should send.
+// TestInvalidRequestsDoNotPanic checks that malformed requests get a Status with a code from 400 to most.
 func TestInvalidRequestsDoNotPanic(t *testing.T) {
 	t.Parallel()
 	api := sharedServer(t)
@@ -447,9 +448,9 @@ func TestInvalidRequestsDoNotPanic(t *testing.T) {
 	api.mustSend(200, "GET", "/healthz", "")
 }
 
-// TestObjectsOfOneLeaseExpire checks that a client that is disconnected while etcd deletes all
+// TestResumedWatchReceivesAllDeletionsOfLease checks that a client that is disconnected while etcd deletes all
 // objects of a lease at one revision receives each deletion after it resumes.
-func TestObjectsOfOneLeaseExpire(t *testing.T) {
+func TestResumedWatchReceivesAllDeletionsOfLease(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	const n, cut = 150, 20
@@ -466,30 +467,30 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range leases.Leases {
-		if keys, err := store.TimeToLive(t.Context(), l.ID); err != nil || keys.GrantedTTL < 3600 {
+	for _, lease := range leases.Leases {
+		if keys, err := store.TimeToLive(t.Context(), lease.ID); err != nil || keys.GrantedTTL < 3600 {
 			continue // leader election
 		}
-		if _, err := store.Revoke(t.Context(), l.ID); err != nil {
+		if _, err := store.Revoke(t.Context(), lease.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	seen := map[string]bool{}
-	name := func(e map[string]any) (string, string) {
-		meta := e["object"].(map[string]any)["metadata"].(map[string]any)
+	name := func(event map[string]any) (string, string) {
+		meta := event["object"].(map[string]any)["metadata"].(map[string]any)
 		return fmt.Sprint(meta["name"]), fmt.Sprint(meta["resourceVersion"])
 	}
 	first := api.watchEvents(path+"?watch=1&timeoutSeconds=10&resourceVersion="+revision, cut)
 	last := ""
-	for _, e := range first {
-		if e["type"] != "DELETED" {
-			t.Fatalf("got event %v, want DELETED", e)
+	for _, event := range first {
+		if event["type"] != "DELETED" {
+			t.Fatalf("got event %v, want DELETED", event)
 		}
-		object, at := name(e)
+		object, at := name(event)
 		seen[object], last = true, at
 	}
-	for _, e := range api.watchEvents(path+"?watch=1&timeoutSeconds=5&resourceVersion="+last, n) {
-		object, _ := name(e)
+	for _, event := range api.watchEvents(path+"?watch=1&timeoutSeconds=5&resourceVersion="+last, n) {
+		object, _ := name(event)
 		seen[object] = true
 	}
 	if len(seen) != n {

@@ -47,11 +47,11 @@ type testServer struct {
 // testOptions returns options that keep all files in a directory.
 func testOptions(t *testing.T, dir string) *config.Options {
 	t.Helper()
-	o, _, err := newTestOptions(dir)
+	options, _, err := newTestOptions(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o
+	return options
 }
 
 // newTestOptions also returns the certificate of an administrator.
@@ -65,13 +65,13 @@ func newTestOptions(dir string) (*config.Options, tls.Certificate, error) {
 			return nil, tls.Certificate{}, err
 		}
 	}
-	o := localOptions(dir)
-	o.Serving.ClientCAFile = filepath.Join(dir, "ca.crt")
+	options := localOptions(dir)
+	options.Serving.ClientCAFile = filepath.Join(dir, "ca.crt")
 	ca, admin, err := newClientPair()
 	if err != nil {
 		return nil, admin, err
 	}
-	return o, admin, os.WriteFile(o.Serving.ClientCAFile, ca, 0o600)
+	return options, admin, os.WriteFile(options.Serving.ClientCAFile, ca, 0o600)
 }
 
 // servingPair returns the files of a self-signed serving certificate, by name. Servers have copies
@@ -139,16 +139,16 @@ func startServer(t *testing.T, change func(*config.Options)) *testServer {
 // startUnreadyServer starts a server without waiting until it is ready.
 func startUnreadyServer(t *testing.T, change func(*config.Options)) *testServer {
 	t.Helper()
-	o, admin, err := newTestOptions(t.TempDir())
+	options, admin, err := newTestOptions(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	// No controller creates the service accounts that pods need.
-	o.Admission.Disable = []string{serviceaccount.Name}
+	options.Admission.Disable = []string{serviceaccount.Name}
 	if change != nil {
-		change(o)
+		change(options)
 	}
-	a, stop, err := runServer(o, admin)
+	a, stop, err := runServer(options, admin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,12 +279,12 @@ func (r apiResponse) object() (o map[string]any) {
 
 // field returns the value at a path of the decoded body, or nil if there is none.
 func (r apiResponse) field(path ...string) any {
-	var v any = r.object()
-	for _, p := range path {
-		m, _ := v.(map[string]any)
-		v = m[p]
+	var value any = r.object()
+	for _, key := range path {
+		object, _ := value.(map[string]any)
+		value = object[key]
 	}
-	return v
+	return value
 }
 
 func (r apiResponse) resourceVersion() string {
@@ -308,11 +308,11 @@ func (api *testServer) send(method, path, body string, header ...string) apiResp
 		return apiResponse{body: []byte(err.Error())}
 	}
 	defer httpResponse.Body.Close()
-	b, err := io.ReadAll(httpResponse.Body)
+	content, err := io.ReadAll(httpResponse.Body)
 	if err != nil {
 		api.t.Errorf("%s %s: %v", method, path, err)
 	}
-	return apiResponse{httpResponse.StatusCode, httpResponse.Header, b}
+	return apiResponse{httpResponse.StatusCode, httpResponse.Header, content}
 }
 
 func (api *testServer) get(path string, header ...string) apiResponse {
@@ -334,15 +334,15 @@ const configMaps = "/api/v1/namespaces/default/configmaps"
 
 // configMap returns a config map. data alternates keys and values.
 func configMap(name string, data ...string) string {
-	d := map[string]string{}
+	values := map[string]string{}
 	for i := 0; i+1 < len(data); i += 2 {
-		d[data[i]] = data[i+1]
+		values[data[i]] = data[i+1]
 	}
 	b, _ := json.Marshal(map[string]any{
 		"apiVersion": "v1",
 		"kind":       "ConfigMap",
 		"metadata":   map[string]any{"name": name},
-		"data":       d,
+		"data":       values,
 	})
 	return string(b)
 }

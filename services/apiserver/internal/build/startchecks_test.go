@@ -30,8 +30,8 @@ poststarthook/apiservice-registration-controller poststarthook/apiservice-discov
 poststarthook/kube-apiserver-autoregistration autoregister-completion
 poststarthook/apiservice-openapi-controller poststarthook/apiservice-openapiv3-controller`
 
-// passing returns the names of the checks that an endpoint reports as passed.
-func (api *testServer) passing(endpoint string) []string {
+// passingChecks returns the names of the checks that an endpoint reports as passed.
+func (api *testServer) passingChecks(endpoint string) []string {
 	var names []string
 	for _, line := range strings.Split(string(api.mustSend(http.StatusOK, "GET", endpoint+"?verbose", "").body), "\n") {
 		if name, ok := strings.CutPrefix(line, "[+]"); ok {
@@ -44,7 +44,7 @@ func (api *testServer) passing(endpoint string) []string {
 // TestHealthChecksHaveTheNamesOfKubernetes checks the names of the health checks for several
 // configurations.
 func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
-	for _, tt := range []struct {
+	for _, test := range []struct {
 		name   string
 		change func(*config.Options)
 		edits  *strings.Replacer // changes to startedByDefault
@@ -78,17 +78,17 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 			),
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			api := startServer(t, tt.change)
-			want := strings.Fields(tt.edits.Replace(startedByDefault))
+		t.Run(test.name, func(t *testing.T) {
+			api := startServer(t, test.change)
+			want := strings.Fields(test.edits.Replace(startedByDefault))
 			for _, endpoint := range []string{"/livez", "/healthz"} {
-				if got := api.passing(endpoint); !slices.Equal(got, want) {
+				if got := api.passingChecks(endpoint); !slices.Equal(got, want) {
 					t.Errorf("%s: got %q, want %q", endpoint, got, want)
 				}
 			}
 			// /readyz has three more checks after ping, log and etcd, and shutdown at the end.
 			ready := slices.Concat(want[:3], []string{"etcd-readiness", "informer-sync", "fan-out"}, want[3:], []string{"shutdown"})
-			if got := api.passing("/readyz"); !slices.Equal(got, ready) {
+			if got := api.passingChecks("/readyz"); !slices.Equal(got, ready) {
 				t.Errorf("/readyz: got %q, want %q", got, ready)
 			}
 			for _, name := range want {
@@ -117,12 +117,12 @@ func (u *unloaded) Load(ctx context.Context, page func([]storage.KeyValue) error
 // TestHealthChecksFailUntilComponentsStart checks that the checks of components fail while the
 // watch cache is not loaded.
 func TestHealthChecksFailUntilComponentsStart(t *testing.T) {
-	u := &unloaded{open: make(chan struct{})}
+	source := &unloaded{open: make(chan struct{})}
 	api := startUnreadyServer(t, func(options *config.Options) {
 		withRBAC(options)
 		options.WrapSource = func(s watchcache.Source) watchcache.Source {
-			u.Source = s
-			return u
+			source.Source = s
+			return source
 		}
 	})
 	notFinished := "internal server error: not finished\n"
@@ -147,6 +147,6 @@ func TestHealthChecksFailUntilComponentsStart(t *testing.T) {
 		"[+]autoregister-completion excluded: ok\n") {
 		t.Errorf("/livez without the waiting checks: got %s, want autoregister-completion excluded", response.body)
 	}
-	close(u.open)
+	close(source.open)
 	api.waitUntil("live", func() bool { return api.get("/livez").code == http.StatusOK })
 }

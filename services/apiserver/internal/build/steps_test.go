@@ -8,7 +8,7 @@ import (
 
 // step is a request and the expected response. has and lacks check the body.
 type step struct {
-	what               string
+	name               string
 	method, path, body string
 	header             []string
 	code               int
@@ -26,7 +26,7 @@ func (api *testServer) steps(t *testing.T, steps []step) {
 		}
 		response := api.send(s.method, s.path, s.body, header...)
 		if response.code != s.code {
-			t.Errorf("%s: got %d, want %d: %s", s.what, response.code, s.code, response.body)
+			t.Errorf("%s: got %d, want %d: %s", s.name, response.code, s.code, response.body)
 			continue
 		}
 		var status struct {
@@ -36,12 +36,12 @@ func (api *testServer) steps(t *testing.T, steps []step) {
 		body := string(response.body) + "\n" + status.Message
 		for _, text := range s.has {
 			if !strings.Contains(body, text) {
-				t.Errorf("%s: got %s, want it to contain %s", s.what, response.body, text)
+				t.Errorf("%s: got %s, want it to contain %s", s.name, response.body, text)
 			}
 		}
 		for _, text := range s.lacks {
 			if strings.Contains(body, text) {
-				t.Errorf("%s: got %s, want it without %s", s.what, response.body, text)
+				t.Errorf("%s: got %s, want it without %s", s.name, response.body, text)
 			}
 		}
 	}

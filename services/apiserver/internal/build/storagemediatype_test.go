@@ -30,13 +30,13 @@ func TestObjectsAreReadableAfterStorageMediaTypeChange(t *testing.T) {
 	created := jsonServer.mustSend(201, "POST", pods, mediaTypePod)
 	jsonServer.mustSend(201, "POST", hpas, `{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
 	for key, version := range map[string]string{"pods/default/p": "v1", "horizontalpodautoscalers/default/h": "autoscaling/v2"} {
-		kv, _, err := jsonServer.server.stores.store.Get(t.Context(), "/registry/"+key, 0)
+		stored, _, err := jsonServer.server.stores.store.Get(t.Context(), "/registry/"+key, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var head struct{ Kind, APIVersion string }
-		if err := json.Unmarshal(kv.Value, &head); err != nil || head.APIVersion != version || head.Kind == "" {
-			t.Errorf("%s: stored is %.60q (%v), want JSON of version %s with a kind", key, kv.Value, err, version)
+		if err := json.Unmarshal(stored.Value, &head); err != nil || head.APIVersion != version || head.Kind == "" {
+			t.Errorf("%s: stored is %.60q (%v), want JSON of version %s with a kind", key, stored.Value, err, version)
 		}
 	}
 	if e := watch.next(); e != "ADDED p" {
@@ -57,8 +57,8 @@ func TestObjectsAreReadableAfterStorageMediaTypeChange(t *testing.T) {
 	}
 	// 3. A write of the server with protobuf changes the media type of the object.
 	protobufServer.mustSend(200, "PUT", pods+"/p/status", `{"metadata":{"name":"p"},"status":{"phase":"Running"}}`)
-	kv, _, err := protobufServer.server.stores.store.Get(t.Context(), "/registry/pods/default/p", 0)
-	if err != nil || !bytes.HasPrefix(kv.Value, []byte("k8s\x00")) {
-		t.Errorf("after a write with protobuf: stored is %.20q (%v), want prefix %q", kv.Value, err, "k8s\x00")
+	stored, _, err := protobufServer.server.stores.store.Get(t.Context(), "/registry/pods/default/p", 0)
+	if err != nil || !bytes.HasPrefix(stored.Value, []byte("k8s\x00")) {
+		t.Errorf("after a write with protobuf: stored is %.20q (%v), want prefix %q", stored.Value, err, "k8s\x00")
 	}
 }

@@ -35,9 +35,9 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 			withStorageVersions(t, options)
 		})
 	}
-	a := replica()
-	b := replica()
-	for _, r := range []*testServer{a, b} {
+	first := replica()
+	second := replica()
+	for _, r := range []*testServer{first, second} {
 		r.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 		r.mustSend(201, "POST", configMaps, configMap(fmt.Sprintf("of-%d", r.server.base.port)))
 	}
@@ -47,7 +47,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 		"apps.deployments":                     {encoding: "apps/v1", decodable: "[apps/v1]"},
 		"autoscaling.horizontalpodautoscalers": {encoding: "autoscaling/v2", decodable: "[autoscaling/v1 autoscaling/v2]"},
 	} {
-		response := a.mustSend(200, "GET", storageVersionsPath+"/"+name, "")
+		response := first.mustSend(200, "GET", storageVersionsPath+"/"+name, "")
 		if common := fmt.Sprint(response.field("status", "commonEncodingVersion")); common != want.encoding {
 			t.Errorf("%s: got common version %s, want %s", name, common, want.encoding)
 		}
@@ -71,7 +71,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 			t.Errorf("%s: got conditions %v, want only AllEncodingVersionsEqual, True", name, conditions)
 		}
 	}
-	if got := a.get(storageVersionsPath + "/events.k8s.io.events"); got.code != http.StatusNotFound {
+	if got := first.get(storageVersionsPath + "/events.k8s.io.events"); got.code != http.StatusNotFound {
 		t.Errorf("resource with the key prefix of another: got status %d, want 404", got.code)
 	}
 	silent := startServer(t, func(options *config.Options) { // publishes nothing without the gates
@@ -141,8 +141,8 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 			withStorageVersions(t, options)
 		})
 	}
-	a := replica()
-	a.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	first := replica()
+	first.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 	definition := func(stored string) string {
 		version := func(name string, served bool) string {
 			return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object"}}}`,
@@ -152,12 +152,12 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 			"names":{"plural":"things","kind":"Thing"},"versions":[` +
 			version("v1", true) + "," + version("v2", true) + "," + version("v0", false) + `]}}`
 	}
-	created := a.mustSend(201, "POST", definitionsPath, definition("v1"))
-	a.mustSend(201, "POST", "/apis/example.com/v1/namespaces/default/things",
+	created := first.mustSend(201, "POST", definitionsPath, definition("v1"))
+	first.mustSend(201, "POST", "/apis/example.com/v1/namespaces/default/things",
 		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
 	// published returns the common version, and the versions of each replica.
 	published := func() (common string, replicas map[string]string) {
-		v := a.mustSend(200, "GET", storageVersionsPath+"/example.com.things", "")
+		v := first.mustSend(200, "GET", storageVersionsPath+"/example.com.things", "")
 		owners, _ := v.field("metadata", "ownerReferences").([]any)
 		if len(owners) != 1 || fmt.Sprint(owners[0].(map[string]any)["uid"]) != fmt.Sprint(created.field("metadata", "uid")) {
 			t.Errorf("got owners %v, want only the new definition", owners)
@@ -186,11 +186,11 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 		t.Error(published())
 	}
 	replica()
-	a.waitUntil("published by both", hasVersion("example.com/v1", 2))
-	a.mustSend(200, "PATCH", definitionsPath+"/things.example.com",
+	first.waitUntil("published by both", hasVersion("example.com/v1", 2))
+	first.mustSend(200, "PATCH", definitionsPath+"/things.example.com",
 		fmt.Sprintf(`{"spec":%s}`, strings.TrimSuffix(definition("v2")[strings.Index(definition("v2"), `"spec":`)+len(`"spec":`):],
 			"}")), "Content-Type", mergePatch)
-	a.waitUntil("published with the new version", hasVersion("example.com/v2", 2))
+	first.waitUntil("published with the new version", hasVersion("example.com/v2", 2))
 }
 
 // TestWebhooksDoNotPreventStart checks that a replica registers the versions of built-in resources
@@ -207,34 +207,34 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 			withStorageVersions(t, options)
 		})
 	}
-	a := replica()
-	a.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+	first := replica()
+	first.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"no"},
 		"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]},"validations":[{"expression":"false"}]}}`)
-	a.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+	first.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
-	a.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+	first.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"no"},
 		"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]}]}`)
 	const other = `{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"other.things"},"spec":{}}`
-	a.waitUntil("rejected to clients", func() bool { return a.send("POST", storageVersionsPath, other).code >= 400 })
-	b := replica()
-	b.waitUntil("telling", func() bool {
-		return b.get("/readyz/poststarthook/built-in-resources-storage-version-updater").code == 200
+	first.waitUntil("rejected to clients", func() bool { return first.send("POST", storageVersionsPath, other).code >= 400 })
+	second := replica()
+	second.waitUntil("publishing storage versions", func() bool {
+		return second.get("/readyz/poststarthook/built-in-resources-storage-version-updater").code == 200
 	})
-	b.mustSend(201, "POST", configMaps, configMap("c"))
-	b.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	second.mustSend(201, "POST", configMaps, configMap("c"))
+	second.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	create := func() int {
-		return b.send("POST", "/apis/example.com/v1/namespaces/default/things",
+		return second.send("POST", "/apis/example.com/v1/namespaces/default/things",
 			`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`).code
 	}
 	if code := create(); code != 503 {
 		t.Errorf("create before its version is published: got status %d, want 503", code)
 	}
-	b.mustSend(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/no", "")
-	b.mustSend(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/no", "")
-	b.waitUntil("registered without them", func() bool { return create() == 201 })
+	second.mustSend(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/no", "")
+	second.mustSend(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/no", "")
+	second.waitUntil("registered without them", func() bool { return create() == 201 })
 }
 
 // TestStorageVersionsAreWithdrawn checks that a replica that restarts with fewer resources
@@ -255,27 +255,27 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 		})
 	}
 	const cronJobs, nodes = storageVersionsPath + "/batch.cronjobs", storageVersionsPath + "/storage.k8s.io.csinodes"
-	a := replica("first", "")
-	b := replica("second", "storage.k8s.io/v1=false")
+	full := replica("first", "")
+	limited := replica("second", "storage.k8s.io/v1=false")
 	// servers returns the number of servers that published a version.
 	servers := func(path string) int {
-		all, _ := b.get(path).field("status", "storageVersions").([]any)
+		all, _ := limited.get(path).field("status", "storageVersions").([]any)
 		return len(all)
 	}
-	b.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	limited.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 	if n := servers(cronJobs); n != 2 {
 		t.Fatalf("storage version of cron jobs: got %d servers, want 2", n)
 	}
 	if n := servers(nodes); n != 1 {
 		t.Fatalf("storage version of nodes: got %d servers, want 1", n)
 	}
-	a.stop()
-	a = replica("first", "batch/v1=false,storage.k8s.io/v1=false")
-	a.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	full.stop()
+	full = replica("first", "batch/v1=false,storage.k8s.io/v1=false")
+	full.mustSend(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 	if n := servers(cronJobs); n != 1 {
 		t.Errorf("after a server left: got %d servers of cron jobs, want 1", n)
 	}
-	if response := b.get(nodes); response.code != http.StatusNotFound {
+	if response := limited.get(nodes); response.code != http.StatusNotFound {
 		t.Errorf("unserved resource: got status %d: %s, want 404", response.code, response.body)
 	}
 }

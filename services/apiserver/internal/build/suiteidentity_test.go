@@ -44,16 +44,16 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 		oidc.UsernamePrefix = "-"
 		oidc.CAFile = writeFile(t, filepath.Join(dir, "ca.crt"), provider.CA())
 	})
-	b := api.bearer()
+	bearer := api.bearer()
 	ada := provider.Token(nil)
-	api.waitUntil("the provider is known", func() bool { return b.whoami(ada).code == http.StatusCreated })
+	api.waitUntil("the provider is known", func() bool { return bearer.whoami(ada).code == http.StatusCreated })
 	for token, code := range map[string]int{
 		"file-name": 401, "file-group": 401, "file-free": 201,
 		"system:binnacle:apiserver/system:binnacle": 401, "system:binnacle:x/dev": 401, "bob/system:binnacle": 401, "bob/dev": 201,
 		provider.Token(map[string]any{"sub": "system:binnacle:authn-webhook"}): 401,
 		provider.Token(map[string]any{"groups": []string{"system:binnacle"}}):  401,
 	} {
-		if r := b.whoami(token); r.code != code {
+		if r := bearer.whoami(token); r.code != code {
 			t.Errorf("%.40s: got status %d: %s, want status %d", token, r.code, r.body, code)
 		}
 	}

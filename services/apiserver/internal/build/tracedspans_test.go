@@ -23,27 +23,27 @@ type wantedSpan struct {
 // missingSpans returns what of the wanted spans a trace lacks.
 func missingSpans(spans []tracingtest.Span, trace string, want []wantedSpan) (out []string) {
 	byID := map[string]string{}
-	for _, s := range spans {
-		byID[s.ID] = s.Name
+	for _, span := range spans {
+		byID[span.ID] = span.Name
 	}
-	for _, w := range want {
-		if !slices.ContainsFunc(spans, func(s tracingtest.Span) bool {
-			if s.Trace != trace || s.Name != w.name || w.parent != "" && byID[s.Parent] != w.parent {
+	for _, wanted := range want {
+		if !slices.ContainsFunc(spans, func(span tracingtest.Span) bool {
+			if span.Trace != trace || span.Name != wanted.name || wanted.parent != "" && byID[span.Parent] != wanted.parent {
 				return false
 			}
-			for name, value := range w.attributes {
-				if got, ok := s.Attributes[name]; !ok || got != value {
+			for name, value := range wanted.attributes {
+				if got, ok := span.Attributes[name]; !ok || got != value {
 					return false
 				}
 			}
-			for _, event := range w.events {
-				if !slices.Contains(s.Events, event) {
+			for _, event := range wanted.events {
+				if !slices.Contains(span.Events, event) {
 					return false
 				}
 			}
 			return true
 		}) {
-			out = append(out, w.name)
+			out = append(out, wanted.name)
 		}
 	}
 	return out

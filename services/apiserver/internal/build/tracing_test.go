@@ -53,8 +53,8 @@ func TestWriteIsOneTrace(t *testing.T) {
 			options.Tracing.ConfigFile = collector.Config(t)
 		})
 	}
-	a := replica()
-	b := replica()
+	first := replica()
+	second := replica()
 	var mu sync.Mutex
 	var traceparents []string // traceparent headers at the webhook
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,13 +66,13 @@ func TestWriteIsOneTrace(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
-	a.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+	first.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 		fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"h.ex.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`,
 			hook.URL, bundle))
 	// 1. Create an object as part of a caller's trace, and wait for its delivery.
 	const caller, callerSpan = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-	a.mustSend(201, "POST", configMaps, configMap("traced"), "Traceparent", "00-"+caller+"-"+callerSpan+"-01", "Audit-Id", "the-one")
-	for _, replica := range []*testServer{a, b} {
+	first.mustSend(201, "POST", configMaps, configMap("traced"), "Traceparent", "00-"+caller+"-"+callerSpan+"-01", "Audit-Id", "the-one")
+	for _, replica := range []*testServer{first, second} {
 		replica.waitUntil("delivered", func() bool { return replica.get(configMaps+"/traced?resourceVersion=0").code == 200 })
 	}
 
@@ -89,8 +89,8 @@ func TestWriteIsOneTrace(t *testing.T) {
 		"authorization": 1, "priorityandfairness": 1, "Create": 1, "Mutating admission": 1, "Validating admission": 1,
 		"Call validating webhook": 1, "HTTP POST": 1, "Create etcd3": 1, "etcdserverpb.KV/Txn": 1, "Deliver change": 2,
 	}
-	b.stop()
-	a.stop()
+	second.stop()
+	first.stop()
 	spans := collector.Spans()
 	requestSpan := root(spans)
 	got := map[string]int{}
@@ -188,17 +188,17 @@ func TestInvalidTracingConfigFailsStart(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := testOptions(t, t.TempDir())
-			o.Tracing.ConfigFile = tracingtest.File(t, test.content)
+			options := testOptions(t, t.TempDir())
+			options.Tracing.ConfigFile = tracingtest.File(t, test.content)
 			if test.off {
-				if err := o.Features.Set(string(features.APIServerTracing) + "=false"); err != nil {
+				if err := options.Features.Set(string(features.APIServerTracing) + "=false"); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := o.Complete(); err != nil {
+			if err := options.Complete(); err != nil {
 				t.Fatal(err)
 			}
-			err := buildAndRelease(t.Context(), o, slog.New(slog.DiscardHandler))
+			err := buildAndRelease(t.Context(), options, slog.New(slog.DiscardHandler))
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got error %v, want an error with %q", err, test.want)
 			}

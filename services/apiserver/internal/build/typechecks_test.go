@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// checked returns the type-checking result in the status of a policy: the observed generation, and
+// typeCheckResult returns the type-checking result in the status of a policy: the observed generation, and
 // the first warning of each expression.
-func (api *testServer) checked(name string) string {
+func (api *testServer) typeCheckResult(name string) string {
 	api.t.Helper()
 	p := api.mustSend(200, "GET", policiesPath+"/"+name, "")
 	out := fmt.Sprint(p.field("status", "observedGeneration"))
@@ -26,37 +26,37 @@ func (api *testServer) checked(name string) string {
 // waitForStatus waits until the status of a policy contains a text.
 func (api *testServer) waitForStatus(name, want string) {
 	api.t.Helper()
-	api.waitUntil(fmt.Sprintf("the status of %s contains %q", name, want), func() bool { return api.checked(name) == want })
+	api.waitUntil(fmt.Sprintf("the status of %s contains %q", name, want), func() bool { return api.typeCheckResult(name) == want })
 }
 
-// TestPolicyTypeChecks checks the warnings in the status of a policy, also after changes of the
+// TestPolicyTypeErrorsAreReportedInStatus checks the warnings in the status of a policy, also after changes of the
 // policy, of a definition, or of the status itself.
-func TestPolicyTypeChecks(t *testing.T) {
+func TestPolicyTypeErrorsAreReportedInStatus(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	replicas := replicasOn(t, 2)
-	a, b := replicas[0], replicas[1]
+	first, second := replicas[0], replicas[1]
 	const wrong = " spec.validations[0].expression: "
-	a.mustSend(201, "POST", policiesPath,
+	first.mustSend(201, "POST", policiesPath,
 		admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat.size() > 0"}]`))
-	a.waitForStatus("p", "1"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:7: undefined field 'dat'")
-	a.mustSend(200, "PATCH", policiesPath+"/p",
+	first.waitForStatus("p", "1"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:7: undefined field 'dat'")
+	first.mustSend(200, "PATCH", policiesPath+"/p",
 		`{"spec":{"validations":[{"expression":"object.data.size() > 0"}]}}`, "Content-Type",
 		"application/merge-patch+json")
-	a.waitForStatus("p", "2")
-	a.mustSend(200, "PATCH", policiesPath+"/p", `{"spec":{"validations":[{"expression":"object.data == 1"}]}}`,
+	first.waitForStatus("p", "2")
+	first.mustSend(200, "PATCH", policiesPath+"/p", `{"spec":{"validations":[{"expression":"object.data == 1"}]}}`,
 		"Content-Type", "application/merge-patch+json")
-	a.waitForStatus("p",
+	first.waitForStatus("p",
 		"3"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(map(string, string), int)'")
-	b.mustSend(200, "PATCH", policiesPath+"/p/status",
+	second.mustSend(200, "PATCH", policiesPath+"/p/status",
 		`{"status":{"observedGeneration":0}}`, "Content-Type", "application/merge-patch+json")
-	b.waitForStatus("p",
+	second.waitForStatus("p",
 		"3"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(map(string, string), int)'")
 
 	// An undefined resource has no types; once it is defined, it is checked.
-	a.mustSend(201, "POST", policiesPath, admissionPolicy("c", "example.com", "gadgets",
+	first.mustSend(201, "POST", policiesPath, admissionPolicy("c", "example.com", "gadgets",
 		`"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},"validations":[{"expression":"object.spec.size < params.spec.max"}]`))
-	a.waitForStatus("c", "1")
+	first.waitForStatus("c", "1")
 	with := func(definition, field, kind string) string {
 		return strings.Replace(definition, `{"type":"object"}`,
 			`{"type":"object","properties":{"spec":{"type":"object","properties":{"`+field+`":{"type":"`+kind+`"}}}}}`,
@@ -64,27 +64,27 @@ func TestPolicyTypeChecks(t *testing.T) {
 	}
 	gadgets := definitionOf("gadgets", "Gadget", "")
 	limits := definitionOf("limits", "Limit", "")
-	b.mustSend(201, "POST", definitionsPath, with(gadgets, "length", "integer"))
-	a.waitForStatus("c", "1"+wrong+"example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'size'")
-	b.mustSend(200, "PATCH", definitionsPath+"/gadgets.example.com", with(gadgets, "size", "integer"),
+	second.mustSend(201, "POST", definitionsPath, with(gadgets, "length", "integer"))
+	first.waitForStatus("c", "1"+wrong+"example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'size'")
+	second.mustSend(200, "PATCH", definitionsPath+"/gadgets.example.com", with(gadgets, "size", "integer"),
 		"Content-Type", "application/merge-patch+json")
-	a.waitForStatus("c", "1")
-	b.mustSend(201, "POST", definitionsPath, with(limits, "max", "string"))
-	a.waitForStatus("c",
+	first.waitForStatus("c", "1")
+	second.mustSend(201, "POST", definitionsPath, with(limits, "max", "string"))
+	first.waitForStatus("c",
 		"1"+wrong+"example.com/v1, Kind=Gadget: ERROR: <input>:1:18: found no matching overload for '_<_' applied to '(int, string)'")
-	b.mustSend(200, "DELETE", definitionsPath+"/limits.example.com", "")
-	a.waitForStatus("c", "1")
-	b.mustSend(200, "DELETE", definitionsPath+"/gadgets.example.com", "")
+	second.mustSend(200, "DELETE", definitionsPath+"/limits.example.com", "")
+	first.waitForStatus("c", "1")
+	second.mustSend(200, "DELETE", definitionsPath+"/gadgets.example.com", "")
 
 	// The result keeps the field manager of Kubernetes.
-	before := a.mustSend(200, "GET", policiesPath+"/p", "")
+	before := first.mustSend(200, "GET", policiesPath+"/p", "")
 	if managers := fmt.Sprint(before.field("metadata", "managedFields")); !strings.Contains(managers,
 		"manager:validatingadmissionpolicy-status operation:Apply subresource:status") {
 		t.Errorf("got managers %s, want validatingadmissionpolicy-status with operation Apply", managers)
 	}
-	restarted := startServer(t, func(options *config.Options) { options.Etcd = a.options.Etcd })
+	restarted := startServer(t, func(options *config.Options) { options.Etcd = first.options.Etcd })
 	restarted.mustSend(201, "POST", policiesPath, admissionPolicy("last", "", "configmaps", `"validations":[{"expression":"true"}]`))
-	restarted.waitForStatus("last", "1") // checked after the others
+	restarted.waitForStatus("last", "1") // typeCheckResult after the others
 	if after := restarted.mustSend(200, "GET", policiesPath+"/p", ""); after.resourceVersion() != before.resourceVersion() {
 		t.Errorf("unchanged status after a restart: got %s, want version %s", after.body, before.resourceVersion())
 	}

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// TestUncommonFlags checks the effect of flags that are rarely set.
-func TestUncommonFlags(t *testing.T) {
+// TestUncommonFlagsTakeEffect checks the effect of flags that are rarely set.
+func TestUncommonFlagsTakeEffect(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "debug")
 	api := startServer(t, func(options *config.Options) {

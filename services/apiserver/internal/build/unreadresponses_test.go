@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// say opens a connection, sends text, and leaves it open.
-func (api *testServer) say(text string) {
+// sendUnfinished opens a connection, sends text, and leaves it open.
+func (api *testServer) sendUnfinished(text string) {
 	api.t.Helper()
 	tlsConfig := api.client.Transport.(*http.Transport).TLSClientConfig.Clone()
 	tlsConfig.NextProtos = []string{"http/1.1"}
@@ -31,13 +31,13 @@ func (api *testServer) say(text string) {
 func TestMissingBodiesHoldNoSeats(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
-	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	api.createFlow("alice", "tiny", `{"type":"Reject"}`, 0)
 	for _, length := range []int{10, 100_000, 3_000_000} {
-		api.say(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{",
+		api.sendUnfinished(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{",
 			configMaps, length))
 		api.waitUntil("a free seat", func() bool { return api.get(configMaps, asUser("alice")...).code == 200 })
 	}
-	api.say("PUT " + configMaps +
+	api.sendUnfinished("PUT " + configMaps +
 		"/a HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
 	api.waitUntil("a free seat", func() bool { return api.get(configMaps, asUser("alice")...).code == 200 })
 	for range 20 {
@@ -55,10 +55,10 @@ func TestUnreadResponsesHoldNoSeats(t *testing.T) {
 		api.mustSend(201, "POST", configMaps,
 			fmt.Sprintf(`{"metadata":{"name":"large-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 1_000_000)))
 	}
-	api.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	api.createFlow("alice", "tiny", `{"type":"Reject"}`, 0)
 	for _, query := range []string{"", "?watch=true", "?limit=100"} {
 		for range 3 {
-			api.say("GET " + configMaps + query + " HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\n\r\n")
+			api.sendUnfinished("GET " + configMaps + query + " HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\n\r\n")
 			api.waitUntil("a free seat", func() bool { return api.get(configMaps+"/large-0", asUser("alice")...).code == 200 })
 		}
 	}

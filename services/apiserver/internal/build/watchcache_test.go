@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// sample returns the value of a metric line.
-func (api *testServer) sample(line string) float64 {
+// metricValue returns the value of a metric line.
+func (api *testServer) metricValue(line string) float64 {
 	api.t.Helper()
 	scanner := bufio.NewScanner(bytes.NewReader(api.get("/metrics").body))
 	for scanner.Scan() {
@@ -35,14 +35,14 @@ func TestConsistentReadsAreCounted(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	const line = `apiserver_watch_cache_consistent_read_total{fallback="false",resource="replicasets.apps",success="true"}`
-	if n := api.sample(line); n != 0 {
+	if n := api.metricValue(line); n != 0 {
 		t.Fatalf("before any read: got count %v, want 0", n)
 	}
 	const path = "/apis/apps/v1/namespaces/default/replicasets"
 	for _, path := range []string{path, path + "?limit=5", path + "/none", path + "?resourceVersion=0"} {
 		api.get(path)
 	}
-	if n := api.sample(line); n != 3 {
+	if n := api.metricValue(line); n != 3 {
 		t.Errorf("got %v counted reads, want 3", n)
 	}
 }
@@ -59,7 +59,7 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 		api.mustSend(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"m%d"},"data":{"v":%q}}`, i, value))
 	}
 	const line = `binnacle_watch_cache_watchers{resource="configmaps"}`
-	others := api.sample(line)
+	others := api.metricValue(line)
 	httpResponse, err := api.client.Get(api.url + path + "?watch=1&timeoutSeconds=600") // HTTP/2
 	if err != nil {
 		t.Fatal(err)
@@ -81,12 +81,12 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 	if _, err := fmt.Fprintf(conn, "GET %s?watch=1&timeoutSeconds=600 HTTP/1.1\r\nHost: test\r\n\r\n", path); err != nil {
 		t.Fatal(err)
 	}
-	api.waitUntil("watching", func() bool { return api.sample(line) == others+2 })
+	api.waitUntil("watching", func() bool { return api.metricValue(line) == others+2 })
 	for i := range n {
 		api.mustSend(200, "PUT", path+fmt.Sprintf("/m%d", i), fmt.Sprintf(`{"metadata":{"name":"m%d"}}`, i))
 	}
-	api.waitUntil("cut off", func() bool { return api.sample(line) == others })
-	if n := api.sample(`apiserver_terminated_watchers_total{resource="configmaps"}`); n != 2 {
+	api.waitUntil("cut off", func() bool { return api.metricValue(line) == others })
+	if n := api.metricValue(`apiserver_terminated_watchers_total{resource="configmaps"}`); n != 2 {
 		t.Errorf("got %v terminated watchers, want 2", n)
 	}
 }
@@ -150,8 +150,8 @@ func TestSecretsAreNotInDictionary(t *testing.T) {
 			fmt.Sprintf(`{"metadata":{"name":"s%d"},"stringData":{"k":%q}}`, i, text))
 	}
 	of := func(resource string) (stored, kept float64) {
-		return api.sample(`binnacle_watch_cache_value_bytes{resource="` +
-			resource + `"}`), api.sample(`binnacle_watch_cache_value_kept_bytes{resource="` + resource + `"}`)
+		return api.metricValue(`binnacle_watch_cache_value_bytes{resource="` +
+			resource + `"}`), api.metricValue(`binnacle_watch_cache_value_kept_bytes{resource="` + resource + `"}`)
 	}
 	if stored, kept := of("configmaps"); kept > stored*3/4 {
 		t.Errorf("ConfigMaps of %v bytes: got %v bytes in the cache, want at most three quarters", stored, kept)

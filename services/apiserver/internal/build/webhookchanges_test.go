@@ -22,26 +22,26 @@ type mutatingServer struct {
 
 func newMutatingServer(t *testing.T) *mutatingServer {
 	t.Helper()
-	c := &mutatingServer{patches: map[string]string{}}
-	c.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	webhook := &mutatingServer{patches: map[string]string{}}
+	webhook.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.asked = append(c.asked, r.URL.Path)
+		webhook.mu.Lock()
+		defer webhook.mu.Unlock()
+		webhook.asked = append(webhook.asked, r.URL.Path)
 		patch := ""
-		if p := c.patches[r.URL.Path]; p != "" {
+		if p := webhook.patches[r.URL.Path]; p != "" {
 			patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(p)))
 		}
 		fmt.Fprintf(w,
 			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true%s}}`,
 			review.Request.UID, patch)
 	}))
-	t.Cleanup(c.Close)
-	return c
+	t.Cleanup(webhook.Close)
+	return webhook
 }
 
 // answers sets the patch of a path, and drops the recorded calls.
@@ -72,15 +72,15 @@ const mutatingHooksPath = "/apis/admissionregistration.k8s.io/v1/mutatingwebhook
 func TestWebhookSelectorsSeeEarlierChanges(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
-	c := newMutatingServer(t)
+	webhook := newMutatingServer(t)
 	const kind = "horizontalpodautoscalers"
 	labelled := `,"objectSelector":{"matchLabels":{"x":"y"}}`
-	api.mustSend(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/labels", "v2", kind, "")+`,`+
-		c.webhook("/other", "v1", kind, labelled)+`,`+c.webhook("/same", "v2", kind, labelled)+`]}`)
-	c.answers("/labels", `[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
+	api.mustSend(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+webhook.webhook("/labels", "v2", kind, "")+`,`+
+		webhook.webhook("/other", "v1", kind, labelled)+`,`+webhook.webhook("/same", "v2", kind, labelled)+`]}`)
+	webhook.answers("/labels", `[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
 	api.mustSend(201, "POST", "/apis/autoscaling/v1/namespaces/default/"+kind,
 		`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
-	if got := fmt.Sprint(c.calledPaths()); got != "[/labels /other /same]" {
+	if got := fmt.Sprint(webhook.calledPaths()); got != "[/labels /other /same]" {
 		t.Errorf("got calls %s, want [/labels /other /same]", got)
 	}
 }
@@ -122,9 +122,9 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 	t.Cleanup(kubelet.Close)
 	api := startServer(t, nil)
 	webhook := newMutatingServer(t)
-	api.account()
-	api.node("n", kubelet.URL)
-	api.pod("p", "n", "")
+	api.createDefaultAccount()
+	api.createNode("n", kubelet.URL)
+	api.createPod("p", "n", "")
 	api.mustSend(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+webhook.webhook("/proxy", "*", "nodes/proxy", "")+`,`+
 		webhook.webhook("/exec", "*", "pods/exec", "")+`,`+webhook.webhook("/attach", "*", "pods/attach", "")+`]}`)
 	for patch, want := range map[string]string{

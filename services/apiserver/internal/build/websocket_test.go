@@ -34,22 +34,22 @@ var readMessages = websocket.Codec{Unmarshal: func(data []byte, kind byte, v any
 // dialSocket opens a WebSocket.
 func (api *testServer) dialSocket(path, accept string, protocols ...string) (*websocket.Conn, error) {
 	api.t.Helper()
-	c, err := websocket.NewConfig(strings.Replace(api.url, "https:", "wss:", 1)+path, "http://localhost")
+	config, err := websocket.NewConfig(strings.Replace(api.url, "https:", "wss:", 1)+path, "http://localhost")
 	if err != nil {
 		api.t.Fatal(err)
 	}
 	security := api.client.Transport.(*http.Transport).TLSClientConfig
-	c.TlsConfig = &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}
-	c.Protocol = protocols
+	config.TlsConfig = &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}
+	config.Protocol = protocols
 	if accept != "" {
-		c.Header.Set("Accept", accept)
+		config.Header.Set("Accept", accept)
 	}
-	return websocket.DialConfig(c)
+	return websocket.DialConfig(config)
 }
 
-// TestLogsOverWebSocket checks that logs are sent over WebSockets in each subprotocol, and end when
+// TestLogsAreSentOverWebSocket checks that logs are sent over WebSockets in each subprotocol, and end when
 // the client leaves.
-func TestLogsOverWebSocket(t *testing.T) {
+func TestLogsAreSentOverWebSocket(t *testing.T) {
 	t.Parallel()
 	var left atomic.Bool
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,8 +64,8 @@ func TestLogsOverWebSocket(t *testing.T) {
 	}))
 	defer kubelet.Close()
 	api := startServer(t, nil)
-	api.account()
-	api.node("n", kubelet.URL)
+	api.createDefaultAccount()
+	api.createNode("n", kubelet.URL)
 	api.mustSend(201, "POST", podsPath,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"},{"name":"endless","image":"x"}]}}`)
 	const log, wanted = podsPath +
@@ -103,15 +103,15 @@ func TestLogsOverWebSocket(t *testing.T) {
 			t.Errorf("%v: the server chose %q, want %q", test.protocols, got, test.chosen)
 		}
 		var all []byte
-		for n := 0; ; n++ {
+		for length := 0; ; length++ {
 			var m message
 			if err := readMessages.Receive(conn, &m); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if m.kind != test.kind || n == 0 && len(m.data) > 0 {
-				t.Errorf("%v: got message %d of type %d: %q, want type %d and an empty first message", test.protocols, n, m.kind, m.data, test.kind)
+			if m.kind != test.kind || length == 0 && len(m.data) > 0 {
+				t.Errorf("%v: got message %d of type %d: %q, want type %d and an empty first message", test.protocols, length, m.kind, m.data, test.kind)
 			}
 			if test.kind == websocket.TextFrame {
 				if m.data, err = base64.StdEncoding.DecodeString(string(m.data)); err != nil {
@@ -178,18 +178,18 @@ func watchOverWebSocket(api *testServer) {
 		!bytes.HasPrefix(e.Object.Raw, []byte("k8s\x00")) {
 		t.Errorf("protobuf: got message of type %d: %q (%v), want a binary one with ADDED and protobuf", m.kind, m.data, err)
 	}
-	c, err := http.NewRequest(http.MethodGet, api.url+path, nil)
+	connection, err := http.NewRequest(http.MethodGet, api.url+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Header = http.Header{
+	connection.Header = http.Header{
 		"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
 		"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
 	}
 	security := api.client.Transport.(*http.Transport).TLSClientConfig
 	plain := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}}
 	defer plain.CloseIdleConnections()
-	httpResponse, err := plain.RoundTrip(c)
+	httpResponse, err := plain.RoundTrip(connection)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol/width"
 )
 
-// TestRequestWidths uses a server with 250 ConfigMaps in one of two namespaces, and thirteen
+// TestLargeRequestsTakeMoreSeats uses a server with 250 ConfigMaps in one of two namespaces, and thirteen
 // watches.
-func TestRequestWidths(t *testing.T) {
+func TestLargeRequestsTakeMoreSeats(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := startServer(t, nil)
@@ -21,7 +21,7 @@ func TestRequestWidths(t *testing.T) {
 		api.mustSend(201, "POST", configMaps, configMap(fmt.Sprint("c", i)))
 	}
 	watch := func(path string) {
-		api.watching(path)
+		api.openWatch(path)
 	}
 	for range 10 {
 		watch("/api/v1/namespaces/default/secrets?watch=true")
@@ -81,8 +81,8 @@ func TestRequestWidths(t *testing.T) {
 	}
 }
 
-// watching opens a watch for the duration of the test.
-func (api *testServer) watching(path string) {
+// openWatch opens a watch for the duration of the test.
+func (api *testServer) openWatch(path string) {
 	api.t.Helper()
 	req := httptest.NewRequest("GET", api.url+path, nil).WithContext(api.t.Context())
 	req.RequestURI = ""

@@ -15,18 +15,18 @@ func TestDeleteReadsDeleteOptionsOfAnyVersion(t *testing.T) {
 	api := sharedServer(t)
 	configMaps := api.namespaced("configmaps")
 	api.steps(t, []step{
-		{what: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
+		{name: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
 		{
-			what:   "delete options of another group version",
+			name:   "delete options of another group version",
 			method: "DELETE",
 			path:   configMaps + "/a",
 			body:   `{"apiVersion":"example.com/v1","kind":"DeleteOptions","dryRun":["All"]}`,
 			code:   200,
 			has:    []string{`"Success"`},
 		},
-		{what: "delete options without a type", method: "DELETE", path: configMaps + "/a", body: `{"dryRun":["All"]}`, code: 200},
+		{name: "delete options without a type", method: "DELETE", path: configMaps + "/a", body: `{"dryRun":["All"]}`, code: 200},
 		{
-			what:   "delete options in YAML",
+			name:   "delete options in YAML",
 			method: "DELETE",
 			path:   configMaps + "/a",
 			body:   "kind: DeleteOptions\ndryRun: [All]\n",
@@ -34,7 +34,7 @@ func TestDeleteReadsDeleteOptionsOfAnyVersion(t *testing.T) {
 			code:   200,
 		},
 		{
-			what:   "delete with another kind as options",
+			name:   "delete with another kind as options",
 			method: "DELETE",
 			path:   configMaps + "/a",
 			body:   `{"apiVersion":"v1","kind":"Pod"}`,
@@ -42,14 +42,14 @@ func TestDeleteReadsDeleteOptionsOfAnyVersion(t *testing.T) {
 			has:    []string{"decoded object cannot be converted to DeleteOptions"},
 		},
 		{
-			what:   "delete with invalid options",
+			name:   "delete with invalid options",
 			method: "DELETE",
 			path:   configMaps + "/a",
 			body:   `{"dryRun":"All"}`,
 			code:   400,
 			has:    []string{"DeleteOptions"},
 		},
-		{what: "the dry runs and errors deleted nothing", method: "GET", path: configMaps + "/a", code: 200},
+		{name: "the dry runs and errors deleted nothing", method: "GET", path: configMaps + "/a", code: 200},
 	})
 }
 
@@ -60,9 +60,9 @@ func TestUIDOfObjectIsImmutable(t *testing.T) {
 	api := sharedServer(t)
 	configMaps := api.namespaced("configmaps")
 	api.steps(t, []step{
-		{what: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
+		{name: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
 		{
-			what:   "a merge patch of the UID",
+			name:   "a merge patch of the UID",
 			method: "PATCH",
 			path:   configMaps + "/a",
 			body:   `{"metadata":{"uid":"x"}}`,
@@ -70,7 +70,7 @@ func TestUIDOfObjectIsImmutable(t *testing.T) {
 			has:    []string{`metadata.uid: Invalid value: "x": field is immutable`},
 		},
 		{
-			what:   "a JSON patch of the UID",
+			name:   "a JSON patch of the UID",
 			method: "PATCH",
 			path:   configMaps + "/a",
 			body:   `[{"op":"replace","path":"/metadata/uid","value":"x"}]`,
@@ -79,7 +79,7 @@ func TestUIDOfObjectIsImmutable(t *testing.T) {
 			has:    []string{"field is immutable"},
 		},
 		{
-			what:   "an update with another UID",
+			name:   "an update with another UID",
 			method: "PUT",
 			path:   configMaps + "/a",
 			body:   `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","uid":"x"}}`,
@@ -97,14 +97,14 @@ func TestScaleWritesAreValidated(t *testing.T) {
 	deployments := "/apis/apps/v1/namespaces/" + api.namespace + "/deployments"
 	api.steps(t, []step{
 		{
-			what:   "create a deployment",
+			name:   "create a deployment",
 			method: "POST",
 			path:   deployments,
 			body:   `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 			code:   201,
 		},
 		{
-			what:   "a scale with another name",
+			name:   "a scale with another name",
 			method: "PUT",
 			path:   deployments + "/d/scale",
 			body:   `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"x"},"spec":{"replicas":2}}`,
@@ -112,7 +112,7 @@ func TestScaleWritesAreValidated(t *testing.T) {
 			has:    []string{"the name of the object (x) does not match the name on the URL (d)"},
 		},
 		{
-			what:   "update the scale",
+			name:   "update the scale",
 			method: "PUT",
 			path:   deployments + "/d/scale",
 			body:   `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"d"},"spec":{"replicas":2}}`,
@@ -120,7 +120,7 @@ func TestScaleWritesAreValidated(t *testing.T) {
 			has:    []string{`"replicas":2`},
 		},
 		{
-			what:   "a scale with invalid metadata",
+			name:   "a scale with invalid metadata",
 			method: "PUT",
 			path:   deployments + "/d/scale",
 			body: `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"d","generateName":"%","labels":{"a":"%"},"annotations":{"/a":"b"}},
@@ -132,7 +132,7 @@ func TestScaleWritesAreValidated(t *testing.T) {
 			},
 		},
 		{
-			what:   "a scale with an invalid label in a patch",
+			name:   "a scale with an invalid label in a patch",
 			method: "PATCH",
 			path:   deployments + "/d/scale",
 			body:   `{"metadata":{"labels":{"a":"%"}}}`,
@@ -140,7 +140,7 @@ func TestScaleWritesAreValidated(t *testing.T) {
 			has:    []string{`"metadata.labels"`},
 		},
 		{
-			what:   "a scale with another UID",
+			name:   "a scale with another UID",
 			method: "PATCH",
 			path:   deployments + "/d/scale",
 			body:   `{"metadata":{"uid":"x"},"spec":{"replicas":3}}`,
@@ -158,14 +158,14 @@ func TestServiceTypeChangeClearsLoadBalancer(t *testing.T) {
 	services := api.namespaced("services")
 	api.steps(t, []step{
 		{
-			what:   "create a service with a load balancer",
+			name:   "create a service with a load balancer",
 			method: "POST",
 			path:   services,
 			body:   `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"type":"LoadBalancer","ports":[{"port":80}]}}`,
 			code:   201,
 		},
 		{
-			what:   "set the address of the load balancer",
+			name:   "set the address of the load balancer",
 			method: "PATCH",
 			path:   services + "/s/status",
 			body:   `{"status":{"loadBalancer":{"ingress":[{"ip":"1.2.3.4"}]}}}`,
@@ -173,7 +173,7 @@ func TestServiceTypeChangeClearsLoadBalancer(t *testing.T) {
 			has:    []string{"1.2.3.4"},
 		},
 		{
-			what:   "a change of the type clears the address",
+			name:   "a change of the type clears the address",
 			method: "PATCH",
 			path:   services + "/s",
 			body:   `{"spec":{"type":"ClusterIP"}}`,
@@ -192,14 +192,14 @@ func TestStrategicPatchRequiresMergeKey(t *testing.T) {
 	configMaps := api.namespaced("configmaps")
 	api.steps(t, []step{
 		{
-			what:   "create an owned object",
+			name:   "create an owned object",
 			method: "POST",
 			path:   configMaps,
 			body:   `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}]}}`,
 			code:   201,
 		},
 		{
-			what:   "a strategic patch of a list without the merge key",
+			name:   "a strategic patch of a list without the merge key",
 			method: "PATCH",
 			path:   configMaps + "/o",
 			body:   `{"metadata":{"ownerReferences":[{"name":"x"}]}}`,
@@ -217,9 +217,9 @@ func TestIgnoreReadErrorsIsIgnoredWithoutGate(t *testing.T) {
 	api := startServer(t, withRBAC)
 	const ignoreReadErrors = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	api.steps(t, []step{
-		{what: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
+		{name: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
 		{
-			what:   "the option for unreadable objects is ignored while its feature gate is disabled",
+			name:   "the option for unreadable objects is ignored while its feature gate is disabled",
 			method: "DELETE",
 			path:   configMaps + "/a" + ignoreReadErrors,
 			code:   200,
@@ -235,14 +235,14 @@ func TestLeaseUpdateRequiresResourceVersion(t *testing.T) {
 	leases := "/apis/coordination.k8s.io/v1/namespaces/" + api.namespace + "/leases"
 	api.steps(t, []step{
 		{
-			what:   "create a lease",
+			name:   "create a lease",
 			method: "POST",
 			path:   leases,
 			body:   `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"}}`,
 			code:   201,
 		},
 		{
-			what:   "an update of a lease without a resource version",
+			name:   "an update of a lease without a resource version",
 			method: "PUT",
 			path:   leases + "/l",
 			body:   `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"}}`,
@@ -262,14 +262,14 @@ func TestAPIServiceStatusPatchKeepsSpecAndMetadata(t *testing.T) {
 	const apiServices = "/apis/apiregistration.k8s.io/v1/apiservices"
 	api.steps(t, []step{
 		{
-			what:   "create an APIService",
+			name:   "create an APIService",
 			method: "POST",
 			path:   apiServices,
 			body:   `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"v1.x.example.com","labels":{"a":"b"}},"spec":{"group":"x.example.com","version":"v1","groupPriorityMinimum":100,"versionPriority":100,"insecureSkipTLSVerify":true,"service":{"name":"s","namespace":"d"}}}`,
 			code:   201,
 		},
 		{
-			what:   "a patch of the status changes neither labels nor spec",
+			name:   "a patch of the status changes neither labels nor spec",
 			method: "PATCH",
 			path:   apiServices + "/v1.x.example.com/status",
 			body:   `{"metadata":{"labels":{"a":"c"},"annotations":{"x":"y"}},"spec":{"versionPriority":7},"status":{"conditions":[{"type":"T","status":"True"}]}}`,
@@ -288,7 +288,7 @@ func TestManagedFieldsOmitResetFields(t *testing.T) {
 	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 	api.steps(t, []step{
 		{
-			what:   "the strategy of ServiceCIDR does not reset the status of created objects",
+			name:   "the strategy of ServiceCIDR does not reset the status of created objects",
 			method: "POST",
 			path:   "/apis/networking.k8s.io/v1/servicecidrs",
 			body:   `{"apiVersion":"networking.k8s.io/v1","kind":"ServiceCIDR","metadata":{"name":"c"},"spec":{"cidrs":["10.9.0.0/24"]},"status":{"conditions":[{"type":"T","status":"True","reason":"R","message":"","lastTransitionTime":"2024-01-01T00:00:00Z"}]}}`,
@@ -296,14 +296,14 @@ func TestManagedFieldsOmitResetFields(t *testing.T) {
 			has:    []string{`"f:status":{"f:conditions"`},
 		},
 		{
-			what:   "create a policy",
+			name:   "create a policy",
 			method: "POST",
 			path:   policies,
 			body:   `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"v"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["none.example.com"],"apiVersions":["v1"],"operations":["CREATE"],"resources":["nones"]}]},"validations":[{"expression":"true"}]}}`,
 			code:   201,
 		},
 		{
-			what:   "a patch of the status of a policy resets metadata",
+			name:   "a patch of the status of a policy resets metadata",
 			method: "PATCH",
 			path:   policies + "/v/status?fieldManager=m",
 			body:   `{"metadata":{"labels":{"q":"r"}},"status":{"observedGeneration":1}}`,
@@ -319,7 +319,7 @@ func TestManagedFieldsOmitResetFields(t *testing.T) {
 	}
 	api.steps(t, []step{
 		{
-			what:   "a patch of the immutable spec of a certificate request",
+			name:   "a patch of the immutable spec of a certificate request",
 			method: "PATCH",
 			path:   requestsPath + "/r?fieldManager=m",
 			body:   `{"metadata":{"labels":{"a":"b"}},"spec":{"expirationSeconds":7777}}`,

@@ -73,7 +73,7 @@ func TestNoOpWritesAreNotStored(t *testing.T) {
 	configMaps := api.namespaced("configmaps")
 	api.mustSend(201, "PATCH", configMaps+"/a?fieldManager=m", configMap("a", "k", "v"), "Content-Type", applyPatch)
 	before := api.get(configMaps + "/a")
-	for _, c := range []struct{ method, body, media string }{
+	for _, change := range []struct{ method, body, media string }{
 		{method: "PATCH", body: configMap("a", "k", "v"), media: applyPatch},
 		{method: "PATCH", body: `{"data":{"k":"v"}}`, media: mergePatch},
 		{method: "PATCH", body: `{"data":{"k":"v"}}`, media: "application/strategic-merge-patch+json"},
@@ -81,16 +81,16 @@ func TestNoOpWritesAreNotStored(t *testing.T) {
 		{method: "PATCH", body: `[{"op":"add","path":"/data/k","value":"v"}]`, media: jsonPatch},
 		{method: "PUT", body: configMap("a", "k", "v"), media: "application/json"},
 	} {
-		response := api.mustSend(200, c.method, configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
+		response := api.mustSend(200, change.method, configMaps+"/a?fieldManager=m", change.body, "Content-Type", change.media)
 		if string(response.body) != string(before.body) {
-			t.Errorf("%s of %s: got %s, want it unchanged, %s", c.media, c.body, response.body, before.body)
+			t.Errorf("%s of %s: got %s, want it unchanged, %s", change.media, change.body, response.body, before.body)
 		}
 	}
 }
 
-// TestInvalidPatches checks the status code and message of patches that cannot be decoded or
+// TestInvalidPatchesAreRejected checks the status code and message of patches that cannot be decoded or
 // applied, and that they change nothing.
-func TestInvalidPatches(t *testing.T) {
+func TestInvalidPatchesAreRejected(t *testing.T) {
 	t.Parallel()
 	api := sharedServer(t)
 	configMaps := api.namespaced("configmaps")
@@ -157,9 +157,9 @@ func TestInvalidPatches(t *testing.T) {
 	}
 }
 
-// TestFieldValidation covers every kind of write: unknown fields cause a warning, an error, or
+// TestUnknownFieldsAreIgnoredReportedOrRejected covers every kind of write: unknown fields cause a warning, an error, or
 // nothing.
-func TestFieldValidation(t *testing.T) {
+func TestUnknownFieldsAreIgnoredReportedOrRejected(t *testing.T) {
 	t.Parallel()
 	api := sharedServer(t)
 	configMaps := api.namespaced("configmaps")
@@ -222,8 +222,8 @@ func TestFieldValidation(t *testing.T) {
 	}
 }
 
-// TestDuplicateOwnerReferences checks that a duplicate owner is dropped with a warning.
-func TestDuplicateOwnerReferences(t *testing.T) {
+// TestDuplicateOwnerReferencesAreDropped checks that a duplicate owner is dropped with a warning.
+func TestDuplicateOwnerReferencesAreDropped(t *testing.T) {
 	t.Parallel()
 	api := sharedServer(t)
 	configMaps := api.namespaced("configmaps")
@@ -259,9 +259,9 @@ func TestLargeObjectsDropManagedFields(t *testing.T) {
 	}
 }
 
-// TestApplyInCBOR checks that CBOR apply patches work like others, and that other patches cannot
+// TestApplyPatchesAreAcceptedInCBOR checks that CBOR apply patches work like others, and that other patches cannot
 // use CBOR.
-func TestApplyInCBOR(t *testing.T) {
+func TestApplyPatchesAreAcceptedInCBOR(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := startCBOR(t)
