@@ -1,6 +1,7 @@
 package h2_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -292,6 +293,45 @@ func TestStreamGetsConnectionWindowAfterAnotherEnds(t *testing.T) {
 	for range 3 {
 		rawClient.must(rawClient.WriteWindowUpdate(0, 1000))
 		rawClient.expectData(second, 1000)
+	}
+}
+
+// TestResetStreamPassesConnectionWindowOn checks that bytes of the connection window are used if the
+// client opens the window and resets the stream that is next to use it in one write.
+func TestResetStreamPassesConnectionWindowOn(t *testing.T) {
+	const increase = 1000
+	rawClient := dialRaw(t, exceedSendWindow)
+	// 1. The first stream exhausts the connection window, so that all streams wait for it.
+	rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+	waiting := []uint32{rawClient.post("/", true)}
+	rawClient.expectData(waiting[0], initialSendWindow)
+	for range 7 {
+		waiting = append(waiting, rawClient.post("/", true))
+		rawClient.waitFor("200")
+		rawClient.ping()
+	}
+	for len(waiting) > 1 {
+		// 2. Open the window and reset the stream that has waited longest.
+		next := waiting[0]
+		var frames bytes.Buffer
+		framer := http2.NewFramer(&frames, nil)
+		rawClient.must(errors.Join(framer.WriteWindowUpdate(0, increase), framer.WriteRSTStream(next, http2.ErrCodeCancel)))
+		_, err := rawClient.Conn.Write(frames.Bytes())
+		rawClient.must(err)
+		// 3. Either that stream or the following one sends as many bytes.
+		var sender uint32
+		for missing := increase; missing > 0; {
+			frame, err := rawClient.ReadFrame()
+			rawClient.must(err)
+			if data, ok := frame.(*http2.DataFrame); ok {
+				sender = data.StreamID
+				missing -= len(data.Data())
+			}
+		}
+		waiting = waiting[1:]
+		if sender != next { // the sender waits again, after the others
+			waiting = append(slices.DeleteFunc(waiting, func(id uint32) bool { return id == sender }), sender)
+		}
 	}
 }
 

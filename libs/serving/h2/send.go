@@ -169,11 +169,7 @@ func (s *stream) waitForWindows() error {
 	if i := slices.Index(c.waitingForConnWindow, s); wasAdded && i >= 0 {
 		c.waitingForConnWindow = slices.Delete(c.waitingForConnWindow, i, i+1)
 	}
-	err := s.sendError()
-	if err != nil {
-		c.wakeForConnWindow() // this stream may have consumed the wakeup that another one needs
-	}
-	return err
+	return s.sendError()
 }
 
 // wakeForConnWindow wakes the stream that has waited longest for the connection window, if the
