@@ -191,6 +191,24 @@ func TestSlowWatcherExpires(t *testing.T) {
 	r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
 }
 
+// TestWatcherExpiresWithFirstMissedChange checks that a watcher that has read nothing gets all
+// changes while the log has them, and expires when the log has dropped one of them.
+func TestWatcherExpiresWithFirstMissedChange(t *testing.T) {
+	const logEvents = 64
+	for changes, wantExpired := range map[int]bool{logEvents: false, logEvents + 1: true} {
+		r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = logEvents })
+		watcher := r.watch(watchcache.WatchOptions{AfterRevision: 1})
+		for i := range changes {
+			r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(""))
+		}
+		r.sync()
+		events, err := next(r.ctx, watcher, nil)
+		if isExpired(err) != wantExpired || !wantExpired && (err != nil || events[0].Revision != 2) {
+			t.Errorf("after %d changes: got %d events and error %v, want expired %t", changes, len(events), err, wantExpired)
+		}
+	}
+}
+
 // TestHistoryIsForgottenByAge checks that history is forgotten by age, except for the newest
 // changes.
 func TestHistoryIsForgottenByAge(t *testing.T) {

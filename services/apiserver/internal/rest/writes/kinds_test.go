@@ -33,6 +33,12 @@ func newLimits(uid, by string) *corev1.LimitRange {
 	}
 }
 
+// withVersion sets the resourceVersion of a limit range.
+func withVersion(limits *corev1.LimitRange, version string) *corev1.LimitRange {
+	limits.ResourceVersion = version
+	return limits
+}
+
 // TestUpdateCreatesMissingObject runs updates of a kind that may be created by update, also with
 // concurrent writes.
 func TestUpdateCreatesMissingObject(t *testing.T) {
@@ -46,6 +52,7 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 		wantSwaps   int
 	}{
 		{name: "missing", sent: newLimits("", "me"), wantCreated: true, wantSwaps: 1},
+		{name: "resourceVersion of a deleted object", sent: withVersion(newLimits("", "me"), "7"), wantCreated: true, wantSwaps: 1},
 		{name: "UID of another object", sent: newLimits("u", "me"), wantReason: metav1.StatusReasonConflict},
 		{
 			name:       "creation forbidden",

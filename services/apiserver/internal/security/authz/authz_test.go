@@ -82,12 +82,13 @@ func TestAttributesOfMethodsAndPaths(t *testing.T) {
 // TestSelectorsOfRequests checks which selectors of a request its attributes have.
 func TestSelectorsOfRequests(t *testing.T) {
 	for path, want := range map[string]string{
-		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db,c": "[{= spec.nodeName n}] a=b c",
-		"/api/v1/pods?watch=1&fieldSelector=x!%3Dy":                          "[{!= x y}]",
-		"/api/v1/namespaces/a/pods/p?watch=1&labelSelector=a":                "[]", // single object
-		"/api/v1/namespaces/a/pods/p?fieldSelector=a%3Db":                    "[]", // single object
-		"/api/v1/watch/pods?fieldSelector=a%3Db":                             "[]", // not all old watch paths have selectors
-		"/api/v1/pods?fieldSelector=&&labelSelector=((":                      "[]", // selects everything
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db,c":               "[{= spec.nodeName n}] a=b c",
+		"/api/v1/pods?watch=1&fieldSelector=x!%3Dy":                                        "[{!= x y}]",
+		"/api/v1/namespaces/a/pods/p?watch=1&labelSelector=a":                              "[]", // single object
+		"/api/v1/namespaces/a/pods/p?fieldSelector=a%3Db":                                  "[]", // single object
+		"/api/v1/watch/pods?fieldSelector=a%3Db":                                           "[]", // not all old watch paths have selectors
+		"/api/v1/pods?fieldSelector=&&labelSelector=((":                                    "[]", // selects everything
+		"/api/v1/pods?labelSelector=a" + strings.Repeat(",a", requestinfo.MaxRequirements): "[]", // rejected later
 	} {
 		attrs := attributesOf(http.MethodGet, path)
 		var fields []string

@@ -93,6 +93,25 @@ func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 	}
 }
 
+// TestMessageAfterGapIsNotApplied checks that a waiting message that begins after the position of
+// the replica makes it leave the stream, even if only one revision is missing.
+func TestMessageAfterGapIsNotApplied(t *testing.T) {
+	const appliedRevision = 10
+	for previous, want := range map[int64]gapReason{
+		appliedRevision - 1: noReason,
+		appliedRevision:     noReason,
+		appliedRevision + 1: reasonChain,
+	} {
+		in := newInbox()
+		in.startFollowing()
+		in.awaitJoinAnswer(1)
+		in.push(message{chain: 1, answers: []uint64{1}, previous: previous, revision: appliedRevision + 2})
+		if _, gap, ok := in.takeNext(storage.Position{Revision: appliedRevision}); !ok || gap != want {
+			t.Errorf("message after %d at %d: got gap %q, %t, want gap %q", previous, appliedRevision, gap, ok, want)
+		}
+	}
+}
+
 // TestInboxDropsOldestMessages checks that a full inbox keeps the newest messages.
 func TestInboxDropsOldestMessages(t *testing.T) {
 	in := newInbox()

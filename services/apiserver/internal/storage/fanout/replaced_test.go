@@ -40,6 +40,72 @@ func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 	})
 }
 
+// TestMessageAfterUnknownChangeIsNotApplied checks that a message is not applied if its publisher
+// knows a change that the replica would have applied.
+func TestMessageAfterUnknownChangeIsNotApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		suite := settledSuite(t, 2)
+		replica := suite.anyListener()
+		suite.store.writeOutsideRoot() // the replica knows that nothing below the root changed
+		suite.settle(2 * DefaultHeartbeat)
+		before := replica.State()
+		replica.inbox.mu.Lock()
+		epoch, chain := replica.inbox.epoch, replica.inbox.chain
+		replica.inbox.mu.Unlock()
+		next := message{
+			cluster:  replica.cluster,
+			epoch:    epoch,
+			chain:    chain,
+			previous: before.Revision,
+			last:     storage.ChangeIDOf(&storage.Event{Type: storage.Created, Key: testRoot + "unknown", Revision: before.Revision}),
+			revision: before.Revision + 1,
+			events:   []storage.Event{{Type: storage.Created, Key: testRoot + "new", Revision: before.Revision + 1}},
+		}
+		suite.bus.send(nil, replica.changeSubject, appendMessage(nil, &next))
+		suite.awaitIdle()
+		if after := replica.State(); after.Changes == before.Changes || after.Revision != before.Revision {
+			t.Errorf("got state %+v after %+v, want a change of the source at the same revision", after, before)
+		}
+	})
+}
+
+// TestReplicaAheadOfStreamReadsFromStore checks that a replica leaves a stream that stays behind it:
+// the store of the publisher may have been restored from a backup.
+func TestReplicaAheadOfStreamReadsFromStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		suite := settledSuite(t, 2)
+		replica := suite.anyListener()
+		// 1. Without a publisher, the replica reads from the store.
+		suite.elector.suspendElection()
+		suite.elector.endCurrentTerm()
+		suite.settle(time.Minute)
+		replica.wantSource(t, sourceStore)
+
+		// 2. The replica reads a change from the store and then joins a stream that does not have the
+		// change yet.
+		at := replica.State().Revision
+		published := message{cluster: replica.cluster, epoch: at + 1, chain: 7, previous: at, revision: at}
+		suite.settle(DefaultHeartbeat) // the replica notes its revision, which the stream must reach
+		suite.store.write(1, 10)
+		suite.awaitIdle()
+		replica.inbox.mu.Lock()
+		published.answers = []uint64{replica.inbox.joinRequest}
+		replica.inbox.mu.Unlock()
+		suite.bus.send(nil, replica.changeSubject, appendMessage(nil, &published))
+		suite.awaitIdle()
+		replica.wantSource(t, sourceNATS)
+
+		// 3. The stream stays behind.
+		published.answers = nil
+		for range 12 {
+			suite.settle(DefaultHeartbeat / 4)
+			suite.bus.send(nil, replica.changeSubject, appendMessage(nil, &published))
+		}
+		suite.awaitIdle()
+		replica.wantSource(t, sourceStore)
+	})
+}
+
 // TestLateMessageIsNotAppliedAfterReload checks that a message that was in flight when the store
 // was restored is not applied by a replica that has reloaded, even if its revision continues there.
 func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {

@@ -126,6 +126,9 @@ func writesWithPreconditions(s *suite) {
 		"the key has another create revision": {
 			preconditions: []storage.Precondition{none, {Key: exists.Key, CreateRevision: rev}},
 		},
+		"the key is absent": {
+			preconditions: []storage.Precondition{none, {Key: "/registry/definitions/absent", CreateRevision: definition}},
+		},
 		"the key exists but must not": {
 			preconditions: []storage.Precondition{{Key: exists.Key}},
 		},
