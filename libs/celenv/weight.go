@@ -58,11 +58,27 @@ func readsArguments(function string) bool {
 	return costClasses[function] == costTraverse
 }
 
+// readsText reports whether a function reads the whole text of its arguments, but costs the same for
+// any text. Conversions and comparisons have a cost only if the type of the arguments is known
+// before the evaluation.
+func readsText(function string) bool {
+	switch function {
+	case overloads.Size, "charAt",
+		overloads.TypeConvertBytes, overloads.TypeConvertString, overloads.TypeConvertInt, overloads.TypeConvertUint,
+		overloads.TypeConvertDouble, overloads.TypeConvertDuration, overloads.TypeConvertTimestamp,
+		operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
+		return true
+	}
+	return false
+}
+
 // weighedCall describes a call whose arguments are weighed once the last of them is evaluated.
 type weighedCall struct {
 	args []int64 // step ids of the arguments to weigh
-	// isSearch marks the operator in. The length of its list is part of its standard cost.
+	// isSearch marks the operator in for lists. The length of its list is part of its standard cost.
 	isSearch bool
+	// textOnly excludes values other than texts from the weight.
+	textOnly bool
 	// repeatsText marks a call that writes the last string once for each character of the first
 	// one, or for each element of the first list.
 	repeatsText bool
@@ -81,11 +97,13 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 	if match != nil && !match.compiles {
 		m.planCost += match.planSteps / (stepsPerWeight * weightPerCost)
 	}
-	if match == nil && !readsArguments(call.Function()) {
+	textOnly := readsText(call.Function())
+	if match == nil && !textOnly && !readsArguments(call.Function()) {
 		return i, nil
 	}
 	w := weighedCall{
-		isSearch:    call.Function() == operators.In,
+		isSearch:    call.OverloadID() == overloads.InList,
+		textOnly:    textOnly,
 		repeatsText: call.Function() == "replace" || call.Function() == "join",
 		match:       match,
 	}
@@ -117,7 +135,12 @@ func (m *meter) chargeArguments(w weighedCall) {
 	}
 	var sum uint64
 	for _, id := range w.args {
-		sum += weightOf(m.valueOf(id), maxWeight-min(sum, maxWeight))
+		value := m.valueOf(id)
+		if w.textOnly {
+			sum += uint64(textSize(value)) / bytesPerWeight
+			continue
+		}
+		sum += weightOf(value, maxWeight-min(sum, maxWeight))
 	}
 	if list, ok := m.valueOf(w.args[len(w.args)-1]).(traits.Lister); ok && w.isSearch {
 		sum -= min(sum, sizeOf(list))

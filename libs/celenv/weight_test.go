@@ -24,6 +24,7 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 	nested, named := repeatStep("[dyn([1])]", ".map(a, dyn([a, a]))", many), repeatStep("[dyn([1])]",
 		".map(a, dyn({'a': a, 'b': a}))", many)
 	text := repeatStep("['x']", ".map(a, a + a)", 20) // a megabyte
+	ones := repeatStep("[[1]]", ".map(a, a + a)", 10) // a list with a list of 1,024 numbers
 	object := map[string]any{"object": map[string]any{"text": strings.Repeat("x", 1<<20)}}
 	for name, expression := range map[string]string{
 		"a list added to itself":             repeatStep("[[1]]", ".map(a, a + a)", many) + "[0].size() == 1",
@@ -46,7 +47,13 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 		"characters joined by a text":          "object.text.split('').join(object.text) == ''",
 		"a text joined with itself": text + ".all(a, " + repeatStep("[[a]]", ".map(b, b + b)",
 			19) + "[0].join('') == '')",
-		"errors that are passed over": nested + ".exists(a, [1, 2, 3].exists(b, a == a))",
+		"a character of a text for each value": ones + "[0].all(a, object.text.charAt(a) == 'x')",
+		"length of a text for each value":      ones + "[0].all(a, object.text.size() > a)",
+		"text as bytes for each value":         ones + "[0].all(a, bytes(object.text) != b'')",
+		"text as a number for each value":      ones + "[0].all(a, type(int(object.text)) != int || true)",
+		"texts in order for each value":        ones + "[0].all(a, object.text <= object.text)",
+		"lists of unknown types searched":      ones + ".map(a, dyn(a))[0].all(a, " + ones + ".map(b, dyn(b))[0].all(b, 2 in " + ones + ".map(c, dyn(c))[0] || true))",
+		"errors that are passed over":          nested + ".exists(a, [1, 2, 3].exists(b, a == a))",
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := env.Compile(expression)
