@@ -88,7 +88,7 @@ func (body *reservedBody) reserve(size int) error {
 	if size <= body.size {
 		return nil
 	}
-	claim, held, ok := body.acquireBytes(size - body.size)
+	claim, held, ok := body.acquireBytes(size)
 	if !ok && body.ctx.Err() != nil {
 		return body.ctx.Err()
 	}
@@ -114,10 +114,15 @@ func (body *reservedBody) reserve(size int) error {
 	return nil
 }
 
-// acquireBytes waits for n more bytes. While it waits, it rejects stalled bodies. held reports
-// whether claim must be released: an administrator may be admitted without a claim.
+// acquireBytes waits for the bytes that the body lacks to occupy size bytes. While it waits, it
+// rejects stalled bodies. held reports whether claim must be released: an administrator may be
+// admitted without a claim.
+//
+// A body must leave room for another one of its size. Without that, large bodies whose requests wait
+// for a webhook would occupy all memory, and the next large body would block all small ones.
 func (body *reservedBody) acquireBytes(size int) (claim limit.Claim[string], held, ok bool) {
-	if claim, held, ok = body.user.tryAcquire(body.budget.Queue, size); ok {
+	room := min(size, body.budget.Size()/reservedShare)
+	if claim, held, ok = body.user.tryAcquire(body.budget.Queue, size-body.size, room); ok {
 		return claim, held, true
 	}
 	ctx, cancel := context.WithTimeout(body.arrival, maxBodyWait(body.arrival))

@@ -2,6 +2,7 @@ package overload
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -100,5 +101,46 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 				t.Errorf("%s: got %d %v, want %d, with Retry-After 1 if it is 429", level, response.Code, response.Header(), want)
 			}
 		}
+	})
+}
+
+// TestSmallBodiesOvertakeLargeOnesThatWait checks that small bodies are received while large ones
+// occupy all memory that they may have, because their requests wait for a webhook, and another large
+// body has waited for long.
+func TestSmallBodiesOvertakeLargeOnesThatWait(t *testing.T) {
+	const large, small = 700 << 10, 50 << 10
+	synctest.Test(t, func(t *testing.T) {
+		budget := &bodyBudget{Queue: newSharedLimit(testBounds.MinBodyBytes)}
+		reserve := func(ctx context.Context, name string, size int) (*reservedBody, error) {
+			body := &reservedBody{budget: budget, ctx: ctx, user: newClient(name)}
+			body.arrival, body.reject = context.WithCancelCause(ctx)
+			defer body.reject(nil)
+			return body, body.reserve(size)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // fake time
+		defer cancel()
+		waiting := 0
+		for i := range 200 {
+			go func() {
+				waiting++
+				if _, err := reserve(ctx, fmt.Sprint("attacker-", i), large); err == nil {
+					waiting--
+				}
+			}()
+			synctest.Wait()
+		}
+		if waiting == 0 {
+			t.Fatal("got no large body that waits, want some")
+		}
+		for i := range 100 {
+			start := time.Now()
+			body, err := reserve(ctx, fmt.Sprint("client-", i%10), small)
+			if err != nil || time.Since(start) > 0 {
+				t.Fatalf("small body %d: got %v after %v, want it received at once", i, err, time.Since(start))
+			}
+			body.release()
+			synctest.Wait()
+		}
+		cancel()
 	})
 }

@@ -43,10 +43,12 @@ func (u client) newClaim(queue *limit.Queue[string], cost int) limit.Claim[strin
 	return claim
 }
 
-// tryAcquire acquires a claim of n units of q. If too few are free, an administrator is
-// admitted without units: ok is true and held is false.
-func (u client) tryAcquire(queue *limit.Queue[string], cost int) (claim limit.Claim[string], held, ok bool) {
+// tryAcquire acquires a claim of cost units of queue, which leaves room units free besides the
+// reserve. If too few are free, an administrator is admitted without units: ok is true and held is
+// false.
+func (u client) tryAcquire(queue *limit.Queue[string], cost, room int) (claim limit.Claim[string], held, ok bool) {
 	claim = u.newClaim(queue, cost)
+	claim.MinFree += room
 	administrator := u.InGroup(api.GroupMasters)
 	if administrator {
 		claim.MinFree = 0

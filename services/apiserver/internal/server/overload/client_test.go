@@ -72,7 +72,7 @@ func isFree(queue *limit.Queue[string]) bool { return queue.InUse() < queue.Size
 // acquireAll acquires units for a user until none are left for it, and returns their number.
 func acquireAll(queue *limit.Queue[string], user client) (acquired int) {
 	for {
-		_, held, ok := user.tryAcquire(queue, 1)
+		_, held, ok := user.tryAcquire(queue, 1, 0)
 		if !ok || !held {
 			return acquired
 		}
@@ -115,10 +115,10 @@ func TestLimitsReserveUnitsForNodesAndServices(t *testing.T) {
 	if n := queue.InUse(); n != 100 {
 		t.Errorf("got %d units used, want 100", n)
 	}
-	if _, held, ok := administrator.tryAcquire(queue, 1); held || !ok {
+	if _, held, ok := administrator.tryAcquire(queue, 1, 0); held || !ok {
 		t.Errorf("administrator: got held = %t, ok = %t, want false, true", held, ok)
 	}
-	if _, _, ok := suite.tryAcquire(queue, 1); ok {
+	if _, _, ok := suite.tryAcquire(queue, 1, 0); ok {
 		t.Error("more units acquired than exist")
 	}
 }

@@ -72,9 +72,9 @@ func TestOldestBodyOfPrincipalCompletes(t *testing.T) {
 			}
 		}
 		rejected := make(chan error, 1)
-		go func() { rejected <- second.reserve(5 << 19) }()
+		go func() { rejected <- second.reserve(2 << 20) }()
 		start := time.Now()
-		if err := first.reserve(5 << 19); err != nil {
+		if err := first.reserve(2 << 20); err != nil {
 			t.Errorf("older body: reserve returned %v, want nil", err)
 		}
 		if waited := time.Since(start); waited > stalledAfter+evictInterval {

@@ -36,7 +36,7 @@ func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 		if info.IsWrite() {
 			pool = writes
 		}
-		claim, held, ok := clientFrom(r.Context()).tryAcquire(pool, 1)
+		claim, held, ok := clientFrom(r.Context()).tryAcquire(pool, 1, 0)
 		if !ok {
 			TooManyRequests(w, 1)
 			return

@@ -79,7 +79,7 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 		// A request keeps its seat if too many others have released theirs.
 		third := start()
 		for _, name := range []string{"w", "x", "y", "z"} {
-			newClient(name).tryAcquire(stalled, 1)
+			newClient(name).tryAcquire(stalled, 1, 0)
 		}
 		if third.pauseForClient() {
 			t.Error("pause with too many stalled requests: the request released its seat, want it kept")
