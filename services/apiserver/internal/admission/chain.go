@@ -23,8 +23,8 @@ type Reserver interface {
 	Reserve(ctx context.Context, r *Request) (Reservation, error)
 }
 
-// Reservation is what a Reserver has set aside for a write. When the outcome of the write is known,
-// the writer calls exactly one of the methods, once.
+// Reservation holds a part of a quota for a write that has no outcome yet. When the outcome is
+// known, the writer calls exactly one of the methods, once.
 type Reservation interface {
 	// Commit makes the reservation permanent, because the object was written.
 	Commit(ctx context.Context)
@@ -63,9 +63,9 @@ type namedPlugin[T any] struct {
 	plugin T
 }
 
-// NewChain returns a chain of plugins. If m is nil, the chain records no metrics.
-func NewChain(m *Metrics, plugins ...Plugin) *Chain {
-	chain := &Chain{metrics: m}
+// NewChain returns a chain of plugins. If metrics is nil, the chain records no metrics.
+func NewChain(metrics *Metrics, plugins ...Plugin) *Chain {
+	chain := &Chain{metrics: metrics}
 	for _, p := range plugins {
 		if plugin, ok := p.Plugin.(Mutator); ok {
 			chain.mutators = append(chain.mutators, namedPlugin[Mutator]{name: p.Name, plugin: plugin})
@@ -103,11 +103,11 @@ func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 	defer span.End()
 	r.reinvoke = false
 	r.reinvoked = false
-	if err := callPlugins(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.reinvoke {
+	if err := callPlugins(ctx, c, r, admitPhase, c.mutators, Mutator.Admit); err != nil || !r.reinvoke {
 		return err
 	}
 	r.reinvoked = true
-	return callPlugins(ctx, c, r, admit, c.mutators, Mutator.Admit)
+	return callPlugins(ctx, c, r, admitPhase, c.mutators, Mutator.Admit)
 }
 
 // Validate runs the validating phase.
@@ -115,7 +115,7 @@ func (c *Chain) Validate(ctx context.Context, r *Request) error {
 	defer r.recordAnnotations(ctx)
 	ctx, span := tracing.Start(ctx, "Validating admission", nil)
 	defer span.End()
-	return callPlugins(ctx, c, r, validate, c.validators, Validator.Validate)
+	return callPlugins(ctx, c, r, validatePhase, c.validators, Validator.Validate)
 }
 
 // callPlugins calls the plugins of one phase in order until one rejects the request. phase is the
@@ -147,21 +147,21 @@ func callPlugins[T any](
 // Reserve calls the Reservers. The caller has run Mutate and Validate before. If a Reserver rejects
 // the request, Reserve rolls back the reservations of the earlier ones.
 func (c *Chain) Reserve(ctx context.Context, r *Request) (Reservation, error) {
-	var all Reservations
+	var reservations Reservations
 	for _, p := range c.reservers {
 		start := time.Now()
 		reservation, err := p.plugin.Reserve(ctx, r)
 		// Kubernetes reserves quota in the validating phase, so the metric has that label.
-		c.metrics.observePlugin(p.name, r.Operation, validate, err != nil, time.Since(start))
+		c.metrics.observePlugin(p.name, r.Operation, validatePhase, err != nil, time.Since(start))
 		if err != nil {
-			all.Rollback(ctx)
+			reservations.Rollback(ctx)
 			return nil, err
 		}
 		if reservation != nil {
-			all = append(all, reservation)
+			reservations = append(reservations, reservation)
 		}
 	}
-	return all, nil
+	return reservations, nil
 }
 
 // Reservations combines reservations into one. Commit and Rollback go through the list from the

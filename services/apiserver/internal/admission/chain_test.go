@@ -52,9 +52,9 @@ func (p *plugin) Rollback(context.Context) { _ = p.record("rollback") }
 // rejection ends the request and rolls reservations back.
 func TestChainCallsPluginsInOrder(t *testing.T) {
 	for name, test := range map[string]struct {
-		a, b         plugin
+		a, b         plugin // the chain's plugins, in this order
 		wantRejected bool
-		want         []string // calls, each with its phase and whether it is a reinvocation
+		want         []string // calls: plugin, phase and, for admit, whether it is the reinvocation
 	}{
 		"all plugins agree": {
 			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a reserve", "b reserve", "b commit", "a commit"},
@@ -91,14 +91,14 @@ func TestChainCallsPluginsInOrder(t *testing.T) {
 }
 
 // runPhases runs all phases of a request that is written successfully.
-func runPhases(ctx context.Context, c *admission.Chain, r *admission.Request) error {
-	if err := c.Mutate(ctx, r); err != nil {
+func runPhases(ctx context.Context, chain *admission.Chain, req *admission.Request) error {
+	if err := chain.Mutate(ctx, req); err != nil {
 		return err
 	}
-	if err := c.Validate(ctx, r); err != nil {
+	if err := chain.Validate(ctx, req); err != nil {
 		return err
 	}
-	reservation, err := c.Reserve(ctx, r)
+	reservation, err := chain.Reserve(ctx, req)
 	if err == nil {
 		reservation.Commit(ctx)
 	}
@@ -107,10 +107,10 @@ func runPhases(ctx context.Context, c *admission.Chain, r *admission.Request) er
 
 // TestFirstAnnotationWins checks that a later value of an annotation is ignored.
 func TestFirstAnnotationWins(t *testing.T) {
-	var r admission.Request
-	r.Annotate("a", "1")
-	r.Annotate("a", "2")
-	if got := r.Annotations(); got["a"] != "1" || len(got) != 1 {
-		t.Errorf("got annotations %v, want only a=1", got)
+	var req admission.Request
+	req.Annotate("policy", "first")
+	req.Annotate("policy", "second")
+	if got := req.Annotations(); got["policy"] != "first" || len(got) != 1 {
+		t.Errorf("got annotations %v, want only policy=first", got)
 	}
 }

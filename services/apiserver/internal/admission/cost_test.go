@@ -31,11 +31,11 @@ func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 		acquisitions++
 		return size < request.LargeBody // a rejection does not matter
 	}}
-	for range 2 {
+	for range 2 { // each request counts its own cost
 		acquisitions = 0
-		r := &admission.Request{}
+		req := &admission.Request{}
 		for i := range 6 {
-			if ok, err := program.Bool(r.Metered(ctx), map[string]any{"numbers": numbers}, nil); !ok || err != nil {
+			if ok, err := program.Bool(req.Metered(ctx), map[string]any{"numbers": numbers}, nil); !ok || err != nil {
 				t.Fatalf("expression %d: got %t and error %v, want true and no error", i+1, ok, err)
 			}
 			want := 0

@@ -9,8 +9,8 @@ import (
 
 // Values of the metric label type, one for each phase of the chain.
 const (
-	admit    = "admit"
-	validate = "validate"
+	admitPhase    = "admit"
+	validatePhase = "validate"
 )
 
 // Metrics holds the metrics of the chain. Their names are the same as in Kubernetes. A nil *Metrics
@@ -47,19 +47,19 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 }
 
 // observePlugin records the duration of one call of a plugin.
-func (m *Metrics) observePlugin(name string, op Operation, phase string, rejected bool, d time.Duration) {
+func (m *Metrics) observePlugin(name string, op Operation, phase string, rejected bool, duration time.Duration) {
 	if m == nil {
 		return
 	}
-	m.pluginDurations.WithLabelValues(name, phase, string(op), strconv.FormatBool(rejected)).Observe(d.Seconds())
+	m.pluginDurations.WithLabelValues(name, phase, string(op), strconv.FormatBool(rejected)).Observe(duration.Seconds())
 }
 
 // observePhase records the duration of all plugins of a phase.
-func (m *Metrics) observePhase(op Operation, phase string, rejected bool, d time.Duration) {
+func (m *Metrics) observePhase(op Operation, phase string, rejected bool, duration time.Duration) {
 	if m == nil {
 		return
 	}
 	labels := []string{phase, string(op), strconv.FormatBool(rejected)}
-	m.phaseDurations.WithLabelValues(labels...).Observe(d.Seconds())
-	m.phaseSummary.WithLabelValues(labels...).Observe(d.Seconds())
+	m.phaseDurations.WithLabelValues(labels...).Observe(duration.Seconds())
+	m.phaseSummary.WithLabelValues(labels...).Observe(duration.Seconds())
 }

@@ -101,10 +101,10 @@ func (r *Request) Details() map[string]string { return maps.Clone(r.details) }
 
 // recordAnnotations adds the annotations to the audit event.
 func (r *Request) recordAnnotations(ctx context.Context) {
-	if rec := audit.FromContext(ctx); rec != nil {
-		rec.AnnotateAll(r.annotations)
-		if rec.Enabled(audit.Request) {
-			rec.AnnotateAll(r.details)
+	if auditEvent := audit.FromContext(ctx); auditEvent != nil {
+		auditEvent.AnnotateAll(r.annotations)
+		if auditEvent.Enabled(audit.Request) {
+			auditEvent.AnnotateAll(r.details)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func (r *Request) SetState(key, value any) {
 // IsMetadataOnlyUpdate reports whether an update changes only owner references, finalizers and managed
 // fields, as garbage collection and storage migrations do.
 func (r *Request) IsMetadataOnlyUpdate() bool {
-	o, ok := r.Object.(registry.Object)
+	object, ok := r.Object.(registry.Object)
 	if !ok {
 		return false
 	}
@@ -153,12 +153,12 @@ func (r *Request) IsMetadataOnlyUpdate() bool {
 	if !ok {
 		return false
 	}
-	same := o.DeepCopyObject().(registry.Object)
-	same.SetOwnerReferences(old.GetOwnerReferences())
-	same.SetFinalizers(old.GetFinalizers())
-	same.SetManagedFields(old.GetManagedFields())
-	same.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
-	return semantic.Equal(same, old)
+	expected := object.DeepCopyObject().(registry.Object)
+	expected.SetOwnerReferences(old.GetOwnerReferences())
+	expected.SetFinalizers(old.GetFinalizers())
+	expected.SetManagedFields(old.GetManagedFields())
+	expected.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
+	return semantic.Equal(expected, old)
 }
 
 // ObjectName returns the name of the object for error messages: its name, else its generateName,
@@ -205,8 +205,8 @@ type Reinvocation struct {
 	// wanted holds the callees that run again only if the object still changes. due holds the
 	// callees that run again in any case, because the object has changed since their call.
 	wanted, due map[string]bool
-	// last is the object after the plugin's last call.
-	last runtime.Object
+	// lastObject is the object after the plugin's last call; nil if no callee wants reinvocation.
+	lastObject runtime.Object
 }
 
 // Reinvocation returns the state of a plugin at the start of each of its calls. key identifies the
@@ -217,57 +217,57 @@ func (r *Request) Reinvocation(key any) *Reinvocation {
 	if state == nil || !r.Reinvoked() {
 		state = &Reinvocation{request: r, wanted: map[string]bool{}, due: map[string]bool{}}
 		r.SetState(key, state)
-	} else if r.Object != nil && !semantic.Equal(state.last, r.Object) {
+	} else if r.Object != nil && !semantic.Equal(state.lastObject, r.Object) {
 		state.scheduleWanted()
 	}
 	return state
 }
 
 // ShouldCall reports whether the current run includes a callee. The first run includes all.
-func (i *Reinvocation) ShouldCall(callee string) bool { return !i.request.Reinvoked() || i.due[callee] }
+func (r *Reinvocation) ShouldCall(callee string) bool { return !r.request.Reinvoked() || r.due[callee] }
 
 // Changed records that a callee changed the object. It schedules a second run for the callees that
 // asked for one so far.
-func (i *Reinvocation) Changed() {
-	i.scheduleWanted()
-	i.request.RequestReinvocation()
+func (r *Reinvocation) Changed() {
+	r.scheduleWanted()
+	r.request.RequestReinvocation()
 }
 
 // WantsReinvocation records that a callee runs again if the object changes after this call.
-func (i *Reinvocation) WantsReinvocation(callee string) { i.wanted[callee] = true }
+func (r *Reinvocation) WantsReinvocation(callee string) { r.wanted[callee] = true }
 
 // scheduleWanted moves all callees from wanted to due.
-func (i *Reinvocation) scheduleWanted() {
-	for callee := range i.wanted {
-		i.due[callee] = true
+func (r *Reinvocation) scheduleWanted() {
+	for callee := range r.wanted {
+		r.due[callee] = true
 	}
-	clear(i.wanted)
+	clear(r.wanted)
 }
 
 // End records the object at the end of a call of the plugin, so that the next call detects changes.
-func (i *Reinvocation) End() {
-	i.last = nil
-	if i.request.Object != nil && len(i.wanted) > 0 {
-		i.last = i.request.Object.DeepCopyObject()
+func (r *Reinvocation) End() {
+	r.lastObject = nil
+	if r.request.Object != nil && len(r.wanted) > 0 {
+		r.lastObject = r.request.Object.DeepCopyObject()
 	}
 }
 
-// DefaultClass returns the name of the default class, or "" if no class is marked as default. If
-// several classes are marked, the newest is the default. If these are equally old, the first by
-// name is the default.
-func DefaultClass[T metav1.Object](all []T, marked func(T) bool) string {
+// DefaultClass returns the name of the default class, or "" if isDefault is false for all classes.
+// If several classes are marked as default, it returns the newest. Of equally old classes it returns
+// the first by name.
+func DefaultClass[T metav1.Object](classes []T, isDefault func(T) bool) string {
 	var found metav1.Object
-	for _, c := range all {
-		if !marked(c) {
+	for _, class := range classes {
+		if !isDefault(class) {
 			continue
 		}
 		if found != nil {
-			foundTime, time := found.GetCreationTimestamp(), c.GetCreationTimestamp()
-			if time.Before(&foundTime) || time.Equal(&foundTime) && c.GetName() > found.GetName() {
+			foundTime, classTime := found.GetCreationTimestamp(), class.GetCreationTimestamp()
+			if classTime.Before(&foundTime) || classTime.Equal(&foundTime) && class.GetName() > found.GetName() {
 				continue
 			}
 		}
-		found = c
+		found = class
 	}
 	if found == nil {
 		return ""

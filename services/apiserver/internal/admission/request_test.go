@@ -26,9 +26,9 @@ var configMaps = &registry.Kind{Names: registry.Names{Version: "v1", Resource: "
 
 // configMap returns a changed config map.
 func configMap(change func(*corev1.ConfigMap)) *corev1.ConfigMap {
-	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", ResourceVersion: "1"}, Data: map[string]string{"a": "b"}}
-	change(c)
-	return c
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", ResourceVersion: "1"}, Data: map[string]string{"a": "b"}}
+	change(object)
+	return object
 }
 
 // TestRequestMatchesResource checks that IsResource also matches subresources, and IsObject does not.
@@ -58,9 +58,9 @@ func TestRequestMatchesResource(t *testing.T) {
 	}
 }
 
-// TestObjectNameInErrors checks that errors name the request, or else its object, or else the prefix of
-// the generated name.
-func TestObjectNameInErrors(t *testing.T) {
+// TestObjectNameFallsBackToGenerateName checks that ObjectName returns the name of the request,
+// else the name of its object, else the prefix of the generated name.
+func TestObjectNameFallsBackToGenerateName(t *testing.T) {
 	for want, r := range map[string]admission.Request{
 		"r":       {Name: "r", Object: configMap(func(*corev1.ConfigMap) {})},
 		"c":       {Object: configMap(func(c *corev1.ConfigMap) { c.GenerateName = "g-" })},
@@ -73,19 +73,27 @@ func TestObjectNameInErrors(t *testing.T) {
 	}
 	for name, o := range map[string]runtime.Object{"without a name": &corev1.ConfigMap{}, "without metadata": &metav1.Status{}} {
 		if got := (&admission.Request{Object: o}).ObjectName(); got != "Unknown" {
-			t.Errorf("%s: got %q, want Unknown", name, got)
+			t.Errorf("object %s: got %q, want Unknown", name, got)
 		}
-	}
-	r := &admission.Request{Resource: configMaps, Name: "r"}
-	err := r.Forbiddenf("no %d", 1)
-	if !apierrors.IsForbidden(err) || err.Error() != `configmaps "r" is forbidden: no 1` || r.Forbidden(err) != err {
-		t.Errorf("got error %v, want a Forbidden error `configmaps \"r\" is forbidden: no 1` that Forbidden returns unchanged", err)
 	}
 }
 
-// TestHousekeepingUpdates checks that an update is one of metadata only if nothing but owner references,
-// finalizers and managed fields changes.
-func TestHousekeepingUpdates(t *testing.T) {
+// TestForbiddenWrapsErrorOnce checks that Forbidden adds the resource and the name to an error, but
+// returns a Forbidden error unchanged.
+func TestForbiddenWrapsErrorOnce(t *testing.T) {
+	req := &admission.Request{Resource: configMaps, Name: "r"}
+	err := req.Forbiddenf("no %d", 1)
+	if want := `configmaps "r" is forbidden: no 1`; !apierrors.IsForbidden(err) || err.Error() != want {
+		t.Errorf("got error %v, want the Forbidden error %s", err, want)
+	}
+	if again := req.Forbidden(err); again != err {
+		t.Errorf("Forbidden of a Forbidden error: got %v, want the same error", again)
+	}
+}
+
+// TestIsMetadataOnlyUpdateIgnoresOwnersFinalizersAndManagedFields checks that an update that changes
+// anything else is not a metadata-only update.
+func TestIsMetadataOnlyUpdateIgnoresOwnersFinalizersAndManagedFields(t *testing.T) {
 	old := configMap(func(*corev1.ConfigMap) {})
 	for name, test := range map[string]struct {
 		obj, old runtime.Object
@@ -114,9 +122,9 @@ func TestHousekeepingUpdates(t *testing.T) {
 	}
 }
 
-// TestCalleeIsCalledAgainIfOthersChangedObject checks that those webhooks or policies of a plugin (its
-// callees) that want reinvocation are called again if any plugin changed the object.
-func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
+// TestCalleeIsCalledAgainIfObjectChanged checks that a callee (a webhook or policy of a plugin) that
+// wants reinvocation is called again if any plugin changed the object.
+func TestCalleeIsCalledAgainIfObjectChanged(t *testing.T) {
 	type key struct{}
 	for name, test := range map[string]struct {
 		reinvoke        []string // callees that want reinvocation
@@ -240,9 +248,9 @@ func (n *lineSink) Process(_ context.Context, e *audit.Event) error {
 	return nil
 }
 
-// TestAnnotationsAreAudited checks that details are recorded only together with bodies, also for
-// rejected requests.
-func TestAnnotationsAreAudited(t *testing.T) {
+// TestDetailsAreAuditedOnlyTogetherWithBodies checks that details are recorded only together with
+// bodies, also for rejected requests.
+func TestDetailsAreAuditedOnlyTogetherWithBodies(t *testing.T) {
 	for level, wantDetails := range map[audit.Level]bool{audit.Metadata: false, audit.Request: true, audit.RequestResponse: true} {
 		sink := &lineSink{}
 		auditor := audit.New(audit.Config{
@@ -257,8 +265,8 @@ func TestAnnotationsAreAudited(t *testing.T) {
 		)
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: rejecter{}})
 		req := &admission.Request{Operation: admission.Create, Resource: configMaps}
-		ctx, s := request.Derive(t.Context())
-		s.AuditEvent = event
+		ctx, state := request.Derive(t.Context())
+		state.AuditEvent = event
 		if err := chain.Validate(ctx, req); err == nil {
 			t.Errorf("%v: Validate: got no error, want the rejection", level)
 		}
@@ -297,8 +305,9 @@ func (o externalCaller) CallsExternal(_ context.Context, r *admission.Request) b
 	return r.Operation == o.operation
 }
 
-// TestChainReportsExternalCalls checks that a chain calls external services if any plugin does.
-func TestChainReportsExternalCalls(t *testing.T) {
+// TestChainCallsExternalIfAnyPluginDoes checks that a chain calls external services if any plugin
+// does.
+func TestChainCallsExternalIfAnyPluginDoes(t *testing.T) {
 	chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: externalCaller{admission.Create}}, admission.Plugin{
 		Name: "b", Plugin: externalCaller{admission.Update},
 	})
@@ -309,22 +318,25 @@ func TestChainReportsExternalCalls(t *testing.T) {
 	}
 }
 
-// TestMetricsOfPluginsAndPhases checks that durations are recorded by phase and result.
-func TestMetricsOfPluginsAndPhases(t *testing.T) {
+// TestMetricsCountCallsByPhaseAndResult checks that durations are recorded by phase and result.
+func TestMetricsCountCallsByPhaseAndResult(t *testing.T) {
 	var calls []string
-	registered := prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
 	admits, rejectsValidate := &plugin{name: "a", calls: &calls}, &plugin{name: "b", calls: &calls, reject: "validate"}
 	rejectsReserve := &plugin{name: "c", calls: &calls, reject: "reserve"}
-	chain := admission.NewChain(admission.NewMetrics(registered), admission.Plugin{Name: "a", Plugin: admits},
+	chain := admission.NewChain(admission.NewMetrics(registry), admission.Plugin{Name: "a", Plugin: admits},
 		admission.Plugin{Name: "b", Plugin: rejectsValidate}, admission.Plugin{Name: "c", Plugin: rejectsReserve})
-	r := &admission.Request{Operation: admission.Create}
-	if err := errors.Join(chain.Mutate(t.Context(), r), chain.Validate(t.Context(), r)); err == nil {
-		t.Error("Mutate and Validate: got no error, want the rejection of plugin b")
+	req := &admission.Request{Operation: admission.Create}
+	if err := chain.Mutate(t.Context(), req); err != nil {
+		t.Errorf("Mutate: got error %v, want none", err)
 	}
-	if _, err := chain.Reserve(t.Context(), r); err == nil {
+	if err := chain.Validate(t.Context(), req); err == nil {
+		t.Error("Validate: got no error, want the rejection of plugin b")
+	}
+	if _, err := chain.Reserve(t.Context(), req); err == nil {
 		t.Error("Reserve: got no error, want the rejection of plugin c")
 	}
-	families, err := registered.Gather()
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,11 +352,13 @@ func TestMetricsOfPluginsAndPhases(t *testing.T) {
 			got[strings.TrimPrefix(f.GetName(), "apiserver_admission_")+labels] += m.GetHistogram().GetSampleCount()
 		}
 	}
-	const one, step = "controller_admission_duration_seconds ", "step_admission_duration_seconds "
+	// Each series is followed by its labels: for a plugin its name, the result (rejected) and the
+	// phase, for a phase the result and the phase.
+	const pluginSeries, phaseSeries = "controller_admission_duration_seconds ", "step_admission_duration_seconds "
 	want := map[string]uint64{
-		one + "a false admit": 1, one + "b false admit": 1, one + "c false admit": 1, one + "a false validate": 2,
-		one + "b true validate":  1,
-		one + "b false validate": 1, one + "c true validate": 1, step + "false admit": 1, step + "true validate": 1,
+		pluginSeries + "a false admit": 1, pluginSeries + "b false admit": 1, pluginSeries + "c false admit": 1, pluginSeries + "a false validate": 2,
+		pluginSeries + "b true validate":  1,
+		pluginSeries + "b false validate": 1, pluginSeries + "c true validate": 1, phaseSeries + "false admit": 1, phaseSeries + "true validate": 1,
 		"step_admission_duration_seconds_summary false admit": 0, "step_admission_duration_seconds_summary true validate": 0,
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {

@@ -19,8 +19,8 @@ type Source struct {
 	WaitForWrites func(context.Context) error
 }
 
-// SourceOf returns the source of the objects of a cached resource. If an object becomes unreadable,
-// Decode returns it as it was when it was last readable.
+// SourceOf returns the source of the objects of a cached resource. If an object becomes corrupt,
+// Decode returns the last version of it that it could decode.
 func SourceOf(r lister.CachedResource) Source {
 	return Source{Store: r.Store, WaitForWrites: r.WaitForWrites, Decode: lister.LastReadable(r.Coder)}
 }

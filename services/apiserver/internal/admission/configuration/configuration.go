@@ -71,22 +71,22 @@ func Load(path string, known []string) (*File, error) {
 // are relative to folder.
 func (d *document) toFile(folder string, known []string) (*File, error) {
 	file := &File{plugins: map[string]pluginConfig{}}
-	for i, m := range d.Plugins {
-		_, twice := file.plugins[m.Name]
+	for i, plugin := range d.Plugins {
+		_, twice := file.plugins[plugin.Name]
 		switch {
-		case !slices.Contains(known, m.Name):
-			return nil, fmt.Errorf("plugins[%d].name: admission plugin %q is unknown", i, m.Name)
+		case !slices.Contains(known, plugin.Name):
+			return nil, fmt.Errorf("plugins[%d].name: admission plugin %q is unknown", i, plugin.Name)
 		case twice:
-			return nil, fmt.Errorf("plugins[%d].name: admission plugin %q is configured twice", i, m.Name)
+			return nil, fmt.Errorf("plugins[%d].name: admission plugin %q is configured twice", i, plugin.Name)
 		}
-		p := pluginConfig{path: m.Path}
-		if string(m.Configuration) != "null" {
-			p.inline = m.Configuration
+		p := pluginConfig{path: plugin.Path}
+		if string(plugin.Configuration) != "null" {
+			p.inline = plugin.Configuration
 		}
 		if p.path != "" && !filepath.IsAbs(p.path) {
 			p.path = filepath.Join(folder, p.path)
 		}
-		file.plugins[m.Name] = p
+		file.plugins[plugin.Name] = p
 	}
 	return file, nil
 }
@@ -99,14 +99,14 @@ func parseVersionless(path string, data []byte) *File {
 	if yaml.Unmarshal(data, &fields) != nil {
 		return nil
 	}
-	f := &File{plugins: map[string]pluginConfig{}}
+	file := &File{plugins: map[string]pluginConfig{}}
 	for key, plugin := range map[string]string{"imagePolicy": "ImagePolicyWebhook", "podNodeSelectorPluginConfig": "PodNodeSelector"} {
 		if _, ok := fields[key]; ok {
-			f.plugins[plugin] = pluginConfig{path: path}
+			file.plugins[plugin] = pluginConfig{path: path}
 		}
 	}
-	if len(f.plugins) > 0 {
-		return f
+	if len(file.plugins) > 0 {
+		return file
 	}
 	return nil
 }
@@ -117,13 +117,13 @@ func (f *File) ForPlugin(plugin string) ([]byte, error) {
 	if f == nil {
 		return nil, nil
 	}
-	p := f.plugins[plugin]
-	if p.inline != nil || p.path == "" {
-		return p.inline, nil
+	pluginConfig := f.plugins[plugin]
+	if pluginConfig.inline != nil || pluginConfig.path == "" {
+		return pluginConfig.inline, nil
 	}
-	data, err := filewatch.Read(p.path)
+	data, err := filewatch.Read(pluginConfig.path)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't open admission plugin configuration %s: %w", p.path, err)
+		return nil, fmt.Errorf("couldn't open admission plugin configuration %s: %w", pluginConfig.path, err)
 	}
 	return data, nil
 }

@@ -24,8 +24,8 @@ func write(t *testing.T, dir, name, content string) string {
 	return file
 }
 
-// TestPluginsGetTheirConfiguration checks that each plugin gets the part of the file with its name, or the
-// content of the file that the part refers to.
+// TestPluginsGetTheirConfiguration checks that each plugin gets the part of the file with its name,
+// or the content of the file that the part refers to.
 func TestPluginsGetTheirConfiguration(t *testing.T) {
 	for name, test := range map[string]struct{ file, wantA, wantB string }{
 		"inline": {file: head + "plugins: [{name: A, configuration: {x: 1}}]", wantA: `{"x":1}`},
@@ -63,11 +63,11 @@ func TestFilesWithoutVersion(t *testing.T) {
 			"PodNodeSelector":    before + "podNodeSelectorPluginConfig:\n  a: b=c\n",
 			"ImagePolicyWebhook": before + "imagePolicy: {}\n",
 		} {
-			f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", content), nil)
+			file, err := configuration.Load(write(t, t.TempDir(), "c.yaml", content), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := f.ForPlugin(plugin); err != nil || string(got) != content {
+			if got, err := file.ForPlugin(plugin); err != nil || string(got) != content {
 				t.Errorf("plugin %s: got %q and error %v, want %q and no error", plugin, got, err, content)
 			}
 		}
@@ -77,11 +77,11 @@ func TestFilesWithoutVersion(t *testing.T) {
 // TestAbsolutePaths checks that the path of a plugin's file may be absolute.
 func TestAbsolutePaths(t *testing.T) {
 	part := write(t, t.TempDir(), "part.yaml", "z: 3\n")
-	f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: "+part+"}]"), []string{"A"})
+	file, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: "+part+"}]"), []string{"A"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := f.ForPlugin("A"); err != nil || string(got) != "z: 3\n" {
+	if got, err := file.ForPlugin("A"); err != nil || string(got) != "z: 3\n" {
 		t.Errorf("got %q and error %v, want \"z: 3\\n\" and no error", got, err)
 	}
 }
@@ -101,11 +101,11 @@ func TestBareConfigurations(t *testing.T) {
 
 // TestNoFileMeansNoConfiguration checks that plugins get no configuration without a file.
 func TestNoFileMeansNoConfiguration(t *testing.T) {
-	f, err := configuration.Load("", nil)
+	file, err := configuration.Load("", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := f.ForPlugin("A"); got != nil || err != nil {
+	if got, err := file.ForPlugin("A"); got != nil || err != nil {
 		t.Errorf("got %q and error %v, want nil and no error", got, err)
 	}
 }
@@ -139,13 +139,14 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 	}
 }
 
-// TestMissingFileOfPluginIsRejected checks that the error names the file that the configuration refers to.
+// TestMissingFileOfPluginIsRejected checks that the error names the file that the configuration
+// refers to.
 func TestMissingFileOfPluginIsRejected(t *testing.T) {
-	f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: none.yaml}]"), []string{"A"})
+	file, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: none.yaml}]"), []string{"A"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.ForPlugin("A"); err == nil || !strings.Contains(err.Error(), "none.yaml") {
+	if _, err := file.ForPlugin("A"); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("got error %v, want one that names none.yaml", err)
 	}
 }

@@ -34,22 +34,22 @@ type condition struct {
 	err              error // compilation error; program is nil then
 }
 
-// CompileConditions compiles the conditions in list. It returns nil, which always matches, for an
-// empty list. A condition that does not compile makes Match fail. If failClosed is set, Match then
+// CompileConditions compiles match conditions. It returns nil, which always matches, for an empty
+// list. A condition that does not compile makes Match fail. If failClosed is set, Match then
 // returns an error; otherwise it reports that the conditions do not match.
 func CompileConditions(
-	c *expressions.Compiler,
+	compiler *expressions.Compiler,
 	variables expressions.VariableSet,
-	list []admissionv1.MatchCondition,
+	matchConditions []admissionv1.MatchCondition,
 	failClosed bool,
 ) *Conditions {
-	if len(list) == 0 {
+	if len(matchConditions) == 0 {
 		return nil
 	}
 	out := &Conditions{failClosed: failClosed}
-	for _, m := range list {
-		p, err := c.Compile(variables, m.Expression, cel.BoolType)
-		out.conditions = append(out.conditions, condition{name: m.Name, expression: m.Expression, program: p, err: err})
+	for _, matchCondition := range matchConditions {
+		program, err := compiler.Compile(variables, matchCondition.Expression, cel.BoolType)
+		out.conditions = append(out.conditions, condition{name: matchCondition.Name, expression: matchCondition.Expression, program: program, err: err})
 	}
 	return out
 }
@@ -71,7 +71,7 @@ func (c *Conditions) Match(ctx context.Context, in *expressions.Input) (ok bool,
 			errs = append(errs, condition.err)
 			continue
 		}
-		holds, err := condition.program.Bool(ctx, values, budget)
+		isTrue, err := condition.program.Bool(ctx, values, budget)
 		switch {
 		case errors.Is(err, celenv.ErrBudget):
 			errs = append(errs, errBudget)
@@ -82,7 +82,7 @@ func (c *Conditions) Match(ctx context.Context, in *expressions.Input) (ok bool,
 				err = inner
 			}
 			errs = append(errs, fmt.Errorf("expression '%s' resulted in error: %w", condition.expression, err))
-		case !holds:
+		case !isTrue:
 			return false, condition.name, nil
 		}
 	}

@@ -28,24 +28,24 @@ type CompiledCriteria struct {
 }
 
 // Compile compiles criteria. It returns an error for an invalid selector.
-func Compile(c Criteria) (*CompiledCriteria, error) {
-	out := &CompiledCriteria{exact: c.Exact, rules: compileRules(c.Rules), exclude: compileRules(c.Exclude)}
+func Compile(criteria Criteria) (*CompiledCriteria, error) {
+	out := &CompiledCriteria{exact: criteria.Exact, rules: compileRules(criteria.Rules), exclude: compileRules(criteria.Exclude)}
 	var err error
-	if out.namespaces, err = compileSelector(c.Namespaces); err != nil {
+	if out.namespaces, err = compileSelector(criteria.Namespaces); err != nil {
 		return nil, fmt.Errorf("namespaceSelector: %w", err)
 	}
-	if out.objects, err = compileSelector(c.Objects); err != nil {
+	if out.objects, err = compileSelector(criteria.Objects); err != nil {
 		return nil, fmt.Errorf("objectSelector: %w", err)
 	}
 	return out, nil
 }
 
-// compileSelector returns nil if s selects everything.
-func compileSelector(s *metav1.LabelSelector) (labels.Selector, error) {
-	if s == nil {
+// compileSelector returns nil if selector is missing or selects everything.
+func compileSelector(selector *metav1.LabelSelector) (labels.Selector, error) {
+	if selector == nil {
 		return nil, nil
 	}
-	out, err := metav1.LabelSelectorAsSelector(s)
+	out, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil || out.Empty() {
 		return nil, err
 	}

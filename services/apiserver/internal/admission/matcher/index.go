@@ -64,11 +64,11 @@ type Candidate[T any] struct {
 	exclude []match
 }
 
-// match is a rule that matches a request. as is the version of the request's resource that the rule
-// matched.
+// match is a rule that matches a request. matchedKind is the version of the request's resource that
+// the rule matched.
 type match struct {
-	rule *rule
-	as   MatchedKind
+	rule        *rule
+	matchedKind MatchedKind
 }
 
 // MatchedKind is the version in which a webhook or policy sees a request. Under the match policy
@@ -80,52 +80,52 @@ type MatchedKind struct {
 
 // NewIndex returns an index of entries. Index.Candidates returns them in the same order.
 func NewIndex[T any](family Family, entries []Entry[T]) *Index[T] {
-	x := &Index[T]{entries: entries, family: family}
-	x.cache.Store(&map[requestKey][]Candidate[T]{})
-	return x
+	index := &Index[T]{entries: entries, family: family}
+	index.cache.Store(&map[requestKey][]Candidate[T]{})
+	return index
 }
 
 // Len returns the number of entries.
-func (x *Index[T]) Len() int { return len(x.entries) }
+func (index *Index[T]) Len() int { return len(index.entries) }
 
 // Candidates returns the entries whose rules match a request. Callers must not change the result,
 // which is cached.
-func (x *Index[T]) Candidates(r *admission.Request) []Candidate[T] {
-	if len(x.entries) == 0 {
+func (index *Index[T]) Candidates(r *admission.Request) []Candidate[T] {
+	if len(index.entries) == 0 {
 		return nil
 	}
 	key := requestKeyOf(r)
-	if found, ok := (*x.cache.Load())[key]; ok {
+	if found, ok := (*index.cache.Load())[key]; ok {
 		return found
 	}
-	return x.computeCandidates(key, r.Kind)
+	return index.computeCandidates(key, r.Kind)
 }
 
 // computeCandidates returns the candidates for a key and caches them.
-func (x *Index[T]) computeCandidates(key requestKey, kind schema.GroupVersionKind) []Candidate[T] {
+func (index *Index[T]) computeCandidates(key requestKey, kind schema.GroupVersionKind) []Candidate[T] {
 	var found []Candidate[T]
 	var family []*apiset.Resource
-	for i := range x.entries {
-		e := &x.entries[i]
-		if !e.Criteria.exact && family == nil {
-			family = x.family(key.kind)
+	for i := range index.entries {
+		entry := &index.entries[i]
+		if !entry.Criteria.exact && family == nil {
+			family = index.family(key.kind)
 		}
-		if m := e.Criteria.matchingRules(e.Criteria.rules, key, kind, family); len(m) > 0 {
+		if matches := entry.Criteria.matchingRules(entry.Criteria.rules, key, kind, family); len(matches) > 0 {
 			found = append(found, Candidate[T]{
-				Value: e.Value, criteria: e.Criteria, matches: m,
-				exclude: e.Criteria.matchingRules(e.Criteria.exclude, key, kind, family),
+				Value: entry.Value, criteria: entry.Criteria, matches: matches,
+				exclude: entry.Criteria.matchingRules(entry.Criteria.exclude, key, kind, family),
 			})
 		}
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	cached := *x.cache.Load()
+	index.mu.Lock()
+	defer index.mu.Unlock()
+	cached := *index.cache.Load()
 	next := make(map[requestKey][]Candidate[T], len(cached)+1)
 	if len(cached) < maxCached {
 		maps.Copy(next, cached)
 	}
 	next[key] = found
-	x.cache.Store(&next)
+	index.cache.Store(&next)
 	return found
 }
 
@@ -141,7 +141,7 @@ func (c *CompiledCriteria) matchingRules(
 	var out []match
 	for i := range rules {
 		if rules[i].matches(key, key.kind) {
-			out = append(out, match{rule: &rules[i], as: MatchedKind{Resource: key.kind.GVR(), Kind: kind}})
+			out = append(out, match{rule: &rules[i], matchedKind: MatchedKind{Resource: key.kind.GVR(), Kind: kind}})
 		}
 	}
 	if c.exact {
@@ -152,8 +152,8 @@ func (c *CompiledCriteria) matchingRules(
 			if other.GVR() == key.kind.GVR() || !rules[i].matches(key, other.Kind) {
 				continue
 			}
-			if as, ok := presentationOf(other, key); ok {
-				out = append(out, match{rule: &rules[i], as: as})
+			if as, ok := matchedKindIn(other, key); ok {
+				out = append(out, match{rule: &rules[i], matchedKind: as})
 				break
 			}
 		}
@@ -161,23 +161,23 @@ func (c *CompiledCriteria) matchingRules(
 	return out
 }
 
-// presentationOf returns the resource and kind of a request in another version of its resource. It
+// matchedKindIn returns the resource and kind of a request in another version of its resource. It
 // returns false if that version lacks the subresource.
-func presentationOf(other *apiset.Resource, key requestKey) (MatchedKind, bool) {
+func matchedKindIn(other *apiset.Resource, key requestKey) (MatchedKind, bool) {
 	matchedKind := MatchedKind{Resource: other.GVR(), Kind: other.GVK()}
 	if key.subresource == "" {
 		return matchedKind, true
 	}
-	s := other.Subresource(key.subresource)
-	if s == nil {
+	subresource := other.Subresource(key.subresource)
+	if subresource == nil {
 		return matchedKind, false
 	}
 	switch {
-	case s.GVK.Kind == "": // the subresource has the kind of the resource
-	case s.GVK.Version == "":
-		matchedKind.Kind = other.GroupVersion().WithKind(s.GVK.Kind)
+	case subresource.GVK.Kind == "": // the subresource has the kind of the resource
+	case subresource.GVK.Version == "":
+		matchedKind.Kind = other.GroupVersion().WithKind(subresource.GVK.Kind)
 	default:
-		matchedKind.Kind = s.GVK
+		matchedKind.Kind = subresource.GVK
 	}
 	return matchedKind, true
 }

@@ -15,16 +15,16 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// NewAdmissionRequest returns a request as webhooks and policies see it in the version as. The
-// objects, options and uid are not set.
-func NewAdmissionRequest(req *admission.Request, as MatchedKind) *admissionreview.AdmissionRequest {
+// NewAdmissionRequest returns a request as webhooks and policies see it in the version matchedKind.
+// The objects, options and uid are not set.
+func NewAdmissionRequest(req *admission.Request, matchedKind MatchedKind) *admissionreview.AdmissionRequest {
 	resource := req.Resource.GVR()
 	requestKind := metav1.GroupVersionKind(req.Kind)
 	requestResource := metav1.GroupVersionResource(resource)
 	dryRun := req.DryRun
 	return &admissionreview.AdmissionRequest{
-		Kind:               metav1.GroupVersionKind(as.Kind),
-		Resource:           metav1.GroupVersionResource(as.Resource),
+		Kind:               metav1.GroupVersionKind(matchedKind.Kind),
+		Resource:           metav1.GroupVersionResource(matchedKind.Resource),
 		SubResource:        req.Subresource,
 		RequestKind:        &requestKind,
 		RequestResource:    &requestResource,
@@ -38,22 +38,24 @@ func NewAdmissionRequest(req *admission.Request, as MatchedKind) *admissionrevie
 }
 
 // NewExpressionInput returns the variables that expressions can use for a request in the version
-// as. Variables are computed when an expression first reads them. If z is nil, the variable
-// authorizer is not available.
+// matchedKind. Variables are computed when an expression first reads them. If requestAuthorizer is
+// nil, the variable authorizer is not available.
 func NewExpressionInput(
 	ctx context.Context,
 	req *admission.Request,
 	view *views.View,
-	as MatchedKind,
-	z authorizer.Authorizer,
+	matchedKind MatchedKind,
+	requestAuthorizer authorizer.Authorizer,
 ) *ExpressionInput {
 	expressionInput := &ExpressionInput{}
 	expressionInput.Object = func() any { return view.ObjectTree() }
 	expressionInput.OldObject = func() any { return view.OldTree() }
-	expressionInput.Request = expressionInput.memoize(func() (map[string]any, error) { return requestVariable(req, as) })
+	expressionInput.Request = expressionInput.memoize(func() (map[string]any, error) { return requestVariable(req, matchedKind) })
 	expressionInput.NamespaceObject = func() any { return nil }
-	if z != nil {
-		decide := func(a *authorizer.Attributes) (authorizer.Decision, string, error) { return z.Authorize(ctx, a) }
+	if requestAuthorizer != nil {
+		decide := func(a *authorizer.Attributes) (authorizer.Decision, string, error) {
+			return requestAuthorizer.Authorize(ctx, a)
+		}
 		expressionInput.Authorizer = celenv.NewAuthorizer(req.User, decide)
 		expressionInput.RequestResource = celenv.NewResourceCheck(&authorizer.Attributes{
 			User: req.User, Group: req.Resource.Group, ResourceName: req.Resource.Resource, Subresource: req.Subresource,
@@ -72,47 +74,47 @@ type ExpressionInput struct {
 	Err error
 }
 
-// recordError records err in s.Err and returns t as a variable, which is a nil interface if t is
-// nil.
-func (s *ExpressionInput) recordError(t map[string]any, err error) any {
+// recordError records err in s.Err and returns value. For a nil map it returns a nil interface,
+// which expressions see as null.
+func (s *ExpressionInput) recordError(value map[string]any, err error) any {
 	if err != nil && s.Err == nil {
 		s.Err = err
 	}
-	if t == nil {
+	if value == nil {
 		return nil
 	}
-	return t
+	return value
 }
 
-// memoize returns a function that calls f once and caches the result.
-func (s *ExpressionInput) memoize(f func() (map[string]any, error)) func() any {
+// memoize returns a function that calls compute once and caches the result.
+func (s *ExpressionInput) memoize(compute func() (map[string]any, error)) func() any {
 	var computed bool
 	var value any
 	return func() any {
 		if !computed {
 			computed = true
-			value = s.recordError(f())
+			value = s.recordError(compute())
 		}
 		return value
 	}
 }
 
 // requestVariable returns the value of the variable request in expressions.
-func requestVariable(r *admission.Request, as MatchedKind) (map[string]any, error) {
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(NewAdmissionRequest(r, as))
+func requestVariable(req *admission.Request, matchedKind MatchedKind) (map[string]any, error) {
+	variable, err := runtime.DefaultUnstructuredConverter.ToUnstructured(NewAdmissionRequest(req, matchedKind))
 	if err != nil {
 		return nil, err
 	}
-	delete(m, "uid")
-	delete(m, "object")
-	delete(m, "oldObject")
-	m["options"] = nil
-	if o := Options(r); o != nil {
-		if m["options"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(o); err != nil {
+	delete(variable, "uid")
+	delete(variable, "object")
+	delete(variable, "oldObject")
+	variable["options"] = nil
+	if options := Options(req); options != nil {
+		if variable["options"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(options); err != nil {
 			return nil, err
 		}
 	}
-	return m, nil
+	return variable, nil
 }
 
 // Options returns the options of a request as webhooks and policies see them, with their kind. A
@@ -120,24 +122,24 @@ func requestVariable(r *admission.Request, as MatchedKind) (map[string]any, erro
 // nil if the request has none.
 func Options(req *admission.Request) runtime.Object {
 	var dryRun []string
-	var manager, validation string
-	switch o := req.Options.(type) {
+	var fieldManager, fieldValidation string
+	switch options := req.Options.(type) {
 	case *metav1.DeleteOptions:
-		out := *o
+		out := *options
 		out.TypeMeta = optionsKind("DeleteOptions")
 		return &out
 	case *metav1.CreateOptions:
-		dryRun = o.DryRun
-		manager = o.FieldManager
-		validation = o.FieldValidation
+		dryRun = options.DryRun
+		fieldManager = options.FieldManager
+		fieldValidation = options.FieldValidation
 	case *metav1.UpdateOptions:
-		dryRun = o.DryRun
-		manager = o.FieldManager
-		validation = o.FieldValidation
+		dryRun = options.DryRun
+		fieldManager = options.FieldManager
+		fieldValidation = options.FieldValidation
 	case *metav1.PatchOptions:
-		dryRun = o.DryRun
-		manager = o.FieldManager
-		validation = o.FieldValidation
+		dryRun = options.DryRun
+		fieldManager = options.FieldManager
+		fieldValidation = options.FieldValidation
 	default:
 		return nil
 	}
@@ -145,15 +147,15 @@ func Options(req *admission.Request) runtime.Object {
 		return &metav1.CreateOptions{
 			TypeMeta:        optionsKind("CreateOptions"),
 			DryRun:          dryRun,
-			FieldManager:    manager,
-			FieldValidation: validation,
+			FieldManager:    fieldManager,
+			FieldValidation: fieldValidation,
 		}
 	}
 	return &metav1.UpdateOptions{
 		TypeMeta:        optionsKind("UpdateOptions"),
 		DryRun:          dryRun,
-		FieldManager:    manager,
-		FieldValidation: validation,
+		FieldManager:    fieldManager,
+		FieldValidation: fieldValidation,
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestIndexMixesExactAndEquivalent checks that an entry with match policy Exact does not affect
+// TestIndexKeepsExactEntriesApart checks that an entry with match policy Exact does not affect
 // others.
-func TestIndexMixesExactAndEquivalent(t *testing.T) {
+func TestIndexKeepsExactEntriesApart(t *testing.T) {
 	var entries []matcher.Entry[string]
 	for _, test := range []struct {
 		name    string
@@ -28,7 +28,7 @@ func TestIndexMixesExactAndEquivalent(t *testing.T) {
 		{name: "last", isExact: true},
 	} {
 		compiled, err := matcher.Compile(
-			matcher.Criteria{Exact: test.isExact, Rules: append(matcher.Unnamed(nil), rule(t, "* ex.test v2 widgets"))},
+			matcher.Criteria{Exact: test.isExact, Rules: append(matcher.Unnamed(nil), parseRule(t, "* ex.test v2 widgets"))},
 		)
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestIndexMixesExactAndEquivalent(t *testing.T) {
 	}
 	index := matcher.NewIndex(family, entries)
 	var got []string
-	for _, c := range index.Candidates(widget(v1, admission.Create, "")) {
+	for _, c := range index.Candidates(widgetRequest(widgetsV1, admission.Create, "")) {
 		got = append(got, c.Value)
 	}
 	if fmt.Sprint(got) != "[equivalent]" || index.Len() != 3 {
@@ -51,7 +51,7 @@ func TestNamespaceOfNamespaceIsItself(t *testing.T) {
 	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}}
 	named := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "made"}}
 	for want, r := range map[string]*admission.Request{
-		"ns":   {Resource: v1.Kind, Namespace: "ns", Name: "w", Object: named},
+		"ns":   {Resource: widgetsV1.Kind, Namespace: "ns", Name: "w", Object: named},
 		"made": {Resource: kind, Object: named},
 		"x":    {Resource: kind, Namespace: "other", Name: "x", Object: named},
 		"":     {Resource: kind},
@@ -76,23 +76,23 @@ func (a *recorder) Authorize(_ context.Context, q *authorizer.Attributes) (autho
 
 // TestVariablesDescribeTheRequest checks the values of the variables of expressions.
 func TestVariablesDescribeTheRequest(t *testing.T) {
-	req := widget(v1, admission.Update, "")
-	matchedKind := matcher.MatchedKind{Resource: v2.GVR(), Kind: v2.GVK()}
+	req := widgetRequest(widgetsV1, admission.Update, "")
+	matchedKind := matcher.MatchedKind{Resource: widgetsV2.GVR(), Kind: widgetsV2.GVK()}
 	in := matcher.NewExpressionInput(t.Context(), req, nil, matchedKind, nil)
 	if in.Authorizer != nil || in.RequestResource != nil {
 		t.Errorf("without authorizer: got input %+v, want neither an authorizer nor a request resource", in)
 	}
-	m := in.Request().(map[string]any)
-	if user := m["userInfo"].(map[string]any); len(user) != 0 || m["options"] != nil || in.Err != nil {
-		t.Errorf("without user and options: got request %v and error %v, want empty userInfo, no options and no error", m, in.Err)
+	variable := in.Request().(map[string]any)
+	if user := variable["userInfo"].(map[string]any); len(user) != 0 || variable["options"] != nil || in.Err != nil {
+		t.Errorf("without user and options: got request %v and error %v, want empty userInfo, no options and no error", variable, in.Err)
 	}
-	if m["kind"].(map[string]any)["version"] != "v2" || m["requestKind"].(map[string]any)["version"] != "v1" ||
-		m["namespace"] != "ns" ||
-		m["dryRun"] != false {
-		t.Errorf("got request %v, want kind of version v2, requestKind of version v1, namespace ns, dryRun false", m)
+	if variable["kind"].(map[string]any)["version"] != "v2" || variable["requestKind"].(map[string]any)["version"] != "v1" ||
+		variable["namespace"] != "ns" ||
+		variable["dryRun"] != false {
+		t.Errorf("got request %v, want kind of version v2, requestKind of version v1, namespace ns, dryRun false", variable)
 	}
 	for _, field := range []string{"uid", "object", "oldObject"} {
-		if _, ok := m[field]; ok {
+		if _, ok := variable[field]; ok {
 			t.Errorf("request has the field %s, want it unset", field)
 		}
 	}
@@ -100,10 +100,10 @@ func TestVariablesDescribeTheRequest(t *testing.T) {
 	req.Options, req.DryRun = &metav1.PatchOptions{FieldManager: "m"}, true
 	recording := &recorder{}
 	in = matcher.NewExpressionInput(t.Context(), req, nil, matchedKind, recording)
-	m = in.Request().(map[string]any)
+	variable = in.Request().(map[string]any)
 	want := "map[extra:map[a:[b] c:[d]] groups:[dev] uid:1 username:ada] " +
 		"map[apiVersion:meta.k8s.io/v1 fieldManager:m kind:UpdateOptions] true"
-	if got := fmt.Sprint(m["userInfo"], m["options"], m["dryRun"]); got != want {
+	if got := fmt.Sprint(variable["userInfo"], variable["options"], variable["dryRun"]); got != want {
 		t.Errorf("userInfo, options and dryRun: got %s, want %s", got, want)
 	}
 	if in.Authorizer == nil || in.RequestResource == nil {

@@ -36,14 +36,14 @@ func widgets(version string, subresources ...registry.Subresource) *apiset.Resou
 }
 
 var (
-	v1, v2 = widgets("v1", registry.Subresource{Name: "old"}), widgets("v2")
-	nodes  = &apiset.Resource{Kind: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "nodes", Kind: "Node"}}}
+	widgetsV1, widgetsV2 = widgets("v1", registry.Subresource{Name: "old"}), widgets("v2")
+	nodes                = &apiset.Resource{Kind: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "nodes", Kind: "Node"}}}
 )
 
 // family returns all versions of a resource.
 func family(k *registry.Kind) []*apiset.Resource {
 	if k.Resource == "widgets" {
-		return []*apiset.Resource{v1, v2}
+		return []*apiset.Resource{widgetsV1, widgetsV2}
 	}
 	return []*apiset.Resource{nodes}
 }
@@ -61,31 +61,32 @@ func (namespaces) Labels(_ context.Context, name string) (map[string]string, err
 	return map[string]string{"is": name}, nil
 }
 
-// rule parses "operations groups versions resources", followed by an optional scope and names. Lists
-// have commas, "core" is the core group, and "-" is no scope.
-func rule(t *testing.T, text string) admissionv1.NamedRuleWithOperations {
+// parseRule parses "operations groups versions resources", followed by an optional scope and optional
+// names. The elements of a list are separated by commas. "core" is the core group, "-" is no scope.
+func parseRule(t *testing.T, text string) admissionv1.NamedRuleWithOperations {
 	t.Helper()
-	f := strings.Fields(text)
+	fields := strings.Fields(text)
 	list := func(i int) []string {
-		return strings.Split(strings.ReplaceAll(f[i], "core", ""), ",")
+		return strings.Split(strings.ReplaceAll(fields[i], "core", ""), ",")
 	}
-	operations := admissionv1.NamedRuleWithOperations{}
+	parsed := admissionv1.NamedRuleWithOperations{}
 	for _, op := range list(0) {
-		operations.Operations = append(operations.Operations, admissionv1.OperationType(op))
+		parsed.Operations = append(parsed.Operations, admissionv1.OperationType(op))
 	}
-	operations.APIGroups, operations.APIVersions, operations.Resources = list(1), list(2), list(3)
-	if len(f) > 4 && f[4] != "-" {
-		scope := admissionv1.ScopeType(f[4])
-		operations.Scope = &scope
+	parsed.APIGroups, parsed.APIVersions, parsed.Resources = list(1), list(2), list(3)
+	if len(fields) > 4 && fields[4] != "-" {
+		scope := admissionv1.ScopeType(fields[4])
+		parsed.Scope = &scope
 	}
-	if len(f) > 5 {
-		operations.ResourceNames = list(5)
+	if len(fields) > 5 {
+		parsed.ResourceNames = list(5)
 	}
-	return operations
+	return parsed
 }
 
-// widget returns a request for the widget w of the namespace ns, or for one of its subresources.
-func widget(version *apiset.Resource, op admission.Operation, subresource string) *admission.Request {
+// widgetRequest returns a request for the widget w of the namespace ns, or for one of its
+// subresources.
+func widgetRequest(version *apiset.Resource, op admission.Operation, subresource string) *admission.Request {
 	req := &admission.Request{
 		Operation:   op,
 		Resource:    version.Kind,
@@ -103,106 +104,143 @@ func widget(version *apiset.Resource, op admission.Operation, subresource string
 	return req
 }
 
-// TestRulesSelectRequests checks which rules match a request, and as which resource and kind.
-func TestRulesSelectRequests(t *testing.T) {
-	node := &admission.Request{Operation: admission.Create, Resource: nodes.Kind, Kind: nodes.GVK(), Name: "n"}
-	deleteWithoutNamespace := &admission.Request{Operation: admission.Delete, Resource: v1.Kind, Kind: v1.GVK()}
-	for _, test := range []struct {
-		rules, exclude string // separated by ;
-		isExact        bool
-		r              *admission.Request
-		as             string // wanted resource and kind; "" if the rules do not match
-	}{
-		{rules: "* * * *", r: node, as: "/v1 nodes Node"},
-		{rules: "CREATE core v1 nodes", r: node, as: "/v1 nodes Node"},
-		{rules: "UPDATE,DELETE core v1 nodes", r: node},
-		{rules: "CREATE apps v1 nodes", r: node},
-		{rules: "CREATE core v2 nodes", r: node},
-		{rules: "CREATE core v1 pods", r: node},
-		{rules: "* * * * Namespaced", r: node},
-		{rules: "* * * * Cluster", r: node, as: "/v1 nodes Node"},
-		{rules: "* * * * *", r: node, as: "/v1 nodes Node"},
-		{rules: "* * * * Cluster", r: widget(v1, admission.Create, "")},
-		{rules: "* * * * Namespaced", r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
-		{rules: "* * * * Cluster", r: deleteWithoutNamespace, as: "ex.test/v1 widgets Widget"},
-		{rules: "* * * * Namespaced", r: deleteWithoutNamespace},
-		{rules: "* * * * - a,n", r: node, as: "/v1 nodes Node"},
-		{rules: "* * * * - a,b", r: node},
-		{rules: "* * * *", exclude: "* * * nodes", r: node},
-		{rules: "* * * *", exclude: "* * * nodes - other", r: node, as: "/v1 nodes Node"},
-		{rules: "DELETE core v1 nodes;CREATE core v1 nodes", r: node, as: "/v1 nodes Node"},
-		// Subresources.
-		{rules: "* * * *", r: widget(v1, admission.Update, "status")},
-		{rules: "* * * */*", r: widget(v1, admission.Update, "status"), as: "ex.test/v1 widgets Widget"},
-		{rules: "* * * */*", r: widget(v1, admission.Update, ""), as: "ex.test/v1 widgets Widget"},
-		{rules: "* * * */status", r: widget(v1, admission.Update, "status"), as: "ex.test/v1 widgets Widget"},
-		{rules: "* * * widgets/*", r: widget(v1, admission.Update, "status"), as: "ex.test/v1 widgets Widget"},
-		{rules: "* * * widgets/scale", r: widget(v1, admission.Update, "status")},
-		{rules: "* * * widgets", r: widget(v1, admission.Update, "status")},
-		// Other versions.
-		{rules: "* ex.test v2 widgets", r: widget(v1, admission.Create, ""), as: "ex.test/v2 widgets Widget"},
-		{rules: "* ex.test v2 widgets", isExact: true, r: widget(v1, admission.Create, "")},
-		{rules: "* ex.test v2 widgets;* ex.test v1 widgets", r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
-		{rules: "* ex.test v2 widgets/status", r: widget(v1, admission.Update, "status"), as: "ex.test/v2 widgets Widget"},
-		{rules: "* ex.test v2 widgets/own", r: widget(v1, admission.Update, "own"), as: "ex.test/v2 widgets Own"},
-		{rules: "* ex.test v2 widgets/scale", r: widget(v1, admission.Update, "scale"), as: "ex.test/v2 widgets Scale of autoscaling/v1"},
-		{rules: "* ex.test v3 widgets", r: widget(v1, admission.Create, "")},
-		{rules: "* ex.test v2 widgets/old", r: widget(v1, admission.Update, "old")}, // not served in that version
-		{rules: "* * * *", exclude: "* ex.test v2 widgets", r: widget(v1, admission.Create, "")},
-		{rules: "* * * *", exclude: "* ex.test v2 widgets", isExact: true, r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
-	} {
-		criteria := matcher.Criteria{Exact: test.isExact}
-		for _, text := range strings.Split(test.rules, ";") {
-			criteria.Rules = append(criteria.Rules, rule(t, text))
-		}
-		if test.exclude != "" {
-			criteria.Exclude = append(criteria.Exclude, rule(t, test.exclude))
-		}
-		compiled, err := matcher.Compile(criteria)
-		if err != nil {
-			t.Fatal(err)
-		}
-		describe := func(as matcher.MatchedKind, ok bool) string {
-			if !ok {
-				return ""
+// ruleCase is a request and the rules that are matched with it. want is the resource and kind that the
+// request is matched as, or "" if the rules do not match.
+type ruleCase struct {
+	rules   string // in the syntax of parseRule, separated by ";"
+	exclude string // one exclusion rule, or ""
+	isExact bool   // match policy Exact
+	request *admission.Request
+	want    string
+}
+
+// Values of ruleCase.want.
+const (
+	asNode     = "v1 nodes Node"
+	asWidgetV1 = "ex.test/v1 widgets Widget"
+	asWidgetV2 = "ex.test/v2 widgets Widget"
+)
+
+// describe returns a matched kind in the form of ruleCase.want.
+func describe(as matcher.MatchedKind, ok bool) string {
+	if !ok {
+		return ""
+	}
+	text := as.Resource.GroupVersion().String() + " " + as.Resource.Resource + " " + as.Kind.Kind
+	if kindVersion := as.Kind.GroupVersion(); kindVersion != as.Resource.GroupVersion() {
+		text += " of " + kindVersion.String()
+	}
+	return text
+}
+
+// check matches the request with the rules directly and by an index, which must give the same result
+// on its first lookup and on a lookup from its cache.
+func (c *ruleCase) check(t *testing.T) {
+	t.Helper()
+	criteria := matcher.Criteria{Exact: c.isExact}
+	for _, text := range strings.Split(c.rules, ";") {
+		criteria.Rules = append(criteria.Rules, parseRule(t, text))
+	}
+	if c.exclude != "" {
+		criteria.Exclude = append(criteria.Exclude, parseRule(t, c.exclude))
+	}
+	compiled, err := matcher.Compile(criteria)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s",
+		c.rules, c.exclude, c.isExact, c.request.Operation, c.request.Resource.GVR(), c.request.Subresource)
+	as, ok, err := compiled.Match(t.Context(), c.request, family, namespaces{})
+	if got := describe(as, ok); got != c.want || err != nil {
+		t.Errorf("%s: got %q and error %v, want %q and no error", name, got, err, c.want)
+	}
+	index := matcher.NewIndex(family, []matcher.Entry[string]{{Criteria: compiled, Value: "entry"}})
+	for _, lookup := range []string{"first lookup", "cached lookup"} {
+		got := ""
+		for _, candidate := range index.Candidates(c.request) {
+			as, ok, err := candidate.Selects(t.Context(), c.request, c.request.Object, namespaces{})
+			if err != nil || candidate.Value != "entry" {
+				t.Errorf("%s: %s: got candidate %q and error %v, want \"entry\" and no error", name, lookup, candidate.Value, err)
 			}
-			if k := as.Kind.GroupVersion(); k != as.Resource.GroupVersion() {
-				return as.Resource.GroupVersion().String() + " " + as.Resource.Resource + " " + as.Kind.Kind + " of " + k.String()
-			}
-			return as.Resource.GroupVersion().String() + " " + as.Resource.Resource + " " + as.Kind.Kind
+			got = describe(as, ok)
 		}
-		test.as = strings.TrimPrefix(test.as, "/")
-		description := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s",
-			test.rules, test.exclude, test.isExact, test.r.Operation, test.r.Resource.GVR(), test.r.Subresource)
-		as, ok, err := compiled.Match(t.Context(), test.r, family, namespaces{})
-		if got := describe(as, ok); got != test.as || err != nil {
-			t.Errorf("%s: got %q and error %v, want %q and no error", description, got, err, test.as)
-		}
-		// An index gives the same results, also on a second lookup.
-		index := matcher.NewIndex(family, []matcher.Entry[string]{{Criteria: compiled, Value: "it"}})
-		for range 2 {
-			got := ""
-			for _, candidate := range index.Candidates(test.r) {
-				as, ok, err := candidate.Selects(t.Context(), test.r, test.r.Object, namespaces{})
-				if err != nil || candidate.Value != "it" {
-					t.Errorf("%s: index: got candidate %q and error %v, want \"it\" and no error", description, candidate.Value, err)
-				}
-				got = describe(as, ok)
-			}
-			if got != test.as {
-				t.Errorf("%s: index: got %q, want %q", description, got, test.as)
-			}
+		if got != c.want {
+			t.Errorf("%s: %s: got %q, want %q", name, lookup, got, c.want)
 		}
 	}
 }
 
-// TestWithoutRulesEverythingMatches checks that criteria without rules match any request.
-func TestWithoutRulesEverythingMatches(t *testing.T) {
+// TestRulesMatchOperationResourceScopeAndName checks which rules match a request, and as which
+// resource and kind.
+func TestRulesMatchOperationResourceScopeAndName(t *testing.T) {
+	node := &admission.Request{Operation: admission.Create, Resource: nodes.Kind, Kind: nodes.GVK(), Name: "n"}
+	deleteWithoutNamespace := &admission.Request{Operation: admission.Delete, Resource: widgetsV1.Kind, Kind: widgetsV1.GVK()}
+	for _, test := range []ruleCase{
+		{rules: "* * * *", request: node, want: asNode},
+		{rules: "CREATE core v1 nodes", request: node, want: asNode},
+		{rules: "UPDATE,DELETE core v1 nodes", request: node},
+		{rules: "CREATE apps v1 nodes", request: node},
+		{rules: "CREATE core v2 nodes", request: node},
+		{rules: "CREATE core v1 pods", request: node},
+		{rules: "* * * * Namespaced", request: node},
+		{rules: "* * * * Cluster", request: node, want: asNode},
+		{rules: "* * * * *", request: node, want: asNode},
+		{rules: "* * * * Cluster", request: widgetRequest(widgetsV1, admission.Create, "")},
+		{rules: "* * * * Namespaced", request: widgetRequest(widgetsV1, admission.Create, ""), want: asWidgetV1},
+		{rules: "* * * * Cluster", request: deleteWithoutNamespace, want: asWidgetV1},
+		{rules: "* * * * Namespaced", request: deleteWithoutNamespace},
+		{rules: "* * * * - a,n", request: node, want: asNode},
+		{rules: "* * * * - a,b", request: node},
+		{rules: "* * * *", exclude: "* * * nodes", request: node},
+		{rules: "* * * *", exclude: "* * * nodes - other", request: node, want: asNode},
+		{rules: "DELETE core v1 nodes;CREATE core v1 nodes", request: node, want: asNode},
+	} {
+		test.check(t)
+	}
+}
+
+// TestRulesMatchSubresourcesOnlyIfNamed checks that a rule matches a subresource only by its name
+// or by a wildcard after a slash.
+func TestRulesMatchSubresourcesOnlyIfNamed(t *testing.T) {
+	for _, test := range []ruleCase{
+		{rules: "* * * *", request: widgetRequest(widgetsV1, admission.Update, "status")},
+		{rules: "* * * */*", request: widgetRequest(widgetsV1, admission.Update, "status"), want: asWidgetV1},
+		{rules: "* * * */*", request: widgetRequest(widgetsV1, admission.Update, ""), want: asWidgetV1},
+		{rules: "* * * */status", request: widgetRequest(widgetsV1, admission.Update, "status"), want: asWidgetV1},
+		{rules: "* * * widgets/*", request: widgetRequest(widgetsV1, admission.Update, "status"), want: asWidgetV1},
+		{rules: "* * * widgets/scale", request: widgetRequest(widgetsV1, admission.Update, "status")},
+		{rules: "* * * widgets", request: widgetRequest(widgetsV1, admission.Update, "status")},
+	} {
+		test.check(t)
+	}
+}
+
+// TestRulesMatchEquivalentVersionsUnlessExact checks rules for a version other than the requested one.
+// The requested version takes precedence if rules for both exist.
+func TestRulesMatchEquivalentVersionsUnlessExact(t *testing.T) {
+	for _, test := range []ruleCase{
+		{rules: "* ex.test v2 widgets", request: widgetRequest(widgetsV1, admission.Create, ""), want: asWidgetV2},
+		{rules: "* ex.test v2 widgets", isExact: true, request: widgetRequest(widgetsV1, admission.Create, "")},
+		{rules: "* ex.test v2 widgets;* ex.test v1 widgets", request: widgetRequest(widgetsV1, admission.Create, ""), want: asWidgetV1},
+		{rules: "* ex.test v2 widgets/status", request: widgetRequest(widgetsV1, admission.Update, "status"), want: asWidgetV2},
+		{rules: "* ex.test v2 widgets/own", request: widgetRequest(widgetsV1, admission.Update, "own"), want: "ex.test/v2 widgets Own"},
+		{rules: "* ex.test v2 widgets/scale", request: widgetRequest(widgetsV1, admission.Update, "scale"), want: "ex.test/v2 widgets Scale of autoscaling/v1"},
+		{rules: "* ex.test v3 widgets", request: widgetRequest(widgetsV1, admission.Create, "")},
+		{rules: "* ex.test v2 widgets/old", request: widgetRequest(widgetsV1, admission.Update, "old")}, // not served in that version
+		{rules: "* * * *", exclude: "* ex.test v2 widgets", request: widgetRequest(widgetsV1, admission.Create, "")},
+		{rules: "* * * *", exclude: "* ex.test v2 widgets", isExact: true, request: widgetRequest(widgetsV1, admission.Create, ""), want: asWidgetV1},
+	} {
+		test.check(t)
+	}
+}
+
+// TestCriteriaWithoutRulesMatchEveryRequest checks that criteria without rules match any request.
+func TestCriteriaWithoutRulesMatchEveryRequest(t *testing.T) {
 	c, err := matcher.Compile(matcher.Criteria{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := c.Match(t.Context(), widget(v1, admission.Connect, "own"), family, namespaces{}); !ok || err != nil {
+	if _, ok, err := c.Match(t.Context(), widgetRequest(widgetsV1, admission.Connect, "own"), family, namespaces{}); !ok || err != nil {
 		t.Errorf("connect of a subresource: got a match: %t and error %v, want true and no error", ok, err)
 	}
 }
@@ -213,74 +251,78 @@ func TestSelectorsMatchObjectsAndNamespaces(t *testing.T) {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{k: v}}
 	}
 	object := func(labels ...string) runtime.Object {
-		p := &corev1.Pod{}
+		pod := &corev1.Pod{}
 		for i := 0; i < len(labels); i += 2 {
-			metav1.SetMetaDataLabel(&p.ObjectMeta, labels[i], labels[i+1])
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, labels[i], labels[i+1])
 		}
-		return p
+		return pod
 	}
 	namespaceKind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}}
 	for name, test := range map[string]struct {
 		namespaces, objects *metav1.LabelSelector
-		r                   admission.Request
+		request             admission.Request
 		wantMatch           bool
 		wantErr             string
 	}{
 		"empty selectors": {
 			namespaces: &metav1.LabelSelector{}, objects: &metav1.LabelSelector{},
-			r: admission.Request{Namespace: "broken"}, wantMatch: true,
+			request: admission.Request{Namespace: "broken"}, wantMatch: true,
 		},
-		"selected namespace":    {namespaces: label("is", "ns"), r: admission.Request{Namespace: "ns"}, wantMatch: true},
-		"other namespace":       {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x"}},
+		"selected namespace":    {namespaces: label("is", "ns"), request: admission.Request{Namespace: "ns"}, wantMatch: true},
+		"other namespace":       {namespaces: label("is", "ns"), request: admission.Request{Namespace: "x"}},
 		"cluster-scoped object": {namespaces: label("is", "ns"), wantMatch: true},
 		"absent namespace": {
-			namespaces: label("is", "ns"), r: admission.Request{Namespace: "absent"},
+			namespaces: label("is", "ns"), request: admission.Request{Namespace: "absent"},
 			wantErr: `namespaces "absent" not found`,
 		},
 		"namespace lookup fails": {
-			namespaces: label("is", "ns"), r: admission.Request{Namespace: "broken"},
+			namespaces: label("is", "ns"), request: admission.Request{Namespace: "broken"},
 			wantErr: "Internal error occurred: no answer",
 		},
 		"create of a namespace: its labels": {
 			namespaces: label("is", "new"),
-			r:          admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}, wantMatch: true,
+			request:    admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}, wantMatch: true,
 		},
 		"create of a namespace: not the stored labels": {
 			namespaces: label("is", "x"),
-			r:          admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")},
+			request:    admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")},
 		},
 		"delete of a namespace: the stored labels": {
 			namespaces: label("is", "x"),
-			r:          admission.Request{Resource: namespaceKind, Name: "x", OldObject: object()}, wantMatch: true,
+			request:    admission.Request{Resource: namespaceKind, Name: "x", OldObject: object()}, wantMatch: true,
 		},
-		"selected object":               {objects: label("a", "b"), r: admission.Request{Object: object("a", "b")}, wantMatch: true},
-		"selected old object":           {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "b")}, wantMatch: true},
-		"neither object nor old object": {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "c")}},
+		"selected object":               {objects: label("a", "b"), request: admission.Request{Object: object("a", "b")}, wantMatch: true},
+		"selected old object":           {objects: label("a", "b"), request: admission.Request{Object: object(), OldObject: object("a", "b")}, wantMatch: true},
+		"neither object nor old object": {objects: label("a", "b"), request: admission.Request{Object: object(), OldObject: object("a", "c")}},
 		"no object":                     {objects: label("a", "b")},
-		"object without metadata":       {objects: label("a", "b"), r: admission.Request{Object: &metav1.Status{}}},
-		"labels of an object do not count for its namespace": {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x", Object: object("is", "ns")}},
+		"object without metadata":       {objects: label("a", "b"), request: admission.Request{Object: &metav1.Status{}}},
+		"labels of an object do not count for its namespace": {namespaces: label("is", "ns"), request: admission.Request{Namespace: "x", Object: object("is", "ns")}},
 		"subresource of a namespace: the stored labels": {
 			namespaces: label("is", "x"),
-			r:          admission.Request{Resource: namespaceKind, Subresource: "status", Name: "x", Object: object("is", "new")},
+			request:    admission.Request{Resource: namespaceKind, Subresource: "status", Name: "x", Object: object("is", "new")},
 			wantMatch:  true,
 		},
 		"object that does not match: no namespace lookup": {
 			objects: label("a", "b"), namespaces: label("is", "ns"),
-			r: admission.Request{Namespace: "broken", Object: object()},
+			request: admission.Request{Namespace: "broken", Object: object()},
 		},
 	} {
 		compiled, err := matcher.Compile(matcher.Criteria{Namespaces: test.namespaces, Objects: test.objects})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if test.r.Resource == nil {
-			test.r.Resource = v1.Kind
+		if test.request.Resource == nil {
+			test.request.Resource = widgetsV1.Kind
 		}
-		_, ok, err := compiled.Match(t.Context(), &test.r, family, namespaces{})
+		_, ok, err := compiled.Match(t.Context(), &test.request, family, namespaces{})
 		if ok != test.wantMatch || err == nil && test.wantErr != "" || err != nil && err.Error() != test.wantErr {
 			t.Errorf("%s: got a match: %t and error %v, want %t and error %q (empty: none)", name, ok, err, test.wantMatch, test.wantErr)
 		}
 	}
+}
+
+// TestCompileRejectsInvalidSelectors checks that the error names the invalid selector.
+func TestCompileRejectsInvalidSelectors(t *testing.T) {
 	invalid := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
 	for want, c := range map[string]matcher.Criteria{"namespaceSelector: ": {Namespaces: invalid}, "objectSelector: ": {Objects: invalid}} {
 		if _, err := matcher.Compile(c); err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -289,9 +331,9 @@ func TestSelectorsMatchObjectsAndNamespaces(t *testing.T) {
 	}
 }
 
-// TestAdmissionConfigurationIsExempt checks that no criteria apply to policies, their bindings
+// TestExemptCoversAdmissionConfiguration checks that no criteria apply to policies, their bindings
 // and webhook configurations.
-func TestAdmissionConfigurationIsExempt(t *testing.T) {
+func TestExemptCoversAdmissionConfiguration(t *testing.T) {
 	for resource, want := range map[string]bool{
 		"admissionregistration.k8s.io/mutatingwebhookconfigurations":     true,
 		"admissionregistration.k8s.io/validatingwebhookconfigurations":   true,
@@ -310,9 +352,9 @@ func TestAdmissionConfigurationIsExempt(t *testing.T) {
 	}
 }
 
-// TestConditionsDecideByFailurePolicyAndCost checks that a request matches if all conditions are true. A
+// TestConditionsMatchIfAllAreTrue checks that a request matches if all conditions are true. A
 // false condition takes precedence over an error, which the failure policy may ignore.
-func TestConditionsDecideByFailurePolicyAndCost(t *testing.T) {
+func TestConditionsMatchIfAllAreTrue(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
@@ -328,43 +370,43 @@ func TestConditionsDecideByFailurePolicyAndCost(t *testing.T) {
 	const endless = "object.endless.all(x, object.endless.all(y, y == x))"
 	const budget = "validation failed due to running out of cost budget, no further validation rules will be run"
 	for name, test := range map[string]struct {
-		list      []string // expressions; their names are their indexes
-		isOpen    bool     // failurePolicy Ignore
-		wantMatch bool
-		wantFalse string // name of the false condition
-		wantErr   string // beginning of the error
+		conditions []string // expressions; their names are their indexes
+		failOpen   bool     // failurePolicy Ignore
+		wantMatch  bool
+		wantFalse  string // name of the false condition
+		wantErr    string // beginning of the error
 	}{
 		"no conditions": {wantMatch: true},
-		"all true":      {list: []string{"object.a == 'b'", "oldObject == null"}, wantMatch: true},
-		"one false":     {list: []string{"true", "false", "false"}, wantFalse: "1"},
+		"all true":      {conditions: []string{"object.a == 'b'", "oldObject == null"}, wantMatch: true},
+		"one false":     {conditions: []string{"true", "false", "false"}, wantFalse: "1"},
 		"one error": {
-			list:    []string{"true", "object.none == 1"},
-			wantErr: "expression 'object.none == 1' resulted in error: no such key: none",
+			conditions: []string{"true", "object.none == 1"},
+			wantErr:    "expression 'object.none == 1' resulted in error: no such key: none",
 		},
-		"one error, ignored":       {list: []string{"true", "object.none == 1"}, isOpen: true},
-		"false wins over an error": {list: []string{"object.none == 1", "false"}, wantFalse: "1"},
+		"one error, ignored":       {conditions: []string{"true", "object.none == 1"}, failOpen: true},
+		"false wins over an error": {conditions: []string{"object.none == 1", "false"}, wantFalse: "1"},
 		"two errors": {
-			list:    []string{"object.none == 1", "object.more == 1"},
-			wantErr: "[expression 'object.none == 1' resulted in error: no such key: none, expression 'object.more == 1' resulted in error: no such key: more]",
+			conditions: []string{"object.none == 1", "object.more == 1"},
+			wantErr:    "[expression 'object.none == 1' resulted in error: no such key: none, expression 'object.more == 1' resulted in error: no such key: more]",
 		},
-		"does not compile":                         {list: []string{"1 +"}, wantErr: "compilation failed: "},
-		"does not compile, ignored":                {list: []string{"1 +"}, isOpen: true},
-		"one false, one does not compile":          {list: []string{"1 +", "false"}, wantFalse: "1"},
-		"expensive":                                {list: []string{expensive}, wantMatch: true},
-		"together too expensive":                   {list: []string{expensive, expensive, expensive, expensive}, wantErr: budget},
-		"together too expensive, false after that": {list: []string{expensive, expensive, expensive, expensive, "false"}, wantErr: budget},
-		"false, then too expensive":                {list: []string{"false", expensive, expensive, expensive, expensive}, wantFalse: "0"},
-		"too expensive, ignored":                   {list: []string{expensive, expensive, expensive, expensive, "false"}, isOpen: true},
+		"does not compile":                         {conditions: []string{"1 +"}, wantErr: "compilation failed: "},
+		"does not compile, ignored":                {conditions: []string{"1 +"}, failOpen: true},
+		"one false, one does not compile":          {conditions: []string{"1 +", "false"}, wantFalse: "1"},
+		"expensive":                                {conditions: []string{expensive}, wantMatch: true},
+		"together too expensive":                   {conditions: []string{expensive, expensive, expensive, expensive}, wantErr: budget},
+		"together too expensive, false after that": {conditions: []string{expensive, expensive, expensive, expensive, "false"}, wantErr: budget},
+		"false, then too expensive":                {conditions: []string{"false", expensive, expensive, expensive, expensive}, wantFalse: "0"},
+		"too expensive, ignored":                   {conditions: []string{expensive, expensive, expensive, expensive, "false"}, failOpen: true},
 		"one is too expensive": {
-			list:    []string{endless},
-			wantErr: "expression '" + endless + "' resulted in error: operation cancelled: actual cost limit exceeded",
+			conditions: []string{endless},
+			wantErr:    "expression '" + endless + "' resulted in error: operation cancelled: actual cost limit exceeded",
 		},
 	} {
 		var list []admissionv1.MatchCondition
-		for i, e := range test.list {
+		for i, e := range test.conditions {
 			list = append(list, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
 		}
-		conditions := matcher.CompileConditions(compiler, expressions.VariableSet{Authorizer: true}, list, !test.isOpen)
+		conditions := matcher.CompileConditions(compiler, expressions.VariableSet{Authorizer: true}, list, !test.failOpen)
 		ok, falseCondition, err := conditions.Match(t.Context(), in)
 		if ok != test.wantMatch || falseCondition != test.wantFalse || (err != nil) != (test.wantErr != "") || err != nil && !strings.HasPrefix(err.Error(), test.wantErr) {
 			t.Errorf("%s: got a match: %t, false condition %q, error %v; want %t, %q, error %q (empty: none)",

@@ -23,8 +23,8 @@ type rule struct {
 }
 
 // resourcePattern is an element of a rule's resources: "pods/status" has the resource pods and the
-// subresource status. sub is empty for a resource itself. Both may be "*".
-type resourcePattern struct{ resource, sub string }
+// subresource status. subresource is empty for a resource itself. Both may be "*".
+type resourcePattern struct{ resource, subresource string }
 
 func compileRules(rules []admissionv1.NamedRuleWithOperations) []rule {
 	out := make([]rule, len(rules))
@@ -42,30 +42,30 @@ func compileRules(rules []admissionv1.NamedRuleWithOperations) []rule {
 		}
 		for _, resource := range r.Resources {
 			name, sub, _ := strings.Cut(resource, "/")
-			out[i].resources = append(out[i].resources, resourcePattern{resource: name, sub: sub})
+			out[i].resources = append(out[i].resources, resourcePattern{resource: name, subresource: sub})
 		}
 	}
 	return out
 }
 
-// matches reports whether a rule matches a request, apart from its name. k is the version of the
+// matches reports whether a rule matches a request, apart from its name. kind is the version of the
 // requested resource to match, which may differ from key.kind.
-func (r *rule) matches(key requestKey, k *registry.Kind) bool {
-	return r.matchesOperation(key.operation) && matchesAny(r.groups, k.Group) && matchesAny(r.versions, k.Version) &&
-		r.matchesResource(k.Resource, key.subresource) && r.matchesScope(key.namespaced)
+func (r *rule) matches(key requestKey, kind *registry.Kind) bool {
+	return r.matchesOperation(key.operation) && containsOrWildcard(r.groups, kind.Group) && containsOrWildcard(r.versions, kind.Version) &&
+		r.matchesResource(kind.Resource, key.subresource) && r.matchesScope(key.namespaced)
 }
 
-func matchesAny(list []string, value string) bool {
-	return slices.Contains(list, wildcard) || slices.Contains(list, value)
+func containsOrWildcard(values []string, value string) bool {
+	return slices.Contains(values, wildcard) || slices.Contains(values, value)
 }
 
 func (r *rule) matchesOperation(op admission.Operation) bool {
 	return slices.Contains(r.operations, admissionv1.OperationAll) || slices.Contains(r.operations, admissionv1.OperationType(op))
 }
 
-func (r *rule) matchesResource(resource, sub string) bool {
-	for _, p := range r.resources {
-		if (p.resource == wildcard || p.resource == resource) && (p.sub == wildcard || p.sub == sub) {
+func (r *rule) matchesResource(resource, subresource string) bool {
+	for _, pattern := range r.resources {
+		if (pattern.resource == wildcard || pattern.resource == resource) && (pattern.subresource == wildcard || pattern.subresource == subresource) {
 			return true
 		}
 	}

@@ -32,8 +32,8 @@ func Exempt(r *admission.Request) bool {
 	return r.Resource.Group == "admissionregistration.k8s.io" && exemptResources[r.Resource.Resource]
 }
 
-// Namespace returns the namespace of a request, or "" for cluster-scoped objects. A Namespace
-// object counts as being in itself.
+// Namespace returns the namespace of a request, or "" for cluster-scoped objects. For a Namespace
+// object it returns the object's own name, as Kubernetes does.
 func Namespace(r *admission.Request) string {
 	if r.IsResource("", "namespaces") {
 		if r.Name == "" && r.Object != nil {
@@ -62,7 +62,7 @@ func (c *Candidate[T]) Selects(
 	if _, excluded := firstMatchForName(c.exclude, req.Name); excluded {
 		return matchedKind, false, nil
 	}
-	if s := c.criteria.objects; s != nil && !selectsObject(s, obj) && !selectsObject(s, req.OldObject) {
+	if selector := c.criteria.objects; selector != nil && !selectsObject(selector, obj) && !selectsObject(selector, req.OldObject) {
 		return matchedKind, false, nil
 	}
 	if c.criteria.namespaces == nil {
@@ -88,7 +88,7 @@ func (c *CompiledCriteria) Match(
 	}
 	found := Candidate[struct{}]{criteria: c, exclude: c.matchingRules(c.exclude, key, req.Kind, family)}
 	if len(c.rules) == 0 {
-		found.matches = []match{{rule: &rule{}, as: MatchedKind{Resource: req.Resource.GVR(), Kind: req.Kind}}}
+		found.matches = []match{{rule: &rule{}, matchedKind: MatchedKind{Resource: req.Resource.GVR(), Kind: req.Kind}}}
 	} else {
 		found.matches = c.matchingRules(c.rules, key, req.Kind, family)
 	}
@@ -99,18 +99,18 @@ func (c *CompiledCriteria) Match(
 func firstMatchForName(matches []match, name string) (MatchedKind, bool) {
 	for i := range matches {
 		if matches[i].rule.matchesName(name) {
-			return matches[i].as, true
+			return matches[i].matchedKind, true
 		}
 	}
 	return MatchedKind{}, false
 }
 
-func selectsObject(s labels.Selector, obj runtime.Object) bool {
+func selectsObject(selector labels.Selector, obj runtime.Object) bool {
 	if obj == nil {
 		return false
 	}
 	m, err := meta.Accessor(obj)
-	return err == nil && s.Matches(labels.Set(m.GetLabels()))
+	return err == nil && selector.Matches(labels.Set(m.GetLabels()))
 }
 
 // selectsNamespace reports whether a selector matches the namespace of a request. If the request is

@@ -14,15 +14,15 @@ import (
 func bigPod() *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default", Labels: map[string]string{"app": "web"}}}
 	for i := range 6 {
-		c := corev1.Container{
+		container := corev1.Container{
 			Name:            fmt.Sprintf("c%d", i),
 			Image:           "registry.example.com/team/image:v1",
 			ImagePullPolicy: corev1.PullAlways,
 		}
 		for j := range 14 {
-			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("NAME_%d", j), Value: strings.Repeat("v", 32)})
+			container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprintf("NAME_%d", j), Value: strings.Repeat("v", 32)})
 		}
-		pod.Spec.Containers = append(pod.Spec.Containers, c)
+		pod.Spec.Containers = append(pod.Spec.Containers, container)
 	}
 	return pod
 }
@@ -32,21 +32,21 @@ func policiesOfOtherKinds(n int) (out []string) {
 	for i := range n {
 		name := fmt.Sprintf("other-%04d", i)
 		validation := fmt.Sprintf(`"validations":[{"expression":"object.spec.replicas > %d","message":"too few"}]`, i)
-		unmatched := strings.Replace(policy(name, validation), `"configmaps","pods","pods/exec","namespaces"`, `"deployments"`, 1)
-		out = append(out, unmatched, boundPolicy(name, deny))
+		unmatched := strings.Replace(validatingPolicy(name, validation), `"configmaps","pods","pods/exec","namespaces"`, `"deployments"`, 1)
+		out = append(out, unmatched, validatingBinding(name, deny))
 	}
 	return out
 }
 
-// BenchmarkIdle measures a request with a thousand policies that do not match it.
-func BenchmarkIdle(b *testing.B) {
-	f := newFixture(b, policiesOfOtherKinds(1000)...)
-	r := f.request("pods", bigPod())
-	if err := f.validating.Validate(b.Context(), r); err != nil { // builds the index
+// BenchmarkUnmatchedPolicies measures a request with a thousand policies that do not match it.
+func BenchmarkUnmatchedPolicies(b *testing.B) {
+	fixture := newFixture(b, policiesOfOtherKinds(1000)...)
+	req := fixture.request("pods", bigPod())
+	if err := fixture.validating.Validate(b.Context(), req); err != nil { // builds the index
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if err := f.validating.Validate(b.Context(), r); err != nil {
+		if err := fixture.validating.Validate(b.Context(), req); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -61,23 +61,23 @@ func BenchmarkTenPolicies(b *testing.B) {
 			`{"expression":"object.metadata.labels.app != 'x%[1]d'"},`+
 			`{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example.com/') && c.name != 'n%[1]d')"},`+
 			`{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%[1]d'"}]`, i)
-		objects = append(objects, policy(name, validations), boundPolicy(name, deny))
+		objects = append(objects, validatingPolicy(name, validations), validatingBinding(name, deny))
 	}
-	f := newFixture(b, objects...)
+	fixture := newFixture(b, objects...)
 	pod := bigPod()
 	b.Logf("a pod of %d bytes", len(asJSON(pod)))
-	if err := f.validating.Validate(b.Context(), f.request("pods", pod)); err != nil { // compiles the policies
+	if err := fixture.validating.Validate(b.Context(), fixture.request("pods", pod)); err != nil { // compiles the policies
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if err := f.validating.Validate(b.Context(), f.request("pods", pod)); err != nil {
+		if err := fixture.validating.Validate(b.Context(), fixture.request("pods", pod)); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-// BenchmarkMemory reports the memory that an unused policy takes.
-func BenchmarkMemory(b *testing.B) {
+// BenchmarkUnusedPolicyMemory reports the memory that an unused policy takes.
+func BenchmarkUnusedPolicyMemory(b *testing.B) {
 	for b.Loop() {
 		const policyCount = 1000
 		objects := policiesOfOtherKinds(policyCount)
@@ -101,9 +101,9 @@ func BenchmarkMemory(b *testing.B) {
 
 // liveHeapBytes returns the bytes of live heap objects.
 func liveHeapBytes() int64 {
-	var m runtime.MemStats
+	var memStats runtime.MemStats
 	runtime.GC()
 	runtime.GC() // the second collection frees objects that had finalizers
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	runtime.ReadMemStats(&memStats)
+	return int64(memStats.HeapAlloc)
 }

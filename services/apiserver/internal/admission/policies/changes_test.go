@@ -10,28 +10,28 @@ import (
 	"binnacle/services/apiserver/internal/cache/objects"
 )
 
-// TestChangedPoliciesApplyToTheNextRequest checks that an undecodable new version leaves the former
-// one in force until the policy is replaced or deleted. The steps build on each other.
+// TestChangedPoliciesApplyToTheNextRequest checks that a corrupt new version leaves the former one in
+// force until the policy is replaced or deleted. The steps build on each other.
 func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 	// 1. Start with a bound policy that allows config maps with a=b only.
 	denyUnless := func(value string) string {
-		return policy("p", `"validations":[{"expression":"object.data.a == '`+value+`'"}]`)
+		return validatingPolicy("p", `"validations":[{"expression":"object.data.a == '`+value+`'"}]`)
 	}
-	denyBinding := boundPolicy("p", deny)
-	auditBinding := boundPolicy("p", `"validationActions":["Audit"]`)
-	var damaged string // name of the source whose objects cannot be decoded, if any
+	denyBinding := validatingBinding("p", deny)
+	auditBinding := validatingBinding("p", `"validationActions":["Audit"]`)
+	var corrupt string // name of the source whose objects cannot be decoded, if any
 	type decodeFunc = func(*objects.Entry) (metav1.Object, error)
-	failIfDamaged := func(source string, decode decodeFunc) decodeFunc {
-		return func(e *objects.Entry) (metav1.Object, error) {
-			if damaged == source {
-				return nil, errors.New("damaged")
+	failIfCorrupt := func(source string, decode decodeFunc) decodeFunc {
+		return func(entry *objects.Entry) (metav1.Object, error) {
+			if corrupt == source {
+				return nil, errors.New("corrupt")
 			}
-			return decode(e)
+			return decode(entry)
 		}
 	}
 	fixture := newFixtureWith(t, func(d *dependencies) {
-		d.policies.Decode = failIfDamaged("policies", d.policies.Decode)
-		d.bindings.Decode = failIfDamaged("bindings", d.bindings.Decode)
+		d.policies.Decode = failIfCorrupt("policies", d.policies.Decode)
+		d.bindings.Decode = failIfCorrupt("bindings", d.bindings.Decode)
 	}, denyUnless("b"), denyBinding)
 
 	// 2. Change the policy and its binding, and send config maps with a=b and a=c after each change.
@@ -39,23 +39,23 @@ func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 	for _, step := range []struct {
 		name         string
 		put, remove  string // object to write or to delete, as JSON
-		damaged      string
+		corrupt      string
 		wantB, wantC string // part of the error for a=b and for a=c
 	}{
 		{name: "initial policy", wantB: allowed, wantC: rejected},
 		{name: "changed policy", put: denyUnless("c"), wantB: rejected, wantC: allowed},
-		{name: "undecodable policy", put: denyUnless("b"), damaged: "policies", wantB: rejected, wantC: allowed},
-		{name: "policy decodable again", put: denyUnless("b"), wantB: allowed, wantC: rejected},
-		{name: "undecodable binding", put: auditBinding, damaged: "bindings", wantB: allowed, wantC: rejected},
-		{name: "binding decodable again", put: auditBinding, wantB: allowed, wantC: allowed},
+		{name: "corrupt policy", put: denyUnless("b"), corrupt: "policies", wantB: rejected, wantC: allowed},
+		{name: "policy replaced", put: denyUnless("b"), wantB: allowed, wantC: rejected},
+		{name: "corrupt binding", put: auditBinding, corrupt: "bindings", wantB: allowed, wantC: rejected},
+		{name: "binding replaced", put: auditBinding, wantB: allowed, wantC: allowed},
 		{name: "changed binding", put: denyBinding, wantB: allowed, wantC: rejected},
 		{name: "deleted binding", remove: denyBinding, wantB: allowed, wantC: allowed},
 		{name: "recreated binding", put: denyBinding, wantB: allowed, wantC: rejected},
 		{name: "deleted policy", remove: denyUnless("b"), wantB: allowed, wantC: allowed},
-		{name: "recreated policy undecodable", put: denyUnless("c"), damaged: "policies", wantB: notReady, wantC: notReady},
-		{name: "recreated policy decodable", put: denyUnless("c"), wantB: rejected, wantC: allowed},
+		{name: "recreated policy corrupt", put: denyUnless("c"), corrupt: "policies", wantB: notReady, wantC: notReady},
+		{name: "recreated policy replaced", put: denyUnless("c"), wantB: rejected, wantC: allowed},
 	} {
-		damaged = step.damaged
+		corrupt = step.corrupt
 		if step.put != "" {
 			fixture.put(step.put)
 		}

@@ -52,8 +52,8 @@ func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 }
 
 // candidates returns the policies whose rules match a request. It returns none for requests with
-// request.State.Startup, which the server sends to itself before it becomes ready. So no policy can
-// prevent the server from starting.
+// request.State.Startup, which the server sends to itself before it becomes ready, so that no policy
+// can prevent the server from starting.
 func candidates(
 	ctx context.Context,
 	config *Config,
@@ -78,12 +78,12 @@ func candidates(
 	return index.Candidates(req), nil
 }
 
-// isExempt reports whether a request bypasses policies. Writes of policies and bindings do, so that
-// invalid ones can be repaired. So do reviews, which are not stored.
-func isExempt(r *admission.Request) bool {
-	switch r.Resource.Group {
+// isExempt reports whether a request bypasses policies. Writes of policies and bindings bypass them,
+// so that an invalid policy can be repaired. Reviews bypass them, because they are not stored.
+func isExempt(req *admission.Request) bool {
+	switch req.Resource.Group {
 	case "admissionregistration.k8s.io":
-		switch r.Resource.Resource {
+		switch req.Resource.Resource {
 		case "validatingadmissionpolicies",
 			"validatingadmissionpolicybindings",
 			"mutatingadmissionpolicies",
@@ -91,18 +91,18 @@ func isExempt(r *admission.Request) bool {
 			return true
 		}
 	case "authentication.k8s.io", "authorization.k8s.io":
-		return r.Resource.Virtual
+		return req.Resource.Virtual
 	}
 	return false
 }
 
-// namespaceOf returns the namespace of a request, or nil if the object is cluster-scoped. That
-// includes Namespace objects.
-func (c *Config) namespaceOf(ctx context.Context, r *admission.Request) (*corev1.Namespace, error) {
-	if r.Namespace == "" || r.Kind == corev1.SchemeGroupVersion.WithKind("Namespace") {
+// namespaceOf returns the namespace of a request, or nil if the object is cluster-scoped, such as a
+// Namespace.
+func (c *Config) namespaceOf(ctx context.Context, req *admission.Request) (*corev1.Namespace, error) {
+	if req.Namespace == "" || req.Kind == corev1.SchemeGroupVersion.WithKind("Namespace") {
 		return nil, nil
 	}
-	return c.Namespace(ctx, r.Namespace)
+	return c.Namespace(ctx, req.Namespace)
 }
 
 // namespaceTree returns a function that returns the variable namespaceObject of expressions, or nil

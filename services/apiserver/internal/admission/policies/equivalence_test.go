@@ -13,13 +13,13 @@ import (
 
 // expression returns a random boolean expression over config maps, nested up to depth. Some of its
 // results are errors, such as those of missing keys.
-func expression(r *rand.Rand, depth int) string {
-	key := string(rune('a' + r.IntN(4)))
+func expression(random *rand.Rand, depth int) string {
+	key := string(rune('a' + random.IntN(4)))
 	atoms := []string{
 		"has(object.data)",
 		"has(object.data." + key + ")",
-		"object.data." + key + " == '" + string(rune('a'+r.IntN(3))) + "'",
-		"object.data.size() > " + fmt.Sprint(r.IntN(4)),
+		"object.data." + key + " == '" + string(rune('a'+random.IntN(3))) + "'",
+		"object.data.size() > " + fmt.Sprint(random.IntN(4)),
 		"'" + key + "' in object.data",
 		"object.metadata.name.startsWith('" + key + "')",
 		"object.metadata.labels." + key + ".contains('a')",
@@ -28,13 +28,13 @@ func expression(r *rand.Rand, depth int) string {
 		"object.metadata.?labels[?'" + key + "'].orValue('') == ''",
 		"oldObject == null",
 		"request.name == 'x'",
-		"object.metadata.generation > " + fmt.Sprint(r.IntN(3)),
+		"object.metadata.generation > " + fmt.Sprint(random.IntN(3)),
 	}
-	if depth == 0 || r.IntN(3) == 0 {
-		return atoms[r.IntN(len(atoms))]
+	if depth == 0 || random.IntN(3) == 0 {
+		return atoms[random.IntN(len(atoms))]
 	}
-	a, b := expression(r, depth-1), expression(r, depth-1)
-	switch r.IntN(4) {
+	a, b := expression(random, depth-1), expression(random, depth-1)
+	switch random.IntN(4) {
 	case 0:
 		return "(" + a + " && " + b + ")"
 	case 1:
@@ -42,36 +42,36 @@ func expression(r *rand.Rand, depth int) string {
 	case 2:
 		return "!(" + a + ")"
 	}
-	return "(" + a + " ? " + b + " : " + expression(r, depth-1) + ")"
+	return "(" + a + " ? " + b + " : " + expression(random, depth-1) + ")"
 }
 
 // randomMap returns a config map with random labels and data.
-func randomMap(r *rand.Rand) *corev1.ConfigMap {
+func randomMap(random *rand.Rand) *corev1.ConfigMap {
 	randomEntries := func() map[string]string {
-		if r.IntN(4) == 0 {
+		if random.IntN(4) == 0 {
 			return nil
 		}
 		out := map[string]string{}
-		for range r.IntN(4) {
-			out[string(rune('a'+r.IntN(4)))] = string(rune('a' + r.IntN(3)))
+		for range random.IntN(4) {
+			out[string(rune('a'+random.IntN(4)))] = string(rune('a' + random.IntN(3)))
 		}
 		return out
 	}
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:       "x" + string(rune('a'+r.IntN(3))),
+			Name:       "x" + string(rune('a'+random.IntN(3))),
 			Namespace:  "default",
 			Labels:     randomEntries(),
-			Generation: int64(r.IntN(3)),
+			Generation: int64(random.IntN(3)),
 		}, Data: randomEntries(),
 	}
 }
 
-// TestSameAsCEL checks that policies give the verdicts of cel-go over plain maps, for random
-// objects and policies.
-func TestSameAsCEL(t *testing.T) {
+// TestPoliciesDecideLikeCEL checks that policies give the verdicts of cel-go over plain maps, for
+// random objects and policies.
+func TestPoliciesDecideLikeCEL(t *testing.T) {
 	const policyCount, objectCount, maxDepth = 60, 150, 3
-	r := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2))
 
 	// 1. Create policies with random expressions. Each one has its own fixture, because a request
 	// gets only the first rejection. A reference program evaluates the same expression.
@@ -92,7 +92,7 @@ func TestSameAsCEL(t *testing.T) {
 	}
 	var testedPolicies []testedPolicy
 	for range policyCount {
-		text := expression(r, maxDepth)
+		text := expression(random, maxDepth)
 		ast, issues := env.Compile(text)
 		if issues.Err() != nil {
 			t.Fatalf("compile %s: got %v, want no error", text, issues.Err())
@@ -104,26 +104,26 @@ func TestSameAsCEL(t *testing.T) {
 		testedPolicies = append(testedPolicies, testedPolicy{
 			expression: text,
 			reference:  reference,
-			fixture:    newFixture(t, policy("p", `"validations":[{"expression":"`+text+`"}]`), boundPolicy("p", deny)),
+			fixture:    newFixture(t, validatingPolicy("p", `"validations":[{"expression":"`+text+`"}]`), validatingBinding("p", deny)),
 		})
 	}
 
 	// 2. Compare the verdicts. An error of an expression counts as a rejection.
 	verdicts := map[bool]int{}
 	for range objectCount {
-		configMap := randomMap(r)
+		configMap := randomMap(random)
 		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(configMap)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range testedPolicies {
-			v, _, err := p.reference.Eval(map[string]any{"object": tree, "oldObject": nil, "request": map[string]any{"name": "x"}})
+		for _, tested := range testedPolicies {
+			v, _, err := tested.reference.Eval(map[string]any{"object": tree, "oldObject": nil, "request": map[string]any{"name": "x"}})
 			want := err == nil && v.Value() == true
 			verdicts[want]++
-			rejection := p.fixture.validating.Validate(t.Context(), p.fixture.request("configmaps", configMap.DeepCopy()))
+			rejection := tested.fixture.validating.Validate(t.Context(), tested.fixture.request("configmaps", configMap.DeepCopy()))
 			if got := rejection == nil; got != want {
 				t.Fatalf("%s of %s: got %t (rejection %v), want %t (error of cel-go: %v)",
-					p.expression, asJSON(configMap), got, rejection, want, err)
+					tested.expression, asJSON(configMap), got, rejection, want, err)
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// policyBudget is the CEL cost that all validations of a policy may have for one request and
-	// parameter. Its audit annotations may have the same cost again, and so may each mutation.
+	// policyBudget is the total CEL cost of a policy's validations for one request and parameter.
+	// The policy's audit annotations have a budget of the same size, and so has each mutation.
 	policyBudget = 10_000_000
 	// maxMessage is the maximum length in bytes of a message from an expression.
 	maxMessage = 5 << 10
@@ -88,7 +88,7 @@ func (b *trackedBudget) evalRaw(ctx context.Context, p *program, values map[stri
 	if p.err != nil {
 		return nil, fmt.Errorf("compilation error: %w", p.err)
 	}
-	v, err := p.Eval(ctx, values, b.budget)
+	value, err := p.Eval(ctx, values, b.budget)
 	if errors.Is(err, celenv.ErrBudget) {
 		b.exhausted = true
 		return nil, err
@@ -96,20 +96,20 @@ func (b *trackedBudget) evalRaw(ctx context.Context, p *program, values map[stri
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner
 	}
-	return v, err
+	return value, err
 }
 
 // eval evaluates an expression against the budget. Errors have the wording that Kubernetes uses for
 // validations, annotations and mutations.
 func (b *trackedBudget) eval(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
-	v, err := b.evalRaw(ctx, p, values)
+	value, err := b.evalRaw(ctx, p, values)
 	if b.exhausted {
 		return nil, errBudget
 	}
 	if err != nil && p.err == nil {
 		err = fmt.Errorf("expression '%s' resulted in error: %w", p.Program.Expression(), err)
 	}
-	return v, err
+	return value, err
 }
 
 // validate evaluates all validations and returns a decision for each. If the budget is exceeded, it
@@ -122,19 +122,19 @@ func (e *policyEvaluation) validate() []decision {
 	values := e.values(true, budget)
 	decisions := make([]decision, len(e.validations))
 	for i := range e.validations {
-		r := &e.validations[i]
-		d := &decisions[i]
+		validation := &e.validations[i]
+		result := &decisions[i]
 		start := time.Now()
-		v, err := budget.eval(e.ctx, &r.program, values)
-		d.duration = time.Since(start)
+		value, err := budget.eval(e.ctx, &validation.program, values)
+		result.duration = time.Since(start)
 		switch {
 		case budget.exhausted:
 			return []decision{failedDecision(errBudget, errorBudget)}
 		case err != nil:
-			*d = failedDecision(err, errorClassOf(&r.program))
-		case v != types.True:
-			d.denied = true
-			d.reason = r.reason
+			*result = failedDecision(err, errorClassOf(&validation.program))
+		case value != types.True:
+			result.denied = true
+			result.reason = validation.reason
 		}
 	}
 	e.setMessages(decisions, budget)
@@ -146,32 +146,32 @@ func (e *policyEvaluation) validate() []decision {
 func (e *policyEvaluation) setMessages(decisions []decision, budget *trackedBudget) {
 	var values map[string]any // created when first needed
 	for i := range decisions {
-		d := &decisions[i]
-		r := &e.validations[i]
-		if !d.denied || d.failed {
+		result := &decisions[i]
+		validation := &e.validations[i]
+		if !result.denied || result.failed {
 			continue
 		}
-		if r.messageProgram != nil {
+		if validation.messageProgram != nil {
 			if values == nil {
 				values = e.values(false, budget)
 			}
-			v, err := budget.eval(e.ctx, r.messageProgram, values)
+			value, err := budget.eval(e.ctx, validation.messageProgram, values)
 			if budget.exhausted {
-				*d = failedDecision(fmt.Errorf("failed messageExpression: %w", errBudget), errorBudget)
+				*result = failedDecision(fmt.Errorf("failed messageExpression: %w", errBudget), errorBudget)
 				continue
 			}
-			if text, ok := valueAs[string](v); ok && err == nil {
+			if text, ok := valueAs[string](value); ok && err == nil {
 				text = strings.TrimSpace(text)
 				if len(text) <= maxMessage && !strings.Contains(text, "\n") {
-					d.message = text
+					result.message = text
 				}
 			}
 		}
-		if d.message == "" {
-			d.message = r.message
+		if result.message == "" {
+			result.message = validation.message
 		}
-		if d.message == "" {
-			d.message = "failed expression: " + strings.TrimSpace(r.program.expression)
+		if result.message == "" {
+			result.message = "failed expression: " + strings.TrimSpace(validation.program.expression)
 		}
 	}
 }
@@ -190,13 +190,13 @@ func errorClassOf(p *program) string {
 	return errorInvalid
 }
 
-// valueAs returns the Go value of a CEL value. It returns false if v is nil or has another type.
-func valueAs[T any](v ref.Val) (T, bool) {
+// valueAs returns the Go value of a CEL value. It returns false if value is nil or has another type.
+func valueAs[T any](value ref.Val) (T, bool) {
 	var none T
-	if v == nil {
+	if value == nil {
 		return none, false
 	}
-	t, ok := v.Value().(T)
+	t, ok := value.Value().(T)
 	return t, ok
 }
 
@@ -210,17 +210,17 @@ func (e *policyEvaluation) auditAnnotations() ([]auditAnnotation, error) {
 	values := e.values(true, budget)
 	var out []auditAnnotation
 	for i := range e.annotations {
-		a := &e.annotations[i]
-		v, err := budget.eval(e.ctx, &a.program, values)
+		annotation := &e.annotations[i]
+		value, err := budget.eval(e.ctx, &annotation.program, values)
 		if budget.exhausted {
 			return nil, errBudget
 		}
 		if err != nil {
-			out = append(out, auditAnnotation{key: a.key, err: err})
+			out = append(out, auditAnnotation{key: annotation.key, err: err})
 			continue
 		}
-		if text, ok := valueAs[string](v); ok && strings.TrimSpace(text) != "" {
-			out = append(out, auditAnnotation{key: a.key, value: strings.TrimSpace(text)})
+		if text, ok := valueAs[string](value); ok && strings.TrimSpace(text) != "" {
+			out = append(out, auditAnnotation{key: annotation.key, value: strings.TrimSpace(text)})
 		}
 	}
 	return out, nil

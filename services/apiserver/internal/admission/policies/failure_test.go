@@ -26,11 +26,11 @@ import (
 // withBothPlugins calls check once for each plugin. admit passes a request to the plugin.
 func withBothPlugins(
 	ctx context.Context,
-	f *fixture,
+	plugins *fixture,
 	check func(plugin string, admit func(*admission.Request) error),
 ) {
-	check("validating", func(r *admission.Request) error { return f.validating.Validate(ctx, r) })
-	check("mutating", func(r *admission.Request) error { return f.mutating.Admit(ctx, r) })
+	check("validating", func(r *admission.Request) error { return plugins.validating.Validate(ctx, r) })
+	check("mutating", func(r *admission.Request) error { return plugins.mutating.Admit(ctx, r) })
 }
 
 // hasWantedError reports whether a text is empty if want is, and contains want otherwise.
@@ -57,13 +57,13 @@ func withMatchConstraint(policy, field string) string {
 func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	const notYet = `configmaps "x" is forbidden: not yet ready to handle request`
 	stored := []string{
-		policy("p", `"validations":[{"expression":"true"}]`),
-		boundPolicy("p", deny),
+		validatingPolicy("p", `"validations":[{"expression":"true"}]`),
+		validatingBinding("p", deny),
 		mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`),
 		mutatingBinding("p", ""),
 	}
 	failingWait := func(context.Context) error { return errors.New("behind") }
-	damaged := func(*objects.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
+	failDecoding := func(*objects.Entry) (metav1.Object, error) { return nil, errors.New("corrupt") }
 	for name, test := range map[string]struct {
 		change func(*dependencies)
 		want   string // the error; "" for none
@@ -75,16 +75,16 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 			s.Ready = func() bool { return isLoaded }
 			s.bindings.WaitForWrites = func(context.Context) error { isLoaded = true; return nil }
 		}, want: ""},
-		"policies stale":       {change: func(s *dependencies) { s.policies.WaitForWrites = failingWait }, want: "behind"},
-		"bindings stale":       {change: func(s *dependencies) { s.bindings.WaitForWrites = failingWait }, want: "behind"},
-		"policies undecodable": {change: func(s *dependencies) { s.policies.Decode = damaged }, want: notYet},
-		"bindings undecodable": {change: func(s *dependencies) { s.bindings.Decode = damaged }, want: notYet},
+		"policies stale":  {change: func(s *dependencies) { s.policies.WaitForWrites = failingWait }, want: "behind"},
+		"bindings stale":  {change: func(s *dependencies) { s.bindings.WaitForWrites = failingWait }, want: "behind"},
+		"policy corrupt":  {change: func(s *dependencies) { s.policies.Decode = failDecoding }, want: notYet},
+		"binding corrupt": {change: func(s *dependencies) { s.bindings.Decode = failDecoding }, want: notYet},
 	} {
-		f := newFixtureWith(t, test.change, stored...)
-		withBothPlugins(t.Context(), f, func(plugin string, admit func(*admission.Request) error) {
+		fixture := newFixtureWith(t, test.change, stored...)
+		withBothPlugins(t.Context(), fixture, func(plugin string, admit func(*admission.Request) error) {
 			for attempt := range 2 { // the second request finds what the first one compiled
 				got := ""
-				if err := admit(f.configMap("a", "b")); err != nil {
+				if err := admit(fixture.configMap("a", "b")); err != nil {
 					got = err.Error()
 				}
 				if got != test.want {
@@ -95,14 +95,14 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	}
 }
 
-// TestExemptRequests checks that policies apply neither to writes during startup, nor to policies
-// and bindings, nor to reviews, which are not stored.
-func TestExemptRequests(t *testing.T) {
+// TestPoliciesDoNotApplyToExemptRequests checks that policies apply neither to writes during
+// startup, nor to policies and bindings, nor to reviews, which are not stored.
+func TestPoliciesDoNotApplyToExemptRequests(t *testing.T) {
 	denyEverything := strings.NewReplacer(
 		`"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`,
 		`"apiVersions":["v1"]`, `"apiVersions":["*"]`,
-	).Replace(policy("p", denyingValidation))
-	fixture := newFixture(t, denyEverything, boundPolicy("p", deny))
+	).Replace(validatingPolicy("p", denyingValidation))
+	fixture := newFixture(t, denyEverything, validatingBinding("p", deny))
 	if err := fixture.validating.Validate(requesttest.WithStartup(t.Context()), fixture.configMap()); err != nil {
 		t.Errorf("config map during startup: got error %v, want none", err)
 	}
@@ -119,11 +119,11 @@ func TestExemptRequests(t *testing.T) {
 		{group: "authentication.k8s.io", version: "v1", resource: "tokenreviews"},
 		{group: "", version: "v1", resource: "nodes", wantRejected: true},
 	} {
-		k := fixture.catalog.Resource(schema.GroupVersionResource{Group: test.group, Version: test.version, Resource: test.resource})
+		kind := fixture.catalog.Resource(schema.GroupVersionResource{Group: test.group, Version: test.version, Resource: test.resource})
 		err := fixture.validating.Validate(t.Context(), &admission.Request{
 			Operation: admission.Create,
-			Resource:  k,
-			Kind:      k.GVK(),
+			Resource:  kind,
+			Kind:      kind.GVK(),
 			Name:      "x",
 			Object:    &corev1.Node{},
 			Options:   &metav1.CreateOptions{},
@@ -168,7 +168,7 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 			if failurePolicy == "Ignore" {
 				want = ""
 			}
-			validating := policy("p", specFields+denyingValidation)
+			validating := validatingPolicy("p", specFields+denyingValidation)
 			mutating := mutatingPolicy("p", specFields+removeDataMutation)
 			if test.match != "" {
 				validating, mutating = withMatchConstraint(validating, test.match), withMatchConstraint(mutating, test.match)
@@ -179,7 +179,7 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 				if test.bindingMatch != "" {
 					bindingFields = `,"matchResources":{` + test.bindingMatch + `}`
 				}
-				stored = append(stored, boundPolicy("p", deny+bindingFields), mutatingBinding("p", bindingFields))
+				stored = append(stored, validatingBinding("p", deny+bindingFields), mutatingBinding("p", bindingFields))
 			}
 			change := test.change
 			if change == nil {
@@ -187,12 +187,12 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 			}
 			f := newFixtureWith(t, change, stored...)
 			withBothPlugins(t.Context(), f, func(plugin string, admit func(*admission.Request) error) {
-				r := f.configMap("a", "b")
-				got := statusText(admit(r))
-				isChanged := len(r.Object.(*corev1.ConfigMap).Data) != 1
+				req := f.configMap("a", "b")
+				got := statusText(admit(req))
+				isChanged := len(req.Object.(*corev1.ConfigMap).Data) != 1
 				if !hasWantedError(got, want) || isChanged {
 					t.Errorf("%s, %s policy, failurePolicy %s: got error %q and object %v, want error %q and no change",
-						name, plugin, failurePolicy, got, r.Object, want)
+						name, plugin, failurePolicy, got, req.Object, want)
 				}
 			})
 		}
@@ -202,20 +202,20 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 // programs returns new programs and their compiler.
 func programs(t *testing.T) (*expressions.Programs, *expressions.Compiler, error) {
 	t.Helper()
-	c, err := expressions.New()
+	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return expressions.NewPrograms(c), c, nil
+	return expressions.NewPrograms(compiler), compiler, nil
 }
 
-// TestServerErrorsIgnoreFailurePolicy checks that an unreadable namespace, a canceled request and
+// TestServerErrorsIgnoreFailurePolicy checks that a failed namespace lookup, a canceled request and
 // throttling reject the request whatever the failurePolicy.
 func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	const set = `"failurePolicy":"Ignore","paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	const paramRef = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
 	stored := []string{
-		policy("p", set+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+paramRef),
+		validatingPolicy("p", set+`"validations":[{"expression":"true"}]`), validatingBinding("p", deny+paramRef),
 		mutatingPolicy("p", set+`"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", paramRef),
 		param("a", `{}`, `{"max":"1"}`),
 	}
@@ -225,7 +225,7 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 		want   string                               // part of the error
 	}{
 		"no error": {change: func(*dependencies, func()) {}, want: ""},
-		"namespace unreadable": {change: func(s *dependencies, _ func()) {
+		"namespace lookup fails": {change: func(s *dependencies, _ func()) {
 			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("no answer") }
 		}, want: "no answer"},
 		"canceled before reading parameters": {change: func(s *dependencies, cancel func()) {
@@ -241,12 +241,12 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 		for _, tested := range []string{"validating", "mutating"} {
 			// Each plugin has its own context, because the change may cancel it.
 			ctx, cancel := context.WithCancel(t.Context())
-			f := newFixtureWith(t, func(s *dependencies) { test.change(s, cancel) }, stored...)
-			withBothPlugins(ctx, f, func(plugin string, admit func(*admission.Request) error) {
+			fixture := newFixtureWith(t, func(s *dependencies) { test.change(s, cancel) }, stored...)
+			withBothPlugins(ctx, fixture, func(plugin string, admit func(*admission.Request) error) {
 				if plugin != tested {
 					return
 				}
-				if got := statusText(admit(f.configMap("a", "b"))); !hasWantedError(got, test.want) {
+				if got := statusText(admit(fixture.configMap("a", "b"))); !hasWantedError(got, test.want) {
 					t.Errorf("%s, %s policy: got error %q, want one that contains %q, or none if that is empty",
 						name, plugin, got, test.want)
 				}
@@ -256,9 +256,9 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	}
 }
 
-// TestUndecodableParametersFollowFailurePolicy checks that an undecodable parameter is an error of
+// TestCorruptParameterFollowsFailurePolicy checks that a corrupt parameter is an error of
 // the policy.
-func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
+func TestCorruptParameterFollowsFailurePolicy(t *testing.T) {
 	decodeAsPod := func(d *dependencies) {
 		kind := d.Parameters.Kind
 		d.Parameters.Kind = func(gvk schema.GroupVersionKind) *apiset.Resource {
@@ -270,16 +270,16 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 	const paramRef = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
 	for failurePolicy, want := range map[string]string{"Fail": "failed to configure binding: read ", "Ignore": ""} {
 		fields := `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"failurePolicy":"` + failurePolicy + `",`
-		f := newFixtureWith(t, decodeAsPod,
-			policy("p", fields+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+paramRef),
+		fixture := newFixtureWith(t, decodeAsPod,
+			validatingPolicy("p", fields+`"validations":[{"expression":"true"}]`), validatingBinding("p", deny+paramRef),
 			mutatingPolicy("p", fields+removeDataMutation), mutatingBinding("p", paramRef), param("a", `{}`, `{"max":"1"}`))
-		withBothPlugins(t.Context(), f, func(plugin string, admit func(*admission.Request) error) {
-			r := f.configMap("a", "b")
-			if got := statusText(admit(r)); !hasWantedError(got, want) {
+		withBothPlugins(t.Context(), fixture, func(plugin string, admit func(*admission.Request) error) {
+			req := fixture.configMap("a", "b")
+			if got := statusText(admit(req)); !hasWantedError(got, want) {
 				t.Errorf("%s policy, failurePolicy %s: got error %q, want one that contains %q, or none if that is empty",
 					plugin, failurePolicy, got, want)
 			}
-			if data := r.Object.(*corev1.ConfigMap).Data; len(data) != 1 {
+			if data := req.Object.(*corev1.ConfigMap).Data; len(data) != 1 {
 				t.Errorf("%s policy, failurePolicy %s: got data %v, want it unchanged, with one key", plugin, failurePolicy, data)
 			}
 		})
@@ -289,23 +289,23 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 // TestClusterScopedRequestsHaveNoNamespaceObject checks that namespaceObject is null for
 // cluster-scoped objects and for namespaces. Namespaced parameters require a namespaced request.
 func TestClusterScopedRequestsHaveNoNamespaceObject(t *testing.T) {
-	f := newFixtureWith(t, func(s *dependencies) {
+	fixture := newFixtureWith(t, func(s *dependencies) {
 		s.Namespace = func(_ context.Context, name string) (*corev1.Namespace, error) {
 			return nil, fmt.Errorf("unexpected lookup of namespace %q", name)
 		}
-	}, policy("p", `"validations":[{"expression":"namespaceObject == null"}]`), boundPolicy("p", deny))
-	createNamespace := f.request("namespaces", &corev1.Namespace{})
-	clusterScoped := f.configMap("a", "b")
+	}, validatingPolicy("p", `"validations":[{"expression":"namespaceObject == null"}]`), validatingBinding("p", deny))
+	createNamespace := fixture.request("namespaces", &corev1.Namespace{})
+	clusterScoped := fixture.configMap("a", "b")
 	clusterScoped.Namespace = ""
 	for _, r := range []*admission.Request{createNamespace, clusterScoped} {
-		if err := f.validating.Validate(t.Context(), r); err != nil {
+		if err := fixture.validating.Validate(t.Context(), r); err != nil {
 			t.Errorf("namespaceObject for %s: got %v, want it null", r.Resource.Resource, err)
 		}
 	}
 	configMaps := newFixture(
 		t,
-		policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`),
-		boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`),
+		validatingPolicy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`),
+		validatingBinding("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`),
 	)
 	got := statusText(configMaps.validating.Validate(t.Context(), clusterScoped))
 	if !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
@@ -313,8 +313,8 @@ func TestClusterScopedRequestsHaveNoNamespaceObject(t *testing.T) {
 	}
 	nodes := newFixture(
 		t,
-		policy("p", `"paramKind":{"apiVersion":"v1","kind":"Node"},"validations":[{"expression":"params.metadata.name == 'n'"}]`),
-		boundPolicy(
+		validatingPolicy("p", `"paramKind":{"apiVersion":"v1","kind":"Node"},"validations":[{"expression":"params.metadata.name == 'n'"}]`),
+		validatingBinding(
 			"p",
 			deny+`,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`,
 		),
@@ -325,21 +325,21 @@ func TestClusterScopedRequestsHaveNoNamespaceObject(t *testing.T) {
 	}
 }
 
-// TestAuditAnnotationLimits checks that the cost and the length of annotations are bounded, and
+// TestAuditAnnotationsAreBounded checks that the cost and the length of annotations are bounded, and
 // blank ones are dropped.
-func TestAuditAnnotationLimits(t *testing.T) {
-	fixture := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},`+
-		`{"key":"none","valueExpression":"' '"}]`), boundPolicy("p", deny))
-	r := fixture.configMap("a", strings.Repeat("x", 11<<10))
-	if err := fixture.validating.Validate(t.Context(), r); err != nil {
+func TestAuditAnnotationsAreBounded(t *testing.T) {
+	fixture := newFixture(t, validatingPolicy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},`+
+		`{"key":"none","valueExpression":"' '"}]`), validatingBinding("p", deny))
+	req := fixture.configMap("a", strings.Repeat("x", 11<<10))
+	if err := fixture.validating.Validate(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	if annotations := r.Annotations(); len(annotations) != 1 || len(annotations["p/long"]) != 10<<10 {
+	if annotations := req.Annotations(); len(annotations) != 1 || len(annotations["p/long"]) != 10<<10 {
 		t.Errorf("got %d annotations, the long one of %d bytes, want 1 of 10240 bytes", len(annotations), len(annotations["p/long"]))
 	}
 	expensive := strings.Repeat(`{"key":"k","valueExpression":"string(`+expensiveExpression+`)"},`, 30)
-	fixture = newFixture(t, policy("p", `"auditAnnotations":[`+expensive+`{"key":"l","valueExpression":"''"}]`),
-		boundPolicy("p", `"validationActions":["Warn"]`))
+	fixture = newFixture(t, validatingPolicy("p", `"auditAnnotations":[`+expensive+`{"key":"l","valueExpression":"''"}]`),
+		validatingBinding("p", `"validationActions":["Warn"]`))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
 	if err := fixture.validating.Validate(ctx, fixture.configMap("a", "b")); err != nil ||
 		!strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
@@ -360,17 +360,17 @@ const largeVariables = `"variables":[{"name":"a","expression":"'0123456789012345
 // operations reject the request.
 func TestOversizedMutationsAreRejected(t *testing.T) {
 	largePatch := jsonPatchMutation(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)
-	f := newFixture(t, mutatingPolicy("p", largeVariables+`"mutations":[`+largePatch+`]`), mutatingBinding("p", ""))
-	if got := statusText(f.mutating.Admit(t.Context(), f.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
+	fixture := newFixture(t, mutatingPolicy("p", largeVariables+`"mutations":[`+largePatch+`]`), mutatingBinding("p", ""))
+	if got := statusText(fixture.mutating.Admit(t.Context(), fixture.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
 		t.Errorf("large value: got %q, want it to contain %q", got, "the value is too large")
 	}
 	operationPerKey := jsonPatchMutation(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)
-	f = newFixture(t, mutatingPolicy("p", `"mutations":[`+operationPerKey+`]`), mutatingBinding("p", ""))
+	fixture = newFixture(t, mutatingPolicy("p", `"mutations":[`+operationPerKey+`]`), mutatingBinding("p", ""))
 	var data []string
 	for i := range 10_001 {
 		data = append(data, fmt.Sprint("k", i), "")
 	}
-	got := statusText(f.mutating.Admit(t.Context(), f.configMap(data...)))
+	got := statusText(fixture.mutating.Admit(t.Context(), fixture.configMap(data...)))
 	if !strings.Contains(got, "10001 operations, at most 10000 are allowed") {
 		t.Errorf("many operations: got %q, want it to contain %q", got, "10001 operations, at most 10000 are allowed")
 	}
@@ -380,7 +380,7 @@ func TestOversizedMutationsAreRejected(t *testing.T) {
 func TestNoOpMutationsCauseNoReinvocation(t *testing.T) {
 	// The first run calls the next plugin once. A change lets both plugins run again.
 	for value, wantCalls := range map[string]int{"b": 1, "c": 2} {
-		f := newFixture(
+		fixture := newFixture(
 			t,
 			mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{data: {'a': '`+value+`'}}`)+`]`),
 			mutatingBinding("p", ""),
@@ -388,10 +388,10 @@ func TestNoOpMutationsCauseNoReinvocation(t *testing.T) {
 		calls := 0
 		chain := admission.NewChain(
 			nil,
-			admission.Plugin{Name: "p", Plugin: f.mutating},
+			admission.Plugin{Name: "p", Plugin: fixture.mutating},
 			admission.Plugin{Name: "c", Plugin: counter{&calls}},
 		)
-		if err := chain.Mutate(t.Context(), f.configMap("a", "b")); err != nil || calls != wantCalls {
+		if err := chain.Mutate(t.Context(), fixture.configMap("a", "b")); err != nil || calls != wantCalls {
 			t.Errorf("mutation of a=b to a=%s: got error %v and %d calls of the next plugin, want no error and %d calls",
 				value, err, calls, wantCalls)
 		}
@@ -403,10 +403,10 @@ type counter struct{ calls *int }
 
 func (c counter) Admit(context.Context, *admission.Request) error { *c.calls++; return nil }
 
-// TestMatchPolicyConvertsVersions checks that a policy sees the version that it matches, and its
+// TestPolicySeesMatchedVersion checks that a policy sees the version that it matches, and its
 // mutations are converted back. A failing conversion rejects the request whatever the
 // failurePolicy.
-func TestMatchPolicyConvertsVersions(t *testing.T) {
+func TestPolicySeesMatchedVersion(t *testing.T) {
 	const rules = `"matchConstraints":{"resourceRules":[{"apiGroups":["autoscaling"],"apiVersions":["v2"],"operations":["*"],"resources":["*"]}]},"failurePolicy":"Ignore",`
 	// matchOnlyV2 replaces the match constraints of a policy with rules.
 	matchOnlyV2 := func(policyJSON string) string {
@@ -415,7 +415,7 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 		return policyJSON[:start] + rules + policyJSON[end:]
 	}
 	setReplicas := mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)
-	requireV2 := policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)
+	requireV2 := validatingPolicy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)
 	for name, test := range map[string]struct {
 		withoutV1      bool // v1 cannot be converted from the start
 		withoutV1Later bool // v1 cannot be converted after the mutation
@@ -441,20 +441,20 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 				withoutV1 = test.withoutV1 || test.withoutV1Later
 				return configure(of, obj, configuration)
 			}
-		}, matchOnlyV2(setReplicas), mutatingBinding("p", ""), matchOnlyV2(requireV2), boundPolicy("p", deny))
-		k := fixture.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
+		}, matchOnlyV2(setReplicas), mutatingBinding("p", ""), matchOnlyV2(requireV2), validatingBinding("p", deny))
+		kind := fixture.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 		autoscaler := &autoscalingv1.HorizontalPodAutoscaler{
 			ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "default"},
 			Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3},
 		}
-		r := &admission.Request{
-			Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "h",
+		req := &admission.Request{
+			Operation: admission.Create, Resource: kind, Kind: kind.GVK(), Namespace: "default", Name: "h",
 			Options: &metav1.CreateOptions{}, Object: autoscaler,
 		}
-		if err := fixture.validating.Validate(t.Context(), r); (err != nil) != test.withoutV1 {
+		if err := fixture.validating.Validate(t.Context(), req); (err != nil) != test.withoutV1 {
 			t.Errorf("%s: Validate: got error %v, want an error: %t", name, err, test.withoutV1)
 		}
-		err := fixture.mutating.Admit(t.Context(), r)
+		err := fixture.mutating.Admit(t.Context(), req)
 		wantReplicas := int32(7)
 		if test.wantRejected {
 			wantReplicas = 3

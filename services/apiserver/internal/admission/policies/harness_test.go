@@ -86,13 +86,13 @@ func (f *fixture) remove(objectJSON string) {
 }
 
 // send sends an event at the next revision and waits until the cache has applied it.
-func (f *fixture) send(ev storage.Event) {
+func (f *fixture) send(event storage.Event) {
 	f.t.Helper()
 	f.revision++
-	ev.Revision = f.revision
-	f.store.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
+	event.Revision = f.revision
+	f.store.batches <- storage.Batch{Events: []storage.Event{event}, Revision: f.revision}
 	if err := <-f.store.applied; err != nil {
-		f.t.Fatalf("apply an event of type %v for %s: got %v, want no error", ev.Type, ev.Key, err)
+		f.t.Fatalf("apply an event of type %v for %s: got %v, want no error", event.Type, event.Key, err)
 	}
 }
 
@@ -102,17 +102,17 @@ const (
 	groupAlpha = `{"apiVersion":"admissionregistration.k8s.io/v1alpha1","kind":"`
 )
 
-// policy returns a validating policy for config maps, pods, pods/exec and namespaces. specFields
-// are further fields of its spec.
-func policy(name, specFields string) string {
+// validatingPolicy returns a validating policy for config maps, pods, pods/exec and namespaces.
+// specFields are further fields of its spec.
+func validatingPolicy(name, specFields string) string {
 	return groupV1 + `ValidatingAdmissionPolicy","metadata":{"name":"` + name + `"},` +
 		`"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["*"],"apiVersions":["v1"],"operations":["*"],` +
 		`"resources":["configmaps","pods","pods/exec","namespaces"]}]},` + specFields + `}}`
 }
 
-// boundPolicy returns a binding that has the name of its policy. specFields are further fields of
-// its spec.
-func boundPolicy(name, specFields string) string {
+// validatingBinding returns a binding that has the name of its policy. specFields are further
+// fields of its spec.
+func validatingBinding(name, specFields string) string {
 	return groupV1 + `ValidatingAdmissionPolicyBinding","metadata":{"name":"` + name + `"},` +
 		`"spec":{"policyName":"` + name + `",` + specFields + `}}`
 }
@@ -133,45 +133,45 @@ type dependencies struct {
 }
 
 // cachedResources returns the watch cache configuration of all kinds that are stored as they are.
-func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.ResourceConfig {
+func cachedResources(catalog *registry.Catalog, objectCodec *codec.Codec) []watchcache.ResourceConfig {
 	prefixes := map[string]bool{}
 	var resources []watchcache.ResourceConfig
-	for _, k := range catalog.Kinds() {
-		if k.Virtual || prefixes[k.Stored.Prefix] || k.Stored.ToStored != nil {
+	for _, kind := range catalog.Kinds() {
+		if kind.Virtual || prefixes[kind.Stored.Prefix] || kind.Stored.ToStored != nil {
 			continue
 		}
-		prefixes[k.Stored.Prefix] = true
-		coder := c.ForKind(k)
+		prefixes[kind.Stored.Prefix] = true
+		coder := objectCodec.ForKind(kind)
 		readAttributes := func(_ string, value []byte) (attributes.Attributes, error) {
 			a, err := coder.Attributes(value)
 			return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.SetFromPairs(a.Labels)}, err
 		}
 		resources = append(resources, watchcache.ResourceConfig{
-			Name: k.Resource + "." + k.Group, Prefix: apiset.KeyPrefix("/registry", k), Attributes: readAttributes,
+			Name: kind.Resource + "." + kind.Group, Prefix: apiset.KeyPrefix("/registry", kind), Attributes: readAttributes,
 		})
 	}
 	return resources
 }
 
 // encodeStored returns an object, given as JSON, as the server stores it.
-func encodeStored(t testing.TB, catalog *registry.Catalog, c *codec.Codec, objectJSON string) storage.KeyValue {
+func encodeStored(t testing.TB, catalog *registry.Catalog, objectCodec *codec.Codec, objectJSON string) storage.KeyValue {
 	t.Helper()
 	const isStrict = false
-	d, err := c.Decode("application/json", []byte(objectJSON), schema.GroupVersionKind{}, nil, isStrict)
+	decoded, err := objectCodec.Decode("application/json", []byte(objectJSON), schema.GroupVersionKind{}, nil, isStrict)
 	if err != nil {
 		t.Fatalf("decode %s: got %v, want no error", objectJSON, err)
 	}
-	k, o := catalog.Kind(d.GVK), d.Object.(registry.Object)
-	if k.Default != nil {
-		k.Default(o)
+	kind, obj := catalog.Kind(decoded.GVK), decoded.Object.(registry.Object)
+	if kind.Default != nil {
+		kind.Default(obj)
 	}
-	value, err := c.ForKind(k).EncodeStored(o)
+	value, err := objectCodec.ForKind(kind).EncodeStored(obj)
 	if err != nil {
 		t.Fatalf("encode %s: got %v, want no error", objectJSON, err)
 	}
-	key := apiset.KeyPrefix("/registry", k) + o.GetName()
-	if k.Namespaced {
-		key = apiset.KeyPrefix("/registry", k) + o.GetNamespace() + "/" + o.GetName()
+	key := apiset.KeyPrefix("/registry", kind) + obj.GetName()
+	if kind.Namespaced {
+		key = apiset.KeyPrefix("/registry", kind) + obj.GetNamespace() + "/" + obj.GetName()
 	}
 	return storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1}
 }
@@ -203,23 +203,23 @@ func newFixtureWith(t testing.TB, change func(*dependencies), storedJSON ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	objectCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := &fakeStore{batches: make(chan storage.Batch), applied: make(chan error)}
 	encode := func(objectJSON string) storage.KeyValue {
 		t.Helper()
-		return encodeStored(t, catalog, c, objectJSON)
+		return encodeStored(t, catalog, objectCodec, objectJSON)
 	}
 	for _, objectJSON := range storedJSON {
 		store.initial = append(store.initial, encode(objectJSON))
 	}
-	cache := runCache(t, store, cachedResources(catalog, c))
+	cache := runCache(t, store, cachedResources(catalog, objectCodec))
 
 	// 2. Create what both plugins share.
 	fields := apply.New(catalog, time.Now)
-	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry", Fields: fields}.Set(catalog, 0)
+	set := apiset.Builder{Codec: objectCodec, Cache: cache, Root: "/registry", Fields: fields}.Set(catalog, 0)
 	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +244,7 @@ func newFixtureWith(t testing.TB, change func(*dependencies), storedJSON ...stri
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 			},
 			Parameters:      params,
-			Codec:           c,
+			Codec:           objectCodec,
 			StructEncodings: &views.StructEncodings{},
 			Logger:          slog.New(slog.DiscardHandler),
 			Metrics:         policies.NewMetrics(f.metrics, policyType),
@@ -255,20 +255,22 @@ func newFixtureWith(t testing.TB, change func(*dependencies), storedJSON ...stri
 		}
 	}
 	source := func(gvr schema.GroupVersionResource) admission.Source {
-		r := set.Resource(gvr)
+		resource := set.Resource(gvr)
 		return admission.Source{
-			Store:         r.Store,
+			Store:         resource.Store,
 			WaitForWrites: func(context.Context) error { return nil },
-			Decode:        func(e *objects.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) },
+			Decode: func(e *objects.Entry) (metav1.Object, error) {
+				return resource.Coder.DecodeStored(e.Stored(), e.Revision)
+			},
 		}
 	}
 	changed := func(
 		policyType policies.PolicyType,
 		policyResource, bindingResource schema.GroupVersionResource,
 	) (policies.Config, admission.Source, admission.Source) {
-		c, policySource, bindingSource := config(policyType), source(policyResource), source(bindingResource)
-		change(&dependencies{&c, &policySource, &bindingSource})
-		return c, policySource, bindingSource
+		pluginConfig, policySource, bindingSource := config(policyType), source(policyResource), source(bindingResource)
+		change(&dependencies{&pluginConfig, &policySource, &bindingSource})
+		return pluginConfig, policySource, bindingSource
 	}
 	f.validating = policies.NewValidating(changed(
 		policies.ValidatingPolicies,
@@ -324,11 +326,11 @@ func statusText(err error) string {
 	if err == nil {
 		return ""
 	}
-	s, ok := err.(apierrors.APIStatus)
+	apiStatus, ok := err.(apierrors.APIStatus)
 	if !ok {
 		return err.Error()
 	}
-	return fmt.Sprintf("%d %s %s", s.Status().Code, s.Status().Reason, s.Status().Message)
+	return fmt.Sprintf("%d %s %s", apiStatus.Status().Code, apiStatus.Status().Reason, apiStatus.Status().Message)
 }
 
 func asJSON(v any) string { b, _ := json.Marshal(v); return string(b) }

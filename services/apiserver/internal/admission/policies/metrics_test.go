@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestErrorTypeMetric checks that the metric has the type of an expression's error, or no_error.
-func TestErrorTypeMetric(t *testing.T) {
+// TestMetricCountsErrorTypes checks that the metric has the type of an expression's error, or
+// no_error.
+func TestMetricCountsErrorTypes(t *testing.T) {
 	const enoughToExceedBudget = 30
 	var declarations, references []string
 	for i := range enoughToExceedBudget {
@@ -37,25 +38,25 @@ func TestErrorTypeMetric(t *testing.T) {
 		},
 	} {
 		if test.validation != "" {
-			f := newFixture(t, policy("p", variables+`"validations":[{"expression":"`+test.validation+`"}]`), boundPolicy("p", deny))
-			err := f.validating.Validate(t.Context(), f.configMap("a", "b"))
+			fixture := newFixture(t, validatingPolicy("p", variables+`"validations":[{"expression":"`+test.validation+`"}]`), validatingBinding("p", deny))
+			err := fixture.validating.Validate(t.Context(), fixture.configMap("a", "b"))
 			if !hasWantedError(statusText(err), test.wantErr) {
 				t.Errorf("validation, %s: got error %v, want one that contains %q, or none if that is empty", test.name, err, test.wantErr)
 			}
-			if got, want := f.errorTypes(), "apiserver_validating "+test.want; got != want {
+			if got, want := fixture.errorTypes(), "apiserver_validating "+test.want; got != want {
 				t.Errorf("validation, %s: got error types %q, want %q", test.name, got, want)
 			}
 		}
-		f := newFixture(
+		fixture := newFixture(
 			t,
 			mutatingPolicy("p", variables+`"mutations":[`+applyConfigurationMutation(test.mutation)+`]`),
 			mutatingBinding("p", ""),
 		)
-		err := f.mutating.Admit(t.Context(), f.configMap("a", "b"))
+		err := fixture.mutating.Admit(t.Context(), fixture.configMap("a", "b"))
 		if !hasWantedError(statusText(err), test.wantErr) {
 			t.Errorf("mutation, %s: got error %v, want one that contains %q, or none if that is empty", test.name, err, test.wantErr)
 		}
-		if got, want := f.errorTypes(), "apiserver_mutating "+test.want; got != want {
+		if got, want := fixture.errorTypes(), "apiserver_mutating "+test.want; got != want {
 			t.Errorf("mutation, %s: got error types %q, want %q", test.name, got, want)
 		}
 	}

@@ -24,16 +24,16 @@ type Mutating struct {
 }
 
 // NewMutating returns a plugin that applies the policies and bindings of two sources.
-func NewMutating(c Config, policies, bindings admission.Source) *Mutating {
-	m := &Mutating{Config: c}
-	m.policies = newPolicySet(&m.Config, policies, bindings,
+func NewMutating(config Config, policies, bindings admission.Source) *Mutating {
+	mutating := &Mutating{Config: config}
+	mutating.policies = newPolicySet(&mutating.Config, policies, bindings,
 		func(o metav1.Object) *policy {
-			return newMutatingPolicy(o.(*alphav1.MutatingAdmissionPolicy), c.Programs)
+			return newMutatingPolicy(o.(*alphav1.MutatingAdmissionPolicy), config.Programs)
 		},
 		func(o metav1.Object) *binding {
 			return newMutatingBinding(o.(*alphav1.MutatingAdmissionPolicyBinding))
 		})
-	return m
+	return mutating
 }
 
 // reinvocationKey is the key under which a request keeps the state for its second run.
@@ -41,15 +41,15 @@ type reinvocationKey struct{}
 
 // Admit implements admission.Mutator. It first determines which policies match the object as it is.
 // Then it applies these policies in order, and each one sees the changes of earlier ones.
-func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
-	found, err := candidates(ctx, &m.Config, m.policies, r)
+func (m *Mutating) Admit(ctx context.Context, req *admission.Request) error {
+	found, err := candidates(ctx, &m.Config, m.policies, req)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	ctx = r.Metered(ctx)
+	ctx = req.Metered(ctx)
 	evaluation := &mutatingEvaluation{
-		requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)},
-		reinvocation:      r.Reinvocation(reinvocationKey{}),
+		requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: req, views: m.views(ctx, req)},
+		reinvocation:      req.Reinvocation(reinvocationKey{}),
 	}
 	// The version before any mutation decides which policies match.
 	for i := range found {
@@ -83,10 +83,10 @@ type mutatingEvaluation struct {
 
 // invocation is a matching policy with one of its bindings and one parameter.
 type invocation struct {
-	policy  *policy
-	binding *binding
-	as      matcher.MatchedKind // version in which the policy sees the object
-	param   parameter
+	policy      *policy
+	binding     *binding
+	matchedKind matcher.MatchedKind // version in which the policy sees the object
+	param       parameter
 }
 
 // key identifies an invocation within a request, for admission.Reinvocation.
@@ -95,41 +95,42 @@ func (i *invocation) key() string {
 }
 
 // recordFailure records that a policy rejects the request because it could not be evaluated. It
-// does nothing if the policy ignores failures. b is nil if the failure concerns no binding.
-func (e *mutatingEvaluation) recordFailure(p *policy, b *binding, reason metav1.StatusReason, err error) {
-	if p.ignore {
+// does nothing if the policy ignores failures. binding is nil if the failure concerns the policy
+// itself.
+func (e *mutatingEvaluation) recordFailure(policy *policy, binding *binding, reason metav1.StatusReason, err error) {
+	if policy.ignore {
 		return
 	}
-	f := rejection{policy: p.name, message: err.Error(), reason: reason}
-	if b != nil {
-		f.binding = b.name
+	rejected := rejection{policy: policy.name, message: err.Error(), reason: reason}
+	if binding != nil {
+		rejected.binding = binding.name
 	}
-	e.rejections = append(e.rejections, f)
+	e.rejections = append(e.rejections, rejected)
 }
 
 // addInvocations adds the invocations of a policy, one for each binding and parameter. It returns
 // an error only if the request has ended or is throttled.
 func (e *mutatingEvaluation) addInvocations(candidate *matcher.Candidate[*boundPolicy]) error {
-	p := candidate.Value.policy
+	policy := candidate.Value.policy
 	matchedKind, kind, ok, err := e.selects(candidate)
 	if err != nil {
-		e.recordFailure(p, nil, "", fmt.Errorf("failed to configure policy: %w", err))
+		e.recordFailure(policy, nil, "", fmt.Errorf("failed to configure policy: %w", err))
 		return nil
 	}
 	if !ok {
 		return nil
 	}
-	for _, b := range candidate.Value.bindings {
-		params, err := e.params(b, kind)
+	for _, binding := range candidate.Value.bindings {
+		params, err := e.params(binding, kind)
 		if requestEnded(e.ctx, err) {
 			return err
 		}
 		if err != nil {
-			e.recordFailure(p, b, "", fmt.Errorf("failed to configure binding: %w", err))
+			e.recordFailure(policy, binding, "", fmt.Errorf("failed to configure binding: %w", err))
 			continue
 		}
 		for _, param := range params {
-			e.invocations = append(e.invocations, invocation{policy: p, binding: b, as: matchedKind, param: param})
+			e.invocations = append(e.invocations, invocation{policy: policy, binding: binding, matchedKind: matchedKind, param: param})
 		}
 	}
 	return nil
@@ -138,7 +139,7 @@ func (e *mutatingEvaluation) addInvocations(candidate *matcher.Candidate[*boundP
 // invoke applies the mutations of a policy to the object if the policy's match conditions are true.
 func (e *mutatingEvaluation) invoke(i *invocation) error {
 	// 1. Collect the values that the policy's expressions see.
-	in, view, err := e.newInput(i.as)
+	in, view, err := e.newInput(i.matchedKind)
 	if err != nil {
 		return err
 	}
@@ -166,12 +167,12 @@ func (e *mutatingEvaluation) invoke(i *invocation) error {
 	}
 
 	// 3. Apply the mutations in order. A failure does not prevent the next ones.
-	for n := range rules.mutations {
+	for index := range rules.mutations {
 		if view.Object == nil { // nothing to change
 			break
 		}
 		start := time.Now()
-		obj, class, err := evaluation.mutate(e.config, &rules.mutations[n], view)
+		obj, class, err := evaluation.mutate(e.config, &rules.mutations[index], view)
 		e.config.Metrics.observe(i.policy.name, i.binding.name, class, "", time.Since(start))
 		switch {
 		case in.Err != nil:
@@ -201,15 +202,15 @@ func (e *mutatingEvaluation) rejection() error {
 	if !errors.As(err, &status) {
 		return err
 	}
-	for i, f := range e.rejections {
-		message := fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", f.policy, f.binding, f.message)
-		if f.binding == "" {
-			message = fmt.Sprintf("policy %q denied request: %s", f.policy, f.message)
+	for i, rejected := range e.rejections {
+		message := fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", rejected.policy, rejected.binding, rejected.message)
+		if rejected.binding == "" {
+			message = fmt.Sprintf("policy %q denied request: %s", rejected.policy, rejected.message)
 		}
 		if i == 0 {
 			status.ErrStatus.Message = message
-			if f.reason != "" {
-				status.ErrStatus.Reason = f.reason
+			if rejected.reason != "" {
+				status.ErrStatus.Reason = rejected.reason
 			}
 		}
 		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})

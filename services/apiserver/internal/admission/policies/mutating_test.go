@@ -38,13 +38,13 @@ func jsonPatchMutation(expression string) string {
 // denied begins the errors of policy p.
 const denied = `policy 'p' with binding 'p' denied request: `
 
-// TestMutatingPolicyResponses checks how one mutating policy changes or rejects a config map with
-// the data a=b.
-func TestMutatingPolicyResponses(t *testing.T) {
-	for _, tt := range []struct {
+// TestMutatingPolicyChangesOrRejectsObject checks how one mutating policy changes or rejects a
+// config map with the data a=b.
+func TestMutatingPolicyChangesOrRejectsObject(t *testing.T) {
+	for _, test := range []struct {
 		name            string
 		policy, binding string // further fields of their specs
-		want            string // data of the config map after the mutation, or
+		want            string // data of the config map after the mutation, if wantErr is empty
 		wantErr         string // part of the error
 	}{
 		{
@@ -190,18 +190,18 @@ func TestMutatingPolicyResponses(t *testing.T) {
 			wantErr: `403 Forbidden policy "p" denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=No'`,
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := newFixture(t, mutatingPolicy("p", tt.policy), mutatingBinding("p", tt.binding))
-			r := f.configMap("a", "b")
-			got := statusText(f.mutating.Admit(t.Context(), r))
-			if tt.wantErr != "" {
-				if !strings.Contains(got, tt.wantErr) {
-					t.Errorf("Admit: got error\n%s\nwant it to contain\n%s", got, tt.wantErr)
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, mutatingPolicy("p", test.policy), mutatingBinding("p", test.binding))
+			req := f.configMap("a", "b")
+			got := statusText(f.mutating.Admit(t.Context(), req))
+			if test.wantErr != "" {
+				if !strings.Contains(got, test.wantErr) {
+					t.Errorf("Admit: got error\n%s\nwant it to contain\n%s", got, test.wantErr)
 				}
 				return
 			}
-			if data := asJSON(r.Object.(*corev1.ConfigMap).Data); got != "" || data != tt.want {
-				t.Errorf("Admit: got data %s and error %q, want data %s and no error", data, got, tt.want)
+			if data := asJSON(req.Object.(*corev1.ConfigMap).Data); got != "" || data != test.want {
+				t.Errorf("Admit: got data %s and error %q, want data %s and no error", data, got, test.want)
 			}
 		})
 	}
@@ -214,14 +214,14 @@ func TestMutationMergesContainersByName(t *testing.T) {
 		`containers: object.spec.containers.map(c, ` +
 		`Object.spec.containers{name: c.name, env: [Object.spec.containers.env{name: 'A', value: 'b'}]}), ` +
 		`initContainers: [Object.spec.initContainers{name: 'i', image: 'x'}]}}`)
-	f := newFixture(t, mutatingPolicy("p", `"mutations":[`+mutation+`]`), mutatingBinding("p", ""))
+	fixture := newFixture(t, mutatingPolicy("p", `"mutations":[`+mutation+`]`), mutatingBinding("p", ""))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "B", Value: "c"}}}},
 		},
 	}
-	if err := f.mutating.Admit(t.Context(), f.request("pods", pod)); err != nil {
+	if err := fixture.mutating.Admit(t.Context(), fixture.request("pods", pod)); err != nil {
 		t.Fatal(err)
 	}
 	got, want := asJSON(pod.Spec.Containers[0].Env), `[{"name":"B","value":"c"},{"name":"A","value":"b"}]`
@@ -233,9 +233,9 @@ func TestMutationMergesContainersByName(t *testing.T) {
 	}
 }
 
-// TestNumericRange checks that a number that does not fit into a field is rejected like a value of
-// another type.
-func TestNumericRange(t *testing.T) {
+// TestNumberOutsideFieldRangeIsRejected checks that a number that does not fit into a field is
+// rejected like a value of another type.
+func TestNumberOutsideFieldRangeIsRejected(t *testing.T) {
 	const notInt32 = "403 Invalid " + denied + "error applying patch: failed to convert patch object to typed object: "
 	for number, wantErr := range map[string]string{
 		"2147483647":  "",
@@ -247,13 +247,13 @@ func TestNumericRange(t *testing.T) {
 		"1e30":        notInt32,
 		"1.5":         notInt32,
 	} {
-		f := newFixture(
+		fixture := newFixture(
 			t,
 			mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{priority: `+number+`}}`)+`]`),
 			mutatingBinding("p", ""),
 		)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}
-		got := statusText(f.mutating.Admit(t.Context(), f.request("pods", pod)))
+		got := statusText(fixture.mutating.Admit(t.Context(), fixture.request("pods", pod)))
 		if wantErr == "" && got != "" || !strings.HasPrefix(got, wantErr) {
 			t.Errorf("priority %s: got error %q, want %q", number, got, wantErr)
 		}
@@ -265,14 +265,14 @@ func TestNumericRange(t *testing.T) {
 
 // TestMutationsIgnoreDeletes checks that a delete has no object to mutate.
 func TestMutationsIgnoreDeletes(t *testing.T) {
-	f := newFixture(
+	fixture := newFixture(
 		t,
 		mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{data: {'b': object.data.a}}`)+`]`),
 		mutatingBinding("p", ""),
 	)
-	r := f.configMap("a", "b")
+	r := fixture.configMap("a", "b")
 	r.Operation, r.OldObject, r.Object = admission.Delete, r.Object, nil
-	if err := f.mutating.Admit(t.Context(), r); err != nil {
+	if err := fixture.mutating.Admit(t.Context(), r); err != nil {
 		t.Errorf("delete: got error %v, want none", err)
 	}
 }
@@ -285,11 +285,11 @@ func TestPolicyRunsAgainAfterLaterChange(t *testing.T) {
 	}
 	once := strings.Replace(mutatingPolicy("b", count("b")), "IfNeeded", "Never", 1)
 	f := newFixture(t, mutatingPolicy("a", count("a")), mutatingBinding("a", ""), once, mutatingBinding("b", ""))
-	r := f.configMap("x", "y")
-	if err := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: f.mutating}).Mutate(t.Context(), r); err != nil {
+	req := f.configMap("x", "y")
+	if err := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: f.mutating}).Mutate(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := asJSON(r.Object.(*corev1.ConfigMap).Data), `{"a":"3","b":"2","x":"y"}`; got != want {
+	if got, want := asJSON(req.Object.(*corev1.ConfigMap).Data), `{"a":"3","b":"2","x":"y"}`; got != want {
 		t.Errorf("got data %s, want %s", got, want)
 	}
 }

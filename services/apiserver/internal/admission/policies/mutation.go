@@ -39,39 +39,39 @@ type mutation struct {
 
 // newMutatingPolicy returns a policy that compiles its expressions on first use.
 func newMutatingPolicy(
-	p *alphav1.MutatingAdmissionPolicy,
+	apiPolicy *alphav1.MutatingAdmissionPolicy,
 	programs func() (*expressions.Programs, *expressions.Compiler, error),
 ) *policy {
 	out := &policy{
-		name:     p.Name,
-		params:   (*admissionv1.ParamKind)(p.Spec.ParamKind),
-		reinvoke: p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
-		ignore:   p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == alphav1.Ignore,
+		name:     apiPolicy.Name,
+		params:   (*admissionv1.ParamKind)(apiPolicy.Spec.ParamKind),
+		reinvoke: apiPolicy.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
+		ignore:   apiPolicy.Spec.FailurePolicy != nil && *apiPolicy.Spec.FailurePolicy == alphav1.Ignore,
 	}
-	out.criteria, out.err = compileCriteria(policyform.Match(p.Spec.MatchConstraints))
+	out.criteria, out.err = compileCriteria(policyform.Match(apiPolicy.Spec.MatchConstraints))
 	shared, compiler, err := programs()
 	if err != nil {
 		out.err = err
 	}
-	out.compile = sync.OnceValue(func() *rules { return compileMutations(&p.Spec, shared, compiler, !out.ignore) })
+	out.compile = sync.OnceValue(func() *rules { return compileMutations(&apiPolicy.Spec, shared, compiler, !out.ignore) })
 	return out
 }
 
 // compileMutations compiles the expressions of a policy. failClosed is passed to
 // matcher.CompileConditions.
 func compileMutations(
-	s *alphav1.MutatingAdmissionPolicySpec,
+	spec *alphav1.MutatingAdmissionPolicySpec,
 	shared *expressions.Programs,
 	compiler *expressions.Compiler,
 	failClosed bool,
 ) *rules {
-	available := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
-	out := &rules{conditions: matcher.CompileConditions(compiler, available, policyform.Conditions(s.MatchConditions), failClosed)}
+	available := expressions.VariableSet{Params: spec.ParamKind != nil, Authorizer: true}
+	out := &rules{conditions: matcher.CompileConditions(compiler, available, policyform.Conditions(spec.MatchConditions), failClosed)}
 	scope := shared.Scope()
-	out.variables = compileVariables(scope, available, policyform.Variables(s.Variables))
+	out.variables = compileVariables(scope, available, policyform.Variables(spec.Variables))
 	available.Patches = true
-	for i := range s.Mutations {
-		m := &s.Mutations[i]
+	for i := range spec.Mutations {
+		m := &spec.Mutations[i]
 		switch {
 		case m.PatchType == alphav1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
 			out.mutations = append(out.mutations,
@@ -101,7 +101,7 @@ func newMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) *binding {
 // error class for metrics.
 func (e *policyEvaluation) mutate(config *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
 	budget := newTrackedBudget()
-	v, err := budget.eval(e.ctx, &m.program, e.values(true, budget))
+	value, err := budget.eval(e.ctx, &m.program, e.values(true, budget))
 	switch {
 	case budget.exhausted:
 		return nil, errorBudget, err
@@ -112,7 +112,7 @@ func (e *policyEvaluation) mutate(config *Config, m *mutation, view *views.View)
 	if m.isPatch {
 		change = applyPatch
 	}
-	if obj, err = change(config, v, view); err != nil {
+	if obj, err = change(config, value, view); err != nil {
 		class = errorInvalid
 	}
 	return obj, class, err
@@ -120,14 +120,14 @@ func (e *policyEvaluation) mutate(config *Config, m *mutation, view *views.View)
 
 // applyConfiguration returns the object of the view with an apply configuration merged into it. v
 // is the configuration.
-func applyConfiguration(c *Config, v ref.Val, view *views.View) (runtime.Object, error) {
+func applyConfiguration(config *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	configuration, err := celenv.Configuration(v, maxChange)
 	if err != nil {
 		return nil, err
 	}
 	configuration["apiVersion"] = view.Kind.GroupVersion().String()
 	configuration["kind"] = view.Kind.Kind
-	tree, err := c.Configure(view.Kind, view.Object, configuration)
+	tree, err := config.Configure(view.Kind, view.Object, configuration)
 	if err != nil {
 		return nil, fmt.Errorf("error applying patch: %w", err)
 	}

@@ -58,27 +58,28 @@ func referenceOf(ref *admissionv1.ParamRef) *reference {
 	return out
 }
 
-// resourceFor returns the resource of a policy's parameter kind, or nil if k is nil.
-func (p *Parameters) resourceFor(k *admissionv1.ParamKind) (*apiset.Resource, error) {
-	if k == nil {
+// resourceFor returns the resource of a policy's parameter kind, or nil if paramKind is
+// nil.
+func (p *Parameters) resourceFor(paramKind *admissionv1.ParamKind) (*apiset.Resource, error) {
+	if paramKind == nil {
 		return nil, nil
 	}
-	gv, err := schema.ParseGroupVersion(k.APIVersion)
+	gv, err := schema.ParseGroupVersion(paramKind.APIVersion)
 	if err == nil {
-		if r := p.Kind(gv.WithKind(k.Kind)); r != nil && r.Store != nil {
+		if r := p.Kind(gv.WithKind(paramKind.Kind)); r != nil && r.Store != nil {
 			return r, nil
 		}
 	}
-	return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s, Kind=%s'", k.APIVersion, k.Kind)
+	return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s, Kind=%s'", paramKind.APIVersion, paramKind.Kind)
 }
 
 // parameter is an object to which a binding refers. The zero value stands for no object. The object
 // is decoded when it is evaluated, because many decoded objects may take much memory.
 type parameter struct {
-	source *Parameters
-	kind   *apiset.Resource
-	entry  *objects.Entry
-	keep   bool // cache the decoded object
+	source    *Parameters
+	kind      *apiset.Resource
+	entry     *objects.Entry
+	cacheable bool // cache the decoded object
 }
 
 // name returns "namespace/name" of the object, or "/" for no object.
@@ -94,7 +95,7 @@ func (p *parameter) tree(ctx context.Context) (map[string]any, error) {
 	if p.source == nil {
 		return nil, nil
 	}
-	return p.source.treeOf(ctx, p.kind, p.entry, p.keep)
+	return p.source.treeOf(ctx, p.kind, p.entry, p.cacheable)
 }
 
 // forBinding returns the parameters of a binding for a request. kind is the policy's parameter
@@ -147,12 +148,12 @@ func (p *Parameters) resolve(
 	case ref.err != nil:
 		return nil, ref.err
 	case ref.Name != "":
-		e, ok := kind.Store.Get(prefix + ref.Name)
+		entry, ok := kind.Store.Get(prefix + ref.Name)
 		if !ok {
 			p.trees.drop(parameterKey{object: prefix + ref.Name, kind: kind.GVK()})
 			return nil, nil
 		}
-		return []parameter{{source: p, kind: kind, entry: e, keep: true}}, nil
+		return []parameter{{source: p, kind: kind, entry: entry, cacheable: true}}, nil
 	case ref.Selector == nil:
 		return nil, errors.New("one of name or selector must be provided")
 	}
@@ -168,17 +169,17 @@ func (p *Parameters) selectAll(
 	prefix string,
 ) (found []parameter, err error) {
 	size := 0
-	kind.Store.Snapshot().Ascend(prefix, "", func(e *objects.Entry) bool {
+	kind.Store.Snapshot().Ascend(prefix, "", func(entry *objects.Entry) bool {
 		if err = ctx.Err(); err != nil { // the request has ended
 			return false
 		}
-		if err = e.Corrupt(); err != nil { // its labels are unknown, so the selector may select it
-			err = fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
+		if err = entry.Corrupt(); err != nil { // its labels are unknown, so the selector may select it
+			err = fmt.Errorf("read %s %q: %w", kind.GroupResource(), entry.Name(), err)
 			return false
 		}
-		if selector.Matches(labels.Set(maps.Collect(e.Labels().All()))) {
-			found = append(found, parameter{source: p, kind: kind, entry: e})
-			size += e.Size()
+		if selector.Matches(labels.Set(maps.Collect(entry.Labels().All()))) {
+			found = append(found, parameter{source: p, kind: kind, entry: entry})
+			size += entry.Size()
 		}
 		return true
 	})
@@ -189,7 +190,7 @@ func (p *Parameters) selectAll(
 		return nil, err
 	}
 	for i := range found {
-		found[i].keep = size <= maxSelectionBytes
+		found[i].cacheable = size <= maxSelectionBytes
 	}
 	return found, nil
 }
@@ -201,8 +202,8 @@ func requestEnded(ctx context.Context, err error) bool {
 }
 
 // treeOf returns the object of an entry as expressions see it, from the cache if possible. Callers
-// must not change it. If keep is set, treeOf caches the decoded object.
-func (p *Parameters) treeOf(ctx context.Context, kind *apiset.Resource, entry *objects.Entry, keep bool) (map[string]any, error) {
+// must not change it. If cacheable is set, treeOf caches the decoded object.
+func (p *Parameters) treeOf(ctx context.Context, kind *apiset.Resource, entry *objects.Entry, cacheable bool) (map[string]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -219,7 +220,7 @@ func (p *Parameters) treeOf(ctx context.Context, kind *apiset.Resource, entry *o
 		return nil, fmt.Errorf("read %s %q: %w", kind.GroupResource(), entry.Name(), err)
 	}
 	t, err := views.Tree(obj, kind.GVK())
-	if err == nil && keep {
+	if err == nil && cacheable {
 		exists := func(object string) bool { _, ok := kind.Store.Get(object); return ok }
 		p.trees.add(key, cachedParameter{content: t, id: entry.ID(), size: size}, exists)
 	}

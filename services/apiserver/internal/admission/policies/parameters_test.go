@@ -68,7 +68,7 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	objectCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func newFixture(t *testing.T) *fixture {
 			Name:   kind.Resource,
 			Prefix: apiset.KeyPrefix("/registry", kind),
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
-				a, err := c.ForKind(kind).Attributes(value)
+				a, err := objectCodec.ForKind(kind).Attributes(value)
 				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.SetFromPairs(a.Labels)}, err
 			},
 		}}},
@@ -94,7 +94,7 @@ func newFixture(t *testing.T) *fixture {
 	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	f.kind = apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(kind.GVR())
+	f.kind = apiset.Builder{Codec: objectCodec, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(kind.GVR())
 	f.params, err = NewParameters(
 		func(schema.GroupVersionKind) *apiset.Resource { return f.kind },
 		func(context.Context, *apiset.Resource) error { return nil },
@@ -108,19 +108,19 @@ func newFixture(t *testing.T) *fixture {
 // put writes a config map with size bytes of text.
 func (f *fixture) put(name string, size int) {
 	f.t.Helper()
-	m := &corev1.ConfigMap{
+	configMap := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"set": "one"}},
 		Data:       map[string]string{"text": strings.Repeat("x", size)},
 	}
-	value, err := f.kind.Coder.EncodeStored(m)
+	value, err := f.kind.Coder.EncodeStored(configMap)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	ev := storage.Event{Type: storage.Updated, Key: f.kind.Key("default", name), CreateRevision: 2, Value: value}
-	if _, exists := f.kind.Store.Get(ev.Key); !exists {
-		ev.Type, ev.CreateRevision = storage.Created, f.revision+1
+	event := storage.Event{Type: storage.Updated, Key: f.kind.Key("default", name), CreateRevision: 2, Value: value}
+	if _, exists := f.kind.Store.Get(event.Key); !exists {
+		event.Type, event.CreateRevision = storage.Created, f.revision+1
 	}
-	f.send(ev)
+	f.send(event)
 }
 
 // remove deletes a config map.
@@ -130,13 +130,13 @@ func (f *fixture) remove(name string) {
 }
 
 // send sends an event at the next revision and waits until the cache has applied it.
-func (f *fixture) send(ev storage.Event) {
+func (f *fixture) send(event storage.Event) {
 	f.t.Helper()
 	f.revision++
-	ev.Revision = f.revision
-	f.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
+	event.Revision = f.revision
+	f.source.batches <- storage.Batch{Events: []storage.Event{event}, Revision: f.revision}
 	if err := <-f.source.applied; err != nil {
-		f.t.Fatalf("apply an event of type %v for %s: got %v, want no error", ev.Type, ev.Key, err)
+		f.t.Fatalf("apply an event of type %v for %s: got %v, want no error", event.Type, event.Key, err)
 	}
 }
 
@@ -220,9 +220,9 @@ func (s cacheStep) charging(wantCharged int) cacheStep {
 	return s
 }
 
-// TestParameterCache checks which parameters stay in the cache, and that only requests for
-// parameters that are too large for the cache are charged.
-func TestParameterCache(t *testing.T) {
+// TestParameterCacheKeepsOnlySmallParameters checks which parameters stay in the cache, and that
+// only requests for parameters that are too large for the cache are charged.
+func TestParameterCacheKeepsOnlySmallParameters(t *testing.T) {
 	const small, large = 1000, maxParameterBytes + 1
 	for name, steps := range map[string][]cacheStep{
 		"small parameters are cached": {
@@ -274,16 +274,16 @@ func TestParameterCache(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
+			fixture := newFixture(t)
 			for i, step := range steps {
-				f.charged = 0
-				if got := step.run(f); got != step.wantSize {
+				fixture.charged = 0
+				if got := step.run(fixture); got != step.wantSize {
 					t.Errorf("step %d: got %d bytes, want %d", i, got, step.wantSize)
 				}
-				if f.charged < step.wantCharged || step.wantCharged == 0 && f.charged > 0 {
-					t.Errorf("step %d: got cost %d, want %d", i, f.charged, step.wantCharged)
+				if fixture.charged < step.wantCharged || step.wantCharged == 0 && fixture.charged > 0 {
+					t.Errorf("step %d: got cost %d, want %d", i, fixture.charged, step.wantCharged)
 				}
-				if got := f.cached(); !slices.Equal(got, step.wantCached) {
+				if got := fixture.cached(); !slices.Equal(got, step.wantCached) {
 					t.Errorf("step %d: got %q in the cache, want %q", i, got, step.wantCached)
 				}
 			}
@@ -294,27 +294,27 @@ func TestParameterCache(t *testing.T) {
 // TestParameterCacheIsBounded checks that bytes and number are bounded, and the least recently used
 // parameter is evicted.
 func TestParameterCacheIsBounded(t *testing.T) {
-	for name, tc := range map[string]struct{ size, wantMost, wantLeast int }{
+	for name, test := range map[string]struct{ size, wantMost, wantLeast int }{
 		"large parameters":               {size: 60_000, wantMost: maxCacheBytes / 60_000, wantLeast: maxCacheBytes/60_000 - 2},
 		"small parameters":               {size: 10, wantMost: maxCachedParameters, wantLeast: maxCachedParameters},
 		"parameters of the average size": {size: maxCacheBytes / maxCachedParameters, wantMost: maxCachedParameters, wantLeast: maxCachedParameters - 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
+			fixture := newFixture(t)
 			const many = maxCachedParameters + 10
 			for i := range many {
-				f.put(fmt.Sprintf("%04d", i), tc.size)
+				fixture.put(fmt.Sprintf("%04d", i), test.size)
 			}
 
 			for i := range many {
-				if got := f.lookup(fmt.Sprintf("%04d", i)); got != tc.size {
-					t.Fatalf("parameter %d: got %d bytes, want %d", i, got, tc.size)
+				if got := fixture.lookup(fmt.Sprintf("%04d", i)); got != test.size {
+					t.Fatalf("parameter %d: got %d bytes, want %d", i, got, test.size)
 				}
 			}
-			cached := f.cached()
-			if len(cached) > tc.wantMost || len(cached) < tc.wantLeast || cached[len(cached)-1] != fmt.Sprintf("%04d", many-1) {
+			cached := fixture.cached()
+			if len(cached) > test.wantMost || len(cached) < test.wantLeast || cached[len(cached)-1] != fmt.Sprintf("%04d", many-1) {
 				t.Errorf("got %d cached parameters %q, want %d to %d with the last one",
-					len(cached), cached, tc.wantLeast, tc.wantMost)
+					len(cached), cached, test.wantLeast, test.wantMost)
 			}
 		})
 	}
@@ -377,13 +377,13 @@ func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 // TestParameterCachedTwiceCountsOnce checks that an object that two requests decode concurrently
 // counts once.
 func TestParameterCachedTwiceCountsOnce(t *testing.T) {
-	f := newFixture(t)
-	f.put("a", 1000)
-	f.lookup("a")
-	key := f.params.trees.byKey.Keys()[0]
-	tree, _ := f.params.trees.byKey.Peek(key)
-	f.params.trees.add(key, tree, func(string) bool { return true })
-	if got := f.cached(); !slices.Equal(got, []string{"a"}) {
+	fixture := newFixture(t)
+	fixture.put("a", 1000)
+	fixture.lookup("a")
+	key := fixture.params.trees.byKey.Keys()[0]
+	tree, _ := fixture.params.trees.byKey.Peek(key)
+	fixture.params.trees.add(key, tree, func(string) bool { return true })
+	if got := fixture.cached(); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("got %q in the cache, want [\"a\"]", got)
 	}
 }
@@ -391,11 +391,11 @@ func TestParameterCachedTwiceCountsOnce(t *testing.T) {
 // TestSingleLargeParameterIsNotThrottled checks that a selector that selects one object is charged
 // but not throttled.
 func TestSingleLargeParameterIsNotThrottled(t *testing.T) {
-	f := newFixture(t)
-	f.put("one", request.LargeBody)
-	f.isBusy = true
-	if got := f.lookup(""); got != request.LargeBody || f.charged < request.LargeBody {
-		t.Errorf("got %d bytes at cost %d, want %d bytes at this cost or more", got, f.charged, request.LargeBody)
+	fixture := newFixture(t)
+	fixture.put("one", request.LargeBody)
+	fixture.isBusy = true
+	if got := fixture.lookup(""); got != request.LargeBody || fixture.charged < request.LargeBody {
+		t.Errorf("got %d bytes at cost %d, want %d bytes at this cost or more", got, fixture.charged, request.LargeBody)
 	}
 }
 
@@ -411,13 +411,13 @@ func TestCorruptParameterFailsSelector(t *testing.T) {
 		CreateRevision: revision,
 		Seal: &storage.Seal{
 			Stored: []byte("x"),
-			Err:    &storage.CorruptObjectError{Key: key, Revision: revision, Err: errors.New("damaged")},
+			Err:    &storage.CorruptObjectError{Key: key, Revision: revision, Err: errors.New("corrupt data")},
 		},
 	})
-	fixture.put("c", 1000) // later objects are readable
+	fixture.put("c", 1000) // an intact object after the corrupt one
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
 	if found, err := fixture.params.forBinding(t.Context(), fixture.kind, ref, "default"); err == nil ||
-		!strings.Contains(err.Error(), "damaged") {
-		t.Errorf("got %d parameters, %v; want an error about the damaged object", len(found), err)
+		!strings.Contains(err.Error(), "corrupt data") {
+		t.Errorf("got %d parameters, %v; want an error about the corrupt object", len(found), err)
 	}
 }

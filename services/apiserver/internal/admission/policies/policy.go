@@ -68,41 +68,41 @@ type variables struct {
 
 // newValidatingPolicy returns a policy that compiles its expressions on first use.
 func newValidatingPolicy(
-	p *admissionv1.ValidatingAdmissionPolicy,
+	apiPolicy *admissionv1.ValidatingAdmissionPolicy,
 	programs func() (*expressions.Programs, *expressions.Compiler, error),
 ) *policy {
 	out := &policy{
-		name:   p.Name,
-		params: p.Spec.ParamKind,
-		ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Ignore,
+		name:   apiPolicy.Name,
+		params: apiPolicy.Spec.ParamKind,
+		ignore: apiPolicy.Spec.FailurePolicy != nil && *apiPolicy.Spec.FailurePolicy == admissionv1.Ignore,
 	}
-	out.criteria, out.err = compileCriteria(p.Spec.MatchConstraints)
+	out.criteria, out.err = compileCriteria(apiPolicy.Spec.MatchConstraints)
 	shared, compiler, err := programs()
 	if err != nil {
 		out.err = err
 	}
-	out.compile = sync.OnceValue(func() *rules { return compileValidations(&p.Spec, shared, compiler) })
+	out.compile = sync.OnceValue(func() *rules { return compileValidations(&apiPolicy.Spec, shared, compiler) })
 	return out
 }
 
-// compileCriteria compiles the match constraints of a policy or binding. A nil m matches
-// everything. If a selector is invalid, compileCriteria returns the error and criteria without the
+// compileCriteria compiles the match constraints of a policy or binding. Missing constraints
+// match everything. If a selector is invalid, compileCriteria returns the error and criteria without the
 // selectors.
-func compileCriteria(m *admissionv1.MatchResources) (*matcher.CompiledCriteria, error) {
-	if m == nil {
-		m = &admissionv1.MatchResources{}
+func compileCriteria(constraints *admissionv1.MatchResources) (*matcher.CompiledCriteria, error) {
+	if constraints == nil {
+		constraints = &admissionv1.MatchResources{}
 	}
 	criteria := matcher.Criteria{
-		Rules: m.ResourceRules, Exclude: m.ExcludeResourceRules, Exact: m.MatchPolicy != nil && *m.MatchPolicy == admissionv1.Exact,
-		Namespaces: m.NamespaceSelector, Objects: m.ObjectSelector,
+		Rules: constraints.ResourceRules, Exclude: constraints.ExcludeResourceRules, Exact: constraints.MatchPolicy != nil && *constraints.MatchPolicy == admissionv1.Exact,
+		Namespaces: constraints.NamespaceSelector, Objects: constraints.ObjectSelector,
 	}
-	c, err := matcher.Compile(criteria)
+	compiledCriteria, err := matcher.Compile(criteria)
 	if err != nil {
 		criteria.Namespaces = nil
 		criteria.Objects = nil
-		c, _ = matcher.Compile(criteria) // rules are always valid
+		compiledCriteria, _ = matcher.Compile(criteria) // rules are always valid
 	}
-	return c, err
+	return compiledCriteria, err
 }
 
 // compileValidations compiles the expressions of a validating policy.
@@ -176,15 +176,15 @@ type binding struct {
 	actions []admissionv1.ValidationAction
 }
 
-func newValidatingBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) *binding {
+func newValidatingBinding(apiBinding *admissionv1.ValidatingAdmissionPolicyBinding) *binding {
 	out := &binding{
-		name:       b.Name,
-		policyName: b.Spec.PolicyName,
-		reference:  referenceOf(b.Spec.ParamRef),
-		actions:    b.Spec.ValidationActions,
+		name:       apiBinding.Name,
+		policyName: apiBinding.Spec.PolicyName,
+		reference:  referenceOf(apiBinding.Spec.ParamRef),
+		actions:    apiBinding.Spec.ValidationActions,
 	}
-	if b.Spec.MatchResources != nil {
-		out.criteria, out.err = compileCriteria(b.Spec.MatchResources)
+	if apiBinding.Spec.MatchResources != nil {
+		out.criteria, out.err = compileCriteria(apiBinding.Spec.MatchResources)
 	}
 	return out
 }

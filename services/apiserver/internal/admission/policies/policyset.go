@@ -32,22 +32,22 @@ type policySet struct {
 // newPolicySet returns the set of policies and bindings in two sources. compilePolicy and
 // compileBinding compile decoded objects of these sources.
 func newPolicySet(
-	c *Config,
+	config *Config,
 	policies, bindings admission.Source,
 	compilePolicy func(metav1.Object) *policy,
 	compileBinding func(metav1.Object) *binding,
 ) *policySet {
-	p := &policySet{policies: policies, bindings: bindings, family: c.Family, log: c.Logger}
-	p.compiledPolicies = newCompiled(policies, "an admission policy", compilePolicy, p.logUnreadable)
-	p.compiledBindings = newCompiled(bindings, "the binding of an admission policy", compileBinding, p.logUnreadable)
-	if c.Metrics != nil {
-		c.Metrics.keepWhileBound(p.boundPairs)
+	p := &policySet{policies: policies, bindings: bindings, family: config.Family, log: config.Logger}
+	p.compiledPolicies = newCompiled(policies, "an admission policy", compilePolicy, p.logCorrupt)
+	p.compiledBindings = newCompiled(bindings, "the binding of an admission policy", compileBinding, p.logCorrupt)
+	if config.Metrics != nil {
+		config.Metrics.keepWhileBound(p.boundPairs)
 	}
 	return p
 }
 
 // newCompiled returns the compiled objects of a source. description describes one of them in
-// messages. onInvalid returns the function to call for an object that cannot be read.
+// messages. onInvalid returns the function to call for a corrupt object.
 func newCompiled[T any](
 	source admission.Source,
 	description string,
@@ -57,26 +57,26 @@ func newCompiled[T any](
 	return lister.Compiled[T]{
 		Store:     source.Store,
 		OnInvalid: onInvalid(description),
-		Compile: func(e *objects.Entry) (T, error) {
-			obj, err := source.Decode(e)
+		Compile: func(entry *objects.Entry) (T, error) {
+			obj, err := source.Decode(entry)
 			if err != nil {
 				var none T
-				return none, fmt.Errorf("%s %q: %w", description, e.Name(), err) // clients receive this error
+				return none, fmt.Errorf("%s %q: %w", description, entry.Name(), err) // clients receive this error
 			}
 			return compile(obj), nil
 		},
 	}
 }
 
-// logUnreadable returns a function that logs that an object cannot be read. retained reports
-// whether its last readable state stays in effect.
-func (p *policySet) logUnreadable(description string) func(*objects.Entry, bool, error) {
-	return func(e *objects.Entry, retained bool, err error) {
+// logCorrupt returns a function that logs that an object is corrupt. retained reports
+// whether its last decoded version stays in effect.
+func (p *policySet) logCorrupt(description string) func(*objects.Entry, bool, error) {
+	return func(entry *objects.Entry, retained bool, err error) {
 		consequence := "rejecting requests that it may apply to"
 		if retained {
 			consequence = "keeping its previous content"
 		}
-		p.log.Error("failed to read "+description+"; "+consequence, "name", e.Name(), "error", err)
+		p.log.Error("failed to read "+description+"; "+consequence, "name", entry.Name(), "error", err)
 	}
 }
 
@@ -103,8 +103,9 @@ func (p *policySet) waitForWrites(ctx context.Context) error {
 	return p.bindings.WaitForWrites(ctx)
 }
 
-// index returns the index of the current policies, sorted by name. A policy that becomes unreadable
-// stays in effect as it was. index returns an error if a policy or binding could never be read.
+// index returns the index of the current policies, sorted by name. If a policy becomes corrupt, its
+// last decoded version stays in effect. index returns an error if no version of a policy or binding
+// was decoded.
 func (p *policySet) index() (*matcher.Index[*boundPolicy], error) {
 	policies := p.policies.Store.Snapshot()
 	bindings := p.bindings.Store.Snapshot()

@@ -25,20 +25,20 @@ type requestEvaluation struct {
 	inputs map[matcher.MatchedKind]requestInput
 }
 
-// selects reports whether a policy matches the request. If so, as is the version in which the
-// policy sees the request, and params is the resource of the policy's parameters, or nil.
+// selects reports whether a policy matches the request. If so, matchedKind is the version in which
+// the policy sees the request, and params is the resource of the policy's parameters, or nil.
 func (e *requestEvaluation) selects(
 	candidate *matcher.Candidate[*boundPolicy],
-) (as matcher.MatchedKind, params *apiset.Resource, ok bool, err error) {
-	p := candidate.Value.policy
-	as, ok, err = candidate.Selects(e.ctx, e.request, e.request.Object, e.config.Namespaces)
+) (matchedKind matcher.MatchedKind, params *apiset.Resource, ok bool, err error) {
+	policy := candidate.Value.policy
+	matchedKind, ok, err = candidate.Selects(e.ctx, e.request, e.request.Object, e.config.Namespaces)
 	if err == nil && ok {
-		err = p.err
+		err = policy.err
 	}
 	if err == nil && ok {
-		params, err = e.config.Parameters.resourceFor(p.params)
+		params, err = e.config.Parameters.resourceFor(policy.params)
 	}
-	return as, params, ok, err
+	return matchedKind, params, ok, err
 }
 
 // params returns the parameters of a binding. The policy is evaluated once with each of them.
@@ -72,28 +72,28 @@ func (r requestInput) withParam(param map[string]any) expressions.Input {
 
 // cachedInput is newInput with a cache. Only validating policies may use it, because their request
 // does not change during the evaluation.
-func (e *requestEvaluation) cachedInput(as matcher.MatchedKind) (requestInput, error) {
-	if in, ok := e.inputs[as]; ok {
+func (e *requestEvaluation) cachedInput(matchedKind matcher.MatchedKind) (requestInput, error) {
+	if in, ok := e.inputs[matchedKind]; ok {
 		return in, nil
 	}
-	in, _, err := e.newInput(as)
+	in, _, err := e.newInput(matchedKind)
 	if err == nil {
 		if e.inputs == nil {
 			e.inputs = map[matcher.MatchedKind]requestInput{}
 		}
-		e.inputs[as] = in
+		e.inputs[matchedKind] = in
 	}
 	return in, err
 }
 
-// newInput returns the request as expressions see it in the version as, and the view of its
-// objects.
-func (e *requestEvaluation) newInput(as matcher.MatchedKind) (requestInput, *views.View, error) {
-	view, err := e.views.ForKind(as.Kind)
+// newInput returns the request as expressions see it in the version matchedKind, and the view of
+// its objects.
+func (e *requestEvaluation) newInput(matchedKind matcher.MatchedKind) (requestInput, *views.View, error) {
+	view, err := e.views.ForKind(matchedKind.Kind)
 	if err != nil {
 		return requestInput{}, nil, err
 	}
-	in := requestInput{matcher.NewExpressionInput(e.ctx, e.request, view, as, e.config.Authorizer)}
+	in := requestInput{matcher.NewExpressionInput(e.ctx, e.request, view, matchedKind, e.config.Authorizer)}
 	if in.NamespaceObject, err = e.namespaceObject(); err != nil {
 		return requestInput{}, nil, err
 	}
@@ -104,11 +104,11 @@ func (e *requestEvaluation) newInput(as matcher.MatchedKind) (requestInput, *vie
 // for cluster-scoped objects.
 func (e *requestEvaluation) namespaceObject() (func() any, error) {
 	if e.namespace == nil {
-		n, err := e.config.namespaceOf(e.ctx, e.request)
+		namespace, err := e.config.namespaceOf(e.ctx, e.request)
 		if err != nil {
 			return nil, err
 		}
-		e.namespace = sync.OnceValue(namespaceTree(n))
+		e.namespace = sync.OnceValue(namespaceTree(namespace))
 	}
 	return e.namespace, nil
 }

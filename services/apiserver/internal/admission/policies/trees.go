@@ -43,56 +43,56 @@ type parameterCache struct {
 }
 
 func newParameterCache() (*parameterCache, error) {
-	t := &parameterCache{}
+	cache := &parameterCache{}
 	var err error
-	t.byKey, err = simplelru.NewLRU(maxCachedParameters, func(_ parameterKey, old cachedParameter) { t.bytes -= old.size })
-	return t, err
+	cache.byKey, err = simplelru.NewLRU(maxCachedParameters, func(_ parameterKey, old cachedParameter) { cache.bytes -= old.size })
+	return cache, err
 }
 
 // get returns the cached parameter if it was decoded from the entry with an ID. Otherwise the cached
 // parameter is outdated, and get removes it.
-func (t *parameterCache) get(key parameterKey, id uint64) (map[string]any, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	entry, ok := t.byKey.Get(key)
+func (c *parameterCache) get(key parameterKey, id uint64) (map[string]any, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entry, ok := c.byKey.Get(key)
 	if !ok {
 		return nil, false
 	}
 	if entry.id != id {
-		t.byKey.Remove(key)
+		c.byKey.Remove(key)
 		return nil, false
 	}
 	return entry.content, true
 }
 
 // drop removes a parameter, which has been deleted in the store.
-func (t *parameterCache) drop(key parameterKey) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.byKey.Remove(key)
+func (c *parameterCache) drop(key parameterKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byKey.Remove(key)
 }
 
 // add caches a parameter unless it is large. It first evicts the least recently used parameters while
 // they are of the same kind and no longer exist, and then as many others as necessary. exists
 // reports whether an object of the same kind exists in the store.
-func (t *parameterCache) add(key parameterKey, entry cachedParameter, exists func(object string) bool) {
+func (c *parameterCache) add(key parameterKey, entry cachedParameter, exists func(object string) bool) {
 	if entry.size > maxParameterBytes || entry.id == 0 {
 		return
 	}
 	key.object = strings.Clone(key.object) // do not retain the memory of the entry
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.byKey.Remove(key) // another goroutine may have added it
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byKey.Remove(key) // another goroutine may have added it
 	for {
-		oldest, _, ok := t.byKey.GetOldest()
+		oldest, _, ok := c.byKey.GetOldest()
 		if !ok || oldest.kind != key.kind || exists(oldest.object) {
 			break
 		}
-		t.byKey.RemoveOldest()
+		c.byKey.RemoveOldest()
 	}
-	t.bytes += entry.size
-	t.byKey.Add(key, entry)
-	for t.bytes > maxCacheBytes {
-		t.byKey.RemoveOldest()
+	c.bytes += entry.size
+	c.byKey.Add(key, entry)
+	for c.bytes > maxCacheBytes {
+		c.byKey.RemoveOldest()
 	}
 }

@@ -29,16 +29,16 @@ type Validating struct {
 }
 
 // NewValidating returns a plugin that enforces the policies and bindings of two sources.
-func NewValidating(c Config, policies, bindings admission.Source) *Validating {
-	v := &Validating{Config: c}
-	v.policies = newPolicySet(&v.Config, policies, bindings,
+func NewValidating(config Config, policies, bindings admission.Source) *Validating {
+	validating := &Validating{Config: config}
+	validating.policies = newPolicySet(&validating.Config, policies, bindings,
 		func(o metav1.Object) *policy {
-			return newValidatingPolicy(o.(*admissionv1.ValidatingAdmissionPolicy), c.Programs)
+			return newValidatingPolicy(o.(*admissionv1.ValidatingAdmissionPolicy), config.Programs)
 		},
 		func(o metav1.Object) *binding {
 			return newValidatingBinding(o.(*admissionv1.ValidatingAdmissionPolicyBinding))
 		})
-	return v
+	return validating
 }
 
 // rejection is the rejection of a request by a policy.
@@ -50,22 +50,22 @@ type rejection struct {
 
 // Validate implements admission.Validator. It evaluates all matching policies. The first rejection
 // is the result.
-func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
-	found, err := candidates(ctx, &v.Config, v.policies, r)
+func (v *Validating) Validate(ctx context.Context, req *admission.Request) error {
+	found, err := candidates(ctx, &v.Config, v.policies, req)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	ctx = r.Metered(ctx)
-	e := &validatingEvaluation{
+	ctx = req.Metered(ctx)
+	evaluation := &validatingEvaluation{
 		Validating:        v,
-		requestEvaluation: requestEvaluation{config: &v.Config, ctx: ctx, request: r, views: v.views(ctx, r)},
+		requestEvaluation: requestEvaluation{config: &v.Config, ctx: ctx, request: req, views: v.views(ctx, req)},
 	}
 	for i := range found {
-		if err := e.evaluatePolicy(&found[i]); err != nil {
+		if err := evaluation.evaluatePolicy(&found[i]); err != nil {
 			return err
 		}
 	}
-	return e.rejection()
+	return evaluation.rejection()
 }
 
 // validatingEvaluation is the evaluation of one request by all validating policies.
@@ -75,29 +75,29 @@ type validatingEvaluation struct {
 	rejections []rejection
 }
 
-// recordFailure records that a policy rejects the request because the policy, or the binding b if
-// it is not nil, could not be evaluated. It does nothing if the policy ignores failures.
-func (e *validatingEvaluation) recordFailure(p *policy, b *binding, err error) {
-	if p.ignore {
+// recordFailure records that a policy rejects the request because the policy, or its binding if
+// binding is not nil, could not be evaluated. It does nothing if the policy ignores failures.
+func (e *validatingEvaluation) recordFailure(policy *policy, binding *binding, err error) {
+	if policy.ignore {
 		return
 	}
-	f := rejection{policy: p.name, reason: metav1.StatusReasonInvalid}
-	if b == nil {
-		f.message = "failed to configure policy: " + err.Error()
+	rejected := rejection{policy: policy.name, reason: metav1.StatusReasonInvalid}
+	if binding == nil {
+		rejected.message = "failed to configure policy: " + err.Error()
 	} else {
-		f.binding = b.name
-		f.message = "failed to configure binding: " + err.Error()
+		rejected.binding = binding.name
+		rejected.message = "failed to configure binding: " + err.Error()
 	}
-	e.rejections = append(e.rejections, f)
+	e.rejections = append(e.rejections, rejected)
 }
 
 // evaluatePolicy evaluates one policy with each of its bindings. It returns an error only if the
 // request cannot be processed; rejections by the policy are recorded.
 func (e *validatingEvaluation) evaluatePolicy(candidate *matcher.Candidate[*boundPolicy]) error {
-	p := candidate.Value.policy
-	as, kind, ok, err := e.selects(candidate)
+	policy := candidate.Value.policy
+	matchedKind, kind, ok, err := e.selects(candidate)
 	if err != nil {
-		e.recordFailure(p, nil, err)
+		e.recordFailure(policy, nil, err)
 		return nil
 	}
 	if !ok {
@@ -105,30 +105,30 @@ func (e *validatingEvaluation) evaluatePolicy(candidate *matcher.Candidate[*boun
 	}
 	auditAnnotations := annotations{}
 	for _, b := range candidate.Value.bindings {
-		if err := e.evaluateBinding(p, b, kind, as, auditAnnotations); err != nil {
+		if err := e.evaluateBinding(policy, b, kind, matchedKind, auditAnnotations); err != nil {
 			return err
 		}
 	}
 	for key, values := range auditAnnotations {
-		e.request.Annotate(p.name+"/"+key, strings.Join(values, ", "))
+		e.request.Annotate(policy.name+"/"+key, strings.Join(values, ", "))
 	}
 	return nil
 }
 
 // evaluateBinding evaluates a policy for each parameter of a binding.
 func (e *validatingEvaluation) evaluateBinding(
-	p *policy,
-	b *binding,
+	policy *policy,
+	binding *binding,
 	kind *apiset.Resource,
 	matchedKind matcher.MatchedKind,
 	auditAnnotations annotations,
 ) error {
-	params, err := e.params(b, kind)
+	params, err := e.params(binding, kind)
 	if requestEnded(e.ctx, err) {
 		return err
 	}
 	if err != nil {
-		e.recordFailure(p, b, err)
+		e.recordFailure(policy, binding, err)
 		return nil
 	}
 	if len(params) == 0 {
@@ -138,18 +138,18 @@ func (e *validatingEvaluation) evaluateBinding(
 	if err != nil {
 		return err
 	}
-	rules := p.compile()
+	rules := policy.compile()
 	for i := range params {
 		tree, err := params[i].tree(e.ctx)
 		if requestEnded(e.ctx, err) {
 			return err
 		}
 		if err != nil {
-			e.recordFailure(p, b, err)
+			e.recordFailure(policy, binding, err)
 			return nil
 		}
 		evaluation := &policyEvaluation{rules: rules, ctx: e.ctx, input: in.withParam(tree)}
-		e.evaluateParameter(p, b, evaluation, auditAnnotations)
+		e.evaluateParameter(policy, binding, evaluation, auditAnnotations)
 		if in.Err != nil {
 			return apierrors.NewInternalError(in.Err)
 		}
@@ -159,58 +159,58 @@ func (e *validatingEvaluation) evaluateBinding(
 
 // evaluateParameter records the results of a policy for one parameter.
 func (e *validatingEvaluation) evaluateParameter(
-	p *policy,
-	b *binding,
+	policy *policy,
+	binding *binding,
 	evaluation *policyEvaluation,
 	auditAnnotations annotations,
 ) {
 	ok, _, err := evaluation.conditions.Match(e.ctx, &evaluation.input)
 	switch {
 	case err != nil:
-		e.applyActions(p, b, 0, failedDecision(err, errorInvalid))
+		e.applyActions(policy, binding, 0, failedDecision(err, errorInvalid))
 		return
 	case !ok:
 		return
 	}
 	for i, d := range evaluation.validate() {
-		e.applyActions(p, b, i, d)
+		e.applyActions(policy, binding, i, d)
 	}
 	found, err := evaluation.auditAnnotations()
 	if err != nil {
-		e.applyActions(p, b, 0, failedDecision(err, errorBudget))
+		e.applyActions(policy, binding, 0, failedDecision(err, errorBudget))
 		return
 	}
-	for _, n := range found {
+	for _, auditAnnotation := range found {
 		switch {
-		case n.err == nil:
-			auditAnnotations.add(n.key, n.value)
-		case !p.ignore:
-			e.Metrics.observe(p.name, b.name, errorInvalid, denied, 0)
+		case auditAnnotation.err == nil:
+			auditAnnotations.add(auditAnnotation.key, auditAnnotation.value)
+		case !policy.ignore:
+			e.Metrics.observe(policy.name, binding.name, errorInvalid, denied, 0)
 			e.rejections = append(e.rejections,
-				rejection{policy: p.name, binding: b.name, message: n.err.Error(), reason: metav1.StatusReasonInvalid})
+				rejection{policy: policy.name, binding: binding.name, message: auditAnnotation.err.Error(), reason: metav1.StatusReasonInvalid})
 		}
 	}
 }
 
 // applyActions carries out the actions of a binding (Deny, Warn, Audit) for a decision. index is
 // the index of the validation in the policy.
-func (e *validatingEvaluation) applyActions(p *policy, b *binding, index int, d decision) {
-	if !d.denied || d.failed && p.ignore {
-		e.Metrics.observe(p.name, b.name, d.class, allowed, d.duration)
+func (e *validatingEvaluation) applyActions(policy *policy, binding *binding, index int, d decision) {
+	if !d.denied || d.failed && policy.ignore {
+		e.Metrics.observe(policy.name, binding.name, d.class, allowed, d.duration)
 		return
 	}
-	for _, action := range b.actions {
+	for _, action := range binding.actions {
 		switch action {
 		case admissionv1.Deny:
-			e.Metrics.observe(p.name, b.name, d.class, denied, d.duration)
-			e.rejections = append(e.rejections, rejection{policy: p.name, binding: b.name, message: d.message, reason: d.reason})
+			e.Metrics.observe(policy.name, binding.name, d.class, denied, d.duration)
+			e.rejections = append(e.rejections, rejection{policy: policy.name, binding: binding.name, message: d.message, reason: d.reason})
 		case admissionv1.Warn:
-			e.Metrics.observe(p.name, b.name, d.class, warned, d.duration)
+			e.Metrics.observe(policy.name, binding.name, d.class, warned, d.duration)
 			request.Warn(e.ctx,
-				fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, d.message))
+				fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", policy.name, binding.name, d.message))
 		case admissionv1.Audit:
-			e.Metrics.observe(p.name, b.name, d.class, audited, d.duration)
-			e.annotateFailure(p, b, index, d.message)
+			e.Metrics.observe(policy.name, binding.name, d.class, audited, d.duration)
+			e.annotateFailure(policy, binding, index, d.message)
 		}
 	}
 }
@@ -219,7 +219,7 @@ func (e *validatingEvaluation) applyActions(p *policy, b *binding, index int, d 
 const failureKey = "validation.policy.admission.k8s.io/validation_failure"
 
 // annotateFailure adds the audit annotation failureKey to the request.
-func (e *validatingEvaluation) annotateFailure(p *policy, b *binding, index int, message string) {
+func (e *validatingEvaluation) annotateFailure(policy *policy, binding *binding, index int, message string) {
 	type failure struct {
 		Message           string                         `json:"message"`
 		Policy            string                         `json:"policy"`
@@ -227,7 +227,7 @@ func (e *validatingEvaluation) annotateFailure(p *policy, b *binding, index int,
 		ExpressionIndex   int                            `json:"expressionIndex"`
 		ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
 	}
-	if data, err := json.Marshal([]failure{{Message: message, Policy: p.name, Binding: b.name, ExpressionIndex: index, ValidationActions: b.actions}}); err == nil {
+	if data, err := json.Marshal([]failure{{Message: message, Policy: policy.name, Binding: binding.name, ExpressionIndex: index, ValidationActions: binding.actions}}); err == nil {
 		e.request.Annotate(failureKey, string(data))
 	}
 }
@@ -237,12 +237,12 @@ func (e *validatingEvaluation) rejection() error {
 	if len(e.rejections) == 0 {
 		return nil
 	}
-	f := e.rejections[0]
-	message := fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", f.policy, f.message)
-	if f.binding != "" {
-		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", f.policy, f.binding, f.message)
+	rejected := e.rejections[0]
+	message := fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", rejected.policy, rejected.message)
+	if rejected.binding != "" {
+		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", rejected.policy, rejected.binding, rejected.message)
 	}
-	return rejectionStatus(e.request, message, f.reason)
+	return rejectionStatus(e.request, message, rejected.reason)
 }
 
 // rejectionStatus returns a Status with a reason. If the reason is empty, it is Invalid.

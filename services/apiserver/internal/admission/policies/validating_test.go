@@ -23,14 +23,14 @@ const rejected = `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' wit
 // cost of a search is the product of the lengths of both texts.
 const expensiveExpression = `['0123456789012345'.replace('', '0123456789012345').replace('', '0123456789012345678')].all(a, a.contains(a))`
 
-// TestValidatingPolicyResponses checks the response to a request for each kind of policy, binding
-// and parameter.
-func TestValidatingPolicyResponses(t *testing.T) {
+// TestValidatingPolicyAdmitsOrRejectsObject checks the response to a request for each kind of
+// policy, binding and parameter.
+func TestValidatingPolicyAdmitsOrRejectsObject(t *testing.T) {
 	const ofConfigMaps = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	const ofNodes = `"paramKind":{"apiVersion":"v1","kind":"Node"},`
-	a := param("a", `{"set":"one"}`, `{"max":"1"}`)
-	b := param("b", `{"set":"one"}`, `{"max":"2"}`)
-	for _, tt := range []struct {
+	paramA := param("a", `{"set":"one"}`, `{"max":"1"}`)
+	paramB := param("b", `{"set":"one"}`, `{"max":"2"}`)
+	for _, test := range []struct {
 		name            string
 		policy, binding string   // fields of their specs
 		stored          []string // parameters
@@ -181,7 +181,7 @@ func TestValidatingPolicyResponses(t *testing.T) {
 		{
 			name: "paramRef with a name and a selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"name":"a","selector":{},"parameterNotFoundAction":"Allow"}`,
-			stored:  []string{a},
+			stored:  []string{paramA},
 			want:    "422 Invalid " + rejected + "failed to configure binding: paramRef.name and paramRef.selector are mutually exclusive",
 		},
 		{
@@ -192,7 +192,7 @@ func TestValidatingPolicyResponses(t *testing.T) {
 		{
 			name: "paramRef with an invalid selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd"}]},"parameterNotFoundAction":"Allow"}`,
-			stored:  []string{a},
+			stored:  []string{paramA},
 			want:    "422 Invalid " + rejected + `failed to configure binding: "Odd" is not a valid label selector operator`,
 		},
 		{
@@ -204,13 +204,13 @@ func TestValidatingPolicyResponses(t *testing.T) {
 		{
 			name:    "parameter by name",
 			policy:  ofConfigMaps + `"validations":[{"expression":"object.data.size() <= int(params.data.max)"}]`,
-			binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`, stored: []string{a},
+			binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`, stored: []string{paramA},
 		},
 		{
 			name:    "parameter of another namespace",
 			policy:  ofConfigMaps + `"validations":[{"expression":"params.data.max == '1'"}]`,
 			binding: deny + `,"paramRef":{"name":"a","namespace":"other","parameterNotFoundAction":"Deny"}`,
-			stored:  []string{a},
+			stored:  []string{paramA},
 			want: "422 Invalid " + rejected +
 				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
 		},
@@ -219,18 +219,18 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			policy: ofConfigMaps +
 				`"validations":[{"expression":"params.data.max == '1'","messageExpression":"string(params.metadata.name)"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"one"}},"parameterNotFoundAction":"Deny"}`,
-			stored:  []string{a, b}, want: "422 Invalid " + rejected + "b",
+			stored:  []string{paramA, paramB}, want: "422 Invalid " + rejected + "b",
 		},
 		{
 			name: "no parameter found, Deny", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"two"}},"parameterNotFoundAction":"Deny"}`,
-			stored:  []string{a},
+			stored:  []string{paramA},
 			want: "422 Invalid " + rejected +
 				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
 		},
 		{
 			name: "no parameter found, Allow", policy: ofConfigMaps + `"validations":[{"expression":"false"}]`,
-			binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`, stored: []string{a},
+			binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`, stored: []string{paramA},
 		},
 		{name: "paramKind without paramRef", policy: ofConfigMaps + `"validations":[{"expression":"params == null"}]`, binding: deny},
 		{
@@ -240,46 +240,47 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			want:    "422 Invalid configmaps \"x\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=Nothing'",
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := newFixture(t, append(tt.stored, policy("p", tt.policy), boundPolicy("p", tt.binding))...)
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, append(test.stored, validatingPolicy("p", test.policy), validatingBinding("p", test.binding))...)
 			r := f.configMap("a", "b")
-			if got := statusText(f.validating.Validate(t.Context(), r)); got != tt.want {
-				t.Errorf("Validate: got error\n%s\nwant\n%s", got, tt.want)
+			if got := statusText(f.validating.Validate(t.Context(), r)); got != test.want {
+				t.Errorf("Validate: got error\n%s\nwant\n%s", got, test.want)
 			}
 		})
 	}
 }
 
-// TestAuditAnnotations checks that a policy adds audit annotations, also about a validation that is
-// false under validationActions Audit. An expression that evaluates to null adds none.
-func TestAuditAnnotations(t *testing.T) {
+// TestPolicyAddsAuditAnnotations checks that a policy adds audit annotations, also about a
+// validation that is false under validationActions Audit. An expression that evaluates to null adds
+// none.
+func TestPolicyAddsAuditAnnotations(t *testing.T) {
 	fixture := newFixture(
 		t,
-		policy(
+		validatingPolicy(
 			"p",
 			`"validations":[{"expression":"true"},{"expression":"object.data.a == 'c'","messageExpression":"'it is ' + object.data.a"}],`+
 				`"auditAnnotations":[{"key":"k","valueExpression":"'size ' + string(object.data.size())"},{"key":"none","valueExpression":"null"}]`,
 		),
-		boundPolicy("p", `"validationActions":["Audit"]`),
-		policy(
+		validatingBinding("p", `"validationActions":["Audit"]`),
+		validatingPolicy(
 			"q",
 			`"failurePolicy":"Ignore","auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`,
 		),
-		boundPolicy("q", deny),
+		validatingBinding("q", deny),
 	)
-	r := fixture.configMap("a", "b")
-	if err := fixture.validating.Validate(t.Context(), r); err != nil {
+	req := fixture.configMap("a", "b")
+	if err := fixture.validating.Validate(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"p/k":"size 1","validation.policy.admission.k8s.io/validation_failure":` +
 		`"[{\"message\":\"it is b\",\"policy\":\"p\",\"binding\":\"p\",\"expressionIndex\":1,\"validationActions\":[\"Audit\"]}]"}`
-	if got := asJSON(r.Annotations()); got != want {
+	if got := asJSON(req.Annotations()); got != want {
 		t.Errorf("got annotations\n%s\nwant\n%s", got, want)
 	}
 	failing := newFixture(
 		t,
-		policy("p", `"auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`),
-		boundPolicy("p", deny),
+		validatingPolicy("p", `"auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`),
+		validatingBinding("p", deny),
 	)
 	if got := statusText(failing.validating.Validate(t.Context(), failing.configMap("a", "b"))); !strings.Contains(got,
 		"no such key: nothing") {
@@ -290,10 +291,10 @@ func TestAuditAnnotations(t *testing.T) {
 // TestPoliciesApplyToDeletesAndConnects checks that policies see deletes, connects and
 // subresources.
 func TestPoliciesApplyToDeletesAndConnects(t *testing.T) {
-	fixture := newFixture(t, policy("p", `"validations":[`+
+	fixture := newFixture(t, validatingPolicy("p", `"validations":[`+
 		`{"expression":"request.operation != 'DELETE' || object == null && oldObject.data.a != 'b'",`+
 		`"messageExpression":"'deleted ' + oldObject.metadata.name"},`+
-		`{"expression":"request.operation != 'CONNECT' || object.command[0] != 'sh'","message":"no shells"}]`), boundPolicy("p", deny))
+		`{"expression":"request.operation != 'CONNECT' || object.command[0] != 'sh'","message":"no shells"}]`), validatingBinding("p", deny))
 	r := fixture.configMap("a", "b")
 	r.Operation, r.OldObject, r.Object = admission.Delete, r.Object, nil
 	if got, want := statusText(fixture.validating.Validate(t.Context(), r)), "422 Invalid "+rejected+"deleted x"; got != want {
@@ -313,15 +314,16 @@ func TestPoliciesApplyToDeletesAndConnects(t *testing.T) {
 	}
 }
 
-// TestMessageExpressionCost checks that messages of successful validations are not evaluated and
-// cost nothing. A message that exceeds the remaining budget fails the validation.
-func TestMessageExpressionCost(t *testing.T) {
+// TestMessageExpressionIsChargedOnlyForFailedValidation checks that messages of successful
+// validations are not evaluated and cost nothing. A message that exceeds the remaining budget fails
+// the validation.
+func TestMessageExpressionIsChargedOnlyForFailedValidation(t *testing.T) {
 	const enoughToExceedBudget = 30 // messages
 	validation := func(expression, message string) string {
 		return `{"expression":"` + expression + `","messageExpression":"` + message + `"}`
 	}
 	validate := func(specFields, validations string) string {
-		f := newFixture(t, policy("p", specFields+`"validations":[`+validations+`]`), boundPolicy("p", deny))
+		f := newFixture(t, validatingPolicy("p", specFields+`"validations":[`+validations+`]`), validatingBinding("p", deny))
 		return statusText(f.validating.Validate(t.Context(), f.configMap("a", "b")))
 	}
 	const expensiveMessage = "'said ' + string(" + expensiveExpression + ")"
@@ -346,16 +348,16 @@ func TestMessageExpressionCost(t *testing.T) {
 // TestMessageExpressionsCannotAuthorize checks that neither messages nor the variables that they
 // read can call the authorizer.
 func TestMessageExpressionsCannotAuthorize(t *testing.T) {
-	f := newFixture(
+	fixture := newFixture(
 		t,
-		policy(
+		validatingPolicy(
 			"p",
 			`"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],`+
 				`"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`,
 		),
-		boundPolicy("p", deny),
+		validatingBinding("p", deny),
 	)
-	got := statusText(f.validating.Validate(t.Context(), f.configMap()))
+	got := statusText(fixture.validating.Validate(t.Context(), fixture.configMap()))
 	if want := "denied request: failed expression: variables.v == 'yes'"; !strings.HasSuffix(got, want) {
 		t.Errorf("got error %q, want the suffix %q", got, want)
 	}

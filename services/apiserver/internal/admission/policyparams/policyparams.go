@@ -1,7 +1,7 @@
-// Package policyparams prevents users from reading, through admission policies, objects that they
-// may not read. The results of a policy reveal the contents of its parameters. So the writer of a
-// policy needs the verb get on all objects of its parameter kind, and the writer of a binding on
-// the objects to which it refers. The plugin keeps no state.
+// Package policyparams prevents users from reading objects through admission policies that they may
+// not read directly. The results of a policy reveal the contents of its parameters. Therefore, the
+// writer of a policy needs the verb get on all objects of its parameter kind. The writer of a binding
+// needs it on the objects to which the binding refers. The plugin keeps no state.
 package policyparams
 
 import (
@@ -71,16 +71,16 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 
 // checkPolicy returns an error unless the writer of a policy may get all objects of its parameter
 // kind. An update that does not change the kind needs no permission.
-func (p *Plugin) checkPolicy(ctx context.Context, r *admission.Request, kind, old *admissionv1.ParamKind) error {
+func (p *Plugin) checkPolicy(ctx context.Context, req *admission.Request, kind, old *admissionv1.ParamKind) error {
 	if kind == nil || old != nil && *old == *kind {
 		return nil
 	}
-	target := p.readAttributes(r, kind)
+	target := p.readAttributes(req, kind)
 	target.Namespace = "*"
 	target.Name = "*"
 	permission := fmt.Sprintf(`must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`,
 		kind.Kind, kind.APIVersion)
-	return p.requirePermission(ctx, r, target, "paramKind", permission)
+	return p.requirePermission(ctx, req, target, "paramKind", permission)
 }
 
 // checkBinding returns an error unless the writer of a binding may read the parameters to which it
@@ -147,9 +147,9 @@ func (p *Plugin) requirePermission(
 }
 
 // authorize returns an error that contains permission unless the authorizer allows target, the
-// attributes of a request of u.
-func (p *Plugin) authorize(ctx context.Context, u *authorizer.User, target *authorizer.Attributes, permission string) error {
-	if u == nil {
+// attributes of a request of user.
+func (p *Plugin) authorize(ctx context.Context, user *authorizer.User, target *authorizer.Attributes, permission string) error {
+	if user == nil {
 		return errors.New("cannot identify user to authorize read access to parameters")
 	}
 	decision, _, err := p.Authorizer.Authorize(ctx, target)
@@ -157,7 +157,7 @@ func (p *Plugin) authorize(ctx context.Context, u *authorizer.User, target *auth
 		return err
 	}
 	if decision != authorizer.Allow {
-		return fmt.Errorf("user %v %s", u, permission) // with all fields of the user, as in Kubernetes
+		return fmt.Errorf("user %v %s", user, permission) // with all fields of the user, as in Kubernetes
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ const (
 	maxWarnings = 256 << 10 // for one policy
 )
 
-// checker checks policies against schemas. It caches the CEL types of the schemas, so one checker
-// serves for many policies.
+// checker checks policies against schemas. One checker checks many policies, because it caches the
+// CEL types of the schemas.
 type checker struct {
 	compiler *expressions.Compiler
 	schemas  Schemas
@@ -60,15 +60,15 @@ func newChecker(c *expressions.Compiler, s Schemas) *checker {
 }
 
 // typesOf returns the CEL types of a kind. ok reports whether the kind has a schema. Type names
-// begin with the name of the kind and a digit: "Deployment0" as an object, "Deployment1" as a
+// begin with the name of the kind and a digit: "Deployment0" for an object, "Deployment1" for a
 // parameter.
 func (c *checker) typesOf(key typeKey) (declared declaredTypes, ok bool) {
 	declared, ok = c.types[key]
 	if ok {
 		return declared, true
 	}
-	s := c.schemas.Schema(key.kind)
-	if s == nil {
+	kindSchema := c.schemas.Schema(key.kind)
+	if kindSchema == nil {
 		return declaredTypes{}, false
 	}
 	declared.types = objectTypes{}
@@ -76,8 +76,8 @@ func (c *checker) typesOf(key typeKey) (declared declaredTypes, ok bool) {
 	if key.param {
 		name = key.kind.Kind + "1"
 	}
-	d := &declarer{follow: c.schemas.Follow, types: declared.types, resolving: map[string]bool{}}
-	declared.root = d.declare(s, name, true)
+	typeDeclarer := &declarer{follow: c.schemas.Follow, types: declared.types, resolving: map[string]bool{}}
+	declared.root = typeDeclarer.declare(kindSchema, name, true)
 	c.types[key] = declared
 	return declared, true
 }
@@ -91,9 +91,9 @@ type matchedKind struct {
 
 // warnings returns the type errors in a policy's validations and message expressions, in order. The
 // total size is bounded by maxWarnings.
-func (c *checker) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admissionv1.ExpressionWarning {
-	variables := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
-	kinds := c.matchedKinds(s, variables)
+func (c *checker) warnings(policy *admissionv1.ValidatingAdmissionPolicySpec) []admissionv1.ExpressionWarning {
+	variables := expressions.VariableSet{Params: policy.ParamKind != nil, Authorizer: true}
+	kinds := c.matchedKinds(policy, variables)
 	if len(kinds) == 0 {
 		return nil
 	}
@@ -108,8 +108,8 @@ func (c *checker) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admis
 			remaining -= len(text)
 		}
 	}
-	for i := range s.Validations {
-		v := &s.Validations[i]
+	for i := range policy.Validations {
+		v := &policy.Validations[i]
 		report(i, "expression", v.Expression)
 		if v.MessageExpression != "" {
 			report(i, "messageExpression", v.MessageExpression)
@@ -119,13 +119,13 @@ func (c *checker) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admis
 }
 
 // matchedKinds returns the kinds that a policy names and that have a schema.
-func (c *checker) matchedKinds(s *admissionv1.ValidatingAdmissionPolicySpec, variables expressions.VariableSet) []matchedKind {
+func (c *checker) matchedKinds(policy *admissionv1.ValidatingAdmissionPolicySpec, variables expressions.VariableSet) []matchedKind {
 	var params declaredTypes
-	if kind := paramKind(s.ParamKind); !kind.Empty() {
+	if kind := paramKind(policy.ParamKind); !kind.Empty() {
 		params, _ = c.typesOf(typeKey{kind: kind, param: true})
 	}
 	var out []matchedKind
-	for _, kind := range kindsOf(s.MatchConstraints, c.schemas.Kinds) {
+	for _, kind := range kindsOf(policy.MatchConstraints, c.schemas.Kinds) {
 		object, ok := c.typesOf(typeKey{kind: kind})
 		if !ok {
 			continue
@@ -134,9 +134,9 @@ func (c *checker) matchedKinds(s *admissionv1.ValidatingAdmissionPolicySpec, var
 		maps.Copy(types, object.types)
 		maps.Copy(types, params.types)
 		environment := c.compiler.WithTypes(expressions.ObjectTypes{Object: object.root, Params: params.root, Types: types})
-		for i := range s.Variables {
+		for i := range policy.Variables {
 			// Errors of variables are not reported. An invalid variable has a dynamic type.
-			_ = environment.Declare(variables, s.Variables[i].Name, s.Variables[i].Expression)
+			_ = environment.Declare(variables, policy.Variables[i].Name, policy.Variables[i].Expression)
 		}
 		out = append(out, matchedKind{kind: kind, environment: environment})
 	}

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// gadget is the schema of a custom resource.
-const gadget = `{"type":"object","properties":{
+// gadgetSchema is the schema of a custom resource.
+const gadgetSchema = `{"type":"object","properties":{
 	"kind":{"type":"string"},"apiVersion":{"type":"string"},"metadata":{"type":"object"},
 	"spec":{"type":"object","properties":{
 		"size":{"type":"integer"},"ratio":{"type":"number"},"since":{"type":"string","format":"date-time"},"port":{"x-kubernetes-int-or-string":true},
@@ -36,22 +36,22 @@ type resolver struct {
 	gadget *spec.Schema
 }
 
-var gadgets = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
+var gadgetKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
 
 func (k *resolver) Kinds(group, version, resource string) (found []schema.GroupVersionKind) {
-	for _, one := range k.kinds {
-		if (group == "" || one.Group == group) && one.Version == version && one.Resource == resource {
-			found = append(found, one.GVK())
+	for _, kind := range k.kinds {
+		if (group == "" || kind.Group == group) && kind.Version == version && kind.Resource == resource {
+			found = append(found, kind.GVK())
 		}
 	}
-	if group == gadgets.Group && version == gadgets.Version && strings.HasPrefix(resource, "gadgets") {
-		found = append(found, gadgets)
+	if group == gadgetKind.Group && version == gadgetKind.Version && strings.HasPrefix(resource, "gadgets") {
+		found = append(found, gadgetKind)
 	}
 	return found
 }
 
 func (k *resolver) Schema(kind schema.GroupVersionKind) *spec.Schema {
-	if kind == gadgets {
+	if kind == gadgetKind {
 		return k.Custom(kind, k.gadget)
 	}
 	return k.BuiltIn(kind)
@@ -64,24 +64,24 @@ func newResolver(t *testing.T) *resolver {
 		t.Fatal(err)
 	}
 	k := &resolver{Schemas: openapi.NewSchemas(builtin.Scheme()), kinds: catalog.Kinds(), gadget: &spec.Schema{}}
-	if err := json.Unmarshal([]byte(gadget), k.gadget); err != nil {
+	if err := json.Unmarshal([]byte(gadgetSchema), k.gadget); err != nil {
 		t.Fatal(err)
 	}
 	return k
 }
 
-// rule returns rules for resources written as group/version/resource.
-func rule(resources ...string) *admissionv1.MatchResources {
+// matchResources returns rules for resources written as group/version/resource.
+func matchResources(resources ...string) *admissionv1.MatchResources {
 	out := &admissionv1.MatchResources{}
-	for _, r := range resources {
-		part := strings.SplitN(r, "/", 3)
+	for _, resource := range resources {
+		parts := strings.SplitN(resource, "/", 3)
 		out.ResourceRules = append(
 			out.ResourceRules,
 			admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
 				Rule: admissionv1.Rule{
-					APIGroups:   strings.Split(part[0], ","),
-					APIVersions: strings.Split(part[1], ","),
-					Resources:   strings.Split(part[2], ","),
+					APIGroups:   strings.Split(parts[0], ","),
+					APIVersions: strings.Split(parts[1], ","),
+					Resources:   strings.Split(parts[2], ","),
 				},
 			}},
 		)
@@ -89,9 +89,9 @@ func rule(resources ...string) *admissionv1.MatchResources {
 	return out
 }
 
-// TestIllTypedExpressionsWarn checks the warnings for expressions whose types do not fit the
+// TestIllTypedExpressionsCauseWarnings checks the warnings for expressions whose types do not fit the
 // matched kinds.
-func TestIllTypedExpressionsWarn(t *testing.T) {
+func TestIllTypedExpressionsCauseWarnings(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
@@ -237,42 +237,43 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 			"\nevents.k8s.io/v1, Kind=Event: ERROR: <input>:1:38: undefined field 'involvedObject'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | .....................................^\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := &admissionv1.ValidatingAdmissionPolicySpec{
-				MatchConstraints: rule(test.rule),
+			policy := &admissionv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: matchResources(test.rule),
 				Validations:      []admissionv1.Validation{{Expression: "true"}, {Expression: test.expression}},
 			}
 			if test.paramKind != "" {
-				s.ParamKind = &admissionv1.ParamKind{APIVersion: test.paramAPIVersion, Kind: test.paramKind}
+				policy.ParamKind = &admissionv1.ParamKind{APIVersion: test.paramAPIVersion, Kind: test.paramKind}
 			}
 			for pair := range slices.Chunk(test.variables, 2) {
-				s.Variables = append(s.Variables, admissionv1.Variable{Name: pair[0], Expression: pair[1]})
+				policy.Variables = append(policy.Variables, admissionv1.Variable{Name: pair[0], Expression: pair[1]})
 			}
 			var want []admissionv1.ExpressionWarning
 			if test.want != "" {
 				want = []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[1].expression", Warning: test.want}}
 			}
-			if got := newChecker(compiler, schemas).warnings(s); !slices.Equal(got, want) {
+			if got := newChecker(compiler, schemas).warnings(policy); !slices.Equal(got, want) {
 				t.Errorf("got warnings %q, want %q", got, want)
 			}
 		})
 	}
 }
 
-// TestMessagesAreChecked checks that messageExpressions cause warnings as well as expressions.
-func TestMessagesAreChecked(t *testing.T) {
+// TestMessageExpressionsAreChecked checks that messageExpressions cause warnings as well as
+// expressions.
+func TestMessageExpressionsAreChecked(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: rule("/v1/pods"), Validations: []admissionv1.Validation{
+	policy := &admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: matchResources("/v1/pods"), Validations: []admissionv1.Validation{
 		{Expression: "object.a", MessageExpression: "object.b"},
 		{Expression: "true", MessageExpression: "object.metadata.name"},
 		{Expression: "object.c"},
 	}}
 	var got []string
-	for _, w := range newChecker(compiler, newResolver(t)).warnings(s) {
-		_, field, _ := strings.Cut(w.Warning, "undefined field ")
-		got = append(got, w.FieldRef+" "+field[:3])
+	for _, warning := range newChecker(compiler, newResolver(t)).warnings(policy) {
+		_, field, _ := strings.Cut(warning.Warning, "undefined field ")
+		got = append(got, warning.FieldRef+" "+field[:3])
 	}
 	want := []string{
 		"spec.validations[0].expression 'a'", "spec.validations[0].messageExpression 'b'", "spec.validations[2].expression 'c'",
@@ -282,41 +283,42 @@ func TestMessagesAreChecked(t *testing.T) {
 	}
 }
 
-// TestKindsOfPolicyAreLimited checks that kindsOf stops after a rule once it has ten kinds, takes at
-// most ten of each rule, and sorts the kinds.
-func TestKindsOfPolicyAreLimited(t *testing.T) {
+// TestKindsOfPolicyAreSortedAndLimited checks that kindsOf sorts the kinds, takes at most ten kinds
+// of a rule, and ignores the later rules once a rule has ten.
+func TestKindsOfPolicyAreSortedAndLimited(t *testing.T) {
 	kinds := func(group, version, resource string) []schema.GroupVersionKind {
 		return []schema.GroupVersionKind{{Group: group, Version: version, Kind: strings.ToUpper(resource)}}
 	}
-	var many []string
-	for i := range 12 {
-		many = append(many, fmt.Sprintf("r%02d", i))
+	var resources []string
+	for i := range maxRuleKinds + 2 {
+		resources = append(resources, fmt.Sprintf("r%02d", i))
 	}
-	few := "a/v1/" + strings.Join(many[:9], ",")
-	for _, test := range []struct {
+	nineKinds := "a/v1/" + strings.Join(resources[:maxRuleKinds-1], ",")
+	twelveKinds := "a/v1/" + strings.Join(resources, ",")
+	for name, test := range map[string]struct {
 		rules []string
-		want  int
+		want  int // number of kinds
 	}{
-		{rules: []string{few}, want: 9},
-		{rules: []string{few, "b/v1/x"}, want: 10},
-		{rules: []string{few, "b/v1/x,y,z"}, want: 12},
-		{rules: []string{"a/v1/" + strings.Join(many, ",")}, want: 10},
-		{rules: []string{"b/v1/x", "a/v1/" + strings.Join(many, ","), "c/v1/x"}, want: 11},
-		{rules: []string{"a/v1/r00", "a/v1/r00"}, want: 1},
+		"one rule below the limit":                        {rules: []string{nineKinds}, want: 9},
+		"later rule completes ten kinds":                  {rules: []string{nineKinds, "b/v1/x"}, want: 10},
+		"later rule exceeds ten kinds":                    {rules: []string{nineKinds, "b/v1/x,y,z"}, want: 12},
+		"one rule above the limit is truncated":           {rules: []string{twelveKinds}, want: 10},
+		"rules after a truncated rule have no effect":     {rules: []string{"b/v1/x", twelveKinds, "c/v1/x"}, want: 11},
+		"a kind of two rules is counted once in a result": {rules: []string{"a/v1/r00", "a/v1/r00"}, want: 1},
 	} {
-		if got := kindsOf(rule(test.rules...), kinds); len(got) != test.want {
-			t.Errorf("kindsOf(%v) = %v, want %d kinds", test.rules, got, test.want)
+		if got := kindsOf(matchResources(test.rules...), kinds); len(got) != test.want {
+			t.Errorf("%s: kindsOf(%v) = %v, want %d kinds", name, test.rules, got, test.want)
 		}
 	}
-	got := kindsOf(rule("b/v2,v1/y,x", "/v1/pods", "a/v1/z"), kinds)
+	got := kindsOf(matchResources("b/v2,v1/y,x", "/v1/pods", "a/v1/z"), kinds)
 	if want := "[/v1, Kind=PODS a/v1, Kind=Z b/v1, Kind=X b/v1, Kind=Y b/v2, Kind=X b/v2, Kind=Y]"; fmt.Sprint(got) != want {
 		t.Errorf("got order %v, want %s", got, want)
 	}
 }
 
-// TestLookupsAreBounded checks that the number of lookups for a policy with many rules or names is
+// TestKindLookupsAreBounded checks that the number of lookups for a policy with many rules or names is
 // bounded.
-func TestLookupsAreBounded(t *testing.T) {
+func TestKindLookupsAreBounded(t *testing.T) {
 	var names, rules []string
 	for i := range 1000 {
 		names = append(names, fmt.Sprintf("n%d", i))
@@ -324,20 +326,20 @@ func TestLookupsAreBounded(t *testing.T) {
 	}
 	list := strings.Join(names, ",")
 	lookups := 0
-	none := func(string, string, string) []schema.GroupVersionKind {
+	noKinds := func(string, string, string) []schema.GroupVersionKind {
 		lookups++
 		if lookups > 100_000 {
 			t.Fatal("the number of lookups is not bounded")
 		}
 		return nil
 	}
-	if got := kindsOf(rule(list+"/"+list+"/"+list), none); len(got) > 0 {
+	if got := kindsOf(matchResources(list+"/"+list+"/"+list), noKinds); len(got) > 0 {
 		t.Errorf("no resource exists: got kinds %v, want none", got)
 	}
-	one := func(group, version, resource string) []schema.GroupVersionKind {
+	oneKind := func(group, version, resource string) []schema.GroupVersionKind {
 		return []schema.GroupVersionKind{{Group: group, Version: version, Kind: resource}}
 	}
-	if got := kindsOf(rule(rules...), one); len(got) != maxPolicyKinds {
+	if got := kindsOf(matchResources(rules...), oneKind); len(got) != maxPolicyKinds {
 		t.Errorf("%d rules: got %d kinds, want %d", len(rules), len(got), maxPolicyKinds)
 	}
 }
@@ -348,17 +350,17 @@ func TestWarningsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: rule("/v1/pods,services,secrets,configmaps")}
-	wrong := strings.TrimSuffix(strings.Repeat("object.a + ", 90), " + ") + " == 0"
+	policy := &admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: matchResources("/v1/pods,services,secrets,configmaps")}
+	expression := strings.TrimSuffix(strings.Repeat("object.a + ", 90), " + ") + " == 0"
 	for range 60 {
-		s.Validations = append(s.Validations, admissionv1.Validation{Expression: wrong})
+		policy.Validations = append(policy.Validations, admissionv1.Validation{Expression: expression})
 	}
 	total := 0
-	for _, w := range newChecker(compiler, newResolver(t)).warnings(s) {
-		total += len(w.Warning)
-		if len(w.Warning) > maxWarning || !strings.HasSuffix(w.Warning, "\n...") {
+	for _, warning := range newChecker(compiler, newResolver(t)).warnings(policy) {
+		total += len(warning.Warning)
+		if len(warning.Warning) > maxWarning || !strings.HasSuffix(warning.Warning, "\n...") {
 			t.Fatalf("got a warning of %d bytes that ends with %q; want at most %d, with an ellipsis",
-				len(w.Warning), w.Warning[len(w.Warning)-20:], maxWarning)
+				len(warning.Warning), warning.Warning[len(warning.Warning)-20:], maxWarning)
 		}
 	}
 	if total > maxWarnings+maxWarning || total < maxWarnings {
@@ -382,7 +384,7 @@ func TestWarningsAreComparedWithoutTypeNumbers(t *testing.T) {
 		}
 	}
 	if equalWarnings(warning(ours), nil) {
-		t.Error("one warning and none: got equal, want different")
+		t.Error("one warning and no warning: got equal, want different")
 	}
 	if !equalWarnings(nil, nil) {
 		t.Error("no warnings twice: got different, want equal")

@@ -157,7 +157,7 @@ func (c *Controller) checkDue(ctx context.Context, revision int64) {
 	}
 }
 
-// scheduleRedefined makes the policies due that may match a resource whose definition changed.
+// scheduleRedefined adds the policies that may match a changed definition to c.due.
 func (c *Controller) scheduleRedefined() {
 	c.mu.Lock()
 	redefined := c.redefined
@@ -170,12 +170,12 @@ func (c *Controller) scheduleRedefined() {
 		if _, ok := c.done[e.Name()]; !ok {
 			return true // it is due already, or an event will make it due
 		}
-		p, err := c.Decode(e)
+		policy, err := c.Decode(e)
 		if err != nil {
 			return true // writeStatus reports the error when the policy is due
 		}
-		for r := range redefined {
-			if mayUse(&p.Spec, r) {
+		for resource := range redefined {
+			if mayUse(&policy.Spec, resource) {
 				delete(c.done, e.Name())
 				c.due[e.Name()] = true
 				break
@@ -223,26 +223,26 @@ func (c *Controller) writeStatus(ctx context.Context, checker *checker, name str
 // warningsWithoutPanic is warnings, but it converts a panic of the CEL compiler into an error,
 // because expressions are arbitrary user input.
 func (c *checker) warningsWithoutPanic(
-	s *admissionv1.ValidatingAdmissionPolicySpec,
-) (w []admissionv1.ExpressionWarning, err error) {
+	policy *admissionv1.ValidatingAdmissionPolicySpec,
+) (warnings []admissionv1.ExpressionWarning, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
-	return c.warnings(s), nil
+	return c.warnings(policy), nil
 }
 
 // statusFor returns the desired status of a policy. It has the policy's UID and resource version,
 // so that the write fails if another replica, which may know newer definitions, has written since.
 func statusFor(
-	p *admissionv1.ValidatingAdmissionPolicy,
+	policy *admissionv1.ValidatingAdmissionPolicy,
 	warnings []admissionv1.ExpressionWarning,
 ) *admissionapply.ValidatingAdmissionPolicyApplyConfiguration {
 	checking := admissionapply.TypeChecking()
 	for _, w := range warnings {
 		checking.WithExpressionWarnings(admissionapply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
 	}
-	return admissionapply.ValidatingAdmissionPolicy(p.Name).WithUID(p.UID).WithResourceVersion(p.ResourceVersion).
-		WithStatus(admissionapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(p.Generation).WithTypeChecking(checking))
+	return admissionapply.ValidatingAdmissionPolicy(policy.Name).WithUID(policy.UID).WithResourceVersion(policy.ResourceVersion).
+		WithStatus(admissionapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(checking))
 }

@@ -9,8 +9,8 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// objectTypes maps the name of an object type to the types of its fields, by their names. Names are
-// those of declarer.
+// objectTypes maps the name of an object type, as declarer forms it, to the types of its fields by
+// their names.
 type objectTypes map[string]map[string]*cel.Type
 
 // declarer converts a schema to CEL types by the rules of Kubernetes:
@@ -78,7 +78,7 @@ func hasExtension(s *spec.Schema, extension string) bool {
 	return yes
 }
 
-// isEmbeddedResource reports whether the values of a schema are API objects inside of another one.
+// isEmbeddedResource reports whether the values of a schema are API objects inside another object.
 func isEmbeddedResource(s *spec.Schema) bool {
 	return hasExtension(s, "x-kubernetes-embedded-resource")
 }
@@ -120,18 +120,18 @@ func (d *declarer) declareMap(values *spec.Schema, path string) *cel.Type {
 // have escaped names.
 func (d *declarer) declareObject(path string, properties map[string]spec.Schema) *cel.Type {
 	fields := make(map[string]*cel.Type, len(properties))
-	for name, p := range properties {
+	for name, property := range properties {
 		escaped, ok := celenv.Escape(name)
 		if !ok {
 			continue
 		}
-		t := d.declare(&p, path+"."+escaped, isEmbeddedResource(&p))
-		if t == nil {
+		fieldType := d.declare(&property, path+"."+escaped, isEmbeddedResource(&property))
+		if fieldType == nil {
 			continue
 		}
-		fields[escaped] = t
+		fields[escaped] = fieldType
 		if celenv.IsReserved(name) {
-			fields[name] = t
+			fields[name] = fieldType
 		}
 	}
 	d.types[path] = fields
@@ -145,9 +145,9 @@ func (d *declarer) withMeta(schema *spec.Schema) map[string]spec.Schema {
 	kind, hasKind := schema.Properties["kind"]
 	version, hasVersion := schema.Properties["apiVersion"]
 	if meta, ok := schema.Properties["metadata"]; ok && hasType(kind, hasKind, "string") && hasType(version, hasVersion, "string") {
-		if m, _ := d.follow(&meta); m != nil && m.Type.Contains("object") {
-			name, hasName := m.Properties["name"]
-			prefix, hasPrefix := m.Properties["generateName"]
+		if metaSchema, _ := d.follow(&meta); metaSchema != nil && metaSchema.Type.Contains("object") {
+			name, hasName := metaSchema.Properties["name"]
+			prefix, hasPrefix := metaSchema.Properties["generateName"]
 			if hasType(name, hasName, "string") && hasType(prefix, hasPrefix, "string") {
 				return schema.Properties
 			}

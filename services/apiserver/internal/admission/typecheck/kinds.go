@@ -28,16 +28,16 @@ const wildcard = "*"
 // and kind. These are the kinds of the resources that the policy's rules name. Wildcards and
 // subresources are skipped. kinds is Schemas.Kinds.
 func kindsOf(
-	m *admissionv1.MatchResources,
+	constraints *admissionv1.MatchResources,
 	kinds func(group, version, resource string) []schema.GroupVersionKind,
 ) []schema.GroupVersionKind {
-	if m == nil {
+	if constraints == nil {
 		return nil
 	}
 	var found []schema.GroupVersionKind
 	lookups := 0
-	for i := range m.ResourceRules {
-		more, full := kindsOfRule(&m.ResourceRules[i].Rule, &lookups, kinds)
+	for i := range constraints.ResourceRules {
+		more, full := kindsOfRule(&constraints.ResourceRules[i].Rule, &lookups, kinds)
 		found = append(found, more...)
 		if full || len(found) >= maxPolicyKinds {
 			break
@@ -102,16 +102,16 @@ func paramKind(k *admissionv1.ParamKind) schema.GroupVersionKind {
 // mayUse reports whether the result of checking a policy may depend on the schema of a resource,
 // because the resource may be the policy's parameter kind or match one of its rules. It may return
 // true without need, which only causes another check.
-func mayUse(s *admissionv1.ValidatingAdmissionPolicySpec, r schema.GroupResource) bool {
-	if paramKind(s.ParamKind).Group == r.Group {
+func mayUse(policy *admissionv1.ValidatingAdmissionPolicySpec, resource schema.GroupResource) bool {
+	if paramKind(policy.ParamKind).Group == resource.Group {
 		return true
 	}
-	if s.MatchConstraints == nil {
+	if policy.MatchConstraints == nil {
 		return false
 	}
-	return slices.ContainsFunc(s.MatchConstraints.ResourceRules, func(rule admissionv1.NamedRuleWithOperations) bool {
+	return slices.ContainsFunc(policy.MatchConstraints.ResourceRules, func(rule admissionv1.NamedRuleWithOperations) bool {
 		// The core group stands for every group (see Schemas.Kinds).
-		return slices.Contains(rule.APIGroups, r.Group) ||
-			slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, r.Resource)
+		return slices.Contains(rule.APIGroups, resource.Group) ||
+			slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, resource.Resource)
 	})
 }

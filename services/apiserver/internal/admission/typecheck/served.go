@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// ServedSchemas returns the schemas of the resources that are served at the time of a call. It is
+// ServedSchemas provides the schemas of the resources that are served at the time of a call. It is
 // safe for concurrent use.
 type ServedSchemas struct {
 	scheme  *runtime.Scheme
@@ -39,14 +39,14 @@ func (s *ServedSchemas) Set(update kind.CRDUpdate) (changed []schema.GroupResour
 	s.mu.Lock()
 	s.defined = update.All
 	s.mu.Unlock()
-	for _, c := range update.Changed {
-		d := c.New
-		if d == nil {
-			d = c.Old // the definition was removed
-		} else if c.Old != nil && c.Old.SameVersion(d) {
+	for _, change := range update.Changed {
+		definition := change.New
+		if definition == nil {
+			definition = change.Old // the definition was removed
+		} else if change.Old != nil && change.Old.SameVersion(definition) {
 			continue // unchanged
 		}
-		changed = append(changed, schema.GroupResource{Group: d.Spec.Group, Resource: d.Status.AcceptedNames.Plural})
+		changed = append(changed, schema.GroupResource{Group: definition.Spec.Group, Resource: definition.Status.AcceptedNames.Plural})
 	}
 	return changed
 }
@@ -59,8 +59,8 @@ func (s *ServedSchemas) Schemas() Schemas {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for d := range s.defined {
-		out.defined[schema.GroupKind{Group: d.Spec.Group, Kind: d.Status.AcceptedNames.Kind}] = d
+	for definition := range s.defined {
+		out.defined[schema.GroupKind{Group: definition.Spec.Group, Kind: definition.Status.AcceptedNames.Kind}] = definition
 	}
 	return out
 }
@@ -87,9 +87,9 @@ func (s *servedSchemas) Kinds(group, version, resource string) (found []schema.G
 
 // Schema implements Schemas.
 func (s *servedSchemas) Schema(gvk schema.GroupVersionKind) *spec.Schema {
-	d := s.defined[gvk.GroupKind()]
-	if d != nil && slices.ContainsFunc(s.kinds, func(k *registry.Kind) bool { return k.GVK() == gvk }) {
-		return s.Custom(gvk, customdocs.SchemaOf(d.Full(), gvk.Version))
+	definition := s.defined[gvk.GroupKind()]
+	if definition != nil && slices.ContainsFunc(s.kinds, func(k *registry.Kind) bool { return k.GVK() == gvk }) {
+		return s.Custom(gvk, customdocs.SchemaOf(definition.Full(), gvk.Version))
 	}
 	return s.BuiltIn(gvk)
 }

@@ -69,23 +69,23 @@ func (s *lazyStruct) Find(key ref.Val) (ref.Val, bool) {
 	if v := s.fields[i]; v != nil {
 		return v, true
 	}
-	f := &s.encoding.fields[i]
-	v := s.value.FieldByIndex(f.index)
-	if f.omitEmpty && isEmpty(v) {
+	structField := &s.encoding.fields[i]
+	v := s.value.FieldByIndex(structField.index)
+	if structField.omitEmpty && isEmpty(v) {
 		return nil, false
 	}
-	s.fields[i] = s.convertField(f, v)
+	s.fields[i] = s.convertField(structField, v)
 	return s.fields[i], true
 }
 
 // convertField returns the value of a field as CEL sees it.
-func (s *lazyStruct) convertField(f *field, value reflect.Value) ref.Val {
+func (s *lazyStruct) convertField(structField *field, value reflect.Value) ref.Val {
 	switch value.Kind() {
 	case reflect.Pointer:
 		if value.IsNil() {
 			return types.NullValue
 		}
-		if f.conversion != byConverter {
+		if structField.conversion != byConverter {
 			value = value.Elem()
 		}
 	case reflect.Slice, reflect.Map:
@@ -93,7 +93,7 @@ func (s *lazyStruct) convertField(f *field, value reflect.Value) ref.Val {
 			return types.NullValue
 		}
 	}
-	switch f.conversion {
+	switch structField.conversion {
 	case asString:
 		return types.String(value.String())
 	case asBool:
@@ -113,7 +113,7 @@ func (s *lazyStruct) convertField(f *field, value reflect.Value) ref.Val {
 	case asStringMap:
 		return types.DefaultTypeAdapter.NativeToValue(value.Interface())
 	}
-	return types.DefaultTypeAdapter.NativeToValue(s.remainingFields()[f.name])
+	return types.DefaultTypeAdapter.NativeToValue(s.remainingFields()[structField.name])
 }
 
 // remainingFields converts all fields with the conversion byConverter at once, and returns them by
@@ -123,8 +123,8 @@ func (s *lazyStruct) remainingFields() map[string]any {
 		// The converter accepts only a whole struct, so partial is a copy with only these fields.
 		partial := reflect.New(s.value.Type())
 		for i := range s.encoding.fields {
-			if f := &s.encoding.fields[i]; f.conversion == byConverter {
-				partial.Elem().FieldByIndex(f.index).Set(s.value.FieldByIndex(f.index))
+			if structField := &s.encoding.fields[i]; structField.conversion == byConverter {
+				partial.Elem().FieldByIndex(structField.index).Set(s.value.FieldByIndex(structField.index))
 			}
 		}
 		s.remaining = convertStruct(partial)
@@ -132,25 +132,25 @@ func (s *lazyStruct) remainingFields() map[string]any {
 	return s.remaining
 }
 
-// convertStruct converts the struct that p points to. It panics if the struct cannot be converted,
+// convertStruct converts the struct that pointer points to. It panics if the struct cannot be converted,
 // which does not happen for API types.
-func convertStruct(p reflect.Value) map[string]any {
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.Interface())
+func convertStruct(pointer reflect.Value) map[string]any {
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pointer.Interface())
 	if err != nil {
 		panic(err)
 	}
-	return m
+	return tree
 }
 
 // mapper returns the whole struct as a CEL map.
 func (s *lazyStruct) mapper() traits.Mapper {
 	if s.wholeMap == nil {
-		m := convertStruct(s.value.Addr())
+		tree := convertStruct(s.value.Addr())
 		if s.kind != nil {
-			m["kind"] = s.kind.Kind
-			m["apiVersion"] = s.kind.GroupVersion().String()
+			tree["kind"] = s.kind.Kind
+			tree["apiVersion"] = s.kind.GroupVersion().String()
 		}
-		s.wholeMap = types.NewStringInterfaceMap(types.DefaultTypeAdapter, m)
+		s.wholeMap = types.NewStringInterfaceMap(types.DefaultTypeAdapter, tree)
 	}
 	return s.wholeMap
 }

@@ -15,50 +15,53 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// fill sets random fields of an object, down to a depth of 9. It leaves values with their own encoding
+// maxFillDepth is deep enough for the container fields of a pod template in a workload.
+const maxFillDepth = 9
+
+// fill sets random fields of an object, down to maxFillDepth. It leaves values with their own encoding
 // unset.
-func fill(r *rand.Rand, v reflect.Value, depth int) {
-	if depth > 9 || r.Intn(4) == 0 {
+func fill(random *rand.Rand, target reflect.Value, depth int) {
+	if depth > maxFillDepth || random.Intn(4) == 0 {
 		return
 	}
-	if v.CanAddr() {
-		if _, ok := v.Addr().Interface().(json.Marshaler); ok { // has its own encoding
+	if target.CanAddr() {
+		if _, ok := target.Addr().Interface().(json.Marshaler); ok { // has its own encoding
 			return
 		}
 	}
-	switch v.Kind() {
+	switch target.Kind() {
 	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		fill(r, v.Elem(), depth+1)
+		target.Set(reflect.New(target.Type().Elem()))
+		fill(random, target.Elem(), depth+1)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				fill(r, v.Field(i), depth+1)
+		for i := range target.NumField() {
+			if target.Type().Field(i).IsExported() {
+				fill(random, target.Field(i), depth+1)
 			}
 		}
 	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), r.Intn(3), 3))
-		for i := range v.Len() {
-			fill(r, v.Index(i), depth+1)
+		target.Set(reflect.MakeSlice(target.Type(), random.Intn(3), 3))
+		for i := range target.Len() {
+			fill(random, target.Index(i), depth+1)
 		}
 	case reflect.Map:
-		if v.Type().Key().Kind() == reflect.String {
-			v.Set(reflect.MakeMap(v.Type()))
-			value := reflect.New(v.Type().Elem()).Elem()
-			fill(r, value, depth+1)
-			v.SetMapIndex(reflect.ValueOf("k").Convert(v.Type().Key()), value)
+		if target.Type().Key().Kind() == reflect.String {
+			target.Set(reflect.MakeMap(target.Type()))
+			value := reflect.New(target.Type().Elem()).Elem()
+			fill(random, value, depth+1)
+			target.SetMapIndex(reflect.ValueOf("k").Convert(target.Type().Key()), value)
 		}
 	case reflect.String:
-		v.SetString("s")
+		target.SetString("s")
 	case reflect.Bool:
-		v.SetBool(true)
+		target.SetBool(true)
 	case reflect.Int, reflect.Int32, reflect.Int64:
-		v.SetInt(int64(r.Intn(3)))
+		target.SetInt(int64(random.Intn(3)))
 	}
 }
 
-// compare reads a lazily converted value in all ways and compares it with the tree. path is the path of
-// the value in messages. It returns the number of compared values.
+// compare reads a lazily converted value in all ways and compares it with the tree. path is the
+// path of the value in messages. It returns the number of compared values.
 func compare(t *testing.T, path string, got ref.Val, want any) (compared int) {
 	t.Helper()
 	adapter := types.DefaultTypeAdapter
@@ -105,19 +108,20 @@ func compare(t *testing.T, path string, got ref.Val, want any) (compared int) {
 	return compared
 }
 
-// TestLazyTree checks that lazy and eager conversion give the same values for every kind.
-func TestLazyTree(t *testing.T) {
+// TestLazyTreeEqualsEagerTree checks that lazy and eager conversion give the same values for every
+// kind.
+func TestLazyTreeEqualsEagerTree(t *testing.T) {
 	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := rand.New(rand.NewSource(1))
+	random := rand.New(rand.NewSource(1))
 	encodings := &StructEncodings{}
 	compared := 0
 	for _, kind := range catalog.Kinds() {
 		for range 20 {
 			obj := kind.New()
-			fill(r, reflect.ValueOf(obj).Elem(), 0)
+			fill(random, reflect.ValueOf(obj).Elem(), 0)
 			want, err := Tree(obj, kind.GVK())
 			if err != nil {
 				t.Fatal(err)
@@ -132,7 +136,7 @@ func TestLazyTree(t *testing.T) {
 			}
 		}
 	}
-	if compared < 10000 {
+	if compared < 10000 { // fewer means that fill leaves too many objects empty
 		t.Errorf("got %d compared values, want at least 10000", compared)
 	}
 }

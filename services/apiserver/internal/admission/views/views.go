@@ -37,12 +37,12 @@ type Views struct {
 // shared by all requests. family returns the served versions of the request's resource.
 func NewViews(
 	ctx context.Context,
-	c *codec.Codec,
+	objectCodec *codec.Codec,
 	encodings *StructEncodings,
 	r *admission.Request,
 	family func() []*apiset.Resource,
 ) *Views {
-	return &Views{ctx: ctx, codec: c, encodings: encodings, request: r, family: family}
+	return &Views{ctx: ctx, codec: objectCodec, encodings: encodings, request: r, family: family}
 }
 
 // Object returns the object with all changes so far, in the version in which it was last changed.
@@ -66,7 +66,8 @@ type View struct {
 	objectTree, oldTree any
 }
 
-// ForKind returns the view of the objects in a kind, which is a version of the request's resource.
+// ForKind returns the view of the objects as the given kind, which must be a version of the
+// request's resource.
 // It includes changes that were made in other views. An error is a Status.
 func (v *Views) ForKind(kind schema.GroupVersionKind) (*View, error) {
 	view, err := v.viewIn(kind)
@@ -263,14 +264,14 @@ func (v *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 		if resource == nil {
 			return nil, fmt.Errorf("no kind %q is served for version %q", v.Kind.Kind, v.Kind.GroupVersion())
 		}
-		d, err := resource.Coder.DecodeBody("application/json", doc, false)
-		return requireKind(d, err, v.Kind)
+		decoded, err := resource.Coder.DecodeBody("application/json", doc, false)
+		return requireKind(decoded, err, v.Kind)
 	}
-	d, err := v.views.codec.Decode("application/json", doc, v.Kind, nil, strict)
-	if err == nil && len(d.Unknown) > 0 {
-		err = runtime.NewStrictDecodingError(d.Unknown)
+	decoded, err := v.views.codec.Decode("application/json", doc, v.Kind, nil, strict)
+	if err == nil && len(decoded.Unknown) > 0 {
+		err = runtime.NewStrictDecodingError(decoded.Unknown)
 	}
-	obj, err := requireKind(d, err, v.Kind)
+	obj, err := requireKind(decoded, err, v.Kind)
 	if err != nil {
 		return nil, err
 	}
@@ -280,11 +281,11 @@ func (v *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 
 // requireKind returns a decoded object. It returns a KindError if the object does not have the
 // expected kind, and err if decoding has failed.
-func requireKind(d codec.Decoded, err error, expected schema.GroupVersionKind) (runtime.Object, error) {
-	if err == nil && d.GVK != expected {
-		err = &KindError{From: expected, To: d.GVK, Object: d.Object}
+func requireKind(decoded codec.Decoded, err error, expected schema.GroupVersionKind) (runtime.Object, error) {
+	if err == nil && decoded.GVK != expected {
+		err = &KindError{From: expected, To: decoded.GVK, Object: decoded.Object}
 	}
-	return d.Object, err
+	return decoded.Object, err
 }
 
 // ObjectJSON returns the JSON of the object with its kind, or "null" if there is no object.
@@ -312,16 +313,16 @@ func (v *View) encode(obj runtime.Object) ([]byte, error) {
 }
 
 // Encode returns the JSON of an object with its kind, without a trailing newline.
-func Encode(c *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([]byte, error) {
+func Encode(objectCodec *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([]byte, error) {
 	before := obj.GetObjectKind().GroupVersionKind() // Encode may change it
-	b, err := c.Encode(obj, kind, "application/json", false)
+	encoded, err := objectCodec.Encode(obj, kind, "application/json", false)
 	if _, ok := obj.(*unstructured.Unstructured); !ok {
 		obj.GetObjectKind().SetGroupVersionKind(before)
 	}
-	for len(b) > 0 && b[len(b)-1] == '\n' {
-		b = b[:len(b)-1]
+	for len(encoded) > 0 && encoded[len(encoded)-1] == '\n' {
+		encoded = encoded[:len(encoded)-1]
 	}
-	return b, err
+	return encoded, err
 }
 
 // ObjectTree returns the object as a map for expressions, or nil.
@@ -344,11 +345,11 @@ func Tree(obj runtime.Object, kind schema.GroupVersionKind) (map[string]any, err
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object, nil
 	}
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err
 	}
-	m["kind"] = kind.Kind
-	m["apiVersion"] = kind.GroupVersion().String()
-	return m, nil
+	tree["kind"] = kind.Kind
+	tree["apiVersion"] = kind.GroupVersion().String()
+	return tree, nil
 }

@@ -23,26 +23,26 @@ import (
 )
 
 var (
-	v1 = autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")
-	v2 = autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")
+	autoscalerV1 = autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")
+	autoscalerV2 = autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")
 )
 
-// autoscaler returns a request in version v1 for a kind that is also served in v2. The object has 5
-// replicas and a target of 50 %, the old object 3 and 30 %.
-func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.Request) {
+// newAutoscalerViews returns the views of a request in version v1 for a kind that is also served in
+// v2. The object has 5 replicas and a target of 50 %, the old object 3 and 30 %.
+func newAutoscalerViews(t *testing.T, op admission.Operation) (*views.Views, *admission.Request) {
 	t.Helper()
 	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	objectCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var family []*apiset.Resource
 	for _, gv := range []schema.GroupVersion{autoscalingv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion} {
 		k := catalog.Resource(gv.WithResource("horizontalpodautoscalers"))
-		family = append(family, &apiset.Resource{Kind: k, Coder: c.ForKind(k)})
+		family = append(family, &apiset.Resource{Kind: k, Coder: objectCodec.ForKind(k)})
 	}
 	newAutoscaler := func(maxReplicas, cpu int32) runtime.Object {
 		return &autoscalingv1.HorizontalPodAutoscaler{
@@ -50,42 +50,43 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 			Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: maxReplicas, TargetCPUUtilizationPercentage: &cpu},
 		}
 	}
-	r := &admission.Request{Operation: op, Resource: family[0].Kind, Kind: v1, Namespace: "ns", Name: "a"}
+	req := &admission.Request{Operation: op, Resource: family[0].Kind, Kind: autoscalerV1, Namespace: "ns", Name: "a"}
 	if op != admission.Delete {
-		r.Object = newAutoscaler(5, 50)
+		req.Object = newAutoscaler(5, 50)
 	}
 	if op != admission.Create {
-		r.OldObject = newAutoscaler(3, 30)
+		req.OldObject = newAutoscaler(3, 30)
 	}
-	return views.NewViews(t.Context(), c, &views.StructEncodings{}, r, func() []*apiset.Resource { return family }), r
+	return views.NewViews(t.Context(), objectCodec, &views.StructEncodings{}, req, func() []*apiset.Resource { return family }), req
 }
 
 // viewIn returns the view of the objects in a version.
-func viewIn(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.View {
+func viewIn(t *testing.T, requestViews *views.Views, kind schema.GroupVersionKind) *views.View {
 	t.Helper()
-	w, err := v.ForKind(kind)
+	view, err := requestViews.ForKind(kind)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w
+	return view
 }
 
-// TestSameVersionReturnsTheRequestObject checks that the view in the version of the request is not a copy.
+// TestSameVersionReturnsTheRequestObject checks that the view in the version of the request is not
+// a copy.
 func TestSameVersionReturnsTheRequestObject(t *testing.T) {
-	v, r := autoscaler(t, admission.Update)
-	w := viewIn(t, v, v1)
-	if w.Object != r.Object || w.Old != r.OldObject || viewIn(t, v, v1) != w {
+	requestViews, req := newAutoscalerViews(t, admission.Update)
+	view := viewIn(t, requestViews, autoscalerV1)
+	if view.Object != req.Object || view.Old != req.OldObject || viewIn(t, requestViews, autoscalerV1) != view {
 		t.Error("got other objects, want those of the request")
 	}
-	if err := v.WriteBack(); err != nil {
+	if err := requestViews.WriteBack(); err != nil {
 		t.Errorf("WriteBack: got error %v, want none", err)
 	}
 }
 
 // TestOtherVersionIsConverted checks the objects, the JSON and the tree of a view in another version.
 func TestOtherVersionIsConverted(t *testing.T) {
-	v, _ := autoscaler(t, admission.Update)
-	view := viewIn(t, v, v2)
+	requestViews, _ := newAutoscalerViews(t, admission.Update)
+	view := viewIn(t, requestViews, autoscalerV2)
 	o, ok := view.Object.(*autoscalingv2.HorizontalPodAutoscaler)
 	if !ok || o.Spec.MaxReplicas != 5 || len(o.Spec.Metrics) != 1 || *o.Spec.Metrics[0].Resource.Target.AverageUtilization != 50 ||
 		o.ResourceVersion != "7" {
@@ -107,7 +108,7 @@ func TestOtherVersionIsConverted(t *testing.T) {
 		tree.Get(types.String("kind")) != types.String("HorizontalPodAutoscaler") {
 		t.Errorf("got tree %v, want apiVersion autoscaling/v2, kind HorizontalPodAutoscaler", tree)
 	}
-	if _, err := v.ForKind(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil ||
+	if _, err := requestViews.ForKind(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil ||
 		!strings.Contains(err.Error(), "unknown conversion") {
 		t.Errorf("version that is not served: got %v; want the error: unknown conversion", err)
 	}
@@ -115,17 +116,17 @@ func TestOtherVersionIsConverted(t *testing.T) {
 
 // TestMissingObjectsAreNull checks the old object of a create and the object of a delete.
 func TestMissingObjectsAreNull(t *testing.T) {
-	created, _ := autoscaler(t, admission.Create)
-	deleted, _ := autoscaler(t, admission.Delete)
-	for _, kind := range []schema.GroupVersionKind{v1, v2} {
+	created, _ := newAutoscalerViews(t, admission.Create)
+	deleted, _ := newAutoscalerViews(t, admission.Delete)
+	for _, kind := range []schema.GroupVersionKind{autoscalerV1, autoscalerV2} {
 		if b, err := viewIn(t, created, kind).OldJSON(); string(b) != "null" || err != nil {
 			t.Errorf("old object of a create in %s: got %s and error %v, want null and no error", kind.Version, b, err)
 		}
-		w := viewIn(t, deleted, kind)
-		if b, err := w.ObjectJSON(); string(b) != "null" || err != nil || w.Object != nil {
+		view := viewIn(t, deleted, kind)
+		if b, err := view.ObjectJSON(); string(b) != "null" || err != nil || view.Object != nil {
 			t.Errorf("object of a delete in %s: got %s and error %v, want null, no error and a nil object", kind.Version, b, err)
 		}
-		if tree := w.ObjectTree(); tree != nil {
+		if tree := view.ObjectTree(); tree != nil {
 			t.Errorf("object of a delete in %s: got tree %v, want nil", kind.Version, tree)
 		}
 	}
@@ -135,15 +136,15 @@ func TestMissingObjectsAreNull(t *testing.T) {
 // in the object of the request at the end.
 func TestChangesAreConvertedBack(t *testing.T) {
 	for name, kinds := range map[string][]schema.GroupVersionKind{
-		"own version":         {v1},
-		"other version":       {v2},
-		"versions in turn":    {v2, v1, v2},
-		"other version twice": {v2, v2},
+		"own version":          {autoscalerV1},
+		"other version":        {autoscalerV2},
+		"alternating versions": {autoscalerV2, autoscalerV1, autoscalerV2},
+		"other version twice":  {autoscalerV2, autoscalerV2},
 	} {
-		v, req := autoscaler(t, admission.Update)
+		requestViews, req := newAutoscalerViews(t, admission.Update)
 		want := int32(5)
 		for _, kind := range kinds {
-			view := viewIn(t, v, kind)
+			view := viewIn(t, requestViews, kind)
 			before, err := view.ObjectJSON()
 			if err != nil {
 				t.Fatal(err)
@@ -170,7 +171,7 @@ func TestChangesAreConvertedBack(t *testing.T) {
 				t.Errorf("%s: Replace reported a change for an equal document, want none", name)
 			}
 		}
-		if err := v.WriteBack(); err != nil {
+		if err := requestViews.WriteBack(); err != nil {
 			t.Fatal(err)
 		}
 		o := req.Object.(*autoscalingv1.HorizontalPodAutoscaler)
@@ -180,10 +181,10 @@ func TestChangesAreConvertedBack(t *testing.T) {
 	}
 }
 
-// TestOtherKindsAreRejected checks that a view decodes only valid objects of its kind.
-func TestOtherKindsAreRejected(t *testing.T) {
-	v, _ := autoscaler(t, admission.Create)
-	w := viewIn(t, v, v2)
+// TestDecodeRejectsOtherKindsAndInvalidJSON checks that a view decodes only valid objects of its kind.
+func TestDecodeRejectsOtherKindsAndInvalidJSON(t *testing.T) {
+	requestViews, _ := newAutoscalerViews(t, admission.Create)
+	view := viewIn(t, requestViews, autoscalerV2)
 	for doc, want := range map[string]string{
 		`{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"name":"a"}}`:       "the kind changed from autoscaling/v2, Kind=HorizontalPodAutoscaler to autoscaling/v1",
 		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`:                                       "the kind changed from autoscaling/v2",
@@ -191,15 +192,15 @@ func TestOtherKindsAreRejected(t *testing.T) {
 		`{`:  "",
 		`[]`: "",
 	} {
-		if obj, err := w.Decode([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
+		if obj, err := view.Decode([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Decode(%s): got object %v and error %v, want an error that contains %q", doc, obj, err, want)
 		}
 	}
 }
 
-// TestKindErrorHasTheWordsOfKubernetes checks that a patched object of another kind is rejected
+// TestKindErrorHasKubernetesMessage checks that a patched object of another kind is rejected
 // with the message of Kubernetes' conversion.
-func TestKindErrorHasTheWordsOfKubernetes(t *testing.T) {
+func TestKindErrorHasKubernetesMessage(t *testing.T) {
 	thing := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
 	named := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"}}}
 	for want, kindError := range map[string]*views.KindError{

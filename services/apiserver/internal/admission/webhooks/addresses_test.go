@@ -28,11 +28,11 @@ func withAuthProvider() *clientcmdapi.AuthInfo {
 func TestCredentialsForHostPreferMostSpecificName(t *testing.T) {
 	// Each user has its name as bearer token.
 	users := func(names ...string) *Credentials {
-		c := clientcmdapi.NewConfig()
+		kubeconfig := clientcmdapi.NewConfig()
 		for _, n := range names {
-			c.AuthInfos[n] = &clientcmdapi.AuthInfo{Token: n}
+			kubeconfig.AuthInfos[n] = &clientcmdapi.AuthInfo{Token: n}
 		}
-		return &Credentials{c}
+		return &Credentials{kubeconfig}
 	}
 	withCurrentContext := users("a", "me")
 	withCurrentContext.users.Contexts["x"] = &clientcmdapi.Context{AuthInfo: "me"}

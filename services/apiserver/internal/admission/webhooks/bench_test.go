@@ -8,27 +8,27 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// BenchmarkUnmatched measures the overhead of webhooks that do not match a request.
-func BenchmarkUnmatched(b *testing.B) {
+// BenchmarkUnmatchedWebhooks measures the overhead of webhooks that do not match a request.
+func BenchmarkUnmatchedWebhooks(b *testing.B) {
 	server := serve(b, func(http.ResponseWriter, receivedReview) string { b.Error("the webhook was called"); return "" })
-	for _, n := range []int{0, 10, 1000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			var all []*admissionv1.ValidatingWebhookConfiguration
-			for i := range n {
-				all = append(
-					all,
+	for _, webhookCount := range []int{0, 10, 1000} {
+		b.Run(fmt.Sprint(webhookCount), func(b *testing.B) {
+			var configurations []*admissionv1.ValidatingWebhookConfiguration
+			for i := range webhookCount {
+				configurations = append(
+					configurations,
 					validatingConfiguration(fmt.Sprintf("w%d", i), server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
 						w.Rules[0].Resources = []string{"secrets"}
 					}),
 				)
 			}
-			f := start(b, all...)
-			r := f.request()
-			if err := f.chain.Validate(b.Context(), r); err != nil {
+			fixture := start(b, configurations...)
+			req := fixture.request()
+			if err := fixture.chain.Validate(b.Context(), req); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if err := f.chain.Validate(b.Context(), r); err != nil {
+				if err := fixture.chain.Validate(b.Context(), req); err != nil {
 					b.Fatal(err)
 				}
 			}

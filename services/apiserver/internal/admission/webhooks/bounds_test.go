@@ -29,7 +29,7 @@ func TestResponseWithTooManyValuesFails(t *testing.T) {
 	} {
 		server := serve(t, func(http.ResponseWriter, receivedReview) string { return response })
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
-			f := start(
+			fixture := start(
 				t,
 				validatingConfiguration(
 					"a",
@@ -37,7 +37,7 @@ func TestResponseWithTooManyValuesFails(t *testing.T) {
 					func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy },
 				),
 			)
-			err := f.chain.Validate(t.Context(), f.request())
+			err := fixture.chain.Validate(t.Context(), fixture.request())
 			if policy == admissionv1.Ignore {
 				if err != nil {
 					t.Errorf("many %s, failurePolicy Ignore: got error %v, want none", name, err)
@@ -75,15 +75,15 @@ func TestResponseExtrasAreBounded(t *testing.T) {
 	}
 
 	// 2. Check the status: 1000 causes of the webhook and one with the number of the others.
-	st := apiStatus.Status()
-	if n := len(st.Details.Causes); n != 1001 || !strings.Contains(st.Details.Causes[n-1].Message, "4001 more") {
-		t.Errorf("got %d causes, the last one %q; want 1001, the last one with \"4001 more\"", n, st.Details.Causes[n-1].Message)
+	status := apiStatus.Status()
+	if n := len(status.Details.Causes); n != 1001 || !strings.Contains(status.Details.Causes[n-1].Message, "4001 more") {
+		t.Errorf("got %d causes, the last one %q; want 1001, the last one with \"4001 more\"", n, status.Details.Causes[n-1].Message)
 	}
-	if len(st.Reason) > 10<<10 || len(st.Details.UID) > 10<<10 {
-		t.Errorf("got a reason of %d bytes, a UID of %d, want at most 10 KiB each", len(st.Reason), len(st.Details.UID))
+	if len(status.Reason) > 10<<10 || len(status.Details.UID) > 10<<10 {
+		t.Errorf("got a reason of %d bytes, a UID of %d, want at most 10 KiB each", len(status.Reason), len(status.Details.UID))
 	}
-	if !strings.Contains(st.Message, "no") {
-		t.Errorf("got message %.100q, want that of the webhook, no", st.Message)
+	if !strings.Contains(status.Message, "no") {
+		t.Errorf("got message %.100q, want that of the webhook, no", status.Message)
 	}
 
 	// 3. Check the audit annotations and the warnings.
@@ -133,14 +133,14 @@ func TestReviewRequestsShareObjects(t *testing.T) {
 	const webhookCount, size = 60, 1 << 20
 	received, mayRespond := make(chan struct{}, webhookCount), make(chan struct{})
 	// The webhook reads the request only when it may respond.
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	httpServer := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		received <- struct{}{}
 		<-mayRespond
-		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.Copy(io.Discard, req.Body)
 		http.Error(w, "no", http.StatusInternalServerError)
 	}))
-	defer s.Close()
-	server := &webhookServer{Server: s}
+	defer httpServer.Close()
+	server := &webhookServer{Server: httpServer}
 	var configurations []*admissionv1.ValidatingWebhookConfiguration
 	ignorePolicy, seconds := admissionv1.Ignore, int32(30)
 	for i := range webhookCount {
@@ -155,12 +155,12 @@ func TestReviewRequestsShareObjects(t *testing.T) {
 			),
 		)
 	}
-	f := start(t, configurations...)
-	r := f.request()
-	setData(r, strings.Repeat("x", size))
+	fixture := start(t, configurations...)
+	req := fixture.request()
+	setData(req, strings.Repeat("x", size))
 	before := liveHeapBytes()
 	done := make(chan error, 1)
-	go func() { done <- f.chain.Validate(t.Context(), r) }()
+	go func() { done <- fixture.chain.Validate(t.Context(), req) }()
 	for range webhookCount {
 		<-received
 	}
@@ -192,11 +192,11 @@ func TestLongAnnotationsAreOmitted(t *testing.T) {
 		return `"allowed":true,"auditAnnotations":{"a":"` + long + `","b":"` + long + `","c":"` + long + `","d":"v"}`
 	})
 	f := start(t, validatingConfiguration("a", server.clientConfig("/")))
-	r := f.request()
-	if err := f.chain.Validate(t.Context(), r); err != nil {
+	req := f.request()
+	if err := f.chain.Validate(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Annotations(); len(got) != 3 || got["a.ex.test/annotations-left-out"] != "2" || got["a.ex.test/b"] != long {
+	if got := req.Annotations(); len(got) != 3 || got["a.ex.test/annotations-left-out"] != "2" || got["a.ex.test/b"] != long {
 		t.Errorf("got %d annotations, %q omitted, b of %d bytes; want 3, \"2\" omitted, b of %d bytes",
 			len(got), got["a.ex.test/annotations-left-out"], len(got["a.ex.test/b"]), len(long))
 	}

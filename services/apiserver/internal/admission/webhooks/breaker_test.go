@@ -57,17 +57,17 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	listener := pipetest.Listen(443)
 	server := &httptest.Server{
 		Listener: listener,
-		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Config: &http.Server{Handler: http.HandlerFunc(func(configured http.ResponseWriter, r *http.Request) {
 			var review struct{ Request struct{ UID string } }
 			if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
+				http.Error(configured, err.Error(), http.StatusBadRequest)
 				return
 			}
 			f.mu.Lock()
 			f.calls++
 			respond := f.respond
 			f.mu.Unlock()
-			recorder := &writeRecorder{ResponseWriter: w}
+			recorder := &writeRecorder{ResponseWriter: configured}
 			respond(recorder, review.Request.UID)
 			if !recorder.wrote {
 				panic(http.ErrAbortHandler)
@@ -101,17 +101,17 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	t.Cleanup(f.dispatcher.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	url, none := server.URL, admissionv1.SideEffectClassNone
-	w := webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
+	configured := webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
 		Name:                    "h.ex.test",
 		AdmissionReviewVersions: []string{"v1"},
 		SideEffects:             &none,
 		ClientConfig:            admissionv1.WebhookClientConfig{URL: &url, CABundle: ca},
 	}}
 	for _, change := range changes {
-		change(&w)
+		change(&configured)
 	}
-	f.hook = compileHook(nil, &admissionv1.ValidatingWebhookConfiguration{}, &w)
-	f.hook.caller = f.dispatcher.clients.callerFor("h", f.hook, w.ClientConfig)
+	f.hook = compileHook(nil, &admissionv1.ValidatingWebhookConfiguration{}, &configured)
+	f.hook.caller = f.dispatcher.clients.callerFor("h", f.hook, configured.ClientConfig)
 	return f
 }
 
@@ -171,7 +171,7 @@ func (f *fixture) call() callResult {
 
 // testReview returns a review request for an object named c.
 func testReview() *reviewRequest {
-	return &reviewRequest{head: []byte(`"name":"c"`), object: []byte("null"), old: []byte("null"), options: []byte("null")}
+	return &reviewRequest{head: []byte(`"name":"c"`), object: []byte("null"), oldObject: []byte("null"), options: []byte("null")}
 }
 
 // requireCalls tries to call the webhook several times. It checks the results, and that the server
@@ -192,11 +192,13 @@ func (f *fixture) requireCalls(webhook string, times int, want callResult) {
 	}
 }
 
-// TestFailuresThatKeepBreakerClosed checks that the breaker stays closed after failures of webhooks
-// with failurePolicy Ignore, invalid responses, and requests that the client cancels.
-func TestFailuresThatKeepBreakerClosed(t *testing.T) { synctest.Test(t, failuresThatKeepBreakerClosed) }
+// TestBreakerStaysClosedAfterOtherFailures checks that the breaker stays closed after failures of
+// webhooks with failurePolicy Ignore, invalid responses, and requests that the client cancels.
+func TestBreakerStaysClosedAfterOtherFailures(t *testing.T) {
+	synctest.Test(t, breakerStaysClosedAfterOtherFailures)
+}
 
-func failuresThatKeepBreakerClosed(t *testing.T) {
+func breakerStaysClosedAfterOtherFailures(t *testing.T) {
 	const enoughToOpen = failureThreshold + 1
 
 	// 1. Failures of a webhook with failurePolicy Ignore.
@@ -237,18 +239,18 @@ func failuresThatKeepBreakerClosed(t *testing.T) {
 // TestFullResponseLimiterKeepsBreakerClosed checks that the webhook counts as reachable if its large
 // response finds no slot of the response limiter.
 func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	const slots = 8
-	f.dispatcher.clients.responses = webhookclient.NewResponseLimiter(slots)
-	f.dispatcher.clients.responses.Timeout = time.Hour
+	fixture.dispatcher.clients.responses = webhookclient.NewResponseLimiter(slots)
+	fixture.dispatcher.clients.responses.Timeout = time.Hour
 	finish := make(chan struct{})
 	huge := strings.Repeat("x", 3<<19)
-	f.setResponse(func(w http.ResponseWriter, _ string) {
+	fixture.setResponse(func(w http.ResponseWriter, _ string) {
 		fmt.Fprint(w, huge)
 		_ = http.NewResponseController(w).Flush()
 		<-finish
 	})
-	slow, quick := *f.hook, *f.hook
+	slow, quick := *fixture.hook, *fixture.hook
 	slow.timeout, quick.timeout = time.Hour, 100*time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var holders sync.WaitGroup
@@ -278,16 +280,16 @@ func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
 
 // TestNoProbeAfterClose checks that a closed dispatcher starts no probe and reports nothing.
 func TestNoProbeAfterClose(t *testing.T) {
-	f := newFixture(t)
-	f.dispatcher.Close()
+	fixture := newFixture(t)
+	fixture.dispatcher.Close()
 	for range failureThreshold + 1 {
-		f.hook.caller.breaker.record(unreachable, errors.New("gone"))
+		fixture.hook.caller.breaker.record(unreachable, errors.New("gone"))
 	}
-	f.dispatcher.probes.Wait()
-	if n := len(f.events); n != 0 {
+	fixture.dispatcher.probes.Wait()
+	if n := len(fixture.events); n != 0 {
 		t.Errorf("closed dispatcher reported %d events, want none", n)
 	}
-	if err := f.hook.caller.breaker.Open(); err != nil {
+	if err := fixture.hook.caller.breaker.Open(); err != nil {
 		t.Errorf("breaker of a closed dispatcher is open: %v, want it closed", err)
 	}
 }
@@ -324,22 +326,23 @@ func TestUnreachableWebhookHasOneProbe(t *testing.T) {
 
 // TestCloseClosesConnections checks that closing the dispatcher closes idle connections.
 func TestCloseClosesConnections(t *testing.T) {
-	f := newFixture(t)
-	f.setResponse(respondAllowed)
-	f.requireCalls("is reachable", 1, callSucceeded)
-	f.dispatcher.Close()
-	<-f.closed
+	fixture := newFixture(t)
+	fixture.setResponse(respondAllowed)
+	fixture.requireCalls("is reachable", 1, callSucceeded)
+	fixture.dispatcher.Close()
+	<-fixture.closed
 }
 
-// TestTypeLabels checks the values of the label "type", which differ between metrics as in Kubernetes.
-func TestTypeLabels(t *testing.T) {
-	r := prometheus.NewRegistry()
-	m := NewMetrics(r)
+// TestTypeLabelDiffersBetweenMetrics checks the values of the label "type", which differ between
+// metrics as in Kubernetes.
+func TestTypeLabelDiffersBetweenMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
 	for _, hookType := range []string{typeMutating, typeValidating} {
 		m.observeConditions("n", hookType, "CREATE", 0)
 		m.observeExclusion("n", hookType, "CREATE")
 	}
-	families, err := r.Gather()
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,15 +382,15 @@ func TestSeriesAreRemovedWithWebhook(t *testing.T) {
 			metrics.observeSkipped(name, hookType)
 		}
 	}
-	countSeries := func() (n int) {
+	countSeries := func() (count int) {
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range families {
-			n += len(f.GetMetric())
+			count += len(f.GetMetric())
 		}
-		return n
+		return count
 	}
 	observeAll("kept")
 	before := countSeries()
@@ -398,7 +401,7 @@ func TestSeriesAreRemovedWithWebhook(t *testing.T) {
 		metrics.observeSkipped(fmt.Sprint("hook", i), typeValidating)
 	}
 	observeAll(otherHook)
-	if n, maximum := countSeries(), 2*before; n > maximum {
-		t.Errorf("got %d series after the webhooks were removed, want at most %d", n, maximum)
+	if count, maximum := countSeries(), 2*before; count > maximum {
+		t.Errorf("got %d series after the webhooks were removed, want at most %d", count, maximum)
 	}
 }

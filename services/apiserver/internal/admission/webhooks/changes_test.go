@@ -21,8 +21,8 @@ import (
 )
 
 // TestConfigurationChangeAppliesToNextRequest checks that the next request uses a changed
-// configuration, that a change keeps the breakers of other webhooks, and that a configuration that
-// becomes unreadable keeps its previous state.
+// configuration. A change keeps the breakers of other webhooks. A configuration that becomes corrupt
+// keeps its previous state.
 func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 	// 1. Open the breaker of an unreachable webhook.
 	server, closed := serve(t, respondAllowed), serve(t, nil)
@@ -59,8 +59,8 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 	}{
 		{name: "no change", value: nil, want: "/1"},
 		{name: "changed path", value: encode(validatingConfiguration("b", server.clientConfig("/2"))), want: "/2"},
-		{name: "undecodable configuration", value: []byte("damaged"), want: "/2"},
-		{name: "decodable again", value: encode(validatingConfiguration("b", server.clientConfig("/3"))), want: "/3"},
+		{name: "corrupt configuration", value: []byte("corrupt"), want: "/2"},
+		{name: "replaced configuration", value: encode(validatingConfiguration("b", server.clientConfig("/3"))), want: "/3"},
 	} {
 		if step.value != nil {
 			fixture.put("b", step.value)
@@ -81,7 +81,7 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 	server := serve(t, respondAllowed)
 	seven := int32(7)
 	for want, seconds := range map[string]*int32{"timeout=10s": nil, "timeout=7s": &seven} {
-		f := start(
+		fixture := start(
 			t,
 			validatingConfiguration(
 				"h",
@@ -90,7 +90,7 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 			),
 		)
 		server.forgetRequests()
-		err := f.validate()
+		err := fixture.validate()
 		if err != nil || server.requests()[0].query != want || server.requests()[0].Request.Options.Kind != "CreateOptions" {
 			t.Errorf("got error %v and call %+v, want no error and a call with %s and CreateOptions", err, server.requests()[0], want)
 		}
@@ -102,12 +102,12 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 func TestConditionsFailWithoutCompiler(t *testing.T) {
 	server := serve(t, respondAllowed)
 	for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: `failed calling webhook "h.ex.test": broken`, admissionv1.Ignore: ""} {
-		f := startWith(t, func(c *webhooks.Config) {
+		fixture := startWith(t, func(c *webhooks.Config) {
 			c.Compiler = func() (*expressions.Compiler, error) { return nil, errors.New("broken") }
 		}, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
 			w.FailurePolicy, w.MatchConditions = &policy, []admissionv1.MatchCondition{{Name: "a", Expression: "true"}}
 		}))
-		if got := statusText(f.validate()); !strings.Contains(got, want) || want == "" && got != "" {
+		if got := statusText(fixture.validate()); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("failurePolicy %s: got error %q, want %q", policy, got, want)
 		}
 		if calls := len(server.requests()); calls != 0 {
@@ -150,12 +150,12 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 			var f *fixture
 			change := func(w *webhooks.Config) {
 				w.Family = func(*registry.Kind) (all []*apiset.Resource) {
-					for _, v := range []string{autoscalingv1.SchemeGroupVersion.Version, autoscalingv2.SchemeGroupVersion.Version} {
-						k := f.catalog.Resource(
-							autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers").GroupResource().WithVersion(v),
+					for _, version := range []string{autoscalingv1.SchemeGroupVersion.Version, autoscalingv2.SchemeGroupVersion.Version} {
+						kind := f.catalog.Resource(
+							autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers").GroupResource().WithVersion(version),
 						)
-						if v == "v2" || !withoutV1.Load() {
-							all = append(all, &apiset.Resource{Kind: k, Coder: f.codec.ForKind(k)})
+						if version == "v2" || !withoutV1.Load() {
+							all = append(all, &apiset.Resource{Kind: kind, Coder: f.codec.ForKind(kind)})
 						}
 					}
 					return all
@@ -182,13 +182,13 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 					),
 				)
 			}
-			k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
+			kind := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 			autoscaler := &autoscalingv1.HorizontalPodAutoscaler{
 				ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "ns"},
 				Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3},
 			}
 			req := &admission.Request{
-				Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "ns", Name: "h",
+				Operation: admission.Create, Resource: kind, Kind: kind.GVK(), Namespace: "ns", Name: "h",
 				Options: &metav1.CreateOptions{}, Object: autoscaler,
 			}
 			admit, wantReplicas := f.chain.Validate, int32(3)

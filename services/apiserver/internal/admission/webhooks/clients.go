@@ -47,8 +47,8 @@ type clients struct {
 	callers map[string]*caller // by caller.key
 }
 
-// newClients returns a clients without callers. b creates the breakers of the callers.
-func newClients(config *Config, b breakerFactory) (*clients, error) {
+// newClients returns a clients without callers. breakers creates the breakers of the callers.
+func newClients(config *Config, breakers breakerFactory) (*clients, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionreview.AddToScheme, admissionreviewv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -69,7 +69,7 @@ func newClients(config *Config, b breakerFactory) (*clients, error) {
 	}
 	return &clients{
 		credentials: config.Credentials, services: config.Services, internal: internal, dialers: config.Dialers, calls: config.Calls,
-		responses: responses, breakers: b, log: config.Logger, callers: map[string]*caller{},
+		responses: responses, breakers: breakers, log: config.Logger, callers: map[string]*caller{},
 		content: rest.ClientContentConfig{
 			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionreview.SchemeGroupVersion,
 			Negotiator: runtime.NewClientNegotiator(negotiated, admissionreview.SchemeGroupVersion),
@@ -143,13 +143,13 @@ func (c *caller) connect() (*rest.RESTClient, error) {
 }
 
 // newClient returns a REST client for a webhook, and a function that closes its connections.
-func (c *clients) newClient(w *admissionv1.WebhookClientConfig) (*rest.RESTClient, func(), error) {
-	address, config, err := c.addressOf(w)
+func (c *clients) newClient(clientConfig *admissionv1.WebhookClientConfig) (*rest.RESTClient, func(), error) {
+	address, config, err := c.addressOf(clientConfig)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(w.CABundle) > 0 {
-		config.CAData = slices.Concat(config.CAData, []byte{'\n'}, w.CABundle)
+	if len(clientConfig.CABundle) > 0 {
+		config.CAData = slices.Concat(config.CAData, []byte{'\n'}, clientConfig.CABundle)
 	}
 	client := webhookclient.NewInternalClient(c.internal, address, MaxResponse, c.calls)
 	release := func() {}
@@ -201,11 +201,11 @@ func (c *clients) addressOf(w *admissionv1.WebhookClientConfig) (*url.URL, *rest
 }
 
 // addressOfURL is addressOf for a webhook that is configured by URL instead of by service.
-func (c *clients) addressOfURL(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
-	if w.URL == nil {
+func (c *clients) addressOfURL(clientConfig *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
+	if clientConfig.URL == nil {
 		return nil, nil, errNoAddress
 	}
-	address, err := url.Parse(*w.URL)
+	address, err := url.Parse(*clientConfig.URL)
 	if err != nil {
 		return nil, nil, err
 	}

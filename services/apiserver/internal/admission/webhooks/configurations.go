@@ -42,13 +42,13 @@ type configurations struct {
 type hookSnapshot struct {
 	version objects.Version
 	index   *matcher.Index[*hook]
-	// err is set if a configuration is unreadable and was never readable before.
+	// err is set if a configuration is corrupt and no earlier version of it was decoded.
 	err error
 }
 
-// hooks returns an index of the configured hooks. If a configuration becomes unreadable, its last
-// readable state stays in effect. hooks returns an error if a configuration was never readable,
-// because its webhooks are unknown.
+// hooks returns an index of the configured hooks. If a configuration becomes corrupt, its last
+// decoded version stays in effect. hooks returns an error if no version of a configuration was
+// decoded, because its webhooks are unknown.
 func (c *configurations) hooks() (*matcher.Index[*hook], error) {
 	snapshot := c.source.Store.Snapshot()
 	if current := c.current.Load(); current != nil && current.version == snapshot.Version() {
@@ -96,7 +96,7 @@ func numberHooks(items []lister.Item[[]*hook]) (entries []matcher.Entry[*hook]) 
 	return entries
 }
 
-// names returns the names of the configured hooks, and false if a configuration is unreadable.
+// names returns the names of the configured hooks, and false if a configuration is corrupt.
 func (c *configurations) names() (map[string]bool, bool) {
 	if _, err := c.hooks(); err != nil {
 		return nil, false
@@ -130,12 +130,12 @@ func (c *configurations) compile(e *objects.Entry) ([]*hook, error) {
 	return out, nil
 }
 
-// logUnreadable logs that a configuration cannot be read. retained reports whether its last
-// readable state stays in effect.
-func (c *configurations) logUnreadable(e *objects.Entry, retained bool, err error) {
+// logCorrupt logs that a configuration is corrupt. retained reports whether its last
+// decoded version stays in effect.
+func (c *configurations) logCorrupt(entry *objects.Entry, retained bool, err error) {
 	consequence := "rejecting requests because the webhooks to call are unknown"
 	if retained {
 		consequence = "keeping its previous state"
 	}
-	c.log.Error("failed to read a webhook configuration; "+consequence, "configuration", e.Name(), "error", err)
+	c.log.Error("failed to read a webhook configuration; "+consequence, "configuration", entry.Name(), "error", err)
 }

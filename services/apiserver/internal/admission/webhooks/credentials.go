@@ -28,21 +28,21 @@ func LoadCredentials(configuration []byte) (*Credentials, error) {
 	if len(configuration) == 0 {
 		return nil, nil
 	}
-	var c struct {
+	var settings struct {
 		APIVersion     string `json:"apiVersion"`
 		Kind           string `json:"kind"`
 		KubeConfigFile string `json:"kubeConfigFile"`
 	}
-	err := admissionconfig.Decode(configuration, &c,
+	err := admissionconfig.Decode(configuration, &settings,
 		schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1", Kind: "WebhookAdmissionConfiguration"},
 		schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1alpha1", Kind: "WebhookAdmission"})
 	if err != nil {
 		return nil, err
 	}
-	if !filepath.IsAbs(c.KubeConfigFile) {
-		return nil, fmt.Errorf("kubeConfigFile: Invalid value: %q: must be an absolute file path", c.KubeConfigFile)
+	if !filepath.IsAbs(settings.KubeConfigFile) {
+		return nil, fmt.Errorf("kubeConfigFile: Invalid value: %q: must be an absolute file path", settings.KubeConfigFile)
 	}
-	users, err := (&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.KubeConfigFile}).Load()
+	users, err := (&clientcmd.ClientConfigLoadingRules{ExplicitPath: settings.KubeConfigFile}).Load()
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +98,8 @@ func (c *Credentials) userFor(target string) *clientcmdapi.AuthInfo {
 	}
 }
 
-// restConfig returns the client configuration for a user of the kubeconfig. If authInfo is nil, it has no
-// credentials.
+// restConfig returns the client configuration for a user of the kubeconfig. If authInfo is nil, it
+// has no credentials.
 func restConfig(authInfo *clientcmdapi.AuthInfo) (*rest.Config, error) {
 	config := &rest.Config{UserAgent: userAgent}
 	if authInfo == nil {

@@ -103,12 +103,12 @@ type fixture struct {
 // put creates or updates a stored configuration and waits until the cache has applied the write.
 func (f *fixture) put(name string, value []byte) {
 	f.t.Helper()
-	ev := storage.Event{Type: storage.Updated, Key: prefix + name, CreateRevision: 1, Value: value}
+	event := storage.Event{Type: storage.Updated, Key: prefix + name, CreateRevision: 1, Value: value}
 	if !f.stored[name] {
-		ev.Type, ev.CreateRevision = storage.Created, f.revision+1
+		event.Type, event.CreateRevision = storage.Created, f.revision+1
 	}
 	f.stored[name] = true
-	f.send(ev)
+	f.send(event)
 }
 
 // remove deletes a stored configuration and waits until the cache has applied the deletion.
@@ -119,13 +119,13 @@ func (f *fixture) remove(name string) {
 }
 
 // send sends an event at the next revision and waits until the cache has applied it.
-func (f *fixture) send(ev storage.Event) {
+func (f *fixture) send(event storage.Event) {
 	f.t.Helper()
 	f.revision++
-	ev.Revision = f.revision
-	f.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
+	event.Revision = f.revision
+	f.source.batches <- storage.Batch{Events: []storage.Event{event}, Revision: f.revision}
 	if err := <-f.source.applied; err != nil {
-		f.t.Fatalf("apply an event of type %v for %s: got %v, want no error", ev.Type, ev.Key, err)
+		f.t.Fatalf("apply an event of type %v for %s: got %v, want no error", event.Type, event.Key, err)
 	}
 }
 
@@ -246,11 +246,11 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 
 // request returns a request that creates a ConfigMap.
 func (f *fixture) request() *admission.Request {
-	k := f.catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
+	kind := f.catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	return &admission.Request{
 		Operation: admission.Create,
-		Resource:  k,
-		Kind:      k.GVK(),
+		Resource:  kind,
+		Kind:      kind.GVK(),
 		Namespace: "ns",
 		Name:      "c",
 		Options:   &metav1.CreateOptions{},

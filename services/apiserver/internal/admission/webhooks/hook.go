@@ -21,7 +21,7 @@ type hook struct {
 	// reinvoke reports whether the hook is called again if the object changes after its call.
 	reinvoke bool
 	timeout  time.Duration
-	// dryRun reports whether the hook may be called for dry runs.
+	// dryRun reports whether the hook may be called for dry runs: it has no side effects then.
 	dryRun bool
 	// version is the version of AdmissionReview to send, reviewV1 or reviewV1beta1.
 	version    string
@@ -55,30 +55,30 @@ func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []webhook {
 func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []webhook {
 	out := make([]webhook, len(c.Webhooks))
 	for i := range c.Webhooks {
-		w := &c.Webhooks[i]
+		mutatingWebhook := &c.Webhooks[i]
 		out[i] = webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
-			Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
-			NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects,
-			TimeoutSeconds: w.TimeoutSeconds, AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
-		}, reinvoke: w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy}
+			Name: mutatingWebhook.Name, ClientConfig: mutatingWebhook.ClientConfig, Rules: mutatingWebhook.Rules, FailurePolicy: mutatingWebhook.FailurePolicy, MatchPolicy: mutatingWebhook.MatchPolicy,
+			NamespaceSelector: mutatingWebhook.NamespaceSelector, ObjectSelector: mutatingWebhook.ObjectSelector, SideEffects: mutatingWebhook.SideEffects,
+			TimeoutSeconds: mutatingWebhook.TimeoutSeconds, AdmissionReviewVersions: mutatingWebhook.AdmissionReviewVersions, MatchConditions: mutatingWebhook.MatchConditions,
+		}, reinvoke: mutatingWebhook.ReinvocationPolicy != nil && *mutatingWebhook.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy}
 	}
 	return out
 }
 
 // compileHook compiles a webhook of a configuration. If that fails, the hook matches by its rules
 // only, and its calls fail, so that the failurePolicy decides on these requests.
-func compileHook(compiler func() (*expressions.Compiler, error), configuration metav1.Object, w *webhook) *hook {
+func compileHook(compiler func() (*expressions.Compiler, error), configuration metav1.Object, source *webhook) *hook {
 	h := &hook{
-		configuration: configuration.GetName(), name: w.Name, reinvoke: w.reinvoke, timeout: defaultTimeout,
-		ignore: w.FailurePolicy != nil && *w.FailurePolicy == admissionv1.Ignore,
+		configuration: configuration.GetName(), name: source.Name, reinvoke: source.reinvoke, timeout: defaultTimeout,
+		ignore: source.FailurePolicy != nil && *source.FailurePolicy == admissionv1.Ignore,
 	}
-	if w.TimeoutSeconds != nil {
-		h.timeout = time.Duration(*w.TimeoutSeconds) * time.Second
+	if source.TimeoutSeconds != nil {
+		h.timeout = time.Duration(*source.TimeoutSeconds) * time.Second
 	}
-	if s := w.SideEffects; s != nil {
+	if s := source.SideEffects; s != nil {
 		h.dryRun = *s == admissionv1.SideEffectClassNone || *s == admissionv1.SideEffectClassNoneOnDryRun
 	}
-	for _, v := range w.AdmissionReviewVersions {
+	for _, v := range source.AdmissionReviewVersions {
 		if v == reviewV1 || v == reviewV1beta1 {
 			h.version = v
 			break
@@ -88,8 +88,8 @@ func compileHook(compiler func() (*expressions.Compiler, error), configuration m
 		h.err = fmt.Errorf("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
 	}
 	criteria := matcher.Criteria{
-		Rules: matcher.Unnamed(w.Rules), Exact: w.MatchPolicy != nil && *w.MatchPolicy == admissionv1.Exact,
-		Namespaces: w.NamespaceSelector, Objects: w.ObjectSelector,
+		Rules: matcher.Unnamed(source.Rules), Exact: source.MatchPolicy != nil && *source.MatchPolicy == admissionv1.Exact,
+		Namespaces: source.NamespaceSelector, Objects: source.ObjectSelector,
 	}
 	var err error
 	if h.criteria, err = matcher.Compile(criteria); err != nil {
@@ -98,14 +98,14 @@ func compileHook(compiler func() (*expressions.Compiler, error), configuration m
 		criteria.Objects = nil
 		h.criteria, _ = matcher.Compile(criteria) // rules always compile
 	}
-	if len(w.MatchConditions) == 0 {
+	if len(source.MatchConditions) == 0 {
 		return h
 	}
-	c, err := compiler()
+	conditionCompiler, err := compiler()
 	if err != nil {
 		h.err = err
 		return h
 	}
-	h.conditions = matcher.CompileConditions(c, expressions.VariableSet{Authorizer: true}, w.MatchConditions, !h.ignore)
+	h.conditions = matcher.CompileConditions(conditionCompiler, expressions.VariableSet{Authorizer: true}, source.MatchConditions, !h.ignore)
 	return h
 }

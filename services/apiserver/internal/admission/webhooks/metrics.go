@@ -182,10 +182,10 @@ const maxCode = 600
 
 // observeCall records a call of a webhook: its duration, whether it rejected the request, and the
 // HTTP status code.
-func (m *Metrics) observeCall(name, hookType string, op admission.Operation, d time.Duration, rejected bool, code int) {
+func (m *Metrics) observeCall(name, hookType string, op admission.Operation, duration time.Duration, rejected bool, code int) {
 	rejectedLabel := strconv.FormatBool(rejected)
 	m.withName(name, hookType, func(name string) {
-		m.duration.WithLabelValues(name, hookType, string(op), rejectedLabel).Observe(d.Seconds())
+		m.duration.WithLabelValues(name, hookType, string(op), rejectedLabel).Observe(duration.Seconds())
 		m.requests.WithLabelValues(name, hookType, string(op), strconv.Itoa(min(code, maxCode)), rejectedLabel).Inc()
 	})
 }
@@ -203,13 +203,13 @@ func (m *Metrics) observeFailOpen(name, hookType string) {
 }
 
 // observeConditions records the duration of evaluating the match conditions of a webhook.
-func (m *Metrics) observeConditions(name, hookType string, op admission.Operation, d time.Duration) {
+func (m *Metrics) observeConditions(name, hookType string, op admission.Operation, duration time.Duration) {
 	label := hookType
 	if hookType == typeMutating {
 		label = "mutating"
 	}
 	m.withName(name, hookType, func(name string) {
-		m.evaluation.WithLabelValues(name, "webhook", label, string(op)).Observe(d.Seconds())
+		m.evaluation.WithLabelValues(name, "webhook", label, string(op)).Observe(duration.Seconds())
 	})
 }
 

@@ -29,18 +29,18 @@ type reinvocationKey struct{}
 // Admit implements admission.Mutator. It calls the hooks in order, and each hook sees the changes
 // of the previous ones. In the second run of the phase, it calls only hooks with the
 // reinvocationPolicy IfNeeded, and only if the object has changed after their first call.
-func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
-	found, err := p.candidates(ctx, r)
+func (p *Mutating) Admit(ctx context.Context, req *admission.Request) error {
+	found, err := p.candidates(ctx, req)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	reinvocation := r.Reinvocation(reinvocationKey{})
-	views := p.views(ctx, r)
+	reinvocation := req.Reinvocation(reinvocationKey{})
+	views := p.views(ctx, req)
 	for i := range found {
 		if !reinvocation.ShouldCall(found[i].Value.caller.key) {
 			continue
 		}
-		if err := p.callIfSelected(ctx, &found[i], r, views, reinvocation); err != nil {
+		if err := p.callIfSelected(ctx, &found[i], req, views, reinvocation); err != nil {
 			return err
 		}
 	}
@@ -55,18 +55,18 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 // error for the client if the request is rejected.
 func (p *Mutating) callIfSelected(
 	ctx context.Context,
-	c *matcher.Candidate[*hook],
+	candidate *matcher.Candidate[*hook],
 	req *admission.Request,
 	requestViews *views.Views,
 	reinvocation *admission.Reinvocation,
 ) error {
-	presentation, view, err := p.selectedView(ctx, c, req, requestViews)
+	matchedKind, view, err := p.selectedView(ctx, candidate, req, requestViews)
 	if err != nil || view == nil {
 		return err
 	}
-	h := c.Value
+	h := candidate.Value
 	start := time.Now()
-	changed, err := p.callAndPatch(ctx, h, req, presentation, view)
+	changed, err := p.callAndPatch(ctx, h, req, matchedKind, view)
 	audit.FromContext(ctx).AddDuration(audit.MutatingWebhook, time.Since(start))
 	request.FromContext(ctx).WaitTimes.Add(time.Since(start))
 	p.observe(h, req, start, err)
@@ -108,7 +108,7 @@ func (p *Mutating) callAndPatch(
 	ctx context.Context,
 	h *hook,
 	req *admission.Request,
-	presentation matcher.MatchedKind,
+	matchedKind matcher.MatchedKind,
 	view *views.View,
 ) (changed bool, err error) {
 	var response *reviewResponse
@@ -116,12 +116,13 @@ func (p *Mutating) callAndPatch(
 	if req.DryRun && !h.dryRun {
 		return false, dryRunUnsupported(h)
 	}
-	review, err := newReviewRequest(req, presentation, view)
+	review, err := newReviewRequest(req, matchedKind, view)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	resume := request.Suspend(ctx)
-	response, err = h.call(ctx, review, true)
+	const isMutating = true
+	response, err = h.call(ctx, review, isMutating)
 	resume()
 	addAnnotationsAndWarnings(ctx, h, req, response)
 	if err != nil {

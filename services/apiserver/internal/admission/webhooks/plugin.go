@@ -90,7 +90,7 @@ func newDispatcher(config Config, hookType string, hooksOf func(metav1.Object) [
 	d.configurations.compiled = lister.Compiled[[]*hook]{
 		Store:     config.Configurations.Store,
 		Compile:   d.configurations.compile,
-		OnInvalid: d.configurations.logUnreadable,
+		OnInvalid: d.configurations.logCorrupt,
 	}
 	if config.Metrics != nil {
 		config.Metrics.keepWhileConfigured(hookType, d.configurations.names)
@@ -110,13 +110,13 @@ type Mutating struct{ *dispatcher }
 
 // NewMutating returns the plugin. The caller must close it.
 func NewMutating(c Config) (*Mutating, error) {
-	d, err := newDispatcher(c, typeMutating, func(o metav1.Object) []webhook {
+	dispatcher, err := newDispatcher(c, typeMutating, func(o metav1.Object) []webhook {
 		if m, ok := o.(*admissionv1.MutatingWebhookConfiguration); ok {
 			return mutatingHooks(m)
 		}
 		return nil
 	})
-	return &Mutating{d}, err
+	return &Mutating{dispatcher}, err
 }
 
 // Validating is the plugin that calls validating webhooks.
@@ -124,13 +124,13 @@ type Validating struct{ *dispatcher }
 
 // NewValidating returns the plugin. The caller must close it.
 func NewValidating(c Config) (*Validating, error) {
-	d, err := newDispatcher(c, typeValidating, func(o metav1.Object) []webhook {
+	dispatcher, err := newDispatcher(c, typeValidating, func(o metav1.Object) []webhook {
 		if v, ok := o.(*admissionv1.ValidatingWebhookConfiguration); ok {
 			return validatingHooks(v)
 		}
 		return nil
 	})
-	return &Validating{d}, err
+	return &Validating{dispatcher}, err
 }
 
 // candidates returns the hooks whose rules match a request. It returns none for requests with
@@ -139,8 +139,8 @@ func (d *dispatcher) candidates(ctx context.Context, req *admission.Request) ([]
 	if matcher.Exempt(req) || request.FromContext(ctx).Startup {
 		return nil, nil
 	}
-	// Ready is called before and after WaitForWrites, because the acknowledged writes may fix an
-	// unreadable configuration.
+	// Ready is called before and after WaitForWrites, because the acknowledged writes may replace a
+	// corrupt configuration.
 	ready := d.Ready()
 	if err := d.Configurations.WaitForWrites(ctx); err != nil {
 		return nil, err
@@ -226,12 +226,12 @@ func (d *dispatcher) observe(h *hook, req *admission.Request, start time.Time, e
 
 // addAnnotationsAndWarnings adds the audit annotations of a response, which may be nil, to the
 // request, and its warnings to the response to the client.
-func addAnnotationsAndWarnings(ctx context.Context, h *hook, r *admission.Request, response *reviewResponse) {
+func addAnnotationsAndWarnings(ctx context.Context, h *hook, req *admission.Request, response *reviewResponse) {
 	if response == nil {
 		return
 	}
 	for key, value := range response.auditAnnotations {
-		r.Annotate(h.name+"/"+key, value)
+		req.Annotate(h.name+"/"+key, value)
 	}
 	for _, w := range response.warnings {
 		if !strings.ContainsFunc(w, unicode.IsControl) { // otherwise the warning is not a valid header

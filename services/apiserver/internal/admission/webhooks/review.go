@@ -31,26 +31,26 @@ const (
 // request in the same version share it.
 type reviewRequest struct {
 	// head holds the encoded fields that have no field below, without the enclosing braces.
-	head                 []byte
-	object, old, options []byte // JSON; "null" if absent
-	dryRun               bool
+	head                       []byte
+	object, oldObject, options []byte // JSON; "null" if absent
+	dryRun                     bool
 	// resource, subresource and operation are used in traces.
 	resource, subresource, operation string
 }
 
-// newReviewRequest encodes a request in the version as. v is the view in that version.
-func newReviewRequest(req *admission.Request, as matcher.MatchedKind, v *views.View) (*reviewRequest, error) {
-	admissionRequest := matcher.NewAdmissionRequest(req, as)
+// newReviewRequest encodes a request in the version matchedKind. view is the view in that version.
+func newReviewRequest(req *admission.Request, matchedKind matcher.MatchedKind, view *views.View) (*reviewRequest, error) {
+	admissionRequest := matcher.NewAdmissionRequest(req, matchedKind)
 	admissionRequest.DryRun = nil // body encodes it
 	review := &reviewRequest{
 		dryRun: req.DryRun, options: []byte("null"),
 		resource: admissionRequest.Resource.String(), subresource: admissionRequest.SubResource, operation: string(admissionRequest.Operation),
 	}
 	var err error
-	if review.object, err = v.ObjectJSON(); err != nil {
+	if review.object, err = view.ObjectJSON(); err != nil {
 		return nil, err
 	}
-	if review.old, err = v.OldJSON(); err != nil {
+	if review.oldObject, err = view.OldJSON(); err != nil {
 		return nil, err
 	}
 	if o := matcher.Options(req); o != nil {
@@ -79,7 +79,7 @@ func newReviewRequest(req *admission.Request, as matcher.MatchedKind, v *views.V
 func (r *reviewRequest) body(version string, uid types.UID) (first []byte, others [][]byte) {
 	first = fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/%s","request":{"uid":"%s",`, version, uid)
 	return first, [][]byte{
-		r.head, []byte(`,"object":`), r.object, []byte(`,"oldObject":`), r.old,
+		r.head, []byte(`,"object":`), r.object, []byte(`,"oldObject":`), r.oldObject,
 		fmt.Appendf(nil, `,"dryRun":%t,"options":`, r.dryRun), r.options, []byte("}}"),
 	}
 }
@@ -121,34 +121,34 @@ func parseResponse(review runtime.Object, uid types.UID, mutating bool) (*review
 }
 
 // parseV1 validates a v1 response.
-func parseV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*reviewResponse, error) {
-	r := a.Response
-	if r == nil {
+func parseV1(review *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*reviewResponse, error) {
+	admissionResponse := review.Response
+	if admissionResponse == nil {
 		return nil, errors.New("webhook response was absent")
 	}
-	if r.UID != uid {
-		return nil, fmt.Errorf("expected response.uid=%q, got %.100q", uid, r.UID)
+	if admissionResponse.UID != uid {
+		return nil, fmt.Errorf("expected response.uid=%q, got %.100q", uid, admissionResponse.UID)
 	}
-	if expected := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); a.GroupVersionKind() != expected {
-		return nil, fmt.Errorf("expected webhook response of %v, got %v", expected, a.GroupVersionKind())
+	if expected := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); review.GroupVersionKind() != expected {
+		return nil, fmt.Errorf("expected webhook response of %v, got %v", expected, review.GroupVersionKind())
 	}
-	response := &reviewResponse{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings}
+	response := &reviewResponse{allowed: admissionResponse.Allowed, result: admissionResponse.Result, auditAnnotations: admissionResponse.AuditAnnotations, warnings: admissionResponse.Warnings}
 	switch {
-	case !mutating && len(r.Patch) > 0:
+	case !mutating && len(admissionResponse.Patch) > 0:
 		return nil, errors.New("validating webhook may not return response.patch")
-	case !mutating && r.PatchType != nil:
+	case !mutating && admissionResponse.PatchType != nil:
 		return nil, errors.New("validating webhook may not return response.patchType")
 	case !mutating:
 		return response, nil
-	case len(r.Patch) > 0 && r.PatchType == nil:
+	case len(admissionResponse.Patch) > 0 && admissionResponse.PatchType == nil:
 		return nil, errors.New("webhook returned response.patch but not response.patchType")
-	case len(r.Patch) == 0 && r.PatchType != nil:
+	case len(admissionResponse.Patch) == 0 && admissionResponse.PatchType != nil:
 		return nil, errors.New("webhook returned response.patchType but not response.patch")
-	case r.PatchType != nil && *r.PatchType == "":
-		return nil, fmt.Errorf("webhook returned invalid response.patchType of %.100q", *r.PatchType)
-	case r.PatchType != nil:
-		response.patch = r.Patch
-		response.patchType = *r.PatchType
+	case admissionResponse.PatchType != nil && *admissionResponse.PatchType == "":
+		return nil, fmt.Errorf("webhook returned invalid response.patchType of %.100q", *admissionResponse.PatchType)
+	case admissionResponse.PatchType != nil:
+		response.patch = admissionResponse.Patch
+		response.patchType = *admissionResponse.PatchType
 	}
 	return response, nil
 }
@@ -156,18 +156,18 @@ func parseV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*rev
 // parseV1beta1 validates a v1beta1 response. As in Kubernetes, it checks neither the UID nor the
 // patch type.
 func parseV1beta1(a *admissionv1beta1.AdmissionReview) (*reviewResponse, error) {
-	r := a.Response
-	if r == nil {
+	admissionResponse := a.Response
+	if admissionResponse == nil {
 		return nil, errors.New("webhook response was absent")
 	}
 	response := &reviewResponse{
-		allowed:          r.Allowed,
-		result:           r.Result,
-		auditAnnotations: r.AuditAnnotations,
-		warnings:         r.Warnings,
-		patch:            r.Patch,
+		allowed:          admissionResponse.Allowed,
+		result:           admissionResponse.Result,
+		auditAnnotations: admissionResponse.AuditAnnotations,
+		warnings:         admissionResponse.Warnings,
+		patch:            admissionResponse.Patch,
 	}
-	if len(r.Patch) > 0 {
+	if len(admissionResponse.Patch) > 0 {
 		response.patchType = admissionv1.PatchTypeJSONPatch
 	}
 	return response, nil

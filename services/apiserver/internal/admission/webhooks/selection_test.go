@@ -28,17 +28,17 @@ func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 	const notYet = `403 Forbidden: configmaps "c" is forbidden: not yet ready to handle request`
 	never := func() bool { return false }
 	for name, test := range map[string]struct {
-		change func(*webhooks.Config)
-		want   string // error
-		calls  int
+		change    func(*webhooks.Config)
+		want      string // error
+		wantCalls int
 	}{
-		"loaded":                    {change: func(*webhooks.Config) {}, want: "", calls: 1},
-		"not loaded":                {change: func(c *webhooks.Config) { c.Ready = never }, want: notYet, calls: 0},
-		"loaded during the request": {change: loadedAfterWait, want: "", calls: 1},
+		"loaded":                    {change: func(*webhooks.Config) {}, want: "", wantCalls: 1},
+		"not loaded":                {change: func(c *webhooks.Config) { c.Ready = never }, want: notYet, wantCalls: 0},
+		"loaded during the request": {change: loadedAfterWait, want: "", wantCalls: 1},
 		"cache is behind": {change: func(c *webhooks.Config) {
 			c.Configurations.WaitForWrites = func(context.Context) error { return errors.New("behind") }
-		}, want: "no status: behind", calls: 0},
-		"unreadable configuration": {change: func(c *webhooks.Config) { c.Configurations.Decode = failDecoding }, want: notYet, calls: 0},
+		}, want: "no status: behind", wantCalls: 0},
+		"corrupt configuration": {change: func(c *webhooks.Config) { c.Configurations.Decode = failDecoding }, want: notYet, wantCalls: 0},
 	} {
 		server := serve(t, respondAllowed)
 		for _, hookType := range []string{"validating", "mutating"} {
@@ -51,9 +51,9 @@ func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 				f := startWith(t, test.change, mutatingConfiguration("h", server.clientConfig("/")))
 				got = f.chain.Mutate(t.Context(), f.request())
 			}
-			if calls := len(server.requests()) - before; statusText(got) != test.want || calls != test.calls {
+			if calls := len(server.requests()) - before; statusText(got) != test.want || calls != test.wantCalls {
 				t.Errorf("%s, %s webhook: got error %q and %d calls, want error %q and %d calls",
-					name, hookType, statusText(got), calls, test.want, test.calls)
+					name, hookType, statusText(got), calls, test.want, test.wantCalls)
 			}
 		}
 	}
@@ -67,21 +67,21 @@ func loadedAfterWait(c *webhooks.Config) {
 }
 
 // failDecoding is a decoder of configurations that always fails.
-func failDecoding(*objects.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
+func failDecoding(*objects.Entry) (metav1.Object, error) { return nil, errors.New("cannot decode") }
 
-// TestUnreadableConfigurationRejectsAllRequests checks that one unreadable configuration among others
+// TestCorruptConfigurationRejectsAllRequests checks that one corrupt configuration among others
 // rejects all requests.
-func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
+func TestCorruptConfigurationRejectsAllRequests(t *testing.T) {
 	server := serve(t, respondAllowed)
 	fixture := startWith(t, func(c *webhooks.Config) {
 		decode := c.Configurations.Decode
-		c.Configurations.Decode = func(e *objects.Entry) (metav1.Object, error) {
-			if e.Name() == "bad" {
-				return failDecoding(e)
+		c.Configurations.Decode = func(entry *objects.Entry) (metav1.Object, error) {
+			if entry.Name() == "corrupt" {
+				return failDecoding(entry)
 			}
-			return decode(e)
+			return decode(entry)
 		}
-	}, validatingConfiguration("bad", server.clientConfig("/")), validatingConfiguration("good", server.clientConfig("/")))
+	}, validatingConfiguration("corrupt", server.clientConfig("/")), validatingConfiguration("intact", server.clientConfig("/")))
 	for i := range 2 { // the second request uses the compiled state
 		const want = "not yet ready to handle request"
 		if got := statusText(fixture.validate()); !strings.Contains(got, want) {
@@ -91,8 +91,8 @@ func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
 			t.Errorf("request %d: got %d webhook calls, want none", i, calls)
 		}
 	}
-	if !strings.Contains(fixture.log.String(), "damaged") {
-		t.Errorf("got log\n%s\nwant it to contain the decoding error \"damaged\"", fixture.log)
+	if !strings.Contains(fixture.log.String(), "cannot decode") {
+		t.Errorf("got log\n%s\nwant it to contain the decoding error \"cannot decode\"", fixture.log)
 	}
 }
 
@@ -155,72 +155,77 @@ func (l labelledNamespace) Labels(context.Context, string) (map[string]string, e
 // rejects it only with Fail. Validating and mutating webhooks behave alike.
 func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 	inNamespaceWith := func(label string) func(*admissionv1.ValidatingWebhook) {
-		return func(w *admissionv1.ValidatingWebhook) {
-			w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": label}}
+		return func(mutatingWebhook *admissionv1.ValidatingWebhook) {
+			mutatingWebhook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": label}}
 		}
 	}
 	invalidSelector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
 	withConditions := func(expressions ...string) func(*admissionv1.ValidatingWebhook) {
-		return func(w *admissionv1.ValidatingWebhook) {
+		return func(mutatingWebhook *admissionv1.ValidatingWebhook) {
 			for i, e := range expressions {
-				w.MatchConditions = append(w.MatchConditions, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
+				mutatingWebhook.MatchConditions = append(mutatingWebhook.MatchConditions, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
 			}
 		}
 	}
 	const denied = `admission webhook "h.ex.test" denied`
 	for name, test := range map[string]struct {
-		hook         func(*admissionv1.ValidatingWebhook)
-		labels       map[string]string // of the namespace; nil if the lookup fails
-		fail, ignore string            // part of the error with that failurePolicy; "" if the request is admitted
+		hook   func(*admissionv1.ValidatingWebhook)
+		labels map[string]string // of the namespace; nil if the lookup fails
+		// Part of the error with the failurePolicy Fail or Ignore; "" if the request is admitted.
+		wantFail, wantIgnore string
 	}{
-		"no selector":                       {hook: withConditions(), fail: denied, ignore: denied},
-		"namespace selector matches":        {hook: inNamespaceWith("x"), labels: map[string]string{"is": "x"}, fail: denied, ignore: denied},
+		"no selector":                       {hook: withConditions(), wantFail: denied, wantIgnore: denied},
+		"namespace selector matches":        {hook: inNamespaceWith("x"), labels: map[string]string{"is": "x"}, wantFail: denied, wantIgnore: denied},
 		"namespace selector does not match": {hook: inNamespaceWith("x"), labels: map[string]string{"is": "y"}},
-		"namespace lookup fails":            {hook: inNamespaceWith("x"), fail: "500 InternalError", ignore: "500 InternalError"},
-		"object selector does not match": {hook: func(w *admissionv1.ValidatingWebhook) {
-			w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+		"namespace lookup fails":            {hook: inNamespaceWith("x"), wantFail: "500 InternalError", wantIgnore: "500 InternalError"},
+		"object selector does not match": {hook: func(mutatingWebhook *admissionv1.ValidatingWebhook) {
+			mutatingWebhook.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 		}},
 		"invalid object selector": {
-			hook: func(w *admissionv1.ValidatingWebhook) { w.ObjectSelector = invalidSelector },
-			fail: `failed calling webhook "h.ex.test": objectSelector: `,
+			hook:     func(mutatingWebhook *admissionv1.ValidatingWebhook) { mutatingWebhook.ObjectSelector = invalidSelector },
+			wantFail: `failed calling webhook "h.ex.test": objectSelector: `,
 		},
 		"no known review version": {
-			hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9"} },
-			fail: "does not accept known AdmissionReview versions",
+			hook: func(mutatingWebhook *admissionv1.ValidatingWebhook) {
+				mutatingWebhook.AdmissionReviewVersions = []string{"v9"}
+			},
+			wantFail: "does not accept known AdmissionReview versions",
 		},
 		"second review version is known": {
-			hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"} },
-			fail: denied, ignore: denied,
+			hook: func(mutatingWebhook *admissionv1.ValidatingWebhook) {
+				mutatingWebhook.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"}
+			},
+			wantFail: denied, wantIgnore: denied,
 		},
-		"conditions are true":                 {hook: withConditions("request.name == 'c'", "object.data.k == 'v'"), fail: denied, ignore: denied},
+		"conditions are true":                 {hook: withConditions("request.name == 'c'", "object.data.k == 'v'"), wantFail: denied, wantIgnore: denied},
 		"one condition is false":              {hook: withConditions("true", "request.name == 'other'")},
 		"condition asks a denying authorizer": {hook: withConditions("authorizer.group('').resource('pods').check('get').allowed()")},
 		"condition fails": {
-			hook: withConditions("object.data.none == 'v'"),
-			fail: "403 Forbidden: configmaps \"c\" is forbidden: expression 'object.data.none == 'v'' resulted in error",
+			hook:     withConditions("object.data.none == 'v'"),
+			wantFail: "403 Forbidden: configmaps \"c\" is forbidden: expression 'object.data.none == 'v'' resulted in error",
 		},
-		"condition does not compile": {hook: withConditions("nothing"), fail: "compilation failed"},
+		"condition does not compile": {hook: withConditions("nothing"), wantFail: "compilation failed"},
 	} {
-		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: test.fail, admissionv1.Ignore: test.ignore} {
+		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: test.wantFail, admissionv1.Ignore: test.wantIgnore} {
 			server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":false` })
 			// The mutating webhook has the same selectors and conditions as the validating one.
 			configure := func(config *webhooks.Config) {
 				config.Namespaces, config.Authorizer = labelledNamespace{test.labels}, denyAll{}
 			}
-			withPolicy := func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }
+			withPolicy := func(mutatingWebhook *admissionv1.ValidatingWebhook) { mutatingWebhook.FailurePolicy = &policy }
 			fixture := startWith(t, configure, validatingConfiguration("h", server.clientConfig("/"), test.hook, withPolicy))
 			mutatingFixture := startWith(t, configure,
-				mutatingConfiguration("h", server.clientConfig("/m"), func(w *admissionv1.MutatingWebhook) {
-					v := admissionv1.ValidatingWebhook{
-						Rules:                   w.Rules,
-						AdmissionReviewVersions: w.AdmissionReviewVersions,
+				mutatingConfiguration("h", server.clientConfig("/m"), func(mutatingWebhook *admissionv1.MutatingWebhook) {
+					validatingWebhook := admissionv1.ValidatingWebhook{
+						Rules:                   mutatingWebhook.Rules,
+						AdmissionReviewVersions: mutatingWebhook.AdmissionReviewVersions,
 						FailurePolicy:           &policy,
 					}
-					test.hook(&v)
-					w.FailurePolicy = v.FailurePolicy
-					w.NamespaceSelector = v.NamespaceSelector
-					w.ObjectSelector = v.ObjectSelector
-					w.AdmissionReviewVersions, w.MatchConditions = v.AdmissionReviewVersions, v.MatchConditions
+					test.hook(&validatingWebhook)
+					mutatingWebhook.FailurePolicy = validatingWebhook.FailurePolicy
+					mutatingWebhook.NamespaceSelector = validatingWebhook.NamespaceSelector
+					mutatingWebhook.ObjectSelector = validatingWebhook.ObjectSelector
+					mutatingWebhook.AdmissionReviewVersions, mutatingWebhook.MatchConditions = validatingWebhook.AdmissionReviewVersions, validatingWebhook.MatchConditions
 				}))
 			wantCalls := 0
 			if want == denied {
@@ -254,7 +259,10 @@ func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.De
 // TestFailedMutatingWebhookFollowsFailurePolicy checks the error, the audit annotations and the
 // metrics of a mutating webhook that fails and may be called ifNeeded.
 func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
-	failing := serve(t, func(w http.ResponseWriter, _ receivedReview) string { w.WriteHeader(500); return "" })
+	failing := serve(t, func(mutatingWebhook http.ResponseWriter, _ receivedReview) string {
+		mutatingWebhook.WriteHeader(500)
+		return ""
+	})
 	addsKey := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
@@ -267,39 +275,39 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 		isDryRun       bool
 		hasSideEffects bool
 		want           string   // prefix of the error
-		audit          []string // keys of audit annotations
-		failedOpen     float64  // calls counted as failed open
+		wantAudit      []string // keys of audit annotations
+		wantFailedOpen float64  // calls counted as failed open
 	}{
 		"Fail": {
-			policy: admissionv1.Fail,
-			want:   `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
-			audit:  []string{prefix + "round_0_index_0"},
+			policy:    admissionv1.Fail,
+			want:      `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
+			wantAudit: []string{prefix + "round_0_index_0"},
 		},
-		"Ignore": {policy: admissionv1.Ignore, failedOpen: 2, audit: []string{
+		"Ignore": {policy: admissionv1.Ignore, wantFailedOpen: 2, wantAudit: []string{
 			"failed-open." + prefix + "round_0_index_0", "failed-open." + prefix + "round_1_index_0",
 			prefix + "round_0_index_0", prefix + "round_0_index_1", prefix + "round_1_index_0",
 		}},
 		"Fail, side effects": {
 			policy: admissionv1.Fail, hasSideEffects: true,
-			want:  `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
-			audit: []string{prefix + "round_0_index_0"},
+			want:      `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
+			wantAudit: []string{prefix + "round_0_index_0"},
 		},
 		"Fail, dry run": {
 			policy: admissionv1.Fail, isDryRun: true,
-			want:  `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
-			audit: []string{prefix + "round_0_index_0"},
+			want:      `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
+			wantAudit: []string{prefix + "round_0_index_0"},
 		},
 		"Ignore, dry run, side effects": {
 			policy: admissionv1.Ignore, isDryRun: true, hasSideEffects: true,
-			want:  `400 BadRequest: admission webhook "a.ex.test" does not support dry run`,
-			audit: []string{prefix + "round_0_index_0"},
+			want:      `400 BadRequest: admission webhook "a.ex.test" does not support dry run`,
+			wantAudit: []string{prefix + "round_0_index_0"},
 		},
 	} {
-		fixture := start(t, mutatingConfiguration("a", failing.clientConfig("/"), func(w *admissionv1.MutatingWebhook) {
-			w.FailurePolicy, w.ReinvocationPolicy = &test.policy, &ifNeeded
-			w.SideEffects = &none
+		fixture := start(t, mutatingConfiguration("a", failing.clientConfig("/"), func(mutatingWebhook *admissionv1.MutatingWebhook) {
+			mutatingWebhook.FailurePolicy, mutatingWebhook.ReinvocationPolicy = &test.policy, &ifNeeded
+			mutatingWebhook.SideEffects = &none
 			if test.hasSideEffects {
-				w.SideEffects = &some
+				mutatingWebhook.SideEffects = &some
 			}
 		}), mutatingConfiguration("b", addsKey.clientConfig("/")))
 		req := fixture.request()
@@ -309,11 +317,11 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 		if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
 			t.Errorf("%s: got error %q, want %q", name, got, test.want)
 		}
-		if !slices.Equal(keys, test.audit) {
-			t.Errorf("%s: got audit annotations %q, want %q", name, keys, test.audit)
+		if !slices.Equal(keys, test.wantAudit) {
+			t.Errorf("%s: got audit annotations %q, want %q", name, keys, test.wantAudit)
 		}
-		if n := fixture.metric("apiserver_admission_webhook_fail_open_count"); n != test.failedOpen {
-			t.Errorf("%s: got %v calls counted as failed open, want %v", name, n, test.failedOpen)
+		if n := fixture.metric("apiserver_admission_webhook_fail_open_count"); n != test.wantFailedOpen {
+			t.Errorf("%s: got %v calls counted as failed open, want %v", name, n, test.wantFailedOpen)
 		}
 		if n := fixture.metric("apiserver_admission_webhook_rejection_count"); (n == 1) != (test.want != "") {
 			t.Errorf("%s: got %v calls counted as rejected, want 1 if there is an error, here %q", name, n, test.want)
@@ -329,7 +337,7 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 	server := serve(t, respondAllowed)
 	ignorePolicy := admissionv1.Ignore
-	f := start(
+	fixture := start(
 		t,
 		mutatingConfiguration(
 			"h",
@@ -339,7 +347,7 @@ func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 	)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := f.chain.Mutate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+	if err := fixture.chain.Mutate(ctx, fixture.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("Mutate: got %v, want a timeout", err)
 	}
 }
@@ -350,7 +358,7 @@ func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { cancel(); panic(http.ErrAbortHandler) })
 	ignorePolicy := admissionv1.Ignore
-	f := start(
+	fixture := start(
 		t,
 		validatingConfiguration(
 			"h",
@@ -358,7 +366,7 @@ func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 			func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignorePolicy },
 		),
 	)
-	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+	if err := fixture.chain.Validate(ctx, fixture.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("Validate: got %v, want a timeout", err)
 	}
 }
@@ -378,17 +386,17 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 			func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy },
 		),
 	)
-	r := fixture.request()
-	r.Operation, r.OldObject, r.Object, r.Options = admission.Delete, r.Object, nil, nil
-	if got := statusText(fixture.chain.Mutate(t.Context(), r)); !strings.Contains(got,
+	req := fixture.request()
+	req.Operation, req.OldObject, req.Object, req.Options = admission.Delete, req.Object, nil, nil
+	if got := statusText(fixture.chain.Mutate(t.Context(), req)); !strings.Contains(got,
 		"attempted to modify the object, which is not supported for this operation") {
 		t.Errorf("patch of a deletion: got error %q, want one that says that the operation does not support it", got)
 	}
-	if got := fixture.chain.Mutate(t.Context(), r); !strings.Contains(statusText(got), "attempted") {
+	if got := fixture.chain.Mutate(t.Context(), req); !strings.Contains(statusText(got), "attempted") {
 		t.Errorf("second patch of a deletion: got %v, want it rejected", got)
 	}
 	empty := serve(t, func(http.ResponseWriter, receivedReview) string { return patch("[]") })
-	if err := start(t, mutatingConfiguration("h", empty.clientConfig("/"))).chain.Mutate(t.Context(), r); err != nil {
+	if err := start(t, mutatingConfiguration("h", empty.clientConfig("/"))).chain.Mutate(t.Context(), req); err != nil {
 		t.Errorf("empty patch: got %v, want no error", err)
 	}
 	if q := server.requests(); len(q) != 2 || q[0].Request.Object != nil || q[0].Request.OldObject == nil {
@@ -417,7 +425,7 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 		"no response":          {response: ``, want: "webhook response was absent"},
 	} {
 		response = test.response
-		f := start(
+		fixture := start(
 			t,
 			mutatingConfiguration(
 				"h",
@@ -425,12 +433,12 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 				func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older },
 			),
 		)
-		r := f.request()
-		got := statusText(f.chain.Mutate(t.Context(), r))
+		req := fixture.request()
+		got := statusText(fixture.chain.Mutate(t.Context(), req))
 		if !strings.Contains(got, test.want) || test.want == "" && got != "" {
 			t.Errorf("%s: got error %q, want one that contains %q, or none if that is empty", name, got, test.want)
 		}
-		if isPatched := r.Object.(*corev1.ConfigMap).Data["a"] == "b"; isPatched != test.wantPatched {
+		if isPatched := req.Object.(*corev1.ConfigMap).Data["a"] == "b"; isPatched != test.wantPatched {
 			t.Errorf("%s: got a patched object: %t, want %t", name, isPatched, test.wantPatched)
 		}
 		if q := server.requests(); q[len(q)-1].APIVersion != "admission.k8s.io/v1beta1" {

@@ -43,12 +43,12 @@ func (p *Validating) Validate(ctx context.Context, req *admission.Request) error
 		defer func() { c.panicked = exchange.Failed(recover()) }()
 		p.callHook(ctx, c, req)
 	}
-	var all sync.WaitGroup
+	var others sync.WaitGroup
 	for _, c := range calls[1:] {
-		all.Go(func() { callSafely(c) })
+		others.Go(func() { callSafely(c) })
 	}
-	callSafely(calls[0])
-	all.Wait()
+	callSafely(calls[0]) // in this goroutine, because most requests have one call
+	others.Wait()
 	for _, c := range calls {
 		if c.panicked != nil {
 			panic(c.panicked) // again, in the goroutine of the request, which recovers
@@ -69,20 +69,20 @@ func (p *Validating) selectedCalls(
 	requests := map[matcher.MatchedKind]*reviewRequest{}
 	var out []*hookCall
 	for i := range found {
-		presentation, view, err := p.selectedView(ctx, &found[i], req, views)
+		matchedKind, view, err := p.selectedView(ctx, &found[i], req, views)
 		if err != nil {
 			return nil, err
 		}
 		if view == nil {
 			continue
 		}
-		review := requests[presentation]
+		review := requests[matchedKind]
 		if review == nil {
-			review, err = newReviewRequest(req, presentation, view)
+			review, err = newReviewRequest(req, matchedKind, view)
 			if err != nil {
 				return nil, err
 			}
-			requests[presentation] = review
+			requests[matchedKind] = review
 		}
 		out = append(out, &hookCall{hook: found[i].Value, request: review})
 	}
@@ -90,25 +90,26 @@ func (p *Validating) selectedCalls(
 }
 
 // callHook calls the webhook of c and sets its response or error.
-func (p *Validating) callHook(ctx context.Context, c *hookCall, r *admission.Request) {
+func (p *Validating) callHook(ctx context.Context, c *hookCall, req *admission.Request) {
 	start := time.Now()
-	if r.DryRun && !c.hook.dryRun {
+	if req.DryRun && !c.hook.dryRun {
 		c.err = dryRunUnsupported(c.hook)
 	} else {
-		c.response, c.err = c.hook.call(ctx, c.request, false)
+		const isMutating = false
+		c.response, c.err = c.hook.call(ctx, c.request, isMutating)
 	}
 	if c.err == nil && !c.response.allowed {
 		c.err = newDenial(c.hook.name, c.response.result)
 	}
-	p.observe(c.hook, r, start, c.err)
+	p.observe(c.hook, req, start, c.err)
 }
 
 // firstError records the annotations and warnings of all calls. It returns the first error that
 // rejects the request, as a Status.
-func (p *Validating) firstError(ctx context.Context, calls []*hookCall, r *admission.Request) error {
+func (p *Validating) firstError(ctx context.Context, calls []*hookCall, req *admission.Request) error {
 	var first error
 	for _, c := range calls {
-		addAnnotationsAndWarnings(ctx, c.hook, r, c.response)
+		addAnnotationsAndWarnings(ctx, c.hook, req, c.response)
 		err := c.err
 		switch e := err.(type) {
 		case *failure:
@@ -116,7 +117,7 @@ func (p *Validating) firstError(ctx context.Context, calls []*hookCall, r *admis
 			case ctx.Err() != nil:
 				err = timeoutError()
 			case c.hook.ignore:
-				r.Annotate(fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", c.hook.ordinal), c.hook.name)
+				req.Annotate(fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", c.hook.ordinal), c.hook.name)
 				err = nil
 			default:
 				err = e.status()

@@ -28,17 +28,17 @@ func statusText(err error) string {
 	if err == nil {
 		return ""
 	}
-	st, ok := err.(apierrors.APIStatus)
+	apiStatus, ok := err.(apierrors.APIStatus)
 	if !ok {
 		return "no status: " + err.Error()
 	}
-	s := st.Status()
+	s := apiStatus.Status()
 	return fmt.Sprintf("%d %s: %s", s.Code, s.Reason, s.Message)
 }
 
-// TestValidatingWebhookResponses checks the error, the warnings and the audit annotations that follow
-// from a response, with both failure policies.
-func TestValidatingWebhookResponses(t *testing.T) {
+// TestValidatingWebhookResponseDecidesRequest checks the error, the warnings and the audit
+// annotations that follow from a response, with both failure policies.
+func TestValidatingWebhookResponseDecidesRequest(t *testing.T) {
 	const (
 		calling  = `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": `
 		invalid  = calling + "received invalid webhook response: "
@@ -59,22 +59,22 @@ func TestValidatingWebhookResponses(t *testing.T) {
 	// allowedReview returns a review that allows the request. typeMeta holds its kind and version.
 	allowedReview := func(typeMeta string) string { return `{` + typeMeta + `"response":{"uid":"UID","allowed":true}}` }
 	for name, test := range map[string]struct {
-		respond func(http.ResponseWriter, receivedReview) string
-		want    string            // prefix of the error
-		ignored bool              // failurePolicy Ignore allows the request
-		warned  []string          // Warning headers
-		audit   map[string]string // audit annotations
+		respond      func(http.ResponseWriter, receivedReview) string
+		want         string            // prefix of the error
+		ignored      bool              // failurePolicy Ignore allows the request
+		wantWarnings []string          // Warning headers
+		wantAudit    map[string]string // audit annotations
 	}{
 		"allowed":                {respond: respondWith(`"allowed":true`)},
-		"allowed, with warnings": {respond: respondWith(`"allowed":true,"warnings":["careful","a\u0007b"]`), warned: []string{`299 - "careful"`}},
+		"allowed, with warnings": {respond: respondWith(`"allowed":true,"warnings":["careful","a\u0007b"]`), wantWarnings: []string{`299 - "careful"`}},
 		"rejected, with warnings": {
 			respond: respondWith(`"allowed":false,"warnings":["careful"]`),
-			want:    "400 : " + rejected + " without explanation", warned: []string{`299 - "careful"`},
+			want:    "400 : " + rejected + " without explanation", wantWarnings: []string{`299 - "careful"`},
 		},
-		"allowed, with audit annotations": {respond: respondWith(`"allowed":true,"auditAnnotations":{"k":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
+		"allowed, with audit annotations": {respond: respondWith(`"allowed":true,"auditAnnotations":{"k":"v"}`), wantAudit: map[string]string{"h.ex.test/k": "v"}},
 		"allowed, with invalid annotation keys": {
-			respond: respondWith(`"allowed":true,"auditAnnotations":{"k":"v","":"v","a b":"v","a/b":"v","` + strings.Repeat("x", 64) + `":"v"}`),
-			audit:   map[string]string{"h.ex.test/k": "v"},
+			respond:   respondWith(`"allowed":true,"auditAnnotations":{"k":"v","":"v","a b":"v","a/b":"v","` + strings.Repeat("x", 64) + `":"v"}`),
+			wantAudit: map[string]string{"h.ex.test/k": "v"},
 		},
 		"rejected":                   {respond: respondWith(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + rejected + ": no"},
 		"rejected, with a reason":    {respond: respondWith(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + rejected + ": Gone"},
@@ -134,15 +134,15 @@ func TestValidatingWebhookResponses(t *testing.T) {
 			ctx, warnings := requesttest.WithWarnings(t.Context())
 			req := f.request()
 			got := statusText(f.chain.Validate(ctx, req))
-			want, audit := test.want, maps.Clone(test.audit)
+			want, audit := test.want, maps.Clone(test.wantAudit)
 			if test.ignored && policy == admissionv1.Ignore {
 				want, audit = "", map[string]string{"failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "h.ex.test"}
 			}
 			if !strings.HasPrefix(got, want) || want == "" && got != "" {
 				t.Errorf("%s, failurePolicy %s: got error %q, want %q", name, policy, got, want)
 			}
-			if !slices.Equal(warnings.Headers(), test.warned) {
-				t.Errorf("%s, failurePolicy %s: got warnings %q, want %q", name, policy, warnings.Headers(), test.warned)
+			if !slices.Equal(warnings.Headers(), test.wantWarnings) {
+				t.Errorf("%s, failurePolicy %s: got warnings %q, want %q", name, policy, warnings.Headers(), test.wantWarnings)
 			}
 			if !maps.Equal(req.Annotations(), audit) {
 				t.Errorf("%s, failurePolicy %s: got audit annotations %v, want %v", name, policy, req.Annotations(), audit)
@@ -156,19 +156,19 @@ func patch(ops string) string {
 	return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(ops)) + `"`
 }
 
-// TestMutatingWebhookPatches checks the object or the error that follows from a patch. The object of
-// the request has the data k: v.
-func TestMutatingWebhookPatches(t *testing.T) {
+// TestPatchChangesObjectOrRejectsRequest checks the object or the error that follows from a patch.
+// The object of the request has the data k: v.
+func TestPatchChangesObjectOrRejectsRequest(t *testing.T) {
 	const internal = "500 InternalError: Internal error occurred: "
 	for name, test := range map[string]struct {
 		response string
 		want     string            // prefix of the error
-		data     map[string]string // of the patched object
+		wantData map[string]string // of the patched object
 	}{
-		"adds a key":            {response: patch(`[{"op":"add","path":"/data/a","value":"b"}]`), data: map[string]string{"k": "v", "a": "b"}},
+		"adds a key":            {response: patch(`[{"op":"add","path":"/data/a","value":"b"}]`), wantData: map[string]string{"k": "v", "a": "b"}},
 		"removes a field":       {response: patch(`[{"op":"remove","path":"/data"}]`)},
-		"is an empty list":      {response: patch(`[]`), data: map[string]string{"k": "v"}},
-		"adds an unknown field": {response: patch(`[{"op":"add","path":"/bogus","value":1}]`), data: map[string]string{"k": "v"}},
+		"is an empty list":      {response: patch(`[]`), wantData: map[string]string{"k": "v"}},
+		"adds an unknown field": {response: patch(`[{"op":"add","path":"/bogus","value":1}]`), wantData: map[string]string{"k": "v"}},
 		"sets a wrong type":     {response: patch(`[{"op":"add","path":"/data","value":1}]`), want: internal},
 		"changes the kind": {
 			response: patch(`[{"op":"replace","path":"/kind","value":"Pod"}]`),
@@ -178,7 +178,7 @@ func TestMutatingWebhookPatches(t *testing.T) {
 		"has a failing test":      {response: patch(`[{"op":"test","path":"/data/k","value":"x"}]`), want: internal},
 		"is not JSON":             {response: patch(`{`), want: internal},
 		"is not a list":           {response: patch(`{}`), want: internal},
-		"replaces the empty path": {response: patch(`[{"op":"replace","path":"","value":null}]`), data: map[string]string{"k": "v"}},
+		"replaces the empty path": {response: patch(`[{"op":"replace","path":"","value":null}]`), wantData: map[string]string{"k": "v"}},
 		"has too many operations": {
 			response: patch("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10000) + `{"op":"test","path":"/kind","value":"ConfigMap"}]`),
 			want:     internal + `admission webhook "h.ex.test" sent a JSON patch of 10001 operations; at most 10000 are allowed`,
@@ -200,18 +200,18 @@ func TestMutatingWebhookPatches(t *testing.T) {
 		"belongs to a rejection": {
 			response: strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1),
 			want:     `400 : admission webhook "h.ex.test" denied the request without explanation`,
-			data:     map[string]string{"k": "v"},
+			wantData: map[string]string{"k": "v"},
 		},
 	} {
 		server := serve(t, func(http.ResponseWriter, receivedReview) string { return test.response })
 		f := start(t, mutatingConfiguration("h", server.clientConfig("/")))
-		r := f.request()
-		got := statusText(f.chain.Mutate(t.Context(), r))
+		req := f.request()
+		got := statusText(f.chain.Mutate(t.Context(), req))
 		if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
 			t.Errorf("patch that %s: got error %q, want prefix %q", name, got, test.want)
 		}
-		if data := r.Object.(*corev1.ConfigMap).Data; test.want == "" && !maps.Equal(data, test.data) {
-			t.Errorf("patch that %s: got data %v, want %v", name, data, test.data)
+		if data := req.Object.(*corev1.ConfigMap).Data; test.want == "" && !maps.Equal(data, test.wantData) {
+			t.Errorf("patch that %s: got data %v, want %v", name, data, test.wantData)
 		} else if test.want != "" && !maps.Equal(data, map[string]string{"k": "v"}) {
 			t.Errorf("patch that %s: got data %v, want no change", name, data)
 		}
@@ -234,13 +234,13 @@ func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
 		"first two of three ask, last changes":   {reinvoke: []bool{true, true, false}, changes: []bool{false, false, true}, want: "/0 /1 /2 /0 /1"},
 		"one hook, which changes the object too": {reinvoke: []bool{true}, changes: []bool{true}, want: "/0"},
 	} {
-		var n int
+		var callCount int
 		server := serve(t, func(_ http.ResponseWriter, review receivedReview) string {
-			n++ // calls are sequential
+			callCount++ // calls are sequential
 			if hook := int(review.path[1] - '0'); !test.changes[hook] {
 				return `"allowed":true`
 			}
-			return patch(fmt.Sprintf(`[{"op":"add","path":"/data/k%d","value":"x"}]`, n))
+			return patch(fmt.Sprintf(`[{"op":"add","path":"/data/k%d","value":"x"}]`, callCount))
 		})
 		var configurations []*admissionv1.MutatingWebhookConfiguration
 		for i, reinvoke := range test.reinvoke {
@@ -299,18 +299,15 @@ func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
 	}
 }
 
-// TestTimeoutOfWebhookAndRequest checks that a hanging webhook costs at most its own timeout or the
-// rest of the request's.
-func TestTimeoutOfWebhookAndRequest(t *testing.T) {
+// TestWebhookTimeoutFollowsFailurePolicy checks that a webhook that does not respond within its own
+// timeout has failed, so that the failurePolicy decides on the request.
+func TestWebhookTimeoutFollowsFailurePolicy(t *testing.T) {
 	server := serve(t, respondAllowed)
 	testDone := make(chan struct{})
 	hangs := serve(t, func(http.ResponseWriter, receivedReview) string { <-testDone; return `"allowed":true` })
 	t.Cleanup(func() { close(testDone) }) // before the server closes
 	second := int32(1)
 	withShortTimeout := func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
-	withIgnorePolicy := func(w *admissionv1.ValidatingWebhook) { p := admissionv1.Ignore; w.FailurePolicy = &p }
-
-	// 1. The webhook's own timeout is a failure of the webhook.
 	fixture := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout))
 	want := `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `
 	if got := statusText(fixture.validate()); !strings.HasPrefix(got, want) {
@@ -322,22 +319,31 @@ func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 		t.Errorf("webhook timeout, failurePolicy Ignore: got error %v and %d calls of the next webhook, want no error and 1 call",
 			err, len(server.requests()))
 	}
+}
 
-	// 2. The request has timed out before the call. This is not a failure of the webhook, which the
-	// failurePolicy could ignore.
-	fixture = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withIgnorePolicy))
+// withIgnorePolicy sets the failurePolicy Ignore.
+func withIgnorePolicy(w *admissionv1.ValidatingWebhook) {
+	ignorePolicy := admissionv1.Ignore
+	w.FailurePolicy = &ignorePolicy
+}
+
+// TestRequestTimeoutIsNoFailureOfWebhook checks that a request that timed out before the call is
+// rejected, even with failurePolicy Ignore. The timeout takes precedence over the rejection of a dry
+// run.
+func TestRequestTimeoutIsNoFailureOfWebhook(t *testing.T) {
+	server := serve(t, respondAllowed)
+	fixture := start(t, validatingConfiguration("h", server.clientConfig("/"), withIgnorePolicy))
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	if err := fixture.chain.Validate(ctx, fixture.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("request timeout: got %v, want 504 Timeout", err)
 	}
-	// The timeout takes precedence over the rejection of a dry run.
 	some := admissionv1.SideEffectClassSome
-	r := fixture.request()
-	r.DryRun = true
+	req := fixture.request()
+	req.DryRun = true
 	withSideEffects := func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }
-	fixture = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withSideEffects))
-	if err := fixture.chain.Validate(ctx, r); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+	fixture = start(t, validatingConfiguration("h", server.clientConfig("/"), withSideEffects))
+	if err := fixture.chain.Validate(ctx, req); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("request timeout, webhook without dry run: got %v, want 504 Timeout", err)
 	}
 }
@@ -385,12 +391,12 @@ func TestPanicInConcurrentCallReachesRequest(t *testing.T) {
 		fixture.log.panicOn = "failed to call admission webhook" // panics when the failure is logged
 		func() {
 			defer func() {
-				v := recover()
-				if failure, ok := v.(*h2.Failure); ok {
-					v = failure.Value
+				recovered := recover()
+				if failure, ok := recovered.(*h2.Failure); ok {
+					recovered = failure.Value
 				}
-				if n := responses.Load(); v != fixture.log.panicOn || n != int32(i+1) {
-					t.Errorf("webhook %s: got panic %v after %d responses of webhook h; want panic %q after %d", name, v, n, fixture.log.panicOn, i+1)
+				if n := responses.Load(); recovered != fixture.log.panicOn || n != int32(i+1) {
+					t.Errorf("webhook %s: got panic %v after %d responses of webhook h; want panic %q after %d", name, recovered, n, fixture.log.panicOn, i+1)
 				}
 			}()
 			err := fixture.validate()
@@ -413,8 +419,8 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	for range 10 {
 		_ = fixture.validate()
 	}
-	if n := len(server.requests()); n != 10 {
-		t.Errorf("got %d calls of a reachable webhook, want 10", n)
+	if reachabilityEvent := len(server.requests()); reachabilityEvent != 10 {
+		t.Errorf("got %d calls of a reachable webhook, want 10", reachabilityEvent)
 	}
 
 	// 2. Three failed connections open the breaker.
@@ -429,13 +435,13 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 		}
 	}
 	want := webhooks.ReachabilityEvent{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
-	n := <-fixture.notices
-	if !strings.Contains(n.Reason, "connection refused") {
-		t.Errorf("got reason %s, want it to contain %q", n.Reason, "connection refused")
+	reachabilityEvent := <-fixture.notices
+	if !strings.Contains(reachabilityEvent.Reason, "connection refused") {
+		t.Errorf("got reason %s, want it to contain %q", reachabilityEvent.Reason, "connection refused")
 	}
-	n.Reason = ""
-	if n != want {
-		t.Errorf("got event %+v, want %+v", n, want)
+	reachabilityEvent.Reason = ""
+	if reachabilityEvent != want {
+		t.Errorf("got event %+v, want %+v", reachabilityEvent, want)
 	}
 
 	// 3. The open breaker rejects requests without a call, and is reported once.
@@ -446,18 +452,18 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 			t.Errorf("breaker open: got %v; want an error that suggests a retry after 1 s and contains \"connection refused\"", err)
 		}
 	}
-	if n := fixture.metric(skippedCalls); n != 5 {
-		t.Errorf("got %v skipped calls, want 5", n)
+	if reachabilityEvent := fixture.metric(skippedCalls); reachabilityEvent != 5 {
+		t.Errorf("got %v skipped calls, want 5", reachabilityEvent)
 	}
-	if n := fixture.metric("binnacle_admission_webhook_unreachable"); n != 1 {
-		t.Errorf("got %v unreachable webhooks, want 1", n)
+	if reachabilityEvent := fixture.metric("binnacle_admission_webhook_unreachable"); reachabilityEvent != 1 {
+		t.Errorf("got %v unreachable webhooks, want 1", reachabilityEvent)
 	}
-	if n := strings.Count(fixture.log.String(), "admission webhook unreachable; not called until it responds"); n != 1 {
-		t.Errorf("got %d log lines, want 1: %s", n, fixture.log)
+	if reachabilityEvent := strings.Count(fixture.log.String(), "admission webhook unreachable; not called until it responds"); reachabilityEvent != 1 {
+		t.Errorf("got %d log lines, want 1: %s", reachabilityEvent, fixture.log)
 	}
 	select {
-	case n := <-fixture.notices:
-		t.Errorf("got another event %+v, want none", n)
+	case reachabilityEvent := <-fixture.notices:
+		t.Errorf("got another event %+v, want none", reachabilityEvent)
 	default:
 	}
 }

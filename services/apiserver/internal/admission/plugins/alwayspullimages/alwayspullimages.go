@@ -26,9 +26,9 @@ func (Plugin) Admit(_ context.Context, r *admission.Request) error {
 }
 
 // Validate rejects a pod whose pull policy a later plugin has changed.
-func (Plugin) Validate(_ context.Context, r *admission.Request) error {
+func (Plugin) Validate(_ context.Context, req *admission.Request) error {
 	var errs field.ErrorList
-	eachContainer(podWithNewImages(r), func(path *field.Path, _ string, policy *corev1.PullPolicy) {
+	eachContainer(podWithNewImages(req), func(path *field.Path, _ string, policy *corev1.PullPolicy) {
 		if *policy != corev1.PullAlways {
 			errs = append(errs, field.NotSupported(path.Child("imagePullPolicy"), *policy, []string{string(corev1.PullAlways)}))
 		}
@@ -36,20 +36,20 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return r.Forbidden(status.Aggregated(errs))
+	return req.Forbidden(status.Aggregated(errs))
 }
 
 // podWithNewImages returns the pod of a request that introduces images, or nil.
-func podWithNewImages(r *admission.Request) *corev1.Pod {
-	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || !r.IsObject("", "pods") {
+func podWithNewImages(req *admission.Request) *corev1.Pod {
+	pod, ok := req.Object.(*corev1.Pod)
+	if !ok || !req.IsObject("", "pods") {
 		return nil
 	}
-	switch r.Operation {
+	switch req.Operation {
 	case admission.Create:
 		return pod
 	case admission.Update:
-		old, ok := r.OldObject.(*corev1.Pod)
+		old, ok := req.OldObject.(*corev1.Pod)
 		if !ok || addsImages(pod, old) {
 			return pod
 		}

@@ -11,18 +11,18 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// podWithImages returns a pod with the pull policy Never. The first image is that of an init
-// container, the second that of a container, the others are those of ephemeral containers.
+// podWithImages returns a pod whose containers have the pull policy Never. The first image becomes an
+// init container, the second one a container, and each further image an ephemeral container.
 func podWithImages(images ...string) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.Name = "a"
 	for i, image := range images {
-		c := corev1.Container{Image: image, ImagePullPolicy: corev1.PullNever}
+		container := corev1.Container{Image: image, ImagePullPolicy: corev1.PullNever}
 		switch i {
 		case 0:
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, container)
 		case 1:
-			pod.Spec.Containers = append(pod.Spec.Containers, c)
+			pod.Spec.Containers = append(pod.Spec.Containers, container)
 		default:
 			pod.Spec.EphemeralContainers = append(
 				pod.Spec.EphemeralContainers,
@@ -43,8 +43,8 @@ func request(op admission.Operation, subresource string, pod, old runtime.Object
 	}
 }
 
-// TestPullPolicyBecomesAlways checks that a pod that is created, or gets images that it had not in
-// any container, has the pull policy Always after Admit, and that Validate rejects another one.
+// TestPullPolicyBecomesAlways checks that Admit sets the pull policy Always in a new pod and in a pod
+// that gets a new image. Validate rejects such a pod with another policy.
 func TestPullPolicyBecomesAlways(t *testing.T) {
 	for name, test := range map[string]struct {
 		op          admission.Operation

@@ -20,21 +20,21 @@ const Name = "LimitPodHardAntiAffinityTopology"
 type Plugin struct{}
 
 // Validate rejects required anti-affinity with a topology key other than the host name.
-func (Plugin) Validate(_ context.Context, r *admission.Request) error {
-	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || !r.IsObject("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
+func (Plugin) Validate(_ context.Context, req *admission.Request) error {
+	pod, ok := req.Object.(*corev1.Pod)
+	if !ok || !req.IsObject("", "pods") || req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
 		return nil
 	}
-	for _, t := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-		if t.TopologyKey != corev1.LabelHostname {
+	for _, podAffinityTerm := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		if podAffinityTerm.TopologyKey != corev1.LabelHostname {
 			return apierrors.NewForbidden(
-				r.Resource.GroupResource(),
+				req.Resource.GroupResource(),
 				pod.Name,
 				fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed",
-					t.TopologyKey, corev1.LabelHostname),
+					podAffinityTerm.TopologyKey, corev1.LabelHostname),
 			)
 		}
 	}

@@ -10,22 +10,22 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestTopologyKeys checks that a pod is rejected if its required anti-affinity uses another topology
-// key than the host name.
-func TestTopologyKeys(t *testing.T) {
+// TestRequiredAntiAffinityAllowsOnlyHostName checks that a pod is rejected if its required
+// anti-affinity uses another topology key than the host name.
+func TestRequiredAntiAffinityAllowsOnlyHostName(t *testing.T) {
 	antiAffinity := func(keys ...string) *corev1.Affinity {
-		a := &corev1.PodAntiAffinity{}
+		podAntiAffinity := &corev1.PodAntiAffinity{}
 		for _, k := range keys {
-			a.RequiredDuringSchedulingIgnoredDuringExecution = append(a.RequiredDuringSchedulingIgnoredDuringExecution,
+			podAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(podAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
 				corev1.PodAffinityTerm{TopologyKey: k})
 		}
-		return &corev1.Affinity{PodAntiAffinity: a}
+		return &corev1.Affinity{PodAntiAffinity: podAntiAffinity}
 	}
 	for name, test := range map[string]struct {
-		op       admission.Operation
-		sub      string
-		affinity *corev1.Affinity
-		want     string // error
+		op          admission.Operation
+		subresource string
+		affinity    *corev1.Affinity
+		want        string // error
 	}{
 		"no affinity":      {op: admission.Create},
 		"no anti-affinity": {op: admission.Create, affinity: &corev1.Affinity{}},
@@ -46,13 +46,13 @@ func TestTopologyKeys(t *testing.T) {
 			op: admission.Update, affinity: antiAffinity("kubernetes.io/hostname", "z"),
 			want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey z but only key kubernetes.io/hostname is allowed`,
 		},
-		"required zone, subresource": {op: admission.Update, sub: "status", affinity: antiAffinity("zone")},
+		"required zone, subresource": {op: admission.Update, subresource: "status", affinity: antiAffinity("zone")},
 		"required zone, delete":      {op: admission.Delete, affinity: antiAffinity("zone")},
 	} {
-		p := &corev1.Pod{}
-		p.Name, p.Spec.Affinity = "a", test.affinity
+		pod := &corev1.Pod{}
+		pod.Name, pod.Spec.Affinity = "a", test.affinity
 		err := antiaffinity.Plugin{}.Validate(t.Context(), &admission.Request{
-			Operation: test.op, Subresource: test.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
+			Operation: test.op, Subresource: test.subresource, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: pod,
 		})
 		if err == nil && test.want != "" || err != nil && err.Error() != test.want {
 			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, test.want)

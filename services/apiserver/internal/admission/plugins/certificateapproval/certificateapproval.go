@@ -20,17 +20,17 @@ type Plugin struct{ Authorizer authz.Authorizer }
 
 // Validate implements admission.Validator. It checks the signer of the stored object, because the
 // request may name another one.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if !r.IsResource(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "approval" ||
-		r.Operation != admission.Update {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if !req.IsResource(certificatesv1.GroupName, "certificatesigningrequests") || req.Subresource != "approval" ||
+		req.Operation != admission.Update {
 		return nil
 	}
-	old, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest)
+	old, ok := req.OldObject.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return r.Forbiddenf("expected type CertificateSigningRequest, got: %T", r.OldObject)
+		return req.Forbiddenf("expected type CertificateSigningRequest, got: %T", req.OldObject)
 	}
-	if !authz.MayOnSigner(ctx, p.Authorizer, r.User, "approve", old.Spec.SignerName) {
-		return r.Forbiddenf("user not permitted to approve requests with signerName %q", old.Spec.SignerName)
+	if !authz.MayOnSigner(ctx, p.Authorizer, req.User, "approve", old.Spec.SignerName) {
+		return req.Forbiddenf("user not permitted to approve requests with signerName %q", old.Spec.SignerName)
 	}
 	return nil
 }

@@ -18,20 +18,20 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// signers is an authorizer of user u. It holds the names of signers whose requests may be approved. The authorizer fails for
-// "broken/one".
+// signers is an authorizer that permits user u to approve requests to the signers that it holds. It
+// returns an error for the signer broken/one.
 type signers []string
 
-func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
-	if a.Name == "broken/one" {
+func (s signers) Authorize(_ context.Context, attributes *authz.Attributes) (authz.Decision, string, error) {
+	if attributes.Name == "broken/one" {
 		return authz.Allow, "", errors.New("no answer")
 	}
-	if a.User.Name != "u" || a.Verb != "approve" || !a.Resource || a.Group != "certificates.k8s.io" ||
-		a.ResourceName != "signers" ||
-		a.Namespace != "" {
+	if attributes.User.Name != "u" || attributes.Verb != "approve" || !attributes.Resource || attributes.Group != "certificates.k8s.io" ||
+		attributes.ResourceName != "signers" ||
+		attributes.Namespace != "" {
 		return authz.Deny, "", nil
 	}
-	if slices.Contains(s, a.Name) {
+	if slices.Contains(s, attributes.Name) {
 		return authz.Allow, "", nil
 	}
 	return authz.NoOpinion, "", nil

@@ -22,13 +22,13 @@ import (
 // broken/one.
 type attester struct{}
 
-func (attester) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+func (attester) Authorize(_ context.Context, attributes *authz.Attributes) (authz.Decision, string, error) {
 	switch {
-	case a.User.Name != "u" || a.Verb != "attest" || a.Group != "certificates.k8s.io" || a.ResourceName != "signers":
+	case attributes.User.Name != "u" || attributes.Verb != "attest" || attributes.Group != "certificates.k8s.io" || attributes.ResourceName != "signers":
 		return authz.Deny, "", nil
-	case a.Name == "broken/one":
+	case attributes.Name == "broken/one":
 		return authz.Allow, "", errors.New("no answer")
-	case a.Name == "a.b/one" || a.Name == "c.d/*":
+	case attributes.Name == "a.b/one" || attributes.Name == "c.d/*":
 		return authz.Allow, "", nil
 	}
 	return authz.NoOpinion, "", nil
@@ -36,13 +36,13 @@ func (attester) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisio
 
 // bundle returns a bundle with owners of these names.
 func bundle(signer, trust string, owners ...string) *certificatesv1beta1.ClusterTrustBundle {
-	b := &certificatesv1beta1.ClusterTrustBundle{
+	clusterTrustBundle := &certificatesv1beta1.ClusterTrustBundle{
 		Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: trust},
 	}
 	for _, o := range owners {
-		b.OwnerReferences = append(b.OwnerReferences, metav1.OwnerReference{Name: o})
+		clusterTrustBundle.OwnerReferences = append(clusterTrustBundle.OwnerReferences, metav1.OwnerReference{Name: o})
 	}
-	return b
+	return clusterTrustBundle
 }
 
 // TestSignerRequiresVerbAttest checks that a new or changed bundle of a signer requires the verb

@@ -33,9 +33,9 @@ func Default(all []*networkingv1.IngressClass) string {
 type Plugin struct{ Classes Classes }
 
 // Admit sets the default class on a new ingress.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	ingress, ok := r.Object.(*networkingv1.Ingress)
-	if !ok || r.Operation != admission.Create || !r.IsObject(networkingv1.GroupName, "ingresses") {
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	ingress, ok := req.Object.(*networkingv1.Ingress)
+	if !ok || req.Operation != admission.Create || !req.IsObject(networkingv1.GroupName, "ingresses") {
 		return nil
 	}
 	if _, old := ingress.Annotations[classAnnotation]; old || ingress.Spec.IngressClassName != nil {
@@ -43,7 +43,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	}
 	name, err := p.Classes.Default(ctx)
 	if err != nil {
-		return r.Forbidden(err)
+		return req.Forbidden(err)
 	}
 	if name != "" {
 		ingress.Spec.IngressClassName = &name

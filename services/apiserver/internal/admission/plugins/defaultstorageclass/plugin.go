@@ -36,9 +36,9 @@ func Default(all []*storagev1.StorageClass) string {
 type Plugin struct{ Classes Classes }
 
 // Admit sets the default class on a new claim.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
-	if !ok || r.Operation != admission.Create || !r.IsObject("", "persistentvolumeclaims") {
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	claim, ok := req.Object.(*corev1.PersistentVolumeClaim)
+	if !ok || req.Operation != admission.Create || !req.IsObject("", "persistentvolumeclaims") {
 		return nil
 	}
 	if _, named := claim.Annotations[corev1.BetaStorageClassAnnotation]; named || claim.Spec.StorageClassName != nil {
@@ -46,7 +46,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	}
 	name, err := p.Classes.Default(ctx)
 	if err != nil {
-		return r.Forbidden(err)
+		return req.Forbidden(err)
 	}
 	if name != "" {
 		claim.Spec.StorageClassName = &name

@@ -18,18 +18,18 @@ const Name = "DenyServiceExternalIPs"
 type Plugin struct{}
 
 // Validate implements admission.Validator.
-func (Plugin) Validate(_ context.Context, r *admission.Request) error {
-	service, ok := r.Object.(*corev1.Service)
-	if !ok || !r.IsObject("", "services") || r.Operation != admission.Create && r.Operation != admission.Update {
+func (Plugin) Validate(_ context.Context, req *admission.Request) error {
+	service, ok := req.Object.(*corev1.Service)
+	if !ok || !req.IsObject("", "services") || req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
 	var existing []string
-	if old, ok := r.OldObject.(*corev1.Service); ok {
+	if old, ok := req.OldObject.(*corev1.Service); ok {
 		existing = old.Spec.ExternalIPs
 	}
 	for _, ip := range service.Spec.ExternalIPs {
 		if !slices.Contains(existing, ip) {
-			return r.Forbiddenf("Use of external IPs is denied by admission control")
+			return req.Forbiddenf("Use of external IPs is denied by admission control")
 		}
 	}
 	return nil

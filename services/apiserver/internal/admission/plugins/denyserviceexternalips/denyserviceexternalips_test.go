@@ -16,8 +16,9 @@ func service(ips ...string) *corev1.Service {
 	return &corev1.Service{Spec: corev1.ServiceSpec{ExternalIPs: ips}}
 }
 
-// TestExternalIPs checks that a Service may keep and lose external IPs, but not gain any.
-func TestExternalIPs(t *testing.T) {
+// TestServiceMayNotGainExternalIPs checks that a Service may keep and lose external IPs, but not
+// gain any.
+func TestServiceMayNotGainExternalIPs(t *testing.T) {
 	for name, test := range map[string]struct {
 		op           admission.Operation
 		subresource  string

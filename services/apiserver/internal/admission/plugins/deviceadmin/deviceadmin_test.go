@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespaces has the namespaces admins with the label, false with the value false, and users without
-// the label. The lookup of others fails.
+// namespaces looks up labels. The namespace "admins" has the label admin-access: true, "false" has
+// admin-access: false, and "users" has no label. The lookup of any other name fails.
 type namespaces struct{}
 
 func (namespaces) Labels(_ context.Context, name string) (map[string]string, error) {
@@ -34,8 +34,9 @@ func (namespaces) Labels(_ context.Context, name string) (map[string]string, err
 // Values of adminAccess.
 var yes, no = true, false
 
-// The functions below return requests, claims, templates and allocated claims with one device request
-// or result for each value of adminAccess. Their version is v1beta1, or v1beta2 if the name says so.
+// The functions below return objects with one device request, or one allocation result, for each
+// value of adminAccess. Functions with Beta2 in their names return objects of v1beta2, the others
+// of v1beta1.
 
 func beta1Requests(access ...*bool) (out []resourcev1beta1.DeviceRequest) {
 	for _, a := range access {
@@ -76,30 +77,30 @@ func templateBeta2(access ...*bool) runtime.Object {
 }
 
 func allocated(access ...*bool) runtime.Object {
-	c := &resourcev1beta1.ResourceClaim{
+	resourceClaim := &resourcev1beta1.ResourceClaim{
 		Status: resourcev1beta1.ResourceClaimStatus{Allocation: &resourcev1beta1.AllocationResult{}},
 	}
 	for _, a := range access {
-		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
+		resourceClaim.Status.Allocation.Devices.Results = append(resourceClaim.Status.Allocation.Devices.Results,
 			resourcev1beta1.DeviceRequestAllocationResult{AdminAccess: a})
 	}
-	return c
+	return resourceClaim
 }
 
 func allocatedBeta2(access ...*bool) runtime.Object {
-	c := &resourcev1beta2.ResourceClaim{
+	resourceClaim := &resourcev1beta2.ResourceClaim{
 		Status: resourcev1beta2.ResourceClaimStatus{Allocation: &resourcev1beta2.AllocationResult{}},
 	}
 	for _, a := range access {
-		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
+		resourceClaim.Status.Allocation.Devices.Results = append(resourceClaim.Status.Allocation.Devices.Results,
 			resourcev1beta2.DeviceRequestAllocationResult{AdminAccess: a})
 	}
-	return c
+	return resourceClaim
 }
 
-// TestAdminAccess checks that admin access to devices can be requested and allocated only in a
-// namespace with the label resource.k8s.io/admin-access: true.
-func TestAdminAccess(t *testing.T) {
+// TestAdminAccessRequiresNamespaceLabel checks that admin access to devices can be requested and
+// allocated only in a namespace with the label resource.k8s.io/admin-access: true.
+func TestAdminAccessRequiresNamespaceLabel(t *testing.T) {
 	const (
 		labelRequired = "Forbidden: admin access to devices requires the `resource.k8s.io/admin-access: true` label on the containing namespace"
 		lookupFailed  = "Internal error: could not retrieve namespace to verify admin access: no answer"
@@ -184,11 +185,11 @@ func TestAdminAccess(t *testing.T) {
 				}
 				return
 			}
-			var st apierrors.APIStatus
-			if !errors.As(err, &st) || !apierrors.IsInvalid(err) {
+			var apiStatus apierrors.APIStatus
+			if !errors.As(err, &apiStatus) || !apierrors.IsInvalid(err) {
 				t.Fatalf("got error %v, want an Invalid status", err)
 			}
-			causes := st.Status().Details.Causes
+			causes := apiStatus.Status().Details.Causes
 			if len(causes) != 1 || causes[0].Field != test.wantField || causes[0].Message != test.wantMessage {
 				t.Errorf("got causes %+v, want %s: %s", causes, test.wantField, test.wantMessage)
 			}

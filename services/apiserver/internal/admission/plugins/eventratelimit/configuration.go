@@ -57,19 +57,19 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 		errs = append(errs, field.Invalid(limits, c.Limits, "must not be empty"))
 	}
 	types := []string{Server, Namespace, User, SourceAndObject}
-	for i, l := range c.Limits {
+	for i, limit := range c.Limits {
 		path := limits.Index(i)
-		if !slices.Contains(types, l.Type) {
-			errs = append(errs, field.NotSupported(path.Child("type"), l.Type, types))
+		if !slices.Contains(types, limit.Type) {
+			errs = append(errs, field.NotSupported(path.Child("type"), limit.Type, types))
 		}
-		if l.Burst <= 0 {
-			errs = append(errs, field.Invalid(path.Child("burst"), l.Burst, "must be positive"))
+		if limit.Burst <= 0 {
+			errs = append(errs, field.Invalid(path.Child("burst"), limit.Burst, "must be positive"))
 		}
-		if l.QPS <= 0 {
-			errs = append(errs, field.Invalid(path.Child("qps"), l.QPS, "must be positive"))
+		if limit.QPS <= 0 {
+			errs = append(errs, field.Invalid(path.Child("qps"), limit.QPS, "must be positive"))
 		}
-		if l.Type != Server && l.CacheSize < 0 {
-			errs = append(errs, field.Invalid(path.Child("cacheSize"), l.CacheSize, "must not be negative"))
+		if limit.Type != Server && limit.CacheSize < 0 {
+			errs = append(errs, field.Invalid(path.Child("cacheSize"), limit.CacheSize, "must not be negative"))
 		}
 	}
 	return errs

@@ -46,7 +46,7 @@ type limit struct {
 }
 
 // New returns the plugin. now returns the current time.
-func New(c *Configuration, now func() time.Time) (*Plugin, error) {
+func New(configuration *Configuration, now func() time.Time) (*Plugin, error) {
 	keys := map[string]func(*admission.Request) string{
 		Server:          serverKey,
 		Namespace:       namespaceKey,
@@ -54,7 +54,7 @@ func New(c *Configuration, now func() time.Time) (*Plugin, error) {
 		SourceAndObject: sourceAndObjectKey,
 	}
 	plugin := &Plugin{now: now}
-	for _, l := range c.Limits {
+	for _, l := range configuration.Limits {
 		size := int(l.CacheSize)
 		if size == 0 || l.Type == Server {
 			size = defaultCacheSize
@@ -70,14 +70,14 @@ func New(c *Configuration, now func() time.Time) (*Plugin, error) {
 
 // Validate implements admission.Validator. Every limit is charged, even if an earlier one has
 // already rejected the event.
-func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
-	if r.Kind.Group != "" || r.Kind.Kind != "Event" || r.DryRun ||
-		r.Operation != admission.Create && r.Operation != admission.Update {
+func (p *Plugin) Validate(_ context.Context, req *admission.Request) error {
+	if req.Kind.Group != "" || req.Kind.Kind != "Event" || req.DryRun ||
+		req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
 	var errs []error
 	for _, l := range p.limits {
-		if key := l.key(r); !l.allow(key, p.now()) {
+		if key := l.key(req); !l.allow(key, p.now()) {
 			errs = append(errs, fmt.Errorf("limit reached on type %v for key %v", l.Type, key))
 		}
 	}
@@ -92,30 +92,30 @@ func (l *limit) allow(key string, now time.Time) bool {
 	id := digest(sha256.Sum256([]byte(key)))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b, ok := l.buckets.Get(id)
+	limiter, ok := l.buckets.Get(id)
 	if !ok {
-		b = rate.NewLimiter(rate.Limit(l.QPS), int(l.Burst))
-		l.buckets.Add(id, b)
+		limiter = rate.NewLimiter(rate.Limit(l.QPS), int(l.Burst))
+		l.buckets.Add(id, limiter)
 	}
-	return b.AllowN(now, 1)
+	return limiter.AllowN(now, 1)
 }
 
 func serverKey(*admission.Request) string { return "" }
 
 func namespaceKey(r *admission.Request) string { return r.Namespace }
 
-func userKey(r *admission.Request) string {
-	if r.User == nil {
+func userKey(req *admission.Request) string {
+	if req.User == nil {
 		return ""
 	}
-	return r.User.Name
+	return req.User.Name
 }
 
 func sourceAndObjectKey(r *admission.Request) string {
-	e, ok := r.Object.(*corev1.Event)
+	event, ok := r.Object.(*corev1.Event)
 	if !ok {
 		return ""
 	}
-	o := &e.InvolvedObject
-	return e.Source.Component + e.Source.Host + o.Kind + o.Namespace + o.Name + string(o.UID) + o.APIVersion
+	o := &event.InvolvedObject
+	return event.Source.Component + event.Source.Host + o.Kind + o.Namespace + o.Name + string(o.UID) + o.APIVersion
 }

@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// head begins configurations.
+// head is the beginning of every valid configuration.
 const head = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\n"
 
 // event is a request for an event, with the wanted result.
@@ -131,8 +131,8 @@ func TestEventsBeyondRateAreRejected(t *testing.T) {
 	}
 }
 
-// TestLongKeysAreNotKept checks that the cache does not hold long keys. Events choose the keys, and the
-// cache is limited only by their number.
+// TestLongKeysAreNotKept checks that the cache does not hold long keys. Events choose the keys, and
+// the cache is limited only by their number.
 func TestLongKeysAreNotKept(t *testing.T) {
 	conf, err := eventratelimit.Load([]byte(head + "limits: [{type: SourceAndObject, qps: 1, burst: 1}]"))
 	if err != nil {
@@ -166,8 +166,8 @@ func liveHeapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// TestInvalidConfigurations checks the error of each invalid configuration.
-func TestInvalidConfigurations(t *testing.T) {
+// TestInvalidConfigurationIsRejected checks the error of each invalid configuration.
+func TestInvalidConfigurationIsRejected(t *testing.T) {
 	for name, test := range map[string]struct{ file, want string }{
 		"no file":   {file: "", want: "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
 		"no limits": {file: head, want: "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},

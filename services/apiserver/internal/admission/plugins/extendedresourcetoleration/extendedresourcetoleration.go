@@ -44,17 +44,17 @@ func (Plugin) Admit(_ context.Context, r *admission.Request) error {
 
 // tolerate adds a toleration to a pod. Existing tolerations that differ only in tolerationSeconds
 // are replaced instead.
-func tolerate(pod *corev1.Pod, t corev1.Toleration) {
+func tolerate(pod *corev1.Pod, toleration corev1.Toleration) {
 	found := false
 	for i := range pod.Spec.Tolerations {
-		if existing := &pod.Spec.Tolerations[i]; t.MatchToleration(existing) {
-			if semantic.Equal(*existing, t) {
+		if existing := &pod.Spec.Tolerations[i]; toleration.MatchToleration(existing) {
+			if semantic.Equal(*existing, toleration) {
 				return
 			}
-			*existing, found = t, true
+			*existing, found = toleration, true
 		}
 	}
 	if !found {
-		pod.Spec.Tolerations = append(pod.Spec.Tolerations, t)
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, toleration)
 	}
 }

@@ -21,8 +21,8 @@ func container(names ...corev1.ResourceName) corev1.Container {
 	return c
 }
 
-// TestExtendedResourcesAreTolerated checks that a pod gets a toleration for each extended resource that
-// it requests, sorted by name.
+// TestExtendedResourcesAreTolerated checks that a pod gets a toleration for each extended resource
+// that it requests, sorted by name.
 func TestExtendedResourcesAreTolerated(t *testing.T) {
 	seconds := int64(5)
 	gpu := corev1.Toleration{Key: "ex.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
@@ -67,13 +67,13 @@ func TestExtendedResourcesAreTolerated(t *testing.T) {
 		if test.op == "" {
 			test.op = admission.Create
 		}
-		p := &corev1.Pod{Spec: test.spec}
+		pod := &corev1.Pod{Spec: test.spec}
 		if err := (extendedresourcetoleration.Plugin{}).Admit(t.Context(), &admission.Request{
-			Operation: test.op, Subresource: test.subresource, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
+			Operation: test.op, Subresource: test.subresource, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: pod,
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := fmt.Sprint(p.Spec.Tolerations), fmt.Sprint(test.want); got != want {
+		if got, want := fmt.Sprint(pod.Spec.Tolerations), fmt.Sprint(test.want); got != want {
 			t.Errorf("%s: got tolerations %s, want %s", name, got, want)
 		}
 	}

@@ -42,8 +42,8 @@ func Load(data []byte) (*Configuration, error) {
 		return nil, err
 	}
 	in := &f.ImagePolicy
-	c := &Configuration{KubeconfigFile: in.KubeConfigFile, DefaultAllow: in.DefaultAllow}
-	for _, d := range []struct {
+	config := &Configuration{KubeconfigFile: in.KubeConfigFile, DefaultAllow: in.DefaultAllow}
+	for _, setting := range []struct {
 		to    *time.Duration
 		value int64
 		unit  time.Duration // of value
@@ -51,7 +51,7 @@ func Load(data []byte) (*Configuration, error) {
 		minimum, maximum, defaultValue time.Duration
 	}{
 		{
-			to:           &c.RetryBackoff,
+			to:           &config.RetryBackoff,
 			value:        in.RetryBackoff,
 			unit:         time.Millisecond,
 			minimum:      1,
@@ -59,7 +59,7 @@ func Load(data []byte) (*Configuration, error) {
 			defaultValue: 500 * time.Millisecond,
 		},
 		{
-			to:           &c.AllowTTL,
+			to:           &config.AllowTTL,
 			value:        in.AllowTTL,
 			unit:         time.Second,
 			minimum:      time.Second,
@@ -67,7 +67,7 @@ func Load(data []byte) (*Configuration, error) {
 			defaultValue: 5 * time.Minute,
 		},
 		{
-			to:           &c.DenyTTL,
+			to:           &config.DenyTTL,
 			value:        in.DenyTTL,
 			unit:         time.Second,
 			minimum:      time.Second,
@@ -75,21 +75,21 @@ func Load(data []byte) (*Configuration, error) {
 			defaultValue: 30 * time.Second,
 		},
 	} {
-		switch d.value {
+		switch setting.value {
 		case -1: // disabled
 		case 0:
-			*d.to = d.defaultValue
+			*setting.to = setting.defaultValue
 		default:
-			v := time.Duration(d.value) * d.unit
+			duration := time.Duration(setting.value) * setting.unit
 			// The first condition detects an overflow of the product.
-			if v/d.unit != time.Duration(d.value) || v < d.minimum || v > d.maximum {
-				return nil, fmt.Errorf("valid value is between %v and %v, got %v", d.minimum, d.maximum, v)
+			if duration/setting.unit != time.Duration(setting.value) || duration < setting.minimum || duration > setting.maximum {
+				return nil, fmt.Errorf("valid value is between %v and %v, got %v", setting.minimum, setting.maximum, duration)
 			}
-			*d.to = v
+			*setting.to = duration
 		}
 	}
-	if c.KubeconfigFile == "" {
+	if config.KubeconfigFile == "" {
 		return nil, errors.New("imagePolicy.kubeConfigFile: Required value")
 	}
-	return c, nil
+	return config, nil
 }

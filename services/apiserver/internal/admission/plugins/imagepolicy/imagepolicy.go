@@ -91,13 +91,13 @@ type cacheClock func() time.Time
 func (n cacheClock) Now() time.Time { return n() }
 
 // New returns the plugin. The caller must close it.
-func New(c *Configuration, clock Clock) (*Plugin, error) {
-	service, err := webhookclient.Load(c.KubeconfigFile, nil)
+func New(configuration *Configuration, clock Clock) (*Plugin, error) {
+	service, err := webhookclient.Load(configuration.KubeconfigFile, nil)
 	if err != nil {
 		return nil, err
 	}
 	return &Plugin{
-		config:    c,
+		config:    configuration,
 		service:   service,
 		responses: cache.NewLRUExpireCacheWithClock(cacheSize, cacheClock(clock.Now)),
 		pause:     clock.Pause,
@@ -185,8 +185,8 @@ func (p *Plugin) reviewStatus(
 		return nil, err
 	}
 	key := sha256.Sum256(data) // data itself can be as large as a megabyte
-	if st, ok := p.responses.Get(key); ok {
-		return st.(*imagepolicyv1alpha1.ImageReviewStatus), nil
+	if status, ok := p.responses.Get(key); ok {
+		return status.(*imagepolicyv1alpha1.ImageReviewStatus), nil
 	}
 	body, err := json.Marshal(&imagepolicyv1alpha1.ImageReview{
 		TypeMeta: metav1.TypeMeta{Kind: "ImageReview", APIVersion: imagepolicyv1alpha1.SchemeGroupVersion.String()}, Spec: spec,
@@ -194,18 +194,18 @@ func (p *Plugin) reviewStatus(
 	if err != nil {
 		return nil, err
 	}
-	st, err := p.callWithRetry(ctx, body)
+	status, err := p.callWithRetry(ctx, body)
 	if err != nil {
 		return nil, err
 	}
 	ttl := p.config.DenyTTL
-	if st.Allowed {
+	if status.Allowed {
 		ttl = p.config.AllowTTL
 	}
 	if ttl > 0 {
-		p.responses.Add(key, st, ttl)
+		p.responses.Add(key, status, ttl)
 	}
-	return st, nil
+	return status, nil
 }
 
 // callWithRetry calls the service until it responds, a retry cannot help, or maxTries is reached.

@@ -37,7 +37,7 @@ type backend struct {
 	received []string // method, URI and body of each review
 	onReview func()   // called for each review
 	url      string
-	length   int // Content-Length of a truncated response; 0 for a complete one
+	length   int // Content-Length of a truncated response in bytes; 0 for a complete one
 }
 
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -86,17 +86,18 @@ func (c *clock) clock() imagepolicy.Clock {
 	}}
 }
 
-// start returns the plugin with these fields of its configuration, its webhook and its clock.
+// start returns a plugin, the webhook that it calls, and its clock. config holds fields of the
+// plugin's configuration in YAML.
 func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) {
 	t.Helper()
 	b := &backend{}
-	s := httptest.NewTLSServer(b)
-	t.Cleanup(s.Close)
-	b.url = s.URL + "/image"
+	server := httptest.NewTLSServer(b)
+	t.Cleanup(server.Close)
+	b.url = server.URL + "/image"
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{
-		Server:                   s.URL + "/image",
-		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		Server:                   server.URL + "/image",
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 	}
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
 	c.CurrentContext = "x"
@@ -104,17 +105,17 @@ func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) 
 	if err := clientcmd.WriteToFile(*c, file); err != nil {
 		t.Fatal(err)
 	}
-	conf, err := imagepolicy.Load(fmt.Appendf(nil, "imagePolicy: {kubeConfigFile: %q, %s}", file, config))
+	configuration, err := imagepolicy.Load(fmt.Appendf(nil, "imagePolicy: {kubeConfigFile: %q, %s}", file, config))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cl := &clock{now: time.Unix(1000, 0)}
-	plugin, err := imagepolicy.New(conf, cl.clock())
+	fakeClock := &clock{now: time.Unix(1000, 0)}
+	plugin, err := imagepolicy.New(configuration, fakeClock.clock())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(plugin.Close)
-	return plugin, b, cl
+	return plugin, b, fakeClock
 }
 
 // request returns a request for the pod off/a.
@@ -134,8 +135,8 @@ func pod(annotations map[string]string, images ...string) *corev1.Pod {
 	return p
 }
 
-// TestReviewContent checks the images in the review for each kind of request.
-func TestReviewContent(t *testing.T) {
+// TestReviewContainsImagesOfRequest checks the images in the review for each kind of request.
+func TestReviewContainsImagesOfRequest(t *testing.T) {
 	allTypes := pod(map[string]string{"x.image-policy.k8s.io/ticket": "break-glass", "other": "y"}, "i:1", "j:2")
 	allTypes.Spec.InitContainers = []corev1.Container{{Image: "k"}}
 	allTypes.Spec.EphemeralContainers = []corev1.EphemeralContainer{
@@ -155,8 +156,8 @@ func TestReviewContent(t *testing.T) {
 		"status":               {op: admission.Update, subresource: "status", want: ""},
 		"delete":               {op: admission.Delete, subresource: "", want: ""},
 	} {
-		plugin, b, _ := start(t, "allowTTL: -1")
-		b.respond(200, `{"status":{"allowed":true}}`)
+		plugin, backend, _ := start(t, "allowTTL: -1")
+		backend.respond(200, `{"status":{"allowed":true}}`)
 		if err := plugin.Validate(t.Context(), request(allTypes, test.op, test.subresource)); err != nil {
 			t.Errorf("%s: got %v, want no error", name, err)
 		}
@@ -166,7 +167,7 @@ func TestReviewContent(t *testing.T) {
 				head + test.want + `],"annotations":{"x.image-policy.k8s.io/ticket":"break-glass"},"namespace":"off"},"status":{"allowed":false}}`,
 			}
 		}
-		if got := b.reviews(); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := backend.reviews(); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got reviews %s, want %s", name, got, want)
 		}
 	}
@@ -284,7 +285,8 @@ func TestWebhookResponseDecides(t *testing.T) {
 	}
 }
 
-// TestResponsesAreCached checks that responses are cached for allowTTL and denyTTL, and errors are not.
+// TestResponsesAreCached checks that responses are cached for allowTTL and denyTTL, and errors are
+// not.
 func TestResponsesAreCached(t *testing.T) {
 	plugin, backend, clock := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
 	// check checks the decision on an image, and the number of reviews since the last change of the
@@ -318,14 +320,14 @@ func TestResponsesAreCached(t *testing.T) {
 // TestCacheHoldsNoReviewedTexts checks that the cache does not hold the images. It is limited by the
 // number of responses, and a pod may name a megabyte of images.
 func TestCacheHoldsNoReviewedTexts(t *testing.T) {
-	plugin, b, _ := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
-	b.respond(200, `{"status":{"allowed":true}}`)
+	plugin, backend, _ := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
+	backend.respond(200, `{"status":{"allowed":true}}`)
 	review := func(image string) {
 		t.Helper()
 		if err := plugin.Validate(t.Context(), request(pod(nil, image), admission.Create, "")); err != nil {
 			t.Fatal(err)
 		}
-		b.respond(200, `{"status":{"allowed":true}}`) // drops the recorded review
+		backend.respond(200, `{"status":{"allowed":true}}`) // drops the recorded review
 	}
 	review("i")
 	liveHeapBytes := func() uint64 {
@@ -403,8 +405,8 @@ func TestInvalidConfigurationIsRejected(t *testing.T) {
 	}
 }
 
-// TestConfigurationDefaults checks the defaults of a configuration with only a kubeconfig.
-func TestConfigurationDefaults(t *testing.T) {
+// TestLoadSetsDefaults checks the defaults of a configuration with only a kubeconfig.
+func TestLoadSetsDefaults(t *testing.T) {
 	got, err := imagepolicy.Load([]byte("imagePolicy: {kubeConfigFile: x}"))
 	want := imagepolicy.Configuration{
 		KubeconfigFile: "x",
@@ -417,9 +419,9 @@ func TestConfigurationDefaults(t *testing.T) {
 	}
 }
 
-// TestReviewedRequests checks that CallsExternal reports updates of pods and their ephemeral
+// TestOnlyPodImagesAreReviewed checks that CallsExternal reports updates of pods and their ephemeral
 // containers, and that other resources are not reviewed.
-func TestReviewedRequests(t *testing.T) {
+func TestOnlyPodImagesAreReviewed(t *testing.T) {
 	plugin, backend, _ := start(t, "allowTTL: -1")
 	for _, test := range []struct {
 		resource, subresource string
@@ -457,12 +459,12 @@ func TestMissingKubeconfigIsRejected(t *testing.T) {
 // TestDeadlineEndsRetries checks that when the request's time ends, the last error of the webhook
 // is returned.
 func TestDeadlineEndsRetries(t *testing.T) {
-	plugin, b, clock := start(t, "retryBackoff: 100")
+	plugin, backend, clock := start(t, "retryBackoff: 100")
 	ctx, cancel := context.WithCancel(t.Context())
 	clock.onPause = cancel
-	b.respond(500, "broken")
+	backend.respond(500, "broken")
 	err := plugin.Validate(ctx, request(pod(nil, "i"), admission.Create, ""))
-	if err == nil || !strings.Contains(err.Error(), `("broken")`) || len(b.reviews()) != 1 {
-		t.Errorf("got error %v after %d reviews, want one with (\"broken\") after one review", err, len(b.reviews()))
+	if err == nil || !strings.Contains(err.Error(), `("broken")`) || len(backend.reviews()) != 1 {
+		t.Errorf("got error %v after %d reviews, want one with (\"broken\") after one review", err, len(backend.reviews()))
 	}
 }

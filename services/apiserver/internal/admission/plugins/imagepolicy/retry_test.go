@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRetriableErrors checks that a request is retried if its connection broke.
-func TestRetriableErrors(t *testing.T) {
+// TestOnlyBrokenConnectionsAreRetried checks that a request is retried if its connection broke.
+func TestOnlyBrokenConnectionsAreRetried(t *testing.T) {
 	for err, want := range map[error]bool{
 		fmt.Errorf("read: %w", syscall.ECONNRESET):   true,
 		errors.New("http2: client connection lost"):  true,

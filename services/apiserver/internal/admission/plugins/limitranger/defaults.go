@@ -18,14 +18,14 @@ type defaults struct{ requests, limits corev1.ResourceList }
 func defaultsOf(lr *corev1.LimitRange) defaults {
 	d := defaults{requests: corev1.ResourceList{}, limits: corev1.ResourceList{}}
 	for i := range lr.Spec.Limits {
-		l := &lr.Spec.Limits[i]
-		if l.Type != corev1.LimitTypeContainer {
+		limit := &lr.Spec.Limits[i]
+		if limit.Type != corev1.LimitTypeContainer {
 			continue
 		}
-		for k, v := range l.DefaultRequest {
+		for k, v := range limit.DefaultRequest {
 			d.requests[k] = v
 		}
-		for k, v := range l.Default {
+		for k, v := range limit.Default {
 			d.limits[k] = v
 		}
 	}
@@ -86,14 +86,14 @@ func setDefaults(pod *corev1.Pod, d *defaults) {
 		containers []corev1.Container
 	}{{kind: "container", containers: pod.Spec.Containers}, {kind: "init container", containers: pod.Spec.InitContainers}} {
 		for i := range group.containers {
-			c := &group.containers[i]
+			container := &group.containers[i]
 			addNames := func(set []string, subject string) {
 				if len(set) > 0 {
-					names = append(names, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), subject, group.kind, c.Name))
+					names = append(names, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), subject, group.kind, container.Name))
 				}
 			}
-			addNames(addMissing(&c.Resources.Requests, d.requests), "request")
-			addNames(addMissing(&c.Resources.Limits, d.limits), "limit")
+			addNames(addMissing(&container.Resources.Requests, d.requests), "request")
+			addNames(addMissing(&container.Resources.Limits, d.limits), "limit")
 		}
 	}
 	if len(names) > 0 {
@@ -107,15 +107,15 @@ func setDefaults(pod *corev1.Pod, d *defaults) {
 // addMissing copies the resources that are missing in to from from, and returns their names,
 // sorted.
 func addMissing(to *corev1.ResourceList, from corev1.ResourceList) (set []string) {
-	for k, v := range from {
-		if _, ok := (*to)[k]; ok {
+	for resourceName, quantity := range from {
+		if _, ok := (*to)[resourceName]; ok {
 			continue
 		}
 		if *to == nil {
 			*to = corev1.ResourceList{}
 		}
-		(*to)[k] = v.DeepCopy()
-		set = append(set, string(k))
+		(*to)[resourceName] = quantity.DeepCopy()
+		set = append(set, string(resourceName))
 	}
 	slices.Sort(set)
 	return set

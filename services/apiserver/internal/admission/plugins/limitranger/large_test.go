@@ -20,12 +20,12 @@ import (
 
 // manyResources returns n resources whose names have a prefix and at least a length.
 func manyResources(prefix string, n, nameLength int) corev1.ResourceList {
-	l := corev1.ResourceList{}
+	resources := corev1.ResourceList{}
 	for i := range n {
 		k := fmt.Sprintf("%s/x%d", prefix, i)
-		l[corev1.ResourceName(k+strings.Repeat("x", max(0, nameLength-len(k))))] = resource.MustParse("1")
+		resources[corev1.ResourceName(k+strings.Repeat("x", max(0, nameLength-len(k))))] = resource.MustParse("1")
 	}
-	return l
+	return resources
 }
 
 // charging returns the context of a request, and the largest cost that it is charged. isPermitted is
@@ -45,12 +45,12 @@ func charging(t *testing.T, isPermitted bool) (ctx context.Context, maxCost *int
 func TestLargeDefaultsAreCharged(t *testing.T) {
 	defaults := func(lists ...corev1.ResourceList) (all ranges) {
 		for _, l := range lists {
-			all = append(all, item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Default, i.DefaultRequest = l, l })...)
+			all = append(all, limitRange(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Default, i.DefaultRequest = l, l })...)
 		}
 		return all
 	}
-	few := list("cpu", "1", "memory", "1Gi")
-	bounds := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = manyResources("a.b", 400, 0) })
+	few := resourceList("cpu", "1", "memory", "1Gi")
+	bounds := limitRange(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = manyResources("a.b", 400, 0) })
 	for name, test := range map[string]struct {
 		ranges     ranges
 		containers int
@@ -80,14 +80,14 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 				p := pod(nil, nil)
 				p.Spec.Containers = slices.Repeat(p.Spec.Containers, test.containers)
 				ctx, maxCost := charging(t, isPermitted)
-				plugin, r := &limitranger.Plugin{Ranges: test.ranges}, podRequest(admission.Create, "", p, nil)
-				r.Kind.Kind = "Pod"
-				err := plugin.Admit(ctx, r)
+				plugin, req := &limitranger.Plugin{Ranges: test.ranges}, podRequest(admission.Create, "", p, nil)
+				req.Kind.Kind = "Pod"
+				err := plugin.Admit(ctx, req)
 				// Limits without defaults are charged by Validate. Admit has throttled the other large
 				// requests. A small one is valid in any case.
 				isBounds := test.ranges[0] == bounds[0]
 				if err == nil && (test.isLarge == isBounds || isPermitted) {
-					if err = plugin.Validate(ctx, r); isBounds && apierrors.IsForbidden(err) {
+					if err = plugin.Validate(ctx, req); isBounds && apierrors.IsForbidden(err) {
 						err = nil // the pod specifies no limit
 					}
 				}

@@ -31,15 +31,15 @@ func (b *bound) values() (request, limit, enforced int64) {
 	return b.request.Value(), b.limit.Value(), b.enforced.Value()
 }
 
-// usageError returns the error for a request or limit outside the bound. which is "minimum" or
+// usageError returns the error for a request or limit outside the bound. boundType is "minimum" or
 // "maximum", subject is "request" or "limit".
-func (b *bound) usageError(which, subject string, q *resource.Quantity) error {
-	return fmt.Errorf("%s %s usage per %s is %s, but %s is %s", which, b.name, b.per, b.enforced.String(), subject, q.String())
+func (b *bound) usageError(boundType, subject string, amount *resource.Quantity) error {
+	return fmt.Errorf("%s %s usage per %s is %s, but %s is %s", boundType, b.name, b.per, b.enforced.String(), subject, amount.String())
 }
 
 // missingError returns the error for a missing request or limit.
-func (b *bound) missingError(which, subject string) error {
-	return fmt.Errorf("%s %s usage per %s is %s.  No %s is specified", which, b.name, b.per, b.enforced.String(), subject)
+func (b *bound) missingError(boundType, subject string) error {
+	return fmt.Errorf("%s %s usage per %s is %s.  No %s is specified", boundType, b.name, b.per, b.enforced.String(), subject)
 }
 
 // checkMinimum returns an error if the request or the limit is below the minimum. The request is
@@ -128,27 +128,27 @@ func checkItem(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) [
 // checkPod returns the violations of a pod and of its containers.
 func (p *Plugin) checkPod(pod *corev1.Pod, lr *corev1.LimitRange) (errs []error) {
 	for i := range lr.Spec.Limits {
-		switch l := &lr.Spec.Limits[i]; l.Type {
+		switch limit := &lr.Spec.Limits[i]; limit.Type {
 		case corev1.LimitTypeContainer:
 			for _, group := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 				for j := range group {
-					errs = append(errs, checkItem(l, group[j].Resources.Requests, group[j].Resources.Limits)...)
+					errs = append(errs, checkItem(limit, group[j].Resources.Requests, group[j].Resources.Limits)...)
 				}
 			}
 		case corev1.LimitTypePod:
 			o := helpers.PodResourcesOptions{ExcludeOverhead: true, SkipPodLevelResources: !p.PodLevel}
-			errs = append(errs, checkItem(l, helpers.PodRequests(pod, o), helpers.PodLimits(pod, o))...)
+			errs = append(errs, checkItem(limit, helpers.PodRequests(pod, o), helpers.PodLimits(pod, o))...)
 		}
 	}
 	return errs
 }
 
 // checkClaim returns the violations of a claim.
-func checkClaim(c *corev1.PersistentVolumeClaim, lr *corev1.LimitRange) (errs []error) {
+func checkClaim(claim *corev1.PersistentVolumeClaim, lr *corev1.LimitRange) (errs []error) {
 	for i := range lr.Spec.Limits {
 		if l := &lr.Spec.Limits[i]; l.Type == corev1.LimitTypePersistentVolumeClaim {
-			errs = append(errs, checkBounds(l.Type, l.Min, c.Spec.Resources.Requests, nil, (*bound).checkMinimum)...)
-			errs = append(errs, checkBounds(l.Type, l.Max, c.Spec.Resources.Requests, nil, (*bound).checkMaximumRequest)...)
+			errs = append(errs, checkBounds(l.Type, l.Min, claim.Spec.Resources.Requests, nil, (*bound).checkMinimum)...)
+			errs = append(errs, checkBounds(l.Type, l.Max, claim.Spec.Resources.Requests, nil, (*bound).checkMaximumRequest)...)
 		}
 	}
 	return errs

@@ -40,16 +40,16 @@ type Plugin struct {
 
 // limitsApply reports whether limit ranges apply to a request: to new pods, resizes of running
 // pods, and writes of volume claims, but not to objects that are being deleted.
-func limitsApply(r *admission.Request) bool {
-	if o, ok := r.OldObject.(registry.Object); ok && o.GetDeletionTimestamp() != nil {
+func limitsApply(req *admission.Request) bool {
+	if o, ok := req.OldObject.(registry.Object); ok && o.GetDeletionTimestamp() != nil {
 		return false
 	}
-	write := r.Operation == admission.Create || r.Operation == admission.Update
+	write := req.Operation == admission.Create || req.Operation == admission.Update
 	switch {
-	case r.IsResource("", "pods"):
-		return r.Operation == admission.Create && r.Subresource == "" || r.Operation == admission.Update && r.Subresource == "resize"
+	case req.IsResource("", "pods"):
+		return req.Operation == admission.Create && req.Subresource == "" || req.Operation == admission.Update && req.Subresource == "resize"
 	default:
-		return write && r.IsObject("", "persistentvolumeclaims")
+		return write && req.IsObject("", "persistentvolumeclaims")
 	}
 }
 
@@ -66,14 +66,14 @@ func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
 	annotationSize := 0
 	var rejection error
 	err := p.Ranges.Each(ctx, req.Namespace, func(lr *corev1.LimitRange) error {
-		d := defaultsOf(lr)
-		cost += d.maxCost(containers)
+		defaults := defaultsOf(lr)
+		cost += defaults.maxCost(containers)
 		rejection = request.Estimate(ctx, cost)
 		if rejection != nil {
 			return rejection
 		}
 		if cost > maxAnnotation { // with a lower cost, neither limit can be exceeded
-			bytes, names := d.addedBytes(pod)
+			bytes, names := defaults.addedBytes(pod)
 			if names > 0 { // the annotation is replaced, so only the last range counts
 				annotationSize = names
 			}
@@ -82,14 +82,14 @@ func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
 				return nil // the pod will be rejected; later ranges may find another reason
 			}
 		}
-		setDefaults(pod, &d)
+		setDefaults(pod, &defaults)
 		return nil
 	})
 	switch {
 	case rejection != nil:
 		return rejection
 	case err != nil:
-		return rejectUnreadable(ctx, req, err)
+		return rejectLookupError(ctx, req, err)
 	case annotationSize > maxAnnotation:
 		return status.Invalid(req.Kind.GroupKind(), req.ObjectName(), field.ErrorList{
 			field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
@@ -121,8 +121,8 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 	pod, _ := req.Object.(*corev1.Pod)
 	bounds := 0
 	var rejection error
-	err := p.Ranges.Each(ctx, req.Namespace, func(lr *corev1.LimitRange) error {
-		bounds += countBounds(lr, pod)
+	err := p.Ranges.Each(ctx, req.Namespace, func(limitRange *corev1.LimitRange) error {
+		bounds += countBounds(limitRange, pod)
 		rejection = request.Estimate(ctx, request.PerValue*bounds)
 		if rejection != nil {
 			return rejection
@@ -130,9 +130,9 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 		var errs []error
 		switch o := req.Object.(type) {
 		case *corev1.Pod:
-			errs = p.checkPod(o, lr)
+			errs = p.checkPod(o, limitRange)
 		case *corev1.PersistentVolumeClaim:
-			errs = checkClaim(o, lr)
+			errs = checkClaim(o, limitRange)
 		}
 		if err := status.Aggregated(errs); err != nil {
 			rejection = req.Forbidden(err)
@@ -142,14 +142,14 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 	if rejection != nil {
 		return rejection
 	}
-	return rejectUnreadable(ctx, req, err)
+	return rejectLookupError(ctx, req, err)
 }
 
-// rejectUnreadable returns a Forbidden error if err is an error of reading the limit ranges. It
+// rejectLookupError returns a Forbidden error if err is an error of reading the limit ranges. It
 // returns nil, and errors of a request that has ended or is throttled, unchanged.
-func rejectUnreadable(ctx context.Context, r *admission.Request, err error) error {
+func rejectLookupError(ctx context.Context, req *admission.Request, err error) error {
 	if err == nil || ctx.Err() != nil || apierrors.IsTooManyRequests(err) {
 		return err
 	}
-	return r.Forbidden(err)
+	return req.Forbidden(err)
 }

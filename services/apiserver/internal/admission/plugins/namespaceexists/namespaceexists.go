@@ -23,16 +23,16 @@ type Namespaces interface {
 type Plugin struct{ Namespaces Namespaces }
 
 // Validate implements admission.Validator.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Namespace == "" || r.IsResource("", "namespaces") || r.Operation == admission.Connect {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if req.Namespace == "" || req.IsResource("", "namespaces") || req.Operation == admission.Connect {
 		return nil
 	}
-	exists, _, err := p.Namespaces.Phase(ctx, r.Namespace)
+	exists, _, err := p.Namespaces.Phase(ctx, req.Namespace)
 	switch {
 	case err != nil:
 		return apierrors.NewInternalError(err)
 	case !exists:
-		return apierrors.NewNotFound(corev1.Resource("namespaces"), r.Namespace)
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), req.Namespace)
 	}
 	return nil
 }

@@ -21,9 +21,10 @@ func (f failing) Phase(context.Context, string) (exists, terminating bool, err e
 	return false, false, f.err
 }
 
-// TestNamespaceLookupErrors checks that an expired request is not reported as an internal error.
-func TestNamespaceLookupErrors(t *testing.T) {
-	for _, tc := range []struct {
+// TestExpiredLookupIsReportedAsTimeout checks that an expired request is not reported as an
+// internal error.
+func TestExpiredLookupIsReportedAsTimeout(t *testing.T) {
+	for _, test := range []struct {
 		err  error
 		want metav1.StatusReason
 	}{
@@ -31,10 +32,10 @@ func TestNamespaceLookupErrors(t *testing.T) {
 		{err: context.Canceled, want: metav1.StatusReasonTimeout},
 		{err: errors.New("no store"), want: metav1.StatusReasonInternalError},
 	} {
-		p := &namespacelifecycle.Plugin{Namespaces: failing{tc.err}}
-		a := &admission.Request{Operation: admission.Create, Namespace: "a", Resource: &registry.Kind{}}
-		if err := p.Admit(t.Context(), a); apierrors.ReasonForError(err) != tc.want {
-			t.Errorf("lookup fails with %v: got error %v, want one with reason %s", tc.err, err, tc.want)
+		plugin := &namespacelifecycle.Plugin{Namespaces: failing{test.err}}
+		req := &admission.Request{Operation: admission.Create, Namespace: "a", Resource: &registry.Kind{}}
+		if err := plugin.Admit(t.Context(), req); apierrors.ReasonForError(err) != test.want {
+			t.Errorf("lookup fails with %v: got error %v, want one with reason %s", test.err, err, test.want)
 		}
 	}
 }

@@ -38,9 +38,9 @@ func labeled(key, value string) *corev1.Node {
 	return n
 }
 
-// TestRulesForUnusualWrites checks rules that the other tests do not reach: objects of unexpected types
-// and operations, labels without a prefix, and owner references and bindings that are almost valid.
-func TestRulesForUnusualWrites(t *testing.T) {
+// TestUnusualWritesAreAdmittedOrRejected checks writes with unexpected types and operations, labels
+// without a prefix, and owner references and bindings that are almost valid.
+func TestUnusualWritesAreAdmittedOrRejected(t *testing.T) {
 	const requests = "certificatesigningrequests.certificates.k8s.io"
 	configured := aNode()
 	configured.Spec.ConfigSource = &corev1.NodeConfigSource{}
@@ -116,20 +116,20 @@ func TestRulesForUnusualWrites(t *testing.T) {
 	})
 }
 
-// objectsWithVolumes are objects whose pods have the volumes of a test. The names of claims say where
-// the chain from the claim over its volume to the driver breaks: the claim "broken", the volume
-// "of-lost", the driver of "driverless".
+// objectsWithVolumes is a lister of objects whose pods have the volumes podVolumes. Three lookups
+// fail: of the claim "broken", of the volume of the claim "lost", and of the driver of the claim
+// "driverless".
 type objectsWithVolumes struct {
 	objects
 	podVolumes []corev1.Volume
 }
 
 func (o objectsWithVolumes) Pod(ctx context.Context, ns, name string) (*corev1.Pod, error) {
-	p, err := o.objects.Pod(ctx, ns, name)
+	pod, err := o.objects.Pod(ctx, ns, name)
 	if err == nil {
-		p.Spec.Volumes = o.podVolumes
+		pod.Spec.Volumes = o.podVolumes
 	}
-	return p, err
+	return pod, err
 }
 
 func (o objectsWithVolumes) Claim(ctx context.Context, ns, name string) (*corev1.PersistentVolumeClaim, error) {
@@ -170,9 +170,10 @@ func (failingAuthorizer) Authorize(context.Context, *authorizer.Attributes) (aut
 	return authorizer.NoOpinion, "", errors.New("no answer")
 }
 
-// TestAudiencesOfVolumes checks that a node may request the audiences of all volumes that a pod
-// mounts. A volume that cannot be resolved grants nothing, and does not affect others.
-func TestAudiencesOfVolumes(t *testing.T) {
+// TestNodeMayRequestAudiencesOfPodVolumes checks that a node may request the audiences of all
+// volumes that a pod mounts. A volume that cannot be resolved grants nothing, and does not affect
+// others.
+func TestNodeMayRequestAudiencesOfPodVolumes(t *testing.T) {
 	ofClaim := func(name string) corev1.Volume {
 		return corev1.Volume{
 			Name:         name,

@@ -14,34 +14,34 @@ const (
 )
 
 // inlineDriver returns the CSI driver of a volume that a pod defines itself, or "" if it has none.
-func inlineDriver(v *corev1.VolumeSource) string {
-	if v.CSI != nil {
-		return v.CSI.Driver
+func inlineDriver(source *corev1.VolumeSource) string {
+	if source.CSI != nil {
+		return source.CSI.Driver
 	}
 	return migratedDriver(
-		v.AWSElasticBlockStore != nil,
-		v.AzureDisk != nil,
-		v.AzureFile != nil,
-		v.GCEPersistentDisk != nil,
-		v.Cinder != nil,
-		v.VsphereVolume != nil,
-		v.PortworxVolume != nil,
+		source.AWSElasticBlockStore != nil,
+		source.AzureDisk != nil,
+		source.AzureFile != nil,
+		source.GCEPersistentDisk != nil,
+		source.Cinder != nil,
+		source.VsphereVolume != nil,
+		source.PortworxVolume != nil,
 	)
 }
 
 // boundDriver returns the CSI driver of a persistent volume, or "" if it has none.
-func boundDriver(v *corev1.PersistentVolumeSource) string {
-	if v.CSI != nil {
-		return v.CSI.Driver
+func boundDriver(source *corev1.PersistentVolumeSource) string {
+	if source.CSI != nil {
+		return source.CSI.Driver
 	}
 	return migratedDriver(
-		v.AWSElasticBlockStore != nil,
-		v.AzureDisk != nil,
-		v.AzureFile != nil,
-		v.GCEPersistentDisk != nil,
-		v.Cinder != nil,
-		v.VsphereVolume != nil,
-		v.PortworxVolume != nil,
+		source.AWSElasticBlockStore != nil,
+		source.AzureDisk != nil,
+		source.AzureFile != nil,
+		source.GCEPersistentDisk != nil,
+		source.Cinder != nil,
+		source.VsphereVolume != nil,
+		source.PortworxVolume != nil,
 	)
 }
 

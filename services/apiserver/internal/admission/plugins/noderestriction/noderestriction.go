@@ -44,7 +44,7 @@ type Plugin struct {
 	AnyCertificate bool
 }
 
-// nodeRequest is a request of the kubelet on the node of a name.
+// nodeRequest is a request of the kubelet on a node. node is the name of the node.
 type nodeRequest struct {
 	*admission.Request
 	node string
@@ -78,30 +78,30 @@ func (p *Plugin) Admit(ctx context.Context, attrs *admission.Request) error {
 	if !ok {
 		return nil
 	}
-	a := &nodeRequest{attrs, name}
+	req := &nodeRequest{attrs, name}
 	if name == "" {
-		return a.forbid("could not determine node from user %q", a.User.Name)
+		return req.forbid("could not determine node from user %q", req.User.Name)
 	}
-	switch (resource{a.Resource.Group, a.Resource.Resource}) {
+	switch (resource{req.Resource.Group, req.Resource.Resource}) {
 	case resource{"", "nodes"}:
-		return a.checkNode()
+		return req.checkNode()
 	case resource{"", "pods"}:
-		return p.checkPod(ctx, a)
+		return p.checkPod(ctx, req)
 	case resource{"", "persistentvolumeclaims"}:
-		return a.checkClaim()
+		return req.checkClaim()
 	case resource{"", "serviceaccounts"}:
-		return p.checkToken(ctx, a)
+		return p.checkToken(ctx, req)
 	case resource{"coordination.k8s.io", "leases"}:
-		return a.checkLease()
+		return req.checkLease()
 	case resource{"storage.k8s.io", "csinodes"}:
-		if a.Name != a.node {
-			return a.forbid("can only access CSINode with the same name as the requesting node")
+		if req.Name != req.node {
+			return req.forbid("can only access CSINode with the same name as the requesting node")
 		}
 	case resource{"resource.k8s.io", "resourceslices"}:
-		return a.checkSlice()
+		return req.checkSlice()
 	case resource{"certificates.k8s.io", "certificatesigningrequests"}:
 		if !p.AnyCertificate {
-			return a.checkCertificate()
+			return req.checkCertificate()
 		}
 	}
 	return nil

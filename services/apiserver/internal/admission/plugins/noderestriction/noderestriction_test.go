@@ -34,8 +34,8 @@ import (
 // errBroken is the error of lookups that fail.
 var errBroken = errors.New("the cache is not loaded")
 
-// objects has the pod mine on node n1, the pod theirs on node n2, and the node n1. Each claim exists and
-// has a volume and a driver.
+// objects has the pod mine on node n1, the pod theirs on node n2, and the node n1. Each claim
+// exists and has a volume and a driver.
 type objects struct{}
 
 func (objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
@@ -125,13 +125,13 @@ func volume(s corev1.VolumeSource) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: s}} }
 }
 
-// aNode returns node n1 with labels of these keys.
+// aNode returns node n1. labels holds the keys of its labels.
 func aNode(labels ...string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{}}}
 	for _, l := range labels {
-		n.Labels[l] = "x"
+		node.Labels[l] = "x"
 	}
-	return n
+	return node
 }
 
 // slice returns a ResourceSlice of a node in v1beta1.
@@ -177,7 +177,7 @@ func certificate(t *testing.T, signer, name string) *certificatesv1.CertificateS
 	}}
 }
 
-// write is a request of node n1.
+// write is a write by node n1 and its wanted result.
 type write struct {
 	op           admission.Operation
 	resource     string // resource[/subresource][.group]
@@ -187,7 +187,7 @@ type write struct {
 	notForbidden bool   // the error is not Forbidden but NotFound
 }
 
-// attributes returns the request of a user.
+// attributes returns the write as a request of a user.
 func (w *write) attributes(user *request.User) *admission.Request {
 	path, group, _ := strings.Cut(w.resource, ".")
 	resource, sub, _ := strings.Cut(path, "/")
@@ -210,8 +210,8 @@ const (
 	remove = admission.Delete
 )
 
-// checkWrites checks the result of each write of node n1. It also checks that the write is admitted for
-// other users, and rejected for a node without a name.
+// checkWrites checks the result of each write of node n1. It also checks that the write is admitted
+// for other users, and rejected for a node without a name.
 func checkWrites(t *testing.T, writes []write) {
 	t.Helper()
 	plugin := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, Audiences: true}
@@ -234,8 +234,8 @@ func checkWrites(t *testing.T, writes []write) {
 	}
 }
 
-// TestWritesOfNodes checks what a node may write to nodes.
-func TestWritesOfNodes(t *testing.T) {
+// TestNodeMayWriteOnlyItsOwnNode checks what a node may write to nodes.
+func TestNodeMayWriteOnlyItsOwnNode(t *testing.T) {
 	tainted := aNode()
 	tainted.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}
 	configured := aNode()
@@ -282,8 +282,9 @@ func TestWritesOfNodes(t *testing.T) {
 	})
 }
 
-// TestWritesOfPods checks what a node may write to pods: mirror pods, evictions and statuses.
-func TestWritesOfPods(t *testing.T) {
+// TestNodeMayWriteOnlyItsOwnMirrorPods checks what a node may write to pods: mirror pods, evictions
+// and statuses.
+func TestNodeMayWriteOnlyItsOwnMirrorPods(t *testing.T) {
 	owner := func(change func(*metav1.OwnerReference)) *corev1.Pod {
 		return pod(func(p *corev1.Pod) { change(&p.OwnerReferences[0]) })
 	}
@@ -353,8 +354,9 @@ func TestWritesOfPods(t *testing.T) {
 	})
 }
 
-// TestWritesOfClaims checks what a node may write to persistent volume claims.
-func TestWritesOfClaims(t *testing.T) {
+// TestNodeMayUpdateOnlyCapacityAndConditionsOfClaims checks what a node may write to persistent
+// volume claims.
+func TestNodeMayUpdateOnlyCapacityAndConditionsOfClaims(t *testing.T) {
 	checkWrites(t, []write{
 		{op: update, resource: "persistentvolumeclaims/status", name: "c", object: claim(func(c *corev1.PersistentVolumeClaim) {
 			c.ResourceVersion, c.Status.Capacity = "", corev1.ResourceList{}
@@ -371,8 +373,8 @@ func TestWritesOfClaims(t *testing.T) {
 	})
 }
 
-// TestWritesOfTokens checks which tokens a node may request.
-func TestWritesOfTokens(t *testing.T) {
+// TestNodeMayRequestTokensOnlyForItsPods checks which tokens a node may request.
+func TestNodeMayRequestTokensOnlyForItsPods(t *testing.T) {
 	checkWrites(t, []write{
 		{op: create, resource: "serviceaccounts/token", name: "sa", object: tokenFor(boundTo("mine"), "vault")},
 		{op: create, resource: "serviceaccounts/token", name: "sa", object: tokenFor(boundTo("mine"), "audience-of-inline")},
@@ -402,8 +404,8 @@ func TestWritesOfTokens(t *testing.T) {
 	})
 }
 
-// TestOtherWrites checks what a node may write to other resources.
-func TestOtherWrites(t *testing.T) {
+// TestNodeMayWriteOnlyItsOwnObjectsOfOtherKinds checks what a node may write to other resources.
+func TestNodeMayWriteOnlyItsOwnObjectsOfOtherKinds(t *testing.T) {
 	const (
 		onlyCreateOwn = "can only create ResourceSlice with the same NodeName as the requesting node"
 		onlyDeleteOwn = "can only delete ResourceSlice with the same NodeName as the requesting node"
@@ -442,8 +444,8 @@ func TestOtherWrites(t *testing.T) {
 	})
 }
 
-// TestLeasesOfNodes checks that a node may write only the lease with its name.
-func TestLeasesOfNodes(t *testing.T) {
+// TestNodeMayWriteOnlyItsOwnLease checks that a node may write only the lease with its name.
+func TestNodeMayWriteOnlyItsOwnLease(t *testing.T) {
 	plugin := &noderestriction.Plugin{}
 	for name, allowed := range map[string]bool{"n1": true, "n2": false} {
 		w := write{op: admission.Update, resource: "leases.coordination.k8s.io", name: name}

@@ -23,20 +23,20 @@ func (a *nodeRequest) checkNode() error {
 	if a.Operation != admission.Create && a.Operation != admission.Update {
 		return nil
 	}
-	n, ok := a.Object.(*corev1.Node)
+	node, ok := a.Object.(*corev1.Node)
 	if !ok {
 		return a.unexpectedType()
 	}
 	if a.Operation == admission.Create {
-		if n.Spec.ConfigSource != nil {
+		if node.Spec.ConfigSource != nil {
 			return a.forbid("node %q is not allowed to create pods with a non-nil configSource", a.node)
 		}
-		if labels := restrictedChanges(n.Labels, nil); len(labels) > 0 {
+		if labels := restrictedChanges(node.Labels, nil); len(labels) > 0 {
 			return a.forbid("node %q is not allowed to set the following labels: %s", a.node, strings.Join(labels, ", "))
 		}
 		// The garbage collector deletes a node with its owner. The node could then create itself
 		// again without restrictions that were set on it.
-		if len(n.OwnerReferences) > 0 {
+		if len(node.OwnerReferences) > 0 {
 			return a.forbid("node %q is not allowed to set ownerReferences", a.node)
 		}
 		return nil
@@ -45,16 +45,16 @@ func (a *nodeRequest) checkNode() error {
 	if !ok {
 		return a.unexpectedType()
 	}
-	if c := n.Spec.ConfigSource; c != nil && !semantic.Equal(c, old.Spec.ConfigSource) {
+	if c := node.Spec.ConfigSource; c != nil && !semantic.Equal(c, old.Spec.ConfigSource) {
 		return a.forbid("node %q is not allowed to update configSource to a new non-nil configSource", a.node)
 	}
-	if !semantic.Equal(n.Spec.Taints, old.Spec.Taints) {
+	if !semantic.Equal(node.Spec.Taints, old.Spec.Taints) {
 		return a.forbid("node %q is not allowed to modify taints", a.node)
 	}
-	if !semantic.Equal(n.OwnerReferences, old.OwnerReferences) {
+	if !semantic.Equal(node.OwnerReferences, old.OwnerReferences) {
 		return a.forbid("node %q is not allowed to modify ownerReferences", a.node)
 	}
-	if labels := restrictedChanges(n.Labels, old.Labels); len(labels) > 0 {
+	if labels := restrictedChanges(node.Labels, old.Labels); len(labels) > 0 {
 		return a.forbid("is not allowed to modify labels: %s", strings.Join(labels, ", "))
 	}
 	return nil

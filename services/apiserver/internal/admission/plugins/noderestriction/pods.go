@@ -13,36 +13,36 @@ import (
 )
 
 // checkPod checks a request for a pod, its status or its eviction.
-func (p *Plugin) checkPod(ctx context.Context, a *nodeRequest) error {
-	switch a.Subresource {
+func (p *Plugin) checkPod(ctx context.Context, req *nodeRequest) error {
+	switch req.Subresource {
 	case "":
-		switch a.Operation {
+		switch req.Operation {
 		case admission.Create:
-			return p.checkMirrorPod(ctx, a)
+			return p.checkMirrorPod(ctx, req)
 		case admission.Delete:
-			return p.requirePodOfNode(ctx, a, a.Name, "node %q can only delete pods with spec.nodeName set to itself")
+			return p.requirePodOfNode(ctx, req, req.Name, "node %q can only delete pods with spec.nodeName set to itself")
 		}
-		return a.forbid("unexpected operation %q, node %q can only create and delete mirror pods", a.Operation, a.node)
+		return req.forbid("unexpected operation %q, node %q can only create and delete mirror pods", req.Operation, req.node)
 	case "status":
-		return a.checkPodStatus()
+		return req.checkPodStatus()
 	case "eviction":
-		if a.Operation != admission.Create {
-			return a.unexpectedOperation()
+		if req.Operation != admission.Create {
+			return req.unexpectedOperation()
 		}
-		e, ok := a.Object.(*policyv1.Eviction)
+		eviction, ok := req.Object.(*policyv1.Eviction)
 		if !ok {
-			return a.unexpectedType()
+			return req.unexpectedType()
 		}
-		name := a.Name
+		name := req.Name
 		if name == "" {
-			name = e.Name
+			name = eviction.Name
 		}
 		if name == "" {
-			return a.forbid("could not determine pod from request data")
+			return req.forbid("could not determine pod from request data")
 		}
-		return p.requirePodOfNode(ctx, a, name, "node %s can only evict pods with spec.nodeName set to itself")
+		return p.requirePodOfNode(ctx, req, name, "node %s can only evict pods with spec.nodeName set to itself")
 	}
-	return a.forbid("unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.Subresource)
+	return req.forbid("unexpected pod subresource %q, only 'status' and 'eviction' are allowed", req.Subresource)
 }
 
 // requirePodOfNode returns a Forbidden error unless the pod of a name runs on the node. message is
@@ -60,50 +60,50 @@ func (p *Plugin) requirePodOfNode(ctx context.Context, a *nodeRequest, name, mes
 
 // checkMirrorPod checks a mirror pod, which represents a static pod of the kubelet. It must belong to
 // the node. It must not refer to objects, because the node could then read them.
-func (p *Plugin) checkMirrorPod(ctx context.Context, a *nodeRequest) error {
-	pod, ok := a.Object.(*corev1.Pod)
+func (p *Plugin) checkMirrorPod(ctx context.Context, req *nodeRequest) error {
+	pod, ok := req.Object.(*corev1.Pod)
 	if !ok {
-		return a.unexpectedType()
+		return req.unexpectedType()
 	}
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
-		return a.forbid("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, a.node)
+		return req.forbid("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, req.node)
 	}
-	if pod.Spec.NodeName != a.node {
-		return a.forbid("node %q can only create pods with spec.nodeName set to itself", a.node)
+	if pod.Spec.NodeName != req.node {
+		return req.forbid("node %q can only create pods with spec.nodeName set to itself", req.node)
 	}
-	if err := p.checkOwner(ctx, a, pod); err != nil {
+	if err := p.checkOwner(ctx, req, pod); err != nil {
 		return err
 	}
 	if subject := node.ForbiddenMirrorPodReference(pod); subject != "" {
-		return a.forbid("node %q can not create pods that reference %s", a.node, subject)
+		return req.forbid("node %q can not create pods that reference %s", req.node, subject)
 	}
 	return nil
 }
 
 // checkOwner checks that the only owner of a mirror pod is the node.
-func (p *Plugin) checkOwner(ctx context.Context, a *nodeRequest, pod *corev1.Pod) error {
+func (p *Plugin) checkOwner(ctx context.Context, req *nodeRequest, pod *corev1.Pod) error {
 	switch len(pod.OwnerReferences) {
 	case 0:
-		return a.forbid("node %q can only create pods with an owner reference set to itself", a.node)
+		return req.forbid("node %q can only create pods with an owner reference set to itself", req.node)
 	case 1:
 	default:
-		return a.forbid("node %q can only create pods with a single owner reference set to itself", a.node)
+		return req.forbid("node %q can only create pods with a single owner reference set to itself", req.node)
 	}
 	owner := &pod.OwnerReferences[0]
 	switch {
-	case owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != a.node:
-		return a.forbid("node %q can only create pods with an owner reference set to itself", a.node)
+	case owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != req.node:
+		return req.forbid("node %q can only create pods with an owner reference set to itself", req.node)
 	case owner.Controller == nil || !*owner.Controller:
-		return a.forbid("node %q can only create pods with a controller owner reference set to itself", a.node)
+		return req.forbid("node %q can only create pods with a controller owner reference set to itself", req.node)
 	case owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion:
-		return a.forbid("node %q must not set blockOwnerDeletion on an owner reference", a.node)
+		return req.forbid("node %q must not set blockOwnerDeletion on an owner reference", req.node)
 	}
-	n, err := p.Objects.Node(ctx, a.node)
+	node, err := p.Objects.Node(ctx, req.node)
 	if err != nil {
-		return a.lookupError(err)
+		return req.lookupError(err)
 	}
-	if owner.UID != n.UID {
-		return a.forbid("node %s UID mismatch: expected %s got %s", a.node, owner.UID, n.UID)
+	if owner.UID != node.UID {
+		return req.forbid("node %s UID mismatch: expected %s got %s", req.node, owner.UID, node.UID)
 	}
 	return nil
 }
@@ -147,11 +147,11 @@ func (a *nodeRequest) checkClaim() error {
 	unpermitted := claim.DeepCopy()
 	unpermitted.ResourceVersion = old.ResourceVersion
 	unpermitted.ManagedFields = old.ManagedFields
-	s := &unpermitted.Status
-	s.Capacity = old.Status.Capacity
-	s.Conditions = old.Status.Conditions
-	s.AllocatedResources = old.Status.AllocatedResources
-	s.AllocatedResourceStatuses = old.Status.AllocatedResourceStatuses
+	status := &unpermitted.Status
+	status.Capacity = old.Status.Capacity
+	status.Conditions = old.Status.Conditions
+	status.AllocatedResources = old.Status.AllocatedResources
+	status.AllocatedResourceStatuses = old.Status.AllocatedResourceStatuses
 	unpermitted.TypeMeta = old.TypeMeta
 	if !semantic.Equal(unpermitted, old) {
 		return a.forbid("node %q is not allowed to update fields other than status.quantity and status.conditions", a.node)

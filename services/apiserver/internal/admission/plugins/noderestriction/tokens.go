@@ -16,44 +16,44 @@ import (
 
 // checkToken checks that a requested service account token is bound to a pod on the node and has an
 // audience that the pod uses. Other subresources and operations need no check.
-func (p *Plugin) checkToken(ctx context.Context, a *nodeRequest) error {
-	if a.Operation != admission.Create || a.Subresource != "token" {
+func (p *Plugin) checkToken(ctx context.Context, req *nodeRequest) error {
+	if req.Operation != admission.Create || req.Subresource != "token" {
 		return nil
 	}
-	tokenRequest, ok := a.Object.(*authenticationv1.TokenRequest)
+	tokenRequest, ok := req.Object.(*authenticationv1.TokenRequest)
 	if !ok {
-		return a.unexpectedType()
+		return req.unexpectedType()
 	}
 	ref := tokenRequest.Spec.BoundObjectRef
 	switch {
 	case ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "":
-		return a.forbid("node requested token not bound to a pod")
+		return req.forbid("node requested token not bound to a pod")
 	case ref.UID == "":
-		return a.forbid("node requested token with a pod binding without a uid")
+		return req.forbid("node requested token with a pod binding without a uid")
 	}
-	pod, err := p.Objects.Pod(ctx, a.Namespace, ref.Name)
+	pod, err := p.Objects.Pod(ctx, req.Namespace, ref.Name)
 	switch {
 	case err != nil:
-		return a.lookupError(err)
+		return req.lookupError(err)
 	case ref.UID != pod.UID:
-		return a.forbid(
+		return req.forbid(
 			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated",
 			ref.UID,
 		)
-	case pod.Spec.NodeName != a.node:
-		return a.forbid("node requested token bound to a pod scheduled on a different node")
+	case pod.Spec.NodeName != req.node:
+		return req.forbid("node requested token bound to a pod scheduled on a different node")
 	}
 	if !p.Audiences {
 		return nil
 	}
-	return p.checkAudience(ctx, a, pod, tokenRequest.Spec.Audiences)
+	return p.checkAudience(ctx, req, pod, tokenRequest.Spec.Audiences)
 }
 
 // checkAudience checks that a volume of the pod uses the audience of a requested token. Otherwise
 // the node needs the verb request-serviceaccounts-token-audience for the audience.
-func (p *Plugin) checkAudience(ctx context.Context, a *nodeRequest, pod *corev1.Pod, audiences []string) error {
+func (p *Plugin) checkAudience(ctx context.Context, req *nodeRequest, pod *corev1.Pod, audiences []string) error {
 	if len(audiences) > 1 {
-		return a.forbid("node may only request 0 or 1 audiences")
+		return req.forbid("node may only request 0 or 1 audiences")
 	}
 	audience := ""
 	if len(audiences) == 1 {
@@ -64,27 +64,27 @@ func (p *Plugin) checkAudience(ctx context.Context, a *nodeRequest, pod *corev1.
 		return nil
 	}
 	if err != nil {
-		return a.forbid("error validating audience %q: %w", audience, err)
+		return req.forbid("error validating audience %q: %w", audience, err)
 	}
 	decision, _, err := p.Authorizer.Authorize(ctx, &authz.Attributes{
-		User: a.User, Verb: "request-serviceaccounts-token-audience", Resource: true, Namespace: a.Namespace, Version: "v1",
-		ResourceName: audience, Name: a.Name,
+		User: req.User, Verb: "request-serviceaccounts-token-audience", Resource: true, Namespace: req.Namespace, Version: "v1",
+		ResourceName: audience, Name: req.Name,
 	})
 	switch {
 	case decision == authz.Allow:
 		return nil
 	case err != nil:
-		return a.forbid(
+		return req.forbid(
 			"audience %q not found in pod spec volume, error authorizing %s to request tokens for this audience: %w",
 			audience,
-			a.User.Name,
+			req.User.Name,
 			err,
 		)
 	}
-	return a.forbid(
+	return req.forbid(
 		"audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience",
 		audience,
-		a.User.Name,
+		req.User.Name,
 	)
 }
 
@@ -93,13 +93,13 @@ func (p *Plugin) checkAudience(ctx context.Context, a *nodeRequest, pod *corev1.
 func (p *Plugin) mountsAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+		volume := &pod.Spec.Volumes[i]
+		if volume.Projected != nil && slices.ContainsFunc(volume.Projected.Sources, func(s corev1.VolumeProjection) bool {
 			return s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == audience
 		}) {
 			return true, nil
 		}
-		driver, err := p.driverOf(ctx, pod, v)
+		driver, err := p.driverOf(ctx, pod, volume)
 		if err == nil && driver != nil &&
 			slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience }) {
 			return true, nil

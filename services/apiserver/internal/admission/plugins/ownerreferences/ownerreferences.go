@@ -64,7 +64,7 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 
 // mayFinalizeAll reports whether the user may set the finalizers of every object.
 func (p *Plugin) mayFinalizeAll(ctx context.Context, r *admission.Request) bool {
-	d, _, _ := p.Authorizer.Authorize(ctx, &authz.Attributes{ // an error grants no permission
+	decision, _, _ := p.Authorizer.Authorize(ctx, &authz.Attributes{ // an error grants no permission
 		User:         r.User,
 		Verb:         "update",
 		Resource:     true,
@@ -74,7 +74,7 @@ func (p *Plugin) mayFinalizeAll(ctx context.Context, r *admission.Request) bool 
 		Subresource:  "finalizers",
 		Name:         "*",
 	})
-	return d == authz.Allow
+	return decision == authz.Allow
 }
 
 // checkMayBlock checks that the user may update the finalizers of an owner whose deletion the object

@@ -131,17 +131,18 @@ func TestOwnerChangesRequirePermission(t *testing.T) {
 	}
 }
 
-// TestRequestsWithoutOwners checks that deletes and objects without metadata need no permission.
-func TestRequestsWithoutOwners(t *testing.T) {
+// TestRequestsWithoutOwnersNeedNoPermission checks that deletes and objects without metadata need
+// no permission.
+func TestRequestsWithoutOwnersNeedNoPermission(t *testing.T) {
 	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "configmaps"}}
-	for _, r := range []*admission.Request{
+	for _, req := range []*admission.Request{
 		{Operation: admission.Delete, OldObject: owned(blockingRef("v1", "Node", "n"))},
 		{Operation: admission.Connect, Object: owned(blockingRef("v1", "Node", "n"))},
 		{Operation: admission.Create, Object: &metav1.Status{}},
 	} {
-		r.Resource, r.Namespace, r.Name, r.User = kind, "ns", "c", &request.User{Name: "u"}
-		if err := (&ownerreferences.Plugin{Authorizer: permissions{}, KindOf: kindOf}).Validate(t.Context(), r); err != nil {
-			t.Errorf("%s: got error %v, want none", r.Operation, err)
+		req.Resource, req.Namespace, req.Name, req.User = kind, "ns", "c", &request.User{Name: "u"}
+		if err := (&ownerreferences.Plugin{Authorizer: permissions{}, KindOf: kindOf}).Validate(t.Context(), req); err != nil {
+			t.Errorf("%s: got error %v, want none", req.Operation, err)
 		}
 	}
 }

@@ -52,29 +52,29 @@ var (
 )
 
 // New decodes the configuration, which may be nil.
-func New(data []byte, n Namespaces) (*Plugin, error) {
-	var c struct {
+func New(data []byte, namespaces Namespaces) (*Plugin, error) {
+	var config struct {
 		Selectors map[string]string `json:"podNodeSelectorPluginConfig"`
 	}
 	if data != nil {
-		if err := configuration.DecodeBare(data, &c); err != nil {
+		if err := configuration.DecodeBare(data, &config); err != nil {
 			return nil, err
 		}
 	}
-	p := &Plugin{namespaces: n, selectors: map[string]labels.Set{}}
-	for _, name := range slices.Sorted(maps.Keys(c.Selectors)) {
-		set, err := labels.ConvertSelectorToLabelsMap(c.Selectors[name])
+	plugin := &Plugin{namespaces: namespaces, selectors: map[string]labels.Set{}}
+	for _, name := range slices.Sorted(maps.Keys(config.Selectors)) {
+		set, err := labels.ConvertSelectorToLabelsMap(config.Selectors[name])
 		if err != nil {
 			return nil, fmt.Errorf("podNodeSelectorPluginConfig[%s]: %w", name, err)
 		}
-		p.selectors[name] = set
+		plugin.selectors[name] = set
 	}
-	return p, nil
+	return plugin, nil
 }
 
 // Admit adds the selector of the namespace to a new pod.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	pod, selector, err := p.podAndSelector(ctx, r)
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	pod, selector, err := p.podAndSelector(ctx, req)
 	if pod == nil || err != nil {
 		return err
 	}
@@ -84,16 +84,16 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		}
 		maps.Copy(pod.Spec.NodeSelector, selector) // equal keys have equal values
 	}
-	return p.checkAllowed(r, pod)
+	return p.checkAllowed(req, pod)
 }
 
 // Validate implements admission.Validator.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	pod, _, err := p.podAndSelector(ctx, r)
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	pod, _, err := p.podAndSelector(ctx, req)
 	if pod == nil || err != nil {
 		return err
 	}
-	return p.checkAllowed(r, pod)
+	return p.checkAllowed(req, pod)
 }
 
 // podAndSelector returns the pod of a creation and the selector of its namespace. It returns an
@@ -103,7 +103,7 @@ func (p *Plugin) podAndSelector(ctx context.Context, req *admission.Request) (*c
 	if !ok || req.Operation != admission.Create || !req.IsObject("", "pods") {
 		return nil, nil, nil
 	}
-	ns, err := p.namespaces.GetNamespace(ctx, req.Namespace)
+	namespace, err := p.namespaces.GetNamespace(ctx, req.Namespace)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil, apierrors.NewInternalError(fmt.Errorf("namespace %s does not exist", req.Namespace))
@@ -111,7 +111,7 @@ func (p *Plugin) podAndSelector(ctx context.Context, req *admission.Request) (*c
 		return nil, nil, apierrors.NewInternalError(err)
 	}
 	selector := p.selectors[clusterDefault]
-	if text, ok := ns.Annotations[annotation]; ok {
+	if text, ok := namespace.Annotations[annotation]; ok {
 		if selector, err = labels.ConvertSelectorToLabelsMap(text); err != nil {
 			return nil, nil, status.Error(http.StatusInternalServerError, metav1.StatusReasonUnknown, err.Error(), nil)
 		}
@@ -123,14 +123,14 @@ func (p *Plugin) podAndSelector(ctx context.Context, req *admission.Request) (*c
 }
 
 // checkAllowed rejects a selector with labels that the configuration does not allow in the namespace.
-func (p *Plugin) checkAllowed(r *admission.Request, pod *corev1.Pod) error {
-	allowedLabels := p.selectors[r.Namespace]
+func (p *Plugin) checkAllowed(req *admission.Request, pod *corev1.Pod) error {
+	allowedLabels := p.selectors[req.Namespace]
 	if len(allowedLabels) == 0 {
 		return nil
 	}
 	for k, v := range pod.Spec.NodeSelector {
 		if allowed, ok := allowedLabels[k]; !ok || allowed != v {
-			return forbidden(r, pod, errNotInSet)
+			return forbidden(req, pod, errNotInSet)
 		}
 	}
 	return nil

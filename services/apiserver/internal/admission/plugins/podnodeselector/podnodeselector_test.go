@@ -26,14 +26,15 @@ func (n namespaces) GetNamespace(_ context.Context, name string) (*corev1.Namesp
 	case "broken":
 		return nil, errors.New("no answer")
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if text, ok := n[name]; ok {
-		ns.Annotations = map[string]string{"scheduler.alpha.kubernetes.io/node-selector": text}
+		namespace.Annotations = map[string]string{"scheduler.alpha.kubernetes.io/node-selector": text}
 	}
-	return ns, nil
+	return namespace, nil
 }
 
-// config has a default selector, and the selectors that pods in the namespaces pns and listed may have.
+// config has a default selector, and the selectors that pods in the namespaces pns and listed may
+// have.
 const config = `podNodeSelectorPluginConfig:
   clusterDefaultNodeSelector: "cluster=default"
   pns: "zone=a,tier=x"
@@ -93,16 +94,16 @@ func TestNodeSelectorsAreMergedOrConflict(t *testing.T) {
 			test.op = admission.Create
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeSelector: test.selector}}
-		r := &admission.Request{
+		req := &admission.Request{
 			Operation: test.op, Subresource: test.subresource,
 			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: test.namespace,
 			Object: pod,
 		}
-		err = plugin.Admit(t.Context(), r)
+		err = plugin.Admit(t.Context(), req)
 		if err == nil && test.wantErr != "" || err != nil && err.Error() != test.wantErr {
 			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, test.wantErr)
 		}
-		if again := plugin.Validate(t.Context(), r); fmt.Sprint(again) != fmt.Sprint(err) {
+		if again := plugin.Validate(t.Context(), req); fmt.Sprint(again) != fmt.Sprint(err) {
 			t.Errorf("%s: Validate after Admit: got error %v, want %v", name, again, err)
 		}
 		if got, want := fmt.Sprint(pod.Spec.NodeSelector), fmt.Sprint(test.want); test.wantErr == "" && got != want {
@@ -111,9 +112,9 @@ func TestNodeSelectorsAreMergedOrConflict(t *testing.T) {
 	}
 }
 
-// TestInvalidConfigurations checks the messages for unknown fields, duplicate fields and invalid
-// selectors.
-func TestInvalidConfigurations(t *testing.T) {
+// TestInvalidConfigurationIsRejected checks the messages for unknown fields, duplicate fields and
+// invalid selectors.
+func TestInvalidConfigurationIsRejected(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"unknown field": {file: "podNodeSelectorPluginConfigs: {}", want: `strict decoding error: unknown field "podNodeSelectorPluginConfigs"`},
 		"duplicate field": {file: `{"podNodeSelectorPluginConfig":{"a":"b=c","a":"d=e"}}`,

@@ -23,14 +23,14 @@ type Lister struct {
 	readForSelection, readForEvaluation podReader
 }
 
-// NewLister returns a lister of namespaces and of the pods of o.
-func NewLister(o *lister.Objects, namespaces lister.CachedResource) (*Lister, error) {
-	out := &Lister{Objects: o, namespaces: namespaces}
+// NewLister returns a lister of namespaces and of the pods of objects.
+func NewLister(objects *lister.Objects, namespaces lister.CachedResource) (*Lister, error) {
+	out := &Lister{Objects: objects, namespaces: namespaces}
 	var err error
-	if out.readForSelection, err = o.Pods.Coder.FieldsDecoder("metadata.name", "metadata.ownerReferences", "spec.runtimeClassName"); err != nil {
+	if out.readForSelection, err = objects.Pods.Coder.FieldsDecoder("metadata.name", "metadata.ownerReferences", "spec.runtimeClassName"); err != nil {
 		return nil, err
 	}
-	out.readForEvaluation, err = o.Pods.Coder.FieldsDecoder("metadata.name", "metadata.labels", "metadata.annotations", "spec")
+	out.readForEvaluation, err = objects.Pods.Coder.FieldsDecoder("metadata.name", "metadata.labels", "metadata.annotations", "spec")
 	return out, err
 }
 

@@ -20,7 +20,8 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// pods are the pods of a namespace. They count how often they are listed and decoded.
+// pods is a namespace lister with the pods of one namespace. It counts how often the pods are
+// listed and decoded.
 type pods struct {
 	size int // stored size of each pod in bytes
 	all  []*corev1.Pod
@@ -113,9 +114,9 @@ func relabel(ctx context.Context, t *testing.T, p *pods, from, to string, permit
 // allowAnyCost is a limiter that permits all requests.
 func allowAnyCost(int) bool { return true }
 
-// TestStricterStandardWarns checks that only a stricter standard causes an evaluation of the pods, with
-// a warning for each kind of violation.
-func TestStricterStandardWarns(t *testing.T) {
+// TestOnlyStricterStandardCausesWarnings checks that only a stricter standard causes an evaluation
+// of the pods, with a warning for each kind of violation.
+func TestOnlyStricterStandardCausesWarnings(t *testing.T) {
 	p := &pods{}
 	p.addRestricted()
 	p.addPrivileged()
@@ -140,9 +141,9 @@ func TestStricterStandardWarns(t *testing.T) {
 	}
 }
 
-// TestManyPods checks that only the evaluated pods are decoded, and a warning says that there are
-// more.
-func TestManyPods(t *testing.T) {
+// TestOnlyFirstPodsOfLargeNamespaceAreEvaluated checks that only the evaluated pods are decoded,
+// and a warning says that there are more.
+func TestOnlyFirstPodsOfLargeNamespaceAreEvaluated(t *testing.T) {
 	p := &pods{}
 	for range 3100 {
 		p.addRestricted()
@@ -157,8 +158,9 @@ func TestManyPods(t *testing.T) {
 	}
 }
 
-// TestLargePods checks that the evaluation of large pods has a cost, and is throttled.
-func TestLargePods(t *testing.T) {
+// TestLargePodsAreChargedAndThrottled checks that the evaluation of large pods has a cost, and is
+// throttled.
+func TestLargePodsAreChargedAndThrottled(t *testing.T) {
 	p := &pods{size: request.LargeBody / 2}
 	p.addPrivileged()
 	p.addPrivileged()
@@ -185,8 +187,8 @@ func TestCanceledRequestsDecodeNoPods(t *testing.T) {
 	}
 }
 
-// TestCorruptPods checks that a pod that cannot be read causes a warning of its own.
-func TestCorruptPods(t *testing.T) {
+// TestCorruptPodCausesWarning checks that a corrupt pod causes a warning of its own.
+func TestCorruptPodCausesWarning(t *testing.T) {
 	p := &pods{evaluationError: context.DeadlineExceeded}
 	p.addRestricted()
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)

@@ -90,18 +90,18 @@ func (m *Metrics) initialize() {
 // newestVersion is the newest minor version of Kubernetes whose policies are known.
 const newestVersion = 33
 
-// recordEvaluation counts an evaluation by the standard p in a mode. Versions after newestVersion
+// recordEvaluation counts an evaluation by a standard in a mode. Versions after newestVersion
 // have the label "future", which bounds the number of series.
-func (m *Metrics) recordEvaluation(d decision, p api.LevelVersion, in mode, attrs api.Attributes) {
-	version := p.Version.String()
+func (m *Metrics) recordEvaluation(d decision, levelVersion api.LevelVersion, in mode, attrs api.Attributes) {
+	version := levelVersion.Version.String()
 	newest := api.MajorMinorVersion(1, newestVersion)
 	switch {
-	case p.Level == api.LevelPrivileged: // regardless of the version
+	case levelVersion.Level == api.LevelPrivileged: // regardless of the version
 		version = api.LatestVersion().String()
-	case !p.Version.Latest() && newest.Older(p.Version):
+	case !levelVersion.Version.Latest() && newest.Older(levelVersion.Version):
 		version = "future"
 	}
-	m.evaluations.WithLabelValues(append([]string{string(d), string(p.Level), version, string(in)}, labels(attrs)...)...).Inc()
+	m.evaluations.WithLabelValues(append([]string{string(d), string(levelVersion.Level), version, string(in)}, labels(attrs)...)...).Inc()
 }
 
 // recordExemption counts an exempt request.

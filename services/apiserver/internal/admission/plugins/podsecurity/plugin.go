@@ -36,7 +36,7 @@ type Plugin struct {
 // New returns a plugin with a PodSecurityConfiguration. An empty configuration means the standard
 // privileged for namespaces without labels. The caller must call ValidateInitialization before it
 // uses the plugin.
-func New(configuration []byte, o Objects, m *Metrics) (*Plugin, error) {
+func New(configuration []byte, objects Objects, metrics *Metrics) (*Plugin, error) {
 	c, err := load.LoadFromData(configuration)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func New(configuration []byte, o Objects, m *Metrics) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{configuration: c, standards: standards{exemptions: c.Exemptions, checks: checks, metrics: m, objects: o}}, nil
+	return &Plugin{configuration: c, standards: standards{exemptions: c.Exemptions, checks: checks, metrics: metrics, objects: objects}}, nil
 }
 
 // ValidateInitialization validates the configuration and applies its defaults.

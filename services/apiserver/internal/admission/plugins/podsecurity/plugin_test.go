@@ -37,7 +37,7 @@ func (n *namespace) GetNamespace(_ context.Context, name string) (*corev1.Namesp
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: n.labels}}, n.err
 }
 
-// config begins configurations.
+// config is the beginning of every valid configuration.
 const config = "apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\n"
 
 // hostPod returns a pod that violates the standard baseline.
@@ -49,18 +49,28 @@ func image(p *corev1.Pod, name string) *corev1.Pod {
 	return p
 }
 
-// statusText returns code, reason and message of an error, and whether it has details; "" for no error.
+// statusText returns code, reason and message of an error, and whether it has details; "" for no
+// error.
 func statusText(err error) string {
 	if err == nil {
 		return ""
 	}
-	st, ok := err.(apierrors.APIStatus)
+	apiStatus, ok := err.(apierrors.APIStatus)
 	if !ok {
 		return err.Error()
 	}
-	s := st.Status()
+	s := apiStatus.Status()
 	return fmt.Sprintf("%d %s %s, %v", s.Code, s.Reason, s.Message, s.Details != nil)
 }
+
+// messages describes the warnings and audit annotations that a request causes.
+type messages int
+
+const (
+	noMessages        messages = iota // neither warnings nor annotations
+	anyMessage                        // at least one warning or annotation
+	atLeastOneWarning                 // at least one warning
+)
 
 // TestViolationsAreRejectedOrReported checks that a violation of the enforced standard is rejected.
 // Violations of the other standards cause warnings and annotations.
@@ -80,14 +90,14 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 		user         *authorizer.User
 		want         string // error as statusText returns it, the message may be longer
 		wantLookups  int
-		wantMessages int // 0: no warnings and annotations, 1: at least one of them, 2: at least one warning
+		wantMessages messages
 	}{
-		"compliant pod":        {labels: baseline, obj: &corev1.Pod{}, wantLookups: 1, wantMessages: 1},
-		"violating pod":        {labels: baseline, obj: hostPod(), wantLookups: 1, wantMessages: 1, want: rejected},
-		"privileged namespace": {obj: hostPod(), wantLookups: 1, wantMessages: 1},
+		"compliant pod":        {labels: baseline, obj: &corev1.Pod{}, wantLookups: 1, wantMessages: anyMessage},
+		"violating pod":        {labels: baseline, obj: hostPod(), wantLookups: 1, wantMessages: anyMessage, want: rejected},
+		"privileged namespace": {obj: hostPod(), wantLookups: 1, wantMessages: anyMessage},
 		"update of a violating pod": {
 			labels: baseline, op: admission.Update, obj: image(hostPod(), "b"), old: image(hostPod(), "a"),
-			wantLookups: 1, wantMessages: 1, want: rejected,
+			wantLookups: 1, wantMessages: anyMessage, want: rejected,
 		},
 		"delete":          {labels: baseline, op: admission.Delete, old: hostPod()},
 		"status of a pod": {labels: baseline, op: admission.Update, subresource: "status", obj: hostPod(), old: &corev1.Pod{}},
@@ -95,17 +105,17 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 			labels: baseline, lookupError: errors.New("no answer"), obj: &corev1.Pod{}, wantLookups: 1,
 			want: `500 InternalError Internal error occurred: failed to lookup namespace "ns", true`,
 		},
-		"template with violations": {labels: strict, resource: "deployments", obj: template, wantLookups: 1, wantMessages: 2},
+		"template with violations": {labels: strict, resource: "deployments", obj: template, wantLookups: 1, wantMessages: atLeastOneWarning},
 		"resource without pods":    {labels: strict, resource: "configmaps", obj: &corev1.ConfigMap{}},
 		"exempt user": {
 			labels: baseline, config: config + "exemptions: {usernames: [ada]}",
-			user: &authorizer.User{Name: "ada"}, obj: hostPod(), wantMessages: 1,
+			user: &authorizer.User{Name: "ada"}, obj: hostPod(), wantMessages: anyMessage,
 		},
 		"user without an exemption": {
 			labels: baseline, config: config + "exemptions: {usernames: [ada]}",
-			user: &authorizer.User{Name: "bob"}, obj: hostPod(), wantLookups: 1, wantMessages: 1, want: rejected,
+			user: &authorizer.User{Name: "bob"}, obj: hostPod(), wantLookups: 1, wantMessages: anyMessage, want: rejected,
 		},
-		"default of the configuration": {config: config + "defaults: {enforce: baseline}", obj: hostPod(), wantLookups: 1, wantMessages: 1, want: rejected},
+		"default of the configuration": {config: config + "defaults: {enforce: baseline}", obj: hostPod(), wantLookups: 1, wantMessages: anyMessage, want: rejected},
 	} {
 		n := &namespace{labels: test.labels, err: test.lookupError}
 		plugin, err := New([]byte(test.config), n, NewMetrics(prometheus.NewRegistry()))
@@ -139,18 +149,18 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 		if n.lookups != test.wantLookups {
 			t.Errorf("%s: got %d lookups of the namespace, want %d", name, n.lookups, test.wantLookups)
 		}
-		messages := len(warnings.Headers()) + len(req.Annotations())
-		if messages < min(test.wantMessages, 1) || test.wantMessages == 0 && test.lookupError == nil && messages > 0 {
-			t.Errorf("%s: got warnings %q, annotations %v, want %d messages", name, warnings.Headers(), req.Annotations(), test.wantMessages)
+		hasMessages := len(warnings.Headers())+len(req.Annotations()) > 0
+		if want := test.wantMessages != noMessages; hasMessages != want && test.lookupError == nil {
+			t.Errorf("%s: got warnings %q and annotations %v, want any: %t", name, warnings.Headers(), req.Annotations(), want)
 		}
-		if test.wantMessages == 2 && len(warnings.Headers()) == 0 {
-			t.Errorf("%s: no warning, want one beside the annotations %v", name, req.Annotations())
+		if test.wantMessages == atLeastOneWarning && len(warnings.Headers()) == 0 {
+			t.Errorf("%s: got no warning, want one beside the annotations %v", name, req.Annotations())
 		}
 	}
 }
 
-// TestInvalidConfigurations checks that an invalid configuration is rejected.
-func TestInvalidConfigurations(t *testing.T) {
+// TestInvalidConfigurationIsRejected checks that an invalid configuration is rejected.
+func TestInvalidConfigurationIsRejected(t *testing.T) {
 	for _, text := range []string{"kind: Pod", config + "bogus: 1", config + "defaults: {enforce: odd}", config + "exemptions: {namespaces: [\"\"]}"} {
 		p, err := New([]byte(text), &pods{}, NewMetrics(prometheus.NewRegistry()))
 		if err == nil {
@@ -162,11 +172,11 @@ func TestInvalidConfigurations(t *testing.T) {
 	}
 }
 
-// TestPodsCannotBeListed checks that a warning says that the pods were not checked.
-func TestPodsCannotBeListed(t *testing.T) {
+// TestFailedListCausesWarning checks that a warning says that the pods were not checked.
+func TestFailedListCausesWarning(t *testing.T) {
 	for name, p := range map[string]*pods{
 		"list fails":      {listError: errors.New("no answer")},
-		"selection fails": {selectionError: errors.New("damaged")},
+		"selection fails": {selectionError: errors.New("corrupt")},
 	} {
 		p.addPrivileged()
 		got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
@@ -176,8 +186,9 @@ func TestPodsCannotBeListed(t *testing.T) {
 	}
 }
 
-// TestUncheckedWorkIsFree checks that neither small pods nor an unchanged standard are charged.
-func TestUncheckedWorkIsFree(t *testing.T) {
+// TestSmallPodsAndUnchangedStandardAreNotCharged checks that neither small pods nor an unchanged
+// standard are charged.
+func TestSmallPodsAndUnchangedStandardAreNotCharged(t *testing.T) {
 	rejectAnyCost := func(int) bool { return false }
 	small := &pods{size: 10}
 	small.addRestricted()
@@ -221,30 +232,31 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 	}
 }
 
-// TestEvaluationMetrics checks that versions above the newest known one share a label.
-func TestEvaluationMetrics(t *testing.T) {
+// TestVersionsAboveNewestShareMetricLabel checks that versions above the newest known one share a
+// label.
+func TestVersionsAboveNewestShareMetricLabel(t *testing.T) {
 	registered := prometheus.NewRegistry()
-	m := NewMetrics(registered)
+	metrics := NewMetrics(registered)
 	level := func(l api.Level, v api.Version) api.LevelVersion { return api.LevelVersion{Level: l, Version: v} }
-	a := &api.AttributesRecord{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Operation: "CREATE"}
-	for _, p := range []api.LevelVersion{
+	attributesRecord := &api.AttributesRecord{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Operation: "CREATE"}
+	for _, levelVersion := range []api.LevelVersion{
 		level(api.LevelPrivileged, api.MajorMinorVersion(1, 20)), level(api.LevelBaseline, api.LatestVersion()),
 		level(api.LevelBaseline, api.MajorMinorVersion(1, 20)),
 		level(api.LevelBaseline, api.MajorMinorVersion(1, newestVersion)),
 		level(api.LevelBaseline, api.MajorMinorVersion(1, newestVersion+1)),
 	} {
-		m.recordEvaluation(allow, p, enforce, a)
+		metrics.recordEvaluation(allow, levelVersion, enforce, attributesRecord)
 	}
 	families, err := registered.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, s := range families[0].GetMetric() {
-		if s.GetCounter().GetValue() == 0 {
+	for _, metric := range families[0].GetMetric() {
+		if metric.GetCounter().GetValue() == 0 {
 			continue // exists from the start
 		}
-		for _, l := range s.GetLabel() {
+		for _, l := range metric.GetLabel() {
 			if l.GetName() == "policy_version" {
 				got = append(got, l.GetValue())
 			}

@@ -43,12 +43,12 @@ func exemptResult(reason string) result {
 }
 
 // failedResult rejects a request that could not be evaluated. cause may be nil.
-func failedResult(s metav1.Status, cause error) result {
-	detail := s.Message
+func failedResult(status metav1.Status, cause error) result {
+	detail := status.Message
 	if cause != nil {
 		detail = fmt.Sprintf("%s: %v", detail, cause)
 	}
-	return result{rejected: &s, annotations: map[string]string{"error": detail}}
+	return result{rejected: &status, annotations: map[string]string{"error": detail}}
 }
 
 // ignoredErrorResult admits a request that could not be evaluated. The audit event contains the
@@ -105,23 +105,23 @@ func (s *standards) evaluateNamespace(ctx context.Context, attrs api.Attributes,
 
 // exemptNamespaceResult admits an exempt namespace, and warns if its labels ask for a standard,
 // which has no effect.
-func (s *standards) exemptNamespaceResult(namespace *corev1.Namespace, p api.Policy) result {
-	if p.FullyPrivileged() || p.Equivalent(&s.defaults) {
+func (s *standards) exemptNamespaceResult(namespace *corev1.Namespace, policy api.Policy) result {
+	if policy.FullyPrivileged() || policy.Equivalent(&s.defaults) {
 		return result{}
 	}
 	var set []string
-	for _, m := range []struct {
+	for _, mode := range []struct {
 		name, level, version string
 		standard             api.LevelVersion
 	}{
-		{name: "enforce", level: api.EnforceLevelLabel, version: api.EnforceVersionLabel, standard: p.Enforce},
-		{name: "audit", level: api.AuditLevelLabel, version: api.AuditVersionLabel, standard: p.Audit},
-		{name: "warn", level: api.WarnLevelLabel, version: api.WarnVersionLabel, standard: p.Warn},
+		{name: "enforce", level: api.EnforceLevelLabel, version: api.EnforceVersionLabel, standard: policy.Enforce},
+		{name: "audit", level: api.AuditLevelLabel, version: api.AuditVersionLabel, standard: policy.Audit},
+		{name: "warn", level: api.WarnLevelLabel, version: api.WarnVersionLabel, standard: policy.Warn},
 	} {
-		_, hasLevel := namespace.Labels[m.level]
-		_, hasVersion := namespace.Labels[m.version]
-		if m.standard.Level != api.LevelPrivileged && (hasLevel || hasVersion) {
-			set = append(set, m.name+"="+m.standard.String())
+		_, hasLevel := namespace.Labels[mode.level]
+		_, hasVersion := namespace.Labels[mode.version]
+		if mode.standard.Level != api.LevelPrivileged && (hasLevel || hasVersion) {
+			set = append(set, mode.name+"="+mode.standard.String())
 		}
 	}
 	return result{
@@ -145,7 +145,7 @@ func (s *standards) evaluatePod(ctx context.Context, attrs api.Attributes, obj, 
 	if reason := s.exemptReason(attrs); reason != "" {
 		return exemptResult(reason)
 	}
-	ns, err := s.objects.GetNamespace(ctx, attrs.GetNamespace())
+	namespace, err := s.objects.GetNamespace(ctx, attrs.GetNamespace())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "failed to fetch pod namespace", "namespace", attrs.GetNamespace())
 		s.metrics.recordError(true, attrs)
@@ -154,9 +154,9 @@ func (s *standards) evaluatePod(ctx context.Context, attrs api.Attributes, obj, 
 			err,
 		)
 	}
-	p, errs := api.PolicyToEvaluate(ns.Labels, s.defaults)
-	if len(errs) == 0 && p.FullyPrivileged() {
-		s.metrics.recordEvaluation(allow, p.Enforce, enforce, attrs)
+	policy, errs := api.PolicyToEvaluate(namespace.Labels, s.defaults)
+	if len(errs) == 0 && policy.FullyPrivileged() {
+		s.metrics.recordEvaluation(allow, policy.Enforce, enforce, attrs)
 		privileged := api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()}
 		return result{annotations: map[string]string{api.EnforcedPolicyAnnotationKey: privileged.String()}}
 	}
@@ -175,7 +175,7 @@ func (s *standards) evaluatePod(ctx context.Context, attrs api.Attributes, obj, 
 			return result{}
 		}
 	}
-	return s.evaluate(attrs, p, errs.ToAggregate(), &pod.ObjectMeta, &pod.Spec, true)
+	return s.evaluate(attrs, policy, errs.ToAggregate(), &pod.ObjectMeta, &pod.Spec, true)
 }
 
 // changesImages reports whether an update of a pod changes an image or adds an ephemeral container.
@@ -208,14 +208,14 @@ func (s *standards) evaluateTemplate(ctx context.Context, attrs api.Attributes, 
 	if reason := s.exemptReason(attrs); reason != "" {
 		return exemptResult(reason)
 	}
-	ns, err := s.objects.GetNamespace(ctx, attrs.GetNamespace())
+	namespace, err := s.objects.GetNamespace(ctx, attrs.GetNamespace())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "failed to fetch pod namespace", "namespace", attrs.GetNamespace())
 		s.metrics.recordError(true, attrs)
 		return ignoredErrorResult("failed to lookup namespace %q: %v", attrs.GetNamespace(), err)
 	}
-	p, errs := api.PolicyToEvaluate(ns.Labels, s.defaults)
-	if len(errs) == 0 && p.Warn.Level == api.LevelPrivileged && p.Audit.Level == api.LevelPrivileged {
+	policy, errs := api.PolicyToEvaluate(namespace.Labels, s.defaults)
+	if len(errs) == 0 && policy.Warn.Level == api.LevelPrivileged && policy.Audit.Level == api.LevelPrivileged {
 		return result{}
 	}
 	template, err := templateOf(obj)
@@ -226,7 +226,7 @@ func (s *standards) evaluateTemplate(ctx context.Context, attrs api.Attributes, 
 	case template == nil: // optional
 		return result{}
 	}
-	return s.evaluate(attrs, p, errs.ToAggregate(), &template.ObjectMeta, &template.Spec, false)
+	return s.evaluate(attrs, policy, errs.ToAggregate(), &template.ObjectMeta, &template.Spec, false)
 }
 
 // evaluate evaluates a pod or a pod template by the audit and warn standards of a policy. If
@@ -252,33 +252,33 @@ func (s *standards) evaluate(
 	// The standards of the three modes are often equal, so each result is computed once.
 	results := map[api.LevelVersion]policy.AggregateCheckResult{}
 	resultOf := func(standard api.LevelVersion) policy.AggregateCheckResult {
-		r, ok := results[standard]
+		aggregateCheckResult, ok := results[standard]
 		if !ok {
-			r = policy.AggregateCheckResults(s.checks.EvaluatePod(standard, meta, spec))
-			results[standard] = r
+			aggregateCheckResult = policy.AggregateCheckResults(s.checks.EvaluatePod(standard, meta, spec))
+			results[standard] = aggregateCheckResult
 		}
-		return r
+		return aggregateCheckResult
 	}
 	if enforced {
 		out.annotations[api.EnforcedPolicyAnnotationKey] = p.Enforce.String()
 		decision := allow
-		if r := resultOf(p.Enforce); !r.Allowed {
+		if aggregateCheckResult := resultOf(p.Enforce); !aggregateCheckResult.Allowed {
 			decision = deny
-			err := fmt.Errorf("violates PodSecurity %q: %s", p.Enforce.String(), r.ForbiddenDetail())
+			err := fmt.Errorf("violates PodSecurity %q: %s", p.Enforce.String(), aggregateCheckResult.ForbiddenDetail())
 			out.rejected = &apierrors.NewForbidden(attrs.GetResource().GroupResource(), attrs.GetName(), err).ErrStatus
 		}
 		s.metrics.recordEvaluation(decision, p.Enforce, enforce, attrs)
 	}
-	if r := resultOf(p.Audit); !r.Allowed {
+	if aggregateCheckResult := resultOf(p.Audit); !aggregateCheckResult.Allowed {
 		out.annotations[api.AuditViolationsAnnotationKey] = fmt.Sprintf("would violate PodSecurity %q: %s",
-			p.Audit.String(), r.ForbiddenDetail())
+			p.Audit.String(), aggregateCheckResult.ForbiddenDetail())
 		s.metrics.recordEvaluation(deny, p.Audit, audit, attrs)
 	}
 	if out.rejected != nil { // the client gets the error and needs no warning
 		return out
 	}
-	if r := resultOf(p.Warn); !r.Allowed {
-		out.warnings = append(out.warnings, fmt.Sprintf("would violate PodSecurity %q: %s", p.Warn.String(), r.ForbiddenDetail()))
+	if aggregateCheckResult := resultOf(p.Warn); !aggregateCheckResult.Allowed {
+		out.warnings = append(out.warnings, fmt.Sprintf("would violate PodSecurity %q: %s", p.Warn.String(), aggregateCheckResult.ForbiddenDetail()))
 		s.metrics.recordEvaluation(deny, p.Warn, warn, attrs)
 	}
 	return out

@@ -74,13 +74,13 @@ func New(data []byte, n Namespaces) (*Plugin, error) {
 
 // Admit adds the default tolerations to a new pod. To every pod that is not best-effort, it also
 // adds a toleration of memory pressure.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	pod, namespace, err := p.podAndNamespace(ctx, r)
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	pod, namespace, err := p.podAndNamespace(ctx, req)
 	if pod == nil || err != nil {
 		return err
 	}
 	var add []corev1.Toleration
-	if r.Operation == admission.Create {
+	if req.Operation == admission.Create {
 		defaults, ok, err := fromAnnotation(namespace, defaultsAnnotation)
 		if err != nil {
 			return err
@@ -103,38 +103,38 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	pod, ns, err := p.podAndNamespace(ctx, r)
+	pod, namespace, err := p.podAndNamespace(ctx, r)
 	if pod == nil || err != nil {
 		return err
 	}
-	return p.checkAllowed(pod, ns)
+	return p.checkAllowed(pod, namespace)
 }
 
 // podAndNamespace returns the pod of a creation or update and its namespace. It returns a nil pod
 // for any other request.
-func (p *Plugin) podAndNamespace(ctx context.Context, r *admission.Request) (*corev1.Pod, *corev1.Namespace, error) {
-	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || !r.IsObject("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
+func (p *Plugin) podAndNamespace(ctx context.Context, req *admission.Request) (*corev1.Pod, *corev1.Namespace, error) {
+	pod, ok := req.Object.(*corev1.Pod)
+	if !ok || !req.IsObject("", "pods") || req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil, nil, nil
 	}
-	ns, err := p.namespaces.GetNamespace(ctx, r.Namespace)
+	namespace, err := p.namespaces.GetNamespace(ctx, req.Namespace)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil, err
 	case err != nil:
 		return nil, nil, apierrors.NewInternalError(err)
 	}
-	return pod, ns, nil
+	return pod, namespace, nil
 }
 
 // checkAllowed rejects a toleration that no element of the whitelist covers. An empty whitelist
 // permits all tolerations.
-func (p *Plugin) checkAllowed(pod *corev1.Pod, ns *corev1.Namespace) error {
+func (p *Plugin) checkAllowed(pod *corev1.Pod, namespace *corev1.Namespace) error {
 	if len(pod.Spec.Tolerations) == 0 {
 		return nil
 	}
 	scope := "namespace"
-	list, ok, err := fromAnnotation(ns, whitelistAnnotation)
+	list, ok, err := fromAnnotation(namespace, whitelistAnnotation)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (n namespace) GetNamespace(_ context.Context, name string) (*corev1.Namespa
 	return ns, nil
 }
 
-// head begins configurations.
+// head is the beginning of every valid configuration.
 const head = "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1\nkind: Configuration\n"
 
 // TestTolerationsAreMergedOrConflict checks that a created pod gets the default tolerations of its
@@ -98,17 +98,17 @@ func TestTolerationsAreMergedOrConflict(t *testing.T) {
 		for _, k := range strings.Fields(test.keys) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: k, Operator: corev1.TolerationOpExists})
 		}
-		r := &admission.Request{
+		req := &admission.Request{
 			Operation: test.op, Subresource: test.subresource,
 			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: test.namespace, Name: "a",
 			Object: pod,
 		}
-		err = plugin.Admit(t.Context(), r)
+		err = plugin.Admit(t.Context(), req)
 		if err == nil && test.wantErr != "" || err != nil && err.Error() != test.wantErr {
 			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, test.wantErr)
 		}
 		if err != nil && strings.HasPrefix(err.Error(), conflict) {
-			if again := plugin.Validate(t.Context(), r); again == nil || again.Error() != test.wantErr {
+			if again := plugin.Validate(t.Context(), req); again == nil || again.Error() != test.wantErr {
 				t.Errorf("%s: Validate after Admit: got error %v, want %q", name, again, test.wantErr)
 			}
 			if st, ok := err.(apierrors.APIStatus); !ok || st.Status().Code != 500 || st.Status().Reason != "" {
@@ -125,8 +125,8 @@ func TestTolerationsAreMergedOrConflict(t *testing.T) {
 	}
 }
 
-// TestInvalidConfigurations checks the error of each invalid configuration.
-func TestInvalidConfigurations(t *testing.T) {
+// TestInvalidConfigurationIsRejected checks the error of each invalid configuration.
+func TestInvalidConfigurationIsRejected(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"unknown field": {file: head + "defaults: []", want: `strict decoding error: unknown field "defaults"`},
 		"invalid default": {file: head + `default: [{key: "a b", operator: Odd}]`,

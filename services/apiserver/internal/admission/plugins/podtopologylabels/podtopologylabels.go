@@ -32,26 +32,26 @@ type Plugin struct {
 }
 
 // Admit labels a binding, whose labels are copied to its pod, and a pod that is created on a node.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	if !p.Enabled || r.Operation != admission.Create || !r.IsResource("", "pods") {
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	if !p.Enabled || req.Operation != admission.Create || !req.IsResource("", "pods") {
 		return nil
 	}
-	switch o := r.Object.(type) {
+	switch o := req.Object.(type) {
 	case *corev1.Binding:
-		if r.Subresource == "binding" && o.Target.Kind == "Node" {
+		if req.Subresource == "binding" && o.Target.Kind == "Node" {
 			return p.copyLabels(ctx, &o.ObjectMeta, o.Target.Name)
 		}
 	case *corev1.Pod:
-		if r.Subresource == "" && o.Spec.NodeName != "" {
+		if req.Subresource == "" && o.Spec.NodeName != "" {
 			return p.copyLabels(ctx, &o.ObjectMeta, o.Spec.NodeName)
 		}
 	}
 	return nil
 }
 
-// copyLabels copies the labels of a node to m. It keeps labels that m already has. If the node does
+// copyLabels copies the labels of a node to meta. It keeps labels that meta already has. If the node does
 // not exist, copyLabels changes nothing.
-func (p *Plugin) copyLabels(ctx context.Context, m *metav1.ObjectMeta, nodeName string) error {
+func (p *Plugin) copyLabels(ctx context.Context, meta *metav1.ObjectMeta, nodeName string) error {
 	node, err := p.Nodes.Node(ctx, nodeName)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -61,8 +61,8 @@ func (p *Plugin) copyLabels(ctx context.Context, m *metav1.ObjectMeta, nodeName 
 	}
 	for _, label := range copiedLabels() {
 		value, ok := node.Labels[label]
-		if _, has := m.Labels[label]; ok && !has {
-			metav1.SetMetaDataLabel(m, label, value)
+		if _, has := meta.Labels[label]; ok && !has {
+			metav1.SetMetaDataLabel(meta, label, value)
 		}
 	}
 	return nil

@@ -32,8 +32,8 @@ func (nodes) Node(_ context.Context, name string) (*corev1.Node, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
 }
 
-// TestTopologyLabelsAreCopied checks that a binding, or a pod that is created on a node, gets those
-// topology labels of the node that it has not.
+// TestTopologyLabelsAreCopied checks that a binding, and a pod that is created on a node, get the
+// topology labels of the node that they lack.
 func TestTopologyLabelsAreCopied(t *testing.T) {
 	binding := func(kind, node string, labels map[string]string) runtime.Object {
 		return &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Target: corev1.ObjectReference{Kind: kind, Name: node}}

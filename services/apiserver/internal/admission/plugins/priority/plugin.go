@@ -39,15 +39,15 @@ func Default(all []*schedulingv1.PriorityClass) (found *schedulingv1.PriorityCla
 type Plugin struct{ Classes Classes }
 
 // Admit sets the priority of a new pod, and keeps the priority of an existing one.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || !r.IsObject("", "pods") {
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	pod, ok := req.Object.(*corev1.Pod)
+	if !ok || !req.IsObject("", "pods") {
 		return nil
 	}
-	if r.Operation == admission.Create {
-		return p.setPriority(ctx, r, pod)
+	if req.Operation == admission.Create {
+		return p.setPriority(ctx, req, pod)
 	}
-	if old, ok := r.OldObject.(*corev1.Pod); ok && r.Operation == admission.Update {
+	if old, ok := req.OldObject.(*corev1.Pod); ok && req.Operation == admission.Update {
 		if pod.Spec.Priority == nil {
 			pod.Spec.Priority = old.Spec.Priority
 		}
@@ -68,55 +68,55 @@ type resolvedClass struct {
 
 // classOf returns the priority class that a pod names, or else the default class. If there is no
 // default class, the pod has the priority 0.
-func (p *Plugin) classOf(ctx context.Context, r *admission.Request, pod *corev1.Pod) (resolvedClass, error) {
+func (p *Plugin) classOf(ctx context.Context, req *admission.Request, pod *corev1.Pod) (resolvedClass, error) {
 	if name := pod.Spec.PriorityClassName; name != "" {
-		c, err := p.Classes.Get(ctx, name)
+		priorityClass, err := p.Classes.Get(ctx, name)
 		switch {
 		case apierrors.IsNotFound(err):
-			return resolvedClass{}, r.Forbiddenf("no PriorityClass with name %v was found", name)
+			return resolvedClass{}, req.Forbiddenf("no PriorityClass with name %v was found", name)
 		case err != nil:
 			return resolvedClass{}, fmt.Errorf("failed to get PriorityClass with name %s: %w", name, err)
 		}
-		return resolvedClass{name: name, value: c.Value, policy: c.PreemptionPolicy}, nil
+		return resolvedClass{name: name, value: priorityClass.Value, policy: priorityClass.PreemptionPolicy}, nil
 	}
-	c, err := p.Classes.Default(ctx)
+	priorityClass, err := p.Classes.Default(ctx)
 	if err != nil {
 		return resolvedClass{}, fmt.Errorf("failed to get default priority class: %w", err)
 	}
-	if c == nil {
+	if priorityClass == nil {
 		lower := corev1.PreemptLowerPriority
 		return resolvedClass{policy: &lower}, nil
 	}
-	return resolvedClass{name: c.Name, value: c.Value, policy: c.PreemptionPolicy}, nil
+	return resolvedClass{name: priorityClass.Name, value: priorityClass.Value, policy: priorityClass.PreemptionPolicy}, nil
 }
 
 // setPriority sets the class name, priority and preemption policy of a new pod. It rejects a pod
 // that already has another priority or preemption policy.
 func (p *Plugin) setPriority(ctx context.Context, req *admission.Request, pod *corev1.Pod) error {
-	c, err := p.classOf(ctx, req, pod)
+	resolvedClass, err := p.classOf(ctx, req, pod)
 	if err != nil {
 		return err
 	}
-	if existing := pod.Spec.Priority; existing != nil && *existing != c.value {
+	if existing := pod.Spec.Priority; existing != nil && *existing != resolvedClass.value {
 		return req.Forbiddenf(
 			"the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name",
 			*existing,
-			c.value,
+			resolvedClass.value,
 		)
 	}
-	pod.Spec.PriorityClassName = c.name
-	pod.Spec.Priority = &c.value
-	if c.policy == nil {
+	pod.Spec.PriorityClassName = resolvedClass.name
+	pod.Spec.Priority = &resolvedClass.value
+	if resolvedClass.policy == nil {
 		return nil
 	}
-	if existing := pod.Spec.PreemptionPolicy; existing != nil && *existing != *c.policy {
+	if existing := pod.Spec.PreemptionPolicy; existing != nil && *existing != *resolvedClass.policy {
 		return req.Forbiddenf(
 			"the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name",
 			*existing,
-			*c.policy,
+			*resolvedClass.policy,
 		)
 	}
-	policy := *c.policy
+	policy := *resolvedClass.policy
 	pod.Spec.PreemptionPolicy = &policy
 	return nil
 }
@@ -127,15 +127,15 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 		(req.Name == "system-node-critical" || req.Name == "system-cluster-critical") {
 		return req.Forbiddenf("this is a system priority class and cannot be deleted")
 	}
-	pc, ok := req.Object.(*schedulingv1.PriorityClass)
-	if !ok || req.Subresource != "" || !pc.GlobalDefault || req.Operation != admission.Create && req.Operation != admission.Update {
+	priorityClass, ok := req.Object.(*schedulingv1.PriorityClass)
+	if !ok || req.Subresource != "" || !priorityClass.GlobalDefault || req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
 	current, err := p.Classes.Default(ctx)
 	if err != nil {
 		return fmt.Errorf("failed to get default priority class: %w", err)
 	}
-	if current != nil && (req.Operation == admission.Create || current.Name != pc.Name) {
+	if current != nil && (req.Operation == admission.Create || current.Name != priorityClass.Name) {
 		return req.Forbiddenf("PriorityClass %v is already marked as default. Only one default can exist", current.Name)
 	}
 	return nil

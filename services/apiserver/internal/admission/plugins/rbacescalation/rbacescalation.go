@@ -83,11 +83,11 @@ func (p *Plugin) checkRole(ctx context.Context, req *admission.Request, rules []
 	if p.allowed(ctx, escalate) {
 		return nil
 	}
-	s := p.Policy.Snapshot()
-	if err := checkRules(ctx, s, req, rules); err != nil {
+	snapshot := p.Policy.Snapshot()
+	if err := checkRules(ctx, snapshot, req, rules); err != nil {
 		return err
 	}
-	if aggregated && s.CheckEscalation(req.User, "", allRules()) != nil {
+	if aggregated && snapshot.CheckEscalation(req.User, "", allRules()) != nil {
 		return forbidden(req, errAggregation)
 	}
 	return nil
@@ -108,24 +108,24 @@ func (p *Plugin) checkBinding(ctx context.Context, req *admission.Request, ref r
 	if p.allowed(ctx, bind) {
 		return nil
 	}
-	s := p.Policy.Snapshot()
-	rules, err := s.RulesOf(ref, req.Namespace)
+	snapshot := p.Policy.Snapshot()
+	rules, err := snapshot.RulesOf(ref, req.Namespace)
 	if err != nil {
 		// As in Kubernetes, the error names the resource that is written.
 		return apierrors.NewNotFound(req.Resource.GroupResource(), ref.Name)
 	}
-	return checkRules(ctx, s, req, rules)
+	return checkRules(ctx, snapshot, req, rules)
 }
 
 // checkRules returns an error if the user does not hold all permissions in rules. It acquires the
 // limiter for large requests if needed, because a small request can cause a comparison with many
 // rules of the user.
-func checkRules(ctx context.Context, s *rbac.Snapshot, r *admission.Request, rules []rbacv1.PolicyRule) error {
-	if err := request.Estimate(ctx, request.PerValue*s.EscalationValues(r.User, r.Namespace, rules)); err != nil {
+func checkRules(ctx context.Context, snapshot *rbac.Snapshot, req *admission.Request, rules []rbacv1.PolicyRule) error {
+	if err := request.Estimate(ctx, request.PerValue*snapshot.EscalationValues(req.User, req.Namespace, rules)); err != nil {
 		return err
 	}
-	if err := s.CheckEscalation(r.User, r.Namespace, rules); err != nil {
-		return forbidden(r, err)
+	if err := snapshot.CheckEscalation(req.User, req.Namespace, rules); err != nil {
+		return forbidden(req, err)
 	}
 	return nil
 }
@@ -137,10 +137,10 @@ func (p *Plugin) allowed(ctx context.Context, expected *authz.Attributes) bool {
 	return d == authz.Allow
 }
 
-func forbidden(r *admission.Request, err error) error {
-	name := r.Name
-	if o, ok := r.Object.(registry.Object); ok && o.GetName() != "" {
+func forbidden(req *admission.Request, err error) error {
+	name := req.Name
+	if o, ok := req.Object.(registry.Object); ok && o.GetName() != "" {
 		name = o.GetName()
 	}
-	return apierrors.NewForbidden(r.Resource.GroupResource(), name, err)
+	return apierrors.NewForbidden(req.Resource.GroupResource(), name, err)
 }

@@ -20,7 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// rule returns a rule with lists that are given with commas.
+// rule returns a rule. The elements of each list are separated by commas.
 func rule(groups, resources, verbs string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		APIGroups: strings.Split(groups, ","),
@@ -37,8 +37,8 @@ func ref(kind, name string) rbacv1.RoleRef {
 
 func subjectsFor(user string) []rbacv1.Subject { return []rbacv1.Subject{{Kind: "User", Name: user}} }
 
-// policy returns these permissions: alice reads pods in namespace a, bob may bind reader and escalate
-// roles in a, dan may escalate the role new in a, carl may do everything.
+// policy returns an engine with these permissions: In namespace a, alice may read pods, bob may bind
+// the role reader and escalate all roles, and dan may escalate the role new. carl may do everything.
 func policy() *rbac.Engine {
 	engine := rbac.New()
 	all := rule("*", "*", "*")
@@ -185,16 +185,16 @@ func TestGrantsBeyondOwnRightsAreRejected(t *testing.T) {
 // TestComparisonOfManyNamesIsLargeWork checks that a small request for a role with many names is
 // limited like a large one.
 func TestComparisonOfManyNamesIsLargeWork(t *testing.T) {
-	e := rbac.New()
+	engine := rbac.New()
 	many := rule("", "pods", "get")
 	for i := range 1000 {
 		many.ResourceNames = append(many.ResourceNames, fmt.Sprint("p", i))
 	}
-	e.Update(func(tx *rbac.Tx) {
+	engine.Update(func(tx *rbac.Tx) {
 		tx.Set(&rbacv1.Role{ObjectMeta: named("a", "many"), Rules: []rbacv1.PolicyRule{many}})
 		tx.Set(&rbacv1.RoleBinding{ObjectMeta: named("a", "alice"), RoleRef: ref("Role", "many"), Subjects: subjectsFor("alice")})
 	})
-	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: e}
+	plugin := &rbacescalation.Plugin{Policy: engine, Authorizer: engine}
 	req := &admission.Request{
 		Operation: admission.Create,
 		Namespace: "a",
@@ -223,12 +223,12 @@ func TestOtherRequestsAreSkipped(t *testing.T) {
 	plugin := &rbacescalation.Plugin{} // would panic if it were used
 	rbacKind := &registry.Kind{Names: registry.Names{Group: rbacv1.GroupName}}
 	appsKind := &registry.Kind{Names: registry.Names{Group: "apps"}}
-	for name, r := range map[string]*admission.Request{
+	for name, req := range map[string]*admission.Request{
 		"subresource": {Operation: admission.Create, Subresource: "status", Resource: rbacKind},
 		"other group": {Operation: admission.Create, Resource: appsKind},
 		"delete":      {Operation: admission.Delete, Resource: rbacKind},
 	} {
-		if err := plugin.Validate(t.Context(), r); err != nil {
+		if err := plugin.Validate(t.Context(), req); err != nil {
 			t.Errorf("%s: got error %v, want none", name, err)
 		}
 	}

@@ -40,15 +40,15 @@ func TestCanceledReserveReleasesCharges(t *testing.T) {
 			<-reserveReturned
 		}
 	}
-	p := newPlugin(t, quotas, "")
-	if _, err := p.Reserve(ctx, createConfigMap()); err == nil {
+	plugin := newPlugin(t, quotas, "")
+	if _, err := plugin.Reserve(ctx, createConfigMap()); err == nil {
 		t.Error("Reserve with a canceled context = nil, want an error")
 	}
 	if got := suspended.Load(); got != 0 {
 		t.Errorf("got %d suspended requests after Reserve, want 0", got)
 	}
 	close(reserveReturned)
-	for p.Working("n") {
+	for plugin.Working("n") {
 		time.Sleep(time.Millisecond) // between polls
 	}
 	for _, name := range []string{"a", "b", "c"} {
@@ -62,22 +62,22 @@ func TestCanceledReserveReleasesCharges(t *testing.T) {
 	}
 }
 
-// TestReserveKeepsReasonOfLookupErrors checks that Reserve reports cancellation and throttling as such,
-// and other errors of the lookup as internal errors.
+// TestReserveKeepsReasonOfLookupErrors checks that Reserve reports cancellation and throttling as
+// such, and other errors of the lookup as internal errors.
 func TestReserveKeepsReasonOfLookupErrors(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=20", "count/configmaps=0"))
-	p := newPlugin(t, quotas, "")
+	plugin := newPlugin(t, quotas, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Reserve(ctx, createConfigMap()); !errors.Is(err, context.Canceled) {
+	if _, err := plugin.Reserve(ctx, createConfigMap()); !errors.Is(err, context.Canceled) {
 		t.Errorf("Reserve with a canceled context = %v, want %v", err, context.Canceled)
 	}
 	quotas.lookupError = apierrors.NewTooManyRequests("busy", 1)
-	if _, err := p.Reserve(t.Context(), createConfigMap()); !apierrors.IsTooManyRequests(err) {
+	if _, err := plugin.Reserve(t.Context(), createConfigMap()); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("Reserve with a throttled lookup = %v, want TooManyRequests", err)
 	}
 	quotas.lookupError = errors.New("broken")
-	if _, err := p.Reserve(t.Context(), createConfigMap()); !apierrors.IsInternalError(err) {
+	if _, err := plugin.Reserve(t.Context(), createConfigMap()); !apierrors.IsInternalError(err) {
 		t.Errorf("Reserve with a failed lookup = %v, want InternalError", err)
 	}
 }

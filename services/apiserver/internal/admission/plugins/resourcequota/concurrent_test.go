@@ -45,10 +45,10 @@ func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 			<-finishUpdate
 		})
 	}
-	p := newPlugin(t, quotas, "")
+	plugin := newPlugin(t, quotas, "")
 	results := make(chan error, 31)
 	reserve := func() {
-		_, err := p.Reserve(context.Background(), createConfigMap())
+		_, err := plugin.Reserve(context.Background(), createConfigMap())
 		results <- err
 	}
 	go reserve()
@@ -56,7 +56,7 @@ func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 	for range 30 {
 		go reserve()
 	}
-	for p.Waiting("n") < 30 {
+	for plugin.Waiting("n") < 30 {
 		time.Sleep(time.Millisecond) // between polls
 	}
 	close(finishUpdate)

@@ -30,11 +30,11 @@ type LimitedResource struct {
 
 // Load decodes a ResourceQuotaConfiguration. A nil configuration limits nothing.
 func Load(data []byte) (*Configuration, error) {
-	var c Configuration
+	var config Configuration
 	if data == nil {
-		return &c, nil
+		return &config, nil
 	}
-	if err := configuration.Decode(data, &c,
+	if err := configuration.Decode(data, &config,
 		schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1", Kind: "ResourceQuotaConfiguration"},
 		schema.GroupVersionKind{Group: "resourcequota.admission.k8s.io", Version: "v1beta1", Kind: "Configuration"},
 		schema.GroupVersionKind{Group: "resourcequota.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"},
@@ -42,7 +42,7 @@ func Load(data []byte) (*Configuration, error) {
 		return nil, err
 	}
 	var errs field.ErrorList
-	for i, l := range c.LimitedResources {
+	for i, l := range config.LimitedResources {
 		if l.Resource == "" {
 			errs = append(errs, field.Required(field.NewPath("limitedResources").Index(i).Child("resource"), ""))
 		}
@@ -50,20 +50,20 @@ func Load(data []byte) (*Configuration, error) {
 	if len(errs) > 0 {
 		return nil, status.Aggregated(errs)
 	}
-	return &c, nil
+	return &config, nil
 }
 
 // limitedNames returns the names of the positive amounts in used that a resource may consume only
 // within a quota.
 func (c *Configuration) limitedNames(r schema.GroupResource, used amounts) names {
 	var found names
-	for _, l := range c.LimitedResources {
-		if l.APIGroup != r.Group || l.Resource != r.Resource {
+	for _, limitedResource := range c.LimitedResources {
+		if limitedResource.APIGroup != r.Group || limitedResource.Resource != r.Resource {
 			continue
 		}
 		for name, q := range used {
 			contains := func(part string) bool { return strings.Contains(string(name), part) }
-			if q.Sign() > 0 && slices.ContainsFunc(l.MatchContains, contains) && !slices.Contains(found, name) {
+			if q.Sign() > 0 && slices.ContainsFunc(limitedResource.MatchContains, contains) && !slices.Contains(found, name) {
 				found = append(found, name)
 			}
 		}

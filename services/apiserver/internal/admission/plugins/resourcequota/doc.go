@@ -3,7 +3,7 @@
 //
 // The plugin charges an object after validation, right before the write, and refunds the charge if
 // the write fails or is retried. It writes the new usage to the status of the quota by
-// compare-and-swap. So replicas agree, and a limit holds even if a process is killed at any time.
+// compare-and-swap, so that replicas agree and a limit holds even if a process is killed at any time.
 // If the outcome of a write is unknown, the charge stays until the quota controller counts the
 // objects again.
 //

@@ -33,13 +33,13 @@ type evaluation struct {
 func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, e *evaluator) (quotas []string, err error) {
 	ev := &evaluation{request: r, evaluator: e}
 	hasQuota := false
-	err = p.Quotas.Each(ctx, r.Namespace, func(q *corev1.ResourceQuota) error {
+	err = p.Quotas.Each(ctx, r.Namespace, func(quota *corev1.ResourceQuota) error {
 		if !hasQuota {
 			hasQuota = true
 			ev.rejection = ev.measure()
 		}
 		if ev.rejection == nil {
-			ev.rejection = ev.addQuota(q)
+			ev.rejection = ev.addQuota(quota)
 		}
 		return ev.rejection
 	})
@@ -170,16 +170,16 @@ func (p *Plugin) checkRequired(ev *evaluation) error {
 	if consumes, err := ev.consumes(); err != nil || !consumes {
 		return err
 	}
-	req, e := ev.request, ev.evaluator
+	req, evaluator := ev.request, ev.evaluator
 	isCovered := func(n corev1.ResourceName) bool { return slices.Contains(ev.covered, n) }
 	uncovered := slices.DeleteFunc(p.Configuration.limitedNames(req.Resource.GVR().GroupResource(), ev.used), isCovered)
 	if len(uncovered) > 0 {
 		return req.Forbiddenf("insufficient quota to consume: %s", formatNames(uncovered))
 	}
-	if !e.requiresScopes {
+	if !evaluator.requiresScopes {
 		return nil
 	}
-	uncoveredScopes, err := e.ScopesOf(req.Object, p.Configuration.limitedScopes())
+	uncoveredScopes, err := evaluator.ScopesOf(req.Object, p.Configuration.limitedScopes())
 	if err != nil {
 		return req.Forbidden(err)
 	}
@@ -197,17 +197,17 @@ func (p *Plugin) checkRequired(ev *evaluation) error {
 
 // addUsage adds delta to the usage of a quota, or returns an error if a limit would be exceeded. A
 // status update may exceed the limit, because it reports usage that already exists.
-func addUsage(r *admission.Request, resourceQuota *corev1.ResourceQuota, delta amounts) error {
+func addUsage(req *admission.Request, resourceQuota *corev1.ResourceQuota, delta amounts) error {
 	sum := quota.Plus(resourceQuota.Status.Used, delta)
 	exceeded := amounts{}
 	for name := range delta {
 		usage, hard := sum[name], resourceQuota.Status.Hard[name]
-		if r.Subresource != "status" && usage.Cmp(hard) > 0 {
+		if req.Subresource != "status" && usage.Cmp(hard) > 0 {
 			exceeded[name] = hard
 		}
 	}
 	if len(exceeded) > 0 {
-		return r.Forbiddenf(
+		return req.Forbiddenf(
 			"exceeded quota: %s, requested: %s, used: %s, limited: %s",
 			resourceQuota.Name,
 			formatAmounts(quota.FilterNames(delta, exceeded)),
@@ -231,18 +231,18 @@ type charge struct {
 
 // refund subtracts a charge from a quota. It changes nothing if the quota controller may have
 // recounted the objects since, because the usage then no longer contains the charge.
-func (c *charge) refund(q *corev1.ResourceQuota) {
-	if string(q.UID) != c.uid || q.ResourceVersion != fmt.Sprint(c.revision) && c.recountedSince(q) {
+func (c *charge) refund(quota *corev1.ResourceQuota) {
+	if string(quota.UID) != c.uid || quota.ResourceVersion != fmt.Sprint(c.revision) && c.recountedSince(quota) {
 		return
 	}
 	for name, charged := range c.amounts {
-		used, ok := q.Status.Used[name]
+		used, ok := quota.Status.Used[name]
 		if !ok {
 			continue
 		}
 		used.Sub(charged)
 		if used.Sign() >= 0 {
-			q.Status.Used[name] = used
+			quota.Status.Used[name] = used
 		}
 	}
 }

@@ -24,11 +24,11 @@ type evaluator struct {
 }
 
 // evaluatorFor returns the evaluator of a resource. For most resources it only counts objects.
-func (p *Plugin) evaluatorFor(r schema.GroupResource) *evaluator {
-	if e := p.evaluators[r]; e != nil {
+func (p *Plugin) evaluatorFor(groupResource schema.GroupResource) *evaluator {
+	if e := p.evaluators[groupResource]; e != nil {
 		return e
 	}
-	return &evaluator{Evaluator: quota.CountOf(r, ""), handles: creates}
+	return &evaluator{Evaluator: quota.CountOf(groupResource, ""), handles: creates}
 }
 
 // newEvaluators returns the evaluators of the resources whose usage is more than a count of

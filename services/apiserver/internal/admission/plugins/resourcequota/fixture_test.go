@@ -27,7 +27,8 @@ import (
 type store struct {
 	mu     sync.Mutex
 	quotas map[string]*corev1.ResourceQuota // by name
-	// staleQuotas are what Each visits, as from a stale cache, unless it is nil.
+	// staleQuotas, if not nil, holds the quotas that Each visits instead of the stored ones, as if it
+	// read a stale cache.
 	staleQuotas []*corev1.ResourceQuota
 	changes     int   // number of updates
 	lookupError error // error that Each returns at the end
@@ -36,11 +37,11 @@ type store struct {
 }
 
 func (s *store) Each(ctx context.Context, _ string, visit func(*corev1.ResourceQuota) error) error {
-	for _, q := range s.visible() {
+	for _, quota := range s.visible() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := visit(q); err != nil {
+		if err := visit(quota); err != nil {
 			return err
 		}
 	}
@@ -67,12 +68,12 @@ func (s *store) Change(_ context.Context, _, name string, change func(*corev1.Re
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.quotas[name]
-	if q == nil {
+	quota := s.quotas[name]
+	if quota == nil {
 		return 0, apierrors.NewNotFound(schema.GroupResource{Resource: "resourcequotas"}, name)
 	}
-	change(q.DeepCopy()) // an attempt that fails with a conflict
-	next := q.DeepCopy()
+	change(quota.DeepCopy()) // an attempt that fails with a conflict
+	next := quota.DeepCopy()
 	change(next)
 	s.changes++
 	return s.put(next), nil
@@ -106,13 +107,13 @@ func formatAmounts(l corev1.ResourceList) string {
 
 // parseAmounts parses "a=1,b=2".
 func parseAmounts(text string) corev1.ResourceList {
-	l := corev1.ResourceList{}
+	resources := corev1.ResourceList{}
 	for pair := range strings.SplitSeq(text, ",") {
 		if name, q, ok := strings.Cut(pair, "="); ok {
-			l[corev1.ResourceName(name)] = resource.MustParse(q)
+			resources[corev1.ResourceName(name)] = resource.MustParse(q)
 		}
 	}
-	return l
+	return resources
 }
 
 // quota returns a quota with limits and usage, which are texts that parseAmounts parses.

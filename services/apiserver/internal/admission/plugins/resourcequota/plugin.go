@@ -64,15 +64,15 @@ func (p *Plugin) Reserve(ctx context.Context, req *admission.Request) (admission
 	if req.Namespace == "" || req.Operation != admission.Create && req.Operation != admission.Update || isIgnored(req) {
 		return nil, nil
 	}
-	e := p.evaluatorFor(req.Resource.GVR().GroupResource())
-	if !e.handles(req) {
+	evaluator := p.evaluatorFor(req.Resource.GVR().GroupResource())
+	if !evaluator.handles(req) {
 		return nil, nil
 	}
-	quotas, err := p.evaluate(ctx, req, e)
+	quotas, err := p.evaluate(ctx, req, evaluator)
 	if err != nil || len(quotas) == 0 {
 		return nil, err
 	}
-	j := &job{request: req, evaluator: e, quotas: quotas, done: make(chan struct{})}
+	j := &job{request: req, evaluator: evaluator, quotas: quotas, done: make(chan struct{})}
 	if err := p.wait(ctx, req.Namespace, j); err != nil {
 		return nil, err
 	}

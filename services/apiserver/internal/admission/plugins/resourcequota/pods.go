@@ -15,23 +15,24 @@ import (
 
 // handlesPod reports whether a request may change the usage of a pod. An update of the pod itself
 // does so only if it moves the pod between the scopes Terminating and NotTerminating.
-func handlesPod(r *admission.Request) bool {
-	switch r.Subresource {
+func handlesPod(req *admission.Request) bool {
+	switch req.Subresource {
 	case "":
-		return r.Operation == admission.Create || r.Operation == admission.Update && changesTerminatingScope(r)
+		return req.Operation == admission.Create || req.Operation == admission.Update && changesTerminatingScope(req)
 	case "resize":
-		return r.Operation == admission.Update
+		return req.Operation == admission.Update
 	}
 	return false
 }
 
-// changesTerminatingScope reports whether an update moves a pod between Terminating and NotTerminating.
-func changesTerminatingScope(r *admission.Request) bool {
-	pod, err := podOf(r.Object)
+// changesTerminatingScope reports whether an update moves a pod between Terminating and
+// NotTerminating.
+func changesTerminatingScope(req *admission.Request) bool {
+	pod, err := podOf(req.Object)
 	if err != nil {
 		return false
 	}
-	old, err := podOf(r.OldObject)
+	old, err := podOf(req.OldObject)
 	return err == nil && quota.Terminating(old) != quota.Terminating(pod)
 }
 
@@ -60,11 +61,11 @@ func checkContainers(required names, pod *corev1.Pod) error {
 	missing := map[corev1.ResourceName][]string{}
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
-			c := &containers[i]
-			specified := quota.ComputeResourceNames(c.Resources.Requests, c.Resources.Limits)
+			container := &containers[i]
+			specified := quota.ComputeResourceNames(container.Resources.Requests, container.Resources.Limits)
 			for _, name := range required {
 				if _, ok := specified[name]; !ok && mustBeSpecified(name) {
-					missing[name] = append(missing[name], c.Name)
+					missing[name] = append(missing[name], container.Name)
 				}
 			}
 		}

@@ -26,14 +26,14 @@ func recountTimes(q *corev1.ResourceQuota) map[string]metav1.Time {
 // recountedSince reports whether another manager, such as the quota controller, may have recounted
 // the objects since the charge. This is so if the manager wrote the status since, or owns a charged
 // amount. If the quota has no managed fields, recountedSince returns true.
-func (c *charge) recountedSince(q *corev1.ResourceQuota) bool {
-	if len(q.ManagedFields) == 0 ||
-		!maps.EqualFunc(recountTimes(q), c.recountTimes, func(a, b metav1.Time) bool { return a.Equal(&b) }) {
+func (c *charge) recountedSince(quota *corev1.ResourceQuota) bool {
+	if len(quota.ManagedFields) == 0 ||
+		!maps.EqualFunc(recountTimes(quota), c.recountTimes, func(a, b metav1.Time) bool { return a.Equal(&b) }) {
 		return true
 	}
-	for i := range q.ManagedFields {
-		f := &q.ManagedFields[i]
-		if f.Subresource != "status" || f.Manager == FieldManager || f.FieldsV1 == nil {
+	for i := range quota.ManagedFields {
+		managedFieldsEntry := &quota.ManagedFields[i]
+		if managedFieldsEntry.Subresource != "status" || managedFieldsEntry.Manager == FieldManager || managedFieldsEntry.FieldsV1 == nil {
 			continue
 		}
 		var owned struct {
@@ -41,7 +41,7 @@ func (c *charge) recountedSince(q *corev1.ResourceQuota) bool {
 				Used map[string]json.RawMessage `json:"f:used"`
 			} `json:"f:status"`
 		}
-		if json.Unmarshal(f.FieldsV1.Raw, &owned) != nil {
+		if json.Unmarshal(managedFieldsEntry.FieldsV1.Raw, &owned) != nil {
 			return true
 		}
 		for name := range c.amounts {

@@ -33,19 +33,19 @@ func TestQuotasLimitAndRecordUsage(t *testing.T) {
 		hard, used string // limits and usage of the quota before the request
 		request    *admission.Request
 		want       string // message of the rejection, or ""
-		after      string // usage after the request
+		wantUsage  string // after the request
 	}{
 		"object count": {
-			hard:    "count/configmaps=2",
-			used:    "count/configmaps=1",
-			request: createConfigMap(),
-			after:   "count/configmaps=2",
+			hard:      "count/configmaps=2",
+			used:      "count/configmaps=1",
+			request:   createConfigMap(),
+			wantUsage: "count/configmaps=2",
 		},
 		"object count under its former name": {
-			hard:    "configmaps=2",
-			used:    "configmaps=1",
-			request: createConfigMap(),
-			after:   "configmaps=2",
+			hard:      "configmaps=2",
+			used:      "configmaps=1",
+			request:   createConfigMap(),
+			wantUsage: "configmaps=2",
 		},
 		"count of custom resources is exceeded": {
 			hard:    "count/widgets.example.com=1",
@@ -53,13 +53,13 @@ func TestQuotasLimitAndRecordUsage(t *testing.T) {
 			request: create("example.com", "widgets", &corev1.ConfigMap{}),
 			want: `widgets.example.com "o" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, ` +
 				`used: count/widgets.example.com=1, limited: count/widgets.example.com=1`,
-			after: "count/widgets.example.com=1",
+			wantUsage: "count/widgets.example.com=1",
 		},
 		"updates are not counted": {
-			hard:    "count/configmaps=1",
-			used:    "count/configmaps=1",
-			request: update("configmaps", "", &corev1.ConfigMap{}, &corev1.ConfigMap{}),
-			after:   "count/configmaps=1",
+			hard:      "count/configmaps=1",
+			used:      "count/configmaps=1",
+			request:   update("configmaps", "", &corev1.ConfigMap{}, &corev1.ConfigMap{}),
+			wantUsage: "count/configmaps=1",
 		},
 		"usage is not known yet": {
 			hard:    "count/configmaps=1",
@@ -67,17 +67,17 @@ func TestQuotasLimitAndRecordUsage(t *testing.T) {
 			want:    `configmaps "o" is forbidden: status unknown for quota: q, resources: count/configmaps`,
 		},
 		"pod without the limited requests": {
-			hard:    "requests.cpu=1,limits.memory=1Gi",
-			used:    "requests.cpu=0,limits.memory=0",
-			request: create("", "pods", pod("", "")),
-			want:    `pods "o" is forbidden: failed quota: q: must specify limits.memory for: c; requests.cpu for: c`,
-			after:   "limits.memory=0,requests.cpu=0",
+			hard:      "requests.cpu=1,limits.memory=1Gi",
+			used:      "requests.cpu=0,limits.memory=0",
+			request:   create("", "pods", pod("", "")),
+			want:      `pods "o" is forbidden: failed quota: q: must specify limits.memory for: c; requests.cpu for: c`,
+			wantUsage: "limits.memory=0,requests.cpu=0",
 		},
 		"pod with requests and limits": {
-			hard:    "pods=1,cpu=1,requests.memory=1Gi,limits.cpu=2,requests.ephemeral-storage=1Gi",
-			used:    "pods=0,cpu=0,requests.memory=0,limits.cpu=0,requests.ephemeral-storage=0",
-			request: create("", "pods", pod("cpu=600m,memory=1Mi,ephemeral-storage=2Mi", "cpu=1")),
-			after:   "cpu=600m,limits.cpu=1,pods=1,requests.ephemeral-storage=2Mi,requests.memory=1Mi",
+			hard:      "pods=1,cpu=1,requests.memory=1Gi,limits.cpu=2,requests.ephemeral-storage=1Gi",
+			used:      "pods=0,cpu=0,requests.memory=0,limits.cpu=0,requests.ephemeral-storage=0",
+			request:   create("", "pods", pod("cpu=600m,memory=1Mi,ephemeral-storage=2Mi", "cpu=1")),
+			wantUsage: "cpu=600m,limits.cpu=1,pods=1,requests.ephemeral-storage=2Mi,requests.memory=1Mi",
 		},
 		"only exceeded resources are named": {
 			hard:    "pods=2,requests.cpu=1,limits.memory=1Gi",
@@ -85,31 +85,31 @@ func TestQuotasLimitAndRecordUsage(t *testing.T) {
 			request: create("", "pods", pod("cpu=600m", "memory=2Gi")),
 			want: `pods "o" is forbidden: exceeded quota: q, requested: limits.memory=2Gi,requests.cpu=600m, ` +
 				`used: limits.memory=512Mi,requests.cpu=600m, limited: limits.memory=1Gi,requests.cpu=1`,
-			after: "limits.memory=512Mi,pods=1,requests.cpu=600m",
+			wantUsage: "limits.memory=512Mi,pods=1,requests.cpu=600m",
 		},
 		"extended resources and huge pages": {
-			hard:    "requests.example.com/gpu=3,hugepages-2Mi=4Mi,requests.hugepages-2Mi=4Mi",
-			used:    "requests.example.com/gpu=0,hugepages-2Mi=0,requests.hugepages-2Mi=0",
-			request: create("", "pods", pod("example.com/gpu=2,hugepages-2Mi=4Mi", "example.com/gpu=2,hugepages-2Mi=4Mi")),
-			after:   "hugepages-2Mi=4Mi,requests.example.com/gpu=2,requests.hugepages-2Mi=4Mi",
+			hard:      "requests.example.com/gpu=3,hugepages-2Mi=4Mi,requests.hugepages-2Mi=4Mi",
+			used:      "requests.example.com/gpu=0,hugepages-2Mi=0,requests.hugepages-2Mi=0",
+			request:   create("", "pods", pod("example.com/gpu=2,hugepages-2Mi=4Mi", "example.com/gpu=2,hugepages-2Mi=4Mi")),
+			wantUsage: "hugepages-2Mi=4Mi,requests.example.com/gpu=2,requests.hugepages-2Mi=4Mi",
 		},
 		"finished pod counts only as an object": {
-			hard:    "pods=1,count/pods=1",
-			used:    "pods=0,count/pods=0",
-			request: create("", "pods", pod("", "", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })),
-			after:   "count/pods=1,pods=0",
+			hard:      "pods=1,count/pods=1",
+			used:      "pods=0,count/pods=0",
+			request:   create("", "pods", pod("", "", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })),
+			wantUsage: "count/pods=1,pods=0",
 		},
 		"pod is resized": {
-			hard:    "requests.cpu=1",
-			used:    "requests.cpu=500m",
-			request: update("pods", "resize", pod("cpu=800m", ""), pod("cpu=500m", "")),
-			after:   "requests.cpu=800m",
+			hard:      "requests.cpu=1",
+			used:      "requests.cpu=500m",
+			request:   update("pods", "resize", pod("cpu=800m", ""), pod("cpu=500m", "")),
+			wantUsage: "requests.cpu=800m",
 		},
 		"pod is updated without the subresource resize": {
-			hard:    "requests.cpu=1",
-			used:    "requests.cpu=500m",
-			request: update("pods", "", pod("cpu=800m", ""), pod("cpu=500m", "")),
-			after:   "requests.cpu=500m",
+			hard:      "requests.cpu=1",
+			used:      "requests.cpu=500m",
+			request:   update("pods", "", pod("cpu=800m", ""), pod("cpu=500m", "")),
+			wantUsage: "requests.cpu=500m",
 		},
 		"count of load balancers is exceeded": {
 			hard:    "services.loadbalancers=0,services=1",
@@ -117,37 +117,37 @@ func TestQuotasLimitAndRecordUsage(t *testing.T) {
 			request: create("", "services", service(corev1.ServiceTypeLoadBalancer, 1)),
 			want: `services "o" is forbidden: exceeded quota: q, requested: services.loadbalancers=1, ` +
 				`used: services.loadbalancers=0, limited: services.loadbalancers=0`,
-			after: "services.loadbalancers=0,services=0",
+			wantUsage: "services.loadbalancers=0,services=0",
 		},
 		"service with node ports": {
-			hard:    "services.nodeports=3",
-			used:    "services.nodeports=0",
-			request: create("", "services", service(corev1.ServiceTypeNodePort, 2)),
-			after:   "services.nodeports=2",
+			hard:      "services.nodeports=3",
+			used:      "services.nodeports=0",
+			request:   create("", "services", service(corev1.ServiceTypeNodePort, 2)),
+			wantUsage: "services.nodeports=2",
 		},
 		"load balancer has node ports": {
-			hard:    "services.nodeports=3",
-			used:    "services.nodeports=0",
-			request: create("", "services", service(corev1.ServiceTypeLoadBalancer, 3)),
-			after:   "services.nodeports=3",
+			hard:      "services.nodeports=3",
+			used:      "services.nodeports=0",
+			request:   create("", "services", service(corev1.ServiceTypeLoadBalancer, 3)),
+			wantUsage: "services.nodeports=3",
 		},
 		"load balancer with one explicit node port": {
-			hard:    "services.nodeports=3",
-			used:    "services.nodeports=0",
-			request: create("", "services", explicitNodePort),
-			after:   "services.nodeports=1",
+			hard:      "services.nodeports=3",
+			used:      "services.nodeports=0",
+			request:   create("", "services", explicitNodePort),
+			wantUsage: "services.nodeports=1",
 		},
 		"service becomes a load balancer": {
-			hard:    "services.loadbalancers=1,services=1",
-			used:    "services.loadbalancers=0,services=1",
-			request: update("services", "", service(corev1.ServiceTypeLoadBalancer, 1), service(corev1.ServiceTypeClusterIP, 1)),
-			after:   "services.loadbalancers=1,services=1",
+			hard:      "services.loadbalancers=1,services=1",
+			used:      "services.loadbalancers=0,services=1",
+			request:   update("services", "", service(corev1.ServiceTypeLoadBalancer, 1), service(corev1.ServiceTypeClusterIP, 1)),
+			wantUsage: "services.loadbalancers=1,services=1",
 		},
 		"service is no longer a load balancer": {
-			hard:    "services.loadbalancers=1",
-			used:    "services.loadbalancers=1",
-			request: update("services", "", service(corev1.ServiceTypeClusterIP, 1), service(corev1.ServiceTypeLoadBalancer, 1)),
-			after:   "services.loadbalancers=1",
+			hard:      "services.loadbalancers=1",
+			used:      "services.loadbalancers=1",
+			request:   update("services", "", service(corev1.ServiceTypeClusterIP, 1), service(corev1.ServiceTypeLoadBalancer, 1)),
+			wantUsage: "services.loadbalancers=1",
 		},
 		"claim counts in total and in its storage class": {
 			hard: "requests.storage=5Gi," +
@@ -155,32 +155,32 @@ func TestQuotasLimitAndRecordUsage(t *testing.T) {
 			used: "requests.storage=1Gi," +
 				"gold.storageclass.storage.k8s.io/requests.storage=0,gold.storageclass.storage.k8s.io/persistentvolumeclaims=0",
 			request: create("", "persistentvolumeclaims", claim("2Gi")),
-			after: "gold.storageclass.storage.k8s.io/persistentvolumeclaims=1," +
+			wantUsage: "gold.storageclass.storage.k8s.io/persistentvolumeclaims=1," +
 				"gold.storageclass.storage.k8s.io/requests.storage=2Gi,requests.storage=3Gi",
 		},
 		"claim grows": {
-			hard:    "requests.storage=5Gi",
-			used:    "requests.storage=1Gi",
-			request: update("persistentvolumeclaims", "", claim("3Gi"), claim("1Gi")),
-			after:   "requests.storage=3Gi",
+			hard:      "requests.storage=5Gi",
+			used:      "requests.storage=1Gi",
+			request:   update("persistentvolumeclaims", "", claim("3Gi"), claim("1Gi")),
+			wantUsage: "requests.storage=3Gi",
 		},
 		"claim was allocated more than requested": {
-			hard:    "requests.storage=2Gi",
-			used:    "requests.storage=1Gi",
-			request: update("persistentvolumeclaims", "status", overAllocated, claim("1Gi")),
-			after:   "requests.storage=5Gi",
+			hard:      "requests.storage=2Gi",
+			used:      "requests.storage=1Gi",
+			request:   update("persistentvolumeclaims", "status", overAllocated, claim("1Gi")),
+			wantUsage: "requests.storage=5Gi",
 		},
 		"subresources of other kinds are not counted": {
-			hard:    "count/serviceaccounts=0",
-			used:    "count/serviceaccounts=0",
-			request: createToken,
-			after:   "count/serviceaccounts=0",
+			hard:      "count/serviceaccounts=0",
+			used:      "count/serviceaccounts=0",
+			request:   createToken,
+			wantUsage: "count/serviceaccounts=0",
 		},
 		"events are not counted": {
-			hard:    "count/events=0",
-			used:    "count/events=0",
-			request: create("", "events", &corev1.Event{}),
-			after:   "count/events=0",
+			hard:      "count/events=0",
+			used:      "count/events=0",
+			request:   create("", "events", &corev1.Event{}),
+			wantUsage: "count/events=0",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,8 +188,8 @@ func TestQuotasLimitAndRecordUsage(t *testing.T) {
 			if got := charge(t, newPlugin(t, quotas, ""), test.request); got != test.want {
 				t.Errorf("got rejection %q, want %q (empty: none)", got, test.want)
 			}
-			if got := quotas.used(t, "q"); got != formatAmounts(parseAmounts(test.after)) {
-				t.Errorf("got usage %s, want %s", got, test.after)
+			if got := quotas.used(t, "q"); got != formatAmounts(parseAmounts(test.wantUsage)) {
+				t.Errorf("got usage %s, want %s", got, test.wantUsage)
 			}
 		})
 	}
@@ -209,30 +209,30 @@ func TestScopesSelectPods(t *testing.T) {
 		}}
 	})
 	for name, test := range map[string]struct {
-		scope corev1.ScopedResourceSelectorRequirement
-		pod   *corev1.Pod
-		in    bool // the pod is in the scope
+		scope       corev1.ScopedResourceSelectorRequirement
+		pod         *corev1.Pod
+		wantInScope bool // the pod is in the scope
 	}{
-		"best-effort pod, scope BestEffort":  {scope: scope("BestEffort", "Exists"), pod: pod("", ""), in: true},
+		"best-effort pod, scope BestEffort":  {scope: scope("BestEffort", "Exists"), pod: pod("", ""), wantInScope: true},
 		"burstable pod, scope BestEffort":    {scope: scope("BestEffort", "Exists"), pod: pod("cpu=1", "")},
-		"burstable pod, scope NotBestEffort": {scope: scope("NotBestEffort", "Exists"), pod: pod("cpu=1", ""), in: true},
+		"burstable pod, scope NotBestEffort": {scope: scope("NotBestEffort", "Exists"), pod: pod("cpu=1", ""), wantInScope: true},
 		"pod with a deadline, scope Terminating": {scope: scope("Terminating", "Exists"),
-			pod: pod("", "", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &seconds }), in: true},
-		"pod without a deadline, scope NotTerminating": {scope: scope("NotTerminating", "Exists"), pod: pod("", ""), in: true},
-		"pod of a listed class":                        {scope: scope("PriorityClass", "In", "low", "high"), pod: highPriority, in: true},
+			pod: pod("", "", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &seconds }), wantInScope: true},
+		"pod without a deadline, scope NotTerminating": {scope: scope("NotTerminating", "Exists"), pod: pod("", ""), wantInScope: true},
+		"pod of a listed class":                        {scope: scope("PriorityClass", "In", "low", "high"), pod: highPriority, wantInScope: true},
 		"pod of a class that is not listed":            {scope: scope("PriorityClass", "In", "low"), pod: highPriority},
-		"pod of a class outside NotIn":                 {scope: scope("PriorityClass", "NotIn", "low"), pod: highPriority, in: true},
+		"pod of a class outside NotIn":                 {scope: scope("PriorityClass", "NotIn", "low"), pod: highPriority, wantInScope: true},
 		"pod of a class, DoesNotExist":                 {scope: scope("PriorityClass", "DoesNotExist"), pod: highPriority},
-		"pod of any class, Exists":                     {scope: scope("PriorityClass", "Exists"), pod: highPriority, in: true},
-		"pod without a class, NotIn":                   {scope: scope("PriorityClass", "NotIn", "low"), pod: pod("", ""), in: true},
-		"pod with an affinity across namespaces":       {scope: scope("CrossNamespacePodAffinity", "Exists"), pod: crossNamespace, in: true},
+		"pod of any class, Exists":                     {scope: scope("PriorityClass", "Exists"), pod: highPriority, wantInScope: true},
+		"pod without a class, NotIn":                   {scope: scope("PriorityClass", "NotIn", "low"), pod: pod("", ""), wantInScope: true},
+		"pod with an affinity across namespaces":       {scope: scope("CrossNamespacePodAffinity", "Exists"), pod: crossNamespace, wantInScope: true},
 		"pod without an affinity across namespaces":    {scope: scope("CrossNamespacePodAffinity", "Exists"), pod: highPriority},
 		"scope that does not concern pods":             {scope: scope("VolumeAttributesClass", "Exists"), pod: highPriority},
 	} {
 		t.Run(name, func(t *testing.T) {
 			quotas := newStore(quota("q", "pods=0", "pods=0", test.scope))
-			if rejected := charge(t, newPlugin(t, quotas, ""), create("", "pods", test.pod)) != ""; rejected != test.in {
-				t.Errorf("scope %v: rejected: %t, want %t", test.scope, rejected, test.in)
+			if rejected := charge(t, newPlugin(t, quotas, ""), create("", "pods", test.pod)) != ""; rejected != test.wantInScope {
+				t.Errorf("scope %v: rejected: %t, want %t", test.scope, rejected, test.wantInScope)
 			}
 		})
 	}
@@ -318,14 +318,14 @@ func TestDryRunsAreNotCharged(t *testing.T) {
 // no quota.
 func TestRollbackReleasesCharges(t *testing.T) {
 	quotas := newStore(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=5", "configmaps=1"))
-	p := newPlugin(t, quotas, "")
+	plugin := newPlugin(t, quotas, "")
 	requireUsage := func(when, wantA, wantB string) {
 		t.Helper()
 		if a, b := quotas.used(t, "a"), quotas.used(t, "b"); a != wantA || b != wantB {
 			t.Fatalf("%s: got usage %s and %s, want %s and %s", when, a, b, wantA, wantB)
 		}
 	}
-	reservation, err := p.Reserve(t.Context(), createConfigMap())
+	reservation, err := plugin.Reserve(t.Context(), createConfigMap())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,19 +368,19 @@ func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 	}
 	start := time.Unix(1000, 0)
 	for name, test := range map[string]struct {
-		after metav1.ManagedFieldsEntry // of the quota after the charge
-		used  string                    // after Rollback
+		after     metav1.ManagedFieldsEntry // of the quota after the charge
+		wantUsage string                    // after Rollback
 	}{
 		"another request was charged": {
-			after: statusWrite(start, `{"f:status":{"f:hard":{"f:count/configmaps":{}}}}`), used: "count/configmaps=2",
+			after: statusWrite(start, `{"f:status":{"f:hard":{"f:count/configmaps":{}}}}`), wantUsage: "count/configmaps=2",
 		},
 		"counted later": {
-			after: statusWrite(start.Add(time.Second), `{"f:status":{"f:hard":{}}}`), used: "count/configmaps=3",
+			after: statusWrite(start.Add(time.Second), `{"f:status":{"f:hard":{}}}`), wantUsage: "count/configmaps=3",
 		},
 		"counted within the same second": {
-			after: statusWrite(start, `{"f:status":{"f:used":{"f:count/configmaps":{}}}}`), used: "count/configmaps=3",
+			after: statusWrite(start, `{"f:status":{"f:used":{"f:count/configmaps":{}}}}`), wantUsage: "count/configmaps=3",
 		},
-		"unreadable managed fields": {after: statusWrite(start, `{`), used: "count/configmaps=3"},
+		"unreadable managed fields": {after: statusWrite(start, `{`), wantUsage: "count/configmaps=3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := quota("q", "count/configmaps=5", "count/configmaps=2")
@@ -396,8 +396,8 @@ func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 			quotas.put(written)
 			quotas.mu.Unlock()
 			reservation.Rollback(t.Context())
-			if got := quotas.used(t, "q"); got != test.used {
-				t.Errorf("after Rollback: got usage %s, want %s", got, test.used)
+			if got := quotas.used(t, "q"); got != test.wantUsage {
+				t.Errorf("after Rollback: got usage %s, want %s", got, test.wantUsage)
 			}
 		})
 	}

@@ -35,38 +35,38 @@ var (
 )
 
 // Admit sets overhead, node selector and tolerations of a new pod.
-func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	pod, class, err := p.podAndClass(ctx, r)
+func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
+	pod, class, err := p.podAndClass(ctx, req)
 	if err != nil || class == nil {
 		return err
 	}
-	if err := setOverhead(r, pod, class); err != nil {
+	if err := setOverhead(req, pod, class); err != nil {
 		return err
 	}
-	return addScheduling(r, pod, class)
+	return addScheduling(req, pod, class)
 }
 
 // Validate rejects a pod whose overhead differs from the overhead of its class.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	pod, class, err := p.podAndClass(ctx, r)
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	pod, class, err := p.podAndClass(ctx, req)
 	switch {
 	case err != nil || pod == nil:
 		return err
 	case class == nil || class.Overhead == nil:
 		if len(pod.Spec.Overhead) > 0 {
-			return r.Forbidden(errOverheadWithoutClass)
+			return req.Forbidden(errOverheadWithoutClass)
 		}
 	case !semantic.Equal(class.Overhead.PodFixed, pod.Spec.Overhead):
-		return r.Forbidden(errOverheadDiffers)
+		return req.Forbidden(errOverheadDiffers)
 	}
 	return nil
 }
 
 // podAndClass returns the pod of a creation and its runtime class. The class is nil if the pod
 // names none. Both are nil for any other request.
-func (p *Plugin) podAndClass(ctx context.Context, r *admission.Request) (*corev1.Pod, *nodev1.RuntimeClass, error) {
-	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || r.Operation != admission.Create || !r.IsObject("", "pods") {
+func (p *Plugin) podAndClass(ctx context.Context, req *admission.Request) (*corev1.Pod, *nodev1.RuntimeClass, error) {
+	pod, ok := req.Object.(*corev1.Pod)
+	if !ok || req.Operation != admission.Create || !req.IsObject("", "pods") {
 		return nil, nil, nil
 	}
 	if pod.Spec.RuntimeClassName == nil {
@@ -75,7 +75,7 @@ func (p *Plugin) podAndClass(ctx context.Context, r *admission.Request) (*corev1
 	class, err := p.Classes.Get(ctx, *pod.Spec.RuntimeClassName)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil, r.Forbiddenf("pod rejected: RuntimeClass %q not found", *pod.Spec.RuntimeClassName)
+		return nil, nil, req.Forbiddenf("pod rejected: RuntimeClass %q not found", *pod.Spec.RuntimeClassName)
 	case err != nil:
 		return nil, nil, fmt.Errorf("runtime class %q: %w", *pod.Spec.RuntimeClassName, err)
 	}
@@ -83,12 +83,12 @@ func (p *Plugin) podAndClass(ctx context.Context, r *admission.Request) (*corev1
 }
 
 // setOverhead sets the overhead of a pod. It rejects a pod that already has another overhead.
-func setOverhead(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
+func setOverhead(req *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	if class.Overhead == nil {
 		return nil
 	}
 	if len(pod.Spec.Overhead) > 0 && !semantic.Equal(class.Overhead.PodFixed, pod.Spec.Overhead) {
-		return r.Forbidden(errOverheadDiffers)
+		return req.Forbidden(errOverheadDiffers)
 	}
 	pod.Spec.Overhead = class.Overhead.PodFixed.DeepCopy()
 	return nil
@@ -96,14 +96,14 @@ func setOverhead(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeCla
 
 // addScheduling adds the node selector and the tolerations of a runtime class to a pod. It rejects
 // a pod whose node selector conflicts with the one of the class.
-func addScheduling(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
+func addScheduling(req *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	scheduling := class.Scheduling
 	if scheduling == nil {
 		return nil
 	}
 	for _, k := range slices.Sorted(maps.Keys(scheduling.NodeSelector)) {
 		if existing, ok := pod.Spec.NodeSelector[k]; ok && existing != scheduling.NodeSelector[k] {
-			return r.Forbiddenf(
+			return req.Forbiddenf(
 				"conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s",
 				k,
 				scheduling.NodeSelector[k],

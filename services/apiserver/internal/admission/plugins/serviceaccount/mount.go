@@ -45,11 +45,11 @@ func mountToken(pod *corev1.Pod) {
 // it changed a container.
 func mountIn(containers []corev1.Container, volume string) (mounted bool) {
 	for i := range containers {
-		c := &containers[i]
-		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == mountPath }) {
+		container := &containers[i]
+		if slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == mountPath }) {
 			continue
 		}
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, ReadOnly: true, MountPath: mountPath})
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: volume, ReadOnly: true, MountPath: mountPath})
 		mounted = true
 	}
 	return mounted

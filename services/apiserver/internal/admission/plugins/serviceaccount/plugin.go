@@ -32,11 +32,11 @@ type Accounts interface {
 type Plugin struct{ Accounts Accounts }
 
 // podOf returns the pod of a request for a pod or its ephemeral containers, otherwise nil.
-func podOf(r *admission.Request) *corev1.Pod {
-	if !r.IsResource("", "pods") || r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
+func podOf(req *admission.Request) *corev1.Pod {
+	if !req.IsResource("", "pods") || req.Subresource != "" && req.Subresource != "ephemeralcontainers" {
 		return nil
 	}
-	pod, _ := r.Object.(*corev1.Pod)
+	pod, _ := req.Object.(*corev1.Pod)
 	return pod
 }
 
@@ -105,26 +105,26 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 // rejects a pod for which check returns an error.
 func (p *Plugin) checkAccount(
 	ctx context.Context,
-	r *admission.Request,
+	req *admission.Request,
 	pod *corev1.Pod,
 	check func(*corev1.ServiceAccount, *corev1.Pod) error,
 ) error {
 	if pod.Spec.ServiceAccountName == "" {
-		return r.Forbiddenf("no service account specified for pod %s/%s", r.Namespace, pod.Name)
+		return req.Forbiddenf("no service account specified for pod %s/%s", req.Namespace, pod.Name)
 	}
-	account, err := p.accountOf(ctx, r, pod)
+	account, err := p.accountOf(ctx, req, pod)
 	if err != nil || !enforcesSecrets(account) {
 		return err
 	}
-	return forbidden(r, check(account, pod))
+	return forbidden(req, check(account, pod))
 }
 
 // forbidden returns a Forbidden error with the reason err, or nil.
-func forbidden(r *admission.Request, err error) error {
+func forbidden(req *admission.Request, err error) error {
 	if err == nil {
 		return nil
 	}
-	return r.Forbidden(err)
+	return req.Forbidden(err)
 }
 
 // accountOf returns the service account of a pod. If the account cannot be read, it returns a
@@ -140,14 +140,14 @@ func (p *Plugin) accountOf(ctx context.Context, req *admission.Request, pod *cor
 			faults,
 		)
 	}
-	a, err := p.Accounts.ServiceAccount(ctx, req.Namespace, name)
+	account, err := p.Accounts.ServiceAccount(ctx, req.Namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, req.Forbiddenf("error looking up service account %s/%s: serviceaccount %q not found", req.Namespace, name, name)
 	case err != nil: // it is unknown whether the pod may use the account
 		return nil, req.Forbiddenf("error looking up service account %s/%s: %v", req.Namespace, name, err)
 	}
-	return a, nil
+	return account, nil
 }
 
 // enforcesSecrets reports whether the account limits pods to its secrets.
@@ -158,9 +158,9 @@ func enforcesSecrets(a *corev1.ServiceAccount) bool {
 
 // mountsToken reports whether the pod gets the account's token. The setting of the pod takes
 // precedence over the setting of the account. The default is true.
-func mountsToken(a *corev1.ServiceAccount, pod *corev1.Pod) bool {
+func mountsToken(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	if pod.Spec.AutomountServiceAccountToken != nil {
 		return *pod.Spec.AutomountServiceAccountToken
 	}
-	return a.AutomountServiceAccountToken == nil || *a.AutomountServiceAccountToken
+	return account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken
 }

@@ -70,8 +70,9 @@ func newRequest(op admission.Operation, subresource string, object runtime.Objec
 	}
 }
 
-// TestPodsGetAccountSecretsAndToken checks that a created pod gets the default account, the pull secrets
-// of its account, and a token volume that each container mounts unless something is mounted there.
+// TestPodsGetAccountSecretsAndToken checks that a created pod gets the default account, the pull
+// secrets of its account, and a token volume that each container mounts unless something is mounted
+// there.
 func TestPodsGetAccountSecretsAndToken(t *testing.T) {
 	// N stands for the generated name of the token volume.
 	const mount = `"volumeMounts":[{"name":"N","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]`
@@ -138,8 +139,8 @@ func specJSON(t *testing.T, spec corev1.PodSpec) string {
 	return string(raw)
 }
 
-// TestUnaffectedRequests checks that requests other than the creation of a pod are admitted.
-func TestUnaffectedRequests(t *testing.T) {
+// TestOtherRequestsAreUnaffected checks that requests other than the creation of a pod are admitted.
+func TestOtherRequestsAreUnaffected(t *testing.T) {
 	another := newRequest(admission.Create, "", &corev1.Pod{})
 	another.Resource = &registry.Kind{Names: registry.Names{Group: "metrics.k8s.io", Resource: "pods"}}
 	for name, req := range map[string]*admission.Request{
@@ -171,8 +172,8 @@ func TestUnaffectedRequests(t *testing.T) {
 	}
 }
 
-// TestUnusableAccountOrSecretIsRejected checks that a pod is rejected if its account is missing, or has
-// the annotation enforce-mountable-secrets and does not list the secrets of the pod.
+// TestUnusableAccountOrSecretIsRejected checks that a pod is rejected if its account is missing, or
+// has the annotation enforce-mountable-secrets and does not list the secrets of the pod.
 func TestUnusableAccountOrSecretIsRejected(t *testing.T) {
 	const ephemeral = "ephemeralcontainers"
 	secret := func(kind string) string { return `volume with secret.secretName="` + kind + `"` }
@@ -276,8 +277,8 @@ func TestUnusableAccountOrSecretIsRejected(t *testing.T) {
 	)
 }
 
-// requireForbidden checks that an error is Forbidden with a text that begins with want after the name of
-// the pod, or that there is none if want is empty.
+// requireForbidden checks that an error is Forbidden with a text that begins with want after the
+// name of the pod, or that there is none if want is empty.
 func requireForbidden(t *testing.T, name string, err error, want string) {
 	t.Helper()
 	switch {
@@ -288,9 +289,9 @@ func requireForbidden(t *testing.T, name string, err error, want string) {
 	}
 }
 
-// TestMirrorPods checks that a mirror pod may use neither service accounts nor secrets nor
-// tokens.
-func TestMirrorPods(t *testing.T) {
+// TestMirrorPodMayNotReferenceAccountSecretsOrTokens checks that a mirror pod may use neither
+// service accounts nor secrets nor tokens.
+func TestMirrorPodMayNotReferenceAccountSecretsOrTokens(t *testing.T) {
 	for name, test := range map[string]struct{ pod, want string }{
 		"nothing": {pod: `{"containers":[{"name":"c"}],"volumes":[{"name":"v"},{"name":"w","projected":{"sources":[{"configMap":{"name":"m"}}]}}]}`,
 			want: ""},

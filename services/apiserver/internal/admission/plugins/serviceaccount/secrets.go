@@ -34,14 +34,14 @@ func checkMirror(pod *corev1.Pod) error {
 // does not list.
 func checkSecrets(serviceAccount *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
-	for _, s := range serviceAccount.Secrets {
-		listed[s.Name] = true
+	for _, localObjectReference := range serviceAccount.Secrets {
+		listed[localObjectReference.Name] = true
 	}
 	for i := range pod.Spec.Volumes {
-		if s := pod.Spec.Volumes[i].Secret; s != nil && !listed[s.SecretName] {
+		if localObjectReference := pod.Spec.Volumes[i].Secret; localObjectReference != nil && !listed[localObjectReference.SecretName] {
 			return fmt.Errorf(
 				"volume with secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
-				s.SecretName, serviceAccount.Name)
+				localObjectReference.SecretName, serviceAccount.Name)
 		}
 	}
 	for _, group := range []struct {
@@ -56,14 +56,14 @@ func checkSecrets(serviceAccount *corev1.ServiceAccount, pod *corev1.Pod) error 
 		}
 	}
 	pull := map[string]bool{}
-	for _, s := range serviceAccount.ImagePullSecrets {
-		pull[s.Name] = true
+	for _, localObjectReference := range serviceAccount.ImagePullSecrets {
+		pull[localObjectReference.Name] = true
 	}
-	for i, s := range pod.Spec.ImagePullSecrets {
-		if !pull[s.Name] {
+	for i, localObjectReference := range pod.Spec.ImagePullSecrets {
+		if !pull[localObjectReference.Name] {
 			return fmt.Errorf(
 				"imagePullSecrets[%d].name=\"%s\" is not allowed because service account %s does not reference that imagePullSecret",
-				i, s.Name, serviceAccount.Name)
+				i, localObjectReference.Name, serviceAccount.Name)
 		}
 	}
 	return nil
@@ -71,14 +71,14 @@ func checkSecrets(serviceAccount *corev1.ServiceAccount, pod *corev1.Pod) error 
 
 // checkEphemeralContainers returns an error for a pod with an ephemeral container that uses secrets
 // that the pod's account does not list.
-func checkEphemeralContainers(a *corev1.ServiceAccount, pod *corev1.Pod) error {
+func checkEphemeralContainers(account *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
-	for _, s := range a.Secrets {
+	for _, s := range account.Secrets {
 		listed[s.Name] = true
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		c := &pod.Spec.EphemeralContainers[i]
-		if err := checkEnv(a, listed, "ephemeral container", c.Name, c.Env, c.EnvFrom); err != nil {
+		if err := checkEnv(account, listed, "ephemeral container", c.Name, c.Env, c.EnvFrom); err != nil {
 			return err
 		}
 	}

@@ -28,15 +28,15 @@ var errReserved = errors.New("user names that begin with " + api.UserSuitePrefix
 type Plugin struct{}
 
 // Validate implements admission.Validator.
-func (Plugin) Validate(_ context.Context, r *admission.Request) error {
-	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
-	if !ok || r.Operation != admission.Create && r.Operation != admission.Update || !requestsReserved(csr.Spec.Request) {
+func (Plugin) Validate(_ context.Context, req *admission.Request) error {
+	csr, ok := req.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok || req.Operation != admission.Create && req.Operation != admission.Update || !requestsReserved(csr.Spec.Request) {
 		return nil
 	}
-	if old, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest); ok && !approvesOrIssues(csr, old) {
+	if old, ok := req.OldObject.(*certificatesv1.CertificateSigningRequest); ok && !approvesOrIssues(csr, old) {
 		return nil
 	}
-	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errReserved)
+	return apierrors.NewForbidden(req.Resource.GroupResource(), req.Name, errReserved)
 }
 
 // requestsReserved reports whether a certificate request is for a reserved identity. It returns false

@@ -20,9 +20,10 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestReservedSubjects checks that requests for certificates with the identities of the suite's own
-// services can be neither created nor approved, and that no certificate can be issued for them.
-func TestReservedSubjects(t *testing.T) {
+// TestReservedSubjectsAreRejected checks that requests for certificates with the identities of the
+// suite's own services can be neither created nor approved, and that no certificate can be issued
+// for them.
+func TestReservedSubjectsAreRejected(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

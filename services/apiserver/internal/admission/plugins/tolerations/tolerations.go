@@ -34,25 +34,25 @@ func isRedundant(all []corev1.Toleration, i int) bool {
 	return false
 }
 
-// Covers reports whether the toleration a tolerates every taint that b tolerates, for at least as
-// long, which makes b redundant.
-func Covers(a, b *corev1.Toleration) bool {
-	if semantic.Equal(a, b) {
+// Covers reports whether the toleration covering tolerates every taint that covered tolerates, for at
+// least as long, which makes covered redundant.
+func Covers(covering, covered *corev1.Toleration) bool {
+	if semantic.Equal(covering, covered) {
 		return true
 	}
-	anyKey := a.Key == "" && a.Operator == corev1.TolerationOpExists
-	if a.Key != b.Key && !anyKey || a.Effect != "" && a.Effect != b.Effect {
+	anyKey := covering.Key == "" && covering.Operator == corev1.TolerationOpExists
+	if covering.Key != covered.Key && !anyKey || covering.Effect != "" && covering.Effect != covered.Effect {
 		return false
 	}
-	if a.Effect == corev1.TaintEffectNoExecute && a.TolerationSeconds != nil {
-		if b.TolerationSeconds == nil || *b.TolerationSeconds > *a.TolerationSeconds {
+	if covering.Effect == corev1.TaintEffectNoExecute && covering.TolerationSeconds != nil {
+		if covered.TolerationSeconds == nil || *covered.TolerationSeconds > *covering.TolerationSeconds {
 			return false
 		}
 	}
-	if a.Operator == corev1.TolerationOpExists {
+	if covering.Operator == corev1.TolerationOpExists {
 		return true
 	}
-	return isEqualOperator(a.Operator) && isEqualOperator(b.Operator) && a.Value == b.Value
+	return isEqualOperator(covering.Operator) && isEqualOperator(covered.Operator) && covering.Value == covered.Value
 }
 
 // isEqualOperator reports whether an operator compares values; an empty one means Equal.
