@@ -51,18 +51,21 @@ func serveResourcesAndEcho(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
 }
 
-// TestRenewedCertificates checks that a renewed client certificate is used for the next request,
-// although availability checks keep the connection with the old certificate alive.
-func TestRenewedCertificates(t *testing.T) { inBubble(t, renewedCertificates) }
+// TestRenewedCertificateIsUsedForNextRequest checks that a renewed client certificate is used for
+// the next request, although availability checks keep the connection with the old certificate
+// alive.
+func TestRenewedCertificateIsUsedForNextRequest(t *testing.T) {
+	inBubble(t, renewedCertificateIsUsedForNextRequest)
+}
 
-func renewedCertificates(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
+func renewedCertificateIsUsedForNextRequest(t *testing.T, n *network) {
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), serveResourcesAndEcho)
 	var current atomic.Pointer[tls.Certificate]
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = current.Load })
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	for i, name := range []string{"first", "second"} {
-		issued := ca.issue(name, x509.ExtKeyUsageClientAuth)
+		issued := authority.issue(name, x509.ExtKeyUsageClientAuth)
 		current.Store(&issued)
 		if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
 			t.Fatalf("with the %s certificate: got %d %s, want %d", name, w.Code, w.Body, http.StatusTeapot)
@@ -78,28 +81,28 @@ func renewedCertificates(t *testing.T, n *network) {
 func TestProxiedRequestsCarryTheUser(t *testing.T) { inBubble(t, proxiedRequestsCarryTheUser) }
 
 func proxiedRequestsCarryTheUser(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
-	client := ca.issue("front-proxy-client", x509.ExtKeyUsageClientAuth)
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), serveResourcesAndEcho)
+	client := authority.issue("front-proxy-client", x509.ExtKeyUsageClientAuth)
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = func() *tls.Certificate { return &client } })
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 
 	r := httptest.NewRequest("POST", thingPath+"?limit=5&labelSelector=a%3Db&x=%2F", strings.NewReader("body"))
 	for name, value := range map[string]string{
 		"Authorization": "Bearer secret",
 		"X-Remote-User": "root", "X-Remote-Group": "system:masters", "X-Remote-Extra-A": "1", "X-Remote-Uid": "9",
 		"Impersonate-User": "root", "Impersonate-Group": "g", "Impersonate-Uid": "1", "Impersonate-Extra-B": "c",
-		"X-Own": "1", "Connection": "X-Hop", "X-Hop": "1", "Proxy-Authorization": "p", "Audit-Id": "withoutServer",
+		"X-Own": "1", "Connection": "X-Hop", "X-Hop": "1", "Proxy-Authorization": "p", "Audit-Id": "forged",
 	} {
 		r.Header.Set(name, value)
 	}
-	w := agg.send(eve, r)
+	responseRecorder := agg.send(eve, r)
 	wantBody := "POST " + thingPath + "?labelSelector=a%3Db&limit=5&x=%2F body"
-	if w.Code != http.StatusTeapot || w.Body.String() != wantBody || w.Header().Get("X-Ext") != "yes" {
-		t.Errorf("got %d %s with headers %v, want %d %s with X-Ext: yes", w.Code, w.Body, w.Header(), http.StatusTeapot, wantBody)
+	if responseRecorder.Code != http.StatusTeapot || responseRecorder.Body.String() != wantBody || responseRecorder.Header().Get("X-Ext") != "yes" {
+		t.Errorf("got %d %s with headers %v, want %d %s with X-Ext: yes", responseRecorder.Code, responseRecorder.Body, responseRecorder.Header(), http.StatusTeapot, wantBody)
 	}
 	for i, want := range [][]string{{"audit-1"}, nil, nil} {
-		if got := w.Header().Values(ownHeaders[i]); !reflect.DeepEqual(got, want) {
+		if got := responseRecorder.Header().Values(ownHeaders[i]); !reflect.DeepEqual(got, want) {
 			t.Errorf("response header %s: got %q, want %q", ownHeaders[i], got, want)
 		}
 	}
@@ -125,18 +128,18 @@ func proxiedRequestsCarryTheUser(t *testing.T, n *network) {
 	if len(want) > 0 {
 		t.Errorf("the proxied request lacks the headers %v", want)
 	}
-	if w := agg.send(nil, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusInternalServerError {
-		t.Errorf("without a user: got %d, want 500", w.Code)
+	if responseRecorder := agg.send(nil, httptest.NewRequest("GET", thingPath, nil)); responseRecorder.Code != http.StatusInternalServerError {
+		t.Errorf("without a user: got %d, want 500", responseRecorder.Code)
 	}
 }
 
 // startFront starts a server that proxies every request as eve.
 func (agg *fixture) startFront() *httptest.Server {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		agg.Handler(gv).ServeHTTP(w, r.WithContext(requesttest.WithUser(r.Context(), eve)))
 	}))
-	agg.t.Cleanup(s.Close)
-	return s
+	agg.t.Cleanup(server.Close)
+	return server
 }
 
 // TestRedirectsAreRejectedUnlessAllowed checks that a redirect of an extension server is only
@@ -182,14 +185,14 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 	server := startExtension(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/echo") && r.Header.Get("X-Remote-User") == "eve" && r.Header.Get("Authorization") == "":
-			conn, rw, err := http.NewResponseController(w).Hijack()
+			conn, readWriter, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				panic(err)
 			}
 			defer conn.Close()
-			fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n")
-			_ = rw.Flush()
-			_, _ = io.Copy(conn, rw)
+			fmt.Fprint(readWriter, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n")
+			_ = readWriter.Flush()
+			_, _ = io.Copy(conn, readWriter)
 		case strings.HasSuffix(r.URL.Path, "/redirect"):
 			http.Redirect(w, r, "/elsewhere", http.StatusFound)
 		case strings.HasSuffix(r.URL.Path, "/teapot"):
@@ -214,20 +217,20 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 		fmt.Fprintf(conn,
 			"GET %s HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\nAuthorization: Bearer x\r\nX-Remote-User: root\r\n\r\n",
 			path)
-		rd := bufio.NewReader(conn)
-		resp, err := http.ReadResponse(rd, nil)
+		reader := bufio.NewReader(conn)
+		resp, err := http.ReadResponse(reader, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return resp, conn, rd
+		return resp, conn, reader
 	}
-	resp, conn, rd := upgrade("/apis/ext.test/v1/namespaces/n/things/echo")
+	resp, conn, reader := upgrade("/apis/ext.test/v1/namespaces/n/things/echo")
 	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "odd/1" {
 		t.Fatalf("upgrade: got %d with headers %v, want %d with Upgrade: odd/1",
 			resp.StatusCode, resp.Header, http.StatusSwitchingProtocols)
 	}
 	fmt.Fprint(conn, "hello\n")
-	if line, err := rd.ReadString('\n'); line != "hello\n" {
+	if line, err := reader.ReadString('\n'); line != "hello\n" {
 		t.Errorf("after the upgrade, got echo %q, %v, want %q", line, err, "hello\n")
 	}
 	for path, want := range map[string]string{"redirect": "503 invalid upgrade response: status code 302", "teapot": "418 short and stout"} {
@@ -244,50 +247,51 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 	}
 }
 
-// TestProxyErrors checks the responses for failures of a server that accepts connections.
-func TestProxyErrors(t *testing.T) {
+// TestProxyFailuresGetStatusAndReason checks the responses for failures of a server that accepts
+// connections.
+func TestProxyFailuresGetStatusAndReason(t *testing.T) {
 	authority := newAuthority(t)
 	serving := authority.issueServing()
 	for _, test := range []struct {
-		what string
+		name string
 		cert tls.Certificate
 		ca   []byte
 		code int
 		body string
 	}{
-		{what: "aborted response", cert: serving, ca: authority.pem, code: 503, body: "error trying to reach service: stream error: stream ID"},
+		{name: "aborted response", cert: serving, ca: authority.pem, code: 503, body: "error trying to reach service: stream error: stream ID"},
 		{
-			what: "no response in time", cert: serving, ca: authority.pem, code: 504,
+			name: "no response in time", cert: serving, ca: authority.pem, code: 504,
 			body: `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`,
 		},
 		{
-			what: "unknown authority", cert: newAuthority(t).issueServing(),
+			name: "unknown authority", cert: newAuthority(t).issueServing(),
 			ca: authority.pem, code: 503,
 			body: "error trying to reach service: tls: failed to verify certificate: x509: certificate signed by unknown authority",
 		},
 		{
-			what: "unknown authority, verification skipped",
+			name: "unknown authority, verification skipped",
 			cert: newAuthority(t).issueServing(), ca: nil, code: 418,
 			body: "GET",
 		},
 		{
-			what: "certificate for another name", cert: authority.issue("wrong.example", x509.ExtKeyUsageServerAuth), ca: authority.pem,
+			name: "certificate for another name", cert: authority.issue("wrong.example", x509.ExtKeyUsageServerAuth), ca: authority.pem,
 			code: 503,
 			body: "error trying to reach service: tls: failed to verify certificate: x509: certificate is valid for wrong.example, not ext.agg.svc",
 		},
 		{
-			what: "invalid CA bundle", cert: serving, ca: []byte("nonsense"), code: 500,
+			name: "invalid CA bundle", cert: serving, ca: []byte("nonsense"), code: 500,
 			body: "unable to load root certificates: unable to parse bytes as PEM block",
 		},
 	} {
-		t.Run(test.what, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel() // each waits for the first check of its server
 			server := startExtension(t, test.cert, func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
-				case test.what == "aborted response":
+				case test.name == "aborted response":
 					panic(http.ErrAbortHandler)
-				case test.what == "no response in time":
+				case test.name == "no response in time":
 					<-r.Context().Done()
 					return
 				}
@@ -296,7 +300,7 @@ func TestProxyErrors(t *testing.T) {
 			agg := start(t, nil)
 			agg.register(server, test.ca)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			if test.what == "no response in time" {
+			if test.name == "no response in time" {
 				ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 			}
 			defer cancel()
@@ -361,11 +365,13 @@ func localGroupVersionsAreNotDelegated(t *testing.T, n *network) {
 	}
 }
 
-// TestConnectionsAreClosed checks that connections are closed when the APIService is deleted and at
-// shutdown.
-func TestConnectionsAreClosed(t *testing.T) { inBubble(t, connectionsAreClosed) }
+// TestConnectionsAreClosedOnDeletionAndShutdown checks that connections are closed when the
+// APIService is deleted and at shutdown.
+func TestConnectionsAreClosedOnDeletionAndShutdown(t *testing.T) {
+	inBubble(t, connectionsAreClosedOnDeletionAndShutdown)
+}
 
-func connectionsAreClosed(t *testing.T, n *network) {
+func connectionsAreClosedOnDeletionAndShutdown(t *testing.T, n *network) {
 	authority := newAuthority(t)
 	server := n.extend(t, authority.issueServing(), serveResourcesAndEcho)
 	agg := n.start(t, nil)

@@ -82,11 +82,11 @@ type Aggregator struct {
 }
 
 // New returns an aggregator.
-func New(c Config) *Aggregator {
-	if c.Now == nil {
-		c.Now = time.Now
+func New(config Config) *Aggregator {
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	a := &Aggregator{Config: c, trigger: make(chan struct{}, 1), pages: responselimit.NewPageLimiter(c.MaxPages)}
+	a := &Aggregator{Config: config, trigger: make(chan struct{}, 1), pages: responselimit.NewPageLimiter(config.MaxPages)}
 	a.workCtx, a.cancelWork = context.WithCancel(context.Background())
 	a.current.Store(&directory{remotes: map[schema.GroupVersion]*remote{}})
 	return a

@@ -24,8 +24,8 @@ import (
 // identityHeaders are the headers in which this server sends the identity of eve.
 var identityHeaders = []string{"X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-Remote-Extra-Some%2fscope"}
 
-// TestClientsCannotForgeIdentity checks that the proxied identity headers come from this server
-// alone, however a client spells them.
+// TestClientsCannotForgeIdentity checks that all identity headers of a proxied request come from this
+// server, regardless of how a client spells its own headers.
 func TestClientsCannotForgeIdentity(t *testing.T) {
 	ca := newAuthority(t)
 	server := startExtension(t, ca.issueServing(), serveResourcesAndEcho)
@@ -101,11 +101,11 @@ func localAddressesAreRejected(t *testing.T, _ *network) {
 	for _, address := range []string{
 		"127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1", "::ffff:127.0.0.1", "::ffff:169.254.169.254",
 	} {
-		agg := start(t, func(agg *fixture, c *aggregation.Config) {
+		agg := start(t, func(agg *fixture, config *aggregation.Config) {
 			agg.services["agg/ext"] = &corev1.Service{
 				Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "irrelevant"},
 			}
-			c.Resolve = func(context.Context, string, string, int32) (string, error) {
+			config.Resolve = func(context.Context, string, string, int32) (string, error) {
 				return net.JoinHostPort(address, "443"), nil
 			}
 		})
@@ -118,9 +118,9 @@ func localAddressesAreRejected(t *testing.T, _ *network) {
 	}
 }
 
-// TestAllowedAddressesOfNames checks that a host name may resolve to loopback, but to no other
+// TestNamesMayResolveToLoopback checks that a host name may resolve to loopback, but to no other
 // address that only this machine reaches.
-func TestAllowedAddressesOfNames(t *testing.T) {
+func TestNamesMayResolveToLoopback(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1": true, "::1": true, "::ffff:127.0.0.1": true, "10.0.0.1": true, "2001:db8::1": true,
 		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::": false,
@@ -152,11 +152,11 @@ func localAddressesAreRejectedForProxies(t *testing.T, n *network) {
 		"ext.agg.svc":            true,
 	} {
 		var dialed atomic.Value
-		agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
-			c.Resolve = func(context.Context, string, string, int32) (string, error) {
+		agg := n.start(t, func(_ *fixture, config *aggregation.Config) {
+			config.Resolve = func(context.Context, string, string, int32) (string, error) {
 				return net.JoinHostPort(address, "443"), nil
 			}
-			c.Dial = func(_ context.Context, _, addr string) (net.Conn, error) {
+			config.Dial = func(_ context.Context, _, addr string) (net.Conn, error) {
 				dialed.Store(addr)
 				return nil, errors.New("proxy unavailable")
 			}
@@ -190,14 +190,14 @@ func unboundedResponsesAreCut(t *testing.T, n *network) {
 				}
 			}
 		case r.Header.Get("Upgrade") != "":
-			conn, rw, err := http.NewResponseController(w).Hijack()
+			conn, readWriter, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				panic(err)
 			}
 			defer conn.Close()
-			fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\n")
+			fmt.Fprint(readWriter, "HTTP/1.1 101 Switching Protocols\r\n")
 			for err == nil {
-				_, err = fmt.Fprintf(rw, "X: %s\r\n", strings.Repeat("x", 1<<12))
+				_, err = fmt.Fprintf(readWriter, "X: %s\r\n", strings.Repeat("x", 1<<12))
 			}
 		case strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
 			for i := range 2000 {

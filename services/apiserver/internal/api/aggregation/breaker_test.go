@@ -34,17 +34,17 @@ func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	}
 	agg := start(t, nil)
 	agg.register(server, authority.pem)
-	if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
-		t.Fatalf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
+	if responseRecorder := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); responseRecorder.Code != http.StatusTeapot {
+		t.Fatalf("got %d %s, want %v", responseRecorder.Code, responseRecorder.Body, http.StatusTeapot)
 	}
 	rotated.Store(true)
 	server.CloseClientConnections()
 	agg.eventually("requests are rejected without a connection", func() bool {
-		w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
-		if w.Code != 503 || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
-			t.Fatalf("got %d %s, want 503", w.Code, w.Body)
+		responseRecorder := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
+		if responseRecorder.Code != 503 || !strings.HasPrefix(responseRecorder.Body.String(), "error trying to reach service: ") {
+			t.Fatalf("got %d %s, want 503", responseRecorder.Code, responseRecorder.Body)
 		}
-		return w.Header().Get("Retry-After") == "1"
+		return responseRecorder.Header().Get("Retry-After") == "1"
 	})
 	agg.eventually("binnacle_apiservice_unreachable is 1", func() bool {
 		return sumMetric(t, agg, "binnacle_apiservice_unreachable") == 1
@@ -62,24 +62,24 @@ func TestBreakerOpensForUnreachableServers(t *testing.T) {
 func TestHangingServersTimeOut(t *testing.T) { inBubble(t, hangingServersTimeOut) }
 
 func hangingServersTimeOut(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	var hangs atomic.Bool
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, authority.issueServing(), func(responseRecorder http.ResponseWriter, r *http.Request) {
 		if hangs.Load() && r.Header.Get("X-Forwarded-Uri") != "" { // availability checks still succeed
 			<-r.Context().Done()
 			return
 		}
-		serveResourcesAndEcho(w, r)
+		serveResourcesAndEcho(responseRecorder, r)
 	})
 	agg := n.start(t, nil)
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	hangs.Store(true)
 	for range 2 {
-		w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
-		if w.Code != 503 || w.Header().Get("Retry-After") != "1" ||
-			!strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
+		responseRecorder := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
+		if responseRecorder.Code != 503 || responseRecorder.Header().Get("Retry-After") != "1" ||
+			!strings.HasPrefix(responseRecorder.Body.String(), "error trying to reach service: ") {
 			t.Errorf("response = %d %v %s, want 503 with Retry-After: 1 and an error about reaching the service",
-				w.Code, w.Header(), w.Body)
+				responseRecorder.Code, responseRecorder.Header(), responseRecorder.Body)
 		}
 	}
 	hangs.Store(false)
@@ -88,9 +88,9 @@ func hangingServersTimeOut(t *testing.T, n *network) {
 	})
 }
 
-// TestRequestsPerServerAreLimited checks that a bounded number of requests waits for one server,
-// and one user may have half of them. Answered watches do not count. Neither watches nor requests
-// that wait long hold a seat of flow control.
+// TestRequestsPerServerAreLimited checks that the number of requests that wait for one server is
+// bounded, and that one user may have half of them. Watches that have started do not count. Neither
+// watches nor waiting requests hold a seat of flow control.
 func TestRequestsPerServerAreLimited(t *testing.T) { inBubble(t, requestsPerServerAreLimited) }
 
 func requestsPerServerAreLimited(t *testing.T, n *network) {
@@ -113,13 +113,13 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	agg.register(server, authority.pem)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 8)
-	sendAs := func(ctx context.Context, u *request.User, path string) {
+	sendAs := func(ctx context.Context, user *request.User, path string) {
 		go func() {
 			defer func() {
 				_ = recover() // a response that has started is aborted
 				done <- 0
 			}()
-			agg.send(u, httptest.NewRequest("GET", path, nil).WithContext(ctx))
+			agg.send(user, httptest.NewRequest("GET", path, nil).WithContext(ctx))
 		}()
 	}
 	send := func(ctx context.Context, path string) { sendAs(ctx, eve, path) }

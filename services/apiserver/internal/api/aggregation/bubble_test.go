@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 )
 
-// network connects extension servers in memory.
+// network is a network in memory, over which an aggregator reaches extension servers.
 type network struct {
 	mu        sync.Mutex
 	listeners map[string]*pipetest.Listener // by address
@@ -30,7 +30,7 @@ func inBubble(t *testing.T, test func(t *testing.T, n *network)) {
 	})
 }
 
-// extend starts an extension server in the network.
+// extend starts an extension server in the network. cert is its serving certificate.
 func (n *network) extend(t *testing.T, cert tls.Certificate, serve http.HandlerFunc) *extension {
 	n.mu.Lock()
 	port := 10_000 + len(n.listeners)
@@ -52,10 +52,10 @@ func (n *network) start(t *testing.T, change func(*fixture, *aggregation.Config)
 
 func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	n.mu.Lock()
-	l := n.listeners[address]
+	listener := n.listeners[address]
 	n.mu.Unlock()
-	if l == nil {
+	if listener == nil {
 		return nil, fmt.Errorf("dial %s: no such server", address)
 	}
-	return l.Dial(ctx)
+	return listener.Dial(ctx)
 }

@@ -22,8 +22,8 @@ const (
 	// minCheckInterval is the minimum interval between checks of a server.
 	minCheckInterval = time.Second
 	// describeWait is the maximum time that a check waits for the resource list of the server before
-	// it writes the condition. So a client that waits for Available usually finds the resources in
-	// discovery.
+	// it writes the condition, so that a client that waits for Available usually finds the resources
+	// in discovery.
 	describeWait = time.Second
 	// attempts is the number of failed requests after which a server is unavailable.
 	attempts = 5
@@ -62,7 +62,7 @@ func (r *remote) startCheckIfDue(now time.Time) bool {
 }
 
 // delayCheck delays the first check of r, which replaces old, until minCheckInterval after the last
-// check of old. So frequent changes of an APIService do not cause frequent checks.
+// check of old, so that frequent changes of an APIService do not cause frequent checks.
 func (r *remote) delayCheck(old *remote) {
 	old.mu.Lock()
 	defer old.mu.Unlock()

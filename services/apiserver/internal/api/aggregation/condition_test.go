@@ -27,7 +27,7 @@ func readyEndpoints(port string) *corev1.Endpoints {
 
 // checkCase is a test case of the availability check.
 type checkCase struct {
-	what      string
+	name      string
 	service   *apiregistrationv1.ServiceReference // default: agg/ext, whose server is reachable
 	endpoints *corev1.Endpoints                   // of the service agg/cip
 	errs      map[string]error                    // as in fixture
@@ -55,54 +55,54 @@ func TestConditionAvailableNamesTheFault(t *testing.T) {
 		return &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "cip", Port: &port}
 	}
 	for _, c := range []checkCase{
-		{what: "response 200", want: passed},
-		{what: "response 204", serve: respondCode(204), want: passed},
+		{name: "response 200", want: passed},
+		{name: "response 204", serve: respondCode(204), want: passed},
 		{
-			what: "no service", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "none"},
+			name: "no service", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "none"},
 			want: `False ServiceNotFound service/none in "agg" is not present`,
 		},
 		{
-			what: "no namespace", service: &apiregistrationv1.ServiceReference{Namespace: "none", Name: "x"},
+			name: "no namespace", service: &apiregistrationv1.ServiceReference{Namespace: "none", Name: "x"},
 			want: `False ServiceNotFound service/x in "none" is not present`,
 		},
 		{
-			what: "services cannot be read", errs: map[string]error{"services agg/ext": errors.New("broken")},
+			name: "services cannot be read", errs: map[string]error{"services agg/ext": errors.New("broken")},
 			want: `Unknown ServiceAccessError service/ext in "agg" cannot be checked due to: broken`,
 		},
-		{what: "another port", service: cip(8443), want: `False ServicePortError service/cip in "agg" is not listening on port <port>`},
-		{what: "no endpoints", service: cip(443), want: `False EndpointsNotFound cannot find endpoints for service/cip in "agg"`},
+		{name: "another port", service: cip(8443), want: `False ServicePortError service/cip in "agg" is not listening on port <port>`},
+		{name: "no endpoints", service: cip(443), want: `False EndpointsNotFound cannot find endpoints for service/cip in "agg"`},
 		{
-			what: "endpoints cannot be read", service: cip(443),
+			name: "endpoints cannot be read", service: cip(443),
 			errs: map[string]error{"endpoints agg/cip": errors.New("broken")},
 			want: `Unknown EndpointsAccessError service/cip in "agg" cannot be checked due to: broken`,
 		},
 		{
-			what: "endpoints without subsets", service: cip(443), endpoints: &corev1.Endpoints{},
+			name: "endpoints without subsets", service: cip(443), endpoints: &corev1.Endpoints{},
 			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
 		},
 		{
-			what: "endpoints that are not ready", service: cip(443), endpoints: notReady,
+			name: "endpoints that are not ready", service: cip(443), endpoints: notReady,
 			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
 		},
 		{
-			what: "endpoints with another port", service: cip(443), endpoints: readyEndpoints("http"),
+			name: "endpoints with another port", service: cip(443), endpoints: readyEndpoints("http"),
 			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
 		},
-		{what: "endpoints that are ready", service: cip(443), endpoints: readyEndpoints("https"), want: "False FailedDiscoveryCheck failing or missing response from https://127.0.0.1:<port>/apis/ext.test/v1: " +
+		{name: "endpoints that are ready", service: cip(443), endpoints: readyEndpoints("https"), want: "False FailedDiscoveryCheck failing or missing response from https://127.0.0.1:<port>/apis/ext.test/v1: " +
 			`Get "https://127.0.0.1:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: address not allowed`},
 		{
-			what:    "no endpoints of a typed service",
+			name:    "no endpoints of a typed service",
 			service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "typed"},
 			want:    `False EndpointsNotFound cannot find endpoints for service/typed in "agg"`,
 		},
-		{what: "refused", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "ext", Port: &unreachable},
+		{name: "refused", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "ext", Port: &unreachable},
 			want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: connect: connection refused`},
-		{what: "response 500", serve: respondCode(500), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 500"},
-		{what: "response 404", serve: respondCode(404), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 404"},
-		{what: "response 401", serve: respondCode(401), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 401"},
-		{what: "response 301", serve: respondCode(301), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 301"},
+		{name: "response 500", serve: respondCode(500), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 500"},
+		{name: "response 404", serve: respondCode(404), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 404"},
+		{name: "response 401", serve: respondCode(401), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 401"},
+		{name: "response 301", serve: respondCode(301), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 301"},
 	} {
-		t.Run(c.what, c.run)
+		t.Run(c.name, c.run)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestAvailabilityCheckTimesOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network) {
 		hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 		c := checkCase{
-			what:  "hangs",
+			name:  "hangs",
 			serve: hangs,
 			want:  failing + `Get "https://localhost:<port>/apis/ext.test/v1": context deadline exceeded`,
 		}
@@ -125,19 +125,19 @@ func (c checkCase) run(t *testing.T) {
 	c.check(t, startExtension, start)
 }
 
-// check registers an extension server, which extend starts, at an aggregator, which start starts, and
+// check starts an extension server with extend and an aggregator with start, registers the server, and
 // compares the condition of its APIService.
 func (c checkCase) check(
 	t *testing.T, extend func(*testing.T, tls.Certificate, http.HandlerFunc) *extension,
 	start func(*testing.T, func(*fixture, *aggregation.Config)) *fixture,
 ) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	if c.serve == nil {
 		c.serve = serveResources
 	}
 	// The availability check ignores the certificate, so one of an unknown CA serves here.
 	server := extend(t, newAuthority(t).issue("another", x509.ExtKeyUsageServerAuth), c.serve)
-	s := apiService(server.port, ca.pem)
+	s := apiService(server.port, authority.pem)
 	if c.service != nil {
 		s.Spec.Service = c.service
 	}
@@ -160,7 +160,7 @@ func (c checkCase) check(
 		t.Errorf("got condition %s\nwant %s", got(), c.want)
 	}
 	const maxHanging = 2 // a second check may have started, but no check repeats a request that timed out
-	if n := len(server.requests("/apis/ext.test/v1")); c.what == "hangs" && n > maxHanging {
+	if n := len(server.requests("/apis/ext.test/v1")); c.name == "hangs" && n > maxHanging {
 		t.Errorf("got %d requests to a server that hangs, want at most %d", n, maxHanging)
 	}
 	w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))

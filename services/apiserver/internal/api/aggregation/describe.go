@@ -195,15 +195,15 @@ func (r *remote) readAggregated(ctx context.Context, previous *description) (*de
 	return d, nil
 }
 
-// setResponseKinds sets missing response kinds to empty ones, because clients do not expect nil.
+// setResponseKinds replaces missing response kinds by empty ones, because clients do not expect nil.
 func setResponseKinds(resources []apidiscoveryv2.APIResourceDiscovery) {
 	for i := range resources {
-		r := &resources[i]
-		if r.ResponseKind == nil {
-			r.ResponseKind = &metav1.GroupVersionKind{}
+		resource := &resources[i]
+		if resource.ResponseKind == nil {
+			resource.ResponseKind = &metav1.GroupVersionKind{}
 		}
-		for j := range r.Subresources {
-			if s := &r.Subresources[j]; s.ResponseKind == nil {
+		for j := range resource.Subresources {
+			if s := &resource.Subresources[j]; s.ResponseKind == nil {
 				s.ResponseKind = &metav1.GroupVersionKind{}
 			}
 		}

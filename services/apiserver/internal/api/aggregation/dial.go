@@ -30,14 +30,14 @@ func (a *Aggregator) dial(ctx context.Context, network, addr string) (net.Conn, 
 		}
 		return a.Dial(ctx, network, addr)
 	}
-	d := &net.Dialer{Timeout: reverseproxy.DialTimeout, Control: func(_, at string, _ syscall.RawConn) error {
+	dialer := &net.Dialer{Timeout: reverseproxy.DialTimeout, Control: func(_, at string, _ syscall.RawConn) error {
 		resolved, err := netip.ParseAddrPort(at)
 		if err != nil || !isAllowed(resolved.Addr(), isName) {
 			return errAddress
 		}
 		return nil
 	}}
-	return d.DialContext(ctx, network, addr)
+	return dialer.DialContext(ctx, network, addr)
 }
 
 // isAllowed reports whether dial may connect to an address. isName reports that the address is the

@@ -71,15 +71,15 @@ func (a *Aggregator) newDirectory(snapshot watchcache.Snapshot, previous *direct
 		byService:     map[serviceName][]*remote{},
 		registrations: map[string]*registration{},
 	}
-	snapshot.Ascend(a.Store.Prefix(), "", func(e *objects.Entry) bool {
-		registered := previous.registrations[e.Key()]
-		if registered == nil || registered.entry != e {
-			registered = a.decodeEntry(e)
+	snapshot.Ascend(a.Store.Prefix(), "", func(entry *objects.Entry) bool {
+		registered := previous.registrations[entry.Key()]
+		if registered == nil || registered.entry != entry {
+			registered = a.decodeEntry(entry)
 			if registered == nil {
 				return true
 			}
 		}
-		next.registrations[e.Key()] = registered
+		next.registrations[entry.Key()] = registered
 		if registered.Spec.Service == nil {
 			next.addLocal(registered.APIService)
 			return true
@@ -96,11 +96,11 @@ func (a *Aggregator) newDirectory(snapshot watchcache.Snapshot, previous *direct
 }
 
 // addLocal adds an APIService without a service.
-func (d *directory) addLocal(s *apiregistrationv1.APIService) {
-	d.local = append(d.local, s.Name)
-	stored, wanted := availableCondition(s), apiregistration.LocalAvailable()
+func (d *directory) addLocal(apiService *apiregistrationv1.APIService) {
+	d.local = append(d.local, apiService.Name)
+	stored, wanted := availableCondition(apiService), apiregistration.LocalAvailable()
 	if stored == nil || !EqualConditions(stored, &wanted) {
-		d.localToWrite = append(d.localToWrite, s.Name)
+		d.localToWrite = append(d.localToWrite, apiService.Name)
 	}
 }
 
@@ -133,12 +133,12 @@ func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
 }
 
 // decodeEntry decodes an APIService. If that fails, it logs the error and returns nil.
-func (a *Aggregator) decodeEntry(e *objects.Entry) *registration {
-	obj, err := a.Decode(e)
+func (a *Aggregator) decodeEntry(entry *objects.Entry) *registration {
+	obj, err := a.Decode(entry)
 	if err != nil {
-		a.Logger.Error("failed to decode an APIService; no requests to its server", "apiservice", e.Name(), "error", err)
+		a.Logger.Error("failed to decode an APIService; no requests to its server", "apiservice", entry.Name(), "error", err)
 		return nil
 	}
 	spec, _ := json.Marshal(obj.Spec) // cannot fail for strings and numbers
-	return &registration{entry: e, APIService: obj, key: string(obj.UID) + string(spec)}
+	return &registration{entry: entry, APIService: obj, key: string(obj.UID) + string(spec)}
 }

@@ -21,13 +21,13 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 		if a.Local(gv) {
 			continue
 		}
-		r := remotes[gv]
-		description := r.description.Load()
+		remote := remotes[gv]
+		description := remote.description.Load()
 		out = append(out, discovery.GroupVersion{
 			Group:           gv.Group,
 			Version:         gv.Version,
-			GroupPriority:   int(r.spec.GroupPriorityMinimum),
-			VersionPriority: int(r.spec.VersionPriority),
+			GroupPriority:   int(remote.spec.GroupPriorityMinimum),
+			VersionPriority: int(remote.spec.VersionPriority),
 			Resources:       description.resources,
 			Aggregated:      description.aggregated,
 			Stale:           description.stale,
@@ -40,12 +40,12 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 // except for built-in ones. Custom resources may serve them, or nothing does.
 func (a *Aggregator) LocalGroupVersions() []discovery.GroupVersion {
 	var out []discovery.GroupVersion
-	for s := range a.Registered() {
-		gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
-		if s.Spec.Service == nil && gv.Group != "" && !a.Local(gv) {
+	for apiService := range a.Registered() {
+		gv := schema.GroupVersion{Group: apiService.Spec.Group, Version: apiService.Spec.Version}
+		if apiService.Spec.Service == nil && gv.Group != "" && !a.Local(gv) {
 			out = append(out, discovery.GroupVersion{
 				Group: gv.Group, Version: gv.Version, Unserved: true,
-				GroupPriority: int(s.Spec.GroupPriorityMinimum), VersionPriority: int(s.Spec.VersionPriority),
+				GroupPriority: int(apiService.Spec.GroupPriorityMinimum), VersionPriority: int(apiService.Spec.VersionPriority),
 			})
 		}
 	}

@@ -49,25 +49,25 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 	authority := newAuthority(t)
 	const fromList = "things things/status"
 	for _, test := range []struct {
-		what, mediaType, encoding string
+		name, mediaType, encoding string
 		code                      int
 		body                      string
 		want                      string
 	}{
-		{what: "the document", mediaType: aggregatedType, code: 200, body: spies, want: "spies"},
-		{what: "500", mediaType: aggregatedType, code: 500, body: spies, want: fromList},
-		{what: "503", mediaType: aggregatedType, code: 503, body: spies, want: "stale"},
-		{what: "without the group version", mediaType: aggregatedType, code: 200, body: `{"items":[]}`, want: ""},
+		{name: "the document", mediaType: aggregatedType, code: 200, body: spies, want: "spies"},
+		{name: "500", mediaType: aggregatedType, code: 500, body: spies, want: fromList},
+		{name: "503", mediaType: aggregatedType, code: 503, body: spies, want: "stale"},
+		{name: "without the group version", mediaType: aggregatedType, code: 200, body: `{"items":[]}`, want: ""},
 		{
-			what: "stale in the document", mediaType: aggregatedType, code: 200,
+			name: "stale in the document", mediaType: aggregatedType, code: 200,
 			body: strings.Replace(spies, `"resources"`, `"freshness":"Stale","resources"`, 1), want: "spies",
 		},
-		{what: "another media type", mediaType: "application/json", code: 200, body: spies, want: fromList},
-		{what: "valid start, then a wrong type", mediaType: aggregatedType, code: 200, body: strings.TrimSuffix(spies, "]}") + `,{"metadata":5}]}`, want: "stale"},
-		{what: "longer than the limit", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 2<<20+1-len(spies)), want: "stale"},
-		{what: "not modified without a previous response", mediaType: aggregatedType, code: 304, want: fromList},
-		{what: "compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: compressed(spies), want: "spies"},
-		{what: "falsely marked as compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: "stale"},
+		{name: "another media type", mediaType: "application/json", code: 200, body: spies, want: fromList},
+		{name: "valid start, then a wrong type", mediaType: aggregatedType, code: 200, body: strings.TrimSuffix(spies, "]}") + `,{"metadata":5}]}`, want: "stale"},
+		{name: "longer than the limit", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 2<<20+1-len(spies)), want: "stale"},
+		{name: "not modified without a previous response", mediaType: aggregatedType, code: 304, want: fromList},
+		{name: "compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: compressed(spies), want: "spies"},
+		{name: "falsely marked as compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: "stale"},
 	} {
 		server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/apis" {
@@ -85,7 +85,7 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 		agg.register(server, authority.pem)
 		agg.eventually("discovery is complete", func() bool { return len(server.requests("/openapi/v3")) > 0 })
 		if got := agg.discovered(); got != test.want {
-			t.Errorf("%s: got %q, want %q", test.what, got, test.want)
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
 		if got := server.requests("/apis")[0].Header.Get("Accept"); !strings.HasPrefix(got, aggregatedType+",") {
 			t.Errorf("got Accept %q, want %s first", got, aggregatedType)
@@ -109,7 +109,7 @@ func TestInvalidListsAreStale(t *testing.T) { inBubble(t, invalidListsAreStale) 
 
 func invalidListsAreStale(t *testing.T, n *network) {
 	authority := newAuthority(t)
-	for what, serve := range map[string]http.HandlerFunc{
+	for name, serve := range map[string]http.HandlerFunc{
 		"an error": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, resourceList)
@@ -130,7 +130,7 @@ func invalidListsAreStale(t *testing.T, n *network) {
 		agg.register(server, authority.pem)
 		agg.eventually("the server is requested", func() bool { return len(server.requests("/openapi/v3")) > 0 })
 		if got := agg.discovered(); got != "stale" {
-			t.Errorf("%s: got %q, want %q", what, got, "stale")
+			t.Errorf("%s: got %q, want %q", name, got, "stale")
 		}
 		agg.stop()
 	}
@@ -223,13 +223,13 @@ const aggregated = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k
 func TestDiscoveryFollowsChanges(t *testing.T) { inBubble(t, discoveryFollowsChanges) }
 
 func discoveryFollowsChanges(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	agg := n.start(t, nil)
 	if got := agg.Versions(); len(got) != 0 {
 		t.Errorf("before any server: got versions %v, want none", got)
 	}
-	server := n.extend(t, ca.issueServing(), serveResources)
-	agg.register(server, ca.pem)
+	server := n.extend(t, authority.issueServing(), serveResources)
+	agg.register(server, authority.pem)
 	version := func() discovery.GroupVersion {
 		if all := agg.Versions(); len(all) == 1 {
 			return all[0]
@@ -329,11 +329,11 @@ func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
 func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) { inBubble(t, discoveryIsRetriedAfterAFailure) }
 
 func discoveryIsRetriedAfterAFailure(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	var ready atomic.Bool
-	server := n.extend(t, ca.issueServing(), serveDiscovery(&ready, http.StatusOK))
+	server := n.extend(t, authority.issueServing(), serveDiscovery(&ready, http.StatusOK))
 	agg := n.start(t, nil)
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	if got := agg.discovered(); got != "stale" {
 		t.Errorf("before /apis responds: got %q, want %q", got, "stale")
 	}

@@ -105,18 +105,18 @@ func (b *board) put(name string, apiService *apiregistrationv1.APIService) {
 	defer b.mu.Unlock()
 	b.revision++
 	key := prefix + name
-	ev := storage.Event{Type: storage.Created, Key: key, Revision: b.revision, CreateRevision: b.revision}
+	event := storage.Event{Type: storage.Created, Key: key, Revision: b.revision, CreateRevision: b.revision}
 	if previous, ok := b.objects[key]; ok {
-		ev.Type, ev.CreateRevision = storage.Updated, previous.CreateRevision
+		event.Type, event.CreateRevision = storage.Updated, previous.CreateRevision
 	}
 	if apiService == nil {
-		ev = storage.Event{Type: storage.Deleted, Key: key, Revision: b.revision}
+		event = storage.Event{Type: storage.Deleted, Key: key, Revision: b.revision}
 		delete(b.objects, key)
 	} else {
-		ev.Value, _ = json.Marshal(apiService) // marshaling this type cannot fail
-		b.objects[key] = storage.KeyValue{Key: key, Value: ev.Value, CreateRevision: ev.CreateRevision, ModRevision: b.revision}
+		event.Value, _ = json.Marshal(apiService) // marshaling this type cannot fail
+		b.objects[key] = storage.KeyValue{Key: key, Value: event.Value, CreateRevision: event.CreateRevision, ModRevision: b.revision}
 	}
-	b.events = append(b.events, ev)
+	b.events = append(b.events, event)
 	close(b.moved)
 	b.moved = make(chan struct{})
 }
@@ -125,12 +125,12 @@ func (b *board) put(name string, apiService *apiregistrationv1.APIService) {
 func (b *board) get(name string) *apiregistrationv1.APIService {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	kv, ok := b.objects[prefix+name]
+	keyValue, ok := b.objects[prefix+name]
 	if !ok {
 		return nil
 	}
 	s := &apiregistrationv1.APIService{}
-	_ = json.Unmarshal(kv.Value, s) // written by put
+	_ = json.Unmarshal(keyValue.Value, s) // written by put
 	return s
 }
 
@@ -256,26 +256,26 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 }
 
 // write sets the condition as the server would.
-func (agg *fixture) write(_ context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
-	s := agg.board.get(name)
-	if s == nil {
+func (agg *fixture) write(_ context.Context, name string, condition apiregistrationv1.APIServiceCondition) error {
+	apiService := agg.board.get(name)
+	if apiService == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "apiservices"}, name)
 	}
-	s.Status.Conditions = []apiregistrationv1.APIServiceCondition{c}
+	apiService.Status.Conditions = []apiregistrationv1.APIServiceCondition{condition}
 	agg.mu.Lock()
-	agg.written = append(agg.written, c) // before a watcher sees it
+	agg.written = append(agg.written, condition) // before a watcher sees it
 	agg.mu.Unlock()
-	agg.board.put(name, s)
+	agg.board.put(name, apiService)
 	return nil
 }
 
 // condition returns "Status Reason Message" of an APIService.
 func (agg *fixture) condition(name string) string {
-	s := agg.board.get(name)
-	if s == nil || len(s.Status.Conditions) == 0 {
+	apiService := agg.board.get(name)
+	if apiService == nil || len(apiService.Status.Conditions) == 0 {
 		return ""
 	}
-	c := s.Status.Conditions[0]
+	c := apiService.Status.Conditions[0]
 	return string(c.Status) + " " + c.Reason + " " + c.Message
 }
 
@@ -293,16 +293,16 @@ func (agg *fixture) eventually(what string, check func() bool) {
 }
 
 // send sends a request to the handler of the group version as a user.
-func (agg *fixture) send(u *request.User, r *http.Request) *httptest.ResponseRecorder {
+func (agg *fixture) send(user *request.User, r *http.Request) *httptest.ResponseRecorder {
 	agg.t.Helper()
-	w := httptest.NewRecorder()
+	responseRecorder := httptest.NewRecorder()
 	h := agg.Handler(gv)
 	if h == nil {
 		agg.t.Fatal("no handler for the group version")
 	}
-	w.Header().Set("Audit-Id", "audit-1")
-	h.ServeHTTP(w, r.WithContext(requesttest.WithUser(r.Context(), u)))
-	return w
+	responseRecorder.Header().Set("Audit-Id", "audit-1")
+	h.ServeHTTP(responseRecorder, r.WithContext(requesttest.WithUser(r.Context(), user)))
+	return responseRecorder
 }
 
 // gv is the group version of extension servers in these tests.
@@ -398,19 +398,19 @@ func serveResources(w http.ResponseWriter, r *http.Request) {
 // startExtension starts an extension server whose certificate is for a name.
 func startExtension(t *testing.T, cert tls.Certificate, serve http.HandlerFunc) *extension {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return extendOn(t, l, cert, serve)
+	return extendOn(t, listener, cert, serve)
 }
 
 // extendOn starts an extension server on a listener.
-func extendOn(t *testing.T, l net.Listener, cert tls.Certificate, serve http.HandlerFunc) *extension {
+func extendOn(t *testing.T, listener net.Listener, cert tls.Certificate, serve http.HandlerFunc) *extension {
 	t.Helper()
 	server := &extension{serve: serve, conns: map[net.Conn]http.ConnState{}}
 	server.Server = &httptest.Server{
-		Listener: l,
+		Listener: listener,
 		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			server.mu.Lock()
 			server.seen = append(server.seen, r)
@@ -420,14 +420,14 @@ func extendOn(t *testing.T, l net.Listener, cert tls.Certificate, serve http.Han
 		})},
 	}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.Config.ConnState = func(c net.Conn, s http.ConnState) {
+	server.Config.ConnState = func(conn net.Conn, connState http.ConnState) {
 		server.mu.Lock()
 		defer server.mu.Unlock()
-		if s == http.StateClosed || s == http.StateHijacked {
-			delete(server.conns, c)
+		if connState == http.StateClosed || connState == http.StateHijacked {
+			delete(server.conns, conn)
 			return
 		}
-		server.conns[c] = s
+		server.conns[conn] = connState
 	}
 	server.EnableHTTP2 = true
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert}

@@ -87,13 +87,13 @@ func (m *Metrics) setUnavailable(d *directory) {
 	for _, name := range d.local {
 		set(name, 0)
 	}
-	for _, r := range d.remotes {
+	for _, remote := range d.remotes {
 		switch {
-		case r.lastCheck.Load() == nil: // unknown until the first check
-		case r.available():
-			set(r.name, 0)
+		case remote.lastCheck.Load() == nil: // unknown until the first check
+		case remote.available():
+			set(remote.name, 0)
 		default:
-			set(r.name, 1)
+			set(remote.name, 1)
 		}
 	}
 	for name := range m.exported {

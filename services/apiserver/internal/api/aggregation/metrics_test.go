@@ -37,11 +37,13 @@ func unavailable(t *testing.T, agg *fixture, name string) float64 {
 	return noGauge
 }
 
-// TestUnavailableMetric checks that the gauge exists once availability is known, and until the
-// APIService is deleted.
-func TestUnavailableMetric(t *testing.T) { inBubble(t, unavailableMetric) }
+// TestUnavailableMetricExistsOnceAvailabilityIsKnown checks that the gauge exists once availability
+// is known, and until the APIService is deleted.
+func TestUnavailableMetricExistsOnceAvailabilityIsKnown(t *testing.T) {
+	inBubble(t, unavailableMetricExistsOnceAvailabilityIsKnown)
+}
 
-func unavailableMetric(t *testing.T, n *network) {
+func unavailableMetricExistsOnceAvailabilityIsKnown(t *testing.T, n *network) {
 	authority := newAuthority(t)
 	server := n.extend(t, authority.issueServing(), http.NotFound)
 	requests, release := make(chan bool, 8), make(chan bool)
@@ -77,19 +79,20 @@ func unavailableMetric(t *testing.T, n *network) {
 	}
 }
 
-// TestCertificateMetrics checks that problems of server certificates are counted by kind.
-func TestCertificateMetrics(t *testing.T) {
+// TestCertificateProblemsAreCountedByKind checks that problems of server certificates are counted
+// by kind.
+func TestCertificateProblemsAreCountedByKind(t *testing.T) {
 	authority := newAuthority(t)
 	for _, test := range []struct {
-		what          string
+		name          string
 		names         []string
 		signed        x509.SignatureAlgorithm
 		unnamed, sha1 float64
 	}{
-		{what: "no flaw", names: []string{"ext.agg.svc"}},
-		{what: "no name", unnamed: 1},
-		{what: "another name", names: []string{"another"}},
-		{what: "signed with SHA-1", names: []string{"ext.agg.svc"}, signed: x509.ECDSAWithSHA1, sha1: 1},
+		{name: "no flaw", names: []string{"ext.agg.svc"}},
+		{name: "no name", unnamed: 1},
+		{name: "another name", names: []string{"another"}},
+		{name: "signed with SHA-1", names: []string{"ext.agg.svc"}, signed: x509.ECDSAWithSHA1, sha1: 1},
 	} {
 		key := authority.newKey()
 		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
@@ -107,15 +110,15 @@ func TestCertificateMetrics(t *testing.T) {
 		server := startExtension(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, serveResourcesAndEcho)
 		agg := start(t, nil)
 		agg.register(server, authority.pem)
-		w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
-		if works := test.what == "no flaw"; (w.Code == http.StatusTeapot) != works {
-			t.Errorf("flaw %q: got status %d: %s, want the response of the server only without a flaw", test.what, w.Code, w.Body)
+		responseRecorder := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
+		if works := test.name == "no flaw"; (responseRecorder.Code == http.StatusTeapot) != works {
+			t.Errorf("flaw %q: got status %d: %s, want the response of the server only without a flaw", test.name, responseRecorder.Code, responseRecorder.Body)
 		}
 		unnamed := sumMetric(t, agg, "apiserver_kube_aggregator_x509_missing_san_total")
 		sha1 := sumMetric(t, agg, "apiserver_kube_aggregator_x509_insecure_sha1_total")
 		if unnamed != test.unnamed || sha1 != test.sha1 {
 			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %s, want %v, %v",
-				test.what, unnamed, sha1, w.Body, test.unnamed, test.sha1)
+				test.name, unnamed, sha1, responseRecorder.Body, test.unnamed, test.sha1)
 		}
 		agg.stop()
 	}

@@ -30,14 +30,14 @@ func onlyChangedServersAreChecked(t *testing.T, n *network) {
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
 	)
 	var later, decoded atomic.Int64
-	agg := n.start(t, func(agg *fixture, c *aggregation.Config) {
+	agg := n.start(t, func(agg *fixture, config *aggregation.Config) {
 		start := time.Now()
-		c.Now = func() time.Time { return start.Add(time.Duration(later.Load())) }
+		config.Now = func() time.Time { return start.Add(time.Duration(later.Load())) }
 		agg.services["agg/busy"] = &corev1.Service{
 			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 		}
-		decode := c.Decode
-		c.Decode = func(e *objects.Entry) (*apiregistrationv1.APIService, error) {
+		decode := config.Decode
+		config.Decode = func(e *objects.Entry) (*apiregistrationv1.APIService, error) {
 			decoded.Add(1)
 			return decode(e)
 		}

@@ -114,11 +114,11 @@ func (r *remote) close() {
 // available reports whether the server is available according to the last check by this process or,
 // before the first one, the condition in the stored APIService.
 func (r *remote) available() bool {
-	c := r.lastCheck.Load()
-	if c == nil {
-		c = r.storedCondition.Load()
+	condition := r.lastCheck.Load()
+	if condition == nil {
+		condition = r.storedCondition.Load()
 	}
-	return c != nil && c.Status == apiregistrationv1.ConditionTrue
+	return condition != nil && condition.Status == apiregistrationv1.ConditionTrue
 }
 
 // locate returns the current URL for a path on the server.

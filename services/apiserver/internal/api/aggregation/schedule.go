@@ -33,11 +33,11 @@ func (a *Aggregator) CheckAll() {
 // ServiceChanged schedules checks of the extension servers behind a service. The caller calls it
 // when the service or its endpoints change.
 func (a *Aggregator) ServiceChanged(namespace, name string) {
-	behind := a.currentDirectory().byService[serviceName{namespace: namespace, name: name}]
-	for _, r := range behind {
+	remotes := a.currentDirectory().byService[serviceName{namespace: namespace, name: name}]
+	for _, r := range remotes {
 		r.scheduleCheck()
 	}
-	if len(behind) > 0 {
+	if len(remotes) > 0 {
 		a.TriggerChecks()
 	}
 }
@@ -86,8 +86,8 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		}
 
 		// 2. Start the checks that are due. They wait for a slot in the background.
-		for gv, r := range a.currentDirectory().remotes {
-			if a.Local(gv) || !r.startCheckIfDue(a.Now()) {
+		for gv, remote := range a.currentDirectory().remotes {
+			if a.Local(gv) || !remote.startCheckIfDue(a.Now()) {
 				continue
 			}
 			running.Go(func() {
@@ -97,7 +97,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 					return
 				}
 				defer func() { <-checkSlots }()
-				r.checkAndReport(ctx)
+				remote.checkAndReport(ctx)
 			})
 		}
 

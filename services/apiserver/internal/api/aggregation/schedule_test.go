@@ -60,7 +60,7 @@ func (agg *fixture) waitForPass() {
 	agg.eventually("a pass over the checks is complete", func() bool { agg.TriggerChecks(); return localCalls() >= before+2 })
 }
 
-// makeChecksDue makes all checks due now.
+// makeChecksDue advances the clock and schedules all checks, so that all of them are due.
 func (agg *fixture) makeChecksDue(times *clock) {
 	times.advance(2 * time.Second) // longer than the minimum time between two checks
 	agg.CheckAll()
@@ -78,11 +78,11 @@ func (agg *fixture) countNotifications() int {
 func TestChangesAreNotified(t *testing.T) { inBubble(t, changesAreNotified) }
 
 func changesAreNotified(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), serveResources)
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), serveResources)
 	times := newClock()
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	agg.eventually("the aggregator notifies", func() bool { return agg.countNotifications() > 0 })
 
 	// newHandler returns a handler that serves one resource, whose document has the relative URL
@@ -136,11 +136,11 @@ func changesAreNotified(t *testing.T, n *network) {
 func TestTransitionTimeFollowsTheStatus(t *testing.T) { inBubble(t, transitionTimeFollowsTheStatus) }
 
 func transitionTimeFollowsTheStatus(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	times := newClock()
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-	s := apiService(server.port, ca.pem)
+	s := apiService(server.port, authority.pem)
 	s.Spec.Service.Name = "late"
 	agg.board.put(name, s)
 	transitionTimeOf := func(reason string) time.Time {
@@ -170,11 +170,11 @@ func transitionTimeFollowsTheStatus(t *testing.T, n *network) {
 	}
 }
 
-// TestCheckSchedule checks that an available server is checked rarely. A change during a check
-// leads to another check soon after. Checks of one server never overlap.
-func TestCheckSchedule(t *testing.T) { inBubble(t, checkSchedule) }
+// TestAvailableServerIsCheckedRarely checks that an available server is checked rarely. A change
+// during a check leads to another check soon after. Checks of one server never overlap.
+func TestAvailableServerIsCheckedRarely(t *testing.T) { inBubble(t, availableServerIsCheckedRarely) }
 
-func checkSchedule(t *testing.T, n *network) {
+func availableServerIsCheckedRarely(t *testing.T, n *network) {
 	authority := newAuthority(t)
 	checkStarted, finishCheck := make(chan struct{}, 8), make(chan struct{})
 	var blockChecks atomic.Bool
@@ -287,13 +287,13 @@ func storedConditionCountsBeforeTheFirstCheck(t *testing.T, n *network) {
 	}
 }
 
-// TestUndecodableAPIServicesAreSkipped checks that an APIService that cannot be decoded does not
+// TestCorruptAPIServiceDoesNotAffectOthers checks that an APIService that cannot be decoded does not
 // affect the others.
-func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
-	inBubble(t, undecodableAPIServicesAreSkipped)
+func TestCorruptAPIServiceDoesNotAffectOthers(t *testing.T) {
+	inBubble(t, corruptAPIServiceDoesNotAffectOthers)
 }
 
-func undecodableAPIServicesAreSkipped(t *testing.T, n *network) {
+func corruptAPIServiceDoesNotAffectOthers(t *testing.T, n *network) {
 	authority := newAuthority(t)
 	server := n.extend(t, authority.issueServing(), serveResourcesAndEcho)
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
@@ -324,12 +324,12 @@ func undecodableAPIServicesAreSkipped(t *testing.T, n *network) {
 func TestRequestsFollowPortOfAPIService(t *testing.T) { inBubble(t, requestsFollowPortOfAPIService) }
 
 func requestsFollowPortOfAPIService(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	cert := ca.issueServing()
+	authority := newAuthority(t)
+	cert := authority.issueServing()
 	old, other := n.extend(t, cert, serveResourcesAndEcho), n.extend(t, cert, serveResourcesAndEcho)
 	agg := n.start(t, nil)
-	agg.register(old, ca.pem)
-	agg.register(other, ca.pem)
+	agg.register(old, authority.pem)
+	agg.register(other, authority.pem)
 	agg.eventually("requests reach the other server", func() bool {
 		agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
 		return len(other.requests(thingPath)) > 0

@@ -22,8 +22,8 @@ import (
 const (
 	// openAPIUser is the user name in requests for OpenAPI documents.
 	openAPIUser = "system:aggregator"
-	// v2Interval is how long a v2 document is used before a request for OpenAPI makes it be read
-	// again. v2Retry is the same if the server had no document or failed.
+	// v2Interval is the age from which a v2 document is read again when a client requests OpenAPI.
+	// v2Retry is the same if the server had no document or failed.
 	v2Interval = time.Minute
 	v2Retry    = 10 * time.Second
 	// v2Timeout bounds the request for a v2 document. v2Wait bounds how long a client waits for it.
@@ -31,7 +31,7 @@ const (
 	v2Wait    = 3 * time.Second
 )
 
-// specs holds what is known about the OpenAPI documents of a server.
+// specs holds the last known OpenAPI documents of a server.
 type specs struct {
 	v3 atomic.Pointer[v3Index] // nil until the first read
 
@@ -137,43 +137,43 @@ func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.RemoteV2Docume
 // there is no document yet, it returns a channel that is closed when the running read is complete,
 // otherwise nil.
 func (r *remote) startV2Read() <-chan struct{} {
-	s := &r.specs
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	specs := &r.specs
+	specs.mu.Lock()
+	defer specs.mu.Unlock()
 	interval := v2Interval
-	if s.v2 == nil {
+	if specs.v2 == nil {
 		interval = v2Retry
 	}
-	isDue := r.aggregator.Now().Sub(s.v2ReadAt) >= interval
-	if s.v2Read == nil && isDue && r.workCtx.Err() == nil {
+	isDue := r.aggregator.Now().Sub(specs.v2ReadAt) >= interval
+	if specs.v2Read == nil && isDue && r.workCtx.Err() == nil {
 		done := make(chan struct{})
-		s.v2Read = done
+		specs.v2Read = done
 		r.aggregator.background.Go(func() {
 			defer close(done)
 			r.updateV2()
 		})
 	}
-	if s.v2 != nil {
+	if specs.v2 != nil {
 		return nil
 	}
-	return s.v2Read
+	return specs.v2Read
 }
 
 // updateV2 reads the v2 document and stores it in r.specs.
 func (r *remote) updateV2() {
-	s := &r.specs
-	s.mu.Lock()
-	before := s.v2
-	s.mu.Unlock()
+	specs := &r.specs
+	specs.mu.Lock()
+	before := specs.v2
+	specs.mu.Unlock()
 	next, err := r.fetchV2(before)
 	if err != nil {
 		r.aggregator.Logger.Debug("the OpenAPI document of an extension server could not be read", "apiservice", r.name, "error", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.v2 = next
-	s.v2ReadAt = r.aggregator.Now()
-	s.v2Read = nil
+	specs.mu.Lock()
+	defer specs.mu.Unlock()
+	specs.v2 = next
+	specs.v2ReadAt = r.aggregator.Now()
+	specs.v2Read = nil
 }
 
 // fetchV2 requests the v2 document. It returns before if the document has not changed or the

@@ -51,17 +51,17 @@ func TestOpenAPIFollowsTheServer(t *testing.T) { inBubble(t, openAPIFollowsTheSe
 func openAPIFollowsTheServer(t *testing.T, n *network) {
 	authority := newAuthority(t)
 	server := n.extend(t, authority.issueServing(), serveOpenAPI)
-	var mu sync.Mutex
+	var mutex sync.Mutex
 	now := time.Now()
 	later := func(d time.Duration) {
-		mu.Lock()
-		defer mu.Unlock()
+		mutex.Lock()
+		defer mutex.Unlock()
 		now = now.Add(d)
 	}
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		c.Now = func() time.Time {
-			mu.Lock()
-			defer mu.Unlock()
+			mutex.Lock()
+			defer mutex.Unlock()
 			now = now.Add(time.Millisecond)
 			return now
 		}
@@ -123,9 +123,9 @@ func openAPIFollowsTheServer(t *testing.T, n *network) {
 func TestHangingOpenAPIDoesNotBlock(t *testing.T) { inBubble(t, hangingOpenAPIDoesNotBlock) }
 
 func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
-	ca := newAuthority(t)
+	authority := newAuthority(t)
 	var requests atomic.Int32
-	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v2" {
 			requests.Add(1)
 			<-r.Context().Done()
@@ -134,7 +134,7 @@ func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
 		serveResources(w, r)
 	})
 	agg := n.start(t, nil)
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if got := agg.Swaggers(ctx); len(got) != 0 || ctx.Err() != nil {
@@ -152,7 +152,7 @@ func TestInvalidIndexesAreIgnored(t *testing.T) { inBubble(t, invalidIndexesAreI
 func invalidIndexesAreIgnored(t *testing.T, n *network) {
 	authority := newAuthority(t)
 	const index = `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}`
-	for what, serve := range map[string]http.HandlerFunc{
+	for name, serve := range map[string]http.HandlerFunc{
 		"an error": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, index+"}}")
@@ -175,17 +175,19 @@ func invalidIndexesAreIgnored(t *testing.T, n *network) {
 			func() bool { agg.makeChecksDue(times); return len(server.requests("/openapi/v3")) >= 2 },
 		)
 		if got := agg.RemoteGroupVersions(); len(got) != 0 {
-			t.Errorf("%s: got documents %+v, want none", what, got)
+			t.Errorf("%s: got documents %+v, want none", name, got)
 		}
 		agg.stop()
 	}
 }
 
-// TestOpenAPIOfSeveralServers checks that documents are ordered by priority. Servers that are
-// unavailable, cannot be reached or have no document are left out.
-func TestOpenAPIOfSeveralServers(t *testing.T) { inBubble(t, openAPIOfSeveralServers) }
+// TestOpenAPIDocumentsAreOrderedByPriority checks that documents are ordered by priority. Servers
+// that are unavailable, cannot be reached or have no document are left out.
+func TestOpenAPIDocumentsAreOrderedByPriority(t *testing.T) {
+	inBubble(t, openAPIDocumentsAreOrderedByPriority)
+}
 
-func openAPIOfSeveralServers(t *testing.T, n *network) {
+func openAPIDocumentsAreOrderedByPriority(t *testing.T, n *network) {
 	authority := newAuthority(t)
 	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		version := strings.TrimPrefix(r.URL.Path, "/apis/ext.test/")
@@ -241,17 +243,19 @@ func openAPIOfSeveralServers(t *testing.T, n *network) {
 	}
 }
 
-// TestOpenAPIIsRefreshed checks that a missing document is requested again soon, an existing one
-// later. A known document is kept when the server fails, and is returned without waiting for the
-// server.
-func TestOpenAPIIsRefreshed(t *testing.T) { inBubble(t, openAPIIsRefreshed) }
+// TestMissingOpenAPIIsRequestedSoonerThanKnown checks that a missing document is requested again
+// soon, an existing one later. A known document is kept when the server fails, and is returned
+// without waiting for the server.
+func TestMissingOpenAPIIsRequestedSoonerThanKnown(t *testing.T) {
+	inBubble(t, missingOpenAPIIsRequestedSoonerThanKnown)
+}
 
-func openAPIIsRefreshed(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	server := n.extend(t, ca.issueServing(), serveResources)
+func missingOpenAPIIsRequestedSoonerThanKnown(t *testing.T, n *network) {
+	authority := newAuthority(t)
+	server := n.extend(t, authority.issueServing(), serveResources)
 	times := newClock()
 	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-	agg.register(server, ca.pem)
+	agg.register(server, authority.pem)
 	requests := func() int { return len(server.requests("/openapi/v2")) }
 	for _, c := range []struct {
 		after time.Duration

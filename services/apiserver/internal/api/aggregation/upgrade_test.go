@@ -28,14 +28,14 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 			serveResources(w, r)
 			return
 		}
-		conn, rw, err := http.NewResponseController(w).Hijack()
+		conn, readWriter, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)
 		}
 		defer conn.Close()
-		fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n")
-		_ = rw.Flush()
-		_, _ = io.Copy(conn, rw)
+		fmt.Fprint(readWriter, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n")
+		_ = readWriter.Flush()
+		_, _ = io.Copy(conn, readWriter)
 	})
 	const limit = 8 // more than the requests that may wait
 	slots := make(chan bool, limit)

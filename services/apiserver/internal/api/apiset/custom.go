@@ -13,20 +13,20 @@ import (
 func (b Builder) Custom(kinds []*registry.Kind, store *watchcache.Store, slot int) ([]*Resource, error) {
 	family := b.Fields.Family(kinds)
 	var out []*Resource
-	for i, k := range kinds {
-		coder, err := b.Codec.NewKindCodec(k)
+	for i, kind := range kinds {
+		coder, err := b.Codec.NewKindCodec(kind)
 		if err != nil {
 			return nil, err
 		}
-		r := &Resource{
-			Kind: k, Coder: coder, Store: store, Prefix: KeyPrefix(b.Root, k), Slot: slot + i,
-			owners: map[string]*apply.Manager{"": family.Manager(k, nil)},
+		resource := &Resource{
+			Kind: kind, Coder: coder, Store: store, Prefix: KeyPrefix(b.Root, kind), Slot: slot + i,
+			owners: map[string]*apply.Manager{"": family.Manager(kind, nil)},
 		}
-		for j := range k.Subresources {
-			sub := &k.Subresources[j]
-			r.owners[sub.Name] = family.Manager(k, sub)
+		for j := range kind.Subresources {
+			sub := &kind.Subresources[j]
+			resource.owners[sub.Name] = family.Manager(kind, sub)
 		}
-		out = append(out, r)
+		out = append(out, resource)
 	}
 	return out, nil
 }

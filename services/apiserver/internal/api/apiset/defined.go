@@ -47,30 +47,30 @@ func (c *custom) withDefinitions(base *Set, changed []Definition) *custom {
 
 // removeKinds removes resources from c.kinds and c.versions.
 func (c *custom) removeKinds(resources []*Resource) {
-	for _, r := range resources {
-		key := name{group: r.Group, name: r.Kind.Kind}
-		remaining := slices.DeleteFunc(slices.Clone(valueOf(c.kinds, key)), func(o *Resource) bool { return o == r })
+	for _, resource := range resources {
+		key := name{group: resource.Group, name: resource.Kind.Kind}
+		remaining := slices.DeleteFunc(slices.Clone(valueOf(c.kinds, key)), func(o *Resource) bool { return o == resource })
 		setValue(c.kinds, key, remaining, len(remaining) > 0)
-		c.count(r, -1)
+		c.addToVersionCount(resource, -1)
 	}
 }
 
 // addKinds adds resources to c.kinds and c.versions.
 func (c *custom) addKinds(resources []*Resource) {
-	for _, r := range resources {
-		key := name{group: r.Group, name: r.Kind.Kind}
-		all := append(slices.Clone(valueOf(c.kinds, key)), r)
+	for _, resource := range resources {
+		key := name{group: resource.Group, name: resource.Kind.Kind}
+		all := append(slices.Clone(valueOf(c.kinds, key)), resource)
 		slices.SortStableFunc(all, func(a, b *Resource) int { return cmp.Compare(a.Kind.Resource, b.Kind.Resource) })
 		setValue(c.kinds, key, all, true)
-		c.count(r, 1)
+		c.addToVersionCount(resource, 1)
 	}
 }
 
-// count adds delta to the number of resources in the group version of r.
-func (c *custom) count(r *Resource, delta int) {
+// addToVersionCount adds delta to the number of resources in the group version of r.
+func (c *custom) addToVersionCount(r *Resource, delta int) {
 	key := name{group: r.Group, name: r.Version}
-	n := valueOf(c.versions, key) + delta
-	setValue(c.versions, key, n, n > 0)
+	count := valueOf(c.versions, key) + delta
+	setValue(c.versions, key, count, count > 0)
 }
 
 // versionsOf returns the served versions of a resource.

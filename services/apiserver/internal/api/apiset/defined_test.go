@@ -14,16 +14,16 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// definedAs returns the kinds of a definition in a group.
+// definedAs returns a definition that serves a kind in some versions.
 func definedAs(group, resource, kind string, versions ...string) apiset.Definition {
-	d := apiset.Definition{Resource: schema.GroupResource{Group: group, Resource: resource}}
+	definition := apiset.Definition{Resource: schema.GroupResource{Group: group, Resource: resource}}
 	for _, v := range versions {
-		d.Versions = append(d.Versions, &apiset.Resource{Kind: &registry.Kind{
+		definition.Versions = append(definition.Versions, &apiset.Resource{Kind: &registry.Kind{
 			Names:  registry.Names{Group: group, Version: v, Resource: resource, Kind: kind},
 			Stored: registry.StorageForm{Prefix: group + "/" + resource},
 		}})
 	}
-	return d
+	return definition
 }
 
 // model is the expected content of a set, by definition.
@@ -78,8 +78,8 @@ func (m model) check(t *testing.T, set *apiset.Set, groups, resources, kinds, ve
 	}
 }
 
-// TestSetsFollowDefinitions checks that definitions are added, changed and removed, some of them
-// together. Each set contains the definitions of its time and does not change.
+// TestSetsFollowDefinitions adds, changes and removes random definitions, several at a time. It checks
+// that each set contains the definitions of its revision, and that later changes do not affect it.
 func TestSetsFollowDefinitions(t *testing.T) {
 	groups, versions := []string{"a", "a.b", "b"}, []string{"v1", "v2"}
 	var resources, kinds []string
@@ -87,9 +87,9 @@ func TestSetsFollowDefinitions(t *testing.T) {
 		resources = append(resources, fmt.Sprint("r", i))
 		kinds = append(kinds, fmt.Sprint("K", i))
 	}
-	pick := func(r *rand.Rand, choices []string) string { return choices[r.Intn(len(choices))] }
+	pick := func(random *rand.Rand, choices []string) string { return choices[random.Intn(len(choices))] }
 	for seed := range int64(4) {
-		r := rand.New(rand.NewSource(seed))
+		random := rand.New(rand.NewSource(seed))
 		type expectation struct {
 			set  *apiset.Set
 			want model
@@ -98,14 +98,14 @@ func TestSetsFollowDefinitions(t *testing.T) {
 		s, current := apiset.Builder{}.Set(catalog(t, "apples"), 0), model{}
 		for revision := range int64(150) {
 			var changed []apiset.Definition
-			for range r.Intn(5) {
-				served := [][]string{nil, versions[:1], versions[1:], versions}[r.Intn(4)]
-				d := definedAs(pick(r, groups), pick(r, resources), pick(r, kinds), served...)
-				if slices.ContainsFunc(changed, func(o apiset.Definition) bool { return o.Resource == d.Resource }) {
+			for range random.Intn(5) {
+				served := [][]string{nil, versions[:1], versions[1:], versions}[random.Intn(4)]
+				definition := definedAs(pick(random, groups), pick(random, resources), pick(random, kinds), served...)
+				if slices.ContainsFunc(changed, func(o apiset.Definition) bool { return o.Resource == definition.Resource }) {
 					continue
 				}
-				changed = append(changed, d)
-				current[d.Resource] = d
+				changed = append(changed, definition)
+				current[definition.Resource] = definition
 			}
 			s = s.WithDefinitions(changed, revision)
 			if s.Revision() != revision {
@@ -164,16 +164,16 @@ func TestBuiltInKindsWin(t *testing.T) {
 func BenchmarkWithDefinitions(b *testing.B) {
 	for _, n := range []int{200, 3000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			s := apiset.Builder{}.Set(&registry.Catalog{}, 0)
+			set := apiset.Builder{}.Set(&registry.Catalog{}, 0)
 			one := func(i int) apiset.Definition {
 				return definedAs(fmt.Sprintf("g%d.example.com", i%20), fmt.Sprintf("widget%ds", i), fmt.Sprintf("Widget%d", i), "v1")
 			}
 			for i := range n {
-				s = s.WithDefinitions([]apiset.Definition{one(i)}, int64(i))
+				set = set.WithDefinitions([]apiset.Definition{one(i)}, int64(i))
 			}
 			next := []apiset.Definition{one(n)}
 			for b.Loop() {
-				s.WithDefinitions(next, 1)
+				set.WithDefinitions(next, 1)
 			}
 		})
 	}

@@ -46,11 +46,11 @@ func (builtInErrors) NoPatch(_ []string, empty bool) error {
 	return status.PatchType()
 }
 
-func (builtInErrors) NotAcceptable(m negotiation.Media, streams bool) error {
+func (builtInErrors) NotAcceptable(media negotiation.Media, streams bool) error {
 	if streams {
-		return status.NoRepresentation(m.ObjectsAndStreams())
+		return status.NoRepresentation(media.ObjectsAndStreams())
 	}
-	return status.NoRepresentation(m.Objects())
+	return status.NoRepresentation(media.Objects())
 }
 
 // customErrors returns the errors of custom resources.

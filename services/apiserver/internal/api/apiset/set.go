@@ -38,7 +38,8 @@ type Resource struct {
 	owners map[string]*apply.Manager
 }
 
-// ErrGone means that the kind is no longer served in the way it was when the request began.
+// ErrGone means that the kind is no longer served, or is served differently than when the request
+// began.
 var ErrGone = errors.New("the kind of the object is not served any more")
 
 // ErrChanged means that the selectable fields of the kind have changed since the request began.
@@ -114,15 +115,15 @@ func (b Builder) Set(catalog *registry.Catalog, revision int64) *Set {
 		}
 	}
 	slots := map[string]int{} // next free slot by key prefix
-	for _, k := range catalog.Kinds() {
-		r := b.newResource(k)
-		if r.Store != nil {
-			r.Slot = slots[r.Prefix]
-			slots[r.Prefix]++
-			set.stored[k.GVK()] = r
+	for _, kind := range catalog.Kinds() {
+		resource := b.newResource(kind)
+		if resource.Store != nil {
+			resource.Slot = slots[resource.Prefix]
+			slots[resource.Prefix]++
+			set.stored[kind.GVK()] = resource
 		}
-		set.byGVR[k.GVR()] = r
-		set.builtIn[k.GroupResource()] = true
+		set.byGVR[kind.GVR()] = resource
+		set.builtIn[kind.GroupResource()] = true
 	}
 	return set
 }
@@ -202,9 +203,9 @@ func (s *Set) StoredKind(gvk schema.GroupVersionKind) *Resource {
 
 // Family returns all versions in which the objects of a kind are served: the resources with the
 // same key prefix, sorted. A virtual kind has no objects, and its family is only the kind itself.
-func (s *Set) Family(k *registry.Kind) []*Resource {
+func (s *Set) Family(kind *registry.Kind) []*Resource {
 	isVersion := func(r *Resource) bool {
-		return r.Stored.Prefix == k.Stored.Prefix && r.Virtual == k.Virtual && (!k.Virtual || r.Kind == k)
+		return r.Stored.Prefix == kind.Stored.Prefix && r.Virtual == kind.Virtual && (!kind.Virtual || r.Kind == kind)
 	}
 	var out []*Resource
 	for set := s; set != nil; set = set.base {
@@ -213,7 +214,7 @@ func (s *Set) Family(k *registry.Kind) []*Resource {
 				out = append(out, r)
 			}
 		}
-		for _, r := range set.custom.versionsOf(k.Group, k.Resource) {
+		for _, r := range set.custom.versionsOf(kind.Group, kind.Resource) {
 			if isVersion(r) {
 				out = append(out, r)
 			}

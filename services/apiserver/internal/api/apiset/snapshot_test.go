@@ -25,8 +25,8 @@ func catalog(t *testing.T, resources ...string) *registry.Catalog {
 	return c
 }
 
-// TestSnapshotsDoNotChange checks that a set that was taken before a swap keeps its resources, and that
-// the next one has those of the swap.
+// TestSnapshotsDoNotChange checks that a set that was read before a swap keeps its resources, and that
+// a set that is read after the swap has the new resources.
 func TestSnapshotsDoNotChange(t *testing.T) {
 	groupVersion := schema.GroupVersion{Group: "g", Version: "v1"}
 	live := apiset.NewLive(apiset.Builder{}.Set(catalog(t, "apples"), 1))
@@ -38,12 +38,12 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 	if before.Resource(groupVersion.WithResource("pears")) != nil {
 		t.Error("earlier snapshot: got pears of the next set, want none")
 	}
-	s := live.Current()
-	if s.Resource(groupVersion.WithResource("apples")) != nil || s.Resource(groupVersion.WithResource("pears")) == nil {
+	set := live.Current()
+	if set.Resource(groupVersion.WithResource("apples")) != nil || set.Resource(groupVersion.WithResource("pears")) == nil {
 		t.Error("current set: got that of before the swap, want pears and no apples")
 	}
-	if s.Revision() != 2 {
-		t.Errorf("current set: got revision %d, want 2", s.Revision())
+	if set.Revision() != 2 {
+		t.Errorf("current set: got revision %d, want 2", set.Revision())
 	}
 	if !before.ServesGroup("g") || !before.Serves(groupVersion) {
 		t.Errorf("earlier snapshot: got group g served: %t, %s served: %t, want both", before.ServesGroup("g"), groupVersion, before.Serves(groupVersion))
@@ -61,16 +61,16 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 // revision.
 func TestWaitReturnsFirstNewerSet(t *testing.T) {
 	live := apiset.NewLive(apiset.Builder{}.Set(catalog(t), 1))
-	if s, err := live.Wait(t.Context(), 1); err != nil || s.Revision() != 1 {
-		t.Fatalf("existing set: got %v, %v, want revision 1", s, err)
+	if set, err := live.Wait(t.Context(), 1); err != nil || set.Revision() != 1 {
+		t.Fatalf("existing set: got %v, %v, want revision 1", set, err)
 	}
 	got := make(chan int64)
 	go func() {
-		s, err := live.Wait(t.Context(), 3)
+		set, err := live.Wait(t.Context(), 3)
 		if err != nil {
 			t.Error(err)
 		}
-		got <- s.Revision()
+		got <- set.Revision()
 	}()
 	live.Swap(apiset.Builder{}.Set(catalog(t), 2))
 	live.Swap(apiset.Builder{}.Set(catalog(t), 4))

@@ -50,13 +50,13 @@ type customVersion struct {
 // New returns an Updater of docs and spec. It subscribes to changes of the extension servers in
 // remotes.
 func New(docs *discovery.Documents, spec *openapi.Service, remotes *aggregation.Aggregator) *Updater {
-	u := &Updater{
+	updater := &Updater{
 		discovery: docs, openapi: spec, versions: map[schema.GroupVersion]*customVersion{},
 		remoteDiscovery: remotes.Versions, remoteOpenAPI: remotes.RemoteGroupVersions, localDiscovery: remotes.LocalGroupVersions,
 	}
 	spec.SetRemoteV2Documents(remotes.Swaggers)
-	remotes.OnChange(u.ExtensionsChanged)
-	return u
+	remotes.OnChange(updater.ExtensionsChanged)
+	return updater
 }
 
 // ExtensionsChanged records that the resources or the availability of extension servers have
@@ -148,34 +148,34 @@ func (u *Updater) refresh() {
 	u.changed = false
 	remote := u.remoteDiscovery()
 	isRemote := map[schema.GroupVersion]bool{}
-	for _, v := range remote {
-		isRemote[schema.GroupVersion{Group: v.Group, Version: v.Version}] = true
+	for _, customVersion := range remote {
+		isRemote[schema.GroupVersion{Group: customVersion.Group, Version: customVersion.Version}] = true
 	}
 	var versions []discovery.GroupVersion
 	var groups []openapi.Group
 	for _, gv := range slices.SortedFunc(maps.Keys(u.versions), func(a, b schema.GroupVersion) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
 	}) {
-		v := u.versions[gv]
+		customVersion := u.versions[gv]
 		if isRemote[gv] {
 			continue
 		}
-		v.describe(gv)
-		versions = append(versions, v.discovery)
-		groups = append(groups, v.openapi)
+		customVersion.describe(gv)
+		versions = append(versions, customVersion.discovery)
+		groups = append(groups, customVersion.openapi)
 	}
 	versions = append(versions, remote...)
-	for _, v := range u.localDiscovery() {
-		if gv := (schema.GroupVersion{Group: v.Group, Version: v.Version}); u.versions[gv] == nil && !isRemote[gv] {
-			versions = append(versions, v)
+	for _, customVersion := range u.localDiscovery() {
+		if gv := (schema.GroupVersion{Group: customVersion.Group, Version: customVersion.Version}); u.versions[gv] == nil && !isRemote[gv] {
+			versions = append(versions, customVersion)
 		}
 	}
 	u.discovery.Replace(versions)
 	u.openapi.Replace(groups, u.remoteOpenAPI())
 }
 
-// describe sets v.discovery and v.openapi from the definitions, unless they are up to date. groupVersion is
-// the group version of v.
+// describe sets v.discovery and v.openapi from the definitions, unless they are up to date.
+// groupVersion is the group version of v.
 func (v *customVersion) describe(groupVersion schema.GroupVersion) {
 	if v.described {
 		return
@@ -197,15 +197,15 @@ func (v *customVersion) describe(groupVersion schema.GroupVersion) {
 	}
 	v.discovery = discovery.GroupVersion{
 		Group: groupVersion.Group, Version: groupVersion.Version, GroupPriority: GroupPriority, VersionPriority: VersionPriority,
-		Resources: resourcesOf(kinds), Named: true,
+		Resources: resourcesOf(kinds), FillResponseKinds: true,
 	}
 	v.openapi = openapi.Group{
 		GroupVersion: groupVersion,
 		Kinds:        kinds,
 		Hash:         hash.String(),
 		Lenient:      preservesUnknownFields,
-		Schemas: func(r *openapi.SchemaCache, kind string) *spec.Schema {
-			return SchemaOf(fullDefinitionOf(r, definitions[kind]), groupVersion.Version)
+		Schemas: func(cache *openapi.SchemaCache, kind string) *spec.Schema {
+			return SchemaOf(fullDefinitionOf(cache, definitions[kind]), groupVersion.Version)
 		},
 	}
 	v.described = true
@@ -226,14 +226,14 @@ func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
 	return resources
 }
 
-// fullDefinitionOf returns a definition with its schemas, which kind.CRD does not keep. A
-// definition with several versions is decoded once for all versions that are described together
-// (r).
-func fullDefinitionOf(r *openapi.SchemaCache, d *kind.CRD) *kind.FullDefinition {
-	if len(d.Kinds) == 1 {
-		return d.Full()
+// fullDefinitionOf returns a definition with its schemas, which kind.CRD does not keep. cache belongs
+// to the versions that are described together, so that a definition with several versions is decoded
+// once for all of them.
+func fullDefinitionOf(cache *openapi.SchemaCache, definition *kind.CRD) *kind.FullDefinition {
+	if len(definition.Kinds) == 1 {
+		return definition.Full()
 	}
-	return r.Memoize(d, func() any { return d.Full() }).(*kind.FullDefinition)
+	return cache.Memoize(definition, func() any { return definition.Full() }).(*kind.FullDefinition)
 }
 
 // SchemaOf returns the schema of a version in the form of the OpenAPI documents. It returns nil if

@@ -76,16 +76,16 @@ func newDocuments(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
 			leases = append(leases, k)
 		}
 	}
-	c, err := registry.NewCatalog([]registry.Group{{Name: "coordination.k8s.io", Versions: []string{"v1"}}}, leases)
+	catalog, err := registry.NewCatalog([]registry.Group{{Name: "coordination.k8s.io", Versions: []string{"v1"}}}, leases)
 	if err != nil {
 		t.Fatal(err)
 	}
 	updater := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
-	if updater.discovery, err = discovery.New(c, nil); err != nil {
+	if updater.discovery, err = discovery.New(catalog, nil); err != nil {
 		t.Fatal(err)
 	}
 	options := openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)}
-	if updater.openapi, err = openapi.New(c, builtin.Documented, options); err != nil {
+	if updater.openapi, err = openapi.New(catalog, builtin.Documented, options); err != nil {
 		t.Fatal(err)
 	}
 	updater.localDiscovery = func() []discovery.GroupVersion { return nil }
@@ -97,12 +97,12 @@ func newDocuments(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
 	return updater.openapi
 }
 
-// TestNonStructuralSchemasAreNotPublished checks that the OpenAPI documents have a kind whose schema is
-// not structural, but without the schema.
+// TestNonStructuralSchemasAreNotPublished checks that the OpenAPI documents have a kind whose
+// schema is not structural, but without the schema.
 func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 	t.Parallel()
 	const structural = "structural schema"
-	for name, damage := range map[string]func(*apiextensionsv1.JSONSchemaProps){
+	for name, change := range map[string]func(*apiextensionsv1.JSONSchemaProps){
 		"no type":         func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "" },
 		"unknown type":    func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "text" },
 		"unknown keyword": func(s *apiextensionsv1.JSONSchemaProps) { s.ID = "an id" },
@@ -115,7 +115,7 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 		definition.Spec.Names = names
 		definition.Status.AcceptedNames = names
 		field := apiextensionsv1.JSONSchemaProps{Type: "string"}
-		damage(&field)
+		change(&field)
 		definition.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
 			Name:    "v1",
 			Served:  true,
@@ -125,32 +125,32 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 			}},
 		}}
 		read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
-			one := *definition
-			one.Spec.Versions = slices.Clone(definition.Spec.Versions)
-			return &one, nil
+			copied := *definition
+			copied.Spec.Versions = slices.Clone(definition.Spec.Versions)
+			return &copied, nil
 		}
-		def, err := kind.NewCRD(read, read)
+		compiled, err := kind.NewCRD(read, read)
 		if err != nil {
 			t.Fatal(err)
 		}
-		def.Kinds = (&kind.Maker{Rules: rules.NewCompiler()}).All(def)
-		s := newDocuments(t, def)
+		compiled.Kinds = (&kind.Maker{Rules: rules.NewCompiler()}).All(compiled)
+		s := newDocuments(t, compiled)
 		for _, path := range []string{"/openapi/v2", "/openapi/v3/apis/example.com/v1"} {
-			w := httptest.NewRecorder()
-			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-			if published := strings.Contains(w.Body.String(), "a stored widget"); published != (name == structural) {
+			responseRecorder := httptest.NewRecorder()
+			s.ServeHTTP(responseRecorder, httptest.NewRequest(http.MethodGet, path, nil))
+			if published := strings.Contains(responseRecorder.Body.String(), "a stored widget"); published != (name == structural) {
 				t.Errorf("%s: got schema published: %t in %s, want %t", name, published, path, !published)
 			}
-			if !strings.Contains(w.Body.String(), "com.example.v1.Widget") {
+			if !strings.Contains(responseRecorder.Body.String(), "com.example.v1.Widget") {
 				t.Errorf("%s: got %s without the kind, want it documented", name, path)
 			}
 		}
 	}
 }
 
-// TestExamplesAreNotPublished checks that examples and external documentation are dropped from all
-// parts of a schema.
-func TestExamplesAreNotPublished(t *testing.T) {
+// TestExamplesAndExternalDocsAreNotPublished checks that examples and external documentation are
+// dropped from all parts of a schema.
+func TestExamplesAndExternalDocsAreNotPublished(t *testing.T) {
 	t.Parallel()
 	const noted, plain = `{"type":"string","example":"x","externalDocs":{"url":"https://example.com"}}`, `{"type":"string"}`
 	schemaWith := func(s string) string {
@@ -177,12 +177,12 @@ func TestDefinitionIsDecodedOnceForAllVersions(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/example.com/v40"} {
 		def, decoded := manyVersions(t, 40)
-		s, w := newDocuments(t, def), httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		if w.Code != http.StatusOK {
-			t.Fatalf("%s: %d %s, want %v", path, w.Code, w.Body, http.StatusOK)
+		s, responseRecorder := newDocuments(t, def), httptest.NewRecorder()
+		s.ServeHTTP(responseRecorder, httptest.NewRequest(http.MethodGet, path, nil))
+		if responseRecorder.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s, want %v", path, responseRecorder.Code, responseRecorder.Body, http.StatusOK)
 		}
-		text := w.Body.String()
+		text := responseRecorder.Body.String()
 		if path == "/openapi/v2" &&
 			(!strings.Contains(text, "widget of version 1\"") || !strings.Contains(text, "widget of version 40\"")) {
 			t.Errorf("%s: got a document of %d bytes without the first or last version, want all versions", path, len(text))

@@ -66,7 +66,7 @@ func insertItems(empty []byte, items []*groupItem) ([]byte, error) {
 	const emptyItems = `"items":[`
 	head, tail, found := bytes.Cut(empty, []byte(emptyItems+"]"))
 	if !found {
-		return nil, errors.New("a list without items has another form") // cannot happen
+		return nil, errors.New(`the JSON of an empty list lacks "items":[]`) // cannot happen
 	}
 	out := append(append([]byte(nil), head...), emptyItems...)
 	for i, item := range items {
@@ -85,20 +85,20 @@ func insertItems(empty []byte, items []*groupItem) ([]byte, error) {
 // aggregate converts a group to the aggregated form.
 func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
-	for _, v := range g.versions {
-		if v.unserved {
+	for _, groupVersion := range g.versions {
+		if groupVersion.unserved {
 			continue
 		}
 		version := apidiscoveryv2.APIVersionDiscovery{
-			Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: v.aggregated,
+			Version: groupVersion.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: groupVersion.aggregated,
 		}
-		if v.aggregated == nil {
-			version.Resources = aggregateResources(v.resources)
+		if groupVersion.aggregated == nil {
+			version.Resources = aggregateResources(groupVersion.resources)
 		}
-		if v.fillResponseKinds {
-			setGroupVersion(version.Resources, g.name, v.name)
+		if groupVersion.fillResponseKinds {
+			setGroupVersion(version.Resources, g.name, groupVersion.name)
 		}
-		if v.stale {
+		if groupVersion.stale {
 			version.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
 		}
 		out.Versions = append(out.Versions, version)
@@ -227,21 +227,21 @@ func requestedAggregatedForm(r *http.Request) (aggregatedForm, bool) {
 
 // serve responds with an aggregated document, or with 304 if the client already has it.
 func (a aggregatedForm) serve(w http.ResponseWriter, r *http.Request, doc *document) {
-	b, err := doc.body(a.media, false)
+	body, err := doc.body(a.media, false)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	h := w.Header()
-	h.Set("ETag", b.etag)
-	h.Set("Vary", "Accept")
-	h.Set("Cache-Control", "public")
+	header := w.Header()
+	header.Set("ETag", body.etag)
+	header.Set("Vary", "Accept")
+	header.Set("Cache-Control", "public")
 	for _, tag := range strings.Split(r.Header.Get("If-None-Match"), ",") {
-		if t := strings.TrimSpace(tag); strings.TrimPrefix(t, "W/") == b.etag || t == "*" {
+		if t := strings.TrimSpace(tag); strings.TrimPrefix(t, "W/") == body.etag || t == "*" {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
 	}
-	h.Set("Content-Type", a.media+";g="+aggregatedGroup+";v=v2;as="+aggregatedKind)
-	_, _ = w.Write(b.bytes) // fails only if the client has disconnected
+	header.Set("Content-Type", a.media+";g="+aggregatedGroup+";v=v2;as="+aggregatedKind)
+	_, _ = w.Write(body.bytes) // fails only if the client has disconnected
 }

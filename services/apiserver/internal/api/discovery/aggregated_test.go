@@ -34,19 +34,19 @@ func TestAcceptDeterminesAggregatedForm(t *testing.T) {
 		"*/*" + asV2: "application/json" + asV2,
 		"*/*":        "application/json",
 	} {
-		w := get(handler, "/apis", "Accept", accept)
+		responseRecorder := get(handler, "/apis", "Accept", accept)
 		if want == "" {
-			if w.Code != http.StatusNotAcceptable {
-				t.Errorf("%q: got status %d, want %v", accept, w.Code, http.StatusNotAcceptable)
+			if responseRecorder.Code != http.StatusNotAcceptable {
+				t.Errorf("%q: got status %d, want %v", accept, responseRecorder.Code, http.StatusNotAcceptable)
 			}
 			continue
 		}
-		if got := w.Header().Get("Content-Type"); got != want || w.Code != http.StatusOK {
-			t.Errorf("%q: got %d %q, want %q", accept, w.Code, got, want)
+		if got := responseRecorder.Header().Get("Content-Type"); got != want || responseRecorder.Code != http.StatusOK {
+			t.Errorf("%q: got %d %q, want %q", accept, responseRecorder.Code, got, want)
 		}
 	}
-	if w := get(handler, "/apis/", "Accept", "application/json"+asV2); w.Code != http.StatusNotAcceptable {
-		t.Errorf("/apis/ has no aggregated form: got status %d, want %d", w.Code, http.StatusNotAcceptable)
+	if responseRecorder := get(handler, "/apis/", "Accept", "application/json"+asV2); responseRecorder.Code != http.StatusNotAcceptable {
+		t.Errorf("/apis/ has no aggregated form: got status %d, want %d", responseRecorder.Code, http.StatusNotAcceptable)
 	}
 }
 
@@ -82,12 +82,12 @@ func TestAggregatedFormsHaveSameContent(t *testing.T) {
 	if err := yaml.Unmarshal(get(handler, "/apis", "Accept", "application/yaml"+asV2).Body.Bytes(), &fromYAML); err != nil {
 		t.Fatal(err)
 	}
-	s := runtime.NewScheme()
-	if err := apidiscoveryv2.AddToScheme(s); err != nil {
+	scheme := runtime.NewScheme()
+	if err := apidiscoveryv2.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	body := get(handler, "/apis", "Accept", "application/vnd.kubernetes.protobuf"+asV2).Body.Bytes()
-	if _, _, err := protobuf.NewSerializer(s, s).Decode(body, nil, &fromProtobuf); err != nil {
+	if _, _, err := protobuf.NewSerializer(scheme, scheme).Decode(body, nil, &fromProtobuf); err != nil {
 		t.Fatal(err)
 	}
 	fromProtobuf.TypeMeta = list.TypeMeta

@@ -60,25 +60,25 @@ func catalog(t testing.TB) *registry.Catalog {
 	}
 	load(t, "resources.json", &facts)
 	var kinds []*registry.Kind
-	for _, test := range facts {
+	for _, fact := range facts {
 		kind := &registry.Kind{
 			Names: registry.Names{
-				Group: test.Group, Version: test.Version, Resource: test.Resource, Singular: test.Singular, Kind: test.Kind,
-				ShortNames: test.ShortNames, Categories: test.Categories, Namespaced: test.Scope == "Namespaced",
+				Group: fact.Group, Version: fact.Version, Resource: fact.Resource, Singular: fact.Singular, Kind: fact.Kind,
+				ShortNames: fact.ShortNames, Categories: fact.Categories, Namespaced: fact.Scope == "Namespaced",
 			},
-			Verbs:  test.Verbs,
-			Stored: registry.StorageForm{Prefix: test.Resource},
+			Verbs:  fact.Verbs,
+			Stored: registry.StorageForm{Prefix: fact.Resource},
 		}
-		kind.Virtual = !slices.Contains(test.Verbs, "delete")
+		kind.Virtual = !slices.Contains(fact.Verbs, "delete")
 		switch {
-		case test.Group == "autoscaling":
+		case fact.Group == "autoscaling":
 			kind.Stored.Version = schema.GroupVersion{Group: "autoscaling", Version: "v2"}
-		case test.Group == "events.k8s.io":
+		case fact.Group == "events.k8s.io":
 			kind.Stored.Version = schema.GroupVersion{Version: "v1"}
-		case test.Resource == "ipaddresses", test.Resource == "servicecidrs", test.Resource == "customresourcedefinitions":
-			kind.Stored.Version = schema.GroupVersion{Group: test.Group, Version: "v1beta1"}
+		case fact.Resource == "ipaddresses", fact.Resource == "servicecidrs", fact.Resource == "customresourcedefinitions":
+			kind.Stored.Version = schema.GroupVersion{Group: fact.Group, Version: "v1beta1"}
 		}
-		for _, s := range test.Subresources {
+		for _, s := range fact.Subresources {
 			kind.Subresources = append(kind.Subresources, registry.Subresource{
 				Name: s.Name, Verbs: s.Verbs, GVK: schema.GroupVersionKind{Group: s.Group, Version: s.Version, Kind: s.Kind},
 			})
@@ -92,7 +92,7 @@ func catalog(t testing.TB) *registry.Catalog {
 	return c
 }
 
-// load decodes a file of testdata.
+// load decodes a JSON file in testdata, which was recorded from kube-apiserver.
 func load(t testing.TB, name string, into any) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + name)
@@ -138,14 +138,14 @@ func handler(documents *discovery.Documents) http.Handler {
 // serve returns the documents of the catalog and their handler.
 func serve(t testing.TB, options ...discovery.Option) (*discovery.Documents, http.Handler) {
 	t.Helper()
-	d, err := discovery.New(catalog(t), writeError, options...)
+	documents, err := discovery.New(catalog(t), writeError, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d, handler(d)
+	return documents, handler(documents)
 }
 
-// get requests a path. header holds names and values of header fields in turn.
+// get requests a path. header holds header fields, each name followed by its value.
 func get(h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	for i := 0; i+1 < len(header); i += 2 {
@@ -207,6 +207,7 @@ func TestResourcesEqualReference(t *testing.T) {
 }
 
 // TestRootsEqualReference checks that the lists of groups and versions equal those of kube-apiserver.
+// The indexes below are positions of the responses in the recording.
 func TestRootsEqualReference(t *testing.T) {
 	_, handler := serve(t, discovery.WithServerAddress("10.9.8.7:6443"))
 	var wants []response
@@ -233,20 +234,20 @@ func TestRootsEqualReference(t *testing.T) {
 	}
 	t.Run("yaml", func(t *testing.T) { check(t, get(handler, "/apis/policy", "Accept", "application/yaml"), wants[11]) })
 	t.Run("unknown version", func(t *testing.T) {
-		w := get(handler, "/apis/apps/v9")
+		responseRecorder := get(handler, "/apis/apps/v9")
 		var got metav1.Status
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		if err := json.Unmarshal(responseRecorder.Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}
 		want := wants[6].Body.(map[string]any)
-		if w.Code != wants[6].Status || got.Message != want["message"] || string(got.Reason) != want["reason"] {
-			t.Errorf("got %d %+v, want %v", w.Code, got, wants[6].Status)
+		if responseRecorder.Code != wants[6].Status || got.Message != want["message"] || string(got.Reason) != want["reason"] {
+			t.Errorf("got %d %+v, want %v", responseRecorder.Code, got, wants[6].Status)
 		}
 	})
 }
 
-// TestVersionEndpointIs133 checks the versions that /version reports.
-func TestVersionEndpointIs133(t *testing.T) {
+// TestVersionEndpointReports133 checks the versions that /version reports.
+func TestVersionEndpointReports133(t *testing.T) {
 	_, h := serve(t)
 	var info map[string]string
 	w := get(h, "/version")
@@ -283,7 +284,8 @@ func TestRootListsSortedPaths(t *testing.T) {
 	}
 }
 
-// widgets returns group versions of custom resources and extension servers.
+// widgets returns group versions of custom resources and extension servers. Some are in new groups,
+// two in the built-in group apps.
 func widgets() []discovery.GroupVersion {
 	kind := &registry.Kind{
 		Names: registry.Names{
@@ -314,8 +316,8 @@ func widgets() []discovery.GroupVersion {
 	}
 }
 
-// TestReplaceAddsAndRemovesGroups checks the documents after a group of custom resources was added, and
-// after it was removed.
+// TestReplaceAddsAndRemovesGroups checks the documents after a group of custom resources was added,
+// and after it was removed.
 func TestReplaceAddsAndRemovesGroups(t *testing.T) {
 	documents, handler := serve(t)
 	if documents.HasGroup("example.com") {
@@ -357,16 +359,16 @@ func TestReplaceAddsAndRemovesGroups(t *testing.T) {
 	}
 }
 
-// TestGroupListFollowsAPIServices checks that groups of equal priority are ordered by their APIServices in the
-// group list, and by name in aggregated discovery.
+// TestGroupListFollowsAPIServices checks that groups of equal priority are ordered by their
+// APIServices in the group list, and by name in aggregated discovery.
 func TestGroupListFollowsAPIServices(t *testing.T) {
-	d, h := serve(t)
+	documents, h := serve(t)
 	var all []discovery.GroupVersion
 	for _, v := range []string{"v1alpha1.a.test", "v1.b.test", "v2.a.test", "v1alpha1.c.test", "v1.c.test"} {
 		version, group, _ := strings.Cut(v, ".")
 		all = append(all, discovery.GroupVersion{Group: group, Version: version, GroupPriority: 1000, VersionPriority: 100})
 	}
-	d.Replace(all)
+	documents.Replace(all)
 	var list metav1.APIGroupList
 	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {
 		t.Fatal(err)
@@ -429,13 +431,13 @@ func TestDocumentsAreIndentedOnRequest(t *testing.T) {
 
 // TestDocumentsAreReadableDuringReplace checks that documents can be read while groups are replaced.
 func TestDocumentsAreReadableDuringReplace(t *testing.T) {
-	d, h := serve(t)
-	var wg sync.WaitGroup
+	documents, h := serve(t)
+	var group sync.WaitGroup
 	for i := range 8 {
-		wg.Go(func() {
+		group.Go(func() {
 			for j := range 50 {
 				if i == 0 && j%10 == 0 {
-					d.Replace(widgets())
+					documents.Replace(widgets())
 				}
 				if w := get(h, "/apis", "Accept", "application/json"+asV2); w.Code != http.StatusOK {
 					t.Errorf("got status %d, want %v", w.Code, http.StatusOK)
@@ -446,5 +448,5 @@ func TestDocumentsAreReadableDuringReplace(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	group.Wait()
 }

@@ -65,18 +65,18 @@ func WithVersionPriority(priority func(schema.GroupVersion) int) Option {
 
 // New returns the documents of the groups in a catalog.
 func New(catalog *registry.Catalog, writeError WriteError, options ...Option) (*Documents, error) {
-	d := &Documents{
+	documents := &Documents{
 		priority:   func(schema.GroupVersion) int { return math.MaxInt },
 		writeError: writeError,
 		paths:      func() []string { return nil },
 		version:    version.Get(),
 	}
 	for _, o := range options {
-		o(d)
+		o(documents)
 	}
-	d.builtIn = builtInGroups(catalog, d.priority)
-	d.Replace(nil)
-	return d, nil
+	documents.builtIn = builtInGroups(catalog, documents.priority)
+	documents.Replace(nil)
+	return documents, nil
 }
 
 // Replace replaces the group versions that are served in addition to the built-in ones. Responses
@@ -98,31 +98,31 @@ func (d *Documents) HasGroup(name string) bool { return d.snapshot().byName[name
 
 // ServeAPIRoot serves /api. Unlike /apis, kube-apiserver serves it through its router.
 func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
-	s := d.snapshot()
-	if a, ok := requestedAggregatedForm(r); ok {
-		d.serveAggregated(w, r, a, s.aggregatedCore)
+	snapshot := d.snapshot()
+	if requested, ok := requestedAggregatedForm(r); ok {
+		d.serveAggregated(w, r, requested, snapshot.aggregatedCore)
 		return
 	}
-	d.serveAfterMediaTypeCheck(w, r, s.core)
+	d.serveRouted(w, r, snapshot.core)
 }
 
 // ServeAPIsRoot serves /apis.
 func (d *Documents) ServeAPIsRoot(w http.ResponseWriter, r *http.Request) {
-	s := d.snapshot()
-	if a, ok := requestedAggregatedForm(r); ok && r.URL.Path != "/apis/" { // that path has no aggregated form
-		d.serveAggregated(w, r, a, s.aggregatedNamed)
+	snapshot := d.snapshot()
+	if requested, ok := requestedAggregatedForm(r); ok && r.URL.Path != "/apis/" { // that path has no aggregated form
+		d.serveAggregated(w, r, requested, snapshot.aggregatedNamed)
 		return
 	}
-	d.serve(w, r, s.groups)
+	d.serve(w, r, snapshot.groups)
 }
 
 // serveAggregated serves an aggregated document in a requested form.
-func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, a aggregatedForm, doc *document) {
-	if a.unsupported {
+func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, requested aggregatedForm, doc *document) {
+	if requested.unsupported {
 		d.writeError(w, r, status.NotAcceptable(negotiation.Media{}.Objects()))
 		return
 	}
-	a.serve(w, r, doc)
+	requested.serve(w, r, doc)
 }
 
 // ServeGroup serves /apis/<group>.
@@ -143,7 +143,7 @@ func (d *Documents) ServeGroupVersion(w http.ResponseWriter, r *http.Request, gv
 		return
 	}
 	if d.isBuiltIn(gv) {
-		d.serveAfterMediaTypeCheck(w, r, doc)
+		d.serveRouted(w, r, doc)
 		return
 	}
 	d.serve(w, r, doc)
@@ -166,9 +166,9 @@ func (d *Documents) ServePaths(w http.ResponseWriter, _ *http.Request) {
 	writeIndented(w, metav1.RootPaths{Paths: slices.Compact(paths)})
 }
 
-// serveAfterMediaTypeCheck writes a document that kube-apiserver serves through its router. The router rejects
-// unknown media types with an error of its own.
-func (d *Documents) serveAfterMediaTypeCheck(w http.ResponseWriter, r *http.Request, doc *document) {
+// serveRouted serves a document that kube-apiserver serves through its router, which rejects unknown
+// media types with an error of its own.
+func (d *Documents) serveRouted(w http.ResponseWriter, r *http.Request, doc *document) {
 	if m := (negotiation.Media{}); !m.Supports(r.Header.Get("Accept")) {
 		d.writeError(w, r, status.NoRepresentation(m.Objects()))
 		return
@@ -183,12 +183,12 @@ func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document)
 		d.writeError(w, r, status.NotAcceptable(negotiation.Media{}.Objects()))
 		return
 	}
-	b, err := doc.body(choice.Media, choice.Pretty)
+	body, err := doc.body(choice.Media, choice.Pretty)
 	if err != nil {
 		d.writeError(w, r, apierrors.NewInternalError(err))
 		return
 	}
-	write(w, choice.Media, b.bytes)
+	write(w, choice.Media, body.bytes)
 }
 
 // writeIndented responds with a value as indented JSON.

@@ -12,9 +12,9 @@ import (
 	"binnacle/services/apiserver/internal/api/discovery"
 )
 
-// TestAggregatedFormOfExtensionServerIsUnchanged checks that the aggregated form has the resources of an
-// extension server as the server describes them. The test uses fields that the list of a group version
-// cannot express: no scope, and accepted types.
+// TestAggregatedFormOfExtensionServerIsUnchanged checks that the aggregated form has the resources
+// of an extension server as the server describes them. The test uses fields that the list of a
+// group version cannot express: no scope, and accepted types.
 func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 	documents, handler := serve(t)
 	want := []apidiscoveryv2.APIResourceDiscovery{{
@@ -39,11 +39,11 @@ func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
 		t.Fatal(err)
 	}
-	for _, g := range list.Items {
-		if g.Name != "a.example.com" {
+	for _, discovered := range list.Items {
+		if discovered.Name != "a.example.com" {
 			continue
 		}
-		if got := g.Versions[0].Resources; !reflect.DeepEqual(got, want) {
+		if got := discovered.Versions[0].Resources; !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v\nwant %+v", got, want)
 		}
 		return

@@ -28,8 +28,8 @@ type GroupVersion struct {
 	// Aggregated, if not nil, is the aggregated form of Resources as the extension server returned
 	// it.
 	Aggregated []apidiscoveryv2.APIResourceDiscovery
-	// Named adds the group and version to response kinds of the aggregated form that have none.
-	Named bool
+	// FillResponseKinds adds the group and version to response kinds of the aggregated form that have none.
+	FillResponseKinds bool
 	// Stale marks a group version whose extension server does not respond. Resources is the last
 	// known list.
 	Stale bool
@@ -57,11 +57,11 @@ func Resources(kinds []*registry.Kind) []metav1.APIResource {
 			apiResource.StorageVersionHash = storageVersionHash(kind.StoredGVK())
 		}
 		out = append(out, apiResource)
-		for _, s := range kind.Subresources {
+		for _, subresource := range kind.Subresources {
 			sub := metav1.APIResource{
-				Name: kind.Resource + "/" + s.Name, Namespaced: kind.Namespaced, Kind: s.GVK.Kind, Verbs: s.Verbs,
+				Name: kind.Resource + "/" + subresource.Name, Namespaced: kind.Namespaced, Kind: subresource.GVK.Kind, Verbs: subresource.Verbs,
 			}
-			if gv := s.GVK.GroupVersion(); !gv.Empty() && gv != kind.GroupVersion() {
+			if gv := subresource.GVK.GroupVersion(); !gv.Empty() && gv != kind.GroupVersion() {
 				sub.Group = gv.Group
 				sub.Version = gv.Version
 			}
@@ -99,7 +99,7 @@ type groupVersion struct {
 	resources         []metav1.APIResource
 	aggregated        []apidiscoveryv2.APIResourceDiscovery
 	stale             bool
-	fillResponseKinds bool // GroupVersion.Named
+	fillResponseKinds bool // GroupVersion.FillResponseKinds
 	unserved          bool
 }
 
@@ -133,9 +133,9 @@ func builtInGroups(catalog *registry.Catalog, priority func(schema.GroupVersion)
 }
 
 // equal reports whether two groups have the same documents. It compares the resource lists by
-// identity. o may be nil.
-func (g *group) equal(o *group) bool {
-	return o != nil && g.name == o.name && slices.EqualFunc(g.versions, o.versions, func(a, b groupVersion) bool {
+// identity. other may be nil.
+func (g *group) equal(other *group) bool {
+	return other != nil && g.name == other.name && slices.EqualFunc(g.versions, other.versions, func(a, b groupVersion) bool {
 		return a.name == b.name && a.stale == b.stale && a.fillResponseKinds == b.fillResponseKinds && a.unserved == b.unserved &&
 			sameList(a.resources, b.resources) &&
 			sameList(a.aggregated, b.aggregated)
@@ -182,7 +182,7 @@ func mergeGroups(builtIn []*group, dynamic []GroupVersion) []*group {
 		}
 		g.versions = append(g.versions, groupVersion{
 			name: d.Version, priority: d.VersionPriority, resources: d.Resources, aggregated: d.Aggregated,
-			stale: d.Stale, fillResponseKinds: d.Named, unserved: d.Unserved,
+			stale: d.Stale, fillResponseKinds: d.FillResponseKinds, unserved: d.Unserved,
 		})
 		slices.SortStableFunc(g.versions, func(a, b groupVersion) int {
 			return cmp.Or(cmp.Compare(b.priority, a.priority), apiversion.CompareKubeAwareVersionStrings(b.name, a.name))

@@ -28,13 +28,13 @@ func TestUnacceptableMediaTypesGetReferenceErrors(t *testing.T) {
 		{path: "/apis", accept: "application/foo", want: others},
 		{path: "/apis/g.example.com/v1", accept: "application/foo", want: others},
 	} {
-		w := get(handler, test.path, "Accept", test.accept)
-		var st metav1.Status
-		if err := json.Unmarshal(w.Body.Bytes(), &st); err != nil {
+		responseRecorder := get(handler, test.path, "Accept", test.accept)
+		var status metav1.Status
+		if err := json.Unmarshal(responseRecorder.Body.Bytes(), &status); err != nil {
 			t.Fatal(err)
 		}
-		if w.Code != http.StatusNotAcceptable || st.Message != test.want {
-			t.Errorf("%s, Accept %s: got %d %q, want 406 %q", test.path, test.accept, w.Code, st.Message, test.want)
+		if responseRecorder.Code != http.StatusNotAcceptable || status.Message != test.want {
+			t.Errorf("%s, Accept %s: got %d %q, want 406 %q", test.path, test.accept, responseRecorder.Code, status.Message, test.want)
 		}
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"binnacle/services/apiserver/internal/api/discovery"
 )
 
-// TestSharedPartsDoNotAffectDocuments checks that a document does not depend on earlier documents that it shares
-// parts with.
+// TestSharedPartsDoNotAffectDocuments checks that documents that share parts with earlier documents
+// equal documents that share nothing.
 func TestSharedPartsDoNotAffectDocuments(t *testing.T) {
-	r := rand.New(rand.NewPCG(20261123, 1))
+	random := rand.New(rand.NewPCG(20261123, 1))
 	list := func(group string) []metav1.APIResource {
-		name := fmt.Sprintf("widget%ds", r.IntN(3))
+		name := fmt.Sprintf("widget%ds", random.IntN(3))
 		return []metav1.APIResource{
-			{Name: name, Kind: group + name, Namespaced: r.IntN(2) == 0, Verbs: metav1.Verbs{"get"}},
+			{Name: name, Kind: group + name, Namespaced: random.IntN(2) == 0, Verbs: metav1.Verbs{"get"}},
 			{Name: name + "/status", Kind: "W", Verbs: metav1.Verbs{"get"}},
 		}
 	}
@@ -34,20 +34,20 @@ func TestSharedPartsDoNotAffectDocuments(t *testing.T) {
 	}
 	shared, sharedHandler := serve(t)
 	for round := range 60 {
-		changed := &versions[r.IntN(len(versions))]
-		switch r.IntN(4) {
+		changed := &versions[random.IntN(len(versions))]
+		switch random.IntN(4) {
 		case 0:
 			changed.Resources = list(changed.Group)
 		case 1:
 			changed.Stale = !changed.Stale
 		case 2:
-			changed.Named = !changed.Named
+			changed.FillResponseKinds = !changed.FillResponseKinds
 		case 3:
-			changed.GroupPriority = 1000 + r.IntN(20_000)
+			changed.GroupPriority = 1000 + random.IntN(20_000)
 		}
 		var some []discovery.GroupVersion
 		for _, v := range versions {
-			if r.IntN(5) > 0 {
+			if random.IntN(5) > 0 {
 				some = append(some, v)
 			}
 		}
@@ -72,8 +72,8 @@ func TestSharedPartsDoNotAffectDocuments(t *testing.T) {
 	}
 }
 
-// BenchmarkOneOfMany changes one group, which must not rebuild the documents of others.
-func BenchmarkOneOfMany(b *testing.B) {
+// BenchmarkReplaceOneOfManyGroups changes one group, which must not rebuild the documents of others.
+func BenchmarkReplaceOneOfManyGroups(b *testing.B) {
 	var versions []discovery.GroupVersion
 	list := func() (all []metav1.APIResource) {
 		for i := range 50 {

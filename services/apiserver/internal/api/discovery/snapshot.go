@@ -79,11 +79,11 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 
 // copyGroup adds the documents of an unchanged group from another snapshot.
 func (s *snapshot) copyGroup(g *group, from *snapshot) {
-	for _, v := range g.versions {
-		if v.unserved {
+	for _, groupVersion := range g.versions {
+		if groupVersion.unserved {
 			continue
 		}
-		gv := schema.GroupVersion{Group: g.name, Version: v.name}
+		gv := schema.GroupVersion{Group: g.name, Version: groupVersion.name}
 		s.groupVersion[gv] = from.groupVersion[gv]
 	}
 	if doc := from.group[g.name]; doc != nil {
@@ -95,12 +95,12 @@ func (s *snapshot) copyGroup(g *group, from *snapshot) {
 // addGroup adds new documents of a group.
 func (s *snapshot) addGroup(g *group) {
 	served := false
-	for _, v := range g.versions {
-		if v.unserved {
+	for _, groupVersion := range g.versions {
+		if groupVersion.unserved {
 			continue
 		}
-		gv := schema.GroupVersion{Group: g.name, Version: v.name}
-		s.groupVersion[gv] = newDocument(resourceList(gv, v.resources))
+		gv := schema.GroupVersion{Group: g.name, Version: groupVersion.name}
+		s.groupVersion[gv] = newDocument(resourceList(gv, groupVersion.resources))
 		served = true
 	}
 	if g.name != "" {
@@ -146,14 +146,14 @@ func apiGroup(g *group) metav1.APIGroup {
 // paths returns the paths of all documents.
 func (s *snapshot) paths() []string {
 	out := []string{"/api", "/apis", "/apis/"}
-	for _, g := range s.all {
-		base := "/apis/" + g.name
-		if g.name == "" {
+	for _, group := range s.all {
+		base := "/apis/" + group.name
+		if group.name == "" {
 			base = "/api"
 		} else {
 			out = append(out, base)
 		}
-		for _, v := range g.versions {
+		for _, v := range group.versions {
 			out = append(out, base+"/"+v.name)
 		}
 	}
@@ -236,11 +236,11 @@ func encode(o protoObject, f form) ([]byte, error) {
 		return nil, fmt.Errorf("discovery is not served as %s", f.media)
 	}
 	var buf bytes.Buffer
-	e := json.NewEncoder(&buf)
+	encoder := json.NewEncoder(&buf)
 	if f.pretty {
-		e.SetIndent("", "  ")
+		encoder.SetIndent("", "  ")
 	}
-	err := e.Encode(o)
+	err := encoder.Encode(o)
 	if f.pretty { // as in Kubernetes, indented JSON ends without a newline
 		buf.Truncate(max(0, buf.Len()-1))
 	}

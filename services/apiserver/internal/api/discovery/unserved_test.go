@@ -17,16 +17,16 @@ import (
 // versionsOf returns the versions that /apis/NAME lists.
 func versionsOf(t *testing.T, h http.Handler, name string) string {
 	t.Helper()
-	w := get(h, "/apis/"+name)
-	if w.Code != http.StatusOK {
-		return http.StatusText(w.Code)
+	responseRecorder := get(h, "/apis/"+name)
+	if responseRecorder.Code != http.StatusOK {
+		return http.StatusText(responseRecorder.Code)
 	}
-	var g metav1.APIGroup
-	if err := json.Unmarshal(w.Body.Bytes(), &g); err != nil {
+	var apiGroup metav1.APIGroup
+	if err := json.Unmarshal(responseRecorder.Body.Bytes(), &apiGroup); err != nil {
 		t.Fatal(err)
 	}
 	var versions []string
-	for _, v := range g.Versions {
+	for _, v := range apiGroup.Versions {
 		versions = append(versions, v.Version)
 	}
 	return strings.Join(versions, " ")

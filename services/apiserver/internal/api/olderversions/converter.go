@@ -35,8 +35,8 @@ type resource struct {
 type decoder func(stored []byte) (registry.Object, error)
 
 // New returns a Converter for the stored kinds of a catalog.
-func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
-	out := &Converter{resources: map[schema.GroupResource]*resource{}, scheme: c.Scheme().Name()}
+func New(catalog *registry.Catalog, objectCodec *codec.Codec) *Converter {
+	out := &Converter{resources: map[schema.GroupResource]*resource{}, scheme: objectCodec.Scheme().Name()}
 	kinds := map[schema.GroupVersionKind]*registry.Kind{}
 	// 1. Add the served versions, which may be newer or older than the storage version.
 	for _, kind := range catalog.Kinds() {
@@ -46,7 +46,7 @@ func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 		kinds[kind.GVK()] = kind
 		r := out.resources[kind.StoredGroupResource()]
 		if r == nil {
-			r = &resource{coder: c.ForKind(kind), current: kind.StoredGVK(), decoders: map[string]decoder{}}
+			r = &resource{coder: objectCodec.ForKind(kind), current: kind.StoredGVK(), decoders: map[string]decoder{}}
 			r.protobufHead, r.jsonHead = codec.StoredHeads(r.current)
 			out.resources[kind.StoredGroupResource()] = r
 		}
@@ -56,14 +56,14 @@ func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 	}
 	// 2. Add the versions that are no longer served.
 	for _, r := range out.resources {
-		for _, v := range olderVersions[r.current.GroupKind()] {
+		for _, olderVersion := range olderVersions[r.current.GroupKind()] {
 			// An older version has its own decoder, or is the same as a served version and uses the
 			// decoder of that one.
-			decode := v.decode
-			if v.sameAsServed != (schema.GroupVersion{}) {
-				decode = servedDecoder(kinds[v.sameAsServed.WithKind(r.current.Kind)])
+			decode := olderVersion.decode
+			if olderVersion.sameAsServed != (schema.GroupVersion{}) {
+				decode = servedDecoder(kinds[olderVersion.sameAsServed.WithKind(r.current.Kind)])
 			}
-			r.decoders[v.apiVersion.String()] = decode
+			r.decoders[olderVersion.apiVersion.String()] = decode
 		}
 	}
 	return out

@@ -30,32 +30,33 @@ type storedCase struct {
 	Error    string
 }
 
-// TestStoredObjectsReadLikeKubernetes reads each case from JSON and from protobuf.
+// TestStoredObjectsReadLikeKubernetes checks that objects of all versions are read as by Kubernetes,
+// from JSON and from protobuf.
 func TestStoredObjectsReadLikeKubernetes(t *testing.T) {
 	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	objectCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
-	converter := olderversions.New(catalog, c)
+	converter := olderversions.New(catalog, objectCodec)
 	for _, storedCase := range readCases(t) {
 		kind := catalog.Resource(resourceOf(storedCase.Resource))
 		if kind == nil {
 			t.Fatalf("%s: no resource, want one", storedCase.Resource)
 		}
 		values := map[string][]byte{"JSON": storedCase.Stored}
-		if b := asProtobuf(t, storedCase.Stored); b != nil {
-			values["protobuf"] = b
+		if encoded := asProtobuf(t, storedCase.Stored); encoded != nil {
+			values["protobuf"] = encoded
 		}
 		for form, value := range values {
-			got, err := read(converter, c.ForKind(kind), kind, value)
-			text, _, _ := strings.Cut(storedCase.Error, " in scheme")
+			got, err := read(converter, objectCodec.ForKind(kind), kind, value)
+			wantPrefix, _, _ := strings.Cut(storedCase.Error, " in scheme")
 			switch {
-			case err != nil && (text == "" || !strings.HasPrefix(err.Error(), text)):
-				t.Errorf("%s of %s: got error %v, want one that begins with %q, or none if that is empty", form, storedCase.Stored, err, text)
+			case err != nil && (wantPrefix == "" || !strings.HasPrefix(err.Error(), wantPrefix)):
+				t.Errorf("%s of %s: got error %v, want one that begins with %q, or none if that is empty", form, storedCase.Stored, err, wantPrefix)
 			case err == nil && !reflect.DeepEqual(got, storedCase.Want):
 				t.Errorf("%s of %s: got\n%s, want\n%s", form, storedCase.Stored, asText(got), asText(storedCase.Want))
 			}
@@ -63,17 +64,17 @@ func TestStoredObjectsReadLikeKubernetes(t *testing.T) {
 	}
 }
 
-// TestConvertedValuesAreNotConvertedAgain converts each case twice.
+// TestConvertedValuesAreNotConvertedAgain checks that the second of two conversions changes nothing.
 func TestConvertedValuesAreNotConvertedAgain(t *testing.T) {
 	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	objectCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
-	converter := olderversions.New(catalog, c)
+	converter := olderversions.New(catalog, objectCodec)
 	for _, storedCase := range readCases(t) {
 		resource := catalog.Resource(resourceOf(storedCase.Resource)).StoredGroupResource()
 		once, _, err := converter.Convert(resource, storedCase.Stored)
@@ -94,15 +95,15 @@ func TestConvertedValuesAreNotConvertedAgain(t *testing.T) {
 	}
 }
 
-// readCases returns the cases of testdata/cases.jsonl.
+// readCases returns the recorded cases of testdata/cases.jsonl.
 func readCases(t *testing.T) (cases []storedCase) {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", "cases.jsonl"))
+	file, err := os.Open(filepath.Join("testdata", "cases.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
+	defer file.Close()
+	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var c storedCase
@@ -176,6 +177,7 @@ func read(
 	return out, nil
 }
 
+// asText returns a value as JSON.
 func asText(v any) string {
 	b, _ := json.Marshal(v)
 	return string(b)

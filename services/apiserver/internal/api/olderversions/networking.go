@@ -17,48 +17,48 @@ import (
 // has the same fields. In both, a backend has the fields serviceName and servicePort. In v1, they
 // are in an object: service.name and service.port.
 func convertIngress(old *networkingv1beta1.Ingress) (*networkingv1.Ingress, error) {
-	i := &networkingv1.Ingress{}
-	if err := copyByFieldNumber(old, i); err != nil {
+	ingress := &networkingv1.Ingress{}
+	if err := copyByFieldNumber(old, ingress); err != nil {
 		return nil, err
 	}
-	if b := old.Spec.Backend; b != nil {
-		i.Spec.DefaultBackend.Service = backendService(b)
+	if backend := old.Spec.Backend; backend != nil {
+		ingress.Spec.DefaultBackend.Service = backendService(backend)
 	}
-	for r := range i.Spec.Rules {
-		http := i.Spec.Rules[r].HTTP
+	for i := range ingress.Spec.Rules {
+		http := ingress.Spec.Rules[i].HTTP
 		if http == nil {
 			continue
 		}
-		for p := range http.Paths {
-			http.Paths[p].Backend.Service = backendService(&old.Spec.Rules[r].HTTP.Paths[p].Backend)
-			declare.SetDefaultPtr(&http.Paths[p].PathType, networkingv1.PathTypeImplementationSpecific)
+		for j := range http.Paths {
+			http.Paths[j].Backend.Service = backendService(&old.Spec.Rules[i].HTTP.Paths[j].Backend)
+			declare.SetDefaultPtr(&http.Paths[j].PathType, networkingv1.PathTypeImplementationSpecific)
 		}
 	}
-	return i, nil
+	return ingress, nil
 }
 
 // backendService returns the service of a backend, or nil if it has none.
-func backendService(b *networkingv1beta1.IngressBackend) *networkingv1.IngressServiceBackend {
-	port := b.ServicePort
-	if b.ServiceName == "" && port.IntVal == 0 && port.StrVal == "" && port.Type != intstr.String {
+func backendService(ingressBackend *networkingv1beta1.IngressBackend) *networkingv1.IngressServiceBackend {
+	port := ingressBackend.ServicePort
+	if ingressBackend.ServiceName == "" && port.IntVal == 0 && port.StrVal == "" && port.Type != intstr.String {
 		return nil
 	}
 	return &networkingv1.IngressServiceBackend{
-		Name: b.ServiceName,
+		Name: ingressBackend.ServiceName,
 		Port: networkingv1.ServiceBackendPort{Name: port.StrVal, Number: port.IntVal},
 	}
 }
 
 // convertEndpointSlice converts an EndpointSlice of discovery.k8s.io/v1beta1.
 func convertEndpointSlice(old *discoveryv1beta1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
-	s := &discoveryv1.EndpointSlice{ObjectMeta: old.ObjectMeta, AddressType: discoveryv1.AddressType(old.AddressType)}
+	endpointSlice := &discoveryv1.EndpointSlice{ObjectMeta: old.ObjectMeta, AddressType: discoveryv1.AddressType(old.AddressType)}
 	for i := range old.Endpoints {
-		s.Endpoints = append(s.Endpoints, convertEndpoint(&old.Endpoints[i]))
+		endpointSlice.Endpoints = append(endpointSlice.Endpoints, convertEndpoint(&old.Endpoints[i]))
 	}
 	for _, p := range old.Ports {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort(p))
+		endpointSlice.Ports = append(endpointSlice.Ports, discoveryv1.EndpointPort(p))
 	}
-	return s, nil
+	return endpointSlice, nil
 }
 
 // convertEndpoint converts an endpoint of discovery.k8s.io/v1beta1. In that version, the map
@@ -71,12 +71,12 @@ func convertEndpoint(old *discoveryv1beta1.Endpoint) discoveryv1.Endpoint {
 		TargetRef:  old.TargetRef,
 		NodeName:   old.NodeName,
 	}
-	if h := old.Hints; h != nil {
+	if endpointHints := old.Hints; endpointHints != nil {
 		endpoint.Hints = &discoveryv1.EndpointHints{}
-		for _, zone := range h.ForZones {
+		for _, zone := range endpointHints.ForZones {
 			endpoint.Hints.ForZones = append(endpoint.Hints.ForZones, discoveryv1.ForZone(zone))
 		}
-		for _, node := range h.ForNodes {
+		for _, node := range endpointHints.ForNodes {
 			endpoint.Hints.ForNodes = append(endpoint.Hints.ForNodes, discoveryv1.ForNode(node))
 		}
 	}

@@ -18,8 +18,8 @@ const defaultShares = 30
 func convertPriorityLevelBeta2(
 	old *flowcontrolv1beta2.PriorityLevelConfiguration,
 ) (*flowcontrolv1.PriorityLevelConfiguration, error) {
-	if l := old.Spec.Limited; l != nil {
-		declare.SetDefault(&l.AssuredConcurrencyShares, defaultShares)
+	if limited := old.Spec.Limited; limited != nil {
+		declare.SetDefault(&limited.AssuredConcurrencyShares, defaultShares)
 	}
 	out := &flowcontrolv1.PriorityLevelConfiguration{}
 	return out, copyByFieldNumber(old, out)
@@ -31,8 +31,8 @@ func convertPriorityLevelBeta3(
 	old *flowcontrolv1beta3.PriorityLevelConfiguration,
 ) (*flowcontrolv1.PriorityLevelConfiguration, error) {
 	_, preserveZero := old.Annotations[flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey]
-	if l := old.Spec.Limited; l != nil && !preserveZero {
-		declare.SetDefault(&l.NominalConcurrencyShares, defaultShares)
+	if limited := old.Spec.Limited; limited != nil && !preserveZero {
+		declare.SetDefault(&limited.NominalConcurrencyShares, defaultShares)
 	}
 	delete(old.Annotations, flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey)
 	out := &flowcontrolv1.PriorityLevelConfiguration{}
@@ -42,12 +42,12 @@ func convertPriorityLevelBeta3(
 // convertRuntimeClass converts a RuntimeClass of node.k8s.io/v1alpha1, which has the fields of v1
 // in a spec.
 func convertRuntimeClass(old *nodev1alpha1.RuntimeClass) (*nodev1.RuntimeClass, error) {
-	r := &nodev1.RuntimeClass{ObjectMeta: old.ObjectMeta, Handler: old.Spec.RuntimeHandler}
-	if o := old.Spec.Overhead; o != nil {
-		r.Overhead = &nodev1.Overhead{PodFixed: o.PodFixed}
+	runtimeClass := &nodev1.RuntimeClass{ObjectMeta: old.ObjectMeta, Handler: old.Spec.RuntimeHandler}
+	if overhead := old.Spec.Overhead; overhead != nil {
+		runtimeClass.Overhead = &nodev1.Overhead{PodFixed: overhead.PodFixed}
 	}
-	if s := old.Spec.Scheduling; s != nil {
-		r.Scheduling = &nodev1.Scheduling{NodeSelector: s.NodeSelector, Tolerations: s.Tolerations}
+	if scheduling := old.Spec.Scheduling; scheduling != nil {
+		runtimeClass.Scheduling = &nodev1.Scheduling{NodeSelector: scheduling.NodeSelector, Tolerations: scheduling.Tolerations}
 	}
-	return r, nil
+	return runtimeClass, nil
 }

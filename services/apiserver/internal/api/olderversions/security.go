@@ -52,8 +52,8 @@ func defaultWebhook(
 
 // defaultPolicyBinding sets the defaults of admissionregistration.k8s.io/v1alpha1.
 func defaultPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
-	if p := b.Spec.ParamRef; p != nil {
-		declare.SetDefaultPtr(&p.ParameterNotFoundAction, admissionregistrationv1.DenyAction)
+	if paramRef := b.Spec.ParamRef; paramRef != nil {
+		declare.SetDefaultPtr(&paramRef.ParameterNotFoundAction, admissionregistrationv1.DenyAction)
 	}
 }
 
@@ -76,14 +76,14 @@ func defaultSigningRequest(r *certificatesv1.CertificateSigningRequest) {
 // signer.
 func signerOf(request []byte, usages []certificatesv1.KeyUsage) string {
 	const node = "system:node:"
-	r, err := certificates.ParseRequest(request)
-	if err != nil || !slices.Equal(r.Subject.Organization, []string{"system:nodes"}) ||
-		!strings.HasPrefix(r.Subject.CommonName, node) ||
-		len(r.EmailAddresses) > 0 ||
-		len(r.URIs) > 0 {
+	certificateRequest, err := certificates.ParseRequest(request)
+	if err != nil || !slices.Equal(certificateRequest.Subject.Organization, []string{"system:nodes"}) ||
+		!strings.HasPrefix(certificateRequest.Subject.CommonName, node) ||
+		len(certificateRequest.EmailAddresses) > 0 ||
+		len(certificateRequest.URIs) > 0 {
 		return certificatesv1beta1.LegacyUnknownSignerName
 	}
-	hosts := len(r.DNSNames) + len(r.IPAddresses)
+	hosts := len(certificateRequest.DNSNames) + len(certificateRequest.IPAddresses)
 	switch {
 	case hosts == 0 && areKubeletUsages(usages, certificatesv1.UsageClientAuth):
 		return certificatesv1.KubeAPIServerClientKubeletSignerName
@@ -105,11 +105,11 @@ func areKubeletUsages(usages []certificatesv1.KeyUsage, authentication certifica
 
 // convertClusterRole converts a ClusterRole of rbac.authorization.k8s.io/v1alpha1.
 func convertClusterRole(old *rbacv1alpha1.ClusterRole) (*rbacv1.ClusterRole, error) {
-	r := &rbacv1.ClusterRole{ObjectMeta: old.ObjectMeta, Rules: convertRules(old.Rules)}
+	clusterRole := &rbacv1.ClusterRole{ObjectMeta: old.ObjectMeta, Rules: convertRules(old.Rules)}
 	if a := old.AggregationRule; a != nil {
-		r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: a.ClusterRoleSelectors}
+		clusterRole.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: a.ClusterRoleSelectors}
 	}
-	return r, nil
+	return clusterRole, nil
 }
 
 // convertRole converts a Role of rbac.authorization.k8s.io/v1alpha1.
@@ -129,22 +129,22 @@ func convertRules(old []rbacv1alpha1.PolicyRule) []rbacv1.PolicyRule {
 
 // convertClusterRoleBinding converts a ClusterRoleBinding of rbac.authorization.k8s.io/v1alpha1.
 func convertClusterRoleBinding(old *rbacv1alpha1.ClusterRoleBinding) (*rbacv1.ClusterRoleBinding, error) {
-	b := &rbacv1.ClusterRoleBinding{}
-	if err := copyByFieldNumber(old, b); err != nil {
+	clusterRoleBinding := &rbacv1.ClusterRoleBinding{}
+	if err := copyByFieldNumber(old, clusterRoleBinding); err != nil {
 		return nil, err
 	}
-	fixSubjects(old.Subjects, b.Subjects)
-	return b, nil
+	fixSubjects(old.Subjects, clusterRoleBinding.Subjects)
+	return clusterRoleBinding, nil
 }
 
 // convertRoleBinding converts a RoleBinding of rbac.authorization.k8s.io/v1alpha1.
 func convertRoleBinding(old *rbacv1alpha1.RoleBinding) (*rbacv1.RoleBinding, error) {
-	b := &rbacv1.RoleBinding{}
-	if err := copyByFieldNumber(old, b); err != nil {
+	roleBinding := &rbacv1.RoleBinding{}
+	if err := copyByFieldNumber(old, roleBinding); err != nil {
 		return nil, err
 	}
-	fixSubjects(old.Subjects, b.Subjects)
-	return b, nil
+	fixSubjects(old.Subjects, roleBinding.Subjects)
+	return roleBinding, nil
 }
 
 // fixSubjects completes subjects that were copied from rbac.authorization.k8s.io/v1alpha1. It sets

@@ -16,22 +16,25 @@ import (
 // with the version's own Go type: JSON names and protobuf numbers must be equal.
 func TestVersionsDecodeIntoTypesWithTheirFields(t *testing.T) {
 	for kind, all := range olderVersions {
-		for _, v := range all {
+		for _, olderVersion := range all {
 			if kind.Group == v1.GroupName {
 				continue // no library has the Go types of API services
 			}
-			own, err := scheme.Scheme.New(v.apiVersion.WithKind(kind.Kind))
+			own, err := scheme.Scheme.New(olderVersion.apiVersion.WithKind(kind.Kind))
 			if err != nil {
 				t.Error(err)
 				continue
 			}
-			compareFields(t, fmt.Sprintf("%s %s", v.apiVersion, kind.Kind), typeOf(own), typeOf(v.decoded), map[reflect.Type]bool{})
+			compareFields(t, fmt.Sprintf("%s %s", olderVersion.apiVersion, kind.Kind), typeOf(own), typeOf(olderVersion.decoded), map[reflect.Type]bool{})
 		}
 	}
 }
 
+// typeOf returns the type of the struct that an object points to.
 func typeOf(o runtime.Object) reflect.Type { return reflect.TypeOf(o).Elem() }
 
+// compareFields reports fields of a version's own type that have no equal in the type that it is
+// decoded into. seen contains the compared types.
 func compareFields(t *testing.T, path string, own, decoded reflect.Type, seen map[reflect.Type]bool) {
 	t.Helper()
 	for own.Kind() == reflect.Pointer {
@@ -56,13 +59,13 @@ func compareFields(t *testing.T, path string, own, decoded reflect.Type, seen ma
 		compareFields(t, path, own.Elem(), decoded.Elem(), seen)
 	case reflect.Struct:
 		for i := range own.NumField() {
-			f := own.Field(i)
-			other, ok := fieldLike(decoded, f)
+			structField := own.Field(i)
+			other, ok := fieldLike(decoded, structField)
 			if !ok {
-				t.Errorf("%s: %s: no field like %s, want one", path, decoded, f.Name)
+				t.Errorf("%s: %s: no field like %s, want one", path, decoded, structField.Name)
 				continue
 			}
-			compareFields(t, path+"."+f.Name, f.Type, other.Type, seen)
+			compareFields(t, path+"."+structField.Name, structField.Type, other.Type, seen)
 		}
 	}
 }
@@ -70,13 +73,14 @@ func compareFields(t *testing.T, path string, own, decoded reflect.Type, seen ma
 // fieldLike returns the field with the same name in JSON and the same number in protobuf.
 func fieldLike(t reflect.Type, want reflect.StructField) (reflect.StructField, bool) {
 	for i := range t.NumField() {
-		if f := t.Field(i); identity(f) == identity(want) {
-			return f, true
+		if candidate := t.Field(i); identity(candidate) == identity(want) {
+			return candidate, true
 		}
 	}
 	return reflect.StructField{}, false
 }
 
+// identity returns the JSON name and the protobuf number of a field.
 func identity(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	parts := strings.SplitN(f.Tag.Get("protobuf"), ",", 3)

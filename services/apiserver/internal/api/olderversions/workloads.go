@@ -16,7 +16,7 @@ import (
 
 // defaultFromTemplate sets the selector and the labels of an object, if they are missing, to the
 // labels of its pod template.
-func defaultFromTemplate(m *metav1.ObjectMeta, selector **metav1.LabelSelector, template *corev1.PodTemplateSpec) {
+func defaultFromTemplate(meta *metav1.ObjectMeta, selector **metav1.LabelSelector, template *corev1.PodTemplateSpec) {
 	labels := template.Labels
 	if labels == nil {
 		return
@@ -24,8 +24,8 @@ func defaultFromTemplate(m *metav1.ObjectMeta, selector **metav1.LabelSelector, 
 	if *selector == nil {
 		*selector = &metav1.LabelSelector{MatchLabels: maps.Clone(labels)}
 	}
-	if len(m.Labels) == 0 {
-		m.Labels = maps.Clone(labels)
+	if len(meta.Labels) == 0 {
+		meta.Labels = maps.Clone(labels)
 	}
 }
 
@@ -43,18 +43,18 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 // convertDaemonSet converts a DaemonSet of extensions/v1beta1, whose field templateGeneration is an
 // annotation in apps/v1. In that version, the default update strategy is OnDelete.
 func convertDaemonSet(old *extensionsv1beta1.DaemonSet) (*appsv1.DaemonSet, error) {
-	d := &appsv1.DaemonSet{}
-	if err := copyByFieldNumber(old, d); err != nil {
+	daemonSet := &appsv1.DaemonSet{}
+	if err := copyByFieldNumber(old, daemonSet); err != nil {
 		return nil, err
 	}
 	metav1.SetMetaDataAnnotation(
-		&d.ObjectMeta,
+		&daemonSet.ObjectMeta,
 		appsv1.DeprecatedTemplateGeneration,
 		strconv.FormatInt(old.Spec.TemplateGeneration, 10),
 	)
-	declare.SetDefault(&d.Spec.UpdateStrategy.Type, appsv1.OnDeleteDaemonSetStrategyType)
-	defaultFromTemplate(&d.ObjectMeta, &d.Spec.Selector, &d.Spec.Template)
-	return d, nil
+	declare.SetDefault(&daemonSet.Spec.UpdateStrategy.Type, appsv1.OnDeleteDaemonSetStrategyType)
+	defaultFromTemplate(&daemonSet.ObjectMeta, &daemonSet.Spec.Selector, &daemonSet.Spec.Template)
+	return daemonSet, nil
 }
 
 // convertExtensionsDeployment converts a Deployment of extensions/v1beta1. In that version, rolling
@@ -81,25 +81,25 @@ func convertExtensionsDeployment(old *extensionsv1beta1.Deployment) (*appsv1.Dep
 // convertBeta1Deployment converts a Deployment of apps/v1beta1, which has the same fields as in
 // extensions/v1beta1. In that version, two revisions are kept by default.
 func convertBeta1Deployment(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
-	d, err := convertDeploymentFields(old)
+	deployment, err := convertDeploymentFields(old)
 	if err != nil {
 		return nil, err
 	}
-	declare.SetDefaultPtr(&d.Spec.RevisionHistoryLimit, 2)
-	return d, nil
+	declare.SetDefaultPtr(&deployment.Spec.RevisionHistoryLimit, 2)
+	return deployment, nil
 }
 
 // convertDeploymentFields converts a Deployment without the defaults in which the two older
 // versions differ. The field rollbackTo is an annotation in apps/v1.
 func convertDeploymentFields(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
-	d := &appsv1.Deployment{}
-	if err := copyByFieldNumber(old, d); err != nil {
+	deployment := &appsv1.Deployment{}
+	if err := copyByFieldNumber(old, deployment); err != nil {
 		return nil, err
 	}
-	delete(d.Annotations, appsv1.DeprecatedRollbackTo)
+	delete(deployment.Annotations, appsv1.DeprecatedRollbackTo)
 	if r := old.Spec.RollbackTo; r != nil {
-		metav1.SetMetaDataAnnotation(&d.ObjectMeta, appsv1.DeprecatedRollbackTo, strconv.FormatInt(r.Revision, 10))
+		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, appsv1.DeprecatedRollbackTo, strconv.FormatInt(r.Revision, 10))
 	}
-	defaultFromTemplate(&d.ObjectMeta, &d.Spec.Selector, &d.Spec.Template)
-	return d, nil
+	defaultFromTemplate(&deployment.ObjectMeta, &deployment.Spec.Selector, &deployment.Spec.Template)
+	return deployment, nil
 }

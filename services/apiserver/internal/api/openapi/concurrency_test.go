@@ -21,23 +21,23 @@ import (
 )
 
 // gatedWidgets returns widgets whose schema is built when the gate opens. started counts the builds.
-func gatedWidgets(t *testing.T, hash string, gate <-chan struct{}) (g openapi.Group, started *atomic.Int32) {
+func gatedWidgets(t *testing.T, hash string, gate <-chan struct{}) (group openapi.Group, started *atomic.Int32) {
 	t.Helper()
-	g, started = widgets(t, hash), &atomic.Int32{}
-	schemas := g.Schemas
-	g.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
+	group, started = widgets(t, hash), &atomic.Int32{}
+	schemas := group.Schemas
+	group.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
 		started.Add(1)
 		<-gate
 		return schemas(r, kind)
 	}
-	return g, started
+	return group, started
 }
 
 // client is a request in progress.
 type client struct {
-	cancel context.CancelFunc
-	done   chan struct{} // closed at the end of the request
-	w      *httptest.ResponseRecorder
+	cancel   context.CancelFunc
+	done     chan struct{} // closed at the end of the request
+	response *httptest.ResponseRecorder
 	// isSuspended and hasReleasedSeats report whether the request has released its work slot and its
 	// seats.
 	isSuspended, hasReleasedSeats atomic.Bool
@@ -53,7 +53,7 @@ type seats struct {
 func send(t *testing.T, handler http.Handler, path, accept string, s seats) *client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{}))
-	c := &client{cancel: cancel, done: make(chan struct{}), w: httptest.NewRecorder()}
+	c := &client{cancel: cancel, done: make(chan struct{}), response: httptest.NewRecorder()}
 	request.FromContext(ctx).Work = &requesttest.Work{
 		OnSuspend: func() func() { c.isSuspended.Store(true); return func() { c.isSuspended.Store(false) } },
 		OnReleaseSeats: func(hasStarted bool) (func() error, bool) {
@@ -68,7 +68,7 @@ func send(t *testing.T, handler http.Handler, path, accept string, s seats) *cli
 	r.Header.Set("Accept", accept)
 	go func() {
 		defer close(c.done)
-		handler.ServeHTTP(c.w, r)
+		handler.ServeHTTP(c.response, r)
 	}()
 	return c
 }
@@ -86,6 +86,7 @@ func (c *client) hasEnded() bool {
 // state is the state of a request as tests compare it.
 type state struct{ hasEnded, isSuspended, hasReleasedSeats bool }
 
+// state returns the current state of the request.
 func (c *client) state() state {
 	return state{c.hasEnded(), c.isSuspended.Load(), c.hasReleasedSeats.Load()}
 }
@@ -116,17 +117,18 @@ func TestManyWaitForOneDocument(t *testing.T) {
 	}
 }
 
+// manyWaitForOneDocument runs TestManyWaitForOneDocument for a document.
 func manyWaitForOneDocument(t *testing.T, path, accept string) {
 	// 1. Send five requests while the build is blocked. At once they release only their slots.
 	gate := make(chan struct{})
-	g, started := gatedWidgets(t, "1", gate)
-	s := newSmallService(t)
-	s.Replace([]openapi.Group{g}, nil)
-	first := send(t, s, path, accept, seats{})
+	group, started := gatedWidgets(t, "1", gate)
+	service := newSmallService(t)
+	service.Replace([]openapi.Group{group}, nil)
+	first := send(t, service, path, accept, seats{})
 	synctest.Wait()
-	second, third := send(t, s, path, accept, seats{}), send(t, s, path, accept, seats{})
-	keepsSeats := send(t, s, path, accept, seats{areKept: true})
-	losesSeats := send(t, s, path, accept, seats{acquireError: errors.New("no seats")})
+	second, third := send(t, service, path, accept, seats{}), send(t, service, path, accept, seats{})
+	keepsSeats := send(t, service, path, accept, seats{areKept: true})
+	losesSeats := send(t, service, path, accept, seats{acquireError: errors.New("no seats")})
 	synctest.Wait()
 	requireState(t, "at once", map[string]*client{
 		"first": first, "second": second, "third": third, "seat-keeping": keepsSeats, "seat-losing": losesSeats,
@@ -139,28 +141,28 @@ func manyWaitForOneDocument(t *testing.T, path, accept string) {
 		"first": first, "second": second, "third": third, "seat-losing": losesSeats,
 	}, state{isSuspended: true, hasReleasedSeats: true})
 	requireState(t, "after a while", map[string]*client{"seat-keeping": keepsSeats}, state{hasEnded: true})
-	if keepsSeats.w.Code != http.StatusTooManyRequests {
-		t.Errorf("seat-keeping request: got code %d, want %d", keepsSeats.w.Code, http.StatusTooManyRequests)
+	if keepsSeats.response.Code != http.StatusTooManyRequests {
+		t.Errorf("seat-keeping request: got code %d, want %d", keepsSeats.response.Code, http.StatusTooManyRequests)
 	}
 
 	// 3. Cancel the first request. The others go on waiting.
 	first.cancel()
 	synctest.Wait()
-	if !first.hasEnded() || first.w.Code != status.ClosedRequest || second.hasEnded() {
+	if !first.hasEnded() || first.response.Code != status.ClosedRequest || second.hasEnded() {
 		t.Errorf("canceled first request: got ended: %t with code %d, second request ended: %t; want true, %d, false",
-			first.hasEnded(), first.w.Code, second.hasEnded(), status.ClosedRequest)
+			first.hasEnded(), first.response.Code, second.hasEnded(), status.ClosedRequest)
 	}
 
 	// 4. Finish the build.
 	close(gate)
 	synctest.Wait()
 	requireState(t, "after the build", map[string]*client{"second": second, "third": third}, state{hasEnded: true})
-	if second.w.Code != http.StatusOK || third.w.Code != http.StatusOK {
-		t.Errorf("after the build: got codes %d and %d, want %d", second.w.Code, third.w.Code, http.StatusOK)
+	if second.response.Code != http.StatusOK || third.response.Code != http.StatusOK {
+		t.Errorf("after the build: got codes %d and %d, want %d", second.response.Code, third.response.Code, http.StatusOK)
 	}
-	if !losesSeats.hasEnded() || losesSeats.w.Code == http.StatusOK {
+	if !losesSeats.hasEnded() || losesSeats.response.Code == http.StatusOK {
 		t.Errorf("seat-losing request: got ended: %t with code %d, want it ended with an error",
-			losesSeats.hasEnded(), losesSeats.w.Code)
+			losesSeats.hasEnded(), losesSeats.response.Code)
 	}
 	if n := started.Load(); n != 1 {
 		t.Errorf("got %d builds, want 1", n)
@@ -177,11 +179,11 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 		service := newSmallService(t)
 		sendAndCancel := func() {
 			t.Helper()
-			c := send(t, service, "/openapi/v2", "", seats{})
+			client := send(t, service, "/openapi/v2", "", seats{})
 			synctest.Wait()
-			c.cancel()
+			client.cancel()
 			synctest.Wait()
-			if !c.hasEnded() {
+			if !client.hasEnded() {
 				t.Fatal("the canceled request still waits")
 			}
 		}
@@ -195,18 +197,18 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 		// 2. The canceled request for the new document starts no build.
 		service.Replace([]openapi.Group{newGroup}, nil)
 		sendAndCancel()
-		if o, n := oldBuilds.Load(), newBuilds.Load(); o != 1 || n != 0 {
-			t.Errorf("with one slot: got %d old and %d new builds, want 1 and 0", o, n)
+		if old, added := oldBuilds.Load(), newBuilds.Load(); old != 1 || added != 0 {
+			t.Errorf("with one slot: got %d old and %d new builds, want 1 and 0", old, added)
 		}
 
 		// 3. The old document is completed for the waiting request, and the new one is still not built.
 		close(gate)
 		synctest.Wait()
-		if !waiting.hasEnded() || waiting.w.Code != http.StatusOK {
-			t.Errorf("waiting request: got ended: %t with code %d, want true with %d", waiting.hasEnded(), waiting.w.Code, http.StatusOK)
+		if !waiting.hasEnded() || waiting.response.Code != http.StatusOK {
+			t.Errorf("waiting request: got ended: %t with code %d, want true with %d", waiting.hasEnded(), waiting.response.Code, http.StatusOK)
 		}
-		if o, n := oldBuilds.Load(), newBuilds.Load(); o != 1 || n != 0 {
-			t.Errorf("after the build: got %d old and %d new builds, want 1 and 0", o, n)
+		if old, added := oldBuilds.Load(), newBuilds.Load(); old != 1 || added != 0 {
+			t.Errorf("after the build: got %d old and %d new builds, want 1 and 0", old, added)
 		}
 
 		// 4. A new request builds the new document.
@@ -221,22 +223,22 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 // next request builds again.
 func TestPanicsAreNotCached(t *testing.T) {
 	service := newSmallService(t)
-	g := widgets(t, "1")
-	schemas, isBroken := g.Schemas, true
-	g.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
-		if isBroken {
+	group := widgets(t, "1")
+	schemas, buildFails := group.Schemas, true
+	group.Schemas = func(schemaCache *openapi.SchemaCache, kind string) *spec.Schema {
+		if buildFails {
 			panic("broken")
 		}
-		return schemas(r, kind)
+		return schemas(schemaCache, kind)
 	}
-	service.Replace([]openapi.Group{g}, nil)
+	service.Replace([]openapi.Group{group}, nil)
 	paths := []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/shop.example.com/v1"}
 	for _, path := range paths {
-		if w := get(t, service, path); w.Code != http.StatusInternalServerError {
-			t.Errorf("%s: got %d, want %v", path, w.Code, http.StatusInternalServerError)
+		if response := get(t, service, path); response.Code != http.StatusInternalServerError {
+			t.Errorf("%s: got %d, want %v", path, response.Code, http.StatusInternalServerError)
 		}
 	}
-	isBroken = false
+	buildFails = false
 	for _, path := range paths {
 		body(t, service, path)
 	}
@@ -250,27 +252,27 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 		reads := map[string]*atomic.Int32{}
 		var groups []openapi.Group
 		for _, group := range []string{"one.example.com", "two.example.com"} {
-			n := &atomic.Int32{}
-			reads[group] = n
+			count := &atomic.Int32{}
+			reads[group] = count
 			for _, version := range []string{"v1", "v2", "v3"} {
 				g := widgets(t, version)
 				g.GroupVersion = schema.GroupVersion{Group: group, Version: version}
 				g.Kinds[0].Group, g.Kinds[0].Version = group, version
 				schemas := g.Schemas
-				g.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
-					if got := r.Memoize("source", func() any { n.Add(1); return group }); got != group {
+				g.Schemas = func(schemaCache *openapi.SchemaCache, kind string) *spec.Schema {
+					if got := schemaCache.Memoize("source", func() any { count.Add(1); return group }); got != group {
 						t.Errorf("%s: got source %v, want its own", group, got)
 					}
-					return schemas(r, kind)
+					return schemas(schemaCache, kind)
 				}
 				groups = append(groups, g)
 			}
 		}
 		service.Replace(groups, nil)
 		body(t, service, path)
-		for group, n := range reads {
-			if n.Load() != 1 {
-				t.Errorf("%s: %s: got %d reads, want 1", path, group, n.Load())
+		for group, count := range reads {
+			if count.Load() != 1 {
+				t.Errorf("%s: %s: got %d reads, want 1", path, group, count.Load())
 			}
 		}
 	}
@@ -281,14 +283,14 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 func TestExtensionsDoNotChangeLocalDocument(t *testing.T) {
 	openGate := make(chan struct{})
 	close(openGate)
-	g, builds := gatedWidgets(t, "1", openGate)
+	group, builds := gatedWidgets(t, "1", openGate)
 	service := newSmallService(t)
 	for _, extensions := range [][]openapi.RemoteGroupVersion{
 		nil,
 		{{GroupVersion: ext, Hash: "1"}},
 		{{GroupVersion: ext, Hash: "2"}},
 	} {
-		service.Replace([]openapi.Group{g}, extensions)
+		service.Replace([]openapi.Group{group}, extensions)
 		body(t, service, "/openapi/v2")
 		if path := index(t, service)["apis/ext.test/v1"]; (path == "") != (extensions == nil) {
 			t.Errorf("extensions %v: got extension document at %q, want one: %t", extensions, path, extensions != nil)

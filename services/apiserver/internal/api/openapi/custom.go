@@ -28,24 +28,26 @@ func (s *Service) rootPath(at, id, description, tagName string, result any) path
 }
 
 // customEntry returns the entry of a group version of custom resources.
-func (s *Service) customEntry(g Group) *entry {
-	e := &entry{path: apiPath(g.GroupVersion), hash: g.Hash, group: g.GroupVersion.Group}
+func (s *Service) customEntry(group Group) *entry {
+	e := &entry{path: apiPath(group.GroupVersion), hash: group.Hash, group: group.GroupVersion.Group}
 	e.paths = func() []path {
-		d := &describer{gv: g.GroupVersion, params: s.params(), media: &s.media, newObject: s.newObject, custom: true}
-		return d.describeGroupVersion(sortedKinds(g.Kinds))
+		d := &describer{gv: group.GroupVersion, params: s.params(), media: &s.media, newObject: s.newObject, custom: true}
+		return d.describeGroupVersion(sortedKinds(group.Kinds))
 	}
-	e.schemas = func(m *models, r *SchemaCache) map[string]*spec.Schema { return customSchemas(m, r, &g) }
-	for _, k := range g.Kinds {
+	e.schemas = func(m *models, schemaCache *SchemaCache) map[string]*spec.Schema {
+		return customSchemas(m, schemaCache, &group)
+	}
+	for _, k := range group.Kinds {
 		gvk := k.GVK()
 		e.names = append(e.names, customName(gvk), customName(gvk.GroupVersion().WithKind(k.ListKind())))
 	}
-	e.doc = s.packer.newDocument(s.v3Slots, func(r *SchemaCache) ([]byte, error) {
-		facts, err := r.typeFacts()
+	e.doc = s.packer.newDocument(s.v3Slots, func(schemaCache *SchemaCache) ([]byte, error) {
+		facts, err := schemaCache.typeFacts()
 		if err != nil {
 			return nil, err
 		}
 		m := newModels(facts, s.kindsOf(customVersions(facts)), formV3, s.enums)
-		doc := newV3(e.paths(), m, e.schemas(m, r), spec.InfoProps{Title: "Kubernetes CRD Swagger", Version: "v0.1.0"})
+		doc := newV3(e.paths(), m, e.schemas(m, schemaCache), spec.InfoProps{Title: "Kubernetes CRD Swagger", Version: "v0.1.0"})
 		return doc.MarshalJSON()
 	}, v3Proto)
 	return e
@@ -78,12 +80,12 @@ func (m *models) customName(gvk schema.GroupVersionKind) string {
 }
 
 // customSchemas returns the models of custom resources and of their lists, by name.
-func customSchemas(m *models, r *SchemaCache, g *Group) map[string]*spec.Schema {
+func customSchemas(m *models, schemaCache *SchemaCache, group *Group) map[string]*spec.Schema {
 	out := map[string]*spec.Schema{}
-	for _, kind := range g.Kinds {
+	for _, kind := range group.Kinds {
 		gvk := kind.GVK()
-		specified := g.Schemas(r, kind.Kind)
-		if g.Lenient[kind.Kind] && !m.v3 {
+		specified := group.Schemas(schemaCache, kind.Kind)
+		if group.Lenient[kind.Kind] && !m.v3 {
 			specified = nil
 		}
 		object := customSchema(m, specified, gvk)

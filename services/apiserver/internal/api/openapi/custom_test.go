@@ -72,21 +72,21 @@ func newSmallService(t testing.TB) *openapi.Service {
 			leases = append(leases, k)
 		}
 	}
-	c, err := registry.NewCatalog([]registry.Group{{Name: "coordination.k8s.io", Versions: []string{"v1"}}}, leases)
+	catalog, err := registry.NewCatalog([]registry.Group{{Name: "coordination.k8s.io", Versions: []string{"v1"}}}, leases)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openapi.New(c, builtin.Documented,
+	service, err := openapi.New(catalog, builtin.Documented,
 		patchOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return service
 }
 
-// TestCustomResources checks the model and the paths of a custom resource in v3, and how v2 simplifies
-// its schema.
-func TestCustomResources(t *testing.T) {
+// TestCustomResourceHasModelAndPaths checks the model and the paths of a custom resource in v3, and
+// how v2 simplifies its schema.
+func TestCustomResourceHasModelAndPaths(t *testing.T) {
 	service := newSmallService(t)
 	service.Replace([]openapi.Group{widgets(t, "1")}, nil)
 
@@ -96,7 +96,7 @@ func TestCustomResources(t *testing.T) {
 	if w == nil {
 		t.Fatalf("got no model of Widget among %d models, want one", len(doc.Components.Schemas))
 	}
-	if k := gvksOf(t, w); len(k) != 1 ||
+	if k := kindsOfModel(t, w); len(k) != 1 ||
 		k[0] != (schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"}) {
 		t.Errorf("got kinds %v, want only Widget of shop.example.com/v1", k)
 	}
@@ -145,13 +145,13 @@ func TestCustomResources(t *testing.T) {
 	if paths["/apis/shop.example.com/v1/"] != nil || len(doc.Components.SecuritySchemes) != 0 {
 		t.Error("got discovery or authentication in the document of a custom resource")
 	}
-	if k := gvksOf(t, doc.Components.Schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]); len(k) != 55 {
+	if k := kindsOfModel(t, doc.Components.Schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]); len(k) != 55 {
 		t.Errorf("got %d group versions of DeleteOptions, want 55", len(k))
 	}
 }
 
-// TestOperationIDsOfLowercaseKind checks that the IDs of a kind with a hyphen are those of Kubernetes.
-func TestOperationIDsOfLowercaseKind(t *testing.T) {
+// TestOperationIDsKeepCaseOfKind checks that the IDs of a kind with a hyphen are those of Kubernetes.
+func TestOperationIDsKeepCaseOfKind(t *testing.T) {
 	s, g := newSmallService(t), widgets(t, "1")
 	g.Kinds[0].Kind, g.Kinds[0].Verbs = "red-widget", []string{"list", "get"}
 	s.Replace([]openapi.Group{g}, nil)
@@ -169,13 +169,13 @@ func TestOperationIDsOfLowercaseKind(t *testing.T) {
 
 // TestSelectableFieldsArePublished checks the extension of the models of a kind and its list.
 func TestSelectableFieldsArePublished(t *testing.T) {
-	s, g := newSmallService(t), widgets(t, "1")
-	g.Kinds[0].Presentation.Selectable = []registry.SelectableField{
+	service, group := newSmallService(t), widgets(t, "1")
+	group.Kinds[0].Presentation.Selectable = []registry.SelectableField{
 		{Label: "spec.size", Path: ".spec.size"},
 		{Label: "spec.note", Path: ".spec.note"},
 	}
-	s.Replace([]openapi.Group{g}, nil)
-	schemas, definitions := v3(t, s, "apis/shop.example.com/v1").Components.Schemas, v2(t, s).Definitions
+	service.Replace([]openapi.Group{group}, nil)
+	schemas, definitions := v3(t, service, "apis/shop.example.com/v1").Components.Schemas, v2(t, service).Definitions
 	for _, name := range []string{"com.example.shop.v1.Widget", "com.example.shop.v1.WidgetList"} {
 		old := definitions[name]
 		for version, model := range map[string]*spec.Schema{"v3": schemas[name], "v2": &old} {
@@ -190,16 +190,16 @@ func TestSelectableFieldsArePublished(t *testing.T) {
 // TestCustomModelDoesNotReplaceBuiltInModel checks that a custom kind whose model has the name of a
 // built-in one gets another name.
 func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
-	service, g := newSmallService(t), widgets(t, "1")
+	service, group := newSmallService(t), widgets(t, "1")
 	before := v2(t, service).Definitions["io.k8s.api.coordination.v1.Lease"]
-	k, schemas := g.Kinds[0], g.Schemas
-	k.Group = "coordination.api.k8s.io"
-	k.Kind = "Lease"
-	k.Resource = "leases"
-	k.List = "LeaseList"
-	g.GroupVersion.Group = k.Group
-	g.Schemas = func(r *openapi.SchemaCache, _ string) *spec.Schema { return schemas(r, "Widget") }
-	service.Replace([]openapi.Group{g}, nil)
+	kind, schemas := group.Kinds[0], group.Schemas
+	kind.Group = "coordination.api.k8s.io"
+	kind.Kind = "Lease"
+	kind.Resource = "leases"
+	kind.List = "LeaseList"
+	group.GroupVersion.Group = kind.Group
+	group.Schemas = func(r *openapi.SchemaCache, _ string) *spec.Schema { return schemas(r, "Widget") }
+	service.Replace([]openapi.Group{group}, nil)
 	doc := v2(t, service)
 	after := doc.Definitions["io.k8s.api.coordination.v1.Lease"]
 	if after.Description != before.Description ||
@@ -220,13 +220,13 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 // TestV2OmitsSchemasOfLenientDefinitions checks that only v3 has the schema of a definition that
 // preserves unknown fields.
 func TestV2OmitsSchemasOfLenientDefinitions(t *testing.T) {
-	s, g := newSmallService(t), widgets(t, "1")
+	service, g := newSmallService(t), widgets(t, "1")
 	g.Lenient = map[string]bool{"Widget": true}
-	s.Replace([]openapi.Group{g}, nil)
-	if w := v2(t, s).Definitions["com.example.shop.v1.Widget"]; len(w.Properties) != 0 {
+	service.Replace([]openapi.Group{g}, nil)
+	if w := v2(t, service).Definitions["com.example.shop.v1.Widget"]; len(w.Properties) != 0 {
 		t.Errorf("v2: got properties %v, want none", w.Properties)
 	}
-	if w := v3(t, s, "apis/shop.example.com/v1").Components.Schemas["com.example.shop.v1.Widget"]; w.Properties["spec"].Properties == nil {
+	if w := v3(t, service, "apis/shop.example.com/v1").Components.Schemas["com.example.shop.v1.Widget"]; w.Properties["spec"].Properties == nil {
 		t.Errorf("v3: got %v, want the properties of spec", w)
 	}
 }

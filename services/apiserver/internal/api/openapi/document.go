@@ -92,17 +92,17 @@ type packer struct{ writers sync.Pool }
 // compress returns the content with the uncompressed bytes data.
 func (p *packer) compress(data []byte, etag string, built time.Time) (*content, error) {
 	var buf bytes.Buffer
-	z, ok := p.writers.Get().(*gzip.Writer)
+	writer, ok := p.writers.Get().(*gzip.Writer)
 	if !ok {
-		z = gzip.NewWriter(nil)
+		writer = gzip.NewWriter(nil)
 	}
-	defer p.writers.Put(z)
-	z.Reset(&buf)
-	defer z.Reset(nil) // do not retain the buffer
-	if _, err := z.Write(data); err != nil {
+	defer p.writers.Put(writer)
+	writer.Reset(&buf)
+	defer writer.Reset(nil) // do not retain the buffer
+	if _, err := writer.Write(data); err != nil {
 		return nil, err
 	}
-	if err := z.Close(); err != nil {
+	if err := writer.Close(); err != nil {
 		return nil, err
 	}
 	return &content{gzip: bytes.Clone(buf.Bytes()), size: len(data), etag: etag, built: built}, nil
@@ -120,12 +120,12 @@ func (c *content) uncompressed() (data []byte, release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.users == 0 {
-		z, err := gzip.NewReader(bytes.NewReader(c.gzip))
+		reader, err := gzip.NewReader(bytes.NewReader(c.gzip))
 		if err != nil {
 			return nil, nil, err
 		}
 		data := make([]byte, c.size)
-		if _, err := io.ReadFull(z, data); err != nil {
+		if _, err := io.ReadFull(reader, data); err != nil {
 			return nil, nil, err
 		}
 		c.text = data
@@ -178,11 +178,11 @@ func nameParts(group string) []string {
 
 // camelCase joins words, such as rbac and authorization, to RbacAuthorization.
 func camelCase(words []string) string {
-	var b strings.Builder
+	var builder strings.Builder
 	for _, w := range words {
-		b.WriteString(title(w))
+		builder.WriteString(title(w))
 	}
-	return b.String()
+	return builder.String()
 }
 
 // title returns s with an upper-case first letter.

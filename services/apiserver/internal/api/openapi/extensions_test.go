@@ -16,8 +16,8 @@ import (
 // ext is the group version of an extension server.
 var ext = schema.GroupVersion{Group: "ext.test", Version: "v1"}
 
-// extensionDocument is the document of an extension server. Beside its group version, it has paths that
-// must be ignored, and a model with the name of a local one.
+// extensionDocument is the document of an extension server. Beside its group version, it has paths
+// that must be ignored, and a model with the name of a local one.
 const extensionDocument = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":{
 	"/apis/ext.test/v1/namespaces/{namespace}/things":{"get":{"operationId":"listThings","responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/test.ext.v1.Thing"}}}}},
 	"/healthz":{"get":{"operationId":"health","responses":{"200":{"description":"OK"}}}},
@@ -26,9 +26,9 @@ const extensionDocument = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"
 		"test.ext.v1.Thing":{"type":"object","description":"a thing","properties":{"metadata":{"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}},"x-kubernetes-group-version-kind":[{"group":"ext.test","version":"v1","kind":"Thing"}]},
 		"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta":{"type":"object","description":"another ObjectMeta","properties":{"odd":{"type":"string"}}}}}`
 
-// TestExtensionDocuments checks that the v2 document includes the group versions of extension servers.
-// Invalid documents are ignored.
-func TestExtensionDocuments(t *testing.T) {
+// TestV2IncludesExtensionGroupVersions checks that the v2 document includes the group versions of
+// extension servers. Invalid documents are ignored.
+func TestV2IncludesExtensionGroupVersions(t *testing.T) {
 	service := newSmallService(t)
 	part, err := openapi.ExtractGroupVersion([]byte(extensionDocument), ext)
 	if err != nil {
@@ -36,13 +36,12 @@ func TestExtensionDocuments(t *testing.T) {
 	}
 
 	// 1. Get the document without and with the extension server.
-	const tag = "1"
 	var remote []openapi.RemoteV2Document
 	service.SetRemoteV2Documents(func(context.Context) []openapi.RemoteV2Document { return remote })
 	local := get(t, service, "/openapi/v2")
 	remote = []openapi.RemoteV2Document{
-		{GroupVersion: ext, Tag: tag, Text: part},
-		{GroupVersion: ext, Tag: tag, Text: []byte("nonsense")},
+		{GroupVersion: ext, Tag: "1", Text: part},
+		{GroupVersion: ext, Tag: "1", Text: []byte("nonsense")},
 	}
 	merged := get(t, service, "/openapi/v2")
 	if merged.Header().Get("ETag") == local.Header().Get("ETag") || merged.Code != 200 {
@@ -81,27 +80,27 @@ func TestExtensionDocuments(t *testing.T) {
 	}
 
 	// 3. Check the ETag, the protobuf form, and the document after the server is gone.
-	if w := get(t, service, "/openapi/v2", "If-None-Match", merged.Header().Get("ETag")); w.Code != http.StatusNotModified {
-		t.Errorf("request with the ETag: got code %d, want %d", w.Code, http.StatusNotModified)
+	if response := get(t, service, "/openapi/v2", "If-None-Match", merged.Header().Get("ETag")); response.Code != http.StatusNotModified {
+		t.Errorf("request with the ETag: got code %d, want %d", response.Code, http.StatusNotModified)
 	}
-	if w := get(t, service, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"); w.Code != 200 ||
-		!strings.Contains(w.Body.String(), "another ObjectMeta") {
-		t.Errorf("protobuf: got code %d, want 200 and the model of the extension server", w.Code)
+	if response := get(t, service, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"); response.Code != 200 ||
+		!strings.Contains(response.Body.String(), "another ObjectMeta") {
+		t.Errorf("protobuf: got code %d, want 200 and the model of the extension server", response.Code)
 	}
 	remote = nil
-	if w := get(t, service, "/openapi/v2"); w.Header().Get("ETag") != local.Header().Get("ETag") {
-		t.Errorf("without the extension server: got ETag %s, want %s", w.Header().Get("ETag"), local.Header().Get("ETag"))
+	if response := get(t, service, "/openapi/v2"); response.Header().Get("ETag") != local.Header().Get("ETag") {
+		t.Errorf("without the extension server: got ETag %s, want %s", response.Header().Get("ETag"), local.Header().Get("ETag"))
 	}
 }
 
-// TestInvalidExtensionDocuments checks that each kind of invalid document is rejected.
-func TestInvalidExtensionDocuments(t *testing.T) {
+// TestInvalidExtensionDocumentsAreRejected checks that each kind of invalid document is rejected.
+func TestInvalidExtensionDocumentsAreRejected(t *testing.T) {
 	for name, text := range map[string]string{
-		"nothing": "", "text": `"x"`, "null": "null", "no paths": `{"swagger":"2.0"}`, "list": "[]",
-		"an unresolved reference": `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/none"}}}}}}}`,
-		"an external reference":   `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"https://example.com/x"}}}}}}}`,
-		"depth":                   `{"paths":{"/apis/ext.test/v1/things":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`,
-		"odd responses":           `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":[1]}}}}}`,
+		"empty": "", "text": `"x"`, "null": "null", "no paths": `{"swagger":"2.0"}`, "list": "[]",
+		"an unresolved reference":      `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/none"}}}}}}}`,
+		"an external reference":        `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"https://example.com/x"}}}}}}}`,
+		"depth":                        `{"paths":{"/apis/ext.test/v1/things":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`,
+		"a list instead of a response": `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":[1]}}}}}`,
 	} {
 		if part, err := openapi.ExtractGroupVersion([]byte(text), ext); err == nil {
 			t.Errorf("%s: got %s, want an error", name, part)
@@ -109,9 +108,9 @@ func TestInvalidExtensionDocuments(t *testing.T) {
 	}
 }
 
-// TestExtensionV3Documents checks that the v3 index has the documents of extension servers, which serve
-// them. They cannot replace local ones.
-func TestExtensionV3Documents(t *testing.T) {
+// TestV3IndexListsExtensionDocuments checks that the v3 index has the documents that extension servers
+// serve. They cannot replace local ones.
+func TestV3IndexListsExtensionDocuments(t *testing.T) {
 	service := newSmallService(t)
 	extension := http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
@@ -136,15 +135,15 @@ func TestExtensionV3Documents(t *testing.T) {
 		if got := index.Paths[path].ServerRelativeURL; got != want {
 			t.Errorf("%s: got %q, want %v", path, got, want)
 		}
-		if w := get(t, service, want); w.Body.String() != "extension "+want {
-			t.Errorf("%s: got %s", want, w.Body)
+		if response := get(t, service, want); response.Body.String() != "extension "+want {
+			t.Errorf("%s: got %s", want, response.Body)
 		}
 	}
-	if w := get(t, service, "/openapi/v3/apis/coordination.k8s.io/v1"); strings.HasPrefix(w.Body.String(), "extension") {
+	if response := get(t, service, "/openapi/v3/apis/coordination.k8s.io/v1"); strings.HasPrefix(response.Body.String(), "extension") {
 		t.Error("a local document was replaced")
 	}
 	service.Replace(nil, nil)
-	if w := get(t, service, "/openapi/v3/apis/ext.test/v1"); w.Code != 404 {
-		t.Errorf("removed document: got %d, want 404", w.Code)
+	if response := get(t, service, "/openapi/v3/apis/ext.test/v1"); response.Code != 404 {
+		t.Errorf("removed document: got %d, want 404", response.Code)
 	}
 }

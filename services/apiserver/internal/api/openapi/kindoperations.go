@@ -240,11 +240,11 @@ func (c *kindDescriber) subresourceOperations(subresource *registry.Subresource,
 
 // subresourceKind returns the kind of a subresource. Without a group version, it has the group
 // version of the resource.
-func subresourceKind(k *registry.Kind, s *registry.Subresource) schema.GroupVersionKind {
-	if s.GVK.GroupVersion().Empty() {
-		return k.GroupVersion().WithKind(s.GVK.Kind)
+func subresourceKind(k *registry.Kind, subresource *registry.Subresource) schema.GroupVersionKind {
+	if subresource.GVK.GroupVersion().Empty() {
+		return k.GroupVersion().WithKind(subresource.GVK.Kind)
 	}
-	return s.GVK
+	return subresource.GVK
 }
 
 // subresourceBody returns the model of a subresource with the kind gvk.

@@ -74,15 +74,15 @@ func (m *models) refTo(name string) spec.Ref {
 
 // modelRef returns a reference to the model of a struct. If the model does not exist, modelRef adds
 // it.
-func (m *models) modelRef(t reflect.Type) spec.Schema {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+func (m *models) modelRef(typ reflect.Type) spec.Schema {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
 	}
-	name := typename.ForType(t)
+	name := typename.ForType(typ)
 	if m.schemas[name] == nil {
 		s := &spec.Schema{}
 		m.schemas[name] = s // before it is filled, because types may be recursive
-		m.fillModel(s, t)
+		m.fillModel(s, typ)
 	}
 	return spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(name)}}
 }
@@ -102,15 +102,15 @@ type (
 )
 
 // fillModel fills the empty model s of a struct.
-func (m *models) fillModel(s *spec.Schema, t reflect.Type) {
-	value := reflect.New(t).Elem().Interface()
-	facts := m.factsOf(t)
+func (m *models) fillModel(s *spec.Schema, typ reflect.Type) {
+	value := reflect.New(typ).Elem().Interface()
+	facts := m.factsOf(typ)
 	doc := docOf(value)
 	s.Description = doc[""]
 	if facts.Doc != nil {
 		s.Description = *facts.Doc
 	}
-	if gvks := m.kinds(t); len(gvks) > 0 {
+	if gvks := m.kinds(typ); len(gvks) > 0 {
 		s.AddExtension(extGVK, gvkList(gvks))
 	}
 	if facts.MapType != "" {
@@ -124,15 +124,15 @@ func (m *models) fillModel(s *spec.Schema, t reflect.Type) {
 		return
 	}
 	s.Type = spec.StringOrArray{"object"}
-	m.addFields(s, t)
+	m.addFields(s, typ)
 }
 
 // factsOf returns the facts of a type, which may be empty.
-func (m *models) factsOf(t reflect.Type) *typefacts.Type {
+func (m *models) factsOf(typ reflect.Type) *typefacts.Type {
 	if m.facts == nil {
 		return &typefacts.Type{}
 	}
-	return m.facts.Type(fullName(t))
+	return m.facts.Type(fullName(typ))
 }
 
 // fullName returns the name of a type with its package path, as in typefacts.
@@ -152,20 +152,20 @@ func (m *models) setDefinedType(s *spec.Schema, definer typed) {
 
 // addFields adds the fields of a struct, including the fields of embedded structs, to the
 // properties of s.
-func (m *models) addFields(s *spec.Schema, t reflect.Type) {
-	facts := m.factsOf(t)
-	doc := docOf(reflect.New(t).Elem().Interface())
-	for i := 0; i < t.NumField(); i++ {
-		f := t.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		isInlined := name == "" && f.Anonymous
+func (m *models) addFields(s *spec.Schema, typ reflect.Type) {
+	facts := m.factsOf(typ)
+	doc := docOf(reflect.New(typ).Elem().Interface())
+	for i := 0; i < typ.NumField(); i++ {
+		structField := typ.Field(i)
+		name, options, _ := strings.Cut(structField.Tag.Get("json"), ",")
+		isInlined := name == "" && structField.Anonymous
 		switch {
-		case name == "-" || !f.IsExported():
+		case name == "-" || !structField.IsExported():
 		case isInlined:
-			m.addFields(s, f.Type)
+			m.addFields(s, structField.Type)
 		case name != "":
 			hasOmitEmpty := slices.Contains(strings.Split(options, ","), "omitempty")
-			m.addField(s, name, f, hasOmitEmpty, facts.Field(name), doc[name])
+			m.addField(s, name, structField, hasOmitEmpty, facts.Field(name), doc[name])
 		}
 	}
 }
@@ -228,16 +228,16 @@ func (m *models) describeEnum(p *spec.Schema, t reflect.Type, facts *typefacts.F
 	if len(values) == 0 || facts.HideEnum {
 		return
 	}
-	var b strings.Builder
-	b.WriteString(p.Description)
-	if b.Len() > 0 {
-		b.WriteString("\n\n")
+	var builder strings.Builder
+	builder.WriteString(p.Description)
+	if builder.Len() > 0 {
+		builder.WriteString("\n\n")
 	}
-	b.WriteString("Possible enum values:")
+	builder.WriteString("Possible enum values:")
 	for _, v := range values {
-		b.WriteString(strings.TrimRight(fmt.Sprintf("\n - `%q` %s", v.Text, v.Doc), " "))
+		builder.WriteString(strings.TrimRight(fmt.Sprintf("\n - `%q` %s", v.Text, v.Doc), " "))
 	}
-	p.Description = b.String()
+	p.Description = builder.String()
 }
 
 // wrapRef returns a schema in which a reference does not hide other fields. In v3, a $ref hides all
@@ -275,29 +275,29 @@ func gvkMap(g schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": g.Group, "version": g.Version, "kind": g.Kind}
 }
 
-// fieldSchema returns the schema of the type of a field, a list element or a map value. For a struct, it
-// adds the model and returns a reference to it.
-func (m *models) fieldSchema(t reflect.Type) spec.Schema {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+// fieldSchema returns the schema of the type of a field, a list element or a map value. For a
+// struct, it adds the model and returns a reference to it.
+func (m *models) fieldSchema(typ reflect.Type) spec.Schema {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
 	}
-	switch t.Kind() {
+	switch typ.Kind() {
 	case reflect.Struct:
-		return m.modelRef(t)
+		return m.modelRef(typ)
 	case reflect.Slice, reflect.Array:
-		if t.Elem().Kind() == reflect.Uint8 {
+		if typ.Elem().Kind() == reflect.Uint8 {
 			return *spec.StrFmtProperty("byte")
 		}
-		items := m.elementSchema(t.Elem())
+		items := m.elementSchema(typ.Elem())
 		return *spec.ArrayProperty(&items)
 	case reflect.Map:
-		items := m.elementSchema(t.Elem())
+		items := m.elementSchema(typ.Elem())
 		return *spec.MapProperty(&items)
 	case reflect.Bool:
 		return *spec.BooleanProperty()
 	case reflect.String:
 		s := *spec.StringProperty()
-		for _, v := range m.enumValues(t) {
+		for _, v := range m.enumValues(typ) {
 			s.Enum = append(s.Enum, v.Text)
 		}
 		return s
@@ -313,36 +313,36 @@ func (m *models) fieldSchema(t reflect.Type) spec.Schema {
 }
 
 // elementSchema returns the schema of the elements of a list or map.
-func (m *models) elementSchema(t reflect.Type) spec.Schema {
-	s := m.fieldSchema(t)
+func (m *models) elementSchema(typ reflect.Type) spec.Schema {
+	s := m.fieldSchema(typ)
 	if m.v3 && m.facts != nil {
 		const hasOmitEmpty = false // elements are never omitted
-		s.Default = zeroDefault(t, hasOmitEmpty)
+		s.Default = zeroDefault(typ, hasOmitEmpty)
 	}
 	return m.wrapRef(s)
 }
 
 // enumValues returns the values of a string type, or nil if any value is allowed.
-func (m *models) enumValues(t reflect.Type) []typefacts.Value {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+func (m *models) enumValues(typ reflect.Type) []typefacts.Value {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
 	}
-	if m.facts == nil || !m.enums || t.Kind() != reflect.String {
+	if m.facts == nil || !m.enums || typ.Kind() != reflect.String {
 		return nil
 	}
-	return m.facts.Enum(fullName(t))
+	return m.facts.Enum(fullName(typ))
 }
 
-// zeroDefault returns the default in the schema of a field without a declared default: the JSON value of
-// its zero value. It returns nil if the zero value is encoded as null or omitted.
-func zeroDefault(t reflect.Type, hasOmitEmpty bool) any {
-	if t.Kind() == reflect.Pointer || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+// zeroDefault returns the default in the schema of a field without a declared default: the JSON
+// value of its zero value. It returns nil if the zero value is encoded as null or omitted.
+func zeroDefault(typ reflect.Type, hasOmitEmpty bool) any {
+	if typ.Kind() == reflect.Pointer || reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}
-	switch t.Kind() {
+	switch typ.Kind() {
 	case reflect.Struct:
-		if t.NumField() == 1 && t.Field(0).Anonymous {
-			return zeroDefault(t.Field(0).Type, hasOmitEmpty)
+		if typ.NumField() == 1 && typ.Field(0).Anonymous {
+			return zeroDefault(typ.Field(0).Type, hasOmitEmpty)
 		}
 		return map[string]any{}
 	case reflect.Slice, reflect.Array, reflect.Map, reflect.Interface:
@@ -351,5 +351,5 @@ func zeroDefault(t reflect.Type, hasOmitEmpty bool) any {
 	if hasOmitEmpty {
 		return nil
 	}
-	return reflect.Zero(t).Interface()
+	return reflect.Zero(typ).Interface()
 }

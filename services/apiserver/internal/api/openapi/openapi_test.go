@@ -39,11 +39,11 @@ var shared = sync.OnceValues(func() (*openapi.Service, error) { return newServic
 
 // newService returns a service with all built-in kinds.
 func newService() (*openapi.Service, error) {
-	c, err := builtin.DefaultCatalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		return nil, err
 	}
-	return openapi.New(c, builtin.Documented, patchOptions())
+	return openapi.New(catalog, builtin.Documented, patchOptions())
 }
 
 // patchOptions returns the media types of patches: with strategic merge for built-in kinds, without it
@@ -65,19 +65,19 @@ func service(t testing.TB) *openapi.Service {
 // kinds returns all built-in kinds.
 func kinds(t testing.TB) []*registry.Kind {
 	t.Helper()
-	c, err := builtin.DefaultCatalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.Kinds()
+	return catalog.Kinds()
 }
 
-// get sends a GET request. header are header names, each with its value.
-func get(t testing.TB, h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
+// get sends a GET request. headers are names of headers, each before its value.
+func get(t testing.TB, h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
-	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -87,11 +87,11 @@ func get(t testing.TB, h http.Handler, path string, header ...string) *httptest.
 // body returns the body of a successful response to a GET request.
 func body(t testing.TB, h http.Handler, path string, header ...string) []byte {
 	t.Helper()
-	w := get(t, h, path, header...)
-	if w.Code != http.StatusOK {
-		t.Fatalf("%s: got %d %s, want %v", path, w.Code, w.Body, http.StatusOK)
+	response := get(t, h, path, header...)
+	if response.Code != http.StatusOK {
+		t.Fatalf("%s: got %d %s, want %v", path, response.Code, response.Body, http.StatusOK)
 	}
-	return w.Body.Bytes()
+	return response.Body.Bytes()
 }
 
 // index returns the paths of the v3 documents by group version, such as "apis/apps/v1".
@@ -148,8 +148,8 @@ func apiPath(gv schema.GroupVersion) string {
 	return "apis/" + gv.String()
 }
 
-// gvksOf returns the kinds of a model.
-func gvksOf(t testing.TB, s *spec.Schema) (out []schema.GroupVersionKind) {
+// kindsOfModel returns the kinds of a model.
+func kindsOfModel(t testing.TB, s *spec.Schema) (out []schema.GroupVersionKind) {
 	t.Helper()
 	var list []schema.GroupVersionKind
 	b, err := json.Marshal(s.Extensions["x-kubernetes-group-version-kind"])
@@ -167,14 +167,14 @@ func TestEveryKindHasAModel(t *testing.T) {
 	h := service(t)
 	hasV2Model := map[schema.GroupVersionKind]bool{}
 	for _, s := range v2(t, h).Definitions {
-		for _, k := range gvksOf(t, &s) {
+		for _, k := range kindsOfModel(t, &s) {
 			hasV2Model[k] = true
 		}
 	}
 	hasV3Model := map[schema.GroupVersionKind]bool{}
 	for at := range index(t, h) {
 		for _, s := range v3(t, h, at).Components.Schemas {
-			for _, k := range gvksOf(t, s) {
+			for _, k := range kindsOfModel(t, s) {
 				hasV3Model[k] = true
 			}
 		}
@@ -186,9 +186,9 @@ func TestEveryKindHasAModel(t *testing.T) {
 	}
 }
 
-// TestPatchParameters checks the parameters and media types of patches. Kubectl detects here whether the
-// server supports field validation and dry runs.
-func TestPatchParameters(t *testing.T) {
+// TestPatchesAllowDryRunAndFieldValidation checks the parameters and media types of patches, from
+// which kubectl learns whether the server supports dry runs and field validation.
+func TestPatchesAllowDryRunAndFieldValidation(t *testing.T) {
 	h := service(t)
 	for _, kind := range kinds(t) {
 		if !kind.HasVerb("patch") {
@@ -240,7 +240,7 @@ func TestOlderVersionsHaveModels(t *testing.T) {
 		doc := v3(t, service, "apis/"+at)
 		name := "io.k8s.api." + strings.TrimSuffix(gv.Group, ".k8s.io") + "." + gv.Version + "." + kind
 		model := doc.Components.Schemas[name]
-		if model == nil || len(gvksOf(t, model)) != 1 || gvksOf(t, model)[0] != gv.WithKind(kind) {
+		if model == nil || len(kindsOfModel(t, model)) != 1 || kindsOfModel(t, model)[0] != gv.WithKind(kind) {
 			t.Errorf("%s: no model %s, want one", kind, name)
 		}
 		requireReferences(t, at, body(t, service, "/openapi/v3/apis/"+at))
@@ -289,8 +289,8 @@ func requireReferences(t *testing.T, name string, data []byte) {
 	walk(doc)
 }
 
-// TestOperationIDsAreUnique checks that no two operations in v2 have the same ID, and that some IDs are
-// those of Kubernetes.
+// TestOperationIDsAreUnique checks that no two operations in v2 have the same ID, and that some IDs
+// are those of Kubernetes.
 func TestOperationIDsAreUnique(t *testing.T) {
 	ids := map[string]string{}
 	for at, item := range v2(t, service(t)).Paths.Paths {
@@ -324,8 +324,9 @@ func TestOperationIDsAreUnique(t *testing.T) {
 	}
 }
 
-// TestSpecialTypes checks the schemas of types that encode themselves, such as Quantity.
-func TestSpecialTypes(t *testing.T) {
+// TestTypesWithOwnEncodingHaveSchemas checks the schemas of types that encode themselves, such as
+// Quantity.
+func TestTypesWithOwnEncodingHaveSchemas(t *testing.T) {
 	h := service(t)
 	schemas, definitions := v3(t, h, "api/v1").Components.Schemas, v2(t, h).Definitions
 	for name, want := range map[string]struct{ v2, v3 string }{
@@ -343,16 +344,16 @@ func TestSpecialTypes(t *testing.T) {
 			t.Errorf("%s: got no description in v2 or v3, want one in both", name)
 		}
 		v2Model.Description, v3Model.Description = "", "" // only the other fields are compared
-		a, _ := json.Marshal(v2Model)
-		b, _ := json.Marshal(v3Model)
-		if string(a) != want.v2 || string(b) != want.v3 {
-			t.Errorf("%s: got v2 %s, v3 %s, want %s, %s", name, a, b, want.v2, want.v3)
+		gotV2, _ := json.Marshal(v2Model)
+		gotV3, _ := json.Marshal(v3Model)
+		if string(gotV2) != want.v2 || string(gotV3) != want.v3 {
+			t.Errorf("%s: got v2 %s, v3 %s, want %s, %s", name, gotV2, gotV3, want.v2, want.v3)
 		}
 	}
 }
 
-// TestMergeRulesEqualClientGo checks that for server-side apply, the models have the same meaning as the
-// schema in client-go.
+// TestMergeRulesEqualClientGo checks that for server-side apply, the models have the same meaning
+// as the schema in client-go.
 func TestMergeRulesEqualClientGo(t *testing.T) {
 	h := service(t)
 	all := map[string]*spec.Schema{}
@@ -391,15 +392,15 @@ func TestMergeRulesEqualClientGo(t *testing.T) {
 }
 
 // canonical returns the meaning of a type as text, independent of the order of fields.
-func canonical(a *smd.Atom) string {
+func canonical(atom *smd.Atom) string {
 	var parts []string
-	if a.Scalar != nil {
-		parts = append(parts, string(*a.Scalar))
+	if atom.Scalar != nil {
+		parts = append(parts, string(*atom.Scalar))
 	}
-	if l := a.List; l != nil {
+	if l := atom.List; l != nil {
 		parts = append(parts, fmt.Sprintf("list(%s %v %s)", canonicalRef(&l.ElementType), l.Keys, l.ElementRelationship))
 	}
-	if m := a.Map; m != nil {
+	if m := atom.Map; m != nil {
 		var fields []string
 		for _, f := range m.Fields {
 			fields = append(fields, fmt.Sprintf("%s: %s = %v", f.Name, canonicalRef(&f.Type), f.Default))
@@ -412,21 +413,21 @@ func canonical(a *smd.Atom) string {
 }
 
 // canonicalRef returns the meaning of a reference to a type as text.
-func canonicalRef(r *smd.TypeRef) string {
-	out := canonical(&r.Inlined)
-	if r.NamedType != nil {
-		out += *r.NamedType
+func canonicalRef(typeRef *smd.TypeRef) string {
+	out := canonical(&typeRef.Inlined)
+	if typeRef.NamedType != nil {
+		out += *typeRef.NamedType
 	}
-	if r.ElementRelationship != nil {
-		out += " " + string(*r.ElementRelationship)
+	if typeRef.ElementRelationship != nil {
+		out += " " + string(*typeRef.ElementRelationship)
 	}
 	return out
 }
 
-// TestTypedObjectsFromTheDocument checks that server-side apply finds the keys of lists in the
+// TestServerSideApplyFindsListKeys checks that server-side apply finds the keys of lists in the
 // models.
-func TestTypedObjectsFromTheDocument(t *testing.T) {
-	c, err := managedfields.NewTypeConverter(v3(t, service(t), "api/v1").Components.Schemas, false)
+func TestServerSideApplyFindsListKeys(t *testing.T) {
+	typeConverter, err := managedfields.NewTypeConverter(v3(t, service(t), "api/v1").Components.Schemas, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +436,7 @@ func TestTypedObjectsFromTheDocument(t *testing.T) {
 		{"name":"c","image":"i","ports":[{"containerPort":80},{"containerPort":80,"protocol":"UDP"}],"resources":{"limits":{"cpu":1}}}]}}`), &u); err != nil {
 		t.Fatal(err)
 	}
-	typed, err := c.ObjectToTyped(&u)
+	typed, err := typeConverter.ObjectToTyped(&u)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,9 +453,9 @@ func TestTypedObjectsFromTheDocument(t *testing.T) {
 	}
 }
 
-// TestStrategicMergeFromTheDocument checks that a strategic merge finds the keys of lists in the
+// TestStrategicMergeFindsListKeys checks that a strategic merge finds the keys of lists in the
 // models.
-func TestStrategicMergeFromTheDocument(t *testing.T) {
+func TestStrategicMergeFindsListKeys(t *testing.T) {
 	schemas := v3(t, service(t), "apis/apps/v1").Components.Schemas
 	meta := &strategicpatch.PatchMetaFromOpenAPIV3{SchemaList: schemas, Schema: schemas["io.k8s.api.apps.v1.Deployment"]}
 	got, err := strategicpatch.StrategicMergePatchUsingLookupPatchMeta(

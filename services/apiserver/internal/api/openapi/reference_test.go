@@ -12,55 +12,56 @@ import (
 	"k8s.io/client-go/openapi/openapitest"
 )
 
-// knownDifferences explains the differences from the documents of a 1.26 API server in client-go. Those
-// have all features but enums. what is the kind of a difference, and path a suffix of its path.
-var knownDifferences = []struct{ what, path, why string }{
-	{what: "changed", path: ".info.version", why: "those were recorded without it"},
-	{what: "changed", path: ".description", why: "texts are those of the types, and of the parameters' options"},
-	{what: "new", path: ".description", why: "some fields were not described"},
-	{what: "changed", path: ".x-kubernetes-group-version-kind", why: "group versions came and went"},
-	{what: "new", path: ".enum", why: "those were recorded without enums"},
-	{what: "new", path: ".requestBody.required", why: "bodies are required since 1.27"},
-	{what: "new", path: ".x-kubernetes-list-type", why: "more lists say how they are merged"},
-	{what: "new", path: ".x-kubernetes-list-map-keys", why: "more lists say how they are merged"},
-	{what: "new", path: ".default", why: "defaults of the types are published"},
-	{what: "new", path: ".sendInitialEvents", why: "a parameter of 1.27"},
-	{what: "new", path: ".ignoreStoreReadErrorWithClusterBreakingPotential", why: "a parameter of 1.32"},
-	{what: "new", path: "/log.parameters.stream", why: "a parameter of 1.32"},
-	{what: "new", path: "/pods/{name}/resize", why: "a sub-resource of 1.33"},
-	{what: "gone", path: ".creationTimestamp.default", why: "types that read themselves have no default since 1.28"},
-	{what: "new", path: ".$ref", why: "a reference without a default stands alone"},
-	{what: "gone", path: ".allOf", why: "a reference without a default stands alone"},
+// knownDifferences explains the differences from the documents of a 1.26 API server in client-go.
+// Those have all features but enums. path is a suffix of the path of a difference.
+var knownDifferences = []struct{ change, path, why string }{
+	{change: "changed", path: ".info.version", why: "the old documents were recorded without it"},
+	{change: "changed", path: ".description", why: "texts are those of the types, and of the parameters' options"},
+	{change: "new", path: ".description", why: "some fields were not described"},
+	{change: "changed", path: ".x-kubernetes-group-version-kind", why: "group versions were added and removed"},
+	{change: "new", path: ".enum", why: "the old documents were recorded without enums"},
+	{change: "new", path: ".requestBody.required", why: "bodies are required since 1.27"},
+	{change: "new", path: ".x-kubernetes-list-type", why: "more lists state how they are merged"},
+	{change: "new", path: ".x-kubernetes-list-map-keys", why: "more lists state how they are merged"},
+	{change: "new", path: ".default", why: "defaults of the types are published"},
+	{change: "new", path: ".sendInitialEvents", why: "a parameter of 1.27"},
+	{change: "new", path: ".ignoreStoreReadErrorWithClusterBreakingPotential", why: "a parameter of 1.32"},
+	{change: "new", path: "/log.parameters.stream", why: "a parameter of 1.32"},
+	{change: "new", path: "/pods/{name}/resize", why: "a subresource of 1.33"},
+	{change: "gone", path: ".creationTimestamp.default", why: "types that decode themselves have no default since 1.28"},
+	{change: "new", path: ".$ref", why: "a reference without a default needs no allOf"},
+	{change: "gone", path: ".allOf", why: "a reference without a default needs no allOf"},
 
-	{what: "gone", path: ".io.k8s.api.core.v1.ClaimSource", why: "claims of pods are flat since 1.31"},
-	{what: "gone", path: ".PodResourceClaim.properties.source", why: "claims of pods are flat since 1.31"},
+	{change: "gone", path: ".io.k8s.api.core.v1.ClaimSource", why: "claims of pods are flat since 1.31"},
+	{change: "gone", path: ".PodResourceClaim.properties.source", why: "claims of pods are flat since 1.31"},
 	{
-		what: "gone",
-		path: ".PersistentVolumeClaimStatus.properties.resizeStatus",
-		why:  "allocatedResourceStatuses took its place in 1.28",
+		change: "gone",
+		path:   ".PersistentVolumeClaimStatus.properties.resizeStatus",
+		why:    "allocatedResourceStatuses replaced it in 1.28",
 	},
 	{
-		what: "changed",
-		path: ".PersistentVolumeClaimSpec.properties.resources.allOf",
-		why:  "claims have requirements of their own since 1.29",
+		change: "changed",
+		path:   ".PersistentVolumeClaimSpec.properties.resources.allOf",
+		why:    "claims have requirements of their own since 1.29",
 	},
-	{what: "gone", path: ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-merge-key", why: "it was never a list"},
-	{what: "gone", path: ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-strategy", why: "it was never a list"},
-	{what: "changed", path: ".StatefulSetSpec.required", why: "serviceName need not be given since 1.33"},
-	{what: "changed", path: ".PodFailurePolicyRule.required", why: "onPodConditions need not be given since 1.27"},
-	{what: "new", path: ".HostAlias.required", why: "ip has to be given since 1.31"},
-	{what: "new", path: ".PodIP.required", why: "ip has to be given since 1.31"},
+	{change: "gone", path: ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-merge-key", why: "it was never a list"},
+	{change: "gone", path: ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-strategy", why: "it was never a list"},
+	{change: "changed", path: ".StatefulSetSpec.required", why: "serviceName is optional since 1.33"},
+	{change: "changed", path: ".PodFailurePolicyRule.required", why: "onPodConditions is optional since 1.27"},
+	{change: "new", path: ".HostAlias.required", why: "ip is required since 1.31"},
+	{change: "new", path: ".PodIP.required", why: "ip is required since 1.31"},
 }
 
-// typesWithDecoder are types that decode themselves. Their fields may be null, so they have no default.
+// typesWithDecoder are types that decode themselves. Their fields may be null, so they have no
+// default.
 var typesWithDecoder = []string{
 	"io.k8s.apimachinery.pkg.apis.meta.v1.Time", "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
 	"io.k8s.apimachinery.pkg.api.resource.Quantity", "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
 	"io.k8s.apimachinery.pkg.runtime.RawExtension",
 }
 
-// TestDocumentsEqualKubernetes checks that the v3 documents differ from those of Kubernetes 1.26 only in
-// known ways, and that each known difference occurs.
+// TestDocumentsEqualKubernetes checks that the v3 documents differ from those of Kubernetes 1.26
+// only in known ways, and that each known difference occurs.
 func TestDocumentsEqualKubernetes(t *testing.T) {
 	recorded, err := openapitest.NewEmbeddedFileClient().Paths()
 	if err != nil {
@@ -79,8 +80,8 @@ func TestDocumentsEqualKubernetes(t *testing.T) {
 		want, got := decodeAny(t, data), decodeAny(t, body(t, h, "/openapi/v3/"+at))
 		compared++
 		for _, d := range differences("", want, got) {
-			if !explained(&d, used) {
-				t.Errorf("%s: %s is %s: got %s, want %s", at, d.path, d.what, shorten(d.got), shorten(d.want))
+			if !isExplained(&d, used) {
+				t.Errorf("%s: %s is %s: got %s, want %s", at, d.path, d.change, shorten(d.got), shorten(d.want))
 			}
 		}
 	}
@@ -88,8 +89,8 @@ func TestDocumentsEqualKubernetes(t *testing.T) {
 		t.Errorf("got %d compared documents, want at least 4", compared)
 	}
 	for _, r := range knownDifferences {
-		if !used[r.what+r.path] {
-			t.Errorf("known difference, %s at %s (%s): got none, want at least one", r.what, r.path, r.why)
+		if !used[r.change+r.path] {
+			t.Errorf("known difference, %s at %s (%s): got none, want at least one", r.change, r.path, r.why)
 		}
 	}
 }
@@ -99,15 +100,16 @@ const decodedByType = "decoded by its type"
 
 // difference is a difference of two documents.
 type difference struct {
-	what, path string // what is "new", "gone" or "changed"
-	want, got  any
+	change, path string // change is "new", "gone" or "changed"
+	want, got    any
 }
 
-// explained reports whether a difference is known, or is a new type or field. It marks the rule in used.
-func explained(d *difference, used map[string]bool) bool {
+// isExplained reports whether a difference is known, or is a new type or field. It marks the rule
+// in used.
+func isExplained(d *difference, used map[string]bool) bool {
 	for _, r := range knownDifferences {
-		if r.what == d.what && (strings.HasSuffix(d.path, r.path) || strings.Contains(d.path, r.path+".")) {
-			used[r.what+r.path] = true
+		if r.change == d.change && (strings.HasSuffix(d.path, r.path) || strings.Contains(d.path, r.path+".")) {
+			used[r.change+r.path] = true
 			return true
 		}
 	}
@@ -115,9 +117,9 @@ func explained(d *difference, used map[string]bool) bool {
 	_, property, isInProperties := strings.Cut(name, ".properties.")
 	isTypeOrField := !isInProperties || !strings.Contains(property, ".")
 	switch {
-	case d.what == "new" && isTypeOrField:
+	case d.change == "new" && isTypeOrField:
 		return strings.HasPrefix(d.path, ".components.schemas.io.k8s.api")
-	case d.what == "gone" && strings.HasSuffix(d.path, ".default"):
+	case d.change == "gone" && strings.HasSuffix(d.path, ".default"):
 		return reflect.DeepEqual(d.want, map[string]any{}) && d.got == decodedByType
 	}
 	return false

@@ -47,12 +47,12 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		remote.Document.ServeHTTP(w, r)
 		return
 	}
-	e := snap.byPath[path]
-	if e == nil {
+	entry := snap.byPath[path]
+	if entry == nil {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	s.serveDocument(w, r, e.doc, "v3", e.path)
+	s.serveDocument(w, r, entry.doc, "v3", entry.path)
 }
 
 // respondError responds with an error. If the client has disconnected, it replaces the error, so
@@ -88,14 +88,14 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 		w.WriteHeader(http.StatusNotAcceptable)
 		return
 	}
-	c, err := d.content(r.Context(), &SchemaCache{}, protobuf)
+	content, err := d.content(r.Context(), &SchemaCache{}, protobuf)
 	if err != nil {
 		s.respondError(w, r, err)
 		return
 	}
 	if requested := r.URL.Query().Get("hash"); requested != "" && path != "" {
-		if requested != c.etag {
-			http.Redirect(w, r, hashedURL(path, c.etag), http.StatusMovedPermanently)
+		if requested != content.etag {
+			http.Redirect(w, r, hashedURL(path, content.etag), http.StatusMovedPermanently)
 			return
 		}
 		// The URL identifies the content, so it can be cached forever.
@@ -106,12 +106,12 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 	if protobuf {
 		header.Set("Content-Type", "application/com.github.proto-openapi.spec."+version+".v1.0+protobuf")
 	}
-	header.Set("ETag", strconv.Quote(c.etag))
-	body := c.gzip
+	header.Set("ETag", strconv.Quote(content.etag))
+	body := content.gzip
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		header.Set("Content-Encoding", "gzip")
 	} else {
-		data, release, err := c.uncompressed()
+		data, release, err := content.uncompressed()
 		if err != nil {
 			s.respondError(w, r, err)
 			return
@@ -119,7 +119,7 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 		defer release()
 		body = data
 	}
-	http.ServeContent(w, r, "", c.built, bytes.NewReader(body))
+	http.ServeContent(w, r, "", content.built, bytes.NewReader(body))
 }
 
 // acceptedForm returns whether the client prefers protobuf to JSON, or ok=false if it accepts

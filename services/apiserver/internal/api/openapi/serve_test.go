@@ -19,8 +19,9 @@ import (
 	openapiproto "k8s.io/kube-openapi/pkg/util/proto"
 )
 
-// TestProtobufForms checks that the Protobuf form of a document has the models of the JSON form.
-func TestProtobufForms(t *testing.T) {
+// TestProtobufFormHasModelsOfJSON checks that the Protobuf form of a document has the models of the
+// JSON form.
+func TestProtobufFormHasModelsOfJSON(t *testing.T) {
 	h := service(t)
 	doc := &openapiv2.Document{}
 	if err := proto.Unmarshal(body(t, h, "/openapi/v2", "Accept", protoV2), doc); err != nil {
@@ -49,14 +50,14 @@ func TestProtobufForms(t *testing.T) {
 func TestClientReadsV2AndV3(t *testing.T) {
 	server := httptest.NewServer(service(t))
 	defer server.Close()
-	c, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL})
+	discoveryClient, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if doc, err := c.OpenAPISchema(); err != nil || len(doc.Paths.Path) == 0 {
+	if doc, err := discoveryClient.OpenAPISchema(); err != nil || len(doc.Paths.Path) == 0 {
 		t.Errorf("v2: got error %v, want a document with paths", err)
 	}
-	root := openapi3.NewRoot(c.OpenAPIV3())
+	root := openapi3.NewRoot(discoveryClient.OpenAPIV3())
 	gvs, err := root.GroupVersions()
 	if err != nil || !slices.Contains(gvs, schema.GroupVersion{Group: "apps", Version: "v1"}) {
 		t.Fatalf("got group versions %v, %v, want apps/v1 among them", gvs, err)
@@ -72,11 +73,11 @@ func TestClientReadsV2AndV3(t *testing.T) {
 func TestDocumentsAreCachedByHash(t *testing.T) {
 	h := service(t)
 	address := index(t, h)["apis/batch/v1"]
-	w := get(t, h, address)
-	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "public, immutable" || w.Header().Get("Expires") == "" {
-		t.Errorf("by hash: got code %d and headers %v, want %d, Cache-Control \"public, immutable\" and Expires", w.Code, w.Header(), http.StatusOK)
+	response := get(t, h, address)
+	if response.Code != http.StatusOK || response.Header().Get("Cache-Control") != "public, immutable" || response.Header().Get("Expires") == "" {
+		t.Errorf("by hash: got code %d and headers %v, want %d, Cache-Control \"public, immutable\" and Expires", response.Code, response.Header(), http.StatusOK)
 	}
-	tag := w.Header().Get("ETag")
+	tag := response.Header().Get("ETag")
 	if again := get(t, h, "/openapi/v3/apis/batch/v1", "If-None-Match", tag); again.Code != http.StatusNotModified ||
 		again.Body.Len() != 0 {
 		t.Errorf("with ETag: got code %d and %d bytes, want %d and none", again.Code, again.Body.Len(), http.StatusNotModified)
@@ -108,27 +109,27 @@ func TestAcceptSelectsMediaType(t *testing.T) {
 		{path: "/openapi/v3/apis/batch/v1", accept: protoV3 + ", application/json", want: protoV3},
 		{path: "/openapi/v3/apis/batch/v1", accept: "text/html, application/json", want: "application/json"},
 	} {
-		w := get(t, h, test.path, "Accept", test.accept)
+		response := get(t, h, test.path, "Accept", test.accept)
 		if test.want == "" {
-			if w.Code != http.StatusNotAcceptable {
-				t.Errorf("%s as %q: got %d, want %v", test.path, test.accept, w.Code, http.StatusNotAcceptable)
+			if response.Code != http.StatusNotAcceptable {
+				t.Errorf("%s as %q: got %d, want %v", test.path, test.accept, response.Code, http.StatusNotAcceptable)
 			}
 			continue
 		}
-		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != test.want {
-			t.Errorf("%s as %q: got %d %q, want %v, %v", test.path, test.accept, w.Code, got, http.StatusOK, test.want)
+		if got := response.Header().Get("Content-Type"); response.Code != http.StatusOK || got != test.want {
+			t.Errorf("%s as %q: got %d %q, want %v, %v", test.path, test.accept, response.Code, got, http.StatusOK, test.want)
 		}
 	}
 	for _, path := range []string{"/openapi/v3/apis/nope/v1", "/openapi/v4", "/openapi/v2/x", "/openapi/v2/", "/openapi/v3/"} {
-		if w := get(t, h, path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: got %d, want %v", path, w.Code, http.StatusNotFound)
+		if response := get(t, h, path); response.Code != http.StatusNotFound {
+			t.Errorf("%s: got %d, want %v", path, response.Code, http.StatusNotFound)
 		}
 	}
 	r := httptest.NewRequest(http.MethodPost, "/openapi/v2", nil)
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	if w.Code != http.StatusOK {
-		t.Errorf("POST: got %d, want %v", w.Code, http.StatusOK)
+	response := httptest.NewRecorder()
+	h.ServeHTTP(response, r)
+	if response.Code != http.StatusOK {
+		t.Errorf("POST: got %d, want %v", response.Code, http.StatusOK)
 	}
 }
 
@@ -137,15 +138,15 @@ func TestAcceptSelectsMediaType(t *testing.T) {
 func TestDocumentsAreCompressed(t *testing.T) {
 	h := service(t)
 	plain := body(t, h, "/openapi/v3/apis/apps/v1")
-	w := get(t, h, "/openapi/v3/apis/apps/v1", "Accept-Encoding", "gzip")
-	if w.Header().Get("Content-Encoding") != "gzip" || w.Body.Len() > len(plain)/4 {
-		t.Fatalf("got headers %v, %d bytes, want gzip and at most a quarter of %d", w.Header(), w.Body.Len(), len(plain))
+	response := get(t, h, "/openapi/v3/apis/apps/v1", "Accept-Encoding", "gzip")
+	if response.Header().Get("Content-Encoding") != "gzip" || response.Body.Len() > len(plain)/4 {
+		t.Fatalf("got headers %v, %d bytes, want gzip and at most a quarter of %d", response.Header(), response.Body.Len(), len(plain))
 	}
-	z, err := gzip.NewReader(w.Body)
+	reader, err := gzip.NewReader(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := io.ReadAll(z)
+	got, err := io.ReadAll(reader)
 	if err != nil || !bytes.Equal(got, plain) {
 		t.Errorf("after decompression: got another document (%v), want the same", err)
 	}
@@ -154,21 +155,21 @@ func TestDocumentsAreCompressed(t *testing.T) {
 // BenchmarkFirstIndex builds the v3 documents of all built-in kinds.
 func BenchmarkFirstIndex(b *testing.B) {
 	for b.Loop() {
-		s, err := newService()
+		service, err := newService()
 		if err != nil {
 			b.Fatal(err)
 		}
-		body(b, s, "/openapi/v3")
+		body(b, service, "/openapi/v3")
 	}
 }
 
 // BenchmarkFirstV2 builds the v2 document of all built-in kinds.
 func BenchmarkFirstV2(b *testing.B) {
 	for b.Loop() {
-		s, err := newService()
+		service, err := newService()
 		if err != nil {
 			b.Fatal(err)
 		}
-		body(b, s, "/openapi/v2")
+		body(b, service, "/openapi/v2")
 	}
 }

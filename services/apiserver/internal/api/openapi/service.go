@@ -123,12 +123,12 @@ func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*
 		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
 	}
 	service.builtIn = service.rootEntries()
-	for _, g := range catalog.Groups() {
-		if g.Name != "" {
-			service.builtIn = append(service.builtIn, service.groupEntry(g.Name))
+	for _, group := range catalog.Groups() {
+		if group.Name != "" {
+			service.builtIn = append(service.builtIn, service.groupEntry(group.Name))
 		}
-		for _, v := range g.Versions {
-			gv := schema.GroupVersion{Group: g.Name, Version: v}
+		for _, v := range group.Versions {
+			gv := schema.GroupVersion{Group: group.Name, Version: v}
 			service.builtIn = append(service.builtIn, service.builtInEntry(apiPath(gv), func() []path {
 				d := &describer{gv: gv, params: service.params(), media: &service.media, newObject: service.newObject}
 				return d.describeGroupVersion(sortedKinds(kinds[gv]))
@@ -286,20 +286,20 @@ func (s *Service) newV2Spec(entries []*entry) (*spec.Swagger, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := newModels(facts, s.kindsOf(allVersions(facts)), formV2, s.enums)
+	models := newModels(facts, s.kindsOf(allVersions(facts)), formV2, s.enums)
 	var all []path
 	customModels := map[string]*spec.Schema{}
 	for _, e := range entries {
 		ps := e.paths()
 		if e.schemas == nil {
-			m.addReferenced(ps)
+			models.addReferenced(ps)
 		} else {
-			e.renameConflicts(m)
-			maps.Copy(customModels, e.schemas(m, caches.cacheFor(e)))
+			e.renameConflicts(models)
+			maps.Copy(customModels, e.schemas(models, caches.cacheFor(e)))
 		}
 		all = append(all, ps...)
 	}
-	return newV2(all, m, customModels, s.release), nil
+	return newV2(all, models, customModels, s.release), nil
 }
 
 // allVersions returns all group versions that the API has or had. The models of DeleteOptions and
@@ -326,15 +326,15 @@ func customVersions(facts *typefacts.Facts) []schema.GroupVersion {
 // kindsOf returns the function models.kinds. It returns the served group version kinds of a type.
 // For types that belong to every group version, it returns the kinds in the given versions.
 func (s *Service) kindsOf(versions []schema.GroupVersion) func(reflect.Type) []schema.GroupVersionKind {
-	return func(t reflect.Type) []schema.GroupVersionKind {
-		if t == reflect.TypeFor[metav1.WatchEvent]() || t == reflect.TypeFor[metav1.DeleteOptions]() {
+	return func(typ reflect.Type) []schema.GroupVersionKind {
+		if typ == reflect.TypeFor[metav1.WatchEvent]() || typ == reflect.TypeFor[metav1.DeleteOptions]() {
 			var out []schema.GroupVersionKind
 			for _, gv := range versions {
-				out = append(out, gv.WithKind(t.Name()))
+				out = append(out, gv.WithKind(typ.Name()))
 			}
 			return sortedGVKs(out)
 		}
-		return s.servedKinds(t)
+		return s.servedKinds(typ)
 	}
 }
 

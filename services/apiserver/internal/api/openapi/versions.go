@@ -147,18 +147,18 @@ func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 // refTo defines a parameter, unless it is already defined, and returns a reference to it. As in
 // Kubernetes, the name of the definition ends with a hash of the parameter's JSON: the first six
 // bytes of FNV-1 in URL-safe base64.
-func (c *sharedParameters) refTo(p spec.Parameter) spec.Parameter {
-	data, err := json.Marshal(p)
+func (c *sharedParameters) refTo(parameter spec.Parameter) spec.Parameter {
+	data, err := json.Marshal(parameter)
 	if err != nil {
-		return p
+		return parameter
 	}
 	name, ok := c.names[string(data)]
 	if !ok {
 		sum := fnv.New64()
 		_, _ = sum.Write(data)
-		name = p.Name + "-" + base64.URLEncoding.EncodeToString(sum.Sum(nil)[:6])
+		name = parameter.Name + "-" + base64.URLEncoding.EncodeToString(sum.Sum(nil)[:6])
 		c.names[string(data)] = name
-		c.used[name] = p
+		c.used[name] = parameter
 	}
 	return spec.Parameter{Refable: spec.Refable{Ref: spec.MustCreateRef("#/parameters/" + name)}}
 }

@@ -43,15 +43,15 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 			}
 		}
 		service.Replace(groups, nil)
-		c := send(t, service, "/openapi/v3", "", seats{})
+		client := send(t, service, "/openapi/v3", "", seats{})
 		synctest.Wait()
 		if n := started.Load(); n != 2 {
 			t.Errorf("got %d concurrent builds on 3 processors, want 2", n)
 		}
 		close(gate)
 		synctest.Wait()
-		if !c.hasEnded() || started.Load() != 6 {
-			t.Errorf("got ended %t, %d builds, want 6", c.hasEnded(), started.Load())
+		if !client.hasEnded() || started.Load() != 6 {
+			t.Errorf("got ended %t, %d builds, want 6", client.hasEnded(), started.Load())
 		}
 	})
 }
@@ -59,16 +59,16 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 // TestDocumentsShareCommonParts checks that documents that are built together share the work for
 // common parts.
 func TestDocumentsShareCommonParts(t *testing.T) {
-	s := newSmallService(t)
-	get(t, s, "/openapi/v3")
+	service := newSmallService(t)
+	get(t, service, "/openapi/v3")
 	// allocatedBytes returns the bytes allocated by building the documents of many versions.
 	allocatedBytes := func(versions int) uint64 {
 		groups := manyWidgets(t, versions)
-		s.Replace(nil, nil)
+		service.Replace(nil, nil)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		s.Replace(groups, nil)
-		get(t, s, "/openapi/v3")
+		service.Replace(groups, nil)
+		get(t, service, "/openapi/v3")
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc
 	}
@@ -81,13 +81,13 @@ func TestDocumentsShareCommonParts(t *testing.T) {
 func BenchmarkManyVersions(b *testing.B) {
 	for path, accept := range map[string]string{"/openapi/v3": "", "/openapi/v2": protoV2} {
 		b.Run(path[len("/openapi/"):], func(b *testing.B) {
-			s, groups := newSmallService(b), manyWidgets(b, 100)
-			get(b, s, path)
+			service, groups := newSmallService(b), manyWidgets(b, 100)
+			get(b, service, path)
 			b.ReportAllocs()
 			for b.Loop() {
-				s.Replace(nil, nil)
-				s.Replace(groups, nil)
-				get(b, s, path, "Accept", accept)
+				service.Replace(nil, nil)
+				service.Replace(groups, nil)
+				get(b, service, path, "Accept", accept)
 			}
 		})
 	}

@@ -105,7 +105,7 @@ func (i *Info) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: i.Group, Version: i.Version, Resource: i.Resource}
 }
 
-// LongRunning reports whether the request has no deadline and lasts as long as the client wants.
+// LongRunning reports whether the request has no deadline: it lasts until the client ends it.
 func (i *Info) LongRunning() bool {
 	switch {
 	case i.Delegate != nil:

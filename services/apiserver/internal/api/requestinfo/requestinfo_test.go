@@ -26,7 +26,8 @@ func fullCatalog(t testing.TB) (*registry.Catalog, *apiset.Set) {
 	return c, apiset.Builder{}.Set(c, 0)
 }
 
-// describe returns a request info in one line, in brackets if it has no target.
+// describe returns a request info in one line: the verb, the group version, the namespace, and the
+// resource with the name and the subresource. The line is in brackets if the info has no target.
 func describe(o *requestinfo.Info) string {
 	if !o.IsResource {
 		return o.Verb + " -"
@@ -44,11 +45,24 @@ func describe(o *requestinfo.Info) string {
 	return text
 }
 
+// resolveCase is a request. want is its Info as describe returns it.
+type resolveCase struct{ method, path, want string }
+
+// checkResolved resolves each request with a set of kinds.
+func checkResolved(t *testing.T, kinds *apiset.Set, cases []resolveCase) {
+	t.Helper()
+	for _, test := range cases {
+		if got := describe(requestinfo.Resolve(httptest.NewRequest(test.method, test.path, nil), kinds)); got != test.want {
+			t.Errorf("%s %s: got %q, want %q", test.method, test.path, got, test.want)
+		}
+	}
+}
+
 // TestResolveNamesVerbAndResource checks the verb and the resource of requests by their method and
 // path.
 func TestResolveNamesVerbAndResource(t *testing.T) {
 	_, kinds := fullCatalog(t)
-	for _, test := range []struct{ method, path, want string }{
+	checkResolved(t, kinds, []resolveCase{
 		{method: "GET", path: "/healthz", want: "get -"},
 		{method: "POST", path: "/", want: "post -"},
 		{method: "GET", path: "/api", want: "get -"},
@@ -84,8 +98,17 @@ func TestResolveNamesVerbAndResource(t *testing.T) {
 		{method: "GET", path: "/api/v1/namespaces//pods", want: "list /v1 pods"},
 		{method: "GET", path: "/api/v1/namespaces//pods/p", want: "get /v1 pods/p"},
 		{method: "GET", path: "/api/v1/nodes/n/proxy/x//y", want: "get /v1 nodes/n/proxy"},
+	})
+	info := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds)
+	if want := []string{"x", "", "y"}; !slices.Equal(info.Subpath, want) {
+		t.Errorf("got proxied path %q, want %q", info.Subpath, want)
+	}
+}
 
-		// Deprecated watch paths.
+// TestResolveReadsDeprecatedWatchPaths checks the resources of paths with the prefix watch.
+func TestResolveReadsDeprecatedWatchPaths(t *testing.T) {
+	_, kinds := fullCatalog(t)
+	checkResolved(t, kinds, []resolveCase{
 		{method: "GET", path: "/api/v1/watch/pods", want: "watch /v1 pods"},
 		{method: "GET", path: "/api/v1/watch/namespaces/a/pods", want: "watch /v1 a pods"},
 		{method: "GET", path: "/api/v1/watch/namespaces/a/pods/p", want: "watch /v1 a pods/p"},
@@ -96,8 +119,13 @@ func TestResolveNamesVerbAndResource(t *testing.T) {
 		{method: "GET", path: "/api/v1/watch/pods/p", want: "[watch /v1 pods/p]"},
 		{method: "GET", path: "/api/v1/watch", want: "[list /v1 watch]"},
 		{method: "GET", path: "/api/v1/watch/watch/pods", want: "[watch /v1 watch/pods]"},
+	})
+}
 
-		// Paths that resemble resources, but have no target.
+// TestResolveFindsNoTargetForUnservedPaths checks paths that resemble a resource but are not served.
+func TestResolveFindsNoTargetForUnservedPaths(t *testing.T) {
+	_, kinds := fullCatalog(t)
+	checkResolved(t, kinds, []resolveCase{
 		{method: "GET", path: "/api/v1/namespaces/a/namespaces/b", want: "[get /v1 a namespaces/b]"},
 		{method: "DELETE", path: "/api/v1/namespaces/a/namespaces/a", want: "[delete /v1 a namespaces/a]"},
 		{method: "GET", path: "/api/v1/namespaces/a/namespaces", want: "[list /v1 a namespaces]"},
@@ -115,20 +143,12 @@ func TestResolveNamesVerbAndResource(t *testing.T) {
 		{method: "DELETE", path: "/api/v1/proxy/namespaces/a/pods/p/status", want: "[proxy /v1 a pods/p]"},
 		{method: "GET", path: "/api/v2/pods", want: "[list /v2 pods]"},
 		{method: "GET", path: "/apis/v1/pods/x", want: "[list v1/pods x]"},
-	} {
-		if got := describe(requestinfo.Resolve(httptest.NewRequest(test.method, test.path, nil), kinds)); got != test.want {
-			t.Errorf("%s %s: got %q, want %q", test.method, test.path, got, test.want)
-		}
-	}
-	o := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds)
-	if !slices.Equal(o.Subpath, []string{"x", "", "y"}) {
-		t.Errorf("got proxied path %q, want %v", o.Subpath, []string{"x", "", "y"})
-	}
+	})
 }
 
-// TestLongRunning checks which requests count as long-running: watches, logs, streams and
-// proxied ones.
-func TestLongRunning(t *testing.T) {
+// TestWatchesLogsStreamsAndProxiesAreLongRunning checks that only served watches, logs, streams and
+// proxied requests count as long-running.
+func TestWatchesLogsStreamsAndProxiesAreLongRunning(t *testing.T) {
 	_, kinds := fullCatalog(t)
 	for path, want := range map[string]bool{
 		"GET /api/v1/pods?watch=1": true, "GET /api/v1/watch/pods": true, "POST /api/v1/namespaces/a/pods/p/exec": true,
@@ -147,20 +167,21 @@ func TestLongRunning(t *testing.T) {
 	}
 }
 
-// spelled returns the path of the resource that is authorized. Nothing else may be executed.
-func spelled(info *requestinfo.Info, old bool) string {
+// authorizedPath returns the path of the resource that is authorized. isWatchPath adds the deprecated
+// prefix watch.
+func authorizedPath(info *requestinfo.Info, isWatchPath bool) string {
 	path := "api/" + info.Version
 	if info.Group != "" {
 		path = "apis/" + info.Group + "/" + info.Version
 	}
-	if old {
+	if isWatchPath {
 		path += "/watch"
 	}
 	if info.Target.Namespaced && info.Namespace != "" {
 		path += "/namespaces/" + info.Namespace
 	}
 	path += "/" + info.Target.Resource
-	if info.Name != "" && (!info.Collection || old) {
+	if info.Name != "" && (!info.Collection || isWatchPath) {
 		path += "/" + info.Name
 	}
 	if info.Sub != nil {
@@ -169,13 +190,14 @@ func spelled(info *requestinfo.Info, old bool) string {
 	return strings.TrimRight(strings.Join(append([]string{path}, info.Subpath...), "/"), "/")
 }
 
-// checkOperation compares the executed with the authorized operation.
-func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, info *requestinfo.Info) {
+// requireSameOperation checks that the operation that the server executes for a request is the
+// operation that it authorizes.
+func requireSameOperation(t interface{ Errorf(string, ...any) }, r *http.Request, info *requestinfo.Info) {
 	if info.Target == nil {
 		return
 	}
-	old := strings.Contains("/"+strings.Trim(r.URL.Path, "/"), "/"+info.Version+"/watch/")
-	if got, want := spelled(info, old), strings.Trim(r.URL.Path, "/"); got != want {
+	isWatchPath := strings.Contains("/"+strings.Trim(r.URL.Path, "/"), "/"+info.Version+"/watch/")
+	if got, want := authorizedPath(info, isWatchPath), strings.Trim(r.URL.Path, "/"); got != want {
 		t.Errorf("%s %q: got path %q, want %v", r.Method, r.URL.Path, got, want)
 	}
 	if info.Target.GVR() != info.GVR() {
@@ -188,13 +210,13 @@ func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, info
 	if sub != info.Subresource {
 		t.Errorf("%q: got it authorized for subresource %q, executed on %q, want the same", r.URL.Path, info.Subresource, sub)
 	}
-	self := info.Resource == "namespaces" && info.Namespace == info.Name
-	if !info.Target.Namespaced && info.Namespace != "" && !self {
+	isOwnNamespace := info.Resource == "namespaces" && info.Namespace == info.Name
+	if !info.Target.Namespaced && info.Namespace != "" && !isOwnNamespace {
 		t.Errorf("%q: got it authorized in namespace %q, executed in the cluster scope, want the same scope", r.URL.Path, info.Namespace)
 	}
 	wanted := map[string][]string{"POST": {"create"}, "PUT": {"update"}, "PATCH": {"patch"}, "DELETE": {"delete"}, "GET": {"get"}, "HEAD": {"get"}}[r.Method]
 	switch {
-	case old:
+	case isWatchPath:
 		wanted = []string{"watch"}
 	case info.Collection && info.Verb != "create":
 		wanted = map[string][]string{"DELETE": {"deletecollection"}, "GET": {"list", "watch"}, "HEAD": {"list", "watch"}, "PUT": {"update"}, "PATCH": {"patch"}}[r.Method]
@@ -205,7 +227,7 @@ func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, info
 	if !slices.Contains(wanted, info.Verb) {
 		t.Errorf("%s %q: got verb %q, want one of %q", r.Method, r.URL, info.Verb, wanted)
 	}
-	if info.Collection && !old && info.Name != "" {
+	if info.Collection && !isWatchPath && info.Name != "" {
 		sel, err := fields.ParseSelector(info.FieldSelector)
 		if name, ok := sel.RequiresExactMatch("metadata.name"); err != nil || !ok || name != info.Name || info.Verb == "deletecollection" {
 			t.Errorf("%s %q: authorized for the name %q only, want %v", info.Verb, r.URL, info.Name, name)
@@ -213,7 +235,8 @@ func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, info
 	}
 }
 
-// TestAuthorizedOperationIsExecuted builds random paths from discovery and modifies them.
+// TestAuthorizedOperationIsExecuted checks that random paths, which are modified paths of
+// resources, are executed as they are authorized, and that every path in discovery has a target.
 func TestAuthorizedOperationIsExecuted(t *testing.T) {
 	catalog, kinds := fullCatalog(t)
 	hits := 0
@@ -268,7 +291,7 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 		if info.Target != nil {
 			hits++
 		}
-		checkOperation(t, r, info)
+		requireSameOperation(t, r, info)
 	})
 	if hits == 0 && !testing.Short() { // the few paths of the short form may all have no target
 		t.Error("no path with a target, want one")
@@ -284,7 +307,7 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 			if i >= 0 {
 				info.Sub = &k.Subresources[i]
 			}
-			path := "/" + spelled(info, false)
+			path := "/" + authorizedPath(info, false)
 			got := requestinfo.Resolve(httptest.NewRequest("GET", path, nil), kinds)
 			if got.Target != info.Target || got.Sub != info.Sub || got.Name != "n" {
 				t.Errorf("%s: got target %v, subresource %v, name %q, want %v, %v, n",
@@ -294,6 +317,7 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 	}
 }
 
+// FuzzResolve checks that any method, path and query are executed as they are authorized.
 func FuzzResolve(f *testing.F) {
 	_, kinds := fullCatalog(f)
 	f.Add("GET", "/api/v1/namespaces/a/pods/p/log", "watch=1&fieldSelector=metadata.name%3Dp")
@@ -305,6 +329,6 @@ func FuzzResolve(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, path, query string) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Method, r.URL.Path, r.URL.RawQuery = method, path, query
-		checkOperation(t, r, requestinfo.Resolve(r, kinds))
+		requireSameOperation(t, r, requestinfo.Resolve(r, kinds))
 	})
 }

@@ -39,13 +39,13 @@ func Kinds() []*registry.Kind {
 
 // complete sets what all kinds of the group share in a declaration. rules validate new objects, whose
 // old is nil, and changes.
-func complete[T registry.Object](k *registry.Kind, rules func(fld validate.Field, obj, old T)) *registry.Kind {
-	k.Group, k.Categories, k.AllowUnqualifiedFinalizers = group, []string{"api-extensions"}, true
+func complete[T registry.Object](kind *registry.Kind, rules func(fld validate.Field, obj, old T)) *registry.Kind {
+	kind.Group, kind.Categories, kind.AllowUnqualifiedFinalizers = group, []string{"api-extensions"}, true
 	// As in Kubernetes, changes validate the metadata only like the metadata of a new object.
-	k.Update.Order = registry.Order{registry.MetaRules, registry.UpdateRules}
-	k.Update.Generation, k.Update.RequireResourceVersion = true, true
-	declare.SetValidation(k, rules)
-	return k
+	kind.Update.Order = registry.Order{registry.MetaRules, registry.UpdateRules}
+	kind.Update.Generation, kind.Update.RequireResourceVersion = true, true
+	declare.SetValidation(kind, rules)
+	return kind
 }
 
 // webhookColumns returns the columns of both kinds of webhook configurations.

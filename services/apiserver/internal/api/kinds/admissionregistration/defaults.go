@@ -17,28 +17,28 @@ const (
 
 func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
 	for i := range c.Webhooks {
-		h := &c.Webhooks[i]
-		declare.SetDefaultPtr(&h.FailurePolicy, admissionv1.Fail)
-		declare.SetDefaultPtr(&h.MatchPolicy, admissionv1.Equivalent)
-		declare.SetDefaultPtr(&h.NamespaceSelector, metav1.LabelSelector{})
-		declare.SetDefaultPtr(&h.ObjectSelector, metav1.LabelSelector{})
-		declare.SetDefaultPtr(&h.TimeoutSeconds, webhookTimeout)
-		declare.SetDefaultPtr(&h.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
-		defaultClient(&h.ClientConfig)
-		defaultRules(h.Rules)
+		mutatingWebhook := &c.Webhooks[i]
+		declare.SetDefaultPtr(&mutatingWebhook.FailurePolicy, admissionv1.Fail)
+		declare.SetDefaultPtr(&mutatingWebhook.MatchPolicy, admissionv1.Equivalent)
+		declare.SetDefaultPtr(&mutatingWebhook.NamespaceSelector, metav1.LabelSelector{})
+		declare.SetDefaultPtr(&mutatingWebhook.ObjectSelector, metav1.LabelSelector{})
+		declare.SetDefaultPtr(&mutatingWebhook.TimeoutSeconds, webhookTimeout)
+		declare.SetDefaultPtr(&mutatingWebhook.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+		defaultClient(&mutatingWebhook.ClientConfig)
+		defaultRules(mutatingWebhook.Rules)
 	}
 }
 
 func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
 	for i := range c.Webhooks {
-		h := &c.Webhooks[i]
-		declare.SetDefaultPtr(&h.FailurePolicy, admissionv1.Fail)
-		declare.SetDefaultPtr(&h.MatchPolicy, admissionv1.Equivalent)
-		declare.SetDefaultPtr(&h.NamespaceSelector, metav1.LabelSelector{})
-		declare.SetDefaultPtr(&h.ObjectSelector, metav1.LabelSelector{})
-		declare.SetDefaultPtr(&h.TimeoutSeconds, webhookTimeout)
-		defaultClient(&h.ClientConfig)
-		defaultRules(h.Rules)
+		validatingWebhook := &c.Webhooks[i]
+		declare.SetDefaultPtr(&validatingWebhook.FailurePolicy, admissionv1.Fail)
+		declare.SetDefaultPtr(&validatingWebhook.MatchPolicy, admissionv1.Equivalent)
+		declare.SetDefaultPtr(&validatingWebhook.NamespaceSelector, metav1.LabelSelector{})
+		declare.SetDefaultPtr(&validatingWebhook.ObjectSelector, metav1.LabelSelector{})
+		declare.SetDefaultPtr(&validatingWebhook.TimeoutSeconds, webhookTimeout)
+		defaultClient(&validatingWebhook.ClientConfig)
+		defaultRules(validatingWebhook.Rules)
 	}
 }
 
@@ -72,14 +72,14 @@ func defaultMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) {
 }
 
 // defaultAlphaMatch is defaultMatch for the alpha version.
-func defaultAlphaMatch(m *alphav1.MatchResources) {
-	if m == nil {
+func defaultAlphaMatch(constraints *alphav1.MatchResources) {
+	if constraints == nil {
 		return
 	}
-	declare.SetDefaultPtr(&m.MatchPolicy, alphav1.Equivalent)
-	declare.SetDefaultPtr(&m.NamespaceSelector, metav1.LabelSelector{})
-	declare.SetDefaultPtr(&m.ObjectSelector, metav1.LabelSelector{})
-	for _, rules := range [][]alphav1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
+	declare.SetDefaultPtr(&constraints.MatchPolicy, alphav1.Equivalent)
+	declare.SetDefaultPtr(&constraints.NamespaceSelector, metav1.LabelSelector{})
+	declare.SetDefaultPtr(&constraints.ObjectSelector, metav1.LabelSelector{})
+	for _, rules := range [][]alphav1.NamedRuleWithOperations{constraints.ResourceRules, constraints.ExcludeResourceRules} {
 		for i := range rules {
 			declare.SetDefaultPtr(&rules[i].Scope, admissionv1.AllScopes)
 		}
@@ -91,14 +91,14 @@ func defaultPolicyBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) {
 }
 
 // defaultMatch sets the defaults of match resources, which may be nil.
-func defaultMatch(m *admissionv1.MatchResources) {
-	if m == nil {
+func defaultMatch(constraints *admissionv1.MatchResources) {
+	if constraints == nil {
 		return
 	}
-	declare.SetDefaultPtr(&m.MatchPolicy, admissionv1.Equivalent)
-	declare.SetDefaultPtr(&m.NamespaceSelector, metav1.LabelSelector{})
-	declare.SetDefaultPtr(&m.ObjectSelector, metav1.LabelSelector{})
-	for _, rules := range [][]admissionv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
+	declare.SetDefaultPtr(&constraints.MatchPolicy, admissionv1.Equivalent)
+	declare.SetDefaultPtr(&constraints.NamespaceSelector, metav1.LabelSelector{})
+	declare.SetDefaultPtr(&constraints.ObjectSelector, metav1.LabelSelector{})
+	for _, rules := range [][]admissionv1.NamedRuleWithOperations{constraints.ResourceRules, constraints.ExcludeResourceRules} {
 		for i := range rules {
 			declare.SetDefaultPtr(&rules[i].Scope, admissionv1.AllScopes)
 		}

@@ -115,14 +115,14 @@ func validateMutation(fld validate.Field, mutation *alphav1.Mutation, visible ex
 }
 
 // validateMutatingBinding validates a new or changed binding.
-func validateMutatingBinding(fld validate.Field, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
+func validateMutatingBinding(fld validate.Field, apiBinding, _ *alphav1.MutatingAdmissionPolicyBinding) {
 	spec := fld.Child("spec")
-	spec.CheckRequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
-	validate.Optional(spec, "paramRef", policyform.ParamRef(b.Spec.ParamRef), validateParamRef)
+	spec.CheckRequiredText("policyName", apiBinding.Spec.PolicyName, validate.DNSSubdomain)
+	validate.Optional(spec, "paramRef", policyform.ParamRef(apiBinding.Spec.ParamRef), validateParamRef)
 	validate.Optional(
 		spec,
 		"matchResources",
-		policyform.Match(b.Spec.MatchResources),
+		policyform.Match(apiBinding.Spec.MatchResources),
 		func(fld validate.Field, m *admissionv1.MatchResources) {
 			validateMatchResources(fld, m)
 			forbidDeleteOperation(fld, m)

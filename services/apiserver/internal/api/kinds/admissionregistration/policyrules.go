@@ -17,8 +17,8 @@ import (
 )
 
 // validatePolicy validates a policy. old is the live one, or nil.
-func validatePolicy(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
-	spec, s := fld.Child("spec"), &p.Spec
+func validatePolicy(fld validate.Field, apiPolicy, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
+	spec, s := fld.Child("spec"), &apiPolicy.Spec
 	compile = compile.forObject()
 	visible := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.RequireSet("failurePolicy", s.FailurePolicy != nil)
@@ -56,7 +56,7 @@ func validatePolicy(fld validate.Field, p, old *admissionv1.ValidatingAdmissionP
 		s.Validations,
 		func(fld validate.Field, v *admissionv1.Validation) { validateValidation(fld, v, visible, policy) },
 	)
-	validateAuditAnnotations(spec, p, visible, policy)
+	validateAuditAnnotations(spec, apiPolicy, visible, policy)
 }
 
 // validateParamKind validates the kind of a policy's parameters, which may be any kind.
@@ -93,17 +93,17 @@ func validateParamKind(fld validate.Field, paramKind *admissionv1.ParamKind) {
 }
 
 // validateMatchResources validates the match resources of a policy or binding.
-func validateMatchResources(fld validate.Field, m *admissionv1.MatchResources) {
-	fld.RequireSet("matchPolicy", m.MatchPolicy != nil)
-	validateFailureAndMatchPolicy(fld, nil, m.MatchPolicy)
-	fld.RequireSet("namespaceSelector", m.NamespaceSelector != nil)
-	fld.CheckSelector("namespaceSelector", m.NamespaceSelector, false)
-	fld.RequireSet("objectSelector", m.ObjectSelector != nil)
-	fld.CheckSelector("objectSelector", m.ObjectSelector, false)
+func validateMatchResources(fld validate.Field, constraints *admissionv1.MatchResources) {
+	fld.RequireSet("matchPolicy", constraints.MatchPolicy != nil)
+	validateFailureAndMatchPolicy(fld, nil, constraints.MatchPolicy)
+	fld.RequireSet("namespaceSelector", constraints.NamespaceSelector != nil)
+	fld.CheckSelector("namespaceSelector", constraints.NamespaceSelector, false)
+	fld.RequireSet("objectSelector", constraints.ObjectSelector != nil)
+	fld.CheckSelector("objectSelector", constraints.ObjectSelector, false)
 	for _, list := range []struct {
 		name  string
 		rules []admissionv1.NamedRuleWithOperations
-	}{{"resourceRules", m.ResourceRules}, {"excludeResourceRules", m.ExcludeResourceRules}} {
+	}{{"resourceRules", constraints.ResourceRules}, {"excludeResourceRules", constraints.ExcludeResourceRules}} {
 		validate.Each(fld, list.name, list.rules, func(fld validate.Field, r *admissionv1.NamedRuleWithOperations) {
 			names := validate.Set[string]{}
 			for i, name := range r.ResourceNames {
@@ -123,46 +123,46 @@ func reservedWords() []string {
 		"let", "loop", "package", "namespace", "return", "var", "void", "while"}
 }
 
-func validateVariable(fld validate.Field, v *admissionv1.Variable, visible expressions.VariableSet, policy *expressions.Policy) {
+func validateVariable(fld validate.Field, variable *admissionv1.Variable, visible expressions.VariableSet, policy *expressions.Policy) {
 	switch {
-	case strings.TrimSpace(v.Name) == "":
+	case strings.TrimSpace(variable.Name) == "":
 		fld.Required("name", "name is not specified")
-	case !identifier.MatchString(v.Name) || slices.Contains(reservedWords(), v.Name):
-		fld.Invalid("name", v.Name, "name is not a valid CEL identifier")
+	case !identifier.MatchString(variable.Name) || slices.Contains(reservedWords(), variable.Name):
+		fld.Invalid("name", variable.Name, "name is not a valid CEL identifier")
 	}
-	if strings.TrimSpace(v.Expression) == "" {
+	if strings.TrimSpace(variable.Expression) == "" {
 		fld.Required("expression", "expression is not specified")
 	} else {
-		reportInvalidExpression(fld, "expression", v.Expression, policy.Declare(visible, v.Name, v.Expression))
+		reportInvalidExpression(fld, "expression", variable.Expression, policy.Declare(visible, variable.Name, variable.Expression))
 	}
 }
 
 func validateValidation(
 	fld validate.Field,
-	v *admissionv1.Validation,
+	validation *admissionv1.Validation,
 	visible expressions.VariableSet,
 	policy *expressions.Policy,
 ) {
-	if strings.TrimSpace(v.Expression) == "" {
+	if strings.TrimSpace(validation.Expression) == "" {
 		fld.Required("expression", "expression is not specified")
 	} else {
-		reportInvalidExpression(fld, "expression", v.Expression, policy.Check(visible, v.Expression, cel.BoolType))
+		reportInvalidExpression(fld, "expression", validation.Expression, policy.Check(visible, validation.Expression, cel.BoolType))
 	}
-	if v.MessageExpression != "" {
-		if strings.TrimSpace(v.MessageExpression) == "" {
-			fld.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
+	if validation.MessageExpression != "" {
+		if strings.TrimSpace(validation.MessageExpression) == "" {
+			fld.Invalid("messageExpression", validation.MessageExpression, "must be non-empty if specified")
 		} else {
 			visible.Authorizer = false
-			reportInvalidExpression(fld, "messageExpression", v.MessageExpression, policy.Check(visible, v.MessageExpression, cel.StringType))
+			reportInvalidExpression(fld, "messageExpression", validation.MessageExpression, policy.Check(visible, validation.MessageExpression, cel.StringType))
 		}
 	}
-	switch text := strings.TrimSpace(v.Message); {
-	case v.Message != "" && text == "":
-		fld.Invalid("message", v.Message, "message must be non-empty if specified")
+	switch text := strings.TrimSpace(validation.Message); {
+	case validation.Message != "" && text == "":
+		fld.Invalid("message", validation.Message, "message must be non-empty if specified")
 	case strings.ContainsAny(text, "\n\r"):
-		fld.Invalid("message", v.Message, "message must not contain line breaks")
+		fld.Invalid("message", validation.Message, "message must not contain line breaks")
 	}
-	validate.OptionalOneOf(fld, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
+	validate.OptionalOneOf(fld, "reason", validation.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
 		metav1.StatusReasonRequestEntityTooLarge)
 }
 
@@ -177,19 +177,19 @@ const (
 
 func validateAuditAnnotations(
 	spec validate.Field,
-	p *admissionv1.ValidatingAdmissionPolicy,
+	apiPolicy *admissionv1.ValidatingAdmissionPolicy,
 	visible expressions.VariableSet,
 	policy *expressions.Policy,
 ) {
-	annotations := p.Spec.AuditAnnotations
+	annotations := apiPolicy.Spec.AuditAnnotations
 	if len(annotations) > maxAnnotations {
 		spec.Invalid("auditAnnotations", annotations,
 			fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations))
 	}
 	keys := validate.Set[string]{}
 	validate.Each(spec, "auditAnnotations", annotations, func(fld validate.Field, auditAnnotation *admissionv1.AuditAnnotation) {
-		if p.Name != "" {
-			fld.CheckText("key", p.Name+"/"+auditAnnotation.Key, validate.QualifiedName)
+		if apiPolicy.Name != "" {
+			fld.CheckText("key", apiPolicy.Name+"/"+auditAnnotation.Key, validate.QualifiedName)
 		} else {
 			fld.Invalid("key", auditAnnotation.Key, "requires metadata.name be non-empty")
 		}
@@ -228,25 +228,25 @@ func validatePolicyStatus(fld validate.Field, policy, _ *admissionv1.ValidatingA
 	status.CheckConditions("conditions", policy.Status.Conditions)
 }
 
-func validateBinding(fld validate.Field, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+func validateBinding(fld validate.Field, apiBinding, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
 	spec := fld.Child("spec")
-	spec.CheckRequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
-	validate.Optional(spec, "paramRef", b.Spec.ParamRef, validateParamRef)
-	validate.Optional(spec, "matchResources", b.Spec.MatchResources, validateMatchResources)
-	validateActions(spec, b.Spec.ValidationActions)
+	spec.CheckRequiredText("policyName", apiBinding.Spec.PolicyName, validate.DNSSubdomain)
+	validate.Optional(spec, "paramRef", apiBinding.Spec.ParamRef, validateParamRef)
+	validate.Optional(spec, "matchResources", apiBinding.Spec.MatchResources, validateMatchResources)
+	validateActions(spec, apiBinding.Spec.ValidationActions)
 }
 
-func validateParamRef(fld validate.Field, r *admissionv1.ParamRef) {
+func validateParamRef(fld validate.Field, paramRef *admissionv1.ParamRef) {
 	const either = "name and selector are mutually exclusive"
-	both := r.Name != "" && r.Selector != nil
-	if r.Name != "" {
-		fld.CheckText("name", r.Name, validate.PathSegment)
+	both := paramRef.Name != "" && paramRef.Selector != nil
+	if paramRef.Name != "" {
+		fld.CheckText("name", paramRef.Name, validate.PathSegment)
 	}
 	fld.ForbidSet("name", both, either)
-	fld.CheckSelector("selector", r.Selector, false)
+	fld.CheckSelector("selector", paramRef.Selector, false)
 	fld.ForbidSet("selector", both, either)
-	fld.RequireSetWithDetail("", r.Name != "" || r.Selector != nil, "one of name or selector must be specified")
-	if action := r.ParameterNotFoundAction; action == nil || *action == "" {
+	fld.RequireSetWithDetail("", paramRef.Name != "" || paramRef.Selector != nil, "one of name or selector must be specified")
+	if action := paramRef.ParameterNotFoundAction; action == nil || *action == "" {
 		fld.Required("parameterNotFoundAction", "")
 	} else {
 		validate.OneOf(fld, "parameterNotFoundAction", *action, admissionv1.DenyAction, admissionv1.AllowAction)

@@ -100,8 +100,8 @@ func validateResources(fld validate.Field, resources []string) {
 // maxConditions is the maximum number of match conditions of a webhook or policy.
 const maxConditions = 64
 
-// validateMatchConditions validates the match conditions of a webhook or policy. visible are the variables
-// of their expressions.
+// validateMatchConditions validates the match conditions of a webhook or policy. visible are the
+// variables of their expressions.
 func validateMatchConditions(
 	fld validate.Field,
 	conditions []admissionv1.MatchCondition,
@@ -110,15 +110,15 @@ func validateMatchConditions(
 ) {
 	validate.MaxItems(fld, "matchConditions", conditions, maxConditions)
 	names := validate.Set[string]{}
-	validate.Each(fld, "matchConditions", conditions, func(fld validate.Field, c *admissionv1.MatchCondition) {
-		if expression := strings.TrimSpace(c.Expression); expression == "" {
+	validate.Each(fld, "matchConditions", conditions, func(fld validate.Field, matchCondition *admissionv1.MatchCondition) {
+		if expression := strings.TrimSpace(matchCondition.Expression); expression == "" {
 			fld.Required("expression", "")
 		} else if engine := compilerOrError(fld, "expression", compile); engine != nil {
 			reportInvalidExpression(fld, "expression", expression, engine.Check(visible, expression, cel.BoolType))
 		}
-		fld.CheckRequiredText("name", c.Name, validate.QualifiedName)
-		if c.Name != "" {
-			validate.Unique(fld, "name", c.Name, names)
+		fld.CheckRequiredText("name", matchCondition.Name, validate.QualifiedName)
+		if matchCondition.Name != "" {
+			validate.Unique(fld, "name", matchCondition.Name, names)
 		}
 	})
 }

@@ -21,11 +21,11 @@ type hook struct {
 func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []hook {
 	hooks := make([]hook, len(c.Webhooks))
 	for i := range c.Webhooks {
-		w := &c.Webhooks[i]
-		hooks[i] = hook{reinvocation: w.ReinvocationPolicy, ValidatingWebhook: admissionv1.ValidatingWebhook{
-			Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
-			NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects,
-			TimeoutSeconds: w.TimeoutSeconds, AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
+		mutatingWebhook := &c.Webhooks[i]
+		hooks[i] = hook{reinvocation: mutatingWebhook.ReinvocationPolicy, ValidatingWebhook: admissionv1.ValidatingWebhook{
+			Name: mutatingWebhook.Name, ClientConfig: mutatingWebhook.ClientConfig, Rules: mutatingWebhook.Rules, FailurePolicy: mutatingWebhook.FailurePolicy, MatchPolicy: mutatingWebhook.MatchPolicy,
+			NamespaceSelector: mutatingWebhook.NamespaceSelector, ObjectSelector: mutatingWebhook.ObjectSelector, SideEffects: mutatingWebhook.SideEffects,
+			TimeoutSeconds: mutatingWebhook.TimeoutSeconds, AdmissionReviewVersions: mutatingWebhook.AdmissionReviewVersions, MatchConditions: mutatingWebhook.MatchConditions,
 		}}
 	}
 	return hooks
@@ -98,16 +98,16 @@ func validateWebhook(fld validate.Field, h *hook, allowed tolerated, compile com
 }
 
 // validateClientConfig requires either a URL or a service.
-func validateClientConfig(fld validate.Field, c *admissionv1.WebhookClientConfig) {
+func validateClientConfig(fld validate.Field, clientConfig *admissionv1.WebhookClientConfig) {
 	client := fld.Child("clientConfig")
-	switch s := c.Service; {
-	case (c.URL == nil) == (s == nil):
+	switch serviceReference := clientConfig.Service; {
+	case (clientConfig.URL == nil) == (serviceReference == nil):
 		fld.Required("clientConfig", "exactly one of url or service is required")
-	case c.URL != nil:
-		client.CheckWebhookURL("url", *c.URL)
+	case clientConfig.URL != nil:
+		client.CheckWebhookURL("url", *clientConfig.URL)
 	default:
 		// Kubernetes passes the name of the service as its namespace here.
-		client.Child("service").CheckWebhookService(s.Name, s.Namespace, s.Path, declare.Deref(s.Port))
+		client.Child("service").CheckWebhookService(serviceReference.Name, serviceReference.Namespace, serviceReference.Path, declare.Deref(serviceReference.Port))
 	}
 }
 

@@ -76,11 +76,11 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 
 // status returns the status subresource. It also accepts metadata, as in Kubernetes.
 func status() registry.Subresource {
-	s := declare.WithoutTable(
+	subresource := declare.WithoutTable(
 		declare.WithResetFields(declare.ValidatedStatus("CustomResourceDefinition", validateStatus), "metadata", "spec"),
 	)
-	s.Prepare = declare.AdaptUpdate(func(d, old *v1.CustomResourceDefinition) { d.Spec = old.Spec })
-	return s
+	subresource.Prepare = declare.AdaptUpdate(func(d, old *v1.CustomResourceDefinition) { d.Spec = old.Spec })
+	return subresource
 }
 
 // stored describes the older form, which Kubernetes 1.33 also stores.
@@ -108,33 +108,33 @@ func stored() registry.StorageForm {
 	}
 }
 
-func defaultDefinition(d *v1.CustomResourceDefinition) {
-	names := &d.Spec.Names
+func defaultDefinition(definition *v1.CustomResourceDefinition) {
+	names := &definition.Spec.Names
 	if names.Singular == "" {
 		names.Singular = strings.ToLower(names.Kind)
 	}
 	if names.ListKind == "" && names.Kind != "" {
 		names.ListKind = names.Kind + "List"
 	}
-	if d.Spec.Conversion == nil {
-		d.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.NoneConverter}
+	if definition.Spec.Conversion == nil {
+		definition.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.NoneConverter}
 	}
-	w := d.Spec.Conversion.Webhook
+	w := definition.Spec.Conversion.Webhook
 	if w != nil && w.ClientConfig != nil && w.ClientConfig.Service != nil && w.ClientConfig.Service.Port == nil {
 		w.ClientConfig.Service.Port = ptr.To[int32](443)
 	}
-	if len(d.Status.StoredVersions) == 0 {
-		recordStorageVersion(d)
+	if len(definition.Status.StoredVersions) == 0 {
+		recordStorageVersion(definition)
 	}
 }
 
 // recordStorageVersion adds the current storage version to the versions that stored objects may
 // have.
-func recordStorageVersion(d *v1.CustomResourceDefinition) {
-	for _, v := range d.Spec.Versions {
+func recordStorageVersion(definition *v1.CustomResourceDefinition) {
+	for _, v := range definition.Spec.Versions {
 		if v.Storage {
-			if !slices.Contains(d.Status.StoredVersions, v.Name) {
-				d.Status.StoredVersions = append(d.Status.StoredVersions, v.Name)
+			if !slices.Contains(definition.Status.StoredVersions, v.Name) {
+				definition.Status.StoredVersions = append(definition.Status.StoredVersions, v.Name)
 			}
 			return
 		}

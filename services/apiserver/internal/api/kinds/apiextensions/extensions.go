@@ -32,23 +32,23 @@ func (r *schemaRules) validateExtensions(fld validate.Field, schemaProps *v1.JSO
 }
 
 // requireType requires the type of a schema. detail is the text of the error.
-func requireType(fld validate.Field, s *v1.JSONSchemaProps, expected, detail string) {
-	switch s.Type {
+func requireType(fld validate.Field, schemaProps *v1.JSONSchemaProps, expected, detail string) {
+	switch schemaProps.Type {
 	case expected:
 	case "":
 		fld.Required("type", detail)
 	default:
-		fld.Invalid("type", s.Type, detail)
+		fld.Invalid("type", schemaProps.Type, detail)
 	}
 }
 
 // nonAtomicItemsExtension returns the name of the extension that makes the items of a set not
 // atomic, or "".
-func nonAtomicItemsExtension(s *v1.JSONSchemaProps) string {
-	if s.XListType == nil || *s.XListType != "set" || s.Items == nil || s.Items.Schema == nil {
+func nonAtomicItemsExtension(schemaProps *v1.JSONSchemaProps) string {
+	if schemaProps.XListType == nil || *schemaProps.XListType != "set" || schemaProps.Items == nil || schemaProps.Items.Schema == nil {
 		return ""
 	}
-	switch each := s.Items.Schema; {
+	switch each := schemaProps.Items.Schema; {
 	case each.Type == "array" && each.XListType != nil && *each.XListType != "atomic":
 		return "x-kubernetes-list-type"
 	case each.Type == "object" && (each.XMapType == nil || *each.XMapType != "atomic"):

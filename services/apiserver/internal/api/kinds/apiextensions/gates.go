@@ -12,15 +12,15 @@ type gates struct {
 
 // drop removes the fields of disabled gates, unless the old definition has them. old is nil on a
 // create.
-func (g gates) drop(s, old *v1.CustomResourceDefinitionSpec) {
+func (g gates) drop(spec, old *v1.CustomResourceDefinitionSpec) {
 	if !g.ratcheting && (old == nil || !anySchema(old, hasOptionalOldSelf)) {
-		for i := range s.Versions {
-			dropOptionalOldSelf(schemaOf(s.Versions[i].Schema))
+		for i := range spec.Versions {
+			dropOptionalOldSelf(schemaOf(spec.Versions[i].Schema))
 		}
 	}
 	if !g.fields && (old == nil || !hasSelectableFields(old)) {
-		for i := range s.Versions {
-			s.Versions[i].SelectableFields = nil
+		for i := range spec.Versions {
+			spec.Versions[i].SelectableFields = nil
 		}
 	}
 }

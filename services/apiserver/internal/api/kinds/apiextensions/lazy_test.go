@@ -21,18 +21,18 @@ func definitionCoders(t *testing.T) (lazy, eager *codec.KindCodec) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	objectCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range catalog.Kinds() {
-		if k.Resource == "customresourcedefinitions" {
-			plain := *k
+	for _, kind := range catalog.Kinds() {
+		if kind.Resource == "customresourcedefinitions" {
+			plain := *kind
 			plain.Stored.LazyField = nil
-			if eager, err = c.NewKindCodec(&plain); err != nil {
+			if eager, err = objectCodec.NewKindCodec(&plain); err != nil {
 				t.Fatal(err)
 			}
-			lazy = c.ForKind(k)
+			lazy = objectCodec.ForKind(kind)
 		}
 	}
 	return lazy, eager
@@ -125,8 +125,8 @@ func TestLazyDefinitions(t *testing.T) {
 	}
 }
 
-// TestUsualDefinitionsAreDecodedLazily checks that for usual definitions, the decoder gets a body without
-// the schema.
+// TestUsualDefinitionsAreDecodedLazily checks that for usual definitions, the decoder gets a body
+// without the schema.
 func TestUsualDefinitionsAreDecodedLazily(t *testing.T) {
 	lazy, _ := definitionCoders(t)
 	decodedLazily := 0

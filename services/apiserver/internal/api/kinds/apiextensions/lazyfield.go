@@ -8,27 +8,27 @@ import (
 
 // servedText implements registry.LazyField: schemas are stored in their served form.
 func servedText(stored []byte, encode func([]byte) ([]byte, error)) ([]byte, bool) {
-	o, ok := definition.OutlineOf(stored)
+	summary, ok := definition.OutlineOf(stored)
 	if !ok {
 		return nil, false
 	}
-	served, err := encode(o.Text)
+	served, err := encode(summary.Text)
 	if err != nil {
 		return nil, false
 	}
-	return o.InsertSchemas(served)
+	return summary.InsertSchemas(served)
 }
 
 // readLazily implements registry.LazyField.Decode.
 func readLazily(data []byte, decode func([]byte) (registry.Object, error)) (registry.Object, bool) {
-	o, ok := definition.OutlineOfServed(data)
+	summary, ok := definition.OutlineOfServed(data)
 	if !ok {
 		return nil, false
 	}
-	obj, err := decode(o.Text)
+	obj, err := decode(summary.Text)
 	if err != nil {
 		return nil, false
 	}
 	d, ok := obj.(*v1.CustomResourceDefinition)
-	return d, ok && o.AddSchemas(d)
+	return d, ok && summary.AddSchemas(d)
 }

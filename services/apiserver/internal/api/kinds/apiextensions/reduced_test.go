@@ -15,17 +15,17 @@ import (
 )
 
 // errorsOf returns the errors that check finds in a schema.
-func errorsOf(s *v1.JSONSchemaProps) (all []string) {
+func errorsOf(schemaProps *v1.JSONSchemaProps) (all []string) {
 	path := field.NewPath("spec")
 	r := &schemaRules{checker: &checker{cel: rules.NewCompiler()}, structural: true}
 	var errs field.ErrorList
-	if structural.Unsupported(s) != nil { // with several unsupported fields, the reported one is random
+	if structural.Unsupported(schemaProps) != nil { // with several unsupported fields, the reported one is random
 		all = append(all, "unsupported")
 	} else {
-		errs = r.checkStructure(path, s)
+		errs = r.checkStructure(path, schemaProps)
 	}
-	keywords := validate.CheckAt(path, func(fld validate.Field) { r.validateKeywords(fld, s, place{root: true}) })
-	errs = append(append(errs, keywords...), r.cel.CheckSchema(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords})...)
+	keywords := validate.CheckAt(path, func(fld validate.Field) { r.validateKeywords(fld, schemaProps, place{root: true}) })
+	errs = append(append(errs, keywords...), r.cel.CheckSchema(rules.SchemaCheck{Schema: schemaProps, Path: path, KnownErrors: keywords})...)
 	for _, e := range errs {
 		all = append(all, e.Error())
 	}
@@ -33,15 +33,15 @@ func errorsOf(s *v1.JSONSchemaProps) (all []string) {
 }
 
 // makeOdd adds something to a schema that the rules of definitions check. Some of it is invalid.
-func makeOdd(r *rand.Rand, schemaProps *v1.JSONSchemaProps) {
-	text := func(choices ...string) *string { return ptr.To(choices[r.IntN(len(choices))]) }
+func makeOdd(random *rand.Rand, schemaProps *v1.JSONSchemaProps) {
+	text := func(choices ...string) *string { return ptr.To(choices[random.IntN(len(choices))]) }
 	nested := v1.JSONSchemaProps{Type: *text("", "string", "object")}
 	changes := []func(){
 		func() { schemaProps.Type = *text("", "object", "array", "string", "null", "text") },
 		func() { schemaProps.Pattern = *text("(", "^a$") },
 		func() { schemaProps.Nullable = true },
 		func() { schemaProps.Default = &v1.JSON{Raw: []byte(*text(`"a"`, `{}`, `1`))} },
-		func() { schemaProps.XPreserveUnknownFields = ptr.To(r.IntN(3) > 0) },
+		func() { schemaProps.XPreserveUnknownFields = ptr.To(random.IntN(3) > 0) },
 		func() { schemaProps.XEmbeddedResource = true },
 		func() { schemaProps.XIntOrString = true },
 		func() { schemaProps.UniqueItems = true },
@@ -58,7 +58,7 @@ func makeOdd(r *rand.Rand, schemaProps *v1.JSONSchemaProps) {
 		func() {
 			schemaProps.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &nested}
 		},
-		func() { schemaProps.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: r.IntN(2) == 0} },
+		func() { schemaProps.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: random.IntN(2) == 0} },
 		func() { schemaProps.AdditionalItems = &v1.JSONSchemaPropsOrBool{} },
 		func() { schemaProps.Dependencies = v1.JSONSchemaDependencies{"a": {}} },
 		func() { schemaProps.Definitions = v1.JSONSchemaDefinitions{"a": nested} },
@@ -74,13 +74,13 @@ func makeOdd(r *rand.Rand, schemaProps *v1.JSONSchemaProps) {
 		},
 		func() { schemaProps.Required = []string{"a"} },
 	}
-	changes[r.IntN(len(changes))]()
+	changes[random.IntN(len(changes))]()
 }
 
 // randomSchema returns a random schema, nested up to depth. One in twelve schemas at any level is odd.
-func randomSchema(r *rand.Rand, depth int) v1.JSONSchemaProps {
+func randomSchema(random *rand.Rand, depth int) v1.JSONSchemaProps {
 	schemaProps := v1.JSONSchemaProps{
-		Type:      []string{"string", "integer", "number", "boolean", "array", "object", "object", "object"}[r.IntN(8)],
+		Type:      []string{"string", "integer", "number", "boolean", "array", "object", "object", "object"}[random.IntN(8)],
 		MaxLength: ptr.To[int64](9),
 	}
 	if depth == 0 {
@@ -88,16 +88,16 @@ func randomSchema(r *rand.Rand, depth int) v1.JSONSchemaProps {
 	}
 	switch schemaProps.Type {
 	case "array":
-		items := randomSchema(r, depth-1)
+		items := randomSchema(random, depth-1)
 		schemaProps.Items = &v1.JSONSchemaPropsOrArray{Schema: &items}
 	case "object":
 		schemaProps.Properties = map[string]v1.JSONSchemaProps{}
-		for range r.IntN(4) {
-			schemaProps.Properties[[]string{"a", "b", "c", "metadata", "kind", "apiVersion"}[r.IntN(6)]] = randomSchema(r, depth-1)
+		for range random.IntN(4) {
+			schemaProps.Properties[[]string{"a", "b", "c", "metadata", "kind", "apiVersion"}[random.IntN(6)]] = randomSchema(random, depth-1)
 		}
 	}
-	if r.IntN(12) == 0 {
-		makeOdd(r, &schemaProps)
+	if random.IntN(12) == 0 {
+		makeOdd(random, &schemaProps)
 	}
 	return schemaProps
 }
@@ -105,18 +105,18 @@ func randomSchema(r *rand.Rand, depth int) v1.JSONSchemaProps {
 // TestReducedSchemasHaveTheSameErrors checks that removing plain parts of a schema does not change
 // its errors.
 func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
-	r := rand.New(rand.NewPCG(20261123, 2))
+	random := rand.New(rand.NewPCG(20261123, 2))
 	invalid, valid, smaller := 0, 0, 0
 	for i := range 20_000 {
 		schemaProps := v1.JSONSchemaProps{
 			Type:       "object",
-			Properties: map[string]v1.JSONSchemaProps{"spec": randomSchema(r, 3), "status": randomSchema(r, 2)},
+			Properties: map[string]v1.JSONSchemaProps{"spec": randomSchema(random, 3), "status": randomSchema(random, 2)},
 		}
-		if r.IntN(4) == 0 {
-			schemaProps.Properties["metadata"] = randomSchema(r, 1)
+		if random.IntN(4) == 0 {
+			schemaProps.Properties["metadata"] = randomSchema(random, 1)
 		}
-		if r.IntN(10) == 0 {
-			makeOdd(r, &schemaProps)
+		if random.IntN(10) == 0 {
+			makeOdd(random, &schemaProps)
 		}
 		reduced := structural.Minimize(&schemaProps)
 		got, want := errorsOf(reduced), errorsOf(&schemaProps)

@@ -29,34 +29,34 @@ func validateDefinitionName(d *v1.CustomResourceDefinition, name string, prefix 
 	return errs
 }
 
-func (c *checker) validateCreate(d *v1.CustomResourceDefinition) field.ErrorList {
+func (c *checker) validateCreate(definition *v1.CustomResourceDefinition) field.ErrorList {
 	return validate.Check(func(fld validate.Field) {
-		c.forDefinition().validateSpec(fld.Child("spec"), &d.Spec, tolerance{})
-		validateNames(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
-		validateStoredVersions(fld.Child("status"), d)
-		validateApproval(fld.Child("metadata"), d, nil)
-		if d.Spec.PreserveUnknownFields {
+		c.forDefinition().validateSpec(fld.Child("spec"), &definition.Spec, tolerance{})
+		validateNames(fld.Child("status", "acceptedNames"), &definition.Status.AcceptedNames)
+		validateStoredVersions(fld.Child("status"), definition)
+		validateApproval(fld.Child("metadata"), definition, nil)
+		if definition.Spec.PreserveUnknownFields {
 			forbidPreserveUnknownFields(fld.Child("spec"))
 		}
 	})
 }
 
 // validateUpdate validates a change of a definition. Violations of the live one may stay.
-func (c *checker) validateUpdate(d, live *v1.CustomResourceDefinition) field.ErrorList {
+func (c *checker) validateUpdate(definition, live *v1.CustomResourceDefinition) field.ErrorList {
 	return validate.Check(func(fld validate.Field) {
 		t := tolerance{live: live}
 		spec := fld.Child("spec")
-		c.forDefinition().validateSpec(spec, &d.Spec, t)
+		c.forDefinition().validateSpec(spec, &definition.Spec, t)
 		if t.isEstablished() {
-			spec.CheckImmutable("scope", string(d.Spec.Scope), string(live.Spec.Scope))
-			spec.Child("names").CheckImmutable("kind", d.Spec.Names.Kind, live.Spec.Names.Kind)
+			spec.CheckImmutable("scope", string(definition.Spec.Scope), string(live.Spec.Scope))
+			spec.Child("names").CheckImmutable("kind", definition.Spec.Names.Kind, live.Spec.Names.Kind)
 		}
-		spec.CheckImmutable("group", d.Spec.Group, live.Spec.Group)
-		spec.Child("names").CheckImmutable("plural", d.Spec.Names.Plural, live.Spec.Names.Plural)
-		validateNames(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
-		validateStoredVersions(fld.Child("status"), d)
-		validateApproval(fld.Child("metadata"), d, live)
-		if d.Spec.PreserveUnknownFields && !live.Spec.PreserveUnknownFields {
+		spec.CheckImmutable("group", definition.Spec.Group, live.Spec.Group)
+		spec.Child("names").CheckImmutable("plural", definition.Spec.Names.Plural, live.Spec.Names.Plural)
+		validateNames(fld.Child("status", "acceptedNames"), &definition.Status.AcceptedNames)
+		validateStoredVersions(fld.Child("status"), definition)
+		validateApproval(fld.Child("metadata"), definition, live)
+		if definition.Spec.PreserveUnknownFields && !live.Spec.PreserveUnknownFields {
 			forbidPreserveUnknownFields(spec)
 		}
 	})
@@ -75,14 +75,14 @@ func forbidPreserveUnknownFields(fld validate.Field) {
 }
 
 // validateStoredVersions requires that every stored version exists.
-func validateStoredVersions(fld validate.Field, d *v1.CustomResourceDefinition) {
-	stored := d.Status.StoredVersions
+func validateStoredVersions(fld validate.Field, definition *v1.CustomResourceDefinition) {
+	stored := definition.Status.StoredVersions
 	if len(stored) == 0 {
 		fld.Invalid("storedVersions", stored, "must have at least one stored version")
 		return
 	}
 	missing := validate.KeySet(stored, func(v *string) string { return *v })
-	for _, v := range d.Spec.Versions {
+	for _, v := range definition.Spec.Versions {
 		if v.Storage && !missing.Has(v.Name) {
 			fld.Invalid("storedVersions", stored, "must have the storage version "+v.Name)
 		}

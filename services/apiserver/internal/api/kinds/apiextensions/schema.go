@@ -65,17 +65,17 @@ func (r *schemaRules) check(fld validate.Field, v, whole *v1.CustomResourceValid
 
 // checkStructure returns the violations of the rules for structural schemas. If there are none, it
 // returns the errors of the default values.
-func (r *schemaRules) checkStructure(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
-	if errs := structural.Check(path, s); len(errs) > 0 {
+func (r *schemaRules) checkStructure(path *field.Path, schemaProps *v1.JSONSchemaProps) field.ErrorList {
+	if errs := structural.Check(path, schemaProps); len(errs) > 0 {
 		return errs
 	}
-	if !structural.AnySchema(s, func(s *v1.JSONSchemaProps) bool { return s.Default != nil }) {
+	if !structural.AnySchema(schemaProps, func(schemaProps *v1.JSONSchemaProps) bool { return schemaProps.Default != nil }) {
 		return nil
 	}
 	ctx := context.Background()
-	errs := schema.CheckDefaults(ctx, path, s, true, r.cel.CheckDefault)
+	errs := schema.CheckDefaults(ctx, path, schemaProps, true, r.cel.CheckDefault)
 	if len(errs) > 0 && r.allowsUnprunedDefaults() {
-		errs = schema.CheckDefaults(ctx, path, s, false, r.cel.CheckDefault)
+		errs = schema.CheckDefaults(ctx, path, schemaProps, false, r.cel.CheckDefault)
 	}
 	return errs
 }
@@ -91,18 +91,18 @@ var allowedAtRoot = []string{
 
 // validateRootFields limits the fields at the root of a schema, because the status is written on
 // its own.
-func validateRootFields(fld validate.Field, s *v1.JSONSchemaProps) {
-	v := reflect.ValueOf(*s)
-	for i := range v.NumField() {
-		name := v.Type().Field(i).Name
+func validateRootFields(fld validate.Field, schemaProps *v1.JSONSchemaProps) {
+	value := reflect.ValueOf(*schemaProps)
+	for i := range value.NumField() {
+		name := value.Type().Field(i).Name
 		switch {
-		case v.Field(i).IsZero() || name == "Type" && s.Type == "object":
+		case value.Field(i).IsZero() || name == "Type" && schemaProps.Type == "object":
 		case name == "Type":
-			fld.Invalid("openAPIV3Schema.type", s.Type,
+			fld.Invalid("openAPIV3Schema.type", schemaProps.Type,
 				`only "object" is allowed as the type at the root of the schema if the status subresource is enabled`)
 			return
 		case !slices.Contains(allowedAtRoot, name):
-			fld.Invalid("openAPIV3Schema", *s,
+			fld.Invalid("openAPIV3Schema", *schemaProps,
 				fmt.Sprintf("only %v fields are allowed at the root of the schema if the status subresource is enabled", allowedAtRoot))
 			return
 		}
@@ -123,7 +123,7 @@ func (r *schemaRules) validateProperties(fld validate.Field, schemaProps *v1.JSO
 	if len(schemaProps.Properties) == 0 {
 		return
 	}
-	var f v1.JSONSchemaProps // reused: schemas are large
+	var property v1.JSONSchemaProps // reused: schemas are large
 	for _, name := range slices.Sorted(maps.Keys(schemaProps.Properties)) {
 		of := within
 		if (p.root || schemaProps.XEmbeddedResource) && slices.Contains([]string{"metadata", "kind", "apiVersion"}, name) {
@@ -132,8 +132,8 @@ func (r *schemaRules) validateProperties(fld validate.Field, schemaProps *v1.JSO
 				of.noDefault = "in top-level " + name
 			}
 		}
-		f = schemaProps.Properties[name]
-		r.validateKeywords(fld.Key("properties", name), &f, of)
+		property = schemaProps.Properties[name]
+		r.validateKeywords(fld.Key("properties", name), &property, of)
 	}
 }
 
@@ -148,15 +148,15 @@ func (r *schemaRules) validateKeywords(fld validate.Field, schemaProps *v1.JSONS
 			r.validateKeywords(fld, schemaProps, p)
 		}
 	}
-	if a := schemaProps.AdditionalProperties; a != nil {
-		if len(schemaProps.Properties) > 0 && (!a.Allows || a.Schema != nil) {
+	if propsOrBool := schemaProps.AdditionalProperties; propsOrBool != nil {
+		if len(schemaProps.Properties) > 0 && (!propsOrBool.Allows || propsOrBool.Schema != nil) {
 			fld.Forbidden("additionalProperties", "additionalProperties and properties are mutual exclusive")
 		}
 		of := within
 		if p.meta {
 			of.noDefault = "inside additionalProperties applying to object metadata"
 		}
-		child(fld.Child("additionalProperties"), a.Schema, of)
+		child(fld.Child("additionalProperties"), propsOrBool.Schema, of)
 	}
 	r.validateProperties(fld, schemaProps, p, within)
 	child(fld.Child("not"), schemaProps.Not, within)

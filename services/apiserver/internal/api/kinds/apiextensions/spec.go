@@ -24,7 +24,7 @@ func requireFormat(fld validate.Field, name, value, before string, format valida
 
 // validateSpec validates the spec, except for what t tolerates.
 func (c *checker) validateSpec(fld validate.Field, spec *v1.CustomResourceDefinitionSpec, t tolerance) {
-	v := viewOf(spec)
+	view := viewOf(spec)
 	switch {
 	case spec.Group == "":
 		fld.Required("group", "")
@@ -34,15 +34,15 @@ func (c *checker) validateSpec(fld validate.Field, spec *v1.CustomResourceDefini
 		fld.Invalid("group", spec.Group, "should be a domain with at least one dot")
 	}
 	validate.RequiredOneOf(fld, "scope", spec.Scope, v1.ClusterScoped, v1.NamespaceScoped)
-	mustBeStructural := requireSchemas(fld, v, t)
-	c.validateVersions(fld, v, t, mustBeStructural)
+	mustBeStructural := requireSchemas(fld, view, t)
+	c.validateVersions(fld, view, t, mustBeStructural)
 	names := fld.Child("names")
 	names.RequireSet("plural", spec.Names.Plural != "")
 	names.RequireSet("singular", spec.Names.Singular != "")
 	names.RequireSet("kind", spec.Names.Kind != "")
 	names.RequireSet("listKind", spec.Names.ListKind != "")
 	validateNames(names, &spec.Names)
-	c.validateSharedParts(fld, v, t, mustBeStructural)
+	c.validateSharedParts(fld, view, t, mustBeStructural)
 	if spec.Conversion != nil {
 		if spec.Conversion.Strategy != v1.NoneConverter && spec.PreserveUnknownFields {
 			fld.Invalid("conversion.strategy", spec.Conversion.Strategy, "must be None if spec.preserveUnknownFields is true")
@@ -139,11 +139,11 @@ func (c *checker) validateSharedParts(fld validate.Field, v *view, t tolerance, 
 	validateSubresources(fld.Child("subresources"), v.subresources)
 	validateColumns(fld, v.columns)
 	if len(v.fields) > 0 {
-		of := schemaOf(v.schema)
-		if of == nil && v.schema != nil {
-			of = &v1.JSONSchemaProps{}
+		schemaProps := schemaOf(v.schema)
+		if schemaProps == nil && v.schema != nil {
+			schemaProps = &v1.JSONSchemaProps{}
 		}
-		validateSelectableFields(fld, v.fields, of, "selectableFields may only be set when validations.schema is included")
+		validateSelectableFields(fld, v.fields, schemaProps, "selectableFields may only be set when validations.schema is included")
 	}
 }
 

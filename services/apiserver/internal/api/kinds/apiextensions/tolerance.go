@@ -80,11 +80,11 @@ func (t tolerance) allowsNullListItems() bool {
 // allowsUnprunedDefaults reports whether a default may have unknown fields, because a default of
 // the live definition has.
 func (t tolerance) allowsUnprunedDefaults() bool {
-	return t.anyLiveVersion(func(s *v1.JSONSchemaProps) bool {
-		if s == nil || !isStructural(s) {
+	return t.anyLiveVersion(func(schemaProps *v1.JSONSchemaProps) bool {
+		if schemaProps == nil || !isStructural(schemaProps) {
 			return false
 		}
-		for _, err := range schema.CheckDefaults(context.Background(), nil, s, true, nil) {
+		for _, err := range schema.CheckDefaults(context.Background(), nil, schemaProps, true, nil) {
 			if strings.Contains(err.Detail, "must not have unknown fields") {
 				return true
 			}

@@ -90,14 +90,14 @@ func serviceText(a *v1.APIService) string {
 
 // availableText returns the state of the condition Available, with its reason if it is not true.
 func availableText(a *v1.APIService) string {
-	for _, c := range a.Status.Conditions {
-		if c.Type != v1.Available {
+	for _, condition := range a.Status.Conditions {
+		if condition.Type != v1.Available {
 			continue
 		}
-		if c.Status == v1.ConditionTrue {
-			return string(c.Status)
+		if condition.Status == v1.ConditionTrue {
+			return string(condition.Status)
 		}
-		return fmt.Sprintf("%s (%s)", c.Status, c.Reason)
+		return fmt.Sprintf("%s (%s)", condition.Status, condition.Reason)
 	}
 	return string(v1.ConditionUnknown)
 }

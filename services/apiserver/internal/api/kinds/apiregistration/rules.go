@@ -41,11 +41,11 @@ func validateAPIService(fld validate.Field, a *v1.APIService) {
 }
 
 // nameRules requires a name that consists of the version and the group.
-func nameRules(o registry.Object, name string, _ bool) []string {
+func nameRules(obj registry.Object, name string, _ bool) []string {
 	if msgs := validate.PathSegment(name); len(msgs) > 0 {
 		return msgs
 	}
-	spec := &o.(*v1.APIService).Spec
+	spec := &obj.(*v1.APIService).Spec
 	if expected := spec.Version + "." + spec.Group; name != expected {
 		return []string{fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", expected)}
 	}
@@ -58,12 +58,12 @@ func validatePriority(spec validate.Field, name string, n, maximum int32) {
 	}
 }
 
-func validateService(fld validate.Field, s *v1.ServiceReference) {
-	fld.RequireSet("namespace", s.Namespace != "")
-	fld.RequireSet("name", s.Name != "")
-	if s.Port != nil {
-		for _, msg := range validate.PortNumber(*s.Port) {
-			fld.Invalid("port", *s.Port, "port is not valid: "+msg)
+func validateService(fld validate.Field, serviceReference *v1.ServiceReference) {
+	fld.RequireSet("namespace", serviceReference.Namespace != "")
+	fld.RequireSet("name", serviceReference.Name != "")
+	if serviceReference.Port != nil {
+		for _, msg := range validate.PortNumber(*serviceReference.Port) {
+			fld.Invalid("port", *serviceReference.Port, "port is not valid: "+msg)
 		}
 	}
 }

@@ -33,8 +33,8 @@ func storageVersions() *registry.Kind {
 			Group: apiserverinternalv1alpha1.GroupName, Version: "v1alpha1",
 			Resource: "storageversions", Kind: "StorageVersion", ValidateName: resourceName,
 		},
-		Parts: declare.SpecStatusAccessors(func(v *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
-			return &v.Spec, &v.Status
+		Parts: declare.SpecStatusAccessors(func(storageVersion *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
+			return &storageVersion.Spec, &storageVersion.Status
 		}),
 		Create: registry.Create{Validate: declare.AdaptValidation(validateStatus)},
 		Update: registry.Update{
@@ -52,16 +52,16 @@ func storageVersions() *registry.Kind {
 				"name",
 				doc("commonEncodingVersion"),
 				0,
-				func(v *apiserverinternalv1alpha1.StorageVersion) any {
-					if v.Status.CommonEncodingVersion == nil {
+				func(storageVersion *apiserverinternalv1alpha1.StorageVersion) any {
+					if storageVersion.Status.CommonEncodingVersion == nil {
 						return columns.Unset
 					}
-					return *v.Status.CommonEncodingVersion
+					return *storageVersion.Status.CommonEncodingVersion
 				},
 			),
-			columns.Text("StorageVersions", doc("storageVersions"), func(v *apiserverinternalv1alpha1.StorageVersion) string {
+			columns.Text("StorageVersions", doc("storageVersions"), func(storageVersion *apiserverinternalv1alpha1.StorageVersion) string {
 				var servers []string
-				for _, s := range v.Status.StorageVersions {
+				for _, s := range storageVersion.Status.StorageVersions {
 					servers = append(servers, s.APIServerID+"="+s.EncodingVersion)
 				}
 				return columns.First(servers, maxShownItems)
@@ -70,10 +70,12 @@ func storageVersions() *registry.Kind {
 		}},
 		Subresources: []registry.Subresource{
 			declare.WithResetFields(
-				declare.ValidatedView("status", "StorageVersion", func(v, old *apiserverinternalv1alpha1.StorageVersion) {
-					v.Spec = old.Spec
-					declare.ResetMetaForStatus(v, old)
-				}, func(fld validate.Field, v, _ *apiserverinternalv1alpha1.StorageVersion) { validateStatus(fld, v) }),
+				declare.ValidatedView("status", "StorageVersion", func(storageVersion, old *apiserverinternalv1alpha1.StorageVersion) {
+					storageVersion.Spec = old.Spec
+					declare.ResetMetaForStatus(storageVersion, old)
+				}, func(fld validate.Field, storageVersion, _ *apiserverinternalv1alpha1.StorageVersion) {
+					validateStatus(fld, storageVersion)
+				}),
 				"metadata",
 				"spec",
 			),
@@ -97,13 +99,13 @@ func resourceName(name string, _ bool) (wrong []string) {
 }
 
 // validateStatus validates the records of the servers and the conditions.
-func validateStatus(fld validate.Field, v *apiserverinternalv1alpha1.StorageVersion) {
+func validateStatus(fld validate.Field, storageVersion *apiserverinternalv1alpha1.StorageVersion) {
 	status := fld.Child("status")
-	validate.Each(status, "storageVersions", v.Status.StorageVersions, validateServer)
-	validateCommon(status, &v.Status)
+	validate.Each(status, "storageVersions", storageVersion.Status.StorageVersions, validateServer)
+	validateCommon(status, &storageVersion.Status)
 	seen := map[apiserverinternalv1alpha1.StorageVersionConditionType]int{}
-	for i := range v.Status.Conditions {
-		c, fld := &v.Status.Conditions[i], status.Index("", i)
+	for i := range storageVersion.Status.Conditions {
+		c, fld := &storageVersion.Status.Conditions[i], status.Index("", i)
 		if first, ok := seen[c.Type]; ok {
 			fld.Invalid("type", string(c.Type),
 				fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))

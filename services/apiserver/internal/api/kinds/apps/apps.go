@@ -21,15 +21,15 @@ const (
 )
 
 // Kinds returns the kinds of the group, ordered by resource.
-func Kinds(s registry.Settings) []*registry.Kind {
-	rules := podspec.NewRules(s)
-	terminating := terminatingGate(s.Enabled(features.DeploymentReplicaSetTerminatingReplicas))
+func Kinds(settings registry.Settings) []*registry.Kind {
+	rules := podspec.NewRules(settings)
+	terminating := terminatingGate(settings.Enabled(features.DeploymentReplicaSetTerminatingReplicas))
 	return []*registry.Kind{
 		controllerRevisions(),
 		daemonSets(rules),
 		deployments(rules, terminating),
 		replicaSets(rules, terminating),
-		statefulSets(rules, s.Enabled(features.MaxUnavailableStatefulSet)),
+		statefulSets(rules, settings.Enabled(features.MaxUnavailableStatefulSet)),
 	}
 }
 
@@ -55,27 +55,27 @@ func templateColumns[T registry.Object](template func(T) *corev1.PodTemplateSpec
 }
 
 // validateSelector requires a non-empty selector. kind appears in messages.
-func validateSelector(fld validate.Field, s *metav1.LabelSelector, kind string) {
-	if s == nil {
+func validateSelector(fld validate.Field, selector *metav1.LabelSelector, kind string) {
+	if selector == nil {
 		fld.Required("selector", "")
 		return
 	}
-	fld.CheckSelector("selector", s, false)
-	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		fld.Invalid("selector", *s, "empty selector is invalid for "+kind)
+	fld.CheckSelector("selector", selector, false)
+	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		fld.Invalid("selector", *selector, "empty selector is invalid for "+kind)
 	}
 }
 
 // requireMatchingSelector requires that a selector matches the pods of a template. It reports
 // whether the selector is valid.
-func requireMatchingSelector(fld validate.Field, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, invalid string) bool {
+func requireMatchingSelector(fld validate.Field, s *metav1.LabelSelector, template *corev1.PodTemplateSpec, invalid string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		fld.Invalid("selector", *s, invalid)
 		return false
 	}
-	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
-		fld.Child("template", "metadata").Invalid("labels", t.Labels, "`selector` does not match template `labels`")
+	if !selector.Empty() && !selector.Matches(labels.Set(template.Labels)) {
+		fld.Child("template", "metadata").Invalid("labels", template.Labels, "`selector` does not match template `labels`")
 	}
 	return true
 }
@@ -90,11 +90,11 @@ func validateReplicaTemplate(fld validate.Field, rules *podspec.Rules, s *metav1
 }
 
 // scaledAmount returns a number, or a percentage without the percent sign.
-func scaledAmount(v *intstr.IntOrString) int {
-	if v == nil {
+func scaledAmount(value *intstr.IntOrString) int {
+	if value == nil {
 		return 0
 	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(v, 100, true)
+	n, err := intstr.GetScaledValueFromIntOrPercent(value, 100, true)
 	if err != nil {
 		return 0
 	}

@@ -22,7 +22,7 @@ import (
 // daemonSets declares the namespaced kind DaemonSet.
 func daemonSets(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.DaemonSet]{
-		Template:           func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		Template:           func(daemonSet *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &daemonSet.Spec.Template },
 		Path:               field.NewPath("spec", "template"),
 		WarnOfTemplateOnly: true,
 	}
@@ -31,10 +31,12 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 			Group: group, Version: version, Resource: "daemonsets", Kind: "DaemonSet",
 			ShortNames: []string{"ds"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		Parts:   declare.SpecStatusAccessors(func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status }),
+		Parts: declare.SpecStatusAccessors(func(daemonSet *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) {
+			return &daemonSet.Spec, &daemonSet.Status
+		}),
 		Default: declare.Adapt(defaultDaemonSet),
-		Convertible: declare.AdaptResult(func(d *appsv1.DaemonSet) error {
-			text, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]
+		Convertible: declare.AdaptResult(func(daemonSet *appsv1.DaemonSet) error {
+			text, ok := daemonSet.Annotations[appsv1.DeprecatedTemplateGeneration]
 			if !ok {
 				return nil
 			}
@@ -42,26 +44,26 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 			return err
 		}),
 		Create: registry.Create{
-			Prepare: declare.Adapt(func(d *appsv1.DaemonSet) {
-				setTemplateGeneration(d, max(templateGeneration(d), 1))
+			Prepare: declare.Adapt(func(daemonSet *appsv1.DaemonSet) {
+				setTemplateGeneration(daemonSet, max(templateGeneration(daemonSet), 1))
 			}),
-			Validate: declare.AdaptValidation(func(fld validate.Field, d *appsv1.DaemonSet) {
-				validateDaemonSet(fld.Child("spec"), rules, &d.Spec, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, daemonSet *appsv1.DaemonSet) {
+				validateDaemonSet(fld.Child("spec"), rules, &daemonSet.Spec, nil)
 			}),
 		},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
-			Prepare: declare.AdaptUpdate(func(d, old *appsv1.DaemonSet) {
+			Prepare: declare.AdaptUpdate(func(daemonSet, old *appsv1.DaemonSet) {
 				generation := templateGeneration(old)
-				if !validate.SemanticEqual(d.Spec.Template, old.Spec.Template) {
+				if !validate.SemanticEqual(daemonSet.Spec.Template, old.Spec.Template) {
 					generation++
 				}
-				setTemplateGeneration(d, generation)
+				setTemplateGeneration(daemonSet, generation)
 			}),
-			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, d, old *appsv1.DaemonSet) {
-				fld.RecordTwice(func() { validateDaemonSet(fld.Child("spec"), rules, &d.Spec, &old.Spec.Template) })
-				fld.Child("spec").CheckImmutable("selector", d.Spec.Selector, old.Spec.Selector)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, daemonSet, old *appsv1.DaemonSet) {
+				fld.RecordTwice(func() { validateDaemonSet(fld.Child("spec"), rules, &daemonSet.Spec, &old.Spec.Template) })
+				fld.Child("spec").CheckImmutable("selector", daemonSet.Spec.Selector, old.Spec.Selector)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: daemonSetColumns()},
@@ -96,11 +98,11 @@ func templateGeneration(d *appsv1.DaemonSet) int64 {
 	return n
 }
 
-func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
-	if d.Annotations == nil {
-		d.Annotations = map[string]string{}
+func setTemplateGeneration(daemonSet *appsv1.DaemonSet, n int64) {
+	if daemonSet.Annotations == nil {
+		daemonSet.Annotations = map[string]string{}
 	}
-	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
+	daemonSet.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
 }
 
 func validateDaemonSet(fld validate.Field, rules *podspec.Rules, daemonSetSpec *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
@@ -128,14 +130,14 @@ func validateDaemonSet(fld validate.Field, rules *podspec.Rules, daemonSetSpec *
 
 // validateDaemonSetRollingUpdate requires exactly one of maxUnavailable and maxSurge to be
 // non-zero.
-func validateDaemonSetRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateDaemonSet) {
-	unavailable := declare.Deref(r.MaxUnavailable)
-	surge := declare.Deref(r.MaxSurge)
+func validateDaemonSetRollingUpdate(fld validate.Field, rollingUpdateDaemonSet *appsv1.RollingUpdateDaemonSet) {
+	unavailable := declare.Deref(rollingUpdateDaemonSet.MaxUnavailable)
+	surge := declare.Deref(rollingUpdateDaemonSet.MaxSurge)
 	fld.CheckNonNegativeIntOrPercent("maxUnavailable", unavailable)
 	fld.CheckNonNegativeIntOrPercent("maxSurge", surge)
 	fld.CheckAtMost100Percent("maxUnavailable", unavailable)
 	fld.CheckAtMost100Percent("maxSurge", surge)
-	switch missing, many := scaledAmount(r.MaxUnavailable) != 0, scaledAmount(r.MaxSurge) != 0; {
+	switch missing, many := scaledAmount(rollingUpdateDaemonSet.MaxUnavailable) != 0, scaledAmount(rollingUpdateDaemonSet.MaxSurge) != 0; {
 	case missing && many:
 		fld.Invalid("maxSurge", surge, "may not be set when maxUnavailable is non-zero")
 	case !missing && !many:
@@ -146,12 +148,12 @@ func validateDaemonSetRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateD
 // daemonSetStatus returns the status subresource. It keeps the template generation, which belongs
 // to the spec although an annotation holds it.
 func daemonSetStatus() registry.Subresource {
-	s := declare.ValidatedStatus("DaemonSet", validateDaemonSetStatus)
-	s.Prepare = declare.AdaptUpdate(func(d, old *appsv1.DaemonSet) {
+	subresource := declare.ValidatedStatus("DaemonSet", validateDaemonSetStatus)
+	subresource.Prepare = declare.AdaptUpdate(func(d, old *appsv1.DaemonSet) {
 		d.Spec = old.Spec
 		setTemplateGeneration(d, templateGeneration(old))
 	})
-	return s
+	return subresource
 }
 
 func validateDaemonSetStatus(fld validate.Field, d, old *appsv1.DaemonSet) {

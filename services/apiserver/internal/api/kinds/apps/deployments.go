@@ -75,17 +75,17 @@ const (
 )
 
 func defaultDeployment(d *appsv1.Deployment) {
-	s := &d.Spec
-	declare.SetDefaultPtr(&s.Replicas, 1)
-	declare.SetDefault(&s.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
-	if s.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
-		declare.SetDefaultPtr(&s.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
-		declare.SetDefaultPtr(&s.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString(rollingShare))
-		declare.SetDefaultPtr(&s.Strategy.RollingUpdate.MaxSurge, intstr.FromString(rollingShare))
+	spec := &d.Spec
+	declare.SetDefaultPtr(&spec.Replicas, 1)
+	declare.SetDefault(&spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	if spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
+		declare.SetDefaultPtr(&spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+		declare.SetDefaultPtr(&spec.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString(rollingShare))
+		declare.SetDefaultPtr(&spec.Strategy.RollingUpdate.MaxSurge, intstr.FromString(rollingShare))
 	}
-	declare.SetDefaultPtr(&s.RevisionHistoryLimit, historyLimit)
-	declare.SetDefaultPtr(&s.ProgressDeadlineSeconds, progressDeadline)
-	poddefaults.Template(&s.Template)
+	declare.SetDefaultPtr(&spec.RevisionHistoryLimit, historyLimit)
+	declare.SetDefaultPtr(&spec.ProgressDeadlineSeconds, progressDeadline)
+	poddefaults.Template(&spec.Template)
 }
 
 // prepareDeploymentUpdate also increments the generation if annotations change, because the

@@ -72,16 +72,16 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 // statefulSetWarnings returns the warnings of a set itself. below is the path after the claim:
 // Kubernetes has "Spec" there on updates.
 func statefulSetWarnings(set *appsv1.StatefulSet, below ...string) (texts []string) {
-	s := &set.Spec
+	spec := &set.Spec
 	claims := field.NewPath("spec", "volumeClaimTemplates")
-	for i := range s.VolumeClaimTemplates {
+	for i := range spec.VolumeClaimTemplates {
 		claim := claims.Index(i)
 		for _, name := range below {
 			claim = claim.Child(name)
 		}
-		texts = append(texts, podspec.ClaimWarnings(claim, &s.VolumeClaimTemplates[i].Spec)...)
+		texts = append(texts, podspec.ClaimWarnings(claim, &spec.VolumeClaimTemplates[i].Spec)...)
 	}
-	if n := s.RevisionHistoryLimit; n != nil && *n < 0 {
+	if n := spec.RevisionHistoryLimit; n != nil && *n < 0 {
 		texts = append(texts,
 			"spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
 	}
@@ -176,12 +176,12 @@ type RollingUpdateStatefulSetStrategy struct {
 }
 
 // dropMaxUnavailable clears the field of a disabled gate, unless the stored object has it.
-func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
-	has := func(s *appsv1.StatefulSet) bool {
-		return s != nil && s.Spec.UpdateStrategy.RollingUpdate != nil && s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil
+func dropMaxUnavailable(set, old *appsv1.StatefulSet) {
+	has := func(set *appsv1.StatefulSet) bool {
+		return set != nil && set.Spec.UpdateStrategy.RollingUpdate != nil && set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil
 	}
-	if has(s) && !has(old) {
-		s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = nil
+	if has(set) && !has(old) {
+		set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = nil
 	}
 }
 

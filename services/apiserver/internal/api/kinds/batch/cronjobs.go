@@ -68,12 +68,12 @@ const (
 
 // defaultCronJob sets the defaults of a cron job and of the pod template. Other defaults of the job
 // template are set when a job is created.
-func defaultCronJob(c *batchv1.CronJob) {
-	declare.SetDefault(&c.Spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
-	declare.SetDefaultPtr(&c.Spec.Suspend, false)
-	declare.SetDefaultPtr(&c.Spec.SuccessfulJobsHistoryLimit, defaultSuccessfulJobs)
-	declare.SetDefaultPtr(&c.Spec.FailedJobsHistoryLimit, defaultFailedJobs)
-	defaultJobParts(&c.Spec.JobTemplate.Spec)
+func defaultCronJob(cronJob *batchv1.CronJob) {
+	declare.SetDefault(&cronJob.Spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
+	declare.SetDefaultPtr(&cronJob.Spec.Suspend, false)
+	declare.SetDefaultPtr(&cronJob.Spec.SuccessfulJobsHistoryLimit, defaultSuccessfulJobs)
+	declare.SetDefaultPtr(&cronJob.Spec.FailedJobsHistoryLimit, defaultFailedJobs)
+	defaultJobParts(&cronJob.Spec.JobTemplate.Spec)
 }
 
 func podTemplateOf(c *batchv1.CronJob) *corev1.PodTemplateSpec {
@@ -112,14 +112,14 @@ func validateCronJob(fld validate.Field, rules *podspec.Rules, cronJobSpec, old 
 
 // validateSchedule requires a schedule with the five fields of cron, or a named one such as @daily. A
 // time zone belongs in its own field, but a stored schedule with a time zone may keep it.
-func validateSchedule(fld validate.Field, s, old *batchv1.CronJobSpec) {
-	fld.CheckText("schedule", s.Schedule, scheduleErrors)
-	switch hasZone := strings.Contains(s.Schedule, "TZ"); {
+func validateSchedule(fld validate.Field, spec, old *batchv1.CronJobSpec) {
+	fld.CheckText("schedule", spec.Schedule, scheduleErrors)
+	switch hasZone := strings.Contains(spec.Schedule, "TZ"); {
 	case !hasZone:
 	case old == nil || !strings.Contains(old.Schedule, "TZ"):
-		fld.Invalid("schedule", s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
-	case s.TimeZone != nil:
-		fld.Invalid("schedule", s.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
+		fld.Invalid("schedule", spec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+	case spec.TimeZone != nil:
+		fld.Invalid("schedule", spec.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 	}
 }
 
@@ -172,43 +172,45 @@ func zoneWarnings(c, _ *batchv1.CronJob) []string {
 func cronJobColumns() []registry.Column {
 	spec := func(name string) string { return columns.Doc(batchv1.CronJobSpec{}, name) }
 	stat := func(name string) string { return columns.Doc(batchv1.CronJobStatus{}, name) }
-	containers := func(c *batchv1.CronJob) []corev1.Container { return c.Spec.JobTemplate.Spec.Template.Spec.Containers }
+	containers := func(cronJob *batchv1.CronJob) []corev1.Container {
+		return cronJob.Spec.JobTemplate.Spec.Template.Spec.Containers
+	}
 	return []registry.Column{
 		columns.Name(),
-		columns.Text("Schedule", spec("schedule"), func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
-		columns.Text("Timezone", spec("timeZone"), func(c *batchv1.CronJob) string {
-			if c.Spec.TimeZone == nil {
+		columns.Text("Schedule", spec("schedule"), func(cronJob *batchv1.CronJob) string { return cronJob.Spec.Schedule }),
+		columns.Text("Timezone", spec("timeZone"), func(cronJob *batchv1.CronJob) string {
+			if cronJob.Spec.TimeZone == nil {
 				return columns.None
 			}
-			return *c.Spec.TimeZone
+			return *cronJob.Spec.TimeZone
 		}),
 		// A string in a column of type boolean, as in Kubernetes.
-		columns.New("Suspend", columns.Boolean, "", spec("suspend"), 0, func(c *batchv1.CronJob) any { return suspendText(c) }),
-		columns.Int("Active", stat("active"), func(c *batchv1.CronJob) int64 { return int64(len(c.Status.Active)) }),
-		columns.New("Last Schedule", columns.String, "", stat("lastScheduleTime"), 0, func(c *batchv1.CronJob) any {
-			if c.Status.LastScheduleTime == nil {
+		columns.New("Suspend", columns.Boolean, "", spec("suspend"), 0, func(cronJob *batchv1.CronJob) any { return suspendText(cronJob) }),
+		columns.Int("Active", stat("active"), func(cronJob *batchv1.CronJob) int64 { return int64(len(cronJob.Status.Active)) }),
+		columns.New("Last Schedule", columns.String, "", stat("lastScheduleTime"), 0, func(cronJob *batchv1.CronJob) any {
+			if cronJob.Status.LastScheduleTime == nil {
 				return columns.None
 			}
-			return columns.Since(*c.Status.LastScheduleTime)
+			return columns.Since(*cronJob.Status.LastScheduleTime)
 		}),
 		columns.Age(),
 		columns.WideText(
 			"Containers",
 			containersDesc,
-			func(c *batchv1.CronJob) string { return columns.ContainerNames(containers(c)) },
+			func(cronJob *batchv1.CronJob) string { return columns.ContainerNames(containers(cronJob)) },
 		),
-		columns.WideText("Images", imagesDesc, func(c *batchv1.CronJob) string { return columns.ContainerImages(containers(c)) }),
-		columns.WideText("Selector", columns.Doc(batchv1.JobSpec{}, "selector"), func(c *batchv1.CronJob) string {
-			return columns.Selector(c.Spec.JobTemplate.Spec.Selector)
+		columns.WideText("Images", imagesDesc, func(cronJob *batchv1.CronJob) string { return columns.ContainerImages(containers(cronJob)) }),
+		columns.WideText("Selector", columns.Doc(batchv1.JobSpec{}, "selector"), func(cronJob *batchv1.CronJob) string {
+			return columns.Selector(cronJob.Spec.JobTemplate.Spec.Selector)
 		}),
 	}
 }
 
-func suspendText(c *batchv1.CronJob) string {
+func suspendText(cronJob *batchv1.CronJob) string {
 	switch {
-	case c.Spec.Suspend == nil:
+	case cronJob.Spec.Suspend == nil:
 		return columns.Unset
-	case *c.Spec.Suspend:
+	case *cronJob.Spec.Suspend:
 		return "True"
 	default:
 		return "False"

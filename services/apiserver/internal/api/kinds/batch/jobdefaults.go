@@ -47,16 +47,16 @@ func defaultJob(j *batchv1.Job) {
 }
 
 // defaultJobParts sets the defaults that jobs and their templates share.
-func defaultJobParts(s *batchv1.JobSpec) {
-	if s.PodFailurePolicy != nil {
-		for i := range s.PodFailurePolicy.Rules {
-			conditions := s.PodFailurePolicy.Rules[i].OnPodConditions
+func defaultJobParts(spec *batchv1.JobSpec) {
+	if spec.PodFailurePolicy != nil {
+		for i := range spec.PodFailurePolicy.Rules {
+			conditions := spec.PodFailurePolicy.Rules[i].OnPodConditions
 			for j := range conditions {
 				declare.SetDefault(&conditions[j].Status, corev1.ConditionTrue)
 			}
 		}
 	}
-	poddefaults.Template(&s.Template)
+	poddefaults.Template(&spec.Template)
 }
 
 // prepareJobCreate labels the pods with the uid of the job, which distinguishes it from earlier

@@ -21,16 +21,16 @@ const (
 )
 
 // validateFailurePolicy validates the effects of failed pods on the job.
-func validateFailurePolicy(fld validate.Field, s *batchv1.JobSpec) {
-	validate.MaxItems(fld, "rules", s.PodFailurePolicy.Rules, maxPolicyRules)
+func validateFailurePolicy(fld validate.Field, spec *batchv1.JobSpec) {
+	validate.MaxItems(fld, "rules", spec.PodFailurePolicy.Rules, maxPolicyRules)
 	containers := validate.Set[string]{}
-	for _, list := range [][]corev1.Container{s.Template.Spec.Containers, s.Template.Spec.InitContainers} {
+	for _, list := range [][]corev1.Container{spec.Template.Spec.Containers, spec.Template.Spec.InitContainers} {
 		for i := range list {
 			containers.Add(list[i].Name)
 		}
 	}
-	validate.Each(fld, "rules", s.PodFailurePolicy.Rules, func(fld validate.Field, rule *batchv1.PodFailurePolicyRule) {
-		if rule.Action == batchv1.PodFailurePolicyActionFailIndex && s.BackoffLimitPerIndex == nil {
+	validate.Each(fld, "rules", spec.PodFailurePolicy.Rules, func(fld validate.Field, rule *batchv1.PodFailurePolicyRule) {
+		if rule.Action == batchv1.PodFailurePolicyActionFailIndex && spec.BackoffLimitPerIndex == nil {
 			fld.Invalid("action", rule.Action, "requires the backoffLimitPerIndex to be set")
 		}
 		validate.NamedOneOf(fld, "action", rule.Action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,

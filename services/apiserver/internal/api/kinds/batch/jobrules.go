@@ -76,12 +76,12 @@ func hasLabels(labels map[string]string, keys ...string) bool {
 }
 
 // validateJobSpec validates the spec of a job. old is the stored pod template, or nil at creation.
-func validateJobSpec(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
-	validateJobParts(fld, rules, s, old)
-	fld.RequireSet("selector", s.Selector != nil)
-	fld.CheckSelector("selector", s.Selector, false)
-	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
-		fld.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+func validateJobSpec(fld validate.Field, rules *podspec.Rules, spec *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
+	validateJobParts(fld, rules, spec, old)
+	fld.RequireSet("selector", spec.Selector != nil)
+	fld.CheckSelector("selector", spec.Selector, false)
+	if selector, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil && !selector.Matches(labels.Set(spec.Template.Labels)) {
+		fld.Child("template", "metadata").Invalid("labels", spec.Template.Labels, "`selector` does not match template `labels`")
 	}
 }
 
@@ -169,13 +169,13 @@ func validateIndexing(fld validate.Field, jobSpec *batchv1.JobSpec) {
 }
 
 // validateRestartPolicy rejects pods that always restart, because they never complete.
-func validateRestartPolicy(fld validate.Field, s *batchv1.JobSpec) {
-	switch policy := s.Template.Spec.RestartPolicy; policy {
+func validateRestartPolicy(fld validate.Field, spec *batchv1.JobSpec) {
+	switch policy := spec.Template.Spec.RestartPolicy; policy {
 	case corev1.RestartPolicyAlways, "":
 		fld.Required("restartPolicy", `valid values: "OnFailure", "Never"`)
 	case corev1.RestartPolicyNever:
 	case corev1.RestartPolicyOnFailure:
-		if s.PodFailurePolicy != nil {
+		if spec.PodFailurePolicy != nil {
 			fld.Invalid("restartPolicy", policy, `only "Never" is supported when podFailurePolicy is specified`)
 		}
 	default:

@@ -16,12 +16,12 @@ import (
 type jobPhase struct{ criteriaMet, complete, failureTarget, failed bool }
 
 // phaseOf returns the phase that a status states.
-func phaseOf(s *batchv1.JobStatus) jobPhase {
+func phaseOf(status *batchv1.JobStatus) jobPhase {
 	return jobPhase{
-		criteriaMet:   isConditionTrue(s, batchv1.JobSuccessCriteriaMet),
-		complete:      isConditionTrue(s, batchv1.JobComplete),
-		failureTarget: isConditionTrue(s, batchv1.JobFailureTarget),
-		failed:        isConditionTrue(s, batchv1.JobFailed),
+		criteriaMet:   isConditionTrue(status, batchv1.JobSuccessCriteriaMet),
+		complete:      isConditionTrue(status, batchv1.JobComplete),
+		failureTarget: isConditionTrue(status, batchv1.JobFailureTarget),
+		failed:        isConditionTrue(status, batchv1.JobFailed),
 	}
 }
 
@@ -57,16 +57,16 @@ func isCompleteWithoutStart(spec *batchv1.JobSpec) bool {
 // jobs rely on. Most rules apply only to changed fields, so that an older status may stay.
 func validateJobStatus(fld validate.Field, j, old *batchv1.Job) {
 	fld = fld.Child("status")
-	s, was := &j.Status, &old.Status
-	validateCounts(fld, s)
+	status, was := &j.Status, &old.Status
+	validateCounts(fld, status)
 	validateEndOfJob(fld, j, was)
 	validateIndexStatus(fld, j, was)
-	now, before := phaseOf(s), phaseOf(was)
-	if n := s.Terminating; n != nil && *n > 0 && now.isFinished() &&
+	now, before := phaseOf(status), phaseOf(was)
+	if n := status.Terminating; n != nil && *n > 0 && now.isFinished() &&
 		(before.isFinished() != now.isFinished() || !ptr.Equal(n, was.Terminating)) {
 		fld.Invalid("terminating", *n, "terminating>0 is invalid for finished job")
 	}
-	if n := s.Ready; n != nil && *n > s.Active && (!ptr.Equal(n, was.Ready) || s.Active != was.Active) {
+	if n := status.Ready; n != nil && *n > status.Active && (!ptr.Equal(n, was.Ready) || status.Active != was.Active) {
 		fld.Invalid("ready", *n, "cannot set more ready pods than active")
 	}
 	if now.criteriaMet && now.failed {
@@ -82,16 +82,16 @@ func validateJobStatus(fld validate.Field, j, old *batchv1.Job) {
 }
 
 // validateCounts rejects negative counts, and pods that are listed twice.
-func validateCounts(fld validate.Field, s *batchv1.JobStatus) {
-	fld.CheckNonNegative("active", int64(s.Active))
-	fld.CheckNonNegative("succeeded", int64(s.Succeeded))
-	fld.CheckNonNegative("failed", int64(s.Failed))
-	validate.OptionalNonNegative(fld, "ready", s.Ready)
-	validate.OptionalNonNegative(fld, "terminating", s.Terminating)
+func validateCounts(fld validate.Field, status *batchv1.JobStatus) {
+	fld.CheckNonNegative("active", int64(status.Active))
+	fld.CheckNonNegative("succeeded", int64(status.Succeeded))
+	fld.CheckNonNegative("failed", int64(status.Failed))
+	validate.OptionalNonNegative(fld, "ready", status.Ready)
+	validate.OptionalNonNegative(fld, "terminating", status.Terminating)
 	validate.Optional(
 		fld,
 		"uncountedTerminatedPods",
-		s.UncountedTerminatedPods,
+		status.UncountedTerminatedPods,
 		func(fld validate.Field, pods *batchv1.UncountedTerminatedPods) {
 			seen := validate.Set[types.UID]{}
 			unique := func(fld validate.Field, uid *types.UID) {

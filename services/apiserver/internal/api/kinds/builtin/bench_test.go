@@ -21,15 +21,15 @@ func BenchmarkRules(b *testing.B) {
 			if err := yaml.UnmarshalStrict(data, &c); err != nil {
 				b.Fatal(err)
 			}
-			k := kinds[c.Kind]
-			minimal := decode(b, k, c.Minimal)
+			kind := kinds[c.Kind]
+			minimal := decode(b, kind, c.Minimal)
 			for b.Loop() {
 				obj := minimal.DeepCopyObject().(registry.Object)
-				if _, errs := createOf(k, obj); len(errs) > 0 {
+				if _, errs := createOf(kind, obj); len(errs) > 0 {
 					b.Fatal(errs)
 				}
-				if k.Create.Warnings != nil {
-					k.Create.Warnings(obj)
+				if kind.Create.Warnings != nil {
+					kind.Create.Warnings(obj)
 				}
 			}
 		})

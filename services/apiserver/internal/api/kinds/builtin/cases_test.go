@@ -49,17 +49,17 @@ func named(all *registry.Catalog) map[string]*registry.Kind {
 }
 
 // decode decodes an object of a kind strictly.
-func decode(t testing.TB, k *registry.Kind, value map[string]any) registry.Object {
+func decode(t testing.TB, kind *registry.Kind, value map[string]any) registry.Object {
 	t.Helper()
 	data, err := yaml.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := k.New()
-	if err := yaml.UnmarshalStrict(data, o); err != nil {
+	obj := kind.New()
+	if err := yaml.UnmarshalStrict(data, obj); err != nil {
 		t.Fatalf("%v in\n%s", err, data)
 	}
-	return o.(registry.Object)
+	return obj.(registry.Object)
 }
 
 // cellText returns a cell in the form of the cases: numbers have the types of YAML.
@@ -74,8 +74,8 @@ func cellText(cell any) any {
 	}
 }
 
-// TestCells checks the cells of recorded objects.
-func TestCells(t *testing.T) {
+// TestCellsEqualReference compares the cells of objects with recorded ones.
+func TestCellsEqualReference(t *testing.T) {
 	type cellCase struct {
 		Kind   string         `json:"kind"`
 		Object map[string]any `json:"object"`
@@ -85,16 +85,16 @@ func TestCells(t *testing.T) {
 	seen := map[string]map[string]bool{}
 	for i, c := range readCases[cellCase](t, "cells.yaml") {
 		t.Run(fmt.Sprintf("%d %s", i, c.Kind), func(t *testing.T) {
-			k := kinds[c.Kind]
-			if k == nil {
+			kind := kinds[c.Kind]
+			if kind == nil {
 				t.Fatalf("no kind %s", c.Kind)
 			}
 			if seen[c.Kind] == nil {
 				seen[c.Kind] = map[string]bool{"Name": true, "Age": true}
 			}
-			obj := decode(t, k, c.Object)
+			obj := decode(t, kind, c.Object)
 			got := map[string]any{}
-			for _, col := range k.Presentation.Columns {
+			for _, col := range kind.Presentation.Columns {
 				if _, ok := c.Cells[col.Name]; ok {
 					got[col.Name] = cellText(col.Cell(obj))
 					seen[c.Kind][col.Name] = true
@@ -105,17 +105,17 @@ func TestCells(t *testing.T) {
 			}
 		})
 	}
-	for _, k := range outsideCore(t) {
-		for _, col := range k.Presentation.Columns {
-			if col.Name != "" && !seen[nameOf(k)][col.Name] {
-				t.Errorf("no case for column %s of %s", col.Name, nameOf(k))
+	for _, kind := range outsideCore(t) {
+		for _, col := range kind.Presentation.Columns {
+			if col.Name != "" && !seen[nameOf(kind)][col.Name] {
+				t.Errorf("no case for column %s of %s", col.Name, nameOf(kind))
 			}
 		}
 	}
 }
 
-// TestValidation checks the errors of recorded objects.
-func TestValidation(t *testing.T) {
+// TestValidationErrorsEqualReference compares the errors of invalid objects with recorded ones.
+func TestValidationErrorsEqualReference(t *testing.T) {
 	type validationCase struct {
 		Name   string         `json:"name"`
 		Kind   string         `json:"kind"`
@@ -126,23 +126,23 @@ func TestValidation(t *testing.T) {
 	kinds := byName(t)
 	for _, c := range readCases[validationCase](t, "validation.yaml") {
 		t.Run(c.Name, func(t *testing.T) {
-			k := kinds[c.Kind]
-			if k == nil {
+			kind := kinds[c.Kind]
+			if kind == nil {
 				t.Fatalf("no kind %s", c.Kind)
 			}
 			var old registry.Object
 			if c.Old != nil {
-				old = decode(t, k, c.Old)
+				old = decode(t, kind, c.Old)
 			}
-			if got := check(k, decode(t, k, c.Object), old); !reflect.DeepEqual(got, c.Errors) {
+			if got := validationErrors(kind, decode(t, kind, c.Object), old); !reflect.DeepEqual(got, c.Errors) {
 				t.Errorf("errors are\n%q, want\n%q", got, c.Errors)
 			}
 		})
 	}
 }
 
-// check creates an object, or updates old, and returns the errors.
-func check(kind *registry.Kind, obj, old registry.Object) []string {
+// validationErrors validates the creation of an object, or its update if old is set.
+func validationErrors(kind *registry.Kind, obj, old registry.Object) []string {
 	var errs field.ErrorList
 	if old == nil {
 		if kind.Create.Prepare != nil {

@@ -26,23 +26,23 @@ func readKindCases(t *testing.T) map[string]*kindCase {
 		t.Fatal(err)
 	}
 	out := map[string]*kindCase{}
-	for _, f := range files {
-		data, err := kindCases.ReadFile("testdata/kinds/" + f.Name())
+	for _, dirEntry := range files {
+		data, err := kindCases.ReadFile("testdata/kinds/" + dirEntry.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := &kindCase{}
 		if err := yaml.UnmarshalStrict(data, c); err != nil {
-			t.Fatalf("%s: %v", f.Name(), err)
+			t.Fatalf("%s: %v", dirEntry.Name(), err)
 		}
-		out[strings.TrimSuffix(f.Name(), ".yaml")] = c
+		out[strings.TrimSuffix(dirEntry.Name(), ".yaml")] = c
 	}
 	return out
 }
 
-// without lists the kinds whose new or changed objects have no rules beyond metadata, with the
-// reason.
-var without = map[string]string{
+// kindsWithoutCases lists the kinds whose new or changed objects have no rules beyond metadata, with
+// the reason.
+var kindsWithoutCases = map[string]string{
 	"changes ServiceAccount": "it has no rules",
 }
 
@@ -60,24 +60,24 @@ func TestEveryKindHasCases(t *testing.T) {
 	has := map[form]bool{}
 	broken, changes := map[schema.GroupKind]int{}, map[schema.GroupKind]int{}
 	kinds := named(all)
-	for name, c := range readKindCases(t) {
-		k := kinds[c.Kind]
+	for name, kindCase := range readKindCases(t) {
+		k := kinds[kindCase.Kind]
 		if k == nil {
-			t.Errorf("%s: no kind %s", name, c.Kind)
+			t.Errorf("%s: no kind %s", name, kindCase.Kind)
 			continue
 		}
 		has[form{k.GVK().GroupKind(), reflect.TypeOf(k.New())}] = true
-		broken[k.GroupKind()] += len(c.Broken)
-		for _, b := range c.Changes {
-			changes[k.GroupKind()] += len(b.Errors)
+		broken[k.GroupKind()] += len(kindCase.Broken)
+		for _, change := range kindCase.Changes {
+			changes[k.GroupKind()] += len(change.Errors)
 		}
 	}
 	used := map[string]bool{}
-	lacks := func(what string, k *registry.Kind) {
-		if without[what+" "+k.Kind] == "" {
-			t.Errorf("%s: no %s, want one", nameOf(k), what)
+	requireListed := func(caseType string, k *registry.Kind) {
+		if kindsWithoutCases[caseType+" "+k.Kind] == "" {
+			t.Errorf("%s: no %s, want one", nameOf(k), caseType)
 		}
-		used[what+" "+k.Kind] = true
+		used[caseType+" "+k.Kind] = true
 	}
 	for _, k := range all.Kinds() {
 		if k.Virtual {
@@ -87,21 +87,21 @@ func TestEveryKindHasCases(t *testing.T) {
 			t.Errorf("%s: no file in testdata/kinds, want one", nameOf(k))
 		}
 		if broken[k.GroupKind()] == 0 {
-			lacks("broken", k)
+			requireListed("broken", k)
 		}
 		if changes[k.GroupKind()] == 0 {
-			lacks("changes", k)
+			requireListed("changes", k)
 		}
 	}
-	for what := range without {
-		if !used[what] {
-			t.Errorf("%s is listed in without, but has cases", what)
+	for entry := range kindsWithoutCases {
+		if !used[entry] {
+			t.Errorf("%s is listed in kindsWithoutCases, but has cases", entry)
 		}
 	}
 }
 
-// fixed lists parts of messages about immutable fields.
-var fixed = []string{
+// immutableMessages lists parts of messages about immutable fields.
+var immutableMessages = []string{
 	"immutable", "may not change", "not be changed", "not be modified", "updates may not", "once set",
 	"may not be removed", "may not be added", "cannot be decremented",
 }
@@ -109,19 +109,19 @@ var fixed = []string{
 // fieldOf returns the field of an error about immutability, without indices, and the type of the
 // error. It returns "" for other errors.
 func fieldOf(err string) string {
-	if !slices.ContainsFunc(fixed, func(part string) bool { return strings.Contains(err, part) }) {
+	if !slices.ContainsFunc(immutableMessages, func(part string) bool { return strings.Contains(err, part) }) {
 		return ""
 	}
 	path, rest, _ := strings.Cut(err, ": ")
-	sort, _, _ := strings.Cut(rest, ": ")
-	return element.ReplaceAllString(path, "[]") + ": " + sort
+	errorType, _, _ := strings.Cut(rest, ": ")
+	return element.ReplaceAllString(path, "[]") + ": " + errorType
 }
 
 var element = regexp.MustCompile(`\[[^\]]*\]`)
 
-// TestEveryFixedFieldHasACase changes each field of each object in the case files at random. Every
-// field that turns out to be immutable must have a case.
-func TestEveryFixedFieldHasACase(t *testing.T) {
+// TestEveryImmutableFieldHasACase changes each field of each object in the case files at random. Each
+// field that is immutable according to the errors must have a case.
+func TestEveryImmutableFieldHasACase(t *testing.T) {
 	tried, found := map[schema.GroupKind]map[string]bool{}, map[schema.GroupKind]map[string]string{}
 	for _, kindCase := range readKindCases(t) {
 		k := kindsWith(t, kindCase.Gates)[kindCase.Kind]
@@ -131,12 +131,12 @@ func TestEveryFixedFieldHasACase(t *testing.T) {
 		}
 		created, _ := createOf(k, decode(t, k, kindCase.Minimal))
 		states := []registry.Object{created}
-		for _, b := range append(slices.Clone(kindCase.Broken), kindCase.Changes...) {
-			for _, err := range b.Errors {
+		for _, change := range append(slices.Clone(kindCase.Broken), kindCase.Changes...) {
+			for _, err := range change.Errors {
 				tried[kind][fieldOf(err)] = true
 			}
-			if len(b.Live) > 0 {
-				states = append(states, decode(t, k, withFields(t, toMap(t, created), b.Live)))
+			if len(change.Live) > 0 {
+				states = append(states, decode(t, k, withFields(t, toMap(t, created), change.Live)))
 			}
 		}
 		for _, old := range states {
@@ -182,14 +182,14 @@ func eachField(value reflect.Value, path string, depth int, visit func(path stri
 				return
 			}
 			for i := range value.NumField() {
-				f := value.Type().Field(i)
-				if !f.IsExported() || path == "" && (f.Name == "TypeMeta" || f.Name == "ObjectMeta" || f.Name == "Status") {
+				structField := value.Type().Field(i)
+				if !structField.IsExported() || path == "" && (structField.Name == "TypeMeta" || structField.Name == "ObjectMeta" || structField.Name == "Status") {
 					continue
 				}
-				at, way := path+"."+f.Name, append(slices.Clone(index), i)
-				visit(at, way)
+				fieldPath, fieldIndex := path+"."+structField.Name, append(slices.Clone(index), i)
+				visit(fieldPath, fieldIndex)
 				if depth > 0 {
-					walk(value.Field(i), at, way, depth-1)
+					walk(value.Field(i), fieldPath, fieldIndex, depth-1)
 				}
 			}
 		}
@@ -198,16 +198,16 @@ func eachField(value reflect.Value, path string, depth int, visit func(path stri
 }
 
 // fillAt fills the field at an index of eachField with a random value.
-func fillAt(v reflect.Value, index []int, f *randfill.Filler) {
+func fillAt(value reflect.Value, index []int, filler *randfill.Filler) {
 	for _, i := range index {
-		for v.Kind() == reflect.Pointer {
-			v = v.Elem()
+		for value.Kind() == reflect.Pointer {
+			value = value.Elem()
 		}
-		if v.Kind() == reflect.Slice {
-			v = v.Index(i)
+		if value.Kind() == reflect.Slice {
+			value = value.Index(i)
 		} else {
-			v = v.Field(i)
+			value = value.Field(i)
 		}
 	}
-	f.Fill(v.Addr().Interface())
+	filler.Fill(value.Addr().Interface())
 }

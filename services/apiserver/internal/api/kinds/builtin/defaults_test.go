@@ -21,8 +21,8 @@ func text(t *testing.T, o any) string {
 	return string(data)
 }
 
-// TestDefaults checks the defaults that depend on other fields.
-func TestDefaults(t *testing.T) {
+// TestDefaultsFollowOtherFields checks the defaults that depend on other fields.
+func TestDefaultsFollowOtherFields(t *testing.T) {
 	type defaultsCase struct {
 		Name   string         `json:"name"`
 		Kind   string         `json:"kind"`
@@ -32,17 +32,17 @@ func TestDefaults(t *testing.T) {
 	kinds := byName(t)
 	for _, c := range readCases[defaultsCase](t, "defaults.yaml") {
 		t.Run(c.Name, func(t *testing.T) {
-			k := kinds[c.Kind]
-			if k == nil {
+			kind := kinds[c.Kind]
+			if kind == nil {
 				t.Fatalf("no kind %s", c.Kind)
 			}
-			obj, want := decode(t, k, c.Object), decode(t, k, c.Want)
-			k.Default(obj)
+			obj, want := decode(t, kind, c.Object), decode(t, kind, c.Want)
+			kind.Default(obj)
 			if got, want := text(t, obj), text(t, want); got != want {
 				t.Fatalf("got\n%s\nwant\n%s", got, want)
 			}
-			again := decode(t, k, c.Want)
-			k.Default(again)
+			again := decode(t, kind, c.Want)
+			kind.Default(again)
 			if !equality.Semantic.DeepEqual(again, want) {
 				t.Errorf("defaulting twice: got\n%s", text(t, again))
 			}
@@ -50,82 +50,82 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestJobCreate checks that a job labels and selects its pods by its uid.
-func TestJobCreate(t *testing.T) {
+// TestJobLabelsAndSelectsItsPodsByUID checks that a job labels and selects its pods by its uid.
+func TestJobLabelsAndSelectsItsPodsByUID(t *testing.T) {
 	kind := byName(t)["batch/v1/jobs"]
-	yes := true
-	marks := map[string]string{
+	manual := true
+	jobLabels := map[string]string{
 		"batch.kubernetes.io/controller-uid": "u", "controller-uid": "u",
 		"batch.kubernetes.io/job-name": "j", "job-name": "j",
 	}
-	with := func(key, value string) map[string]string {
-		out := maps.Clone(marks)
+	jobLabelsWith := func(key, value string) map[string]string {
+		out := maps.Clone(jobLabels)
 		out[key] = value
 		return out
 	}
 	uid := map[string]string{"batch.kubernetes.io/controller-uid": "u"}
 	tests := []struct {
-		name                 string
-		labels, pods         map[string]string
-		selector             *metav1.LabelSelector
-		manual               *bool
-		wantLabels, wantPods map[string]string
-		wantSelector         map[string]string
+		name                      string
+		labels, podLabels         map[string]string
+		selector                  *metav1.LabelSelector
+		manual                    *bool
+		wantLabels, wantPodLabels map[string]string
+		wantSelector              map[string]string
 	}{
-		{name: "no labels", wantLabels: marks, wantPods: marks, wantSelector: uid},
+		{name: "no labels", wantLabels: jobLabels, wantPodLabels: jobLabels, wantSelector: uid},
 		{
-			name:         "labels of the pods",
-			pods:         map[string]string{"app": "x"},
-			wantLabels:   with("app", "x"),
-			wantPods:     with("app", "x"),
-			wantSelector: uid,
+			name:          "labels of the pods",
+			podLabels:     map[string]string{"app": "x"},
+			wantLabels:    jobLabelsWith("app", "x"),
+			wantPodLabels: jobLabelsWith("app", "x"),
+			wantSelector:  uid,
 		},
 		{
-			name:         "labels of both",
-			labels:       map[string]string{"app": "x"},
-			pods:         map[string]string{"app": "x"},
-			wantLabels:   map[string]string{"app": "x"},
-			wantPods:     with("app", "x"),
-			wantSelector: uid,
+			name:          "labels of both",
+			labels:        map[string]string{"app": "x"},
+			podLabels:     map[string]string{"app": "x"},
+			wantLabels:    map[string]string{"app": "x"},
+			wantPodLabels: jobLabelsWith("app", "x"),
+			wantSelector:  uid,
 		},
 		{
-			name:         "labels of the client are kept",
-			labels:       map[string]string{"a": "b"},
-			pods:         map[string]string{"controller-uid": "other"},
-			wantLabels:   map[string]string{"a": "b"},
-			wantPods:     with("controller-uid", "other"),
-			wantSelector: uid,
+			name:          "labels of the client are kept",
+			labels:        map[string]string{"a": "b"},
+			podLabels:     map[string]string{"controller-uid": "other"},
+			wantLabels:    map[string]string{"a": "b"},
+			wantPodLabels: jobLabelsWith("controller-uid", "other"),
+			wantSelector:  uid,
 		},
 		{
-			name:     "by hand",
-			labels:   map[string]string{"a": "b"},
-			pods:     map[string]string{"app": "x"},
-			manual:   &yes,
-			selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+			name:      "manual selector",
+			labels:    map[string]string{"a": "b"},
+			podLabels: map[string]string{"app": "x"},
+			manual:    &manual,
+			selector:  &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
 			wantLabels: map[string]string{
 				"a": "b",
 			},
-			wantPods:     map[string]string{"app": "x"},
-			wantSelector: map[string]string{"app": "x"},
+			wantPodLabels: map[string]string{"app": "x"},
+			wantSelector:  map[string]string{"app": "x"},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "u", Labels: tt.labels}, Spec: batchv1.JobSpec{
+			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "u", Labels: tt.labels}, Spec: batchv1.JobSpec{
 				ManualSelector: tt.manual,
 				Selector:       tt.selector,
-				Template:       corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: tt.pods}},
+				Template:       corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: tt.podLabels}},
 			}}
-			kind.Default(j)
-			kind.Create.Prepare(j)
-			if !maps.Equal(j.Labels, tt.wantLabels) {
-				t.Errorf("got labels %v, want %v", j.Labels, tt.wantLabels)
+			kind.Default(job)
+			kind.Create.Prepare(job)
+			if !maps.Equal(job.Labels, tt.wantLabels) {
+				t.Errorf("got labels %v, want %v", job.Labels, tt.wantLabels)
 			}
-			if !maps.Equal(j.Spec.Template.Labels, tt.wantPods) {
-				t.Errorf("got pods' labels %v, want %v", j.Spec.Template.Labels, tt.wantPods)
+			if !maps.Equal(job.Spec.Template.Labels, tt.wantPodLabels) {
+				t.Errorf("got pods' labels %v, want %v", job.Spec.Template.Labels, tt.wantPodLabels)
 			}
-			if !maps.Equal(j.Spec.Selector.MatchLabels, tt.wantSelector) {
-				t.Errorf("got selector %v, want %v", j.Spec.Selector.MatchLabels, tt.wantSelector)
+			if !maps.Equal(job.Spec.Selector.MatchLabels, tt.wantSelector) {
+				t.Errorf("got selector %v, want %v", job.Spec.Selector.MatchLabels, tt.wantSelector)
 			}
 		})
 	}

@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestDeprecationWarnings lists every built-in kind with a deprecation warning, and the release
-// that removes it.
-func TestDeprecationWarnings(t *testing.T) {
+// TestDeprecatedKindsNameRemovalRelease checks the deprecation warning of each kind that has one, and
+// the release that removes it.
+func TestDeprecatedKindsNameRemovalRelease(t *testing.T) {
 	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)

@@ -10,19 +10,19 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestGatesOfEmulatedVersionDropFields disables gates that can be disabled in 1.31, but not in
-// 1.33.
+// TestGatesOfEmulatedVersionDropFields checks that disabled gates drop fields, except for those that
+// the old object has. The gates can be disabled in 1.31, but not in 1.33.
 func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
-	g := features.New()
-	g.Emulate(31)
-	if err := g.Set("LoadBalancerIPMode=false,CustomResourceFieldSelectors=false,CRDValidationRatcheting=false"); err != nil {
+	gates := features.New()
+	gates.Emulate(31)
+	if err := gates.Set("LoadBalancerIPMode=false,CustomResourceFieldSelectors=false,CRDValidationRatcheting=false"); err != nil {
 		t.Fatal(err)
 	}
-	all, err := builtin.AllKinds(registry.Settings{Gates: g})
+	all, err := builtin.AllKinds(registry.Settings{Gates: gates})
 	if err != nil {
 		t.Fatal(err)
 	}
-	off, on := named(all), byName(t)
+	disabled, enabled := named(all), byName(t)
 	service := map[string]any{
 		"metadata": map[string]any{"name": "s", "namespace": "n"},
 		"spec": map[string]any{
@@ -39,15 +39,15 @@ func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 		"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": "1.2.3.4", "ipMode": "Proxy"}}},
 	}
 	definition := definitionWithGatedFields()
-	for name, kinds := range map[string]map[string]*registry.Kind{"off": off, "on": on} {
-		t.Run(name, func(t *testing.T) {
+	for gateState, kinds := range map[string]map[string]*registry.Kind{"disabled": disabled, "enabled": enabled} {
+		t.Run(gateState, func(t *testing.T) {
 			kind := kinds["v1/services"]
 			old, changed := decode(t, kind, service), decode(t, kind, withMode)
 			kind.Default(old)
 			if errs := changeOf(kind, changed, old, "status"); len(errs) > 0 {
 				t.Errorf("status: got errors %q", errs)
 			}
-			if kept := strings.Contains(mustYAML(t, toMap(t, changed)), "ipMode"); kept != (name == "on") {
+			if kept := strings.Contains(mustYAML(t, toMap(t, changed)), "ipMode"); kept != (gateState == "enabled") {
 				t.Errorf("got ipMode kept: %t", kept)
 			}
 			used := decode(t, kind, withMode)
@@ -62,7 +62,7 @@ func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 				t.Fatalf("definition: got errors %q", errs)
 			}
 			for _, field := range []string{"selectableFields", "optionalOldSelf"} {
-				if kept := strings.Contains(mustYAML(t, toMap(t, created)), field); kept != (name == "on") {
+				if kept := strings.Contains(mustYAML(t, toMap(t, created)), field); kept != (gateState == "enabled") {
 					t.Errorf("%s: got kept on create: %t", field, kept)
 				}
 				updated := decode(t, kind, definition)

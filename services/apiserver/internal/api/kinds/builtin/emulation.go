@@ -27,21 +27,21 @@ func (e Emulation) Serves(
 	gate func(*registry.Kind) bool,
 ) (func(*registry.Kind) bool, error) {
 	types, served := Documented(), map[*registry.Kind]bool{}
-	for _, g := range all.Groups() {
-		servedInOlder := map[string]bool{}          // resources with a served older version
-		for i := len(g.Versions) - 1; i >= 0; i-- { // versions are in the order of preference, newest first
+	for _, group := range all.Groups() {
+		servedInOlder := map[string]bool{}              // resources with a served older version
+		for i := len(group.Versions) - 1; i >= 0; i-- { // versions are in the order of preference, newest first
 			var servedInThis []string
-			for _, k := range all.Kinds() {
-				if k.Group != g.Name || k.Version != g.Versions[i] {
+			for _, kind := range all.Kinds() {
+				if kind.Group != group.Name || kind.Version != group.Versions[i] {
 					continue
 				}
-				yes, err := e.serves(types, k, config, servedInOlder[k.Resource])
+				yes, err := e.serves(types, kind, config, servedInOlder[kind.Resource])
 				if err != nil {
 					return nil, err
 				}
-				if yes && gate(k) {
-					served[k] = true
-					servedInThis = append(servedInThis, k.Resource)
+				if yes && gate(kind) {
+					served[kind] = true
+					servedInThis = append(servedInThis, kind.Resource)
 				}
 			}
 			for _, r := range servedInThis {
@@ -49,7 +49,7 @@ func (e Emulation) Serves(
 			}
 		}
 	}
-	return func(k *registry.Kind) bool { return served[k] }, nil
+	return func(kind *registry.Kind) bool { return served[kind] }, nil
 }
 
 // serves reports whether a kind is served in the emulated version: by its lifecycle, or because the
@@ -97,13 +97,13 @@ func lifecycle(types *runtime.Scheme, k *registry.Kind) (introduced, removed int
 }
 
 // isNamed reports whether the configuration explicitly enables the kind's version, or its resource.
-func (c RuntimeConfig) isNamed(k *registry.Kind) (ofVersion, ofResource bool) {
+func (c RuntimeConfig) isNamed(kind *registry.Kind) (ofVersion, ofResource bool) {
 	for key := range c {
 		on, _ := c.lookup(key)
 		switch groupKey(key) {
-		case k.Group + "/" + k.Version:
+		case kind.Group + "/" + kind.Version:
 			ofVersion = on
-		case k.Group + "/" + k.Version + "/" + k.Resource:
+		case kind.Group + "/" + kind.Version + "/" + kind.Resource:
 			ofResource = on
 		}
 	}

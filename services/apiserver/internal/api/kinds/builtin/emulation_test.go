@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestEmulatedVersions checks that resources that are newer than the emulated version are served
-// only on request.
-func TestEmulatedVersions(t *testing.T) {
+// TestNewerResourcesAreServedOnlyOnRequest checks that resources that are newer than the emulated
+// version are served only on request.
+func TestNewerResourcesAreServedOnlyOnRequest(t *testing.T) {
 	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -24,42 +24,41 @@ func TestEmulatedVersions(t *testing.T) {
 		oldest         = "resource.k8s.io/v1alpha3/resourceclaims"
 		always         = "networking.k8s.io/v1/networkpolicies"
 		reviews, flows = "authentication.k8s.io/v1beta1/selfsubjectreviews", "flowcontrol.apiserver.k8s.io/v1beta3/flowschemas"
-		named, forward = true, true
 	)
 	for _, test := range []struct {
-		name   string
-		e      builtin.Emulation
-		config string
-		want   []string
-		err    string
+		name      string
+		emulation builtin.Emulation
+		config    string
+		want      []string
+		wantErr   string
 	}{
-		{name: "now", e: builtin.Emulation{Minor: 33}, want: []string{always, stable}},
-		{name: "then", e: builtin.Emulation{Minor: 32}, want: []string{always}},
-		{name: "beta then", e: builtin.Emulation{Minor: 32}, config: "networking.k8s.io/v1beta1=true,resource.k8s.io/v1beta1=true", want: []string{always, beta, older}},
-		{name: "not yet beta", e: builtin.Emulation{Minor: 31}, config: "resource.k8s.io/v1beta1=true,resource.k8s.io/v1alpha3=true", want: []string{always, oldest}},
-		{name: "forward", e: builtin.Emulation{Minor: 32, Forward: forward}, config: "networking.k8s.io/v1beta1=true,resource.k8s.io/v1beta1=true", want: []string{always, beta, stable, older, claims}},
-		{name: "forward from nothing", e: builtin.Emulation{Minor: 32, Forward: forward}, want: []string{always}},
-		{name: "forward over two", e: builtin.Emulation{Minor: 31, Forward: forward}, config: "resource.k8s.io/v1alpha3=true", want: []string{always, oldest, older, claims}},
-		{name: "forward, but not there", e: builtin.Emulation{Minor: 32, Forward: forward}, config: "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=false", want: []string{always, older}},
-		{name: "a later version", e: builtin.Emulation{Minor: 32}, config: "resource.k8s.io/v1beta2=true", want: []string{always}},
-		{name: "a later version that is named", e: builtin.Emulation{Minor: 32, Named: named}, config: "resource.k8s.io/v1beta2=true", want: []string{always, claims}},
-		{name: "a later resource", e: builtin.Emulation{Minor: 32}, config: "resource.k8s.io/v1beta2/resourceclaims=true",
-			err: "cannot enable resource resource.k8s.io/v1beta2, Resource=resourceclaims in runtime-config because it is introduced at 1.33 after the current version 1.32. Consider setting --runtime-config-emulation-forward-compatible=true"},
-		{name: "a later resource that is named", e: builtin.Emulation{Minor: 32, Named: named}, config: "resource.k8s.io/v1beta2/resourceclaims=true", want: []string{always, claims}},
-		{name: "everything", e: builtin.Emulation{Minor: 32}, config: "api/all=true", want: []string{always, beta, older, oldest, reviews}},
-		{name: "not yet removed", e: builtin.Emulation{Minor: 31}, config: "flowcontrol.apiserver.k8s.io/v1beta3=true,authentication.k8s.io/v1beta1=true", want: []string{always, flows, reviews}},
-		{name: "off by default before the removal", e: builtin.Emulation{Minor: 31}, want: []string{always}},
-		{name: "removed since", e: builtin.Emulation{Minor: 33}, config: "flowcontrol.apiserver.k8s.io/v1beta3=true,authentication.k8s.io/v1beta1=true", want: []string{always, stable}},
+		{name: "current version", emulation: builtin.Emulation{Minor: 33}, want: []string{always, stable}},
+		{name: "previous version", emulation: builtin.Emulation{Minor: 32}, want: []string{always}},
+		{name: "beta versions enabled", emulation: builtin.Emulation{Minor: 32}, config: "networking.k8s.io/v1beta1=true,resource.k8s.io/v1beta1=true", want: []string{always, beta, older}},
+		{name: "version without the beta version", emulation: builtin.Emulation{Minor: 31}, config: "resource.k8s.io/v1beta1=true,resource.k8s.io/v1alpha3=true", want: []string{always, oldest}},
+		{name: "forward compatible", emulation: builtin.Emulation{Minor: 32, Forward: true}, config: "networking.k8s.io/v1beta1=true,resource.k8s.io/v1beta1=true", want: []string{always, beta, stable, older, claims}},
+		{name: "forward compatible, nothing enabled", emulation: builtin.Emulation{Minor: 32, Forward: true}, want: []string{always}},
+		{name: "forward compatible over two versions", emulation: builtin.Emulation{Minor: 31, Forward: true}, config: "resource.k8s.io/v1alpha3=true", want: []string{always, oldest, older, claims}},
+		{name: "forward compatible, newer version disabled", emulation: builtin.Emulation{Minor: 32, Forward: true}, config: "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=false", want: []string{always, older}},
+		{name: "newer version enabled", emulation: builtin.Emulation{Minor: 32}, config: "resource.k8s.io/v1beta2=true", want: []string{always}},
+		{name: "newer version enabled, named ones allowed", emulation: builtin.Emulation{Minor: 32, Named: true}, config: "resource.k8s.io/v1beta2=true", want: []string{always, claims}},
+		{name: "newer resource enabled", emulation: builtin.Emulation{Minor: 32}, config: "resource.k8s.io/v1beta2/resourceclaims=true",
+			wantErr: "cannot enable resource resource.k8s.io/v1beta2, Resource=resourceclaims in runtime-config because it is introduced at 1.33 after the current version 1.32. Consider setting --runtime-config-emulation-forward-compatible=true"},
+		{name: "newer resource enabled, named ones allowed", emulation: builtin.Emulation{Minor: 32, Named: true}, config: "resource.k8s.io/v1beta2/resourceclaims=true", want: []string{always, claims}},
+		{name: "all versions enabled", emulation: builtin.Emulation{Minor: 32}, config: "api/all=true", want: []string{always, beta, older, oldest, reviews}},
+		{name: "version before the removal", emulation: builtin.Emulation{Minor: 31}, config: "flowcontrol.apiserver.k8s.io/v1beta3=true,authentication.k8s.io/v1beta1=true", want: []string{always, flows, reviews}},
+		{name: "version before the removal, not enabled", emulation: builtin.Emulation{Minor: 31}, want: []string{always}},
+		{name: "version after the removal", emulation: builtin.Emulation{Minor: 33}, config: "flowcontrol.apiserver.k8s.io/v1beta3=true,authentication.k8s.io/v1beta1=true", want: []string{always, stable}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var config builtin.RuntimeConfig
 			if err := config.Set(test.config); err != nil {
 				t.Fatal(err)
 			}
-			serves, err := test.e.Serves(all, config, func(*registry.Kind) bool { return true })
-			if test.err != "" {
-				if err == nil || err.Error() != test.err {
-					t.Errorf("got error %v, want %s", err, test.err)
+			serves, err := test.emulation.Serves(all, config, func(*registry.Kind) bool { return true })
+			if test.wantErr != "" {
+				if err == nil || err.Error() != test.wantErr {
+					t.Errorf("got error %v, want %s", err, test.wantErr)
 				}
 				return
 			}
@@ -68,8 +67,8 @@ func TestEmulatedVersions(t *testing.T) {
 			}
 			var got []string
 			for _, r := range []string{always, beta, stable, oldest, older, claims, reviews, flows} {
-				p := strings.Split(r, "/")
-				if serves(all.Resource(schema.GroupVersionResource{Group: p[0], Version: p[1], Resource: p[2]})) {
+				parts := strings.Split(r, "/")
+				if serves(all.Resource(schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]})) {
 					got = append(got, r)
 				}
 			}
@@ -80,9 +79,23 @@ func TestEmulatedVersions(t *testing.T) {
 			}
 		})
 	}
-	none := func(k *registry.Kind) bool { return k.Resource != "ipaddresses" }
-	if serves, err := (builtin.Emulation{Minor: 32, Forward: true}).Serves(all, builtin.RuntimeConfig{"networking.k8s.io/v1beta1": "true"}, none); err != nil ||
-		serves(all.Resource(schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses"})) {
-		t.Errorf("got a kind with a disabled gate, or error %v", err)
+}
+
+// TestDisabledGateWinsOverForwardCompatibility checks that forward compatibility serves no kind whose
+// feature gate is disabled.
+func TestDisabledGateWinsOverForwardCompatibility(t *testing.T) {
+	all, err := builtin.AllKinds(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := builtin.RuntimeConfig{"networking.k8s.io/v1beta1": "true"}
+	isGateEnabled := func(k *registry.Kind) bool { return k.Resource != "ipaddresses" }
+	serves, err := builtin.Emulation{Minor: 32, Forward: true}.Serves(all, config, isGateEnabled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ipAddresses := schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses"}
+	if serves(all.Resource(ipAddresses)) {
+		t.Error("got a served kind with a disabled gate, want none")
 	}
 }

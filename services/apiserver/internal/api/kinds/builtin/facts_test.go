@@ -79,8 +79,9 @@ func factOf(kind *registry.Kind) resourceFact {
 	return f
 }
 
-// TestResources checks that names, verbs and subresources are those of Kubernetes, in its order.
-func TestResources(t *testing.T) {
+// TestResourcesEqualReference checks that names, verbs and subresources are those of Kubernetes, in
+// its order.
+func TestResourcesEqualReference(t *testing.T) {
 	want := readFacts[[]resourceFact](t, "resources.json")
 	kinds := catalog(t).Kinds()
 	if len(kinds) != len(want) {
@@ -93,8 +94,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestGroups checks the order of groups and versions in discovery.
-func TestGroups(t *testing.T) {
+// TestGroupOrderEqualsReference checks the order of groups and versions in discovery.
+func TestGroupOrderEqualsReference(t *testing.T) {
 	want := readFacts[[][]string](t, "group-order.json")
 	var got [][]string
 	for _, g := range catalog(t).Groups() {
@@ -107,8 +108,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestPriorities checks the priorities of groups and versions.
-func TestPriorities(t *testing.T) {
+// TestPrioritiesEqualReference checks the priorities of groups and versions.
+func TestPrioritiesEqualReference(t *testing.T) {
 	groups := map[string]int{}
 	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
@@ -130,12 +131,12 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// TestColumns checks the columns of tables and their descriptions.
-func TestColumns(t *testing.T) {
+// TestColumnsEqualReference checks the columns of tables and their descriptions.
+func TestColumnsEqualReference(t *testing.T) {
 	want := readFacts[map[string][][]any](t, "table-columns.json")
-	described := readFacts[map[string]map[string]string](t, "column-descriptions.json")
+	descriptions := readFacts[map[string]map[string]string](t, "column-descriptions.json")
 	// This column has no description in Kubernetes.
-	bare := map[string]bool{"node.k8s.io/v1/runtimeclasses/Handler": true}
+	undescribed := map[string]bool{"node.k8s.io/v1/runtimeclasses/Handler": true}
 	seen := 0
 	for _, kind := range catalog(t).Kinds() {
 		cols := kind.Presentation.Columns
@@ -147,18 +148,18 @@ func TestColumns(t *testing.T) {
 		}
 		seen++
 		var got [][]any
-		for _, c := range cols {
-			if c.Name != "" {
-				got = append(got, []any{c.Name, c.Type, c.Format, float64(c.Priority)})
+		for _, column := range cols {
+			if column.Name != "" {
+				got = append(got, []any{column.Name, column.Type, column.Format, float64(column.Priority)})
 			}
 			if kind.Presentation.Columns == nil {
 				continue
 			}
-			if c.Cell == nil || (c.Description == "") != bare[nameOf(kind)+"/"+c.Name] {
-				t.Errorf("%s: column %s: got cell %t, description %q", nameOf(kind), c.Name, c.Cell != nil, c.Description)
+			if column.Cell == nil || (column.Description == "") != undescribed[nameOf(kind)+"/"+column.Name] {
+				t.Errorf("%s: column %s: got cell %t, description %q", nameOf(kind), column.Name, column.Cell != nil, column.Description)
 			}
-			if all := described[nameOf(kind)]; all != nil && c.Description != all[c.Name] {
-				t.Errorf("%s: column %s: got description\n%q, want\n%q", nameOf(kind), c.Name, c.Description, all[c.Name])
+			if want := descriptions[nameOf(kind)]; want != nil && column.Description != want[column.Name] {
+				t.Errorf("%s: column %s: got description\n%q, want\n%q", nameOf(kind), column.Name, column.Description, want[column.Name])
 			}
 		}
 		if !reflect.DeepEqual(got, want[nameOf(kind)]) {
@@ -170,8 +171,9 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// TestStored checks that keys and stored versions are shared with every server that uses the store.
-func TestStored(t *testing.T) {
+// TestKeysAndStoredVersionsEqualReference checks that keys and stored versions are those of
+// Kubernetes, because servers of both kinds may use the same store.
+func TestKeysAndStoredVersionsEqualReference(t *testing.T) {
 	prefixes := map[string]string{
 		"v1/nodes":                  "minions",
 		"v1/services":               "services/specs",
@@ -221,18 +223,19 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// TestGoTypes checks that each New returns the Go type that the scheme has for the declared name.
-func TestGoTypes(t *testing.T) {
+// TestNewReturnsGoTypeOfScheme checks that each New returns the Go type that the scheme has for the
+// declared name.
+func TestNewReturnsGoTypeOfScheme(t *testing.T) {
 	scheme := builtin.Scheme()
-	check := func(what string, gvk schema.GroupVersionKind, o runtime.Object) {
+	check := func(name string, gvk schema.GroupVersionKind, obj runtime.Object) {
 		t.Helper()
 		want, err := scheme.New(gvk)
 		if err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", name, err)
 			return
 		}
-		if reflect.TypeOf(o) != reflect.TypeOf(want) {
-			t.Errorf("%s: got %T, want %T", what, o, want)
+		if reflect.TypeOf(obj) != reflect.TypeOf(want) {
+			t.Errorf("%s: got %T, want %T", name, obj, want)
 		}
 	}
 	for _, kind := range catalog(t).Kinds() {
@@ -245,23 +248,23 @@ func TestGoTypes(t *testing.T) {
 		} else if kind.HasVerb("list") {
 			t.Errorf("%s: no list type of a listable kind, want one", nameOf(kind))
 		}
-		for _, s := range kind.Subresources {
-			gvk := s.GVK
+		for _, subresource := range kind.Subresources {
+			gvk := subresource.GVK
 			if gvk.Version == "" {
 				gvk = kind.GroupVersion().WithKind(gvk.Kind)
 			}
-			if s.New != nil {
-				check(nameOf(kind)+"/"+s.Name, gvk, s.New())
+			if subresource.New != nil {
+				check(nameOf(kind)+"/"+subresource.Name, gvk, subresource.New())
 			} else if gvk.Kind != kind.Kind {
-				t.Errorf("%s/%s: no Go type for %s, want one", nameOf(kind), s.Name, gvk)
+				t.Errorf("%s/%s: no Go type for %s, want one", nameOf(kind), subresource.Name, gvk)
 			}
 		}
 	}
 }
 
-// TestSchemeKnowsOptions checks that the scheme contains the option and response types of every
-// group version.
-func TestSchemeKnowsOptions(t *testing.T) {
+// TestSchemeHasOptionTypesOfEveryVersion checks that the scheme contains the option and response types
+// of every group version.
+func TestSchemeHasOptionTypesOfEveryVersion(t *testing.T) {
 	scheme := builtin.Scheme()
 	for _, g := range catalog(t).Groups() {
 		for _, v := range g.Versions {
@@ -289,18 +292,18 @@ func TestSchemeKnowsOptions(t *testing.T) {
 	}
 }
 
-// TestKindsAreFresh checks that Catalog returns new values, which a caller may change.
-func TestKindsAreFresh(t *testing.T) {
-	for _, k := range catalog(t).Kinds() {
-		k.Resource, k.Presentation.Columns = "changed", nil
-		for i := range k.Subresources {
-			k.Subresources[i].Name = "changed"
+// TestCatalogReturnsNewKinds checks that Catalog returns new values, which a caller may change.
+func TestCatalogReturnsNewKinds(t *testing.T) {
+	for _, kind := range catalog(t).Kinds() {
+		kind.Resource, kind.Presentation.Columns = "changed", nil
+		for i := range kind.Subresources {
+			kind.Subresources[i].Name = "changed"
 		}
-		for i := range k.ShortNames {
-			k.ShortNames[i] = "changed"
+		for i := range kind.ShortNames {
+			kind.ShortNames[i] = "changed"
 		}
-		for i := range k.Categories {
-			k.Categories[i] = "changed"
+		for i := range kind.Categories {
+			kind.Categories[i] = "changed"
 		}
 	}
 	data, _ := json.Marshal(mapOf(catalog(t).Kinds(), factOf))
@@ -318,8 +321,8 @@ func mapOf[A, B any](in []A, f func(A) B) []B {
 	return out
 }
 
-// TestSubresourceOrder checks that subresources are ordered by name.
-func TestSubresourceOrder(t *testing.T) {
+// TestSubresourcesAreOrderedByName checks that subresources are ordered by name.
+func TestSubresourcesAreOrderedByName(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		if !slices.IsSortedFunc(k.Subresources, func(a, b registry.Subresource) int { return strings.Compare(a.Name, b.Name) }) {
 			t.Errorf("%s: got unordered subresources, want them ordered by name", nameOf(k))

@@ -36,14 +36,14 @@ type kindCase struct {
 	// Created is the minimal object after creation.
 	Created map[string]any `json:"created"`
 	// Broken are invalid objects, Changes are invalid changes of the created object.
-	Broken  []broken `json:"broken"`
-	Changes []broken `json:"changes"`
+	Broken  []objectChange `json:"broken"`
+	Changes []objectChange `json:"changes"`
 	// Warned are objects whose creation causes warnings.
-	Warned []broken `json:"warned"`
+	Warned []objectChange `json:"warned"`
 }
 
-// broken is a change of an object with its expected errors or warnings.
-type broken struct {
+// objectChange is a change of an object with its expected errors or warnings.
+type objectChange struct {
 	// Set contains values by their paths, such as spec.ports[0].name. null removes a value. Live is
 	// set in both the stored and the changed object.
 	Set  map[string]any `json:"set"`
@@ -51,23 +51,23 @@ type broken struct {
 	// Long maps paths to lengths of generated texts, Many to numbers of generated map keys.
 	Long map[string]int `json:"long"`
 	Many map[string]int `json:"many"`
-	// Sub is the subresource of the change.
-	Sub      string   `json:"sub"`
-	Errors   []string `json:"errors"`
-	Warnings []string `json:"warnings"`
+	// Subresource is the subresource of the change.
+	Subresource string   `json:"sub"`
+	Errors      []string `json:"errors"`
+	Warnings    []string `json:"warnings"`
 	// Becomes contains values of the object after the change by their paths. null means that there
 	// is none.
 	Becomes map[string]any `json:"becomes"`
 }
 
-// TestKinds checks the rules of each kind with the cases of its file.
-func TestKinds(t *testing.T) {
-	for name, c := range readKindCases(t) {
-		k := kindsWith(t, c.Gates)[c.Kind]
-		if k == nil {
-			t.Fatalf("%s: no kind %s", name, c.Kind)
+// TestKindFollowsItsCases checks the rules of each kind with the cases of its file.
+func TestKindFollowsItsCases(t *testing.T) {
+	for name, kindCase := range readKindCases(t) {
+		kind := kindsWith(t, kindCase.Gates)[kindCase.Kind]
+		if kind == nil {
+			t.Fatalf("%s: no kind %s", name, kindCase.Kind)
 		}
-		t.Run(name, func(t *testing.T) { c.test(t, k) })
+		t.Run(name, func(t *testing.T) { kindCase.check(t, kind) })
 	}
 }
 
@@ -77,19 +77,19 @@ func kindsWith(t *testing.T, gates string) map[string]*registry.Kind {
 	if gates == "" {
 		return byName(t)
 	}
-	g := features.New()
-	if err := g.Set(gates); err != nil {
+	enabled := features.New()
+	if err := enabled.Set(gates); err != nil {
 		t.Fatal(err)
 	}
-	all, err := builtin.AllKinds(registry.Settings{Gates: g})
+	all, err := builtin.AllKinds(registry.Settings{Gates: enabled})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return named(all)
 }
 
-// test checks the created object, and the errors and warnings of the cases.
-func (c *kindCase) test(t *testing.T, kind *registry.Kind) {
+// check checks the created object, and the errors and warnings of the cases.
+func (c *kindCase) check(t *testing.T, kind *registry.Kind) {
 	created, errs := createOf(kind, decode(t, kind, c.Minimal))
 	if len(errs) > 0 {
 		t.Fatalf("minimal object: got errors %q", errs)
@@ -105,54 +105,54 @@ func (c *kindCase) test(t *testing.T, kind *registry.Kind) {
 	if !reflect.DeepEqual(got, toMap(t, decode(t, kind, c.Created))) {
 		t.Errorf("got created object\n%s\nwant\n%s", mustYAML(t, got), mustYAML(t, c.Created))
 	}
-	for i, b := range c.Broken {
+	for i, change := range c.Broken {
 		t.Run(fmt.Sprintf("broken %d", i), func(t *testing.T) {
-			_, got := createOf(kind, decode(t, kind, b.applyTo(t, c.Minimal)))
-			if !reflect.DeepEqual(got, b.Errors) || len(b.Errors) == 0 {
-				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
+			_, got := createOf(kind, decode(t, kind, change.applyTo(t, c.Minimal)))
+			if !reflect.DeepEqual(got, change.Errors) || len(change.Errors) == 0 {
+				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, change.Set), strings.Join(got, "\n"), strings.Join(change.Errors, "\n"))
 			}
 		})
 	}
-	for i, b := range c.Changes {
+	for i, change := range c.Changes {
 		t.Run(fmt.Sprintf("change %d", i), func(t *testing.T) {
-			live := withFields(t, toMap(t, created), b.Live)
-			changed := decode(t, kind, b.applyTo(t, live))
-			got := changeOf(kind, changed, decode(t, kind, live), b.Sub)
-			if !reflect.DeepEqual(got, b.Errors) {
-				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
+			live := withFields(t, toMap(t, created), change.Live)
+			changed := decode(t, kind, change.applyTo(t, live))
+			got := changeOf(kind, changed, decode(t, kind, live), change.Subresource)
+			if !reflect.DeepEqual(got, change.Errors) {
+				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, change.Set), strings.Join(got, "\n"), strings.Join(change.Errors, "\n"))
 			}
-			for path, want := range b.Becomes {
+			for path, want := range change.Becomes {
 				if got := valueAt(toMap(t, changed), steps(path)); !reflect.DeepEqual(got, want) {
-					t.Errorf("%s\n%s: got %v, want %v", mustYAML(t, b.Set), path, got, want)
+					t.Errorf("%s\n%s: got %v, want %v", mustYAML(t, change.Set), path, got, want)
 				}
 			}
 		})
 	}
-	for i, b := range c.Warned {
+	for i, change := range c.Warned {
 		t.Run(fmt.Sprintf("warned %d", i), func(t *testing.T) {
 			var got []string
-			obj := decode(t, kind, b.applyTo(t, c.Minimal))
+			obj := decode(t, kind, change.applyTo(t, c.Minimal))
 			if kind.Create.EarlyWarnings != nil {
 				got = kind.Create.EarlyWarnings(obj)
 			}
 			obj, errs := createOf(kind, obj)
 			got = append(got, kind.Create.Warnings(obj)...)
-			if len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
+			if len(errs) > 0 || !reflect.DeepEqual(got, change.Warnings) {
 				t.Errorf("%s\ngot warnings\n%s\nwant\n%s\n%q",
-					mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
+					mustYAML(t, change.Set), strings.Join(got, "\n"), strings.Join(change.Warnings, "\n"), errs)
 			}
 		})
 	}
 }
 
 // applyTo returns a copy of an object with the values of a case.
-func (b *broken) applyTo(t *testing.T, obj map[string]any) map[string]any {
+func (c *objectChange) applyTo(t *testing.T, obj map[string]any) map[string]any {
 	set := map[string]any{}
-	maps.Copy(set, b.Set)
-	for path, n := range b.Long {
+	maps.Copy(set, c.Set)
+	for path, n := range c.Long {
 		set[path] = strings.Repeat("x", n)
 	}
-	for path, n := range b.Many {
+	for path, n := range c.Many {
 		keys := map[string]any{}
 		for i := range n {
 			keys[fmt.Sprintf("k%d", i)] = "v"
@@ -162,7 +162,7 @@ func (b *broken) applyTo(t *testing.T, obj map[string]any) map[string]any {
 	return withFields(t, obj, set)
 }
 
-// createOf creates an object.
+// createOf prepares an object for its creation. It returns the object and the texts of the errors.
 func createOf(kind *registry.Kind, obj registry.Object) (registry.Object, []string) {
 	if kind.Default != nil {
 		kind.Default(obj)
@@ -181,15 +181,15 @@ func createOf(kind *registry.Kind, obj registry.Object) (registry.Object, []stri
 	return obj, textsOf(errs)
 }
 
-// changeOf updates an object.
-func changeOf(kind *registry.Kind, obj, old registry.Object, sub string) []string {
+// changeOf prepares an update of old or of its subresource, and returns the texts of the errors.
+func changeOf(kind *registry.Kind, obj, old registry.Object, subresource string) []string {
 	if kind.Default != nil {
 		kind.Default(obj)
 	}
 	obj.SetResourceVersion("1")
 	prepare, check, order := kind.Update.Prepare, kind.Update.Validate, kind.Update.Order
-	if sub != "" {
-		s := kind.Subresource(sub)
+	if subresource != "" {
+		s := kind.Subresource(subresource)
 		prepare, check, order = s.Prepare, s.ValidateUpdate, s.Order
 	}
 	if prepare != nil {
@@ -203,21 +203,21 @@ func changeOf(kind *registry.Kind, obj, old registry.Object, sub string) []strin
 	}))
 }
 
-// difference matches the variable parts of messages: lines after the first, the examples of format
+// variablePart matches the variable parts of messages: lines after the first, the examples of format
 // errors, and values with memory addresses.
-var difference = regexp.MustCompile(`(?s)\n.*| \(e\.g\. .*|\w+\.\w+\{.*\(0x.*\}: `)
+var variablePart = regexp.MustCompile(`(?s)\n.*| \(e\.g\. .*|\w+\.\w+\{.*\(0x.*\}: `)
 
-// long matches a text generated for a case.
-var long = regexp.MustCompile(`x{100,}`)
+// longText matches a text generated for a case.
+var longText = regexp.MustCompile(`x{100,}`)
 
 // textsOf returns the texts of errors.
 func textsOf(errs field.ErrorList) (out []string) {
 	for _, e := range errs {
 		text := e.Error()
 		if strings.Contains(text, "\n") || strings.Contains(text, " (e.g. ") || strings.Contains(text, "(0x") {
-			text = difference.ReplaceAllString(text, "") // slow
+			text = variablePart.ReplaceAllString(text, "") // slow
 		}
-		out = append(out, long.ReplaceAllString(text, "x..."))
+		out = append(out, longText.ReplaceAllString(text, "x..."))
 	}
 	return out
 }
@@ -260,7 +260,7 @@ func withFields(t *testing.T, obj map[string]any, set map[string]any) map[string
 		t.Fatal(err)
 	}
 	for _, path := range slices.Sorted(maps.Keys(set)) {
-		out = put(out, steps(path), set[path])
+		out = setAt(out, steps(path), set[path])
 	}
 	return out.(map[string]any)
 }
@@ -298,8 +298,8 @@ func valueAt(in any, path []string) any {
 	return in
 }
 
-// put sets the value at a path of a tree, which it returns.
-func put(in any, path []string, value any) any {
+// setAt sets the value at a path of a tree, which it returns.
+func setAt(in any, path []string, value any) any {
 	if len(path) == 0 {
 		return value
 	}
@@ -308,7 +308,7 @@ func put(in any, path []string, value any) any {
 		for len(list) <= i {
 			list = append(list, map[string]any{})
 		}
-		list[i] = put(list[i], path[1:], value)
+		list[i] = setAt(list[i], path[1:], value)
 		return list
 	}
 	m, _ := in.(map[string]any)
@@ -319,6 +319,6 @@ func put(in any, path []string, value any) any {
 		delete(m, path[0])
 		return m
 	}
-	m[path[0]] = put(m[path[0]], path[1:], value)
+	m[path[0]] = setAt(m[path[0]], path[1:], value)
 	return m
 }

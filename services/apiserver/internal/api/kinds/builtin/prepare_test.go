@@ -22,8 +22,9 @@ func metaOf(generation int64, labels, annotations map[string]string) metav1.Obje
 	return metav1.ObjectMeta{Name: "x", Generation: generation, Labels: labels, Annotations: annotations}
 }
 
-// TestGenerationOfMetadata checks that for some kinds, changes of metadata increase the generation.
-func TestGenerationOfMetadata(t *testing.T) {
+// TestMetadataChangeIncreasesGenerationOfSomeKinds checks that for some kinds, changes of metadata
+// increase the generation.
+func TestMetadataChangeIncreasesGenerationOfSomeKinds(t *testing.T) {
 	a, b := map[string]string{"k": "a"}, map[string]string{"k": "b"}
 	tests := []struct {
 		name     string
@@ -60,20 +61,21 @@ func TestGenerationOfMetadata(t *testing.T) {
 	}
 }
 
-// TestEndpointSliceTopology checks that only existing endpoints keep the deprecated topology.
-func TestEndpointSliceTopology(t *testing.T) {
-	k := byName(t)["discovery.k8s.io/v1/endpointslices"]
+// TestOnlyExistingEndpointsKeepDeprecatedTopology checks that only existing endpoints keep the
+// deprecated topology.
+func TestOnlyExistingEndpointsKeepDeprecatedTopology(t *testing.T) {
+	kind := byName(t)["discovery.k8s.io/v1/endpointslices"]
 	slice := func(address string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, DeprecatedTopology: map[string]string{"zone": "z"}}},
 		}
 	}
 	created := slice("a")
-	k.Create.Prepare(created)
+	kind.Create.Prepare(created)
 	changed := slice("b")
-	k.Update.Prepare(changed, slice("a"))
+	kind.Update.Prepare(changed, slice("a"))
 	same := slice("a")
-	k.Update.Prepare(same, slice("a"))
+	kind.Update.Prepare(same, slice("a"))
 	if created.Endpoints[0].DeprecatedTopology != nil || changed.Endpoints[0].DeprecatedTopology != nil {
 		t.Error("new endpoint: got the deprecated topology, want none")
 	}
@@ -82,8 +84,8 @@ func TestEndpointSliceTopology(t *testing.T) {
 	}
 }
 
-// TestScale checks the scale subresources of workloads.
-func TestScale(t *testing.T) {
+// TestScaleReadsReplicasAndSelector checks which values the scale subresources of workloads have.
+func TestScaleReadsReplicasAndSelector(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}
 	objects := map[string]registry.Object{
 		"apps/v1/deployments": &appsv1.Deployment{
@@ -101,67 +103,68 @@ func TestScale(t *testing.T) {
 	}
 	kinds := byName(t)
 	for name, obj := range objects {
-		s := kinds[name].Subresource("scale")
-		if s == nil {
+		subresource := kinds[name].Subresource("scale")
+		if subresource == nil {
 			t.Fatalf("%s: no scale, want one", name)
 		}
-		if _, ok := s.New().(*autoscalingv1.Scale); !ok {
-			t.Errorf("%s: got scale type %T, want *v1.Scale", name, s.New())
+		if _, ok := subresource.New().(*autoscalingv1.Scale); !ok {
+			t.Errorf("%s: got scale type %T, want *v1.Scale", name, subresource.New())
 		}
-		if n := s.Scale.Replicas(obj); n != 1 {
+		if n := subresource.Scale.Replicas(obj); n != 1 {
 			t.Errorf("%s: got %d desired replicas, want 1 by default", name, n)
 		}
-		if n, text := s.Scale.Status(obj); n != 3 || text != "app=x" {
+		if n, text := subresource.Scale.Status(obj); n != 3 || text != "app=x" {
 			t.Errorf("%s: got %d replicas, selector %q, want 3, %q", name, n, text, "app=x")
 		}
 	}
 }
 
-// TestStatusViews checks which metadata a write of the status may change.
-func TestStatusViews(t *testing.T) {
+// TestStatusWriteKeepsLiveMetadata checks which metadata a write of the status may change.
+func TestStatusWriteKeepsLiveMetadata(t *testing.T) {
 	kinds := byName(t)
-	view := func(name string) func(obj, old registry.Object) {
+	prepareStatus := func(name string) func(obj, old registry.Object) {
 		return kinds[name].Subresource("status").Prepare
 	}
 	labels := map[string]string{"k": "live"}
 
-	d, liveD := &appsv1.Deployment{
+	deployment, liveDeployment := &appsv1.Deployment{
 		ObjectMeta: metaOf(9, nil, map[string]string{"a": "sent"}),
 	}, &appsv1.Deployment{
 		ObjectMeta: metaOf(9, labels, nil),
 	}
-	view("apps/v1/deployments")(d, liveD)
-	if d.Labels["k"] != "live" || d.Annotations["a"] != "sent" {
-		t.Errorf("Deployment: got metadata %+v, want the live label and the sent annotation", d.ObjectMeta)
+	prepareStatus("apps/v1/deployments")(deployment, liveDeployment)
+	if deployment.Labels["k"] != "live" || deployment.Annotations["a"] != "sent" {
+		t.Errorf("Deployment: got metadata %+v, want the live label and the sent annotation", deployment.ObjectMeta)
 	}
 
-	va, liveVA := &storagev1.VolumeAttachment{
+	volumeAttachment, liveAttachment := &storagev1.VolumeAttachment{
 		ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"}),
 	}, &storagev1.VolumeAttachment{
 		ObjectMeta: metaOf(1, labels, nil),
 	}
-	view("storage.k8s.io/v1/volumeattachments")(va, liveVA)
-	if va.Labels["k"] != "live" || va.Annotations != nil {
-		t.Errorf("VolumeAttachment: got metadata %+v, want that of the live object", va.ObjectMeta)
+	prepareStatus("storage.k8s.io/v1/volumeattachments")(volumeAttachment, liveAttachment)
+	if volumeAttachment.Labels["k"] != "live" || volumeAttachment.Annotations != nil {
+		t.Errorf("VolumeAttachment: got metadata %+v, want that of the live object", volumeAttachment.ObjectMeta)
 	}
 
-	fs, liveFS := &flowcontrolv1.FlowSchema{
+	flowSchema, liveFlowSchema := &flowcontrolv1.FlowSchema{
 		ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"}),
 	}, &flowcontrolv1.FlowSchema{
 		ObjectMeta: metaOf(1, labels, nil),
 	}
-	fs.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "sent"}}
-	liveFS.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "live"}}
-	view("flowcontrol.apiserver.k8s.io/v1/flowschemas")(fs, liveFS)
+	flowSchema.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "sent"}}
+	liveFlowSchema.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "live"}}
+	prepareStatus("flowcontrol.apiserver.k8s.io/v1/flowschemas")(flowSchema, liveFlowSchema)
 	want := metaOf(1, labels, nil)
-	want.ManagedFields = fs.ManagedFields
-	if !equality.Semantic.DeepEqual(fs.ObjectMeta, want) || fs.ManagedFields[0].Manager != "sent" {
-		t.Errorf("FlowSchema: got metadata %+v, want that of the live object with the sent managers", fs.ObjectMeta)
+	want.ManagedFields = flowSchema.ManagedFields
+	if !equality.Semantic.DeepEqual(flowSchema.ObjectMeta, want) || flowSchema.ManagedFields[0].Manager != "sent" {
+		t.Errorf("FlowSchema: got metadata %+v, want that of the live object with the sent managers", flowSchema.ObjectMeta)
 	}
 }
 
-// TestCertificateSigningRequests checks what each path of a request can change.
-func TestCertificateSigningRequests(t *testing.T) {
+// TestSigningRequestPathsChangeOnlyTheirFields checks what each path of a certificate signing
+// request can change.
+func TestSigningRequestPathsChangeOnlyTheirFields(t *testing.T) {
 	kind := byName(t)["certificates.k8s.io/v1/certificatesigningrequests"]
 	type request = certificatesv1.CertificateSigningRequest
 	condition := func(typ certificatesv1.RequestConditionType, reason string, at int64) certificatesv1.CertificateSigningRequestCondition {
@@ -197,7 +200,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 		}
 	})
 
-	t.Run("an approval changes conditions alone", func(t *testing.T) {
+	t.Run("an approval changes only conditions", func(t *testing.T) {
 		live := &request{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("c"),
 			Conditions: []certificatesv1.CertificateSigningRequestCondition{condition(certificatesv1.CertificateApproved, "old", 5)}}}
 		r := &request{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("forged"),

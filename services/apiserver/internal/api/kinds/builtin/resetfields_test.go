@@ -9,9 +9,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestResetFields compares the fields that a write cannot change with the strategies of Kubernetes
-// 1.33. Paths that are not listed reset status, or spec for the status subresource.
-func TestResetFields(t *testing.T) {
+// TestResetFieldsEqualReference compares the fields that a write cannot change with the strategies of
+// Kubernetes 1.33. Paths that are not listed reset status, or spec for the status subresource.
+func TestResetFieldsEqualReference(t *testing.T) {
 	special := map[string]string{
 		"admissionregistration.k8s.io/validatingadmissionpolicies/status": "metadata spec",
 		"apiextensions.k8s.io/customresourcedefinitions/status":           "metadata spec",

@@ -24,19 +24,19 @@ func setOf(names ...string) map[string]bool {
 // outsideCore returns the kinds of all groups but core whose types come from Kubernetes.
 func outsideCore(t *testing.T) []*registry.Kind {
 	var out []*registry.Kind
-	for _, k := range catalog(t).Kinds() {
-		switch k.Group {
+	for _, kind := range catalog(t).Kinds() {
+		switch kind.Group {
 		case "", "apiextensions.k8s.io", "apiregistration.k8s.io":
 		default:
-			out = append(out, k)
+			out = append(out, kind)
 		}
 	}
 	return out
 }
 
-// TestFlags compares the rules of each kind with Kubernetes 1.33. Resources that are not listed
-// have the zero value.
-func TestFlags(t *testing.T) {
+// TestKindFlagsEqualReference compares the settings of each kind with Kubernetes 1.33. Resources that
+// are not listed have the zero value.
+func TestKindFlagsEqualReference(t *testing.T) {
 	generation := setOf("daemonsets", "deployments", "replicasets", "statefulsets", "cronjobs", "jobs",
 		"ingressclasses", "ingresses", "networkpolicies", "poddisruptionbudgets",
 		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
@@ -69,23 +69,23 @@ func TestFlags(t *testing.T) {
 		if kind.Virtual {
 			continue
 		}
-		takes := func(name string) bool { return kind.ValidateName == nil || len(kind.ValidateName(name, false)) == 0 }
+		acceptsName := func(name string) bool { return kind.ValidateName == nil || len(kind.ValidateName(name, false)) == 0 }
 		for _, flag := range []struct {
 			name      string
 			got, want bool
 		}{
 			{name: "Generation", got: kind.Update.Generation, want: generation[kind.Resource]},
-			{name: "CreateOnUpdate", got: kind.Update.AllowCreateOnUpdate, want: createOnUpdate[kind.Resource]},
-			{name: "UpdateNeedsVersion", got: kind.Update.RequireResourceVersion, want: needsVersion[kind.Resource]},
-			{name: "ReturnDeleted", got: kind.Delete.ReturnObject, want: returnDeleted[kind.Resource]},
-			{name: "DefaultOrphan", got: kind.Delete.Orphan, want: kind.Resource == "jobs"},
+			{name: "AllowCreateOnUpdate", got: kind.Update.AllowCreateOnUpdate, want: createOnUpdate[kind.Resource]},
+			{name: "RequireResourceVersion", got: kind.Update.RequireResourceVersion, want: needsVersion[kind.Resource]},
+			{name: "ReturnObject", got: kind.Delete.ReturnObject, want: returnDeleted[kind.Resource]},
+			{name: "Orphan", got: kind.Delete.Orphan, want: kind.Resource == "jobs"},
 			{name: "OrphanWarning", got: kind.Delete.OrphanWarning != "", want: kind.Resource == "jobs"},
 			{name: "KeepStatus", got: kind.Create.KeepStatus, want: kind.Resource == "servicecidrs"},
-			{name: "Stamp", got: kind.Create.RecordCreator != nil, want: kind.Resource == "certificatesigningrequests"},
+			{name: "RecordCreator", got: kind.Create.RecordCreator != nil, want: kind.Resource == "certificatesigningrequests"},
 			{name: "GracePeriod", got: kind.Delete.GracePeriod != nil, want: false},
-			{name: "takes a name with colons", got: kind.ValidateName != nil && takes("system:a:B"), want: pathNames[kind.Resource]},
-			{name: "takes a name with dots", got: takes("a.b"), want: kind.Resource != "statefulsets" && kind.Resource != "ipaddresses"},
-			{name: "takes an address", got: takes("10.0.0.1"), want: kind.Resource != "statefulsets"},
+			{name: "accepts a name with colons", got: kind.ValidateName != nil && acceptsName("system:a:B"), want: pathNames[kind.Resource]},
+			{name: "accepts a name with dots", got: acceptsName("a.b"), want: kind.Resource != "statefulsets" && kind.Resource != "ipaddresses"},
+			{name: "accepts an address", got: acceptsName("10.0.0.1"), want: kind.Resource != "statefulsets"},
 		} {
 			if flag.got != flag.want {
 				t.Errorf("%s: %s: got %t, want %v", nameOf(kind), flag.name, flag.got, flag.want)
@@ -94,25 +94,26 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestSelectableLabels checks the selectable fields of each kind, without those of metadata.
-func TestSelectableLabels(t *testing.T) {
+// TestSelectableFieldsEqualReference checks the selectable fields of each kind, without those of
+// metadata.
+func TestSelectableFieldsEqualReference(t *testing.T) {
 	want := map[string]string{
 		"jobs":                       "status.successful",
 		"certificatesigningrequests": "spec.signerName",
 		"events": "regarding.kind regarding.namespace regarding.name regarding.uid regarding.apiVersion " +
 			"regarding.resourceVersion regarding.fieldPath reason reportingController type",
 	}
-	for _, k := range outsideCore(t) {
+	for _, kind := range outsideCore(t) {
 		var labels []string
-		for _, f := range k.Presentation.Selectable {
+		for _, f := range kind.Presentation.Selectable {
 			label := f.Label
 			if len(f.Aliases) > 0 {
 				label = f.Aliases[0]
 			}
 			labels = append(labels, label)
 		}
-		if got := strings.Join(labels, " "); got != want[k.Resource] {
-			t.Errorf("%s: got selectable fields %s, want %s", nameOf(k), got, want[k.Resource])
+		if got := strings.Join(labels, " "); got != want[kind.Resource] {
+			t.Errorf("%s: got selectable fields %s, want %s", nameOf(kind), got, want[kind.Resource])
 		}
 	}
 }
@@ -130,7 +131,7 @@ func TestRulesHoldForRandomObjects(t *testing.T) {
 	for _, kind := range outsideCore(t) {
 		t.Run(nameOf(kind), func(t *testing.T) {
 			if _, ok := kind.New().(registry.Object); !ok {
-				t.Fatalf("%T: no metadata, want one", kind.New())
+				t.Fatalf("%T: no metadata, want some", kind.New())
 			}
 			for seed := int64(0); seed < rounds; seed++ {
 				fill := filler(seed, 0.4)
@@ -179,11 +180,11 @@ func exercise(t *testing.T, kind *registry.Kind, obj, old registry.Object) {
 	if kind.Update.Warnings != nil {
 		kind.Update.Warnings(obj, old)
 	}
-	for _, c := range kind.Presentation.Columns {
-		switch cell := c.Cell(obj).(type) {
+	for _, column := range kind.Presentation.Columns {
+		switch cell := column.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:
-			t.Errorf("%s: cell %s: got type %T, want string, int64, bool or registry.Age", kind.Kind, c.Name, cell)
+			t.Errorf("%s: cell %s: got type %T, want string, int64, bool or registry.Age", kind.Kind, column.Name, cell)
 		}
 	}
 	if kind.Stored.ToStored != nil {
@@ -199,44 +200,44 @@ func exercise(t *testing.T, kind *registry.Kind, obj, old registry.Object) {
 			t.Errorf("%s: got a modified source of the conversion, want it unchanged", kind.Kind)
 		}
 	}
-	for _, s := range kind.Subresources {
-		if s.Prepare != nil {
-			s.Prepare(clone(), old)
+	for _, subresource := range kind.Subresources {
+		if subresource.Prepare != nil {
+			subresource.Prepare(clone(), old)
 		}
-		if s.ValidateUpdate != nil {
-			s.ValidateUpdate(obj, old)
+		if subresource.ValidateUpdate != nil {
+			subresource.ValidateUpdate(obj, old)
 		}
-		if s.Scale != nil {
-			exerciseScale(t, kind, &s, clone())
+		if subresource.Scale != nil {
+			exerciseScale(t, kind, &subresource, clone())
 		}
 	}
 }
 
 // exerciseScale calls the functions of a scale subresource.
-func exerciseScale(t *testing.T, k *registry.Kind, s *registry.Subresource, obj registry.Object) {
+func exerciseScale(t *testing.T, kind *registry.Kind, subresource *registry.Subresource, obj registry.Object) {
 	t.Helper()
-	s.Scale.Status(obj)
-	s.Scale.SetReplicas(obj, 7)
-	if got := s.Scale.Replicas(obj); got != 7 {
-		t.Errorf("%s: got %d replicas, want 7", k.Kind, got)
+	subresource.Scale.Status(obj)
+	subresource.Scale.SetReplicas(obj, 7)
+	if got := subresource.Scale.Replicas(obj); got != 7 {
+		t.Errorf("%s: got %d replicas, want 7", kind.Kind, got)
 	}
 }
 
-// TestViewsKeepSpecAndLiveObject checks that the write of a subresource keeps the spec and does not
-// modify the live object.
-func TestViewsKeepSpecAndLiveObject(t *testing.T) {
-	for _, k := range outsideCore(t) {
-		for _, s := range k.Subresources {
-			if s.Prepare == nil {
+// TestSubresourceWritesKeepSpecAndLiveObject checks that the write of a subresource keeps the spec and
+// does not modify the live object.
+func TestSubresourceWritesKeepSpecAndLiveObject(t *testing.T) {
+	for _, kind := range outsideCore(t) {
+		for _, subresource := range kind.Subresources {
+			if subresource.Prepare == nil {
 				continue
 			}
-			t.Run(nameOf(k)+"/"+s.Name, func(t *testing.T) {
+			t.Run(nameOf(kind)+"/"+subresource.Name, func(t *testing.T) {
 				fill := filler(1, 0.2)
-				obj, old := k.New().(registry.Object), k.New().(registry.Object)
+				obj, old := kind.New().(registry.Object), kind.New().(registry.Object)
 				fill.Fill(obj)
 				fill.Fill(old)
 				before := old.DeepCopyObject()
-				s.Prepare(obj, old)
+				subresource.Prepare(obj, old)
 				if !equality.Semantic.DeepEqual(before, old) {
 					t.Error("got a modified live object, want it unchanged")
 				}
@@ -251,9 +252,9 @@ func TestViewsKeepSpecAndLiveObject(t *testing.T) {
 	}
 }
 
-// TestParts checks that every kind in every version declares how to copy and clear its status and
-// spec.
-func TestParts(t *testing.T) {
+// TestKindsCopyAndClearSpecAndStatus checks that every kind in every version can copy and clear its
+// status and spec.
+func TestKindsCopyAndClearSpecAndStatus(t *testing.T) {
 	for _, kind := range catalog(t).Kinds() {
 		if kind.Virtual {
 			continue

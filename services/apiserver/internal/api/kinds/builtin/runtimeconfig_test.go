@@ -11,9 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestRuntimeConfig checks which resources each configuration serves, and the errors of invalid
-// ones.
-func TestRuntimeConfig(t *testing.T) {
+// TestRuntimeConfigSelectsResources checks which resources each configuration serves.
+func TestRuntimeConfigSelectsResources(t *testing.T) {
 	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -46,14 +45,14 @@ func TestRuntimeConfig(t *testing.T) {
 		"api/alpha,resource.k8s.io/v1alpha3=false":  "pods jobs cron address versions hpa older",
 		"resource.k8s.io/v1alpha3/devicetaintrules": "pods jobs cron address rules hpa older",
 	} {
-		var c builtin.RuntimeConfig
-		if err := c.Set(config); err != nil {
+		var runtimeConfig builtin.RuntimeConfig
+		if err := runtimeConfig.Set(config); err != nil {
 			t.Fatal(err)
 		}
-		if errs := c.Validate(all); len(errs) > 0 {
+		if errs := runtimeConfig.Validate(all); len(errs) > 0 {
 			t.Errorf("%s: Validate = %v, want no errors", config, errs)
 		}
-		serves, err := builtin.Emulation{Minor: version.MinorNumber}.Serves(all, c, func(*registry.Kind) bool { return true })
+		serves, err := builtin.Emulation{Minor: version.MinorNumber}.Serves(all, runtimeConfig, func(*registry.Kind) bool { return true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,6 +85,14 @@ func TestRuntimeConfig(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", config, got, want)
 		}
 	}
+}
+
+// TestInvalidRuntimeConfigIsRejected checks the errors of invalid configurations.
+func TestInvalidRuntimeConfigIsRejected(t *testing.T) {
+	all, err := builtin.AllKinds(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for config, want := range map[string]string{
 		"api/all=false":                 "invalid key with only api/all=false",
 		"nonsense":                      "invalid key nonsense",
@@ -98,9 +105,9 @@ func TestRuntimeConfig(t *testing.T) {
 		"batch/v1=maybe":                `invalid value of batch/v1: "maybe" is neither true nor false`,
 		"resource.k8s.io/v1alpha4=true": "has not been registered",
 	} {
-		var c builtin.RuntimeConfig
-		_ = c.Set(config)
-		if errs := c.Validate(all); len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
+		var runtimeConfig builtin.RuntimeConfig
+		_ = runtimeConfig.Set(config)
+		if errs := runtimeConfig.Validate(all); len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
 			t.Errorf("%s: Validate = %v, want one error that contains %s", config, errs, want)
 		}
 	}
@@ -127,11 +134,11 @@ func TestRuntimeConfigAcceptsUnservedVersions(t *testing.T) {
 		"scheduling.k8s.io/v1beta1", "storagemigration.k8s.io/v1alpha1",
 	} {
 		for _, suffix := range []string{"", "=true", "=false", "=1", "/deployments=true", "/deployments=false"} {
-			var c builtin.RuntimeConfig
-			if err := c.Set(gv + suffix); err != nil {
+			var runtimeConfig builtin.RuntimeConfig
+			if err := runtimeConfig.Set(gv + suffix); err != nil {
 				t.Fatal(err)
 			}
-			if errs := c.Validate(all); len(errs) != 0 {
+			if errs := runtimeConfig.Validate(all); len(errs) != 0 {
 				t.Errorf("%s%s: Validate = %v, want no errors", gv, suffix, errs)
 			}
 		}
@@ -148,17 +155,17 @@ func FuzzRuntimeConfig(f *testing.F) {
 	f.Add("api/all=false,v1,batch/v1/jobs=true")
 	f.Add("=,a=b=c, ,/,//,api/v1x")
 	f.Fuzz(func(t *testing.T, text string) {
-		var c builtin.RuntimeConfig
-		if err := c.Set(text); err != nil {
+		var runtimeConfig builtin.RuntimeConfig
+		if err := runtimeConfig.Set(text); err != nil {
 			return
 		}
-		valid := len(c.Validate(all)) == 0
+		valid := len(runtimeConfig.Validate(all)) == 0
 		for _, k := range all.Kinds() {
-			c.Serves(k)
+			runtimeConfig.Serves(k)
 		}
 		var again builtin.RuntimeConfig
-		if valid && (again.Set(c.String()) != nil || again.String() != c.String()) {
-			t.Errorf("%q: got %q after encoding and decoding, want %q", text, again.String(), c.String())
+		if valid && (again.Set(runtimeConfig.String()) != nil || again.String() != runtimeConfig.String()) {
+			t.Errorf("%q: got %q after encoding and decoding, want %q", text, again.String(), runtimeConfig.String())
 		}
 	})
 }

@@ -129,13 +129,13 @@ func Scheme() *runtime.Scheme { return schemeOf(append(registrations(), addOlder
 func Documented() *runtime.Scheme { return schemeOf(append(registrations(), olderTypes()...)) }
 
 func schemeOf(registrations []func(*runtime.Scheme) error) *runtime.Scheme {
-	s := runtime.NewScheme()
+	scheme := runtime.NewScheme()
 	for _, add := range registrations {
-		if err := add(s); err != nil {
+		if err := add(scheme); err != nil {
 			panic(fmt.Sprintf("scheme: %v", err))
 		}
 	}
-	return s
+	return scheme
 }
 
 // addOlderNames registers the types of kinds that are also served in an older version with the same

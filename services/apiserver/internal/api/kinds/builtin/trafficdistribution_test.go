@@ -14,24 +14,24 @@ import (
 // gate.
 func TestTrafficDistributionDependsOnGate(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		g := features.New()
-		if err := g.Set(fmt.Sprintf("PreferSameTrafficDistribution=%t", on)); err != nil {
+		gates := features.New()
+		if err := gates.Set(fmt.Sprintf("PreferSameTrafficDistribution=%t", on)); err != nil {
 			t.Fatal(err)
 		}
-		all, err := builtin.AllKinds(registry.Settings{Gates: g})
+		all, err := builtin.AllKinds(registry.Settings{Gates: gates})
 		if err != nil {
 			t.Fatal(err)
 		}
-		k := named(all)["v1/services"]
+		kind := named(all)["v1/services"]
 		for value, valid := range map[string]bool{"PreferClose": true, "PreferSameZone": on, "PreferSameNode": on, "Other": false} {
-			service := decode(t, k, map[string]any{
+			service := decode(t, kind, map[string]any{
 				"metadata": map[string]any{"name": "s", "namespace": "n"},
 				"spec": map[string]any{
 					"type": "ClusterIP", "trafficDistribution": value, "ports": []any{map[string]any{"port": 1}},
 				},
 			})
-			k.Default(service)
-			_, errs := createOf(k, service)
+			kind.Default(service)
+			_, errs := createOf(kind, service)
 			if got := !strings.Contains(fmt.Sprint(errs), "trafficDistribution"); got != valid {
 				t.Errorf("gate %t, value %s: got %v", on, value, errs)
 			}

@@ -13,23 +13,23 @@ var unchecked = map[string]string{
 	"v1/serviceaccounts": "references may not exist yet, and names are validated on use",
 }
 
-// A kind without rules accepts any object, so it must be listed.
+// TestEveryKindHasRules checks that kinds without rules are listed, because they accept any object.
 func TestEveryKindHasRules(t *testing.T) {
 	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	known := map[string]bool{}
-	for _, k := range all.Kinds() {
-		name := nameOf(k)
+	for _, kind := range all.Kinds() {
+		name := nameOf(kind)
 		known[name] = true
-		checked := k.Create.Validate != nil && k.Update.Validate != nil
+		checked := kind.Create.Validate != nil && kind.Update.Validate != nil
 		switch reason, listed := unchecked[name]; {
-		case k.Virtual:
+		case kind.Virtual:
 		case checked && listed:
 			t.Errorf("%s is listed, but has rules", name)
 		case !checked && !listed:
-			t.Errorf("%s: got rules for create %t, update %t", name, k.Create.Validate != nil, k.Update.Validate != nil)
+			t.Errorf("%s: got rules for create %t, update %t", name, kind.Create.Validate != nil, kind.Update.Validate != nil)
 		case listed && reason == "":
 			t.Errorf("%s is listed without a reason", name)
 		}

@@ -28,20 +28,20 @@ func clusterTrustBundles() *registry.Kind {
 		},
 		Gate: features.ClusterTrustBundle,
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, b *certificatesv1beta1.ClusterTrustBundle) {
-				validateBundleName(fld, b)
-				validateTrustAnchors(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+			Validate: declare.AdaptValidation(func(fld validate.Field, clusterTrustBundle *certificatesv1beta1.ClusterTrustBundle) {
+				validateBundleName(fld, clusterTrustBundle)
+				validateTrustAnchors(fld.Child("spec", "trustBundle"), clusterTrustBundle.Spec.TrustBundle)
 			}),
 		},
 		// An unchanged bundle is not validated again, because a newer Go may parse certificates
 		// more strictly.
 		Update: registry.Update{
-			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, old *certificatesv1beta1.ClusterTrustBundle) {
-				validateBundleName(fld, b)
-				if b.Spec.TrustBundle != old.Spec.TrustBundle {
-					validateTrustAnchors(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, clusterTrustBundle, old *certificatesv1beta1.ClusterTrustBundle) {
+				validateBundleName(fld, clusterTrustBundle)
+				if clusterTrustBundle.Spec.TrustBundle != old.Spec.TrustBundle {
+					validateTrustAnchors(fld.Child("spec", "trustBundle"), clusterTrustBundle.Spec.TrustBundle)
 				}
-				fld.Child("spec").CheckImmutable("signerName", b.Spec.SignerName, old.Spec.SignerName)
+				fld.Child("spec").CheckImmutable("signerName", clusterTrustBundle.Spec.SignerName, old.Spec.SignerName)
 			}),
 		},
 		Presentation: registry.Presentation{
@@ -51,8 +51,8 @@ func clusterTrustBundles() *registry.Kind {
 				columns.Text(
 					"SignerName",
 					columns.Doc(certificatesv1beta1.ClusterTrustBundleSpec{}, "signerName"),
-					func(b *certificatesv1beta1.ClusterTrustBundle) string {
-						return columns.OrNone(b.Spec.SignerName)
+					func(clusterTrustBundle *certificatesv1beta1.ClusterTrustBundle) string {
+						return columns.OrNone(clusterTrustBundle.Spec.SignerName)
 					},
 				),
 				columns.Age(),
@@ -111,19 +111,19 @@ func validateTrustAnchors(fld validate.Field, bundle string) {
 }
 
 // whyNotTrustAnchor returns why a block is not a CA certificate.
-func whyNotTrustAnchor(b *pem.Block) string {
-	if b.Type != "CERTIFICATE" {
-		return "has bad block type: " + b.Type
+func whyNotTrustAnchor(block *pem.Block) string {
+	if block.Type != "CERTIFICATE" {
+		return "has bad block type: " + block.Type
 	}
-	if len(b.Headers) > 0 {
+	if len(block.Headers) > 0 {
 		return "has PEM block headers"
 	}
-	switch c, err := x509.ParseCertificate(b.Bytes); {
+	switch certificate, err := x509.ParseCertificate(block.Bytes); {
 	case err != nil:
 		return "does not parse as X.509"
-	case !c.IsCA:
+	case !certificate.IsCA:
 		return "does not have the CA bit set"
-	case !c.BasicConstraintsValid:
+	case !certificate.BasicConstraintsValid:
 		return "has invalid basic constraints"
 	}
 	return ""

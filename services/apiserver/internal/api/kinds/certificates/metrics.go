@@ -49,15 +49,15 @@ func NewDurations(registerer prometheus.Registerer) *Durations {
 		"csr_honored_duration_total",
 		"Total number of issued CSRs with a requested duration that was honored, sliced by signer (only kubernetes.io signer names are specifically identified)",
 	)
-	d := &Durations{signers: metrics.NewSeries(metrics.SeriesConfig[string, durationCounters]{
+	durations := &Durations{signers: metrics.NewSeries(metrics.SeriesConfig[string, durationCounters]{
 		Limit: maxSigners,
 		Add: func(signer string) durationCounters {
 			return durationCounters{requested.WithLabelValues(signer), honored.WithLabelValues(signer)}
 		},
 		Overflow: func(string) string { return otherSigner },
 	})}
-	d.signers.MustRegister(registerer, requested, honored)
-	return d
+	durations.signers.MustRegister(registerer, requested, honored)
+	return durations
 }
 
 // Observe counts an update that issues the certificate.
@@ -96,11 +96,11 @@ func firstCertificate(bundle []byte) *x509.Certificate {
 			return nil
 		}
 		if block.Type == certificateBlock {
-			c, err := x509.ParseCertificate(block.Bytes)
+			certificate, err := x509.ParseCertificate(block.Bytes)
 			if err != nil {
 				return nil
 			}
-			return c
+			return certificate
 		}
 		bundle = rest
 	}

@@ -160,11 +160,11 @@ type allowedChanges struct{ approves, issues bool }
 func (w allowedChanges) changes(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
 	validateRequest(fld, r, old)
 	status := fld.Child("status")
-	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
-		now, before := len(conditionsOf(r, t)), len(conditionsOf(old, t))
-		status.ForbidSet("conditions", now < before, fmt.Sprintf("updates may not remove a condition of type %q", t))
-		status.ForbidSet("conditions", now > before && t != certificatesv1.CertificateFailed && !w.approves,
-			fmt.Sprintf("updates may not add a condition of type %q", t))
+	for _, requestConditionType := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+		now, before := len(conditionsOf(r, requestConditionType)), len(conditionsOf(old, requestConditionType))
+		status.ForbidSet("conditions", now < before, fmt.Sprintf("updates may not remove a condition of type %q", requestConditionType))
+		status.ForbidSet("conditions", now > before && requestConditionType != certificatesv1.CertificateFailed && !w.approves,
+			fmt.Sprintf("updates may not add a condition of type %q", requestConditionType))
 	}
 	if bytes.Equal(r.Status.Certificate, old.Status.Certificate) {
 		return

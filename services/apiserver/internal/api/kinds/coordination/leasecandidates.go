@@ -84,12 +84,12 @@ func parseVersion(fld validate.Field, name, text string) *apiversion.Version {
 	if text == "" {
 		return noVersion()
 	}
-	v, err := apiversion.ParseSemantic(text)
+	version, err := apiversion.ParseSemantic(text)
 	if err != nil || len(validate.SemanticVersion(text)) > 0 { // bounds the size of the numbers
 		fld.Invalid(name, text, "must be a valid semantic version")
 		return noVersion()
 	}
-	return v
+	return version
 }
 
 func noVersion() *apiversion.Version { return apiversion.MustParseSemantic("0.0.0") }

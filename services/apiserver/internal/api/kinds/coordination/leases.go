@@ -23,23 +23,23 @@ func leases(coordinated bool) *registry.Kind {
 			AllowCreateOnUpdate:    true,
 			RequireResourceVersion: true,
 			Validate: declare.AdaptUpdateValidation(
-				func(fld validate.Field, l, _ *coordinationv1.Lease) { validateLease(fld, l) },
+				func(fld validate.Field, lease, _ *coordinationv1.Lease) { validateLease(fld, lease) },
 			),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Text("Holder", columns.Doc(coordinationv1.LeaseSpec{}, "holderIdentity"), func(l *coordinationv1.Lease) string {
-				if l.Spec.HolderIdentity == nil {
+			columns.Text("Holder", columns.Doc(coordinationv1.LeaseSpec{}, "holderIdentity"), func(lease *coordinationv1.Lease) string {
+				if lease.Spec.HolderIdentity == nil {
 					return ""
 				}
-				return *l.Spec.HolderIdentity
+				return *lease.Spec.HolderIdentity
 			}),
 			columns.Age(),
 		}},
 	})
 	if !coordinated {
-		kind.Create.Prepare = declare.Adapt(func(l *coordinationv1.Lease) { dropCoordinated(&l.Spec, &coordinationv1.LeaseSpec{}) })
-		kind.Update.Prepare = declare.AdaptUpdate(func(l, old *coordinationv1.Lease) { dropCoordinated(&l.Spec, &old.Spec) })
+		kind.Create.Prepare = declare.Adapt(func(lease *coordinationv1.Lease) { dropCoordinated(&lease.Spec, &coordinationv1.LeaseSpec{}) })
+		kind.Update.Prepare = declare.AdaptUpdate(func(lease, old *coordinationv1.Lease) { dropCoordinated(&lease.Spec, &old.Spec) })
 	}
 	return kind
 }

@@ -21,14 +21,14 @@ func cellText(c any) string {
 	return fmt.Sprint(c)
 }
 
-// cellTest is an object with the expected text of some cells.
-type cellTest struct {
+// cellCase is an object with the expected text of some cells.
+type cellCase struct {
 	name, resource, object string
 	want                   map[string]string
 }
 
-// runCells checks the cells of objects.
-func runCells(t *testing.T, tests []cellTest) {
+// checkCells checks the cells of objects.
+func checkCells(t *testing.T, tests []cellCase) {
 	t.Helper()
 	for _, test := range tests {
 		t.Run(test.resource+": "+test.name, func(t *testing.T) {
@@ -43,10 +43,10 @@ func runCells(t *testing.T, tests []cellTest) {
 	}
 }
 
-// TestNodeCells checks the cells of nodes.
-func TestNodeCells(t *testing.T) {
-	runCells(t, []cellTest{
-		{name: "bare", resource: "nodes", object: "metadata: {name: a}", want: map[string]string{
+// TestNodeCellsShowStatusAndAddresses checks the cells of nodes.
+func TestNodeCellsShowStatusAndAddresses(t *testing.T) {
+	checkCells(t, []cellCase{
+		{name: "empty", resource: "nodes", object: "metadata: {name: a}", want: map[string]string{
 			"Name": "a", "Status": "Unknown", "Roles": "<none>", "Age": "never", "Version": "",
 			"Internal-IP": "<none>", "External-IP": "<none>",
 			"OS-Image": "<unknown>", "Kernel-Version": "<unknown>", "Container-Runtime": "<unknown>",
@@ -71,9 +71,9 @@ status:
 	})
 }
 
-// TestServiceCells checks the cells of services.
-func TestServiceCells(t *testing.T) {
-	runCells(t, []cellTest{
+// TestServiceCellsShowAddressesAndPorts checks the cells of services.
+func TestServiceCellsShowAddressesAndPorts(t *testing.T) {
+	checkCells(t, []cellCase{
 		{
 			name:     "cluster IP",
 			resource: "services",
@@ -86,7 +86,7 @@ func TestServiceCells(t *testing.T) {
 				"Selector":    "a=1,b=2",
 			},
 		},
-		{name: "bare", resource: "services", object: "spec: {type: ClusterIP}",
+		{name: "empty", resource: "services", object: "spec: {type: ClusterIP}",
 			want: map[string]string{"Cluster-IP": "<none>", "External-IP": "<none>", "Port(s)": "<none>", "Selector": "<none>"}},
 		{name: "headless", resource: "services", object: "spec: {type: ClusterIP, clusterIP: None, clusterIPs: [None]}",
 			want: map[string]string{"Cluster-IP": "None"}},
@@ -118,9 +118,9 @@ func TestServiceCells(t *testing.T) {
 	})
 }
 
-// TestVolumeCells checks the cells of volumes and claims.
-func TestVolumeCells(t *testing.T) {
-	runCells(t, []cellTest{
+// TestVolumeCellsShowStatusAndClaim checks the cells of volumes and claims.
+func TestVolumeCellsShowStatusAndClaim(t *testing.T) {
+	checkCells(t, []cellCase{
 		{name: "bound", resource: "persistentvolumes", object: `
 spec: {capacity: {storage: 5Gi}, accessModes: [ReadWriteMany, ReadWriteOnce, ReadWriteMany, ReadWriteOncePod, ReadOnlyMany], persistentVolumeReclaimPolicy: Retain, claimRef: {namespace: ns, name: c}, storageClassName: fast, volumeAttributesClassName: gold, volumeMode: Block}
 status: {phase: Bound, reason: why}`,
@@ -129,7 +129,7 @@ status: {phase: Bound, reason: why}`,
 				"StorageClass": "fast", "VolumeAttributesClass": "gold", "Reason": "why", "VolumeMode": "Block",
 			}},
 		{
-			name:     "bare and being deleted",
+			name:     "empty and being deleted",
 			resource: "persistentvolumes",
 			object:   "metadata: {deletionTimestamp: '2024-01-01T00:00:00Z'}\nstatus: {phase: Bound}",
 			want: map[string]string{
@@ -179,9 +179,9 @@ status: {phase: Bound, capacity: {storage: 5Gi}, accessModes: [ReadWriteOnce]}`,
 	})
 }
 
-// TestEventCells checks the cells of events of both styles.
-func TestEventCells(t *testing.T) {
-	runCells(t, []cellTest{
+// TestEventCellsShowTimesOfBothStyles checks the cells of events of both styles.
+func TestEventCellsShowTimesOfBothStyles(t *testing.T) {
+	checkCells(t, []cellCase{
 		{name: "without times", resource: "events", object: `
 metadata: {name: a}
 involvedObject: {kind: Pod, name: p, fieldPath: 'spec.containers{c}'}
@@ -223,9 +223,9 @@ count: 1`,
 	})
 }
 
-// TestOtherCells checks the cells of the other kinds.
-func TestOtherCells(t *testing.T) {
-	runCells(t, []cellTest{
+// TestOtherCellsShowCounts checks the cells of the other kinds.
+func TestOtherCellsShowCounts(t *testing.T) {
+	checkCells(t, []cellCase{
 		{name: "data and binary data", resource: "configmaps", object: "data: {a: b, c: d}\nbinaryData: {b: AAEC}",
 			want: map[string]string{"Data": "3"}},
 		{
@@ -270,7 +270,7 @@ func TestOtherCells(t *testing.T) {
 				"Selector":   "a=b",
 			},
 		},
-		{name: "bare", resource: "replicationcontrollers", object: "spec: {}",
+		{name: "empty", resource: "replicationcontrollers", object: "spec: {}",
 			want: map[string]string{
 				"Desired":    "1",
 				"Current":    "0",
@@ -295,12 +295,12 @@ func TestOtherCells(t *testing.T) {
 	})
 }
 
-// TestPodCells checks the cells of pods, above all their status.
-func TestPodCells(t *testing.T) {
+// TestPodCellsShowStatusOfContainers checks the cells of pods, most of all their status.
+func TestPodCellsShowStatusOfContainers(t *testing.T) {
 	const spec = "spec: {containers: [{name: a}, {name: b}], initContainers: [{name: i}, {name: s, restartPolicy: Always}]}\n"
 	const two = "spec: {containers: [{name: a}, {name: b}]}\n"
-	runCells(t, []cellTest{
-		{name: "bare", resource: "pods", object: "spec: {containers: [{name: a}]}\nstatus: {phase: Pending}", want: map[string]string{
+	checkCells(t, []cellCase{
+		{name: "empty", resource: "pods", object: "spec: {containers: [{name: a}]}\nstatus: {phase: Pending}", want: map[string]string{
 			"Ready":           "0/1",
 			"Status":          "Pending",
 			"Restarts":        "0",
@@ -310,7 +310,7 @@ func TestPodCells(t *testing.T) {
 			"Readiness Gates": "<none>",
 		}},
 		{
-			name:     "where",
+			name:     "addresses and nodes",
 			resource: "pods",
 			object:   "spec: {nodeName: node, readinessGates: [{conditionType: x}, {conditionType: q}, {conditionType: z}]}\nstatus: {podIP: 9.9.9.9, podIPs: [{ip: 1.2.3.4}], nominatedNodeName: m, conditions: [{type: x, status: 'True'}, {type: q, status: 'False'}]}",
 			want:     map[string]string{"IP": "1.2.3.4", "Node": "node", "Nominated Node": "m", "Readiness Gates": "1/3"},
@@ -408,15 +408,15 @@ func TestPodCells(t *testing.T) {
 	})
 }
 
-// TestPodRowConditions checks the conditions of the row of a pod.
-func TestPodRowConditions(t *testing.T) {
-	k := kindOf(t, "pods")
+// TestCompletedPodHasRowCondition checks the conditions of the row of a pod.
+func TestCompletedPodHasRowCondition(t *testing.T) {
+	kind := kindOf(t, "pods")
 	for phase, want := range map[string]string{
 		"Running":   "",
 		"Succeeded": "The pod has completed successfully.",
 		"Failed":    "The pod failed.",
 	} {
-		got := k.Presentation.RowConditions(parse(t, k, "status: {phase: "+phase+"}"))
+		got := kind.Presentation.RowConditions(parse(t, kind, "status: {phase: "+phase+"}"))
 		if want == "" {
 			if got != nil {
 				t.Errorf("%s: got %v, want nil", phase, got)

@@ -37,15 +37,15 @@ func (g claimGates) drop(spec, old *corev1.PersistentVolumeClaimSpec) {
 }
 
 // dropStatus is drop for the status of a claim.
-func (g claimGates) dropStatus(s, old *corev1.PersistentVolumeClaimStatus) {
+func (g claimGates) dropStatus(status, old *corev1.PersistentVolumeClaimStatus) {
 	if g.attributesClasses {
 		return
 	}
 	if old.CurrentVolumeAttributesClassName == nil {
-		s.CurrentVolumeAttributesClassName = nil
+		status.CurrentVolumeAttributesClassName = nil
 	}
 	if old.ModifyVolumeStatus == nil {
-		s.ModifyVolumeStatus = nil
+		status.ModifyVolumeStatus = nil
 	}
 }
 
@@ -115,8 +115,8 @@ var resizeStates = []corev1.ClaimResourceStatus{
 	corev1.PersistentVolumeClaimNodeResizePending,
 }
 
-// validateClaimStatus validates the status of a claim. As in Kubernetes, some error paths differ from the
-// names of the fields.
+// validateClaimStatus validates the status of a claim. As in Kubernetes, some error paths differ
+// from the names of the fields.
 func validateClaimStatus(fld validate.Field, claim, _ *corev1.PersistentVolumeClaim) {
 	fld.Child("Spec").RequireSet("accessModes", len(claim.Spec.AccessModes) > 0)
 	status := fld.Child("status")
@@ -124,8 +124,8 @@ func validateClaimStatus(fld validate.Field, claim, _ *corev1.PersistentVolumeCl
 		status,
 		"capacity",
 		claim.Status.Capacity,
-		func(fld validate.Field, _ corev1.ResourceName, q validate.Quantity) {
-			fld.CheckBasicQuantity("", q)
+		func(fld validate.Field, _ corev1.ResourceName, quantity validate.Quantity) {
+			fld.CheckBasicQuantity("", quantity)
 		},
 	)
 	validate.EachKey(
@@ -143,11 +143,11 @@ func validateClaimStatus(fld validate.Field, claim, _ *corev1.PersistentVolumeCl
 		status,
 		"allocatedResources",
 		claim.Status.AllocatedResources,
-		func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
+		func(fld validate.Field, name corev1.ResourceName, quantity validate.Quantity) {
 			before := fld.ErrorCount()
 			validateClaimResource(status, "allocatedResources", name)
 			if fld.ErrorCount() == before {
-				fld.CheckBasicQuantity("", q)
+				fld.CheckBasicQuantity("", quantity)
 			}
 		},
 	)

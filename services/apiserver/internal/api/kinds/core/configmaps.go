@@ -65,12 +65,12 @@ func validateDataKey(path *field.Path, key string) field.ErrorList {
 	return errs
 }
 
-func validateConfigMapUpdate(c, old *corev1.ConfigMap) field.ErrorList {
-	errs := validateImmutable(c.Immutable, old.Immutable, []lockedField{
-		{"data", !reflect.DeepEqual(c.Data, old.Data)},
-		{"binaryData", !reflect.DeepEqual(c.BinaryData, old.BinaryData)},
+func validateConfigMapUpdate(configMap, old *corev1.ConfigMap) field.ErrorList {
+	errs := validateImmutable(configMap.Immutable, old.Immutable, []lockedField{
+		{"data", !reflect.DeepEqual(configMap.Data, old.Data)},
+		{"binaryData", !reflect.DeepEqual(configMap.BinaryData, old.BinaryData)},
 	})
-	return append(errs, validateConfigMap(c)...)
+	return append(errs, validateConfigMap(configMap)...)
 }
 
 // lockedField is a field that cannot change once an object is immutable. As in Kubernetes, an empty

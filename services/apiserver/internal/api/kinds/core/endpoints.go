@@ -61,38 +61,38 @@ func validateSubset(fld validate.Field, endpointSubset *corev1.EndpointSubset) {
 	if len(endpointSubset.Addresses)+len(endpointSubset.NotReadyAddresses) == 0 {
 		fld.Required("", "must specify `addresses` or `notReadyAddresses`")
 	}
-	validateAddress := func(fld validate.Field, a *corev1.EndpointAddress) {
-		fld.CheckIP("ip", a.IP)
-		fld.CheckOptionalText("hostname", a.Hostname, validate.DNSLabel)
-		if a.NodeName != nil {
-			fld.CheckText("nodeName", *a.NodeName, validate.DNSSubdomain)
+	validateAddress := func(fld validate.Field, endpointAddress *corev1.EndpointAddress) {
+		fld.CheckIP("ip", endpointAddress.IP)
+		fld.CheckOptionalText("hostname", endpointAddress.Hostname, validate.DNSLabel)
+		if endpointAddress.NodeName != nil {
+			fld.CheckText("nodeName", *endpointAddress.NodeName, validate.DNSSubdomain)
 		}
-		fld.CheckNonSpecialIP("ip", a.IP)
+		fld.CheckNonSpecialIP("ip", endpointAddress.IP)
 	}
 	validate.Each(fld, "addresses", endpointSubset.Addresses, validateAddress)
 	validate.Each(fld, "notReadyAddresses", endpointSubset.NotReadyAddresses, validateAddress)
-	validate.Each(fld, "ports", endpointSubset.Ports, func(fld validate.Field, p *corev1.EndpointPort) {
-		fld.CheckOptionalText("name", p.Name, validate.DNSLabel)
-		fld.RequireSet("name", p.Name != "" || len(endpointSubset.Ports) == 1)
-		fld.CheckPort("port", p.Port)
-		podspec.ValidateProtocol(fld, p.Protocol)
-		if p.AppProtocol != nil {
-			fld.CheckText("appProtocol", *p.AppProtocol, validate.QualifiedName)
+	validate.Each(fld, "ports", endpointSubset.Ports, func(fld validate.Field, endpointPort *corev1.EndpointPort) {
+		fld.CheckOptionalText("name", endpointPort.Name, validate.DNSLabel)
+		fld.RequireSet("name", endpointPort.Name != "" || len(endpointSubset.Ports) == 1)
+		fld.CheckPort("port", endpointPort.Port)
+		podspec.ValidateProtocol(fld, endpointPort.Protocol)
+		if endpointPort.AppProtocol != nil {
+			fld.CheckText("appProtocol", *endpointPort.AppProtocol, validate.QualifiedName)
 		}
 	})
 }
 
 // endpointsWarnings returns warnings for non-canonical addresses.
-func endpointsWarnings(e *corev1.Endpoints) (out []string) {
-	for i := range e.Subsets {
+func endpointsWarnings(endpoints *corev1.Endpoints) (out []string) {
+	for i := range endpoints.Subsets {
 		path := field.NewPath("subsets").Index(i)
-		for j := range e.Subsets[i].Addresses {
-			out = append(out, validate.IPWarnings(path.Child("addresses").Index(j).Child("ip"), e.Subsets[i].Addresses[j].IP)...)
+		for j := range endpoints.Subsets[i].Addresses {
+			out = append(out, validate.IPWarnings(path.Child("addresses").Index(j).Child("ip"), endpoints.Subsets[i].Addresses[j].IP)...)
 		}
-		for j := range e.Subsets[i].NotReadyAddresses {
+		for j := range endpoints.Subsets[i].NotReadyAddresses {
 			out = append(
 				out,
-				validate.IPWarnings(path.Child("notReadyAddresses").Index(j).Child("ip"), e.Subsets[i].NotReadyAddresses[j].IP)...)
+				validate.IPWarnings(path.Child("notReadyAddresses").Index(j).Child("ip"), endpoints.Subsets[i].NotReadyAddresses[j].IP)...)
 		}
 	}
 	return out
@@ -100,9 +100,9 @@ func endpointsWarnings(e *corev1.Endpoints) (out []string) {
 
 // endpointsText returns the first addresses and how many more there are. A subset without ports
 // counts each address once, other subsets count each address with each port.
-func endpointsText(e *corev1.Endpoints) string {
+func endpointsText(endpoints *corev1.Endpoints) string {
 	const maximum = 3
-	if len(e.Subsets) == 0 {
+	if len(endpoints.Subsets) == 0 {
 		return columns.None
 	}
 	var shown []string
@@ -116,14 +116,14 @@ func endpointsText(e *corev1.Endpoints) string {
 			shown = append(shown, text(addresses[i].IP))
 		}
 	}
-	for i := range e.Subsets {
-		s := &e.Subsets[i]
-		if len(s.Ports) == 0 {
-			add(s.Addresses, func(ip string) string { return ip })
+	for i := range endpoints.Subsets {
+		endpointSubset := &endpoints.Subsets[i]
+		if len(endpointSubset.Ports) == 0 {
+			add(endpointSubset.Addresses, func(ip string) string { return ip })
 		}
-		for j := range s.Ports {
-			port := strconv.Itoa(int(s.Ports[j].Port))
-			add(s.Addresses, func(ip string) string { return net.JoinHostPort(ip, port) })
+		for j := range endpointSubset.Ports {
+			port := strconv.Itoa(int(endpointSubset.Ports[j].Port))
+			add(endpointSubset.Addresses, func(ip string) string { return net.JoinHostPort(ip, port) })
 		}
 	}
 	text := strings.Join(shown, ",")

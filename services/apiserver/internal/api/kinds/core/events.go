@@ -81,53 +81,53 @@ func EventColumns[T registry.Object](view func(T) *corev1.Event) []registry.Colu
 }
 
 // firstSeen returns the time of the first occurrence.
-func firstSeen(e *corev1.Event) registry.Age {
-	if e.FirstTimestamp.IsZero() {
-		return columns.SinceMicro(e.EventTime)
+func firstSeen(event *corev1.Event) registry.Age {
+	if event.FirstTimestamp.IsZero() {
+		return columns.SinceMicro(event.EventTime)
 	}
-	return columns.Since(e.FirstTimestamp)
+	return columns.Since(event.FirstTimestamp)
 }
 
 // lastSeen returns the time of the last occurrence.
-func lastSeen(e *corev1.Event) registry.Age {
+func lastSeen(event *corev1.Event) registry.Age {
 	switch {
-	case e.Series != nil:
-		return columns.SinceMicro(e.Series.LastObservedTime)
-	case e.LastTimestamp.IsZero():
-		return firstSeen(e)
+	case event.Series != nil:
+		return columns.SinceMicro(event.Series.LastObservedTime)
+	case event.LastTimestamp.IsZero():
+		return firstSeen(event)
 	default:
-		return columns.Since(e.LastTimestamp)
+		return columns.Since(event.LastTimestamp)
 	}
 }
 
 // eventObjectText returns "kind/name" of the involved object.
-func eventObjectText(e *corev1.Event) string {
-	kind := strings.ToLower(e.InvolvedObject.Kind)
-	if e.InvolvedObject.Name == "" {
+func eventObjectText(event *corev1.Event) string {
+	kind := strings.ToLower(event.InvolvedObject.Kind)
+	if event.InvolvedObject.Name == "" {
 		return kind
 	}
-	return kind + "/" + e.InvolvedObject.Name
+	return kind + "/" + event.InvolvedObject.Name
 }
 
 // eventReporterText returns the reporting component and its instance or host.
-func eventReporterText(e *corev1.Event) string {
-	instance := cmp.Or(e.Source.Host, e.ReportingInstance)
+func eventReporterText(event *corev1.Event) string {
+	instance := cmp.Or(event.Source.Host, event.ReportingInstance)
 	if instance == "" {
-		return EventSource(e)
+		return EventSource(event)
 	}
-	return EventSource(e) + ", " + instance
+	return EventSource(event) + ", " + instance
 }
 
 // eventCount returns the number of occurrences, at least 1. An event of the new style has no count
 // until it is a series.
-func eventCount(e *corev1.Event) int64 {
+func eventCount(event *corev1.Event) int64 {
 	switch {
-	case e.Series != nil:
-		return int64(e.Series.Count)
-	case e.Count == 0:
+	case event.Series != nil:
+		return int64(event.Series.Count)
+	case event.Count == 0:
 		return 1
 	default:
-		return int64(e.Count)
+		return int64(event.Count)
 	}
 }
 
@@ -145,13 +145,13 @@ func validateCoreEvent(e *corev1.Event) field.ErrorList {
 
 // ValidateEvent applies the rules for events of both groups. Only an event of the new style must be
 // complete. reporter is the group's name for the reporting component.
-func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
-	errs := validateEventNamespace(e)
-	if !e.EventTime.IsZero() {
-		errs = append(errs, validateNewEvent(e, reporter)...)
+func ValidateEvent(event *corev1.Event, reporter string) field.ErrorList {
+	errs := validateEventNamespace(event)
+	if !event.EventTime.IsZero() {
+		errs = append(errs, validateNewEvent(event, reporter)...)
 	}
-	for _, msg := range validation.IsDNS1123Subdomain(e.Namespace) {
-		errs = append(errs, field.Invalid(field.NewPath("namespace"), e.Namespace, msg))
+	for _, msg := range validation.IsDNS1123Subdomain(event.Namespace) {
+		errs = append(errs, field.Invalid(field.NewPath("namespace"), event.Namespace, msg))
 	}
 	return errs
 }
@@ -162,16 +162,16 @@ func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
 //     object is cluster-scoped, the event must be in default or have no namespace.
 //   - An event of the new style may be in any namespace if the object has a namespace. If the object
 //     is cluster-scoped, the event must be in default or in kube-system.
-func validateEventNamespace(e *corev1.Event) field.ErrorList {
-	objectNamespace := e.InvolvedObject.Namespace
+func validateEventNamespace(event *corev1.Event) field.ErrorList {
+	objectNamespace := event.InvolvedObject.Namespace
 	var isAllowed bool
 	switch {
-	case e.EventTime.IsZero() && objectNamespace == "":
-		isAllowed = e.Namespace == metav1.NamespaceNone || e.Namespace == api.DefaultNamespace
-	case e.EventTime.IsZero():
-		isAllowed = e.Namespace == objectNamespace
+	case event.EventTime.IsZero() && objectNamespace == "":
+		isAllowed = event.Namespace == metav1.NamespaceNone || event.Namespace == api.DefaultNamespace
+	case event.EventTime.IsZero():
+		isAllowed = event.Namespace == objectNamespace
 	default:
-		isAllowed = objectNamespace != "" || e.Namespace == api.DefaultNamespace || e.Namespace == api.SystemNamespace
+		isAllowed = objectNamespace != "" || event.Namespace == api.DefaultNamespace || event.Namespace == api.SystemNamespace
 	}
 	if isAllowed {
 		return nil

@@ -20,19 +20,19 @@ func kindOf(t *testing.T, resource string) *registry.Kind {
 	return nil
 }
 
-// TestFlags compares the rules of each kind with Kubernetes 1.33. Resources that are not listed
-// have the zero value.
-func TestFlags(t *testing.T) {
-	in := func(names ...string) map[string]bool {
+// TestKindFlagsEqualReference compares the settings of each kind with Kubernetes 1.33. Resources that
+// are not listed have the zero value.
+func TestKindFlagsEqualReference(t *testing.T) {
+	setOf := func(names ...string) map[string]bool {
 		set := map[string]bool{}
 		for _, n := range names {
 			set[n] = true
 		}
 		return set
 	}
-	generation := in("pods", "podtemplates", "replicationcontrollers")
-	createOnUpdate := in("endpoints", "events", "limitranges", "services")
-	returnDeleted := in(
+	generation := setOf("pods", "podtemplates", "replicationcontrollers")
+	createOnUpdate := setOf("endpoints", "events", "limitranges", "services")
+	returnDeleted := setOf(
 		"namespaces",
 		"persistentvolumeclaims",
 		"persistentvolumes",
@@ -42,19 +42,19 @@ func TestFlags(t *testing.T) {
 		"serviceaccounts",
 		"services",
 	)
-	orphan := in("replicationcontrollers")
-	keepStatus := in("nodes")
+	orphan := setOf("replicationcontrollers")
+	keepStatus := setOf("nodes")
 	for _, kind := range core.Kinds(registry.Settings{}) {
 		for _, flag := range []struct {
 			name      string
 			got, want bool
 		}{
 			{name: "Generation", got: kind.Update.Generation, want: generation[kind.Resource]},
-			{name: "CreateOnUpdate", got: kind.Update.AllowCreateOnUpdate, want: createOnUpdate[kind.Resource]},
-			{name: "ReturnDeleted", got: kind.Delete.ReturnObject, want: returnDeleted[kind.Resource]},
-			{name: "DefaultOrphan", got: kind.Delete.Orphan, want: orphan[kind.Resource]},
+			{name: "AllowCreateOnUpdate", got: kind.Update.AllowCreateOnUpdate, want: createOnUpdate[kind.Resource]},
+			{name: "ReturnObject", got: kind.Delete.ReturnObject, want: returnDeleted[kind.Resource]},
+			{name: "Orphan", got: kind.Delete.Orphan, want: orphan[kind.Resource]},
 			{name: "KeepStatus", got: kind.Create.KeepStatus, want: keepStatus[kind.Resource]},
-			{name: "UpdateNeedsVersion", got: kind.Update.RequireResourceVersion, want: false},
+			{name: "RequireResourceVersion", got: kind.Update.RequireResourceVersion, want: false},
 			{name: "GracePeriod", got: kind.Delete.GracePeriod != nil, want: kind.Resource == "pods"},
 		} {
 			if flag.got != flag.want {
@@ -64,8 +64,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestSelectableLabels checks the selectable fields of each kind.
-func TestSelectableLabels(t *testing.T) {
+// TestSelectableFieldsEqualReference checks the selectable fields of each kind.
+func TestSelectableFieldsEqualReference(t *testing.T) {
 	want := map[string]string{
 		"events":                 "involvedObject.kind involvedObject.namespace involvedObject.name involvedObject.uid involvedObject.apiVersion involvedObject.resourceVersion involvedObject.fieldPath reason reportingComponent source type",
 		"namespaces":             "status.phase",
@@ -75,13 +75,13 @@ func TestSelectableLabels(t *testing.T) {
 		"secrets":                "type",
 		"services":               "spec.clusterIP spec.type",
 	}
-	for _, k := range core.Kinds(registry.Settings{}) {
+	for _, kind := range core.Kinds(registry.Settings{}) {
 		var labels []string
-		for _, f := range k.Presentation.Selectable {
+		for _, f := range kind.Presentation.Selectable {
 			labels = append(labels, f.Label)
 		}
-		if got := strings.Join(labels, " "); got != want[k.Resource] {
-			t.Errorf("%s: got selectable fields %s, want %s", k.Resource, got, want[k.Resource])
+		if got := strings.Join(labels, " "); got != want[kind.Resource] {
+			t.Errorf("%s: got selectable fields %s, want %s", kind.Resource, got, want[kind.Resource])
 		}
 	}
 }

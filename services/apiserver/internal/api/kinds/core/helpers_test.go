@@ -25,11 +25,11 @@ func partOf(o runtime.Object, name string) any {
 // parse strictly decodes an object of a kind from YAML.
 func parse(t *testing.T, k *registry.Kind, text string) registry.Object {
 	t.Helper()
-	o := k.New()
-	if err := yaml.UnmarshalStrict([]byte(text), o); err != nil {
+	obj := k.New()
+	if err := yaml.UnmarshalStrict([]byte(text), obj); err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
-	return o.(registry.Object)
+	return obj.(registry.Object)
 }
 
 // texts returns the texts of errors, one per line.
@@ -42,16 +42,16 @@ func texts(errs field.ErrorList) string {
 }
 
 // create defaults, prepares and validates a new object.
-func create(k *registry.Kind, o registry.Object) field.ErrorList {
-	if k.Default != nil {
-		k.Default(o)
+func create(kind *registry.Kind, obj registry.Object) field.ErrorList {
+	if kind.Default != nil {
+		kind.Default(obj)
 	}
-	if k.Create.Prepare != nil {
-		k.Create.Prepare(o)
+	if kind.Create.Prepare != nil {
+		kind.Create.Prepare(obj)
 	}
-	errs := meta.ValidateCreate(k, o)
-	if k.Create.Validate != nil {
-		errs = append(errs, k.Create.Validate(o)...)
+	errs := meta.ValidateCreate(kind, obj)
+	if kind.Create.Validate != nil {
+		errs = append(errs, kind.Create.Validate(obj)...)
 	}
 	return errs
 }
@@ -75,13 +75,13 @@ func update(kind *registry.Kind, object, old registry.Object) field.ErrorList {
 }
 
 // cell returns the cell of a column.
-func cell(t *testing.T, k *registry.Kind, column string, o registry.Object) any {
+func cell(t *testing.T, kind *registry.Kind, column string, obj registry.Object) any {
 	t.Helper()
-	for _, c := range k.Presentation.Columns {
+	for _, c := range kind.Presentation.Columns {
 		if c.Name == column {
-			return c.Cell(o)
+			return c.Cell(obj)
 		}
 	}
-	t.Fatalf("%s: no column %s, want one", k.Kind, column)
+	t.Fatalf("%s: no column %s, want one", kind.Kind, column)
 	return nil
 }

@@ -76,31 +76,31 @@ func namespaces() *registry.Kind {
 }
 
 // defaultNamespace sets the label that selects a namespace by its name, and the phase.
-func defaultNamespace(n *corev1.Namespace) {
-	if n.Name != "" {
-		labelNamespace(n)
+func defaultNamespace(namespace *corev1.Namespace) {
+	if namespace.Name != "" {
+		labelNamespace(namespace)
 	}
-	if n.Status.Phase == "" {
-		n.Status.Phase = corev1.NamespaceActive
+	if namespace.Status.Phase == "" {
+		namespace.Status.Phase = corev1.NamespaceActive
 	}
 }
 
-func labelNamespace(n *corev1.Namespace) {
-	if n.Labels == nil {
-		n.Labels = map[string]string{}
+func labelNamespace(namespace *corev1.Namespace) {
+	if namespace.Labels == nil {
+		namespace.Labels = map[string]string{}
 	}
-	n.Labels[corev1.LabelMetadataName] = n.Name
+	namespace.Labels[corev1.LabelMetadataName] = namespace.Name
 }
 
 // prepareNamespaceCreate also sets the label, because a generated name was not known when the
 // object was defaulted.
-func prepareNamespaceCreate(n *corev1.Namespace) {
-	n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
-	if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
-		n.Spec.Finalizers = append(n.Spec.Finalizers, corev1.FinalizerKubernetes)
+func prepareNamespaceCreate(namespace *corev1.Namespace) {
+	namespace.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+	if !slices.Contains(namespace.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		namespace.Spec.Finalizers = append(namespace.Spec.Finalizers, corev1.FinalizerKubernetes)
 	}
-	if n.Name != "" {
-		labelNamespace(n)
+	if namespace.Name != "" {
+		labelNamespace(namespace)
 	}
 }
 
@@ -119,14 +119,14 @@ func validateNamespaceFinalizers(n *corev1.Namespace, fldPath func(list *field.P
 }
 
 // validateNamespacePhase requires a phase that matches the deletion timestamp.
-func validateNamespacePhase(n *corev1.Namespace) field.ErrorList {
+func validateNamespacePhase(namespace *corev1.Namespace) field.ErrorList {
 	expected := corev1.NamespaceActive
 	msg := "may only be 'Active' if `deletionTimestamp` is empty"
-	if !n.DeletionTimestamp.IsZero() {
+	if !namespace.DeletionTimestamp.IsZero() {
 		expected, msg = corev1.NamespaceTerminating, "may only be 'Terminating' if `deletionTimestamp` is not empty"
 	}
-	if n.Status.Phase == expected {
+	if namespace.Status.Phase == expected {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("status", "Phase"), n.Status.Phase, msg)}
+	return field.ErrorList{field.Invalid(field.NewPath("status", "Phase"), namespace.Status.Phase, msg)}
 }

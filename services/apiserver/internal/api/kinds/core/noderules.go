@@ -13,28 +13,28 @@ import (
 
 const taintsAnnotation = "scheduler.alpha.kubernetes.io/taints"
 
-func validateNode(fld validate.Field, n *corev1.Node) {
-	validateNodeAnnotations(fld, n)
-	validateTaints(fld.Child("metadata"), "taints", n.Spec.Taints)
-	validateNodeResources(fld, n)
+func validateNode(fld validate.Field, node *corev1.Node) {
+	validateNodeAnnotations(fld, node)
+	validateTaints(fld.Child("metadata"), "taints", node.Spec.Taints)
+	validateNodeResources(fld, node)
 	spec := fld.Child("spec")
-	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(fld validate.Field, r *string) { fld.CheckCIDR("", *r) })
-	if len(n.Spec.PodCIDRs) > 1 {
-		spec.CheckDualStackCIDRs("podCIDRs", n.Spec.PodCIDRs)
+	validate.Each(spec, "podCIDRs", node.Spec.PodCIDRs, func(fld validate.Field, r *string) { fld.CheckCIDR("", *r) })
+	if len(node.Spec.PodCIDRs) > 1 {
+		spec.CheckDualStackCIDRs("podCIDRs", node.Spec.PodCIDRs)
 	}
 }
 
 // validateNodeAnnotations validates the JSON in annotations of older versions.
-func validateNodeAnnotations(fld validate.Field, n *corev1.Node) {
+func validateNodeAnnotations(fld validate.Field, node *corev1.Node) {
 	path := fld.Child("metadata", "annotations")
-	if text := n.Annotations[taintsAnnotation]; text != "" {
+	if text := node.Annotations[taintsAnnotation]; text != "" {
 		var taints []corev1.Taint
 		if err := json.Unmarshal([]byte(text), &taints); err != nil {
 			path.Invalid("", taintsAnnotation, err.Error())
 		}
 		validateTaints(path, taintsAnnotation, taints)
 	}
-	text := n.Annotations[corev1.PreferAvoidPodsAnnotationKey]
+	text := node.Annotations[corev1.PreferAvoidPodsAnnotationKey]
 	if text == "" {
 		return
 	}
@@ -65,25 +65,25 @@ func validateTaints(fld validate.Field, name string, taints []corev1.Taint) {
 		effect corev1.TaintEffect
 	}
 	seen := validate.Set[taintKey]{}
-	validate.Each(fld, name, taints, func(fld validate.Field, t *corev1.Taint) {
-		fld.CheckLabelKey("key", t.Key)
-		if msgs := validate.LabelValue(t.Value); len(msgs) > 0 {
-			fld.Invalid("value", t.Value, strings.Join(msgs, ";"))
+	validate.Each(fld, name, taints, func(fld validate.Field, taint *corev1.Taint) {
+		fld.CheckLabelKey("key", taint.Key)
+		if msgs := validate.LabelValue(taint.Value); len(msgs) > 0 {
+			fld.Invalid("value", taint.Value, strings.Join(msgs, ";"))
 		}
-		podspec.ValidateTaintEffect(fld, t.Effect)
-		if !seen.Add(taintKey{t.Key, t.Effect}) {
-			fld.DuplicateWithDetail("", *t, "taints must be unique by key and effect pair")
+		podspec.ValidateTaintEffect(fld, taint.Effect)
+		if !seen.Add(taintKey{taint.Key, taint.Effect}) {
+			fld.DuplicateWithDetail("", *taint, "taints must be unique by key and effect pair")
 		}
 	})
 }
 
 // validateNodeResources validates the quantities of resources. As in Kubernetes, it reports paths with
 // dots instead of brackets.
-func validateNodeResources(fld validate.Field, n *corev1.Node) {
+func validateNodeResources(fld validate.Field, node *corev1.Node) {
 	for _, list := range []struct {
 		name      string
 		resources corev1.ResourceList
-	}{{"capacity", n.Status.Capacity}, {"allocatable", n.Status.Allocatable}} {
+	}{{"capacity", node.Status.Capacity}, {"allocatable", node.Status.Allocatable}} {
 		validate.EachKey(
 			fld.Child("status"),
 			list.name,
@@ -109,14 +109,14 @@ func validateNodeChanges(fld validate.Field, node, old *corev1.Node) {
 	validatePodCIDRChanges(spec, node.Spec.PodCIDRs, old.Spec.PodCIDRs)
 	spec.ForbidSet("providerID", old.Spec.ProviderID != "" && old.Spec.ProviderID != node.Spec.ProviderID,
 		`node updates may not change providerID except from "" to valid`)
-	validate.Optional(spec, "configSource", node.Spec.ConfigSource, func(fld validate.Field, s *corev1.NodeConfigSource) {
-		validateConfigSource(fld, s, inSpec)
+	validate.Optional(spec, "configSource", node.Spec.ConfigSource, func(fld validate.Field, status *corev1.NodeConfigSource) {
+		validateConfigSource(fld, status, inSpec)
 	})
-	validate.Optional(fld.Child("status"), "config", node.Status.Config, func(fld validate.Field, s *corev1.NodeConfigStatus) {
-		validateSource := func(fld validate.Field, s *corev1.NodeConfigSource) { validateConfigSource(fld, s, inStatus) }
-		validate.Optional(fld, "assigned", s.Assigned, validateSource)
-		validate.Optional(fld, "active", s.Active, validateSource)
-		validate.Optional(fld, "lastKnownGood", s.LastKnownGood, validateSource)
+	validate.Optional(fld.Child("status"), "config", node.Status.Config, func(fld validate.Field, status *corev1.NodeConfigStatus) {
+		validateSource := func(fld validate.Field, status *corev1.NodeConfigSource) { validateConfigSource(fld, status, inStatus) }
+		validate.Optional(fld, "assigned", status.Assigned, validateSource)
+		validate.Optional(fld, "active", status.Active, validateSource)
+		validate.Optional(fld, "lastKnownGood", status.LastKnownGood, validateSource)
 	})
 	validateTaints(fld.Child("metadata"), "taints", node.Spec.Taints)
 	spec.ForbidSet("externalID", node.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID, "may not be updated")
@@ -144,12 +144,12 @@ const (
 
 // validateConfigSource validates a configuration source in a config map. The status must identify the
 // version of the config map, the spec must not.
-func validateConfigSource(fld validate.Field, s *corev1.NodeConfigSource, inStatus bool) {
-	if s.ConfigMap == nil {
-		fld.Invalid("", *s, "exactly one reference subfield must be non-nil")
+func validateConfigSource(fld validate.Field, nodeConfigSource *corev1.NodeConfigSource, inStatus bool) {
+	if nodeConfigSource.ConfigMap == nil {
+		fld.Invalid("", *nodeConfigSource, "exactly one reference subfield must be non-nil")
 		return
 	}
-	source, fld := s.ConfigMap, fld.Child("configMap")
+	source, fld := nodeConfigSource.ConfigMap, fld.Child("configMap")
 	if inStatus {
 		if source.UID == "" {
 			fld.Required("uid", "uid must be set in status")

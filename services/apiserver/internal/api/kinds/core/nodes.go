@@ -79,29 +79,29 @@ func nodes() *registry.Kind {
 // defaultNode sets missing allocatable resources to the capacity, and makes podCIDR equal to the
 // first of podCIDRs. If they differ, podCIDR takes precedence, because its writer does not know the
 // list.
-func defaultNode(n *corev1.Node) {
-	poddefaults.Round(n.Status.Capacity)
-	poddefaults.Round(n.Status.Allocatable)
-	if n.Status.Allocatable == nil {
-		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+func defaultNode(node *corev1.Node) {
+	poddefaults.Round(node.Status.Capacity)
+	poddefaults.Round(node.Status.Allocatable)
+	if node.Status.Allocatable == nil {
+		node.Status.Allocatable = node.Status.Capacity.DeepCopy()
 	}
-	switch s := &n.Spec; {
-	case s.PodCIDR == "" && len(s.PodCIDRs) > 0:
-		s.PodCIDR = s.PodCIDRs[0]
-	case s.PodCIDR != "" && (len(s.PodCIDRs) == 0 || s.PodCIDRs[0] != s.PodCIDR):
-		s.PodCIDRs = []string{s.PodCIDR}
+	switch spec := &node.Spec; {
+	case spec.PodCIDR == "" && len(spec.PodCIDRs) > 0:
+		spec.PodCIDR = spec.PodCIDRs[0]
+	case spec.PodCIDR != "" && (len(spec.PodCIDRs) == 0 || spec.PodCIDRs[0] != spec.PodCIDR):
+		spec.PodCIDRs = []string{spec.PodCIDR}
 	}
 }
 
 // nodeWarnings returns the warnings of Kubernetes 1.33.
-func nodeWarnings(n *corev1.Node) (out []string) {
-	if n.Spec.ConfigSource != nil {
+func nodeWarnings(node *corev1.Node) (out []string) {
+	if node.Spec.ConfigSource != nil {
 		out = append(out, "spec.configSource: the feature is removed")
 	}
-	if n.Spec.DoNotUseExternalID != "" {
+	if node.Spec.DoNotUseExternalID != "" {
 		out = append(out, "spec.externalID: this field is deprecated, and is unused by Kubernetes")
 	}
-	for i, r := range n.Spec.PodCIDRs {
+	for i, r := range node.Spec.PodCIDRs {
 		out = append(out, validate.CIDRWarnings(field.NewPath("spec", "podCIDRs").Index(i), r)...)
 	}
 	return out
@@ -131,10 +131,10 @@ func nodeColumns() []registry.Column {
 }
 
 // nodeStatusText returns whether the node is ready and schedulable.
-func nodeStatusText(n *corev1.Node) string {
+func nodeStatusText(node *corev1.Node) string {
 	text := "Unknown"
-	for i := range n.Status.Conditions {
-		switch c := &n.Status.Conditions[i]; {
+	for i := range node.Status.Conditions {
+		switch c := &node.Status.Conditions[i]; {
 		case c.Type != corev1.NodeReady:
 		case c.Status == corev1.ConditionTrue:
 			text = "Ready"
@@ -142,7 +142,7 @@ func nodeStatusText(n *corev1.Node) string {
 			text = "NotReady"
 		}
 	}
-	if n.Spec.Unschedulable {
+	if node.Spec.Unschedulable {
 		text += ",SchedulingDisabled"
 	}
 	return text

@@ -27,31 +27,31 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 			return &p.Spec, &p.Status
 		}),
 		Default:        declare.Adapt(poddefaults.Claim),
-		AfterDecode:    declare.Adapt(func(c *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
+		AfterDecode:    declare.Adapt(func(claim *corev1.PersistentVolumeClaim) { pairDataSources(&claim.Spec) }),
 		DefaultedRules: claimDefaultedRules,
 		Create: registry.Create{
-			Prepare: declare.Adapt(func(c *corev1.PersistentVolumeClaim) {
-				c.Status = corev1.PersistentVolumeClaimStatus{} // each reader gets the default phase
-				gates.drop(&c.Spec, nil)
-				pairDataSources(&c.Spec)
+			Prepare: declare.Adapt(func(claim *corev1.PersistentVolumeClaim) {
+				claim.Status = corev1.PersistentVolumeClaimStatus{} // each reader gets the default phase
+				gates.drop(&claim.Spec, nil)
+				pairDataSources(&claim.Spec)
 			}),
-			Validate: declare.AdaptValidation(func(fld validate.Field, c *corev1.PersistentVolumeClaim) {
-				podspec.ValidateClaimSpec(fld.Child("spec"), &c.Spec, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, claim *corev1.PersistentVolumeClaim) {
+				podspec.ValidateClaimSpec(fld.Child("spec"), &claim.Spec, nil)
 			}),
 			Warnings: declare.AdaptResult(claimWarnings),
 		},
 		Update: registry.Update{
 			Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
-			Prepare: declare.AdaptUpdate(func(c, old *corev1.PersistentVolumeClaim) {
-				gates.drop(&c.Spec, &old.Spec)
-				pairDataSources(&c.Spec)
+			Prepare: declare.AdaptUpdate(func(claim, old *corev1.PersistentVolumeClaim) {
+				gates.drop(&claim.Spec, &old.Spec)
+				pairDataSources(&claim.Spec)
 			}),
-			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
-				fld.RecordTwice(func() { podspec.ValidateClaimSpec(fld.Child("spec"), &c.Spec, &old.Spec) })
-				validateClaimChanges(fld, c, old)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, claim, old *corev1.PersistentVolumeClaim) {
+				fld.RecordTwice(func() { podspec.ValidateClaimSpec(fld.Child("spec"), &claim.Spec, &old.Spec) })
+				validateClaimChanges(fld, claim, old)
 				validateAttributesClassChange(
 					fld.Child("spec"),
-					c.Spec.VolumeAttributesClassName,
+					claim.Spec.VolumeAttributesClassName,
 					old.Spec.VolumeAttributesClassName,
 					gates.attributesClasses,
 				)
@@ -60,33 +60,33 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: claimColumns()},
 		Subresources: []registry.Subresource{
-			declare.ValidatedView("status", "PersistentVolumeClaim", func(c, old *corev1.PersistentVolumeClaim) {
-				c.Spec = old.Spec
-				gates.dropStatus(&c.Status, &old.Status)
+			declare.ValidatedView("status", "PersistentVolumeClaim", func(claim, old *corev1.PersistentVolumeClaim) {
+				claim.Spec = old.Spec
+				gates.dropStatus(&claim.Status, &old.Status)
 			}, validateClaimStatus),
 		},
 	})
 }
 
-func claimWarnings(c *corev1.PersistentVolumeClaim) (texts []string) {
-	if _, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+func claimWarnings(claim *corev1.PersistentVolumeClaim) (texts []string) {
+	if _, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		texts = append(texts, fmt.Sprintf(`%s: deprecated since v1.8; use "storageClassName" attribute instead`,
 			field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation)))
 	}
-	return append(texts, podspec.ClaimWarnings(field.NewPath("spec"), &c.Spec)...)
+	return append(texts, podspec.ClaimWarnings(field.NewPath("spec"), &claim.Spec)...)
 }
 
 // pairDataSources sets a missing data source field from the other one. A source in another
 // namespace has no old form.
-func pairDataSources(s *corev1.PersistentVolumeClaimSpec) {
+func pairDataSources(spec *corev1.PersistentVolumeClaimSpec) {
 	switch {
-	case s.DataSource != nil && s.DataSourceRef == nil:
-		from := s.DataSource.DeepCopy()
-		s.DataSourceRef = &corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
-	case s.DataSource == nil && s.DataSourceRef != nil:
-		from := s.DataSourceRef.DeepCopy()
+	case spec.DataSource != nil && spec.DataSourceRef == nil:
+		from := spec.DataSource.DeepCopy()
+		spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
+	case spec.DataSource == nil && spec.DataSourceRef != nil:
+		from := spec.DataSourceRef.DeepCopy()
 		if from.Namespace == nil || *from.Namespace == "" {
-			s.DataSource = &corev1.TypedLocalObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
+			spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
 		}
 	}
 }
@@ -94,39 +94,39 @@ func pairDataSources(s *corev1.PersistentVolumeClaimSpec) {
 func claimColumns() []registry.Column {
 	spec := func(name string) string { return columns.Doc(corev1.PersistentVolumeClaimSpec{}, name) }
 	stat := func(name string) string { return columns.Doc(corev1.PersistentVolumeClaimStatus{}, name) }
-	bound := func(c *corev1.PersistentVolumeClaim, text func() string) string {
-		if c.Spec.VolumeName == "" {
+	bound := func(claim *corev1.PersistentVolumeClaim, text func() string) string {
+		if claim.Spec.VolumeName == "" {
 			return ""
 		}
 		return text()
 	}
 	return []registry.Column{
 		columns.Name(),
-		columns.Text("Status", stat("phase"), func(c *corev1.PersistentVolumeClaim) string {
-			return phaseOrTerminating(c, string(c.Status.Phase))
+		columns.Text("Status", stat("phase"), func(claim *corev1.PersistentVolumeClaim) string {
+			return phaseOrTerminating(claim, string(claim.Status.Phase))
 		}),
-		columns.Text("Volume", spec("volumeName"), func(c *corev1.PersistentVolumeClaim) string { return c.Spec.VolumeName }),
-		columns.Text("Capacity", stat("capacity"), func(c *corev1.PersistentVolumeClaim) string {
-			return bound(c, func() string { return storageText(c.Status.Capacity) })
+		columns.Text("Volume", spec("volumeName"), func(claim *corev1.PersistentVolumeClaim) string { return claim.Spec.VolumeName }),
+		columns.Text("Capacity", stat("capacity"), func(claim *corev1.PersistentVolumeClaim) string {
+			return bound(claim, func() string { return storageText(claim.Status.Capacity) })
 		}),
-		columns.Text("Access Modes", stat("accessModes"), func(c *corev1.PersistentVolumeClaim) string {
-			return bound(c, func() string { return accessModes(c.Status.AccessModes) })
+		columns.Text("Access Modes", stat("accessModes"), func(claim *corev1.PersistentVolumeClaim) string {
+			return bound(claim, func() string { return accessModes(claim.Status.AccessModes) })
 		}),
-		columns.Text("StorageClass", "StorageClass of the pvc", func(c *corev1.PersistentVolumeClaim) string {
+		columns.Text("StorageClass", "StorageClass of the pvc", func(claim *corev1.PersistentVolumeClaim) string {
 			class := ""
-			if c.Spec.StorageClassName != nil {
-				class = *c.Spec.StorageClassName
+			if claim.Spec.StorageClassName != nil {
+				class = *claim.Spec.StorageClassName
 			}
-			return storageClass(c, class)
+			return storageClass(claim, class)
 		}),
-		columns.Text("VolumeAttributesClass", "VolumeAttributesClass of the pvc", func(c *corev1.PersistentVolumeClaim) string {
-			return textOrUnset(c.Spec.VolumeAttributesClassName)
+		columns.Text("VolumeAttributesClass", "VolumeAttributesClass of the pvc", func(claim *corev1.PersistentVolumeClaim) string {
+			return textOrUnset(claim.Spec.VolumeAttributesClassName)
 		}),
 		columns.Age(),
 		columns.WideText(
 			"VolumeMode",
 			spec("volumeMode"),
-			func(c *corev1.PersistentVolumeClaim) string { return textOrUnset(c.Spec.VolumeMode) },
+			func(claim *corev1.PersistentVolumeClaim) string { return textOrUnset(claim.Spec.VolumeMode) },
 		),
 	}
 }

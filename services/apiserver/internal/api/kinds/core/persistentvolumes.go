@@ -79,12 +79,12 @@ func defaultVolume(v *corev1.PersistentVolume) {
 // validateVolume validates a new or changed volume.
 func validateVolume(fld validate.Field, v *corev1.PersistentVolume) {
 	volume.ValidateSpec(fld.Child("spec"), v.Name, &v.Spec)
-	s := &v.Spec
+	spec := &v.Spec
 	// The annotation with mount options is valid only for the types that existed before the field
 	// mountOptions.
-	allowsAnnotation := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil ||
-		s.RBD != nil || s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil ||
-		s.VsphereVolume != nil || s.AzureDisk != nil || s.PhotonPersistentDisk != nil
+	allowsAnnotation := spec.GCEPersistentDisk != nil || spec.AWSElasticBlockStore != nil || spec.Glusterfs != nil || spec.NFS != nil ||
+		spec.RBD != nil || spec.Quobyte != nil || spec.ISCSI != nil || spec.Cinder != nil || spec.CephFS != nil || spec.AzureFile != nil ||
+		spec.VsphereVolume != nil || spec.AzureDisk != nil || spec.PhotonPersistentDisk != nil
 	if _, has := v.Annotations[corev1.MountOptionAnnotation]; has && !allowsAnnotation {
 		fld.Child("metadata", "annotations").
 			Forbidden(corev1.MountOptionAnnotation, "may not specify mount options for this volume type")
@@ -190,18 +190,18 @@ func volumeWarnings(v *corev1.PersistentVolume) (texts []string) {
 
 // prepareVolumeStatus records the time of a phase change, unless the client sets it, and keeps the
 // recorded time otherwise.
-func prepareVolumeStatus(v, old *corev1.PersistentVolume) {
-	v.Spec = old.Spec
-	sentTime := v.Status.LastPhaseTransitionTime
-	if v.Status.Phase == old.Status.Phase {
+func prepareVolumeStatus(volume, old *corev1.PersistentVolume) {
+	volume.Spec = old.Spec
+	sentTime := volume.Status.LastPhaseTransitionTime
+	if volume.Status.Phase == old.Status.Phase {
 		if sentTime == nil {
-			v.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime
+			volume.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime
 		}
 		return
 	}
 	if sentTime == nil || sentTime.Equal(old.Status.LastPhaseTransitionTime) {
 		now := metav1.Now()
-		v.Status.LastPhaseTransitionTime = &now
+		volume.Status.LastPhaseTransitionTime = &now
 	}
 }
 
@@ -210,36 +210,36 @@ func volumeColumns() []registry.Column {
 	stat := func(name string) string { return columns.Doc(corev1.PersistentVolumeStatus{}, name) }
 	return []registry.Column{
 		columns.Name(),
-		columns.Text("Capacity", spec("capacity"), func(v *corev1.PersistentVolume) string { return storageText(v.Spec.Capacity) }),
+		columns.Text("Capacity", spec("capacity"), func(volume *corev1.PersistentVolume) string { return storageText(volume.Spec.Capacity) }),
 		columns.Text(
 			"Access Modes",
 			spec("accessModes"),
-			func(v *corev1.PersistentVolume) string { return accessModes(v.Spec.AccessModes) },
+			func(volume *corev1.PersistentVolume) string { return accessModes(volume.Spec.AccessModes) },
 		),
-		columns.Text("Reclaim Policy", spec("persistentVolumeReclaimPolicy"), func(v *corev1.PersistentVolume) string {
-			return string(v.Spec.PersistentVolumeReclaimPolicy)
+		columns.Text("Reclaim Policy", spec("persistentVolumeReclaimPolicy"), func(volume *corev1.PersistentVolume) string {
+			return string(volume.Spec.PersistentVolumeReclaimPolicy)
 		}),
-		columns.Text("Status", stat("phase"), func(v *corev1.PersistentVolume) string {
-			return phaseOrTerminating(v, string(v.Status.Phase))
+		columns.Text("Status", stat("phase"), func(volume *corev1.PersistentVolume) string {
+			return phaseOrTerminating(volume, string(volume.Status.Phase))
 		}),
-		columns.Text("Claim", spec("claimRef"), func(v *corev1.PersistentVolume) string {
-			if v.Spec.ClaimRef == nil {
+		columns.Text("Claim", spec("claimRef"), func(volume *corev1.PersistentVolume) string {
+			if volume.Spec.ClaimRef == nil {
 				return ""
 			}
-			return v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name
+			return volume.Spec.ClaimRef.Namespace + "/" + volume.Spec.ClaimRef.Name
 		}),
-		columns.Text("StorageClass", "StorageClass of the pv", func(v *corev1.PersistentVolume) string {
-			return storageClass(v, v.Spec.StorageClassName)
+		columns.Text("StorageClass", "StorageClass of the pv", func(volume *corev1.PersistentVolume) string {
+			return storageClass(volume, volume.Spec.StorageClassName)
 		}),
-		columns.Text("VolumeAttributesClass", "VolumeAttributesClass of the pv", func(v *corev1.PersistentVolume) string {
-			return textOrUnset(v.Spec.VolumeAttributesClassName)
+		columns.Text("VolumeAttributesClass", "VolumeAttributesClass of the pv", func(volume *corev1.PersistentVolume) string {
+			return textOrUnset(volume.Spec.VolumeAttributesClassName)
 		}),
-		columns.Text("Reason", stat("reason"), func(v *corev1.PersistentVolume) string { return v.Status.Reason }),
+		columns.Text("Reason", stat("reason"), func(volume *corev1.PersistentVolume) string { return volume.Status.Reason }),
 		columns.Age(),
 		columns.WideText(
 			"VolumeMode",
 			spec("volumeMode"),
-			func(v *corev1.PersistentVolume) string { return textOrUnset(v.Spec.VolumeMode) },
+			func(volume *corev1.PersistentVolume) string { return textOrUnset(volume.Spec.VolumeMode) },
 		),
 	}
 }

@@ -18,12 +18,12 @@ const reasonNodeLost = "NodeLost"
 func podColumns() []registry.Column {
 	return []registry.Column{
 		columns.Name(),
-		columns.Text("Ready", "The aggregate readiness state of this pod for accepting traffic.", func(p *corev1.Pod) string {
-			s := summarize(p)
+		columns.Text("Ready", "The aggregate readiness state of this pod for accepting traffic.", func(pod *corev1.Pod) string {
+			s := summarize(pod)
 			return fmt.Sprintf("%d/%d", s.ready, s.total)
 		}),
-		columns.Text("Status", "The aggregate status of the containers in this pod.", func(p *corev1.Pod) string {
-			return summarize(p).reason
+		columns.Text("Status", "The aggregate status of the containers in this pod.", func(pod *corev1.Pod) string {
+			return summarize(pod).reason
 		}),
 		columns.New(
 			"Restarts",
@@ -31,20 +31,20 @@ func podColumns() []registry.Column {
 			"",
 			"The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
 			0,
-			func(p *corev1.Pod) any { return restartsCell(summarize(p).restarts) },
+			func(pod *corev1.Pod) any { return restartsCell(summarize(pod).restarts) },
 		),
 		columns.Age(),
-		columns.WideText("IP", columns.Doc(corev1.PodStatus{}, "podIP"), func(p *corev1.Pod) string {
-			if len(p.Status.PodIPs) > 0 {
-				return columns.OrNone(p.Status.PodIPs[0].IP)
+		columns.WideText("IP", columns.Doc(corev1.PodStatus{}, "podIP"), func(pod *corev1.Pod) string {
+			if len(pod.Status.PodIPs) > 0 {
+				return columns.OrNone(pod.Status.PodIPs[0].IP)
 			}
-			return columns.OrNone(p.Status.PodIP)
+			return columns.OrNone(pod.Status.PodIP)
 		}),
-		columns.WideText("Node", columns.Doc(corev1.PodSpec{}, "nodeName"), func(p *corev1.Pod) string {
-			return columns.OrNone(p.Spec.NodeName)
+		columns.WideText("Node", columns.Doc(corev1.PodSpec{}, "nodeName"), func(pod *corev1.Pod) string {
+			return columns.OrNone(pod.Spec.NodeName)
 		}),
-		columns.WideText("Nominated Node", columns.Doc(corev1.PodStatus{}, "nominatedNodeName"), func(p *corev1.Pod) string {
-			return columns.OrNone(p.Status.NominatedNodeName)
+		columns.WideText("Nominated Node", columns.Doc(corev1.PodStatus{}, "nominatedNodeName"), func(pod *corev1.Pod) string {
+			return columns.OrNone(pod.Status.NominatedNodeName)
 		}),
 		columns.WideText("Readiness Gates", columns.Doc(corev1.PodSpec{}, "readinessGates"), readinessGatesText),
 	}
@@ -68,18 +68,18 @@ func podReads() []string {
 }
 
 // reusePod clears a pod. The lists in podReads keep their memory.
-func reusePod(p *corev1.Pod) {
-	*p = corev1.Pod{
+func reusePod(pod *corev1.Pod) {
+	*pod = corev1.Pod{
 		Spec: corev1.PodSpec{
-			Containers:     emptyKeepingMemory(p.Spec.Containers),
-			InitContainers: emptyKeepingMemory(p.Spec.InitContainers),
-			ReadinessGates: emptyKeepingMemory(p.Spec.ReadinessGates),
+			Containers:     emptyKeepingMemory(pod.Spec.Containers),
+			InitContainers: emptyKeepingMemory(pod.Spec.InitContainers),
+			ReadinessGates: emptyKeepingMemory(pod.Spec.ReadinessGates),
 		},
 		Status: corev1.PodStatus{
-			Conditions:            emptyKeepingMemory(p.Status.Conditions),
-			PodIPs:                emptyKeepingMemory(p.Status.PodIPs),
-			ContainerStatuses:     emptyKeepingMemory(p.Status.ContainerStatuses),
-			InitContainerStatuses: emptyKeepingMemory(p.Status.InitContainerStatuses),
+			Conditions:            emptyKeepingMemory(pod.Status.Conditions),
+			PodIPs:                emptyKeepingMemory(pod.Status.PodIPs),
+			ContainerStatuses:     emptyKeepingMemory(pod.Status.ContainerStatuses),
+			InitContainerStatuses: emptyKeepingMemory(pod.Status.InitContainerStatuses),
 		},
 	}
 }
@@ -94,13 +94,13 @@ func emptyKeepingMemory[T any](s []T) []T {
 }
 
 // podRowConditions marks the rows of pods that have ended.
-func podRowConditions(p *corev1.Pod) []metav1.TableRowCondition {
+func podRowConditions(pod *corev1.Pod) []metav1.TableRowCondition {
 	completed := func(message string) []metav1.TableRowCondition {
 		return []metav1.TableRowCondition{{
-			Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(p.Status.Phase), Message: message,
+			Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(pod.Status.Phase), Message: message,
 		}}
 	}
-	switch p.Status.Phase {
+	switch pod.Status.Phase {
 	case corev1.PodSucceeded:
 		return completed("The pod has completed successfully.")
 	case corev1.PodFailed:
@@ -110,17 +110,17 @@ func podRowConditions(p *corev1.Pod) []metav1.TableRowCondition {
 	}
 }
 
-func readinessGatesText(p *corev1.Pod) string {
-	if len(p.Spec.ReadinessGates) == 0 {
+func readinessGatesText(pod *corev1.Pod) string {
+	if len(pod.Spec.ReadinessGates) == 0 {
 		return columns.None
 	}
 	ready := 0
-	for _, gate := range p.Spec.ReadinessGates {
-		if isPodConditionTrue(p, gate.ConditionType) {
+	for _, gate := range pod.Spec.ReadinessGates {
+		if isPodConditionTrue(pod, gate.ConditionType) {
 			ready++
 		}
 	}
-	return fmt.Sprintf("%d/%d", ready, len(p.Spec.ReadinessGates))
+	return fmt.Sprintf("%d/%d", ready, len(pod.Spec.ReadinessGates))
 }
 
 func isPodConditionTrue(p *corev1.Pod, typ corev1.PodConditionType) bool {
@@ -190,29 +190,29 @@ func summarize(pod *corev1.Pod) podSummary {
 	return s
 }
 
-// addInitContainers adds the statuses of the init containers up to the first that has not completed. It
-// returns the restarts of all of these, and of the sidecars among them.
+// addInitContainers adds the statuses of the init containers up to the first that has not
+// completed. It returns the restarts of all of these, and of the sidecars among them.
 func (s *podSummary) addInitContainers(pod *corev1.Pod) (all, sidecars restarts, initializing bool) {
 	isSidecar := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			isSidecar[c.Name] = true
+		status := &pod.Spec.InitContainers[i]
+		if status.RestartPolicy != nil && *status.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			isSidecar[status.Name] = true
 			s.total++
 		}
 	}
 	for i := range pod.Status.InitContainerStatuses {
-		c := &pod.Status.InitContainerStatuses[i]
-		all.add(c)
-		if isSidecar[c.Name] {
-			sidecars.add(c)
+		status := &pod.Status.InitContainerStatuses[i]
+		all.add(status)
+		if isSidecar[status.Name] {
+			sidecars.add(status)
 		}
-		terminated, waiting := c.State.Terminated, c.State.Waiting
+		terminated, waiting := status.State.Terminated, status.State.Waiting
 		switch {
 		case terminated != nil && terminated.ExitCode == 0:
 			continue
-		case isSidecar[c.Name] && c.Started != nil && *c.Started:
-			if c.Ready {
+		case isSidecar[status.Name] && status.Started != nil && *status.Started:
+			if status.Ready {
 				s.ready++
 			}
 			continue
@@ -233,14 +233,14 @@ func (s *podSummary) addInitContainers(pod *corev1.Pod) (all, sidecars restarts,
 func (s *podSummary) addContainers(pod *corev1.Pod) {
 	running := false
 	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
-		c := &pod.Status.ContainerStatuses[i]
-		s.restarts.add(c)
+		status := &pod.Status.ContainerStatuses[i]
+		s.restarts.add(status)
 		switch {
-		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
-			s.reason = c.State.Waiting.Reason
-		case c.State.Terminated != nil:
-			s.reason = terminationReason(c.State.Terminated)
-		case c.Ready && c.State.Running != nil:
+		case status.State.Waiting != nil && status.State.Waiting.Reason != "":
+			s.reason = status.State.Waiting.Reason
+		case status.State.Terminated != nil:
+			s.reason = terminationReason(status.State.Terminated)
+		case status.Ready && status.State.Running != nil:
 			running = true
 			s.ready++
 		}

@@ -136,19 +136,20 @@ func allPodSubresources(rules *podspec.Rules) []registry.Subresource {
 	}
 }
 
-// podGracePeriod returns the grace period of a deletion in seconds: 0 for a pod that is not running, or
-// else the requested period, that of the pod or the default. It returns 1 for a negative period.
+// podGracePeriod returns the grace period of a deletion in seconds: 0 for a pod that is not
+// running, or else the requested period, that of the pod or the default. It returns 1 for a
+// negative period.
 func podGracePeriod(o registry.Object, requested *int64) int64 {
-	p := o.(*corev1.Pod)
-	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+	pod := o.(*corev1.Pod)
+	if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return 0
 	}
 	period := int64(defaultGracePeriod)
 	switch {
 	case requested != nil:
 		period = *requested
-	case p.Spec.TerminationGracePeriodSeconds != nil:
-		period = *p.Spec.TerminationGracePeriodSeconds
+	case pod.Spec.TerminationGracePeriodSeconds != nil:
+		period = *pod.Spec.TerminationGracePeriodSeconds
 	}
 	if period < 0 {
 		return 1
@@ -174,37 +175,37 @@ func preparePodCreate(pod *corev1.Pod) {
 }
 
 // preparePodStatus preserves fields that old kubelets drop or change with the status.
-func preparePodStatus(p, old *corev1.Pod) {
-	p.Spec = old.Spec
-	p.DeletionTimestamp = old.DeletionTimestamp
-	p.OwnerReferences = old.OwnerReferences
-	if p.Status.QOSClass == "" {
-		p.Status.QOSClass = old.Status.QOSClass
+func preparePodStatus(pod, old *corev1.Pod) {
+	pod.Spec = old.Spec
+	pod.DeletionTimestamp = old.DeletionTimestamp
+	pod.OwnerReferences = old.OwnerReferences
+	if pod.Status.QOSClass == "" {
+		pod.Status.QOSClass = old.Status.QOSClass
 	}
-	keepObservedGeneration(&p.Status, &old.Status)
+	keepObservedGeneration(&pod.Status, &old.Status)
 }
 
 // keepObservedGeneration preserves the observed generations, because older kubelets do not know the
 // fields. The conditions of a type, which may be several, correspond by their order.
-func keepObservedGeneration(s, old *corev1.PodStatus) {
-	if s.ObservedGeneration == 0 {
-		s.ObservedGeneration = old.ObservedGeneration
+func keepObservedGeneration(status, old *corev1.PodStatus) {
+	if status.ObservedGeneration == 0 {
+		status.ObservedGeneration = old.ObservedGeneration
 	}
 	oldGenerations := map[corev1.PodConditionType][]int64{}
 	for i := range old.Conditions {
-		c := &old.Conditions[i]
-		oldGenerations[c.Type] = append(oldGenerations[c.Type], c.ObservedGeneration)
+		podCondition := &old.Conditions[i]
+		oldGenerations[podCondition.Type] = append(oldGenerations[podCondition.Type], podCondition.ObservedGeneration)
 	}
-	for i := range s.Conditions {
-		c := &s.Conditions[i]
-		remaining := oldGenerations[c.Type]
+	for i := range status.Conditions {
+		podCondition := &status.Conditions[i]
+		remaining := oldGenerations[podCondition.Type]
 		if len(remaining) == 0 {
 			continue
 		}
-		if c.ObservedGeneration == 0 {
-			c.ObservedGeneration = remaining[0]
+		if podCondition.ObservedGeneration == 0 {
+			podCondition.ObservedGeneration = remaining[0]
 		}
-		oldGenerations[c.Type] = remaining[1:]
+		oldGenerations[podCondition.Type] = remaining[1:]
 	}
 }
 
@@ -218,13 +219,13 @@ func raiseGeneration(p, old *corev1.Pod) {
 
 // prepareEphemeralContainers allows changes of the ephemeral containers and a part of the metadata
 // only.
-func prepareEphemeralContainers(p, old *corev1.Pod) {
-	desired := p.Spec.EphemeralContainers
-	p.Spec = old.Spec
-	p.Status = old.Status
-	p.Spec.EphemeralContainers = desired
-	metav1.ResetObjectMetaForStatus(p, old)
-	raiseGeneration(p, old)
+func prepareEphemeralContainers(pod, old *corev1.Pod) {
+	desired := pod.Spec.EphemeralContainers
+	pod.Spec = old.Spec
+	pod.Status = old.Status
+	pod.Spec.EphemeralContainers = desired
+	metav1.ResetObjectMetaForStatus(pod, old)
+	raiseGeneration(pod, old)
 }
 
 // prepareResize allows changes of the containers' resources only. It does not change a pod with

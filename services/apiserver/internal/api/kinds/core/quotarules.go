@@ -12,12 +12,12 @@ import (
 )
 
 // validateQuota validates a new or changed quota.
-func validateQuota(fld validate.Field, q *corev1.ResourceQuota) {
+func validateQuota(fld validate.Field, quota *corev1.ResourceQuota) {
 	spec := fld.Child("spec")
-	validateQuotaAmounts(spec, "hard", q.Spec.Hard)
-	validateScopes(spec, &q.Spec)
-	if s := q.Spec.ScopeSelector; s != nil {
-		validateScopeSelector(spec.Child("scopeSelector", "matchExpressions"), &q.Spec)
+	validateQuotaAmounts(spec, "hard", quota.Spec.Hard)
+	validateScopes(spec, &quota.Spec)
+	if s := quota.Spec.ScopeSelector; s != nil {
+		validateScopeSelector(spec.Child("scopeSelector", "matchExpressions"), &quota.Spec)
 	}
 }
 
@@ -38,12 +38,12 @@ func validateQuotaChanges(fld validate.Field, q, old *corev1.ResourceQuota) {
 
 // validateQuotaAmounts validates the names and amounts of resources.
 func validateQuotaAmounts(fld validate.Field, name string, amounts corev1.ResourceList) {
-	validate.EachQuantity(fld, name, amounts, func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
+	validate.EachQuantity(fld, name, amounts, func(fld validate.Field, name corev1.ResourceName, quantity validate.Quantity) {
 		podspec.ValidateResourceName(fld, name)
 		if !strings.Contains(string(name), "/") && !isQuotaResource(name) {
 			fld.Invalid("", name, "must be a standard resource for quota")
 		}
-		podspec.ValidateResourceQuantity(fld, name, q)
+		podspec.ValidateResourceQuantity(fld, name, quantity)
 	})
 }
 
@@ -75,7 +75,7 @@ func validateScopes(fld validate.Field, spec *corev1.ResourceQuotaSpec) {
 func validateScopeConflicts(
 	fld validate.Field,
 	name string,
-	s *corev1.ResourceQuotaSpec,
+	spec *corev1.ResourceQuotaSpec,
 	seen validate.Set[corev1.ResourceQuotaScope],
 ) {
 	for _, pair := range [][2]corev1.ResourceQuotaScope{
@@ -83,7 +83,7 @@ func validateScopeConflicts(
 		{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
 	} {
 		if seen.Has(pair[0]) && seen.Has(pair[1]) {
-			fld.Invalid(name, s.Scopes, "conflicting scopes")
+			fld.Invalid(name, spec.Scopes, "conflicting scopes")
 		}
 	}
 }

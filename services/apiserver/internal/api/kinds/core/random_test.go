@@ -14,17 +14,17 @@ import (
 // defaulting twice changes nothing, and its cells have types that tables support.
 func TestRulesHoldForRandomObjects(t *testing.T) {
 	const rounds = 50
-	for _, k := range core.Kinds(registry.Settings{}) {
-		t.Run(k.Resource, func(t *testing.T) {
-			if _, ok := k.New().(registry.Object); !ok {
-				t.Fatalf("%T: no metadata, want one", k.New())
+	for _, kind := range core.Kinds(registry.Settings{}) {
+		t.Run(kind.Resource, func(t *testing.T) {
+			if _, ok := kind.New().(registry.Object); !ok {
+				t.Fatalf("%T: no metadata, want some", kind.New())
 			}
 			for seed := int64(0); seed < rounds; seed++ {
 				fill := randfill.NewWithSeed(seed).NilChance(0.4).NumElements(0, 3).MaxDepth(12)
-				obj, old := k.New().(registry.Object), k.New().(registry.Object)
+				obj, old := kind.New().(registry.Object), kind.New().(registry.Object)
 				fill.Fill(obj)
 				fill.Fill(old)
-				exercise(t, k, obj, old)
+				exercise(t, kind, obj, old)
 			}
 		})
 	}
@@ -72,34 +72,34 @@ func exercise(t *testing.T, kind *registry.Kind, obj, old registry.Object) {
 			f.Value(obj)
 		}
 	}
-	for _, s := range kind.Subresources {
-		if s.Prepare != nil {
-			s.Prepare(clone(), old)
+	for _, subresource := range kind.Subresources {
+		if subresource.Prepare != nil {
+			subresource.Prepare(clone(), old)
 		}
-		if s.ValidateUpdate != nil {
-			s.ValidateUpdate(obj, old)
+		if subresource.ValidateUpdate != nil {
+			subresource.ValidateUpdate(obj, old)
 		}
 	}
-	for _, c := range kind.Presentation.Columns {
-		switch cell := c.Cell(obj).(type) {
+	for _, column := range kind.Presentation.Columns {
+		switch cell := column.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:
-			t.Errorf("%s: cell %s: got type %T", kind.Kind, c.Name, cell)
+			t.Errorf("%s: cell %s: got type %T", kind.Kind, column.Name, cell)
 		}
 	}
 }
 
-// TestStatusKeepsSpecAndLiveObject checks that Prepare does not modify the live object, and keeps
-// the parts that a subresource does not write.
-func TestStatusKeepsSpecAndLiveObject(t *testing.T) {
-	for _, k := range core.Kinds(registry.Settings{}) {
-		for _, subresource := range k.Subresources {
+// TestSubresourceWritesKeepSpecAndLiveObject checks that Prepare of a subresource does not modify the
+// live object, and keeps the parts that the subresource does not write.
+func TestSubresourceWritesKeepSpecAndLiveObject(t *testing.T) {
+	for _, kind := range core.Kinds(registry.Settings{}) {
+		for _, subresource := range kind.Subresources {
 			if subresource.Prepare == nil {
 				continue
 			}
-			t.Run(k.Resource+"/"+subresource.Name, func(t *testing.T) {
+			t.Run(kind.Resource+"/"+subresource.Name, func(t *testing.T) {
 				fill := randfill.NewWithSeed(1).NilChance(0.2).NumElements(1, 3).MaxDepth(12)
-				obj, old := k.New().(registry.Object), k.New().(registry.Object)
+				obj, old := kind.New().(registry.Object), kind.New().(registry.Object)
 				fill.Fill(obj)
 				fill.Fill(old)
 				before := old.DeepCopyObject()

@@ -76,17 +76,17 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 }
 
 // defaultController sets missing labels and a missing selector from the labels of the pods.
-func defaultController(rc *corev1.ReplicationController) {
-	declare.SetDefaultPtr(&rc.Spec.Replicas, 1)
-	if rc.Spec.Template == nil {
+func defaultController(replicationController *corev1.ReplicationController) {
+	declare.SetDefaultPtr(&replicationController.Spec.Replicas, 1)
+	if replicationController.Spec.Template == nil {
 		return
 	}
-	poddefaults.Template(rc.Spec.Template)
-	if len(rc.Spec.Selector) == 0 {
-		rc.Spec.Selector = maps.Clone(rc.Spec.Template.Labels)
+	poddefaults.Template(replicationController.Spec.Template)
+	if len(replicationController.Spec.Selector) == 0 {
+		replicationController.Spec.Selector = maps.Clone(replicationController.Spec.Template.Labels)
 	}
-	if len(rc.Labels) == 0 {
-		rc.Labels = maps.Clone(rc.Spec.Template.Labels)
+	if len(replicationController.Labels) == 0 {
+		replicationController.Labels = maps.Clone(replicationController.Spec.Template.Labels)
 	}
 }
 
@@ -114,11 +114,11 @@ func validateController(
 }
 
 // declaredControllerRules runs the declarative validation of the type.
-func declaredControllerRules(rc *corev1.ReplicationController) field.ErrorList {
+func declaredControllerRules(replicationController *corev1.ReplicationController) field.ErrorList {
 	return validate.Check(func(fld validate.Field) {
 		spec := fld.Child("spec")
-		validate.Declarative(spec, "replicas", rc.Spec.Replicas, validate.Required[int32](), validate.Minimum(int32(0)))
-		validate.Declarative(spec, "minReadySeconds", &rc.Spec.MinReadySeconds, validate.Minimum(int32(0)))
+		validate.Declarative(spec, "replicas", replicationController.Spec.Replicas, validate.Required[int32](), validate.Minimum(int32(0)))
+		validate.Declarative(spec, "minReadySeconds", &replicationController.Spec.MinReadySeconds, validate.Minimum(int32(0)))
 	})
 }
 
@@ -138,38 +138,44 @@ func validateControllerStatus(fld validate.Field, rc, _ *corev1.ReplicationContr
 func controllerColumns() []registry.Column {
 	spec := func(name string) string { return columns.Doc(corev1.ReplicationControllerSpec{}, name) }
 	stat := func(name string) string { return columns.Doc(corev1.ReplicationControllerStatus{}, name) }
-	containers := func(rc *corev1.ReplicationController) []corev1.Container {
-		if rc.Spec.Template == nil {
+	containers := func(replicationController *corev1.ReplicationController) []corev1.Container {
+		if replicationController.Spec.Template == nil {
 			return nil
 		}
-		return rc.Spec.Template.Spec.Containers
+		return replicationController.Spec.Template.Spec.Containers
 	}
 	return []registry.Column{
 		columns.Name(),
-		columns.Int("Desired", spec("replicas"), func(rc *corev1.ReplicationController) int64 { return int64(wantedReplicas(rc)) }),
-		columns.Int("Current", stat("replicas"), func(rc *corev1.ReplicationController) int64 { return int64(rc.Status.Replicas) }),
+		columns.Int("Desired", spec("replicas"), func(replicationController *corev1.ReplicationController) int64 {
+			return int64(wantedReplicas(replicationController))
+		}),
+		columns.Int("Current", stat("replicas"), func(replicationController *corev1.ReplicationController) int64 {
+			return int64(replicationController.Status.Replicas)
+		}),
 		columns.Int(
 			"Ready",
 			stat("readyReplicas"),
-			func(rc *corev1.ReplicationController) int64 { return int64(rc.Status.ReadyReplicas) },
+			func(replicationController *corev1.ReplicationController) int64 {
+				return int64(replicationController.Status.ReadyReplicas)
+			},
 		),
 		columns.Age(),
-		columns.WideText("Containers", containersDesc, func(rc *corev1.ReplicationController) string {
-			return columns.ContainerNames(containers(rc))
+		columns.WideText("Containers", containersDesc, func(replicationController *corev1.ReplicationController) string {
+			return columns.ContainerNames(containers(replicationController))
 		}),
-		columns.WideText("Images", imagesDesc, func(rc *corev1.ReplicationController) string {
-			return columns.ContainerImages(containers(rc))
+		columns.WideText("Images", imagesDesc, func(replicationController *corev1.ReplicationController) string {
+			return columns.ContainerImages(containers(replicationController))
 		}),
-		columns.WideText("Selector", spec("selector"), func(rc *corev1.ReplicationController) string {
-			return columns.Labels(rc.Spec.Selector)
+		columns.WideText("Selector", spec("selector"), func(replicationController *corev1.ReplicationController) string {
+			return columns.Labels(replicationController.Spec.Selector)
 		}),
 	}
 }
 
 // wantedReplicas returns the number of replicas, which is 1 by default.
-func wantedReplicas(rc *corev1.ReplicationController) int32 {
-	if rc.Spec.Replicas == nil {
+func wantedReplicas(replicationController *corev1.ReplicationController) int32 {
+	if replicationController.Spec.Replicas == nil {
 		return 1
 	}
-	return *rc.Spec.Replicas
+	return *replicationController.Spec.Replicas
 }

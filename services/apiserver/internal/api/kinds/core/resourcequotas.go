@@ -62,33 +62,33 @@ func defaultQuota(q *corev1.ResourceQuota) {
 	poddefaults.Round(q.Status.Used)
 }
 
-// quotaText returns the used and hard amounts of a quota's resources. With limitsOnly, it returns those
-// of limits, otherwise those of all other resources.
-func quotaText(q *corev1.ResourceQuota, limitsOnly bool) string {
+// quotaText returns the used and hard amounts of a quota's resources. With limitsOnly, it returns
+// those of limits, otherwise those of all other resources.
+func quotaText(quota *corev1.ResourceQuota, limitsOnly bool) string {
 	var texts []string
-	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
+	for _, name := range slices.Sorted(maps.Keys(quota.Status.Hard)) {
 		if strings.HasPrefix(string(name), "limits.") != limitsOnly {
 			continue
 		}
-		used, hard := q.Status.Used[name], q.Status.Hard[name]
+		used, hard := quota.Status.Used[name], quota.Status.Hard[name]
 		texts = append(texts, fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String()))
 	}
 	return strings.Join(texts, ", ")
 }
 
 // quotaWarnings returns warnings for requests above their limits.
-func quotaWarnings(q *corev1.ResourceQuota) []string {
+func quotaWarnings(quota *corev1.ResourceQuota) []string {
 	var warnings []string
 	for _, name := range []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage,
 	} {
 		requestName, limitName := "requests."+name, "limits."+name
-		request, ok := q.Spec.Hard[requestName]
+		request, ok := quota.Spec.Hard[requestName]
 		if !ok && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
 			requestName = name
-			request, ok = q.Spec.Hard[name]
+			request, ok = quota.Spec.Hard[name]
 		}
-		limit, limited := q.Spec.Hard[limitName]
+		limit, limited := quota.Spec.Hard[limitName]
 		if ok && limited && request.Cmp(limit) > 0 {
 			warnings = append(warnings, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)",
 				requestName, request.String(), limitName, limit.String()))

@@ -44,30 +44,30 @@ func secrets() *registry.Kind {
 }
 
 // defaultSecret also moves the write-only stringData into data.
-func defaultSecret(s *corev1.Secret) {
-	if s.Type == "" {
-		s.Type = corev1.SecretTypeOpaque
+func defaultSecret(secret *corev1.Secret) {
+	if secret.Type == "" {
+		secret.Type = corev1.SecretTypeOpaque
 	}
-	if len(s.StringData) > 0 && s.Data == nil {
-		s.Data = make(map[string][]byte, len(s.StringData))
+	if len(secret.StringData) > 0 && secret.Data == nil {
+		secret.Data = make(map[string][]byte, len(secret.StringData))
 	}
-	for key, value := range s.StringData {
-		s.Data[key] = []byte(value)
+	for key, value := range secret.StringData {
+		secret.Data[key] = []byte(value)
 	}
-	s.StringData = nil
+	secret.StringData = nil
 }
 
-func validateSecret(s *corev1.Secret) field.ErrorList {
+func validateSecret(secret *corev1.Secret) field.ErrorList {
 	var errs field.ErrorList
 	path, size := field.NewPath("data"), 0
-	for _, key := range slices.Sorted(maps.Keys(s.Data)) {
+	for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
 		errs = append(errs, validateDataKey(path, key)...)
-		size += len(s.Data[key])
+		size += len(secret.Data[key])
 	}
 	if size > corev1.MaxSecretSize {
 		errs = append(errs, field.TooLong(path, "", corev1.MaxSecretSize))
 	}
-	return append(errs, validateSecretType(s, path)...)
+	return append(errs, validateSecretType(secret, path)...)
 }
 
 // validateSecretType applies the rules of the standard secret types.
@@ -116,20 +116,20 @@ func validateJSONKey(s *corev1.Secret, path *field.Path, key string) field.Error
 	return nil
 }
 
-func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
-	errs := validation.ValidateImmutableField(s.Type, old.Type, field.NewPath("type"))
-	errs = append(errs, validateImmutable(s.Immutable, old.Immutable, []lockedField{
-		{"data", !reflect.DeepEqual(s.Data, old.Data)},
+func validateSecretUpdate(secret, old *corev1.Secret) field.ErrorList {
+	errs := validation.ValidateImmutableField(secret.Type, old.Type, field.NewPath("type"))
+	errs = append(errs, validateImmutable(secret.Immutable, old.Immutable, []lockedField{
+		{"data", !reflect.DeepEqual(secret.Data, old.Data)},
 	})...)
-	return append(errs, validateSecret(s)...)
+	return append(errs, validateSecret(secret)...)
 }
 
 // secretWarnings returns a warning if a TLS key does not match its certificate.
-func secretWarnings(s *corev1.Secret) []string {
-	if s.Type != corev1.SecretTypeTLS {
+func secretWarnings(secret *corev1.Secret) []string {
+	if secret.Type != corev1.SecretTypeTLS {
 		return nil
 	}
-	if _, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]); err != nil {
+	if _, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err != nil {
 		return []string{err.Error()}
 	}
 	return nil

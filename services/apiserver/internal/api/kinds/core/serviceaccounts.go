@@ -24,19 +24,19 @@ func serviceAccounts() *registry.Kind {
 		},
 		Update: registry.Update{
 			Order:   registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
-			Prepare: declare.AdaptUpdate(func(a, _ *corev1.ServiceAccount) { trimSecretReferences(a) }),
-			Warnings: declare.AdaptUpdateResult(func(a, old *corev1.ServiceAccount) []string {
+			Prepare: declare.AdaptUpdate(func(account, _ *corev1.ServiceAccount) { trimSecretReferences(account) }),
+			Warnings: declare.AdaptUpdateResult(func(account, old *corev1.ServiceAccount) []string {
 				if _, had := old.Annotations[enforceMountableSecrets]; had {
 					return nil
 				}
-				return serviceAccountWarnings(a)
+				return serviceAccountWarnings(account)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.New("Secrets", columns.String, "", columns.Doc(corev1.ServiceAccount{}, "secrets"), 0,
-				func(a *corev1.ServiceAccount) any { return int64(len(a.Secrets)) }),
+				func(account *corev1.ServiceAccount) any { return int64(len(account.Secrets)) }),
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{{

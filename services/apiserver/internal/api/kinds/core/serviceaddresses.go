@@ -15,11 +15,11 @@ import (
 // ValidateClusterIPs validates the addresses of a service and their families. Addresses may be
 // missing before their allocation. Services of type ExternalName have none of these fields, which
 // is checked elsewhere.
-func ValidateClusterIPs(s *corev1.Service) field.ErrorList {
-	if s.Spec.Type == corev1.ServiceTypeExternalName {
+func ValidateClusterIPs(service *corev1.Service) field.ErrorList {
+	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
-	spec, list := &s.Spec, field.NewPath("spec", "clusterIPs")
+	spec, list := &service.Spec, field.NewPath("spec", "clusterIPs")
 	var errs field.ErrorList
 	switch {
 	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
@@ -62,12 +62,12 @@ func validateFamilies(spec *corev1.ServiceSpec) (errs field.ErrorList) {
 	}
 	list := field.NewPath("spec", "ipFamilies")
 	seen := validate.Set[corev1.IPFamily]{}
-	for i, f := range spec.IPFamilies {
-		if !slices.Contains(families, f) {
-			errs = append(errs, field.NotSupported(list.Index(i), f, families))
+	for i, ipFamily := range spec.IPFamilies {
+		if !slices.Contains(families, ipFamily) {
+			errs = append(errs, field.NotSupported(list.Index(i), ipFamily, families))
 		}
-		if !seen.Add(f) {
-			errs = append(errs, field.Duplicate(list.Index(i), f))
+		if !seen.Add(ipFamily) {
+			errs = append(errs, field.Duplicate(list.Index(i), ipFamily))
 		}
 	}
 	if p := spec.IPFamilyPolicy; p != nil && !slices.Contains(policies, *p) {

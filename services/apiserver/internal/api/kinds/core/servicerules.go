@@ -64,33 +64,33 @@ func validateService(fld validate.Field, service, old *corev1.Service, distribut
 }
 
 // validateServiceType validates the addresses and names that each type may have.
-func validateServiceType(fld validate.Field, s *corev1.ServiceSpec) {
-	switch s.Type {
+func validateServiceType(fld validate.Field, spec *corev1.ServiceSpec) {
+	switch spec.Type {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
-		if isHeadless(s) {
-			fld.Index("clusterIPs", 0).Invalid("", s.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", s.Type))
+		if isHeadless(spec) {
+			fld.Index("clusterIPs", 0).Invalid("", spec.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", spec.Type))
 		}
 	case corev1.ServiceTypeExternalName:
-		fld.ForbidSet("clusterIPs", len(s.ClusterIPs) > 0, notForExternalNameDetail)
-		fld.ForbidSet("ipFamilies", len(s.IPFamilies) > 0, notForExternalNameDetail)
-		fld.ForbidSet("ipFamilyPolicy", s.IPFamilyPolicy != nil, notForExternalNameDetail)
-		fld.CheckRequiredText("externalName", strings.TrimSuffix(s.ExternalName, "."), validate.DNSSubdomain)
+		fld.ForbidSet("clusterIPs", len(spec.ClusterIPs) > 0, notForExternalNameDetail)
+		fld.ForbidSet("ipFamilies", len(spec.IPFamilies) > 0, notForExternalNameDetail)
+		fld.ForbidSet("ipFamilyPolicy", spec.IPFamilyPolicy != nil, notForExternalNameDetail)
+		fld.CheckRequiredText("externalName", strings.TrimSuffix(spec.ExternalName, "."), validate.DNSSubdomain)
 	}
 }
 
 // validateServicePort validates a port. names holds the names of the previous ports.
-func validateServicePort(fld validate.Field, p *corev1.ServicePort, requireName bool, names validate.Set[string]) {
-	if p.Name != "" {
-		fld.CheckText("name", p.Name, validate.DNSLabel)
-		validate.Unique(fld, "name", p.Name, names)
+func validateServicePort(fld validate.Field, servicePort *corev1.ServicePort, requireName bool, names validate.Set[string]) {
+	if servicePort.Name != "" {
+		fld.CheckText("name", servicePort.Name, validate.DNSLabel)
+		validate.Unique(fld, "name", servicePort.Name, names)
 	} else {
 		fld.RequireSet("name", !requireName)
 	}
-	fld.CheckPort("port", p.Port)
-	podspec.ValidateProtocol(fld, p.Protocol)
-	fld.CheckPortOrName("targetPort", p.TargetPort)
-	if p.AppProtocol != nil {
-		fld.CheckText("appProtocol", *p.AppProtocol, validate.QualifiedName)
+	fld.CheckPort("port", servicePort.Port)
+	podspec.ValidateProtocol(fld, servicePort.Protocol)
+	fld.CheckPortOrName("targetPort", servicePort.TargetPort)
+	if servicePort.AppProtocol != nil {
+		fld.CheckText("appProtocol", *servicePort.AppProtocol, validate.QualifiedName)
 	}
 }
 
@@ -142,20 +142,20 @@ func validateUniquePorts(fld validate.Field, serviceSpec *corev1.ServiceSpec) {
 	})
 }
 
-// validateSourceRanges validates loadBalancerSourceRanges or, without it, the annotation that preceded
-// the field. An unchanged annotation may be invalid, because writes of the status do not validate it. As
-// in Kubernetes, errors begin the name of the field with an upper-case letter.
-func validateSourceRanges(fld validate.Field, s, old *corev1.Service) {
-	isLoadBalancer := s.Spec.Type == corev1.ServiceTypeLoadBalancer
-	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
+// validateSourceRanges validates loadBalancerSourceRanges or, without it, the annotation that
+// preceded the field. An unchanged annotation may be invalid, because writes of the status do not
+// validate it. As in Kubernetes, errors begin the name of the field with an upper-case letter.
+func validateSourceRanges(fld validate.Field, service, old *corev1.Service) {
+	isLoadBalancer := service.Spec.Type == corev1.ServiceTypeLoadBalancer
+	if len(service.Spec.LoadBalancerSourceRanges) > 0 {
 		specField := fld.Child("spec")
 		specField.ForbidSet("LoadBalancerSourceRanges", !isLoadBalancer, forLoadBalancersDetail)
-		validate.Each(specField, "LoadBalancerSourceRanges", s.Spec.LoadBalancerSourceRanges, func(fld validate.Field, r *string) {
+		validate.Each(specField, "LoadBalancerSourceRanges", service.Spec.LoadBalancerSourceRanges, func(fld validate.Field, r *string) {
 			fld.CheckCIDR("", strings.TrimSpace(*r))
 		})
 		return
 	}
-	text, ok := s.Annotations[sourceRangesAnnotation]
+	text, ok := service.Annotations[sourceRangesAnnotation]
 	if !ok {
 		return
 	}
@@ -173,15 +173,15 @@ func validateSourceRanges(fld validate.Field, s, old *corev1.Service) {
 	}
 }
 
-func validateLoadBalancerClass(fld validate.Field, s *corev1.ServiceSpec) {
-	if s.LoadBalancerClass == nil {
+func validateLoadBalancerClass(fld validate.Field, spec *corev1.ServiceSpec) {
+	if spec.LoadBalancerClass == nil {
 		return
 	}
-	if s.Type != corev1.ServiceTypeLoadBalancer {
+	if spec.Type != corev1.ServiceTypeLoadBalancer {
 		fld.Forbidden("loadBalancerClass", forLoadBalancersDetail)
 		return
 	}
-	fld.CheckText("loadBalancerClass", *s.LoadBalancerClass, validate.QualifiedName)
+	fld.CheckText("loadBalancerClass", *spec.LoadBalancerClass, validate.QualifiedName)
 }
 
 // validateTrafficPolicies validates traffic policies. A missing health check port is allocated
@@ -314,12 +314,12 @@ func validateLoadBalancer(fld validate.Field, s *corev1.Service, anyType, needMo
 
 // serviceWarnings returns warnings about deprecated annotations, non-canonical addresses and ignored
 // fields.
-func serviceWarnings(s *corev1.Service) (out []string) {
-	if _, ok := s.Annotations[topologyHintsAnnotation]; ok {
+func serviceWarnings(service *corev1.Service) (out []string) {
+	if _, ok := service.Annotations[topologyHintsAnnotation]; ok {
 		out = append(out,
 			fmt.Sprintf("annotation %s is deprecated, please use %s instead", topologyHintsAnnotation, corev1.AnnotationTopologyMode))
 	}
-	spec, path := &s.Spec, field.NewPath("spec")
+	spec, path := &service.Spec, field.NewPath("spec")
 	warnIf := func(isIgnored bool, text string) {
 		if isIgnored {
 			out = append(out, text)

@@ -167,16 +167,16 @@ func readService(s *corev1.Service, primary corev1.IPFamily) {
 
 // defaultAffinity sets affinity defaults, and clears the configuration of services without
 // affinity.
-func defaultAffinity(s *corev1.ServiceSpec) {
-	declare.SetDefault(&s.SessionAffinity, corev1.ServiceAffinityNone)
-	switch s.SessionAffinity {
+func defaultAffinity(spec *corev1.ServiceSpec) {
+	declare.SetDefault(&spec.SessionAffinity, corev1.ServiceAffinityNone)
+	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityNone:
-		s.SessionAffinityConfig = nil
+		spec.SessionAffinityConfig = nil
 	case corev1.ServiceAffinityClientIP:
-		c := s.SessionAffinityConfig
+		c := spec.SessionAffinityConfig
 		if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
 			timeout := int32(affinityTimeout)
-			s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
 		}
 	}
 }
@@ -195,11 +195,11 @@ func serviceColumns() []registry.Column {
 }
 
 // clusterIPText returns the first cluster IP.
-func clusterIPText(s *corev1.Service) string {
-	if len(s.Spec.ClusterIPs) > 0 {
-		return s.Spec.ClusterIPs[0]
+func clusterIPText(service *corev1.Service) string {
+	if len(service.Spec.ClusterIPs) > 0 {
+		return service.Spec.ClusterIPs[0]
 	}
-	return columns.OrNone(s.Spec.ClusterIP)
+	return columns.OrNone(service.Spec.ClusterIP)
 }
 
 // externalIPText returns the addresses or the name by which clients outside of the cluster reach a
@@ -240,11 +240,11 @@ func ingressText(points []corev1.LoadBalancerIngress) string {
 func portsText(s *corev1.Service) string {
 	texts := make([]string, len(s.Spec.Ports))
 	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
-		if p.NodePort > 0 {
-			texts[i] = fmt.Sprintf("%d:%d/%s", p.Port, p.NodePort, p.Protocol)
+		servicePort := &s.Spec.Ports[i]
+		if servicePort.NodePort > 0 {
+			texts[i] = fmt.Sprintf("%d:%d/%s", servicePort.Port, servicePort.NodePort, servicePort.Protocol)
 		} else {
-			texts[i] = fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+			texts[i] = fmt.Sprintf("%d/%s", servicePort.Port, servicePort.Protocol)
 		}
 	}
 	return columns.OrNone(strings.Join(texts, ","))

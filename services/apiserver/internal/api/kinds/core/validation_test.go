@@ -11,14 +11,14 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-const badQualified = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+const invalidQualifiedName = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 
-// TestCreate covers the errors that a client gets for a new object.
-func TestCreate(t *testing.T) {
+// TestInvalidNewObjectsAreRejected checks the errors that a client gets for a new object.
+func TestInvalidNewObjectsAreRejected(t *testing.T) {
 	for _, test := range []struct{ name, resource, object, want string }{
-		{name: "whole", resource: "configmaps", object: "metadata: {name: a, namespace: ns}\ndata: {k: v}\nbinaryData: {b: AAEC}"},
+		{name: "valid", resource: "configmaps", object: "metadata: {name: a, namespace: ns}\ndata: {k: v}\nbinaryData: {b: AAEC}"},
 		{
-			name: "one key in both data and binaryData, and a bad key", resource: "configmaps",
+			name: "one key in both data and binaryData, and an invalid key", resource: "configmaps",
 			object: "metadata: {name: a, namespace: ns}\ndata: {both: z}\nbinaryData: {both: aGk=, ..: aGk=}",
 			want: `data[both]: Invalid value: "both": duplicate of key present in binaryData` + "\n" +
 				`binaryData[..]: Invalid value: "..": must not be '..'`,
@@ -36,8 +36,8 @@ func TestCreate(t *testing.T) {
 				`metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified` + "\n" +
 				`data[..]: Invalid value: "..": must not be '..'`,
 		},
-		{name: "of any type", resource: "secrets", object: "metadata: {name: a, namespace: ns}\ntype: example.com/x\ndata: {k: AAEC}"},
-		{name: "a bad key", resource: "secrets", object: "metadata: {name: a, namespace: ns}\ndata: {a b: AAEC}",
+		{name: "any type", resource: "secrets", object: "metadata: {name: a, namespace: ns}\ntype: example.com/x\ndata: {k: AAEC}"},
+		{name: "an invalid key", resource: "secrets", object: "metadata: {name: a, namespace: ns}\ndata: {a b: AAEC}",
 			want: `data[a b]: Invalid value: "a b": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')`},
 		{
 			name: "TLS without its key", resource: "secrets",
@@ -70,16 +70,16 @@ func TestCreate(t *testing.T) {
 		},
 		{name: "service account token", resource: "secrets",
 			object: "metadata: {name: t, namespace: ns, annotations: {kubernetes.io/service-account.name: x}}\ntype: kubernetes.io/service-account-token"},
-		{name: "label name", resource: "namespaces", object: "metadata: {name: a.x}",
+		{name: "name with a dot", resource: "namespaces", object: "metadata: {name: a.x}",
 			want: `metadata.name: Invalid value: "a.x": must not contain dots`},
 		{
-			name: "bad finalizers", resource: "namespaces", object: "metadata: {name: a}\nspec: {finalizers: [not ok, nodomain]}",
-			want: `spec.finalizers: Invalid value: "not ok": ` + badQualified + "\n" +
+			name: "invalid finalizers", resource: "namespaces", object: "metadata: {name: a}\nspec: {finalizers: [not ok, nodomain]}",
+			want: `spec.finalizers: Invalid value: "not ok": ` + invalidQualifiedName + "\n" +
 				`spec.finalizers: Invalid value: "not ok": name is neither a standard finalizer name nor is it fully qualified` + "\n" +
 				`spec.finalizers: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified`,
 		},
-		{name: "named", resource: "serviceaccounts", object: "metadata: {name: a, namespace: ns}"},
-		{name: "unnamed", resource: "serviceaccounts", object: "metadata: {namespace: ns}",
+		{name: "with a name", resource: "serviceaccounts", object: "metadata: {name: a, namespace: ns}"},
+		{name: "without a name", resource: "serviceaccounts", object: "metadata: {namespace: ns}",
 			want: "metadata.name: Required value: name or generateName is required"},
 	} {
 		t.Run(test.resource+": "+test.name, func(t *testing.T) {
@@ -91,14 +91,15 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestCreateEvents checks the errors of new and changed events.
-func TestCreateEvents(t *testing.T) {
-	const whole = "{name: a, namespace: ns}\ninvolvedObject: {namespace: ns}\n"
-	const stamped = "eventTime: '2024-05-06T07:08:09.123456Z'\nreportingComponent: example.com/c\nreportingInstance: i\naction: Kill\nreason: Killed\n"
-	long := strings.Repeat("x", 129)
+// TestInvalidEventsAreRejected checks the errors of new and changed events. Events of the new style
+// have an event time.
+func TestInvalidEventsAreRejected(t *testing.T) {
+	const oldStyle = "{name: a, namespace: ns}\ninvolvedObject: {namespace: ns}\n"
+	const newStyleFields = "eventTime: '2024-05-06T07:08:09.123456Z'\nreportingComponent: example.com/c\nreportingInstance: i\naction: Kill\nreason: Killed\n"
+	longText := strings.Repeat("x", 129)
 	kind := kindOf(t, "events")
 	for _, test := range []struct{ name, object, want string }{
-		{name: "an odd type is taken", object: whole + "type: Odd", want: ""},
+		{name: "an unknown type is accepted", object: oldStyle + "type: Odd", want: ""},
 		{name: "a name that is not a DNS name", object: "{name: A_b, namespace: ns}\ninvolvedObject: {namespace: ns}", want: ""},
 		{name: "about another namespace", object: "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}",
 			want: `involvedObject.namespace: Invalid value: "elsewhere": does not match event.namespace`},
@@ -109,24 +110,24 @@ func TestCreateEvents(t *testing.T) {
 			object: "{name: a, namespace: kube-system}\ninvolvedObject: {kind: Node}",
 			want:   `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
 		{name: "about a cluster-scoped object, new style, in the system namespace",
-			object: "{name: a, namespace: kube-system}\ninvolvedObject: {kind: Node}\n" + stamped, want: ""},
+			object: "{name: a, namespace: kube-system}\ninvolvedObject: {kind: Node}\n" + newStyleFields, want: ""},
 		{name: "about a cluster-scoped object, new style, elsewhere",
-			object: "{name: a, namespace: ns}\ninvolvedObject: {kind: Node}\n" + stamped,
+			object: "{name: a, namespace: ns}\ninvolvedObject: {kind: Node}\n" + newStyleFields,
 			want:   `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
-		{name: "new style", object: whole + stamped, want: ""},
+		{name: "new style", object: oldStyle + newStyleFields, want: ""},
 		{name: "new style may be about another namespace",
-			object: "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}\n" + stamped, want: ""},
+			object: "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}\n" + newStyleFields, want: ""},
 		{
-			name: "new style wants more", object: whole + "eventTime: '2024-05-06T07:08:09.123456Z'",
+			name: "new style requires more fields", object: oldStyle + "eventTime: '2024-05-06T07:08:09.123456Z'",
 			want: "reportingComponent: Required value\n" +
 				`reportingComponent: Invalid value: "": name part must be non-empty` + "\n" +
-				`reportingComponent: Invalid value: "": ` + badQualified + "\n" +
+				`reportingComponent: Invalid value: "": ` + invalidQualifiedName + "\n" +
 				"reportingInstance: Required value\naction: Required value\nreason: Required value",
 		},
 		{
 			name: "new style with long texts",
-			object: whole + "eventTime: '2024-05-06T07:08:09.123456Z'\nreportingComponent: c\nreportingInstance: " + long +
-				"\naction: " + long + "\nreason: " + long + "\nmessage: " + strings.Repeat("x", 1025),
+			object: oldStyle + "eventTime: '2024-05-06T07:08:09.123456Z'\nreportingComponent: c\nreportingInstance: " + longText +
+				"\naction: " + longText + "\nreason: " + longText + "\nmessage: " + strings.Repeat("x", 1025),
 			want: `reportingInstance: Invalid value: "": can have at most 128 characters` + "\n" +
 				`action: Invalid value: "": can have at most 128 characters` + "\n" +
 				`reason: Invalid value: "": can have at most 128 characters` + "\n" +
@@ -145,8 +146,8 @@ func TestCreateEvents(t *testing.T) {
 	}
 }
 
-// TestSizeLimit checks that the size is that of all values of an object.
-func TestSizeLimit(t *testing.T) {
+// TestSizeLimitCountsAllValues checks that the limit applies to the total size of the values.
+func TestSizeLimitCountsAllValues(t *testing.T) {
 	half := make([]byte, corev1.MaxSecretSize/2)
 	for _, test := range []struct {
 		name, resource string
@@ -155,84 +156,85 @@ func TestSizeLimit(t *testing.T) {
 	}{
 		{
 			name: "config map", resource: "configmaps",
-			fill: func(o registry.Object, more []byte) {
+			fill: func(o registry.Object, extra []byte) {
 				c := o.(*corev1.ConfigMap)
 				c.Data = map[string]string{"a": string(half)}
-				c.BinaryData = map[string][]byte{"b": append(more, half...)}
+				c.BinaryData = map[string][]byte{"b": append(extra, half...)}
 			},
 			want: "[]: Too long: may not be more than 1048576 bytes",
 		},
 		{
 			name: "secret", resource: "secrets",
-			fill: func(o registry.Object, more []byte) {
-				o.(*corev1.Secret).Data = map[string][]byte{"a": half, "b": append(more, half...)}
+			fill: func(o registry.Object, extra []byte) {
+				o.(*corev1.Secret).Data = map[string][]byte{"a": half, "b": append(extra, half...)}
 			},
 			want: "data: Too long: may not be more than 1048576 bytes",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			k := kindOf(t, test.resource)
-			object := parse(t, k, "metadata: {name: a, namespace: ns}")
+			kind := kindOf(t, test.resource)
+			object := parse(t, kind, "metadata: {name: a, namespace: ns}")
 			test.fill(object, nil)
-			if got := texts(create(k, object)); got != "" {
+			if got := texts(create(kind, object)); got != "" {
 				t.Errorf("at the limit: got %s, want %q", got, "")
 			}
 			test.fill(object, []byte{0})
-			if got := texts(create(k, object)); got != test.want {
+			if got := texts(create(kind, object)); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-// TestUpdate checks which changes of objects are rejected.
-func TestUpdate(t *testing.T) {
-	const locked = "Forbidden: field is immutable when `immutable` is set"
+// TestInvalidChangesAreRejected checks which changes of objects are rejected. Locked objects have the
+// field immutable set.
+func TestInvalidChangesAreRejected(t *testing.T) {
+	const immutableError = "Forbidden: field is immutable when `immutable` is set"
 	for _, test := range []struct{ name, resource, live, changed, want string }{
-		{name: "free", resource: "configmaps", live: "data: {k: v}", changed: "data: {k: w}"},
+		{name: "change an object that is not locked", resource: "configmaps", live: "data: {k: v}", changed: "data: {k: w}"},
 		{name: "lock", resource: "configmaps", live: "data: {k: v}", changed: "data: {k: w}\nimmutable: true"},
 		{name: "unlock and change", resource: "configmaps", live: "data: {k: v}\nimmutable: true",
-			changed: "data: {k: w}\nimmutable: false", want: "immutable: " + locked + "\ndata: " + locked},
+			changed: "data: {k: w}\nimmutable: false", want: "immutable: " + immutableError + "\ndata: " + immutableError},
 		{name: "replace locked", resource: "configmaps", live: "data: {k: v}\nbinaryData: {b: AAEC}\nimmutable: true",
-			changed: "data: {k: w}", want: "immutable: " + locked + "\ndata: " + locked + "\nbinaryData: " + locked},
+			changed: "data: {k: w}", want: "immutable: " + immutableError + "\ndata: " + immutableError + "\nbinaryData: " + immutableError},
 		{name: "keep locked", resource: "configmaps", live: "data: {k: v}\nimmutable: true", changed: "data: {k: v}\nimmutable: true"},
 		{name: "empty map in locked", resource: "configmaps", live: "data: {k: v}\nimmutable: true",
-			changed: "data: {k: v}\nbinaryData: {}\nimmutable: true", want: "binaryData: " + locked},
+			changed: "data: {k: v}\nbinaryData: {}\nimmutable: true", want: "binaryData: " + immutableError},
 		{name: "empty data in locked secret", resource: "secrets", live: "immutable: true", changed: "data: {}\nimmutable: true",
-			want: "data: " + locked},
-		{name: "bad key", resource: "configmaps", live: "data: {k: v}", changed: "data: {..: v}",
+			want: "data: " + immutableError},
+		{name: "invalid key", resource: "configmaps", live: "data: {k: v}", changed: "data: {..: v}",
 			want: `data[..]: Invalid value: "..": must not be '..'`},
-		{name: "free", resource: "secrets", live: "data: {k: aGk=}", changed: "stringData: {k: w}"},
-		{name: "type", resource: "secrets", live: "data: {k: aGk=}", changed: "data: {k: aGk=}\ntype: example.com/other",
+		{name: "change an object that is not locked", resource: "secrets", live: "data: {k: aGk=}", changed: "stringData: {k: w}"},
+		{name: "change the type", resource: "secrets", live: "data: {k: aGk=}", changed: "data: {k: aGk=}\ntype: example.com/other",
 			want: `type: Invalid value: "example.com/other": field is immutable`},
-		{name: "type left out", resource: "secrets", live: "type: example.com/x", changed: "data: {}",
+		{name: "omit the type", resource: "secrets", live: "type: example.com/x", changed: "data: {}",
 			want: `type: Invalid value: "Opaque": field is immutable`},
 		{name: "change locked", resource: "secrets", live: "data: {k: aGk=}\nimmutable: true",
-			changed: "stringData: {k: w}\nimmutable: true", want: "data: " + locked},
-		{name: "unlock", resource: "secrets", live: "data: {k: aGk=}\nimmutable: true", changed: "data: {k: aGk=}", want: "immutable: " + locked},
-		{name: "finalizers are not taken", resource: "namespaces", live: "spec: {finalizers: [kubernetes]}",
+			changed: "stringData: {k: w}\nimmutable: true", want: "data: " + immutableError},
+		{name: "unlock", resource: "secrets", live: "data: {k: aGk=}\nimmutable: true", changed: "data: {k: aGk=}", want: "immutable: " + immutableError},
+		{name: "finalizers are ignored", resource: "namespaces", live: "spec: {finalizers: [kubernetes]}",
 			changed: "spec: {finalizers: [bad one]}"},
-		{name: "secrets", resource: "serviceaccounts", live: "secrets: [{name: a}]", changed: "secrets: [{name: b}]"},
+		{name: "change secrets", resource: "serviceaccounts", live: "secrets: [{name: a}]", changed: "secrets: [{name: b}]"},
 	} {
 		t.Run(test.resource+": "+test.name, func(t *testing.T) {
-			k := kindOf(t, test.resource)
-			head := "metadata: {name: a, namespace: ns}\n"
-			if !k.Namespaced {
-				head = "metadata: {name: a}\n"
+			kind := kindOf(t, test.resource)
+			metadata := "metadata: {name: a, namespace: ns}\n"
+			if !kind.Namespaced {
+				metadata = "metadata: {name: a}\n"
 			}
-			old := parse(t, k, head+test.live)
-			if errs := create(k, old); len(errs) != 0 {
+			old := parse(t, kind, metadata+test.live)
+			if errs := create(kind, old); len(errs) != 0 {
 				t.Fatal(texts(errs))
 			}
-			if got := texts(update(k, parse(t, k, head+test.changed), old)); got != test.want {
+			if got := texts(update(kind, parse(t, kind, metadata+test.changed), old)); got != test.want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, test.want)
 			}
 		})
 	}
 }
 
-// TestSecretData checks that stringData is merged into data.
-func TestSecretData(t *testing.T) {
+// TestStringDataIsMergedIntoData checks that stringData of a secret is merged into data.
+func TestStringDataIsMergedIntoData(t *testing.T) {
 	k := kindOf(t, "secrets")
 	s := parse(t, k, "metadata: {name: s, namespace: ns}\ndata: {k: b2xk, l: bA==}\nstringData: {k: new}").(*corev1.Secret)
 	k.Default(s)
@@ -241,15 +243,15 @@ func TestSecretData(t *testing.T) {
 	}
 }
 
-// TestWarnings checks the warnings of new and changed objects.
-func TestWarnings(t *testing.T) {
-	const marked = "metadata: {name: a, namespace: ns, annotations: {kubernetes.io/enforce-mountable-secrets: 'true'}}"
-	const deprecated = "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+// TestQuestionableObjectsCauseWarnings checks the warnings of new and changed objects.
+func TestQuestionableObjectsCauseWarnings(t *testing.T) {
+	const annotated = "metadata: {name: a, namespace: ns, annotations: {kubernetes.io/enforce-mountable-secrets: 'true'}}"
+	const annotationWarning = "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
 	for _, test := range []struct{ resource, live, object, want string }{
-		{resource: "serviceaccounts", object: marked, want: deprecated},
+		{resource: "serviceaccounts", object: annotated, want: annotationWarning},
 		{resource: "serviceaccounts", object: "metadata: {name: a}"},
-		{resource: "serviceaccounts", live: "metadata: {name: a}", object: marked, want: deprecated},
-		{resource: "serviceaccounts", live: marked, object: marked},
+		{resource: "serviceaccounts", live: "metadata: {name: a}", object: annotated, want: annotationWarning},
+		{resource: "serviceaccounts", live: annotated, object: annotated},
 		{resource: "secrets", object: "type: kubernetes.io/tls\nstringData: {tls.crt: x, tls.key: z}",
 			want: "tls: failed to find any PEM data in certificate input"},
 		{resource: "secrets", object: "type: Opaque\nstringData: {tls.crt: x, tls.key: z}"},
@@ -260,16 +262,16 @@ func TestWarnings(t *testing.T) {
 			want:   "ResourceQuota requests.memory (2Gi) should be less than limits.memory (1Gi)"},
 		{resource: "resourcequotas", live: "spec: {}", object: "spec: {hard: {cpu: 2, limits.cpu: 1}}"},
 	} {
-		k := kindOf(t, test.resource)
-		o := parse(t, k, test.object)
-		if k.Default != nil {
-			k.Default(o)
+		kind := kindOf(t, test.resource)
+		obj := parse(t, kind, test.object)
+		if kind.Default != nil {
+			kind.Default(obj)
 		}
 		var got []string
 		if test.live == "" {
-			got = k.Create.Warnings(o)
+			got = kind.Create.Warnings(obj)
 		} else {
-			got = k.Update.Warnings(o, parse(t, k, test.live))
+			got = kind.Update.Warnings(obj, parse(t, kind, test.live))
 		}
 		if strings.Join(got, "\n") != test.want {
 			t.Errorf("%s %s: got warnings %q, want %q", test.resource, test.object, got, test.want)
@@ -277,8 +279,9 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestNamespaceLife checks what creation, update and finalization of a namespace can change.
-func TestNamespaceLife(t *testing.T) {
+// TestNamespaceKeepsServerFields checks what creation, update and finalization of a namespace can
+// change.
+func TestNamespaceKeepsServerFields(t *testing.T) {
 	kind := kindOf(t, "namespaces")
 	namespace := parse(t, kind, `
 metadata: {name: x, labels: {case: c, kubernetes.io/metadata.name: wrong}}
@@ -319,21 +322,22 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 }
 
 // equalSpecs reports whether a namespace has a spec.
-func equalSpecs(n *corev1.Namespace, want corev1.NamespaceSpec) bool {
-	if len(n.Spec.Finalizers) != len(want.Finalizers) {
+func equalSpecs(namespace *corev1.Namespace, want corev1.NamespaceSpec) bool {
+	if len(namespace.Spec.Finalizers) != len(want.Finalizers) {
 		return false
 	}
 	for i, f := range want.Finalizers {
-		if n.Spec.Finalizers[i] != f {
+		if namespace.Spec.Finalizers[i] != f {
 			return false
 		}
 	}
 	return true
 }
 
-// TestNamespacePhase checks that the phase must agree with the deletion timestamp.
-func TestNamespacePhase(t *testing.T) {
-	k := kindOf(t, "namespaces")
+// TestNamespacePhaseMatchesDeletionTimestamp checks that a phase is rejected if it contradicts the
+// deletion timestamp.
+func TestNamespacePhaseMatchesDeletionTimestamp(t *testing.T) {
+	kind := kindOf(t, "namespaces")
 	for _, test := range []struct{ object, want string }{
 		{object: "status: {phase: Active}", want: ""},
 		{object: "status: {phase: Terminating}",
@@ -342,15 +346,15 @@ func TestNamespacePhase(t *testing.T) {
 		{object: "metadata: {deletionTimestamp: '2024-01-01T00:00:00Z'}\nstatus: {phase: Active}",
 			want: "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"},
 	} {
-		n := parse(t, k, test.object)
-		if got := texts(k.Subresource("status").ValidateUpdate(n, n)); got != test.want {
+		n := parse(t, kind, test.object)
+		if got := texts(kind.Subresource("status").ValidateUpdate(n, n)); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.object, got, test.want)
 		}
 	}
 }
 
-// TestRulesRejectOtherTypes checks that validating an object of another type panics.
-func TestRulesRejectOtherTypes(t *testing.T) {
+// TestValidatingOtherTypePanics checks that the validation of an object of another type panics.
+func TestValidatingOtherTypePanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("no panic for a secret as config map, want one")
@@ -360,32 +364,32 @@ func TestRulesRejectOtherTypes(t *testing.T) {
 	t.Errorf("got %v, want a panic", errs)
 }
 
-// TestUnusualAddressesCauseWarnings covers objects and subresources.
+// TestUnusualAddressesCauseWarnings checks the warnings about addresses of objects and subresources.
 func TestUnusualAddressesCauseWarnings(t *testing.T) {
-	says := func(path, ip, instead string) string {
+	warning := func(path, ip, instead string) string {
 		return path + ": non-standard IP address \"" + ip + "\" will be considered invalid in a future Kubernetes release: use \"" + instead + "\""
 	}
 	for _, test := range []struct {
-		resource, sub, object string
-		want                  []string
+		resource, subresource, object string
+		want                          []string
 	}{
 		{resource: "pods", object: "metadata: {name: a}\nspec: {dnsConfig: {nameservers: [1.1.1.1, 01.1.1.2]}, hostAliases: [{ip: '::ffff:1.2.3.4'}, {ip: x}]}", want: []string{
-			says("spec.dnsConfig.nameservers[1]", "01.1.1.2", "1.1.1.2"), says("spec.hostAliases[0].ip", "::ffff:1.2.3.4", "1.2.3.4"),
+			warning("spec.dnsConfig.nameservers[1]", "01.1.1.2", "1.1.1.2"), warning("spec.hostAliases[0].ip", "::ffff:1.2.3.4", "1.2.3.4"),
 		}},
-		{resource: "pods", sub: "status", object: "status: {podIPs: [{ip: 01.1.1.1}], hostIPs: [{ip: 1.1.1.1}, {ip: 02.1.1.1}]}", want: []string{
-			says("status.podIPs[0].ip", "01.1.1.1", "1.1.1.1"), says("status.hostIPs[1].ip", "02.1.1.1", "2.1.1.1"),
+		{resource: "pods", subresource: "status", object: "status: {podIPs: [{ip: 01.1.1.1}], hostIPs: [{ip: 1.1.1.1}, {ip: 02.1.1.1}]}", want: []string{
+			warning("status.podIPs[0].ip", "01.1.1.1", "1.1.1.1"), warning("status.hostIPs[1].ip", "02.1.1.1", "2.1.1.1"),
 		}},
-		{resource: "services", sub: "status", object: "status: {loadBalancer: {ingress: [{hostname: a}, {ip: 01.1.1.1}]}}", want: []string{
-			says("status.loadBalancer.ingress[1]", "01.1.1.1", "1.1.1.1"),
+		{resource: "services", subresource: "status", object: "status: {loadBalancer: {ingress: [{hostname: a}, {ip: 01.1.1.1}]}}", want: []string{
+			warning("status.loadBalancer.ingress[1]", "01.1.1.1", "1.1.1.1"),
 		}},
 	} {
-		k := kindOf(t, test.resource)
-		warnings := k.Create.Warnings
-		if test.sub != "" {
-			warnings = k.Subresource(test.sub).Warnings
+		kind := kindOf(t, test.resource)
+		warnings := kind.Create.Warnings
+		if test.subresource != "" {
+			warnings = kind.Subresource(test.subresource).Warnings
 		}
-		if got := warnings(parse(t, k, test.object)); !slices.Equal(got, test.want) {
-			t.Errorf("%s/%s %s: got warnings %q, want %q", test.resource, test.sub, test.object, got, test.want)
+		if got := warnings(parse(t, kind, test.object)); !slices.Equal(got, test.want) {
+			t.Errorf("%s/%s %s: got warnings %q, want %q", test.resource, test.subresource, test.object, got, test.want)
 		}
 	}
 }

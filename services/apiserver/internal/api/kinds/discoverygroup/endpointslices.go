@@ -30,11 +30,13 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 		Default:        declare.Adapt(defaultSlice),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[discoveryv1.EndpointPort]("name", "protocol")),
 		Create: registry.Create{
-			Prepare: declare.Adapt(func(s *discoveryv1.EndpointSlice) {
-				dropTopology(s)
-				dropHints(s, nil)
+			Prepare: declare.Adapt(func(endpointSlice *discoveryv1.EndpointSlice) {
+				dropTopology(endpointSlice)
+				dropHints(endpointSlice, nil)
 			}),
-			Validate: declare.AdaptValidation(func(fld validate.Field, s *discoveryv1.EndpointSlice) { validateSlice(fld, s, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, endpointSlice *discoveryv1.EndpointSlice) {
+				validateSlice(fld, endpointSlice, nil)
+			}),
 			Warnings: declare.AdaptResult(sliceWarnings),
 		},
 		Update: registry.Update{
@@ -45,25 +47,25 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 			// As in Kubernetes, only a create warns about FQDN addresses: the address type is
 			// immutable, so an update cannot fix it.
 			Warnings: func(obj, _ registry.Object) []string { return addressWarnings(obj.(*discoveryv1.EndpointSlice)) },
-			Prepare: declare.AdaptUpdate(func(s, old *discoveryv1.EndpointSlice) {
+			Prepare: declare.AdaptUpdate(func(endpointSlice, old *discoveryv1.EndpointSlice) {
 				// As in Kubernetes, a change increments the generation even if the lines below drop
 				// it.
-				if sliceChanged(s, old) {
-					s.SetGeneration(old.Generation + 1)
+				if sliceChanged(endpointSlice, old) {
+					endpointSlice.SetGeneration(old.Generation + 1)
 				}
-				dropHints(s, old)
-				if !validate.SemanticEqual(s.Endpoints, old.Endpoints) {
-					dropTopology(s)
+				dropHints(endpointSlice, old)
+				if !validate.SemanticEqual(endpointSlice.Endpoints, old.Endpoints) {
+					dropTopology(endpointSlice)
 				}
 			}),
-			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, old *discoveryv1.EndpointSlice) {
-				validateSlice(fld, s, old)
-				fld.CheckImmutable("addressType", s.AddressType, old.AddressType)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, endpointSlice, old *discoveryv1.EndpointSlice) {
+				validateSlice(fld, endpointSlice, old)
+				fld.CheckImmutable("addressType", endpointSlice.AddressType, old.AddressType)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Text("AddressType", doc("addressType"), func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
+			columns.Text("AddressType", doc("addressType"), func(endpointSlice *discoveryv1.EndpointSlice) string { return string(endpointSlice.AddressType) }),
 			columns.Text("Ports", doc("ports"), portsText),
 			columns.Text("Endpoints", doc("endpoints"), endpointsText),
 			columns.Age(),
@@ -100,12 +102,12 @@ const maxCellItems = 3
 // portsText returns ports by number or else by name; "*" stands for every port.
 func portsText(s *discoveryv1.EndpointSlice) string {
 	ports := make([]string, len(s.Ports))
-	for i, p := range s.Ports {
+	for i, endpointPort := range s.Ports {
 		switch {
-		case p.Port != nil:
-			ports[i] = strconv.Itoa(int(*p.Port))
-		case p.Name != nil:
-			ports[i] = *p.Name
+		case endpointPort.Port != nil:
+			ports[i] = strconv.Itoa(int(*endpointPort.Port))
+		case endpointPort.Name != nil:
+			ports[i] = *endpointPort.Name
 		default:
 			ports[i] = "*"
 		}

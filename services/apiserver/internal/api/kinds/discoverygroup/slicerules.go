@@ -44,13 +44,13 @@ func validateSlice(fld validate.Field, endpointSlice, old *discoveryv1.EndpointS
 	fld.Add(errs...)
 }
 
-func validateEndpoints(fld validate.Field, s *discoveryv1.EndpointSlice) {
-	validate.MaxItems(fld, "endpoints", s.Endpoints, maxEndpoints)
-	if len(s.Endpoints) > maxEndpoints {
+func validateEndpoints(fld validate.Field, endpointSlice *discoveryv1.EndpointSlice) {
+	validate.MaxItems(fld, "endpoints", endpointSlice.Endpoints, maxEndpoints)
+	if len(endpointSlice.Endpoints) > maxEndpoints {
 		return
 	}
-	validate.Each(fld, "endpoints", s.Endpoints, func(fld validate.Field, endpoint *discoveryv1.Endpoint) {
-		validateAddresses(fld, endpoint.Addresses, s.AddressType)
+	validate.Each(fld, "endpoints", endpointSlice.Endpoints, func(fld validate.Field, endpoint *discoveryv1.Endpoint) {
+		validateAddresses(fld, endpoint.Addresses, endpointSlice.AddressType)
 		if endpoint.NodeName != nil {
 			fld.CheckText("nodeName", *endpoint.NodeName, validate.DNSSubdomain)
 		}
@@ -65,15 +65,15 @@ func validateEndpoints(fld validate.Field, s *discoveryv1.EndpointSlice) {
 	})
 }
 
-func validateSlicePort(fld validate.Field, p *discoveryv1.EndpointPort, names validate.Set[string]) {
-	if p.Name != nil {
-		fld.CheckOptionalText("name", *p.Name, validate.DNSLabel)
-		validate.Unique(fld, "name", *p.Name, names)
+func validateSlicePort(fld validate.Field, endpointPort *discoveryv1.EndpointPort, names validate.Set[string]) {
+	if endpointPort.Name != nil {
+		fld.CheckOptionalText("name", *endpointPort.Name, validate.DNSLabel)
+		validate.Unique(fld, "name", *endpointPort.Name, names)
 	}
-	fld.RequireSet("protocol", p.Protocol != nil)
-	validate.OptionalOneOf(fld, "protocol", p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
-	if p.AppProtocol != nil {
-		fld.CheckText("appProtocol", *p.AppProtocol, validate.QualifiedName)
+	fld.RequireSet("protocol", endpointPort.Protocol != nil)
+	validate.OptionalOneOf(fld, "protocol", endpointPort.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+	if endpointPort.AppProtocol != nil {
+		fld.CheckText("appProtocol", *endpointPort.AppProtocol, validate.QualifiedName)
 	}
 }
 
@@ -132,13 +132,13 @@ func validateHints(fld validate.Field, endpointHints *discoveryv1.EndpointHints)
 }
 
 // dropNodeHints clears the field of a disabled gate, unless the stored slice has it.
-func dropNodeHints(s, old *discoveryv1.EndpointSlice) {
+func dropNodeHints(endpointSlice, old *discoveryv1.EndpointSlice) {
 	hinted := func(e discoveryv1.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForNodes) > 0 }
 	if old != nil && slices.ContainsFunc(old.Endpoints, hinted) {
 		return
 	}
-	for i := range s.Endpoints {
-		if h := s.Endpoints[i].Hints; h != nil {
+	for i := range endpointSlice.Endpoints {
+		if h := endpointSlice.Endpoints[i].Hints; h != nil {
 			h.ForNodes = nil
 		}
 	}
@@ -154,14 +154,14 @@ func sliceWarnings(s *discoveryv1.EndpointSlice) []string {
 
 // addressWarnings returns a warning for each address that is not canonical. Slices of
 // the endpoint slice controllers have none, because the controllers normalize addresses.
-func addressWarnings(s *discoveryv1.EndpointSlice) (out []string) {
-	switch s.Labels[discoveryv1.LabelManagedBy] {
+func addressWarnings(endpointSlice *discoveryv1.EndpointSlice) (out []string) {
+	switch endpointSlice.Labels[discoveryv1.LabelManagedBy] {
 	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
 		return nil
 	}
-	for i := range s.Endpoints {
+	for i := range endpointSlice.Endpoints {
 		path := field.NewPath("endpoints").Index(i).Child("addresses")
-		for j, address := range s.Endpoints[i].Addresses {
+		for j, address := range endpointSlice.Endpoints[i].Addresses {
 			out = append(out, validate.IPWarnings(path.Index(j), address)...)
 		}
 	}

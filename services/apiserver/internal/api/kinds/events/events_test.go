@@ -33,16 +33,16 @@ func filler(seed int64) *randfill.Filler {
 
 // TestConversionsAreInverse checks that both forms of an event have the same content.
 func TestConversionsAreInverse(t *testing.T) {
-	k := event()
+	kind := event()
 	for seed := int64(0); seed < 100; seed++ {
 		served, stored := &eventsv1.Event{}, &corev1.Event{}
 		filler(seed).Fill(served)
 		filler(seed).Fill(stored)
-		servedAgain := convert[*eventsv1.Event](t, k.Stored.FromStored, convert[*corev1.Event](t, k.Stored.ToStored, served))
+		servedAgain := convert[*eventsv1.Event](t, kind.Stored.FromStored, convert[*corev1.Event](t, kind.Stored.ToStored, served))
 		if !equality.Semantic.DeepEqual(servedAgain, served) {
 			t.Fatalf("seed %d, served form: want\n%+v\ngot\n%+v", seed, served, servedAgain)
 		}
-		storedAgain := convert[*corev1.Event](t, k.Stored.ToStored, convert[*eventsv1.Event](t, k.Stored.FromStored, stored))
+		storedAgain := convert[*corev1.Event](t, kind.Stored.ToStored, convert[*eventsv1.Event](t, kind.Stored.FromStored, stored))
 		if !equality.Semantic.DeepEqual(storedAgain, stored) {
 			t.Fatalf("seed %d, stored form: want\n%+v\ngot\n%+v", seed, stored, storedAgain)
 		}

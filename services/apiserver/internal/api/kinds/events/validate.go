@@ -85,15 +85,15 @@ func wireTime(e *corev1.Event) metav1.MicroTime {
 	return metav1.NewMicroTime(e.EventTime.Truncate(time.Microsecond).UTC())
 }
 
-func validateSeries(e *corev1.Event) field.ErrorList {
-	if e.Series == nil {
+func validateSeries(event *corev1.Event) field.ErrorList {
+	if event.Series == nil {
 		return nil
 	}
 	var errs field.ErrorList
-	if e.Series.Count < minSeries {
+	if event.Series.Count < minSeries {
 		errs = append(errs, field.Invalid(field.NewPath("series.count"), "", fmt.Sprintf("should be at least %d", minSeries)))
 	}
-	if e.Series.LastObservedTime.IsZero() {
+	if event.Series.LastObservedTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("series.lastObservedTime"), ""))
 	}
 	return errs

@@ -52,18 +52,18 @@ func flowSchemaColumns() []registry.Column {
 		columns.Text(
 			"PriorityLevel",
 			columns.Doc(flowcontrolv1.PriorityLevelConfigurationReference{}, "name"),
-			func(s *flowcontrolv1.FlowSchema) string {
-				return s.Spec.PriorityLevelConfiguration.Name
+			func(flowSchema *flowcontrolv1.FlowSchema) string {
+				return flowSchema.Spec.PriorityLevelConfiguration.Name
 			},
 		),
-		columns.New("MatchingPrecedence", columns.String, "", spec("matchingPrecedence"), 0, func(s *flowcontrolv1.FlowSchema) any {
-			return int64(s.Spec.MatchingPrecedence)
+		columns.New("MatchingPrecedence", columns.String, "", spec("matchingPrecedence"), 0, func(flowSchema *flowcontrolv1.FlowSchema) any {
+			return int64(flowSchema.Spec.MatchingPrecedence)
 		}),
-		columns.Text("DistinguisherMethod", spec("distinguisherMethod"), func(s *flowcontrolv1.FlowSchema) string {
-			if s.Spec.DistinguisherMethod == nil {
+		columns.Text("DistinguisherMethod", spec("distinguisherMethod"), func(flowSchema *flowcontrolv1.FlowSchema) string {
+			if flowSchema.Spec.DistinguisherMethod == nil {
 				return columns.None
 			}
-			return string(s.Spec.DistinguisherMethod.Type)
+			return string(flowSchema.Spec.DistinguisherMethod.Type)
 		}),
 		columns.Age(),
 		columns.Text("MissingPL", "references a broken or non-existent PriorityLevelConfiguration", danglingText),

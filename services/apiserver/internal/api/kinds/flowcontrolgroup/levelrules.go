@@ -89,15 +89,15 @@ func validateLendablePercent(fld validate.Field, percent *int32) {
 	}
 }
 
-func validateLimitResponse(fld validate.Field, r *flowcontrolv1.LimitResponse) {
-	switch r.Type {
+func validateLimitResponse(fld validate.Field, limitResponse *flowcontrolv1.LimitResponse) {
+	switch limitResponse.Type {
 	case flowcontrolv1.LimitResponseTypeReject:
-		fld.ForbidSet("queuing", r.Queuing != nil, "must be nil if limited.limitResponse.type is not Limited")
+		fld.ForbidSet("queuing", limitResponse.Queuing != nil, "must be nil if limited.limitResponse.type is not Limited")
 	case flowcontrolv1.LimitResponseTypeQueue:
-		fld.RequireSetWithDetail("queuing", r.Queuing != nil, "must not be empty if limited.limitResponse.type is Limited")
-		validate.Optional(fld, "queuing", r.Queuing, validateQueuing)
+		fld.RequireSetWithDetail("queuing", limitResponse.Queuing != nil, "must not be empty if limited.limitResponse.type is Limited")
+		validate.Optional(fld, "queuing", limitResponse.Queuing, validateQueuing)
 	default:
-		validate.OneOf(fld, "type", r.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
+		validate.OneOf(fld, "type", limitResponse.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
 	}
 }
 

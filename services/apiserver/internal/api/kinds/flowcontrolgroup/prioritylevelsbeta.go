@@ -11,8 +11,8 @@ import (
 // betaPriorityLevelConfigurations returns the kind in v1beta3: zero shares of a limited level mean
 // the default, unless an annotation preserves them.
 func betaPriorityLevelConfigurations() *registry.Kind {
-	k := priorityLevelConfigurations()
-	k.Default = declare.Adapt(func(l *flowcontrolv1.PriorityLevelConfiguration) {
+	kind := priorityLevelConfigurations()
+	kind.Default = declare.Adapt(func(l *flowcontrolv1.PriorityLevelConfiguration) {
 		_, keep := l.Annotations[flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey]
 		limited := l.Spec.Limited
 		if limited != nil && !keep && limited.NominalConcurrencyShares != nil && *limited.NominalConcurrencyShares == 0 {
@@ -20,5 +20,5 @@ func betaPriorityLevelConfigurations() *registry.Kind {
 		}
 		defaultPriorityLevel(l)
 	})
-	return k
+	return kind
 }

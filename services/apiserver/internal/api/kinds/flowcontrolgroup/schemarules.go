@@ -127,42 +127,42 @@ func validateSubject(fld validate.Field, subject *flowcontrolv1.Subject) {
 	}
 }
 
-func validateServiceAccount(fld validate.Field, s *flowcontrolv1.ServiceAccountSubject) {
-	if s.Name != flowcontrolv1.NameAll {
-		fld.CheckRequiredText("name", s.Name, validate.DNSSubdomain)
+func validateServiceAccount(fld validate.Field, serviceAccountSubject *flowcontrolv1.ServiceAccountSubject) {
+	if serviceAccountSubject.Name != flowcontrolv1.NameAll {
+		fld.CheckRequiredText("name", serviceAccountSubject.Name, validate.DNSSubdomain)
 	}
-	if s.Namespace == "" {
+	if serviceAccountSubject.Namespace == "" {
 		fld.Required("namespace", "must specify namespace for service account")
 	} else {
-		fld.CheckText("namespace", s.Namespace, validate.DNSLabel)
+		fld.CheckText("namespace", serviceAccountSubject.Namespace, validate.DNSLabel)
 	}
 }
 
-func validateResourceRule(fld validate.Field, r *flowcontrolv1.ResourcePolicyRule) {
-	validateVerbs(fld, r.Verbs)
-	requireWildcardOrValues(fld, "apiGroups", r.APIGroups, "resource rules must supply at least one api group", "api groups")
-	requireWildcardOrValues(fld, "resources", r.Resources, "resource rules must supply at least one resource", "resources")
-	if len(r.Namespaces) == 0 && r.ClusterScope {
+func validateResourceRule(fld validate.Field, resourcePolicyRule *flowcontrolv1.ResourcePolicyRule) {
+	validateVerbs(fld, resourcePolicyRule.Verbs)
+	requireWildcardOrValues(fld, "apiGroups", resourcePolicyRule.APIGroups, "resource rules must supply at least one api group", "api groups")
+	requireWildcardOrValues(fld, "resources", resourcePolicyRule.Resources, "resource rules must supply at least one resource", "resources")
+	if len(resourcePolicyRule.Namespaces) == 0 && resourcePolicyRule.ClusterScope {
 		return
 	}
-	if requireWildcardOrValues(fld, "namespaces", r.Namespaces,
+	if requireWildcardOrValues(fld, "namespaces", resourcePolicyRule.Namespaces,
 		"resource rules that are not cluster scoped must supply at least one namespace", "namespaces") {
 		return
 	}
-	for i, ns := range r.Namespaces {
+	for i, ns := range resourcePolicyRule.Namespaces {
 		for _, message := range validation.IsDNS1123Label(ns) {
 			fld.Index("namespaces", i).Invalid("", ns, "each member of this list must be '*' or a DNS-1123 label; "+message)
 		}
 	}
 }
 
-func validateNonResourceRule(fld validate.Field, r *flowcontrolv1.NonResourcePolicyRule) {
-	validateVerbs(fld, r.Verbs)
-	if requireWildcardOrValues(fld, "nonResourceURLs", r.NonResourceURLs, "nonResourceURLs must contain at least one value",
+func validateNonResourceRule(fld validate.Field, nonResourcePolicyRule *flowcontrolv1.NonResourcePolicyRule) {
+	validateVerbs(fld, nonResourcePolicyRule.Verbs)
+	if requireWildcardOrValues(fld, "nonResourceURLs", nonResourcePolicyRule.NonResourceURLs, "nonResourceURLs must contain at least one value",
 		"non-resource URLs") {
 		return
 	}
-	for i, url := range r.NonResourceURLs {
+	for i, url := range nonResourcePolicyRule.NonResourceURLs {
 		if detail := nonResourcePathError(url); detail != "" {
 			fld.Index("nonResourceURLs", i).Invalid("", url, detail)
 		}

@@ -48,15 +48,15 @@ func defaultIngressClass(c *networkingv1.IngressClass) {
 // maxControllerName is the maximum length of a controller's name in bytes.
 const maxControllerName = 250
 
-func validateIngressClass(fld validate.Field, c *networkingv1.IngressClass) {
+func validateIngressClass(fld validate.Field, ingressClass *networkingv1.IngressClass) {
 	const cluster, namespace = networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace
 	spec := fld.Child("spec")
-	spec.CheckMaxBytes("controller", c.Spec.Controller, maxControllerName)
-	spec.CheckDomainPath("controller", c.Spec.Controller)
+	spec.CheckMaxBytes("controller", ingressClass.Spec.Controller, maxControllerName)
+	spec.CheckDomainPath("controller", ingressClass.Spec.Controller)
 	validate.Optional(
 		spec,
 		"parameters",
-		c.Spec.Parameters,
+		ingressClass.Spec.Parameters,
 		func(fld validate.Field, p *networkingv1.IngressClassParametersReference) {
 			validateParameterReference(fld, p.APIGroup, p.Kind, p.Name)
 			fld.RequireSet("scope", p.Scope != nil)

@@ -78,17 +78,17 @@ func formatOfHost(host string) validate.Format {
 	return validate.DNSSubdomain
 }
 
-// validateHost validates a host and its paths. With anyWildcardPaths, it skips the paths of a host with
-// a wildcard.
-func validateHost(fld validate.Field, r *networkingv1.IngressRule, anyWildcardPaths bool) {
-	if r.Host != "" {
-		if netutils.ParseIPSloppy(r.Host) != nil {
-			fld.Invalid("host", r.Host, notAddressDetail)
+// validateHost validates a host and its paths. With anyWildcardPaths, it skips the paths of a host
+// with a wildcard.
+func validateHost(fld validate.Field, ingressRule *networkingv1.IngressRule, anyWildcardPaths bool) {
+	if ingressRule.Host != "" {
+		if netutils.ParseIPSloppy(ingressRule.Host) != nil {
+			fld.Invalid("host", ingressRule.Host, notAddressDetail)
 		}
-		fld.CheckText("host", r.Host, formatOfHost(r.Host))
+		fld.CheckText("host", ingressRule.Host, formatOfHost(ingressRule.Host))
 	}
-	if !anyWildcardPaths || !strings.Contains(r.Host, "*") {
-		validatePaths(fld, r)
+	if !anyWildcardPaths || !strings.Contains(ingressRule.Host, "*") {
+		validatePaths(fld, ingressRule)
 	}
 }
 
@@ -139,15 +139,15 @@ func validatePath(fld validate.Field, httpIngressPath *networkingv1.HTTPIngressP
 }
 
 // validateBackend requires either a resource, or a service with a port.
-func validateBackend(fld validate.Field, b *networkingv1.IngressBackend) {
+func validateBackend(fld validate.Field, ingressBackend *networkingv1.IngressBackend) {
 	switch {
-	case b.Resource != nil && b.Service != nil:
+	case ingressBackend.Resource != nil && ingressBackend.Service != nil:
 		fld.Invalid("", "", "cannot set both resource and service backends")
-	case b.Resource != nil:
-		validateParameterReference(fld.Child("resource"), b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name)
-	case b.Service != nil:
-		fld.Child("service").CheckRequiredText("name", b.Service.Name, validation.IsDNS1035Label)
-		port := b.Service.Port
+	case ingressBackend.Resource != nil:
+		validateParameterReference(fld.Child("resource"), ingressBackend.Resource.APIGroup, ingressBackend.Resource.Kind, ingressBackend.Resource.Name)
+	case ingressBackend.Service != nil:
+		fld.Child("service").CheckRequiredText("name", ingressBackend.Service.Name, validation.IsDNS1035Label)
+		port := ingressBackend.Service.Port
 		switch {
 		case port.Name != "" && port.Number != 0:
 			fld.Invalid("", "", "cannot set both port name & port number")

@@ -51,16 +51,16 @@ func validateAddressName(name string, _ bool) []string {
 }
 
 // validateParent requires a parent. Its group may be the core group, which is "".
-func validateParent(fld validate.Field, p *networkingv1.ParentReference) {
-	if p == nil {
+func validateParent(fld validate.Field, parentReference *networkingv1.ParentReference) {
+	if parentReference == nil {
 		fld.Required("parentRef", "")
 		return
 	}
 	parent := fld.Child("parentRef")
-	parent.CheckOptionalText("group", p.Group, validate.DNSSubdomain)
-	parent.CheckRequiredText("resource", p.Resource, validate.PathSegment)
-	parent.CheckRequiredText("name", p.Name, validate.PathSegment)
-	parent.CheckOptionalText("namespace", p.Namespace, validate.PathSegment)
+	parent.CheckOptionalText("group", parentReference.Group, validate.DNSSubdomain)
+	parent.CheckRequiredText("resource", parentReference.Resource, validate.PathSegment)
+	parent.CheckRequiredText("name", parentReference.Name, validate.PathSegment)
+	parent.CheckOptionalText("namespace", parentReference.Namespace, validate.PathSegment)
 }
 
 // parentText returns a text such as "services/default/kubernetes".

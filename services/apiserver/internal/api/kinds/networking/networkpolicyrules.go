@@ -64,30 +64,30 @@ func validatePolicyPort(fld validate.Field, port *networkingv1.NetworkPolicyPort
 
 // validatePeer requires selectors or an address block. With anyValue, selectors may have invalid label
 // values.
-func validatePeer(fld validate.Field, p *networkingv1.NetworkPolicyPeer, anyValue bool) {
-	fld.CheckSelector("podSelector", p.PodSelector, anyValue)
-	fld.CheckSelector("namespaceSelector", p.NamespaceSelector, anyValue)
-	validate.Optional(fld, "ipBlock", p.IPBlock, validateIPBlock)
-	switch hasSelector := p.PodSelector != nil || p.NamespaceSelector != nil; {
-	case !hasSelector && p.IPBlock == nil:
+func validatePeer(fld validate.Field, networkPolicyPeer *networkingv1.NetworkPolicyPeer, anyValue bool) {
+	fld.CheckSelector("podSelector", networkPolicyPeer.PodSelector, anyValue)
+	fld.CheckSelector("namespaceSelector", networkPolicyPeer.NamespaceSelector, anyValue)
+	validate.Optional(fld, "ipBlock", networkPolicyPeer.IPBlock, validateIPBlock)
+	switch hasSelector := networkPolicyPeer.PodSelector != nil || networkPolicyPeer.NamespaceSelector != nil; {
+	case !hasSelector && networkPolicyPeer.IPBlock == nil:
 		fld.Required("", "must specify a peer")
-	case hasSelector && p.IPBlock != nil:
+	case hasSelector && networkPolicyPeer.IPBlock != nil:
 		fld.Forbidden("", "may not specify both ipBlock and another peer")
 	}
 }
 
 // validateIPBlock requires a CIDR, and exceptions within it.
-func validateIPBlock(fld validate.Field, b *networkingv1.IPBlock) {
-	if b.CIDR == "" {
+func validateIPBlock(fld validate.Field, ipBlock *networkingv1.IPBlock) {
+	if ipBlock.CIDR == "" {
 		fld.Required("cidr", "")
 		return
 	}
-	fld.CheckCIDR("cidr", b.CIDR)
-	_, block, err := netutils.ParseCIDRSloppy(b.CIDR)
+	fld.CheckCIDR("cidr", ipBlock.CIDR)
+	_, block, err := netutils.ParseCIDRSloppy(ipBlock.CIDR)
 	if err != nil {
 		return
 	}
-	validate.Each(fld, "except", b.Except, func(fld validate.Field, except *string) {
+	validate.Each(fld, "except", ipBlock.Except, func(fld validate.Field, except *string) {
 		fld.CheckCIDR("", *except)
 		_, exception, err := netutils.ParseCIDRSloppy(*except)
 		if err != nil {
@@ -124,14 +124,14 @@ func hasInvalidValue(s *networkingv1.NetworkPolicySpec) bool {
 }
 
 // networkPolicyWarnings returns warnings for non-canonical CIDRs.
-func networkPolicyWarnings(p *networkingv1.NetworkPolicy) (texts []string) {
-	eachPeer(&p.Spec, func(path *field.Path, p *networkingv1.NetworkPolicyPeer) {
-		if p.IPBlock == nil {
+func networkPolicyWarnings(networkPolicyPeer *networkingv1.NetworkPolicy) (texts []string) {
+	eachPeer(&networkPolicyPeer.Spec, func(path *field.Path, networkPolicyPeer *networkingv1.NetworkPolicyPeer) {
+		if networkPolicyPeer.IPBlock == nil {
 			return
 		}
 		block := path.Child("ipBlock")
-		texts = append(texts, validate.CIDRWarnings(block.Child("cidr"), p.IPBlock.CIDR)...)
-		for i, except := range p.IPBlock.Except {
+		texts = append(texts, validate.CIDRWarnings(block.Child("cidr"), networkPolicyPeer.IPBlock.CIDR)...)
+		for i, except := range networkPolicyPeer.IPBlock.Except {
 			texts = append(texts, validate.CIDRWarnings(block.Child("except").Index(i), except)...)
 		}
 	})

@@ -46,14 +46,14 @@ func serviceCIDRs() *registry.Kind {
 // maxCIDRs allows one range of each IP family.
 const maxCIDRs = 2
 
-func validateServiceCIDR(fld validate.Field, c *networkingv1.ServiceCIDR) {
-	spec, cidrs := fld.Child("spec"), c.Spec.CIDRs
+func validateServiceCIDR(fld validate.Field, serviceCIDR *networkingv1.ServiceCIDR) {
+	spec, cidrs := fld.Child("spec"), serviceCIDR.Spec.CIDRs
 	switch {
 	case len(cidrs) == 0:
 		spec.Required("cidrs", "at least one CIDR required")
 		return
 	case len(cidrs) > maxCIDRs:
-		spec.Invalid("cidrs", c.Spec, "may only hold up to 2 values")
+		spec.Invalid("cidrs", serviceCIDR.Spec, "may only hold up to 2 values")
 		return
 	}
 	validate.Each(spec, "cidrs", cidrs, func(fld validate.Field, cidr *string) { fld.CheckCanonicalCIDR("", *cidr) })
@@ -65,9 +65,9 @@ func validateServiceCIDR(fld validate.Field, c *networkingv1.ServiceCIDR) {
 }
 
 // validateRangeChanges allows adding and removing a second family. The first range is immutable.
-func validateRangeChanges(fld validate.Field, c, old *networkingv1.ServiceCIDR) {
+func validateRangeChanges(fld validate.Field, serviceCIDR, old *networkingv1.ServiceCIDR) {
 	spec := fld.Child("spec")
-	now := c.Spec.CIDRs
+	now := serviceCIDR.Spec.CIDRs
 	was := old.Spec.CIDRs
 	if len(now) == 0 || len(was) == 0 || len(now) == len(was) && now[0] == was[0] {
 		spec.CheckImmutable("cidrs", now, was)
@@ -75,6 +75,6 @@ func validateRangeChanges(fld validate.Field, c, old *networkingv1.ServiceCIDR) 
 	}
 	spec.Index("cidrs", 0).CheckImmutable("", now[0], was[0])
 	if len(now) > len(was) {
-		validateServiceCIDR(fld, c)
+		validateServiceCIDR(fld, serviceCIDR)
 	}
 }

@@ -51,16 +51,16 @@ func runtimeClasses() *registry.Kind {
 // validateRuntimeClass validates a class. As in Kubernetes, some paths in errors are not those of the
 // fields: errors in overhead.podFixed name overhead.limits, and errors in a toleration name
 // tolerations twice.
-func validateRuntimeClass(fld validate.Field, c *nodev1.RuntimeClass) {
-	fld.CheckText("handler", c.Handler, validate.DNSLabel)
-	validate.Optional(fld, "overhead", c.Overhead, func(fld validate.Field, o *nodev1.Overhead) {
+func validateRuntimeClass(fld validate.Field, runtimeClass *nodev1.RuntimeClass) {
+	fld.CheckText("handler", runtimeClass.Handler, validate.DNSLabel)
+	validate.Optional(fld, "overhead", runtimeClass.Overhead, func(fld validate.Field, o *nodev1.Overhead) {
 		podspec.ValidateLimits(fld, o.PodFixed)
 	})
-	validate.Optional(fld, "scheduling", c.Scheduling, func(fld validate.Field, s *nodev1.Scheduling) {
-		fld.CheckLabels("nodeSelector", s.NodeSelector)
-		validate.Each(fld.Child("tolerations"), "tolerations", s.Tolerations, podspec.TolerationRules)
+	validate.Optional(fld, "scheduling", runtimeClass.Scheduling, func(fld validate.Field, scheduling *nodev1.Scheduling) {
+		fld.CheckLabels("nodeSelector", scheduling.NodeSelector)
+		validate.Each(fld.Child("tolerations"), "tolerations", scheduling.Tolerations, podspec.TolerationRules)
 		seen := validate.Set[corev1.Toleration]{}
-		for i, t := range s.Tolerations {
+		for i, t := range scheduling.Tolerations {
 			// The seconds are not part of the list's key.
 			if !seen.Add(corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}) {
 				fld.Index("tolerations", i).Duplicate("", t)
@@ -69,11 +69,11 @@ func validateRuntimeClass(fld validate.Field, c *nodev1.RuntimeClass) {
 	})
 }
 
-func runtimeClassWarnings(c *nodev1.RuntimeClass) (texts []string) {
-	if c.Scheduling == nil {
+func runtimeClassWarnings(runtimeClass *nodev1.RuntimeClass) (texts []string) {
+	if runtimeClass.Scheduling == nil {
 		return nil
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.Scheduling.NodeSelector)) {
+	for _, key := range slices.Sorted(maps.Keys(runtimeClass.Scheduling.NodeSelector)) {
 		if msg := podspec.DeprecatedLabel(key); msg != "" {
 			texts = append(texts, "scheduling.nodeSelector: "+msg)
 		}

@@ -133,12 +133,12 @@ func (c *check) validateProfiles(fld validate.Field, annotations map[string]stri
 }
 
 // appArmorOf returns a container's own profile, or else the pod's.
-func appArmorOf(s *corev1.PodSpec, ctr *corev1.Container) *corev1.AppArmorProfile {
+func appArmorOf(podSpec *corev1.PodSpec, ctr *corev1.Container) *corev1.AppArmorProfile {
 	if ctr.SecurityContext != nil && ctr.SecurityContext.AppArmorProfile != nil {
 		return ctr.SecurityContext.AppArmorProfile
 	}
-	if s.SecurityContext != nil {
-		return s.SecurityContext.AppArmorProfile
+	if podSpec.SecurityContext != nil {
+		return podSpec.SecurityContext.AppArmorProfile
 	}
 	return nil
 }
@@ -197,11 +197,11 @@ func SyncAppArmor(pod *corev1.Pod) {
 
 // AppArmorWarnings returns the warnings of annotations without a corresponding field. It is for new
 // pods before SyncAppArmor.
-func AppArmorWarnings(p *corev1.Pod) []string {
-	w := &warner{spec: &p.Spec, meta: &p.ObjectMeta}
-	visitAppArmorProfiles(p, func(ctr *corev1.Container, ofPod *corev1.AppArmorProfile) {
+func AppArmorWarnings(pod *corev1.Pod) []string {
+	w := &warner{spec: &pod.Spec, meta: &pod.ObjectMeta}
+	visitAppArmorProfiles(pod, func(ctr *corev1.Container, ofPod *corev1.AppArmorProfile) {
 		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + ctr.Name
-		value, ok := p.Annotations[key]
+		value, ok := pod.Annotations[key]
 		if !ok || ctr.SecurityContext != nil && ctr.SecurityContext.AppArmorProfile != nil {
 			return
 		}
@@ -214,28 +214,28 @@ func AppArmorWarnings(p *corev1.Pod) []string {
 
 // visitAppArmorProfiles visits the containers of a pod that may have an AppArmor profile, with the
 // profile of the pod.
-func visitAppArmorProfiles(p *corev1.Pod, visit func(ctr *corev1.Container, ofPod *corev1.AppArmorProfile)) {
-	if p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows {
+func visitAppArmorProfiles(pod *corev1.Pod, visit func(ctr *corev1.Container, ofPod *corev1.AppArmorProfile)) {
+	if pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows {
 		return
 	}
 	var ofPod *corev1.AppArmorProfile
-	if p.Spec.SecurityContext != nil {
-		ofPod = p.Spec.SecurityContext.AppArmorProfile
+	if pod.Spec.SecurityContext != nil {
+		ofPod = pod.Spec.SecurityContext.AppArmorProfile
 	}
-	eachContainer(&p.Spec, func(_ string, _ int, ctr *corev1.Container) { visit(ctr, ofPod) })
+	eachContainer(&pod.Spec, func(_ string, _ int, ctr *corev1.Container) { visit(ctr, ofPod) })
 }
 
 // profileAnnotation returns the annotation of a profile, which is empty for nil and for a
 // profile that is not valid.
-func profileAnnotation(p *corev1.AppArmorProfile) string {
+func profileAnnotation(appArmorProfile *corev1.AppArmorProfile) string {
 	switch {
-	case p == nil:
-	case p.Type == corev1.AppArmorProfileTypeUnconfined:
+	case appArmorProfile == nil:
+	case appArmorProfile.Type == corev1.AppArmorProfileTypeUnconfined:
 		return corev1.DeprecatedAppArmorBetaProfileNameUnconfined
-	case p.Type == corev1.AppArmorProfileTypeRuntimeDefault:
+	case appArmorProfile.Type == corev1.AppArmorProfileTypeRuntimeDefault:
 		return corev1.DeprecatedAppArmorBetaProfileRuntimeDefault
-	case p.Type == corev1.AppArmorProfileTypeLocalhost && p.LocalhostProfile != nil:
-		return corev1.DeprecatedAppArmorBetaProfileNamePrefix + *p.LocalhostProfile
+	case appArmorProfile.Type == corev1.AppArmorProfileTypeLocalhost && appArmorProfile.LocalhostProfile != nil:
+		return corev1.DeprecatedAppArmorBetaProfileNamePrefix + *appArmorProfile.LocalhostProfile
 	}
 	return ""
 }
@@ -244,11 +244,11 @@ func profileAnnotation(p *corev1.AppArmorProfile) string {
 // profile.
 func annotatedProfile(value string) *corev1.AppArmorProfile {
 	if name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix); local && name != "" {
-		p := &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
-		if len(validate.Check(func(fld validate.Field) { validateAppArmor(fld, p) })) > 0 {
+		appArmorProfile := &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
+		if len(validate.Check(func(fld validate.Field) { validateAppArmor(fld, appArmorProfile) })) > 0 {
 			return nil
 		}
-		return p
+		return appArmorProfile
 	}
 	switch value {
 	case corev1.DeprecatedAppArmorBetaProfileNameUnconfined:

@@ -15,18 +15,18 @@ import (
 
 // validateContainers validates the containers, init containers and ephemeral containers.
 func (c *check) validateContainers(fld validate.Field) {
-	s := c.spec
-	if len(s.Containers) == 0 {
+	podSpec := c.spec
+	if len(podSpec.Containers) == 0 {
 		fld.Required("containers", "")
 	}
 	names := validate.Set[string]{}
-	validate.Each(fld, "containers", s.Containers, func(fld validate.Field, ctr *corev1.Container) {
+	validate.Each(fld, "containers", podSpec.Containers, func(fld validate.Field, ctr *corev1.Container) {
 		c.validateContainer(fld, ctr)
 		validate.Unique(fld, "name", ctr.Name, names)
 		c.validateLifecycle(fld, ctr)
 		fld.ForbidSet("restartPolicy", ctr.RestartPolicy != nil, "may not be set for non-init containers")
 	})
-	requireUniqueHostPorts(fld, "containers", s.Containers)
+	requireUniqueHostPorts(fld, "containers", podSpec.Containers)
 	c.validateInitContainers(fld)
 	c.validateEphemeralContainers(fld)
 }
@@ -65,27 +65,27 @@ func (c *check) validateInitContainers(fld validate.Field) {
 const notForEphemeralDetail = "cannot be set for an Ephemeral Container"
 
 func (c *check) validateEphemeralContainers(fld validate.Field) {
-	s := c.spec
-	if len(s.EphemeralContainers) == 0 {
+	podSpec := c.spec
+	if len(podSpec.EphemeralContainers) == 0 {
 		return
 	}
-	targets := validate.KeySet(s.Containers, containerName)
-	for i := range s.InitContainers {
-		targets.Add(s.InitContainers[i].Name)
+	targets := validate.KeySet(podSpec.Containers, containerName)
+	for i := range podSpec.InitContainers {
+		targets.Add(podSpec.InitContainers[i].Name)
 	}
 	names := maps.Clone(targets)
-	validate.Each(fld, "ephemeralContainers", s.EphemeralContainers, func(fld validate.Field, e *corev1.EphemeralContainer) {
-		ctr := (*corev1.Container)(&e.EphemeralContainerCommon)
+	validate.Each(fld, "ephemeralContainers", podSpec.EphemeralContainers, func(fld validate.Field, ephemeralContainer *corev1.EphemeralContainer) {
+		ctr := (*corev1.Container)(&ephemeralContainer.EphemeralContainerCommon)
 		c.validateContainer(fld, ctr)
 		requireTrimmedImage(fld, ctr)
-		validate.Unique(fld, "name", e.Name, names)
-		if e.TargetContainerName != "" && !targets.Has(e.TargetContainerName) {
-			fld.NotFound("targetContainerName", e.TargetContainerName)
+		validate.Unique(fld, "name", ephemeralContainer.Name, names)
+		if ephemeralContainer.TargetContainerName != "" && !targets.Has(ephemeralContainer.TargetContainerName) {
+			fld.NotFound("targetContainerName", ephemeralContainer.TargetContainerName)
 		}
-		fld.AllowFields(e.EphemeralContainerCommon, notForEphemeralDetail,
+		fld.AllowFields(ephemeralContainer.EphemeralContainerCommon, notForEphemeralDetail,
 			"Name", "Image", "Command", "Args", "WorkingDir", "EnvFrom", "Env", "VolumeMounts", "VolumeDevices",
 			"TerminationMessagePath", "TerminationMessagePolicy", "ImagePullPolicy", "SecurityContext", "Stdin", "StdinOnce", "TTY")
-		validate.Each(fld, "volumeMounts", e.VolumeMounts, func(fld validate.Field, m *corev1.VolumeMount) {
+		validate.Each(fld, "volumeMounts", ephemeralContainer.VolumeMounts, func(fld validate.Field, m *corev1.VolumeMount) {
 			fld.ForbidSet("subPath", m.SubPath != "", notForEphemeralDetail)
 			fld.ForbidSet("subPathExpr", m.SubPathExpr != "", notForEphemeralDetail)
 		})
@@ -148,11 +148,11 @@ func requireUniqueHostPorts(fld validate.Field, name string, containers []corev1
 	seen := validate.Set[string]{}
 	for i := range containers {
 		for j := range containers[i].Ports {
-			p := &containers[i].Ports[j]
-			if p.HostPort == 0 {
+			containerPort := &containers[i].Ports[j]
+			if containerPort.HostPort == 0 {
 				continue
 			}
-			if key := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort); !seen.Add(key) {
+			if key := fmt.Sprintf("%s/%s/%d", containerPort.Protocol, containerPort.HostIP, containerPort.HostPort); !seen.Add(key) {
 				fld.Index(name, i).Index("ports", j).Duplicate("hostPort", key)
 			}
 		}
@@ -162,14 +162,14 @@ func requireUniqueHostPorts(fld validate.Field, name string, containers []corev1
 func (c *check) validateResizePolicies(fld validate.Field, policies []corev1.ContainerResizePolicy) {
 	seen := validate.Set[corev1.ResourceName]{}
 	for i := range policies {
-		p := &policies[i]
-		if !seen.Add(p.ResourceName) {
-			fld.Index("resizePolicy", i).Duplicate("", p.ResourceName)
+		containerResizePolicy := &policies[i]
+		if !seen.Add(containerResizePolicy.ResourceName) {
+			fld.Index("resizePolicy", i).Duplicate("", containerResizePolicy.ResourceName)
 		}
-		validate.RequiredOneOf(fld, "resizePolicy", p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
-		validate.RequiredOneOf(fld, "resizePolicy", p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
-		if c.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
-			fld.Invalid("resizePolicy", p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
+		validate.RequiredOneOf(fld, "resizePolicy", containerResizePolicy.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
+		validate.RequiredOneOf(fld, "resizePolicy", containerResizePolicy.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
+		if c.spec.RestartPolicy == corev1.RestartPolicyNever && containerResizePolicy.RestartPolicy != corev1.NotRequired {
+			fld.Invalid("resizePolicy", containerResizePolicy.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
 		}
 	}
 }
@@ -201,26 +201,26 @@ func hasRelaxedEnvName(ctr *corev1.Container) bool {
 }
 
 func (c *check) validateEnv(fld validate.Field, ctr *corev1.Container) {
-	validate.Each(fld, "env", ctr.Env, func(fld validate.Field, e *corev1.EnvVar) {
-		fld.CheckRequiredText("name", e.Name, c.envNameFormat())
-		if e.ValueFrom != nil {
-			validateValueFrom(fld, e)
+	validate.Each(fld, "env", ctr.Env, func(fld validate.Field, envFromSource *corev1.EnvVar) {
+		fld.CheckRequiredText("name", envFromSource.Name, c.envNameFormat())
+		if envFromSource.ValueFrom != nil {
+			validateValueFrom(fld, envFromSource)
 		}
 	})
-	validate.Each(fld, "envFrom", ctr.EnvFrom, func(path validate.Field, e *corev1.EnvFromSource) {
-		path.CheckOptionalText("prefix", e.Prefix, c.envNameFormat())
-		u := path.Union("")
-		validate.Member(u, "configMapRef", e.ConfigMapRef, func(fld validate.Field, s *corev1.ConfigMapEnvSource) {
+	validate.Each(fld, "envFrom", ctr.EnvFrom, func(path validate.Field, envFromSource *corev1.EnvFromSource) {
+		path.CheckOptionalText("prefix", envFromSource.Prefix, c.envNameFormat())
+		union := path.Union("")
+		validate.Member(union, "configMapRef", envFromSource.ConfigMapRef, func(fld validate.Field, s *corev1.ConfigMapEnvSource) {
 			fld.CheckRequiredText("name", s.Name, validate.NamePrefix)
 		})
-		validate.Member(u, "secretRef", e.SecretRef, func(fld validate.Field, s *corev1.SecretEnvSource) {
+		validate.Member(union, "secretRef", envFromSource.SecretRef, func(fld validate.Field, s *corev1.SecretEnvSource) {
 			fld.CheckRequiredText("name", s.Name, validate.NamePrefix)
 		})
 		// As in Kubernetes, the path of both errors is that of the list.
 		switch {
-		case u.Count() == 0:
+		case union.Count() == 0:
 			fld.Invalid("envFrom", "", "must specify one of: `configMapRef` or `secretRef`")
-		case u.Count() > 1:
+		case union.Count() > 1:
 			fld.Invalid("envFrom", "", manySourcesDetail)
 		}
 	})
@@ -320,18 +320,18 @@ const (
 
 // validateResourceField requires a resource of a container. A reference in a file must name the
 // container.
-func validateResourceField(fld validate.Field, r *corev1.ResourceFieldSelector, inFile bool) {
-	isHugePages := strings.HasPrefix(r.Resource, "requests.hugepages-") || strings.HasPrefix(r.Resource, "limits.hugepages-")
+func validateResourceField(fld validate.Field, resourceFieldSelector *corev1.ResourceFieldSelector, inFile bool) {
+	isHugePages := strings.HasPrefix(resourceFieldSelector.Resource, "requests.hugepages-") || strings.HasPrefix(resourceFieldSelector.Resource, "limits.hugepages-")
 	switch {
-	case inFile && r.ContainerName == "":
+	case inFile && resourceFieldSelector.ContainerName == "":
 		fld.Required("containerName", "")
-	case r.Resource == "":
+	case resourceFieldSelector.Resource == "":
 		fld.Required("resource", "")
 	case !isHugePages:
-		validate.OneOf(fld, "resource", r.Resource,
+		validate.OneOf(fld, "resource", resourceFieldSelector.Resource,
 			"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory")
 	}
-	validateDivisor(fld, r.Resource, r.Divisor, isHugePages)
+	validateDivisor(fld, resourceFieldSelector.Resource, resourceFieldSelector.Divisor, isHugePages)
 }
 
 // validateDivisor requires a unit of the resource, or no divisor.

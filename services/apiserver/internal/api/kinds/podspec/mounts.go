@@ -47,11 +47,11 @@ func (c *check) validateMounts(fld validate.Field, ctr *corev1.Container) {
 
 // validatePropagation validates mountPropagation and recursiveReadOnly.
 func validatePropagation(fld validate.Field, ctr *corev1.Container, volumeMount *corev1.VolumeMount) {
-	if p := volumeMount.MountPropagation; p != nil {
-		validate.OneOf(fld, "mountPropagation", *p,
+	if mountPropagationMode := volumeMount.MountPropagation; mountPropagationMode != nil {
+		validate.OneOf(fld, "mountPropagation", *mountPropagationMode,
 			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
 		privileged := ctr.SecurityContext != nil && ctr.SecurityContext.Privileged != nil && *ctr.SecurityContext.Privileged
-		fld.ForbidSet("mountPropagation", *p == corev1.MountPropagationBidirectional && !privileged,
+		fld.ForbidSet("mountPropagation", *mountPropagationMode == corev1.MountPropagationBidirectional && !privileged,
 			"Bidirectional mount propagation is available only to privileged containers")
 	}
 	if r := volumeMount.RecursiveReadOnly; r != nil {
@@ -136,29 +136,29 @@ func validateFiles(fld validate.Field, mode *int32, items []corev1.KeyToPath) {
 }
 
 // validateKeyToPath validates a key that is mapped to a file.
-func validateKeyToPath(fld validate.Field, k *corev1.KeyToPath) {
-	fld.RequireSet("key", k.Key != "")
-	fld.RequireSet("path", k.Path != "")
-	validateFilePath(fld, "path", k.Path)
-	fld.CheckFileMode("mode", k.Mode)
+func validateKeyToPath(fld validate.Field, keyToPath *corev1.KeyToPath) {
+	fld.RequireSet("key", keyToPath.Key != "")
+	fld.RequireSet("path", keyToPath.Path != "")
+	validateFilePath(fld, "path", keyToPath.Path)
+	fld.CheckFileMode("mode", keyToPath.Mode)
 }
 
 // validateDownwardFile requires a field of the pod or a resource of a container as content.
-func validateDownwardFile(fld validate.Field, f *corev1.DownwardAPIVolumeFile) {
-	fld.RequireSet("path", f.Path != "")
-	validateFilePath(fld, "path", f.Path)
+func validateDownwardFile(fld validate.Field, downwardAPIVolumeFile *corev1.DownwardAPIVolumeFile) {
+	fld.RequireSet("path", downwardAPIVolumeFile.Path != "")
+	validateFilePath(fld, "path", downwardAPIVolumeFile.Path)
 	switch {
-	case f.FieldRef != nil:
-		validateFieldRef(fld.Child("fieldRef"), f.FieldRef, []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"})
-		if f.ResourceFieldRef != nil {
+	case downwardAPIVolumeFile.FieldRef != nil:
+		validateFieldRef(fld.Child("fieldRef"), downwardAPIVolumeFile.FieldRef, []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"})
+		if downwardAPIVolumeFile.ResourceFieldRef != nil {
 			fld.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
 		}
-	case f.ResourceFieldRef != nil:
-		validateResourceField(fld.Child("resourceFieldRef"), f.ResourceFieldRef, inFile)
+	case downwardAPIVolumeFile.ResourceFieldRef != nil:
+		validateResourceField(fld.Child("resourceFieldRef"), downwardAPIVolumeFile.ResourceFieldRef, inFile)
 	default:
 		fld.Required("", "one of fieldRef and resourceFieldRef is required")
 	}
-	fld.CheckFileMode("mode", f.Mode)
+	fld.CheckFileMode("mode", downwardAPIVolumeFile.Mode)
 }
 
 // Limits of a token's lifetime in seconds.
@@ -168,15 +168,15 @@ const (
 )
 
 // validateProjectedVolume validates volumes with several sources, whose files must be distinct.
-func (c *check) validateProjectedVolume(fld validate.Field, p *corev1.ProjectedVolumeSource) {
-	fld.CheckFileMode("defaultMode", p.DefaultMode)
+func (c *check) validateProjectedVolume(fld validate.Field, projectedVolumeSource *corev1.ProjectedVolumeSource) {
+	fld.CheckFileMode("defaultMode", projectedVolumeSource.DefaultMode)
 	paths := validate.Set[string]{}
 	requireUnique := func(path, reported string) {
 		if path != "" && !paths.Add(path) {
 			fld.Invalid("", reported, "conflicting duplicate paths")
 		}
 	}
-	validate.Each(fld, "sources", p.Sources, func(source validate.Field, volumeProjection *corev1.VolumeProjection) {
+	validate.Each(fld, "sources", projectedVolumeSource.Sources, func(source validate.Field, volumeProjection *corev1.VolumeProjection) {
 		union := source.Union("")
 		validateItems := func(fld validate.Field, name string, items []corev1.KeyToPath) {
 			fld.RequireSet("name", name != "")

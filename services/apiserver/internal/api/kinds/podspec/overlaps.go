@@ -24,18 +24,18 @@ func (f file) String() string {
 // parent of another one.
 func (w *warner) addVolumeOverlapWarnings() {
 	for i := range w.spec.Volumes {
-		v := &w.spec.Volumes[i]
-		if c := v.ConfigMap; c != nil {
-			w.addOverlapWarnings(fmt.Sprintf("volume %q (ConfigMap %q)", v.Name, c.Name), appendFiles(nil, c.Items, ""))
+		volume := &w.spec.Volumes[i]
+		if c := volume.ConfigMap; c != nil {
+			w.addOverlapWarnings(fmt.Sprintf("volume %q (ConfigMap %q)", volume.Name, c.Name), appendFiles(nil, c.Items, ""))
 		}
-		if s := v.Secret; s != nil {
-			w.addOverlapWarnings(fmt.Sprintf("volume %q (Secret %q)", v.Name, s.SecretName), appendFiles(nil, s.Items, ""))
+		if s := volume.Secret; s != nil {
+			w.addOverlapWarnings(fmt.Sprintf("volume %q (Secret %q)", volume.Name, s.SecretName), appendFiles(nil, s.Items, ""))
 		}
-		if d := v.DownwardAPI; d != nil {
-			w.addOverlapWarnings(fmt.Sprintf("volume %q (DownwardAPI)", v.Name), appendFieldFiles(nil, d.Items, ""))
+		if d := volume.DownwardAPI; d != nil {
+			w.addOverlapWarnings(fmt.Sprintf("volume %q (DownwardAPI)", volume.Name), appendFieldFiles(nil, d.Items, ""))
 		}
-		if p := v.Projected; p != nil {
-			w.addOverlapWarnings(fmt.Sprintf("volume %q (Projected)", v.Name), w.projectedFiles(v.Name, p.Sources))
+		if p := volume.Projected; p != nil {
+			w.addOverlapWarnings(fmt.Sprintf("volume %q (Projected)", volume.Name), w.projectedFiles(volume.Name, p.Sources))
 		}
 	}
 }
@@ -182,13 +182,13 @@ type definedPorts struct {
 
 // add records a port under all keys by which a later port may conflict with it.
 func (d *definedPorts) add(p definedPort) {
-	k, index := portKeyOf(p.port), len(d.all)
+	portKey, index := portKeyOf(p.port), len(d.all)
 	d.all = append(d.all, p)
-	d.byHostIP[k] = append(d.byHostIP[k], index)
-	k.ip = ""
-	d.byHostPort[k] = append(d.byHostPort[k], index)
-	k.host = 0
-	d.byContainerPort[k] = append(d.byContainerPort[k], index)
+	d.byHostIP[portKey] = append(d.byHostIP[portKey], index)
+	portKey.ip = ""
+	d.byHostPort[portKey] = append(d.byHostPort[portKey], index)
+	portKey.host = 0
+	d.byContainerPort[portKey] = append(d.byContainerPort[portKey], index)
 }
 
 // portKeyOf returns the fields of a port that conflicts depend on.
@@ -199,21 +199,21 @@ func portKeyOf(p *corev1.ContainerPort) portKey {
 // conflictsWith returns the indexes of the earlier definitions that a port conflicts with. Without a
 // host port or host address, a definition stands for any of them.
 func (d *definedPorts) conflictsWith(containerPort *corev1.ContainerPort) []int {
-	k := portKeyOf(containerPort)
+	portKey := portKeyOf(containerPort)
 	if containerPort.HostPort == 0 {
-		k.ip = ""
-		return d.byContainerPort[k]
+		portKey.ip = ""
+		return d.byContainerPort[portKey]
 	}
-	withoutHost := k
+	withoutHost := portKey
 	withoutHost.host = 0
 	withoutHost.ip = ""
 	found := slices.Clone(d.byHostPort[withoutHost])
-	withoutIP := k
+	withoutIP := portKey
 	withoutIP.ip = ""
 	if containerPort.HostIP == "" {
 		found = append(found, d.byHostPort[withoutIP]...)
 	} else {
-		found = append(found, d.byHostIP[k]...)
+		found = append(found, d.byHostIP[portKey]...)
 		found = append(found, d.byHostIP[withoutIP]...)
 	}
 	slices.Sort(found)
@@ -223,12 +223,12 @@ func (d *definedPorts) conflictsWith(containerPort *corev1.ContainerPort) []int 
 // addPortWarnings adds warnings for ports that are defined twice.
 func (w *warner) addPortWarnings() {
 	d := definedPorts{byContainerPort: map[portKey][]int{}, byHostPort: map[portKey][]int{}, byHostIP: map[portKey][]int{}}
-	eachContainer(w.spec, func(list string, i int, c *corev1.Container) {
-		for j := range c.Ports {
+	eachContainer(w.spec, func(list string, i int, container *corev1.Container) {
+		for j := range container.Ports {
 			if w.isFull() {
 				return
 			}
-			containerPort, path := &c.Ports[j], w.specPath(list).Index(i).Child("ports").Index(j)
+			containerPort, path := &container.Ports[j], w.specPath(list).Index(i).Child("ports").Index(j)
 			if containerPort.HostIP != "" && containerPort.HostPort == 0 {
 				w.warnf("%s: hostIP set without hostPort: %+v", path, struct {
 					Name                    string

@@ -35,11 +35,11 @@ func (c *check) validateLifecycle(fld validate.Field, ctr *corev1.Container) {
 
 func validateProbe(fld validate.Field, probe *corev1.Probe) {
 	h := &probe.ProbeHandler
-	u := validateHandler(fld, h.Exec, h.HTTPGet, h.TCPSocket)
-	validate.Member(u, "grpc", h.GRPC, func(fld validate.Field, g *corev1.GRPCAction) {
+	union := validateHandler(fld, h.Exec, h.HTTPGet, h.TCPSocket)
+	validate.Member(union, "grpc", h.GRPC, func(fld validate.Field, g *corev1.GRPCAction) {
 		fld.CheckPortOrName("port", intstr.FromInt32(g.Port))
 	})
-	u.RequireMember(noHandlerDetail)
+	union.RequireMember(noHandlerDetail)
 	fld.CheckNonNegative("initialDelaySeconds", int64(probe.InitialDelaySeconds))
 	fld.CheckNonNegative("timeoutSeconds", int64(probe.TimeoutSeconds))
 	fld.CheckNonNegative("periodSeconds", int64(probe.PeriodSeconds))
@@ -70,21 +70,25 @@ func validateHandler(
 		union,
 		"exec",
 		exec,
-		func(fld validate.Field, a *corev1.ExecAction) { fld.RequireSet("command", len(a.Command) > 0) },
+		func(fld validate.Field, httpGet *corev1.ExecAction) {
+			fld.RequireSet("command", len(httpGet.Command) > 0)
+		},
 	)
-	validate.Member(union, "httpGet", get, func(fld validate.Field, a *corev1.HTTPGetAction) {
-		fld.RequireSet("path", a.Path != "")
-		fld.CheckPortOrName("port", a.Port)
-		validate.OneOf(fld, "scheme", a.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
-		for i := range a.HTTPHeaders {
-			fld.CheckText("httpHeaders", a.HTTPHeaders[i].Name, validate.HTTPHeaderName)
+	validate.Member(union, "httpGet", get, func(fld validate.Field, httpGet *corev1.HTTPGetAction) {
+		fld.RequireSet("path", httpGet.Path != "")
+		fld.CheckPortOrName("port", httpGet.Port)
+		validate.OneOf(fld, "scheme", httpGet.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+		for i := range httpGet.HTTPHeaders {
+			fld.CheckText("httpHeaders", httpGet.HTTPHeaders[i].Name, validate.HTTPHeaderName)
 		}
 	})
 	validate.Member(
 		union,
 		"tcpSocket",
 		tcp,
-		func(fld validate.Field, a *corev1.TCPSocketAction) { fld.CheckPortOrName("port", a.Port) },
+		func(fld validate.Field, httpGet *corev1.TCPSocketAction) {
+			fld.CheckPortOrName("port", httpGet.Port)
+		},
 	)
 	return union
 }

@@ -93,11 +93,11 @@ func hasPodResources(p *corev1.Pod) bool {
 }
 
 // qosClassOf returns the QoS class that was assigned to a pod.
-func qosClassOf(p *corev1.Pod) corev1.PodQOSClass {
-	if p.Status.QOSClass != "" {
-		return p.Status.QOSClass
+func qosClassOf(pod *corev1.Pod) corev1.PodQOSClass {
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass
 	}
-	return podqos.Class(&p.Spec)
+	return podqos.Class(&pod.Spec)
 }
 
 // nodeSupportsResize reports whether the pod's node supports resizing: such a node reports the
@@ -171,7 +171,7 @@ func (r *Rules) Drop(podSpec, old *corev1.PodSpec) {
 	}
 	if !r.resourceClaims && (old == nil || len(old.ResourceClaims) == 0) {
 		podSpec.ResourceClaims = nil
-		eachContainer(podSpec, func(_ string, _ int, c *corev1.Container) { c.Resources.Claims = nil })
+		eachContainer(podSpec, func(_ string, _ int, container *corev1.Container) { container.Resources.Claims = nil })
 	}
 	if !r.imageVolumes && (old == nil || !slices.ContainsFunc(old.Volumes, isImage)) {
 		dropImages(podSpec)
@@ -180,11 +180,11 @@ func (r *Rules) Drop(podSpec, old *corev1.PodSpec) {
 		hasProjectedSource(podSpec, func(p *corev1.VolumeProjection) bool { p.ClusterTrustBundle = nil; return false })
 	}
 	if !r.stopSignals && (old == nil || !anyLifecycle(old, hasStopSignal)) {
-		eachContainer(podSpec, func(_ string, _ int, c *corev1.Container) {
-			if l := c.Lifecycle; l != nil && hasStopSignal(l) {
+		eachContainer(podSpec, func(_ string, _ int, container *corev1.Container) {
+			if l := container.Lifecycle; l != nil && hasStopSignal(l) {
 				l.StopSignal = nil
 				if *l == (corev1.Lifecycle{}) {
-					c.Lifecycle = nil
+					container.Lifecycle = nil
 				}
 			}
 		})
@@ -193,7 +193,7 @@ func (r *Rules) Drop(podSpec, old *corev1.PodSpec) {
 		anyLifecycle(podSpec, func(l *corev1.Lifecycle) bool { dropSleep(l); return false })
 	}
 	if !r.inPlaceResize && (old == nil || !hasResizePolicy(old)) {
-		eachContainer(podSpec, func(_ string, _ int, c *corev1.Container) { c.ResizePolicy = nil })
+		eachContainer(podSpec, func(_ string, _ int, container *corev1.Container) { container.ResizePolicy = nil })
 	}
 }
 
@@ -204,27 +204,27 @@ func hasResizePolicy(s *corev1.PodSpec) bool {
 }
 
 // DropTemplate drops the same fields from a template.
-func (r *Rules) DropTemplate(t, old *corev1.PodTemplateSpec) {
+func (r *Rules) DropTemplate(template, old *corev1.PodTemplateSpec) {
 	if old == nil {
-		r.Drop(&t.Spec, nil)
+		r.Drop(&template.Spec, nil)
 		return
 	}
-	r.Drop(&t.Spec, &old.Spec)
+	r.Drop(&template.Spec, &old.Spec)
 }
 
 // DropStatus drops the same fields from the status of a pod.
 func (r *Rules) DropStatus(p, old *corev1.Pod) {
-	s := &p.Status
+	status := &p.Status
 	if !r.resourceClaims && len(old.Spec.ResourceClaims) == 0 {
-		s.ResourceClaimStatuses = nil
+		status.ResourceClaimStatuses = nil
 	}
 	if !r.observedGeneration && old.Status.ObservedGeneration == 0 {
-		s.ObservedGeneration = 0
-		for i := range s.Conditions {
-			s.Conditions[i].ObservedGeneration = 0
+		status.ObservedGeneration = 0
+		for i := range status.Conditions {
+			status.Conditions[i].ObservedGeneration = 0
 		}
 	}
-	for i, list := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+	for i, list := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses} {
 		before := [][]corev1.ContainerStatus{old.Status.ContainerStatuses, old.Status.InitContainerStatuses, old.Status.EphemeralContainerStatuses}[i]
 		for j := range list {
 			if !r.inPlaceResize && !hasResizePolicy(&old.Spec) {
@@ -242,18 +242,18 @@ func (r *Rules) DropStatus(p, old *corev1.Pod) {
 func isImage(v corev1.Volume) bool { return v.Image != nil }
 
 // dropImages removes image volumes and their mounts.
-func dropImages(s *corev1.PodSpec) {
+func dropImages(podSpec *corev1.PodSpec) {
 	names := map[string]bool{}
-	for i := range s.Volumes {
-		if isImage(s.Volumes[i]) {
-			names[s.Volumes[i].Name] = true
+	for i := range podSpec.Volumes {
+		if isImage(podSpec.Volumes[i]) {
+			names[podSpec.Volumes[i].Name] = true
 		}
 	}
 	if len(names) == 0 {
 		return
 	}
-	s.Volumes = slices.DeleteFunc(s.Volumes, isImage)
-	eachContainer(s, func(_ string, _ int, c *corev1.Container) {
+	podSpec.Volumes = slices.DeleteFunc(podSpec.Volumes, isImage)
+	eachContainer(podSpec, func(_ string, _ int, c *corev1.Container) {
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return names[m.Name] })
 	})
 }
@@ -290,13 +290,13 @@ func hasSleep(l *corev1.Lifecycle) bool {
 
 // dropSleep removes sleep actions, and hooks without any other action.
 func dropSleep(l *corev1.Lifecycle) {
-	for _, h := range []**corev1.LifecycleHandler{&l.PreStop, &l.PostStart} {
-		if *h == nil || (*h).Sleep == nil {
+	for _, lifecycleHandler := range []**corev1.LifecycleHandler{&l.PreStop, &l.PostStart} {
+		if *lifecycleHandler == nil || (*lifecycleHandler).Sleep == nil {
 			continue
 		}
-		(*h).Sleep = nil
-		if **h == (corev1.LifecycleHandler{}) {
-			*h = nil
+		(*lifecycleHandler).Sleep = nil
+		if **lifecycleHandler == (corev1.LifecycleHandler{}) {
+			*lifecycleHandler = nil
 		}
 	}
 }

@@ -117,36 +117,36 @@ func (c *check) validateResources(
 	nameRule func(validate.Field, corev1.ResourceName),
 ) {
 	hasCompute, hasHugePages := false, false
-	validateItem := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
+	validateItem := func(fld validate.Field, name corev1.ResourceName, quantity resource.Quantity) {
 		nameRule(fld, name)
-		ValidateResourceQuantity(fld, name, q)
+		ValidateResourceQuantity(fld, name, quantity)
 	}
-	validateHugePages := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
+	validateHugePages := func(fld validate.Field, name corev1.ResourceName, quantity resource.Quantity) {
 		hasCompute = hasCompute || name == corev1.ResourceCPU || name == corev1.ResourceMemory
 		if !isHugePages(name) {
 			return
 		}
 		hasHugePages = true
-		if !c.prior.hugePages && !isWholeNumberOfPages(name, q) {
-			fld.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
+		if !c.prior.hugePages && !isWholeNumberOfPages(name, quantity) {
+			fld.Invalid("", quantity.String(), fmt.Sprintf("%s is not positive integer multiple of %s", quantity.String(), name))
 		}
 	}
-	validate.EachKey(fld, "limits", requirements.Limits, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
-		validateItem(path, name, q)
-		validateHugePages(path, name, q)
+	validate.EachKey(fld, "limits", requirements.Limits, func(path validate.Field, name corev1.ResourceName, quantity resource.Quantity) {
+		validateItem(path, name, quantity)
+		validateHugePages(path, name, quantity)
 	})
-	validate.EachKey(fld, "requests", requirements.Requests, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
-		validateItem(path, name, q)
+	validate.EachKey(fld, "requests", requirements.Requests, func(path validate.Field, name corev1.ResourceName, quantity resource.Quantity) {
+		validateItem(path, name, quantity)
 		switch limit, hasLimit := requirements.Limits[name]; {
 		case !hasLimit && !CanOvercommit(name):
 			fld.Required("limits", "Limit must be set for non overcommitable resources")
 		case !hasLimit:
-		case q.Cmp(limit) != 0 && !CanOvercommit(name):
-			fld.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
-		case q.Cmp(limit) > 0:
-			fld.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+		case quantity.Cmp(limit) != 0 && !CanOvercommit(name):
+			fld.Invalid("requests", quantity.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
+		case quantity.Cmp(limit) > 0:
+			fld.Invalid("requests", quantity.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
 		}
-		validateHugePages(path, name, q)
+		validateHugePages(path, name, quantity)
 	})
 	fld.ForbidSet("", hasHugePages && !hasCompute, "HugePages require cpu or memory")
 	c.validateClaimNames(fld, requirements.Claims)
@@ -158,8 +158,8 @@ func ValidateLimits(fld validate.Field, limits corev1.ResourceList) {
 	c.validateResources(fld, &corev1.ResourceRequirements{Limits: limits}, ValidateContainerResourceName)
 }
 
-// isWholeNumberOfPages reports whether a quantity is a multiple of the page size in the resource's name, such
-// as hugepages-2Mi.
+// isWholeNumberOfPages reports whether a quantity is a multiple of the page size in the resource's
+// name, such as hugepages-2Mi.
 func isWholeNumberOfPages(name corev1.ResourceName, q resource.Quantity) bool {
 	size, err := quantity.Parse(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	return err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0
@@ -235,15 +235,15 @@ func (c *check) validatePodResources(fld validate.Field) {
 
 // aggregateRequests returns the total requests of a pod's containers: init containers run one at a
 // time, each beside the sidecars before it.
-func aggregateRequests(s *corev1.PodSpec) corev1.ResourceList {
+func aggregateRequests(podSpec *corev1.PodSpec) corev1.ResourceList {
 	sum := corev1.ResourceList{}      // of containers that run all the time
 	sidecars := corev1.ResourceList{} // sum of the sidecars so far
 	startMax := corev1.ResourceList{} // maximum while init containers run
-	for i := range s.Containers {
-		addTo(sum, s.Containers[i].Resources.Requests)
+	for i := range podSpec.Containers {
+		addTo(sum, podSpec.Containers[i].Resources.Requests)
 	}
-	for i := range s.InitContainers {
-		ctr := &s.InitContainers[i]
+	for i := range podSpec.InitContainers {
+		ctr := &podSpec.InitContainers[i]
 		running := sidecars.DeepCopy()
 		addTo(running, ctr.Resources.Requests)
 		if isSidecar(ctr) {

@@ -108,29 +108,29 @@ const (
 )
 
 // eachContainer calls visit for the containers of every type, with the name of their list.
-func eachContainer(s *corev1.PodSpec, visit func(list string, i int, c *corev1.Container)) {
-	for i := range s.InitContainers {
-		visit("initContainers", i, &s.InitContainers[i])
+func eachContainer(podSpec *corev1.PodSpec, visit func(list string, i int, c *corev1.Container)) {
+	for i := range podSpec.InitContainers {
+		visit("initContainers", i, &podSpec.InitContainers[i])
 	}
-	for i := range s.Containers {
-		visit("containers", i, &s.Containers[i])
+	for i := range podSpec.Containers {
+		visit("containers", i, &podSpec.Containers[i])
 	}
-	for i := range s.EphemeralContainers {
-		visit("ephemeralContainers", i, (*corev1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon))
+	for i := range podSpec.EphemeralContainers {
+		visit("ephemeralContainers", i, (*corev1.Container)(&podSpec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 }
 
 // ValidateTemplate validates the pod template of a workload at a path. old is the stored one, nil
 // at creation.
-func (r *Rules) ValidateTemplate(fld validate.Field, t, old *corev1.PodTemplateSpec) {
-	c := r.templateCheck(t, old)
-	fld.CheckLabels("labels", t.Labels)
-	fld.CheckAnnotations("annotations", t.Annotations)
-	c.validateAnnotations(fld.Child("annotations"), t.Annotations)
+func (r *Rules) ValidateTemplate(fld validate.Field, template, old *corev1.PodTemplateSpec) {
+	check := r.templateCheck(template, old)
+	fld.CheckLabels("labels", template.Labels)
+	fld.CheckAnnotations("annotations", template.Annotations)
+	check.validateAnnotations(fld.Child("annotations"), template.Annotations)
 	spec := fld.Child("spec")
-	c.validateSpec(spec, &t.ObjectMeta)
-	c.validateProfiles(spec, t.Annotations)
-	spec.ForbidSet("ephemeralContainers", len(t.Spec.EphemeralContainers) > 0, "ephemeral containers not allowed in pod template")
+	check.validateSpec(spec, &template.ObjectMeta)
+	check.validateProfiles(spec, template.Annotations)
+	spec.ForbidSet("ephemeralContainers", len(template.Spec.EphemeralContainers) > 0, "ephemeral containers not allowed in pod template")
 }
 
 // ValidateTemplateMeta validates only the metadata of a template.
@@ -140,35 +140,35 @@ func (r *Rules) ValidateTemplateMeta(fld validate.Field, t, old *corev1.PodTempl
 	r.templateCheck(t, old).validateAnnotations(fld.Child("annotations"), t.Annotations)
 }
 
-func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
+func (r *Rules) templateCheck(template, old *corev1.PodTemplateSpec) *check {
 	if old == nil {
-		return r.newCheck(isTemplate, &t.Spec, nil, nil)
+		return r.newCheck(isTemplate, &template.Spec, nil, nil)
 	}
-	return r.newCheck(isTemplate, &t.Spec, &old.Spec, &old.ObjectMeta)
+	return r.newCheck(isTemplate, &template.Spec, &old.Spec, &old.ObjectMeta)
 }
 
 // ValidateReplicatedTemplate validates the template of a workload whose pods always restart. owner is
 // the kind of the workload in messages.
-func (r *Rules) ValidateReplicatedTemplate(fld validate.Field, t, old *corev1.PodTemplateSpec, owner string) {
-	r.ValidateTemplate(fld, t, old)
-	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		validate.OneOf(fld.Child("spec"), "restartPolicy", t.Spec.RestartPolicy, corev1.RestartPolicyAlways)
+func (r *Rules) ValidateReplicatedTemplate(fld validate.Field, template, old *corev1.PodTemplateSpec, owner string) {
+	r.ValidateTemplate(fld, template, old)
+	if template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		validate.OneOf(fld.Child("spec"), "restartPolicy", template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	}
-	fld.Child("spec").ForbidSet("activeDeadlineSeconds", t.Spec.ActiveDeadlineSeconds != nil,
+	fld.Child("spec").ForbidSet("activeDeadlineSeconds", template.Spec.ActiveDeadlineSeconds != nil,
 		"activeDeadlineSeconds in "+owner+" is not Supported")
 }
 
 // CanResize reports whether the resources of a pod's containers can change in place.
 func (r *Rules) CanResize() bool { return r.inPlaceResize }
 
-// validateSpec validates the fields that pods and templates share. m is the metadata of the pod or
-// template.
-func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
+// validateSpec validates the fields that pods and templates share. meta is the metadata of the pod
+// or template.
+func (c *check) validateSpec(fld validate.Field, meta *metav1.ObjectMeta) {
 	podSpec := c.spec
 	fld.RequireSet("terminationGracePeriodSeconds", podSpec.TerminationGracePeriodSeconds != nil)
 
 	// Volumes and claims come first, because containers refer to them.
-	c.validateVolumes(fld, m)
+	c.validateVolumes(fld, meta)
 	c.validateResourceClaims(fld)
 	c.validateContainers(fld)
 	if c.podResources || c.prior.podResources {
@@ -209,12 +209,12 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 	fld.CheckOptionalText("hostname", podSpec.Hostname, validate.DNSLabel)
 	fld.CheckOptionalText("subdomain", podSpec.Subdomain, validate.DNSLabel)
 	validate.Each(fld, "tolerations", podSpec.Tolerations, TolerationRules)
-	validate.Each(fld, "hostAliases", podSpec.HostAliases, func(fld validate.Field, h *corev1.HostAlias) {
-		fld.CheckIP("ip", h.IP)
+	validate.Each(fld, "hostAliases", podSpec.HostAliases, func(fld validate.Field, hostAlias *corev1.HostAlias) {
+		fld.CheckIP("ip", hostAlias.IP)
 		validate.Each(
 			fld,
 			"hostnames",
-			h.Hostnames,
+			hostAlias.Hostnames,
 			func(fld validate.Field, name *string) { fld.CheckText("", *name, validate.DNSSubdomain) },
 		)
 	})

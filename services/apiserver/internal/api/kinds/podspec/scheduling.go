@@ -219,12 +219,12 @@ func validateWeight(fld validate.Field, weight int32) {
 
 // ValidateNodeSelector validates a node selector. It reports invalid label values only if anyValue
 // is false.
-func ValidateNodeSelector(fld validate.Field, s *corev1.NodeSelector, anyValue bool) {
-	if len(s.NodeSelectorTerms) == 0 {
+func ValidateNodeSelector(fld validate.Field, nodeSelector *corev1.NodeSelector, anyValue bool) {
+	if len(nodeSelector.NodeSelectorTerms) == 0 {
 		fld.Required("nodeSelectorTerms", "must have at least one node selector term")
 		return
 	}
-	validate.Each(fld, "nodeSelectorTerms", s.NodeSelectorTerms, func(fld validate.Field, t *corev1.NodeSelectorTerm) {
+	validate.Each(fld, "nodeSelectorTerms", nodeSelector.NodeSelectorTerms, func(fld validate.Field, t *corev1.NodeSelectorTerm) {
 		validateNodeSelectorTerm(fld, t, anyValue)
 	})
 }
@@ -264,17 +264,17 @@ func validateNodeSelectorTerm(fld validate.Field, nodeSelectorTerm *corev1.NodeS
 	})
 }
 
-func (c *check) validatePodAffinityTerm(fld validate.Field, t *corev1.PodAffinityTerm) {
-	fld.CheckSelector("labelSelector", t.LabelSelector, c.prior.affinityValue)
-	fld.CheckSelector("namespaceSelector", t.NamespaceSelector, c.prior.affinityValue)
-	for _, ns := range t.Namespaces {
+func (c *check) validatePodAffinityTerm(fld validate.Field, podAffinityTerm *corev1.PodAffinityTerm) {
+	fld.CheckSelector("labelSelector", podAffinityTerm.LabelSelector, c.prior.affinityValue)
+	fld.CheckSelector("namespaceSelector", podAffinityTerm.NamespaceSelector, c.prior.affinityValue)
+	for _, ns := range podAffinityTerm.Namespaces {
 		fld.CheckText("namespace", ns, validate.DNSLabel)
 	}
-	validateMatchLabelKeys(fld, t)
-	if t.TopologyKey == "" {
+	validateMatchLabelKeys(fld, podAffinityTerm)
+	if podAffinityTerm.TopologyKey == "" {
 		fld.Required("topologyKey", "can not be empty")
 	}
-	fld.CheckLabelKey("topologyKey", t.TopologyKey)
+	fld.CheckLabelKey("topologyKey", podAffinityTerm.TopologyKey)
 }
 
 const (
@@ -349,12 +349,12 @@ func hasInvalidAffinityValue(a *corev1.Affinity) (found bool) {
 }
 
 // hasInvalidNodeValue reports whether the required node affinity has an invalid label value.
-func hasInvalidNodeValue(a *corev1.Affinity) bool {
-	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+func hasInvalidNodeValue(affinity *corev1.Affinity) bool {
+	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return false
 	}
 	isInvalid := func(v string) bool { return len(validate.LabelValue(v)) > 0 }
-	for _, t := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+	for _, t := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		for _, e := range t.MatchExpressions {
 			if slices.ContainsFunc(e.Values, isInvalid) {
 				return true

@@ -286,9 +286,9 @@ func (c *check) validateHostProcess(fld validate.Field) {
 }
 
 // validateOS rejects fields that the pod's operating system does not support. spec and fld are the
-// fields of the pod spec and of os.
-func (c *check) validateOS(spec, fld validate.Field, os *corev1.PodOS) {
-	switch os.Name {
+// fields of the pod spec and of podOS.
+func (c *check) validateOS(spec, fld validate.Field, podOS *corev1.PodOS) {
+	switch podOS.Name {
 	case "":
 		fld.Required("name", "cannot be empty")
 	case corev1.Linux:
@@ -296,7 +296,7 @@ func (c *check) validateOS(spec, fld validate.Field, os *corev1.PodOS) {
 	case corev1.Windows:
 		c.validateWindowsFields(spec)
 	default:
-		validate.OneOf(fld, "", os.Name, corev1.Linux, corev1.Windows)
+		validate.OneOf(fld, "", podOS.Name, corev1.Linux, corev1.Windows)
 	}
 }
 

@@ -70,11 +70,11 @@ func (r *Rules) ValidateStatus(fld validate.Field, pod, old *corev1.Pod) {
 // validateConditions requires a qualified name as the type of a condition that Kubernetes does not
 // define.
 func validateConditions(fld validate.Field, conditions []corev1.PodCondition) {
-	validate.Each(fld, "conditions", conditions, func(fld validate.Field, c *corev1.PodCondition) {
-		switch c.Type {
+	validate.Each(fld, "conditions", conditions, func(fld validate.Field, podCondition *corev1.PodCondition) {
+		switch podCondition.Type {
 		case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized:
 		default:
-			fld.CheckText("Type", string(c.Type), validate.QualifiedName)
+			fld.CheckText("Type", string(podCondition.Type), validate.QualifiedName)
 		}
 	})
 }
@@ -115,20 +115,20 @@ func validateRestarts(
 }
 
 // validateClaimStatuses requires that each status belongs to another resource claim of the pod.
-func validateClaimStatuses(fld validate.Field, p *corev1.Pod) {
-	claims := validate.KeySet(p.Spec.ResourceClaims, func(c *corev1.PodResourceClaim) string { return c.Name })
+func validateClaimStatuses(fld validate.Field, pod *corev1.Pod) {
+	claims := validate.KeySet(pod.Spec.ResourceClaims, func(c *corev1.PodResourceClaim) string { return c.Name })
 	seen := validate.Set[string]{}
 	validate.Each(
 		fld,
 		"resourceClaimStatuses",
-		p.Status.ResourceClaimStatuses,
-		func(fld validate.Field, s *corev1.PodResourceClaimStatus) {
-			if !claims.Has(s.Name) {
-				fld.Invalid("name", s.Name, "must match the name of an entry in `spec.resourceClaims`")
+		pod.Status.ResourceClaimStatuses,
+		func(fld validate.Field, status *corev1.PodResourceClaimStatus) {
+			if !claims.Has(status.Name) {
+				fld.Invalid("name", status.Name, "must match the name of an entry in `spec.resourceClaims`")
 			}
-			validate.Unique(fld, "name", s.Name, seen)
-			if s.ResourceClaimName != nil {
-				fld.CheckText("name", *s.ResourceClaimName, validate.DNSSubdomain)
+			validate.Unique(fld, "name", status.Name, seen)
+			if status.ResourceClaimName != nil {
+				fld.CheckText("name", *status.ResourceClaimName, validate.DNSSubdomain)
 			}
 		},
 	)
@@ -170,18 +170,18 @@ func requireUniqueAddresses(fld validate.Field, name string, ips []string) {
 }
 
 // validateUser validates the user of a container, which a Windows pod must not have.
-func validateUser(fld validate.Field, s *corev1.ContainerStatus, os *corev1.PodOS) {
-	if s.User == nil || s.User.Linux == nil {
+func validateUser(fld validate.Field, status *corev1.ContainerStatus, podOS *corev1.PodOS) {
+	if status.User == nil || status.User.Linux == nil {
 		return
 	}
-	if os != nil && os.Name == corev1.Windows {
+	if podOS != nil && podOS.Name == corev1.Windows {
 		fld.Forbidden("linux", "cannot be set for a windows pod")
 		return
 	}
 	user := fld.Child("linux")
-	user.CheckUserID("uid", &s.User.Linux.UID)
-	user.CheckGroupID("gid", &s.User.Linux.GID)
-	user.CheckGroupIDs("supplementalGroups", s.User.Linux.SupplementalGroups)
+	user.CheckUserID("uid", &status.User.Linux.UID)
+	user.CheckGroupID("gid", &status.User.Linux.GID)
+	user.CheckGroupIDs("supplementalGroups", status.User.Linux.SupplementalGroups)
 }
 
 // healthRules returns the rules of allocatedResourcesStatus in the status of one of the containers.

@@ -17,14 +17,14 @@ import (
 )
 
 // ValidateCreate validates a new pod.
-func (r *Rules) ValidateCreate(fld validate.Field, p *corev1.Pod) {
-	c := r.newCheck(isPod, &p.Spec, nil, nil)
-	c.validateWholePod(fld, p)
+func (r *Rules) ValidateCreate(fld validate.Field, pod *corev1.Pod) {
+	check := r.newCheck(isPod, &pod.Spec, nil, nil)
+	check.validateWholePod(fld, pod)
 	spec := fld.Child("spec")
-	spec.ForbidSet("ephemeralContainers", len(p.Spec.EphemeralContainers) > 0, "cannot be set on create")
-	spec.ForbidSet("nodeName", p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0,
+	spec.ForbidSet("ephemeralContainers", len(pod.Spec.EphemeralContainers) > 0, "cannot be set on create")
+	spec.ForbidSet("nodeName", pod.Spec.NodeName != "" && len(pod.Spec.SchedulingGates) > 0,
 		"cannot be set until all schedulingGates have been cleared")
-	c.validateProfiles(spec, p.Annotations)
+	check.validateProfiles(spec, pod.Annotations)
 }
 
 // validateWholePod applies the rules for every pod.
@@ -33,11 +33,11 @@ func (c *check) validateWholePod(fld validate.Field, pod *corev1.Pod) {
 	spec := fld.Child("spec")
 	c.validateSpec(spec, &pod.ObjectMeta)
 	if pod.Spec.ServiceAccountName == "" {
-		validate.Each(spec, "volumes", pod.Spec.Volumes, func(fld validate.Field, v *corev1.Volume) {
-			if v.Projected == nil {
+		validate.Each(spec, "volumes", pod.Spec.Volumes, func(fld validate.Field, volume *corev1.Volume) {
+			if volume.Projected == nil {
 				return
 			}
-			validate.Each(fld.Child("projected"), "sources", v.Projected.Sources, func(fld validate.Field, s *corev1.VolumeProjection) {
+			validate.Each(fld.Child("projected"), "sources", volume.Projected.Sources, func(fld validate.Field, s *corev1.VolumeProjection) {
 				fld.ForbidSet("serviceAccountToken", s.ServiceAccountToken != nil,
 					"must not be specified when serviceAccountName is not set")
 			})
@@ -199,21 +199,21 @@ func validateGatedPods(fld validate.Field, rest, old *corev1.PodSpec) {
 		return
 	}
 	requireNarrowedNodeAffinity(fld.Child("affinity", "nodeAffinity"), now, before)
-	switch a := rest.Affinity; {
-	case a == nil:
+	switch affinity := rest.Affinity; {
+	case affinity == nil:
 		rest.Affinity = &corev1.Affinity{NodeAffinity: before}
-	case old.Affinity == nil && a.PodAffinity == nil && a.PodAntiAffinity == nil:
+	case old.Affinity == nil && affinity.PodAffinity == nil && affinity.PodAntiAffinity == nil:
 		rest.Affinity = nil
 	default:
-		a.NodeAffinity = before
+		affinity.NodeAffinity = before
 	}
 }
 
-func nodeAffinityOf(s *corev1.PodSpec) *corev1.NodeAffinity {
-	if s.Affinity == nil {
+func nodeAffinityOf(podSpec *corev1.PodSpec) *corev1.NodeAffinity {
+	if podSpec.Affinity == nil {
 		return nil
 	}
-	return s.Affinity.NodeAffinity
+	return podSpec.Affinity.NodeAffinity
 }
 
 // requireNarrowedNodeAffinity requires the existing terms, each with its existing requirements and
@@ -279,14 +279,14 @@ func (r *Rules) ValidateEphemeralContainers(fld validate.Field, pod, old *corev1
 
 // MergeMatchKeys adds requirements to the selectors of a new pod, from its own labels with the keys
 // in matchLabelKeys and mismatchLabelKeys (KEP-3633).
-func MergeMatchKeys(p *corev1.Pod) {
-	eachPodAffinityTerm(p.Spec.Affinity, func(podAffinityTerm *corev1.PodAffinityTerm) {
+func MergeMatchKeys(pod *corev1.Pod) {
+	eachPodAffinityTerm(pod.Spec.Affinity, func(podAffinityTerm *corev1.PodAffinityTerm) {
 		if podAffinityTerm.LabelSelector == nil {
 			return
 		}
 		add := func(keys []string, op metav1.LabelSelectorOperator) {
 			for _, key := range keys {
-				if value, ok := p.Labels[key]; ok {
+				if value, ok := pod.Labels[key]; ok {
 					podAffinityTerm.LabelSelector.MatchExpressions = append(podAffinityTerm.LabelSelector.MatchExpressions,
 						metav1.LabelSelectorRequirement{Key: key, Operator: op, Values: []string{value}})
 				}

@@ -24,24 +24,24 @@ func (c *check) validateVolumes(fld validate.Field, m *metav1.ObjectMeta) {
 	}
 	generatedClaims := validate.Set[string]{}
 	for i := range c.spec.Volumes {
-		if v := &c.spec.Volumes[i]; podName != "" && v.Ephemeral != nil {
-			generatedClaims.Add(podName + "-" + v.Name)
+		if volume := &c.spec.Volumes[i]; podName != "" && volume.Ephemeral != nil {
+			generatedClaims.Add(podName + "-" + volume.Name)
 		}
 	}
 	c.volumes = make(map[string]*corev1.VolumeSource, len(c.spec.Volumes))
 	names := validate.Set[string]{}
-	validate.Each(fld, "volumes", c.spec.Volumes, func(fld validate.Field, v *corev1.Volume) {
+	validate.Each(fld, "volumes", c.spec.Volumes, func(fld validate.Field, volume *corev1.Volume) {
 		before := fld.ErrorCount()
-		c.validateVolumeSource(fld, v, podName)
-		fld.CheckRequiredText("name", v.Name, validate.DNSLabel)
-		if names.Has(v.Name) {
-			fld.Duplicate("name", v.Name)
+		c.validateVolumeSource(fld, volume, podName)
+		fld.CheckRequiredText("name", volume.Name, validate.DNSLabel)
+		if names.Has(volume.Name) {
+			fld.Duplicate("name", volume.Name)
 		}
 		if fld.ErrorCount() == before {
-			names.Add(v.Name)
-			c.volumes[v.Name] = &v.VolumeSource
+			names.Add(volume.Name)
+			c.volumes[volume.Name] = &volume.VolumeSource
 		}
-		if claim := v.PersistentVolumeClaim; claim != nil && generatedClaims.Has(claim.ClaimName) {
+		if claim := volume.PersistentVolumeClaim; claim != nil && generatedClaims.Has(claim.ClaimName) {
 			fld.Child("persistentVolumeClaim").Invalid("claimName", claim.ClaimName,
 				"must not reference a PVC that gets created for an ephemeral volume")
 		}
@@ -52,54 +52,54 @@ func (c *check) validateVolumes(fld validate.Field, m *metav1.ObjectMeta) {
 // Kubernetes, some names in errors differ from those of the fields.
 func (c *check) validateVolumeSource(fld validate.Field, volume *corev1.Volume, podName string) {
 	union := fld.Union("may not specify more than 1 volume type")
-	validate.Member(union, "emptyDir", volume.EmptyDir, func(fld validate.Field, s *corev1.EmptyDirVolumeSource) {
-		fld.ForbidSet("sizeLimit", s.SizeLimit != nil && s.SizeLimit.Sign() < 0, "SizeLimit field must be a valid resource quantity")
+	validate.Member(union, "emptyDir", volume.EmptyDir, func(fld validate.Field, ephemeralVolumeSource *corev1.EmptyDirVolumeSource) {
+		fld.ForbidSet("sizeLimit", ephemeralVolumeSource.SizeLimit != nil && ephemeralVolumeSource.SizeLimit.Sign() < 0, "SizeLimit field must be a valid resource quantity")
 	})
 	validate.Member(union, "hostPath", volume.HostPath, ValidateHostPath)
-	validate.Member(union, "gitRepo", volume.GitRepo, func(fld validate.Field, s *corev1.GitRepoVolumeSource) {
-		fld.RequireSet("repository", s.Repository != "")
-		validateDescendingPath(fld, "directory", s.Directory)
+	validate.Member(union, "gitRepo", volume.GitRepo, func(fld validate.Field, ephemeralVolumeSource *corev1.GitRepoVolumeSource) {
+		fld.RequireSet("repository", ephemeralVolumeSource.Repository != "")
+		validateDescendingPath(fld, "directory", ephemeralVolumeSource.Directory)
 	})
 	addMemberAt(union, fld, "gcePersistentDisk", "persistentDisk", volume.GCEPersistentDisk, ValidateGCEDisk)
 	validate.Member(union, "awsElasticBlockStore", volume.AWSElasticBlockStore, ValidateAWSDisk)
-	validate.Member(union, "secret", volume.Secret, func(fld validate.Field, s *corev1.SecretVolumeSource) {
-		fld.RequireSet("secretName", s.SecretName != "")
-		validateFiles(fld, s.DefaultMode, s.Items)
+	validate.Member(union, "secret", volume.Secret, func(fld validate.Field, ephemeralVolumeSource *corev1.SecretVolumeSource) {
+		fld.RequireSet("secretName", ephemeralVolumeSource.SecretName != "")
+		validateFiles(fld, ephemeralVolumeSource.DefaultMode, ephemeralVolumeSource.Items)
 	})
 	validate.Member(union, "nfs", volume.NFS, ValidateNFS)
 	validate.Member(union, "iscsi", volume.ISCSI, validateISCSI)
-	if s := volume.ISCSI; s != nil {
-		ValidateISCSIPortalName(fld, "name", volume.Name, volume.Name, s.TargetPortal, s.InitiatorName)
+	if ephemeralVolumeSource := volume.ISCSI; ephemeralVolumeSource != nil {
+		ValidateISCSIPortalName(fld, "name", volume.Name, volume.Name, ephemeralVolumeSource.TargetPortal, ephemeralVolumeSource.InitiatorName)
 	}
-	validate.Member(union, "glusterfs", volume.Glusterfs, func(fld validate.Field, s *corev1.GlusterfsVolumeSource) {
-		fld.RequireSet("endpoints", s.EndpointsName != "")
-		fld.RequireSet("path", s.Path != "")
+	validate.Member(union, "glusterfs", volume.Glusterfs, func(fld validate.Field, ephemeralVolumeSource *corev1.GlusterfsVolumeSource) {
+		fld.RequireSet("endpoints", ephemeralVolumeSource.EndpointsName != "")
+		fld.RequireSet("path", ephemeralVolumeSource.Path != "")
 	})
 	validate.Member(union, "flocker", volume.Flocker, ValidateFlocker)
 	validate.Member(
 		union,
 		"persistentVolumeClaim",
 		volume.PersistentVolumeClaim,
-		func(fld validate.Field, s *corev1.PersistentVolumeClaimVolumeSource) {
-			fld.RequireSet("claimName", s.ClaimName != "")
+		func(fld validate.Field, ephemeralVolumeSource *corev1.PersistentVolumeClaimVolumeSource) {
+			fld.RequireSet("claimName", ephemeralVolumeSource.ClaimName != "")
 		},
 	)
-	validate.Member(union, "rbd", volume.RBD, func(fld validate.Field, s *corev1.RBDVolumeSource) {
-		fld.RequireSet("monitors", len(s.CephMonitors) > 0)
-		fld.RequireSet("image", s.RBDImage != "")
+	validate.Member(union, "rbd", volume.RBD, func(fld validate.Field, ephemeralVolumeSource *corev1.RBDVolumeSource) {
+		fld.RequireSet("monitors", len(ephemeralVolumeSource.CephMonitors) > 0)
+		fld.RequireSet("image", ephemeralVolumeSource.RBDImage != "")
 	})
-	validate.Member(union, "cinder", volume.Cinder, func(fld validate.Field, s *corev1.CinderVolumeSource) {
-		fld.RequireSet("volumeID", s.VolumeID != "")
-		validateSecretReference(fld, s.SecretRef)
+	validate.Member(union, "cinder", volume.Cinder, func(fld validate.Field, ephemeralVolumeSource *corev1.CinderVolumeSource) {
+		fld.RequireSet("volumeID", ephemeralVolumeSource.VolumeID != "")
+		validateSecretReference(fld, ephemeralVolumeSource.SecretRef)
 	})
-	addMemberAt(union, fld, "cephFS", "cephfs", volume.CephFS, func(fld validate.Field, s *corev1.CephFSVolumeSource) {
-		fld.RequireSet("monitors", len(s.Monitors) > 0)
+	addMemberAt(union, fld, "cephFS", "cephfs", volume.CephFS, func(fld validate.Field, ephemeralVolumeSource *corev1.CephFSVolumeSource) {
+		fld.RequireSet("monitors", len(ephemeralVolumeSource.Monitors) > 0)
 	})
 	validate.Member(union, "quobyte", volume.Quobyte, ValidateQuobyte)
-	addMemberAt(union, fld, "downwarAPI", "downwardAPI", volume.DownwardAPI, func(fld validate.Field, s *corev1.DownwardAPIVolumeSource) {
-		fld.CheckFileMode("defaultMode", s.DefaultMode)
-		for i := range s.Items {
-			validateDownwardFile(fld, &s.Items[i])
+	addMemberAt(union, fld, "downwarAPI", "downwardAPI", volume.DownwardAPI, func(fld validate.Field, ephemeralVolumeSource *corev1.DownwardAPIVolumeSource) {
+		fld.CheckFileMode("defaultMode", ephemeralVolumeSource.DefaultMode)
+		for i := range ephemeralVolumeSource.Items {
+			validateDownwardFile(fld, &ephemeralVolumeSource.Items[i])
 		}
 	})
 	validate.Member(union, "fc", volume.FC, ValidateFC)
@@ -107,45 +107,47 @@ func (c *check) validateVolumeSource(fld validate.Field, volume *corev1.Volume, 
 		union,
 		"flexVolume",
 		volume.FlexVolume,
-		func(fld validate.Field, s *corev1.FlexVolumeSource) { ValidateFlex(fld, s.Driver, s.Options) },
+		func(fld validate.Field, ephemeralVolumeSource *corev1.FlexVolumeSource) {
+			ValidateFlex(fld, ephemeralVolumeSource.Driver, ephemeralVolumeSource.Options)
+		},
 	)
-	validate.Member(union, "configMap", volume.ConfigMap, func(fld validate.Field, s *corev1.ConfigMapVolumeSource) {
-		fld.RequireSet("name", s.Name != "")
-		validateFiles(fld, s.DefaultMode, s.Items)
+	validate.Member(union, "configMap", volume.ConfigMap, func(fld validate.Field, ephemeralVolumeSource *corev1.ConfigMapVolumeSource) {
+		fld.RequireSet("name", ephemeralVolumeSource.Name != "")
+		validateFiles(fld, ephemeralVolumeSource.DefaultMode, ephemeralVolumeSource.Items)
 	})
-	validate.Member(union, "azureFile", volume.AzureFile, func(fld validate.Field, s *corev1.AzureFileVolumeSource) {
-		fld.RequireSet("secretName", s.SecretName != "")
-		fld.RequireSet("shareName", s.ShareName != "")
+	validate.Member(union, "azureFile", volume.AzureFile, func(fld validate.Field, ephemeralVolumeSource *corev1.AzureFileVolumeSource) {
+		fld.RequireSet("secretName", ephemeralVolumeSource.SecretName != "")
+		fld.RequireSet("shareName", ephemeralVolumeSource.ShareName != "")
 	})
-	validate.Member(union, "vsphereVolume", volume.VsphereVolume, func(fld validate.Field, s *corev1.VsphereVirtualDiskVolumeSource) {
-		fld.RequireSet("volumePath", s.VolumePath != "")
+	validate.Member(union, "vsphereVolume", volume.VsphereVolume, func(fld validate.Field, ephemeralVolumeSource *corev1.VsphereVirtualDiskVolumeSource) {
+		fld.RequireSet("volumePath", ephemeralVolumeSource.VolumePath != "")
 	})
 	validate.Member(
 		union,
 		"photonPersistentDisk",
 		volume.PhotonPersistentDisk,
-		func(fld validate.Field, s *corev1.PhotonPersistentDiskVolumeSource) {
-			fld.RequireSet("pdID", s.PdID != "")
+		func(fld validate.Field, ephemeralVolumeSource *corev1.PhotonPersistentDiskVolumeSource) {
+			fld.RequireSet("pdID", ephemeralVolumeSource.PdID != "")
 		},
 	)
-	validate.Member(union, "portworxVolume", volume.PortworxVolume, func(fld validate.Field, s *corev1.PortworxVolumeSource) {
-		fld.RequireSet("volumeID", s.VolumeID != "")
+	validate.Member(union, "portworxVolume", volume.PortworxVolume, func(fld validate.Field, ephemeralVolumeSource *corev1.PortworxVolumeSource) {
+		fld.RequireSet("volumeID", ephemeralVolumeSource.VolumeID != "")
 	})
 	validate.Member(union, "azureDisk", volume.AzureDisk, ValidateAzureDisk)
-	validate.Member(union, "storageos", volume.StorageOS, func(fld validate.Field, s *corev1.StorageOSVolumeSource) {
-		fld.CheckRequiredText("volumeName", s.VolumeName, validate.DNSLabel)
-		fld.CheckOptionalText("volumeNamespace", s.VolumeNamespace, validate.DNSLabel)
-		validateSecretReference(fld, s.SecretRef)
+	validate.Member(union, "storageos", volume.StorageOS, func(fld validate.Field, ephemeralVolumeSource *corev1.StorageOSVolumeSource) {
+		fld.CheckRequiredText("volumeName", ephemeralVolumeSource.VolumeName, validate.DNSLabel)
+		fld.CheckOptionalText("volumeNamespace", ephemeralVolumeSource.VolumeNamespace, validate.DNSLabel)
+		validateSecretReference(fld, ephemeralVolumeSource.SecretRef)
 	})
 	validate.Member(union, "projected", volume.Projected, c.validateProjectedVolume)
-	validate.Member(union, "scaleIO", volume.ScaleIO, func(fld validate.Field, s *corev1.ScaleIOVolumeSource) {
-		fld.RequireSet("gateway", s.Gateway != "")
-		fld.RequireSet("system", s.System != "")
-		fld.RequireSet("volumeName", s.VolumeName != "")
+	validate.Member(union, "scaleIO", volume.ScaleIO, func(fld validate.Field, ephemeralVolumeSource *corev1.ScaleIOVolumeSource) {
+		fld.RequireSet("gateway", ephemeralVolumeSource.Gateway != "")
+		fld.RequireSet("system", ephemeralVolumeSource.System != "")
+		fld.RequireSet("volumeName", ephemeralVolumeSource.VolumeName != "")
 	})
-	validate.Member(union, "csi", volume.CSI, func(fld validate.Field, s *corev1.CSIVolumeSource) {
-		ValidateCSIDriverName(fld, "driver", s.Driver)
-		if ref := s.NodePublishSecretRef; ref != nil {
+	validate.Member(union, "csi", volume.CSI, func(fld validate.Field, ephemeralVolumeSource *corev1.CSIVolumeSource) {
+		ValidateCSIDriverName(fld, "driver", ephemeralVolumeSource.Driver)
+		if ref := ephemeralVolumeSource.NodePublishSecretRef; ref != nil {
 			if ref.Name == "" {
 				fld.Child("nodePublishSecretRef").Required("name", "")
 			} else {
@@ -153,11 +155,11 @@ func (c *check) validateVolumeSource(fld validate.Field, volume *corev1.Volume, 
 			}
 		}
 	})
-	validate.Member(union, "ephemeral", volume.Ephemeral, func(path validate.Field, s *corev1.EphemeralVolumeSource) {
-		if s.VolumeClaimTemplate == nil {
+	validate.Member(union, "ephemeral", volume.Ephemeral, func(path validate.Field, ephemeralVolumeSource *corev1.EphemeralVolumeSource) {
+		if ephemeralVolumeSource.VolumeClaimTemplate == nil {
 			path.Required("volumeClaimTemplate", "")
 		} else {
-			validateClaimTemplate(path.Child("volumeClaimTemplate"), s.VolumeClaimTemplate)
+			validateClaimTemplate(path.Child("volumeClaimTemplate"), ephemeralVolumeSource.VolumeClaimTemplate)
 		}
 		if podName == "" || volume.Name == "" {
 			return
@@ -167,9 +169,9 @@ func (c *check) validateVolumeSource(fld validate.Field, volume *corev1.Volume, 
 			fld.Invalid("name", volume.Name, fmt.Sprintf("PVC name %q: %v", claim, msg))
 		}
 	})
-	validate.Member(union, "image", volume.Image, func(fld validate.Field, s *corev1.ImageVolumeSource) {
-		fld.RequireSet("reference", s.Reference != "" || !c.isPod)
-		validatePullPolicy(fld, "pullPolicy", s.PullPolicy)
+	validate.Member(union, "image", volume.Image, func(fld validate.Field, ephemeralVolumeSource *corev1.ImageVolumeSource) {
+		fld.RequireSet("reference", ephemeralVolumeSource.Reference != "" || !c.isPod)
+		validatePullPolicy(fld, "pullPolicy", ephemeralVolumeSource.PullPolicy)
 	})
 	union.RequireMember("must specify a volume type")
 }
@@ -191,13 +193,13 @@ func validateSecretReference(fld validate.Field, ref *corev1.LocalObjectReferenc
 }
 
 // ValidateHostPath validates a path on the node.
-func ValidateHostPath(fld validate.Field, s *corev1.HostPathVolumeSource) {
-	if s.Path == "" {
+func ValidateHostPath(fld validate.Field, hostPathVolumeSource *corev1.HostPathVolumeSource) {
+	if hostPathVolumeSource.Path == "" {
 		fld.Required("path", "")
 		return
 	}
-	ForbidBackstep(fld, "path", s.Path)
-	validate.OptionalOneOf(fld, "type", s.Type,
+	ForbidBackstep(fld, "path", hostPathVolumeSource.Path)
+	validate.OptionalOneOf(fld, "type", hostPathVolumeSource.Type,
 		corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
 		corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
 }
@@ -215,24 +217,24 @@ func ValidateAWSDisk(fld validate.Field, s *corev1.AWSElasticBlockStoreVolumeSou
 }
 
 // ValidateNFS validates a directory of an NFS server.
-func ValidateNFS(fld validate.Field, s *corev1.NFSVolumeSource) {
-	fld.RequireSet("server", s.Server != "")
-	fld.RequireSet("path", s.Path != "")
-	if !strings.HasPrefix(s.Path, "/") {
-		fld.Invalid("path", s.Path, "must be an absolute path")
+func ValidateNFS(fld validate.Field, nfsSource *corev1.NFSVolumeSource) {
+	fld.RequireSet("server", nfsSource.Server != "")
+	fld.RequireSet("path", nfsSource.Path != "")
+	if !strings.HasPrefix(nfsSource.Path, "/") {
+		fld.Invalid("path", nfsSource.Path, "must be an absolute path")
 	}
 }
 
 // ValidateFlocker requires exactly one of the two identifiers of a data set.
-func ValidateFlocker(fld validate.Field, s *corev1.FlockerVolumeSource) {
-	if s.DatasetName == "" && s.DatasetUUID == "" {
+func ValidateFlocker(fld validate.Field, flockerVolumeSource *corev1.FlockerVolumeSource) {
+	if flockerVolumeSource.DatasetName == "" && flockerVolumeSource.DatasetUUID == "" {
 		fld.Required("", "one of datasetName and datasetUUID is required")
 	}
-	if s.DatasetName != "" && s.DatasetUUID != "" {
+	if flockerVolumeSource.DatasetName != "" && flockerVolumeSource.DatasetUUID != "" {
 		fld.Invalid("", "resource", "datasetName and datasetUUID can not be specified simultaneously")
 	}
-	if strings.Contains(s.DatasetName, "/") {
-		fld.Invalid("datasetName", s.DatasetName, "must not contain '/'")
+	if strings.Contains(flockerVolumeSource.DatasetName, "/") {
+		fld.Invalid("datasetName", flockerVolumeSource.DatasetName, "must not contain '/'")
 	}
 }
 
@@ -255,18 +257,18 @@ func ValidateQuobyte(fld validate.Field, source *corev1.QuobyteVolumeSource) {
 }
 
 // ValidateFC requires exactly one of the two identifiers of a Fibre Channel target.
-func ValidateFC(fld validate.Field, s *corev1.FCVolumeSource) {
-	if len(s.TargetWWNs) == 0 && len(s.WWIDs) == 0 {
+func ValidateFC(fld validate.Field, fcSource *corev1.FCVolumeSource) {
+	if len(fcSource.TargetWWNs) == 0 && len(fcSource.WWIDs) == 0 {
 		fld.Required("targetWWNs", "must specify either targetWWNs or wwids, but not both")
 	}
-	if len(s.TargetWWNs) != 0 && len(s.WWIDs) != 0 {
-		fld.Invalid("targetWWNs", s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
+	if len(fcSource.TargetWWNs) != 0 && len(fcSource.WWIDs) != 0 {
+		fld.Invalid("targetWWNs", fcSource.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
 	}
-	if len(s.TargetWWNs) != 0 {
-		if s.Lun == nil {
+	if len(fcSource.TargetWWNs) != 0 {
+		if fcSource.Lun == nil {
 			fld.Required("lun", "lun is required if targetWWNs is specified")
 		} else {
-			fld.CheckOctet("lun", *s.Lun)
+			fld.CheckOctet("lun", *fcSource.Lun)
 		}
 	}
 }
@@ -337,13 +339,13 @@ func ValidateISCSIPortalName(fld validate.Field, field, value, volume, portal st
 }
 
 // validateISCSI validates an iSCSI target, which needs a secret for CHAP.
-func validateISCSI(fld validate.Field, s *corev1.ISCSIVolumeSource) {
+func validateISCSI(fld validate.Field, iscsiSource *corev1.ISCSIVolumeSource) {
 	const unknown = "must be valid format starting with iqn, eui, or naa"
-	fld.RequireSet("targetPortal", s.TargetPortal != "")
-	ValidateISCSIQualifiedName(fld, s.IQN, unknown)
-	fld.CheckOctet("lun", s.Lun)
-	fld.RequireSet("secretRef", s.SecretRef != nil || !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth)
-	ValidateISCSIInitiatorName(fld, s.InitiatorName, unknown)
+	fld.RequireSet("targetPortal", iscsiSource.TargetPortal != "")
+	ValidateISCSIQualifiedName(fld, iscsiSource.IQN, unknown)
+	fld.CheckOctet("lun", iscsiSource.Lun)
+	fld.RequireSet("secretRef", iscsiSource.SecretRef != nil || !iscsiSource.DiscoveryCHAPAuth && !iscsiSource.SessionCHAPAuth)
+	ValidateISCSIInitiatorName(fld, iscsiSource.InitiatorName, unknown)
 }
 
 // ValidateISCSIQualifiedName validates the name of a target. A name of an unknown type has the

@@ -98,16 +98,16 @@ var deprecatedLabels = map[string]string{
 func DeprecatedLabel(key string) string { return deprecatedLabels[key] }
 
 // SelectorWarnings returns the warnings about a node selector.
-func SelectorWarnings(path *field.Path, s *metav1.LabelSelector) (texts []string) {
-	if s == nil {
+func SelectorWarnings(path *field.Path, selector *metav1.LabelSelector) (texts []string) {
+	if selector == nil {
 		return nil
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
+	for _, key := range slices.Sorted(maps.Keys(selector.MatchLabels)) {
 		if msg := deprecatedLabels[key]; msg != "" {
 			texts = append(texts, fmt.Sprintf("%s: %s", path.Child("matchLabels").Child(key), msg))
 		}
 	}
-	for i, e := range s.MatchExpressions {
+	for i, e := range selector.MatchExpressions {
 		if msg := deprecatedLabels[e.Key]; msg != "" {
 			texts = append(texts, fmt.Sprintf("%s: %s", path.Child("matchExpressions").Index(i).Child("key"), msg))
 		}
@@ -233,14 +233,14 @@ func (w *warner) addIPWarning(path *field.Path, ip string) {
 }
 
 // StatusWarnings returns the warnings about the status of a pod.
-func StatusWarnings(p *corev1.Pod) []string {
+func StatusWarnings(pod *corev1.Pod) []string {
 	var w warner
 	path := field.NewPath("status")
-	for i := range p.Status.PodIPs {
-		w.addIPWarning(path.Child("podIPs").Index(i).Child("ip"), p.Status.PodIPs[i].IP)
+	for i := range pod.Status.PodIPs {
+		w.addIPWarning(path.Child("podIPs").Index(i).Child("ip"), pod.Status.PodIPs[i].IP)
 	}
-	for i := range p.Status.HostIPs {
-		w.addIPWarning(path.Child("hostIPs").Index(i).Child("ip"), p.Status.HostIPs[i].IP)
+	for i := range pod.Status.HostIPs {
+		w.addIPWarning(path.Child("hostIPs").Index(i).Child("ip"), pod.Status.HostIPs[i].IP)
 	}
 	return w.texts
 }
@@ -294,11 +294,11 @@ func (w *warner) addVolumeWarnings() {
 }
 
 // ClaimWarnings returns the warnings about the spec of a claim.
-func ClaimWarnings(path *field.Path, s *corev1.PersistentVolumeClaimSpec) []string {
+func ClaimWarnings(path *field.Path, spec *corev1.PersistentVolumeClaimSpec) []string {
 	var w warner
 	fldPath := path.Child("resources")
-	w.addFractionWarnings(fldPath.Child("requests"), s.Resources.Requests, corev1.ResourceStorage)
-	w.addFractionWarnings(fldPath.Child("limits"), s.Resources.Limits, corev1.ResourceStorage)
+	w.addFractionWarnings(fldPath.Child("requests"), spec.Resources.Requests, corev1.ResourceStorage)
+	w.addFractionWarnings(fldPath.Child("limits"), spec.Resources.Limits, corev1.ResourceStorage)
 	return w.texts
 }
 
@@ -349,11 +349,11 @@ func (w *warner) addContainerWarnings(path *field.Path, container *corev1.Contai
 		w.addFractionWarnings(path.Child("resources", "requests"), container.Resources.Requests, name)
 	}
 	seen := validate.Set[string]{}
-	for i, e := range container.Env {
-		ref := "$(" + e.Name + ")"
+	for i, variable := range container.Env {
+		ref := "$(" + variable.Name + ")"
 		// A value that refers to the previous one does not hide it.
-		if !seen.Add(e.Name) && (e.ValueFrom != nil || e.Value == ref || !strings.Contains(e.Value, ref)) {
-			w.warnf("%s: hides previous definition of %q, which may be dropped when using apply", path.Child("env").Index(i), e.Name)
+		if !seen.Add(variable.Name) && (variable.ValueFrom != nil || variable.Value == ref || !strings.Contains(variable.Value, ref)) {
+			w.warnf("%s: hides previous definition of %q, which may be dropped when using apply", path.Child("env").Index(i), variable.Name)
 		}
 	}
 }

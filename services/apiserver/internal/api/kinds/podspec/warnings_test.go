@@ -11,10 +11,10 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
 )
 
-// TestWarningsAreBounded checks that every pair of ports would cause a warning.
+// TestWarningsAreBounded checks the limit with a pod in which each pair of ports is worth a warning.
 func TestWarningsAreBounded(t *testing.T) {
-	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Ports: make([]corev1.ContainerPort, 50_000)}}}}
-	if n := len(podspec.Warnings(p)); n != 500 {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Ports: make([]corev1.ContainerPort, 50_000)}}}}
+	if n := len(podspec.Warnings(pod)); n != 500 {
 		t.Errorf("got %d warnings, want 500", n)
 	}
 }
@@ -59,28 +59,29 @@ func TestOverlappingFilesCauseWarnings(t *testing.T) {
 			`volume "v" (Projected): overlapping paths: "t" (ServiceAccountToken) with "t" (DownwardAPI)`,
 		}},
 	} {
-		p := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: test.volume}}}}
-		p.Name = "p"
-		if got := podspec.Warnings(p); !slices.Equal(got, test.want) {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: test.volume}}}}
+		pod.Name = "p"
+		if got := podspec.Warnings(pod); !slices.Equal(got, test.want) {
 			t.Errorf("got warnings\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 		}
 	}
 }
 
-// Comparing all pairs would take seconds.
+// TestManyFilesAreCompared checks that many files are compared fast: comparing all pairs would take
+// seconds.
 func TestManyFilesAreCompared(t *testing.T) {
 	var items []corev1.KeyToPath
 	for i := range 200_000 {
 		items = append(items, corev1.KeyToPath{Path: fmt.Sprintf("a/%d", i)})
 	}
 	items = append(items, corev1.KeyToPath{Path: "a"})
-	p := &corev1.Pod{
+	pod := &corev1.Pod{
 		Spec: corev1.PodSpec{
 			Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items}}}},
 		},
 	}
-	p.Name = "p"
-	if n := len(podspec.Warnings(p)); n != 500 {
+	pod.Name = "p"
+	if n := len(podspec.Warnings(pod)); n != 500 {
 		t.Errorf("got %d warnings, want 500", n)
 	}
 }

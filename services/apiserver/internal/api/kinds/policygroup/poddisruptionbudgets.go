@@ -76,33 +76,33 @@ func podDisruptionBudgets() *registry.Kind {
 const beta1Label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 
 // FromV1beta1 converts the selector of a budget of policy/v1beta1, which has the fields of v1.
-func FromV1beta1(b *policyv1.PodDisruptionBudget) {
-	if s := b.Spec.Selector; s != nil && len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
+func FromV1beta1(budget *policyv1.PodDisruptionBudget) {
+	if s := budget.Spec.Selector; s != nil && len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
 		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: beta1Label, Operator: metav1.LabelSelectorOpExists}}
 		return
 	}
-	removeBeta1Label(b)
+	removeBeta1Label(budget)
 }
 
 // removeBeta1Label removes expressions on beta1Label, unless the selector is the one that selects
 // no pods.
 func removeBeta1Label(b *policyv1.PodDisruptionBudget) {
-	s := b.Spec.Selector
-	if s == nil || selectsNoPods(s) {
+	selector := b.Spec.Selector
+	if selector == nil || selectsNoPods(selector) {
 		return
 	}
-	s.MatchExpressions = slices.DeleteFunc(
-		s.MatchExpressions,
+	selector.MatchExpressions = slices.DeleteFunc(
+		selector.MatchExpressions,
 		func(e metav1.LabelSelectorRequirement) bool { return e.Key == beta1Label },
 	)
 }
 
 // selectsNoPods reports whether a selector is the one that FromV1beta1 makes of an empty selector.
-func selectsNoPods(s *metav1.LabelSelector) bool {
-	if len(s.MatchLabels) > 0 || len(s.MatchExpressions) != 1 {
+func selectsNoPods(selector *metav1.LabelSelector) bool {
+	if len(selector.MatchLabels) > 0 || len(selector.MatchExpressions) != 1 {
 		return false
 	}
-	e := &s.MatchExpressions[0]
+	e := &selector.MatchExpressions[0]
 	return e.Key == beta1Label && e.Operator == metav1.LabelSelectorOpExists && len(e.Values) == 0
 }
 
@@ -141,9 +141,9 @@ func validateBudgetStatus(fld validate.Field, b, _ *policyv1.PodDisruptionBudget
 }
 
 // boundText returns the text of a bound, or N/A.
-func boundText(n *intstr.IntOrString) string {
-	if n == nil {
+func boundText(value *intstr.IntOrString) string {
+	if value == nil {
 		return "N/A"
 	}
-	return n.String()
+	return value.String()
 }

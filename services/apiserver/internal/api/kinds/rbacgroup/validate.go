@@ -45,17 +45,17 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) (errs field.Error
 
 func validateRole(r *rbacv1.Role) field.ErrorList { return validateRules(r.Rules, true) }
 
-func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
-	errs := validateRules(r.Rules, false)
-	if r.AggregationRule == nil {
+func validateClusterRole(clusterRole *rbacv1.ClusterRole) field.ErrorList {
+	errs := validateRules(clusterRole.Rules, false)
+	if clusterRole.AggregationRule == nil {
 		return errs
 	}
 	at := field.NewPath("aggregationRule", "clusterRoleSelectors")
-	if len(r.AggregationRule.ClusterRoleSelectors) == 0 {
+	if len(clusterRole.AggregationRule.ClusterRoleSelectors) == 0 {
 		return append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 	}
-	for i := range r.AggregationRule.ClusterRoleSelectors {
-		selector := &r.AggregationRule.ClusterRoleSelectors[i]
+	for i := range clusterRole.AggregationRule.ClusterRoleSelectors {
+		selector := &clusterRole.AggregationRule.ClusterRoleSelectors[i]
 		errs = append(
 			errs,
 			metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)

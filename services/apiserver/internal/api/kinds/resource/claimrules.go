@@ -54,13 +54,13 @@ func (compile compiler) validateClaimSpec(fld validate.Field, spec *resourcev1be
 }
 
 // validateConstraint requires an attribute that the devices of the requests must share.
-func (n requestNames) validateConstraint(fld validate.Field, c *resourcev1beta2.DeviceConstraint) {
-	n.validateReferences(fld, c.Requests)
-	if c.MatchAttribute == nil {
+func (n requestNames) validateConstraint(fld validate.Field, deviceConstraint *resourcev1beta2.DeviceConstraint) {
+	n.validateReferences(fld, deviceConstraint.Requests)
+	if deviceConstraint.MatchAttribute == nil {
 		fld.Required("matchAttribute", "")
 		return
 	}
-	name := string(*c.MatchAttribute)
+	name := string(*deviceConstraint.MatchAttribute)
 	validateQualifiedName(fld.Child("matchAttribute"), name)
 	if name != "" && !strings.Contains(name, "/") {
 		fld.Invalid("matchAttribute", name, "must include a domain")
@@ -112,35 +112,35 @@ func (compile compiler) validateRequest(fld validate.Field, deviceRequest *resou
 			func(r *resourcev1beta2.DeviceSubRequest) string { return r.Name },
 		)
 	default:
-		exactly, e := fld.Child("exactly"), deviceRequest.Exactly
-		exactly.CheckRequiredText("deviceClassName", e.DeviceClassName, validate.DNSSubdomain)
-		compile.validateSelectors(exactly, e.Selectors, stored)
-		validateAllocationMode(exactly, e.AllocationMode, e.Count)
-		validate.Each(exactly, "tolerations", e.Tolerations, validateToleration)
+		exactly, exactDeviceRequest := fld.Child("exactly"), deviceRequest.Exactly
+		exactly.CheckRequiredText("deviceClassName", exactDeviceRequest.DeviceClassName, validate.DNSSubdomain)
+		compile.validateSelectors(exactly, exactDeviceRequest.Selectors, stored)
+		validateAllocationMode(exactly, exactDeviceRequest.AllocationMode, exactDeviceRequest.Count)
+		validate.Each(exactly, "tolerations", exactDeviceRequest.Tolerations, validateToleration)
 	}
 }
 
-func (compile compiler) validateAlternative(fld validate.Field, r *resourcev1beta2.DeviceSubRequest, stored bool) {
-	fld.CheckText("name", r.Name, validate.DNSLabel)
-	fld.CheckRequiredText("deviceClassName", r.DeviceClassName, validate.DNSSubdomain)
-	compile.validateSelectors(fld, r.Selectors, stored)
-	validateAllocationMode(fld, r.AllocationMode, r.Count)
-	validate.Each(fld, "tolerations", r.Tolerations, validateToleration)
+func (compile compiler) validateAlternative(fld validate.Field, deviceSubRequest *resourcev1beta2.DeviceSubRequest, stored bool) {
+	fld.CheckText("name", deviceSubRequest.Name, validate.DNSLabel)
+	fld.CheckRequiredText("deviceClassName", deviceSubRequest.DeviceClassName, validate.DNSSubdomain)
+	compile.validateSelectors(fld, deviceSubRequest.Selectors, stored)
+	validateAllocationMode(fld, deviceSubRequest.AllocationMode, deviceSubRequest.Count)
+	validate.Each(fld, "tolerations", deviceSubRequest.Tolerations, validateToleration)
 }
 
 // validateClaimStatus validates a change of the status of a claim: the consumers, the states of the
 // devices and the allocation. An allocation may be removed, but not changed.
-func validateClaimStatus(fld validate.Field, c, old *resourcev1beta2.ResourceClaim) {
-	status, s := fld.Child("status"), &c.Status
+func validateClaimStatus(fld validate.Field, resourceClaim, old *resourcev1beta2.ResourceClaim) {
+	status, s := fld.Child("status"), &resourceClaim.Status
 	validateConsumers(status, s.ReservedFor)
 	validateDeviceStatuses(status, s)
-	forbidNewConsumers(status, c, old)
+	forbidNewConsumers(status, resourceClaim, old)
 	switch {
 	case s.Allocation == nil:
 	case old.Status.Allocation != nil:
 		status.CheckImmutable("allocation", s.Allocation, old.Status.Allocation)
 	default:
-		validateAllocation(status.Child("allocation"), s.Allocation, requestNamesOf(&c.Spec.Devices))
+		validateAllocation(status.Child("allocation"), s.Allocation, requestNamesOf(&resourceClaim.Spec.Devices))
 	}
 }
 
@@ -158,16 +158,16 @@ func validateConsumers(status validate.Field, consumers []resourcev1beta2.Resour
 
 // forbidNewConsumers rejects new consumers of a claim that is being deleted, and all consumers of a
 // claim that is not allocated.
-func forbidNewConsumers(status validate.Field, c, old *resourcev1beta2.ResourceClaim) {
-	now := c.Status.ReservedFor
+func forbidNewConsumers(status validate.Field, resourceClaim, old *resourcev1beta2.ResourceClaim) {
+	now := resourceClaim.Status.ReservedFor
 	if len(now) == 0 {
 		return
 	}
-	if c.Status.Allocation == nil {
+	if resourceClaim.Status.Allocation == nil {
 		status.Forbidden("reservedFor", "may not be specified when `allocated` is not set")
 		return
 	}
-	if c.DeletionTimestamp == nil {
+	if resourceClaim.DeletionTimestamp == nil {
 		return
 	}
 	before := validate.KeySet(
@@ -216,14 +216,14 @@ func validateDeviceStatuses(status validate.Field, s *resourcev1beta2.ResourceCl
 	})
 }
 
-func validateNetworkData(fld validate.Field, n *resourcev1beta2.NetworkDeviceData) {
-	fld.CheckMaxBytes("interfaceName", n.InterfaceName, resourcev1beta2.NetworkDeviceDataInterfaceNameMaxLength)
-	fld.CheckMaxBytes("hardwareAddress", n.HardwareAddress, resourcev1beta2.NetworkDeviceDataHardwareAddressMaxLength)
-	validate.Each(fld, "ips", n.IPs, func(fld validate.Field, ip *string) {
+func validateNetworkData(fld validate.Field, networkDeviceData *resourcev1beta2.NetworkDeviceData) {
+	fld.CheckMaxBytes("interfaceName", networkDeviceData.InterfaceName, resourcev1beta2.NetworkDeviceDataInterfaceNameMaxLength)
+	fld.CheckMaxBytes("hardwareAddress", networkDeviceData.HardwareAddress, resourcev1beta2.NetworkDeviceDataHardwareAddressMaxLength)
+	validate.Each(fld, "ips", networkDeviceData.IPs, func(fld validate.Field, ip *string) {
 		fld.Add(content.IsValidInterfaceAddress(fld.FieldPath(), *ip)...)
 	})
-	validate.MaxItems(fld, "ips", n.IPs, resourcev1beta2.NetworkDeviceDataMaxIPs)
-	requireUnique(fld, "ips", "", n.IPs, func(ip *string) string { return *ip })
+	validate.MaxItems(fld, "ips", networkDeviceData.IPs, resourcev1beta2.NetworkDeviceDataMaxIPs)
+	requireUnique(fld, "ips", "", networkDeviceData.IPs, func(ip *string) string { return *ip })
 }
 
 func validateDeviceID(fld validate.Field, driver, pool, device string) {

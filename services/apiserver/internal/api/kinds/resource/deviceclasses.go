@@ -20,57 +20,57 @@ import (
 )
 
 func deviceClasses(compile compiler) *registry.Kind {
-	k := declare.Kind[resourcev1beta1.DeviceClass, resourcev1beta1.DeviceClassList](&registry.Kind{
+	kind := declare.Kind[resourcev1beta1.DeviceClass, resourcev1beta1.DeviceClassList](&registry.Kind{
 		Names:        registry.Names{Group: group, Version: stored, Resource: "deviceclasses", Kind: "DeviceClass"},
 		Parts:        declare.SpecAccessors(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
 		Delete:       registry.Delete{ReturnObject: true},
 		Update:       registry.Update{Generation: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	})
-	declare.SetValidation(k, validateAsNewest[resourcev1beta1.DeviceClass](keepForm, compile.validateDeviceClass))
-	return k
+	declare.SetValidation(kind, validateAsNewest[resourcev1beta1.DeviceClass](keepForm, compile.validateDeviceClass))
+	return kind
 }
 
 // deviceClassesBeta2 declares the newest version of the kind, which has another Go type and the
 // same storage.
 func deviceClassesBeta2(compile compiler) *registry.Kind {
-	k := deviceClasses(compile)
-	k.Version = newest
-	k.New, k.NewList = declare.New[resourcev1beta2.DeviceClass], declare.New[resourcev1beta2.DeviceClassList]
-	k.Parts = declare.SpecAccessors(func(d *resourcev1beta2.DeviceClass) *resourcev1beta2.DeviceClassSpec { return &d.Spec })
-	k.Stored = storageFormOf[resourcev1beta1.DeviceClass, resourcev1beta2.DeviceClass]("deviceclasses", keepForm, keepForm)
-	declare.SetValidation(k, compile.validateDeviceClass)
-	return k
+	kind := deviceClasses(compile)
+	kind.Version = newest
+	kind.New, kind.NewList = declare.New[resourcev1beta2.DeviceClass], declare.New[resourcev1beta2.DeviceClassList]
+	kind.Parts = declare.SpecAccessors(func(d *resourcev1beta2.DeviceClass) *resourcev1beta2.DeviceClassSpec { return &d.Spec })
+	kind.Stored = storageFormOf[resourcev1beta1.DeviceClass, resourcev1beta2.DeviceClass]("deviceclasses", keepForm, keepForm)
+	declare.SetValidation(kind, compile.validateDeviceClass)
+	return kind
 }
 
 // The rules apply to objects in the newest version's form, regardless of the client's version, and
 // so do their messages.
 
 // validateDeviceClass validates a class. old is nil for a new one.
-func (compile compiler) validateDeviceClass(fld validate.Field, c, old *resourcev1beta2.DeviceClass) {
+func (compile compiler) validateDeviceClass(fld validate.Field, deviceClass, old *resourcev1beta2.DeviceClass) {
 	spec := fld.Child("spec")
 	compile.forObject().
-		validateSelectors(spec, c.Spec.Selectors, old != nil && validate.SemanticEqual(c.Spec.Selectors, old.Spec.Selectors))
-	validate.Each(spec, "config", c.Spec.Config, func(fld validate.Field, c *resourcev1beta2.DeviceClassConfiguration) {
-		validateConfig(fld, &c.DeviceConfiguration, false)
+		validateSelectors(spec, deviceClass.Spec.Selectors, old != nil && validate.SemanticEqual(deviceClass.Spec.Selectors, old.Spec.Selectors))
+	validate.Each(spec, "config", deviceClass.Spec.Config, func(fld validate.Field, deviceClass *resourcev1beta2.DeviceClassConfiguration) {
+		validateConfig(fld, &deviceClass.DeviceConfiguration, false)
 	})
-	validate.MaxItems(spec, "config", c.Spec.Config, resourcev1beta2.DeviceConfigMaxSize)
+	validate.MaxItems(spec, "config", deviceClass.Spec.Config, resourcev1beta2.DeviceConfigMaxSize)
 }
 
 // validateConfig validates the configuration of a driver. Stored parameters may be longer than new
 // ones.
-func validateConfig(fld validate.Field, c *resourcev1beta2.DeviceConfiguration, stored bool) {
-	if c.Opaque == nil {
+func validateConfig(fld validate.Field, deviceConfiguration *resourcev1beta2.DeviceConfiguration, stored bool) {
+	if deviceConfiguration.Opaque == nil {
 		fld.Required("opaque", "")
 		return
 	}
 	opaque := fld.Child("opaque")
-	podspec.ValidateCSIDriverName(opaque, "driver", c.Opaque.Driver)
+	podspec.ValidateCSIDriverName(opaque, "driver", deviceConfiguration.Opaque.Driver)
 	maximum := resourcev1beta2.OpaqueParametersMaxLength
 	if stored {
-		maximum = len(c.Opaque.Parameters.Raw)
+		maximum = len(deviceConfiguration.Opaque.Parameters.Raw)
 	}
-	validateJSON(opaque, "parameters", c.Opaque.Parameters, maximum)
+	validateJSON(opaque, "parameters", deviceConfiguration.Opaque.Parameters, maximum)
 }
 
 // validateJSON requires a JSON object.

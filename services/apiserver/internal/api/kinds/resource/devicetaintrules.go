@@ -41,18 +41,22 @@ func taintRuleColumns() []registry.Column {
 	doc := func(name string) string { return columns.Doc(resourcev1beta2.DeviceTaint{}, name) }
 	return []registry.Column{
 		columns.Name(),
-		columns.Text("Key", doc("key"), func(r *resourcev1alpha3.DeviceTaintRule) string { return r.Spec.Taint.Key }),
-		columns.Text("Value", doc("value"), func(r *resourcev1alpha3.DeviceTaintRule) string { return r.Spec.Taint.Value }),
+		columns.Text("Key", doc("key"), func(deviceTaintRule *resourcev1alpha3.DeviceTaintRule) string { return deviceTaintRule.Spec.Taint.Key }),
+		columns.Text("Value", doc("value"), func(deviceTaintRule *resourcev1alpha3.DeviceTaintRule) string {
+			return deviceTaintRule.Spec.Taint.Value
+		}),
 		columns.Text(
 			"Effect",
 			doc("effect"),
-			func(r *resourcev1alpha3.DeviceTaintRule) string { return string(r.Spec.Taint.Effect) },
+			func(deviceTaintRule *resourcev1alpha3.DeviceTaintRule) string {
+				return string(deviceTaintRule.Spec.Taint.Effect)
+			},
 		),
-		columns.New("TimeAdded", columns.String, "", doc("timeAdded"), 0, func(r *resourcev1alpha3.DeviceTaintRule) any {
-			if r.Spec.Taint.TimeAdded == nil {
+		columns.New("TimeAdded", columns.String, "", doc("timeAdded"), 0, func(deviceTaintRule *resourcev1alpha3.DeviceTaintRule) any {
+			if deviceTaintRule.Spec.Taint.TimeAdded == nil {
 				return ""
 			}
-			return columns.Since(*r.Spec.Taint.TimeAdded)
+			return columns.Since(*deviceTaintRule.Spec.Taint.TimeAdded)
 		}),
 		columns.Age(),
 	}
@@ -68,27 +72,27 @@ func defaultTime(added **metav1.Time) {
 // validateTaintRuleSpec validates a rule. old is nil for a new one. Unchanged selectors are not
 // validated again.
 func (compile compiler) validateTaintRuleSpec(fld validate.Field, spec, old *resourcev1alpha3.DeviceTaintRuleSpec) {
-	if d := spec.DeviceSelector; d != nil {
+	if deviceTaintSelector := spec.DeviceSelector; deviceTaintSelector != nil {
 		selector := fld.Child("deviceSelector")
-		if d.DeviceClassName != nil {
-			selector.CheckText("deviceClassName", *d.DeviceClassName, validate.DNSSubdomain)
+		if deviceTaintSelector.DeviceClassName != nil {
+			selector.CheckText("deviceClassName", *deviceTaintSelector.DeviceClassName, validate.DNSSubdomain)
 		}
-		if d.Driver != nil {
-			podspec.ValidateCSIDriverName(selector, "driver", *d.Driver)
+		if deviceTaintSelector.Driver != nil {
+			podspec.ValidateCSIDriverName(selector, "driver", *deviceTaintSelector.Driver)
 		}
-		if d.Pool != nil {
-			validatePoolName(selector, "pool", *d.Pool)
+		if deviceTaintSelector.Pool != nil {
+			validatePoolName(selector, "pool", *deviceTaintSelector.Pool)
 		}
-		if d.Device != nil {
-			selector.CheckText("device", *d.Device, validate.DNSLabel)
+		if deviceTaintSelector.Device != nil {
+			selector.CheckText("device", *deviceTaintSelector.Device, validate.DNSLabel)
 		}
-		selectors := make([]resourcev1beta2.DeviceSelector, len(d.Selectors))
-		for i := range d.Selectors {
-			if c := d.Selectors[i].CEL; c != nil {
+		selectors := make([]resourcev1beta2.DeviceSelector, len(deviceTaintSelector.Selectors))
+		for i := range deviceTaintSelector.Selectors {
+			if c := deviceTaintSelector.Selectors[i].CEL; c != nil {
 				selectors[i].CEL = &resourcev1beta2.CELDeviceSelector{Expression: c.Expression}
 			}
 		}
-		unchanged := old != nil && old.DeviceSelector != nil && validate.SemanticEqual(d.Selectors, old.DeviceSelector.Selectors)
+		unchanged := old != nil && old.DeviceSelector != nil && validate.SemanticEqual(deviceTaintSelector.Selectors, old.DeviceSelector.Selectors)
 		compile.forObject().validateSelectors(selector, selectors, unchanged)
 	}
 	t := &spec.Taint

@@ -22,26 +22,27 @@ type gates struct {
 	devices      bool // DRAResourceClaimDeviceStatus
 }
 
-func gatesOf(s registry.Settings) gates {
+func gatesOf(settings registry.Settings) gates {
 	return gates{
-		alternatives: s.Enabled(features.DRAPrioritizedList),
-		admin:        s.Enabled(features.DRAAdminAccess),
-		taints:       s.Enabled(features.DRADeviceTaints),
-		partitions:   s.Enabled(features.DRAPartitionableDevices),
-		devices:      s.Enabled(features.DRAResourceClaimDeviceStatus),
+		alternatives: settings.Enabled(features.DRAPrioritizedList),
+		admin:        settings.Enabled(features.DRAAdminAccess),
+		taints:       settings.Enabled(features.DRADeviceTaints),
+		partitions:   settings.Enabled(features.DRAPartitionableDevices),
+		devices:      settings.Enabled(features.DRAResourceClaimDeviceStatus),
 	}
 }
 
 // setPreparation sets the function of a kind that drops fields. old is nil for a new object.
-func setPreparation[T registry.Object](k *registry.Kind, drop func(obj, old T)) {
-	k.Create.Prepare = declare.Adapt(func(obj T) {
+func setPreparation[T registry.Object](kind *registry.Kind, drop func(obj, old T)) {
+	kind.Create.Prepare = declare.Adapt(func(obj T) {
 		var none T
 		drop(obj, none)
 	})
-	k.Update.Prepare = declare.AdaptUpdate(drop)
+	kind.Update.Prepare = declare.AdaptUpdate(drop)
 }
 
-// dropUnless clears a field in all elements of a list, unless it is enabled or any old element uses it.
+// dropUnless clears a field in all elements of a list, unless it is enabled or any old element uses
+// it.
 func dropUnless[T any](enabled bool, now, old []T, usesField func(*T) bool, clearField func(*T)) {
 	if enabled || slices.ContainsFunc(old, func(e T) bool { return usesField(&e) }) {
 		return
@@ -273,8 +274,8 @@ func freedDevices[R any](now, was []R, idOf func(*R) deviceID) validate.Set[devi
 	return removed
 }
 
-// keepDeviceStatuses returns the device statuses without those of removed devices, or nil if the statuses are
-// not enabled.
+// keepDeviceStatuses returns the device statuses without those of removed devices, or nil if the
+// statuses are not enabled.
 func keepDeviceStatuses[D any](enabled bool, devices []D, removed validate.Set[deviceID], idOf func(*D) deviceID) []D {
 	if enabled {
 		devices = slices.DeleteFunc(devices, func(d D) bool { return removed.Has(idOf(&d)) })

@@ -21,21 +21,21 @@ const (
 
 // Kinds returns the kinds of the group, ordered by version and resource.
 func Kinds(s registry.Settings) []*registry.Kind {
-	g := gatesOf(s)
+	gates := gatesOf(s)
 	compile := compiler(sync.OnceValues(newCompiler))
 	return []*registry.Kind{
 		deviceClassesBeta2(compile),
-		resourceClaimsBeta2(compile, g),
-		resourceClaimTemplatesBeta2(compile, g),
-		resourceSlicesBeta2(g),
+		resourceClaimsBeta2(compile, gates),
+		resourceClaimTemplatesBeta2(compile, gates),
+		resourceSlicesBeta2(gates),
 		deviceClasses(compile),
-		resourceClaims(compile, g),
-		resourceClaimTemplates(compile, g),
-		resourceSlices(g),
+		resourceClaims(compile, gates),
+		resourceClaimTemplates(compile, gates),
+		resourceSlices(gates),
 		declare.AdditionalVersion(alpha3, deviceClasses(compile)),
 		deviceTaintRules(compile),
-		declare.AdditionalVersion(alpha3, resourceClaims(compile, g)),
-		declare.AdditionalVersion(alpha3, resourceClaimTemplates(compile, g)),
-		resourceSlicesAlpha3(g),
+		declare.AdditionalVersion(alpha3, resourceClaims(compile, gates)),
+		declare.AdditionalVersion(alpha3, resourceClaimTemplates(compile, gates)),
+		resourceSlicesAlpha3(gates),
 	}
 }

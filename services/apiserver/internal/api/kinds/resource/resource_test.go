@@ -39,14 +39,15 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// TestVersionsHaveTheSameContent checks that conversion to another version and back keeps random objects as they are.
+// TestVersionsHaveTheSameContent checks that conversion to another version and back keeps random
+// objects as they are.
 func TestVersionsHaveTheSameContent(t *testing.T) {
 	kinds := map[string]map[string]*registry.Kind{}
-	for _, k := range resource.Kinds(registry.Settings{}) {
-		if kinds[k.Kind] == nil {
-			kinds[k.Kind] = map[string]*registry.Kind{}
+	for _, kind := range resource.Kinds(registry.Settings{}) {
+		if kinds[kind.Kind] == nil {
+			kinds[kind.Kind] = map[string]*registry.Kind{}
 		}
-		kinds[k.Kind][k.Version] = k
+		kinds[kind.Kind][kind.Version] = kind
 	}
 	if len(kinds) != 5 {
 		t.Errorf("got %d kinds, want 5", len(kinds))

@@ -19,22 +19,22 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		Parts: declare.SpecStatusAccessors(func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
 			return &r.Spec, &r.Status
 		}),
-		Default: declare.Adapt(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
+		Default: declare.Adapt(func(resourceClaim *resourcev1beta1.ResourceClaim) { defaultClaim(&resourceClaim.Spec) }),
 		Delete:  registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{
-			Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
-				return c.Status.Allocation != nil, len(c.Status.ReservedFor)
+			Columns: claimColumns(func(resourceClaim *resourcev1beta1.ResourceClaim) (bool, int) {
+				return resourceClaim.Status.Allocation != nil, len(resourceClaim.Status.ReservedFor)
 			}),
 		},
 		Subresources: []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatus,
 			validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, validateClaimStatus))},
 	})
-	setPreparation(kind, func(c, old *resourcev1beta1.ResourceClaim) {
+	setPreparation(kind, func(resourceClaim, old *resourcev1beta1.ResourceClaim) {
 		if old == nil {
 			old = &resourcev1beta1.ResourceClaim{}
 		}
 		g.withAdminAccess(grantsAdminAccess(old.Status.Allocation)).
-			dropClaimFields(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+			dropClaimFields(resourceClaim.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
 	declare.SetValidation(kind, validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, compile.validateClaim))
 	return kind
@@ -47,11 +47,11 @@ var claimToNewest = changeEach(nestExactly, "spec", "devices", "requests")
 var claimToStored = changeEach(unnest("exactly"), "spec", "devices", "requests")
 
 // validateClaim validates a claim. old is nil for a create.
-func (compile compiler) validateClaim(fld validate.Field, c, old *resourcev1beta2.ResourceClaim) {
+func (compile compiler) validateClaim(fld validate.Field, resourceClaim, old *resourcev1beta2.ResourceClaim) {
 	if old != nil {
-		fld.CheckImmutable("spec", c.Spec, old.Spec)
+		fld.CheckImmutable("spec", resourceClaim.Spec, old.Spec)
 	}
-	compile.validateClaimSpec(fld.Child("spec"), &c.Spec, old != nil)
+	compile.validateClaimSpec(fld.Child("spec"), &resourceClaim.Spec, old != nil)
 }
 
 // resourceClaimsBeta2 declares the newest version of ResourceClaim, v1beta2. Its Go type differs
@@ -68,47 +68,47 @@ func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 	)
 	kind.Stored = storageFormOf[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim](
 		"resourceclaims", claimToStored, claimToNewest)
-	kind.Default = declare.Adapt(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
-	setPreparation(kind, func(c, old *resourcev1beta2.ResourceClaim) {
+	kind.Default = declare.Adapt(func(resourceClaim *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&resourceClaim.Spec) })
+	setPreparation(kind, func(resourceClaim, old *resourcev1beta2.ResourceClaim) {
 		if old == nil {
 			old = &resourcev1beta2.ResourceClaim{}
 		}
 		g.withAdminAccess(grantsAdminAccessBeta2(old.Status.Allocation)).
-			dropClaimFieldsBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+			dropClaimFieldsBeta2(resourceClaim.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
 	declare.SetValidation(kind, compile.validateClaim)
 	kind.Subresources = []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatusBeta2, validateClaimStatus)}
-	kind.Presentation.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
-		return c.Status.Allocation != nil, len(c.Status.ReservedFor)
+	kind.Presentation.Columns = claimColumns(func(resourceClaim *resourcev1beta2.ResourceClaim) (bool, int) {
+		return resourceClaim.Status.Allocation != nil, len(resourceClaim.Status.ReservedFor)
 	})
 	return kind
 }
 
 func defaultClaim(s *resourcev1beta1.ResourceClaimSpec) {
 	for i := range s.Devices.Requests {
-		r := &s.Devices.Requests[i]
-		for j := range r.FirstAvailable {
-			defaultCount(&r.FirstAvailable[j].AllocationMode, &r.FirstAvailable[j].Count)
-			defaultOperators(r.FirstAvailable[j].Tolerations)
+		deviceRequest := &s.Devices.Requests[i]
+		for j := range deviceRequest.FirstAvailable {
+			defaultCount(&deviceRequest.FirstAvailable[j].AllocationMode, &deviceRequest.FirstAvailable[j].Count)
+			defaultOperators(deviceRequest.FirstAvailable[j].Tolerations)
 		}
-		if len(r.FirstAvailable) == 0 && r.DeviceClassName != "" {
-			defaultCount(&r.AllocationMode, &r.Count)
+		if len(deviceRequest.FirstAvailable) == 0 && deviceRequest.DeviceClassName != "" {
+			defaultCount(&deviceRequest.AllocationMode, &deviceRequest.Count)
 		}
-		defaultOperators(r.Tolerations)
+		defaultOperators(deviceRequest.Tolerations)
 	}
 }
 
 // defaultClaimBeta2 is defaultClaim for the newest version.
 func defaultClaimBeta2(s *resourcev1beta2.ResourceClaimSpec) {
 	for i := range s.Devices.Requests {
-		r := &s.Devices.Requests[i]
-		for j := range r.FirstAvailable {
-			defaultCount(&r.FirstAvailable[j].AllocationMode, &r.FirstAvailable[j].Count)
-			defaultOperatorsBeta2(r.FirstAvailable[j].Tolerations)
+		deviceRequest := &s.Devices.Requests[i]
+		for j := range deviceRequest.FirstAvailable {
+			defaultCount(&deviceRequest.FirstAvailable[j].AllocationMode, &deviceRequest.FirstAvailable[j].Count)
+			defaultOperatorsBeta2(deviceRequest.FirstAvailable[j].Tolerations)
 		}
-		if r.Exactly != nil {
-			defaultCount(&r.Exactly.AllocationMode, &r.Exactly.Count)
-			defaultOperatorsBeta2(r.Exactly.Tolerations)
+		if deviceRequest.Exactly != nil {
+			defaultCount(&deviceRequest.Exactly.AllocationMode, &deviceRequest.Exactly.Count)
+			defaultOperatorsBeta2(deviceRequest.Exactly.Tolerations)
 		}
 	}
 }

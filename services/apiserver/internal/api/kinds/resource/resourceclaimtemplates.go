@@ -17,15 +17,17 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 			Group: group, Version: stored, Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate",
 			Namespaced: true,
 		},
-		Default:      declare.Adapt(func(t *resourcev1beta1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) }),
+		Default: declare.Adapt(func(resourceClaimTemplate *resourcev1beta1.ResourceClaimTemplate) {
+			defaultClaim(&resourceClaimTemplate.Spec.Spec)
+		}),
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	})
-	setPreparation(kind, func(t, old *resourcev1beta1.ResourceClaimTemplate) {
+	setPreparation(kind, func(resourceClaimTemplate, old *resourcev1beta1.ResourceClaimTemplate) {
 		if old == nil { // a create
 			old = &resourcev1beta1.ResourceClaimTemplate{}
 		}
-		g.dropClaimFields(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
+		g.dropClaimFields(resourceClaimTemplate.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 	})
 	declare.SetValidation(kind, validateAsNewest[resourcev1beta1.ResourceClaimTemplate](templateToNewest, compile.validateTemplate))
 	return kind
@@ -42,15 +44,15 @@ var templateToNewest = changeEach(nestExactly, "spec", "spec", "devices", "reque
 var templateToStored = changeEach(unnest("exactly"), "spec", "spec", "devices", "requests")
 
 // validateTemplate validates a template. old is nil for a create.
-func (compile compiler) validateTemplate(fld validate.Field, t, old *resourcev1beta2.ResourceClaimTemplate) {
+func (compile compiler) validateTemplate(fld validate.Field, resourceClaimTemplate, old *resourcev1beta2.ResourceClaimTemplate) {
 	spec := fld.Child("spec")
 	if old != nil {
-		fld.CheckImmutable("spec", t.Spec, old.Spec)
+		fld.CheckImmutable("spec", resourceClaimTemplate.Spec, old.Spec)
 	}
 	meta := spec.Child("metadata")
-	meta.CheckAnnotations("annotations", t.Spec.Annotations)
-	meta.CheckLabels("labels", t.Spec.Labels)
-	compile.validateClaimSpec(spec.Child("spec"), &t.Spec.Spec, old != nil)
+	meta.CheckAnnotations("annotations", resourceClaimTemplate.Spec.Annotations)
+	meta.CheckLabels("labels", resourceClaimTemplate.Spec.Labels)
+	compile.validateClaimSpec(spec.Child("spec"), &resourceClaimTemplate.Spec.Spec, old != nil)
 }
 
 // resourceClaimTemplatesBeta2 declares the newest version of ResourceClaimTemplate, v1beta2. Its Go
@@ -62,12 +64,14 @@ func resourceClaimTemplatesBeta2(compile compiler, g gates) *registry.Kind {
 	kind.NewList = declare.New[resourcev1beta2.ResourceClaimTemplateList]
 	kind.Stored = storageFormOf[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate](
 		"resourceclaimtemplates", templateToStored, templateToNewest)
-	kind.Default = declare.Adapt(func(t *resourcev1beta2.ResourceClaimTemplate) { defaultClaimBeta2(&t.Spec.Spec) })
-	setPreparation(kind, func(t, old *resourcev1beta2.ResourceClaimTemplate) {
+	kind.Default = declare.Adapt(func(resourceClaimTemplate *resourcev1beta2.ResourceClaimTemplate) {
+		defaultClaimBeta2(&resourceClaimTemplate.Spec.Spec)
+	})
+	setPreparation(kind, func(resourceClaimTemplate, old *resourcev1beta2.ResourceClaimTemplate) {
 		if old == nil { // a create
 			old = &resourcev1beta2.ResourceClaimTemplate{}
 		}
-		g.dropClaimFieldsBeta2(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
+		g.dropClaimFieldsBeta2(resourceClaimTemplate.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 	})
 	declare.SetValidation(kind, compile.validateTemplate)
 	return kind

@@ -104,17 +104,17 @@ func validateSliceDevice(fld validate.Field, device *resourcev1beta2.Device) {
 }
 
 // validateAttribute requires exactly one value of an attribute.
-func validateAttribute(fld validate.Field, a *resourcev1beta2.DeviceAttribute) {
+func validateAttribute(fld validate.Field, deviceAttribute *resourcev1beta2.DeviceAttribute) {
 	set := 0
-	for _, is := range []bool{a.BoolValue != nil, a.IntValue != nil, a.StringValue != nil, a.VersionValue != nil} {
+	for _, is := range []bool{deviceAttribute.BoolValue != nil, deviceAttribute.IntValue != nil, deviceAttribute.StringValue != nil, deviceAttribute.VersionValue != nil} {
 		if is {
 			set++
 		}
 	}
-	if a.StringValue != nil {
-		fld.CheckMaxBytes("string", *a.StringValue, resourcev1beta2.DeviceAttributeMaxValueLength)
+	if deviceAttribute.StringValue != nil {
+		fld.CheckMaxBytes("string", *deviceAttribute.StringValue, resourcev1beta2.DeviceAttributeMaxValueLength)
 	}
-	if v := a.VersionValue; v != nil {
+	if v := deviceAttribute.VersionValue; v != nil {
 		fld.CheckText("version", *v, validate.SemanticVersion)
 		fld.CheckMaxBytes("version", *v, resourcev1beta2.DeviceAttributeMaxValueLength)
 	}

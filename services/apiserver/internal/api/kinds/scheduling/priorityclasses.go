@@ -58,28 +58,28 @@ const (
 	maxUserValue = 1_000_000_000
 )
 
-func validateClass(fld validate.Field, c *schedulingv1.PriorityClass) {
-	if strings.HasPrefix(c.Name, systemPrefix) {
-		fld.Child("metadata").ForbidSet("name", whyNotSystemClass(c) != "",
-			"priority class names with 'system-' prefix are reserved for system use only. error: "+whyNotSystemClass(c))
+func validateClass(fld validate.Field, priorityClass *schedulingv1.PriorityClass) {
+	if strings.HasPrefix(priorityClass.Name, systemPrefix) {
+		fld.Child("metadata").ForbidSet("name", whyNotSystemClass(priorityClass) != "",
+			"priority class names with 'system-' prefix are reserved for system use only. error: "+whyNotSystemClass(priorityClass))
 	} else {
-		fld.ForbidSet("value", c.Value > maxUserValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", maxUserValue))
+		fld.ForbidSet("value", priorityClass.Value > maxUserValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", maxUserValue))
 	}
-	if p := c.PreemptionPolicy; p != nil {
+	if p := priorityClass.PreemptionPolicy; p != nil {
 		validate.RequiredOneOf(fld, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 }
 
 // whyNotSystemClass returns why a class is not a system class, or "" if it is one.
-func whyNotSystemClass(c *schedulingv1.PriorityClass) string {
-	value, known := systemClasses[c.Name]
+func whyNotSystemClass(priorityClass *schedulingv1.PriorityClass) string {
+	value, known := systemClasses[priorityClass.Name]
 	switch {
 	case !known:
-		return c.Name + " is not a known system priority class"
-	case c.Value != value:
-		return fmt.Sprintf("value of %s PriorityClass must be %d", c.Name, value)
-	case c.GlobalDefault:
-		return fmt.Sprintf("globalDefault of %s PriorityClass must be false", c.Name)
+		return priorityClass.Name + " is not a known system priority class"
+	case priorityClass.Value != value:
+		return fmt.Sprintf("value of %s PriorityClass must be %d", priorityClass.Name, value)
+	case priorityClass.GlobalDefault:
+		return fmt.Sprintf("globalDefault of %s PriorityClass must be false", priorityClass.Name)
 	}
 	return ""
 }
@@ -88,14 +88,14 @@ func priorityClassColumns() []registry.Column {
 	doc := func(name string) string { return columns.Doc(schedulingv1.PriorityClass{}, name) }
 	return []registry.Column{
 		columns.Name(),
-		columns.Int("Value", doc("value"), func(c *schedulingv1.PriorityClass) int64 { return int64(c.Value) }),
-		columns.Bool("Global-Default", doc("globalDefault"), func(c *schedulingv1.PriorityClass) bool { return c.GlobalDefault }),
+		columns.Int("Value", doc("value"), func(priorityClass *schedulingv1.PriorityClass) int64 { return int64(priorityClass.Value) }),
+		columns.Bool("Global-Default", doc("globalDefault"), func(priorityClass *schedulingv1.PriorityClass) bool { return priorityClass.GlobalDefault }),
 		columns.Age(),
-		columns.Text("PreemptionPolicy", doc("preemptionPolicy"), func(c *schedulingv1.PriorityClass) string {
-			if c.PreemptionPolicy == nil {
+		columns.Text("PreemptionPolicy", doc("preemptionPolicy"), func(priorityClass *schedulingv1.PriorityClass) string {
+			if priorityClass.PreemptionPolicy == nil {
 				return ""
 			}
-			return string(*c.PreemptionPolicy)
+			return string(*priorityClass.PreemptionPolicy)
 		}),
 	}
 }

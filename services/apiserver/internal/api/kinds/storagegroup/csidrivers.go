@@ -19,9 +19,9 @@ func csiDrivers(mutableCount bool) *registry.Kind {
 		Names:   registry.Names{Group: group, Version: version, Resource: "csidrivers", Kind: "CSIDriver"},
 		Default: declare.Adapt(defaultCSIDriver),
 		Create: registry.Create{
-			Prepare: declare.Adapt(func(d *storagev1.CSIDriver) {
+			Prepare: declare.Adapt(func(csiDriver *storagev1.CSIDriver) {
 				if !mutableCount {
-					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
+					csiDriver.Spec.NodeAllocatableUpdatePeriodSeconds = nil
 				}
 			}),
 			Validate: declare.AdaptValidation(validateDriver),
@@ -30,18 +30,18 @@ func csiDrivers(mutableCount bool) *registry.Kind {
 			RequireResourceVersion: true,
 			// Prepare increments the generation itself, because Update.Generation would set it to 1
 			// at creation. As in Kubernetes, it starts at 0.
-			Prepare: declare.AdaptUpdate(func(d, old *storagev1.CSIDriver) {
+			Prepare: declare.AdaptUpdate(func(csiDriver, old *storagev1.CSIDriver) {
 				if !mutableCount && old.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
-					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
+					csiDriver.Spec.NodeAllocatableUpdatePeriodSeconds = nil
 				}
-				if !validate.SemanticEqual(d.Spec, old.Spec) {
-					d.Generation = old.Generation + 1
+				if !validate.SemanticEqual(csiDriver.Spec, old.Spec) {
+					csiDriver.Generation = old.Generation + 1
 				}
 			}),
-			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, d, old *storagev1.CSIDriver) {
-				validateDriver(fld, d)
-				fld.Child("spec").CheckImmutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
-				fld.Child("spec").CheckImmutable("volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, csiDriver, old *storagev1.CSIDriver) {
+				validateDriver(fld, csiDriver)
+				fld.Child("spec").CheckImmutable("attachedRequired", csiDriver.Spec.AttachRequired, old.Spec.AttachRequired)
+				fld.Child("spec").CheckImmutable("volumeLifecycleModes", csiDriver.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -50,15 +50,15 @@ func csiDrivers(mutableCount bool) *registry.Kind {
 }
 
 func defaultCSIDriver(d *storagev1.CSIDriver) {
-	s := &d.Spec
-	declare.SetDefaultPtr(&s.AttachRequired, true)
-	declare.SetDefaultPtr(&s.PodInfoOnMount, false)
-	declare.SetDefaultPtr(&s.StorageCapacity, false)
-	declare.SetDefaultPtr(&s.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
-	declare.SetDefaultPtr(&s.RequiresRepublish, false)
-	declare.SetDefaultPtr(&s.SELinuxMount, false)
-	if len(s.VolumeLifecycleModes) == 0 {
-		s.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+	spec := &d.Spec
+	declare.SetDefaultPtr(&spec.AttachRequired, true)
+	declare.SetDefaultPtr(&spec.PodInfoOnMount, false)
+	declare.SetDefaultPtr(&spec.StorageCapacity, false)
+	declare.SetDefaultPtr(&spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	declare.SetDefaultPtr(&spec.RequiresRepublish, false)
+	declare.SetDefaultPtr(&spec.SELinuxMount, false)
+	if len(spec.VolumeLifecycleModes) == 0 {
+		spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
 	}
 }
 
@@ -79,12 +79,12 @@ func validateDriver(fld validate.Field, d *storagev1.CSIDriver) {
 	validate.OptionalOneOf(spec, "fsGroupPolicy", csiDriverSpec.FSGroupPolicy,
 		storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	audiences := validate.Set[string]{}
-	validate.Each(spec, "tokenRequests", csiDriverSpec.TokenRequests, func(fld validate.Field, r *storagev1.TokenRequest) {
-		if !audiences.Add(r.Audience) {
-			fld.Duplicate("audience", r.Audience)
+	validate.Each(spec, "tokenRequests", csiDriverSpec.TokenRequests, func(fld validate.Field, tokenRequest *storagev1.TokenRequest) {
+		if !audiences.Add(tokenRequest.Audience) {
+			fld.Duplicate("audience", tokenRequest.Audience)
 			return // as Kubernetes, which reports no further error of a duplicate
 		}
-		switch lifetime := r.ExpirationSeconds; {
+		switch lifetime := tokenRequest.ExpirationSeconds; {
 		case lifetime == nil:
 		case *lifetime < minTokenSeconds:
 			fld.Invalid("expirationSeconds", *lifetime, "may not specify a duration less than 10 minutes")
@@ -126,12 +126,12 @@ func csiDriverColumns() []registry.Column {
 }
 
 // audiencesText returns the audiences of the token requests, or "<unset>" without the field.
-func audiencesText(d *storagev1.CSIDriver) string {
-	if d.Spec.TokenRequests == nil {
+func audiencesText(csiDriver *storagev1.CSIDriver) string {
+	if csiDriver.Spec.TokenRequests == nil {
 		return columns.Unset
 	}
-	audiences := make([]string, len(d.Spec.TokenRequests))
-	for i, r := range d.Spec.TokenRequests {
+	audiences := make([]string, len(csiDriver.Spec.TokenRequests))
+	for i, r := range csiDriver.Spec.TokenRequests {
 		audiences[i] = r.Audience
 	}
 	return strings.Join(audiences, ",")

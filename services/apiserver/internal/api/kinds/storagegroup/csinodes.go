@@ -73,14 +73,14 @@ func validateDrivers(fld validate.Field, n *storagev1.CSINode) {
 
 // forbidDriverChanges rejects changes of existing drivers. With mutableCount, their allocatable counts
 // may change.
-func forbidDriverChanges(fld validate.Field, n, old *storagev1.CSINode, mutableCount bool) {
-	indexByName := validate.KeyIndex(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
+func forbidDriverChanges(fld validate.Field, csiNode, old *storagev1.CSINode, mutableCount bool) {
+	indexByName := validate.KeyIndex(csiNode.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
 	for _, oldDriver := range old.Spec.Drivers {
 		i, exists := indexByName[oldDriver.Name]
 		if !exists {
 			continue
 		}
-		driver := n.Spec.Drivers[i]
+		driver := csiNode.Spec.Drivers[i]
 		if mutableCount {
 			driver.Allocatable = nil
 			oldDriver.Allocatable = nil

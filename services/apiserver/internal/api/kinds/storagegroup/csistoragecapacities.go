@@ -36,10 +36,10 @@ func csiStorageCapacities() *registry.Kind {
 }
 
 // validateStorageCapacity validates a capacity. old is nil at creation.
-func validateStorageCapacity(fld validate.Field, c, old *storagev1.CSIStorageCapacity) {
-	fld.CheckSelector("nodeTopology", c.NodeTopology, old != nil && validate.HasInvalidLabelValue(old.NodeTopology))
-	fld.CheckText("storageClassName", c.StorageClassName, validate.DNSSubdomain)
-	if c.Capacity != nil {
-		fld.CheckNonNegativeQuantity("capacity", *c.Capacity)
+func validateStorageCapacity(fld validate.Field, csiStorageCapacity, old *storagev1.CSIStorageCapacity) {
+	fld.CheckSelector("nodeTopology", csiStorageCapacity.NodeTopology, old != nil && validate.HasInvalidLabelValue(old.NodeTopology))
+	fld.CheckText("storageClassName", csiStorageCapacity.StorageClassName, validate.DNSSubdomain)
+	if csiStorageCapacity.Capacity != nil {
+		fld.CheckNonNegativeQuantity("capacity", *csiStorageCapacity.Capacity)
 	}
 }

@@ -31,13 +31,13 @@ func storageClasses() *registry.Kind {
 		},
 		Update: registry.Update{
 			Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
-			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1.StorageClass) {
-				validateStorageClass(fld, c)
-				fld.ForbidSet("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
-				fld.ForbidSet("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
-				fld.ForbidSet("reclaimPolicy", !validate.SemanticEqual(c.ReclaimPolicy, old.ReclaimPolicy),
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, storageClass, old *storagev1.StorageClass) {
+				validateStorageClass(fld, storageClass)
+				fld.ForbidSet("parameters", !validate.SemanticEqual(storageClass.Parameters, old.Parameters), "updates to parameters are forbidden.")
+				fld.ForbidSet("provisioner", storageClass.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
+				fld.ForbidSet("reclaimPolicy", !validate.SemanticEqual(storageClass.ReclaimPolicy, old.ReclaimPolicy),
 					"updates to reclaimPolicy are forbidden.")
-				fld.CheckImmutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
+				fld.CheckImmutable("volumeBindingMode", storageClass.VolumeBindingMode, old.VolumeBindingMode)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -57,16 +57,16 @@ const (
 )
 
 // validateStorageClass validates a new or changed class.
-func validateStorageClass(fld validate.Field, c *storagev1.StorageClass) {
-	fld.CheckRequiredText("provisioner", strings.ToLower(c.Provisioner), validate.QualifiedName)
-	validateParameters(fld, "parameters", c.Parameters)
-	if p := c.ReclaimPolicy; p != nil && *p != "" {
+func validateStorageClass(fld validate.Field, storageClass *storagev1.StorageClass) {
+	fld.CheckRequiredText("provisioner", strings.ToLower(storageClass.Provisioner), validate.QualifiedName)
+	validateParameters(fld, "parameters", storageClass.Parameters)
+	if p := storageClass.ReclaimPolicy; p != nil && *p != "" {
 		validate.OneOf(fld, "reclaimPolicy", *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
 	}
-	fld.RequireSet("volumeBindingMode", c.VolumeBindingMode != nil)
-	validate.OptionalOneOf(fld, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate,
+	fld.RequireSet("volumeBindingMode", storageClass.VolumeBindingMode != nil)
+	validate.OptionalOneOf(fld, "volumeBindingMode", storageClass.VolumeBindingMode, storagev1.VolumeBindingImmediate,
 		storagev1.VolumeBindingWaitForFirstConsumer)
-	validateTopologies(fld, c.AllowedTopologies)
+	validateTopologies(fld, storageClass.AllowedTopologies)
 }
 
 // validateParameters validates the parameters of a driver.
@@ -96,12 +96,12 @@ const maxDuplicateErrors = 2000
 // counts as equal to every term.
 func validateTopologies(fld validate.Field, terms []corev1.TopologySelectorTerm) {
 	seen, errorsLeft := map[string]int{"": len(terms)}, maxDuplicateErrors
-	validate.Each(fld, "allowedTopologies", terms, func(fld validate.Field, t *corev1.TopologySelectorTerm) {
+	validate.Each(fld, "allowedTopologies", terms, func(fld validate.Field, topologySelectorTerm *corev1.TopologySelectorTerm) {
 		valuesByKey := map[string][]string{}
 		validate.Each(
 			fld,
 			"matchLabelExpressions",
-			t.MatchLabelExpressions,
+			topologySelectorTerm.MatchLabelExpressions,
 			func(fld validate.Field, requirement *corev1.TopologySelectorLabelRequirement) {
 				fld.RequireSet("values", len(requirement.Values) > 0)
 				values := validate.Set[string]{}
@@ -131,11 +131,11 @@ func validateTopologies(fld validate.Field, terms []corev1.TopologySelectorTerm)
 // topologyKey returns equal texts for equal topologies, and "" for an empty one. The values of each
 // key are sorted.
 func topologyKey(valuesByKey map[string][]string) string {
-	var b strings.Builder
+	var builder strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(valuesByKey)) {
-		fmt.Fprintf(&b, "%q%q", key, valuesByKey[key])
+		fmt.Fprintf(&builder, "%q%q", key, valuesByKey[key])
 	}
-	return b.String()
+	return builder.String()
 }
 
 // storageClassWarnings returns warnings about deprecated node labels in the topologies.
@@ -154,30 +154,30 @@ func storageClassWarnings(c *storagev1.StorageClass) (texts []string) {
 func storageClassColumns() []registry.Column {
 	doc := func(name string) string { return columns.Doc(storagev1.StorageClass{}, name) }
 	name := columns.Name()
-	name.Cell = func(o registry.Object) any {
-		if isDefaultClass(o) {
-			return o.GetName() + " (default)"
+	name.Cell = func(obj registry.Object) any {
+		if isDefaultClass(obj) {
+			return obj.GetName() + " (default)"
 		}
-		return o.GetName()
+		return obj.GetName()
 	}
 	return []registry.Column{
 		name,
-		columns.Text("Provisioner", doc("provisioner"), func(c *storagev1.StorageClass) string { return c.Provisioner }),
-		columns.Text("ReclaimPolicy", doc("reclaimPolicy"), func(c *storagev1.StorageClass) string {
-			if c.ReclaimPolicy == nil {
+		columns.Text("Provisioner", doc("provisioner"), func(storageClass *storagev1.StorageClass) string { return storageClass.Provisioner }),
+		columns.Text("ReclaimPolicy", doc("reclaimPolicy"), func(storageClass *storagev1.StorageClass) string {
+			if storageClass.ReclaimPolicy == nil {
 				return string(corev1.PersistentVolumeReclaimDelete)
 			}
-			return string(*c.ReclaimPolicy)
+			return string(*storageClass.ReclaimPolicy)
 		}),
-		columns.Text("VolumeBindingMode", doc("volumeBindingMode"), func(c *storagev1.StorageClass) string {
-			if c.VolumeBindingMode == nil {
+		columns.Text("VolumeBindingMode", doc("volumeBindingMode"), func(storageClass *storagev1.StorageClass) string {
+			if storageClass.VolumeBindingMode == nil {
 				return string(storagev1.VolumeBindingImmediate)
 			}
-			return string(*c.VolumeBindingMode)
+			return string(*storageClass.VolumeBindingMode)
 		}),
 		// A boolean in a column of type string, as in Kubernetes.
-		columns.New("AllowVolumeExpansion", columns.String, "", doc("allowVolumeExpansion"), 0, func(c *storagev1.StorageClass) any {
-			return ptr.Deref(c.AllowVolumeExpansion, false)
+		columns.New("AllowVolumeExpansion", columns.String, "", doc("allowVolumeExpansion"), 0, func(storageClass *storagev1.StorageClass) any {
+			return ptr.Deref(storageClass.AllowVolumeExpansion, false)
 		}),
 		columns.Age(),
 	}

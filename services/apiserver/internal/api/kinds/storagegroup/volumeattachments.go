@@ -15,9 +15,9 @@ import (
 // volumeAttachments declares the cluster-scoped kind VolumeAttachment. mutableCount is the feature
 // gate MutableCSINodeAllocatableCount. Without it, new error codes are dropped from the status.
 func volumeAttachments(mutableCount bool) *registry.Kind {
-	validateUpdate := func(fld validate.Field, a, old *storagev1.VolumeAttachment) {
-		fld.RecordTwice(func() { validateAttachment(fld, a) })
-		fld.CheckImmutable("spec", a.Spec, old.Spec)
+	validateUpdate := func(fld validate.Field, volumeAttachment, old *storagev1.VolumeAttachment) {
+		fld.RecordTwice(func() { validateAttachment(fld, volumeAttachment) })
+		fld.CheckImmutable("spec", volumeAttachment.Spec, old.Spec)
 	}
 	return declare.Kind[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](&registry.Kind{
 		Names: registry.Names{Group: group, Version: version, Resource: "volumeattachments", Kind: "VolumeAttachment"},
@@ -27,9 +27,9 @@ func volumeAttachments(mutableCount bool) *registry.Kind {
 		Default:        declare.Adapt(defaultAttachment),
 		DefaultedRules: volume.SourceDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, a *storagev1.VolumeAttachment) {
-				validateAttachment(fld, a)
-				validateNewAttachment(fld, a)
+			Validate: declare.AdaptValidation(func(fld validate.Field, volumeAttachment *storagev1.VolumeAttachment) {
+				validateAttachment(fld, volumeAttachment)
+				validateNewAttachment(fld, volumeAttachment)
 			}),
 		},
 		Update: registry.Update{
@@ -41,12 +41,12 @@ func volumeAttachments(mutableCount bool) *registry.Kind {
 		Presentation: registry.Presentation{Columns: volumeAttachmentColumns()},
 		Subresources: []registry.Subresource{
 			declare.WithValidationOrder(
-				declare.WithResetFields(declare.ValidatedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
-					a.Spec = old.Spec
-					declare.ResetMetaForStatus(a, old)
+				declare.WithResetFields(declare.ValidatedView("status", "VolumeAttachment", func(volumeAttachment, old *storagev1.VolumeAttachment) {
+					volumeAttachment.Spec = old.Spec
+					declare.ResetMetaForStatus(volumeAttachment, old)
 					if !mutableCount {
-						dropCode(a.Status.AttachError, old.Status.AttachError)
-						dropCode(a.Status.DetachError, old.Status.DetachError)
+						dropCode(volumeAttachment.Status.AttachError, old.Status.AttachError)
+						dropCode(volumeAttachment.Status.DetachError, old.Status.DetachError)
 					}
 				}, validateUpdate), "metadata", "spec"),
 				registry.MetaRules,
@@ -135,24 +135,24 @@ func volumeAttachmentColumns() []registry.Column {
 			"name",
 			spec("attacher"),
 			0,
-			func(a *storagev1.VolumeAttachment) any { return a.Spec.Attacher },
+			func(volumeAttachment *storagev1.VolumeAttachment) any { return volumeAttachment.Spec.Attacher },
 		),
 		columns.Text(
 			"PV",
 			columns.Doc(storagev1.VolumeAttachmentSource{}, "persistentVolumeName"),
-			func(a *storagev1.VolumeAttachment) string {
-				if a.Spec.Source.PersistentVolumeName == nil {
+			func(volumeAttachment *storagev1.VolumeAttachment) string {
+				if volumeAttachment.Spec.Source.PersistentVolumeName == nil {
 					return ""
 				}
-				return *a.Spec.Source.PersistentVolumeName
+				return *volumeAttachment.Spec.Source.PersistentVolumeName
 			},
 		),
-		columns.Text("Node", spec("nodeName"), func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
+		columns.Text("Node", spec("nodeName"), func(volumeAttachment *storagev1.VolumeAttachment) string { return volumeAttachment.Spec.NodeName }),
 		columns.Bool(
 			"Attached",
 			columns.Doc(storagev1.VolumeAttachmentStatus{}, "attached"),
-			func(a *storagev1.VolumeAttachment) bool {
-				return a.Status.Attached
+			func(volumeAttachment *storagev1.VolumeAttachment) bool {
+				return volumeAttachment.Status.Attached
 			},
 		),
 		columns.Age(),

@@ -125,16 +125,16 @@ func validateProgress(fld validate.Field, migration, old *storagemigrationv1alph
 func validateCondition(fld validate.Field, conditions []storagemigrationv1alpha1.MigrationCondition) {
 	seen := validate.Set[storagemigrationv1alpha1.MigrationConditionType]{}
 	for i := range conditions {
-		c, each := &conditions[i], fld.Index("", i)
-		if !seen.Add(c.Type) {
-			each.Duplicate("type", c.Type)
+		migrationCondition, each := &conditions[i], fld.Index("", i)
+		if !seen.Add(migrationCondition.Type) {
+			each.Duplicate("type", migrationCondition.Type)
 		}
 		one := []metav1.Condition{{
-			Type:               string(c.Type),
-			Status:             metav1.ConditionStatus(c.Status),
-			LastTransitionTime: c.LastUpdateTime,
-			Reason:             c.Reason,
-			Message:            c.Message,
+			Type:               string(migrationCondition.Type),
+			Status:             metav1.ConditionStatus(migrationCondition.Status),
+			LastTransitionTime: migrationCondition.LastUpdateTime,
+			Reason:             migrationCondition.Reason,
+			Message:            migrationCondition.Message,
 		}}
 		for _, err := range validate.Check(func(fld validate.Field) { fld.CheckConditions("c", one) }) {
 			err.Field = each.FieldPath().String() + strings.TrimPrefix(err.Field, "c[0]")

@@ -8,17 +8,17 @@ import (
 )
 
 // DefaultSource sets the defaults of the source of a persistent volume.
-func DefaultSource(s *corev1.PersistentVolumeSource) {
-	poddefaults.HostPath(s.HostPath)
-	poddefaults.AzureDisk(s.AzureDisk)
-	if s := s.ISCSI; s != nil {
-		poddefaults.ISCSI(&s.ISCSIInterface)
+func DefaultSource(persistentVolumeSource *corev1.PersistentVolumeSource) {
+	poddefaults.HostPath(persistentVolumeSource.HostPath)
+	poddefaults.AzureDisk(persistentVolumeSource.AzureDisk)
+	if persistentVolumeSource := persistentVolumeSource.ISCSI; persistentVolumeSource != nil {
+		poddefaults.ISCSI(&persistentVolumeSource.ISCSIInterface)
 	}
-	if s := s.RBD; s != nil {
-		poddefaults.RBD(&s.RBDPool, &s.RadosUser, &s.Keyring)
+	if persistentVolumeSource := persistentVolumeSource.RBD; persistentVolumeSource != nil {
+		poddefaults.RBD(&persistentVolumeSource.RBDPool, &persistentVolumeSource.RadosUser, &persistentVolumeSource.Keyring)
 	}
-	if s := s.ScaleIO; s != nil {
-		poddefaults.ScaleIO(&s.StorageMode, &s.FSType)
+	if persistentVolumeSource := persistentVolumeSource.ScaleIO; persistentVolumeSource != nil {
+		poddefaults.ScaleIO(&persistentVolumeSource.StorageMode, &persistentVolumeSource.FSType)
 	}
 }
 

@@ -17,12 +17,12 @@ func ValidateSpec(fld validate.Field, name string, spec *corev1.PersistentVolume
 	validateCapacity(fld, spec.Capacity)
 	validate.OptionalOneOf(fld, "persistentVolumeReclaimPolicy", nilIfEmpty(&spec.PersistentVolumeReclaimPolicy),
 		corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
-	validate.Optional(fld, "nodeAffinity", spec.NodeAffinity, func(fld validate.Field, a *corev1.VolumeNodeAffinity) {
-		if a.Required == nil {
+	validate.Optional(fld, "nodeAffinity", spec.NodeAffinity, func(fld validate.Field, volumeNodeAffinity *corev1.VolumeNodeAffinity) {
+		if volumeNodeAffinity.Required == nil {
 			fld.Required("required", "must specify required node constraints")
 			return
 		}
-		podspec.ValidateNodeSelector(fld.Child("required"), a.Required, false)
+		podspec.ValidateNodeSelector(fld.Child("required"), volumeNodeAffinity.Required, false)
 	})
 	validateSource(fld, name, &spec.PersistentVolumeSource, spec.NodeAffinity != nil)
 	if spec.HostPath != nil && path.Clean(spec.HostPath.Path) == "/" &&

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestFactsAreKnown checks one example of each sort of fact in the embedded file.
-func TestFactsAreKnown(t *testing.T) {
+// TestFactsOfEverySortAreRead checks an example of each sort of fact in the embedded file.
+func TestFactsOfEverySortAreRead(t *testing.T) {
 	facts, err := Read()
 	if err != nil {
 		t.Fatal(err)
@@ -26,11 +26,11 @@ func TestFactsAreKnown(t *testing.T) {
 	if kind := facts.Type("k8s.io/api/core/v1.AzureDiskVolumeSource").Field("kind"); kind.Default != "Shared" {
 		t.Errorf("got constant %v, want %q", kind.Default, "Shared")
 	}
-	if u := facts.Type("k8s.io/api/flowcontrol/v1.Subject").Union; len(u) != 1 {
-		t.Errorf("got union %v, want one", u)
+	if union := facts.Type("k8s.io/api/flowcontrol/v1.Subject").Union; len(union) != 1 {
+		t.Errorf("got union %v, want one", union)
 	}
-	if q := facts.Type("k8s.io/apimachinery/pkg/api/resource.Quantity"); q.Doc == nil || !strings.Contains(*q.Doc, "fixed-point") {
-		t.Errorf("Quantity: got description %v, want one that contains \"fixed-point\"", q.Doc)
+	if quantity := facts.Type("k8s.io/apimachinery/pkg/api/resource.Quantity"); quantity.Doc == nil || !strings.Contains(*quantity.Doc, "fixed-point") {
+		t.Errorf("Quantity: got description %v, want one that contains \"fixed-point\"", quantity.Doc)
 	}
 	protocols := facts.Enum("k8s.io/api/core/v1.Protocol")
 	if len(protocols) != 3 || protocols[0] != (Value{"SCTP", "is the SCTP protocol."}) {
@@ -41,10 +41,10 @@ func TestFactsAreKnown(t *testing.T) {
 	}
 }
 
-// TestDamagedFacts checks that each kind of invalid line is rejected.
-func TestDamagedFacts(t *testing.T) {
+// TestCorruptFactsAreRejected checks that each kind of invalid line is rejected.
+func TestCorruptFactsAreRejected(t *testing.T) {
 	for name, text := range map[string]string{
-		"a word alone":                       "type\n",
+		"a single word":                      "type\n",
 		"an unknown line":                    "class\tx\n",
 		"a value without enum":               "value\ta\tb\n",
 		"a value without description":        "enum\tx\nvalue\ta\n",

@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 )
 
-// TestPullPolicy checks the default pull policy of images with and without tags.
-func TestPullPolicy(t *testing.T) {
+// TestDefaultPullPolicyFollowsTag checks the default pull policy of images with and without tags.
+func TestDefaultPullPolicyFollowsTag(t *testing.T) {
 	digest := "@sha256:" + strings.Repeat("0123456789abcdef", 4)
 	for image, want := range map[string]corev1.PullPolicy{
 		"nginx":                                corev1.PullAlways,
@@ -52,9 +52,9 @@ func TestPullPolicy(t *testing.T) {
 		"localhost/" + strings.Repeat("a", 255):       corev1.PullAlways,
 		"index.docker.io/" + strings.Repeat("a", 248): corev1.PullIfNotPresent,
 	} {
-		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
-		poddefaults.Pod(p)
-		if got := p.Spec.Containers[0].ImagePullPolicy; got != want {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
+		poddefaults.Pod(pod)
+		if got := pod.Spec.Containers[0].ImagePullPolicy; got != want {
 			t.Errorf("%q: got %s, want %s", image, got, want)
 		}
 	}

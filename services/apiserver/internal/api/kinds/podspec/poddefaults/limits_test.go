@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestManyLimitsAreNotCompared checks that a pod with many limits is decoded instead of comparing
-// each limit with each request. A pod with 40,000 limits would take a minute to read.
+// TestManyLimitsAreNotCompared checks that the encoded limits of a pod are compared with its requests
+// only if there are few. The comparison of 40,000 limits would take a minute.
 func TestManyLimitsAreNotCompared(t *testing.T) {
 	for n, want := range map[int]bool{1: true, maxComparedLimits: true, maxComparedLimits + 1: false} {
 		all := corev1.ResourceList{}

@@ -67,15 +67,15 @@ func Spec(podSpec *corev1.PodSpec) {
 
 func requestLimits(containers []corev1.Container) {
 	for i := range containers {
-		r := &containers[i].Resources
-		for name, limit := range r.Limits {
-			if _, ok := r.Requests[name]; ok {
+		resourceRequirements := &containers[i].Resources
+		for name, limit := range resourceRequirements.Limits {
+			if _, ok := resourceRequirements.Requests[name]; ok {
 				continue
 			}
-			if r.Requests == nil {
-				r.Requests = corev1.ResourceList{}
+			if resourceRequirements.Requests == nil {
+				resourceRequirements.Requests = corev1.ResourceList{}
 			}
-			r.Requests[name] = limit.DeepCopy()
+			resourceRequirements.Requests[name] = limit.DeepCopy()
 		}
 	}
 }
@@ -92,12 +92,12 @@ func hostPorts(containers []corev1.Container) {
 
 // pairAddresses makes podIP equal to the first of podIPs. If they differ, podIP takes precedence,
 // because its writer does not know the list.
-func pairAddresses(s *corev1.PodStatus) {
+func pairAddresses(status *corev1.PodStatus) {
 	switch {
-	case s.PodIP == "" && len(s.PodIPs) > 0:
-		s.PodIP = s.PodIPs[0].IP
-	case s.PodIP != "" && (len(s.PodIPs) == 0 || s.PodIPs[0].IP != s.PodIP):
-		s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
+	case status.PodIP == "" && len(status.PodIPs) > 0:
+		status.PodIP = status.PodIPs[0].IP
+	case status.PodIP != "" && (len(status.PodIPs) == 0 || status.PodIPs[0].IP != status.PodIP):
+		status.PodIPs = []corev1.PodIP{{IP: status.PodIP}}
 	}
 }
 
@@ -138,17 +138,17 @@ func fillFieldRef(r *corev1.ObjectFieldSelector) {
 	}
 }
 
-func fillProbe(p *corev1.Probe) {
-	if p == nil {
+func fillProbe(probe *corev1.Probe) {
+	if probe == nil {
 		return
 	}
-	declare.SetDefault(&p.TimeoutSeconds, probeTimeout)
-	declare.SetDefault(&p.PeriodSeconds, probePeriod)
-	declare.SetDefault(&p.SuccessThreshold, probeSuccesses)
-	declare.SetDefault(&p.FailureThreshold, probeFailures)
-	fillHTTP(p.HTTPGet)
-	if p.GRPC != nil {
-		declare.SetDefaultPtr(&p.GRPC.Service, "")
+	declare.SetDefault(&probe.TimeoutSeconds, probeTimeout)
+	declare.SetDefault(&probe.PeriodSeconds, probePeriod)
+	declare.SetDefault(&probe.SuccessThreshold, probeSuccesses)
+	declare.SetDefault(&probe.FailureThreshold, probeFailures)
+	fillHTTP(probe.HTTPGet)
+	if probe.GRPC != nil {
+		declare.SetDefaultPtr(&probe.GRPC.Service, "")
 	}
 }
 

@@ -14,11 +14,11 @@ const (
 )
 
 // Claim sets the defaults of a claim, including one in a template.
-func Claim(c *corev1.PersistentVolumeClaim) {
-	declare.SetDefault(&c.Status.Phase, corev1.ClaimPending)
-	Round(c.Status.Capacity)
-	Round(c.Status.AllocatedResources)
-	ClaimSpec(&c.Spec)
+func Claim(claim *corev1.PersistentVolumeClaim) {
+	declare.SetDefault(&claim.Status.Phase, corev1.ClaimPending)
+	Round(claim.Status.Capacity)
+	Round(claim.Status.AllocatedResources)
+	ClaimSpec(&claim.Spec)
 }
 
 // ClaimSpec sets the defaults of a claim's spec.
@@ -36,14 +36,14 @@ func HostPath(v *corev1.HostPathVolumeSource) {
 }
 
 // AzureDisk sets the defaults of an Azure disk.
-func AzureDisk(v *corev1.AzureDiskVolumeSource) {
-	if v == nil {
+func AzureDisk(azureDiskVolumeSource *corev1.AzureDiskVolumeSource) {
+	if azureDiskVolumeSource == nil {
 		return
 	}
-	declare.SetDefaultPtr(&v.CachingMode, corev1.AzureDataDiskCachingReadWrite)
-	declare.SetDefaultPtr(&v.Kind, corev1.AzureSharedBlobDisk)
-	declare.SetDefaultPtr(&v.FSType, "ext4")
-	declare.SetDefaultPtr(&v.ReadOnly, false)
+	declare.SetDefaultPtr(&azureDiskVolumeSource.CachingMode, corev1.AzureDataDiskCachingReadWrite)
+	declare.SetDefaultPtr(&azureDiskVolumeSource.Kind, corev1.AzureSharedBlobDisk)
+	declare.SetDefaultPtr(&azureDiskVolumeSource.FSType, "ext4")
+	declare.SetDefaultPtr(&azureDiskVolumeSource.ReadOnly, false)
 }
 
 // ISCSI sets the default interface of an iSCSI volume.
@@ -109,12 +109,12 @@ func ImageVolumes(s *corev1.PodSpec) {
 func fillProjected(p *corev1.ProjectedVolumeSource) {
 	declare.SetDefaultPtr(&p.DefaultMode, fileMode)
 	for i := range p.Sources {
-		s := &p.Sources[i]
-		if s.DownwardAPI != nil {
-			fillFiles(s.DownwardAPI.Items)
+		volumeProjection := &p.Sources[i]
+		if volumeProjection.DownwardAPI != nil {
+			fillFiles(volumeProjection.DownwardAPI.Items)
 		}
-		if s.ServiceAccountToken != nil {
-			declare.SetDefaultPtr(&s.ServiceAccountToken.ExpirationSeconds, tokenLifetime)
+		if volumeProjection.ServiceAccountToken != nil {
+			declare.SetDefaultPtr(&volumeProjection.ServiceAccountToken.ExpirationSeconds, tokenLifetime)
 		}
 	}
 }

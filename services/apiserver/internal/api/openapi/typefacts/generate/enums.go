@@ -28,31 +28,31 @@ func collectEnums(all []*source) map[string][]value {
 	}
 	enumTypes := findEnums(all)
 	for _, s := range all {
-		for _, c := range s.typed {
-			if of, ok := aliases[c.typ]; ok {
-				c.typ = of
+		for _, constant := range s.typed {
+			if of, ok := aliases[constant.typ]; ok {
+				constant.typ = of
 			}
-			values, ok := enumTypes[c.typ]
+			values, ok := enumTypes[constant.typ]
 			if !ok {
 				continue
 			}
-			if c.equals != "" {
-				c.text, ok = resolveConstant(packages, c.equals)
+			if constant.equals != "" {
+				constant.text, ok = resolveConstant(packages, constant.equals)
 				if !ok {
 					continue
 				}
 			}
-			c.doc = strings.ReplaceAll(c.doc, "\n", " ")
-			if old, ok := values[c.text]; !ok || betterDoc(c.doc, old.doc) {
-				values[c.text] = c
+			constant.doc = strings.ReplaceAll(constant.doc, "\n", " ")
+			if old, ok := values[constant.text]; !ok || betterDoc(constant.doc, old.doc) {
+				values[constant.text] = constant
 			}
 		}
 	}
 	out := map[string][]value{}
 	for name, values := range enumTypes {
 		for _, text := range slices.Sorted(maps.Keys(values)) {
-			c := values[text]
-			doc := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(c.doc), c.name))
+			constant := values[text]
+			doc := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(constant.doc), constant.name))
 			out[name] = append(out[name], value{text: text, description: blanks.ReplaceAllString(doc, " ")})
 		}
 	}

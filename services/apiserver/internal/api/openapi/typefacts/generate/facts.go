@@ -85,12 +85,12 @@ func (w *writer) writePackage(s *source) error {
 			w.writeLine("value", v.text, v.description)
 		}
 	}
-	for _, t := range s.structs {
-		if !isDescribed(s.path, t.name) {
+	for _, structure := range s.structs {
+		if !isDescribed(s.path, structure.name) {
 			continue
 		}
-		if err := w.writeType(s, t); err != nil {
-			return fmt.Errorf("%s: %w", t.name, err)
+		if err := w.writeType(s, structure); err != nil {
+			return fmt.Errorf("%s: %w", structure.name, err)
 		}
 	}
 	return nil
@@ -116,13 +116,13 @@ func (w *writer) writeType(s *source, t *structure) error {
 		return err
 	}
 	lines := [][]string{append([]string{"type", s.path + "." + t.name}, facts...)}
-	for _, f := range t.fields {
-		fieldFacts, err := s.fieldFacts(f, swaggerDoc[f.json])
+	for _, field := range t.fields {
+		fieldFacts, err := s.fieldFacts(field, swaggerDoc[field.json])
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.json, err)
+			return fmt.Errorf("%s: %w", field.json, err)
 		}
 		if len(fieldFacts) > 0 {
-			lines = append(lines, append([]string{"field", f.json}, fieldFacts...))
+			lines = append(lines, append([]string{"field", field.json}, fieldFacts...))
 		}
 	}
 	if len(facts) > 0 || len(lines) > 1 {
@@ -194,11 +194,11 @@ func unionOf(t *structure) (string, error) {
 	}
 	members := map[string]any{}
 	u := map[string]any{"fields-to-discriminateBy": members}
-	for _, f := range t.fields {
-		if len(marks(f.doc)["unionDiscriminator"]) > 0 {
-			u["discriminator"] = f.json
+	for _, field := range t.fields {
+		if len(marks(field.doc)["unionDiscriminator"]) > 0 {
+			u["discriminator"] = field.json
 		} else {
-			members[f.json] = f.name
+			members[field.json] = field.name
 		}
 	}
 	data, err := json.Marshal([]any{u})
@@ -207,9 +207,9 @@ func unionOf(t *structure) (string, error) {
 
 // toJSON returns a string as JSON on one line.
 func toJSON(s string) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
+	var builder strings.Builder
+	e := json.NewEncoder(&builder)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // a string can always be encoded
-	return strings.TrimSuffix(b.String(), "\n")
+	return strings.TrimSuffix(builder.String(), "\n")
 }

@@ -89,16 +89,16 @@ func parse(path, dir string, names []string) (*source, error) {
 		if strings.HasSuffix(name, ".pb.go") || strings.HasPrefix(name, "zz_") {
 			continue
 		}
-		f, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.ParseComments)
+		file, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.ParseComments)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, f)
+		files = append(files, file)
 	}
-	for _, f := range files {
-		for _, d := range f.Decls {
+	for _, file := range files {
+		for _, d := range file.Decls {
 			if g, ok := d.(*ast.GenDecl); ok {
-				s.addDeclaration(f, g)
+				s.addDeclaration(file, g)
 			}
 		}
 	}
@@ -106,16 +106,16 @@ func parse(path, dir string, names []string) (*source, error) {
 }
 
 // addDeclaration adds the types, constants and descriptions in a declaration.
-func (s *source) addDeclaration(f *ast.File, g *ast.GenDecl) {
-	for _, spec := range g.Specs {
+func (s *source) addDeclaration(file *ast.File, genDecl *ast.GenDecl) {
+	for _, spec := range genDecl.Specs {
 		switch spec := spec.(type) {
 		case *ast.TypeSpec:
-			s.addType(f, spec, docOf(g, spec.Doc))
+			s.addType(file, spec, docOf(genDecl, spec.Doc))
 		case *ast.ValueSpec:
-			if g.Tok == token.CONST {
-				s.addConstants(f, spec, docOf(g, spec.Doc))
+			if genDecl.Tok == token.CONST {
+				s.addConstants(file, spec, docOf(genDecl, spec.Doc))
 			}
-			if name, ok := strings.CutPrefix(spec.Names[0].Name, "map_"); ok && g.Tok == token.VAR {
+			if name, ok := strings.CutPrefix(spec.Names[0].Name, "map_"); ok && genDecl.Tok == token.VAR {
 				s.swaggerDoc[name] = stringMap(spec)
 			}
 		}
@@ -132,9 +132,9 @@ func docOf(g *ast.GenDecl, own *ast.CommentGroup) string {
 }
 
 // addType adds the declaration of a type: an alias, a struct or an enum.
-func (s *source) addType(f *ast.File, typeSpec *ast.TypeSpec, doc string) {
+func (s *source) addType(field *ast.File, typeSpec *ast.TypeSpec, doc string) {
 	if typeSpec.Assign.IsValid() {
-		if of := s.fullName(f, typeSpec.Type); of != "" {
+		if of := s.fullName(field, typeSpec.Type); of != "" {
 			s.aliases = append(s.aliases, alias{name: s.path + "." + typeSpec.Name.Name, of: of, enum: len(marks(doc)["enum"]) > 0})
 		}
 		return
@@ -142,15 +142,15 @@ func (s *source) addType(f *ast.File, typeSpec *ast.TypeSpec, doc string) {
 	switch typ := typeSpec.Type.(type) {
 	case *ast.StructType:
 		st := &structure{name: typeSpec.Name.Name, doc: doc}
-		for _, f := range typ.Fields.List {
-			if f.Tag == nil {
+		for _, field := range typ.Fields.List {
+			if field.Tag == nil {
 				continue
 			}
-			tag, err := strconv.Unquote(f.Tag.Value)
+			tag, err := strconv.Unquote(field.Tag.Value)
 			if err != nil {
 				continue
 			}
-			if parsed := parseField(f, reflect.StructTag(tag)); parsed.json != "" && parsed.json != "-" {
+			if parsed := parseField(field, reflect.StructTag(tag)); parsed.json != "" && parsed.json != "-" {
 				st.fields = append(st.fields, parsed)
 			}
 		}
@@ -181,11 +181,11 @@ func parseField(f *ast.Field, tag reflect.StructTag) field {
 }
 
 // fieldName returns the name of a field, which may be embedded.
-func fieldName(f *ast.Field) string {
-	if len(f.Names) > 0 {
-		return f.Names[0].Name
+func fieldName(field *ast.Field) string {
+	if len(field.Names) > 0 {
+		return field.Names[0].Name
 	}
-	switch t := f.Type.(type) {
+	switch t := field.Type.(type) {
 	case *ast.SelectorExpr:
 		return t.Sel.Name
 	case *ast.Ident:
@@ -224,7 +224,7 @@ func (s *source) addConstants(file *ast.File, spec *ast.ValueSpec, doc string) {
 
 // fullName returns the full name of a type or constant that an expression in a file names, or ""
 // for any other expression.
-func (s *source) fullName(f *ast.File, e ast.Expr) string {
+func (s *source) fullName(file *ast.File, e ast.Expr) string {
 	switch t := e.(type) {
 	case *ast.Ident:
 		return s.path + "." + t.Name
@@ -233,7 +233,7 @@ func (s *source) fullName(f *ast.File, e ast.Expr) string {
 		if !ok {
 			return ""
 		}
-		for _, i := range f.Imports {
+		for _, i := range file.Imports {
 			path, err := strconv.Unquote(i.Path.Value)
 			if err == nil && (i.Name != nil && i.Name.Name == pkg.Name || i.Name == nil && strings.HasSuffix(path, "/"+pkg.Name)) {
 				return path + "." + t.Sel.Name
@@ -245,11 +245,11 @@ func (s *source) fullName(f *ast.File, e ast.Expr) string {
 
 // stringLiteral returns the value of a string literal, or false for any other expression.
 func stringLiteral(e ast.Expr) (string, bool) {
-	l, ok := e.(*ast.BasicLit)
-	if !ok || l.Kind != token.STRING {
+	basicLit, ok := e.(*ast.BasicLit)
+	if !ok || basicLit.Kind != token.STRING {
 		return "", false
 	}
-	text, err := strconv.Unquote(l.Value)
+	text, err := strconv.Unquote(basicLit.Value)
 	return text, err == nil
 }
 
@@ -308,10 +308,10 @@ func marks(doc string) map[string][]string {
 // and all text after a line "---". It joins the lines of a paragraph, but keeps paragraphs and
 // indented lines.
 func description(doc string) string {
-	var b strings.Builder
+	var builder strings.Builder
 	separator := "" // to write before the next text
 	write := func(s, nextSeparator string) {
-		b.WriteString(separator + s)
+		builder.WriteString(separator + s)
 		separator = nextSeparator
 	}
 	for line := range strings.Lines(doc) {
@@ -319,7 +319,7 @@ func description(doc string) string {
 		leading := strings.TrimLeft(line, " ")
 		switch {
 		case line == "---":
-			return strings.TrimSpace(b.String())
+			return strings.TrimSpace(builder.String())
 		case line == "":
 			separator = ""
 			write("\n", "\n")
@@ -331,5 +331,5 @@ func description(doc string) string {
 			write(line, " ")
 		}
 	}
-	return strings.TrimSpace(b.String())
+	return strings.TrimSpace(builder.String())
 }
