@@ -100,7 +100,7 @@ func (t *commandTree) newRootCommand() *cobra.Command {
 		&cobra.Group{ID: servers, Title: "Storage and messaging servers:"},
 	)
 	for _, program := range []command.Program{
-		{Name: "up", Short: "Run one of each service, with etcd and NATS inside the API server.", Dir: ".binnacle"},
+		{Name: "up", Short: "Run one of each service, with etcd inside the API server.", Dir: ".binnacle"},
 		{
 			Name:       "ha",
 			Short:      "Run three API servers, two of every other service, and clusters of etcd and NATS; restart processes that exit.",

@@ -349,7 +349,6 @@ func (c *cluster) follow(base *base, fanoutOptions fanout.Options, id string) (e
 	log := base.log.With("etcd", c.name())
 	if c.fanout, err = fanout.New(fanout.Config{
 		Options:    fanoutOptions,
-		Alone:      len(fanoutOptions.Servers) == 0,
 		Store:      c.store,
 		Elector:    fanout.StreamElector{Elector: etcd.NewElector(c.store, 0), Stream: fanoutOptions.ClusterID},
 		Root:       base.root + "/",

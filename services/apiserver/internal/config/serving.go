@@ -93,7 +93,7 @@ func defaultAdvertiseAddress(bind net.IP) net.IP {
 // addFanoutFlags binds the flags of the section fan-out.
 func addFanoutFlags(fs *pflag.FlagSet, o *fanout.Options) {
 	fs.StringSliceVar(&o.Servers, "nats-servers", o.Servers,
-		"Comma-separated URLs of the NATS servers that distribute changes to replicas: nats://HOST:PORT or tls://HOST:PORT. If empty, the server embeds NATS, for a single replica.")
+		"Comma-separated URLs of the NATS servers that distribute changes to replicas: nats://HOST:PORT or tls://HOST:PORT. If empty, the server is the only replica.")
 	fs.StringVar(&o.CAFile, "nats-ca-file", o.CAFile, "CA bundle that verifies the NATS servers.")
 	fs.StringVar(&o.CertFile, "nats-cert-file", o.CertFile, "Client certificate for the NATS servers.")
 	fs.StringVar(&o.KeyFile, "nats-key-file", o.KeyFile, "Private key of --nats-cert-file.")

@@ -6,12 +6,12 @@
 // # Publisher
 //
 // One replica, elected through the store, holds the only store watch of the suite on the root and
-// publishes its changes, raw as stored. With the embedded NATS server (no addresses configured) the
-// process is alone, so it publishes without an election. The publisher's own replica receives the
+// publishes its changes, raw as stored. Without addresses of NATS servers the process is alone, so
+// it publishes without an election. The publisher's own replica receives the
 // same messages directly, under the same rules. This saves encoding, copying and decoding, and
 // continues without a connection.
 //
-// Messages without listeners are not encoded: none with the embedded server, and no changes if no
+// Messages without listeners are not encoded: none without NATS servers, and no changes if no
 // other replica has sent a request for 30 heartbeats. Each replica sends one every 10 heartbeats,
 // and when it leaves or cannot join the stream. So a new replica is noticed immediately; until then
 // heartbeats show it that it misses changes.

@@ -39,10 +39,7 @@ type Config struct {
 	// Options must be valid.
 	Options Options
 	Store   storage.Interface
-	// Alone means that there is no other replica and no NATS. Everything is read from the store,
-	// and nothing is published.
-	Alone bool
-	// Elector is unused, and may be nil, with the embedded server.
+	// Elector is unused, and may be nil, without NATS servers.
 	Elector Elector
 	// Root is the prefix of all followed keys: "/registry/".
 	Root string
@@ -103,7 +100,7 @@ func New(cfg Config) (*Fanout, error) {
 	switch {
 	case cfg.Store == nil || cfg.Logger == nil || cfg.Root == "" || cfg.ID == "":
 		return nil, errors.New("fanout needs a store, a logger, a root and an id")
-	case cfg.Elector == nil && !cfg.Options.usesEmbedded():
+	case cfg.Elector == nil && !cfg.Options.alone():
 		return nil, errors.New("fanout needs an elector")
 	case cfg.Heartbeat < 0:
 		return nil, errors.New("the heartbeat interval is negative")
@@ -121,10 +118,8 @@ func New(cfg Config) (*Fanout, error) {
 		sourceSince:   time.Now(),
 		since:         cfg.Since,
 	}
-	if cfg.Alone {
+	if fanout.options.alone() {
 		fanout.dial = dialIsolated
-	}
-	if fanout.options.usesEmbedded() {
 		fanout.elector = nil
 		fanout.audience.alone = true
 	}
@@ -151,17 +146,10 @@ func (f *Fanout) Run(ctx context.Context) error {
 		return errors.New("fanout has been run already")
 	}
 
-	// 1. Connect, to an embedded server if no addresses are configured.
+	// 1. Connect.
 	dial := f.dial
-	if dial == nil && f.options.usesEmbedded() {
-		srv, err := startServer(f.log)
-		if err != nil {
-			return err
-		}
-		defer func() { srv.Shutdown(); srv.WaitForShutdown() }()
-		dial = natsDialer(f.options, srv, f.id, f.heartbeat, f.log)
-	} else if dial == nil {
-		dial = natsDialer(f.options, nil, f.id, f.heartbeat, f.log)
+	if dial == nil {
+		dial = natsDialer(f.options, f.id, f.heartbeat, f.log)
 	}
 	connected, err := dial(linkEvents{onUp: f.linkUp, onDown: f.linkDown, onLost: func() { f.inbox.markLost(reasonSlow) }})
 	if err != nil {

@@ -335,7 +335,7 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 
 // BenchmarkEvent measures one change from the store's watch to the apply of a replica.
 func BenchmarkEvent(b *testing.B) {
-	for _, source := range []string{sourceLocal, sourceNATS, "nats in process"} {
+	for _, source := range []string{sourceLocal, sourceNATS} {
 		for _, burst := range []int{1, 100} {
 			b.Run(fmt.Sprintf("%s/burst=%d", source, burst), func(b *testing.B) {
 				b.StopTimer()
@@ -354,8 +354,6 @@ func BenchmarkEvent(b *testing.B) {
 					p = startProcess(b, store, elector, "c", []string{url}, nil)
 					p.untilSource(b, sourceNATS)
 					defer pub.stop()
-				default:
-					p = startListenerInProcess(b, store)
 				}
 				defer p.stop()
 				b.ReportAllocs()
@@ -384,38 +382,6 @@ func cpuTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// startListenerInProcess starts a publisher and a listener on one embedded server and returns the listener.
-func startListenerInProcess(b *testing.B, store *fakeStore) *process {
-	b.Helper()
-	srv, err := startServer(quietLog())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { stopNATS(srv) })
-	elector := newFakeElector(store)
-	var p *process
-	for _, id := range []string{"p", "c"} {
-		f := newTestFanout(store, elector, id)
-		f.dial = natsDialer(Options{}, srv, id, DefaultHeartbeat, quietLog())
-		p = &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
-		p.recorded.applied = p.from
-		runProcess(b, p)
-		p.untilStream(b)
-	}
-	return p
-}
-
-// BenchmarkEmbeddedServer measures the start and stop of the embedded server.
-func BenchmarkEmbeddedServer(b *testing.B) {
-	for range b.N {
-		srv, err := startServer(quietLog())
-		if err != nil {
-			b.Fatal(err)
-		}
-		stopNATS(srv)
-	}
 }
 
 // BenchmarkMessage measures encoding and decoding of a message with one change of 3,000 bytes.

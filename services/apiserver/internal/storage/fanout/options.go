@@ -6,18 +6,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"regexp"
 	"strings"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
 // Options configures how the replicas of a suite reach each other.
 type Options struct {
-	// Servers are addresses of NATS servers (nats://, tls://, ws://, wss://). None means the
-	// embedded server, which no other process can reach.
+	// Servers are addresses of NATS servers (nats://, tls://, ws://, wss://). None means that there
+	// is no other replica.
 	Servers []string
 	// CAFile verifies the servers. Empty means the system's authorities.
 	CAFile string
@@ -48,7 +45,7 @@ func (o *Options) Validate() error {
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		errs = append(errs, errors.New("--nats-cert-file and --nats-key-file must be given together"))
 	}
-	if o.usesEmbedded() && (o.CAFile != "" || o.CertFile != "" || o.KeyFile != "" || o.CredentialsFile != "") {
+	if o.alone() && (o.CAFile != "" || o.CertFile != "" || o.KeyFile != "" || o.CredentialsFile != "") {
 		errs = append(errs,
 			errors.New("--nats-ca-file, --nats-cert-file, --nats-key-file and --nats-credentials-file need --nats-servers"))
 	}
@@ -72,47 +69,8 @@ func checkServer(address string) error {
 	return nil
 }
 
-func (o *Options) usesEmbedded() bool { return len(o.Servers) == 0 }
-
-// embeddedPayload is the message limit of the embedded server. It fits a request of the store (1.5
-// MiB by default, and what an operator may raise it to).
-const embeddedPayload = 8 << 20
-
-// startServer starts a NATS server that is reachable inside the process only.
-func startServer(log *slog.Logger) (*server.Server, error) {
-	srv, err := server.NewServer(&server.Options{
-		ServerName: "binnacle",
-		DontListen: true,
-		NoSigs:     true,
-		MaxPayload: embeddedPayload,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make embedded NATS server: %w", err)
-	}
-	srv.SetLoggerV2(serverLog{log.With("component", "nats-server")}, false, false, false)
-	// Without a listener, Start returns when the server serves.
-	srv.Start()
-	return srv, nil
-}
-
-// serverLog forwards the log of the server. Its notices are for operators of a NATS server, so they
-// are logged at debug level here.
-type serverLog struct{ log *slog.Logger }
-
-func (l serverLog) Noticef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
-func (l serverLog) Debugf(format string, v ...any)  { l.write(slog.LevelDebug, format, v) }
-func (l serverLog) Tracef(format string, v ...any)  { l.write(slog.LevelDebug, format, v) }
-func (l serverLog) Warnf(format string, v ...any)   { l.write(slog.LevelWarn, format, v) }
-func (l serverLog) Errorf(format string, v ...any)  { l.write(slog.LevelError, format, v) }
-
-// Fatalf logs without ending the process, which the server must not do.
-func (l serverLog) Fatalf(format string, v ...any) { l.write(slog.LevelError, format, v) }
-
-func (l serverLog) write(level slog.Level, format string, v []any) {
-	if ctx := context.Background(); l.log.Enabled(ctx, level) {
-		l.log.Log(ctx, level, fmt.Sprintf(format, v...))
-	}
-}
+// alone reports whether there is no other replica.
+func (o *Options) alone() bool { return len(o.Servers) == 0 }
 
 const (
 	// maxStreamName bounds the name of a stream. A longer name ends with streamHashBytes bytes of a

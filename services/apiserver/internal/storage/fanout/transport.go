@@ -54,6 +54,9 @@ const (
 	flusherTimeout  = 5 * time.Second
 )
 
+// isolatedPayload is the message limit of a transport without peers.
+const isolatedPayload = 8 << 20
+
 // isolatedTransport is a transport that has no peers. A server without NATS uses it.
 type isolatedTransport struct{}
 
@@ -66,7 +69,7 @@ func (isolatedTransport) publish(string, []byte) error                          
 func (isolatedTransport) subscribe(string, func([]byte)) error                        { return nil }
 func (isolatedTransport) publishWithHeader(string, nats.Header, []byte) error         { return nil }
 func (isolatedTransport) subscribeWithHeader(string, func(nats.Header, []byte)) error { return nil }
-func (isolatedTransport) maxPayload() int                                             { return embeddedPayload }
+func (isolatedTransport) maxPayload() int                                             { return isolatedPayload }
 func (isolatedTransport) flush(time.Duration) error                                   { return nil }
 func (isolatedTransport) close()                                                      {}
 
@@ -77,9 +80,9 @@ type natsTransport struct {
 	subscriptions subscriptionSet
 }
 
-// natsDialer connects to the servers of the options, or through startListenerInProcess. The heartbeat scales the
-// delay between attempts to subscribe.
-func natsDialer(options Options, inProcess nats.InProcessConnProvider, replicaID string, heartbeat time.Duration, log *slog.Logger) dialer {
+// natsDialer connects to the servers of the options. The heartbeat scales the delay between attempts
+// to subscribe.
+func natsDialer(options Options, replicaID string, heartbeat time.Duration, log *slog.Logger) dialer {
 	return func(ev linkEvents) (transport, error) {
 		t := &natsTransport{closed: make(chan struct{}), subscriptions: subscriptionSet{wait: retryHeartbeats * heartbeat}}
 		opts := nats.Options{
@@ -115,9 +118,6 @@ func natsDialer(options Options, inProcess nats.InProcessConnProvider, replicaID
 					ev.onLost()
 				}
 			},
-		}
-		if inProcess != nil {
-			opts.InProcessServer = inProcess
 		}
 		if err := addCredentials(&opts, options); err != nil {
 			return nil, err
