@@ -16,9 +16,9 @@ import (
 // changes the contents of a set, also with hash collisions and concurrent use.
 func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
 	var recent attributes.InternCache
-	var wg sync.WaitGroup
+	var writers sync.WaitGroup
 	for by := range 4 {
-		wg.Go(func() {
+		writers.Go(func() {
 			for i := range 1000 {
 				pairs := []attributes.Pair{
 					{"", fmt.Sprint(i)},
@@ -39,7 +39,7 @@ func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	writers.Wait()
 }
 
 // TestSetReturnsItsPairs checks sets of many pairs and of long strings.
@@ -93,6 +93,6 @@ func TestSetFromPairsKeepsLastValueOfKey(t *testing.T) {
 	}
 	var none attributes.Set
 	if none.Has("") || none.Len() != 0 || none.Get("x") != "" {
-		t.Error("zero Set is not empty")
+		t.Error("zero Set: got one that is not empty, want an empty one")
 	}
 }

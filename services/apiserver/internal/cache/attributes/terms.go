@@ -61,27 +61,27 @@ func (v values) contains(s string) bool {
 
 // LabelTerms compiles a selector of labels. partial means that the terms do not express the whole
 // selector, so that the selector itself must match, too.
-func LabelTerms(s labels.Selector) (terms Terms, partial bool) {
-	requirements, selectable := s.Requirements()
+func LabelTerms(selector labels.Selector) (terms Terms, partial bool) {
+	requirements, selectable := selector.Requirements()
 	if !selectable || len(requirements) == 0 {
 		return terms, true
 	}
 	for i := range requirements {
-		t := terms.termOf(requirements[i].Key())
+		parsed := terms.termOf(requirements[i].Key())
 		values := requirements[i].ValuesUnsorted()
 		switch requirements[i].Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			t.requireIn(values)
+			parsed.requireIn(values)
 		case selection.NotEquals, selection.NotIn:
-			t.requireNotIn(values)
+			parsed.requireNotIn(values)
 		case selection.Exists:
-			t.required = true
+			parsed.required = true
 		case selection.DoesNotExist:
-			t.forbidden = true
+			parsed.forbidden = true
 		case selection.GreaterThan:
-			t.requireGreater(values)
+			parsed.requireGreater(values)
 		case selection.LessThan:
-			t.requireLess(values)
+			parsed.requireLess(values)
 		default:
 			partial = true
 		}
@@ -91,8 +91,8 @@ func LabelTerms(s labels.Selector) (terms Terms, partial bool) {
 }
 
 // FieldTerms is LabelTerms for a selector of fields.
-func FieldTerms(s fields.Selector) (terms Terms, partial bool) {
-	requirements := s.Requirements()
+func FieldTerms(selector fields.Selector) (terms Terms, partial bool) {
+	requirements := selector.Requirements()
 	if len(requirements) == 0 {
 		return terms, true
 	}

@@ -36,10 +36,10 @@ func NewRing(b *memory.Budget) *Ring {
 // Get returns the encoding of a list in a form. If it is absent, encode makes it, and concurrent
 // callers wait for that one call. The bytes are shared and must not be changed. Errors are not
 // cached. encode may request other forms of the list, as long as no two forms need each other.
-func (r *Ring) Get(l *List, form ID, encode func() ([]byte, error)) ([]byte, error) {
-	e := l.find(form)
+func (r *Ring) Get(list *List, form ID, encode func() ([]byte, error)) ([]byte, error) {
+	e := list.find(form)
 	if e == nil {
-		e = r.findOrInsert(l, form)
+		e = r.findOrInsert(list, form)
 	}
 	if e == nil {
 		return encode() // the list is retired
@@ -110,24 +110,24 @@ func (r *Ring) findOrInsert(l *List, form ID) *encoding {
 }
 
 // insert adds a finished encoding to the ring, unless it was evicted while it was made.
-func (r *Ring) insert(e *encoding) {
+func (r *Ring) insert(inserted *encoding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.evicted {
+	if inserted.evicted {
 		return
 	}
 	if r.hand == nil {
-		e.older = e
-		e.newer = e
-		r.hand = e
+		inserted.older = inserted
+		inserted.newer = inserted
+		r.hand = inserted
 	} else { // behind the hand, which reaches it last
-		e.newer = r.hand
-		e.older = r.hand.older
-		e.older.newer = e
-		e.newer.older = e
+		inserted.newer = r.hand
+		inserted.older = r.hand.older
+		inserted.older.newer = inserted
+		inserted.newer.older = inserted
 	}
 	r.count++
-	r.addSize(e.size())
+	r.addSize(inserted.size())
 }
 
 // addSize adds to the counted memory. bytes is negative for evicted encodings. The caller holds mu.
@@ -164,22 +164,22 @@ func (r *Ring) evictAll(l *List) {
 
 // evict marks an encoding as evicted and removes it from the ring if it is finished. The caller
 // holds mu.
-func (r *Ring) evict(e *encoding) {
-	e.evicted = true
-	if e.newer == nil {
+func (r *Ring) evict(victim *encoding) {
+	victim.evicted = true
+	if victim.newer == nil {
 		return
 	}
 	r.count--
-	r.addSize(-e.size())
-	if e.newer == e {
+	r.addSize(-victim.size())
+	if victim.newer == victim {
 		r.hand = nil
 	} else {
-		e.older.newer = e.newer
-		e.newer.older = e.older
-		if r.hand == e {
-			r.hand = e.newer
+		victim.older.newer = victim.newer
+		victim.newer.older = victim.older
+		if r.hand == victim {
+			r.hand = victim.newer
 		}
 	}
-	e.older = nil
-	e.newer = nil
+	victim.older = nil
+	victim.newer = nil
 }

@@ -161,8 +161,8 @@ func newChangesFixture(t *testing.T, keys ...string) *fixture {
 // callbacks record their calls. Both run until the test ends.
 func startInformer(t *testing.T, config informer.Config, keys []string) *fixture {
 	t.Helper()
-	f := &fixture{t: t, source: &source{objects: map[string]int64{}, wake: make(chan struct{})}, calls: make(chan string, 100)}
-	f.source.lose(nil, 10, keys...)
+	started := &fixture{t: t, source: &source{objects: map[string]int64{}, wake: make(chan struct{})}, calls: make(chan string, 100)}
+	started.source.lose(nil, 10, keys...)
 	var resources []watchcache.ResourceConfig
 	for _, prefix := range []string{"/r/a/", "/r/b/"} {
 		resources = append(resources, watchcache.ResourceConfig{
@@ -174,47 +174,47 @@ func startInformer(t *testing.T, config informer.Config, keys []string) *fixture
 		})
 	}
 	var err error
-	f.cache, err = watchcache.New(watchcache.Config{
+	started.cache, err = watchcache.New(watchcache.Config{
 		Root:            "/r/",
-		Source:          f.source,
-		CurrentRevision: f.source,
+		Source:          started.source,
+		CurrentRevision: started.source,
 		Resources:       resources,
 		Logger:          slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Store = f.cache.Store("a")
+	config.Store = started.cache.Store("a")
 	config.Replace = func(_ context.Context, entries []*objects.Entry, _ int64) {
 		names := make([]string, len(entries))
 		for i, e := range entries {
 			names[i] = e.Name()
 		}
-		f.calls <- fmt.Sprint("replace ", names)
+		started.calls <- fmt.Sprint("replace ", names)
 	}
 	config.Apply = func(_ context.Context, changes []watchcache.Event, _ int64) {
-		if len(changes) == 0 && f.recordsEmpty.Load() {
-			f.calls <- "no changes"
+		if len(changes) == 0 && started.recordsEmpty.Load() {
+			started.calls <- "no changes"
 		}
 		for _, ev := range changes {
-			f.calls <- ev.Type.String() + " " + ev.Entry.Name()
+			started.calls <- ev.Type.String() + " " + ev.Entry.Name()
 		}
 	}
 	config.OnLost = func(err error) {
-		f.calls <- fmt.Sprintf("lost expired=%t", errors.As(err, new(*watchcache.ExpiredError)))
+		started.calls <- fmt.Sprintf("lost expired=%t", errors.As(err, new(*watchcache.ExpiredError)))
 	}
-	f.Informer = informer.New(config)
+	started.Informer = informer.New(config)
 	ctx, cancel := context.WithCancel(t.Context())
 	feed, stopFeed := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = f.cache.Run(feed) })
+	wg.Go(func() { _ = started.cache.Run(feed) })
 	ended := make(chan error, 1)
-	wg.Go(func() { ended <- f.Run(ctx) })
-	f.stop = cancel
-	f.stopCache = stopFeed
-	f.ended = ended
+	wg.Go(func() { ended <- started.Run(ctx) })
+	started.stop = cancel
+	started.stopCache = stopFeed
+	started.ended = ended
 	t.Cleanup(func() { cancel(); stopFeed(); wg.Wait() })
-	return f
+	return started
 }
 
 // expect checks the next calls.
@@ -283,7 +283,7 @@ func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 			f.expect("lost expired=true", "replace [2 3]")
 			f.waitFor(200)
 			if !f.Synced() {
-				t.Error("not synced after the new state was received")
+				t.Error("after the new state: got not synced, want synced")
 			}
 			f.source.put("a/4")
 			f.expect("ADDED 4")
@@ -291,13 +291,13 @@ func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 	}
 }
 
-// WaitFor returns at the revision of another resource, and after the
-// change at a revision was applied.
+// TestWaitForIncludesRevision checks that WaitFor returns at the revision of another resource, and only
+// after the change at a revision was applied.
 func TestWaitForIncludesRevision(t *testing.T) {
 	fixture := newFixture(t, "a/1")
 	fixture.waitFor(10)
 	if !fixture.Synced() || !fixture.Loaded() {
-		t.Error("neither synced nor loaded after the state was received")
+		t.Error("after the state: got neither synced nor loaded, want both")
 	}
 	fixture.expect("replace [1]")
 	fixture.waitFor(fixture.source.put("b/1"))
@@ -308,7 +308,7 @@ func TestWaitForIncludesRevision(t *testing.T) {
 			t.Errorf("got %s, want ADDED 2", got)
 		}
 	default:
-		t.Error("WaitFor returned before the change was applied")
+		t.Error("WaitFor before the change was applied: got it returned, want it blocked")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -40,9 +40,9 @@ type CachedLister[T registry.Object] struct {
 
 // cachedObject is a decoded object. It holds no reference to the stored value.
 type cachedObject[T registry.Object] struct {
-	obj  T
-	id   uint64 // of the entry
-	size int    // of the stored value in bytes
+	object  T
+	entryID uint64 // of the entry
+	size    int    // of the stored value in bytes
 }
 
 // NewCachedLister returns a CachedLister of a kind whose objects have only the
@@ -89,8 +89,8 @@ func (c *CachedLister[T]) objectOf(e *objects.Entry, keep bool) (T, error) {
 	c.mu.Lock()
 	cached, ok := c.byKey.Get(e.Key())
 	c.mu.Unlock()
-	if ok && cached.id == e.ID() {
-		return cached.obj, nil
+	if ok && cached.entryID == e.ID() {
+		return cached.object, nil
 	}
 	obj, err := c.decodeEntry(e)
 	if err == nil {
@@ -126,7 +126,7 @@ func (c *CachedLister[T]) store(e *objects.Entry, obj T, keep bool) {
 	size := e.Size()
 	c.bytes += size
 	// The key of the entry shares memory with its other fields.
-	c.byKey.Add(strings.Clone(e.Key()), cachedObject[T]{obj: obj, id: e.ID(), size: size})
+	c.byKey.Add(strings.Clone(e.Key()), cachedObject[T]{object: obj, entryID: e.ID(), size: size})
 	for c.bytes > c.bounds.Bytes {
 		c.byKey.RemoveOldest()
 	}

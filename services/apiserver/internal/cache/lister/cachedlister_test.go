@@ -71,7 +71,7 @@ type fixture struct {
 // newFixture returns a cached lister of limit ranges that counts decodings.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	r := &fixture{t: t, source: manualSource{make(chan storage.Batch), make(chan error)}, revision: 1}
+	created := &fixture{t: t, source: manualSource{make(chan storage.Batch), make(chan error)}, revision: 1}
 	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -79,17 +79,17 @@ func newFixture(t *testing.T) *fixture {
 	kind := catalog.Resource(corev1.SchemeGroupVersion.WithResource("limitranges"))
 	filled := kind.Default
 	kind.Default = func(obj registry.Object) {
-		r.decoded++
+		created.decoded++
 		filled(obj)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	coder, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
 	prefix := apiset.KeyPrefix("/registry", kind)
 	cache, err := watchcache.New(watchcache.Config{
-		Source:          r.source,
-		CurrentRevision: r.source,
+		Source:          created.source,
+		CurrentRevision: created.source,
 		Resources: []watchcache.ResourceConfig{{
 			Name:   kind.Resource,
 			Prefix: prefix,
@@ -109,23 +109,23 @@ func newFixture(t *testing.T) *fixture {
 	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(kind.GVR())
-	r.kind = CachedResource{Resource: kind.GroupResource(), Prefix: prefix, Store: set.Store, Coder: c.ForKind(kind)}
+	set := apiset.Builder{Codec: coder, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(kind.GVR())
+	created.kind = CachedResource{Resource: kind.GroupResource(), Prefix: prefix, Store: set.Store, Coder: coder.ForKind(kind)}
 	o := &Objects{Cache: cache}
-	if r.cached, err = NewCachedLister[*corev1.LimitRange](o, r.kind, Bounds{Objects: 4096, Bytes: maxBytes},
+	if created.cached, err = NewCachedLister[*corev1.LimitRange](o, created.kind, Bounds{Objects: 4096, Bytes: maxBytes},
 		"metadata.name", "spec"); err != nil {
 		t.Fatal(err)
 	}
-	r.defaultObject = &Memoized[*corev1.LimitRange, int]{
+	created.defaultObject = &Memoized[*corev1.LimitRange, int]{
 		Objects: o,
-		Kind:    r.kind,
+		Kind:    created.kind,
 		Derive:  func(all []*corev1.LimitRange) int { return len(all) },
 	}
-	return r
+	return created
 }
 
-// put writes a limit range whose type has the given size in bytes.
-func (r *fixture) put(namespace, name string, size int) {
+// putObject writes a limit range whose type has the given size in bytes.
+func (r *fixture) putObject(namespace, name string, size int) {
 	r.t.Helper()
 	r.revision++
 	lr := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{
@@ -151,9 +151,9 @@ func (r *fixture) put(namespace, name string, size int) {
 	}
 }
 
-// read returns the names of the limit ranges of a namespace. It records how many were decoded and
+// readObjects returns the names of the limit ranges of a namespace. It records how many were decoded and
 // which sizes were weighed.
-func (r *fixture) read(ctx context.Context, namespace string, visit func()) (names []string, err error) {
+func (r *fixture) readObjects(ctx context.Context, namespace string, visit func()) (names []string, err error) {
 	r.decoded = 0
 	r.weighed = nil
 	ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create"})
@@ -178,7 +178,7 @@ func (r *fixture) read(ctx context.Context, namespace string, visit func()) (nam
 // expectObjects checks the objects of a namespace, and how many of them are decoded.
 func (r *fixture) expectObjects(namespace string, decoded int, names ...string) {
 	r.t.Helper()
-	got, err := r.read(r.t.Context(), namespace, func() {})
+	got, err := r.readObjects(r.t.Context(), namespace, func() {})
 	if err != nil || !slices.Equal(got, names) || r.decoded != decoded {
 		r.t.Errorf("got %q, %d decoded, %v, want %q, %d decoded", got, r.decoded, err, names, decoded)
 	}
@@ -188,12 +188,12 @@ func (r *fixture) expectObjects(namespace string, decoded int, names ...string) 
 // returned in order of creation.
 func TestDecodedObjectsAreCached(t *testing.T) {
 	r := newFixture(t)
-	r.put("a", "y", 10)
-	r.put("a", "x", 10)
-	r.put("ab", "z", 10)
+	r.putObject("a", "y", 10)
+	r.putObject("a", "x", 10)
+	r.putObject("ab", "z", 10)
 	r.expectObjects("a", 2, "y", "x")
 	r.expectObjects("a", 0, "y", "x")
-	r.put("a", "y", 20)
+	r.putObject("a", "y", 20)
 	r.expectObjects("a", 1, "y", "x")
 	r.expectObjects("ab", 1, "z")
 	r.expectObjects("a", 0, "y", "x")
@@ -206,10 +206,10 @@ func TestDecodedObjectsAreCached(t *testing.T) {
 // others.
 func TestLargeNamespaceIsNotCached(t *testing.T) {
 	r := newFixture(t)
-	r.put("a", "x", 10)
+	r.putObject("a", "x", 10)
 	r.expectObjects("a", 1, "x")
 	for _, name := range []string{"1", "2", "3"} {
-		r.put("b", name, maxBytes/8)
+		r.putObject("b", name, maxBytes/8)
 	}
 	r.expectObjects("b", 3, "1", "2", "3")
 	r.expectObjects("b", 3, "1", "2", "3")
@@ -225,7 +225,7 @@ func TestCacheSizeIsBounded(t *testing.T) {
 	const size = maxBytes / 8
 	for i := range 2 * maxBytes / size {
 		namespace := fmt.Sprint("n", i)
-		r.put(namespace, "x", size)
+		r.putObject(namespace, "x", size)
 		r.expectObjects(namespace, 1, "x")
 		r.expectObjects(namespace, 0, "x")
 	}
@@ -236,10 +236,10 @@ func TestCacheSizeIsBounded(t *testing.T) {
 // work is reached.
 func TestLargeNamespaceIsRejectedUnderLoad(t *testing.T) {
 	r := newFixture(t)
-	r.put("a", "1", request.LargeBody/2)
-	r.put("a", "2", request.LargeBody/2)
+	r.putObject("a", "1", request.LargeBody/2)
+	r.putObject("a", "2", request.LargeBody/2)
 	r.busy = true
-	if got, err := r.read(t.Context(), "a", func() {}); !apierrors.IsTooManyRequests(err) || len(got) != 0 || r.decoded != 0 {
+	if got, err := r.readObjects(t.Context(), "a", func() {}); !apierrors.IsTooManyRequests(err) || len(got) != 0 || r.decoded != 0 {
 		t.Errorf("got %q, %d decoded, %v, want none and TooManyRequests", got, r.decoded, err)
 	}
 }
@@ -249,10 +249,10 @@ func TestLargeNamespaceIsRejectedUnderLoad(t *testing.T) {
 func TestDecodingStopsWhenRequestEnds(t *testing.T) {
 	r := newFixture(t)
 	for _, name := range []string{"1", "2", "3"} {
-		r.put("a", name, 10)
+		r.putObject("a", name, 10)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if got, err := r.read(ctx, "a", cancel); !errors.Is(err, context.Canceled) || len(got) != 1 || r.decoded != 1 {
+	if got, err := r.readObjects(ctx, "a", cancel); !errors.Is(err, context.Canceled) || len(got) != 1 || r.decoded != 1 {
 		t.Errorf("got %q, %d decoded, %v, want one and the cancelation", got, r.decoded, err)
 	}
 	if _, err := r.defaultObject.Get(ctx); !errors.Is(err, context.Canceled) || r.decoded != 1 {

@@ -6,7 +6,7 @@ import (
 )
 
 // Compiled keeps one value per object of a resource, such as a compiled policy.
-// Update compiles only objects that changed. An object that becomes unreadable
+// Update compiles only objects that changed. An object that becomes corrupt
 // keeps its value. The caller serializes the calls.
 type Compiled[T any] struct {
 	Store   *watchcache.Store
@@ -28,9 +28,9 @@ type Item[T any] struct {
 // Update returns the values of the objects in a snapshot of Store that isSelected selects, in the
 // order of their keys; nil selects all. It forgets the values of all other objects. err is the
 // error of an object without a value.
-func (c *Compiled[T]) Update(s watchcache.Snapshot, isSelected func(*objects.Entry) bool) (items []Item[T], err error) {
+func (c *Compiled[T]) Update(snapshot watchcache.Snapshot, isSelected func(*objects.Entry) bool) (items []Item[T], err error) {
 	next := make(map[string]Item[T], len(c.byKey))
-	s.Ascend(c.Store.Prefix(), "", func(e *objects.Entry) bool {
+	snapshot.Ascend(c.Store.Prefix(), "", func(e *objects.Entry) bool {
 		if isSelected != nil && !isSelected(e) {
 			return true
 		}

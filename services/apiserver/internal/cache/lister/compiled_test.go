@@ -9,9 +9,9 @@ import (
 	"binnacle/services/apiserver/internal/cache/objects"
 )
 
-// TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes checks which objects Update compiles and
+// TestCompiledCompilesChangedObjectsAndKeepsCorruptOnes checks which objects Update compiles and
 // keeps.
-func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
+func TestCompiledCompilesChangedObjectsAndKeepsCorruptOnes(t *testing.T) {
 	fixture := newFixture(t)
 	var compiled, failed []string
 	broken := map[string]bool{}
@@ -20,7 +20,7 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 		Compile: func(e *objects.Entry) (string, error) {
 			compiled = append(compiled, e.Name())
 			if broken[e.Name()] {
-				return "", errors.New("unreadable " + e.Name())
+				return "", errors.New("corrupt " + e.Name())
 			}
 			return fmt.Sprint(e.Name(), e.Size()), nil
 		},
@@ -39,13 +39,13 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 		return values, err
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		fixture.put("ns", name, 10)
+		fixture.putObject("ns", name, 10)
 	}
 	first, err := update(nil)
 	if err != nil || len(first) != 3 || !slices.Equal(compiled, []string{"a", "b", "c"}) {
 		t.Fatalf("first Update = %v, %v, compiled %v, want 3 items, compiled a, b, c", first, err, compiled)
 	}
-	fixture.put("ns", "b", 20)
+	fixture.putObject("ns", "b", 20)
 	if second, err := update(nil); err != nil ||
 		second[0] != first[0] ||
 		second[1] == first[1] ||
@@ -53,11 +53,11 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 		t.Errorf("after a change: got %v (%v), compiled %v, want only b compiled again", second, err, compiled)
 	}
 	broken["a"], broken["d"] = true, true
-	fixture.put("ns", "a", 30)
-	fixture.put("ns", "d", 10)
-	if third, err := update(nil); err == nil || err.Error() != "unreadable d" || len(third) != 3 ||
+	fixture.putObject("ns", "a", 30)
+	fixture.putObject("ns", "d", 10)
+	if third, err := update(nil); err == nil || err.Error() != "corrupt d" || len(third) != 3 ||
 		third[0] != first[0] || !slices.Equal(failed, []string{"atrue", "dfalse"}) {
-		t.Errorf("with unreadable objects: got %v (%v), failures %v, want 3 values, the first kept, failures of a and d",
+		t.Errorf("with corrupt objects: got %v (%v), failures %v, want 3 values, the first kept, failures of a and d",
 			third, err, failed)
 	}
 	only := func(e *objects.Entry) bool { return e.Name() == "c" }

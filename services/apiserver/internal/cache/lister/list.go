@@ -49,16 +49,16 @@ func (o *Objects) Stored(
 }
 
 // decodeAll decodes entries. It stops when the request ends.
-func decodeAll[T registry.Object](ctx context.Context, k *CachedResource, entries []*objects.Entry) (all []T, err error) {
+func decodeAll[T registry.Object](ctx context.Context, kind *CachedResource, entries []*objects.Entry) (all []T, err error) {
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil { // the request has ended
 			return nil, err
 		}
-		obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
+		obj, err := kind.Coder.DecodeStored(e.Stored(), e.Revision)
 		if err != nil {
 			return nil, err
 		}
-		t, err := asType[T](k, e, obj)
+		t, err := asType[T](kind, e, obj)
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func EntryDecoder[T registry.Object](c *codec.KindCodec) func(*objects.Entry) (T
 	return func(e *objects.Entry) (T, error) { return decode(e.Stored(), e.Revision) }
 }
 
-// LastReadable returns a function that decodes an entry or, if it is unreadable, its last readable
+// LastReadable returns a function that decodes an entry or, if it is corrupt, its last readable
 // state.
 func LastReadable(c *codec.KindCodec) func(*objects.Entry) (metav1.Object, error) {
 	return func(e *objects.Entry) (metav1.Object, error) {

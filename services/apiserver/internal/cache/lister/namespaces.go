@@ -44,7 +44,7 @@ func (n *Namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Nam
 	return Get[*corev1.Namespace](ctx, n.Objects, &n.Kind, "", name)
 }
 
-// findEntry returns the cached entry of a namespace, or nil if the namespace does not exist. An unreadable namespace is an error:
+// findEntry returns the cached entry of a namespace, or nil if the namespace does not exist. A corrupt namespace is an error:
 // missing labels could admit objects that the labels forbid.
 func (n *Namespaces) findEntry(ctx context.Context, name string) (*objects.Entry, error) {
 	if err := n.Kind.WaitForWrites(ctx); err != nil {

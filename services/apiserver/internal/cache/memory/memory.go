@@ -192,7 +192,7 @@ var (
 func (b *Budget) Describe(ch chan<- *prometheus.Desc) { ch <- usedDesc; ch <- limitDesc }
 
 // Collect implements prometheus.Collector.
-func (b *Budget) Collect(ch chan<- prometheus.Metric) {
+func (b *Budget) Collect(out chan<- prometheus.Metric) {
 	used := map[string]int64{}
 	names := []string(nil)
 	for _, p := range *b.parts.Load() { // several caches may use the same name
@@ -202,7 +202,7 @@ func (b *Budget) Collect(ch chan<- prometheus.Metric) {
 		used[p.name] += p.Used()
 	}
 	for _, name := range names {
-		ch <- prometheus.MustNewConstMetric(usedDesc, prometheus.GaugeValue, float64(used[name]), name)
+		out <- prometheus.MustNewConstMetric(usedDesc, prometheus.GaugeValue, float64(used[name]), name)
 	}
-	ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(b.limit))
+	out <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(b.limit))
 }

@@ -52,25 +52,25 @@ func TestCachesShrinkByShare(t *testing.T) {
 	history := b.History("history")
 	large := newStore(b, "large", 3)
 	small := newStore(b, "small", 1)
-	check := func(what string, wantLarge, wantSmall int64) {
+	wantSizes := func(step string, wantLarge, wantSmall int64) {
 		t.Helper()
 		b.EvictToFit()
 		if large.entries != wantLarge || small.entries != wantSmall {
-			t.Errorf("%s: got %d and %d, want %d and %d", what, large.entries, small.entries, wantLarge, wantSmall)
+			t.Errorf("%s: got %d and %d, want %d and %d", step, large.entries, small.entries, wantLarge, wantSmall)
 		}
 	}
 	small.keep(100)
-	check("alone, up to two thirds", 0, 60)
+	wantSizes("alone, up to two thirds", 0, 60)
 	large.keep(100)
-	check("beside another, by share", 45, 15)
+	wantSizes("beside another, by share", 45, 15)
 	large.shrink(400)
 	small.keep(100)
-	check("what the other does not use", 5, 55)
+	wantSizes("what the other does not use", 5, 55)
 	history.Add(600)
 	large.keep(100)
-	check("history first", 22, 7)
+	wantSizes("history first", 22, 7)
 	history.Add(600) // more than the owner may add
-	check("nothing is left", 0, 0)
+	wantSizes("nothing is left", 0, 0)
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -121,9 +121,9 @@ func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 	}
 }
 
-// TestLimit checks that a configured size takes precedence over the limit of the runtime, which
+// TestLimitDefaultsToShareOfRuntimeLimit checks that a configured size takes precedence over the limit of the runtime, which
 // takes precedence over the default.
-func TestLimit(t *testing.T) {
+func TestLimitDefaultsToShareOfRuntimeLimit(t *testing.T) {
 	was := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(was)
 	for _, tc := range []struct{ requested, runtime, want int64 }{

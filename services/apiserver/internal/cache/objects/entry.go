@@ -23,7 +23,7 @@ type Entry struct {
 	// CreateRevision is the revision at which the key was created.
 	CreateRevision int64
 
-	id         uint64      // the highest bit is compressedFlag
+	entryID    uint64      // the highest bit is compressedFlag
 	stored     string      // see value.go; a slice would take one word more
 	corruption *corruption // nil for a readable value
 	encodings  encodings.List
@@ -52,7 +52,7 @@ func Uncached(key string, stored []byte) *Entry {
 // ID identifies this version of the object among all versions that this process has seen. It stays
 // unique when a replaced store assigns the same revisions again. It is 0 for an entry that is not
 // part of the cache.
-func (e *Entry) ID() uint64 { return e.id &^ compressedFlag }
+func (e *Entry) ID() uint64 { return e.entryID &^ compressedFlag }
 
 // Sum returns a hash of the stored value. It distinguishes the values of one key, even if a
 // restored store assigns a revision again with another value.
@@ -77,7 +77,7 @@ func (e *Entry) Corrupt() error {
 	return e.corruption.err
 }
 
-// LastReadable returns the entry itself or, if it is unreadable, the last readable version before
+// LastReadable returns the entry itself or, if it is corrupt, the last readable version before
 // it. It returns nil if that version is not known.
 func (e *Entry) LastReadable() *Entry {
 	if e == nil || e.corruption == nil {
@@ -101,7 +101,7 @@ func (e *Entry) RecordPrevious(old *Entry) {
 	e.RecordReadable(old.LastReadable(), !e.corruption.err.Transient && (old == nil || old.NeverReadable()))
 }
 
-// RecordReadable records the last readable version of an unreadable entry, if it is known, and
+// RecordReadable records the last readable version of a corrupt entry, if it is known, and
 // whether there never was one.
 func (e *Entry) RecordReadable(last *Entry, never bool) {
 	e.corruption.lastReadable = last
@@ -109,7 +109,7 @@ func (e *Entry) RecordReadable(last *Entry, never bool) {
 }
 
 // AssignID assigns the ID. The entry must not be published yet.
-func (e *Entry) AssignID(id uint64) { e.id |= id }
+func (e *Entry) AssignID(id uint64) { e.entryID |= id }
 
 // NeverReadable reports whether the object never had a readable version.
 func (e *Entry) NeverReadable() bool { return e.corruption != nil && e.corruption.neverReadable }
@@ -146,17 +146,17 @@ func NewEntry(
 	encoding *ValueEncoding,
 ) *Entry {
 	var attrs attributes.Attributes
-	var unreadable *storage.CorruptObjectError
+	var corruptErr *storage.CorruptObjectError
 	if keyValue.Seal != nil {
-		unreadable = keyValue.Seal.Err
+		corruptErr = keyValue.Seal.Err
 	}
-	if unreadable == nil {
+	if corruptErr == nil {
 		var err error
 		if attrs, err = read(keyValue.Key, summary); err != nil {
-			unreadable = &storage.CorruptObjectError{Key: keyValue.Key, Revision: keyValue.ModRevision, Undecodable: true, Err: err}
+			corruptErr = &storage.CorruptObjectError{Key: keyValue.Key, Revision: keyValue.ModRevision, Undecodable: true, Err: err}
 		}
 	}
-	if unreadable != nil {
+	if corruptErr != nil {
 		attrs = attributesFromKey(strings.TrimPrefix(keyValue.Key, prefix))
 	}
 	e := &Entry{
@@ -166,8 +166,8 @@ func NewEntry(
 		stored:         asText(keyValue.Value),
 		encoding:       encoding,
 	}
-	if unreadable != nil {
-		e.corruption = &corruption{err: unreadable}
+	if corruptErr != nil {
+		e.corruption = &corruption{err: corruptErr}
 	}
 	return e
 }
@@ -186,7 +186,7 @@ func (e *Entry) CopyAt(revision int64) *Entry {
 		compact:        e.compact,
 		Revision:       revision,
 		CreateRevision: e.CreateRevision,
-		id:             e.id & compressedFlag,
+		entryID:        e.entryID & compressedFlag,
 		stored:         e.stored,
 		encoding:       e.encoding,
 	}
@@ -207,7 +207,7 @@ func (e *Entry) UncachedCopyAt(revision int64) *Entry {
 // Verbatim returns an equal entry, with the same ID, whose value is as it is stored.
 func (e *Entry) Verbatim(encoding *ValueEncoding) *Entry {
 	out := e.CopyAt(e.Revision)
-	out.id = e.id
+	out.entryID = e.entryID
 	out.stored = asText(e.Stored())
 	out.encoding = encoding
 	out.positions.Store(e.positions.Load())
@@ -227,7 +227,7 @@ const (
 // Summary returns the summary of the value if it is stored, and the value otherwise. It must not be
 // changed.
 func (e *Entry) Summary() []byte {
-	if e.id&compressedFlag != 0 {
+	if e.entryID&compressedFlag != 0 {
 		all := e.bytes()
 		if at, end := summaryStart(all), len(all)-trailerSize; at < end {
 			return all[at:end:end]
@@ -268,34 +268,34 @@ func searchKey(key string) compact {
 }
 
 // newCompact returns the compact form of a key and attributes.
-func newCompact(key string, a attributes.Attributes) compact {
-	c := compact{
+func newCompact(key string, parsed attributes.Attributes) compact {
+	packed := compact{
 		keyEnd:    uint32(len(key)),
-		labelsEnd: uint32(len(key) + len(a.Labels.Text())),
-		names:     unique.Make(attributeKeys{a.Labels.Keys(), a.Fields.Keys()}),
+		labelsEnd: uint32(len(key) + len(parsed.Labels.Text())),
+		names:     unique.Make(attributeKeys{parsed.Labels.Keys(), parsed.Fields.Keys()}),
 	}
 	irregular := 0
-	c.namespace = uint16(len(a.Namespace))
-	c.name = uint16(len(a.Name))
-	if !endsWithName(key, &a) {
-		c.name = irregularName
-		irregular = len(a.Namespace) + len(a.Name) + irregularEnd
+	packed.namespace = uint16(len(parsed.Namespace))
+	packed.name = uint16(len(parsed.Name))
+	if !endsWithName(key, &parsed) {
+		packed.name = irregularName
+		irregular = len(parsed.Namespace) + len(parsed.Name) + irregularEnd
 	}
-	var b strings.Builder
-	b.Grow(int(c.labelsEnd) + len(a.Fields.Text()) + irregular)
-	b.WriteString(key)
-	b.WriteString(a.Labels.Text())
-	b.WriteString(a.Fields.Text())
+	var texts strings.Builder
+	texts.Grow(int(packed.labelsEnd) + len(parsed.Fields.Text()) + irregular)
+	texts.WriteString(key)
+	texts.WriteString(parsed.Labels.Text())
+	texts.WriteString(parsed.Fields.Text())
 	if irregular > 0 {
-		b.WriteString(a.Namespace)
-		b.WriteString(a.Name)
+		texts.WriteString(parsed.Namespace)
+		texts.WriteString(parsed.Name)
 		var lengths [irregularEnd]byte
-		binary.LittleEndian.PutUint32(lengths[:], uint32(len(a.Namespace)))
-		binary.LittleEndian.PutUint32(lengths[4:], uint32(len(a.Name)))
-		b.Write(lengths[:])
+		binary.LittleEndian.PutUint32(lengths[:], uint32(len(parsed.Namespace)))
+		binary.LittleEndian.PutUint32(lengths[4:], uint32(len(parsed.Name)))
+		texts.Write(lengths[:])
 	}
-	c.text = b.String()
-	return c
+	packed.text = texts.String()
+	return packed
 }
 
 // endsWithName reports whether a key ends with the namespace and name of an object.

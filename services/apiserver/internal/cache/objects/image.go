@@ -19,7 +19,7 @@ type Image struct {
 	// Loads is the number of the cache load that the image comes from. The same revision may be
 	// loaded again with more or fewer readable objects.
 	Loads int
-	// corrupt holds the unreadable objects. It is nil until the first one.
+	// corrupt holds the corrupt objects. It is nil until the first one.
 	corrupt sorted.Set[*Entry]
 	// Rebinds is how often entries were replaced by equal ones.
 	Rebinds int
@@ -106,11 +106,11 @@ func (im *Image) Replace(old, entry *Entry) {
 	}
 }
 
-// selectsCorrupt reports whether the selection includes unreadable objects, regardless of their
+// selectsCorrupt reports whether the selection includes corrupt objects, regardless of their
 // fields and labels.
 func (im *Image) selectsCorrupt(m *Matcher) bool { return im.CorruptCount() > 0 && !m.ExcludeCorrupt }
 
-// CorruptCount returns the number of unreadable objects.
+// CorruptCount returns the number of corrupt objects.
 func (im *Image) CorruptCount() int {
 	if im.corrupt == nil {
 		return 0
@@ -119,7 +119,7 @@ func (im *Image) CorruptCount() int {
 }
 
 // addToStatistics adds or removes an object in the statistics.
-func (im *Image) addToStatistics(entry *Entry, n int) {
+func (im *Image) addToStatistics(entry *Entry, count int) {
 	if entry == nil {
 		return
 	}
@@ -127,14 +127,14 @@ func (im *Image) addToStatistics(entry *Entry, n int) {
 		if im.corrupt == nil {
 			im.corrupt = newKeyTree()
 		}
-		if n > 0 {
+		if count > 0 {
 			im.corrupt.Set(entry)
 		} else {
 			im.corrupt.Delete(entry)
 		}
 	}
-	im.Stored += int64(n) * int64(entry.Size())
-	im.Memory += int64(n) * int64(len(entry.stored))
+	im.Stored += int64(count) * int64(entry.Size())
+	im.Memory += int64(count) * int64(len(entry.stored))
 }
 
 // countBefore returns the number of keys before key.

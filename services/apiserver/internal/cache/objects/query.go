@@ -89,7 +89,7 @@ func (im *Image) InspectedCount(sel Selection, maximum int) int {
 	return min(im.Count(prefix, ""), maximum)
 }
 
-// SelectCorrupt calls fn for unreadable objects that may be selected, judged by their keys, and
+// SelectCorrupt calls fn for corrupt objects that may be selected, judged by their keys, and
 // that are not before from. It visits them in the order of their keys until fn returns false, and
 // inspects no readable objects.
 func (im *Image) SelectCorrupt(sel Selection, from string, fn func(*Entry) bool) {

@@ -18,7 +18,7 @@ type Selection struct {
 	// and the fields of Attributes.
 	Labels labels.Selector
 	Fields fields.Selector
-	// ExcludeCorrupt excludes unreadable objects: lists omit them, and watchers keep their last
+	// ExcludeCorrupt excludes corrupt objects: lists omit them, and watchers keep their last
 	// readable version. Otherwise such objects are selected by namespace and name alone.
 	ExcludeCorrupt bool
 	// WithPrevious requests the previous version with each Modified event.

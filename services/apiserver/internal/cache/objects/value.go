@@ -113,7 +113,7 @@ func (e *Entry) Stored() []byte {
 	switch {
 	case dict != nil:
 		return dict.Append(nil, e.bytes())
-	case e.id&compressedFlag != 0:
+	case e.entryID&compressedFlag != 0:
 		return decompress(nil, e.bytes())
 	}
 	return e.bytes()
@@ -124,7 +124,7 @@ func (e *Entry) Size() int {
 	switch {
 	case e.Dictionary() != nil:
 		return valuedict.Size(e.bytes())
-	case e.id&compressedFlag != 0:
+	case e.entryID&compressedFlag != 0:
 		n, _ := s2.DecodedLen(e.bytes())
 		return n
 	}
@@ -154,7 +154,7 @@ var borrowPool = sync.Pool{New: func() any { return new([]byte) }}
 // Release.
 func (e *Entry) Borrow() PooledValue {
 	dict := e.Dictionary()
-	if dict == nil && e.id&compressedFlag == 0 {
+	if dict == nil && e.entryID&compressedFlag == 0 {
 		return PooledValue{Value: e.bytes()}
 	}
 	buffer, _ := borrowPool.Get().(*[]byte)
@@ -202,7 +202,7 @@ func (e *Entry) Compress(summary []byte) {
 	all := make([]byte, 0, len(small)+len(summary)+trailerSize)
 	all = append(append(all, small...), summary...)
 	e.stored = asText(binary.LittleEndian.AppendUint32(all, uint32(len(summary))))
-	e.id |= compressedFlag
+	e.entryID |= compressedFlag
 }
 
 // decompress decompresses a value that Compress wrote, into buf if it fits.

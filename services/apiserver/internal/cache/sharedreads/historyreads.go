@@ -47,23 +47,23 @@ func (h *HistoryReads) Count() uint64 { return h.count.Load() }
 
 // Get returns an entry with its value, which it reads. Concurrent callers share the read.
 func (h *HistoryReads) Get(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
-	k := versionKey{e.Key(), e.Revision}
+	key := versionKey{e.Key(), e.Revision}
 	h.mu.Lock()
-	if p, ok := h.cached[k]; ok {
+	if p, ok := h.cached[key]; ok {
 		if entry := p.Value(); entry != nil {
 			h.mu.Unlock()
 			return entry, nil
 		}
 	}
-	read := h.running[k]
+	read := h.running[key]
 	if read == nil {
 		read = &historyRead{done: make(chan struct{})}
 		if h.running == nil {
 			h.running = map[versionKey]*historyRead{}
 			h.cached = map[versionKey]weak.Pointer[objects.Entry]{}
 		}
-		h.running[k] = read
-		go h.complete(k, e, read)
+		h.running[key] = read
+		go h.complete(key, e, read)
 	}
 	h.mu.Unlock()
 	select {
@@ -75,19 +75,19 @@ func (h *HistoryReads) Get(ctx context.Context, e *objects.Entry) (*objects.Entr
 }
 
 // complete reads a version and completes the read.
-func (h *HistoryReads) complete(k versionKey, e *objects.Entry, read *historyRead) {
-	value, err := h.read(e)
+func (h *HistoryReads) complete(key versionKey, entry *objects.Entry, read *historyRead) {
+	value, err := h.read(entry)
 	if err == nil {
-		read.entry = e.WithValue(value)
+		read.entry = entry.WithValue(value)
 	}
 	read.err = err
 	h.count.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.running[k] == read {
-		delete(h.running, k)
+	if h.running[key] == read {
+		delete(h.running, key)
 		if read.entry != nil {
-			h.cacheEntry(k, read.entry)
+			h.cacheEntry(key, read.entry)
 		}
 	}
 	close(read.done)

@@ -166,22 +166,22 @@ func hasWord(text []byte, position int, v uint64) bool {
 // nextMatch returns the next match, value[start:end], and its position in the text. It returns
 // false at the end. The bytes between m.unmatched and start, or the end, are not in the text.
 func (m *matcher) nextMatch() (start, end, at int, ok bool) {
-	for p := m.unmatched; p+word <= len(m.value); {
-		v := firstWord(m.value[p:])
+	for position := m.unmatched; position+word <= len(m.value); {
+		v := firstWord(m.value[position:])
 		// Candidates: the position after the last match, that position after a replacement of equal
 		// length, and the position in the index.
 		at = m.next
 		if !hasWord(m.text, at, v) {
-			at += p - m.unmatched
+			at += position - m.unmatched
 		}
 		if !hasWord(m.text, at, v) {
 			at = m.index.lookup(v)
 		}
 		if at >= 0 && hasWord(m.text, at, v) {
-			start, end, at = m.extend(p, at)
+			start, end, at = m.extend(position, at)
 			return start, end, at, true
 		}
-		p += strideAfter(p - m.unmatched)
+		position += strideAfter(position - m.unmatched)
 	}
 	return 0, 0, 0, false
 }
@@ -222,20 +222,20 @@ func (m *matcher) advance(start, end, at int) { m.unmatched, m.next = end, at+en
 // the dictionary.
 func (x *index) compress(dst, value []byte) (_ []byte, own int) {
 	dst = binary.AppendUvarint(dst, uint64(len(value)))
-	m := x.newMatcher(value)
+	matches := x.newMatcher(value)
 	for {
-		start, end, at, ok := m.nextMatch()
+		start, end, at, ok := matches.nextMatch()
 		if !ok {
 			break
 		}
-		own += start - m.unmatched
-		dst = binary.AppendUvarint(dst, uint64(start-m.unmatched))
-		dst = append(dst, value[m.unmatched:start]...)
+		own += start - matches.unmatched
+		dst = binary.AppendUvarint(dst, uint64(start-matches.unmatched))
+		dst = append(dst, value[matches.unmatched:start]...)
 		dst = binary.AppendUvarint(dst, uint64(end-start))
-		dst = binary.AppendVarint(dst, int64(at-m.next))
-		m.advance(start, end, at)
+		dst = binary.AppendVarint(dst, int64(at-matches.next))
+		matches.advance(start, end, at)
 	}
-	if rest := value[m.unmatched:]; len(rest) > 0 {
+	if rest := value[matches.unmatched:]; len(rest) > 0 {
 		own += len(rest)
 		dst = binary.AppendUvarint(dst, uint64(len(rest)))
 		dst = append(dst, rest...)

@@ -85,9 +85,9 @@ func (p *Pool) searchSequences(part []byte, totalSize int64) (found int) {
 	if p.recent == nil {
 		p.resetRecent(totalSize)
 	}
-	m := p.recent.newMatcher(part)
+	matches := p.recent.newMatcher(part)
 	for {
-		start, end, at, ok := m.nextMatch()
+		start, end, at, ok := matches.nextMatch()
 		if !ok {
 			break
 		}
@@ -101,7 +101,7 @@ func (p *Pool) searchSequences(part []byte, totalSize int64) (found int) {
 				found += len(sequence)
 			}
 		}
-		m.advance(start, end, at)
+		matches.advance(start, end, at)
 	}
 
 	// Remember the part, if most of it is new.

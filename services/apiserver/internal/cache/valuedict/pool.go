@@ -49,16 +49,16 @@ func (p *Pool) Pack(value []byte, totalSize int64) ([]byte, *Dictionary) {
 	if len(value) < minValue {
 		return nil, nil
 	}
-	x := p.current.Load()
-	if x == nil {
+	shared := p.current.Load()
+	if shared == nil {
 		if totalSize < worthDictionary {
 			return nil, nil
 		}
-		x = p.createFirst()
+		shared = p.createFirst()
 	}
 	buf, _ := bufferPool.Get().(*[]byte)
 	defer bufferPool.Put(buf)
-	packed, own := x.compress((*buf)[:0], value)
+	packed, own := shared.compress((*buf)[:0], value)
 	if cap(packed) <= maxScratch {
 		*buf = packed[:0]
 	}
@@ -68,7 +68,7 @@ func (p *Pool) Pack(value []byte, totalSize int64) ([]byte, *Dictionary) {
 	if len(packed) > len(value)*3/4 {
 		return nil, nil
 	}
-	return slices.Clone(packed), x.dict
+	return slices.Clone(packed), shared.dict
 }
 
 // maxScratch is the maximum size in bytes of a buffer that is returned to the pool.
@@ -89,14 +89,14 @@ func (p *Pool) createFirst() *index {
 // indexFor returns the index of a dictionary with room for a sequence, which may be a new one. It
 // returns nil if no new dictionary is allowed. The caller holds mu.
 func (p *Pool) indexFor(sequence int, totalSize int64) *index {
-	x := p.current.Load()
-	if x == nil || x.free() >= sequence {
-		return x
+	newest := p.current.Load()
+	if newest == nil || newest.free() >= sequence {
+		return newest
 	}
-	size := len(x.dict.text)
+	size := len(newest.dict.text)
 	if size*growth <= maxDictionary && totalSize >= worthOf(size*growth) {
 		larger := newIndex(size*growth, indexDistance)
-		larger.add(x.dict.text[:x.dict.used.Load()])
+		larger.add(newest.dict.text[:newest.dict.used.Load()])
 		p.current.Store(larger)
 		return larger
 	}
@@ -112,7 +112,7 @@ func (p *Pool) indexFor(sequence int, totalSize int64) *index {
 		return nil
 	}
 	p.leftOut = 0
-	p.full = append(p.full, weak.Make(x.dict))
+	p.full = append(p.full, weak.Make(newest.dict))
 	p.current.Store(newIndex(size, indexDistance))
 	return p.current.Load()
 }

@@ -13,7 +13,7 @@ import (
 // TestDictionarySizeFollowsValues checks that the size of dictionaries depends on the total size of
 // values. They are dropped when the values are gone.
 func TestDictionarySizeFollowsValues(t *testing.T) {
-	r := rand.New(rand.NewPCG(20261125, 4))
+	random := rand.New(rand.NewPCG(20261125, 4))
 	for _, test := range []struct{ all, maximum int64 }{
 		{all: 1 << 10, maximum: 0},
 		{all: 200 << 10, maximum: 16 << 10},
@@ -23,9 +23,9 @@ func TestDictionarySizeFollowsValues(t *testing.T) {
 		var pool valuedict.Pool
 		maximum := int64(0)
 		for i := range 400 {
-			tm := newTemplate(r, 4000)
+			tm := newTemplate(random, 4000)
 			for range 3 {
-				if _, dict := pool.Pack(tm.value(r, i), test.all); dict != nil {
+				if _, dict := pool.Pack(tm.value(random, i), test.all); dict != nil {
 					maximum = max(maximum, dict.Bytes())
 				}
 			}
@@ -34,9 +34,9 @@ func TestDictionarySizeFollowsValues(t *testing.T) {
 			t.Errorf("with %d bytes of values: got a dictionary of %d bytes, want %d", test.all, maximum, test.maximum)
 		}
 		pool.Compact(1 << 10)
-		tm := newTemplate(r, 4000)
+		tm := newTemplate(random, 4000)
 		for i := range 100 {
-			if _, dict := pool.Pack(tm.value(r, i), 1<<10); dict != nil {
+			if _, dict := pool.Pack(tm.value(random, i), 1<<10); dict != nil {
 				t.Fatalf("with %d bytes left of %d: got a dictionary, want none", 1<<10, test.all)
 			}
 		}
@@ -46,20 +46,20 @@ func TestDictionarySizeFollowsValues(t *testing.T) {
 // TestDictionaryIsReplacedForFewValues checks that a full dictionary is replaced by one of equal
 // size when there are too few values for a larger one.
 func TestDictionaryIsReplacedForFewValues(t *testing.T) {
-	r := rand.New(rand.NewPCG(20261125, 6))
+	random := rand.New(rand.NewPCG(20261125, 6))
 	for _, all := range []int64{200 << 10, 400 << 10, 3 << 20} {
 		var s valuedict.Pool
 		for i := range 300 {
-			tm := newTemplate(r, 4000)
+			tm := newTemplate(random, 4000)
 			for range 3 {
-				s.Pack(tm.value(r, i), all)
+				s.Pack(tm.value(random, i), all)
 			}
 		}
-		tm := newTemplate(r, 4000)
+		tm := newTemplate(random, 4000)
 		good := 0
 		for i := range 600 {
 			s.Compact(all)
-			if _, dict := s.Pack(tm.value(r, i), all); dict != nil {
+			if _, dict := s.Pack(tm.value(random, i), all); dict != nil {
 				good++
 			}
 			if i%20 == 0 {

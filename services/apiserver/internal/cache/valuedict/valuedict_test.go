@@ -49,11 +49,11 @@ func pack(s *valuedict.Pool, value []byte) packed {
 	return packed{value, small, dict}
 }
 
-// check checks that the compressed value has the original size and content.
-func (p packed) check(t interface{ Fatalf(string, ...any) }) {
+// wantValues checks that the compressed value has the original size and content.
+func (p packed) wantValues(t interface{ Fatalf(string, ...any) }) {
 	if p.dict == nil {
 		if p.small != nil {
-			t.Fatalf("packed value without a dictionary")
+			t.Fatalf("got a packed value without a dictionary, want one")
 		}
 		return
 	}
@@ -70,17 +70,17 @@ func (p packed) check(t interface{ Fatalf(string, ...any) }) {
 // the first few.
 func TestValuesOfOneTemplateArePacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 1))
-	for _, n := range []int{1, 3, 20} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
+	for _, values := range []int{1, 3, 20} {
+		t.Run(fmt.Sprint(values), func(t *testing.T) {
 			var s valuedict.Pool
 			var templates []template
-			for range n {
+			for range values {
 				templates = append(templates, newTemplate(r, 4000))
 			}
 			var all []packed
 			raw := 0
 			for i := range 2000 {
-				p := pack(&s, templates[i%n].value(r, i))
+				p := pack(&s, templates[i%values].value(r, i))
 				if i >= 1000 && len(p.small) > len(p.value)/10 {
 					t.Fatalf("value %d of %d bytes takes %d, want at most a tenth", i, len(p.value), len(p.small))
 				}
@@ -89,11 +89,11 @@ func TestValuesOfOneTemplateArePacked(t *testing.T) {
 				}
 				all = append(all, p)
 			}
-			if raw > 100+10*n {
-				t.Errorf("%d values were not packed, want at most %d", raw, 100+10*n)
+			if raw > 100+10*values {
+				t.Errorf("%d values were not packed, want at most %d", raw, 100+10*values)
 			}
 			for _, p := range all {
-				p.check(t)
+				p.wantValues(t)
 			}
 		})
 	}
@@ -102,23 +102,23 @@ func TestValuesOfOneTemplateArePacked(t *testing.T) {
 // TestRandomValuesAreNotPacked checks that values without shared text are not compressed and add no
 // sequences.
 func TestRandomValuesAreNotPacked(t *testing.T) {
-	r := rand.New(rand.NewPCG(20261125, 2))
+	random := rand.New(rand.NewPCG(20261125, 2))
 	var pool valuedict.Pool
 	for range 3000 {
-		value := make([]byte, 200+r.IntN(2000))
+		value := make([]byte, 200+random.IntN(2000))
 		for i := range value {
-			value[i] = byte(r.Uint32())
+			value[i] = byte(random.Uint32())
 		}
 		if p := pack(&pool, value); p.dict != nil {
 			t.Fatalf("random value of %d bytes: got it packed to %d, want it unpacked", len(value), len(p.small))
 		}
 	}
-	tm := newTemplate(r, 3000)
+	tm := newTemplate(random, 3000)
 	for i := range 2000 {
-		p := pack(&pool, tm.value(r, i))
-		p.check(t)
+		p := pack(&pool, tm.value(random, i))
+		p.wantValues(t)
 		if i == 1999 && p.dict == nil {
-			t.Error("template is not packed after random values")
+			t.Error("template after random values: got it unpacked, want it packed")
 		}
 	}
 }
@@ -126,14 +126,14 @@ func TestRandomValuesAreNotPacked(t *testing.T) {
 // TestDictionariesFollowTemplates checks that new dictionaries follow when templates change. Values
 // of older dictionaries stay readable, and the number of dictionaries in use is limited.
 func TestDictionariesFollowTemplates(t *testing.T) {
-	r := rand.New(rand.NewPCG(20261125, 3))
+	random := rand.New(rand.NewPCG(20261125, 3))
 	var pool valuedict.Pool
 	var kept []packed
 	dicts := map[*valuedict.Dictionary]bool{}
 	for range 1000 { // 4 MB of templates
-		tm := newTemplate(r, 4000)
+		tm := newTemplate(random, 4000)
 		for i := range 4 {
-			p := pack(&pool, tm.value(r, i))
+			p := pack(&pool, tm.value(random, i))
 			if p.dict != nil && !dicts[p.dict] {
 				dicts[p.dict] = true
 				kept = append(kept, p)
@@ -145,7 +145,7 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 		t.Errorf("%d dictionaries are in use, want 6", len(dicts))
 	}
 	for _, p := range kept {
-		p.check(t)
+		p.wantValues(t)
 	}
 	if blocking := pool.Compact(all); len(blocking) != 3 {
 		t.Errorf("%d dictionaries prevent a new one, want 3", len(blocking))
@@ -156,16 +156,16 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 	kept = nil
 	dicts = nil
 	runtime.GC()
-	tm := newTemplate(r, 4000)
+	tm := newTemplate(random, 4000)
 	good := 0
 	for i := range 4000 {
-		if p := pack(&pool, tm.value(r, i)); p.dict != nil {
-			p.check(t)
+		if p := pack(&pool, tm.value(random, i)); p.dict != nil {
+			p.wantValues(t)
 			good++
 		}
-		if more := newTemplate(r, 4000); i%4 == 0 {
-			pack(&pool, more.value(r, i))
-			pack(&pool, more.value(r, i))
+		if more := newTemplate(random, 4000); i%4 == 0 {
+			pack(&pool, more.value(random, i))
+			pack(&pool, more.value(random, i))
 		}
 	}
 	if good < 2000 {
@@ -183,10 +183,10 @@ func TestLargeEqualValuesDoNotFillDictionary(t *testing.T) {
 	for i := range 200 {
 		large := newTemplate(r, 50_000)
 		for range 2 {
-			pack(&s, large.value(r, i)).check(t)
+			pack(&s, large.value(r, i)).wantValues(t)
 		}
 		p := pack(&s, tm.value(r, i))
-		p.check(t)
+		p.wantValues(t)
 		if p.dict != nil {
 			good++
 		}
@@ -196,8 +196,8 @@ func TestLargeEqualValuesDoNotFillDictionary(t *testing.T) {
 	}
 }
 
-// TestPackedValuesRoundTrip checks that every value is uncompressed to its original.
-func TestPackedValuesRoundTrip(t *testing.T) {
+// TestUnpackedValueEqualsPackedOne checks that every value is uncompressed to its original.
+func TestUnpackedValueEqualsPackedOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s valuedict.Pool
 		parts := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 300), 1, 12).Draw(t, "parts")
@@ -210,13 +210,13 @@ func TestPackedValuesRoundTrip(t *testing.T) {
 			all = append(all, pack(&s, value))
 		}
 		for _, p := range all {
-			p.check(t)
+			p.wantValues(t)
 		}
 	})
 }
 
-// TestConcurrentPacking checks that a pool supports concurrent compressing and unpacking.
-func TestConcurrentPacking(t *testing.T) {
+// TestConcurrentlyPackedValuesAreCorrect checks that a pool supports concurrent compressing and unpacking.
+func TestConcurrentlyPackedValuesAreCorrect(t *testing.T) {
 	var s valuedict.Pool
 	var all sync.WaitGroup
 	for g := range 4 {
@@ -227,8 +227,8 @@ func TestConcurrentPacking(t *testing.T) {
 				tm := newTemplate(r, 2000)
 				for i := range 10 {
 					p := pack(&s, tm.value(r, i))
-					p.check(t)
-					last.check(t)
+					p.wantValues(t)
+					last.wantValues(t)
 					last = p
 				}
 			}
@@ -246,7 +246,7 @@ func FuzzPack(f *testing.F) {
 		for range 3 {
 			for part := text; len(part) > 0; part = part[min(size, len(part)):] {
 				value := bytes.Repeat(part[:min(size, len(part))], 3)
-				pack(&s, value).check(t)
+				pack(&s, value).wantValues(t)
 			}
 		}
 	})

@@ -14,23 +14,23 @@ import (
 )
 
 // TestBatchSizeDoesNotChangeResult checks that applying many events at once leaves the same state
-// as applying them one by one, including unreadable values and changes of the resource's
+// as applying them one by one, including corrupt values and changes of the resource's
 // definition.
 func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 	const first, last = 1000, 2500
-	r := rand.New(rand.NewPCG(7, 7))
+	rig := rand.New(rand.NewPCG(7, 7))
 	value := func() string {
-		if r.IntN(20) == 0 {
-			return "{" // unreadable
+		if rig.IntN(20) == 0 {
+			return "{" // corrupt
 		}
 		return object{
-			Labels: map[string]string{"app": fmt.Sprint(r.IntN(300))},
-			Fields: map[string]string{nodeField: fmt.Sprint("n", r.IntN(5))},
+			Labels: map[string]string{"app": fmt.Sprint(rig.IntN(300))},
+			Fields: map[string]string{nodeField: fmt.Sprint("n", rig.IntN(5))},
 		}.String()
 	}
 	created := map[string]int64{}
 	next := func(revision int64) storage.Event {
-		key := fmt.Sprintf("/registry/%s/ns-%d/x", []string{"widgets", "gadgets", "others"}[r.IntN(3)], r.IntN(700))
+		key := fmt.Sprintf("/registry/%s/ns-%d/x", []string{"widgets", "gadgets", "others"}[rig.IntN(3)], rig.IntN(700))
 		switch revision % 400 {
 		case 200: // widgets are removed and then defined with another variant
 			return storage.Event{Type: storage.Deleted, Key: definitions + "widgets", Revision: revision}
@@ -47,7 +47,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 		if since, ok := created[key]; ok {
 			ev.Type = storage.Updated
 			ev.CreateRevision = since
-			if r.IntN(4) == 0 {
+			if rig.IntN(4) == 0 {
 				delete(created, key)
 				return storage.Event{Type: storage.Deleted, Key: key, Revision: revision}
 			}
@@ -78,8 +78,8 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 			},
 			page: page,
 		}
-		r := newRig(t, newMemStore(), func(c *watchcache.Config) { withVariantField(c); c.Source = src })
-		watcher, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{AfterRevision: first})
+		rig := newRig(t, newMemStore(), func(c *watchcache.Config) { withVariantField(c); c.Source = src })
+		watcher, err := rig.cache.Store("gadgets").Watch(watchcache.WatchOptions{AfterRevision: first})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 			}
 		}
 		for i, name := range []string{"gadgets", "widgets"} {
-			s := r.cache.Store(name)
+			s := rig.cache.Store(name)
 			seen := map[uint64]bool{}
 			s.Snapshot().Ascend(s.Prefix(), "", func(e *objects.Entry) bool {
 				if seen[e.ID()] || e.ID() == 0 {
@@ -105,7 +105,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 				return true
 			})
 		}
-		evs, err := drain(r.ctx, watcher, last, 64)
+		evs, err := drain(rig.ctx, watcher, last, 64)
 		if err != nil {
 			t.Fatal(err)
 		}

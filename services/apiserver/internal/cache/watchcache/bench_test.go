@@ -287,19 +287,19 @@ func BenchmarkEncodingKept(b *testing.B) {
 // of their labels and fields.
 func BenchmarkMemory(b *testing.B) {
 	for range b.N {
-		before := heap()
+		before := heapBytes()
 		empty := noiseCache(b, 0)
-		alone := heap() - before
-		before = heap()
+		alone := heapBytes() - before
+		before = heapBytes()
 		c := noiseCache(b, benchPods)
-		b.ReportMetric(float64(heap()-before-alone)/benchPods-noiseSize, "B/entry")
+		b.ReportMetric(float64(heapBytes()-before-alone)/benchPods-noiseSize, "B/entry")
 		encode := func(*objects.Entry) ([]byte, error) { return make([]byte, 1), nil }
-		before = heap()
+		before = heapBytes()
 		c.Store("pods").Snapshot().Ascend("/registry/pods/", "", func(e *objects.Entry) bool {
 			_, err := e.Encoding(1, encode)
 			return err == nil
 		})
-		b.ReportMetric(float64(heap()-before)/benchPods, "B/encoding")
+		b.ReportMetric(float64(heapBytes()-before)/benchPods, "B/encoding")
 		runtime.KeepAlive(c)
 		runtime.KeepAlive(empty)
 	}
@@ -355,8 +355,8 @@ func noiseCache(b testing.TB, n int) *watchcache.Cache {
 	return c
 }
 
-// heap returns the bytes of live objects.
-func heap() int64 {
+// heapBytes returns the bytes of live objects.
+func heapBytes() int64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats

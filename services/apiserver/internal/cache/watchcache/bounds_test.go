@@ -19,7 +19,7 @@ import (
 func (r *rig) awaitHistoryBytes(limit float64) {
 	r.t.Helper()
 	const metric = "binnacle_watch_cache_history_bytes"
-	r.sync()
+	r.awaitWrites()
 	deadline := time.Now().Add(10 * time.Second)
 	for r.metric(metric) > limit {
 		if time.Now().After(deadline) {
@@ -41,34 +41,34 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 		{name: "watch of a field value that the object had", sel: selection(t, "", "", nodeField+"=n0")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newRig(t, newMemStore(), func(c *watchcache.Config) {
+			rig := newRig(t, newMemStore(), func(c *watchcache.Config) {
 				c.HistoryBytes = limit
-				verbatim(c)
+				keepValuesAsStored(c)
 			})
 			// One tenant writes small objects. Then another one writes a large object often.
 			for i := range 100 {
-				r.store.put(fmt.Sprintf("/registry/pods/small/%d", i%10), podOnNode("n0"))
+				rig.store.putKey(fmt.Sprintf("/registry/pods/small/%d", i%10), podOnNode("n0"))
 			}
 			for i := range 70 {
-				r.store.put("/registry/pods/large/x", object{
+				rig.store.putKey("/registry/pods/large/x", object{
 					Data:   strings.Repeat("x", 100_000+i),
 					Fields: map[string]string{nodeField: fmt.Sprintf("n%d", i%2)},
 				}.String())
 			}
-			r.store.del("/registry/pods/large/x")
-			r.awaitHistoryBytes(limit)
+			rig.store.deleteKey("/registry/pods/large/x")
+			rig.awaitHistoryBytes(limit)
 
 			// A watcher receives all changes, although history has dropped most large values.
-			got := r.drain(r.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1}))
-			if want := modelEvents(r.store, 1, r.store.now(), tc.sel); !slices.Equal(got, want) {
+			got := rig.drain(rig.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1}))
+			if want := modelEvents(rig.store, 1, rig.store.newestRevision(), tc.sel); !slices.Equal(got, want) {
 				t.Errorf("got %d events, want %d", len(got), len(want))
 			}
-			r.wantMetrics(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"} 0`)
-			if n := r.metric(`binnacle_watch_cache_history_reduced_total{resource="pods"}`); n < 60 {
+			rig.wantMetrics(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"} 0`)
+			if n := rig.metric(`binnacle_watch_cache_history_reduced_total{resource="pods"}`); n < 60 {
 				t.Errorf("%v values were dropped from history, want at least 60", n)
 			}
-			if _, ok := r.pods.SnapshotAt(102, nil); ok {
-				t.Error("SnapshotAt returned a state whose value was dropped")
+			if _, ok := rig.pods.SnapshotAt(102, nil); ok {
+				t.Error("SnapshotAt before the dropped value: got a snapshot, want none")
 			}
 		})
 	}
@@ -79,20 +79,20 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	store := newMemStore()
 	src := &countingHistoryReader{memStore: store, gate: make(chan struct{})}
-	r := newRig(t, store, func(c *watchcache.Config) {
+	rig := newRig(t, store, func(c *watchcache.Config) {
 		c.HistoryBytes = 1 << 17
 		c.HistoryReader = src
-		verbatim(c)
+		keepValuesAsStored(c)
 	})
 	for i := range 10 {
-		store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())
+		store.putKey("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())
 	}
-	r.awaitHistoryBytes(1 << 17)
+	rig.awaitHistoryBytes(1 << 17)
 	var wg sync.WaitGroup
 	for range 20 {
-		w := r.watch(watchcache.WatchOptions{AfterRevision: 1})
+		w := rig.watch(watchcache.WatchOptions{AfterRevision: 1})
 		wg.Go(func() {
-			evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1))
+			evs, err := nextEvents(rig.ctx, w, make([]watchcache.Event, 0, 1))
 			if err != nil || len(evs) != 1 || len(evs[0].Entry.Stored()) < 50_000 {
 				t.Errorf("got %d events, %v, want 1", len(evs), err)
 			}
@@ -125,23 +125,23 @@ func (s *countingHistoryReader) Get(ctx context.Context, key string, revision in
 // value, only the watchers that need it expire.
 func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 	store := newMemStore()
-	r := newRig(t, store, func(c *watchcache.Config) {
+	rig := newRig(t, store, func(c *watchcache.Config) {
 		c.HistoryBytes = 1 << 17
-		verbatim(c)
+		keepValuesAsStored(c)
 	})
-	store.put("/registry/pods/small/x", podOnNode("n"))
+	store.putKey("/registry/pods/small/x", podOnNode("n"))
 	for i := range 10 {
-		store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())
+		store.putKey("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())
 	}
-	r.awaitHistoryBytes(1 << 17)
+	rig.awaitHistoryBytes(1 << 17)
 	store.mu.Lock()
 	store.compacted = store.revision // without ending the cache's own stream
 	store.mu.Unlock()
-	if _, err := drain(r.ctx, r.watch(watchcache.WatchOptions{AfterRevision: 1}), store.now(), 8); !isExpired(err) {
+	if _, err := drain(rig.ctx, rig.watch(watchcache.WatchOptions{AfterRevision: 1}), store.newestRevision(), 8); !isExpired(err) {
 		t.Errorf("watcher that needs a compacted value: got %v, want ExpiredError", err)
 	}
-	other := r.watch(watchcache.WatchOptions{Selection: selection(t, "small", "", ""), AfterRevision: 1})
-	if got := r.drain(other); len(got) != 1 {
+	other := rig.watch(watchcache.WatchOptions{Selection: selection(t, "small", "", ""), AfterRevision: 1})
+	if got := rig.drain(other); len(got) != 1 {
 		t.Errorf("unrelated watcher: got %q, want 1 event", got)
 	}
 }
@@ -150,26 +150,26 @@ func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 // shorten the history of others.
 func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 	const limit = 400_000 // bytes; the 1,300 changes take about 1.3 MB
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) {
 		c.HistoryBytes = limit
 		c.Resources = append(c.Resources, resourceConfig("leases"))
-		verbatim(c)
+		keepValuesAsStored(c)
 	})
 	for i := range 900 {
-		r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
+		rig.store.putKey("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
 		if i%3 == 0 {
-			r.store.put("/registry/leases/a/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
+			rig.store.putKey("/registry/leases/a/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
 		}
 		if i%9 == 0 {
-			r.store.put("/registry/nodes/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
+			rig.store.putKey("/registry/nodes/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
 		}
 	}
-	r.awaitHistoryBytes(limit)
+	rig.awaitHistoryBytes(limit)
 
 	// For each resource, count the changes after the oldest revision from which a watch can start.
 	kept := map[string]int{}
 	for _, name := range []string{"pods", "leases", "nodes"} {
-		s := r.cache.Store(name)
+		s := rig.cache.Store(name)
 		for after := int64(1); ; after++ {
 			w, err := s.Watch(watchcache.WatchOptions{AfterRevision: after})
 			if isExpired(err) {
@@ -178,7 +178,7 @@ func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			evs, err := drain(r.ctx, w, r.store.now(), 100)
+			evs, err := drain(rig.ctx, w, rig.store.newestRevision(), 100)
 			w.Close()
 			if err != nil {
 				t.Fatal(err)
@@ -195,17 +195,17 @@ func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 	if p, l := kept["pods"], kept["leases"]; p < 80 || l < 80 || p > 2*l || l > 2*p {
 		t.Errorf("%d changes of pods and %d of leases are kept, want similar numbers of at least 80", p, l)
 	}
-	if n := r.metric(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"}`); n < 600 {
+	if n := rig.metric(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"}`); n < 600 {
 		t.Errorf("%v changes of pods were forgotten early, want at least 600", n)
 	}
-	r.wantMetrics(`binnacle_watch_cache_history_forgotten_early_total{resource="nodes"} 0`)
+	rig.wantMetrics(`binnacle_watch_cache_history_forgotten_early_total{resource="nodes"} 0`)
 }
 
 // TestHistoryIsNotBoundedByCount checks that history is bounded by time and memory, not by the
 // number of changes.
 func TestHistoryIsNotBoundedByCount(t *testing.T) {
 	src := &idleSource{batches: make(chan storage.Batch), failed: make(chan error)}
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Source = src })
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Source = src })
 	const n = 200_000
 	b := storage.Batch{Revision: n + 1}
 	for i := range int64(n) {
@@ -221,40 +221,40 @@ func TestHistoryIsNotBoundedByCount(t *testing.T) {
 	if err := <-src.failed; err != nil {
 		t.Fatal(err)
 	}
-	w := r.watch(watchcache.WatchOptions{AfterRevision: 1})
-	evs, err := drain(r.ctx, w, n+1, 1000)
+	w := rig.watch(watchcache.WatchOptions{AfterRevision: 1})
+	evs, err := drain(rig.ctx, w, n+1, 1000)
 	if err != nil || len(evs) != n {
 		t.Errorf("got %d events, %v, want %d", len(evs), err, n)
 	}
-	if per := r.metric("binnacle_watch_cache_history_bytes") / n; per > 400 {
+	if per := rig.metric("binnacle_watch_cache_history_bytes") / n; per > 400 {
 		t.Errorf("a change takes %v bytes of history, want at most 400", per)
 	}
 }
 
-// TestHistorySecondsMetric checks that the metric reports how far back history reaches.
-func TestHistorySecondsMetric(t *testing.T) {
+// TestHistorySecondsMetricShowsAgeOfHistory checks that the metric reports how far back history reaches.
+func TestHistorySecondsMetricShowsAgeOfHistory(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) {
 		c.Now = clk.Now
 		c.HistoryBytes = 100_000
-		verbatim(c)
+		keepValuesAsStored(c)
 	})
 	const line = `binnacle_watch_cache_history_seconds{resource="pods"}`
 	clk.advance(10 * time.Second)
-	if n := r.metric(line); n != 10 {
+	if n := rig.metric(line); n != 10 {
 		t.Errorf("10 s after the load: got %v, want 10", n)
 	}
 	clk.advance(time.Hour)
-	if n := r.metric(line); n != 300 {
+	if n := rig.metric(line); n != 300 {
 		t.Errorf("an hour later: got %v, want 300", n)
 	}
 	for i := range 300 {
 		clk.advance(100 * time.Millisecond)
-		r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
-		r.sync()
+		rig.store.putKey("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
+		rig.awaitWrites()
 	}
-	r.awaitHistoryBytes(100_000)
-	if n := r.metric(line); n < 4 || n > 15 {
+	rig.awaitHistoryBytes(100_000)
+	if n := rig.metric(line); n < 4 || n > 15 {
 		t.Errorf("with space for about 100 of 300 changes in 30 s: got %v, want about 10", n)
 	}
 }

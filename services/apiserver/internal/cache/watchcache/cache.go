@@ -114,7 +114,7 @@ func (c Config) complete() (Config, error) {
 
 // Cache is the in-memory image of all keys below the root.
 type Cache struct {
-	cfg            Config
+	config         Config
 	clockOrigin    time.Time // the origin of now
 	ring           *encodings.Ring
 	plainEncoding  *objects.ValueEncoding // for entries whose values are kept as stored
@@ -164,7 +164,7 @@ func New(cfg Config) (*Cache, error) {
 		return nil, err
 	}
 	cache := &Cache{
-		cfg:         cfg,
+		config:      cfg,
 		clockOrigin: cfg.Now().Add(-1),
 		ring:        encodings.NewRing(cfg.Memory),
 		history:     cfg.Memory.History("history"),
@@ -174,7 +174,7 @@ func New(cfg Config) (*Cache, error) {
 	}
 	cache.plainEncoding = objects.NewValueEncoding(cache.ring, false)
 	cache.sealedEncoding = objects.NewValueEncoding(cache.ring, true)
-	cache.ready.ch = make(chan struct{})
+	cache.ready.changed = make(chan struct{})
 	cache.images = cfg.Memory.Cache("images", imagesShare, cache.shrinkImages)
 	cache.life, cache.cancelLife = context.WithCancel(context.Background())
 	cache.newest = sharedreads.NewNewest(cache.readNewest)
@@ -196,7 +196,7 @@ func New(cfg Config) (*Cache, error) {
 
 // Ready reports whether the cache has been loaded and has been current since. It is false while the
 // cache reloads because the store's revision went backwards.
-func (c *Cache) Ready() bool { return c.ready.ok.Load() }
+func (c *Cache) Ready() bool { return c.ready.ready.Load() }
 
 // WaitReady blocks until the cache is ready.
 func (c *Cache) WaitReady(ctx context.Context) error {
@@ -222,7 +222,7 @@ func (c *Cache) Store(nameOrPrefix string) *Store {
 	return r.withPrefix(nameOrPrefix)
 }
 
-// makeEntry returns the entry of a stored value. An unreadable value gets an entry too, so that it
+// makeEntry returns the entry of a stored value. A corrupt value gets an entry too, so that it
 // can be reported and deleted.
 func (c *Cache) makeEntry(s *Store, kv storage.KeyValue) *objects.Entry {
 	return c.assignID(s, c.decodeEntry(s, kv))
@@ -248,14 +248,14 @@ func (c *Cache) decodeEntry(s *Store, kv storage.KeyValue) *objects.Entry {
 // assignID assigns the entry its ID, and logs an entry that cannot be read.
 func (c *Cache) assignID(s *Store, e *objects.Entry) *objects.Entry {
 	e.AssignID(c.entries.Add(1))
-	if err := e.Corrupt(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
-		c.cfg.Logger.Error("Stored value cannot be read", "key", e.Key(), "revision", e.Revision, "error", err)
+	if err := e.Corrupt(); err != nil && s.metrics.corruptValues.Add(1) <= maxCorruptLogged {
+		c.config.Logger.Error("Stored value cannot be read", "key", e.Key(), "revision", e.Revision, "error", err)
 	}
 	return e
 }
 
-// maxUnreadableLogged bounds the log messages about unreadable values of one resource.
-const maxUnreadableLogged = 20
+// maxCorruptLogged bounds the log messages about corrupt values of one resource.
+const maxCorruptLogged = 20
 
 // releaseEntry records that the cache does not refer to an entry any more. The entry may be nil.
 func (c *Cache) releaseEntry(e *objects.Entry) {
@@ -265,7 +265,7 @@ func (c *Cache) releaseEntry(e *objects.Entry) {
 
 // now returns the nanoseconds since a time before the cache was created. It is monotonic, so
 // changes of the wall clock do not affect the age of history.
-func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.clockOrigin)) }
+func (c *Cache) now() int64 { return int64(c.config.Now().Sub(c.clockOrigin)) }
 
 // routes maps keys to stores. It is replaced, never changed. A replacement shares what does not
 // differ, because thousands of resources may be added one by one.

@@ -28,22 +28,22 @@ func keysOf(s *watchcache.Store) []string {
 	return out
 }
 
-// TestLoadInPages checks that all pages of a load reach their stores.
-func TestLoadInPages(t *testing.T) {
+// TestCacheLoadsPages checks that all pages of a load reach their stores.
+func TestCacheLoadsPages(t *testing.T) {
 	store := newMemStore()
-	var ops []op
+	var ops []keyChange
 	for i := range 1234 {
-		ops = append(ops, op{fmt.Sprintf("/registry/pods/ns-%d/p", i), []byte(podOnNode("n"))})
+		ops = append(ops, keyChange{fmt.Sprintf("/registry/pods/ns-%d/p", i), []byte(podOnNode("n"))})
 	}
-	store.txn(ops...)
-	r := newRig(t, store, nil)
-	if n := r.pods.Snapshot().Len(); n != 1234 {
+	store.applyChanges(ops...)
+	rig := newRig(t, store, nil)
+	if n := rig.pods.Snapshot().Len(); n != 1234 {
 		t.Errorf("loaded %d pods, want 1234", n)
 	}
-	if rev := r.cache.Revision(); rev != 2 {
+	if rev := rig.cache.Revision(); rev != 2 {
 		t.Errorf("loaded at revision %d, want 2", rev)
 	}
-	if n := r.cache.Store("/registry/nodes/").Snapshot().Len(); n != 0 {
+	if n := rig.cache.Store("/registry/nodes/").Snapshot().Len(); n != 0 {
 		t.Errorf("loaded %d nodes, want 0", n)
 	}
 }
@@ -127,10 +127,10 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 // TestLoadIsRetried checks that a failed load is retried.
 func TestLoadIsRetried(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/x", podOnNode(""))
+	store.putKey("/registry/pods/a/x", podOnNode(""))
 	src := &failingLoads{Source: watchcachetest.NewSource(store, "/registry/"), left: 3}
-	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
-	if got := keysOf(r.pods); !slices.Equal(got, []string{"a/x"}) {
+	rig := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
+	if got := keysOf(rig.pods); !slices.Equal(got, []string{"a/x"}) {
 		t.Errorf("pods after three failed loads = %q, want a/x", got)
 	}
 }
@@ -166,12 +166,12 @@ func createdPod(key string, rev int64) storage.Event {
 // order.
 func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 	src := &idleSource{batches: make(chan storage.Batch), failed: make(chan error)}
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Source = src })
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Source = src })
 	apply := func(b storage.Batch) error {
 		src.batches <- b
 		return <-src.failed
 	}
-	watcher := r.watch(watchcache.WatchOptions{AfterRevision: 1})
+	watcher := rig.watch(watchcache.WatchOptions{AfterRevision: 1})
 	steps := []struct {
 		name  string
 		batch storage.Batch
@@ -210,11 +210,11 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 		if err := apply(s.batch); (err != nil) != s.bad {
 			t.Errorf("%s: got error %v, want error %t", s.name, err, s.bad)
 		}
-		if got := r.cache.Revision(); got != s.want {
+		if got := rig.cache.Revision(); got != s.want {
 			t.Errorf("%s: revision %d, want %d", s.name, got, s.want)
 		}
 	}
-	evs, err := drain(r.ctx, watcher, 10, 2)
+	evs, err := drain(rig.ctx, watcher, 10, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,23 +223,23 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestUnreadableValueIsServedWithError checks that a value that cannot be decoded is served with
+// TestCorruptValueIsServedWithError checks that a value that cannot be decoded is served with
 // the attributes of its key and an error.
-func TestUnreadableValueIsServedWithError(t *testing.T) {
+func TestCorruptValueIsServedWithError(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/bad", "nonsense")
-	r := newRig(t, store, nil)
-	store.put("/registry/pods/b/worse", "nonsense")
-	r.sync()
-	if got := keysOf(r.pods); !slices.Equal(got, []string{"a/bad", "b/worse"}) {
+	store.putKey("/registry/pods/a/bad", "nonsense")
+	rig := newRig(t, store, nil)
+	store.putKey("/registry/pods/b/worse", "nonsense")
+	rig.awaitWrites()
+	if got := keysOf(rig.pods); !slices.Equal(got, []string{"a/bad", "b/worse"}) {
 		t.Errorf("pods = %q, want a/bad and b/worse", got)
 	}
-	e, _ := r.pods.Get("/registry/pods/a/bad")
+	e, _ := rig.pods.Get("/registry/pods/a/bad")
 	if e.Namespace() != "a" || e.Name() != "bad" || string(e.Stored()) != "nonsense" {
 		t.Errorf("entry of a/bad = %+v, want namespace a, name bad and the stored value", e)
 	}
-	r.wantMetrics(`binnacle_watch_cache_unreadable_values_total{resource="pods"} 2`)
-	for _, e := range []*objects.Entry{e, r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")})} {
+	rig.wantMetrics(`binnacle_watch_cache_unreadable_values_total{resource="pods"} 2`)
+	for _, e := range []*objects.Entry{e, rig.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")})} {
 		var why *storage.CorruptObjectError
 		if !errors.As(e.Corrupt(), &why) || !why.Undecodable || why.Key != e.Key() || why.Revision != e.Revision {
 			t.Errorf("Corrupt() of %s at %d = %+v, want an undecodable value of that key and revision", e.Key(), e.Revision, why)
@@ -252,12 +252,12 @@ func TestUnreadableValueIsServedWithError(t *testing.T) {
 func TestMostRecentSharesReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()
-		r := newRig(t, store, nil)
+		rig := newRig(t, store, nil)
 		proceed := make(chan struct{})
 		store.onRead = func() { <-proceed }
 		revs := make(chan int64, 21)
 		ask := func() {
-			rev, err := r.pods.MostRecent(r.ctx)
+			rev, err := rig.pods.MostRecent(rig.ctx)
 			if err != nil {
 				t.Error(err)
 			}
@@ -265,7 +265,7 @@ func TestMostRecentSharesReads(t *testing.T) {
 		}
 		go ask()
 		synctest.Wait() // its read has fixed the revision and is blocked
-		written := store.put("/registry/pods/a/x", podOnNode(""))
+		written := store.putKey("/registry/pods/a/x", podOnNode(""))
 		for range 20 {
 			go ask()
 		}
@@ -281,24 +281,24 @@ func TestMostRecentSharesReads(t *testing.T) {
 				t.Errorf("call after a write: got revision %d, want at least %d", rev, written)
 			}
 		}
-		if e, ok := r.pods.Get("/registry/pods/a/x"); !ok || e.Revision != written {
+		if e, ok := rig.pods.Get("/registry/pods/a/x"); !ok || e.Revision != written {
 			t.Errorf("got entry %v (found: %t), want that of the write at %d", e, ok, written)
 		}
 		if store.reads != 2 {
 			t.Errorf("got %d reads of the store, want 2", store.reads)
 		}
-		r.wantMetrics(`apiserver_watch_cache_consistent_read_total{fallback="false",resource="pods",success="true"} 21`,
+		rig.wantMetrics(`apiserver_watch_cache_consistent_read_total{fallback="false",resource="pods",success="true"} 21`,
 			`apiserver_watch_cache_read_wait_seconds{resource="pods"} 21`)
 	})
 }
 
 // TestMostRecentReturnsStoreError checks that MostRecent fails while the store is unavailable.
 func TestMostRecentReturnsStoreError(t *testing.T) {
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.CurrentRevision = unavailableRevision{} })
-	if _, err := r.pods.MostRecent(r.ctx); !errors.Is(err, storage.ErrUnavailable) {
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.CurrentRevision = unavailableRevision{} })
+	if _, err := rig.pods.MostRecent(rig.ctx); !errors.Is(err, storage.ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
 	}
-	r.wantMetrics(`apiserver_watch_cache_consistent_read_total{fallback="false",resource="pods",success="false"} 1`)
+	rig.wantMetrics(`apiserver_watch_cache_consistent_read_total{fallback="false",resource="pods",success="false"} 1`)
 }
 
 // unavailableRevision reads the revision of a store that is unavailable.
@@ -312,37 +312,37 @@ func (unavailableRevision) VerifyHistory(context.Context, storage.Position) (int
 // TestWaitForRequestsProgress checks that the cache requests progress for revisions that change
 // nothing below its root.
 func TestWaitForRequestsProgress(t *testing.T) {
-	r := newRig(t, newMemStore(), nil)
-	rev := r.store.bump()
-	if err := r.cache.WaitFor(r.ctx, rev); err != nil {
+	rig := newRig(t, newMemStore(), nil)
+	rev := rig.store.advanceRevision()
+	if err := rig.cache.WaitFor(rig.ctx, rev); err != nil {
 		t.Fatal(err)
 	}
-	r.store.mu.Lock()
-	requested := r.store.progress
-	r.store.mu.Unlock()
-	if requested == 0 || r.cache.Revision() != rev {
-		t.Errorf("requested progress %d times, cache at %d, want at %d", requested, r.cache.Revision(), rev)
+	rig.store.mu.Lock()
+	requested := rig.store.progress
+	rig.store.mu.Unlock()
+	if requested == 0 || rig.cache.Revision() != rev {
+		t.Errorf("requested progress %d times, cache at %d, want at %d", requested, rig.cache.Revision(), rev)
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(rig.ctx, 20*time.Millisecond)
 	defer cancel()
-	if err := r.cache.WaitFor(ctx, rev+1); !errors.Is(err, context.DeadlineExceeded) {
+	if err := rig.cache.WaitFor(ctx, rev+1); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("WaitFor of a future revision: got %v, want context.DeadlineExceeded", err)
 	}
 }
 
-// TestListMetrics checks the metrics of lists and changes.
-func TestListMetrics(t *testing.T) {
+// TestListsAreCounted checks the metrics of lists and changes.
+func TestListsAreCounted(t *testing.T) {
 	store := newMemStore()
 	for i := range 10 {
-		store.put(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(fmt.Sprintf("n%d", i%2)))
+		store.putKey(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(fmt.Sprintf("n%d", i%2)))
 	}
-	r := newRig(t, store, nil)
+	rig := newRig(t, store, nil)
 	for _, fields := range []string{"", "spec.nodeName=n1", "metadata.name!=0"} {
-		r.pods.Snapshot().Select(selection(t, "", "", fields), "", func(*objects.Entry) bool { return true })
+		rig.pods.Snapshot().Select(selection(t, "", "", fields), "", func(*objects.Entry) bool { return true })
 	}
-	store.put("/registry/pods/a/0", podOnNode("n1"))
-	r.sync()
-	r.wantMetrics(
+	store.putKey("/registry/pods/a/0", podOnNode("n1"))
+	rig.awaitWrites()
+	rig.wantMetrics(
 		`apiserver_cache_list_total{index="",resource_prefix="/pods"} 2`,
 		`apiserver_cache_list_total{index="f:spec.nodeName",resource_prefix="/pods"} 1`,
 		`apiserver_cache_list_fetched_objects_total{index="",resource_prefix="/pods"} 20`,
@@ -360,12 +360,12 @@ func TestListMetrics(t *testing.T) {
 // the log has dropped that revision.
 func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now = 64, clk.Now })
-	r.store.put("/registry/pods/a/x", podOnNode("1"))
-	r.store.put("/registry/pods/a/x", podOnNode("2"))
-	r.sync()
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now = 64, clk.Now })
+	rig.store.putKey("/registry/pods/a/x", podOnNode("1"))
+	rig.store.putKey("/registry/pods/a/x", podOnNode("2"))
+	rig.awaitWrites()
 	check := func() bool {
-		sn, ok := r.pods.SnapshotAt(2, nil)
+		sn, ok := rig.pods.SnapshotAt(2, nil)
 		if !ok {
 			return false
 		}
@@ -375,25 +375,25 @@ func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 		return true
 	}
 	if !check() {
-		t.Fatal("no snapshot of a revision within the log")
+		t.Fatal("revision within the log: got no snapshot, want one")
 	}
 	for range 100 {
-		r.store.put("/registry/pods/a/x", podOnNode("3"))
+		rig.store.putKey("/registry/pods/a/x", podOnNode("3"))
 	}
-	r.sync()
+	rig.awaitWrites()
 	if !check() {
-		t.Error("snapshot was not retained")
+		t.Error("second SnapshotAt: got another snapshot, want the retained one")
 	}
-	for rev := r.store.now() - 20; rev < r.store.now(); rev++ { // more than are retained
-		if _, ok := r.pods.SnapshotAt(rev, nil); !ok {
-			t.Errorf("no snapshot at %d", rev)
+	for rev := rig.store.newestRevision() - 20; rev < rig.store.newestRevision(); rev++ { // more than are retained
+		if _, ok := rig.pods.SnapshotAt(rev, nil); !ok {
+			t.Errorf("at %d: got no snapshot, want one", rev)
 		}
 	}
 	if check() {
-		t.Error("number of retained snapshots is not bounded")
+		t.Error("oldest retained snapshot: got it retained, want a bounded number")
 	}
-	if _, ok := r.pods.SnapshotAt(r.store.now()+1, nil); ok {
-		t.Error("got a snapshot of a future revision")
+	if _, ok := rig.pods.SnapshotAt(rig.store.newestRevision()+1, nil); ok {
+		t.Error("future revision: got a snapshot, want none")
 	}
 }
 
@@ -402,29 +402,29 @@ func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 func TestRetainedSnapshotExpiresWithHistory(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	budget := memory.New(memory.Default, nil)
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now, c.Memory = 64, clk.Now, budget })
-	r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 10_000)}.String())
-	r.store.put("/registry/pods/a/x", podOnNode("2"))
-	r.sync()
-	if _, ok := r.pods.SnapshotAt(2, nil); !ok {
-		t.Fatal("no snapshot of a revision within the log")
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now, c.Memory = 64, clk.Now, budget })
+	rig.store.putKey("/registry/pods/a/x", object{Data: strings.Repeat("x", 10_000)}.String())
+	rig.store.putKey("/registry/pods/a/x", podOnNode("2"))
+	rig.awaitWrites()
+	if _, ok := rig.pods.SnapshotAt(2, nil); !ok {
+		t.Fatal("revision within the log: got no snapshot, want one")
 	}
 	for range 100 {
-		r.store.put("/registry/pods/a/x", podOnNode("3"))
+		rig.store.putKey("/registry/pods/a/x", podOnNode("3"))
 	}
-	r.sync()
-	if n := r.metric("binnacle_watch_cache_images_bytes"); n < 10_000 {
+	rig.awaitWrites()
+	if n := rig.metric("binnacle_watch_cache_images_bytes"); n < 10_000 {
 		t.Errorf("a snapshot with its own object of 10 kB takes %v bytes, want at least 10000", n)
 	}
 	for at := time.Duration(0); at < 5*time.Minute; at += time.Minute {
-		if _, ok := r.pods.SnapshotAt(2, nil); !ok {
-			t.Errorf("no snapshot after %s of reading", at)
+		if _, ok := rig.pods.SnapshotAt(2, nil); !ok {
+			t.Errorf("after %s of reading: got no snapshot, want one", at)
 		}
 		clk.advance(time.Minute)
 	}
 	clk.advance(time.Second)
-	if _, ok := r.pods.SnapshotAt(2, nil); ok {
-		t.Error("snapshot is still retained after the history limit")
+	if _, ok := rig.pods.SnapshotAt(2, nil); ok {
+		t.Error("after the history limit: got a retained snapshot, want none")
 	}
 }
 
@@ -433,43 +433,43 @@ func TestRetainedSnapshotExpiresWithHistory(t *testing.T) {
 func TestRetainedSnapshotsStayWithinBudget(t *testing.T) {
 	store := newMemStore()
 	for i := range 100 {
-		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), podOnNode(""))
+		store.putKey(fmt.Sprintf("/registry/pods/a/%03d", i), podOnNode(""))
 	}
-	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(20_000, nil); c.HistoryBytes = 1 << 20 })
+	rig := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(20_000, nil); c.HistoryBytes = 1 << 20 })
 	for i := range 6 {
-		store.put("/registry/pods/a/000", podOnNode(fmt.Sprint(i)))
+		store.putKey("/registry/pods/a/000", podOnNode(fmt.Sprint(i)))
 	}
-	for rev := r.sync() - 5; rev < store.now(); rev++ { // each takes some 5 kB
-		if _, ok := r.pods.SnapshotAt(rev, nil); !ok {
-			t.Errorf("no snapshot at %d", rev)
+	for rev := rig.awaitWrites() - 5; rev < store.newestRevision(); rev++ { // each takes some 5 kB
+		if _, ok := rig.pods.SnapshotAt(rev, nil); !ok {
+			t.Errorf("at %d: got no snapshot, want one", rev)
 		}
 	}
-	if n := r.metric("binnacle_watch_cache_images_bytes"); n > 20_000*2/3 || n == 0 {
+	if n := rig.metric("binnacle_watch_cache_images_bytes"); n > 20_000*2/3 || n == 0 {
 		t.Errorf("retained snapshots take %v bytes, want 1 to 13333", n)
 	}
 }
 
-// TestSnapshotListsUnreadableValues checks that snapshots, also older ones, list the unreadable
-// values from a key on while values become readable, unreadable and deleted.
-func TestSnapshotListsUnreadableValues(t *testing.T) {
+// TestSnapshotListsCorruptValues checks that snapshots, also older ones, list the corrupt
+// values from a key on while values become readable, corrupt and deleted.
+func TestSnapshotListsCorruptValues(t *testing.T) {
 	store := newMemStore()
-	r := newRig(t, store, nil)
+	rig := newRig(t, store, nil)
 	random := rand.New(rand.NewPCG(1, 2))
 	var snaps []watchcache.Snapshot
 	for range 300 {
 		key := fmt.Sprintf("/registry/pods/%c/%02d", 'a'+random.IntN(3), random.IntN(20))
 		switch random.IntN(3) {
 		case 0:
-			store.put(key, "nonsense")
+			store.putKey(key, "nonsense")
 		case 1:
-			store.put(key, podOnNode("n"))
+			store.putKey(key, podOnNode("n"))
 		default:
-			if _, ok := r.pods.Get(key); ok {
-				store.del(key)
+			if _, ok := rig.pods.Get(key); ok {
+				store.deleteKey(key)
 			}
 		}
-		r.sync()
-		snaps = append(snaps, r.pods.Snapshot())
+		rig.awaitWrites()
+		snaps = append(snaps, rig.pods.Snapshot())
 	}
 	for i, snap := range snaps {
 		for _, namespace := range []string{"", "a", "b", "c"} {

@@ -16,24 +16,24 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 	long := strings.Repeat("long", 20_000)
 	some := map[string]string{"a": "1", "b": "", "c": "3"}
 	for _, test := range []struct {
-		what, key, namespace, name string
-		labels, fields             map[string]string
+		subject, key, namespace, name string
+		labels, fields                map[string]string
 	}{
-		{what: "ordinary", key: "/registry/pods/ns/name", namespace: "ns", name: "name", labels: some, fields: some},
-		{what: "no namespace", key: "/registry/pods/name", name: "name", labels: some},
-		{what: "no labels", key: "/registry/pods/ns/name", namespace: "ns", name: "name", fields: some},
-		{what: "no labels and no fields", key: "/registry/pods/ns/name", namespace: "ns", name: "name"},
-		{what: "name differs from the key", key: "/registry/pods/ns/name", namespace: "ns", name: "other", labels: some, fields: some},
+		{subject: "ordinary", key: "/registry/pods/ns/name", namespace: "ns", name: "name", labels: some, fields: some},
+		{subject: "no namespace", key: "/registry/pods/name", name: "name", labels: some},
+		{subject: "no labels", key: "/registry/pods/ns/name", namespace: "ns", name: "name", fields: some},
+		{subject: "no labels and no fields", key: "/registry/pods/ns/name", namespace: "ns", name: "name"},
+		{subject: "name differs from the key", key: "/registry/pods/ns/name", namespace: "ns", name: "other", labels: some, fields: some},
 		{
-			what:      "name differs from the key, no fields",
+			subject:   "name differs from the key, no fields",
 			key:       "/registry/pods/ns/name",
 			namespace: "ns",
 			name:      "other",
 			labels:    some,
 		},
-		{what: "namespace differs from the key", key: "/registry/pods/ns/name", namespace: "other", name: "name", fields: some},
+		{subject: "namespace differs from the key", key: "/registry/pods/ns/name", namespace: "other", name: "name", fields: some},
 		{
-			what:      "namespace is a suffix of a part of the key",
+			subject:   "namespace is a suffix of a part of the key",
 			key:       "/registry/pods/a.ns/name",
 			namespace: "ns",
 			name:      "name",
@@ -41,7 +41,7 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 			fields:    some,
 		},
 		{
-			what:      "no slash between namespace and name in the key",
+			subject:   "no slash between namespace and name in the key",
 			key:       "/registry/pods/nsname",
 			namespace: "ns",
 			name:      "name",
@@ -49,17 +49,17 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 			fields:    some,
 		},
 		{
-			what:   "name is longer than the key",
-			key:    "/registry/pods/a",
-			name:   "/x/registry/pods/a",
-			labels: some,
-			fields: some,
+			subject: "name is longer than the key",
+			key:     "/registry/pods/a",
+			name:    "/x/registry/pods/a",
+			labels:  some,
+			fields:  some,
 		},
-		{what: "no name", key: "/registry/pods/ns/name", labels: some, fields: some},
-		{what: "empty name", key: "/registry/pods/ns/", namespace: "ns", labels: some, fields: some},
-		{what: "long name", key: "/registry/pods/ns/" + long, namespace: "ns", name: long, labels: some, fields: some},
+		{subject: "no name", key: "/registry/pods/ns/name", labels: some, fields: some},
+		{subject: "empty name", key: "/registry/pods/ns/", namespace: "ns", labels: some, fields: some},
+		{subject: "long name", key: "/registry/pods/ns/" + long, namespace: "ns", name: long, labels: some, fields: some},
 		{
-			what:      "long namespace",
+			subject:   "long namespace",
 			key:       "/registry/pods/" + long + "/name",
 			namespace: long,
 			name:      "name",
@@ -67,7 +67,7 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 			fields:    some,
 		},
 		{
-			what:      "long labels and fields",
+			subject:   "long labels and fields",
 			key:       "/registry/pods/ns/name",
 			namespace: "ns",
 			name:      "name",
@@ -75,8 +75,8 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 			fields:    map[string]string{"c": "3", "d": long},
 		},
 	} {
-		t.Run(test.what, func(t *testing.T) {
-			r := newRig(t, newMemStore(), func(cfg *watchcache.Config) {
+		t.Run(test.subject, func(t *testing.T) {
+			rig := newRig(t, newMemStore(), func(cfg *watchcache.Config) {
 				cfg.Resources[0].Attributes = func(string, []byte) (attributes.Attributes, error) {
 					return attributes.Attributes{
 						Namespace: test.namespace,
@@ -86,7 +86,7 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 					}, nil
 				}
 			})
-			e := r.pods.Entry(storage.KeyValue{Key: test.key, Value: []byte("{}"), ModRevision: 7, CreateRevision: 5})
+			e := rig.pods.Entry(storage.KeyValue{Key: test.key, Value: []byte("{}"), ModRevision: 7, CreateRevision: 5})
 			if e.Key() != test.key || e.Namespace() != test.namespace || e.Name() != test.name {
 				t.Errorf("got key %.50q, namespace %.50q, name %.50q, want %.50q, %.50q, %.50q",
 					e.Key(), e.Namespace(), e.Name(), test.key, test.namespace, test.name)

@@ -14,11 +14,11 @@ import (
 // the watcher.
 func (w *Watcher) readEvents(ctx context.Context, buf []Event) ([]Event, error) {
 	var records [batchSize]*objects.Record
-	n, following, err := w.takeRecords(&records)
+	read, following, err := w.takeRecords(&records)
 	if err != nil {
 		return nil, err
 	}
-	for i, record := range records[:n] {
+	for i, record := range records[:read] {
 		if w.missesDeletion(record) {
 			w.expire()
 			return nil, &ExpiredError{Revision: w.revision, OldestRevision: record.Revision}
@@ -28,7 +28,7 @@ func (w *Watcher) readEvents(ctx context.Context, buf []Event) ([]Event, error) 
 		// events before it do not wait for the read.
 		readsStore := ok && !event.Entry.HasValue()
 		if len(buf) == cap(buf) || readsStore && len(buf) > 0 {
-			w.cursor.Store(w.cursor.Load() - uint64(n-i))
+			w.cursor.Store(w.cursor.Load() - uint64(read-i))
 			w.armed.Store(nil)
 			following = record.Revision
 			break
@@ -36,7 +36,7 @@ func (w *Watcher) readEvents(ctx context.Context, buf []Event) ([]Event, error) 
 		if !ok {
 			continue
 		}
-		if event.Type == Deleted && w.hasMoreOf(record.Revision, records[i+1:n], following) {
+		if event.Type == Deleted && w.hasMoreOf(record.Revision, records[i+1:read], following) {
 			event.Entry = w.receivedPreviousAt(record, record.Revision-1)
 		}
 		if err := w.readDroppedValues(ctx, record, &event); err != nil {
@@ -109,7 +109,7 @@ func (w *Watcher) hasMoreOf(revision int64, remaining []*objects.Record, followi
 
 // takeRecords copies the next records and moves the cursor past them. following is
 // the revision before which no record is missing.
-func (w *Watcher) takeRecords(records *[batchSize]*objects.Record) (n int, following int64, err error) {
+func (w *Watcher) takeRecords(records *[batchSize]*objects.Record) (taken int, following int64, err error) {
 	store := w.store
 	applied := store.cache.Revision()
 	store.mu.RLock()
@@ -129,17 +129,17 @@ func (w *Watcher) takeRecords(records *[batchSize]*objects.Record) (n int, follo
 		}
 		cursor = store.log.FirstAfter(w.after)
 	}
-	for n < len(records) && cursor < store.log.Next {
-		records[n] = store.log.Record(cursor)
-		n++
+	for taken < len(records) && cursor < store.log.Next {
+		records[taken] = store.log.Record(cursor)
+		taken++
 		cursor++
 	}
 	w.cursor.Store(cursor)
 	if cursor < store.log.Next {
-		return n, store.log.Record(cursor).Revision, nil
+		return taken, store.log.Record(cursor).Revision, nil
 	}
 	w.armed.Store(w.group.CurrentWake())
-	return n, max(applied, store.live.Last) + 1, nil
+	return taken, max(applied, store.live.Last) + 1, nil
 }
 
 // eventOf returns the event of a record for the watcher, and whether there is one.
@@ -147,16 +147,16 @@ func (w *Watcher) eventOf(record *objects.Record) (Event, bool) {
 	if record.Revision <= w.after {
 		return Event{}, false
 	}
-	if w.sel.ExcludeCorrupt && record.Entry != nil && record.Entry.IsCorrupt() {
+	if w.selection.ExcludeCorrupt && record.Entry != nil && record.Entry.IsCorrupt() {
 		return Event{}, false // the last readable version stays reported
 	}
 	prev := w.receivedPrevious(record)
-	selected := record.Entry != nil && w.sel.Matches(record.Entry)
-	wasSelected := prev != nil && w.sel.Matches(prev)
+	selected := record.Entry != nil && w.selection.Matches(record.Entry)
+	wasSelected := prev != nil && w.selection.Matches(prev)
 	switch {
 	case selected && wasSelected:
 		ev := Event{Type: Modified, Revision: record.Revision, Entry: record.Entry}
-		if w.sel.WithPrevious {
+		if w.selection.WithPrevious {
 			ev.Previous = w.receivedPreviousAt(record, record.Revision)
 		}
 		return ev, true
@@ -170,7 +170,7 @@ func (w *Watcher) eventOf(record *objects.Record) (Event, bool) {
 
 // receivedPrevious returns the version before a change, as the watcher received it.
 func (w *Watcher) receivedPrevious(r *objects.Record) *objects.Entry {
-	if w.sel.ExcludeCorrupt {
+	if w.selection.ExcludeCorrupt {
 		return r.Prev.LastReadable()
 	}
 	return r.Prev
@@ -191,8 +191,8 @@ func (w *Watcher) receivedPreviousAt(r *objects.Record, revision int64) *objects
 // missesDeletion reports whether an object was deleted that the watcher may have received, in a
 // version that is not known any more.
 func (w *Watcher) missesDeletion(r *objects.Record) bool {
-	return w.sel.ExcludeCorrupt && r.Entry == nil && r.Revision > w.after && r.Prev != nil &&
-		r.Prev.LastReadable() == nil && !r.Prev.NeverReadable() && w.sel.Named(r.Prev)
+	return w.selection.ExcludeCorrupt && r.Entry == nil && r.Revision > w.after && r.Prev != nil &&
+		r.Prev.LastReadable() == nil && !r.Prev.NeverReadable() && w.selection.Named(r.Prev)
 }
 
 const (

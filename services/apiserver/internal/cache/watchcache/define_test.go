@@ -24,7 +24,7 @@ func definitionOf(name, variant string) string {
 
 // define writes the definition of a resource and returns its revision.
 func define(store *memStore, name, variant string) int64 {
-	return store.put(definitions+name, definitionOf(name, variant))
+	return store.putKey(definitions+name, definitionOf(name, variant))
 }
 
 // withDefinitions makes definitions the only static resource.
@@ -44,27 +44,27 @@ func withDefinitions(c *watchcache.Config) {
 
 // undefine removes the definition of a resource and waits until the cache has applied it.
 func (r *rig) undefine(name string) {
-	r.store.del(definitions + name)
-	r.sync()
+	r.store.deleteKey(definitions + name)
+	r.awaitWrites()
 }
 
 // TestResourcesFollowDefinitions checks that defined resources are served as long as their
 // definition exists, and that no value is lost.
 func TestResourcesFollowDefinitions(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/widgets/a/old", podOnNode("n1"))
-	store.put("/registry/widgetsets/a/other", podOnNode("n1"))
-	r := newRig(t, store, withDefinitions)
-	store.put("/registry/widgets/a/new", podOnNode("n2"))
-	store.put("/registry/widgets/a/gone", podOnNode("n2"))
-	store.del("/registry/widgets/a/gone")
-	r.sync()
-	if r.cache.Store("widgets") != nil {
-		t.Fatal("undefined resource has a store")
+	store.putKey("/registry/widgets/a/old", podOnNode("n1"))
+	store.putKey("/registry/widgetsets/a/other", podOnNode("n1"))
+	rig := newRig(t, store, withDefinitions)
+	store.putKey("/registry/widgets/a/new", podOnNode("n2"))
+	store.putKey("/registry/widgets/a/gone", podOnNode("n2"))
+	store.deleteKey("/registry/widgets/a/gone")
+	rig.awaitWrites()
+	if rig.cache.Store("widgets") != nil {
+		t.Fatal("undefined resource: got a store, want none")
 	}
 	at := define(store, "widgets", "")
-	r.sync()
-	widgets := r.cache.Store("widgets")
+	rig.awaitWrites()
+	widgets := rig.cache.Store("widgets")
 	if got, want := keysOf(widgets), []string{"a/new", "a/old"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -80,31 +80,31 @@ func TestResourcesFollowDefinitions(t *testing.T) {
 	}
 	defer watcher.Close()
 	define(store, "widgets", "") // unchanged
-	store.put("/registry/widgets/a/later", podOnNode("n1"))
-	if got := r.drain(watcher); len(got) != 1 {
+	store.putKey("/registry/widgets/a/later", podOnNode("n1"))
+	if got := rig.drain(watcher); len(got) != 1 {
 		t.Errorf("got %q, want 1 event", got)
 	}
 
-	r.undefine("widgets")
-	if err := finalError(r.ctx, watcher); !errors.Is(err, watchcache.ErrStopped) {
+	rig.undefine("widgets")
+	if err := finalError(rig.ctx, watcher); !errors.Is(err, watchcache.ErrStopped) {
 		t.Errorf("watcher of a removed resource: got %v, want ErrStopped", err)
 	}
 	if _, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: at + 1}); !errors.Is(err, watchcache.ErrStopped) {
 		t.Errorf("watch of a removed resource: got %v, want ErrStopped", err)
 	}
-	if r.cache.Store("widgets") != nil {
-		t.Error("removed resource still has a store")
+	if rig.cache.Store("widgets") != nil {
+		t.Error("removed resource: got a store, want none")
 	}
-	store.del("/registry/widgets/a/old")
+	store.deleteKey("/registry/widgets/a/old")
 	define(store, "widgets", "")
-	r.sync()
-	if got, want := keysOf(r.cache.Store("widgets")), []string{"a/later", "a/new"}; !slices.Equal(got, want) {
+	rig.awaitWrites()
+	if got, want := keysOf(rig.cache.Store("widgets")), []string{"a/later", "a/new"}; !slices.Equal(got, want) {
 		t.Errorf("after the second definition: got %q, want %q", got, want)
 	}
-	store.put(definitions+"widgets", object{}.String()) // exists, but defines nothing
-	r.sync()
-	if r.cache.Store("widgets") != nil {
-		t.Error("removed resource still has a store")
+	store.putKey(definitions+"widgets", object{}.String()) // exists, but defines nothing
+	rig.awaitWrites()
+	if rig.cache.Store("widgets") != nil {
+		t.Error("removed resource: got a store, want none")
 	}
 }
 
@@ -113,28 +113,28 @@ func TestResourcesFollowDefinitions(t *testing.T) {
 func TestChangedDefinitionReplacesStore(t *testing.T) {
 	store := newMemStore()
 	define(store, "widgets", "1")
-	r := newRig(t, store, withDefinitions)
-	former := r.cache.Store("widgets")
+	rig := newRig(t, store, withDefinitions)
+	former := rig.cache.Store("widgets")
 	w, err := former.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	store.put("/registry/widgets/a/x", podOnNode("n1"))
+	store.putKey("/registry/widgets/a/x", podOnNode("n1"))
 	at := define(store, "widgets", "2")
-	store.put("/registry/widgets/a/y", podOnNode("n1"))
-	rev := r.sync()
-	if err := finalError(r.ctx, w); err == nil || errors.Is(err, context.Canceled) {
+	store.putKey("/registry/widgets/a/y", podOnNode("n1"))
+	rev := rig.awaitWrites()
+	if err := finalError(rig.ctx, w); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("watcher of the former store: got error %v, want one that ends it", err)
 	}
-	if r.cache.Store("widgets") == former {
-		t.Fatal("changed definition did not replace the store")
+	if rig.cache.Store("widgets") == former {
+		t.Fatal("changed definition: got the former store, want another one")
 	}
 	if got, want := keysOf(former), []string{"a/x", "a/y"}; !slices.Equal(got, want) || former.Snapshot().Revision() != rev {
 		t.Errorf("former store returns %q at %d, want %q", got, former.Snapshot().Revision(), want)
 	}
 	if _, ok := former.Get("/registry/widgets/a/y"); !ok {
-		t.Error("object not found in the former store")
+		t.Error("former store: got no object, want it kept")
 	}
 	if sn, ok := former.SnapshotAt(at, nil); !ok || sn.Len() != 1 {
 		t.Errorf("former store at the definition: got snapshot: %t, want one with the object", ok)
@@ -144,7 +144,7 @@ func TestChangedDefinitionReplacesStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if got := r.drain(again); len(got) != 1 || !strings.Contains(got[0], "a/y") {
+	if got := rig.drain(again); len(got) != 1 || !strings.Contains(got[0], "a/y") {
 		t.Errorf("got %q, want 1 event of a/y", got)
 	}
 }
@@ -228,18 +228,18 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 				ModRevision:    4,
 				CreateRevision: 4,
 			})
-			r := newRig(t, newMemStore(), func(c *watchcache.Config) { withDefinitions(c); c.Source = src })
+			rig := newRig(t, newMemStore(), func(c *watchcache.Config) { withDefinitions(c); c.Source = src })
 			src.batches <- storage.Batch{Events: tc.batch, Revision: 20}
 			if err := <-src.failed; err != nil {
 				t.Fatal(err)
 			}
-			widgets := r.cache.Store("widgets")
+			widgets := rig.cache.Store("widgets")
 			w, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: tc.after})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer w.Close()
-			if evs, err := drain(r.ctx, w, 20, 8); err != nil || len(evs) != tc.want {
+			if evs, err := drain(rig.ctx, w, 20, 8); err != nil || len(evs) != tc.want {
 				t.Errorf("got %q, %v, want %d events", formatEvents(evs), err, tc.want)
 			}
 			if got := keysOf(widgets); len(got) != 3 {
@@ -258,38 +258,38 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 	store := newMemStore()
 	for _, name := range []string{"stays", "changes", "goes"} {
 		define(store, name, "1")
-		store.put("/registry/"+name+"/a/x", podOnNode(""))
+		store.putKey("/registry/"+name+"/a/x", podOnNode(""))
 	}
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
-	r := newRig(t, store, func(c *watchcache.Config) { withDefinitions(c); c.Source = src })
-	stays := r.cache.Store("stays")
-	changes := r.cache.Store("changes")
+	rig := newRig(t, store, func(c *watchcache.Config) { withDefinitions(c); c.Source = src })
+	stays := rig.cache.Store("stays")
+	changes := rig.cache.Store("changes")
 	<-store.watched.get()
 	store.breakWatches() // the next watch waits for the gate
 	<-src.lost()
-	store.put("/registry/comes/a/x", podOnNode(""))
+	store.putKey("/registry/comes/a/x", podOnNode(""))
 	define(store, "changes", "2")
 	define(store, "comes", "1")
-	store.del(definitions + "goes")
-	store.compact(store.now())
+	store.deleteKey(definitions + "goes")
+	store.compact(store.newestRevision())
 	src.gate <- struct{}{}
 	src.gate <- struct{}{}
-	rev := r.sync()
-	if r.cache.Store("stays") != stays {
+	rev := rig.awaitWrites()
+	if rig.cache.Store("stays") != stays {
 		t.Error("unchanged definition: got another store, want the same")
 	}
-	if r.cache.Store("changes") == changes {
+	if rig.cache.Store("changes") == changes {
 		t.Error("changed definition: got the former store, want a new one")
 	}
-	if r.cache.Store("goes") != nil {
+	if rig.cache.Store("goes") != nil {
 		t.Error("removed definition: got a store, want none")
 	}
-	if r.cache.Store("comes") == nil {
+	if rig.cache.Store("comes") == nil {
 		t.Error("new definition: got no store, want one")
 	}
 	for _, name := range []string{"stays", "changes", "comes"} {
-		s := r.cache.Store(name)
+		s := rig.cache.Store(name)
 		if got := keysOf(s); !slices.Equal(got, []string{"a/x"}) {
 			t.Errorf("%s: got %q, want [a/x]", name, got)
 		}
@@ -300,8 +300,8 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 		}
 	}
 	define(store, "goes", "1")
-	r.sync()
-	if got := fmt.Sprint(keysOf(r.cache.Store("goes"))); got != "[a/x]" {
+	rig.awaitWrites()
+	if got := fmt.Sprint(keysOf(rig.cache.Store("goes"))); got != "[a/x]" {
 		t.Errorf("resource defined after the reload: got %s, want [a/x]", got)
 	}
 }
@@ -310,11 +310,11 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 // resource is ignored.
 func TestConflictingDefinitionIsIgnored(t *testing.T) {
 	store := newMemStore()
-	r := newRig(t, store, withDefinitions)
-	store.put(definitions+"x", definitionOf("definitions", ""))
-	store.put(definitions+"y", definitionOf("widgets", ""))
-	r.sync()
-	if r.cache.Store("widgets") == nil || len(keysOf(r.cache.Store("definitions"))) != 2 {
+	rig := newRig(t, store, withDefinitions)
+	store.putKey(definitions+"x", definitionOf("definitions", ""))
+	store.putKey(definitions+"y", definitionOf("widgets", ""))
+	rig.awaitWrites()
+	if rig.cache.Store("widgets") == nil || len(keysOf(rig.cache.Store("definitions"))) != 2 {
 		t.Error("got no store of widgets after an invalid definition, want one")
 	}
 }

@@ -24,9 +24,9 @@ import (
 // encode.
 func TestConcurrentCallersShareEncoding(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/x", podOnNode(""))
-	r := newRig(t, store, nil)
-	entry, _ := r.pods.Get("/registry/pods/a/x")
+	store.putKey("/registry/pods/a/x", podOnNode(""))
+	rig := newRig(t, store, nil)
+	entry, _ := rig.pods.Get("/registry/pods/a/x")
 	var encoded atomic.Int32
 	inside := make(chan struct{})
 	proceed := make(chan struct{})
@@ -57,11 +57,11 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 	wg.Wait()
 	for _, b := range got {
 		if &b[0] != &got[0][0] {
-			t.Error("callers got different bytes")
+			t.Error("got different bytes for two callers, want one shared slice")
 		}
 	}
 	if n := encoded.Load(); n != 1 {
-		t.Errorf("encoded %d times, want 1", n)
+		t.Errorf("got %d calls of encode, want 1", n)
 	}
 	other, err := entry.Encoding(2, func(entry *objects.Entry) ([]byte, error) {
 		inner, err := entry.Encoding(1, nil)
@@ -71,17 +71,17 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 		t.Errorf("another form: got %q, %v, want the frame of the pod", other, err)
 	}
 	if b, ok := entry.Encoded(1); !ok || !bytes.Equal(b, got[0]) {
-		t.Errorf("kept %q, want %q", b, got[0])
+		t.Errorf("kept encoding: got %q, want %q", b, got[0])
 	}
-	r.wantMetrics(`binnacle_watch_cache_encodings 2`)
+	rig.wantMetrics(`binnacle_watch_cache_encodings 2`)
 }
 
 // TestEncodingErrorsAreNotKept checks that encode is called again after an error.
 func TestEncodingErrorsAreNotKept(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/x", podOnNode(""))
-	r := newRig(t, store, nil)
-	e, _ := r.pods.Get("/registry/pods/a/x")
+	store.putKey("/registry/pods/a/x", podOnNode(""))
+	rig := newRig(t, store, nil)
+	e, _ := rig.pods.Get("/registry/pods/a/x")
 	boom := errors.New("boom")
 	for range 2 {
 		if _, err := e.Encoding(1, func(*objects.Entry) ([]byte, error) { return nil, boom }); !errors.Is(err, boom) {
@@ -93,14 +93,15 @@ func TestEncodingErrorsAreNotKept(t *testing.T) {
 	}
 }
 
-// Encodings stay within their budget, and those in frequent use are kept.
+// TestEncodingsStayWithinBudget checks that encodings stay within their budget, and that an encoding in
+// frequent use is kept.
 func TestEncodingsStayWithinBudget(t *testing.T) {
 	const size, limit = 1000, 20_000
 	store := newMemStore()
 	for i := range 100 {
-		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), podOnNode(""))
+		store.putKey(fmt.Sprintf("/registry/pods/a/%03d", i), podOnNode(""))
 	}
-	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(limit*3/2, nil) })
+	rig := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(limit*3/2, nil) })
 	encoded := map[string]int{}
 	read := func(e *objects.Entry) {
 		b, err := e.Encoding(7, func(e *objects.Entry) ([]byte, error) {
@@ -111,17 +112,17 @@ func TestEncodingsStayWithinBudget(t *testing.T) {
 			t.Fatalf("%s: got %d bytes, %v, want its own %d", e.Name(), len(b), err, size)
 		}
 	}
-	hot, _ := r.pods.Get("/registry/pods/a/050")
+	hot, _ := rig.pods.Get("/registry/pods/a/050")
 	read(hot)
 	for range 3 {
-		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *objects.Entry) bool {
+		rig.pods.Snapshot().Ascend(rig.pods.Prefix(), "", func(e *objects.Entry) bool {
 			read(e)
 			read(hot)
 			return true
 		})
 	}
 	cached := 0
-	r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *objects.Entry) bool {
+	rig.pods.Snapshot().Ascend(rig.pods.Prefix(), "", func(e *objects.Entry) bool {
 		if _, ok := e.Encoded(7); ok {
 			cached++
 		}
@@ -133,29 +134,30 @@ func TestEncodingsStayWithinBudget(t *testing.T) {
 	if encoded["050"] != 1 || encoded["001"] != 3 {
 		t.Errorf("encoded the hot entry %d times and another one %d times, want 1 and 3", encoded["050"], encoded["001"])
 	}
-	r.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, cached))
+	rig.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, cached))
 }
 
-// Encodings of entries that only readers reference do not count towards the budget.
+// TestEncodingsOfForgottenEntriesAreDropped checks that encodings of entries that only readers
+// reference do not count towards the budget.
 func TestEncodingsOfForgottenEntriesAreDropped(t *testing.T) {
 	for _, tc := range []struct{ events, cached int }{
 		{events: 64, cached: 64},
 		{events: 1 << 17, cached: 256},
 	} {
-		t.Run(fmt.Sprint(tc.events), func(t *testing.T) { testForgotten(t, tc.events, tc.cached) })
+		t.Run(fmt.Sprint(tc.events), func(t *testing.T) { testEncodingsOfDeletedObjects(t, tc.events, tc.cached) })
 	}
 }
 
-// testForgotten checks how many encodings are kept of deleted objects that history still contains.
-func testForgotten(t *testing.T, events, cached int) {
+// testEncodingsOfDeletedObjects checks how many encodings are kept of deleted objects that history still contains.
+func testEncodingsOfDeletedObjects(t *testing.T, events, cached int) {
 	store := newMemStore()
 	after := define(store, "pods", "")
-	r := newRig(t, store, func(c *watchcache.Config) { withDefinitions(c); c.LogEvents = events })
-	w := r.watch(watchcache.WatchOptions{AfterRevision: after})
+	rig := newRig(t, store, func(c *watchcache.Config) { withDefinitions(c); c.LogEvents = events })
+	w := rig.watch(watchcache.WatchOptions{AfterRevision: after})
 	for i := range 500 {
-		store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
-		store.del("/registry/pods/a/x")
-		evs, err := drain(r.ctx, w, r.sync(), 8)
+		store.putKey("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
+		store.deleteKey("/registry/pods/a/x")
+		evs, err := drain(rig.ctx, w, rig.awaitWrites(), 8)
 		if err != nil || len(evs) != 2 {
 			t.Fatalf("got events %v, %v, want 2", evs, err)
 		}
@@ -167,10 +169,10 @@ func testForgotten(t *testing.T, events, cached int) {
 			}
 		}
 	}
-	r.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, cached))
-	r.undefine("pods")
-	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
-	if n := r.metric(`binnacle_watch_cache_history_bytes`); n > 1000 { // the end of the definition
+	rig.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, cached))
+	rig.undefine("pods")
+	rig.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
+	if n := rig.metric(`binnacle_watch_cache_history_bytes`); n > 1000 { // the end of the definition
 		t.Errorf("%v bytes of history are left, want at most 1000", n)
 	}
 }
@@ -180,51 +182,51 @@ func testForgotten(t *testing.T, events, cached int) {
 func TestEncodingFinishedAfterRemovalIsNotKept(t *testing.T) {
 	store := newMemStore()
 	define(store, "pods", "")
-	store.put("/registry/pods/a/x", podOnNode(""))
-	r := newRig(t, store, withDefinitions)
-	e, _ := r.pods.Get("/registry/pods/a/x")
+	store.putKey("/registry/pods/a/x", podOnNode(""))
+	rig := newRig(t, store, withDefinitions)
+	e, _ := rig.pods.Get("/registry/pods/a/x")
 	b, err := e.Encoding(1, func(*objects.Entry) ([]byte, error) {
-		r.undefine("pods")
+		rig.undefine("pods")
 		return []byte("late"), nil
 	})
 	if err != nil || string(b) != "late" {
 		t.Errorf("got %q, %v, want late", b, err)
 	}
-	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
+	rig.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
 }
 
-// Encodings of entries that the cache has forgotten are not kept, because they would keep the
-// entries alive. This includes the last version, its deletion event and entries replaced by a
-// load.
+// TestEncodingsOfForgottenEntriesAreNotKept checks that encodings of entries that the cache has
+// forgotten are not kept, because they would keep the entries alive. These entries are the last
+// version, its deletion event and entries replaced by a load.
 func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/x", podOnNode(""))
+	store.putKey("/registry/pods/a/x", podOnNode(""))
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
-	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents, c.Source = 64, src })
-	w := r.watch(watchcache.WatchOptions{AfterRevision: 2})
-	first, _ := r.pods.Get("/registry/pods/a/x")
-	store.del("/registry/pods/a/x")
-	evs, err := drain(r.ctx, w, r.sync(), 8)
+	rig := newRig(t, store, func(c *watchcache.Config) { c.LogEvents, c.Source = 64, src })
+	w := rig.watch(watchcache.WatchOptions{AfterRevision: 2})
+	first, _ := rig.pods.Get("/registry/pods/a/x")
+	store.deleteKey("/registry/pods/a/x")
+	evs, err := drain(rig.ctx, w, rig.awaitWrites(), 8)
 	if err != nil || len(evs) != 1 {
 		t.Fatalf("got events %v, %v, want 1", evs, err)
 	}
 	for i := range 100 {
-		store.put("/registry/pods/a/y", object{Data: fmt.Sprint(i)}.String())
+		store.putKey("/registry/pods/a/y", object{Data: fmt.Sprint(i)}.String())
 	}
-	r.sync()
-	replaced, _ := r.pods.Get("/registry/pods/a/y")
+	rig.awaitWrites()
+	replaced, _ := rig.pods.Get("/registry/pods/a/y")
 	encode := func(e *objects.Entry) ([]byte, error) { return slices.Clone(e.Stored()), nil }
 	if _, err := replaced.Encoding(1, encode); err != nil {
 		t.Fatal(err)
 	}
-	r.wantMetrics(`binnacle_watch_cache_encodings 1`)
+	rig.wantMetrics(`binnacle_watch_cache_encodings 1`)
 	store.breakWatches()
 	<-src.lost()
-	store.put("/registry/pods/a/y", podOnNode(""))
-	store.compact(store.now())
+	store.putKey("/registry/pods/a/y", podOnNode(""))
+	store.compact(store.newestRevision())
 	close(src.gate)
-	r.sync()
+	rig.awaitWrites()
 	for _, e := range []*objects.Entry{first, evs[0].Entry, replaced} {
 		if b, err := e.Encoding(1, encode); err != nil || !bytes.Equal(b, e.Stored()) {
 			t.Errorf("got %q, %v, want %q", b, err, e.Stored())
@@ -233,7 +235,7 @@ func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 			t.Errorf("%s at %d: got a kept encoding, want it released", e.Key(), e.Revision)
 		}
 	}
-	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
+	rig.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
 }
 
 // TestHistoryEvictsEncodings checks that history takes precedence over encodings.
@@ -241,22 +243,22 @@ func TestHistoryEvictsEncodings(t *testing.T) {
 	const limit = 300_000
 	store := newMemStore()
 	for i := range 100 {
-		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), podOnNode(""))
+		store.putKey(fmt.Sprintf("/registry/pods/a/%03d", i), podOnNode(""))
 	}
 	reg := prometheus.NewRegistry()
-	r := newRig(t, store, func(c *watchcache.Config) {
+	rig := newRig(t, store, func(c *watchcache.Config) {
 		c.Memory = memory.New(limit, reg)
-		verbatim(c)
+		keepValuesAsStored(c)
 	})
-	encodings := func() float64 { return r.metric("binnacle_watch_cache_encoding_bytes") }
+	encodings := func() float64 { return rig.metric("binnacle_watch_cache_encoding_bytes") }
 	// fill encodes all pods, and returns the bytes of encodings once they fit the budget beside the
 	// history. The goroutine that applies batches may still evict when the last pod is encoded.
 	fill := func(history float64) float64 {
-		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *objects.Entry) bool {
+		rig.pods.Snapshot().Ascend(rig.pods.Prefix(), "", func(e *objects.Entry) bool {
 			_, err := e.Encoding(1, func(*objects.Entry) ([]byte, error) { return make([]byte, 4000), nil })
 			return err == nil
 		})
-		for (encodings()+history > limit || encodings() > limit*2/3) && r.ctx.Err() == nil {
+		for (encodings()+history > limit || encodings() > limit*2/3) && rig.ctx.Err() == nil {
 			runtime.Gosched()
 		}
 		return encodings()
@@ -265,14 +267,14 @@ func TestHistoryEvictsEncodings(t *testing.T) {
 		t.Errorf("without history encodings take %v bytes, want about %d", n, limit*2/3)
 	}
 	for i := range 180 {
-		store.put("/registry/nodes/n", object{Data: strings.Repeat("x", 1000+i%2)}.String())
+		store.putKey("/registry/nodes/n", object{Data: strings.Repeat("x", 1000+i%2)}.String())
 	}
-	r.sync()
-	history := r.metric("binnacle_watch_cache_history_bytes")
+	rig.awaitWrites()
+	history := rig.metric("binnacle_watch_cache_history_bytes")
 	for tries := 0; history > limit*2/3 && tries < 20; tries++ { // memory is settled with the next batch
-		store.put("/registry/nodes/n", object{Data: strings.Repeat("x", 1000+tries%2)}.String())
-		r.sync()
-		history = r.metric("binnacle_watch_cache_history_bytes")
+		store.putKey("/registry/nodes/n", object{Data: strings.Repeat("x", 1000+tries%2)}.String())
+		rig.awaitWrites()
+		history = rig.metric("binnacle_watch_cache_history_bytes")
 	}
 	if history < limit/4 || history > limit*2/3 {
 		t.Errorf("history takes %v bytes, want a quarter to two thirds of the limit", history)
@@ -285,8 +287,8 @@ func TestHistoryEvictsEncodings(t *testing.T) {
 
 // TestEncodingOfUncachedEntryIsNotKept checks that an entry outside the cache keeps no encoding.
 func TestEncodingOfUncachedEntryIsNotKept(t *testing.T) {
-	r := newRig(t, newMemStore(), nil)
-	e := r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/x", Value: []byte(labelled("a")), ModRevision: 7, CreateRevision: 5})
+	rig := newRig(t, newMemStore(), nil)
+	e := rig.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/x", Value: []byte(labelled("a")), ModRevision: 7, CreateRevision: 5})
 	if e.Name() != "x" || e.Labels().Get("app") != "a" || e.Revision != 7 || e.CreateRevision != 5 {
 		t.Fatalf("Entry = %+v, want name x, label app=a, revision 7, created at 5", e)
 	}
@@ -294,6 +296,6 @@ func TestEncodingOfUncachedEntryIsNotKept(t *testing.T) {
 		t.Errorf("got %q, %v, want b", b, err)
 	}
 	if _, ok := e.Encoded(1); ok {
-		t.Error("the encoding is kept")
+		t.Error("uncached entry: got a kept encoding, want none")
 	}
 }

@@ -64,18 +64,18 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	writeRandomPods(50)
 
 	// 2. Start the cache and two watchers, and write more.
-	r := newRig(t, mirror, func(c *watchcache.Config) {
+	rig := newRig(t, mirror, func(c *watchcache.Config) {
 		c.Source = watchcachetest.NewSource(store, "/registry/")
 		c.CurrentRevision = store
 	})
-	start := r.sync()
+	start := rig.awaitWrites()
 	sel := selection(t, "", "", nodeField+"=n1")
-	all := r.watch(watchcache.WatchOptions{AfterRevision: start})
-	filtered := r.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: start})
+	all := rig.watch(watchcache.WatchOptions{AfterRevision: start})
+	filtered := rig.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: start})
 	writeRandomPods(50)
-	middle := r.sync()
+	middle := rig.awaitWrites()
 	writeRandomPods(50)
-	end := r.sync()
+	end := rig.awaitWrites()
 
 	// 3. Compare the events.
 	for _, w := range []struct {
@@ -85,16 +85,16 @@ func TestCacheMatchesEtcd(t *testing.T) {
 		{Watcher: all, sel: objects.Selection{}},
 		{Watcher: filtered, sel: sel},
 	} {
-		if got, want := r.drain(w.Watcher), modelEvents(mirror, start, end, w.sel); !slices.Equal(got, want) {
+		if got, want := rig.drain(w.Watcher), modelEvents(mirror, start, end, w.sel); !slices.Equal(got, want) {
 			t.Errorf("watcher of %+v:\n got %q\nwant %q", w.sel, got, want)
 		}
 	}
 
 	// 4. Compare the objects at three revisions.
 	for _, rev := range []int64{start, middle, end} {
-		sn, ok := r.pods.SnapshotAt(rev, nil)
+		sn, ok := rig.pods.SnapshotAt(rev, nil)
 		if !ok {
-			t.Errorf("no snapshot at %d", rev)
+			t.Errorf("at %d: got no snapshot, want one", rev)
 			continue
 		}
 		if got, want := cacheList(sn, sel, ""), modelList(mirror, rev, sel, ""); !slices.Equal(got, want) {
@@ -106,8 +106,8 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	if _, err := store.Create(t.Context(), "/elsewhere", []byte("x"), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if rev := r.sync(); rev != end+1 || r.cache.Revision() < rev {
-		t.Errorf("cache at %d, store at %d, want %d", r.cache.Revision(), rev, end+1)
+	if rev := rig.awaitWrites(); rev != end+1 || rig.cache.Revision() < rev {
+		t.Errorf("cache at %d, store at %d, want %d", rig.cache.Revision(), rev, end+1)
 	}
 
 	// 6. Follow etcd from a compacted revision.

@@ -33,7 +33,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	defer c.stop()
 	g, inner := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.loadAndFollow(inner) })
-	if c.cfg.LoadsHistory {
+	if c.config.LoadsHistory {
 		g.Go(func() error { return c.becomeReady(inner) })
 	}
 	g.Go(func() error { return c.requestProgress(inner) })
@@ -96,7 +96,7 @@ func (c *Cache) loadAndFollow(ctx context.Context) error {
 		if now, _ := c.position.get(); now.Revision != before.Revision {
 			wait = minBackoff
 		}
-		c.cfg.Logger.Warn("Watch cache lost its source", "revision", c.Revision(), "reload", !loaded, "error", err)
+		c.config.Logger.Warn("Watch cache lost its source", "revision", c.Revision(), "reload", !loaded, "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -118,7 +118,7 @@ func (c *Cache) followSource(ctx context.Context, from storage.Position, incarna
 	}
 	c.stopFollowing = cancel
 	c.mu.Unlock()
-	return c.cfg.Source.Follow(ctx, from, c.apply)
+	return c.config.Source.Follow(ctx, from, c.apply)
 }
 
 // apply makes a batch visible, first in the stores and then as the revision of the cache. Then it
@@ -152,7 +152,7 @@ func (c *Cache) apply(batch storage.Batch) error {
 			return fmt.Errorf("event of revision %d came after %d", ev.Revision, last)
 		}
 		last = ev.Revision
-		c.distribute(c.routes.Load().storeOfKey(c.cfg.Root, ev.Key), ev, decoded, i)
+		c.distribute(c.routes.Load().storeOfKey(c.config.Root, ev.Key), ev, decoded, i)
 	}
 
 	// 2. Make the pending changes visible in the stores.
@@ -176,7 +176,7 @@ func (c *Cache) apply(batch storage.Batch) error {
 
 	// 4. Release memory.
 	c.boundLogs()
-	c.cfg.Memory.EvictToFit() // history may have taken memory from the caches
+	c.config.Memory.EvictToFit() // history may have taken memory from the caches
 	return nil
 }
 
@@ -239,14 +239,14 @@ func (c *Cache) cleanUp(ctx context.Context) error {
 }
 
 // corruptEntry is an entry whose value cannot be read with the current configuration, and the
-// one that takes its place.
+// another one that replaces it.
 type corruptEntry struct {
-	store      *Store
-	old, entry *objects.Entry
+	store           *Store
+	previous, entry *objects.Entry
 }
 
 // reopen reads all values again after the configuration of their encryption changed. Reads of objects
-// whose values are unreadable now fail from then on. Watchers already received these objects and
+// whose values are corrupt now fail from then on. Watchers already received these objects and
 // continue. If a value has become readable, watchers have missed it: reopen returns
 // *storage.CompactedError, so that the cache reloads everything. Nothing else applies changes during
 // the call.
@@ -254,10 +254,10 @@ func (c *Cache) reopen(ctx context.Context) error {
 	incarnation := c.Incarnation()
 	var lost []corruptEntry
 	becameReadable := false
-	_, err := c.cfg.Source.Load(ctx, func(items []storage.KeyValue) error {
+	_, err := c.config.Source.Load(ctx, func(items []storage.KeyValue) error {
 		r := c.routes.Load()
 		for _, keyValue := range items {
-			s := r.storeOfKey(c.cfg.Root, keyValue.Key)
+			s := r.storeOfKey(c.config.Root, keyValue.Key)
 			if s == nil {
 				continue
 			}
@@ -300,15 +300,15 @@ func (c *Cache) reopen(ctx context.Context) error {
 func (s *Store) replaceCorrupt(lost corruptEntry, loads int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if current, _ := s.live.Get(lost.old.Key()); current != lost.old {
+	if current, _ := s.live.Get(lost.previous.Key()); current != lost.previous {
 		return
 	}
-	s.live.Replace(lost.old, lost.entry)
+	s.live.Replace(lost.previous, lost.entry)
 	s.live.Loads = loads
 	s.published.Store(nil)
 	s.dropImages(func(*cachedImage) bool { return true })
 	s.values.Store(s.live.Stored)
-	s.cache.releaseEntry(lost.old)
+	s.cache.releaseEntry(lost.previous)
 }
 
 // minParallelEntries is the number of values that a worker goroutine takes at a time.
@@ -330,7 +330,7 @@ func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wa
 		return nil
 	}
 	out := make([]decodedEntry, n)
-	r := c.routes.Load()
+	decoding := c.routes.Load()
 	var nextIndex atomic.Int64 // of the first value that no worker has taken
 	work := func() {
 		for {
@@ -344,7 +344,7 @@ func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wa
 				if !wanted {
 					continue
 				}
-				if s := r.storeOfKey(c.cfg.Root, kv.Key); s != nil {
+				if s := decoding.storeOfKey(c.config.Root, kv.Key); s != nil {
 					out[i] = decodedEntry{s, c.decodeEntry(s, kv)}
 				}
 			}

@@ -72,16 +72,16 @@ func resourceConfig(name string) watchcache.ResourceConfig {
 
 // rig is a running cache on an in-memory store.
 type rig struct {
-	t     testing.TB
-	ctx   context.Context
-	store *memStore
-	cache *watchcache.Cache
-	pods  *watchcache.Store
-	reg   *prometheus.Registry
+	t        testing.TB
+	ctx      context.Context
+	store    *memStore
+	cache    *watchcache.Cache
+	pods     *watchcache.Store
+	registry *prometheus.Registry
 }
 
-// verbatim configures all resources to keep values as stored, so that their sizes are known.
-func verbatim(c *watchcache.Config) {
+// keepValuesAsStored configures all resources to keep values as stored, so that their sizes are known.
+func keepValuesAsStored(c *watchcache.Config) {
 	for i := range c.Resources {
 		c.Resources[i].Verbatim = true
 	}
@@ -124,8 +124,8 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 	return &rig{t, ctx, store, cache, cache.Store("pods"), reg}
 }
 
-// sync waits until the cache has applied all writes and returns its revision.
-func (r *rig) sync() int64 {
+// awaitWrites waits until the cache has applied all writes and returns its revision.
+func (r *rig) awaitWrites() int64 {
 	r.t.Helper()
 	rev, err := r.cache.MostRecent(r.ctx)
 	if err != nil {
@@ -145,8 +145,8 @@ func (r *rig) watch(opts watchcache.WatchOptions) *watchcache.Watcher {
 	return w
 }
 
-// next calls w.Next or, at random, the equivalent w.Poll.
-func next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {
+// nextEvents calls w.Next or, at random, the equivalent w.Poll.
+func nextEvents(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {
 	if rand.IntN(2) == 0 {
 		return w.Next(ctx, buf)
 	}
@@ -166,7 +166,7 @@ func drain(ctx context.Context, w *watchcache.Watcher, rev int64, size int) ([]w
 	var all []watchcache.Event
 	for w.Revision() < rev {
 		w.Trigger()
-		evs, err := next(ctx, w, make([]watchcache.Event, 0, size))
+		evs, err := nextEvents(ctx, w, make([]watchcache.Event, 0, size))
 		if err != nil {
 			return all, err
 		}
@@ -178,12 +178,12 @@ func drain(ctx context.Context, w *watchcache.Watcher, rev int64, size int) ([]w
 // finalError returns the error with which a watcher without unread events ends.
 func finalError(ctx context.Context, w *watchcache.Watcher) error {
 	for {
-		evs, err := next(ctx, w, nil)
+		evs, err := nextEvents(ctx, w, nil)
 		if err != nil {
 			return err
 		}
 		if len(evs) > 0 { // empty after a leftover trigger of drain
-			return fmt.Errorf("unexpected events %q", formatEvents(evs))
+			return fmt.Errorf("got events %q, want none", formatEvents(evs))
 		}
 	}
 }
@@ -191,7 +191,7 @@ func finalError(ctx context.Context, w *watchcache.Watcher) error {
 // drain returns all events that a watcher has not returned yet, as text.
 func (r *rig) drain(w *watchcache.Watcher) []string {
 	r.t.Helper()
-	evs, err := drain(r.ctx, w, r.sync(), 3)
+	evs, err := drain(r.ctx, w, r.awaitWrites(), 3)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -222,19 +222,19 @@ func formatEvents(evs []watchcache.Event) []string {
 
 // selection returns a selection. Empty arguments select all.
 func selection(t interface{ Fatal(...any) }, namespace, labelSelector, fieldSelector string) objects.Selection {
-	s := objects.Selection{Namespace: namespace}
+	selected := objects.Selection{Namespace: namespace}
 	var err error
 	if labelSelector != "" {
-		if s.Labels, err = labels.Parse(labelSelector); err != nil {
+		if selected.Labels, err = labels.Parse(labelSelector); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if fieldSelector != "" {
-		if s.Fields, err = fields.ParseSelector(fieldSelector); err != nil {
+		if selected.Fields, err = fields.ParseSelector(fieldSelector); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return s
+	return selected
 }
 
 // isExpired reports whether an error is an ExpiredError.
@@ -251,7 +251,7 @@ func podOnNode(node string) string {
 // metrics returns the values of all metrics by name and labels. A histogram yields its count.
 func (r *rig) metrics() map[string]float64 {
 	r.t.Helper()
-	families, err := r.reg.Gather()
+	families, err := r.registry.Gather()
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	}
 	image.Last = revision
 	image = s.keepImage(image, incarnation)
-	s.cache.cfg.Memory.EvictToFit()
+	s.cache.config.Memory.EvictToFit()
 	return Snapshot{store: s, image: image, revision: revision}, true
 }
 
@@ -163,7 +163,7 @@ func (s *Store) keepImage(image *objects.Image, incarnation uint64) *objects.Ima
 // isStale reports whether an image has been kept long enough. Even if it is read often, it is not
 // kept longer than history, from which it could be made again until then.
 func (s *Store) isStale(cached *cachedImage, now int64) bool {
-	return now-cached.used > int64(keptImageTTL) || now-cached.made > int64(s.cache.cfg.LogAge)
+	return now-cached.used > int64(keptImageTTL) || now-cached.made > int64(s.cache.config.LogAge)
 }
 
 // chargeImages accounts for the previous version of a dropped record, which from now on only images
@@ -245,11 +245,11 @@ const slackPart = 16
 
 // boundLogs reduces the logs to their byte bound. The caller holds mu.
 func (c *Cache) boundLogs() {
-	excess := c.history.Used() - c.cfg.HistoryBytes
+	excess := c.history.Used() - c.config.HistoryBytes
 	if excess <= 0 {
 		return
 	}
-	excess += c.cfg.HistoryBytes / slackPart
+	excess += c.config.HistoryBytes / slackPart
 	sizes := make([]logSize, 0, 16)
 	for s := range c.routes.Load().all() {
 		if size := s.logSize(); size.bytes > 0 {
@@ -319,7 +319,7 @@ func (s *Store) dropOldest(bytes, now int64) int64 {
 		n++
 	}
 	s.dropRecords(n)
-	if now-s.log.FloorAt < int64(s.cache.cfg.LogAge) {
+	if now-s.log.FloorAt < int64(s.cache.config.LogAge) {
 		s.metrics.forgottenEarly.Add(uint64(n))
 	}
 	s.log.Shrink()
@@ -369,7 +369,7 @@ func (s *Store) replaceVersion(seq uint64, reduced *objects.Entry) {
 func (c *Cache) readDroppedFromStore(e *objects.Entry) (value []byte, err error) {
 	ctx, cancel := context.WithTimeout(c.life, droppedReadTimeout)
 	defer cancel()
-	kv, _, err := c.cfg.HistoryReader.Get(ctx, e.Key(), e.Revision)
+	kv, _, err := c.config.HistoryReader.Get(ctx, e.Key(), e.Revision)
 	switch {
 	case err == nil && kv.ModRevision == e.Revision && kv.CreateRevision == e.CreateRevision:
 		return kv.Value, nil
@@ -383,7 +383,7 @@ func (c *Cache) readDroppedFromStore(e *objects.Entry) (value []byte, err error)
 // restoreDroppedValue returns an entry with its value, which the history has dropped. If the store
 // has compacted it, the error is *storage.CompactedError.
 func (c *Cache) restoreDroppedValue(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
-	if c.cfg.HistoryReader == nil {
+	if c.config.HistoryReader == nil {
 		return nil, &storage.CompactedError{}
 	}
 	return c.historyReads.Get(ctx, e)

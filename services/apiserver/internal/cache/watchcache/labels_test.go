@@ -28,10 +28,10 @@ func podKey(i int) string { return fmt.Sprintf("%sns-%d/%05d", pods, i%3, i) }
 func labelledRig(t testing.TB, total int) *rig {
 	store := newMemStore()
 	for i := range total {
-		store.put(podKey(i), labelledPod(i, 0))
+		store.putKey(podKey(i), labelledPod(i, 0))
 	}
 	r := newRig(t, store, nil)
-	r.sync()
+	r.awaitWrites()
 	return r
 }
 
@@ -52,10 +52,10 @@ func (r *rig) list(sel objects.Selection) (examined, listed int) {
 // with that label.
 func TestRepeatedLabelListsUseIndex(t *testing.T) {
 	const total = 3000
-	r := labelledRig(t, total)
+	rig := labelledRig(t, total)
 	app := selection(t, "", "app=3", "")
 	times := 0
-	for examined, listed := r.list(app); examined != listed; examined, listed = r.list(app) {
+	for examined, listed := rig.list(app); examined != listed; examined, listed = rig.list(app) {
 		times++
 		if examined != total || listed != total/10 || times > 20 {
 			t.Fatalf("list %d: examined %d of %d objects and returned %d, want all examined, a tenth returned, and an index by list 20",
@@ -78,10 +78,10 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 		"not the value":                      {sel: selection(t, "", "app!=3", ""), examined: total, listed: 2700},
 		"another label":                      {sel: selection(t, "", "third=1", ""), examined: total, listed: 1000},
 	} {
-		if examined, listed := r.list(test.sel); examined != test.examined || listed != test.listed {
+		if examined, listed := rig.list(test.sel); examined != test.examined || listed != test.listed {
 			t.Errorf("%s: examined %d for %d, want %d for %d", name, examined, listed, test.examined, test.listed)
 		}
-		if got := r.pods.Snapshot().InspectedCount(test.sel, total); got != test.examined {
+		if got := rig.pods.Snapshot().InspectedCount(test.sel, total); got != test.examined {
 			t.Errorf("%s: InspectedCount = %d, want %d", name, got, test.examined)
 		}
 	}
@@ -91,20 +91,20 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 func TestUnusedLabelIndexIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const total = 3000
-		r := labelledRig(t, total)
+		rig := labelledRig(t, total)
 		app := selection(t, "", "app=3", "")
 		third := selection(t, "", "third=1", "")
 		for range 20 {
-			r.list(app)
-			r.list(third)
+			rig.list(app)
+			rig.list(third)
 		}
 		for range 12 {
 			time.Sleep(time.Minute)
-			if examined, listed := r.list(app); examined != listed {
+			if examined, listed := rig.list(app); examined != listed {
 				t.Fatalf("index in use: examined %d objects, want only the %d listed", examined, listed)
 			}
 		}
-		if examined, _ := r.list(third); examined != total {
+		if examined, _ := rig.list(third); examined != total {
 			t.Errorf("examined %d, want all: unused index was kept", examined)
 		}
 	})
@@ -114,15 +114,15 @@ func TestUnusedLabelIndexIsDropped(t *testing.T) {
 // change.
 func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 	const total, writes = 2000, 2000
-	r := labelledRig(t, total)
+	rig := labelledRig(t, total)
 	var all sync.WaitGroup
 	all.Go(func() {
 		random := rand.New(rand.NewPCG(1, 1))
 		for n := range writes {
 			if i := random.IntN(total); random.IntN(5) == 0 {
-				r.store.del(podKey(i))
+				rig.store.deleteKey(podKey(i))
 			} else {
-				r.store.put(podKey(i), labelledPod(random.IntN(total), n))
+				rig.store.putKey(podKey(i), labelledPod(random.IntN(total), n))
 			}
 		}
 	})
@@ -130,7 +130,7 @@ func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 		all.Go(func() {
 			sel := selection(t, "", label, "")
 			for range 60 {
-				sn := r.pods.Snapshot()
+				sn := rig.pods.Snapshot()
 				got := cacheList(sn, sel, "")
 				want := []string{}
 				sn.Ascend(pods, "", func(e *objects.Entry) bool {
@@ -147,21 +147,21 @@ func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 		})
 	}
 	all.Wait()
-	rev := r.sync()
+	rev := rig.awaitWrites()
 	for _, label := range []string{"app=3", "third=1"} {
 		sel := selection(t, "", label, "")
-		if examined, listed := r.list(sel); examined != listed {
+		if examined, listed := rig.list(sel); examined != listed {
 			t.Errorf("%s: examined %d objects, want only the %d listed", label, examined, listed)
 		}
-		if got, want := cacheList(r.pods.Snapshot(), sel, ""), modelList(r.store, rev, sel, ""); !slices.Equal(got, want) {
+		if got, want := cacheList(rig.pods.Snapshot(), sel, ""), modelList(rig.store, rev, sel, ""); !slices.Equal(got, want) {
 			t.Errorf("%s: got %d objects, want %d", label, len(got), len(want))
 		}
 		before := rev - 500
-		sn, ok := r.pods.SnapshotAt(before, nil)
+		sn, ok := rig.pods.SnapshotAt(before, nil)
 		if !ok {
-			t.Fatalf("no snapshot at %d", before)
+			t.Fatalf("at %d: got no snapshot, want one", before)
 		}
-		if got, want := cacheList(sn, sel, ""), modelList(r.store, before, sel, ""); !slices.Equal(got, want) {
+		if got, want := cacheList(sn, sel, ""), modelList(rig.store, before, sel, ""); !slices.Equal(got, want) {
 			t.Errorf("%s at %d: got %d objects, want %d", label, before, len(got), len(want))
 		}
 	}
@@ -176,7 +176,7 @@ func TestFrequentLabelIsIndexedDespiteOthers(t *testing.T) {
 	)
 	store := newMemStore()
 	for i := range total {
-		store.put(podKey(i), labelledPod(i, 0))
+		store.putKey(podKey(i), labelledPod(i, 0))
 	}
 	for name, listOthers := range map[string]func(r *rig, i int){
 		"labels that no object has": func(r *rig, i int) {
@@ -197,7 +197,7 @@ func TestFrequentLabelIsIndexedDespiteOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, store, nil)
-			r.sync()
+			r.awaitWrites()
 			app := selection(t, "", "app=3", "")
 			old := r.pods.Snapshot()
 			for i := range 100 {

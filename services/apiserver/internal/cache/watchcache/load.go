@@ -24,7 +24,7 @@ type pendingLoad struct {
 // load reads everything and replaces the contents of the cache.
 func (c *Cache) load(ctx context.Context) error {
 	state := &pendingLoad{cache: c, incarnation: c.Incarnation(), images: map[*Store]*objects.Image{}}
-	position, err := c.cfg.Source.Load(ctx, state.addPage)
+	position, err := c.config.Source.Load(ctx, state.addPage)
 	if err != nil {
 		return fmt.Errorf("load watch cache: %w", err)
 	}
@@ -48,7 +48,7 @@ func (l *pendingLoad) addPage(items []storage.KeyValue) error {
 		if keyValue.ModRevision > l.newest.Revision {
 			l.newest = storage.ChangeIDOfValue(&items[i])
 		}
-		store := r.storeOfKey(cache.cfg.Root, keyValue.Key)
+		store := r.storeOfKey(cache.config.Root, keyValue.Key)
 		if store == nil {
 			l.unclaimed = append(l.unclaimed, withoutSealDetails(keyValue))
 			continue
@@ -117,9 +117,9 @@ func (l *pendingLoad) commit(position storage.Position) {
 	cache.revisionWaits.advance(revision)
 	watchgroup.WakeAll(pending)
 	if cache.reloading {
-		cache.cfg.Logger.Info("loaded the current state of the store", "revision", revision)
+		cache.config.Logger.Info("loaded the current state of the store", "revision", revision)
 	}
-	if cache.reloading || !cache.cfg.LoadsHistory {
+	if cache.reloading || !cache.config.LoadsHistory {
 		cache.ready.set(true)
 	}
 	cache.reloading = false
@@ -131,21 +131,21 @@ func (l *pendingLoad) commit(position storage.Position) {
 // routed them. The caller holds Cache.mu.
 func (l *pendingLoad) assignValues() {
 	cache := l.cache
-	r := cache.routes.Load()
+	matching := cache.routes.Load()
 	cache.unclaimed.Clear()
 	for _, kv := range l.unclaimed {
-		if s := r.storeOfKey(cache.cfg.Root, kv.Key); s != nil {
+		if s := matching.storeOfKey(cache.config.Root, kv.Key); s != nil {
 			l.addEntry(s, cache.makeEntry(s, kv))
 		} else {
 			cache.unclaimed.Set(kv.Key, kv)
 		}
 	}
 	for s, im := range l.images {
-		if r.withName(s.resource.Name) == s {
+		if matching.withName(s.resource.Name) == s {
 			continue
 		}
 		im.Scan(func(e *objects.Entry) bool {
-			if current := r.storeOfKey(cache.cfg.Root, e.Key()); current != nil {
+			if current := matching.storeOfKey(cache.config.Root, e.Key()); current != nil {
 				l.addEntry(current, cache.makeEntry(current, e.KeyValue()))
 			} else {
 				cache.keepUnclaimed(e)
@@ -178,7 +178,7 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 			c.setCurrent()
 			return nil
 		}
-		c.cfg.Logger.Warn("watch cache is not up to date; retrying", "revision", c.Revision(), "error", err)
+		c.config.Logger.Warn("watch cache is not up to date; retrying", "revision", c.Revision(), "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -193,18 +193,18 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 func (c *Cache) updateDefinition(
 	definer *ResourceConfig,
 	key string,
-	e *objects.Entry,
+	entry *objects.Entry,
 	revision int64,
 	wakes []*watchgroup.Wake,
 ) []*watchgroup.Wake {
 	// 1. Determine the resource that the entry defines.
-	if e != nil && e.IsCorrupt() {
-		return wakes // an unreadable definition leaves the resource as it is
+	if entry != nil && entry.IsCorrupt() {
+		return wakes // a corrupt definition leaves the resource as it is
 	}
 	var resourceConfig ResourceConfig
 	defines := false
-	if e != nil {
-		resourceConfig, defines = definer.DefinedResource(e.Summary())
+	if entry != nil {
+		resourceConfig, defines = definer.DefinedResource(entry.Summary())
 	}
 	old := c.defined[key]
 	if defines && old != nil && old.resource.equal(&resourceConfig) {
@@ -229,7 +229,7 @@ func (c *Cache) updateDefinition(
 		if old != nil {
 			old.gone.Store(true)
 		}
-		c.cfg.Logger.Error("failed to start watching a resource", "definition", key, "revision", revision, "error", err)
+		c.config.Logger.Error("failed to start watching a resource", "definition", key, "revision", revision, "error", err)
 		return wakes
 	}
 	c.defined[key] = s
@@ -266,7 +266,7 @@ func (l *pendingLoad) alignDefinitions(revision int64) (wakes []*watchgroup.Wake
 // addResource registers a resource and loads its unclaimed values. Its history starts at a
 // revision. The caller holds mu.
 func (c *Cache) addResource(resourceConfig ResourceConfig, revision int64) (*Store, error) {
-	validPrefix := strings.HasPrefix(resourceConfig.Prefix, c.cfg.Root) && strings.HasSuffix(resourceConfig.Prefix, "/")
+	validPrefix := strings.HasPrefix(resourceConfig.Prefix, c.config.Root) && strings.HasSuffix(resourceConfig.Prefix, "/")
 	if !validPrefix || resourceConfig.Attributes == nil || resourceConfig.Name == "" {
 		return nil, fmt.Errorf("resource %q: prefix %q, attributes and name are required", resourceConfig.Name, resourceConfig.Prefix)
 	}
@@ -330,7 +330,7 @@ func (c *Cache) removeResource(s *Store, wakes []*watchgroup.Wake) []*watchgroup
 func (c *Cache) keepUnclaimed(e *objects.Entry) { c.unclaimed.Set(e.Key(), e.KeyValue()) }
 
 // withoutSealDetails returns kv with an empty Seal if kv is encrypted, so that unclaimed values do
-// not hold key material. The Seal of an unreadable value is kept.
+// not hold key material. The Seal of a corrupt value is kept.
 func withoutSealDetails(kv storage.KeyValue) storage.KeyValue {
 	if kv.Seal != nil && kv.Seal.Err == nil {
 		kv.Seal = &storage.Seal{}

@@ -14,7 +14,7 @@ import (
 // memStore is an in-memory store that keeps its whole history, so that tests can compare. It
 // implements the parts of storage.Interface that reads need.
 type memStore struct {
-	storage.Interface // nil: writes go through put, del and txn
+	storage.Interface // nil: writes go through putKey, deleteKey and applyChanges
 
 	mu        sync.Mutex
 	revision  int64
@@ -43,20 +43,22 @@ func newMemStore() *memStore {
 	}
 }
 
-// op is one change in a transaction. A nil value deletes.
-type op struct {
+// keyChange is one change in a transaction. A nil value deletes.
+type keyChange struct {
 	key   string
 	value []byte
 }
 
-// put writes a key and returns the revision.
-func (m *memStore) put(key, value string) int64 { return m.txn(op{key, []byte(value)}) }
+// putKey writes a key and returns the revision.
+func (m *memStore) putKey(key, value string) int64 {
+	return m.applyChanges(keyChange{key, []byte(value)})
+}
 
-// del deletes a key and returns the revision.
-func (m *memStore) del(key string) int64 { return m.txn(op{key, nil}) }
+// deleteKey deletes a key and returns the revision.
+func (m *memStore) deleteKey(key string) int64 { return m.applyChanges(keyChange{key, nil}) }
 
-// txn applies changes of different keys at one revision.
-func (m *memStore) txn(ops ...op) int64 {
+// applyChanges applies changes of different keys at one revision.
+func (m *memStore) applyChanges(ops ...keyChange) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	rev := m.revision + 1
@@ -84,27 +86,27 @@ func (m *memStore) txn(ops ...op) int64 {
 		m.changeIDs[rev] = append(m.changeIDs[rev], storage.ChangeIDOf(&event))
 		m.revision = rev
 	}
-	m.wake()
+	m.wakeWatchers()
 	return m.revision
 }
 
-// bump advances the revision like a write outside the root.
-func (m *memStore) bump() int64 {
+// advanceRevision advances the revision like a write outside the root.
+func (m *memStore) advanceRevision() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revision++
 	return m.revision
 }
 
-// now returns the newest revision.
-func (m *memStore) now() int64 {
+// newestRevision returns the newest revision.
+func (m *memStore) newestRevision() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.revision
 }
 
-// at returns the state at a revision by replaying history. The caller holds mu.
-func (m *memStore) at(revision int64) map[string]storage.KeyValue {
+// stateAt returns the state at a revision by replaying history. The caller holds mu.
+func (m *memStore) stateAt(revision int64) map[string]storage.KeyValue {
 	state := map[string]storage.KeyValue{}
 	for _, ev := range m.history {
 		if ev.Revision > revision {
@@ -168,17 +170,17 @@ func (m *memStore) rewind(revision int64) {
 	})
 	m.history = slices.Clone(m.history[:i])
 	m.revision = revision
-	m.current = m.at(revision)
+	m.current = m.stateAt(revision)
 	maps.DeleteFunc(m.changeIDs, func(rev int64, _ []storage.ChangeID) bool { return rev > revision })
 }
 
-// txnWithoutEvents is like txn, but watchers do not receive the change.
-func (m *memStore) txnWithoutEvents(o op) {
+// applyWithoutEvents is like applyChanges, but watchers do not receive the change.
+func (m *memStore) applyWithoutEvents(o keyChange) {
 	m.mu.Lock()
 	watchers := m.watchers
 	m.watchers = nil
 	m.mu.Unlock()
-	m.txn(o)
+	m.applyChanges(o)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.watchers = watchers
@@ -206,7 +208,7 @@ func (m *memStore) List(_ context.Context, prefix string, opts storage.ListOptio
 		return storage.ListResult{}, &storage.CompactedError{OldestRevision: m.compacted}
 	}
 	res := storage.ListResult{Revision: rev}
-	state := m.at(rev)
+	state := m.stateAt(rev)
 	for _, key := range slices.Sorted(maps.Keys(state)) {
 		if !strings.HasPrefix(key, prefix) || key < opts.StartKey {
 			continue
@@ -227,7 +229,7 @@ func (m *memStore) Get(_ context.Context, key string, revision int64) (storage.K
 	if revision < m.compacted {
 		return storage.KeyValue{}, 0, &storage.CompactedError{OldestRevision: m.compacted}
 	}
-	kv, ok := m.at(revision)[key]
+	kv, ok := m.stateAt(revision)[key]
 	if !ok {
 		return storage.KeyValue{}, revision, storage.ErrNotFound
 	}
@@ -239,7 +241,7 @@ func (m *memStore) compact(revision int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.compacted = max(m.compacted, revision)
-	m.wake()
+	m.wakeWatchers()
 }
 
 // breakWatches ends all watches as a lost connection does.
@@ -249,11 +251,11 @@ func (m *memStore) breakWatches() {
 	for w := range m.watchers {
 		w.broken = true
 	}
-	m.wake()
+	m.wakeWatchers()
 }
 
-// wake wakes all watchers. The caller holds mu.
-func (m *memStore) wake() {
+// wakeWatchers wakes all watchers. The caller holds mu.
+func (m *memStore) wakeWatchers() {
 	for w := range m.watchers {
 		select {
 		case w.wake <- struct{}{}:
@@ -278,7 +280,7 @@ type memWatcher struct {
 
 func (m *memStore) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &memWatcher{
+	watcher := &memWatcher{
 		store:    m,
 		prefix:   prefix,
 		position: after,
@@ -288,15 +290,15 @@ func (m *memStore) Watch(ctx context.Context, prefix string, after int64) (stora
 		done:     make(chan struct{}),
 	}
 	m.mu.Lock()
-	m.watchers[w] = struct{}{}
+	m.watchers[watcher] = struct{}{}
 	m.mu.Unlock()
 	m.watched.close()
-	go w.run(ctx)
-	return w, nil
+	go watcher.deliver(ctx)
+	return watcher, nil
 }
 
-// run delivers batches until the watcher ends.
-func (w *memWatcher) run(ctx context.Context) {
+// deliver delivers batches until the watcher ends.
+func (w *memWatcher) deliver(ctx context.Context) {
 	defer close(w.done)
 	defer close(w.batches)
 	defer func() {
@@ -305,7 +307,7 @@ func (w *memWatcher) run(ctx context.Context) {
 		w.store.mu.Unlock()
 	}()
 	for {
-		b, ok := w.next()
+		b, ok := w.nextBatch()
 		if w.err != nil {
 			return
 		}
@@ -325,8 +327,8 @@ func (w *memWatcher) run(ctx context.Context) {
 	}
 }
 
-// next returns the next batch, or false if there is none yet or the watch ends with w.err.
-func (w *memWatcher) next() (storage.Batch, bool) {
+// nextBatch returns the next batch, or false if there is none yet or the watch ends with w.err.
+func (w *memWatcher) nextBatch() (storage.Batch, bool) {
 	memStore := w.store
 	memStore.mu.Lock()
 	defer memStore.mu.Unlock()
@@ -375,7 +377,7 @@ func (w *memWatcher) Progress(context.Context) error {
 	defer w.store.mu.Unlock()
 	w.store.progress++
 	w.progress = true
-	w.store.wake()
+	w.store.wakeWatchers()
 	return nil
 }
 
@@ -383,7 +385,7 @@ func (w *memWatcher) Progress(context.Context) error {
 func (m *memStore) forgetValues() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	live := m.at(m.revision)
+	live := m.stateAt(m.revision)
 	for i := range m.history {
 		if ev := &m.history[i]; live[ev.Key].ModRevision != ev.Revision {
 			ev.Value = nil

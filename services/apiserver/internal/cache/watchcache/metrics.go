@@ -16,10 +16,10 @@ import (
 type storeMetrics struct {
 	// received counts changes. The cache makes each of them visible to watchers at once, so it is also the
 	// number of dispatched ones.
-	received, initializations, terminated atomic.Uint64
-	consistent, inconsistent, unreadable  atomic.Uint64
-	returned                              atomic.Uint64
-	stored                                storedLists
+	received, initializations, terminated   atomic.Uint64
+	consistent, inconsistent, corruptValues atomic.Uint64
+	returned                                atomic.Uint64
+	stored                                  storedLists
 	// forgottenEarly counts changes that left history before the retention limit, reduced the large
 	// values that were removed from it. Both save memory.
 	forgottenEarly, reduced atomic.Uint64
@@ -81,25 +81,25 @@ type metrics struct {
 	progress atomic.Uint64
 
 	received, dispatched, initializations, terminated     *prometheus.Desc
-	consistent, unreadable                                *prometheus.Desc
+	consistent, corruptValues                             *prometheus.Desc
 	lists, fetched, returned                              *prometheus.Desc
 	revision, capacity, grown, shrunk                     *prometheus.Desc
 	encodingBytes, encodings, evicted, logBytes           *prometheus.Desc
 	watchers, groups, pinned, images                      *prometheus.Desc
 	historySeconds, forgottenEarly, reduced, historyReads *prometheus.Desc
-	replaced, damaged                                     *prometheus.Desc
+	replaced, corruptObjects                              *prometheus.Desc
 	objects, storageEvents, bookmarks                     *prometheus.Desc
 	storedLists, storedFetched, storedEvaluated           *prometheus.Desc
 	storedReturned, valueBytes, retainedValueBytes        *prometheus.Desc
 }
 
 // newMetrics describes the metrics of a cache.
-func newMetrics(c *Cache) *metrics {
+func newMetrics(cache *Cache) *metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &metrics{
-		cache: c,
+		cache: cache,
 		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_watch_cache_read_wait_seconds",
 			Help:    "[ALPHA] Time in seconds that reads waited for the watch cache to become fresh, by resource.",
@@ -113,9 +113,9 @@ func newMetrics(c *Cache) *metrics {
 		terminated: desc("apiserver_terminated_watchers_total", "[ALPHA] Watchers that ended because they were too slow.", "resource"),
 		consistent: desc("apiserver_watch_cache_consistent_read_total",
 			"[ALPHA] Consistent reads from the watch cache.", "resource", "success", "fallback"),
-		unreadable: desc("binnacle_watch_cache_unreadable_values_total",
+		corruptValues: desc("binnacle_watch_cache_unreadable_values_total",
 			"Stored values that could not be decoded when they were received.", "resource"),
-		damaged: desc("binnacle_watch_cache_damaged_objects", "Stored objects that cannot be decrypted or decoded.", "resource"),
+		corruptObjects: desc("binnacle_watch_cache_damaged_objects", "Stored objects that cannot be decrypted or decoded.", "resource"),
 		lists: desc("apiserver_cache_list_total",
 			"[ALPHA] LIST requests served from the watch cache.", "resource_prefix", "index"),
 		fetched: desc("apiserver_cache_list_fetched_objects_total",
@@ -175,11 +175,11 @@ func newMetrics(c *Cache) *metrics {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.wait.Describe(ch)
 	for _, d := range []*prometheus.Desc{
-		m.received, m.dispatched, m.initializations, m.terminated, m.consistent, m.unreadable,
+		m.received, m.dispatched, m.initializations, m.terminated, m.consistent, m.corruptValues,
 		m.lists, m.fetched, m.returned, m.revision, m.capacity, m.grown, m.shrunk,
 		m.encodingBytes, m.encodings, m.evicted, m.logBytes,
 		m.watchers, m.groups, m.pinned, m.images,
-		m.historySeconds, m.forgottenEarly, m.reduced, m.historyReads, m.replaced, m.damaged,
+		m.historySeconds, m.forgottenEarly, m.reduced, m.historyReads, m.replaced, m.corruptObjects,
 		m.objects, m.storageEvents, m.bookmarks, m.storedLists,
 		m.storedFetched, m.storedEvaluated, m.storedReturned, m.valueBytes, m.retainedValueBytes,
 	} {
@@ -188,69 +188,69 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	m.wait.Collect(ch)
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	m.wait.Collect(out)
 	for s := range m.cache.routes.Load().all() {
-		m.collectStore(ch, s)
+		m.collectStore(out, s)
 	}
 	size, count, evicted := m.cache.ring.Stats()
-	gauge(ch, m.encodingBytes, float64(size))
-	gauge(ch, m.encodings, float64(count))
-	counter(ch, m.evicted, evicted)
-	gauge(ch, m.logBytes, float64(m.cache.history.Used()))
-	counter(ch, m.replaced, m.replacements.Load())
-	counter(ch, m.historyReads, m.cache.historyReads.Count())
-	gauge(ch, m.images, float64(m.cache.images.Used()))
-	gauge(ch, m.pinned, float64(m.cache.pinned.Bytes()))
+	gauge(out, m.encodingBytes, float64(size))
+	gauge(out, m.encodings, float64(count))
+	counter(out, m.evicted, evicted)
+	gauge(out, m.logBytes, float64(m.cache.history.Used()))
+	counter(out, m.replaced, m.replacements.Load())
+	counter(out, m.historyReads, m.cache.historyReads.Count())
+	gauge(out, m.images, float64(m.cache.images.Used()))
+	gauge(out, m.pinned, float64(m.cache.pinned.Bytes()))
 }
 
 // collectStore emits the metrics of one resource.
-func (m *metrics) collectStore(ch chan<- prometheus.Metric, store *Store) {
-	name, sm := store.resource.Name, store.metrics
-	counter(ch, m.received, sm.received.Load(), name)
-	counter(ch, m.dispatched, sm.received.Load(), name)
-	counter(ch, m.initializations, sm.initializations.Load(), name)
-	counter(ch, m.terminated, sm.terminated.Load(), name)
-	counter(ch, m.consistent, sm.consistent.Load(), name, "true", "false")
-	counter(ch, m.consistent, sm.inconsistent.Load(), name, "false", "false")
-	counter(ch, m.unreadable, sm.unreadable.Load(), name)
+func (m *metrics) collectStore(out chan<- prometheus.Metric, store *Store) {
+	name, counters := store.resource.Name, store.metrics
+	counter(out, m.received, counters.received.Load(), name)
+	counter(out, m.dispatched, counters.received.Load(), name)
+	counter(out, m.initializations, counters.initializations.Load(), name)
+	counter(out, m.terminated, counters.terminated.Load(), name)
+	counter(out, m.consistent, counters.consistent.Load(), name, "true", "false")
+	counter(out, m.consistent, counters.inconsistent.Load(), name, "false", "false")
+	counter(out, m.corruptValues, counters.corruptValues.Load(), name)
 	prefix := store.metricPrefix()
-	for i := range sm.byIndex {
+	for i := range counters.byIndex {
 		index := ""
 		if i > 0 {
 			index = "f:" + store.resource.Index[i-1]
 		}
-		counter(ch, m.lists, sm.byIndex[i].lists.Load(), prefix, index)
-		counter(ch, m.fetched, sm.byIndex[i].fetched.Load(), prefix, index)
+		counter(out, m.lists, counters.byIndex[i].lists.Load(), prefix, index)
+		counter(out, m.fetched, counters.byIndex[i].fetched.Load(), prefix, index)
 	}
-	counter(ch, m.returned, sm.returned.Load(), prefix)
-	gauge(ch, m.revision, float64(store.cache.Revision()%revisionModulus), name)
-	counter(ch, m.storageEvents, sm.received.Load(), name)
-	gauge(ch, m.bookmarks, float64(m.progress.Load()), name)
-	counter(ch, m.storedLists, sm.stored.lists.Load(), name)
-	counter(ch, m.storedFetched, sm.stored.fetched.Load(), name)
-	counter(ch, m.storedEvaluated, sm.stored.evaluated.Load(), name)
-	counter(ch, m.storedReturned, sm.stored.returned.Load(), name)
+	counter(out, m.returned, counters.returned.Load(), prefix)
+	gauge(out, m.revision, float64(store.cache.Revision()%revisionModulus), name)
+	counter(out, m.storageEvents, counters.received.Load(), name)
+	gauge(out, m.bookmarks, float64(m.progress.Load()), name)
+	counter(out, m.storedLists, counters.stored.lists.Load(), name)
+	counter(out, m.storedFetched, counters.stored.fetched.Load(), name)
+	counter(out, m.storedEvaluated, counters.stored.evaluated.Load(), name)
+	counter(out, m.storedReturned, counters.stored.returned.Load(), name)
 	store.mu.RLock()
 	count := store.live.Len()
 	capacity, grown, shrunk := store.log.Capacity(), store.log.Grown, store.log.Shrunk
 	groups, watchers := store.groups.Stats()
-	damaged := store.live.CorruptCount()
+	corruptObjects := store.live.CorruptCount()
 	stored, retained := store.live.Stored, store.live.Memory
-	depth := min(time.Duration(store.cache.now()-store.log.FloorAt), store.cache.cfg.LogAge)
+	depth := min(time.Duration(store.cache.now()-store.log.FloorAt), store.cache.config.LogAge)
 	store.mu.RUnlock()
-	gauge(ch, m.objects, float64(count), name)
-	gauge(ch, m.historySeconds, depth.Seconds(), name)
-	counter(ch, m.forgottenEarly, sm.forgottenEarly.Load(), name)
-	counter(ch, m.reduced, sm.reduced.Load(), name)
-	gauge(ch, m.capacity, float64(capacity), name)
-	counter(ch, m.grown, grown, name)
-	counter(ch, m.shrunk, shrunk, name)
-	gauge(ch, m.damaged, float64(damaged), name)
-	gauge(ch, m.valueBytes, float64(stored), name)
-	gauge(ch, m.retainedValueBytes, float64(retained), name)
-	gauge(ch, m.watchers, float64(watchers), name)
-	gauge(ch, m.groups, float64(groups), name)
+	gauge(out, m.objects, float64(count), name)
+	gauge(out, m.historySeconds, depth.Seconds(), name)
+	counter(out, m.forgottenEarly, counters.forgottenEarly.Load(), name)
+	counter(out, m.reduced, counters.reduced.Load(), name)
+	gauge(out, m.capacity, float64(capacity), name)
+	counter(out, m.grown, grown, name)
+	counter(out, m.shrunk, shrunk, name)
+	gauge(out, m.corruptObjects, float64(corruptObjects), name)
+	gauge(out, m.valueBytes, float64(stored), name)
+	gauge(out, m.retainedValueBytes, float64(retained), name)
+	gauge(out, m.watchers, float64(watchers), name)
+	gauge(out, m.groups, float64(groups), name)
 }
 
 func counter(ch chan<- prometheus.Metric, d *prometheus.Desc, v uint64, labels ...string) {
@@ -263,6 +263,6 @@ func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ..
 
 // metricPrefix returns the prefix below the root with its first and without its last slash.
 func (s *Store) metricPrefix() string {
-	belowRoot := strings.TrimPrefix(s.resource.Prefix, strings.TrimSuffix(s.cache.cfg.Root, "/"))
+	belowRoot := strings.TrimPrefix(s.resource.Prefix, strings.TrimSuffix(s.cache.config.Root, "/"))
 	return strings.TrimSuffix(belowRoot, "/")
 }

@@ -56,7 +56,7 @@ func (f fieldSet) Get(k string) string { return f[k] }
 // modelList returns the objects that a list at a revision must return.
 func modelList(m *memStore, rev int64, s objects.Selection, from string) []string {
 	m.mu.Lock()
-	state := m.at(rev)
+	state := m.stateAt(rev)
 	m.mu.Unlock()
 	out := []string{}
 	for _, key := range slices.Sorted(maps.Keys(state)) {
@@ -106,8 +106,8 @@ func modelEvents(m *memStore, after, upTo int64, s objects.Selection) []string {
 	return out
 }
 
-// genObject draws the value of an object.
-func genObject(t *rapid.T) string {
+// drawObject draws the value of an object.
+func drawObject(t *rapid.T) string {
 	o := object{Labels: map[string]string{}, Fields: map[string]string{}}
 	if app := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "app"); app != "" {
 		o.Labels["app"] = app
@@ -129,8 +129,8 @@ func genKey(t *rapid.T) string {
 	return fmt.Sprintf("%s%s/%d", pods, ns, rapid.IntRange(0, 5).Draw(t, "name"))
 }
 
-// genSelection draws a selection.
-func genSelection(t *rapid.T) objects.Selection {
+// drawSelection draws a selection.
+func drawSelection(t *rapid.T) objects.Selection {
 	s := selection(t,
 		rapid.SampledFrom([]string{"", "a", "ab", "none"}).Draw(t, "namespace"),
 		rapid.SampledFrom([]string{
@@ -153,10 +153,10 @@ func genSelection(t *rapid.T) objects.Selection {
 // modelWatcher is a watcher of the cache with the events that it has returned.
 type modelWatcher struct {
 	*watchcache.Watcher
-	sel   objects.Selection
-	after int64 // the events start after this revision; -1 while the initial state is not complete
-	got   []string
-	size  int // maximum number of events of a call of Next
+	selection objects.Selection
+	after     int64 // the events start after this revision; -1 while the initial state is not complete
+	received  []string
+	size      int // maximum number of events of a call of Next
 }
 
 // machine performs random operations on a store and compares the cache with the model.
@@ -170,9 +170,9 @@ type machine struct {
 func (m *machine) write(t *rapid.T) {
 	for range rapid.IntRange(1, 12).Draw(t, "writes") {
 		if key := genKey(t); rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
-			m.store.del(key)
+			m.store.deleteKey(key)
 		} else {
-			m.store.put(key, genObject(t))
+			m.store.putKey(key, drawObject(t))
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (m *machine) write(t *rapid.T) {
 // transaction writes several objects at one revision.
 func (m *machine) transaction(t *rapid.T) {
 	seen := map[string]bool{}
-	var ops []op
+	var ops []keyChange
 	for range rapid.IntRange(2, 6).Draw(t, "ops") {
 		key := genKey(t)
 		if rapid.Bool().Draw(t, "other") {
@@ -190,18 +190,18 @@ func (m *machine) transaction(t *rapid.T) {
 			continue
 		}
 		seen[key] = true
-		o := op{key: key}
+		o := keyChange{key: key}
 		if rapid.IntRange(0, 3).Draw(t, "delete") > 0 {
-			o.value = []byte(genObject(t))
+			o.value = []byte(drawObject(t))
 		}
 		ops = append(ops, o)
 	}
-	m.store.txn(ops...)
+	m.store.applyChanges(ops...)
 }
 
 // read compares a list, at the newest or an older revision, with the model.
 func (m *machine) read(t *rapid.T) {
-	rev := m.sync()
+	rev := m.awaitWrites()
 	sn := m.pods.Snapshot()
 	if sn.Revision() < rev {
 		t.Fatalf("snapshot at %d, want at least %d", sn.Revision(), rev)
@@ -224,7 +224,7 @@ func (m *machine) read(t *rapid.T) {
 
 // compare compares a list and a count of a snapshot with the model.
 func (m *machine) compare(t *rapid.T, snapshot watchcache.Snapshot) {
-	s := genSelection(t)
+	s := drawSelection(t)
 	from := ""
 	if rapid.Bool().Draw(t, "continue") {
 		from = genKey(t)
@@ -243,8 +243,8 @@ func (m *machine) compare(t *rapid.T, snapshot watchcache.Snapshot) {
 
 // watchFrom starts a watcher at a drawn revision.
 func (m *machine) watchFrom(t *rapid.T) {
-	rev := m.sync()
-	opts := watchcache.WatchOptions{Selection: genSelection(t), AfterRevision: rapid.Int64Range(1, rev+3).Draw(t, "after")}
+	rev := m.awaitWrites()
+	opts := watchcache.WatchOptions{Selection: drawSelection(t), AfterRevision: rapid.Int64Range(1, rev+3).Draw(t, "after")}
 	if rapid.Bool().Draw(t, "initial") {
 		opts.Initial = watchcache.InitialState
 	}
@@ -256,10 +256,10 @@ func (m *machine) watchFrom(t *rapid.T) {
 		t.Fatal(err)
 	}
 	m.watchers = append(m.watchers, &modelWatcher{
-		Watcher: w,
-		sel:     opts.Selection,
-		after:   opts.AfterRevision,
-		size:    rapid.IntRange(1, 9).Draw(t, "buffer"),
+		Watcher:   w,
+		selection: opts.Selection,
+		after:     opts.AfterRevision,
+		size:      rapid.IntRange(1, 9).Draw(t, "buffer"),
 	})
 	mw := m.watchers[len(m.watchers)-1]
 	if opts.Initial == watchcache.InitialNone {
@@ -273,12 +273,12 @@ func (m *machine) watchFrom(t *rapid.T) {
 
 // drainWatcher reads all events of a watcher and compares everything received so far. It reports
 // whether the watcher is still valid.
-func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
-	rev := m.sync()
-	evs, err := drain(m.ctx, w.Watcher, rev, w.size)
+func (m *machine) drainWatcher(t *rapid.T, watched *modelWatcher) bool {
+	rev := m.awaitWrites()
+	evs, err := drain(m.ctx, watched.Watcher, rev, watched.size)
 
 	// 1. The initial state comes first, and ends with a bookmark.
-	if w.after < 0 && (err == nil || len(evs) > 0) {
+	if watched.after < 0 && (err == nil || len(evs) > 0) {
 		i := slices.IndexFunc(evs, func(ev watchcache.Event) bool { return ev.Type == watchcache.Bookmark })
 		if i < 0 && isExpired(err) { // expired while it was sent
 			return false
@@ -286,32 +286,32 @@ func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 		if i < 0 {
 			t.Fatalf("got events %q, %v, want the end of the initial state", formatEvents(evs), err)
 		}
-		w.after = evs[i].Revision
+		watched.after = evs[i].Revision
 		got := []string{}
 		for _, ev := range evs[:i] {
 			got = append(got, fmt.Sprintf("%s@%d/%d %s", ev.Entry.Key(), ev.Revision, ev.Entry.CreateRevision, ev.Entry.Stored()))
 		}
-		if want := modelList(m.store, w.after, w.sel, ""); !slices.Equal(got, want) {
-			t.Fatalf("initial state of %+v at %d:\n got %q\nwant %q", w.sel, w.after, got, want)
+		if want := modelList(m.store, watched.after, watched.selection, ""); !slices.Equal(got, want) {
+			t.Fatalf("initial state of %+v at %d:\n got %q\nwant %q", watched.selection, watched.after, got, want)
 		}
 		evs = evs[i+1:]
 	}
 
 	// 2. An expired watcher has received a prefix of the events, every other watcher all of them.
-	w.got = append(w.got, formatEvents(evs)...)
-	want := modelEvents(m.store, w.after, rev, w.sel)
+	watched.received = append(watched.received, formatEvents(evs)...)
+	want := modelEvents(m.store, watched.after, rev, watched.selection)
 	if isExpired(err) {
-		w.removeRevisionMark(evs, want)
-		if len(w.got) > len(want) || !slices.Equal(w.got, want[:len(w.got)]) {
-			t.Fatalf("expired watcher of %+v after %d:\n got %q\nwant a prefix of %q", w.sel, w.after, w.got, want)
+		watched.removeRevisionMark(evs, want)
+		if len(watched.received) > len(want) || !slices.Equal(watched.received, want[:len(watched.received)]) {
+			t.Fatalf("expired watcher of %+v after %d:\n got %q\nwant a prefix of %q", watched.selection, watched.after, watched.received, want)
 		}
 		return false
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(w.got, want) {
-		t.Fatalf("watcher of %+v after %d up to %d:\n got %q\nwant %q", w.sel, w.after, rev, w.got, want)
+	if !slices.Equal(watched.received, want) {
+		t.Fatalf("watcher of %+v after %d up to %d:\n got %q\nwant %q", watched.selection, watched.after, rev, watched.received, want)
 	}
 	return true
 }
@@ -320,14 +320,14 @@ func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 // carries the revision before its own, because more events of its revision were to follow, but the
 // watcher expired before.
 func (w *modelWatcher) removeRevisionMark(evs []watchcache.Event, want []string) {
-	n := len(w.got)
+	n := len(w.received)
 	if len(evs) == 0 || n < 2 || n > len(want) {
 		return
 	}
 	last := evs[len(evs)-1]
 	mark := fmt.Sprintf("entry of %d in event of %d", last.Revision-1, last.Revision)
-	if last.Type == watchcache.Deleted && w.got[n-2] == mark && strings.Contains(want[n-1], fmt.Sprintf("@%d ", last.Revision)) {
-		w.got = slices.Delete(w.got, n-2, n-1)
+	if last.Type == watchcache.Deleted && w.received[n-2] == mark && strings.Contains(want[n-1], fmt.Sprintf("@%d ", last.Revision)) {
+		w.received = slices.Delete(w.received, n-2, n-1)
 	}
 }
 
@@ -352,12 +352,12 @@ func testModel(t *testing.T, change func(*watchcache.Config)) {
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
 			store := newMemStore()
 			for i := range 10 {
-				store.put(fmt.Sprintf("%sa/%d", pods, i%6), podOnNode("n1"))
+				store.putKey(fmt.Sprintf("%sa/%d", pods, i%6), podOnNode("n1"))
 			}
 			clk := &clock{now: time.Unix(1e9, 0)}
 			sub := &subTest{T: t}
 			defer sub.cleanup()
-			m := &machine{
+			model := &machine{
 				clock: clk,
 				rig: newRig(sub, store, func(cfg *watchcache.Config) {
 					cfg.Now = clk.Now
@@ -368,48 +368,48 @@ func testModel(t *testing.T, change func(*watchcache.Config)) {
 				}),
 			}
 			sub.Cleanup(func() {
-				for _, w := range m.watchers {
+				for _, w := range model.watchers {
 					w.Close()
 				}
 			})
 			rt.Repeat(map[string]func(*rapid.T){
-				"write":       m.write,
-				"transaction": m.transaction,
-				"outside":     func(*rapid.T) { m.store.bump() },
-				"read":        m.read,
-				"watch":       m.watchFrom,
-				"follow":      m.follow,
-				"disconnect":  func(*rapid.T) { m.store.breakWatches() },
+				"write":       model.write,
+				"transaction": model.transaction,
+				"outside":     func(*rapid.T) { model.store.advanceRevision() },
+				"read":        model.read,
+				"watch":       model.watchFrom,
+				"follow":      model.follow,
+				"disconnect":  func(*rapid.T) { model.store.breakWatches() },
 				"compact": func(t *rapid.T) {
 					if rapid.IntRange(0, 4).Draw(t, "really") == 0 {
-						m.store.compact(m.store.now())
+						model.store.compact(model.store.newestRevision())
 					}
 				},
 				"time": func(t *rapid.T) { clk.advance(time.Duration(rapid.IntRange(0, 200).Draw(t, "s")) * time.Second) },
 			})
-			for _, w := range m.watchers {
-				m.drainWatcher(rt, w)
+			for _, w := range model.watchers {
+				model.drainWatcher(rt, w)
 			}
 		})
 	})
 }
 
-// TestModel compares a cache with the default limits to the model.
-func TestModel(t *testing.T) {
+// TestCacheMatchesModel compares a cache with the default limits to the model.
+func TestCacheMatchesModel(t *testing.T) {
 	testModel(t, func(*watchcache.Config) {})
 }
 
-// TestModelShortHistory compares a cache with a short history to the model.
-func TestModelShortHistory(t *testing.T) {
+// TestCacheMatchesModelWithShortHistory compares a cache with a short history to the model.
+func TestCacheMatchesModelWithShortHistory(t *testing.T) {
 	testModel(t, func(cfg *watchcache.Config) { cfg.LogEvents = 20 })
 }
 
-// TestModelSmallBudget compares a cache with little memory for history to the model.
-func TestModelSmallBudget(t *testing.T) {
+// TestCacheMatchesModelWithSmallBudget compares a cache with little memory for history to the model.
+func TestCacheMatchesModelWithSmallBudget(t *testing.T) {
 	testModel(t, func(cfg *watchcache.Config) { cfg.HistoryBytes = 4 << 10 })
 }
 
-// TestModelWithoutLargeValues compares a cache that drops large values from history to the model.
-func TestModelWithoutLargeValues(t *testing.T) {
+// TestCacheMatchesModelWithoutLargeValues compares a cache that drops large values from history to the model.
+func TestCacheMatchesModelWithoutLargeValues(t *testing.T) {
 	testModel(t, func(cfg *watchcache.Config) { cfg.HistoryBytes = 30 << 10 })
 }

@@ -36,7 +36,7 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 	store := newMemStore()
 	key := func(name string) string { return "/registry/pods/a/" + name }
 	for name, value := range values {
-		store.put(key(name), value)
+		store.putKey(key(name), value)
 	}
 	rig := newRig(t, store, func(c *watchcache.Config) {
 		for i := range c.Resources {
@@ -53,24 +53,24 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 			}
 		}
 	})
-	from := rig.sync()
+	from := rig.awaitWrites()
 	ids := map[uint64]bool{}
 	for name, value := range values {
 		e, ok := rig.pods.Get(key(name))
 		if !ok || string(e.Stored()) != value {
-			t.Fatalf("%s differs from the stored value", name)
+			t.Fatalf("%s: got another value than the stored one", name)
 		}
 		if ids[e.ID()] || e.ID() == 0 || e.ID() > 1000 {
-			t.Errorf("%s: ID %d is not unique or out of range", name, e.ID())
+			t.Errorf("%s: got ID %d, want a unique one in range", name, e.ID())
 		}
 		ids[e.ID()] = true
 	}
 	w := rig.watch(watchcache.WatchOptions{AfterRevision: from})
 	for name, value := range values {
-		store.put(key(name), strings.Replace(value, "{", "{ ", 1))
-		store.del(key(name))
+		store.putKey(key(name), strings.Replace(value, "{", "{ ", 1))
+		store.deleteKey(key(name))
 	}
-	all, err := drain(rig.ctx, w, rig.sync(), 64)
+	all, err := drain(rig.ctx, w, rig.awaitWrites(), 64)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,14 +14,14 @@ func TestLongReadsPause(t *testing.T) {
 	const total, changes = 3000, 3000
 	store := newMemStore()
 	for i := range total {
-		store.put(fmt.Sprintf("/registry/pods/a/%04d", i), podOnNode(""))
+		store.putKey(fmt.Sprintf("/registry/pods/a/%04d", i), podOnNode(""))
 	}
-	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 2 * changes })
-	before := store.now()
+	rig := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 2 * changes })
+	before := store.newestRevision()
 	for i := range changes {
-		store.put("/registry/pods/a/0000", podOnNode(fmt.Sprint(i)))
+		store.putKey("/registry/pods/a/0000", podOnNode(fmt.Sprint(i)))
 	}
-	r.sync()
+	rig.awaitWrites()
 	pauses := 0
 	until := func(maximum int) func() bool {
 		pauses = 0
@@ -34,7 +34,7 @@ func TestLongReadsPause(t *testing.T) {
 	all := objects.Selection{Namespace: "a"}
 	selected := func(sel objects.Selection, maximum int) (n int) {
 		sel.Pause = until(maximum)
-		r.pods.Snapshot().Select(sel, "", func(*objects.Entry) bool {
+		rig.pods.Snapshot().Select(sel, "", func(*objects.Entry) bool {
 			n++
 			return true
 		})
@@ -50,10 +50,10 @@ func TestLongReadsPause(t *testing.T) {
 		t.Errorf("stopped selection: got %d objects, %d pauses, want 1023, 1", n, pauses)
 	}
 
-	if _, ok := r.pods.SnapshotAt(before+1, until(0)); ok || pauses != 1 {
+	if _, ok := rig.pods.SnapshotAt(before+1, until(0)); ok || pauses != 1 {
 		t.Errorf("stopped SnapshotAt: got %t, %d pauses, want false, 1", ok, pauses)
 	}
-	snap, ok := r.pods.SnapshotAt(before, until(9))
+	snap, ok := rig.pods.SnapshotAt(before, until(9))
 	if !ok || pauses != 2 || snap.Len() != total {
 		t.Errorf("SnapshotAt: got %t, %d pauses, want true, 2", ok, pauses)
 	} else if e, _ := snap.Get("/registry/pods/a/0000"); string(e.Stored()) != podOnNode("") {
@@ -67,7 +67,7 @@ func TestLongReadsPause(t *testing.T) {
 			calls++
 			return calls > 2
 		}
-		w := r.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState})
+		w := rig.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState})
 		for ended := 0; ; ended++ {
 			got, err := w.Next(t.Context(), nil)
 			if err == nil && len(got) == 0 {
@@ -87,16 +87,16 @@ func TestLongReadsPause(t *testing.T) {
 func TestConcurrentSnapshotAtBuildsOnce(t *testing.T) {
 	const changes, others, same = 6000, 6, 10
 	store := newMemStore()
-	store.put("/registry/pods/a/0", podOnNode(""))
-	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 2 * changes })
-	before := store.now()
+	store.putKey("/registry/pods/a/0", podOnNode(""))
+	rig := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 2 * changes })
+	before := store.newestRevision()
 	for i := range changes {
-		store.put("/registry/pods/a/0", podOnNode(fmt.Sprint(i)))
+		store.putKey("/registry/pods/a/0", podOnNode(fmt.Sprint(i)))
 	}
-	r.sync()
+	rig.awaitWrites()
 	at := func(revision int64, pause func() bool) {
 		t.Helper()
-		snap, ok := r.pods.SnapshotAt(revision, pause)
+		snap, ok := rig.pods.SnapshotAt(revision, pause)
 		if !ok || snap.LastChangeRevision() != revision {
 			t.Fatalf("snapshot at %d: got %t, changed at %d, want one changed there", revision, ok, snap.LastChangeRevision())
 		}
@@ -119,7 +119,7 @@ func TestConcurrentSnapshotAtBuildsOnce(t *testing.T) {
 	}
 	for i := range others {
 		at(before+4+int64(i), func() bool {
-			t.Errorf("snapshot at %d is not retained any more", 4+i)
+			t.Errorf("snapshot at %d: got a new one, want the retained one", 4+i)
 			return true
 		})
 	}
@@ -131,16 +131,16 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 	const history = 64
 	store := newMemStore()
 	for i := range 1500 {
-		store.put(fmt.Sprintf("/registry/pods/a/%04d", i), podOnNode(""))
+		store.putKey(fmt.Sprintf("/registry/pods/a/%04d", i), podOnNode(""))
 	}
-	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = history })
+	rig := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = history })
 	forget := func() { // returns when a stalled watcher was cut
 		cut := make(chan struct{})
-		stalled := r.watch(watchcache.WatchOptions{AfterRevision: store.now(), OnExpired: func() { close(cut) }})
+		stalled := rig.watch(watchcache.WatchOptions{AfterRevision: store.newestRevision(), OnExpired: func() { close(cut) }})
 		for i := range 2 * history {
-			store.put("/registry/pods/a/0000", podOnNode(fmt.Sprint(i)))
+			store.putKey("/registry/pods/a/0000", podOnNode(fmt.Sprint(i)))
 		}
-		r.sync()
+		rig.awaitWrites()
 		<-cut
 		stalled.Close()
 	}
@@ -152,13 +152,13 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 			return true
 		},
 	}
-	w := r.watch(watchcache.WatchOptions{
+	w := rig.watch(watchcache.WatchOptions{
 		Selection: sel,
 		Initial:   watchcache.InitialState,
-		OnExpired: func() { t.Error("paused watcher was cut") },
+		OnExpired: func() { t.Error("paused watcher: got expired, want it kept") },
 	})
 	for received := 0; ; {
-		got, err := next(t.Context(), w, nil)
+		got, err := nextEvents(t.Context(), w, nil)
 		if isExpired(err) && received == 1501 {
 			break
 		}

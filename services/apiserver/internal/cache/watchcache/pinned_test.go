@@ -27,24 +27,25 @@ func collectGarbage() {
 	}
 }
 
-// churn overwrites n large objects in turn, events times altogether, and drops their former values.
-func (r *rig) churn(n, events int) {
+// overwriteLargeObjects overwrites n large objects, one after the other, with events writes in all. It
+// then drops their former values.
+func (r *rig) overwriteLargeObjects(n, events int) {
 	r.t.Helper()
 	for i := range events {
-		r.store.put(fmt.Sprintf("/registry/pods/a/%d", i%n), object{Data: fmt.Sprint(i)}.String())
+		r.store.putKey(fmt.Sprintf("/registry/pods/a/%d", i%n), object{Data: fmt.Sprint(i)}.String())
 	}
-	r.sync() // before the values are dropped: the cache keeps the last readable version
+	r.awaitWrites() // before the values are dropped: the cache keeps the last readable version
 	r.store.forgetValues()
 }
 
-// rounds limits the number of collections. It is far more than needed to free unreachable memory.
+// maxCollections limits the number of collections. It is far more than needed to free unreachable memory.
 // The limit is a count because the time depends on the load of the machine.
-const rounds = 200
+const maxCollections = 200
 
 // pinnedBytes returns the estimate of pinned bytes once ok accepts it, or the last one.
 func (r *rig) pinnedBytes(ok func(float64) bool) (n float64) {
 	r.t.Helper()
-	for range rounds {
+	for range maxCollections {
 		collectGarbage()
 		n = r.metric("binnacle_watch_cache_pinned_bytes")
 		if ok(n) {
@@ -55,11 +56,11 @@ func (r *rig) pinnedBytes(ok func(float64) bool) (n float64) {
 	return n
 }
 
-// atMost returns a condition for pinnedBytes.
-func atMost(limit float64) func(float64) bool { return func(n float64) bool { return n <= limit } }
+// isAtMost returns a condition for pinnedBytes.
+func isAtMost(limit float64) func(float64) bool { return func(n float64) bool { return n <= limit } }
 
-// atLeast returns a condition for pinnedBytes.
-func atLeast(limit float64) func(float64) bool { return func(n float64) bool { return n >= limit } }
+// isAtLeast returns a condition for pinnedBytes.
+func isAtLeast(limit float64) func(float64) bool { return func(n float64) bool { return n >= limit } }
 
 // events is the number of changes in history.
 const events = 200
@@ -68,42 +69,42 @@ const events = 200
 func newLargeRig(t *testing.T, n int) *rig {
 	store := newMemStore()
 	for i := range n {
-		store.put(fmt.Sprintf("/registry/pods/a/%d", i), largeObject(i))
+		store.putKey(fmt.Sprintf("/registry/pods/a/%d", i), largeObject(i))
 	}
 	return newRig(t, store, func(c *watchcache.Config) {
 		c.LogEvents = events
-		verbatim(c)
+		keepValuesAsStored(c)
 	})
 }
 
 // TestPinnedBytesCountsSnapshots checks that the objects of a snapshot are counted as pinned until
 // the snapshot is released.
 func TestPinnedBytesCountsSnapshots(t *testing.T) {
-	r := newLargeRig(t, 20)
-	sn := r.pods.Snapshot()
-	r.churn(20, 2*events)
-	if n := r.pinnedBytes(atLeast(1.5e6)); n < 1.5e6 || n > 2.5e6 {
+	rig := newLargeRig(t, 20)
+	sn := rig.pods.Snapshot()
+	rig.overwriteLargeObjects(20, 2*events)
+	if n := rig.pinnedBytes(isAtLeast(1.5e6)); n < 1.5e6 || n > 2.5e6 {
 		t.Errorf("snapshot of 2 MB: got %.0f pinned bytes, want 1.5 to 2.5 MB", n)
 	}
 	runtime.KeepAlive(sn)
 	sn = watchcache.Snapshot{}
-	if n := r.pinnedBytes(atMost(0)); n > 0 {
+	if n := rig.pinnedBytes(isAtMost(0)); n > 0 {
 		t.Errorf("%.0f bytes are pinned without a reader, want 0", n)
 	}
 }
 
 // TestIdleWatcherHoldsNothing checks that an idle watcher pins none of the values that it returned.
 func TestIdleWatcherHoldsNothing(t *testing.T) {
-	r := newLargeRig(t, 20)
+	rig := newLargeRig(t, 20)
 	sel := selection(t, "", "", nodeField+"=n1")
-	watcher := r.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState})
+	watcher := rig.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState})
 	received := make(chan int, 100)
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(rig.ctx)
 	done := make(chan error, 1)
 	go func() {
 		buf := make([]watchcache.Event, 0, 64)
 		for {
-			evs, err := next(ctx, watcher, buf)
+			evs, err := nextEvents(ctx, watcher, buf)
 			if err != nil {
 				done <- err
 				return
@@ -123,7 +124,7 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 		}
 	}
 	wait(21)
-	r.churn(20, 20)
+	rig.overwriteLargeObjects(20, 20)
 	wait(20) // deletions, because the objects no longer match
 	watcher.Trigger()
 	for k := range received { // an empty result: the watcher is idle again
@@ -131,8 +132,8 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 			break
 		}
 	}
-	r.churn(20, 2*events)
-	if n := r.pinnedBytes(atMost(0)); n > 0 {
+	rig.overwriteLargeObjects(20, 2*events)
+	if n := rig.pinnedBytes(isAtMost(0)); n > 0 {
 		t.Errorf("idle watcher pins %.0f bytes, want 0", n)
 	}
 	cancel()
@@ -159,35 +160,35 @@ func TestStalledWatcherExpires(t *testing.T) {
 		{name: "active", opts: watchcache.WatchOptions{AfterRevision: 21}, read: 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newLargeRig(t, 20)
+			rig := newLargeRig(t, 20)
 			var calls atomic.Int32
 			called := make(chan struct{}, 1)
 			tc.opts.OnExpired = func() { calls.Add(1); called <- struct{}{} }
 			if tc.name == "behind" { // history starts with the load
-				r.store.put("/registry/pods/a/more", largeObject(0))
-				tc.opts.AfterRevision = r.sync() - 1
+				rig.store.putKey("/registry/pods/a/more", largeObject(0))
+				tc.opts.AfterRevision = rig.awaitWrites() - 1
 			}
-			watcher := r.watch(tc.opts)
+			watcher := rig.watch(tc.opts)
 			for range tc.read {
-				if evs, err := next(r.ctx, watcher, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 {
+				if evs, err := nextEvents(rig.ctx, watcher, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 {
 					t.Fatalf("Next = %q, %v, want 1 event", formatEvents(evs), err)
 				}
 			}
-			r.churn(20, 2*events)
+			rig.overwriteLargeObjects(20, 2*events)
 			select {
 			case <-called:
 			case <-time.After(time.Minute):
-				t.Fatal("OnExpired was not called")
+				t.Fatal("got no call of OnExpired, want one")
 			}
-			if n := r.pinnedBytes(atMost(1e5)); n > 1e5 { // the event that it returned
+			if n := rig.pinnedBytes(isAtMost(1e5)); n > 1e5 { // the event that it returned
 				t.Errorf("%.0f bytes are pinned, want at most 1e5", n)
 			}
-			if evs, err := next(r.ctx, watcher, nil); !isExpired(err) {
+			if evs, err := nextEvents(rig.ctx, watcher, nil); !isExpired(err) {
 				t.Errorf("Next after the expiration: got %q, %v, want ExpiredError", formatEvents(evs), err)
 			}
-			r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
+			rig.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
 			watcher.Close()
-			r.churn(20, events)
+			rig.overwriteLargeObjects(20, events)
 			if n := calls.Load(); n != 1 {
 				t.Errorf("OnExpired was called %d times, want 1", n)
 			}
@@ -201,32 +202,32 @@ func TestStalledWatcherExpiresUnderMemoryPressure(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	store := newMemStore()
 	for i := range 20 {
-		store.put(fmt.Sprintf("/registry/pods/a/%d", i), largeObject(i))
+		store.putKey(fmt.Sprintf("/registry/pods/a/%d", i), largeObject(i))
 	}
-	r := newRig(t, store, func(c *watchcache.Config) {
+	rig := newRig(t, store, func(c *watchcache.Config) {
 		c.HistoryBytes = 500_000
 		c.Now = clk.Now
-		verbatim(c)
+		keepValuesAsStored(c)
 	})
 	expired := make(chan struct{})
 	one := make([]watchcache.Event, 0, 1)
 	next := func(w *watchcache.Watcher) error {
-		evs, err := next(r.ctx, w, one)
+		evs, err := nextEvents(rig.ctx, w, one)
 		if err == nil && len(evs) != 1 {
 			t.Errorf("got %q, want 1 event", formatEvents(evs))
 		}
 		return err
 	}
-	stalled := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnExpired: func() { close(expired) }})
-	slow := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnExpired: func() { t.Error("slow watcher expired") }})
+	stalled := rig.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnExpired: func() { close(expired) }})
+	slow := rig.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnExpired: func() { t.Error("slow watcher: got expired, want it kept") }})
 	if err := errors.Join(next(stalled), next(slow)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 20 {
-		r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), object{Data: fmt.Sprint(i)}.String())
+		rig.store.putKey(fmt.Sprintf("/registry/pods/a/%d", i), object{Data: fmt.Sprint(i)}.String())
 	}
-	r.store.forgetValues()
-	r.sync()
+	rig.store.forgetValues()
+	rig.awaitWrites()
 	for waiting := true; waiting; {
 		select {
 		case <-expired:
@@ -241,7 +242,7 @@ func TestStalledWatcherExpiresUnderMemoryPressure(t *testing.T) {
 	if err := next(stalled); !isExpired(err) {
 		t.Errorf("Next after the expiration: got %v, want ExpiredError", err)
 	}
-	if n := r.metric(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"}`); n != 0 {
+	if n := rig.metric(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"}`); n != 0 {
 		t.Errorf("%v changes were forgotten early, want 0", n)
 	}
 }
@@ -249,26 +250,26 @@ func TestStalledWatcherExpiresUnderMemoryPressure(t *testing.T) {
 // TestUnrelatedWatchersDoNotExpire checks watchers that are unrelated to the changes, idle or
 // closed.
 func TestUnrelatedWatchersDoNotExpire(t *testing.T) {
-	r := newLargeRig(t, 20)
+	rig := newLargeRig(t, 20)
 	var lost atomic.Int32
 	opts := watchcache.WatchOptions{
 		Selection:     objects.Selection{Namespace: "b"},
 		AfterRevision: 21,
 		OnExpired:     func() { lost.Add(1) },
 	}
-	other := r.watch(opts)
+	other := rig.watch(opts)
 	opts.Selection.Namespace = ""
-	closed := r.watch(opts)
+	closed := rig.watch(opts)
 	stalled := make(chan struct{})
 	closed.Close()
-	r.watch(watchcache.WatchOptions{AfterRevision: 21, OnExpired: func() { close(stalled) }})
-	r.churn(20, 2*events)
+	rig.watch(watchcache.WatchOptions{AfterRevision: 21, OnExpired: func() { close(stalled) }})
+	rig.overwriteLargeObjects(20, 2*events)
 	<-stalled // now all watchers have been checked
 	if n := lost.Load(); n != 0 {
 		t.Errorf("%d watchers expired, want 0", n)
 	}
-	r.store.put("/registry/pods/b/x", podOnNode(""))
-	if got := r.drain(other); len(got) != 1 {
+	rig.store.putKey("/registry/pods/b/x", podOnNode(""))
+	if got := rig.drain(other); len(got) != 1 {
 		t.Errorf("got %q, want 1 event", got)
 	}
 }

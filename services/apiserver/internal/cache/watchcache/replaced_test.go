@@ -23,7 +23,7 @@ func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Bu
 	t.Helper()
 	store := newMemStore()
 	for i := range 4 {
-		store.put(fmt.Sprintf("/registry/pods/a/kept-%d", i), podOnNode("n1"))
+		store.putKey(fmt.Sprintf("/registry/pods/a/kept-%d", i), podOnNode("n1"))
 	}
 	log := &bytes.Buffer{}
 	r := newRig(t, store, func(c *watchcache.Config) {
@@ -32,11 +32,11 @@ func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Bu
 			change(c)
 		}
 	})
-	store.put("/registry/pods/a/kept-0", object{Data: "ghost"}.String())
-	store.put("/registry/pods/a/ghost", podOnNode("n1"))
-	store.del("/registry/pods/a/kept-1")
-	store.put("/registry/pods/a/ghost", podOnNode("n2"))
-	r.sync()
+	store.putKey("/registry/pods/a/kept-0", object{Data: "ghost"}.String())
+	store.putKey("/registry/pods/a/ghost", podOnNode("n1"))
+	store.deleteKey("/registry/pods/a/kept-1")
+	store.putKey("/registry/pods/a/ghost", podOnNode("n2"))
+	r.awaitWrites()
 	return r, log
 }
 
@@ -45,7 +45,7 @@ const saved, newest = 5, 9
 
 // writesAfterRestore lists what may be written to the store between its restoration and the next
 // access of the cache. The restoration undoes four writes.
-var writesAfterRestore = map[string][]op{
+var writesAfterRestore = map[string][]keyChange{
 	"no writes":                nil,
 	"fewer writes than undone": {{"/registry/pods/a/new", []byte("{}")}},
 	"as many writes as undone": {
@@ -65,25 +65,25 @@ var writesAfterRestore = map[string][]op{
 
 // restoreBackup restores the store and writes to it before the cache watches it again. No watch
 // survives a restoration.
-func (r *rig) restoreBackup(writes []op) {
+func (r *rig) restoreBackup(writes []keyChange) {
 	synctest.Wait()
 	r.store.mu.Lock()
 	r.store.rewind(saved)
 	r.store.mu.Unlock()
 	r.store.breakWatches()
 	for _, o := range writes {
-		r.store.txn(o)
+		r.store.applyChanges(o)
 	}
 }
 
 // restoreBackupSilently is like restoreBackup, but no stream ends or reports it.
-func (r *rig) restoreBackupSilently(writes []op) {
+func (r *rig) restoreBackupSilently(writes []keyChange) {
 	synctest.Wait()
 	r.store.mu.Lock()
 	r.store.rewind(saved)
 	r.store.mu.Unlock()
 	for _, o := range writes {
-		r.store.txnWithoutEvents(o)
+		r.store.applyWithoutEvents(o)
 	}
 }
 
@@ -95,7 +95,7 @@ func (r *rig) reload() {
 }
 
 // forRestorations runs a test with each of writesAfterRestore, on a rig of replacedRig.
-func forRestorations(t *testing.T, test func(t *testing.T, r *rig, log *bytes.Buffer, writes []op)) {
+func forRestorations(t *testing.T, test func(t *testing.T, r *rig, log *bytes.Buffer, writes []keyChange)) {
 	for name, writes := range writesAfterRestore {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -109,7 +109,7 @@ func forRestorations(t *testing.T, test func(t *testing.T, r *rig, log *bytes.Bu
 // TestRestoredStoreExpiresWatchers checks that all watchers expire after the store was restored,
 // and that an error is logged.
 func TestRestoredStoreExpiresWatchers(t *testing.T) {
-	forRestorations(t, func(t *testing.T, r *rig, log *bytes.Buffer, writes []op) {
+	forRestorations(t, func(t *testing.T, r *rig, log *bytes.Buffer, writes []keyChange) {
 		nodes, err := r.cache.Store("nodes").Watch(watchcache.WatchOptions{AfterRevision: newest})
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +128,7 @@ func TestRestoredStoreExpiresWatchers(t *testing.T) {
 		r.restoreBackup(writes)
 		r.reload()
 		for name, w := range watchers {
-			if _, err := next(r.ctx, w, nil); !isExpired(err) {
+			if _, err := nextEvents(r.ctx, w, nil); !isExpired(err) {
 				t.Errorf("watcher %s: Next = %v, want ExpiredError", name, err)
 			}
 		}
@@ -142,15 +142,15 @@ func TestRestoredStoreExpiresWatchers(t *testing.T) {
 // TestCacheShowsRestoredStore checks that the cache contains what the store contains after it was
 // restored, in the next incarnation.
 func TestCacheShowsRestoredStore(t *testing.T) {
-	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []op) {
+	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []keyChange) {
 		before := r.pods.Snapshot()
 		incarnation := r.cache.Incarnation()
 		r.restoreBackup(writes)
 		r.reload()
-		rev := r.sync()
+		rev := r.awaitWrites()
 		snapshot := r.pods.Snapshot()
-		if snapshot.Revision() != rev || rev != r.store.now() {
-			t.Errorf("snapshot at %d, cache at %d, store at %d, want equal revisions", snapshot.Revision(), rev, r.store.now())
+		if snapshot.Revision() != rev || rev != r.store.newestRevision() {
+			t.Errorf("snapshot at %d, cache at %d, store at %d, want equal revisions", snapshot.Revision(), rev, r.store.newestRevision())
 		}
 		got, want := cacheList(snapshot, objects.Selection{}, ""), modelList(r.store, rev, objects.Selection{}, "")
 		if !slices.Equal(got, want) {
@@ -168,9 +168,9 @@ func TestCacheShowsRestoredStore(t *testing.T) {
 // TestRestoredStoreDiscardsDerivedData checks that older snapshots and cached encodings are
 // discarded after the store was restored.
 func TestRestoredStoreDiscardsDerivedData(t *testing.T) {
-	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []op) {
+	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []keyChange) {
 		if _, ok := r.pods.SnapshotAt(saved+2, nil); !ok {
-			t.Fatal("SnapshotAt returned no older snapshot before the restoration")
+			t.Fatal("SnapshotAt before the restoration: got no snapshot, want an older one")
 		}
 		ghost, _ := r.pods.Get("/registry/pods/a/ghost")
 		if _, err := ghost.Encoding(1, func(*objects.Entry) ([]byte, error) { return []byte("x"), nil }); err != nil {
@@ -178,7 +178,7 @@ func TestRestoredStoreDiscardsDerivedData(t *testing.T) {
 		}
 		r.restoreBackup(writes)
 		r.reload()
-		rev := r.sync()
+		rev := r.awaitWrites()
 		if _, ok := r.pods.SnapshotAt(saved+2, nil); ok && rev != saved+2 {
 			t.Error("SnapshotAt returned an older snapshot after the restoration, want none")
 		}
@@ -192,11 +192,11 @@ func TestRestoredStoreDiscardsDerivedData(t *testing.T) {
 // TestWatchAfterRestoration checks that watches deliver changes after the store was restored, and
 // that history starts there.
 func TestWatchAfterRestoration(t *testing.T) {
-	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []op) {
+	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []keyChange) {
 		r.restoreBackup(writes)
 		r.reload()
-		w := r.watch(watchcache.WatchOptions{AfterRevision: r.sync()})
-		revision := r.store.put("/registry/pods/a/next", "{}")
+		w := r.watch(watchcache.WatchOptions{AfterRevision: r.awaitWrites()})
+		revision := r.store.putKey("/registry/pods/a/next", "{}")
 		if got, want := r.drain(w), []string{fmt.Sprintf("ADDED pods/a/next@%d {}", revision)}; !slices.Equal(got, want) {
 			t.Errorf("got events %q, want %q", got, want)
 		}
@@ -214,32 +214,32 @@ func TestReadDetectsStoreRewind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				held := &heldLoad{release: make(chan struct{})}
-				r, _ := replacedRig(t, func(c *watchcache.Config) { held.Source, c.Source = c.Source, held })
+				rig, _ := replacedRig(t, func(c *watchcache.Config) { held.Source, c.Source = c.Source, held })
 				held.hold.Store(true)
-				r.restoreBackupSilently(writes)
-				if _, err := r.pods.MostRecent(r.ctx); !errors.Is(err, watchcache.ErrNotReady) {
+				rig.restoreBackupSilently(writes)
+				if _, err := rig.pods.MostRecent(rig.ctx); !errors.Is(err, watchcache.ErrNotReady) {
 					t.Fatalf("MostRecent: got %v, want ErrNotReady", err)
 				}
 				synctest.Wait()
-				if r.cache.Ready() {
+				if rig.cache.Ready() {
 					t.Error("Ready = true during the reload, want false")
 				}
-				_, err := r.pods.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
+				_, err := rig.pods.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
 				if !errors.Is(err, watchcache.ErrNotReady) {
 					t.Errorf("watch during the reload: got %v, want ErrNotReady", err)
 				}
-				if _, ok := r.pods.SnapshotAt(newest, nil); ok {
+				if _, ok := rig.pods.SnapshotAt(newest, nil); ok {
 					t.Error("SnapshotAt returned a state before the restoration, want none")
 				}
 				close(held.release)
-				if err := r.cache.WaitReady(r.ctx); err != nil {
+				if err := rig.cache.WaitReady(rig.ctx); err != nil {
 					t.Fatal(err)
 				}
-				r.sync()
-				if _, ok := r.pods.Get("/registry/pods/a/kept-1"); !ok {
-					t.Error("object deleted after the backup is missing")
+				rig.awaitWrites()
+				if _, ok := rig.pods.Get("/registry/pods/a/kept-1"); !ok {
+					t.Error("object deleted after the backup: got none, want it restored")
 				}
-				if e, ok := r.pods.Get("/registry/pods/a/kept-0"); !ok || e.Revision != 2 {
+				if e, ok := rig.pods.Get("/registry/pods/a/kept-0"); !ok || e.Revision != 2 {
 					t.Errorf("object changed after the backup is %+v, want revision 2", e)
 				}
 			})
@@ -256,14 +256,14 @@ func TestIdleCacheDetectsStoreRewind(t *testing.T) {
 				r, _ := replacedRig(t, func(c *watchcache.Config) { c.ConfirmEvery = time.Second })
 				w := r.watch(watchcache.WatchOptions{AfterRevision: newest})
 				r.restoreBackupSilently(writes)
-				if _, err := next(r.ctx, w, nil); !isExpired(err) {
+				if _, err := nextEvents(r.ctx, w, nil); !isExpired(err) {
 					t.Errorf("watcher: got %v, want ExpiredError", err)
 				}
 				if err := r.cache.WaitReady(r.ctx); err != nil {
 					t.Fatal(err)
 				}
 				if _, ok := r.pods.Get("/registry/pods/a/kept-1"); !ok {
-					t.Error("object deleted after the backup is missing")
+					t.Error("object deleted after the backup: got none, want it restored")
 				}
 			})
 		})
@@ -273,26 +273,26 @@ func TestIdleCacheDetectsStoreRewind(t *testing.T) {
 // TestBrokenWatchesResumeWithoutReload checks that broken watches of an unchanged store resume.
 func TestBrokenWatchesResumeWithoutReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := replacedRig(t, nil)
-		watcher := r.watch(watchcache.WatchOptions{AfterRevision: newest})
+		rig, _ := replacedRig(t, nil)
+		watcher := rig.watch(watchcache.WatchOptions{AfterRevision: newest})
 		var want []string
 		for i := range 20 {
-			r.store.breakWatches()
-			rev := r.store.put("/registry/pods/a/new", fmt.Sprintf(`{"d":"%d"}`, i))
+			rig.store.breakWatches()
+			rev := rig.store.putKey("/registry/pods/a/new", fmt.Sprintf(`{"d":"%d"}`, i))
 			want = append(want, fmt.Sprintf(`MODIFIED pods/a/new@%d {"d":"%d"}`, rev, i))
 			if i%3 == 0 {
-				r.store.bump()
+				rig.store.advanceRevision()
 			}
-			r.sync()
+			rig.awaitWrites()
 			if i == 10 {
-				r.store.compact(rev)
+				rig.store.compact(rev)
 			}
 		}
 		want[0] = "ADDED" + want[0][len("MODIFIED"):]
-		if got := r.drain(watcher); !slices.Equal(got, want) {
+		if got := rig.drain(watcher); !slices.Equal(got, want) {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}
-		r.wantMetrics("binnacle_watch_cache_store_replaced_total 0")
+		rig.wantMetrics("binnacle_watch_cache_store_replaced_total 0")
 	})
 }
 
@@ -320,16 +320,16 @@ func TestWatchResumesWithinRevision(t *testing.T) {
 	const n = 200 // more than a watcher reads at once
 	key := func(i int) string { return fmt.Sprintf("/registry/pods/ns%d/p%03d", i%2, i) }
 	for _, sel := range []objects.Selection{{}, selection(t, "ns1", "", ""), selection(t, "", "app=yes", "")} {
-		r := newRig(t, newMemStore(), nil)
-		var deletions []op
+		rig := newRig(t, newMemStore(), nil)
+		var deletions []keyChange
 		for i := range n {
-			r.store.put(key(i), labelled([]string{"yes", "no", "no"}[i%3]))
-			deletions = append(deletions, op{key(i), nil})
+			rig.store.putKey(key(i), labelled([]string{"yes", "no", "no"}[i%3]))
+			deletions = append(deletions, keyChange{key(i), nil})
 		}
-		start := r.sync()
-		end := r.store.txn(deletions...)
-		r.sync()
-		whole, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: start}), end, 7)
+		start := rig.awaitWrites()
+		end := rig.store.applyChanges(deletions...)
+		rig.awaitWrites()
+		whole, err := drain(rig.ctx, rig.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: start}), end, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +341,7 @@ func TestWatchResumesWithinRevision(t *testing.T) {
 			for _, ev := range whole[:cut] {
 				seen[ev.Entry.Key()] = true
 			}
-			more, err := drain(r.ctx, r.watch(watchcache.WatchOptions{
+			more, err := drain(rig.ctx, rig.watch(watchcache.WatchOptions{
 				Selection:     sel,
 				AfterRevision: whole[cut-1].Entry.Revision,
 			}), end, 50)

@@ -21,9 +21,9 @@ func FuzzSelect(f *testing.F) {
 				o.Labels[key] = fmt.Sprint(i % (j + 2))
 			}
 		}
-		store.put(fmt.Sprintf("/registry/pods/%c/%d", 'a'+rune(i%3), i%20), o.String())
+		store.putKey(fmt.Sprintf("/registry/pods/%c/%d", 'a'+rune(i%3), i%20), o.String())
 	}
-	r := newRig(f, store, nil)
+	rig := newRig(f, store, nil)
 	for _, s := range [][2]string{
 		{"", ""},
 		{"a", "spec.nodeName=n1"},
@@ -57,7 +57,7 @@ func FuzzSelect(f *testing.F) {
 		if sel.Fields, err = fields.ParseSelector(fieldText); err != nil {
 			t.Skip()
 		}
-		sn := r.pods.Snapshot()
+		sn := rig.pods.Snapshot()
 		got := []string{}
 		want := []string{}
 		sn.Select(sel, "", func(e *objects.Entry) bool { got = append(got, e.Key()); return true })

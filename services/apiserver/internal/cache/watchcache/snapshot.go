@@ -81,7 +81,7 @@ func (s Snapshot) Ascend(prefix, from string, fn func(*objects.Entry) bool) {
 // Count returns the number of entries that Ascend would visit.
 func (s Snapshot) Count(prefix, from string) int { return s.image.Count(prefix, from) }
 
-// SelectCorrupt calls fn for unreadable objects that may be selected, judged by their keys, and
+// SelectCorrupt calls fn for corrupt objects that may be selected, judged by their keys, and
 // that are not before from. It visits them in the order of their keys until fn returns false, and
 // inspects no readable objects.
 func (s Snapshot) SelectCorrupt(sel objects.Selection, from string, fn func(*objects.Entry) bool) {
@@ -97,7 +97,7 @@ func (s Snapshot) InspectedCount(sel objects.Selection, maximum int) int {
 // countLabelMisses counts the objects that a selection by labels inspected without a match, and
 // builds an index when that is worthwhile.
 func (s Snapshot) countLabelMisses(m *objects.Matcher, misses int) {
-	if misses < s.store.cache.cfg.LabelsFrom {
+	if misses < s.store.cache.config.LabelsFrom {
 		return
 	}
 	for label := range m.FixedLabels() {

@@ -178,20 +178,20 @@ func (s *Store) apply(now int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.published.Store(nil)
-	for _, ch := range s.pending {
-		old, _ := s.live.Get(ch.key)
-		if old == nil && ch.entry == nil {
+	for _, applied := range s.pending {
+		old, _ := s.live.Get(applied.key)
+		if old == nil && applied.entry == nil {
 			continue // deleted before the cache saw it
 		}
-		if old != nil && ch.entry != nil {
-			ch.entry.ShareText(old)
+		if old != nil && applied.entry != nil {
+			applied.entry.ShareText(old)
 		}
-		if ch.entry != nil {
-			ch.entry.RecordPrevious(old)
+		if applied.entry != nil {
+			applied.entry.RecordPrevious(old)
 		}
-		s.live.Replace(old, ch.entry)
-		s.live.Last = ch.revision
-		r := &objects.Record{Revision: ch.revision, AppliedAt: now, Entry: ch.entry, Prev: old}
+		s.live.Replace(old, applied.entry)
+		s.live.Last = applied.revision
+		r := &objects.Record{Revision: applied.revision, AppliedAt: now, Entry: applied.entry, Prev: old}
 		seq := s.log.Next
 		s.dropExpired(now)
 		s.log.Append(r)
@@ -209,7 +209,7 @@ func (s *Store) apply(now int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 
 // reset replaces all contents by a loaded state. Watchers lose the changes before revision. The
 // caller holds Cache.mu.
-func (s *Store) reset(im *objects.Image, revision int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
+func (s *Store) reset(image *objects.Image, revision int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wakes = s.groups.TakeAllWakes(s.log.Next, wakes)
@@ -217,9 +217,9 @@ func (s *Store) reset(im *objects.Image, revision int64, wakes []*watchgroup.Wak
 	s.log.Restart(revision, s.cache.now())
 	s.discarded = false
 	s.scheduleLostCheck()
-	s.releaseRemoved(s.live, im)
-	s.live = im
-	s.values.Store(im.Stored)
+	s.releaseRemoved(s.live, image)
+	s.live = image
+	s.values.Store(image.Stored)
 	s.pendingBytes.Store(0)
 	s.published.Store(nil)
 	s.dropImages(func(*cachedImage) bool { return true })
@@ -316,10 +316,10 @@ const (
 // dropExpired drops records that are too old, and one more if the log is full. The caller holds mu.
 func (s *Store) dropExpired(now int64) {
 	n := 0
-	if maximum := s.cache.cfg.LogEvents; maximum > 0 {
+	if maximum := s.cache.config.LogEvents; maximum > 0 {
 		n = max(0, s.log.Len()+1-maximum)
 	}
-	for s.log.Len()-n > minLogEvents && now-s.log.Record(s.log.First+uint64(n)).AppliedAt > int64(s.cache.cfg.LogAge) {
+	for s.log.Len()-n > minLogEvents && now-s.log.Record(s.log.First+uint64(n)).AppliedAt > int64(s.cache.config.LogAge) {
 		n++
 	}
 	s.dropRecords(n)

@@ -18,13 +18,13 @@ import (
 // the store shows it, and that each receives exactly its events.
 func TestConcurrentReadsWritesAndWatches(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/first", podOnNode("n0"))
-	r := newRig(t, store, nil)
+	store.putKey("/registry/pods/a/first", podOnNode("n0"))
+	rig := newRig(t, store, nil)
 	selections := []objects.Selection{
 		{}, selection(t, "a", "", ""), selection(t, "", "", "spec.nodeName=n1"), selection(t, "", "app=yes", ""),
 		selection(t, "", "", "metadata.name=1"), selection(t, "", "", "spec.nodeName!=n1"),
 	}
-	writing, written := context.WithCancel(r.ctx)
+	writing, written := context.WithCancel(rig.ctx)
 	defer written()
 	var writers, others sync.WaitGroup
 	for range 2 {
@@ -34,7 +34,7 @@ func TestConcurrentReadsWritesAndWatches(t *testing.T) {
 		others.Go(func() {
 			for writing.Err() == nil {
 				sel := selections[rand.IntN(len(selections))]
-				if err := readAtRandom(r, sel, i%2 == 1); err != nil {
+				if err := readAtRandom(rig, sel, i%2 == 1); err != nil {
 					t.Error(err)
 					return
 				}
@@ -43,20 +43,20 @@ func TestConcurrentReadsWritesAndWatches(t *testing.T) {
 	}
 	for i := range 3 * len(selections) {
 		sel := selections[i%len(selections)]
-		w := r.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: 2})
+		w := rig.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: 2})
 		others.Go(func() {
-			got, err := followUntil(r, w, writing, 1+i)
+			got, err := followUntil(rig, w, writing, 1+i)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if want := modelEvents(store, 2, store.now(), sel); !slices.Equal(got, want) {
+			if want := modelEvents(store, 2, store.newestRevision(), sel); !slices.Equal(got, want) {
 				t.Errorf("watcher of %+v:\n got %q\nwant %q", sel, got, want)
 			}
 		})
 	}
 	writers.Wait()
-	r.sync()
+	rig.awaitWrites()
 	written()
 	others.Wait()
 }
@@ -66,10 +66,10 @@ func writeAtRandom(store *memStore, n int) {
 	for range n {
 		key := fmt.Sprintf("/registry/pods/%c/%d", 'a'+rune(rand.IntN(3)), rand.IntN(4))
 		if rand.IntN(4) == 0 {
-			store.del(key)
+			store.deleteKey(key)
 			continue
 		}
-		store.put(key, object{
+		store.putKey(key, object{
 			Labels: map[string]string{"app": []string{"yes", "no"}[rand.IntN(2)]},
 			Fields: map[string]string{nodeField: fmt.Sprintf("n%d", rand.IntN(3))},
 		}.String())
@@ -83,7 +83,7 @@ func readAtRandom(r *rig, sel objects.Selection, older bool) error {
 		var ok bool
 		at := max(2, sn.Revision()-rand.Int64N(20))
 		if sn, ok = r.pods.SnapshotAt(at, nil); !ok {
-			return fmt.Errorf("no snapshot at %d", at)
+			return fmt.Errorf("at %d: got no snapshot, want one", at)
 		}
 	}
 	want := modelList(r.store, sn.Revision(), sel, "")
@@ -97,9 +97,9 @@ func readAtRandom(r *rig, sel objects.Selection, older bool) error {
 func followUntil(r *rig, w *watchcache.Watcher, until context.Context, size int) ([]string, error) {
 	var got []string
 	for {
-		evs, err := next(until, w, make([]watchcache.Event, 0, size))
+		evs, err := nextEvents(until, w, make([]watchcache.Event, 0, size))
 		if errors.Is(err, context.Canceled) {
-			evs, err = drain(r.ctx, w, r.store.now(), size)
+			evs, err = drain(r.ctx, w, r.store.newestRevision(), size)
 			return append(got, formatEvents(evs)...), err
 		}
 		if err != nil {
@@ -107,10 +107,10 @@ func followUntil(r *rig, w *watchcache.Watcher, until context.Context, size int)
 		}
 		for _, ev := range evs {
 			if e, ok := r.pods.Get(ev.Entry.Key()); ok && e.Revision < ev.Revision {
-				return nil, fmt.Errorf("event of %s at %d, but the store has it at %d", e.Key(), ev.Revision, e.Revision)
+				return nil, fmt.Errorf("got event of %s at %d, want one at the store's revision %d", e.Key(), ev.Revision, e.Revision)
 			}
 			if rev := r.pods.Snapshot().Revision(); rev < ev.Revision {
-				return nil, fmt.Errorf("event at %d, but the store is at %d", ev.Revision, rev)
+				return nil, fmt.Errorf("got event at %d, want none after the store's revision %d", ev.Revision, rev)
 			}
 		}
 		got = append(got, formatEvents(evs)...)

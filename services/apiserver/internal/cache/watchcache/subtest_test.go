@@ -44,19 +44,19 @@ func (c *clock) advance(d time.Duration) {
 
 // lazyChan is a channel that can be closed more than once. Its zero value is open.
 type lazyChan struct {
-	mu     sync.Mutex
-	ch     chan struct{}
-	closed bool
+	mu      sync.Mutex
+	channel chan struct{}
+	closed  bool
 }
 
 // get returns the channel.
 func (l *lazyChan) get() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ch == nil {
-		l.ch = make(chan struct{})
+	if l.channel == nil {
+		l.channel = make(chan struct{})
 	}
-	return l.ch
+	return l.channel
 }
 
 // close closes the channel unless it is closed.
@@ -66,6 +66,6 @@ func (l *lazyChan) close() {
 	defer l.mu.Unlock()
 	if !l.closed {
 		l.closed = true
-		close(l.ch)
+		close(l.channel)
 	}
 }

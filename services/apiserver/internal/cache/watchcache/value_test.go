@@ -36,45 +36,45 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 	values := map[string]string{}
 	put := func(i, n int) {
 		values[key(i)] = templateObject(i%3, n)
-		store.put(key(i), values[key(i)])
+		store.putKey(key(i), values[key(i)])
 	}
 	for i := range n {
 		put(i, i)
 	}
-	r := newRig(t, store, nil)
-	from := r.sync()
+	rig := newRig(t, store, nil)
+	from := rig.awaitWrites()
 	check := func(when string, get func(key string) (*objects.Entry, bool)) {
 		t.Helper()
 		seed := maphash.MakeSeed()
 		for key, value := range values {
 			e, ok := get(key)
 			if !ok {
-				t.Fatalf("%s: %s is missing", when, key)
+				t.Fatalf("%s: got no %s, want it", when, key)
 			}
 			if e.Size() != len(value) || string(e.Stored()) != value || e.Sum(seed) != maphash.String(seed, value) {
-				t.Fatalf("%s: %s differs from the stored value", when, key)
+				t.Fatalf("%s: %s: got another value than the stored one", when, key)
 			}
 			l := e.Borrow()
 			if string(l.Value) != value {
-				t.Fatalf("%s: lent value of %s differs from the stored one", when, key)
+				t.Fatalf("%s: lent value of %s: got another one than stored", when, key)
 			}
 			l.Release()
 		}
 	}
-	check("after the load", r.pods.Get)
-	watcher := r.watch(watchcache.WatchOptions{AfterRevision: from})
+	check("after the load", rig.pods.Get)
+	watcher := rig.watch(watchcache.WatchOptions{AfterRevision: from})
 	var want []string
 	for i := range n {
 		want = append(want, values[key(i)])
 		put(i, 10_000+i)
 		want[i] = values[key(i)]
 	}
-	r.sync()
-	check("after changes", r.pods.Get)
+	rig.awaitWrites()
+	check("after changes", rig.pods.Get)
 	for i := range n {
-		store.del(key(i))
+		store.deleteKey(key(i))
 	}
-	all, err := drain(r.ctx, watcher, r.sync(), 64)
+	all, err := drain(rig.ctx, watcher, rig.awaitWrites(), 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 		}
 	}
 	// History has two values of each object: before the change and before the deletion.
-	if bytes := r.metric("binnacle_watch_cache_history_bytes"); bytes > 2*n*float64(len(want[0]))/2 {
+	if bytes := rig.metric("binnacle_watch_cache_history_bytes"); bytes > 2*n*float64(len(want[0]))/2 {
 		t.Errorf("got a history of %v bytes, want at most half of the values: they share text", bytes)
 	}
 }
@@ -109,9 +109,9 @@ func TestDictionariesFollowChangingTemplates(t *testing.T) {
 		const n, templates, rounds = 1600, 20, 30
 		store := newMemStore()
 		values := map[string]string{}
-		r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 200 })
+		rig := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 200 })
 		for round := range rounds {
-			var ops []op
+			var ops []keyChange
 			texts := make([]string, templates)
 			for i := range texts {
 				texts[i] = randomText(round*templates + i)
@@ -122,30 +122,30 @@ func TestDictionariesFollowChangingTemplates(t *testing.T) {
 				}
 				key := fmt.Sprintf("/registry/pods/a/%05d", i)
 				values[key] = object{Data: fmt.Sprintf("number %d is %s", i, texts[i%templates])}.String()
-				ops = append(ops, op{key, []byte(values[key])})
+				ops = append(ops, keyChange{key, []byte(values[key])})
 			}
-			store.txn(ops...)
-			r.sync()
+			store.applyChanges(ops...)
+			rig.awaitWrites()
 			time.Sleep(time.Minute)
 			runtime.GC()
 			runtime.GC()
 		}
-		stored := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`)
-		kept := r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
+		stored := rig.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`)
+		kept := rig.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
 		for range 20 { // the collector frees unused dictionaries at an unknown time
 			if kept <= stored/2 {
 				break
 			}
 			runtime.GC()
 			time.Sleep(time.Minute)
-			kept = r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
+			kept = rig.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
 		}
 		if kept > stored*2/3 { // usually a third
 			t.Errorf("%v bytes of values take %v, want at most two thirds", stored, kept)
 		}
 		for key, value := range values {
-			if e, ok := r.pods.Get(key); !ok || string(e.Stored()) != value {
-				t.Fatalf("%s differs from the stored value", key)
+			if e, ok := rig.pods.Get(key); !ok || string(e.Stored()) != value {
+				t.Fatalf("%s: got another value than the stored one", key)
 			}
 		}
 	})
@@ -159,7 +159,7 @@ func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 		change func(*watchcache.Config)
 	}{
 		{name: "sealed"},
-		{name: "verbatim", change: verbatim},
+		{name: "verbatim", change: keepValuesAsStored},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			store := newMemStore()
@@ -167,12 +167,12 @@ func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 				store.seal = &storage.Seal{Stored: []byte("sealed")}
 			}
 			for i := range 200 {
-				store.put(fmt.Sprintf("/registry/pods/a/%05d", i), templateObject(1, i))
+				store.putKey(fmt.Sprintf("/registry/pods/a/%05d", i), templateObject(1, i))
 			}
-			r := newRig(t, store, test.change)
-			r.sync()
-			stored := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`)
-			kept := r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
+			rig := newRig(t, store, test.change)
+			rig.awaitWrites()
+			stored := rig.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`)
+			kept := rig.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
 			if kept < stored {
 				t.Errorf("values of %v bytes: got %v kept, want at least as many: they share no dictionary", stored, kept)
 			}
@@ -185,22 +185,22 @@ func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 func TestSealedValuesStaySealedWhenDefinedLater(t *testing.T) {
 	store := newMemStore()
 	store.seal = &storage.Seal{Stored: []byte("sealed")}
-	var ops []op
+	var ops []keyChange
 	for i := range 200 {
-		ops = append(ops, op{fmt.Sprintf("%sa/%05d", "/registry/widgets/", i), []byte(templateObject(1, i))})
+		ops = append(ops, keyChange{fmt.Sprintf("%sa/%05d", "/registry/widgets/", i), []byte(templateObject(1, i))})
 	}
-	store.txn(ops...)
-	r := newRig(t, store, withDefinitions)
+	store.applyChanges(ops...)
+	rig := newRig(t, store, withDefinitions)
 	for again := range 3 {
 		define(store, "widgets", fmt.Sprint(again))
-		r.sync()
-		stored := r.metric(`binnacle_watch_cache_value_bytes{resource="widgets"}`)
-		kept := r.metric(`binnacle_watch_cache_value_kept_bytes{resource="widgets"}`)
+		rig.awaitWrites()
+		stored := rig.metric(`binnacle_watch_cache_value_bytes{resource="widgets"}`)
+		kept := rig.metric(`binnacle_watch_cache_value_kept_bytes{resource="widgets"}`)
 		if stored == 0 || kept < stored {
 			t.Errorf("definition %d: got %v bytes take %v, want at least as many", again+1, stored, kept)
 		}
 		if again == 1 {
-			r.undefine("widgets")
+			rig.undefine("widgets")
 		}
 	}
 }

@@ -28,7 +28,7 @@ type revisionWaits struct {
 type revisionWait struct {
 	revision int64
 	done     chan struct{}
-	err      error // why the revision will not come; set before done
+	err      error // why the revision will not be reached; set before done
 }
 
 // advance ends the waits whose revision was reached.
@@ -44,7 +44,7 @@ func (w *revisionWaits) advance(revision int64) {
 	})
 }
 
-// fail ends all waits with an error: the revisions will not come.
+// fail ends all waits with an error: the revisions will not be reached.
 func (w *revisionWaits) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,8 +129,8 @@ func (c *Cache) requestProgress(ctx context.Context) error {
 			if !c.revisionWaits.hasWaiters() {
 				break
 			}
-			if err := c.cfg.Source.Progress(ctx); err != nil && ctx.Err() == nil {
-				c.cfg.Logger.Debug("failed to request a progress notification", "error", err)
+			if err := c.config.Source.Progress(ctx); err != nil && ctx.Err() == nil {
+				c.config.Logger.Debug("failed to request a progress notification", "error", err)
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func (c *Cache) readNewest(span context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(trace.ContextWithSpan(c.life, trace.SpanFromContext(span)), newestTimeout)
 	defer cancel()
 	position, incarnation := c.position.get()
-	revision, err := c.cfg.CurrentRevision.VerifyHistory(ctx, position)
+	revision, err := c.config.CurrentRevision.VerifyHistory(ctx, position)
 	replaced := asReplacedError(err)
 	switch {
 	case err == nil:
@@ -205,23 +205,23 @@ func (c *Cache) Incarnation() uint64 { return c.incarnation.Load() }
 
 // readiness reports whether the cache serves requests. It may become false again.
 type readiness struct {
-	ok atomic.Bool
+	ready atomic.Bool
 
-	mu sync.Mutex    // leaf lock
-	ch chan struct{} // closed while ok
+	mu      sync.Mutex    // leaf lock
+	changed chan struct{} // closed while ok
 }
 
 // set changes whether the cache serves requests.
 func (r *readiness) set(ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ok.Swap(ok) == ok {
+	if r.ready.Swap(ok) == ok {
 		return
 	}
 	if ok {
-		close(r.ch)
+		close(r.changed)
 	} else {
-		r.ch = make(chan struct{})
+		r.changed = make(chan struct{})
 	}
 }
 
@@ -229,13 +229,13 @@ func (r *readiness) set(ok bool) {
 func (r *readiness) channel() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ch
+	return r.changed
 }
 
 // position is how far the cache has read, with the data that identifies the store's history.
 type position struct {
 	mu          sync.Mutex // leaf lock, acquired after Cache.mu
-	at          storage.Position
+	current     storage.Position
 	incarnation uint64
 }
 
@@ -243,14 +243,14 @@ type position struct {
 func (p *position) get() (storage.Position, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.at, p.incarnation
+	return p.current, p.incarnation
 }
 
 // set replaces the position and its incarnation.
 func (p *position) set(at storage.Position, incarnation uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at = at
+	p.current = at
 	p.incarnation = incarnation
 }
 
@@ -267,7 +267,7 @@ func (c *Cache) endIncarnation(incarnation uint64, replaced *storage.ReplacedErr
 	c.incarnation.Store(incarnation + 1)
 	c.reloading = true
 	c.metrics.replacements.Add(1)
-	c.cfg.Logger.Error("etcd revision went backwards (restored backup?); ending all watches and reloading everything",
+	c.config.Logger.Error("etcd revision went backwards (restored backup?); ending all watches and reloading everything",
 		"applied", c.Revision(), "known", replaced.KnownRevision, "newest", replaced.NewestRevision, "reason", replaced.Reason)
 	c.revision.Store(0)
 	c.revisionWaits.fail(ErrNotReady)
@@ -307,7 +307,7 @@ func (w *Watcher) Incarnation() uint64 { return w.incarnation }
 // confirmHistory checks periodically whether the store still has the followed history, unless other
 // reads have confirmed it. It runs until ctx ends.
 func (c *Cache) confirmHistory(ctx context.Context) error {
-	t := time.NewTicker(c.cfg.ConfirmEvery)
+	t := time.NewTicker(c.config.ConfirmEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -319,7 +319,7 @@ func (c *Cache) confirmHistory(ctx context.Context) error {
 			continue
 		}
 		if _, err := c.newest.Get(ctx); err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Debug("failed to confirm the store's history", "error", err)
+			c.config.Logger.Debug("failed to confirm the store's history", "error", err)
 		}
 		c.confirmed.Store(false)
 	}

@@ -12,14 +12,14 @@ import (
 // arrived while the watcher existed. Earlier changes are history.
 func TestOldestChangeAgeExcludesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, newMemStore(), nil)
-		r.store.put("/registry/pods/a/old", object{}.String())
-		r.sync()
+		rig := newRig(t, newMemStore(), nil)
+		rig.store.putKey("/registry/pods/a/old", object{}.String())
+		rig.awaitWrites()
 		time.Sleep(time.Minute)
-		watcher := r.watch(watchcache.WatchOptions{AfterRevision: 1})
+		watcher := rig.watch(watchcache.WatchOptions{AfterRevision: 1})
 		next := func() int {
 			t.Helper()
-			got, err := next(r.ctx, watcher, nil)
+			got, err := nextEvents(rig.ctx, watcher, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -31,11 +31,11 @@ func TestOldestChangeAgeExcludesHistory(t *testing.T) {
 		if d, ok := watcher.OldestChangeAge(); ok {
 			t.Errorf("OldestChangeAge = %v for history, want none", d)
 		}
-		r.store.put("/registry/pods/a/x", object{}.String())
-		r.sync()
+		rig.store.putKey("/registry/pods/a/x", object{}.String())
+		rig.awaitWrites()
 		time.Sleep(3 * time.Second)
-		r.store.put("/registry/pods/a/y", object{}.String())
-		r.sync()
+		rig.store.putKey("/registry/pods/a/y", object{}.String())
+		rig.awaitWrites()
 		time.Sleep(time.Second)
 		if n := next(); n != 2 {
 			t.Fatalf("got %d events, want 2", n)

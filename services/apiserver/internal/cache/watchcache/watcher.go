@@ -41,7 +41,7 @@ const batchSize = 64
 // be called concurrently. Trigger and Close may be called at any time.
 type Watcher struct {
 	store       *Store
-	sel         *objects.Matcher
+	selection   *objects.Matcher
 	group       *watchgroup.Group
 	trigger     chan struct{}
 	onExpired   func()
@@ -87,7 +87,7 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	}
 	watcher := &Watcher{
 		store:     s.latest(),
-		sel:       opts.Compile(),
+		selection: opts.Compile(),
 		trigger:   make(chan struct{}, 1),
 		onExpired: opts.OnExpired,
 		after:     opts.AfterRevision,
@@ -98,7 +98,7 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	}
 	if state := watcher.initial.Load(); state != nil && !watcher.group.WatchesAll() {
 		watcher.calls.Add(1) // no slow client blocks a caller that is in Pause
-		if reduced := state.reduceToSelected(watcher.sel); reduced != nil {
+		if reduced := state.reduceToSelected(watcher.selection); reduced != nil {
 			watcher.initial.CompareAndSwap(state, reduced)
 		}
 		watcher.calls.Add(1)
@@ -135,7 +135,7 @@ func (w *Watcher) setPosition(initial bool) error {
 		}
 		w.cursor.Store(store.log.FirstAfter(w.after))
 	}
-	w.group = store.groups.Join(&w.sel.Selection, store.resource.Index)
+	w.group = store.groups.Join(&w.selection.Selection, store.resource.Index)
 	store.registerWatcher(w)
 	if w.cursor.Load() == store.log.Next { // an armed watcher keeps its position while unrelated records are added
 		w.armed.Store(w.group.CurrentWake())
@@ -330,7 +330,7 @@ func (w *Watcher) nextInitial(state *initialState, buf []Event) []Event {
 		}
 		remaining.entries = state.entries[n:]
 	} else {
-		completed := state.snapshot.selectAll(w.sel, state.from, func(e *objects.Entry) bool {
+		completed := state.snapshot.selectAll(w.selection, state.from, func(e *objects.Entry) bool {
 			if len(buf) == cap(buf) {
 				remaining.from = e.Key()
 				return false

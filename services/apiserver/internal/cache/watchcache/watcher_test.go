@@ -22,9 +22,9 @@ import (
 // labelled returns an object with the label app.
 func labelled(app string) string { return object{Labels: map[string]string{"app": app}}.String() }
 
-// TestWatcherTransitions checks that a watcher receives ADDED and DELETED when an object starts and
+// TestWatcherSeesTransitionsOfItsSelection checks that a watcher receives ADDED and DELETED when an object starts and
 // ceases to match.
-func TestWatcherTransitions(t *testing.T) {
+func TestWatcherSeesTransitionsOfItsSelection(t *testing.T) {
 	const key = "/registry/pods/a/x"
 	var (
 		in, in2 = labelled("yes"), object{Labels: map[string]string{"app": "yes"}, Data: "2"}.String()
@@ -66,16 +66,16 @@ func TestWatcherTransitions(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newRig(t, newMemStore(), nil)
-			w := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), AfterRevision: 1})
+			rig := newRig(t, newMemStore(), nil)
+			w := rig.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), AfterRevision: 1})
 			for _, v := range tc.values {
 				if v == "" {
-					r.store.del(key)
+					rig.store.deleteKey(key)
 				} else {
-					r.store.put(key, v)
+					rig.store.putKey(key, v)
 				}
 			}
-			if got := r.drain(w); !slices.Equal(got, tc.want) {
+			if got := rig.drain(w); !slices.Equal(got, tc.want) {
 				t.Fatalf("got %q\nwant %q", got, tc.want)
 			}
 		})
@@ -85,19 +85,19 @@ func TestWatcherTransitions(t *testing.T) {
 // TestWatchersShareEntries checks that watchers receive the same entries, so that encodings can be
 // shared.
 func TestWatchersShareEntries(t *testing.T) {
-	r := newRig(t, newMemStore(), nil)
-	all := r.watch(watchcache.WatchOptions{AfterRevision: 1})
-	some := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), AfterRevision: 1})
-	other := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app", ""), AfterRevision: 1})
-	r.store.put("/registry/pods/a/x", labelled("yes"))
-	r.store.put("/registry/pods/a/x", object{}.String()) // ceases to match two selections
-	r.store.put("/registry/pods/a/x", labelled("yes"))
-	r.store.del("/registry/pods/a/x")
-	rev := r.sync()
+	rig := newRig(t, newMemStore(), nil)
+	all := rig.watch(watchcache.WatchOptions{AfterRevision: 1})
+	some := rig.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), AfterRevision: 1})
+	other := rig.watch(watchcache.WatchOptions{Selection: selection(t, "", "app", ""), AfterRevision: 1})
+	rig.store.putKey("/registry/pods/a/x", labelled("yes"))
+	rig.store.putKey("/registry/pods/a/x", object{}.String()) // ceases to match two selections
+	rig.store.putKey("/registry/pods/a/x", labelled("yes"))
+	rig.store.deleteKey("/registry/pods/a/x")
+	rev := rig.awaitWrites()
 	entries := map[string]*objects.Entry{}
 	n := 0
 	for _, w := range []*watchcache.Watcher{all, some, other} {
-		evs, err := drain(r.ctx, w, rev, 10)
+		evs, err := drain(rig.ctx, w, rev, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,8 +117,8 @@ func TestWatchersShareEntries(t *testing.T) {
 	if n != 12 || len(entries) != 6 {
 		t.Errorf("got %d events with %d entries, want 12 with 6", n, len(entries))
 	}
-	if e, _ := r.pods.Get("/registry/pods/a/x"); e != nil {
-		t.Error("deleted object is still in the store")
+	if e, _ := rig.pods.Get("/registry/pods/a/x"); e != nil {
+		t.Error("deleted object: got it in the store, want none")
 	}
 }
 
@@ -140,55 +140,55 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
-			watcher := r.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1})
-			if got := r.drain(watcher); len(got) > 0 {
+			rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
+			watcher := rig.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1})
+			if got := rig.drain(watcher); len(got) > 0 {
 				t.Fatalf("got %q, want no event", got)
 			}
 			for i := range unrelatedChanges {
-				r.store.put(fmt.Sprintf("/registry/pods/other/%d", i), podOnNode("n2"))
+				rig.store.putKey(fmt.Sprintf("/registry/pods/other/%d", i), podOnNode("n2"))
 			}
-			r.sync()
-			r.store.put(tc.own, podOnNode(tc.node))
-			want := fmt.Sprintf("ADDED %s@%d %s", tc.own[len("/registry/"):], r.store.now(), podOnNode(tc.node))
-			if got := r.drain(watcher); !slices.Equal(got, []string{want}) {
+			rig.awaitWrites()
+			rig.store.putKey(tc.own, podOnNode(tc.node))
+			want := fmt.Sprintf("ADDED %s@%d %s", tc.own[len("/registry/"):], rig.store.newestRevision(), podOnNode(tc.node))
+			if got := rig.drain(watcher); !slices.Equal(got, []string{want}) {
 				t.Fatalf("got %q, want %q", got, want)
 			}
-			r.wantMetrics(`binnacle_watch_cache_watchers{resource="pods"} 1`, `binnacle_watch_cache_watcher_groups{resource="pods"} 1`)
+			rig.wantMetrics(`binnacle_watch_cache_watchers{resource="pods"} 1`, `binnacle_watch_cache_watcher_groups{resource="pods"} 1`)
 			watcher.Close()
-			r.wantMetrics(`binnacle_watch_cache_watchers{resource="pods"} 0`, `binnacle_watch_cache_watcher_groups{resource="pods"} 0`)
+			rig.wantMetrics(`binnacle_watch_cache_watchers{resource="pods"} 0`, `binnacle_watch_cache_watcher_groups{resource="pods"} 0`)
 		})
 	}
 }
 
-// TestSlowWatcherExpires checks that a slow watcher expires without effect on others.
+// TestSlowWatcherExpires checks that a slow watcher expires without effect on other watchers.
 func TestSlowWatcherExpires(t *testing.T) {
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
-	slow := r.watch(watchcache.WatchOptions{AfterRevision: 1})
-	fast := r.watch(watchcache.WatchOptions{AfterRevision: 1})
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
+	slow := rig.watch(watchcache.WatchOptions{AfterRevision: 1})
+	fast := rig.watch(watchcache.WatchOptions{AfterRevision: 1})
 	received := 0
 	for i := range 10 {
 		for j := range 20 {
-			r.store.put(fmt.Sprintf("/registry/pods/a/%d-%d", i, j), podOnNode(""))
+			rig.store.putKey(fmt.Sprintf("/registry/pods/a/%d-%d", i, j), podOnNode(""))
 		}
-		received += len(r.drain(fast))
+		received += len(rig.drain(fast))
 	}
 	if received != 200 {
 		t.Errorf("fast watcher received %d events, want 200", received)
 	}
-	_, err := next(r.ctx, slow, nil)
+	_, err := nextEvents(rig.ctx, slow, nil)
 	var gone *watchcache.ExpiredError
 	if !errors.As(err, &gone) || gone.Revision != 1 || gone.OldestRevision != 201-64 {
 		t.Fatalf("slow watcher: got %v, want ExpiredError of 1, oldest 137", err)
 	}
-	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 5}); err == nil ||
+	if _, err := rig.pods.Watch(watchcache.WatchOptions{AfterRevision: 5}); err == nil ||
 		err.Error() != "too old resource version: 5 (137)" {
 		t.Errorf("watch from 5: got %v", err)
 	}
-	if _, ok := r.pods.SnapshotAt(5, nil); ok {
-		t.Error("got a snapshot of forgotten history")
+	if _, ok := rig.pods.SnapshotAt(5, nil); ok {
+		t.Error("forgotten history: got a snapshot, want none")
 	}
-	r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
+	rig.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
 }
 
 // TestWatcherExpiresWithFirstMissedChange checks that a watcher that has read nothing gets all
@@ -196,13 +196,13 @@ func TestSlowWatcherExpires(t *testing.T) {
 func TestWatcherExpiresWithFirstMissedChange(t *testing.T) {
 	const logEvents = 64
 	for changes, wantExpired := range map[int]bool{logEvents: false, logEvents + 1: true} {
-		r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = logEvents })
-		watcher := r.watch(watchcache.WatchOptions{AfterRevision: 1})
+		rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = logEvents })
+		watcher := rig.watch(watchcache.WatchOptions{AfterRevision: 1})
 		for i := range changes {
-			r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(""))
+			rig.store.putKey(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(""))
 		}
-		r.sync()
-		events, err := next(r.ctx, watcher, nil)
+		rig.awaitWrites()
+		events, err := nextEvents(rig.ctx, watcher, nil)
 		if isExpired(err) != wantExpired || !wantExpired && (err != nil || events[0].Revision != 2) {
 			t.Errorf("after %d changes: got %d events and error %v, want expired %t", changes, len(events), err, wantExpired)
 		}
@@ -213,22 +213,22 @@ func TestWatcherExpiresWithFirstMissedChange(t *testing.T) {
 // changes.
 func TestHistoryIsForgottenByAge(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = clk.Now })
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = clk.Now })
 	for i := range 500 {
-		r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(""))
+		rig.store.putKey(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(""))
 	}
-	r.sync()
+	rig.awaitWrites()
 	clk.advance(4 * time.Minute)
-	r.store.put("/registry/pods/a/last", podOnNode(""))
-	r.sync()
-	r.watch(watchcache.WatchOptions{AfterRevision: 1})
+	rig.store.putKey("/registry/pods/a/last", podOnNode(""))
+	rig.awaitWrites()
+	rig.watch(watchcache.WatchOptions{AfterRevision: 1})
 	clk.advance(2 * time.Minute)
-	r.store.put("/registry/pods/a/last", podOnNode(""))
-	r.sync()
-	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 350}); !isExpired(err) {
+	rig.store.putKey("/registry/pods/a/last", podOnNode(""))
+	rig.awaitWrites()
+	if _, err := rig.pods.Watch(watchcache.WatchOptions{AfterRevision: 350}); !isExpired(err) {
 		t.Errorf("watch from 350: got %v, want ExpiredError", err)
 	}
-	r.watch(watchcache.WatchOptions{AfterRevision: 420})
+	rig.watch(watchcache.WatchOptions{AfterRevision: 420})
 }
 
 // TestHistoryAgeIgnoresClockChanges checks that history ages by elapsed time, independent of
@@ -239,22 +239,22 @@ func TestHistoryAgeIgnoresClockChanges(t *testing.T) {
 	now := func() time.Time {
 		return clocktest.Set(t, read.Add(time.Duration(passed.Load())), time.Duration(ahead.Load()))
 	}
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = now })
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = now })
 	write := func(n int) {
 		for i := range n {
-			r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(""))
+			rig.store.putKey(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(""))
 		}
-		r.sync()
+		rig.awaitWrites()
 	}
 	write(500)
 	ahead.Store(int64(3 * time.Hour))
 	write(1)
-	r.watch(watchcache.WatchOptions{AfterRevision: 1})
+	rig.watch(watchcache.WatchOptions{AfterRevision: 1})
 	ahead.Store(int64(-3 * time.Hour))
 	write(1)
 	passed.Store(int64(6 * time.Minute))
 	write(1)
-	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 350}); !isExpired(err) {
+	if _, err := rig.pods.Watch(watchcache.WatchOptions{AfterRevision: 350}); !isExpired(err) {
 		t.Errorf("watch from 350: got %v, want ExpiredError", err)
 	}
 }
@@ -263,21 +263,21 @@ func TestHistoryAgeIgnoresClockChanges(t *testing.T) {
 // largest one loses history first.
 func TestHistoryBytesAreBounded(t *testing.T) {
 	const limit = 100_000
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
+	rig := newRig(t, newMemStore(), func(c *watchcache.Config) {
 		c.HistoryBytes = limit
-		verbatim(c)
+		keepValuesAsStored(c)
 	})
-	r.store.put("/registry/nodes/n", podOnNode(""))
-	r.store.put("/registry/nodes/n", object{Data: "second"}.String())
-	start := r.store.now()
+	rig.store.putKey("/registry/nodes/n", podOnNode(""))
+	rig.store.putKey("/registry/nodes/n", object{Data: "second"}.String())
+	start := rig.store.newestRevision()
 	for i := range 300 {
-		r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i)}.String())
+		rig.store.putKey("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i)}.String())
 	}
-	r.sync()
+	rig.awaitWrites()
 	// The cache enforces the limit after it has published a batch to readers.
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		n := r.metric("binnacle_watch_cache_history_bytes")
+		n := rig.metric("binnacle_watch_cache_history_bytes")
 		if n >= limit/4 && n <= limit {
 			break
 		}
@@ -286,15 +286,15 @@ func TestHistoryBytesAreBounded(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: start + 100}); !isExpired(err) {
+	if _, err := rig.pods.Watch(watchcache.WatchOptions{AfterRevision: start + 100}); !isExpired(err) {
 		t.Errorf("watch of forgotten history: got %v, want ExpiredError", err)
 	}
-	w, err := r.cache.Store("nodes").Watch(watchcache.WatchOptions{AfterRevision: 1})
+	w, err := rig.cache.Store("nodes").Watch(watchcache.WatchOptions{AfterRevision: 1})
 	if err != nil {
 		t.Fatalf("watch of a small resource: %v", err)
 	}
 	defer w.Close()
-	if got := r.drain(w); len(got) != 2 {
+	if got := rig.drain(w); len(got) != 2 {
 		t.Errorf("got %q, want 2 events", got)
 	}
 }
@@ -303,25 +303,25 @@ func TestHistoryBytesAreBounded(t *testing.T) {
 // arrive.
 func TestIdleHistoryIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, newMemStore(), nil)
+		rig := newRig(t, newMemStore(), nil)
 		for i := range 500 {
-			r.store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
+			rig.store.putKey("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
 		}
-		r.sync()
-		if _, ok := r.pods.SnapshotAt(300, nil); !ok {
-			t.Fatal("no snapshot of a revision within the log")
+		rig.awaitWrites()
+		if _, ok := rig.pods.SnapshotAt(300, nil); !ok {
+			t.Fatal("revision within the log: got no snapshot, want one")
 		}
-		r.wantMetrics(`watch_cache_capacity{resource="pods"} 512`)
+		rig.wantMetrics(`watch_cache_capacity{resource="pods"} 512`)
 		<-time.After(6 * time.Minute)
 		synctest.Wait()
-		r.wantMetrics(`watch_cache_capacity{resource="pods"} 256`, `watch_cache_capacity_decrease_total{resource="pods"} 1`)
-		if _, ok := r.pods.SnapshotAt(300, nil); ok {
-			t.Error("unused snapshot is still retained")
+		rig.wantMetrics(`watch_cache_capacity{resource="pods"} 256`, `watch_cache_capacity_decrease_total{resource="pods"} 1`)
+		if _, ok := rig.pods.SnapshotAt(300, nil); ok {
+			t.Error("unused snapshot: got it retained, want it released")
 		}
-		if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 400}); !isExpired(err) {
+		if _, err := rig.pods.Watch(watchcache.WatchOptions{AfterRevision: 400}); !isExpired(err) {
 			t.Errorf("watch from 400: got %v, want ExpiredError", err)
 		}
-		w, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 401})
+		w, err := rig.pods.Watch(watchcache.WatchOptions{AfterRevision: 401})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -334,12 +334,12 @@ func TestIdleHistoryIsReleased(t *testing.T) {
 func TestWatchSendsInitialState(t *testing.T) {
 	store := newMemStore()
 	for i := range 5 {
-		store.put(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(fmt.Sprintf("n%d", i%2)))
+		store.putKey(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(fmt.Sprintf("n%d", i%2)))
 	}
-	r := newRig(t, store, nil)
-	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "", "spec.nodeName=n0"), Initial: watchcache.InitialState})
-	r.store.put("/registry/pods/a/4", podOnNode("n1")) // after the initial state was taken
-	r.sync()
+	rig := newRig(t, store, nil)
+	w := rig.watch(watchcache.WatchOptions{Selection: selection(t, "", "", "spec.nodeName=n0"), Initial: watchcache.InitialState})
+	rig.store.putKey("/registry/pods/a/4", podOnNode("n1")) // after the initial state was taken
+	rig.awaitWrites()
 	if w.Revision() != 0 {
 		t.Errorf("got revision %d before the initial state was sent, want 0", w.Revision())
 	}
@@ -347,23 +347,23 @@ func TestWatchSendsInitialState(t *testing.T) {
 		"ADDED pods/a/0@2 " + podOnNode("n0"), "ADDED pods/a/2@4 " + podOnNode("n0"), "ADDED pods/a/4@6 " + podOnNode("n0"),
 		"BOOKMARK @6", "DELETED pods/a/4@7 " + podOnNode("n0"),
 	}
-	if got := r.drain(w); !slices.Equal(got, want) {
+	if got := rig.drain(w); !slices.Equal(got, want) {
 		t.Fatalf("got %q\nwant %q", got, want)
 	}
 }
 
-// TestWatchFromFutureRevision checks that a watcher receives no changes up to its revision, even if
+// TestWatchFromFutureRevisionSkipsChangesUpToIt checks that a watcher receives no changes up to its revision, even if
 // they are yet to come.
-func TestWatchFromFutureRevision(t *testing.T) {
-	r := newRig(t, newMemStore(), nil)
-	w := r.watch(watchcache.WatchOptions{AfterRevision: 4})
+func TestWatchFromFutureRevisionSkipsChangesUpToIt(t *testing.T) {
+	rig := newRig(t, newMemStore(), nil)
+	w := rig.watch(watchcache.WatchOptions{AfterRevision: 4})
 	for i := range 5 { // revisions 2 to 6
-		r.store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
+		rig.store.putKey("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
 	}
 	want := []string{
 		"MODIFIED pods/a/x@5 " + object{Data: "3"}.String(), "MODIFIED pods/a/x@6 " + object{Data: "4"}.String(),
 	}
-	if got := r.drain(w); !slices.Equal(got, want) {
+	if got := rig.drain(w); !slices.Equal(got, want) {
 		t.Fatalf("got %q\nwant %q", got, want)
 	}
 }
@@ -371,23 +371,23 @@ func TestWatchFromFutureRevision(t *testing.T) {
 // TestWatcherRevisionStopsAtUnreadEvents checks that a watcher's revision advances with unrelated
 // changes, but never beyond unread events.
 func TestWatcherRevisionStopsAtUnreadEvents(t *testing.T) {
-	r := newRig(t, newMemStore(), nil)
-	watcher := r.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), AfterRevision: 1})
-	r.drain(watcher)
-	r.store.put("/registry/pods/b/x", podOnNode(""))
-	r.store.bump()
-	if rev := r.sync(); watcher.Revision() != rev {
+	rig := newRig(t, newMemStore(), nil)
+	watcher := rig.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), AfterRevision: 1})
+	rig.drain(watcher)
+	rig.store.putKey("/registry/pods/b/x", podOnNode(""))
+	rig.store.advanceRevision()
+	if rev := rig.awaitWrites(); watcher.Revision() != rev {
 		t.Errorf("got revision %d, want %d", watcher.Revision(), rev)
 	}
 	before := watcher.Revision()
-	r.store.put("/registry/pods/a/x", podOnNode(""))
-	r.store.txn(op{"/registry/pods/a/y", []byte(podOnNode(""))}, op{"/registry/pods/a/z", []byte(podOnNode(""))})
-	rev := r.sync()
+	rig.store.putKey("/registry/pods/a/x", podOnNode(""))
+	rig.store.applyChanges(keyChange{"/registry/pods/a/y", []byte(podOnNode(""))}, keyChange{"/registry/pods/a/z", []byte(podOnNode(""))})
+	rev := rig.awaitWrites()
 	if watcher.Revision() != before {
 		t.Errorf("got revision %d with unread events, want %d", watcher.Revision(), before)
 	}
 	for _, want := range []int64{rev - 1, rev - 1, rev} { // the last two share one
-		evs, err := next(r.ctx, watcher, make([]watchcache.Event, 0, 1))
+		evs, err := nextEvents(rig.ctx, watcher, make([]watchcache.Event, 0, 1))
 		if err != nil || len(evs) != 1 {
 			t.Fatal(evs, err)
 		}
@@ -427,9 +427,9 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 			defer cancel()
 			got := make(chan error, 1)
 			go func() {
-				evs, err := next(ctx, w, nil)
+				evs, err := nextEvents(ctx, w, nil)
 				if len(evs) > 0 {
-					err = fmt.Errorf("unexpected events %q", formatEvents(evs))
+					err = fmt.Errorf("got events %q, want none", formatEvents(evs))
 				}
 				got <- err
 			}()
@@ -445,54 +445,54 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 // reload expires watchers. Entries of unchanged objects are kept.
 func TestReloadExpiresWatchers(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/same", podOnNode("n1"))
-	store.put("/registry/pods/a/changed", podOnNode("n1"))
+	store.putKey("/registry/pods/a/same", podOnNode("n1"))
+	store.putKey("/registry/pods/a/changed", podOnNode("n1"))
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
-	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
-	old := r.watch(watchcache.WatchOptions{AfterRevision: 3})
-	idle := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "", "spec.nodeName=n9"), AfterRevision: 3})
-	r.drain(idle)
-	future := r.watch(watchcache.WatchOptions{AfterRevision: 6})
-	same, _ := r.pods.Get("/registry/pods/a/same")
+	rig := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
+	old := rig.watch(watchcache.WatchOptions{AfterRevision: 3})
+	idle := rig.watch(watchcache.WatchOptions{Selection: selection(t, "", "", "spec.nodeName=n9"), AfterRevision: 3})
+	rig.drain(idle)
+	future := rig.watch(watchcache.WatchOptions{AfterRevision: 6})
+	same, _ := rig.pods.Get("/registry/pods/a/same")
 
 	<-store.watched.get()
 	store.breakWatches() // the next watch waits for the gate
 	<-src.lost()
-	store.put("/registry/pods/a/changed", podOnNode("n2"))
-	store.put("/registry/pods/a/new", podOnNode("n2"))
-	store.del("/registry/pods/a/new")
+	store.putKey("/registry/pods/a/changed", podOnNode("n2"))
+	store.putKey("/registry/pods/a/new", podOnNode("n2"))
+	store.deleteKey("/registry/pods/a/new")
 	store.compact(6)
 	close(src.gate)
-	r.sync()
+	rig.awaitWrites()
 
 	for name, w := range map[string]*watchcache.Watcher{"unread": old, "idle": idle} {
-		if err := finalError(r.ctx, w); !isExpired(err) {
+		if err := finalError(rig.ctx, w); !isExpired(err) {
 			t.Errorf("%s watcher: got %v, want ExpiredError", name, err)
 		}
 	}
-	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 5}); !isExpired(err) {
+	if _, err := rig.pods.Watch(watchcache.WatchOptions{AfterRevision: 5}); !isExpired(err) {
 		t.Errorf("watch from within the gap: got %v, want ExpiredError", err)
 	}
-	if _, ok := r.pods.SnapshotAt(5, nil); ok {
-		t.Error("got a snapshot within the gap")
+	if _, ok := rig.pods.SnapshotAt(5, nil); ok {
+		t.Error("revision within the gap: got a snapshot, want none")
 	}
-	if e, _ := r.pods.Get("/registry/pods/a/same"); e != same {
+	if e, _ := rig.pods.Get("/registry/pods/a/same"); e != same {
 		t.Error("unchanged object: got another entry, want the same")
 	}
-	if e, _ := r.pods.Get("/registry/pods/a/changed"); e == nil || e.Revision != 4 {
+	if e, _ := rig.pods.Get("/registry/pods/a/changed"); e == nil || e.Revision != 4 {
 		t.Errorf("changed object is %+v, want revision 4", e)
 	}
-	fresh := r.watch(watchcache.WatchOptions{AfterRevision: 6})
-	store.put("/registry/pods/a/later", podOnNode("n9"))
+	fresh := rig.watch(watchcache.WatchOptions{AfterRevision: 6})
+	store.putKey("/registry/pods/a/later", podOnNode("n9"))
 	want := []string{"ADDED pods/a/later@7 " + podOnNode("n9")}
-	if got := r.drain(fresh); !slices.Equal(got, want) {
+	if got := rig.drain(fresh); !slices.Equal(got, want) {
 		t.Errorf("new watcher got %q, want %q", got, want)
 	}
-	if got := r.drain(future); !slices.Equal(got, want) {
+	if got := rig.drain(future); !slices.Equal(got, want) {
 		t.Errorf("watcher of the future got %q, want %q", got, want)
 	}
-	r.wantMetrics(`apiserver_watch_cache_initializations_total{resource="pods"} 2`)
+	rig.wantMetrics(`apiserver_watch_cache_initializations_total{resource="pods"} 2`)
 }
 
 // gatedSource follows only while the gate permits it.

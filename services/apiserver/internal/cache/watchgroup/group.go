@@ -47,7 +47,7 @@ func (g *Group) CurrentWake() *Wake {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.wake == nil {
-		g.wake = &Wake{ch: make(chan struct{})}
+		g.wake = &Wake{woken: make(chan struct{})}
 	}
 	return g.wake
 }
@@ -73,7 +73,7 @@ func (g *Group) takeWake(seq uint64, wakes []*Wake) []*Wake {
 
 // Groups holds the groups that have watchers. Store.mu guards them.
 type Groups struct {
-	all          Group
+	everything   Group
 	scoped       map[scope]*Group
 	groupsByKind [numScopeKinds]int // number of groups of each scope kind, to avoid lookups
 	// watchers is the number of watchers of all groups, for metrics.
@@ -82,9 +82,9 @@ type Groups struct {
 
 // Join adds a watcher of a selection to its group and returns the group. index holds the indexed
 // fields of the resource.
-func (gs *Groups) Join(s *objects.Selection, index []string) *Group {
-	shared := narrowestScope(s, index)
-	group := &gs.all
+func (gs *Groups) Join(selection *objects.Selection, index []string) *Group {
+	shared := narrowestScope(selection, index)
+	group := &gs.everything
 	if shared.kind != scopeAll {
 		group = gs.scoped[shared]
 		if group == nil {
@@ -105,7 +105,7 @@ func (gs *Groups) Join(s *objects.Selection, index []string) *Group {
 func (gs *Groups) Leave(g *Group) {
 	g.watchers--
 	gs.watchers--
-	if g.watchers == 0 && g != &gs.all {
+	if g.watchers == 0 && g != &gs.everything {
 		delete(gs.scoped, g.scope)
 		gs.groupsByKind[g.scope.kind]--
 	}
@@ -113,7 +113,7 @@ func (gs *Groups) Leave(g *Group) {
 
 // TakeWakes appends the wakes of all groups that a change concerns to wakes.
 func (gs *Groups) TakeWakes(record *objects.Record, seq uint64, index []string, wakes []*Wake) []*Wake {
-	wakes = gs.all.takeWake(seq, wakes)
+	wakes = gs.everything.takeWake(seq, wakes)
 	if len(gs.scoped) == 0 {
 		return wakes
 	}
@@ -167,7 +167,7 @@ func (gs *Groups) takeWakeOf(sc scope, seq uint64, wakes []*Wake) []*Wake {
 
 // TakeAllWakes appends the wakes of all groups to wakes.
 func (gs *Groups) TakeAllWakes(seq uint64, wakes []*Wake) []*Wake {
-	wakes = gs.all.takeWake(seq, wakes)
+	wakes = gs.everything.takeWake(seq, wakes)
 	for _, g := range gs.scoped {
 		wakes = g.takeWake(seq, wakes)
 	}
@@ -177,7 +177,7 @@ func (gs *Groups) TakeAllWakes(seq uint64, wakes []*Wake) []*Wake {
 // WakeCount returns how many watchers a change of an object wakes. value returns the value of an
 // indexed field.
 func (gs *Groups) WakeCount(namespace, name string, index []string, value func(field string) string) int {
-	n := gs.all.watchers
+	n := gs.everything.watchers
 	if len(gs.scoped) == 0 {
 		return n
 	}
@@ -206,18 +206,18 @@ func (gs *Groups) Stats() (scoped, watchers int) { return len(gs.scoped), gs.wat
 
 // narrowestScope returns the narrowest scope that contains all selected objects of a resource with the
 // given indexed fields.
-func narrowestScope(s *objects.Selection, index []string) scope {
+func narrowestScope(selection *objects.Selection, index []string) scope {
 	switch {
-	case s.Name != "" && s.Namespace != "":
-		return scope{kind: scopeObject, namespace: s.Namespace, name: s.Name}
-	case s.Name != "":
-		return scope{kind: scopeName, name: s.Name}
+	case selection.Name != "" && selection.Namespace != "":
+		return scope{kind: scopeObject, namespace: selection.Namespace, name: selection.Name}
+	case selection.Name != "":
+		return scope{kind: scopeName, name: selection.Name}
 	}
-	if i, v, ok := s.Indexed(index); ok {
+	if i, v, ok := selection.Indexed(index); ok {
 		return scope{kind: scopeField, field: i, value: v}
 	}
-	if s.Namespace != "" {
-		return scope{kind: scopeNamespace, namespace: s.Namespace}
+	if selection.Namespace != "" {
+		return scope{kind: scopeNamespace, namespace: selection.Namespace}
 	}
 	return scope{}
 }

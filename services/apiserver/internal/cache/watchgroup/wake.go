@@ -11,7 +11,7 @@ type Parking struct {
 	Closed atomic.Bool // set by the watcher when it ends
 	parked atomic.Bool // resume must be called
 	resume func()      // set while parked
-	at     int         // position in the list of the wake, guarded by that wake
+	index  int         // position in the list of the wake, guarded by that wake
 }
 
 // Park registers resume to be called once, by wk's change or by Unpark. It returns false if the change
@@ -34,8 +34,8 @@ func (p *Parking) Unpark() {
 
 // Wake is a one-shot notification shared by the watchers of a group.
 type Wake struct {
-	ch  chan struct{} // closed by the first change
-	Seq uint64        // the record of that change; valid once taken from the group
+	woken chan struct{} // closed by the first change
+	Seq   uint64        // the record of that change; valid once taken from the group
 
 	mu       sync.Mutex // leaf lock
 	happened bool       // the change has happened
@@ -51,7 +51,7 @@ func (wk *Wake) park(p *Parking) bool {
 		return false
 	}
 	if !wk.isParked(p) { // still registered from before a nudge
-		p.at = len(wk.parked)
+		p.index = len(wk.parked)
 		wk.parked = append(wk.parked, p)
 	}
 	return true
@@ -59,7 +59,7 @@ func (wk *Wake) park(p *Parking) bool {
 
 // isParked reports whether the watcher is parked here, or was when it was nudged.
 func (wk *Wake) isParked(p *Parking) bool {
-	return p.at < len(wk.parked) && wk.parked[p.at] == p
+	return p.index < len(wk.parked) && wk.parked[p.index] == p
 }
 
 // Unregister removes a closed watcher.
@@ -70,8 +70,8 @@ func (wk *Wake) Unregister(p *Parking) {
 		return
 	}
 	last := len(wk.parked) - 1
-	wk.parked[p.at] = wk.parked[last]
-	wk.parked[p.at].at = p.at
+	wk.parked[p.index] = wk.parked[last]
+	wk.parked[p.index].index = p.index
 	wk.parked[last] = nil
 	wk.parked = wk.parked[:last]
 }
@@ -86,7 +86,7 @@ func (wk *Wake) wakeAll() {
 	parked := wk.parked
 	wk.happened = true
 	wk.parked = nil
-	close(wk.ch) // closed after the list is taken, so a watcher that parks again is not resumed twice
+	close(wk.woken) // closed after the list is taken, so a watcher that parks again is not resumed twice
 	wk.mu.Unlock()
 	if len(parked) > asyncWakeThreshold {
 		go resumeAll(parked)
@@ -103,7 +103,7 @@ func resumeAll(parked []*Parking) {
 }
 
 // Done returns a channel that is closed by the first change.
-func (wk *Wake) Done() <-chan struct{} { return wk.ch }
+func (wk *Wake) Done() <-chan struct{} { return wk.woken }
 
 // WakeAll wakes the watchers of all wakes. The caller must not hold any lock that they acquire.
 func WakeAll(wakes []*Wake) {

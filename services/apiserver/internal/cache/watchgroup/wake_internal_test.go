@@ -15,6 +15,6 @@ func TestClosedWatcherIsNotParked(t *testing.T) {
 	p.parked.Store(true)
 	p.Unpark()
 	if wk.park(p) || len(wk.parked) > 0 {
-		t.Error("closed watcher is still parked")
+		t.Error("closed watcher: got it parked, want it removed")
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestSourceIPs checks that events record the addresses in proxy headers, followed by the client's
+// TestSourceIPsIncludeForwardedAddresses checks that events record the addresses in proxy headers, followed by the client's
 // own.
-func TestSourceIPs(t *testing.T) {
+func TestSourceIPsIncludeForwardedAddresses(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: Metadata})
 	for _, test := range []struct {
 		remote, forwarded, real string
@@ -86,7 +86,7 @@ func TestInvalidPolicyKeepsPreviousPolicy(t *testing.T) {
 type rejectingLimiter struct{ t *testing.T }
 
 func (rejectingLimiter) Acquire(context.Context) error { return errors.New("no permit") }
-func (n rejectingLimiter) Release()                    { n.t.Error("Leave was called without a permit") }
+func (n rejectingLimiter) Release()                    { n.t.Error("got a Release without a permit, want none") }
 
 // TestLimitedRunsWithoutPermit checks that work runs without a permit if none is granted.
 func TestLimitedRunsWithoutPermit(t *testing.T) {
@@ -107,9 +107,9 @@ func TestLimitedRunsWithoutPermit(t *testing.T) {
 	}
 }
 
-// TestLevelAndStageNames checks that names of levels and stages are parsed to the values that have
+// TestLevelsAndStagesHaveNamesOfKubernetes checks that names of levels and stages are parsed to the values that have
 // these names.
-func TestLevelAndStageNames(t *testing.T) {
+func TestLevelsAndStagesHaveNamesOfKubernetes(t *testing.T) {
 	for i, name := range Levels() {
 		if l, ok := ParseLevel(name); !ok || l != Level(i) || l.String() != name {
 			t.Errorf("ParseLevel(%q) = %v, %v, want %v, true", name, l, ok, Level(i))
@@ -128,8 +128,8 @@ func TestLevelAndStageNames(t *testing.T) {
 	}
 }
 
-// TestStatusEncoding checks that an event omits the empty fields of a Status, except for metadata.
-func TestStatusEncoding(t *testing.T) {
+// TestStatusIsEncodedLikeJSON checks that an event omits the empty fields of a Status, except for metadata.
+func TestStatusIsEncodedLikeJSON(t *testing.T) {
 	for want, st := range map[string]*metav1.Status{
 		`{"metadata":{}}`:                                 {},
 		`{"metadata":{},"code":7}`:                        {Code: 7},

@@ -70,19 +70,19 @@ func (c *Copy) Close() {
 }
 
 // finishCopy records the object of a copy. The record takes over the copy's bytes of the budget.
-func (r *Record) finishCopy(c *Copy) {
-	WithPermit(r.auditor.Limiter, int(c.size), func() {
-		text := compactJSON(bytes.TrimSpace(slices.Concat(c.parts...)))
-		c.parts = nil
+func (r *Record) finishCopy(held *Copy) {
+	WithPermit(r.auditor.Limiter, int(held.size), func() {
+		text := compactJSON(bytes.TrimSpace(slices.Concat(held.parts...)))
+		held.parts = nil
 		if r.omitManagedFields {
 			text = withoutManagedFields(text)
 		}
 		state := r.lockState()
 		if state == nil || state.closing {
-			r.auditor.budget.release(r.principal, c.size)
+			r.auditor.budget.release(r.principal, held.size)
 		} else {
 			state.event.ResponseObject = text
-			state.heldBytes += c.size
+			state.heldBytes += held.size
 		}
 		if state != nil {
 			state.mu.Unlock()

@@ -262,15 +262,15 @@ func closeObject(b []byte, from int) []byte {
 }
 
 // appendStatus appends a Status without its kind.
-func appendStatus(data []byte, s *metav1.Status) []byte {
-	if s.Status == "" && s.Message == "" && s.Reason == "" && s.Details == nil && s.ListMeta == (metav1.ListMeta{}) {
+func appendStatus(data []byte, status *metav1.Status) []byte {
+	if status.Status == "" && status.Message == "" && status.Reason == "" && status.Details == nil && status.ListMeta == (metav1.ListMeta{}) {
 		data = append(data, `{"metadata":{}`...)
-		if s.Code != 0 {
-			data = strconv.AppendInt(append(data, `,"code":`...), int64(s.Code), 10)
+		if status.Code != 0 {
+			data = strconv.AppendInt(append(data, `,"code":`...), int64(status.Code), 10)
 		}
 		return append(data, '}')
 	}
-	bare := *s
+	bare := *status
 	bare.TypeMeta = metav1.TypeMeta{}
 	text, err := json.Marshal(&bare)
 	if err != nil { // cannot happen: all fields can be encoded

@@ -89,8 +89,8 @@ func TestEventMatchesEncodingJSON(t *testing.T) {
 	}
 }
 
-// TestTimestampFormat checks that timestamps equal those that package time formats.
-func TestTimestampFormat(t *testing.T) {
+// TestTimestampMatchesPackageTime checks that timestamps equal those that package time formats.
+func TestTimestampMatchesPackageTime(t *testing.T) {
 	const layout = "2006-01-02T15:04:05.000000Z"
 	at := time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 	for range 2000 {

@@ -60,7 +60,7 @@ func (sink *recordingSink) Process(_ context.Context, event *Event) error {
 func (sink *recordingSink) lastEvent(t *testing.T) eventJSON {
 	t.Helper()
 	if len(sink.events) == 0 {
-		t.Fatal("no event was emitted")
+		t.Fatal("got no event, want one")
 	}
 	return sink.events[len(sink.events)-1]
 }
@@ -126,7 +126,7 @@ func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 // TestNilRecordIgnoresAllCalls checks that calls on a nil record have no effect and encode nothing.
 func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: None})
-	record := auditor.Open(podsInfo, nil, func() ReceivedRequest { t.Error("the arrival was read"); return ReceivedRequest{} })
+	record := auditor.Open(podsInfo, nil, func() ReceivedRequest { t.Error("got a read of the arrival, want none"); return ReceivedRequest{} })
 	if record != nil {
 		t.Fatal("level None: got a record, want none")
 	}
@@ -136,7 +136,7 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	if FromContext(t.Context()) != nil {
 		t.Fatal("context without record: got a record, want none")
 	}
-	text := func() ([]byte, error) { t.Error("an object was encoded"); return nil, nil }
+	text := func() ([]byte, error) { t.Error("got an encoded object, want none"); return nil, nil }
 	if err := record.Receive(t.Context()); err != nil || record.Enabled(None) {
 		t.Error(err)
 	}
@@ -153,7 +153,7 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	c := record.Copy()
 	c.Write([]byte("{}"))
 	if !c.Full() {
-		t.Error("a nil copy is not full")
+		t.Error("nil copy: got one that is not full, want a full one")
 	}
 	c.Close()
 	c.Drop()
@@ -169,22 +169,22 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 	objectOf := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	openRecord := func(user *request.User) *Record { return auditor.Open(podsInfo, user, newArrival) }
-	wantRecorded := func(r *Record) {
+	wantRecorded := func(third *Record) {
 		t.Helper()
-		r.End(t.Context(), nil)
+		third.End(t.Context(), nil)
 		if e := sink.lastEvent(t); e.ResponseObject == nil || e.Annotations[Truncated] == "true" {
 			t.Errorf("got %d bytes of the object, annotations %v, want the object and no truncation", len(e.ResponseObject), e.Annotations)
 		}
 	}
-	wantOmitted := func(r *Record) {
+	wantOmitted := func(third *Record) {
 		t.Helper()
-		r.End(t.Context(), nil)
+		third.End(t.Context(), nil)
 		if e := sink.lastEvent(t); e.ResponseObject != nil || e.Annotations[Truncated] != "true" {
 			t.Errorf("got %d bytes of the object, annotations %v, want no object and a truncation", len(e.ResponseObject), e.Annotations)
 		}
 	}
-	copyOf := func(r *Record, parts ...[]byte) *Copy {
-		c := r.Copy()
+	copyOf := func(third *Record, parts ...[]byte) *Copy {
+		c := third.Copy()
 		for _, p := range parts {
 			c.Write(p)
 		}
@@ -193,18 +193,18 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 
 	// 1. An object of the maximum size is recorded, a larger one is omitted.
 	for n, check := range map[int]func(*Record){1 << 10: wantRecorded, 1<<10 + 1: wantOmitted} {
-		r := openRecord(ada)
-		r.SetResponseObject(objectOf(n))
-		check(r)
-		r = openRecord(ada)
-		copyOf(r, objectOf(n)[:n/2], objectOf(n)[n/2:]).Close()
-		check(r)
+		third := openRecord(ada)
+		third.SetResponseObject(objectOf(n))
+		check(third)
+		third = openRecord(ada)
+		copyOf(third, objectOf(n)[:n/2], objectOf(n)[n/2:]).Close()
+		check(third)
 	}
 
 	// 2. A user holds at most as many bytes as are free, so that another user gets some.
-	a, b, c := openRecord(ada), openRecord(ada), openRecord(ada)
-	a.SetResponseObject(objectOf(1 << 10))
-	copyOf(b, objectOf(1<<10)).Close()
+	first, second, c := openRecord(ada), openRecord(ada), openRecord(ada)
+	first.SetResponseObject(objectOf(1 << 10))
+	copyOf(second, objectOf(1<<10)).Close()
 	full := copyOf(c, objectOf(1<<10))
 	if !full.Full() {
 		t.Error("got room beyond the share of a user, want the record full")
@@ -215,35 +215,35 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 	copyOf(d, objectOf(1<<10)).Close()
 	wantOmitted(c)
 	wantRecorded(d)
-	wantRecorded(a)
-	wantRecorded(b)
+	wantRecorded(first)
+	wantRecorded(second)
 
 	// 3. Dropped objects, and those of ended records, hold no bytes.
 	for range 10 {
-		r := openRecord(ada)
-		copyOf(r, objectOf(1<<10)).Drop()
-		long := copyOf(r, objectOf(512), objectOf(1<<10))
+		third := openRecord(ada)
+		copyOf(third, objectOf(1<<10)).Drop()
+		long := copyOf(third, objectOf(512), objectOf(1<<10))
 		long.Drop()
 		long.Drop()
-		r.End(t.Context(), nil)
+		third.End(t.Context(), nil)
 		if e := sink.lastEvent(t); e.ResponseObject != nil || e.Annotations[Truncated] != "" {
 			t.Errorf("dropped object: got %s %v; want nil, \"\"", e.ResponseObject, e.Annotations)
 		}
-		late := copyOf(r, objectOf(600))
+		late := copyOf(third, objectOf(600))
 		late.Close()
 		if !late.Full() {
-			t.Error("a closed copy is not full")
+			t.Error("closed copy: got one that is not full, want a full one")
 		}
 		late.Drop()
-		r.SetResponseObject(objectOf(600))
+		third.SetResponseObject(objectOf(600))
 	}
 
 	// 4. No more bytes were released than were held.
 	var last []*Record
 	for range 3 {
-		r := openRecord(ada)
-		r.SetResponseObject(objectOf(1 << 10))
-		last = append(last, r)
+		third := openRecord(ada)
+		third.SetResponseObject(objectOf(1 << 10))
+		last = append(last, third)
 	}
 	wantOmitted(last[2])
 	wantRecorded(last[1])
@@ -354,7 +354,7 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 		b.SetResponseObject([]byte(`"` + strings.Repeat("x", 1000) + `"`))
 		b.End(t.Context(), nil)
 		if sink.lastEvent(t).ResponseObject == nil {
-			t.Error("no bytes for an object")
+			t.Error("got no response object, want one")
 		}
 		a.End(t.Context(), nil)
 	}

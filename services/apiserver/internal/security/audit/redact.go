@@ -53,15 +53,15 @@ func withoutManagedFields(text []byte) []byte {
 		return nil
 	}
 	defer d.Release()
-	s := stripper{Doc: d, out: make([]byte, 0, len(text))}
+	s := stripper{Doc: d, output: make([]byte, 0, len(text))}
 	s.copyValue(tape.Root, "")
-	return append(s.out, text[s.copied:]...)
+	return append(s.output, text[s.copied:]...)
 }
 
 // stripper copies a document without managedFields.
 type stripper struct {
 	*tape.Doc
-	out    []byte
+	output []byte
 	copied int // number of bytes of the text that are copied or skipped
 }
 
@@ -121,7 +121,7 @@ func (s *stripper) copyMetadata(ref tape.Ref) {
 		case next < end:
 			to, _ = s.Span(next)
 		}
-		s.out = append(s.out, s.Raw()[s.copied:from]...)
+		s.output = append(s.output, s.Raw()[s.copied:from]...)
 		s.copied = to
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
-// TestStagesByOutcome checks which stages have an event, and the recorded status, for each way in
+// TestStagesDependOnOutcome checks which stages have an event, and the recorded status, for each way in
 // which a request can end.
-func TestStagesByOutcome(t *testing.T) {
+func TestStagesDependOnOutcome(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Delegate: http.NotFoundHandler()}
 	for _, test := range []struct {
 		name string

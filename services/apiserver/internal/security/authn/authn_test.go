@@ -29,10 +29,10 @@ import (
 	"binnacle/services/apiserver/internal/security/authn"
 )
 
-// tokens is a reviewer that knows the token "good". It returns an error for "lost".
-type tokens struct{ reviewed []string }
+// tokenReviewer is a reviewer that knows the token "good". It returns an error for "lost".
+type tokenReviewer struct{ reviewed []string }
 
-func (t *tokens) Review(_ context.Context, token string, _ []string) (*authn.Review, error) {
+func (t *tokenReviewer) Review(_ context.Context, token string, _ []string) (*authn.Review, error) {
 	t.reviewed = append(t.reviewed, token)
 	switch token {
 	case "good":
@@ -84,7 +84,7 @@ func TestBearerAcceptsAllHeaderSpellings(t *testing.T) {
 		"good":               {},
 	} {
 		t.Run(header, func(t *testing.T) {
-			reviewer := &tokens{}
+			reviewer := &tokenReviewer{}
 			r := newRequest("Authorization", header)
 			ctx, warnings := requesttest.WithWarnings(r.Context())
 			user, err := authn.Bearer{Tokens: reviewer}.Authenticate(r.WithContext(ctx))
@@ -99,43 +99,43 @@ func TestBearerAcceptsAllHeaderSpellings(t *testing.T) {
 	}
 }
 
-// TestWebSocketToken checks that the token in the subprotocols of a WebSocket authenticates, and
+// TestWebSocketTokenAuthenticatesAndIsRemoved checks that the token in the subprotocols of a WebSocket authenticates, and
 // that it is removed from them.
-func TestWebSocketToken(t *testing.T) {
-	enc := base64.RawURLEncoding.EncodeToString
+func TestWebSocketTokenAuthenticatesAndIsRemoved(t *testing.T) {
+	encode := base64.RawURLEncoding.EncodeToString
 	const prefix = "base64url.bearer.authorization.k8s.io."
 	for name, test := range map[string]struct {
 		protocols []string
-		plain     bool // no upgrade
+		plain     bool // the request has no Upgrade header
 		user      string
 		rejected  bool
 		remaining string
 	}{
 		"a token and another": {
-			protocols: []string{prefix + enc([]byte("good")) + ", v4.channel.k8s.io"},
+			protocols: []string{prefix + encode([]byte("good")) + ", v4.channel.k8s.io"},
 			user:      "alice",
 			remaining: "v4.channel.k8s.io",
 		},
 		"a token among protocols on several lines": {
-			protocols: []string{"v5.channel.k8s.io", prefix + enc([]byte("good")), "v4.channel.k8s.io"},
+			protocols: []string{"v5.channel.k8s.io", prefix + encode([]byte("good")), "v4.channel.k8s.io"},
 			user:      "alice",
 			remaining: "v5.channel.k8s.io,v4.channel.k8s.io",
 		},
-		"the token alone": {protocols: []string{prefix + enc([]byte("good"))}, rejected: true},
+		"the token alone": {protocols: []string{prefix + encode([]byte("good"))}, rejected: true},
 		"two tokens": {
-			protocols: []string{prefix + enc([]byte("good")), prefix + enc([]byte("good")), "v4"},
+			protocols: []string{prefix + encode([]byte("good")), prefix + encode([]byte("good")), "v4"},
 			rejected:  true,
 		},
-		"a bad token":                {protocols: []string{prefix + enc([]byte("bad")), "v4"}, rejected: true},
+		"a bad token":                {protocols: []string{prefix + encode([]byte("bad")), "v4"}, rejected: true},
 		"a token that is not base64": {protocols: []string{prefix + "%", "v4"}, rejected: true},
 		"a token with padding": {
 			protocols: []string{prefix + base64.URLEncoding.EncodeToString([]byte("good")), "v4"},
 			rejected:  true,
 		},
-		"a token that is not UTF-8": {protocols: []string{prefix + enc([]byte{0xff}), "v4"}, rejected: true},
+		"a token that is not UTF-8": {protocols: []string{prefix + encode([]byte{0xff}), "v4"}, rejected: true},
 		"an empty token":            {protocols: []string{prefix, "v4"}, rejected: true},
 		"no token":                  {protocols: []string{"v4.channel.k8s.io"}},
-		"no WebSocket":              {protocols: []string{prefix + enc([]byte("good")), "v4"}, plain: true},
+		"no WebSocket":              {protocols: []string{prefix + encode([]byte("good")), "v4"}, plain: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRequest("Connection", "Upgrade")
@@ -145,7 +145,7 @@ func TestWebSocketToken(t *testing.T) {
 			for _, p := range test.protocols {
 				r.Header.Add("Sec-WebSocket-Protocol", p)
 			}
-			user, err := authn.WebSocket{Tokens: &tokens{}}.Authenticate(r)
+			user, err := authn.WebSocket{Tokens: &tokenReviewer{}}.Authenticate(r)
 			if userName(user) != test.user || errors.Is(err, authn.ErrInvalid) != test.rejected {
 				t.Fatalf("got user %v, error %v, want user %q, rejected: %t", user, err, test.user, test.rejected)
 			}
@@ -159,7 +159,7 @@ func TestWebSocketToken(t *testing.T) {
 // TestFirstAuthenticatorWithUserDecides checks that the first authenticator that finds a user decides,
 // and that the token is removed from the request.
 func TestFirstAuthenticatorWithUserDecides(t *testing.T) {
-	bearer := authn.Bearer{Tokens: &tokens{}}
+	bearer := authn.Bearer{Tokens: &tokenReviewer{}}
 	guarded := authn.Anonymous{Allowed: func(path string) bool { return path == "/api" }}
 	for name, test := range map[string]struct {
 		chain    authn.Chain
@@ -195,7 +195,7 @@ func TestFirstAuthenticatorWithUserDecides(t *testing.T) {
 // identify a user, whatever method authenticated it.
 func TestCredentialsAreRemoved(t *testing.T) {
 	authority := newAuthority(t)
-	certs, err := authn.NewCertificates(authority.pool, false)
+	certs, err := authn.NewCertificates(authority.certPool, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestCredentialsAreRemoved(t *testing.T) {
 		user  string
 	}{
 		"a certificate":     {chain: authn.Chain{certs}, user: "alice"},
-		"a token":           {chain: authn.Chain{authn.Bearer{Tokens: &tokens{}}}, user: "alice"},
+		"a token":           {chain: authn.Chain{authn.Bearer{Tokens: &tokenReviewer{}}}, user: "alice"},
 		"an anonymous user": {chain: authn.Chain{authn.Anonymous{}}, user: "system:anonymous"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -280,7 +280,7 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{t, cert, key}
 }
 
-func (a *authority) pool() *x509.CertPool {
+func (a *authority) certPool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(a.cert)
 	return p
@@ -321,7 +321,7 @@ func withCertificate(r *http.Request, cert *x509.Certificate) *http.Request {
 func TestCertificatesOfCurrentBundleAuthenticate(t *testing.T) {
 	authority, other := newAuthority(t), newAuthority(t)
 	alice := pkix.Name{CommonName: "alice", Organization: []string{"dev", "ops"}}
-	pool := authority.pool()
+	pool := authority.certPool()
 	certs, err := authn.NewCertificates(func() *x509.CertPool { return pool }, true)
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +378,7 @@ func TestCertificatesOfCurrentBundleAuthenticate(t *testing.T) {
 	}
 
 	// A certificate of the earlier bundle is rejected although its verification is cached.
-	pool = other.pool()
+	pool = other.certPool()
 	if user, err := certs.Authenticate(withCertificate(newRequest(), cert)); user != nil || err == nil {
 		t.Errorf("after a change of the bundle: got %v, %v; want nil, an error", user, err)
 	}
@@ -388,9 +388,9 @@ func TestCertificatesOfCurrentBundleAuthenticate(t *testing.T) {
 // their kind.
 func TestAttemptsAreCountedByResult(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	m := authn.NewMeasured(authn.Chain{authn.Bearer{Tokens: &tokens{}}}, reg)
+	measured := authn.NewMeasured(authn.Chain{authn.Bearer{Tokens: &tokenReviewer{}}}, reg)
 	for _, header := range []string{"Bearer good", "Bearer good", "Bearer bad", ""} {
-		_, _ = m.Authenticate(newRequest("Authorization", header))
+		_, _ = measured.Authenticate(newRequest("Authorization", header))
 	}
 	want := map[string]float64{
 		`authenticated_user_requests{username="other"}`: 2, `authentication_attempts{result="error"}`: 1,
@@ -401,9 +401,9 @@ func TestAttemptsAreCountedByResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if c := m.GetCounter(); c != nil {
-				series := fmt.Sprintf("%s{%s=%q}", f.GetName(), m.GetLabel()[0].GetName(), m.GetLabel()[0].GetValue())
+		for _, measured := range f.GetMetric() {
+			if c := measured.GetCounter(); c != nil {
+				series := fmt.Sprintf("%s{%s=%q}", f.GetName(), measured.GetLabel()[0].GetName(), measured.GetLabel()[0].GetValue())
 				if want[series] != c.GetValue() {
 					t.Errorf("%s: got %v, want %v", series, c.GetValue(), want[series])
 				}

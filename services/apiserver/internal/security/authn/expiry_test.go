@@ -22,7 +22,7 @@ import (
 // issueIntermediate issues an intermediate authority that is valid until a time.
 func (a *authority) issueIntermediate(name string, until time.Time) *authority {
 	a.t.Helper()
-	out := newAuthority(a.t)
+	intermediate := newAuthority(a.t)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber:          big.NewInt(3),
 		Subject:               pkix.Name{CommonName: name},
@@ -30,18 +30,18 @@ func (a *authority) issueIntermediate(name string, until time.Time) *authority {
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
-	}, a.cert, out.key.Public(), a.key)
+	}, a.cert, intermediate.key.Public(), a.key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	if out.cert, err = x509.ParseCertificate(der); err != nil {
+	if intermediate.cert, err = x509.ParseCertificate(der); err != nil {
 		a.t.Fatal(err)
 	}
-	return out
+	return intermediate
 }
 
-// certificateMethods are the methods that verify certificates and cache the results.
-var certificateMethods = map[string]func(*testing.T, func() *x509.CertPool) authn.Authenticator{
+// certificateAuthenticators are the methods that verify certificates and cache the results.
+var certificateAuthenticators = map[string]func(*testing.T, func() *x509.CertPool) authn.Authenticator{
 	"client": func(t *testing.T, cas func() *x509.CertPool) authn.Authenticator {
 		c, err := authn.NewCertificates(cas, false)
 		if err != nil {
@@ -61,12 +61,12 @@ var certificateMethods = map[string]func(*testing.T, func() *x509.CertPool) auth
 // TestCachedCertificateExpiresWithItsChain checks that a cached result is valid as long as every certificate of
 // the chain, and until the authorities change.
 func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
-	for method, newMethod := range certificateMethods {
-		for what, test := range map[string]struct {
+	for method, newMethod := range certificateAuthenticators {
+		for name, test := range map[string]struct {
 			present       func(root *authority) []*x509.Certificate
 			sleep         time.Duration
 			change        func(leaf *x509.Certificate)
-			bundleChanges bool // the bundle changes
+			bundleChanges bool // the bundle is replaced by one of another authority
 			before        bool // valid before the change
 			after         bool // valid after the change
 		}{
@@ -127,16 +127,16 @@ func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
 				after: true,
 			},
 		} {
-			t.Run(method+": "+what, func(t *testing.T) {
+			t.Run(method+": "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					root := newAuthority(t)
-					pool := root.pool()
-					m := newMethod(t, func() *x509.CertPool { return pool })
+					pool := root.certPool()
+					authenticator := newMethod(t, func() *x509.CertPool { return pool })
 					presented := test.present(root)
 					isAuthenticated := func() bool {
 						r := withCertificate(newRequest("X-Remote-User", "alice"), nil)
 						r.TLS.PeerCertificates = presented
-						user, err := m.Authenticate(r)
+						user, err := authenticator.Authenticate(r)
 						if (user == nil) != errors.Is(err, authn.ErrInvalid) {
 							t.Errorf("got user %v, error %v; want a user or authn.ErrInvalid", user, err)
 						}
@@ -151,7 +151,7 @@ func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
 						test.change(presented[0])
 					}
 					if test.bundleChanges {
-						pool = newAuthority(t).pool()
+						pool = newAuthority(t).certPool()
 					}
 					time.Sleep(test.sleep)
 					for range 2 {
@@ -168,21 +168,21 @@ func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
 // TestChainIsPartOfTheCacheKey checks that a certificate that was rejected without its intermediate
 // is accepted with it.
 func TestChainIsPartOfTheCacheKey(t *testing.T) {
-	for method, newMethod := range certificateMethods {
+	for method, newMethod := range certificateAuthenticators {
 		root := newAuthority(t)
-		issuer, stranger := root.issueIntermediate("issuer", time.Now().Add(time.Hour)), newAuthority(t)
-		authenticator := newMethod(t, func() func() *x509.CertPool { p := root.pool(); return func() *x509.CertPool { return p } }())
+		issuer, unrelated := root.issueIntermediate("issuer", time.Now().Add(time.Hour)), newAuthority(t)
+		authenticator := newMethod(t, func() func() *x509.CertPool { p := root.certPool(); return func() *x509.CertPool { return p } }())
 		leaf := issuer.issue(pkix.Name{CommonName: "alice"}, nil)
 		for _, c := range []struct {
-			with *x509.Certificate
-			user string
+			intermediate *x509.Certificate // presented with the leaf
+			user         string
 		}{
-			{with: stranger.cert},
-			{with: issuer.cert, user: "alice"},
-			{with: issuer.cert, user: "alice"},
+			{intermediate: unrelated.cert},
+			{intermediate: issuer.cert, user: "alice"},
+			{intermediate: issuer.cert, user: "alice"},
 		} {
 			r := withCertificate(newRequest("X-Remote-User", "alice"), nil)
-			r.TLS.PeerCertificates = []*x509.Certificate{leaf, c.with}
+			r.TLS.PeerCertificates = []*x509.Certificate{leaf, c.intermediate}
 			if user, err := authenticator.Authenticate(r); userName(user) != c.user {
 				t.Errorf("%s: got %v, %v, want %q", method, user, err, c.user)
 			}
@@ -190,19 +190,19 @@ func TestChainIsPartOfTheCacheKey(t *testing.T) {
 	}
 }
 
-// TestCertificatesWithoutAnAuthority checks that a request without TLS, or to a server without an
+// TestNoAuthorityOrNoTLSMeansNoUser checks that a request without TLS, or to a server without an
 // authority, has no user, and that uids are read only if they are enabled.
-func TestCertificatesWithoutAnAuthority(t *testing.T) {
+func TestNoAuthorityOrNoTLSMeansNoUser(t *testing.T) {
 	authority := newAuthority(t)
 	uid := pkix.Name{CommonName: "alice", ExtraNames: []pkix.AttributeTypeAndValue{{Type: asn1.X509UID(), Value: "u-1"}}}
-	none, err := authn.NewCertificates(func() *x509.CertPool { return nil }, false)
+	withoutAuthority, err := authn.NewCertificates(func() *x509.CertPool { return nil }, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if user, err := none.Authenticate(withCertificate(newRequest(), authority.issue(uid, nil))); user != nil || err != nil {
+	if user, err := withoutAuthority.Authenticate(withCertificate(newRequest(), authority.issue(uid, nil))); user != nil || err != nil {
 		t.Errorf("no authority: got %v, %v; want nil, no error", user, err)
 	}
-	certs, err := authn.NewCertificates(authority.pool, false)
+	certs, err := authn.NewCertificates(authority.certPool, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,8 +220,8 @@ func TestCertificatesWithoutAnAuthority(t *testing.T) {
 // for another.
 func TestFirstMethodThatAcceptsDecides(t *testing.T) {
 	proxies, clients := newAuthority(t), newAuthority(t)
-	proxy := certificateMethods["proxy"](t, proxies.pool)
-	certs := certificateMethods["client"](t, clients.pool)
+	proxy := certificateAuthenticators["proxy"](t, proxies.certPool)
+	certs := certificateAuthenticators["client"](t, clients.certPool)
 	user, err := authn.Chain{proxy, certs, authn.Anonymous{}}.Authenticate(withCertificate(newRequest(),
 		clients.issue(pkix.Name{CommonName: "alice"}, nil)))
 	if err != nil || userName(user) != "alice" {
@@ -229,10 +229,10 @@ func TestFirstMethodThatAcceptsDecides(t *testing.T) {
 	}
 }
 
-// TestFirstHeaderCounts checks that the first header with a uid takes precedence.
-func TestFirstHeaderCounts(t *testing.T) {
+// TestFirstUIDHeaderTakesPrecedence checks that the first header with a uid takes precedence.
+func TestFirstUIDHeaderTakesPrecedence(t *testing.T) {
 	ca := newAuthority(t)
-	p, err := authn.NewFrontProxy(ca.pool, nil, authn.ProxyHeaders{Username: []string{"A"}, UID: []string{"B", "C"}})
+	p, err := authn.NewFrontProxy(ca.certPool, nil, authn.ProxyHeaders{Username: []string{"A"}, UID: []string{"B", "C"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,9 +247,9 @@ func TestFirstHeaderCounts(t *testing.T) {
 	}
 }
 
-// TestProtocolsWithoutTokenStay: WebSocket protocols without a token are not changed. A malformed
-// token is not reviewed.
-func TestProtocolsWithoutTokenStay(t *testing.T) {
+// TestProtocolsWithoutTokenAreUnchanged checks that WebSocket protocols without a token are not changed,
+// and that a malformed token is not reviewed.
+func TestProtocolsWithoutTokenAreUnchanged(t *testing.T) {
 	const header = "Sec-Websocket-Protocol"
 	r := newRequest("Upgrade", "websocket", header, "a,  b", header, "c")
 	_, err := (authn.Chain{authn.Anonymous{}}).Authenticate(r)
@@ -257,32 +257,32 @@ func TestProtocolsWithoutTokenStay(t *testing.T) {
 		t.Errorf("got %q, %v; want no error, [\"a,  b\", \"c\"]", r.Header.Values(header), err)
 	}
 	for _, text := range []string{"_w", "YQ%", "YQ=="} {
-		known := &tokens{}
+		reviewer := &tokenReviewer{}
 		r := newRequest("Upgrade", "websocket", header, "base64url.bearer.authorization.k8s.io."+text+", v4")
-		if user, err := (authn.WebSocket{Tokens: known}).Authenticate(r); user != nil ||
+		if user, err := (authn.WebSocket{Tokens: reviewer}).Authenticate(r); user != nil ||
 			!errors.Is(err, authn.ErrInvalid) ||
-			len(known.reviewed) > 0 {
-			t.Errorf("%s: got %v, %v, reviews of %q; want nil, %v, at most 0", text, user, err, known.reviewed, authn.ErrInvalid)
+			len(reviewer.reviewed) > 0 {
+			t.Errorf("%s: got %v, %v, reviews of %q; want nil, %v, at most 0", text, user, err, reviewer.reviewed, authn.ErrInvalid)
 		}
 	}
 }
 
-// someone authenticates every request as one user.
-type someone string
+// fixedUser authenticates every request as one user.
+type fixedUser string
 
-func (s someone) Authenticate(*http.Request) (*request.User, error) {
+func (s fixedUser) Authenticate(*http.Request) (*request.User, error) {
 	return &request.User{Name: string(s)}, nil
 }
 
-// TestKindOfUserNameMetric checks that the metric of users has a bounded set of labels.
-func TestKindOfUserNameMetric(t *testing.T) {
+// TestUserMetricHasBoundedLabels checks that the metric of users has a bounded set of labels.
+func TestUserMetricHasBoundedLabels(t *testing.T) {
 	for user, label := range map[string]string{
 		"admin": "admin", "client": "client", "kube_proxy": "kube_proxy", "kubelet": "kubelet",
 		"system:serviceaccount:kube-system:default": "system:serviceaccount:kube-system:default",
 		"alice@example.com":                         "email_id", "alice": "other", "system:serviceaccount:a:default": "other",
 	} {
 		reg := prometheus.NewPedanticRegistry()
-		_, _ = authn.NewMeasured(someone(user), reg).Authenticate(newRequest())
+		_, _ = authn.NewMeasured(fixedUser(user), reg).Authenticate(newRequest())
 		families, err := reg.Gather()
 		if err != nil {
 			t.Fatal(err)

@@ -12,10 +12,10 @@ import (
 	"binnacle/services/apiserver/internal/security/authn"
 )
 
-// TestFrontProxy authenticates users by the headers of an authenticating proxy.
-func TestFrontProxy(t *testing.T) {
+// TestFrontProxyHeadersIdentifyUser authenticates users by the headers of an authenticating proxy.
+func TestFrontProxyHeadersIdentifyUser(t *testing.T) {
 	authority, other := newAuthority(t), newAuthority(t)
-	proxy, err := authn.NewFrontProxy(authority.pool, []string{"proxy"}, authn.ProxyHeaders{
+	proxy, err := authn.NewFrontProxy(authority.certPool, []string{"proxy"}, authn.ProxyHeaders{
 		Username:    []string{"X-Remote-User", "X-Other-User"},
 		UID:         []string{"X-Remote-Uid"},
 		Group:       []string{"X-Remote-Group"},

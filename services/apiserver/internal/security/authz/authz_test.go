@@ -28,37 +28,37 @@ func TestAttributesOfMethodsAndPaths(t *testing.T) {
 	}
 	// resource returns a function that formats the message for a verb. what is "resource" or
 	// "resource group".
-	resource := func(what, scope string) func(verb string) string {
+	resourceMessage := func(what, scope string) func(verb string) string {
 		return func(verb string) string {
 			name, group, _ := strings.Cut(what, " ")
 			return fmt.Sprintf(`User "alice" cannot %s resource %q in API group %q %s`, verb, name, group, scope)
 		}
 	}
 	cluster, inA := "at the cluster scope", `in the namespace "a"`
-	one := "get get create update patch delete -"
-	many := "list list create update patch deletecollection -"
+	objectVerbs := "get get create update patch delete -"
+	collectionVerbs := "list list create update patch deletecollection -"
 	for path, test := range map[string]struct {
 		text  func(verb string) string
 		verbs string // in the order of methods, "-" for an empty verb
 	}{
-		"/api/v1/pods":                                   {text: resource("pods", cluster), verbs: many},
-		"/api/v1/namespaces/a/pods":                      {text: resource("pods", inA), verbs: many},
-		"/api/v1/namespaces/a/pods/p":                    {text: resource("pods", inA), verbs: one},
-		"/api/v1/namespaces/a/pods/p/log":                {text: resource("pods/log", inA), verbs: one},
-		"/api/v1/namespaces/a/pods/p/status":             {text: resource("pods/status", inA), verbs: one},
-		"/api/v1/namespaces":                             {text: resource("namespaces", cluster), verbs: many},
-		"/api/v1/namespaces/a":                           {text: resource("namespaces", inA), verbs: one},
-		"/api/v1/namespaces/a/status":                    {text: resource("namespaces/status", inA), verbs: one},
-		"/api/v1/namespaces/a/finalize":                  {text: resource("namespaces/finalize", inA), verbs: one},
-		"/api/v1/nodes/n/proxy/x/y":                      {text: resource("nodes/proxy", cluster), verbs: one},
-		"/apis/apps/v1/namespaces/a/deployments":         {text: resource("deployments apps", inA), verbs: many},
-		"/apis/apps/v1/namespaces/a/deployments/d/scale": {text: resource("deployments/scale apps", inA), verbs: one},
+		"/api/v1/pods":                                   {text: resourceMessage("pods", cluster), verbs: collectionVerbs},
+		"/api/v1/namespaces/a/pods":                      {text: resourceMessage("pods", inA), verbs: collectionVerbs},
+		"/api/v1/namespaces/a/pods/p":                    {text: resourceMessage("pods", inA), verbs: objectVerbs},
+		"/api/v1/namespaces/a/pods/p/log":                {text: resourceMessage("pods/log", inA), verbs: objectVerbs},
+		"/api/v1/namespaces/a/pods/p/status":             {text: resourceMessage("pods/status", inA), verbs: objectVerbs},
+		"/api/v1/namespaces":                             {text: resourceMessage("namespaces", cluster), verbs: collectionVerbs},
+		"/api/v1/namespaces/a":                           {text: resourceMessage("namespaces", inA), verbs: objectVerbs},
+		"/api/v1/namespaces/a/status":                    {text: resourceMessage("namespaces/status", inA), verbs: objectVerbs},
+		"/api/v1/namespaces/a/finalize":                  {text: resourceMessage("namespaces/finalize", inA), verbs: objectVerbs},
+		"/api/v1/nodes/n/proxy/x/y":                      {text: resourceMessage("nodes/proxy", cluster), verbs: objectVerbs},
+		"/apis/apps/v1/namespaces/a/deployments":         {text: resourceMessage("deployments apps", inA), verbs: collectionVerbs},
+		"/apis/apps/v1/namespaces/a/deployments/d/scale": {text: resourceMessage("deployments/scale apps", inA), verbs: objectVerbs},
 		"/api/v1/namespaces/a/pods?watch=true": {
-			text:  resource("pods", inA),
+			text:  resourceMessage("pods", inA),
 			verbs: "watch watch create update patch deletecollection -",
 		},
-		"/api/v1/watch/namespaces/a/pods/p": {text: resource("pods", inA), verbs: "watch watch watch watch watch watch watch"},
-		"/api/v1/proxy/nodes/n":             {text: resource("nodes", cluster), verbs: "proxy proxy proxy proxy proxy proxy proxy"},
+		"/api/v1/watch/namespaces/a/pods/p": {text: resourceMessage("pods", inA), verbs: "watch watch watch watch watch watch watch"},
+		"/api/v1/proxy/nodes/n":             {text: resourceMessage("nodes", cluster), verbs: "proxy proxy proxy proxy proxy proxy proxy"},
 	} {
 		for i, verb := range strings.Fields(test.verbs) {
 			want := test.text(strings.TrimPrefix(verb, "-"))
@@ -79,8 +79,8 @@ func TestAttributesOfMethodsAndPaths(t *testing.T) {
 	}
 }
 
-// TestSelectorsOfRequests checks which selectors of a request its attributes have.
-func TestSelectorsOfRequests(t *testing.T) {
+// TestAttributesHaveSelectorsOfCollections checks which selectors of a request its attributes have.
+func TestAttributesHaveSelectorsOfCollections(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db,c":               "[{= spec.nodeName n}] a=b c",
 		"/api/v1/pods?watch=1&fieldSelector=x!%3Dy":                                        "[{!= x y}]",
@@ -141,7 +141,7 @@ func TestSuiteServicePermissions(t *testing.T) {
 			"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "GET /readyz",
 		},
 	}
-	every := []string{ // requests, at first those that no service may send
+	allRequests := []string{ // requests, at first those that no service may send
 		"GET /metrics", "POST /api/v1/namespaces/a/pods", "DELETE /api/v1/namespaces/a/secrets/x",
 		"GET /api/v1/namespaces/a/configmaps/x", "DELETE /api/v1/namespaces/kube-system/secrets",
 		"PUT /api/v1/namespaces/kube-system/secrets/x", "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -152,7 +152,7 @@ func TestSuiteServicePermissions(t *testing.T) {
 		"POST /apis/authorization.k8s.io/v1/namespaces/a/localsubjectaccessreviews",
 	}
 	for _, list := range permitted {
-		every = append(every, list...)
+		allRequests = append(allRequests, list...)
 	}
 	isAllowed := func(name string, groups []string, line string) bool {
 		method, path, _ := strings.Cut(line, " ")
@@ -169,7 +169,7 @@ func TestSuiteServicePermissions(t *testing.T) {
 		for _, line := range list {
 			allowed[line] = true
 		}
-		for _, line := range every {
+		for _, line := range allRequests {
 			name := "system:binnacle:" + service
 			if got := isAllowed(name, []string{"system:binnacle"}, line); got != allowed[line] {
 				t.Errorf("%s: service %s: allowed: %t, want %t", line, service, got, allowed[line])

@@ -46,16 +46,16 @@ func TestForbiddenNamesUserAndResource(t *testing.T) {
 		}
 	}
 	if text := authz.Message(&authz.Attributes{Verb: "get", Path: "/"}); text != `User "" cannot get path "/"` {
-		t.Errorf("message without a user: got %q", text)
+		t.Errorf("message without a user: got %q, want an empty user name", text)
 	}
 }
 
 // fixedAuthorizer is an authorizer with a fixed decision.
 type fixedAuthorizer struct {
-	decision authz.Decision
-	err      error
-	requests *[]string
-	only     string // resource name that the decision is for
+	decision    authz.Decision
+	err         error
+	requests    *[]string
+	onlyForName string // resource name that the decision is for
 }
 
 func (s fixedAuthorizer) Authorize(_ context.Context, attrs *authz.Attributes) (authz.Decision, string, error) {
@@ -63,29 +63,30 @@ func (s fixedAuthorizer) Authorize(_ context.Context, attrs *authz.Attributes) (
 		*s.requests = append(*s.requests,
 			strings.Join([]string{attrs.User.Name, attrs.Verb, attrs.Group, attrs.ResourceName, attrs.Name}, " "))
 	}
-	if s.only != "" && attrs.Name != s.only {
+	if s.onlyForName != "" && attrs.Name != s.onlyForName {
 		return authz.NoOpinion, "", nil
 	}
 	return s.decision, "", s.err
 }
 
-// lists is a fixed authorizer that also lists rules.
-type lists struct{ fixedAuthorizer }
+// rulesAuthorizer is a fixed authorizer that also lists rules.
+type rulesAuthorizer struct{ fixedAuthorizer }
 
-func (lists) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
+func (rulesAuthorizer) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
 	return authorizer.Rules{Incomplete: true}, nil
 }
 
-// TestSignerPermissionMayCoverDomain checks that a permission on a signer, or on all signers of its domain, suffices.
+// TestSignerPermissionMayCoverDomain checks that a permission on the signer suffices, and also one on
+// all signers of its domain.
 func TestSignerPermissionMayCoverDomain(t *testing.T) {
 	broken := errors.New("broken")
-	for what, test := range map[string]struct {
+	for name, test := range map[string]struct {
 		fixed fixedAuthorizer
 		may   bool
 	}{
-		"by its name":           {fixed: fixedAuthorizer{decision: authz.Allow, only: "example.com/a"}, may: true},
-		"all of its domain":     {fixed: fixedAuthorizer{decision: authz.Allow, only: "example.com/*"}, may: true},
-		"another":               {fixed: fixedAuthorizer{decision: authz.Allow, only: "example.com/b"}, may: false},
+		"by its name":           {fixed: fixedAuthorizer{decision: authz.Allow, onlyForName: "example.com/a"}, may: true},
+		"all of its domain":     {fixed: fixedAuthorizer{decision: authz.Allow, onlyForName: "example.com/*"}, may: true},
+		"another":               {fixed: fixedAuthorizer{decision: authz.Allow, onlyForName: "example.com/b"}, may: false},
 		"no opinion":            {fixed: fixedAuthorizer{decision: authz.NoOpinion}, may: false},
 		"denied":                {fixed: fixedAuthorizer{decision: authz.Deny}, may: false},
 		"allowed with an error": {fixed: fixedAuthorizer{decision: authz.Allow, err: broken}, may: false},
@@ -94,10 +95,10 @@ func TestSignerPermissionMayCoverDomain(t *testing.T) {
 		var requests []string
 		test.fixed.requests = &requests
 		if may := authz.MayOnSigner(t.Context(), test.fixed, &request.User{Name: "u"}, "sign", "example.com/a"); may != test.may {
-			t.Errorf("%s: got %v, want %v", what, may, test.may)
+			t.Errorf("%s: got %v, want %v", name, may, test.may)
 		}
 		if requests[0] != "u sign certificates.k8s.io signers example.com/a" {
-			t.Errorf("%s: got requests %q, want \"u sign certificates.k8s.io signers example.com/a\"", what, requests)
+			t.Errorf("%s: got requests %q, want \"u sign certificates.k8s.io signers example.com/a\"", name, requests)
 		}
 	}
 }
@@ -107,7 +108,7 @@ func TestDecisionsAreCounted(t *testing.T) {
 	broken := errors.New("broken")
 	reg := prometheus.NewPedanticRegistry()
 	metrics := authz.NewMetrics(reg)
-	for _, s := range []fixedAuthorizer{
+	for _, inner := range []fixedAuthorizer{
 		{decision: authz.Allow},
 		{decision: authz.Deny},
 		{decision: authz.Deny},
@@ -115,9 +116,9 @@ func TestDecisionsAreCounted(t *testing.T) {
 		{},
 		{err: broken},
 	} {
-		for _, z := range []authz.Authorizer{metrics.Requests(s), metrics.Decisions("RBAC", "rbac", s)} {
-			if d, _, err := z.Authorize(t.Context(), &authz.Attributes{}); d != s.decision || !errors.Is(err, s.err) {
-				t.Errorf("Authorize with inner authorizer %+v = %v, %v; want %v, %v", s, d, err, s.decision, s.err)
+		for _, counted := range []authz.Authorizer{metrics.Requests(inner), metrics.Decisions("RBAC", "rbac", inner)} {
+			if d, _, err := counted.Authorize(t.Context(), &authz.Attributes{}); d != inner.decision || !errors.Is(err, inner.err) {
+				t.Errorf("Authorize with inner authorizer %+v = %v, %v; want %v, %v", inner, d, err, inner.decision, inner.err)
 			}
 		}
 	}
@@ -141,7 +142,7 @@ func TestDecisionsAreCounted(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got counters %v, want %v", got, want)
 	}
-	if r, ok := metrics.Decisions("RBAC", "lists", lists{}).(authorizer.RuleResolver); !ok {
+	if r, ok := metrics.Decisions("RBAC", "lists", rulesAuthorizer{}).(authorizer.RuleResolver); !ok {
 		t.Error("Decisions of an authorizer with rules: got no RuleResolver, want one")
 	} else if rules, err := r.RulesFor(t.Context(), nil, ""); err != nil || !rules.Incomplete {
 		t.Errorf("RulesFor = %+v, %v; want incomplete rules and no error", rules, err)

@@ -73,7 +73,7 @@ func (s *subscription) apply(_ context.Context, events []watchcache.Event, _ int
 // markLost logs that changes were missed, so that the state is read again.
 func (s *subscription) markLost(err error) {
 	if errors.As(err, new(*watchcache.ExpiredError)) {
-		s.policy.cfg.Logger.Info("reloading the policy", "resource", s.name, "reason", err)
+		s.policy.config.Logger.Info("reloading the policy", "resource", s.name, "reason", err)
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *subscription) changeOf(ev watchcache.Event) objectChange {
 func (s *subscription) decode(e *objects.Entry) metav1.Object {
 	obj, err := s.source.Decode(e)
 	if err != nil {
-		s.policy.cfg.Logger.Error("an object of the policy cannot be read and grants nothing", "key", e.Key(), "error", err)
+		s.policy.config.Logger.Error("an object of the policy cannot be read and grants nothing", "key", e.Key(), "error", err)
 		return nil
 	}
 	return obj

@@ -32,14 +32,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type source struct {
 	mu       sync.Mutex
 	revision int64
-	state    map[string]storage.KeyValue
+	stored   map[string]storage.KeyValue
 	events   []storage.Event
 	wake     chan struct{}
 	lost     bool // the stream reports a compaction
 }
 
 func newSource() *source {
-	return &source{revision: 1, state: map[string]storage.KeyValue{}, wake: make(chan struct{})}
+	return &source{revision: 1, stored: map[string]storage.KeyValue{}, wake: make(chan struct{})}
 }
 
 // putObject stores an object, or deletes it if obj is nil.
@@ -48,9 +48,9 @@ func (s *source) putObject(key string, obj any) int64 {
 	defer s.mu.Unlock()
 	s.revision++
 	event := storage.Event{Key: "/registry/" + key, Revision: s.revision, Type: storage.Deleted}
-	_, exists := s.state[event.Key]
+	_, exists := s.stored[event.Key]
 	if obj == nil {
-		delete(s.state, event.Key)
+		delete(s.stored, event.Key)
 	} else {
 		var err error
 		if event.Value, err = json.Marshal(obj); err != nil {
@@ -60,7 +60,7 @@ func (s *source) putObject(key string, obj any) int64 {
 		if exists {
 			event.Type = storage.Updated
 		}
-		s.state[event.Key] = storage.KeyValue{Key: event.Key, Value: event.Value, ModRevision: s.revision, CreateRevision: s.revision}
+		s.stored[event.Key] = storage.KeyValue{Key: event.Key, Value: event.Value, ModRevision: s.revision, CreateRevision: s.revision}
 	}
 	s.events = append(s.events, event)
 	close(s.wake)
@@ -72,14 +72,14 @@ func (s *source) putObject(key string, obj any) int64 {
 func (s *source) restore(revision int64, state map[string]storage.KeyValue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.revision, s.state, s.events = revision, state, nil
+	s.revision, s.stored, s.events = revision, state, nil
 }
 
-// save returns the arguments of restore.
-func (s *source) save() (int64, map[string]storage.KeyValue) {
+// savedState returns the arguments of restore.
+func (s *source) savedState() (int64, map[string]storage.KeyValue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.revision, maps.Clone(s.state)
+	return s.revision, maps.Clone(s.stored)
 }
 
 // loseStream restarts the stream.
@@ -106,7 +106,7 @@ func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (s
 	defer s.mu.Unlock()
 	s.lost = false
 	var all []storage.KeyValue
-	for _, kv := range s.state {
+	for _, kv := range s.stored {
 		all = append(all, kv)
 	}
 	return storage.Position{Revision: s.revision}, page(all)
@@ -155,25 +155,25 @@ type fixture struct {
 
 func newFixture(t *testing.T, prepare func(*source)) *fixture {
 	t.Helper()
-	f := newStoppedFixture(t, prepare)
+	started := newStoppedFixture(t, prepare)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = f.cache.Run(ctx) })
+	wg.Go(func() { _ = started.cache.Run(ctx) })
 	wg.Go(func() {
-		if err := f.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		if err := started.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("policy: %v, want none or %v", err, context.Canceled)
 		}
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	return f
+	return started
 }
 
 // newStoppedFixture is newFixture without running goroutines.
 func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 	t.Helper()
-	f := &fixture{source: newSource()}
+	created := &fixture{source: newSource()}
 	if prepare != nil {
-		prepare(f.source)
+		prepare(created.source)
 	}
 	names := []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods"}
 	var resources []watchcache.ResourceConfig
@@ -192,12 +192,12 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 				},
 			})
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
+	cache, err := watchcache.New(watchcache.Config{Source: created.source, CurrentRevision: created.source, Resources: resources})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.cache = cache
-	of := func(name string, object func() metav1.Object) authz.Source {
+	created.cache = cache
+	sourceOf := func(name string, object func() metav1.Object) authz.Source {
 		return authz.Source{
 			Store: cache.Store(name),
 			Decode: func(e *objects.Entry) (metav1.Object, error) {
@@ -208,23 +208,23 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 			},
 		}
 	}
-	f.LocalPolicy = authz.NewPolicy(authz.PolicyConfig{
+	created.LocalPolicy = authz.NewPolicy(authz.PolicyConfig{
 		Cache:  cache,
 		Logger: slog.New(slog.DiscardHandler),
 		Rules: map[string]authz.Source{
-			rbac.KindRole:               of("roles", func() metav1.Object { return &rbacv1.Role{} }),
-			rbac.KindClusterRole:        of("clusterroles", func() metav1.Object { return &rbacv1.ClusterRole{} }),
-			rbac.KindRoleBinding:        of("rolebindings", func() metav1.Object { return &rbacv1.RoleBinding{} }),
-			rbac.KindClusterRoleBinding: of("clusterrolebindings", func() metav1.Object { return &rbacv1.ClusterRoleBinding{} }),
+			rbac.KindRole:               sourceOf("roles", func() metav1.Object { return &rbacv1.Role{} }),
+			rbac.KindClusterRole:        sourceOf("clusterroles", func() metav1.Object { return &rbacv1.ClusterRole{} }),
+			rbac.KindRoleBinding:        sourceOf("rolebindings", func() metav1.Object { return &rbacv1.RoleBinding{} }),
+			rbac.KindClusterRoleBinding: sourceOf("clusterrolebindings", func() metav1.Object { return &rbacv1.ClusterRoleBinding{} }),
 		},
-		Nodes: map[node.Kind]authz.Source{node.Pod: of("pods", func() metav1.Object { return &corev1.Pod{} })},
+		Nodes: map[node.Kind]authz.Source{node.Pod: sourceOf("pods", func() metav1.Object { return &corev1.Pod{} })},
 	})
-	f.OnChange(func(c rbac.Change) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.positions = append(f.positions, c.Position)
+	created.OnChange(func(c rbac.Change) {
+		created.mu.Lock()
+		defer created.mu.Unlock()
+		created.positions = append(created.positions, c.Position)
 	})
-	return f
+	return created
 }
 
 // lastNotified returns the newest position that listeners were notified of.

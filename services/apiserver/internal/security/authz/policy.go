@@ -39,7 +39,7 @@ type LocalPolicy struct {
 	Engine *rbac.Engine
 	Graph  *node.Graph
 
-	cfg           PolicyConfig
+	config        PolicyConfig
 	subscriptions []*subscription
 
 	// updates orders updates of the engine together with the calls of listeners, so that listeners
@@ -53,7 +53,7 @@ type LocalPolicy struct {
 
 // NewPolicy returns a policy, which is empty before Run.
 func NewPolicy(c PolicyConfig) *LocalPolicy {
-	p := &LocalPolicy{Engine: rbac.New(), Graph: node.NewGraph(), cfg: c}
+	p := &LocalPolicy{Engine: rbac.New(), Graph: node.NewGraph(), config: c}
 	for kind, s := range c.Rules {
 		p.subscriptions = append(p.subscriptions, p.newSubscription(kind, s, &ruleSink{policy: p, kind: kind}))
 	}
@@ -116,7 +116,7 @@ func (p *LocalPolicy) Check(*http.Request) error {
 
 // WaitFor blocks until the policy includes all changes up to a revision.
 func (p *LocalPolicy) WaitFor(ctx context.Context, revision int64) error {
-	if err := p.cfg.Cache.WaitFor(ctx, revision); err != nil {
+	if err := p.config.Cache.WaitFor(ctx, revision); err != nil {
 		return err
 	}
 	for _, f := range p.subscriptions {
@@ -129,7 +129,7 @@ func (p *LocalPolicy) WaitFor(ctx context.Context, revision int64) error {
 
 // MostRecent blocks until the policy includes all changes that were acknowledged before the call.
 func (p *LocalPolicy) MostRecent(ctx context.Context) error {
-	revision, err := p.cfg.Cache.MostRecent(ctx)
+	revision, err := p.config.Cache.MostRecent(ctx)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func TestPolicyFollowsTheCache(t *testing.T) {
 	fixture.source.putObject("clusterroles/reader", podReader("reader", "get", "list"))
 	fixture.catchUp(t)
 	if !fixture.isAllowed(t, "alice", "list") {
-		t.Error("a change of a role has no effect")
+		t.Error("list after the role allows it: got denied, want allowed")
 	}
 	at := fixture.source.putObject("rolebindings/a/b", nil)
 	fixture.source.putObject("pods/a/p", nil)
@@ -127,8 +127,8 @@ func TestLostStreamReloadsThePolicy(t *testing.T) {
 	})
 	fixture.catchUp(t)
 	fixture.source.mu.Lock() // without an event
-	delete(fixture.source.state, "/registry/rolebindings/a/b")
-	delete(fixture.source.state, "/registry/pods/a/p")
+	delete(fixture.source.stored, "/registry/rolebindings/a/b")
+	delete(fixture.source.stored, "/registry/pods/a/p")
 	fixture.source.revision++
 	lost := fixture.source.revision
 	fixture.source.mu.Unlock()
@@ -146,7 +146,7 @@ func TestLostStreamReloadsThePolicy(t *testing.T) {
 	fixture.source.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
 	fixture.catchUp(t)
 	if !fixture.isAllowed(t, "alice", "get") {
-		t.Error("later changes have no effect")
+		t.Error("get after a later binding: got denied, want allowed")
 	}
 }
 
@@ -160,10 +160,10 @@ func TestCorruptObjectsGrantNothing(t *testing.T) {
 	f.source.putObject("clusterroles/reader", "no object")
 	f.catchUp(t)
 	if f.isAllowed(t, "alice", "get") {
-		t.Error("a corrupt object still grants permissions")
+		t.Error("get by a corrupt role: got allowed, want denied")
 	}
 	if _, err := f.Engine.Snapshot().RulesOf(rbacv1.RoleRef{Kind: rbac.KindClusterRole, Name: "reader"}, ""); err == nil {
-		t.Error("a deleted object still grants permissions")
+		t.Error("get by a deleted role: got allowed, want denied")
 	}
 }
 
@@ -198,15 +198,15 @@ func TestPolicyIsNotSyncedBeforeLoad(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if fixture.WaitFor(ctx, 1) == nil || fixture.MostRecent(ctx) == nil {
-		t.Error("the wait returned before the first load")
+		t.Error("WaitFor and MostRecent before the first load: got nil, want an error")
 	}
 	if err := fixture.Run(ctx); err != nil || fixture.Synced() {
 		t.Errorf("canceled before the first load: got %v, synced %t; want no error, not synced", err, fixture.Synced())
 	}
 }
 
-// TestWatchCacheStops checks that the policy reports the end of the watch cache.
-func TestWatchCacheStops(t *testing.T) {
+// TestPolicyEndsWhenWatchCacheStops checks that the policy reports the end of the watch cache.
+func TestPolicyEndsWhenWatchCacheStops(t *testing.T) {
 	fixture := newStoppedFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -233,7 +233,7 @@ func TestPolicyFollowsRestoredStore(t *testing.T) {
 		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: objectMeta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
 	fixture.catchUp(t)
-	revision, state := fixture.source.save()
+	revision, state := fixture.source.savedState()
 	for range 20 {
 		fixture.source.putObject("rolebindings/a/c", roleBinding("a", "c", "reader", "mallory"))
 	}
@@ -262,6 +262,6 @@ func TestPolicyFollowsRestoredStore(t *testing.T) {
 	fixture.source.putObject("rolebindings/a/b", nil)
 	fixture.catchUp(t)
 	if fixture.isAllowed(t, "alice", "get") {
-		t.Error("a change after the restore has no effect")
+		t.Error("get after the binding was deleted: got allowed, want denied")
 	}
 }

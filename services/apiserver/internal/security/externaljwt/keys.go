@@ -136,16 +136,16 @@ func (s *Signer) requestKeys(ctx context.Context) (*keySet, error) {
 }
 
 // decodeKey decodes a key of the signer.
-func decodeKey(k *pb.Key) (satoken.PublicKey, error) {
+func decodeKey(signerKey *pb.Key) (satoken.PublicKey, error) {
 	switch {
-	case k == nil:
+	case signerKey == nil:
 		return satoken.PublicKey{}, errors.New("found nil public key")
-	case k.GetKeyId() == "", len(k.GetKeyId()) > maxKeyID:
-		return satoken.PublicKey{}, fmt.Errorf("found invalid public key id %q", k.GetKeyId())
-	case len(k.GetKey()) == 0:
+	case signerKey.GetKeyId() == "", len(signerKey.GetKeyId()) > maxKeyID:
+		return satoken.PublicKey{}, fmt.Errorf("found invalid public key id %q", signerKey.GetKeyId())
+	case len(signerKey.GetKey()) == 0:
 		return satoken.PublicKey{}, errors.New("found empty public key")
 	}
-	key, err := x509.ParsePKIXPublicKey(k.GetKey())
+	key, err := x509.ParsePKIXPublicKey(signerKey.GetKey())
 	if err != nil {
 		return satoken.PublicKey{}, fmt.Errorf("while parsing external public keys: %w", err)
 	}
@@ -153,6 +153,6 @@ func decodeKey(k *pb.Key) (satoken.PublicKey, error) {
 	if err != nil {
 		return satoken.PublicKey{}, fmt.Errorf("while parsing external public keys: %w", err)
 	}
-	public.ID, public.Undiscoverable = k.GetKeyId(), k.GetExcludeFromOidcDiscovery()
+	public.ID, public.Undiscoverable = signerKey.GetKeyId(), signerKey.GetExcludeFromOidcDiscovery()
 	return public, nil
 }

@@ -11,7 +11,7 @@ const smoothing = 0.977
 
 // demandStats describes the demand of a level in the last window, in seats. smoothed follows a rising
 // demand immediately, and a falling one slowly.
-type demandStats struct{ average, deviation, max, smoothed float64 }
+type demandStats struct{ average, deviation, maximum, smoothed float64 }
 
 // timeIntegral integrates a value, and its square, over a window of time.
 type timeIntegral struct {
@@ -20,7 +20,7 @@ type timeIntegral struct {
 	value          float64   // since lastChange
 	integral       float64   // of the value, in value-seconds
 	squareIntegral float64   // of the squared value
-	max            float64
+	maximum        float64
 }
 
 // startWindow starts the first window.
@@ -37,7 +37,7 @@ func (i *timeIntegral) setValue(now time.Time, value float64) {
 		i.squareIntegral += elapsed * i.value * i.value
 		i.lastChange = now
 	}
-	i.value, i.max = value, max(i.max, value)
+	i.value, i.maximum = value, max(i.maximum, value)
 }
 
 // finishWindow returns statistics of the current window and starts a new one.
@@ -47,14 +47,14 @@ func (i *timeIntegral) finishWindow(now time.Time) (average, deviation, maximum 
 		average = i.integral / elapsed
 		deviation = math.Sqrt(max(i.squareIntegral/elapsed-average*average, 0))
 	}
-	maximum = i.max
-	*i = timeIntegral{windowStart: now, lastChange: now, value: i.value, max: i.value}
+	maximum = i.maximum
+	*i = timeIntegral{windowStart: now, lastChange: now, value: i.value, maximum: i.value}
 	return average, deviation, maximum
 }
 
 // update finishes the current window of a demand and sets its statistics.
 func (s *demandStats) update(demand *timeIntegral, now time.Time) {
-	s.average, s.deviation, s.max = demand.finishWindow(now)
+	s.average, s.deviation, s.maximum = demand.finishWindow(now)
 	envelope := s.average + s.deviation
 	s.smoothed = max(envelope, smoothing*s.smoothed+(1-smoothing)*envelope)
 }
@@ -79,27 +79,27 @@ func (c *Controller) Adjust() {
 	available := 0
 	var limited []*level
 	var claims []seatClaim
-	for name, l := range c.levels {
-		l.mu.Lock()
-		l.stats.update(&l.demand, now)
-		available += l.nominal
-		retained := max(l.lower, min(l.nominal, int(math.Ceil(l.stats.max))))
-		removable := l.quiescing && l.isIdle()
+	for name, adjusted := range c.levels {
+		adjusted.mu.Lock()
+		adjusted.stats.update(&adjusted.demand, now)
+		available += adjusted.nominal
+		retained := max(adjusted.lower, min(adjusted.nominal, int(math.Ceil(adjusted.stats.maximum))))
+		removable := adjusted.quiescing && adjusted.isIdle()
 		switch {
 		case removable: // removed below, without mu
-		case l.spec.kind == kindExempt:
-			l.limit = retained
+		case adjusted.spec.kind == kindExempt:
+			adjusted.limit = retained
 			available -= retained
-			l.metrics.recordAdjustment(l, float64(retained))
+			adjusted.metrics.recordAdjustment(adjusted, float64(retained))
 		default:
-			limited = append(limited, l)
+			limited = append(limited, adjusted)
 			claims = append(claims, seatClaim{
 				lower:  float64(retained),
-				upper:  float64(l.upper),
-				target: max(float64(retained), l.stats.smoothed, minTarget),
+				upper:  float64(adjusted.upper),
+				target: max(float64(retained), adjusted.stats.smoothed, minTarget),
 			})
 		}
-		l.mu.Unlock()
+		adjusted.mu.Unlock()
 		if removable {
 			c.removeLevel(name)
 		}
@@ -110,14 +110,14 @@ func (c *Controller) Adjust() {
 	c.Metrics.fairFraction.Set(fraction)
 
 	// 3. Apply the limits.
-	for i, l := range limited {
-		l.mu.Lock()
-		l.advanceVirtualTime(now)
-		l.limit = int(math.Round(limits[i]))
-		l.resizeQueues()
-		l.metrics.recordAdjustment(l, claims[i].target)
-		l.admitWaiting(now)
-		l.mu.Unlock()
+	for i, adjusted := range limited {
+		adjusted.mu.Lock()
+		adjusted.advanceVirtualTime(now)
+		adjusted.limit = int(math.Round(limits[i]))
+		adjusted.resizeQueues()
+		adjusted.metrics.recordAdjustment(adjusted, claims[i].target)
+		adjusted.admitWaiting(now)
+		adjusted.mu.Unlock()
 	}
 }
 

@@ -19,7 +19,7 @@ func TestLevelHasDefaultSharesAndNoQueues(t *testing.T) {
 	empty.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{}
 	empty.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeQueue // without queues
 	fixture := newFixture(t, 90, bare, empty, few)                               // catch-all has 5
-	brief, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for level, want := range map[string]struct{ nominal, upper int }{
 		"bare":  {nominal: 30, upper: 120},
@@ -36,7 +36,7 @@ func TestLevelHasDefaultSharesAndNoQueues(t *testing.T) {
 			}
 			defer fixture.Release(request)
 		}
-		if _, _, err := fixture.Acquire(brief, newUser("a", level), list, oneSeat); rejectionReason(err) != "concurrency-limit" {
+		if _, _, err := fixture.Acquire(ctx, newUser("a", level), list, oneSeat); rejectionReason(err) != "concurrency-limit" {
 			t.Errorf("beyond the limit of %s: got %v, want concurrency-limit", level, err)
 		}
 	}

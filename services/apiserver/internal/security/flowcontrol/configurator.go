@@ -45,12 +45,12 @@ func NewConfigurator(levels, schemas lister.CachedResource, references SchemaSta
 	configurator.levelObjects = configObjects[*flowcontrolv1.PriorityLevelConfiguration]{
 		resource: levels,
 		applied:  map[string]bool{},
-		put: func(l *flowcontrolv1.PriorityLevelConfiguration) {
+		add: func(l *flowcontrolv1.PriorityLevelConfiguration) {
 			configurator.onChange(l.Name)
 			configurator.compiler.PutLevel(l)
 			configurator.references.SetLevel(l.Name, true)
 		},
-		drop: func(name string) {
+		remove: func(name string) {
 			configurator.compiler.DropLevel(name)
 			configurator.references.SetLevel(name, false)
 		},
@@ -67,12 +67,12 @@ func NewConfigurator(levels, schemas lister.CachedResource, references SchemaSta
 	configurator.schemaObjects = configObjects[*flowcontrolv1.FlowSchema]{
 		resource: schemas,
 		applied:  map[string]bool{},
-		put: func(s *flowcontrolv1.FlowSchema) {
+		add: func(s *flowcontrolv1.FlowSchema) {
 			configurator.onChange(s.Name)
 			configurator.compiler.PutSchema(s)
 			configurator.references.PutSchema(s)
 		},
-		drop: func(name string) {
+		remove: func(name string) {
 			configurator.compiler.DropSchema(name)
 			configurator.references.DropSchema(name)
 		},
@@ -125,13 +125,13 @@ func (c *Configurator) WaitForRevision(ctx context.Context, revision int64) {
 // configWaitTimeout bounds the wait of WaitForRevision.
 const configWaitTimeout = 2 * time.Second
 
-// configObjects applies the changes of the cached objects of a kind with put and drop. An object
+// configObjects applies the changes of the cached objects of a kind with add and remove. An object
 // that cannot be decoded keeps its previous state.
 type configObjects[T registry.Object] struct {
 	resource lister.CachedResource
-	applied  map[string]bool // names that put was called with
-	put      func(T)
-	drop     func(name string)
+	applied  map[string]bool // names that add was called with
+	add      func(T)
+	remove   func(name string)
 }
 
 // replaceAll replaces all objects.
@@ -163,7 +163,7 @@ func (o *configObjects[T]) applyEvents(changes []watchcache.Event) {
 func (o *configObjects[T]) removeObject(name string) {
 	if o.applied[name] {
 		delete(o.applied, name)
-		o.drop(name)
+		o.remove(name)
 	}
 }
 
@@ -175,6 +175,6 @@ func (o *configObjects[T]) putObject(e *objects.Entry) {
 	}
 	if t, ok := obj.(T); ok {
 		o.applied[e.Name()] = true
-		o.put(t)
+		o.add(t)
 	}
 }

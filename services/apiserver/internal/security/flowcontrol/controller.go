@@ -171,7 +171,7 @@ type Request struct {
 	work           float64
 	arrived        time.Time
 	started        time.Time     // zero while the request waits
-	ran            time.Duration // total time with seats, without the current period
+	ranFor         time.Duration // total time with seats, without the current period
 	suspended      bool
 	queue          int
 	virtualArrival float64
@@ -213,13 +213,13 @@ func (c *Controller) Acquire(
 	width func(maxWidth int) Width,
 ) (*Request, Class, error) {
 	req := &Request{user: user, info: info, watch: info.Verb == "watch", mutating: info.IsWrite(), queue: noQueue}
-	l := c.classify(ctx, req)
-	class := Class{SchemaUID: req.schema.uid, Level: l.name}
-	l.mu.Lock()
-	class.LevelUID = l.spec.uid
-	kind := l.spec.kind
-	maxWidth := max(1, min(maxRequestSeats, int(float64(l.nominal)*maxSeatsFraction)))
-	l.mu.Unlock()
+	assigned := c.classify(ctx, req)
+	class := Class{SchemaUID: req.schema.uid, Level: assigned.name}
+	assigned.mu.Lock()
+	class.LevelUID = assigned.spec.uid
+	kind := assigned.spec.kind
+	maxWidth := max(1, min(maxRequestSeats, int(float64(assigned.nominal)*maxSeatsFraction)))
+	assigned.mu.Unlock()
 	req.width = (Width{Seats: 1})
 	if kind != kindExempt && width != nil {
 		req.width = width(maxWidth)
@@ -227,7 +227,7 @@ func (c *Controller) Acquire(
 	req.work = req.width.estimatedWork()
 	req.arrived = c.Now()
 	req.schema.widths.Observe(float64(req.width.maxSeats()))
-	if reason := l.admit(req, req.arrived, func() uint64 { return c.flowHash(req) }); reason != "" {
+	if reason := assigned.admit(req, req.arrived, func() uint64 { return c.flowHash(req) }); reason != "" {
 		return nil, class, c.newRejection(req, reason)
 	}
 	if req.admitted == nil {
@@ -356,7 +356,7 @@ func (c *Controller) Release(r *Request) {
 	if !r.suspended {
 		c.stopRunning(r)
 	}
-	r.schema.recordEnd(r, r.ran)
+	r.schema.recordEnd(r, r.ranFor)
 }
 
 // Run adjusts the levels' limits every Period until ctx ends.

@@ -23,7 +23,7 @@ func writeTable(w io.Writer, lines [][]string) error {
 }
 
 // eachLevel calls fn for all levels in the order of their names. It holds the lock of the level.
-func (c *Controller) eachLevel(fn func(*level)) {
+func (c *Controller) eachLevel(visit func(*level)) {
 	if s := c.state.Load(); !s.loaded && c.LoadConfig != nil {
 		c.LoadConfig(context.Background())
 	}
@@ -37,7 +37,7 @@ func (c *Controller) eachLevel(fn func(*level)) {
 	for _, name := range names {
 		l := c.levels[name]
 		l.mu.Lock()
-		fn(l)
+		visit(l)
 		l.mu.Unlock()
 	}
 }
@@ -90,9 +90,9 @@ func (c *Controller) DumpRequests(writer io.Writer, details bool) error {
 		header = append(header, "UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
 	}
 	lines := [][]string{header}
-	c.eachLevel(func(l *level) {
+	c.eachLevel(func(dumped *level) {
 		var all []*Request
-		for r := l.listHead; r != nil; r = r.next {
+		for r := dumped.listHead; r != nil; r = r.next {
 			all = append(all, r)
 		}
 		slices.SortStableFunc(all, func(a, b *Request) int {
@@ -101,9 +101,9 @@ func (c *Controller) DumpRequests(writer io.Writer, details bool) error {
 		for _, r := range all {
 			position := noQueue
 			if r.queue != noQueue && r.started.IsZero() {
-				position = slices.Index(l.queues[r.queue].waiting, r)
+				position = slices.Index(dumped.queues[r.queue].waiting, r)
 			}
-			line := formatValues(l.name, r.schema.name, r.queue,
+			line := formatValues(dumped.name, r.schema.name, r.queue,
 				position, r.flow, formatTime(r.arrived), r.width.Seats, r.width.Final, r.width.AdditionalLatency, formatTime(r.started))
 			if details {
 				line = append(line,

@@ -121,25 +121,25 @@ func newQueuingLevel(name string, shares int32, q queuing) *flowcontrolv1.Priori
 // has 5 shares, so a level with 95 shares has 95 of 100 seats.
 type fixture struct {
 	*flowcontrol.Controller
-	t     testing.TB
-	clock *clock
-	reg   *prometheus.Registry
+	t        testing.TB
+	clock    *clock
+	registry *prometheus.Registry
 }
 
 func newFixture(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelConfiguration) *fixture {
-	f := &fixture{t: t, clock: newClock(), reg: prometheus.NewRegistry()}
+	created := &fixture{t: t, clock: newClock(), registry: prometheus.NewRegistry()}
 	schemas := make([]*flowcontrolv1.FlowSchema, 0, len(levels))
 	for i, l := range levels {
 		schemas = append(schemas, newSchema("s-"+l.Name, l.Name, int32(100+i), newGroup("g-"+l.Name)))
 	}
-	f.Controller = flowcontrol.New(flowcontrol.Options{
+	created.Controller = flowcontrol.New(flowcontrol.Options{
 		Seats:   seats,
 		MaxWait: time.Hour,
-		Metrics: flowcontrol.NewMetrics(f.reg, seats, seats, f.clock.Now),
-		Now:     f.clock.Now,
+		Metrics: flowcontrol.NewMetrics(created.registry, seats, seats, created.clock.Now),
+		Now:     created.clock.Now,
 	})
-	f.SetConfig(flowcontrol.Compile(schemas, levels))
-	return f
+	created.SetConfig(flowcontrol.Compile(schemas, levels))
+	return created
 }
 
 var list = &requestinfo.Info{Path: "/api/v1/pods", Verb: "list", IsResource: true, Version: "v1", Resource: "pods"}
@@ -167,16 +167,16 @@ func (f *fixture) acquire(name, level string) (*flowcontrol.Request, error) {
 }
 
 func rejectionReason(err error) string {
-	var no *flowcontrol.Rejection
-	if errors.As(err, &no) {
-		return no.Reason
+	var rejection *flowcontrol.Rejection
+	if errors.As(err, &rejection) {
+		return rejection.Reason
 	}
 	return fmt.Sprint(err)
 }
 
-// TestRejectingLevel checks that a level without queues rejects requests beyond its seats, and that
+// TestLevelWithoutQueuesRejectsBeyondItsSeats checks that a level without queues rejects requests beyond its seats, and that
 // other levels do not notice.
-func TestRejectingLevel(t *testing.T) {
+func TestLevelWithoutQueuesRejectsBeyondItsSeats(t *testing.T) {
 	fixture := newFixture(t, 100, newRejectingLevel("l", 5)) // half of 100
 	var held []*flowcontrol.Request
 	for range 50 {
@@ -190,20 +190,20 @@ func TestRejectingLevel(t *testing.T) {
 		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
 	if _, _, err := fixture.Acquire(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat); err != nil {
-		t.Errorf("administrator: %v, want no error", err)
+		t.Errorf("administrator: got %v, want no error", err)
 	}
 	if q, _, err := fixture.Acquire(t.Context(), &request.User{
 		Name:   "x",
 		Groups: []string{"system:authenticated"},
 	}, list, oneSeat); err != nil {
-		t.Errorf("user of another level: %v, want no error", err)
+		t.Errorf("user of another level: got %v, want no error", err)
 	} else {
 		fixture.Release(q)
 	}
 	fixture.Release(held[0])
 	fixture.Release(held[0]) // counts once
 	if _, err := fixture.acquire("a", "l"); err != nil {
-		t.Errorf("after a request has ended: %v, want no error", err)
+		t.Errorf("after a request has ended: got %v, want no error", err)
 	}
 	if _, err := fixture.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit again: got %v, want concurrency-limit", err)
@@ -228,7 +228,7 @@ func TestLevelWithoutSharesServesOneAtATime(t *testing.T) {
 }
 
 // waitingRequests returns the number of waiting requests by the dump.
-func (f *fixture) waitingRequests() (n int) {
+func (f *fixture) waitingRequests() (waiting int) {
 	f.t.Helper()
 	var b strings.Builder
 	if err := f.DumpQueues(&b); err != nil {
@@ -238,10 +238,10 @@ func (f *fixture) waitingRequests() (n int) {
 		if cells := strings.Split(line, ","); len(cells) > 2 {
 			var pending int
 			_, _ = fmt.Sscan(cells[2], &pending)
-			n += pending
+			waiting += pending
 		}
 	}
-	return n
+	return waiting
 }
 
 func (f *fixture) awaitWaiting(n int) {
@@ -285,7 +285,7 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 		}
 		fixture.Release(held)
 		if err := <-answers; err != nil {
-			t.Errorf("waiting request: %v, want no error", err)
+			t.Errorf("waiting request: got %v, want no error", err)
 		}
 		brief, stop := context.WithTimeout(t.Context(), 40*time.Millisecond)
 		defer stop()
@@ -300,9 +300,9 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	})
 }
 
-// TestNoFlowStarves checks that a flow with one request is served soon although another flow floods
+// TestFlowWithOneRequestIsServedDuringFlood checks that a flow with one request is served soon although another flow floods
 // the level.
-func TestNoFlowStarves(t *testing.T) {
+func TestFlowWithOneRequestIsServedDuringFlood(t *testing.T) {
 	fixture := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 64, handSize: 8, queueLength: 50})) // one seat
 	held, err := fixture.acquire("flood", "l")
 	if err != nil {
@@ -432,8 +432,8 @@ func TestSeatsAreConserved(t *testing.T) {
 	})
 }
 
-// TestRetryAfterGrowsUnderLoad: Retry-After grows to its maximum under load and returns to 1 after
-// a pause.
+// TestRetryAfterGrowsUnderLoad checks that Retry-After grows to its maximum under load and returns to
+// 1 after a pause.
 func TestRetryAfterGrowsUnderLoad(t *testing.T) {
 	fixture := newFixture(t, 2, newRejectingLevel("l", 5))
 	if _, err := fixture.acquire("a", "l"); err != nil {
@@ -443,14 +443,14 @@ func TestRetryAfterGrowsUnderLoad(t *testing.T) {
 	for range 100 {
 		for range 50 {
 			_, err := fixture.acquire("a", "l")
-			var no *flowcontrol.Rejection
-			if !errors.As(err, &no) {
+			var rejection *flowcontrol.Rejection
+			if !errors.As(err, &rejection) {
 				t.Fatal(err)
 			}
-			if no.RetryAfter < last {
-				t.Fatalf("Retry-After fell from %d to %d seconds under load, want at least %v", last, no.RetryAfter, last)
+			if rejection.RetryAfter < last {
+				t.Fatalf("Retry-After fell from %d to %d seconds under load, want at least %v", last, rejection.RetryAfter, last)
 			}
-			last = no.RetryAfter
+			last = rejection.RetryAfter
 		}
 		fixture.clock.advance(time.Second)
 	}
@@ -460,8 +460,8 @@ func TestRetryAfterGrowsUnderLoad(t *testing.T) {
 	fixture.clock.advance(time.Hour)
 	if _, err := fixture.acquire("a", "l"); !strings.Contains(err.Error(), "concurrency-limit") {
 		t.Error(err)
-	} else if no := new(flowcontrol.Rejection); !errors.As(err, &no) || no.RetryAfter != 1 {
-		t.Errorf("after an hour: got %d seconds, want 1", no.RetryAfter)
+	} else if rejection := new(flowcontrol.Rejection); !errors.As(err, &rejection) || rejection.RetryAfter != 1 {
+		t.Errorf("after an hour: got %d seconds, want 1", rejection.RetryAfter)
 	}
 }
 

@@ -22,17 +22,17 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		compiler := flowcontrol.NewCompiler()
 		control := flowcontrol.New(flowcontrol.Options{Seats: 1000, Metrics: newMetrics()})
-		live, levels := map[string]*flowcontrolv1.FlowSchema{}, map[string]bool{"exempt": true, "catch-all": true}
+		schemas, levels := map[string]*flowcontrolv1.FlowSchema{}, map[string]bool{"exempt": true, "catch-all": true}
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
 			for range rapid.IntRange(0, 6).Draw(t, "changes") {
 				name := rapid.SampledFrom([]string{"a", "b", "c", "d", "exempt", "catch-all"}).Draw(t, "schema")
 				if rapid.IntRange(0, 3).Draw(t, "drop") == 0 {
-					delete(live, name)
+					delete(schemas, name)
 					compiler.DropSchema(name)
 					continue
 				}
-				live[name] = drawSchema(t, name)
-				compiler.PutSchema(live[name])
+				schemas[name] = drawSchema(t, name)
+				compiler.PutSchema(schemas[name])
 			}
 			level := rapid.SampledFrom([]string{"l", "m"}).Draw(t, "level")
 			levels[level] = rapid.Bool().Draw(t, "there")
@@ -49,7 +49,7 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 					t.Fatal(err)
 				}
 				control.Release(request)
-				if want := searchLinearly(live, levels, user, info); class.SchemaUID != want {
+				if want := searchLinearly(schemas, levels, user, info); class.SchemaUID != want {
 					t.Fatalf("%+v of %+v: got schema %q, want %q", info, user, class.SchemaUID, want)
 				}
 			}
@@ -60,32 +60,32 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 // searchLinearly returns the UID of the first matching schema by a linear search, as the API
 // documentation describes it.
 func searchLinearly(
-	live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, user *request.User, info *requestinfo.Info,
+	schemas map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, user *request.User, info *requestinfo.Info,
 ) string {
-	all := map[string]*flowcontrolv1.FlowSchema{
+	candidates := map[string]*flowcontrolv1.FlowSchema{
 		"exempt":    newSchema("exempt", "exempt", 1, newGroup("system:masters")),
 		"catch-all": newSchema("catch-all", "catch-all", 10000, newGroup("system:authenticated"), newGroup("system:unauthenticated")),
 	}
-	all["exempt"].UID, all["catch-all"].UID = "", ""
-	for name, s := range live {
-		all[name] = s
+	candidates["exempt"].UID, candidates["catch-all"].UID = "", ""
+	for name, schema := range schemas {
+		candidates[name] = schema
 	}
 	var first *flowcontrolv1.FlowSchema
-	for _, s := range all {
-		matches := slices.ContainsFunc(s.Spec.Rules, func(r flowcontrolv1.PolicyRulesWithSubjects) bool {
+	for _, schema := range candidates {
+		matches := slices.ContainsFunc(schema.Spec.Rules, func(r flowcontrolv1.PolicyRulesWithSubjects) bool {
 			return ruleMatches(&r, user, info)
 		})
-		if !levels[s.Spec.PriorityLevelConfiguration.Name] || !matches {
+		if !levels[schema.Spec.PriorityLevelConfiguration.Name] || !matches {
 			continue
 		}
 		if first == nil ||
-			s.Spec.MatchingPrecedence < first.Spec.MatchingPrecedence ||
-			s.Spec.MatchingPrecedence == first.Spec.MatchingPrecedence && s.Name < first.Name {
-			first = s
+			schema.Spec.MatchingPrecedence < first.Spec.MatchingPrecedence ||
+			schema.Spec.MatchingPrecedence == first.Spec.MatchingPrecedence && schema.Name < first.Name {
+			first = schema
 		}
 	}
 	if first == nil {
-		first = all["catch-all"]
+		first = candidates["catch-all"]
 		if !levels[first.Spec.PriorityLevelConfiguration.Name] {
 			return ""
 		}
@@ -94,7 +94,7 @@ func searchLinearly(
 }
 
 func ruleMatches(subjects *flowcontrolv1.PolicyRulesWithSubjects, user *request.User, info *requestinfo.Info) bool {
-	listed := func(list []string, s string) bool { return slices.Contains(list, "*") || slices.Contains(list, s) }
+	contains := func(list []string, s string) bool { return slices.Contains(list, "*") || slices.Contains(list, s) }
 	subject := slices.ContainsFunc(subjects.Subjects, func(s flowcontrolv1.Subject) bool {
 		switch s.Kind {
 		case flowcontrolv1.SubjectKindUser:
@@ -119,22 +119,22 @@ func ruleMatches(subjects *flowcontrolv1.PolicyRulesWithSubjects, user *request.
 		return slices.ContainsFunc(subjects.ResourceRules, func(p flowcontrolv1.ResourcePolicyRule) bool {
 			scope := p.ClusterScope
 			if info.Namespace != "" {
-				scope = listed(p.Namespaces, info.Namespace)
+				scope = contains(p.Namespaces, info.Namespace)
 			}
-			return scope && listed(p.Verbs, info.Verb) && listed(p.APIGroups, info.Group) && listed(p.Resources, resource)
+			return scope && contains(p.Verbs, info.Verb) && contains(p.APIGroups, info.Group) && contains(p.Resources, resource)
 		})
 	}
 	return slices.ContainsFunc(subjects.NonResourceRules, func(p flowcontrolv1.NonResourcePolicyRule) bool {
-		return listed(p.Verbs, info.Verb) && slices.ContainsFunc(p.NonResourceURLs, func(url string) bool {
+		return contains(p.Verbs, info.Verb) && slices.ContainsFunc(p.NonResourceURLs, func(url string) bool {
 			return url == info.Path || strings.HasSuffix(url, "*") && strings.HasPrefix(info.Path, url[:len(url)-1])
 		})
 	})
 }
 
 // drawList draws a short or long list with some of the names.
-func drawList(t *rapid.T, what string, names ...string) []string {
-	list := rapid.SliceOfN(rapid.SampledFrom(append(names, "*", "other")), 1, 4).Draw(t, what)
-	if rapid.Bool().Draw(t, "long "+what) {
+func drawList(t *rapid.T, name string, names ...string) []string {
+	list := rapid.SliceOfN(rapid.SampledFrom(append(names, "*", "other")), 1, 4).Draw(t, name)
+	if rapid.Bool().Draw(t, "long "+name) {
 		for i := range 10 {
 			list = append(list, fmt.Sprint("no-", i))
 		}

@@ -9,9 +9,9 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestSeatsAreLent checks that a busy level borrows seats of a quiet one, and that these seats
+// TestBusyLevelBorrowsSeatsOfQuietLevel checks that a busy level borrows seats of a quiet one, and that these seats
 // return when the demand ends.
-func TestSeatsAreLent(t *testing.T) {
+func TestBusyLevelBorrowsSeatsOfQuietLevel(t *testing.T) {
 	half := int32(50)
 	oneQueue := queuing{queues: 1, handSize: 1, queueLength: 200}
 	busy, quiet := newQueuingLevel("busy", 45, oneQueue), newQueuingLevel("quiet", 50, oneQueue)
@@ -19,7 +19,7 @@ func TestSeatsAreLent(t *testing.T) {
 	quiet.Spec.Limited.LendablePercent = &half
 	fixture := newFixture(t, 100, busy, quiet)
 	var running []*flowcontrol.Request
-	fillLevel := func(level string) (n int) {
+	fillLevel := func(level string) (filled int) {
 		for {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
@@ -34,32 +34,32 @@ func TestSeatsAreLent(t *testing.T) {
 			}
 			cancel()
 			if <-done != nil {
-				return n
+				return filled
 			}
 			running = append(running, request)
-			n++
+			filled++
 		}
 	}
-	if n := fillLevel("busy"); n != 45 {
-		t.Errorf("got %d seats at first, want 45", n)
+	if filled := fillLevel("busy"); filled != 45 {
+		t.Errorf("got %d seats at first, want 45", filled)
 	}
 	fixture.clock.advance(flowcontrol.Period)
 	fixture.Adjust()
 	// All 100 seats are divided as 45 to 25 to 5, the demand or the lower limit.
-	if n := fillLevel("busy"); n != 15 {
-		t.Errorf("got %d borrowed seats, want 15", n)
+	if filled := fillLevel("busy"); filled != 15 {
+		t.Errorf("got %d borrowed seats, want 15", filled)
 	}
 	for _, request := range running {
 		fixture.Release(request)
 	}
 	running = nil
-	if n := fillLevel("quiet"); n != 33 {
-		t.Errorf("quiet level: got %d seats at once, want 33", n)
+	if filled := fillLevel("quiet"); filled != 33 {
+		t.Errorf("quiet level: got %d seats at once, want 33", filled)
 	}
 	fixture.clock.advance(flowcontrol.Period)
 	fixture.Adjust() // the busy level has no demand now, so lent seats return
-	if n := fillLevel("quiet"); n < 5 {
-		t.Errorf("got %d seats back in the quiet level, want at least 5", n)
+	if filled := fillLevel("quiet"); filled < 5 {
+		t.Errorf("got %d seats back in the quiet level, want at least 5", filled)
 	}
 }
 

@@ -124,25 +124,25 @@ func (l *level) readmitSuspended(req *Request, now time.Time, hash func() uint64
 }
 
 // startUnqueued starts a request of a level without queues. The caller holds mu.
-func (l *level) startUnqueued(r *Request, now time.Time) {
-	r.queue = noQueue
-	l.addToList(r)
-	l.start(r, now)
+func (l *level) startUnqueued(req *Request, now time.Time) {
+	req.queue = noQueue
+	l.addToList(req)
+	l.start(req, now)
 	l.recordDemand(now)
 }
 
 // enqueueOrStart adds a request to the queue with an index, or starts it if it need not wait. The caller holds mu.
-func (l *level) enqueueOrStart(r *Request, queue int, now time.Time) {
-	l.addToList(r)
-	if l.waiting == 0 && l.mayRun(r) {
-		l.startThroughQueue(r, queue, now)
+func (l *level) enqueueOrStart(req *Request, queue int, now time.Time) {
+	l.addToList(req)
+	if l.waiting == 0 && l.mayRun(req) {
+		l.startThroughQueue(req, queue, now)
 	} else {
-		r.admitted = make(chan struct{})
-		l.enqueue(r, queue)
+		req.admitted = make(chan struct{})
+		l.enqueue(req, queue)
 		l.startWaiting(now)
 	}
-	if !r.suspended {
-		r.schema.lengths.Observe(float64(max(1, len(l.queues[queue].waiting))))
+	if !req.suspended {
+		req.schema.lengths.Observe(float64(max(1, len(l.queues[queue].waiting))))
 	}
 	l.recordDemand(now)
 }
@@ -155,22 +155,22 @@ func (l *level) countRejection(now time.Time, reason string) string {
 }
 
 // start marks a request as running. The caller holds mu.
-func (l *level) start(r *Request, now time.Time) {
-	r.started = now
+func (l *level) start(req *Request, now time.Time) {
+	req.started = now
 	l.running++
-	l.inUse += r.width.maxSeats()
+	l.inUse += req.width.maxSeats()
 	l.counts.dispatched++
 }
 
 // cancelWaiting removes a waiting request. It returns false if the request runs already.
-func (l *level) cancelWaiting(r *Request, now time.Time, reason string) bool {
+func (l *level) cancelWaiting(req *Request, now time.Time, reason string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.advanceVirtualTime(now)
-	if !r.started.IsZero() || !l.removeWaiting(r) {
+	if !req.started.IsZero() || !l.removeWaiting(req) {
 		return false
 	}
-	l.removeFromList(r)
+	l.removeFromList(req)
 	if reason == reasonCancelled {
 		l.counts.cancelled++
 	} else {
@@ -204,12 +204,12 @@ func (l *level) finish(req *Request, now time.Time) {
 
 	// 2. Account for the request in its queue and flow.
 	if req.queue != noQueue {
-		q := &l.queues[req.queue]
-		q.seats -= req.width.maxSeats()
+		ownQueue := &l.queues[req.queue]
+		ownQueue.seats -= req.width.maxSeats()
 		// The queue was charged for an estimated duration. Charge it for the real one instead.
-		q.nextStart += (now.Sub(req.started) - estimatedDuration).Seconds() * float64(req.width.Seats)
-		q.running--
-		l.deactivateIfIdle(q)
+		ownQueue.nextStart += (now.Sub(req.started) - estimatedDuration).Seconds() * float64(req.width.Seats)
+		ownQueue.running--
+		l.deactivateIfIdle(ownQueue)
 		l.flows[req.flowHash]--
 		if l.flows[req.flowHash] == 0 {
 			delete(l.flows, req.flowHash)
@@ -247,26 +247,26 @@ func (l *level) recordDemand(now time.Time) {
 }
 
 // addToList adds a request to the list of all requests. The caller holds mu.
-func (l *level) addToList(r *Request) {
-	r.next = l.listHead
-	if r.next != nil {
-		r.next.previous = r
+func (l *level) addToList(req *Request) {
+	req.next = l.listHead
+	if req.next != nil {
+		req.next.previous = req
 	}
-	l.listHead = r
+	l.listHead = req
 }
 
 // removeFromList removes a request from the list. The caller holds mu.
-func (l *level) removeFromList(r *Request) {
-	if r.previous != nil {
-		r.previous.next = r.next
+func (l *level) removeFromList(req *Request) {
+	if req.previous != nil {
+		req.previous.next = req.next
 	} else {
-		l.listHead = r.next
+		l.listHead = req.next
 	}
-	if r.next != nil {
-		r.next.previous = r.previous
+	if req.next != nil {
+		req.next.previous = req.previous
 	}
-	r.next = nil
-	r.previous = nil
+	req.next = nil
+	req.previous = nil
 }
 
 // maxRetryAfter is the maximum Retry-After in seconds.
@@ -313,12 +313,12 @@ const retryInterval = 100 * time.Millisecond
 // Suspend releases the seats of a request while it waits, for example for its client. It does
 // nothing if the request has ended or is suspended. Suspend, Resume and End of one request must not
 // be called concurrently.
-func (c *Controller) Suspend(r *Request) {
-	if r.suspended || r.ended.Load() {
+func (c *Controller) Suspend(req *Request) {
+	if req.suspended || req.ended.Load() {
 		return
 	}
-	r.suspended = true
-	c.stopRunning(r)
+	req.suspended = true
+	c.stopRunning(req)
 }
 
 // Resume waits until a suspended request has its seats again. Queue length limits do not apply,
@@ -367,16 +367,16 @@ func waitRetryInterval(ctx context.Context) error {
 }
 
 // recordRunning records that a request has its seats.
-func (c *Controller) recordRunning(r *Request) {
-	r.schema.addRunning(r, 1)
-	c.Metrics.recordRunning(executingReads, r.mutating, 1, r.started)
+func (c *Controller) recordRunning(req *Request) {
+	req.schema.addRunning(req, 1)
+	c.Metrics.recordRunning(executingReads, req.mutating, 1, req.started)
 }
 
 // stopRunning releases the seats of a request.
-func (c *Controller) stopRunning(r *Request) {
+func (c *Controller) stopRunning(req *Request) {
 	now := c.Now()
-	r.ran += now.Sub(r.started)
-	r.schema.addRunning(r, -1)
-	c.Metrics.recordRunning(executingReads, r.mutating, -1, now)
-	r.schema.level.finish(r, now)
+	req.ranFor += now.Sub(req.started)
+	req.schema.addRunning(req, -1)
+	c.Metrics.recordRunning(executingReads, req.mutating, -1, now)
+	req.schema.level.finish(req, now)
 }

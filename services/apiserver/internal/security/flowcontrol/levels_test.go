@@ -20,7 +20,7 @@ import (
 // gaugeValue returns the value of a level's gauge and whether it exists.
 func (r *fixture) gaugeValue(name, level string) (v float64, is bool) {
 	r.t.Helper()
-	families, err := r.reg.Gather()
+	families, err := r.registry.Gather()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
 	fixture.SetConfig(flowcontrol.Compile(nil, nil))
 	fixture.wantGauge("nominal_limit_seats", "catch-all", 100)
 	if fixture.hasLevel("l") {
-		t.Error("the removed level still exists")
+		t.Error("removed level after its last request: got it in the dump, want none")
 	}
 }
 
@@ -118,13 +118,13 @@ func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 		fixture.Release(request)
 		fixture.SetConfig(flowcontrol.Compile(nil, nil))
 		if !fixture.hasLevel("l") {
-			t.Error("the level was removed before its final seats were released")
+			t.Error("removed level with final seats: got none in the dump, want it")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		fixture.Adjust()
 		if fixture.hasLevel("l") {
-			t.Error("the level still exists after its final seats were released")
+			t.Error("removed level after its final seats: got it in the dump, want none")
 		}
 	})
 }
@@ -177,47 +177,47 @@ func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	for _, look := range []bool{false, true} {
 		clock, reg := newClock(), prometheus.NewRegistry()
-		f := &fixture{t: t, clock: clock, reg: reg}
+		controlled := &fixture{t: t, clock: clock, registry: reg}
 		var loads atomic.Int32
-		f.Controller = flowcontrol.New(flowcontrol.Options{
+		controlled.Controller = flowcontrol.New(flowcontrol.Options{
 			Seats:   100,
 			Metrics: flowcontrol.NewMetrics(reg, 1, 1, clock.Now),
 			Now:     clock.Now,
 			LoadConfig: func(context.Context) {
 				loads.Add(1)
-				f.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{
+				controlled.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{
 					newSchema("s", "l", 1, newGroup("g-l")), newSchema("direct", "exempt", 1, newGroup("g-direct")),
 				}, []*flowcontrolv1.PriorityLevelConfiguration{newRejectingLevel("l", 95)}))
 			},
 			IsExempt: func(u *request.User, _ *requestinfo.Info) bool { return u.Name == "kubelet" },
 		})
-		if look && !f.hasLevel("l") {
-			t.Error("the dump does not load the configuration")
+		if look && !controlled.hasLevel("l") {
+			t.Error("dump before the first request: got no level l, want the loaded configuration")
 		}
-		_, class, err := f.Acquire(t.Context(), newUser("a", "l"), list, oneSeat)
+		_, class, err := controlled.Acquire(t.Context(), newUser("a", "l"), list, oneSeat)
 		if err != nil || class.SchemaUID != "of-s" || loads.Load() != 1 {
 			t.Errorf("got %v, %+v after %d loads, want schema of-s after 1", err, class, loads.Load())
 		}
 		// An exempt request needs no seats and has the class of the exempt schema.
 		for range 200 {
-			if _, class, err := f.Acquire(t.Context(), newUser("kubelet", "l"), list, oneSeat); err != nil || class.SchemaUID != "" {
+			if _, class, err := controlled.Acquire(t.Context(), newUser("kubelet", "l"), list, oneSeat); err != nil || class.SchemaUID != "" {
 				t.Fatalf("%v, %+v; want no error, \"\"", err, class)
 			}
 		}
-		if _, class, err := f.Acquire(t.Context(), newUser("kubelet", "direct"), list, oneSeat); err != nil ||
+		if _, class, err := controlled.Acquire(t.Context(), newUser("kubelet", "direct"), list, oneSeat); err != nil ||
 			class.SchemaUID != "of-direct" {
 			t.Errorf("%v, %+v; want no error, \"of-direct\"", err, class)
 		}
-		if !f.hasLevel("l") || loads.Load() != 1 {
+		if !controlled.hasLevel("l") || loads.Load() != 1 {
 			t.Errorf("got %d loads, want 1", loads.Load())
 		}
 	}
-	f := &fixture{t: t}
-	f.Controller = flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()}) // without LoadConfig
-	if !f.hasLevel("catch-all") {
+	controlled := &fixture{t: t}
+	controlled.Controller = flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()}) // without LoadConfig
+	if !controlled.hasLevel("catch-all") {
 		t.Error("got no level catch-all, want the mandatory levels")
 	}
-	if _, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, oneSeat); err != nil {
+	if _, _, err := controlled.Acquire(t.Context(), newUser("a", "l"), list, oneSeat); err != nil {
 		t.Error(err)
 	}
 }

@@ -126,22 +126,22 @@ func NewMetrics(registerer prometheus.Registerer, maxReads, maxWrites int, now f
 }
 
 // ratioCollector collects the ratios.
-type ratioCollector struct{ m *Metrics }
+type ratioCollector struct{ metrics *Metrics }
 
 // Describe implements prometheus.Collector.
 func (c ratioCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.m.demandDesc
-	ch <- c.m.requestsDesc
-	ch <- c.m.seatsDesc
-	ch <- c.m.readsDesc
+	ch <- c.metrics.demandDesc
+	ch <- c.metrics.requestsDesc
+	ch <- c.metrics.seatsDesc
+	ch <- c.metrics.readsDesc
 }
 
 // Collect implements prometheus.Collector.
 func (c ratioCollector) Collect(ch chan<- prometheus.Metric) {
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	c.m.reads.collectRatios(ch)
-	for _, l := range c.m.levels {
+	c.metrics.mu.Lock()
+	defer c.metrics.mu.Unlock()
+	c.metrics.reads.collectRatios(ch)
+	for _, l := range c.metrics.levels {
 		l.load.collectRatios(ch)
 	}
 }
@@ -164,7 +164,7 @@ func (m *Metrics) recordRunning(phase int, write bool, n float64, now time.Time)
 
 // levelMetrics holds the metrics of one level.
 type levelMetrics struct {
-	m                             *Metrics
+	metrics                       *Metrics
 	name                          string
 	now                           func() time.Time
 	load                          *ratioGroup // demand, executing, waiting, seats
@@ -175,10 +175,10 @@ type levelMetrics struct {
 func (m *Metrics) newLevelMetrics(name string, now func() time.Time) *levelMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := &levelMetrics{
-		m:    m,
-		name: name,
-		now:  now,
+	created := &levelMetrics{
+		metrics: m,
+		name:    name,
+		now:     now,
 		load: newRatioGroup(now,
 			newTimeRatio(m.demandDesc, demandRatioBounds, name), newTimeRatio(m.requestsDesc, requestRatioBounds, "executing", name),
 			newTimeRatio(m.requestsDesc, requestRatioBounds,
@@ -188,8 +188,8 @@ func (m *Metrics) newLevelMetrics(name string, now func() time.Time) *levelMetri
 		dispatchedAt: m.dispatchedAt.WithLabelValues(name),
 		latest:       m.latest.WithLabelValues(name),
 	}
-	m.levels[name] = l
-	return l
+	m.levels[name] = created
+	return created
 }
 
 // removeLevel deletes the metrics of a level.
@@ -253,39 +253,39 @@ func (x *levelMetrics) recordDispatch(virtual, start float64) {
 
 // recordLimits records the limits of a level. The caller holds level.mu.
 func (x *levelMetrics) recordLimits(l *level) {
-	x.m.nominal.WithLabelValues(x.name).Set(float64(l.nominal))
-	x.m.lower.WithLabelValues(x.name).Set(float64(l.lower))
-	x.m.upper.WithLabelValues(x.name).Set(float64(l.upper))
-	x.m.limit.WithLabelValues(x.name).Set(float64(l.limit))
+	x.metrics.nominal.WithLabelValues(x.name).Set(float64(l.nominal))
+	x.metrics.lower.WithLabelValues(x.name).Set(float64(l.lower))
+	x.metrics.upper.WithLabelValues(x.name).Set(float64(l.upper))
+	x.metrics.limit.WithLabelValues(x.name).Set(float64(l.limit))
 }
 
 // recordAdjustment records the result of an adjustment. The caller holds level.mu.
-func (x *levelMetrics) recordAdjustment(l *level, target float64) {
-	x.recordLimits(l)
-	x.m.average.WithLabelValues(x.name).Set(l.stats.average)
-	x.m.maximum.WithLabelValues(x.name).Set(l.stats.max)
-	x.m.smoothed.WithLabelValues(x.name).Set(l.stats.smoothed)
-	x.m.deviation.WithLabelValues(x.name).Set(l.stats.deviation)
-	x.m.target.WithLabelValues(x.name).Set(target)
-	if len(l.queues) == 0 {
+func (x *levelMetrics) recordAdjustment(adjusted *level, target float64) {
+	x.recordLimits(adjusted)
+	x.metrics.average.WithLabelValues(x.name).Set(adjusted.stats.average)
+	x.metrics.maximum.WithLabelValues(x.name).Set(adjusted.stats.maximum)
+	x.metrics.smoothed.WithLabelValues(x.name).Set(adjusted.stats.smoothed)
+	x.metrics.deviation.WithLabelValues(x.name).Set(adjusted.stats.deviation)
+	x.metrics.target.WithLabelValues(x.name).Set(target)
+	if len(adjusted.queues) == 0 {
 		return
 	}
-	starts := make([]float64, len(l.queues))
-	discounted := make([]float64, len(l.queues))
-	for i := range l.queues {
-		q := &l.queues[i]
+	starts := make([]float64, len(adjusted.queues))
+	discounted := make([]float64, len(adjusted.queues))
+	for i := range adjusted.queues {
+		q := &adjusted.queues[i]
 		starts[i] = q.nextStart
 		discounted[i] = q.nextStart - float64(q.seats)*estimatedDuration.Seconds()
 	}
-	x.m.bounds.WithLabelValues("min", x.name).Set(slices.Min(starts))
-	x.m.bounds.WithLabelValues("max", x.name).Set(slices.Max(starts))
-	x.m.discounted.WithLabelValues("min", x.name).Set(slices.Min(discounted))
-	x.m.discounted.WithLabelValues("max", x.name).Set(slices.Max(discounted))
+	x.metrics.bounds.WithLabelValues("min", x.name).Set(slices.Min(starts))
+	x.metrics.bounds.WithLabelValues("max", x.name).Set(slices.Max(starts))
+	x.metrics.discounted.WithLabelValues("min", x.name).Set(slices.Min(discounted))
+	x.metrics.discounted.WithLabelValues("max", x.name).Set(slices.Max(discounted))
 }
 
 // schemaMetrics holds the metrics of one schema and its level.
 type schemaMetrics struct {
-	m                                                *Metrics
+	metrics                                          *Metrics
 	labels                                           schemaBinding
 	executing, executingSeats, inQueue, inQueueSeats prometheus.Gauge
 	dispatchedTotal                                  prometheus.Counter
@@ -299,11 +299,11 @@ func (m *Metrics) schemaMetricsFor(name, level string) *schemaMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := schemaBinding{level, name}
-	if s := m.schemas[key]; s != nil {
-		return s
+	if created := m.schemas[key]; created != nil {
+		return created
 	}
-	s := &schemaMetrics{
-		m:               m,
+	created := &schemaMetrics{
+		metrics:         m,
 		labels:          key,
 		executing:       m.executing.WithLabelValues(level, name),
 		executingSeats:  m.executingSeats.WithLabelValues(level, name),
@@ -318,8 +318,8 @@ func (m *Metrics) schemaMetricsFor(name, level string) *schemaMetrics {
 		regular:         sync.OnceValue(func() prometheus.Observer { return m.execution.WithLabelValues(level, name, "regular") }),
 		watch:           sync.OnceValue(func() prometheus.Observer { return m.execution.WithLabelValues(level, name, "watch") }),
 	}
-	m.schemas[key] = s
-	return s
+	m.schemas[key] = created
+	return created
 }
 
 func (s *schemaMetrics) recordAdmission(waited time.Duration) {
@@ -345,10 +345,10 @@ func (s *schemaMetrics) recordEnd(r *Request, ran time.Duration) {
 func (s *schemaMetrics) addWaiting(r *Request, n float64) {
 	s.inQueue.Add(n)
 	s.inQueueSeats.Add(n * float64(r.width.maxSeats()))
-	s.m.recordRunning(waitingReads, r.mutating, n, s.m.clock())
+	s.metrics.recordRunning(waitingReads, r.mutating, n, s.metrics.clock())
 }
 
 func (s *schemaMetrics) recordRejection(reason string, waited time.Duration) {
-	s.m.rejectedTotal.WithLabelValues(s.labels.level, s.labels.schema, reason).Inc()
+	s.metrics.rejectedTotal.WithLabelValues(s.labels.level, s.labels.schema, reason).Inc()
 	s.rejected.Observe(waited.Seconds())
 }

@@ -66,7 +66,7 @@ func TestDumpsAndMetricsDescribeLevels(t *testing.T) {
 			t.Errorf("%s of one queue: got %v and %v, want equal positive values", name, low, high)
 		}
 	}
-	families, err := fixture.reg.Gather()
+	families, err := fixture.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestRecreatedLevelHasMetrics(t *testing.T) {
 // in the order of the label names. It returns -1 if there is no such series.
 func (r *fixture) metricValue(name string, values ...string) float64 {
 	r.t.Helper()
-	families, err := r.reg.Gather()
+	families, err := r.registry.Gather()
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -25,15 +25,15 @@ func (q *queue) isIdle() bool { return len(q.waiting) == 0 && q.running == 0 }
 
 // dealHand appends a hand of distinct numbers below n to out. The hash is the seed of the choice,
 // so a flow always gets the same hand.
-func dealHand(hash uint64, n, hand int, out []int) []int {
-	r := rand.NewPCG(hash, hash^0x9e3779b97f4a7c15) // the constant makes the second half of the seed differ
+func dealHand(hash uint64, queues, hand int, out []int) []int {
+	random := rand.NewPCG(hash, hash^0x9e3779b97f4a7c15) // the constant makes the second half of the seed differ
 	for len(out) < hand {
 		// Drawing again is cheap because hands are small. A hand of all queues needs no drawing.
-		if hand == n {
+		if hand == queues {
 			out = append(out, len(out))
 			continue
 		}
-		if i := int(r.Uint64() % uint64(n)); !slices.Contains(out, i) {
+		if i := int(random.Uint64() % uint64(queues)); !slices.Contains(out, i) {
 			out = append(out, i)
 		}
 	}
@@ -65,54 +65,54 @@ func (l *level) advanceVirtualTime(now time.Time) {
 }
 
 // joinQueue assigns a request to a queue and activates the queue. The caller holds mu.
-func (l *level) joinQueue(r *Request, i int) *queue {
-	q := &l.queues[i]
+func (l *level) joinQueue(req *Request, index int) *queue {
+	q := &l.queues[index]
 	if q.isIdle() {
 		l.activeQueues++
 		q.nextStart = l.virtual
 	}
-	r.queue = i
-	r.virtualArrival = l.virtual
+	req.queue = index
+	req.virtualArrival = l.virtual
 	return q
 }
 
 // startThroughQueue starts a request that need not wait. It has the effect of enqueue and dispatch
 // with empty queues. The caller holds mu.
-func (l *level) startThroughQueue(r *Request, i int, now time.Time) {
-	l.startFromQueue(l.joinQueue(r, i), i, r, now)
+func (l *level) startThroughQueue(req *Request, index int, now time.Time) {
+	l.startFromQueue(l.joinQueue(req, index), index, req, now)
 }
 
 // startFromQueue starts a request of a queue. The caller holds mu.
-func (l *level) startFromQueue(q *queue, i int, r *Request, now time.Time) {
-	q.nextStart = max(q.nextStart, r.virtualArrival) + r.work
+func (l *level) startFromQueue(q *queue, index int, req *Request, now time.Time) {
+	q.nextStart = max(q.nextStart, req.virtualArrival) + req.work
 	q.running++
-	l.flows[r.flowHash]++
-	q.seats += r.width.maxSeats()
-	l.lastQueue = i
-	l.metrics.recordDispatch(l.virtual, q.nextStart-r.work)
-	l.start(r, now)
+	l.flows[req.flowHash]++
+	q.seats += req.width.maxSeats()
+	l.lastQueue = index
+	l.metrics.recordDispatch(l.virtual, q.nextStart-req.work)
+	l.start(req, now)
 }
 
 // enqueue adds a request to the end of a queue. The caller holds mu.
-func (l *level) enqueue(r *Request, i int) {
-	q := l.joinQueue(r, i)
-	q.waiting = append(q.waiting, r)
-	q.work += r.work
+func (l *level) enqueue(req *Request, index int) {
+	q := l.joinQueue(req, index)
+	q.waiting = append(q.waiting, req)
+	q.work += req.work
 	l.waiting++
-	l.waitingSeats += r.width.maxSeats()
+	l.waitingSeats += req.width.maxSeats()
 }
 
 // removeWaiting takes a request out of the queue it waits in. The caller holds mu.
-func (l *level) removeWaiting(r *Request) bool {
-	q := &l.queues[r.queue]
-	i := slices.Index(q.waiting, r)
+func (l *level) removeWaiting(req *Request) bool {
+	q := &l.queues[req.queue]
+	i := slices.Index(q.waiting, req)
 	if i < 0 {
 		return false
 	}
 	q.waiting = slices.Delete(q.waiting, i, i+1)
-	q.work -= r.work
+	q.work -= req.work
 	l.waiting--
-	l.waitingSeats -= r.width.maxSeats()
+	l.waitingSeats -= req.width.maxSeats()
 	l.deactivateIfIdle(q)
 	return true
 }
@@ -138,16 +138,16 @@ func (l *level) hasReserve() bool {
 
 // mayRun reports whether a request may run now. A request that needs more seats than the limit runs
 // alone. The caller holds mu.
-func (l *level) mayRun(r *Request) bool {
+func (l *level) mayRun(req *Request) bool {
 	if l.spec.kind == kindExempt {
 		return true
 	}
-	seats := r.width.maxSeats()
+	seats := req.width.maxSeats()
 	if seats > l.limit {
 		return l.running == 0 && l.inUse == 0
 	}
 	free := l.limit - l.inUse
-	if l.hasReserve() && l.flows[r.flowHash] > 0 {
+	if l.hasReserve() && l.flows[req.flowHash] > 0 {
 		free -= l.limit / reserveDivisor
 	}
 	return seats <= free
@@ -159,30 +159,30 @@ func (l *level) mayRun(r *Request) bool {
 func (l *level) startWaiting(now time.Time) {
 	for l.waiting > 0 {
 		// 1. Choose the next request that may run.
-		q, i := l.nextQueue()
-		if r := q.waiting[0]; !l.mayRun(r) {
-			onlyReserveFree := l.flows[r.flowHash] > 0 && l.inUse < l.limit
+		next, index := l.nextQueue()
+		if req := next.waiting[0]; !l.mayRun(req) {
+			onlyReserveFree := l.flows[req.flowHash] > 0 && l.inUse < l.limit
 			if !onlyReserveFree {
 				return
 			}
-			q, i = l.nextQueueOfIdleFlow()
-			if q == nil || !l.mayRun(q.waiting[0]) {
+			next, index = l.nextQueueOfIdleFlow()
+			if next == nil || !l.mayRun(next.waiting[0]) {
 				return
 			}
 		}
 
 		// 2. Take it from its queue and start it.
-		r := q.waiting[0]
-		q.waiting[0] = nil
-		q.waiting = q.waiting[1:]
-		if len(q.waiting) == 0 {
-			q.waiting = nil
+		req := next.waiting[0]
+		next.waiting[0] = nil
+		next.waiting = next.waiting[1:]
+		if len(next.waiting) == 0 {
+			next.waiting = nil
 		}
-		q.work -= r.work
+		next.work -= req.work
 		l.waiting--
-		l.waitingSeats -= r.width.maxSeats()
-		l.startFromQueue(q, i, r, now)
-		close(r.admitted)
+		l.waitingSeats -= req.width.maxSeats()
+		l.startFromQueue(next, index, req, now)
+		close(req.admitted)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestQueueLengthLimitWithFreeSeats checks that behind a wide request, at most one request per free
+// TestFullQueueAcceptsRequestsForFreeSeats checks that behind a wide request, at most one request per free
 // seat waits beyond the queue length.
-func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
+func TestFullQueueAcceptsRequestsForFreeSeats(t *testing.T) {
 	fixture := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 1, handSize: 1, queueLength: 2})) // 16 seats
 	widthOf := func(seats int) func(int) flowcontrol.Width {
 		return func(int) flowcontrol.Width { return flowcontrol.Width{Seats: seats} }

@@ -15,7 +15,7 @@ type timeRatio struct {
 
 	value  float64
 	counts []uint64 // per bucket, not cumulative; the last one is above all bounds
-	sum    float64
+	total  float64
 }
 
 func newTimeRatio(desc *prometheus.Desc, bounds []float64, labels ...string) timeRatio {
@@ -29,7 +29,7 @@ func (r *timeRatio) addTime(d time.Duration) {
 		i++
 	}
 	r.counts[i] += uint64(d)
-	r.sum += r.value * float64(d)
+	r.total += r.value * float64(d)
 }
 
 // ratioGroup is a group of histograms that advance together.
@@ -88,6 +88,6 @@ func (r *ratioGroup) collectRatios(ch chan<- prometheus.Metric) {
 			total += one.counts[bucket]
 			buckets[b] = total
 		}
-		ch <- prometheus.MustNewConstHistogram(one.desc, total+one.counts[len(one.bounds)], one.sum, buckets, one.labels...)
+		ch <- prometheus.MustNewConstHistogram(one.desc, total+one.counts[len(one.bounds)], one.total, buckets, one.labels...)
 	}
 }

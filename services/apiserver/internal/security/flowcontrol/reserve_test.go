@@ -13,11 +13,11 @@ import (
 func seatsOnly(most int) flowcontrol.Width { return flowcontrol.Width{Seats: most} }
 
 // sendFlood sends n requests of maximum width in one flow. It returns the running ones when waits
-// requests wait, and a channel with the others.
-func (f *fixture) sendFlood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
+// requests wait, and a channel that delivers the waiting ones.
+func (f *fixture) sendFlood(name string, requests, wantWaiting int) (running []*flowcontrol.Request, waiting <-chan *flowcontrol.Request) {
 	f.t.Helper()
-	acquired := make(chan *flowcontrol.Request, n)
-	for range n {
+	acquired := make(chan *flowcontrol.Request, requests)
+	for range requests {
 		go func() {
 			request, _, err := f.Acquire(context.Background(), newUser(name, "l"), list, seatsOnly)
 			if err != nil {
@@ -26,10 +26,10 @@ func (f *fixture) sendFlood(name string, n, waits int) (running []*flowcontrol.R
 			acquired <- request
 		}()
 	}
-	for range n - waits {
+	for range requests - wantWaiting {
 		running = append(running, <-acquired)
 	}
-	f.awaitWaiting(waits)
+	f.awaitWaiting(wantWaiting)
 	return running, acquired
 }
 
@@ -38,7 +38,7 @@ func (f *fixture) sendFlood(name string, n, waits int) (running []*flowcontrol.R
 func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
 	fixture := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 1024, handSize: 2, queueLength: 50}))
-	beginMany := func(name string, n int) <-chan *flowcontrol.Request {
+	startRequests := func(name string, n int) <-chan *flowcontrol.Request {
 		acquired := make(chan *flowcontrol.Request, n)
 		for range n {
 			go func() {
@@ -51,25 +51,25 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 		}
 		return acquired
 	}
-	flood := beginMany("flood", 20)
+	flood := startRequests("flood", 20)
 	var running []*flowcontrol.Request
 	for range 14 {
 		running = append(running, <-flood)
 	}
 	fixture.awaitWaiting(6)
-	endOne := func() {
+	awaitNextOfFlood := func() {
 		t.Helper()
 		running = append(running, <-flood)
 	}
 	// While the flood has running requests, two seats are reserved for other flows.
 	for _, name := range []string{"modest", "another"} {
-		request := <-beginMany(name, 1)
+		request := <-startRequests(name, 1)
 		if n := fixture.waitingRequests(); n != 6 {
 			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
 		defer fixture.Release(request)
 	}
-	third := beginMany("third", 1) // the level is full
+	third := startRequests("third", 1) // the level is full
 	fixture.awaitWaiting(7)
 	fixture.Release(running[0])
 	fixture.Release(<-third) // is served before the flood
@@ -79,7 +79,7 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	}
 	running = running[5:]
 	for range 3 { // two seats of others and two reserved ones leave 12 for the flood
-		endOne()
+		awaitNextOfFlood()
 	}
 	if n := fixture.waitingRequests(); n != 3 {
 		t.Errorf("got %d waiting requests, want 3", n)
@@ -88,14 +88,14 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 		fixture.Release(running[0])
 		running = running[1:]
 		if fixture.waitingRequests() > 0 {
-			endOne()
+			awaitNextOfFlood()
 		}
 	}
 }
 
-// TestReserveWithManyQueuesPerFlow checks that a flow with many queues cannot use the reserve of
+// TestFlowWithManyQueuesCannotUseReserve checks that a flow with many queues cannot use the reserve of
 // flows without a running request.
-func TestReserveWithManyQueuesPerFlow(t *testing.T) {
+func TestFlowWithManyQueuesCannotUseReserve(t *testing.T) {
 	// The level has 20 seats, at most three per request.
 	fixture := newFixture(t, 25, newQueuingLevel("l", 20, queuing{queues: 64, handSize: 8, queueLength: 50}))
 	running, rest := fixture.sendFlood("flood", 12, 6)

@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestRetryAfterFollowsRejectionRate: Retry-After doubles with more than three rejections per
-// second and decreases with fewer than one.
+// TestRetryAfterFollowsRejectionRate checks that Retry-After doubles with more than three rejections
+// per second and decreases with fewer than one.
 func TestRetryAfterFollowsRejectionRate(t *testing.T) {
 	fixture := newFixture(t, 2, newRejectingLevel("l", 5)) // one seat
 	held, err := fixture.acquire("a", "l")

@@ -177,9 +177,9 @@ func (s *compiledSchema) flowOf(user *request.User, info *requestinfo.Info) stri
 
 // nameSet is a list of a rule with fast membership tests. A long list is a map.
 type nameSet struct {
-	all    bool     // the list contains "*"
-	linear []string // a short list, or the path patterns of a long one
-	set    map[string]struct{}
+	matchesAll bool     // the list contains "*"
+	linear     []string // a short list, or the path patterns of a long one
+	names      map[string]struct{}
 }
 
 // maxLinear is the maximum length of a list that is searched linearly.
@@ -189,13 +189,13 @@ const maxLinear = 8
 func newNameSet(list []string) nameSet {
 	switch {
 	case slices.Contains(list, "*"):
-		return nameSet{all: true}
+		return nameSet{matchesAll: true}
 	case len(list) <= maxLinear:
 		return nameSet{linear: slices.Clone(list)}
 	}
-	n := nameSet{set: make(map[string]struct{}, len(list))}
+	n := nameSet{names: make(map[string]struct{}, len(list))}
 	for _, s := range list {
-		n.set[s] = struct{}{}
+		n.names[s] = struct{}{}
 		if strings.HasSuffix(s, "*") {
 			n.linear = append(n.linear, s)
 		}
@@ -204,20 +204,20 @@ func newNameSet(list []string) nameSet {
 }
 
 func (n *nameSet) contains(s string) bool {
-	if n.all || slices.Contains(n.linear, s) {
+	if n.matchesAll || slices.Contains(n.linear, s) {
 		return true
 	}
-	_, ok := n.set[s]
+	_, ok := n.names[s]
 	return ok
 }
 
 // containsResource reports whether the set has a resource or subresource. It does not allocate for
 // short lists.
 func (n *nameSet) containsResource(resource, sub string) bool {
-	if sub == "" || n.all {
+	if sub == "" || n.matchesAll {
 		return n.contains(resource)
 	}
-	if n.set != nil {
+	if n.names != nil {
 		return n.contains(resource + "/" + sub)
 	}
 	for _, s := range n.linear {
@@ -296,7 +296,7 @@ func (x schemaIndex) remove(schema *compiledSchema) {
 
 // findSchema returns the first schema that matches a request and whose level exists.
 func (x schemaIndex) findSchema(user *request.User, info *requestinfo.Info, levels map[string]*levelSpec) *compiledSchema {
-	f := schemaFinder{op: info, levels: levels}
+	f := schemaFinder{info: info, levels: levels}
 	f.searchSubject(x, subject{kind: anySubject})
 	f.searchSubject(x, subject{userSubject, user.Name})
 	for _, g := range user.Groups {
@@ -310,7 +310,7 @@ func (x schemaIndex) findSchema(user *request.User, info *requestinfo.Info, leve
 
 // schemaFinder searches subject by subject. The schema found so far limits the next search.
 type schemaFinder struct {
-	op      *requestinfo.Info
+	info    *requestinfo.Info
 	levels  map[string]*levelSpec
 	matched *compiledSchema
 }
@@ -321,7 +321,7 @@ func (f *schemaFinder) searchSubject(x schemaIndex, s subject) {
 		if entry.subject != s || f.matched != nil && entry.compare(f.matched) >= 0 {
 			return false
 		}
-		if entry.matchesAny(entry.ruleIndexes, f.op) && f.levels[entry.level] != nil {
+		if entry.matchesAny(entry.ruleIndexes, f.info) && f.levels[entry.level] != nil {
 			f.matched = entry.compiledSchema
 			return false
 		}

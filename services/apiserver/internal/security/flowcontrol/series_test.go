@@ -19,7 +19,7 @@ func TestSeriesOfDeletedSchemaAreRemoved(t *testing.T) {
 	}
 	fixture.Release(request)
 	if n := fixture.schemaSeries(t, "s-l"); n == 0 {
-		t.Fatal("a schema in use has no series")
+		t.Fatal("schema in use: got no series, want some")
 	}
 	fixture.SetConfig(flowcontrol.Compile(nil, []*flowcontrolv1.PriorityLevelConfiguration{level}))
 	if n := fixture.schemaSeries(t, "s-l"); n != 0 {
@@ -29,13 +29,13 @@ func TestSeriesOfDeletedSchemaAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := fixture.schemaSeries(t, "catch-all"); n == 0 {
-		t.Error("a mandatory schema has no series")
+		t.Error("mandatory schema: got no series, want some")
 	}
 }
 
 // schemaSeries counts the series that name a schema.
-func (r *fixture) schemaSeries(t *testing.T, schema string) (n int) {
-	families, err := r.reg.Gather()
+func (r *fixture) schemaSeries(t *testing.T, schema string) (series int) {
+	families, err := r.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,10 +43,10 @@ func (r *fixture) schemaSeries(t *testing.T, schema string) (n int) {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
 				if l.GetName() == "flow_schema" && l.GetValue() == schema {
-					n++
+					series++
 				}
 			}
 		}
 	}
-	return n
+	return series
 }

@@ -153,9 +153,9 @@ func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 }
 
 // runningRequests returns the number of running requests by the metrics, if each has one seat.
-func (r *fixture) runningRequests() (n float64) {
+func (r *fixture) runningRequests() (running float64) {
 	r.t.Helper()
-	families, err := r.reg.Gather()
+	families, err := r.registry.Gather()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -163,11 +163,11 @@ func (r *fixture) runningRequests() (n float64) {
 		switch f.GetName() {
 		case "apiserver_flowcontrol_current_executing_requests", "apiserver_flowcontrol_current_executing_seats":
 			for _, m := range f.GetMetric() {
-				n += m.GetGauge().GetValue()
+				running += m.GetGauge().GetValue()
 			}
 		}
 	}
-	return n / 2
+	return running / 2
 }
 
 // wantIdle checks that the dump and the metrics have no requests.

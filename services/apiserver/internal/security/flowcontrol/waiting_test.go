@@ -26,9 +26,9 @@ type pendingRequest struct {
 
 // dumpRow is a line of DumpRequests.
 type dumpRow struct {
-	name, level, flow   string
-	queue, place, seats int
-	runs                bool
+	name, level, flow      string
+	queue, position, seats int
+	runs                   bool
 }
 
 // dumpRows returns the running and waiting requests in the dump of the controller.
@@ -50,13 +50,13 @@ func (f *fixture) dumpRows(t *rapid.T) (rows []dumpRow) {
 			return v
 		}
 		rows = append(rows, dumpRow{
-			name:  cells[14],
-			level: cells[0],
-			flow:  cells[4],
-			queue: number(2),
-			place: number(3),
-			seats: max(number(6), number(7)),
-			runs:  !strings.HasPrefix(cells[9], "0001-"),
+			name:     cells[14],
+			level:    cells[0],
+			flow:     cells[4],
+			queue:    number(2),
+			position: number(3),
+			seats:    max(number(6), number(7)),
+			runs:     !strings.HasPrefix(cells[9], "0001-"),
 		})
 	}
 	return rows
@@ -64,17 +64,17 @@ func (f *fixture) dumpRows(t *rapid.T) (rows []dumpRow) {
 
 // currentLimit returns the current limit of a level.
 func (r *fixture) currentLimit(t *rapid.T, level string) int {
-	families, err := r.reg.Gather()
+	families, err := r.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range families {
-		if f.GetName() != "apiserver_flowcontrol_current_limit_seats" {
+	for _, family := range families {
+		if family.GetName() != "apiserver_flowcontrol_current_limit_seats" {
 			continue
 		}
-		for _, m := range f.GetMetric() {
-			if m.GetLabel()[0].GetValue() == level {
-				return int(m.GetGauge().GetValue())
+		for _, metric := range family.GetMetric() {
+			if metric.GetLabel()[0].GetValue() == level {
+				return int(metric.GetGauge().GetValue())
 			}
 		}
 	}
@@ -85,9 +85,9 @@ func (r *fixture) currentLimit(t *rapid.T, level string) int {
 // randomRequests is a controller under random operations, and its expected state.
 type randomRequests struct {
 	*fixture
-	all    map[string]*pendingRequest
-	count  int // number of started requests
-	levels map[string]*flowcontrolv1.PriorityLevelConfiguration
+	pending map[string]*pendingRequest
+	count   int // number of started requests
+	levels  map[string]*flowcontrolv1.PriorityLevelConfiguration
 }
 
 // describeBlocked describes a request that waits although it may run, or that the dump reports in
@@ -99,7 +99,7 @@ func (c *randomRequests) describeBlocked(t *rapid.T) string {
 	for _, row := range rows {
 		isRunning[row.name] = row.runs
 	}
-	for name, a := range c.all {
+	for name, a := range c.pending {
 		runs, reported := isRunning[name]
 		select {
 		case <-a.done:
@@ -134,7 +134,7 @@ func (c *randomRequests) describeBlocked(t *rapid.T) string {
 		// Count the first requests of the queues, and those of flows without a running request.
 		var first, firstOfIdle struct{ fitting, notFitting int }
 		for _, row := range rows {
-			if row.level != level || row.runs || row.place != 0 {
+			if row.level != level || row.runs || row.position != 0 {
 				continue
 			}
 			free := limit - used
@@ -179,11 +179,11 @@ func (c *randomRequests) awaitNoBlocked(t *rapid.T) {
 	if blocked != "" {
 		t.Fatal(blocked)
 	}
-	for name, a := range c.all {
+	for name, a := range c.pending {
 		select {
 		case <-a.done:
 			if a.request == nil {
-				delete(c.all, name)
+				delete(c.pending, name)
 			}
 		default:
 		}
@@ -197,7 +197,7 @@ func (c *randomRequests) startRequest(name, level string, w flowcontrol.Width) {
 	a := &pendingRequest{done: make(chan struct{}), cancel: cancel}
 	info := *list
 	info.Name = fmt.Sprintf("r%d", c.count)
-	c.all[info.Name] = a
+	c.pending[info.Name] = a
 	go func() {
 		a.request, _, _ = c.Acquire(ctx, newUser(name, level), &info, func(int) flowcontrol.Width { return w })
 		close(a.done)
@@ -209,7 +209,7 @@ func (c *randomRequests) drawRequest(t *rapid.T, eligible func(*pendingRequest) 
 	var names []string
 	for i := range c.count {
 		name := fmt.Sprintf("r%d", i+1)
-		if a := c.all[name]; a != nil && eligible(a) {
+		if a := c.pending[name]; a != nil && eligible(a) {
 			names = append(names, name)
 		}
 	}
@@ -217,7 +217,7 @@ func (c *randomRequests) drawRequest(t *rapid.T, eligible func(*pendingRequest) 
 		t.Skip()
 	}
 	name = rapid.SampledFrom(names).Draw(t, "which")
-	return name, c.all[name]
+	return name, c.pending[name]
 }
 
 // hasStarted reports whether a request runs or is suspended.
@@ -258,21 +258,21 @@ func (c *randomRequests) reconfigure(t *rapid.T) {
 // operations that change the free seats and the demand.
 func TestFittingRequestsDoNotWait(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		c := &randomRequests{
+		random := &randomRequests{
 			fixture: newFixture(t, 40, newQueuingLevel("l", 15, queuing{queues: 8, handSize: 3, queueLength: 50})),
-			all:     map[string]*pendingRequest{},
+			pending: map[string]*pendingRequest{},
 			levels:  map[string]*flowcontrolv1.PriorityLevelConfiguration{},
 		}
 		defer func() { // a failed check must not leave waiting requests
-			for _, a := range c.all {
+			for _, a := range random.pending {
 				a.cancel()
 				<-a.done
 				if a.request != nil {
-					c.Release(a.request)
+					random.Release(a.request)
 				}
 			}
 		}()
-		c.reconfigure(rt)
+		random.reconfigure(rt)
 		running := func(a *pendingRequest) bool { return hasStarted(a) && !a.suspended }
 		rt.Repeat(map[string]func(*rapid.T){
 			"begin": func(rt *rapid.T) {
@@ -280,54 +280,54 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 				if rapid.IntRange(0, 5).Draw(rt, "final seats") == 0 {
 					w.Final, w.AdditionalLatency = w.Seats, time.Millisecond
 				}
-				c.startRequest(rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d", "e"}).Draw(rt, "user"),
+				random.startRequest(rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d", "e"}).Draw(rt, "user"),
 					rapid.SampledFrom([]string{"l", "l", "m"}).Draw(rt, "level"), w)
 			},
 			"end": func(rt *rapid.T) {
-				name, a := c.drawRequest(rt, hasStarted)
-				c.Release(a.request)
-				delete(c.all, name)
+				name, a := random.drawRequest(rt, hasStarted)
+				random.Release(a.request)
+				delete(random.pending, name)
 			},
 			"cancel": func(rt *rapid.T) {
-				_, a := c.drawRequest(rt, func(a *pendingRequest) bool { return !hasStarted(a) })
+				_, a := random.drawRequest(rt, func(a *pendingRequest) bool { return !hasStarted(a) })
 				a.cancel()
 				<-a.done
 			},
 			"suspend": func(rt *rapid.T) {
-				_, a := c.drawRequest(rt, running)
-				c.Suspend(a.request)
+				_, a := random.drawRequest(rt, running)
+				random.Suspend(a.request)
 				a.suspended = true
 			},
 			"resume": func(rt *rapid.T) {
-				name, a := c.drawRequest(rt, func(a *pendingRequest) bool { return hasStarted(a) && a.suspended })
+				name, a := random.drawRequest(rt, func(a *pendingRequest) bool { return hasStarted(a) && a.suspended })
 				ctx, cancel := context.WithCancel(context.Background())
 				b := &pendingRequest{done: make(chan struct{}), cancel: cancel, resumed: true}
-				c.all[name] = b
+				random.pending[name] = b
 				go func() {
-					if c.Resume(ctx, a.request) == nil {
+					if random.Resume(ctx, a.request) == nil {
 						b.request = a.request
 					} else {
-						c.Release(a.request)
+						random.Release(a.request)
 					}
 					close(b.done)
 				}()
 			},
 			"adjust": func(rt *rapid.T) {
-				c.clock.advance(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
-				c.Adjust()
+				random.clock.advance(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
+				random.Adjust()
 			},
-			"configure": c.reconfigure,
-			"":          c.awaitNoBlocked,
+			"configure": random.reconfigure,
+			"":          random.awaitNoBlocked,
 		})
-		for limit := time.Now().Add(10 * time.Second); len(c.all) > 0; c.awaitNoBlocked(rt) {
-			for name, a := range c.all {
+		for limit := time.Now().Add(10 * time.Second); len(random.pending) > 0; random.awaitNoBlocked(rt) {
+			for name, a := range random.pending {
 				if hasStarted(a) {
-					c.Release(a.request)
-					delete(c.all, name)
+					random.Release(a.request)
+					delete(random.pending, name)
 				}
 			}
 			if time.Now().After(limit) {
-				rt.Fatalf("got %d requests still waiting at the limit, want none", len(c.all))
+				rt.Fatalf("got %d requests still waiting at the limit, want none", len(random.pending))
 			}
 		}
 	})

@@ -109,15 +109,15 @@ func (b *Backend) BeginShutdown() {
 func (b *Backend) Close() error { return b.deliverer.close() }
 
 // Process implements audit.Sink.
-func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
+func (b *Backend) Process(ctx context.Context, event *audit.Event) error {
 	if b.queue != nil {
-		return b.enqueue(e)
+		return b.enqueue(event)
 	}
 	single, _ := b.buffers.Get().(*[1][]byte)
 	if single == nil {
 		single = new([1][]byte)
 	}
-	text, ok := b.encodeFitting(single[0][:0], e)
+	text, ok := b.encodeFitting(single[0][:0], event)
 	single[0] = text
 	if b.withDeadline != nil {
 		var release context.CancelFunc
@@ -181,15 +181,15 @@ func (b *Backend) encodeShortened(dst []byte, e *audit.Event) ([]byte, bool) {
 
 // enqueue encodes an event and adds it to the queue. If the queue is full, it drops the objects of
 // the event, then the event itself. Losses are counted.
-func (b *Backend) enqueue(e *audit.Event) error {
-	text, ok := b.encodeForQueue(e)
+func (b *Backend) enqueue(event *audit.Event) error {
+	text, ok := b.encodeForQueue(event)
 	if !ok {
 		b.losses.recordLoss(pluginTruncate, 1, errTooLarge)
 		return nil
 	}
 	err := b.queue.push(text)
-	if errors.Is(err, errQueueFull) && len(e.RequestObject)+len(e.ResponseObject) > 0 {
-		text, _ = b.encodeForQueue(e.WithoutObjects())
+	if errors.Is(err, errQueueFull) && len(event.RequestObject)+len(event.ResponseObject) > 0 {
+		text, _ = b.encodeForQueue(event.WithoutObjects())
 		err = b.queue.push(text)
 	}
 	if err != nil {

@@ -192,21 +192,21 @@ func (q *queue) pending() (waiting, full bool) {
 func (q *queue) nextBatch() [][]byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n, size := 0, int64(0)
-	for n < len(q.events) && n < q.maxBatch && (n == 0 || size+int64(len(q.events[n])) <= q.batchBytes) {
-		size += int64(len(q.events[n]))
-		n++
+	count, size := 0, int64(0)
+	for count < len(q.events) && count < q.maxBatch && (count == 0 || size+int64(len(q.events[count])) <= q.batchBytes) {
+		size += int64(len(q.events[count]))
+		count++
 	}
 	q.queuedBytes -= size
-	if n == len(q.events) {
+	if count == len(q.events) {
 		batch := q.events
 		q.events = q.spareBatch
 		q.spareBatch = nil
 		return batch
 	}
-	batch := slices.Clone(q.events[:n])
-	clear(q.events[:n])
-	q.events = q.events[n:]
+	batch := slices.Clone(q.events[:count])
+	clear(q.events[:count])
+	q.events = q.events[count:]
 	return batch
 }
 

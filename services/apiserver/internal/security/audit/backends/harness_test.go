@@ -128,10 +128,10 @@ func logOptions(path string) *LogOptions {
 }
 
 // webhookOptions returns options of a webhook in mode Batch that posts to a server.
-func webhookOptions(t *testing.T, s *httptest.Server) *WebhookOptions {
+func webhookOptions(t *testing.T, server *httptest.Server) *WebhookOptions {
 	t.Helper()
-	cluster := map[string]any{"server": s.URL + "/audit"}
-	if c := s.Certificate(); c != nil {
+	cluster := map[string]any{"server": server.URL + "/audit"}
+	if c := server.Certificate(); c != nil {
 		cluster["certificate-authority-data"] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 	}
 	text, err := json.Marshal(map[string]any{
@@ -190,12 +190,12 @@ func (f *fixture) runBackend(b *Backend) (stop func()) {
 	})
 }
 
-func (f *fixture) awaitTrue(what string, check func() bool) {
+func (f *fixture) awaitTrue(description string, condition func() bool) {
 	f.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
-	for !check() {
+	for !condition() {
 		if time.Now().After(deadline) {
-			f.t.Fatalf("not %s in time; logged: %s", what, f.logs)
+			f.t.Fatalf("timeout waiting for: %s; log: %s", description, f.logs)
 		}
 		time.Sleep(time.Millisecond) // between polls of a condition
 	}

@@ -9,7 +9,7 @@ import (
 
 // lineWriter is a deliverer that writes one line per event to a log.
 type lineWriter struct {
-	out output
+	output output
 	// hasReader reports whether the output is a pipe or standard output, whose reader may be slow.
 	hasReader bool
 
@@ -21,7 +21,7 @@ type lineWriter struct {
 	flushTimeout time.Duration
 
 	lock       chan struct{} // of capacity 1; guards the following fields
-	buf        []byte
+	buffer     []byte
 	incomplete bool // the log ends with an incomplete line
 }
 
@@ -88,32 +88,32 @@ func (l *lineWriter) deliver(ctx context.Context, events [][]byte) (lost int, er
 	defer l.releaseLock()
 	for i := 0; i < len(events); {
 		from := i
-		l.buf = l.buf[:0]
+		l.buffer = l.buffer[:0]
 		if l.incomplete {
-			l.buf = append(l.buf, '\n')
+			l.buffer = append(l.buffer, '\n')
 		}
-		for ; i < len(events) && (i == from || len(l.buf)+len(events[i]) < maxPooledBuffer); i++ {
-			l.buf = append(append(l.buf, events[i]...), '\n')
+		for ; i < len(events) && (i == from || len(l.buffer)+len(events[i]) < maxPooledBuffer); i++ {
+			l.buffer = append(append(l.buffer, events[i]...), '\n')
 		}
 		if written, err := l.write(ctx); err != nil {
 			return len(events) - from - written, err
 		}
 	}
-	if cap(l.buf) > 2*maxPooledBuffer {
-		l.buf = nil
+	if cap(l.buffer) > 2*maxPooledBuffer {
+		l.buffer = nil
 	}
 	return 0, nil
 }
 
 // write writes the buffer and returns the number of complete lines. The caller holds the lock.
 func (l *lineWriter) write(ctx context.Context) (complete int, err error) {
-	n, err := l.out.write(ctx, l.buf)
+	n, err := l.output.write(ctx, l.buffer)
 	if n > 0 {
-		complete = bytes.Count(l.buf[:n], []byte("\n"))
+		complete = bytes.Count(l.buffer[:n], []byte("\n"))
 		if l.incomplete {
 			complete-- // the newline that ends a torn line
 		}
-		l.incomplete = l.buf[n-1] != '\n'
+		l.incomplete = l.buffer[n-1] != '\n'
 	}
 	return complete, err
 }
@@ -127,5 +127,5 @@ func (l *lineWriter) close() error {
 		return err // a write is still in progress
 	}
 	defer l.releaseLock()
-	return l.out.Close()
+	return l.output.Close()
 }

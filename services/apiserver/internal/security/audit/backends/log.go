@@ -93,7 +93,7 @@ func NewLog(logOptions *LogOptions, config Config, out io.Writer) (*Backend, err
 // openOutput opens the output.
 func (l *lineWriter) openOutput(logOptions *LogOptions, out io.Writer, maxSize int64) error {
 	if logOptions.Path == stdoutPath {
-		l.out = &sharedOutput{out: out}
+		l.output = &sharedOutput{output: out}
 		l.hasReader = true
 		return nil
 	}
@@ -103,11 +103,11 @@ func (l *lineWriter) openOutput(logOptions *LogOptions, out io.Writer, maxSize i
 	}
 	l.incomplete = torn
 	if info, err := os.Stat(logOptions.Path); err == nil && !info.Mode().IsRegular() {
-		l.out = &pipe{path: logOptions.Path}
+		l.output = &pipe{path: logOptions.Path}
 		l.hasReader = true
 		return nil
 	}
-	l.out = &rotatedFile{
+	l.output = &rotatedFile{
 		Logger: lumberjack.Logger{
 			Filename:   logOptions.Path,
 			MaxAge:     logOptions.MaxAge,
@@ -154,7 +154,7 @@ const (
 func appendLegacy(dst []byte, event *audit.Event) []byte {
 	user := noValue
 	groups := noValue
-	as := noImpersonation
+	impersonated := noImpersonation
 	asGroups := unknownGroups
 	if u := event.User; u != nil && u.Name != "" {
 		user = u.Name
@@ -163,7 +163,7 @@ func appendLegacy(dst []byte, event *audit.Event) []byte {
 		}
 	}
 	if u := event.Impersonated; u != nil {
-		as = u.Name
+		impersonated = u.Name
 		if u.Groups != nil {
 			asGroups = joinQuoted(u.Groups)
 		}
@@ -182,7 +182,7 @@ func appendLegacy(dst []byte, event *audit.Event) []byte {
 	}
 	return fmt.Appendf(dst,
 		"%s AUDIT: id=%q stage=%q ip=%q method=%q user=%q groups=%q as=%q asgroups=%q user-agent=%q namespace=%q uri=%q response=\"%s\"",
-		event.Received.Format(time.RFC3339Nano), event.ID, event.Stage, ip, event.Verb, user, groups, as, asGroups, event.UserAgent, namespace, event.URI, response)
+		event.Received.Format(time.RFC3339Nano), event.ID, event.Stage, ip, event.Verb, user, groups, impersonated, asGroups, event.UserAgent, namespace, event.URI, response)
 }
 
 // joinQuoted returns the quoted texts of a list, separated by commas.

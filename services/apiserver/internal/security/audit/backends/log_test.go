@@ -38,9 +38,9 @@ func TestProcessReturnsAfterWrite(t *testing.T) {
 // is written without its objects.
 func TestLogFilesAreRotated(t *testing.T) {
 	fixture := newFixture(t)
-	o := logOptions(filepath.Join(t.TempDir(), "new", "audit.log"))
-	o.MaxSize, o.MaxBackup, o.Truncate.MaxEventSize = 1, 0, 1<<20
-	backend := fixture.newLog(o, nil)
+	options := logOptions(filepath.Join(t.TempDir(), "new", "audit.log"))
+	options.MaxSize, options.MaxBackup, options.Truncate.MaxEventSize = 1, 0, 1<<20
+	backend := fixture.newLog(options, nil)
 	const each, events = 100 << 10, 25
 	for n := range events / 5 {
 		var wg sync.WaitGroup
@@ -60,7 +60,7 @@ func TestLogFilesAreRotated(t *testing.T) {
 	if err := backend.Close(); err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(o.Path), "audit*.log"))
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(options.Path), "audit*.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestLogFilesAreRotated(t *testing.T) {
 	if len(slices.Compact(all)) != events+1 {
 		t.Errorf("got events %q, want %d", all, events+1)
 	}
-	data, err := os.ReadFile(o.Path)
+	data, err := os.ReadFile(options.Path)
 	if err != nil || !bytes.Contains(data, []byte(`"auditID":"e99"`)) || !bytes.Contains(data, []byte(audit.Truncated)) {
 		t.Errorf("got error %v, want the event e99 without objects in the file", err)
 	}
@@ -111,8 +111,9 @@ func TestRotationOverwritesNoFile(t *testing.T) {
 	fixture.wantLost(logName, 0)
 }
 
-// TestCloseDuringProcess: Close during Process loses no event.
-func TestCloseDuringProcess(t *testing.T) {
+// TestCloseDuringProcessLosesNoEvent checks that an event is written although Close is called during
+// Process.
+func TestCloseDuringProcessLosesNoEvent(t *testing.T) {
 	fixture, out := newFixture(t), &safeBuffer{}
 	backend, err := NewLog(logOptions(stdoutPath), fixture.config, out)
 	if err != nil {
@@ -241,9 +242,9 @@ func TestTornLineOfKilledProcessIsEnded(t *testing.T) {
 // event that is still too large is lost.
 func TestLargeEventsAreShortened(t *testing.T) {
 	fixture, out := newFixture(t), &safeBuffer{}
-	o := logOptions(stdoutPath)
-	o.Truncate.Enabled = true
-	b := fixture.newLog(o, out)
+	options := logOptions(stdoutPath)
+	options.Truncate.Enabled = true
+	b := fixture.newLog(options, out)
 	long := newEvent(2, 2000)
 	long.URI = strings.Repeat("u", 600)
 	hopeless := newEvent(3, 0)
@@ -269,14 +270,14 @@ func TestLargeEventsAreShortened(t *testing.T) {
 		}
 	}
 	fixture.wantLost(pluginTruncate, 1)
-	o.Mode = string(BlockingStrict)
-	if err := fixture.newLog(o, out).Process(t.Context(), hopeless); err == nil {
-		t.Error("Process returned no error for a lost event")
+	options.Mode = string(BlockingStrict)
+	if err := fixture.newLog(options, out).Process(t.Context(), hopeless); err == nil {
+		t.Error("Process of a lost event: got no error, want one")
 	}
 }
 
-// TestLegacyFormat checks the lines of the legacy format, with and without values.
-func TestLegacyFormat(t *testing.T) {
+// TestLegacyFormatHasOneLinePerEvent checks the lines of the legacy format, with and without values.
+func TestLegacyFormatHasOneLinePerEvent(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 	event := &audit.Event{
 		Stage:        audit.ResponseComplete,

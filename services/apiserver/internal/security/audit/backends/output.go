@@ -35,7 +35,7 @@ const readerPollInterval = 10 * time.Millisecond
 
 // write implements output. The first call opens the pipe, and waits until it has a reader. When ctx
 // is canceled, a write deadline in the past interrupts the write.
-func (p *pipe) write(ctx context.Context, text []byte) (n int, err error) {
+func (p *pipe) write(ctx context.Context, text []byte) (written int, err error) {
 	if p.file == nil {
 		if p.file, err = p.waitForReader(ctx); err != nil {
 			return 0, err
@@ -50,14 +50,14 @@ func (p *pipe) write(ctx context.Context, text []byte) (n int, err error) {
 		defer close(interrupted)
 		_ = f.SetWriteDeadline(time.Unix(1, 0)) // f supports deadlines, as the first call showed
 	})
-	n, err = f.Write(text)
+	written, err = f.Write(text)
 	if !stop() {
 		<-interrupted // the deadline must not change after the next call has reset it
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errNotRead
 	}
-	return n, err
+	return written, err
 }
 
 // waitForReader opens the pipe for writing, once it has a reader. Until then, opening it without
@@ -93,19 +93,19 @@ func (p *pipe) Close() error {
 // therefore not be interrupted: if it takes too long, write returns while a goroutine is still
 // writing. The next call of write waits for that goroutine.
 type sharedOutput struct {
-	out       io.Writer
+	output    io.Writer
 	abandoned chan writeResult // receives the result of the write that is still in progress, or nil
 }
 
 // writeResult is the result of a write.
 type writeResult struct {
-	text []byte // the text to write
-	n    int    // the number of bytes of text that were written
-	err  error
+	text    []byte // the text to write
+	written int    // the number of bytes of text that were written
+	err     error
 }
 
 // stoppedMidLine reports whether the write stopped in the middle of a line.
-func (r writeResult) stoppedMidLine() bool { return r.n > 0 && r.text[r.n-1] != '\n' }
+func (r writeResult) stoppedMidLine() bool { return r.written > 0 && r.text[r.written-1] != '\n' }
 
 // write implements output. It first waits for the previous write, if that is still in progress. If
 // the previous write failed in the middle of a line, write terminates that line first. n does not
@@ -126,12 +126,12 @@ func (s *sharedOutput) write(ctx context.Context, lines []byte) (n int, err erro
 	text := slices.Concat(newline, lines)
 	done := make(chan writeResult, 1)
 	go func() {
-		n, err := s.out.Write(text)
+		n, err := s.output.Write(text)
 		done <- writeResult{text, n, err}
 	}()
 	select {
 	case result := <-done:
-		return max(0, result.n-len(newline)), result.err
+		return max(0, result.written-len(newline)), result.err
 	case <-ctx.Done():
 		s.abandoned = done
 		return 0, errNotRead

@@ -28,21 +28,21 @@ func newFIFO(t *testing.T) (path string, reader *os.File) {
 	return path, reader
 }
 
-// readUntil reads lines up to that of an event and returns the ids of the complete ones.
-func readUntil(t *testing.T, reader *os.File, id string) (ids []string) {
+// readUntil reads lines up to the line of an event and returns the IDs of the complete lines.
+func readUntil(t *testing.T, reader *os.File, eventID string) (ids []string) {
 	t.Helper()
 	lines := bufio.NewReader(reader)
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			t.Fatalf("got error %v after events %q, want event %s", err, ids, id)
+			t.Fatalf("got error %v after events %q, want event %s", err, ids, eventID)
 		}
 		var e struct{ AuditID string }
 		if json.Unmarshal([]byte(line), &e) != nil {
 			continue // incomplete line
 		}
 		ids = append(ids, e.AuditID)
-		if e.AuditID == id {
+		if e.AuditID == eventID {
 			return ids
 		}
 	}
@@ -60,8 +60,8 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 		backend := fixture.newLog(o, nil)
 		backend.flushTimeout = time.Millisecond
 		stop := fixture.runBackend(backend)
-		for n := range 5 {
-			if err := backend.Process(t.Context(), newEvent(n, size)); err != nil {
+		for lost := range 5 {
+			if err := backend.Process(t.Context(), newEvent(lost, size)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -71,7 +71,7 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 			t.Error(err)
 		}
 		if fixture.lostEvents(logName) == 0 {
-			t.Error("no event is lost")
+			t.Error("unread pipe: got no lost event, want some")
 		}
 	})
 	for _, mode := range []Mode{Blocking, BlockingStrict} {
@@ -83,9 +83,9 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 			backend := fixture.newLog(o, nil)
 			late, cancel := context.WithDeadline(t.Context(), time.Now())
 			defer cancel()
-			n, failed := 0, error(nil)
-			for ; fixture.lostEvents(logName) == 0; n++ {
-				e := newEvent(n, size)
+			lost, failed := 0, error(nil)
+			for ; fixture.lostEvents(logName) == 0; lost++ {
+				e := newEvent(lost, size)
 				e.Verb = "update"
 				failed = backend.Process(late, e)
 			}
@@ -96,7 +96,7 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 			// A reader that arrives later gets the next event complete.
 			done := make(chan error)
 			go func() { done <- backend.Process(t.Context(), newEvent(100, size)) }()
-			want := fmt.Sprint([]string{"e0", "e1", "e2", "e3", "e4", "e5"}[:n-1], " [e100]")
+			want := fmt.Sprint([]string{"e0", "e1", "e2", "e3", "e4", "e5"}[:lost-1], " [e100]")
 			ids := readUntil(t, reader, "e100")
 			if got := fmt.Sprint(ids[:len(ids)-1], " [e100]"); got != want {
 				t.Errorf("reader that arrived late: got events %s, want %s", got, want)
@@ -108,9 +108,9 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 	}
 }
 
-// TestShutdownWhileRequestWaitsForPipe checks that shutdown ends the wait of a request without a
+// TestShutdownEndsRequestThatWaitsForPipe checks that shutdown ends the wait of a request without a
 // deadline.
-func TestShutdownWhileRequestWaitsForPipe(t *testing.T) {
+func TestShutdownEndsRequestThatWaitsForPipe(t *testing.T) {
 	fixture := newFixture(t)
 	path, reader := newFIFO(t)
 	o := logOptions(path)

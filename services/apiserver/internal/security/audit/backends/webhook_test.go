@@ -68,9 +68,9 @@ func (server *webhookServer) batches() [][]string {
 	return append([][]string(nil), server.posts...)
 }
 
-// TestWebhookRequest checks the protocol, the path and the header fields of a post, with and
+// TestWebhookReceivesEventList checks the protocol, the path and the header fields of a post, with and
 // without TLS.
-func TestWebhookRequest(t *testing.T) {
+func TestWebhookReceivesEventList(t *testing.T) {
 	for plain, want := range map[bool]string{
 		false: "HTTP/2.0|POST|/audit?timeout=30s|application/json, */*|application/json|Go-http-client/2.0|Bearer secret",
 		true:  "HTTP/1.1|POST|/audit?timeout=30s|application/json, */*|application/json|Go-http-client/1.1|",
@@ -149,9 +149,9 @@ func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	})
 	defer close(release)
 	fixture := newFixture(t)
-	o := webhookOptions(t, server.Server)
-	o.Batch.BufferSize, o.Batch.MaxSize = 5, 1
-	b := fixture.newWebhook(o)
+	options := webhookOptions(t, server.Server)
+	options.Batch.BufferSize, options.Batch.MaxSize = 5, 1
+	b := fixture.newWebhook(options)
 	b.flushTimeout = 50 * time.Millisecond
 	stop := fixture.runBackend(b)
 	for n := range maxConcurrentPosts {
@@ -164,11 +164,11 @@ func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	if n := fixture.lostEvents(pluginBuffer); n < 1 || n > 2 { // one may be in delivery
 		t.Errorf("got %d lost events, want 1 or 2", n)
 	}
-	o.Mode = string(BlockingStrict)
-	strict := fixture.newWebhook(o)
+	options.Mode = string(BlockingStrict)
+	strict := fixture.newWebhook(options)
 	strict.deliverer.(*webhookDeliverer).timeout = 50 * time.Millisecond
 	if err := strict.Process(t.Context(), newEvent(200, 0)); err == nil {
-		t.Error("Process returned no error for a lost event")
+		t.Error("Process of a lost event: got no error, want one")
 	}
 	stop() // undelivered events are lost
 	if got := fixture.lostEvents(pluginBuffer) + fixture.lostEvents(webhookName); got != maxConcurrentPosts+7+1 {

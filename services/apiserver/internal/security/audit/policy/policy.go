@@ -23,14 +23,14 @@ type compiledRule struct {
 }
 
 // compilePolicy returns the policy of a valid file.
-func compilePolicy(f *policyFile) *Policy {
-	always := parseStages(f.OmitStages)
-	policy := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: f.OmitManagedFields}}
-	for _, r := range f.Rules {
+func compilePolicy(file *policyFile) *Policy {
+	always := parseStages(file.OmitStages)
+	policy := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: file.OmitManagedFields}}
+	for _, r := range file.Rules {
 		level, _ := audit.ParseLevel(r.Level)
 		c := compiledRule{
 			r,
-			audit.Decision{Level: level, Omit: always | parseStages(r.OmitStages), OmitManagedFields: f.OmitManagedFields},
+			audit.Decision{Level: level, Omit: always | parseStages(r.OmitStages), OmitManagedFields: file.OmitManagedFields},
 		}
 		if r.OmitManagedFields != nil {
 			c.decision.OmitManagedFields = *r.OmitManagedFields

@@ -113,7 +113,7 @@ func TestRuleMatchesRequests(t *testing.T) {
 // TestFirstMatchingRuleDecides checks that the first matching rule decides, and that it inherits
 // the omissions of the policy.
 func TestFirstMatchingRuleDecides(t *testing.T) {
-	p := mustParse(t, `
+	compiled := mustParse(t, `
 omitStages: [RequestReceived]
 omitManagedFields: true
 rules:
@@ -130,7 +130,7 @@ rules:
 		"DELETE /api/v1/namespaces/a/pods/p": {Level: audit.None, Omit: audit.SetOf(audit.RequestReceived), OmitManagedFields: true},
 	} {
 		method, url, _ := strings.Cut(path, " ")
-		if got := p.Decide(resolveInfo(method, url), nil); got != want {
+		if got := compiled.Decide(resolveInfo(method, url), nil); got != want {
 			t.Errorf("%s: %+v, want %+v", path, got, want)
 		}
 	}

@@ -17,10 +17,10 @@ const groupName = "audit.k8s.io"
 // unknown field, does not prevent the use of the file: Parse passes its text to warn and ignores
 // the field.
 func Parse(data []byte, warn func(string)) (*Policy, error) {
-	f, gvk, err := decodePolicy(data, true)
+	file, gvk, err := decodePolicy(data, true)
 	if runtime.IsStrictDecodingError(err) {
 		warn(err.Error())
-		f, gvk, err = decodePolicy(data, false)
+		file, gvk, err = decodePolicy(data, false)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed decoding: %w", err)
@@ -28,13 +28,13 @@ func Parse(data []byte, warn func(string)) (*Policy, error) {
 	if gvk.GroupVersion() != (schema.GroupVersion{Group: groupName, Version: "v1"}) {
 		return nil, fmt.Errorf("unknown group version field %s in policy", gvk)
 	}
-	if len(f.Rules) == 0 {
+	if len(file.Rules) == 0 {
 		return nil, errors.New("loaded illegal policy with 0 rules")
 	}
-	if errs := validate(f); len(errs) > 0 {
+	if errs := validate(file); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	return compilePolicy(f), nil
+	return compilePolicy(file), nil
 }
 
 // decodePolicy decodes a policy file, and returns its group, version and kind. strict makes unknown

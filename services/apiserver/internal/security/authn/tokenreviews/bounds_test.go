@@ -24,7 +24,7 @@ func TestForgetDuringReviewPreventsCaching(t *testing.T) {
 			close(started)
 			<-answer
 		})
-		return byName(ctx, token)
+		return reviewerByName(ctx, token)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -54,7 +54,7 @@ func TestResponsesExpireBeforeTokens(t *testing.T) {
 	f.mu.Unlock()
 	f.review(token)
 	if f.reviewer.reviewsOf(token) != n+1 {
-		t.Error("a response was cached for longer than the TTL")
+		t.Error("review after the TTL: got a cached response, want another review")
 	}
 }
 
@@ -79,9 +79,9 @@ func TestSimilarNamesHaveNoDependencies(t *testing.T) {
 	}
 }
 
-// TestUsesOfLegacyTokens checks that uses of valid legacy tokens are reported, with the secret of
+// TestUsesOfLegacyTokensAreRecorded checks that uses of valid legacy tokens are reported, with the secret of
 // their own service account.
-func TestUsesOfLegacyTokens(t *testing.T) {
+func TestUsesOfLegacyTokensAreRecorded(t *testing.T) {
 	legacy, err := jwt.NewWithClaims(jwt.SigningMethodHS256, satoken.Claims{
 		RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer},
 		LegacyNamespace:  "ns",
@@ -163,6 +163,6 @@ func TestTokenIsAcceptedOnceAccountExists(t *testing.T) {
 	if f.review(bound()).Authenticated || !f.isCached(bound()) {
 		t.Fatal("unknown token: got it authenticated, or its rejection uncached, want a cached rejection")
 	}
-	f.put(satoken.KindServiceAccount, "ns", "a", "ua")
+	f.putObject(satoken.KindServiceAccount, "ns", "a", "ua")
 	f.awaitTrue("known", func() bool { return f.review(bound()).Authenticated })
 }

@@ -66,7 +66,7 @@ const (
 
 // Cache reviews tokens and caches the results.
 type Cache struct {
-	cfg     Config
+	config  Config
 	keys    *keyHasher
 	metrics *cacheMetrics
 	// following means that Run receives the events of all objects. Otherwise nothing is cached.
@@ -108,7 +108,7 @@ func New(config Config) (*Cache, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	cache := &Cache{cfg: config, inFlight: map[cacheKey]*inFlightReview{}}
+	cache := &Cache{config: config, inFlight: map[cacheKey]*inFlightReview{}}
 	var err error
 	if cache.keys, err = newKeyHasher(); err != nil {
 		return nil, err
@@ -125,20 +125,20 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 	if len(token) > authenticator.MaxTokenBytes {
 		return &authn.Review{Error: authenticator.ErrTooLong.Error()}, nil
 	}
-	start := c.cfg.Now()
+	start := c.config.Now()
 	if len(audiences) == 0 {
-		audiences = c.cfg.Audiences
+		audiences = c.config.Audiences
 	}
 	k := c.keys.keyOf(token, audiences)
 	if entry := c.cachedResult(k, start); entry != nil {
-		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
+		c.metrics.hits.Observe(c.config.Now().Sub(start).Seconds())
 		return entry.review, nil
 	}
 	f := c.joinFlight(ctx, k, token, audiences)
 	defer c.leaveFlight(k, f)
 	select {
 	case <-f.done:
-		c.metrics.miss.Observe(c.cfg.Now().Sub(start).Seconds())
+		c.metrics.miss.Observe(c.config.Now().Sub(start).Seconds())
 		return f.review, f.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the review of a token: %w", ctx.Err())
@@ -162,15 +162,15 @@ type flightKey struct{}
 
 // joinFlight joins the flight of a token, or starts one. The caller must call
 // leaveFlight.
-func (c *Cache) joinFlight(ctx context.Context, k cacheKey, token string, audiences []string) *inFlightReview {
+func (c *Cache) joinFlight(ctx context.Context, key cacheKey, token string, audiences []string) *inFlightReview {
 	claims := unverifiedClaims(token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.inFlight[k]; f != nil {
+	if f := c.inFlight[key]; f != nil {
 		f.waiters++
 		return f
 	}
-	if entry := c.cachedResult(k, c.cfg.Now()); entry != nil { // another flight of the token has just ended
+	if entry := c.cachedResult(key, c.config.Now()); entry != nil { // another flight of the token has just ended
 		return completedFlight(entry)
 	}
 	f := &inFlightReview{objects: claims.Objects, waiters: 1, done: make(chan struct{})}
@@ -180,9 +180,9 @@ func (c *Cache) joinFlight(ctx context.Context, k cacheKey, token string, audien
 	ctx, state := request.Derive(request.Detach(ctx))
 	state.Principal = principal
 	f.awaited, f.cancelAwaited = context.WithCancel(ctx)
-	c.inFlight[k] = f
-	c.index.add(k, f.objects)
-	go c.runReview(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, claims)
+	c.inFlight[key] = f
+	c.index.add(key, f.objects)
+	go c.runReview(context.WithValue(ctx, flightKey{}, f), f, key, token, audiences, claims)
 	return f
 }
 
@@ -210,13 +210,13 @@ func completedFlight(entry *cachedReview) *inFlightReview {
 // runReview reviews a token and caches the result.
 func (c *Cache) runReview(
 	ctx context.Context,
-	f *inFlightReview,
-	k cacheKey,
+	flight *inFlightReview,
+	key cacheKey,
 	token string,
 	audiences []string,
 	claims satoken.UnverifiedClaims,
 ) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
 	response, ok, err := c.authenticate(ctx, token, audiences)
@@ -229,23 +229,23 @@ func (c *Cache) runReview(
 	entry := c.resultOf(response, ok, err, claims)
 	legacy := c.legacyToken(response, ok, undecided, claims, token)
 	if legacy != nil && ok {
-		entry.review.Warnings = c.cfg.Legacy.Warnings(ctx, *legacy)
+		entry.review.Warnings = c.config.Legacy.Warnings(ctx, *legacy)
 	}
 	// A service may quote the token in its error.
 	if token != "" && entry.review.Error != authn.UnknownToken {
 		entry.review.Error = strings.ReplaceAll(entry.review.Error, token, "<token>")
 	}
 	if undecided {
-		f.err = fmt.Errorf("review of a token: %w", err)
+		flight.err = fmt.Errorf("review of a token: %w", err)
 	}
-	f.review = entry.review
-	cached := c.completeFlight(f, k, entry, undecided)
-	close(f.done)
+	flight.review = entry.review
+	cached := c.completeFlight(flight, key, entry, undecided)
+	close(flight.done)
 	if cached && ok && !c.allExist(ctx, entry.objects) {
-		c.successes.Remove(k)
+		c.successes.Remove(key)
 	}
 	if legacy != nil {
-		c.cfg.Legacy.Used(ctx, *legacy)
+		c.config.Legacy.Used(ctx, *legacy)
 	}
 }
 
@@ -253,16 +253,16 @@ func (c *Cache) runReview(
 // from an unverified token, so the user of an accepted token must match it.
 func (c *Cache) legacyToken(
 	response *authenticator.Response,
-	ok, undecided bool,
+	authenticated, undecided bool,
 	claims satoken.UnverifiedClaims,
 	token string,
 ) *LegacyToken {
-	if c.cfg.Legacy == nil || claims.Legacy == nil || undecided || ok && claims.User != response.User.Name {
+	if c.config.Legacy == nil || claims.Legacy == nil || undecided || authenticated && claims.User != response.User.Name {
 		return nil
 	}
 	return &LegacyToken{
 		Token:     token,
-		Accepted:  ok,
+		Accepted:  authenticated,
 		User:      claims.User,
 		Namespace: claims.Legacy.Namespace,
 		Secret:    claims.Legacy.Name,
@@ -277,25 +277,25 @@ func (c *Cache) authenticate(
 	audiences []string,
 ) (response *authenticator.Response, ok bool, err error) {
 	panicked := task.Protect(func() (err error) {
-		response, ok, err = c.cfg.Token.AuthenticateToken(ctx, token, audiences)
+		response, ok, err = c.config.Token.AuthenticateToken(ctx, token, audiences)
 		return err
 	})
 	if p := new(task.PanicError); errors.As(panicked, &p) {
-		c.cfg.Logger.Error("panic while a token was reviewed", "panic", p.Value, "stack", string(p.Stack))
+		c.config.Logger.Error("panic while a token was reviewed", "panic", p.Value, "stack", string(p.Stack))
 		return nil, false, authenticator.Unavailable(errors.New("the review failed"))
 	}
 	return response, ok, panicked
 }
 
 // resultOf returns the result of a review as it is cached, with the objects that it depends on.
-func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, claims satoken.UnverifiedClaims) *cachedReview {
-	now := c.cfg.Now()
+func (c *Cache) resultOf(response *authenticator.Response, authenticated bool, err error, claims satoken.UnverifiedClaims) *cachedReview {
+	now := c.config.Now()
 	entry := &cachedReview{
 		objects: claims.Objects,
-		until:   now.Add(c.cfg.FailureTTL),
+		until:   now.Add(c.config.FailureTTL),
 		review:  &authn.Review{Error: authn.UnknownToken},
 	}
-	if !ok {
+	if !authenticated {
 		if err != nil {
 			entry.review.Error = err.Error()
 			entry.review.AuditAnnotations = authenticator.AuditAnnotationsOf(err)
@@ -309,7 +309,7 @@ func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, c
 		Audiences:        response.Audiences,
 		AuditAnnotations: response.AuditAnnotations,
 	}
-	entry.until = now.Add(c.cfg.SuccessTTL)
+	entry.until = now.Add(c.config.SuccessTTL)
 	for _, end := range []time.Time{claims.Expires, response.Expires} {
 		if !end.IsZero() && end.Before(entry.until) {
 			entry.until = end
@@ -320,26 +320,26 @@ func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, c
 }
 
 // completeFlight completes a flight and caches its result, unless an event outdated it.
-func (c *Cache) completeFlight(f *inFlightReview, k cacheKey, entry *cachedReview, undecided bool) bool {
+func (c *Cache) completeFlight(flight *inFlightReview, key cacheKey, entry *cachedReview, undecided bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.index.remove(k, f.objects)
-	if f.outdated {
+	defer c.index.remove(key, flight.objects)
+	if flight.outdated {
 		return false
 	}
-	delete(c.inFlight, k)
-	if undecided || !c.following.Load() || !entry.until.After(c.cfg.Now()) {
+	delete(c.inFlight, key)
+	if undecided || !c.following.Load() || !entry.until.After(c.config.Now()) {
 		return false
 	}
 	// Existing entries are removed first: overwriting one does not evict it, so it would stay in
 	// the index.
-	c.successes.Remove(k)
-	c.failures.Remove(k)
-	c.index.add(k, entry.objects)
+	c.successes.Remove(key)
+	c.failures.Remove(key)
+	c.index.add(key, entry.objects)
 	if entry.review.Authenticated {
-		c.successes.Add(k, entry)
+		c.successes.Add(key, entry)
 	} else {
-		c.failures.Add(k, entry)
+		c.failures.Add(key, entry)
 	}
 	return true
 }
@@ -384,12 +384,12 @@ func (c *Cache) recordReview(undecided bool, err error) {
 	if !undecided {
 		c.metrics.fetched.Inc()
 		if c.failing.CompareAndSwap(true, false) {
-			c.cfg.Logger.Info("token webhook reachable again")
+			c.config.Logger.Info("token webhook reachable again")
 		}
 		return
 	}
 	c.metrics.failed.Inc()
 	if c.failing.CompareAndSwap(false, true) {
-		c.cfg.Logger.Error("token webhook unreachable; uncached tokens get 401", "error", err)
+		c.config.Logger.Error("token webhook unreachable; uncached tokens get 401", "error", err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // bound is a real token that is bound to a pod and a secret.
 var bound = sync.OnceValue(func() string { return signToken(time.Now(), time.Hour) })
 
-func signToken(at time.Time, life time.Duration) string {
+func signToken(issuedAt time.Time, life time.Duration) string {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		panic(err)
@@ -36,7 +36,7 @@ func signToken(at time.Time, life time.Duration) string {
 			Pod:            &satoken.Ref{Name: "p", UID: "up"},
 			Secret:         &satoken.Ref{Name: "s", UID: "us"},
 		},
-		IssuedAt: at,
+		IssuedAt: issuedAt,
 		Lifetime: life,
 	})
 	if err != nil {
@@ -47,9 +47,9 @@ func signToken(at time.Time, life time.Duration) string {
 
 // putBoundObjects stores the objects that the bound token depends on.
 func (f *fixture) putBoundObjects() {
-	f.put(satoken.KindServiceAccount, "ns", "a", "ua")
-	f.put(satoken.KindPod, "ns", "p", "up")
-	f.put(satoken.KindSecret, "ns", "s", "us")
+	f.putObject(satoken.KindServiceAccount, "ns", "a", "ua")
+	f.putObject(satoken.KindPod, "ns", "p", "up")
+	f.putObject(satoken.KindSecret, "ns", "s", "us")
 }
 
 // TestResponsesAreCached checks that accepted and rejected tokens are cached by token and
@@ -83,27 +83,27 @@ func TestResponsesAreCached(t *testing.T) {
 func TestNoCacheWithoutEvents(t *testing.T) {
 	f := newFixtureWithoutObjects(t, nil)
 	if f.isCached("alice") {
-		t.Error("a response is cached although no events are followed")
+		t.Error("without events: got a cached response, want none")
 	}
 }
 
-// TestUnknownTokens checks that the errors for rejected tokens do not contain the token, and that a
-// too long token is not reviewed.
-func TestUnknownTokens(t *testing.T) {
+// TestRejectionHidesTokenAndBoundsItsSize checks that the errors for rejected tokens do not contain the
+// token, and that a too long token is not reviewed.
+func TestRejectionHidesTokenAndBoundsItsSize(t *testing.T) {
 	fixture := newFixtureWithoutObjects(t, nil)
 	fixture.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
 	if rev := fixture.review("x"); rev.Authenticated || rev.Error != authn.UnknownToken {
-		t.Errorf("got %+v; want false, %v", rev, authn.UnknownToken)
+		t.Errorf("got %+v, want no user and error %v", rev, authn.UnknownToken)
 	}
 	fixture.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		return nil, false, errors.New("I do not know " + token)
 	}
 	if rev := fixture.review("secret"); rev.Authenticated || rev.Error != "I do not know <token>" {
-		t.Errorf("got %+v; want false, \"I do not know <token>\"", rev)
+		t.Errorf("got %+v, want no user and error \"I do not know <token>\"", rev)
 	}
 	long := strings.Repeat("x", authenticator.MaxTokenBytes+1)
 	if rev := fixture.review(long); rev.Authenticated || rev.Error == "" || fixture.reviewer.reviewsOf(long) != 0 {
-		t.Errorf("huge token: got %+v; want false, other than \"\", 0", rev)
+		t.Errorf("huge token: got %+v, want no user, an error and no review", rev)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	fixture.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		close(started)
 		<-respond
-		return byName(ctx, token)
+		return reviewerByName(ctx, token)
 	}
 	canceledCtx, cancel := context.WithCancel(t.Context())
 	canceled := make(chan error, 1)
@@ -124,9 +124,9 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 		canceled <- err
 	}()
 	<-started
-	var wg sync.WaitGroup
+	var reviews sync.WaitGroup
 	for range 50 {
-		wg.Go(func() {
+		reviews.Go(func() {
 			if rev, err := fixture.cache.Review(t.Context(), "alice", nil); err != nil || !rev.Authenticated {
 				t.Errorf("got %+v, %v; want no error, true", rev, err)
 			}
@@ -137,7 +137,7 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 		t.Errorf("canceled request: got %v, want %v", err, context.Canceled)
 	}
 	close(respond)
-	wg.Wait()
+	reviews.Wait()
 	if n := fixture.reviewer.reviewsOf("alice"); n != 1 {
 		t.Errorf("got %d reviews, want 1", n)
 	}
@@ -183,9 +183,9 @@ func TestCachedReviewEndsWithToken(t *testing.T) {
 	}
 }
 
-// TestEventsInvalidate checks that a change of an object that a token depends on removes the cached
+// TestEventsInvalidateDependentReviews checks that a change of an object that a token depends on removes the cached
 // response.
-func TestEventsInvalidate(t *testing.T) {
+func TestEventsInvalidateDependentReviews(t *testing.T) {
 	// cached means that the event does not concern the token. user is the user of an opaque token,
 	// whose objects follow from the user only.
 	for name, test := range map[string]struct {
@@ -198,13 +198,13 @@ func TestEventsInvalidate(t *testing.T) {
 		"account deleted": {token: bound(), event: func(f *fixture) { f.delete(satoken.KindServiceAccount, "ns", "a") }},
 		"pod deleted":     {token: bound(), event: func(f *fixture) { f.delete(satoken.KindPod, "ns", "p") }},
 		"secret deleted":  {token: bound(), event: func(f *fixture) { f.delete(satoken.KindSecret, "ns", "s") }},
-		"secret changed":  {token: bound(), event: func(f *fixture) { f.put(satoken.KindSecret, "ns", "s", "us") }},
+		"secret changed":  {token: bound(), event: func(f *fixture) { f.putObject(satoken.KindSecret, "ns", "s", "us") }},
 		"pod terminating": {token: bound(), event: func(f *fixture) { f.putTerminating(satoken.KindPod, "ns", "p", "up") }},
-		"pod changed":     {token: bound(), event: func(f *fixture) { f.put(satoken.KindPod, "ns", "p", "up") }, cached: true},
-		"account changed": {token: bound(), event: func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "a", "ua") }},
+		"pod changed":     {token: bound(), event: func(f *fixture) { f.putObject(satoken.KindPod, "ns", "p", "up") }, cached: true},
+		"account changed": {token: bound(), event: func(f *fixture) { f.putObject(satoken.KindServiceAccount, "ns", "a", "ua") }},
 		"another account": {
 			token:  bound(),
-			event:  func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "b", "ub") },
+			event:  func(f *fixture) { f.putObject(satoken.KindServiceAccount, "ns", "b", "ub") },
 			cached: true,
 		},
 		"of another name": {
@@ -218,7 +218,7 @@ func TestEventsInvalidate(t *testing.T) {
 		},
 		"bootstrap changed": {
 			token: "abcdef.0123456789abcdef",
-			event: func(f *fixture) { f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub") },
+			event: func(f *fixture) { f.putObject(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub") },
 		},
 		"opaque token, account deleted": {
 			token: "opaque",
@@ -253,10 +253,10 @@ func TestEventsInvalidate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)
 			f.putBoundObjects()
-			f.put(satoken.KindNode, "", "n", "un")
-			f.put(satoken.KindServiceAccount, "ns", "b", "ub")
-			f.put(satoken.KindServiceAccount, "other", "a", "ux")
-			f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub")
+			f.putObject(satoken.KindNode, "", "n", "un")
+			f.putObject(satoken.KindServiceAccount, "ns", "b", "ub")
+			f.putObject(satoken.KindServiceAccount, "other", "a", "ux")
+			f.putObject(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub")
 			f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 				if u, ok := markers[token]; ok {
 					return &authenticator.Response{User: u}, true, nil
@@ -291,12 +291,12 @@ var markers = map[string]authenticator.User{
 // awaitEvents returns after all earlier events were processed.
 func (f *fixture) awaitEvents() {
 	f.t.Helper()
-	f.put(satoken.KindServiceAccount, "m", "a", "ua")
-	f.put(satoken.KindServiceAccount, "m", "p", "ua")
-	f.put(satoken.KindServiceAccount, "m", "n", "ua")
-	f.put(satoken.KindPod, "m", "p", "up")
-	f.put(satoken.KindNode, "", "m", "un")
-	f.put(satoken.KindSecret, "kube-system", "bootstrap-token-marker", "us")
+	f.putObject(satoken.KindServiceAccount, "m", "a", "ua")
+	f.putObject(satoken.KindServiceAccount, "m", "p", "ua")
+	f.putObject(satoken.KindServiceAccount, "m", "n", "ua")
+	f.putObject(satoken.KindPod, "m", "p", "up")
+	f.putObject(satoken.KindNode, "", "m", "un")
+	f.putObject(satoken.KindSecret, "kube-system", "bootstrap-token-marker", "us")
 	for token := range markers {
 		f.awaitTrue("marker kept", func() bool { return f.isCached(token) })
 	}
@@ -327,7 +327,7 @@ func TestCreationInvalidatesRejections(t *testing.T) {
 	if fixture.review(token).Authenticated || !fixture.isCached(token) {
 		t.Fatal("unknown token: got it authenticated, or its rejection uncached, want a cached rejection")
 	}
-	fixture.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "u")
+	fixture.putObject(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "u")
 	fixture.awaitTrue("known", func() bool { return fixture.review(token).Authenticated })
 }
 
@@ -367,13 +367,13 @@ func TestEventDuringReviewPreventsCaching(t *testing.T) {
 	go reviewAsync(second)
 	close(answer)
 	if !<-first {
-		t.Error("a request from before the deletion is rejected")
+		t.Error("request from before the deletion: got a rejection, want a user")
 	}
 	if <-second {
-		t.Error("a request from after the deletion is accepted")
+		t.Error("request from after the deletion: got a user, want a rejection")
 	}
 	if fixture.review(bound()).Authenticated {
-		t.Error("the outdated response is cached")
+		t.Error("outdated response: got it cached, want it dropped")
 	}
 }
 
@@ -392,12 +392,12 @@ func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	for range 3 {
 		fixture.awaitTrue("reviewed again", reviewedEachTime)
 	}
-	fixture.put(satoken.KindServiceAccount, "ns", "a", "another")
+	fixture.putObject(satoken.KindServiceAccount, "ns", "a", "another")
 	for range 3 {
 		fixture.awaitTrue("reviewed again", reviewedEachTime)
 	}
 	fixture.delete(satoken.KindServiceAccount, "ns", "a")
-	fixture.put(satoken.KindServiceAccount, "ns", "a", "ua")
+	fixture.putObject(satoken.KindServiceAccount, "ns", "a", "ua")
 	fixture.awaitTrue("kept", func() bool { return fixture.isCached("opaque") })
 }
 

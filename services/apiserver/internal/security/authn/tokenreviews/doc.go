@@ -11,7 +11,7 @@
 // secret of a bootstrap token. They are derived from the token's claims and from the user. Run
 // follows them in the watch cache. Every event that may change the validity of a token drops its
 // result. Nothing is cached while Run does not follow. Two rules ensure that no result survives an
-// event during its review:
+// sendEvent during its review:
 //   - The objects that the token itself names are indexed before the review starts. An event
 //     during the review prevents caching, and later requests start another review.
 //   - The objects that only the user names are looked up after the result has been indexed. The

@@ -25,31 +25,31 @@ func withClientAddress(ctx context.Context, address string) context.Context {
 	return ctx
 }
 
-// manyClients is a reviewer that holds tokens of a crowd until released, and answers others at
-// once.
+// manyClients is a cache whose reviewer blocks tokens that start with "crowd" until they are released.
+// Reviews of other tokens return immediately.
 type manyClients struct {
 	*fixture
 	begun    sync.WaitGroup
-	resultOf chan struct{}
+	released chan struct{}
 }
 
 func newManyClients(t *testing.T, change func(*tokenreviews.Config)) *manyClients {
-	c := &manyClients{resultOf: make(chan struct{})}
-	c.fixture = newFixtureWithoutObjects(t, func(cfg *tokenreviews.Config) {
+	created := &manyClients{released: make(chan struct{})}
+	created.fixture = newFixtureWithoutObjects(t, func(cfg *tokenreviews.Config) {
 		reviewer := cfg.Token
 		cfg.Token = authenticator.Union{local{}, tokenreviews.Shared(reviewer, 1000)}
 		if change != nil {
 			change(cfg)
 		}
 	})
-	c.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	created.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if strings.HasPrefix(token, "crowd") {
-			c.begun.Done()
-			<-c.resultOf
+			created.begun.Done()
+			<-created.released
 		}
-		return byName(ctx, token)
+		return reviewerByName(ctx, token)
 	}
-	return c
+	return created
 }
 
 // local accepts its own tokens without a service.
@@ -57,7 +57,7 @@ type local struct{}
 
 func (local) AuthenticateToken(ctx context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
 	if strings.HasPrefix(token, "local") {
-		return byName(ctx, token)
+		return reviewerByName(ctx, token)
 	}
 	return nil, false, nil
 }
@@ -77,8 +77,8 @@ func (c *manyClients) startMaximum(ctx context.Context, wg *sync.WaitGroup) {
 // own tokenreviews. Neither local tokens nor other networks wait.
 func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	manyClients := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
-	var wg sync.WaitGroup
-	manyClients.startMaximum(t.Context(), &wg)
+	var reviews sync.WaitGroup
+	manyClients.startMaximum(t.Context(), &reviews)
 	for token, address := range map[string]string{
 		"local-user": "[2001:db8::1]:2",
 		"user":       "[2001:db8:0:1::1]:1",
@@ -91,7 +91,7 @@ func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	// One more token of the crowd waits for a slot. Requests with the same token wait together.
 	g := gate{withClientAddress(t.Context(), "[2001:db8::3]:1"), make(chan struct{}, 2)}
 	for range 2 {
-		wg.Go(func() {
+		reviews.Go(func() {
 			if rev, err := manyClients.cache.Review(g, "late", nil); err != nil || !rev.Authenticated {
 				t.Errorf("got %+v, %v; want no error, true", rev, err)
 			}
@@ -100,8 +100,8 @@ func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	for range 2 {
 		<-g.waits
 	}
-	close(manyClients.resultOf)
-	wg.Wait()
+	close(manyClients.released)
+	reviews.Wait()
 	if n := manyClients.reviewer.reviewsOf("late"); n != 1 {
 		t.Errorf("got %d reviews of the waiting token, want 1", n)
 	}
@@ -116,8 +116,8 @@ func (l cancelableGate) Done() <-chan struct{} { l.waits <- struct{}{}; return l
 // review, and later ones proceed.
 func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	manyClients := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
-	var wg sync.WaitGroup
-	manyClients.startMaximum(t.Context(), &wg)
+	var waiters sync.WaitGroup
+	manyClients.startMaximum(t.Context(), &waiters)
 	ctx, leave := context.WithCancel(withClientAddress(t.Context(), "[2001:db8::3]:1"))
 	canceled := make(chan error, 1)
 	g := cancelableGate{gate{ctx, make(chan struct{}, 1)}}
@@ -133,23 +133,23 @@ func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	if n := manyClients.reviewer.reviewsOf("late"); n != 0 {
 		t.Errorf("got %d reviews without a free slot, want 0", n)
 	}
-	close(manyClients.resultOf)
-	wg.Wait()
+	close(manyClients.released)
+	waiters.Wait()
 	manyClients.awaitTrue("asked about", func() bool {
 		rev, err := manyClients.cache.Review(t.Context(), "late", nil)
 		return err == nil && rev.Authenticated
 	})
 }
 
-// TestNoSlotInTime checks that a request without a slot fails with ErrUnavailable, and its token is
+// TestReviewWithoutSlotInTimeFails checks that a request without a slot fails with ErrUnavailable, and its token is
 // not rejected.
-func TestNoSlotInTime(t *testing.T) {
+func TestReviewWithoutSlotInTimeFails(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = 10 * time.Millisecond })
 	var wg sync.WaitGroup
 	c.startMaximum(t.Context(), &wg)
 	if rev, err := c.cache.Review(withClientAddress(t.Context(), "[2001:db8::4]:1"), "late", nil); !errors.Is(err, limit.ErrFull) {
 		t.Errorf("got %+v, %v, want %v", rev, err, limit.ErrFull)
 	}
-	close(c.resultOf)
+	close(c.released)
 	wg.Wait()
 }

@@ -38,7 +38,7 @@ func (c *Cache) Run(ctx context.Context, followed []CachedKind) error {
 				},
 				OnLost: func(err error) {
 					if errors.As(err, new(*watchcache.ExpiredError)) {
-						c.cfg.Logger.Info("cached token reviews are dropped: events were missed", "kind", cachedKind.Kind)
+						c.config.Logger.Info("cached token reviews are dropped: events were missed", "kind", cachedKind.Kind)
 					}
 					state.markLost()
 				},
@@ -105,12 +105,12 @@ func (c *Cache) allExist(ctx context.Context, named []object) bool {
 func (c *Cache) findObject(ctx context.Context, o object) (metav1.Object, error) {
 	switch o.Kind {
 	case satoken.KindServiceAccount:
-		return c.cfg.Objects.ServiceAccount(ctx, o.Namespace, o.Name)
+		return c.config.Objects.ServiceAccount(ctx, o.Namespace, o.Name)
 	case satoken.KindPod:
-		return c.cfg.Objects.Pod(ctx, o.Namespace, o.Name)
+		return c.config.Objects.Pod(ctx, o.Namespace, o.Name)
 	case satoken.KindNode:
-		return c.cfg.Objects.Node(ctx, o.Name)
+		return c.config.Objects.Node(ctx, o.Name)
 	default:
-		return c.cfg.Objects.Secret(ctx, o.Namespace, o.Name)
+		return c.config.Objects.Secret(ctx, o.Namespace, o.Name)
 	}
 }

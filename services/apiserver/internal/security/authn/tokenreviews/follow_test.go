@@ -31,7 +31,7 @@ func TestOutageOfEventsDropsCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fixture := newFixture(t, nil)
 			if !fixture.isCached("alice") {
-				t.Fatal("the response is not cached")
+				t.Fatal("before the outage: got no cached response, want one")
 			}
 			fixture.source.broken <- lost
 			if name == "replaced" { // until the next load
@@ -48,17 +48,17 @@ func TestOutageOfEventsDropsCache(t *testing.T) {
 	}
 }
 
-// TestEndOfWatchCache checks that reviews continue after the watch cache has stopped.
-func TestEndOfWatchCache(t *testing.T) {
+// TestCacheEndsWithWatchCache checks that reviews continue after the watch cache has stopped.
+func TestCacheEndsWithWatchCache(t *testing.T) {
 	f := newFixture(t, nil)
 	f.awaitTrue("kept", func() bool { return f.isCached("alice") })
 	f.stop()
 	f.awaitTrue("not kept", func() bool { return !f.isCached("alice") })
 }
 
-// TestMetricsAndOutageLogs checks that results are counted, and the log reports the start and the
+// TestOutageIsCountedAndLogged checks that results are counted, and the log reports the start and the
 // end of an outage.
-func TestMetricsAndOutageLogs(t *testing.T) {
+func TestOutageIsCountedAndLogged(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewPedanticRegistry()
 	r := newFixtureWithoutObjects(t, func(c *tokenreviews.Config) {
@@ -96,8 +96,8 @@ type gate struct {
 
 func (g gate) Done() <-chan struct{} { g.waits <- struct{}{}; return nil }
 
-// TestPrefixOfTokenIsAnotherToken checks tokens that share memory.
-func TestPrefixOfTokenIsAnotherToken(t *testing.T) {
+// TestPrefixOfCachedTokenIsReviewed checks tokens that share memory.
+func TestPrefixOfCachedTokenIsReviewed(t *testing.T) {
 	f := newFixture(t, nil)
 	whole := "user-10"
 	for _, token := range []string{whole, whole, whole[:6], whole} {

@@ -19,8 +19,8 @@ type keyHasher struct{ hashes sync.Pool }
 
 // pooledHash is a hash and a buffer. It is pooled, because every request needs a key.
 type pooledHash struct {
-	hash hash.Hash
-	buf  []byte
+	hash   hash.Hash
+	buffer []byte
 }
 
 // newKeyHasher returns a keyHasher with a random secret.
@@ -35,14 +35,14 @@ func newKeyHasher() (*keyHasher, error) {
 // keyOf returns the key of a token for some audiences.
 func (k *keyHasher) keyOf(token string, audiences []string) (out cacheKey) {
 	h := k.hashes.Get().(*pooledHash)
-	h.buf = appendSized(h.buf[:0], token)
+	h.buffer = appendSized(h.buffer[:0], token)
 	for _, a := range audiences {
-		h.buf = appendSized(h.buf, a)
+		h.buffer = appendSized(h.buffer, a)
 	}
 	h.hash.Reset()
-	h.hash.Write(h.buf)
+	h.hash.Write(h.buffer)
 	h.hash.Sum(out[:0])
-	clear(h.buf)
+	clear(h.buffer)
 	k.hashes.Put(h)
 	return out
 }

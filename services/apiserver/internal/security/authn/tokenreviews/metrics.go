@@ -4,7 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // cacheMetrics holds the metrics of a Cache. It uses the names of Kubernetes where they exist.
 type cacheMetrics struct {
-	hit, miss       prometheus.Observer
+	hits, miss      prometheus.Observer
 	fetched, failed prometheus.Counter
 	active          prometheus.Gauge
 	dropped         prometheus.Counter
@@ -20,8 +20,8 @@ func newMetrics(registerer prometheus.Registerer, cachedSuccesses func() float64
 		Name: "authentication_token_cache_fetch_total",
 		Help: "[ALPHA] Number of token reviews that were sent to the service, by status.",
 	}, []string{"status"})
-	m := &cacheMetrics{
-		hit:     duration.WithLabelValues("hit"),
+	created := &cacheMetrics{
+		hits:    duration.WithLabelValues("hit"),
 		miss:    duration.WithLabelValues("miss"),
 		fetched: fetches.WithLabelValues("ok"),
 		failed:  fetches.WithLabelValues("error"),
@@ -34,9 +34,9 @@ func newMetrics(registerer prometheus.Registerer, cachedSuccesses func() float64
 			Help: "[ALPHA] Number of cached token reviews invalidated by a change of an object that they depend on.",
 		}),
 	}
-	registerer.MustRegister(duration, fetches, m.active, m.dropped, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	registerer.MustRegister(duration, fetches, created.active, created.dropped, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "authentication_token_cache_kept",
 		Help: "[ALPHA] Number of successful token reviews in the cache.",
 	}, cachedSuccesses))
-	return m
+	return created
 }

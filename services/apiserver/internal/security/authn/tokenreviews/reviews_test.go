@@ -148,7 +148,7 @@ var stores = map[satoken.Kind]string{
 // adjusts the configuration; nil keeps it.
 func newFixtureWithoutObjects(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 	t.Helper()
-	f := &fixture{
+	created := &fixture{
 		t:       t,
 		objects: &objects{objects: map[string]metav1.ObjectMeta{}},
 		created: map[string]int64{},
@@ -160,34 +160,34 @@ func newFixtureWithoutObjects(t testing.TB, change func(*tokenreviews.Config)) *
 			gate:     make(chan struct{}),
 			revision: 1,
 		},
-		reviewer: &reviewer{asked: map[string]int{}, resultOf: byName},
+		reviewer: &reviewer{asked: map[string]int{}, resultOf: reviewerByName},
 	}
 	cfg := tokenreviews.Config{
-		Token:      f.reviewer,
+		Token:      created.reviewer,
 		Audiences:  []string{"api"},
 		SuccessTTL: time.Hour,
 		FailureTTL: time.Hour,
 		Timeout:    time.Minute,
-		Objects:    f.objects,
+		Objects:    created.objects,
 		Logger:     slog.New(slog.DiscardHandler),
 		Registerer: prometheus.NewPedanticRegistry(),
-		Now:        func() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now },
+		Now:        func() time.Time { created.mu.Lock(); defer created.mu.Unlock(); return created.now },
 	}
 	if change != nil {
 		change(&cfg)
 	}
 	var err error
-	if f.cache, err = tokenreviews.New(cfg); err != nil {
+	if created.cache, err = tokenreviews.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return created
 }
 
 // newFixture returns a cache that follows the objects of the fixture until the test ends. change
 // adjusts the configuration; nil keeps it.
 func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 	t.Helper()
-	f := newFixtureWithoutObjects(t, change)
+	created := newFixtureWithoutObjects(t, change)
 
 	// 1. Create a watch cache over the source.
 	var resources []watchcache.ResourceConfig
@@ -205,7 +205,7 @@ func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 				},
 			})
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
+	cache, err := watchcache.New(watchcache.Config{Source: created.source, CurrentRevision: created.source, Resources: resources})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,9 +218,9 @@ func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	var watchCacheCtx context.Context
-	watchCacheCtx, f.stop = context.WithCancel(ctx)
+	watchCacheCtx, created.stop = context.WithCancel(ctx)
 	go func() { done <- cache.Run(watchCacheCtx) }()
-	go func() { done <- f.cache.Run(ctx, followed) }()
+	go func() { done <- created.cache.Run(ctx, followed) }()
 	t.Cleanup(func() {
 		cancel()
 		for range 2 {
@@ -229,14 +229,14 @@ func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 			}
 		}
 	})
-	<-f.source.gate
-	f.awaitTrue("following", func() bool { return f.isCached("bad-probe") })
-	return f
+	<-created.source.gate
+	created.awaitTrue("following", func() bool { return created.isCached("bad-probe") })
+	return created
 }
 
-// byName rejects tokens that start with "bad", is unavailable for "down", and accepts others with
+// reviewerByName rejects tokens that start with "bad", is unavailable for "down", and accepts others with
 // the token as user name.
-func byName(_ context.Context, token string) (*authenticator.Response, bool, error) {
+func reviewerByName(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	switch {
 	case strings.HasPrefix(token, "bad"):
 		return nil, false, errors.New("no good")
@@ -246,12 +246,12 @@ func byName(_ context.Context, token string) (*authenticator.Response, bool, err
 	return &authenticator.Response{User: authenticator.User{Name: token}}, true, nil
 }
 
-// awaitTrue waits until cond returns true.
-func (f *fixture) awaitTrue(what string, cond func() bool) {
+// awaitTrue waits until condition returns true.
+func (f *fixture) awaitTrue(description string, condition func() bool) {
 	f.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !cond(); runtime.Gosched() {
+	for end := time.Now().Add(30 * time.Second); !condition(); runtime.Gosched() {
 		if time.Now().After(end) {
-			f.t.Fatalf("timed out waiting until %s", what)
+			f.t.Fatalf("timed out waiting until %s", description)
 		}
 	}
 }
@@ -279,8 +279,8 @@ func (f *fixture) isCached(token string) bool {
 	return f.reviewer.reviewsOf(token) == n
 }
 
-// put creates or updates an object.
-func (f *fixture) put(kind satoken.Kind, ns, name, uid string) {
+// putObject creates or updates an object.
+func (f *fixture) putObject(kind satoken.Kind, ns, name, uid string) {
 	f.t.Helper()
 	f.putMeta(kind, metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)})
 }
@@ -301,7 +301,7 @@ func (f *fixture) putMeta(kind satoken.Kind, m metav1.ObjectMeta) {
 	f.objects.mu.Lock()
 	f.objects.objects[string(kind)+"/"+m.Namespace+"/"+m.Name] = m
 	f.objects.mu.Unlock()
-	f.event(kind, m.Namespace, m.Name, true)
+	f.sendEvent(kind, m.Namespace, m.Name, true)
 }
 
 // delete deletes an object.
@@ -310,30 +310,30 @@ func (f *fixture) delete(kind satoken.Kind, ns, name string) {
 	f.objects.mu.Lock()
 	delete(f.objects.objects, string(kind)+"/"+ns+"/"+name)
 	f.objects.mu.Unlock()
-	f.event(kind, ns, name, false)
+	f.sendEvent(kind, ns, name, false)
 }
 
-func (f *fixture) event(kind satoken.Kind, ns, name string, exists bool) {
+func (f *fixture) sendEvent(kind satoken.Kind, namespace, name string, exists bool) {
 	key := stores[kind] + name
-	if ns != "" {
-		key = stores[kind] + ns + "/" + name
+	if namespace != "" {
+		key = stores[kind] + namespace + "/" + name
 	}
 	f.source.mu.Lock()
 	f.source.revision++
 	rev := f.source.revision
 	f.source.mu.Unlock()
-	ev := storage.Event{Type: storage.Updated, Key: key, Revision: rev}
+	event := storage.Event{Type: storage.Updated, Key: key, Revision: rev}
 	switch {
 	case !exists:
-		ev.Type = storage.Deleted
+		event.Type = storage.Deleted
 		delete(f.created, key)
 	case f.created[key] == 0:
-		ev.Type = storage.Created
+		event.Type = storage.Created
 		f.created[key] = rev
 	}
 	if exists {
-		ev.Value, ev.CreateRevision = []byte("x"), f.created[key]
+		event.Value, event.CreateRevision = []byte("x"), f.created[key]
 	}
-	f.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: rev}
+	f.source.batches <- storage.Batch{Events: []storage.Event{event}, Revision: rev}
 	<-f.source.applied
 }

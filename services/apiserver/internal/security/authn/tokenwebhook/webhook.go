@@ -65,7 +65,7 @@ type Config struct {
 
 // Client calls the service.
 type Client struct {
-	cfg      Config
+	config   Config
 	service  *webhookclient.Service
 	duration *prometheus.HistogramVec
 	total    *prometheus.CounterVec
@@ -85,7 +85,7 @@ func New(config Config) (*Client, error) {
 	}
 	service.WarnPlain(config.Logger, "token webhook")
 	service.Measure(config.Calls)
-	client := &Client{cfg: config, service: service}
+	client := &Client{config: config, service: service}
 	client.registerMetrics()
 	return client, nil
 }
@@ -101,7 +101,7 @@ func (c *Client) registerMetrics() {
 		Help:    "[ALPHA] Duration of requests to the token review service in seconds by HTTP status, or <error>.",
 		Buckets: []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 	}, []string{"code"})
-	c.cfg.Registerer.MustRegister(c.total, c.duration)
+	c.config.Registerer.MustRegister(c.total, c.duration)
 }
 
 // Close closes idle connections.
@@ -143,7 +143,7 @@ func waitBeforeRetry(ctx context.Context) error {
 // encodeReview returns the JSON of a TokenReview in the configured version.
 func (c *Client) encodeReview(token string, audiences []string) ([]byte, error) {
 	typ := metav1.TypeMeta{Kind: "TokenReview", APIVersion: c.apiVersion()}
-	if c.cfg.Version == V1beta1 {
+	if c.config.Version == V1beta1 {
 		return json.Marshal(&authenticationv1beta1.TokenReview{
 			TypeMeta: typ,
 			Spec:     authenticationv1beta1.TokenReviewSpec{Token: token, Audiences: audiences},
@@ -155,14 +155,14 @@ func (c *Client) encodeReview(token string, audiences []string) ([]byte, error) 
 	})
 }
 
-func (c *Client) apiVersion() string { return authenticationv1.GroupName + "/" + c.cfg.Version }
+func (c *Client) apiVersion() string { return authenticationv1.GroupName + "/" + c.config.Version }
 
 // sendReview sends one request. retry reports whether another try may succeed.
 func (c *Client) sendReview(
 	ctx context.Context,
 	body []byte,
 ) (status *authenticationv1.TokenReviewStatus, retry bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.TryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.config.TryTimeout)
 	defer cancel()
 	start, code := time.Now(), "<error>"
 	defer func() {
@@ -244,7 +244,7 @@ func (c *Client) interpretStatus(
 	}
 	accepted := status.Audiences
 	if len(accepted) == 0 { // the service does not support audiences
-		accepted = c.cfg.Audiences
+		accepted = c.config.Audiences
 	}
 	response.Audiences = authenticator.Intersect(requested, accepted)
 	if len(response.Audiences) == 0 {

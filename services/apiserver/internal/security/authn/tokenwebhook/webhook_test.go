@@ -57,11 +57,11 @@ func writeKubeconfig(t *testing.T, url string, ca []byte) string {
 	return path
 }
 
-func newClient(t *testing.T, version, url string, ca []byte) (*tokenwebhook.Client, *prometheus.Registry) {
+func newClient(t *testing.T, version, url string, caFile []byte) (*tokenwebhook.Client, *prometheus.Registry) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	c, err := tokenwebhook.New(tokenwebhook.Config{
-		Kubeconfig: writeKubeconfig(t, url, ca),
+		Kubeconfig: writeKubeconfig(t, url, caFile),
 		Version:    version,
 		Audiences:  []string{"api"},
 		Registerer: reg,
@@ -283,8 +283,9 @@ func TestTemporaryErrorsAreRetried(t *testing.T) {
 	}
 }
 
-// TestServiceDoesNotAnswer covers a service that never answers and one that is not reachable.
-func TestServiceDoesNotAnswer(t *testing.T) {
+// TestUnansweredReviewIsAnError checks that a review fails if the service never responds, and if it is
+// not reachable.
+func TestUnansweredReviewIsAnError(t *testing.T) {
 	stop := make(chan struct{})
 	var n atomic.Int32
 	silent, _ := startService(t, "v1", func(w http.ResponseWriter, r *http.Request) {

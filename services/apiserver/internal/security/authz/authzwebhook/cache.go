@@ -181,9 +181,9 @@ func (c *decisionCache) lastChange(namespace string) policyChange {
 	return c.cluster.latestOfBoth(ofNamespace)
 }
 
-// get returns a decision that still holds, and the number of the last change that
+// lookUp returns a decision that still holds, and the number of the last change that
 // affects it.
-func (c *decisionCache) get(
+func (c *decisionCache) lookUp(
 	key cacheKey,
 	namespace string,
 	now time.Time,
@@ -199,13 +199,13 @@ func (c *decisionCache) get(
 	return d.status, ok, last
 }
 
-// put caches a decision and reports whether it did. requestedAfter is the number of the last change
+// store caches a decision and reports whether it did. requestedAfter is the number of the last change
 // before the decision was requested. position is the policy position that the service reported; nil
 // if it reported none. A decision that does not include the last change that affects it is dropped.
-func (c *decisionCache) put(
+func (c *decisionCache) store(
 	key cacheKey,
 	namespace string,
-	d cachedDecision,
+	decision cachedDecision,
 	requestedAfter uint64,
 	position *rbac.Position,
 	now time.Time,
@@ -219,8 +219,8 @@ func (c *decisionCache) put(
 	if position == nil && requestedAfter != last.number || position != nil && !position.Covers(last.position) {
 		return false
 	}
-	d.asOf = c.changes
-	c.entries.Add(key, d)
+	decision.asOf = c.changes
+	c.entries.Add(key, decision)
 	return true
 }
 

@@ -35,7 +35,7 @@ var errReviewTooLarge = errors.New("the request is too large for a review")
 // client sends reviews.
 type client struct {
 	*webhookclient.Service
-	v1 bool
+	usesV1 bool
 }
 
 // newClient reads the kubeconfig of a service.
@@ -44,7 +44,7 @@ func newClient(file, apiVersion string, dial webhookclient.Dial) (*client, error
 	if err != nil {
 		return nil, err
 	}
-	return &client{Service: service, v1: apiVersion != authorizationv1beta1.SchemeGroupVersion.Version}, nil
+	return &client{Service: service, usesV1: apiVersion != authorizationv1beta1.SchemeGroupVersion.Version}, nil
 }
 
 // serviceResponse is the response of a service.
@@ -82,7 +82,7 @@ func (c *client) reviewWithRetry(ctx context.Context, spec authorizationv1.Subje
 
 // newReview returns the review in the version that the service reads.
 func (c *client) newReview(spec authorizationv1.SubjectAccessReviewSpec) any {
-	if c.v1 {
+	if c.usesV1 {
 		return &authorizationv1.SubjectAccessReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
 			Spec:     spec,
@@ -167,7 +167,7 @@ func (c *client) sendReview(ctx context.Context, body []byte) (response serviceR
 
 // apiVersion returns the version of reviews that the service reads.
 func (c *client) apiVersion() string {
-	if c.v1 {
+	if c.usesV1 {
 		return authorizationv1.SchemeGroupVersion.String()
 	}
 	return authorizationv1beta1.SchemeGroupVersion.String()

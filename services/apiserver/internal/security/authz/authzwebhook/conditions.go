@@ -17,7 +17,7 @@ const conditionsBudget = 2_500_000
 
 // Compiler compiles match conditions: expressions over the variable request, which is the spec of a
 // SubjectAccessReview.
-type Compiler struct{ env *celenv.Env }
+type Compiler struct{ environment *celenv.Env }
 
 // NewCompiler returns a compiler.
 func NewCompiler() (*Compiler, error) {
@@ -62,12 +62,12 @@ func NewCompiler() (*Compiler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Compiler{env: env}, nil
+	return &Compiler{environment: env}, nil
 }
 
 // Check returns an error if an expression is invalid.
 func (c *Compiler) Check(expression string) error {
-	_, err := c.env.Compile(expression, cel.BoolType)
+	_, err := c.environment.Compile(expression, cel.BoolType)
 	return err
 }
 
@@ -75,7 +75,7 @@ func (c *Compiler) Check(expression string) error {
 func (c *Compiler) Compile(expressions []string) (*Conditions, error) {
 	out := &Conditions{}
 	for _, e := range expressions {
-		p, err := c.env.Compile(e, cel.BoolType)
+		p, err := c.environment.Compile(e, cel.BoolType)
 		if err != nil {
 			return nil, fmt.Errorf("match condition %q: %w", e, err)
 		}

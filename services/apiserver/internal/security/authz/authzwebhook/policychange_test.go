@@ -28,11 +28,11 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 		s.Allowed = true
 		return false
 	}
-	expectCalls := func(want int64, what string) {
+	expectCalls := func(want int64, step string) {
 		t.Helper()
 		fixture.authorize(t, attributesFor("x"))
 		if got := fixture.service.calls.Swap(0); got != want {
-			t.Errorf("%s: got %d calls, want %d", what, got, want)
+			t.Errorf("%s: got %d calls, want %d", step, got, want)
 		}
 	}
 	header = "5"
@@ -74,11 +74,11 @@ func TestNothingIsCachedAfterRestore(t *testing.T) {
 		s.Allowed = true
 		return false
 	}
-	expectCalls := func(want int64, what string) {
+	expectCalls := func(want int64, step string) {
 		t.Helper()
 		fixture.authorize(t, attributesFor("x"))
 		if got := fixture.service.calls.Swap(0); got != want {
-			t.Errorf("%s: got %d calls, want %d", what, got, want)
+			t.Errorf("%s: got %d calls, want %d", step, got, want)
 		}
 	}
 	fixture.PolicyChanged(rbac.Change{Position: positionAt(40), All: true})
@@ -107,9 +107,9 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 			return false
 		}
 		stop := make(chan struct{})
-		var wg sync.WaitGroup
+		var requests sync.WaitGroup
 		for i := range 3 {
-			wg.Go(func() {
+			requests.Go(func() {
 				for {
 					select {
 					case <-stop:
@@ -133,7 +133,7 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 			fixture.authorize(t, attributesFor("0"))
 		}
 		close(stop)
-		wg.Wait()
+		requests.Wait()
 	}
 }
 
@@ -149,9 +149,9 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 		return false
 	}
 	stop := make(chan struct{})
-	var wg sync.WaitGroup
+	var requests sync.WaitGroup
 	for i := range 3 {
-		wg.Go(func() {
+		requests.Go(func() {
 			for {
 				select {
 				case <-stop:
@@ -178,7 +178,7 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 		policy.Store(i)
 	}
 	close(stop)
-	wg.Wait()
+	requests.Wait()
 }
 
 // TestWebhookBehindPolicyIsCalledAgain checks that the webhook sees a change after the API server.
@@ -247,7 +247,7 @@ func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
 	select {
 	case <-arrived:
 	case <-time.After(20 * time.Second):
-		t.Error("a request after the change joined a call from before it")
+		t.Error("request after the change: got no call of its own, want one")
 	}
 	close(release)
 	<-done
@@ -274,10 +274,10 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 			return fixture.service.calls.Swap(0)
 		}
 		// asks checks the number of calls for the namespaces a and b and for the cluster scope.
-		expectCalls := func(what string, want ...int64) {
+		expectCalls := func(step string, want ...int64) {
 			t.Helper()
 			if got := []int64{decisionRevision("a"), decisionRevision("b"), decisionRevision("")}; !slices.Equal(got, want) {
-				t.Errorf("%s: called %v times, want %v", what, got, want)
+				t.Errorf("%s: got %v calls, want %v", step, got, want)
 			}
 		}
 		fixture.PolicyChanged(rbac.Change{Position: at, All: true})

@@ -35,9 +35,9 @@ type service struct {
 
 func newService(t *testing.T) *service {
 	t.Helper()
-	s := &service{}
-	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.calls.Add(1)
+	created := &service{}
+	created.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		created.calls.Add(1)
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
@@ -51,14 +51,14 @@ func newService(t *testing.T) *service {
 			t.Errorf("got body %s: %v; want no error, \"SubjectAccessReview\"", body, err)
 		}
 		var status authorizationv1.SubjectAccessReviewStatus
-		if s.respond != nil && s.respond(w, review.Spec, &status) {
+		if created.respond != nil && created.respond(w, review.Spec, &status) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": review.APIVersion, "kind": review.Kind, "status": status})
 	}))
-	t.Cleanup(s.Close)
-	return s
+	t.Cleanup(created.Close)
+	return created
 }
 
 // writeKubeconfig writes a kubeconfig for a server.
@@ -78,12 +78,12 @@ func writeKubeconfig(t testing.TB, s *httptest.Server, url string) string {
 }
 
 // clock is a clock that a test advances.
-type clock struct{ ns atomic.Int64 }
+type clock struct{ nanoseconds atomic.Int64 }
 
-func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
+func (c *clock) now() time.Time { return time.Unix(0, c.nanoseconds.Load()) }
 
 // advance moves the clock forward.
-func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
+func (c *clock) advance(d time.Duration) { c.nanoseconds.Add(int64(d)) }
 
 type fixture struct {
 	*authzwebhook.Authorizer
@@ -94,18 +94,18 @@ type fixture struct {
 
 func newFixture(t *testing.T, change func(*authzwebhook.Config)) *fixture {
 	t.Helper()
-	f := &fixture{service: newService(t), clock: &clock{}, registry: prometheus.NewRegistry()}
+	created := &fixture{service: newService(t), clock: &clock{}, registry: prometheus.NewRegistry()}
 	config := authzwebhook.Config{
 		Name:            "test",
-		KubeconfigFile:  writeKubeconfig(t, f.service.Server, f.service.URL+"/authorize"),
+		KubeconfigFile:  writeKubeconfig(t, created.service.Server, created.service.URL+"/authorize"),
 		Version:         "v1",
 		Timeout:         10 * time.Second,
 		AuthorizedTTL:   5 * time.Minute,
 		UnauthorizedTTL: 30 * time.Second,
 		MaxWaiting:      400,
-		Metrics:         authzwebhook.NewMetrics(f.registry),
+		Metrics:         authzwebhook.NewMetrics(created.registry),
 		Logger:          slog.New(slog.DiscardHandler),
-		Now:             f.clock.now,
+		Now:             created.clock.now,
 	}
 	if change != nil {
 		change(&config)
@@ -115,8 +115,8 @@ func newFixture(t *testing.T, change func(*authzwebhook.Config)) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(z.Close)
-	f.Authorizer = z
-	return f
+	created.Authorizer = z
+	return created
 }
 
 func attributesFor(name string) *authorizer.Attributes {

@@ -50,7 +50,7 @@ type Config struct {
 
 // Authorizer calls a service. It implements authorizer.Authorizer and authorizer.RuleResolver.
 type Authorizer struct {
-	cfg         Config
+	config      Config
 	client      *client
 	cache       *decisionCache
 	flights     singleflight.Group
@@ -65,22 +65,22 @@ const slotTimeout = time.Second
 
 // New reads the kubeconfig. The service need not be reachable yet.
 func New(config Config) (*Authorizer, error) {
-	a := &Authorizer{cfg: config, waiting: limit.New[string](limit.Options{Size: config.MaxWaiting, FairShare: true})}
+	created := &Authorizer{config: config, waiting: limit.New[string](limit.Options{Size: config.MaxWaiting, FairShare: true})}
 	var err error
-	if a.client, err = newClient(config.KubeconfigFile, config.Version, config.Dial); err != nil {
+	if created.client, err = newClient(config.KubeconfigFile, config.Version, config.Dial); err != nil {
 		return nil, err
 	}
-	a.client.WarnPlain(config.Logger, "authorization webhook "+config.Name)
-	a.client.Measure(config.Calls)
-	if a.cache, err = newDecisionCache(); err != nil {
+	created.client.WarnPlain(config.Logger, "authorization webhook "+config.Name)
+	created.client.Measure(config.Calls)
+	if created.cache, err = newDecisionCache(); err != nil {
 		return nil, err
 	}
-	if a.cfg.Now == nil {
-		a.cfg.Now = time.Now
+	if created.config.Now == nil {
+		created.config.Now = time.Now
 	}
-	a.hits = config.Metrics.cacheRequests.WithLabelValues(config.Name, "hit")
-	a.callCtx, a.cancelCalls = context.WithCancel(context.Background())
-	return a, nil
+	created.hits = config.Metrics.cacheRequests.WithLabelValues(config.Name, "hit")
+	created.callCtx, created.cancelCalls = context.WithCancel(context.Background())
+	return created, nil
 }
 
 // Close cancels running calls. Later ones fail.
@@ -95,7 +95,7 @@ func (a *Authorizer) Retire() { a.client.Close() }
 
 // PolicyChanged invalidates the cached decisions that a change of the policy affects.
 // Changes must arrive in order.
-func (a *Authorizer) PolicyChanged(c rbac.Change) { a.cache.policyChanged(c, a.cfg.Now()) }
+func (a *Authorizer) PolicyChanged(c rbac.Change) { a.cache.policyChanged(c, a.config.Now()) }
 
 var (
 	errContradictory = errors.New("webhook subject access review returned both allow and deny response")
@@ -109,28 +109,28 @@ func (*Authorizer) RulesFor(context.Context, *authorizer.User, string) (authoriz
 
 // Authorize implements authorizer.Authorizer.
 func (a *Authorizer) Authorize(ctx context.Context, attrs *authorizer.Attributes) (authorizer.Decision, string, error) {
-	if a.cfg.Conditions != nil {
+	if a.config.Conditions != nil {
 		matches, err := a.matchesConditions(ctx, attrs)
 		if err != nil {
-			return a.cfg.FailureDecision, "", err
+			return a.config.FailureDecision, "", err
 		}
 		if !matches {
 			return authorizer.NoOpinion, "", nil
 		}
 	}
 	key := a.cache.cacheKeyOf(attrs)
-	status, ok, lastChange := a.cache.get(key, scopeOf(attrs), a.cfg.Now())
+	status, ok, lastChange := a.cache.lookUp(key, scopeOf(attrs), a.config.Now())
 	if ok {
 		a.hits.Inc()
 		return decisionOf(&status)
 	}
-	if a.cfg.Suspend != nil {
-		defer a.cfg.Suspend(ctx)()
+	if a.config.Suspend != nil {
+		defer a.config.Suspend(ctx)()
 	}
 	response, err := a.callShared(ctx, key, lastChange, attrs)
 	switch {
 	case errors.Is(err, errReviewTooLarge): // the client's mistake, not a failure of the service
-		return a.cfg.FailureDecision, err.Error(), nil
+		return a.config.FailureDecision, err.Error(), nil
 	case err != nil:
 		return a.failureDecision(err)
 	}
@@ -140,7 +140,7 @@ func (a *Authorizer) Authorize(ctx context.Context, attrs *authorizer.Attributes
 // matchesConditions reports whether the match conditions select the request.
 func (a *Authorizer) matchesConditions(ctx context.Context, attrs *authorizer.Attributes) (bool, error) {
 	spec := attrs.Spec()
-	return a.cfg.Conditions.matchAll(ctx, &spec, a.cfg.Metrics, a.cfg.Name)
+	return a.config.Conditions.matchAll(ctx, &spec, a.config.Metrics, a.config.Name)
 }
 
 // decisionOf returns the decision that a status states. A denial takes precedence.
@@ -175,9 +175,9 @@ func (a *Authorizer) callShared(
 ) (serviceResponse, error) {
 	cacheable := !tooLongToCache(attrs)
 	if cacheable {
-		a.cfg.Metrics.cacheRequests.WithLabelValues(a.cfg.Name, "miss").Inc()
+		a.config.Metrics.cacheRequests.WithLabelValues(a.config.Name, "miss").Inc()
 	} else {
-		a.cfg.Metrics.cacheRequests.WithLabelValues(a.cfg.Name, "oversized").Inc()
+		a.config.Metrics.cacheRequests.WithLabelValues(a.config.Name, "oversized").Inc()
 	}
 	slot := limit.Claim[string]{Key: request.Principal(ctx)} // an access review may concern any user
 	if err := a.acquireSlot(ctx, slot); err != nil {
@@ -188,11 +188,11 @@ func (a *Authorizer) callShared(
 	spec := attrs.Spec() // shares no memory that the caller changes
 	flight := a.flights.DoChan(string(binary.AppendUvarint(key[:], lastChange)), func() (any, error) {
 		// An earlier call may have ended between the cache lookup and this point.
-		if status, ok, current := a.cache.get(key, scope, a.cfg.Now()); ok && current == lastChange {
+		if status, ok, current := a.cache.lookUp(key, scope, a.config.Now()); ok && current == lastChange {
 			return serviceResponse{status: status}, nil
 		}
 		// Other requests may wait for the call after the first one leaves.
-		ctx, cancel := context.WithTimeout(a.callCtx, a.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(a.callCtx, a.config.Timeout)
 		defer cancel()
 		var response serviceResponse
 		// A panic here would crash the process.
@@ -221,7 +221,7 @@ func (a *Authorizer) callShared(
 
 // acquireSlot waits for a slot to call the service.
 func (a *Authorizer) acquireSlot(ctx context.Context, slot limit.Claim[string]) error {
-	limited, cancel := context.WithTimeout(ctx, min(slotTimeout, a.cfg.Timeout))
+	limited, cancel := context.WithTimeout(ctx, min(slotTimeout, a.config.Timeout))
 	defer cancel()
 	err := a.waiting.Acquire(limited, slot)
 	if err != nil && ctx.Err() != nil {
@@ -245,13 +245,13 @@ func (a *Authorizer) reviewNewest(
 	scope string,
 ) (serviceResponse, error) {
 	for pause := firstBehindDelay; ; pause *= 2 {
-		start := a.cfg.Now()
+		start := a.config.Now()
 		response, err := a.client.reviewWithRetry(ctx, spec)
-		a.recordCall(err, a.cfg.Now().Sub(start))
+		a.recordCall(err, a.config.Now().Sub(start))
 		if err != nil || response.position == nil || a.cache.includesLastChange(*response.position, scope) {
 			return response, err
 		}
-		a.cfg.Metrics.behind.WithLabelValues(a.cfg.Name).Inc()
+		a.config.Metrics.behind.WithLabelValues(a.config.Name).Inc()
 		if pause > lastBehindDelay {
 			return response, nil
 		}
@@ -265,13 +265,13 @@ func (a *Authorizer) reviewNewest(
 
 // cacheResponse caches a response for the configured time.
 func (a *Authorizer) cacheResponse(key cacheKey, scope string, lastChange uint64, response serviceResponse) {
-	ttl := a.cfg.UnauthorizedTTL
+	ttl := a.config.UnauthorizedTTL
 	if response.status.Allowed && !response.status.Denied {
-		ttl = a.cfg.AuthorizedTTL
+		ttl = a.config.AuthorizedTTL
 	}
 	if ttl > 0 {
-		now := a.cfg.Now()
-		a.cache.put(key, scope, cachedDecision{status: response.status, expires: now.Add(ttl)}, lastChange, response.position, now)
+		now := a.config.Now()
+		a.cache.store(key, scope, cachedDecision{status: response.status, expires: now.Add(ttl)}, lastChange, response.position, now)
 	}
 }
 
@@ -286,18 +286,18 @@ func (a *Authorizer) recordCall(err error, took time.Duration) {
 	case err != nil:
 		result = "error"
 	}
-	a.cfg.Metrics.evaluations.WithLabelValues(a.cfg.Name, result).Inc()
-	a.cfg.Metrics.duration.WithLabelValues(a.cfg.Name, result).Observe(took.Seconds())
+	a.config.Metrics.evaluations.WithLabelValues(a.config.Name, result).Inc()
+	a.config.Metrics.duration.WithLabelValues(a.config.Name, result).Observe(took.Seconds())
 }
 
 // failureDecision returns the decision for a request that the service could not decide.
 func (a *Authorizer) failureDecision(err error) (authorizer.Decision, string, error) {
-	if a.cfg.FailureDecision == authorizer.NoOpinion {
+	if a.config.FailureDecision == authorizer.NoOpinion {
 		result := "error"
 		if errors.Is(err, context.DeadlineExceeded) {
 			result = "timeout"
 		}
-		a.cfg.Metrics.failOpen.WithLabelValues(a.cfg.Name, result).Inc()
+		a.config.Metrics.failOpen.WithLabelValues(a.config.Name, result).Inc()
 	}
-	return a.cfg.FailureDecision, "", fmt.Errorf("authorization webhook %s: %w", a.cfg.Name, err)
+	return a.config.FailureDecision, "", fmt.Errorf("authorization webhook %s: %w", a.config.Name, err)
 }

@@ -40,9 +40,9 @@ func (f *fixture) authorize(t *testing.T, attrs *authorizer.Attributes) string {
 	return text
 }
 
-// TestDecisionsOfTheWebhook checks the decision for each status of a review, from the webhook and
+// TestWebhookResponseDecides checks the decision for each status of a review, from the webhook and
 // from the cache.
-func TestDecisionsOfTheWebhook(t *testing.T) {
+func TestWebhookResponseDecides(t *testing.T) {
 	fixture := newFixture(t, nil)
 	for name, test := range map[string]struct {
 		status status
@@ -99,7 +99,7 @@ func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	})
 	fixture.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		if suspended.Load() != 1 {
-			t.Error("the request was not suspended")
+			t.Error("during the call: got a running request, want it suspended")
 		}
 		*s = status{Allowed: true}
 		return false
@@ -155,10 +155,10 @@ func TestDecisionsAreCachedForTheirTTL(t *testing.T) {
 		s.Allowed = spec["resourceAttributes"].(map[string]any)["name"] == "yes"
 		return false
 	}
-	wantCalls := func(want int64, what string) {
+	wantCalls := func(want int64, step string) {
 		t.Helper()
 		if got := fixture.service.calls.Swap(0); got != want {
-			t.Errorf("%s: got %d calls, want %d", what, got, want)
+			t.Errorf("%s: got %d calls, want %d", step, got, want)
 		}
 	}
 	authorizeBoth := func() { fixture.authorize(t, attributesFor("yes")); fixture.authorize(t, attributesFor("no")) }
@@ -192,8 +192,8 @@ func TestDecisionsAreCachedForTheirTTL(t *testing.T) {
 	wantCalls(2, "a contradictory response denies")
 }
 
-// TestCacheKeyIsComplete checks that attributes that differ in one field have separate entries.
-func TestCacheKeyIsComplete(t *testing.T) {
+// TestEachAttributeIsPartOfCacheKey checks that attributes that differ in one field have separate entries.
+func TestEachAttributeIsPartOfCacheKey(t *testing.T) {
 	fixture := newFixture(t, nil)
 	fieldRequirements := func(s string) fields.Requirements { return fields.ParseSelectorOrDie(s).Requirements() }
 	labelRequirements := func(s string) labels.Requirements {
@@ -257,10 +257,10 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 		canceled <- err
 	}()
 	<-arrived
-	var wg sync.WaitGroup
+	var requests sync.WaitGroup
 	var allowed atomic.Int64
 	for range 20 {
-		wg.Go(func() {
+		requests.Go(func() {
 			if d, _, _ := fixture.Authorize(t.Context(), attributesFor("x")); d == authorizer.Allow {
 				allowed.Add(1)
 			}
@@ -271,7 +271,7 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 		t.Errorf("canceled request: got %v, want %v", err, context.Canceled)
 	}
 	close(release)
-	wg.Wait()
+	requests.Wait()
 	if n := fixture.service.calls.Load(); n != 1 || allowed.Load() != 20 {
 		t.Errorf("got %d calls, %d allowed; want 1, 20", n, allowed.Load())
 	}
@@ -294,9 +294,9 @@ func TestCallsPerWebhookAreLimited(t *testing.T) {
 	}
 	const senders, maxWaiting = 220, 200
 	decisions := make(chan string, senders)
-	var wg sync.WaitGroup
+	var requests sync.WaitGroup
 	for range senders {
-		wg.Go(func() { decisions <- fixture.authorize(t, attributesFor("x")) })
+		requests.Go(func() { decisions <- fixture.authorize(t, attributesFor("x")) })
 	}
 	for range senders - maxWaiting {
 		if got := <-decisions; got != "no-opinion error" {
@@ -312,7 +312,7 @@ func TestCallsPerWebhookAreLimited(t *testing.T) {
 		t.Errorf("another user: got %s, want \"allowed\"", got)
 	}
 	close(release)
-	wg.Wait()
+	requests.Wait()
 	for range maxWaiting {
 		if got := <-decisions; got != "allowed" {
 			t.Errorf("waiting request: got %s, want \"allowed\"", got)
@@ -320,8 +320,8 @@ func TestCallsPerWebhookAreLimited(t *testing.T) {
 	}
 }
 
-// TestServerWithoutTLSIsAllowed checks that an http server is accepted, with a warning in the log.
-func TestServerWithoutTLSIsAllowed(t *testing.T) {
+// TestWebhookServerNeedsNoTLS checks that an http server is accepted, with a warning in the log.
+func TestWebhookServerNeedsNoTLS(t *testing.T) {
 	s := newService(t)
 	var log strings.Builder
 	z, err := authzwebhook.New(authzwebhook.Config{

@@ -59,14 +59,14 @@ func newBuilder(t *testing.T) *modes.Builder {
 	}
 }
 
-// getX returns the attributes of a GET of the path /x by a user.
-func getX(user string, groups ...string) *authorizer.Attributes {
+// newGetRequest returns the attributes of a GET of the path /x by a user.
+func newGetRequest(user string, groups ...string) *authorizer.Attributes {
 	return &authorizer.Attributes{User: &authorizer.User{Name: user, Groups: groups}, Verb: "get", Path: "/x"}
 }
 
-// TestOrderDecides checks that the configured authorizers are asked in order, after those that
-// every server has.
-func TestOrderDecides(t *testing.T) {
+// TestFirstConfiguredAuthorizerWithOpinionDecides checks that the built-in authorizers of every server
+// decide first, and then the configured ones in their order.
+func TestFirstConfiguredAuthorizerWithOpinionDecides(t *testing.T) {
 	policies := filepath.Join(t.TempDir(), "policies")
 	line := `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","nonResourcePath":"*"}}`
 	if err := os.WriteFile(policies, []byte(line), 0o600); err != nil {
@@ -77,21 +77,20 @@ func TestOrderDecides(t *testing.T) {
 		want                authorizer.Decision
 		reason              string
 	}{
-		{modes: "AlwaysAllow", user: "bob", groups: "", want: authorizer.Allow, reason: ""},
-		{modes: "AlwaysDeny", user: "bob", groups: "", want: authorizer.NoOpinion, reason: "Everything is forbidden."},
-		{modes: "AlwaysDeny,AlwaysAllow", user: "bob", groups: "", want: authorizer.Allow, reason: ""}, // AlwaysDeny has no opinion
+		{modes: "AlwaysAllow", user: "bob", want: authorizer.Allow, reason: ""},
+		{modes: "AlwaysDeny", user: "bob", want: authorizer.NoOpinion, reason: "Everything is forbidden."},
+		{modes: "AlwaysDeny,AlwaysAllow", user: "bob", want: authorizer.Allow, reason: ""}, // AlwaysDeny has no opinion
 		{modes: "AlwaysDeny", user: "bob", groups: "system:masters", want: authorizer.Allow, reason: ""},
-		{modes: "ABAC", user: "alice", groups: "", want: authorizer.Allow, reason: ""},
-		{modes: "ABAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: "No policy matched."},
-		{modes: "Node,RBAC,ABAC", user: "alice", groups: "", want: authorizer.Allow, reason: ""},
+		{modes: "ABAC", user: "alice", want: authorizer.Allow, reason: ""},
+		{modes: "ABAC", user: "bob", want: authorizer.NoOpinion, reason: "No policy matched."},
+		{modes: "Node,RBAC,ABAC", user: "alice", want: authorizer.Allow, reason: ""},
 		{
 			modes:  "AlwaysDeny,ABAC",
 			user:   "bob",
-			groups: "",
 			want:   authorizer.NoOpinion,
 			reason: "Everything is forbidden.\nNo policy matched.",
 		},
-		{modes: "Node,RBAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: ""},
+		{modes: "Node,RBAC", user: "bob", want: authorizer.NoOpinion, reason: ""},
 	} {
 		r, err := modes.New(newBuilder(t), authzconfig.FromFlags(authzconfig.Flags{
 			Modes:      strings.Split(test.modes, ","),
@@ -100,7 +99,7 @@ func TestOrderDecides(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, reason, err := r.Authorize(t.Context(), getX(test.user, strings.Fields(test.groups)...))
+		d, reason, err := r.Authorize(t.Context(), newGetRequest(test.user, strings.Fields(test.groups)...))
 		if d != test.want || reason != test.reason || err != nil {
 			t.Errorf("%s for %s: got %v %q %v; want %v, %v, no error", test.modes, test.user, d, reason, err, test.want, test.reason)
 		}
@@ -145,15 +144,15 @@ func TestFeatureGatesDisableSelectors(t *testing.T) {
 			}
 		}
 		if len(mine.FieldSelector) != 1 {
-			t.Error("the attributes were modified")
+			t.Error("got modified attributes, want them unchanged")
 		}
 		reloadable.Close()
 	}
 }
 
-// TestRulesOfAllAuthorizers checks that RulesFor joins the rules of all authorizers and reports
-// those that cannot list any.
-func TestRulesOfAllAuthorizers(t *testing.T) {
+// TestRulesOfAllAuthorizersAreJoined checks that RulesFor joins the rules of all authorizers and reports
+// the authorizers that cannot list any.
+func TestRulesOfAllAuthorizersAreJoined(t *testing.T) {
 	r, err := modes.New(newBuilder(t), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"Node", "AlwaysAllow"}}))
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +259,7 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 	}()
 	isAllowed := func(user string) bool {
 		t.Helper()
-		d, _, err := reloadable.Authorize(t.Context(), getX(user))
+		d, _, err := reloadable.Authorize(t.Context(), newGetRequest(user))
 		if err != nil {
 			t.Fatal(err)
 		}

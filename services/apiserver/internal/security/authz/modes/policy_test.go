@@ -102,7 +102,7 @@ func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer authorizers.Close()
-	getPod := getX("alice")
+	getPod := newGetRequest("alice")
 	getPod.Path = ""
 	getPod.Resource = true
 	getPod.Namespace = "ns"

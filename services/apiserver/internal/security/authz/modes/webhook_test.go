@@ -74,7 +74,7 @@ func TestWebhookSettingsAreEffective(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			if d, reason, err := r.Authorize(t.Context(), getX(test.user)); d != test.want || test.failed && err == nil {
+			if d, reason, err := r.Authorize(t.Context(), newGetRequest(test.user)); d != test.want || test.failed && err == nil {
 				t.Errorf("got %v, reason %q, error %v, want %v, error: %t", d, reason, err, test.want, test.failed)
 			}
 		})
@@ -84,7 +84,7 @@ func TestWebhookSettingsAreEffective(t *testing.T) {
 // TestUnusableAuthorizersAreRejected checks that New rejects authorizers that cannot work.
 func TestUnusableAuthorizersAreRejected(t *testing.T) {
 	kubeconfig := startWebhook(t, func(string) bool { return true })
-	for what, file := range map[string]string{
+	for name, file := range map[string]string{
 		"invalid condition":             webhookFile(kubeconfig) + "    matchConditions: [{expression: request.nothing}]\n",
 		"node authorizer without nodes": webhookFile(kubeconfig) + "- {type: Node, name: node}\n",
 	} {
@@ -94,7 +94,7 @@ func TestUnusableAuthorizersAreRejected(t *testing.T) {
 		}
 		if r, err := modes.New(newBuilderWithoutNodes(t), parsed); err == nil {
 			r.Close()
-			t.Errorf("%s: got no error, want one", what)
+			t.Errorf("%s: got no error, want one", name)
 		}
 	}
 	if r, err := modes.New(newBuilder(t), authzconfig.FromFlags(authzconfig.Flags{
