@@ -105,8 +105,8 @@ func newClient(c *tls.Config) *http.Client {
 
 // giveTimeToStart gives processes time to become ready, so that those started next find them. Later
 // processes wait for slower ones themselves.
-func (pr *prober) giveTimeToStart(group []*process) {
-	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+func (pr *prober) giveTimeToStart(ctx context.Context, group []*process) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()

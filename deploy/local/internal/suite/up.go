@@ -93,7 +93,10 @@ func Up(ctx, killNow context.Context, config Config) error {
 	defer stopWatching()
 	defer close(r.ended)
 	defer r.restarts.stopTimers()
-	if err := r.startGroups(balancing); err != nil {
+	if err := r.startGroups(ctx, balancing); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	if config.HA {
@@ -209,14 +212,17 @@ func newRun(config Config, out *console, todo plan) (*run, error) {
 	return r, nil
 }
 
-// startGroups starts the groups of services one after the other. Each group starts when the
-// previous one is ready.
-func (r *run) startGroups(balancing context.Context) error {
+// startGroups starts the groups of services one after the other, until ctx ends. Each group starts
+// when the previous one is ready.
+func (r *run) startGroups(ctx, balancing context.Context) error {
 	if err := r.startBalancers(balancing); err != nil {
 		return err
 	}
 	colors := []int{36, 32, 33, 35, 34}
 	for n, g := range r.plan.groups {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		r.groups = append(r.groups, nil)
 		for _, i := range g {
 			r.outputs[i.name] = &serviceOutput{console: r.out, name: i.name, color: colors[n%len(colors)]}
@@ -227,7 +233,7 @@ func (r *run) startGroups(balancing context.Context) error {
 			r.groups[n] = append(r.groups[n], proc)
 		}
 		if n+1 < len(r.plan.groups) {
-			r.prober.giveTimeToStart(r.groups[n])
+			r.prober.giveTimeToStart(ctx, r.groups[n])
 		}
 		if err := r.checkStarted(r.groups[n]); err != nil {
 			return err
