@@ -145,8 +145,8 @@ func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	far := etcd.NewElector(etcdtest.NewStore(t, etcd.Config{Client: client}), 2*time.Second)
-	near := etcd.NewElector(etcdtest.NewStore(t, server.Config()), 2*time.Second)
+	far := etcd.NewElector(etcdtest.NewStore(t, etcd.Config{Client: client}), time.Second)
+	near := etcd.NewElector(etcdtest.NewStore(t, server.Config()), time.Second)
 
 	first := awaitValue(t, "the first", startCampaign(t.Context(), far, "far"))
 	if first.err != nil {

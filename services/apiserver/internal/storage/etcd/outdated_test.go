@@ -165,7 +165,7 @@ func TestUnknownEtcdIsUnreliable(t *testing.T) {
 				return
 			}
 			defer client.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // for unreachable endpoints
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // for unreachable endpoints
 			defer cancel()
 			if got := etcd.ProgressReliability(ctx, client, test.serving); got != test.want {
 				t.Errorf("%v, served by %d: got %s, want %s", test.endpoints, test.serving, got, test.want)

@@ -176,7 +176,7 @@ func TestV1PluginFailuresAreErrors(t *testing.T) {
 			newProvider := func(want string) kms.Provider { // has not called the plugin yet
 				cfg := newConfig(t, plugin)
 				if strings.Contains(want, late) {
-					cfg.Timeout = time.Second
+					cfg.Timeout = 500 * time.Millisecond
 				}
 				return newV1Provider(t, cfg)
 			}
