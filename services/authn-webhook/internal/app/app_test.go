@@ -18,9 +18,9 @@ import (
 	"binnacle/libs/satoken"
 )
 
-// TestEveryKindOfToken checks the user for a token of each kind, and that other tokens are
+// TestTokenOfEachKindIdentifiesItsUser checks the user for a token of each kind, and that other tokens are
 // rejected.
-func TestEveryKindOfToken(t *testing.T) {
+func TestTokenOfEachKindIdentifiesItsUser(t *testing.T) {
 	fixture, provider := newFixture(t), oidctest.New(t)
 	fixture.api.Put("serviceaccounts", serviceAccount("1"))
 	fixture.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
@@ -40,11 +40,11 @@ func TestEveryKindOfToken(t *testing.T) {
 			audiences: nil,
 			want:      `user "system:binnacle:apiserver": names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services`,
 		},
-		{name: "static for us", token: "static-token", audiences: []string{issuer}, want: "carol"},
-		{name: "static for others", token: "static-token", audiences: []string{"vault"}, want: "unknown"},
+		{name: "static, for the API server", token: "static-token", audiences: []string{issuer}, want: "carol"},
+		{name: "static, for another audience", token: "static-token", audiences: []string{"vault"}, want: "unknown"},
 		{name: "bootstrap", token: "abcdef.0123456789abcdef", audiences: nil, want: "system:bootstrap:abcdef"},
-		{name: "bootstrap for others", token: "abcdef.0123456789abcdef", audiences: []string{"vault"}, want: "unknown"},
-		{name: "bootstrap, wrong", token: "abcdef.0123456789abcdeX", audiences: nil, want: "unknown"},
+		{name: "bootstrap, for another audience", token: "abcdef.0123456789abcdef", audiences: []string{"vault"}, want: "unknown"},
+		{name: "bootstrap, malformed", token: "abcdef.0123456789abcdeX", audiences: nil, want: "unknown"},
 		{
 			name:      "bootstrap, wrong secret",
 			token:     "abcdef.0123456789abcdee",
@@ -53,13 +53,13 @@ func TestEveryKindOfToken(t *testing.T) {
 		},
 		{name: "service account", token: account, audiences: nil, want: "system:serviceaccount:default:robot"},
 		{
-			name:      "service account for others",
+			name:      "service account, for another audience",
 			token:     account,
 			audiences: []string{"vault"},
 			want:      `token audiences ["` + issuer + `"] is invalid for the target audiences ["vault"]`,
 		},
 		{
-			name:      "service account of others for others",
+			name:      "service account of another audience, for that audience",
 			token:     fixture.signed(issuer, satoken.Binding{}, "vault"),
 			audiences: []string{"vault"},
 			want:      "system:serviceaccount:default:robot",
@@ -71,23 +71,23 @@ func TestEveryKindOfToken(t *testing.T) {
 			want:      "unknown",
 		},
 		{name: "OIDC", token: token, audiences: nil, want: "oidc:ada"},
-		{name: "OIDC for us", token: token, audiences: []string{issuer}, want: "oidc:ada"},
-		{name: "OIDC for others", token: token, audiences: []string{"vault"}, want: "unknown"},
+		{name: "OIDC, for the API server", token: token, audiences: []string{issuer}, want: "oidc:ada"},
+		{name: "OIDC, for another audience", token: token, audiences: []string{"vault"}, want: "unknown"},
 		{
 			name:      "OIDC expired",
 			token:     provider.Token(map[string]any{"exp": 1}),
 			audiences: nil,
 			want:      "oidc: verify token: oidc: token is expired (Token Expiry: 1970-01-01 00:00:01 +0000 UTC)",
 		},
-		{name: "stranger", token: "stranger", audiences: nil, want: "unknown"},
+		{name: "unknown", token: "not-a-token", audiences: nil, want: "unknown"},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := fixture.review(tt.token, tt.audiences...); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := fixture.review(test.token, test.audiences...); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
 			}
-			if strings.Contains(fixture.logs.String(), tt.token) && tt.token != "stranger" {
-				t.Errorf("log contains the token %q, want no token in it", tt.token)
+			if strings.Contains(fixture.logs.String(), test.token) && test.token != "not-a-token" {
+				t.Errorf("log contains the token %q, want no token in it", test.token)
 			}
 		})
 	}
@@ -100,7 +100,8 @@ func TestEveryKindOfToken(t *testing.T) {
 	}
 }
 
-// TestRevocationIsImmediate deletes the objects of tokens while the watches are delayed.
+// TestRevocationIsImmediate checks that a token is rejected once its object is deleted, although the
+// watches have not delivered the deletion.
 func TestRevocationIsImmediate(t *testing.T) {
 	fixture, provider := newFixture(t), oidctest.New(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: "pod-1"}}
@@ -147,24 +148,24 @@ func TestRevocationIsImmediate(t *testing.T) {
 			err:    "service account UID (uid-2) does not match claim (uid-1)",
 		},
 	}
-	for _, s := range steps {
-		if got := fixture.review(s.token); got != s.user {
-			t.Fatalf("%s: got %q before the deletion, want %v", s.name, got, s.user)
+	for _, step := range steps {
+		if got := fixture.review(step.token); got != step.user {
+			t.Fatalf("%s: got %q before the deletion, want %v", step.name, got, step.user)
 		}
 	}
 	release := fixture.api.HoldWatches()
 	defer release()
-	for _, s := range steps {
-		s.remove()
-		if got := fixture.review(s.token); got != s.err {
-			t.Errorf("%s: got %q, want %q", s.name, got, s.err)
+	for _, step := range steps {
+		step.remove()
+		if got := fixture.review(step.token); got != step.err {
+			t.Errorf("%s: got %q, want %q", step.name, got, step.err)
 		}
 	}
 }
 
-// TestAPIServerIsDown checks that only tokens that depend on objects get 503 while the API server
+// TestOnlyTokensWithObjectsNeedAPIServer checks that only tokens that depend on objects get 503 while the API server
 // is unreachable.
-func TestAPIServerIsDown(t *testing.T) {
+func TestOnlyTokensWithObjectsNeedAPIServer(t *testing.T) {
 	fixture, provider := newFixture(t), oidctest.New(t)
 	fixture.api.Put("serviceaccounts", serviceAccount("1"))
 	fixture.run(fixture.optionsWithAllTokens(provider))
@@ -182,15 +183,16 @@ func TestAPIServerIsDown(t *testing.T) {
 	}
 }
 
-// TestClientCertificates serves reviews only to clients with a permitted certificate.
-func TestClientCertificates(t *testing.T) {
+// TestReviewsRequirePermittedClientCertificate checks that only clients with a permitted certificate get
+// reviews.
+func TestReviewsRequirePermittedClientCertificate(t *testing.T) {
 	fixture := newFixture(t)
-	o := fixture.options()
-	o.Tokens.File = fixture.write("tokens.csv", "static-token,carol,3\n")
-	o.Serving.ClientCAFile = fixture.files.TrustBundle(Name, certs.ClientCA)
-	o.Clients.AnyClient = false
-	o.Clients.Names = []string{"system:binnacle:apiserver"}
-	fixture.run(o)
+	opts := fixture.options()
+	opts.Tokens.File = fixture.write("tokens.csv", "static-token,carol,3\n")
+	opts.Serving.ClientCAFile = fixture.files.TrustBundle(Name, certs.ClientCA)
+	opts.Clients.AnyClient = false
+	opts.Clients.Names = []string{"system:binnacle:apiserver"}
+	fixture.run(opts)
 	tests := []struct {
 		name string
 		pair certs.Pair
@@ -203,13 +205,13 @@ func TestClientCertificates(t *testing.T) {
 		{name: "of etcd", pair: fixture.files.EtcdClient(), want: http.StatusUnauthorized},
 		{name: "none", pair: certs.Pair{}, want: http.StatusUnauthorized},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := fixture.clientWith(tt.pair)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			client := fixture.clientWith(test.pair)
 			for _, path := range []string{"/", "/authenticate"} {
-				code, response := fixture.post(c, path, v1, "static-token")
-				if code != tt.want || strings.Contains(response, "carol") != (tt.want == http.StatusOK) {
-					t.Errorf("%s: got status %d: %s, want %d, the user only with 200", path, code, response, tt.want)
+				code, response := fixture.post(client, path, v1, "static-token")
+				if code != test.want || strings.Contains(response, "carol") != (test.want == http.StatusOK) {
+					t.Errorf("%s: got status %d: %s, want %d, the user only with 200", path, code, response, test.want)
 				}
 			}
 		})
@@ -219,13 +221,13 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestVersionsAndPaths checks that both versions of reviews are served at both paths, and that GET
+// TestBothVersionsAreServedAtBothPaths checks that both versions of reviews are served at both paths, and that GET
 // is rejected.
-func TestVersionsAndPaths(t *testing.T) {
+func TestBothVersionsAreServedAtBothPaths(t *testing.T) {
 	fixture := newFixture(t)
-	o := fixture.options()
-	o.Tokens.File = fixture.write("tokens.csv", "static-token,carol,3\n")
-	fixture.run(o)
+	opts := fixture.options()
+	opts.Tokens.File = fixture.write("tokens.csv", "static-token,carol,3\n")
+	fixture.run(opts)
 	for _, path := range []string{"/", "/authenticate"} {
 		for _, version := range []string{v1, "authentication.k8s.io/v1beta1"} {
 			code, response := fixture.post(fixture.client, path, version, "static-token")
@@ -256,9 +258,9 @@ func TestConfigurationIsReloaded(t *testing.T) {
 		return fmt.Sprintf(`{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":%q,"audiences":[%q],"certificateAuthority":%s},"claimMappings":{"username":{"claim":"sub","prefix":%q}}}]}`,
 			provider.URL(), oidctest.ClientID, ca, prefix)
 	}
-	o := fixture.options()
-	o.Tokens.JWT.File = fixture.write("authn.yaml", config("one:"))
-	fixture.run(o)
+	opts := fixture.options()
+	opts.Tokens.JWT.File = fixture.write("authn.yaml", config("one:"))
+	fixture.run(opts)
 	token := provider.Token(nil)
 	fixture.eventually(func() bool { return fixture.review(token) == "one:ada" })
 	fixture.write("authn.yaml", config("two:"))
@@ -274,127 +276,127 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	}
 }
 
-// TestOptionErrors rejects invalid flags.
-func TestOptionErrors(t *testing.T) {
+// TestValidateRejectsInvalidOptions checks the errors for invalid flags.
+func TestValidateRejectsInvalidOptions(t *testing.T) {
 	tests := []struct {
 		name string
-		set  func(o *Options)
+		set  func(opts *Options)
 		want string
 	}{
 		{name: "no client CA", set: func(*Options) {}, want: "--client-ca-file is required"},
 		{
 			name: "empty audience",
-			set:  func(o *Options) { o.Tokens.Audiences = []string{""} },
+			set:  func(opts *Options) { opts.Tokens.Audiences = []string{""} },
 			want: "--api-audiences: an audience is empty",
 		},
 		{
 			name: "issuer without keys",
-			set:  func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x"} },
+			set:  func(opts *Options) { opts.Tokens.ServiceAccounts.Issuers = []string{"x"} },
 			want: "go together",
 		},
 		{
 			name: "keys without issuer",
-			set:  func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} },
+			set:  func(opts *Options) { opts.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} },
 			want: "go together",
 		},
 		{
 			name: "no key",
-			set:  func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{"/no/such"} },
+			set:  func(opts *Options) { opts.Tokens.ServiceAccounts.KeyFiles = []string{"/no/such"} },
 			want: "--service-account-key-file: open /no/such",
 		},
 		{
 			name: "issuer twice",
-			set:  func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x", "x"} },
+			set:  func(opts *Options) { opts.Tokens.ServiceAccounts.Issuers = []string{"x", "x"} },
 			want: `"x" is given twice`,
 		},
 		{
 			name: "a gate that is locked",
-			set:  func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") },
+			set:  func(opts *Options) { _ = opts.Features.Set("ServiceAccountTokenJTI=false") },
 			want: "cannot set feature gate ServiceAccountTokenJTI to false, feature is locked to true",
 		},
-		{name: "configuration behind a gate", set: func(o *Options) {
-			_ = o.Features.Set("StructuredAuthenticationConfiguration=false")
-			o.Tokens.JWT.File = "z"
+		{name: "configuration behind a gate", set: func(opts *Options) {
+			_ = opts.Features.Set("StructuredAuthenticationConfiguration=false")
+			opts.Tokens.JWT.File = "z"
 		}, want: "--authentication-config needs the feature gate StructuredAuthenticationConfiguration"},
 		{
-			name: "OIDC by halves",
-			set:  func(o *Options) { o.Tokens.JWT.OIDC.IssuerURL = "https://x" },
+			name: "OIDC issuer without a client ID",
+			set:  func(opts *Options) { opts.Tokens.JWT.OIDC.IssuerURL = "https://x" },
 			want: "must be specified together",
 		},
-		{name: "OIDC twice", set: func(o *Options) {
-			o.Tokens.JWT.OIDC.IssuerURL = "https://x"
-			o.Tokens.JWT.OIDC.ClientID = "y"
-			o.Tokens.JWT.File = "z"
+		{name: "OIDC flags and a configuration", set: func(opts *Options) {
+			opts.Tokens.JWT.OIDC.IssuerURL = "https://x"
+			opts.Tokens.JWT.OIDC.ClientID = "y"
+			opts.Tokens.JWT.File = "z"
 		}, want: "mutually exclusive"},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			o := NewOptions()
-			o.Serving.CertDir = t.TempDir()
-			tt.set(o)
-			if err := errors.Join(o.Validate()...); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %q", err, tt.want)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			opts := NewOptions()
+			opts.Serving.CertDir = t.TempDir()
+			test.set(opts)
+			if err := errors.Join(opts.Validate()...); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want one that contains %q", err, test.want)
 			}
 		})
 	}
 }
 
-// TestBuildErrors fails to start with files that cannot be read.
-func TestBuildErrors(t *testing.T) {
+// TestRunFailsWithUnusableFiles checks the errors for files and addresses that cannot be used.
+func TestRunFailsWithUnusableFiles(t *testing.T) {
 	fixture := newFixture(t)
 	tests := []struct {
 		name string
-		set  func(o *Options)
+		set  func(opts *Options)
 		want string
 	}{
-		{name: "no certificate", set: func(o *Options) { o.Serving.CertFile = "/no/such" }, want: "/no/such"},
+		{name: "no certificate", set: func(opts *Options) { opts.Serving.CertFile = "/no/such" }, want: "/no/such"},
 		{
 			name: "no API server",
-			set:  func(o *Options) { o.Tokens.BootstrapTokens, o.Client.Master = true, "http://%zz" },
+			set:  func(opts *Options) { opts.Tokens.BootstrapTokens, opts.Client.Master = true, "http://%zz" },
 			want: "%zz",
 		},
-		{name: "no token file", set: func(o *Options) { o.Tokens.File = "/no/such" }, want: "--token-auth-file"},
-		{name: "no configuration", set: func(o *Options) { o.Tokens.JWT.File = "/no/such" }, want: "--authentication-config"},
-		{name: "anonymous behind a gate", set: func(o *Options) {
-			_ = o.Features.Set("AnonymousAuthConfigurableEndpoints=false")
-			o.Tokens.JWT.File = fixture.write("anonymous.yaml",
+		{name: "no token file", set: func(opts *Options) { opts.Tokens.File = "/no/such" }, want: "--token-auth-file"},
+		{name: "no configuration", set: func(opts *Options) { opts.Tokens.JWT.File = "/no/such" }, want: "--authentication-config"},
+		{name: "anonymous behind a gate", set: func(opts *Options) {
+			_ = opts.Features.Set("AnonymousAuthConfigurableEndpoints=false")
+			opts.Tokens.JWT.File = fixture.write("anonymous.yaml",
 				"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n")
 		}, want: "anonymous: needs the feature gate AnonymousAuthConfigurableEndpoints"},
-		{name: "own issuer", set: func(o *Options) {
-			o.Tokens.ServiceAccounts.Issuers = []string{issuer}
-			o.Tokens.ServiceAccounts.KeyFiles = []string{fixture.files.ServiceAccountPublicKey()}
-			o.Tokens.JWT.File = fixture.write("own.yaml",
+		{name: "own issuer", set: func(opts *Options) {
+			opts.Tokens.ServiceAccounts.Issuers = []string{issuer}
+			opts.Tokens.ServiceAccounts.KeyFiles = []string{fixture.files.ServiceAccountPublicKey()}
+			opts.Tokens.JWT.File = fixture.write("own.yaml",
 				"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: "+issuer+", audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n")
 		}, want: "line 4: jwt[0].issuer.url: Invalid value"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			o := fixture.options()
-			test.set(o)
-			if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
+			opts := fixture.options()
+			test.set(opts)
+			if err := errors.Join(append(opts.Validate(), opts.Complete())...); err != nil {
 				t.Fatal(err)
 			}
-			if err := o.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
+			if err := opts.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want one that contains %q", err, test.want)
 			}
 		})
 	}
 }
 
-// TestMissingKey checks that a key is removed between the validation of the options and the start.
-func TestMissingKey(t *testing.T) {
+// TestRunFailsIfKeyIsRemoved checks the error if a key is removed after the options were validated.
+func TestRunFailsIfKeyIsRemoved(t *testing.T) {
 	f := newFixture(t)
 	raw, err := os.ReadFile(f.files.ServiceAccountPublicKey())
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := f.options()
-	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.write("sa.pub",
+	opts := f.options()
+	opts.Tokens.ServiceAccounts.Issuers, opts.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.write("sa.pub",
 		string(raw))}
-	if err := errors.Join(append(o.Validate(), o.Complete(), os.Remove(o.Tokens.ServiceAccounts.KeyFiles[0]))...); err != nil {
+	if err := errors.Join(append(opts.Validate(), opts.Complete(), os.Remove(opts.Tokens.ServiceAccounts.KeyFiles[0]))...); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(),
+	if err := opts.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(),
 		"--service-account-key-file") {
 		t.Errorf("got %v; want an error about --service-account-key-file", err)
 	}
@@ -404,11 +406,11 @@ func TestMissingKey(t *testing.T) {
 // the service.
 func TestGatesAreReported(t *testing.T) {
 	f := newFixture(t)
-	o := f.options()
-	if err := o.Features.Set("WatchList=true,StructuredAuthenticationConfiguration=false"); err != nil {
+	opts := f.options()
+	if err := opts.Features.Set("WatchList=true,StructuredAuthenticationConfiguration=false"); err != nil {
 		t.Fatal(err)
 	}
-	f.run(o)
+	f.run(opts)
 	_, body := f.get("/metrics")
 	for _, want := range []string{`kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`,
 		`kubernetes_feature_enabled{name="StructuredAuthenticationConfiguration",stage="BETA"} 0`} {
@@ -418,31 +420,31 @@ func TestGatesAreReported(t *testing.T) {
 	}
 }
 
-// TestKindsOfTokens checks that tokens of a kind that is not configured are unknown, and the
+// TestUnconfiguredKindsOfTokensAreUnknown checks that tokens of a kind that is not configured are unknown, and the
 // service does not wait for objects that no configured kind needs.
-func TestKindsOfTokens(t *testing.T) {
+func TestUnconfiguredKindsOfTokensAreUnknown(t *testing.T) {
 	const token = "abcdef.0123456789abcdef"
 	for name, test := range map[string]struct {
 		set  func(*fixture, *Options)
 		want [3]string // static, bootstrap, service account
 	}{
-		"static": {set: func(f *fixture, o *Options) {
-			o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
+		"static": {set: func(f *fixture, opts *Options) {
+			opts.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
 			f.api.SetDown(true)
 		}, want: [3]string{"carol", "unknown", "unknown"}},
-		"bootstrap": {set: func(_ *fixture, o *Options) { o.Tokens.BootstrapTokens = true },
+		"bootstrap": {set: func(_ *fixture, opts *Options) { opts.Tokens.BootstrapTokens = true },
 			want: [3]string{"unknown", "system:bootstrap:abcdef", "unknown"}},
-		"service account": {set: func(f *fixture, o *Options) {
-			o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.files.ServiceAccountPublicKey()}
+		"service account": {set: func(f *fixture, opts *Options) {
+			opts.Tokens.ServiceAccounts.Issuers, opts.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.files.ServiceAccountPublicKey()}
 		}, want: [3]string{"unknown", "unknown", "system:serviceaccount:default:robot"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.api.Put("serviceaccounts", serviceAccount("1"))
 			f.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
-			o := f.options()
-			test.set(f, o)
-			f.run(o)
+			opts := f.options()
+			test.set(f, opts)
+			f.run(opts)
 			if got := [3]string{f.review("static-token"), f.review(token),
 				f.review(f.signed(issuer, satoken.Binding{}, issuer))}; got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
@@ -451,16 +453,16 @@ func TestKindsOfTokens(t *testing.T) {
 	}
 }
 
-// TestAudiences checks that configured audiences replace the issuers as audiences of the API
+// TestConfiguredAudiencesReplaceIssuers checks that configured audiences replace the issuers as audiences of the API
 // server.
-func TestAudiences(t *testing.T) {
+func TestConfiguredAudiencesReplaceIssuers(t *testing.T) {
 	fixture := newFixture(t)
 	fixture.api.Put("serviceaccounts", serviceAccount("1"))
-	o := fixture.options()
-	o.Tokens.Audiences = []string{"own"}
-	o.Tokens.File = fixture.write("tokens.csv", "static-token,carol,3\n")
-	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{fixture.files.ServiceAccountPublicKey()}
-	fixture.run(o)
+	opts := fixture.options()
+	opts.Tokens.Audiences = []string{"own"}
+	opts.Tokens.File = fixture.write("tokens.csv", "static-token,carol,3\n")
+	opts.Tokens.ServiceAccounts.Issuers, opts.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{fixture.files.ServiceAccountPublicKey()}
+	fixture.run(opts)
 	if got := [3]string{fixture.review("static-token"), fixture.review("static-token", "own"),
 		fixture.review("static-token", issuer)}; got != [3]string{"carol", "carol", "unknown"} {
 		t.Errorf("got users %q, want carol, carol, unknown", got)

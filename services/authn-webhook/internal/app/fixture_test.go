@@ -69,20 +69,20 @@ type fixture struct {
 
 // safeBuffer is a buffer for several goroutines.
 type safeBuffer struct {
-	mu sync.Mutex // leaf lock
-	b  bytes.Buffer
+	mu     sync.Mutex // leaf lock
+	buffer bytes.Buffer
 }
 
 func (b *safeBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.b.Write(p)
+	return b.buffer.Write(p)
 }
 
 func (b *safeBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.b.String()
+	return b.buffer.String()
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -102,12 +102,12 @@ func (f *fixture) clientWith(pair certs.Pair) *http.Client {
 	config := &tls.Config{RootCAs: x509.NewCertPool()}
 	config.RootCAs.AppendCertsFromPEM(ca)
 	if pair.Cert != "" {
-		p, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+		certificate, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
 		if err != nil {
 			f.t.Fatal(err)
 		}
 		// The certificate is presented whatever the server requests.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &p, nil }
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
 	}
 	transport := &http.Transport{TLSClientConfig: config}
 	f.t.Cleanup(transport.CloseIdleConnections)
@@ -116,21 +116,21 @@ func (f *fixture) clientWith(pair certs.Pair) *http.Client {
 
 // options returns the defaults with a free port.
 func (f *fixture) options() *Options {
-	o := NewOptions()
-	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
-	o.Serving.CertFile, o.Serving.KeyFile = f.files.Serving(Name).Cert, f.files.Serving(Name).Key
-	o.Client.Master = f.api.URL()
-	o.Clients.AnyClient = true
-	return o
+	opts := NewOptions()
+	opts.Serving.BindAddress, opts.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
+	opts.Serving.CertFile, opts.Serving.KeyFile = f.files.Serving(Name).Cert, f.files.Serving(Name).Key
+	opts.Client.Master = f.api.URL()
+	opts.Clients.AnyClient = true
+	return opts
 }
 
 // run starts a service that runs until the test ends, and waits until it is ready.
-func (f *fixture) run(o *Options) {
+func (f *fixture) run(opts *Options) {
 	f.t.Helper()
-	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
+	if err := errors.Join(append(opts.Validate(), opts.Complete())...); err != nil {
 		f.t.Fatal(err)
 	}
-	service, err := o.buildService(slog.New(slog.NewTextHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	service, err := opts.buildService(slog.New(slog.NewTextHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -198,17 +198,17 @@ func (f *fixture) review(token string, audiences ...string) string {
 	if code != http.StatusOK {
 		return fmt.Sprint(code)
 	}
-	var r authenticationv1.TokenReview
-	if err := json.Unmarshal([]byte(response), &r); err != nil {
+	var tokenReview authenticationv1.TokenReview
+	if err := json.Unmarshal([]byte(response), &tokenReview); err != nil {
 		f.t.Fatal(err)
 	}
 	switch {
-	case r.Status.Authenticated:
-		return r.Status.User.Username
-	case r.Status.Error == "":
+	case tokenReview.Status.Authenticated:
+		return tokenReview.Status.User.Username
+	case tokenReview.Status.Error == "":
 		return "unknown"
 	}
-	return r.Status.Error
+	return tokenReview.Status.Error
 }
 
 func (f *fixture) write(name, content string) string {
@@ -247,12 +247,12 @@ func (f *fixture) signed(issuer string, binding satoken.Binding, audiences ...st
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	s, err := satoken.NewSigner(issuer, key)
+	signer, err := satoken.NewSigner(issuer, key)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	binding.Namespace, binding.ServiceAccount = "default", satoken.Ref{Name: "robot", UID: "uid-1"}
-	token, _, err := s.Sign(satoken.Request{Binding: binding, Audiences: audiences, IssuedAt: time.Now(), Lifetime: time.Hour})
+	token, _, err := signer.Sign(satoken.Request{Binding: binding, Audiences: audiences, IssuedAt: time.Now(), Lifetime: time.Hour})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -88,15 +88,15 @@ func lookUpUIDs(t *testing.T, lookups *objects.Objects) string {
 		}
 	}
 	ctx := t.Context()
-	sa, err := lookups.ServiceAccount(ctx, "ns", "sa")
-	add(sa, err)
+	account, err := lookups.ServiceAccount(ctx, "ns", "sa")
+	add(account, err)
 	pod, err := lookups.Pod(ctx, "ns", "pod")
 	add(pod, err)
 	node, err := lookups.Node(ctx, "node")
 	add(node, err)
 	for _, name := range []string{"legacy", "bootstrap-token-abcdef", "other"} {
-		s, err := lookups.Secret(ctx, "kube-system", name)
-		add(s, err)
+		object, err := lookups.Secret(ctx, "kube-system", name)
+		add(object, err)
 	}
 	return strings.Join(out, " ")
 }
@@ -111,7 +111,7 @@ func putObjects(api *apitest.Server, suffix string) {
 	api.Put("secrets", secret("other", "other"+suffix, corev1.SecretTypeOpaque))
 }
 
-// deleteObjects deletes the objects of fill.
+// deleteObjects deletes the objects of putObjects.
 func deleteObjects(api *apitest.Server) {
 	api.Delete("serviceaccounts", "ns", "sa")
 	api.Delete("pods", "ns", "pod")
@@ -121,15 +121,16 @@ func deleteObjects(api *apitest.Server) {
 	}
 }
 
-// Results of uids without objects, and after fill with the suffixes 1 and 2.
+// Results of lookUpUIDs without objects, and after putObjects with the suffixes 1 and 2.
 const (
 	nothing = "- - - - - -"
 	first   = "sa1 pod1 node1 legacy1 bootstrap1 other1"
 	second  = "sa2 pod2 node2 legacy2 bootstrap2 other2"
 )
 
-// TestConfirmed delays the watches: objects that they do not deliver yet are found.
-func TestConfirmed(t *testing.T) {
+// TestConfirmedLookupsSeeChangesBeforeWatches checks that lookups find objects, and miss deleted ones,
+// before the watches deliver the changes.
+func TestConfirmedLookupsSeeChangesBeforeWatches(t *testing.T) {
 	api := apitest.New(t)
 	putObjects(api, "1")
 	lookups := start(t, api, confirming)
@@ -148,13 +149,13 @@ func TestConfirmed(t *testing.T) {
 	}
 }
 
-// TestWatched checks that watched objects are trusted, and unknown ones are requested.
-func TestWatched(t *testing.T) {
+// TestWatchedObjectsAreTrusted checks that watched objects are trusted, and unknown ones are requested.
+func TestWatchedObjectsAreTrusted(t *testing.T) {
 	api := apitest.New(t)
 	putObjects(api, "1")
 	lookups := start(t, api, trusting)
-	if got, n := lookUpUIDs(t, lookups), api.Gets(); got != first || n != 1 {
-		t.Errorf("got %s after %d requests, want one, for the secret without a token", got, n)
+	if got, requests := lookUpUIDs(t, lookups), api.Gets(); got != first || requests != 1 {
+		t.Errorf("got %s after %d requests, want %s after one, for the secret without a token", got, requests, first)
 	}
 	deleteObjects(api)
 	eventually(t, func() bool { return lookUpUIDs(t, lookups) == nothing })
@@ -177,14 +178,14 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 			t.Fatalf("got %v, want an error of type NotFound", err)
 		}
 	}
-	if n := api.Gets(); n > 200 {
-		t.Errorf("got %d requests for 1000 guesses, want at most 200", n)
+	if requests := api.Gets(); requests > 200 {
+		t.Errorf("got %d requests for 1000 guesses, want at most 200", requests)
 	}
 	// A watched token is found, whatever the number of guesses.
 	api.Put("secrets", secret("bootstrap-token-abcdef", "good", bootstraptoken.SecretType))
 	eventually(t, func() bool {
-		s, err := lookups.Secret(t.Context(), "kube-system", "bootstrap-token-abcdef")
-		return err == nil && s.UID == "good"
+		token, err := lookups.Secret(t.Context(), "kube-system", "bootstrap-token-abcdef")
+		return err == nil && token.UID == "good"
 	})
 	api.Put("secrets", secret("a-secret-of-another-name", "other", corev1.SecretTypeOpaque))
 	elsewhere := secret("bootstrap-token-ghijkl", "elsewhere", corev1.SecretTypeOpaque)
@@ -197,13 +198,13 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 		}
 	}
 	for range 50 { // valid tokens, not guesses
-		for _, k := range [][2]string{
+		for _, name := range [][2]string{
 			{"kube-system", "bootstrap-token-abcdef"},
 			{"kube-system", "a-secret-of-another-name"},
 			{"ns", "bootstrap-token-ghijkl"},
 		} {
-			if _, err := lookups.Secret(t.Context(), k[0], k[1]); err != nil {
-				t.Fatalf("%v: %v, want no error", k, err)
+			if _, err := lookups.Secret(t.Context(), name[0], name[1]); err != nil {
+				t.Fatalf("%v: %v, want no error", name, err)
 			}
 		}
 	}
@@ -225,8 +226,8 @@ func TestUnwatchedObjectsAreRequested(t *testing.T) {
 	}
 }
 
-// TestLittleIsCached checks that secrets with other content than a token are not cached whole.
-func TestLittleIsCached(t *testing.T) {
+// TestCacheOmitsOtherSecretContent checks that secrets with other content than a token are not cached whole.
+func TestCacheOmitsOtherSecretContent(t *testing.T) {
 	api := apitest.New(t)
 	legacy := secret("legacy", "l", corev1.SecretTypeServiceAccountToken)
 	legacy.Data["ca.crt"] = []byte("y")
@@ -240,19 +241,19 @@ func TestLittleIsCached(t *testing.T) {
 		"legacy":                 "map[token:[120]] map[a:b]",
 		"bootstrap-token-abcdef": "map[token:[120] usage-bootstrap-authentication:[116 114 117 101]] map[]",
 	} {
-		s, err := lookups.Secret(t.Context(), "kube-system", name)
+		cached, err := lookups.Secret(t.Context(), "kube-system", name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(s.Data, s.Labels); got != want || api.Gets() != 0 {
-			t.Errorf("%s: got %s; want %v, 0", name, got, want)
+		if got := fmt.Sprint(cached.Data, cached.Labels); got != want || api.Gets() != 0 {
+			t.Errorf("%s: got %s after %d requests, want %s from the cache", name, got, api.Gets(), want)
 		}
 	}
 }
 
-// TestFailingAPIServerIsNoResult checks that a failing API server does not mean that an object is
+// TestFailingAPIServerDoesNotMeanAbsence checks that a failing API server does not mean that an object is
 // absent.
-func TestFailingAPIServerIsNoResult(t *testing.T) {
+func TestFailingAPIServerDoesNotMeanAbsence(t *testing.T) {
 	api := apitest.New(t)
 	putObjects(api, "1")
 	lookups := start(t, api, confirming)

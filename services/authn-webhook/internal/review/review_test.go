@@ -58,25 +58,26 @@ func newFixture() *fixture {
 	f := &fixture{registry: prometheus.NewRegistry()}
 	gin.SetMode(gin.ReleaseMode)
 	engine := gin.New()
-	h := review.New(review.Config{
+	reviews := review.New(review.Config{
 		Token:   authenticator.TokenFunc(fixedAuthenticator),
 		Logger:  slog.New(slog.NewTextHandler(&f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: review.NewMetrics(f.registry), Timeout: 20 * time.Millisecond,
 	})
-	engine.POST("/", h.Serve)
+	engine.POST("/", reviews.Serve)
 	engine.GET("/", review.NotAllowed)
 	f.handler = engine
 	return f
 }
 
 func (f *fixture) post(body, media string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
-	r.Header.Set("Content-Type", media)
-	out := httptest.NewRecorder()
-	f.handler.ServeHTTP(out, r)
-	return out
+	req := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	req.Header.Set("Content-Type", media)
+	response := httptest.NewRecorder()
+	f.handler.ServeHTTP(response, req)
+	return response
 }
 
+// body returns a TokenReview as JSON.
 func body(version, token string, audiences ...string) string {
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": version, "kind": "TokenReview", "spec": map[string]any{"token": token, "audiences": audiences},
@@ -87,100 +88,100 @@ func body(version, token string, audiences ...string) string {
 	return string(raw)
 }
 
-// TestReviews checks the responses, the log and the metrics for token reviews.
-func TestReviews(t *testing.T) {
+// TestReviewReportsUserOrError checks the responses, the log and the metrics for token reviews.
+func TestReviewReportsUserOrError(t *testing.T) {
 	tests := []struct {
-		name      string
-		token     string
-		audiences []string
-		user      string
-		got       []string // audiences
-		err       string
-		result    string
+		name          string
+		token         string
+		audiences     []string // of the review
+		wantUser      string   // empty if the token is not authenticated
+		wantAudiences []string
+		wantErr       string
+		wantResult    string // label of the metric
 	}{
-		{name: "good", token: "good", audiences: nil, user: "ada", got: nil, err: "", result: "authenticated"},
+		{name: "good", token: "good", audiences: nil, wantUser: "ada", wantAudiences: nil, wantErr: "", wantResult: "authenticated"},
 		{
-			name:      "for an audience",
-			token:     "good",
-			audiences: []string{"x", "b"},
-			user:      "ada",
-			got:       []string{"b"},
-			err:       "",
-			result:    "authenticated",
+			name:          "for an audience",
+			token:         "good",
+			audiences:     []string{"x", "b"},
+			wantUser:      "ada",
+			wantAudiences: []string{"b"},
+			wantErr:       "",
+			wantResult:    "authenticated",
 		},
 		{
-			name:      "for other audiences",
-			token:     "good",
-			audiences: []string{"x"},
-			user:      "",
-			got:       nil,
-			err:       "the token is for other audiences",
-			result:    "refused",
+			name:          "for other audiences",
+			token:         "good",
+			audiences:     []string{"x"},
+			wantUser:      "",
+			wantAudiences: nil,
+			wantErr:       "the token is for other audiences",
+			wantResult:    "refused",
 		},
 		{
-			name:      "authenticator without audiences",
-			token:     "plain",
-			audiences: []string{"a"},
-			user:      "",
-			got:       nil,
-			err:       "the token is for other audiences",
-			result:    "refused",
+			name:          "authenticator without audiences",
+			token:         "plain",
+			audiences:     []string{"a"},
+			wantUser:      "",
+			wantAudiences: nil,
+			wantErr:       "the token is for other audiences",
+			wantResult:    "refused",
 		},
-		{name: "without groups", token: "plain", audiences: nil, user: "bob", got: nil, err: "", result: "authenticated"},
-		{name: "bad", token: "bad", audiences: nil, user: "", got: nil, err: "it has expired", result: "refused"},
-		{name: "unknown", token: "stranger", audiences: nil, user: "", got: nil, err: "", result: "unknown"},
+		{name: "without groups", token: "plain", audiences: nil, wantUser: "bob", wantAudiences: nil, wantErr: "", wantResult: "authenticated"},
+		{name: "bad", token: "bad", audiences: nil, wantUser: "", wantAudiences: nil, wantErr: "it has expired", wantResult: "refused"},
+		{name: "unknown", token: "unknown", audiences: nil, wantUser: "", wantAudiences: nil, wantErr: "", wantResult: "unknown"},
 		{
-			name:      "too long",
-			token:     strings.Repeat("a", authenticator.MaxTokenBytes+1),
-			audiences: nil,
-			user:      "",
-			got:       nil,
-			err:       "token is too long",
-			result:    "refused",
+			name:          "too long",
+			token:         strings.Repeat("a", authenticator.MaxTokenBytes+1),
+			audiences:     nil,
+			wantUser:      "",
+			wantAudiences: nil,
+			wantErr:       "token is too long",
+			wantResult:    "refused",
 		},
 	}
 	for _, version := range []string{v1, v1beta1} {
 		for _, test := range tests {
 			t.Run(version+" "+test.name, func(t *testing.T) {
 				fixture := newFixture()
-				out := fixture.post(body(version, test.token, test.audiences...), "application/json; charset=utf-8")
-				if out.Code != http.StatusOK {
-					t.Fatalf("got %d %s, want %v", out.Code, out.Body, http.StatusOK)
+				response := fixture.post(body(version, test.token, test.audiences...), "application/json; charset=utf-8")
+				if response.Code != http.StatusOK {
+					t.Fatalf("got %d %s, want %v", response.Code, response.Body, http.StatusOK)
 				}
-				var r authenticationv1.TokenReview
-				if err := json.Unmarshal(out.Body.Bytes(), &r); err != nil {
+				var tokenReview authenticationv1.TokenReview
+				if err := json.Unmarshal(response.Body.Bytes(), &tokenReview); err != nil {
 					t.Fatal(err)
 				}
-				status := r.Status
-				if r.APIVersion != version || r.Kind != "TokenReview" || r.Spec.Token != "" {
-					t.Errorf("got %s %s, spec %v; want %v, \"TokenReview\", \"\"", r.APIVersion, r.Kind, r.Spec, version)
+				status := tokenReview.Status
+				if tokenReview.APIVersion != version || tokenReview.Kind != "TokenReview" || tokenReview.Spec.Token != "" {
+					t.Errorf("got %s %s, spec %v; want %v, \"TokenReview\", \"\"", tokenReview.APIVersion, tokenReview.Kind, tokenReview.Spec, version)
 				}
-				if status.Authenticated != (test.user != "") || status.User.Username != test.user || status.Error != test.err ||
-					!slices.Equal(status.Audiences, test.got) {
-					t.Errorf("got status %+v, want user %q, error %q, audiences %q", status, test.user, test.err, test.got)
+				if status.Authenticated != (test.wantUser != "") || status.User.Username != test.wantUser || status.Error != test.wantErr ||
+					!slices.Equal(status.Audiences, test.wantAudiences) {
+					t.Errorf("got status %+v, want user %q, error %q, audiences %q", status, test.wantUser, test.wantErr, test.wantAudiences)
 				}
-				if test.user == "ada" && (status.User.UID != "7" || status.User.Groups[0] != "dev" ||
+				if test.wantUser == "ada" && (status.User.UID != "7" || status.User.Groups[0] != "dev" ||
 					status.User.Extra["example.org/x"][0] != "y") {
 					t.Errorf("got user %+v, want UID 7, group dev, extra example.org/x y", status.User)
 				}
-				fixture.wantOne(t, test.result)
-				fixture.wantSecret(t, test.token)
+				fixture.checkResultCount(t, test.wantResult)
+				fixture.checkTokenNotLogged(t, test.token)
 			})
 		}
 	}
 }
 
-// TestNoDecision checks that an undecided review gets 503 with Retry-After.
-func TestNoDecision(t *testing.T) {
+// TestUndecidedReviewGets503 checks that an undecided review gets 503 with Retry-After.
+func TestUndecidedReviewGets503(t *testing.T) {
 	for _, token := range []string{"later", "slow"} {
 		fixture := newFixture()
-		out := fixture.post(body(v1, token), "application/json")
-		if out.Code != http.StatusServiceUnavailable || out.Header().Get("Retry-After") == "" ||
-			!strings.Contains(out.Body.String(), `"reason":"ServiceUnavailable"`) {
-			t.Errorf("%s: got %d %s; want %v, other than \"\", text with `\"reason\":\"ServiceUnavailable\"`", token,
-				out.Code, out.Body, http.StatusServiceUnavailable)
+		response := fixture.post(body(v1, token), "application/json")
+		if response.Code != http.StatusServiceUnavailable || response.Header().Get("Retry-After") == "" ||
+			!strings.Contains(response.Body.String(), `"reason":"ServiceUnavailable"`) {
+			t.Errorf("%s: got %d %s; want %d with Retry-After and the reason ServiceUnavailable", token,
+				response.Code, response.Body, http.StatusServiceUnavailable)
 		}
-		fixture.wantOne(t, "unavailable")
+		fixture.checkResultCount(t, "unavailable")
 	}
 }
 
@@ -193,8 +194,8 @@ func TestReviewTimeout(t *testing.T) {
 		waits   bool
 		want    string
 	}{
-		"nothing said":       {timeout: 0, waits: false, want: "running"},
-		"in the last moment": {timeout: time.Millisecond, waits: true, want: "over"},
+		"default timeout":          {timeout: 0, waits: false, want: "running"},
+		"decision at the deadline": {timeout: time.Millisecond, waits: true, want: "over"},
 	} {
 		engine := gin.New()
 		engine.POST("/", review.New(review.Config{
@@ -212,9 +213,9 @@ func TestReviewTimeout(t *testing.T) {
 			Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()), Timeout: test.timeout,
 		}).Serve)
 		f := &fixture{handler: engine}
-		if out := f.post(body(v1, "x"), "application/json"); out.Code != http.StatusOK ||
-			!strings.Contains(out.Body.String(), `"username":"`+test.want+`"`) {
-			t.Errorf("%s: got status %d: %s, want %d with user %s", name, out.Code, out.Body, http.StatusOK, test.want)
+		if response := f.post(body(v1, "x"), "application/json"); response.Code != http.StatusOK ||
+			!strings.Contains(response.Body.String(), `"username":"`+test.want+`"`) {
+			t.Errorf("%s: got status %d: %s, want %d with user %s", name, response.Code, response.Body, http.StatusOK, test.want)
 		}
 	}
 }
@@ -267,57 +268,58 @@ func TestInvalidReviews(t *testing.T) {
 		},
 		{name: "no type", body: body(v1, "good"), media: "", code: 415, want: "must be of type application/json"},
 		{
-			name:  "half a type",
+			name:  "malformed media type",
 			body:  body(v1, "good"),
 			media: "application/json; charset",
 			code:  415,
 			want:  "must be of type application/json",
 		},
 		{
-			name:  "without end",
+			name:  "body above the limit",
 			body:  body(v1, strings.Repeat("a", 1<<20)),
 			media: "application/json",
 			code:  413,
 			want:  "larger than",
 		},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			f := newFixture()
-			out := f.post(tt.body, tt.media)
-			if out.Code != tt.code || !strings.Contains(out.Body.String(), tt.want) ||
-				!strings.Contains(out.Body.String(), `"kind":"Status"`) {
-				t.Errorf("got status %d: %s, want a Status with %d and %q", out.Code, out.Body, tt.code, tt.want)
+			response := f.post(test.body, test.media)
+			if response.Code != test.code || !strings.Contains(response.Body.String(), test.want) ||
+				!strings.Contains(response.Body.String(), `"kind":"Status"`) {
+				t.Errorf("got status %d: %s, want a Status with %d and %q", response.Code, response.Body, test.code, test.want)
 			}
-			f.wantOne(t, "invalid")
+			f.checkResultCount(t, "invalid")
 		})
 	}
-	out := httptest.NewRecorder()
-	newFixture().handler.ServeHTTP(out, httptest.NewRequest(http.MethodGet, "/", nil))
-	if out.Code != http.StatusMethodNotAllowed || out.Header().Get("Allow") != "POST" {
-		t.Errorf("GET: got %d; want %v, \"POST\"", out.Code, http.StatusMethodNotAllowed)
+	response := httptest.NewRecorder()
+	newFixture().handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/", nil))
+	if response.Code != http.StatusMethodNotAllowed || response.Header().Get("Allow") != "POST" {
+		t.Errorf("GET: got %d; want %v, \"POST\"", response.Code, http.StatusMethodNotAllowed)
 	}
 }
 
-// wantOne checks that one review was counted, with the given result.
-func (f *fixture) wantOne(t *testing.T, result string) {
+// checkResultCount checks that one review was counted, with the given result.
+func (f *fixture) checkResultCount(t *testing.T, result string) {
 	t.Helper()
 	families, err := f.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range families[0].GetMetric() {
+	for _, metric := range families[0].GetMetric() {
 		want := uint64(0)
-		if m.GetLabel()[0].GetValue() == result {
+		if metric.GetLabel()[0].GetValue() == result {
 			want = 1
 		}
-		if n := m.GetHistogram().GetSampleCount(); n != want {
-			t.Errorf("got %d reviews with result %q, want %d", n, m.GetLabel()[0].GetValue(), want)
+		if count := metric.GetHistogram().GetSampleCount(); count != want {
+			t.Errorf("got %d reviews with result %q, want %d", count, metric.GetLabel()[0].GetValue(), want)
 		}
 	}
 }
 
-func (f *fixture) wantSecret(t *testing.T, token string) {
+// checkTokenNotLogged checks that the log does not contain the token. "bad" also occurs in other texts.
+func (f *fixture) checkTokenNotLogged(t *testing.T, token string) {
 	t.Helper()
 	if strings.Contains(f.logs.String(), token) && token != "bad" {
 		t.Errorf("got log %s, want no token in it", f.logs.String())
@@ -329,14 +331,14 @@ func FuzzReview(f *testing.F) {
 	f.Add(body(v1, "good", "a"))
 	f.Add(body(v1beta1, "bad"))
 	f.Add(`{"apiVersion":"` + v1 + `","kind":"TokenReview","spec":{"token":{}}}`)
-	w := newFixture()
+	fuzzed := newFixture()
 	f.Fuzz(func(t *testing.T, text string) {
-		out := w.post(text, "application/json")
-		if out.Code != http.StatusOK && out.Code != http.StatusBadRequest && out.Code != http.StatusServiceUnavailable {
-			t.Errorf("got status %d: %s, want 200, 400 or 503", out.Code, out.Body)
+		response := fuzzed.post(text, "application/json")
+		if response.Code != http.StatusOK && response.Code != http.StatusBadRequest && response.Code != http.StatusServiceUnavailable {
+			t.Errorf("got status %d: %s, want 200, 400 or 503", response.Code, response.Body)
 		}
-		if !json.Valid(out.Body.Bytes()) {
-			t.Errorf("got body %s, want valid JSON", out.Body)
+		if !json.Valid(response.Body.Bytes()) {
+			t.Errorf("got body %s, want valid JSON", response.Body)
 		}
 	})
 }

@@ -46,8 +46,8 @@ func clients(t *testing.T, names ...string) (ca []byte, certs map[string]tls.Cer
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
 	}
-	sign := func(c *x509.Certificate) []byte {
-		der, err := x509.CreateCertificate(rand.Reader, c, root, &key.PublicKey, key)
+	sign := func(template *x509.Certificate) []byte {
+		der, err := x509.CreateCertificate(rand.Reader, template, root, &key.PublicKey, key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,8 +78,8 @@ func start(t *testing.T, change func(*Options)) *fixture {
 	t.Helper()
 	dir := t.TempDir()
 	ca, certs := clients(t, "apiserver", "other")
-	_, strangers := clients(t, "apiserver")
-	certs["stranger"] = strangers["apiserver"]
+	_, untrusted := clients(t, "apiserver")
+	certs["untrusted"] = untrusted["apiserver"]
 	f := &fixture{t: t, api: apitest.New(), certs: certs}
 	t.Cleanup(f.api.Close)
 	caFile := filepath.Join(dir, "ca.crt")
@@ -100,13 +100,13 @@ func start(t *testing.T, change func(*Options)) *fixture {
 	if errs := opts.Validate(); len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	service, p, err := opts.buildService(slog.New(slog.DiscardHandler))
+	service, rbacPolicy, err := opts.buildService(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- service.Run(ctx, task.Task{Name: "policy", Run: p.Run}) }()
+	go func() { done <- service.Run(ctx, task.Task{Name: "policy", Run: rbacPolicy.Run}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -121,8 +121,8 @@ func start(t *testing.T, change func(*Options)) *fixture {
 func (f *fixture) send(client, method, path, body string) (*http.Response, string) {
 	f.t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true}
-	if c, ok := f.certs[client]; ok {
-		config.Certificates = []tls.Certificate{c}
+	if certificate, ok := f.certs[client]; ok {
+		config.Certificates = []tls.Certificate{certificate}
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
@@ -136,35 +136,37 @@ func (f *fixture) send(client, method, path, body string) (*http.Response, strin
 		f.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
+	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return resp, string(b)
+	return resp, string(data)
 }
 
-func (f *fixture) eventually(what string, check func() bool) {
+// eventually waits until check returns true. condition describes it in errors.
+func (f *fixture) eventually(condition string, check func() bool) {
 	f.t.Helper()
 	deadline, tick := time.After(20*time.Second), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
 	for !check() {
 		select {
 		case <-deadline:
-			f.t.Fatalf("timed out: %s", what)
+			f.t.Fatalf("timed out waiting for the condition: %s", condition)
 		case <-tick.C:
 		}
 	}
 }
 
-const asks = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"verb":"get","namespace":"a","resource":"pods"}}}`
+// reviewBody is a review of access to pods in namespace a by alice.
+const reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"verb":"get","namespace":"a","resource":"pods"}}}`
 
-// TestService checks the readiness, the decisions at both paths, and the rejection of other
+// TestServiceDecidesForPermittedClients checks the readiness, the decisions at both paths, and the rejection of other
 // callers.
-func TestService(t *testing.T) {
+func TestServiceDecidesForPermittedClients(t *testing.T) {
 	fixture := start(t, func(o *Options) {
 		o.Clients.Names = []string{"apiserver"}
 	})
-	fixture.eventually("ready", func() bool { r, _ := fixture.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
+	fixture.eventually("the service is ready", func() bool { resp, _ := fixture.send("", "GET", "/readyz", ""); return resp.StatusCode == 200 })
 	fixture.api.Put("roles", &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
@@ -175,60 +177,61 @@ func TestService(t *testing.T) {
 		Subjects:   []rbacv1.Subject{{Kind: "User", Name: "alice"}},
 	})
 	for _, path := range []string{"/", "/authorize"} {
-		fixture.eventually("allowed", func() bool {
-			r, body := fixture.send("apiserver", "POST", path, asks)
-			if _, err := rbac.ParsePosition(r.Header.Get(rbac.PositionHeader)); r.StatusCode != 200 || err != nil {
-				t.Fatalf("%s: got %d %v %s; want 200, no error", path, r.StatusCode, err, body)
+		fixture.eventually("the access is allowed", func() bool {
+			resp, body := fixture.send("apiserver", "POST", path, reviewBody)
+			if _, err := rbac.ParsePosition(resp.Header.Get(rbac.PositionHeader)); resp.StatusCode != 200 || err != nil {
+				t.Fatalf("%s: got %d %v %s; want 200, no error", path, resp.StatusCode, err, body)
 			}
 			return strings.Contains(body,
 				`"allowed":true,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"alice\""`)
 		})
-		for _, client := range []string{"", "other", "stranger"} {
-			if r, body := fixture.send(client, "POST", path, asks); r.StatusCode != 401 || strings.Contains(body, "allowed") {
-				t.Errorf("client %q: got %d %s; want 401 without a decision", client, r.StatusCode, body)
+		for _, client := range []string{"", "other", "untrusted"} {
+			if resp, body := fixture.send(client, "POST", path, reviewBody); resp.StatusCode != 401 || strings.Contains(body, "allowed") {
+				t.Errorf("client %q: got %d %s; want 401 without a decision", client, resp.StatusCode, body)
 			}
 		}
-		if r, _ := fixture.send("apiserver", "GET", path, ""); r.StatusCode != 405 {
-			t.Errorf("GET: got %d, want 405", r.StatusCode)
+		if resp, _ := fixture.send("apiserver", "GET", path, ""); resp.StatusCode != 405 {
+			t.Errorf("GET: got %d, want 405", resp.StatusCode)
 		}
 	}
-	if r, body := fixture.send("", "GET", "/metrics", ""); r.StatusCode != 200 || !strings.Contains(body,
+	if resp, body := fixture.send("", "GET", "/metrics", ""); resp.StatusCode != 200 || !strings.Contains(body,
 		`authz_webhook_review_duration_seconds_count{result="allowed"} 2`) {
-		t.Errorf("metrics: got status %d, want 200 with 2 allowed reviews", r.StatusCode)
+		t.Errorf("metrics: got status %d, want 200 with 2 allowed reviews", resp.StatusCode)
 	}
 }
 
-// TestABACAlone checks a service that needs no policy from the API server.
-func TestABACAlone(t *testing.T) {
+// TestABACNeedsNoPolicyFromAPIServer checks a service that needs no policy from the API server.
+func TestABACNeedsNoPolicyFromAPIServer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policies")
 	if err := os.WriteFile(file,
 		[]byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","namespace":"*","resource":"pods"}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f := start(t, func(o *Options) { o.Modes, o.PolicyFile = []string{"ABAC"}, file })
-	if r, body := f.send("", "POST", "/", asks); r.StatusCode != 401 {
-		t.Errorf("without a certificate: got %d %s, want 401", r.StatusCode, body)
+	if resp, body := f.send("", "POST", "/", reviewBody); resp.StatusCode != 401 {
+		t.Errorf("without a certificate: got %d %s, want 401", resp.StatusCode, body)
 	}
-	r, body := f.send("other", "POST", "/", asks)
-	if r.StatusCode != 200 || !strings.Contains(body, `"allowed":true`) || r.Header.Get(rbac.PositionHeader) != "" {
-		t.Errorf("got status %d, headers %v: %s, want 200 with allowed: true and no certificate asked for",
-			r.StatusCode, r.Header, body)
+	resp, body := f.send("other", "POST", "/", reviewBody)
+	if resp.StatusCode != 200 || !strings.Contains(body, `"allowed":true`) || resp.Header.Get(rbac.PositionHeader) != "" {
+		t.Errorf("got status %d, headers %v: %s, want 200 that allows, without a position",
+			resp.StatusCode, resp.Header, body)
 	}
 }
 
-// TestFeatureGates checks that a gate is effective, other gates of a cluster are accepted, and the
+// TestFeatureGatesAffectDecisionsForNodes checks that a gate is effective, other gates of a cluster are accepted, and the
 // metrics list all.
-func TestFeatureGates(t *testing.T) {
+func TestFeatureGatesAffectDecisionsForNodes(t *testing.T) {
 	const nodes = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"resourceAttributes":{"verb":"list","resource":"pods"%s}}}`
-	const mine = `,"fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n"]}]}`
+	const ownPods = `,"fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n"]}]}`
 	for _, test := range []struct {
-		gates     string
-		all, mine bool
+		gates   string
+		wantAll bool // all pods may be listed
+		wantOwn bool // the pods of the node may be listed
 	}{
-		{gates: "", all: false, mine: true},
-		{gates: "kube:AuthorizeNodeWithSelectors=false,WatchList=true", all: true, mine: true},
-		{gates: "AuthorizeWithSelectors=false", all: false, mine: false},
-		{gates: "AuthorizeWithSelectors=false,AuthorizeNodeWithSelectors=false", all: true, mine: true},
+		{gates: "", wantAll: false, wantOwn: true},
+		{gates: "kube:AuthorizeNodeWithSelectors=false,WatchList=true", wantAll: true, wantOwn: true},
+		{gates: "AuthorizeWithSelectors=false", wantAll: false, wantOwn: false},
+		{gates: "AuthorizeWithSelectors=false,AuthorizeNodeWithSelectors=false", wantAll: true, wantOwn: true},
 	} {
 		t.Run(test.gates, func(t *testing.T) {
 			fixture := start(t, func(o *Options) {
@@ -236,11 +239,11 @@ func TestFeatureGates(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			fixture.eventually("ready", func() bool { r, _ := fixture.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
-			for selector, want := range map[string]bool{"": test.all, mine: test.mine} {
-				if r, body := fixture.send("other", "POST", "/", fmt.Sprintf(nodes, selector)); r.StatusCode != 200 ||
+			fixture.eventually("the service is ready", func() bool { resp, _ := fixture.send("", "GET", "/readyz", ""); return resp.StatusCode == 200 })
+			for selector, want := range map[string]bool{"": test.wantAll, ownPods: test.wantOwn} {
+				if resp, body := fixture.send("other", "POST", "/", fmt.Sprintf(nodes, selector)); resp.StatusCode != 200 ||
 					strings.Contains(body, `"allowed":true`) != want {
-					t.Errorf("selected by %q: got %d %s, want %v", selector, r.StatusCode, body, want)
+					t.Errorf("selected by %q: got %d %s, want %v", selector, resp.StatusCode, body, want)
 				}
 			}
 			value := 1
@@ -255,20 +258,20 @@ func TestFeatureGates(t *testing.T) {
 	}
 }
 
-// TestInvalidOptions checks the errors for invalid flags.
-func TestInvalidOptions(t *testing.T) {
+// TestValidateRejectsInvalidOptions checks the errors for invalid flags.
+func TestValidateRejectsInvalidOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		"must name at least one mode":  func(o *Options) { o.Modes = nil },
-		`"Webhook" is not one of`:      func(o *Options) { o.Modes = []string{"Webhook"} },
-		`"RBAC" is given twice`:        func(o *Options) { o.Modes = []string{"RBAC", "RBAC"} },
-		"feature is locked to true":    func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") },
-		"go together":                  func(o *Options) { o.PolicyFile = "x" },
+		"must name at least one mode":  func(opts *Options) { opts.Modes = nil },
+		`"Webhook" is not one of`:      func(opts *Options) { opts.Modes = []string{"Webhook"} },
+		`"RBAC" is given twice`:        func(opts *Options) { opts.Modes = []string{"RBAC", "RBAC"} },
+		"feature is locked to true":    func(opts *Options) { _ = opts.Features.Set("ServiceAccountTokenJTI=false") },
+		"go together":                  func(opts *Options) { opts.PolicyFile = "x" },
 		"--client-ca-file is required": func(*Options) {},
 	} {
-		o := NewOptions()
-		change(o)
+		opts := NewOptions()
+		change(opts)
 		text := ""
-		for _, err := range o.Validate() {
+		for _, err := range opts.Validate() {
 			text += err.Error() + "\n"
 		}
 		if !strings.Contains(text, want) {
@@ -277,8 +280,8 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
-// TestBuildErrors checks that the service does not start with unusable files or addresses.
-func TestBuildErrors(t *testing.T) {
+// TestRunFailsWithUnusableFiles checks that the service does not start with unusable files or addresses.
+func TestRunFailsWithUnusableFiles(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"/no/such/policies": func(opts *Options) { opts.Modes, opts.PolicyFile = []string{"ABAC"}, "/no/such/policies" },
 		"/no/such/cert":     func(opts *Options) { opts.Serving.CertFile, opts.Serving.KeyFile = "/no/such/cert", "/no/such/key" },

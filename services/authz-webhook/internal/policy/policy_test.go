@@ -23,7 +23,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func meta(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+func meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
 
 func reader() *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
@@ -50,11 +52,11 @@ type fixture struct {
 	server *apitest.Server
 }
 
-// newFixture runs a policy on an API server of apitest, which does not serve the versions in off.
-func newFixture(t *testing.T, off ...string) *fixture {
+// newFixture runs a policy on an API server of apitest, which does not serve the unserved versions.
+func newFixture(t *testing.T, unserved ...string) *fixture {
 	t.Helper()
 	server := apitest.New()
-	server.RemoveVersions(off...)
+	server.RemoveVersions(unserved...)
 	config := &rest.Config{Host: server.URL, QPS: 1000, Burst: 1000}
 	followed, err := policy.New(policy.Config{Client: config, Rules: true, Nodes: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -76,7 +78,8 @@ func newFixture(t *testing.T, off ...string) *fixture {
 	return &fixture{followed, t, server}
 }
 
-func (f *fixture) eventually(what string, check func() bool) {
+// eventually waits until check returns true. condition describes it in errors.
+func (f *fixture) eventually(condition string, check func() bool) {
 	f.t.Helper()
 	deadline := time.After(20 * time.Second)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -84,17 +87,18 @@ func (f *fixture) eventually(what string, check func() bool) {
 	for !check() {
 		select {
 		case <-deadline:
-			f.t.Fatalf("timed out: %s", what)
+			f.t.Fatalf("timed out waiting for the condition: %s", condition)
 		case <-tick.C:
 		}
 	}
 }
 
+// allowed reports whether alice may get pods in namespace a.
 func (f *fixture) allowed() bool {
-	d, _, err := f.Engine.Authorize(f.t.Context(), &authorizer.Attributes{
+	decision, _, err := f.Engine.Authorize(f.t.Context(), &authorizer.Attributes{
 		User: &authorizer.User{Name: "alice"}, Verb: "get", Resource: true, Namespace: "a", ResourceName: "pods",
 	})
-	return err == nil && d == authorizer.Allow
+	return err == nil && decision == authorizer.Allow
 }
 
 // TestChangesReachEngineAndGraph checks that changes at the API server change decisions and advance
@@ -106,37 +110,37 @@ func TestChangesReachEngineAndGraph(t *testing.T) {
 		t.Error("access without a role: got allowed, want no opinion")
 	}
 	fixture.server.Put("clusterroles", reader())
-	at := fixture.server.Put("rolebindings", readerBinding())
+	boundAt := fixture.server.Put("rolebindings", readerBinding())
 	fixture.server.Put("pods", pod())
 	fixture.eventually("allowed", fixture.allowed)
 	fixture.eventually("on its node", func() bool { return fixture.Graph.HasReference("n1", node.Pod, "a", "p") })
-	if p := fixture.Engine.Snapshot().Position(); p[2] != at {
-		t.Errorf("got position %s, want rolebindings at %d", p, at)
+	if position := fixture.Engine.Snapshot().Position(); position[2] != boundAt {
+		t.Errorf("got position %s, want rolebindings at %d", position, boundAt)
 	}
-	mark := fixture.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
-	fixture.eventually("at the bookmark", func() bool { return fixture.Engine.Snapshot().Position()[3] == mark })
+	bookmark := fixture.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
+	fixture.eventually("at the bookmark", func() bool { return fixture.Engine.Snapshot().Position()[3] == bookmark })
 	// A revision that exceeds 64 bits is ignored.
 	fixture.server.BookmarkAt("roles", "rbac.authorization.k8s.io/v1", "Role", "99999999999999999999")
-	mark = fixture.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
-	fixture.eventually("at the next bookmark", func() bool { return fixture.Engine.Snapshot().Position()[3] == mark })
-	gone := fixture.server.Delete("rolebindings", readerBinding())
+	bookmark = fixture.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
+	fixture.eventually("at the next bookmark", func() bool { return fixture.Engine.Snapshot().Position()[3] == bookmark })
+	unboundAt := fixture.server.Delete("rolebindings", readerBinding())
 	fixture.server.Delete("pods", pod())
-	fixture.eventually("refused", func() bool { return !fixture.allowed() })
+	fixture.eventually("denied", func() bool { return !fixture.allowed() })
 	fixture.eventually("off its node", func() bool { return !fixture.Graph.HasReference("n1", node.Pod, "a", "p") })
-	if p := fixture.Engine.Snapshot().Position(); p[2] != gone {
-		t.Errorf("got position %s, want rolebindings at the deletion %d", p, gone)
+	if position := fixture.Engine.Snapshot().Position(); position[2] != unboundAt {
+		t.Errorf("got position %s, want rolebindings at the deletion %d", position, unboundAt)
 	}
 }
 
-// TestRestoredStoreIsListedAgain checks that after a restore of the store, its revision is below
+// TestRestoredStoreIsListedAgain checks that changes of a restored store are seen. Its revision is below
 // the last one, or already past it when the server is available again.
 func TestRestoredStoreIsListedAgain(t *testing.T) {
 	for name, restore := range map[string]func(*fixture){
-		"behind": func(f *fixture) {
+		"revision below the last one": func(f *fixture) {
 			f.server.ResetRevision(5)
 			f.server.EndWatches(false)
 		},
-		"past": func(f *fixture) {
+		"revision past the last one": func(f *fixture) {
 			f.server.CloseConnections(true)
 			f.server.EndWatches(false)
 			f.eventually("noticed", func() bool { return f.server.ClosedConnections() >= 2*8 }) // by each resource
@@ -153,7 +157,7 @@ func TestRestoredStoreIsListedAgain(t *testing.T) {
 			f.server.DeleteUnseen("rolebindings", readerBinding())
 			f.server.DeleteUnseen("pods", pod())
 			restore(f)
-			f.eventually("refused", func() bool { return !f.allowed() })
+			f.eventually("denied", func() bool { return !f.allowed() })
 			f.eventually("off its node", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "p") })
 			f.server.Put("rolebindings", readerBinding())
 			f.eventually("allowed again", f.allowed)
@@ -168,38 +172,38 @@ func TestInvalidAddressIsAnError(t *testing.T) {
 	}
 }
 
-// TestResourceSliceVersions checks that resource slices are followed in the served version. Without
+// TestResourceSlicesAreFollowedInServedVersion checks that resource slices are followed in the served version. Without
 // one, nothing waits for them.
-func TestResourceSliceVersions(t *testing.T) {
-	namespace1 := "n1"
-	older := &resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: namespace1}}
-	newer := &resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &namespace1}}
+func TestResourceSlicesAreFollowedInServedVersion(t *testing.T) {
+	nodeName := "n1"
+	older := &resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: nodeName}}
+	newer := &resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &nodeName}}
 	forbidden := newFixture(t)
 	forbidden.eventually("synced", func() bool { return forbidden.Check(nil) == nil })
 	forbidden.server.Put("resourceslices", newer)
-	forbidden.eventually("of its node", func() bool { return forbidden.Graph.HasReference(namespace1, node.ResourceSlice, "", "s") })
+	forbidden.eventually("of its node", func() bool { return forbidden.Graph.HasReference(nodeName, node.ResourceSlice, "", "s") })
 	forbidden.server.ForbidVersions("v1beta1", "v1beta2")
 	forbidden.server.EndWatches(false)
 	forbidden.eventually("gone with the permission", func() bool {
-		return !forbidden.Graph.HasReference(namespace1, node.ResourceSlice, "", "s")
+		return !forbidden.Graph.HasReference(nodeName, node.ResourceSlice, "", "s")
 	})
 	for _, test := range []struct {
-		off   []string
-		slice apitest.Object
+		unserved []string // versions
+		slice    apitest.Object
 	}{
 		{slice: newer},
-		{off: []string{"v1beta2"}, slice: older},
-		{off: []string{"v1beta1", "v1beta2"}},
+		{unserved: []string{"v1beta2"}, slice: older},
+		{unserved: []string{"v1beta1", "v1beta2"}},
 	} {
-		fixture := newFixture(t, test.off...)
+		fixture := newFixture(t, test.unserved...)
 		fixture.eventually("synced", func() bool { return fixture.Check(nil) == nil })
 		if test.slice == nil {
 			continue
 		}
 		fixture.server.Put("resourceslices", test.slice)
-		fixture.eventually("of its node", func() bool { return fixture.Graph.HasReference(namespace1, node.ResourceSlice, "", "s") })
+		fixture.eventually("of its node", func() bool { return fixture.Graph.HasReference(nodeName, node.ResourceSlice, "", "s") })
 		fixture.server.RemoveVersions("v1beta1", "v1beta2")
 		fixture.server.EndWatches(false)
-		fixture.eventually("gone with its kind", func() bool { return !fixture.Graph.HasReference(namespace1, node.ResourceSlice, "", "s") })
+		fixture.eventually("gone with its kind", func() bool { return !fixture.Graph.HasReference(nodeName, node.ResourceSlice, "", "s") })
 	}
 }

@@ -25,10 +25,10 @@ import (
 // byVerb is an authorizer that decides by the verb. Its reason shows the attributes.
 type byVerb struct{}
 
-func (byVerb) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
-	reason := fmt.Sprintf("%s %v %s/%s/%s/%s/%s/%s %s %v %v", a.User.Name, a.User.Groups, a.Namespace, a.Group,
-		a.Version, a.ResourceName, a.Subresource, a.Name, a.Path, a.FieldSelector, a.User.Extra)
-	switch a.Verb {
+func (byVerb) Authorize(_ context.Context, attributes *authorizer.Attributes) (authorizer.Decision, string, error) {
+	reason := fmt.Sprintf("%s %v %s/%s/%s/%s/%s/%s %s %v %v", attributes.User.Name, attributes.User.Groups, attributes.Namespace, attributes.Group,
+		attributes.Version, attributes.ResourceName, attributes.Subresource, attributes.Name, attributes.Path, attributes.FieldSelector, attributes.User.Extra)
+	switch attributes.Verb {
 	case "get":
 		return authorizer.Allow, reason, nil
 	case "delete":
@@ -39,8 +39,9 @@ func (byVerb) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer
 	return authorizer.NoOpinion, reason, nil
 }
 
+// handler returns the handler of reviews. ready is the result of its readiness check.
 func handler(ready error) http.Handler {
-	h := review.New(review.Config{
+	reviews := review.New(review.Config{
 		Authorizer: byVerb{},
 		Position:   func() rbac.Position { return rbac.Position{1, 2, 3, 4} },
 		Nodes:      true,
@@ -48,66 +49,80 @@ func handler(ready error) http.Handler {
 		Logger:     slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
 	})
 	gin.SetMode(gin.ReleaseMode)
-	e := gin.New()
-	e.POST("/", h.Serve)
-	e.GET("/", review.NotAllowed)
-	return e
+	engine := gin.New()
+	engine.POST("/", reviews.Serve)
+	engine.GET("/", review.NotAllowed)
+	return engine
 }
 
-func post(h http.Handler, body string, media string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewBufferString(body))
-	r.Header.Set("Content-Type", media)
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
+// post sends a review and returns the response.
+func post(server http.Handler, body string, media string) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(http.MethodPost, "/", bytes.NewBufferString(body))
+	req.Header.Set("Content-Type", media)
+	response := httptest.NewRecorder()
+	server.ServeHTTP(response, req)
+	return response
 }
 
-const attrs = `"resourceAttributes":{"verb":"%s","namespace":"a","group":"apps","version":"v1","resource":"deployments","subresource":"scale","name":"d","fieldSelector":{"rawSelector":"x=y"}}`
+// resourceAttributes are the attributes of a request for a resource. The argument is the verb.
+const resourceAttributes = `"resourceAttributes":{"verb":"%s","namespace":"a","group":"apps","version":"v1","resource":"deployments","subresource":"scale","name":"d","fieldSelector":{"rawSelector":"x=y"}}`
 
-// TestReviews checks decisions, reasons and errors for both versions.
-func TestReviews(t *testing.T) {
-	const asked = "alice [dev] a/apps/v1/deployments/scale/d  [{= x y}] map[s:[1 2]]"
+// TestReviewReportsDecision checks decisions, reasons and errors for both versions.
+func TestReviewReportsDecision(t *testing.T) {
+	const attributes = "alice [dev] a/apps/v1/deployments/scale/d  [{= x y}] map[s:[1 2]]"
 	for version, groups := range map[string]string{"v1": "groups", "v1beta1": "group"} {
 		for verb, want := range map[string]string{
-			"get":    `{"allowed":true,"reason":"` + asked + `"}`,
-			"delete": `{"allowed":false,"denied":true,"reason":"` + asked + `"}`,
-			"list":   `{"allowed":false,"reason":"` + asked + `"}`, "fail": `{"allowed":false,"evaluationError":"out of order"}`,
+			"get":    `{"allowed":true,"reason":"` + attributes + `"}`,
+			"delete": `{"allowed":false,"denied":true,"reason":"` + attributes + `"}`,
+			"list":   `{"allowed":false,"reason":"` + attributes + `"}`, "fail": `{"allowed":false,"evaluationError":"out of order"}`,
 		} {
-			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/%s","kind":"SubjectAccessReview","spec":{"user":"alice",%q:["dev"],"extra":{"s":["1","2"]},`+attrs+`}}`, version, groups, verb)
-			responseRecorder := post(handler(nil), body, "application/json; charset=utf-8")
+			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/%s","kind":"SubjectAccessReview","spec":{"user":"alice",%q:["dev"],"extra":{"s":["1","2"]},`+resourceAttributes+`}}`, version, groups, verb)
+			response := post(handler(nil), body, "application/json; charset=utf-8")
 			var got struct {
 				APIVersion, Kind string
 				Status           json.RawMessage
 			}
-			if err := json.Unmarshal(responseRecorder.Body.Bytes(), &got); err != nil || responseRecorder.Code != 200 ||
+			if err := json.Unmarshal(response.Body.Bytes(), &got); err != nil || response.Code != 200 ||
 				got.APIVersion != "authorization.k8s.io/"+version || got.Kind != "SubjectAccessReview" ||
 				string(got.Status) != want {
-				t.Errorf("%s %s: got %d %s, %v\nwant %s", version, verb, responseRecorder.Code, responseRecorder.Body, err, want)
+				t.Errorf("%s %s: got %d %s, %v\nwant %s", version, verb, response.Code, response.Body, err, want)
 			}
-			if h := responseRecorder.Header().Get(rbac.PositionHeader); h != "clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4" {
-				t.Errorf("got position %q, want \"clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4\"", h)
+			if position := response.Header().Get(rbac.PositionHeader); position != "clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4" {
+				t.Errorf("got position %q, want \"clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4\"", position)
 			}
-			if responseRecorder.Header().Get("Cache-Control") != "" {
+			if response.Header().Get("Cache-Control") != "" {
 				t.Errorf("%s %s: got Cache-Control %q, want none: decisions by roles alone can be cached",
-					version, verb, responseRecorder.Header().Get("Cache-Control"))
+					version, verb, response.Header().Get("Cache-Control"))
 			}
 		}
 	}
-	responseRecorder := post(handler(nil), `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"nonResourceAttributes":{"path":"/x","verb":"get"}}}`, "application/json")
-	if responseRecorder.Code != 200 || responseRecorder.Header().Get("Cache-Control") != "no-store" || !strings.Contains(responseRecorder.Body.String(),
+}
+
+// TestDecisionForNodeIsNotCached checks that a decision for a node forbids caching, because it depends on
+// objects.
+func TestDecisionForNodeIsNotCached(t *testing.T) {
+	response := post(handler(nil), `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"nonResourceAttributes":{"path":"/x","verb":"get"}}}`, "application/json")
+	if response.Code != 200 || response.Header().Get("Cache-Control") != "no-store" || !strings.Contains(response.Body.String(),
 		"system:node:n [system:nodes] ///// /x") {
 		t.Errorf("node: got %d %v %s; want 200, \"no-store\", text with \"system:node:n [system:nodes] ///// /x\"",
-			responseRecorder.Code, responseRecorder.Header(), responseRecorder.Body)
+			response.Code, response.Header(), response.Body)
 	}
 }
 
-// TestGroupsOnly covers users without a name, and nodes without the node authorizer.
-func TestGroupsOnly(t *testing.T) {
-	const asked = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{%s,"nonResourceAttributes":{"path":"/x","verb":"get"}}}`
-	if w := post(handler(nil), fmt.Sprintf(asked, `"groups":["dev"]`), "application/json"); w.Code != 200 ||
-		!strings.Contains(w.Body.String(), `"allowed":true,"reason":" [dev] `) {
-		t.Errorf("got status %d: %s, want 200, allowed for the group dev", w.Code, w.Body)
+// reviewFormat is a review of a non-resource path. Its argument is the user.
+const reviewFormat = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{%s,"nonResourceAttributes":{"path":"/x","verb":"get"}}}`
+
+// TestGroupsWithoutUserAreDecided checks that a review may have groups without a user.
+func TestGroupsWithoutUserAreDecided(t *testing.T) {
+	if response := post(handler(nil), fmt.Sprintf(reviewFormat, `"groups":["dev"]`), "application/json"); response.Code != 200 ||
+		!strings.Contains(response.Body.String(), `"allowed":true,"reason":" [dev] `) {
+		t.Errorf("got status %d: %s, want 200, allowed for the group dev", response.Code, response.Body)
 	}
+}
+
+// TestDecisionForNodeIsCachedWithoutNodeAuthorizer checks that a decision for a node may be cached if it
+// depends on roles alone.
+func TestDecisionForNodeIsCachedWithoutNodeAuthorizer(t *testing.T) {
 	engine := gin.New()
 	engine.POST("/", review.New(review.Config{
 		Authorizer: byVerb{},
@@ -115,18 +130,18 @@ func TestGroupsOnly(t *testing.T) {
 		Logger:     slog.New(slog.DiscardHandler),
 		Metrics:    review.NewMetrics(prometheus.NewRegistry()),
 	}).Serve)
-	if w := post(engine, fmt.Sprintf(asked, `"user":"system:node:n","groups":["system:nodes"]`),
-		"application/json"); w.Code != 200 || w.Header().Get("Cache-Control") != "" {
-		t.Errorf("got %d %v %s; want 200, \"\"", w.Code, w.Header(), w.Body)
+	if response := post(engine, fmt.Sprintf(reviewFormat, `"user":"system:node:n","groups":["system:nodes"]`),
+		"application/json"); response.Code != 200 || response.Header().Get("Cache-Control") != "" {
+		t.Errorf("got status %d, headers %v: %s; want 200 without Cache-Control", response.Code, response.Header(), response.Body)
 	}
 }
 
-// TestInvalidReviews checks the responses to invalid bodies, and to other methods than POST.
+// TestInvalidReviews checks the responses to invalid bodies.
 func TestInvalidReviews(t *testing.T) {
-	spec := func(s string) string {
-		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{` + s + `}}`
+	spec := func(fields string) string {
+		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{` + fields + `}}`
 	}
-	both := fmt.Sprintf(attrs, "get") + `,"nonResourceAttributes":{"path":"/","verb":"get"}`
+	both := fmt.Sprintf(resourceAttributes, "get") + `,"nonResourceAttributes":{"path":"/","verb":"get"}`
 	for _, test := range []struct {
 		body, media string
 		code        int
@@ -152,49 +167,58 @@ func TestInvalidReviews(t *testing.T) {
 		{body: spec(`"user":"a"`), media: "application/json", code: 400, want: "exactly one of"},
 		{body: spec(`"user":"a",` + both), media: "application/json", code: 400, want: "exactly one of"},
 		{
-			body:  spec(fmt.Sprintf(attrs, "get")),
+			body:  spec(fmt.Sprintf(resourceAttributes, "get")),
 			media: "application/json",
 			code:  400,
 			want:  "at least one of spec.user and spec.groups",
 		},
 		{body: spec(`"user":"` + strings.Repeat("x", 1<<20) + `"`), media: "application/json", code: 413, want: "larger than"},
 	} {
-		w := post(handler(nil), test.body, test.media)
-		if w.Code != test.code || !strings.Contains(w.Body.String(), test.want) || !strings.Contains(w.Body.String(),
+		response := post(handler(nil), test.body, test.media)
+		if response.Code != test.code || !strings.Contains(response.Body.String(), test.want) || !strings.Contains(response.Body.String(),
 			`"kind":"Status"`) {
-			t.Errorf("%.80s: got %d %s, want %d %s", test.body, w.Code, w.Body, test.code, test.want)
+			t.Errorf("%.80s: got %d %s, want %d %s", test.body, response.Code, response.Body, test.code, test.want)
 		}
 	}
-	w := post(handler(errors.New("roles are not listed yet")), spec(`"user":"a",`+fmt.Sprintf(attrs, "get")), "application/json")
-	if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "no-store" ||
-		!strings.Contains(w.Body.String(), "roles are not listed yet") {
-		t.Errorf("not ready: got %d %v %s; want 503, other than \"\", \"no-store\", text with \"roles are not listed yet\"", w.Code, w.Header(), w.Body)
+}
+
+// TestReviewGets503UntilReady checks that reviews get 503 with Retry-After until the policy is listed.
+func TestReviewGets503UntilReady(t *testing.T) {
+	review := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"a",`+resourceAttributes+`}}`, "get")
+	response := post(handler(errors.New("roles are not listed yet")), review, "application/json")
+	if response.Code != 503 || response.Header().Get("Retry-After") == "" || response.Header().Get("Cache-Control") != "no-store" ||
+		!strings.Contains(response.Body.String(), "roles are not listed yet") {
+		t.Errorf("not ready: got %d %v %s; want 503 with Retry-After, no-store and the reason", response.Code, response.Header(), response.Body)
 	}
-	r := httptest.NewRecorder()
-	handler(nil).ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/", nil))
-	if r.Code != 405 || r.Header().Get("Allow") != "POST" {
-		t.Errorf("GET: got %d; want 405, \"POST\"", r.Code)
+}
+
+// TestGetIsNotAllowed checks that GET gets 405 with the allowed method.
+func TestGetIsNotAllowed(t *testing.T) {
+	getResponse := httptest.NewRecorder()
+	handler(nil).ServeHTTP(getResponse, httptest.NewRequest(http.MethodGet, "/", nil))
+	if getResponse.Code != 405 || getResponse.Header().Get("Allow") != "POST" {
+		t.Errorf("GET: got %d; want 405, \"POST\"", getResponse.Code)
 	}
 }
 
 // FuzzDecode checks that the attributes of each accepted review can be converted back to a review.
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","spec":{"user":"a","group":["b"],` + fmt.Sprintf(attrs, "get") + `}}`))
+	f.Add([]byte(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","spec":{"user":"a","group":["b"],` + fmt.Sprintf(resourceAttributes, "get") + `}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		r, err := review.Decode(body)
+		decoded, err := review.Decode(body)
 		if err != nil {
 			return
 		}
-		attributes, problems := authorizer.AttributesOf(authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes,
-			r.Spec.NonResourceAttributes)
-		for _, p := range problems {
-			_ = p.Error()
+		attributes, problems := authorizer.AttributesOf(authorizer.UserOf(&decoded.Spec), decoded.Spec.ResourceAttributes,
+			decoded.Spec.NonResourceAttributes)
+		for _, problem := range problems {
+			_ = problem.Error()
 		}
 		again := attributes.Spec()
-		if b, _ := authorizer.AttributesOf(attributes.User, again.ResourceAttributes,
-			again.NonResourceAttributes); b.Resource != attributes.Resource || b.Name != attributes.Name ||
-			len(b.FieldSelector) > len(attributes.FieldSelector) {
-			t.Errorf("%s: got %+v, then %+v; want %v, %v, at most %v", body, attributes, b, attributes.Resource, attributes.Name, len(attributes.FieldSelector))
+		if converted, _ := authorizer.AttributesOf(attributes.User, again.ResourceAttributes,
+			again.NonResourceAttributes); converted.Resource != attributes.Resource || converted.Name != attributes.Name ||
+			len(converted.FieldSelector) > len(attributes.FieldSelector) {
+			t.Errorf("%s: got %+v, then %+v; want %v, %v, at most %v", body, attributes, converted, attributes.Resource, attributes.Name, len(attributes.FieldSelector))
 		}
 	})
 }
@@ -226,7 +250,7 @@ func BenchmarkReview(b *testing.B) {
 		engine := gin.New()
 		engine.POST("/", h.Serve)
 		for _, verb := range []string{"get", "delete"} {
-			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"u%d","groups":["dev","system:authenticated"],`+attrs+`}}`, rules/2, verb)
+			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"u%d","groups":["dev","system:authenticated"],`+resourceAttributes+`}}`, rules/2, verb)
 			b.Run(fmt.Sprintf("%s/%d", verb, rules), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {

@@ -23,9 +23,9 @@ import (
 
 const tokenSecret = "0123456789abcdef"
 
-// secret returns the secret of a token. fields are pairs of key and value.
-func secret(id string, fields ...string) *corev1.Secret {
-	s := &corev1.Secret{
+// newSecret returns the newSecret of a token. fields are pairs of key and value.
+func newSecret(id string, fields ...string) *corev1.Secret {
+	object := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id)},
 		Type:       bootstraptoken.SecretType,
 		Data: map[string][]byte{
@@ -35,116 +35,120 @@ func secret(id string, fields ...string) *corev1.Secret {
 		},
 	}
 	for i := 0; i < len(fields); i += 2 {
-		s.Data[fields[i]] = []byte(fields[i+1])
+		object.Data[fields[i]] = []byte(fields[i+1])
 	}
-	return s
+	return object
 }
 
+// configMap returns the cluster-info ConfigMap.
 func configMap(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: clusterinfo.Namespace, Name: clusterinfo.Name, ResourceVersion: "7"}, Data: data,
 	}
 }
 
+// expiresIn returns an expiration in the given time from now.
 func expiresIn(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 
 // fixture runs a controller in a synctest bubble.
 type fixture struct {
-	t      *testing.T
-	client *fake.Clientset
-	c      *controller.Controller
+	t          *testing.T
+	client     *fake.Clientset
+	controller *controller.Controller
 }
 
-func run(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object) *fixture {
+// newFixture starts a controller on a fake client with objects. prepare may change the client first.
+func newFixture(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object) *fixture {
 	t.Helper()
-	b := &fixture{t: t, client: fake.NewClientset(objects...)}
+	f := &fixture{t: t, client: fake.NewClientset(objects...)}
 	if prepare != nil {
-		prepare(b.client)
+		prepare(f.client)
 	}
-	b.c = controller.New(controller.Config{
-		Secrets:    b.client.CoreV1().Secrets(bootstraptoken.Namespace),
-		ConfigMaps: b.client.CoreV1().ConfigMaps(clusterinfo.Namespace),
+	f.controller = controller.New(controller.Config{
+		Secrets:    f.client.CoreV1().Secrets(bootstraptoken.Namespace),
+		ConfigMaps: f.client.CoreV1().ConfigMaps(clusterinfo.Namespace),
 		Log:        slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- b.c.Run(ctx) }()
+	go func() { done <- f.controller.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() = %v, want %v", err, context.Canceled)
 		}
 	})
-	b.advance(500 * time.Millisecond) // shorter than the pause after a failed list
-	return b
+	f.advance(500 * time.Millisecond) // shorter than the pause after a failed list
+	return f
 }
 
 // advance advances the time of the bubble.
-func (b *fixture) advance(d time.Duration) {
+func (f *fixture) advance(d time.Duration) {
 	time.Sleep(d) // time of the bubble
 	synctest.Wait()
 }
 
 // requireSigned compares the config map with the expected one: the kubeconfig signed by the tokens,
 // and other data.
-func (b *fixture) requireSigned(kubeconfig string, rest map[string]string, ids ...string) {
-	b.t.Helper()
+func (f *fixture) requireSigned(kubeconfig string, otherData map[string]string, ids ...string) {
+	f.t.Helper()
 	want := map[string]string{clusterinfo.KeyKubeconfig: kubeconfig}
-	maps.Copy(want, rest)
+	maps.Copy(want, otherData)
 	for _, id := range ids {
 		want[clusterinfo.SignatureKey(id)] = clusterinfo.Sign(kubeconfig, id, tokenSecret)
 	}
-	obj, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"), clusterinfo.Namespace,
+	obj, err := f.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"), clusterinfo.Namespace,
 		clusterinfo.Name)
 	if err != nil {
-		b.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	if got := obj.(*corev1.ConfigMap).Data; !maps.Equal(got, want) {
-		b.t.Errorf("got data %v, want %v", got, want)
+		f.t.Errorf("got data %v, want %v", got, want)
 	}
 }
 
-func (b *fixture) patches() int {
-	n := 0
-	for _, a := range b.client.Actions() {
-		if a.GetVerb() == "patch" {
-			n++
+// patches returns the number of patches that the controller requested.
+func (f *fixture) patches() int {
+	count := 0
+	for _, action := range f.client.Actions() {
+		if action.GetVerb() == "patch" {
+			count++
 		}
 	}
-	return n
+	return count
 }
 
-// TestSigningTokens checks for which tokens the config map gets signatures, and that other keys
+// TestOnlyValidSigningTokensAreUsed checks for which tokens the config map gets signatures, and that other keys
 // stay.
-func TestSigningTokens(t *testing.T) {
+func TestOnlyValidSigningTokensAreUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		deleted := secret("delete")
+		deleted := newSecret("delete")
 		deleted.DeletionTimestamp, deleted.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/x"}
-		misnamed, opaque := secret("misnam"), secret("opaque")
+		misnamed, opaque := newSecret("misnam"), newSecret("opaque")
 		misnamed.Name, opaque.Type = "bootstrap-token-others", corev1.SecretTypeOpaque
-		rest := map[string]string{"other": "x", "jws-kubeconfi": "y"}
-		data := maps.Clone(rest)
+		otherData := map[string]string{"other": "x", "jws-kubeconfi": "y"}
+		data := maps.Clone(otherData)
 		maps.Copy(data, map[string]string{
 			"kubeconfig":            "k",
 			"jws-kubeconfig-absent": "a..b",
 			"jws-kubeconfig-valid0": "wrong",
 			"jws-kubeconfig-expire": "a..b",
 		})
-		fixture := run(t, nil, configMap(data), deleted, misnamed, opaque,
-			secret("valid0"), secret("valid1", bootstraptoken.KeyExpiration, expiresIn(time.Hour)),
-			secret("expire", bootstraptoken.KeyExpiration, expiresIn(-time.Second)),
-			secret("unread", bootstraptoken.KeyExpiration, "tomorrow"),
-			secret("nosign", bootstraptoken.KeySigning, "false"), secret("nosecr", bootstraptoken.KeySecret, ""))
-		fixture.requireSigned("k", rest, "valid0", "valid1")
-		if n := fixture.patches(); n != 1 {
-			t.Errorf("got %d patches, want 1", n)
+		fixture := newFixture(t, nil, configMap(data), deleted, misnamed, opaque,
+			newSecret("valid0"), newSecret("valid1", bootstraptoken.KeyExpiration, expiresIn(time.Hour)),
+			newSecret("expire", bootstraptoken.KeyExpiration, expiresIn(-time.Second)),
+			newSecret("unread", bootstraptoken.KeyExpiration, "tomorrow"),
+			newSecret("nosign", bootstraptoken.KeySigning, "false"), newSecret("nosecr", bootstraptoken.KeySecret, ""))
+		fixture.requireSigned("k", otherData, "valid0", "valid1")
+		if patches := fixture.patches(); patches != 1 {
+			t.Errorf("got %d patches, want 1", patches)
 		}
 		fixture.advance(59 * time.Minute)
-		if n := fixture.patches(); n != 1 {
-			t.Errorf("got %d patches without a change, want 1", n)
+		if patches := fixture.patches(); patches != 1 {
+			t.Errorf("got %d patches without a change, want 1", patches)
 		}
 		fixture.advance(time.Minute)
-		fixture.requireSigned("k", rest, "valid0")
+		fixture.requireSigned("k", otherData, "valid0")
 	})
 }
 
@@ -152,7 +156,7 @@ func TestSigningTokens(t *testing.T) {
 // signatures.
 func TestChangesUpdateSignatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fixture := run(t, nil, secret("aaaaaa"))
+		fixture := newFixture(t, nil, newSecret("aaaaaa"))
 		requireNoError := func(_ any, err error) {
 			t.Helper()
 			if err != nil {
@@ -160,17 +164,17 @@ func TestChangesUpdateSignatures(t *testing.T) {
 			}
 			fixture.advance(time.Second)
 		}
-		secrets, infos := fixture.client.CoreV1().Secrets(bootstraptoken.Namespace), fixture.client.CoreV1().ConfigMaps(clusterinfo.Namespace)
-		if fixture.c.Check(nil) != nil || fixture.patches() != 0 {
-			t.Errorf("without a config map: got %v, %d patches; want nil, 0", fixture.c.Check(nil), fixture.patches())
+		secrets, configMaps := fixture.client.CoreV1().Secrets(bootstraptoken.Namespace), fixture.client.CoreV1().ConfigMaps(clusterinfo.Namespace)
+		if fixture.controller.Check(nil) != nil || fixture.patches() != 0 {
+			t.Errorf("without a config map: got %v, %d patches; want nil, 0", fixture.controller.Check(nil), fixture.patches())
 		}
-		requireNoError(infos.Create(t.Context(), configMap(map[string]string{"kubeconfig": "k"}), metav1.CreateOptions{}))
+		requireNoError(configMaps.Create(t.Context(), configMap(map[string]string{"kubeconfig": "k"}), metav1.CreateOptions{}))
 		fixture.requireSigned("k", nil, "aaaaaa")
-		requireNoError(secrets.Create(t.Context(), secret("bbbbbb"), metav1.CreateOptions{}))
+		requireNoError(secrets.Create(t.Context(), newSecret("bbbbbb"), metav1.CreateOptions{}))
 		fixture.requireSigned("k", nil, "aaaaaa", "bbbbbb")
-		requireNoError(infos.Update(t.Context(), configMap(map[string]string{"kubeconfig": "k2"}), metav1.UpdateOptions{}))
+		requireNoError(configMaps.Update(t.Context(), configMap(map[string]string{"kubeconfig": "k2"}), metav1.UpdateOptions{}))
 		fixture.requireSigned("k2", nil, "aaaaaa", "bbbbbb")
-		requireNoError(secrets.Update(t.Context(), secret("aaaaaa", bootstraptoken.KeySigning, "no"), metav1.UpdateOptions{}))
+		requireNoError(secrets.Update(t.Context(), newSecret("aaaaaa", bootstraptoken.KeySigning, "no"), metav1.UpdateOptions{}))
 		fixture.requireSigned("k2", nil, "bbbbbb")
 		requireNoError(nil, secrets.Delete(t.Context(), bootstraptoken.SecretName("bbbbbb"), metav1.DeleteOptions{}))
 		fixture.requireSigned("k2", nil)
@@ -184,9 +188,9 @@ func TestPatchIsConditionalAndRetried(t *testing.T) {
 		failures := []error{apierrors.NewConflict(corev1.Resource("configmaps"), "x", errors.New("changed")),
 			errors.New("connection refused")}
 		var sent []string
-		fixture := run(t, func(c *fake.Clientset) {
-			c.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				sent = append(sent, string(a.(clienttesting.PatchAction).GetPatch()))
+		fixture := newFixture(t, func(client *fake.Clientset) {
+			client.PrependReactor("patch", "configmaps", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				sent = append(sent, string(action.(clienttesting.PatchAction).GetPatch()))
 				if len(sent) <= len(failures) {
 					return true, nil, failures[len(sent)-1]
 				}

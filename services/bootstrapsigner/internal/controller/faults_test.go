@@ -21,14 +21,14 @@ import (
 // TestNoKubeconfigIsNotSigned checks that without a kubeconfig there is no signature.
 func TestNoKubeconfigIsNotSigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, nil, configMap(map[string]string{"jws-kubeconfig-aaaaaa": "x"}), secret("aaaaaa"))
-		obj, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"),
+		fixture := newFixture(t, nil, configMap(map[string]string{"jws-kubeconfig-aaaaaa": "x"}), newSecret("aaaaaa"))
+		obj, err := fixture.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"),
 			clusterinfo.Namespace, clusterinfo.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if data := obj.(*corev1.ConfigMap).Data; len(data) != 0 {
-			t.Errorf("got data %v, want length 0", data)
+			t.Errorf("got data %v, want none", data)
 		}
 	})
 }
@@ -37,63 +37,63 @@ func TestNoKubeconfigIsNotSigned(t *testing.T) {
 // at the next resync.
 func TestSignatureExpiresWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, nil, configMap(map[string]string{"kubeconfig": "k"}),
-			secret("expire", bootstraptoken.KeyExpiration, expiresIn(3*time.Minute)), secret("always"))
-		b.requireSigned("k", nil, "always", "expire")
-		b.advance(3 * time.Minute)
-		b.requireSigned("k", nil, "always")
+		fixture := newFixture(t, nil, configMap(map[string]string{"kubeconfig": "k"}),
+			newSecret("expire", bootstraptoken.KeyExpiration, expiresIn(3*time.Minute)), newSecret("always"))
+		fixture.requireSigned("k", nil, "always", "expire")
+		fixture.advance(3 * time.Minute)
+		fixture.requireSigned("k", nil, "always")
 	})
 }
 
 // TestRetriesBackOff checks that the delay between retries grows.
 func TestRetriesBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, func(c *fake.Clientset) {
-			c.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		fixture := newFixture(t, func(client *fake.Clientset) {
+			client.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, errors.New("connection refused")
 			})
-		}, configMap(map[string]string{"kubeconfig": "k"}), secret("aaaaaa"))
-		b.advance(10 * time.Minute)
-		if n := b.patches(); n < 10 || n > 25 {
-			t.Errorf("got %d patches in ten minutes; want at least 10, at most 25", n)
+		}, configMap(map[string]string{"kubeconfig": "k"}), newSecret("aaaaaa"))
+		fixture.advance(10 * time.Minute)
+		if patches := fixture.patches(); patches < 10 || patches > 25 {
+			t.Errorf("got %d patches in ten minutes; want at least 10, at most 25", patches)
 		}
 	})
 }
 
-// TestCheckWaitsForTheLists checks that the controller neither is healthy nor writes before the
+// TestCheckFailsUntilTokensAreListed checks that the controller neither is healthy nor writes before the
 // tokens are listed.
-func TestCheckWaitsForTheLists(t *testing.T) {
+func TestCheckFailsUntilTokensAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool // read by the goroutine of the informer
 		down.Store(true)
-		fixture := run(t, func(c *fake.Clientset) {
-			c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		fixture := newFixture(t, func(client *fake.Clientset) {
+			client.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return down.Load(), nil, errors.New("connection refused")
 			})
-		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-aaaaaa": "x"}), secret("aaaaaa"))
-		if err := fixture.c.Check(nil); err == nil || fixture.patches() != 0 {
+		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-aaaaaa": "x"}), newSecret("aaaaaa"))
+		if err := fixture.controller.Check(nil); err == nil || fixture.patches() != 0 {
 			t.Errorf("got Check() = %v, %d patches before the tokens are listed; want an error, 0", err, fixture.patches())
 		}
 		down.Store(false)
 		fixture.advance(time.Minute)
-		if err := fixture.c.Check(nil); err != nil {
+		if err := fixture.controller.Check(nil); err != nil {
 			t.Errorf("got Check() = %v, want no error", err)
 		}
 		fixture.requireSigned("k", nil, "aaaaaa")
 	})
 }
 
-// TestTokenDeletedDuringOutage checks that the signature is removed although the deletion was
+// TestSignatureOfTokenDeletedDuringOutageIsRemoved checks that the signature is removed although the deletion was
 // missed.
-func TestTokenDeletedDuringOutage(t *testing.T) {
+func TestSignatureOfTokenDeletedDuringOutageIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var watches []*watch.RaceFreeFakeWatcher
-		fixture := run(t, func(c *fake.Clientset) {
-			c.PrependWatchReactor("secrets", func(clienttesting.Action) (bool, watch.Interface, error) {
+		fixture := newFixture(t, func(client *fake.Clientset) {
+			client.PrependWatchReactor("secrets", func(clienttesting.Action) (bool, watch.Interface, error) {
 				watches = append(watches, watch.NewRaceFreeFake())
 				return true, watches[len(watches)-1], nil
 			})
-		}, configMap(map[string]string{"kubeconfig": "k"}), secret("aaaaaa"), secret("bbbbbb"))
+		}, configMap(map[string]string{"kubeconfig": "k"}), newSecret("aaaaaa"), newSecret("bbbbbb"))
 		fixture.requireSigned("k", nil, "aaaaaa", "bbbbbb")
 		if err := fixture.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"),
 			bootstraptoken.Namespace, bootstraptoken.SecretName("bbbbbb")); err != nil {

@@ -35,7 +35,7 @@ func newAuthority(t *testing.T) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &authority{t: t, key: key}
+	ca := &authority{t: t, key: key}
 	root := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "ca"},
@@ -44,13 +44,13 @@ func newAuthority(t *testing.T) *authority {
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
 	}
-	a.cert = a.sign(root, root)
-	return a
+	ca.cert = ca.sign(root, root)
+	return ca
 }
 
-func (a *authority) sign(c, by *x509.Certificate) *x509.Certificate {
+func (a *authority) sign(template, parent *x509.Certificate) *x509.Certificate {
 	a.t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, c, by, &a.key.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &a.key.PublicKey, a.key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -61,11 +61,11 @@ func (a *authority) sign(c, by *x509.Certificate) *x509.Certificate {
 	return out
 }
 
-func (a *authority) client(use x509.ExtKeyUsage, until time.Duration, name string, groups ...string) *x509.Certificate {
+func (a *authority) issueClient(use x509.ExtKeyUsage, validFor time.Duration, name string, groups ...string) *x509.Certificate {
 	return a.sign(&x509.Certificate{
 		SerialNumber: big.NewInt(2),
 		Subject:      pkix.Name{CommonName: name, Organization: groups},
-		NotAfter:     time.Now().Add(until),
+		NotAfter:     time.Now().Add(validFor),
 		ExtKeyUsage:  []x509.ExtKeyUsage{use},
 	}, a.cert)
 }
@@ -74,16 +74,16 @@ func (a *authority) client(use x509.ExtKeyUsage, until time.Duration, name strin
 // may read metrics.
 type server struct {
 	*fake.Clientset
-	asked int
-	fails bool
+	requests int
+	failing  bool
 }
 
 // newServer returns a fake client whose reviews are decided as documented for server.
 func newServer() *server {
-	console := &server{Clientset: fake.NewClientset()}
-	console.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		console.asked++
-		if console.fails {
+	api := &server{Clientset: fake.NewClientset()}
+	api.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		api.requests++
+		if api.failing {
 			return true, nil, errors.New("no etcd")
 		}
 		review := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
@@ -98,40 +98,40 @@ func newServer() *server {
 		}
 		return true, review, nil
 	})
-	console.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		console.asked++
-		if console.fails {
+	api.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		api.requests++
+		if api.failing {
 			return true, nil, errors.New("no etcd")
 		}
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
-		for _, g := range review.Spec.Groups {
+		for _, group := range review.Spec.Groups {
 			name := review.Spec.NonResourceAttributes
-			review.Status.Allowed = review.Status.Allowed || g == "viewers" && name.Path == "/metrics" && name.Verb == "get"
-			review.Status.Denied = review.Status.Denied || g == "denied"
+			review.Status.Allowed = review.Status.Allowed || group == "viewers" && name.Path == "/metrics" && name.Verb == "get"
+			review.Status.Denied = review.Status.Denied || group == "denied"
 		}
 		return true, review, nil
 	})
-	return console
+	return api
 }
 
-func ask(token string, certs ...*x509.Certificate) *http.Request {
-	r := httptest.NewRequest(http.MethodGet, "/state", nil)
-	r.TLS = &tls.ConnectionState{PeerCertificates: certs}
+func newRequest(token string, certs ...*x509.Certificate) *http.Request {
+	req := httptest.NewRequest(http.MethodGet, "/state", nil)
+	req.TLS = &tls.ConnectionState{PeerCertificates: certs}
 	if token != "" {
-		r.Header.Set("Authorization", token)
+		req.Header.Set("Authorization", token)
 	}
-	return r
+	return req
 }
 
-func newAuthorizer(t *testing.T, s *server, a *authority) *Authorizer {
+func newAuthorizer(t *testing.T, api *server, ca *authority) *Authorizer {
 	t.Helper()
-	authorizer, err := NewAuthorizer(s.AuthenticationV1().TokenReviews(), s.AuthorizationV1().SubjectAccessReviews(),
+	authorizer, err := NewAuthorizer(api.AuthenticationV1().TokenReviews(), api.AuthorizationV1().SubjectAccessReviews(),
 		func() (x509.VerifyOptions, bool) {
-			if a == nil {
+			if ca == nil {
 				return x509.VerifyOptions{}, false
 			}
 			pool := x509.NewCertPool()
-			pool.AddCert(a.cert)
+			pool.AddCert(ca.cert)
 			return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 		})
 	if err != nil {
@@ -140,73 +140,73 @@ func newAuthorizer(t *testing.T, s *server, a *authority) *Authorizer {
 	return authorizer
 }
 
-// TestAccess permits clients by certificate or token, and rejects others.
-func TestAccess(t *testing.T) {
+// TestAuthorizerAdmitsOnlyPermittedClients permits clients by certificate or token, and rejects others.
+func TestAuthorizerAdmitsOnlyPermittedClients(t *testing.T) {
 	const client = x509.ExtKeyUsageClientAuth
-	ours, other := newAuthority(t), newAuthority(t)
-	viewer := ours.client(client, time.Hour, "eve", "viewers")
-	plain := ask("")
-	plain.TLS = nil
+	trusted, untrusted := newAuthority(t), newAuthority(t)
+	viewer := trusted.issueClient(client, time.Hour, "eve", "viewers")
+	withoutTLS := newRequest("")
+	withoutTLS.TLS = nil
 	for name, test := range map[string]struct {
 		request *http.Request
 		want    int    // status code; 0 if permitted
 		message string // a part of it
 	}{
-		"a token":                      {request: ask("Bearer ada"), want: 0, message: ""},
-		"a token with unusual spacing": {request: ask("bearer  ada"), want: 0, message: ""},
+		"a token":                      {request: newRequest("Bearer ada"), want: 0, message: ""},
+		"a token with unusual spacing": {request: newRequest("bearer  ada"), want: 0, message: ""},
 		"a token without permission": {
-			request: ask("Bearer bob"),
+			request: newRequest("Bearer bob"),
 			want:    403,
 			message: `User "bob" cannot get path "/metrics"`,
 		},
-		"an unknown token":          {request: ask("Bearer eve"), want: 401, message: "not valid"},
-		"a token without user name": {request: ask("Bearer nameless"), want: 401, message: "not valid"},
-		"an empty token":            {request: ask("Bearer "), want: 401, message: "empty"},
+		"an unknown token":          {request: newRequest("Bearer eve"), want: 401, message: "not valid"},
+		"a token without user name": {request: newRequest("Bearer nameless"), want: 401, message: "not valid"},
+		"an empty token":            {request: newRequest("Bearer "), want: 401, message: "empty"},
 		"a token that is too long": {
-			request: ask("Bearer " + strings.Repeat("x", maxToken+1)),
+			request: newRequest("Bearer " + strings.Repeat("x", maxToken+1)),
 			want:    401,
 			message: "too long",
 		},
-		"a password":     {request: ask("Basic YTpi"), want: 401, message: "authentication required"},
-		"no credentials": {request: ask(""), want: 401, message: "authentication required"},
-		"no TLS":         {request: plain, want: 401, message: "authentication required"},
-		"a certificate":  {request: ask("", viewer), want: 0, message: ""},
+		"a password":     {request: newRequest("Basic YTpi"), want: 401, message: "authentication required"},
+		"no credentials": {request: newRequest(""), want: 401, message: "authentication required"},
+		"no TLS":         {request: withoutTLS, want: 401, message: "authentication required"},
+		"a certificate":  {request: newRequest("", viewer), want: 0, message: ""},
 		"certificate without permission": {
-			request: ask("", ours.client(client, time.Hour, "mallory", "others")),
+			request: newRequest("", trusted.issueClient(client, time.Hour, "mallory", "others")),
 			want:    403,
 			message: "mallory",
 		},
 		"certificate of a denied group": {
-			request: ask("", ours.client(client, time.Hour, "mallory", "viewers", "denied")),
+			request: newRequest("", trusted.issueClient(client, time.Hour, "mallory", "viewers", "denied")),
 			want:    403,
 			message: "mallory",
 		},
 		"certificate of another authority": {
-			request: ask("", other.client(client, time.Hour, "eve", "viewers")),
+			request: newRequest("", untrusted.issueClient(client, time.Hour, "eve", "viewers")),
 			want:    401,
 			message: "not valid",
 		},
 		"expired certificate": {
-			request: ask("", ours.client(client, -time.Minute, "eve", "viewers")),
+			request: newRequest("", trusted.issueClient(client, -time.Minute, "eve", "viewers")),
 			want:    401,
 			message: "not valid",
 		},
 		"serving certificate": {
-			request: ask("", ours.client(x509.ExtKeyUsageServerAuth, time.Hour, "eve", "viewers")),
+			request: newRequest("", trusted.issueClient(x509.ExtKeyUsageServerAuth, time.Hour, "eve", "viewers")),
 			want:    401,
 			message: "not valid",
 		},
 		"certificate without name": {
-			request: ask("", ours.client(client, time.Hour, "", "viewers")),
+			request: newRequest("", trusted.issueClient(client, time.Hour, "", "viewers")),
 			want:    401,
 			message: "no common name",
 		},
-		"invalid token beside a certificate": {request: ask("Bearer eve", viewer), want: 401, message: "not valid"},
-		"a token beside a certificate":       {request: ask("Bearer bob", viewer), want: 403, message: "bob"},
+		"invalid token beside a certificate": {request: newRequest("Bearer eve", viewer), want: 401, message: "not valid"},
+		"a token beside a certificate":       {request: newRequest("Bearer bob", viewer), want: 403, message: "bob"},
 	} {
-		d := newAuthorizer(t, newServer(), ours)
+		authorizer := newAuthorizer(t, newServer(), trusted)
 		for range 2 { // the second result may be cached
-			got := d.Check(test.request)
+			got := authorizer.Check(test.request)
 			if got == nil && test.want == 0 {
 				continue
 			}
@@ -215,7 +215,7 @@ func TestAccess(t *testing.T) {
 			}
 		}
 	}
-	if got := newAuthorizer(t, newServer(), nil).Check(ask("", viewer)); got == nil || got.Code != 401 {
+	if got := newAuthorizer(t, newServer(), nil).Check(newRequest("", viewer)); got == nil || got.Code != 401 {
 		t.Errorf("without a client CA: got %+v, want 401", got)
 	}
 }
@@ -226,27 +226,27 @@ func TestDecisionsAreCached(t *testing.T) {
 	authorizer := newAuthorizer(t, server, nil)
 	now := time.Now()
 	authorizer.now = func() time.Time { return now }
-	server.fails = true
+	server.failing = true
 	for range 2 {
-		if got := authorizer.Check(ask("Bearer ada")); got == nil || got.Code != 503 || strings.Contains(got.Message, "etcd") {
-			t.Errorf("without an API server: got %+v, want 503 that does not name etcd", got)
+		if got := authorizer.Check(newRequest("Bearer ada")); got == nil || got.Code != 503 || strings.Contains(got.Message, "etcd") {
+			t.Errorf("API server fails: got %+v, want 503 that does not name etcd", got)
 		}
 	}
-	if server.asked != 2 {
-		t.Errorf("got %d requests, want 2", server.asked)
+	if server.requests != 2 {
+		t.Errorf("got %d requests, want 2", server.requests)
 	}
-	server.fails, server.asked = false, 0
+	server.failing, server.requests = false, 0
 	for range 3 {
-		if got := authorizer.Check(ask("Bearer ada")); got != nil {
-			t.Errorf("got %+v, want nil", got)
+		if got := authorizer.Check(newRequest("Bearer ada")); got != nil {
+			t.Errorf("valid token: got %+v, want it admitted", got)
 		}
 	}
-	if server.asked != 2 { // a token review and an access review
-		t.Errorf("got %d requests, want 2", server.asked)
+	if server.requests != 2 { // a token review and an access review
+		t.Errorf("got %d requests, want 2", server.requests)
 	}
-	server.fails = true
+	server.failing = true
 	now = now.Add(decisionTTL)
-	if got := authorizer.Check(ask("Bearer ada")); got == nil || got.Code != 503 {
+	if got := authorizer.Check(newRequest("Bearer ada")); got == nil || got.Code != 503 {
 		t.Errorf("expired cache entry: got %+v, want 503", got)
 	}
 }

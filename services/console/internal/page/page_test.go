@@ -28,89 +28,89 @@ import (
 type fakeScraper struct {
 	Page      *Page
 	handler   http.Handler
-	n         atomic.Int64
+	scrapes   atomic.Int64
 	rejection *reviews.Rejection
 }
 
-func newScrapes(t *testing.T) *fakeScraper {
+func newFakeScraper(t *testing.T) *fakeScraper {
 	t.Helper()
 	scraper := &fakeScraper{}
 	scraper.Page = New(Config{
 		Check: func(*http.Request) *reviews.Rejection { return scraper.rejection },
 		Scrape: func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.MissingTarget) {
-			scraper.n.Add(1)
+			scraper.scrapes.Add(1)
 			return map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {Time: time.Now(), Ready: true}}, nil
 		},
 		Interval: 2 * time.Second, IdleInterval: 15 * time.Second,
 	})
-	e, err := serving.NewEngine(slog.New(slog.DiscardHandler))
+	engine, err := serving.NewEngine(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	scraper.Page.Mount(e)
-	scraper.handler = e
+	scraper.Page.Mount(engine)
+	scraper.handler = engine
 	return scraper
 }
 
-func (l *fakeScraper) get(path string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	l.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-	return w
+func (s *fakeScraper) get(path string) *httptest.ResponseRecorder {
+	response := httptest.NewRecorder()
+	s.handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
+	return response
 }
 
-// TestPageHasNoData checks that the public assets are served with security headers, and that the
+// TestAssetsArePublicAndStateIsNot checks that the public assets are served with security headers, and that the
 // state is not public.
-func TestPageHasNoData(t *testing.T) {
-	fakeScraper := newScrapes(t)
-	fakeScraper.rejection = &reviews.Rejection{
+func TestAssetsArePublicAndStateIsNot(t *testing.T) {
+	scraper := newFakeScraper(t)
+	scraper.rejection = &reviews.Rejection{
 		Code:    http.StatusUnauthorized,
 		Reason:  metav1.StatusReasonUnauthorized,
 		Message: "not signed in",
 	}
 	for path, media := range map[string]string{"/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css"} {
-		w := fakeScraper.get(path)
-		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {
-			t.Errorf("%s: got status %d, headers %v, %d bytes, want %d, type %s, at least 200 bytes", path, w.Code,
-				w.Header(), w.Body.Len(), http.StatusOK, media)
+		response := scraper.get(path)
+		if response.Code != http.StatusOK || !strings.HasPrefix(response.Header().Get("Content-Type"), media) || response.Body.Len() < 200 {
+			t.Errorf("%s: got status %d, headers %v, %d bytes, want %d, type %s, at least 200 bytes", path, response.Code,
+				response.Header(), response.Body.Len(), http.StatusOK, media)
 		}
-		checkSecurityHeaders(t, path, w.Header())
+		checkSecurityHeaders(t, path, response.Header())
 	}
-	w := fakeScraper.get("/state")
-	var s metav1.Status
-	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "not signed in" ||
-		w.Header().Get("WWW-Authenticate") != "Bearer" {
-		t.Errorf("got status %d, %v: %s, want 401, not signed in, with a challenge for Bearer", w.Code, err, w.Body)
+	response := scraper.get("/state")
+	var status metav1.Status
+	if err := json.Unmarshal(response.Body.Bytes(), &status); err != nil || response.Code != 401 || status.Message != "not signed in" ||
+		response.Header().Get("WWW-Authenticate") != "Bearer" {
+		t.Errorf("got status %d, %v: %s, want 401, not signed in, with a challenge for Bearer", response.Code, err, response.Body)
 	}
-	checkSecurityHeaders(t, "/state", w.Header())
+	checkSecurityHeaders(t, "/state", response.Header())
 	for _, path := range []string{"/assets/index.html", "/index.html", "/../page.go", "/state/"} {
-		if w := fakeScraper.get(path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: got %d, want %d", path, w.Code, http.StatusNotFound)
+		if response := scraper.get(path); response.Code != http.StatusNotFound {
+			t.Errorf("%s: got %d, want %d", path, response.Code, http.StatusNotFound)
 		}
 	}
 }
 
-func checkSecurityHeaders(t *testing.T, path string, h http.Header) {
+func checkSecurityHeaders(t *testing.T, path string, header http.Header) {
 	t.Helper()
-	policy := h.Get("Content-Security-Policy")
+	policy := header.Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none';") || strings.Contains(policy, "unsafe") ||
-		strings.Contains(policy, "http") || h.Get("X-Content-Type-Options") != "nosniff" {
-		t.Errorf("%s: got headers %v, want a policy without unsafe sources and nosniff", path, h)
+		strings.Contains(policy, "http") || header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%s: got headers %v, want a policy without unsafe sources and nosniff", path, header)
 	}
 }
 
-// TestPageFitsItsPolicy checks that the content security policy rejects inline content and other
+// TestAssetsContainNoInlineScriptsOrMarkup checks that the content security policy rejects inline content and other
 // origins. Texts of replicas must not become markup.
-func TestPageFitsItsPolicy(t *testing.T) {
-	err := fs.WalkDir(assets, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+func TestAssetsContainNoInlineScriptsOrMarkup(t *testing.T) {
+	err := fs.WalkDir(assets, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
 			return err
 		}
 		data, err := assets.ReadFile(path)
-		for _, bad := range []string{`https?://`,
+		for _, forbidden := range []string{`https?://`,
 			`innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function`, `\son[a-z]+=`, `<script>`,
 			`<style>`, `\sstyle=`, `localStorage|sessionStorage|document\.cookie`} {
-			if found := regexp.MustCompile(bad).Find(data); found != nil {
-				t.Errorf("%s: got %q, want nil", path, found)
+			if found := regexp.MustCompile(forbidden).Find(data); found != nil {
+				t.Errorf("%s: got %q, want no match of %q", path, found, forbidden)
 			}
 		}
 		return err
@@ -120,25 +120,25 @@ func TestPageFitsItsPolicy(t *testing.T) {
 	}
 }
 
-// TestState checks that /state returns 503 before the first scrape, and then JSON without null
+// TestStateIsUnavailableBeforeFirstScrape checks that /state returns 503 before the first scrape, and then JSON without null
 // lists.
-func TestState(t *testing.T) {
-	l := newScrapes(t)
-	if recorder := l.get("/state"); recorder.Code != http.StatusServiceUnavailable {
-		t.Errorf("before the first scrape: got %d, want %d", recorder.Code, http.StatusServiceUnavailable)
+func TestStateIsUnavailableBeforeFirstScrape(t *testing.T) {
+	scraper := newFakeScraper(t)
+	if response := scraper.get("/state"); response.Code != http.StatusServiceUnavailable {
+		t.Errorf("before the first scrape: got %d, want %d", response.Code, http.StatusServiceUnavailable)
 	}
-	l.Page.history.Add(time.Now(),
+	scraper.Page.history.Add(time.Now(),
 		map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {Time: time.Now(), Ready: true}}, nil)
-	recorder := l.get("/state")
-	var s view.State
-	if err := json.Unmarshal(recorder.Body.Bytes(), &s); err != nil || recorder.Code != 200 || len(s.Replicas) != 1 ||
-		!s.Replicas[0].Ready || recorder.Header().Get("Cache-Control") != "no-store" {
-		t.Errorf("got status %d, %v: %s, want 200 with one ready replica, no-store", recorder.Code, err, recorder.Body)
+	response := scraper.get("/state")
+	var state view.State
+	if err := json.Unmarshal(response.Body.Bytes(), &state); err != nil || response.Code != 200 || len(state.Replicas) != 1 ||
+		!state.Replicas[0].Ready || response.Header().Get("Cache-Control") != "no-store" {
+		t.Errorf("got status %d, %v: %s, want 200 with one ready replica, no-store", response.Code, err, response.Body)
 	}
 	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`, `"etcd":[]`,
 		`"resources":[]`, `"clients":[]`, `"series":[{`} { // never null
-		if !strings.Contains(recorder.Body.String(), list) {
-			t.Errorf("got %s, want the list %s in it", recorder.Body, list)
+		if !strings.Contains(response.Body.String(), list) {
+			t.Errorf("got %s, want the list %s in it", response.Body, list)
 		}
 	}
 }
@@ -147,35 +147,35 @@ func TestState(t *testing.T) {
 // and long otherwise.
 func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fakeScraper := newScrapes(t)
+		scraper := newFakeScraper(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- fakeScraper.Page.Run(ctx) }()
-		looked := func(d time.Duration) int64 {
-			before := fakeScraper.n.Load()
-			time.Sleep(d)
+		go func() { ended <- scraper.Page.Run(ctx) }()
+		scrapesWithin := func(period time.Duration) int64 {
+			before := scraper.scrapes.Load()
+			time.Sleep(period)
 			synctest.Wait()
-			return fakeScraper.n.Load() - before
+			return scraper.scrapes.Load() - before
 		}
 		synctest.Wait()
-		if scrapes := fakeScraper.n.Load(); scrapes != 1 {
+		if scrapes := scraper.scrapes.Load(); scrapes != 1 {
 			t.Errorf("at the start: got %d scrapes, want 1", scrapes)
 		}
-		if scrapes := looked(time.Minute); scrapes != 4 {
+		if scrapes := scrapesWithin(time.Minute); scrapes != 4 {
 			t.Errorf("in a minute without clients: got %d scrapes, want 4", scrapes)
 		}
 		scrapes := int64(0)
 		for range 60 { // two clients that poll about every two seconds
-			fakeScraper.get("/state")
-			scrapes += looked(500 * time.Millisecond)
-			fakeScraper.get("/state")
-			scrapes += looked(500 * time.Millisecond)
+			scraper.get("/state")
+			scrapes += scrapesWithin(500 * time.Millisecond)
+			scraper.get("/state")
+			scrapes += scrapesWithin(500 * time.Millisecond)
 		}
 		if scrapes < 29 || scrapes > 31 {
-			t.Errorf("in a minute with clients: got %d scrapes, want n at least 29, n at most 31", scrapes)
+			t.Errorf("in a minute with clients: got %d scrapes, want 29 to 31", scrapes)
 		}
-		looked(time.Minute) // until the page counts as unused
-		if scrapes := looked(time.Minute); scrapes != 4 {
+		scrapesWithin(time.Minute) // until the page counts as unused
+		if scrapes := scrapesWithin(time.Minute); scrapes != 4 {
 			t.Errorf("in a later minute without clients: got %d scrapes, want 4", scrapes)
 		}
 		cancel()
@@ -185,9 +185,9 @@ func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 	})
 }
 
-// TestPageIsAccessible checks the contrast of texts in both color schemes, that table headers have
-// a scope, that tables have names, and that wide tables can be scrolled with keys.
-func TestPageIsAccessible(t *testing.T) {
+// TestColorsHaveEnoughContrast checks the contrast of texts and charts in both color schemes. The
+// limits are those of WCAG 2.1 AA.
+func TestColorsHaveEnoughContrast(t *testing.T) {
 	css, err := assets.ReadFile("assets/console.css")
 	if err != nil {
 		t.Fatal(err)
@@ -199,8 +199,8 @@ func TestPageIsAccessible(t *testing.T) {
 	variable := regexp.MustCompile(`--([a-z]+): #([0-9a-f]{6});`)
 	for name, scheme := range map[string]string{"light": light, "dark": dark} {
 		colors := map[string]string{}
-		for _, m := range variable.FindAllStringSubmatch(scheme, -1) {
-			colors[m[1]] = m[2]
+		for _, match := range variable.FindAllStringSubmatch(scheme, -1) {
+			colors[match[1]] = match[2]
 		}
 		for _, text := range []string{"text", "soft", "good", "bad", "warn"} {
 			if ratio := contrast(t, colors[text], colors["back"]); ratio < 4.5 {
@@ -214,6 +214,11 @@ func TestPageIsAccessible(t *testing.T) {
 	if found := regexp.MustCompile(`[^-]color: #[0-9a-f]+`).FindAllString(string(css), -1); len(found) > 0 {
 		t.Errorf("got colors without a variable: %q, want none", found)
 	}
+}
+
+// TestTablesAreAccessible checks that table headers have a scope, that tables have names, and that wide
+// tables can be scrolled with keys.
+func TestTablesAreAccessible(t *testing.T) {
 	html, err := assets.ReadFile("assets/index.html")
 	if err != nil {
 		t.Fatal(err)
@@ -239,21 +244,21 @@ func TestPageIsAccessible(t *testing.T) {
 func contrast(t *testing.T, colorA, colorB string) float64 {
 	t.Helper()
 	luminance := func(color string) (sum float64) {
-		n, err := strconv.ParseUint(color, 16, 32)
+		rgb, err := strconv.ParseUint(color, 16, 32)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for shift, weight := range map[int]float64{16: 0.2126, 8: 0.7152, 0: 0.0722} {
-			c := float64(n>>shift&0xff) / 255
-			if c <= 0.04045 {
-				c /= 12.92
+			channel := float64(rgb>>shift&0xff) / 255
+			if channel <= 0.04045 {
+				channel /= 12.92
 			} else {
-				c = math.Pow((c+0.055)/1.055, 2.4)
+				channel = math.Pow((channel+0.055)/1.055, 2.4)
 			}
-			sum += weight * c
+			sum += weight * channel
 		}
 		return sum
 	}
-	x, y := luminance(colorA), luminance(colorB)
-	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
+	luminanceA, luminanceB := luminance(colorA), luminance(colorB)
+	return (max(luminanceA, luminanceB) + 0.05) / (min(luminanceA, luminanceB) + 0.05)
 }

@@ -45,7 +45,7 @@ func TestEachAddressIsOneReplica(t *testing.T) {
 	for i := range 100 {
 		many = append(many, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))
 	}
-	find := func(_ context.Context, _, host string) ([]netip.Addr, error) {
+	lookup := func(_ context.Context, _, host string) ([]netip.Addr, error) {
 		switch host {
 		case "two":
 			return []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("::ffff:10.0.0.1"),
@@ -61,7 +61,7 @@ func TestEachAddressIsOneReplica(t *testing.T) {
 		"::1":      "[::1]:1",
 		"none":     "find none: no such host",
 	} {
-		got, err := Target{"s", host, "1"}.lookUpReplicas(t.Context(), find)
+		got, err := Target{"s", host, "1"}.lookUpReplicas(t.Context(), lookup)
 		text := strings.Join(got, " ")
 		if err != nil {
 			text = err.Error()
@@ -70,11 +70,12 @@ func TestEachAddressIsOneReplica(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", host, text, want)
 		}
 	}
-	if got, _ := (Target{"s", "many", "1"}).lookUpReplicas(t.Context(), find); len(got) != maxReplicas {
+	if got, _ := (Target{"s", "many", "1"}).lookUpReplicas(t.Context(), lookup); len(got) != maxReplicas {
 		t.Errorf("got %d replicas, want %v", len(got), maxReplicas)
 	}
 }
 
+// metricsText has each metric that the console shows, and metrics that it ignores.
 const metricsText = `# HELP apiserver_request_total requests
 # TYPE apiserver_request_total counter
 apiserver_request_total{verb="LIST",code="200",resource="pods"} 7
@@ -146,20 +147,20 @@ func TestSampleHoldsShownMetrics(t *testing.T) {
 	}
 	if sample.Requests[Request{"LIST", "200"}] != 10 || sample.Requests[Request{"GET", "500"}] != 0 || sample.Watchers != 5 ||
 		sample.Source != "nats" || !sample.Publisher || sample.Leader || sample.LagSeconds != 0.25 || sample.Started != 1.7e9 {
-		t.Errorf("got %+v", sample)
+		t.Errorf("got %+v, want 10 LIST requests, 5 watchers, a publisher that is not leader, lag 0.25 s", sample)
 	}
 	if len(sample.Certificates) != 1 || sample.Certificates[0].Use != "serving" || !sample.Certificates[0].NotAfter.Equal(time.Unix(1.8e9, 0)) {
 		t.Errorf("got certificates %+v, want that of serving, valid until %v", sample.Certificates, time.Unix(1.8e9, 0))
 	}
 	if len(sample.Deliveries) != 3 || sample.Deliveries[2].Count != 10 {
-		t.Errorf("got %+v, want 3 buckets, the last with 10 deliveries", sample.Deliveries)
+		t.Errorf("got deliveries %+v, want 3 buckets, the last with 10 deliveries", sample.Deliveries)
 	}
 	want := map[Rejection]float64{
 		{"CREATE pods exec", "403: not permitted, or rejected by admission"}: 2,
 		{"authentication", "the credentials are not valid"}:                  3,
 	}
 	if fmt.Sprint(sample.Rejections) != fmt.Sprint(want) {
-		t.Errorf("got %v, want %v", sample.Rejections, want)
+		t.Errorf("got rejections %v, want %v", sample.Rejections, want)
 	}
 	members := []Member{
 		{
@@ -174,7 +175,7 @@ func TestSampleHoldsShownMetrics(t *testing.T) {
 		{Cluster: "etcd-0", Endpoint: "https://b:2379"},
 	}
 	if fmt.Sprint(sample.Members) != fmt.Sprint(members) {
-		t.Errorf("got %+v, want %+v", sample.Members, members)
+		t.Errorf("got members %+v, want %+v", sample.Members, members)
 	}
 	if fmt.Sprint(sample.Latencies) != "[{0.05 6} {+Inf 10}]" {
 		t.Errorf("got latencies %v, want [{0.05 6} {+Inf 10}]", sample.Latencies)
@@ -203,20 +204,20 @@ func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
 	}
 }
 
-// TestInvalidMetrics checks the errors for metrics that are too large or malformed.
-func TestInvalidMetrics(t *testing.T) {
+// TestMalformedOrLargeMetricsAreErrors checks the errors for metrics that are too large or malformed.
+func TestMalformedOrLargeMetricsAreErrors(t *testing.T) {
 	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n",
 		maxSeries+1)
 	for name, test := range map[string]struct{ text, want string }{
-		"too many series": {text: large, want: ErrTooLarge.Error()},
-		"a long line":     {text: "apiserver_request_total" + strings.Repeat("x", 2<<20), want: ErrTooLarge.Error()},
-		"not a number":    {text: "apiserver_request_total{verb=\"LIST\"} many\n", want: "cannot be read"},
-		"truncated":       {text: "apiserver_request_total{verb=\"LI", want: "cannot be read"},
-		"nothing":         {text: "", want: ""},
-		"a page":          {text: "<html>apiserver</html>\n", want: ""},
+		"too many series":      {text: large, want: ErrTooLarge.Error()},
+		"a long line":          {text: "apiserver_request_total" + strings.Repeat("x", 2<<20), want: ErrTooLarge.Error()},
+		"not a number":         {text: "apiserver_request_total{verb=\"LIST\"} many\n", want: "cannot be read"},
+		"truncated":            {text: "apiserver_request_total{verb=\"LI", want: "cannot be read"},
+		"empty text":           {text: "", want: ""},
+		"text without metrics": {text: "<html>apiserver</html>\n", want: ""},
 	} {
-		var s Sample
-		if err := s.readMetrics(strings.NewReader(test.text)); (err == nil) != (test.want == "") ||
+		var sample Sample
+		if err := sample.readMetrics(strings.NewReader(test.text)); (err == nil) != (test.want == "") ||
 			err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}
@@ -228,25 +229,25 @@ func FuzzMetrics(f *testing.F) {
 	f.Add(metricsText)
 	f.Add("# TYPE apiserver_request_total histogram\napiserver_request_total_bucket{le=\"x\"} 1\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		var s Sample
-		if err := s.readMetrics(strings.NewReader(text)); err == nil && (s.Requests == nil || s.Rejections == nil) {
+		var sample Sample
+		if err := sample.readMetrics(strings.NewReader(text)); err == nil && (sample.Requests == nil || sample.Rejections == nil) {
 			t.Errorf("readMetrics(%q) = nil with requests %v and rejections %v, want an error or both maps",
-				text, s.Requests, s.Rejections)
+				text, sample.Requests, sample.Rejections)
 		}
 	})
 }
 
-// TestScrapeReportsUnreachableReplicas covers a server with a wrong certificate and one that is not
-// reachable.
+// TestScrapeReportsUnreachableReplicas checks the errors of replicas that reject the request, have a
+// wrong certificate or are not reachable, and of targets that cannot be looked up.
 func TestScrapeReportsUnreachableReplicas(t *testing.T) {
-	server := func(metrics int) string {
+	server := func(metricsCode int) string {
 		scraper := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/metrics":
 				if r.Header.Get("Authorization") != "" {
 					t.Errorf("scrape of %s: got Authorization %q, want none", r.URL.Path, r.Header.Get("Authorization"))
 				}
-				w.WriteHeader(metrics)
+				w.WriteHeader(metricsCode)
 				fmt.Fprint(w, metricsText)
 			case "/readyz":
 				w.WriteHeader(http.StatusInternalServerError)
@@ -256,20 +257,20 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 		t.Cleanup(scraper.Close)
 		return scraper.Listener.Addr().String()
 	}
-	good, closed := server(http.StatusOK), server(http.StatusForbidden)
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	healthy, forbidden := server(http.StatusOK), server(http.StatusForbidden)
+	unreachable, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone.Close()
+	unreachable.Close()
 	target := func(service, address string) Target {
 		host, port, _ := net.SplitHostPort(address)
 		return Target{service, host, port}
 	}
 	// The httptest certificate is valid for example.com only.
 	scraper, err := New([]Target{
-		target("example.com", good), target("example.com", closed), target("other", good),
-		target("example.com", gone.Addr().String()), {Service: "example.com", Host: "nowhere.invalid", Port: "1"},
+		target("example.com", healthy), target("example.com", forbidden), target("other", healthy),
+		target("example.com", unreachable.Addr().String()), {Service: "example.com", Host: "nowhere.invalid", Port: "1"},
 	}, &rest.Config{Host: "https://example.com", BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: testCA(t)}})
 	if err != nil {
 		t.Fatal(err)
@@ -280,10 +281,10 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 		t.Errorf("got missing %v, want only example.com", missing)
 	}
 	for replica, want := range map[Replica]string{
-		{"example.com", good}:                 "",
-		{"example.com", closed}:               "403 Forbidden",
-		{"other", good}:                       "x509",
-		{"example.com", gone.Addr().String()}: "refused",
+		{"example.com", healthy}:                     "",
+		{"example.com", forbidden}:                   "403 Forbidden",
+		{"other", healthy}:                           "x509",
+		{"example.com", unreachable.Addr().String()}: "refused",
 	} {
 		got := samples[replica]
 		if got == nil || (got.Err == nil) != (want == "") || got.Err != nil && !strings.Contains(got.Err.Error(), want) {

@@ -10,7 +10,7 @@ import (
 // testCA returns the certificate of all httptest servers.
 func testCA(t *testing.T) []byte {
 	t.Helper()
-	s := httptest.NewTLSServer(http.NotFoundHandler())
-	defer s.Close()
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 }

@@ -49,8 +49,8 @@ func TestClientsAddressTheirResources(t *testing.T) {
 		},
 		"/api/v1/resourcequotas": func() error { _, err := clients.quotas.Quotas("").List(ctx, options); return err },
 		"/api/v1/namespaces/a/resourcequotas/q/status": func() error {
-			q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}}
-			_, err := clients.quotas.Status("a").UpdateStatus(ctx, q, metav1.UpdateOptions{})
+			quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}}
+			_, err := clients.quotas.Status("a").UpdateStatus(ctx, quota, metav1.UpdateOptions{})
 			return err
 		},
 		"/api/v1/namespaces/a/services": func() error {

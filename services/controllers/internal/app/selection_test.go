@@ -2,8 +2,8 @@ package app
 
 import "testing"
 
-// TestSelection checks which controllers a value of --controllers selects.
-func TestSelection(t *testing.T) {
+// TestSelectionDeterminesControllers checks which controllers a value of --controllers selects.
+func TestSelectionDeterminesControllers(t *testing.T) {
 	tests := []struct {
 		name  string
 		items selection
@@ -53,6 +53,6 @@ func TestSelection(t *testing.T) {
 func TestSelectionRejectsUnknownNames(t *testing.T) {
 	errs := selection{"*", "-nodelifecycle", "namespace"}.validate()
 	if len(errs) != 1 || errs[0].Error() != `--controllers: "nodelifecycle" is not in the list of known controllers` {
-		t.Errorf("validate() = %v; want length 1, `--controllers: \"nodelifecycle\" is not in the list of known controllers`", errs)
+		t.Errorf("validate() = %v; want one error, `--controllers: \"nodelifecycle\" is not in the list of known controllers`", errs)
 	}
 }

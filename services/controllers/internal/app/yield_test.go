@@ -12,7 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-func manager(holder string, renewed time.Time) *coordinationv1.Lease {
+// managerLeaseOf returns the lease of kube-controller-manager with a holder and the time of its renewal.
+func managerLeaseOf(holder string, renewed time.Time) *coordinationv1.Lease {
 	seconds, at := int32(15), metav1.NewMicroTime(renewed)
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: managerLease},
@@ -26,11 +27,11 @@ func TestWorkEndsWhileAnotherManagerLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leases := fake.NewClientset().CoordinationV1().Leases("kube-system")
 		running := false
-		y := &yieldingRunner{leases: leases, name: managerLease, log: slog.New(slog.DiscardHandler)}
+		runner := &yieldingRunner{leases: leases, name: managerLease, log: slog.New(slog.DiscardHandler)}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			done <- y.run(ctx, func(ctx context.Context) error {
+			done <- runner.run(ctx, func(ctx context.Context) error {
 				running = true
 				<-ctx.Done()
 				running = false
@@ -48,17 +49,17 @@ func TestWorkEndsWhileAnotherManagerLeads(t *testing.T) {
 		}
 		requireAfter(time.Second, runs)
 		// The clock of the holder is an hour behind.
-		if _, err := leases.Create(ctx, manager("kcm", time.Now().Add(-time.Hour)), metav1.CreateOptions{}); err != nil {
+		if _, err := leases.Create(ctx, managerLeaseOf("kcm", time.Now().Add(-time.Hour)), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		requireAfter(3*time.Second, pauses)
 		requireAfter(5*time.Second, pauses)
-		if _, err := leases.Update(ctx, manager("kcm", time.Now().Add(-time.Hour)), metav1.UpdateOptions{}); err != nil {
+		if _, err := leases.Update(ctx, managerLeaseOf("kcm", time.Now().Add(-time.Hour)), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		requireAfter(10*time.Second, pauses)
 		requireAfter(15*time.Second, runs)
-		if _, err := leases.Update(ctx, manager("", time.Now()), metav1.UpdateOptions{}); err != nil {
+		if _, err := leases.Update(ctx, managerLeaseOf("", time.Now()), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		requireAfter(5*time.Second, runs)

@@ -18,13 +18,13 @@ import (
 func TestRulesAreAppliedToTheSameRoleOnly(t *testing.T) {
 	client := fake.NewClientset()
 	var applied rbacv1.ClusterRole
-	client.PrependReactor("patch", "clusterroles", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		patch, ok := a.(clienttesting.PatchActionImpl)
+	client.PrependReactor("patch", "clusterroles", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patch, ok := action.(clienttesting.PatchActionImpl)
 		if !ok || patch.GetPatchType() != types.ApplyPatchType {
 			return false, nil, nil
 		}
-		if o := patch.PatchOptions; o.FieldManager != Name || o.Force == nil || !*o.Force {
-			t.Errorf("options %+v, want the field manager and force", o)
+		if options := patch.PatchOptions; options.FieldManager != Name || options.Force == nil || !*options.Force {
+			t.Errorf("options %+v, want the field manager and force", options)
 		}
 		return true, &applied, json.Unmarshal(patch.GetPatch(), &applied)
 	})

@@ -74,9 +74,9 @@ type fixture struct {
 // newFixture starts a collector in a synctest bubble. The objects exist, and the graph contains
 // them.
 func newFixture(t *testing.T, objects ...*metav1.PartialObjectMetadata) *fixture {
-	b := newIdleFixture(t, objects...)
-	b.start(objects...)
-	return b
+	f := newIdleFixture(t, objects...)
+	f.start(objects...)
+	return f
 }
 
 // newIdleFixture returns a fixture whose collector does not run yet. The objects exist.
@@ -86,49 +86,49 @@ func newIdleFixture(t *testing.T, objects ...*metav1.PartialObjectMetadata) *fix
 		t.Fatal(err)
 	}
 	var existing []runtime.Object
-	for _, o := range objects {
-		existing = append(existing, o)
+	for _, existingObject := range objects {
+		existing = append(existing, existingObject)
 	}
 	return &fixture{t: t, client: fake.NewSimpleMetadataClient(scheme, existing...)}
 }
 
 // start starts the collector. The graph contains the objects.
-func (b *fixture) start(objects ...*metav1.PartialObjectMetadata) {
-	t := b.t
+func (f *fixture) start(objects ...*metav1.PartialObjectMetadata) {
+	t := f.t
 	cache := resources.NewCache(served{})
 	table, err := cache.Get(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.resource = table.Preferred[0]
+	f.resource = table.Preferred[0]
 	controller := garbagecollector.New(garbagecollector.Config{
-		Client: b.client, Resources: cache, Events: discardRecorder{}, Log: slog.New(slog.DiscardHandler), Workers: 2,
+		Client: f.client, Resources: cache, Events: discardRecorder{}, Log: slog.New(slog.DiscardHandler), Workers: 2,
 	})
-	b.graph = graph.New(graph.Config{Tasks: controller.Tasks()})
-	for _, o := range objects {
-		r, err := table.ByKind(o.APIVersion, o.Kind)
+	f.graph = graph.New(graph.Config{Tasks: controller.Tasks()})
+	for _, existingObject := range objects {
+		resource, err := table.ByKind(existingObject.APIVersion, existingObject.Kind)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.graph.Observe(r, o)
+		f.graph.Observe(resource, existingObject)
 	}
 	listed := make(chan struct{})
 	close(listed)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); controller.Run(ctx, b.graph, listed) }()
+	go func() { defer close(done); controller.Run(ctx, f.graph, listed) }()
 	t.Cleanup(func() { cancel(); <-done })
-	b.settle()
+	f.settle()
 }
 
-func (b *fixture) settle() {
+func (f *fixture) settle() {
 	time.Sleep(100 * time.Millisecond) // the bubble's time
 	synctest.Wait()
 }
 
 // requests returns the writes as text.
-func (b *fixture) requests() (out []string) {
-	for _, a := range b.client.Actions() {
+func (f *fixture) requests() (out []string) {
+	for _, a := range f.client.Actions() {
 		switch a := a.(type) {
 		case clienttesting.DeleteActionImpl:
 			out = append(out, "delete "+a.Name) // the fake drops the options
@@ -140,10 +140,10 @@ func (b *fixture) requests() (out []string) {
 	return out
 }
 
-func (b *fixture) requireRequests(want ...string) {
-	b.t.Helper()
-	if got := b.requests(); !slices.Equal(got, want) {
-		b.t.Errorf("requests %q, want %q", got, want)
+func (f *fixture) requireRequests(want ...string) {
+	f.t.Helper()
+	if got := f.requests(); !slices.Equal(got, want) {
+		f.t.Errorf("requests %q, want %q", got, want)
 	}
 }
 
@@ -151,8 +151,8 @@ func (b *fixture) requireRequests(want ...string) {
 // and that dependents of a missing owner are deleted.
 func TestDependentsOfMissingOwnersAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newFixture(t, object("x", ref("gone")), object("y", ref("gone")), object("free"))
-		b.requireRequests("delete x", "delete y")
+		fixture := newFixture(t, object("x", ref("gone")), object("y", ref("gone")), object("free"))
+		fixture.requireRequests("delete x", "delete y")
 	})
 }
 
@@ -160,8 +160,8 @@ func TestDependentsOfMissingOwnersAreDeleted(t *testing.T) {
 // references to missing ones.
 func TestAnotherOwnerKeepsTheObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newFixture(t, object("owner"), object("x", ref("owner"), ref("gone")))
-		b.requireRequests(`patch x {"metadata":{"ownerReferences":[{"$patch":"delete","uid":"uid-gone"}],"uid":"uid-x"}}`)
+		fixture := newFixture(t, object("owner"), object("x", ref("owner"), ref("gone")))
+		fixture.requireRequests(`patch x {"metadata":{"ownerReferences":[{"$patch":"delete","uid":"uid-gone"}],"uid":"uid-x"}}`)
 	})
 }
 
@@ -202,17 +202,17 @@ func TestForegroundWaitsForBlockingDependents(t *testing.T) {
 		*block.BlockOwnerDeletion = true
 		owner, x := object("owner"), object("x", block)
 		owner.DeletionTimestamp, owner.Finalizers = &now, []string{metav1.FinalizerDeleteDependents}
-		b := newFixture(t, owner, x)
-		b.requireRequests("delete x")
-		b.graph.Remove(b.resource, x)
-		b.settle()
-		b.requireRequests("delete x", `patch owner {"metadata":{"finalizers":[],"resourceVersion":"7"}}`)
+		fixture := newFixture(t, owner, x)
+		fixture.requireRequests("delete x")
+		fixture.graph.Remove(fixture.resource, x)
+		fixture.settle()
+		fixture.requireRequests("delete x", `patch owner {"metadata":{"finalizers":[],"resourceVersion":"7"}}`)
 	})
 }
 
-// TestOrphaning checks that orphaning removes the references of dependents and then the finalizer,
+// TestOrphaningRemovesReferencesThenFinalizer checks that orphaning removes the references of dependents and then the finalizer,
 // and keeps other finalizers.
-func TestOrphaning(t *testing.T) {
+func TestOrphaningRemovesReferencesThenFinalizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := metav1.Now()
 		owner := object("owner")
@@ -231,9 +231,9 @@ func TestClusterScopedDependentDoesNotRefuteNamespacedOwner(t *testing.T) {
 		node.Kind, node.Namespace = "Node", ""
 		// The owner exists, but the graph does not contain it yet.
 		x := object("x", ref("owner"))
-		b := newIdleFixture(t, node, x, object("owner"))
-		b.start(node, x)
-		b.requireRequests()
+		fixture := newIdleFixture(t, node, x, object("owner"))
+		fixture.start(node, x)
+		fixture.requireRequests()
 	})
 }
 
@@ -243,8 +243,8 @@ func TestUnservedResourceIsNoProofOfAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		metadataObject := object("x", ref("owner"))
 		fixture := newIdleFixture(t, metadataObject, object("owner"))
-		fixture.client.PrependReactor("get", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			if g, ok := a.(clienttesting.GetAction); !ok || g.GetName() != "owner" {
+		fixture.client.PrependReactor("get", "configmaps", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if get, ok := action.(clienttesting.GetAction); !ok || get.GetName() != "owner" {
 				return false, nil, nil
 			}
 			return true, nil, &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -269,9 +269,9 @@ func TestCycleIsBrokenWithoutNewOwners(t *testing.T) {
 		// owner waits for x, and is itself a dependent of x.
 		owner, x := object("owner", block), object("x", toOwner)
 		owner.DeletionTimestamp, owner.Finalizers = &now, []string{metav1.FinalizerDeleteDependents}
-		b := newFixture(t, owner, x)
+		fixture := newFixture(t, owner, x)
 		var verbs []string
-		for _, a := range b.client.Actions() {
+		for _, a := range fixture.client.Actions() {
 			switch a := a.(type) {
 			case clienttesting.PatchActionImpl:
 				verbs = append(verbs, "patch "+a.Name)

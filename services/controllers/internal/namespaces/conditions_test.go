@@ -12,12 +12,12 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// TestConditions checks the conditions and their transition times, and that an equal report changes
+// TestConditionsReportProgressOfDeletion checks the conditions and their transition times, and that an equal report changes
 // nothing.
-func TestConditions(t *testing.T) {
+func TestConditionsReportProgressOfDeletion(t *testing.T) {
 	var namespaceStatus corev1.NamespaceStatus
 	first, second := metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
-	bad := &progress{
+	incomplete := &progress{
 		discoveryErr: &resources.StaleError{Versions: []schema.GroupVersion{{Group: "x", Version: "v1"}}},
 		failures:     []error{errors.New("b"), errors.New("a")},
 		remaining: map[schema.GroupVersionResource]int{
@@ -26,10 +26,10 @@ func TestConditions(t *testing.T) {
 		},
 		finalizers: map[string]int{"f": 1},
 	}
-	if !bad.setConditions(&namespaceStatus, first) {
+	if !incomplete.setConditions(&namespaceStatus, first) {
 		t.Error("setConditions() of the first report = false, want a change")
 	}
-	if bad.setConditions(&namespaceStatus, second) {
+	if incomplete.setConditions(&namespaceStatus, second) {
 		t.Error("setConditions() of the same report again = true, want no change")
 	}
 	want := []corev1.NamespaceCondition{
@@ -54,7 +54,7 @@ func TestConditions(t *testing.T) {
 			Message: "Some content in the namespace has finalizers remaining: f in 1 resource instances",
 		},
 	}
-	compare(t, namespaceStatus, want, first, first)
+	checkConditions(t, namespaceStatus, want, first, first)
 	if !(&progress{}).setConditions(&namespaceStatus, second) {
 		t.Error("setConditions() after complete deletion = false, want a change")
 	}
@@ -81,16 +81,16 @@ func TestConditions(t *testing.T) {
 			Message: "All content-preserving finalizers finished",
 		},
 	}
-	compare(t, namespaceStatus, want, second, first)
+	checkConditions(t, namespaceStatus, want, second, first)
 }
 
-// compare expects the time kept for the condition that never changes.
-func compare(t *testing.T, s corev1.NamespaceStatus, want []corev1.NamespaceCondition, changed, kept metav1.Time) {
+// checkConditions expects the time kept for the condition that never changes.
+func checkConditions(t *testing.T, status corev1.NamespaceStatus, want []corev1.NamespaceCondition, changed, kept metav1.Time) {
 	t.Helper()
-	if len(s.Conditions) != len(want) {
-		t.Fatalf("got conditions %+v, want %d", s.Conditions, len(want))
+	if len(status.Conditions) != len(want) {
+		t.Fatalf("got conditions %+v, want %d", status.Conditions, len(want))
 	}
-	for i, condition := range s.Conditions {
+	for i, condition := range status.Conditions {
 		at := changed
 		if i == 1 {
 			at = kept

@@ -20,12 +20,12 @@ func TestGracePeriodOfPodsIsLimited(t *testing.T) {
 			Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: &grace},
 		}
 		client := fake.NewClientset(pod)
-		c := New(Config{Pods: func(namespace string) kubeclient.Interface[*corev1.Pod, *corev1.PodList] {
+		controller := New(Config{Pods: func(namespace string) kubeclient.Interface[*corev1.Pod, *corev1.PodList] {
 			return client.CoreV1().Pods(namespace)
 		}})
 		now := metav1.Now()
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", DeletionTimestamp: &now}}
-		if got, err := c.podGracePeriod(t.Context(), ns); got != maxGracePeriod || err != nil {
+		terminating := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", DeletionTimestamp: &now}}
+		if got, err := controller.podGracePeriod(t.Context(), terminating); got != maxGracePeriod || err != nil {
 			t.Errorf("grace period of %d: got %d, %v, want %d", grace, got, err, maxGracePeriod)
 		}
 	}

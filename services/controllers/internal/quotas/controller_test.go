@@ -20,10 +20,10 @@ import (
 )
 
 // fakeCounter is a Counter of config maps only.
-type fakeCounter struct{ n int }
+type fakeCounter struct{ count int }
 
-func (c *fakeCounter) Count(r schema.GroupResource, _ string) (int, bool, error) {
-	return c.n, r.Resource == "configmaps", nil
+func (c *fakeCounter) Count(counted schema.GroupResource, _ string) (int, bool, error) {
+	return c.count, counted.Resource == "configmaps", nil
 }
 
 func amounts(pairs ...string) corev1.ResourceList {
@@ -44,8 +44,8 @@ func pod(name string, phase corev1.PodPhase, deadline *int64) *corev1.Pod {
 	}
 }
 
-// TestStatus checks the computed usage for quotas with different limits and scopes.
-func TestStatus(t *testing.T) {
+// TestStatusReportsUsageOfLimitedResources checks the computed usage for quotas with different limits and scopes.
+func TestStatusReportsUsageOfLimitedResources(t *testing.T) {
 	seconds := int64(10)
 	tests := []struct {
 		name   string
@@ -54,18 +54,18 @@ func TestStatus(t *testing.T) {
 		before corev1.ResourceQuotaStatus
 		want   corev1.ResourceList
 	}{
-		{name: "new", hard: amounts("configmaps", "5", "count/configmaps", "5"), before: corev1.ResourceQuotaStatus{},
+		{name: "quota without a status", hard: amounts("configmaps", "5", "count/configmaps", "5"), before: corev1.ResourceQuotaStatus{},
 			want: amounts("configmaps", "3", "count/configmaps", "3")},
-		{name: "itself", hard: amounts("resourcequotas", "5", "count/resourcequotas", "5"), before: corev1.ResourceQuotaStatus{},
+		{name: "limit of quotas counts the quota", hard: amounts("resourcequotas", "5", "count/resourcequotas", "5"), before: corev1.ResourceQuotaStatus{},
 			want: amounts("resourcequotas", "1", "count/resourcequotas", "1")},
-		{name: "pods", hard: amounts("pods", "5", "requests.cpu", "1", "count/pods", "5"), before: corev1.ResourceQuotaStatus{},
+		{name: "terminated pods count only in count/pods", hard: amounts("pods", "5", "requests.cpu", "1", "count/pods", "5"), before: corev1.ResourceQuotaStatus{},
 			want: amounts("pods", "2", "requests.cpu", "200m", "count/pods", "3")},
-		{name: "scope", hard: amounts("pods", "5", "requests.cpu", "1"),
+		{name: "scope selects pods", hard: amounts("pods", "5", "requests.cpu", "1"),
 			scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, before: corev1.ResourceQuotaStatus{},
 			want: amounts("pods", "1", "requests.cpu", "100m")},
-		{name: "nothing", hard: amounts("services", "5", "requests.storage", "1Gi"), before: corev1.ResourceQuotaStatus{},
+		{name: "resources without objects", hard: amounts("services", "5", "requests.storage", "1Gi"), before: corev1.ResourceQuotaStatus{},
 			want: amounts("services", "0", "requests.storage", "0")},
-		{name: "removed limit", hard: amounts("configmaps", "5"),
+		{name: "removed limit has no usage", hard: amounts("configmaps", "5"),
 			before: corev1.ResourceQuotaStatus{
 				Hard: amounts("configmaps", "5", "pods", "1"),
 				Used: amounts("configmaps", "9", "pods", "1"),
@@ -74,16 +74,16 @@ func TestStatus(t *testing.T) {
 		{name: "unknown resource keeps its usage", hard: amounts("count/widgets.example.com", "5"),
 			before: corev1.ResourceQuotaStatus{Used: amounts("count/widgets.example.com", "4")},
 			want:   amounts("count/widgets.example.com", "4")},
-		{name: "foreign name", hard: amounts("example.com/thing", "5"), before: corev1.ResourceQuotaStatus{}, want: amounts()},
+		{name: "name of an unknown extended resource", hard: amounts("example.com/thing", "5"), before: corev1.ResourceQuotaStatus{}, want: amounts()},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &corev1.ResourceQuota{
+				quota := &corev1.ResourceQuota{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"},
 					Spec:       corev1.ResourceQuotaSpec{Hard: test.hard, Scopes: test.scopes}, Status: test.before,
 				}
-				client := fake.NewClientset(q, pod("x", corev1.PodRunning, nil),
+				client := fake.NewClientset(quota, pod("x", corev1.PodRunning, nil),
 					pod("y", corev1.PodPending, &seconds), pod("z", corev1.PodFailed, nil))
 				start(t, client, &fakeCounter{3})
 				requireStatus(t, client, test.hard, test.want)
@@ -93,26 +93,28 @@ func TestStatus(t *testing.T) {
 }
 
 // clients returns the clients of a controller that has no device claims.
-func clients(c *fake.Clientset) quotas.Clients {
-	core := c.CoreV1()
+func clients(client *fake.Clientset) quotas.Clients {
+	core := client.CoreV1()
 	return quotas.Clients{
-		Quotas: func(ns string) kubeclient.Interface[*corev1.ResourceQuota, *corev1.ResourceQuotaList] {
-			return core.ResourceQuotas(ns)
+		Quotas: func(namespace string) kubeclient.Interface[*corev1.ResourceQuota, *corev1.ResourceQuotaList] {
+			return core.ResourceQuotas(namespace)
 		},
-		Status:   func(ns string) quotas.StatusClient { return core.ResourceQuotas(ns) },
-		Pods:     func(ns string) kubeclient.Interface[*corev1.Pod, *corev1.PodList] { return core.Pods(ns) },
-		Services: func(ns string) kubeclient.Interface[*corev1.Service, *corev1.ServiceList] { return core.Services(ns) },
-		VolumeClaims: func(ns string) kubeclient.Interface[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList] {
-			return core.PersistentVolumeClaims(ns)
+		Status: func(namespace string) quotas.StatusClient { return core.ResourceQuotas(namespace) },
+		Pods:   func(namespace string) kubeclient.Interface[*corev1.Pod, *corev1.PodList] { return core.Pods(namespace) },
+		Services: func(namespace string) kubeclient.Interface[*corev1.Service, *corev1.ServiceList] {
+			return core.Services(namespace)
+		},
+		VolumeClaims: func(namespace string) kubeclient.Interface[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList] {
+			return core.PersistentVolumeClaims(namespace)
 		},
 	}
 }
 
 // start runs a controller in a bubble.
-func start(t *testing.T, client *fake.Clientset, n *fakeCounter) *quotas.Controller {
+func start(t *testing.T, client *fake.Clientset, counter *fakeCounter) *quotas.Controller {
 	controller := quotas.New(quotas.Config{
 		Clients: clients(client),
-		Counts:  n,
+		Counts:  counter,
 		Log:     slog.New(slog.DiscardHandler),
 		Workers: 1,
 		Resync:  time.Minute,
@@ -139,18 +141,18 @@ func advance(d time.Duration) {
 
 func requireStatus(t *testing.T, client *fake.Clientset, hard, used corev1.ResourceList) {
 	t.Helper()
-	q, err := client.CoreV1().ResourceQuotas("a").Get(t.Context(), "q", metav1.GetOptions{})
+	quota, err := client.CoreV1().ResourceQuotas("a").Get(t.Context(), "q", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !equality.Semantic.DeepEqual(q.Status.Hard, hard) || !equality.Semantic.DeepEqual(q.Status.Used, used) {
-		t.Errorf("status %v\nwant %v %v", q.Status, hard, used)
+	if !equality.Semantic.DeepEqual(quota.Status.Hard, hard) || !equality.Semantic.DeepEqual(quota.Status.Used, used) {
+		t.Errorf("status %v\nwant %v %v", quota.Status, hard, used)
 	}
 }
 
-// TestReplenishment checks that a deletion recomputes a quota soon, and that other changes wait for
+// TestDeletionRecomputesQuotaBeforeResync checks that a deletion recomputes a quota soon, and that other changes wait for
 // the next resync.
-func TestReplenishment(t *testing.T) {
+func TestDeletionRecomputesQuotaBeforeResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hard := amounts("configmaps", "5")
 		client := fake.NewClientset(&corev1.ResourceQuota{
@@ -160,15 +162,15 @@ func TestReplenishment(t *testing.T) {
 		counter := &fakeCounter{3}
 		controller := start(t, client, counter)
 		requireStatus(t, client, hard, amounts("configmaps", "3"))
-		counter.n = 2
-		r := &resources.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}
-		controller.Changed(r, "a", false)
+		counter.count = 2
+		configMaps := &resources.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}
+		controller.Changed(configMaps, "a", false)
 		advance(time.Second)
 		requireStatus(t, client, hard, amounts("configmaps", "3"))
-		controller.Changed(r, "a", true)
+		controller.Changed(configMaps, "a", true)
 		advance(time.Second)
 		requireStatus(t, client, hard, amounts("configmaps", "2"))
-		counter.n = 1
+		counter.count = 1
 		advance(time.Minute)
 		requireStatus(t, client, hard, amounts("configmaps", "1"))
 	})

@@ -55,13 +55,13 @@ func TestClientReadsAggregatedDiscovery(t *testing.T) {
 				if got := r.Header.Get("Accept"); got != media {
 					t.Errorf("%s accepts %s, want %v", r.URL.Path, got, media)
 				}
-				a, ok := map[string]response{"/api": test.core, "/apis": test.all}[r.URL.Path]
+				resp, ok := map[string]response{"/api": test.core, "/apis": test.all}[r.URL.Path]
 				if !ok {
 					t.Errorf("got an unexpected request for %s", r.URL.Path)
 				}
 				w.Header().Set("Content-Type", media)
-				w.WriteHeader(a.code)
-				_ = json.NewEncoder(w).Encode(a.body)
+				w.WriteHeader(resp.code)
+				_ = json.NewEncoder(w).Encode(resp.body)
 			}))
 			t.Cleanup(server.Close)
 			client, err := resources.NewClient(&rest.Config{Host: server.URL, QPS: -1})

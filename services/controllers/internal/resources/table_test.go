@@ -21,9 +21,9 @@ func group(name string, versions ...apidiscoveryv2.APIVersionDiscovery) apidisco
 	return apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}, Versions: versions}
 }
 
-func version(name string, all ...apidiscoveryv2.APIResourceDiscovery) apidiscoveryv2.APIVersionDiscovery {
+func version(name string, list ...apidiscoveryv2.APIResourceDiscovery) apidiscoveryv2.APIVersionDiscovery {
 	return apidiscoveryv2.APIVersionDiscovery{
-		Version: name, Resources: all, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+		Version: name, Resources: list, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
 	}
 }
 
@@ -35,9 +35,9 @@ func resource(name, kind string) apidiscoveryv2.APIResourceDiscovery {
 }
 
 // names returns resources in the form "version resource".
-func names(all []*resources.Resource) (out []string) {
-	for _, r := range all {
-		out = append(out, r.APIVersion()+" "+r.Resource)
+func names(list []*resources.Resource) (out []string) {
+	for _, served := range list {
+		out = append(out, served.APIVersion()+" "+served.Resource)
 	}
 	return out
 }
@@ -50,12 +50,12 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 	parent := apidiscoveryv2.APIResourceDiscovery{ // of subresources
 		Resource: "parents", ResponseKind: &metav1.GroupVersionKind{},
 	}
-	d := served{
+	discovery := served{
 		group("", version("v1", pods, parent)),
 		group("example.com", version("v2", resource("widgets", "Widget")),
 			version("v1", resource("widgets", "Widget"), resource("olds", "Old"))),
 	}
-	cache := resources.NewCache(&d)
+	cache := resources.NewCache(&discovery)
 	table, err := cache.Get(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 		t.Errorf("preferred %q, want %q", got, want)
 	}
 	if pod, err := table.ByKind("v1", "Pod"); err != nil || !pod.Namespaced {
-		t.Errorf("ByKind() = %+v, %v; want no error, true", pod, err)
+		t.Errorf("ByKind(v1, Pod) = %+v, %v; want a namespaced resource", pod, err)
 	}
 	old, err := table.ByKind("example.com/v1", "Widget")
 	if err != nil || old.Version != "v1" || !old.Can("list", "delete") || old.Can("watch") || old.Namespaced {
@@ -79,23 +79,23 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 		t.Fatalf("Get(0) = %p again, %v; want no error, other than %v", again, err, table)
 	}
 	if r, err := again.ByKind("example.com/v1", "Widget"); r != old {
-		t.Errorf("resources are not reused: %v, want %v", err, old)
+		t.Errorf("ByKind after another Get: got %v, want the same resource %v", err, old)
 	}
 }
 
 // TestInvalidGroupVersionIsAPartialFailure checks that an invalid group version does not hide other
 // resources.
 func TestInvalidGroupVersionIsAPartialFailure(t *testing.T) {
-	d := served{
+	discovery := served{
 		group("", version("v1", resource("pods", "Pod"))),
 		group("a/b", version("c", resource("widgets", "Widget"))),
 	}
-	table, err := resources.NewCache(&d).Get(t.Context(), 0)
+	table, err := resources.NewCache(&discovery).Get(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(table.Preferred) != 1 || table.Failure == nil {
-		t.Errorf("preferred %v, failure %v; want length 1, non-nil", table.Preferred, table.Failure)
+		t.Errorf("got preferred resources %v, failure %v; want one resource and a failure", table.Preferred, table.Failure)
 	}
 }
 

@@ -18,7 +18,7 @@ func newQueue(count int) workers.Config[string] {
 		Count: count,
 		Log:   slog.New(slog.DiscardHandler),
 		Queue: workers.NewQueue(workers.QueueConfig[string]{
-			Workers: count, Namespace: func(key string) string { ns, _, _ := strings.Cut(key, "/"); return ns },
+			Workers: count, Namespace: func(key string) string { namespace, _, _ := strings.Cut(key, "/"); return namespace },
 		}),
 	}
 }
@@ -73,8 +73,8 @@ func TestSlowKeysOfANamespaceLeaveWorkersFree(t *testing.T) {
 				}
 			}
 			synctest.Wait()
-			if n := len(running); n != count/2 && n != (count+1)/2 {
-				t.Errorf("%d workers: %d process the slow namespace, want half", count, n)
+			if slow := len(running); slow != count/2 && slow != (count+1)/2 {
+				t.Errorf("%d workers: %d process the slow namespace, want half", count, slow)
 			}
 			close(release)
 			for range 50 {

@@ -20,17 +20,17 @@ func TestRepeatedFailuresOfAKeyAreLoggedOnce(t *testing.T) {
 		config := newQueue(1)
 		config.Log = slog.New(slog.NewTextHandler(&log, nil))
 		ctx, cancel := context.WithCancel(t.Context())
-		n := 0
+		syncs := 0
 		config.Sync = func(context.Context, string) error {
-			if n++; n == attempts {
+			if syncs++; syncs == attempts {
 				cancel()
 			}
 			return errors.New("always")
 		}
 		config.Queue.Add("a/0")
 		workers.Run(ctx, config)
-		if got := strings.Count(log.String(), "sync failed"); got != 1 || n != attempts {
-			t.Errorf("got %d log lines of %d attempts, want 1 of %d:\n%s", got, n, attempts, log.String())
+		if got := strings.Count(log.String(), "sync failed"); got != 1 || syncs != attempts {
+			t.Errorf("got %d log lines of %d attempts, want 1 of %d:\n%s", got, syncs, attempts, log.String())
 		}
 	})
 }

@@ -22,8 +22,9 @@ import (
 	"binnacle/services/tokencleaner/internal/controller"
 )
 
-func secret(id, expiration string) *corev1.Secret {
-	s := &corev1.Secret{
+// tokenSecret returns the Secret of a bootstrap token. An empty expiration means none.
+func tokenSecret(id, expiration string) *corev1.Secret {
+	object := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id),
 			UID: types.UID("uid-" + id), ResourceVersion: "7",
@@ -32,9 +33,9 @@ func secret(id, expiration string) *corev1.Secret {
 		Data: map[string][]byte{bootstraptoken.KeyID: []byte(id), bootstraptoken.KeySecret: []byte("0123456789abcdef")},
 	}
 	if expiration != "" {
-		s.Data[bootstraptoken.KeyExpiration] = []byte(expiration)
+		object.Data[bootstraptoken.KeyExpiration] = []byte(expiration)
 	}
-	return s
+	return object
 }
 
 // expiresIn returns an expiration in the given time from now. Tests start at a whole second.
@@ -45,60 +46,62 @@ const settle = 200 * time.Millisecond
 
 // fixture runs a controller in a synctest bubble.
 type fixture struct {
-	t      *testing.T
-	client *fake.Clientset
-	c      *controller.Controller
-	stop   func()
+	t          *testing.T
+	client     *fake.Clientset
+	controller *controller.Controller
+	stop       func()
 }
 
-// run starts a controller on a fake client with secrets. prepare may change the client first.
-func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), secrets ...runtime.Object) *fixture {
+// newFixture starts a controller on a fake client with secrets. prepare may change the client first.
+func newFixture(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), secrets ...runtime.Object) *fixture {
 	t.Helper()
-	b := &fixture{t: t, client: fake.NewClientset(secrets...)}
+	f := &fixture{t: t, client: fake.NewClientset(secrets...)}
 	if prepare != nil {
-		prepare(b.client)
+		prepare(f.client)
 	}
-	b.c = controller.New(controller.Config{
-		Secrets:   b.client.CoreV1().Secrets(bootstraptoken.Namespace),
-		Events:    b.client.CoreV1().Events(bootstraptoken.Namespace),
+	f.controller = controller.New(controller.Config{
+		Secrets:   f.client.CoreV1().Secrets(bootstraptoken.Namespace),
+		Events:    f.client.CoreV1().Events(bootstraptoken.Namespace),
 		Log:       slog.New(slog.DiscardHandler),
 		Tolerance: tolerance,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- b.c.Run(ctx) }()
-	b.stop = func() {
+	go func() { done <- f.controller.Run(ctx) }()
+	f.stop = func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() = %v, want %v", err, context.Canceled)
 		}
 	}
-	t.Cleanup(b.stop)
+	t.Cleanup(f.stop)
 	synctest.Wait()
-	b.advance(settle)
-	return b
+	f.advance(settle)
+	return f
 }
 
 // advance advances the time of the bubble.
-func (b *fixture) advance(d time.Duration) {
+func (f *fixture) advance(d time.Duration) {
 	time.Sleep(d) // time of the bubble
 	synctest.Wait()
 }
 
-func (b *fixture) requireExists(id string, want bool) {
-	b.t.Helper()
-	_, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace,
+// requireExists checks whether the Secret of a token exists.
+func (f *fixture) requireExists(id string, want bool) {
+	f.t.Helper()
+	_, err := f.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace,
 		bootstraptoken.SecretName(id))
 	if got := err == nil; got != want {
-		b.t.Errorf("%s: got exists %t, want %t (%v)", id, got, want, err)
+		f.t.Errorf("%s: got exists %t, want %t (%v)", id, got, want, err)
 	}
 }
 
-func (b *fixture) deletes() []clienttesting.DeleteActionImpl {
+// deletes returns the deletions that the controller requested.
+func (f *fixture) deletes() []clienttesting.DeleteActionImpl {
 	var out []clienttesting.DeleteActionImpl
-	for _, a := range b.client.Actions() {
-		if d, ok := a.(clienttesting.DeleteActionImpl); ok {
-			out = append(out, d)
+	for _, action := range f.client.Actions() {
+		if deletion, ok := action.(clienttesting.DeleteActionImpl); ok {
+			out = append(out, deletion)
 		}
 	}
 	return out
@@ -107,51 +110,51 @@ func (b *fixture) deletes() []clienttesting.DeleteActionImpl {
 // TestExpiredTokensAreDeleted checks when tokens with different expirations are deleted.
 func TestExpiredTokensAreDeleted(t *testing.T) {
 	tests := []struct {
-		name       string
-		tolerance  time.Duration
-		expiration func() string
-		gone       time.Duration // after the start; negative for never
+		name         string
+		tolerance    time.Duration
+		expiration   func() string
+		deletedAfter time.Duration // since the start; negative for never
 	}{
-		{name: "expired at the start", tolerance: 0, expiration: func() string { return expiresIn(-time.Hour) }, gone: 0},
-		{name: "expired long ago", tolerance: 0, expiration: func() string { return "1900-01-01T00:00:00Z" }, gone: 0},
-		{name: "soon", tolerance: 0, expiration: func() string { return expiresIn(10 * time.Second) }, gone: 10 * time.Second},
-		{name: "in another zone", tolerance: 0, expiration: func() string {
+		{name: "expired at the start", tolerance: 0, expiration: func() string { return expiresIn(-time.Hour) }, deletedAfter: 0},
+		{name: "expired long ago", tolerance: 0, expiration: func() string { return "1900-01-01T00:00:00Z" }, deletedAfter: 0},
+		{name: "expires in 10 s", tolerance: 0, expiration: func() string { return expiresIn(10 * time.Second) }, deletedAfter: 10 * time.Second},
+		{name: "expires in 10 s, in another time zone", tolerance: 0, expiration: func() string {
 			return time.Now().Add(10 * time.Second).In(time.FixedZone("", 7200)).Format(time.RFC3339)
-		}, gone: 10 * time.Second},
+		}, deletedAfter: 10 * time.Second},
 		{
-			name:       "with a tolerance",
-			tolerance:  time.Minute,
-			expiration: func() string { return expiresIn(10 * time.Second) },
-			gone:       70 * time.Second,
+			name:         "expires in 10 s, with a tolerance of a minute",
+			tolerance:    time.Minute,
+			expiration:   func() string { return expiresIn(10 * time.Second) },
+			deletedAfter: 70 * time.Second,
 		},
 		{
-			name:       "expired at the start, within the tolerance",
-			tolerance:  time.Minute,
-			expiration: func() string { return expiresIn(-10 * time.Second) },
-			gone:       50 * time.Second,
+			name:         "expired at the start, within the tolerance",
+			tolerance:    time.Minute,
+			expiration:   func() string { return expiresIn(-10 * time.Second) },
+			deletedAfter: 50 * time.Second,
 		},
 		{
-			name:       "beyond the longest delay of the queue",
-			tolerance:  0,
-			expiration: func() string { return expiresIn(50 * time.Hour) },
-			gone:       50 * time.Hour,
+			name:         "expires beyond the longest delay of the queue",
+			tolerance:    0,
+			expiration:   func() string { return expiresIn(50 * time.Hour) },
+			deletedAfter: 50 * time.Hour,
 		},
-		{name: "never", tolerance: 0, expiration: func() string { return "" }, gone: -1},
-		{name: "in a far future", tolerance: 0, expiration: func() string { return "9999-12-31T23:59:59Z" }, gone: -1},
-		{name: "unreadable", tolerance: 0, expiration: func() string { return "tomorrow" }, gone: -1},
+		{name: "without an expiration", tolerance: 0, expiration: func() string { return "" }, deletedAfter: -1},
+		{name: "expires in the year 9999", tolerance: 0, expiration: func() string { return "9999-12-31T23:59:59Z" }, deletedAfter: -1},
+		{name: "malformed expiration", tolerance: 0, expiration: func() string { return "tomorrow" }, deletedAfter: -1},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fixture := run(t, test.tolerance, nil, secret("aaaaaa", test.expiration()))
+				fixture := newFixture(t, test.tolerance, nil, tokenSecret("aaaaaa", test.expiration()))
 				switch {
-				case test.gone < 0:
+				case test.deletedAfter < 0:
 					fixture.advance(100 * time.Hour)
 					fixture.requireExists("aaaaaa", true)
-				case test.gone == 0:
+				case test.deletedAfter == 0:
 					fixture.requireExists("aaaaaa", false)
 				default:
-					fixture.advance(test.gone - settle - time.Nanosecond)
+					fixture.advance(test.deletedAfter - settle - time.Nanosecond)
 					fixture.requireExists("aaaaaa", true)
 					fixture.advance(time.Nanosecond)
 					fixture.requireExists("aaaaaa", false)
@@ -165,32 +168,32 @@ func TestExpiredTokensAreDeleted(t *testing.T) {
 // that were read.
 func TestDeletionHasPreconditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, 0, nil, secret("aaaaaa", expiresIn(-time.Second)))
-		d := b.deletes()
-		if len(d) != 1 {
-			t.Fatalf("got %d deletions, want length 1", len(d))
+		fixture := newFixture(t, 0, nil, tokenSecret("aaaaaa", expiresIn(-time.Second)))
+		deletions := fixture.deletes()
+		if len(deletions) != 1 {
+			t.Fatalf("got %d deletions, want 1", len(deletions))
 		}
-		p := d[0].DeleteOptions.Preconditions
-		if p == nil || p.UID == nil || *p.UID != "uid-aaaaaa" || p.ResourceVersion == nil || *p.ResourceVersion != "7" {
-			t.Errorf("got preconditions %v, want UID uid-aaaaaa at version 7", p)
+		preconditions := deletions[0].DeleteOptions.Preconditions
+		if preconditions == nil || preconditions.UID == nil || *preconditions.UID != "uid-aaaaaa" || preconditions.ResourceVersion == nil || *preconditions.ResourceVersion != "7" {
+			t.Errorf("got preconditions %v, want UID uid-aaaaaa at version 7", preconditions)
 		}
 	})
 }
 
-// TestChangedExpiration checks that a changed expiration moves the deletion.
-func TestChangedExpiration(t *testing.T) {
+// TestChangedExpirationMovesDeletion checks that a changed expiration moves the deletion.
+func TestChangedExpirationMovesDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fixture := run(t, 0, nil, secret("longer", expiresIn(time.Minute)), secret("shorte", expiresIn(time.Hour)),
-			secret("always", expiresIn(time.Minute)))
+		fixture := newFixture(t, 0, nil, tokenSecret("longer", expiresIn(time.Minute)), tokenSecret("shorte", expiresIn(time.Hour)),
+			tokenSecret("always", expiresIn(time.Minute)))
 		secrets := fixture.client.CoreV1().Secrets(bootstraptoken.Namespace)
-		for _, s := range []*corev1.Secret{secret("longer", expiresIn(time.Hour)),
-			secret("shorte", expiresIn(10*time.Second)), secret("always", "")} {
-			s.ResourceVersion = "8"
-			if _, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		for _, changed := range []*corev1.Secret{tokenSecret("longer", expiresIn(time.Hour)),
+			tokenSecret("shorte", expiresIn(10*time.Second)), tokenSecret("always", "")} {
+			changed.ResourceVersion = "8"
+			if _, err := secrets.Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := secrets.Create(t.Context(), secret("newone", expiresIn(20*time.Second)),
+		if _, err := secrets.Create(t.Context(), tokenSecret("newone", expiresIn(20*time.Second)),
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -212,19 +215,19 @@ func TestChangedExpiration(t *testing.T) {
 // requests select the type.
 func TestOtherSecretsAreNotTouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		other := secret("aaaaaa", expiresIn(-time.Hour))
+		other := tokenSecret("aaaaaa", expiresIn(-time.Hour))
 		other.Type = corev1.SecretTypeOpaque
 		// The fake server does not select by type, unlike a real one.
-		b := run(t, 0, nil, other)
-		b.advance(time.Hour)
-		b.requireExists("aaaaaa", true)
-		for _, action := range b.client.Actions() {
+		fixture := newFixture(t, 0, nil, other)
+		fixture.advance(time.Hour)
+		fixture.requireExists("aaaaaa", true)
+		for _, action := range fixture.client.Actions() {
 			var selector string
-			switch a := action.(type) {
+			switch request := action.(type) {
 			case clienttesting.ListActionImpl:
-				selector = a.ListOptions.FieldSelector
+				selector = request.ListOptions.FieldSelector
 			case clienttesting.WatchActionImpl:
-				selector = a.ListOptions.FieldSelector
+				selector = request.ListOptions.FieldSelector
 			default:
 				continue
 			}
@@ -245,22 +248,22 @@ func TestFailedDeletionsAreRetried(t *testing.T) {
 	}{
 		{name: "conflict", err: apierrors.NewConflict(corev1.Resource("secrets"), "x", errors.New("changed")), want: 3},
 		{name: "unavailable", err: apierrors.NewServiceUnavailable("later"), want: 3},
-		{name: "refused", err: errors.New("connection refused"), want: 3},
-		{name: "gone already", err: apierrors.NewNotFound(corev1.Resource("secrets"), "x"), want: 1},
+		{name: "connection refused", err: errors.New("connection refused"), want: 3},
+		{name: "already deleted", err: apierrors.NewNotFound(corev1.Resource("secrets"), "x"), want: 1},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				failures := 2
-				fixture := run(t, 0, func(c *fake.Clientset) {
-					c.PrependReactor("delete", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+				fixture := newFixture(t, 0, func(client *fake.Clientset) {
+					client.PrependReactor("delete", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 						failures--
 						return failures >= 0, nil, test.err
 					})
-				}, secret("aaaaaa", expiresIn(-time.Second)))
+				}, tokenSecret("aaaaaa", expiresIn(-time.Second)))
 				fixture.advance(10 * time.Minute)
-				if n := len(fixture.deletes()); n != test.want {
-					t.Errorf("got %d requests, want %d", n, test.want)
+				if requests := len(fixture.deletes()); requests != test.want {
+					t.Errorf("got %d requests, want %d", requests, test.want)
 				}
 			})
 		})
@@ -271,40 +274,40 @@ func TestFailedDeletionsAreRetried(t *testing.T) {
 // Event and is kept.
 func TestMalformedExpirationIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, 0, nil, secret("aaaaaa", "tomorrow"))
-		b.advance(time.Hour)
-		events, err := b.client.CoreV1().Events(bootstraptoken.Namespace).List(t.Context(), metav1.ListOptions{})
+		fixture := newFixture(t, 0, nil, tokenSecret("aaaaaa", "tomorrow"))
+		fixture.advance(time.Hour)
+		events, err := fixture.client.CoreV1().Events(bootstraptoken.Namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(events.Items) != 1 {
-			t.Fatalf("got %d events, want length 1", len(events.Items))
+			t.Fatalf("got %d events, want 1", len(events.Items))
 		}
-		e := events.Items[0]
-		if e.Reason != "InvalidExpiration" || e.Type != corev1.EventTypeWarning || e.Count != 1 ||
-			e.InvolvedObject.Name != "bootstrap-token-aaaaaa" || e.InvolvedObject.UID != "uid-aaaaaa" ||
-			e.Source.Component != "token-cleaner" {
-			t.Errorf("got event %+v, want one warning InvalidExpiration of the Secret", e)
+		event := events.Items[0]
+		if event.Reason != "InvalidExpiration" || event.Type != corev1.EventTypeWarning || event.Count != 1 ||
+			event.InvolvedObject.Name != "bootstrap-token-aaaaaa" || event.InvolvedObject.UID != "uid-aaaaaa" ||
+			event.Source.Component != "token-cleaner" {
+			t.Errorf("got event %+v, want one warning InvalidExpiration of the Secret", event)
 		}
 	})
 }
 
-// TestCheckWaitsForTheList checks that the health check fails until the tokens are listed.
-func TestCheckWaitsForTheList(t *testing.T) {
+// TestCheckFailsUntilTokensAreListed checks that the health check fails until the tokens are listed.
+func TestCheckFailsUntilTokensAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool // read by the goroutine of the informer
 		down.Store(true)
-		fixture := run(t, 0, func(c *fake.Clientset) {
-			c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		fixture := newFixture(t, 0, func(client *fake.Clientset) {
+			client.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return down.Load(), nil, errors.New("connection refused")
 			})
-		}, secret("aaaaaa", expiresIn(-time.Second)))
-		if err := fixture.c.Check(nil); err == nil || err.Error() != "waiting for the bootstrap tokens in kube-system to be listed" {
+		}, tokenSecret("aaaaaa", expiresIn(-time.Second)))
+		if err := fixture.controller.Check(nil); err == nil || err.Error() != "waiting for the bootstrap tokens in kube-system to be listed" {
 			t.Errorf("got Check() = %v; want an error, \"waiting for the bootstrap tokens in kube-system to be listed\"", err)
 		}
 		down.Store(false)
 		fixture.advance(time.Minute)
-		if err := fixture.c.Check(nil); err != nil {
+		if err := fixture.controller.Check(nil); err != nil {
 			t.Errorf("got Check() = %v, want no error", err)
 		}
 		fixture.requireExists("aaaaaa", false)
@@ -326,7 +329,7 @@ func TestRunCanBeRepeated(t *testing.T) {
 			done := make(chan error)
 			go func() { done <- cleaner.Run(ctx) }()
 			if _, err := client.CoreV1().Secrets(bootstraptoken.Namespace).Create(ctx,
-				secret(id, expiresIn(time.Second)), metav1.CreateOptions{}); err != nil {
+				tokenSecret(id, expiresIn(time.Second)), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second) // time of the bubble

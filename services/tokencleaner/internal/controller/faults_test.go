@@ -20,34 +20,36 @@ import (
 	"binnacle/services/tokencleaner/internal/controller"
 )
 
-func (b *fixture) events() int {
-	b.t.Helper()
-	all, err := b.client.CoreV1().Events(bootstraptoken.Namespace).List(b.t.Context(), metav1.ListOptions{})
+// eventCount returns the number of Events about tokens.
+func (f *fixture) eventCount() int {
+	f.t.Helper()
+	list, err := f.client.CoreV1().Events(bootstraptoken.Namespace).List(f.t.Context(), metav1.ListOptions{})
 	if err != nil {
-		b.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	return len(all.Items)
+	return len(list.Items)
 }
 
-// TestOnlyMalformedExpirationsAreReported includes a change to a malformed expiration.
+// TestOnlyMalformedExpirationsAreReported checks that valid, missing and past expirations cause no Event,
+// and that a change to a malformed one causes one.
 func TestOnlyMalformedExpirationsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fixture := run(t, 0, nil, secret("aaaaaa", expiresIn(time.Hour)), secret("always", ""),
-			secret("past00", "1970-01-01T00:00:00Z"))
+		fixture := newFixture(t, 0, nil, tokenSecret("aaaaaa", expiresIn(time.Hour)), tokenSecret("always", ""),
+			tokenSecret("past00", "1970-01-01T00:00:00Z"))
 		fixture.advance(time.Second)
 		fixture.requireExists("past00", false)
-		if n := fixture.events(); n != 0 {
-			t.Errorf("got %d events of valid expirations, want 0", n)
+		if count := fixture.eventCount(); count != 0 {
+			t.Errorf("got %d events of valid expirations, want 0", count)
 		}
-		odd := secret("aaaaaa", "tomorrow")
-		odd.ResourceVersion = "8"
-		if _, err := fixture.client.CoreV1().Secrets(bootstraptoken.Namespace).Update(t.Context(), odd,
+		malformed := tokenSecret("aaaaaa", "tomorrow")
+		malformed.ResourceVersion = "8"
+		if _, err := fixture.client.CoreV1().Secrets(bootstraptoken.Namespace).Update(t.Context(), malformed,
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		fixture.advance(time.Second)
-		if n := fixture.events(); n != 1 {
-			t.Errorf("got %d events of a malformed expiration, want 1", n)
+		if count := fixture.eventCount(); count != 1 {
+			t.Errorf("got %d events of a malformed expiration, want 1", count)
 		}
 	})
 }
@@ -55,8 +57,8 @@ func TestOnlyMalformedExpirationsAreReported(t *testing.T) {
 // warnings counts logged warnings.
 type warnings struct {
 	slog.Handler
-	mu sync.Mutex
-	n  int
+	mu    sync.Mutex
+	count int
 }
 
 func (w *warnings) Enabled(context.Context, slog.Level) bool { return true }
@@ -65,16 +67,16 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r.Level >= slog.LevelWarn {
-		w.n++
+		w.count++
 	}
 	return nil
 }
 
-// TestTokensDeletedByOtherClients checks that tokens deleted by other clients are not errors, even
+// TestTokensDeletedByOtherClientsAreNoErrors checks that tokens deleted by other clients are not errors, even
 // if the deletion was missed.
-func TestTokensDeletedByOtherClients(t *testing.T) {
+func TestTokensDeletedByOtherClientsAreNoErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(secret("seenby", expiresIn(time.Minute)), secret("missed", expiresIn(time.Minute)))
+		client := fake.NewClientset(tokenSecret("seenby", expiresIn(time.Minute)), tokenSecret("missed", expiresIn(time.Minute)))
 		var watches []*watch.RaceFreeFakeWatcher
 		client.PrependWatchReactor("secrets", func(clienttesting.Action) (bool, watch.Interface, error) {
 			watches = append(watches, watch.NewRaceFreeFake())
@@ -89,8 +91,8 @@ func TestTokensDeletedByOtherClients(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- cleaner.Run(ctx) }()
-		b := &fixture{t: t, client: client}
-		b.advance(settle)
+		f := &fixture{t: t, client: client}
+		f.advance(settle)
 		deleteSecret := func(id string) {
 			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"),
 				bootstraptoken.Namespace, bootstraptoken.SecretName(id)); err != nil {
@@ -98,14 +100,14 @@ func TestTokensDeletedByOtherClients(t *testing.T) {
 			}
 		}
 		deleteSecret("seenby")
-		watches[0].Delete(secret("seenby", expiresIn(time.Minute)))
+		watches[0].Delete(tokenSecret("seenby", expiresIn(time.Minute)))
 		synctest.Wait()
 		deleteSecret("missed")
 		expired := apierrors.NewResourceExpired("too old").Status()
 		watches[0].Error(&expired) // causes a new list
-		b.advance(10 * time.Minute)
-		if n := len(b.deletes()); n != 0 || log.n != 0 || len(watches) < 2 {
-			t.Errorf("got %d deletions, %d warnings, %d watches; want 0, 0, at least 2", n, log.n, len(watches))
+		f.advance(10 * time.Minute)
+		if deletions := len(f.deletes()); deletions != 0 || log.count != 0 || len(watches) < 2 {
+			t.Errorf("got %d deletions, %d warnings, %d watches; want 0, 0, at least 2", deletions, log.count, len(watches))
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {

@@ -25,15 +25,15 @@ func BenchmarkMemory(b *testing.B) {
 	for range b.N {
 		client := fake.NewClientset()
 		expiration := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-		client.PrependReactor("list", "secrets", func(a clienttesting.Action) (bool, kuberuntime.Object, error) {
-			from, _ := strconv.Atoi(a.(clienttesting.ListActionImpl).ListOptions.Continue)
+		client.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, kuberuntime.Object, error) {
+			from, _ := strconv.Atoi(action.(clienttesting.ListActionImpl).ListOptions.Continue)
 			list := &corev1.SecretList{}
 			list.ResourceVersion = "7"
 			for i := from; i < from+page; i++ {
-				s := secret(fmt.Sprintf("%06d", i), expiration)
-				s.UID = types.UID(fmt.Sprintf("%036d", i))
-				s.Data[bootstraptoken.KeyDescription] = make([]byte, 1<<10)
-				list.Items = append(list.Items, *s)
+				object := tokenSecret(fmt.Sprintf("%06d", i), expiration)
+				object.UID = types.UID(fmt.Sprintf("%036d", i))
+				object.Data[bootstraptoken.KeyDescription] = make([]byte, 1<<10)
+				list.Items = append(list.Items, *object)
 			}
 			if from+page < secrets {
 				list.Continue = strconv.Itoa(from + page)
@@ -59,9 +59,9 @@ func BenchmarkMemory(b *testing.B) {
 
 func heap() int64 {
 	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }
 
 // listNotifier closes a channel at the first log record, which reports the end of the list.

@@ -15,7 +15,7 @@
 // The write of a slower replica is rejected as a conflict. The replica then reads the definition
 // again and finds nothing to do.
 //
-//	created ──► names acceptedConditions ──► established ──► terminating ──► gone
+//	created ──► names accepted ──► established ──► terminating ──► gone
 //	                │    ▲              │   later names may be rejected;
 //	                ▼    │              │   an established definition stays so
 //	          names rejected            ▼

@@ -18,7 +18,7 @@ type group struct {
 	members map[string]*member
 	// unsettled holds the members whose status lacks some of the requested names.
 	unsettled map[string]*member
-	heldNames *nameUsage // counts the acceptedConditions names of all members
+	heldNames *nameUsage // counts the accepted names of all members
 	// changed holds the names of added, changed and removed definitions.
 	changed map[string]bool
 }

@@ -26,9 +26,9 @@ type NameClaim struct {
 
 // Decision is the decision on a definition.
 type Decision struct {
-	// Accepted holds the acceptedConditions names, under which the resource is served.
+	// Accepted holds the accepted names, under which the resource is served.
 	Accepted v1.CustomResourceDefinitionNames
-	// Conflict explains why not all requested names are acceptedConditions. It is nil if all are.
+	// Conflict explains why not all requested names are accepted. It is nil if all are.
 	Conflict *Conflict
 	// Established reports whether the definition is established. Its resource is served if
 	// Config.Definable allows that.
@@ -64,7 +64,7 @@ func Decide(claims []NameClaim) []Decision {
 	return usage.assignNames(claims)
 }
 
-// nameUsage counts the acceptedConditions names of a group. Resources and kinds are separate namespaces.
+// nameUsage counts the accepted names of a group. Resources and kinds are separate namespaces.
 type nameUsage struct{ resources, kinds map[string]int }
 
 func newNameUsage() *nameUsage {

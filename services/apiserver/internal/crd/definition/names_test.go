@@ -209,7 +209,7 @@ func TestDecisionIsStable(t *testing.T) {
 	})
 }
 
-// TestAcceptedNamesAreUnique checks that no name is acceptedConditions for two new definitions.
+// TestAcceptedNamesAreUnique checks that no name is accepted for two new definitions.
 func TestAcceptedNamesAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		claims := drawClaims(t)

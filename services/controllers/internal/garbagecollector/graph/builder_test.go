@@ -23,11 +23,11 @@ import (
 type served apidiscoveryv2.APIResourceDiscovery
 
 func (s served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
-	v := apidiscoveryv2.APIVersionDiscovery{
+	version := apidiscoveryv2.APIVersionDiscovery{
 		Version:   "v1",
 		Resources: []apidiscoveryv2.APIResourceDiscovery{apidiscoveryv2.APIResourceDiscovery(s)},
 	}
-	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
+	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{version}}}, nil
 }
 
 // TestRejectedWatchesDoNotCauseAStreamOfLists checks that lists are delayed if every watch fails at

@@ -46,35 +46,35 @@ func ownerReference(name string, block bool) metav1.OwnerReference {
 	}
 }
 
-func withDeletion(m *metav1.PartialObjectMetadata, finalizers ...string) *metav1.PartialObjectMetadata {
+func withDeletion(metadata *metav1.PartialObjectMetadata, finalizers ...string) *metav1.PartialObjectMetadata {
 	now := metav1.Now()
-	m.DeletionTimestamp, m.Finalizers = &now, finalizers
-	return m
+	metadata.DeletionTimestamp, metadata.Finalizers = &now, finalizers
+	return metadata
 }
 
 // recorder records tasks as texts such as "delete x".
 type recorder struct {
-	g *graph.Graph
+	graph *graph.Graph
 	// tasks formats the tasks. It is called later, because the graph is locked while it reports a
 	// task.
 	tasks    []func() string
 	lastNode *graph.Node
 }
 
-func (r *recorder) record(task string, n *graph.Node) {
-	r.lastNode = n
-	r.tasks = append(r.tasks, func() string { return task + " " + r.g.State(n).Name })
+func (r *recorder) record(task string, node *graph.Node) {
+	r.lastNode = node
+	r.tasks = append(r.tasks, func() string { return task + " " + r.graph.State(node).Name })
 }
 
-func (r *recorder) Delete(n *graph.Node, _ string) { r.record("delete", n) }
-func (r *recorder) Orphan(n *graph.Node, _ string) { r.record("orphan", n) }
+func (r *recorder) Delete(node *graph.Node, _ string) { r.record("delete", node) }
+func (r *recorder) Orphan(node *graph.Node, _ string) { r.record("orphan", node) }
 func (r *recorder) Absent(id graph.Identity) {
 	r.tasks = append(r.tasks, func() string { return "absent " + id.Name })
 }
 
-func (r *recorder) InvalidNamespace(dep, owner graph.Identity) {
+func (r *recorder) InvalidNamespace(dependent, owner graph.Identity) {
 	r.tasks = append(r.tasks, func() string {
-		return fmt.Sprintf("invalid %s: %s %s %s %s %s", dep.Name, owner.APIVersion, owner.Kind, owner.Namespace,
+		return fmt.Sprintf("invalid %s: %s %s %s %s %s", dependent.Name, owner.APIVersion, owner.Kind, owner.Namespace,
 			owner.Name, owner.UID)
 	})
 }
@@ -96,40 +96,40 @@ func (r *recorder) requireTasks(t *testing.T, want ...string) {
 }
 
 func newGraph() (*graph.Graph, *recorder) {
-	r := &recorder{}
-	r.g = graph.New(graph.Config{Tasks: r})
-	return r.g, r
+	tasks := &recorder{}
+	tasks.graph = graph.New(graph.Config{Tasks: tasks})
+	return tasks.graph, tasks
 }
 
 // TestDeletedOwnerQueuesDependents checks that the removal of an owner queues its dependents.
 func TestDeletedOwnerQueuesDependents(t *testing.T) {
-	g, tasks := newGraph()
-	r := configMaps()
-	g.Observe(r, object("owner"))
-	g.Observe(r, object("x", ref("owner")))
-	g.Observe(r, object("y", ref("owner")))
+	ownerGraph, tasks := newGraph()
+	resource := configMaps()
+	ownerGraph.Observe(resource, object("owner"))
+	ownerGraph.Observe(resource, object("x", ref("owner")))
+	ownerGraph.Observe(resource, object("y", ref("owner")))
 	tasks.requireTasks(t)
-	g.Remove(r, object("owner"))
+	ownerGraph.Remove(resource, object("owner"))
 	tasks.requireTasks(t, "absent owner", "delete x", "delete y")
 }
 
 // TestUnknownOwnerIsVerified checks that a virtual owner is queued, and that its absence queues its
 // dependents.
 func TestUnknownOwnerIsVerified(t *testing.T) {
-	g, tasks := newGraph()
-	r := configMaps()
-	g.Observe(r, object("x", ref("owner")))
+	ownerGraph, tasks := newGraph()
+	resource := configMaps()
+	ownerGraph.Observe(resource, object("x", ref("owner")))
 	tasks.requireTasks(t, "delete owner")
-	g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "owner", UID: "uid-owner"})
+	ownerGraph.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "owner", UID: "uid-owner"})
 	tasks.requireTasks(t, "absent owner", "delete x")
-	if n := g.Len(); n != 1 {
-		t.Errorf("got %d nodes, want 1", n)
+	if count := ownerGraph.Len(); count != 1 {
+		t.Errorf("got %d nodes, want 1", count)
 	}
 }
 
-// TestVirtualOwnerIsObserved checks that an observed owner clears the doubt, except for references
+// TestObservedOwnerIsNoLongerVerified checks that an observed owner clears the doubt, except for references
 // with another name.
-func TestVirtualOwnerIsObserved(t *testing.T) {
+func TestObservedOwnerIsNoLongerVerified(t *testing.T) {
 	ownerGraph, tasks := newGraph()
 	resource := configMaps()
 	ownerGraph.Observe(resource, object("x", ref("owner")))
@@ -146,13 +146,13 @@ func TestVirtualOwnerIsObserved(t *testing.T) {
 // virtual owner is verified.
 func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 	ownerGraph, tasks := newGraph()
-	r := configMaps()
+	resource := configMaps()
 	wrong := ref("owner")
 	wrong.Name = "wrong"
-	ownerGraph.Observe(r, object("x", wrong))
+	ownerGraph.Observe(resource, object("x", wrong))
 	owner := tasks.lastNode
 	tasks.requireTasks(t, "delete wrong")
-	ownerGraph.Observe(r, object("y", ref("owner")))
+	ownerGraph.Observe(resource, object("y", ref("owner")))
 	tasks.requireTasks(t, "delete y")
 	if !ownerGraph.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "wrong", UID: "uid-owner"}) {
 		t.Error("RemoveVirtual() = false, want true: y refers to the owner by another name")
@@ -191,12 +191,12 @@ func TestTextsOfRemovedNodesAreReleased(t *testing.T) {
 // TestOwnerInAnotherNamespaceIsReported checks that a reference to an owner in another namespace is
 // reported and verified.
 func TestOwnerInAnotherNamespaceIsReported(t *testing.T) {
-	g, tasks := newGraph()
-	r := configMaps()
-	g.Observe(r, object("owner"))
-	dep := object("x", ref("owner"))
-	dep.Namespace = "b"
-	g.Observe(r, dep)
+	ownerGraph, tasks := newGraph()
+	resource := configMaps()
+	ownerGraph.Observe(resource, object("owner"))
+	dependent := object("x", ref("owner"))
+	dependent.Namespace = "b"
+	ownerGraph.Observe(resource, dependent)
 	tasks.requireTasks(t, "invalid x: v1 ConfigMap b owner uid-owner", "delete x")
 }
 
@@ -204,18 +204,18 @@ func TestOwnerInAnotherNamespaceIsReported(t *testing.T) {
 // cluster-scoped, so that its namespace is unknown. A later dependent in a namespace is verified,
 // too, because the owner may be in that namespace.
 func TestDependentOfVirtualClusterScopedOwnerIsVerified(t *testing.T) {
-	g, tasks := newGraph()
+	ownerGraph, tasks := newGraph()
 	cluster := object("cluster", ref("owner"))
 	cluster.Namespace = ""
-	g.Observe(configMaps(), cluster) // stands for a cluster-scoped kind
+	ownerGraph.Observe(configMaps(), cluster) // stands for a cluster-scoped kind
 	tasks.requireTasks(t, "delete owner")
-	g.Observe(configMaps(), object("x", ref("owner")))
+	ownerGraph.Observe(configMaps(), object("x", ref("owner")))
 	tasks.requireTasks(t, "delete x")
 }
 
-// TestForegroundDeletion checks that foreground deletion queues the owner and its dependents once,
+// TestForegroundDeletionQueuesOwnerAndDependents checks that foreground deletion queues the owner and its dependents once,
 // and the owner again when a dependent is gone.
-func TestForegroundDeletion(t *testing.T) {
+func TestForegroundDeletionQueuesOwnerAndDependents(t *testing.T) {
 	ownerGraph, tasks := newGraph()
 	resource := configMaps()
 	ownerGraph.Observe(resource, object("owner"))
@@ -232,30 +232,30 @@ func TestForegroundDeletion(t *testing.T) {
 // disappears.
 func TestUnblockedOwnerIsQueued(t *testing.T) {
 	ownerGraph, tasks := newGraph()
-	r := configMaps()
-	ownerGraph.Observe(r, object("owner"))
-	ownerGraph.Observe(r, object("x", blockingRef("owner")))
-	ownerGraph.Observe(r, object("x", ref("owner")))
+	resource := configMaps()
+	ownerGraph.Observe(resource, object("owner"))
+	ownerGraph.Observe(resource, object("x", blockingRef("owner")))
+	ownerGraph.Observe(resource, object("x", ref("owner")))
 	tasks.requireTasks(t, "delete owner")
-	ownerGraph.Observe(r, object("y", blockingRef("owner")))
-	ownerGraph.Observe(r, object("y"))
+	ownerGraph.Observe(resource, object("y", blockingRef("owner")))
+	ownerGraph.Observe(resource, object("y"))
 	tasks.requireTasks(t, "delete owner")
 }
 
 // TestOrphaningComesFirst checks that an owner with both finalizers orphans its dependents before
 // it deletes them.
 func TestOrphaningComesFirst(t *testing.T) {
-	g, tasks := newGraph()
-	r := configMaps()
-	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents))
+	ownerGraph, tasks := newGraph()
+	resource := configMaps()
+	ownerGraph.Observe(resource, withDeletion(object("owner"), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents))
 	tasks.requireTasks(t, "orphan owner")
-	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
+	ownerGraph.Observe(resource, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	tasks.requireTasks(t, "delete owner")
 }
 
-// TestSweepRemovesWhatAListLacks checks that objects that a complete list does not contain are
+// TestSweepRemovesUnlistedObjects checks that objects that a complete list does not contain are
 // removed.
-func TestSweepRemovesWhatAListLacks(t *testing.T) {
+func TestSweepRemovesUnlistedObjects(t *testing.T) {
 	ownerGraph, tasks := newGraph()
 	resource := configMaps()
 	ownerGraph.Observe(resource, object("owner"))
@@ -310,16 +310,16 @@ func TestVirtualOwnerWithoutDependentsIsRemoved(t *testing.T) {
 // owner block its deletion.
 func TestDependentInAnotherNamespaceDoesNotBlock(t *testing.T) {
 	ownerGraph, tasks := newGraph()
-	r := configMaps()
+	resource := configMaps()
 	elsewhere := object("x", blockingRef("owner"))
 	elsewhere.Namespace = "b"
-	ownerGraph.Observe(r, object("owner"))
-	ownerGraph.Observe(r, elsewhere)
-	ownerGraph.Observe(r, object("y", blockingRef("owner")))
-	ownerGraph.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
+	ownerGraph.Observe(resource, object("owner"))
+	ownerGraph.Observe(resource, elsewhere)
+	ownerGraph.Observe(resource, object("y", blockingRef("owner")))
+	ownerGraph.Observe(resource, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	blocking := map[string]bool{}
-	for _, d := range ownerGraph.Dependents(tasks.lastNode) {
-		blocking[d.Name] = d.Blocks
+	for _, dependent := range ownerGraph.Dependents(tasks.lastNode) {
+		blocking[dependent.Name] = dependent.Blocks
 	}
 	if len(blocking) != 2 || blocking["x"] || !blocking["y"] {
 		t.Errorf("blocking dependents %v, want only y", blocking)
@@ -330,10 +330,10 @@ func TestDependentInAnotherNamespaceDoesNotBlock(t *testing.T) {
 // concurrently.
 func TestNodeIsLoggedByItsUID(t *testing.T) {
 	const uid = "00112233-4455-6677-8899-aabbccddeeff"
-	g, tasks := newGraph()
-	r := ref("owner")
-	r.UID = uid
-	g.Observe(configMaps(), object("x", r))
+	ownerGraph, tasks := newGraph()
+	unknownOwner := ref("owner")
+	unknownOwner.UID = uid
+	ownerGraph.Observe(configMaps(), object("x", unknownOwner))
 	var out strings.Builder
 	slog.New(slog.NewTextHandler(&out, nil)).Info("failed", "key", tasks.lastNode)
 	if !strings.HasSuffix(out.String(), " key="+uid+"\n") {
@@ -344,13 +344,13 @@ func TestNodeIsLoggedByItsUID(t *testing.T) {
 // BenchmarkManyOwners changes an object with as many owner references as fit in an object.
 func BenchmarkManyOwners(b *testing.B) {
 	ownerGraph, _ := newGraph()
-	r := configMaps()
+	resource := configMaps()
 	x := object("x")
 	for i := range 50_000 {
 		x.OwnerReferences = append(x.OwnerReferences, ref(fmt.Sprintf("%05d", i)))
 	}
 	for b.Loop() {
-		ownerGraph.Observe(r, x)
+		ownerGraph.Observe(resource, x)
 		x.OwnerReferences[0], x.OwnerReferences[1] = x.OwnerReferences[1], x.OwnerReferences[0]
 	}
 }
@@ -364,18 +364,18 @@ func BenchmarkMemory(b *testing.B) {
 		ownerGraph := graph.New(graph.Config{})
 		resource := configMaps()
 		for i := range objects {
-			m := object(fmt.Sprintf("object-with-a-name-%06d", i))
-			m.Namespace, m.UID = fmt.Sprintf("namespace-%d", i%100), types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", i))
+			objectMetadata := object(fmt.Sprintf("object-with-a-name-%06d", i))
+			objectMetadata.Namespace, objectMetadata.UID = fmt.Sprintf("namespace-%d", i%100), types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", i))
 			if i%2 == 1 {
-				o := i / 2 / perOwner * 2 * perOwner // an even number, so the owner has no owner itself
-				m.OwnerReferences = []metav1.OwnerReference{{
+				owner := i / 2 / perOwner * 2 * perOwner // an even number, so the owner has no owner itself
+				objectMetadata.OwnerReferences = []metav1.OwnerReference{{
 					APIVersion: "v1",
 					Kind:       "ConfigMap",
-					Name:       fmt.Sprintf("object-with-a-name-%06d", o),
-					UID:        types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", o)),
+					Name:       fmt.Sprintf("object-with-a-name-%06d", owner),
+					UID:        types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", owner)),
 				}}
 			}
-			ownerGraph.Observe(resource, m)
+			ownerGraph.Observe(resource, objectMetadata)
 		}
 		b.ReportMetric(float64(heap()-before)/objects, "B/object")
 		if ownerGraph.Len() != objects {
