@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // maxOperations is the maximum number of operations in a patch. Patches of clients have the same
@@ -120,13 +121,20 @@ func (p *Mutating) callAndPatch(
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	resume := request.Suspend(ctx)
 	const isMutating = true
-	response, err = h.call(ctx, review, isMutating)
-	resume()
+	var callErr error
+	err = request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
+		response, callErr = h.call(ctx, review, isMutating)
+		return ctx.Err()
+	})
 	addAnnotationsAndWarnings(ctx, h, req, response)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() == nil: // too many requests wait; regardless of the failurePolicy
 		return false, err
+	case callErr != nil:
+		return false, callErr
+	case err != nil:
+		return false, timeoutError()
 	}
 	if !response.allowed {
 		return false, newDenial(h.name, response.result)
